@@ -1,0 +1,34 @@
+# rueda_room(<name> DEPS <libs>): a static library of src/rueda/<name>/**.cc and, where tests/unit/<name>_*test.cc or
+# tests/conformance/<name>_*test.cc exist, one test program <name>_test.
+find_library(RUEDA_LIBCRYPTO NAMES libcrypto.a REQUIRED)  # static: the wheel depends on glibc alone
+if(RUEDA_BUILD_TESTS)
+  enable_testing()
+  include(GoogleTest)
+  find_package(GTest REQUIRED)
+endif()
+
+function(rueda_room name)
+  cmake_parse_arguments(ROOM "" "" "DEPS" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/rueda/${name}/*.cc)
+  if(sources)
+    add_library(rueda_${name} STATIC ${sources})
+    target_link_libraries(rueda_${name} PUBLIC rueda_flags ${ROOM_DEPS} Threads::Threads)
+  else()
+    add_library(rueda_${name} INTERFACE)
+    target_link_libraries(rueda_${name} INTERFACE rueda_flags ${ROOM_DEPS} Threads::Threads)
+  endif()
+  rueda_room_test(${name} rueda_${name})
+endfunction()
+
+function(rueda_room_test name)
+  if(NOT RUEDA_BUILD_TESTS)
+    return()
+  endif()
+  file(GLOB tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/unit/${name}_*test.cc
+       ${CMAKE_SOURCE_DIR}/tests/conformance/${name}_*test.cc)
+  if(tests)
+    add_executable(${name}_test ${tests})
+    target_link_libraries(${name}_test PRIVATE ${ARGN} GTest::gmock GTest::gtest_main)
+    gtest_discover_tests(${name}_test TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT 120)
+  endif()
+endfunction()

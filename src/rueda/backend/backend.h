@@ -1,0 +1,48 @@
+// Runs a whole collective for one group: the seam for our own algorithms (native) and vendor libraries (nccl, mpi).
+// Knows no tensor names, frameworks or policy. Engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rueda/base/status.h"
+#include "rueda/base/trace_sink.h"
+#include "rueda/base/types.h"
+#include "rueda/schedule/step.h"
+
+namespace rueda::backend {
+
+using CallId = uint64_t;
+
+// Buffers are host memory borrowed until the call is done. input and output may be the same.
+struct Call {
+  CallId id = 0;
+  const Group* group = nullptr;  // outlives the call; I am a member
+  schedule::Spec spec;
+  const void* input = nullptr;
+  void* output = nullptr;
+};
+
+struct Done {
+  CallId id = 0;
+  Status status;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  [[nodiscard]] virtual std::string_view name() const = 0;
+  // Calls of one process run one after the other, in start order; every member of a group starts the same calls in
+  // the same global order (the coordinator's), so calls of overlapping groups cannot deadlock.
+  virtual void start(const Call& call) = 0;
+  // Advances; appends calls that finished. True if anything moved.
+  virtual bool progress(std::vector<Done>& done) = 0;
+  [[nodiscard]] virtual bool is_idle() const = 0;
+  // Fails everything open with why; nothing touches the callers' buffers afterwards.
+  virtual void abort(const Status& why) = 0;
+};
+
+}  // namespace rueda::backend

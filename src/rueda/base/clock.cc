@@ -1,0 +1,27 @@
+#include "rueda/base/clock.h"
+
+#include <algorithm>
+#include <climits>
+#include <ctime>
+
+namespace rueda {
+
+Nanos monotonic_now() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * kSecond + now.tv_nsec;
+}
+
+int64_t epoch_micros_now() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return now.tv_sec * 1'000'000 + now.tv_nsec / 1'000;
+}
+
+int Deadline::timeout_ms() const {
+  const Nanos left = when_ - monotonic_now();
+  if (left <= 0) return 0;
+  return static_cast<int>(std::min<Nanos>((left + kMillisecond - 1) / kMillisecond, INT_MAX));
+}
+
+}  // namespace rueda

@@ -1,0 +1,34 @@
+// Time as a value. Pure code takes Nanos; only effects read a clock.
+#pragma once
+
+#include <cstdint>
+
+namespace rueda {
+
+using Nanos = int64_t;
+
+inline constexpr Nanos kMicrosecond = 1'000;
+inline constexpr Nanos kMillisecond = 1'000'000;
+inline constexpr Nanos kSecond = 1'000'000'000;
+
+Nanos monotonic_now();          // CLOCK_MONOTONIC: shared by the ranks of a host
+int64_t epoch_micros_now();     // CLOCK_REALTIME in microseconds since 1970
+
+// A point in time after which a wait gives up. Every wait has one.
+class Deadline {
+ public:
+  static Deadline after(Nanos duration) { return Deadline(monotonic_now() + duration); }
+  static Deadline at(Nanos when) { return Deadline(when); }
+
+  [[nodiscard]] Nanos when() const { return when_; }
+  [[nodiscard]] bool is_past(Nanos now) const { return now >= when_; }
+  [[nodiscard]] bool is_past() const { return is_past(monotonic_now()); }
+  // For poll(2): milliseconds left, rounded up, never negative.
+  [[nodiscard]] int timeout_ms() const;
+
+ private:
+  explicit Deadline(Nanos when) : when_(when) {}
+  Nanos when_;
+};
+
+}  // namespace rueda

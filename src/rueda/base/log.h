@@ -1,0 +1,24 @@
+// Log records in the shape operators of Horovod know: "[2023-06-13 12:34:56.789012: W file:12] [0]: text".
+// TRACE, DEBUG and INFO go to stdout, the rest to stderr. Any thread.
+#pragma once
+
+#include <string_view>
+
+namespace rueda {
+
+enum class LogLevel : int { kTrace = 0, kDebug, kInfo, kWarning, kError, kFatal };
+
+void set_log_level(LogLevel level);
+void set_log_rank(int rank);            // -1: not known yet
+void set_log_hide_time(bool hide_time);
+LogLevel log_level();
+void log_record(LogLevel level, const char* file, int line, std::string_view text);
+
+}  // namespace rueda
+
+// text is anything convertible to std::string_view; it is evaluated only when the level is on.
+#define RUEDA_LOG(level, text)                                                                   \
+  do {                                                                                           \
+    if (::rueda::LogLevel::level >= ::rueda::log_level())                                        \
+      ::rueda::log_record(::rueda::LogLevel::level, __FILE__, __LINE__, (text));                 \
+  } while (false)

@@ -1,0 +1,77 @@
+// The nouns of the field: ranks, element types, collectives, groups. Values only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rueda {
+
+using Rank = int32_t;   // index within a Group unless a name says "world"
+using Epoch = int64_t;  // counts the incarnations of a job's world: every init, later every membership change
+
+// The numbers are part of the C ABI: append only.
+enum class DType : uint8_t {
+  kUint8 = 0,
+  kInt8 = 1,
+  kUint16 = 2,
+  kInt16 = 3,
+  kInt32 = 4,
+  kInt64 = 5,
+  kFloat16 = 6,
+  kFloat32 = 7,
+  kFloat64 = 8,
+  kBool = 9,
+  kBfloat16 = 10,
+};
+inline constexpr int kDTypeCount = 11;
+
+size_t size_of(DType dtype);             // bytes of one element
+std::string_view name_of(DType dtype);   // "float32"
+bool is_floating(DType dtype);
+bool is_16bit_float(DType dtype);        // float16 and bfloat16
+// The type partial reductions are held in: float32 for 16-bit floats, else the type itself.
+DType accumulator_of(DType dtype);
+
+enum class Collective : uint8_t {
+  kAllreduce = 0,
+  kAllgather = 1,
+  kBroadcast = 2,
+  kJoin = 3,
+  kAlltoall = 4,
+  kBarrier = 5,
+  kReducescatter = 6,
+};
+// "ALLREDUCE": as written into timelines and mismatch texts. Adasum is its own name there.
+std::string_view name_of(Collective what);
+
+// The numbers are those of Horovod's public constants.
+enum class ReduceOp : uint8_t { kAverage = 0, kSum = 1, kAdasum = 2, kMin = 3, kMax = 4, kProduct = 5 };
+std::string_view name_of(ReduceOp op);
+
+// Ranks that run collectives together; frozen for its life. members are world ranks in ascending order.
+struct Group {
+  int32_t id = 0;  // 0 = the world
+  Epoch epoch = 0;
+  std::vector<Rank> members;
+  Rank me = -1;  // my index in members, -1 if I am no member
+
+  [[nodiscard]] Rank size() const { return static_cast<Rank>(members.size()); }
+  [[nodiscard]] bool is_member() const { return me >= 0; }
+};
+
+// How the elements of a finished reduction are scaled: y = x / divisor * factor, before rounding to the element
+// type. Integers with factor 1 divide exactly; with another factor they go through float64; both truncate to zero.
+struct Scale {
+  double factor = 1.0;
+  int64_t divisor = 1;
+
+  [[nodiscard]] bool is_identity() const { return factor == 1.0 && divisor == 1; }
+  bool operator==(const Scale&) const = default;
+};
+
+std::string shape_string(const std::vector<int64_t>& shape);  // "[2, 3]"
+
+}  // namespace rueda

@@ -1,0 +1,117 @@
+// What ranks and coordinator tell each other: values, and their fixed-layout encoding with bounds on every field.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rueda/base/bytes.h"
+#include "rueda/base/clock.h"
+#include "rueda/base/status.h"
+#include "rueda/base/types.h"
+
+namespace rueda::control {
+
+// One tensor one rank has ready.
+struct Request {
+  Collective what = Collective::kAllreduce;
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;   // reductions; kAverage stays kAverage here
+  int32_t process_set = 0;
+  std::string name;
+  std::vector<int64_t> shape;
+  Rank root = -1;                 // world rank; broadcast
+  double prescale = 1.0;
+  double postscale = 1.0;
+  int32_t device = -1;            // -1 CPU
+  std::vector<int32_t> splits;    // alltoall: resolved by the submitting rank, one entry per member
+  int32_t group_index = 0;        // position in its group
+  int32_t group_size = 1;         // 1 = alone
+  std::string group_name;         // name of the group's first member; empty when alone
+  int64_t tag = 0;                // join
+  std::vector<Rank> set_ranks;    // add-set: the world ranks asked for
+  int32_t set_id = 0;             // remove-set
+  enum class Kind : uint8_t { kTensor = 0, kAddSet = 1, kRemoveSet = 2 } kind = Kind::kTensor;
+
+  bool operator==(const Request&) const = default;
+};
+
+// One tensor of a Response.
+struct Entry {
+  std::string name;
+  std::vector<int64_t> shape;       // of the coordinator's first request: what a joined rank needs to make zeros
+  // allgather: first dimension of each member. reducescatter: rows each member receives.
+  // alltoall: n * n rows, [src * n + dst]. Else empty. Member order of the set.
+  std::vector<int64_t> rows;
+
+  bool operator==(const Entry&) const = default;
+};
+
+// One thing that every member of the set does next, in this order everywhere.
+struct Response {
+  enum class Kind : uint8_t { kRun = 0, kError = 1, kJoined = 2, kSetAdded = 3, kSetRemoved = 4 };
+  Kind kind = Kind::kRun;
+  int32_t process_set = 0;
+  Collective what = Collective::kAllreduce;
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  Rank root = -1;                   // world rank
+  std::vector<Entry> entries;       // more than one: fused into one transfer
+  std::vector<Rank> joined;         // world ranks that take part with identity elements
+  std::string error;                // kError: the same text on every rank
+  Code code = Code::kMismatch;      // kError
+  Rank last_joined = -1;            // kJoined
+  int64_t tag = 0;                  // kJoined
+  std::vector<Rank> set_ranks;      // kSetAdded: ascending world ranks
+  int32_t set_id = 0;               // kSetAdded, kSetRemoved
+
+  bool operator==(const Response&) const = default;
+};
+
+// A frame's payload. `encode` never fails; `decode` refuses what is not exactly one well-formed message.
+Bytes encode(const std::vector<Request>& requests);
+Bytes encode(const std::vector<Response>& responses);
+Result<std::vector<Request>> decode_requests(std::span<const std::byte> payload);
+Result<std::vector<Response>> decode_responses(std::span<const std::byte> payload);
+
+// Control frames: {u32 payload bytes, u8 type, 3 bytes zero} then the payload.
+enum class FrameType : uint8_t {
+  kRequests = 1,      // rank -> coordinator
+  kResponses = 2,     // coordinator -> rank
+  kHeartbeat = 3,     // both ways: Heartbeat, for liveness and clock offsets
+  kAbort = 4,         // both ways: {i32 lost world rank or -1, i32 code, string why}
+  kShutdown = 5,      // rank -> coordinator: I leave in good order; coordinator -> rank: everybody does
+  kStallReport = 6,   // coordinator -> rank: text
+  kTrace = 7,         // rank -> coordinator: a batch of timeline events
+};
+inline constexpr size_t kFrameHeaderBytes = 8;
+
+struct FrameHeader {
+  uint32_t bytes = 0;
+  FrameType type = FrameType::kHeartbeat;
+};
+std::array<std::byte, kFrameHeaderBytes> encode_header(const FrameHeader& header);
+Result<FrameHeader> decode_header(std::span<const std::byte, kFrameHeaderBytes> raw);  // bounds by kMaxFrameBytes
+
+// The sender's clock now, and an echo of the other side's last heartbeat: what NTP needs for one offset sample.
+struct Heartbeat {
+  Nanos sent = 0;
+  Nanos echo_sent = 0;      // `sent` of the heartbeat this one answers, 0 if none
+  Nanos echo_received = 0;  // when it arrived here
+};
+Bytes encode(const Heartbeat& heartbeat);
+Result<Heartbeat> decode_heartbeat(std::span<const std::byte> payload);
+
+struct Abort {
+  Rank lost = -1;
+  Code code = Code::kPeerLost;
+  std::string why;
+};
+Bytes encode(const Abort& abort);
+Result<Abort> decode_abort(std::span<const std::byte> payload);
+
+}  // namespace rueda::control

@@ -1,0 +1,40 @@
+// The registry of algorithms and the choice among them. To add one: a file with cost and build, a line in
+// registry.cc; the verifier suite then runs it for world sizes 1 to 32. Pure and immutable: any thread.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "rueda/base/status.h"
+#include "rueda/schedule/step.h"
+#include "rueda/schedule/topology.h"
+
+namespace rueda::schedule {
+
+struct Algorithm {
+  std::string_view name;  // "ring"
+  Collective what;
+  // Does it keep the reproducibility guarantee: each element reduced in rank order inside a host, then in host
+  // order, whatever its offset in the buffer? Only such algorithms are chosen unless one is forced by name.
+  bool is_order_preserving;
+  // Predicted microseconds, or nothing when the algorithm cannot serve this spec on this topology.
+  std::optional<double> (*cost_us)(const Spec&, const Topology&);
+  Schedule (*build)(const Spec&, const Topology&, Rank);
+};
+
+std::span<const Algorithm> algorithms();
+const Algorithm* find_algorithm(Collective what, std::string_view name);
+
+struct Choice {
+  const Algorithm* algorithm = nullptr;
+  double cost_us = 0;
+  std::string reason;  // "direct: 41 us; ring: 57 us; …"
+};
+
+// forced: an algorithm name, or empty. A forced name that does not serve this collective falls back to the model
+// and says so in the reason. Every rank of a group computes the same choice from the same values.
+Result<Choice> choose(const Spec& spec, const Topology& topology, std::string_view forced);
+
+}  // namespace rueda::schedule

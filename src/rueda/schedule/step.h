@@ -1,0 +1,74 @@
+// A collective algorithm is a pure function (spec, topology, rank) -> Schedule; this is the Schedule. It can be
+// printed, verified for any world size, priced, cached, replayed and simulated without a socket or a clock.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rueda/base/types.h"
+
+namespace rueda::schedule {
+
+// The three buffers of a call. Input and output hold elements of the spec's dtype, scratch holds elements of
+// accumulator_of(dtype) when the collective reduces and of dtype otherwise. Input and output may be the same memory
+// for allreduce and broadcast; a schedule must stay right then (the verifier checks both).
+enum class Space : uint8_t { kInput, kOutput, kScratch };
+
+struct Slice {
+  Space space = Space::kInput;
+  int64_t begin = 0;  // elements
+  int64_t count = 0;  // elements
+  bool operator==(const Slice&) const = default;
+};
+
+enum class Action : uint8_t {
+  kSend,        // from -> peer. The wire carries from's element type.
+  kRecv,        // peer -> to. An element-type wire into scratch widens.
+  kRecvReduce,  // to = from op (what peer sent). `to` is scratch, or output when that is the same type; `from` is
+                // any slice of mine with the same count (widened when it is input or output).
+  kCopy,        // to = from (widening into scratch; never scratch -> output: that is kFinish)
+  kReduce,      // to = from op from2: a local reduction into scratch
+  kFinish,      // to (output) = round(scale(from)), from scratch or from output itself (then only scaling)
+  kAdasum,      // to = adasum(from, from2), all in output or scratch; per tensor segment of the call
+};
+
+// The element type on the wire, as the receiver must know it.
+enum class Wire : uint8_t { kElement, kAccumulator };
+
+struct Step {
+  Action action = Action::kCopy;
+  Rank peer = -1;  // index in the group; only for sends and receives
+  Slice to, from, from2;
+  Wire wire = Wire::kElement;
+  std::vector<int32_t> after;  // indices of earlier steps that must be complete before this one starts
+};
+
+// Sends to one peer, and receives from one peer, are posted in the order of the list: lanes are FIFO, and the i-th
+// receive from a peer meets its i-th send. A step may start when everything in `after` is complete.
+struct Schedule {
+  std::vector<Step> steps;
+  int64_t scratch_count = 0;  // elements of scratch
+  std::string name;           // of the algorithm, for traces
+};
+
+// What is asked for. One call is one (possibly fused) collective over a group.
+struct Spec {
+  Collective what = Collective::kAllreduce;
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;      // kAverage never arrives here: it is kSum with a Scale
+  int64_t count = 0;                 // allreduce, broadcast: elements; reducescatter: elements of the input
+  // allgather: elements contributed by each rank. reducescatter: elements each rank receives; sums to count.
+  // alltoall: n*n matrix, counts[src * n + dst] elements. Else empty.
+  std::vector<int64_t> counts;
+  Rank root = -1;                    // broadcast: index in the group
+  Scale scale;                       // applied once, where a reduced element is finished
+  std::vector<int64_t> segments;     // Adasum: element counts of the tensors in a fused call; else empty
+
+  bool operator==(const Spec&) const = default;
+};
+
+std::string to_string(const Schedule& schedule);  // one step a line, for people and golden tests
+
+}  // namespace rueda::schedule

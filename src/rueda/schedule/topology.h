@@ -1,0 +1,33 @@
+// Where the ranks of a group live and what a byte costs between them: all an algorithm may know of the world.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "rueda/base/types.h"
+
+namespace rueda::schedule {
+
+// alpha-beta model of one link class, measured at start-up (or assumed before).
+struct LinkCost {
+  double latency_us = 30;          // half a round trip of a small message
+  double bandwidth_gbps = 1;       // gigabytes per second of one stream
+};
+
+struct Topology {
+  std::vector<int32_t> host_of;    // [size] dense host index of each rank of the group, in order of first rank
+  LinkCost local{.latency_us = 1, .bandwidth_gbps = 8};     // between ranks of one host
+  LinkCost remote{.latency_us = 30, .bandwidth_gbps = 1};   // between hosts
+  double reduce_gbps = 6;          // gigabytes per second one rank reduces
+  int64_t chunk_bytes = 256 << 10; // pipelining granule
+
+  [[nodiscard]] Rank size() const { return static_cast<Rank>(host_of.size()); }
+  [[nodiscard]] int32_t host_count() const;
+  [[nodiscard]] bool is_single_host() const { return host_count() <= 1; }
+  // Every host has the same number of ranks, and ranks of a host are consecutive.
+  [[nodiscard]] bool is_regular() const;
+  static Topology single_host(Rank size);
+  static Topology regular(int32_t hosts, Rank ranks_per_host);
+};
+
+}  // namespace rueda::schedule
