@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "rueda/base/status.h"
 
@@ -53,6 +54,13 @@ std::span<const ConfigEntry> config_table();
 
 // Looks variables up through get_env (nullptr = unset). The Status names the variable, its value and the range.
 Result<Config> parse_config(const std::function<const char*(const char*)>& get_env);
+
+// One sentence for each Horovod setting found that this version accepts but does not follow, with the reason; log
+// them once, on rank 0.
+std::vector<std::string> ignored_settings(const std::function<const char*(const char*)>& get_env);
+
+// The whole table as a Markdown page: docs/settings.md is this text.
+std::string config_markdown();
 
 // "1/true/yes/on" and "0/false/no/off" in any letter case.
 Result<bool> parse_boolean(std::string_view text);

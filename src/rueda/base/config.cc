@@ -1,0 +1,366 @@
+#include "rueda/base/config.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+namespace rueda {
+namespace {
+
+using GetEnv = std::function<const char*(const char*)>;
+
+constexpr double kMaxSeconds = 1e8;  // three years: as good as never, and far from overflowing Nanos
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  std::ranges::transform(result, result.begin(), [](unsigned char c) { return std::tolower(c); });
+  return result;
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front()))) text.remove_prefix(1);
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.remove_suffix(1);
+  return text;
+}
+
+template <class T>
+std::optional<T> whole_number(std::string_view text) {
+  T value{};
+  if (text.starts_with('+')) text.remove_prefix(1);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::string number_text(double value) {
+  std::array<char, 64> text{};
+  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() ? std::string(text.data(), end) : std::string("?");
+}
+
+Status refused(const std::string& want) { return {Code::kInvalidArgument, want}; }
+
+// What an entry says about itself, apart from how it is parsed.
+struct Labels {
+  std::string_view name, env, alias, unit, sentence;
+};
+
+ConfigEntry make_entry(const Labels& labels, std::string_view type, std::string_view range) {
+  ConfigEntry entry;
+  entry.name = labels.name;
+  entry.env = labels.env;
+  entry.alias = labels.alias;
+  entry.type = type;
+  entry.unit = labels.unit;
+  entry.range = range;
+  entry.sentence = labels.sentence;
+  return entry;
+}
+
+// Ranges are written by hand next to their bounds, because string_view members outlive nothing they could
+// own.
+ConfigEntry integer(const Labels& labels, int64_t Config::*field, std::string_view range,
+                    std::pair<int64_t, int64_t> bounds) {
+  ConfigEntry entry = make_entry(labels, "integer", range);
+  entry.parse = [field, bounds](Config& config, std::string_view text) -> Status {
+    const auto value = whole_number<int64_t>(text);
+    if (!value) return refused("a whole number");
+    if (*value < bounds.first || *value > bounds.second) return refused("a whole number in range");
+    config.*field = *value;
+    return Status::ok();
+  };
+  entry.print = [field](const Config& config) { return std::to_string(config.*field); };
+  return entry;
+}
+
+ConfigEntry number(const Labels& labels, double Config::*field, std::string_view range,
+                   std::pair<double, double> bounds) {
+  ConfigEntry entry = make_entry(labels, "number", range);
+  entry.parse = [field, bounds](Config& config, std::string_view text) -> Status {
+    const auto value = whole_number<double>(text);
+    if (!value || !std::isfinite(*value)) return refused("a number");
+    if (*value < bounds.first || *value > bounds.second) return refused("a number in range");
+    config.*field = *value;
+    return Status::ok();
+  };
+  entry.print = [field](const Config& config) { return number_text(config.*field); };
+  return entry;
+}
+
+ConfigEntry boolean(const Labels& labels, bool Config::*field) {
+  ConfigEntry entry = make_entry(labels, "boolean", "1/true/yes/on or 0/false/no/off");
+  entry.parse = [field](Config& config, std::string_view text) -> Status {
+    const Result<bool> value = parse_boolean(text);
+    if (!value.is_ok()) return value.status();
+    config.*field = value.value();
+    return Status::ok();
+  };
+  entry.print = [field](const Config& config) { return config.*field ? "1" : "0"; };
+  return entry;
+}
+
+ConfigEntry text(const Labels& labels, std::string Config::*field, std::string_view range) {
+  ConfigEntry entry = make_entry(labels, "text", range);
+  entry.parse = [field](Config& config, std::string_view value) -> Status {
+    config.*field = value;
+    return Status::ok();
+  };
+  entry.print = [field](const Config& config) { return config.*field; };
+  return entry;
+}
+
+constexpr std::array<std::string_view, 6> kLevels = {"trace", "debug", "info", "warning", "error", "fatal"};
+
+Status parse_log_level(Config& config, std::string_view text) {
+  const std::string level = lower(text);
+  if (std::ranges::find(kLevels, level) == kLevels.end()) return refused("one of the log levels");
+  config.log_level = level;
+  return Status::ok();
+}
+
+Status parse_transports(Config& config, std::string_view text) {
+  std::string names;
+  while (!text.empty()) {
+    const size_t comma = text.find(',');
+    const std::string name = lower(trimmed(text.substr(0, comma)));
+    if (name != "shm" && name != "tcp") return refused("a list of transports");
+    names += (names.empty() ? "" : ",") + name;
+    text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
+  }
+  config.transports = names;
+  return Status::ok();
+}
+
+void add_scheduling(std::vector<ConfigEntry>& table) {
+  table.push_back(integer({"fusion_bytes", "RUEDA_FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD", "bytes",
+                           "Largest transfer that is made by fusing small tensors; 0 fuses nothing."},
+                          &Config::fusion_bytes, "0..68719476736", {0, int64_t{64} << 30}));
+  table.push_back(
+      number({"cycle_time_ms", "RUEDA_CYCLE_TIME", "HOROVOD_CYCLE_TIME", "milliseconds",
+              "Longest wait for more tensors to fuse with; 0 starts as soon as a tensor is ready."},
+             &Config::cycle_time_ms, "0..60000", {0, 60'000}));
+  table.push_back(
+      boolean({"group_fusion_disabled", "RUEDA_DISABLE_GROUP_FUSION", "HOROVOD_DISABLE_GROUP_FUSION", "",
+               "Members of a group of tensors are fused with one another only."},
+              &Config::group_fusion_disabled));
+  table.push_back(
+      boolean({"dynamic_process_sets", "RUEDA_DYNAMIC_PROCESS_SETS", "HOROVOD_DYNAMIC_PROCESS_SETS", "",
+               "Process sets may be added and removed after init."},
+              &Config::dynamic_process_sets));
+  table.push_back(text({"thread_affinity", "RUEDA_THREAD_AFFINITY", "HOROVOD_THREAD_AFFINITY", "",
+                        "Comma list of core numbers; entry local_rank pins the engine thread of that rank."},
+                       &Config::thread_affinity, "comma list of core numbers"));
+}
+
+void add_diagnosis(std::vector<ConfigEntry>& table) {
+  table.push_back(boolean({"stall_check_disabled", "RUEDA_STALL_CHECK_DISABLE", "HOROVOD_STALL_CHECK_DISABLE",
+                           "", "Tensors that some ranks never submit are not reported."},
+                          &Config::stall_check_disabled));
+  table.push_back(
+      number({"stall_warning_s", "RUEDA_STALL_CHECK_TIME_SECONDS", "HOROVOD_STALL_CHECK_TIME_SECONDS",
+              "seconds", "Age at which a tensor that some ranks have not submitted is reported."},
+             &Config::stall_warning_s, "0.001..100000000", {0.001, kMaxSeconds}));
+  table.push_back(
+      number({"stall_shutdown_s", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
+              "seconds",
+              "Age at which such a tensor ends the job; 0 never does, and a value below the warning "
+              "time is ignored."},
+             &Config::stall_shutdown_s, "0..100000000", {0, kMaxSeconds}));
+  table.push_back(text({"timeline", "RUEDA_TIMELINE", "HOROVOD_TIMELINE", "",
+                        "Path of the timeline file; DYNAMIC waits for start_timeline."},
+                       &Config::timeline, "a path or DYNAMIC"));
+  table.push_back(boolean({"timeline_mark_cycles", "RUEDA_TIMELINE_MARK_CYCLES",
+                           "HOROVOD_TIMELINE_MARK_CYCLES", "", "The timeline also marks where rounds begin."},
+                          &Config::timeline_mark_cycles));
+  table.push_back(
+      text({"log_level", "RUEDA_LOG_LEVEL", "HOROVOD_LOG_LEVEL", "", "Least severe record that is logged."},
+           &Config::log_level, "trace|debug|info|warning|error|fatal"));
+  table.back().parse = parse_log_level;
+  table.push_back(boolean({"log_hide_time", "RUEDA_LOG_HIDE_TIME", "HOROVOD_LOG_HIDE_TIME", "",
+                           "Log records carry no time stamp."},
+                          &Config::log_hide_time));
+}
+
+void add_wires(std::vector<ConfigEntry>& table) {
+  table.push_back(text({"transports", "RUEDA_TRANSPORTS", "", "", "Transports that may be used, best first."},
+                       &Config::transports, "comma list of shm, tcp"));
+  table.back().parse = parse_transports;
+  table.push_back(
+      text({"algorithm", "RUEDA_ALGORITHM", "", "",
+            "Forces one collective algorithm by name; empty leaves the choice to the cost model."},
+           &Config::algorithm, "name of an algorithm"));
+  table.push_back(text({"interface", "RUEDA_INTERFACE", "HOROVOD_GLOO_IFACE", "",
+                        "Network interface or address to listen on; empty lets rueda choose."},
+                       &Config::interface, "interface name or IP address"));
+  table.push_back(number({"start_timeout_s", "RUEDA_START_TIMEOUT", "HOROVOD_START_TIMEOUT", "seconds",
+                          "Time that init allows until all ranks are connected."},
+                         &Config::start_timeout_s, "0.1..100000000", {0.1, kMaxSeconds}));
+  table.push_back(number({"peer_timeout_s", "RUEDA_PEER_TIMEOUT_SECONDS", "HOROVOD_GLOO_TIMEOUT_SECONDS",
+                          "seconds", "A connected rank that stays silent for longer counts as lost."},
+                         &Config::peer_timeout_s, "0.1..100000000", {0.1, kMaxSeconds}));
+  table.push_back(integer({"shm_ring_bytes", "RUEDA_SHM_RING_BYTES", "", "bytes",
+                           "Shared-memory ring per directed pair of ranks on one host."},
+                          &Config::shm_ring_bytes, "4096..1073741824", {4096, 1 << 30}));
+  table.push_back(
+      integer({"chunk_bytes", "RUEDA_CHUNK_BYTES", "", "bytes",
+               "Piece of a transfer that is received, reduced and sent on while the next arrives."},
+              &Config::chunk_bytes, "1024..1073741824", {1024, 1 << 30}));
+}
+
+const std::vector<ConfigEntry>& table_of_all() {
+  static const std::vector<ConfigEntry> table = [] {
+    std::vector<ConfigEntry> entries;
+    add_scheduling(entries);
+    add_diagnosis(entries);
+    add_wires(entries);
+    return entries;
+  }();
+  return table;
+}
+
+struct Found {
+  std::string_view variable;
+  std::string_view text;
+  bool is_alias = false;
+};
+
+// An empty variable counts as unset: shells cannot easily say which they mean.
+std::optional<Found> find(const GetEnv& get_env, std::string_view variable, bool is_alias) {
+  if (variable.empty()) return std::nullopt;
+  const char* raw = get_env(std::string(variable).c_str());
+  if (raw == nullptr || trimmed(raw).empty()) return std::nullopt;
+  return Found{variable, trimmed(raw), is_alias};
+}
+
+std::optional<Found> find(const GetEnv& get_env, const ConfigEntry& entry) {
+  if (auto found = find(get_env, entry.env, false)) return found;
+  return find(get_env, entry.alias, true);
+}
+
+// Scripts written for Horovod use its looser rules under its names: any positive integer is true (for process
+// sets any but 0), and a log level it does not know means "warning".
+std::string_view translate_alias(const ConfigEntry& entry, std::string_view text) {
+  if (entry.type == "boolean") {
+    const auto value = whole_number<int64_t>(text);
+    if (!value) return text;
+    return *value > 0 || (*value < 0 && entry.name == "dynamic_process_sets") ? "1" : "0";
+  }
+  if (entry.name == "log_level" && std::ranges::find(kLevels, lower(text)) == kLevels.end()) return "warning";
+  return text;
+}
+
+bool is_shutdown_too_early(const Config& config) {
+  return config.stall_shutdown_s > 0 && config.stall_shutdown_s < config.stall_warning_s;
+}
+
+// Without the rule that a stall shutdown below the warning time is ignored.
+Result<Config> parse_as_written(const GetEnv& get_env) {
+  Config config;
+  for (const ConfigEntry& entry : table_of_all()) {
+    const std::optional<Found> found = find(get_env, entry);
+    if (!found) continue;
+    const Status status =
+        entry.parse(config, found->is_alias ? translate_alias(entry, found->text) : found->text);
+    if (status.is_ok()) continue;
+    const std::string unit = entry.unit.empty() ? std::string() : " " + std::string(entry.unit);
+    return Status(Code::kInvalidArgument, std::string(found->variable) + "='" + std::string(found->text) +
+                                              "' is refused: allowed is " + std::string(entry.range) + unit +
+                                              "; correct or unset it");
+  }
+  return config;
+}
+
+bool is_set_to_false(const char* text) {
+  const Result<bool> value = parse_boolean(trimmed(text));
+  return value.is_ok() && !value.value();
+}
+
+std::string ignored(std::string_view variable, std::string_view value, std::string_view why) {
+  return std::string(variable) + "=" + std::string(value) + " is ignored: " + std::string(why);
+}
+
+}  // namespace
+
+std::span<const ConfigEntry> config_table() { return table_of_all(); }
+
+Result<Config> parse_config(const GetEnv& get_env) {
+  Result<Config> config = parse_as_written(get_env);
+  if (config.is_ok() && is_shutdown_too_early(config.value())) config.value().stall_shutdown_s = 0;
+  return config;
+}
+
+Result<bool> parse_boolean(std::string_view text) {
+  const std::string word = lower(trimmed(text));
+  for (const char* yes : {"1", "true", "yes", "on"})
+    if (word == yes) return true;
+  for (const char* no : {"0", "false", "no", "off"})
+    if (word == no) return false;
+  return Status(Code::kInvalidArgument,
+                "'" + std::string(text) + "' is neither of 1/true/yes/on nor of 0/false/no/off");
+}
+
+std::vector<std::string> ignored_settings(const GetEnv& get_env) {
+  struct Rule {
+    const char* variable;
+    bool (*is_ignored)(const char* text);
+    const char* why;
+  };
+  const auto always = [](const char*) { return true; };
+  const auto unless_gloo = [](const char* text) { return lower(trimmed(text)) != "gloo"; };
+  const auto when_on = [](const char* text) { return !is_set_to_false(text); };
+  static constexpr const char* kByCost = "the cost model chooses the algorithm; RUEDA_ALGORITHM forces one";
+  const std::array<Rule, 10> rules = {{
+      {"HOROVOD_CONTROLLER", unless_gloo, "rueda has one controller of its own and needs no MPI"},
+      {"HOROVOD_CPU_OPERATIONS", unless_gloo, "rueda runs its own collectives on CPUs"},
+      {"HOROVOD_MPI_THREADS_DISABLE", always, "rueda does not initialise MPI"},
+      {"HOROVOD_ADASUM_MPI_CHUNK_SIZE", always, "Adasum does not go through MPI; see RUEDA_CHUNK_BYTES"},
+      {"HOROVOD_CCL_CACHE", always, "rueda does not use oneCCL"},
+      {"HOROVOD_BATCH_D2D_MEMCOPIES", is_set_to_false, "copies of fused tensors are always batched"},
+      {"HOROVOD_ENABLE_ASYNC_COMPLETION", is_set_to_false, "operations always complete asynchronously"},
+      {"HOROVOD_HIERARCHICAL_ALLREDUCE", when_on, kByCost},
+      {"HOROVOD_HIERARCHICAL_ALLGATHER", when_on, kByCost},
+      {"HOROVOD_TORUS_ALLREDUCE", when_on, kByCost},
+  }};
+  std::vector<std::string> sentences;
+  for (const Rule& rule : rules) {
+    const char* text = get_env(rule.variable);
+    if (text != nullptr && !trimmed(text).empty() && rule.is_ignored(text))
+      sentences.push_back(ignored(rule.variable, trimmed(text), rule.why));
+  }
+  const auto level = find(get_env, "HOROVOD_LOG_LEVEL", true);
+  if (level && !find(get_env, "RUEDA_LOG_LEVEL", false) &&
+      std::ranges::find(kLevels, lower(level->text)) == kLevels.end())
+    sentences.push_back(ignored(level->variable, level->text, "it is no log level, so 'warning' is used"));
+  if (const auto config = parse_as_written(get_env); config.is_ok() && is_shutdown_too_early(config.value()))
+    sentences.push_back(ignored(
+        "the stall shutdown time", number_text(config.value().stall_shutdown_s) + " s",
+        "it is below the stall warning time of " + number_text(config.value().stall_warning_s) + " s"));
+  return sentences;
+}
+
+std::string config_markdown() {
+  const Config defaults;
+  std::string page =
+      "# Settings\n\nRead from the environment at `init`. The Horovod name is the fallback where the first "
+      "one is\n"
+      "not set; an empty variable counts as not set; a value out of range is refused by name.\n\n"
+      "| variable | Horovod name | type | unit | allowed | default | what it does |\n"
+      "|---|---|---|---|---|---|---|\n";
+  const auto cell = [](std::string_view text, bool is_code) {
+    std::string escaped;
+    for (const char c : text) escaped += c == '|' ? std::string(is_code ? " " : "\\|") : std::string(1, c);
+    if (escaped.empty()) return std::string(" |");
+    return is_code ? " `" + escaped + "` |" : " " + escaped + " |";
+  };
+  for (const ConfigEntry& entry : config_table()) {
+    page += "|" + cell(entry.env, true) + cell(entry.alias, true) + cell(entry.type, false) +
+            cell(entry.unit, false) + cell(entry.range, false) + cell(entry.print(defaults), true) +
+            cell(entry.sentence, false) + "\n";
+  }
+  return page;
+}
+
+}  // namespace rueda

@@ -1,0 +1,156 @@
+#include "rueda/base/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+namespace rueda {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+using Environment = std::map<std::string, std::string>;
+
+std::function<const char*(const char*)> env(const Environment& variables) {
+  return [&variables](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  };
+}
+
+Result<Config> parse(const Environment& variables) { return parse_config(env(variables)); }
+std::vector<std::string> ignored(const Environment& variables) { return ignored_settings(env(variables)); }
+
+TEST(BaseConfig, an_empty_environment_gives_the_defaults) {
+  const Config defaults, parsed = parse({}).value();
+  for (const ConfigEntry& entry : config_table()) EXPECT_EQ(entry.print(parsed), entry.print(defaults));
+}
+
+TEST(BaseConfig, every_entry_prints_what_it_parses) {
+  const Config defaults;
+  for (const ConfigEntry& entry : config_table()) {
+    Config config;
+    std::string text = entry.print(defaults);
+    if (entry.type == "boolean") text = "1";
+    if (entry.type == "integer" || entry.type == "number") text = "5000";
+    if (entry.type == "text")
+      text = entry.name == "log_level" ? "debug" : entry.name == "transports" ? "tcp" : "x";
+    ASSERT_TRUE(entry.parse(config, text).is_ok()) << entry.name;
+    EXPECT_EQ(entry.print(config), text) << entry.name;
+    EXPECT_NE(entry.print(defaults), text) << entry.name << " did not change";
+  }
+}
+
+TEST(BaseConfig, names_are_unique_and_every_entry_explains_itself) {
+  std::set<std::string_view> seen;
+  for (const ConfigEntry& entry : config_table()) {
+    EXPECT_TRUE(seen.insert(entry.name).second) << entry.name;
+    EXPECT_TRUE(seen.insert(entry.env).second) << entry.env;
+    if (!entry.alias.empty()) {
+      EXPECT_TRUE(seen.insert(entry.alias).second) << entry.alias;
+    }
+    EXPECT_TRUE(entry.env.starts_with("RUEDA_")) << entry.env;
+    EXPECT_TRUE(entry.sentence.ends_with(".")) << entry.name;
+    EXPECT_FALSE(entry.range.empty()) << entry.name;
+  }
+}
+
+TEST(BaseConfig, the_rueda_name_wins_over_the_horovod_name) {
+  EXPECT_EQ(parse({{"HOROVOD_FUSION_THRESHOLD", "1024"}}).value().fusion_bytes, 1024);
+  EXPECT_EQ(
+      parse({{"HOROVOD_FUSION_THRESHOLD", "1024"}, {"RUEDA_FUSION_THRESHOLD", "0"}}).value().fusion_bytes, 0);
+}
+
+TEST(BaseConfig, an_empty_variable_counts_as_unset) {
+  const Config config = parse({{"RUEDA_CYCLE_TIME", ""}, {"HOROVOD_CYCLE_TIME", " 2.5 "}}).value();
+  EXPECT_DOUBLE_EQ(config.cycle_time_ms, 2.5);
+}
+
+TEST(BaseConfig, a_bad_value_is_refused_with_variable_value_and_range) {
+  const std::vector<std::pair<const char*, const char*>> bad = {{"RUEDA_FUSION_THRESHOLD", "64M"},
+                                                                {"RUEDA_FUSION_THRESHOLD", "-1"},
+                                                                {"RUEDA_FUSION_THRESHOLD", "1e99"},
+                                                                {"HOROVOD_CYCLE_TIME", "fast"},
+                                                                {"HOROVOD_CYCLE_TIME", "nan"},
+                                                                {"HOROVOD_CYCLE_TIME", "inf"},
+                                                                {"HOROVOD_LOG_HIDE_TIME", "maybe"},
+                                                                {"RUEDA_LOG_HIDE_TIME", "2"},
+                                                                {"RUEDA_LOG_LEVEL", "chatty"},
+                                                                {"RUEDA_START_TIMEOUT", "0"},
+                                                                {"RUEDA_TRANSPORTS", "shm,smoke"},
+                                                                {"RUEDA_CHUNK_BYTES", "1e6"},
+                                                                {"HOROVOD_GLOO_TIMEOUT_SECONDS", "1e300"}};
+  for (const auto& [variable, value] : bad) {
+    const Result<Config> result = parse({{variable, value}});
+    ASSERT_FALSE(result.is_ok()) << variable << "=" << value;
+    EXPECT_EQ(result.status().code, Code::kInvalidArgument);
+    EXPECT_THAT(result.status().why, AllOf(HasSubstr(variable), HasSubstr(value), HasSubstr("allowed is")));
+  }
+}
+
+TEST(BaseConfig, booleans_are_words_or_digits_in_any_letter_case) {
+  for (const char* yes : {"1", "true", "Yes", "ON"}) EXPECT_TRUE(parse_boolean(yes).value()) << yes;
+  for (const char* no : {"0", "FALSE", "no", "Off"}) EXPECT_FALSE(parse_boolean(no).value()) << no;
+  for (const char* bad : {"", "2", "-1", "y", "true false"}) EXPECT_FALSE(parse_boolean(bad).is_ok()) << bad;
+}
+
+TEST(BaseConfig, horovod_booleans_also_take_other_integers) {
+  EXPECT_TRUE(parse({{"HOROVOD_LOG_HIDE_TIME", "2"}}).value().log_hide_time);
+  EXPECT_FALSE(parse({{"HOROVOD_LOG_HIDE_TIME", "-1"}}).value().log_hide_time);
+  EXPECT_TRUE(parse({{"HOROVOD_DYNAMIC_PROCESS_SETS", "-1"}}).value().dynamic_process_sets);
+  EXPECT_TRUE(parse({{"HOROVOD_STALL_CHECK_DISABLE", "true"}}).value().stall_check_disabled);
+}
+
+TEST(BaseConfig, log_levels_are_read_in_any_letter_case) {
+  EXPECT_EQ(parse({{"HOROVOD_LOG_LEVEL", "DEBUG"}}).value().log_level, "debug");
+}
+
+TEST(BaseConfig, an_unknown_horovod_log_level_means_warning_and_is_reported) {
+  const Environment variables = {{"HOROVOD_LOG_LEVEL", "chatty"}};
+  EXPECT_EQ(parse(variables).value().log_level, "warning");
+  EXPECT_THAT(ignored(variables), ElementsAre(HasSubstr("HOROVOD_LOG_LEVEL=chatty")));
+}
+
+TEST(BaseConfig, a_stall_shutdown_below_the_warning_time_is_ignored_and_reported) {
+  const Environment variables = {{"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "30"}};
+  EXPECT_DOUBLE_EQ(parse(variables).value().stall_shutdown_s, 0);
+  EXPECT_THAT(ignored(variables), ElementsAre(AllOf(HasSubstr("30 s"), HasSubstr("60 s"))));
+  EXPECT_DOUBLE_EQ(parse({{"RUEDA_STALL_SHUTDOWN_TIME_SECONDS", "90"}}).value().stall_shutdown_s, 90);
+}
+
+TEST(BaseConfig, settings_of_other_controllers_are_reported_once_each) {
+  EXPECT_THAT(ignored({{"HOROVOD_CONTROLLER", "Gloo"}, {"HOROVOD_CPU_OPERATIONS", "gloo"}}), IsEmpty());
+  EXPECT_THAT(ignored({{"HOROVOD_CONTROLLER", "mpi"}}), ElementsAre(HasSubstr("HOROVOD_CONTROLLER=mpi")));
+  EXPECT_THAT(ignored({{"HOROVOD_CCL_CACHE", "1"}, {"HOROVOD_MPI_THREADS_DISABLE", "0"}}), SizeIs(2));
+  EXPECT_THAT(ignored({{"HOROVOD_BATCH_D2D_MEMCOPIES", "1"}, {"HOROVOD_ENABLE_ASYNC_COMPLETION", "1"}}),
+              IsEmpty());
+  EXPECT_THAT(ignored({{"HOROVOD_BATCH_D2D_MEMCOPIES", "0"}, {"HOROVOD_ENABLE_ASYNC_COMPLETION", "0"}}),
+              SizeIs(2));
+  EXPECT_THAT(ignored({{"HOROVOD_HIERARCHICAL_ALLREDUCE", "0"}}), IsEmpty());
+  EXPECT_THAT(ignored({{"HOROVOD_HIERARCHICAL_ALLREDUCE", "1"}}), ElementsAre(HasSubstr("RUEDA_ALGORITHM")));
+}
+
+TEST(BaseConfig, the_markdown_page_has_one_row_of_seven_cells_per_setting) {
+  const std::string page = config_markdown();
+  size_t rows = 0;
+  for (size_t at = 0; at < page.size();) {
+    const size_t end = page.find('\n', at);
+    const std::string line = page.substr(at, end - at);
+    at = end + 1;
+    if (!line.starts_with("| `RUEDA_")) continue;
+    ++rows;
+    size_t bars = 0;
+    for (size_t i = 0; i < line.size(); ++i) bars += line[i] == '|' && line[i - 1] != '\\';
+    EXPECT_EQ(bars, 8u) << line;
+  }
+  EXPECT_EQ(rows, config_table().size());
+}
+
+}  // namespace
+}  // namespace rueda
