@@ -3,9 +3,13 @@ file(GLOB capi_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/rueda/capi/*.cc
 if(capi_sources)
   add_library(rueda SHARED ${capi_sources})
   target_link_libraries(rueda PRIVATE rueda_runtime)
-  target_link_options(rueda PRIVATE -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL -Wl,-z,defs
+  target_link_options(rueda PRIVATE -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL
     -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/exports.map)
+  if(NOT RUEDA_SANITIZE)  # the sanitizers' own symbols come from the program
+    target_link_options(rueda PRIVATE -Wl,-z,defs)
+  endif()
   set_target_properties(rueda PROPERTIES LINK_DEPENDS ${CMAKE_SOURCE_DIR}/cmake/exports.map)
+  rueda_room_test(capi rueda rueda_flags)
 endif()
 
 # The launcher and the command-line tool use base and store only: no core, no framework.
@@ -22,3 +26,13 @@ if(cli_sources)
   target_link_libraries(rueda_cli PRIVATE rueda_launch)
   target_link_options(rueda_cli PRIVATE -static-libstdc++ -static-libgcc)
 endif()
+
+if(RUEDA_BUILD_TESTS)
+  get_property(test_programs GLOBAL PROPERTY RUEDA_TEST_PROGRAMS)
+  set(test_lines "")
+  foreach(program IN LISTS test_programs)
+    string(APPEND test_lines "$<TARGET_FILE:${program}>\n")
+  endforeach()
+  file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/tests.txt CONTENT "${test_lines}")
+endif()
+include(${CMAKE_SOURCE_DIR}/cmake/package.cmake)

@@ -5,6 +5,12 @@ if(RUEDA_BUILD_TESTS)
   enable_testing()
   include(GoogleTest)
   find_package(GTest REQUIRED)
+  add_custom_target(rueda_tests)  # every C++ test program; their paths are listed in tests.txt of the build tree
+endif()
+# Messages name src/…, not the machine a wheel was built on.
+target_compile_options(rueda_flags INTERFACE -fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)
+if(RUEDA_SANITIZE)
+  target_compile_options(rueda_flags INTERFACE -fno-sanitize-recover=all)  # a finding fails the test
 endif()
 
 function(rueda_room name)
@@ -30,5 +36,7 @@ function(rueda_room_test name)
     add_executable(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE ${ARGN} GTest::gmock GTest::gtest_main)
     gtest_discover_tests(${name}_test TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT 120)
+    add_dependencies(rueda_tests ${name}_test)
+    set_property(GLOBAL APPEND PROPERTY RUEDA_TEST_PROGRAMS ${name}_test)
   endif()
 endfunction()
