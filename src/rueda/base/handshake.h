@@ -2,10 +2,13 @@
 // carries the bytes. Both sides prove that they know the job's secret without showing it; the proofs are bound to
 // job, epoch, channel, both ranks and the direction, so none can be replayed elsewhere. See docs/wire.md.
 //
-//   client -> server: hello   {magic, wire version, release, job, epoch, channel, from, to, nonce}
-//   server -> client: answer  {magic, wire version, release, verdict, nonce, HMAC(secret, "server" | hello | …)}
-//   client -> server: proof   {HMAC(secret, "client" | hello | answer)}
+//   client -> server: hello   {wire version, release, job, epoch, channel, lane, from, to, nonce}
+//   server -> client: answer  {wire version, release, verdict, nonce, HMAC(secret, "server" | hello | answer so far)}
+//   client -> server: proof   {verdict, HMAC(secret, "client" | hello | answer)}
 //   server -> client: welcome {verdict}
+//
+// Each message is {magic u32, kind u8, body bytes u16} and a body. A verdict other than "accepted" ends the exchange
+// and is turned into a sentence by each side from what it knows itself.
 #pragma once
 
 #include <array>
@@ -58,18 +61,21 @@ class Handshake {
   [[nodiscard]] const Introduction& introduction() const { return introduction_; }
 
  private:
-  enum class State : uint8_t { kStart, kAwaitHello, kAwaitAnswer, kAwaitProof, kAwaitWelcome, kDone, kFailed };
-  Handshake() = default;
-  Result<bool> step();  // tries to consume one message of buffer_; false = more bytes needed
+  enum class State : uint8_t { kAwaitHello, kAwaitAnswer, kAwaitProof, kAwaitWelcome, kDone, kFailed };
+  Handshake(const Secret& secret, Introduction introduction, std::string version, State start);
+  Result<size_t> missing() const;  // bytes until buffer_ holds one message; fails at the first impossible byte
+  Status step();                   // consumes the one whole message in buffer_
   Status on_hello(std::span<const std::byte> message);
   Status on_answer(std::span<const std::byte> message);
   Status on_proof(std::span<const std::byte> message);
   Status on_welcome(std::span<const std::byte> message);
+  Status refuse(uint8_t verdict, Status why);  // tells the peer, as the server
 
   Secret secret_;
   Introduction introduction_;
   std::string version_;
-  State state_ = State::kStart;
+  State state_;
+  Status failure_;
   Bytes buffer_, output_, hello_, answer_;
 };
 

@@ -1,0 +1,355 @@
+#include "rueda/base/handshake.h"
+
+#include <openssl/crypto.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "rueda/base/limits.h"
+
+namespace rueda {
+namespace {
+
+constexpr uint32_t kMagic = 0x31445552;  // "RUD1" on the wire
+constexpr size_t kHeaderBytes = 7;       // magic, kind, body size
+constexpr size_t kMaxTextBytes = 64;     // job, release
+constexpr size_t kNonceBytes = 32;
+constexpr size_t kMacBytes = 32;
+
+using Nonce = std::array<std::byte, kNonceBytes>;
+using Mac = std::array<std::byte, kMacBytes>;
+
+enum class Kind : uint8_t { kHello = 1, kAnswer = 2, kProof = 3, kWelcome = 4 };
+
+// Part of the wire: append only.
+enum class Verdict : uint8_t {
+  kAccepted = 0,
+  kWrongVersion = 1,
+  kWrongJob = 2,
+  kWrongEpoch = 3,
+  kWrongChannel = 4,
+  kWrongRank = 5,
+  kWrongSecret = 6,
+};
+
+constexpr std::string_view kServerLabel = "rueda handshake 1 server";
+constexpr std::string_view kClientLabel = "rueda handshake 1 client";
+
+Status denied(std::string why) { return {Code::kPermissionDenied, std::move(why)}; }
+Status malformed(std::string_view what) {
+  return denied("the peer does not speak rueda's protocol: " + std::string(what) + ".");
+}
+
+Nonce make_nonce() {
+  Nonce nonce{};
+  // Up to 256 bytes come whole or not at all once the kernel's pool is ready.
+  const ssize_t got = getrandom(nonce.data(), nonce.size(), 0);
+  RUEDA_CHECK(got == static_cast<ssize_t>(nonce.size()), "getrandom gave too few bytes");
+  return nonce;
+}
+
+Bytes frame(Kind kind, const Bytes& body) {
+  RUEDA_CHECK(kHeaderBytes + body.size() <= kMaxHandshakeBytes, "a handshake message is too long");
+  ByteWriter writer;
+  writer.put(kMagic);
+  writer.put(kind);
+  writer.put(static_cast<uint16_t>(body.size()));
+  writer.put_raw(body);
+  return std::move(writer).take();
+}
+
+// The label comes first and both messages carry their own sizes, so no two different inputs run together.
+Mac prove(const Secret& secret, std::string_view label, const Bytes& first, const Bytes& second) {
+  ByteWriter writer;
+  writer.put_string(label);
+  writer.put_string({reinterpret_cast<const char*>(first.data()), first.size()});
+  writer.put_string({reinterpret_cast<const char*>(second.data()), second.size()});
+  return hmac_sha256(secret.key, writer.bytes());
+}
+
+bool is_same(std::span<const std::byte> a, std::span<const std::byte> b) {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+// Text of a stranger goes into error messages: keep it printable.
+std::string printable(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c > 0x7e; }, '?');
+  return text;
+}
+
+std::string_view name_of(Channel channel) {
+  switch (channel) {
+    case Channel::kStore:
+      return "store";
+    case Channel::kControl:
+      return "control";
+    case Channel::kData:
+      return "data";
+    case Channel::kShm:
+      return "shared memory";
+    case Channel::kAgent:
+      return "agent";
+  }
+  return "unknown";
+}
+
+Status version_fault(const std::string& mine, uint16_t peer_wire, const std::string& peer) {
+  return denied("this side runs rueda " + mine + " (wire " + std::to_string(kWireVersion) + "), the peer " +
+                printable(peer) + " (wire " + std::to_string(peer_wire) +
+                "); install the same release on all hosts of the job.");
+}
+
+struct Hello {
+  uint16_t wire = 0;
+  std::string release;
+  Introduction introduction;
+};
+
+// The wire version and the release come first and stay there for ever, so that any two releases can name each
+// other.
+Bytes encode_hello(const Introduction& mine, const std::string& version) {
+  ByteWriter body;
+  body.put(kWireVersion);
+  body.put_string(version);
+  body.put_string(mine.job);
+  body.put(mine.epoch);
+  body.put(mine.channel);
+  body.put(mine.lane);
+  body.put(mine.from);
+  body.put(mine.to);
+  body.put_raw(make_nonce());
+  return frame(Kind::kHello, body.bytes());
+}
+
+Status wrong_secret(const std::string& job) {
+  return denied("the peer does not know the secret of job '" + job +
+                "'; all processes of a job must be started with the same secret.");
+}
+
+// What the client says when the server turned it down.
+Status refusal(Verdict verdict, const Introduction& asked) {
+  switch (verdict) {
+    case Verdict::kWrongJob:
+      return denied("the peer refused: it serves another job than '" + asked.job + "'.");
+    case Verdict::kWrongEpoch:
+      return denied("the peer refused: it is not in epoch " + std::to_string(asked.epoch) + " of job '" +
+                    asked.job + "'.");
+    case Verdict::kWrongChannel:
+      return denied("the peer refused: it does not accept " + std::string(name_of(asked.channel)) +
+                    " connections here.");
+    case Verdict::kWrongRank:
+      return denied("the peer refused: it is not rank " + std::to_string(asked.to) + ", or rank " +
+                    std::to_string(asked.from) + " is impossible.");
+    case Verdict::kWrongSecret:
+      return wrong_secret(asked.job);
+    default:
+      return denied("the peer refused for a reason this release does not know.");
+  }
+}
+
+bool is_rank(Rank rank) { return rank >= -1 && rank < kMaxRanks; }
+
+std::pair<Verdict, Status> judge(const Introduction& asked, const Introduction& accepted) {
+  if (asked.job != accepted.job)
+    return {Verdict::kWrongJob, denied("a peer of job '" + printable(asked.job) + "' called; this is job '" +
+                                       accepted.job + "'.")};
+  if (asked.epoch != accepted.epoch)
+    return {Verdict::kWrongEpoch,
+            denied("a peer of epoch " + std::to_string(asked.epoch) + " called; this is epoch " +
+                   std::to_string(accepted.epoch) + " of job '" + accepted.job + "'.")};
+  if (asked.channel != accepted.channel)
+    return {Verdict::kWrongChannel,
+            denied("a peer asked for a " + std::string(name_of(asked.channel)) + " connection; here are " +
+                   std::string(name_of(accepted.channel)) + " connections.")};
+  if (!is_rank(asked.from) || !is_rank(asked.to))
+    return {Verdict::kWrongRank,
+            denied("a peer named an impossible rank: from " + std::to_string(asked.from) + " to " +
+                   std::to_string(asked.to) + ".")};
+  // -1 on either side means any.
+  if (asked.to != accepted.to && asked.to != -1 && accepted.to != -1)
+    return {Verdict::kWrongRank,
+            denied("rank " + std::to_string(asked.from) + " asked for rank " + std::to_string(asked.to) +
+                   "; this is rank " + std::to_string(accepted.to) + ".")};
+  return {Verdict::kAccepted, Status::ok()};
+}
+
+}  // namespace
+
+Handshake::Handshake(const Secret& secret, Introduction introduction, std::string version, State start)
+    : secret_(secret), introduction_(std::move(introduction)), version_(std::move(version)), state_(start) {
+  RUEDA_CHECK(secret_.key.size() >= 16, "a secret has at least 16 bytes");
+  RUEDA_CHECK(introduction_.job.size() <= kMaxTextBytes, "a job identifier has at most 64 bytes");
+  RUEDA_CHECK(version_.size() <= kMaxTextBytes, "a release text has at most 64 bytes");
+}
+
+Handshake Handshake::client(const Secret& secret, Introduction mine, std::string version) {
+  Handshake self(secret, std::move(mine), std::move(version), State::kAwaitAnswer);
+  self.hello_ = encode_hello(self.introduction_, self.version_);
+  self.output_ = self.hello_;
+  return self;
+}
+
+Handshake Handshake::server(const Secret& secret, Introduction accepted, std::string version) {
+  return {secret, std::move(accepted), std::move(version), State::kAwaitHello};
+}
+
+Bytes Handshake::take_output() { return std::exchange(output_, {}); }
+
+Result<size_t> Handshake::feed(std::span<const std::byte> arrived) {
+  size_t taken = 0;
+  while (state_ != State::kDone) {
+    if (state_ == State::kFailed) return failure_;
+    Result<size_t> need = missing();
+    Status status = need.is_ok() ? Status::ok() : need.status();
+    if (status.is_ok() && need.value() > 0) {
+      const auto piece = arrived.subspan(taken, std::min(need.value(), arrived.size() - taken));
+      if (piece.empty()) break;
+      buffer_.insert(buffer_.end(), piece.begin(), piece.end());
+      taken += piece.size();
+      continue;
+    }
+    if (status.is_ok()) status = step();
+    if (!status.is_ok()) {
+      state_ = State::kFailed;
+      failure_ = std::move(status);
+    }
+  }
+  return taken;
+}
+
+Result<size_t> Handshake::missing() const {
+  ByteWriter magic;
+  magic.put(kMagic);
+  const size_t seen = std::min(buffer_.size(), sizeof(kMagic));
+  if (!std::equal(buffer_.begin(), buffer_.begin() + static_cast<ptrdiff_t>(seen), magic.bytes().begin()))
+    return malformed("its first bytes are foreign");
+  if (buffer_.size() < kHeaderBytes) return kHeaderBytes - buffer_.size();
+  const std::span<const std::byte> seen_bytes(buffer_);
+  ByteReader header(seen_bytes.subspan(sizeof(kMagic), kHeaderBytes - sizeof(kMagic)));
+  const auto kind = header.get<uint8_t>();
+  const size_t whole = kHeaderBytes + header.get<uint16_t>();
+  // The states that wait are numbered as the kinds they wait for.
+  if (kind != static_cast<uint8_t>(state_) + 1) return malformed("a message came out of turn");
+  if (whole > kMaxHandshakeBytes) return malformed("a message is too long");
+  return whole - buffer_.size();
+}
+
+Status Handshake::step() {
+  const Bytes message = std::exchange(buffer_, {});
+  switch (state_) {
+    case State::kAwaitHello:
+      return on_hello(message);
+    case State::kAwaitAnswer:
+      return on_answer(message);
+    case State::kAwaitProof:
+      return on_proof(message);
+    case State::kAwaitWelcome:
+      return on_welcome(message);
+    default:
+      RUEDA_CHECK(false, "a finished handshake was fed");
+  }
+}
+
+Status Handshake::refuse(uint8_t verdict, Status why) {
+  ByteWriter body;
+  body.put(kWireVersion);
+  body.put_string(version_);
+  body.put(verdict);
+  output_ = frame(Kind::kAnswer, body.bytes());
+  return why;
+}
+
+Status Handshake::on_hello(std::span<const std::byte> message) {
+  ByteReader body(message.subspan(kHeaderBytes));
+  const auto wire = body.get<uint16_t>();
+  const std::string release = body.get_string(kMaxTextBytes);
+  if (!body.is_ok()) return malformed("its greeting is too short");
+  if (wire != kWireVersion || release != version_)
+    return refuse(static_cast<uint8_t>(Verdict::kWrongVersion), version_fault(version_, wire, release));
+  Introduction asked;
+  asked.job = body.get_string(kMaxTextBytes);
+  asked.epoch = body.get<Epoch>();
+  asked.channel = body.get<Channel>();
+  asked.lane = body.get<uint16_t>();
+  asked.from = body.get<Rank>();
+  asked.to = body.get<Rank>();
+  body.get_raw(kNonceBytes);
+  if (!body.is_ok() || !body.is_at_end()) return malformed("its greeting has a wrong size");
+  auto [verdict, why] = judge(asked, introduction_);
+  if (verdict != Verdict::kAccepted) return refuse(static_cast<uint8_t>(verdict), std::move(why));
+
+  introduction_.from = asked.from;
+  introduction_.lane = asked.lane;
+  hello_.assign(message.begin(), message.end());
+  ByteWriter answer;
+  answer.put(kWireVersion);
+  answer.put_string(version_);
+  answer.put(Verdict::kAccepted);
+  answer.put(introduction_.to);  // binds the server's own rank even when the client asked for any
+  answer.put_raw(make_nonce());
+  answer.put_raw(prove(secret_, kServerLabel, hello_, answer.bytes()));
+  answer_ = frame(Kind::kAnswer, answer.bytes());
+  output_ = answer_;
+  state_ = State::kAwaitProof;
+  return Status::ok();
+}
+
+Status Handshake::on_answer(std::span<const std::byte> message) {
+  const std::span<const std::byte> whole = message.subspan(kHeaderBytes);
+  ByteReader body(whole);
+  const auto wire = body.get<uint16_t>();
+  const std::string release = body.get_string(kMaxTextBytes);
+  const auto verdict = body.get<Verdict>();
+  if (!body.is_ok()) return malformed("its answer is too short");
+  if (wire != kWireVersion || release != version_) return version_fault(version_, wire, release);
+  if (verdict != Verdict::kAccepted) return refusal(verdict, introduction_);
+  const auto server = body.get<Rank>();
+  body.get_raw(kNonceBytes);
+  const std::span<const std::byte> mac = body.get_raw(kMacBytes);
+  if (!body.is_ok() || !body.is_at_end()) return malformed("its answer has a wrong size");
+
+  const auto proven = whole.first(whole.size() - kMacBytes);
+  ByteWriter proof;
+  if (!is_same(mac, prove(secret_, kServerLabel, hello_, Bytes(proven.begin(), proven.end())))) {
+    proof.put(Verdict::kWrongSecret);
+    proof.put_raw(Mac{});
+    output_ = frame(Kind::kProof, proof.bytes());
+    return wrong_secret(introduction_.job);
+  }
+  if (introduction_.to != -1 && server != -1 && server != introduction_.to)
+    return denied("rank " + std::to_string(server) + " answered where rank " +
+                  std::to_string(introduction_.to) + " was called.");
+  answer_.assign(message.begin(), message.end());
+  proof.put(Verdict::kAccepted);
+  proof.put_raw(prove(secret_, kClientLabel, hello_, answer_));
+  output_ = frame(Kind::kProof, proof.bytes());
+  state_ = State::kAwaitWelcome;
+  return Status::ok();
+}
+
+Status Handshake::on_proof(std::span<const std::byte> message) {
+  ByteReader body(message.subspan(kHeaderBytes));
+  const auto verdict = body.get<Verdict>();
+  const std::span<const std::byte> mac = body.get_raw(kMacBytes);
+  if (!body.is_ok() || !body.is_at_end()) return malformed("its proof has a wrong size");
+  const bool is_proven = is_same(mac, prove(secret_, kClientLabel, hello_, answer_));
+  ByteWriter welcome;
+  welcome.put(is_proven ? verdict : Verdict::kWrongSecret);
+  output_ = frame(Kind::kWelcome, welcome.bytes());
+  if (!is_proven || verdict != Verdict::kAccepted) return wrong_secret(introduction_.job);
+  state_ = State::kDone;
+  return Status::ok();
+}
+
+Status Handshake::on_welcome(std::span<const std::byte> message) {
+  ByteReader body(message.subspan(kHeaderBytes));
+  const auto verdict = body.get<Verdict>();
+  if (!body.is_ok() || !body.is_at_end()) return malformed("its welcome has a wrong size");
+  if (verdict != Verdict::kAccepted) return refusal(verdict, introduction_);
+  state_ = State::kDone;
+  return Status::ok();
+}
+
+}  // namespace rueda
