@@ -1,0 +1,303 @@
+// rueda for C++20 programs: a thin header over rueda.h. No exceptions: what can fail returns an Outcome or an
+// Expected.
+//
+//   rueda::Session session;                       // joins the job that started this process
+//   if (auto up = session.init(); !up.ok()) { std::fputs(up.why.c_str(), stderr); return 1; }
+//   std::vector<float> grad(n);
+//   auto done = rueda::allreduce(std::span(grad), "grad");   // average over all ranks, in place
+//
+// Shapes: spans are one-dimensional; allgather, alltoall and reducescatter take `row` elements per row
+// (default 1) and split by rows. Names match operations of different ranks; one name may be in flight once
+// per process.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "rueda/rueda.h"
+
+namespace rueda {
+
+struct [[nodiscard]] Outcome {
+  rueda_status code = RUEDA_OK;
+  std::string why;  // one sentence; empty when ok
+  [[nodiscard]] bool ok() const { return code == RUEDA_OK; }
+};
+
+// A value, or why there is none.
+template <class T>
+class [[nodiscard]] Expected {
+ public:
+  Expected(T value) : held_(std::move(value)) {}
+  Expected(Outcome failure) : held_(std::move(failure)) {}
+  [[nodiscard]] bool ok() const { return held_.index() == 0; }
+  // Only when ok().
+  [[nodiscard]] T& value() { return *std::get_if<0>(&held_); }
+  [[nodiscard]] const T& value() const { return *std::get_if<0>(&held_); }
+  [[nodiscard]] Outcome outcome() const { return ok() ? Outcome{} : *std::get_if<1>(&held_); }
+
+ private:
+  std::variant<T, Outcome> held_;
+};
+
+enum class Op : int32_t {
+  kAverage = RUEDA_AVERAGE,
+  kSum = RUEDA_SUM,
+  kAdasum = RUEDA_ADASUM,
+  kMin = RUEDA_MIN,
+  kMax = RUEDA_MAX,
+  kProduct = RUEDA_PRODUCT,
+};
+
+// The rueda dtype of a C++ arithmetic type; 16-bit floats travel through rueda.h itself.
+template <class T>
+constexpr rueda_dtype dtype_of() {
+  if constexpr (std::same_as<T, bool>)
+    return RUEDA_BOOL;
+  else if constexpr (std::same_as<T, float>)
+    return RUEDA_FLOAT32;
+  else if constexpr (std::same_as<T, double>)
+    return RUEDA_FLOAT64;
+  else if constexpr (std::same_as<T, uint8_t>)
+    return RUEDA_UINT8;
+  else if constexpr (std::same_as<T, int8_t>)
+    return RUEDA_INT8;
+  else if constexpr (std::same_as<T, uint16_t>)
+    return RUEDA_UINT16;
+  else if constexpr (std::same_as<T, int16_t>)
+    return RUEDA_INT16;
+  else if constexpr (std::same_as<T, int32_t>)
+    return RUEDA_INT32;
+  else {
+    static_assert(std::same_as<T, int64_t>, "rueda carries bool, 8- to 64-bit integers, float and double");
+    return RUEDA_INT64;
+  }
+}
+
+template <class T>
+concept Element = requires {
+  dtype_of<T>();
+};
+
+inline Outcome last_outcome(int code) {
+  return code == RUEDA_OK ? Outcome{} : Outcome{static_cast<rueda_status>(code), rueda_last_error()};
+}
+
+// Membership in the job, from init() to the end of its life. One per process.
+class Session {
+ public:
+  Session() = default;
+  ~Session() {
+    if (is_mine_) rueda_shutdown();
+  }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Blocks until every rank has called it (RUEDA_START_TIMEOUT). expected_size: 0 = any.
+  Outcome init(int32_t expected_size = 0) {
+    rueda_init_options options{};
+    options.struct_size = sizeof(options);
+    options.expected_size = expected_size;
+    Outcome outcome = last_outcome(rueda_init(&options));
+    is_mine_ = outcome.ok();
+    return outcome;
+  }
+
+ private:
+  bool is_mine_ = false;
+};
+
+inline int rank() { return rueda_rank(); }
+inline int size() { return rueda_size(); }
+inline int local_rank() { return rueda_local_rank(); }
+inline int local_size() { return rueda_local_size(); }
+
+// One submitted operation. Buffers given to it stay borrowed until wait() has returned anything but
+// RUEDA_TIMEOUT.
+class Handle {
+ public:
+  Handle() = default;
+  explicit Handle(int64_t id) : id_(id) {}
+  Handle(Handle&& other) noexcept : id_(std::exchange(other.id_, 0)) {}
+  Handle& operator=(Handle&& other) noexcept {
+    std::swap(id_, other.id_);
+    return *this;
+  }
+  // Waits: a buffer must not die under a running operation.
+  ~Handle() {
+    if (id_ == 0) return;
+    rueda_wait(id_, -1);
+    rueda_release(id_);
+  }
+
+  [[nodiscard]] bool is_done() const { return rueda_poll(id_) != 0; }
+  // timeout_s < 0: until the operation ends, which it does at the latest when a peer is lost.
+  Outcome wait(double timeout_s = -1) const {
+    const int code = rueda_wait(id_, timeout_s);
+    if (code == RUEDA_OK) return {};
+    const char* why = code == RUEDA_TIMEOUT && rueda_poll(id_) == 0 ? rueda_last_error() : rueda_error(id_);
+    return {static_cast<rueda_status>(code), why};
+  }
+  [[nodiscard]] int64_t id() const { return id_; }
+
+ private:
+  int64_t id_ = 0;
+};
+
+namespace detail {
+
+inline rueda_request request(rueda_collective what, rueda_dtype dtype, const char* name,
+                             int32_t process_set) {
+  rueda_request made{};
+  made.struct_size = sizeof(made);
+  made.what = what;
+  made.dtype = dtype;
+  made.op = RUEDA_SUM;
+  made.name = name;
+  made.process_set = process_set;
+  made.root_rank = -1;
+  made.prescale = 1.0;
+  made.postscale = 1.0;
+  made.device = -1;
+  return made;
+}
+
+inline Expected<Handle> submit(std::span<const rueda_request> requests) {
+  int64_t id = 0;
+  const int code = rueda_submit(requests.data(), static_cast<int32_t>(requests.size()), &id);
+  if (code != RUEDA_OK) return last_outcome(code);
+  return Handle(id);
+}
+
+// Waits for one operation whose result the engine allocated, and copies it out.
+template <Element T>
+Expected<std::vector<T>> take_rows(const rueda_request& request,
+                                   std::vector<int32_t>* received_splits = nullptr) {
+  Expected<Handle> handle = submit({&request, 1});
+  if (!handle.ok()) return handle.outcome();
+  if (Outcome done = handle.value().wait(); !done.ok()) return done;
+  rueda_result_info info{};
+  info.struct_size = sizeof(info);
+  const int code = rueda_result(handle.value().id(), 0, &info);
+  if (code != RUEDA_OK) return last_outcome(code);
+  std::vector<T> rows(info.bytes / sizeof(T));
+  if (!rows.empty()) std::memcpy(rows.data(), info.data, info.bytes);
+  if (received_splits != nullptr) {
+    received_splits->assign(info.received_splits, info.received_splits + info.split_count);
+  }
+  return rows;
+}
+
+}  // namespace detail
+
+struct Reduction {
+  Op op = Op::kAverage;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  int32_t process_set = 0;
+};
+
+// In place, asynchronously.
+template <Element T>
+Expected<Handle> allreduce_async(std::span<T> values, const std::string& name, const Reduction& how = {}) {
+  rueda_request request = detail::request(RUEDA_ALLREDUCE, dtype_of<T>(), name.c_str(), how.process_set);
+  const auto count = static_cast<int64_t>(values.size());
+  request.op = static_cast<int32_t>(how.op);
+  request.prescale = how.prescale;
+  request.postscale = how.postscale;
+  request.ndim = 1;
+  request.shape = &count;
+  request.input = values.data();
+  request.output = values.data();
+  return detail::submit({&request, 1});
+}
+
+template <Element T>
+Outcome allreduce(std::span<T> values, const std::string& name, const Reduction& how = {}) {
+  Expected<Handle> handle = allreduce_async(values, name, how);
+  return handle.ok() ? handle.value().wait() : handle.outcome();
+}
+
+// values of root (a world rank) reach every rank of the set, in place.
+template <Element T>
+Outcome broadcast(std::span<T> values, int32_t root, const std::string& name, int32_t process_set = 0) {
+  rueda_request request = detail::request(RUEDA_BROADCAST, dtype_of<T>(), name.c_str(), process_set);
+  const auto count = static_cast<int64_t>(values.size());
+  request.root_rank = root;
+  request.ndim = 1;
+  request.shape = &count;
+  request.input = values.data();
+  request.output = values.data();
+  Expected<Handle> handle = detail::submit({&request, 1});
+  return handle.ok() ? handle.value().wait() : handle.outcome();
+}
+
+// rows: [my_rows * row]. Result: [sum of all ranks' rows * row], rank-major. Ranks may bring different
+// numbers.
+template <Element T>
+Expected<std::vector<T>> allgather(std::span<const T> rows, const std::string& name, int64_t row = 1,
+                                   int32_t process_set = 0) {
+  rueda_request request = detail::request(RUEDA_ALLGATHER, dtype_of<T>(), name.c_str(), process_set);
+  const int64_t shape[2] = {static_cast<int64_t>(rows.size()) / row, row};
+  request.ndim = 2;
+  request.shape = shape;
+  request.input = rows.data();
+  return detail::take_rows<T>(request);
+}
+
+// rows: [rows * row]. Result: this rank's share of the reduced rows; the first rows % size ranks get one
+// more.
+template <Element T>
+Expected<std::vector<T>> reducescatter(std::span<const T> rows, const std::string& name, int64_t row = 1,
+                                       const Reduction& how = {}) {
+  rueda_request request = detail::request(RUEDA_REDUCESCATTER, dtype_of<T>(), name.c_str(), how.process_set);
+  const int64_t shape[2] = {static_cast<int64_t>(rows.size()) / row, row};
+  request.op = static_cast<int32_t>(how.op);
+  request.prescale = how.prescale;
+  request.postscale = how.postscale;
+  request.ndim = 2;
+  request.shape = shape;
+  request.input = rows.data();
+  return detail::take_rows<T>(request);
+}
+
+template <class T>
+struct Exchanged {
+  std::vector<T> rows;          // [sum of splits * row], ordered by sending rank
+  std::vector<int32_t> splits;  // rows received from each rank
+};
+
+// splits: rows for each rank of the set, in order; empty = the same number for each.
+template <Element T>
+Expected<Exchanged<T>> alltoall(std::span<const T> rows, std::span<const int32_t> splits,
+                                const std::string& name, int64_t row = 1, int32_t process_set = 0) {
+  rueda_request request = detail::request(RUEDA_ALLTOALL, dtype_of<T>(), name.c_str(), process_set);
+  const int64_t shape[2] = {static_cast<int64_t>(rows.size()) / row, row};
+  request.ndim = 2;
+  request.shape = shape;
+  request.input = rows.data();
+  request.splits = splits.empty() ? nullptr : splits.data();
+  request.split_count = static_cast<int32_t>(splits.size());
+  Exchanged<T> exchanged;
+  Expected<std::vector<T>> received = detail::take_rows<T>(request, &exchanged.splits);
+  if (!received.ok()) return received.outcome();
+  exchanged.rows = std::move(received.value());
+  return exchanged;
+}
+
+inline Outcome barrier(const std::string& name = "barrier", int32_t process_set = 0) {
+  const rueda_request request = detail::request(RUEDA_BARRIER, RUEDA_UINT8, name.c_str(), process_set);
+  Expected<Handle> handle = detail::submit({&request, 1});
+  return handle.ok() ? handle.value().wait() : handle.outcome();
+}
+
+}  // namespace rueda
