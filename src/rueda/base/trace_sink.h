@@ -21,10 +21,10 @@ enum class TraceKind : uint8_t {
 struct TraceEvent {
   TraceKind kind = TraceKind::kInstant;
   Nanos when = 0;              // monotonic_now()
-  std::string_view track;      // tensor name; borrowed for the duration of emit()
-  std::string_view name;       // phase: "NEGOTIATE_ALLREDUCE", "ALLREDUCE", "QUEUE", …; borrowed likewise
-  std::string_view args_dtype; // kEnd of a whole operation: "float32", else empty
-  std::string_view args_shape; // kEnd of a whole operation: "[2, 3]", else empty
+  std::string_view track{};    // tensor name; borrowed for the duration of emit()
+  std::string_view name{};     // phase: "NEGOTIATE_ALLREDUCE", "ALLREDUCE", "QUEUE", …; borrowed likewise
+  std::string_view args_dtype{};  // kEnd of a whole operation: "float32", else empty
+  std::string_view args_shape{};  // kEnd of a whole operation: "[2, 3]", else empty
   int64_t value = 0;           // rank, counter value or bytes
 };
 

@@ -87,6 +87,8 @@ enum class FrameType : uint8_t {
   kShutdown = 5,      // rank -> coordinator: I leave in good order; coordinator -> rank: everybody does
   kStallReport = 6,   // coordinator -> rank: text
   kTrace = 7,         // rank -> coordinator: a batch of timeline events
+  kDone = 8,          // rank -> coordinator: I have stopped; coordinator -> rank: all have, close
+  kCosts = 9,         // coordinator -> rank at start: measured link costs
 };
 inline constexpr size_t kFrameHeaderBytes = 8;
 

@@ -1,0 +1,159 @@
+#include "rueda/runtime/dispatcher.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace rueda::runtime {
+namespace {
+
+std::string_view operation_name(const control::Response& response) {
+  if (response.kind == control::Response::Kind::kError) return "ERROR";
+  if (response.op == ReduceOp::kAdasum && response.what == Collective::kAllreduce) return "ADASUM";
+  return name_of(response.what);
+}
+
+std::string_view transfer_name(Collective what) {
+  switch (what) {
+    case Collective::kAllreduce: return "NATIVE_ALLREDUCE";
+    case Collective::kAllgather: return "NATIVE_ALLGATHER";
+    case Collective::kBroadcast: return "NATIVE_BCAST";
+    case Collective::kAlltoall: return "NATIVE_ALLTOALL";
+    case Collective::kReducescatter: return "NATIVE_REDUCESCATTER";
+    default: return "NATIVE_BARRIER";
+  }
+}
+
+bool is_shown(const control::Response& response) {
+  return response.what != Collective::kBarrier && response.what != Collective::kJoin;
+}
+
+}  // namespace
+
+Dispatcher::Dispatcher(Operations& operations, Groups& groups, backend::Backend& backend, TraceSink& trace)
+    : operations_(operations), groups_(groups), backend_(backend), trace_(trace) {}
+
+void Dispatcher::enqueue(control::Response response) {
+  if (trace_.is_on() && response.kind == control::Response::Kind::kRun && is_shown(response)) {
+    const Nanos now = monotonic_now();
+    for (const control::Entry& entry : response.entries) {
+      trace_.emit({.kind = TraceKind::kBegin, .when = now, .track = entry.name, .name = operation_name(response)});
+      trace_.emit({.kind = TraceKind::kBegin, .when = now, .track = entry.name, .name = "QUEUE"});
+    }
+  }
+  queue_.push_back(std::move(response));
+}
+
+bool Dispatcher::progress() {
+  bool moved = false;
+  if (running_) {
+    moved = backend_.progress(done_);
+    for (const backend::Done& done : std::exchange(done_, {})) {
+      finish_running(done.status);
+      moved = true;
+    }
+  }
+  while (!running_ && start_next()) moved = true;
+  return moved;
+}
+
+bool Dispatcher::start_next() {
+  if (queue_.empty()) return false;
+  control::Response response = std::move(queue_.front());
+  queue_.pop_front();
+  if (response.kind != control::Response::Kind::kRun) {
+    handle_notice(response);
+    return true;
+  }
+  std::shared_ptr<const Group> group = groups_.find(response.process_set);
+  if (group && group->is_member()) run(std::move(response), std::move(group));
+  return true;
+}
+
+void Dispatcher::handle_notice(const control::Response& response) {
+  using Kind = control::Response::Kind;
+  if (response.kind == Kind::kSetAdded) groups_.add(response.set_id, response.set_ranks);
+  if (response.kind == Kind::kSetRemoved) groups_.remove(response.set_id);
+  const bool is_error = response.kind == Kind::kError;
+  const Status status = is_error ? Status(response.code, response.error) : Status::ok();
+  for (const control::Entry& entry : response.entries) {
+    const std::optional<TensorRef> ref = operations_.lookup(response.process_set, entry.name);
+    if (!ref) continue;  // this rank never submitted it
+    if (is_error && trace_.is_on()) {
+      const Nanos now = monotonic_now();
+      trace_.emit({.kind = TraceKind::kBegin, .when = now, .track = entry.name, .name = "ERROR"});
+      trace_.emit({.kind = TraceKind::kEnd, .when = now, .track = entry.name});
+    }
+    ref->operation->last_joined = response.kind == Kind::kJoined ? response.last_joined : response.set_id;
+    ref->operation->tag = response.tag;
+    operations_.finish(*ref, status);
+  }
+}
+
+void Dispatcher::run(control::Response response, std::shared_ptr<const Group> group) {
+  Result<Batch> planned = plan_batch(std::move(response), std::move(group), operations_);
+  if (!planned.is_ok()) {
+    RUEDA_CHECK(operations_.closed_with().is_ok() == false, planned.status().why.c_str());
+    return;  // the operations were closed between the response and now
+  }
+  Batch& batch = running_.emplace(std::move(planned).value());
+  mark(batch, TraceKind::kEnd, "QUEUE");
+  const bool is_packed = needs_packing(batch);
+  if (is_packed) mark(batch, TraceKind::kBegin, "MEMCPY_IN_FUSION_BUFFER");
+  pack(batch, fusion_);
+  if (is_packed) mark(batch, TraceKind::kEnd, "MEMCPY_IN_FUSION_BUFFER");
+  mark(batch, TraceKind::kBegin, transfer_name(batch.response.what));
+  ++counters_.batches;
+  counters_.tensors += static_cast<int64_t>(batch.tensors.size());
+  counters_.bytes += batch.spec.count * static_cast<int64_t>(size_of(batch.spec.dtype));
+  backend_.start({.id = next_call_++,
+                  .group = batch.group.get(),
+                  .spec = batch.spec,
+                  .input = batch.input,
+                  .output = batch.output});
+}
+
+void Dispatcher::finish_running(const Status& status) {
+  RUEDA_CHECK(running_.has_value(), "the backend finished a call that was not running");
+  Batch batch = std::move(*running_);
+  running_.reset();
+  mark(batch, TraceKind::kEnd, transfer_name(batch.response.what));
+  if (status.is_ok() && needs_packing(batch)) {
+    mark(batch, TraceKind::kBegin, "MEMCPY_OUT_FUSION_BUFFER");
+    unpack(batch);
+    mark(batch, TraceKind::kEnd, "MEMCPY_OUT_FUSION_BUFFER");
+  }
+  for (const BatchTensor& tensor : batch.tensors) {
+    if (!tensor.ref) continue;
+    if (is_shown(batch.response)) mark_end(*tensor.ref, status.is_ok());
+    operations_.finish(*tensor.ref, status);
+  }
+}
+
+void Dispatcher::abort() {
+  queue_.clear();
+  running_.reset();
+}
+
+void Dispatcher::mark(const Batch& batch, TraceKind kind, std::string_view activity) {
+  if (!trace_.is_on() || !is_shown(batch.response)) return;
+  const Nanos now = monotonic_now();
+  for (const control::Entry& entry : batch.response.entries) {
+    trace_.emit({.kind = kind,
+                 .when = now,
+                 .track = entry.name,
+                 .name = kind == TraceKind::kEnd ? std::string_view() : activity});
+  }
+}
+
+void Dispatcher::mark_end(const TensorRef& ref, bool is_ok) {
+  if (!trace_.is_on()) return;
+  const Tensor& tensor = ref.tensor();
+  const std::string shape = is_ok ? shape_string(tensor.result_shape) : std::string();
+  trace_.emit({.kind = TraceKind::kEnd,
+               .when = monotonic_now(),
+               .track = tensor.request.name,
+               .args_dtype = is_ok ? name_of(tensor.request.dtype) : std::string_view(),
+               .args_shape = shape});
+}
+
+}  // namespace rueda::runtime

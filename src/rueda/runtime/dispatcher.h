@@ -1,0 +1,59 @@
+// Turns the coordinator's responses into backend calls, one after the other, and their results into finished
+// operations. The single global order of responses is what keeps overlapping process sets from deadlocking.
+// Engine thread only.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "rueda/backend/backend.h"
+#include "rueda/base/trace_sink.h"
+#include "rueda/control/messages.h"
+#include "rueda/runtime/groups.h"
+#include "rueda/runtime/operations.h"
+#include "rueda/runtime/packing.h"
+
+namespace rueda::runtime {
+
+struct DispatcherCounters {
+  int64_t batches = 0;  // backend calls
+  int64_t tensors = 0;  // tensors they carried
+  int64_t bytes = 0;    // of input
+};
+
+class Dispatcher {
+ public:
+  Dispatcher(Operations& operations, Groups& groups, backend::Backend& backend, TraceSink& trace);
+
+  void enqueue(control::Response response);
+  bool progress();  // true if anything moved
+  [[nodiscard]] bool is_idle() const { return queue_.empty() && !running_; }
+  // Responses not finished yet: the coordinator holds back while there are several, so that tensors fuse.
+  [[nodiscard]] size_t backlog() const { return queue_.size() + (running_ ? 1 : 0); }
+  // Forgets everything; the caller closes the operations.
+  void abort();
+  [[nodiscard]] const DispatcherCounters& counters() const { return counters_; }
+
+ private:
+  bool start_next();
+  void handle_notice(const control::Response& response);
+  void run(control::Response response, std::shared_ptr<const Group> group);
+  void finish_running(const Status& status);
+  void mark(const Batch& batch, TraceKind kind, std::string_view activity);
+  void mark_end(const TensorRef& ref, bool is_ok);
+
+  Operations& operations_;
+  Groups& groups_;
+  backend::Backend& backend_;
+  TraceSink& trace_;
+  std::deque<control::Response> queue_;
+  std::optional<Batch> running_;
+  FusionBuffer fusion_;
+  std::vector<backend::Done> done_;
+  backend::CallId next_call_ = 1;
+  DispatcherCounters counters_;
+};
+
+}  // namespace rueda::runtime

@@ -1,0 +1,58 @@
+// What every rank publishes about itself before the first connection, and what follows from all of it. Pure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rueda/base/bytes.h"
+#include "rueda/base/status.h"
+#include "rueda/base/types.h"
+#include "rueda/schedule/topology.h"
+
+namespace rueda::runtime {
+
+struct Facts {
+  std::string release;
+  int64_t pid = 0;
+  std::string host;       // for people
+  std::string host_key;   // equal exactly for the ranks of one host (name and network namespace)
+  Rank local_rank = -1;   // as told by the launcher, -1 = not told
+  Rank local_size = -1;
+  Rank size = 0;          // of the world, as this rank was told
+  std::string tcp_address;  // empty: not offered
+  std::string shm_address;
+  // Rank 0's values hold for the job: they must not differ between ranks.
+  int64_t fusion_bytes = 0;
+  int64_t chunk_bytes = 0;
+  std::string algorithm;
+  bool group_fusion_disabled = false;
+  bool dynamic_process_sets = false;
+  std::vector<std::vector<Rank>> process_sets;  // static ones, sorted ranks, in the order of ids 1, 2, …
+
+  bool operator==(const Facts&) const = default;
+};
+
+Bytes encode(const Facts& facts);
+Result<Facts> decode_facts(std::span<const std::byte> raw);
+
+// "rank 3 (host b, pid 4711)"
+std::string describe(Rank rank, const Facts& facts);
+
+// Where I am among the others.
+struct Place {
+  Rank local_rank = 0, local_size = 1, cross_rank = 0, cross_size = 1;
+  bool is_homogeneous = true;
+};
+
+// Versions, world sizes and process sets agree; one sentence about the first that does not.
+Status check_agreement(const std::vector<Facts>& all);
+// Checks one rank's own list: ranks in range, none twice, no set twice, none equal to the world.
+Status check_process_sets(const std::vector<std::vector<Rank>>& sets, Rank world_size);
+Result<Place> place_of(Rank rank, const std::vector<Facts>& all);
+// The topology of a group: dense host indices in order of first appearance.
+schedule::Topology topology_of(const std::vector<Rank>& members, const std::vector<Facts>& all);
+
+}  // namespace rueda::runtime

@@ -1,0 +1,168 @@
+#include "rueda/runtime/operations.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace rueda::runtime {
+namespace {
+
+// A waiter that yields this long before it sleeps meets fast operations without paying a wake-up of some 30 us.
+constexpr Nanos kYieldBeforeSleep = 60 * kMicrosecond;
+
+Status duplicate(const std::string& name) {
+  return {Code::kDuplicateName,
+          "Requested to collect a tensor with the same name as another tensor that is currently being processed: " +
+              name + ". Give concurrent operations different names, or wait for the first."};
+}
+
+}  // namespace
+
+void FreeDeleter::operator()(void* memory) const { std::free(memory); }
+
+HostMemory allocate_host(size_t bytes) {
+  const size_t rounded = (std::max<size_t>(bytes, 1) + 63) / 64 * 64;
+  void* memory = std::aligned_alloc(64, rounded);
+  RUEDA_CHECK(memory != nullptr, "out of memory");
+  return HostMemory(memory);
+}
+
+int64_t Tensor::count() const {
+  int64_t product = 1;
+  for (const int64_t dim : request.shape) product *= dim;
+  return product;
+}
+
+int64_t Tensor::row_count() const {
+  int64_t product = 1;
+  for (size_t i = 1; i < request.shape.size(); ++i) product *= request.shape[i];
+  return product;
+}
+
+size_t Tensor::bytes() const { return static_cast<size_t>(count()) * size_of(request.dtype); }
+
+Result<int64_t> Operations::submit(std::vector<Tensor> tensors) {
+  auto operation = std::make_shared<Operation>();
+  operation->open = tensors.size();
+  operation->tensors = std::move(tensors);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!closed_.is_ok()) return closed_;
+    for (size_t i = 0; i < operation->tensors.size(); ++i) {
+      const control::Request& request = operation->tensors[i].request;
+      const bool is_new =
+          in_flight_.try_emplace(Key{request.process_set, request.name}, TensorRef{operation, i}).second;
+      if (is_new) continue;
+      for (size_t k = 0; k < i; ++k) {  // nothing half-done: forget the members before it
+        const control::Request& earlier = operation->tensors[k].request;
+        in_flight_.erase(Key{earlier.process_set, earlier.name});
+      }
+      return duplicate(request.name);
+    }
+    operation->handle = next_handle_++;
+    handles_.emplace(operation->handle, operation);
+    submitted_.push_back(operation);
+  }
+  wake_engine_();
+  return operation->handle;
+}
+
+int Operations::poll(int64_t handle) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = handles_.find(handle);
+  if (found == handles_.end()) return -1;
+  return found->second->is_done.load(std::memory_order_acquire) ? 1 : 0;
+}
+
+Status Operations::wait(int64_t handle, std::optional<Deadline> deadline) {
+  const std::shared_ptr<Operation> operation = find(handle);
+  if (!operation) {
+    return {Code::kInvalidArgument, "Handle " + std::to_string(handle) + " was not created or has been cleared."};
+  }
+  const Nanos yield_until = monotonic_now() + kYieldBeforeSleep;
+  while (!operation->is_done.load(std::memory_order_acquire) && monotonic_now() < yield_until) sched_yield();
+  std::unique_lock lock(mutex_);
+  const auto is_done = [&] { return operation->is_done.load(std::memory_order_acquire); };
+  if (!deadline) {
+    completed_.wait(lock, is_done);  // bounded by the engine: it ends every operation when a peer is lost
+  } else {
+    const auto left = std::chrono::nanoseconds(std::max<Nanos>(0, deadline->when() - monotonic_now()));
+    if (!completed_.wait_for(lock, left, is_done)) {
+      return {Code::kTimeout, "Operation " + operation->tensors.front().request.name + " is still pending."};
+    }
+  }
+  return operation->status;
+}
+
+std::shared_ptr<Operation> Operations::find(int64_t handle) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = handles_.find(handle);
+  return found == handles_.end() ? nullptr : found->second;
+}
+
+void Operations::release(int64_t handle) {
+  std::shared_ptr<Operation> last;  // destroyed outside the lock
+  const std::lock_guard lock(mutex_);
+  const auto found = handles_.find(handle);
+  if (found == handles_.end()) return;
+  last = std::move(found->second);
+  handles_.erase(found);
+}
+
+std::vector<std::shared_ptr<Operation>> Operations::take_submitted() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(submitted_, {});
+}
+
+std::optional<TensorRef> Operations::lookup(int32_t process_set, const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = in_flight_.find(Key{process_set, name});
+  if (found == in_flight_.end()) return std::nullopt;
+  return found->second;
+}
+
+void Operations::finish(const TensorRef& ref, const Status& status) {
+  const std::lock_guard lock(mutex_);
+  Operation& operation = *ref.operation;
+  const control::Request& request = ref.tensor().request;
+  in_flight_.erase(Key{request.process_set, request.name});
+  RUEDA_CHECK(operation.open > 0, "a tensor was finished twice");
+  --operation.open;
+  if (!status.is_ok() && operation.status.is_ok()) operation.status = status;
+  if (operation.open == 0) complete_locked(operation);
+}
+
+void Operations::close(const Status& why) {
+  const std::lock_guard lock(mutex_);
+  if (!closed_.is_ok()) return;
+  closed_ = why;
+  for (const auto& [key, ref] : in_flight_) {
+    if (ref.operation->is_done) continue;
+    if (ref.operation->status.is_ok()) ref.operation->status = why;
+    complete_locked(*ref.operation);
+  }
+  in_flight_.clear();
+  submitted_.clear();
+}
+
+Status Operations::closed_with() const {
+  const std::lock_guard lock(mutex_);
+  return closed_;
+}
+
+std::vector<std::string> Operations::names_in_flight(size_t max) const {
+  std::vector<std::string> names;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, ref] : in_flight_) names.push_back(key.name);
+  std::sort(names.begin(), names.end());
+  if (names.size() > max) names.resize(max);
+  return names;
+}
+
+void Operations::complete_locked(Operation& operation) {
+  operation.is_done.store(true, std::memory_order_release);
+  completed_.notify_all();
+}
+
+}  // namespace rueda::runtime

@@ -1,0 +1,107 @@
+// What callers have in flight: submissions on their way to the engine thread, handles on their way back.
+// Any thread. The engine thread is the only one that completes operations.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "rueda/base/clock.h"
+#include "rueda/base/status.h"
+#include "rueda/base/types.h"
+#include "rueda/control/messages.h"
+
+namespace rueda::runtime {
+
+struct FreeDeleter {
+  void operator()(void* memory) const;
+};
+using HostMemory = std::unique_ptr<void, FreeDeleter>;
+HostMemory allocate_host(size_t bytes);  // 64-byte aligned; at least one byte
+
+// One tensor of an operation: what was asked, where its bytes are, and what came of it.
+struct Tensor {
+  control::Request request;
+  const void* input = nullptr;
+  void* output = nullptr;  // the caller's, or allocated.get()
+  HostMemory allocated;    // set when the caller gave no output
+  std::vector<int64_t> result_shape;
+  std::vector<int32_t> received_splits;  // alltoall: rows from each member
+
+  [[nodiscard]] int64_t count() const;       // elements of the input
+  [[nodiscard]] int64_t row_count() const;   // elements of one row: the product of all dimensions but the first
+  [[nodiscard]] size_t bytes() const;        // of the input
+};
+
+// What one handle stands for; a group completes as a whole.
+struct Operation {
+  int64_t handle = 0;
+  std::vector<Tensor> tensors;
+  size_t open = 0;         // engine thread only: tensors not yet finished
+  Status status;           // the first failure; read after is_done
+  Rank last_joined = -1;   // join, and the id of an added process set
+  int64_t tag = 0;
+  std::atomic<bool> is_done{false};
+};
+
+// A tensor the engine thread works on.
+struct TensorRef {
+  std::shared_ptr<Operation> operation;
+  size_t index = 0;
+  [[nodiscard]] Tensor& tensor() const { return operation->tensors[index]; }
+};
+
+class Operations {
+ public:
+  explicit Operations(std::function<void()> wake_engine) : wake_engine_(std::move(wake_engine)) {}
+
+  // Registers all tensors of one operation or none. Refuses names in flight (kDuplicateName).
+  Result<int64_t> submit(std::vector<Tensor> tensors);
+  // As submit, refused when the engine is closed (then with its status).
+  int poll(int64_t handle) const;                         // 1 done, 0 pending, -1 unknown
+  Status wait(int64_t handle, std::optional<Deadline> deadline);
+  std::shared_ptr<Operation> find(int64_t handle) const;  // null when unknown
+  void release(int64_t handle);
+
+  // ---- engine thread ----
+  std::vector<std::shared_ptr<Operation>> take_submitted();
+  std::optional<TensorRef> lookup(int32_t process_set, const std::string& name) const;
+  // The tensor is finished; its operation completes with the last of them, or at once for all when status fails.
+  void finish(const TensorRef& ref, const Status& status);
+  // Everything in flight fails; later submissions are refused with the same status.
+  void close(const Status& why);
+  [[nodiscard]] Status closed_with() const;  // ok while open
+  [[nodiscard]] std::vector<std::string> names_in_flight(size_t max) const;
+
+ private:
+  struct Key {
+    int32_t process_set;
+    std::string name;
+    bool operator==(const Key&) const = default;
+  };
+  struct KeyHash {
+    size_t operator()(const Key& key) const {
+      return std::hash<std::string>()(key.name) ^ (static_cast<size_t>(key.process_set) * 0x9E3779B97F4A7C15u);
+    }
+  };
+  void complete_locked(Operation& operation);
+
+  std::function<void()> wake_engine_;
+  mutable std::mutex mutex_;
+  std::condition_variable completed_;
+  Status closed_;
+  int64_t next_handle_ = 1;
+  std::unordered_map<int64_t, std::shared_ptr<Operation>> handles_;
+  std::unordered_map<Key, TensorRef, KeyHash> in_flight_;
+  std::vector<std::shared_ptr<Operation>> submitted_;
+};
+
+}  // namespace rueda::runtime

@@ -1,0 +1,54 @@
+// Lays the tensors of one response out for one backend call, and takes the result apart again. One tensor goes by
+// its own memory; several share the fusion buffer. Engine thread only.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "rueda/base/types.h"
+#include "rueda/control/messages.h"
+#include "rueda/runtime/operations.h"
+#include "rueda/schedule/step.h"
+
+namespace rueda::runtime {
+
+// A buffer that grows to what is asked and is used by one batch at a time.
+class FusionBuffer {
+ public:
+  std::byte* reserve(size_t bytes);
+
+ private:
+  HostMemory memory_;
+  size_t capacity_ = 0;
+};
+
+// One tensor of a batch. ref is empty when this rank has joined and takes part with identity elements.
+struct BatchTensor {
+  std::optional<TensorRef> ref;
+  std::vector<int64_t> shape;
+  std::vector<int64_t> rows;  // Entry::rows
+  int64_t row_count = 1;      // elements of one row
+};
+
+struct Batch {
+  control::Response response;
+  std::shared_ptr<const Group> group;
+  std::vector<BatchTensor> tensors;
+  schedule::Spec spec;
+  const std::byte* input = nullptr;  // of the backend call
+  std::byte* output = nullptr;
+  bool is_fused = false;
+};
+
+// Fails when a tensor this rank must have is not there.
+Result<Batch> plan_batch(control::Response response, std::shared_ptr<const Group> group,
+                         const Operations& operations);
+// Does the batch need packing, that is, bytes moved before the call?
+bool needs_packing(const Batch& batch);
+// Chooses buffers, allocates outputs the engine owns, moves (and prescales) inputs. Sets input and output.
+void pack(Batch& batch, FusionBuffer& fusion);
+// Moves results to the tensors' outputs and sets their shapes.
+void unpack(Batch& batch);
+
+}  // namespace rueda::runtime
