@@ -1,0 +1,63 @@
+// What every message carries in front of it on byte streams (tcp, shm), and the requests that wait at a lane.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "rueda/base/status.h"
+#include "rueda/transport/transport.h"
+
+namespace rueda::transport {
+
+inline constexpr uint32_t kFrameMagic = 0x46445552;  // "RUDF"
+
+// No rendezvous: both sides derive sizes from the same schedule. The header only proves that they did.
+struct FrameHeader {
+  uint32_t magic = kFrameMagic;
+  uint32_t sequence = 0;  // of the message on its lane, modulo 2^32
+  uint64_t bytes = 0;     // of the payload
+};
+static_assert(sizeof(FrameHeader) == 16);
+
+struct SendRequest {
+  Ticket ticket = 0;
+  std::span<const std::byte> bytes;
+};
+
+struct RecvRequest {
+  Ticket ticket = 0;
+  std::byte* into = nullptr;  // null when a consumer takes the bytes
+  size_t bytes = 0;
+  size_t granule = 1;
+  Consumer* consumer = nullptr;
+};
+
+struct LaneName {
+  Rank peer = -1;
+  uint16_t lane = 0;
+  auto operator<=>(const LaneName&) const = default;
+};
+
+inline std::string to_string(const LaneName& name) {
+  return "rank " + std::to_string(name.peer) + " (lane " + std::to_string(name.lane) + ")";
+}
+
+// Ok when the header announces exactly the message that the oldest receive expects.
+inline Status check_frame(const FrameHeader& got, uint32_t sequence, size_t bytes, const LaneName& from) {
+  if (got.magic != kFrameMagic || got.sequence != sequence)
+    return {Code::kInternal, to_string(from) + " broke the protocol: message " + std::to_string(sequence) +
+                                 " does not begin where it should."};
+  if (got.bytes != bytes)
+    return {Code::kMismatch, to_string(from) + " sent " + std::to_string(got.bytes) + " bytes as message " +
+                                 std::to_string(sequence) + " where " + std::to_string(bytes) +
+                                 " bytes were expected; the ranks run different schedules."};
+  return Status::ok();
+}
+
+inline Status peer_lost(const LaneName& name, const std::string& how) {
+  return {Code::kPeerLost, to_string(name) + " " + how + "."};
+}
+
+}  // namespace rueda::transport
