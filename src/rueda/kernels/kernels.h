@@ -1,10 +1,11 @@
-// Arithmetic on spans of elements. Every function picks the best instruction set of this CPU at run time (Highway)
-// and gives the same bits on every one of them. No function knows ranks or networks. Any thread; no allocation.
+// Arithmetic on spans of elements. Every function picks the best instruction set of this CPU at run time
+// (Highway) and gives the same bits on every one of them. No function knows ranks or networks. Any thread; no
+// allocation.
 //
 // "acc" spans hold accumulator_of(dtype): float32 for float16 and bfloat16, otherwise dtype itself.
 // Output may be exactly one of the inputs (in place) but must not overlap them partly.
-// op is kSum, kMin, kMax or kProduct; kAverage is kSum with a Scale. Integers wrap around. Min and Max propagate
-// NaN whichever operand has it. Bool: kSum and kMax are OR, kProduct and kMin are AND.
+// op is kSum, kMin, kMax or kProduct; kAverage is kSum with a Scale. Integers wrap around. Min and Max
+// propagate NaN whichever operand has it. Bool: kSum and kMax are OR, kProduct and kMin are AND.
 #pragma once
 
 #include <cstddef>

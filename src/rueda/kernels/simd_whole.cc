@@ -1,0 +1,52 @@
+// Integers: folds that wrap around.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "rueda/kernels/simd_whole.cc"
+#include "rueda/kernels/targets.h"
+
+#include "hwy/foreach_target.h"  // must come before highway.h
+
+#include "rueda/kernels/fold-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace rueda::kernels {
+namespace HWY_NAMESPACE {
+
+// Not every target multiplies lanes of every width (8 and 64 bits), and products of integers are rare: plain
+// code. Unsigned arithmetic of at least 32 bits, because signed overflow is undefined and uint16 promotes to
+// int.
+template <class T>
+void fold_product(const void* const* sources, size_t source_count, void* out, size_t count,
+                  const FloatScale*) {
+  for (size_t at = 0; at < count; ++at) {
+    uint64_t product = static_cast<uint64_t>(static_cast<const T*>(sources[0])[at]);
+    for (size_t k = 1; k < source_count; ++k)
+      product *= static_cast<uint64_t>(static_cast<const T*>(sources[k])[at]);
+    static_cast<T*>(out)[at] = static_cast<T>(product);
+  }
+}
+
+template <class T>
+void fill_type(Table& table, Whole whole) {
+  FoldFn(&folds)[kOpCount] = table.fold_whole[static_cast<int>(whole)];
+  folds[static_cast<int>(Op::kSum)] = &fold<Plain<T>, Sum>;
+  folds[static_cast<int>(Op::kMin)] = &fold<Plain<T>, Min>;
+  folds[static_cast<int>(Op::kMax)] = &fold<Plain<T>, Max>;
+  folds[static_cast<int>(Op::kProduct)] = &fold_product<T>;
+}
+
+void fill_whole(Table& table) {
+  fill_type<uint8_t>(table, Whole::kUint8);
+  fill_type<int8_t>(table, Whole::kInt8);
+  fill_type<uint16_t>(table, Whole::kUint16);
+  fill_type<int16_t>(table, Whole::kInt16);
+  fill_type<int32_t>(table, Whole::kInt32);
+  fill_type<int64_t>(table, Whole::kInt64);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace rueda::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+RUEDA_KERNELS_DEFINE_FILL(fill_whole)
+#endif

@@ -1,0 +1,66 @@
+// One table of loops per instruction set, and the choice among them. Internal to the room and its tests;
+// everybody else uses kernels.h. The loops work on the element types as memory holds them and know no
+// ReduceOp::kAverage, no bool and no integer scaling: kernels.cc maps those onto what is here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace rueda::kernels {
+
+// y = x / divisor * factor in the accumulator type. Null stands for "no scaling".
+struct FloatScale {
+  double divisor = 1;
+  double factor = 1;
+};
+
+enum class Op : uint8_t { kSum, kMin, kMax, kProduct };
+inline constexpr int kOpCount = 4;
+
+enum class Half : uint8_t { kFloat16, kBfloat16 };
+enum class Real : uint8_t { kFloat32, kFloat64 };
+enum class Whole : uint8_t { kUint8, kInt8, kUint16, kInt16, kInt32, kInt64 };
+
+// Sums of products of two vectors: what Adasum needs. Eight partial sums each, element i into partial i mod
+// 8, so that the order of the additions does not depend on the width of a register.
+struct Dots {
+  double ab[8] = {};
+  double aa[8] = {};
+  double bb[8] = {};
+};
+
+using FoldFn = void (*)(const void* const* sources, size_t source_count, void* out, size_t count,
+                        const FloatScale* scale);
+using AccumulateFn = void (*)(const float* acc_in, const uint16_t* in, float* acc_out, size_t count);
+using WidenFn = void (*)(const uint16_t* in, float* acc, size_t count);
+using NarrowFn = void (*)(const float* acc, uint16_t* out, size_t count, const FloatScale* scale);
+// Every call but the last of one vector has a count that is a multiple of 8.
+using DotFn = void (*)(const void* a, const void* b, size_t count, Dots& dots);
+using CombineFn = void (*)(double a_factor, const void* a, double b_factor, const void* b, void* out,
+                           size_t count);
+
+struct Table {
+  const char* name = nullptr;  // "AVX2"
+  FoldFn fold_half[2][kOpCount] = {};
+  FoldFn fold_real[2][kOpCount] = {};
+  FoldFn fold_whole[6][kOpCount] = {};
+  AccumulateFn accumulate[2][kOpCount] = {};
+  WidenFn widen[2] = {};
+  NarrowFn narrow[2] = {};
+  DotFn dot[2] = {};
+  CombineFn combine[2] = {};
+};
+
+// Those compiled in that this CPU and its operating system support, best first; never empty.
+std::span<const Table> usable_tables();
+
+// The one in use: the best, unless select_target() said otherwise.
+const Table& table();
+
+// Tests and benchmarks only: use the named target from now on ("" = the best). False when it is not usable
+// here.
+bool select_target(std::string_view name);
+
+}  // namespace rueda::kernels
