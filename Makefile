@@ -1,0 +1,31 @@
+# Each target sees to its own prerequisites. See README.md.
+VENV := .venv/bin/python
+unexport MAKEFLAGS MAKELEVEL MFLAGS
+
+.PHONY: help setup demo test bench wheel clean
+help:
+	@echo "make setup   what a Debian 12 machine needs, and .venv with rueda installed"
+	@echo "make demo    train Fashion-MNIST with 1 and 2 ranks through rueda run"
+	@echo "make test    every check there is; the last line is 'N passed, N failed, N skipped'"
+	@echo "make bench   measure this machine"
+	@echo "make wheel   dist/rueda-*.whl"
+	@echo "make clean   remove build/ and dist/ (not .venv/)"
+
+setup:
+	@tools/setup.sh
+
+demo: setup
+	@$(VENV) examples/demo/demo.py
+
+test: setup
+	@$(VENV) tools/run_tests.py
+
+bench: setup
+	@$(VENV) bench/run.py
+
+wheel:
+	@tools/setup.sh apt
+	@python3 tools/build_wheel.py dist
+
+clean:
+	@rm -rf build dist

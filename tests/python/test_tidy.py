@@ -1,0 +1,212 @@
+"""tools/tidy finds what it promises to find, and nothing in clean code."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import List
+
+import pytest
+
+TIDY = Path(__file__).resolve().parents[2] / "tools" / "tidy"
+
+
+@pytest.fixture(scope="module")
+def tidy():
+    """The modules of tools/tidy, importable only while these tests run."""
+    sys.path.insert(0, str(TIDY))
+    try:
+        import layers
+        import source
+        import symbols
+        import text
+    finally:
+        sys.path.remove(str(TIDY))
+
+    class Modules:
+        pass
+
+    modules = Modules()
+    modules.layers, modules.text, modules.symbols, modules.Source = layers, text, symbols, source.Source
+    return modules
+
+
+def rules(findings) -> List[str]:
+    return [f.rule for f in findings]
+
+
+def with_readmes(tidy, **files: str):
+    """Sources of the given rooms, each room with its README."""
+    sources = [tidy.Source(path, text) for path, text in files.items()]
+    rooms = {"/".join(s.path.split("/")[:3]) for s in sources if s.path.startswith("src/rueda/")}
+    return sources + [tidy.Source(f"{room}/README.md", "") for room in rooms]
+
+
+def edge(tidy, mine: str, included: str) -> List[str]:
+    source = tidy.Source(f"src/{mine}/a.cc", f'#include "{included}"\n')
+    return rules(tidy.layers.check_edges(source))
+
+
+@pytest.mark.parametrize(
+    ("mine", "included"),
+    [
+        ("rueda/store", "rueda/base/status.h"),
+        ("rueda/backend", "rueda/schedule/step.h"),
+        ("rueda/runtime", "rueda/control/messages.h"),
+        ("rueda/capi", "rueda/rueda.h"),
+        ("launch", "rueda/store/store.h"),
+        ("cli", "launch/agent.h"),
+        ("rueda/transport/tcp", "rueda/transport/transport.h"),
+    ],
+)
+def test_a_lower_tier_may_be_included(tidy, mine, included):
+    assert edge(tidy, mine, included) == []
+
+
+@pytest.mark.parametrize(
+    ("mine", "included"),
+    [
+        ("rueda/base", "rueda/store/store.h"),
+        ("rueda/schedule", "rueda/transport/transport.h"),
+        ("rueda/backend", "rueda/control/messages.h"),
+        ("rueda/control", "rueda/backend/backend.h"),
+        ("rueda/runtime", "rueda/capi/handles.h"),
+        ("rueda/runtime", "rueda/rueda.h"),
+        ("rueda/store", "launch/agent.h"),
+        ("launch", "rueda/runtime/engine.h"),
+        ("cli", "rueda/schedule/step.h"),
+        ("launch", "cli/options.h"),
+        ("rueda/transport/tcp", "rueda/transport/shm/ring.h"),
+        ("rueda/nowhere", "rueda/base/status.h"),
+    ],
+)
+def test_a_forbidden_edge_is_found(tidy, mine, included):
+    assert edge(tidy, mine, included) == ["layer"]
+
+
+def test_an_include_cycle_is_reported_once(tidy):
+    files = {
+        "src/rueda/base/a.h": '#include "rueda/base/b.h"\n',
+        "src/rueda/base/b.h": '#include "rueda/base/c.h"\n',
+        "src/rueda/base/c.h": '#include "rueda/base/a.h"\n',
+    }
+    findings = tidy.layers.check(with_readmes(tidy, **files))
+    assert rules(findings) == ["include-cycle"]
+    assert "a.h -> rueda/base/b.h -> rueda/base/c.h -> rueda/base/a.h" in findings[0].sentence
+
+
+def test_a_diamond_is_no_cycle(tidy):
+    files = {
+        "src/rueda/base/a.h": '#include "rueda/base/b.h"\n#include "rueda/base/c.h"\n',
+        "src/rueda/base/b.h": '#include "rueda/base/d.h"\n',
+        "src/rueda/base/c.h": '#include "rueda/base/d.h"\n',
+        "src/rueda/base/d.h": "",
+    }
+    assert tidy.layers.check(with_readmes(tidy, **files)) == []
+
+
+def test_a_room_without_readme_is_found(tidy):
+    findings = tidy.layers.check([tidy.Source("src/rueda/base/a.h", ""), tidy.Source("src/launch/b.cc", "")])
+    assert [(f.path, f.rule) for f in findings] == [
+        ("src/launch", "room-readme"),
+        ("src/rueda/base", "room-readme"),
+    ]
+
+
+def test_only_core_names_c_symbols(tidy):
+    line = "library.rueda_init(None)\n"
+    assert rules(tidy.layers.check([tidy.Source("python/rueda/basics.py", line)])) == ["c-symbols"]
+    assert tidy.layers.check([tidy.Source("python/rueda/_core.py", line)]) == []
+
+
+def test_front_ends_do_not_know_each_other(tidy):
+    source = tidy.Source(
+        "python/rueda/torch/ops.py", "from rueda.tensorflow import x\nfrom rueda.basics import y\n"
+    )
+    assert rules(tidy.layers.check([source])) == ["layer"]
+
+
+def function_source(lines: int, before: str = "int f(int a) {") -> str:
+    return "\n".join(["namespace a {", before, *["  g();"] * (lines - 2), "}", "}  // namespace a", ""])
+
+
+@pytest.mark.parametrize(("lines", "expected"), [(60, []), (61, [False]), (90, [False]), (91, [True])])
+def test_function_length_warns_then_fails(tidy, lines, expected):
+    findings = tidy.text.check(tidy.Source("src/rueda/base/a.cc", function_source(lines)))
+    assert [f.is_error for f in findings if f.rule == "function-length"] == expected
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "int A::f(int a) const noexcept {",
+        "auto f() -> std::vector<int> {",
+        "A::A(int b) : Base(b), c_(b) {",
+        "TEST(Ring, works) {",
+        "void f(std::function<void()> g = [] { h(); }) {",
+        "bool operator==(const A& b) const {",
+    ],
+)
+def test_every_kind_of_function_is_measured(tidy, header):
+    findings = tidy.text.check(tidy.Source("src/rueda/base/a.cc", function_source(100, header)))
+    assert rules(findings) == ["function-length"]
+
+
+def test_members_are_measured_and_classes_are_not(tidy):
+    body = "  void f() {\n" + "    g();\n" * 40 + "  }\n"
+    text = "class A final : public B {\n public:\n" + body * 3 + "};\n"
+    assert tidy.text.check(tidy.Source("src/rueda/base/a.h", text)) == []
+
+
+def test_braces_in_literals_and_comments_do_not_count(tidy):
+    text = 'void f() {\n  g("{", \'{\', R"(})");  // {\n  /* { */\n}\n' + "int x;\n" * 95
+    assert tidy.text.check(tidy.Source("src/rueda/base/a.cc", text)) == []
+
+
+def test_python_functions_are_measured(tidy):
+    text = "def f():\n" + "    g()\n" * 95
+    assert rules(tidy.text.check(tidy.Source("python/rueda/a.py", text))) == ["function-length"]
+
+
+@pytest.mark.parametrize(("lines", "expected"), [(400, []), (401, [False]), (501, [True])])
+def test_file_length_warns_then_fails(tidy, lines, expected):
+    findings = tidy.text.check(tidy.Source("src/rueda/base/a.h", "\n" * lines))
+    assert [f.is_error for f in findings] == expected
+
+
+def test_long_lines_are_found(tidy):
+    assert rules(tidy.text.check(tidy.Source("python/rueda/a.py", "x" * 111))) == ["line-length"]
+    assert tidy.text.check(tidy.Source("python/rueda/a.py", "x" * 110)) == []
+
+
+def test_throw_is_found_in_code_and_not_in_prose(tidy):
+    assert rules(tidy.text.check(tidy.Source("src/rueda/base/a.cc", "void f() { throw 1; }\n"))) == ["throw"]
+    assert (
+        tidy.text.check(tidy.Source("src/rueda/base/a.cc", '// we throw nothing\nauto a = "throw";\n')) == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        ("// TO" + "DO: later", "unfinished"),
+        ("# FIX" + "ME", "unfinished"),
+        ("see /wor" + "k/x", "private-place"),
+        ("see share" + "d/reference", "private-place"),
+        ("the cure of iss" + "ue 12", "issue-number"),
+        ("cured (" + "#12)", "issue-number"),
+    ],
+)
+def test_words_that_do_not_belong_are_found(tidy, line, rule):
+    assert rules(tidy.text.check(tidy.Source("docs/a.md", line))) == [rule]
+
+
+def test_vendor_headers_stay_in_their_folder(tidy):
+    include = "#include <nccl.h>\n"
+    assert rules(tidy.text.check(tidy.Source("src/rueda/runtime/a.cc", include))) == ["vendor-header"]
+    assert tidy.text.check(tidy.Source("src/rueda/backend/nccl/a.cc", include)) == []
+
+
+def test_foreign_exports_are_found(tidy):
+    listed = "0000 T rueda_init\n0001 T _ZN5rueda3fooEv\n0002 V crypto_free\n"
+    assert tidy.symbols.foreign_exports(listed) == ["_ZN5rueda3fooEv", "crypto_free"]

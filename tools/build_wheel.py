@@ -1,0 +1,232 @@
+"""Builds the one wheel: Python package, librueda.so, headers, CMake package and the rueda command.
+
+It is the PEP 517 backend named in pyproject.toml and a command: ``python tools/build_wheel.py [DIR]``.
+The tag says what the binaries really need: py3-none because no CPython symbol is used, and the manylinux
+version is the newest GLIBC_x.y among the symbols they import (PEP 600). Something else than glibc needed:
+linux_x86_64.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+
+ROOT = Path(__file__).resolve().parent.parent
+GLIBC_LIBRARIES = {
+    "libc.so.6",
+    "libm.so.6",
+    "libdl.so.2",
+    "librt.so.1",
+    "libpthread.so.0",
+    "ld-linux-x86-64.so.2",
+    "ld-linux-aarch64.so.1",
+}
+MINIMAL_CMAKE = (3, 25)
+
+
+def project() -> Dict[str, Any]:
+    """The [project] table of pyproject.toml."""
+    try:
+        import tomllib
+    except ModuleNotFoundError:  # Python < 3.11
+        import tomli as tomllib  # type: ignore[no-redef]
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        table: Dict[str, Any] = tomllib.load(file)["project"]
+    return table
+
+
+def find_tool(name: str) -> Optional[str]:
+    """A program of the running interpreter's environment, else of PATH."""
+    beside = Path(sys.executable).parent / name
+    return str(beside) if beside.exists() else shutil.which(name)
+
+
+def find_cmake() -> Optional[str]:
+    """cmake of at least MINIMAL_CMAKE, or None."""
+    for candidate in (find_tool("cmake"), "/usr/bin/cmake"):
+        if candidate is None or not os.path.exists(candidate):
+            continue
+        said = subprocess.run([candidate, "--version"], capture_output=True, text=True, check=False).stdout
+        found = re.search(r"version (\d+)\.(\d+)", said)
+        if found and (int(found[1]), int(found[2])) >= MINIMAL_CMAKE:
+            return candidate
+    return None
+
+
+# ---- the binaries ----
+
+
+def build_binaries(prefix: Path) -> None:
+    """Configures, builds and installs the component `rueda` under prefix, stripped."""
+    cmake = find_cmake()
+    if cmake is None:
+        raise SystemExit("rueda needs CMake 3.25 or newer to build: apt install cmake, or pip install cmake.")
+    tree = Path(os.environ.get("RUEDA_BUILD_DIR", ROOT / "build" / "release"))
+    if not (tree / "CMakeCache.txt").exists():
+        # An existing tree keeps its own settings (the C++ tests share its objects).
+        generator = ["-G", "Ninja"] if find_tool("ninja") else []
+        configure = [cmake, "-S", str(ROOT), "-B", str(tree), *generator, "-DRUEDA_BUILD_TESTS=OFF"]
+        subprocess.run(configure, check=True, stdout=sys.stderr)
+    jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count() or 1))
+    build = [cmake, "--build", str(tree), "--target", "rueda", "rueda_cli", "-j", jobs]
+    subprocess.run(build, check=True, stdout=sys.stderr)
+    install = [cmake, "--install", str(tree), "--prefix", str(prefix), "--component", "rueda", "--strip"]
+    subprocess.run(install, check=True, stdout=subprocess.DEVNULL)
+
+
+def dynamic_needs(binary: Path) -> Tuple[List[str], Tuple[int, int]]:
+    """NEEDED libraries, and the newest GLIBC symbol version imported (0, 0 if none)."""
+    table = subprocess.run(["objdump", "-p", str(binary)], capture_output=True, text=True, check=True).stdout
+    needed = re.findall(r"^\s+NEEDED\s+(\S+)", table, re.M)
+    references = table.partition("Version References:")[2]
+    versions = [(int(a), int(b)) for a, b in re.findall(r"GLIBC_(\d+)\.(\d+)", references)]
+    return needed, max(versions, default=(0, 0))
+
+
+def platform_tag(binaries: List[Path]) -> str:
+    """manylinux_X_Y_<machine> where glibc is all that is needed, else linux_<machine>."""
+    machine = platform.machine()
+    newest = (2, 17)  # the oldest that x86_64 wheels can name usefully
+    for binary in binaries:
+        needed, version = dynamic_needs(binary)
+        foreign = sorted(set(needed) - GLIBC_LIBRARIES)
+        if foreign:
+            print(f"{binary.name} needs {', '.join(foreign)}: tagged linux_{machine}", file=sys.stderr)
+            return f"linux_{machine}"
+        newest = max(newest, version)
+    return f"manylinux_{newest[0]}_{newest[1]}_{machine}"
+
+
+# ---- the archive ----
+
+
+def metadata_text(table: Dict[str, Any]) -> str:
+    lines = [
+        "Metadata-Version: 2.4",
+        f"Name: {table['name']}",
+        f"Version: {table['version']}",
+        f"Summary: {table['description']}",
+        f"License-Expression: {table['license']}",
+        "License-File: LICENSE",
+        f"Requires-Python: {table['requires-python']}",
+        f"Keywords: {','.join(table['keywords'])}",
+    ]
+    lines += [f"Classifier: {one}" for one in table["classifiers"]]
+    lines += [f"Requires-Dist: {one}" for one in table["dependencies"]]
+    for extra, wanted in table["optional-dependencies"].items():
+        lines.append(f"Provides-Extra: {extra}")
+        lines += [f"Requires-Dist: {one}; extra == '{extra}'" for one in wanted]
+    lines += ["Description-Content-Type: text/markdown", ""]
+    return "\n".join(lines) + "\n" + (ROOT / table["readme"]).read_text(encoding="utf-8")
+
+
+class WheelWriter:
+    """A wheel under construction: files in, RECORD last. Same inputs give the same bytes."""
+
+    def __init__(self, path: Path, info: str) -> None:
+        self.info = info
+        self.records: List[str] = []
+        epoch = int(os.environ.get("SOURCE_DATE_EPOCH", "315532800"))  # 1980-01-01, the first a zip can hold
+        self.date = time.gmtime(max(epoch, 315532800))[:6]
+        self.zip = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED)
+
+    def add(self, name: str, data: bytes, mode: int = 0o644) -> None:
+        entry = zipfile.ZipInfo(name, self.date)
+        entry.external_attr = (0o100000 | mode) << 16
+        entry.compress_type = zipfile.ZIP_DEFLATED
+        self.zip.writestr(entry, data)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        self.records.append(f"{name},sha256={digest},{len(data)}")
+
+    def finish(self) -> None:
+        name = f"{self.info}/RECORD"
+        self.records.append(f"{name},,")
+        entry = zipfile.ZipInfo(name, self.date)
+        entry.external_attr = 0o100644 << 16
+        self.zip.writestr(entry, "\n".join(self.records) + "\n")
+        self.zip.close()
+
+
+def package_files() -> List[Path]:
+    """What of python/rueda is shipped."""
+    package = ROOT / "python" / "rueda"
+    wanted = [p for p in package.rglob("*") if p.is_file() and "__pycache__" not in p.parts]
+    return sorted(p for p in wanted if p.suffix in (".py", ".pyi", ".md", ".typed") or p.name == "py.typed")
+
+
+def build_wheel(
+    wheel_directory: str,
+    config_settings: Optional[Dict[str, Any]] = None,
+    metadata_directory: Optional[str] = None,
+) -> str:
+    """PEP 517: writes the wheel into wheel_directory and returns its name."""
+    table = project()
+    stem = f"{table['name']}-{table['version']}"
+    with tempfile.TemporaryDirectory() as scratch:
+        prefix = Path(scratch)
+        build_binaries(prefix)
+        library, command = prefix / "lib" / "librueda.so", prefix / "bin" / "rueda"
+        tag = f"py3-none-{platform_tag([library, command])}"
+        name = f"{stem}-{tag}.whl"
+        target = Path(wheel_directory) / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        wheel = WheelWriter(target.with_suffix(".part"), f"{stem}.dist-info")
+        for path in package_files():
+            wheel.add(path.relative_to(ROOT / "python").as_posix(), path.read_bytes())
+        for path in sorted(p for p in prefix.rglob("*") if p.is_file()):
+            if path == command:
+                wheel.add(f"{stem}.data/scripts/rueda", path.read_bytes(), 0o755)
+            else:
+                mode = 0o755 if path == library else 0o644
+                wheel.add(f"rueda/{path.relative_to(prefix).as_posix()}", path.read_bytes(), mode)
+        wheel.add(f"{stem}.dist-info/METADATA", metadata_text(table).encode())
+        about = (
+            f"Wheel-Version: 1.0\nGenerator: rueda tools/build_wheel.py\nRoot-Is-Purelib: false\nTag: {tag}\n"
+        )
+        wheel.add(f"{stem}.dist-info/WHEEL", about.encode())
+        wheel.add(f"{stem}.dist-info/licenses/LICENSE", (ROOT / "LICENSE").read_bytes())
+        wheel.finish()
+    target.with_suffix(".part").replace(target)
+    return name
+
+
+def build_sdist(sdist_directory: str, config_settings: Optional[Dict[str, Any]] = None) -> str:
+    """PEP 517: the tracked files, and PKG-INFO."""
+    table = project()
+    stem = f"{table['name']}-{table['version']}"
+    name = f"{stem}.tar.gz"
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    with tarfile.open(Path(sdist_directory) / name, "w:gz", format=tarfile.PAX_FORMAT) as archive:
+        for path in sorted(listed.decode().split("\0")):
+            if path and (ROOT / path).is_file():
+                archive.add(ROOT / path, f"{stem}/{path}")
+        with tempfile.NamedTemporaryFile("w", suffix="PKG-INFO", encoding="utf-8") as about:
+            about.write(metadata_text(table))
+            about.flush()
+            archive.add(about.name, f"{stem}/PKG-INFO")
+    return name
+
+
+def get_requires_for_build_wheel(config_settings: Optional[Dict[str, Any]] = None) -> List[str]:
+    """What pip has to fetch: nothing where the machine has CMake and Ninja."""
+    wanted = [] if find_cmake() else ["cmake>=3.25"]
+    return wanted + ([] if find_tool("ninja") else ["ninja"])
+
+
+if __name__ == "__main__":
+    directory = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "dist")
+    for old in directory.glob("rueda-*.whl"):
+        old.unlink()
+    print(directory / build_wheel(str(directory)))

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Makes a Debian 12 machine able to build, test and run rueda. Repeating it is cheap: what is done is skipped, and a
+# machine that has everything needs no network.
+#   tools/setup.sh apt    Debian packages only (enough for `make wheel`)
+#   tools/setup.sh        Debian packages, then .venv with rueda, the rueda command and the horovod alias installed
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { printf '[setup] %s\n' "$*" >&2; }
+
+missing() {  # the packages of the given section that dpkg does not know as installed
+  local package
+  for package in $1; do
+    dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || printf '%s ' "$package"
+  done
+}
+
+required=$(sed -n '/^\[optional\]/q; /^#/d; p' tools/apt-packages.txt)
+optional=$(sed '1,/^\[optional\]/d' tools/apt-packages.txt)
+
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
+
+can_be_root() { [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null; }
+
+apt_install() {
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 -o Acquire::Retries=3 install -y \
+    --no-install-recommends "$@" </dev/null >&2
+}
+
+setup_apt() {
+  local need_required need_optional policy=/usr/sbin/policy-rc.d package
+  need_required=$(missing "$required")
+  need_optional=$(missing "$optional")
+  # An optional package that could not be had is not asked for again until the list changes.
+  local given_up=build/.setup-optional-given-up
+  if [ -f "$given_up" ] && [ "$(cat "$given_up")" = "$(sha256sum <tools/apt-packages.txt)" ]; then need_optional=; fi
+  [ -n "$need_required$need_optional" ] || return 0
+  if ! command -v apt-get >/dev/null || ! can_be_root; then
+    [ -n "$need_required" ] || return 0
+    say "missing: $need_required- install them as root (apt-get install), then repeat."
+    return 1
+  fi
+  # The packages must not start daemons (sshd, slurmd, munged) on this machine.
+  if [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+    as_root chmod 755 "$policy"
+    trap 'as_root rm -f /usr/sbin/policy-rc.d' EXIT
+  fi
+  say "apt: $need_required$need_optional"
+  as_root apt-get -qq -o Acquire::Retries=3 update </dev/null >&2 || say "apt-get update failed; going on with the lists at hand"
+  if [ -n "$need_required" ]; then
+    # shellcheck disable=SC2086
+    apt_install $need_required || { say "could not install: $need_required- is there a network?"; return 1; }
+  fi
+  mkdir -p build
+  for package in $need_optional; do
+    apt_install "$package" || {
+      say "$package could not be installed; the tests that need it will be skipped"
+      sha256sum <tools/apt-packages.txt >"$given_up"
+    }
+  done
+}
+
+setup_apt
+if [ "${1:-all}" = apt ]; then exit 0; fi
+
+python=${PYTHON:-python3}
+command -v "$python" >/dev/null || { say "no $python; set PYTHON to a Python 3.10 or newer"; exit 1; }
+if [ ! -x .venv/bin/python ]; then
+  say "creating .venv with $("$python" --version)"
+  "$python" -m venv .venv
+fi
+.venv/bin/python tools/setup_venv.py

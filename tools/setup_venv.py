@@ -1,0 +1,112 @@
+"""Second half of tools/setup.sh: fills .venv. Run with .venv/bin/python.
+
+A step is skipped when its inputs are unchanged since it last succeeded (stamps in .venv/.rueda).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Callable, Iterable, List
+
+ROOT = Path(__file__).resolve().parent.parent
+STAMPS = Path(sys.prefix) / ".rueda"
+DIST = ROOT / "dist"
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
+WHEEL_INPUTS = [
+    "src",
+    "include",
+    "cmake",
+    "python",
+    "CMakeLists.txt",
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+]
+
+
+def say(text: str) -> None:
+    print(f"[setup] {text}", file=sys.stderr, flush=True)
+
+
+def files_of(names: Iterable[str]) -> List[Path]:
+    """The files below the given paths of the repository, without what tools leave behind."""
+    found: List[Path] = []
+    for name in names:
+        path = ROOT / name
+        found += [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]
+    unwanted = {"__pycache__", "build", ".mypy_cache", ".ruff_cache"}
+    inside = ((p, p.relative_to(ROOT).parts) for p in found)
+    return sorted(p for p, parts in inside if not unwanted & set(parts) and "egg-info" not in "".join(parts))
+
+
+def fingerprint(names: Iterable[str]) -> str:
+    """SHA-256 over paths and contents."""
+    total = hashlib.sha256(sys.version.encode())
+    for path in files_of(names):
+        total.update(path.relative_to(ROOT).as_posix().encode() + b"\0")
+        total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def step(name: str, inputs: List[str], is_there: Callable[[], bool], action: Callable[[], None]) -> None:
+    """Runs action unless it succeeded before with the same inputs and its result is still there."""
+    stamp = STAMPS / name
+    wanted = fingerprint(inputs)
+    if stamp.exists() and stamp.read_text() == wanted and is_there():
+        return
+    started = time.monotonic()
+    say(f"{name} …")
+    stamp.unlink(missing_ok=True)
+    action()
+    STAMPS.mkdir(exist_ok=True)
+    stamp.write_text(wanted)
+    say(f"{name}: {time.monotonic() - started:.0f} s")
+
+
+def run(*command: str) -> None:
+    """Runs a command; the whole setup ends with its exit status where it fails."""
+    result = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+    if result.returncode != 0:
+        raise SystemExit(f"[setup] failed: {' '.join(command)}")
+
+
+def install_requirements() -> None:
+    run(*PIP, "install", "--retries", "5", "-r", "tools/requirements.txt")
+
+
+def build_wheel() -> None:
+    run(sys.executable, "tools/build_wheel.py", str(DIST))
+
+
+def install_wheel() -> None:
+    wheels = sorted(DIST.glob("rueda-*.whl"))
+    run(*PIP, "install", "--no-index", "--no-deps", "--force-reinstall", str(wheels[-1]))
+
+
+def has_distribution(name: str) -> bool:
+    """Whether .venv holds the distribution (on disk: this process may have cached an older state)."""
+    libraries = Path(sys.prefix) / "lib"
+    return any(libraries.glob(f"python*/site-packages/{name}-*.dist-info"))
+
+
+def install_alias() -> None:
+    run(*PIP, "install", "--no-deps", "--no-build-isolation", "--force-reinstall", "./compat/horovod")
+
+
+def main() -> None:
+    step(
+        "python packages", ["tools/requirements.txt"], lambda: has_distribution("torch"), install_requirements
+    )
+    wheel_inputs = [*WHEEL_INPUTS, "tools/build_wheel.py"]
+    step("wheel", wheel_inputs, lambda: any(DIST.glob("rueda-*.whl")), build_wheel)
+    step("install rueda", wheel_inputs, lambda: has_distribution("rueda"), install_wheel)
+    if (ROOT / "compat" / "horovod" / "pyproject.toml").exists():
+        step("install horovod alias", ["compat/horovod"], lambda: has_distribution("horovod"), install_alias)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""Rules about the rooms: tiers, siblings, include cycles, READMEs, and who may name C symbols in Python."""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, Iterator, List, Optional, Tuple
+
+from source import Finding, Source
+from text import INCLUDE
+
+TIERS = {
+    "base": 0,
+    "trace": 1,
+    "store": 1,
+    "memory": 1,
+    "kernels": 1,
+    "schedule": 1,
+    "transport": 1,
+    "backend": 2,
+    "control": 2,
+    "runtime": 3,
+    "capi": 4,
+}
+# Programs outside the core: what they may include besides themselves.
+PROGRAMS = {"launch": {"base", "store"}, "cli": {"base", "store", "launch"}}
+# Rooms whose sub-folders are implementations of one interface and must not know one another.
+HOUSES = ("transport", "backend", "plugins")
+FRONT_ENDS = ("torch", "tensorflow", "keras", "jax", "numpy")
+
+
+def room_of(path: str) -> Optional[str]:
+    """The room a path below src/ (or an include) belongs to."""
+    parts = path.split("/")
+    if len(parts) >= 3 and parts[0] == "rueda":
+        return parts[1]
+    if len(parts) >= 2 and parts[0] in (*PROGRAMS, "plugins"):
+        return parts[0]
+    return None
+
+
+def includes(source: Source) -> Iterator[Tuple[int, str]]:
+    """(line, path as written) of the quoted includes."""
+    for number, line in enumerate(source.lines, 1):
+        found = INCLUDE.match(line)
+        if found and found[1] == '"':
+            yield number, found[2]
+
+
+def forbidden(mine: str, other: str) -> Optional[str]:
+    """Why room `mine` must not include room `other`; None where it may."""
+    if mine == other:
+        return None
+    if mine in PROGRAMS:
+        if other in PROGRAMS[mine]:
+            return None
+        return f"{mine} may use {', '.join(sorted(PROGRAMS[mine]))} only."
+    if mine not in TIERS or other not in TIERS:
+        return f"{other if mine in TIERS else mine} is no room with a tier; add it to tools/tidy/layers.py."
+    if TIERS[other] == TIERS[mine]:
+        return f"{mine} and {other} are siblings (tier {TIERS[mine]}) and must not know each other."
+    if TIERS[other] > TIERS[mine]:
+        return f"{mine} (tier {TIERS[mine]}) must not include {other} (tier {TIERS[other]})."
+    return None
+
+
+def check_edges(source: Source) -> Iterator[Finding]:
+    inner = source.path[len("src/") :]
+    mine = room_of(inner)
+    if mine is None:
+        return
+    for number, path in includes(source):
+        if path in ("rueda/rueda.h", "rueda/rueda.hpp"):
+            if mine not in ("capi", "plugins"):
+                sentence = f"{mine} must not include the public header; only capi implements it."
+                yield Finding(source.path, number, "layer", sentence)
+            continue
+        other = room_of(path)
+        why = forbidden(mine, other) if other and mine != "plugins" else None
+        if why:
+            yield Finding(source.path, number, "layer", why)
+        houses = [p.split("/") for p in (inner.removeprefix("rueda/"), path.removeprefix("rueda/"))]
+        if (
+            mine in HOUSES
+            and other == mine
+            and all(len(h) >= 3 for h in houses)
+            and houses[0][1] != houses[1][1]
+        ):
+            sentence = f"{mine}/{houses[0][1]} and {mine}/{houses[1][1]} must not know each other."
+            yield Finding(source.path, number, "layer", sentence)
+
+
+def check_cycles(sources: List[Source]) -> Iterator[Finding]:
+    """Depth-first search; each cycle is reported once, at the include that closes it."""
+    known = {s.path[len("src/") :]: s for s in sources if s.path.startswith("src/") and s.is_cpp}
+    state: Dict[str, int] = {}  # 1 on the current path, 2 finished
+    for start in known:
+        if start in state:
+            continue
+        path: List[str] = [start]
+        state[start] = 1
+        work = [iter(list(includes(known[start])))]
+        while work:
+            step = next(work[-1], None)
+            if step is None:
+                work.pop()
+                state[path.pop()] = 2
+                continue
+            number, target = step
+            if target not in known:
+                continue
+            if state.get(target) == 1:
+                ring = " -> ".join([*path[path.index(target) :], target])
+                yield Finding(known[path[-1]].path, number, "include-cycle", ring)
+            elif target not in state:
+                state[target] = 1
+                path.append(target)
+                work.append(iter(list(includes(known[target]))))
+
+
+def check_readmes(sources: List[Source]) -> Iterator[Finding]:
+    paths = {s.path for s in sources}
+    rooms = set()
+    for source in sources:
+        parts = source.path.split("/")
+        if source.is_cpp and source.path.startswith("src/rueda/") and len(parts) >= 4:
+            rooms.add("/".join(parts[:3]))
+        elif source.is_cpp and source.path.startswith(("src/launch/", "src/cli/")):
+            rooms.add("/".join(parts[:2]))
+    for room in sorted(rooms):
+        if f"{room}/README.md" not in paths:
+            yield Finding(room, 1, "room-readme", "needs a README.md: what it owns, what it must not know.")
+
+
+def check_python(source: Source) -> Iterator[Finding]:
+    inner = source.path.removeprefix("python/rueda/")
+    mine = inner.split("/")[0].removesuffix(".py")
+    for number, line in enumerate(source.lines, 1):
+        if inner != "_core.py" and re.search(r"\.rueda_[a-z_]+\b", line):
+            yield Finding(source.path, number, "c-symbols", "only _core.py names symbols of librueda.so.")
+        found = re.match(r"\s*(?:from|import)\s+rueda\.(\w+)", line)
+        if found and mine in FRONT_ENDS and found[1] in FRONT_ENDS and found[1] != mine:
+            yield Finding(
+                source.path, number, "layer", f"front ends {mine} and {found[1]} must not know each other."
+            )
+
+
+def check(sources: List[Source]) -> List[Finding]:
+    findings: List[Finding] = []
+    for source in sources:
+        if source.path.startswith("src/") and source.is_cpp:
+            findings += check_edges(source)
+        elif source.path.startswith("python/rueda/") and source.is_python:
+            findings += check_python(source)
+    findings += check_cycles(sources)
+    findings += check_readmes(sources)
+    return findings
