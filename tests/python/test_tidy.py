@@ -143,7 +143,6 @@ def test_function_length_warns_then_fails(tidy, lines, expected):
         "auto f() -> std::vector<int> {",
         "A::A(int b) : Base(b), c_(b) {",
         "TEST(Ring, works) {",
-        "void f(std::function<void()> g = [] { h(); }) {",
         "bool operator==(const A& b) const {",
     ],
 )
