@@ -1,0 +1,221 @@
+"""Runs every check of the repository; ``make test`` calls it.
+
+Each stage streams what it does. The end lists failures and the reasons of skips; the last line is
+``N passed, N failed, N skipped``. Exit status 1 when anything failed.
+``--only STAGE[,STAGE]`` runs some stages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Callable, Dict, List, Optional, Tuple
+
+import build_wheel
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build"
+PYTHON_FOLDERS = ["python", "compat", "tools", "tests", "examples", "bench"]
+JOBS = str(os.cpu_count() or 1)
+
+
+@dataclass
+class Tally:
+    """What was counted so far."""
+
+    passed: int = 0
+    failures: List[str] = field(default_factory=list)
+    skips: List[Tuple[str, str]] = field(default_factory=list)  # (test, reason)
+
+    def note(self, name: str, is_ok: bool, why: str = "") -> None:
+        """One check that is not part of a test program."""
+        print(f"  {'ok  ' if is_ok else 'FAIL'} {name}", flush=True)
+        if is_ok:
+            self.passed += 1
+        else:
+            self.failures.append(f"{name}: {why}" if why else name)
+
+    def add_report(self, label: str, report: Path, status: int) -> None:
+        """Counts a JUnit report (googletest and pytest write the same). A run that died is a failure."""
+        failed = 0
+        if report.exists():
+            for case in ElementTree.parse(report).getroot().iter("testcase"):
+                name = f"{label}: {case.get('classname')}.{case.get('name')}"
+                skipped = case.find("skipped")
+                if case.find("failure") is not None or case.find("error") is not None:
+                    failed += 1
+                    self.failures.append(name)
+                elif skipped is not None or case.get("result") == "skipped":
+                    message = (skipped.get("message") if skipped is not None else None) or "no reason given"
+                    self.skips.append((name, " ".join(message.split())))
+                elif case.get("status") != "notrun":
+                    self.passed += 1
+        if status not in (0, 1) or (status == 1 and not failed) or not report.exists():
+            self.failures.append(f"{label}: {describe_exit(status)}")
+
+
+def describe_exit(status: int) -> str:
+    if status == TIMED_OUT:
+        return "ran past its time limit and was killed"
+    if status < 0:
+        return f"killed by signal {signal.Signals(-status).name}"
+    return f"ended with exit status {status} and no failed test to explain it"
+
+
+TIMED_OUT = 1 << 16
+
+
+def run(command: List[str], limit_s: float, env: Optional[Dict[str, str]] = None) -> int:
+    """Streams the command's output; exit status, -signal, or TIMED_OUT, which ends its whole process group."""
+    full_env = {**os.environ, **(env or {})}
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.STDOUT,
+        env=full_env,
+        start_new_session=True,
+    )
+    try:
+        return process.wait(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        return TIMED_OUT
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+# ---- stages ----
+
+
+def lint(tally: Tally) -> None:
+    """House rules, formatting, types."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "*.h", "*.hpp", "*.cc", "*.cpp"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    cpp_files = [name for name in listed.stdout.split() if (ROOT / name).exists()]
+    folders = [name for name in PYTHON_FOLDERS if any((ROOT / name).rglob("*.py"))]
+    library = BUILD / "release" / "librueda.so"
+    checks = {
+        "tidy": [sys.executable, "tools/tidy", *(["--library", str(library)] if library.exists() else [])],
+        "ruff check": ["ruff", "check", "-q", *folders],
+        "ruff format": ["ruff", "format", "--check", *folders],
+        "clang-format": ["clang-format", "--dry-run", "-Werror", *cpp_files],
+        "mypy": ["mypy"],
+    }
+    for name, command in checks.items():
+        tally.note(name, run(command, limit_s=300) == 0, f"run: {' '.join(command[:4])}")
+
+
+def build(tally: Tally, preset: str, targets: List[str]) -> bool:
+    """Configures and builds a preset with its tests."""
+    cmake = build_wheel.find_cmake() or "cmake"
+    configure = [cmake, "--preset", preset, "-DRUEDA_BUILD_TESTS=ON", "--log-level=WARNING"]
+    make = [cmake, "--build", str(BUILD / preset), "-j", JOBS, "--target", *targets]
+    is_built = run(configure, limit_s=120) == 0 and run(make, limit_s=1800) == 0
+    tally.note(f"build {preset}", is_built)
+    return is_built
+
+
+def run_programs(tally: Tally, preset: str, env: Dict[str, str], arguments: List[str]) -> None:
+    """Every C++ test program of a build tree, one after the other."""
+    for program in (BUILD / preset / "tests.txt").read_text().split():
+        label = f"{preset}/{Path(program).name}"
+        report = BUILD / preset / f"{Path(program).name}.xml"
+        report.unlink(missing_ok=True)
+        started = time.monotonic()
+        command = [program, "--gtest_brief=1", f"--gtest_output=xml:{report}", *arguments]
+        if preset == "tsan":  # its shadow memory does not fit every address layout
+            command = ["setarch", "-R", *command]
+        status = run(command, limit_s=600, env=env)
+        tally.add_report(label, report, status)
+        print(f"  {label}: {time.monotonic() - started:.1f} s", flush=True)
+
+
+def cpp(tally: Tally) -> None:
+    """The C++ tests, and what is shipped."""
+    if build(tally, "release", ["rueda_tests", "rueda", "rueda_cli"]):
+        run_programs(tally, "release", {}, [])
+
+
+def asan(tally: Tally) -> None:
+    """The C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer."""
+    if build(tally, "asan", ["rueda_tests"]):
+        env = {"ASAN_OPTIONS": "detect_stack_use_after_return=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
+        run_programs(tally, "asan", env, ["--gtest_filter=-*Slow*:*slow*"])
+
+
+def tsan(tally: Tally) -> None:
+    """The C++ tests under ThreadSanitizer."""
+    if build(tally, "tsan", ["rueda_tests"]):
+        run_programs(tally, "tsan", {"TSAN_OPTIONS": "halt_on_error=0"}, ["--gtest_filter=-*Slow*:*slow*"])
+
+
+def python(tally: Tally) -> None:
+    """Python, several processes, regressions, the wheel."""
+    report = BUILD / "pytest.xml"
+    report.unlink(missing_ok=True)
+    folders = [
+        name for name in ("tests/python", "tests/multiprocess", "tests/regress") if (ROOT / name).is_dir()
+    ]
+    command = [sys.executable, "-m", "pytest", "-v", "--durations=10", f"--junitxml={report}", *folders]
+    status = run(command, limit_s=2400)
+    tally.add_report("pytest", report, status)
+
+
+STAGES: Dict[str, Callable[[Tally], None]] = {
+    "cpp": cpp,
+    "lint": lint,
+    "python": python,
+    "asan": asan,
+    "tsan": tsan,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="every check of the repository")
+    parser.add_argument("--only", default=",".join(STAGES), help=f"some of {','.join(STAGES)}")
+    wanted = parser.parse_args().only.split(",")
+    unknown = set(wanted) - set(STAGES)
+    if unknown:
+        parser.error(f"no stage {', '.join(sorted(unknown))}; there are {', '.join(STAGES)}")
+    BUILD.mkdir(exist_ok=True)
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    tally = Tally()
+    begin = time.monotonic()
+    for name in wanted:
+        started = time.monotonic()
+        print(f"=== {name}: {STAGES[name].__doc__}", flush=True)
+        STAGES[name](tally)
+        print(f"=== {name}: {time.monotonic() - started:.0f} s", flush=True)
+    print_end(tally, time.monotonic() - begin)
+    return 1 if tally.failures else 0
+
+
+def print_end(tally: Tally, seconds: float) -> None:
+    for (reason, label), count in Counter(
+        (why, re.split(r"[:.]", name)[0]) for name, why in tally.skips
+    ).items():
+        print(f"SKIPPED {count} of {label}: {reason}")
+    for name in tally.failures:
+        print(f"FAILED {name}")
+    print(f"in {seconds:.0f} s")
+    print(f"{tally.passed} passed, {len(tally.failures)} failed, {len(tally.skips)} skipped", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
