@@ -75,7 +75,7 @@ TIMED_OUT = 1 << 16
 
 
 def run(command: List[str], limit_s: float, env: Optional[Dict[str, str]] = None) -> int:
-    """Streams the command's output; exit status, -signal, or TIMED_OUT, which ends its whole process group."""
+    """Streams the command's output; exit status, -signal, or TIMED_OUT (all its processes are killed)."""
     full_env = {**os.environ, **(env or {})}
     process = subprocess.Popen(
         command,
@@ -122,12 +122,12 @@ def lint(tally: Tally) -> None:
 
 
 def build(tally: Tally, preset: str, targets: List[str]) -> bool:
-    """Configures and builds a preset with its tests."""
+    """Configures a preset with its tests and builds targets of it."""
     cmake = build_wheel.find_cmake() or "cmake"
     configure = [cmake, "--preset", preset, "-DRUEDA_BUILD_TESTS=ON", "--log-level=WARNING"]
     make = [cmake, "--build", str(BUILD / preset), "-j", JOBS, "--target", *targets]
     is_built = run(configure, limit_s=120) == 0 and run(make, limit_s=1800) == 0
-    tally.note(f"build {preset}", is_built)
+    tally.note(f"build {' '.join(targets)} ({preset})", is_built)
     return is_built
 
 
@@ -148,7 +148,8 @@ def run_programs(tally: Tally, preset: str, env: Dict[str, str], arguments: List
 
 def cpp(tally: Tally) -> None:
     """The C++ tests, and what is shipped."""
-    if build(tally, "release", ["rueda_tests", "rueda", "rueda_cli"]):
+    build(tally, "release", ["rueda", "rueda_cli"])
+    if build(tally, "release", ["rueda_tests"]):
         run_programs(tally, "release", {}, [])
 
 
