@@ -1,5 +1,5 @@
-// Key-value rendezvous: how ranks find one another. Keys and values are plain bytes; nothing is ever executed or
-// un-pickled. Knows nothing of collectives. Each implementation is used by one thread at a time.
+// Key-value rendezvous: how ranks find one another. Keys and values are plain bytes; nothing is ever executed
+// or un-pickled. Knows nothing of collectives. Each implementation is used by one thread at a time.
 #pragma once
 
 #include <functional>
@@ -30,11 +30,11 @@ class Store {
   [[nodiscard]] virtual std::string description() const = 0;  // "tcp://10.0.0.1:4711", for messages
 };
 
-std::unique_ptr<Store> make_memory_store();                      // one process; tests
+std::unique_ptr<Store> make_memory_store();                              // one process; tests
 Result<std::unique_ptr<Store>> open_file_store(const std::string& dir);  // file:///dir, shared directory
 
-// A thread that serves a memory store to authenticated clients. Survives garbage: unauthenticated connections are
-// bounded in number, bytes and time. Destruction stops it.
+// A thread that serves a memory store to authenticated clients. Survives garbage: unauthenticated connections
+// are bounded in number, bytes and time. Destruction stops it.
 class StoreServer {
  public:
   virtual ~StoreServer() = default;
@@ -43,11 +43,13 @@ class StoreServer {
   // Called on the server's thread after a client set a key (the launcher watches progress with it).
   virtual void on_set(std::function<void(std::string_view key, std::string_view value)> callback) = 0;
 };
-// address: an IP address to listen on ("127.0.0.1"); port 0 = any. Fails with kUnavailable if the port is in use.
+// address: an IP address to listen on ("127.0.0.1"); port 0 = any. Fails with kUnavailable if the port is in
+// use.
 Result<std::unique_ptr<StoreServer>> serve_store(const std::string& address, int port, const std::string& job,
                                                  const Secret& secret, const std::string& release);
 // Dials until the deadline (the server may come up later). A wrong secret or version fails at once.
 Result<std::unique_ptr<Store>> open_tcp_store(const std::string& host, int port, const std::string& job,
-                                              const Secret& secret, const std::string& release, Deadline deadline);
+                                              const Secret& secret, const std::string& release,
+                                              Deadline deadline);
 
 }  // namespace rueda::store

@@ -1,0 +1,346 @@
+// One thread, one epoll, non-blocking sockets. A stranger may hold one of kMaxStrangers connections for
+// kStrangerTime and make the server keep at most one handshake message; when all are taken, the oldest
+// stranger makes room, so that idle garbage cannot keep ranks out. A waiting get is parked until its key is
+// set.
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <csignal>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <list>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <unordered_map>
+
+#include "rueda/base/log.h"
+#include "rueda/store/frames.h"
+#include "rueda/store/key_values.h"
+#include "rueda/store/socket.h"
+#include "rueda/store/store.h"
+
+namespace rueda::store {
+namespace {
+
+constexpr size_t kMaxStrangers = 256;               // a rank's handshake takes about a millisecond
+constexpr Nanos kStrangerTime = 5 * kSecond;        // a loaded rank on a slow network still makes it
+constexpr Nanos kAcceptPause = 100 * kMillisecond;  // when descriptors run out and no stranger can be closed
+constexpr int kAcceptsPerRound = 64;                // garbage must not keep the served ones waiting
+
+using ConnectionId = uint64_t;
+constexpr ConnectionId kListenerId = 0;
+constexpr ConnectionId kWakeId = 1;
+
+struct Connection {
+  UniqueFd fd;
+  std::optional<Handshake> handshake;  // empty once the peer has proved itself
+  Deadline stranger_until = Deadline::at(0);
+  Bytes in;
+  Bytes out;
+  size_t sent = 0;      // of out
+  std::string awaited;  // key of a parked get, else empty
+  uint32_t events = EPOLLIN;
+};
+
+class Server final : public StoreServer {
+ public:
+  Server(UniqueFd listener, std::string address, Introduction accepted, Secret secret, std::string release)
+      : listener_(std::move(listener)),
+        address_(std::move(address)),
+        port_(local_port(listener_.get())),
+        accepted_(std::move(accepted)),
+        secret_(std::move(secret)),
+        release_(std::move(release)) {}
+
+  ~Server() override {
+    is_stopping_ = true;
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
+  }  // thread_ joins
+
+  Status start() {
+    epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
+    wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!epoll_.is_open() || !wake_.is_open() ||
+        !watch(EPOLL_CTL_ADD, listener_.get(), EPOLLIN, kListenerId) ||
+        !watch(EPOLL_CTL_ADD, wake_.get(), EPOLLIN, kWakeId))
+      return {Code::kUnavailable, "cannot serve the store at " + url() + ": " + std::strerror(errno)};
+    // Signals belong to the threads of the program: Python, say, wants its main thread interrupted.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread_ = std::jthread([this] { run(); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return Status::ok();
+  }
+
+  [[nodiscard]] int port() const override { return port_; }
+  [[nodiscard]] std::string url() const override { return "tcp://" + host_and_port(address_, port_); }
+  void on_set(std::function<void(std::string_view, std::string_view)> callback) override {
+    const std::scoped_lock lock(callback_mutex_);
+    callback_ = std::move(callback);
+  }
+
+ private:
+  // Everything below: server thread only.
+  void run() {
+    pthread_setname_np(pthread_self(), "rueda-store");
+    std::array<epoll_event, 256> events{};
+    while (!is_stopping_) {
+      const int ready = epoll_wait(epoll_.get(), events.data(), events.size(), next_timeout_ms());
+      for (int i = 0; i < ready && !is_stopping_; ++i) {
+        const ConnectionId id = events[static_cast<size_t>(i)].data.u64;
+        if (id == kListenerId)
+          accept_some();
+        else if (id != kWakeId)
+          serve(id, events[static_cast<size_t>(i)].events);
+      }
+      close_late_strangers();
+      resume_accepting();
+    }
+  }
+
+  bool watch(int operation, int fd, uint32_t events, ConnectionId id) {
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = id;
+    return epoll_ctl(epoll_.get(), operation, fd, &event) == 0;
+  }
+
+  [[nodiscard]] int next_timeout_ms() const {
+    int timeout = -1;
+    const auto consider = [&](Deadline deadline) {
+      timeout = timeout < 0 ? deadline.timeout_ms() : std::min(timeout, deadline.timeout_ms());
+    };
+    if (accept_again_) consider(*accept_again_);
+    if (!strangers_.empty()) consider(connections_.at(strangers_.front()).stranger_until);
+    return timeout;
+  }
+
+  void accept_some() {
+    for (int i = 0; i < kAcceptsPerRound; ++i) {
+      UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (!fd.is_open()) {
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) on_no_descriptor();
+        return;  // anything else is nobody waiting, or a peer gone already
+      }
+      if (strangers_.size() >= kMaxStrangers) close_connection(strangers_.front());
+      const ConnectionId id = next_id_++;
+      if (!watch(EPOLL_CTL_ADD, fd.get(), EPOLLIN, id)) continue;
+      Connection connection;
+      connection.fd = std::move(fd);
+      connection.handshake = Handshake::server(secret_, accepted_, release_);
+      connection.stranger_until = Deadline::after(kStrangerTime);
+      connections_.emplace(id, std::move(connection));
+      strangers_.push_back(id);
+    }
+  }
+
+  // The listener stays readable while nothing can be accepted: without a pause this thread would spin.
+  void on_no_descriptor() {
+    if (!strangers_.empty()) return close_connection(strangers_.front());
+    accept_again_ = Deadline::after(kAcceptPause);
+    watch(EPOLL_CTL_MOD, listener_.get(), 0, kListenerId);
+  }
+
+  void resume_accepting() {
+    if (!accept_again_ || !accept_again_->is_past()) return;
+    accept_again_.reset();
+    watch(EPOLL_CTL_MOD, listener_.get(), EPOLLIN, kListenerId);
+  }
+
+  void close_late_strangers() {
+    while (!strangers_.empty() && connections_.at(strangers_.front()).stranger_until.is_past())
+      close_connection(strangers_.front());
+  }
+
+  void close_connection(ConnectionId id) {
+    const auto at = connections_.find(id);
+    if (at == connections_.end()) return;
+    if (at->second.handshake) strangers_.remove(id);
+    if (!at->second.awaited.empty()) unpark(at->second.awaited, id);
+    connections_.erase(at);
+  }
+
+  void unpark(const std::string& key, ConnectionId id) {
+    const auto [first, last] = parked_.equal_range(key);
+    for (auto at = first; at != last; ++at)
+      if (at->second == id) return void(parked_.erase(at));
+  }
+
+  void serve(ConnectionId id, uint32_t events) {
+    const auto at = connections_.find(id);
+    if (at == connections_.end()) return;  // closed earlier in this round
+    Connection& connection = at->second;
+    bool is_alive = (events & (EPOLLERR | EPOLLHUP)) == 0 || (events & EPOLLIN) != 0;
+    if (is_alive && (events & EPOLLIN) != 0) is_alive = read_some(connection);
+    if (is_alive && connection.handshake) is_alive = shake_hands(id, connection);
+    if (is_alive && !connection.handshake) is_alive = answer_requests(id, connection);
+    if (is_alive) is_alive = flush(connection) && answer_requests(id, connection) && rearm(id, connection);
+    if (!is_alive) close_connection(id);
+  }
+
+  bool read_some(Connection& connection) {
+    std::array<std::byte, 65'536> buffer;
+    const size_t most = connection.handshake ? kMaxHandshakeBytes : buffer.size();
+    const ssize_t got = recv(connection.fd.get(), buffer.data(), most, 0);
+    if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+    connection.in.insert(connection.in.end(), buffer.begin(), buffer.begin() + got);
+    return got > 0;
+  }
+
+  bool shake_hands(ConnectionId id, Connection& connection) {
+    const Result<size_t> taken = connection.handshake->feed(connection.in);
+    const Bytes out = connection.handshake->take_output();
+    connection.out.insert(connection.out.end(), out.begin(), out.end());
+    if (!taken.is_ok()) {
+      RUEDA_LOG(kDebug, "store " + url() + " turned a connection away: " + taken.status().why);
+      flush(connection);  // the verdict; whether it arrives is the stranger's concern
+      return false;
+    }
+    connection.in.erase(connection.in.begin(), connection.in.begin() + static_cast<ptrdiff_t>(taken.value()));
+    if (connection.handshake->is_done()) {
+      connection.handshake.reset();
+      strangers_.remove(id);
+    }
+    return true;
+  }
+
+  // Requests are taken one at a time: none while a reply is unsent or a get is parked, so a client that does
+  // not read cannot make the server keep more than one reply.
+  bool answer_requests(ConnectionId id, Connection& connection) {
+    while (!connection.handshake && connection.out.empty() && connection.awaited.empty()) {
+      const Result<size_t> whole = frame_bytes(connection.in);
+      if (!whole.is_ok()) return false;
+      if (whole.value() == 0 || connection.in.size() < whole.value()) return true;
+      const auto body =
+          std::span<const std::byte>(connection.in).first(whole.value()).subspan(kFrameSizeBytes);
+      const Result<Request> request = decode_request(body);
+      if (!request.is_ok()) return false;
+      connection.in.erase(connection.in.begin(),
+                          connection.in.begin() + static_cast<ptrdiff_t>(whole.value()));
+      if (const std::optional<Reply> reply = perform(id, connection, request.value()))
+        connection.out = encode(*reply);
+      if (!flush(connection)) return false;
+    }
+    // One request under way is the protocol; more than a frame beyond it is a client gone mad.
+    return connection.in.size() <= kFrameSizeBytes + kMaxStoreFrameBytes;
+  }
+
+  // Empty: parked.
+  std::optional<Reply> perform(ConnectionId id, Connection& connection, const Request& request) {
+    const std::string* value = values_.find(request.key);
+    switch (request.op) {
+      case Op::kSet: {
+        const Status status = values_.set(request.key, request.value);
+        if (status.is_ok()) after_set(request.key, request.value);
+        return Reply{.code = status.code, .text = status.why};
+      }
+      case Op::kGet:
+        if (value != nullptr) return Reply{.text = *value};
+        if (Status status = check_key(request.key); !status.is_ok())
+          return Reply{.code = status.code, .text = status.why};
+        connection.awaited = request.key;
+        parked_.emplace(request.key, id);
+        return std::nullopt;
+      case Op::kTryGet:
+        if (value != nullptr) return Reply{.text = *value};
+        return Reply{.code = Code::kUnavailable, .text = ""};
+      case Op::kAdd: {
+        const Result<int64_t> sum = values_.add(request.key, request.amount);
+        if (!sum.is_ok()) return Reply{.code = sum.status().code, .text = sum.status().why};
+        after_set(request.key, std::to_string(sum.value()));
+        return Reply{.text = "", .sum = sum.value()};
+      }
+      case Op::kRemovePrefix:
+        values_.remove_prefix(request.key);
+        return Reply{};
+    }
+    return Reply{.code = Code::kUnsupported, .text = "this store does not know the request"};
+  }
+
+  void after_set(const std::string& key, const std::string& value) {
+    const auto [first, last] = parked_.equal_range(key);
+    std::vector<ConnectionId> waiters;
+    for (auto at = first; at != last; ++at) waiters.push_back(at->second);
+    parked_.erase(first, last);
+    for (const ConnectionId id : waiters) {
+      Connection& connection = connections_.at(id);
+      connection.awaited.clear();
+      connection.out = encode(Reply{.text = value});
+      // A waiter that is gone shows on its own next event; closing it here could close the connection being
+      // served.
+      if (flush(connection)) rearm(id, connection);
+    }
+    std::function<void(std::string_view, std::string_view)> callback;
+    {
+      const std::scoped_lock lock(callback_mutex_);
+      callback = callback_;
+    }
+    if (callback) callback(key, value);
+  }
+
+  static bool flush(Connection& connection) {
+    while (connection.sent < connection.out.size()) {
+      const ssize_t sent = send(connection.fd.get(), connection.out.data() + connection.sent,
+                                connection.out.size() - connection.sent, MSG_NOSIGNAL);
+      if (sent < 0 && errno == EINTR) continue;
+      if (sent < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+      connection.sent += static_cast<size_t>(sent);
+    }
+    connection.out.clear();
+    connection.sent = 0;
+    return true;
+  }
+
+  bool rearm(ConnectionId id, Connection& connection) {
+    const uint32_t events = connection.out.empty() ? EPOLLIN : EPOLLOUT;
+    if (events == connection.events) return true;
+    connection.events = events;
+    return watch(EPOLL_CTL_MOD, connection.fd.get(), events, id);
+  }
+
+  UniqueFd listener_;
+  const std::string address_;
+  const int port_;
+  const Introduction accepted_;
+  const Secret secret_;
+  const std::string release_;
+
+  std::mutex callback_mutex_;
+  std::function<void(std::string_view, std::string_view)> callback_;
+
+  KeyValues values_;
+  std::unordered_map<ConnectionId, Connection> connections_;
+  std::list<ConnectionId> strangers_;                // oldest first
+  std::multimap<std::string, ConnectionId> parked_;  // gets that wait for a key
+  ConnectionId next_id_ = kWakeId + 1;
+  std::optional<Deadline> accept_again_;
+
+  UniqueFd epoll_, wake_;
+  std::atomic<bool> is_stopping_{false};
+  std::jthread thread_;  // last: joins before anything it uses goes away
+};
+
+}  // namespace
+
+Result<std::unique_ptr<StoreServer>> serve_store(const std::string& address, int port, const std::string& job,
+                                                 const Secret& secret, const std::string& release) {
+  Result<UniqueFd> listener = listen_on(address, port);
+  if (!listener.is_ok()) return listener.status();
+  Introduction accepted;
+  accepted.job = job;
+  accepted.channel = Channel::kStore;
+  auto server = std::make_unique<Server>(std::move(listener).value(), address, accepted, secret, release);
+  if (Status status = server->start(); !status.is_ok()) return status;
+  return std::unique_ptr<StoreServer>(std::move(server));
+}
+
+}  // namespace rueda::store

@@ -1,0 +1,198 @@
+#include "rueda/store/tcp_store.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <ctime>
+
+#include "rueda/store/frames.h"
+#include "rueda/store/key_values.h"
+#include "rueda/store/socket.h"
+
+namespace rueda::store {
+namespace {
+
+constexpr Nanos kFirstPause = 5 * kMillisecond;
+constexpr Nanos kLongestPause =
+    200 * kMillisecond;  // thousands of ranks waiting for rank 0 stay below 10⁴ SYN/s
+constexpr Nanos kLongestAttempt = 5 * kSecond;
+
+Deadline earlier(Deadline a, Deadline b) { return a.when() < b.when() ? a : b; }
+
+// Performs the client's handshake. The server says nothing until asked, so no byte of the stream can follow
+// it.
+Status shake_hands(int fd, const TcpSite& site, Deadline deadline) {
+  Introduction mine;
+  mine.job = site.job;
+  mine.channel = Channel::kStore;
+  Handshake handshake = Handshake::client(site.secret, mine, site.release);
+  std::array<std::byte, kMaxHandshakeBytes> buffer{};
+  while (true) {
+    const Bytes out = handshake.take_output();
+    if (Status status = send_all(fd, out, deadline); !status.is_ok()) return status;
+    if (handshake.is_done()) return Status::ok();
+    const Result<size_t> got = receive_some(fd, buffer, deadline);
+    if (!got.is_ok()) return got.status();
+    const Result<size_t> taken = handshake.feed(std::span(buffer).first(got.value()));
+    if (!taken.is_ok()) {
+      [[maybe_unused]] const Status last = send_all(fd, handshake.take_output(), deadline);
+      return taken.status();
+    }
+    if (taken.value() != got.value())
+      return {Code::kPermissionDenied, "the peer sent bytes that nobody asked for"};
+  }
+}
+
+Result<UniqueFd> dial_once(const TcpSite& site, Deadline deadline) {
+  const Result<std::vector<SocketAddress>> addresses = resolve(site.host, site.port);
+  if (!addresses.is_ok()) return addresses.status();
+  Status last(Code::kUnavailable, "the name has no address");
+  for (const SocketAddress& address : addresses.value()) {
+    const Deadline attempt = earlier(deadline, Deadline::after(kLongestAttempt));
+    Result<UniqueFd> fd = connect_to(address, attempt);
+    last = fd.is_ok() ? shake_hands(fd.value().get(), site, attempt) : fd.status();
+    if (last.is_ok()) return fd;
+    if (last.code == Code::kPermissionDenied) break;
+  }
+  return Status(last.code, "store at tcp://" + host_and_port(site.host, site.port) + ": " + last.why);
+}
+
+class TcpStore final : public Store {
+ public:
+  TcpStore(TcpSite site, UniqueFd fd) : site_(std::move(site)), fd_(std::move(fd)) {}
+
+  Status set(std::string_view key, std::string_view value, Deadline deadline) override {
+    if (Status status = check_value(key, value); !status.is_ok()) return status;
+    return ask({.op = Op::kSet, .key = std::string(key), .value = std::string(value)}, deadline).status();
+  }
+
+  Result<std::string> get(std::string_view key, Deadline deadline) override {
+    return ask_text(Op::kGet, key, deadline);
+  }
+
+  Result<std::string> try_get(std::string_view key, Deadline deadline) override {
+    return ask_text(Op::kTryGet, key, deadline);
+  }
+
+  Result<int64_t> add(std::string_view key, int64_t amount, Deadline deadline) override {
+    if (Status status = check_key(key); !status.is_ok()) return status;
+    const Result<Reply> reply =
+        ask({.op = Op::kAdd, .key = std::string(key), .value = "", .amount = amount}, deadline);
+    if (!reply.is_ok()) return reply.status();
+    return reply.value().sum;
+  }
+
+  Status remove_prefix(std::string_view prefix, Deadline deadline) override {
+    if (prefix.size() > kMaxStoreKeyBytes) return check_key(prefix);
+    return ask({.op = Op::kRemovePrefix, .key = std::string(prefix), .value = ""}, deadline).status();
+  }
+
+  [[nodiscard]] std::string description() const override {
+    return "tcp://" + host_and_port(site_.host, site_.port);
+  }
+
+ private:
+  Result<std::string> ask_text(Op op, std::string_view key, Deadline deadline) {
+    if (Status status = check_key(key); !status.is_ok()) return status;
+    Result<Reply> reply = ask({.op = op, .key = std::string(key), .value = ""}, deadline);
+    if (!reply.is_ok()) return reply.status();
+    return std::move(reply.value().text);
+  }
+
+  // A connection that broke between requests is made again once. One that broke while a request was under way
+  // is made again only if doing the request twice is the same as once, which is not so for add.
+  Result<Reply> ask(const Request& request, Deadline deadline) {
+    const Bytes frame = encode(request);
+    Status last;
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      if (is_broken()) {
+        Result<UniqueFd> fd = dial_once(site_, deadline);
+        if (!fd.is_ok()) return lost(request, fd.status());
+        fd_ = std::move(fd).value();
+      }
+      Result<Reply> reply = exchange(frame, deadline);
+      if (reply.is_ok()) return answered(request, std::move(reply).value());
+      fd_.reset();  // a late reply must not be taken for that of the next request
+      last = reply.status();
+      if (last.code != Code::kPeerLost || request.op == Op::kAdd) break;
+    }
+    return lost(request, last);
+  }
+
+  [[nodiscard]] Status lost(const Request& request, const Status& why) const {
+    if (why.code == Code::kTimeout && request.op == Op::kGet) return key_timeout(request.key, description());
+    if (why.code == Code::kTimeout)
+      return {Code::kTimeout, "the store at " + description() + " did not answer about key '" + request.key +
+                                  "' in time: " + why.why};
+    return {why.code == Code::kPermissionDenied ? why.code : Code::kPeerLost,
+            "the store at " + description() + " was lost while asked about key '" + request.key +
+                "': " + why.why + "; did the process that serves it end?"};
+  }
+
+  Result<Reply> answered(const Request& request, Reply reply) const {
+    if (reply.code == Code::kOk) return reply;
+    if (reply.code == Code::kUnavailable && request.op == Op::kTryGet)
+      return key_absent(request.key, description());
+    return Status(reply.code, std::move(reply.text));
+  }
+
+  // Between requests nothing may arrive: whatever is readable is the end of the connection.
+  [[nodiscard]] bool is_broken() const {
+    if (!fd_.is_open()) return true;
+    std::byte byte{};
+    const ssize_t got = recv(fd_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return got >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+  }
+
+  Result<Reply> exchange(const Bytes& frame, Deadline deadline) {
+    if (Status status = send_all(fd_.get(), frame, deadline); !status.is_ok()) return status;
+    Bytes in;
+    std::array<std::byte, 16'384> buffer{};
+    while (true) {
+      const Result<size_t> whole = frame_bytes(in);
+      if (!whole.is_ok()) return whole.status();
+      if (whole.value() != 0 && in.size() >= whole.value()) {
+        if (in.size() > whole.value()) return malformed_frame();
+        return decode_reply(std::span<const std::byte>(in).subspan(kFrameSizeBytes));
+      }
+      const Result<size_t> got = receive_some(fd_.get(), buffer, deadline);
+      if (!got.is_ok()) return got.status();
+      in.insert(in.end(), buffer.begin(), buffer.begin() + static_cast<ptrdiff_t>(got.value()));
+    }
+  }
+
+  TcpSite site_;
+  UniqueFd fd_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Store>> dial_tcp_store_once(const TcpSite& site, Deadline deadline) {
+  Result<UniqueFd> fd = dial_once(site, deadline);
+  if (!fd.is_ok()) return fd.status();
+  return std::unique_ptr<Store>(std::make_unique<TcpStore>(site, std::move(fd).value()));
+}
+
+Result<std::unique_ptr<Store>> open_tcp_store(const std::string& host, int port, const std::string& job,
+                                              const Secret& secret, const std::string& release,
+                                              Deadline deadline) {
+  const TcpSite site{.host = host, .port = port, .job = job, .secret = secret, .release = release};
+  Nanos pause = kFirstPause;
+  while (true) {
+    Result<std::unique_ptr<Store>> store = dial_tcp_store_once(site, deadline);
+    if (store.is_ok() || store.status().code == Code::kPermissionDenied) return store;
+    const Nanos left = deadline.when() - monotonic_now();
+    if (left <= 0)
+      return Status(Code::kTimeout, store.status().why +
+                                        "; is rank 0 (or the launcher) running there, and does a firewall "
+                                        "let this port through?");
+    const Nanos now = std::min(pause, left);
+    const timespec duration{now / kSecond, now % kSecond};
+    nanosleep(&duration, nullptr);
+    pause = std::min(2 * pause, kLongestPause);
+  }
+}
+
+}  // namespace rueda::store
