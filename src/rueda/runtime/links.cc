@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace rueda::runtime {
@@ -131,6 +132,10 @@ void Links::broadcast_frame(FrameType type, const Bytes& payload) {
   for (Rank peer = 0; peer < static_cast<Rank>(peers_.size()); ++peer) {
     if (peer != me_) send_frame(peer, type, payload);
   }
+}
+
+void Links::put_back_frames(std::vector<Frame> frames) {
+  frames_.insert(frames_.begin(), std::make_move_iterator(frames.begin()), std::make_move_iterator(frames.end()));
 }
 
 void Links::expect_header(Rank peer) {

@@ -2,11 +2,13 @@
 // coordinator and each rank - one control lane that carries frames. Engine thread only (init runs before it).
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "rueda/base/clock.h"
@@ -47,6 +49,8 @@ class Links {
   // Moves bytes. Completions of control lanes become frames; those of data lanes go to on_data.
   bool progress(const std::function<void(const transport::Completion&)>& on_data);
   std::vector<Frame> take_frames() { return std::exchange(frames_, {}); }
+  // Frames taken too early; they come first in the next take_frames().
+  void put_back_frames(std::vector<Frame> frames);
   std::vector<transport::Loss> take_losses();
 
   // Sleeps until a lane or extra_fd has input, at most until the deadline.

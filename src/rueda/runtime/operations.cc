@@ -115,6 +115,11 @@ std::vector<std::shared_ptr<Operation>> Operations::take_submitted() {
   return std::exchange(submitted_, {});
 }
 
+bool Operations::has_submitted() const {
+  const std::lock_guard lock(mutex_);
+  return !submitted_.empty();
+}
+
 std::optional<TensorRef> Operations::lookup(int32_t process_set, const std::string& name) const {
   const std::lock_guard lock(mutex_);
   const auto found = in_flight_.find(Key{process_set, name});

@@ -63,9 +63,9 @@ class Operations {
  public:
   explicit Operations(std::function<void()> wake_engine) : wake_engine_(std::move(wake_engine)) {}
 
-  // Registers all tensors of one operation or none. Refuses names in flight (kDuplicateName).
+  // Registers all tensors of one operation or none. Refuses names in flight (kDuplicateName) and, once closed,
+  // everything with the closing status.
   Result<int64_t> submit(std::vector<Tensor> tensors);
-  // As submit, refused when the engine is closed (then with its status).
   int poll(int64_t handle) const;                         // 1 done, 0 pending, -1 unknown
   Status wait(int64_t handle, std::optional<Deadline> deadline);
   std::shared_ptr<Operation> find(int64_t handle) const;  // null when unknown
@@ -73,6 +73,7 @@ class Operations {
 
   // ---- engine thread ----
   std::vector<std::shared_ptr<Operation>> take_submitted();
+  [[nodiscard]] bool has_submitted() const;
   std::optional<TensorRef> lookup(int32_t process_set, const std::string& name) const;
   // The tensor is finished; its operation completes with the last of them, or at once for all when status fails.
   void finish(const TensorRef& ref, const Status& status);

@@ -1,0 +1,275 @@
+// The C ABI (include/rueda/rueda.h) over the engine: translation and validation of what comes from outside.
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rueda/base/limits.h"
+#include "rueda/base/release.h"
+#include "rueda/capi/state.h"
+#include "rueda/rueda.h"
+
+namespace {
+
+using rueda::Code;
+using rueda::Rank;
+using rueda::Status;
+using rueda::runtime::Engine;
+using rueda::runtime::Operation;
+using rueda::runtime::Tensor;
+namespace capi = rueda::capi;
+
+static_assert(std::string_view(RUEDA_VERSION) == rueda::kRelease);
+static_assert(static_cast<int>(Code::kStalled) == RUEDA_STALLED);
+static_assert(static_cast<int>(rueda::DType::kBfloat16) == RUEDA_BFLOAT16);
+static_assert(static_cast<int>(rueda::Collective::kReducescatter) == RUEDA_REDUCESCATTER);
+static_assert(static_cast<int>(rueda::ReduceOp::kProduct) == RUEDA_PRODUCT);
+
+int topology(int (*read)(const Engine&)) {
+  const std::shared_ptr<Engine> engine = capi::engine();
+  return engine ? read(*engine) : -1;
+}
+
+Status bad_request(const std::string& what) { return {Code::kInvalidArgument, "rueda_submit: " + what}; }
+
+Status check_shape(const rueda_request& r) {
+  if (r.ndim < 0 || static_cast<size_t>(r.ndim) > rueda::kMaxDims || (r.ndim > 0 && r.shape == nullptr)) {
+    return bad_request("ndim must be 0 to 64, with a shape.");
+  }
+  int64_t elements = 1;
+  for (int32_t i = 0; i < r.ndim; ++i) {
+    if (r.shape[i] < 0) return bad_request("dimension " + std::to_string(i) + " is negative.");
+    if (__builtin_mul_overflow(elements, r.shape[i], &elements) || elements > (int64_t{1} << 56)) {
+      return bad_request("the tensor is too large for any machine; check its shape.");
+    }
+  }
+  if (elements > 0 && r.input == nullptr && r.what != RUEDA_JOIN && r.what != RUEDA_BARRIER) {
+    return bad_request("input is null.");
+  }
+  return Status::ok();
+}
+
+Status read_request(const rueda_request& r, Tensor& tensor) {
+  if (r.struct_size != sizeof(rueda_request)) return bad_request("struct_size does not match this library.");
+  if (r.what < RUEDA_ALLREDUCE || r.what > RUEDA_REDUCESCATTER) return bad_request("unknown collective.");
+  if (r.dtype < RUEDA_UINT8 || r.dtype > RUEDA_BFLOAT16) return bad_request("unknown dtype.");
+  if (r.op < RUEDA_AVERAGE || r.op > RUEDA_PRODUCT) {
+    return {Code::kUnsupported, "Reduction op type not supported."};
+  }
+  if (r.name == nullptr || r.name[0] == '\0') return bad_request("every operation needs a name.");
+  if (std::strlen(r.name) > rueda::kMaxNameBytes) return bad_request("the name is longer than 4096 bytes.");
+  if (Status s = check_shape(r); !s.is_ok()) return s;
+  if (r.split_count < 0 || r.split_count > rueda::kMaxRanks) return bad_request("split_count is out of range.");
+  rueda::control::Request& request = tensor.request;
+  request.what = static_cast<rueda::Collective>(r.what);
+  request.dtype = static_cast<rueda::DType>(r.dtype);
+  request.op = static_cast<rueda::ReduceOp>(r.op);
+  request.name = r.name;
+  request.process_set = r.process_set;
+  request.shape.assign(r.shape, r.shape + r.ndim);
+  request.root = r.root_rank;
+  request.prescale = r.prescale;
+  request.postscale = r.postscale;
+  request.device = r.device;
+  if (r.splits != nullptr) request.splits.assign(r.splits, r.splits + r.split_count);
+  request.tag = r.tag;
+  tensor.input = r.input;
+  tensor.output = r.output;
+  return Status::ok();
+}
+
+// The tensor of a done, successful operation, or null with the error set.
+Tensor* result_tensor(const std::shared_ptr<Engine>& engine, int64_t handle, int32_t index,
+                      std::shared_ptr<Operation>& operation) {
+  operation = engine ? engine->operations().find(handle) : nullptr;
+  if (!operation || !operation->is_done || !operation->status.is_ok() || index < 0 ||
+      static_cast<size_t>(index) >= operation->tensors.size()) {
+    capi::fail({Code::kInvalidArgument, "Handle " + std::to_string(handle) + " has no result " +
+                                            std::to_string(index) + ": wait for it first, and check that it succeeded."});
+    return nullptr;
+  }
+  return &operation->tensors[static_cast<size_t>(index)];
+}
+
+int copy_out(const std::vector<int32_t>& values, int32_t* out, int32_t capacity) {
+  if (out != nullptr && capacity >= static_cast<int32_t>(values.size())) {
+    std::copy(values.begin(), values.end(), out);
+  }
+  return static_cast<int>(values.size());
+}
+
+Status dynamic_only(const Engine& engine, const std::string& verb) {
+  if (engine.session().config.dynamic_process_sets) return Status::ok();
+  return {Code::kInvalidArgument,
+          "Set HOROVOD_DYNAMIC_PROCESS_SETS=1 to allow " + verb + " process sets after Horovod initialization."};
+}
+
+}  // namespace
+
+extern "C" {
+
+int rueda_init(const rueda_init_options* options) {
+  rueda::runtime::InitOptions parsed;
+  if (options != nullptr) {
+    if (options->struct_size != sizeof(rueda_init_options)) {
+      return capi::fail({Code::kInvalidArgument, "rueda_init: struct_size does not match this library."});
+    }
+    const int32_t* next = options->set_ranks;
+    for (int32_t i = 0; i < options->set_count; ++i) {
+      parsed.process_sets.emplace_back(next, next + options->set_sizes[i]);
+      next += options->set_sizes[i];
+    }
+    parsed.expected_size = options->expected_size;
+  }
+  const Status status = capi::init(std::move(parsed));
+  return status.is_ok() ? RUEDA_OK : capi::fail(status);
+}
+
+void rueda_shutdown(void) { capi::shutdown(); }
+int rueda_is_initialized(void) { return capi::engine() != nullptr ? 1 : 0; }
+
+int rueda_health(void) {
+  const std::shared_ptr<Engine> engine = capi::engine();
+  if (!engine) return capi::fail_not_initialized();
+  const Status status = engine->health();
+  return status.is_ok() ? RUEDA_OK : capi::fail(status);
+}
+
+int rueda_rank(void) { return topology([](const Engine& e) { return e.session().me; }); }
+int rueda_size(void) { return topology([](const Engine& e) { return e.session().size(); }); }
+int rueda_local_rank(void) { return topology([](const Engine& e) { return e.session().place.local_rank; }); }
+int rueda_local_size(void) { return topology([](const Engine& e) { return e.session().place.local_size; }); }
+int rueda_cross_rank(void) { return topology([](const Engine& e) { return e.session().place.cross_rank; }); }
+int rueda_cross_size(void) { return topology([](const Engine& e) { return e.session().place.cross_size; }); }
+int rueda_is_homogeneous(void) {
+  return topology([](const Engine& e) { return e.session().place.is_homogeneous ? 1 : 0; });
+}
+
+const char* rueda_version(void) { return RUEDA_VERSION; }
+const char* rueda_last_error(void) { return capi::last_error(); }
+const char* rueda_describe(void) { return capi::keep_text(capi::describe_json(capi::engine().get())); }
+
+int rueda_add_process_set(const int32_t* ranks, int32_t count, int32_t* id) {
+  const std::shared_ptr<Engine> engine = capi::engine();
+  if (!engine) return capi::fail_not_initialized();
+  if (const Status s = dynamic_only(*engine, "adding"); !s.is_ok()) return capi::fail(s);
+  if (count < 0 || count > rueda::kMaxRanks) {
+    return capi::fail({Code::kInvalidArgument, "rueda_add_process_set: count is out of range."});
+  }
+  const auto added = engine->add_process_set(std::vector<Rank>(ranks, ranks + count));
+  if (!added.is_ok()) return capi::fail(added.status());
+  *id = added.value();
+  return RUEDA_OK;
+}
+
+int rueda_remove_process_set(int32_t id) {
+  const std::shared_ptr<Engine> engine = capi::engine();
+  if (!engine) return capi::fail_not_initialized();
+  if (const Status s = dynamic_only(*engine, "removing"); !s.is_ok()) return capi::fail(s);
+  const Status status = engine->remove_process_set(id);
+  return status.is_ok() ? RUEDA_OK : capi::fail(status);
+}
+
+int rueda_process_set_ids(int32_t* ids, int32_t capacity) {
+  const std::shared_ptr<Engine> engine = capi::engine();
+  return engine ? copy_out(engine->groups().ids(), ids, capacity) : -1;
+}
+
+int rueda_process_set_ranks(int32_t id, int32_t* ranks, int32_t capacity) {
+  const std::shared_ptr<Engine> engine = capi::engine();
+  if (!engine) return -2;
+  const auto group = engine->groups().find(id);
+  return group ? copy_out(group->members, ranks, capacity) : -1;
+}
+
+int rueda_submit(const rueda_request* requests, int32_t count, int64_t* handle) {
+  const std::shared_ptr<Engine> engine = capi::engine();
+  if (!engine) return capi::fail_not_initialized();
+  if (requests == nullptr || handle == nullptr || count < 1) {
+    return capi::fail(bad_request("requests and handle must be given, count at least 1."));
+  }
+  std::vector<Tensor> tensors(static_cast<size_t>(count));
+  for (int32_t i = 0; i < count; ++i) {
+    Tensor& tensor = tensors[static_cast<size_t>(i)];
+    if (const Status s = read_request(requests[i], tensor); !s.is_ok()) return capi::fail(s);
+    tensor.request.group_index = i;
+    tensor.request.group_size = count;
+    if (count > 1) tensor.request.group_name = tensors.front().request.name;
+  }
+  const rueda::Result<int64_t> submitted = engine->submit(std::move(tensors));
+  if (!submitted.is_ok()) return capi::fail(submitted.status());
+  *handle = submitted.value();
+  return RUEDA_OK;
+}
+
+int rueda_poll(int64_t handle) {
+  const std::shared_ptr<Engine> engine = capi::engine();
+  return engine ? engine->operations().poll(handle) : -1;
+}
+
+int rueda_wait(int64_t handle, double timeout_s) {
+  const std::shared_ptr<Engine> engine = capi::engine();
+  if (!engine) return capi::fail_not_initialized();
+  std::optional<rueda::Deadline> deadline;
+  if (timeout_s >= 0) {
+    deadline = rueda::Deadline::after(static_cast<rueda::Nanos>(timeout_s * static_cast<double>(rueda::kSecond)));
+  }
+  const Status status = engine->operations().wait(handle, deadline);
+  return status.is_ok() ? RUEDA_OK : capi::fail(status);
+}
+
+int rueda_result(int64_t handle, int32_t index, rueda_result_info* info) {
+  std::shared_ptr<Operation> operation;
+  const Tensor* tensor = result_tensor(capi::engine(), handle, index, operation);
+  if (tensor == nullptr) return RUEDA_INVALID_ARGUMENT;
+  int64_t elements = 1;
+  for (const int64_t dim : tensor->result_shape) elements *= dim;
+  info->ndim = static_cast<int32_t>(tensor->result_shape.size());
+  info->shape = tensor->result_shape.data();
+  info->data = tensor->output;
+  info->bytes = static_cast<uint64_t>(elements) * rueda::size_of(tensor->request.dtype);
+  info->received_splits = tensor->received_splits.data();
+  info->split_count = static_cast<int32_t>(tensor->received_splits.size());
+  info->last_joined_rank = operation->last_joined;
+  info->tag = operation->tag;
+  return RUEDA_OK;
+}
+
+void* rueda_detach(int64_t handle, int32_t index) {
+  std::shared_ptr<Operation> operation;
+  Tensor* tensor = result_tensor(capi::engine(), handle, index, operation);
+  return tensor != nullptr ? tensor->allocated.release() : nullptr;
+}
+
+void rueda_free(void* data) { std::free(data); }
+
+void rueda_release(int64_t handle) {
+  if (const std::shared_ptr<Engine> engine = capi::engine()) engine->operations().release(handle);
+}
+
+const char* rueda_error(int64_t handle) {
+  const std::shared_ptr<Engine> engine = capi::engine();
+  const std::shared_ptr<Operation> operation = engine ? engine->operations().find(handle) : nullptr;
+  return capi::keep_text(operation && operation->is_done ? operation->status.why : std::string());
+}
+
+int rueda_start_timeline(const char* path, int mark_cycles) {
+  const std::shared_ptr<Engine> engine = capi::engine();
+  if (!engine) return capi::fail_not_initialized();
+  if (path == nullptr || path[0] == '\0') {
+    return capi::fail({Code::kInvalidArgument, "rueda_start_timeline: the path is empty."});
+  }
+  const Status status = engine->start_timeline(path, mark_cycles != 0);
+  return status.is_ok() ? RUEDA_OK : capi::fail(status);
+}
+
+int rueda_stop_timeline(void) {
+  const std::shared_ptr<Engine> engine = capi::engine();
+  if (!engine) return capi::fail_not_initialized();
+  engine->stop_timeline();
+  return RUEDA_OK;
+}
+
+}  // extern "C"

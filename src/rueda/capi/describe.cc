@@ -1,0 +1,43 @@
+#include <nlohmann/json.hpp>
+
+#include "rueda/base/config.h"
+#include "rueda/base/release.h"
+#include "rueda/capi/state.h"
+#include "rueda/kernels/kernels.h"
+
+namespace rueda::capi {
+
+std::string describe_json(const runtime::Engine* engine) {
+  nlohmann::ordered_json out;
+  out["release"] = kRelease;
+  out["simd"] = kernels::active_target();
+  out["is_initialized"] = engine != nullptr;
+  if (engine == nullptr) return out.dump();
+  const runtime::Session& session = engine->session();
+  const runtime::Facts& mine = (*session.all)[static_cast<size_t>(session.me)];
+  out["rank"] = session.me;
+  out["size"] = session.size();
+  out["host"] = mine.host;
+  out["launcher"] = session.launcher;
+  out["launcher_reason"] = session.launcher_reason;
+  nlohmann::ordered_json peers = nlohmann::ordered_json::array();
+  for (Rank peer = 0; session.links && peer < session.size(); ++peer) {
+    const runtime::Facts& facts = (*session.all)[static_cast<size_t>(peer)];
+    peers.push_back({{"rank", peer}, {"host", facts.host}, {"transport", session.links->transport_name(peer)}});
+  }
+  out["peers"] = std::move(peers);
+  const runtime::MeasuredLinks& links = session.measured;
+  out["links"] = {{"local", {{"latency_us", links.local.latency_us}, {"gigabytes_per_s", links.local.gbps}}},
+                  {"remote", {{"latency_us", links.remote.latency_us}, {"gigabytes_per_s", links.remote.gbps}}}};
+  for (const ConfigEntry& entry : config_table()) {
+    out["settings"][std::string(entry.name)] = entry.print(session.config);
+  }
+  const runtime::EngineCounters& counters = engine->counters();
+  out["counters"] = {{"control_frames", counters.control_frames.load()},
+                     {"batches", counters.batches.load()},
+                     {"tensors", counters.tensors.load()},
+                     {"bytes", counters.bytes.load()}};
+  return out.dump();
+}
+
+}  // namespace rueda::capi

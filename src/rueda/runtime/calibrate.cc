@@ -1,0 +1,181 @@
+#include "rueda/runtime/calibrate.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "rueda/base/bytes.h"
+
+namespace rueda::runtime {
+namespace {
+
+using control::FrameType;
+
+constexpr size_t kPingBytes = 8;
+constexpr size_t kBulkBytes = 256 << 10;  // long enough to leave start-up costs behind, short at 1 Gbit/s (2 ms)
+constexpr int kPings = 8;
+constexpr int kBulks = 3;
+
+// Drives the links until a condition holds.
+class Driver {
+ public:
+  Driver(Links& links, const std::vector<Facts>& all, Deadline deadline, const std::function<Status()>& interrupted)
+      : links_(links), all_(all), deadline_(deadline), interrupted_(interrupted) {}
+
+  Status until(const std::function<bool()>& is_done, const std::function<std::string()>& waiting_for) {
+    Nanos next_check = monotonic_now() + 200 * kMillisecond;
+    while (!is_done()) {
+      const bool moved = links_.progress([this](const transport::Completion& c) {
+        if (!c.status.is_ok()) failure_ = c.status;
+        ++completed_;
+      });
+      for (Frame& frame : links_.take_frames()) frames_.push_back(std::move(frame));
+      for (const transport::Loss& loss : links_.take_losses()) {
+        const auto peer = static_cast<size_t>(std::max(loss.peer, 0));
+        return {Code::kPeerLost, describe(loss.peer, all_[peer]) + " was lost during init: " + loss.status.why};
+      }
+      if (!failure_.is_ok()) return failure_;
+      const Nanos now = monotonic_now();
+      if (deadline_.is_past(now)) {
+        return {Code::kTimeout, "init waited in vain for " + waiting_for() + "; raise RUEDA_START_TIMEOUT if it is "
+                                                                              "only slow."};
+      }
+      if (now >= next_check) {
+        if (Status s = interrupted_(); !s.is_ok()) return s;
+        next_check = now + 200 * kMillisecond;
+      }
+      if (!moved) links_.sleep(-1, Deadline::at(std::min(deadline_.when(), next_check)));
+    }
+    return Status::ok();
+  }
+
+  // One message each way, `first` says who begins.
+  Status exchange(Rank peer, std::span<std::byte> buffer, bool is_first) {
+    const auto wait = [&](int64_t target) {
+      return until([&] { return completed_ >= target; },
+                   [&] { return describe(peer, all_[static_cast<size_t>(peer)]) + " to answer a ping"; });
+    };
+    for (const bool is_sending : {is_first, !is_first}) {
+      const int64_t target = completed_ + 1;
+      if (is_sending) links_.data(peer)->send(1, buffer);
+      else links_.data(peer)->recv(2, buffer);
+      if (Status s = wait(target); !s.is_ok()) return s;
+    }
+    return Status::ok();
+  }
+
+  const std::vector<Frame>& frames() const { return frames_; }
+  // Whatever arrived after the first frame of each peer belongs to the engine.
+  void give_back_later_frames() {
+    std::vector<bool> is_seen(all_.size(), false);
+    std::vector<Frame> later;
+    for (Frame& frame : frames_) {
+      const auto from = static_cast<size_t>(frame.from);
+      if (is_seen[from]) later.push_back(std::move(frame));
+      is_seen[from] = true;
+    }
+    links_.put_back_frames(std::move(later));
+  }
+
+ private:
+  Links& links_;
+  const std::vector<Facts>& all_;
+  Deadline deadline_;
+  const std::function<Status()>& interrupted_;
+  std::vector<Frame> frames_;
+  Status failure_;
+  int64_t completed_ = 0;
+};
+
+Rank first_partner(const std::vector<Facts>& all, bool is_local) {
+  for (Rank r = 1; r < static_cast<Rank>(all.size()); ++r) {
+    if ((all[static_cast<size_t>(r)].host_key == all[0].host_key) == is_local) return r;
+  }
+  return -1;
+}
+
+Status measure(Driver& driver, Rank peer, bool is_first, MeasuredLink& link) {
+  std::vector<std::byte> buffer(kBulkBytes);
+  const auto best_of = [&](int times, std::span<std::byte> bytes, Nanos& best) -> Status {
+    for (int i = 0; i < times; ++i) {
+      const Nanos begin = monotonic_now();
+      if (Status s = driver.exchange(peer, bytes, is_first); !s.is_ok()) return s;
+      const Nanos took = monotonic_now() - begin;
+      if (best == 0 || took < best) best = took;
+    }
+    return Status::ok();
+  };
+  Nanos ping = 0;
+  Nanos bulk = 0;
+  if (Status s = best_of(kPings, std::span(buffer).first(kPingBytes), ping); !s.is_ok()) return s;
+  if (Status s = best_of(kBulks, buffer, bulk); !s.is_ok()) return s;
+  link.latency_us = static_cast<double>(ping) / 2e3;
+  const Nanos transfer = std::max<Nanos>(bulk - ping, 1);
+  link.gbps = 2.0 * static_cast<double>(kBulkBytes) / static_cast<double>(transfer);
+  return Status::ok();
+}
+
+Status await_everybody(Driver& driver, const std::vector<Facts>& all) {
+  std::vector<bool> is_here(all.size(), false);
+  is_here[0] = true;
+  const auto is_complete = [&] {
+    for (const Frame& frame : driver.frames()) is_here[static_cast<size_t>(frame.from)] = true;
+    return std::find(is_here.begin(), is_here.end(), false) == is_here.end();
+  };
+  return driver.until(is_complete, [&] {
+    const auto missing = static_cast<Rank>(std::find(is_here.begin(), is_here.end(), false) - is_here.begin());
+    return describe(missing, all[static_cast<size_t>(missing)]) + " to connect to all ranks";
+  });
+}
+
+Bytes encode_links(const MeasuredLinks& links) {
+  ByteWriter out;
+  for (const MeasuredLink& link : {links.local, links.remote}) {
+    out.put(link.latency_us);
+    out.put(link.gbps);
+  }
+  return std::move(out).take();
+}
+
+}  // namespace
+
+Result<MeasuredLinks> calibrate(Links& links, Rank me, const std::vector<Facts>& all, Deadline deadline,
+                                const std::function<Status()>& interrupted) {
+  Driver driver(links, all, deadline, interrupted);
+  MeasuredLinks measured;
+  const std::array<Rank, 2> partners = {first_partner(all, true), first_partner(all, false)};
+  const std::array<MeasuredLink*, 2> slots = {&measured.local, &measured.remote};
+  if (me != kCoordinator) {
+    links.send_frame(kCoordinator, FrameType::kHeartbeat, control::encode(control::Heartbeat{}));
+    for (size_t i = 0; i < partners.size(); ++i) {
+      if (partners[i] != me) continue;
+      if (Status s = measure(driver, kCoordinator, false, *slots[i]); !s.is_ok()) return s;
+    }
+    const Status told = driver.until([&] { return !driver.frames().empty(); }, [&] {
+      return describe(kCoordinator, all[0]) + " to start the job";
+    });
+    if (!told.is_ok()) return told;
+    ByteReader in(driver.frames().front().payload);
+    for (MeasuredLink* link : slots) {
+      link->latency_us = in.get<double>();
+      link->gbps = in.get<double>();
+    }
+    if (!in.is_ok() || driver.frames().front().type != FrameType::kCosts) {
+      return Status(Code::kInternal, "rank 0 sent something else than link costs at the end of init.");
+    }
+    driver.give_back_later_frames();
+    return measured;
+  }
+  if (Status s = await_everybody(driver, all); !s.is_ok()) return s;
+  for (size_t i = 0; i < partners.size(); ++i) {
+    if (partners[i] < 0) continue;
+    if (Status s = measure(driver, partners[i], true, *slots[i]); !s.is_ok()) return s;
+  }
+  links.broadcast_frame(FrameType::kCosts, encode_links(measured));
+  const Status flushed = driver.until([&] { return !links.has_unsent_frames(); }, [] { return "the network"; });
+  if (!flushed.is_ok()) return flushed;
+  driver.give_back_later_frames();
+  return measured;
+}
+
+}  // namespace rueda::runtime

@@ -1,0 +1,283 @@
+#include "rueda/runtime/engine.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "rueda/base/log.h"
+
+namespace rueda::runtime {
+namespace {
+
+// After the last movement the thread yields this long before it sleeps; sleeping costs a wake-up of some 30 us, and
+// spinning longer would take cores from the computation this library serves.
+constexpr Nanos kYieldBeforeSleep = 50 * kMicrosecond;
+constexpr Nanos kMaxSleep = 500 * kMillisecond;
+// Responses the coordinator keeps under way; what becomes ready meanwhile fuses.
+constexpr size_t kMaxBacklog = 2;
+
+Nanos seconds(double s) { return static_cast<Nanos>(s * static_cast<double>(kSecond)); }
+
+control::CoordinatorOptions coordinator_options(const Session& session, const Groups& groups) {
+  const Facts& mine = session.all->front();  // rank 0's settings hold for the job
+  return {.world_size = session.size(),
+          .fusion_bytes = mine.fusion_bytes,
+          .group_fusion_disabled = mine.group_fusion_disabled,
+          .stall_check_disabled = session.config.stall_check_disabled,
+          .stall_warning = seconds(session.config.stall_warning_s),
+          .stall_shutdown = seconds(session.config.stall_shutdown_s),
+          .process_sets = groups.without_world()};
+}
+
+// A world of one has no links; only the bell can wake it.
+void sleep_on(int bell, Deadline deadline) {
+  pollfd polled{.fd = bell, .events = POLLIN, .revents = 0};
+  [[maybe_unused]] const int ready = poll(&polled, 1, deadline.timeout_ms());
+}
+
+void pin_thread(const Config& config, Rank local_rank) {
+  if (config.thread_affinity.empty()) return;
+  std::string_view rest = config.thread_affinity;
+  for (Rank i = 0; i < local_rank && !rest.empty(); ++i) {
+    const size_t comma = rest.find(',');
+    rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
+  }
+  const std::string entry(rest.substr(0, rest.find(',')));
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  const bool is_number = !entry.empty() && std::all_of(entry.begin(), entry.end(), [](char c) {
+    return c >= '0' && c <= '9';
+  });
+  if (is_number && entry.size() < 5) CPU_SET(static_cast<size_t>(std::stoi(entry)), &set);
+  if (!is_number || sched_setaffinity(0, sizeof(set), &set) != 0) {
+    RUEDA_LOG(kError, "RUEDA_THREAD_AFFINITY=" + config.thread_affinity + " has no usable core for local rank " +
+                          std::to_string(local_rank) + "; the engine thread is not pinned.");
+  }
+}
+
+}  // namespace
+
+Engine::Engine(Session session)
+    : session_(std::move(session)),
+      bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      operations_([this] { wake(); }),
+      groups_(session_.epoch, session_.me, session_.size()),
+      timeline_(trace::make_timeline()),
+      dispatcher_(operations_, groups_, *session_.backend, *timeline_),
+      liveness_(session_.me, session_.size(), seconds(session_.config.peer_timeout_s), monotonic_now()),
+      is_done_(static_cast<size_t>(session_.size()), false) {
+  RUEDA_CHECK(bell_.is_open(), "no eventfd: the process is out of file descriptors");
+  const std::vector<std::vector<Rank>>& sets = session_.all->front().process_sets;
+  for (size_t i = 0; i < sets.size(); ++i) groups_.add(static_cast<int32_t>(i) + 1, sets[i]);
+  if (is_coordinator()) {
+    coordinator_ = std::make_unique<control::Coordinator>(coordinator_options(session_, groups_));
+  }
+  const std::string& path = session_.config.timeline;
+  if (!path.empty() && path != "DYNAMIC") {
+    const Status started = start_timeline(path, session_.config.timeline_mark_cycles);
+    if (!started.is_ok()) RUEDA_LOG(kError, started.why);  // training goes on without it
+  }
+  thread_ = std::thread([this] { run(); });
+}
+
+Engine::~Engine() { shutdown(); }
+
+void Engine::shutdown() {
+  is_leaving_.store(true);
+  wake();
+  if (thread_.joinable()) thread_.join();  // bounded: see advance_closing
+  stop_timeline();
+}
+
+void Engine::wake() {
+  // The thread announces its sleep, then looks once more; whoever clears the flag rings.
+  if (!is_asleep_.exchange(false)) return;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(bell_.get(), &one, sizeof(one));
+}
+
+void Engine::run() {
+  prctl(PR_SET_NAME, "rueda-engine");
+  pin_thread(session_.config, session_.place.local_rank);
+  last_moved_ = monotonic_now();
+  while (phase_ != Phase::kClosed) {
+    if (cycle()) {
+      last_moved_ = monotonic_now();
+    } else if (phase_ != Phase::kClosed) {
+      idle();
+    }
+  }
+}
+
+bool Engine::cycle() {
+  bool moved = collect_submissions();
+  if (session_.links) {
+    moved = session_.links->progress(session_.on_data) || moved;
+    moved = handle_frames() || moved;
+    handle_losses();
+    if (phase_ == Phase::kClosed) return true;
+    send_trace_batches();
+  }
+  const Nanos now = monotonic_now();
+  if (coordinator_) moved = coordinate(now) || moved;
+  moved = dispatcher_.progress() || moved;
+  counters_.batches.store(dispatcher_.counters().batches, std::memory_order_relaxed);
+  counters_.tensors.store(dispatcher_.counters().tensors, std::memory_order_relaxed);
+  counters_.bytes.store(dispatcher_.counters().bytes, std::memory_order_relaxed);
+  if (session_.links) watch_peers(now);
+  advance_closing(now);
+  return moved;
+}
+
+void Engine::idle() {
+  const Nanos now = monotonic_now();
+  if (now - last_moved_ < kYieldBeforeSleep) {
+    sched_yield();
+    return;
+  }
+  Nanos until = now + kMaxSleep;
+  if (session_.links) until = std::min(until, liveness_.next_event());
+  if (coordinator_) until = std::min(until, next_stall_check_);
+  if (suspect_ >= 0) until = std::min(until, suspect_deadline_);
+  if (phase_ != Phase::kRunning) until = std::min(until, now + 10 * kMillisecond);
+  is_asleep_.store(true);
+  const bool has_work = operations_.has_submitted() || (is_leaving_ && !has_asked_to_leave_);
+  if (!has_work) {
+    if (session_.links) {
+      session_.links->sleep(bell_.get(), Deadline::at(until));
+    } else {
+      sleep_on(bell_.get(), Deadline::at(until));
+    }
+  }
+  is_asleep_.store(false);
+  uint64_t rings = 0;
+  [[maybe_unused]] const ssize_t drained = read(bell_.get(), &rings, sizeof(rings));
+}
+
+bool Engine::collect_submissions() {
+  const std::vector<std::shared_ptr<Operation>> submitted = operations_.take_submitted();
+  if (submitted.empty()) return false;
+  std::vector<control::Request> requests;
+  const bool is_traced = timeline_->is_on() && !is_coordinator();
+  const Nanos now = monotonic_now();
+  for (const std::shared_ptr<Operation>& operation : submitted) {
+    for (const Tensor& tensor : operation->tensors) {
+      requests.push_back(tensor.request);
+      if (!is_traced || tensor.request.what == Collective::kJoin) continue;
+      const std::string phase = "NEGOTIATE_" + std::string(name_of(tensor.request.what));
+      timeline_->emit({.kind = TraceKind::kBegin, .when = now, .track = tensor.request.name, .name = phase});
+    }
+  }
+  if (phase_ != Phase::kRunning) return true;  // they fail when draining ends
+  if (coordinator_) {
+    coordinator_->submit(session_.me, std::move(requests), now, timeline_.get());
+  } else {
+    send(kCoordinator, control::FrameType::kRequests, control::encode(requests));
+  }
+  return true;
+}
+
+bool Engine::coordinate(Nanos now) {
+  if (phase_ != Phase::kRunning) return false;
+  if (now >= next_stall_check_) check_stalls(now);
+  if (dispatcher_.backlog() >= kMaxBacklog) return false;
+  std::vector<control::Response> responses = coordinator_->take_ready(now, timeline_.get());
+  if (responses.empty()) return false;
+  if (timeline_->is_on()) timeline_->emit({.kind = TraceKind::kCycle, .when = now, .name = "CYCLE_START"});
+  if (session_.links) {
+    session_.links->broadcast_frame(control::FrameType::kResponses, control::encode(responses));
+    counters_.control_frames += session_.size() - 1;
+  }
+  accept(std::move(responses));
+  return true;
+}
+
+void Engine::accept(std::vector<control::Response> responses) {
+  for (control::Response& response : responses) {
+    if (timeline_->is_on() && !is_coordinator()) {
+      const Nanos now = monotonic_now();
+      for (const control::Entry& entry : response.entries) {
+        if (response.what == Collective::kJoin || !operations_.lookup(response.process_set, entry.name)) continue;
+        timeline_->emit({.kind = TraceKind::kEnd, .when = now, .track = entry.name});
+      }
+    }
+    dispatcher_.enqueue(std::move(response));
+  }
+}
+
+void Engine::check_stalls(Nanos now) {
+  for (const control::StallReport& report : coordinator_->check_stalls(now)) {
+    report.is_fatal ? RUEDA_LOG(kError, report.text) : RUEDA_LOG(kWarning, report.text);
+    if (session_.links) {
+      const auto text = std::as_bytes(std::span(report.text));
+      session_.links->broadcast_frame(control::FrameType::kStallReport, Bytes(text.begin(), text.end()));
+    }
+    if (report.is_fatal) {
+      fail({Code::kStalled, report.text}, -1, true);
+      return;
+    }
+  }
+  next_stall_check_ = coordinator_->next_check(now);
+}
+
+void Engine::send(Rank peer, control::FrameType type, Bytes payload) {
+  session_.links->send_frame(peer, type, std::move(payload));
+  ++counters_.control_frames;
+}
+
+void Engine::begin_draining() {
+  if (phase_ != Phase::kRunning) return;
+  phase_ = Phase::kDraining;
+  closing_deadline_ = monotonic_now() + 5 * kSecond;
+  if (coordinator_ && session_.links) session_.links->broadcast_frame(control::FrameType::kShutdown, {});
+}
+
+void Engine::advance_closing(Nanos now) {
+  if (is_leaving_ && !has_asked_to_leave_ && phase_ == Phase::kRunning) {
+    has_asked_to_leave_ = true;
+    if (coordinator_) begin_draining();
+    else send(kCoordinator, control::FrameType::kShutdown, {});
+    closing_deadline_ = now + 5 * kSecond;
+  }
+  if (phase_ == Phase::kDraining && dispatcher_.is_idle()) {
+    operations_.close({Code::kShutDown,
+                       "Horovod has been shut down. This was caused by an exception on one of the ranks or an attempt "
+                       "to run a collective after one of the ranks finished execution. If the shutdown was caused by "
+                       "an exception, you should see it in the log before the first shutdown message."});
+    stop_timeline();
+    phase_ = Phase::kStopped;
+    is_done_[static_cast<size_t>(session_.me)] = true;
+    if (session_.links && !coordinator_) {
+      send_trace_batches();
+      send(kCoordinator, control::FrameType::kDone, {});
+    }
+  }
+  if (phase_ == Phase::kStopped && coordinator_ && std::all_of(is_done_.begin(), is_done_.end(), [](bool d) {
+        return d;
+      })) {
+    if (session_.links) session_.links->broadcast_frame(control::FrameType::kDone, {});
+    flush_frames(kSecond);
+    phase_ = Phase::kClosed;
+  }
+  const bool is_closing = phase_ == Phase::kDraining || phase_ == Phase::kStopped || has_asked_to_leave_;
+  if (is_closing && phase_ != Phase::kClosed && now >= closing_deadline_) {
+    fail({Code::kShutDown, "Horovod has been shut down. Not every rank answered within 5 s."}, -1, false);
+  }
+}
+
+void Engine::flush_frames(Nanos at_most) {
+  if (!session_.links) return;
+  const Deadline deadline = Deadline::after(at_most);
+  while (session_.links->has_unsent_frames() && !deadline.is_past()) {
+    if (!session_.links->progress(session_.on_data)) {
+      session_.links->sleep(-1, Deadline::at(std::min(deadline.when(), monotonic_now() + kMillisecond)));
+    }
+  }
+}
+
+}  // namespace rueda::runtime

@@ -1,0 +1,135 @@
+// The one thread that performs effects. It joins control to backends: submissions go to the coordinator, responses
+// come back in one global order and run, peers are watched, and everything in flight fails at once with a named
+// culprit when the epoch breaks. Public members: any thread, unless they say otherwise.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "rueda/backend/backend.h"
+#include "rueda/base/config.h"
+#include "rueda/base/status.h"
+#include "rueda/base/unique_fd.h"
+#include "rueda/control/coordinator.h"
+#include "rueda/runtime/calibrate.h"
+#include "rueda/runtime/dispatcher.h"
+#include "rueda/runtime/facts.h"
+#include "rueda/runtime/groups.h"
+#include "rueda/runtime/links.h"
+#include "rueda/runtime/liveness.h"
+#include "rueda/runtime/operations.h"
+#include "rueda/trace/timeline.h"
+
+namespace rueda::runtime {
+
+// What bootstrap hands over: a connected world.
+struct Session {
+  Config config;
+  Rank me = 0;
+  Epoch epoch = 0;
+  std::unique_ptr<std::vector<Facts>> all;  // stable address: links and backend refer to it
+  Place place;
+  std::string launcher, launcher_reason;
+  std::unique_ptr<Links> links;  // null for a world of one
+  std::unique_ptr<backend::Backend> backend;
+  std::function<void(const transport::Completion&)> on_data;  // feeds the backend
+  MeasuredLinks measured;
+
+  [[nodiscard]] Rank size() const { return static_cast<Rank>(all->size()); }
+};
+
+struct EngineCounters {
+  std::atomic<int64_t> control_frames{0};  // sent by this rank
+  std::atomic<int64_t> batches{0}, tensors{0}, bytes{0};
+};
+
+class Engine {
+ public:
+  explicit Engine(Session session);
+  ~Engine();  // as shutdown()
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Validates, registers and starts the tensors as one operation.
+  Result<int64_t> submit(std::vector<Tensor> tensors);
+  // Collective over the world; blocks.
+  Result<int32_t> add_process_set(std::vector<Rank> ranks);
+  Status remove_process_set(int32_t id);
+
+  Status start_timeline(const std::string& path, bool mark_cycles);
+  void stop_timeline();
+
+  // Leaves in good order: everything the coordinator has ordered completes, then all ranks stop. Bounded.
+  void shutdown();
+  [[nodiscard]] Status health() const { return operations_.closed_with(); }
+
+  [[nodiscard]] const Session& session() const { return session_; }
+  [[nodiscard]] Operations& operations() { return operations_; }
+  [[nodiscard]] const Groups& groups() const { return groups_; }
+  [[nodiscard]] const EngineCounters& counters() const { return counters_; }
+
+ private:
+  enum class Phase : uint8_t { kRunning, kDraining, kStopped, kClosed };
+
+  [[nodiscard]] bool is_coordinator() const { return session_.me == kCoordinator; }
+  void run();
+  bool cycle();
+  void idle();
+  void wake();
+
+  bool collect_submissions();
+  bool handle_frames();
+  void handle_frame(Frame frame, Nanos now);
+  void handle_heartbeat(Rank from, const control::Heartbeat& heartbeat, Nanos now);
+  void handle_losses();
+  void handle_abort(Rank from, const control::Abort& abort);
+  bool coordinate(Nanos now);
+  void check_stalls(Nanos now);
+  void watch_peers(Nanos now);
+  void accept(std::vector<control::Response> responses);
+  void send(Rank peer, control::FrameType type, Bytes payload);
+  void send_trace_batches();
+
+  void begin_draining();
+  void advance_closing(Nanos now);
+  void flush_frames(Nanos at_most);
+  // Ends the epoch with a failure; tells the others unless the news came from the coordinator.
+  void fail(const Status& why, Rank lost, bool tell_others);
+  Result<int64_t> submit_set_change(control::Request request);
+  [[nodiscard]] Status lost_status(Rank lost, const std::string& why) const;
+
+  Session session_;
+  EngineCounters counters_;
+  UniqueFd bell_;
+  std::atomic<bool> is_asleep_{false};
+  std::atomic<bool> is_leaving_{false};
+  Operations operations_;
+  Groups groups_;
+  std::mutex timeline_mutex_;
+  std::unique_ptr<trace::Timeline> timeline_;
+  std::string timeline_path_;
+  std::mutex trace_mutex_;
+  std::vector<Bytes> trace_batches_;  // on their way to rank 0
+
+  // engine thread only
+  Phase phase_ = Phase::kRunning;
+  bool has_asked_to_leave_ = false;
+  std::unique_ptr<control::Coordinator> coordinator_;  // rank 0 only
+  Dispatcher dispatcher_;
+  Liveness liveness_;
+  Nanos last_moved_ = 0;
+  Nanos closing_deadline_ = 0;
+  Nanos next_stall_check_ = 0;
+  std::vector<bool> is_done_;       // coordinator: ranks that have stopped
+  Rank suspect_ = -1;               // a peer this rank reported; the coordinator's verdict is awaited
+  Nanos suspect_deadline_ = 0;
+  Status suspect_status_;
+
+  std::thread thread_;  // last: starts when everything above stands
+};
+
+}  // namespace rueda::runtime

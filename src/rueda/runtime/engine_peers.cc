@@ -1,0 +1,167 @@
+// The engine's dealings with other ranks: frames, heartbeats, losses, and the end of a broken epoch.
+
+#include "rueda/base/log.h"
+#include "rueda/runtime/engine.h"
+
+namespace rueda::runtime {
+namespace {
+
+// How long a rank that lost a data lane waits for the coordinator to name the culprit.
+constexpr Nanos kVerdictWait = 1500 * kMillisecond;
+constexpr Nanos kFarewellWait = 300 * kMillisecond;
+
+}  // namespace
+
+bool Engine::handle_frames() {
+  std::vector<Frame> frames = session_.links->take_frames();
+  const Nanos now = monotonic_now();
+  for (Frame& frame : frames) {
+    if (phase_ == Phase::kClosed) break;
+    liveness_.heard(frame.from, now);
+    handle_frame(std::move(frame), now);
+  }
+  return !frames.empty();
+}
+
+void Engine::handle_frame(Frame frame, Nanos now) {
+  using control::FrameType;
+  const auto refuse = [&](const Status& status) {
+    fail({Code::kInternal, describe(frame.from, (*session_.all)[static_cast<size_t>(frame.from)]) +
+                               " sent a control frame this rank cannot read: " + status.why}, -1, true);
+  };
+  switch (frame.type) {
+    case FrameType::kRequests: {
+      Result<std::vector<control::Request>> requests = control::decode_requests(frame.payload);
+      if (!requests.is_ok() || !coordinator_) return refuse(requests.status());
+      if (phase_ == Phase::kRunning) {
+        coordinator_->submit(frame.from, std::move(requests).value(), now, timeline_.get());
+      }
+      return;
+    }
+    case FrameType::kResponses: {
+      Result<std::vector<control::Response>> responses = control::decode_responses(frame.payload);
+      if (!responses.is_ok() || coordinator_) return refuse(responses.status());
+      return accept(std::move(responses).value());
+    }
+    case FrameType::kHeartbeat: {
+      const Result<control::Heartbeat> heartbeat = control::decode_heartbeat(frame.payload);
+      if (!heartbeat.is_ok()) return refuse(heartbeat.status());
+      return handle_heartbeat(frame.from, heartbeat.value(), now);
+    }
+    case FrameType::kAbort: {
+      const Result<control::Abort> abort = control::decode_abort(frame.payload);
+      if (!abort.is_ok()) return refuse(abort.status());
+      return handle_abort(frame.from, abort.value());
+    }
+    case FrameType::kShutdown: return begin_draining();
+    case FrameType::kDone:
+      if (coordinator_) is_done_[static_cast<size_t>(frame.from)] = true;
+      else phase_ = Phase::kClosed;
+      return;
+    case FrameType::kStallReport: {
+      const std::string text(reinterpret_cast<const char*>(frame.payload.data()), frame.payload.size());
+      RUEDA_LOG(kWarning, text);
+      return;
+    }
+    case FrameType::kTrace: {
+      const Status status = timeline_->ingest(frame.from, liveness_.offset(frame.from), frame.payload);
+      if (!status.is_ok()) RUEDA_LOG(kDebug, status.why);
+      return;
+    }
+    case FrameType::kCosts: return;  // start-up only
+  }
+}
+
+void Engine::handle_heartbeat(Rank from, const control::Heartbeat& heartbeat, Nanos now) {
+  if (coordinator_) {
+    // Ranks of one host share CLOCK_MONOTONIC; an estimate could only make it worse.
+    const std::vector<Facts>& all = *session_.all;
+    if (all[static_cast<size_t>(from)].host != all[static_cast<size_t>(session_.me)].host) {
+      liveness_.on_answer(from, heartbeat, now);
+    }
+    return;
+  }
+  send(from, control::FrameType::kHeartbeat,
+       control::encode(control::Heartbeat{.sent = monotonic_now(), .echo_sent = heartbeat.sent,
+                                          .echo_received = now}));
+}
+
+void Engine::watch_peers(Nanos now) {
+  if (phase_ == Phase::kClosed) return;
+  if (liveness_.take_due(now) && coordinator_) {
+    const Bytes ping = control::encode(control::Heartbeat{.sent = now, .echo_sent = 0, .echo_received = 0});
+    for (Rank peer = 1; peer < session_.size(); ++peer) send(peer, control::FrameType::kHeartbeat, ping);
+  }
+  if (phase_ != Phase::kRunning) return;
+  if (const std::optional<Rank> silent = liveness_.silent(now)) {
+    fail(lost_status(*silent, "it has not answered for " +
+                                  std::to_string(liveness_.timeout() / kSecond) +
+                                  " s (stopped, overloaded or cut off; RUEDA_PEER_TIMEOUT sets the limit)"),
+         *silent, true);
+  } else if (suspect_ >= 0 && now >= suspect_deadline_) {
+    fail(suspect_status_, suspect_, true);
+  }
+}
+
+void Engine::handle_losses() {
+  for (const transport::Loss& loss : session_.links->take_losses()) {
+    if (phase_ == Phase::kClosed) return;
+    if (loss.peer < 0) continue;
+    if (phase_ != Phase::kRunning) {  // leaving in good order: whoever is gone is done
+      is_done_[static_cast<size_t>(loss.peer)] = true;
+      if (loss.peer == kCoordinator) phase_ = Phase::kClosed;
+      if (phase_ == Phase::kClosed) operations_.close(lost_status(loss.peer, loss.status.why));
+      continue;
+    }
+    const Status why = lost_status(loss.peer, loss.status.why);
+    if (coordinator_ || loss.peer == kCoordinator) {
+      fail(why, loss.peer, true);
+    } else if (suspect_ < 0) {
+      suspect_ = loss.peer;
+      suspect_status_ = why;
+      suspect_deadline_ = monotonic_now() + kVerdictWait;
+      send(kCoordinator, control::FrameType::kAbort,
+           control::encode(control::Abort{.lost = loss.peer, .code = why.code, .why = loss.status.why}));
+    }
+  }
+}
+
+void Engine::handle_abort(Rank from, const control::Abort& abort) {
+  if (phase_ != Phase::kRunning) return;
+  if (!coordinator_) return fail({abort.code, abort.why}, abort.lost, false);
+  if (abort.lost < 0 || abort.lost >= session_.size()) return fail({abort.code, abort.why}, -1, true);
+  fail(lost_status(abort.lost, abort.why + ", as reported by rank " + std::to_string(from)), abort.lost, true);
+}
+
+Status Engine::lost_status(Rank lost, const std::string& why) const {
+  return {Code::kPeerLost, describe(lost, (*session_.all)[static_cast<size_t>(lost)]) + " was lost: " + why};
+}
+
+void Engine::fail(const Status& why, Rank lost, bool tell_others) {
+  if (phase_ == Phase::kClosed) return;
+  phase_ = Phase::kClosed;
+  if (session_.links) {
+    if (tell_others) {
+      const Bytes news = control::encode(control::Abort{.lost = lost, .code = why.code, .why = why.why});
+      if (coordinator_) session_.links->broadcast_frame(control::FrameType::kAbort, news);
+      else if (lost != kCoordinator) session_.links->send_frame(kCoordinator, control::FrameType::kAbort, news);
+      flush_frames(kFarewellWait);
+    }
+    session_.links->abort(why);
+    session_.links->progress(session_.on_data);
+  }
+  session_.backend->abort(why);
+  dispatcher_.abort();
+  operations_.close(why);
+}
+
+void Engine::send_trace_batches() {
+  std::vector<Bytes> batches;
+  {
+    const std::lock_guard lock(trace_mutex_);
+    batches = std::exchange(trace_batches_, {});
+  }
+  for (Bytes& batch : batches) send(kCoordinator, control::FrameType::kTrace, std::move(batch));
+}
+
+}  // namespace rueda::runtime

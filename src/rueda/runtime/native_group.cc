@@ -1,0 +1,39 @@
+#include "rueda/runtime/native_group.h"
+
+#include "rueda/backend/native/native.h"
+
+namespace rueda::runtime {
+namespace {
+
+void apply(const MeasuredLink& measured, schedule::LinkCost& cost) {
+  if (measured.gbps <= 0) return;
+  cost.latency_us = measured.latency_us;
+  cost.bandwidth_gbps = measured.gbps;
+}
+
+}  // namespace
+
+void attach_native_backend(Session& session) {
+  // Only what outlives the backend is captured, and only values equal on every rank shape the choice.
+  Links* links = session.links.get();
+  const std::vector<Facts>* all = session.all.get();
+  const MeasuredLinks measured = session.measured;
+  const int64_t chunk_bytes = all->front().chunk_bytes;
+  backend::Mesh mesh;
+  mesh.endpoint = [links](Rank peer) { return links->data(peer); };
+  mesh.topology = [all, measured, chunk_bytes](const Group& group) {
+    schedule::Topology topology = topology_of(group.members, *all);
+    apply(measured.local, topology.local);
+    apply(measured.remote, topology.remote);
+    topology.chunk_bytes = chunk_bytes;
+    return topology;
+  };
+  backend::NativeOptions options;
+  options.algorithm = all->front().algorithm;
+  options.chunk_bytes = chunk_bytes;
+  auto native = std::make_unique<backend::NativeBackend>(std::move(mesh), std::move(options));
+  session.on_data = [backend = native.get()](const transport::Completion& done) { backend->on_completion(done); };
+  session.backend = std::move(native);
+}
+
+}  // namespace rueda::runtime
