@@ -1,5 +1,6 @@
-// Shared memory between ranks of one host and user: a byte ring per lane and direction, in anonymous memory that is
-// handed over a UNIX socket after the handshake. Nothing has a name in the file system. Engine thread only.
+// Shared memory between ranks of one host and user: a byte ring per lane and direction, in anonymous memory
+// that is handed over a UNIX socket after the handshake. Nothing has a name in the file system. Engine thread
+// only.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
-// A network inside one thread, for testing the rooms above: seeded, so that a failure can be run again. Bytes travel in
-// pieces of random size and delay; lanes overtake one another, bytes of one lane never do. Time is virtual: every
-// progress() of any rank is one tick.
+// A network inside one thread, for testing the rooms above: seeded, so that a failure can be run again. Bytes
+// travel in pieces of random size and delay; lanes overtake one another, bytes of one lane never do. Time is
+// virtual: every progress() of any rank is one tick.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ namespace rueda::transport {
 struct SimOptions {
   Rank size = 2;
   uint64_t seed = 1;
-  bool is_rendezvous = false;    // a send completes only when the peer has received it; else as soon as it is posted
+  bool is_rendezvous =
+      false;  // a send completes only when the peer has received it; else as soon as it is posted
   uint64_t max_delay_ticks = 8;  // each piece takes 1 .. max ticks
   size_t max_piece_bytes = 4096;
 };

@@ -1,4 +1,5 @@
-// TCP between ranks: one connection per lane, non-blocking, driven by the caller's progress(). Engine thread only.
+// TCP between ranks: one connection per lane, non-blocking, driven by the caller's progress(). Engine thread
+// only.
 #pragma once
 
 #include <memory>
@@ -14,7 +15,7 @@ struct TcpOptions {
   Identity identity;
   std::string bind_host = "127.0.0.1";  // numeric IPv4 or IPv6 address; nothing else listens
   uint16_t bind_port = 0;               // 0 = chosen by the kernel
-  std::string advertised_host;          // numeric; empty = bind_host. Needed when bind_host is a wildcard.
+  std::string advertised_host = "";     // numeric; empty = bind_host. Needed when bind_host is a wildcard.
   size_t chunk_bytes = 256 << 10;       // most that one system call moves: keeps the bytes in the L2 cache
   Nanos peer_timeout = 30 * kSecond;    // a host that acknowledges nothing for longer is lost
 };

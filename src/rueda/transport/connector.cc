@@ -1,0 +1,267 @@
+#include "rueda/transport/connector.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "rueda/base/log.h"
+
+namespace rueda::transport {
+namespace {
+
+constexpr Nanos kFirstBackoff = 5 * kMillisecond;
+constexpr Nanos kLongestBackoff = 500 * kMillisecond;
+constexpr int kAcceptsPerRound = 64;
+constexpr int kMaxLoggedRefusals = 10;  // a flood of strangers must not become a flood of log lines
+
+}  // namespace
+
+Status check_identity(const Identity& identity) {
+  const auto invalid = [](const std::string& what) { return Status(Code::kInvalidArgument, what); };
+  if (identity.job.empty() || identity.job.size() > 64)
+    return invalid("a job identifier has 1 to 64 bytes; this one has " + std::to_string(identity.job.size()) +
+                   ".");
+  if (identity.release.size() > 64) return invalid("a release text has at most 64 bytes.");
+  if (identity.secret.key.size() < 16) return invalid("the job's secret has fewer than 16 bytes.");
+  if (identity.rank < 0 || identity.rank >= identity.size)
+    return invalid("rank " + std::to_string(identity.rank) + " is impossible in a world of " +
+                   std::to_string(identity.size) + ".");
+  return Status::ok();
+}
+
+Status check_lane(const Identity& identity, const LaneName& name) {
+  if (name.peer < 0 || name.peer >= identity.size || name.peer == identity.rank)
+    return {Code::kInvalidArgument, "rank " + std::to_string(identity.rank) + " cannot connect to rank " +
+                                        std::to_string(name.peer) + " of " + std::to_string(identity.size) +
+                                        "."};
+  if (name.lane >= Connector::kMaxLanes)
+    return {Code::kInvalidArgument,
+            "lane " + std::to_string(name.lane) + " is beyond the 16 lanes of a peer."};
+  return Status::ok();
+}
+
+Connector::Connector(const Identity& identity, Channel channel, Poller& poller, Vet vet)
+    : identity_(identity), channel_(channel), poller_(poller), vet_(std::move(vet)) {}
+
+Connector::~Connector() { close(); }
+
+Status Connector::listen_on(UniqueFd listening) {
+  listening_ = std::move(listening);
+  reserve_ = UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  return poller_.add(listening_.get(), listening_watch_);
+}
+
+void Connector::dial(LaneName name, SocketAddress address) {
+  auto dialing = std::make_unique<Dialing>();
+  dialing->name = name;
+  dialing->address = address;
+  dialing_.push_back(std::move(dialing));
+}
+
+void Connector::close() {
+  for (const auto& greeting : pending_) poller_.remove(greeting->fd());
+  for (const auto& dialing : dialing_) {
+    if (dialing->fd.is_open()) poller_.remove(dialing->fd.get());
+    if (dialing->greeting) poller_.remove(dialing->greeting->fd());
+  }
+  pending_.clear();
+  dialing_.clear();
+  if (listening_.is_open()) poller_.remove(listening_.get());
+  listening_.reset();
+  reserve_.reset();
+}
+
+bool Connector::has_work() const {
+  const auto is_ready = [](const auto& greeting) { return greeting->watch.has(EPOLLIN); };
+  return listening_watch_.has(EPOLLIN) || !connected_.empty() || !failures_.empty() ||
+         std::any_of(pending_.begin(), pending_.end(), is_ready) ||
+         std::any_of(dialing_.begin(), dialing_.end(), [](const auto& dialing) {
+           if (dialing->greeting) return dialing->greeting->watch.ready != 0;
+           return dialing->watch.ready != 0 || (!dialing->fd.is_open() && dialing->retry_at == 0);
+         });
+}
+
+Nanos Connector::next_due() const {
+  Nanos due = 0;
+  const auto sooner = [&due](Nanos when) { due = due == 0 ? when : std::min(due, when); };
+  if (!pending_.empty()) sooner(pending_.front()->started() + kGreetingTime);
+  for (const auto& dialing : dialing_) {
+    if (!dialing->greeting && !dialing->fd.is_open()) sooner(std::max<Nanos>(dialing->retry_at, 1));
+  }
+  return due;
+}
+
+bool Connector::progress(Nanos now) {
+  bool is_moved = listening_watch_.has(EPOLLIN) && accept_some(now);
+  is_moved |= greet(now);
+  for (auto it = dialing_.begin(); it != dialing_.end();) {
+    const bool is_over = advance(**it, now);
+    is_moved |= is_over;
+    it = is_over ? dialing_.erase(it) : std::next(it);
+  }
+  return is_moved;
+}
+
+bool Connector::accept_some(Nanos now) {
+  for (int i = 0; i < kAcceptsPerRound; ++i) {
+    if (!accept_one(now)) {
+      listening_watch_.clear(EPOLLIN);
+      return i > 0;
+    }
+  }
+  return true;  // the bit stays: more may be waiting
+}
+
+bool Connector::accept_one(Nanos now) {
+  UniqueFd fd(accept4(listening_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!fd.is_open()) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
+    if (errno == EMFILE || errno == ENFILE) turn_away_when_out_of_descriptors();
+    return true;  // that one is gone; the next may be fine. The caller's loop is bounded.
+  }
+  if (Status status = vet_(fd.get()); !status.is_ok()) {
+    log_refusal(status);
+    return true;
+  }
+  if (pending_.size() >= kMaxPending) evict_one();
+  Introduction accepted = introduce({});
+  accepted.from = -1;
+  accepted.to = identity_.rank;
+  auto greeting = std::make_unique<Greeting>(
+      std::move(fd), Handshake::server(identity_.secret, accepted, identity_.release), now);
+  if (!poller_.add(greeting->fd(), greeting->watch).is_ok()) return true;
+  greeting->watch.ready = EPOLLIN;  // its first message is often here already
+  pending_.push_back(std::move(greeting));
+  return true;
+}
+
+// Without a spare descriptor nothing could be accepted, not even to be closed, and the listener would stay
+// readable.
+void Connector::turn_away_when_out_of_descriptors() {
+  if (!pending_.empty()) evict_one();
+  reserve_.reset();
+  { const UniqueFd turned_away(accept4(listening_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)); }
+  reserve_ = UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  log_refusal({Code::kUnavailable, "out of file descriptors; raise the limit with ulimit -n."});
+}
+
+// A peer in mid-handshake is worth more than one that has said nothing.
+void Connector::evict_one() {
+  auto victim =
+      std::find_if(pending_.begin(), pending_.end(), [](const auto& g) { return !g->has_greeted(); });
+  if (victim == pending_.end()) victim = pending_.begin();
+  poller_.remove((*victim)->fd());
+  pending_.erase(victim);
+}
+
+bool Connector::greet(Nanos now) {
+  bool is_moved = false;
+  for (auto it = pending_.begin(); it != pending_.end();) {
+    Greeting& greeting = **it;
+    auto state = Greeting::State::kBusy;
+    if (greeting.watch.ready != 0) {
+      greeting.watch.clear(~static_cast<uint32_t>(EPOLLIN));
+      state = greeting.advance();
+    }
+    const bool is_late = now - greeting.started() > kGreetingTime;
+    if (state == Greeting::State::kBusy && !is_late) {
+      ++it;
+      continue;
+    }
+    is_moved = true;
+    poller_.remove(greeting.fd());
+    if (state == Greeting::State::kDone) admit(greeting);
+    if (state == Greeting::State::kRefused) log_refusal(greeting.why());
+    it = pending_.erase(it);
+  }
+  return is_moved;
+}
+
+void Connector::admit(Greeting& greeting) {
+  const LaneName name{greeting.introduction().from, greeting.introduction().lane};
+  // The higher rank dials; anything else knows the secret but not the rules.
+  if (name.peer <= identity_.rank || name.peer >= identity_.size || name.lane >= kMaxLanes) {
+    log_refusal({Code::kPermissionDenied, to_string(name) + " has no reason to dial this rank."});
+    return;
+  }
+  connected_.push_back({greeting.take_fd(), name, false});
+}
+
+void Connector::log_refusal(const Status& why) {
+  if (++refusals_logged_ > kMaxLoggedRefusals) return;
+  RUEDA_LOG(kWarning,
+            "refused a connection: " + why.why +
+                (refusals_logged_ == kMaxLoggedRefusals ? " Further refusals are not logged." : ""));
+}
+
+bool Connector::advance(Dialing& dialing, Nanos now) {
+  if (!dialing.greeting && !dialing.fd.is_open()) {
+    if (now < dialing.retry_at) return false;
+    start(dialing, now);
+  }
+  if (dialing.fd.is_open() && dialing.watch.ready != 0) {
+    int error = 0;
+    socklen_t size = sizeof(error);
+    getsockopt(dialing.fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+    poller_.remove(dialing.fd.get());
+    dialing.watch.ready = 0;
+    if (error != 0) {
+      retry_later(dialing, now);
+      return false;
+    }
+    if (Status status = vet_(dialing.fd.get()); !status.is_ok()) return fail(dialing, status), true;
+    dialing.greeting = std::make_unique<Greeting>(
+        std::move(dialing.fd),
+        Handshake::client(identity_.secret, introduce(dialing.name), identity_.release), now);
+    if (Status status = poller_.add(dialing.greeting->fd(), dialing.greeting->watch); !status.is_ok())
+      return fail(dialing, status), true;
+    dialing.greeting->watch.ready = EPOLLOUT;
+  }
+  if (!dialing.greeting || dialing.greeting->watch.ready == 0) return false;
+  dialing.greeting->watch.clear(~static_cast<uint32_t>(EPOLLIN));
+  const Greeting::State state = dialing.greeting->advance();
+  if (state == Greeting::State::kBusy) return false;
+  poller_.remove(dialing.greeting->fd());
+  if (state == Greeting::State::kHungUp) return retry_later(dialing, now), false;
+  if (state == Greeting::State::kRefused) return fail(dialing, dialing.greeting->why()), true;
+  connected_.push_back({dialing.greeting->take_fd(), dialing.name, true});
+  return true;
+}
+
+void Connector::start(Dialing& dialing, Nanos now) {
+  dialing.fd = UniqueFd(socket(dialing.address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  dialing.watch.ready = 0;
+  if (!dialing.fd.is_open()) return retry_later(dialing, now);
+  const int result = connect(dialing.fd.get(), dialing.address.get(), dialing.address.size);
+  const bool is_under_way = result == 0 || errno == EINPROGRESS;
+  if (!is_under_way || !poller_.add(dialing.fd.get(), dialing.watch).is_ok())
+    return retry_later(dialing, now);
+  if (result == 0) dialing.watch.ready = EPOLLOUT;
+}
+
+// The caller bounds the attempts by its own deadline: the peer may just not be up yet.
+void Connector::retry_later(Dialing& dialing, Nanos now) {
+  dialing.fd.reset();
+  dialing.greeting.reset();
+  dialing.watch.ready = 0;
+  dialing.backoff = std::clamp(dialing.backoff * 2, kFirstBackoff, kLongestBackoff);
+  dialing.retry_at = now + dialing.backoff;
+}
+
+void Connector::fail(const Dialing& dialing, Status why) {
+  why.why = "cannot connect to " + to_string(dialing.name) + ": " + why.why;
+  failures_.push_back({dialing.name.peer, dialing.name.lane, std::move(why)});
+}
+
+Introduction Connector::introduce(const LaneName& name) const {
+  return {.job = identity_.job,
+          .epoch = identity_.epoch,
+          .channel = channel_,
+          .lane = name.lane,
+          .from = identity_.rank,
+          .to = name.peer};
+}
+
+}  // namespace rueda::transport

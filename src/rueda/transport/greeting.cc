@@ -1,0 +1,53 @@
+#include "rueda/transport/greeting.h"
+
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+
+namespace rueda::transport {
+
+Greeting::Greeting(UniqueFd fd, Handshake handshake, Nanos started)
+    : fd_(std::move(fd)), handshake_(std::move(handshake)), started_(started) {}
+
+bool Greeting::flush() {
+  const Bytes more = handshake_.take_output();
+  unsent_.insert(unsent_.end(), more.begin(), more.end());
+  while (!unsent_.empty()) {
+    const ssize_t sent = send(fd_.get(), unsent_.data(), unsent_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+    unsent_.erase(unsent_.begin(), unsent_.begin() + sent);
+  }
+  return true;
+}
+
+Greeting::State Greeting::advance() {
+  // A handshake is two messages each way; more rounds than this are only empty wake-ups.
+  for (int round = 0; round < 8; ++round) {
+    if (!flush()) return State::kHungUp;
+    if (handshake_.is_done()) return unsent_.empty() ? State::kDone : State::kBusy;
+    // Peek, so that bytes behind the handshake stay in the kernel for the lane.
+    std::array<std::byte, kMaxHandshakeBytes> buffer;
+    const ssize_t got = recv(fd_.get(), buffer.data(), buffer.size(), MSG_PEEK | MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      watch.clear(EPOLLIN);
+      return State::kBusy;
+    }
+    if (got <= 0) return State::kHungUp;
+    Result<size_t> taken = handshake_.feed(std::span(buffer).first(static_cast<size_t>(got)));
+    // Take all of a refused greeting from the kernel: closing over unread bytes would overtake our verdict.
+    const size_t consumed = taken.is_ok() ? taken.value() : static_cast<size_t>(got);
+    if (recv(fd_.get(), buffer.data(), consumed, MSG_DONTWAIT) < 0) return State::kHungUp;
+    if (!taken.is_ok()) {
+      why_ = taken.status();
+      flush();
+      return State::kRefused;
+    }
+    has_greeted_ = true;
+  }
+  return State::kBusy;
+}
+
+}  // namespace rueda::transport

@@ -1,0 +1,60 @@
+// What waits at one lane, and what the lanes of a transport share.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "rueda/transport/frame.h"
+
+namespace rueda::transport {
+
+// Where lanes put what their owner hands on in its next progress() or take_losses().
+struct Outcome {
+  std::vector<Completion> completions;
+  std::vector<Loss> losses;
+};
+
+// The two queues of a lane and its end. A request that comes after the end completes with its reason.
+class Requests {
+ public:
+  explicit Requests(Outcome& outcome) : outcome_(outcome) {}
+
+  void post(SendRequest request) {
+    if (is_ended()) return complete(request.ticket, why_);
+    sends.push_back(request);
+  }
+  void post(RecvRequest request) {
+    RUEDA_CHECK(request.granule > 0 && request.bytes % request.granule == 0,
+                "a receive must be a multiple of its granule");
+    if (is_ended()) return complete(request.ticket, why_);
+    recvs.push_back(request);
+  }
+  void complete(Ticket ticket, const Status& status) { outcome_.completions.push_back({ticket, status}); }
+  void finish_send() {
+    complete(sends.front().ticket, Status::ok());
+    sends.pop_front();
+  }
+  void finish_recv() {
+    complete(recvs.front().ticket, Status::ok());
+    recvs.pop_front();
+  }
+  // All that is open completes with why.
+  void end(const Status& why) {
+    RUEDA_CHECK(!why.is_ok() && !is_ended(), "a lane ends once, with a reason");
+    why_ = why;
+    for (const SendRequest& request : sends) complete(request.ticket, why);
+    for (const RecvRequest& request : recvs) complete(request.ticket, why);
+    sends.clear();
+    recvs.clear();
+  }
+  [[nodiscard]] bool is_ended() const { return !why_.is_ok(); }
+
+  std::deque<SendRequest> sends;
+  std::deque<RecvRequest> recvs;
+
+ private:
+  Outcome& outcome_;
+  Status why_;
+};
+
+}  // namespace rueda::transport
