@@ -61,7 +61,8 @@ Status read_request(const rueda_request& r, Tensor& tensor) {
   if (r.name == nullptr || r.name[0] == '\0') return bad_request("every operation needs a name.");
   if (std::strlen(r.name) > rueda::kMaxNameBytes) return bad_request("the name is longer than 4096 bytes.");
   if (Status s = check_shape(r); !s.is_ok()) return s;
-  if (r.split_count < 0 || r.split_count > rueda::kMaxRanks) return bad_request("split_count is out of range.");
+  if (r.split_count < 0 || r.split_count > rueda::kMaxRanks)
+    return bad_request("split_count is out of range.");
   rueda::control::Request& request = tensor.request;
   request.what = static_cast<rueda::Collective>(r.what);
   request.dtype = static_cast<rueda::DType>(r.dtype);
@@ -87,7 +88,8 @@ Tensor* result_tensor(const std::shared_ptr<Engine>& engine, int64_t handle, int
   if (!operation || !operation->is_done || !operation->status.is_ok() || index < 0 ||
       static_cast<size_t>(index) >= operation->tensors.size()) {
     capi::fail({Code::kInvalidArgument, "Handle " + std::to_string(handle) + " has no result " +
-                                            std::to_string(index) + ": wait for it first, and check that it succeeded."});
+                                            std::to_string(index) +
+                                            ": wait for it first, and check that it succeeded."});
     return nullptr;
   }
   return &operation->tensors[static_cast<size_t>(index)];
@@ -102,8 +104,8 @@ int copy_out(const std::vector<int32_t>& values, int32_t* out, int32_t capacity)
 
 Status dynamic_only(const Engine& engine, const std::string& verb) {
   if (engine.session().config.dynamic_process_sets) return Status::ok();
-  return {Code::kInvalidArgument,
-          "Set HOROVOD_DYNAMIC_PROCESS_SETS=1 to allow " + verb + " process sets after Horovod initialization."};
+  return {Code::kInvalidArgument, "Set HOROVOD_DYNAMIC_PROCESS_SETS=1 to allow " + verb +
+                                      " process sets after Horovod initialization."};
 }
 
 }  // namespace
@@ -137,12 +139,24 @@ int rueda_health(void) {
   return status.is_ok() ? RUEDA_OK : capi::fail(status);
 }
 
-int rueda_rank(void) { return topology([](const Engine& e) { return e.session().me; }); }
-int rueda_size(void) { return topology([](const Engine& e) { return e.session().size(); }); }
-int rueda_local_rank(void) { return topology([](const Engine& e) { return e.session().place.local_rank; }); }
-int rueda_local_size(void) { return topology([](const Engine& e) { return e.session().place.local_size; }); }
-int rueda_cross_rank(void) { return topology([](const Engine& e) { return e.session().place.cross_rank; }); }
-int rueda_cross_size(void) { return topology([](const Engine& e) { return e.session().place.cross_size; }); }
+int rueda_rank(void) {
+  return topology([](const Engine& e) { return e.session().me; });
+}
+int rueda_size(void) {
+  return topology([](const Engine& e) { return e.session().size(); });
+}
+int rueda_local_rank(void) {
+  return topology([](const Engine& e) { return e.session().place.local_rank; });
+}
+int rueda_local_size(void) {
+  return topology([](const Engine& e) { return e.session().place.local_size; });
+}
+int rueda_cross_rank(void) {
+  return topology([](const Engine& e) { return e.session().place.cross_rank; });
+}
+int rueda_cross_size(void) {
+  return topology([](const Engine& e) { return e.session().place.cross_size; });
+}
 int rueda_is_homogeneous(void) {
   return topology([](const Engine& e) { return e.session().place.is_homogeneous ? 1 : 0; });
 }
@@ -214,7 +228,8 @@ int rueda_wait(int64_t handle, double timeout_s) {
   if (!engine) return capi::fail_not_initialized();
   std::optional<rueda::Deadline> deadline;
   if (timeout_s >= 0) {
-    deadline = rueda::Deadline::after(static_cast<rueda::Nanos>(timeout_s * static_cast<double>(rueda::kSecond)));
+    deadline =
+        rueda::Deadline::after(static_cast<rueda::Nanos>(timeout_s * static_cast<double>(rueda::kSecond)));
   }
   const Status status = engine->operations().wait(handle, deadline);
   return status.is_ok() ? RUEDA_OK : capi::fail(status);

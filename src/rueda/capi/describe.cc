@@ -23,12 +23,14 @@ std::string describe_json(const runtime::Engine* engine) {
   nlohmann::ordered_json peers = nlohmann::ordered_json::array();
   for (Rank peer = 0; session.links && peer < session.size(); ++peer) {
     const runtime::Facts& facts = (*session.all)[static_cast<size_t>(peer)];
-    peers.push_back({{"rank", peer}, {"host", facts.host}, {"transport", session.links->transport_name(peer)}});
+    peers.push_back(
+        {{"rank", peer}, {"host", facts.host}, {"transport", session.links->transport_name(peer)}});
   }
   out["peers"] = std::move(peers);
   const runtime::MeasuredLinks& links = session.measured;
-  out["links"] = {{"local", {{"latency_us", links.local.latency_us}, {"gigabytes_per_s", links.local.gbps}}},
-                  {"remote", {{"latency_us", links.remote.latency_us}, {"gigabytes_per_s", links.remote.gbps}}}};
+  out["links"] = {
+      {"local", {{"latency_us", links.local.latency_us}, {"gigabytes_per_s", links.local.gbps}}},
+      {"remote", {{"latency_us", links.remote.latency_us}, {"gigabytes_per_s", links.remote.gbps}}}};
   for (const ConfigEntry& entry : config_table()) {
     out["settings"][std::string(entry.name)] = entry.print(session.config);
   }

@@ -24,8 +24,8 @@ State& state() {
   return *instance;
 }
 
-// A forked child has neither the engine's thread nor a right to the parent's connections. It must not take a lock
-// that another thread held at the fork, hence a flag of its own.
+// A forked child has neither the engine's thread nor a right to the parent's connections. It must not take a
+// lock that another thread held at the fork, hence a flag of its own.
 std::atomic<bool> g_is_forked_child{false};
 
 void on_fork_in_child() { g_is_forked_child.store(true); }
@@ -43,8 +43,9 @@ std::shared_ptr<runtime::Engine> engine() {
 
 Status init(runtime::InitOptions options) {
   if (g_is_forked_child) {
-    return {Code::kUnavailable, "this process was forked from an initialized one; start it afresh (for instance with "
-                                "the spawn method of multiprocessing) to use rueda in it."};
+    return {Code::kUnavailable,
+            "this process was forked from an initialized one; start it afresh (for instance with "
+            "the spawn method of multiprocessing) to use rueda in it."};
   }
   State& s = state();
   const std::lock_guard lock(s.init_mutex);

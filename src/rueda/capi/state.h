@@ -1,5 +1,5 @@
-// The one engine behind the C ABI, and what every entry point needs: the engine if there is one, and the calling
-// thread's last error. The only mutable globals of the core.
+// The one engine behind the C ABI, and what every entry point needs: the engine if there is one, and the
+// calling thread's last error. The only mutable globals of the core.
 #pragma once
 
 #include <memory>

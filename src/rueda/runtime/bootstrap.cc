@@ -61,7 +61,11 @@ std::string meeting_host(const store::World& world) {
 class Meeting {
  public:
   Meeting(store::Store& store, Epoch attempt, Rank me, Rank size, Deadline deadline)
-      : store_(store), prefix_("init" + std::to_string(attempt) + "/"), me_(me), size_(size), deadline_(deadline) {}
+      : store_(store),
+        prefix_("init" + std::to_string(attempt) + "/"),
+        me_(me),
+        size_(size),
+        deadline_(deadline) {}
 
   Status publish(const Facts& facts) {
     const Bytes raw = encode(facts);
@@ -96,12 +100,14 @@ class Meeting {
 
   Result<std::string> await(Rank rank) {
     while (true) {
-      Result<std::string> raw = store_.get(key(rank), Deadline::at(std::min(deadline_.when(), monotonic_now() + kSlice)));
+      Result<std::string> raw =
+          store_.get(key(rank), Deadline::at(std::min(deadline_.when(), monotonic_now() + kSlice)));
       if (raw.is_ok() || raw.status().code != Code::kTimeout) return raw;
       if (Status s = interrupted(); !s.is_ok()) return s;
       if (deadline_.is_past()) {
-        return Status(Code::kTimeout, missing() + " of " + std::to_string(size_) + " did not call init in time (met at " +
-                                          store_.description() + "); start every rank, or raise RUEDA_START_TIMEOUT.");
+        return Status(Code::kTimeout, missing() + " of " + std::to_string(size_) +
+                                          " did not call init in time (met at " + store_.description() +
+                                          "); start every rank, or raise RUEDA_START_TIMEOUT.");
       }
     }
   }
@@ -111,8 +117,10 @@ class Meeting {
     int count = 0;
     for (Rank rank = 0; rank < size_ && count < 9; ++rank) {
       if (store_.try_get(key(rank), Deadline::after(kSlice)).is_ok()) continue;
-      if (++count == 9) text += ", …";
-      else text += (text.empty() ? "" : ", ") + std::to_string(rank);
+      if (++count == 9)
+        text += ", …";
+      else
+        text += (text.empty() ? "" : ", ") + std::to_string(rank);
     }
     return (count == 1 ? "rank " : "ranks ") + text;
   }
@@ -129,7 +137,8 @@ struct Wires {
   std::string tcp_address, shm_address;
 };
 
-Result<Wires> open_wires(const Config& config, const store::World& world, const transport::Identity& identity) {
+Result<Wires> open_wires(const Config& config, const store::World& world,
+                         const transport::Identity& identity) {
   Wires wires;
   if (allows(config, "shm")) {
     Result<std::unique_ptr<transport::Transport>> shm =
@@ -186,8 +195,12 @@ Session make_session(const Config& config, const store::World& world, Epoch epoc
 
 Result<Session> connect_world(const Config& config, const store::World& world, const InitOptions& options,
                               Meeting& meeting, Session session, const Secret& secret, Deadline deadline) {
-  const transport::Identity identity{.job = world.job, .epoch = session.epoch, .rank = world.rank, .size = world.size,
-                                     .secret = secret, .release = kRelease};
+  const transport::Identity identity{.job = world.job,
+                                     .epoch = session.epoch,
+                                     .rank = world.rank,
+                                     .size = world.size,
+                                     .secret = secret,
+                                     .release = kRelease};
   Result<Wires> wires = open_wires(config, world, identity);
   if (!wires.is_ok()) return wires.status();
   Facts mine = own_facts(config, world, options);
@@ -203,7 +216,8 @@ Result<Session> connect_world(const Config& config, const store::World& world, c
   const auto interrupted = [&meeting] { return meeting.interrupted(); };
   session.links = std::make_unique<Links>(std::move(wires.value().transports), world.rank, *session.all);
   if (Status s = session.links->connect_all(deadline, interrupted); !s.is_ok()) return s;
-  const Result<MeasuredLinks> costs = calibrate(*session.links, world.rank, *session.all, deadline, interrupted);
+  const Result<MeasuredLinks> costs =
+      calibrate(*session.links, world.rank, *session.all, deadline, interrupted);
   if (!costs.is_ok()) return costs.status();
   session.measured = costs.value();
   attach_native_backend(session);
@@ -213,8 +227,8 @@ Result<Session> connect_world(const Config& config, const store::World& world, c
 Status check_options(InitOptions& options, const store::World& world) {
   if (options.expected_size > 0 && options.expected_size != world.size) {
     return {Code::kInvalidArgument, "init expected a world of " + std::to_string(options.expected_size) +
-                                        " ranks but found " + std::to_string(world.size) + " (" + world.launcher +
-                                        ": " + world.reason + ")."};
+                                        " ranks but found " + std::to_string(world.size) + " (" +
+                                        world.launcher + ": " + world.reason + ")."};
   }
   for (std::vector<Rank>& ranks : options.process_sets) std::sort(ranks.begin(), ranks.end());
   return check_process_sets(options.process_sets, world.size);
@@ -223,8 +237,8 @@ Status check_options(InitOptions& options, const store::World& world) {
 }  // namespace
 
 Status MeetingPlace::open(const store::World& world, const std::string& interface, Deadline deadline) {
-  const std::string identity = world.job + "|" + world.url + "|" + world.seed_host + "|" + std::to_string(world.rank) +
-                               "|" + std::to_string(world.size);
+  const std::string identity = world.job + "|" + world.url + "|" + world.seed_host + "|" +
+                               std::to_string(world.rank) + "|" + std::to_string(world.size);
   if (rendezvous_.store && identity == identity_) return Status::ok();
   rendezvous_ = {};
   Result<store::Rendezvous> opened = store::open_rendezvous(world, interface, kRelease, deadline);
@@ -255,15 +269,17 @@ Result<Session> bootstrap(MeetingPlace& place, InitOptions options, const store:
   }
   const Deadline deadline =
       Deadline::after(static_cast<Nanos>(config.start_timeout_s * static_cast<double>(kSecond)));
-  if (Status s = place.open(world, config.interface, deadline); !s.is_ok()) return refused.is_ok() ? s : refused;
+  if (Status s = place.open(world, config.interface, deadline); !s.is_ok())
+    return refused.is_ok() ? s : refused;
   const Epoch attempt = place.next_attempt();
   Meeting meeting(*place.rendezvous().store, attempt, world.rank, world.size, deadline);
   if (!refused.is_ok()) {
     meeting.report_failure(refused);
     return refused;
   }
-  Result<Session> session = connect_world(config, world, options, meeting, make_session(config, world, attempt),
-                                          place.rendezvous().secret, deadline);
+  Result<Session> session =
+      connect_world(config, world, options, meeting, make_session(config, world, attempt),
+                    place.rendezvous().secret, deadline);
   if (!session.is_ok()) {
     // Whoever fails first names the cause; those it interrupts do not overwrite it with an echo.
     if (meeting.interrupted().is_ok()) meeting.report_failure(session.status());

@@ -1,5 +1,5 @@
-// From an environment to a connected world: detect, meet, exchange facts, connect, measure. Every failure is told
-// to the other ranks through the store, so that all of init fails everywhere, soon, with the same cause.
+// From an environment to a connected world: detect, meet, exchange facts, connect, measure. Every failure is
+// told to the other ranks through the store, so that all of init fails everywhere, soon, with the same cause.
 #pragma once
 
 #include <functional>

@@ -12,14 +12,16 @@ namespace {
 using control::FrameType;
 
 constexpr size_t kPingBytes = 8;
-constexpr size_t kBulkBytes = 256 << 10;  // long enough to leave start-up costs behind, short at 1 Gbit/s (2 ms)
+constexpr size_t kBulkBytes =
+    256 << 10;  // long enough to leave start-up costs behind, short at 1 Gbit/s (2 ms)
 constexpr int kPings = 8;
 constexpr int kBulks = 3;
 
 // Drives the links until a condition holds.
 class Driver {
  public:
-  Driver(Links& links, const std::vector<Facts>& all, Deadline deadline, const std::function<Status()>& interrupted)
+  Driver(Links& links, const std::vector<Facts>& all, Deadline deadline,
+         const std::function<Status()>& interrupted)
       : links_(links), all_(all), deadline_(deadline), interrupted_(interrupted) {}
 
   Status until(const std::function<bool()>& is_done, const std::function<std::string()>& waiting_for) {
@@ -32,13 +34,15 @@ class Driver {
       for (Frame& frame : links_.take_frames()) frames_.push_back(std::move(frame));
       for (const transport::Loss& loss : links_.take_losses()) {
         const auto peer = static_cast<size_t>(std::max(loss.peer, 0));
-        return {Code::kPeerLost, describe(loss.peer, all_[peer]) + " was lost during init: " + loss.status.why};
+        return {Code::kPeerLost,
+                describe(loss.peer, all_[peer]) + " was lost during init: " + loss.status.why};
       }
       if (!failure_.is_ok()) return failure_;
       const Nanos now = monotonic_now();
       if (deadline_.is_past(now)) {
-        return {Code::kTimeout, "init waited in vain for " + waiting_for() + "; raise RUEDA_START_TIMEOUT if it is "
-                                                                              "only slow."};
+        return {Code::kTimeout, "init waited in vain for " + waiting_for() +
+                                    "; raise RUEDA_START_TIMEOUT if it is "
+                                    "only slow."};
       }
       if (now >= next_check) {
         if (Status s = interrupted_(); !s.is_ok()) return s;
@@ -57,8 +61,10 @@ class Driver {
     };
     for (const bool is_sending : {is_first, !is_first}) {
       const int64_t target = completed_ + 1;
-      if (is_sending) links_.data(peer)->send(1, buffer);
-      else links_.data(peer)->recv(2, buffer);
+      if (is_sending)
+        links_.data(peer)->send(1, buffer);
+      else
+        links_.data(peer)->recv(2, buffer);
       if (Status s = wait(target); !s.is_ok()) return s;
     }
     return Status::ok();
@@ -123,7 +129,8 @@ Status await_everybody(Driver& driver, const std::vector<Facts>& all) {
     return std::find(is_here.begin(), is_here.end(), false) == is_here.end();
   };
   return driver.until(is_complete, [&] {
-    const auto missing = static_cast<Rank>(std::find(is_here.begin(), is_here.end(), false) - is_here.begin());
+    const auto missing =
+        static_cast<Rank>(std::find(is_here.begin(), is_here.end(), false) - is_here.begin());
     return describe(missing, all[static_cast<size_t>(missing)]) + " to connect to all ranks";
   });
 }
@@ -151,9 +158,8 @@ Result<MeasuredLinks> calibrate(Links& links, Rank me, const std::vector<Facts>&
       if (partners[i] != me) continue;
       if (Status s = measure(driver, kCoordinator, false, *slots[i]); !s.is_ok()) return s;
     }
-    const Status told = driver.until([&] { return !driver.frames().empty(); }, [&] {
-      return describe(kCoordinator, all[0]) + " to start the job";
-    });
+    const Status told = driver.until([&] { return !driver.frames().empty(); },
+                                     [&] { return describe(kCoordinator, all[0]) + " to start the job"; });
     if (!told.is_ok()) return told;
     ByteReader in(driver.frames().front().payload);
     for (MeasuredLink* link : slots) {
@@ -172,7 +178,8 @@ Result<MeasuredLinks> calibrate(Links& links, Rank me, const std::vector<Facts>&
     if (Status s = measure(driver, partners[i], true, *slots[i]); !s.is_ok()) return s;
   }
   links.broadcast_frame(FrameType::kCosts, encode_links(measured));
-  const Status flushed = driver.until([&] { return !links.has_unsent_frames(); }, [] { return "the network"; });
+  const Status flushed =
+      driver.until([&] { return !links.has_unsent_frames(); }, [] { return "the network"; });
   if (!flushed.is_ok()) return flushed;
   driver.give_back_later_frames();
   return measured;

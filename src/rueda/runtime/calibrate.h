@@ -1,5 +1,5 @@
-// Measures what a byte costs, so that the choice of algorithms rests on this cluster and not on a guess. It doubles
-// as the barrier at the end of init: nobody starts before everybody is connected.
+// Measures what a byte costs, so that the choice of algorithms rests on this cluster and not on a guess. It
+// doubles as the barrier at the end of init: nobody starts before everybody is connected.
 #pragma once
 
 #include <functional>

@@ -14,12 +14,18 @@ std::string_view operation_name(const control::Response& response) {
 
 std::string_view transfer_name(Collective what) {
   switch (what) {
-    case Collective::kAllreduce: return "NATIVE_ALLREDUCE";
-    case Collective::kAllgather: return "NATIVE_ALLGATHER";
-    case Collective::kBroadcast: return "NATIVE_BCAST";
-    case Collective::kAlltoall: return "NATIVE_ALLTOALL";
-    case Collective::kReducescatter: return "NATIVE_REDUCESCATTER";
-    default: return "NATIVE_BARRIER";
+    case Collective::kAllreduce:
+      return "NATIVE_ALLREDUCE";
+    case Collective::kAllgather:
+      return "NATIVE_ALLGATHER";
+    case Collective::kBroadcast:
+      return "NATIVE_BCAST";
+    case Collective::kAlltoall:
+      return "NATIVE_ALLTOALL";
+    case Collective::kReducescatter:
+      return "NATIVE_REDUCESCATTER";
+    default:
+      return "NATIVE_BARRIER";
   }
 }
 
@@ -36,7 +42,8 @@ void Dispatcher::enqueue(control::Response response) {
   if (trace_.is_on() && response.kind == control::Response::Kind::kRun && is_shown(response)) {
     const Nanos now = monotonic_now();
     for (const control::Entry& entry : response.entries) {
-      trace_.emit({.kind = TraceKind::kBegin, .when = now, .track = entry.name, .name = operation_name(response)});
+      trace_.emit(
+          {.kind = TraceKind::kBegin, .when = now, .track = entry.name, .name = operation_name(response)});
       trace_.emit({.kind = TraceKind::kBegin, .when = now, .track = entry.name, .name = "QUEUE"});
     }
   }

@@ -14,8 +14,8 @@
 namespace rueda::runtime {
 namespace {
 
-// After the last movement the thread yields this long before it sleeps; sleeping costs a wake-up of some 30 us, and
-// spinning longer would take cores from the computation this library serves.
+// After the last movement the thread yields this long before it sleeps; sleeping costs a wake-up of some 30
+// us, and spinning longer would take cores from the computation this library serves.
 constexpr Nanos kYieldBeforeSleep = 50 * kMicrosecond;
 constexpr Nanos kMaxSleep = 500 * kMillisecond;
 // Responses the coordinator keeps under way; what becomes ready meanwhile fuses.
@@ -50,13 +50,13 @@ void pin_thread(const Config& config, Rank local_rank) {
   const std::string entry(rest.substr(0, rest.find(',')));
   cpu_set_t set;
   CPU_ZERO(&set);
-  const bool is_number = !entry.empty() && std::all_of(entry.begin(), entry.end(), [](char c) {
-    return c >= '0' && c <= '9';
-  });
+  const bool is_number =
+      !entry.empty() && std::all_of(entry.begin(), entry.end(), [](char c) { return c >= '0' && c <= '9'; });
   if (is_number && entry.size() < 5) CPU_SET(static_cast<size_t>(std::stoi(entry)), &set);
   if (!is_number || sched_setaffinity(0, sizeof(set), &set) != 0) {
-    RUEDA_LOG(kError, "RUEDA_THREAD_AFFINITY=" + config.thread_affinity + " has no usable core for local rank " +
-                          std::to_string(local_rank) + "; the engine thread is not pinned.");
+    RUEDA_LOG(kError, "RUEDA_THREAD_AFFINITY=" + config.thread_affinity +
+                          " has no usable core for local rank " + std::to_string(local_rank) +
+                          "; the engine thread is not pinned.");
   }
 }
 
@@ -143,6 +143,7 @@ void Engine::idle() {
   Nanos until = now + kMaxSleep;
   if (session_.links) until = std::min(until, liveness_.next_event());
   if (coordinator_) until = std::min(until, next_stall_check_);
+  if (next_round_ > now) until = std::min(until, next_round_);
   if (suspect_ >= 0) until = std::min(until, suspect_deadline_);
   if (phase_ != Phase::kRunning) until = std::min(until, now + 10 * kMillisecond);
   is_asleep_.store(true);
@@ -185,9 +186,10 @@ bool Engine::collect_submissions() {
 bool Engine::coordinate(Nanos now) {
   if (phase_ != Phase::kRunning) return false;
   if (now >= next_stall_check_) check_stalls(now);
-  if (dispatcher_.backlog() >= kMaxBacklog) return false;
+  if (dispatcher_.backlog() >= kMaxBacklog || now < next_round_) return false;
   std::vector<control::Response> responses = coordinator_->take_ready(now, timeline_.get());
   if (responses.empty()) return false;
+  next_round_ = now + static_cast<Nanos>(session_.config.cycle_time_ms * static_cast<double>(kMillisecond));
   if (timeline_->is_on()) timeline_->emit({.kind = TraceKind::kCycle, .when = now, .name = "CYCLE_START"});
   if (session_.links) {
     session_.links->broadcast_frame(control::FrameType::kResponses, control::encode(responses));
@@ -202,7 +204,8 @@ void Engine::accept(std::vector<control::Response> responses) {
     if (timeline_->is_on() && !is_coordinator()) {
       const Nanos now = monotonic_now();
       for (const control::Entry& entry : response.entries) {
-        if (response.what == Collective::kJoin || !operations_.lookup(response.process_set, entry.name)) continue;
+        if (response.what == Collective::kJoin || !operations_.lookup(response.process_set, entry.name))
+          continue;
         timeline_->emit({.kind = TraceKind::kEnd, .when = now, .track = entry.name});
       }
     }
@@ -212,7 +215,7 @@ void Engine::accept(std::vector<control::Response> responses) {
 
 void Engine::check_stalls(Nanos now) {
   for (const control::StallReport& report : coordinator_->check_stalls(now)) {
-    report.is_fatal ? RUEDA_LOG(kError, report.text) : RUEDA_LOG(kWarning, report.text);
+    log_record(report.is_fatal ? LogLevel::kError : LogLevel::kWarning, __FILE__, __LINE__, report.text);
     if (session_.links) {
       const auto text = std::as_bytes(std::span(report.text));
       session_.links->broadcast_frame(control::FrameType::kStallReport, Bytes(text.begin(), text.end()));
@@ -240,15 +243,18 @@ void Engine::begin_draining() {
 void Engine::advance_closing(Nanos now) {
   if (is_leaving_ && !has_asked_to_leave_ && phase_ == Phase::kRunning) {
     has_asked_to_leave_ = true;
-    if (coordinator_) begin_draining();
-    else send(kCoordinator, control::FrameType::kShutdown, {});
+    if (coordinator_)
+      begin_draining();
+    else
+      send(kCoordinator, control::FrameType::kShutdown, {});
     closing_deadline_ = now + 5 * kSecond;
   }
   if (phase_ == Phase::kDraining && dispatcher_.is_idle()) {
-    operations_.close({Code::kShutDown,
-                       "Horovod has been shut down. This was caused by an exception on one of the ranks or an attempt "
-                       "to run a collective after one of the ranks finished execution. If the shutdown was caused by "
-                       "an exception, you should see it in the log before the first shutdown message."});
+    operations_.close(
+        {Code::kShutDown,
+         "Horovod has been shut down. This was caused by an exception on one of the ranks or an attempt "
+         "to run a collective after one of the ranks finished execution. If the shutdown was caused by "
+         "an exception, you should see it in the log before the first shutdown message."});
     stop_timeline();
     phase_ = Phase::kStopped;
     is_done_[static_cast<size_t>(session_.me)] = true;
@@ -257,9 +263,8 @@ void Engine::advance_closing(Nanos now) {
       send(kCoordinator, control::FrameType::kDone, {});
     }
   }
-  if (phase_ == Phase::kStopped && coordinator_ && std::all_of(is_done_.begin(), is_done_.end(), [](bool d) {
-        return d;
-      })) {
+  if (phase_ == Phase::kStopped && coordinator_ &&
+      std::all_of(is_done_.begin(), is_done_.end(), [](bool d) { return d; })) {
     if (session_.links) session_.links->broadcast_frame(control::FrameType::kDone, {});
     flush_frames(kSecond);
     phase_ = Phase::kClosed;

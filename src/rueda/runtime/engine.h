@@ -1,6 +1,6 @@
-// The one thread that performs effects. It joins control to backends: submissions go to the coordinator, responses
-// come back in one global order and run, peers are watched, and everything in flight fails at once with a named
-// culprit when the epoch breaks. Public members: any thread, unless they say otherwise.
+// The one thread that performs effects. It joins control to backends: submissions go to the coordinator,
+// responses come back in one global order and run, peers are watched, and everything in flight fails at once
+// with a named culprit when the epoch breaks. Public members: any thread, unless they say otherwise.
 #pragma once
 
 #include <atomic>
@@ -124,8 +124,9 @@ class Engine {
   Nanos last_moved_ = 0;
   Nanos closing_deadline_ = 0;
   Nanos next_stall_check_ = 0;
-  std::vector<bool> is_done_;       // coordinator: ranks that have stopped
-  Rank suspect_ = -1;               // a peer this rank reported; the coordinator's verdict is awaited
+  Nanos next_round_ = 0;       // coordinator: RUEDA_CYCLE_TIME after the last round
+  std::vector<bool> is_done_;  // coordinator: ranks that have stopped
+  Rank suspect_ = -1;          // a peer this rank reported; the coordinator's verdict is awaited
   Nanos suspect_deadline_ = 0;
   Status suspect_status_;
 

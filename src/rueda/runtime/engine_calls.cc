@@ -12,12 +12,14 @@ constexpr char kRemoveSetName[] = "process_set.remove";
 
 // Fills in even splits where the caller gave none.
 Status resolve_splits(control::Request& request, Rank group_size) {
-  if (request.what != Collective::kAlltoall || !request.splits.empty() || request.shape.empty()) return Status::ok();
+  if (request.what != Collective::kAlltoall || !request.splits.empty() || request.shape.empty())
+    return Status::ok();
   if (request.shape[0] % group_size != 0) {
-    return {Code::kInvalidArgument, "splits not provided, but first dimension of tensor is not an even multiple of the "
-                                    "number of workers. Tensor " + request.name + " has " +
-                                        std::to_string(request.shape[0]) + " rows for " + std::to_string(group_size) +
-                                        " ranks."};
+    return {Code::kInvalidArgument,
+            "splits not provided, but first dimension of tensor is not an even multiple of the "
+            "number of workers. Tensor " +
+                request.name + " has " + std::to_string(request.shape[0]) + " rows for " +
+                std::to_string(group_size) + " ranks."};
   }
   request.splits.assign(static_cast<size_t>(group_size), static_cast<int32_t>(request.shape[0] / group_size));
   return Status::ok();
@@ -32,7 +34,8 @@ Result<int64_t> Engine::submit(std::vector<Tensor> tensors) {
       if (Status s = resolve_splits(tensor.request, group->size()); !s.is_ok()) return s;
     }
     const std::vector<Rank>* members = group ? &group->members : nullptr;
-    if (Status s = control::check_request(tensor.request, members, session_.me, session_.size()); !s.is_ok()) {
+    if (Status s = control::check_request(tensor.request, members, session_.me, session_.size());
+        !s.is_ok()) {
       return s;
     }
   }
@@ -80,7 +83,8 @@ Status Engine::start_timeline(const std::string& path, bool mark_cycles) {
   if (path == timeline_path_) return Status::ok();
   timeline_->stop();
   timeline_path_.clear();
-  trace::TimelineOptions options{.path = path, .rank = session_.me, .mark_cycles = mark_cycles, .forward = {}};
+  trace::TimelineOptions options{
+      .path = path, .rank = session_.me, .mark_cycles = mark_cycles, .forward = {}};
   if (!is_coordinator()) {
     options.forward = [this](Bytes batch) {
       {

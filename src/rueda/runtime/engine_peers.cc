@@ -27,7 +27,8 @@ void Engine::handle_frame(Frame frame, Nanos now) {
   using control::FrameType;
   const auto refuse = [&](const Status& status) {
     fail({Code::kInternal, describe(frame.from, (*session_.all)[static_cast<size_t>(frame.from)]) +
-                               " sent a control frame this rank cannot read: " + status.why}, -1, true);
+                               " sent a control frame this rank cannot read: " + status.why},
+         -1, true);
   };
   switch (frame.type) {
     case FrameType::kRequests: {
@@ -53,10 +54,13 @@ void Engine::handle_frame(Frame frame, Nanos now) {
       if (!abort.is_ok()) return refuse(abort.status());
       return handle_abort(frame.from, abort.value());
     }
-    case FrameType::kShutdown: return begin_draining();
+    case FrameType::kShutdown:
+      return begin_draining();
     case FrameType::kDone:
-      if (coordinator_) is_done_[static_cast<size_t>(frame.from)] = true;
-      else phase_ = Phase::kClosed;
+      if (coordinator_)
+        is_done_[static_cast<size_t>(frame.from)] = true;
+      else
+        phase_ = Phase::kClosed;
       return;
     case FrameType::kStallReport: {
       const std::string text(reinterpret_cast<const char*>(frame.payload.data()), frame.payload.size());
@@ -68,7 +72,8 @@ void Engine::handle_frame(Frame frame, Nanos now) {
       if (!status.is_ok()) RUEDA_LOG(kDebug, status.why);
       return;
     }
-    case FrameType::kCosts: return;  // start-up only
+    case FrameType::kCosts:
+      return;  // start-up only
   }
 }
 
@@ -82,8 +87,8 @@ void Engine::handle_heartbeat(Rank from, const control::Heartbeat& heartbeat, Na
     return;
   }
   send(from, control::FrameType::kHeartbeat,
-       control::encode(control::Heartbeat{.sent = monotonic_now(), .echo_sent = heartbeat.sent,
-                                          .echo_received = now}));
+       control::encode(
+           control::Heartbeat{.sent = monotonic_now(), .echo_sent = heartbeat.sent, .echo_received = now}));
 }
 
 void Engine::watch_peers(Nanos now) {
@@ -94,8 +99,7 @@ void Engine::watch_peers(Nanos now) {
   }
   if (phase_ != Phase::kRunning) return;
   if (const std::optional<Rank> silent = liveness_.silent(now)) {
-    fail(lost_status(*silent, "it has not answered for " +
-                                  std::to_string(liveness_.timeout() / kSecond) +
+    fail(lost_status(*silent, "it has not answered for " + std::to_string(liveness_.timeout() / kSecond) +
                                   " s (stopped, overloaded or cut off; RUEDA_PEER_TIMEOUT sets the limit)"),
          *silent, true);
   } else if (suspect_ >= 0 && now >= suspect_deadline_) {
@@ -114,7 +118,9 @@ void Engine::handle_losses() {
       continue;
     }
     const Status why = lost_status(loss.peer, loss.status.why);
-    if (coordinator_ || loss.peer == kCoordinator) {
+    // A data lane may break because its other end already learnt of a third rank's death: the control lane,
+    // on which that news travels, decides.
+    if (coordinator_ || (loss.peer == kCoordinator && loss.lane == kControlLane)) {
       fail(why, loss.peer, true);
     } else if (suspect_ < 0) {
       suspect_ = loss.peer;
@@ -130,7 +136,8 @@ void Engine::handle_abort(Rank from, const control::Abort& abort) {
   if (phase_ != Phase::kRunning) return;
   if (!coordinator_) return fail({abort.code, abort.why}, abort.lost, false);
   if (abort.lost < 0 || abort.lost >= session_.size()) return fail({abort.code, abort.why}, -1, true);
-  fail(lost_status(abort.lost, abort.why + ", as reported by rank " + std::to_string(from)), abort.lost, true);
+  fail(lost_status(abort.lost, abort.why + ", as reported by rank " + std::to_string(from)), abort.lost,
+       true);
 }
 
 Status Engine::lost_status(Rank lost, const std::string& why) const {
@@ -143,8 +150,10 @@ void Engine::fail(const Status& why, Rank lost, bool tell_others) {
   if (session_.links) {
     if (tell_others) {
       const Bytes news = control::encode(control::Abort{.lost = lost, .code = why.code, .why = why.why});
-      if (coordinator_) session_.links->broadcast_frame(control::FrameType::kAbort, news);
-      else if (lost != kCoordinator) session_.links->send_frame(kCoordinator, control::FrameType::kAbort, news);
+      if (coordinator_)
+        session_.links->broadcast_frame(control::FrameType::kAbort, news);
+      else if (lost != kCoordinator)
+        session_.links->send_frame(kCoordinator, control::FrameType::kAbort, news);
       flush_frames(kFarewellWait);
     }
     session_.links->abort(why);

@@ -60,8 +60,9 @@ Result<Facts> decode_facts(std::span<const std::byte> raw) {
     facts.process_sets.push_back(in.get_vector<Rank>(kMaxRanks));
   }
   if (!in.is_ok() || !in.is_at_end()) {
-    return Status(Code::kPermissionDenied, "a rank published facts this release cannot read: all ranks must run "
-                                           "the same release of rueda");
+    return Status(Code::kPermissionDenied,
+                  "a rank published facts this release cannot read: all ranks must run "
+                  "the same release of rueda");
   }
   return facts;
 }
@@ -80,8 +81,8 @@ Status check_process_sets(const std::vector<std::vector<Rank>>& sets, Rank world
     for (size_t k = 0; k < sets[i].size(); ++k) {
       const Rank rank = sets[i][k];
       if (rank < 0 || rank >= world_size) {
-        return {Code::kInvalidArgument, "invalid rank: " + std::to_string(rank) + where + "; ranks are 0 to " +
-                                            std::to_string(world_size - 1) + "."};
+        return {Code::kInvalidArgument, "invalid rank: " + std::to_string(rank) + where +
+                                            "; ranks are 0 to " + std::to_string(world_size - 1) + "."};
       }
       if (k > 0 && sets[i][k - 1] == rank) {
         return {Code::kInvalidArgument, "duplicate rank: " + std::to_string(rank) + where + "."};
@@ -101,8 +102,8 @@ Status check_agreement(const std::vector<Facts>& all) {
     const Facts& facts = all[r];
     const std::string whom = rank_text(static_cast<Rank>(r));
     if (facts.release != first.release) {
-      return {Code::kPermissionDenied, whom + " runs rueda " + facts.release + " but rank 0 runs " + first.release +
-                                           "; install the same release everywhere."};
+      return {Code::kPermissionDenied, whom + " runs rueda " + facts.release + " but rank 0 runs " +
+                                           first.release + "; install the same release everywhere."};
     }
     if (facts.size != static_cast<Rank>(all.size())) {
       return {Code::kInvalidArgument, whom + " was told that the world has " + std::to_string(facts.size) +
@@ -110,20 +111,22 @@ Status check_agreement(const std::vector<Facts>& all) {
                                           "; give all ranks the same RUEDA_SIZE."};
     }
     if (facts.process_sets.size() != first.process_sets.size()) {
-      return {Code::kInvalidArgument, "Different ranks tried to set up mismatching numbers of process sets: rank 0 " +
-                                          std::to_string(first.process_sets.size()) + ", " + whom + " " +
-                                          std::to_string(facts.process_sets.size()) + "."};
+      return {Code::kInvalidArgument,
+              "Different ranks tried to set up mismatching numbers of process sets: rank 0 " +
+                  std::to_string(first.process_sets.size()) + ", " + whom + " " +
+                  std::to_string(facts.process_sets.size()) + "."};
     }
     for (size_t i = 0; i < facts.process_sets.size(); ++i) {
       const bool is_size = facts.process_sets[i].size() != first.process_sets[i].size();
       if (facts.process_sets[i] == first.process_sets[i]) continue;
-      return {Code::kInvalidArgument, "process_sets entry number " + std::to_string(i + 1) + " has mismatching " +
-                                          (is_size ? "size" : "values") + " on different ranks: rank 0 and " + whom +
-                                          "."};
+      return {Code::kInvalidArgument, "process_sets entry number " + std::to_string(i + 1) +
+                                          " has mismatching " + (is_size ? "size" : "values") +
+                                          " on different ranks: rank 0 and " + whom + "."};
     }
     if (facts.dynamic_process_sets != first.dynamic_process_sets) {
-      return {Code::kInvalidArgument, "rank 0 and " + whom + " disagree about HOROVOD_DYNAMIC_PROCESS_SETS; set it "
-                                                             "on all ranks or on none."};
+      return {Code::kInvalidArgument, "rank 0 and " + whom +
+                                          " disagree about HOROVOD_DYNAMIC_PROCESS_SETS; set it "
+                                          "on all ranks or on none."};
     }
   }
   return Status::ok();
@@ -131,9 +134,8 @@ Status check_agreement(const std::vector<Facts>& all) {
 
 Result<Place> place_of(Rank rank, const std::vector<Facts>& all) {
   // Told by every rank's launcher, or derived for every rank: the two are never mixed.
-  const bool is_told = std::all_of(all.begin(), all.end(), [](const Facts& f) {
-    return f.local_rank >= 0 && f.local_size > 0;
-  });
+  const bool is_told = std::all_of(all.begin(), all.end(),
+                                   [](const Facts& f) { return f.local_rank >= 0 && f.local_size > 0; });
   std::vector<std::string_view> hosts;  // in order of first rank
   std::vector<std::vector<Rank>> members;
   for (size_t r = 0; r < all.size(); ++r) {
@@ -156,7 +158,8 @@ Result<Place> place_of(Rank rank, const std::vector<Facts>& all) {
       if (members[h][i] != rank) continue;
       my_host = static_cast<Rank>(h);
       place.local_rank = local_rank_of(h, i);
-      place.local_size = is_told ? all[static_cast<size_t>(rank)].local_size : static_cast<Rank>(members[h].size());
+      place.local_size =
+          is_told ? all[static_cast<size_t>(rank)].local_size : static_cast<Rank>(members[h].size());
     }
   }
   place.cross_size = 0;
@@ -168,8 +171,9 @@ Result<Place> place_of(Rank rank, const std::vector<Facts>& all) {
     }
   }
   if (is_told && place.local_rank >= place.local_size) {
-    return Status(Code::kInvalidArgument, "local rank " + std::to_string(place.local_rank) + " is not below local size " +
-                                              std::to_string(place.local_size) + "; check RUEDA_LOCAL_RANK and "
+    return Status(Code::kInvalidArgument, "local rank " + std::to_string(place.local_rank) +
+                                              " is not below local size " + std::to_string(place.local_size) +
+                                              "; check RUEDA_LOCAL_RANK and "
                                               "RUEDA_LOCAL_SIZE.");
   }
   return place;

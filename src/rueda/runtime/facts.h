@@ -17,11 +17,11 @@ namespace rueda::runtime {
 struct Facts {
   std::string release;
   int64_t pid = 0;
-  std::string host;       // for people
-  std::string host_key;   // equal exactly for the ranks of one host (name and network namespace)
-  Rank local_rank = -1;   // as told by the launcher, -1 = not told
+  std::string host;      // for people
+  std::string host_key;  // equal exactly for the ranks of one host (name and network namespace)
+  Rank local_rank = -1;  // as told by the launcher, -1 = not told
   Rank local_size = -1;
-  Rank size = 0;          // of the world, as this rank was told
+  Rank size = 0;            // of the world, as this rank was told
   std::string tcp_address;  // empty: not offered
   std::string shm_address;
   // Rank 0's values hold for the job: they must not differ between ranks.

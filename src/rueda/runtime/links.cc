@@ -25,7 +25,8 @@ constexpr Nanos kInterruptCheck = 200 * kMillisecond;
 
 }  // namespace
 
-Links::Links(std::vector<std::unique_ptr<transport::Transport>> transports, Rank me, const std::vector<Facts>& all)
+Links::Links(std::vector<std::unique_ptr<transport::Transport>> transports, Rank me,
+             const std::vector<Facts>& all)
     : transports_(std::move(transports)), me_(me), all_(all), peers_(all.size()) {}
 
 std::string Links::address_of(Rank peer, std::string_view transport) const {
@@ -104,7 +105,8 @@ Status Links::connect_all(Deadline deadline, const std::function<Status()>& inte
       if (Status s = interrupted(); !s.is_ok()) return s;
       next_check = now + kInterruptCheck;
     }
-    if (!moved) sleep(-1, Deadline::at(std::min(deadline.when(), std::min(next_check, now + 20 * kMillisecond))));
+    if (!moved)
+      sleep(-1, Deadline::at(std::min(deadline.when(), std::min(next_check, now + 20 * kMillisecond))));
   }
   return Status::ok();
 }
@@ -135,7 +137,8 @@ void Links::broadcast_frame(FrameType type, const Bytes& payload) {
 }
 
 void Links::put_back_frames(std::vector<Frame> frames) {
-  frames_.insert(frames_.begin(), std::make_move_iterator(frames.begin()), std::make_move_iterator(frames.end()));
+  frames_.insert(frames_.begin(), std::make_move_iterator(frames.begin()),
+                 std::make_move_iterator(frames.end()));
 }
 
 void Links::expect_header(Rank peer) {
@@ -177,7 +180,8 @@ bool Links::progress(const std::function<void(const Completion&)>& on_data) {
     // on_control and on_data post new work on endpoints but never re-enter progress().
     for (const Completion& completion : completions_) {
       const uint8_t owner = owner_of(completion.ticket);
-      const bool is_control = owner >= static_cast<uint8_t>(Owner::kSend) && owner <= static_cast<uint8_t>(Owner::kBody);
+      const bool is_control =
+          owner >= static_cast<uint8_t>(Owner::kSend) && owner <= static_cast<uint8_t>(Owner::kBody);
       is_control ? on_control(completion) : on_data(completion);
     }
   }

@@ -33,7 +33,8 @@ struct Frame {
 class Links {
  public:
   // transports: best first. all: the facts of every rank, mine included; outlives this object.
-  Links(std::vector<std::unique_ptr<transport::Transport>> transports, Rank me, const std::vector<Facts>& all);
+  Links(std::vector<std::unique_ptr<transport::Transport>> transports, Rank me,
+        const std::vector<Facts>& all);
 
   // Brings every lane up. interrupted is asked now and then; its failure ends the wait.
   Status connect_all(Deadline deadline, const std::function<Status()>& interrupted);

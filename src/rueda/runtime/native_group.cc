@@ -32,7 +32,9 @@ void attach_native_backend(Session& session) {
   options.algorithm = all->front().algorithm;
   options.chunk_bytes = chunk_bytes;
   auto native = std::make_unique<backend::NativeBackend>(std::move(mesh), std::move(options));
-  session.on_data = [backend = native.get()](const transport::Completion& done) { backend->on_completion(done); };
+  session.on_data = [backend = native.get()](const transport::Completion& done) {
+    backend->on_completion(done);
+  };
   session.backend = std::move(native);
 }
 

@@ -8,12 +8,14 @@
 namespace rueda::runtime {
 namespace {
 
-// A waiter that yields this long before it sleeps meets fast operations without paying a wake-up of some 30 us.
+// A waiter that yields this long before it sleeps meets fast operations without paying a wake-up of some 30
+// us.
 constexpr Nanos kYieldBeforeSleep = 60 * kMicrosecond;
 
 Status duplicate(const std::string& name) {
   return {Code::kDuplicateName,
-          "Requested to collect a tensor with the same name as another tensor that is currently being processed: " +
+          "Requested to collect a tensor with the same name as another tensor that is currently being "
+          "processed: " +
               name + ". Give concurrent operations different names, or wait for the first."};
 }
 
@@ -78,7 +80,8 @@ int Operations::poll(int64_t handle) const {
 Status Operations::wait(int64_t handle, std::optional<Deadline> deadline) {
   const std::shared_ptr<Operation> operation = find(handle);
   if (!operation) {
-    return {Code::kInvalidArgument, "Handle " + std::to_string(handle) + " was not created or has been cleared."};
+    return {Code::kInvalidArgument,
+            "Handle " + std::to_string(handle) + " was not created or has been cleared."};
   }
   const Nanos yield_until = monotonic_now() + kYieldBeforeSleep;
   while (!operation->is_done.load(std::memory_order_acquire) && monotonic_now() < yield_until) sched_yield();

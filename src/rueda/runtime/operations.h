@@ -36,18 +36,19 @@ struct Tensor {
   std::vector<int64_t> result_shape;
   std::vector<int32_t> received_splits;  // alltoall: rows from each member
 
-  [[nodiscard]] int64_t count() const;       // elements of the input
-  [[nodiscard]] int64_t row_count() const;   // elements of one row: the product of all dimensions but the first
-  [[nodiscard]] size_t bytes() const;        // of the input
+  [[nodiscard]] int64_t count() const;  // elements of the input
+  [[nodiscard]] int64_t row_count()
+      const;                           // elements of one row: the product of all dimensions but the first
+  [[nodiscard]] size_t bytes() const;  // of the input
 };
 
 // What one handle stands for; a group completes as a whole.
 struct Operation {
   int64_t handle = 0;
   std::vector<Tensor> tensors;
-  size_t open = 0;         // engine thread only: tensors not yet finished
-  Status status;           // the first failure; read after is_done
-  Rank last_joined = -1;   // join, and the id of an added process set
+  size_t open = 0;        // engine thread only: tensors not yet finished
+  Status status;          // the first failure; read after is_done
+  Rank last_joined = -1;  // join, and the id of an added process set
   int64_t tag = 0;
   std::atomic<bool> is_done{false};
 };
@@ -63,10 +64,10 @@ class Operations {
  public:
   explicit Operations(std::function<void()> wake_engine) : wake_engine_(std::move(wake_engine)) {}
 
-  // Registers all tensors of one operation or none. Refuses names in flight (kDuplicateName) and, once closed,
-  // everything with the closing status.
+  // Registers all tensors of one operation or none. Refuses names in flight (kDuplicateName) and, once
+  // closed, everything with the closing status.
   Result<int64_t> submit(std::vector<Tensor> tensors);
-  int poll(int64_t handle) const;                         // 1 done, 0 pending, -1 unknown
+  int poll(int64_t handle) const;  // 1 done, 0 pending, -1 unknown
   Status wait(int64_t handle, std::optional<Deadline> deadline);
   std::shared_ptr<Operation> find(int64_t handle) const;  // null when unknown
   void release(int64_t handle);
@@ -75,7 +76,8 @@ class Operations {
   std::vector<std::shared_ptr<Operation>> take_submitted();
   [[nodiscard]] bool has_submitted() const;
   std::optional<TensorRef> lookup(int32_t process_set, const std::string& name) const;
-  // The tensor is finished; its operation completes with the last of them, or at once for all when status fails.
+  // The tensor is finished; its operation completes with the last of them, or at once for all when status
+  // fails.
   void finish(const TensorRef& ref, const Status& status);
   // Everything in flight fails; later submissions are refused with the same status.
   void close(const Status& why);
@@ -90,7 +92,8 @@ class Operations {
   };
   struct KeyHash {
     size_t operator()(const Key& key) const {
-      return std::hash<std::string>()(key.name) ^ (static_cast<size_t>(key.process_set) * 0x9E3779B97F4A7C15u);
+      return std::hash<std::string>()(key.name) ^
+             (static_cast<size_t>(key.process_set) * 0x9E3779B97F4A7C15u);
     }
   };
   void complete_locked(Operation& operation);

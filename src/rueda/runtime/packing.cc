@@ -30,19 +30,23 @@ int64_t result_rows(const Batch& batch, const BatchTensor& tensor) {
   const auto n = static_cast<size_t>(batch.group->size());
   const auto me = static_cast<size_t>(batch.group->me);
   switch (batch.response.what) {
-    case Collective::kAllgather: return rows_total(tensor, 0, n);
-    case Collective::kReducescatter: return tensor.rows[me];
+    case Collective::kAllgather:
+      return rows_total(tensor, 0, n);
+    case Collective::kReducescatter:
+      return tensor.rows[me];
     case Collective::kAlltoall: {
       int64_t rows = 0;
       for (size_t src = 0; src < n; ++src) rows += tensor.rows[src * n + me];
       return rows;
     }
-    default: return tensor.shape.empty() ? 1 : tensor.shape[0];
+    default:
+      return tensor.shape.empty() ? 1 : tensor.shape[0];
   }
 }
 
 bool has_rows(Collective what) {
-  return what == Collective::kAllgather || what == Collective::kReducescatter || what == Collective::kAlltoall;
+  return what == Collective::kAllgather || what == Collective::kReducescatter ||
+         what == Collective::kAlltoall;
 }
 
 void fill_counts(Batch& batch) {
@@ -105,8 +109,8 @@ void load(const Batch& batch, const BatchTensor& tensor, int64_t begin, int64_t 
 
 void store(const BatchTensor& tensor, int64_t begin, const std::byte* from, size_t bytes, size_t element) {
   if (!tensor.ref || bytes == 0) return;
-  std::memcpy(static_cast<std::byte*>(tensor.ref->tensor().output) + static_cast<size_t>(begin) * element, from,
-              bytes);
+  std::memcpy(static_cast<std::byte*>(tensor.ref->tensor().output) + static_cast<size_t>(begin) * element,
+              from, bytes);
 }
 
 void allocate_outputs(Batch& batch) {
@@ -224,8 +228,9 @@ Result<Batch> plan_batch(control::Response response, std::shared_ptr<const Group
     BatchTensor tensor;
     tensor.ref = operations.lookup(batch.response.process_set, entry.name);
     if (!tensor.ref && !has_joined) {
-      return Status(Code::kInternal, "the coordinator started tensor " + entry.name + " which this rank never "
-                                     "submitted; please report it.");
+      return Status(Code::kInternal, "the coordinator started tensor " + entry.name +
+                                         " which this rank never "
+                                         "submitted; please report it.");
     }
     tensor.shape = tensor.ref ? tensor.ref->tensor().request.shape : entry.shape;
     tensor.rows = entry.rows;

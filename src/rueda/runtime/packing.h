@@ -1,5 +1,5 @@
-// Lays the tensors of one response out for one backend call, and takes the result apart again. One tensor goes by
-// its own memory; several share the fusion buffer. Engine thread only.
+// Lays the tensors of one response out for one backend call, and takes the result apart again. One tensor
+// goes by its own memory; several share the fusion buffer. Engine thread only.
 #pragma once
 
 #include <memory>

@@ -1,0 +1,89 @@
+#include "rueda/runtime/operations.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace rueda::runtime {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<Tensor> named(std::initializer_list<const char*> names, int32_t process_set = 0) {
+  std::vector<Tensor> tensors;
+  for (const char* name : names) {
+    tensors.emplace_back().request.name = name;
+    tensors.back().request.process_set = process_set;
+  }
+  return tensors;
+}
+
+TEST(Operations, refuse_a_name_in_flight_and_free_it_when_done) {
+  Operations operations([] {});
+  const int64_t first = operations.submit(named({"x"})).value();
+  const Status refused = operations.submit(named({"x"})).status();
+  EXPECT_EQ(refused.code, Code::kDuplicateName);
+  EXPECT_THAT(refused.why,
+              HasSubstr("with the same name as another tensor that is currently being processed"));
+  EXPECT_TRUE(operations.submit(named({"x"}, 1)).is_ok()) << "another process set is another name space";
+  operations.finish(*operations.lookup(0, "x"), Status::ok());
+  EXPECT_EQ(operations.poll(first), 1);
+  EXPECT_TRUE(operations.submit(named({"x"})).is_ok());
+}
+
+TEST(Operations, register_nothing_of_a_group_that_is_refused) {
+  Operations operations([] {});
+  ASSERT_TRUE(operations.submit(named({"b"})).is_ok());
+  EXPECT_FALSE(operations.submit(named({"a", "b"})).is_ok());
+  EXPECT_FALSE(operations.lookup(0, "a").has_value());
+  EXPECT_TRUE(operations.lookup(0, "b").has_value()) << "the earlier operation is untouched";
+  EXPECT_EQ(operations.take_submitted().size(), 1u);
+}
+
+TEST(Operations, number_handles_from_one_and_refused_calls_consume_none) {
+  Operations operations([] {});
+  EXPECT_EQ(operations.submit(named({"a"})).value(), 1);
+  EXPECT_FALSE(operations.submit(named({"a"})).is_ok());
+  EXPECT_EQ(operations.submit(named({"b"})).value(), 2);
+}
+
+TEST(Operations, complete_a_group_with_its_last_member_and_its_first_failure) {
+  Operations operations([] {});
+  const int64_t handle = operations.submit(named({"a", "b"})).value();
+  operations.finish(*operations.lookup(0, "a"), {Code::kMismatch, "first"});
+  EXPECT_EQ(operations.poll(handle), 0);
+  operations.finish(*operations.lookup(0, "b"), {Code::kMismatch, "second"});
+  EXPECT_EQ(operations.poll(handle), 1);
+  EXPECT_EQ(operations.wait(handle, std::nullopt).why, "first");
+}
+
+TEST(Operations, close_fails_everything_in_flight_and_later) {
+  Operations operations([] {});
+  const int64_t handle = operations.submit(named({"a"})).value();
+  std::thread waiter([&] { EXPECT_EQ(operations.wait(handle, std::nullopt).code, Code::kPeerLost); });
+  operations.close({Code::kPeerLost, "rank 1 died"});
+  waiter.join();
+  EXPECT_EQ(operations.submit(named({"b"})).status().code, Code::kPeerLost);
+}
+
+TEST(Operations, wait_gives_up_at_its_deadline_and_names_the_tensor) {
+  Operations operations([] {});
+  const int64_t handle = operations.submit(named({"slow"})).value();
+  const Status status = operations.wait(handle, Deadline::after(kMillisecond));
+  EXPECT_EQ(status.code, Code::kTimeout);
+  EXPECT_THAT(status.why, HasSubstr("slow"));
+}
+
+TEST(Operations, forget_a_released_handle_but_let_it_finish) {
+  Operations operations([] {});
+  const int64_t handle = operations.submit(named({"a"})).value();
+  operations.release(handle);
+  EXPECT_EQ(operations.poll(handle), -1);
+  ASSERT_TRUE(operations.lookup(0, "a").has_value());
+  operations.finish(*operations.lookup(0, "a"), Status::ok());
+  EXPECT_FALSE(operations.lookup(0, "a").has_value());
+}
+
+}  // namespace
+}  // namespace rueda::runtime
