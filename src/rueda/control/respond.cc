@@ -1,0 +1,103 @@
+#include "rueda/control/respond.h"
+
+#include <algorithm>
+
+#include "rueda/base/check.h"
+#include "rueda/control/coordinator.h"
+
+namespace rueda::control {
+namespace {
+
+// A sentence that names thousands of tensors must still fit a frame.
+constexpr size_t kMaxErrorBytes = 16'384;
+
+// A shape may be absurd (the bound of one tensor is 2^63 bytes); sums over ranks must not overflow.
+int64_t saturating_product(int64_t a, int64_t b) {
+  int64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
+}
+
+int64_t saturating_sum(int64_t a, int64_t b) {
+  int64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
+}
+
+int64_t slice_bytes(const Request& request, size_t first_dim) {
+  auto bytes = static_cast<int64_t>(size_of(request.dtype));
+  for (size_t dim = first_dim; dim < request.shape.size(); ++dim)
+    bytes = saturating_product(bytes, request.shape[dim]);
+  return bytes;
+}
+
+void fill_allgather(const CompleteTensor& tensor, Candidate& candidate) {
+  std::vector<int64_t>& rows = candidate.response.entries[0].rows;
+  rows.reserve(tensor.submissions.size());
+  int64_t total = 0;
+  for (const Submission& one : tensor.submissions) {
+    rows.push_back(one.request.shape[0]);
+    total = saturating_sum(total, one.request.shape[0]);
+  }
+  candidate.bytes = saturating_product(total, slice_bytes(tensor.submissions[0].request, 1));
+}
+
+void fill_alltoall(const CompleteTensor& tensor, Candidate& candidate) {
+  const size_t n = tensor.members.size();
+  std::vector<int64_t>& rows = candidate.response.entries[0].rows;  // [src * n + dst]
+  rows.reserve(n * n);
+  for (const Submission& one : tensor.submissions) {
+    const std::vector<int32_t>& splits = one.request.splits;
+    if (splits.empty()) {
+      rows.insert(rows.end(), n, one.request.shape[0] / static_cast<int64_t>(n));
+    } else {
+      rows.insert(rows.end(), splits.begin(), splits.end());
+    }
+  }
+}
+
+void fill_reducescatter(const CompleteTensor& tensor, Candidate& candidate) {
+  const auto n = static_cast<Rank>(tensor.members.size());
+  const int64_t total = tensor.submissions[0].request.shape[0];
+  std::vector<int64_t>& rows = candidate.response.entries[0].rows;
+  for (Rank r = 0; r < n; ++r) rows.push_back(reducescatter_rows(total, n, r));
+}
+
+}  // namespace
+
+Candidate make_candidate(const CompleteTensor& tensor) {
+  const Request& first = tensor.submissions[0].request;
+  Candidate candidate{.response = {}, .device = first.device, .bytes = slice_bytes(first, 0)};
+  Response& response = candidate.response;
+  response.kind = Response::Kind::kRun;
+  response.process_set = first.process_set;
+  response.what = first.what;
+  response.dtype = first.dtype;
+  response.op = first.op;
+  response.prescale = first.prescale;
+  response.postscale = first.postscale;
+  response.root = first.what == Collective::kBroadcast ? first.root : -1;
+  response.joined = tensor.joined;
+  response.entries.push_back({.name = first.name, .shape = first.shape, .rows = {}});
+  const bool is_by_rows = first.what == Collective::kAllgather || first.what == Collective::kAlltoall ||
+                          first.what == Collective::kReducescatter;
+  RUEDA_CHECK(!is_by_rows || tensor.submissions.size() == tensor.members.size(),
+              "only allreduces and barriers run without the ranks that joined");
+  if (first.what == Collective::kAllgather) fill_allgather(tensor, candidate);
+  if (first.what == Collective::kAlltoall) fill_alltoall(tensor, candidate);
+  if (first.what == Collective::kReducescatter) fill_reducescatter(tensor, candidate);
+  return candidate;
+}
+
+Response make_error(const Request& like, std::vector<Entry> entries, const Status& why) {
+  Response response;
+  response.kind = Response::Kind::kError;
+  response.process_set = like.process_set;
+  response.what = like.what;
+  response.dtype = like.dtype;
+  response.op = like.op;
+  response.entries = std::move(entries);
+  response.error = why.why.substr(0, kMaxErrorBytes);
+  response.code = why.code;
+  return response;
+}
+
+}  // namespace rueda::control

@@ -1,0 +1,95 @@
+#include "rueda/control/stalls.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <map>
+#include <set>
+
+#include "rueda/control/mismatch.h"
+
+namespace rueda::control {
+namespace {
+
+constexpr size_t kMaxNamesOfRank = 6;  // operators' scripts know this number
+constexpr size_t kMaxListedTensors = 20;
+constexpr size_t kMaxListedRanks = 64;
+
+std::string seconds_text(Nanos duration) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.10g", static_cast<double>(duration) / kSecond);
+  return text.data();
+}
+
+struct MissingRank {
+  std::set<std::string_view> names;
+  bool is_fatal = false;
+};
+
+std::string rank_line(Rank rank, const MissingRank& missing) {
+  std::string line = "\n" + std::to_string(rank) + (missing.is_fatal ? "!" : "") + ": [";
+  size_t count = 0;
+  for (const std::string_view name : missing.names) {
+    if (count == kMaxNamesOfRank) break;
+    line += count++ == 0 ? "" : ", ";
+    line += name;
+  }
+  if (missing.names.size() >= kMaxNamesOfRank) line += " ...";
+  return line + "]";
+}
+
+std::string tensor_lines(std::vector<const StalledTensor*> tensors) {
+  std::sort(tensors.begin(), tensors.end(), [](const StalledTensor* a, const StalledTensor* b) {
+    return a->age != b->age ? a->age > b->age : a->name < b->name;
+  });
+  std::string lines = "\nStalled tensors:";
+  for (size_t i = 0; i < tensors.size() && i < kMaxListedTensors; ++i) {
+    const StalledTensor& tensor = *tensors[i];
+    lines += "\n" + tensor.name + " (" + std::string(tensor.operation);
+    if (tensor.process_set != 0) lines += ", process set " + std::to_string(tensor.process_set);
+    lines += "): waiting " + std::to_string(tensor.age / kSecond) + " s for " + rank_list(tensor.missing);
+  }
+  if (tensors.size() > kMaxListedTensors)
+    lines += "\n… and " + std::to_string(tensors.size() - kMaxListedTensors) + " more";
+  return lines;
+}
+
+}  // namespace
+
+StallReport stall_report(const std::vector<StalledTensor>& tensors, Nanos warning, Nanos shutdown) {
+  std::map<Rank, MissingRank> ranks;
+  std::vector<const StalledTensor*> pointers;
+  StallReport report;
+  for (const StalledTensor& tensor : tensors) {
+    pointers.push_back(&tensor);
+    const bool is_fatal = shutdown > 0 && shutdown >= warning && tensor.age >= shutdown;
+    report.is_fatal |= is_fatal;
+    for (const Rank rank : tensor.missing) {
+      ranks[rank].names.insert(tensor.name);
+      ranks[rank].is_fatal |= is_fatal;
+    }
+  }
+  report.text =
+      "One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are "
+      "waiting "
+      "for remainder of ranks for more than " +
+      seconds_text(warning) +
+      " seconds. This may mean that ranks submit different tensors, or that only some of them submit any, "
+      "which "
+      "will cause deadlock. Make every rank submit the same operations under the same names.\nMissing ranks:";
+  size_t listed = 0;
+  for (const auto& [rank, missing] : ranks) {
+    if (listed++ == kMaxListedRanks) {
+      report.text += "\n… and " + std::to_string(ranks.size() - kMaxListedRanks) + " more ranks";
+      break;
+    }
+    report.text += rank_line(rank, missing);
+  }
+  report.text += tensor_lines(std::move(pointers));
+  if (report.is_fatal)
+    report.text += "\nOne or more rank (marked by \"!\") is stalled for longer than " +
+                   seconds_text(shutdown) + " seconds. Will shutdown.";
+  return report;
+}
+
+}  // namespace rueda::control

@@ -1,0 +1,41 @@
+// What the pieces of the coordinator share: one tensor that every rank has submitted, and what came of it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rueda/base/types.h"
+#include "rueda/control/messages.h"
+
+namespace rueda::control {
+
+struct Submission {
+  Rank rank = 0;  // world rank
+  Request request;
+};
+
+// The view of one complete tensor that mismatch checks and responses are made from.
+struct CompleteTensor {
+  const std::vector<Submission>& submissions;  // ascending world ranks, never empty
+  const std::vector<Rank>& members;            // of the set, ascending world ranks
+  const std::vector<Rank>& joined;             // members that joined and did not submit, ascending
+};
+
+// A tensor that may run, not yet fused with others.
+struct Candidate {
+  Response response;  // one entry
+  int32_t device = -1;
+  int64_t bytes = 0;  // what it takes of a fused transfer
+};
+
+// Candidates that run together: one tensor, or all of a group.
+struct Unit {
+  std::vector<Candidate> candidates;
+  bool is_group = false;
+};
+
+// Names as operators know them: an allreduce with op Adasum is "ADASUM".
+std::string_view operation_name(const Request& request);
+
+}  // namespace rueda::control

@@ -1,0 +1,297 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "control_fixture.h"
+
+namespace rueda::control {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+using testing::StartsWith;
+using Kind = Response::Kind;
+
+TEST(Coordinator, nothing_runs_until_every_member_has_submitted_the_name) {
+  Coordinator coordinator(world_of(3));
+  coordinator.submit(0, {allreduce("a")}, 0, nullptr);
+  coordinator.submit(2, {allreduce("a")}, 0, nullptr);
+  EXPECT_THAT(coordinator.take_ready(0, nullptr), IsEmpty());
+  coordinator.submit(1, {allreduce("a")}, 0, nullptr);
+  const auto responses = coordinator.take_ready(0, nullptr);
+  ASSERT_THAT(responses, SizeIs(1));
+  EXPECT_EQ(responses[0].kind, Kind::kRun);
+  EXPECT_THAT(names(responses[0]), ElementsAre("a"));
+  EXPECT_THAT(coordinator.take_ready(0, nullptr), IsEmpty());
+}
+
+TEST(Coordinator, order_is_that_of_becoming_ready_not_of_submission) {
+  CoordinatorOptions options = world_of(2);
+  options.fusion_bytes = 0;
+  Coordinator coordinator(options);
+  coordinator.submit(0, {allreduce("a"), allreduce("b")}, 0, nullptr);
+  coordinator.submit(1, {allreduce("b"), allreduce("a")}, 0, nullptr);
+  const auto responses = coordinator.take_ready(0, nullptr);
+  ASSERT_THAT(responses, SizeIs(2));
+  EXPECT_THAT(names(responses[0]), ElementsAre("b"));
+  EXPECT_THAT(names(responses[1]), ElementsAre("a"));
+}
+
+TEST(Coordinator, one_name_in_two_sets_does_not_clash) {
+  CoordinatorOptions options = world_of(2);
+  options.process_sets = {{1, {1}}};
+  Coordinator coordinator(options);
+  Request in_set = allreduce("a", {7});
+  in_set.process_set = 1;
+  coordinator.submit(1, {allreduce("a"), in_set}, 0, nullptr);
+  auto responses = coordinator.take_ready(0, nullptr);
+  ASSERT_THAT(responses, SizeIs(1));
+  EXPECT_EQ(responses[0].process_set, 1);
+  coordinator.submit(0, {allreduce("a")}, 0, nullptr);
+  responses = coordinator.take_ready(0, nullptr);
+  ASSERT_THAT(responses, SizeIs(1));
+  EXPECT_EQ(responses[0].process_set, 0);
+}
+
+struct Disagreement {
+  std::string what;
+  Request a;
+  Request b;
+  std::string text;
+};
+
+Request with(Request request, void (*change)(Request&)) {
+  change(request);
+  return request;
+}
+
+std::vector<Disagreement> disagreements() {
+  const Request sum = allreduce("t");
+  const Request rs = collective(Collective::kReducescatter, "t");
+  const Request bc = collective(Collective::kBroadcast, "t");
+  const auto gather = [](std::vector<int64_t> shape) {
+    return collective(Collective::kAllgather, "t", std::move(shape));
+  };
+  const auto toall = [](std::vector<int64_t> shape) {
+    return collective(Collective::kAlltoall, "t", std::move(shape));
+  };
+  return {
+      {"dtype", sum, allreduce("t", {4}, DType::kInt32),
+       "Mismatched data types: One rank had type float32, but another rank had type int32. Tensor t: rank 0 "
+       "has "
+       "float32, rank 1 has int32."},
+      {"dtype_before_shape", sum, allreduce("t", {5}, DType::kInt32), "Mismatched data types: "},
+      {"operation", sum, gather({4}),
+       "Mismatched operations: One rank did an ALLREDUCE, but another rank did an ALLGATHER."},
+      {"adasum", sum, with(sum, [](Request& r) { r.op = ReduceOp::kAdasum; }),
+       "Mismatched operations: One rank did an ALLREDUCE, but another rank did an ADASUM."},
+      {"barrier", collective(Collective::kBarrier, "t", {}), sum,
+       "Mismatched operations: One rank did an BARRIER, but another rank did an ALLREDUCE."},
+      {"shape", allreduce("t", {2, 3}), allreduce("t", {2}),
+       "Mismatched ALLREDUCE tensor shapes: One rank sent a tensor of shape [2, 3], but another rank sent a "
+       "tensor "
+       "of shape [2]."},
+      {"broadcast_shape", bc, collective(Collective::kBroadcast, "t", {}),
+       "Mismatched BROADCAST tensor shapes: One rank sent a tensor of shape [4], but another rank sent a "
+       "tensor of "
+       "shape []."},
+      {"factors", sum, with(sum, [](Request& r) { r.prescale = 0.5; }),
+       "Mismatched prescale and/or postscale factors: One rank sent factors (1, 1), but another rank sent "
+       "factors "
+       "(0.5, 1)."},
+      {"reducescatter_op", rs, with(rs, [](Request& r) { r.op = ReduceOp::kAverage; }),
+       "Mismatched prescale and/or postscale factors: One rank sent factors (1, 1), but another rank sent "
+       "factors "
+       "(1, 0.5)."},
+      {"op", sum, with(sum, [](Request& r) { r.op = ReduceOp::kMin; }),
+       "Mismatched reduction operation: One rank sent reduction op 1, but another rank sent reduction op 3."},
+      {"scalar_allgather", gather({}), gather({1}),
+       "Process-set rank zero tried to ALLGATHER a rank-zero tensor."},
+      {"scalar_alltoall", toall({}), toall({}),
+       "Process-set rank zero tried to ALLTOALL a rank-zero tensor."},
+      {"gather_rank", gather({1, 2}), gather({1}),
+       "Mismatched ALLGATHER tensor shapes: One rank sent a tensor of rank 2, but another rank sent a tensor "
+       "of rank "
+       "1."},
+      {"alltoall_dimension", toall({2, 3, 4}), toall({4, 3, 5}),
+       "Mismatched ALLTOALL tensor shapes: One rank sent a tensor with dimension 2 equal to 4, but another "
+       "rank sent "
+       "a tensor with dimension 2 equal to 5."},
+      {"root", bc, with(bc, [](Request& r) { r.root = 1; }),
+       "Mismatched BROADCAST root ranks: One rank specified root rank 0, but another rank specified root "
+       "rank 1."},
+      {"device", sum, with(sum, [](Request& r) { r.device = 0; }),
+       "Mismatched ALLREDUCE CPU/GPU device selection: One rank specified device CPU, but another rank "
+       "specified "
+       "device GPU."},
+  };
+}
+
+class Mismatch : public testing::TestWithParam<Disagreement> {};
+
+TEST_P(Mismatch, is_told_with_the_lowest_ranks_value_first_and_frees_the_name) {
+  Coordinator coordinator(world_of(2));
+  coordinator.submit(1, {GetParam().b}, 0, nullptr);
+  coordinator.submit(0, {GetParam().a}, 0, nullptr);
+  const auto responses = coordinator.take_ready(0, nullptr);
+  ASSERT_THAT(responses, SizeIs(1));
+  EXPECT_EQ(responses[0].kind, Kind::kError);
+  EXPECT_EQ(responses[0].code, Code::kMismatch);
+  EXPECT_THAT(names(responses[0]), ElementsAre("t"));
+  EXPECT_THAT(responses[0].error, StartsWith(GetParam().text));
+  const auto again = run(coordinator, {allreduce("t"), allreduce("t")});
+  ASSERT_THAT(again, SizeIs(1));
+  EXPECT_EQ(again[0].kind, Kind::kRun);
+}
+
+INSTANTIATE_TEST_SUITE_P(Contract, Mismatch, testing::ValuesIn(disagreements()),
+                         [](const auto& info) { return info.param.what; });
+
+TEST(Coordinator, a_mismatch_text_lists_which_ranks_hold_which_value) {
+  Coordinator coordinator(world_of(3));
+  const auto responses =
+      run(coordinator, {allreduce("x"), allreduce("x", {4}, DType::kInt64), allreduce("x")});
+  ASSERT_THAT(responses, SizeIs(1));
+  EXPECT_THAT(responses[0].error, HasSubstr("Tensor x: ranks 0, 2 have float32, rank 1 has int64."));
+}
+
+TEST(Coordinator, rows_tell_everybody_the_sizes_of_the_outputs) {
+  Coordinator coordinator(world_of(2));
+  auto responses = run(coordinator, {collective(Collective::kAllgather, "g", {0, 3}),
+                                     collective(Collective::kAllgather, "g", {5, 3})});
+  ASSERT_THAT(responses, SizeIs(1));
+  EXPECT_THAT(responses[0].entries[0].rows, ElementsAre(0, 5));
+
+  responses = run(coordinator, {collective(Collective::kReducescatter, "r", {3}),
+                                collective(Collective::kReducescatter, "r", {3})});
+  ASSERT_THAT(responses, SizeIs(1));
+  EXPECT_THAT(responses[0].entries[0].rows, ElementsAre(2, 1));
+
+  Request given = collective(Collective::kAlltoall, "a", {4});
+  given.splits = {3, 0};
+  responses = run(coordinator, {given, collective(Collective::kAlltoall, "a", {2})});
+  ASSERT_THAT(responses, SizeIs(1));
+  EXPECT_THAT(responses[0].entries[0].rows, ElementsAre(3, 0, 1, 1));
+}
+
+TEST(Coordinator, scalars_and_empty_tensors_run) {
+  Coordinator coordinator(world_of(2));
+  for (const Request& request :
+       {allreduce("a", {}), allreduce("b", {0, 3}), collective(Collective::kBroadcast, "c", {}),
+        collective(Collective::kReducescatter, "d", {0, 3}),
+        collective(Collective::kAlltoall, "e", {0, 3})}) {
+    const auto responses = run(coordinator, {request, request});
+    ASSERT_THAT(responses, SizeIs(1));
+    EXPECT_EQ(responses[0].kind, Kind::kRun) << responses[0].error;
+  }
+}
+
+TEST(Coordinator, a_duplicate_submission_is_an_error_for_all_and_no_crash) {
+  Coordinator coordinator(world_of(2));
+  coordinator.submit(0, {allreduce("a"), allreduce("a")}, 0, nullptr);
+  coordinator.submit(1, {allreduce("a")}, 0, nullptr);
+  const auto responses = coordinator.take_ready(0, nullptr);
+  ASSERT_THAT(responses, SizeIs(1));
+  EXPECT_EQ(responses[0].code, Code::kDuplicateName);
+  EXPECT_THAT(responses[0].error,
+              HasSubstr("with the same name as another tensor that is currently being processed"));
+}
+
+TEST(Coordinator, odd_requests_are_errors_or_ignored) {
+  CoordinatorOptions options = world_of(2);
+  options.process_sets = {{1, {1}}};
+  Coordinator coordinator(options);
+  Request unknown = allreduce("u");
+  unknown.process_set = 77;
+  Request foreign = allreduce("f");
+  foreign.process_set = 1;
+  coordinator.submit(0, {unknown, foreign}, 0, nullptr);
+  coordinator.submit(9, {allreduce("x")}, 0, nullptr);
+  coordinator.submit(-1, {allreduce("x")}, 0, nullptr);
+  const auto responses = coordinator.take_ready(0, nullptr);
+  ASSERT_THAT(responses, SizeIs(1));
+  EXPECT_EQ(responses[0].process_set, 77);
+  EXPECT_EQ(responses[0].error,
+            "Allreduce: Process set provided does not exist, or has not been registered.");
+}
+
+TEST(Coordinator, a_request_its_own_rank_should_have_refused_fails_for_all) {
+  Coordinator coordinator(world_of(2));
+  Request bad = collective(Collective::kAlltoall, "a", {4});
+  bad.splits = {9, 9};
+  auto responses = run(coordinator, {bad, collective(Collective::kAlltoall, "a", {4})});
+  ASSERT_THAT(responses, SizeIs(1));
+  EXPECT_EQ(responses[0].kind, Kind::kError);
+  const Request huge = allreduce("h", {INT64_MAX, INT64_MAX});
+  responses = run(coordinator, {huge, huge});
+  ASSERT_THAT(responses, SizeIs(1));
+  EXPECT_THAT(responses[0].error, HasSubstr("too large"));
+}
+
+TEST(Coordinator, stall_report_has_the_known_shape_and_comes_once_per_interval) {
+  Coordinator coordinator(world_of(3));
+  std::vector<Request> many;
+  for (const char* name : {"g", "b", "a", "c", "d", "f", "e"}) many.push_back(allreduce(name));
+  coordinator.submit(0, many, 0, nullptr);
+  coordinator.submit(1, {allreduce("a")}, 0, nullptr);
+  EXPECT_EQ(coordinator.next_check(0), 60 * kSecond);
+  EXPECT_THAT(coordinator.check_stalls(59 * kSecond), IsEmpty());
+  const auto reports = coordinator.check_stalls(61 * kSecond);
+  ASSERT_THAT(reports, SizeIs(1));
+  EXPECT_FALSE(reports[0].is_fatal);
+  EXPECT_THAT(
+      reports[0].text,
+      StartsWith(
+          "One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks "
+          "and are waiting for remainder of ranks for more than 60 seconds. "));
+  EXPECT_THAT(reports[0].text, HasSubstr("which will cause deadlock"));
+  EXPECT_THAT(reports[0].text,
+              HasSubstr("\nMissing ranks:\n1: [b, c, d, e, f, g ...]\n2: [a, b, c, d, e, f ...]\n"));
+  EXPECT_THAT(reports[0].text, HasSubstr("\na (ALLREDUCE): waiting 61 s for rank 2\n"));
+  EXPECT_THAT(coordinator.check_stalls(62 * kSecond), IsEmpty());
+  EXPECT_EQ(coordinator.next_check(62 * kSecond), 121 * kSecond);
+  EXPECT_THAT(coordinator.check_stalls(121 * kSecond), SizeIs(1));
+  EXPECT_EQ(coordinator.pending_summary().substr(0, 18), "g waits for ranks ");
+}
+
+TEST(Coordinator, a_stall_beyond_the_shutdown_time_is_fatal_and_marks_the_rank) {
+  CoordinatorOptions options = world_of(2);
+  options.stall_shutdown = 90 * kSecond;
+  Coordinator coordinator(options);
+  coordinator.submit(1, {allreduce("a")}, 0, nullptr);
+  ASSERT_THAT(coordinator.check_stalls(60 * kSecond), SizeIs(1));
+  EXPECT_EQ(coordinator.next_check(60 * kSecond), 90 * kSecond);
+  const auto reports = coordinator.check_stalls(90 * kSecond);
+  ASSERT_THAT(reports, SizeIs(1));
+  EXPECT_TRUE(reports[0].is_fatal);
+  EXPECT_THAT(reports[0].text, HasSubstr("\n0!: [a]\n"));
+  EXPECT_TRUE(reports[0].text.ends_with(
+      "\nOne or more rank (marked by \"!\") is stalled for longer than 90 seconds. Will shutdown."));
+}
+
+TEST(Coordinator, a_shutdown_time_below_the_warning_time_never_shuts_down) {
+  CoordinatorOptions options = world_of(2);
+  options.stall_shutdown = 10 * kSecond;
+  Coordinator coordinator(options);
+  coordinator.submit(1, {allreduce("a")}, 0, nullptr);
+  EXPECT_EQ(coordinator.next_check(0), 60 * kSecond);
+  const auto reports = coordinator.check_stalls(600 * kSecond);
+  ASSERT_THAT(reports, SizeIs(1));
+  EXPECT_FALSE(reports[0].is_fatal);
+}
+
+TEST(Coordinator, finished_and_disabled_checks_report_nothing) {
+  Coordinator coordinator(world_of(2));
+  run(coordinator, {allreduce("a"), allreduce("a")});
+  EXPECT_THAT(coordinator.check_stalls(1000 * kSecond), IsEmpty());
+  EXPECT_EQ(coordinator.pending_summary(), "");
+  CoordinatorOptions options = world_of(2);
+  options.stall_check_disabled = true;
+  Coordinator silent(options);
+  silent.submit(0, {allreduce("a")}, 0, nullptr);
+  EXPECT_THAT(silent.check_stalls(1000 * kSecond), IsEmpty());
+}
+
+}  // namespace
+}  // namespace rueda::control
