@@ -1,0 +1,135 @@
+#include "rueda/backend/native/local_steps.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "rueda/base/check.h"
+#include "rueda/kernels/kernels.h"
+
+namespace rueda::backend {
+namespace {
+
+using schedule::Action;
+using schedule::Slice;
+using schedule::Space;
+using schedule::Spec;
+using schedule::Step;
+
+constexpr size_t kBlock = 1024;  // elements widened at a time: they stay in L1
+
+void copy(const Step& step, const Buffers& buffers) {
+  const Operand from = buffers.operand(step.from);
+  std::byte* to = buffers.write(step.to);
+  if (from.type != type_of(*buffers.spec, step.to.space))
+    return kernels::widen(from.type, from.data, to, static_cast<size_t>(step.to.count));
+  // memmove: input and output may be the same memory, the slices then being equal.
+  if (to != from.data && step.to.count != 0) std::memmove(to, from.data, buffers.bytes_of(step.to));
+}
+
+void finish(const Step& step, const Buffers& buffers) {
+  const Spec& spec = *buffers.spec;
+  const Operand from = buffers.operand(step.from);
+  std::byte* to = buffers.write(step.to);
+  const auto count = static_cast<size_t>(step.to.count);
+  if (from.type == spec.dtype) return kernels::scale(spec.dtype, from.data, to, count, spec.scale);
+  kernels::finish(spec.dtype, from.data, to, count, spec.scale);
+}
+
+// Each tensor of a fused call has its own coefficients. The slices span the whole call.
+void adasum(const Step& step, const Buffers& buffers) {
+  const Spec& spec = *buffers.spec;
+  const Operand a = buffers.operand(step.from), b = buffers.operand(step.from2);
+  RUEDA_CHECK(a.type == b.type && a.type == type_of(spec, step.to.space),
+              "Adasum between different element types");
+  std::byte* out = buffers.write(step.to);
+  if (spec.segments.empty())
+    return kernels::adasum(a.type, a.data, b.data, out, static_cast<size_t>(step.to.count));
+  const int64_t total = std::accumulate(spec.segments.begin(), spec.segments.end(), int64_t{0});
+  RUEDA_CHECK(total == step.to.count, "Adasum needs whole tensors: its slices must span all segments");
+  size_t at = 0;
+  for (const int64_t segment : spec.segments) {
+    kernels::adasum(a.type, a.data + at, b.data + at, out + at, static_cast<size_t>(segment));
+    at += static_cast<size_t>(segment) * size_of(a.type);
+  }
+}
+
+}  // namespace
+
+size_t Buffers::bytes_of(const Slice& slice) const {
+  return static_cast<size_t>(slice.count) * size_of(type_of(*spec, slice.space));
+}
+
+const std::byte* Buffers::read(const Slice& slice) const {
+  const std::byte* base = slice.space == Space::kInput    ? input
+                          : slice.space == Space::kOutput ? output
+                                                          : scratch;
+  if (slice.count == 0) return base;  // which may be null
+  return base + static_cast<size_t>(slice.begin) * size_of(type_of(*spec, slice.space));
+}
+
+std::byte* Buffers::write(const Slice& slice) const {
+  std::byte* base = slice.space == Space::kOutput ? output : scratch;
+  if (slice.count == 0) return base;
+  RUEDA_CHECK(slice.space != Space::kInput, "a step writes the input");
+  return base + static_cast<size_t>(slice.begin) * size_of(type_of(*spec, slice.space));
+}
+
+void combine(const Spec& spec, Operand a, Operand b, std::byte* acc_out, size_t count) {
+  const DType acc = accumulator_of(spec.dtype);
+  if (a.type == acc && b.type == acc) return kernels::reduce(spec.op, acc, a.data, b.data, acc_out, count);
+  if (a.type == acc) return kernels::accumulate(spec.op, spec.dtype, a.data, b.data, acc_out, count);
+  // a is elements of a 16-bit float: widened block by block, since acc_out may be b.
+  alignas(64) float wide[kBlock];
+  for (size_t begin = 0; begin < count; begin += kBlock) {
+    const size_t size = std::min(kBlock, count - begin);
+    const std::byte* next = b.data + begin * size_of(b.type);
+    std::byte* out = acc_out + begin * sizeof(float);
+    kernels::widen(spec.dtype, a.data + begin * size_of(a.type), wide, size);
+    if (b.type == acc)
+      kernels::reduce(spec.op, acc, wide, next, out, size);
+    else
+      kernels::accumulate(spec.op, spec.dtype, wide, next, out, size);
+  }
+}
+
+void run_local(const Step& step, const Buffers& buffers) {
+  switch (step.action) {
+    case Action::kCopy:
+      return copy(step, buffers);
+    case Action::kReduce:
+      return combine(*buffers.spec, buffers.operand(step.from), buffers.operand(step.from2),
+                     buffers.write(step.to), static_cast<size_t>(step.to.count));
+    case Action::kFinish:
+      return finish(step, buffers);
+    case Action::kAdasum:
+      return adasum(step, buffers);
+    case Action::kSend:
+    case Action::kRecv:
+    case Action::kRecvReduce:
+      break;
+  }
+  RUEDA_CHECK(false, "a message is not a local step");
+}
+
+size_t work_of(const Step& step, const Buffers& buffers) {
+  return buffers.bytes_of(step.to) + buffers.bytes_of(step.from) + buffers.bytes_of(step.from2);
+}
+
+void Arrival::consume(size_t offset, std::span<const std::byte> piece) {
+  const Spec& spec = *buffers_->spec;
+  const DType wire = type_of(spec, step_->wire);
+  const size_t begin = offset / size_of(wire), count = piece.size() / size_of(wire);
+  RUEDA_CHECK(offset == received_, "pieces of a message arrive in order");
+  RUEDA_CHECK(piece.size() % size_of(wire) == 0 && begin + count <= static_cast<size_t>(step_->to.count),
+              "a piece is whole elements within its message");
+  received_ += piece.size();
+  const DType to_type = type_of(spec, step_->to.space);
+  std::byte* to = buffers_->write(step_->to) + begin * size_of(to_type);
+  if (step_->action == Action::kRecv) return kernels::widen(wire, piece.data(), to, count);
+  Operand mine = buffers_->operand(step_->from);
+  mine.data += begin * size_of(mine.type);
+  combine(spec, mine, {piece.data(), wire}, to, count);
+}
+
+}  // namespace rueda::backend

@@ -1,0 +1,59 @@
+// The memory of one call, and what its steps do to it: where schedules meet the kernels. Engine thread only.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "rueda/backend/native/plan.h"
+#include "rueda/schedule/step.h"
+#include "rueda/transport/transport.h"
+
+namespace rueda::backend {
+
+// A run of elements and how they are stored.
+struct Operand {
+  const std::byte* data = nullptr;
+  DType type = DType::kFloat32;
+};
+
+struct Buffers {
+  const schedule::Spec* spec = nullptr;
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  std::byte* scratch = nullptr;
+
+  [[nodiscard]] size_t bytes_of(const schedule::Slice& slice) const;
+  [[nodiscard]] const std::byte* read(const schedule::Slice& slice) const;
+  [[nodiscard]] std::byte* write(const schedule::Slice& slice) const;  // never the input
+  [[nodiscard]] Operand operand(const schedule::Slice& slice) const {
+    return {read(slice), type_of(*spec, slice.space)};
+  }
+};
+
+// acc_out[i] = a[i] op b[i] in the accumulator type; either operand may be elements or accumulators.
+void combine(const schedule::Spec& spec, Operand a, Operand b, std::byte* acc_out, size_t count);
+
+// A copy, reduction, finish or Adasum step.
+void run_local(const schedule::Step& step, const Buffers& buffers);
+
+// Bytes a local step touches, roughly: to bound the work of one round of progress.
+size_t work_of(const schedule::Step& step, const Buffers& buffers);
+
+// Takes the bytes of one receive that reduces or widens, piece by piece as they arrive.
+class Arrival final : public transport::Consumer {
+ public:
+  void reset(const schedule::Step& step, const Buffers& buffers) {
+    step_ = &step;
+    buffers_ = &buffers;
+    received_ = 0;
+  }
+  void consume(size_t offset, std::span<const std::byte> piece) override;
+  [[nodiscard]] size_t received() const { return received_; }  // bytes
+
+ private:
+  const schedule::Step* step_ = nullptr;
+  const Buffers* buffers_ = nullptr;
+  size_t received_ = 0;
+};
+
+}  // namespace rueda::backend

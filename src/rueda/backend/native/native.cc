@@ -1,0 +1,161 @@
+#include "rueda/backend/native/native.h"
+
+#include <cstring>
+#include <utility>
+
+#include "rueda/base/check.h"
+#include "rueda/kernels/kernels.h"
+
+namespace rueda::backend {
+namespace {
+
+using transport::Ticket;
+
+// A ticket: kTicketByte, 24 bits of the call's number, 32 bits of the step's index.
+constexpr int kByteShift = 56;
+constexpr int kCallShift = 32;
+constexpr Ticket kCallMask = 0xFFFFFF;
+
+constexpr size_t kMaxQueuedCalls = 1024;  // the runtime starts one at a time; a thousand is a runaway caller
+
+// Between two looks at the wires, run at most about this many bytes of local steps: some 100 us, so that what
+// arrives meanwhile is passed on in time.
+constexpr size_t kRoundBudget = 1 << 20;
+
+Ticket ticket_base(CallId id) {
+  return (Ticket{NativeBackend::kTicketByte} << kByteShift) | ((id & kCallMask) << kCallShift);
+}
+
+// A group of one has nobody to talk to.
+void run_alone(const Call& call) {
+  const schedule::Spec& spec = call.spec;
+  const auto count = static_cast<size_t>(output_count(spec, 0, 1));
+  const bool is_reduction = spec.what == Collective::kAllreduce || spec.what == Collective::kReducescatter;
+  if (is_reduction) return kernels::scale(spec.dtype, call.input, call.output, count, spec.scale);
+  if (call.input != call.output && count != 0)
+    std::memcpy(call.output, call.input, count * size_of(spec.dtype));
+}
+
+}  // namespace
+
+NativeBackend::NativeBackend(Mesh mesh, NativeOptions options)
+    : mesh_(std::move(mesh)), options_(std::move(options)) {
+  if (!options_.planner) options_.planner = plan_with_registry(options_.algorithm);
+}
+
+NativeBackend::~NativeBackend() = default;
+
+void NativeBackend::start(const Call& call) {
+  RUEDA_CHECK(call.group != nullptr && call.group->is_member(), "a call needs a group that I belong to");
+  RUEDA_CHECK(queue_.size() < kMaxQueuedCalls, "the queue of calls is bounded");
+  queue_.push_back(call);
+}
+
+bool NativeBackend::progress(std::vector<Done>& done) {
+  bool moved = false;
+  if (!is_running_ && !queue_.empty()) {
+    const Call next = std::move(queue_.front());
+    queue_.pop_front();
+    begin(next);
+    moved = true;
+  }
+  if (is_running_) {
+    moved = execution_.run_ready(kRoundBudget) || moved;
+    if (execution_.is_over()) {
+      if (!execution_.status().is_ok()) broken_ = execution_.status();
+      end(execution_.status());
+      moved = true;
+    }
+  }
+  for (Done& each : finished_) done.push_back(std::move(each));
+  finished_.clear();
+  return moved;
+}
+
+void NativeBackend::begin(const Call& call) {
+  current_ = call;
+  if (!broken_.is_ok()) return end(broken_);
+  if (call.group->size() == 1) {
+    run_alone(current_);
+    return end(Status::ok());
+  }
+  if (const Status status = prepare(current_); !status.is_ok()) return end(status);
+  is_running_ = true;
+  trace(TraceKind::kBegin);
+}
+
+Status NativeBackend::prepare(const Call& call) {
+  const Group& group = *call.group;
+  auto found = plans_.find_or_make(group, call.spec, [&]() -> Result<Planned> {
+    schedule::Topology topology = mesh_.topology(group);
+    RUEDA_CHECK(topology.size() == group.size(), "the topology describes another group");
+    topology.chunk_bytes = options_.chunk_bytes;
+    return options_.planner(call.spec, topology, group.me);
+  });
+  if (!found.is_ok()) return found.status();  // every member comes to the same verdict
+  plan_ = std::move(found).value();
+  const size_t element = size_of(type_of(call.spec, schedule::Space::kScratch));
+  const auto scratch = scratch_.reserve(static_cast<size_t>(plan_->schedule.scratch_count) * element);
+  if (!scratch.is_ok()) {
+    broken_ = scratch.status();  // the other members run the call: my lanes carry what nobody will take
+    return broken_;
+  }
+  endpoints_.assign(group.size(), nullptr);
+  for (const Plan::Queue& queue : plan_->queues) {
+    transport::Endpoint* endpoint = mesh_.endpoint(group.members[queue.peer]);
+    RUEDA_CHECK(endpoint != nullptr, "a lane that a schedule needs is not up");
+    endpoints_[queue.peer] = endpoint;
+  }
+  const Buffers buffers{.spec = &current_.spec,
+                        .input = static_cast<const std::byte*>(call.input),
+                        .output = static_cast<std::byte*>(call.output),
+                        .scratch = scratch.value()};
+  execution_.begin(*plan_, buffers, endpoints_, ticket_base(call.id));
+  return Status::ok();
+}
+
+void NativeBackend::end(const Status& status) {
+  if (is_running_) trace(TraceKind::kEnd);
+  is_running_ = false;
+  finished_.push_back({.id = current_.id, .status = status});
+}
+
+void NativeBackend::on_completion(const transport::Completion& completion) {
+  RUEDA_CHECK(completion.ticket >> kByteShift == kTicketByte, "a ticket of another owner");
+  const bool is_current =
+      is_running_ && (completion.ticket & ~uint64_t{UINT32_MAX}) == ticket_base(current_.id);
+  if (!is_current) {
+    // Only abort() leaves tickets behind.
+    RUEDA_CHECK(!broken_.is_ok(), "a completion for a call that is not running");
+    return;
+  }
+  const auto index = static_cast<uint32_t>(completion.ticket);
+  RUEDA_CHECK(index < execution_.step_count(), "a ticket that was never given out");
+  execution_.on_completion(static_cast<int32_t>(index), completion.status);
+}
+
+void NativeBackend::abort(const Status& why) {
+  RUEDA_CHECK(!why.is_ok(), "an abort needs a reason");
+  broken_ = why;
+  if (is_running_) end(why);
+  for (const Call& call : queue_) finished_.push_back({.id = call.id, .status = why});
+  queue_.clear();
+}
+
+std::string NativeBackend::last_choice() const {
+  return plan_ == nullptr ? "" : plan_->schedule.name + ": " + plan_->reason;
+}
+
+void NativeBackend::trace(TraceKind kind) {
+  if (options_.trace == nullptr || !options_.trace->is_on()) return;
+  if (kind == TraceKind::kBegin)
+    trace_name_ = std::string(name_of(current_.spec.what)) + " " + plan_->schedule.name;
+  const int64_t bytes = current_.spec.count * static_cast<int64_t>(size_of(current_.spec.dtype));
+  options_.trace->emit({.kind = kind,
+                        .when = monotonic_now(),
+                        .track = "native backend",
+                        .name = trace_name_,
+                        .value = bytes});
+}
+
+}  // namespace rueda::backend

@@ -1,0 +1,92 @@
+// Our own algorithms on our own transports: chooses a schedule for each call and executes it step by step.
+// Where `schedule` and `transport` meet. Engine thread only.
+//
+// How it is driven. The owner of the transports passes every completion of a data lane to on_completion() -
+// from within its loop over Transport::progress() if it likes: on_completion() posts sends and receives but
+// never calls progress() - and calls progress() as long as that returns true. Tickets of this class carry
+// kTicketByte in their high byte, so that one transport can serve other lanes as well.
+//
+// Failure. When a ticket fails, the call stays open until its other tickets are complete, because the
+// transports still hold the caller's memory until then; it then ends with the first failure, and so does
+// every later call: the lanes are out of step. abort() ends that wait. Its precondition: every transport was
+// aborted before, so that no wire touches a buffer any more. Completions that arrive after abort() are
+// ignored.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rueda/backend/backend.h"
+#include "rueda/backend/native/execution.h"
+#include "rueda/backend/native/plan_cache.h"
+#include "rueda/backend/native/scratch.h"
+#include "rueda/base/trace_sink.h"
+#include "rueda/schedule/topology.h"
+#include "rueda/transport/transport.h"
+
+namespace rueda::backend {
+
+// What the backend sees of the world.
+struct Mesh {
+  // The data lane to a world rank other than mine; never null while calls run.
+  std::function<transport::Endpoint*(Rank world_rank)> endpoint;
+  // Where the members of a group live. The same on every member.
+  std::function<schedule::Topology(const Group&)> topology;
+};
+
+struct NativeOptions {
+  std::string algorithm;            // forces one by name; empty: the cost model chooses
+  int64_t chunk_bytes = 256 << 10;  // pipelining granule; the same on every rank
+  TraceSink* trace = nullptr;       // may be null; outlives the backend
+  Planner planner;                  // tests: how to make a schedule; empty: choose() and build
+};
+
+class NativeBackend final : public Backend {
+ public:
+  static constexpr uint8_t kTicketByte = 0x01;
+
+  explicit NativeBackend(Mesh mesh, NativeOptions options = {});
+  ~NativeBackend() override;
+  NativeBackend(const NativeBackend&) = delete;
+  NativeBackend& operator=(const NativeBackend&) = delete;
+
+  [[nodiscard]] std::string_view name() const override { return "native"; }
+  void start(const Call& call) override;
+  bool progress(std::vector<Done>& done) override;
+  [[nodiscard]] bool is_idle() const override { return !is_running_ && queue_.empty() && finished_.empty(); }
+  void abort(const Status& why) override;
+
+  void on_completion(const transport::Completion& completion);
+
+  // "ring: …": algorithm of the last call that needed one, and why it was chosen. For descriptions.
+  [[nodiscard]] std::string last_choice() const;
+  [[nodiscard]] const PlanCache& plans() const { return plans_; }
+  [[nodiscard]] size_t scratch_bytes() const { return scratch_.bytes(); }
+
+ private:
+  void begin(const Call& call);
+  Status prepare(const Call& call);
+  void end(const Status& status);
+  void trace(TraceKind kind);
+
+  Mesh mesh_;
+  NativeOptions options_;
+  PlanCache plans_;
+  Scratch scratch_;
+  std::deque<Call> queue_;  // not yet begun
+  bool is_running_ = false;
+  Call current_;
+  Execution execution_;
+  std::shared_ptr<const Plan> plan_;  // of current_, or of the last call; alive even if the cache drops it
+  std::vector<transport::Endpoint*> endpoints_;  // [rank in the group of current_]
+  std::string trace_name_;
+  std::vector<Done> finished_;  // to be handed out by progress()
+  Status broken_;               // why nothing can run any more: the first failure of a wire, or the abort
+};
+
+}  // namespace rueda::backend

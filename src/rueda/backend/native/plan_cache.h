@@ -1,0 +1,57 @@
+// Remembers the plans of recent calls: training repeats the same few hundred. Least recently used ones go
+// first. Engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "rueda/backend/native/plan.h"
+#include "rueda/base/status.h"
+#include "rueda/schedule/topology.h"
+
+namespace rueda::backend {
+
+struct Planned {
+  schedule::Schedule schedule;
+  std::string reason;
+};
+using Planner = std::function<Result<Planned>(const schedule::Spec&, const schedule::Topology&, Rank me)>;
+
+// The planner of production: the cheapest algorithm of the registry, or the forced one.
+Planner plan_with_registry(std::string forced);
+
+class PlanCache {
+ public:
+  static constexpr size_t kMaxPlans = 512;
+  static constexpr size_t kMaxSteps = 1 << 20;  // over all plans, about 100 bytes each
+
+  // The plan for spec in group, made by `make` unless it is known.
+  Result<std::shared_ptr<const Plan>> find_or_make(const Group& group, const schedule::Spec& spec,
+                                                   const std::function<Result<Planned>()>& make);
+  [[nodiscard]] size_t size() const { return entries_.size(); }
+  [[nodiscard]] size_t steps() const { return steps_; }
+
+ private:
+  struct Entry {
+    uint64_t hash = 0;
+    Epoch epoch = 0;
+    std::vector<Rank>
+        members;  // rather than the group's id: a removed set's id may come back with other ranks
+    Rank me = -1;
+    schedule::Spec spec;
+    std::shared_ptr<const Plan> plan;
+  };
+  using Entries = std::list<Entry>;  // most recent first
+  Entries::iterator find(uint64_t hash, const Group& group, const schedule::Spec& spec);
+  void drop_oldest();
+
+  Entries entries_;
+  std::unordered_multimap<uint64_t, Entries::iterator> index_;
+  size_t steps_ = 0;
+};
+
+}  // namespace rueda::backend

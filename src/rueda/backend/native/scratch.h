@@ -1,0 +1,34 @@
+// Memory for partial results, kept between calls: it grows when a call needs more and shrinks when for a long
+// time no call needed a quarter of it. Engine thread only.
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+
+#include "rueda/base/status.h"
+
+namespace rueda::backend {
+
+class Scratch {
+ public:
+  static constexpr int kShrinkAfter = 256;  // calls
+
+  // At least `bytes` bytes, aligned to a page; the contents are undefined. Not while a call uses the last
+  // answer.
+  Result<std::byte*> reserve(size_t bytes);
+  [[nodiscard]] size_t bytes() const { return bytes_; }
+
+ private:
+  struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+  };
+  Status resize(size_t bytes);
+
+  std::unique_ptr<std::byte, Free> memory_;
+  size_t bytes_ = 0;
+  size_t largest_ = 0;  // need since modest_ was 0
+  int modest_ = 0;      // calls in a row that needed less than a quarter
+};
+
+}  // namespace rueda::backend
