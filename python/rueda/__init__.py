@@ -1,0 +1,7 @@
+"""rueda: data-parallel collectives. Import a front end, for instance `import rueda.torch as hvd`."""
+
+from __future__ import annotations
+
+__version__ = "0.1.0"
+
+__all__ = ["__version__"]

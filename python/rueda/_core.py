@@ -1,0 +1,203 @@
+"""The C ABI of librueda.so: the only module that names C symbols.
+
+Calls that never block go through `fast` (PyDLL, the GIL is kept: releasing it costs up to 5 ms when another
+thread is busy in bytecode). Calls that wait go through `slow` (CDLL, the GIL is released). Hot functions have
+no argtypes, since those double the cost of a call: their integers are 32 bits wide or wrapped by the caller,
+and pointers travel inside prepared structs or as `c_void_p`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import (
+    POINTER,
+    Structure,
+    c_char_p,
+    c_double,
+    c_int,
+    c_int32,
+    c_int64,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
+from pathlib import Path
+
+(
+    OK,
+    INVALID_ARGUMENT,
+    MISMATCH,
+    NOT_INITIALIZED,
+    DUPLICATE_NAME,
+    SHUT_DOWN,
+    PEER_LOST,
+    TIMEOUT,
+    UNAVAILABLE,
+    PERMISSION_DENIED,
+    UNSUPPORTED,
+    INTERNAL,
+    STALLED,
+) = range(13)
+
+UINT8, INT8, UINT16, INT16, INT32, INT64, FLOAT16, FLOAT32, FLOAT64, BOOL, BFLOAT16 = range(11)
+
+ALLREDUCE, ALLGATHER, BROADCAST, JOIN, ALLTOALL, BARRIER, REDUCESCATTER = range(7)
+
+AVERAGE, SUM, ADASUM, MIN, MAX, PRODUCT = range(6)
+
+
+class InitOptions(Structure):
+    """rueda_init_options"""
+
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("set_count", c_int32),
+        ("set_sizes", POINTER(c_int32)),
+        ("set_ranks", POINTER(c_int32)),
+        ("expected_size", c_int32),
+    ]
+
+
+class Request(Structure):
+    """rueda_request"""
+
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("what", c_int32),
+        ("dtype", c_int32),
+        ("op", c_int32),
+        ("name", c_char_p),
+        ("process_set", c_int32),
+        ("root_rank", c_int32),
+        ("prescale", c_double),
+        ("postscale", c_double),
+        ("ndim", c_int32),
+        ("device", c_int32),
+        ("shape", POINTER(c_int64)),
+        ("input", c_void_p),
+        ("output", c_void_p),
+        ("splits", POINTER(c_int32)),
+        ("split_count", c_int32),
+        ("tag", c_int64),
+    ]
+
+
+class ResultInfo(Structure):
+    """rueda_result_info"""
+
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("ndim", c_int32),
+        ("shape", POINTER(c_int64)),
+        ("data", c_void_p),
+        ("bytes", c_uint64),
+        ("received_splits", POINTER(c_int32)),
+        ("split_count", c_int32),
+        ("last_joined_rank", c_int32),
+        ("tag", c_int64),
+    ]
+
+
+REQUEST_BYTES = ctypes.sizeof(Request)
+RESULT_INFO_BYTES = ctypes.sizeof(ResultInfo)
+
+
+def library_path() -> Path:
+    """Where librueda.so is: RUEDA_LIBRARY if set, else beside this package."""
+    given = os.environ.get("RUEDA_LIBRARY")
+    return Path(given) if given else Path(__file__).resolve().parent / "lib" / "librueda.so"
+
+
+def _check_library(path: Path) -> str:
+    if not path.is_file():
+        raise ImportError(
+            f"The rueda library {path} does not exist; reinstall rueda or set RUEDA_LIBRARY to the path of "
+            f"librueda.so."
+        )
+    return str(path)
+
+
+_path = _check_library(library_path())
+# RTLD_LOCAL: nothing of ours may satisfy a framework's symbols.
+fast = ctypes.PyDLL(_path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+slow = ctypes.CDLL(_path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+
+# Never blocking, hot: no argtypes (see above).
+submit = fast.rueda_submit
+is_initialized = fast.rueda_is_initialized
+rank = fast.rueda_rank
+size = fast.rueda_size
+local_rank = fast.rueda_local_rank
+local_size = fast.rueda_local_size
+cross_rank = fast.rueda_cross_rank
+cross_size = fast.rueda_cross_size
+is_homogeneous = fast.rueda_is_homogeneous
+health = fast.rueda_health
+
+# Never blocking, once or twice per operation: typed, for handles have 64 bits.
+poll = fast.rueda_poll
+poll.argtypes = [c_int64]
+result = fast.rueda_result
+result.argtypes = [c_int64, c_int32, POINTER(ResultInfo)]
+detach = fast.rueda_detach
+detach.argtypes = [c_int64, c_int32]
+detach.restype = c_void_p
+free = fast.rueda_free
+free.argtypes = [c_void_p]
+free.restype = None
+release = fast.rueda_release
+release.argtypes = [c_int64]
+release.restype = None
+process_set_ids = fast.rueda_process_set_ids
+process_set_ids.argtypes = [POINTER(c_int32), c_int32]
+process_set_ranks = fast.rueda_process_set_ranks
+process_set_ranks.argtypes = [c_int32, POINTER(c_int32), c_int32]
+
+# Waiting.
+init = slow.rueda_init
+init.argtypes = [POINTER(InitOptions)]
+shutdown = slow.rueda_shutdown
+shutdown.argtypes = []
+shutdown.restype = None
+wait = slow.rueda_wait
+wait.argtypes = [c_int64, c_double]
+add_process_set = slow.rueda_add_process_set
+add_process_set.argtypes = [POINTER(c_int32), c_int32, POINTER(c_int32)]
+remove_process_set = slow.rueda_remove_process_set
+remove_process_set.argtypes = [c_int32]
+start_timeline = slow.rueda_start_timeline
+start_timeline.argtypes = [c_char_p, c_int]
+stop_timeline = slow.rueda_stop_timeline
+stop_timeline.argtypes = []
+
+# Text. The pointers are valid until the thread's next call into the library, so it is copied at once.
+fast.rueda_last_error.restype = c_char_p
+fast.rueda_error.restype = c_char_p
+fast.rueda_error.argtypes = [c_int64]
+fast.rueda_describe.restype = c_char_p
+fast.rueda_version.restype = c_char_p
+
+
+def last_error() -> str:
+    """Why the last call of this thread failed."""
+    return _text(fast.rueda_last_error())
+
+
+def error(handle: int) -> str:
+    """Why the operation behind the handle failed."""
+    return _text(fast.rueda_error(handle))
+
+
+def describe() -> str:
+    """What the engine found and chose, as JSON."""
+    return _text(fast.rueda_describe())
+
+
+def version() -> str:
+    """Version of the library, for instance "0.1.0"."""
+    return _text(fast.rueda_version())
+
+
+def _text(raw: bytes | None) -> str:
+    return (raw or b"").decode("utf-8", "replace")

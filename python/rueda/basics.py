@@ -1,0 +1,271 @@
+"""Life cycle and topology of this process, shared by all front ends."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from ctypes import byref, c_int32
+from ctypes import sizeof as size_in_bytes
+from typing import Any
+
+from rueda import _core, errors
+from rueda.process_sets import ProcessSet, global_process_set, process_set_table
+
+INIT_FAILED = (
+    "Horovod initialization failed. Please check log messages above for a more descriptive error. {cause}"
+)
+NO_MPI = (
+    "Horovod has not been built with MPI support: rueda needs no MPI and takes no communicators; "
+    "start the job with any launcher (mpirun included) and call init() without comm."
+)
+FORKED = (
+    "This process was forked from one that had initialized rueda, and the engine does not survive a fork; "
+    'start processes that use collectives with the "spawn" method.'
+)
+
+_TRUE_WORDS = ("1", "true", "yes", "on")
+
+
+def setting(name: str) -> str | None:
+    """Value of the setting RUEDA_{name}, else of HOROVOD_{name}, else None."""
+    value = os.environ.get(f"RUEDA_{name}")
+    return value if value is not None else os.environ.get(f"HOROVOD_{name}")
+
+
+def is_enabled(name: str) -> bool:
+    """Whether the boolean setting is on."""
+    return (setting(name) or "").strip().lower() in _TRUE_WORDS
+
+
+class HorovodBasics:
+    """The functions that every front end exports. One instance, `basics`, serves the process."""
+
+    Average = _core.AVERAGE
+    Sum = _core.SUM
+    Adasum = _core.ADASUM
+    Min = _core.MIN
+    Max = _core.MAX
+    Product = _core.PRODUCT
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._exit_is_registered = False
+        self._forked_from_initialized = False
+        self._is_initialized_at_fork = False
+        self._on_shutdown: list[Callable[[], None]] = []
+
+    # ---- life cycle ----
+
+    def init(self, comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
+        """Joins the job; blocks until every rank has called it.
+
+        comm: None, or a list of ranks, which is ignored: the launcher decides who takes part. process_sets:
+        None, "dynamic" (sets may be added later), or the same list of ProcessSet objects on every rank.
+        A call while initialized changes nothing. Raises ValueError with the cause when the job cannot be
+        formed; the call may then be repeated.
+        """
+        _check_comm(comm)
+        sets = _check_process_sets(process_sets)
+        with self._lock:
+            if self._forked_from_initialized:
+                raise ValueError(INIT_FAILED.format(cause=FORKED))
+            if _core.is_initialized():
+                return
+            self._start(sets)
+            process_set_table.adopt(sets)
+
+    def _start(self, sets: Sequence[ProcessSet]) -> None:
+        unique: list[list[int]] = []
+        for process_set in sets:
+            if process_set.ranks not in unique:
+                unique.append(list(process_set.ranks or []))
+        flat = [rank for ranks in unique for rank in ranks]
+        options = _core.InitOptions()
+        options.struct_size = size_in_bytes(options)
+        options.set_count = len(unique)
+        options.set_sizes = (c_int32 * len(unique))(*map(len, unique))
+        options.set_ranks = (c_int32 * len(flat))(*flat)
+        if _core.init(byref(options)) != _core.OK:
+            raise ValueError(INIT_FAILED.format(cause=_core.last_error()))
+        if not self._exit_is_registered:
+            atexit.register(self.shutdown)
+            self._exit_is_registered = True
+
+    def shutdown(self) -> None:
+        """Ends the engine on every rank and forgets all outstanding handles. Idempotent."""
+        if self._forked_from_initialized:
+            return
+        _core.shutdown()
+        for forget in self._on_shutdown:
+            forget()
+
+    def on_shutdown(self, forget: Callable[[], None]) -> None:
+        """Registers what a front end forgets when the engine has ended."""
+        self._on_shutdown.append(forget)
+
+    def is_initialized(self) -> bool:
+        """Whether init has succeeded and shutdown was not called since."""
+        return not self._forked_from_initialized and bool(_core.is_initialized())
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process was forked from one with a running engine and so cannot use it."""
+        return self._forked_from_initialized
+
+    def _before_fork(self) -> None:
+        self._is_initialized_at_fork = self.is_initialized()
+
+    def _after_fork_in_child(self) -> None:
+        # The engine's threads and sockets belong to the parent; its locks may be held for ever here.
+        self._lock = threading.Lock()
+        self._forked_from_initialized |= self._is_initialized_at_fork
+
+    # ---- topology ----
+
+    def rank(self) -> int:
+        """World rank of this process, 0 … size() − 1."""
+        return self._topology(_core.rank)
+
+    def size(self) -> int:
+        """Number of processes of the job."""
+        return self._topology(_core.size)
+
+    def local_rank(self) -> int:
+        """Index of this process among those of its host: the usual GPU index."""
+        return self._topology(_core.local_rank)
+
+    def local_size(self) -> int:
+        """Number of processes on this host."""
+        return self._topology(_core.local_size)
+
+    def cross_rank(self) -> int:
+        """Index of this host among the hosts that have a process with this local rank."""
+        return self._topology(_core.cross_rank)
+
+    def cross_size(self) -> int:
+        """Number of hosts that have a process with this local rank."""
+        return self._topology(_core.cross_size)
+
+    def is_homogeneous(self) -> bool:
+        """Whether every host runs the same number of processes."""
+        return bool(self._topology(_core.is_homogeneous))
+
+    def _topology(self, function: Callable[[], int]) -> int:
+        value = -1 if self._forked_from_initialized else function()
+        if value < 0:
+            raise ValueError(errors.NOT_INITIALIZED)
+        return value
+
+    def require_initialized(self) -> None:
+        """Raises the ValueError of the topology functions before init and after shutdown."""
+        self._topology(_core.rank)
+
+    # ---- timeline ----
+
+    def start_timeline(self, file_path: str, mark_cycles: bool = False) -> None:
+        """Writes a Chrome trace of all operations to file_path (by rank 0), also without RUEDA_TIMELINE."""
+        self.require_initialized()
+        if _core.start_timeline(os.fsencode(file_path), int(mark_cycles)) != _core.OK:
+            raise ValueError(_core.last_error())
+
+    def stop_timeline(self) -> None:
+        """Closes the timeline; harmless when none is open."""
+        self.require_initialized()
+        if _core.stop_timeline() != _core.OK:
+            raise ValueError(_core.last_error())
+
+    # ---- what is built in; none of these needs init ----
+
+    def mpi_threads_supported(self) -> bool:
+        """Always raises ValueError: there is no MPI underneath."""
+        raise ValueError("MPI is not enabled: rueda runs without MPI, also when mpirun started the job.")
+
+    def mpi_enabled(self) -> bool:
+        """False: True would make scripts choose mpirun."""
+        return False
+
+    def mpi_built(self) -> bool:
+        """False: rueda needs no MPI."""
+        return False
+
+    def gloo_enabled(self) -> bool:
+        """Whether the engine runs; the name is what scripts ask for "works without MPI"."""
+        return self.is_initialized()
+
+    def gloo_built(self) -> bool:
+        """True: works without MPI."""
+        return True
+
+    def nccl_built(self) -> int:
+        """Version code of the NCCL in use, 0 if none."""
+        return 0
+
+    def ddl_built(self) -> bool:
+        """False."""
+        return False
+
+    def ccl_built(self) -> bool:
+        """False."""
+        return False
+
+    def cuda_built(self) -> bool:
+        """Whether the engine moves GPU memory itself; otherwise GPU tensors are staged through host
+        memory.
+        """
+        return False
+
+    def rocm_built(self) -> bool:
+        """False."""
+        return False
+
+    def _get_process_set_ids_and_ranks(self) -> dict[int, list[int]]:
+        self.require_initialized()
+        return process_set_table.ids_and_ranks()
+
+
+def _check_comm(comm: Any) -> None:
+    if comm is None:
+        return
+    if isinstance(comm, (str, bytes)):
+        raise TypeError(
+            f"Invalid type of argument comm: {type(comm).__name__}; pass None or a list of ranks."
+        )
+    if not isinstance(comm, Iterable):
+        raise ValueError(NO_MPI)
+    if not all(isinstance(rank, int) for rank in comm):
+        raise ValueError("Invalid type of argument comm: a list must hold ranks as integers.")
+    warnings.warn(
+        "init(comm=[…]) does not restrict the job: every launched process takes part; "
+        "use process sets instead.",
+        RuntimeWarning,
+        stacklevel=4,
+    )
+
+
+def _check_process_sets(process_sets: Sequence[ProcessSet] | str | None) -> list[ProcessSet]:
+    if process_sets is None:
+        return []
+    if isinstance(process_sets, str):
+        if process_sets.lower() != "dynamic":
+            raise ValueError(
+                f'process_sets is {process_sets!r}; pass "dynamic" or a list of ProcessSet objects.'
+            )
+        os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
+        return []
+    sets = list(process_sets)
+    for process_set in sets:
+        if not isinstance(process_set, ProcessSet):
+            raise ValueError(
+                f"process_sets holds a {type(process_set).__name__}; pass a list of ProcessSet objects."
+            )
+    return sets
+
+
+basics = HorovodBasics()
+process_set_table.require_initialized = basics.require_initialized
+os.register_at_fork(before=basics._before_fork, after_in_child=basics._after_fork_in_child)
+
+__all__ = ["HorovodBasics", "basics", "global_process_set"]

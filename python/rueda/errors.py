@@ -1,0 +1,48 @@
+"""Every exception rueda raises on purpose, and how a status of the C ABI becomes one of them."""
+
+from __future__ import annotations
+
+NOT_INITIALIZED = "Horovod has not been initialized; use hvd.init()."
+SHUTTING_DOWN = "Horovod is shutting down."
+
+
+class HorovodInternalError(RuntimeError):
+    """A collective failed although its arguments were acceptable on this rank.
+
+    Ranks disagreed, a peer was lost, another rank ended the job, or the engine could not go on. Elastic jobs
+    restore their last committed state and continue. The first argument is the underlying `RuntimeError`;
+    `str` is its text.
+    """
+
+
+class HostsUpdatedInterrupt(RuntimeError):
+    """The set of hosts of an elastic job changed; `skip_sync` says whether the state need not be sent
+    again.
+    """
+
+    def __init__(self, skip_sync: bool = False) -> None:
+        super().__init__(skip_sync)
+        self.skip_sync = skip_sync
+
+
+def get_version_mismatch_message(name: str, version: str, installed_version: str) -> str:
+    """The sentence for a framework that is not the one something was built for."""
+    return (
+        f"Framework {name} installed with version {installed_version} but found version {version}; "
+        f"reinstall or use {name} {installed_version}."
+    )
+
+
+class HorovodVersionMismatchError(ImportError):
+    """Kept for code that catches it: rueda is not tied to a framework's build and never raises it."""
+
+    def __init__(self, name: str, version: str, installed_version: str) -> None:
+        super().__init__(get_version_mismatch_message(name, version, installed_version))
+        self.name = name
+        self.version = version
+        self.installed_version = installed_version
+
+
+def internal_error(text: str) -> HorovodInternalError:
+    """The exception of a failed collective."""
+    return HorovodInternalError(RuntimeError(text))

@@ -1,0 +1,226 @@
+"""Submitting collectives and waiting for them, for any framework: names, numbers, errors.
+
+A front end describes each request, keeps the memory alive until the operation has ended, and turns results
+into its own tensors. Nothing here knows a framework.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from ctypes import POINTER, byref, c_int32, c_int64, cast
+from dataclasses import dataclass
+from typing import NoReturn
+
+from rueda import _core, errors
+from rueda.basics import FORKED, basics
+from rueda.process_sets import ProcessSet
+
+# A waiting main thread looks for signals (Ctrl-C) this often.
+WAIT_SLICE_S = 0.25
+
+
+@dataclass(slots=True)
+class Call:
+    """One tensor of a collective, as pointers and numbers."""
+
+    what: int  # _core.ALLREDUCE …
+    dtype: int
+    shape: tuple[int, ...]
+    input: int  # address, 0 for none
+    output: int = 0  # address; 0: the engine allocates the result
+    op: int = _core.SUM
+    root_rank: int = -1
+    prescale: float = 1.0
+    postscale: float = 1.0
+    device: int = -1  # -1 CPU, else GPU index; memory is host memory either way
+    splits: Sequence[int] | None = None
+    tag: int = 0
+
+
+@dataclass(slots=True)
+class Result:
+    """What one tensor of a finished collective became."""
+
+    shape: tuple[int, ...]
+    address: int
+    size_bytes: int
+    received_splits: list[int]
+    last_joined_rank: int
+    tag: int
+
+
+class Numbers:
+    """Handle numbers, and the numbers in the names of unnamed operations. Any thread, under `lock`.
+
+    Handles count all operations of this process from 1. Names count per process set, since only its members
+    can keep in step; as long as only the world is used the two agree.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.clear()
+
+    def clear(self) -> None:
+        """Starts again from 1."""
+        self.last_handle = 0
+        self._last_in_set: dict[int, int] = {}
+
+    def next_in_set(self, set_id: int) -> int:
+        """The number for a name, not yet taken."""
+        return self._last_in_set.get(set_id, 0) + 1
+
+    def take(self, set_id: int) -> int:
+        """Counts one operation and returns its handle."""
+        self._last_in_set[set_id] = self.next_in_set(set_id)
+        self.last_handle += 1
+        return self.last_handle
+
+    def align(self, tag: int) -> None:
+        """After a join: goes on from the largest number of all ranks, so that unnamed operations agree
+        again.
+        """
+        self.last_handle = max(self.last_handle, tag)
+        self._last_in_set[0] = max(self._last_in_set.get(0, 0), tag)
+
+
+numbers = Numbers()
+
+
+def submit(
+    calls: Sequence[Call], process_set: ProcessSet, make_name: Callable[[int, int], str], kind: str
+) -> tuple[int, int]:
+    """Submits the calls as one operation.
+
+    make_name(number, index) gives the name of each call; kind is the word error texts begin with
+    ("Allreduce"). Returns (handle number, handle of the engine). Raises when this rank refuses the operation;
+    nothing is counted then.
+    """
+    check_usable()
+    set_id = process_set_id(process_set, kind)
+    requests = (_core.Request * len(calls))()
+    # ctypes keeps what the structs point to alive only through the objects assigned; the array holds them.
+    with numbers.lock:
+        number = numbers.next_in_set(set_id)
+        for index, call in enumerate(calls):
+            _fill(requests[index], call, set_id, make_name(number, index))
+        engine_handle = c_int64(0)
+        status = _core.submit(byref(requests), len(calls), byref(engine_handle))
+        if status == _core.OK:
+            return numbers.take(set_id), engine_handle.value
+    raise_refused(status, _core.last_error())
+
+
+def _fill(request: _core.Request, call: Call, set_id: int, name: str) -> None:
+    request.struct_size = _core.REQUEST_BYTES
+    request.what = call.what
+    request.dtype = call.dtype
+    request.op = call.op
+    request.name = name.encode("utf-8", "surrogateescape")
+    request.process_set = set_id
+    request.root_rank = call.root_rank
+    request.prescale = call.prescale
+    request.postscale = call.postscale
+    request.ndim = len(call.shape)
+    request.device = call.device
+    request.shape = (c_int64 * len(call.shape))(*call.shape)
+    request.input = call.input
+    request.output = call.output
+    if call.splits is not None:
+        # An empty list is not the same as none: the pointer must not be null.
+        splits = (c_int32 * max(1, len(call.splits)))(*call.splits)
+        request.splits = cast(splits, POINTER(c_int32))
+        request.split_count = len(call.splits)
+    request.tag = call.tag
+
+
+def check_usable() -> None:
+    """Raises HorovodInternalError before init, after shutdown and in a forked child."""
+    if not basics.is_initialized():
+        raise errors.internal_error(FORKED if basics.is_forked else errors.NOT_INITIALIZED)
+
+
+def process_set_id(process_set: ProcessSet, kind: str) -> int:
+    """Id of a registered set; ValueError for one that is not."""
+    set_id = process_set.process_set_id
+    if set_id is None:
+        if kind == "Reducescatter":
+            raise ValueError("Invalid process set id for this rank: None")
+        raise ValueError(f"{kind}: Process set provided does not exist, or has not been registered.")
+    return set_id
+
+
+def raise_refused(status: int, text: str) -> NoReturn:
+    """Raises for a submission that the engine refused on this rank alone."""
+    if status in (_core.INVALID_ARGUMENT, _core.DUPLICATE_NAME):
+        raise ValueError(text)
+    if status == _core.NOT_INITIALIZED:
+        raise errors.internal_error(errors.NOT_INITIALIZED)
+    raise errors.internal_error(text)
+
+
+def is_done(engine_handle: int) -> bool:
+    """Whether waiting would return at once; also true when the operation failed."""
+    return bool(_core.poll(engine_handle))
+
+
+def wait(engine_handle: int) -> None:
+    """Waits for the operation; raises HorovodInternalError when it failed. Signals are served meanwhile."""
+    while True:
+        status = _core.wait(engine_handle, WAIT_SLICE_S)
+        if status == _core.OK:
+            return
+        if status == _core.TIMEOUT and not _core.poll(engine_handle):
+            continue
+        raise errors.internal_error(_core.error(engine_handle))
+
+
+def result(engine_handle: int, index: int) -> Result:
+    """The result of one tensor of a finished operation."""
+    info = _core.ResultInfo()
+    info.struct_size = _core.RESULT_INFO_BYTES
+    status = _core.result(engine_handle, index, byref(info))
+    if status != _core.OK:
+        raise errors.internal_error(_core.last_error())
+    return Result(
+        shape=tuple(info.shape[axis] for axis in range(info.ndim)),
+        address=info.data or 0,
+        size_bytes=info.bytes,
+        received_splits=[info.received_splits[i] for i in range(info.split_count)],
+        last_joined_rank=info.last_joined_rank,
+        tag=info.tag,
+    )
+
+
+def join() -> int:
+    """Takes part in the others' allreduces with nothing to add until every rank has joined.
+
+    Returns the world rank that joined last. Numbers of unnamed operations agree again afterwards.
+    """
+    check_usable()
+    request = _core.Request()
+    with numbers.lock:
+        call = Call(what=_core.JOIN, dtype=_core.FLOAT32, shape=(), input=0, tag=numbers.last_handle)
+        _fill(request, call, 0, "join.noname")
+        engine_handle = c_int64(0)
+        status = _core.submit(byref(request), 1, byref(engine_handle))
+    if status != _core.OK:
+        raise_refused(status, _core.last_error())
+    try:
+        wait(engine_handle.value)
+        outcome = result(engine_handle.value, 0)
+    finally:
+        _core.release(engine_handle.value)
+    with numbers.lock:
+        numbers.align(outcome.tag)
+    return outcome.last_joined_rank
+
+
+def barrier(process_set: ProcessSet) -> None:
+    """Returns once every rank of the set has called it."""
+    call = Call(what=_core.BARRIER, dtype=_core.FLOAT32, shape=(), input=0)
+    _, engine_handle = submit([call], process_set, lambda number, index: "barrier.noname", "Barrier")
+    try:
+        wait(engine_handle)
+    finally:
+        _core.release(engine_handle)

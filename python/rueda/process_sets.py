@@ -1,0 +1,184 @@
+"""Process sets: groups of ranks that run collectives among themselves."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from ctypes import byref, c_int32
+from typing import Any
+
+from rueda import _core, errors
+
+NOT_A_LIST = "ProcessSet should be initialized with a list of process ranks or an mpi4py Comm object"
+
+
+class ProcessSet:
+    """Ranks that run collectives together.
+
+    ranks_or_comm: any iterable of world ranks; they are sorted. Pass the object to init(process_sets=[…]) or
+    to add_process_set. process_set_id is None until then and after removal; ranks are world ranks.
+    """
+
+    process_set_id: int | None = None
+    ranks: list[int] | None = None
+    mpi_comm: Any = None
+
+    def __init__(self, ranks_or_comm: Iterable[int]) -> None:
+        if isinstance(ranks_or_comm, int) or hasattr(ranks_or_comm, "Get_rank"):
+            raise ValueError(
+                "ProcessSet got an MPI communicator (or a single number), but Horovod has not been built "
+                "with MPI support; pass a list of process ranks."
+            )
+        try:
+            self.ranks = sorted(operator.index(rank) for rank in ranks_or_comm)
+        except TypeError:
+            raise ValueError(NOT_A_LIST) from None
+
+    def size(self) -> int | None:
+        """Number of ranks; None while the set is not registered."""
+        ranks = self._registered_ranks()
+        return None if ranks is None else len(ranks)
+
+    def rank(self) -> int | None:
+        """Position of this process in the set; None while the set is not registered.
+
+        Raises ValueError when this process is not a member.
+        """
+        ranks = self._registered_ranks()
+        if ranks is None:
+            return None
+        me = int(_core.rank())
+        if me not in ranks:
+            raise ValueError("Process is not part of provided process set.")
+        return ranks.index(me)
+
+    def included(self) -> bool | None:
+        """Whether this process is a member; None while the ranks are unknown."""
+        if self.ranks is None:
+            return None
+        process_set_table.require_initialized()
+        return int(_core.rank()) in self.ranks
+
+    def _registered_ranks(self) -> list[int] | None:
+        if self.process_set_id is None:
+            return None
+        process_set_table.require_initialized()
+        ranks = process_set_table.ranks_of(self.process_set_id)
+        if ranks is None:
+            raise ValueError("Process set does not exist or has not been registered.")
+        return ranks
+
+    def __str__(self) -> str:
+        return (
+            f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm={self.mpi_comm})"
+        )
+
+    __repr__ = __str__
+
+
+class ProcessSetTable:
+    """The engine's process sets, read through the C ABI. Any thread."""
+
+    def __init__(self) -> None:
+        # Set by basics, which knows about forks; before that nothing can be initialized.
+        self.require_initialized: Callable[[], None] = _nothing_is_initialized
+
+    def adopt(self, sets: Sequence[ProcessSet]) -> None:
+        """Gives the objects the ids the engine assigned during init; a duplicate keeps None and is an
+        error.
+        """
+        table = self.ids_and_ranks()
+        global_process_set.ranks = table[0]
+        free = {tuple(ranks): set_id for set_id, ranks in table.items() if set_id != 0}
+        duplicates = []
+        for index, process_set in enumerate(sets):
+            set_id = free.pop(tuple(process_set.ranks or ()), None)
+            if set_id is None:
+                duplicates.append((index, process_set))
+            process_set.process_set_id = set_id
+        for index, process_set in duplicates:
+            raise ValueError(
+                f"process_sets entry number {index} is a duplicate: {process_set} equals an earlier set or "
+                f"the whole world."
+            )
+
+    def ids_and_ranks(self) -> dict[int, list[int]]:
+        """All registered sets, the world (id 0) included; empty before init."""
+        count = _core.process_set_ids(None, 0)
+        if count < 0:
+            return {}
+        ids = (c_int32 * count)()
+        _core.process_set_ids(ids, count)
+        return {set_id: self.ranks_of(set_id) or [] for set_id in ids}
+
+    def ranks_of(self, set_id: int) -> list[int] | None:
+        """World ranks of the set in ascending order, None if it is not registered."""
+        count = _core.process_set_ranks(set_id, None, 0)
+        if count < 0:
+            return None
+        ranks = (c_int32 * count)()
+        _core.process_set_ranks(set_id, ranks, count)
+        return list(ranks)
+
+
+def _nothing_is_initialized() -> None:
+    raise ValueError(errors.NOT_INITIALIZED)
+
+
+process_set_table = ProcessSetTable()
+
+
+def _make_global_process_set() -> ProcessSet:
+    world = ProcessSet([])
+    world.process_set_id = 0
+    world.ranks = None  # filled in by init
+    return world
+
+
+global_process_set = _make_global_process_set()
+
+
+def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
+    """Registers a new process set and returns it.
+
+    Collective over all ranks of the job, in the same order everywhere; needs init(process_sets="dynamic") or
+    HOROVOD_DYNAMIC_PROCESS_SETS=1. Raises ValueError on every rank when the ranks disagree or the set is
+    invalid.
+    """
+    process_set_table.require_initialized()
+    if not isinstance(process_set, ProcessSet):
+        process_set = ProcessSet(process_set)
+    ranks = process_set.ranks or []
+    set_id = c_int32(-1)
+    status = _core.add_process_set((c_int32 * len(ranks))(*ranks), len(ranks), byref(set_id))
+    if status != _core.OK:
+        _raise_set_error(status)
+    process_set.process_set_id = set_id.value
+    return process_set
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Removes a set that add_process_set or init registered; False for the world and for unregistered sets.
+
+    Collective over all ranks of the job; outstanding operations of the set fail.
+    """
+    set_id = process_set.process_set_id
+    if set_id is None or set_id == 0:
+        return False
+    process_set_table.require_initialized()
+    status = _core.remove_process_set(set_id)
+    if status != _core.OK:
+        if process_set_table.ranks_of(set_id) is None and status != _core.SHUT_DOWN:
+            return False
+        _raise_set_error(status)
+    process_set.process_set_id = None
+    return True
+
+
+def _raise_set_error(status: int) -> None:
+    text = _core.last_error()
+    if status == _core.SHUT_DOWN:
+        raise ValueError(errors.SHUTTING_DOWN)
+    if status == _core.NOT_INITIALIZED:
+        raise ValueError(errors.NOT_INITIALIZED)
+    raise ValueError(text)

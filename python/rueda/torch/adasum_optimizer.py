@@ -1,0 +1,146 @@
+"""The delta form of DistributedOptimizer: ranks step on their own and combine their weight changes by Adasum.
+
+Maleki et al., "Scaling Distributed Training with Adaptive Summation" (2020).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from rueda.process_sets import ProcessSet
+from rueda.torch.compression import Compressor
+from rueda.torch.handles import synchronize
+from rueda.torch.reducer import TOO_MANY_PASSES
+from rueda.torch.reductions import Adasum, allreduce_async_
+
+NO_SKIPPING = "Skipping synchronization is not supported when using Adasum optimizer."
+
+
+class AdasumMixin(torch.optim.Optimizer):
+    """What DistributedOptimizer puts in front of the user's optimizer class for op=Adasum."""
+
+    def _attach(
+        self,
+        names: dict[torch.Tensor, str],
+        compression: type[Compressor],
+        passes: int,
+        process_set: ProcessSet,
+    ) -> None:
+        self._names = names
+        self._compression = compression
+        self._passes = passes
+        self._process_set = process_set
+        self._trained = [p for group in self.param_groups for p in group["params"] if p.requires_grad]
+        self._passes_left = dict.fromkeys(self._trained, passes)
+        self._start_of = {p: torch.zeros_like(p, requires_grad=False) for p in self._trained}
+        self._pending: dict[torch.Tensor, tuple[int, Any]] = {}
+        for parameter in self._trained:
+            parameter.grad = torch.zeros_like(parameter, requires_grad=False)
+        if process_set.size() != 1 and process_set.included():
+            for parameter in self._trained:
+                parameter.register_post_accumulate_grad_hook(self._after_accumulation)
+
+    def _after_accumulation(self, parameter: torch.Tensor) -> None:
+        if self._passes_left[parameter] <= 0:
+            raise AssertionError(TOO_MANY_PASSES)
+        self._passes_left[parameter] -= 1
+        if self._passes_left[parameter] == 0:
+            self._start(parameter)
+
+    @torch.no_grad()
+    def _start(self, parameter: torch.Tensor) -> None:
+        """Steps this parameter alone and sends its change. Backward needs its old value no more: the gradient
+        is final.
+
+        `.data` keeps the version counter, as every in-place step of an optimizer in a hook must.
+        """
+        start = self._start_of[parameter]
+        start.copy_(parameter)
+        members = [group["params"] for group in self.param_groups]
+        for group in self.param_groups:
+            group["params"] = [parameter] if any(p is parameter for p in group["params"]) else []
+        try:
+            super().step()
+        finally:
+            for group, params in zip(self.param_groups, members, strict=True):
+                group["params"] = params
+        parameter.data.sub_(start)
+        sent, context = self._compression.compress(parameter.data)
+        handle = allreduce_async_(
+            sent.contiguous(), name=self._names[parameter], op=Adasum, process_set=self._process_set
+        )
+        self._pending[parameter] = (handle, context)
+
+    def synchronize(self) -> None:
+        """Nothing: the changes are awaited in step()."""
+
+    @contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Not supported: raises AssertionError."""
+        raise AssertionError(NO_SKIPPING)
+        yield
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Applies the combined changes of all ranks. Parameters without gradient count with a zero
+        gradient.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if not (self._process_set.size() != 1 and self._process_set.included()):
+            super().step()
+            return loss
+        for parameter in self._trained:
+            if parameter not in self._pending:
+                self._start(parameter)
+        try:
+            changes = [
+                self._compression.decompress(synchronize(handle), context)
+                for handle, context in (self._pending[parameter] for parameter in self._trained)
+            ]
+        except Exception:
+            for parameter in self._trained:  # they hold changes now; give the weights back
+                parameter.data.copy_(self._start_of[parameter])
+            raise
+        finally:
+            self._rearm()
+        for parameter, change in zip(self._trained, changes, strict=True):
+            parameter.data.copy_(self._start_of[parameter] + change.view_as(parameter))
+        return loss
+
+    step.hooked = True  # type: ignore[attr-defined]  # the wrapped class's step runs the step hooks
+
+    def _rearm(self) -> None:
+        self._pending.clear()
+        self._passes_left = dict.fromkeys(self._trained, self._passes)
+
+    def local_step(self, closure: Any = None) -> Any:
+        """The step of the wrapped optimizer alone, without communication."""
+        return super().step(closure)
+
+    def zero_grad(self, *args: Any, **kwargs: Any) -> None:
+        """As the wrapped optimizer's; refused while weight changes are being reduced."""
+        if self._pending:
+            raise AssertionError(
+                "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
+                "optimizer.synchronize(). This is prohibited as it can cause a race condition."
+            )
+        super().zero_grad(*args, **kwargs)
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Changes how many backward passes are summed before a step, and starts counting again."""
+        if passes <= 0:
+            raise ValueError("backward_passes_per_step must be > 0")
+        self._passes = passes
+        self._passes_left = dict.fromkeys(self._trained, passes)
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        """Forgets pass counts, then loads."""
+        self._rearm()
+        super().load_state_dict(state_dict)

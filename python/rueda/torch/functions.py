@@ -1,0 +1,193 @@
+"""Making ranks agree on models, optimizers and Python objects."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import cloudpickle
+import torch
+
+from rueda.basics import basics
+from rueda.process_sets import ProcessSet, global_process_set
+from rueda.torch.gathers import allgather, allgather_async, broadcast_async_
+from rueda.torch.handles import synchronize
+
+
+def broadcast_parameters(params: Any, root_rank: int) -> None:
+    """Overwrites tensors with root's, for instance a model's before training.
+
+    params: a state_dict or any mapping (sent under its keys), or any iterable of tensors or of (name, tensor)
+    pairs, generators such as model.named_parameters() included. All broadcasts are started before any is
+    awaited.
+    """
+    if isinstance(params, dict):
+        pairs: list[tuple[str | None, torch.Tensor]] = sorted(params.items())
+    elif isinstance(params, Iterable) and not isinstance(params, (str, bytes, torch.Tensor)):
+        pairs = [param if isinstance(param, tuple) else (None, param) for param in params]
+    else:
+        raise ValueError(f"invalid params of type: {type(params)}")
+    pending = []
+    for name, tensor in pairs:
+        flat = tensor.detach() if tensor.is_contiguous() else tensor.detach().contiguous()
+        pending.append((tensor, flat, broadcast_async_(flat, root_rank, name)))
+    for tensor, flat, handle in pending:
+        synchronize(handle)
+        if flat.data_ptr() != tensor.data_ptr():
+            tensor.detach().copy_(flat)
+
+
+def broadcast_object(
+    obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
+    """Returns root's object on every rank; root gets its own back.
+
+    The object travels as a cloudpickle. The default name is the class name of this rank's own object: give a
+    name when classes differ between ranks, for instance None on all but root. root_rank: a world rank.
+    """
+    basics.require_initialized()
+    key = name if name is not None else type(obj).__name__
+    is_root = basics.rank() == root_rank
+    payload = _pickled(obj) if is_root else None
+    size = torch.tensor([len(payload) if payload is not None else 0], dtype=torch.int64)
+    synchronize(broadcast_async_(size, root_rank, f"{key}.sz", process_set))
+    data = payload if payload is not None else torch.empty(int(size.item()), dtype=torch.uint8)
+    synchronize(broadcast_async_(data, root_rank, f"{key}.t", process_set))
+    return obj if is_root else _unpickled(data)
+
+
+def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
+    """Returns every rank's object, in rank order. The objects travel as cloudpickles."""
+    key = name if name is not None else type(obj).__name__
+    payload = _pickled(obj)
+    sizes = allgather(torch.tensor([len(payload)], dtype=torch.int64), f"{key}.sz")
+    gathered = synchronize(allgather_async(payload, f"{key}.t"))
+    return [_unpickled(part) for part in torch.split(gathered, sizes.tolist())]
+
+
+def _pickled(obj: Any) -> torch.Tensor:
+    # bytearray: torch warns about memory it may not write to.
+    return torch.frombuffer(bytearray(cloudpickle.dumps(obj)), dtype=torch.uint8)
+
+
+def _unpickled(data: torch.Tensor) -> Any:
+    return cloudpickle.loads(ctypes.string_at(data.data_ptr(), data.numel()))
+
+
+# ---- optimizers ----
+
+
+def broadcast_optimizer_state(
+    optimizer: torch.optim.Optimizer, root_rank: int, model: torch.nn.Module | None = None
+) -> None:
+    """Makes every rank's optimizer equal to root's: options (lr, …) and state, of plain and of wrapped
+    optimizers.
+
+    If root's optimizer has no state yet, state is made by one step with zero gradients whose effect on the
+    parameters is undone; the gradients are left as zeros. Parameters are not sent: see broadcast_parameters.
+    model: where to look for sparse embeddings, whose zero gradients must be sparse. LBFGS is refused.
+    """
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError("cannot broadcast torch.optim.LBFGS state")
+    if not any(optimizer.state.values()):
+        _zero_gradients(optimizer, model)
+        if basics.rank() == root_rank:
+            _make_state(optimizer)
+    layout = broadcast_object(
+        _describe(optimizer) if basics.rank() == root_rank else None, root_rank, "optimizer_state.layout"
+    )
+    _apply_options(optimizer, layout["options"])
+    _send_state(optimizer, layout["state"], root_rank)
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    for group in optimizer.param_groups:
+        yield from group["params"]
+
+
+def _zero_gradients(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> None:
+    """Gives every parameter that requires one a zero gradient, sparse where the optimizer expects that."""
+    sparse: set[int] = set()
+    if isinstance(optimizer, torch.optim.SGD) and model is not None:
+        for module in model.modules():
+            if isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and module.sparse:
+                sparse.add(id(module.weight))
+    for parameter in _parameters(optimizer):
+        if not parameter.requires_grad:
+            continue
+        zeros = torch.zeros_like(parameter, requires_grad=False)
+        is_sparse = isinstance(optimizer, torch.optim.SparseAdam) or id(parameter) in sparse
+        parameter.grad = zeros.to_sparse() if is_sparse else zeros
+
+
+def _make_state(optimizer: torch.optim.Optimizer) -> None:
+    """One local step, without communication, that leaves the parameters where they were."""
+    before = [parameter.detach().clone() for parameter in _parameters(optimizer)]
+    local_step = getattr(optimizer, "local_step", optimizer.step)
+    local_step()
+    for parameter, value in zip(_parameters(optimizer), before, strict=True):
+        parameter.detach().copy_(value)
+
+
+def _describe(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Options of all groups, and per parameter the state's plain values and the shapes of its tensors."""
+    options = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
+    state = []
+    for parameter in _parameters(optimizer):
+        entry: dict[str, tuple[Any, ...]] = {}
+        for key, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, torch.Tensor):
+                entry[key] = ("tensor", tuple(value.shape), value.dtype, value.device.type)
+            else:
+                entry[key] = ("value", value)
+        state.append(entry)
+    return {"options": options, "state": state}
+
+
+def _apply_options(optimizer: torch.optim.Optimizer, options: list[dict[str, Any]]) -> None:
+    if len(options) != len(optimizer.param_groups):
+        raise ValueError(
+            f"The optimizer has {len(optimizer.param_groups)} parameter groups here but {len(options)} on the "
+            f"root rank; build the same optimizer on every rank before broadcast_optimizer_state."
+        )
+    for group, values in zip(optimizer.param_groups, options, strict=True):
+        for key, value in values.items():
+            mine = group.get(key)
+            if isinstance(mine, torch.Tensor) and isinstance(value, torch.Tensor):
+                mine.detach().copy_(value)  # learning-rate schedulers hold on to the tensor
+            else:
+                group[key] = value
+
+
+def _send_state(optimizer: torch.optim.Optimizer, state: list[dict[str, Any]], root_rank: int) -> None:
+    parameters = list(_parameters(optimizer))
+    if len(state) != len(parameters):
+        raise ValueError(
+            f"The optimizer has {len(parameters)} parameters here but {len(state)} on the root rank; build the "
+            f"same optimizer on every rank before broadcast_optimizer_state."
+        )
+    occurrences: dict[str, int] = defaultdict(int)
+    tensors = []
+    for parameter, entry in zip(parameters, state, strict=True):
+        mine = optimizer.state[parameter] if entry else {}
+        for stale in set(mine) - set(entry):
+            del mine[stale]
+        for key, (kind, *details) in entry.items():
+            if kind == "value":
+                mine[key] = details[0]
+                continue
+            occurrences[key] += 1
+            mine[key] = _fitting(mine.get(key), details, parameter)
+            tensors.append((f"{key}.{occurrences[key]}", mine[key]))
+    broadcast_parameters(tensors, root_rank)
+
+
+def _fitting(current: Any, details: list[Any], parameter: torch.Tensor) -> torch.Tensor:
+    """The current state tensor if it can take root's values, else a new one."""
+    shape, dtype, device_type = details
+    if isinstance(current, torch.Tensor) and tuple(current.shape) == shape and current.dtype == dtype:
+        return current
+    device = torch.device("cpu") if device_type == "cpu" else parameter.device
+    return torch.zeros(shape, dtype=dtype, device=device)

@@ -1,0 +1,135 @@
+"""Operations in flight: what must stay alive until they end, and how their results become tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from rueda import _core, operations
+from rueda.basics import basics
+from rueda.operations import Call
+from rueda.process_sets import ProcessSet
+from rueda.torch import tensors as memory
+
+
+@dataclass(slots=True)
+class _InFlight:
+    engine_handle: int
+    # Everything the engine reads or writes. Kept until the operation has ended, also when the caller drops
+    # the handle.
+    borrowed: tuple[torch.Tensor, ...]
+    finish: Callable[[int], Any]  # engine handle -> what synchronize returns
+
+
+_in_flight: dict[int, _InFlight] = {}
+
+
+def start(
+    calls: Sequence[Call],
+    borrowed: Sequence[torch.Tensor],
+    finish: Callable[[int], Any],
+    naming: tuple[str, str | None],
+    process_set: ProcessSet,
+) -> int:
+    """Submits and returns the handle.
+
+    naming: the word the operation's key begins with ("allreduce") and the user's name or None.
+    """
+    word, name = naming
+    is_group = word.startswith("grouped_")
+    count = len(calls)
+
+    def make_name(number: int, index: int) -> str:
+        base = f"{word}.{name}" if name is not None else f"{word}.noname.{number}"
+        return f"{base}_{index + 1}of{count}" if is_group else base
+
+    kind = word.removeprefix("grouped_").capitalize()
+    handle, engine_handle = operations.submit(calls, process_set, make_name, kind)
+    _in_flight[handle] = _InFlight(engine_handle, tuple(borrowed), finish)
+    return handle
+
+
+def poll(handle: int) -> bool:
+    """Whether synchronize(handle) would return at once; true as well when the operation failed.
+
+    Raises ValueError for a handle that does not exist or was already synchronized.
+    """
+    record = _in_flight.get(handle)
+    if record is None:
+        raise ValueError(f"Handle {handle} was not created or has been cleared.")
+    return operations.is_done(record.engine_handle)
+
+
+def synchronize(handle: int) -> Any:
+    """Waits for an asynchronous operation, returns its output and forgets the handle.
+
+    Groups return a tuple, alltoall `(output, received_splits)`. None for a handle that is unknown or was
+    synchronized before. Raises HorovodInternalError when the operation failed.
+    """
+    record = _in_flight.get(handle)
+    if record is None:
+        return None
+    try:
+        operations.wait(record.engine_handle)
+    except KeyboardInterrupt:
+        raise  # still in flight: the record keeps its memory alive
+    except BaseException:
+        _forget(handle, record)
+        raise
+    try:
+        return record.finish(record.engine_handle)
+    finally:
+        _forget(handle, record)
+
+
+def _forget(handle: int, record: _InFlight) -> None:
+    if _in_flight.pop(handle, None) is not None:
+        _core.release(record.engine_handle)
+
+
+def _forget_all() -> None:
+    """After shutdown: the engine has ended every operation and lends no memory any more."""
+    _in_flight.clear()
+    operations.numbers.clear()
+
+
+basics.on_shutdown(_forget_all)
+
+
+def copy_back(host: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
+    """Brings results from their host stages to the tensors they belong to."""
+    with torch.no_grad():
+        for stage, output in zip(host, outputs, strict=True):
+            if stage.data_ptr() != output.data_ptr() or stage.device != output.device:
+                output.detach().copy_(stage)
+
+
+def start_gathering(
+    calls: Sequence[Call],
+    inputs: Sequence[torch.Tensor],
+    tensors: Sequence[torch.Tensor],
+    naming: tuple[str, str | None],
+    process_set: ProcessSet,
+) -> int:
+    """Submits operations whose results the engine allocates; results come back on the devices of
+    `tensors`.
+    """
+    is_group = naming[0].startswith("grouped_")
+    kinds = [(tensor.dtype, tensor.device) for tensor in tensors]
+
+    def finish(engine_handle: int) -> Any:
+        outputs = tuple(take(engine_handle, index, *kind)[0] for index, kind in enumerate(kinds))
+        return outputs if is_group else outputs[0]
+
+    return start(calls, [*inputs, *tensors], finish, naming, process_set)
+
+
+def take(
+    engine_handle: int, index: int, dtype: torch.dtype, device: torch.device
+) -> tuple[torch.Tensor, operations.Result]:
+    """One result the engine allocated, on the device, and its description."""
+    result = operations.result(engine_handle, index)
+    return memory.from_engine(engine_handle, index, result, dtype).to(device), result

@@ -1,0 +1,191 @@
+"""DistributedOptimizer: a torch optimizer whose gradients are averaged over all ranks while backward still
+runs.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from rueda.basics import basics, is_enabled
+from rueda.process_sets import ProcessSet, global_process_set
+from rueda.torch.adasum_optimizer import AdasumMixin
+from rueda.torch.compression import Compression, Compressor
+from rueda.torch.naming import name_parameters
+from rueda.torch.reducer import GroupList, Reducer, Settings, resolve_groups
+from rueda.torch.reductions import Adasum, Average
+
+TWICE = (
+    "optimizer.step() called without optimizer.skip_synchronize() context after optimizer.synchronize(). "
+    "This can cause training slowdown. You may want to consider using optimizer.skip_synchronize() context "
+    "if you use optimizer.synchronize() in your code."
+)
+ZEROED_EARLY = (
+    "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
+    "optimizer.synchronize(). This is prohibited as it can cause a race condition."
+)
+
+
+class _DistributedMixin(torch.optim.Optimizer):
+    """What DistributedOptimizer puts in front of the user's optimizer class."""
+
+    _reducer: Reducer | None
+    _should_synchronize: bool
+    _synchronized: bool
+
+    def _attach(self, reducer: Reducer | None) -> None:
+        self._reducer = reducer
+        self._should_synchronize = True
+        self._synchronized = False
+
+    def synchronize(self) -> None:
+        """Reduces what is not reduced yet, waits for all gradients and stores the results in `.grad`.
+
+        Gradients missing on this rank count as zeros, since another rank may have one.
+        """
+        if self._reducer is not None:
+            self._reducer.synchronize()
+        self._synchronized = True
+
+    @contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Within it step() does not synchronize: for use after synchronize(), for instance to clip
+        gradients.
+        """
+        self._should_synchronize = False
+        try:
+            yield
+        finally:
+            self._should_synchronize = True
+
+    def step(self, closure: Any = None) -> Any:
+        """Waits for the reduced gradients, then steps. A closure must not run backward."""
+        if self._should_synchronize:
+            if self._synchronized and self._reducer is not None:
+                warnings.warn(TWICE, stacklevel=2)
+            self.synchronize()
+        self._synchronized = False
+        return super().step(closure)
+
+    # The wrapped class's step runs the step hooks; without this mark they would run for both.
+    step.hooked = True  # type: ignore[attr-defined]
+
+    def local_step(self, closure: Any = None) -> Any:
+        """The step of the wrapped optimizer alone, without communication."""
+        return super().step(closure)
+
+    def zero_grad(self, *args: Any, **kwargs: Any) -> None:
+        """As the wrapped optimizer's; refused while gradients are being reduced."""
+        if self._reducer is not None and self._reducer.is_busy:
+            raise AssertionError(ZEROED_EARLY)
+        super().zero_grad(*args, **kwargs)
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Changes how many backward passes are summed before a reduction, and starts counting again."""
+        if passes <= 0:
+            raise ValueError("backward_passes_per_step must be > 0")
+        if self._reducer is not None:
+            self._reducer.set_passes(passes)
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        """Forgets reductions under way and pass counts, then loads."""
+        if self._reducer is not None:
+            self._reducer.reset()
+        self._should_synchronize = True
+        self._synchronized = False
+        super().load_state_dict(state_dict)
+
+
+def _rewrap(optimizer: torch.optim.Optimizer, mixin: type[torch.optim.Optimizer]) -> Any:
+    """A new optimizer of a subclass with the same name: same options and attributes, no state, mixin in
+    front.
+    """
+    cls = optimizer.__class__
+    wrapper: Any = type(cls.__name__, (mixin, cls), {"__module__": __name__, "__doc__": cls.__doc__})
+    wrapped = wrapper.__new__(wrapper)
+    own = set(torch.optim.Optimizer([torch.zeros(1)], {}).__dict__) | {"state", "param_groups", "defaults"}
+    for key, value in optimizer.__dict__.items():
+        if (
+            key not in own
+            and not key.startswith(("_optimizer_", "_patched_", "_zero_grad_profile"))
+            and key != "step"
+        ):
+            wrapped.__dict__[key] = value
+    # Not the class's own constructor: it may have required arguments that the groups already hold.
+    torch.optim.Optimizer.__init__(wrapped, optimizer.param_groups, optimizer.defaults)
+    return wrapped
+
+
+def _check_arguments(op: int, predivide: float, passes: int, groups: Any) -> None:
+    if predivide != 1.0 and op != Average:
+        raise ValueError("gradient_predivide_factor not supported with op != Average")
+    if passes <= 0:
+        raise ValueError("backward_passes_per_step must be > 0")
+    if groups is None or isinstance(groups, list):
+        return
+    if not isinstance(groups, int):
+        raise TypeError(
+            f"groups should be an integer or a list of list of torch.Tensor, not {type(groups).__name__}."
+        )
+    if groups <= 0:
+        raise ValueError("groups should be a non-negative integer or a list of list of torch.Tensor.")
+
+
+def DistributedOptimizer(  # noqa: N802 (the name is the interface)
+    optimizer: torch.optim.Optimizer,
+    named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
+    compression: type[Compressor] = Compression.none,
+    backward_passes_per_step: int = 1,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: GroupList | int | None = None,
+    sparse_as_dense: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Wraps an optimizer so that every rank steps with the gradients of all ranks combined.
+
+    Returns a new object of a subclass of the optimizer's class with the same name and options and no state:
+    load state and build schedulers after wrapping. The reduction of a gradient starts as soon as backward has
+    finished it.
+
+    named_parameters: (name, parameter) pairs covering every parameter, usually model.named_parameters().
+    compression: Compression.none, fp16 or bf16, for dense gradients. backward_passes_per_step: gradients of
+    so many passes are summed locally before one reduction. op: Average, Sum, Min, Max, Product or Adasum
+    (which reduces weight changes instead of gradients). gradient_predivide_factor f: multiply by 1/f before
+    and f/n after the sum. groups: number of groups, or lists of parameters, reduced as a whole. num_groups:
+    the older name. sparse_as_dense: reduce sparse gradients as dense ones. process_set: the ranks that train
+    together. Raises ValueError for arguments that do not fit; step and synchronize raise
+    HorovodInternalError.
+
+    >>> optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1),
+    model.named_parameters())
+    """
+    if num_groups != 0:
+        warnings.warn(
+            "Parameter `num_groups` has been replaced by `groups` and will be removed.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        groups = num_groups if groups is None else groups
+    _check_arguments(op, gradient_predivide_factor, backward_passes_per_step, groups)
+    names = name_parameters(optimizer, named_parameters)
+    if op == Adasum and basics.size() > 1:
+        wrapped = _rewrap(optimizer, AdasumMixin)
+        wrapped._attach(names, compression, backward_passes_per_step, process_set)
+        return wrapped
+    wrapped = _rewrap(optimizer, _DistributedMixin)
+    settings = Settings(compression, op, gradient_predivide_factor, sparse_as_dense, process_set)
+    trained = [p for group in wrapped.param_groups for p in group["params"] if p.requires_grad]
+    is_alone = basics.size() == 1 and not is_enabled("ELASTIC")
+    if is_alone or process_set.included() is False:
+        resolve_groups(groups, [], names, None)  # the checks must not depend on the number of ranks
+        wrapped._attach(None)
+        return wrapped
+    members = resolve_groups(groups, trained, names, process_set)
+    wrapped._attach(Reducer(trained, names, members, backward_passes_per_step, settings))
+    return wrapped

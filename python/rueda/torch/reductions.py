@@ -1,0 +1,403 @@
+"""allreduce and reducescatter, single and grouped, synchronous and not, with their gradients."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from rueda import _core, errors
+from rueda.operations import Call
+from rueda.process_sets import ProcessSet, global_process_set
+from rueda.torch import handles
+from rueda.torch import tensors as memory
+from rueda.torch.compression import Compression, Compressor
+
+Average = _core.AVERAGE
+Sum = _core.SUM
+Adasum = _core.ADASUM
+Min = _core.MIN
+Max = _core.MAX
+Product = _core.PRODUCT
+
+AVERAGE_REPLACED = (
+    "Parameter `average` has been replaced with `op` and will be removed; use op=hvd.Average or hvd.Sum."
+)
+
+
+def handle_average_backwards_compatibility(op: int | None, average: bool | None) -> int:
+    """The op meant by the arguments `op` and (older) `average`."""
+    if op is not None:
+        if average is not None:
+            raise ValueError("The op parameter supersedes average. Please provide only one of them.")
+        if op not in (Average, Sum, Adasum, Min, Max, Product):
+            raise errors.internal_error("Reduction op type not supported.")
+        return op
+    if average is not None:
+        warnings.warn(AVERAGE_REPLACED, DeprecationWarning, stacklevel=3)
+        return Average if average else Sum
+    return Average
+
+
+# ---- allreduce ----
+
+
+def _start_allreduce(
+    tensors: Sequence[torch.Tensor],
+    outputs: Sequence[torch.Tensor],
+    naming: tuple[str, str | None],
+    op: int,
+    factors: tuple[float, float],
+    process_set: ProcessSet,
+) -> int:
+    """Outputs may be the tensors themselves. GPU tensors go through host memory."""
+    memory.check_group(tensors)
+    device = memory.device_index(tensors[0])
+    inputs = [memory.to_host(tensor) for tensor in tensors]
+    # The host copy of a GPU tensor is ours: reduce it in place.
+    stages = [output.detach() for output in outputs] if device == -1 else inputs
+    calls = [
+        Call(
+            what=_core.ALLREDUCE,
+            dtype=memory.DTYPES[source.dtype],
+            shape=tuple(source.shape),
+            input=source.data_ptr(),
+            output=stage.data_ptr(),
+            op=op,
+            prescale=factors[0],
+            postscale=factors[1],
+            device=device,
+        )
+        for source, stage in zip(inputs, stages, strict=True)
+    ]
+    is_group = naming[0].startswith("grouped_")
+
+    def finish(engine_handle: int) -> Any:
+        if device != -1:
+            handles.copy_back(stages, outputs)
+        return tuple(outputs) if is_group else outputs[0]
+
+    return handles.start(calls, [*inputs, *stages, *tensors], finish, naming, process_set)
+
+
+def allreduce_async(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Starts an allreduce into a new tensor and returns its handle; see allreduce. Leave the input unchanged
+    meanwhile.
+    """
+    op = handle_average_backwards_compatibility(op, average)
+    memory.check(tensor)
+    output = torch.empty_like(tensor, requires_grad=False)
+    factors = (prescale_factor, postscale_factor)
+    return _start_allreduce([tensor], [output], ("allreduce", name), op, factors, process_set)
+
+
+class _Allreduce(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, name: str | None, op: int, *rest: Any) -> torch.Tensor:
+        ctx.arguments = (name, op, *rest)
+        output: torch.Tensor = handles.synchronize(allreduce_async(tensor, None, name, op, *rest))
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        name, op, *rest = ctx.arguments
+        reduced = _Allreduce.apply(grads[0].contiguous(), gradient_name(name), op, *rest)
+        return reduced, None, None, None, None, None
+
+
+def gradient_name(name: str | None) -> str | None:
+    """Name of the collective that is the gradient of a named one; unnamed ones stay unnamed."""
+    return None if name is None else f"{name}.grad"
+
+
+def allreduce(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """Reduces a tensor over all ranks of a process set and returns the result, the same bits on every rank.
+
+    tensor: any shape, contiguous, equal shape and type on all ranks; left unmodified. op: Average (default),
+    Sum, Adasum, Min, Max or Product; the result is postscale · op(prescale · tensor). Ring and tree
+    algorithms as in Patarasuk & Yuan, "Bandwidth optimal all-reduce algorithms" (2009); Adasum as in Maleki
+    et al. (2020). Differentiable: the gradient is the same allreduce of the output's gradient.
+    Raises ValueError for arguments this rank can judge, HorovodInternalError when ranks disagree or are lost.
+
+    >>> hvd.allreduce(torch.ones(3), op=hvd.Sum)  # tensor([n, n, n])
+    """
+    op = handle_average_backwards_compatibility(op, average)
+    compressed, context = compression.compress(tensor)
+    reduced = _Allreduce.apply(compressed, name, op, prescale_factor, postscale_factor, process_set)
+    return compression.decompress(reduced, context)
+
+
+def allreduce_async_(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Starts an allreduce in place and returns its handle. Works on leaf parameters that require grad."""
+    op = handle_average_backwards_compatibility(op, average)
+    factors = (prescale_factor, postscale_factor)
+    return _start_allreduce([tensor], [tensor], ("allreduce", name), op, factors, process_set)
+
+
+def allreduce_(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
+    """Reduces a tensor in place and returns it; see allreduce. Not differentiable."""
+    op = handle_average_backwards_compatibility(op, average)
+    handle = allreduce_async_(tensor, None, name, op, prescale_factor, postscale_factor, process_set)
+    output: torch.Tensor = handles.synchronize(handle)
+    return output
+
+
+def grouped_allreduce_async(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Starts one allreduce of several tensors, which completes as a whole, and returns its handle."""
+    op = handle_average_backwards_compatibility(op, average)
+    memory.check_group(tensors)
+    outputs = [torch.empty_like(tensor, requires_grad=False) for tensor in tensors]
+    factors = (prescale_factor, postscale_factor)
+    return _start_allreduce(tensors, outputs, ("grouped_allreduce", name), op, factors, process_set)
+
+
+class _GroupedAllreduce(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, name: str | None, op: int, pre: float, post: float, process_set: Any, *tensors: Any
+    ) -> Any:
+        ctx.arguments = (name, op, pre, post, process_set)
+        return handles.synchronize(grouped_allreduce_async(tensors, None, name, op, pre, post, process_set))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        name, *rest = ctx.arguments
+        dense = [grad.contiguous() for grad in grads]
+        return (None, None, None, None, None, *_GroupedAllreduce.apply(gradient_name(name), *rest, *dense))
+
+
+def grouped_allreduce(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[torch.Tensor]:
+    """Reduces several tensors as one operation; a list in the same order. The tensors may differ in type and
+    shape.
+
+    Every rank must give as many tensors, on one device. Otherwise as allreduce; an empty list gives an empty
+    list.
+    """
+    op = handle_average_backwards_compatibility(op, average)
+    if not tensors:
+        return []
+    compressed, contexts = zip(*(compression.compress(tensor) for tensor in tensors), strict=True)
+    reduced = _GroupedAllreduce.apply(name, op, prescale_factor, postscale_factor, process_set, *compressed)
+    return [compression.decompress(t, context) for t, context in zip(reduced, contexts, strict=True)]
+
+
+def grouped_allreduce_async_(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Starts one in-place allreduce of several tensors and returns its handle."""
+    op = handle_average_backwards_compatibility(op, average)
+    factors = (prescale_factor, postscale_factor)
+    return _start_allreduce(tensors, tensors, ("grouped_allreduce", name), op, factors, process_set)
+
+
+def grouped_allreduce_(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> tuple[torch.Tensor, ...]:
+    """Reduces several tensors in place as one operation and returns them; see grouped_allreduce."""
+    op = handle_average_backwards_compatibility(op, average)
+    if not tensors:
+        return ()
+    handle = grouped_allreduce_async_(tensors, None, name, op, prescale_factor, postscale_factor, process_set)
+    outputs: tuple[torch.Tensor, ...] = handles.synchronize(handle)
+    return outputs
+
+
+# ---- reducescatter ----
+
+
+def _start_reducescatter(
+    tensors: Sequence[torch.Tensor],
+    naming: tuple[str, str | None],
+    op: int,
+    factors: tuple[float, float],
+    process_set: ProcessSet,
+) -> int:
+    if op not in (Average, Sum):
+        raise errors.internal_error("Reducescatter currently only supports AVERAGE and SUM.")
+    memory.check_group(tensors)
+    if any(tensor.dim() == 0 for tensor in tensors):
+        raise ValueError("Reducescatter does not support scalar inputs")
+    device = memory.device_index(tensors[0])
+    inputs = [memory.to_host(tensor) for tensor in tensors]
+    calls = [
+        Call(
+            what=_core.REDUCESCATTER,
+            dtype=memory.DTYPES[source.dtype],
+            shape=tuple(source.shape),
+            input=source.data_ptr(),
+            op=op,
+            prescale=factors[0],
+            postscale=factors[1],
+            device=device,
+        )
+        for source in inputs
+    ]
+    return handles.start_gathering(calls, inputs, tensors, naming, process_set)
+
+
+def reducescatter_async(
+    tensor: torch.Tensor,
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Starts a reducescatter and returns its handle; see reducescatter."""
+    factors = (prescale_factor, postscale_factor)
+    return _start_reducescatter([tensor], ("reducescatter", name), op, factors, process_set)
+
+
+def _reducescatter_gradient_scale(op: int, process_set: ProcessSet, pre: float, post: float) -> float:
+    return pre * post * ((process_set.size() or 1) if op == Sum else 1)
+
+
+class _Reducescatter(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, tensor: torch.Tensor, name: str | None, op: int, process_set: Any, *factors: float
+    ) -> Any:
+        ctx.name, ctx.process_set = gradient_name(name), process_set
+        output = handles.synchronize(reducescatter_async(tensor, name, op, process_set, *factors))
+        ctx.scale = _reducescatter_gradient_scale(op, process_set, *factors)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        from rueda.torch.gathers import allgather
+
+        grad = grads[0] if ctx.scale == 1.0 else grads[0] * ctx.scale
+        return allgather(grad.contiguous(), ctx.name, ctx.process_set), None, None, None, None, None
+
+
+def reducescatter(
+    tensor: torch.Tensor,
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> torch.Tensor:
+    """Reduces a tensor over all ranks and returns this rank's slice along dimension 0.
+
+    tensor: [rows, …], at least one dimension, equal on all ranks. Rank r of n receives rows // n rows, one
+    more if r < rows % n, consecutive in rank order. op: Average (default) or Sum. Differentiable.
+    """
+    compressed, context = compression.compress(tensor)
+    output = _Reducescatter.apply(compressed, name, op, process_set, prescale_factor, postscale_factor)
+    return compression.decompress(output, context)
+
+
+def grouped_reducescatter_async(
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Starts one reducescatter of several tensors and returns its handle."""
+    factors = (prescale_factor, postscale_factor)
+    return _start_reducescatter(tensors, ("grouped_reducescatter", name), op, factors, process_set)
+
+
+class _GroupedReducescatter(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, name: str | None, op: int, process_set: Any, pre: float, post: float, *tensors: Any
+    ) -> Any:
+        ctx.name, ctx.process_set = gradient_name(name), process_set
+        outputs = handles.synchronize(grouped_reducescatter_async(tensors, name, op, process_set, pre, post))
+        ctx.scale = _reducescatter_gradient_scale(op, process_set, pre, post)
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        from rueda.torch.gathers import grouped_allgather
+
+        scaled = [(grad if ctx.scale == 1.0 else grad * ctx.scale).contiguous() for grad in grads]
+        return (None, None, None, None, None, *grouped_allgather(scaled, ctx.name, ctx.process_set))
+
+
+def grouped_reducescatter(
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[torch.Tensor]:
+    """Reduces and scatters several tensors as one operation; a list in the same order. See reducescatter."""
+    if not tensors:
+        return []
+    compressed, contexts = zip(*(compression.compress(tensor) for tensor in tensors), strict=True)
+    outputs = _GroupedReducescatter.apply(
+        name, op, process_set, prescale_factor, postscale_factor, *compressed
+    )
+    return [compression.decompress(t, context) for t, context in zip(outputs, contexts, strict=True)]

@@ -1,0 +1,43 @@
+"""Sparse gradients as two allgathers: indices and values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from rueda.process_sets import ProcessSet, global_process_set
+from rueda.torch.gathers import allgather_async
+from rueda.torch.handles import synchronize
+from rueda.torch.reductions import Average
+
+
+def sparse_allreduce_async(
+    tensor: torch.Tensor, name: str, op: int, process_set: ProcessSet = global_process_set
+) -> Callable[[], torch.Tensor]:
+    """Starts the sum or average of sparse COO tensors; returns a function that waits for the result.
+
+    The result is uncoalesced: it holds every rank's entries, values divided by the number of ranks for
+    Average. Any other op means sum. The tensor's dense shape must agree on all ranks, the number of entries
+    need not.
+    """
+    if tensor.layout != torch.sparse_coo:
+        raise ValueError(f"Tensor type {tensor.type()} is not sparse; use allreduce for dense tensors.")
+    # Indices are [dimensions, entries]; ranks differ in entries, so these must come first.
+    indices = tensor._indices().transpose(0, 1).contiguous()
+    indices_handle = allgather_async(indices, f"{name}.indices", process_set)
+    values_handle = allgather_async(tensor._values().contiguous(), f"{name}.values", process_set)
+    shape = tensor.shape
+    result: torch.Tensor | None = None
+
+    def wait() -> torch.Tensor:
+        nonlocal result
+        if result is None:
+            values = synchronize(values_handle)
+            all_indices = synchronize(indices_handle)
+            if op == Average:
+                values = values / (process_set.size() or 1)
+            result = torch.sparse_coo_tensor(all_indices.transpose(0, 1), values, shape)
+        return result
+
+    return wait
