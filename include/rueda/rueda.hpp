@@ -4,21 +4,21 @@
 //   rueda::Session session;                       // joins the job that started this process
 //   if (auto up = session.init(); !up.ok()) { std::fputs(up.why.c_str(), stderr); return 1; }
 //   std::vector<float> grad(n);
-//   auto done = rueda::allreduce(std::span(grad), "grad");   // average over all ranks, in place
+//   auto done = rueda::allreduce(grad, "grad");   // average over all ranks, in place
 //
-// Shapes: spans are one-dimensional; allgather, alltoall and reducescatter take `row` elements per row
-// (default 1) and split by rows. Names match operations of different ranks; one name may be in flight once
-// per process.
+// Buffers are vectors, arrays or spans, taken as one-dimensional; allgather, alltoall and reducescatter take
+// `row` elements per row (default 1) and split by rows. Names match operations of different ranks; one name
+// may be in flight once per process.
 #pragma once
 
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
+#include <ranges>
 #include <span>
 #include <string>
-#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -58,35 +58,33 @@ enum class Op : int32_t {
   kProduct = RUEDA_PRODUCT,
 };
 
-// The rueda dtype of a C++ arithmetic type; 16-bit floats travel through rueda.h itself.
+// The element types rueda carries; 16-bit floats travel through rueda.h itself.
 template <class T>
+concept Element = std::same_as<T, bool> || std::same_as<T, float> || std::same_as<T, double> ||
+    std::same_as<T, uint8_t> || std::same_as<T, int8_t> || std::same_as<T, uint16_t> ||
+    std::same_as<T, int16_t> || std::same_as<T, int32_t> || std::same_as<T, int64_t>;
+
+template <Element T>
 constexpr rueda_dtype dtype_of() {
-  if constexpr (std::same_as<T, bool>)
-    return RUEDA_BOOL;
-  else if constexpr (std::same_as<T, float>)
-    return RUEDA_FLOAT32;
-  else if constexpr (std::same_as<T, double>)
-    return RUEDA_FLOAT64;
-  else if constexpr (std::same_as<T, uint8_t>)
-    return RUEDA_UINT8;
-  else if constexpr (std::same_as<T, int8_t>)
-    return RUEDA_INT8;
-  else if constexpr (std::same_as<T, uint16_t>)
-    return RUEDA_UINT16;
-  else if constexpr (std::same_as<T, int16_t>)
-    return RUEDA_INT16;
-  else if constexpr (std::same_as<T, int32_t>)
-    return RUEDA_INT32;
-  else {
-    static_assert(std::same_as<T, int64_t>, "rueda carries bool, 8- to 64-bit integers, float and double");
-    return RUEDA_INT64;
-  }
+  if (std::same_as<T, bool>) return RUEDA_BOOL;
+  if (std::same_as<T, float>) return RUEDA_FLOAT32;
+  if (std::same_as<T, double>) return RUEDA_FLOAT64;
+  if (std::same_as<T, uint8_t>) return RUEDA_UINT8;
+  if (std::same_as<T, int8_t>) return RUEDA_INT8;
+  if (std::same_as<T, uint16_t>) return RUEDA_UINT16;
+  if (std::same_as<T, int16_t>) return RUEDA_INT16;
+  return std::same_as<T, int32_t> ? RUEDA_INT32 : RUEDA_INT64;
 }
 
-template <class T>
-concept Element = requires {
-  dtype_of<T>();
-};
+// A vector, array or span that outlives the call's expression: an lvalue, or a view.
+template <class R>
+concept Buffer = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
+    std::ranges::borrowed_range<R> && Element<std::remove_const_t<std::ranges::range_value_t<R>>>;
+template <class R>
+concept MutableBuffer =
+    Buffer<R> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
+template <class R>
+using ElementOf = std::ranges::range_value_t<R>;
 
 inline Outcome last_outcome(int code) {
   return code == RUEDA_OK ? Outcome{} : Outcome{static_cast<rueda_status>(code), rueda_last_error()};
@@ -207,67 +205,71 @@ struct Reduction {
 };
 
 // In place, asynchronously.
-template <Element T>
-Expected<Handle> allreduce_async(std::span<T> values, const std::string& name, const Reduction& how = {}) {
-  rueda_request request = detail::request(RUEDA_ALLREDUCE, dtype_of<T>(), name.c_str(), how.process_set);
-  const auto count = static_cast<int64_t>(values.size());
+template <MutableBuffer R>
+Expected<Handle> allreduce_async(R&& values, const std::string& name, const Reduction& how = {}) {
+  rueda_request request =
+      detail::request(RUEDA_ALLREDUCE, dtype_of<ElementOf<R>>(), name.c_str(), how.process_set);
+  const auto count = static_cast<int64_t>(std::ranges::size(values));
   request.op = static_cast<int32_t>(how.op);
   request.prescale = how.prescale;
   request.postscale = how.postscale;
   request.ndim = 1;
   request.shape = &count;
-  request.input = values.data();
-  request.output = values.data();
+  request.input = std::ranges::data(values);
+  request.output = std::ranges::data(values);
   return detail::submit({&request, 1});
 }
 
-template <Element T>
-Outcome allreduce(std::span<T> values, const std::string& name, const Reduction& how = {}) {
+template <MutableBuffer R>
+Outcome allreduce(R&& values, const std::string& name, const Reduction& how = {}) {
   Expected<Handle> handle = allreduce_async(values, name, how);
   return handle.ok() ? handle.value().wait() : handle.outcome();
 }
 
 // values of root (a world rank) reach every rank of the set, in place.
-template <Element T>
-Outcome broadcast(std::span<T> values, int32_t root, const std::string& name, int32_t process_set = 0) {
-  rueda_request request = detail::request(RUEDA_BROADCAST, dtype_of<T>(), name.c_str(), process_set);
-  const auto count = static_cast<int64_t>(values.size());
+template <MutableBuffer R>
+Outcome broadcast(R&& values, int32_t root, const std::string& name, int32_t process_set = 0) {
+  rueda_request request =
+      detail::request(RUEDA_BROADCAST, dtype_of<ElementOf<R>>(), name.c_str(), process_set);
+  const auto count = static_cast<int64_t>(std::ranges::size(values));
   request.root_rank = root;
   request.ndim = 1;
   request.shape = &count;
-  request.input = values.data();
-  request.output = values.data();
+  request.input = std::ranges::data(values);
+  request.output = std::ranges::data(values);
   Expected<Handle> handle = detail::submit({&request, 1});
   return handle.ok() ? handle.value().wait() : handle.outcome();
 }
 
 // rows: [my_rows * row]. Result: [sum of all ranks' rows * row], rank-major. Ranks may bring different
 // numbers.
-template <Element T>
-Expected<std::vector<T>> allgather(std::span<const T> rows, const std::string& name, int64_t row = 1,
-                                   int32_t process_set = 0) {
-  rueda_request request = detail::request(RUEDA_ALLGATHER, dtype_of<T>(), name.c_str(), process_set);
-  const int64_t shape[2] = {static_cast<int64_t>(rows.size()) / row, row};
+template <Buffer R>
+Expected<std::vector<ElementOf<R>>> allgather(R&& rows, const std::string& name, int64_t row = 1,
+                                              int32_t process_set = 0) {
+  rueda_request request =
+      detail::request(RUEDA_ALLGATHER, dtype_of<ElementOf<R>>(), name.c_str(), process_set);
+  const int64_t shape[2] = {static_cast<int64_t>(std::ranges::size(rows)) / row, row};
   request.ndim = 2;
   request.shape = shape;
-  request.input = rows.data();
-  return detail::take_rows<T>(request);
+  request.input = std::ranges::data(rows);
+  return detail::take_rows<ElementOf<R>>(request);
 }
 
 // rows: [rows * row]. Result: this rank's share of the reduced rows; the first rows % size ranks get one
 // more.
-template <Element T>
-Expected<std::vector<T>> reducescatter(std::span<const T> rows, const std::string& name, int64_t row = 1,
-                                       const Reduction& how = {}) {
-  rueda_request request = detail::request(RUEDA_REDUCESCATTER, dtype_of<T>(), name.c_str(), how.process_set);
-  const int64_t shape[2] = {static_cast<int64_t>(rows.size()) / row, row};
+template <Buffer R>
+Expected<std::vector<ElementOf<R>>> reducescatter(R&& rows, const std::string& name, int64_t row = 1,
+                                                  const Reduction& how = {}) {
+  rueda_request request =
+      detail::request(RUEDA_REDUCESCATTER, dtype_of<ElementOf<R>>(), name.c_str(), how.process_set);
+  const int64_t shape[2] = {static_cast<int64_t>(std::ranges::size(rows)) / row, row};
   request.op = static_cast<int32_t>(how.op);
   request.prescale = how.prescale;
   request.postscale = how.postscale;
   request.ndim = 2;
   request.shape = shape;
-  request.input = rows.data();
-  return detail::take_rows<T>(request);
+  request.input = std::ranges::data(rows);
+  return detail::take_rows<ElementOf<R>>(request);
 }
 
 template <class T>
@@ -277,18 +279,19 @@ struct Exchanged {
 };
 
 // splits: rows for each rank of the set, in order; empty = the same number for each.
-template <Element T>
-Expected<Exchanged<T>> alltoall(std::span<const T> rows, std::span<const int32_t> splits,
-                                const std::string& name, int64_t row = 1, int32_t process_set = 0) {
-  rueda_request request = detail::request(RUEDA_ALLTOALL, dtype_of<T>(), name.c_str(), process_set);
-  const int64_t shape[2] = {static_cast<int64_t>(rows.size()) / row, row};
+template <Buffer R>
+Expected<Exchanged<ElementOf<R>>> alltoall(R&& rows, std::span<const int32_t> splits, const std::string& name,
+                                           int64_t row = 1, int32_t process_set = 0) {
+  rueda_request request =
+      detail::request(RUEDA_ALLTOALL, dtype_of<ElementOf<R>>(), name.c_str(), process_set);
+  const int64_t shape[2] = {static_cast<int64_t>(std::ranges::size(rows)) / row, row};
   request.ndim = 2;
   request.shape = shape;
-  request.input = rows.data();
+  request.input = std::ranges::data(rows);
   request.splits = splits.empty() ? nullptr : splits.data();
   request.split_count = static_cast<int32_t>(splits.size());
-  Exchanged<T> exchanged;
-  Expected<std::vector<T>> received = detail::take_rows<T>(request, &exchanged.splits);
+  Exchanged<ElementOf<R>> exchanged;
+  Expected<std::vector<ElementOf<R>>> received = detail::take_rows<ElementOf<R>>(request, &exchanged.splits);
   if (!received.ok()) return received.outcome();
   exchanged.rows = std::move(received.value());
   return exchanged;

@@ -1,0 +1,141 @@
+"""The wheel as a user meets it: one file, a bare environment, no compiler and no framework needed to install it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from base64 import urlsafe_b64decode
+from pathlib import Path
+from typing import List
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def call(command: List[object], **how: object) -> subprocess.CompletedProcess:
+    """Runs a command to its end, without the variables that would let it see this repository."""
+    env = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("PYTHON", "RUEDA_", "HOROVOD_", "VIRTUAL_ENV"))
+    }
+    words = [str(word) for word in command]
+    return subprocess.run(words, capture_output=True, text=True, timeout=170, env=env, **how)
+
+
+def succeed(command: List[object], **how: object) -> str:
+    done = call(command, **how)
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """A wheel built from the tree as it is now (the objects come from build/release)."""
+    folder = tmp_path_factory.mktemp("dist")
+    succeed([sys.executable, ROOT / "tools" / "build_wheel.py", folder])
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def bare(wheel, tmp_path_factory) -> Path:
+    """bin/ of an environment with pip and the wheel, nothing else; installed with no compiler in PATH."""
+    folder = tmp_path_factory.mktemp("venv")
+    succeed([sys.executable, "-m", "venv", folder])
+    command = [folder / "bin" / "pip", "install", "--no-index", "--no-deps", "-q", wheel]
+    done = subprocess.run(
+        [str(word) for word in command], env={"PATH": "", "HOME": str(folder)}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "bin"
+
+
+def test_there_is_one_wheel_for_every_python_3(wheel):
+    assert re.fullmatch(r"rueda-0\.1\.0-py3-none-manylinux_2_\d+_x86_64\.whl", wheel.name)
+
+
+def test_the_tag_names_the_glibc_that_is_needed(wheel, tmp_path):
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    tagged = int(re.search(r"manylinux_2_(\d+)", wheel.name)[1])
+    newest = 0
+    for binary in (tmp_path / "rueda/lib/librueda.so", tmp_path / "rueda-0.1.0.data/scripts/rueda"):
+        table = succeed(["objdump", "-T", binary])
+        newest = max([newest, *(int(minor) for minor in re.findall(r"GLIBC_2\.(\d+)", table))])
+    assert tagged == max(newest, 17)
+
+
+def test_the_binaries_need_glibc_alone(wheel, tmp_path):
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    for binary in (tmp_path / "rueda/lib/librueda.so", tmp_path / "rueda-0.1.0.data/scripts/rueda"):
+        needed = set(re.findall(r"NEEDED\s+(\S+)", succeed(["objdump", "-p", binary])))
+        assert needed <= {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}, binary.name
+
+
+def test_record_lists_every_file_with_its_hash_and_size(wheel):
+    archive = zipfile.ZipFile(wheel)
+    assert archive.testzip() is None
+    listed = {}
+    for line in archive.read("rueda-0.1.0.dist-info/RECORD").decode().splitlines():
+        name, digest, size = line.rsplit(",", 2)
+        listed[name] = (digest, size)
+    assert set(listed) == set(archive.namelist())
+    for name, (digest, size) in listed.items():
+        if name.endswith("RECORD"):
+            continue
+        data = archive.read(name)
+        kind, _, value = digest.partition("=")
+        assert kind == "sha256" and urlsafe_b64decode(value + "==") == hashlib.sha256(data).digest()
+        assert int(size) == len(data)
+
+
+def test_the_command_is_executable_in_the_archive(wheel):
+    info = zipfile.ZipFile(wheel).getinfo("rueda-0.1.0.data/scripts/rueda")
+    assert (info.external_attr >> 16) & 0o111 == 0o111
+
+
+def test_no_path_of_the_build_machine_is_inside(wheel):
+    archive = zipfile.ZipFile(wheel)
+    for name in archive.namelist():
+        assert str(ROOT).encode() not in archive.read(name), name
+
+
+def test_the_same_tree_gives_the_same_wheel(wheel, tmp_path):
+    succeed([sys.executable, ROOT / "tools" / "build_wheel.py", tmp_path])
+    assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()
+
+
+def test_import_needs_no_framework(bare):
+    assert succeed([bare / "python", "-c", "import rueda; print(rueda.__version__)"]).strip() == "0.1.0"
+
+
+def test_the_command_says_its_version(bare):
+    assert "0.1.0" in succeed([bare / "rueda", "--version"])
+
+
+def test_the_torch_front_end_without_torch_is_one_sentence(bare):
+    done = call([bare / "python", "-c", "import rueda.torch"])
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: ") and "pip install" in last and "torch" in last
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None or shutil.which("g++") is None, reason="no cmake or no g++")
+@pytest.mark.parametrize("where", ["wheel", "build tree"])
+def test_find_package_builds_the_cpp_example(bare, tmp_path, where):
+    if where == "wheel":
+        hint = f"-DCMAKE_PREFIX_PATH={succeed([bare / 'python', '-m', 'rueda.cmake_dir']).strip()}"
+    else:
+        hint = f"-Drueda_DIR={ROOT / 'build' / 'release'}"
+    succeed(["cmake", "-S", ROOT / "examples" / "cpp", "-B", tmp_path, hint])
+    succeed(["cmake", "--build", tmp_path])
+    alone = succeed([tmp_path / "softmax_regression"])
+    assert float(alone.split()[-2]) > 95
+    together = succeed([bare / "rueda", "run", "-np", "2", tmp_path / "softmax_regression"])
+    assert float(together.split()[-2]) > 95
