@@ -33,6 +33,9 @@ struct Choice {
   std::string reason;  // "direct: 41 us; ring: 57 us; …"
 };
 
+// Do the spec's fields fit one another and the size of the group? A fault here is the caller's argument.
+Status check_spec(const Spec& spec, Rank size);
+
 // forced: an algorithm name, or empty. A forced name that does not serve this collective falls back to the model
 // and says so in the reason. Every rank of a group computes the same choice from the same values.
 Result<Choice> choose(const Spec& spec, const Topology& topology, std::string_view forced);

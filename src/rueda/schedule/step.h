@@ -28,8 +28,9 @@ enum class Action : uint8_t {
   kRecv,        // peer -> to. An element-type wire into scratch widens.
   kRecvReduce,  // to = from op (what peer sent). `to` is scratch, or output when that is the same type; `from` is
                 // any slice of mine with the same count (widened when it is input or output).
-  kCopy,        // to = from (widening into scratch; never scratch -> output: that is kFinish)
-  kReduce,      // to = from op from2: a local reduction into scratch
+  kCopy,        // to = from (widening into scratch; when reducing, never scratch -> output: that is kFinish)
+  kReduce,      // to = from op from2: a local reduction. `to` is scratch, or output when that is the same type;
+                // from and from2 are any slices of mine (widened when they are input or output)
   kFinish,      // to (output) = round(scale(from)), from scratch or from output itself (then only scaling)
   kAdasum,      // to = adasum(from, from2), all in output or scratch; per tensor segment of the call
 };
@@ -40,9 +41,9 @@ enum class Wire : uint8_t { kElement, kAccumulator };
 struct Step {
   Action action = Action::kCopy;
   Rank peer = -1;  // index in the group; only for sends and receives
-  Slice to, from, from2;
+  Slice to = {}, from = {}, from2 = {};
   Wire wire = Wire::kElement;
-  std::vector<int32_t> after;  // indices of earlier steps that must be complete before this one starts
+  std::vector<int32_t> after = {};  // indices of earlier steps that must be complete before this one starts
 };
 
 // Sends to one peer, and receives from one peer, are posted in the order of the list: lanes are FIFO, and the i-th

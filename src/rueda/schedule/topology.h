@@ -26,6 +26,7 @@ struct Topology {
   [[nodiscard]] bool is_single_host() const { return host_count() <= 1; }
   // Every host has the same number of ranks, and ranks of a host are consecutive.
   [[nodiscard]] bool is_regular() const;
+  [[nodiscard]] std::vector<std::vector<Rank>> members() const;  // of each host, in ascending order
   static Topology single_host(Rank size);
   static Topology regular(int32_t hosts, Rank ranks_per_host);
 };

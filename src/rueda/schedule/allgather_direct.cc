@@ -1,0 +1,38 @@
+// Direct allgather: everybody sends its block to everybody, straight into place, peers rotated against
+// incast. Steps: 1. Bytes sent per rank: (n-1) times its own block.
+#include <algorithm>
+
+#include "rueda/schedule/algorithms.h"
+#include "rueda/schedule/cost.h"
+#include "rueda/schedule/owners.h"
+
+namespace rueda::schedule {
+namespace {
+
+std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
+  const int64_t largest = Blocks::of_counts(spec.counts).largest();
+  return phase_us(topology, all_to_all(topology, bytes_of(spec, largest)));
+}
+
+Schedule build(const Spec& spec, const Topology& topology, Rank me) {
+  Builder builder(spec);
+  Blocks blocks = Blocks::of_counts(spec.counts);
+  const Chunks chunks{.granule = std::max<int64_t>(1, blocks.largest()),
+                      .rounds = 1};  // nothing to overlap with
+  const Slice mine = input(0, blocks.count(me));
+  builder.copy(output(blocks.begin(me), blocks.count(me)), mine);
+  const OwnerCall call{
+      .spec = spec, .topology = topology, .me = me, .blocks = std::move(blocks), .chunks = chunks};
+  FlatOwners(builder, call).share(0, mine);
+  return builder.take("direct");
+}
+
+}  // namespace
+
+const Algorithm kAllgatherDirect{.name = "direct",
+                                 .what = Collective::kAllgather,
+                                 .is_order_preserving = true,
+                                 .cost_us = cost_us,
+                                 .build = build};
+
+}  // namespace rueda::schedule

@@ -1,0 +1,50 @@
+// Two-level allgather: a block goes to one rank of every other host, which passes it on inside; chunks are
+// passed on while the next ones arrive. Any topology. Steps: 2. Bytes between hosts: every block once per
+// host.
+#include "rueda/schedule/algorithms.h"
+#include "rueda/schedule/cost.h"
+#include "rueda/schedule/owners.h"
+
+namespace rueda::schedule {
+namespace {
+
+std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
+  if (topology.is_single_host()) return std::nullopt;
+  const double bytes = bytes_of(spec, Blocks::of_counts(spec.counts).largest());
+  const double hosts = topology.host_count();
+  const int32_t locals = largest_host(topology);
+  const Phase between{.local_messages = locals - 1.0,
+                      .local_bytes = (locals - 1) * bytes,
+                      .remote_messages = hosts - 1,
+                      .remote_bytes = (hosts - 1) * bytes,
+                      .streams = locals};
+  const double forwarded = (hosts - 1) * (locals - 1);
+  return phase_us(topology, between) +
+         phase_us(topology, {.local_messages = forwarded, .local_bytes = forwarded * bytes});
+}
+
+Schedule build(const Spec& spec, const Topology& topology, Rank me) {
+  Builder builder(spec);
+  Blocks blocks = Blocks::of_counts(spec.counts);
+  const Chunks chunks = Chunks::plan(spec, topology, blocks.largest(), 3 * topology.size());
+  const Slice mine = input(0, blocks.count(me));
+  builder.copy(output(blocks.begin(me), blocks.count(me)), mine);
+  const OwnerCall call{
+      .spec = spec, .topology = topology, .me = me, .blocks = std::move(blocks), .chunks = chunks};
+  TwoLevelOwners owners(builder, call);
+  for (int64_t round = 0; round < chunks.rounds; ++round) {
+    owners.share(round, mine);
+    owners.forward(round);
+  }
+  return builder.take("two_level");
+}
+
+}  // namespace
+
+const Algorithm kAllgatherTwoLevel{.name = "two_level",
+                                   .what = Collective::kAllgather,
+                                   .is_order_preserving = true,
+                                   .cost_us = cost_us,
+                                   .build = build};
+
+}  // namespace rueda::schedule

@@ -1,0 +1,57 @@
+// Flat gather: everybody sends everything to everybody, and each rank reduces all of it in canonical order.
+// The lowest latency there is, for tiny buffers, and for two ranks. Order preserving. Steps: 1. Bytes sent
+// per rank: (n-1) S.
+#include <algorithm>
+
+#include "rueda/schedule/algorithms.h"
+#include "rueda/schedule/blocks.h"
+#include "rueda/schedule/cost.h"
+#include "rueda/schedule/fold.h"
+#include "rueda/schedule/owners.h"
+
+namespace rueda::schedule {
+namespace {
+
+std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
+  if (spec.op == ReduceOp::kAdasum) return std::nullopt;
+  const double bytes = bytes_of(spec, spec.count);
+  return phase_us(topology, all_to_all(topology, bytes)) + reduce_us(topology, bytes * topology.size());
+}
+
+Schedule build(const Spec& spec, const Topology& topology, Rank me) {
+  Builder builder(spec);
+  const Rank n = topology.size();
+  const auto hosts = topology.members();
+  const Chunks chunks = Chunks::plan(spec, topology, spec.count, 2 * n);
+  const int64_t slot = std::min(chunks.granule, spec.count);
+  const Slice total = builder.scratch(n > 1 ? kSlots * slot : 0);
+  const Slice partial = builder.scratch(hosts.size() > 1 ? kSlots * slot : 0);
+  for (int64_t round = 0; round < chunks.rounds; ++round) {
+    const Slice own = chunks.of(input(0, spec.count), round);
+    if (own.count == 0) break;
+    for (Rank distance = 1; distance < n; ++distance) builder.send(mod(me - distance, n), own);
+    std::vector<std::vector<Term>> terms;
+    for (const auto& host : hosts) {
+      terms.emplace_back();
+      for (Rank rank : host) terms.back().push_back(rank == me ? mine(own) : from_peer(rank, Wire::kElement));
+    }
+    // The sum stays in scratch until my input has left: both ends of a pair may share one memory with the
+    // output.
+    FoldSpace space;
+    const int64_t at = round % kSlots * slot;
+    if (total.count > 0) space.total = part(total, at, own.count);
+    if (partial.count > 0) space.partial = part(partial, at, own.count);
+    builder.deliver(output(own.begin, own.count), fold_hosts(builder, spec.op, terms, space));
+  }
+  return builder.take("flat_gather");
+}
+
+}  // namespace
+
+const Algorithm kAllreduceFlatGather{.name = "flat_gather",
+                                     .what = Collective::kAllreduce,
+                                     .is_order_preserving = true,
+                                     .cost_us = cost_us,
+                                     .build = build};
+
+}  // namespace rueda::schedule

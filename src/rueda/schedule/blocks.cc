@@ -1,0 +1,64 @@
+#include "rueda/schedule/blocks.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "rueda/base/check.h"
+
+namespace rueda::schedule {
+
+namespace {
+constexpr int64_t kMaxSteps = 4000;  // of one rank: some hundred kilobytes of schedule, built in milliseconds
+constexpr int64_t kCacheLineBytes = 64;
+}  // namespace
+
+int64_t Blocks::largest() const {
+  int64_t largest = 0;
+  for (int32_t i = 0; i < size(); ++i) largest = std::max(largest, count(i));
+  return largest;
+}
+
+Blocks Blocks::of_counts(const std::vector<int64_t>& counts) {
+  Blocks blocks;
+  blocks.offsets.push_back(0);
+  for (int64_t count : counts) blocks.offsets.push_back(blocks.offsets.back() + count);
+  return blocks;
+}
+
+Blocks Blocks::even(int64_t count, int32_t n, DType dtype) {
+  const int64_t line = kCacheLineBytes / static_cast<int64_t>(size_of(dtype));
+  const int64_t lines = (count + line - 1) / line;
+  Blocks blocks;
+  for (int64_t i = 0; i <= n; ++i) {
+    const int64_t lines_before = lines / n * i + std::min(i, lines % n);
+    blocks.offsets.push_back(std::min(count, lines_before * line));
+  }
+  return blocks;
+}
+
+Slice Chunks::of(const Slice& slice, int64_t round) const {
+  const int64_t begin = std::min(slice.count, round * granule);
+  return {slice.space, slice.begin + begin, std::min(granule, slice.count - begin)};
+}
+
+Chunks Chunks::plan(const Spec& spec, const Topology& topology, int64_t largest_block,
+                    int64_t steps_per_round) {
+  RUEDA_CHECK(topology.chunk_bytes > 0, "chunk_bytes is positive");
+  Chunks chunks;
+  const int64_t max_rounds = std::max<int64_t>(1, kMaxSteps / std::max<int64_t>(1, steps_per_round));
+  const int64_t wanted =
+      std::max<int64_t>(1, topology.chunk_bytes / static_cast<int64_t>(size_of(spec.dtype)));
+  chunks.granule = std::max(wanted, (largest_block + max_rounds - 1) / max_rounds);
+  chunks.rounds = std::max<int64_t>(1, (largest_block + chunks.granule - 1) / chunks.granule);
+  return chunks;
+}
+
+int32_t mod(int64_t a, int32_t n) { return static_cast<int32_t>(((a % n) + n) % n); }
+
+int32_t floor_power_of_two(int32_t n) {
+  return static_cast<int32_t>(std::bit_floor(static_cast<uint32_t>(n)));
+}
+
+int32_t ceil_log2(int32_t n) { return n <= 1 ? 0 : std::bit_width(static_cast<uint32_t>(n - 1)); }
+
+}  // namespace rueda::schedule

@@ -1,0 +1,69 @@
+// Writes a schedule down in the order one would execute it by hand; the dependencies follow from what each
+// step reads and writes, so an algorithm states none. Input and output count as one memory where they may be
+// one (allreduce, broadcast). One thread, one schedule.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "rueda/schedule/hazards.h"
+#include "rueda/schedule/step.h"
+
+namespace rueda::schedule {
+
+using StepId = int32_t;
+inline constexpr StepId kNoStep = -1;  // an empty slice makes no step
+
+inline Slice input(int64_t begin, int64_t count) { return {Space::kInput, begin, count}; }
+inline Slice output(int64_t begin, int64_t count) { return {Space::kOutput, begin, count}; }
+// The elements [offset, offset + count) of a slice.
+Slice part(const Slice& slice, int64_t offset, int64_t count);
+
+bool reduces(Collective what);
+// Input and output of such a call may be the same memory.
+bool may_alias(Collective what);
+// Partial reductions may live in the output: its type is the accumulator's.
+bool can_accumulate_in_output(const Spec& spec);
+
+class Builder {
+ public:
+  explicit Builder(const Spec& spec);
+
+  // Scratch that overlaps no earlier one, aligned to cache lines.
+  Slice scratch(int64_t count);
+  // What a slice of mine is called on the wire; its receiver must name the same.
+  [[nodiscard]] Wire wire_of(const Slice& from) const;
+
+  StepId send(Rank peer, const Slice& from);
+  StepId recv(Rank peer, const Slice& to, Wire wire = Wire::kElement);
+  StepId recv_reduce(Rank peer, const Slice& to, const Slice& from, Wire wire);
+  StepId copy(const Slice& to, const Slice& from);
+  StepId reduce(const Slice& to, const Slice& from, const Slice& from2);
+  StepId adasum(const Slice& to, const Slice& from, const Slice& from2);
+  StepId finish(const Slice& to, const Slice& from);
+
+  // Messages without bytes, for what only needs to be known: never left out.
+  StepId signal(Rank peer);
+  StepId await(Rank peer);
+
+  // An order that data does not force: pacing, signals. Nothing if either is kNoStep.
+  void order(StepId later, StepId earlier);
+
+  // Brings a reduced (or, alone in a group, the unreduced) value to the output and scales it: every element
+  // of the result passes here once.
+  void deliver(const Slice& to, const Slice& value);
+
+  Schedule take(std::string_view name);
+
+ private:
+  StepId add(Step step);
+  void depend(const Slice& slice, bool is_write, std::vector<int32_t>& after);
+
+  const Spec& spec_;
+  Schedule schedule_;
+  std::array<Hazards, 3> hazards_;  // by Space; aliased ones share the first
+};
+
+}  // namespace rueda::schedule

@@ -1,0 +1,93 @@
+#include <algorithm>
+#include <iomanip>
+#include <numeric>
+#include <sstream>
+
+#include "rueda/schedule/algorithm.h"
+#include "rueda/schedule/builder.h"
+
+namespace rueda::schedule {
+namespace {
+
+template <class... Parts>
+std::string join(const Parts&... parts) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(1);
+  (out << ... << parts);
+  return out.str();
+}
+
+template <class... Parts>
+Status fault(const Spec& spec, const Parts&... why) {
+  return {Code::kInvalidArgument, join(name_of(spec.what), ": ", why...)};
+}
+
+size_t counts_needed(Collective what, Rank size) {
+  const auto n = static_cast<size_t>(size);
+  if (what == Collective::kAlltoall) return n * n;
+  return what == Collective::kAllgather || what == Collective::kReducescatter ? n : 0;
+}
+
+// A forced algorithm, if it serves; otherwise nothing and a sentence in the reason.
+const Algorithm* find_forced(const Spec& spec, const Topology& topology, std::string_view forced,
+                             Choice& choice) {
+  if (forced.empty()) return nullptr;
+  const Algorithm* algorithm = find_algorithm(spec.what, forced);
+  if (algorithm == nullptr) {
+    choice.reason = join(name_of(spec.what), " has no algorithm '", forced, "', the cost model decides; ");
+    return nullptr;
+  }
+  const auto cost = algorithm->cost_us(spec, topology);
+  if (!cost) {
+    choice.reason = join("'", forced, "' does not serve this call, the cost model decides; ");
+    return nullptr;
+  }
+  choice.cost_us = *cost;
+  choice.reason = join(forced, ": ", *cost, " us, forced by name");
+  return algorithm;
+}
+
+}  // namespace
+
+Status check_spec(const Spec& spec, Rank size) {
+  if (size < 1) return fault(spec, "the group is empty");
+  if (spec.count < 0) return fault(spec, spec.count, " elements");
+  const size_t needed = counts_needed(spec.what, size);
+  if (spec.counts.size() != needed)
+    return fault(spec, spec.counts.size(), " counts for ", size, " ranks, ", needed, " are needed");
+  for (int64_t count : spec.counts)
+    if (count < 0) return fault(spec, "a count of ", count);
+  const int64_t sum = std::accumulate(spec.counts.begin(), spec.counts.end(), int64_t{0});
+  if (spec.what == Collective::kReducescatter && sum != spec.count)
+    return fault(spec, "the counts sum to ", sum, ", the input has ", spec.count, " elements");
+  if (spec.what == Collective::kBroadcast && (spec.root < 0 || spec.root >= size))
+    return fault(spec, "root ", spec.root, " is not in the group of ", size, " ranks");
+  if (reduces(spec.what) && spec.op == ReduceOp::kAverage)
+    return fault(spec, "Average arrives as Sum with a scale");
+  if (spec.what == Collective::kReducescatter && spec.op == ReduceOp::kAdasum)
+    return {Code::kUnsupported, "REDUCESCATTER: Adasum is for allreduce only; use Sum or Average"};
+  return Status::ok();
+}
+
+Result<Choice> choose(const Spec& spec, const Topology& topology, std::string_view forced) {
+  if (Status status = check_spec(spec, topology.size()); !status.is_ok()) return status;
+  Choice choice;
+  choice.algorithm = find_forced(spec, topology, forced, choice);
+  if (choice.algorithm != nullptr) return choice;
+  std::string candidates;
+  for (const Algorithm& algorithm : algorithms()) {
+    if (algorithm.what != spec.what || !algorithm.is_order_preserving) continue;
+    const auto cost = algorithm.cost_us(spec, topology);
+    if (!cost) continue;
+    candidates += join(candidates.empty() ? "" : "; ", algorithm.name, ": ", *cost, " us");
+    if (choice.algorithm != nullptr && *cost >= choice.cost_us) continue;
+    choice.algorithm = &algorithm;
+    choice.cost_us = *cost;
+  }
+  if (choice.algorithm == nullptr)
+    return Status{Code::kUnsupported, join(name_of(spec.what), " has no algorithm for this call")};
+  choice.reason += candidates;
+  return choice;
+}
+
+}  // namespace rueda::schedule

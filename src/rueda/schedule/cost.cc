@@ -1,0 +1,68 @@
+#include "rueda/schedule/cost.h"
+
+#include <algorithm>
+
+namespace rueda::schedule {
+namespace {
+
+// A further message costs less than the first one's latency: posting it overlaps the flight of the others. A
+// fifth is what a system call is of a loopback half round trip.
+constexpr double kGapShare = 0.2;
+
+double link_us(const LinkCost& link, double messages, double bytes) {
+  if (messages <= 0) return 0;
+  return link.latency_us * (1 + kGapShare * (messages - 1)) + bytes / (link.bandwidth_gbps * 1e3);
+}
+
+}  // namespace
+
+double phase_us(const Topology& topology, const Phase& phase) {
+  const double local = link_us(topology.local, phase.local_messages, phase.local_bytes);
+  const double remote = link_us(topology.remote, phase.remote_messages, phase.remote_bytes * phase.streams);
+  return local + remote;
+}
+
+double reduce_us(const Topology& topology, double bytes) { return bytes / (topology.reduce_gbps * 1e3); }
+
+double copy_us(const Topology& topology, double bytes) {
+  return bytes / (topology.local.bandwidth_gbps * 1e3);
+}
+
+int32_t largest_host(const Topology& topology) {
+  size_t largest = 0;
+  for (const auto& host : topology.members()) largest = std::max(largest, host.size());
+  return static_cast<int32_t>(largest);
+}
+
+double bytes_of(const Spec& spec, int64_t elements) {
+  return static_cast<double>(elements) * static_cast<double>(size_of(spec.dtype));
+}
+
+double partial_bytes_of(const Spec& spec, int64_t elements) {
+  return static_cast<double>(elements) * static_cast<double>(size_of(accumulator_of(spec.dtype)));
+}
+
+Phase all_to_all(const Topology& topology, double bytes) {
+  const int32_t largest = largest_host(topology);
+  const double local = largest - 1;
+  const double remote = topology.size() - largest;
+  return {.local_messages = local,
+          .local_bytes = local * bytes,
+          .remote_messages = remote,
+          .remote_bytes = remote * bytes,
+          .streams = largest};
+}
+
+Phase neighbour(const Topology& topology, double messages, double bytes) {
+  if (topology.size() <= 1) return {};
+  if (topology.is_single_host()) return {.local_messages = messages, .local_bytes = bytes};
+  return {.remote_messages = messages, .remote_bytes = bytes};
+}
+
+Phase anywhere(const Topology& topology, double bytes) {
+  if (topology.size() <= 1) return {};
+  if (topology.is_single_host()) return {.local_messages = 1, .local_bytes = bytes};
+  return {.remote_messages = 1, .remote_bytes = bytes, .streams = largest_host(topology)};
+}
+
+}  // namespace rueda::schedule

@@ -1,0 +1,37 @@
+// The alpha-beta model behind every algorithm's cost_us: a collective is a few phases, a phase is what one
+// rank sends while the others do the same. Pure: the same values on every rank give the same double. Any
+// thread.
+#pragma once
+
+#include <cstdint>
+
+#include "rueda/schedule/step.h"
+#include "rueda/schedule/topology.h"
+
+namespace rueda::schedule {
+
+struct Phase {
+  double local_messages = 0;  // one rank sends to ranks of its host
+  double local_bytes = 0;
+  double remote_messages = 0;  // … and to other hosts
+  double remote_bytes = 0;
+  int32_t streams = 1;  // ranks of one host that send to other hosts at the same time and share its link
+};
+
+double phase_us(const Topology& topology, const Phase& phase);
+double reduce_us(const Topology& topology, double bytes);
+double copy_us(const Topology& topology, double bytes);
+
+int32_t largest_host(const Topology& topology);               // ranks
+double bytes_of(const Spec& spec, int64_t elements);          // as elements on the wire
+double partial_bytes_of(const Spec& spec, int64_t elements);  // as accumulators on the wire
+
+// Every rank sends `bytes` to each of the other ranks.
+Phase all_to_all(const Topology& topology, double bytes);
+// Every rank sends `messages` messages with `bytes` altogether to one neighbour in rank order: one rank a
+// host crosses its border.
+Phase neighbour(const Topology& topology, double messages, double bytes);
+// Every rank sends one message of `bytes` to a rank that may be anywhere.
+Phase anywhere(const Topology& topology, double bytes);
+
+}  // namespace rueda::schedule

@@ -1,0 +1,27 @@
+// Remembers who last read and wrote every element of a buffer, so that the builder can order conflicting
+// steps. Built and dropped with one schedule: one thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "rueda/schedule/interval_map.h"
+
+namespace rueda::schedule {
+
+class Hazards {
+ public:
+  // The steps that `step` must come after, appended: earlier writers of what it reads …
+  void read(int32_t step, int64_t begin, int64_t end, std::vector<int32_t>& after);
+  // … and earlier readers (or the writer, if nobody read since) of what it writes.
+  void write(int32_t step, int64_t begin, int64_t end, std::vector<int32_t>& after);
+
+ private:
+  struct Accesses {
+    int32_t writer = -1;
+    std::vector<int32_t> readers;  // since writer
+  };
+  IntervalMap<Accesses> accesses_;
+};
+
+}  // namespace rueda::schedule

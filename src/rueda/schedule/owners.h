@@ -1,0 +1,81 @@
+// Collectives in which every rank owns one block: the owner reduces it and shares the result. The stages
+// below work on one chunk of every block; an algorithm runs them over the chunks, later stages some chunks
+// behind, and each rank lists them in the same order, so that the messages of a pair meet.
+//
+// Flat: contributions go straight to the owner. Two-level: a rank of each host (the entry) reduces the host's
+// contributions first and receives shared results for its host, so that everything crosses between two hosts
+// once.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "rueda/schedule/blocks.h"
+#include "rueda/schedule/builder.h"
+#include "rueda/schedule/fold.h"
+#include "rueda/schedule/topology.h"
+
+namespace rueda::schedule {
+
+struct OwnerCall {
+  const Spec& spec;
+  const Topology& topology;
+  Rank me = -1;
+  Blocks blocks;  // block r belongs to rank r
+  Chunks chunks;
+};
+
+class FlatOwners {
+ public:
+  FlatOwners(Builder& builder, const OwnerCall& call);
+
+  void contribute(int64_t round);  // sends my input of every foreign block to its owner
+  void reduce(int64_t round,
+              const Slice& result);  // receives and reduces my block; result: where all of it goes
+  void share(int64_t round, const Slice& result);  // sends my block, receives the others into output
+
+ private:
+  [[nodiscard]] Rank at_distance(int64_t distance) const;  // so many places behind me in canonical order
+  void pace(StepId send);
+
+  Builder& builder_;
+  const OwnerCall& call_;
+  std::vector<std::vector<Rank>> hosts_;
+  std::vector<Rank> order_;  // host by host
+  int64_t my_place_ = 0;     // in order_
+  Slice total_, partial_;    // [slots * slot_]
+  int64_t slot_ = 0;
+  std::deque<StepId> in_flight_;
+};
+
+class TwoLevelOwners {
+ public:
+  TwoLevelOwners(Builder& builder, const OwnerCall& call);
+
+  void contribute(int64_t round);      // sends my input of every block to its entry in my host
+  void reduce_in_host(int64_t round);  // as an entry: partial sums in rank order
+  void exchange(int64_t round);        // sends the partials to their owners in other hosts
+  void reduce_hosts(int64_t round, const Slice& result);
+  void share(int64_t round, const Slice& result);  // to my host and to the entries of the others
+  void forward(int64_t round);  // receives into output; as an entry: passes on inside my host
+
+ private:
+  [[nodiscard]] const std::vector<Rank>& my_host() const { return hosts_[call_.topology.host_of[call_.me]]; }
+  [[nodiscard]] Rank entry(int32_t host, Rank owner) const;
+  [[nodiscard]] bool is_in_my_host(Rank rank) const;
+  [[nodiscard]] Slice chunk_of(Rank owner, int64_t round, Space space) const;
+  [[nodiscard]] Slice partial_of(Rank owner, int64_t round) const;  // of my host, where I am the entry
+
+  Builder& builder_;
+  const OwnerCall& call_;
+  std::vector<std::vector<Rank>> hosts_;
+  std::vector<int32_t> local_index_;  // of each rank in its host
+  std::vector<int32_t> duty_;         // of each owner: which of my partials is its, or -1
+  Slice total_, partials_;            // [slots * slot_], [duties * slots * slot_]
+  int64_t slot_ = 0;
+};
+
+// Chunks in flight between two stages of a pipeline: scratch of one is reused this many chunks later.
+inline constexpr int64_t kSlots = 4;
+
+}  // namespace rueda::schedule

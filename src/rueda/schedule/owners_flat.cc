@@ -1,0 +1,70 @@
+#include "rueda/schedule/owners.h"
+
+#include <algorithm>
+
+namespace rueda::schedule {
+
+FlatOwners::FlatOwners(Builder& builder, const OwnerCall& call)
+    : builder_(builder), call_(call), hosts_(call.topology.members()) {
+  for (const auto& host : hosts_) order_.insert(order_.end(), host.begin(), host.end());
+  my_place_ = std::find(order_.begin(), order_.end(), call.me) - order_.begin();
+  if (!reduces(call.spec.what) || order_.size() == 1) return;
+  slot_ = std::min(call.chunks.granule, call.blocks.count(call.me));
+  total_ = builder_.scratch(kSlots * slot_);
+  if (hosts_.size() > 1) partial_ = builder_.scratch(kSlots * slot_);
+}
+
+Rank FlatOwners::at_distance(int64_t distance) const {
+  return order_[mod(my_place_ - distance, static_cast<int32_t>(order_.size()))];
+}
+
+// Between hosts at most one round of sends is on its way: with the rotated order of peers, a receiver's link
+// is then shared by few senders. Inside a host nothing is shared and a bound would only add waiting.
+void FlatOwners::pace(StepId send) {
+  if (send == kNoStep || hosts_.size() == 1) return;
+  if (in_flight_.size() + 1 >= order_.size() && in_flight_.size() >= 2) {
+    builder_.order(send, in_flight_.front());
+    in_flight_.pop_front();
+  }
+  in_flight_.push_back(send);
+}
+
+void FlatOwners::contribute(int64_t round) {
+  for (int64_t distance = 1; distance < call_.topology.size(); ++distance) {
+    const Rank owner = at_distance(distance);
+    const Slice block = input(call_.blocks.begin(owner), call_.blocks.count(owner));
+    pace(builder_.send(owner, call_.chunks.of(block, round)));
+  }
+}
+
+void FlatOwners::reduce(int64_t round, const Slice& result) {
+  const Slice block = input(call_.blocks.begin(call_.me), call_.blocks.count(call_.me));
+  const Slice own = call_.chunks.of(block, round);
+  const Slice to = call_.chunks.of(result, round);
+  if (own.count == 0) return;
+  std::vector<std::vector<Term>> terms;
+  for (const auto& host : hosts_) {
+    terms.emplace_back();
+    for (Rank rank : host)
+      terms.back().push_back(rank == call_.me ? mine(own) : from_peer(rank, Wire::kElement));
+  }
+  FoldSpace space;
+  const int64_t at = round % kSlots * slot_;
+  if (total_.count > 0) space.total = part(total_, at, own.count);
+  if (partial_.count > 0) space.partial = part(partial_, at, own.count);
+  if (can_accumulate_in_output(call_.spec)) space.last_to = to;
+  builder_.deliver(to, fold_hosts(builder_, call_.spec.op, terms, space));
+}
+
+void FlatOwners::share(int64_t round, const Slice& result) {
+  const Slice mine = call_.chunks.of(result, round);
+  const auto n = static_cast<int64_t>(order_.size());
+  for (int64_t distance = 1; distance < n; ++distance) pace(builder_.send(at_distance(distance), mine));
+  for (int64_t distance = 1; distance < n; ++distance) {
+    const Rank owner = at_distance(-distance);
+    const Slice block = output(call_.blocks.begin(owner), call_.blocks.count(owner));
+    builder_.recv(owner, call_.chunks.of(block, round));
+  }
+}
+
+}  // namespace rueda::schedule

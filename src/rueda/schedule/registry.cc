@@ -1,0 +1,42 @@
+#include <array>
+
+#include "rueda/schedule/algorithm.h"
+#include "rueda/schedule/algorithms.h"
+
+namespace rueda::schedule {
+
+// Of equal costs the first one is chosen.
+std::span<const Algorithm> algorithms() {
+  static const std::array all = {
+      kAllreduceDirect,
+      kAllreduceFlatGather,
+      kAllreduceTwoLevel,
+      kAllreduceRing,
+      kAllreduceRecursiveDoubling,
+      kAllreduceHalvingDoubling,
+      kAllreduceAdasum,
+      kAllgatherDirect,
+      kAllgatherRing,
+      kAllgatherBruck,
+      kAllgatherTwoLevel,
+      kBroadcastBinomial,
+      kBroadcastChain,
+      kBroadcastScatterAllgather,
+      kBroadcastTwoLevel,
+      kReducescatterDirect,
+      kReducescatterRing,
+      kReducescatterTwoLevel,
+      kAlltoallPairwise,
+      kAlltoallBruck,
+      kBarrierDissemination,
+  };
+  return all;
+}
+
+const Algorithm* find_algorithm(Collective what, std::string_view name) {
+  for (const Algorithm& algorithm : algorithms())
+    if (algorithm.what == what && algorithm.name == name) return &algorithm;
+  return nullptr;
+}
+
+}  // namespace rueda::schedule

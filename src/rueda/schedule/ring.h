@@ -1,0 +1,24 @@
+// The two halves of a ring, shared by allreduce, reducescatter and allgather.
+#pragma once
+
+#include "rueda/schedule/blocks.h"
+#include "rueda/schedule/builder.h"
+
+namespace rueda::schedule {
+
+struct RingCall {
+  const Spec& spec;
+  Rank size = 0;
+  Rank me = -1;
+  const Blocks& blocks;
+  Chunks chunks;
+};
+
+// Partial sums of a block travel once around, each rank adding its own; block r ends at rank r, delivered to
+// result.
+void ring_reduce_scatter(Builder& builder, const RingCall& call, const Slice& result);
+
+// Finished blocks travel once around. source: my block; the others arrive in the output.
+void ring_allgather(Builder& builder, const RingCall& call, const Slice& source);
+
+}  // namespace rueda::schedule

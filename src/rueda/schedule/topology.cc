@@ -1,0 +1,38 @@
+#include "rueda/schedule/topology.h"
+
+#include <algorithm>
+
+#include "rueda/base/check.h"
+
+namespace rueda::schedule {
+
+int32_t Topology::host_count() const {
+  return host_of.empty() ? 0 : *std::max_element(host_of.begin(), host_of.end()) + 1;
+}
+
+bool Topology::is_regular() const {
+  const int32_t hosts = host_count();
+  if (hosts == 0 || size() % hosts != 0) return false;
+  const Rank per_host = size() / hosts;
+  for (Rank rank = 0; rank < size(); ++rank)
+    if (host_of[rank] != rank / per_host) return false;
+  return true;
+}
+
+std::vector<std::vector<Rank>> Topology::members() const {
+  std::vector<std::vector<Rank>> members(host_count());
+  for (Rank rank = 0; rank < size(); ++rank) members[host_of[rank]].push_back(rank);
+  return members;
+}
+
+Topology Topology::single_host(Rank size) { return regular(1, size); }
+
+Topology Topology::regular(int32_t hosts, Rank ranks_per_host) {
+  RUEDA_CHECK(hosts >= 1 && ranks_per_host >= 1, "a topology has at least one host and one rank");
+  Topology topology;
+  for (int32_t host = 0; host < hosts; ++host)
+    topology.host_of.insert(topology.host_of.end(), ranks_per_host, host);
+  return topology;
+}
+
+}  // namespace rueda::schedule

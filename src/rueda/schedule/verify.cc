@@ -1,0 +1,236 @@
+#include "rueda/schedule/verify.h"
+
+#include <algorithm>
+#include <set>
+
+#include "rueda/schedule/blocks.h"
+#include "rueda/schedule/verify_parts.h"
+
+namespace rueda::schedule {
+namespace {
+
+// A run of the output: which formula, and the index of its first element.
+struct Expected {
+  int64_t begin = 0, count = 0;
+  Expr expr = kUnwritten;  // kUnwritten: any formula with every rank once
+  int64_t element = 0;
+};
+
+struct Outcome {
+  const Spec& spec;
+  const Topology& topology;
+  bool is_order_preserving;
+};
+
+std::vector<Expected> expected_of(const Outcome& outcome, Rank rank, Expressions& expressions) {
+  const Spec& spec = outcome.spec;
+  const Rank n = outcome.topology.size();
+  const auto reduced = [&] {
+    return outcome.is_order_preserving ? canonical(spec, outcome.topology, expressions) : kUnwritten;
+  };
+  switch (spec.what) {
+    case Collective::kAllreduce:
+      return {{0, spec.count, reduced(), 0}};
+    case Collective::kReducescatter: {
+      const Blocks blocks = Blocks::of_counts(spec.counts);
+      return {{0, blocks.count(rank), reduced(), blocks.begin(rank)}};
+    }
+    case Collective::kBroadcast:
+      return {{0, spec.count, expressions.leaf(spec.root), 0}};
+    case Collective::kAllgather: {
+      const Blocks blocks = Blocks::of_counts(spec.counts);
+      std::vector<Expected> runs;
+      for (Rank from = 0; from < n; ++from)
+        runs.push_back({blocks.begin(from), blocks.count(from), expressions.leaf(from), 0});
+      return runs;
+    }
+    case Collective::kAlltoall: {
+      std::vector<Expected> runs;
+      int64_t at = 0;
+      for (Rank from = 0; from < n; ++from) {
+        const auto row = spec.counts.begin() + static_cast<int64_t>(from) * n;
+        int64_t element = 0;
+        for (Rank to = 0; to < rank; ++to) element += row[to];
+        runs.push_back({at, row[rank], expressions.leaf(from), element});
+        at += row[rank];
+      }
+      return runs;
+    }
+    default:
+      return {};
+  }
+}
+
+Status wrong(const Outcome& outcome, Rank rank, int64_t place, const std::string& why) {
+  return {Code::kInternal, std::string(name_of(outcome.spec.what)) + ": output element " +
+                               std::to_string(place) + " of rank " + std::to_string(rank) + " " + why};
+}
+
+bool has_every_rank_once(const std::vector<Rank>& ranks, Rank n) {
+  for (Rank rank = 0; rank < n; ++rank)
+    if (static_cast<Rank>(ranks.size()) != n || ranks[rank] != rank) return false;
+  return true;
+}
+
+Status check_run(const Outcome& outcome, Rank rank, const Expected& want, const Piece& got,
+                 Expressions& expressions) {
+  const int64_t place = want.begin + got.offset;
+  if (got.cell.expr == kUnwritten) return wrong(outcome, rank, place, "is never written");
+  if (got.element != want.element + got.offset) return wrong(outcome, rank, place, "holds another element");
+  const Expr raw = expressions.unfinished(got.cell.expr);
+  if (reduces(outcome.spec.what) && got.cell.expr != expressions.finish(raw))
+    return wrong(outcome, rank, place, "was not finished");
+  if (want.expr == kUnwritten) {
+    if (!has_every_rank_once(expressions.ranks_in(raw), outcome.topology.size()))
+      return wrong(outcome, rank, place, "has not every contribution once: " + expressions.to_string(raw));
+  } else if (raw != want.expr) {
+    return wrong(outcome, rank, place,
+                 "is " + expressions.to_string(raw) + " in place of " + expressions.to_string(want.expr));
+  }
+  return Status::ok();
+}
+
+Status check_outputs(const Outcome& outcome, Execution& execution, Expressions& expressions) {
+  IntervalMap<Expr> first;  // rank 0's: where all ranks get the same elements they must get the same bits
+  for (Rank rank = 0; rank < outcome.topology.size(); ++rank) {
+    for (const Expected& want : expected_of(outcome, rank, expressions)) {
+      for (const Piece& got : execution.memory(rank).read(output(want.begin, want.count))) {
+        if (Status status = check_run(outcome, rank, want, got, expressions); !status.is_ok()) return status;
+        if (outcome.spec.what != Collective::kAllreduce) continue;
+        const int64_t begin = want.begin + got.offset;
+        if (rank == 0) first.assign(begin, begin + got.count, got.cell.expr);
+        bool is_equal = true;
+        first.visit(begin, begin + got.count,
+                    [&](int64_t, int64_t, Expr e) { is_equal &= e == got.cell.expr; });
+        if (!is_equal) return wrong(outcome, rank, begin, "differs from rank 0's");
+      }
+    }
+  }
+  return Status::ok();
+}
+
+// A barrier carries no data, only knowledge: a message tells which ranks its sender surely knew to be there.
+// Ranks learn in rounds until nobody learns more; then everybody must know everybody.
+Status check_barrier(std::span<const Schedule> schedules) {
+  const size_t n = schedules.size();
+  std::vector<Ancestors> ancestors(schedules.begin(), schedules.end());
+  std::vector<std::vector<std::set<size_t>>> known(n);  // [rank][step]: carried by this message
+  for (size_t rank = 0; rank < n; ++rank) known[rank].resize(schedules[rank].steps.size(), {rank});
+  bool has_learnt = true;
+  while (has_learnt) {
+    has_learnt = false;
+    for (size_t rank = 0; rank < n; ++rank) {
+      std::vector<size_t> next_from(n, 0);  // how many messages of each peer were looked at
+      const auto& steps = schedules[rank].steps;
+      for (size_t i = 0; i < steps.size(); ++i) {
+        auto& mine = known[rank][i];
+        const size_t before = mine.size();
+        for (size_t earlier = 0; earlier < i; ++earlier)
+          if (ancestors[rank].precedes(earlier, i))
+            mine.insert(known[rank][earlier].begin(), known[rank][earlier].end());
+        if (steps[i].action == Action::kRecv) {
+          const auto peer = static_cast<size_t>(steps[i].peer);
+          size_t skip = next_from[peer]++;
+          for (size_t j = 0; j < schedules[peer].steps.size(); ++j) {
+            const Step& theirs = schedules[peer].steps[j];
+            if (theirs.action != Action::kSend || theirs.peer != static_cast<Rank>(rank) || skip-- > 0)
+              continue;
+            mine.insert(known[peer][j].begin(), known[peer][j].end());
+            break;
+          }
+        }
+        has_learnt |= mine.size() > before;
+      }
+    }
+  }
+  for (size_t rank = 0; rank < n; ++rank) {
+    std::set<size_t> all{rank};
+    for (const auto& some : known[rank]) all.insert(some.begin(), some.end());
+    if (all.size() != n)
+      return {Code::kInternal,
+              "BARRIER: rank " + std::to_string(rank) + " leaves without having heard of all"};
+  }
+  return Status::ok();
+}
+
+RankTotals totals_of(const Spec& spec, const Schedule& schedule) {
+  RankTotals totals{.steps = static_cast<int64_t>(schedule.steps.size())};
+  for (const Step& step : schedule.steps) {
+    const DType type = step.wire == Wire::kElement ? spec.dtype : accumulator_of(spec.dtype);
+    const auto bytes = static_cast<int64_t>(size_of(type));
+    if (step.action == Action::kSend) {
+      ++totals.messages_sent;
+      totals.bytes_sent += step.from.count * bytes;
+    }
+    if (step.action == Action::kRecv || step.action == Action::kRecvReduce)
+      totals.bytes_received += step.to.count * bytes;
+  }
+  return totals;
+}
+
+}  // namespace
+
+Expr canonical(const Spec& spec, const Topology& topology, Expressions& expressions) {
+  if (spec.op == ReduceOp::kAdasum) {
+    std::vector<Expr> level;
+    for (Rank rank = 0; rank < topology.size(); ++rank) level.push_back(expressions.leaf(rank));
+    while (level.size() > 1) {
+      std::vector<Expr> next;
+      for (size_t i = 0; i < level.size(); i += 2)
+        next.push_back(i + 1 < level.size() ? expressions.adasum(level[i], level[i + 1]) : level[i]);
+      level = std::move(next);
+    }
+    return level.front();
+  }
+  Expr total = kUnwritten;
+  for (const auto& host : topology.members()) {
+    Expr partial = kUnwritten;
+    for (Rank rank : host) {
+      const Expr leaf = expressions.leaf(rank);
+      partial = partial == kUnwritten ? leaf : expressions.combine(partial, leaf);
+    }
+    total = total == kUnwritten ? partial : expressions.combine(total, partial);
+  }
+  return total;
+}
+
+Result<Report> verify_schedules(const Spec& spec, const Topology& topology,
+                                std::span<const Schedule> schedules, bool is_order_preserving) {
+  const Rank n = topology.size();
+  if (Status status = check_spec(spec, n); !status.is_ok()) return status;
+  if (static_cast<Rank>(schedules.size()) != n)
+    return Status{Code::kInvalidArgument, "the verifier needs one schedule for each rank"};
+  Report report;
+  for (Rank rank = 0; rank < n; ++rank) {
+    const Schedule& schedule = schedules[rank];
+    if (Status status = check_form(spec, n, rank, schedule); !status.is_ok()) return status;
+    const Ancestors ancestors(schedule);
+    for (const bool is_aliased : {false, true}) {
+      if (is_aliased && !may_alias(spec.what)) continue;
+      if (Status status = check_races(rank, schedule, ancestors, is_aliased); !status.is_ok()) return status;
+    }
+    report.ranks.push_back(totals_of(spec, schedule));
+  }
+  const Outcome outcome{.spec = spec, .topology = topology, .is_order_preserving = is_order_preserving};
+  for (const bool is_aliased : {false, true}) {
+    if (is_aliased && !may_alias(spec.what)) continue;
+    Expressions expressions(spec);
+    Execution execution(spec, schedules, is_aliased, expressions);
+    if (Status status = execution.run(); !status.is_ok()) return status;
+    if (Status status = check_outputs(outcome, execution, expressions); !status.is_ok()) return status;
+    report.rounds = execution.rounds();
+  }
+  if (spec.what == Collective::kBarrier)
+    if (Status status = check_barrier(schedules); !status.is_ok()) return status;
+  return report;
+}
+
+Result<Report> verify(const Spec& spec, const Topology& topology, const Algorithm& algorithm) {
+  if (Status status = check_spec(spec, topology.size()); !status.is_ok()) return status;
+  std::vector<Schedule> schedules;
+  for (Rank rank = 0; rank < topology.size(); ++rank)
+    schedules.push_back(algorithm.build(spec, topology, rank));
+  return verify_schedules(spec, topology, schedules, algorithm.is_order_preserving);
+}
+
+}  // namespace rueda::schedule

@@ -1,0 +1,136 @@
+#include <algorithm>
+#include <numeric>
+
+#include "rueda/schedule/verify_parts.h"
+
+namespace rueda::schedule {
+namespace {
+
+int64_t sum(const std::vector<int64_t>& values) {
+  return std::accumulate(values.begin(), values.end(), int64_t{0});
+}
+
+// Why a step is malformed, or nothing.
+class FormCheck {
+ public:
+  FormCheck(const Spec& spec, Rank size, Rank rank, const Schedule& schedule)
+      : spec_(spec),
+        size_(size),
+        rank_(rank),
+        scratch_(schedule.scratch_count),
+        shape_(shape_of(spec, size, rank)) {}
+
+  [[nodiscard]] std::string why(const Step& step, int32_t index) const {
+    for (int32_t earlier : step.after)
+      if (earlier < 0 || earlier >= index) return "waits for a step that is not an earlier one";
+    for (const Slice* slice : {&step.to, &step.from, &step.from2})
+      if (!is_in_bounds(*slice)) return "has a slice out of bounds";
+    const bool is_message =
+        step.action == Action::kSend || step.action == Action::kRecv || step.action == Action::kRecvReduce;
+    if (is_message && (step.peer < 0 || step.peer >= size_ || step.peer == rank_)) return "has no such peer";
+    if (step.action != Action::kSend && step.to.space == Space::kInput) return "writes the input";
+    switch (step.action) {
+      case Action::kSend:
+        return why_send(step);
+      case Action::kRecv:
+        return why_arriving(step);
+      case Action::kRecvReduce:
+        if (step.to.count != step.from.count) return "changes the number of elements";
+        if (!may_hold_sums(step.to.space)) return "would round a partial sum";
+        return why_arriving(step);
+      case Action::kCopy:
+        return why_copy(step);
+      case Action::kReduce:
+      case Action::kAdasum:
+        return why_reduce(step);
+      case Action::kFinish:
+        return why_finish(step);
+    }
+    return "has an unknown action";
+  }
+
+ private:
+  [[nodiscard]] bool is_in_bounds(const Slice& slice) const {
+    const int64_t size = slice.space == Space::kInput    ? shape_.input
+                         : slice.space == Space::kOutput ? shape_.output
+                                                         : scratch_;
+    return slice.begin >= 0 && slice.count >= 0 && slice.begin + slice.count <= size;
+  }
+  [[nodiscard]] bool may_hold_sums(Space space) const {
+    return reduces(spec_.what) &&
+           (space == Space::kScratch || (space == Space::kOutput && can_accumulate_in_output(spec_)));
+  }
+  [[nodiscard]] std::string why_send(const Step& step) const {
+    const bool is_sum = step.from.space == Space::kScratch && reduces(spec_.what);
+    if ((step.wire == Wire::kAccumulator) != is_sum) return "names another wire type than it sends";
+    return {};
+  }
+  [[nodiscard]] std::string why_arriving(const Step& step) const {
+    if (step.wire == Wire::kAccumulator && !may_hold_sums(step.to.space)) return "would round a partial sum";
+    return {};
+  }
+  [[nodiscard]] std::string why_copy(const Step& step) const {
+    if (step.to.count != step.from.count) return "changes the number of elements";
+    if (reduces(spec_.what) && step.from.space == Space::kScratch && step.to.space == Space::kOutput)
+      return "copies a sum to the output without finishing it";
+    return {};
+  }
+  [[nodiscard]] std::string why_reduce(const Step& step) const {
+    if (step.to.count != step.from.count || step.to.count != step.from2.count)
+      return "changes the number of elements";
+    if (!may_hold_sums(step.to.space)) return "would round a partial sum";
+    if (step.action == Action::kAdasum &&
+        (!may_hold_sums(step.from.space) || !may_hold_sums(step.from2.space)))
+      return "takes Adasum operands of another type";
+    return {};
+  }
+  [[nodiscard]] std::string why_finish(const Step& step) const {
+    if (!reduces(spec_.what)) return "finishes where nothing is reduced";
+    if (step.to.count != step.from.count) return "changes the number of elements";
+    if (step.to.space != Space::kOutput) return "finishes into something else than the output";
+    if (step.from.space != Space::kScratch && !(step.from == step.to)) return "finishes from somewhere else";
+    return {};
+  }
+
+  const Spec& spec_;
+  Rank size_;
+  Rank rank_;
+  int64_t scratch_;
+  Shape shape_;
+};
+
+}  // namespace
+
+Shape shape_of(const Spec& spec, Rank size, Rank rank) {
+  switch (spec.what) {
+    case Collective::kAllgather:
+      return {.input = spec.counts[rank], .output = sum(spec.counts)};
+    case Collective::kReducescatter:
+      return {.input = spec.count, .output = spec.counts[rank]};
+    case Collective::kAlltoall: {
+      Shape shape;
+      for (Rank other = 0; other < size; ++other) {
+        shape.input += spec.counts[rank * size + other];
+        shape.output += spec.counts[other * size + rank];
+      }
+      return shape;
+    }
+    default:
+      return {.input = spec.count, .output = spec.count};
+  }
+}
+
+Status step_fault(Rank rank, size_t step, const Schedule& schedule, const std::string& why) {
+  return {Code::kInternal,
+          schedule.name + ": step " + std::to_string(step) + " of rank " + std::to_string(rank) + " " + why};
+}
+
+Status check_form(const Spec& spec, Rank size, Rank rank, const Schedule& schedule) {
+  const FormCheck check(spec, size, rank, schedule);
+  for (size_t i = 0; i < schedule.steps.size(); ++i)
+    if (const auto why = check.why(schedule.steps[i], static_cast<int32_t>(i)); !why.empty())
+      return step_fault(rank, i, schedule, why);
+  return Status::ok();
+}
+
+}  // namespace rueda::schedule

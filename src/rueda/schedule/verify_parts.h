@@ -1,0 +1,119 @@
+// The parts of the verifier, in the order they run. Each returns the first fault it finds, as a sentence that
+// names the rank and the step.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rueda/schedule/builder.h"
+#include "rueda/schedule/expression.h"
+#include "rueda/schedule/interval_map.h"
+#include "rueda/schedule/verify.h"
+
+namespace rueda::schedule {
+
+struct Shape {
+  int64_t input = 0, output = 0;  // elements of a rank's buffers
+};
+Shape shape_of(const Spec& spec, Rank size, Rank rank);
+
+// A fault of one step of one rank.
+Status step_fault(Rank rank, size_t step, const Schedule& schedule, const std::string& why);
+
+// Indices, bounds, spaces and wire types of one rank's steps.
+Status check_form(const Spec& spec, Rank size, Rank rank, const Schedule& schedule);
+
+// Which earlier steps are surely complete when a step starts: a bit per pair.
+class Ancestors {
+ public:
+  explicit Ancestors(const Schedule& schedule);
+  [[nodiscard]] bool precedes(size_t earlier, size_t later) const {
+    return (bits_[later * words_ + earlier / 64] >> (earlier % 64) & 1) != 0;
+  }
+
+ private:
+  size_t words_;
+  std::vector<uint64_t> bits_;  // [steps * words_]
+};
+
+Status check_races(Rank rank, const Schedule& schedule, const Ancestors& ancestors, bool is_aliased);
+
+// What a buffer holds: an element of a formula's vectors at each place. shift: index in the vectors less the
+// place.
+struct Cell {
+  Expr expr = kUnwritten;
+  int64_t shift = 0;
+};
+struct Piece {
+  int64_t offset = 0, count = 0;  // within the slice that was read
+  Cell cell;                      // its shift is that of the place it was read from
+  int64_t element = 0;            // index in the vectors of the first element
+};
+
+class Memory {
+ public:
+  void write(const Slice& to, const std::vector<Piece>& pieces);
+  std::vector<Piece> read(const Slice& from);
+  void set_aliased() { is_aliased_ = true; }
+
+ private:
+  [[nodiscard]] size_t index(Space space) const {
+    return is_aliased_ && space == Space::kOutput ? 0 : static_cast<size_t>(space);
+  }
+  std::array<IntervalMap<Cell>, 3> spaces_;
+  bool is_aliased_ = false;
+};
+
+// Executes all ranks on wires that buffer nothing.
+class Execution {
+ public:
+  Execution(const Spec& spec, std::span<const Schedule> schedules, bool is_aliased, Expressions& expressions);
+
+  Status run();
+  [[nodiscard]] Memory& memory(Rank rank) { return memories_[rank]; }
+  [[nodiscard]] int64_t rounds() const { return rounds_; }
+
+ private:
+  struct State {
+    int32_t waits_for = 0;  // incomplete steps in `after`
+    bool is_started = false, is_complete = false;
+    int64_t lane = -1, place = -1;  // of a message: which lane and how many-th in it
+    int64_t round = 0;              // longest chain of messages that ends here
+  };
+  struct Lane {                        // from one rank to another
+    std::vector<size_t> sends, recvs;  // step indices
+    size_t sends_posted = 0, recvs_posted = 0;
+  };
+  struct Event {
+    Rank rank;
+    size_t step;
+  };
+
+  void index_rank(Rank rank);
+  Status check_lanes() const;
+  Status advance(Event event);  // starts the step if it may start, and what follows from that
+  Status meet(int64_t lane, size_t place);
+  Status apply(Event event, const std::vector<Piece>* received);
+  void complete(Event event, int64_t round);
+  Status stuck() const;
+  Status combine(Event event, const std::vector<Piece>& a, const std::vector<Piece>& b);
+  [[nodiscard]] const Step& step(Event event) const { return schedules_[event.rank].steps[event.step]; }
+
+  const Spec& spec_;
+  std::span<const Schedule> schedules_;
+  Expressions& expressions_;
+  std::vector<Memory> memories_;
+  std::vector<std::vector<State>> states_;
+  std::vector<std::vector<std::vector<size_t>>> followers_;  // [rank][step]
+  std::vector<Lane> lanes_;                                  // [sender * ranks + receiver]
+  std::vector<Event> ready_;
+  int64_t rounds_ = 0;
+};
+
+// The canonical formula of an element that all ranks contribute to.
+Expr canonical(const Spec& spec, const Topology& topology, Expressions& expressions);
+
+}  // namespace rueda::schedule

@@ -1,0 +1,218 @@
+#include <algorithm>
+
+#include "rueda/schedule/verify_parts.h"
+
+namespace rueda::schedule {
+
+void Memory::write(const Slice& to, const std::vector<Piece>& pieces) {
+  auto& space = spaces_[index(to.space)];
+  for (const Piece& piece : pieces) {
+    const int64_t begin = to.begin + piece.offset;
+    space.assign(begin, begin + piece.count, {.expr = piece.cell.expr, .shift = piece.element - begin});
+  }
+}
+
+std::vector<Piece> Memory::read(const Slice& from) {
+  std::vector<Piece> pieces;
+  spaces_[index(from.space)].visit(from.begin, from.begin + from.count,
+                                   [&](int64_t begin, int64_t end, const Cell& cell) {
+                                     pieces.push_back({.offset = begin - from.begin,
+                                                       .count = end - begin,
+                                                       .cell = cell,
+                                                       .element = begin + cell.shift});
+                                   });
+  return pieces;
+}
+
+Execution::Execution(const Spec& spec, std::span<const Schedule> schedules, bool is_aliased,
+                     Expressions& expressions)
+    : spec_(spec), schedules_(schedules), expressions_(expressions), memories_(schedules.size()) {
+  const auto n = static_cast<Rank>(schedules.size());
+  states_.resize(n);
+  followers_.resize(n);
+  lanes_.resize(static_cast<size_t>(n) * n);
+  for (Rank rank = 0; rank < n; ++rank) {
+    if (is_aliased) memories_[rank].set_aliased();
+    const int64_t count = shape_of(spec, n, rank).input;
+    const Piece all{.offset = 0, .count = count, .cell = {expressions.leaf(rank), 0}, .element = 0};
+    memories_[rank].write({Space::kInput, 0, count}, {all});
+    index_rank(rank);
+  }
+}
+
+void Execution::index_rank(Rank rank) {
+  const auto n = static_cast<int64_t>(schedules_.size());
+  const auto& steps = schedules_[rank].steps;
+  states_[rank].resize(steps.size());
+  followers_[rank].resize(steps.size());
+  for (size_t i = 0; i < steps.size(); ++i) {
+    State& state = states_[rank][i];
+    state.waits_for = static_cast<int32_t>(steps[i].after.size());
+    for (int32_t earlier : steps[i].after) followers_[rank][earlier].push_back(i);
+    const bool is_send = steps[i].action == Action::kSend;
+    if (!is_send && steps[i].action != Action::kRecv && steps[i].action != Action::kRecvReduce) continue;
+    state.lane = is_send ? rank * n + steps[i].peer : steps[i].peer * n + rank;
+    auto& messages = is_send ? lanes_[state.lane].sends : lanes_[state.lane].recvs;
+    state.place = static_cast<int64_t>(messages.size());
+    messages.push_back(i);
+  }
+}
+
+Status Execution::check_lanes() const {
+  const auto n = static_cast<Rank>(schedules_.size());
+  for (Rank from = 0; from < n; ++from) {
+    for (Rank to = 0; to < n; ++to) {
+      const Lane& lane = lanes_[static_cast<size_t>(from) * n + to];
+      if (lane.sends.size() != lane.recvs.size())
+        return {Code::kInternal, schedules_[from].name + ": rank " + std::to_string(from) + " sends " +
+                                     std::to_string(lane.sends.size()) + " messages to rank " +
+                                     std::to_string(to) + ", which receives " +
+                                     std::to_string(lane.recvs.size())};
+      for (size_t i = 0; i < lane.sends.size(); ++i) {
+        const Step& send = schedules_[from].steps[lane.sends[i]];
+        const Step& recv = schedules_[to].steps[lane.recvs[i]];
+        if (send.from.count != recv.to.count || send.wire != recv.wire)
+          return step_fault(to, lane.recvs[i], schedules_[to],
+                            "receives another size or type than step " + std::to_string(lane.sends[i]) +
+                                " of rank " + std::to_string(from) + " sends");
+      }
+    }
+  }
+  return Status::ok();
+}
+
+Status Execution::run() {
+  if (Status status = check_lanes(); !status.is_ok()) return status;
+  for (Rank rank = 0; rank < static_cast<Rank>(schedules_.size()); ++rank)
+    for (size_t i = 0; i < states_[rank].size(); ++i)
+      if (states_[rank][i].waits_for == 0) ready_.push_back({rank, i});
+  while (!ready_.empty()) {
+    const Event event = ready_.back();
+    ready_.pop_back();
+    if (Status status = advance(event); !status.is_ok()) return status;
+  }
+  return stuck();
+}
+
+Status Execution::advance(Event event) {
+  State& state = states_[event.rank][event.step];
+  if (state.is_started || state.waits_for > 0) return Status::ok();
+  if (state.lane < 0) {
+    state.is_started = true;
+    if (Status status = apply(event, nullptr); !status.is_ok()) return status;
+    complete(event, state.round);
+    return Status::ok();
+  }
+  Lane& lane = lanes_[state.lane];
+  const bool is_send = step(event).action == Action::kSend;
+  const auto& messages = is_send ? lane.sends : lane.recvs;
+  size_t& posted = is_send ? lane.sends_posted : lane.recvs_posted;
+  if (static_cast<size_t>(state.place) != posted) return Status::ok();  // tried again when its turn comes
+  state.is_started = true;
+  ++posted;
+  if (posted < messages.size()) ready_.push_back({event.rank, messages[posted]});
+  if (std::min(lane.sends_posted, lane.recvs_posted) > static_cast<size_t>(state.place))
+    return meet(state.lane, static_cast<size_t>(state.place));
+  return Status::ok();
+}
+
+Status Execution::meet(int64_t index, size_t place) {
+  const auto n = static_cast<int64_t>(schedules_.size());
+  const Event send{static_cast<Rank>(index / n), lanes_[index].sends[place]};
+  const Event recv{static_cast<Rank>(index % n), lanes_[index].recvs[place]};
+  const auto pieces = memories_[send.rank].read(step(send).from);
+  if (Status status = apply(recv, &pieces); !status.is_ok()) return status;
+  // A chain grows where a message leaves after another has come; arrivals that wait for one another overlap
+  // in flight.
+  const int64_t round =
+      std::max(states_[send.rank][send.step].round + 1, states_[recv.rank][recv.step].round);
+  complete(send, round);
+  complete(recv, round);
+  return Status::ok();
+}
+
+void Execution::complete(Event event, int64_t round) {
+  State& state = states_[event.rank][event.step];
+  state.is_complete = true;
+  state.round = round;
+  rounds_ = std::max(rounds_, round);
+  for (size_t follower : followers_[event.rank][event.step]) {
+    State& next = states_[event.rank][follower];
+    next.round = std::max(next.round, round);
+    if (--next.waits_for == 0) ready_.push_back({event.rank, follower});
+  }
+}
+
+Status Execution::apply(Event event, const std::vector<Piece>* received) {
+  const Step& now = step(event);
+  Memory& memory = memories_[event.rank];
+  const auto fault = [&](const std::string& why) {
+    return step_fault(event.rank, event.step, schedules_[event.rank], why);
+  };
+  const auto first = received != nullptr && now.action == Action::kRecv ? *received : memory.read(now.from);
+  const auto second = received != nullptr ? *received : memory.read(now.from2);
+  for (const auto* pieces : {&first, &second})
+    for (const Piece& piece : *pieces)
+      if (piece.cell.expr == kUnwritten) return fault("reads or receives what nobody has written");
+  switch (now.action) {
+    case Action::kRecv:
+    case Action::kCopy:
+      memory.write(now.to, first);
+      return Status::ok();
+    case Action::kRecvReduce:
+    case Action::kReduce:
+    case Action::kAdasum:
+      return combine(event, first, second);
+    case Action::kFinish: {
+      auto finished = first;
+      for (Piece& piece : finished) {
+        if (expressions_.is_finished(piece.cell.expr)) return fault("finishes twice");
+        piece.cell.expr = expressions_.finish(piece.cell.expr);
+      }
+      memory.write(now.to, finished);
+      return Status::ok();
+    }
+    case Action::kSend:
+      break;
+  }
+  return fault("is a send and cannot be applied");
+}
+
+Status Execution::combine(Event event, const std::vector<Piece>& a, const std::vector<Piece>& b) {
+  const Step& now = step(event);
+  const auto fault = [&](const std::string& why) {
+    return step_fault(event.rank, event.step, schedules_[event.rank], why);
+  };
+  if ((now.action == Action::kAdasum) != (spec_.op == ReduceOp::kAdasum))
+    return fault("applies the wrong operation");
+  std::vector<Piece> result;
+  size_t i = 0;
+  size_t j = 0;
+  for (int64_t at = 0; at < now.to.count;) {  // runs of a and b need not end at the same places
+    while (a[i].offset + a[i].count <= at) ++i;
+    while (b[j].offset + b[j].count <= at) ++j;
+    const int64_t end = std::min(a[i].offset + a[i].count, b[j].offset + b[j].count);
+    const int64_t element = a[i].element + (at - a[i].offset);
+    if (element != b[j].element + (at - b[j].offset)) return fault("combines different elements");
+    const Expr x = a[i].cell.expr;
+    const Expr y = b[j].cell.expr;
+    if (expressions_.is_finished(x) || expressions_.is_finished(y)) return fault("reduces what was finished");
+    const Expr sum = now.action == Action::kAdasum ? expressions_.adasum(x, y) : expressions_.combine(x, y);
+    result.push_back({.offset = at, .count = end - at, .cell = {sum, 0}, .element = element});
+    at = end;
+  }
+  memories_[event.rank].write(now.to, result);
+  return Status::ok();
+}
+
+Status Execution::stuck() const {
+  for (Rank rank = 0; rank < static_cast<Rank>(schedules_.size()); ++rank)
+    for (size_t i = 0; i < states_[rank].size(); ++i)
+      if (!states_[rank][i].is_complete)
+        return step_fault(
+            rank, i, schedules_[rank],
+            states_[rank][i].is_started ? "waits for its peer for ever" : "never starts: deadlock");
+  return Status::ok();
+}
+
+}  // namespace rueda::schedule
