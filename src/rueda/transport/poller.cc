@@ -26,9 +26,9 @@ Result<std::unique_ptr<Poller>> Poller::make() {
   return self;
 }
 
-Status Poller::add(int fd, Watch& watch) {
+Status Poller::add(int fd, Watch& watch, uint32_t events) {
   epoll_event event{};
-  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+  event.events = events | EPOLLET;
   event.data.ptr = &watch;
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
     return unavailable("cannot watch a descriptor");

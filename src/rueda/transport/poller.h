@@ -25,7 +25,8 @@ class Poller {
 
   // The watch must stay where it is until remove(fd). Call remove before closing: a forked child may hold the
   // descriptor open, and then the kernel would go on reporting it.
-  Status add(int fd, Watch& watch);
+  static constexpr uint32_t kAll = EPOLLIN | EPOLLOUT | EPOLLRDHUP;
+  Status add(int fd, Watch& watch, uint32_t events = kAll);
   void remove(int fd);
 
   bool poll();               // collects readiness without waiting; true if there was any

@@ -1,5 +1,5 @@
-// Moves bytes between two ranks. The seam for shared memory, TCP, the simulator and later RDMA; nothing here knows
-// collectives or groups. Engine thread only, unless a member says otherwise. Nothing blocks.
+// Moves bytes between two ranks. The seam for shared memory, TCP, the simulator and later RDMA; nothing here
+// knows collectives or groups. Engine thread only, unless a member says otherwise. Nothing blocks.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,9 @@ struct Completion {
   Status status;
 };
 
-// Takes arriving bytes piece by piece, in order, straight from wherever the transport holds them (mapped memory of
-// the peer, a receive chunk hot in cache). Offsets and sizes are multiples of the granule the caller asked for.
+// Takes arriving bytes piece by piece, in order, straight from wherever the transport holds them (mapped
+// memory of the peer, a receive chunk hot in cache). Offsets and sizes are multiples of the granule the
+// caller asked for.
 class Consumer {
  public:
   virtual ~Consumer() = default;
@@ -32,7 +33,8 @@ class Consumer {
 };
 
 // One FIFO lane to one peer: the i-th receive here meets the i-th send there, and both name the same size (a
-// difference is a bug that both sides detect). Buffers are borrowed until the ticket completes. Zero bytes are legal.
+// difference is a bug that both sides detect). Buffers are borrowed until the ticket completes. Zero bytes
+// are legal.
 class Endpoint {
  public:
   virtual ~Endpoint() = default;
@@ -67,8 +69,8 @@ class Transport {
   // Could this address be reached from here (same host for shm)? Decided without I/O.
   [[nodiscard]] virtual bool reaches(std::string_view peer_address) const = 0;
 
-  // Starts connecting; both ranks of a pair call it. The lower rank listens, the higher one dials. Progress with
-  // progress() until endpoint() is non-null or losses() names the peer.
+  // Starts connecting; both ranks of a pair call it. The lower rank listens, the higher one dials. Progress
+  // with progress() until endpoint() is non-null or losses() names the peer.
   virtual Status connect(Rank peer, std::string_view peer_address, uint16_t lane) = 0;
   // Null until the lane is up. Lives until the transport is destroyed.
   virtual Endpoint* endpoint(Rank peer, uint16_t lane) = 0;
@@ -78,8 +80,9 @@ class Transport {
   // Lanes lost since the last call. Their open tickets complete with the same Status through progress().
   virtual std::vector<Loss> take_losses() = 0;
 
-  // To sleep until there is work: prepare_sleep(), then poll these descriptors for input, then progress(). When
-  // prepare_sleep returns false there is work already: do not sleep. (shm tells its writers to ring the bell here.)
+  // To sleep until there is work: prepare_sleep(), then poll these descriptors for input, then progress().
+  // When prepare_sleep returns false there is work already: do not sleep. (shm tells its writers to ring the
+  // bell here.)
   virtual bool prepare_sleep() = 0;
   virtual void wake_fds(std::vector<int>& fds) const = 0;
 

@@ -1,0 +1,325 @@
+#include "rueda/transport/shm/lane.h"
+
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "rueda/transport/socket.h"
+
+namespace rueda::transport {
+namespace {
+
+constexpr uint32_t kHangup = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
+constexpr size_t kPieceBytes = 64 << 10;  // published at once: large messages flow while they are copied
+constexpr size_t kInlineBytes = kLine - sizeof(FrameHeader);  // a payload up to this shares the header's line
+constexpr int kRounds = 8;
+constexpr uint32_t kMemoryMagic = 0x4d445552;  // "RUDM", comes with the memory
+
+}  // namespace
+
+ShmLane::ShmLane(LaneName name, UniqueFd socket, Poller& poller, Outcome& outcome)
+    : name_(name), socket_(std::move(socket)), poller_(poller), outcome_(outcome), requests_(outcome) {
+  // Without EPOLLOUT: a peer that hears our bell would wake us by making room for the next.
+  const Status status = poller_.add(socket_.get(), watch_, EPOLLIN | EPOLLRDHUP);
+  if (!status.is_ok()) {
+    lose(status);
+    return;
+  }
+  watch_.ready = EPOLLIN;
+  watch_process();
+}
+
+ShmLane::~ShmLane() {
+  if (process_.is_open()) poller_.remove(process_.get());
+  if (socket_.is_open()) poller_.remove(socket_.get());
+  hang_up(socket_);
+}
+
+// A killed rank's forked data loaders hold its socket open; its process is then the only one to tell.
+void ShmLane::watch_process() {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0) return;
+  process_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+  if (process_.is_open() && !poller_.add(process_.get(), process_watch_, EPOLLIN).is_ok()) process_.reset();
+}
+
+void ShmLane::offer_memory(size_t ring_bytes) {
+  if (requests_.is_ended()) return;
+  Result<Segment> segment = Segment::create(ring_bytes);
+  if (!segment.is_ok()) return lose(segment.status());
+  uint32_t magic = kMemoryMagic;
+  iovec part{&magic, sizeof(magic)};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> space{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = space.data();
+  message.msg_controllen = space.size();
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  const int fd = segment.value().fd();
+  std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+  if (sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(sizeof(magic)))
+    return lose(
+        peer_lost(name_, "did not take the shared memory (" + std::string(std::strerror(errno)) + ")"));
+  begin(std::move(segment).value(), true);
+}
+
+void ShmLane::adopt_memory() {
+  uint32_t magic = 0;
+  iovec part{&magic, sizeof(magic)};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> space{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = space.data();
+  message.msg_controllen = space.size();
+  const ssize_t got = recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+  if (got <= 0) return lose(peer_lost(name_, "closed its connection"));
+  UniqueFd memory;
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
+      header->cmsg_len == CMSG_LEN(sizeof(int))) {
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(header), sizeof(fd));
+    memory = UniqueFd(fd);
+  }
+  if (got != static_cast<ssize_t>(sizeof(magic)) || magic != kMemoryMagic || !memory.is_open())
+    return lose({Code::kInternal, to_string(name_) + " sent something else than its shared memory."});
+  Result<Segment> segment = Segment::adopt(std::move(memory));
+  if (!segment.is_ok()) return lose(segment.status());
+  begin(std::move(segment).value(), false);
+}
+
+void ShmLane::begin(Segment segment, bool is_creator) {
+  segment_ = std::move(segment);
+  segment_.close_fd();
+  const int out = is_creator ? 0 : 1;
+  const int in = 1 - out;
+  Segment::Control& control = segment_.control();
+  writer_ = RingWriter(control.rings[out], segment_.ring(out));
+  reader_ = RingReader(control.rings[in], segment_.ring(in));
+  my_sleep_ = &control.sleeps[out].interest;
+  peer_sleep_ = &control.sleeps[in].interest;
+  is_up_ = true;
+}
+
+void ShmLane::send(Ticket ticket, std::span<const std::byte> bytes) {
+  requests_.post(SendRequest{ticket, bytes});
+}
+
+void ShmLane::recv(Ticket ticket, std::span<std::byte> bytes) {
+  requests_.post(RecvRequest{.ticket = ticket, .into = bytes.data(), .bytes = bytes.size()});
+}
+
+void ShmLane::recv_into(Ticket ticket, size_t bytes, size_t granule, Consumer& consumer) {
+  requests_.post(RecvRequest{.ticket = ticket, .bytes = bytes, .granule = granule, .consumer = &consumer});
+}
+
+bool ShmLane::progress() {
+  if (!is_up_ || requests_.is_ended()) return false;
+  bool is_moved = false;
+  for (int round = 0; round < kRounds; ++round) {
+    const bool is_sent = send_some();
+    const bool is_received = recv_some();
+    if (!is_sent && !is_received) break;
+    is_moved = true;
+  }
+  lose_if_broken();
+  if (!is_moved && is_at_end()) lose(peer_lost(name_, "closed its connection"));
+  return is_moved;
+}
+
+// What the peer wrote before it went is kept for who asks; whoever waits for more learns the truth.
+bool ShmLane::is_at_end() {
+  return is_hung_up_ && (!requests_.sends.empty() || !requests_.recvs.empty() || reader_.available(1) == 0);
+}
+
+bool ShmLane::send_some() {
+  size_t put = 0;
+  while (!requests_.sends.empty() && put < kPieceBytes && !is_hung_up_) {
+    const std::span<const std::byte> bytes = requests_.sends.front().bytes;
+    const size_t room = writer_.room(kLine);
+    if (room < kLine || writer_.is_broken()) break;
+    size_t step = kLine;
+    if (!is_header_sent_) {
+      std::array<std::byte, kLine> line;
+      const FrameHeader header{.sequence = send_sequence_, .bytes = bytes.size()};
+      std::memcpy(line.data(), &header, sizeof(header));
+      const size_t used = bytes.size() <= kInlineBytes ? bytes.size() : 0;
+      if (used > 0) std::memcpy(line.data() + sizeof(header), bytes.data(), used);
+      writer_.put(std::span(line).first(sizeof(header) + used));
+      sent_bytes_ = used;
+      is_header_sent_ = true;
+    } else {
+      step = std::min({writer_.room(kPieceBytes), bytes.size() - sent_bytes_, kPieceBytes});
+      writer_.put(bytes.subspan(sent_bytes_, step));
+      sent_bytes_ += step;
+    }
+    put += step;
+    if (sent_bytes_ < bytes.size()) continue;
+    is_header_sent_ = false;
+    ++send_sequence_;
+    requests_.finish_send();
+  }
+  if (put == 0) return false;
+  publish_sent();
+  return true;
+}
+
+bool ShmLane::recv_some() {
+  size_t taken = 0;
+  while (!requests_.recvs.empty() && taken < kPieceBytes) {
+    if (reader_.available(kLine) < kLine || reader_.is_broken()) break;
+    const size_t bytes = requests_.recvs.front().bytes;
+    if (!is_header_taken_) {
+      if (!take_header()) return taken > 0;
+      taken += kLine;
+    } else {
+      reader_.available(kPieceBytes);
+      const auto piece = reader_.peek(std::min(bytes - received_bytes_, kPieceBytes));
+      deliver(piece);
+      reader_.skip(piece.size());
+      taken += piece.size();
+    }
+    if (received_bytes_ == bytes) finish_message();
+  }
+  if (taken == 0) return false;
+  publish_received();
+  return true;
+}
+
+bool ShmLane::take_header() {
+  // Copied before it is checked: the peer could change it in between.
+  std::array<std::byte, kLine> line;
+  std::memcpy(line.data(), reader_.peek(kLine).data(), kLine);
+  FrameHeader header;
+  std::memcpy(&header, line.data(), sizeof(header));
+  const size_t bytes = requests_.recvs.front().bytes;
+  if (Status status = check_frame(header, recv_sequence_, bytes, name_); !status.is_ok())
+    return lose(status), false;
+  is_header_taken_ = true;
+  received_bytes_ = 0;
+  if (bytes <= kInlineBytes) deliver(std::span(line).subspan(sizeof(header), bytes));
+  reader_.skip(kLine);
+  return true;
+}
+
+void ShmLane::deliver(std::span<const std::byte> piece) {
+  const RecvRequest& request = requests_.recvs.front();
+  const size_t at = received_bytes_;
+  received_bytes_ += piece.size();
+  if (piece.empty()) return;
+  if (request.consumer == nullptr) {
+    std::memcpy(request.into + at, piece.data(), piece.size());
+    return;
+  }
+  if (!carry_.empty()) {
+    const size_t first = std::min(request.granule - carry_.size(), piece.size());
+    carry_.insert(carry_.end(), piece.begin(), piece.begin() + static_cast<ptrdiff_t>(first));
+    piece = piece.subspan(first);
+    if (carry_.size() < request.granule) return;
+    request.consumer->consume(received_bytes_ - piece.size() - carry_.size(), carry_);
+    carry_.clear();
+  }
+  const size_t whole = piece.size() / request.granule * request.granule;
+  if (whole > 0) request.consumer->consume(received_bytes_ - piece.size(), piece.first(whole));
+  carry_.assign(piece.begin() + static_cast<ptrdiff_t>(whole), piece.end());
+}
+
+void ShmLane::finish_message() {
+  RUEDA_CHECK(carry_.empty(), "a message ended within a granule");
+  is_header_taken_ = false;
+  received_bytes_ = 0;
+  ++recv_sequence_;
+  requests_.finish_recv();
+}
+
+void ShmLane::publish_sent() {
+  writer_.publish();
+  ring_bell(kWantsData);
+}
+
+void ShmLane::publish_received() {
+  reader_.publish();
+  ring_bell(kWantsRoom);
+}
+
+void ShmLane::ring_bell(uint32_t interest) {
+  if ((load_shared(*peer_sleep_) & interest) == 0) return;
+  std::atomic_ref<uint32_t>(*peer_sleep_).store(0, std::memory_order_relaxed);  // one ring is enough
+  const std::byte bell{1};
+  // A full socket holds unheard bells already; an ended one is told by the poller.
+  (void)!::send(socket_.get(), &bell, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+bool ShmLane::has_ring_work() {
+  return (!requests_.recvs.empty() && reader_.available(kLine) > 0) ||
+         (!requests_.sends.empty() && writer_.room(kLine) > 0);
+}
+
+bool ShmLane::fall_asleep() {
+  if (requests_.is_ended()) return true;
+  if (watch_.ready != 0 || process_watch_.ready != 0) return false;
+  if (!is_up_) return true;
+  if (is_at_end()) return false;
+  const uint32_t interest =
+      (requests_.recvs.empty() ? 0 : kWantsData) | (requests_.sends.empty() ? 0 : kWantsRoom);
+  store_shared(*my_sleep_, interest);
+  return !has_ring_work();
+}
+
+void ShmLane::wake_up() {
+  if (is_up_ && !requests_.is_ended())
+    std::atomic_ref<uint32_t>(*my_sleep_).store(0, std::memory_order_relaxed);
+}
+
+void ShmLane::on_socket() {
+  if (requests_.is_ended()) return;
+  if (process_watch_.ready != 0) is_hung_up_ = true;
+  process_watch_.ready = 0;
+  if (watch_.has(EPOLLIN) && !is_up_) adopt_memory();
+  if (requests_.is_ended()) return;
+  if (watch_.has(kHangup)) is_hung_up_ = true;
+  if (is_hung_up_ && !is_up_) return lose(peer_lost(name_, "closed its connection"));
+  // Bounded: bells that are left make room for an edge by the next one or by the end of the socket.
+  std::array<std::byte, 256> bells;
+  for (int i = 0; i < kRounds && is_up_ && watch_.has(EPOLLIN); ++i) {
+    const ssize_t got = ::recv(socket_.get(), bells.data(), bells.size(), MSG_DONTWAIT);
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
+      is_hung_up_ = true;
+    if (got < static_cast<ssize_t>(bells.size())) break;
+  }
+  watch_.ready = 0;
+}
+
+void ShmLane::lose_if_broken() {
+  if (!writer_.is_broken() && !reader_.is_broken()) return;
+  lose({Code::kInternal, to_string(name_) + " wrote impossible positions into the shared ring."});
+}
+
+void ShmLane::lose(const Status& why) {
+  if (requests_.is_ended()) return;
+  outcome_.losses.push_back({name_.peer, name_.lane, why});
+  end(why);
+}
+
+void ShmLane::end(const Status& why) {
+  if (requests_.is_ended()) return;
+  requests_.end(why);
+  if (process_.is_open()) poller_.remove(process_.get());
+  process_.reset();
+  if (socket_.is_open()) poller_.remove(socket_.get());
+  hang_up(socket_);
+  watch_.ready = process_watch_.ready = 0;
+}
+
+}  // namespace rueda::transport

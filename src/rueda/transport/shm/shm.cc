@@ -1,0 +1,204 @@
+#include "rueda/transport/shm/shm.h"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <string>
+
+#include "rueda/transport/connector.h"
+#include "rueda/transport/shm/lane.h"
+
+namespace rueda::transport {
+namespace {
+
+constexpr int kBacklog = 256;
+constexpr std::string_view kPrefix = "shm:";
+constexpr std::string_view kSocketPrefix = "rueda-";
+constexpr size_t kSocketNameBytes = kSocketPrefix.size() + 32;
+// While only memory moves, the socket is looked at every so many rounds: system calls cost more than the
+// rings.
+constexpr int kRoundsPerPoll = 64;
+
+// Abstract sockets are seen within a network namespace; memory can be shared within a running kernel and a
+// user.
+Result<std::string> host_key() {
+  const UniqueFd fd(open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
+  std::array<char, 36> boot{};
+  struct stat net {};
+  if (!fd.is_open() || read(fd.get(), boot.data(), boot.size()) != static_cast<ssize_t>(boot.size()) ||
+      stat("/proc/self/ns/net", &net) != 0)
+    return Status(Code::kUnavailable,
+                  "cannot tell this host from others without /proc; shared memory is off.");
+  return std::string(boot.data(), boot.size()) + "-" + std::to_string(net.st_ino) + "-" +
+         std::to_string(geteuid());
+}
+
+std::string random_name() {
+  std::array<unsigned char, 16> random{};
+  RUEDA_CHECK(getrandom(random.data(), random.size(), 0) == static_cast<ssize_t>(random.size()),
+              "getrandom gave too few bytes");
+  std::string name(kSocketPrefix);
+  for (const unsigned char byte : random) {
+    name += "0123456789abcdef"[byte >> 4];
+    name += "0123456789abcdef"[byte & 15];
+  }
+  return name;
+}
+
+// Only processes of this user: the secret proves the job, this keeps the strangers of the host out before it.
+Status vet_user(int fd) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != geteuid())
+    return {Code::kPermissionDenied, "the peer on this host belongs to another user."};
+  return Status::ok();
+}
+
+class ShmTransport final : public Transport {
+ public:
+  ShmTransport(ShmOptions options, std::string host, std::unique_ptr<Poller> poller)
+      : options_(std::move(options)),
+        host_(std::move(host)),
+        socket_name_(random_name()),
+        poller_(std::move(poller)),
+        connector_(options_.identity, Channel::kShm, *poller_, vet_user) {}
+
+  Status open() {
+    Result<UniqueFd> listening = open_listening(make_abstract_address(socket_name_), kBacklog);
+    if (!listening.is_ok()) return listening.status();
+    return connector_.listen_on(std::move(listening).value());
+  }
+
+  [[nodiscard]] std::string_view name() const override { return "shm"; }
+  [[nodiscard]] std::string address() const override {
+    return std::string(kPrefix) + host_ + "@" + socket_name_;
+  }
+  [[nodiscard]] bool reaches(std::string_view peer_address) const override {
+    const std::string mine = std::string(kPrefix) + host_ + "@" + std::string(kSocketPrefix);
+    return peer_address.starts_with(mine) &&
+           peer_address.size() == mine.size() - kSocketPrefix.size() + kSocketNameBytes;
+  }
+
+  Status connect(Rank peer, std::string_view peer_address, uint16_t lane) override {
+    const LaneName name{peer, lane};
+    if (!abort_.is_ok()) return abort_;
+    if (Status status = check_lane(options_.identity, name); !status.is_ok()) return status;
+    if (!reaches(peer_address))
+      return {Code::kInvalidArgument, "rank " + std::to_string(peer) + " shares no memory with this host."};
+    ++wanted_;
+    if (peer < options_.identity.rank)
+      connector_.dial(name,
+                      make_abstract_address(peer_address.substr(peer_address.size() - kSocketNameBytes)));
+    return Status::ok();
+  }
+
+  Endpoint* endpoint(Rank peer, uint16_t lane) override {
+    const auto it = lanes_.find({peer, lane});
+    if (it == lanes_.end() || !(it->second->is_up() || it->second->is_ended())) return nullptr;
+    return it->second.get();
+  }
+
+  bool progress(std::vector<Completion>& done) override {
+    const bool was_asleep = std::exchange(is_asleep_, false);
+    if (was_asleep) wake_up();
+    bool is_moved = false;
+    if (was_asleep || lanes_up_ < wanted_ || ++rounds_since_poll_ >= kRoundsPerPoll)
+      is_moved = look_outside();
+    for (ShmLane* lane : order_) is_moved |= lane->progress();
+    is_moved |= !outcome_.completions.empty();
+    done.insert(done.end(), outcome_.completions.begin(), outcome_.completions.end());
+    outcome_.completions.clear();
+    return is_moved;
+  }
+
+  std::vector<Loss> take_losses() override { return std::exchange(outcome_.losses, {}); }
+
+  bool prepare_sleep() override {
+    is_asleep_ = true;
+    bool is_idle = outcome_.completions.empty() && outcome_.losses.empty() && !connector_.has_work();
+    for (ShmLane* lane : order_) is_idle = is_idle && lane->fall_asleep();
+    if (!is_idle) {
+      is_asleep_ = false;
+      wake_up();
+      look_outside();  // what a lane waits for may be on its socket
+      return false;
+    }
+    poller_->wake_at(connector_.next_due());
+    return true;
+  }
+
+  void wake_fds(std::vector<int>& fds) const override { fds.push_back(poller_->fd()); }
+
+  void abort(const Status& why) override {
+    if (!abort_.is_ok()) return;
+    abort_ = why;
+    connector_.close();
+    for (ShmLane* lane : order_) lane->end(why);
+  }
+
+ private:
+  void wake_up() {
+    for (ShmLane* lane : order_) lane->wake_up();
+  }
+
+  // Sockets: bells, ends, newcomers.
+  bool look_outside() {
+    rounds_since_poll_ = 0;
+    poller_->poll();
+    const bool is_moved = connector_.progress(monotonic_now());
+    for (Connected& connected : connector_.take_connected()) adopt(std::move(connected));
+    for (Loss& loss : connector_.take_failures()) outcome_.losses.push_back(std::move(loss));
+    lanes_up_ = 0;
+    for (ShmLane* lane : order_) {
+      lane->on_socket();
+      if (lane->is_up() || lane->is_ended()) ++lanes_up_;
+    }
+    return is_moved;
+  }
+
+  void adopt(Connected connected) {
+    if (lanes_.contains(connected.name)) return;  // a lane comes up once; the newcomer is closed
+    auto lane = std::make_unique<ShmLane>(connected.name, std::move(connected.fd), *poller_, outcome_);
+    if (!connected.is_dialer) lane->offer_memory(options_.ring_bytes);
+    order_.push_back(lane.get());
+    lanes_[connected.name] = std::move(lane);
+  }
+
+  ShmOptions options_;
+  std::string host_, socket_name_;
+  std::unique_ptr<Poller> poller_;
+  Outcome outcome_;
+  Connector connector_;
+  std::map<LaneName, std::unique_ptr<ShmLane>> lanes_;
+  std::vector<ShmLane*> order_;
+  size_t wanted_ = 0, lanes_up_ = 0;
+  int rounds_since_poll_ = 0;
+  bool is_asleep_ = false;
+  Status abort_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> make_shm(ShmOptions options) {
+  if (Status status = check_identity(options.identity); !status.is_ok()) return status;
+  options.ring_bytes =
+      std::bit_ceil(std::clamp(options.ring_bytes, Segment::kMinRingBytes, Segment::kMaxRingBytes));
+  Result<std::string> host = host_key();
+  if (!host.is_ok()) return host.status();
+  Result<std::unique_ptr<Poller>> poller = Poller::make();
+  if (!poller.is_ok()) return poller.status();
+  auto transport =
+      std::make_unique<ShmTransport>(std::move(options), std::move(host).value(), std::move(poller).value());
+  if (Status status = transport->open(); !status.is_ok()) return status;
+  return std::unique_ptr<Transport>(std::move(transport));
+}
+
+}  // namespace rueda::transport
