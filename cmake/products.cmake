@@ -36,3 +36,9 @@ if(RUEDA_BUILD_TESTS)
   file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/tests.txt CONTENT "${test_lines}")
 endif()
 include(${CMAKE_SOURCE_DIR}/cmake/package.cmake)
+
+# Programs that tests start in several copies, by hand or under a launcher.
+if(RUEDA_BUILD_TESTS AND EXISTS ${CMAKE_SOURCE_DIR}/tests/multiprocess/rendezvous_probe.cc)
+  add_executable(rendezvous_probe ${CMAKE_SOURCE_DIR}/tests/multiprocess/rendezvous_probe.cc)
+  target_link_libraries(rendezvous_probe PRIVATE rueda_store)
+endif()

@@ -1,0 +1,283 @@
+#include <algorithm>
+#include <cstdlib>
+#include <ctime>
+
+#include "rueda/base/limits.h"
+#include "rueda/store/address.h"
+#include "rueda/store/file_run.h"
+#include "rueda/store/job_id.h"
+#include "rueda/store/launcher_space.h"
+#include "rueda/store/socket.h"
+#include "rueda/store/store_url.h"
+#include "rueda/store/tcp_store.h"
+#include "rueda/store/user_key.h"
+#include "rueda/store/world.h"
+
+namespace rueda::store {
+namespace {
+
+constexpr Nanos kSeedAttempt = 2 * kSecond;  // a foreign service on a candidate port may never answer
+constexpr Nanos kSeedPause = 50 * kMillisecond;
+constexpr Nanos kFarewell = 5 * kSecond;  // for the launcher's last reply
+constexpr const char* kUrlKey = "rueda-url";
+constexpr const char* kSecretKey = "rueda-secret";
+constexpr const char* kFailed = "failed";
+constexpr const char* kShareKey =
+    "; ranks on several hosts need the same key: share the home directory, or set RUEDA_SECRET_FILE";
+
+// What every way of meeting needs; borrowed for one call of open_rendezvous.
+struct Attempt {
+  const World& world;
+  const std::string& interface;
+  const std::string& release;
+  Deadline deadline;
+
+  [[nodiscard]] bool is_one_host() const { return world.local_size == world.size; }
+};
+
+const char* process_variable(const char* name) { return std::getenv(name); }
+
+Result<Secret> secret_from_files(const World& world) {
+  if (!world.secret_file.empty()) return read_secret_file(world.secret_file);
+  const Result<std::string> path = user_key_path(process_variable);
+  if (!path.is_ok()) return path.status();
+  const Result<Secret> key = user_key(path.value());
+  if (!key.is_ok()) return key.status();
+  return secret_of_job(key.value(), world.job);
+}
+
+Result<Rendezvous> serve_and_join(const Attempt& attempt, const std::string& address, int port,
+                                  const Secret& secret) {
+  const World& world = attempt.world;
+  Result<std::unique_ptr<StoreServer>> server =
+      serve_store(address, port, world.job, secret, attempt.release);
+  if (!server.is_ok()) return server.status();
+  Result<std::unique_ptr<Store>> store =
+      open_tcp_store(address, server.value()->port(), world.job, secret, attempt.release, attempt.deadline);
+  if (!store.is_ok()) return store.status();
+  return Rendezvous{std::move(server).value(), std::move(store).value(), secret, UniqueFd()};
+}
+
+// The names by which a rank may dial rank 0: on rank 0's own host its name can mean a loopback address on
+// which nobody listens, because ranks elsewhere could not reach it.
+std::vector<std::string> hosts_to_dial(const Attempt& attempt, const std::string& host) {
+  std::vector<std::string> hosts = {host};
+  const auto addresses = resolve(host, 9);
+  if (!addresses.is_ok() || !addresses.value().front().is_loopback() || is_ip_literal(host)) return hosts;
+  const Result<std::string> here = address_behind(host, attempt.is_one_host());
+  if (here.is_ok()) hosts.push_back(here.value());
+  return hosts;
+}
+
+void pause_for(Nanos pause) {
+  const timespec duration{pause / kSecond, pause % kSecond};
+  nanosleep(&duration, nullptr);
+}
+
+// Tries every host with every port, round and round. is_final_refusal: a refusal at one of them ends the
+// search.
+Result<Rendezvous> dial_around(const Attempt& attempt, const std::string& host, std::span<const int> ports,
+                               const Secret& secret) {
+  const bool is_final_refusal = ports.size() == 1;
+  Status last(Code::kTimeout, "nobody was asked"), refusal;
+  while (true) {
+    for (const std::string& name : hosts_to_dial(attempt, host))
+      for (const int port : ports) {
+        const TcpSite site{name, port, attempt.world.job, secret, attempt.release};
+        const Nanos until = std::min(attempt.deadline.when(), monotonic_now() + kSeedAttempt);
+        Result<std::unique_ptr<Store>> store = dial_tcp_store_once(site, Deadline::at(until));
+        if (store.is_ok()) return Rendezvous{nullptr, std::move(store).value(), secret, UniqueFd()};
+        last = store.status();
+        if (last.code == Code::kPermissionDenied) refusal = last;
+        if (!refusal.is_ok() && is_final_refusal)
+          return Status(refusal.code, refusal.why + (attempt.world.secret_file.empty() ? kShareKey : ""));
+        if (attempt.deadline.is_past()) break;
+      }
+    if (attempt.deadline.is_past()) break;
+    pause_for(kSeedPause);
+  }
+  return Status(
+      Code::kTimeout,
+      "rank " + std::to_string(attempt.world.rank) + " did not find rank 0 of job '" + attempt.world.job +
+          "' at " + host + ", ports " + std::to_string(ports.front()) + " to " +
+          std::to_string(ports.back()) + ", in time: " + (refusal.is_ok() ? last.why : refusal.why) +
+          (refusal.is_ok() ? "; is rank 0 running there, and does a firewall let it through?" : kShareKey));
+}
+
+Result<Rendezvous> meet_at_url(const Attempt& attempt) {
+  const World& world = attempt.world;
+  const Result<StoreUrl> url = parse_store_url(world.url);
+  if (!url.is_ok()) return url.status();
+  const Result<Secret> secret = secret_from_files(world);
+  if (!secret.is_ok()) return secret.status();
+  if (url.value().is_file) {
+    const std::string& dir = url.value().dir;
+    Result<FileRun> run = world.rank == 0 ? begin_file_run(dir, world.job, attempt.deadline)
+                                          : join_file_run(dir, world.job, attempt.deadline);
+    if (!run.is_ok()) return run.status();
+    return Rendezvous{nullptr, std::move(run.value().store), secret.value(), std::move(run.value().lease)};
+  }
+  const auto& [is_file, dir, host, port] = url.value();
+  if (world.rank != 0 || world.is_store_served)
+    return dial_around(attempt, host, std::span(&port, 1), secret.value());
+  const Result<std::string> address = address_behind(host, attempt.is_one_host());
+  if (!address.is_ok()) return address.status();
+  return serve_and_join(attempt, address.value(), port, secret.value());
+}
+
+Result<Rendezvous> meet_at_seed(const Attempt& attempt) {
+  const World& world = attempt.world;
+  const Result<Secret> secret = secret_from_files(world);
+  if (!secret.is_ok()) return secret.status();
+  const auto ports = seed_ports(world.job);
+  if (world.rank != 0) return dial_around(attempt, world.seed_host, ports, secret.value());
+  const Result<std::string> address = address_behind(world.seed_host, attempt.is_one_host());
+  if (!address.is_ok()) return address.status();
+  Result<Rendezvous> met = Status(Code::kUnavailable, "no port was tried");
+  for (const int port : ports) {
+    met = serve_and_join(attempt, address.value(), port, secret.value());
+    if (met.is_ok() || met.status().code != Code::kUnavailable) return met;
+  }
+  return Status(met.status().code, "none of the 16 ports of job '" + world.job + "' is free on " +
+                                       address.value() + ": " + met.status().why + "; set RUEDA_STORE");
+}
+
+// Rank 0 puts where it serves, and a fresh secret, into the space that only this job can read.
+Result<Rendezvous> serve_in_space(const Attempt& attempt, LauncherSpace& space,
+                                  const Result<Secret>& secret) {
+  Result<Rendezvous> served = secret.is_ok() ? Status(Code::kInternal, "not served yet") : secret.status();
+  if (secret.is_ok()) {
+    const Result<std::string> address = attempt.interface.empty() && attempt.is_one_host()
+                                            ? std::string("127.0.0.1")
+                                            : choose_address(attempt.interface, "");
+    served = address.is_ok() ? serve_and_join(attempt, address.value(), 0, secret.value())
+                             : Result<Rendezvous>(address.status());
+  }
+  // The others wait in the fence: they must hear of a failure too.
+  const std::string url = served.is_ok() ? served.value().server->url() : kFailed;
+  Status status = space.put(kUrlKey, url, attempt.deadline);
+  if (status.is_ok() && served.is_ok() && attempt.world.secret_file.empty())
+    status = space.put(kSecretKey, to_hex(secret.value().key), attempt.deadline);
+  if (status.is_ok()) status = space.fence(attempt.deadline);
+  if (!served.is_ok() || status.is_ok()) return served;
+  return status;
+}
+
+Result<Rendezvous> join_in_space(const Attempt& attempt, LauncherSpace& space) {
+  if (Status status = space.fence(attempt.deadline); !status.is_ok()) return status;
+  const Result<std::string> text = space.get(kUrlKey, 0, attempt.deadline);
+  if (!text.is_ok()) return text.status();
+  if (text.value() == kFailed)
+    return Status(Code::kUnavailable, "rank 0 could not serve the rendezvous; its own message says why");
+  const Result<StoreUrl> url = parse_store_url(text.value());
+  if (!url.is_ok()) return url.status();
+  Secret secret;
+  if (attempt.world.secret_file.empty()) {
+    const Result<std::string> hex = space.get(kSecretKey, 0, attempt.deadline);
+    if (!hex.is_ok()) return hex.status();
+    const Result<Bytes> key = from_hex(hex.value());
+    if (!key.is_ok()) return key.status();
+    secret.key = key.value();
+  } else {
+    const Result<Secret> read = read_secret_file(attempt.world.secret_file);
+    if (!read.is_ok()) return read.status();
+    secret = read.value();
+  }
+  if (secret.key.size() < 16)
+    return Status(Code::kPermissionDenied, "the launcher's space holds a short secret");
+  Result<std::unique_ptr<Store>> store = open_tcp_store(url.value().host, url.value().port, attempt.world.job,
+                                                        secret, attempt.release, attempt.deadline);
+  if (!store.is_ok()) return store.status();
+  return Rendezvous{nullptr, std::move(store).value(), secret, UniqueFd()};
+}
+
+Result<std::shared_ptr<LauncherSpace>> open_space(World::Meeting meeting, Deadline deadline) {
+  Result<std::unique_ptr<LauncherSpace>> space =
+      meeting == World::Meeting::kPmix ? open_pmix_space() : open_pmi_space(deadline);
+  if (!space.is_ok()) return space.status();
+  return std::shared_ptr<LauncherSpace>(std::move(space).value());
+}
+
+Result<Rendezvous> meet_in_space(const Attempt& attempt) {
+  const World& world = attempt.world;
+  std::shared_ptr<LauncherSpace> space = world.space;
+  if (space == nullptr) {
+    Result<std::shared_ptr<LauncherSpace>> opened = open_space(world.meeting, attempt.deadline);
+    if (!opened.is_ok() && !world.seed_host.empty()) return meet_at_seed(attempt);
+    if (!opened.is_ok()) return opened.status();
+    space = std::move(opened).value();
+  }
+  Result<Rendezvous> met = Status(Code::kInternal, "not met yet");
+  if (world.rank == 0)
+    met = serve_in_space(attempt, *space,
+                         world.secret_file.empty() ? make_secret() : read_secret_file(world.secret_file));
+  else
+    met = join_in_space(attempt, *space);
+  const Status status = space->finish(Deadline::after(kFarewell));
+  if (met.is_ok() && !status.is_ok()) return status;
+  return met;
+}
+
+Status rank_unknown(const World& world) {
+  return {Code::kInvalidArgument, "rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) +
+                                      " is not known (" + world.reason +
+                                      "); complete the world before the ranks meet"};
+}
+
+}  // namespace
+
+Result<World> complete_world(World world, Deadline deadline) {
+  const bool is_pmix = world.meeting == World::Meeting::kPmix || world.launcher == "pmix";
+  const bool is_unknown = world.rank < 0 || world.size < 0;
+  // Hydra says nowhere else which job this is.
+  const bool is_nameless = world.meeting == World::Meeting::kPmi && world.launcher != "slurm";
+  if (!is_unknown && !is_nameless) return world;
+  Result<std::shared_ptr<LauncherSpace>> space =
+      open_space(is_pmix ? World::Meeting::kPmix : World::Meeting::kPmi, deadline);
+  if (!space.is_ok()) return is_unknown ? Result<World>(space.status()) : Result<World>(std::move(world));
+  const LauncherFacts& facts = space.value()->facts();
+  if (is_unknown) {
+    world.rank = facts.rank;
+    world.size = facts.size;
+    if (facts.local_rank >= 0 && facts.local_size > facts.local_rank) {
+      world.local_rank = facts.local_rank;
+      world.local_size = facts.local_size;
+    }
+  }
+  if (world.rank < 0 || world.rank >= world.size || world.size > kMaxRanks) return rank_unknown(world);
+  if (is_nameless && process_variable("RUEDA_JOB") == nullptr)
+    world.job = make_job_id(world.launcher + "-" + facts.job);
+  if (world.size == 1) {
+    world.local_rank = 0;
+    world.local_size = 1;
+  }
+  if (world.size == 1 || world.meeting == World::Meeting::kUrl) {
+    if (world.size == 1) world.meeting = World::Meeting::kNone;
+    if (Status status = space.value()->finish(deadline); !status.is_ok()) return status;
+    return world;
+  }
+  world.space = std::move(space).value();
+  return world;
+}
+
+Result<Rendezvous> open_rendezvous(const World& world, const std::string& interface,
+                                   const std::string& release, Deadline deadline) {
+  if (world.rank < 0 || world.rank >= world.size) return rank_unknown(world);
+  const Attempt attempt{world, interface, release, deadline};
+  switch (world.meeting) {
+    case World::Meeting::kUrl:
+      return meet_at_url(attempt);
+    case World::Meeting::kSeed:
+      return meet_at_seed(attempt);
+    case World::Meeting::kPmi:
+    case World::Meeting::kPmix:
+      return meet_in_space(attempt);
+    case World::Meeting::kNone:
+      break;
+  }
+  Result<Secret> secret = make_secret();
+  if (!secret.is_ok()) return secret.status();
+  return Rendezvous{nullptr, nullptr, std::move(secret).value(), UniqueFd()};
+}
+
+}  // namespace rueda::store
