@@ -1,0 +1,20 @@
+// The subcommands of `rueda`. Each takes the arguments after its name and returns the exit status.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace rueda::cli {
+
+inline constexpr int kUsageError = 2;
+
+using Arguments = std::vector<std::string>;
+
+int run_command(const Arguments& arguments);
+int check_build_command(const Arguments& arguments);
+int env_command(const Arguments& arguments);
+
+// Absolute path of this program.
+std::string own_path();
+
+}  // namespace rueda::cli

@@ -1,0 +1,159 @@
+#include "cli/config_file.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <map>
+#include <nlohmann/json.hpp>
+
+namespace rueda::cli {
+namespace {
+
+using launch::Tuning;
+using Settings = std::map<std::string, std::string>;  // "params.cycle_time_ms" -> "3.5"
+
+std::string_view trim(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+}
+
+std::string_view without_comment(std::string_view line) {
+  for (size_t at = 0; (at = line.find('#', at)) != std::string_view::npos; ++at)
+    if (at == 0 || line[at - 1] == ' ' || line[at - 1] == '\t') return line.substr(0, at);
+  return line;
+}
+
+std::string_view unquoted(std::string_view text) {
+  const bool is_quoted =
+      text.size() >= 2 && (text.front() == '"' || text.front() == '\'') && text.back() == text.front();
+  return is_quoted ? text.substr(1, text.size() - 2) : text;
+}
+
+Result<Settings> parse_yaml(std::string_view text, std::string_view path) {
+  Settings settings;
+  std::string section;
+  int number = 0;
+  while (!text.empty()) {
+    const std::string_view raw = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), raw.size() + 1));
+    ++number;
+    const std::string_view line = without_comment(raw);
+    const std::string_view words = trim(line);
+    if (words.empty() || words == "---") continue;
+    const size_t colon = words.find(':');
+    if (colon == std::string_view::npos)
+      return Status(Code::kInvalidArgument,
+                    fmt::format("line {} of {} is not \"key: value\": {}", number, path, words));
+    const std::string key(trim(words.substr(0, colon)));
+    const std::string_view value = unquoted(trim(words.substr(colon + 1)));
+    const bool is_indented = line.front() == ' ' || line.front() == '\t';
+    if (!is_indented) section = value.empty() ? key : "";
+    if (value.empty()) continue;  // a section, or a key left at its default
+    settings[is_indented && !section.empty() ? section + "." + key : key] = value;
+  }
+  return settings;
+}
+
+Result<Settings> parse_json(std::string_view text, std::string_view path) {
+  const auto root = nlohmann::json::parse(text, nullptr, false);
+  if (!root.is_object()) return Status(Code::kInvalidArgument, fmt::format("{} is not a JSON object", path));
+  Settings settings;
+  const auto put = [&](const std::string& name, const nlohmann::json& value) {
+    if (!value.is_null()) settings[name] = value.is_string() ? value.get<std::string>() : value.dump();
+  };
+  for (const auto& [key, value] : root.items()) {
+    if (!value.is_object()) {
+      put(key, value);
+      continue;
+    }
+    for (const auto& [inner, inner_value] : value.items()) put(fmt::format("{}.{}", key, inner), inner_value);
+  }
+  return settings;
+}
+
+template <class T>
+bool read_number(std::string_view text, std::optional<T>& target) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return false;
+  target = value;
+  return true;
+}
+
+bool read(std::string_view text, std::optional<double>& target) { return read_number(text, target); }
+bool read(std::string_view text, std::optional<int64_t>& target) { return read_number(text, target); }
+bool read(std::string_view text, std::optional<std::string>& target) { return target = text, true; }
+bool read(std::string_view text, std::optional<bool>& target) {
+  for (const std::string_view yes : {"true", "True", "yes", "on", "1"})
+    if (text == yes) return target = true, true;
+  for (const std::string_view no : {"false", "False", "no", "off", "0"})
+    if (text == no) return target = false, true;
+  return false;
+}
+
+// Calls visit(name in the file, member of Tuning) for every setting.
+template <class Visit>
+void for_each_setting(Visit visit) {
+  visit("params.fusion_threshold_mb", &Tuning::fusion_threshold_mb);
+  visit("params.cycle_time_ms", &Tuning::cycle_time_ms);
+  visit("params.cache_capacity", &Tuning::cache_capacity);
+  visit("params.hierarchical_allreduce", &Tuning::hierarchical_allreduce);
+  visit("params.hierarchical_allgather", &Tuning::hierarchical_allgather);
+  visit("params.torus_allreduce", &Tuning::torus_allreduce);
+  visit("autotune.enabled", &Tuning::autotune);
+  visit("autotune.log_file", &Tuning::autotune_log_file);
+  visit("autotune.warmup_samples", &Tuning::autotune_warmup_samples);
+  visit("autotune.steps_per_sample", &Tuning::autotune_steps_per_sample);
+  visit("autotune.bayes_opt_max_samples", &Tuning::autotune_bayes_opt_max_samples);
+  visit("autotune.gaussian_process_noise", &Tuning::autotune_gaussian_process_noise);
+  visit("timeline.filename", &Tuning::timeline_filename);
+  visit("timeline.mark_cycles", &Tuning::timeline_mark_cycles);
+  visit("stall_check.enabled", &Tuning::stall_check);
+  visit("stall_check.warning_time_seconds", &Tuning::stall_warning_s);
+  visit("stall_check.shutdown_time_seconds", &Tuning::stall_shutdown_s);
+  visit("library_options.num_nccl_streams", &Tuning::num_nccl_streams);
+  visit("library_options.thread_affinity", &Tuning::thread_affinity);
+  visit("library_options.gloo_timeout_seconds", &Tuning::gloo_timeout_s);
+  visit("logging.level", &Tuning::log_level);
+  visit("logging.with_timestamp", &Tuning::log_with_timestamp);
+}
+
+}  // namespace
+
+Result<Tuning> parse_config_file(std::string_view text, std::string_view path) {
+  Result<Settings> settings = trim(text).starts_with('{') ? parse_json(text, path) : parse_yaml(text, path);
+  if (!settings.is_ok()) return settings.status();
+  Settings rest = std::move(settings.value());
+  rest.erase("library_options.mpi_threads_disable");  // concerns MPI alone
+  if (const auto controller = rest.find("controller"); controller != rest.end()) {
+    if (controller->second != "gloo")
+      return Status(
+          Code::kUnsupported,
+          fmt::format("MPI support has not been built. Remove controller: {} from {}; rueda needs no MPI.",
+                      controller->second, path));
+    rest.erase(controller);
+  }
+  Tuning tuning;
+  std::string bad;
+  for_each_setting([&](const char* name, auto member) {
+    const auto found = rest.find(name);
+    if (found == rest.end()) return;
+    if (!read(found->second, tuning.*member)) bad = fmt::format("{} = \"{}\"", name, found->second);
+    rest.erase(found);
+  });
+  if (!bad.empty())
+    return Status(Code::kInvalidArgument, fmt::format("{} in {} is not a value of its type", bad, path));
+  if (!rest.empty())
+    return Status(Code::kInvalidArgument,
+                  fmt::format("{} in {} is not a known setting", rest.begin()->first, path));
+  return tuning;
+}
+
+void fill_gaps(Tuning& given, const Tuning& from_file) {
+  for_each_setting([&](const char*, auto member) {
+    if (!(given.*member)) given.*member = from_file.*member;
+  });
+}
+
+}  // namespace rueda::cli

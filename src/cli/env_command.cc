@@ -1,0 +1,65 @@
+// `rueda env --explain`: what a rank started here and now would take for its world, and why.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "cli/commands.h"
+#include "rueda/base/config.h"
+#include "rueda/store/world.h"
+
+namespace rueda::cli {
+namespace {
+
+std::string_view name_of(store::World::Meeting meeting) {
+  switch (meeting) {
+    case store::World::Meeting::kNone:
+      return "nobody to meet";
+    case store::World::Meeting::kUrl:
+      return "the store at";
+    case store::World::Meeting::kSeed:
+      return "a store served by rank 0 on host";
+    case store::World::Meeting::kPmi:
+      return "the key-value space of PMI";
+    case store::World::Meeting::kPmix:
+      return "the key-value space of PMIx";
+  }
+  return "";
+}
+
+int explain() {
+  const auto get_env = [](const char* name) { return static_cast<const char*>(getenv(name)); };
+  const Result<store::World> found = store::detect_world(get_env);
+  if (!found.is_ok()) {
+    fmt::print(stderr, "rueda env: {}\n", found.status().why);
+    return 1;
+  }
+  const store::World& world = found.value();
+  fmt::print("launcher    {}\nbecause     {}\n", world.launcher, world.reason);
+  fmt::print("rank        {} of {}\nlocal rank  {} of {}\nhost        {}\n", world.rank, world.size,
+             world.local_rank, world.local_size, world.host);
+  fmt::print("meets at    {} {}\n", name_of(world.meeting),
+             world.meeting == store::World::Meeting::kSeed ? world.seed_host : world.url);
+  if (!world.warning.empty()) fmt::print("warning     {}\n", world.warning);
+  return 0;
+}
+
+}  // namespace
+
+int env_command(const Arguments& arguments) {
+  if (arguments == Arguments{"--explain"}) return explain();
+  const auto get_env = [](const char* name) { return static_cast<const char*>(getenv(name)); };
+  const Result<Config> config = parse_config(get_env);
+  if (!config.is_ok() || !arguments.empty()) {
+    fmt::print(stderr, "rueda env: {}\n",
+               config.is_ok() ? "the only option is --explain; without it all settings are listed"
+                              : config.status().why);
+    return config.is_ok() ? kUsageError : 1;
+  }
+  for (const ConfigEntry& entry : config_table())
+    fmt::print("{:<36} {:<12} {}{}{}\n", entry.env, entry.print(config.value()), entry.sentence,
+               entry.alias.empty() ? "" : " Also ", entry.alias);
+  return 0;
+}
+
+}  // namespace rueda::cli

@@ -1,0 +1,256 @@
+#include "cli/run_options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "cli/config_file.h"
+#include "rueda/base/release.h"
+
+namespace rueda::cli {
+namespace {
+
+using launch::PrefixStyle;
+using launch::RunOptions;
+using launch::Tuning;
+
+struct Raw {
+  RunOptions options;
+  int size = 0;  // 0 = not given
+  std::string hosts, host_file, ranks, config_file, ssh_args;
+  bool is_silent_prefix = false, has_timestamp = false, is_horovod_output = false;
+  bool is_version = false, is_check_build = false, is_mpi = false;
+  int without_timestamp = 0;
+};
+
+void on_off(CLI::App* app, const std::string& name, std::optional<bool>& target, const std::string& help) {
+  app->add_flag_function(
+      "--" + name + ",!--no-" + name, [&target](int64_t count) { target = count > 0; }, help);
+}
+
+void add_job_options(CLI::App& app, Raw& raw) {
+  RunOptions& options = raw.options;
+  app.add_option("--np,--num-proc", raw.size,
+                 "-np N: number of processes (default: all slots of the hosts given)");
+  app.add_option("-H,--hosts", raw.hosts, "hosts and their slots: a:2,b:2 (default: this machine)");
+  app.add_option("--hostfile", raw.host_file, "file of lines \"name slots=2\"");
+  app.add_option("-p,--ssh-port", options.ssh.port, "port of the ssh servers")->check(CLI::Range(1, 65535));
+  app.add_option("-i,--ssh-identity-file", options.ssh.identity_file, "private key for ssh");
+  app.add_option("-F,--ssh-config", options.ssh.config_file,
+                 "configuration file for ssh instead of the user's");
+  app.add_option("--ssh-args", raw.ssh_args, "further options for ssh, separated by blanks");
+  app.add_option("--network-interfaces,--network-interface", options.tuning.network_interface,
+                 "network interface or address to use (default: the one the hosts saw us come from)");
+  app.add_option("--start-timeout", options.tuning.start_timeout_s, "seconds until all is started (30)");
+  app.add_option("--grace", options.grace_s, "seconds between SIGTERM and SIGKILL (5)")
+      ->check(CLI::Range(0.0, 86400.0));
+  app.add_option("--config-file", raw.config_file, "settings in YAML or JSON; flags win");
+  app.add_flag("-v,--version", raw.is_version, "print the version");
+  app.add_flag("--check-build", raw.is_check_build, "-cb: print what this installation can do");
+  app.add_option("--stage-file", options.stage_file)->group("");
+  app.add_option("--collect-dir", options.collect_dir)->group("");
+}
+
+void add_output_options(CLI::App& app, Raw& raw) {
+  launch::OutputOptions& output = raw.options.output;
+  app.add_option("--log-dir", output.log_dir, "also write D/rank-0000.out and .err, as the ranks wrote them");
+  app.add_option("--output-filename", output.output_dir,
+                 "also write D/rank.0/stdout and stderr, with prefixes");
+  app.add_option("--ranks", raw.ranks, "ranks whose output is shown: 0,3 (default: all)");
+  app.add_flag("--no-prefix", raw.is_silent_prefix, "show the lines as they are");
+  app.add_flag("--prefix-timestamp,--prefix-output-with-timestamp", raw.has_timestamp, "time in the prefix");
+  app.add_flag("--horovod-output", raw.is_horovod_output, "prefixes and messages as of horovodrun");
+  app.add_flag("--verbose", raw.options.is_verbose, "say what is being done");
+}
+
+void add_tuning_options(CLI::App& app, Raw& raw) {
+  Tuning& tuning = raw.options.tuning;
+  app.add_option("--fusion-threshold-mb", tuning.fusion_threshold_mb,
+                 "MiB of one fused transfer, 0 = no fusion");
+  app.add_option("--cycle-time-ms", tuning.cycle_time_ms, "longest wait for more tensors to fuse");
+  app.add_option("--cache-capacity", tuning.cache_capacity)->group("");
+  on_off(&app, "hierarchical-allreduce", tuning.hierarchical_allreduce, "hint: two-level allreduce");
+  on_off(&app, "hierarchical-allgather", tuning.hierarchical_allgather, "hint: two-level allgather");
+  on_off(&app, "torus-allreduce", tuning.torus_allreduce, "hint: torus allreduce");
+  on_off(&app, "autotune", tuning.autotune, "tune while running");
+  app.add_option("--autotune-log-file", tuning.autotune_log_file)->group("");
+  app.add_option("--autotune-warmup-samples", tuning.autotune_warmup_samples)->group("");
+  app.add_option("--autotune-steps-per-sample", tuning.autotune_steps_per_sample)->group("");
+  app.add_option("--autotune-bayes-opt-max-samples", tuning.autotune_bayes_opt_max_samples)->group("");
+  app.add_option("--autotune-gaussian-process-noise", tuning.autotune_gaussian_process_noise)->group("");
+  app.add_option("--timeline-filename", tuning.timeline_filename, "write a timeline to this file");
+  on_off(&app, "timeline-mark-cycles", tuning.timeline_mark_cycles, "mark cycles in the timeline");
+  on_off(&app, "stall-check", tuning.stall_check, "report tensors that some ranks do not submit (on)");
+  app.add_option("--stall-check-warning-time-seconds", tuning.stall_warning_s,
+                 "seconds before such a report (60)");
+  app.add_option("--stall-check-shutdown-time-seconds", tuning.stall_shutdown_s,
+                 "seconds before the job is ended (never)");
+  app.add_option("--log-level", tuning.log_level, "TRACE, DEBUG, INFO, WARNING, ERROR or FATAL");
+  app.add_flag_callback("--log-with-timestamp,--no-log-hide-timestamp",
+                        [&] { tuning.log_with_timestamp = true; });
+  app.add_flag_callback("--log-without-timestamp,--log-hide-timestamp",
+                        [&] { tuning.log_with_timestamp = false; });
+  app.add_option("--thread-affinity", tuning.thread_affinity,
+                 "cores of the engine threads, by local rank: 0,8");
+  app.add_option("--num-nccl-streams", tuning.num_nccl_streams)->group("");
+  app.add_option("--gloo-timeout-seconds", tuning.gloo_timeout_s, "silence after which a peer is lost (30)");
+  // Nothing to do: there is one controller, nothing is cached between jobs, and TCP is always allowed.
+  app.add_flag("--gloo,--disable-cache,--tcp,--mpi-threads-disable,--no-mpi-threads-disable")->group("");
+  app.add_flag("--mpi,--jsrun", raw.is_mpi)->group("");
+}
+
+// horovodrun has long names after a single dash.
+std::string normalised(const std::string& word) {
+  const std::string_view name = std::string_view(word).substr(0, word.find('='));
+  for (const std::string_view known : {"-np", "-hostfile", "-prefix-timestamp"})
+    if (name == known) return "-" + word;
+  return name == "-cb" ? "--check-build" : word;
+}
+
+struct Split {
+  std::vector<std::string> options, command;
+};
+
+// Where the options end depends on which of them take a value.
+Split split_command(const CLI::App& app, const std::vector<std::string>& arguments) {
+  Split split;
+  size_t i = 0;
+  for (; i < arguments.size(); ++i) {
+    const std::string word = normalised(arguments[i]);
+    if (word == "--" || word.size() < 2 || word.front() != '-') break;
+    split.options.push_back(word);
+    const bool is_long = word.starts_with("--");
+    const bool has_value = is_long ? word.find('=') != std::string::npos : word.size() > 2;
+    const CLI::Option* option =
+        app.get_option_no_throw(is_long ? word.substr(0, word.find('=')) : word.substr(0, 2));
+    const bool takes_value = option != nullptr && option->get_items_expected_max() > 0;
+    if (takes_value && !has_value && i + 1 < arguments.size()) split.options.push_back(arguments[++i]);
+  }
+  if (i < arguments.size() && arguments[i] == "--") ++i;
+  split.command.assign(arguments.begin() + static_cast<std::ptrdiff_t>(i), arguments.end());
+  return split;
+}
+
+Result<std::string> read_file(const std::string& path) {
+  std::ifstream file(path);
+  if (!file)
+    return Status(Code::kInvalidArgument, fmt::format("cannot read {}: {}", path, std::strerror(errno)));
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+Result<std::vector<launch::HostSlots>> find_hosts(const Raw& raw) {
+  if (!raw.hosts.empty() && !raw.host_file.empty())
+    return Status(Code::kInvalidArgument, "Argument hosts and hostfile only allow one provided.");
+  if (!raw.hosts.empty()) return launch::parse_hosts(raw.hosts);
+  std::string path = raw.host_file;
+  // The MPI Operator's launcher pod: its workers are the hosts.
+  const char* role = getenv("K_MPI_JOB_ROLE");
+  if (path.empty() && role != nullptr && std::strcmp(role, "launcher") == 0) path = "/etc/mpi/hostfile";
+  if (path.empty()) return std::vector<launch::HostSlots>{{"localhost", std::max(1, raw.size)}};
+  Result<std::string> text = read_file(path);
+  if (!text.is_ok()) return text.status();
+  return launch::parse_hostfile(text.value(), path);
+}
+
+Result<std::set<Rank>> parse_ranks(const std::string& text) {
+  std::set<Rank> ranks;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    int rank = 0;
+    const auto [stop, error] = std::from_chars(text.data() + begin, text.data() + end, rank);
+    if (error != std::errc() || stop != text.data() + end || rank < 0)
+      return Status(Code::kInvalidArgument,
+                    fmt::format("--ranks {} is not a list of ranks such as 0,3", text));
+    ranks.insert(rank);
+    begin = end + 1;
+  }
+  return ranks;
+}
+
+void set_style(Raw& raw) {
+  PrefixStyle& style = raw.options.output.style;
+  if (raw.is_horovod_output) style.kind = PrefixStyle::Kind::kHorovod;
+  if (raw.is_silent_prefix) style.kind = PrefixStyle::Kind::kNone;
+  style.has_time = raw.has_timestamp;
+}
+
+void set_ssh(Raw& raw) {
+  for (size_t begin = 0; begin < raw.ssh_args.size();) {
+    const size_t end = std::min(raw.ssh_args.find(' ', begin), raw.ssh_args.size());
+    if (end > begin) raw.options.ssh.args.push_back(raw.ssh_args.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  const char* kubernetes_agent = getenv("OMPI_MCA_plm_rsh_agent");
+  if (kubernetes_agent != nullptr && std::string_view(kubernetes_agent) == "/etc/mpi/kubexec.sh")
+    raw.options.ssh.program = kubernetes_agent;
+}
+
+Status complete(Raw& raw) {
+  RunOptions& options = raw.options;
+  if (raw.is_mpi)
+    return {Code::kUnsupported, "MPI support has not been built. Leave the flag away: rueda needs no MPI."};
+  if (!raw.config_file.empty()) {
+    Result<std::string> text = read_file(raw.config_file);
+    if (!text.is_ok()) return text.status();
+    Result<Tuning> settings = parse_config_file(text.value(), raw.config_file);
+    if (!settings.is_ok()) return settings.status();
+    fill_gaps(options.tuning, settings.value());
+  }
+  if (Status valid = launch::validate(options.tuning); !valid.is_ok()) return valid;
+  if (options.command.empty())
+    return {Code::kInvalidArgument, "there is no command to run; write rueda run -np 4 python train.py"};
+  Result<std::vector<launch::HostSlots>> hosts = find_hosts(raw);
+  if (!hosts.is_ok()) return hosts.status();
+  options.hosts = std::move(hosts.value());
+  const bool are_hosts_given = !raw.hosts.empty() || !raw.host_file.empty();
+  if (raw.size == 0 && !are_hosts_given && options.hosts.front().name == "localhost")
+    return {Code::kInvalidArgument, "say how many processes to start: rueda run -np 4 python train.py"};
+  options.size = raw.size;
+  if (raw.size == 0)
+    for (const launch::HostSlots& host : options.hosts) options.size += host.slots;
+  const char* timeout = getenv("HOROVOD_START_TIMEOUT");
+  options.start_timeout_s = timeout != nullptr && std::atof(timeout) > 0 ? std::atof(timeout) : 30;
+  if (options.tuning.start_timeout_s) options.start_timeout_s = *options.tuning.start_timeout_s;
+  if (!raw.ranks.empty()) {
+    Result<std::set<Rank>> shown = parse_ranks(raw.ranks);
+    if (!shown.is_ok()) return shown.status();
+    options.output.shown = std::move(shown.value());
+  }
+  set_style(raw);
+  set_ssh(raw);
+  const Result<std::vector<launch::Placement>> places = launch::place_ranks(options.hosts, options.size);
+  return places.is_ok() ? Status::ok() : places.status();
+}
+
+}  // namespace
+
+Result<RunRequest> parse_run(const std::vector<std::string>& arguments) {
+  Raw raw;
+  CLI::App app("Starts a command as several ranks, on this machine or on several through ssh.", "rueda run");
+  add_job_options(app, raw);
+  add_output_options(app, raw);
+  add_tuning_options(app, raw);
+  Split split = split_command(app, arguments);
+  std::vector<std::string> reversed(split.options.rbegin(), split.options.rend());  // as CLI11 wants them
+  // CLI11 reports by exceptions; they end here.
+  try {
+    app.parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    return RunRequest{.options = {}, .text = "rueda run -np N [options] command [arguments]\n" + app.help()};
+  } catch (const CLI::ParseError& error) {
+    return Status(Code::kInvalidArgument, error.what());
+  }
+  if (raw.is_version) return RunRequest{.options = {}, .text = fmt::format("{}\n", kRelease)};
+  if (raw.is_check_build) return RunRequest{.options = {}, .text = "", .is_check_build = true};
+  raw.options.command = std::move(split.command);
+  if (Status status = complete(raw); !status.is_ok()) return status;
+  return RunRequest{.options = std::move(raw.options), .text = ""};
+}
+
+}  // namespace rueda::cli

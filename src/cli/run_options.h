@@ -1,0 +1,21 @@
+// From the command line of `rueda run` to values.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launch/job_runner.h"
+#include "rueda/base/status.h"
+
+namespace rueda::cli {
+
+struct RunRequest {
+  launch::RunOptions options;
+  std::string text;             // not empty: print this and exit with 0 (help, version)
+  bool is_check_build = false;  // -cb: as `rueda check-build`
+};
+
+// Options end at the first word that is none; from there on everything is the command.
+Result<RunRequest> parse_run(const std::vector<std::string>& arguments);
+
+}  // namespace rueda::cli

@@ -1,0 +1,83 @@
+#include "launch/agent.h"
+
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "launch/agent_loop.h"
+#include "launch/processes.h"
+
+namespace rueda::launch {
+namespace {
+
+constexpr Nanos kGuardianSweep = 4 * kSecond;  // everything is gone 5 s after the worker's death
+
+int complain(const std::string& what) {
+  const std::string text = fmt::format("rueda agent: {}: {}\n", what, std::strerror(errno));
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+  return 1;
+}
+
+void remove_dir(const std::string& dir) {
+  std::error_code ignored;
+  std::filesystem::remove_all(dir, ignored);
+}
+
+[[noreturn]] void be_worker(const std::string& release, const std::string& dir, pid_t guardian,
+                            const sigset_t& signals) {
+  prctl(PR_SET_NAME, "rueda-agent");
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  AgentLoop loop(release, dir, guardian, UniqueFd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)));
+  const int status = loop.run();
+  remove_dir(dir);  // the guardian may be dead
+  _exit(status);
+}
+
+// Waits for the worker, passing deadly signals on to it. Returns its exit status as a shell would give it.
+int wait_for(pid_t worker, const sigset_t& signals) {
+  while (true) {
+    int status = 0;
+    for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+      if (pid != worker) continue;
+      return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    }
+    // Unbounded on purpose: waiting is all a guardian does, and the kernel reports every death of a child.
+    const int signal = sigwaitinfo(&signals, nullptr);
+    if (signal > 0 && signal != SIGCHLD) kill(worker, SIGTERM);
+  }
+}
+
+}  // namespace
+
+int agent_main(const std::string& release) {
+  const char* base = getenv("TMPDIR");
+  std::string dir = std::string(base != nullptr && *base == '/' ? base : "/tmp") + "/rueda-XXXXXX";
+  if (mkdtemp(dir.data()) == nullptr) return complain("cannot make a private directory " + dir);
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, signal);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGCHLD, SIG_DFL);  // an inherited SIG_IGN would hide exit statuses
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  prctl(PR_SET_NAME, "rueda-guardian");
+  const pid_t guardian = getpid();
+  const pid_t worker = fork();
+  if (worker < 0) return complain("cannot fork");
+  if (worker == 0) be_worker(release, dir, guardian, signals);
+  const int status = wait_for(worker, signals);
+  kill_descendants(Deadline::after(kGuardianSweep));
+  remove_dir(dir);
+  return status;
+}
+
+}  // namespace rueda::launch

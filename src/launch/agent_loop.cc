@@ -1,0 +1,266 @@
+#include "launch/agent_loop.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "launch/processes.h"
+
+extern char** environ;
+
+namespace rueda::launch {
+namespace {
+
+constexpr size_t kMaxQueuedBytes = 4 << 20;  // then the ranks' pipes are no longer read: they wait
+constexpr Nanos kPongInterval = kSecond;
+constexpr Nanos kLostLauncherGrace = kSecond;  // for a rank's own clean-up; everything is gone within 5 s
+constexpr Nanos kSweepTick = 20 * kMillisecond;
+
+int find_free_port() {
+  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  socklen_t size = sizeof address;
+  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0) return 0;
+  if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+  return ntohs(address.sin_port);
+}
+
+int usable_cores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return 1;
+  return std::max(1, CPU_COUNT(&cores));
+}
+
+std::string value_of(const Variables& variables, std::string_view name) {
+  for (auto entry = variables.rbegin(); entry != variables.rend(); ++entry)
+    if (entry->first == name) return entry->second;
+  return {};
+}
+
+Status write_file(const std::string& path, std::string_view text) {
+  const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!fd.is_open() || write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    return {Code::kUnavailable, fmt::format("cannot write {}: {}", path, std::strerror(errno))};
+  return Status::ok();
+}
+
+}  // namespace
+
+AgentLoop::AgentLoop(std::string release, std::string private_dir, pid_t guardian, UniqueFd signals)
+    : release_(std::move(release)),
+      private_dir_(std::move(private_dir)),
+      guardian_(guardian),
+      signals_(std::move(signals)),
+      out_(kMaxQueuedBytes) {}
+
+int AgentLoop::run() {
+  set_nonblocking(STDIN_FILENO);
+  set_nonblocking(STDOUT_FILENO);
+  last_heard_ = monotonic_now();
+  say_hello();
+  while (!is_finished()) step();
+  return is_launcher_lost_ ? 1 : 0;
+}
+
+bool AgentLoop::is_finished() const {
+  if (is_launcher_lost_) return is_swept_;
+  return is_bye_sent_ && out_.is_empty();
+}
+
+void AgentLoop::say_hello() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  const char* connection = getenv("SSH_CONNECTION");
+  const Hello hello{.release = release_,
+                    .host = name.data(),
+                    .pid = getpid(),
+                    .free_port = find_free_port(),
+                    .ssh_connection = connection != nullptr ? connection : ""};
+  out_.push(as_bytes(kAgentMagic));
+  send(FrameType::kHello, encode(hello));
+}
+
+void AgentLoop::step() {
+  std::vector<pollfd> fds;
+  std::vector<std::function<void()>> actions;
+  const auto watch = [&](int fd, short events, std::function<void()> action) {
+    fds.push_back({.fd = fd, .events = events, .revents = 0});
+    actions.push_back(std::move(action));
+  };
+  watch(signals_.get(), POLLIN, [this] { read_signals(); });
+  if (!is_launcher_lost_) {
+    watch(STDIN_FILENO, POLLIN, [this] { read_launcher(); });
+    if (!out_.is_empty())
+      watch(STDOUT_FILENO, POLLOUT, [this] {
+        if (!out_.flush(STDOUT_FILENO)) lose_launcher("it no longer reads");
+      });
+  }
+  if (!out_.is_full() || is_launcher_lost_)
+    for (RankProcess& rank : ranks_) {
+      if (rank.out.is_open())
+        watch(rank.out.get(), POLLIN, [&] {
+          if (!pass_output(rank, Stream::kStdout)) rank.out.reset();
+        });
+      if (rank.err.is_open())
+        watch(rank.err.get(), POLLIN, [&] {
+          if (!pass_output(rank, Stream::kStderr)) rank.err.reset();
+        });
+    }
+  Nanos wake = std::max<Nanos>(next_pong_, 1);
+  if (kill_at_ != 0) wake = std::min(wake, kill_at_);
+  if (sweep_began_ != 0 && !is_swept_) wake = monotonic_now() + kSweepTick;
+  if (poll(fds.data(), fds.size(), Deadline::at(wake).timeout_ms()) > 0)
+    for (size_t i = 0; i < fds.size(); ++i)
+      if (fds[i].revents != 0) actions[i]();
+  tick(monotonic_now());
+}
+
+void AgentLoop::tick(Nanos now) {
+  if (now >= next_pong_) {
+    ByteWriter writer;
+    writer.put(now);
+    if (!out_.is_full()) send(FrameType::kPong, writer.bytes());
+    next_pong_ = now + kPongInterval;
+  }
+  if (is_held_) last_heard_ = now;
+  if (job_ && job_->ping_timeout_ms > 0 && now - last_heard_ > job_->ping_timeout_ms * kMillisecond)
+    lose_launcher("it has been silent for too long");
+  if (getppid() != guardian_) lose_launcher("the guardian of this agent was killed");
+  if (kill_at_ != 0 && now >= kill_at_) kill_ranks();
+  if ((job_ && have_all_ended()) || (!job_ && is_launcher_lost_)) sweep(now);
+}
+
+void AgentLoop::send(FrameType type, std::span<const std::byte> payload) {
+  if (is_launcher_lost_) return;
+  out_.push(encode_frame(type, payload));
+}
+
+void AgentLoop::read_launcher() {
+  std::array<std::byte, 64 << 10> chunk;
+  const ssize_t size = read(STDIN_FILENO, chunk.data(), chunk.size());
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (size <= 0) return lose_launcher("its connection was closed");
+  last_heard_ = monotonic_now();
+  reader_.feed(std::span(chunk).first(static_cast<size_t>(size)));
+  while (!is_launcher_lost_) {
+    Result<std::optional<Frame>> frame = reader_.next();
+    if (!frame.is_ok()) return lose_launcher(frame.status().why);
+    if (!frame.value()) return;
+    on_frame(*frame.value());
+  }
+}
+
+void AgentLoop::on_frame(const Frame& frame) {
+  ByteReader reader(frame.payload);
+  switch (frame.type) {
+    case FrameType::kJob: {
+      Result<Job> job = decode_job(frame.payload);
+      if (!job.is_ok() || job_) return lose_launcher("it sent a malformed or a second job");
+      return start_job(std::move(job).value());
+    }
+    case FrameType::kSignal:
+      return signal_ranks(reader.get<int32_t>());
+    case FrameType::kStop:
+      return stop(reader.get<int64_t>() * kMillisecond);
+    case FrameType::kKill:
+      return kill_ranks();
+    case FrameType::kHold:
+      is_held_ = reader.get<uint8_t>() != 0;
+      return;
+    default:
+      return;  // a ping: hearing it was all
+  }
+}
+
+// From now on nobody is told anything; what runs is ended.
+void AgentLoop::lose_launcher(const std::string& why) {
+  if (is_launcher_lost_) return;
+  is_launcher_lost_ = true;
+  out_.clear();
+  if (!have_all_ended()) {
+    const std::string text = fmt::format("rueda agent: lost the launcher ({}); ending its ranks here\n", why);
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+  }
+  if (kill_at_ == 0 || kill_at_ > monotonic_now() + kLostLauncherGrace) stop(kLostLauncherGrace);
+}
+
+Status AgentLoop::write_private_files() {
+  if (Status status = write_file(private_dir_ + "/secret", job_->secret); !status.is_ok()) return status;
+  if (job_->stage.empty()) return Status::ok();
+  return write_file(private_dir_ + "/stage", job_->stage);
+}
+
+void AgentLoop::start_job(Job job) {
+  job_ = std::move(job);
+  oom_kills_ = oom_kills();
+  for (RankJob& rank : job_->ranks) ranks_.push_back({.job = std::move(rank)});
+  const Status files = write_private_files();
+  Variables common;
+  for (const char* const* entry = environ; *entry != nullptr; ++entry)
+    if (const char* equals = std::strchr(*entry, '='))
+      common.emplace_back(std::string(static_cast<const char*>(*entry), equals), equals + 1);
+  common.insert(common.end(), job_->env.begin(), job_->env.end());
+  common.emplace_back("RUEDA_SECRET_FILE", private_dir_ + "/secret");
+  if (!job_->stage.empty()) common.emplace_back("RUEDA_STAGE_DIR", private_dir_);
+  if (value_of(common, "OMP_NUM_THREADS").empty()) {
+    const int threads = std::max(1, usable_cores() / static_cast<int>(ranks_.size()));
+    common.emplace_back("OMP_NUM_THREADS", std::to_string(threads));
+  }
+  for (RankProcess& rank : ranks_) {
+    Result<pid_t> pid = files.is_ok() ? spawn_rank(rank, common) : Result<pid_t>(files);
+    ByteWriter writer;
+    writer.put(rank.job.rank);
+    if (pid.is_ok()) {
+      rank.pid = pid.value();
+      writer.put(static_cast<int32_t>(rank.pid));
+      send(FrameType::kStarted, writer.bytes());
+      continue;
+    }
+    rank.has_ended = true;
+    send(FrameType::kExit, encode(Exit{.rank = rank.job.rank,
+                                       .exit_code = exit_code_of(pid.status()),
+                                       .at = monotonic_now(),
+                                       .trouble = "could not be started: " + pid.status().why}));
+  }
+}
+
+Result<pid_t> AgentLoop::spawn_rank(RankProcess& rank, const Variables& common) {
+  Variables variables = common;
+  variables.insert(variables.end(), rank.job.env.begin(), rank.job.env.end());
+  Result<std::string> path = find_program(job_->argv.front(), value_of(variables, "PATH"), job_->cwd);
+  if (!path.is_ok()) return path.status();
+  Result<Pipe> out = make_pipe();
+  Result<Pipe> err = make_pipe();
+  const UniqueFd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!out.is_ok()) return out.status();
+  if (!err.is_ok()) return err.status();
+  Result<pid_t> pid = spawn({.path = path.value(),
+                             .argv = job_->argv,
+                             .env = to_environment(variables),
+                             .cwd = job_->cwd,
+                             .in = null.get(),
+                             .out = out.value().write.get(),
+                             .err = err.value().write.get(),
+                             .death_signal = SIGKILL});
+  if (!pid.is_ok()) return pid;
+  rank.out = std::move(out.value().read);
+  rank.err = std::move(err.value().read);
+  set_nonblocking(rank.out.get());
+  set_nonblocking(rank.err.get());
+  return pid;
+}
+
+}  // namespace rueda::launch

@@ -1,0 +1,75 @@
+// The worker of an agent: a poll loop on one thread. See agent.h.
+#pragma once
+
+#include <poll.h>
+#include <sys/types.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/frames.h"
+#include "launch/out_queue.h"
+#include "rueda/base/unique_fd.h"
+
+namespace rueda::launch {
+
+class AgentLoop {
+ public:
+  // private_dir: ours alone, mode 0700; signals: a signalfd for SIGCHLD and the deadly ones, which are
+  // blocked.
+  AgentLoop(std::string release, std::string private_dir, pid_t guardian, UniqueFd signals);
+  int run();
+
+ private:
+  struct RankProcess {
+    RankJob job;
+    pid_t pid = 0;
+    UniqueFd out{}, err{};
+    bool has_ended = false;
+  };
+
+  void say_hello();
+  void step();
+  [[nodiscard]] bool is_finished() const;
+  // launcher
+  void read_launcher();
+  void on_frame(const Frame& frame);
+  void send(FrameType type, std::span<const std::byte> payload);
+  void lose_launcher(const std::string& why);
+  // ranks
+  void start_job(Job job);
+  Result<pid_t> spawn_rank(RankProcess& rank, const Variables& common);
+  Status write_private_files();
+  void read_signals();
+  void reap();
+  void on_rank_end(RankProcess& rank, int wait_status, Nanos now);
+  // Returns false at end of file.
+  bool pass_output(RankProcess& rank, Stream stream);
+  void drain(RankProcess& rank);
+  void send_result_file(RankProcess& rank);
+  // endings
+  void signal_ranks(int signal);
+  void stop(Nanos grace);
+  void kill_ranks();
+  void sweep(Nanos now);
+  void tick(Nanos now);
+  [[nodiscard]] bool have_all_ended() const;
+
+  std::string release_, private_dir_;
+  pid_t guardian_;
+  UniqueFd signals_;
+  FrameReader reader_;
+  OutQueue out_;
+  std::optional<Job> job_;
+  std::vector<RankProcess> ranks_;
+  bool is_launcher_lost_ = false, is_held_ = false, is_stopping_ = false, is_swept_ = false,
+       is_bye_sent_ = false;
+  Nanos last_heard_ = 0, next_pong_ = 0;
+  Nanos kill_at_ = 0;       // 0 = not stopping, or already killed
+  Nanos sweep_began_ = 0;   // 0 = not yet
+  int64_t oom_kills_ = -1;  // at the start
+};
+
+}  // namespace rueda::launch

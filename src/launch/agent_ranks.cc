@@ -1,0 +1,148 @@
+// The part of AgentLoop that watches ranks and ends them.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+
+#include "launch/agent_loop.h"
+#include "launch/processes.h"
+
+namespace rueda::launch {
+namespace {
+
+constexpr Nanos kLeftoverGrace =
+    300 * kMillisecond;                     // SIGTERM to SIGKILL for what finished ranks left behind
+constexpr Nanos kSweepLimit = 5 * kSecond;  // a process in uninterruptible sleep cannot be killed
+constexpr int kMaxDrainReads = 4096;        // a dead rank's pipe holds at most 1 MiB; bounds its children
+
+}  // namespace
+
+void AgentLoop::read_signals() {
+  signalfd_siginfo info{};
+  while (read(signals_.get(), &info, sizeof info) == sizeof info) {
+    if (info.ssi_signo == SIGCHLD) continue;  // reap() is called for any of them
+    // From the kernel, as the parent-death signal of a killed guardian, or from a person or batch system.
+    lose_launcher(
+        fmt::format("{} ended this agent", getppid() != guardian_ ? "its guardian's death" : "a signal"));
+  }
+  reap();
+}
+
+void AgentLoop::reap() {
+  int status = 0;
+  const Nanos now = monotonic_now();  // one time for all: their order within this call is not known
+  for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+    const auto rank = std::ranges::find(ranks_, pid, &RankProcess::pid);
+    if (rank != ranks_.end() && !rank->has_ended) on_rank_end(*rank, status, now);
+  }
+}
+
+void AgentLoop::on_rank_end(RankProcess& rank, int wait_status, Nanos now) {
+  rank.has_ended = true;
+  drain(rank);  // its last words come before the news of its death
+  send_result_file(rank);
+  Exit exit;
+  exit.rank = rank.job.rank;
+  exit.pid = rank.pid;
+  exit.at = now;
+  exit.was_stopped = is_stopping_ ? 1 : 0;
+  if (WIFSIGNALED(wait_status)) exit.signal = WTERMSIG(wait_status);
+  if (WIFEXITED(wait_status)) exit.exit_code = WEXITSTATUS(wait_status);
+  if (exit.signal == SIGKILL && !is_stopping_ && oom_kills_ >= 0)
+    exit.was_out_of_memory = oom_kills() > oom_kills_ ? 1 : 0;
+  send(FrameType::kExit, encode(exit));
+}
+
+bool AgentLoop::pass_output(RankProcess& rank, Stream stream) {
+  std::array<std::byte, kMaxOutputBytes - 64> chunk;
+  const int fd = stream == Stream::kStdout ? rank.out.get() : rank.err.get();
+  const ssize_t size = read(fd, chunk.data(), chunk.size());
+  if (size < 0) return errno == EAGAIN || errno == EINTR;
+  if (size == 0) return false;
+  ByteWriter writer;
+  writer.put(rank.job.rank);
+  writer.put(stream);
+  writer.put_raw(std::span(chunk).first(static_cast<size_t>(size)));
+  send(FrameType::kOutput, writer.bytes());
+  return true;
+}
+
+void AgentLoop::drain(RankProcess& rank) {
+  for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
+    UniqueFd& fd = stream == Stream::kStdout ? rank.out : rank.err;
+    for (int reads = 0; fd.is_open() && reads < kMaxDrainReads; ++reads) {
+      pollfd readable{.fd = fd.get(), .events = POLLIN, .revents = 0};
+      if (poll(&readable, 1, 0) != 1) break;
+      if (!pass_output(rank, stream)) fd.reset();
+    }
+  }
+}
+
+void AgentLoop::send_result_file(RankProcess& rank) {
+  if (job_->stage.empty()) return;
+  const std::string path = fmt::format("{}/result.{}", private_dir_, rank.job.rank);
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  std::array<std::byte, kMaxOutputBytes - 64> chunk;
+  for (ssize_t size = 0; file.is_open() && (size = read(file.get(), chunk.data(), chunk.size())) > 0;) {
+    ByteWriter writer;
+    writer.put(rank.job.rank);
+    writer.put_raw(std::span(chunk).first(static_cast<size_t>(size)));
+    send(FrameType::kFile, writer.bytes());
+  }
+}
+
+void AgentLoop::signal_ranks(int signal) {
+  // Signals that end go to the whole group, as from a terminal: a wrapping shell must not shield the program.
+  // Those that inform go to the rank alone: its children, such as data loaders, would die of them.
+  const bool is_for_group = signal != SIGUSR1 && signal != SIGUSR2;
+  for (const RankProcess& rank : ranks_)
+    if (!rank.has_ended) kill(is_for_group ? -rank.pid : rank.pid, signal);
+}
+
+void AgentLoop::stop(Nanos grace) {
+  is_stopping_ = true;
+  signal_ranks(SIGTERM);
+  signal_ranks(SIGCONT);  // a stopped process sees no SIGTERM
+  kill_at_ = monotonic_now() + std::max<Nanos>(grace, 1);
+}
+
+void AgentLoop::kill_ranks() {
+  is_stopping_ = true;
+  kill_at_ = 0;
+  signal_ranks(SIGKILL);
+}
+
+bool AgentLoop::have_all_ended() const { return std::ranges::all_of(ranks_, &RankProcess::has_ended); }
+
+// All ranks have ended: what they left running is ended too, wherever it hid (own session, double fork).
+void AgentLoop::sweep(Nanos now) {
+  if (is_swept_) return;
+  const std::vector<pid_t> leftovers = descendants_of(getpid());
+  const bool is_first = sweep_began_ == 0;
+  if (is_first) sweep_began_ = now;
+  const bool is_late = now - sweep_began_ >= kLeftoverGrace;
+  for (const pid_t pid : leftovers)
+    if (is_first || is_late) kill(pid, is_late ? SIGKILL : SIGTERM);
+  if (!leftovers.empty() && now - sweep_began_ < kSweepLimit) return;
+  if (!leftovers.empty()) {
+    const std::string text = fmt::format("rueda agent: process {} cannot be killed\n", leftovers.front());
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+  }
+  is_swept_ = true;
+  for (RankProcess& rank : ranks_) {
+    drain(rank);
+    rank.out.reset();
+    rank.err.reset();
+  }
+  if (is_launcher_lost_) return;
+  send(FrameType::kBye, {});
+  is_bye_sent_ = true;
+}
+
+}  // namespace rueda::launch

@@ -1,0 +1,183 @@
+#include "launch/environment.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace rueda::launch {
+namespace {
+
+std::string to_text(bool value) { return value ? "1" : "0"; }
+std::string to_text(int64_t value) { return std::to_string(value); }
+// The shortest that reads back, and a number with a point, as Python writes it: "2.0".
+std::string to_text(double value) {
+  std::string text = fmt::format("{}", value);
+  return text.find_first_not_of("-0123456789") == std::string::npos ? text + ".0" : text;
+}
+std::string to_text(const std::string& value) { return value; }
+
+class Writer {
+ public:
+  template <class T>
+  void put(std::string_view suffix, const std::optional<T>& value) {
+    if (value) variables_.emplace_back(fmt::format("RUEDA_{}", suffix), to_text(*value));
+    put_horovod(suffix, value);
+  }
+  // What has no meaning of its own in rueda: a hint, or a sentence in the log that says why not.
+  template <class T>
+  void put_horovod(std::string_view suffix, const std::optional<T>& value) {
+    if (value) variables_.emplace_back(fmt::format("HOROVOD_{}", suffix), to_text(*value));
+  }
+  Variables take() { return std::move(variables_); }
+
+ private:
+  Variables variables_;
+};
+
+template <class T>
+Status at_least_zero(std::string_view flag, const std::optional<T>& value) {
+  if (!value || *value >= T{0}) return Status::ok();
+  return {Code::kInvalidArgument, fmt::format("{}={} must be >= 0", flag, *value)};
+}
+
+std::optional<bool> negated(const std::optional<bool>& value) {
+  if (!value) return std::nullopt;
+  return !*value;
+}
+
+}  // namespace
+
+Status validate(const Tuning& tuning) {
+  const std::array checks = {
+      at_least_zero("fusion-threshold-mb", tuning.fusion_threshold_mb),
+      at_least_zero("cycle-time-ms", tuning.cycle_time_ms),
+      at_least_zero("cache-capacity", tuning.cache_capacity),
+      at_least_zero("autotune-warmup-samples", tuning.autotune_warmup_samples),
+      at_least_zero("autotune-steps-per-sample", tuning.autotune_steps_per_sample),
+      at_least_zero("autotune-bayes-opt-max-samples", tuning.autotune_bayes_opt_max_samples),
+      at_least_zero("autotune-gaussian-process-noise", tuning.autotune_gaussian_process_noise),
+      at_least_zero("stall-check-warning-time-seconds", tuning.stall_warning_s),
+      at_least_zero("stall-check-shutdown-time-seconds", tuning.stall_shutdown_s),
+      at_least_zero("num-nccl-streams", tuning.num_nccl_streams),
+      at_least_zero("gloo-timeout-seconds", tuning.gloo_timeout_s),
+      at_least_zero("start-timeout", tuning.start_timeout_s),
+  };
+  for (const Status& check : checks)
+    if (!check.is_ok()) return check;
+  if (tuning.autotune_gaussian_process_noise && *tuning.autotune_gaussian_process_noise > 1)
+    return {Code::kInvalidArgument, fmt::format("autotune-gaussian-process-noise={} must be in [0, 1]",
+                                                *tuning.autotune_gaussian_process_noise)};
+  return Status::ok();
+}
+
+Variables tuning_variables(const Tuning& tuning) {
+  Writer writer;
+  if (tuning.fusion_threshold_mb)
+    writer.put("FUSION_THRESHOLD",
+               std::optional<int64_t>(std::llround(*tuning.fusion_threshold_mb * 1024 * 1024)));
+  writer.put("CYCLE_TIME", tuning.cycle_time_ms);
+  writer.put_horovod("CACHE_CAPACITY", tuning.cache_capacity);
+  writer.put_horovod("HIERARCHICAL_ALLREDUCE", tuning.hierarchical_allreduce);
+  writer.put_horovod("HIERARCHICAL_ALLGATHER", tuning.hierarchical_allgather);
+  writer.put_horovod("TORUS_ALLREDUCE", tuning.torus_allreduce);
+  writer.put_horovod("AUTOTUNE", tuning.autotune);
+  if (tuning.autotune.value_or(false)) {
+    writer.put_horovod("AUTOTUNE_LOG", tuning.autotune_log_file);
+    writer.put_horovod("AUTOTUNE_WARMUP_SAMPLES", tuning.autotune_warmup_samples);
+    writer.put_horovod("AUTOTUNE_STEPS_PER_SAMPLE", tuning.autotune_steps_per_sample);
+    writer.put_horovod("AUTOTUNE_BAYES_OPT_MAX_SAMPLES", tuning.autotune_bayes_opt_max_samples);
+    writer.put_horovod("AUTOTUNE_GAUSSIAN_PROCESS_NOISE", tuning.autotune_gaussian_process_noise);
+  }
+  if (tuning.timeline_filename) {
+    writer.put("TIMELINE", tuning.timeline_filename);
+    writer.put("TIMELINE_MARK_CYCLES", tuning.timeline_mark_cycles);
+  }
+  writer.put("STALL_CHECK_DISABLE", negated(tuning.stall_check));
+  writer.put("STALL_CHECK_TIME_SECONDS", tuning.stall_warning_s);
+  writer.put("STALL_SHUTDOWN_TIME_SECONDS", tuning.stall_shutdown_s);
+  writer.put("LOG_LEVEL", tuning.log_level);
+  writer.put("LOG_HIDE_TIME", negated(tuning.log_with_timestamp));
+  writer.put("THREAD_AFFINITY", tuning.thread_affinity);
+  writer.put_horovod("NUM_NCCL_STREAMS", tuning.num_nccl_streams);
+  writer.put_horovod("GLOO_TIMEOUT_SECONDS", tuning.gloo_timeout_s);
+  writer.put("START_TIMEOUT", tuning.start_timeout_s);
+  Variables variables = writer.take();
+  if (tuning.gloo_timeout_s)
+    variables.emplace_back("RUEDA_PEER_TIMEOUT_SECONDS", std::to_string(*tuning.gloo_timeout_s));
+  if (tuning.network_interface) {  // perhaps a comma list, of which the core wants one
+    const std::string first = tuning.network_interface->substr(0, tuning.network_interface->find(','));
+    variables.emplace_back("RUEDA_INTERFACE", first);
+    variables.emplace_back("HOROVOD_GLOO_IFACE", first);
+    variables.emplace_back("NCCL_SOCKET_IFNAME", *tuning.network_interface);
+  }
+  return variables;
+}
+
+Variables rank_variables(const Placement& place, int size, std::string_view host, const Meeting& meeting) {
+  Variables variables;
+  const auto number = [&](std::initializer_list<const char*> names, int value) {
+    for (const char* name : names) variables.emplace_back(name, std::to_string(value));
+  };
+  number({"RUEDA_RANK", "HOROVOD_RANK", "RANK"}, place.rank);
+  number({"RUEDA_SIZE", "HOROVOD_SIZE", "WORLD_SIZE"}, size);
+  number({"RUEDA_LOCAL_RANK", "HOROVOD_LOCAL_RANK", "LOCAL_RANK"}, place.local_rank);
+  number({"RUEDA_LOCAL_SIZE", "HOROVOD_LOCAL_SIZE", "LOCAL_WORLD_SIZE"}, place.local_size);
+  number({"RUEDA_CROSS_RANK", "HOROVOD_CROSS_RANK"}, place.cross_rank);
+  number({"RUEDA_CROSS_SIZE", "HOROVOD_CROSS_SIZE"}, place.cross_size);
+  variables.emplace_back("RUEDA_HOSTNAME", host);
+  variables.emplace_back("HOROVOD_HOSTNAME", host);
+  variables.emplace_back("RUEDA_JOB", meeting.job);
+  if (!meeting.store_url.empty()) {
+    variables.emplace_back("RUEDA_STORE", meeting.store_url);
+    variables.emplace_back("RUEDA_STORE_SERVED", "1");
+  }
+  if (meeting.master_port != 0) {
+    variables.emplace_back("MASTER_ADDR", meeting.master_addr);
+    variables.emplace_back("MASTER_PORT", std::to_string(meeting.master_port));
+  }
+  variables.emplace_back("PYTHONUNBUFFERED", "1");
+  return variables;
+}
+
+bool is_forwarded(std::string_view name, bool is_remote) {
+  // A job started from within a rank of another job must not inherit its place.
+  constexpr std::array<std::string_view, 14> kPlace = {
+      "RUEDA_RANK",       "RUEDA_SIZE", "RUEDA_LOCAL_RANK",    "RUEDA_LOCAL_SIZE",   "RUEDA_CROSS_RANK",
+      "RUEDA_CROSS_SIZE", "RUEDA_JOB",  "RUEDA_STORE",         "RUEDA_STORE_SERVED", "RUEDA_SECRET_FILE",
+      "RUEDA_STAGE_DIR",  "OLDPWD",     "_HOROVOD_SECRET_KEY", "GROUP_RANK"};
+  if (std::ranges::find(kPlace, name) != kPlace.end()) return false;
+  if (name.empty() || name.starts_with("BASH_FUNC_") || name.starts_with("TORCHELASTIC_")) return false;
+  if (!is_remote) return true;
+  constexpr std::array<std::string_view, 16> kMachine = {"HOME",
+                                                         "USER",
+                                                         "LOGNAME",
+                                                         "SHELL",
+                                                         "HOSTNAME",
+                                                         "MAIL",
+                                                         "SSH_AUTH_SOCK",
+                                                         "SSH_CLIENT",
+                                                         "SSH_TTY",
+                                                         "SSH_CONNECTION",
+                                                         "DISPLAY",
+                                                         "XAUTHORITY",
+                                                         "XDG_RUNTIME_DIR",
+                                                         "XDG_SESSION_ID",
+                                                         "TMPDIR",
+                                                         "DBUS_SESSION_BUS_ADDRESS"};
+  return std::ranges::find(kMachine, name) == kMachine.end() && !name.ends_with("CUDA_VISIBLE_DEVICES");
+}
+
+Variables forwarded_environment(const char* const* environment, bool is_remote) {
+  Variables variables;
+  for (; *environment != nullptr; ++environment) {
+    const std::string_view entry = *environment;
+    const size_t equals = entry.find('=');
+    if (equals == std::string_view::npos || !is_forwarded(entry.substr(0, equals), is_remote)) continue;
+    variables.emplace_back(entry.substr(0, equals), entry.substr(equals + 1));
+  }
+  return variables;
+}
+
+}  // namespace rueda::launch

@@ -1,0 +1,123 @@
+#include "launch/host_link.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+
+#include "launch/report.h"
+#include "rueda/base/limits.h"
+
+namespace rueda::launch {
+namespace {
+
+constexpr size_t kMaxErrorTail = 1024;
+constexpr int kMaxReads = 16;  // per turn, so that one chatty host does not starve the others
+
+std::string trimmed(std::string text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.pop_back();
+  std::ranges::replace(text, '\n', ' ');
+  std::erase(text, '\r');
+  return text;
+}
+
+}  // namespace
+
+HostLink::HostLink(std::string host, bool is_remote)
+    : host_(std::move(host)), is_remote_(is_remote), queue_(kMaxFrameBytes) {}
+
+void HostLink::attach(AgentProcess process) {
+  process_ = std::move(process);
+  last_heard_ = monotonic_now();
+}
+
+void HostLink::send(FrameType type, std::span<const std::byte> payload) {
+  if (!process_.in.is_open()) return;
+  queue_.push(encode_frame(type, payload));
+  flush();
+}
+
+void HostLink::flush() {
+  if (process_.in.is_open() && !queue_.flush(process_.in.get())) process_.in.reset();
+}
+
+void HostLink::read_frames(const std::function<void(Frame)>& on_frame) {
+  std::array<std::byte, 64 << 10> chunk;
+  for (int reads = 0; reads < kMaxReads && process_.out.is_open(); ++reads) {
+    const ssize_t size = ::read(process_.out.get(), chunk.data(), chunk.size());
+    if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (size <= 0) return close("its connection was closed");
+    last_heard_ = monotonic_now();
+    reader_.feed(std::span(chunk).first(static_cast<size_t>(size)));
+    while (true) {
+      Result<std::optional<Frame>> frame = reader_.next();
+      if (!frame.is_ok()) return close(frame.status().why);
+      if (!frame.value()) break;
+      on_frame(std::move(*frame.value()));
+    }
+  }
+}
+
+std::string HostLink::read_errors() {
+  std::array<char, 4096> chunk;
+  const ssize_t size = ::read(process_.err.get(), chunk.data(), chunk.size());
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return {};
+  if (size <= 0) {
+    process_.err.reset();
+    return error_partial_.empty() ? "" : std::exchange(error_partial_, {}) + "\n";
+  }
+  const std::string_view text(chunk.data(), static_cast<size_t>(size));
+  error_tail_ += text;
+  if (error_tail_.size() > kMaxErrorTail) error_tail_.erase(0, error_tail_.size() - kMaxErrorTail);
+  error_partial_ += text;
+  const size_t end = error_partial_.rfind('\n');
+  if (end == std::string::npos && error_partial_.size() < kMaxErrorTail) return {};
+  std::string lines = error_partial_.substr(0, end == std::string::npos ? end : end + 1);
+  error_partial_.erase(0, lines.size());
+  return lines;
+}
+
+void HostLink::on_reaped(int wait_status) { wait_status_ = wait_status; }
+
+void HostLink::close(const std::string& why) {
+  if (closed_because_.empty()) closed_because_ = why;
+  process_.out.reset();
+  process_.in.reset();
+}
+
+void HostLink::kill_agent() {
+  if (!is_remote_ && hello && !has_said_bye) kill(hello->pid, SIGKILL);  // its guardian then sweeps and ends
+  if (is_remote_ && !is_reaped()) kill(process_.pid, SIGKILL);
+}
+
+void HostLink::note_clock(Nanos agent_clock, Nanos arrived) {
+  clock_offset_ = std::min(clock_offset_.value_or(arrived - agent_clock), arrived - agent_clock);
+}
+
+Nanos HostLink::to_our_clock(Nanos agent_clock) const {
+  // On one machine the clock is the same.
+  return agent_clock + (is_remote_ ? clock_offset_.value_or(0) : 0);
+}
+
+bool HostLink::is_lost() const { return process_.pid != 0 && !has_said_bye && !is_open() && is_reaped(); }
+
+std::string HostLink::lost_because() const {
+  const std::string words = trimmed(error_tail_);
+  const std::string quoted = words.empty() ? "" : fmt::format(": {}", words);
+  const std::string who = is_remote_ ? "ssh" : "its agent";
+  if (wait_status_ && WIFSIGNALED(*wait_status_))
+    return fmt::format("{} was killed by {}", who, signal_name(WTERMSIG(*wait_status_)));
+  const int code = wait_status_ ? WEXITSTATUS(*wait_status_) : 0;
+  if (is_remote_ && code == 255) return fmt::format("ssh could not connect or lost its connection{}", quoted);
+  if (!hello && (code == 127 || code == 126))
+    return fmt::format("rueda is neither installed there at the same path nor in its PATH{}", quoted);
+  if (code > 128) return fmt::format("its agent was killed by {}", signal_name(code - 128));
+  if (code != 0) return fmt::format("its agent exited with code {}{}", code, quoted);
+  return closed_because_ + quoted;
+}
+
+}  // namespace rueda::launch

@@ -1,0 +1,99 @@
+#include "launch/output.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace rueda::launch {
+namespace {
+
+// How many leading bytes of text (longer than max) can go without cutting a UTF-8 sequence in two.
+size_t utf8_cut(std::string_view text, size_t max) {
+  size_t cut = max;
+  for (int back = 0; back < 3 && cut > 0; ++back) {
+    if ((static_cast<unsigned char>(text[cut]) & 0xC0) != 0x80) return cut;
+    --cut;
+  }
+  return (static_cast<unsigned char>(text[cut]) & 0xC0) != 0x80 ? cut
+                                                                : max;  // no UTF-8 at all: anywhere will do
+}
+
+}  // namespace
+
+void LineAssembler::feed(std::string_view bytes, const Emit& emit) {
+  if (bytes.empty()) return;
+  if (ended_with_return_ && bytes.front() == '\n') {
+    emit({.text = "", .end = "\n", .is_continuation = true});
+    bytes.remove_prefix(1);
+  }
+  if (bytes.empty()) {
+    ended_with_return_ = false;
+    return;
+  }
+  ended_with_return_ = false;
+  while (!bytes.empty()) {
+    const size_t at = bytes.find_first_of("\r\n");
+    partial_ += bytes.substr(0, at);
+    cut_long_line(emit);
+    if (at == std::string_view::npos) return;
+    size_t width = 1;
+    if (bytes[at] == '\r' && at + 1 < bytes.size() && bytes[at + 1] == '\n') width = 2;
+    const std::string_view end = bytes.substr(at, width);
+    if (end != "\r" || !partial_.empty()) {
+      emit({.text = partial_, .end = end});
+      ended_with_return_ = end == "\r" && at + 1 == bytes.size();
+    }
+    partial_.clear();
+    bytes.remove_prefix(at + width);
+  }
+}
+
+void LineAssembler::cut_long_line(const Emit& emit) {
+  while (partial_.size() > kMaxLineBytes) {
+    const size_t cut = utf8_cut(partial_, kMaxLineBytes);
+    emit({.text = std::string_view(partial_).substr(0, cut), .end = "\n"});
+    partial_.erase(0, cut);
+  }
+}
+
+void LineAssembler::finish(const Emit& emit) {
+  if (!partial_.empty()) emit({.text = partial_, .end = "\n"});
+  partial_.clear();
+  ended_with_return_ = false;
+}
+
+void Tail::add(const Piece& piece) {
+  if (piece.is_continuation || piece.text.empty()) return;
+  constexpr size_t kMaxTailLine = 500;  // a report is read by people
+  std::string line(piece.text.size() > kMaxTailLine
+                       ? fmt::format("{}…", piece.text.substr(0, utf8_cut(piece.text, kMaxTailLine)))
+                       : std::string(piece.text));
+  if (ring_.size() < max_lines_) {
+    ring_.push_back(std::move(line));
+    return;
+  }
+  ring_[next_] = std::move(line);
+  next_ = (next_ + 1) % max_lines_;
+}
+
+std::vector<std::string> Tail::lines() const {
+  std::vector<std::string> lines(ring_);
+  std::ranges::rotate(lines, lines.begin() + static_cast<std::ptrdiff_t>(next_));
+  return lines;
+}
+
+std::string line_prefix(const PrefixStyle& style, Rank rank, std::string_view host, Stream stream,
+                        std::string_view now_text) {
+  const std::string_view time = style.has_time ? now_text : std::string_view();
+  if (style.kind == PrefixStyle::Kind::kNone) return {};
+  if (style.kind == PrefixStyle::Kind::kHorovod)
+    return fmt::format("{}[{}]<{}>:", time, rank, stream == Stream::kStdout ? "stdout" : "stderr");
+  const std::string text = fmt::format("[{}{}{} {}]", time, time.empty() ? "" : " ", rank, host);
+  if (!style.is_coloured) return text + " ";
+  // Readable on dark and light backgrounds, neighbours far apart; red is left to errors.
+  constexpr std::array<int, 10> kColours = {36, 33, 35, 32, 34, 96, 93, 95, 92, 94};
+  return fmt::format("\x1b[{}m{}\x1b[0m ", kColours[static_cast<size_t>(rank) % kColours.size()], text);
+}
+
+}  // namespace rueda::launch

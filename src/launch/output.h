@@ -1,0 +1,60 @@
+// From bytes of a rank's stdout or stderr to whole, prefixed lines. Pure.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rueda/base/types.h"
+
+namespace rueda::launch {
+
+enum class Stream : uint8_t { kStdout = 1, kStderr = 2 };
+
+// A longer line is cut, at a boundary of UTF-8, so that a rank which never ends its line cannot grow our
+// memory.
+inline constexpr size_t kMaxLineBytes = 64 << 10;
+
+struct Piece {
+  std::string_view text;         // without its end
+  std::string_view end;          // "\n", "\r" or "\r\n"
+  bool is_continuation = false;  // the "\n" of a "\r\n" whose "\r" was already emitted: takes no prefix
+};
+using Emit = std::function<void(const Piece&)>;
+
+// '\r' ends a piece and is kept, so progress bars redraw; an empty piece before '\r' is dropped.
+class LineAssembler {
+ public:
+  void feed(std::string_view bytes, const Emit& emit);
+  void finish(const Emit& emit);  // the stream ended: an unfinished line comes out with "\n"
+
+ private:
+  void cut_long_line(const Emit& emit);
+  std::string partial_;
+  bool ended_with_return_ = false;
+};
+
+// The last lines of a stream, for the failure report.
+class Tail {
+ public:
+  explicit Tail(size_t max_lines) : max_lines_(max_lines) {}
+  void add(const Piece& piece);
+  [[nodiscard]] std::vector<std::string> lines() const;
+
+ private:
+  size_t max_lines_;
+  std::vector<std::string> ring_;
+  size_t next_ = 0;
+};
+
+struct PrefixStyle {
+  enum class Kind { kNone, kRueda, kHorovod } kind = Kind::kRueda;
+  bool is_coloured = false;
+  bool has_time = false;
+};
+// now_text: local time, used only if the style asks for it.
+std::string line_prefix(const PrefixStyle& style, Rank rank, std::string_view host, Stream stream,
+                        std::string_view now_text);
+
+}  // namespace rueda::launch

@@ -1,0 +1,251 @@
+#include "launch/processes.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+
+namespace rueda::launch {
+namespace {
+
+struct ExecFailure {
+  int error = 0;
+  int stage = 0;  // 1 = descriptors, 2 = directory, 3 = exec
+};
+
+std::vector<char*> pointers(const std::vector<std::string>& texts) {
+  std::vector<char*> out;
+  out.reserve(texts.size() + 1);
+  for (const std::string& text : texts) out.push_back(const_cast<char*>(text.c_str()));
+  out.push_back(nullptr);
+  return out;
+}
+
+[[noreturn]] void fail_child(int report, int stage) {
+  const ExecFailure failure{.error = errno, .stage = stage};
+  [[maybe_unused]] const ssize_t written = write(report, &failure, sizeof failure);
+  _exit(127);
+}
+
+// Runs in the child: async-signal-safe calls only.
+[[noreturn]] void become(const SpawnSpec& spec, char* const* argv, char* const* env, pid_t parent,
+                         int report) {
+  setsid();
+  if (spec.death_signal != 0) {
+    prctl(PR_SET_PDEATHSIG, spec.death_signal);
+    if (getppid() != parent) _exit(127);  // it died before the request took effect
+  }
+  for (int signal = 1; signal < NSIG; ++signal)
+    if (signal != SIGKILL && signal != SIGSTOP) ::signal(signal, SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  const std::array<int, 3> wanted = {spec.in, spec.out, spec.err};
+  for (int target = 0; target < 3; ++target)  // above the range we are about to overwrite
+    if (wanted[static_cast<size_t>(target)] <= 2) fail_child(report, 1);
+  for (int target = 0; target < 3; ++target)
+    if (dup2(wanted[static_cast<size_t>(target)], target) < 0) fail_child(report, 1);
+  if (!spec.cwd.empty() && chdir(spec.cwd.c_str()) != 0) fail_child(report, 2);
+  execve(spec.path.c_str(), argv, env);
+  fail_child(report, 3);
+}
+
+Status spawn_error(const SpawnSpec& spec, const ExecFailure& failure) {
+  const std::string why = std::strerror(failure.error);
+  if (failure.stage == 2)
+    return {Code::kInvalidArgument, fmt::format("cannot enter the directory {}: {}", spec.cwd, why)};
+  if (failure.stage == 1) return {Code::kUnavailable, "cannot pass its descriptors: " + why};
+  if (failure.error == ENOENT || failure.error == ENOTDIR)
+    return {Code::kInvalidArgument, fmt::format("command not found: {} (or its interpreter)", spec.path)};
+  const Code code =
+      failure.error == EAGAIN || failure.error == ENOMEM ? Code::kUnavailable : Code::kPermissionDenied;
+  return {code, fmt::format("cannot execute {}: {}", spec.path, why)};
+}
+
+struct ProcessStat {
+  pid_t parent = 0;
+  char state = '?';
+  uint64_t start = 0;
+  std::string name;
+};
+
+std::optional<ProcessStat> read_stat(pid_t pid) {
+  std::array<char, 1024> text{};
+  const UniqueFd fd(open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.is_open()) return std::nullopt;
+  const ssize_t size = read(fd.get(), text.data(), text.size() - 1);
+  if (size <= 0) return std::nullopt;
+  const char* open_paren = std::strchr(text.data(), '(');
+  const char* close_paren = std::strrchr(text.data(), ')');  // the name itself may contain parentheses
+  if (open_paren == nullptr || close_paren == nullptr) return std::nullopt;
+  ProcessStat stat;
+  stat.name.assign(open_paren + 1, close_paren);
+  unsigned long long start = 0;
+  if (std::sscanf(close_paren + 1,
+                  " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+                  &stat.state, &stat.parent, &start) != 3)
+    return std::nullopt;
+  stat.start = start;
+  return stat;
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+std::optional<int64_t> counter_in(const std::string& text, std::string_view name) {
+  for (size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
+    if (at != 0 && text[at - 1] != '\n') continue;
+    const char* digits = text.data() + at + name.size();
+    int64_t value = 0;
+    if (std::from_chars(digits, text.data() + text.size(), value).ec == std::errc()) return value;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<pid_t> spawn(const SpawnSpec& spec) {
+  Result<Pipe> report = make_pipe();
+  if (!report.is_ok()) return report.status();
+  const std::vector<char*> argv = pointers(spec.argv);
+  const std::vector<char*> env = pointers(spec.env);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0)
+    return Status(Code::kUnavailable, fmt::format("cannot start a process: {}", std::strerror(errno)));
+  if (pid == 0) become(spec, argv.data(), env.data(), parent, report.value().write.get());
+  report.value().write.reset();
+  ExecFailure failure;
+  ssize_t size = 0;
+  do size = read(report.value().read.get(), &failure, sizeof failure);
+  while (size < 0 && errno == EINTR);
+  if (size == 0) return pid;  // exec closed the pipe
+  int ignored = 0;
+  waitpid(pid, &ignored, 0);
+  return spawn_error(spec, failure);
+}
+
+int exit_code_of(const Status& spawn_failure) {
+  if (spawn_failure.code == Code::kInvalidArgument) return 127;
+  return spawn_failure.code == Code::kPermissionDenied ? 126 : 1;
+}
+
+Result<std::string> find_program(const std::string& name, std::string_view path, const std::string& cwd) {
+  if (name.find('/') != std::string::npos) return name;
+  bool is_forbidden = false;
+  for (size_t begin = 0; begin <= path.size() && !name.empty();) {
+    const size_t end = std::min(path.find(':', begin), path.size());
+    std::string dir(path.substr(begin, end - begin));
+    begin = end + 1;
+    if (dir.empty()) dir = cwd;
+    std::string candidate = dir + "/" + name;
+    struct stat info {};
+    const std::string seen = candidate.front() == '/' ? candidate : cwd + "/" + candidate;
+    if (stat(seen.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
+    if (access(seen.c_str(), X_OK) == 0) return seen;
+    is_forbidden = true;
+  }
+  if (is_forbidden)
+    return Status(Code::kPermissionDenied,
+                  fmt::format("cannot execute {}: it is in PATH but not executable", name));
+  return Status(Code::kInvalidArgument,
+                fmt::format("command not found: {} is in no directory of PATH", name));
+}
+
+Result<Pipe> make_pipe() {
+  std::array<int, 2> fds{};
+  if (pipe2(fds.data(), O_CLOEXEC) != 0)
+    return Status(Code::kUnavailable,
+                  fmt::format("cannot make a pipe: {} (raise ulimit -n?)", std::strerror(errno)));
+  // Out of the range of stdin, stdout and stderr, should one of these have been closed.
+  for (int& fd : fds) {
+    if (fd > 2) continue;
+    const int high = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    close(fd);
+    fd = high;
+  }
+  return Pipe{.read = UniqueFd(fds[0]), .write = UniqueFd(fds[1])};
+}
+
+void set_nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
+
+std::vector<pid_t> descendants_of(pid_t ancestor) {
+  std::multimap<pid_t, pid_t> children;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    pid_t pid = 0;
+    if (std::from_chars(name.data(), name.data() + name.size(), pid).ec != std::errc()) continue;
+    const std::optional<ProcessStat> stat = read_stat(pid);
+    if (stat && stat->state != 'Z' && stat->state != 'X') children.emplace(stat->parent, pid);
+  }
+  std::vector<pid_t> found = {ancestor};
+  for (size_t i = 0; i < found.size(); ++i) {
+    const auto [first, last] = children.equal_range(found[i]);
+    for (auto child = first; child != last; ++child) found.push_back(child->second);
+  }
+  found.erase(found.begin());
+  return found;
+}
+
+size_t kill_descendants(Deadline deadline, uint64_t since, std::string_view spare) {
+  while (true) {
+    size_t left = 0;
+    for (const pid_t pid : descendants_of(getpid())) {
+      const std::optional<ProcessStat> stat = read_stat(pid);
+      if (!stat || stat->start < since || (!spare.empty() && stat->name == spare)) continue;
+      kill(pid, SIGKILL);
+      ++left;
+    }
+    if (left == 0 || deadline.is_past()) return left;
+    const timespec pause{.tv_sec = 0, .tv_nsec = 5 * kMillisecond};
+    nanosleep(&pause, nullptr);
+  }
+}
+
+uint64_t start_ticks(pid_t pid) {
+  const std::optional<ProcessStat> stat = read_stat(pid);
+  return stat ? stat->start : 0;
+}
+
+int64_t oom_kills() {
+  const std::string groups = read_text("/proc/self/cgroup");
+  for (size_t begin = 0; begin < groups.size();) {
+    const size_t end = std::min(groups.find('\n', begin), groups.size());
+    const std::string line = groups.substr(begin, end - begin);
+    begin = end + 1;
+    std::string file;
+    if (line.starts_with("0::")) file = "/sys/fs/cgroup" + line.substr(3) + "/memory.events";
+    if (const size_t at = line.find(":memory:"); at != std::string::npos)
+      file = "/sys/fs/cgroup/memory" + line.substr(at + 8) + "/memory.oom_control";
+    if (file.empty()) continue;
+    if (const std::optional<int64_t> kills = counter_in(read_text(file), "oom_kill ")) return *kills;
+  }
+  return -1;
+}
+
+std::vector<std::string> to_environment(const Variables& variables) {
+  std::map<std::string_view, std::string_view> last;
+  for (const auto& [name, value] : variables) last[name] = value;
+  std::vector<std::string> environment;
+  for (const auto& [name, value] : last) environment.push_back(fmt::format("{}={}", name, value));
+  return environment;
+}
+
+}  // namespace rueda::launch

@@ -1,0 +1,141 @@
+#include "launch/rank_output.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+
+#include "rueda/base/check.h"
+
+namespace rueda::launch {
+namespace {
+
+std::string local_time(PrefixStyle::Kind kind) {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  tm local{};
+  localtime_r(&now.tv_sec, &local);
+  std::array<char, 64> text{};
+  if (kind == PrefixStyle::Kind::kHorovod) {
+    strftime(text.data(), text.size(), "%a %b %e %H:%M:%S %Y", &local);  // time.asctime of Python
+    return text.data();
+  }
+  strftime(text.data(), text.size(), "%H:%M:%S", &local);
+  return fmt::format("{}.{:03}", text.data(), now.tv_nsec / 1'000'000);
+}
+
+Result<UniqueFd> open_log(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
+  if (!fd.is_open())
+    return Status(Code::kUnavailable, fmt::format("cannot write the log {}: {}", path, std::strerror(errno)));
+  return fd;
+}
+
+}  // namespace
+
+RankOutput::RankOutput(OutputOptions options, int size)
+    : options_(std::move(options)),
+      ranks_(static_cast<size_t>(size)),
+      out_(STDOUT_FILENO),
+      err_(STDERR_FILENO) {
+  const char* no_colour = getenv("NO_COLOR");
+  if (no_colour != nullptr && *no_colour != '\0') options_.may_colour = false;
+}
+
+Status RankOutput::open_files() {
+  for (Rank rank = 0; rank < std::ssize(ranks_); ++rank)
+    for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
+      RankStream& state = ranks_[static_cast<size_t>(rank)].streams[stream == Stream::kStdout ? 0 : 1];
+      for (const auto& [path, fd] : {std::pair(log_path(rank, stream), &state.log),
+                                     std::pair(output_path(rank, stream), &state.output)}) {
+        if (path.empty()) continue;
+        Result<UniqueFd> file = open_log(path);
+        if (!file.is_ok()) return file.status();
+        *fd = std::move(file.value());
+      }
+    }
+  return Status::ok();
+}
+
+std::string RankOutput::log_path(Rank rank, Stream stream) const {
+  if (options_.log_dir.empty()) return {};
+  return fmt::format("{}/rank-{:04}.{}", options_.log_dir, rank, stream == Stream::kStdout ? "out" : "err");
+}
+
+std::string RankOutput::output_path(Rank rank, Stream stream) const {
+  if (options_.output_dir.empty()) return {};
+  const size_t width = std::to_string(ranks_.size() - 1).size();
+  return fmt::format("{}/rank.{:0{}}/{}", options_.output_dir, rank, width,
+                     stream == Stream::kStdout ? "stdout" : "stderr");
+}
+
+void RankOutput::name_host(Rank rank, std::string host) {
+  ranks_[static_cast<size_t>(rank)].host = std::move(host);
+}
+
+void RankOutput::feed(Rank rank, Stream stream, std::string_view bytes) {
+  RankStream& state = ranks_[static_cast<size_t>(rank)].streams[stream == Stream::kStdout ? 0 : 1];
+  write_log(state.log, bytes);
+  state.assembler.feed(bytes, [&](const Piece& piece) { write_piece(rank, stream, piece); });
+}
+
+void RankOutput::finish(Rank rank) {
+  for (const Stream stream : {Stream::kStdout, Stream::kStderr})
+    ranks_[static_cast<size_t>(rank)].streams[stream == Stream::kStdout ? 0 : 1].assembler.finish(
+        [&](const Piece& piece) { write_piece(rank, stream, piece); });
+}
+
+void RankOutput::write_piece(Rank rank, Stream stream, const Piece& piece) {
+  RankState& state = ranks_[static_cast<size_t>(rank)];
+  if (stream == Stream::kStderr) state.errors.add(piece);
+  const auto line = [&](PrefixStyle style) {
+    std::string text;
+    if (!piece.is_continuation) {
+      const std::string time = style.has_time ? local_time(style.kind) : std::string();
+      text = line_prefix(style, rank, state.host, stream, time);
+    }
+    text += piece.text;
+    text += piece.end;
+    return text;
+  };
+  PrefixStyle style = options_.style;
+  write_log(state.streams[stream == Stream::kStdout ? 0 : 1].output, line(style));
+  if (options_.shown && !options_.shown->contains(rank)) return;
+  Console& console = stream == Stream::kStdout ? out_ : err_;
+  style.is_coloured = options_.may_colour && console.is_tty();
+  console.write(line(style));
+}
+
+void RankOutput::write_log(const UniqueFd& file, std::string_view bytes) {
+  if (!file.is_open()) return;
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      if (!has_warned_) say(fmt::format("rueda: cannot write a log: {}\n", std::strerror(errno)));
+      has_warned_ = true;
+      return;
+    }
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+void RankOutput::say(std::string_view text) { err_.write(text); }
+
+std::vector<std::string> RankOutput::last_error_lines(Rank rank) const {
+  return ranks_[static_cast<size_t>(rank)].errors.lines();
+}
+
+std::string RankOutput::error_log(Rank rank) const {
+  if (!options_.log_dir.empty()) return log_path(rank, Stream::kStderr);
+  return output_path(rank, Stream::kStderr);
+}
+
+}  // namespace rueda::launch

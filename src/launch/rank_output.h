@@ -1,0 +1,65 @@
+// Where the output of the ranks goes: prefixed lines to our console, raw bytes into files, last lines into
+// memory.
+#pragma once
+
+#include <array>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "launch/console.h"
+#include "launch/output.h"
+#include "rueda/base/status.h"
+#include "rueda/base/unique_fd.h"
+
+namespace rueda::launch {
+
+struct OutputOptions {
+  PrefixStyle style;
+  bool may_colour = true;               // then a stream is coloured if it is a terminal and NO_COLOR is unset
+  std::optional<std::set<Rank>> shown;  // ranks on the console; unset = all
+  std::string log_dir;                  // rank-0003.out and .err, raw; "" = none
+  std::string output_dir;               // rank.3/stdout and stderr, as horovodrun lays them out; "" = none
+};
+
+class RankOutput {
+ public:
+  RankOutput(OutputOptions options, int size);
+  Status open_files();
+
+  void name_host(Rank rank, std::string host);
+  void feed(Rank rank, Stream stream, std::string_view bytes);
+  void finish(Rank rank);           // both streams ended
+  void say(std::string_view text);  // rueda's own words, to stderr as they are
+
+  [[nodiscard]] std::vector<std::string> last_error_lines(Rank rank) const;
+  [[nodiscard]] std::string error_log(Rank rank) const;  // path, "" = none
+
+  [[nodiscard]] bool is_full() const { return out_.is_full() || err_.is_full(); }
+  Console& out() { return out_; }
+  Console& err() { return err_; }
+
+ private:
+  struct RankStream {
+    LineAssembler assembler;
+    UniqueFd log, output;
+  };
+  struct RankState {
+    std::string host;
+    std::array<RankStream, 2> streams;  // stdout, stderr
+    Tail errors{20};
+  };
+  void write_piece(Rank rank, Stream stream, const Piece& piece);
+  void write_log(const UniqueFd& file, std::string_view bytes);
+  [[nodiscard]] std::string log_path(Rank rank, Stream stream) const;
+  [[nodiscard]] std::string output_path(Rank rank, Stream stream) const;
+
+  OutputOptions options_;
+  std::vector<RankState> ranks_;
+  Console out_, err_;
+  bool has_warned_ = false;  // about a full disk, once
+};
+
+}  // namespace rueda::launch

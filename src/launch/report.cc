@@ -1,0 +1,128 @@
+#include "launch/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <map>
+
+namespace rueda::launch {
+namespace {
+
+double seconds(Nanos duration) { return static_cast<double>(duration) / kSecond; }
+
+std::string what_happened(const Ending& ending) {
+  if (!ending.trouble.empty()) return ending.trouble;
+  if (ending.signal != 0) return fmt::format("was killed by {}", signal_name(ending.signal));
+  return fmt::format("exited with code {}", ending.exit_code);
+}
+
+// A sentence that helps with codes which say nothing by themselves, "" if there is none.
+std::string explanation(const Ending& ending) {
+  if (!ending.trouble.empty()) return {};
+  if (ending.signal == SIGKILL) {
+    if (!ending.was_out_of_memory)
+      return "SIGKILL comes from outside: the kernel's out-of-memory killer (see dmesg), a batch system or a "
+             "person.";
+    return *ending.was_out_of_memory ? "The kernel's out-of-memory killer struck: the oom_kill counter of "
+                                       "its cgroup rose. Use less memory "
+                                       "per rank or fewer ranks per host."
+                                     : "Somebody killed it: the oom_kill counter of its cgroup did not rise, "
+                                       "so it was not the kernel's "
+                                       "out-of-memory killer.";
+  }
+  if (ending.signal == SIGBUS) return "SIGBUS often means that /dev/shm is full.";
+  if (ending.signal == 0 && ending.exit_code > 128 && ending.exit_code <= 128 + SIGRTMAX)
+    return fmt::format("Code {} is how shells report {}{}", ending.exit_code,
+                       signal_name(ending.exit_code - 128),
+                       ending.exit_code == 137 ? " (out of memory?)." : ".");
+  return {};
+}
+
+// "0, 1, 4-7"
+std::string rank_list(const std::vector<Rank>& ranks) {
+  std::string text;
+  for (size_t i = 0; i < ranks.size();) {
+    size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    if (!text.empty()) text += ", ";
+    text += last > i + 1 ? fmt::format("{}-{}", ranks[i], ranks[last]) : fmt::format("{}", ranks[i]);
+    i = last > i + 1 ? last + 1 : i + 1;
+  }
+  return text;
+}
+
+std::string collateral_of(const Ending& ending) {
+  if (!ending.is_failure()) return "ended well";
+  if (!ending.trouble.empty()) return ending.trouble;
+  if (ending.was_stopped)
+    return ending.signal != 0 ? fmt::format("stopped by rueda ({})", signal_name(ending.signal))
+                              : fmt::format("stopped by rueda (exit code {})", ending.exit_code);
+  return what_happened(ending);
+}
+
+std::string collateral_lines(std::span<const Ending> endings, size_t cause) {
+  std::map<std::string, std::vector<Rank>> groups;
+  for (size_t i = 0; i < endings.size(); ++i)
+    if (i != cause) groups[collateral_of(endings[i])].push_back(endings[i].rank);
+  std::string text;
+  for (auto& [what, ranks] : groups) {
+    std::ranges::sort(ranks);
+    text += fmt::format("  {} {}: {}\n", ranks.size() == 1 ? "rank" : "ranks", rank_list(ranks), what);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string signal_name(int signal) {
+  if (const char* name = sigabbrev_np(signal)) return std::string("SIG") + name;
+  return fmt::format("signal {}", signal);
+}
+
+std::optional<size_t> first_cause(std::span<const Ending> endings) {
+  std::optional<size_t> best;
+  const auto key = [](const Ending& e) {
+    return std::make_tuple(e.was_stopped, e.at, e.signal == 0, e.rank);
+  };
+  for (size_t i = 0; i < endings.size(); ++i)
+    if (endings[i].is_failure() && (!best || key(endings[i]) < key(endings[*best]))) best = i;
+  return best;
+}
+
+int exit_status(const Ending& ending) {
+  if (ending.signal != 0) return 128 + ending.signal;
+  if (ending.exit_code != 0) return ending.exit_code;
+  return ending.trouble.empty() ? 0 : 1;
+}
+
+int job_exit_status(std::span<const Ending> endings, int interrupt) {
+  const std::optional<size_t> cause = first_cause(endings);
+  if (interrupt != 0 && (!cause || endings[*cause].was_stopped)) return 128 + interrupt;
+  return cause ? exit_status(endings[*cause]) : 0;
+}
+
+std::string failure_report(std::span<const Ending> endings, int interrupt) {
+  const std::optional<size_t> cause = first_cause(endings);
+  if (interrupt != 0 && (!cause || endings[*cause].was_stopped))
+    return fmt::format("rueda: the job was stopped by {}\n", signal_name(interrupt)) +
+           collateral_lines(endings, endings.size());
+  if (!cause) return {};
+  const Ending& first = endings[*cause];
+  const std::string pid = first.pid > 0 ? fmt::format(" (pid {})", first.pid) : "";
+  const std::string when = first.pid > 0 ? fmt::format(" after {:.1f} s", seconds(first.at)) : "";
+  std::string text = fmt::format("rueda: the job failed: rank {} on {}{} {}{}\n", first.rank, first.host, pid,
+                                 what_happened(first), when);
+  if (const std::string why = explanation(first); !why.empty()) text += "  " + why + "\n";
+  if (!first.last_lines.empty()) {
+    text += fmt::format("  last lines of its stderr:\n");
+    for (const std::string& line : first.last_lines) text += "  | " + line + "\n";
+  }
+  if (!first.log_path.empty()) text += "  log: " + first.log_path + "\n";
+  text += collateral_lines(endings, *cause);
+  text += fmt::format("  exit status {}\n", job_exit_status(endings, interrupt));
+  return text;
+}
+
+}  // namespace rueda::launch
