@@ -122,6 +122,10 @@ void Coordinator::State::submit_tensor(Rank from, Request request) {
     return;
   }
   const Status fault = check_request(request, &set.members(), from, options.world_size);
+  if (request.group_size < 1 || request.group_index < 0 || request.group_index >= request.group_size) {
+    request.group_size = 1;  // a fault already; it must not upset the count of a real group
+    request.group_index = 0;
+  }
   if (trace == nullptr) {
     set.submit(from, std::move(request), fault, now);
     return;

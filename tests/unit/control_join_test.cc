@@ -1,0 +1,235 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "control_fixture.h"
+
+namespace rueda::control {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+using testing::StartsWith;
+using Kind = Response::Kind;
+
+TEST(Join, a_joined_rank_counts_as_present_for_allreduces_and_is_listed) {
+  Coordinator coordinator(world_of(3));
+  coordinator.submit(0, {allreduce("a", {2, 3})}, 0, nullptr);
+  coordinator.submit(2, {allreduce("a", {2, 3})}, 0, nullptr);
+  coordinator.submit(1, {join()}, 0, nullptr);
+  const auto responses = coordinator.take_ready(0, nullptr);
+  ASSERT_THAT(responses, SizeIs(1));
+  EXPECT_EQ(responses[0].kind, Kind::kRun);
+  EXPECT_THAT(responses[0].joined, ElementsAre(1));
+  EXPECT_THAT(responses[0].entries[0].shape, ElementsAre(2, 3));
+}
+
+TEST(Join, counts_for_allreduces_of_other_sets_too) {
+  CoordinatorOptions options = world_of(3);
+  options.process_sets = {{1, {1, 2}}};
+  Coordinator coordinator(options);
+  coordinator.submit(2, {join()}, 0, nullptr);
+  Request request = allreduce("a");
+  request.process_set = 1;
+  coordinator.submit(1, {request}, 0, nullptr);
+  const auto responses = coordinator.take_ready(0, nullptr);
+  ASSERT_THAT(responses, SizeIs(1));
+  EXPECT_THAT(responses[0].joined, ElementsAre(2));
+}
+
+TEST(Join, allreduces_with_and_without_joined_ranks_are_not_fused) {
+  Coordinator coordinator(world_of(2));
+  coordinator.submit(1, {allreduce("a"), join()}, 0, nullptr);
+  coordinator.submit(0, {allreduce("a"), allreduce("b")}, 0, nullptr);
+  const auto responses = coordinator.take_ready(0, nullptr);
+  ASSERT_THAT(responses, SizeIs(2));
+  EXPECT_THAT(responses[0].joined, IsEmpty());
+  EXPECT_THAT(responses[1].joined, ElementsAre(1));
+}
+
+TEST(Join, other_collectives_fail_on_those_that_called_them) {
+  const std::vector<std::pair<Collective, std::string>> cases = {
+      {Collective::kAllgather, "Allgather is not supported with Join at this time. "},
+      {Collective::kAlltoall, "Alltoall is not supported with Join at this time."},
+      {Collective::kReducescatter, "Reducescatter is not supported with Join at this time."},
+      {Collective::kBroadcast, "Broadcast is not supported with Join at this time."}};
+  for (const auto& [what, text] : cases) {
+    Coordinator coordinator(world_of(3));
+    coordinator.submit(1, {join()}, 0, nullptr);
+    const Request request = collective(what, "t", {3});
+    coordinator.submit(0, {request}, 0, nullptr);
+    coordinator.submit(2, {request}, 0, nullptr);
+    const auto responses = coordinator.take_ready(0, nullptr);
+    ASSERT_THAT(responses, SizeIs(1));
+    EXPECT_EQ(responses[0].kind, Kind::kError);
+    EXPECT_THAT(responses[0].error, StartsWith(text));
+    EXPECT_THAT(responses[0].error, HasSubstr("rank 1 has joined"));
+  }
+}
+
+TEST(Join, what_a_rank_submitted_before_joining_still_runs) {
+  Coordinator coordinator(world_of(2));
+  const Request gather = collective(Collective::kAllgather, "g");
+  coordinator.submit(1, {gather, join()}, 0, nullptr);
+  coordinator.submit(0, {gather}, 0, nullptr);
+  const auto responses = coordinator.take_ready(0, nullptr);
+  ASSERT_THAT(responses, SizeIs(1));
+  EXPECT_EQ(responses[0].kind, Kind::kRun);
+  EXPECT_THAT(responses[0].joined, IsEmpty());
+}
+
+TEST(Join, a_barrier_counts_joined_ranks_as_arrived) {
+  Coordinator coordinator(world_of(2));
+  coordinator.submit(0, {join()}, 0, nullptr);
+  coordinator.submit(1, {collective(Collective::kBarrier, "barrier.noname", {})}, 0, nullptr);
+  const auto responses = coordinator.take_ready(0, nullptr);
+  ASSERT_THAT(responses, SizeIs(1));
+  EXPECT_EQ(responses[0].what, Collective::kBarrier);
+  EXPECT_EQ(responses[0].kind, Kind::kRun);
+}
+
+TEST(Join, the_highest_of_the_last_round_is_last_and_the_largest_tag_wins) {
+  Coordinator coordinator(world_of(3));
+  coordinator.submit(2, {join(-5)}, 0, nullptr);
+  coordinator.take_ready(0, nullptr);
+  coordinator.submit(1, {join(-9)}, 0, nullptr);
+  coordinator.submit(0, {join(-7)}, 0, nullptr);
+  const auto responses = coordinator.take_ready(0, nullptr);
+  ASSERT_THAT(responses, SizeIs(1));
+  EXPECT_EQ(responses[0].kind, Kind::kJoined);
+  EXPECT_EQ(responses[0].last_joined, 1);
+  EXPECT_EQ(responses[0].tag, -5);
+}
+
+TEST(Join, resets_when_all_have_joined) {
+  Coordinator coordinator(world_of(2));
+  for (int i = 0; i < 2; ++i) {
+    const auto joined = run(coordinator, {join(), join()});
+    ASSERT_THAT(joined, SizeIs(1));
+    EXPECT_EQ(joined[0].kind, Kind::kJoined);
+    coordinator.submit(0, {allreduce("a")}, 0, nullptr);
+    EXPECT_THAT(coordinator.take_ready(0, nullptr), IsEmpty());
+    coordinator.submit(1, {allreduce("a")}, 0, nullptr);
+    EXPECT_THAT(coordinator.take_ready(0, nullptr), SizeIs(1));
+  }
+}
+
+TEST(Join, what_waits_for_the_last_rank_runs_before_everybody_is_released) {
+  Coordinator coordinator(world_of(2));
+  coordinator.submit(0, {allreduce("a"), join()}, 0, nullptr);
+  coordinator.submit(1, {join()}, 0, nullptr);
+  const auto responses = coordinator.take_ready(0, nullptr);
+  ASSERT_THAT(responses, SizeIs(2));
+  EXPECT_EQ(responses[0].kind, Kind::kRun);
+  EXPECT_EQ(responses[1].kind, Kind::kJoined);
+}
+
+TEST(Join, twice_by_one_rank_is_ignored) {
+  Coordinator coordinator(world_of(2));
+  coordinator.submit(0, {join(), join()}, 0, nullptr);
+  EXPECT_THAT(coordinator.take_ready(0, nullptr), IsEmpty());
+}
+
+TEST(Join, groups_complete_through_a_join) {
+  Coordinator coordinator(world_of(2));
+  coordinator.submit(0, group("g", {allreduce(""), allreduce("")}), 0, nullptr);
+  coordinator.submit(1, {join()}, 0, nullptr);
+  const auto responses = coordinator.take_ready(0, nullptr);
+  ASSERT_THAT(responses, SizeIs(1));
+  EXPECT_THAT(names(responses[0]), ElementsAre("g_1of2", "g_2of2"));
+}
+
+TEST(Join, is_no_stall_and_joined_ranks_are_not_reported_missing) {
+  Coordinator coordinator(world_of(3));
+  coordinator.submit(0, {join()}, 0, nullptr);
+  EXPECT_THAT(coordinator.check_stalls(1000 * kSecond), IsEmpty());
+  coordinator.submit(1, {allreduce("a")}, 1000 * kSecond, nullptr);
+  const auto reports = coordinator.check_stalls(2000 * kSecond);
+  ASSERT_THAT(reports, SizeIs(1));
+  EXPECT_THAT(reports[0].text, HasSubstr("Missing ranks:\n2: [a]\n"));
+}
+
+TEST(ProcessSets, are_added_with_the_smallest_free_id) {
+  Coordinator coordinator(world_of(3));
+  const auto add = [&](std::vector<Rank> ranks) {
+    return run(coordinator, std::vector<Request>(3, add_set(std::move(ranks)))).at(0);
+  };
+  EXPECT_EQ(add({0, 1}).set_id, 1);
+  EXPECT_EQ(add({2, 0}).set_id, 2);
+  EXPECT_EQ(run(coordinator, std::vector<Request>(3, remove_set(1))).at(0).kind, Kind::kSetRemoved);
+  const Response third = add({2, 1});
+  EXPECT_EQ(third.kind, Kind::kSetAdded);
+  EXPECT_EQ(third.set_id, 1);
+  EXPECT_THAT(third.set_ranks, ElementsAre(1, 2));
+  EXPECT_THAT(names(third), ElementsAre("add_process_set"));
+  const Response empty = add({});
+  EXPECT_EQ(empty.kind, Kind::kSetAdded);
+  EXPECT_EQ(empty.set_id, 3);
+  EXPECT_THAT(coordinator.process_sets(), SizeIs(3));
+}
+
+TEST(ProcessSets, bad_requests_are_errors_on_all_ranks) {
+  Coordinator coordinator(world_of(2));
+  const auto error = [&](const Request& a, const Request& b) {
+    const Response response = run(coordinator, {a, b}).at(0);
+    EXPECT_EQ(response.kind, Kind::kError);
+    return response.error;
+  };
+  EXPECT_THAT(error(add_set({0, 2}), add_set({0, 2})), StartsWith("invalid rank: 2"));
+  EXPECT_THAT(error(add_set({-1}), add_set({-1})), StartsWith("invalid rank: -1"));
+  EXPECT_THAT(error(add_set({1, 1}), add_set({1, 1})), StartsWith("duplicate rank: 1"));
+  EXPECT_THAT(error(add_set({1, 0}), add_set({1, 0})),
+              StartsWith("Attempted to add a duplicate process set: [0, 1]"));
+  EXPECT_THAT(error(add_set({1}), add_set({0})), HasSubstr("mismatching values on different ranks"));
+  EXPECT_THAT(error(add_set({1}), add_set({})), HasSubstr("mismatching size on different ranks"));
+  EXPECT_THAT(error(add_set({1}), remove_set(1)), HasSubstr("mismatching values on different ranks"));
+  EXPECT_THAT(error(remove_set(1), remove_set(1)), HasSubstr("Process set provided does not exist"));
+  EXPECT_THAT(error(remove_set(0), remove_set(0)), HasSubstr("Process set provided does not exist"));
+  EXPECT_EQ(run(coordinator, {add_set({1}), add_set({1})}).at(0).kind, Kind::kSetAdded);
+  EXPECT_THAT(error(add_set({1}), add_set({1})), StartsWith("Attempted to add a duplicate process set: [1]"));
+  EXPECT_THAT(coordinator.process_sets(), SizeIs(1));
+}
+
+TEST(ProcessSets, removal_fails_what_is_outstanding_and_runs_what_was_ready) {
+  CoordinatorOptions options = world_of(2);
+  options.process_sets = {{1, {1}}, {4, {0}}};
+  Coordinator coordinator(options);
+  EXPECT_EQ(run(coordinator, {add_set({}), add_set({})}).at(0).set_id, 2);
+  Request request = allreduce("ready");
+  request.process_set = 1;
+  coordinator.submit(1, {request}, 0, nullptr);
+  auto half = group("open", {request, request});
+  coordinator.submit(1, {half[0], remove_set(1)}, 0, nullptr);
+  coordinator.submit(0, {remove_set(1)}, 0, nullptr);
+  const auto responses = coordinator.take_ready(0, nullptr);
+  ASSERT_THAT(responses, SizeIs(3));
+  EXPECT_EQ(responses[0].kind, Kind::kRun);
+  EXPECT_EQ(responses[1].kind, Kind::kError);
+  EXPECT_EQ(responses[1].process_set, 1);
+  EXPECT_THAT(names(responses[1]), ElementsAre("open_1of2"));
+  EXPECT_EQ(responses[2].kind, Kind::kSetRemoved);
+  coordinator.submit(1, {request}, 0, nullptr);
+  EXPECT_THAT(coordinator.take_ready(0, nullptr).at(0).error, HasSubstr("does not exist"));
+}
+
+TEST(ProcessSets, changes_while_a_rank_has_joined_fail_instead_of_hanging) {
+  Coordinator coordinator(world_of(2));
+  coordinator.submit(0, {add_set({1})}, 0, nullptr);
+  coordinator.submit(1, {join()}, 0, nullptr);
+  const auto responses = coordinator.take_ready(0, nullptr);
+  ASSERT_THAT(responses, SizeIs(1));
+  EXPECT_EQ(responses[0].kind, Kind::kError);
+  EXPECT_THAT(responses[0].error, HasSubstr("not supported with Join"));
+}
+
+TEST(ProcessSets, a_missing_change_is_reported_as_a_stall) {
+  Coordinator coordinator(world_of(2));
+  coordinator.submit(1, {add_set({1})}, 0, nullptr);
+  const auto reports = coordinator.check_stalls(60 * kSecond);
+  ASSERT_THAT(reports, SizeIs(1));
+  EXPECT_THAT(reports[0].text, HasSubstr("Missing ranks:\n0: [add_process_set]\n"));
+}
+
+}  // namespace
+}  // namespace rueda::control

@@ -1,0 +1,192 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "control_fixture.h"
+#include "rueda/base/limits.h"
+
+namespace rueda::control {
+namespace {
+
+using Random = std::mt19937_64;
+
+uint64_t fresh_seed() {
+  const uint64_t seed = std::random_device{}();
+  testing::Test::RecordProperty("seed", std::to_string(seed));
+  std::printf("seed %lu\n", seed);
+  return seed;
+}
+
+int64_t pick(Random& random, int64_t low, int64_t high) {
+  return std::uniform_int_distribution<int64_t>(low, high)(random);
+}
+
+std::string random_text(Random& random) {
+  std::string text(static_cast<size_t>(pick(random, 0, 20)), ' ');
+  for (char& c : text) c = static_cast<char>(pick(random, 0, 255));
+  return text;
+}
+
+template <class T>
+std::vector<T> random_numbers(Random& random, int64_t low) {
+  std::vector<T> numbers(static_cast<size_t>(pick(random, 0, 5)));
+  for (T& n : numbers) n = static_cast<T>(pick(random, low, 1000));
+  return numbers;
+}
+
+Request random_request(Random& random) {
+  Request r;
+  r.kind = static_cast<Request::Kind>(pick(random, 0, 2));
+  r.what = static_cast<Collective>(pick(random, 0, 6));
+  r.dtype = static_cast<DType>(pick(random, 0, kDTypeCount - 1));
+  r.op = static_cast<ReduceOp>(pick(random, 0, 5));
+  r.process_set = static_cast<int32_t>(pick(random, -1, 5));
+  r.name = random_text(random);
+  r.shape = random_numbers<int64_t>(random, 0);
+  r.root = static_cast<Rank>(pick(random, -1, 5));
+  r.prescale = static_cast<double>(pick(random, -9, 9)) / 7;
+  r.postscale = static_cast<double>(pick(random, -9, 9)) / 7;
+  r.device = static_cast<int32_t>(pick(random, -1, 3));
+  r.splits = random_numbers<int32_t>(random, -3);
+  r.group_size = static_cast<int32_t>(pick(random, 1, 4));
+  r.group_index = static_cast<int32_t>(pick(random, 0, r.group_size - 1));
+  r.group_name = random_text(random);
+  r.tag = pick(random, INT64_MIN, INT64_MAX);
+  r.set_ranks = random_numbers<Rank>(random, -3);
+  r.set_id = static_cast<int32_t>(pick(random, -1, 9));
+  return r;
+}
+
+Response random_response(Random& random) {
+  Response r;
+  r.kind = static_cast<Response::Kind>(pick(random, 0, 4));
+  r.what = static_cast<Collective>(pick(random, 0, 6));
+  r.dtype = static_cast<DType>(pick(random, 0, kDTypeCount - 1));
+  r.op = static_cast<ReduceOp>(pick(random, 0, 5));
+  r.code = static_cast<Code>(pick(random, 0, 12));
+  r.process_set = static_cast<int32_t>(pick(random, 0, 5));
+  r.prescale = static_cast<double>(pick(random, -9, 9)) / 7;
+  r.postscale = static_cast<double>(pick(random, -9, 9)) / 7;
+  r.root = static_cast<Rank>(pick(random, -1, 5));
+  for (int64_t i = pick(random, 0, 4); i > 0; --i)
+    r.entries.push_back(
+        {random_text(random), random_numbers<int64_t>(random, 0), random_numbers<int64_t>(random, 0)});
+  r.joined = random_numbers<Rank>(random, 0);
+  r.error = random_text(random);
+  r.last_joined = static_cast<Rank>(pick(random, -1, 5));
+  r.tag = pick(random, INT64_MIN, INT64_MAX);
+  r.set_ranks = random_numbers<Rank>(random, 0);
+  r.set_id = static_cast<int32_t>(pick(random, 0, 9));
+  return r;
+}
+
+std::vector<Request> random_requests(Random& random) {
+  std::vector<Request> out;
+  for (int64_t i = pick(random, 0, 4); i > 0; --i) out.push_back(random_request(random));
+  return out;
+}
+
+std::vector<Response> random_responses(Random& random) {
+  std::vector<Response> out;
+  for (int64_t i = pick(random, 0, 4); i > 0; --i) out.push_back(random_response(random));
+  return out;
+}
+
+TEST(Messages, survive_a_round_trip) {
+  Random random(fresh_seed());
+  for (int i = 0; i < 2000; ++i) {
+    const auto requests = random_requests(random);
+    const auto decoded_requests = decode_requests(encode(requests));
+    ASSERT_TRUE(decoded_requests.is_ok());
+    EXPECT_EQ(decoded_requests.value(), requests);
+    const auto responses = random_responses(random);
+    const auto decoded_responses = decode_responses(encode(responses));
+    ASSERT_TRUE(decoded_responses.is_ok());
+    EXPECT_EQ(decoded_responses.value(), responses);
+  }
+}
+
+TEST(Messages, cut_short_or_with_trailing_bytes_are_refused) {
+  Random random(fresh_seed());
+  const Bytes requests = encode({random_request(random), random_request(random)});
+  const Bytes responses = encode({random_response(random), random_response(random)});
+  for (size_t size = 0; size < requests.size(); ++size)
+    EXPECT_FALSE(decode_requests(std::span(requests).first(size)).is_ok());
+  for (size_t size = 0; size < responses.size(); ++size)
+    EXPECT_FALSE(decode_responses(std::span(responses).first(size)).is_ok());
+  Bytes longer = requests;
+  longer.push_back(std::byte{0});
+  EXPECT_FALSE(decode_requests(longer).is_ok());
+}
+
+// Whatever decodes must be well-formed: encoding it again gives the same bytes.
+TEST(Messages, random_mutations_are_refused_or_well_formed) {
+  Random random(fresh_seed());
+  for (int i = 0; i < 20'000; ++i) {
+    const bool is_request = pick(random, 0, 1) == 0;
+    Bytes bytes = is_request ? encode(random_requests(random)) : encode(random_responses(random));
+    for (int64_t n = pick(random, 1, 3); n > 0; --n)
+      bytes[static_cast<size_t>(pick(random, 0, static_cast<int64_t>(bytes.size()) - 1))] =
+          static_cast<std::byte>(pick(random, 0, 255));
+    if (is_request) {
+      const auto decoded = decode_requests(bytes);
+      EXPECT_TRUE(!decoded.is_ok() || encode(decoded.value()) == bytes);
+    } else {
+      const auto decoded = decode_responses(bytes);
+      EXPECT_TRUE(!decoded.is_ok() || encode(decoded.value()) == bytes);
+    }
+  }
+}
+
+TEST(Messages, a_hostile_count_allocates_nothing) {
+  ByteWriter writer;
+  writer.put(uint32_t{0xffffffff});
+  EXPECT_FALSE(decode_requests(writer.bytes()).is_ok());
+  EXPECT_FALSE(decode_responses(writer.bytes()).is_ok());
+}
+
+TEST(Messages, enum_values_out_of_range_and_negative_dimensions_are_refused) {
+  for (const size_t field : {0u, 1u, 2u, 3u}) {  // kind, what, dtype, op come first
+    Bytes bytes = encode(std::vector<Request>{allreduce("a")});
+    bytes[4 + field] = std::byte{200};
+    EXPECT_FALSE(decode_requests(bytes).is_ok()) << field;
+    bytes = encode(std::vector<Response>{Response()});
+    bytes[4 + field] = std::byte{200};
+    EXPECT_FALSE(decode_responses(bytes).is_ok()) << field;
+  }
+  EXPECT_FALSE(decode_requests(encode(std::vector<Request>{allreduce("a", {-1})})).is_ok());
+  EXPECT_FALSE(decode_requests(encode(std::vector<Request>{allreduce(std::string(5000, 'x'))})).is_ok());
+  Request outside = allreduce("a");
+  outside.group_index = 1;
+  EXPECT_FALSE(decode_requests(encode(std::vector<Request>{outside})).is_ok());
+}
+
+TEST(Messages, frame_headers_are_checked) {
+  const auto raw = encode_header({.bytes = 77, .type = FrameType::kStallReport});
+  const auto header = decode_header(raw);
+  ASSERT_TRUE(header.is_ok());
+  EXPECT_EQ(header.value().bytes, 77u);
+  EXPECT_EQ(header.value().type, FrameType::kStallReport);
+  for (const auto& [at, value] : {std::pair(4, 0), {4, 8}, {5, 1}, {7, 1}, {3, 0x7f}}) {
+    auto bad = raw;
+    bad[static_cast<size_t>(at)] = static_cast<std::byte>(value);
+    EXPECT_FALSE(decode_header(bad).is_ok()) << at << "=" << value;
+  }
+}
+
+TEST(Messages, heartbeats_and_aborts_survive_and_are_bounded) {
+  const auto heartbeat = decode_heartbeat(encode(Heartbeat{1, -2, 3}));
+  ASSERT_TRUE(heartbeat.is_ok());
+  EXPECT_EQ(heartbeat.value().echo_sent, -2);
+  const auto abort = decode_abort(encode(Abort{3, Code::kStalled, "why"}));
+  ASSERT_TRUE(abort.is_ok());
+  EXPECT_EQ(abort.value().lost, 3);
+  EXPECT_EQ(abort.value().code, Code::kStalled);
+  EXPECT_EQ(abort.value().why, "why");
+  EXPECT_FALSE(decode_heartbeat({}).is_ok());
+  EXPECT_FALSE(decode_abort(encode(Abort{3, static_cast<Code>(99), "why"})).is_ok());
+}
+
+}  // namespace
+}  // namespace rueda::control
