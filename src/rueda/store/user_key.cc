@@ -29,9 +29,10 @@ std::string home_of_user() {
 Status make_key(const std::string& path) {
   const Result<Secret> fresh = make_secret();
   if (!fresh.is_ok()) return fresh.status();
-  std::array<char, 256> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0) host = {};
-  const std::string draft = path + "." + host.data() + "." + std::to_string(getpid());
+  // Host and process number would not do: containers share both.
+  const Result<Secret> name = make_secret();
+  if (!name.is_ok()) return name.status();
+  const std::string draft = path + "." + to_hex(std::span(name.value().key).first(8));
   if (Status status = write_secret_file(draft, fresh.value()); !status.is_ok()) return status;
   const int error = link(draft.c_str(), path.c_str()) == 0 ? 0 : errno;
   unlink(draft.c_str());

@@ -1,0 +1,292 @@
+// Ranks as threads of one process meet by URL, by directory and by seed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include "rueda/store/address.h"
+#include "rueda/store/file_run.h"
+#include "rueda/store/job_id.h"
+#include "rueda/store/socket.h"
+#include "rueda/store/user_key.h"
+#include "rueda/store/world.h"
+
+namespace rueda::store {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Meeting = World::Meeting;
+
+Deadline soon() { return Deadline::after(20 * kSecond); }
+Deadline short_wait() { return Deadline::after(100 * kMillisecond); }
+
+class StoreRendezvous : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = std::filesystem::temp_directory_path() / "rueda-meet-XXXXXX";
+    root_ = mkdtemp(pattern.data());
+    setenv("XDG_CONFIG_HOME", (root_ + "/config").c_str(), 1);
+    job_ = "job" + root_.substr(root_.rfind('-'));  // seed ports of its own, whatever else runs here
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+
+  World world(Rank rank, Rank size, Meeting meeting) const {
+    World result;
+    result.rank = rank;
+    result.size = size;
+    result.local_rank = result.local_size = -1;
+    result.job = job_;
+    result.meeting = meeting;
+    result.seed_host = "127.0.0.1";
+    return result;
+  }
+  World at_url(Rank rank, Rank size, const std::string& url) const {
+    World result = world(rank, size, Meeting::kUrl);
+    result.url = url;
+    return result;
+  }
+
+  // All ranks of a world of three meet and read one another's keys; rank 0 ends last.
+  void expect_meeting(const World& pattern) const {
+    std::vector<std::jthread> ranks;
+    std::vector<Rendezvous> met(static_cast<size_t>(pattern.size));
+    for (Rank rank = 0; rank < pattern.size; ++rank)
+      ranks.emplace_back([&, rank] {
+        World mine = pattern;
+        mine.rank = rank;
+        Result<Rendezvous> opened = open_rendezvous(mine, "", "1.0", soon());
+        ASSERT_TRUE(opened.is_ok()) << opened.status().to_string();
+        Store& store = *opened.value().store;
+        EXPECT_TRUE(store.set(std::to_string(rank), "here", soon()).is_ok());
+        for (Rank peer = 0; peer < mine.size; ++peer)
+          EXPECT_EQ(store.get(std::to_string(peer), soon()).value(), "here");
+        met[static_cast<size_t>(rank)] = std::move(opened).value();
+      });
+    ranks.clear();
+    for (const Rendezvous& rendezvous : met) EXPECT_EQ(rendezvous.secret.key, met[0].secret.key);
+  }
+
+  static int free_port() {
+    const UniqueFd fd = listen_on("127.0.0.1", 0).value();
+    return local_port(fd.get());
+  }
+
+  std::string root_, job_;
+};
+
+TEST_F(StoreRendezvous, a_world_of_one_has_a_secret_and_no_store) {
+  const auto met = open_rendezvous(world(0, 1, Meeting::kNone), "", "1.0", soon());
+  ASSERT_TRUE(met.is_ok());
+  EXPECT_EQ(met.value().store, nullptr);
+  EXPECT_GE(met.value().secret.key.size(), 16u);
+}
+
+TEST_F(StoreRendezvous, a_world_that_was_not_completed_is_refused) {
+  EXPECT_EQ(open_rendezvous(world(-1, -1, Meeting::kPmi), "", "1.0", soon()).status().code,
+            Code::kInvalidArgument);
+}
+
+TEST_F(StoreRendezvous, ranks_meet_at_a_port_that_rank_0_serves) {
+  expect_meeting(at_url(0, 3, "tcp://127.0.0.1:" + std::to_string(free_port())));
+}
+
+TEST_F(StoreRendezvous, ranks_meet_at_a_store_that_the_launcher_serves) {
+  const Secret secret = make_secret().value();
+  const std::string file = root_ + "/secret";
+  ASSERT_TRUE(write_secret_file(file, secret).is_ok());
+  const auto server = serve_store("127.0.0.1", 0, job_, secret, "1.0").value();
+  World served = at_url(0, 3, server->url());
+  served.is_store_served = true;
+  served.secret_file = file;
+  expect_meeting(served);
+}
+
+TEST_F(StoreRendezvous, ranks_meet_in_a_directory) {
+  expect_meeting(at_url(0, 3, "file://" + root_ + "/shared"));
+}
+
+TEST_F(StoreRendezvous, ranks_meet_at_a_seed) { expect_meeting(world(0, 3, Meeting::kSeed)); }
+
+TEST_F(StoreRendezvous, ranks_meet_at_the_name_of_this_host) {
+  World named = world(0, 3, Meeting::kSeed);
+  char name[256] = "";
+  ASSERT_EQ(gethostname(name, sizeof(name) - 1), 0);
+  if (!resolve(name, 9).is_ok()) GTEST_SKIP() << "this machine cannot resolve its own name";
+  named.seed_host = name;
+  expect_meeting(named);
+}
+
+TEST_F(StoreRendezvous, meeting_again_and_again_works_in_every_way) {
+  const std::string port = std::to_string(free_port());
+  for (int round = 0; round < 50 && !HasFailure(); ++round) {
+    expect_meeting(world(0, 2, Meeting::kSeed));
+    expect_meeting(at_url(0, 2, "tcp://127.0.0.1:" + port));
+    expect_meeting(at_url(0, 2, "file://" + root_ + "/shared"));
+  }
+}
+
+TEST_F(StoreRendezvous, another_job_on_the_first_seed_port_is_passed_over) {
+  const auto other =
+      serve_store("127.0.0.1", seed_ports(job_)[0], "another job", make_secret().value(), "1.0").value();
+  expect_meeting(world(0, 3, Meeting::kSeed));
+}
+
+TEST_F(StoreRendezvous, a_silent_service_on_the_first_seed_port_is_passed_over) {
+  const UniqueFd silent = listen_on("127.0.0.1", seed_ports(job_)[0]).value();
+  expect_meeting(world(0, 2, Meeting::kSeed));
+}
+
+TEST_F(StoreRendezvous, all_seed_ports_taken_is_an_error_that_names_the_way_out) {
+  std::vector<UniqueFd> taken;
+  for (const int port : seed_ports(job_))
+    if (auto fd = listen_on("127.0.0.1", port); fd.is_ok()) taken.push_back(std::move(fd).value());
+  const auto met = open_rendezvous(world(0, 2, Meeting::kSeed), "", "1.0", soon());
+  ASSERT_EQ(met.status().code, Code::kUnavailable);
+  EXPECT_THAT(met.status().why, AllOf(HasSubstr("16 ports"), HasSubstr("RUEDA_STORE")));
+}
+
+TEST_F(StoreRendezvous, a_port_in_use_at_the_url_is_named) {
+  const UniqueFd taken = listen_on("127.0.0.1", 0).value();
+  const std::string port = std::to_string(local_port(taken.get()));
+  const auto met = open_rendezvous(at_url(0, 2, "tcp://127.0.0.1:" + port), "", "1.0", soon());
+  ASSERT_EQ(met.status().code, Code::kUnavailable);
+  EXPECT_THAT(met.status().why, AllOf(HasSubstr(port), HasSubstr("in use")));
+}
+
+TEST_F(StoreRendezvous, a_missing_rank_0_is_named_with_the_place) {
+  for (const World& lonely : {world(1, 2, Meeting::kSeed), at_url(1, 2, "file://" + root_ + "/shared"),
+                              at_url(1, 2, "tcp://127.0.0.1:" + std::to_string(free_port()))}) {
+    const auto met = open_rendezvous(lonely, "", "1.0", short_wait());
+    ASSERT_EQ(met.status().code, Code::kTimeout);
+    EXPECT_THAT(met.status().why, AllOf(HasSubstr("rank 0"), HasSubstr(job_)));
+  }
+}
+
+TEST_F(StoreRendezvous, a_wrong_secret_at_the_url_fails_before_the_deadline) {
+  const auto server = serve_store("127.0.0.1", 0, job_, make_secret().value(), "1.0").value();
+  const auto met = open_rendezvous(at_url(1, 2, server->url()), "", "1.0", soon());
+  ASSERT_EQ(met.status().code, Code::kPermissionDenied);
+  EXPECT_THAT(met.status().why, HasSubstr("RUEDA_SECRET_FILE"));
+}
+
+TEST_F(StoreRendezvous, a_run_that_is_over_is_not_joined_and_is_swept_away) {
+  const std::string dir = root_ + "/shared";
+  {
+    FileRun first = begin_file_run(dir, job_, soon()).value();
+    ASSERT_TRUE(first.store->set("key", "stale", soon()).is_ok());
+    EXPECT_EQ(join_file_run(dir, job_, soon()).value().store->get("key", soon()).value(), "stale");
+  }
+  EXPECT_EQ(join_file_run(dir, job_, short_wait()).status().code, Code::kTimeout);
+  const FileRun second = begin_file_run(dir, job_, soon()).value();
+  const FileRun joined = join_file_run(dir, job_, soon()).value();
+  EXPECT_EQ(joined.store->try_get("key", soon()).status().code, Code::kUnavailable);
+  int runs = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(dir)) runs += entry.is_directory();
+  EXPECT_EQ(runs, 1);
+}
+
+TEST_F(StoreRendezvous, jobs_that_share_a_directory_do_not_meet) {
+  const FileRun mine = begin_file_run(root_ + "/shared", "mine", soon()).value();
+  const FileRun other = begin_file_run(root_ + "/shared", "other", soon()).value();
+  ASSERT_TRUE(mine.store->set("key", "mine", soon()).is_ok());
+  EXPECT_EQ(other.store->try_get("key", soon()).status().code, Code::kUnavailable);
+  EXPECT_TRUE(join_file_run(root_ + "/shared", "mine", soon()).value().store->try_get("key", soon()).is_ok());
+}
+
+TEST_F(StoreRendezvous, a_store_directory_others_may_write_is_refused) {
+  const std::string dir = root_ + "/open";
+  ASSERT_EQ(mkdir(dir.c_str(), 0700), 0);
+  ASSERT_EQ(chmod(dir.c_str(), 0777), 0);
+  EXPECT_EQ(open_file_store(dir).status().code, Code::kPermissionDenied);
+  ASSERT_TRUE(open_file_store(root_ + "/made").is_ok());
+  struct stat info {};
+  ASSERT_EQ(stat((root_ + "/made").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700u);
+}
+
+TEST_F(StoreRendezvous, racers_to_make_the_user_key_end_with_one) {
+  const std::string path = user_key_path([](const char* name) { return std::getenv(name); }).value();
+  ASSERT_EQ(path, root_ + "/config/rueda/key");
+  std::vector<Bytes> keys(4);
+  {
+    std::vector<std::jthread> racers;  // make_secret differs, so equal keys mean that all but one gave way
+    for (Bytes& key : keys) racers.emplace_back([&] { key = user_key(path).value().key; });
+  }
+  for (const Bytes& key : keys) EXPECT_EQ(key, keys[0]);
+  size_t files = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(root_ + "/config/rueda"))
+    ++files;
+  EXPECT_EQ(files, 1u) << "a draft was left behind";
+  struct stat info {};
+  ASSERT_EQ(stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
+TEST_F(StoreRendezvous, a_user_key_that_others_may_read_is_refused) {
+  const std::string path = root_ + "/key";
+  ASSERT_TRUE(user_key(path).is_ok());
+  ASSERT_EQ(chmod(path.c_str(), 0644), 0);
+  EXPECT_EQ(user_key(path).status().code, Code::kPermissionDenied);
+}
+
+TEST_F(StoreRendezvous, every_job_has_a_secret_of_its_own) {
+  const Secret key = make_secret().value();
+  EXPECT_EQ(secret_of_job(key, "a").key, secret_of_job(key, "a").key);
+  EXPECT_NE(secret_of_job(key, "a").key, secret_of_job(key, "b").key);
+  EXPECT_NE(secret_of_job(key, "a").key, key.key);
+}
+
+bool is_mine(const std::string& ip) {
+  for (const LocalAddress& address : local_addresses())
+    if (address.ip == ip) return true;
+  return false;
+}
+
+TEST(StoreAddress, an_interface_or_address_asked_for_is_used) {
+  EXPECT_EQ(choose_address("lo", "192.0.2.1").value(), "127.0.0.1");
+  EXPECT_EQ(choose_address("127.0.0.3", "").value(), "127.0.0.3");
+  for (const LocalAddress& address : local_addresses())
+    EXPECT_EQ(choose_address(address.ip, "").value(), address.ip);
+}
+
+TEST(StoreAddress, an_unknown_interface_is_refused_with_a_list_of_those_there_are) {
+  for (const char* unknown : {"eth77", "192.0.2.1"}) {
+    const auto chosen = choose_address(unknown, "");
+    ASSERT_EQ(chosen.status().code, Code::kInvalidArgument);
+    EXPECT_THAT(chosen.status().why, AllOf(HasSubstr(unknown), HasSubstr("lo (127.0.0.1)")));
+  }
+}
+
+TEST(StoreAddress, towards_this_machine_loopback_is_chosen) {
+  for (const char* here : {"localhost", "127.0.0.1", "127.0.0.2"})
+    EXPECT_EQ(choose_address("", here).value(), "127.0.0.1") << here;
+  EXPECT_EQ(choose_address("", "::1").value(), "::1");
+}
+
+TEST(StoreAddress, towards_the_network_an_address_of_this_machine_is_chosen) {
+  EXPECT_TRUE(is_mine(choose_address("", "").value()));
+  for (const LocalAddress& address : local_addresses())
+    if (!address.is_loopback) {
+      EXPECT_TRUE(is_mine(choose_address("", address.ip).value())) << address.ip;
+    }
+}
+
+TEST(StoreAddress, a_host_name_that_does_not_resolve_is_named) {
+  EXPECT_THAT(choose_address("", "no-such-host.invalid").status().why, HasSubstr("no-such-host.invalid"));
+}
+
+TEST(StoreAddress, ipv6_loopback_serves_and_is_dialled) {
+  if (!is_mine("::1")) GTEST_SKIP() << "this machine has no IPv6";
+  const Secret secret = make_secret().value();
+  const auto server = serve_store("::1", 0, "job", secret, "1.0").value();
+  EXPECT_THAT(server->url(), HasSubstr("[::1]:"));
+  EXPECT_TRUE(open_tcp_store("::1", server->port(), "job", secret, "1.0", soon()).is_ok());
+}
+
+}  // namespace
+}  // namespace rueda::store
