@@ -5,6 +5,7 @@ if(RUEDA_BUILD_TESTS)
   enable_testing()
   include(GoogleTest)
   find_package(GTest REQUIRED)
+  find_library(RUEDA_RAPIDCHECK NAMES rapidcheck REQUIRED)  # Debian: librapidcheck-dev
   add_custom_target(rueda_tests)  # every C++ test program; their paths are listed in tests.txt of the build tree
 endif()
 # Messages name src/…, not the machine a wheel was built on.
@@ -34,7 +35,7 @@ function(rueda_room_test name)
        ${CMAKE_SOURCE_DIR}/tests/conformance/${name}_*test.cc)
   if(tests)
     add_executable(${name}_test ${tests})
-    target_link_libraries(${name}_test PRIVATE ${ARGN} GTest::gmock GTest::gtest_main)
+    target_link_libraries(${name}_test PRIVATE ${ARGN} GTest::gmock GTest::gtest_main ${RUEDA_RAPIDCHECK})
     gtest_discover_tests(${name}_test TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
                          DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT 120)
     add_dependencies(rueda_tests ${name}_test)

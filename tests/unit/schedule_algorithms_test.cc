@@ -63,7 +63,6 @@ TEST_P(EveryAlgorithm, sends_nothing_in_a_group_of_one) {
   Spec spec = spec_of(algorithm.what, 1, 100);
   if (algorithm.name == "adasum") spec.op = ReduceOp::kAdasum;
   const Topology topology = Topology::single_host(1);
-  if (!algorithm.cost_us(spec, topology)) GTEST_SKIP() << "serves several hosts only";
   const auto report = verify(spec, topology, algorithm);
   ASSERT_TRUE(report.is_ok()) << report.status().why;
   EXPECT_EQ(report.value().ranks[0].messages_sent, 0);
@@ -161,8 +160,8 @@ TEST(schedule_literature, latency_optimal_allreduces_take_log_n_steps_or_one) {
 }
 
 TEST(schedule_literature, folding_in_costs_two_steps_when_n_is_no_power_of_two) {
-  expect_claim({Collective::kAllreduce, "recursive_doubling", 6, 4, 3 * kBytes});
-  expect_claim({Collective::kAllreduce, "halving_doubling", 6, 6, 2 * 3 * kBytes / 4 + kBytes});
+  expect_claim({Collective::kAllreduce, "recursive_doubling", 7, 4, 3 * kBytes});
+  expect_claim({Collective::kAllreduce, "halving_doubling", 7, 6, 2 * 3 * kBytes / 4 + kBytes});
 }
 
 TEST(schedule_literature, reducescatters_and_allgathers_send_everything_but_one_block) {

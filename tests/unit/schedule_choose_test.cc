@@ -1,0 +1,111 @@
+// The choice among algorithms, and what a caller is told.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "rueda/schedule/algorithm.h"
+#include "schedule_cases.h"
+
+namespace rueda::schedule {
+namespace {
+
+using testing::HasSubstr;
+
+std::string chosen(const Spec& spec, const Topology& topology, std::string_view forced = "") {
+  const auto choice = choose(spec, topology, forced);
+  return choice.is_ok() ? std::string(choice.value().algorithm->name) : choice.status().why;
+}
+
+Spec allreduce_of(int64_t count) { return spec_of(Collective::kAllreduce, 0, count); }
+
+TEST(schedule_choose, only_order_preserving_algorithms_unless_one_is_forced) {
+  for (Rank n : {2, 3, 8, 32}) {
+    for (const Topology& topology : layouts(n)) {
+      for (int64_t count : {1, 1000, 100'000, 10'000'000}) {
+        const auto choice = choose(allreduce_of(count), topology, "");
+        ASSERT_TRUE(choice.is_ok());
+        EXPECT_TRUE(choice.value().algorithm->is_order_preserving);
+        EXPECT_THAT(choice.value().reason, testing::Not(HasSubstr("ring")));
+      }
+    }
+  }
+  EXPECT_EQ(chosen(allreduce_of(1000), Topology::single_host(4), "ring"), "ring");
+}
+
+TEST(schedule_choose, small_allreduces_go_in_one_step_and_large_ones_by_slices) {
+  EXPECT_EQ(chosen(allreduce_of(1), Topology::single_host(4)), "flat_gather");
+  EXPECT_EQ(chosen(allreduce_of(10'000'000), Topology::single_host(4)), "direct");
+}
+
+TEST(schedule_choose, large_collectives_over_hosts_go_in_two_levels) {
+  const Topology topology = Topology::regular(4, 4);
+  EXPECT_EQ(chosen(allreduce_of(10'000'000), topology), "two_level");
+  EXPECT_EQ(chosen(spec_of(Collective::kReducescatter, 16, 10'000'000), topology), "two_level");
+  EXPECT_EQ(chosen(spec_of(Collective::kAllgather, 16, 10'000'000), topology), "two_level");
+  EXPECT_EQ(chosen(spec_of(Collective::kBroadcast, 16, 100), topology), "two_level");
+  EXPECT_EQ(chosen(spec_of(Collective::kBroadcast, 16, 100'000'000), topology), "chain");
+}
+
+TEST(schedule_choose, small_even_alltoalls_take_log_n_steps) {
+  Spec spec = spec_of(Collective::kAlltoall, 32, 0);
+  spec.counts.assign(32 * 32, 1);
+  const Topology far = Topology::regular(32, 1);
+  EXPECT_EQ(chosen(spec, far), "bruck");
+  spec.counts.assign(32 * 32, 100'000);
+  EXPECT_EQ(chosen(spec, far), "pairwise");
+}
+
+TEST(schedule_choose, adasum_has_its_own_algorithm_whatever_is_forced) {
+  Spec spec = allreduce_of(1000);
+  spec.op = ReduceOp::kAdasum;
+  EXPECT_EQ(chosen(spec, Topology::single_host(4)), "adasum");
+  const auto choice = choose(spec, Topology::single_host(4), "ring");
+  ASSERT_TRUE(choice.is_ok());
+  EXPECT_EQ(choice.value().algorithm->name, "adasum");
+  EXPECT_THAT(choice.value().reason, HasSubstr("'ring' does not serve this call"));
+}
+
+TEST(schedule_choose, a_forced_name_that_does_not_exist_falls_back_and_says_so) {
+  const auto choice = choose(allreduce_of(1), Topology::single_host(4), "tree");
+  ASSERT_TRUE(choice.is_ok());
+  EXPECT_EQ(choice.value().algorithm->name, "flat_gather");
+  EXPECT_THAT(choice.value().reason, HasSubstr("ALLREDUCE has no algorithm 'tree', the cost model decides"));
+}
+
+TEST(schedule_choose, the_reason_lists_every_candidate_with_its_cost) {
+  const auto choice = choose(allreduce_of(1000), Topology::regular(2, 2), "");
+  ASSERT_TRUE(choice.is_ok());
+  for (const char* name : {"direct: ", "flat_gather: ", "two_level: "})
+    EXPECT_THAT(choice.value().reason, HasSubstr(name));
+  EXPECT_THAT(choice.value().reason, HasSubstr(" us"));
+}
+
+TEST(schedule_choose, every_collective_has_a_choice_for_every_world) {
+  for (Collective what : {Collective::kAllreduce, Collective::kAllgather, Collective::kBroadcast,
+                          Collective::kReducescatter, Collective::kAlltoall, Collective::kBarrier})
+    for (Rank n : {1, 2, 3, 7, 8, 32})
+      for (const Topology& topology : layouts(n))
+        for (int64_t count : {0, 1, 1000}) EXPECT_TRUE(choose(spec_of(what, n, count), topology, "").is_ok());
+}
+
+TEST(schedule_choose, refuses_specs_whose_parts_do_not_fit) {
+  const Topology topology = Topology::single_host(2);
+  Spec gather = spec_of(Collective::kAllgather, 2, 10);
+  gather.counts.pop_back();
+  EXPECT_EQ(chosen(gather, topology), "ALLGATHER: 1 counts for 2 ranks, 2 are needed");
+  Spec scatter = spec_of(Collective::kReducescatter, 2, 10);
+  scatter.count += 1;
+  EXPECT_THAT(chosen(scatter, topology), HasSubstr("the counts sum to"));
+  Spec broadcast = spec_of(Collective::kBroadcast, 2, 10);
+  broadcast.root = 2;
+  EXPECT_EQ(chosen(broadcast, topology), "BROADCAST: root 2 is not in the group of 2 ranks");
+  EXPECT_THAT(chosen(allreduce_of(-1), topology), HasSubstr("-1 elements"));
+  Spec average = allreduce_of(1);
+  average.op = ReduceOp::kAverage;
+  EXPECT_THAT(chosen(average, topology), HasSubstr("Average arrives as Sum"));
+  Spec join;
+  join.what = Collective::kJoin;
+  EXPECT_THAT(chosen(join, topology), HasSubstr("JOIN has no algorithm"));
+}
+
+}  // namespace
+}  // namespace rueda::schedule
