@@ -110,7 +110,13 @@ Status wait(Engine& engine, int64_t handle) {
   return engine.operations().wait(handle, Deadline::after(20 * kSecond));
 }
 
-Status run_one(Engine& engine, Tensor tensor) { return wait(engine, must_submit(engine, std::move(tensor))); }
+// The status of the call if it is refused, else that of the operation.
+Status run_one(Engine& engine, Tensor tensor) {
+  std::vector<Tensor> tensors;
+  tensors.push_back(std::move(tensor));
+  const Result<int64_t> handle = engine.submit(std::move(tensors));
+  return handle.is_ok() ? wait(engine, handle.value()) : handle.status();
+}
 
 std::vector<float> result_of(Engine& engine, int64_t handle) {
   const std::shared_ptr<Operation> operation = engine.operations().find(handle);

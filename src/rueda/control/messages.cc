@@ -19,7 +19,7 @@ constexpr int kRequestKindCount = static_cast<int>(Request::Kind::kRemoveSet) + 
 constexpr int kResponseKindCount = static_cast<int>(Response::Kind::kSetRemoved) + 1;
 constexpr int kCodeCount = static_cast<int>(Code::kStalled) + 1;
 constexpr int kFirstFrameType = static_cast<int>(FrameType::kRequests);
-constexpr int kLastFrameType = static_cast<int>(FrameType::kTrace);
+constexpr int kLastFrameType = static_cast<int>(FrameType::kCosts);
 
 // An enum is cast only after its number is known to have a name.
 template <class E>
