@@ -121,6 +121,13 @@ TEST_F(StoreRendezvous, ranks_meet_at_the_name_of_this_host) {
   expect_meeting(named);
 }
 
+TEST_F(StoreRendezvous, a_seed_that_is_no_host_name_gives_way_to_its_fallback) {
+  World node = world(0, 2, Meeting::kSeed);
+  node.seed_host = "no-such-node.invalid";
+  node.seed_fallback = "127.0.0.1";
+  expect_meeting(node);
+}
+
 TEST_F(StoreRendezvous, meeting_again_and_again_works_in_every_way) {
   const std::string port = std::to_string(free_port());
   for (int round = 0; round < 50 && !HasFailure(); ++round) {

@@ -172,6 +172,11 @@ TEST(StoreWorld, srun_gives_rank_local_rank_and_first_host) {
   EXPECT_EQ(world.value().job, "slurm-7.0");
 }
 
+TEST(StoreWorld, the_host_of_srun_stands_in_for_a_node_name_that_is_no_host_name) {
+  EXPECT_EQ(detect(with(kSrun, {{"SLURM_LAUNCH_NODE_IPADDR", "10.0.0.9"}})).value().seed_fallback,
+            "10.0.0.9");
+}
+
 TEST(StoreWorld, srun_tasks_are_counted_where_the_step_does_not_list_them) {
   EXPECT_EQ(place(detect(with(kSrun, {{"SLURM_STEP_TASKS_PER_NODE", ""}}))), "1/4 1/3 slurm");
   EXPECT_EQ(place(detect(with(kSrun, {{"SLURM_STEP_TASKS_PER_NODE", ""}, {"SLURM_GTIDS", ""}}))),

@@ -68,6 +68,7 @@ void take_step(const SlurmStep& step, World& world) {
   world.launcher = "slurm";
   world.job = make_job_id("slurm-" + step.id);
   world.seed_host = step.first_host;
+  world.seed_fallback = step.srun_host;  // node names need not be host names
 }
 
 // kPmi and kPmix stand already; the rest is decided here.

@@ -130,8 +130,10 @@ Result<Rendezvous> meet_at_seed(const Attempt& attempt) {
   const Result<Secret> secret = secret_from_files(world);
   if (!secret.is_ok()) return secret.status();
   const auto ports = seed_ports(world.job);
-  if (world.rank != 0) return dial_around(attempt, world.seed_host, ports, secret.value());
-  const Result<std::string> address = address_behind(world.seed_host, attempt.is_one_host());
+  const bool is_named = world.seed_fallback.empty() || resolve(world.seed_host, 9).is_ok();
+  const std::string& host = is_named ? world.seed_host : world.seed_fallback;
+  if (world.rank != 0) return dial_around(attempt, host, ports, secret.value());
+  const Result<std::string> address = address_behind(host, attempt.is_one_host());
   if (!address.is_ok()) return address.status();
   Result<Rendezvous> met = Status(Code::kUnavailable, "no port was tried");
   for (const int port : ports) {

@@ -18,6 +18,7 @@ struct SlurmStep {
   Rank local_size = -1;
   std::string id;          // "<job>.<step>", as in PMI_JOBID
   std::string first_host;  // where rank 0 runs; empty if the node list is absent
+  std::string srun_host;   // where srun runs: under sbatch mostly the same
 };
 
 // Empty: not inside a step. Contradictory variables are kInvalidArgument.

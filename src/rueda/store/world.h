@@ -35,9 +35,10 @@ struct World {
   Meeting meeting = Meeting::kNone;
   std::string url;               // kUrl: file:///dir or tcp://host:port
   bool is_store_served = false;  // kUrl tcp: true when a launcher serves it; else rank 0 does
-  std::string seed_host;    // kSeed: rank 0's host; it serves on the first free port derived from the job id.
-                            // kPmix: the same as a second choice, where libpmix cannot be used; may be empty
-  std::string secret_file;  // RUEDA_SECRET_FILE, may be empty
+  std::string seed_host;  // kSeed: rank 0's host; it serves on the first free port derived from the job id.
+                          // kPmix: the same as a second choice, where libpmix cannot be used; may be empty
+  std::string seed_fallback;             // used in its place where its name cannot be resolved; may be empty
+  std::string secret_file;               // RUEDA_SECRET_FILE, may be empty
   std::shared_ptr<LauncherSpace> space;  // set by complete_world() once the launcher was asked
 };
 
