@@ -50,6 +50,9 @@ void add_job_options(CLI::App& app, Raw& raw) {
   app.add_option("--start-timeout", options.tuning.start_timeout_s, "seconds until all is started (30)");
   app.add_option("--grace", options.grace_s, "seconds between SIGTERM and SIGKILL (5)")
       ->check(CLI::Range(0.0, 86400.0));
+  app.add_option("--agent-timeout", options.agent_timeout_s,
+                 "seconds of silence after which a remote host is lost (20)")
+      ->check(CLI::Range(2.0, 86400.0));
   app.add_option("--config-file", raw.config_file, "settings in YAML or JSON; flags win");
   app.add_flag("-v,--version", raw.is_version, "print the version");
   app.add_flag("--check-build", raw.is_check_build, "-cb: print what this installation can do");

@@ -22,8 +22,7 @@ namespace {
 constexpr Nanos kOthersGrace =
     2 * kSecond;  // after the first failure: time for tracebacks that name the dead rank
 constexpr Nanos kPingInterval = kSecond;
-constexpr Nanos kSilenceLimit = 20 * kSecond;  // of an agent behind ssh, which says something every second
-constexpr Nanos kReapLimit = 5 * kSecond;      // from an agent's last word to its end
+constexpr Nanos kReapLimit = 5 * kSecond;  // from an agent's last word to its end
 constexpr Nanos kForceAfter =
     5 * kSecond;  // from SIGKILL to the ranks to SIGKILL to the agents, and to giving up
 
@@ -113,8 +112,8 @@ void JobRunner::check_links(Nanos now) {
     const Nanos silence = now - link.last_heard();
     if (link.has_said_bye) {
       if (silence > kReapLimit) kill(link.pid(), SIGKILL);
-    } else if (link.is_remote() && has_started_ && silence > kSilenceLimit) {
-      link.close(fmt::format("nothing was heard from its agent for {} s", kSilenceLimit / kSecond));
+    } else if (link.is_remote() && has_started_ && silence > from_seconds(options_.agent_timeout_s)) {
+      link.close(fmt::format("nothing was heard from its agent for {} s", options_.agent_timeout_s));
       kill(link.pid(), SIGKILL);
     }
   }

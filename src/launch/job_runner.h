@@ -24,7 +24,8 @@ struct RunOptions {
   SshOptions ssh;
   OutputOptions output;
   double start_timeout_s = 30;
-  double grace_s = 5;  // SIGTERM to SIGKILL
+  double grace_s = 5;           // SIGTERM to SIGKILL
+  double agent_timeout_s = 20;  // silence of a host behind ssh after which it is lost
   bool is_verbose = false;
   std::string stage_file;   // given to every host; see Job::stage
   std::string collect_dir;  // where the ranks' result files are gathered

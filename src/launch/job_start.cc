@@ -24,8 +24,6 @@ extern char** environ;
 namespace rueda::launch {
 namespace {
 
-constexpr int kPingTimeoutMs = 20'000;  // of a remote agent that hears nothing of us
-
 std::string to_hex(std::span<const std::byte> bytes) {
   std::string text;
   for (const std::byte byte : bytes) text += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
@@ -193,7 +191,7 @@ Status JobRunner::start_ranks() {
     job.env = forwarded_environment(environ, link.is_remote());
     const Variables tuning = tuning_variables(options_.tuning);
     job.env.insert(job.env.end(), tuning.begin(), tuning.end());
-    job.ping_timeout_ms = link.is_remote() ? kPingTimeoutMs : 0;
+    job.ping_timeout_ms = link.is_remote() ? static_cast<int32_t>(options_.agent_timeout_s * 1000) : 0;
     for (const Placement& place : placements_)
       if (place.host == host)
         job.ranks.push_back({place.rank, rank_variables(place, options_.size, link.host(), meeting)});

@@ -1,0 +1,127 @@
+"""Runs the built `rueda` binary and finds every process that a run left behind, by a mark in its environment."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import time
+import uuid
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILT = [ROOT / ".venv/bin/rueda", ROOT / "build/release/rueda"]
+RUEDA = os.environ.get("RUEDA_BIN", str(next((path for path in BUILT if path.exists()), BUILT[0])))
+PYTHON = sys.executable
+
+# A child that hides: own session, reparented, deaf to SIGTERM and SIGHUP.
+HIDING_CHILD = (
+    "import os,signal,time\n"
+    "if os.fork() == 0:\n"
+    "    os.setsid()\n"
+    "    if os.fork() == 0:\n"
+    "        signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    "        signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+    "        print('hidden', os.getpid(), flush=True)\n"
+    "        time.sleep(300)\n"
+    "    os._exit(0)\n"
+    "time.sleep(300)\n"
+)
+
+
+def state_of(pid):
+    """The state letter of /proc/PID/stat, or None: `kill -0` counts zombies as alive."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def name_of(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def parent_of(pid):
+    return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+class Run:
+    """One run of the launcher. Its processes carry a mark by which they are found, whoever their parent is."""
+
+    def __init__(self, *arguments, env=None, cwd=None, stdout=subprocess.PIPE):
+        self.mark = f"RUEDA_TEST_MARK={uuid.uuid4().hex}"
+        variables = {k: v for k, v in os.environ.items() if not k.startswith(("RUEDA_", "HOROVOD_"))}
+        variables.update(env or {})
+        variables.update([self.mark.split("=")])
+        self.process = subprocess.Popen(
+            [RUEDA, "run", *map(str, arguments)],
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            env=variables,
+            cwd=cwd,
+            text=True,
+            errors="surrogateescape",
+        )
+
+    def finish(self, timeout=60):
+        """Waits for the end; returns (exit status, stdout, stderr)."""
+        try:
+            out, err = self.process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self.kill_all()
+            out, err = self.process.communicate(timeout=10)
+            raise AssertionError(f"no end after {timeout} s\n{out}\n{err}") from None
+        return self.process.returncode, out, err
+
+    def processes(self):
+        found = []
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit() or state_of(entry) in (None, "Z", "X"):
+                continue
+            try:
+                environ = pathlib.Path(f"/proc/{entry}/environ").read_bytes()
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                continue
+            if self.mark.encode() in environ.split(b"\0"):
+                found.append(int(entry))
+        return found
+
+    def agents(self, name):
+        """pids of this run's agents by name: "rueda-agent" (worker) or "rueda-guardian"."""
+        return [pid for pid in self.processes() if name_of(pid) == name]
+
+    def read_until(self, count, predicate):
+        """Reads lines of stdout until `count` of them satisfy the predicate; returns those."""
+        lines = []
+        while len(lines) < count:
+            line = self.process.stdout.readline()
+            assert line, f"the output ended after {lines}: {self.process.stderr.read()}"
+            if predicate(line):
+                lines.append(line)
+        return lines
+
+    def assert_gone_within(self, seconds):
+        deadline = time.monotonic() + seconds
+        while left := self.processes():
+            if time.monotonic() > deadline:
+                described = [(pid, name_of(pid), state_of(pid)) for pid in left]
+                self.kill_all()
+                raise AssertionError(f"still alive after {seconds} s: {described}")
+            time.sleep(0.02)
+
+    def kill_all(self):
+        for pid in self.processes():
+            try:
+                os.kill(pid, 9)
+            except ProcessLookupError:
+                pass
+
+
+def run(*arguments, timeout=60, **keywords):
+    """Runs to the end and checks that nothing is left. Returns (exit status, stdout, stderr)."""
+    job = Run(*arguments, **keywords)
+    result = job.finish(timeout)
+    job.assert_gone_within(5)
+    return result

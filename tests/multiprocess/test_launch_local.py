@@ -1,0 +1,281 @@
+"""`rueda run` on one machine: environment, output, failures, signals. Plain programs, no framework."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import stat
+import subprocess
+import time
+
+import pytest
+from launch_support import PYTHON, RUEDA, Run, run
+
+pytestmark = pytest.mark.skipif(not os.path.exists(RUEDA), reason=f"{RUEDA} is not built")
+
+PRINT_ENVIRONMENT = "import json,os; print(json.dumps(dict(os.environ)))"
+
+
+def environments(*arguments, **keywords):
+    status, out, err = run("--no-prefix", *arguments, PYTHON, "-c", PRINT_ENVIRONMENT, **keywords)
+    assert status == 0, err
+    found = [json.loads(line) for line in out.splitlines()]
+    return sorted(found, key=lambda e: int(e["RUEDA_RANK"]))
+
+
+def test_every_rank_finds_its_place_under_all_names():
+    ranks = environments("-np", 3)
+    for i, env in enumerate(ranks):
+        for names, value in [
+            (["RUEDA_RANK", "HOROVOD_RANK", "RANK", "RUEDA_LOCAL_RANK", "HOROVOD_LOCAL_RANK", "LOCAL_RANK"], i),
+            (["RUEDA_SIZE", "HOROVOD_SIZE", "WORLD_SIZE"], 3),
+            (["RUEDA_LOCAL_SIZE", "HOROVOD_LOCAL_SIZE", "LOCAL_WORLD_SIZE"], 3),
+            (["RUEDA_CROSS_RANK", "HOROVOD_CROSS_RANK"], 0),
+            (["RUEDA_CROSS_SIZE", "HOROVOD_CROSS_SIZE"], 1),
+            (["RUEDA_HOSTNAME", "HOROVOD_HOSTNAME"], "localhost"),
+            (["RUEDA_STORE_SERVED", "PYTHONUNBUFFERED"], 1),
+        ]:
+            assert {env[name] for name in names} == {str(value)}, names
+        assert re.fullmatch(r"tcp://127\.0\.0\.1:\d+", env["RUEDA_STORE"])
+        assert env["MASTER_ADDR"] == "127.0.0.1" and int(env["MASTER_PORT"]) > 0
+    assert len({env["RUEDA_JOB"] for env in ranks}) == 1
+
+
+def test_threads_are_shared_out_unless_the_user_did():
+    assert environments("-np", 2, env={"OMP_NUM_THREADS": "7"})[0]["OMP_NUM_THREADS"] == "7"
+    without = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
+    out = subprocess.run(
+        [RUEDA, "run", "--no-prefix", "-np", "2", "sh", "-c", "echo $OMP_NUM_THREADS"],
+        env=without, capture_output=True, text=True, timeout=60,
+    ).stdout.split()
+    assert out == [str(max(1, len(os.sched_getaffinity(0)) // 2))] * 2
+
+
+def test_flags_become_variables_under_both_names():
+    env = environments("-np", 1, "--fusion-threshold-mb", 4, "--cycle-time-ms", 2, "--no-stall-check",
+                       "--timeline-filename", "/x/t.json", "--timeline-mark-cycles", "--log-level", "INFO",
+                       env={"RUEDA_CYCLE_TIME": "9"})[0]
+    for prefix in ("RUEDA_", "HOROVOD_"):
+        assert env[prefix + "FUSION_THRESHOLD"] == "4194304"
+        assert env[prefix + "CYCLE_TIME"] == "2.0"
+        assert env[prefix + "STALL_CHECK_DISABLE"] == "1"
+        assert env[prefix + "TIMELINE"] == "/x/t.json"
+        assert env[prefix + "TIMELINE_MARK_CYCLES"] == "1"
+        assert env[prefix + "LOG_LEVEL"] == "INFO"
+    assert "HOROVOD_AUTOTUNE" not in env
+
+
+def test_secret_is_private_and_gone_afterwards():
+    script = "stat -c '%a %n' $RUEDA_SECRET_FILE $(dirname $RUEDA_SECRET_FILE)"
+    status, out, _ = run("-np", 1, "--no-prefix", "sh", "-c", script)
+    assert status == 0
+    (file_mode, file), (dir_mode, directory) = (line.split() for line in out.splitlines())
+    assert (file_mode, dir_mode) == ("600", "700")
+    assert not os.path.exists(file) and not os.path.exists(directory)
+
+
+def test_no_command_line_shows_the_secret_or_the_environment():
+    job = Run("-np", 1, "--no-prefix", "sh", "-c", "cat $RUEDA_SECRET_FILE; echo; sleep 100",
+              env={"MY_TOKEN": "hunter2hunter2"})
+    secret = job.read_until(1, lambda line: len(line) > 32)[0].strip()
+    lines = [pathlib.Path(f"/proc/{pid}/cmdline").read_bytes() for pid in job.processes()]
+    job.process.send_signal(signal.SIGTERM)
+    job.finish()
+    assert len(lines) >= 4
+    assert not any(secret.encode() in line or b"hunter2hunter2" in line for line in lines)
+
+
+def test_exactly_np_ranks_start_although_there_are_more_slots():
+    assert len(environments("-np", 2, "-H", "localhost:5")) == 2
+
+
+def test_two_names_of_this_machine_are_two_hosts():
+    ranks = environments("-np", 3, "-H", "localhost:2,127.0.0.1:2")
+    assert [e["RUEDA_HOSTNAME"] for e in ranks] == ["localhost", "localhost", "127.0.0.1"]
+    assert [e["RUEDA_LOCAL_RANK"] for e in ranks] == ["0", "1", "0"]
+    assert [e["RUEDA_CROSS_RANK"] for e in ranks] == ["0", "0", "1"]
+    assert [e["RUEDA_CROSS_SIZE"] for e in ranks] == ["2", "1", "2"]
+
+
+@pytest.mark.parametrize("arguments, sentence", [
+    (["-np", "6", "-H", "localhost:4", "true"],
+     "Requested more processes (6) than there are available slots (4)"),
+    (["-np", "2", "-H", "a:b:c", "true"], "Invalid host input"),
+    (["-np", "2"], "there is no command to run"),
+    (["true"], "say how many processes"),
+    (["-np", "2", "--cycle-time-ms=-1", "true"], "cycle-time-ms=-1 must be >= 0"),
+    (["-np", "2", "--mpi", "true"], "MPI support has not been built."),
+    (["-np", "2", "-H", "a:1", "--hostfile", "/x", "true"], "only allow one provided"),
+])
+def test_bad_usage_is_a_sentence_and_status_2(arguments, sentence):
+    status, _, err = run(*arguments)
+    assert status == 2 and sentence in err
+
+
+def test_lines_carry_rank_and_host_and_stay_whole():
+    script = "import sys\nfor i in range(200): print('x' * 300, i)\nprint('é' * 5000)\nprint('no newline', end='')"
+    status, out, _ = run("-np", 3, PYTHON, "-c", script)
+    assert status == 0
+    for rank in range(3):
+        lines = [line for line in out.splitlines() if line.startswith(f"[{rank} localhost] ")]
+        assert lines[:200] == [f"[{rank} localhost] {'x' * 300} {i}" for i in range(200)]
+        assert lines[200:] == [f"[{rank} localhost] {'é' * 5000}", f"[{rank} localhost] no newline"]
+
+
+def test_only_the_ranks_asked_for_are_shown_but_all_are_logged(tmp_path):
+    status, out, _ = run("-np", 3, "--ranks", "0,2", "--log-dir", tmp_path / "logs", "sh", "-c", "echo I am $RANK")
+    assert status == 0
+    assert sorted(out.splitlines()) == ["[0 localhost] I am 0", "[2 localhost] I am 2"]
+    assert (tmp_path / "logs" / "rank-0001.out").read_text() == "I am 1\n"
+    assert (tmp_path / "logs" / "rank-0001.err").read_text() == ""
+
+
+def test_horovod_output_and_files_for_a_single_process(tmp_path):
+    status, out, err = run("-np", 1, "--horovod-output", "--output-filename", tmp_path / "o",
+                           "sh", "-c", "echo out; echo err >&2")
+    assert (status, out, err) == (0, "[0]<stdout>:out\n", "[0]<stderr>:err\n")
+    assert (tmp_path / "o" / "rank.0" / "stdout").read_text() == "[0]<stdout>:out\n"
+    status, out, _ = run("-np", 1, "--horovod-output", "--prefix-timestamp", "echo", "x")
+    assert re.fullmatch(r"\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}\[0\]<stdout>:x\n", out)
+
+
+def test_carriage_returns_are_kept():
+    out = subprocess.run([RUEDA, "run", "-np", "1", "printf", r"10%%\r20%%\rdone\n"], capture_output=True,
+                         timeout=60).stdout
+    assert out == b"[0 localhost] 10%\r[0 localhost] 20%\r[0 localhost] done\n"
+
+
+def test_first_failure_is_named_with_its_last_words():
+    script = "import os,sys,time\nif os.environ['RANK'] == '2': sys.exit('the disk is full')\ntime.sleep(60)"
+    status, _, err = run("-np", 3, "--grace", 1, PYTHON, "-c", script)
+    assert status == 1
+    assert re.search(r"the job failed: rank 2 on localhost \(pid \d+\) exited with code 1", err)
+    assert "  | the disk is full" in err
+    assert "ranks 0, 1: stopped by rueda (SIGTERM)" in err
+
+
+def test_ranks_that_notice_may_end_by_themselves_and_are_not_blamed():
+    script = ("import os,sys,time\nif os.environ['RANK'] == '0': os.abort()\n"
+              "time.sleep(0.5); sys.exit('rank 0 is dead')")
+    status, _, err = run("-np", 2, PYTHON, "-c", script)
+    assert status == 128 + signal.SIGABRT
+    assert "rank 0 on localhost" in err and "was killed by SIGABRT" in err
+    assert "[1 localhost] rank 0 is dead" in err and "rank 1: exited with code 1" in err
+
+
+def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace():
+    script = "trap '' TERM; [ $RANK = 1 ] && exit 4; while :; do sleep 1; done"
+    status, _, err = run("-np", 2, "--grace", 0.3, "sh", "-c", script)
+    assert status == 4 and "stopped by rueda (SIGKILL)" in err
+
+
+def test_sigkill_is_explained():
+    status, _, err = run("-np", 1, "sh", "-c", "kill -9 $$")
+    assert status == 137 and "SIGKILL" in err and "out-of-memory killer" in err
+
+
+@pytest.mark.parametrize("command, code, sentence", [
+    (["no-such-command"], 127, "command not found: no-such-command"),
+    (["/no/such/command"], 127, "command not found: /no/such/command"),
+    (["/etc/passwd"], 126, "cannot execute /etc/passwd"),
+])
+def test_commands_that_cannot_run_have_the_status_of_a_shell(command, code, sentence):
+    status, _, err = run("-np", 2, *command)
+    assert status == code and sentence in err
+
+
+TRAP = """
+import os, signal, sys, time
+def handler(number, frame):
+    print('got', signal.Signals(number).name, flush=True)
+    if number in (signal.SIGINT, signal.SIGTERM): sys.exit(0)
+for name in ('SIGINT', 'SIGTERM', 'SIGUSR1', 'SIGUSR2'):
+    signal.signal(getattr(signal, name), handler)
+print('ready', flush=True)
+while True: time.sleep(0.1)
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_stop_signals_reach_every_rank_once(name):
+    job = Run("-np", 2, PYTHON, "-c", TRAP)
+    job.read_until(2, lambda line: "ready" in line)
+    job.process.send_signal(getattr(signal, name))
+    status, out, err = job.finish()
+    assert status == 128 + getattr(signal, name)
+    assert sorted(out.splitlines()) == [f"[{r} localhost] got {name}" for r in range(2)]
+    assert f"stopped by {name}" in err
+    job.assert_gone_within(5)
+
+
+def test_user_signals_are_passed_on_and_end_nothing():
+    job = Run("-np", 2, PYTHON, "-c", TRAP)
+    job.read_until(2, lambda line: "ready" in line)
+    job.process.send_signal(signal.SIGUSR1)
+    job.read_until(2, lambda line: "got SIGUSR1" in line)
+    job.process.send_signal(signal.SIGUSR2)
+    job.read_until(2, lambda line: "got SIGUSR2" in line)
+    job.process.send_signal(signal.SIGTERM)
+    assert job.finish()[0] == 143
+    job.assert_gone_within(5)
+
+
+def test_second_interrupt_kills_now():
+    job = Run("-np", 2, "--grace", 60, "sh", "-c", "trap '' INT TERM; echo ready; while :; do sleep 1; done")
+    job.read_until(2, lambda line: "ready" in line)
+    job.process.send_signal(signal.SIGINT)
+    while "passed on to the ranks" not in job.process.stderr.readline():
+        pass
+    began = time.monotonic()
+    job.process.send_signal(signal.SIGINT)
+    status, _, err = job.finish(timeout=20)
+    assert status == 130 and "SIGKILL" in err
+    assert time.monotonic() - began < 10
+    job.assert_gone_within(5)
+
+
+def test_blocked_terminal_does_not_stop_the_watch():
+    """Nobody reads our stdout: the ranks wait, and the job can still be ended."""
+    read, write = os.pipe()
+    job = Run("-np", 1, "sh", "-c", "yes " + "x" * 1000, stdout=write)
+    os.close(write)
+    deadline = time.monotonic() + 20
+    while len(job.processes()) < 4 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    job.process.send_signal(signal.SIGTERM)
+    while [p for p in job.processes() if p != job.process.pid] and time.monotonic() < deadline:
+        time.sleep(0.02)
+    ranks_left = [p for p in job.processes() if p != job.process.pid]
+    os.close(read)
+    job.process.communicate(timeout=20)
+    assert ranks_left == []
+    job.assert_gone_within(5)
+
+
+def test_modes_of_log_files_are_ordinary(tmp_path):
+    run("-np", 1, "--log-dir", tmp_path, "true")
+    assert stat.S_IMODE((tmp_path / "rank-0000.out").stat().st_mode) & 0o400
+
+
+def test_config_file_gives_defaults_that_flags_override(tmp_path):
+    yaml = tmp_path / "c.yaml"
+    yaml.write_text("# tuned\nparams:\n  cycle_time_ms: 3.5  # ms\n  fusion_threshold_mb: 8\nstall_check:\n  enabled: false\n")
+    env = environments("-np", 1, "--config-file", yaml, "--fusion-threshold-mb", 2)[0]
+    assert (env["RUEDA_CYCLE_TIME"], env["RUEDA_FUSION_THRESHOLD"]) == ("3.5", "2097152")
+    assert env["RUEDA_STALL_CHECK_DISABLE"] == "1"
+    yaml.write_text("params:\n  cycle_tim_ms: 3\n")
+    status, _, err = run("-np", 1, "--config-file", yaml, "true")
+    assert status == 2 and "params.cycle_tim_ms" in err
+
+
+def test_check_build_lists_frameworks_in_the_known_layout():
+    out = subprocess.run([RUEDA, "check-build"], capture_output=True, text=True, timeout=60)
+    assert out.returncode == 0
+    assert out.stdout.startswith("rueda v") and "\n    [X] Gloo\n" in out.stdout and "\n    [ ] MPI\n" in out.stdout
+
+
+def test_env_explain_names_the_launcher():
+    out = subprocess.run([RUEDA, "run", "-np", "1", "--no-prefix", RUEDA, "env", "--explain"], capture_output=True,
+                         text=True, timeout=60)
+    assert out.returncode == 0 and re.search(r"^launcher +rueda$", out.stdout, re.M), out

@@ -1,0 +1,127 @@
+"""Whatever is killed, nothing of a job outlives it: every probe looks through /proc for the job's processes."""
+
+import os
+import signal
+import time
+
+import pytest
+from launch_support import HIDING_CHILD, PYTHON, RUEDA, Run, name_of, parent_of, run
+
+pytestmark = pytest.mark.skipif(not os.path.exists(RUEDA), reason=f"{RUEDA} is not built")
+
+
+def start_hiding_job(*arguments):
+    """Two ranks, each with a grandchild in a session of its own that ignores SIGTERM."""
+    job = Run("-np", 2, *arguments, PYTHON, "-c", HIDING_CHILD)
+    job.read_until(2, lambda line: "hidden" in line)
+    assert len(job.processes()) == 1 + 2 + 2 + 2  # launcher; guardian and worker; ranks; hidden children
+    return job
+
+
+def test_killed_launcher_takes_everything_along():
+    job = start_hiding_job()
+    os.kill(job.process.pid, signal.SIGKILL)
+    job.process.communicate(timeout=10)
+    job.assert_gone_within(5)
+
+
+@pytest.mark.parametrize("name", ["rueda-agent", "rueda-guardian"])
+def test_killed_half_of_an_agent_ends_the_job(name):
+    job = start_hiding_job("--grace", "0.5")
+    [victim] = job.agents(name)
+    os.kill(victim, signal.SIGKILL)
+    deadline = time.monotonic() + 5
+    others = set(job.processes()) - {job.process.pid}
+    while others & set(job.processes()):
+        assert time.monotonic() < deadline, [(p, name_of(p)) for p in job.processes()]
+        time.sleep(0.02)
+    status, _, err = job.finish(20)
+    assert status != 0 and "was lost with its host" in err
+    job.assert_gone_within(1)
+
+
+def test_killed_agent_both_halves_at_once_leaves_nothing():
+    job = start_hiding_job()
+    victims = job.agents("rueda-guardian") + job.agents("rueda-agent")
+    assert len(victims) == 2
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)
+    status, _, err = job.finish(20)
+    assert status != 0 and "was lost with its host" in err
+    job.assert_gone_within(1)
+
+
+def test_killed_launcher_and_worker_leave_the_guardian_to_clean_up():
+    job = start_hiding_job()
+    [worker] = job.agents("rueda-agent")
+    os.kill(job.process.pid, signal.SIGKILL)
+    os.kill(worker, signal.SIGKILL)
+    job.process.communicate(timeout=10)
+    job.assert_gone_within(5)
+
+
+def test_ranks_themselves_die_even_if_all_of_rueda_is_killed_at_once():
+    """Beyond ranks there is nobody left to do anything: a hidden grandchild is then not covered."""
+    job = Run("-np", 2, PYTHON, "-c", "import time; print('up', flush=True); time.sleep(300)")
+    job.read_until(2, lambda line: "up" in line)
+    for pid in [job.process.pid, *job.agents("rueda-guardian"), *job.agents("rueda-agent")]:
+        os.kill(pid, signal.SIGKILL)
+    job.process.communicate(timeout=10)
+    job.assert_gone_within(5)
+
+
+def test_killed_rank_ends_the_job_with_its_hidden_children():
+    job = start_hiding_job("--grace", "0.5")
+    [worker] = job.agents("rueda-agent")
+    rank = next(pid for pid in job.processes() if parent_of(pid) == worker)
+    os.kill(rank, signal.SIGKILL)
+    status, _, err = job.finish(20)
+    assert status == 137 and f"(pid {rank}) was killed by SIGKILL" in err
+    job.assert_gone_within(1)
+
+
+def test_stopped_ranks_are_ended_too():
+    job = start_hiding_job("--grace", "0.5")
+    [worker] = job.agents("rueda-agent")
+    ranks = [pid for pid in job.processes() if parent_of(pid) == worker and name_of(pid).startswith("python")]
+    for pid in ranks:
+        os.kill(pid, signal.SIGSTOP)
+    job.process.send_signal(signal.SIGTERM)
+    assert job.finish(20)[0] == 143
+    job.assert_gone_within(1)
+
+
+def test_stopped_agent_does_not_hang_an_impatient_user():
+    job = start_hiding_job("--grace", "0.2")
+    [worker] = job.agents("rueda-agent")
+    os.kill(worker, signal.SIGSTOP)
+    job.process.send_signal(signal.SIGTERM)
+    assert job.finish(40)[0] == 143
+    job.assert_gone_within(5)
+
+
+def test_daemon_left_by_ranks_that_ended_well_is_swept_up():
+    script = (
+        "import os,signal,sys,time\n"
+        "r, w = os.pipe()\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "    os.write(w, b'.')\n"
+        "    time.sleep(300)\n"
+        "os.read(r, 1)\n")
+    status, _, err = run("-np", 2, PYTHON, "-c", script, timeout=20)
+    assert (status, err) == (0, "")
+
+
+def test_fifty_quick_runs_leave_no_process_and_no_file():
+    before = {name for name in os.listdir("/tmp") if name.startswith("rueda-")}
+    jobs = []
+    for _ in range(50):
+        job = Run("-np", 2, "sh", "-c", "exit $((RANK * 3))")
+        assert job.finish(20)[0] == 3
+        jobs.append(job)
+    for job in jobs[::10] + jobs[-1:]:
+        job.assert_gone_within(5)
+    after = {name for name in os.listdir("/tmp") if name.startswith("rueda-") and len(name) == len("rueda-XXXXXX")}
+    assert not (after - before)

@@ -1,0 +1,192 @@
+"""`rueda run` over real ssh: two unprivileged-looking hosts on loopback addresses, with throw-away keys."""
+
+import getpass
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+from launch_support import HIDING_CHILD, PYTHON, RUEDA, Run, name_of, parent_of, run, state_of
+
+SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
+pytestmark = [
+    pytest.mark.skipif(not os.path.exists(RUEDA), reason=f"{RUEDA} is not built"),
+    pytest.mark.skipif(not os.path.exists(SSHD) or not shutil.which("ssh"), reason="OpenSSH is not installed"),
+]
+
+
+def wait_for_port(address, port):
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            return socket.create_connection((address, port), timeout=1).close()
+        except OSError:
+            assert time.monotonic() < deadline, f"sshd does not answer on {address}:{port}"
+            time.sleep(0.02)
+
+
+def free_port(address):
+    with socket.socket() as s:
+        s.bind((address, 0))
+        return s.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory):
+    """Two sshd, h1 and h2, and the path of a client configuration that knows them. nowhere has no sshd."""
+    base = tmp_path_factory.mktemp("ssh")
+    base.chmod(0o700)
+    pathlib.Path("/run/sshd").mkdir(parents=True, exist_ok=True)
+    for name in ("user", "host"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", base / name], check=True)
+    (base / "authorized").write_text((base / "user.pub").read_text())
+    servers, client = [], []
+    for index, address in enumerate(["127.0.0.2", "127.0.0.3"], start=1):
+        port = free_port(address)
+        config = base / f"sshd{index}"
+        config.write_text(
+            f"ListenAddress {address}\nPort {port}\nHostKey {base}/host\nPidFile {base}/pid{index}\n"
+            f"AuthorizedKeysFile {base}/authorized\nStrictModes no\nPasswordAuthentication no\n"
+            "PermitRootLogin yes\nUsePAM no\nMaxStartups 100\n"
+        )
+        servers.append(subprocess.Popen([SSHD, "-D", "-f", config, "-E", base / f"log{index}"]))
+        wait_for_port(address, port)
+        client.append(f"Host h{index}\n  HostName {address}\n  Port {port}\n")
+    client.append(f"Host nowhere\n  HostName 127.0.0.4\n  Port {free_port('127.0.0.4')}\n")
+    client.append(
+        f"Host *\n  User {getpass.getuser()}\n  IdentityFile {base}/user\n  IdentitiesOnly yes\n"
+        f"  UserKnownHostsFile {base}/known\n"
+    )
+    (base / "client").write_text("".join(client))
+    yield base / "client"
+    for server in servers:
+        server.terminate()
+        server.wait(10)
+
+
+def test_four_ranks_on_two_hosts(hosts):
+    script = "import json,os; print(json.dumps(dict(os.environ, cwd=os.getcwd(), ppid=str(os.getppid()))))"
+    status, out, err = run("-np", 4, "-H", "h1:2,h2:2", "-F", hosts, "--no-prefix", PYTHON, "-c", script,
+                           env={"MY_SETTING": "a b'c\"\n$d", "CUDA_VISIBLE_DEVICES": "3"})
+    assert status == 0, err
+    decoder, ranks, rest = json.JSONDecoder(), [], out.strip()
+    while rest:
+        env, end = decoder.raw_decode(rest)
+        ranks.append(env)
+        rest = rest[end:].lstrip()
+    ranks.sort(key=lambda env: int(env["RANK"]))
+    assert [env["RUEDA_HOSTNAME"] for env in ranks] == ["h1", "h1", "h2", "h2"]
+    assert [env["RUEDA_LOCAL_RANK"] for env in ranks] == ["0", "1", "0", "1"]
+    assert [env["RUEDA_CROSS_RANK"] for env in ranks] == ["0", "0", "1", "1"]
+    assert {env["MY_SETTING"] for env in ranks} == {"a b'c\"\n$d"}
+    assert {env["cwd"] for env in ranks} == {os.getcwd()}
+    assert all("CUDA_VISIBLE_DEVICES" not in env for env in ranks)
+    assert len({env["RUEDA_STORE"] for env in ranks}) == 1 and ranks[0]["RUEDA_STORE"].startswith("tcp://127.")
+    assert {env["MASTER_ADDR"] for env in ranks} == {"127.0.0.2"}
+    assert len({env["RUEDA_SECRET_FILE"] for env in ranks}) == 2
+    assert not any(os.path.exists(os.path.dirname(env["RUEDA_SECRET_FILE"])) for env in ranks)
+
+
+def test_prefix_names_the_host_and_one_host_may_be_local(hosts):
+    status, out, err = run("-np", 3, "-H", "localhost:1,h2:2", "-F", hosts, "sh", "-c", "echo $RUEDA_STORE")
+    assert status == 0, err
+    prefixes = sorted(line.partition("]")[0] + "]" for line in out.splitlines())
+    assert prefixes == ["[0 localhost]", "[1 h2]", "[2 h2]"]
+
+
+def test_failure_on_a_remote_host_is_named_with_its_host(hosts):
+    script = "[ $RANK = 3 ] && { echo lost my disk >&2; exit 9; }; sleep 60"
+    status, _, err = run("-np", 4, "-H", "h1:2,h2:2", "-F", hosts, "--grace", 1, "sh", "-c", script)
+    assert status == 9
+    assert "rank 3 on h2" in err and "  | lost my disk" in err
+
+
+def test_unreachable_host_is_named_in_the_words_of_ssh(hosts):
+    status, _, err = run("-np", 2, "-H", "h1:1,nowhere:1", "-F", hosts, "true")
+    assert status == 1
+    assert "the agent of nowhere is missing" in err and "Connection refused" in err
+
+
+def test_refused_key_is_a_sentence(hosts, tmp_path):
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "other"], check=True)
+    config = tmp_path / "client"
+    config.write_text(hosts.read_text().replace(f"{hosts.parent}/user\n", f"{tmp_path}/other\n"))
+    status, _, err = run("-np", 1, "-H", "h1:1", "-F", config, "true")
+    assert status == 1 and "Permission denied" in err
+
+
+def test_silent_host_is_named_after_the_start_timeout(hosts, tmp_path):
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.4", 0))
+        mute.listen(5)
+        config = tmp_path / "client"
+        config.write_text(f"Host mute\n  HostName 127.0.0.4\n  Port {mute.getsockname()[1]}\n" + hosts.read_text())
+        status, _, err = run("-np", 2, "-H", "h1:1,mute:1", "-F", config, "--start-timeout", 4, "true")
+    assert status == 1 and "agent of mute" in err
+
+
+def start_hiding_job(hosts):
+    job = Run("-np", 4, "-H", "h1:2,h2:2", "-F", hosts, "--grace", "0.5", PYTHON, "-c", HIDING_CHILD)
+    job.hidden = [int(line.split()[-1]) for line in job.read_until(4, lambda line: "hidden" in line)]
+    job.remote = {pid for hidden in job.hidden for pid in [hidden]}
+    return job
+
+
+def processes_of(job):
+    """Remote agents do not carry the mark (they got no environment yet), so look at them through their ranks."""
+    marked = set(job.processes())
+    agents = {parent_of(pid) for pid in marked if name_of(parent_of(pid)) == "rueda-agent"}
+    guardians = {parent_of(pid) for pid in agents if name_of(parent_of(pid)) == "rueda-guardian"}
+    return marked | agents | guardians
+
+
+def assert_all_gone(pids, seconds=5):
+    deadline = time.monotonic() + seconds
+    while left := [(pid, name_of(pid)) for pid in pids if state_of(pid) not in (None, "Z", "X")]:
+        assert time.monotonic() < deadline, f"still alive after {seconds} s: {left}"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("victim", ["launcher", "ssh", "rueda-agent", "rueda-guardian", "rank"])
+def test_whoever_is_killed_nothing_is_left_on_any_host(hosts, victim):
+    job = start_hiding_job(hosts)
+    everyone = processes_of(job)
+    named = {
+        "launcher": [job.process.pid],
+        "rank": [pid for pid in everyone if name_of(parent_of(pid)) == "rueda-agent"
+                 and name_of(pid).startswith("python") and pid not in job.hidden],
+    }.get(victim) or [pid for pid in everyone if name_of(pid) == victim]
+    assert len(named) == {"launcher": 1, "rank": 4}.get(victim, 2)
+    os.kill(named[0], signal.SIGKILL)
+    if victim == "launcher":
+        job.process.wait(10)
+    else:
+        status, _, err = job.finish(20)
+        assert status != 0 and "the job failed: rank" in err, err
+    assert_all_gone(everyone)
+
+
+def test_interrupt_reaches_remote_ranks(hosts):
+    script = "trap 'echo caught; exit 0' INT; echo ready; while :; do sleep 0.1; done"
+    job = Run("-np", 2, "-H", "h1:1,h2:1", "-F", hosts, "sh", "-c", script)
+    job.read_until(2, lambda line: "ready" in line)
+    everyone = processes_of(job)
+    job.process.send_signal(signal.SIGINT)
+    status, out, _ = job.finish(20)
+    assert status == 130 and out.count("caught") == 2
+    assert_all_gone(everyone)
+
+
+def test_remote_secret_is_on_no_command_line(hosts):
+    job = Run("-np", 1, "-H", "h1:1", "-F", hosts, "--no-prefix", "sh", "-c",
+              "cat $RUEDA_SECRET_FILE; echo; sleep 100", env={"MY_TOKEN": "hunter2hunter2"})
+    secret = job.read_until(1, lambda line: len(line) > 32)[0].strip()
+    lines = b"".join(path.read_bytes() for path in pathlib.Path("/proc").glob("[0-9]*/cmdline") if path.exists())
+    job.process.send_signal(signal.SIGTERM)
+    job.finish(20)
+    assert secret.encode() not in lines and b"hunter2hunter2" not in lines

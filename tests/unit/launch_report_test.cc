@@ -1,0 +1,119 @@
+#include "launch/report.h"
+
+#include <gmock/gmock.h>
+
+#include <csignal>
+
+namespace rueda::launch {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Ending ended(Rank rank, Nanos at, int code, int signal = 0) {
+  Ending ending;
+  ending.rank = rank;
+  ending.host = "h" + std::to_string(rank);
+  ending.pid = 100 + rank;
+  ending.at = at;
+  ending.exit_code = code;
+  ending.signal = signal;
+  return ending;
+}
+
+Ending stopped(Rank rank, Nanos at) {
+  Ending ending = ended(rank, at, 0, SIGTERM);
+  ending.was_stopped = true;
+  return ending;
+}
+
+TEST(Report, first_cause_is_the_earliest_failure_whatever_the_order_of_news) {
+  const std::vector<Ending> endings = {ended(0, 5, 1), ended(1, 3, 7), ended(2, 1, 0), stopped(3, 6)};
+  EXPECT_EQ(first_cause(endings), 1u);
+  EXPECT_EQ(job_exit_status(endings, 0), 7);
+}
+
+TEST(Report, at_the_same_moment_a_signal_wins_over_an_exit_code) {
+  const std::vector<Ending> endings = {ended(0, 3, 1), ended(1, 3, 0, SIGSEGV)};
+  EXPECT_EQ(first_cause(endings), 1u);
+  EXPECT_EQ(job_exit_status(endings, 0), 128 + SIGSEGV);
+}
+
+TEST(Report, rank_that_was_stopped_is_no_cause_even_if_its_clock_says_earlier) {
+  const std::vector<Ending> endings = {stopped(0, 1), ended(1, 3, 2)};
+  EXPECT_EQ(first_cause(endings), 1u);
+}
+
+TEST(Report, good_job_has_no_report) {
+  const std::vector<Ending> endings = {ended(0, 1, 0), ended(1, 2, 0)};
+  EXPECT_EQ(first_cause(endings), std::nullopt);
+  EXPECT_EQ(job_exit_status(endings, 0), 0);
+  EXPECT_EQ(failure_report(endings, 0), "");
+}
+
+TEST(Report, names_rank_host_pid_time_code_words_log_and_collateral) {
+  std::vector<Ending> endings = {stopped(0, 9 * kSecond), ended(1, 2 * kSecond, 3), stopped(2, 9 * kSecond),
+                                 stopped(3, 9 * kSecond), ended(4, 3 * kSecond, 1), ended(5, 1, 0)};
+  endings[1].last_lines = {"Traceback", "ValueError: no"};
+  endings[1].log_path = "/logs/rank-0001.err";
+  EXPECT_EQ(failure_report(endings, 0),
+            "rueda: the job failed: rank 1 on h1 (pid 101) exited with code 3 after 2.0 s\n"
+            "  last lines of its stderr:\n"
+            "  | Traceback\n"
+            "  | ValueError: no\n"
+            "  log: /logs/rank-0001.err\n"
+            "  rank 5: ended well\n"
+            "  rank 4: exited with code 1\n"
+            "  ranks 0, 2, 3: stopped by rueda (SIGTERM)\n"
+            "  exit status 3\n");
+}
+
+TEST(Report, runs_of_ranks_are_shortened) {
+  std::vector<Ending> endings = {ended(0, 1, 2)};
+  for (Rank rank = 1; rank < 64; ++rank) endings.push_back(stopped(rank, 2));
+  EXPECT_THAT(failure_report(endings, 0), HasSubstr("ranks 1-63: stopped by rueda"));
+}
+
+TEST(Report, sigkill_is_explained_by_the_cgroup_where_it_can_be_read) {
+  std::vector<Ending> endings = {ended(0, 1, 0, SIGKILL)};
+  EXPECT_THAT(failure_report(endings, 0), HasSubstr("SIGKILL comes from outside"));
+  endings[0].was_out_of_memory = true;
+  EXPECT_THAT(failure_report(endings, 0), HasSubstr("out-of-memory killer struck"));
+  endings[0].was_out_of_memory = false;
+  EXPECT_THAT(failure_report(endings, 0), HasSubstr("Somebody killed it"));
+}
+
+TEST(Report, exit_code_137_of_a_wrapping_shell_is_explained) {
+  EXPECT_THAT(failure_report(std::vector<Ending>{ended(0, 1, 137)}, 0),
+              HasSubstr("SIGKILL (out of memory?)"));
+}
+
+TEST(Report, job_stopped_by_its_user_blames_no_rank) {
+  std::vector<Ending> endings = {ended(0, 1, 1), ended(1, 1, 0)};
+  endings[0].was_stopped = true;
+  EXPECT_EQ(job_exit_status(endings, SIGINT), 130);
+  const std::string report = failure_report(endings, SIGINT);
+  EXPECT_THAT(report, HasSubstr("the job was stopped by SIGINT"));
+  EXPECT_THAT(report, Not(HasSubstr("failed")));
+}
+
+TEST(Report, failure_before_the_interrupt_stays_the_cause) {
+  std::vector<Ending> endings = {ended(0, 1, 5), stopped(1, 3)};
+  EXPECT_EQ(job_exit_status(endings, SIGINT), 5);
+}
+
+TEST(Report, lost_rank_has_a_status_that_is_not_success) {
+  Ending lost = ended(0, 1, 0);
+  lost.trouble = "was lost with its host: ssh was killed by SIGKILL";
+  EXPECT_EQ(exit_status(lost), 1);
+  EXPECT_THAT(failure_report(std::vector<Ending>{lost}, 0),
+              HasSubstr("rank 0 on h0 (pid 100) was lost with its host"));
+}
+
+TEST(Report, signals_have_names) {
+  EXPECT_EQ(signal_name(SIGSEGV), "SIGSEGV");
+  EXPECT_EQ(signal_name(200), "signal 200");
+}
+
+}  // namespace
+}  // namespace rueda::launch
