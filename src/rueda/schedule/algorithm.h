@@ -16,8 +16,8 @@ namespace rueda::schedule {
 struct Algorithm {
   std::string_view name;  // "ring"
   Collective what;
-  // Does it keep the reproducibility guarantee: each element reduced in rank order inside a host, then in host
-  // order, whatever its offset in the buffer? Only such algorithms are chosen unless one is forced by name.
+  // Does it keep the reproducibility guarantee: each element reduced in rank order inside a host, then in
+  // host order, whatever its offset in the buffer? Only such algorithms are chosen unless one is forced by name.
   bool is_order_preserving;
   // Predicted microseconds, or nothing when the algorithm cannot serve this spec on this topology.
   std::optional<double> (*cost_us)(const Spec&, const Topology&);
@@ -36,8 +36,8 @@ struct Choice {
 // Do the spec's fields fit one another and the size of the group? A fault here is the caller's argument.
 Status check_spec(const Spec& spec, Rank size);
 
-// forced: an algorithm name, or empty. A forced name that does not serve this collective falls back to the model
-// and says so in the reason. Every rank of a group computes the same choice from the same values.
+// forced: an algorithm name, or empty. A forced name that does not serve this collective falls back to the
+// model and says so in the reason. Every rank of a group computes the same choice from the same values.
 Result<Choice> choose(const Spec& spec, const Topology& topology, std::string_view forced);
 
 }  // namespace rueda::schedule

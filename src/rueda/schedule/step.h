@@ -1,5 +1,5 @@
-// A collective algorithm is a pure function (spec, topology, rank) -> Schedule; this is the Schedule. It can be
-// printed, verified for any world size, priced, cached, replayed and simulated without a socket or a clock.
+// A collective algorithm is a pure function (spec, topology, rank) -> Schedule; this is the Schedule. It can
+// be printed, verified for any world size, priced, cached, replayed and simulated without socket or clock.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 namespace rueda::schedule {
 
 // The three buffers of a call. Input and output hold elements of the spec's dtype, scratch holds elements of
-// accumulator_of(dtype) when the collective reduces and of dtype otherwise. Input and output may be the same memory
-// for allreduce and broadcast; a schedule must stay right then (the verifier checks both).
+// accumulator_of(dtype) when the collective reduces and of dtype otherwise. Input and output may be the same
+// memory for allreduce and broadcast; a schedule must stay right then (the verifier checks both).
 enum class Space : uint8_t { kInput, kOutput, kScratch };
 
 struct Slice {
@@ -26,11 +26,11 @@ struct Slice {
 enum class Action : uint8_t {
   kSend,        // from -> peer. The wire carries from's element type.
   kRecv,        // peer -> to. An element-type wire into scratch widens.
-  kRecvReduce,  // to = from op (what peer sent). `to` is scratch, or output when that is the same type; `from` is
-                // any slice of mine with the same count (widened when it is input or output).
+  kRecvReduce,  // to = from op (what peer sent). `to` is scratch, or output when that is the same type;
+                // `from` is any slice of mine with the same count (widened when it is input or output).
   kCopy,        // to = from (widening into scratch; when reducing, never scratch -> output: that is kFinish)
-  kReduce,      // to = from op from2: a local reduction. `to` is scratch, or output when that is the same type;
-                // from and from2 are any slices of mine (widened when they are input or output)
+  kReduce,      // to = from op from2: a local reduction. `to` is scratch, or output when that is the same
+                // type; from and from2 are any slices of mine (widened when they are input or output)
   kFinish,      // to (output) = round(scale(from)), from scratch or from output itself (then only scaling)
   kAdasum,      // to = adasum(from, from2), all in output or scratch; per tensor segment of the call
 };
@@ -46,8 +46,8 @@ struct Step {
   std::vector<int32_t> after = {};  // indices of earlier steps that must be complete before this one starts
 };
 
-// Sends to one peer, and receives from one peer, are posted in the order of the list: lanes are FIFO, and the i-th
-// receive from a peer meets its i-th send. A step may start when everything in `after` is complete.
+// Sends to one peer, and receives from one peer, are posted in the order of the list: lanes are FIFO, and the
+// i-th receive from a peer meets its i-th send. A step may start when everything in `after` is complete.
 struct Schedule {
   std::vector<Step> steps;
   int64_t scratch_count = 0;  // elements of scratch

@@ -15,7 +15,7 @@ struct LinkCost {
 };
 
 struct Topology {
-  std::vector<int32_t> host_of;    // [size] dense host index of each rank of the group, in order of first rank
+  std::vector<int32_t> host_of;    // [size] dense host index of each rank, in order of a host's first rank
   LinkCost local{.latency_us = 1, .bandwidth_gbps = 8};     // between ranks of one host
   LinkCost remote{.latency_us = 30, .bandwidth_gbps = 1};   // between hosts
   double reduce_gbps = 6;          // gigabytes per second one rank reduces
