@@ -1,6 +1,7 @@
 // Ranks as threads of one process meet by URL, by directory and by seed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -126,6 +127,19 @@ TEST_F(StoreRendezvous, a_seed_that_is_no_host_name_gives_way_to_its_fallback) {
   node.seed_host = "no-such-node.invalid";
   node.seed_fallback = "127.0.0.1";
   expect_meeting(node);
+}
+
+TEST_F(StoreRendezvous, rank_0_of_a_large_world_raises_its_limit_of_descriptors) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit low{256, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  const auto met = open_rendezvous(world(0, 1500, Meeting::kSeed), "", "1.0", soon());
+  rlimit after{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &after), 0);
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_TRUE(met.is_ok());
+  EXPECT_GE(after.rlim_cur, std::min<rlim_t>(1500, before.rlim_max));
 }
 
 TEST_F(StoreRendezvous, meeting_again_and_again_works_in_every_way) {
