@@ -17,7 +17,7 @@ struct Algorithm {
   std::string_view name;  // "ring"
   Collective what;
   // Does it keep the reproducibility guarantee: each element reduced in rank order inside a host, then in
-  // host order, whatever its offset in the buffer? Only such algorithms are chosen unless one is forced by name.
+  // host order, whatever its offset in the buffer? Only such algorithms are chosen unless one is forced.
   bool is_order_preserving;
   // Predicted microseconds, or nothing when the algorithm cannot serve this spec on this topology.
   std::optional<double> (*cost_us)(const Spec&, const Topology&);

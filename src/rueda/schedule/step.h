@@ -58,14 +58,14 @@ struct Schedule {
 struct Spec {
   Collective what = Collective::kAllreduce;
   DType dtype = DType::kFloat32;
-  ReduceOp op = ReduceOp::kSum;      // kAverage never arrives here: it is kSum with a Scale
-  int64_t count = 0;                 // allreduce, broadcast: elements; reducescatter: elements of the input
+  ReduceOp op = ReduceOp::kSum;  // kAverage never arrives here: it is kSum with a Scale
+  int64_t count = 0;             // allreduce, broadcast: elements; reducescatter: elements of the input
   // allgather: elements contributed by each rank. reducescatter: elements each rank receives; sums to count.
   // alltoall: n*n matrix, counts[src * n + dst] elements. Else empty.
   std::vector<int64_t> counts;
-  Rank root = -1;                    // broadcast: index in the group
-  Scale scale;                       // applied once, where a reduced element is finished
-  std::vector<int64_t> segments;     // Adasum: element counts of the tensors in a fused call; else empty
+  Rank root = -1;                 // broadcast: index in the group
+  Scale scale;                    // applied once, where a reduced element is finished
+  std::vector<int64_t> segments;  // Adasum: element counts of the tensors in a fused call; else empty
 
   bool operator==(const Spec&) const = default;
 };

@@ -10,16 +10,16 @@ namespace rueda::schedule {
 
 // alpha-beta model of one link class, measured at start-up (or assumed before).
 struct LinkCost {
-  double latency_us = 30;          // half a round trip of a small message
-  double bandwidth_gbps = 1;       // gigabytes per second of one stream
+  double latency_us = 30;     // half a round trip of a small message
+  double bandwidth_gbps = 1;  // gigabytes per second of one stream
 };
 
 struct Topology {
-  std::vector<int32_t> host_of;    // [size] dense host index of each rank, in order of a host's first rank
-  LinkCost local{.latency_us = 1, .bandwidth_gbps = 8};     // between ranks of one host
-  LinkCost remote{.latency_us = 30, .bandwidth_gbps = 1};   // between hosts
-  double reduce_gbps = 6;          // gigabytes per second one rank reduces
-  int64_t chunk_bytes = 256 << 10; // pipelining granule
+  std::vector<int32_t> host_of;  // [size] dense host index of each rank, in order of a host's first rank
+  LinkCost local{.latency_us = 1, .bandwidth_gbps = 8};    // between ranks of one host
+  LinkCost remote{.latency_us = 30, .bandwidth_gbps = 1};  // between hosts
+  double reduce_gbps = 6;                                  // gigabytes per second one rank reduces
+  int64_t chunk_bytes = 256 << 10;                         // pipelining granule
 
   [[nodiscard]] Rank size() const { return static_cast<Rank>(host_of.size()); }
   [[nodiscard]] int32_t host_count() const;
