@@ -78,15 +78,12 @@ class HorovodBasics:
             process_set_table.adopt(sets)
 
     def _start(self, sets: Sequence[ProcessSet]) -> None:
-        unique: list[list[int]] = []
-        for process_set in sets:
-            if process_set.ranks not in unique:
-                unique.append(list(process_set.ranks or []))
-        flat = [rank for ranks in unique for rank in ranks]
+        sizes = [len(process_set.ranks or []) for process_set in sets]
+        flat = [rank for process_set in sets for rank in process_set.ranks or []]
         options = _core.InitOptions()
         options.struct_size = size_in_bytes(options)
-        options.set_count = len(unique)
-        options.set_sizes = (c_int32 * len(unique))(*map(len, unique))
+        options.set_count = len(sets)
+        options.set_sizes = (c_int32 * len(sizes))(*sizes)
         options.set_ranks = (c_int32 * len(flat))(*flat)
         if _core.init(byref(options)) != _core.OK:
             raise ValueError(INIT_FAILED.format(cause=_core.last_error()))

@@ -20,7 +20,7 @@ from rueda.process_sets import ProcessSet
 WAIT_SLICE_S = 0.25
 
 
-@dataclass(slots=True)
+@dataclass
 class Call:
     """One tensor of a collective, as pointers and numbers."""
 
@@ -38,7 +38,7 @@ class Call:
     tag: int = 0
 
 
-@dataclass(slots=True)
+@dataclass
 class Result:
     """What one tensor of a finished collective became."""
 

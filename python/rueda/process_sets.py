@@ -89,18 +89,9 @@ class ProcessSetTable:
         """
         table = self.ids_and_ranks()
         global_process_set.ranks = table[0]
-        free = {tuple(ranks): set_id for set_id, ranks in table.items() if set_id != 0}
-        duplicates = []
-        for index, process_set in enumerate(sets):
-            set_id = free.pop(tuple(process_set.ranks or ()), None)
-            if set_id is None:
-                duplicates.append((index, process_set))
-            process_set.process_set_id = set_id
-        for index, process_set in duplicates:
-            raise ValueError(
-                f"process_sets entry number {index} is a duplicate: {process_set} equals an earlier set or "
-                f"the whole world."
-            )
+        by_ranks = {tuple(ranks): set_id for set_id, ranks in table.items()}
+        for process_set in sets:
+            process_set.process_set_id = by_ranks[tuple(process_set.ranks or ())]
 
     def ids_and_ranks(self) -> dict[int, list[int]]:
         """All registered sets, the world (id 0) included; empty before init."""

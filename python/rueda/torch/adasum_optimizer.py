@@ -66,7 +66,7 @@ class AdasumMixin(torch.optim.Optimizer):
         try:
             super().step()
         finally:
-            for group, params in zip(self.param_groups, members, strict=True):
+            for group, params in zip(self.param_groups, members):
                 group["params"] = params
         parameter.data.sub_(start)
         sent, context = self._compression.compress(parameter.data)
@@ -110,7 +110,7 @@ class AdasumMixin(torch.optim.Optimizer):
             raise
         finally:
             self._rearm()
-        for parameter, change in zip(self._trained, changes, strict=True):
+        for parameter, change in zip(self._trained, changes):
             parameter.data.copy_(self._start_of[parameter] + change.view_as(parameter))
         return loss
 

@@ -127,7 +127,7 @@ def _make_state(optimizer: torch.optim.Optimizer) -> None:
     before = [parameter.detach().clone() for parameter in _parameters(optimizer)]
     local_step = getattr(optimizer, "local_step", optimizer.step)
     local_step()
-    for parameter, value in zip(_parameters(optimizer), before, strict=True):
+    for parameter, value in zip(_parameters(optimizer), before):
         parameter.detach().copy_(value)
 
 
@@ -149,10 +149,10 @@ def _describe(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 def _apply_options(optimizer: torch.optim.Optimizer, options: list[dict[str, Any]]) -> None:
     if len(options) != len(optimizer.param_groups):
         raise ValueError(
-            f"The optimizer has {len(optimizer.param_groups)} parameter groups here but {len(options)} on the "
-            f"root rank; build the same optimizer on every rank before broadcast_optimizer_state."
+            f"The optimizer has {len(optimizer.param_groups)} parameter groups here but {len(options)} on "
+            f"the root rank; build the same optimizer on every rank before broadcast_optimizer_state."
         )
-    for group, values in zip(optimizer.param_groups, options, strict=True):
+    for group, values in zip(optimizer.param_groups, options):
         for key, value in values.items():
             mine = group.get(key)
             if isinstance(mine, torch.Tensor) and isinstance(value, torch.Tensor):
@@ -165,12 +165,12 @@ def _send_state(optimizer: torch.optim.Optimizer, state: list[dict[str, Any]], r
     parameters = list(_parameters(optimizer))
     if len(state) != len(parameters):
         raise ValueError(
-            f"The optimizer has {len(parameters)} parameters here but {len(state)} on the root rank; build the "
-            f"same optimizer on every rank before broadcast_optimizer_state."
+            f"The optimizer has {len(parameters)} parameters here but {len(state)} on the root rank; build "
+            f"the same optimizer on every rank before broadcast_optimizer_state."
         )
     occurrences: dict[str, int] = defaultdict(int)
     tensors = []
-    for parameter, entry in zip(parameters, state, strict=True):
+    for parameter, entry in zip(parameters, state):
         mine = optimizer.state[parameter] if entry else {}
         for stale in set(mine) - set(entry):
             del mine[stale]

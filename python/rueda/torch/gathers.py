@@ -59,7 +59,7 @@ def _allgather_gradients(
     ]
     starts = handles.synchronize(all_rows)[:me].sum(dim=0).tolist()
     reduced = [handles.synchronize(handle) for handle in reductions]
-    return [grad.narrow(0, start, count) for grad, start, count in zip(reduced, starts, rows, strict=True)]
+    return [grad.narrow(0, start, count) for grad, start, count in zip(reduced, starts, rows)]
 
 
 class _Allgather(torch.autograd.Function):
@@ -236,6 +236,8 @@ def _check_splits(splits: Any) -> tuple[list[int] | None, torch.device]:
     if splits.dtype != torch.int32:
         raise ValueError("alltoall expects splits to contain 32-bit integer elements.")
     rows = [int(count) for count in splits.tolist()]
+    if not rows:  # to the engine an empty list is no list
+        raise ValueError("Number of entries in splits does not equal number of workers.")
     if any(count < 0 for count in rows):
         raise ValueError(f"alltoall expects splits without negative elements, but got {rows}.")
     return rows, splits.device

@@ -15,7 +15,7 @@ from rueda.process_sets import ProcessSet
 from rueda.torch import tensors as memory
 
 
-@dataclass(slots=True)
+@dataclass
 class _InFlight:
     engine_handle: int
     # Everything the engine reads or writes. Kept until the operation has ended, also when the caller drops
@@ -102,7 +102,7 @@ basics.on_shutdown(_forget_all)
 def copy_back(host: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
     """Brings results from their host stages to the tensors they belong to."""
     with torch.no_grad():
-        for stage, output in zip(host, outputs, strict=True):
+        for stage, output in zip(host, outputs):
             if stage.data_ptr() != output.data_ptr() or stage.device != output.device:
                 output.detach().copy_(stage)
 

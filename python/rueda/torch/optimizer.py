@@ -135,7 +135,7 @@ def _check_arguments(op: int, predivide: float, passes: int, groups: Any) -> Non
         raise ValueError("groups should be a non-negative integer or a list of list of torch.Tensor.")
 
 
-def DistributedOptimizer(  # noqa: N802 (the name is the interface)
+def DistributedOptimizer(
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
     compression: type[Compressor] = Compression.none,

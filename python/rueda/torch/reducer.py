@@ -24,7 +24,7 @@ TOO_MANY_PASSES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Settings:
     """How gradients are reduced."""
 
@@ -211,13 +211,13 @@ class Reducer:
     def _start_group(self, slots: list[_Slot]) -> None:
         settings = self._settings
         grads = [slot.parameter.grad for slot in slots if slot.parameter.grad is not None]
-        sent, contexts = zip(*(settings.compression.compress(grad) for grad in grads), strict=True)
+        sent, contexts = zip(*(settings.compression.compress(grad) for grad in grads))
         wires = [wire if wire.is_contiguous() else wire.contiguous() for wire in sent]
         name, process_set = slots[0].name, settings.process_set
         handle = grouped_allreduce_async_(wires, None, name, settings.op, *settings.factors, process_set)
 
         def finish_all() -> None:
-            for grad, output, context in zip(grads, synchronize(handle), contexts, strict=True):
+            for grad, output, context in zip(grads, synchronize(handle), contexts):
                 self._store(grad, output, context)
 
         # The first member finishes for all; the others are only marked as under way.

@@ -70,7 +70,7 @@ def _start_allreduce(
             postscale=factors[1],
             device=device,
         )
-        for source, stage in zip(inputs, stages, strict=True)
+        for source, stage in zip(inputs, stages)
     ]
     is_group = naming[0].startswith("grouped_")
 
@@ -228,9 +228,9 @@ def grouped_allreduce(
     op = handle_average_backwards_compatibility(op, average)
     if not tensors:
         return []
-    compressed, contexts = zip(*(compression.compress(tensor) for tensor in tensors), strict=True)
+    compressed, contexts = zip(*(compression.compress(tensor) for tensor in tensors))
     reduced = _GroupedAllreduce.apply(name, op, prescale_factor, postscale_factor, process_set, *compressed)
-    return [compression.decompress(t, context) for t, context in zip(reduced, contexts, strict=True)]
+    return [compression.decompress(t, context) for t, context in zip(reduced, contexts)]
 
 
 def grouped_allreduce_async_(
@@ -396,8 +396,8 @@ def grouped_reducescatter(
     """Reduces and scatters several tensors as one operation; a list in the same order. See reducescatter."""
     if not tensors:
         return []
-    compressed, contexts = zip(*(compression.compress(tensor) for tensor in tensors), strict=True)
+    compressed, contexts = zip(*(compression.compress(tensor) for tensor in tensors))
     outputs = _GroupedReducescatter.apply(
         name, op, process_set, prescale_factor, postscale_factor, *compressed
     )
-    return [compression.decompress(t, context) for t, context in zip(outputs, contexts, strict=True)]
+    return [compression.decompress(t, context) for t, context in zip(outputs, contexts)]
