@@ -239,8 +239,8 @@ Result<Rendezvous> meet_in_space(const Attempt& attempt) {
 
 Status rank_unknown(const World& world) {
   return {Code::kInvalidArgument, "rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) +
-                                      " is not known (" + world.reason +
-                                      "); complete the world before the ranks meet"};
+                                      " is what is known where " + world.reason +
+                                      "; set RUEDA_RANK, RUEDA_SIZE and RUEDA_STORE to tell more"};
 }
 
 }  // namespace
