@@ -1,0 +1,166 @@
+#include "rueda/trace/chrome_format.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+namespace rueda::trace {
+namespace {
+
+// Unnamed operations get a name each, so a long job may have any number; the rest share one track.
+constexpr size_t kMaxTracks = 1u << 20;
+constexpr std::string_view kOtherTracks = "other tensors";
+
+// Length of the well-formed UTF-8 sequence at the beginning of text, 0 if there is none (Unicode 15, table
+// 3-7).
+size_t utf8_length(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  if (lead < 0x80) return 1;
+  const size_t length = lead >= 0xC2 && lead <= 0xDF   ? 2
+                        : (lead & 0xF0) == 0xE0        ? 3
+                        : lead >= 0xF0 && lead <= 0xF4 ? 4
+                                                       : 0;
+  if (length == 0 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i)
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  if (lead == 0xE0 && byte(1) < 0xA0) return 0;  // overlong
+  if (lead == 0xED && byte(1) > 0x9F) return 0;  // surrogate
+  if (lead == 0xF0 && byte(1) < 0x90) return 0;  // overlong
+  if (lead == 0xF4 && byte(1) > 0x8F) return 0;  // above U+10FFFF
+  return length;
+}
+
+std::string number(int64_t value) { return std::to_string(value); }
+
+}  // namespace
+
+std::string json_quote(std::string_view text) {
+  std::string out = "\"";
+  while (!text.empty()) {
+    const size_t length = utf8_length(text);
+    const auto c = static_cast<unsigned char>(text[0]);
+    if (length == 0) {
+      out += "\\ufffd";
+    } else if (c == '"' || c == '\\') {
+      out += '\\';
+      out += text[0];
+    } else if (c < 0x20 || c == 0x7F) {
+      std::array<char, 8> escape{};
+      std::snprintf(escape.data(), escape.size(), "\\u%04x", c);
+      out += escape.data();
+    } else {
+      out += text.substr(0, length);
+    }
+    text.remove_prefix(std::max<size_t>(length, 1));
+  }
+  return out + "\"";
+}
+
+ChromeFormat::ChromeFormat(Nanos start, int64_t epoch_micros) : start_(start) {
+  metadata(R"({"name": "process_name", "ph": "M", "pid": 0, "args": {"start_time_since_epoch_in_micros":)" +
+           number(epoch_micros) + "}}");
+  metadata(R"({"name": "process_sort_index", "ph": "M", "pid": 0, "args": {"sort_index": 0}})");
+}
+
+void ChromeFormat::add(Rank rank, const TraceEvent& event, Nanos offset) {
+  const int64_t ts = ts_of(event.when + offset);
+  int64_t& last_ts = last_ts_[rank];
+  last_ts = std::max(last_ts, ts);
+  if (event.kind == TraceKind::kCycle) {
+    object(R"({"ph": "i", "name": "CYCLE_START", "ts": )" + number(ts) + R"(, "s": "g"})");
+    return;
+  }
+  const int32_t pid = pid_of(event.track);
+  int32_t& open = open_[rank][pid];
+  if (event.kind == TraceKind::kEnd && open == 0) return;  // its begin was lost
+  announce_rank(pid, rank);
+  const std::string where = place(ts, pid, rank);
+  switch (event.kind) {
+    case TraceKind::kBegin:
+      ++open;
+      object(R"({"ph": "B", "name": )" + json_quote(event.name) + where + "}");
+      break;
+    case TraceKind::kEnd:
+      --open;
+      object(R"({"ph": "E")" + where +
+             (event.args_dtype.empty() ? std::string("}")
+                                       : R"(, "args": {"dtype": )" + json_quote(event.args_dtype) +
+                                             R"(, "shape": )" + json_quote(event.args_shape) + "}}"));
+      break;
+    case TraceKind::kInstant:
+      object(R"({"ph": "i", "name": )" + json_quote(event.name) + where + R"(, "s": "t"})");
+      break;
+    case TraceKind::kCounter:
+      object(R"({"ph": "C", "name": )" + json_quote(event.name) + where + R"(, "args": {"value": )" +
+             number(event.value) + "}}");
+      break;
+    case TraceKind::kRankReady:
+      object(R"({"ph": "X", "name": ")" + number(event.value) + "\"" + where + R"(, "dur": 0})");
+      break;
+    case TraceKind::kCycle:
+      break;
+  }
+  if (open == 0) open_[rank].erase(pid);
+}
+
+void ChromeFormat::add_gap(Rank rank, int64_t dropped) {
+  close_open(rank);
+  object(R"({"ph": "i", "name": "DROPPED_EVENTS", "ts": )" + number(last_ts_[rank]) +
+         R"(, "s": "g", "args": {"count": )" + number(dropped) + R"(, "rank": )" + number(rank) + "}}");
+}
+
+void ChromeFormat::close_open(Rank rank) {
+  for (auto& [who, tracks] : open_) {
+    if (rank >= 0 && who != rank) continue;
+    for (const auto& [pid, count] : tracks)
+      for (int32_t i = 0; i < count; ++i) object(R"({"ph": "E")" + place(last_ts_[who], pid, who) + "}");
+    tracks.clear();
+  }
+}
+
+std::vector<std::string> ChromeFormat::take() {
+  std::vector<std::string> out;
+  out.swap(out_);
+  return out;
+}
+
+void ChromeFormat::metadata(const std::string& object) { object_text(object, true); }
+void ChromeFormat::object(const std::string& object) { object_text(object, false); }
+
+void ChromeFormat::object_text(const std::string& object, bool is_metadata) {
+  // Readers of the format know: only a metadata object ends its line.
+  out_.push_back((has_any_ ? (was_metadata_ ? ",\n" : ",") : "") + object);
+  has_any_ = true;
+  was_metadata_ = is_metadata;
+}
+
+int32_t ChromeFormat::pid_of(std::string_view track) {
+  std::string name(pids_.size() < kMaxTracks || pids_.contains(std::string(track)) ? track : kOtherTracks);
+  const auto [at, is_new] = pids_.try_emplace(name, static_cast<int32_t>(pids_.size()) + 1);
+  if (is_new) {
+    const std::string pid = number(at->second);
+    metadata(R"({"name": "process_name", "ph": "M", "pid": )" + pid + R"(, "args": {"name": )" +
+             json_quote(name) + "}}");
+    metadata(R"({"name": "process_sort_index", "ph": "M", "pid": )" + pid + R"(, "args": {"sort_index": )" +
+             pid + "}}");
+  }
+  return at->second;
+}
+
+void ChromeFormat::announce_rank(int32_t pid, Rank rank) {
+  if (rank == 0 || !announced_.insert(static_cast<int64_t>(pid) << 32 | rank).second) return;
+  metadata(R"({"name": "thread_name", "ph": "M", "pid": )" + number(pid) + R"(, "tid": )" + number(rank) +
+           R"(, "args": {"name": "rank )" + number(rank) + R"("}})");
+}
+
+// Rank 0 has no tid: its objects are exactly those of traces that show one rank.
+std::string ChromeFormat::place(int64_t ts, int32_t pid, Rank rank) const {
+  std::string text = R"(, "ts": )" + number(ts) + R"(, "pid": )" + number(pid);
+  if (rank != 0) text += R"(, "tid": )" + number(rank);
+  return text;
+}
+
+int64_t ChromeFormat::ts_of(Nanos when) const { return std::max<Nanos>(when - start_, 0) / kMicrosecond; }
+
+}  // namespace rueda::trace

@@ -1,0 +1,56 @@
+// Events to the text of a Chrome trace. Pure: no file, no clock, no thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "rueda/base/clock.h"
+#include "rueda/base/trace_sink.h"
+#include "rueda/base/types.h"
+
+namespace rueda::trace {
+
+// A JSON string with its quotes. Bytes that are no UTF-8 become U+FFFD, so that the file is always valid.
+std::string json_quote(std::string_view text);
+
+// Turns events into JSON objects; each knows how it is separated from the one before. Begin and end stay
+// balanced per tensor and rank: an end without a begin is left out, and what is open when events were lost is
+// closed there.
+class ChromeFormat {
+ public:
+  // start: on the clock of the events; epoch_micros: the same moment in microseconds since 1970.
+  ChromeFormat(Nanos start, int64_t epoch_micros);
+
+  void add(Rank rank, const TraceEvent& event, Nanos offset);
+  void add_gap(Rank rank, int64_t dropped);
+  // Ends what is open, of one rank or (-1) of all: the file is about to end.
+  void close_open(Rank rank);
+
+  // Objects since the last call, in order. Concatenated after "[\n" and followed by "]" they are an array.
+  std::vector<std::string> take();
+
+ private:
+  void metadata(const std::string& object);
+  void object(const std::string& object);
+  void object_text(const std::string& object, bool is_metadata);
+  int32_t pid_of(std::string_view track);
+  void announce_rank(int32_t pid, Rank rank);
+  [[nodiscard]] std::string place(int64_t ts, int32_t pid, Rank rank) const;
+  [[nodiscard]] int64_t ts_of(Nanos when) const;
+
+  Nanos start_;
+  bool has_any_ = false;
+  bool was_metadata_ = false;
+  std::map<Rank, int64_t> last_ts_;  // what is closed early ends here
+  std::vector<std::string> out_;
+  std::unordered_map<std::string, int32_t> pids_;    // track -> 1, 2, … in order of first appearance
+  std::unordered_set<int64_t> announced_;            // pid << 32 | rank
+  std::map<Rank, std::map<int32_t, int32_t>> open_;  // rank -> pid -> begun and not ended
+};
+
+}  // namespace rueda::trace

@@ -1,0 +1,229 @@
+// emit() encodes the event into a bounded buffer under a lock that is held only for that copy (the writer
+// takes whole buffers by swapping). When the buffer is full, events are dropped until the writer has emptied
+// it; the batch that follows begins with a gap record, at which the writer closes what was open
+// (chrome_format.h), so that begins and ends stay balanced whatever was lost.
+#include "rueda/trace/timeline.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "rueda/base/clock.h"
+#include "rueda/base/log.h"
+#include "rueda/trace/chrome_format.h"
+#include "rueda/trace/event_codec.h"
+#include "rueda/trace/trace_file.h"
+
+namespace rueda::trace {
+namespace {
+
+constexpr size_t kMaxChunks = 4;                // of kMaxBatchBytes each: tens of thousands of events
+constexpr size_t kMaxForeignBytes = 32u << 20;  // of other ranks' batches that wait for the writer
+constexpr auto kBatchTime = std::chrono::milliseconds(50);  // events wait this long to be written together
+
+struct ForeignBatch {
+  Rank from = 0;
+  Nanos offset = 0;
+  Bytes bytes;
+};
+
+class FileTimeline : public Timeline {
+ public:
+  ~FileTimeline() override { stop(); }
+
+  Status start(const TimelineOptions& options) override {
+    const std::lock_guard lifecycle(lifecycle_);
+    if (is_on() && options.path == options_.path && options.rank == options_.rank) return Status::ok();
+    stop_locked();
+    {
+      const std::lock_guard lock(mutex_);
+      options_ = options;
+    }
+    if (options_.rank == 0) {
+      if (Status status = file_.open(options_.path); !status.is_ok()) return status;
+      format_ = std::make_unique<ChromeFormat>(monotonic_now(), epoch_micros_now());
+      if (Status status = file_.append(format_->take()); !status.is_ok()) return status;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      is_stopping_ = false;
+      is_full_ = false;
+      gap_ = 0;
+      foreign_gaps_.clear();
+      dropped_ = 0;
+      is_on_ = true;
+    }
+    writer_ = std::thread([this] { write_loop(); });
+    return Status::ok();
+  }
+
+  void emit(const TraceEvent& event) override {
+    if (!is_on()) return;
+    bool is_news = false;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!is_on_) return;
+      // A mark of all ranks' rounds would say the same thing once per rank.
+      if (event.kind == TraceKind::kCycle && (!options_.mark_cycles || options_.rank != 0)) return;
+      const size_t chunks = chunks_.size();
+      if (is_full_ || !reserve_chunk()) {
+        is_full_ = true;
+        ++gap_;
+        ++dropped_;
+        return;
+      }
+      append_event(chunks_.back(), event);
+      is_news = chunks_.size() != chunks;  // the first event since the writer came, or much has gathered
+    }
+    if (is_news) wake_.notify_one();
+  }
+
+  [[nodiscard]] bool is_on() const override { return is_on_.load(std::memory_order_relaxed); }
+
+  Status ingest(Rank from, Nanos offset, std::span<const std::byte> batch) override {
+    if (from <= 0) return {Code::kInvalidArgument, "Timeline events of rank 0 are not forwarded."};
+    if (batch.size() > kMaxBatchBytes)
+      return {Code::kInvalidArgument, "A batch of timeline events of rank " + std::to_string(from) + " has " +
+                                          std::to_string(batch.size()) + " bytes, more than " +
+                                          std::to_string(kMaxBatchBytes) + "."};
+    int64_t events = 0;
+    const BatchVisitor count{.event = [&](const TraceEvent&) { ++events; },
+                             .gap = [&](int64_t dropped) { dropped_ += dropped; }};
+    if (Status status = visit_batch(batch, count); !status.is_ok()) return status;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!is_on_ || file_rank() != 0 || events == 0) return Status::ok();
+      if (foreign_bytes_ + batch.size() > kMaxForeignBytes) {
+        foreign_gaps_[from] += events;
+        dropped_ += events;
+        return Status::ok();
+      }
+      ForeignBatch foreign{from, offset, {}};
+      if (const auto gap = foreign_gaps_.find(from); gap != foreign_gaps_.end()) {
+        append_gap(foreign.bytes, gap->second);
+        foreign_gaps_.erase(gap);
+      }
+      foreign.bytes.insert(foreign.bytes.end(), batch.begin(), batch.end());
+      foreign_bytes_ += foreign.bytes.size();
+      foreign_.push_back(std::move(foreign));
+    }
+    wake_.notify_one();
+    return Status::ok();
+  }
+
+  void stop() override {
+    const std::lock_guard lifecycle(lifecycle_);
+    stop_locked();
+  }
+
+  [[nodiscard]] int64_t dropped() const override { return dropped_; }
+
+ private:
+  [[nodiscard]] Rank file_rank() const { return options_.rank; }
+
+  void stop_locked() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_on_ = false;
+      is_stopping_ = true;
+    }
+    wake_.notify_one();
+    if (writer_.joinable()) writer_.join();
+    file_.close();
+    format_.reset();
+  }
+
+  // Room for one more event in the last chunk; mutex_ held.
+  bool reserve_chunk() {
+    if (!chunks_.empty() && chunks_.back().size() + kMaxEventBytes <= kMaxBatchBytes) return true;
+    if (chunks_.size() == kMaxChunks) return false;
+    chunks_.emplace_back();
+    if (chunks_.size() == 1 && gap_ > 0) {
+      append_gap(chunks_.back(), gap_);
+      gap_ = 0;
+    }
+    return true;
+  }
+
+  void write_loop() {
+    bool is_last = false;
+    while (!is_last) {
+      std::vector<Bytes> chunks;
+      std::deque<ForeignBatch> foreign;
+      {
+        std::unique_lock lock(mutex_);
+        wake_.wait(lock, [&] { return is_stopping_ || !chunks_.empty() || !foreign_.empty(); });
+        wake_.wait_for(lock, kBatchTime, [&] { return is_stopping_ || chunks_.size() > kMaxChunks / 2; });
+        is_last = is_stopping_;
+        chunks.swap(chunks_);
+        foreign.swap(foreign_);
+        foreign_bytes_ = 0;
+        is_full_ = false;
+        if (is_last && gap_ > 0) {
+          append_gap(chunks.emplace_back(), gap_);
+          gap_ = 0;
+        }
+      }
+      if (file_rank() == 0) {
+        write(chunks, foreign, is_last);
+      } else if (options_.forward) {
+        for (Bytes& chunk : chunks) options_.forward(std::move(chunk));
+      }
+    }
+  }
+
+  void write(const std::vector<Bytes>& chunks, const std::deque<ForeignBatch>& foreign, bool is_last) {
+    for (const Bytes& chunk : chunks) format(0, 0, chunk);
+    for (const ForeignBatch& batch : foreign) format(batch.from, batch.offset, batch.bytes);
+    if (is_last) format_->close_open(-1);
+    flush();
+  }
+
+  void format(Rank rank, Nanos offset, const Bytes& bytes) {
+    const Status status =
+        visit_batch(bytes, {.event = [&](const TraceEvent& e) { format_->add(rank, e, offset); },
+                            .gap = [&](int64_t dropped) { format_->add_gap(rank, dropped); }});
+    RUEDA_CHECK(status.is_ok(), "batches were encoded here or checked by ingest");
+    flush();  // piecewise: text is several times the size of its events
+  }
+
+  void flush() {
+    const std::vector<std::string> objects = format_->take();
+    if (!file_.is_open()) {
+      dropped_ += static_cast<int64_t>(objects.size());
+      return;
+    }
+    if (const Status status = file_.append(objects); !status.is_ok()) {
+      RUEDA_LOG(kError, status.why + " The timeline ends here; training goes on.");
+      dropped_ += static_cast<int64_t>(objects.size());
+      file_.close();
+    }
+  }
+
+  std::mutex lifecycle_;  // start and stop
+  TimelineOptions options_;
+  std::unique_ptr<ChromeFormat> format_;  // writer thread only, while it runs
+  TraceFile file_;                        // likewise
+  std::thread writer_;
+
+  std::atomic<bool> is_on_{false};
+  std::atomic<int64_t> dropped_{0};
+  std::mutex mutex_;  // everything below
+  std::condition_variable wake_;
+  std::vector<Bytes> chunks_;
+  bool is_full_ = false;  // drop until the writer has taken what there is: a gap is one stretch of events
+  int64_t gap_ = 0;
+  std::deque<ForeignBatch> foreign_;
+  size_t foreign_bytes_ = 0;
+  std::map<Rank, int64_t> foreign_gaps_;
+  bool is_stopping_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Timeline> make_timeline() { return std::make_unique<FileTimeline>(); }
+
+}  // namespace rueda::trace

@@ -1,0 +1,64 @@
+#include "rueda/trace/trace_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace rueda::trace {
+namespace {
+
+// A kill can tear a write only between two pages, so writes are small: at most one page border lies in most
+// of them.
+constexpr size_t kWriteBytes = 4'096;
+
+}  // namespace
+
+Status TraceFile::open(const std::string& path) {
+  close();
+  path_ = path;
+  fd_ = UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!is_open())
+    return {Code::kUnavailable, "Cannot open the timeline file " + path + ": " + std::strerror(errno) +
+                                    ". Name a file in a directory that exists and can be written to."};
+  bracket_ = 0;
+  if (Status status = write_array_part("[\n]"); !status.is_ok()) return status;
+  bracket_ = 2;
+  return Status::ok();
+}
+
+Status TraceFile::append(const std::vector<std::string>& objects) {
+  std::string text;
+  for (size_t i = 0; i < objects.size(); ++i) {
+    text += objects[i];
+    const bool is_last = i + 1 == objects.size();
+    if (!is_last && text.size() + objects[i + 1].size() < kWriteBytes) continue;
+    const auto bytes = static_cast<off_t>(text.size());
+    if (Status status = write_array_part(std::exchange(text, {}) + "]"); !status.is_ok()) return status;
+    bracket_ += bytes;
+  }
+  return Status::ok();
+}
+
+Status TraceFile::write_array_part(std::string text) {
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t n =
+        ::pwrite(fd_.get(), text.data() + done, text.size() - done, bracket_ + static_cast<off_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      const Status status{Code::kUnavailable, "Cannot write the timeline file " + path_ + ": " +
+                                                  std::strerror(n < 0 ? errno : ENOSPC) + "."};
+      // What the failed write left is cut off, so that the file stays an array.
+      if (::pwrite(fd_.get(), "]", 1, bracket_) == 1) (void)!::ftruncate(fd_.get(), bracket_ + 1);
+      return status;
+    }
+    done += static_cast<size_t>(n);
+  }
+  return Status::ok();
+}
+
+void TraceFile::close() { fd_.reset(); }
+
+}  // namespace rueda::trace
