@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
@@ -140,6 +142,19 @@ Split split_command(const CLI::App& app, const std::vector<std::string>& argumen
   return split;
 }
 
+// "" if none of the options concerns elastic jobs.
+std::string elastic_option(const std::vector<std::string>& options) {
+  constexpr std::array<std::string_view, 10> kElastic = {"--min-np",          "--min-num-proc",
+                                                         "--max-np",          "--max-num-proc",
+                                                         "--slots-per-host",  "--slots",
+                                                         "--reset-limit",     "--blacklist-cooldown-range",
+                                                         "--elastic-timeout", "--host-discovery-script"};
+  for (const std::string& word : options)
+    if (std::ranges::find(kElastic, std::string_view(word).substr(0, word.find('='))) != kElastic.end())
+      return word;
+  return {};
+}
+
 Result<std::string> read_file(const std::string& path) {
   std::ifstream file(path);
   if (!file)
@@ -240,6 +255,10 @@ Result<RunRequest> parse_run(const std::vector<std::string>& arguments) {
   add_output_options(app, raw);
   add_tuning_options(app, raw);
   Split split = split_command(app, arguments);
+  if (const std::string elastic = elastic_option(split.options); !elastic.empty())
+    return Status(
+        Code::kUnsupported,
+        fmt::format("{} is for elastic jobs; rueda run starts a fixed number of processes", elastic));
   std::vector<std::string> reversed(split.options.rbegin(), split.options.rend());  // as CLI11 wants them
   // CLI11 reports by exceptions; they end here.
   try {

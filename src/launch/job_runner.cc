@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <fstream>
 #include <functional>
 
 #include "launch/processes.h"
@@ -314,6 +315,9 @@ int JobRunner::finish() {
     output_.say(failure_report(endings, interrupt_));
     status = job_exit_status(endings, interrupt_);
     const std::optional<size_t> cause = first_cause(endings);
+    if (cause && !options_.collect_dir.empty())
+      std::ofstream(options_.collect_dir + "/failure")
+          << endings[*cause].rank << ' ' << exit_status(endings[*cause]);
     if (cause && options_.output.style.kind == PrefixStyle::Kind::kHorovod)
       output_.say(
           fmt::format("Horovod detected that one or more processes exited with non-zero status, thus causing "

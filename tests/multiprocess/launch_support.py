@@ -1,5 +1,6 @@
-"""Runs the built `rueda` binary and finds every process that a run left behind, by a mark in its environment."""
+"""Runs the built `rueda` binary and finds every process a run left behind, by a mark in its environment."""
 
+import contextlib
 import os
 import pathlib
 import subprocess
@@ -47,7 +48,7 @@ def parent_of(pid):
 
 
 class Run:
-    """One run of the launcher. Its processes carry a mark by which they are found, whoever their parent is."""
+    """One run of the launcher. Its processes carry a mark that finds them, whoever their parent is."""
 
     def __init__(self, *arguments, env=None, cwd=None, stdout=subprocess.PIPE):
         self.mark = f"RUEDA_TEST_MARK={uuid.uuid4().hex}"
@@ -113,10 +114,8 @@ class Run:
 
     def kill_all(self):
         for pid in self.processes():
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, 9)
-            except ProcessLookupError:
-                pass
 
 
 def run(*arguments, timeout=60, **keywords):

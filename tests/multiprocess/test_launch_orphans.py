@@ -1,4 +1,4 @@
-"""Whatever is killed, nothing of a job outlives it: every probe looks through /proc for the job's processes."""
+"""Whatever is killed, nothing of a job outlives it: every probe looks for its processes in /proc."""
 
 import os
 import signal
@@ -109,7 +109,8 @@ def test_daemon_left_by_ranks_that_ended_well_is_swept_up():
         "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "    os.write(w, b'.')\n"
         "    time.sleep(300)\n"
-        "os.read(r, 1)\n")
+        "os.read(r, 1)\n"
+    )
     status, _, err = run("-np", 2, PYTHON, "-c", script, timeout=20)
     assert (status, err) == (0, "")
 
@@ -123,5 +124,7 @@ def test_fifty_quick_runs_leave_no_process_and_no_file():
         jobs.append(job)
     for job in jobs[::10] + jobs[-1:]:
         job.assert_gone_within(5)
-    after = {name for name in os.listdir("/tmp") if name.startswith("rueda-") and len(name) == len("rueda-XXXXXX")}
+    after = {
+        name for name in os.listdir("/tmp") if name.startswith("rueda-") and len(name) == len("rueda-XXXXXX")
+    }
     assert not (after - before)

@@ -1,4 +1,4 @@
-"""`rueda run` over real ssh: two unprivileged-looking hosts on loopback addresses, with throw-away keys."""
+"""`rueda run` over real ssh: two hosts on loopback addresses, with throw-away keys."""
 
 import getpass
 import json
@@ -16,7 +16,9 @@ from launch_support import HIDING_CHILD, PYTHON, RUEDA, Run, name_of, parent_of,
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 pytestmark = [
     pytest.mark.skipif(not os.path.exists(RUEDA), reason=f"{RUEDA} is not built"),
-    pytest.mark.skipif(not os.path.exists(SSHD) or not shutil.which("ssh"), reason="OpenSSH is not installed"),
+    pytest.mark.skipif(
+        not os.path.exists(SSHD) or not shutil.which("ssh"), reason="OpenSSH is not installed"
+    ),
 ]
 
 
@@ -71,8 +73,19 @@ def hosts(tmp_path_factory):
 
 def test_four_ranks_on_two_hosts(hosts):
     script = "import json,os; print(json.dumps(dict(os.environ, cwd=os.getcwd(), ppid=str(os.getppid()))))"
-    status, out, err = run("-np", 4, "-H", "h1:2,h2:2", "-F", hosts, "--no-prefix", PYTHON, "-c", script,
-                           env={"MY_SETTING": "a b'c\"\n$d", "CUDA_VISIBLE_DEVICES": "3"})
+    status, out, err = run(
+        "-np",
+        4,
+        "-H",
+        "h1:2,h2:2",
+        "-F",
+        hosts,
+        "--no-prefix",
+        PYTHON,
+        "-c",
+        script,
+        env={"MY_SETTING": "a b'c\"\n$d", "CUDA_VISIBLE_DEVICES": "3"},
+    )
     assert status == 0, err
     decoder, ranks, rest = json.JSONDecoder(), [], out.strip()
     while rest:
@@ -86,7 +99,9 @@ def test_four_ranks_on_two_hosts(hosts):
     assert {env["MY_SETTING"] for env in ranks} == {"a b'c\"\n$d"}
     assert {env["cwd"] for env in ranks} == {os.getcwd()}
     assert all("CUDA_VISIBLE_DEVICES" not in env for env in ranks)
-    assert len({env["RUEDA_STORE"] for env in ranks}) == 1 and ranks[0]["RUEDA_STORE"].startswith("tcp://127.")
+    assert len({env["RUEDA_STORE"] for env in ranks}) == 1 and ranks[0]["RUEDA_STORE"].startswith(
+        "tcp://127."
+    )
     assert {env["MASTER_ADDR"] for env in ranks} == {"127.0.0.2"}
     assert len({env["RUEDA_SECRET_FILE"] for env in ranks}) == 2
     assert not any(os.path.exists(os.path.dirname(env["RUEDA_SECRET_FILE"])) for env in ranks)
@@ -125,7 +140,9 @@ def test_silent_host_is_named_after_the_start_timeout(hosts, tmp_path):
         mute.bind(("127.0.0.4", 0))
         mute.listen(5)
         config = tmp_path / "client"
-        config.write_text(f"Host mute\n  HostName 127.0.0.4\n  Port {mute.getsockname()[1]}\n" + hosts.read_text())
+        config.write_text(
+            f"Host mute\n  HostName 127.0.0.4\n  Port {mute.getsockname()[1]}\n" + hosts.read_text()
+        )
         status, _, err = run("-np", 2, "-H", "h1:1,mute:1", "-F", config, "--start-timeout", 4, "true")
     assert status == 1 and "agent of mute" in err
 
@@ -133,12 +150,11 @@ def test_silent_host_is_named_after_the_start_timeout(hosts, tmp_path):
 def start_hiding_job(hosts):
     job = Run("-np", 4, "-H", "h1:2,h2:2", "-F", hosts, "--grace", "0.5", PYTHON, "-c", HIDING_CHILD)
     job.hidden = [int(line.split()[-1]) for line in job.read_until(4, lambda line: "hidden" in line)]
-    job.remote = {pid for hidden in job.hidden for pid in [hidden]}
     return job
 
 
 def processes_of(job):
-    """Remote agents do not carry the mark (they got no environment yet), so look at them through their ranks."""
+    """Remote agents do not carry the mark (it travels with the job), so look at them through their ranks."""
     marked = set(job.processes())
     agents = {parent_of(pid) for pid in marked if name_of(parent_of(pid)) == "rueda-agent"}
     guardians = {parent_of(pid) for pid in agents if name_of(parent_of(pid)) == "rueda-guardian"}
@@ -158,8 +174,13 @@ def test_whoever_is_killed_nothing_is_left_on_any_host(hosts, victim):
     everyone = processes_of(job)
     named = {
         "launcher": [job.process.pid],
-        "rank": [pid for pid in everyone if name_of(parent_of(pid)) == "rueda-agent"
-                 and name_of(pid).startswith("python") and pid not in job.hidden],
+        "rank": [
+            pid
+            for pid in everyone
+            if name_of(parent_of(pid)) == "rueda-agent"
+            and name_of(pid).startswith("python")
+            and pid not in job.hidden
+        ],
     }.get(victim) or [pid for pid in everyone if name_of(pid) == victim]
     assert len(named) == {"launcher": 1, "rank": 4}.get(victim, 2)
     os.kill(named[0], signal.SIGKILL)
@@ -183,10 +204,72 @@ def test_interrupt_reaches_remote_ranks(hosts):
 
 
 def test_remote_secret_is_on_no_command_line(hosts):
-    job = Run("-np", 1, "-H", "h1:1", "-F", hosts, "--no-prefix", "sh", "-c",
-              "cat $RUEDA_SECRET_FILE; echo; sleep 100", env={"MY_TOKEN": "hunter2hunter2"})
+    job = Run(
+        "-np",
+        1,
+        "-H",
+        "h1:1",
+        "-F",
+        hosts,
+        "--no-prefix",
+        "sh",
+        "-c",
+        "cat $RUEDA_SECRET_FILE; echo; sleep 100",
+        env={"MY_TOKEN": "hunter2hunter2"},
+    )
     secret = job.read_until(1, lambda line: len(line) > 32)[0].strip()
-    lines = b"".join(path.read_bytes() for path in pathlib.Path("/proc").glob("[0-9]*/cmdline") if path.exists())
+    lines = b"".join(
+        path.read_bytes() for path in pathlib.Path("/proc").glob("[0-9]*/cmdline") if path.exists()
+    )
     job.process.send_signal(signal.SIGTERM)
     job.finish(20)
     assert secret.encode() not in lines and b"hunter2hunter2" not in lines
+
+
+def test_host_that_falls_silent_is_lost_and_its_ranks_end(hosts):
+    """A stopped ssh client is a cut cable: both ends must notice without a connection being closed."""
+    script = "import time; print('up', flush=True); time.sleep(300)"
+    job = Run("-np", 2, "-H", "h1:1,h2:1", "-F", hosts, "--agent-timeout", 2, PYTHON, "-c", script)
+    job.read_until(2, lambda line: "up" in line)
+    everyone = processes_of(job)
+    victim = next(pid for pid in everyone if name_of(pid) == "ssh")
+    os.kill(victim, signal.SIGSTOP)
+    status, _, err = job.finish(30)
+    assert status == 1 and "nothing was heard from its agent for 2 s" in err
+    assert_all_gone(everyone)
+
+
+def test_stopped_launcher_is_taken_for_dead_by_remote_agents(hosts):
+    job = Run("-np", 1, "-H", "h1:1", "-F", hosts, "--agent-timeout", 2, "sh", "-c", "echo up; sleep 300")
+    job.read_until(1, lambda line: "up" in line)
+    ranks = processes_of(job) - set(job.agents("ssh")) - {job.process.pid}
+    os.kill(job.process.pid, signal.SIGSTOP)
+    try:
+        assert_all_gone(ranks, 10)
+    finally:
+        os.kill(job.process.pid, signal.SIGCONT)
+    status, _, err = job.finish(20)
+    assert status == 1 and "lost" in err
+
+
+def test_suspended_job_goes_on(hosts):
+    """Ctrl-Z tells the agents first, so that their ranks stop, and live."""
+    script = "echo up; while [ ! -e $GO ]; do sleep 0.05; done; echo went on"
+    go = hosts.parent / "go"
+    job = Run(
+        "-np", 1, "-H", "h1:1", "-F", hosts, "--agent-timeout", 2, "sh", "-c", script, env={"GO": str(go)}
+    )
+    job.read_until(1, lambda line: "up" in line)
+    [rank] = [pid for pid in processes_of(job) if name_of(parent_of(pid)) == "rueda-agent"]
+    job.process.send_signal(signal.SIGTSTP)
+    deadline = time.monotonic() + 10
+    while state_of(job.process.pid) != "T" or state_of(rank) != "T":
+        assert time.monotonic() < deadline, (state_of(job.process.pid), state_of(rank))
+        time.sleep(0.02)
+    os.kill(job.process.pid, signal.SIGCONT)
+    while state_of(rank) == "T":
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    go.touch()
+    status, out, _ = job.finish(20)
+    assert status == 0 and "went on" in out

@@ -23,10 +23,10 @@ struct AgentProcess {
 Result<AgentProcess> start_local_agent(const std::string& binary);
 
 struct SshOptions {
-  int port = 0;                   // 0 = as the user's configuration says
-  std::string identity_file;      // "" likewise
-  std::string config_file;        // "" likewise
-  std::vector<std::string> args;  // before ours, so that they win
+  int port = 0;                     // 0 = as the user's configuration says
+  std::string identity_file{};      // "" likewise
+  std::string config_file{};        // "" likewise
+  std::vector<std::string> args{};  // before ours, so that they win
   int connect_timeout_s = 30;
   std::string program =
       "ssh";  // one that is not called ssh gets only host and command (Kubeflow's kubexec.sh)

@@ -1,0 +1,59 @@
+"""One rank of `rueda.run`: calls the function found in RUEDA_STAGE_DIR and leaves its outcome there."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import traceback
+from typing import Any, Optional
+
+
+def _dumps(value: Any) -> bytes:
+    try:
+        import cloudpickle
+
+        return bytes(cloudpickle.dumps(value))
+    except ImportError:
+        return pickle.dumps(value)
+
+
+def _pickled_error(error: BaseException) -> Optional[bytes]:
+    """None for what does not survive the way there and back."""
+    try:
+        body = _dumps(error.with_traceback(None))
+        pickle.loads(body)
+    except Exception:
+        return None
+    return body
+
+
+def _write(directory: str, outcome: tuple[Optional[bytes], Optional[bytes], str]) -> None:
+    path = os.path.join(directory, f"result.{os.environ['RUEDA_RANK']}")
+    with open(path + ".part", "wb") as file:
+        pickle.dump(outcome, file)
+    os.replace(path + ".part", path)
+
+
+def main() -> int:
+    """Returns the exit status."""
+    directory = os.environ["RUEDA_STAGE_DIR"]
+    try:
+        with open(os.path.join(directory, "stage"), "rb") as file:
+            path, body = pickle.load(file)
+        sys.path[:] = path + [entry for entry in sys.path if entry not in path]
+        func, args, kwargs = pickle.loads(body)
+        value = _dumps(func(*args, **kwargs))
+    except BaseException as error:
+        text = traceback.format_exc()
+        sys.stderr.write(f"{text}User function raise error: {error}\n")
+        _write(directory, (None, _pickled_error(error), text))
+        return (
+            error.code if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code else 1
+        )
+    _write(directory, (value, None, ""))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

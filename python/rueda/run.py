@@ -1,0 +1,238 @@
+"""`rueda.run(func, np=4)`: runs a function in several processes and returns what it returned in each.
+
+The processes are started by the `rueda run` command. The function travels to every host through its agents,
+and results come back the same way: no shared file system is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
+
+__all__ = ["run"]
+
+FAILURE = (
+    "Horovod detected that one or more processes exited with non-zero status, thus causing the job to be "
+    "terminated. The first process to do so was:\nProcess name: {}\nExit code: {}\n"
+)
+ELASTIC = (
+    "rueda.run starts a fixed number of processes: leave min_num_proc, max_num_proc, slots, reset_limit, "
+    "cooldown_range and host_discovery_script away."
+)
+
+
+class RemoteTraceback(Exception):
+    """Shows where in the other process an exception was raised; it is that exception's cause."""
+
+    def __init__(self, rank: int, text: str) -> None:
+        super().__init__(rank, text)
+        self.rank = rank
+        self.text = text
+
+    def __str__(self) -> str:
+        return f'\n"""on rank {self.rank}:\n{self.text}"""'
+
+
+class Outcome(NamedTuple):
+    """What one rank left in its result file; the pickles inside are made with cloudpickle or pickle."""
+
+    value: Optional[bytes]  # pickled return value; None if the function raised
+    error: Optional[bytes]  # pickled exception; None if it could not be pickled
+    traceback: str
+
+
+def _deprecated(old: str, value: Any, new: str, new_value: Any) -> Any:
+    if value is None:
+        return new_value
+    warnings.warn(f"Argument {old} is deprecated; use {new}.", DeprecationWarning, stacklevel=3)
+    return value if new_value is None else new_value
+
+
+def find_command() -> str:
+    """The `rueda` command: RUEDA_BIN, else beside this Python, else from PATH."""
+    import shutil
+
+    beside = os.path.join(os.path.dirname(sys.executable), "rueda")
+    found = os.environ.get("RUEDA_BIN") or (beside if os.path.exists(beside) else shutil.which("rueda"))
+    if found is None:
+        raise RuntimeError(
+            "The rueda command is neither beside this Python nor in PATH; set RUEDA_BIN to it."
+        )
+    return found
+
+
+def _pickle_call(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+    import pickle
+
+    call = (func, tuple(args), dict(kwargs))
+    try:
+        import cloudpickle
+
+        body = cloudpickle.dumps(call)
+    except ImportError:
+        try:
+            body = pickle.dumps(call)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise RuntimeError(
+                f"{func!r} cannot be sent to the ranks ({error}): install cloudpickle, or use a function "
+                "defined at the top level of a module that they can import."
+            ) from error
+        if getattr(func, "__module__", None) == "__main__":
+            raise RuntimeError(
+                f"{func!r} is defined in __main__, which the ranks do not have: install cloudpickle, or "
+                "move it to a module that they can import."
+            ) from None
+    return pickle.dumps((list(sys.path), body))
+
+
+def _read_outcome(directory: str, rank: int) -> Optional[Outcome]:
+    """None if the rank ended without one."""
+    import pickle
+
+    try:
+        with open(os.path.join(directory, f"result.{rank}"), "rb") as file:
+            return Outcome(*pickle.load(file))
+    except (FileNotFoundError, EOFError, pickle.UnpicklingError):
+        return None
+
+
+def _failure(directory: str, status: int, size: int) -> RuntimeError:
+    """The error to raise, with the exception of the rank that failed first as its cause, if there is one."""
+    import pickle
+
+    try:
+        with open(os.path.join(directory, "failure")) as file:
+            rank, code = (int(word) for word in file.read().split())
+    except (FileNotFoundError, ValueError):
+        return RuntimeError(
+            f"rueda run ended with status {status} before all ranks had started; see its messages."
+        )
+    failure = RuntimeError(FAILURE.format(rank, code))
+    # A rank that was killed raised nothing; then another's exception says at least what they noticed.
+    for candidate in [rank, *(other for other in range(size) if other != rank)]:
+        outcome = _read_outcome(directory, candidate)
+        if outcome is None or not outcome.traceback:
+            continue
+        cause: Optional[BaseException] = None
+        if outcome.error is not None:
+            try:
+                cause = pickle.loads(outcome.error)
+            except Exception:  # its class may not exist here: the text then has to do
+                cause = None
+        if isinstance(cause, BaseException):
+            cause.__cause__ = RemoteTraceback(candidate, outcome.traceback)
+        failure.__cause__ = cause or RemoteTraceback(candidate, outcome.traceback)
+        break
+    return failure
+
+
+def _check(
+    hosts: Optional[str], hostfile: Optional[str], use_gloo: Optional[bool], use_mpi: Optional[bool]
+) -> None:
+    if hosts is not None and hostfile is not None:
+        raise ValueError("Argument hosts and hostfile only allow one provided.")
+    if use_gloo and use_mpi:
+        raise ValueError("Argument use_gloo and use_mpi only allow one set True.")
+    if use_mpi:
+        raise ValueError("MPI support has not been built. Leave use_mpi away: rueda needs no MPI.")
+
+
+def _join(names: Optional[Iterable[str] | str]) -> Optional[str]:
+    return names if names is None or isinstance(names, str) else ",".join(names)
+
+
+def run(
+    func: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Optional[Mapping[str, Any]] = None,
+    num_proc: Optional[int] = None,
+    min_num_proc: Optional[int] = None,
+    max_num_proc: Optional[int] = None,
+    slots: Optional[int] = None,
+    reset_limit: Optional[int] = None,
+    cooldown_range: Optional[Sequence[int]] = None,
+    hosts: Optional[str] = None,
+    hostfile: Optional[str] = None,
+    host_discovery_script: Optional[str] = None,
+    start_timeout: Optional[float] = None,
+    ssh_port: Optional[int] = None,
+    ssh_identity_file: Optional[str] = None,
+    disable_cache: Optional[bool] = None,
+    output_filename: Optional[str] = None,
+    verbose: Optional[bool] = None,
+    use_gloo: Optional[bool] = None,
+    use_mpi: Optional[bool] = None,
+    mpi_args: Optional[str] = None,
+    network_interface: Optional[str] = None,
+    network_interfaces: Optional[Iterable[str] | str] = None,
+    executable: Optional[str] = None,
+    np: Optional[int] = None,
+    min_np: Optional[int] = None,
+    max_np: Optional[int] = None,
+) -> list[Any]:
+    """Runs `func(*args, **kwargs)` in `num_proc` processes and returns the list of results in rank order.
+
+    hosts: "a:2,b:2" as `rueda run -H`; hostfile: a file of lines "name slots=2"; default: this machine. The
+    other arguments mean what the options of `rueda run` mean; `disable_cache` and `use_gloo` change nothing.
+
+    Raises `RuntimeError` if a process failed; its `__cause__` is the exception that `func` raised there, and
+    the cause of that shows the remote traceback. Raises `ValueError` for contradictory arguments.
+
+    >>> rueda.run(lambda x: x * int(os.environ["RUEDA_RANK"]), args=(10,), np=2)
+    [0, 10]
+    """
+    _check(hosts, hostfile, use_gloo, use_mpi)
+    num_proc = _deprecated("np", np, "num_proc", num_proc)
+    min_num_proc = _deprecated("min_np", min_np, "min_num_proc", min_num_proc)
+    max_num_proc = _deprecated("max_np", max_np, "max_num_proc", max_num_proc)
+    network_interfaces = _deprecated(
+        "network_interface", network_interface, "network_interfaces", network_interfaces
+    )
+    elastic = (min_num_proc, max_num_proc, slots, reset_limit, cooldown_range, host_discovery_script)
+    if any(value is not None for value in elastic):
+        raise ValueError(ELASTIC)
+    options: dict[str, object] = {
+        "--hosts": hosts,
+        "--hostfile": hostfile,
+        "--start-timeout": start_timeout,
+        "--ssh-port": ssh_port,
+        "--ssh-identity-file": ssh_identity_file,
+        "--output-filename": output_filename,
+        "--network-interfaces": _join(network_interfaces),
+    }
+    size = 1 if num_proc is None else int(num_proc)
+    arguments = ["--num-proc", str(size), *(["--verbose"] if verbose else [])]
+    for name, value in options.items():
+        if value is not None:
+            arguments += [name, str(value)]
+    return _run_command(_pickle_call(func, args, kwargs or {}), arguments, size, executable or sys.executable)
+
+
+def _run_command(stage: bytes, arguments: list[str], size: int, python: str) -> list[Any]:
+    import pickle
+    import subprocess
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="rueda-run-") as directory:  # mode 0700
+        stage_file = os.path.join(directory, "stage")
+        with open(stage_file, "wb") as file:
+            file.write(stage)
+        command = [find_command(), "run", *arguments, "--stage-file", stage_file, "--collect-dir", directory]
+        launcher = subprocess.Popen([*command, python, "-m", "rueda._run_worker"], stdin=subprocess.DEVNULL)
+        try:
+            status = launcher.wait()
+        except BaseException:  # Ctrl-C in a notebook: the launcher ends its ranks within its grace
+            launcher.terminate()
+            launcher.wait()
+            raise
+        outcomes = [_read_outcome(directory, rank) for rank in range(size)]
+        if status != 0:
+            raise _failure(directory, status, size)
+        results: list[Any] = []
+        for rank, outcome in enumerate(outcomes):
+            if outcome is None or outcome.value is None:
+                raise RuntimeError(f"Rank {rank} ended well but left no result; did func call os._exit?")
+            results.append(pickle.loads(outcome.value))
+        return results

@@ -1,0 +1,118 @@
+"""`rueda.run`: a function in several processes, its results and its exceptions."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from launch_support import ROOT, RUEDA
+
+from rueda.run import RemoteTraceback, run
+
+pytestmark = pytest.mark.skipif(not os.path.exists(RUEDA), reason=f"{RUEDA} is not built")
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    monkeypatch.setenv("RUEDA_BIN", RUEDA)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "python"))
+
+
+class Unpicklable(Exception):
+    def __init__(self, one, two):
+        super().__init__("only one")
+
+
+def test_results_come_in_rank_order_from_lambdas_with_arguments():
+    assert run(lambda x, y=0: (int(os.environ["RANK"]), x + y), args=(1,), kwargs={"y": 2}, num_proc=3) == [
+        (0, 3),
+        (1, 3),
+        (2, 3),
+    ]
+
+
+def test_one_process_is_the_default():
+    assert run(lambda: os.environ["RUEDA_SIZE"]) == ["1"]
+
+
+def test_large_results_arrive_whole():
+    assert [len(r) for r in run(lambda: os.urandom(3_000_000), num_proc=2)] == [3_000_000] * 2
+
+
+def test_exception_is_transported_with_its_remote_traceback():
+    def fails():
+        if os.environ["RANK"] == "1":
+            raise KeyError("the missing thing")
+        return 1
+
+    with pytest.raises(RuntimeError, match=r"(?s)Horovod detected.*Process name: 1\nExit code: 1") as caught:
+        run(fails, num_proc=2)
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert caught.value.__cause__.args == ("the missing thing",)
+    remote = caught.value.__cause__.__cause__
+    assert isinstance(remote, RemoteTraceback) and remote.rank == 1 and "in fails" in str(remote)
+
+
+def test_exception_that_cannot_be_pickled_is_transported_as_text():
+    def fails():
+        raise Unpicklable(1, 2)
+
+    with pytest.raises(RuntimeError) as caught:
+        run(fails)
+    assert isinstance(caught.value.__cause__, RemoteTraceback) and "Unpicklable" in str(
+        caught.value.__cause__
+    )
+
+
+def test_exit_code_of_sys_exit_is_kept():
+    with pytest.raises(RuntimeError, match="Exit code: 4"):
+        run(lambda: sys.exit(4))
+
+
+def test_killed_rank_is_reported():
+    with pytest.raises(RuntimeError, match="Process name: 0\nExit code: 137"):
+        run(lambda: os.kill(os.getpid(), 9))
+
+
+def test_bad_hosts_are_an_error_not_a_hang():
+    with pytest.raises(RuntimeError, match="status 2"):
+        run(lambda: 1, num_proc=3, hosts="localhost:2")
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        ({"hosts": "a:1", "hostfile": "f"}, "Argument hosts and hostfile only allow one provided."),
+        ({"use_gloo": True, "use_mpi": True}, "Argument use_gloo and use_mpi only allow one set True."),
+        ({"use_mpi": True}, "MPI support has not been built."),
+        ({"min_num_proc": 2}, "fixed number"),
+    ],
+)
+def test_contradictions_are_value_errors(arguments, text):
+    with pytest.raises(ValueError, match=text):
+        run(lambda: 1, **arguments)
+
+
+def test_old_names_warn_and_work():
+    with pytest.warns(DeprecationWarning, match="np is deprecated"):
+        assert run(lambda: int(os.environ["RANK"]), np=2) == [0, 1]
+
+
+def test_without_cloudpickle_module_functions_work_and_lambdas_get_a_sentence(tmp_path):
+    (tmp_path / "cloudpickle.py").write_text("raise ImportError('not here')\n")
+    (tmp_path / "mine.py").write_text("import os\ndef rank(): return int(os.environ['RANK'])\n")
+    script = textwrap.dedent("""
+        import mine
+        from rueda.run import run
+        assert run(mine.rank, num_proc=2) == [0, 1]
+        for bad in (lambda: 1,):
+            try:
+                run(bad)
+            except RuntimeError as error:
+                assert "install cloudpickle" in str(error), error
+            else:
+                raise SystemExit("no error")
+    """)
+    env = dict(os.environ, PYTHONPATH=f"{tmp_path}:{ROOT / 'python'}")
+    subprocess.run([sys.executable, "-c", script], env=env, check=True, timeout=60)
