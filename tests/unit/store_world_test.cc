@@ -146,7 +146,7 @@ TEST(StoreWorld, horovodrun_ranks_meet_at_its_rendezvous_host) {
 
 TEST(StoreWorld, a_rueda_store_beside_horovod_ranks_is_used) {
   const auto world =
-      detect({{"HOROVOD_RANK", "0"}, {"HOROVOD_SIZE", "2"}, {"RUEDA_STORE", "file:///shared/j"}});
+      detect({{"HOROVOD_RANK", "0"}, {"HOROVOD_SIZE", "2"}, {"RUEDA_STORE", "file:///scratch/j"}});
   EXPECT_EQ(world.value().meeting, Meeting::kUrl);
 }
 

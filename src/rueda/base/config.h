@@ -52,11 +52,12 @@ struct ConfigEntry {
 
 std::span<const ConfigEntry> config_table();
 
-// Looks variables up through get_env (nullptr = unset). The Status names the variable, its value and the range.
+// Looks variables up through get_env (nullptr = unset). A failure names the variable, its value and the
+// allowed range.
 Result<Config> parse_config(const std::function<const char*(const char*)>& get_env);
 
-// One sentence for each Horovod setting found that this version accepts but does not follow, with the reason; log
-// them once, on rank 0.
+// One sentence for each Horovod setting found that this version accepts but does not follow, with the
+// reason; log them once, on rank 0.
 std::vector<std::string> ignored_settings(const std::function<const char*(const char*)>& get_env);
 
 // The whole table as a Markdown page: docs/settings.md is this text.

@@ -228,7 +228,7 @@ Result<std::unique_ptr<Store>> open_file_store(const std::string& dir) {
   if (dir.empty() || dir.front() != '/')
     return Status(
         Code::kInvalidArgument,
-        "the directory of a file store is an absolute path, as in file:///shared/job1, not '" + dir + "'");
+        "the directory of a file store is an absolute path, as in file:///scratch/job1, not '" + dir + "'");
   if (mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST)
     return Status(Code::kUnavailable, "cannot make the store directory " + dir + ": " + errno_text());
   struct stat info {};
