@@ -10,7 +10,7 @@ namespace {
 
 std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
   const int64_t largest = Blocks::of_counts(spec.counts).largest();
-  return (topology.size() - 1) * phase_us(topology, neighbour(topology, 1, bytes_of(spec, largest)));
+  return (topology.size() - 1) * hop_us(topology, bytes_of(spec, largest));
 }
 
 Schedule build(const Spec& spec, const Topology& topology, Rank me) {

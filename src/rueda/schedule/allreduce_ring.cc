@@ -14,8 +14,8 @@ std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
   if (spec.op == ReduceOp::kAdasum) return std::nullopt;
   const Rank n = topology.size();
   const int64_t block = Blocks::even(spec.count, n, spec.dtype).largest();
-  const double reduce = phase_us(topology, neighbour(topology, 1, partial_bytes_of(spec, block)));
-  const double share = phase_us(topology, neighbour(topology, 1, bytes_of(spec, block)));
+  const double reduce = hop_us(topology, partial_bytes_of(spec, block));
+  const double share = hop_us(topology, bytes_of(spec, block));
   return (n - 1) * (reduce + share) + reduce_us(topology, bytes_of(spec, block) * n);
 }
 

@@ -11,7 +11,7 @@ constexpr double kGapShare = 0.2;
 
 double link_us(const LinkCost& link, double messages, double bytes) {
   if (messages <= 0) return 0;
-  return link.latency_us * (1 + kGapShare * (messages - 1)) + bytes / (link.bandwidth_gbps * 1e3);
+  return link.latency_us + gap_us(link) * (messages - 1) + bytes / (link.bandwidth_gbps * 1e3);
 }
 
 }  // namespace
@@ -21,6 +21,20 @@ double phase_us(const Topology& topology, const Phase& phase) {
   const double remote = link_us(topology.remote, phase.remote_messages, phase.remote_bytes * phase.streams);
   return local + remote;
 }
+
+double hop_us(const Topology& topology, double bytes) {
+  const Rank n = topology.size();
+  if (n <= 1) return 0;
+  if (topology.is_single_host()) return link_us(topology.local, 1, bytes);
+  Rank crossings = 0;
+  for (Rank rank = 0; rank < n; ++rank)
+    crossings += topology.host_of[rank] != topology.host_of[(rank + 1) % n] ? 1 : 0;
+  const double latency =
+      (crossings * topology.remote.latency_us + (n - crossings) * topology.local.latency_us) / n;
+  return latency + bytes / (topology.remote.bandwidth_gbps * 1e3);
+}
+
+double gap_us(const LinkCost& link) { return kGapShare * link.latency_us; }
 
 double reduce_us(const Topology& topology, double bytes) { return bytes / (topology.reduce_gbps * 1e3); }
 

@@ -19,6 +19,11 @@ struct Phase {
 };
 
 double phase_us(const Topology& topology, const Phase& phase);
+// One step of a pipeline around all ranks in rank order: bytes pass at the pace of the slowest link,
+// latencies add up to those of the links on the way.
+double hop_us(const Topology& topology, double bytes);
+// How long a rank is busy with a message besides moving its bytes.
+double gap_us(const LinkCost& link);
 double reduce_us(const Topology& topology, double bytes);
 double copy_us(const Topology& topology, double bytes);
 

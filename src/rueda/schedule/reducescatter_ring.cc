@@ -10,7 +10,7 @@ namespace {
 std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
   const Rank n = topology.size();
   const int64_t largest = Blocks::of_counts(spec.counts).largest();
-  const double hop = phase_us(topology, neighbour(topology, 1, partial_bytes_of(spec, largest)));
+  const double hop = hop_us(topology, partial_bytes_of(spec, largest));
   return (n - 1) * hop + reduce_us(topology, bytes_of(spec, largest) * n);
 }
 

@@ -1,0 +1,191 @@
+#include "rueda/schedule/price.h"
+
+#include <algorithm>
+#include <queue>
+#include <string>
+#include <tuple>
+
+#include "rueda/schedule/cost.h"
+
+namespace rueda::schedule {
+namespace {
+
+bool is_message(const Step& step) {
+  return step.action == Action::kSend || step.action == Action::kRecv || step.action == Action::kRecvReduce;
+}
+
+class Simulation {
+ public:
+  Simulation(const Spec& spec, const Topology& topology, std::span<const Schedule> schedules)
+      : spec_(spec), topology_(topology), schedules_(schedules), n_(topology.size()) {
+    const auto ranks = static_cast<size_t>(n_);
+    out_.resize(ranks);
+    in_.resize(ranks);
+    cpu_.resize(ranks);
+    host_out_.resize(topology.host_count());
+    host_in_.resize(topology.host_count());
+    lanes_.resize(ranks * ranks);
+    states_.resize(ranks);
+    for (Rank rank = 0; rank < n_; ++rank) index_rank(rank);
+  }
+
+  Result<double> run() {
+    for (Rank rank = 0; rank < n_; ++rank)
+      for (size_t i = 0; i < states_[rank].size(); ++i)
+        if (states_[rank][i].waits_for == 0) make_ready(rank, i);
+    while (!events_.empty()) {
+      const Event event = events_.top();
+      events_.pop();
+      if (event.lane >= 0)
+        transfer(event);
+      else
+        compute(event);
+    }
+    if (open_ > 0) return Status{Code::kInternal, schedules_[0].name + ": a deadlock, it has no price"};
+    return end_;
+  }
+
+ private:
+  struct State {
+    int32_t waits_for = 0;
+    int64_t lane = -1;
+    double ready = 0;  // when all of `after` was complete
+    std::vector<size_t> followers;
+  };
+  struct Lane {
+    std::vector<size_t> sends, recvs;
+    size_t sends_posted = 0, recvs_posted = 0, met = 0;
+    std::vector<double> arrivals;  // of the messages that were sent
+    double last_ready = 0;         // messages of a lane keep their order
+  };
+  struct Event {
+    double at = 0;
+    int64_t order = 0;  // breaks ties the same way every time
+    int64_t lane = -1;  // of a message that leaves; else a step that needs no more waiting
+    Rank rank = -1;
+    size_t index = 0;  // of the message in its lane, or of the step
+    bool operator>(const Event& other) const { return std::tie(at, order) > std::tie(other.at, other.order); }
+  };
+
+  void index_rank(Rank rank) {
+    const auto& steps = schedules_[rank].steps;
+    auto& states = states_[rank];
+    states.resize(steps.size());
+    open_ += static_cast<int64_t>(steps.size());
+    for (size_t i = 0; i < steps.size(); ++i) {
+      states[i].waits_for = static_cast<int32_t>(steps[i].after.size());
+      for (int32_t earlier : steps[i].after) states[earlier].followers.push_back(i);
+      if (!is_message(steps[i])) continue;
+      const bool is_send = steps[i].action == Action::kSend;
+      states[i].lane = is_send ? int64_t{rank} * n_ + steps[i].peer : int64_t{steps[i].peer} * n_ + rank;
+      auto& lane = lanes_[states[i].lane];
+      (is_send ? lane.sends : lane.recvs).push_back(i);
+    }
+  }
+
+  void make_ready(Rank rank, size_t step) {
+    const State& state = states_[rank][step];
+    if (state.lane < 0) {
+      events_.push({.at = state.ready, .order = next_order_++, .rank = rank, .index = step});
+      return;
+    }
+    Lane& lane = lanes_[state.lane];
+    const auto from = static_cast<Rank>(state.lane / n_);
+    const auto to = static_cast<Rank>(state.lane % n_);
+    const auto post = [](const auto& steps, size_t& posted, const std::vector<State>& states) {
+      while (posted < steps.size() && states[steps[posted]].waits_for == 0) ++posted;
+    };
+    const size_t first_send = lane.sends_posted;
+    post(lane.sends, lane.sends_posted, states_[from]);
+    for (size_t i = first_send; i < lane.sends_posted; ++i) {
+      lane.last_ready = std::max(lane.last_ready, states_[from][lane.sends[i]].ready);
+      events_.push(
+          {.at = lane.last_ready, .order = next_order_++, .lane = state.lane, .rank = from, .index = i});
+    }
+    post(lane.recvs, lane.recvs_posted, states_[to]);
+    arrive(lane, to);
+  }
+
+  // Receives whose message has come, in order.
+  void arrive(Lane& lane, Rank to) {
+    for (; lane.met < std::min(lane.arrivals.size(), lane.recvs_posted); ++lane.met) {
+      const size_t recv = lane.recvs[lane.met];
+      const double at = std::max(lane.arrivals[lane.met], states_[to][recv].ready);
+      events_.push({.at = at, .order = next_order_++, .rank = to, .index = recv});
+    }
+  }
+
+  void transfer(Event event) {
+    Lane& lane = lanes_[event.lane];
+    const auto from = static_cast<Rank>(event.lane / n_);
+    const auto to = static_cast<Rank>(event.lane % n_);
+    const int32_t from_host = topology_.host_of[from];
+    const int32_t to_host = topology_.host_of[to];
+    const bool is_local = from_host == to_host;
+    double start = std::max({event.at, out_[from], in_[to]});
+    if (!is_local) start = std::max({start, host_out_[from_host], host_in_[to_host]});
+    if (start > event.at) {  // others may be ready before the link is free: ask again then
+      event.at = start;
+      events_.push(event);
+      return;
+    }
+    const Step& send = schedules_[from].steps[lane.sends[event.index]];
+    const LinkCost& link = is_local ? topology_.local : topology_.remote;
+    const double sent = start + wire_bytes(send, send.from.count) / (link.bandwidth_gbps * 1e3);
+    out_[from] = sent + gap_us(link);
+    in_[to] = sent;
+    if (!is_local) host_out_[from_host] = host_in_[to_host] = sent;
+    lane.arrivals.push_back(sent + link.latency_us);
+    complete(from, lane.sends[event.index], sent);
+    arrive(lane, to);
+  }
+
+  [[nodiscard]] double wire_bytes(const Step& step, int64_t count) const {
+    return step.wire == Wire::kElement ? bytes_of(spec_, count) : partial_bytes_of(spec_, count);
+  }
+
+  void compute(const Event& event) {
+    const Step& step = schedules_[event.rank].steps[event.index];
+    if (step.action == Action::kRecv) {  // the wire has put it into place
+      complete(event.rank, event.index, event.at);
+      return;
+    }
+    const double done =
+        std::max(event.at, cpu_[event.rank]) + reduce_us(topology_, wire_bytes(step, step.to.count));
+    cpu_[event.rank] = done;
+    complete(event.rank, event.index, done);
+  }
+
+  void complete(Rank rank, size_t step, double at) {
+    --open_;
+    end_ = std::max(end_, at);
+    for (size_t follower : states_[rank][step].followers) {
+      State& next = states_[rank][follower];
+      next.ready = std::max(next.ready, at);
+      if (--next.waits_for == 0) make_ready(rank, follower);
+    }
+  }
+
+  const Spec& spec_;
+  const Topology& topology_;
+  std::span<const Schedule> schedules_;
+  Rank n_;
+  // When each is free again: a rank's two directions, a host's two to others, a rank's core.
+  std::vector<double> out_, in_, host_out_, host_in_, cpu_;
+  std::vector<Lane> lanes_;  // [sender * ranks + receiver]
+  std::vector<std::vector<State>> states_;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  int64_t next_order_ = 0;
+  int64_t open_ = 0;
+  double end_ = 0;
+};
+
+}  // namespace
+
+Result<double> price_us(const Spec& spec, const Topology& topology, std::span<const Schedule> schedules) {
+  if (static_cast<Rank>(schedules.size()) != topology.size())
+    return Status{Code::kInvalidArgument, "a price needs one schedule for each rank"};
+  return Simulation(spec, topology, schedules).run();
+}
+
+}  // namespace rueda::schedule
