@@ -168,7 +168,7 @@ TEST(Messages, frame_headers_are_checked) {
   ASSERT_TRUE(header.is_ok());
   EXPECT_EQ(header.value().bytes, 77u);
   EXPECT_EQ(header.value().type, FrameType::kStallReport);
-  for (const auto& [at, value] : {std::pair(4, 0), {4, 8}, {5, 1}, {7, 1}, {3, 0x7f}}) {
+  for (const auto& [at, value] : {std::pair(4, 0), {4, 99}, {5, 1}, {7, 1}, {3, 0x7f}}) {
     auto bad = raw;
     bad[static_cast<size_t>(at)] = static_cast<std::byte>(value);
     EXPECT_FALSE(decode_header(bad).is_ok()) << at << "=" << value;

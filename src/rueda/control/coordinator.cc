@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
-#include <set>
 #include <utility>
 #include <variant>
 
@@ -51,10 +50,10 @@ struct Coordinator::State {
                 "shutdown.");
   }
 
-  void submit_one(Rank from, Request request);
-  void submit_tensor(Rank from, Request request);
+  void submit_one(Rank from, Request&& request);
+  void submit_tensor(Rank from, Request&& request);
   void submit_join(Rank from, const Request& request);
-  void submit_set_change(Rank from, Request request);
+  void submit_set_change(Rank from, Request&& request);
   void match_set_changes();
   void remove_set(int32_t id);
   void collect(PendingSet& set);
@@ -95,13 +94,13 @@ void Coordinator::State::trace_event(TraceKind kind, const PendingSet& set, cons
   trace->emit({.kind = kind, .when = now, .track = tensor.name, .name = name, .value = value});
 }
 
-void Coordinator::State::submit_one(Rank from, Request request) {
+void Coordinator::State::submit_one(Rank from, Request&& request) {
   if (request.kind != Request::Kind::kTensor) return submit_set_change(from, std::move(request));
   if (request.what == Collective::kJoin && request.process_set == 0) return submit_join(from, request);
   submit_tensor(from, std::move(request));
 }
 
-void Coordinator::State::submit_tensor(Rank from, Request request) {
+void Coordinator::State::submit_tensor(Rank from, Request&& request) {
   const auto at = pending.find(request.process_set);
   const bool is_full = at != pending.end() && at->second.waiting().size() >= kMaxPending;
   if (at == pending.end() || is_full || request.name.empty()) {
@@ -177,8 +176,8 @@ void Coordinator::State::finish_joining() {
   last_joined_round = -1;
 }
 
-void Coordinator::State::submit_set_change(Rank from, Request request) {
-  if (const Status status = sets.push(from, request, now); !status.is_ok()) {
+void Coordinator::State::submit_set_change(Rank from, Request&& request) {
+  if (const Status status = sets.push(from, std::move(request), now); !status.is_ok()) {
     RUEDA_LOG(kError, status.why);
     return;
   }
@@ -302,10 +301,10 @@ void Coordinator::submit(Rank from, std::vector<Request> requests, Nanos now, Tr
   }
   state_->now = now;
   state_->trace = trace != nullptr && trace->is_on() ? trace : nullptr;
-  std::set<int32_t> touched;
+  std::vector<int32_t> touched;  // with repeats where a rank alternates between sets
   for (Request& request : requests) {
     const int32_t id = request.process_set;
-    touched.insert(id);
+    if (touched.empty() || touched.back() != id) touched.push_back(id);
     state_->submit_one(from, std::move(request));
     // One by one, so that what becomes ready is ordered across sets as it came.
     if (const auto at = state_->pending.find(id); at != state_->pending.end()) state_->collect(at->second);

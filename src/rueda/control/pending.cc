@@ -68,7 +68,7 @@ std::vector<Rank> PendingSet::missing_ranks(const PendingTensor& tensor) const {
   return missing;
 }
 
-bool PendingSet::submit(Rank from, Request request, const Status& fault, Nanos now) {
+bool PendingSet::submit(Rank from, Request&& request, const Status& fault, Nanos now) {
   PendingTensor& tensor = find_or_add(request, now);
   if (!fault.is_ok() && tensor.fault.is_ok()) tensor.fault = fault;
   const auto index = static_cast<size_t>(index_of(from));
@@ -262,10 +262,10 @@ std::vector<PendingTensor*> PendingSet::related(std::vector<PendingTensor*> seed
 std::vector<std::unique_ptr<PendingTensor>> PendingSet::remove(std::vector<PendingTensor*> tensors) {
   std::vector<std::unique_ptr<PendingTensor>> out;
   out.reserve(tensors.size());
-  std::set<std::string> groups;
+  std::set<const PendingGroup*> groups;
   for (PendingTensor* tensor : tensors) {
     waiting_.erase(tensor->at);
-    for (const PendingGroup* group : tensor->groups) groups.insert(group->name);
+    for (const PendingGroup* group : tensor->groups) groups.insert(group);
     if (!tensor->base.empty()) {
       std::vector<PendingTensor*>& rivals = bases_[tensor->base];
       std::erase(rivals, tensor);
@@ -275,7 +275,7 @@ std::vector<std::unique_ptr<PendingTensor>> PendingSet::remove(std::vector<Pendi
     out.push_back(std::move(at->second));
     tensors_.erase(at);
   }
-  for (const std::string& group : groups) groups_.erase(group);
+  for (const PendingGroup* group : groups) groups_.erase(std::string(group->name));
   for (const auto& tensor : out) {
     tensor->groups.clear();
     std::sort(tensor->submissions.begin(), tensor->submissions.end(),

@@ -66,7 +66,7 @@ class PendingSet {
   [[nodiscard]] bool is_waiting(const std::string& name) const { return tensors_.contains(name); }
 
   // A member submits a tensor. True when it is the name's first submission.
-  bool submit(Rank from, Request request, const Status& fault, Nanos now);
+  bool submit(Rank from, Request&& request, const Status& fault, Nanos now);
   // A member has joined: has_joined says so already.
   void join(Rank from);
   // What the calls above finished.
