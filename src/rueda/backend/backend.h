@@ -1,5 +1,5 @@
-// Runs a whole collective for one group: the seam for our own algorithms (native) and vendor libraries (nccl, mpi).
-// Knows no tensor names, frameworks or policy. Engine thread only.
+// Runs a whole collective for one group: the seam for our own algorithms (native) and vendor libraries (nccl,
+// mpi). Knows no tensor names, frameworks or policy. Engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
   [[nodiscard]] virtual std::string_view name() const = 0;
-  // Calls of one process run one after the other, in start order; every member of a group starts the same calls in
-  // the same global order (the coordinator's), so calls of overlapping groups cannot deadlock.
+  // Calls of one process run one after the other, in start order; every member of a group starts the same calls
+  // in the same global order (the coordinator's), so calls of overlapping groups cannot deadlock.
   virtual void start(const Call& call) = 0;
   // Advances; appends calls that finished. True if anything moved.
   virtual bool progress(std::vector<Done>& done) = 0;
