@@ -72,7 +72,10 @@ TEST_F(ConnectorTest, a_peer_in_mid_handshake_outlives_newer_strangers) {
   ASSERT_EQ(send(peer.get(), hello.data(), hello.size(), 0), static_cast<ssize_t>(hello.size()));
   step(1);
   std::vector<UniqueFd> strangers;
-  for (int i = 0; i < 200; ++i) strangers.push_back(call());
+  for (int i = 0; i < 200; ++i) {
+    strangers.push_back(call());
+    ASSERT_EQ(send(strangers.back().get(), "RUD1", 4, 0), 4) << "knowing how a greeting begins is not enough";
+  }
   for (int i = 0; i < 8; ++i) step(1);
   for (int round = 0; round < 2; ++round) {
     std::array<std::byte, kMaxHandshakeBytes> in;
@@ -136,6 +139,22 @@ TEST(PollerTest, its_timer_makes_the_descriptor_readable_and_silence_does_not) {
   EXPECT_EQ(poll(&polled, 1, 10'000), 1);
   EXPECT_TRUE(poller->poll());
   EXPECT_EQ(poll(&polled, 1, 0), 0);
+}
+
+TEST(SocketTest, a_dial_that_met_itself_is_recognised) {
+  const UniqueFd probe = open_listening(make_tcp_address("127.0.0.1", 0).value(), 1).value();
+  EXPECT_FALSE(is_connected_to_itself(probe.get()));
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const SocketAddress any = make_tcp_address("127.0.0.1", 0).value();
+  ASSERT_EQ(bind(fd.get(), any.get(), any.size), 0);
+  const SocketAddress self = make_tcp_address("127.0.0.1", port_of(fd.get()).value()).value();
+  ASSERT_EQ(::connect(fd.get(), self.get(), self.size), 0);
+  EXPECT_TRUE(is_connected_to_itself(fd.get()));
+  UniqueFd other(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const SocketAddress target = make_tcp_address("127.0.0.1", port_of(probe.get()).value()).value();
+  ASSERT_EQ(::connect(other.get(), target.get(), target.size), 0);
+  EXPECT_FALSE(is_connected_to_itself(other.get()));
+  EXPECT_TRUE(is_same_host(other.get()));
 }
 
 TEST(SocketAddressTest, numeric_addresses_are_read_back_and_anything_else_is_refused) {

@@ -207,7 +207,7 @@ bool Connector::advance(Dialing& dialing, Nanos now) {
     getsockopt(dialing.fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
     poller_.remove(dialing.fd.get());
     dialing.watch.ready = 0;
-    if (error != 0) {
+    if (error != 0 || is_connected_to_itself(dialing.fd.get())) {
       retry_later(dialing, now);
       return false;
     }

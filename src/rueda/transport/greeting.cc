@@ -13,6 +13,7 @@ Greeting::Greeting(UniqueFd fd, Handshake handshake, Nanos started)
 bool Greeting::flush() {
   const Bytes more = handshake_.take_output();
   unsent_.insert(unsent_.end(), more.begin(), more.end());
+  if (!more.empty()) has_greeted_ = true;
   while (!unsent_.empty()) {
     const ssize_t sent = send(fd_.get(), unsent_.data(), unsent_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
@@ -45,7 +46,6 @@ Greeting::State Greeting::advance() {
       flush();
       return State::kRefused;
     }
-    has_greeted_ = true;
   }
   return State::kBusy;
 }

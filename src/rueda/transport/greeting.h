@@ -23,7 +23,7 @@ class Greeting {
   State advance();
   [[nodiscard]] const Status& why() const { return why_; }
   [[nodiscard]] Nanos started() const { return started_; }
-  [[nodiscard]] bool has_greeted() const { return has_greeted_; }  // said something sensible already
+  [[nodiscard]] bool has_greeted() const { return has_greeted_; }  // worth an answer already
   [[nodiscard]] const Introduction& introduction() const { return handshake_.introduction(); }
   [[nodiscard]] int fd() const { return fd_.get(); }
   UniqueFd take_fd() { return std::move(fd_); }

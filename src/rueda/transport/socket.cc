@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
 namespace rueda::transport {
 namespace {
@@ -28,6 +29,16 @@ std::string_view ip_bytes(const SocketAddress& address) {
     return {reinterpret_cast<const char*>(&in6.sin6_addr), sizeof(in6.sin6_addr)};
   }
   return {};
+}
+
+// Both empty when the socket is not connected.
+std::pair<SocketAddress, SocketAddress> ends_of(int fd) {
+  SocketAddress mine, theirs;
+  mine.size = theirs.size = sizeof(sockaddr_storage);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&mine.storage), &mine.size) != 0 ||
+      getpeername(fd, reinterpret_cast<sockaddr*>(&theirs.storage), &theirs.size) != 0)
+    return {};
+  return {mine, theirs};
 }
 
 }  // namespace
@@ -96,12 +107,14 @@ Result<uint16_t> port_of(int fd) {
 }
 
 bool is_same_host(int connected_fd) {
-  SocketAddress mine, theirs;
-  mine.size = theirs.size = sizeof(sockaddr_storage);
-  if (getsockname(connected_fd, reinterpret_cast<sockaddr*>(&mine.storage), &mine.size) != 0) return false;
-  if (getpeername(connected_fd, reinterpret_cast<sockaddr*>(&theirs.storage), &theirs.size) != 0)
-    return false;
+  const auto [mine, theirs] = ends_of(connected_fd);
   return ip_bytes(mine) == ip_bytes(theirs) && !ip_bytes(mine).empty();
+}
+
+bool is_connected_to_itself(int connected_fd) {
+  const auto [mine, theirs] = ends_of(connected_fd);
+  return is_same_host(connected_fd) && mine.size == theirs.size &&
+         std::memcmp(&mine.storage, &theirs.storage, mine.size) == 0;
 }
 
 void hang_up(UniqueFd& fd) {

@@ -31,6 +31,8 @@ SocketAddress make_abstract_address(std::string_view name);  // of a UNIX socket
 Result<UniqueFd> open_listening(const SocketAddress& address, int backlog);
 Result<uint16_t> port_of(int fd);
 bool is_same_host(int connected_fd);  // TCP: both ends have the same address
+// A dial to a free local port can meet itself: the kernel may draw that very port for the dialling end.
+bool is_connected_to_itself(int connected_fd);
 
 // Ends the connection even when a forked child still holds the descriptor, then closes it.
 void hang_up(UniqueFd& fd);
