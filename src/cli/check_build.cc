@@ -33,9 +33,12 @@ for name in ("tensorflow", "torch"):
 // What a Python program printed; "" if there is no Python or it did not end in time.
 std::string output_of_python(const std::string& program) {
   const char* chosen = getenv("RUEDA_PYTHON");
+  const std::string own = own_path();
+  const std::string beside = own.substr(0, own.rfind('/')) + "/python";  // where a wheel put both
+  const bool is_beside = access(beside.c_str(), X_OK) == 0;
   const char* path = getenv("PATH");
   Result<std::string> python = Status(Code::kUnavailable, "no Python");
-  for (const char* name : {chosen, "python", "python3"})
+  for (const char* name : {chosen, is_beside ? beside.c_str() : nullptr, "python", "python3"})
     if (name != nullptr && !python.is_ok())
       python = launch::find_program(name, path != nullptr ? path : "", "");
   Result<launch::Pipe> pipe = launch::make_pipe();

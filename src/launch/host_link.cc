@@ -50,7 +50,7 @@ void HostLink::read_frames(const std::function<void(Frame)>& on_frame) {
   for (int reads = 0; reads < kMaxReads && process_.out.is_open(); ++reads) {
     const ssize_t size = ::read(process_.out.get(), chunk.data(), chunk.size());
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (size <= 0) return close("its connection was closed");
+    if (size <= 0) return close("");
     last_heard_ = monotonic_now();
     reader_.feed(std::span(chunk).first(static_cast<size_t>(size)));
     while (true) {
@@ -109,6 +109,7 @@ std::string HostLink::lost_because() const {
   const std::string words = trimmed(error_tail_);
   const std::string quoted = words.empty() ? "" : fmt::format(": {}", words);
   const std::string who = is_remote_ ? "ssh" : "its agent";
+  if (!closed_because_.empty()) return closed_because_ + quoted;  // we did it, and the rest is its echo
   if (wait_status_ && WIFSIGNALED(*wait_status_))
     return fmt::format("{} was killed by {}", who, signal_name(WTERMSIG(*wait_status_)));
   const int code = wait_status_ ? WEXITSTATUS(*wait_status_) : 0;
@@ -117,7 +118,7 @@ std::string HostLink::lost_because() const {
     return fmt::format("rueda is neither installed there at the same path nor in its PATH{}", quoted);
   if (code > 128) return fmt::format("its agent was killed by {}", signal_name(code - 128));
   if (code != 0) return fmt::format("its agent exited with code {}{}", code, quoted);
-  return closed_because_ + quoted;
+  return "its connection was closed" + quoted;
 }
 
 }  // namespace rueda::launch

@@ -24,7 +24,7 @@ class HostLink {
   // Reads the stderr of the agent or of ssh; returns whole new lines.
   std::string read_errors();
   void on_reaped(int wait_status);
-  void close(const std::string& why);  // why: for lost_because, if nothing better is known
+  void close(const std::string& why);  // why: for lost_because; "" = see how its process ended
   void kill_agent();  // SIGKILL to what we started, and to the worker where it is on this machine
 
   void note_clock(Nanos agent_clock, Nanos arrived);

@@ -9,7 +9,7 @@ import time
 import uuid
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BUILT = [ROOT / ".venv/bin/rueda", ROOT / "build/release/rueda"]
+BUILT = [ROOT / ".venv/bin/rueda", ROOT / "build/release/bin/rueda"]
 RUEDA = os.environ.get("RUEDA_BIN", str(next((path for path in BUILT if path.exists()), BUILT[0])))
 PYTHON = sys.executable
 

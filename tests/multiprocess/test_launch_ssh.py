@@ -185,7 +185,7 @@ def test_whoever_is_killed_nothing_is_left_on_any_host(hosts, victim):
     assert len(named) == {"launcher": 1, "rank": 4}.get(victim, 2)
     os.kill(named[0], signal.SIGKILL)
     if victim == "launcher":
-        job.process.wait(10)
+        job.process.communicate(timeout=10)
     else:
         status, _, err = job.finish(20)
         assert status != 0 and "the job failed: rank" in err, err
