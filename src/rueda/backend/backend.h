@@ -35,8 +35,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
   [[nodiscard]] virtual std::string_view name() const = 0;
-  // Calls of one process run one after the other, in start order; every member of a group starts the same calls
-  // in the same global order (the coordinator's), so calls of overlapping groups cannot deadlock.
+  // Calls of one process run one after the other, in start order; every member of a group starts the same
+  // calls in the same global order (the coordinator's), so calls of overlapping groups cannot deadlock.
   virtual void start(const Call& call) = 0;
   // Advances; appends calls that finished. True if anything moved.
   virtual bool progress(std::vector<Done>& done) = 0;

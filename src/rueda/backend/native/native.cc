@@ -54,9 +54,9 @@ void NativeBackend::start(const Call& call) {
 bool NativeBackend::progress(std::vector<Done>& done) {
   bool moved = false;
   if (!is_running_ && !queue_.empty()) {
-    const Call next = std::move(queue_.front());
+    current_ = std::move(queue_.front());
     queue_.pop_front();
-    begin(next);
+    begin();
     moved = true;
   }
   if (is_running_) {
@@ -72,10 +72,9 @@ bool NativeBackend::progress(std::vector<Done>& done) {
   return moved;
 }
 
-void NativeBackend::begin(const Call& call) {
-  current_ = call;
+void NativeBackend::begin() {
   if (!broken_.is_ok()) return end(broken_);
-  if (call.group->size() == 1) {
+  if (current_.group->size() == 1) {
     run_alone(current_);
     return end(Status::ok());
   }

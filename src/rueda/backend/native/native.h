@@ -69,7 +69,7 @@ class NativeBackend final : public Backend {
   [[nodiscard]] size_t scratch_bytes() const { return scratch_.bytes(); }
 
  private:
-  void begin(const Call& call);
+  void begin();  // of current_
   Status prepare(const Call& call);
   void end(const Status& status);
   void trace(TraceKind kind);
