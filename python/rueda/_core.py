@@ -109,19 +109,18 @@ def library_path() -> Path:
     return Path(given) if given else Path(__file__).resolve().parent / "lib" / "librueda.so"
 
 
-def _check_library(path: Path) -> str:
-    if not path.is_file():
+def _load(path: Path) -> tuple[ctypes.PyDLL, ctypes.CDLL]:
+    mode = os.RTLD_NOW | os.RTLD_LOCAL  # local: nothing of ours may satisfy a framework's symbols
+    try:
+        return ctypes.PyDLL(str(path), mode=mode), ctypes.CDLL(str(path), mode=mode)
+    except OSError as error:
         raise ImportError(
-            f"The rueda library {path} does not exist; reinstall rueda or set RUEDA_LIBRARY to the path of "
-            f"librueda.so."
-        )
-    return str(path)
+            f"The rueda library {path} cannot be loaded ({error}); reinstall rueda or set RUEDA_LIBRARY to the "
+            f"path of librueda.so."
+        ) from None
 
 
-_path = _check_library(library_path())
-# RTLD_LOCAL: nothing of ours may satisfy a framework's symbols.
-fast = ctypes.PyDLL(_path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
-slow = ctypes.CDLL(_path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+fast, slow = _load(library_path())
 
 # Never blocking, hot: no argtypes (see above).
 submit = fast.rueda_submit

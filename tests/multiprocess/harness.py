@@ -214,7 +214,7 @@ def serve(reply_fd: int) -> None:
     except BaseException:
         replies.write(json.dumps(traceback.format_exc()) + "\n")
         replies.flush()
-        raise
+        sys.exit(1)
 
 
 # ---- ranks with a life cycle of their own ----

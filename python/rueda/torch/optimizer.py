@@ -4,6 +4,7 @@ runs.
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -108,15 +109,15 @@ def _rewrap(optimizer: torch.optim.Optimizer, mixin: type[torch.optim.Optimizer]
     wrapper: Any = type(cls.__name__, (mixin, cls), {"__module__": __name__, "__doc__": cls.__doc__})
     wrapped = wrapper.__new__(wrapper)
     own = set(torch.optim.Optimizer([torch.zeros(1)], {}).__dict__) | {"state", "param_groups", "defaults"}
-    for key, value in optimizer.__dict__.items():
-        if (
-            key not in own
-            and not key.startswith(("_optimizer_", "_patched_", "_zero_grad_profile"))
-            and key != "step"
-        ):
-            wrapped.__dict__[key] = value
-    # Not the class's own constructor: it may have required arguments that the groups already hold.
-    torch.optim.Optimizer.__init__(wrapped, optimizer.param_groups, optimizer.defaults)
+    own |= {"step"}  # replaced on the instance by learning-rate schedulers
+    extra = {key: value for key, value in optimizer.__dict__.items() if key not in own}
+    known = inspect.signature(cls.__init__).parameters
+    options = {name: value for name, value in optimizer.defaults.items() if name in known}
+    try:
+        cls.__init__(wrapped, optimizer.param_groups, **options)  # some make their first state here
+    except TypeError:  # required arguments that are no options: the groups hold all that matters
+        torch.optim.Optimizer.__init__(wrapped, optimizer.param_groups, optimizer.defaults)
+    wrapped.__dict__.update(extra)
     return wrapped
 
 

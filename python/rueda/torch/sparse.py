@@ -37,7 +37,9 @@ def sparse_allreduce_async(
             all_indices = synchronize(indices_handle)
             if op == Average:
                 values = values / (process_set.size() or 1)
-            result = torch.sparse_coo_tensor(all_indices.transpose(0, 1), values, shape)
+            result = torch.sparse_coo_tensor(
+                all_indices.transpose(0, 1), values, shape, check_invariants=True
+            )
         return result
 
     return wait

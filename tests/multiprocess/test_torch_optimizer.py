@@ -1,0 +1,441 @@
+"""DistributedOptimizer: what it computes, when it communicates, what it refuses."""
+
+import warnings
+
+import pytest
+import torch
+from harness import on_every_rank
+
+import rueda.torch as hvd
+
+
+def model(seed=0, sparse=False):
+    torch.manual_seed(seed)
+    first = torch.nn.Linear(6, 8)
+    return torch.nn.Sequential(
+        first, torch.nn.Tanh(), torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)
+    )
+
+
+def batches(steps, ranks, rows=4):
+    torch.manual_seed(99)
+    return [[(torch.randn(rows, 6), torch.randn(rows, 1)) for _ in range(ranks)] for _ in range(steps)]
+
+
+def loss_of(net, batch):
+    x, y = batch
+    return torch.nn.functional.mse_loss(net(x), y)
+
+
+def train_alone(make_optimizer, steps):
+    """One process with the batches of all ranks: the losses every rank together should see."""
+    net = model()
+    optimizer = make_optimizer(net)
+    losses = []
+    for parts in batches(steps, hvd.size()):
+        whole = tuple(torch.cat(side) for side in zip(*parts))
+        optimizer.zero_grad()
+        loss = loss_of(net, whole)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def train_together(make_optimizer, steps, **options):
+    net = model(seed=hvd.rank())
+    optimizer = hvd.DistributedOptimizer(make_optimizer(net), net.named_parameters(), **options)
+    hvd.broadcast_parameters(net.named_parameters(), 0)
+    losses = []
+    for parts in batches(steps, hvd.size()):
+        optimizer.zero_grad()
+        loss = loss_of(net, parts[hvd.rank()])
+        loss.backward()
+        optimizer.step()
+        losses.append(hvd.allreduce(loss.detach()).item())
+    return losses, net
+
+
+def sgd(net):
+    return torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+
+
+def adam(net):
+    return torch.optim.Adam(net.parameters(), lr=0.01)
+
+
+def same_everywhere(net):
+    flat = torch.cat([p.detach().reshape(-1) for p in net.parameters()]).reshape(1, -1)
+    everyones = hvd.allgather(flat)
+    return bool((everyones == everyones[0]).all())
+
+
+@on_every_rank
+def test_loss_curve_equals_one_process_with_the_whole_batch():
+    for make in (sgd, adam):
+        expected = train_alone(make, 15)
+        for options in (
+            {},
+            {"groups": 2},
+            {"gradient_predivide_factor": 2.0},
+            {"gradient_predivide_factor": 2.0, "groups": 3},
+        ):
+            losses, net = train_together(make, 15, **options)
+            assert losses == pytest.approx(expected, rel=1e-4), options
+            assert same_everywhere(net)
+        for compression in (hvd.Compression.fp16, hvd.Compression.bf16):
+            losses, net = train_together(make, 15, compression=compression)
+            assert losses == pytest.approx(expected, rel=0.1)
+            assert same_everywhere(net)
+
+
+@on_every_rank
+def test_groups_of_parameters_and_the_older_num_groups():
+    expected = train_alone(sgd, 4)
+    net = model()
+    made = hvd.DistributedOptimizer(
+        sgd(net), net.named_parameters(), groups=[[net[0].weight, net[4].bias], [net[2].weight]]
+    )
+    for parts in batches(4, hvd.size()):
+        made.zero_grad()
+        loss = loss_of(net, parts[hvd.rank()])
+        loss.backward()
+        made.step()
+    assert hvd.allreduce(loss.detach()).item() == pytest.approx(expected[-1], rel=1e-4)
+    with pytest.warns(DeprecationWarning, match="num_groups"):
+        losses, _ = train_together(sgd, 2, num_groups=2)
+    assert losses == pytest.approx(expected[:2], rel=1e-4)
+
+
+@on_every_rank
+def test_parameters_may_be_unused_on_some_ranks():
+    net = torch.nn.ModuleList([torch.nn.Linear(2, 2, bias=False) for _ in range(2)])
+    for layer in net:
+        torch.nn.init.ones_(layer.weight)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=1.0), net.named_parameters())
+    net[0 if hvd.rank() == 0 else 1](torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    n = hvd.size()
+    assert torch.allclose(net[0].weight, torch.full((2, 2), 1 - 1 / n))
+    assert torch.allclose(net[1].weight, torch.full((2, 2), 1 - (n - 1) / n))
+
+
+@on_every_rank
+def test_gradients_of_several_passes_are_summed_before_one_reduction():
+    net = model()
+    optimizer = hvd.DistributedOptimizer(sgd(net), net.named_parameters(), backward_passes_per_step=2)
+    first, second = batches(2, hvd.size())
+    for parts in (first, second):
+        loss_of(net, parts[hvd.rank()]).backward()
+    optimizer.synchronize()
+    reference = model()
+    for parts in (first, second):
+        for part in parts:
+            (loss_of(reference, part) / hvd.size()).backward()
+    for mine, expected in zip(net.parameters(), reference.parameters()):
+        assert torch.allclose(mine.grad, expected.grad, atol=1e-6)
+    with optimizer.skip_synchronize():
+        optimizer.step()
+    optimizer.set_backward_passes_per_step(1)
+    optimizer.zero_grad()
+    loss_of(net, first[hvd.rank()]).backward()
+    optimizer.step()
+    assert same_everywhere(net)
+
+
+@on_every_rank
+def test_a_step_before_the_last_pass_reduces_at_once():
+    net = model()
+    optimizer = hvd.DistributedOptimizer(sgd(net), net.named_parameters(), backward_passes_per_step=2)
+    loss_of(net, batches(1, hvd.size())[0][hvd.rank()]).backward()
+    optimizer.step()
+    assert same_everywhere(net)
+
+
+@on_every_rank
+def test_too_many_passes_raise_inside_backward():
+    net = model()
+    optimizer = hvd.DistributedOptimizer(sgd(net), net.named_parameters())
+    batch = batches(1, hvd.size())[0][hvd.rank()]
+    loss_of(net, batch).backward()
+    with pytest.raises(
+        AssertionError, match="Gradients were computed more than backward_passes_per_step times before"
+    ):
+        loss_of(net, batch).backward()
+    optimizer.synchronize()
+
+
+@on_every_rank
+def test_clipping_between_synchronize_and_step():
+    net = model()
+    optimizer = hvd.DistributedOptimizer(sgd(net), net.named_parameters())
+    loss_of(net, batches(1, hvd.size())[0][hvd.rank()]).backward()
+    optimizer.synchronize()
+    norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 0.01)
+    assert hvd.allgather(norm.reshape(1)).unique().numel() == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with optimizer.skip_synchronize():
+            optimizer.step()
+    loss_of(net, batches(1, hvd.size())[0][hvd.rank()]).backward()
+    optimizer.synchronize()
+    with pytest.warns(
+        UserWarning, match=r"optimizer.step\(\) called without optimizer.skip_synchronize\(\) context"
+    ):
+        optimizer.step()
+    assert same_everywhere(net)
+
+
+@on_every_rank
+def test_zero_grad_is_refused_while_gradients_are_reduced_and_passes_arguments_on():
+    net = model()
+    optimizer = hvd.DistributedOptimizer(sgd(net), net.named_parameters())
+    loss_of(net, batches(1, hvd.size())[0][hvd.rank()]).backward()
+    text = r"optimizer.zero_grad\(\) was called after loss.backward\(\) but before optimizer.step\(\)"
+    with pytest.raises(AssertionError, match=text):
+        optimizer.zero_grad()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=False)
+    assert all(p.grad is not None and not p.grad.any() for p in net.parameters())
+    optimizer.zero_grad(set_to_none=True)
+    assert all(p.grad is None for p in net.parameters())
+
+
+@on_every_rank
+def test_step_without_backward_makes_zero_gradients():
+    net = model()
+    before = [p.detach().clone() for p in net.parameters()]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.1), net.named_parameters())
+    optimizer.step()
+    assert all(not p.grad.any() and torch.equal(p, old) for p, old in zip(net.parameters(), before))
+
+
+@on_every_rank
+def test_sparse_gradients_both_ways():
+    n, me = hvd.size(), hvd.rank()
+    for as_dense in (False, True):
+        embedding = torch.nn.Embedding(n + 1, 2, sparse=True)
+        torch.nn.init.zeros_(embedding.weight)
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(embedding.parameters(), lr=1.0),
+            embedding.named_parameters(),
+            sparse_as_dense=as_dense,
+        )
+        embedding(torch.tensor([0, me + 1])).sum().backward()
+        optimizer.step()
+        expected = torch.full((n + 1, 2), -1.0 / n)
+        expected[0] = -1.0
+        assert torch.allclose(embedding.weight, expected)
+        assert embedding.weight.grad.is_sparse
+
+
+@on_every_rank
+def test_the_wrapper_is_a_subclass_with_the_same_name_and_without_state():
+    net = model()
+    plain = adam(net)
+    loss_of(net, batches(1, 1)[0][0]).backward()
+    plain.step()
+    plain.zero_grad()
+    optimizer = hvd.DistributedOptimizer(plain, net.named_parameters())
+    assert isinstance(optimizer, torch.optim.Adam) and type(optimizer).__name__ == "Adam"
+    assert type(optimizer).__module__ == "rueda.torch.optimizer"
+    assert not optimizer.state and optimizer.param_groups[0]["lr"] == 0.01
+    optimizer.load_state_dict(plain.state_dict())
+    assert float(optimizer.state[net[0].weight]["step"]) == 1.0
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    loss_of(net, batches(1, hvd.size())[0][hvd.rank()]).backward()
+    optimizer.step()
+    scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.005)
+
+
+@on_every_rank
+def test_optimizers_with_required_arguments_and_step_hooks_work():
+    class Custom(torch.optim.SGD):
+        def __init__(self, params, rate, note):
+            super().__init__(params, lr=rate)
+            self.note = note
+
+    net = model()
+    calls = []
+    optimizer = hvd.DistributedOptimizer(Custom(net.parameters(), 0.1, "kept"), net.named_parameters())
+    assert optimizer.note == "kept"
+    optimizer.register_step_post_hook(lambda *_: calls.append(1))
+    loss_of(net, batches(1, hvd.size())[0][hvd.rank()]).backward()
+    optimizer.step()
+    assert calls == [1] and same_everywhere(net)
+
+
+@on_every_rank
+def test_gradients_in_other_memory_formats_are_reduced():
+    torch.manual_seed(0)
+    net = torch.nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.1), net.named_parameters())
+    x = torch.full((1, 3, 5, 5), float(hvd.rank())).to(memory_format=torch.channels_last)
+    net(x).sum().backward()
+    optimizer.step()
+    assert torch.allclose(net.weight.grad, torch.full_like(net.weight, 9 * (hvd.size() - 1) / 2))
+    assert same_everywhere(net)
+
+
+@on_every_rank
+def test_without_names_ranks_still_match():
+    net = model()
+    groups = [
+        {"params": net[0].parameters()},
+        {"params": [*net[2].parameters(), *net[4].parameters()], "lr": 0.5},
+    ]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(groups, lr=0.1))
+    loss_of(net, batches(1, hvd.size())[0][hvd.rank()]).backward()
+    optimizer.step()
+    assert same_everywhere(net)
+
+
+@on_every_rank
+def test_only_members_of_the_process_set_reduce():
+    me, n = hvd.rank(), hvd.size()
+    others = hvd.add_process_set(range(1, n))
+    net = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.zeros_(net.weight)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(net.parameters(), lr=1.0), net.named_parameters(), groups=1, process_set=others
+    )
+    net(torch.tensor([[float(me)]])).sum().backward()
+    optimizer.step()
+    expected = 0.0 if me == 0 else -sum(range(1, n)) / (n - 1)
+    assert net.weight.item() == pytest.approx(expected)
+    assert hvd.remove_process_set(others)
+
+
+@on_every_rank
+def test_a_second_wrapper_replaces_the_first():
+    net = model()
+    for _ in range(2):
+        optimizer = hvd.DistributedOptimizer(sgd(net), net.named_parameters())
+    loss_of(net, batches(1, hvd.size())[0][hvd.rank()]).backward()
+    optimizer.step()
+    assert same_everywhere(net)
+
+
+@on_every_rank
+def test_loading_state_forgets_reductions_under_way():
+    net = model()
+    optimizer = hvd.DistributedOptimizer(sgd(net), net.named_parameters())
+    state = optimizer.state_dict()
+    loss_of(net, batches(1, hvd.size())[0][hvd.rank()]).backward()
+    hvd.barrier()
+    optimizer.load_state_dict(state)
+    optimizer.zero_grad()  # no reduction counts as under way any more
+    hvd.allreduce(torch.ones(1), name="all done before names are used again")
+    loss_of(net, batches(1, hvd.size())[0][hvd.rank()]).backward()
+    optimizer.step()
+    assert same_everywhere(net)
+
+
+@on_every_rank
+def test_construction_errors():
+    net = model()
+
+    def refuse(kind, text, named=None, **options):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with pytest.raises(kind, match=text):
+                hvd.DistributedOptimizer(sgd(net), named, **options)
+
+    pairs = (
+        r"named_parameters should be a sequence of tuples \(name, parameter\), usually produced by "
+        r"model.named_parameters\(\)."
+    )
+    refuse(ValueError, pairs, named=list(net.parameters()))
+    duplicates = "Parameter names in named_parameters must be unique. Found duplicates: x"
+    refuse(ValueError, duplicates, named=[("x", p) for p in net.parameters()])
+    refuse(ValueError, duplicates, named=[("x", p) for p in net.parameters()], op=hvd.Adasum)
+    missing = (
+        "named_parameters was specified, but one or more model parameters were not named. Python object ids: "
+    )
+    refuse(ValueError, missing, named=[("w", net[0].weight)])
+    refuse(
+        ValueError,
+        r"gradient_predivide_factor not supported with op != Average",
+        op=hvd.Sum,
+        gradient_predivide_factor=2.0,
+    )
+    refuse(ValueError, "backward_passes_per_step must be > 0", backward_passes_per_step=0)
+    groups = "groups should be a non-negative integer or a list of list of torch.Tensor."
+    refuse(ValueError, groups, groups=0)
+    refuse(ValueError, groups, groups=-1)
+    refuse(TypeError, "", groups="x")
+    refuse(TypeError, "", groups=[1, 2])
+    refuse(ValueError, "groups must consist of torch.Tensor.", groups=[[1, 2]])
+    w = net[0].weight
+    refuse(ValueError, "A parameter can only appear once in groups.", groups=[[w], [w]])
+    hvd.DistributedOptimizer(sgd(net), groups=[])
+
+
+# ---- Adasum ----
+
+
+@on_every_rank
+def test_adasum_optimizer_applies_the_combined_changes():
+    n = hvd.size()
+    net = torch.nn.Linear(4, 1, bias=False)
+    torch.nn.init.ones_(net.weight)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(net.parameters(), lr=0.5), net.named_parameters(), op=hvd.Adasum
+    )
+    assert isinstance(optimizer, torch.optim.SGD) and not net.weight.grad.any()
+    x = torch.zeros(1, 4)
+    x[0, hvd.rank()] = 1.0  # orthogonal gradients add up
+    net(x).sum().backward()
+    optimizer.synchronize()
+    optimizer.step()
+    assert torch.allclose(net.weight[0, :n], torch.full((n,), 0.5))
+    optimizer.zero_grad()
+    net(torch.ones(1, 4)).sum().backward()  # parallel gradients are averaged
+    optimizer.step()
+    if n & (n - 1) == 0:
+        assert torch.allclose(net.weight[0, :n], torch.zeros(n), atol=1e-6)
+    assert same_everywhere(net)
+
+
+@on_every_rank
+def test_adasum_optimizer_trains_with_passes_compression_and_several_groups():
+    net = model()
+    groups = [{"params": net[0].parameters()}, {"params": [*net[2].parameters(), *net[4].parameters()]}]
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.Adam(groups, lr=0.01),
+        op=hvd.Adasum,
+        backward_passes_per_step=2,
+        compression=hvd.Compression.fp16,
+    )
+    losses = []
+    for parts in batches(1, hvd.size()) * 10:
+        for _ in range(2):
+            loss = loss_of(net, parts[hvd.rank()])
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(hvd.allreduce(loss.detach()).item())
+    assert losses[-1] < losses[0] and same_everywhere(net)
+
+
+@on_every_rank
+def test_adasum_optimizer_refuses_skipping_and_early_zero_grad():
+    net = model()
+    optimizer = hvd.DistributedOptimizer(sgd(net), net.named_parameters(), op=hvd.Adasum)
+    text = "Skipping synchronization is not supported when using Adasum optimizer."
+    with pytest.raises(AssertionError, match=text), optimizer.skip_synchronize():
+        pass
+    batch = batches(1, hvd.size())[0][hvd.rank()]
+    loss_of(net, batch).backward()
+    with pytest.raises(AssertionError, match=r"optimizer.zero_grad\(\) was called after loss.backward\(\)"):
+        optimizer.zero_grad()
+    with pytest.raises(
+        AssertionError, match="Gradients were computed more than backward_passes_per_step times"
+    ):
+        loss_of(net, batch).backward()
+    optimizer.step()
+    assert same_everywhere(net)
+    hvd.broadcast_optimizer_state(optimizer, 0)
+    optimizer.load_state_dict(optimizer.state_dict())
+    optimizer.set_backward_passes_per_step(1)
