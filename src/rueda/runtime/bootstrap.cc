@@ -224,6 +224,11 @@ Result<Session> connect_world(const Config& config, const store::World& world, c
   return session;
 }
 
+std::string identity_of(const store::World& world) {
+  return world.launcher + "|" + world.job + "|" + world.url + "|" + world.seed_host + "|" +
+         std::to_string(world.rank) + "|" + std::to_string(world.size);
+}
+
 Status check_options(InitOptions& options, const store::World& world) {
   if (options.expected_size > 0 && options.expected_size != world.size) {
     return {Code::kInvalidArgument, "init expected a world of " + std::to_string(options.expected_size) +
@@ -236,9 +241,18 @@ Status check_options(InitOptions& options, const store::World& world) {
 
 }  // namespace
 
+Result<store::World> MeetingPlace::complete(store::World detected, Deadline deadline) {
+  const std::string identity = identity_of(detected);
+  if (identity == detected_) return completed_;
+  Result<store::World> completed = store::complete_world(std::move(detected), deadline);
+  if (!completed.is_ok()) return completed;
+  detected_ = identity;
+  completed_ = completed.value();
+  return completed;
+}
+
 Status MeetingPlace::open(const store::World& world, const std::string& interface, Deadline deadline) {
-  const std::string identity = world.job + "|" + world.url + "|" + world.seed_host + "|" +
-                               std::to_string(world.rank) + "|" + std::to_string(world.size);
+  const std::string identity = identity_of(world);
   if (rendezvous_.store && identity == identity_) return Status::ok();
   rendezvous_ = {};
   Result<store::Rendezvous> opened = store::open_rendezvous(world, interface, kRelease, deadline);
@@ -250,11 +264,15 @@ Status MeetingPlace::open(const store::World& world, const std::string& interfac
 }
 
 Result<Session> bootstrap(MeetingPlace& place, InitOptions options, const store::GetEnv& get_env) {
-  const Result<store::World> detected = store::detect_world(get_env);
+  Result<store::World> detected = store::detect_world(get_env);
   if (!detected.is_ok()) return detected.status();
-  const store::World& world = detected.value();
   const Result<Config> parsed = parse_config(get_env);
   const Config config = parsed.is_ok() ? parsed.value() : Config{};
+  const Deadline deadline =
+      Deadline::after(static_cast<Nanos>(config.start_timeout_s * static_cast<double>(kSecond)));
+  const Result<store::World> completed = place.complete(std::move(detected).value(), deadline);
+  if (!completed.is_ok()) return completed.status();
+  const store::World& world = completed.value();
   apply_log_settings(config, world.rank);
   if (!world.warning.empty()) RUEDA_LOG(kWarning, world.warning);
 
@@ -267,8 +285,6 @@ Result<Session> bootstrap(MeetingPlace& place, InitOptions options, const store:
     attach_native_backend(session);
     return session;
   }
-  const Deadline deadline =
-      Deadline::after(static_cast<Nanos>(config.start_timeout_s * static_cast<double>(kSecond)));
   if (Status s = place.open(world, config.interface, deadline); !s.is_ok())
     return refused.is_ok() ? s : refused;
   const Epoch attempt = place.next_attempt();

@@ -20,6 +20,8 @@ struct InitOptions {
 // What outlives one init within a process: the place to meet, and how many times we have met there.
 class MeetingPlace {
  public:
+  // Fills in what only the launcher knows. It answers a process once, so the answer is kept.
+  Result<store::World> complete(store::World detected, Deadline deadline);
   // Opens the rendezvous, or reuses it when the world is the one of the last call.
   Status open(const store::World& world, const std::string& interface, Deadline deadline);
   [[nodiscard]] store::Rendezvous& rendezvous() { return rendezvous_; }
@@ -27,7 +29,9 @@ class MeetingPlace {
   Epoch next_attempt() { return ++attempts_; }
 
  private:
-  std::string identity_;
+  std::string detected_;  // identity of the world that completed_ completes
+  store::World completed_;
+  std::string identity_;  // of the world that rendezvous_ serves
   store::Rendezvous rendezvous_;
   Epoch attempts_ = 0;
 };

@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cfenv>
 #include <utility>
 
+#include "rueda/base/limits.h"
 #include "rueda/base/log.h"
 
 namespace rueda::runtime {
@@ -103,6 +105,9 @@ void Engine::wake() {
 
 void Engine::run() {
   prctl(PR_SET_NAME, "rueda-engine");
+  // The caller's rounding mode and flush-to-zero must not leak into reductions: all ranks compute the same
+  // bits.
+  fesetenv(FE_DFL_ENV);
   pin_thread(session_.config, session_.place.local_rank);
   last_moved_ = monotonic_now();
   while (phase_ != Phase::kClosed) {
@@ -191,12 +196,20 @@ bool Engine::coordinate(Nanos now) {
   if (responses.empty()) return false;
   next_round_ = now + static_cast<Nanos>(session_.config.cycle_time_ms * static_cast<double>(kMillisecond));
   if (timeline_->is_on()) timeline_->emit({.kind = TraceKind::kCycle, .when = now, .name = "CYCLE_START"});
-  if (session_.links) {
-    session_.links->broadcast_frame(control::FrameType::kResponses, control::encode(responses));
-    counters_.control_frames += session_.size() - 1;
-  }
+  if (session_.links) broadcast_responses(responses);
   accept(std::move(responses));
   return true;
+}
+
+void Engine::broadcast_responses(std::span<const control::Response> responses) {
+  const Bytes payload = control::encode({responses.begin(), responses.end()});
+  if (payload.size() > kMaxFrameBytes && responses.size() > 1) {  // thousands of ranks in an alltoall
+    broadcast_responses(responses.first(responses.size() / 2));
+    broadcast_responses(responses.subspan(responses.size() / 2));
+    return;
+  }
+  session_.links->broadcast_frame(control::FrameType::kResponses, payload);
+  counters_.control_frames += session_.size() - 1;
 }
 
 void Engine::accept(std::vector<control::Response> responses) {

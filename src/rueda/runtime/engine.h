@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -90,6 +91,7 @@ class Engine {
   bool coordinate(Nanos now);
   void check_stalls(Nanos now);
   void watch_peers(Nanos now);
+  void broadcast_responses(std::span<const control::Response> responses);
   void accept(std::vector<control::Response> responses);
   void send(Rank peer, control::FrameType type, Bytes payload);
   void send_trace_batches();

@@ -10,6 +10,11 @@ namespace {
 constexpr Nanos kVerdictWait = 1500 * kMillisecond;
 constexpr Nanos kFarewellWait = 300 * kMillisecond;
 
+// A transport's reason is a sentence of its own; here it becomes part of one.
+std::string without_period(const std::string& sentence) {
+  return sentence.ends_with('.') ? sentence.substr(0, sentence.size() - 1) : sentence;
+}
+
 }  // namespace
 
 bool Engine::handle_frames() {
@@ -136,12 +141,14 @@ void Engine::handle_abort(Rank from, const control::Abort& abort) {
   if (phase_ != Phase::kRunning) return;
   if (!coordinator_) return fail({abort.code, abort.why}, abort.lost, false);
   if (abort.lost < 0 || abort.lost >= session_.size()) return fail({abort.code, abort.why}, -1, true);
-  fail(lost_status(abort.lost, abort.why + ", as reported by rank " + std::to_string(from)), abort.lost,
-       true);
+  fail(lost_status(abort.lost,
+                   without_period(abort.why) + " (as reported by rank " + std::to_string(from) + ")"),
+       abort.lost, true);
 }
 
 Status Engine::lost_status(Rank lost, const std::string& why) const {
-  return {Code::kPeerLost, describe(lost, (*session_.all)[static_cast<size_t>(lost)]) + " was lost: " + why};
+  return {Code::kPeerLost, describe(lost, (*session_.all)[static_cast<size_t>(lost)]) +
+                               " was lost: " + without_period(why) + "."};
 }
 
 void Engine::fail(const Status& why, Rank lost, bool tell_others) {
