@@ -1,4 +1,4 @@
-"""The wheel as a user meets it: one file, a bare environment, no compiler and no framework needed to install it."""
+"""The wheel as a user meets it: one file, a bare environment, no compiler, no framework."""
 
 from __future__ import annotations
 
