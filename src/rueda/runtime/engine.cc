@@ -202,7 +202,7 @@ bool Engine::coordinate(Nanos now) {
 }
 
 void Engine::broadcast_responses(std::span<const control::Response> responses) {
-  const Bytes payload = control::encode({responses.begin(), responses.end()});
+  const Bytes payload = control::encode(std::vector<control::Response>(responses.begin(), responses.end()));
   if (payload.size() > kMaxFrameBytes && responses.size() > 1) {  // thousands of ranks in an alltoall
     broadcast_responses(responses.first(responses.size() / 2));
     broadcast_responses(responses.subspan(responses.size() / 2));
