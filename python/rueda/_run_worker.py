@@ -53,7 +53,3 @@ def main() -> int:
         )
     _write(directory, (value, None, ""))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

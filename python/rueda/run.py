@@ -17,6 +17,8 @@ FAILURE = (
     "Horovod detected that one or more processes exited with non-zero status, thus causing the job to be "
     "terminated. The first process to do so was:\nProcess name: {}\nExit code: {}\n"
 )
+# Appended to the path: the rank may find rueda nowhere else, but what it has of its own comes first.
+WORKER = "import sys; sys.path.append({!r}); from rueda._run_worker import main; sys.exit(main())"
 ELASTIC = (
     "rueda.run starts a fixed number of processes: leave min_num_proc, max_num_proc, slots, reset_limit, "
     "cooldown_range and host_discovery_script away."
@@ -61,6 +63,10 @@ def find_command() -> str:
             "The rueda command is neither beside this Python nor in PATH; set RUEDA_BIN to it."
         )
     return found
+
+
+def _package_root() -> str:
+    return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def _pickle_call(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
@@ -212,6 +218,7 @@ def run(
 
 def _run_command(stage: bytes, arguments: list[str], size: int, python: str) -> list[Any]:
     import pickle
+    import signal
     import subprocess
     import tempfile
 
@@ -219,14 +226,28 @@ def _run_command(stage: bytes, arguments: list[str], size: int, python: str) -> 
         stage_file = os.path.join(directory, "stage")
         with open(stage_file, "wb") as file:
             file.write(stage)
-        command = [find_command(), "run", *arguments, "--stage-file", stage_file, "--collect-dir", directory]
-        launcher = subprocess.Popen([*command, python, "-m", "rueda._run_worker"], stdin=subprocess.DEVNULL)
+        options = [*arguments, "--stage-file", stage_file, "--collect-dir", directory, "--watch-stdin"]
+        # The launcher ends the job when its stdin closes, so also when this process is killed. It gets its
+        # own session, so that Ctrl-C comes to it once, from here.
+        launcher = subprocess.Popen(
+            [find_command(), "run", *options, python, "-c", WORKER.format(_package_root())],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
         try:
             status = launcher.wait()
-        except BaseException:  # Ctrl-C in a notebook: the launcher ends its ranks within its grace
-            launcher.terminate()
-            launcher.wait()
+        except BaseException:  # Ctrl-C: the ranks get a SIGINT and some time; Ctrl-C again kills them
+            launcher.send_signal(signal.SIGINT)
+            try:
+                launcher.wait()
+            except BaseException:
+                launcher.send_signal(signal.SIGINT)
+                launcher.wait()
+                raise
             raise
+        finally:
+            if launcher.stdin is not None:
+                launcher.stdin.close()
         outcomes = [_read_outcome(directory, rank) for rank in range(size)]
         if status != 0:
             raise _failure(directory, status, size)

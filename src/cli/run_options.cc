@@ -58,6 +58,7 @@ void add_job_options(CLI::App& app, Raw& raw) {
   app.add_option("--config-file", raw.config_file, "settings in YAML or JSON; flags win");
   app.add_flag("-v,--version", raw.is_version, "print the version");
   app.add_flag("--check-build", raw.is_check_build, "-cb: print what this installation can do");
+  app.add_flag("--watch-stdin", options.is_stdin_watched)->group("");
   app.add_option("--stage-file", options.stage_file)->group("");
   app.add_option("--collect-dir", options.collect_dir)->group("");
 }

@@ -105,7 +105,7 @@ void AgentLoop::step() {
     watch(STDIN_FILENO, POLLIN, [this] { read_launcher(); });
     if (!out_.is_empty())
       watch(STDOUT_FILENO, POLLOUT, [this] {
-        if (!out_.flush(STDOUT_FILENO)) lose_launcher("it no longer reads");
+        if (!out_.flush(STDOUT_FILENO)) lose_launcher("the launcher no longer reads");
       });
   }
   if (!out_.is_full() || is_launcher_lost_)
@@ -137,7 +137,7 @@ void AgentLoop::tick(Nanos now) {
   }
   if (is_held_) last_heard_ = now;
   if (job_ && job_->ping_timeout_ms > 0 && now - last_heard_ > job_->ping_timeout_ms * kMillisecond)
-    lose_launcher("it has been silent for too long");
+    lose_launcher("the launcher has been silent for too long");
   if (getppid() != guardian_) lose_launcher("the guardian of this agent was killed");
   if (kill_at_ != 0 && now >= kill_at_) kill_ranks();
   if ((job_ && have_all_ended()) || (!job_ && is_launcher_lost_)) sweep(now);
@@ -152,7 +152,7 @@ void AgentLoop::read_launcher() {
   std::array<std::byte, 64 << 10> chunk;
   const ssize_t size = read(STDIN_FILENO, chunk.data(), chunk.size());
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (size <= 0) return lose_launcher("its connection was closed");
+  if (size <= 0) return lose_launcher("the connection to the launcher was closed");
   last_heard_ = monotonic_now();
   reader_.feed(std::span(chunk).first(static_cast<size_t>(size)));
   while (!is_launcher_lost_) {
@@ -168,7 +168,7 @@ void AgentLoop::on_frame(const Frame& frame) {
   switch (frame.type) {
     case FrameType::kJob: {
       Result<Job> job = decode_job(frame.payload);
-      if (!job.is_ok() || job_) return lose_launcher("it sent a malformed or a second job");
+      if (!job.is_ok() || job_) return lose_launcher("the launcher sent a malformed or a second job");
       return start_job(std::move(job).value());
     }
     case FrameType::kSignal:
@@ -191,7 +191,7 @@ void AgentLoop::lose_launcher(const std::string& why) {
   is_launcher_lost_ = true;
   out_.clear();
   if (!have_all_ended()) {
-    const std::string text = fmt::format("rueda agent: lost the launcher ({}); ending its ranks here\n", why);
+    const std::string text = fmt::format("rueda agent: {}; the ranks of this host are being ended\n", why);
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
   }
   if (kill_at_ == 0 || kill_at_ > monotonic_now() + kLostLauncherGrace) stop(kLostLauncherGrace);

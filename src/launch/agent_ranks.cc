@@ -28,8 +28,8 @@ void AgentLoop::read_signals() {
   while (read(signals_.get(), &info, sizeof info) == sizeof info) {
     if (info.ssi_signo == SIGCHLD) continue;  // reap() is called for any of them
     // From the kernel, as the parent-death signal of a killed guardian, or from a person or batch system.
-    lose_launcher(
-        fmt::format("{} ended this agent", getppid() != guardian_ ? "its guardian's death" : "a signal"));
+    const bool is_orphan = getppid() != guardian_;
+    lose_launcher(is_orphan ? "the guardian of this agent was killed" : "a signal ended this agent");
   }
   reap();
 }

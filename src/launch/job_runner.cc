@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -46,6 +47,7 @@ void JobRunner::step() {
     actions.push_back(std::move(action));
   };
   watch(signals_.get(), POLLIN, [this] { read_signals(); });
+  if (options_.is_stdin_watched) watch(STDIN_FILENO, POLLIN, [this] { read_stdin(); });
   // While nobody takes our output the agents keep theirs, until we are killing: then it may grow by what they
   // hold.
   const bool is_held = output_.is_full() && force_at_ == 0;
@@ -237,6 +239,14 @@ void JobRunner::read_signals() {
   while (read(signals_.get(), &info, sizeof info) == sizeof info)
     if (info.ssi_signo != SIGCHLD) on_signal(static_cast<int>(info.ssi_signo));
   reap();
+}
+
+void JobRunner::read_stdin() {
+  std::array<char, 256> ignored;
+  const ssize_t size = read(STDIN_FILENO, ignored.data(), ignored.size());
+  if (size > 0 || (size < 0 && (errno == EAGAIN || errno == EINTR))) return;
+  options_.is_stdin_watched = false;
+  if (interrupt_ == 0) on_signal(SIGTERM);
 }
 
 void JobRunner::on_signal(int signal) {

@@ -24,8 +24,9 @@ struct RunOptions {
   SshOptions ssh;
   OutputOptions output;
   double start_timeout_s = 30;
-  double grace_s = 5;           // SIGTERM to SIGKILL
-  double agent_timeout_s = 20;  // silence of a host behind ssh after which it is lost
+  double grace_s = 5;             // SIGTERM to SIGKILL
+  double agent_timeout_s = 20;    // silence of a host behind ssh after which it is lost
+  bool is_stdin_watched = false;  // end of file there is a SIGTERM: our user is a program that may be killed
   bool is_verbose = false;
   std::string stage_file;   // given to every host; see Job::stage
   std::string collect_dir;  // where the ranks' result files are gathered
@@ -53,6 +54,7 @@ class JobRunner {
   void tick(Nanos now);
   void reap();
   void read_signals();
+  void read_stdin();
   void on_signal(int signal);
   void on_frame(HostLink& link, const Frame& frame);
   void on_exit(HostLink& link, Exit exit);
@@ -85,6 +87,7 @@ class JobRunner {
   Nanos began_ = 0, started_ = 0;
   Nanos stop_at_ = 0, kill_at_ = 0, force_at_ = 0, give_up_at_ = 0;  // 0 = not scheduled
   Nanos next_ping_ = 0;
+  Nanos next_notice_ = 5 * kSecond;  // since began_
 };
 
 }  // namespace rueda::launch

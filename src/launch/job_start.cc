@@ -24,6 +24,8 @@ extern char** environ;
 namespace rueda::launch {
 namespace {
 
+constexpr Nanos kNoticeInterval = 5 * kSecond;  // between lines that name the hosts still waited for
+
 std::string to_hex(std::span<const std::byte> bytes) {
   std::string text;
   for (const std::byte byte : bytes) text += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
@@ -106,7 +108,7 @@ Status JobRunner::start_agents() {
 }
 
 Result<AgentProcess> JobRunner::start_agent(const HostLink& link) {
-  if (!link.is_remote()) return start_local_agent(options_.binary);
+  if (!link.is_remote()) return start_local_agent();
   SshOptions ssh = options_.ssh;
   ssh.connect_timeout_s = std::max(1, static_cast<int>(std::ceil(options_.start_timeout_s)));
   return start_ssh_agent(ssh, link.host(), options_.binary);
@@ -126,10 +128,15 @@ void JobRunner::start_when_ready() {
                        link.host(), link.hello->release, kRelease)});
   }
   if (!std::ranges::all_of(links_, [](const HostLink& link) { return link.hello.has_value(); })) {
-    if (monotonic_now() - began_ < static_cast<Nanos>(options_.start_timeout_s * kSecond)) return;
+    const Nanos waited = monotonic_now() - began_;
     std::string missing;
     for (const HostLink& link : links_)
       if (!link.hello) missing += (missing.empty() ? "" : ", ") + link.host();
+    if (waited >= next_notice_) {
+      say(fmt::format("still waiting for {} after {} s", missing, waited / kSecond));
+      next_notice_ = waited + kNoticeInterval;
+    }
+    if (waited < static_cast<Nanos>(options_.start_timeout_s * kSecond)) return;
     return fail_start(
         {Code::kTimeout,
          fmt::format("no answer within {} s from the agent of {}; check that `ssh {} true` works without "

@@ -47,6 +47,28 @@ def parent_of(pid):
     return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
+def marked_processes(mark):
+    """pids of the living processes whose first environment held mark ("NAME=value")."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or state_of(entry) in (None, "Z", "X"):
+            continue
+        try:
+            environ = pathlib.Path(f"/proc/{entry}/environ").read_bytes()
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+        if mark.encode() in environ.split(b"\0"):
+            found.append(int(entry))
+    return found
+
+
+def assert_all_gone(pids, seconds=5):
+    deadline = time.monotonic() + seconds
+    while left := [(pid, name_of(pid)) for pid in pids if state_of(pid) not in (None, "Z", "X")]:
+        assert time.monotonic() < deadline, f"still alive after {seconds} s: {left}"
+        time.sleep(0.02)
+
+
 class Run:
     """One run of the launcher. Its processes carry a mark that finds them, whoever their parent is."""
 
@@ -77,17 +99,7 @@ class Run:
         return self.process.returncode, out, err
 
     def processes(self):
-        found = []
-        for entry in os.listdir("/proc"):
-            if not entry.isdigit() or state_of(entry) in (None, "Z", "X"):
-                continue
-            try:
-                environ = pathlib.Path(f"/proc/{entry}/environ").read_bytes()
-            except (FileNotFoundError, ProcessLookupError, PermissionError):
-                continue
-            if self.mark.encode() in environ.split(b"\0"):
-                found.append(int(entry))
-        return found
+        return marked_processes(self.mark)
 
     def agents(self, name):
         """pids of this run's agents by name: "rueda-agent" (worker) or "rueda-guardian"."""

@@ -340,3 +340,12 @@ def test_env_explain_names_the_launcher():
         timeout=60,
     )
     assert out.returncode == 0 and re.search(r"^launcher +rueda$", out.stdout, re.M), out
+
+
+def test_options_end_where_the_command_begins(tmp_path):
+    (tmp_path / "hosts").write_text("localhost slots=1\n")
+    for separator in ([], ["--"]):
+        status, out, _ = run(
+            "-np", 1, "-hostfile", tmp_path / "hosts", "--no-prefix", *separator, "echo", "-np", 7, "--help"
+        )
+        assert (status, out) == (0, "-np 7 --help\n")

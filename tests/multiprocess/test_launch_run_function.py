@@ -1,12 +1,13 @@
 """`rueda.run`: a function in several processes, its results and its exceptions."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
 
 import pytest
-from launch_support import ROOT, RUEDA
+from launch_support import ROOT, RUEDA, assert_all_gone, marked_processes
 
 from rueda.run import RemoteTraceback, run
 
@@ -16,7 +17,6 @@ pytestmark = pytest.mark.skipif(not os.path.exists(RUEDA), reason=f"{RUEDA} is n
 @pytest.fixture(autouse=True)
 def environment(monkeypatch):
     monkeypatch.setenv("RUEDA_BIN", RUEDA)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT / "python"))
 
 
 class Unpicklable(Exception):
@@ -116,3 +116,24 @@ def test_without_cloudpickle_module_functions_work_and_lambdas_get_a_sentence(tm
     """)
     env = dict(os.environ, PYTHONPATH=f"{tmp_path}:{ROOT / 'python'}")
     subprocess.run([sys.executable, "-c", script], env=env, check=True, timeout=60)
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+def test_ranks_end_with_the_program_that_called_run(end):
+    script = textwrap.dedent("""
+        import time
+        from rueda.run import run
+        def wait():
+            print("up", flush=True)
+            time.sleep(300)
+        run(wait, num_proc=2)
+    """)
+    mark = f"RUEDA_TEST_MARK={os.urandom(8).hex()}"
+    env = dict([*os.environ.items(), mark.split("=")], PYTHONPATH=str(ROOT / "python"))
+    program = subprocess.Popen([sys.executable, "-c", script], env=env, stdout=subprocess.PIPE, text=True)
+    assert "up" in program.stdout.readline() and "up" in program.stdout.readline()
+    everyone = marked_processes(mark)
+    assert len(everyone) == 1 + 1 + 2 + 2
+    os.kill(program.pid, end)
+    program.communicate(timeout=20)
+    assert_all_gone(everyone)

@@ -11,7 +11,17 @@ import subprocess
 import time
 
 import pytest
-from launch_support import HIDING_CHILD, PYTHON, RUEDA, Run, name_of, parent_of, run, state_of
+from launch_support import (
+    HIDING_CHILD,
+    PYTHON,
+    RUEDA,
+    Run,
+    assert_all_gone,
+    name_of,
+    parent_of,
+    run,
+    state_of,
+)
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 pytestmark = [
@@ -161,13 +171,6 @@ def processes_of(job):
     return marked | agents | guardians
 
 
-def assert_all_gone(pids, seconds=5):
-    deadline = time.monotonic() + seconds
-    while left := [(pid, name_of(pid)) for pid in pids if state_of(pid) not in (None, "Z", "X")]:
-        assert time.monotonic() < deadline, f"still alive after {seconds} s: {left}"
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("victim", ["launcher", "ssh", "rueda-agent", "rueda-guardian", "rank"])
 def test_whoever_is_killed_nothing_is_left_on_any_host(hosts, victim):
     job = start_hiding_job(hosts)
@@ -273,3 +276,15 @@ def test_suspended_job_goes_on(hosts):
     go.touch()
     status, out, _ = job.finish(20)
     assert status == 0 and "went on" in out
+
+
+def test_files_travel_to_every_host_and_back(hosts, tmp_path):
+    """What carries the function of rueda.run: no shared file system is needed."""
+    (tmp_path / "data").write_bytes(os.urandom(300_000))
+    script = "cd $RUEDA_STAGE_DIR; cat stage > result.$RANK; echo $RANK >> result.$RANK"
+    files = ["--stage-file", tmp_path / "data", "--collect-dir", tmp_path]
+    status, _, err = run("-np", 2, "-H", "h1:1,h2:1", "-F", hosts, *files, "sh", "-c", script)
+    assert status == 0, err
+    for rank in range(2):
+        expected = (tmp_path / "data").read_bytes() + f"{rank}\n".encode()
+        assert (tmp_path / f"result.{rank}").read_bytes() == expected

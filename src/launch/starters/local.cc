@@ -68,11 +68,10 @@ Result<AgentProcess> spawn_agent(const std::string& path, const std::vector<std:
   return agent;
 }
 
+// By way of /proc, so that this works while a new version is being installed over the running one.
 // No parent-death signal: the agent learns of our end from its stdin, and then gives its ranks time to clean
 // up.
-Result<AgentProcess> start_local_agent(const std::string& binary) {
-  return spawn_agent(binary, {"rueda", "agent"}, 0);
-}
+Result<AgentProcess> start_local_agent() { return spawn_agent("/proc/self/exe", {"rueda", "agent"}, 0); }
 
 bool is_own_address(const std::string& address) { return own_addresses().contains(address); }
 

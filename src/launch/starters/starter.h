@@ -19,8 +19,7 @@ struct AgentProcess {
   UniqueFd err;   // we read, non-blocking
 };
 
-// binary: absolute path of this program.
-Result<AgentProcess> start_local_agent(const std::string& binary);
+Result<AgentProcess> start_local_agent();
 
 struct SshOptions {
   int port = 0;                     // 0 = as the user's configuration says
@@ -28,10 +27,10 @@ struct SshOptions {
   std::string config_file{};        // "" likewise
   std::vector<std::string> args{};  // before ours, so that they win
   int connect_timeout_s = 30;
-  std::string program =
-      "ssh";  // one that is not called ssh gets only host and command (Kubeflow's kubexec.sh)
+  // One that is not called ssh gets only host and command (Kubeflow's kubexec.sh).
+  std::string program = "ssh";
 };
-// Pure. The binary is used at its own path where it exists on the host, else as `rueda` from PATH.
+// Pure. binary: absolute path of this program; used where the host has it there too, else `rueda` from PATH.
 std::vector<std::string> ssh_command(const SshOptions& options, const std::string& host,
                                      const std::string& binary);
 Result<AgentProcess> start_ssh_agent(const SshOptions& options, const std::string& host,
