@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -84,7 +85,13 @@ Engine::Engine(Session session)
     const Status started = start_timeline(path, session_.config.timeline_mark_cycles);
     if (!started.is_ok()) RUEDA_LOG(kError, started.why);  // training goes on without it
   }
+  // Signals belong to the application's threads.
+  sigset_t all_signals;
+  sigset_t before;
+  sigfillset(&all_signals);
+  pthread_sigmask(SIG_SETMASK, &all_signals, &before);
   thread_ = std::thread([this] { run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 Engine::~Engine() { shutdown(); }
@@ -93,7 +100,6 @@ void Engine::shutdown() {
   is_leaving_.store(true);
   wake();
   if (thread_.joinable()) thread_.join();  // bounded: see advance_closing
-  stop_timeline();
 }
 
 void Engine::wake() {
@@ -117,6 +123,7 @@ void Engine::run() {
       idle();
     }
   }
+  stop_timeline();
 }
 
 bool Engine::cycle() {
@@ -268,10 +275,11 @@ void Engine::advance_closing(Nanos now) {
          "Horovod has been shut down. This was caused by an exception on one of the ranks or an attempt "
          "to run a collective after one of the ranks finished execution. If the shutdown was caused by "
          "an exception, you should see it in the log before the first shutdown message."});
-    stop_timeline();
     phase_ = Phase::kStopped;
     is_done_[static_cast<size_t>(session_.me)] = true;
     if (session_.links && !coordinator_) {
+      stop_timeline();  // its last events must reach rank 0 before the farewell; rank 0 writes until all are
+                        // in
       send_trace_batches();
       send(kCoordinator, control::FrameType::kDone, {});
     }
