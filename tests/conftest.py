@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-for folder in ("python", "compat", "tests/multiprocess"):
+for folder in ("python", "compat/horovod", "tests/multiprocess"):
     sys.path.insert(0, str(ROOT / folder))
 if "RUEDA_LIBRARY" not in os.environ and (ROOT / "build/release/librueda.so").exists():
     os.environ["RUEDA_LIBRARY"] = str(ROOT / "build/release/librueda.so")

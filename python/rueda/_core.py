@@ -115,8 +115,8 @@ def _load(path: Path) -> tuple[ctypes.PyDLL, ctypes.CDLL]:
         return ctypes.PyDLL(str(path), mode=mode), ctypes.CDLL(str(path), mode=mode)
     except OSError as error:
         raise ImportError(
-            f"The rueda library {path} cannot be loaded ({error}); reinstall rueda or set RUEDA_LIBRARY to the "
-            f"path of librueda.so."
+            f"The rueda library {path} cannot be loaded ({error}); reinstall rueda or set RUEDA_LIBRARY to "
+            f"the path of librueda.so."
         ) from None
 
 

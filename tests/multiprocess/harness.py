@@ -1,8 +1,8 @@
 """Runs test bodies on several ranks of one job on this machine.
 
-`World` keeps n worker processes alive and runs one function on all of them at a time, so that importing torch is
-paid once per world. `launch` starts fresh processes for tests that need their own life cycle. Every wait has a
-deadline; whatever was started is killed at the end.
+`World` keeps n worker processes alive and runs one function on all of them at a time, so that importing torch
+is paid once per world. `launch` starts fresh processes for tests that need their own life cycle. Every wait
+has a deadline; whatever was started is killed at the end.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def rank_environment(rank: int, size: int, folder: Path, transports: str) -> Dic
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("RUEDA_", "HOROVOD_", "OMPI_", "PMI_"))}
     return {
         **clean,
-        "PYTHONPATH": os.pathsep.join(str(ROOT / p) for p in ("python", "compat", "tests/multiprocess")),
+        "PYTHONPATH": os.pathsep.join(
+            str(ROOT / p) for p in ("python", "compat/horovod", "tests/multiprocess")
+        ),
         "PYTHONFAULTHANDLER": "1",
         "OMP_NUM_THREADS": "1",  # n ranks share the cores of one machine
         "RUEDA_LIBRARY": library(),
@@ -67,7 +69,9 @@ def make_job_folder() -> Path:
 
 
 class World:
-    """n workers in one job. `run` executes one function on all ranks and raises what failed, on which rank."""
+    """n workers in one job. `run` executes one function on all ranks and raises what failed, on which
+    rank.
+    """
 
     def __init__(self, size: int, transports: str) -> None:
         self.size = size
@@ -77,7 +81,9 @@ class World:
         self._folder: Optional[Path] = None
 
     def run(self, path: str, name: str) -> None:
-        """Runs function `name` of the test file `path` on every rank. A failure ends the workers: their state is lost."""
+        """Runs function `name` of the test file `path` on every rank. A failure ends the workers: their state
+        is lost.
+        """
         if not self._workers:
             self._start()
         command = json.dumps({"path": path, "name": name}).encode() + b"\n"
@@ -237,7 +243,9 @@ def launch(
     limit_s: float = 60.0,
     arguments: Sequence[Sequence[str]] = (),
 ) -> List[Finished]:
-    """Runs Python source on every rank, each in a fresh process, and waits for all. Late ones are killed (-9)."""
+    """Runs Python source on every rank, each in a fresh process, and waits for all. Late ones are killed
+    (-9).
+    """
     folder = make_job_folder()
     processes, outputs = [], []
     began = time.monotonic()

@@ -4,7 +4,7 @@ imports.
 
 from __future__ import annotations
 
-from rueda.basics import basics as _basics
+from rueda.basics import basics
 from rueda.errors import HorovodInternalError
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch.gathers import (
@@ -44,6 +44,8 @@ from rueda.torch.reductions import (
     reducescatter_async,
 )
 from rueda.torch.sparse import sparse_allreduce_async
+
+_basics = basics  # libraries use it under this name
 
 init = _basics.init
 shutdown = _basics.shutdown

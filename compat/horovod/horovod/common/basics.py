@@ -1,0 +1,5 @@
+"""Life cycle and topology."""
+
+from rueda.basics import HorovodBasics
+
+__all__ = ["HorovodBasics"]

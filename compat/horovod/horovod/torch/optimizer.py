@@ -1,0 +1,5 @@
+"""DistributedOptimizer."""
+
+from rueda.torch.optimizer import DistributedOptimizer
+
+__all__ = ["DistributedOptimizer"]
