@@ -1,8 +1,9 @@
 /* rueda: the C ABI. The only symbols librueda.so exports; everything else is built on them.
  *
- * Conventions. Functions that can fail return a rueda_status; the sentence behind the last failure of the calling
- * thread is rueda_last_error(). All functions may be called from any thread. Buffers given to rueda_submit are
- * borrowed until the handle is done. Structs that may grow begin with struct_size = sizeof(the struct).
+ * Conventions. Functions that can fail return a rueda_status; the sentence behind the last failure of the
+ * calling thread is rueda_last_error(). All functions may be called from any thread. Buffers given to
+ * rueda_submit are borrowed until the handle is done. Structs that may grow begin with
+ * struct_size = sizeof(the struct).
  */
 #ifndef RUEDA_RUEDA_H_
 #define RUEDA_RUEDA_H_
@@ -71,15 +72,15 @@ typedef enum rueda_op {
 
 typedef struct rueda_init_options {
   uint32_t struct_size;
-  /* Static process sets: set_sizes[i] world ranks each, one after the other in set_ranks. Ids become 1, 2, … */
+  /* Static process sets: set_sizes[i] world ranks each, one after the other in set_ranks; ids 1, 2, … */
   int32_t set_count;
   const int32_t* set_sizes;
   const int32_t* set_ranks;
   int32_t expected_size; /* 0 = any; else init fails when the world has another size */
 } rueda_init_options;
 
-/* Collective: blocks until every rank has called it (RUEDA_START_TIMEOUT). NULL = defaults. A second call while
- * initialised changes nothing. A failed call leaves nothing behind; it may be repeated. */
+/* Collective: blocks until every rank has called it (RUEDA_START_TIMEOUT). NULL = defaults. A second call
+ * while initialised changes nothing. A failed call leaves nothing behind; it may be repeated. */
 RUEDA_API int rueda_init(const rueda_init_options* options);
 /* Ends the engine on every rank: pending and later operations fail with RUEDA_SHUT_DOWN. Idempotent. */
 RUEDA_API void rueda_shutdown(void);
@@ -98,8 +99,8 @@ RUEDA_API int rueda_is_homogeneous(void); /* 1, 0, or -1 */
 
 RUEDA_API const char* rueda_version(void);    /* "0.1.0" */
 RUEDA_API const char* rueda_last_error(void); /* of this thread; valid until its next call */
-/* What was found and chosen, as JSON: launcher and why, host, transports per peer, settings, SIMD target, counters.
- * Valid until this thread's next call. */
+/* What was found and chosen, as JSON: launcher and why, host, transports per peer, settings, SIMD target,
+ * counters. Valid until this thread's next call. */
 RUEDA_API const char* rueda_describe(void);
 
 /* ---- process sets ---- */
@@ -116,45 +117,45 @@ RUEDA_API int rueda_process_set_ranks(int32_t id, int32_t* ranks, int32_t capaci
 
 typedef struct rueda_request {
   uint32_t struct_size;
-  int32_t what;      /* rueda_collective */
-  int32_t dtype;     /* rueda_dtype */
-  int32_t op;        /* rueda_op; reductions only */
-  const char* name;  /* UTF-8; ranks are matched by it within a process set */
+  int32_t what;     /* rueda_collective */
+  int32_t dtype;    /* rueda_dtype */
+  int32_t op;       /* rueda_op; reductions only */
+  const char* name; /* UTF-8; ranks are matched by it within a process set */
   int32_t process_set;
   int32_t root_rank; /* broadcast: a world rank */
   double prescale;
   double postscale;
   int32_t ndim;
-  int32_t device;    /* -1 CPU, else GPU index: only compared between ranks; memory given here is host memory */
+  int32_t device; /* -1 CPU, else GPU index: only compared between ranks; memory given here is host memory */
   const int64_t* shape;
   const void* input;
-  /* Host memory of the result's size, may be input (allreduce, broadcast). NULL: the engine allocates it (allgather,
-   * alltoall, reducescatter) and rueda_result hands it out. */
+  /* Host memory of the result's size, may be input (allreduce, broadcast). NULL: the engine allocates it
+   * (allgather, alltoall, reducescatter) and rueda_result hands it out. */
   void* output;
   const int32_t* splits; /* alltoall: rows for each rank of the set; NULL = even */
   int32_t split_count;
   int64_t tag; /* join: any number; every rank receives the largest of all ranks */
 } rueda_request;
 
-/* Submits count requests as one group that completes as a whole (count = 1: one operation). Nothing is submitted
- * when any of them is refused. *handle is a fresh positive number. Any thread; returns at once. */
+/* Submits count requests as one group that completes as a whole (count = 1: one operation). Nothing is
+ * submitted when any of them is refused. *handle is a fresh positive number. Any thread; returns at once. */
 RUEDA_API int rueda_submit(const rueda_request* requests, int32_t count, int64_t* handle);
 /* 1 done (also when failed), 0 pending, -1 unknown handle. */
 RUEDA_API int rueda_poll(int64_t handle);
-/* Waits at most timeout_s seconds (negative: until the operation ends; the engine ends every operation when a peer
- * is lost). Returns the operation's status, or RUEDA_TIMEOUT with the operation still pending. */
+/* Waits at most timeout_s seconds (negative: until the operation ends; the engine ends every operation when a
+ * peer is lost). Returns the operation's status, or RUEDA_TIMEOUT with the operation still pending. */
 RUEDA_API int rueda_wait(int64_t handle, double timeout_s);
 
 typedef struct rueda_result_info {
   uint32_t struct_size;
   int32_t ndim;
   const int64_t* shape;
-  void* data;                     /* output as given, or allocated by the engine */
+  void* data; /* output as given, or allocated by the engine */
   uint64_t bytes;
   const int32_t* received_splits; /* alltoall: rows from each rank of the set */
   int32_t split_count;
-  int32_t last_joined_rank;       /* join: world rank that joined last */
-  int64_t tag;                    /* join: the largest tag */
+  int32_t last_joined_rank; /* join: world rank that joined last */
+  int64_t tag;              /* join: the largest tag */
 } rueda_result_info;
 
 /* Of a done, successful handle; pointers live until rueda_release (or rueda_detach for data). */

@@ -36,21 +36,21 @@ TEST(ChromeFormat, has_the_shape_that_operators_know) {
   end.args_dtype = "float32";
   end.args_shape = "[2, 3]";
   format.add(0, end, 0);
-  EXPECT_EQ(
-      text_of(format),
-      "[\n"
-      R"({"name": "process_name", "ph": "M", "pid": 0, "args": {"start_time_since_epoch_in_micros":1686700000000000}},)"
-      "\n"
-      R"({"name": "process_sort_index", "ph": "M", "pid": 0, "args": {"sort_index": 0}},)"
-      "\n"
-      R"({"ph": "i", "name": "CYCLE_START", "ts": 900, "s": "g"},)"
-      R"({"name": "process_name", "ph": "M", "pid": 1, "args": {"name": "a"}},)"
-      "\n"
-      R"({"name": "process_sort_index", "ph": "M", "pid": 1, "args": {"sort_index": 1}},)"
-      "\n"
-      R"({"ph": "B", "name": "NEGOTIATE_ALLREDUCE", "ts": 1000, "pid": 1},)"
-      R"({"ph": "X", "name": "1", "ts": 1100, "pid": 1, "dur": 0},)"
-      R"({"ph": "E", "ts": 1200, "pid": 1, "args": {"dtype": "float32", "shape": "[2, 3]"}}])");
+  EXPECT_EQ(text_of(format),
+            "[\n"
+            R"({"name": "process_name", "ph": "M", "pid": 0, "args": {)"
+            R"("start_time_since_epoch_in_micros":1686700000000000}},)"
+            "\n"
+            R"({"name": "process_sort_index", "ph": "M", "pid": 0, "args": {"sort_index": 0}},)"
+            "\n"
+            R"({"ph": "i", "name": "CYCLE_START", "ts": 900, "s": "g"},)"
+            R"({"name": "process_name", "ph": "M", "pid": 1, "args": {"name": "a"}},)"
+            "\n"
+            R"({"name": "process_sort_index", "ph": "M", "pid": 1, "args": {"sort_index": 1}},)"
+            "\n"
+            R"({"ph": "B", "name": "NEGOTIATE_ALLREDUCE", "ts": 1000, "pid": 1},)"
+            R"({"ph": "X", "name": "1", "ts": 1100, "pid": 1, "dur": 0},)"
+            R"({"ph": "E", "ts": 1200, "pid": 1, "args": {"dtype": "float32", "shape": "[2, 3]"}}])");
 }
 
 TEST(ChromeFormat, other_ranks_are_named_threads_on_this_clock) {

@@ -1,5 +1,6 @@
-// Fixed-layout little-endian encoding for everything that crosses a wire. A reader never reads past its span:
-// after the first short or oversized field it is failed and yields zeros and empty strings; check is_ok() once.
+// Fixed-layout little-endian encoding for everything that crosses a wire. A reader never reads past its
+// span: after the first short or oversized field it is failed and yields zeros and empty strings; check
+// is_ok() once.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,7 @@ using Bytes = std::vector<std::byte>;
 class ByteWriter {
  public:
   template <class T>
-    requires std::is_arithmetic_v<T> || std::is_enum_v<T>
+  requires std::is_arithmetic_v<T> || std::is_enum_v<T>
   void put(T value) {
     const size_t at = bytes_.size();
     bytes_.resize(at + sizeof(T));
@@ -29,7 +30,7 @@ class ByteWriter {
     put_raw(std::as_bytes(std::span(text.data(), text.size())));
   }
   template <class T>
-    requires std::is_arithmetic_v<T> || std::is_enum_v<T>
+  requires std::is_arithmetic_v<T> || std::is_enum_v<T>
   void put_vector(const std::vector<T>& values) {
     put(static_cast<uint32_t>(values.size()));
     put_raw(std::as_bytes(std::span(values)));
@@ -48,8 +49,7 @@ class ByteReader {
   explicit ByteReader(std::span<const std::byte> bytes) : rest_(bytes) {}
 
   template <class T>
-    requires std::is_arithmetic_v<T> || std::is_enum_v<T>
-  T get() {
+  requires std::is_arithmetic_v<T> || std::is_enum_v<T> T get() {
     T value{};
     if (std::span<const std::byte> raw = get_raw(sizeof(T)); !raw.empty())
       std::memcpy(&value, raw.data(), sizeof(T));
@@ -63,8 +63,7 @@ class ByteReader {
     return {reinterpret_cast<const char*>(raw.data()), raw.size()};
   }
   template <class T>
-    requires std::is_arithmetic_v<T> || std::is_enum_v<T>
-  std::vector<T> get_vector(size_t max) {
+  requires std::is_arithmetic_v<T> || std::is_enum_v<T> std::vector<T> get_vector(size_t max) {
     const auto size = get<uint32_t>();
     if (size > max || size * sizeof(T) > rest_.size()) return fail(), std::vector<T>();
     std::vector<T> values(size);

@@ -7,8 +7,8 @@ namespace rueda {
 
 }  // namespace rueda
 
-#define RUEDA_CHECK(condition, why)                                          \
-  do {                                                                       \
-    if (!(condition)) [[unlikely]]                                           \
-      ::rueda::check_failed(#condition, __FILE__, __LINE__, (why));          \
+#define RUEDA_CHECK(condition, why)                                 \
+  do {                                                              \
+    if (!(condition)) [[unlikely]]                                  \
+      ::rueda::check_failed(#condition, __FILE__, __LINE__, (why)); \
   } while (false)

@@ -11,8 +11,8 @@ inline constexpr Nanos kMicrosecond = 1'000;
 inline constexpr Nanos kMillisecond = 1'000'000;
 inline constexpr Nanos kSecond = 1'000'000'000;
 
-Nanos monotonic_now();          // CLOCK_MONOTONIC: shared by the ranks of a host
-int64_t epoch_micros_now();     // CLOCK_REALTIME in microseconds since 1970
+Nanos monotonic_now();       // CLOCK_MONOTONIC: shared by the ranks of a host
+int64_t epoch_micros_now();  // CLOCK_REALTIME in microseconds since 1970
 
 // A point in time after which a wait gives up. Every wait has one.
 class Deadline {

@@ -15,37 +15,37 @@ namespace rueda {
 
 struct Config {
   // scheduling
-  int64_t fusion_bytes = 64 << 20;       // one fused transfer; 0 = no fusion
-  double cycle_time_ms = 0;              // upper bound on waiting to batch; 0 = start as soon as ready
-  bool group_fusion_disabled = false;    // members of a group fuse only with each other
+  int64_t fusion_bytes = 64 << 20;     // one fused transfer; 0 = no fusion
+  double cycle_time_ms = 0;            // upper bound on waiting to batch; 0 = start as soon as ready
+  bool group_fusion_disabled = false;  // members of a group fuse only with each other
   bool dynamic_process_sets = false;
   // diagnosis
   bool stall_check_disabled = false;
   double stall_warning_s = 60;
-  double stall_shutdown_s = 0;           // 0 = never
-  std::string timeline;                  // path; "DYNAMIC": only start_timeline writes one
+  double stall_shutdown_s = 0;  // 0 = never
+  std::string timeline;         // path; "DYNAMIC": only start_timeline writes one
   bool timeline_mark_cycles = false;
   std::string log_level = "warning";
   bool log_hide_time = false;
   // wires
-  std::string transports = "shm,tcp";    // those allowed, best first
-  std::string algorithm;                 // forces one algorithm by name; empty = cost model
-  std::string interface;                 // network interface or address to listen on; empty = chosen
-  double start_timeout_s = 30;           // init: until all ranks are connected
-  double peer_timeout_s = 30;            // a connected peer that is silent for longer is lost
-  int64_t shm_ring_bytes = 1 << 20;      // per directed pair of ranks on one host
-  int64_t chunk_bytes = 256 << 10;       // pipelining granule
-  std::string thread_affinity;           // comma list of cores, entry local_rank pins this engine thread
+  std::string transports = "shm,tcp";  // those allowed, best first
+  std::string algorithm;               // forces one algorithm by name; empty = cost model
+  std::string interface;               // network interface or address to listen on; empty = chosen
+  double start_timeout_s = 30;         // init: until all ranks are connected
+  double peer_timeout_s = 30;          // a connected peer that is silent for longer is lost
+  int64_t shm_ring_bytes = 1 << 20;    // per directed pair of ranks on one host
+  int64_t chunk_bytes = 256 << 10;     // pipelining granule
+  std::string thread_affinity;         // comma list of cores, entry local_rank pins this engine thread
 };
 
 struct ConfigEntry {
-  std::string_view name;       // "fusion_bytes"
-  std::string_view env;        // "RUEDA_FUSION_THRESHOLD"
-  std::string_view alias;      // "HOROVOD_FUSION_THRESHOLD", may be empty
-  std::string_view type;       // "integer", "number", "boolean", "text"
-  std::string_view unit;       // "bytes", "seconds", …
-  std::string_view range;      // "0..", "trace|debug|…"
-  std::string_view sentence;   // what it does
+  std::string_view name;      // "fusion_bytes"
+  std::string_view env;       // "RUEDA_FUSION_THRESHOLD"
+  std::string_view alias;     // "HOROVOD_FUSION_THRESHOLD", may be empty
+  std::string_view type;      // "integer", "number", "boolean", "text"
+  std::string_view unit;      // "bytes", "seconds", …
+  std::string_view range;     // "0..", "trace|debug|…"
+  std::string_view sentence;  // what it does
   std::function<Status(Config&, std::string_view text)> parse;
   std::function<std::string(const Config&)> print;
 };

@@ -9,7 +9,7 @@ namespace rueda {
 enum class LogLevel : int { kTrace = 0, kDebug, kInfo, kWarning, kError, kFatal };
 
 void set_log_level(LogLevel level);
-void set_log_rank(int rank);            // -1: not known yet
+void set_log_rank(int rank);  // -1: not known yet
 void set_log_hide_time(bool hide_time);
 LogLevel log_level();
 void log_record(LogLevel level, const char* file, int line, std::string_view text);
@@ -17,8 +17,8 @@ void log_record(LogLevel level, const char* file, int line, std::string_view tex
 }  // namespace rueda
 
 // text is anything convertible to std::string_view; it is evaluated only when the level is on.
-#define RUEDA_LOG(level, text)                                                                   \
-  do {                                                                                           \
-    if (::rueda::LogLevel::level >= ::rueda::log_level())                                        \
-      ::rueda::log_record(::rueda::LogLevel::level, __FILE__, __LINE__, (text));                 \
+#define RUEDA_LOG(level, text)                                                   \
+  do {                                                                           \
+    if (::rueda::LogLevel::level >= ::rueda::log_level())                        \
+      ::rueda::log_record(::rueda::LogLevel::level, __FILE__, __LINE__, (text)); \
   } while (false)

@@ -13,18 +13,18 @@ namespace rueda {
 // The numbers are part of the C ABI (rueda_status in rueda.h): append only.
 enum class Code : int {
   kOk = 0,
-  kInvalidArgument = 1,    // the caller's arguments are wrong; only this rank knows
-  kMismatch = 2,           // ranks disagree about a collective; every rank of it is told
-  kNotInitialized = 3,     // call init first
-  kDuplicateName = 4,      // the name is already in flight in this process set
-  kShutDown = 5,           // this or another rank ended the job in good order
-  kPeerLost = 6,           // a rank died, closed its connection or was cut off
-  kTimeout = 7,            // a deadline passed; the text says who was waited for
-  kUnavailable = 8,        // a resource of this machine: port, memory, file, network
-  kPermissionDenied = 9,   // a wrong secret, a wrong job, a version that does not match
-  kUnsupported = 10,       // a valid request that this build or collective cannot serve
-  kInternal = 11,          // a fault of rueda
-  kStalled = 12,           // the stall inspector ended the job
+  kInvalidArgument = 1,   // the caller's arguments are wrong; only this rank knows
+  kMismatch = 2,          // ranks disagree about a collective; every rank of it is told
+  kNotInitialized = 3,    // call init first
+  kDuplicateName = 4,     // the name is already in flight in this process set
+  kShutDown = 5,          // this or another rank ended the job in good order
+  kPeerLost = 6,          // a rank died, closed its connection or was cut off
+  kTimeout = 7,           // a deadline passed; the text says who was waited for
+  kUnavailable = 8,       // a resource of this machine: port, memory, file, network
+  kPermissionDenied = 9,  // a wrong secret, a wrong job, a version that does not match
+  kUnsupported = 10,      // a valid request that this build or collective cannot serve
+  kInternal = 11,         // a fault of rueda
+  kStalled = 12,          // the stall inspector ended the job
 };
 
 std::string_view code_name(Code code);

@@ -1,5 +1,5 @@
 // Where rooms report what happens. One interface for every timeline, analysis and flight record to come.
-// emit() may be called from any thread and must not block: an implementation drops and counts rather than waits.
+// emit() may be called from any thread and must not block: an implementation rather drops and counts.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +10,22 @@
 namespace rueda {
 
 enum class TraceKind : uint8_t {
-  kBegin,     // a phase or activity of a track begins
-  kEnd,       // the innermost open one of that track ends
-  kInstant,   // a mark on a track
-  kCounter,   // value of a named counter
-  kRankReady, // rank `value` became ready for the tensor of this track (coordinator only)
-  kCycle,     // the engine started a round
+  kBegin,      // a phase or activity of a track begins
+  kEnd,        // the innermost open one of that track ends
+  kInstant,    // a mark on a track
+  kCounter,    // value of a named counter
+  kRankReady,  // rank `value` became ready for the tensor of this track (coordinator only)
+  kCycle,      // the engine started a round
 };
 
 struct TraceEvent {
   TraceKind kind = TraceKind::kInstant;
-  Nanos when = 0;              // monotonic_now()
-  std::string_view track{};    // tensor name; borrowed for the duration of emit()
-  std::string_view name{};     // phase: "NEGOTIATE_ALLREDUCE", "ALLREDUCE", "QUEUE", …; borrowed likewise
+  Nanos when = 0;            // monotonic_now()
+  std::string_view track{};  // tensor name; borrowed for the duration of emit()
+  std::string_view name{};   // phase: "NEGOTIATE_ALLREDUCE", "ALLREDUCE", "QUEUE", …; borrowed likewise
   std::string_view args_dtype{};  // kEnd of a whole operation: "float32", else empty
   std::string_view args_shape{};  // kEnd of a whole operation: "[2, 3]", else empty
-  int64_t value = 0;           // rank, counter value or bytes
+  int64_t value = 0;              // rank, counter value or bytes
 };
 
 class TraceSink {

@@ -41,25 +41,38 @@ DType accumulator_of(DType dtype) { return is_16bit_float(dtype) ? DType::kFloat
 
 std::string_view name_of(Collective what) {
   switch (what) {
-    case Collective::kAllreduce: return "ALLREDUCE";
-    case Collective::kAllgather: return "ALLGATHER";
-    case Collective::kBroadcast: return "BROADCAST";
-    case Collective::kJoin: return "JOIN";
-    case Collective::kAlltoall: return "ALLTOALL";
-    case Collective::kBarrier: return "BARRIER";
-    case Collective::kReducescatter: return "REDUCESCATTER";
+    case Collective::kAllreduce:
+      return "ALLREDUCE";
+    case Collective::kAllgather:
+      return "ALLGATHER";
+    case Collective::kBroadcast:
+      return "BROADCAST";
+    case Collective::kJoin:
+      return "JOIN";
+    case Collective::kAlltoall:
+      return "ALLTOALL";
+    case Collective::kBarrier:
+      return "BARRIER";
+    case Collective::kReducescatter:
+      return "REDUCESCATTER";
   }
   return "UNKNOWN";
 }
 
 std::string_view name_of(ReduceOp op) {
   switch (op) {
-    case ReduceOp::kAverage: return "Average";
-    case ReduceOp::kSum: return "Sum";
-    case ReduceOp::kAdasum: return "Adasum";
-    case ReduceOp::kMin: return "Min";
-    case ReduceOp::kMax: return "Max";
-    case ReduceOp::kProduct: return "Product";
+    case ReduceOp::kAverage:
+      return "Average";
+    case ReduceOp::kSum:
+      return "Sum";
+    case ReduceOp::kAdasum:
+      return "Adasum";
+    case ReduceOp::kMin:
+      return "Min";
+    case ReduceOp::kMax:
+      return "Max";
+    case ReduceOp::kProduct:
+      return "Product";
   }
   return "unknown";
 }

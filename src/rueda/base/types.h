@@ -28,10 +28,10 @@ enum class DType : uint8_t {
 };
 inline constexpr int kDTypeCount = 11;
 
-size_t size_of(DType dtype);             // bytes of one element
-std::string_view name_of(DType dtype);   // "float32"
+size_t size_of(DType dtype);            // bytes of one element
+std::string_view name_of(DType dtype);  // "float32"
 bool is_floating(DType dtype);
-bool is_16bit_float(DType dtype);        // float16 and bfloat16
+bool is_16bit_float(DType dtype);  // float16 and bfloat16
 // The type partial reductions are held in: float32 for 16-bit floats, else the type itself.
 DType accumulator_of(DType dtype);
 
@@ -62,8 +62,9 @@ struct Group {
   [[nodiscard]] bool is_member() const { return me >= 0; }
 };
 
-// How the elements of a finished reduction are scaled: y = x / divisor * factor, before rounding to the element
-// type. Integers with factor 1 divide exactly; with another factor they go through float64; both truncate to zero.
+// How the elements of a finished reduction are scaled: y = x / divisor * factor, before rounding to the
+// element type. Integers with factor 1 divide exactly; with another factor they go through float64; both
+// truncate to zero.
 struct Scale {
   double factor = 1.0;
   int64_t divisor = 1;

@@ -1,6 +1,6 @@
-// What runs next, in which order: the pure heart of scheduling. Rank 0 of the world holds the one Coordinator; it
-// orders the operations of all process sets in a single global sequence, so that overlapping sets cannot deadlock.
-// Takes values (time included), returns values. No I/O, no threads.
+// What runs next, in which order: the pure heart of scheduling. Rank 0 of the world holds the one
+// Coordinator; it orders the operations of all process sets in a single global sequence, so that overlapping
+// sets cannot deadlock. Takes values (time included), returns values. No I/O, no threads.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ struct CoordinatorOptions {
   bool group_fusion_disabled = false;
   bool stall_check_disabled = false;
   Nanos stall_warning = 60 * kSecond;
-  Nanos stall_shutdown = 0;         // 0 = never
+  Nanos stall_shutdown = 0;                           // 0 = never
   std::map<int32_t, std::vector<Rank>> process_sets;  // without the world; ids from 1
 };
 
 struct StallReport {
-  std::string text;        // for the log of every rank
-  bool is_fatal = false;   // stall_shutdown passed: end the job with kStalled
+  std::string text;       // for the log of every rank
+  bool is_fatal = false;  // stall_shutdown passed: end the job with kStalled
 };
 
 class Coordinator {
@@ -56,8 +56,9 @@ class Coordinator {
   std::unique_ptr<State> state_;
 };
 
-// Checks that need no other rank, at the call: root, splits, scalar inputs, dtypes, op, membership, unknown set.
-// members: the set's world ranks, or null when the set is unknown. The texts are the contract of the public API.
+// Checks that need no other rank, at the call: root, splits, scalar inputs, dtypes, op, membership, unknown
+// set. members: the set's world ranks, or null when the set is unknown. The texts are the contract of the
+// public API.
 Status check_request(const Request& request, const std::vector<Rank>* members, Rank me, Rank world_size);
 
 // Rows rank r of n receives from a reducescatter of `rows` rows: rows / n, plus one for r < rows % n.

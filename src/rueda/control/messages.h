@@ -1,4 +1,4 @@
-// What ranks and coordinator tell each other: values, and their fixed-layout encoding with bounds on every field.
+// What ranks and coordinator tell each other: values, and their fixed-layout encoding, every field bounded.
 #pragma once
 
 #include <array>
@@ -18,21 +18,21 @@ namespace rueda::control {
 struct Request {
   Collective what = Collective::kAllreduce;
   DType dtype = DType::kFloat32;
-  ReduceOp op = ReduceOp::kSum;   // reductions; kAverage stays kAverage here
+  ReduceOp op = ReduceOp::kSum;  // reductions; kAverage stays kAverage here
   int32_t process_set = 0;
   std::string name;
   std::vector<int64_t> shape;
-  Rank root = -1;                 // world rank; broadcast
+  Rank root = -1;  // world rank; broadcast
   double prescale = 1.0;
   double postscale = 1.0;
-  int32_t device = -1;            // -1 CPU
-  std::vector<int32_t> splits;    // alltoall: resolved by the submitting rank, one entry per member
-  int32_t group_index = 0;        // position in its group
-  int32_t group_size = 1;         // 1 = alone
-  std::string group_name;         // name of the group's first member; empty when alone
-  int64_t tag = 0;                // join
-  std::vector<Rank> set_ranks;    // add-set: the world ranks asked for
-  int32_t set_id = 0;             // remove-set
+  int32_t device = -1;          // -1 CPU
+  std::vector<int32_t> splits;  // alltoall: resolved by the submitting rank, one entry per member
+  int32_t group_index = 0;      // position in its group
+  int32_t group_size = 1;       // 1 = alone
+  std::string group_name;       // name of the group's first member; empty when alone
+  int64_t tag = 0;              // join
+  std::vector<Rank> set_ranks;  // add-set: the world ranks asked for
+  int32_t set_id = 0;           // remove-set
   enum class Kind : uint8_t { kTensor = 0, kAddSet = 1, kRemoveSet = 2 } kind = Kind::kTensor;
 
   bool operator==(const Request&) const = default;
@@ -41,7 +41,7 @@ struct Request {
 // One tensor of a Response.
 struct Entry {
   std::string name;
-  std::vector<int64_t> shape;       // of the coordinator's first request: what a joined rank needs to make zeros
+  std::vector<int64_t> shape;  // of the coordinator's first request: what a joined rank needs to make zeros
   // allgather: first dimension of each member. reducescatter: rows each member receives.
   // alltoall: n * n rows, [src * n + dst]. Else empty. Member order of the set.
   std::vector<int64_t> rows;
@@ -59,15 +59,15 @@ struct Response {
   ReduceOp op = ReduceOp::kSum;
   double prescale = 1.0;
   double postscale = 1.0;
-  Rank root = -1;                   // world rank
-  std::vector<Entry> entries;       // more than one: fused into one transfer
-  std::vector<Rank> joined;         // world ranks that take part with identity elements
-  std::string error;                // kError: the same text on every rank
-  Code code = Code::kMismatch;      // kError
-  Rank last_joined = -1;            // kJoined
-  int64_t tag = 0;                  // kJoined
-  std::vector<Rank> set_ranks;      // kSetAdded: ascending world ranks
-  int32_t set_id = 0;               // kSetAdded, kSetRemoved
+  Rank root = -1;               // world rank
+  std::vector<Entry> entries;   // more than one: fused into one transfer
+  std::vector<Rank> joined;     // world ranks that take part with identity elements
+  std::string error;            // kError: the same text on every rank
+  Code code = Code::kMismatch;  // kError
+  Rank last_joined = -1;        // kJoined
+  int64_t tag = 0;              // kJoined
+  std::vector<Rank> set_ranks;  // kSetAdded: ascending world ranks
+  int32_t set_id = 0;           // kSetAdded, kSetRemoved
 
   bool operator==(const Response&) const = default;
 };
@@ -80,15 +80,15 @@ Result<std::vector<Response>> decode_responses(std::span<const std::byte> payloa
 
 // Control frames: {u32 payload bytes, u8 type, 3 bytes zero} then the payload.
 enum class FrameType : uint8_t {
-  kRequests = 1,      // rank -> coordinator
-  kResponses = 2,     // coordinator -> rank
-  kHeartbeat = 3,     // both ways: Heartbeat, for liveness and clock offsets
-  kAbort = 4,         // both ways: {i32 lost world rank or -1, i32 code, string why}
-  kShutdown = 5,      // rank -> coordinator: I leave in good order; coordinator -> rank: everybody does
-  kStallReport = 6,   // coordinator -> rank: text
-  kTrace = 7,         // rank -> coordinator: a batch of timeline events
-  kDone = 8,          // rank -> coordinator: I have stopped; coordinator -> rank: all have, close
-  kCosts = 9,         // coordinator -> rank at start: measured link costs
+  kRequests = 1,     // rank -> coordinator
+  kResponses = 2,    // coordinator -> rank
+  kHeartbeat = 3,    // both ways: Heartbeat, for liveness and clock offsets
+  kAbort = 4,        // both ways: {i32 lost world rank or -1, i32 code, string why}
+  kShutdown = 5,     // rank -> coordinator: I leave in good order; coordinator -> rank: everybody does
+  kStallReport = 6,  // coordinator -> rank: text
+  kTrace = 7,        // rank -> coordinator: a batch of timeline events
+  kDone = 8,         // rank -> coordinator: I have stopped; coordinator -> rank: all have, close
+  kCosts = 9,        // coordinator -> rank at start: measured link costs
 };
 inline constexpr size_t kFrameHeaderBytes = 8;
 
@@ -97,9 +97,11 @@ struct FrameHeader {
   FrameType type = FrameType::kHeartbeat;
 };
 std::array<std::byte, kFrameHeaderBytes> encode_header(const FrameHeader& header);
-Result<FrameHeader> decode_header(std::span<const std::byte, kFrameHeaderBytes> raw);  // bounds by kMaxFrameBytes
+Result<FrameHeader> decode_header(
+    std::span<const std::byte, kFrameHeaderBytes> raw);  // bounds by kMaxFrameBytes
 
-// The sender's clock now, and an echo of the other side's last heartbeat: what NTP needs for one offset sample.
+// The sender's clock now, and an echo of the other side's last heartbeat: what NTP needs for one offset
+// sample.
 struct Heartbeat {
   Nanos sent = 0;
   Nanos echo_sent = 0;      // `sent` of the heartbeat this one answers, 0 if none
