@@ -21,7 +21,8 @@ class _InFlight:
     # Everything the engine reads or writes. Kept until the operation has ended, also when the caller drops
     # the handle.
     borrowed: tuple[torch.Tensor, ...]
-    finish: Callable[[int], Any]  # engine handle -> what synchronize returns
+    # Engine handle -> what synchronize returns; None: the first tensor borrowed.
+    finish: Callable[[int], Any] | None
 
 
 _in_flight: dict[int, _InFlight] = {}
@@ -49,6 +50,15 @@ def start(
     kind = word.removeprefix("grouped_").capitalize()
     handle, engine_handle = operations.submit(calls, process_set, make_name, kind)
     _in_flight[handle] = _InFlight(engine_handle, tuple(borrowed), finish)
+    return handle
+
+
+def start_prepared(prepared: operations.Prepared, tensor: torch.Tensor) -> int:
+    """Submits a prepared operation in place on the tensor, whose type and shape must be those prepared
+    for.
+    """
+    handle, engine_handle = prepared.submit(tensor.data_ptr())
+    _in_flight[handle] = _InFlight(engine_handle, (tensor,), None)
     return handle
 
 
@@ -80,7 +90,7 @@ def synchronize(handle: int) -> Any:
         _forget(handle, record)
         raise
     try:
-        return record.finish(record.engine_handle)
+        return record.borrowed[0] if record.finish is None else record.finish(record.engine_handle)
     finally:
         _forget(handle, record)
 

@@ -9,12 +9,14 @@ from typing import Any
 
 import torch
 
+from rueda.operations import Prepared
 from rueda.process_sets import ProcessSet
-from rueda.torch.compression import Compressor
+from rueda.torch.compression import Compression, Compressor
 from rueda.torch.functions import broadcast_object
-from rueda.torch.handles import synchronize
-from rueda.torch.reductions import allreduce_async_, grouped_allreduce_async_
+from rueda.torch.handles import start_prepared, synchronize
+from rueda.torch.reductions import allreduce_async_, grouped_allreduce_async_, prepare_allreduce_
 from rueda.torch.sparse import sparse_allreduce_async
+from rueda.torch.tensors import DTYPES
 
 GroupList = list[list[torch.Tensor]]
 
@@ -43,7 +45,16 @@ class Settings:
 class _Slot:
     """One parameter between two steps."""
 
-    __slots__ = ("finish", "group", "is_ready", "name", "parameter", "passes_left")
+    __slots__ = (
+        "_prepared_for",
+        "finish",
+        "group",
+        "is_ready",
+        "name",
+        "parameter",
+        "passes_left",
+        "prepared",
+    )
 
     def __init__(self, parameter: torch.Tensor, name: str, passes: int) -> None:
         self.parameter = parameter
@@ -51,7 +62,24 @@ class _Slot:
         self.passes_left = passes
         self.group: list[_Slot] = [self]
         self.is_ready = False  # its last pass is done; a group waits for all of its members
-        self.finish: Callable[[], None] | None = None  # set while a reduction is under way
+        self.finish: Callable[[], Any] | None = None  # set while a reduction is under way
+        self.prepared: Prepared
+        self._prepared_for: tuple[torch.dtype, torch.Size] | None = None
+
+    def can_send(self, grad: torch.Tensor, settings: Settings) -> bool:
+        """Whether `prepared` may be submitted for this gradient: dense, on the CPU, as it is."""
+        if settings.compression is not Compression.none or grad.device.type != "cpu":
+            return False
+        if grad.layout != torch.strided or not grad.is_contiguous():
+            return False
+        kind = (grad.dtype, grad.shape)
+        if kind != self._prepared_for:
+            if grad.dtype not in DTYPES:
+                return False  # the ordinary way says so
+            arguments = (self.name, settings.op, settings.factors, settings.process_set)
+            self.prepared = prepare_allreduce_(grad, *arguments)
+            self._prepared_for = kind
+        return True
 
 
 def split_evenly(items: Sequence[Any], parts: int) -> Iterator[list[Any]]:
@@ -203,6 +231,11 @@ class Reducer:
         settings = self._settings
         grad = slot.parameter.grad
         assert grad is not None
+        if slot.can_send(grad, settings):
+            # The usual case, within backward: a few microseconds instead of twenty.
+            quick = start_prepared(slot.prepared, grad)
+            slot.finish = lambda: synchronize(quick)
+            return
         sent, context = settings.compression.compress(grad)
         wire = sent if sent.is_contiguous() else sent.contiguous()
         handle = allreduce_async_(wire, None, slot.name, settings.op, *settings.factors, settings.process_set)

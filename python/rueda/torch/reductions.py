@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rueda import _core, errors
+from rueda import _core, errors, operations
 from rueda.operations import Call
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch import handles
@@ -175,6 +175,22 @@ def allreduce_(
     handle = allreduce_async_(tensor, None, name, op, prescale_factor, postscale_factor, process_set)
     output: torch.Tensor = handles.synchronize(handle)
     return output
+
+
+def prepare_allreduce_(
+    like: torch.Tensor, name: str, op: int, factors: tuple[float, float], process_set: ProcessSet
+) -> operations.Prepared:
+    """allreduce_async_ in two steps, for tensors reduced again and again: see handles.start_prepared."""
+    call = Call(
+        what=_core.ALLREDUCE,
+        dtype=memory.DTYPES[like.dtype],
+        shape=tuple(like.shape),
+        input=0,
+        op=op,
+        prescale=factors[0],
+        postscale=factors[1],
+    )
+    return operations.Prepared(call, process_set, f"allreduce.{name}", "Allreduce")
 
 
 def grouped_allreduce_async(
