@@ -1,9 +1,11 @@
 """`rueda run` over real ssh: two hosts on loopback addresses, with throw-away keys."""
 
+import contextlib
 import getpass
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -53,7 +55,8 @@ def hosts(tmp_path_factory):
     """Two sshd, h1 and h2, and the path of a client configuration that knows them. nowhere has no sshd."""
     base = tmp_path_factory.mktemp("ssh")
     base.chmod(0o700)
-    pathlib.Path("/run/sshd").mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(PermissionError):  # only root's sshd needs it
+        pathlib.Path("/run/sshd").mkdir(parents=True, exist_ok=True)
     for name in ("user", "host"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", base / name], check=True)
     (base / "authorized").write_text((base / "user.pub").read_text())
@@ -154,7 +157,7 @@ def test_silent_host_is_named_after_the_start_timeout(hosts, tmp_path):
             f"Host mute\n  HostName 127.0.0.4\n  Port {mute.getsockname()[1]}\n" + hosts.read_text()
         )
         status, _, err = run("-np", 2, "-H", "h1:1,mute:1", "-F", config, "--start-timeout", 4, "true")
-    assert status == 1 and "agent of mute" in err
+    assert status == 1 and re.search(r"the agent of .*mute", err), err
 
 
 def start_hiding_job(hosts):
