@@ -1,0 +1,134 @@
+"""``make bench``: measures this machine, prints tables, writes build/bench/report.json.
+
+Numbers are for reading and comparing on one quiet machine; no test asserts them. ``--only`` takes some of
+allreduce, transport, kernels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Callable, Dict, List
+
+ROOT = Path(__file__).resolve().parent.parent
+OUT = ROOT / "build" / "bench"
+TREE = ROOT / "build" / "release"
+sys.path.insert(0, str(ROOT / "tools"))
+KERNELS = "^(sum|fold4)/.*/(float32|bfloat16)/"
+
+
+def output_of(command: List[str], limit_s: float = 600, **env: str) -> str:
+    """Standard output of a command that has to succeed."""
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=limit_s,
+        env={**os.environ, **env},
+        cwd=ROOT,
+    )
+    if done.returncode != 0:
+        raise SystemExit(f"bench: {' '.join(command)} ended with exit status {done.returncode}")
+    return done.stdout
+
+
+def machine() -> Dict[str, Any]:
+    """What numbers depend on."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {
+        "processor": models[0] if models else platform.machine(),
+        "cores": os.cpu_count(),
+        "kernel": platform.release(),
+        "load_before": os.getloadavg()[0],
+        "commit": output_of(["git", "describe", "--always", "--dirty"]).strip(),
+    }
+
+
+def build(program: str) -> Path:
+    """A program of bench/, in the release build."""
+    import build_wheel
+
+    cmake = build_wheel.find_cmake() or "cmake"
+    for command in ([cmake, "--preset", "release"], [cmake, "--build", str(TREE), "--target", program]):
+        output_of(command, 1800)
+    return TREE / program
+
+
+# ---- what is measured ----
+
+
+def allreduce() -> List[Dict[str, Any]]:
+    """bench/allreduce.py on 2 ranks, with shared memory and over TCP."""
+    rows: List[Dict[str, Any]] = []
+    print(f"\n{'allreduce, 2 ranks':<20}{'bytes':>10}  {'library':<12}{'median us':>12}", end="")
+    print(f"{'p10 .. p90':>22}{'GB/s':>8}")
+    for transports in ("shm,tcp", "tcp"):
+        report = OUT / f"allreduce-{transports.partition(',')[0]}.json"
+        report.unlink(missing_ok=True)
+        command = str(Path(sys.executable).parent / "rueda")
+        script = [sys.executable, "bench/allreduce.py", "--report", str(report)]
+        output_of([command, "run", "-np", "2", *script], RUEDA_TRANSPORTS=transports)
+        for row in json.loads(report.read_text()):
+            row["transport"] = "tcp" if row["library"] == "gloo" else transports.partition(",")[0]
+            rows.append(row)
+            spread = f"{row['p10_us']:.1f} .. {row['p90_us']:.1f}"
+            name = f"{row['library']} {row['transport']}"
+            print(f"{row['what']:<20}{row['bytes']:>10}  {name:<12}{row['median_us']:>12.1f}", end="")
+            print(f"{spread:>22}{row['gb_per_s']:>8.2f}", flush=True)
+    print(
+        "GB/s: bytes of the tensor over the median time. gloo: torch.distributed with its defaults on lo, in"
+    )
+    print("the same processes and in turns with rueda; it sends every tensor of a burst by itself.")
+    return rows
+
+
+def transport() -> List[str]:
+    """One lane between two processes, without the engine."""
+    lines = output_of([str(build("transport_bench"))]).splitlines()
+    print("\nlanes between two processes")
+    print("\n".join(lines), flush=True)
+    return lines
+
+
+def kernels() -> List[Dict[str, Any]]:
+    """Reductions in one thread, with every instruction set this processor has."""
+    options = [f"--benchmark_filter={KERNELS}", "--benchmark_min_time=0.05", "--benchmark_format=json"]
+    found = json.loads(output_of([str(build("kernels_bench")), *options]))
+    rows = [{"name": one["name"], "gb_per_s": one["bytes_per_second"] / 1e9} for one in found["benchmarks"]]
+    print(f"\n{'kernel / instruction set / type / bytes / sources':<52}{'GB/s of one operand':>20}")
+    for row in rows:
+        print(f"{row['name']:<52}{row['gb_per_s']:>20.1f}")
+    return rows
+
+
+PARTS: Dict[str, Callable[[], Any]] = {"allreduce": allreduce, "transport": transport, "kernels": kernels}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="measures this machine")
+    parser.add_argument("--only", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
+    wanted = parser.parse_args().only.split(",")
+    unknown = set(wanted) - set(PARTS)
+    if unknown:
+        parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    OUT.mkdir(parents=True, exist_ok=True)
+    report: Dict[str, Any] = {"machine": machine()}
+    found = report["machine"]
+    print(f"{found['processor']}, {found['cores']} cores, load {found['load_before']:.1f} before the start")
+    for name in wanted:
+        report[name] = PARTS[name]()
+    path = OUT / "report.json"
+    path.write_text(json.dumps(report, indent=1) + "\n")
+    print(f"\nwritten to {path.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
