@@ -163,9 +163,15 @@ class HorovodBasics:
     # ---- timeline ----
 
     def start_timeline(self, file_path: str, mark_cycles: bool = False) -> None:
-        """Writes a Chrome trace of all operations to file_path (by rank 0), also without RUEDA_TIMELINE."""
+        """Writes a Chrome trace of all operations to file_path (by rank 0), also without RUEDA_TIMELINE.
+
+        A file that cannot be opened is a RuntimeWarning: training goes on.
+        """
         self.require_initialized()
-        if _core.start_timeline(os.fsencode(file_path), int(mark_cycles)) != _core.OK:
+        status = _core.start_timeline(os.fsencode(file_path), int(mark_cycles))
+        if status == _core.UNAVAILABLE:
+            warnings.warn(_core.last_error(), RuntimeWarning, stacklevel=2)
+        elif status != _core.OK:
             raise ValueError(_core.last_error())
 
     def stop_timeline(self) -> None:

@@ -294,6 +294,19 @@ hvd.barrier()
     assert_all_succeed(run(2, body))
 
 
+def test_a_timeline_that_cannot_be_written_does_not_stop_training():
+    body = """
+hvd.init()
+if hvd.rank() == 0:
+    with pytest.warns(RuntimeWarning, match="/nowhere/t.json"):
+        hvd.start_timeline("/nowhere/t.json")
+assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == 2
+hvd.stop_timeline()
+hvd.barrier()
+"""
+    assert_all_succeed(run(2, body))
+
+
 def test_interrupting_a_wait_keeps_the_operation():
     body = """
 hvd.init()

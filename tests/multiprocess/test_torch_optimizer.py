@@ -372,6 +372,37 @@ def test_construction_errors():
     hvd.DistributedOptimizer(sgd(net), groups=[])
 
 
+@on_every_rank
+def test_mixed_precision_with_a_gradient_scaler():
+    net = model()
+    optimizer = hvd.DistributedOptimizer(sgd(net), net.named_parameters())
+    scaler = torch.amp.GradScaler("cpu", init_scale=16.0)
+    for parts in batches(3, hvd.size()):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = loss_of(net, parts[hvd.rank()])
+        scaler.scale(loss).backward()
+        optimizer.synchronize()
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        with optimizer.skip_synchronize():
+            scaler.step(optimizer)
+        scaler.update()
+    assert same_everywhere(net)
+
+
+@on_every_rank
+def test_compiled_models_are_reduced():
+    net = model()
+    optimizer = hvd.DistributedOptimizer(sgd(net), net.named_parameters())
+    compiled = torch.compile(net, backend="eager")
+    for parts in batches(2, hvd.size()):
+        optimizer.zero_grad()
+        loss_of(compiled, parts[hvd.rank()]).backward()
+        optimizer.step()
+    assert same_everywhere(net)
+
+
 # ---- Adasum ----
 
 
