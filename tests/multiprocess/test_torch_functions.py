@@ -1,6 +1,10 @@
 """Making ranks agree: parameters, optimizer state, objects, process sets, join."""
 
 import collections
+import os
+import tempfile
+import threading
+import time
 
 import pytest
 import torch
@@ -314,3 +318,42 @@ def test_bad_process_sets_raise_on_every_rank():
     assert hvd.remove_process_set(first)
     empty = hvd.add_process_set([])
     assert empty.size() == 0 and hvd.remove_process_set(empty)
+
+
+@on_every_rank
+def test_a_second_join_while_joined_is_refused():
+    path = hvd.broadcast_object(tempfile.mktemp(prefix="rueda-join-"), name="signal")
+    if hvd.rank() != 0:
+        deadline = time.monotonic() + 20
+        while not os.path.exists(path) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        hvd.join()
+        return
+    refused = []
+
+    def join():
+        try:
+            hvd.join()
+        except ValueError as error:
+            refused.append(str(error))
+            open(path, "w").close()
+
+    threads = [threading.Thread(target=join) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    os.unlink(path)
+    assert len(refused) == 1
+    assert "with the same name as another tensor that is currently being processed" in refused[0]
+
+
+@on_every_rank
+def test_a_barrier_while_a_rank_has_joined_ends():
+    if hvd.rank() != 0:
+        try:
+            hvd.barrier()
+        except hvd.HorovodInternalError as error:
+            assert "Join" in str(error)
+    hvd.join()
+    hvd.barrier()

@@ -188,7 +188,8 @@ assert _core.health() == _core.PEER_LOST
 
 def test_operations_after_another_rank_has_finished_raise_the_shut_down_error():
     body = """
-hvd.init()
+hvd.init(process_sets="dynamic")
+one = hvd.add_process_set([1])
 pending = hvd.allreduce_async(torch.ones(2), name="pending") if hvd.rank() == 0 else None
 hvd.barrier()
 if hvd.rank() == 1:
@@ -199,6 +200,10 @@ assert str(caught.value).startswith("Horovod has been shut down."), caught.value
 with pytest.raises(hvd.HorovodInternalError, match="Horovod has been shut down."):
     hvd.allreduce(torch.ones(2))
 assert hvd.is_initialized() and hvd.size() == 2
+with pytest.raises(ValueError, match="Horovod is shutting down."):
+    hvd.add_process_set([0])
+with pytest.raises(ValueError, match="Horovod is shutting down."):
+    hvd.remove_process_set(one)
 hvd.shutdown()
 """
     assert_all_succeed(run(2, body))

@@ -373,6 +373,17 @@ def test_construction_errors():
 
 
 @on_every_rank
+def test_parameters_added_later_are_reduced():
+    net = model()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net[0].parameters(), lr=0.1))
+    optimizer.add_param_group({"params": net[2].parameters(), "lr": 0.2})
+    optimizer.add_param_group({"params": list(net[4].parameters())})
+    loss_of(net, batches(1, hvd.size())[0][hvd.rank()]).backward()
+    optimizer.step()
+    assert same_everywhere(net)
+
+
+@on_every_rank
 def test_mixed_precision_with_a_gradient_scaler():
     net = model()
     optimizer = hvd.DistributedOptimizer(sgd(net), net.named_parameters())

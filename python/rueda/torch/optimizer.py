@@ -85,6 +85,16 @@ class _DistributedMixin(torch.optim.Optimizer):
             raise AssertionError(ZEROED_EARLY)
         super().zero_grad(*args, **kwargs)
 
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds parameters, for instance of layers that were frozen; their gradients are reduced too."""
+        super().add_param_group(param_group)
+        reducer = getattr(self, "_reducer", None)  # none yet while the wrapper is being built
+        if reducer is not None:
+            group = len(self.param_groups) - 1
+            for index, parameter in enumerate(self.param_groups[group]["params"]):
+                if parameter.requires_grad:
+                    reducer.watch(parameter, f"allreduce.noname.{group}.{index}")
+
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Changes how many backward passes are summed before a reduction, and starts counting again."""
         if passes <= 0:
@@ -163,8 +173,8 @@ def DistributedOptimizer(
     together. Raises ValueError for arguments that do not fit; step and synchronize raise
     HorovodInternalError.
 
-    >>> optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1),
-    model.named_parameters())
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * hvd.size())
+    >>> optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
     """
     if num_groups != 0:
         warnings.warn(

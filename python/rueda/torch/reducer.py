@@ -141,13 +141,18 @@ class Reducer:
     ) -> None:
         self._settings = settings
         self._passes = passes
-        self._slots = {p: _Slot(p, names[p], passes) for p in parameters}
+        self._slots: dict[torch.Tensor, _Slot] = {}
+        for parameter in parameters:
+            self.watch(parameter, names[parameter])
         for group in groups:
-            members = [self._slots[p] for p in group]
+            members = [self._slots[parameter] for parameter in group]
             for slot in members:
                 slot.group = members
-        # Parameters outlive optimizers: their hooks must neither keep this object alive nor act once it is
-        # gone.
+
+    def watch(self, parameter: torch.Tensor, name: str) -> None:
+        """Reduces this parameter's gradients from now on."""
+        self._slots[parameter] = _Slot(parameter, name, self._passes)
+        # Parameters outlive optimizers: hooks must neither keep this object alive nor act once it is gone.
         me = weakref.ref(self)
 
         def hook(parameter: torch.Tensor) -> None:
@@ -155,8 +160,7 @@ class Reducer:
             if reducer is not None:
                 reducer._after_accumulation(parameter)
 
-        for parameter in self._slots:
-            weakref.finalize(self, parameter.register_post_accumulate_grad_hook(hook).remove)
+        weakref.finalize(self, parameter.register_post_accumulate_grad_hook(hook).remove)
 
     @property
     def is_busy(self) -> bool:
