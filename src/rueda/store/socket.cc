@@ -92,6 +92,7 @@ Result<std::vector<SocketAddress>> resolve(const std::string& host, int port) {
 Result<UniqueFd> connect_to(const SocketAddress& address, Deadline deadline) {
   UniqueFd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.is_open()) return unavailable(std::string("no socket: ") + std::strerror(errno));
+  fd.close_on_fork();
   set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY);
   int error = connect(fd.get(), address.get(), address.size) == 0 ? 0 : errno;
   if (error == EINPROGRESS || error == EINTR) {
@@ -113,6 +114,7 @@ Result<UniqueFd> listen_on(const std::string& address, int port) {
   const std::string text = host_and_port(address, port);
   UniqueFd fd(socket(where.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.is_open()) return unavailable("no socket for " + text + ": " + std::strerror(errno));
+  fd.close_on_fork();
   set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR);
   if (where.storage.ss_family == AF_INET6) set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY);
   if (bind(fd.get(), where.get(), where.size) != 0 || listen(fd.get(), SOMAXCONN) != 0) {

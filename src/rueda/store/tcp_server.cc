@@ -131,6 +131,7 @@ class Server final : public StoreServer {
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) on_no_descriptor();
         return;  // anything else is nobody waiting, or a peer gone already
       }
+      fd.close_on_fork();
       if (strangers_.size() >= kMaxStrangers) close_connection(strangers_.front());
       const ConnectionId id = next_id_++;
       if (!watch(EPOLL_CTL_ADD, fd.get(), EPOLLIN, id)) continue;

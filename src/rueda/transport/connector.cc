@@ -121,6 +121,7 @@ bool Connector::accept_one(Nanos now) {
     if (errno == EMFILE || errno == ENFILE) turn_away_when_out_of_descriptors();
     return true;  // that one is gone; the next may be fine. The caller's loop is bounded.
   }
+  fd.close_on_fork();
   if (Status status = vet_(fd.get()); !status.is_ok()) {
     log_refusal(status);
     return true;
@@ -234,6 +235,7 @@ void Connector::start(Dialing& dialing, Nanos now) {
   dialing.fd = UniqueFd(socket(dialing.address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   dialing.watch.ready = 0;
   if (!dialing.fd.is_open()) return retry_later(dialing, now);
+  dialing.fd.close_on_fork();
   const int result = connect(dialing.fd.get(), dialing.address.get(), dialing.address.size);
   const bool is_under_way = result == 0 || errno == EINPROGRESS;
   if (!is_under_way || !poller_.add(dialing.fd.get(), dialing.watch).is_ok())

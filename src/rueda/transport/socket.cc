@@ -92,6 +92,7 @@ SocketAddress make_abstract_address(std::string_view name) {
 Result<UniqueFd> open_listening(const SocketAddress& address, int backlog) {
   UniqueFd fd(socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.is_open()) return fault("cannot open a socket");
+  fd.close_on_fork();
   if (bind(fd.get(), address.get(), address.size) != 0) return fault("cannot bind a listening socket");
   if (listen(fd.get(), backlog) != 0) return fault("cannot listen on a socket");
   return fd;
