@@ -11,7 +11,7 @@ import sys
 import zipfile
 from base64 import urlsafe_b64decode
 from pathlib import Path
-from typing import List
+from typing import List, Optional
 
 import pytest
 
@@ -124,6 +124,40 @@ def test_the_torch_front_end_without_torch_is_one_sentence(bare):
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("ImportError: ") and "pip install" in last and "torch" in last
+
+
+WORLD_OF_ONE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from ctypes import addressof, c_float
+from rueda import _core, operations
+from rueda.basics import basics
+from rueda.process_sets import global_process_set
+basics.init()
+data = (c_float * 3)(1, 2, 3)
+call = operations.Call(_core.ALLREDUCE, _core.FLOAT32, (3,), addressof(data), addressof(data))
+_, handle = operations.submit([call], global_process_set, lambda number, index: "x", "Allreduce")
+operations.wait(handle)
+print(basics.size(), list(data))
+"""
+
+
+def find_python(version: str) -> Optional[str]:
+    """An interpreter of that version in PATH or in pyenv's folder."""
+    kept = sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python"))
+    return (
+        str(kept[-1]) if kept else shutil.which(f"python{version}")
+    )  # pyenv's names in PATH may be empty shims
+
+
+@pytest.mark.parametrize("version", ["3.9", "3.10", "3.11", "3.12", "3.13"])
+def test_every_python_can_be_a_world_of_one(wheel, tmp_path, version):
+    python = find_python(version)
+    if python is None or call([python, "-c", "import ctypes"]).returncode != 0:
+        pytest.skip(f"no Python {version} on this machine")
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    said = succeed([python, "-W", "error", "-S", "-c", WORLD_OF_ONE, tmp_path])
+    assert said == "1 [1.0, 2.0, 3.0]\n"
 
 
 @pytest.mark.skipif(shutil.which("cmake") is None or shutil.which("g++") is None, reason="no cmake or no g++")
