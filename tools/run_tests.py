@@ -171,7 +171,9 @@ def python(tally: Tally) -> None:
     report = BUILD / "pytest.xml"
     report.unlink(missing_ok=True)
     folders = [
-        name for name in ("tests/python", "tests/multiprocess", "tests/regress") if (ROOT / name).is_dir()
+        name
+        for name in ("tests/python", "tests/multiprocess", "tests/gpu", "tests/regress")
+        if any((ROOT / name).glob("test_*.py"))
     ]
     command = [sys.executable, "-m", "pytest", "-v", "--durations=10", f"--junitxml={report}", *folders]
     status = run(command, limit_s=2400)
