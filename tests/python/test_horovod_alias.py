@@ -98,6 +98,12 @@ def test_horovodrun_becomes_rueda_run(monkeypatch, capsys):
     assert launch.run_commandline is launch.main
 
 
+def test_horovodrun_without_the_command_is_one_sentence(monkeypatch):
+    monkeypatch.setenv("RUEDA_BIN", "/nowhere/rueda")
+    with pytest.raises(SystemExit, match="/nowhere/rueda cannot be started"):
+        launch.main(["-np", "2", "true"])
+
+
 def test_thread_helpers():
     seen = []
     threads.in_thread(seen.append, (1,)).join(10)

@@ -20,7 +20,10 @@ def run_commandline(arguments: Sequence[str] | None = None) -> None:
         command = command_line(sys.argv[1:] if arguments is None else arguments)
     except RuntimeError as error:
         raise SystemExit(f"horovodrun: {error}") from None
-    os.execv(command[0], command)
+    try:
+        os.execv(command[0], command)
+    except OSError as error:
+        raise SystemExit(f"horovodrun: {command[0]} cannot be started ({error.strerror}).") from None
 
 
 main = run_commandline
