@@ -22,6 +22,12 @@ from rueda.torch.gathers import (
     join,
 )
 from rueda.torch.handles import poll, synchronize
+from rueda.torch.reducescatter import (
+    grouped_reducescatter,
+    grouped_reducescatter_async,
+    reducescatter,
+    reducescatter_async,
+)
 from rueda.torch.reductions import (
     Adasum,
     Average,
@@ -37,11 +43,7 @@ from rueda.torch.reductions import (
     grouped_allreduce_,
     grouped_allreduce_async,
     grouped_allreduce_async_,
-    grouped_reducescatter,
-    grouped_reducescatter_async,
     handle_average_backwards_compatibility,
-    reducescatter,
-    reducescatter_async,
 )
 from rueda.torch.sparse import sparse_allreduce_async
 
