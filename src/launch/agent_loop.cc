@@ -87,6 +87,7 @@ void AgentLoop::say_hello() {
   const Hello hello{.release = release_,
                     .host = name.data(),
                     .pid = getpid(),
+                    .private_dir = private_dir_,
                     .free_port = find_free_port(),
                     .ssh_connection = connection != nullptr ? connection : ""};
   out_.push(as_bytes(kAgentMagic));

@@ -58,6 +58,7 @@ Bytes encode(const Hello& hello) {
   writer.put_string(hello.release);
   writer.put_string(hello.host);
   writer.put(hello.pid);
+  writer.put_string(hello.private_dir);
   writer.put(hello.free_port);
   writer.put_string(hello.ssh_connection);
   return std::move(writer).take();
@@ -70,6 +71,7 @@ Result<Hello> decode_hello(std::span<const std::byte> payload) {
   hello.release = reader.get_string(256);
   hello.host = reader.get_string(256);
   hello.pid = reader.get<int32_t>();
+  hello.private_dir = reader.get_string(4096);
   hello.free_port = reader.get<int32_t>();
   hello.ssh_connection = reader.get_string(1024);
   return checked(reader, std::move(hello), "hello");

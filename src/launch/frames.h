@@ -43,6 +43,7 @@ struct Hello {
   std::string release;
   std::string host;  // gethostname
   int32_t pid = 0;
+  std::string private_dir{};   // removed by agents; by the launcher if it outlives both halves of a local one
   int32_t free_port = 0;       // that was free a moment ago, for MASTER_PORT
   std::string ssh_connection;  // SSH_CONNECTION: "client port server port"; "" = started without ssh
 };

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 
@@ -142,6 +143,9 @@ void JobRunner::lose_host(HostLink& link, Nanos now) {
     // Guardian and worker are both dead: what they left behind became ours.
     const bool is_last =
         std::ranges::all_of(links_, [](const HostLink& l) { return l.is_remote() || l.is_reaped(); });
+    std::error_code ignored;
+    const std::filesystem::path left = link.hello ? link.hello->private_dir : "";
+    if (left.filename().string().starts_with("rueda-")) std::filesystem::remove_all(left, ignored);
     if (is_last) kill_descendants(Deadline::after(2 * kSecond), link.started_ticks, "ssh");
   }
   schedule_stop(now);

@@ -1,6 +1,7 @@
 """Whatever is killed, nothing of a job outlives it: every probe looks for its processes in /proc."""
 
 import os
+import pathlib
 import signal
 import time
 
@@ -44,11 +45,19 @@ def test_killed_agent_both_halves_at_once_leaves_nothing():
     job = start_hiding_job()
     victims = job.agents("rueda-guardian") + job.agents("rueda-agent")
     assert len(victims) == 2
+    rank = next(pid for pid in job.processes() if parent_of(pid) in victims and pid not in victims)
+    secret = next(
+        entry.partition("=")[2]
+        for entry in pathlib.Path(f"/proc/{rank}/environ").read_text().split("\0")
+        if entry.startswith("RUEDA_SECRET_FILE=")
+    )
+    assert os.path.exists(secret)
     for pid in victims:
         os.kill(pid, signal.SIGKILL)
     status, _, err = job.finish(20)
     assert status != 0 and "was lost with its host" in err
     job.assert_gone_within(1)
+    assert not os.path.exists(os.path.dirname(secret))
 
 
 def test_killed_launcher_and_worker_leave_the_guardian_to_clean_up():
