@@ -104,8 +104,9 @@ void Engine::watch_peers(Nanos now) {
   }
   if (phase_ != Phase::kRunning) return;
   if (const std::optional<Rank> silent = liveness_.silent(now)) {
-    fail(lost_status(*silent, "it has not answered for " + std::to_string(liveness_.timeout() / kSecond) +
-                                  " s (stopped, overloaded or cut off; RUEDA_PEER_TIMEOUT sets the limit)"),
+    fail(lost_status(*silent,
+                     "it has not answered for " + std::to_string(liveness_.timeout() / kSecond) +
+                         " s (stopped, overloaded or cut off; RUEDA_PEER_TIMEOUT_SECONDS sets the limit)"),
          *silent, true);
   } else if (suspect_ >= 0 && now >= suspect_deadline_) {
     fail(suspect_status_, suspect_, true);

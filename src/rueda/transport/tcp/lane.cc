@@ -53,7 +53,12 @@ void TcpLane::recv_into(Ticket ticket, size_t bytes, size_t granule, Consumer& c
 bool TcpLane::has_work() const {
   if (requests_.is_ended()) return false;
   return (!requests_.sends.empty() && watch_.has(EPOLLOUT)) ||
-         (!requests_.recvs.empty() && watch_.has(EPOLLIN)) || watch_.has(kHangup);
+         (!requests_.recvs.empty() && watch_.has(EPOLLIN)) || watch_.has(kHangup) || is_stuck();
+}
+
+// The peer takes no more, and nobody asks for what is left of its words.
+bool TcpLane::is_stuck() const {
+  return !why_deaf_.is_ok() && !requests_.sends.empty() && requests_.recvs.empty();
 }
 
 bool TcpLane::progress() {
@@ -65,11 +70,12 @@ bool TcpLane::progress() {
     if (!is_sent && !is_received) break;
     is_moved = true;
   }
+  if (!requests_.is_ended() && is_stuck()) lose(why_deaf_);
   return is_moved;
 }
 
 bool TcpLane::send_some() {
-  if (requests_.sends.empty() || !watch_.has(EPOLLOUT)) return false;
+  if (requests_.sends.empty() || !watch_.has(EPOLLOUT) || !why_deaf_.is_ok()) return false;
   std::array<FrameHeader, kMessagesPerCall> headers;
   std::array<iovec, 2 * kMessagesPerCall> parts;
   size_t part_count = 0;
@@ -97,7 +103,7 @@ bool TcpLane::send_some() {
   if (sent < 0) {
     if (errno == EINTR) return true;
     if (errno == EAGAIN || errno == EWOULDBLOCK) return watch_.clear(EPOLLOUT), false;
-    return lose_by_errno(), true;
+    return on_deaf_peer(), true;
   }
   if (static_cast<size_t>(sent) < total) watch_.clear(EPOLLOUT);  // full; room makes the next edge
   account_for(static_cast<size_t>(sent));
@@ -144,7 +150,7 @@ bool TcpLane::recv_some() {
   if (got < 0) {
     if (errno == EINTR) return true;
     if (errno == EAGAIN || errno == EWOULDBLOCK) return watch_.clear(EPOLLIN), false;
-    return lose_by_errno(), true;
+    return lose(lost_by_errno()), true;
   }
   // A short read has emptied the socket; the next bytes make an edge - but the end makes none twice.
   if (static_cast<size_t>(got) < total && !is_hung_up_) watch_.clear(EPOLLIN);
@@ -188,8 +194,17 @@ void TcpLane::on_hangup() {
   std::byte next{};
   const ssize_t got = ::recv(fd_.get(), &next, 1, MSG_PEEK | MSG_DONTWAIT);
   if (got == 0) return lose(peer_lost(name_, "closed its connection"));
-  if (got < 0) return lose_by_errno();
+  if (got < 0) return lose(lost_by_errno());
   watch_.ready |= EPOLLIN;  // what it sent before is still to be read
+}
+
+// Its last words, which often say why it went, may still be here unread.
+void TcpLane::on_deaf_peer() {
+  why_deaf_ = lost_by_errno();
+  std::byte next{};
+  if (::recv(fd_.get(), &next, 1, MSG_PEEK | MSG_DONTWAIT) <= 0) return lose(why_deaf_);
+  is_hung_up_ = true;
+  watch_.ready |= EPOLLIN;
 }
 
 void TcpLane::check_liveness(Nanos now, Nanos peer_timeout) {
@@ -207,8 +222,8 @@ void TcpLane::check_liveness(Nanos now, Nanos peer_timeout) {
                               " s; its host is down or cut off"));
 }
 
-void TcpLane::lose_by_errno() {
-  lose(peer_lost(name_, "lost its connection (" + std::string(std::strerror(errno)) + ")"));
+Status TcpLane::lost_by_errno() const {
+  return peer_lost(name_, "lost its connection (" + std::string(std::strerror(errno)) + ")");
 }
 
 void TcpLane::lose(const Status& why) {
