@@ -77,7 +77,8 @@ def build_binaries(prefix: Path) -> None:
     if not (tree / "CMakeCache.txt").exists():
         # An existing tree keeps its own settings (the C++ tests share its objects).
         generator = ["-G", "Ninja"] if find_tool("ninja") else []
-        configure = [cmake, "-S", str(ROOT), "-B", str(tree), *generator, "-DRUEDA_BUILD_TESTS=OFF"]
+        settings = ["-DCMAKE_BUILD_TYPE=Release", "-DRUEDA_BUILD_TESTS=OFF"]
+        configure = [cmake, "-S", str(ROOT), "-B", str(tree), *generator, *settings]
         subprocess.run(configure, check=True, stdout=sys.stderr)
     jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count() or 1))
     build = [cmake, "--build", str(tree), "--target", "rueda", "rueda_cli", "-j", jobs]
