@@ -65,6 +65,7 @@ hvd.shutdown()
 check_guards()
 hvd.init()
 assert hvd.allreduce_async(x) == 1  # numbers start again
+hvd.barrier()  # nobody may leave before all have submitted
 """
     assert_all_succeed(run(2, body))
 
