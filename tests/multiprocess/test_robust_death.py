@@ -245,9 +245,14 @@ def test_exit_during_pending_operations_of_all_ranks_is_clean(jobs: Jobs, transp
 hvd.init()
 mine = [hvd.allreduce_async(torch.ones(100_000), name=f"{hvd.rank()}.{i}") for i in range(20)]
 ours = [hvd.allreduce_async(torch.ones(100_000), name=f"all.{i}") for i in range(20)]
+say("submitted")
+await_file("go")
 say("leaving")
 """
     job = jobs.start(3, body, transports=transports)
+    for rank in range(3):
+        job.await_said(rank, "submitted")
+    job.release("go")
     job.assert_ended_well()
     leaving = max(job.said(rank, "leaving")[0]["at"] for rank in range(3))
     assert max(job.ended_at(rank) for rank in range(3)) - leaving < NOTICE_S

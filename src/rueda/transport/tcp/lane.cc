@@ -17,7 +17,8 @@ namespace {
 constexpr uint32_t kHangup = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
 constexpr size_t kHeaderBytes = sizeof(FrameHeader);
 constexpr size_t kMessagesPerCall = 8;
-constexpr int kRounds = 4;  // sends and receives alternate; then other lanes have their turn
+constexpr Nanos kLastWords = kSecond;  // that a lane which cannot send any more waits to be read out
+constexpr int kRounds = 4;             // sends and receives alternate; then other lanes have their turn
 
 }  // namespace
 
@@ -53,12 +54,7 @@ void TcpLane::recv_into(Ticket ticket, size_t bytes, size_t granule, Consumer& c
 bool TcpLane::has_work() const {
   if (requests_.is_ended()) return false;
   return (!requests_.sends.empty() && watch_.has(EPOLLOUT)) ||
-         (!requests_.recvs.empty() && watch_.has(EPOLLIN)) || watch_.has(kHangup) || is_stuck();
-}
-
-// The peer takes no more, and nobody asks for what is left of its words.
-bool TcpLane::is_stuck() const {
-  return !why_deaf_.is_ok() && !requests_.sends.empty() && requests_.recvs.empty();
+         (!requests_.recvs.empty() && watch_.has(EPOLLIN)) || watch_.has(kHangup);
 }
 
 bool TcpLane::progress() {
@@ -70,7 +66,6 @@ bool TcpLane::progress() {
     if (!is_sent && !is_received) break;
     is_moved = true;
   }
-  if (!requests_.is_ended() && is_stuck()) lose(why_deaf_);
   return is_moved;
 }
 
@@ -209,6 +204,12 @@ void TcpLane::on_deaf_peer() {
 
 void TcpLane::check_liveness(Nanos now, Nanos peer_timeout) {
   if (requests_.is_ended()) return;
+  if (!why_deaf_.is_ok()) {
+    // Whoever reads on meets the end by himself. The others get a while to ask for the next message.
+    if (deaf_since_ == 0) deaf_since_ = now;
+    if (now - deaf_since_ >= kLastWords) lose(why_deaf_);
+    return;
+  }
   tcp_info info{};
   socklen_t size = sizeof(info);
   if (getsockopt(fd_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return;

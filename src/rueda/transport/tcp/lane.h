@@ -38,7 +38,6 @@ class TcpLane final : public Endpoint {
   [[nodiscard]] Status lost_by_errno() const;
   void on_hangup();
   void on_deaf_peer();
-  [[nodiscard]] bool is_stuck() const;
 
   LaneName name_;
   UniqueFd fd_;
@@ -49,6 +48,7 @@ class TcpLane final : public Endpoint {
   std::span<std::byte> scratch_;
   bool is_hung_up_ = false;  // the peer closed; bytes it sent before may still be unread
   Status why_deaf_;          // not ok: the peer takes no more bytes, for this reason
+  Nanos deaf_since_ = 0;     // when that was first noticed
 
   Nanos waiting_since_ = 0;  // when bytes without an acknowledgement were first seen
 
