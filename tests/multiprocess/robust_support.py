@@ -44,7 +44,11 @@ def await_file(name, limit_s=30.0):
 
 def nurse() -> str:
     """Forks a rank per line of input and reports its end; returns, in a rank, the source it is to run."""
+    import gc
+
     import rueda.torch  # noqa: F401 (what forking saves the ranks)
+
+    gc.freeze()  # a rank's end takes 0.3 s instead of 0.7 s
 
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
@@ -155,6 +159,8 @@ class Nursery:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(10)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
 
 # ---- jobs ----

@@ -277,6 +277,7 @@ Result<Session> bootstrap(MeetingPlace& place, InitOptions options, const store:
   if (!world.warning.empty()) RUEDA_LOG(kWarning, world.warning);
 
   Status refused = parsed.is_ok() ? check_options(options, world) : parsed.status();
+  if (refused.is_ok()) refused = check_forced_algorithm(config.algorithm);
   if (world.size == 1) {
     if (!refused.is_ok()) return refused;
     Session session = make_session(config, world, 1);

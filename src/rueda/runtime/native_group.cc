@@ -1,6 +1,9 @@
 #include "rueda/runtime/native_group.h"
 
+#include <algorithm>
+
 #include "rueda/backend/native/native.h"
+#include "rueda/schedule/algorithm.h"
 
 namespace rueda::runtime {
 namespace {
@@ -12,6 +15,19 @@ void apply(const MeasuredLink& measured, schedule::LinkCost& cost) {
 }
 
 }  // namespace
+
+Status check_forced_algorithm(const std::string& name) {
+  const auto known = schedule::algorithms();
+  if (name.empty() || std::ranges::find(known, name, &schedule::Algorithm::name) != known.end())
+    return Status::ok();
+  std::vector<std::string_view> names;
+  for (const schedule::Algorithm& algorithm : known) names.push_back(algorithm.name);
+  std::ranges::sort(names);
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  std::string text;
+  for (const std::string_view one : names) text += (text.empty() ? "" : ", ") + std::string(one);
+  return {Code::kInvalidArgument, "RUEDA_ALGORITHM=" + name + " is no algorithm; use one of " + text + "."};
+}
 
 void attach_native_backend(Session& session) {
   // Only what outlives the backend is captured, and only values equal on every rank shape the choice.

@@ -1,0 +1,199 @@
+"""Mistakes before training: each rank that can know says in one sentence what is wrong, soon.
+
+That ranks of different releases refuse each other is tested where releases can be chosen:
+base_handshake_test and runtime_facts_test.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+from typing import Callable, Dict, List
+
+import pytest
+from meet_by import free_port
+from robust_support import Job, Jobs, make_jobs
+
+__all__ = ["make_jobs"]  # the fixture `jobs`
+
+START_S = 2.0
+BEGIN = "Horovod initialization failed. Please check log messages above for a more descriptive error."
+
+TRY = """
+began = time.monotonic()
+try:
+    hvd.init()
+except ValueError as error:
+    say("refused", text=str(error), after=time.monotonic() - began)
+    assert not hvd.is_initialized()
+else:
+    say("up", sum=hvd.allreduce(torch.ones(3), op=hvd.Sum).tolist())
+"""
+
+
+def refusals(job: Job, within_s: float = START_S + 3.0) -> List[str]:
+    """The sentence each rank gave, in time; every rank then ended by itself."""
+    job.assert_ended_well()
+    texts = []
+    for rank in range(len(job.pids)):
+        (refused,) = job.said(rank, "refused") or [None]
+        assert refused is not None, job.everything()
+        assert refused["after"] < within_s, refused
+        assert refused["text"].startswith(BEGIN), refused
+        texts.append(refused["text"][len(BEGIN) :].strip())
+        assert texts[-1] and "\n" not in texts[-1], texts
+    return texts
+
+
+def on_rank(culprit: int, variables: Dict[str, str]) -> Callable[[int], Dict[str, str]]:
+    return lambda rank: variables if rank == culprit else {}
+
+
+START = {"RUEDA_START_TIMEOUT": str(START_S)}
+
+# A wrong variable on one rank, and what must be in its sentence.
+WRONG = {
+    "bogus transport": ({"RUEDA_TRANSPORTS": "bogus"}, ["RUEDA_TRANSPORTS", "bogus"]),
+    "number out of range": ({"RUEDA_CYCLE_TIME": "-3"}, ["RUEDA_CYCLE_TIME", "-3"]),
+    "no number": ({"RUEDA_FUSION_THRESHOLD": "lots"}, ["RUEDA_FUSION_THRESHOLD", "lots"]),
+    "alias out of range": ({"HOROVOD_CYCLE_TIME": "-3"}, ["HOROVOD_CYCLE_TIME", "-3"]),
+    "unknown algorithm": ({"RUEDA_ALGORITHM": "magic"}, ["magic"]),
+    "no such interface": (
+        {"RUEDA_INTERFACE": "nosuch0", "RUEDA_TRANSPORTS": "tcp"},
+        ["nosuch0"],
+    ),
+}
+
+
+@pytest.mark.parametrize("culprit", [0, 1])
+@pytest.mark.parametrize("mistake", WRONG)
+def test_a_wrong_setting_on_one_rank_is_named_on_all(jobs: Jobs, mistake: str, culprit: int) -> None:
+    variables, words = WRONG[mistake]
+    job = jobs.start(2, TRY, environment=START, by_rank=on_rank(culprit, variables))
+    texts = refusals(job)
+    for word in words:
+        assert word in texts[culprit], texts
+    assert f"rank {culprit}" in texts[1 - culprit] or words[0] in texts[1 - culprit], texts
+
+
+@pytest.mark.parametrize(
+    "variables, words",
+    [
+        ({"RUEDA_RANK": "5"}, ["RUEDA_RANK=5"]),
+        ({"RUEDA_RANK": "-1"}, ["RUEDA_RANK", "-1"]),
+        ({"RUEDA_SIZE": "0"}, ["RUEDA_SIZE"]),
+        ({"RUEDA_LOCAL_RANK": "9"}, ["RUEDA_LOCAL_RANK=9"]),
+        ({"RUEDA_STORE": "gopher://x"}, ["gopher://x"]),
+        ({"RUEDA_STORE": ""}, ["RUEDA_STORE"]),
+    ],
+    ids=lambda value: "-".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else "",
+)
+def test_an_impossible_place_is_refused_by_its_rank(
+    jobs: Jobs, variables: Dict[str, str], words: List[str]
+) -> None:
+    job = jobs.start(2, TRY, environment=START, by_rank=on_rank(1, variables))
+    texts = refusals(job)
+    for word in words:
+        assert word in texts[1], texts
+    assert "rank 1" in texts[0], texts  # it did not come, as far as rank 0 can know
+
+
+def test_two_ranks_with_the_same_number_do_not_become_a_world(jobs: Jobs) -> None:
+    job = jobs.start(3, TRY, environment=START, by_rank=on_rank(2, {"RUEDA_RANK": "1"}))
+    refusals(job)
+
+
+@pytest.mark.parametrize("store", ["file://$FOLDER/store", "tcp"])
+@pytest.mark.parametrize("transports", ["shm,tcp", "tcp"])
+def test_a_rank_with_another_secret_is_refused(jobs: Jobs, store: str, transports: str) -> None:
+    url = f"tcp://127.0.0.1:{free_port()}" if store == "tcp" else store
+    body = (
+        """
+if os.environ["RUEDA_RANK"] == "1":
+    os.umask(0o077)
+    open("wrong", "w").write("ab" * 32)
+    os.environ["RUEDA_SECRET_FILE"] = os.getcwd() + "/wrong"
+"""
+        + TRY
+    )
+    job = jobs.start(2, body, environment={**START, "RUEDA_STORE": url}, transports=transports)
+    texts = refusals(job)
+    assert "secret" in texts[1], texts
+    assert "secret" in texts[0] or "rank 1" in texts[0], texts
+
+
+def test_ranks_of_another_job_do_not_join(jobs: Jobs) -> None:
+    url = f"tcp://127.0.0.1:{free_port()}"
+    environment = {**START, "RUEDA_STORE": url}
+    job = jobs.start(2, TRY, environment=environment, by_rank=lambda rank: {"RUEDA_JOB": f"job-of-{rank}"})
+    texts = refusals(job)
+    assert "job" in texts[1] and "rank 1" in texts[0], texts
+
+
+def test_a_port_in_use_is_named(jobs: Jobs) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        environment = {**START, "RUEDA_STORE": f"tcp://127.0.0.1:{port}"}
+        texts = refusals(jobs.start(2, TRY, environment=environment))
+    assert f"port {port}" in texts[0] and "in use" in texts[0], texts
+    assert str(port) in texts[1], texts
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
+def test_a_secret_that_others_may_read_is_refused(jobs: Jobs, mode: int) -> None:
+    body = f"""
+os.chmod(os.environ["RUEDA_SECRET_FILE"], {mode})
+{TRY}
+"""
+    texts = refusals(jobs.start(2, body, environment=START))
+    for text in texts:
+        assert "secret" in text and "600" in text, texts
+
+
+def test_a_missing_secret_file_is_named(jobs: Jobs) -> None:
+    texts = refusals(jobs.start(2, TRY, environment={**START, "RUEDA_SECRET_FILE": "/nowhere/secret"}))
+    assert all("/nowhere/secret" in text for text in texts), texts
+
+
+def test_a_store_folder_that_cannot_be_made_is_named(jobs: Jobs) -> None:
+    texts = refusals(jobs.start(2, TRY, environment={**START, "RUEDA_STORE": "file:///proc/nowhere"}))
+    assert all("/proc/nowhere" in text for text in texts), texts
+
+
+def test_the_world_of_a_retry_has_no_trace_of_the_failure(jobs: Jobs) -> None:
+    body = f"""
+os.environ["RUEDA_TRANSPORTS"] = "bogus" if os.environ["RUEDA_RANK"] == "1" else "tcp"
+{TRY}
+os.environ["RUEDA_TRANSPORTS"] = "tcp"
+hvd.init()
+say("sum", sum=hvd.allreduce(torch.ones(3), op=hvd.Sum).tolist())
+"""
+    job = jobs.start(2, body)
+    refusals(job)
+    assert all(job.said(rank, "sum")[0]["sum"] == [2, 2, 2] for rank in range(2))
+
+
+def can_unshare() -> bool:
+    tool = shutil.which("unshare")
+    return tool is not None and subprocess.run([tool, "-m", "true"], capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not can_unshare(), reason="needs the right to make a mount name space")
+def test_a_tiny_dev_shm_is_enough(jobs: Jobs) -> None:
+    body = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 1 << 18
+assert libc.unshare(CLONE_NEWNS) == 0
+assert libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None) == 0
+assert libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, b"size=64k") == 0
+assert os.statvfs("/dev/shm").f_blocks * os.statvfs("/dev/shm").f_frsize == 65536
+hvd.init()
+numbers = torch.arange(3_000_000.0)
+assert torch.equal(hvd.allreduce(numbers, op=hvd.Sum), 2 * numbers)
+"""
+    job = jobs.start(2, body)
+    job.assert_ended_well()
+    assert os.path.isdir("/dev/shm")
