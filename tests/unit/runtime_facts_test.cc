@@ -63,6 +63,16 @@ TEST(Place, is_homogeneous_on_equal_hosts) {
   EXPECT_EQ(place.cross_size, 2);
 }
 
+TEST(Place, counts_the_hosts_of_the_launcher_where_they_share_a_machine) {
+  std::vector<Facts> all = world("aabb", true);
+  for (Facts& facts : all) facts.host_key = "one";
+  for (Rank rank = 0; rank < 4; ++rank) {
+    const Place place = place_of(rank, all).value();
+    EXPECT_EQ(place.cross_rank, rank / 2);
+    EXPECT_EQ(place.cross_size, 2);
+  }
+}
+
 TEST(Place, refuses_a_local_rank_beyond_its_local_size) {
   std::vector<Facts> all = world("aa", true);
   all[1].local_rank = 2;

@@ -11,6 +11,7 @@
 #include "rueda/base/release.h"
 #include "rueda/runtime/calibrate.h"
 #include "rueda/runtime/native_group.h"
+#include "rueda/store/socket.h"
 #include "rueda/transport/shm/shm.h"
 #include "rueda/transport/tcp/tcp.h"
 
@@ -49,7 +50,10 @@ std::string host_key(const std::string& host) {
 
 // The machine where the ranks meet: whoever can be reached from there can be reached by the ranks.
 std::string meeting_host(const store::World& world) {
-  if (!world.seed_host.empty()) return world.seed_host;
+  if (!world.seed_host.empty()) {
+    const bool is_named = world.seed_fallback.empty() || store::resolve(world.seed_host, 9).is_ok();
+    return is_named ? world.seed_host : world.seed_fallback;
+  }
   constexpr std::string_view kScheme = "tcp://";
   if (!world.url.starts_with(kScheme)) return "";
   const std::string rest = world.url.substr(kScheme.size());

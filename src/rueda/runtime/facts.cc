@@ -151,22 +151,21 @@ Result<Place> place_of(Rank rank, const std::vector<Facts>& all) {
     return is_told ? all[static_cast<size_t>(members[host][index])].local_rank : static_cast<Rank>(index);
   };
   Place place;
-  Rank my_host = -1;
   for (size_t h = 0; h < members.size(); ++h) {
     place.is_homogeneous = place.is_homogeneous && members[h].size() == members.front().size();
     for (size_t i = 0; i < members[h].size(); ++i) {
       if (members[h][i] != rank) continue;
-      my_host = static_cast<Rank>(h);
       place.local_rank = local_rank_of(h, i);
       place.local_size =
           is_told ? all[static_cast<size_t>(rank)].local_size : static_cast<Rank>(members[h].size());
     }
   }
+  // A launcher may split one machine into several hosts, which then share local ranks.
   place.cross_size = 0;
   for (size_t h = 0; h < members.size(); ++h) {
     for (size_t i = 0; i < members[h].size(); ++i) {
       if (local_rank_of(h, i) != place.local_rank) continue;
-      if (static_cast<Rank>(h) == my_host) place.cross_rank = place.cross_size;
+      if (members[h][i] == rank) place.cross_rank = place.cross_size;
       ++place.cross_size;
     }
   }

@@ -1,0 +1,147 @@
+"""A private Slurm of two virtual nodes on this machine: own ports, key, folders; its daemons end with it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Dict, List, Optional
+
+from meet_by import free_port
+
+TOOLS = ["munged", "slurmctld", "slurmd", "srun", "sinfo"]
+NODES = ["n1", "n2"]
+START_S = 30.0
+
+
+def why_not() -> Optional[str]:
+    """The reason why no Slurm can be started here."""
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing:
+        return f"not installed: {', '.join(missing)} (packages slurm-wlm and munge)"
+    return None if os.geteuid() == 0 else "Slurm's daemons need root"
+
+
+class Slurm:
+    def __init__(self) -> None:
+        # Short, because it holds sockets; readable, because munged insists.
+        self.folder = Path(tempfile.mkdtemp(prefix="rueda-slurm-"))
+        self.folder.chmod(0o755)
+        self._daemons: List[subprocess.Popen[bytes]] = []
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def environment(self) -> Dict[str, str]:
+        """What Slurm's commands need."""
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("RUEDA_", "HOROVOD_", "SLURM_"))}
+        return {**clean, "SLURM_CONF": str(self.folder / "slurm.conf")}
+
+    def _start(self) -> None:
+        key = self.folder / "munge.key"
+        key.touch(mode=0o600)
+        key.write_bytes(os.urandom(64))
+        for node in NODES:
+            (self.folder / "tmp" / node).mkdir(parents=True)
+            (self.folder / f"spool.{node}").mkdir()
+        (self.folder / "state").mkdir()
+        (self.folder / "slurm.conf").write_text(self._configuration())
+        munge = {"key-file": "munge.key", "socket": "sock", "pid-file": "munged.pid"}
+        munge |= {"log-file": "munged.log", "seed-file": "munged.seed"}
+        self._run("munged", "--foreground", *(f"--{k}={self.folder / v}" for k, v in munge.items()))
+        self._await(lambda: (self.folder / "sock").exists(), "munged")
+        self._run("slurmctld", "-D")
+        for node in NODES:
+            self._run("slurmd", "-D", "-N", node)
+        self._await(self._is_idle, "two idle nodes")
+
+    def _configuration(self) -> str:
+        host = socket.gethostname()
+        ports = [free_port() for _ in range(3)]
+        at = self.folder
+        nodes = "".join(
+            f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 State=UNKNOWN\n"
+            for node, port in zip(NODES, ports[1:])
+        )
+        return f"""
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={at}/sock
+CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+StateSaveLocation={at}/state
+SlurmdSpoolDir={at}/spool.%n
+SlurmctldPidFile={at}/slurmctld.pid
+SlurmdPidFile={at}/slurmd.%n.pid
+SlurmctldLogFile={at}/slurmctld.log
+SlurmdLogFile={at}/slurmd.%n.log
+TmpFS={at}/tmp/%n
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SlurmdParameters=config_overrides
+ReturnToService=2
+MpiDefault=none
+KillWait=3
+{nodes}PartitionName=debug Nodes={",".join(NODES)} Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
+"""
+
+    def _run(self, *command: str) -> None:
+        with open(self.folder / f"{command[0]}.{len(self._daemons)}.out", "wb") as output:
+            self._daemons.append(
+                subprocess.Popen(
+                    command,
+                    env=self.environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            )
+
+    def _is_idle(self) -> bool:
+        asked = subprocess.run(
+            ["timeout", "3", "sinfo", "-h", "-t", "idle", "-o", "%D"],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+        )
+        return asked.stdout.strip() == str(len(NODES))
+
+    def _await(self, claim, what: str) -> None:
+        deadline = time.monotonic() + START_S
+        while not claim():
+            ended = [daemon.args for daemon in self._daemons if daemon.poll() is not None]
+            if ended or time.monotonic() > deadline:
+                logs = "".join(path.read_text(errors="replace") for path in self.folder.glob("*.out"))
+                raise RuntimeError(f"Slurm: no {what}; ended: {ended}\n{logs}")
+            time.sleep(0.05)
+
+    def has_mpi(self, kind: str) -> bool:
+        listed = subprocess.run(
+            ["timeout", "10", "srun", "--mpi=list"], env=self.environment, capture_output=True, text=True
+        )
+        return kind in (listed.stdout + listed.stderr).split()
+
+    def stop(self) -> None:
+        for daemon in reversed(self._daemons):
+            daemon.terminate()
+        for daemon in reversed(self._daemons):
+            try:
+                daemon.wait(10)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait(10)
+        shutil.rmtree(self.folder, ignore_errors=True)
