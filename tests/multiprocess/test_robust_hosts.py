@@ -1,0 +1,161 @@
+"""Several hosts on one machine: named by hand, and as network name spaces whose cable can be cut."""
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import time
+from typing import Callable, Dict, Iterator, Tuple
+
+import pytest
+from meet_by import free_port
+from robust_support import Job, Jobs, make_jobs
+
+__all__ = ["make_jobs"]  # the fixture `jobs`
+
+HOSTS, PER_HOST = 2, 2
+RANKS = HOSTS * PER_HOST
+
+
+def place(rank: int) -> Dict[str, str]:
+    return {
+        "RUEDA_HOSTNAME": f"h{rank // PER_HOST}",
+        "RUEDA_LOCAL_RANK": str(rank % PER_HOST),
+        "RUEDA_LOCAL_SIZE": str(PER_HOST),
+    }
+
+
+CHECK = """
+hvd.init()
+me, world = hvd.rank(), hvd.size()
+assert (hvd.local_rank(), hvd.local_size()) == (me % 2, 2)
+assert (hvd.cross_rank(), hvd.cross_size()) == (me // 2, 2)
+for count in (1, 3, 1000, 300_001):
+    numbers = torch.arange(float(count)) % 1000 + me
+    want = (torch.arange(float(count)) % 1000) * world + sum(range(world))
+    assert torch.equal(hvd.allreduce(numbers, op=hvd.Sum), want)
+    assert hvd.allgather(torch.full((count,), me)).tolist() == sum(([r] * count for r in range(world)), [])
+    assert torch.equal(hvd.broadcast(numbers, 2), torch.arange(float(count)) % 1000 + 2)
+    scattered = hvd.reducescatter(numbers.repeat(world), op=hvd.Sum)
+    assert torch.equal(scattered, want)
+    exchanged = hvd.alltoall(torch.full((world * count,), me))
+    assert exchanged.tolist() == sum(([r] * count for r in range(world)), [])
+hvd.barrier()
+say("right")
+"""
+
+
+def assert_right(job: Job) -> None:
+    job.assert_ended_well()
+    assert all(job.said(rank, "right") for rank in range(RANKS)), job.everything()
+
+
+@pytest.mark.parametrize("order", ["by host", "round robin"])
+def test_two_named_hosts_compute_over_both_transports(jobs: Jobs, order: str) -> None:
+    body = CHECK
+    placed: Callable[[int], Dict[str, str]] = place
+    if order == "round robin":  # ranks 0 and 2 on h0, 1 and 3 on h1
+        body = CHECK.replace("(me % 2, 2)", "(me // 2, 2)", 1).replace(
+            "cross_size()) == (me // 2, 2)", "cross_size()) == (me % 2, 2)"
+        )
+        placed = lambda rank: {  # noqa: E731
+            **place(rank),
+            "RUEDA_HOSTNAME": f"h{rank % 2}",
+            "RUEDA_LOCAL_RANK": str(rank // 2),
+        }
+    assert_right(jobs.start(RANKS, body, by_rank=placed))
+
+
+# ---- name spaces ----
+
+WIRES = ("10.213.7.1", "10.213.7.2")
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True, timeout=10)
+
+
+@pytest.fixture(name="cable")
+def make_cable() -> Iterator[Tuple[str, str]]:
+    """Two network name spaces joined by a veth pair; yields their names. Device "wire" in each."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("network name spaces need root and the command ip")
+    spaces = (f"rueda-{os.getpid()}-0", f"rueda-{os.getpid()}-1")
+    with contextlib.ExitStack() as undo:
+        for space in spaces:
+            try:
+                ip("netns", "add", space)
+            except subprocess.CalledProcessError as error:
+                pytest.skip(f"this machine allows no network name spaces: {error.stderr.strip()}")
+            undo.callback(ip, "netns", "del", space)
+            ip("-n", space, "link", "set", "lo", "up")
+        ip(
+            "link",
+            "add",
+            "wire",
+            "netns",
+            spaces[0],
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "wire",
+            "netns",
+            spaces[1],
+        )
+        for space, address in zip(spaces, WIRES):
+            ip("-n", space, "addr", "add", f"{address}/24", "dev", "wire")
+            ip("-n", space, "link", "set", "wire", "up")
+        yield spaces
+
+
+ENTER = """
+import ctypes
+with open("/run/netns/" + os.environ["TEST_SPACE"]) as space:
+    assert ctypes.CDLL(None, use_errno=True).setns(space.fileno(), 0) == 0
+"""
+
+
+def start_in_spaces(jobs: Jobs, spaces: Tuple[str, str], body: str, **environment: str) -> Job:
+    return jobs.start(
+        RANKS,
+        ENTER + body,
+        environment={"RUEDA_STORE": f"tcp://{WIRES[0]}:{free_port()}", **environment},
+        by_rank=lambda rank: {**place(rank), "TEST_SPACE": spaces[rank // PER_HOST]},
+    )
+
+
+def test_two_name_spaces_compute_rightly(jobs: Jobs, cable: Tuple[str, str]) -> None:
+    assert_right(start_in_spaces(jobs, cable, CHECK))
+
+
+@pytest.mark.parametrize("doing", ["training", "idle"])
+def test_a_cut_cable_is_noticed_by_every_rank(jobs: Jobs, cable: Tuple[str, str], doing: str) -> None:
+    body = """
+hvd.init()
+hvd.allreduce(torch.ones(2), name="warm-up")
+say("ready")
+if DOING == "idle":
+    await_file("cut")
+try:
+    while True:
+        hvd.allreduce(torch.ones(200_000), name="gradient")
+except hvd.HorovodInternalError as error:
+    say("lost", text=str(error))
+"""
+    timeout_s = 2
+    job = start_in_spaces(
+        jobs, cable, f"DOING = {doing!r}\n{body}", RUEDA_PEER_TIMEOUT_SECONDS=str(timeout_s)
+    )
+    for rank in range(RANKS):
+        job.await_said(rank, "ready")
+    time.sleep(0.3)  # in the middle of training, not at its start
+    ip("-n", cable[0], "link", "set", "wire", "down")
+    cut = time.monotonic()
+    job.release("cut")
+    job.assert_ended_well()
+    for rank in range(RANKS):
+        (lost,) = job.said(rank, "lost")
+        assert re.search(r"\brank \d", lost["text"]), lost
+        assert lost["at"] - cut < timeout_s + 5, job.everything()
