@@ -210,10 +210,25 @@ TEST(Coordinator, odd_requests_are_errors_or_ignored) {
   coordinator.submit(9, {allreduce("x")}, 0, nullptr);
   coordinator.submit(-1, {allreduce("x")}, 0, nullptr);
   const auto responses = coordinator.take_ready(0, nullptr);
-  ASSERT_THAT(responses, SizeIs(1));
+  ASSERT_THAT(responses, SizeIs(2));
+  for (const Response& response : responses) EXPECT_THAT(response.entries[0].failed_ranks, ElementsAre(0));
+  EXPECT_THAT(responses[1].error, HasSubstr("not a member"));
   EXPECT_EQ(responses[0].process_set, 77);
   EXPECT_EQ(responses[0].error,
             "Allreduce: Process set provided does not exist, or has not been registered.");
+}
+
+TEST(Coordinator, an_error_names_the_ranks_whose_submission_it_answers) {
+  Coordinator coordinator(world_of(3));
+  Request other = allreduce("x");
+  other.dtype = DType::kInt32;
+  coordinator.submit(0, {allreduce("x")}, 0, nullptr);
+  coordinator.submit(2, {allreduce("x")}, 0, nullptr);
+  coordinator.submit(1, {other}, 0, nullptr);
+  const auto responses = coordinator.take_ready(0, nullptr);
+  ASSERT_THAT(responses, SizeIs(1));
+  EXPECT_EQ(responses[0].kind, Kind::kError);
+  EXPECT_THAT(responses[0].entries[0].failed_ranks, testing::UnorderedElementsAre(0, 1, 2));
 }
 
 TEST(Coordinator, a_request_its_own_rank_should_have_refused_fails_for_all) {

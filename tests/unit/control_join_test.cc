@@ -125,10 +125,25 @@ TEST(Join, what_waits_for_the_last_rank_runs_before_everybody_is_released) {
   EXPECT_EQ(responses[1].kind, Kind::kJoined);
 }
 
-TEST(Join, twice_by_one_rank_is_ignored) {
+TEST(Join, twice_by_one_rank_is_an_error_for_that_rank_alone) {
   Coordinator coordinator(world_of(2));
   coordinator.submit(0, {join(), join()}, 0, nullptr);
-  EXPECT_THAT(coordinator.take_ready(0, nullptr), IsEmpty());
+  const auto responses = coordinator.take_ready(0, nullptr);
+  ASSERT_THAT(responses, SizeIs(1));
+  EXPECT_EQ(responses[0].kind, Kind::kError);
+  EXPECT_THAT(responses[0].entries[0].failed_ranks, ElementsAre(0));
+}
+
+TEST(Join, under_different_names_is_answered_to_every_rank) {
+  Coordinator coordinator(world_of(2));
+  for (const Rank rank : {0, 1}) {
+    Request mine = join();
+    mine.name = "join" + std::to_string(rank);
+    coordinator.submit(rank, {mine}, 0, nullptr);
+  }
+  const auto responses = coordinator.take_ready(0, nullptr);
+  ASSERT_THAT(responses, SizeIs(1));
+  EXPECT_THAT(names(responses[0]), ElementsAre("join0", "join1"));
 }
 
 TEST(Join, groups_complete_through_a_join) {

@@ -27,6 +27,9 @@ static_assert(static_cast<int>(rueda::DType::kBfloat16) == RUEDA_BFLOAT16);
 static_assert(static_cast<int>(rueda::Collective::kReducescatter) == RUEDA_REDUCESCATTER);
 static_assert(static_cast<int>(rueda::ReduceOp::kProduct) == RUEDA_PRODUCT);
 
+constexpr int32_t kMaxGroupTensors = 1 << 20;
+constexpr double kLongWait = 1e9;  // seconds; beyond it a deadline would overflow and means none
+
 int topology(int (*read)(const Engine&)) {
   const std::shared_ptr<Engine> engine = capi::engine();
   return engine ? read(*engine) : -1;
@@ -120,6 +123,10 @@ int rueda_init(const rueda_init_options* options) {
     }
     const int32_t* next = options->set_ranks;
     for (int32_t i = 0; i < options->set_count; ++i) {
+      if (options->set_sizes[i] < 0 || options->set_sizes[i] > rueda::kMaxRanks) {
+        return capi::fail(
+            {Code::kInvalidArgument, "rueda_init: set_sizes[" + std::to_string(i) + "] is out of range."});
+      }
       parsed.process_sets.emplace_back(next, next + options->set_sizes[i]);
       next += options->set_sizes[i];
     }
@@ -201,8 +208,8 @@ int rueda_process_set_ranks(int32_t id, int32_t* ranks, int32_t capacity) {
 int rueda_submit(const rueda_request* requests, int32_t count, int64_t* handle) {
   const std::shared_ptr<Engine> engine = capi::engine();
   if (!engine) return capi::fail_not_initialized();
-  if (requests == nullptr || handle == nullptr || count < 1) {
-    return capi::fail(bad_request("requests and handle must be given, count at least 1."));
+  if (requests == nullptr || handle == nullptr || count < 1 || count > kMaxGroupTensors) {
+    return capi::fail(bad_request("requests and handle must be given, count must be 1 to 1048576."));
   }
   std::vector<Tensor> tensors(static_cast<size_t>(count));
   for (int32_t i = 0; i < count; ++i) {
@@ -227,7 +234,7 @@ int rueda_wait(int64_t handle, double timeout_s) {
   const std::shared_ptr<Engine> engine = capi::engine();
   if (!engine) return capi::fail_not_initialized();
   std::optional<rueda::Deadline> deadline;
-  if (timeout_s >= 0) {
+  if (timeout_s >= 0 && timeout_s < kLongWait) {
     deadline =
         rueda::Deadline::after(static_cast<rueda::Nanos>(timeout_s * static_cast<double>(rueda::kSecond)));
   }

@@ -12,7 +12,9 @@ std::string describe_json(const runtime::Engine* engine) {
   out["release"] = kRelease;
   out["simd"] = kernels::active_target();
   out["is_initialized"] = engine != nullptr;
-  if (engine == nullptr) return out.dump();
+  // Host names and settings are whatever the environment held.
+  constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
+  if (engine == nullptr) return out.dump(-1, ' ', false, kReplace);
   const runtime::Session& session = engine->session();
   const runtime::Facts& mine = (*session.all)[static_cast<size_t>(session.me)];
   out["rank"] = session.me;
@@ -39,7 +41,7 @@ std::string describe_json(const runtime::Engine* engine) {
                      {"batches", counters.batches.load()},
                      {"tensors", counters.tensors.load()},
                      {"bytes", counters.bytes.load()}};
-  return out.dump();
+  return out.dump(-1, ' ', false, kReplace);
 }
 
 }  // namespace rueda::capi

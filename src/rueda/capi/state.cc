@@ -15,7 +15,8 @@ struct State {
   std::mutex mutex;       // guards engine
   std::shared_ptr<runtime::Engine> engine;
   runtime::MeetingPlace place;
-  bool has_exit_hook = false;
+  bool has_hooks = false;
+  int64_t next_handle = 1;
 };
 
 // Leaked on purpose: threads and handles may outlive static destruction.
@@ -50,14 +51,15 @@ Status init(runtime::InitOptions options) {
   State& s = state();
   const std::lock_guard lock(s.init_mutex);
   if (engine()) return Status::ok();
-  Result<runtime::Session> session =
-      runtime::bootstrap(s.place, std::move(options), [](const char* name) { return std::getenv(name); });
-  if (!session.is_ok()) return session.status();
-  auto started = std::make_shared<runtime::Engine>(std::move(session).value());
-  if (!std::exchange(s.has_exit_hook, true)) {
+  if (!std::exchange(s.has_hooks, true)) {  // before anything that a forked child must not inherit
     std::atexit(shutdown);
     pthread_atfork(nullptr, nullptr, on_fork_in_child);
   }
+  Result<runtime::Session> session =
+      runtime::bootstrap(s.place, std::move(options), [](const char* name) { return std::getenv(name); });
+  if (!session.is_ok()) return session.status();
+  session.value().first_handle = s.next_handle;
+  auto started = std::make_shared<runtime::Engine>(std::move(session).value());
   const std::lock_guard engine_lock(s.mutex);
   s.engine = std::move(started);
   return Status::ok();
@@ -70,6 +72,7 @@ void shutdown() {
   const std::shared_ptr<runtime::Engine> leaving = engine();
   if (!leaving) return;
   leaving->shutdown();
+  s.next_handle = leaving->operations().next_handle();
   const std::lock_guard engine_lock(s.mutex);
   s.engine.reset();
 }

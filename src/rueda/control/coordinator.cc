@@ -29,8 +29,16 @@ std::string negotiate_name(const PendingTensor& tensor) {
   return "NEGOTIATE_" + std::string(operation_name(tensor.submissions[0].request));
 }
 
-Entry entry_of(const PendingTensor& tensor) {
-  return {.name = tensor.name, .shape = tensor.submissions[0].request.shape, .rows = {}};
+Entry failed_entry(const PendingTensor& tensor) {
+  Entry entry{.name = tensor.name, .shape = tensor.submissions[0].request.shape, .rows = {}};
+  for (const Submission& one : tensor.submissions) entry.failed_ranks.push_back(one.rank);
+  return entry;
+}
+
+// The error of one rank's request that nobody else has a part in.
+Response refusal(Rank from, const Request& request, const Status& why) {
+  return make_error(
+      request, {{.name = request.name, .shape = request.shape, .rows = {}, .failed_ranks = {from}}}, why);
 }
 
 }  // namespace
@@ -77,7 +85,7 @@ struct Coordinator::State {
   Rank last_joined = -1;
   int64_t last_joined_round = -1;
   int64_t join_tag = 0;
-  std::string join_name;
+  std::vector<std::string> join_names;  // the ranks may have called it differently
   int64_t round = 0;
 
   Nanos last_report = std::numeric_limits<Nanos>::min() / 2;
@@ -108,16 +116,14 @@ void Coordinator::State::submit_tensor(Rank from, Request&& request) {
     Status status = check_request(request, nullptr, from, options.world_size);
     if (is_full)
       status = {Code::kUnavailable, "More than " + std::to_string(kMaxPending) + " tensors wait for ranks."};
-    ready.emplace_back(
-        make_error(request, {{.name = request.name, .shape = request.shape, .rows = {}}}, status));
+    ready.emplace_back(refusal(from, request, status));
     return;
   }
   PendingSet& set = at->second;
   const Rank member = set.index_of(from);
-  if (member < 0) {
-    // The rank's own check refuses this; an error to all would hit members who did nothing wrong.
-    RUEDA_LOG(kError, "Rank " + std::to_string(from) + " submitted " + request.name + " to process set " +
-                          std::to_string(request.process_set) + " and is no member of it; ignored.");
+  if (member < 0) {  // the rank's own check refuses this; only that rank is told
+    ready.emplace_back(
+        refusal(from, request, check_request(request, &set.members(), from, options.world_size)));
     return;
   }
   const Status fault = check_request(request, &set.members(), from, options.world_size);
@@ -142,12 +148,16 @@ void Coordinator::State::submit_tensor(Rank from, Request&& request) {
 void Coordinator::State::submit_join(Rank from, const Request& request) {
   const auto rank = static_cast<size_t>(from);
   if (has_joined[rank]) {
-    RUEDA_LOG(kError, "Rank " + std::to_string(from) + " joined twice; the second time is ignored.");
+    ready.emplace_back(
+        refusal(from, request,
+                {Code::kInvalidArgument,
+                 "Rank " + std::to_string(from) + " has joined already; wait for the first join."}));
     return;
   }
   has_joined[rank] = true;
   join_tag = joined_count == 0 ? request.tag : std::max(join_tag, request.tag);
-  join_name = request.name;
+  if (std::find(join_names.begin(), join_names.end(), request.name) == join_names.end())
+    join_names.push_back(request.name);
   ++joined_count;
   // Ranks that join in one round have no order among them: the highest counts as last, whatever arrived
   // first.
@@ -168,7 +178,10 @@ void Coordinator::State::finish_joining() {
   response.what = Collective::kJoin;
   response.last_joined = last_joined;
   response.tag = join_tag;
-  response.entries.push_back({.name = join_name, .shape = {}, .rows = {}});
+  for (std::string& name : join_names) {
+    response.entries.push_back({.name = std::move(name), .shape = {}, .rows = {}});
+  }
+  join_names.clear();
   ready.emplace_back(std::move(response));
   std::fill(has_joined.begin(), has_joined.end(), false);
   joined_count = 0;
@@ -177,8 +190,8 @@ void Coordinator::State::finish_joining() {
 }
 
 void Coordinator::State::submit_set_change(Rank from, Request&& request) {
-  if (const Status status = sets.push(from, std::move(request), now); !status.is_ok()) {
-    RUEDA_LOG(kError, status.why);
+  if (const Status status = sets.push(from, request, now); !status.is_ok()) {
+    ready.emplace_back(refusal(from, request, status));
     return;
   }
   match_set_changes();
@@ -192,6 +205,10 @@ void Coordinator::State::match_set_changes() {
                                         [&](const Entry& entry) { return entry.name == one.request.name; });
       if (!is_known) entries.push_back({.name = one.request.name, .shape = {}, .rows = {}});
     }
+    // A set change is answered to all ranks at once, so every open request of these names is meant.
+    for (Entry& entry : entries)
+      for (const Submission& one : *match)
+        if (one.request.name == entry.name) entry.failed_ranks.push_back(one.rank);
     Result<Response> verdict = sets.judge(*match);
     if (!verdict.is_ok()) {
       Request like;
@@ -199,6 +216,7 @@ void Coordinator::State::match_set_changes() {
       continue;
     }
     Response response = std::move(verdict).value();
+    for (Entry& entry : entries) entry.failed_ranks.clear();
     response.entries = std::move(entries);
     if (response.kind == Response::Kind::kSetRemoved) remove_set(response.set_id);
     sets.apply(response);
@@ -240,7 +258,7 @@ void Coordinator::State::finish(const PendingSet& set, Finished finished) {
     return;
   }
   std::vector<Entry> entries;
-  for (const auto& tensor : finished.tensors) entries.push_back(entry_of(*tensor));
+  for (const auto& tensor : finished.tensors) entries.push_back(failed_entry(*tensor));
   Request like = finished.tensors[0]->submissions[0].request;
   ready.emplace_back(make_error(like, std::move(entries), verdict));
 }

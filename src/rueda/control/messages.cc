@@ -9,7 +9,7 @@ namespace {
 
 // The smallest encodings (every string and vector empty): they bound a count before anything is allocated.
 constexpr size_t kMinRequestBytes = 72;
-constexpr size_t kMinEntryBytes = 12;
+constexpr size_t kMinEntryBytes = 16;
 constexpr size_t kMinResponseBytes = 60;
 constexpr size_t kMaxTextBytes = 1u << 20;                     // an error or abort sentence
 constexpr size_t kMaxRows = kMaxFrameBytes / sizeof(int64_t);  // alltoall: n * n; a frame bounds it
@@ -109,6 +109,7 @@ void put_response(ByteWriter& writer, const Response& response) {
     writer.put_string(entry.name);
     writer.put_vector(entry.shape);
     writer.put_vector(entry.rows);
+    writer.put_vector(entry.failed_ranks);
   }
   writer.put_vector(response.joined);
   writer.put_string(response.error);
@@ -135,6 +136,7 @@ Response get_response(ByteReader& reader, size_t payload_bytes) {
     entry.name = reader.get_string(kMaxNameBytes);
     entry.shape = get_shape(reader);
     entry.rows = reader.get_vector<int64_t>(kMaxRows);
+    entry.failed_ranks = reader.get_vector<Rank>(kMaxRanks);
   }
   response.joined = reader.get_vector<Rank>(kMaxRanks);
   response.error = reader.get_string(kMaxTextBytes);

@@ -46,6 +46,9 @@ struct Entry {
   // alltoall: n * n rows, [src * n + dst]. Else empty. Member order of the set.
   std::vector<int64_t> rows;
 
+  // kError: the world ranks whose submission fails; a later submission of the same name is another matter.
+  std::vector<Rank> failed_ranks{};
+
   bool operator==(const Entry&) const = default;
 };
 

@@ -233,6 +233,21 @@ std::string identity_of(const store::World& world) {
          std::to_string(world.rank) + "|" + std::to_string(world.size);
 }
 
+// What was found and chosen, in one line for the log.
+std::string summary_of(const Session& session) {
+  const Place& place = session.place;
+  std::string text = "rank " + std::to_string(session.me) + " of " + std::to_string(session.size()) +
+                     ", local rank " + std::to_string(place.local_rank) + " of " +
+                     std::to_string(place.local_size) + " on host " +
+                     (*session.all)[static_cast<size_t>(session.me)].host + "; launcher " + session.launcher +
+                     " (" + session.launcher_reason + ")";
+  for (Rank peer = 0; session.links && peer < session.size() && peer < 8; ++peer) {
+    if (peer == session.me) continue;
+    text += ", rank " + std::to_string(peer) + " over " + std::string(session.links->transport_name(peer));
+  }
+  return text;
+}
+
 Status check_options(InitOptions& options, const store::World& world) {
   if (options.expected_size > 0 && options.expected_size != world.size) {
     return {Code::kInvalidArgument, "init expected a world of " + std::to_string(options.expected_size) +
@@ -288,6 +303,7 @@ Result<Session> bootstrap(MeetingPlace& place, InitOptions options, const store:
     session.all->push_back(own_facts(config, world, options));
     session.place.local_rank = std::max(world.local_rank, 0);
     attach_native_backend(session);
+    RUEDA_LOG(kInfo, summary_of(session));
     return session;
   }
   if (Status s = place.open(world, config.interface, deadline); !s.is_ok())
@@ -309,6 +325,7 @@ Result<Session> bootstrap(MeetingPlace& place, InitOptions options, const store:
     const Status cleaned = place.rendezvous().store->remove_prefix(old, Deadline::after(2 * kSecond));
     if (!cleaned.is_ok()) RUEDA_LOG(kDebug, cleaned.why);
   }
+  if (session.is_ok()) RUEDA_LOG(kInfo, summary_of(session.value()));
   if (world.rank == 0 && session.is_ok()) {
     for (const std::string& sentence : ignored_settings(get_env)) RUEDA_LOG(kWarning, sentence);
   }

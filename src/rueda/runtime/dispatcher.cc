@@ -35,8 +35,9 @@ bool is_shown(const control::Response& response) {
 
 }  // namespace
 
-Dispatcher::Dispatcher(Operations& operations, Groups& groups, backend::Backend& backend, TraceSink& trace)
-    : operations_(operations), groups_(groups), backend_(backend), trace_(trace) {}
+Dispatcher::Dispatcher(Rank me, Operations& operations, Groups& groups, backend::Backend& backend,
+                       TraceSink& trace)
+    : me_(me), operations_(operations), groups_(groups), backend_(backend), trace_(trace) {}
 
 void Dispatcher::enqueue(control::Response response) {
   if (trace_.is_on() && response.kind == control::Response::Kind::kRun && is_shown(response)) {
@@ -59,7 +60,7 @@ bool Dispatcher::progress() {
       moved = true;
     }
   }
-  while (!running_ && start_next()) moved = true;
+  while (!running_ && failure_.is_ok() && start_next()) moved = true;
   return moved;
 }
 
@@ -83,6 +84,9 @@ void Dispatcher::handle_notice(const control::Response& response) {
   const bool is_error = response.kind == Kind::kError;
   const Status status = is_error ? Status(response.code, response.error) : Status::ok();
   for (const control::Entry& entry : response.entries) {
+    // An error answers the submissions it names; this rank may have submitted the name again since.
+    const std::vector<Rank>& failed = entry.failed_ranks;
+    if (is_error && std::find(failed.begin(), failed.end(), me_) == failed.end()) continue;
     const std::optional<TensorRef> ref = operations_.lookup(response.process_set, entry.name);
     if (!ref) continue;  // this rank never submitted it
     if (is_error && trace_.is_on()) {
@@ -99,14 +103,17 @@ void Dispatcher::handle_notice(const control::Response& response) {
 void Dispatcher::run(control::Response response, std::shared_ptr<const Group> group) {
   Result<Batch> planned = plan_batch(std::move(response), std::move(group), operations_);
   if (!planned.is_ok()) {
-    RUEDA_CHECK(operations_.closed_with().is_ok() == false, planned.status().why.c_str());
-    return;  // the operations were closed between the response and now
+    failure_ = planned.status();
+    return;
   }
   Batch& batch = running_.emplace(std::move(planned).value());
   mark(batch, TraceKind::kEnd, "QUEUE");
   const bool is_packed = needs_packing(batch);
   if (is_packed) mark(batch, TraceKind::kBegin, "MEMCPY_IN_FUSION_BUFFER");
-  pack(batch, fusion_);
+  if (const Status packed = pack(batch, fusion_); !packed.is_ok()) {
+    failure_ = packed;  // the others have started: this rank alone cannot back out
+    return;
+  }
   if (is_packed) mark(batch, TraceKind::kEnd, "MEMCPY_IN_FUSION_BUFFER");
   mark(batch, TraceKind::kBegin, transfer_name(batch.response.what));
   ++counters_.batches;
@@ -123,6 +130,13 @@ void Dispatcher::finish_running(const Status& status) {
   RUEDA_CHECK(running_.has_value(), "the backend finished a call that was not running");
   Batch batch = std::move(*running_);
   running_.reset();
+  // A refusal that follows from the request is the same on every rank; anything else happened here alone, and
+  // the lanes are out of step.
+  const bool is_everywhere = status.code == Code::kUnsupported || status.code == Code::kInvalidArgument;
+  if (!status.is_ok() && !is_everywhere) {
+    failure_ = status;  // the operations end with the epoch, whose status names the culprit
+    return;
+  }
   mark(batch, TraceKind::kEnd, transfer_name(batch.response.what));
   if (status.is_ok() && needs_packing(batch)) {
     mark(batch, TraceKind::kBegin, "MEMCPY_OUT_FUSION_BUFFER");

@@ -25,7 +25,7 @@ struct DispatcherCounters {
 
 class Dispatcher {
  public:
-  Dispatcher(Operations& operations, Groups& groups, backend::Backend& backend, TraceSink& trace);
+  Dispatcher(Rank me, Operations& operations, Groups& groups, backend::Backend& backend, TraceSink& trace);
 
   void enqueue(control::Response response);
   bool progress();  // true if anything moved
@@ -35,6 +35,8 @@ class Dispatcher {
   // Forgets everything; the caller closes the operations.
   void abort();
   [[nodiscard]] const DispatcherCounters& counters() const { return counters_; }
+  // Not ok once something failed on this rank alone: the epoch must end, for the others wait for this rank.
+  [[nodiscard]] const Status& failure() const { return failure_; }
 
  private:
   bool start_next();
@@ -44,6 +46,7 @@ class Dispatcher {
   void mark(const Batch& batch, TraceKind kind, std::string_view activity);
   void mark_end(const TensorRef& ref, bool is_ok);
 
+  Rank me_;  // world rank
   Operations& operations_;
   Groups& groups_;
   backend::Backend& backend_;
@@ -54,6 +57,7 @@ class Dispatcher {
   std::vector<backend::Done> done_;
   backend::CallId next_call_ = 1;
   DispatcherCounters counters_;
+  Status failure_;
 };
 
 }  // namespace rueda::runtime

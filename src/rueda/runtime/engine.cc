@@ -23,6 +23,7 @@ constexpr Nanos kYieldBeforeSleep = 50 * kMicrosecond;
 constexpr Nanos kMaxSleep = 500 * kMillisecond;
 // Responses the coordinator keeps under way; what becomes ready meanwhile fuses.
 constexpr size_t kMaxBacklog = 2;
+constexpr Nanos kFailureWait = 2 * kSecond;
 
 Nanos seconds(double s) { return static_cast<Nanos>(s * static_cast<double>(kSecond)); }
 
@@ -41,6 +42,15 @@ control::CoordinatorOptions coordinator_options(const Session& session, const Gr
 void sleep_on(int bell, Deadline deadline) {
   pollfd polled{.fd = bell, .events = POLLIN, .revents = 0};
   [[maybe_unused]] const int ready = poll(&polled, 1, deadline.timeout_ms());
+}
+
+Status shut_down_status() {
+  return {
+      Code::kShutDown,
+      "Horovod has been shut down. This was caused by an exception on one of the ranks or an attempt to run "
+      "a "
+      "collective after one of the ranks finished execution. If the shutdown was caused by an exception, you "
+      "should see it in the log before the first shutdown message."};
 }
 
 void pin_thread(const Config& config, Rank local_rank) {
@@ -68,10 +78,10 @@ void pin_thread(const Config& config, Rank local_rank) {
 Engine::Engine(Session session)
     : session_(std::move(session)),
       bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      operations_([this] { wake(); }),
+      operations_([this] { wake(); }, session_.first_handle),
       groups_(session_.epoch, session_.me, session_.size()),
       timeline_(trace::make_timeline()),
-      dispatcher_(operations_, groups_, *session_.backend, *timeline_),
+      dispatcher_(session_.me, operations_, groups_, *session_.backend, *timeline_),
       liveness_(session_.me, session_.size(), seconds(session_.config.peer_timeout_s), monotonic_now()),
       is_done_(static_cast<size_t>(session_.size()), false) {
   RUEDA_CHECK(bell_.is_open(), "no eventfd: the process is out of file descriptors");
@@ -99,7 +109,8 @@ Engine::~Engine() { shutdown(); }
 void Engine::shutdown() {
   is_leaving_.store(true);
   wake();
-  if (thread_.joinable()) thread_.join();  // bounded: see advance_closing
+  // Bounded: ordered operations move, or a peer that does not is lost after RUEDA_PEER_TIMEOUT_SECONDS.
+  if (thread_.joinable()) thread_.join();
 }
 
 void Engine::wake() {
@@ -123,6 +134,7 @@ void Engine::run() {
       idle();
     }
   }
+  operations_.close(shut_down_status());  // whatever ended the loop, nobody waits for ever
   stop_timeline();
 }
 
@@ -138,12 +150,24 @@ bool Engine::cycle() {
   const Nanos now = monotonic_now();
   if (coordinator_) moved = coordinate(now) || moved;
   moved = dispatcher_.progress() || moved;
+  if (!dispatcher_.failure().is_ok() && end_broken_epoch(now)) return true;
   counters_.batches.store(dispatcher_.counters().batches, std::memory_order_relaxed);
   counters_.tensors.store(dispatcher_.counters().tensors, std::memory_order_relaxed);
   counters_.bytes.store(dispatcher_.counters().bytes, std::memory_order_relaxed);
   if (session_.links) watch_peers(now);
-  advance_closing(now);
+  advance_closing();
   return moved;
+}
+
+// Something failed on this rank alone. When a peer was lost, the coordinator's verdict names it and may be on
+// its way.
+bool Engine::end_broken_epoch(Nanos now) {
+  const Status& why = dispatcher_.failure();
+  if (failure_deadline_ == 0) failure_deadline_ = why.code == Code::kPeerLost ? now + kFailureWait : now;
+  if (now < failure_deadline_) return false;
+  const Facts& mine = (*session_.all)[static_cast<size_t>(session_.me)];
+  fail({why.code, describe(session_.me, mine) + " failed: " + why.why}, -1, true);
+  return true;
 }
 
 void Engine::idle() {
@@ -154,12 +178,15 @@ void Engine::idle() {
   }
   Nanos until = now + kMaxSleep;
   if (session_.links) until = std::min(until, liveness_.next_event());
-  if (coordinator_) until = std::min(until, next_stall_check_);
+  if (coordinator_ && phase_ == Phase::kRunning) until = std::min(until, next_stall_check_);
   if (next_round_ > now) until = std::min(until, next_round_);
   if (suspect_ >= 0) until = std::min(until, suspect_deadline_);
+  if (failure_deadline_ != 0) until = std::min(until, failure_deadline_);
   if (phase_ != Phase::kRunning) until = std::min(until, now + 10 * kMillisecond);
+  until = std::max(until, now + kMillisecond);  // a date that has passed is no reason to spin
   is_asleep_.store(true);
-  const bool has_work = operations_.has_submitted() || (is_leaving_ && !has_asked_to_leave_);
+  const bool is_leaving_now = is_leaving_ && !has_asked_to_leave_ && phase_ == Phase::kRunning;
+  const bool has_work = operations_.has_submitted() || is_leaving_now || has_trace_batches();
   if (!has_work) {
     if (session_.links) {
       session_.links->sleep(bell_.get(), Deadline::at(until));
@@ -190,9 +217,22 @@ bool Engine::collect_submissions() {
   if (coordinator_) {
     coordinator_->submit(session_.me, std::move(requests), now, timeline_.get());
   } else {
-    send(kCoordinator, control::FrameType::kRequests, control::encode(requests));
+    send_requests(requests);
   }
   return true;
+}
+
+// All requests of a group travel in one frame; frames are cut between groups.
+void Engine::send_requests(std::span<const control::Request> requests) {
+  Bytes payload = control::encode(std::vector<control::Request>(requests.begin(), requests.end()));
+  size_t cut = requests.size() / 2;
+  while (cut < requests.size() && requests[cut].group_index != 0) ++cut;
+  if (payload.size() > kMaxFrameBytes && cut > 0 && cut < requests.size()) {
+    send_requests(requests.first(cut));
+    send_requests(requests.subspan(cut));
+    return;
+  }
+  send(kCoordinator, control::FrameType::kRequests, std::move(payload));
 }
 
 bool Engine::coordinate(Nanos now) {
@@ -241,7 +281,7 @@ void Engine::check_stalls(Nanos now) {
       session_.links->broadcast_frame(control::FrameType::kStallReport, Bytes(text.begin(), text.end()));
     }
     if (report.is_fatal) {
-      fail({Code::kStalled, report.text}, -1, true);
+      fail({Code::kStalled, "Horovod has been shut down. " + report.text}, -1, true);
       return;
     }
   }
@@ -256,25 +296,19 @@ void Engine::send(Rank peer, control::FrameType type, Bytes payload) {
 void Engine::begin_draining() {
   if (phase_ != Phase::kRunning) return;
   phase_ = Phase::kDraining;
-  closing_deadline_ = monotonic_now() + 5 * kSecond;
   if (coordinator_ && session_.links) session_.links->broadcast_frame(control::FrameType::kShutdown, {});
 }
 
-void Engine::advance_closing(Nanos now) {
+void Engine::advance_closing() {
   if (is_leaving_ && !has_asked_to_leave_ && phase_ == Phase::kRunning) {
     has_asked_to_leave_ = true;
     if (coordinator_)
       begin_draining();
     else
       send(kCoordinator, control::FrameType::kShutdown, {});
-    closing_deadline_ = now + 5 * kSecond;
   }
   if (phase_ == Phase::kDraining && dispatcher_.is_idle()) {
-    operations_.close(
-        {Code::kShutDown,
-         "Horovod has been shut down. This was caused by an exception on one of the ranks or an attempt "
-         "to run a collective after one of the ranks finished execution. If the shutdown was caused by "
-         "an exception, you should see it in the log before the first shutdown message."});
+    operations_.close(shut_down_status());
     phase_ = Phase::kStopped;
     is_done_[static_cast<size_t>(session_.me)] = true;
     if (session_.links && !coordinator_) {
@@ -289,10 +323,6 @@ void Engine::advance_closing(Nanos now) {
     if (session_.links) session_.links->broadcast_frame(control::FrameType::kDone, {});
     flush_frames(kSecond);
     phase_ = Phase::kClosed;
-  }
-  const bool is_closing = phase_ == Phase::kDraining || phase_ == Phase::kStopped || has_asked_to_leave_;
-  if (is_closing && phase_ != Phase::kClosed && now >= closing_deadline_) {
-    fail({Code::kShutDown, "Horovod has been shut down. Not every rank answered within 5 s."}, -1, false);
   }
 }
 

@@ -39,6 +39,7 @@ struct Session {
   std::unique_ptr<backend::Backend> backend;
   std::function<void(const transport::Completion&)> on_data;  // feeds the backend
   MeasuredLinks measured;
+  int64_t first_handle = 1;  // larger than any handle this process has given out
 
   [[nodiscard]] Rank size() const { return static_cast<Rank>(all->size()); }
 };
@@ -91,13 +92,16 @@ class Engine {
   bool coordinate(Nanos now);
   void check_stalls(Nanos now);
   void watch_peers(Nanos now);
+  bool end_broken_epoch(Nanos now);
+  void send_requests(std::span<const control::Request> requests);
   void broadcast_responses(std::span<const control::Response> responses);
   void accept(std::vector<control::Response> responses);
   void send(Rank peer, control::FrameType type, Bytes payload);
   void send_trace_batches();
+  [[nodiscard]] bool has_trace_batches();
 
   void begin_draining();
-  void advance_closing(Nanos now);
+  void advance_closing();
   void flush_frames(Nanos at_most);
   // Ends the epoch with a failure; tells the others unless the news came from the coordinator.
   void fail(const Status& why, Rank lost, bool tell_others);
@@ -124,13 +128,13 @@ class Engine {
   Dispatcher dispatcher_;
   Liveness liveness_;
   Nanos last_moved_ = 0;
-  Nanos closing_deadline_ = 0;
   Nanos next_stall_check_ = 0;
   Nanos next_round_ = 0;       // coordinator: RUEDA_CYCLE_TIME after the last round
   std::vector<bool> is_done_;  // coordinator: ranks that have stopped
   Rank suspect_ = -1;          // a peer this rank reported; the coordinator's verdict is awaited
   Nanos suspect_deadline_ = 0;
-  Status suspect_status_;
+  Nanos failure_deadline_ = 0;  // of a failure this rank noticed itself, 0 = none
+  std::string suspect_reason_;
 
   std::thread thread_;  // last: starts when everything above stands
 };

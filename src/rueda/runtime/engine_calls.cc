@@ -1,6 +1,7 @@
 // What other threads ask of the engine: operations, process sets, the timeline.
 
 #include <algorithm>
+#include <cstdint>
 
 #include "rueda/runtime/engine.h"
 
@@ -21,7 +22,13 @@ Status resolve_splits(control::Request& request, Rank group_size) {
                 request.name + " has " + std::to_string(request.shape[0]) + " rows for " +
                 std::to_string(group_size) + " ranks."};
   }
-  request.splits.assign(static_cast<size_t>(group_size), static_cast<int32_t>(request.shape[0] / group_size));
+  const int64_t rows = request.shape[0] / group_size;
+  if (rows > INT32_MAX) {
+    return {Code::kInvalidArgument, "alltoall of tensor " + request.name + " gives each rank " +
+                                        std::to_string(rows) +
+                                        " rows; splits are 32-bit, so fold rows into another dimension."};
+  }
+  request.splits.assign(static_cast<size_t>(group_size), static_cast<int32_t>(rows));
   return Status::ok();
 }
 

@@ -38,7 +38,8 @@ void Engine::handle_frame(Frame frame, Nanos now) {
   switch (frame.type) {
     case FrameType::kRequests: {
       Result<std::vector<control::Request>> requests = control::decode_requests(frame.payload);
-      if (!requests.is_ok() || !coordinator_) return refuse(requests.status());
+      if (!requests.is_ok()) return refuse(requests.status());
+      if (!coordinator_) return refuse({Code::kInternal, "requests belong to rank 0."});
       if (phase_ == Phase::kRunning) {
         coordinator_->submit(frame.from, std::move(requests).value(), now, timeline_.get());
       }
@@ -46,7 +47,8 @@ void Engine::handle_frame(Frame frame, Nanos now) {
     }
     case FrameType::kResponses: {
       Result<std::vector<control::Response>> responses = control::decode_responses(frame.payload);
-      if (!responses.is_ok() || coordinator_) return refuse(responses.status());
+      if (!responses.is_ok()) return refuse(responses.status());
+      if (coordinator_) return refuse({Code::kInternal, "responses come from rank 0 only."});
       return accept(std::move(responses).value());
     }
     case FrameType::kHeartbeat: {
@@ -102,14 +104,13 @@ void Engine::watch_peers(Nanos now) {
     const Bytes ping = control::encode(control::Heartbeat{.sent = now, .echo_sent = 0, .echo_received = 0});
     for (Rank peer = 1; peer < session_.size(); ++peer) send(peer, control::FrameType::kHeartbeat, ping);
   }
-  if (phase_ != Phase::kRunning) return;
   if (const std::optional<Rank> silent = liveness_.silent(now)) {
     fail(lost_status(*silent,
                      "it has not answered for " + std::to_string(liveness_.timeout() / kSecond) +
                          " s (stopped, overloaded or cut off; RUEDA_PEER_TIMEOUT_SECONDS sets the limit)"),
          *silent, true);
   } else if (suspect_ >= 0 && now >= suspect_deadline_) {
-    fail(suspect_status_, suspect_, true);
+    fail(lost_status(suspect_, suspect_reason_), suspect_, true);
   }
 }
 
@@ -117,34 +118,37 @@ void Engine::handle_losses() {
   for (const transport::Loss& loss : session_.links->take_losses()) {
     if (phase_ == Phase::kClosed) return;
     if (loss.peer < 0) continue;
-    if (phase_ != Phase::kRunning) {  // leaving in good order: whoever is gone is done
-      is_done_[static_cast<size_t>(loss.peer)] = true;
-      if (loss.peer == kCoordinator) phase_ = Phase::kClosed;
-      if (phase_ == Phase::kClosed) operations_.close(lost_status(loss.peer, loss.status.why));
+    const bool is_control = loss.lane == kControlLane;
+    if (phase_ == Phase::kStopped) {  // nothing of mine depends on it any more
+      if (coordinator_ && is_control) is_done_[static_cast<size_t>(loss.peer)] = true;
+      if (loss.peer == kCoordinator && is_control) phase_ = Phase::kClosed;
       continue;
     }
-    const Status why = lost_status(loss.peer, loss.status.why);
     // A data lane may break because its other end already learnt of a third rank's death: the control lane,
     // on which that news travels, decides.
-    if (coordinator_ || (loss.peer == kCoordinator && loss.lane == kControlLane)) {
-      fail(why, loss.peer, true);
+    if (coordinator_ || (loss.peer == kCoordinator && is_control)) {
+      fail(lost_status(loss.peer, loss.status.why), loss.peer, true);
     } else if (suspect_ < 0) {
       suspect_ = loss.peer;
-      suspect_status_ = why;
+      suspect_reason_ = loss.status.why;
       suspect_deadline_ = monotonic_now() + kVerdictWait;
       send(kCoordinator, control::FrameType::kAbort,
-           control::encode(control::Abort{.lost = loss.peer, .code = why.code, .why = loss.status.why}));
+           control::encode(
+               control::Abort{.lost = loss.peer, .code = Code::kPeerLost, .why = loss.status.why}));
     }
   }
 }
 
 void Engine::handle_abort(Rank from, const control::Abort& abort) {
-  if (phase_ != Phase::kRunning) return;
-  if (!coordinator_) return fail({abort.code, abort.why}, abort.lost, false);
-  if (abort.lost < 0 || abort.lost >= session_.size()) return fail({abort.code, abort.why}, -1, true);
-  fail(lost_status(abort.lost,
-                   without_period(abort.why) + " (as reported by rank " + std::to_string(from) + ")"),
-       abort.lost, true);
+  if (phase_ == Phase::kClosed) return;
+  // -1: the text names the culprit already.
+  if (!coordinator_ || abort.lost < 0 || abort.lost >= session_.size()) {
+    return fail({abort.code, abort.why}, abort.lost, coordinator_ != nullptr);
+  }
+  const std::string reported =
+      without_period(abort.why) + " (as reported by rank " + std::to_string(from) + ")";
+  if (abort.lost != session_.me) return fail(lost_status(abort.lost, reported), abort.lost, true);
+  fail(lost_status(from, "its data connection to rank 0 broke: " + reported), from, true);
 }
 
 Status Engine::lost_status(Rank lost, const std::string& why) const {
@@ -157,7 +161,7 @@ void Engine::fail(const Status& why, Rank lost, bool tell_others) {
   phase_ = Phase::kClosed;
   if (session_.links) {
     if (tell_others) {
-      const Bytes news = control::encode(control::Abort{.lost = lost, .code = why.code, .why = why.why});
+      const Bytes news = control::encode(control::Abort{.lost = -1, .code = why.code, .why = why.why});
       if (coordinator_)
         session_.links->broadcast_frame(control::FrameType::kAbort, news);
       else if (lost != kCoordinator)
@@ -170,6 +174,11 @@ void Engine::fail(const Status& why, Rank lost, bool tell_others) {
   session_.backend->abort(why);
   dispatcher_.abort();
   operations_.close(why);
+}
+
+bool Engine::has_trace_batches() {
+  const std::lock_guard lock(trace_mutex_);
+  return !trace_batches_.empty();
 }
 
 void Engine::send_trace_batches() {

@@ -25,9 +25,7 @@ void FreeDeleter::operator()(void* memory) const { std::free(memory); }
 
 HostMemory allocate_host(size_t bytes) {
   const size_t rounded = (std::max<size_t>(bytes, 1) + 63) / 64 * 64;
-  void* memory = std::aligned_alloc(64, rounded);
-  RUEDA_CHECK(memory != nullptr, "out of memory");
-  return HostMemory(memory);
+  return HostMemory(std::aligned_alloc(64, rounded));
 }
 
 int64_t Tensor::count() const {
@@ -68,6 +66,11 @@ Result<int64_t> Operations::submit(std::vector<Tensor> tensors) {
   }
   wake_engine_();
   return operation->handle;
+}
+
+int64_t Operations::next_handle() const {
+  const std::lock_guard lock(mutex_);
+  return next_handle_;
 }
 
 int Operations::poll(int64_t handle) const {

@@ -25,7 +25,7 @@ struct FreeDeleter {
   void operator()(void* memory) const;
 };
 using HostMemory = std::unique_ptr<void, FreeDeleter>;
-HostMemory allocate_host(size_t bytes);  // 64-byte aligned; at least one byte
+HostMemory allocate_host(size_t bytes);  // 64-byte aligned, at least one byte; null when there is no memory
 
 // One tensor of an operation: what was asked, where its bytes are, and what came of it.
 struct Tensor {
@@ -62,7 +62,10 @@ struct TensorRef {
 
 class Operations {
  public:
-  explicit Operations(std::function<void()> wake_engine) : wake_engine_(std::move(wake_engine)) {}
+  // Handles are numbered from first_handle: a process never uses a number twice, not even after shutdown.
+  explicit Operations(std::function<void()> wake_engine, int64_t first_handle = 1)
+      : wake_engine_(std::move(wake_engine)), next_handle_(first_handle) {}
+  [[nodiscard]] int64_t next_handle() const;
 
   // Registers all tensors of one operation or none. Refuses names in flight (kDuplicateName) and, once
   // closed, everything with the closing status.
@@ -102,7 +105,7 @@ class Operations {
   mutable std::mutex mutex_;
   std::condition_variable completed_;
   Status closed_;
-  int64_t next_handle_ = 1;
+  int64_t next_handle_;
   std::unordered_map<int64_t, std::shared_ptr<Operation>> handles_;
   std::unordered_map<Key, TensorRef, KeyHash> in_flight_;
   std::vector<std::shared_ptr<Operation>> submitted_;

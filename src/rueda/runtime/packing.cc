@@ -113,7 +113,14 @@ void store(const BatchTensor& tensor, int64_t begin, const std::byte* from, size
               from, bytes);
 }
 
-void allocate_outputs(Batch& batch) {
+Status no_memory(const Batch& batch, int64_t count) {
+  return {Code::kUnavailable, "no memory for " +
+                                  std::to_string(static_cast<size_t>(count) * element_bytes(batch)) +
+                                  " bytes of tensor " + batch.response.entries.front().name +
+                                  "; use smaller tensors or a machine with more memory."};
+}
+
+Status allocate_outputs(Batch& batch) {
   for (BatchTensor& tensor : batch.tensors) {
     if (!tensor.ref) continue;
     Tensor& mine = tensor.ref->tensor();
@@ -129,8 +136,10 @@ void allocate_outputs(Batch& batch) {
     }
     if (mine.output != nullptr || batch.response.what == Collective::kBarrier) continue;
     mine.allocated = allocate_host(static_cast<size_t>(product(mine.result_shape)) * element_bytes(batch));
+    if (mine.allocated == nullptr) return no_memory(batch, product(mine.result_shape));
     mine.output = mine.allocated.get();
   }
+  return Status::ok();
 }
 
 // Elements of the batch's input and output as the backend sees them.
@@ -205,13 +214,20 @@ void unpack_output(const Batch& batch, const std::byte* from) {
   }
 }
 
+// Is this the submission the response answers? The coordinator compared it, so only its kind can be wrong.
+bool is_meant(const std::optional<TensorRef>& ref, const control::Response& response) {
+  if (!ref) return false;
+  const control::Request& request = ref->tensor().request;
+  return request.what == response.what && request.dtype == response.dtype;
+}
+
 }  // namespace
 
 std::byte* FusionBuffer::reserve(size_t bytes) {
   if (bytes > capacity_) {
     memory_.reset();
     memory_ = allocate_host(bytes);
-    capacity_ = bytes;
+    capacity_ = memory_ == nullptr ? 0 : bytes;
   }
   return static_cast<std::byte*>(memory_.get());
 }
@@ -226,11 +242,11 @@ Result<Batch> plan_batch(control::Response response, std::shared_ptr<const Group
   const bool has_joined = std::find(joined.begin(), joined.end(), me) != joined.end();
   for (const control::Entry& entry : batch.response.entries) {
     BatchTensor tensor;
-    tensor.ref = operations.lookup(batch.response.process_set, entry.name);
-    if (!tensor.ref && !has_joined) {
+    // A rank that has joined may have submitted the name since: that submission belongs to a later round.
+    if (!has_joined) tensor.ref = operations.lookup(batch.response.process_set, entry.name);
+    if (!has_joined && !is_meant(tensor.ref, batch.response)) {
       return Status(Code::kInternal, "the coordinator started tensor " + entry.name +
-                                         " which this rank never "
-                                         "submitted; please report it.");
+                                         ", which this rank did not submit like that; please report it.");
     }
     tensor.shape = tensor.ref ? tensor.ref->tensor().request.shape : entry.shape;
     tensor.rows = entry.rows;
@@ -247,23 +263,25 @@ bool needs_packing(const Batch& batch) {
   return batch.is_fused || is_prescaled(batch) || !batch.tensors.front().ref;
 }
 
-void pack(Batch& batch, FusionBuffer& fusion) {
-  if (batch.response.what == Collective::kBarrier) return;
-  allocate_outputs(batch);
+Status pack(Batch& batch, FusionBuffer& fusion) {
+  if (batch.response.what == Collective::kBarrier) return Status::ok();
+  if (Status s = allocate_outputs(batch); !s.is_ok()) return s;
   if (!needs_packing(batch)) {
     const Tensor& only = batch.tensors.front().ref->tensor();
     batch.input = static_cast<const std::byte*>(only.input);
     batch.output = static_cast<std::byte*>(only.output);
-    return;
+    return Status::ok();
   }
   const size_t in_bytes = static_cast<size_t>(input_count(batch)) * element_bytes(batch);
   const size_t out_bytes = static_cast<size_t>(output_count(batch)) * element_bytes(batch);
   const bool is_in_place = batch.response.what == Collective::kAllreduce;
   const size_t out_begin = is_in_place ? 0 : (in_bytes + 63) / 64 * 64;
   std::byte* buffer = fusion.reserve(is_in_place ? in_bytes : out_begin + out_bytes);
+  if (buffer == nullptr) return no_memory(batch, input_count(batch) + output_count(batch));
   pack_input(batch, buffer);
   batch.input = buffer;
   batch.output = buffer + out_begin;
+  return Status::ok();
 }
 
 void unpack(Batch& batch) {

@@ -16,7 +16,7 @@ namespace rueda::runtime {
 // A buffer that grows to what is asked and is used by one batch at a time.
 class FusionBuffer {
  public:
-  std::byte* reserve(size_t bytes);
+  std::byte* reserve(size_t bytes);  // null when there is no memory
 
  private:
   HostMemory memory_;
@@ -47,7 +47,8 @@ Result<Batch> plan_batch(control::Response response, std::shared_ptr<const Group
 // Does the batch need packing, that is, bytes moved before the call?
 bool needs_packing(const Batch& batch);
 // Chooses buffers, allocates outputs the engine owns, moves (and prescales) inputs. Sets input and output.
-void pack(Batch& batch, FusionBuffer& fusion);
+// Fails when this machine has no memory for an output or the buffer.
+Status pack(Batch& batch, FusionBuffer& fusion);
 // Moves results to the tensors' outputs and sets their shapes.
 void unpack(Batch& batch);
 
