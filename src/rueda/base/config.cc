@@ -335,9 +335,11 @@ std::vector<std::string> ignored_settings(const GetEnv& get_env) {
       std::ranges::find(kLevels, lower(level->text)) == kLevels.end())
     sentences.push_back(ignored(level->variable, level->text, "it is no log level, so 'warning' is used"));
   if (const auto config = parse_as_written(get_env); config.is_ok() && is_shutdown_too_early(config.value()))
-    sentences.push_back(ignored(
-        "the stall shutdown time", number_text(config.value().stall_shutdown_s) + " s",
-        "it is below the stall warning time of " + number_text(config.value().stall_warning_s) + " s"));
+    sentences.push_back(
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS is less than HOROVOD_STALL_CHECK_TIME_SECONDS, will not "
+        "shutdown. It is " +
+        number_text(config.value().stall_shutdown_s) + " s, the check time " +
+        number_text(config.value().stall_warning_s) + " s.");
   return sentences;
 }
 
