@@ -158,8 +158,8 @@ typedef struct rueda_result_info {
   int64_t tag;              /* join: the largest tag */
 } rueda_result_info;
 
-/* Of a done, successful handle; pointers live until rueda_release or rueda_shutdown (data: until rueda_free, once
- * rueda_detach took it). */
+/* Of a done, successful handle; pointers live until rueda_release or rueda_shutdown (data: until rueda_free,
+ * once rueda_detach took it). */
 RUEDA_API int rueda_result(int64_t handle, int32_t index, rueda_result_info* info);
 /* Takes ownership of engine-allocated data of one result: free it with rueda_free. NULL if there is none. */
 RUEDA_API void* rueda_detach(int64_t handle, int32_t index);
