@@ -8,6 +8,7 @@
 #include <array>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 
 #include "cli/commands.h"
@@ -35,7 +36,9 @@ std::string output_of_python(const std::string& program) {
   const char* chosen = getenv("RUEDA_PYTHON");
   const std::string own = own_path();
   const std::string beside = own.substr(0, own.rfind('/')) + "/python";  // where a wheel put both
-  const bool is_beside = access(beside.c_str(), X_OK) == 0;
+  // X_OK alone is also true of a folder that may be entered.
+  std::error_code error;
+  const bool is_beside = std::filesystem::is_regular_file(beside, error) && access(beside.c_str(), X_OK) == 0;
   const char* path = getenv("PATH");
   Result<std::string> python = Status(Code::kUnavailable, "no Python");
   for (const char* name : {chosen, is_beside ? beside.c_str() : nullptr, "python", "python3"})

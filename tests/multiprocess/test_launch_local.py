@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -330,6 +331,20 @@ def test_check_build_lists_frameworks_in_the_known_layout():
         and "\n    [X] Gloo\n" in out.stdout
         and "\n    [ ] MPI\n" in out.stdout
     )
+
+
+def test_check_build_takes_no_folder_beside_it_for_python(tmp_path):
+    """A folder may be entered, which access() reports as executable."""
+    command = shutil.copy(RUEDA, tmp_path / "rueda")
+    (tmp_path / "python").mkdir()
+    (tmp_path / "path").mkdir()
+    probe = tmp_path / "path" / "python"
+    probe.write_text("#!/bin/sh\necho torch\n")
+    probe.chmod(0o755)
+    env = dict(os.environ, PATH=f"{tmp_path / 'path'}:/usr/bin:/bin")
+    env.pop("RUEDA_PYTHON", None)
+    out = subprocess.run([command, "check-build"], env=env, capture_output=True, text=True, timeout=60)
+    assert out.returncode == 0 and "[X] PyTorch" in out.stdout, out
 
 
 def test_env_explain_names_the_launcher():
