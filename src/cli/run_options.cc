@@ -27,7 +27,7 @@ struct Raw {
   int size = 0;  // 0 = not given
   std::string hosts, host_file, ranks, config_file, ssh_args;
   bool is_silent_prefix = false, has_timestamp = false, is_horovod_output = false;
-  bool is_version = false, is_check_build = false, is_mpi = false;
+  bool is_version = false, is_check_build = false;
   int without_timestamp = 0;
 };
 
@@ -108,7 +108,6 @@ void add_tuning_options(CLI::App& app, Raw& raw) {
   app.add_option("--gloo-timeout-seconds", tuning.gloo_timeout_s, "silence after which a peer is lost (30)");
   // Nothing to do: there is one controller, nothing is cached between jobs, and TCP is always allowed.
   app.add_flag("--gloo,--disable-cache,--tcp,--mpi-threads-disable,--no-mpi-threads-disable")->group("");
-  app.add_flag("--mpi,--jsrun", raw.is_mpi)->group("");
 }
 
 // horovodrun has long names after a single dash.
@@ -143,17 +142,24 @@ Split split_command(const CLI::App& app, const std::vector<std::string>& argumen
   return split;
 }
 
-// "" if none of the options concerns elastic jobs.
-std::string elastic_option(const std::vector<std::string>& options) {
+// Options of horovodrun that are known here only to be refused with a reason.
+Status refuse_known(const std::vector<std::string>& options) {
   constexpr std::array<std::string_view, 10> kElastic = {"--min-np",          "--min-num-proc",
                                                          "--max-np",          "--max-num-proc",
                                                          "--slots-per-host",  "--slots",
                                                          "--reset-limit",     "--blacklist-cooldown-range",
                                                          "--elastic-timeout", "--host-discovery-script"};
-  for (const std::string& word : options)
-    if (std::ranges::find(kElastic, std::string_view(word).substr(0, word.find('='))) != kElastic.end())
-      return word;
-  return {};
+  constexpr std::array<std::string_view, 4> kMpi = {"--mpi", "--jsrun", "--mpi-args", "--binding-args"};
+  for (const std::string& word : options) {
+    const std::string_view name = std::string_view(word).substr(0, word.find('='));
+    if (std::ranges::find(kElastic, name) != kElastic.end())
+      return {Code::kUnsupported,
+              fmt::format("{} is for elastic jobs; rueda run starts a fixed number of processes", name)};
+    if (std::ranges::find(kMpi, name) != kMpi.end())
+      return {Code::kUnsupported,
+              fmt::format("MPI support has not been built. Leave {} away: rueda needs no MPI.", name)};
+  }
+  return Status::ok();
 }
 
 Result<std::string> read_file(const std::string& path) {
@@ -212,8 +218,6 @@ void set_ssh(Raw& raw) {
 
 Status complete(Raw& raw) {
   RunOptions& options = raw.options;
-  if (raw.is_mpi)
-    return {Code::kUnsupported, "MPI support has not been built. Leave the flag away: rueda needs no MPI."};
   if (!raw.config_file.empty()) {
     Result<std::string> text = read_file(raw.config_file);
     if (!text.is_ok()) return text.status();
@@ -256,10 +260,7 @@ Result<RunRequest> parse_run(const std::vector<std::string>& arguments) {
   add_output_options(app, raw);
   add_tuning_options(app, raw);
   Split split = split_command(app, arguments);
-  if (const std::string elastic = elastic_option(split.options); !elastic.empty())
-    return Status(
-        Code::kUnsupported,
-        fmt::format("{} is for elastic jobs; rueda run starts a fixed number of processes", elastic));
+  if (Status known = refuse_known(split.options); !known.is_ok()) return known;
   std::vector<std::string> reversed(split.options.rbegin(), split.options.rend());  // as CLI11 wants them
   // CLI11 reports by exceptions; they end here.
   try {
