@@ -24,6 +24,12 @@ ELASTIC = (
     "cooldown_range and host_discovery_script away."
 )
 
+USAGE_ERROR = 2  # exit status of `rueda run` for arguments that it does not accept
+OTHER_BUILD = (
+    "The rueda command at {} is of another build than the Python package and does not accept its options: "
+    "reinstall rueda, or set RUEDA_BIN to the command of this build."
+)
+
 
 class RemoteTraceback(Exception):
     """Shows where in the other process an exception was raised; it is that exception's cause."""
@@ -104,7 +110,20 @@ def _read_outcome(directory: str, rank: int) -> Optional[Outcome]:
         return None
 
 
-def _failure(directory: str, status: int, size: int) -> RuntimeError:
+def _refusal(directory: str, command: str) -> Exception:
+    """The error to raise when the launcher did not accept its arguments; it leaves its sentence in a file."""
+    try:
+        with open(os.path.join(directory, "refusal")) as file:
+            sentence = file.read().strip()
+    except FileNotFoundError:
+        sentence = ""
+    # The names of the options are ours, not the caller's: only another build can be unaware of one of them.
+    if not sentence or "not expected" in sentence:
+        return RuntimeError(OTHER_BUILD.format(command))
+    return ValueError(sentence)
+
+
+def _failure(directory: str, status: int, size: int, command: str) -> Exception:
     """The error to raise, with the exception of the rank that failed first as its cause, if there is one."""
     import pickle
 
@@ -112,6 +131,8 @@ def _failure(directory: str, status: int, size: int) -> RuntimeError:
         with open(os.path.join(directory, "failure")) as file:
             rank, code = (int(word) for word in file.read().split())
     except (FileNotFoundError, ValueError):
+        if status == USAGE_ERROR:
+            return _refusal(directory, command)
         return RuntimeError(
             f"rueda run ended with status {status} before all ranks had started; see its messages."
         )
@@ -184,7 +205,8 @@ def run(
     other arguments mean what the options of `rueda run` mean; `disable_cache` and `use_gloo` change nothing.
 
     Raises `RuntimeError` if a process failed; its `__cause__` is the exception that `func` raised there, and
-    the cause of that shows the remote traceback. Raises `ValueError` for contradictory arguments.
+    the cause of that shows the remote traceback. Raises `ValueError` for contradictory arguments and
+    for those that the launcher refuses, such as more processes than slots.
 
     >>> rueda.run(lambda x: x * int(os.environ["RUEDA_RANK"]), args=(10,), np=2)
     [0, 10]
@@ -207,6 +229,7 @@ def run(
         "--ssh-identity-file": ssh_identity_file,
         "--output-filename": output_filename,
         "--network-interfaces": _join(network_interfaces),
+        "--mpi-args": mpi_args or None,  # refused there, with the reason
     }
     size = 1 if num_proc is None else int(num_proc)
     arguments = ["--num-proc", str(size), *(["--verbose"] if verbose else [])]
@@ -226,11 +249,13 @@ def _run_command(stage: bytes, arguments: list[str], size: int, python: str) -> 
         stage_file = os.path.join(directory, "stage")
         with open(stage_file, "wb") as file:
             file.write(stage)
-        options = [*arguments, "--stage-file", stage_file, "--collect-dir", directory, "--watch-stdin"]
+        command = find_command()
+        # --collect-dir comes first: only there does a launcher that cannot parse the rest look for it.
+        options = ["--collect-dir", directory, *arguments, "--stage-file", stage_file, "--watch-stdin"]
         # The launcher ends the job when its stdin closes, so also when this process is killed. It gets its
         # own session, so that Ctrl-C comes to it once, from here.
         launcher = subprocess.Popen(
-            [find_command(), "run", *options, python, "-c", WORKER.format(_package_root())],
+            [command, "run", *options, python, "-c", WORKER.format(_package_root())],
             stdin=subprocess.PIPE,
             start_new_session=True,
         )
@@ -250,7 +275,7 @@ def _run_command(stage: bytes, arguments: list[str], size: int, python: str) -> 
                 launcher.stdin.close()
         outcomes = [_read_outcome(directory, rank) for rank in range(size)]
         if status != 0:
-            raise _failure(directory, status, size)
+            raise _failure(directory, status, size, command)
         results: list[Any] = []
         for rank, outcome in enumerate(outcomes):
             if outcome is None or outcome.value is None:

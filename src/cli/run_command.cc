@@ -1,16 +1,28 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <fstream>
 
 #include "cli/commands.h"
 #include "cli/run_options.h"
 
 namespace rueda::cli {
+namespace {
+
+// For `rueda.run` of Python, which raises the sentence. It gives --collect-dir first: then the directory is
+// known although the rest could not be parsed, and cannot be an argument of the user's command.
+void leave_refusal(const Arguments& arguments, const std::string& sentence) {
+  if (arguments.size() < 2 || arguments.front() != "--collect-dir") return;
+  std::ofstream(arguments[1] + "/refusal") << sentence << '\n';
+}
+
+}  // namespace
 
 int run_command(const Arguments& arguments) {
   Result<RunRequest> request = parse_run(arguments);
   if (!request.is_ok()) {
     fmt::print(stderr, "rueda run: {}\n", request.status().why);
+    leave_refusal(arguments, request.status().why);
     return kUsageError;
   }
   if (request.value().is_check_build) return check_build_command({});

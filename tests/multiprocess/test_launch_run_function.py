@@ -1,5 +1,6 @@
 """`rueda.run`: a function in several processes, its results and its exceptions."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -75,9 +76,53 @@ def test_killed_rank_is_reported():
         run(lambda: os.kill(os.getpid(), 9))
 
 
-def test_bad_hosts_are_an_error_not_a_hang():
-    with pytest.raises(RuntimeError, match="status 2"):
-        run(lambda: 1, num_proc=3, hosts="localhost:2")
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        (
+            {"hosts": "localhost:2", "num_proc": 3},
+            "Requested more processes (3) than there are available slots (2)",
+        ),
+        (
+            {"hosts": "a:b:c"},
+            "Invalid host input, please make sure it has format as : worker-0:2,worker-1:2.",
+        ),
+        ({"hostfile": "/does/not/exist"}, "cannot read /does/not/exist"),
+        ({"ssh_port": "many"}, "--ssh-port"),  # found by the parser, before any option took effect
+        ({"mpi_args": "--oversubscribe"}, "MPI support has not been built. Leave --mpi-args away"),
+    ],
+)
+def test_arguments_the_launcher_refuses_are_value_errors_with_its_sentence(arguments, sentence):
+    with pytest.raises(ValueError) as caught:
+        run(lambda: 1, **arguments)
+    assert sentence in str(caught.value) and "rueda run:" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_horovod_run_raises_the_same(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "compat" / "horovod"))
+    horovod_runner = importlib.import_module("horovod.runner")
+    with pytest.raises(ValueError, match="Invalid host input"):
+        horovod_runner.run(lambda: 1, hosts="a:b:c")
+
+
+def test_exit_code_2_of_a_rank_is_not_taken_for_a_refusal():
+    with pytest.raises(RuntimeError, match="Process name: 0\nExit code: 2"):
+        run(lambda: sys.exit(2))
+
+
+@pytest.mark.parametrize("leaves_refusal", [False, True])
+def test_command_of_another_build_is_named(tmp_path, monkeypatch, leaves_refusal):
+    command = tmp_path / "rueda"
+    words = "The following argument was not expected: --watch-stdin"
+    refusal = f'[ "$2" = --collect-dir ] && echo "{words}" > "$3/refusal"' if leaves_refusal else ":"
+    command.write_text(f'#!/bin/sh\n{refusal}\necho "rueda run: {words}" >&2\nexit 2\n')
+    command.chmod(0o755)
+    monkeypatch.setenv("RUEDA_BIN", str(command))
+    with pytest.raises(RuntimeError) as caught:
+        run(lambda: 1)
+    assert f"The rueda command at {command} is of another build" in str(caught.value)
+    assert "reinstall" in str(caught.value)
 
 
 @pytest.mark.parametrize(
