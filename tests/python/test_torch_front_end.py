@@ -1,6 +1,7 @@
 """What the torch front end does in one process: imports, signatures, queries, compressors, memory."""
 
 import gc
+import importlib
 import inspect
 import os
 import subprocess
@@ -145,6 +146,12 @@ def test_old_torch_is_one_sentence():
 def test_elastic_is_said_to_be_absent():
     with pytest.raises(AttributeError, match="has no elastic module"):
         hvd.elastic  # noqa: B018 (the access is the test)
+
+
+@pytest.mark.parametrize("name", ["rueda.torch.elastic", "horovod.torch.elastic"])
+def test_importing_elastic_is_one_sentence(name):
+    with pytest.raises(ModuleNotFoundError, match="has no elastic module; run the job without"):
+        importlib.import_module(name)
 
 
 @pytest.fixture
