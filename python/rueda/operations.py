@@ -198,9 +198,10 @@ def wait(engine_handle: int) -> None:
         status = _core.wait(engine_handle, WAIT_SLICE_S)
         if status == _core.OK:
             return
+        why = _core.last_error()  # after a shutdown by another thread nothing else remembers the operation
         if status == _core.TIMEOUT and not _core.poll(engine_handle):
             continue
-        raise errors.internal_error(_core.error(engine_handle))
+        raise errors.internal_error(_core.error(engine_handle) or why or errors.SHUTTING_DOWN)
 
 
 def result(engine_handle: int, index: int) -> Result:

@@ -101,6 +101,50 @@ hvd.barrier()  # nobody may leave before all have submitted
     assert_all_succeed(run(3, body))
 
 
+def test_an_engine_that_is_gone_says_why_waiting_fails():
+    body = """
+from rueda import operations
+from rueda.torch import handles
+hvd.init()
+if hvd.rank() == 0:
+    engine_handle = handles._in_flight[hvd.allreduce_async(torch.ones(2))].engine_handle
+    hvd.shutdown()  # as by another thread while this one waits
+    with pytest.raises(hvd.HorovodInternalError) as caught:
+        operations.wait(engine_handle)
+    assert len(str(caught.value)) > 20, caught.value
+"""
+    assert_all_succeed(run(2, body))
+
+
+def test_gradients_in_flight_at_shutdown_are_lost_and_training_can_be_resumed():
+    body = """
+hvd.init()
+torch.manual_seed(0)
+net = torch.nn.Linear(1000, 100)
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.1), net.named_parameters())
+state = optimizer.state_dict()
+for way in ("load", "step"):
+    if hvd.rank() == 0:
+        net(torch.ones(1, 1000)).sum().backward()
+    hvd.barrier()  # nobody may leave before all have submitted
+    hvd.shutdown()
+    hvd.init()
+    others = [hvd.allreduce_async_(torch.ones(1), name=f"other.{i}", op=hvd.Sum) for i in range(4)]
+    if way == "step" and hvd.rank() == 0:
+        with pytest.raises(hvd.HorovodInternalError, match="when Horovod was shut down"):
+            optimizer.state_dict()
+    optimizer.load_state_dict(state)
+    optimizer.zero_grad()
+    assert [hvd.synchronize(handle).item() for handle in others] == [2.0] * 4
+    net(torch.full((1, 1000), float(hvd.rank()))).sum().backward()
+    optimizer.step()
+    assert torch.allclose(net.weight.grad, torch.full((100, 1000), 0.5))
+    optimizer.zero_grad()
+hvd.barrier()
+"""
+    assert_all_succeed(run(2, body))
+
+
 def test_sys_exit_with_a_status_keeps_it():
     finished = run(2, "hvd.init(); hvd.allreduce(torch.ones(2)); sys.exit(3)")
     assert [one.status for one in finished] == [3, 3]

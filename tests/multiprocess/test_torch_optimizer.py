@@ -287,21 +287,6 @@ def test_a_second_wrapper_replaces_the_first():
 
 
 @on_every_rank
-def test_loading_state_forgets_reductions_under_way():
-    net = model()
-    optimizer = hvd.DistributedOptimizer(sgd(net), net.named_parameters())
-    state = optimizer.state_dict()
-    loss_of(net, batches(1, hvd.size())[0][hvd.rank()]).backward()
-    hvd.barrier()
-    optimizer.load_state_dict(state)
-    optimizer.zero_grad()  # no reduction counts as under way any more
-    hvd.allreduce(torch.ones(1), name="all done before names are used again")
-    loss_of(net, batches(1, hvd.size())[0][hvd.rank()]).backward()
-    optimizer.step()
-    assert same_everywhere(net)
-
-
-@on_every_rank
 def test_construction_errors():
     net = model()
 
@@ -334,11 +319,17 @@ def test_construction_errors():
     refuse(ValueError, groups, groups=0)
     refuse(ValueError, groups, groups=-1)
     refuse(TypeError, "", groups="x")
-    refuse(TypeError, "", groups=[1, 2])
+    lists = "groups should be an integer or a list of list of torch.Tensor, not a list with "
+    refuse(TypeError, lists + "int", groups=[1, 2])
+    refuse(TypeError, lists + "Parameter", groups=list(net.parameters()))
     refuse(ValueError, "groups must consist of torch.Tensor.", groups=[[1, 2]])
     w = net[0].weight
     refuse(ValueError, "A parameter can only appear once in groups.", groups=[[w], [w]])
     hvd.DistributedOptimizer(sgd(net), groups=[])
+    for op in (hvd.Average, hvd.Adasum):
+        wrapped = hvd.DistributedOptimizer(sgd(net), op=op)
+        with pytest.raises(ValueError, match="This optimizer is a DistributedOptimizer already"):
+            hvd.DistributedOptimizer(wrapped)
 
 
 @on_every_rank

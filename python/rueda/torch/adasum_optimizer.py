@@ -6,14 +6,14 @@ Maleki et al., "Scaling Distributed Training with Adaptive Summation" (2020).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
 
 from rueda.process_sets import ProcessSet
 from rueda.torch.compression import Compressor
-from rueda.torch.handles import synchronize
+from rueda.torch.handles import shutdowns, synchronize
 from rueda.torch.reducer import TOO_MANY_PASSES
 from rueda.torch.reductions import Adasum, allreduce_async_
 
@@ -37,7 +37,7 @@ class AdasumMixin(torch.optim.Optimizer):
         self._trained = [p for group in self.param_groups for p in group["params"] if p.requires_grad]
         self._passes_left = dict.fromkeys(self._trained, passes)
         self._start_of = {p: torch.zeros_like(p, requires_grad=False) for p in self._trained}
-        self._pending: dict[torch.Tensor, tuple[int, Any]] = {}
+        self._pending: dict[torch.Tensor, tuple[int, Any, int]] = {}
         for parameter in self._trained:
             parameter.grad = torch.zeros_like(parameter, requires_grad=False)
         if process_set.size() != 1 and process_set.included():
@@ -73,7 +73,7 @@ class AdasumMixin(torch.optim.Optimizer):
         handle = allreduce_async_(
             sent.contiguous(), name=self._names[parameter], op=Adasum, process_set=self._process_set
         )
-        self._pending[parameter] = (handle, context)
+        self._pending[parameter] = (handle, context, shutdowns())
 
     def synchronize(self) -> None:
         """Nothing: the changes are awaited in step()."""
@@ -102,7 +102,7 @@ class AdasumMixin(torch.optim.Optimizer):
         try:
             changes = [
                 self._compression.decompress(synchronize(handle), context)
-                for handle, context in (self._pending[parameter] for parameter in self._trained)
+                for handle, context, _ in (self._pending[parameter] for parameter in self._trained)
             ]
         except Exception:
             for parameter in self._trained:  # they hold changes now; give the weights back
@@ -119,6 +119,17 @@ class AdasumMixin(torch.optim.Optimizer):
     def _rearm(self) -> None:
         self._pending.clear()
         self._passes_left = dict.fromkeys(self._trained, self._passes)
+
+    @torch.no_grad()
+    def _abandon(self) -> None:
+        """Gives back the weights whose changes are under way. The engine must have let go of their names."""
+        for parameter, (handle, _, started) in self._pending.items():
+            # A handle of an engine that was shut down may be another operation's by now.
+            if started == shutdowns():
+                with suppress(Exception):
+                    synchronize(handle)
+            parameter.data.copy_(self._start_of[parameter])
+        self._rearm()
 
     def local_step(self, closure: Any = None) -> Any:
         """The step of the wrapped optimizer alone, without communication."""
@@ -137,10 +148,11 @@ class AdasumMixin(torch.optim.Optimizer):
         """Changes how many backward passes are summed before a step, and starts counting again."""
         if passes <= 0:
             raise ValueError("backward_passes_per_step must be > 0")
+        self._abandon()
         self._passes = passes
         self._passes_left = dict.fromkeys(self._trained, passes)
 
     def load_state_dict(self, state_dict: Any) -> None:
-        """Forgets pass counts, then loads."""
-        self._rearm()
+        """Awaits changes under way, whether they fail or not, forgets them and pass counts, then loads."""
+        self._abandon()
         super().load_state_dict(state_dict)

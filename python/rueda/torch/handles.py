@@ -26,6 +26,7 @@ class _InFlight:
 
 
 _in_flight: dict[int, _InFlight] = {}
+_shutdowns = 0
 
 
 def start(
@@ -100,8 +101,15 @@ def _forget(handle: int, record: _InFlight) -> None:
         _core.release(record.engine_handle)
 
 
+def shutdowns() -> int:
+    """How often the engine has been shut down: handles count from 1 again after each time."""
+    return _shutdowns
+
+
 def _forget_all() -> None:
     """After shutdown: the engine has ended every operation and lends no memory any more."""
+    global _shutdowns
+    _shutdowns += 1
     _in_flight.clear()
     operations.numbers.clear()
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,6 +31,9 @@ ZEROED_EARLY = (
 )
 
 
+TWICE_WRAPPED = "This optimizer is a DistributedOptimizer already; wrap the optimizer that it was made from."
+
+
 class _DistributedMixin(torch.optim.Optimizer):
     """What DistributedOptimizer puts in front of the user's optimizer class."""
 
@@ -42,6 +45,25 @@ class _DistributedMixin(torch.optim.Optimizer):
         self._reducer = reducer
         self._should_synchronize = True
         self._synchronized = False
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The groups of the wrapped optimizer. Reading them awaits the reductions that have been started.
+
+        This is the door through which others reach `.grad`, above all torch's GradScaler: it must not see or
+        change gradients that are being reduced, and what it looks for in them must be the same on all ranks.
+        Gradients that backward has not computed are not reduced before synchronize(): where parameters are
+        unused on some ranks only, call synchronize() before unscaling.
+        """
+        reducer: Reducer | None = self.__dict__.get("_reducer")  # none while the wrapper is being built
+        if reducer is not None and reducer.is_busy:
+            reducer.settle()
+        groups: list[dict[str, Any]] = self.__dict__["param_groups"]
+        return groups
+
+    @param_groups.setter
+    def param_groups(self, groups: list[dict[str, Any]]) -> None:
+        self.__dict__["param_groups"] = groups
 
     def synchronize(self) -> None:
         """Reduces what is not reduced yet, waits for all gradients and stores the results in `.grad`.
@@ -64,13 +86,39 @@ class _DistributedMixin(torch.optim.Optimizer):
             self._should_synchronize = True
 
     def step(self, closure: Any = None) -> Any:
-        """Waits for the reduced gradients, then steps. A closure must not run backward."""
-        if self._should_synchronize:
-            if self._synchronized and self._reducer is not None:
+        """Waits for the reduced gradients, then steps.
+
+        A closure may run backward: its gradients are reduced each time it is called, and its loss is reduced
+        too (averaged; summed for op=Sum), so that optimizers which decide by the loss decide alike.
+        """
+        if self._should_synchronize and self._reducer is not None:
+            if self._synchronized:
                 warnings.warn(TWICE, stacklevel=2)
-            self.synchronize()
+            if closure is None:
+                self.synchronize()
+            else:
+                closure = self._synchronizing(closure, self._reducer)
         self._synchronized = False
-        return super().step(closure)
+        try:
+            return super().step(closure)
+        finally:
+            self._synchronized = False
+
+    def _synchronizing(self, closure: Callable[[], Any], reducer: Reducer) -> Callable[[], Any]:
+        """The closure, leaving reduced gradients behind; reduces first what was computed before it."""
+        is_current = reducer.has_work
+        if is_current:
+            self.synchronize()
+
+        def synchronized() -> Any:
+            nonlocal is_current
+            loss = closure()
+            if reducer.has_work or not is_current:
+                self.synchronize()
+                is_current = True
+            return reducer.reduce_loss(loss)
+
+        return synchronized
 
     # The wrapped class's step runs the step hooks; without this mark they would run for both.
     step.hooked = True  # type: ignore[attr-defined]
@@ -80,9 +128,15 @@ class _DistributedMixin(torch.optim.Optimizer):
         return super().step(closure)
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """As the wrapped optimizer's; refused while gradients are being reduced."""
-        if self._reducer is not None and self._reducer.is_busy:
-            raise AssertionError(ZEROED_EARLY)
+        """As the wrapped optimizer's; refused while gradients are being reduced.
+
+        Reduced gradients that no step has used are forgotten: a GradScaler skips steps that overflow.
+        """
+        if self._reducer is not None:
+            if self._reducer.is_busy:
+                raise AssertionError(ZEROED_EARLY)
+            if self._reducer.has_settled:
+                self._reducer.reset()
         super().zero_grad(*args, **kwargs)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -96,14 +150,16 @@ class _DistributedMixin(torch.optim.Optimizer):
                     reducer.watch(parameter, f"allreduce.noname.{group}.{index}")
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Changes how many backward passes are summed before a reduction, and starts counting again."""
+        """Changes how many backward passes are summed before a reduction, and starts counting again. Awaits
+        reductions under way.
+        """
         if passes <= 0:
             raise ValueError("backward_passes_per_step must be > 0")
         if self._reducer is not None:
             self._reducer.set_passes(passes)
 
     def load_state_dict(self, state_dict: Any) -> None:
-        """Forgets reductions under way and pass counts, then loads."""
+        """Awaits reductions under way, whether they fail or not, forgets them and pass counts, then loads."""
         if self._reducer is not None:
             self._reducer.reset()
         self._should_synchronize = True
@@ -136,7 +192,15 @@ def _check_arguments(op: int, predivide: float, passes: int, groups: Any) -> Non
         raise ValueError("gradient_predivide_factor not supported with op != Average")
     if passes <= 0:
         raise ValueError("backward_passes_per_step must be > 0")
-    if groups is None or isinstance(groups, list):
+    if groups is None:
+        return
+    if isinstance(groups, list):
+        for group in groups:
+            if isinstance(group, torch.Tensor) or not isinstance(group, Iterable):
+                raise TypeError(
+                    f"groups should be an integer or a list of list of torch.Tensor, not a list with "
+                    f"{type(group).__name__}."
+                )
         return
     if not isinstance(groups, int):
         raise TypeError(
@@ -184,6 +248,8 @@ def DistributedOptimizer(
         )
         groups = num_groups if groups is None else groups
     _check_arguments(op, gradient_predivide_factor, backward_passes_per_step, groups)
+    if isinstance(optimizer, (_DistributedMixin, AdasumMixin)):
+        raise ValueError(TWICE_WRAPPED)
     names = name_parameters(optimizer, named_parameters)
     if op == Adasum and basics.size() > 1:
         wrapped = _rewrap(optimizer, AdasumMixin)

@@ -9,13 +9,21 @@ from typing import Any
 
 import torch
 
+from rueda.errors import internal_error
 from rueda.operations import Prepared
 from rueda.process_sets import ProcessSet
 from rueda.torch.compression import Compression, Compressor
 from rueda.torch.functions import broadcast_object
-from rueda.torch.handles import start_prepared, synchronize
-from rueda.torch.reductions import allreduce_async_, grouped_allreduce_async_, prepare_allreduce_
-from rueda.torch.sparse import sparse_allreduce_async
+from rueda.torch.handles import shutdowns, start_prepared, synchronize
+from rueda.torch.reductions import (
+    Average,
+    Sum,
+    allreduce,
+    allreduce_async_,
+    grouped_allreduce_async_,
+    prepare_allreduce_,
+)
+from rueda.torch.sparse import empty_like, sparse_allreduce_async
 from rueda.torch.tensors import DTYPES
 
 GroupList = list[list[torch.Tensor]]
@@ -23,6 +31,10 @@ GroupList = list[list[torch.Tensor]]
 TOO_MANY_PASSES = (
     "Gradients were computed more than backward_passes_per_step times before call to step(). "
     "Increase backward_passes_per_step to accumulate gradients locally."
+)
+LOST = (
+    "Gradients were being reduced when Horovod was shut down, so their values are lost; load the state of "
+    "the last good step and compute them again."
 )
 
 
@@ -50,10 +62,13 @@ class _Slot:
         "finish",
         "group",
         "is_ready",
+        "is_settled",
         "name",
         "parameter",
         "passes_left",
         "prepared",
+        "shutdowns",
+        "sparse_dim",
     )
 
     def __init__(self, parameter: torch.Tensor, name: str, passes: int) -> None:
@@ -63,8 +78,22 @@ class _Slot:
         self.group: list[_Slot] = [self]
         self.is_ready = False  # its last pass is done; a group waits for all of its members
         self.finish: Callable[[], Any] | None = None  # set while a reduction is under way
+        self.is_settled = False  # `.grad` holds the reduced gradient, which no step has used yet
+        self.shutdowns = 0  # when the reduction was started
+        self.sparse_dim: int | None = None  # of the last gradient, if that was sparse
         self.prepared: Prepared
         self._prepared_for: tuple[torch.dtype, torch.Size] | None = None
+
+    def fill(self) -> torch.Tensor:
+        """The gradient; one that says zero, of the kind other ranks are likely to have, if there is none."""
+        grad = self.parameter.grad
+        if grad is None:
+            if self.sparse_dim is None:
+                grad = torch.zeros_like(self.parameter, requires_grad=False)
+            else:
+                grad = empty_like(self.parameter, self.sparse_dim)
+            self.parameter.grad = grad
+        return grad
 
     def can_send(self, grad: torch.Tensor, settings: Settings) -> bool:
         """Whether `prepared` may be submitted for this gradient: dense, on the CPU, as it is."""
@@ -142,6 +171,7 @@ class Reducer:
         self._settings = settings
         self._passes = passes
         self._slots: dict[torch.Tensor, _Slot] = {}
+        self._may_be_busy = False  # param_groups asks often, and mostly in vain
         for parameter in parameters:
             self.watch(parameter, names[parameter])
         for group in groups:
@@ -165,29 +195,74 @@ class Reducer:
     @property
     def is_busy(self) -> bool:
         """Whether a reduction has been started and not been awaited."""
-        return any(slot.finish is not None for slot in self._slots.values())
+        return self._may_be_busy and any(slot.finish is not None for slot in self._slots.values())
+
+    @property
+    def has_work(self) -> bool:
+        """Whether backward has computed gradients that no step has used."""
+        slots = self._slots.values()
+        return any(slot.passes_left != self._passes or slot.is_settled for slot in slots)
+
+    @property
+    def has_settled(self) -> bool:
+        """Whether some `.grad` holds a reduced gradient that no step has used."""
+        return any(slot.is_settled for slot in self._slots.values())
 
     def set_passes(self, passes: int) -> None:
-        """Changes the number of passes per reduction and starts counting again."""
+        """Changes the number of passes per reduction and starts counting again. Awaits what is under way."""
+        self._finish_started()
         self._passes = passes
         for slot in self._slots.values():
             slot.passes_left = passes
+            slot.is_ready = False
 
     def reset(self) -> None:
-        """Forgets reductions under way (their memory is kept until they end) and pass counts."""
+        """Awaits what is under way, whether it fails or not, and forgets it and pass counts.
+
+        Without waiting the engine would still hold the names when the next backward pass uses them.
+        """
+        self._finish_started()
         for slot in self._slots.values():
             self._rearm(slot)
+
+    def settle(self) -> None:
+        """Waits for what has been started and stores the results in `.grad`; starts nothing.
+
+        The next synchronize() does not reduce these gradients again.
+        """
+        failure = self._finish_started()
+        if failure is not None:
+            self.reset()
+            raise failure
+
+    def _finish_started(self) -> Exception | None:
+        """Waits for every reduction under way; all have ended when the first failure is returned."""
+        failure: Exception | None = None
+        for slot in self._slots.values():
+            if slot.finish is None:
+                continue
+            try:
+                if slot.shutdowns != shutdowns():
+                    raise internal_error(LOST)  # its handle may be another operation's by now
+                slot.finish()
+                slot.is_settled = True
+            except Exception as error:
+                failure = failure or error
+            slot.finish = None
+        self._may_be_busy = False
+        return failure
 
     def _rearm(self, slot: _Slot) -> None:
         slot.passes_left = self._passes
         slot.is_ready = False
-        slot.finish = None
+        slot.is_settled = False
 
     def _after_accumulation(self, parameter: torch.Tensor) -> None:
         slot = self._slots[parameter]
         if slot.passes_left <= 0:
             raise AssertionError(TOO_MANY_PASSES)
         slot.passes_left -= 1
+        slot.is_settled = False
         if slot.passes_left == 0:
             slot.is_ready = True
             if all(member.is_ready for member in slot.group):
@@ -197,34 +272,42 @@ class Reducer:
         """Starts what has not started, waits for everything, stores the results in `.grad`."""
         slots = list(self._slots.values())
         for slot in slots:
-            if slot.parameter.grad is None:
-                slot.parameter.grad = torch.zeros_like(slot.parameter, requires_grad=False)
-            if slot.finish is None:
+            slot.fill()
+            if slot.finish is None and not slot.is_settled:
                 self._start(slot.group)
-        failure: BaseException | None = None
+        failure = self._finish_started()
         for slot in slots:
-            try:
-                if slot.finish is not None:
-                    slot.finish()
-            except Exception as error:
-                failure = failure or error  # await the others too: they end as well
             self._rearm(slot)
         if failure is not None:
             raise failure
 
+    def reduce_loss(self, loss: Any) -> Any:
+        """The loss of all ranks, where it is a number and gradients are averaged or summed."""
+        op, process_set = self._settings.op, self._settings.process_set
+        is_number = isinstance(loss, float) or (isinstance(loss, torch.Tensor) and loss.is_floating_point())
+        if op not in (Average, Sum) or not is_number:
+            return loss
+        local = loss.detach() if isinstance(loss, torch.Tensor) else torch.tensor(loss, dtype=torch.float64)
+        everyones = allreduce(local, name="optimizer.closure_loss", op=op, process_set=process_set)
+        return everyones if isinstance(loss, torch.Tensor) else everyones.item()
+
     def _start(self, group: list[_Slot]) -> None:
+        generation = shutdowns()
+        self._may_be_busy = True
         for slot in group:
-            if slot.parameter.grad is None:
-                slot.parameter.grad = torch.zeros_like(slot.parameter, requires_grad=False)
+            slot.fill()
+            slot.is_settled = False
+            slot.shutdowns = generation
         dense = []
         for slot in group:
-            grad = slot.parameter.grad
-            assert grad is not None
+            grad = slot.fill()
+            slot.sparse_dim = None
             if not grad.is_sparse:
                 dense.append(slot)
             elif self._settings.sparse_as_dense:
                 self._start_densified(slot, grad)
             else:
+                slot.sparse_dim = grad.sparse_dim()
                 self._start_sparse(slot, grad)
         if len(group) > 1 and dense:
             self._start_group(dense)

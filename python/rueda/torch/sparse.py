@@ -12,6 +12,13 @@ from rueda.torch.handles import synchronize
 from rueda.torch.reductions import Average
 
 
+def empty_like(tensor: torch.Tensor, sparse_dim: int) -> torch.Tensor:
+    """A sparse tensor without entries, of the shape, type and device of a dense one."""
+    indices = torch.empty((sparse_dim, 0), dtype=torch.int64, device=tensor.device)
+    values = torch.empty((0, *tensor.shape[sparse_dim:]), dtype=tensor.dtype, device=tensor.device)
+    return torch.sparse_coo_tensor(indices, values, tensor.shape, check_invariants=True)
+
+
 def sparse_allreduce_async(
     tensor: torch.Tensor, name: str, op: int, process_set: ProcessSet = global_process_set
 ) -> Callable[[], torch.Tensor]:
