@@ -108,6 +108,8 @@ from rueda.torch import handles
 hvd.init()
 if hvd.rank() == 0:
     engine_handle = handles._in_flight[hvd.allreduce_async(torch.ones(2))].engine_handle
+hvd.barrier()  # nobody may leave before all have submitted
+if hvd.rank() == 0:
     hvd.shutdown()  # as by another thread while this one waits
     with pytest.raises(hvd.HorovodInternalError) as caught:
         operations.wait(engine_handle)
