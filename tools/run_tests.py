@@ -156,7 +156,11 @@ def cpp(tally: Tally) -> None:
 def asan(tally: Tally) -> None:
     """The C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer."""
     if build(tally, "asan", ["rueda_tests"]):
-        env = {"ASAN_OPTIONS": "detect_stack_use_after_return=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
+        env = {
+            "ASAN_OPTIONS": "detect_stack_use_after_return=1",
+            "LSAN_OPTIONS": f"suppressions={ROOT / 'tools/lsan.supp'}:print_suppressions=0",
+            "UBSAN_OPTIONS": "print_stacktrace=1",
+        }
         run_programs(tally, "asan", env, ["--gtest_filter=-*Slow*:*slow*"])
 
 
