@@ -109,8 +109,8 @@ TEST(Messages, survive_a_round_trip) {
 
 TEST(Messages, cut_short_or_with_trailing_bytes_are_refused) {
   Random random(fresh_seed());
-  const Bytes requests = encode({random_request(random), random_request(random)});
-  const Bytes responses = encode({random_response(random), random_response(random)});
+  const Bytes requests = encode(std::vector<Request>{random_request(random), random_request(random)});
+  const Bytes responses = encode(std::vector<Response>{random_response(random), random_response(random)});
   for (size_t size = 0; size < requests.size(); ++size)
     EXPECT_FALSE(decode_requests(std::span(requests).first(size)).is_ok());
   for (size_t size = 0; size < responses.size(); ++size)

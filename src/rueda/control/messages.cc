@@ -156,14 +156,14 @@ bool is_whole(const ByteReader& reader) { return reader.is_ok() && reader.is_at_
 
 }  // namespace
 
-Bytes encode(const std::vector<Request>& requests) {
+Bytes encode(std::span<const Request> requests) {
   ByteWriter writer;
   writer.put(static_cast<uint32_t>(requests.size()));
   for (const Request& request : requests) put_request(writer, request);
   return std::move(writer).take();
 }
 
-Bytes encode(const std::vector<Response>& responses) {
+Bytes encode(std::span<const Response> responses) {
   ByteWriter writer;
   writer.put(static_cast<uint32_t>(responses.size()));
   for (const Response& response : responses) put_response(writer, response);

@@ -76,8 +76,8 @@ struct Response {
 };
 
 // A frame's payload. `encode` never fails; `decode` refuses what is not exactly one well-formed message.
-Bytes encode(const std::vector<Request>& requests);
-Bytes encode(const std::vector<Response>& responses);
+Bytes encode(std::span<const Request> requests);
+Bytes encode(std::span<const Response> responses);
 Result<std::vector<Request>> decode_requests(std::span<const std::byte> payload);
 Result<std::vector<Response>> decode_responses(std::span<const std::byte> payload);
 

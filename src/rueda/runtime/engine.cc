@@ -224,7 +224,7 @@ bool Engine::collect_submissions() {
 
 // All requests of a group travel in one frame; frames are cut between groups.
 void Engine::send_requests(std::span<const control::Request> requests) {
-  Bytes payload = control::encode(std::vector<control::Request>(requests.begin(), requests.end()));
+  Bytes payload = control::encode(requests);
   size_t cut = requests.size() / 2;
   while (cut < requests.size() && requests[cut].group_index != 0) ++cut;
   if (payload.size() > kMaxFrameBytes && cut > 0 && cut < requests.size()) {
@@ -249,7 +249,7 @@ bool Engine::coordinate(Nanos now) {
 }
 
 void Engine::broadcast_responses(std::span<const control::Response> responses) {
-  const Bytes payload = control::encode(std::vector<control::Response>(responses.begin(), responses.end()));
+  const Bytes payload = control::encode(responses);
   if (payload.size() > kMaxFrameBytes && responses.size() > 1) {  // thousands of ranks in an alltoall
     broadcast_responses(responses.first(responses.size() / 2));
     broadcast_responses(responses.subspan(responses.size() / 2));
