@@ -146,6 +146,11 @@ RUEDA_API int rueda_poll(int64_t handle);
  * peer is lost). Returns the operation's status, or RUEDA_TIMEOUT with the operation still pending. */
 RUEDA_API int rueda_wait(int64_t handle, double timeout_s);
 
+/* Calls done(argument) once when the operation has ended: on the engine's thread, or before this returns when
+ * it has ended already. The callback must be short and must not wait or shut down; it may submit, fetch
+ * results and release. It is called even if the handle is released meanwhile. */
+RUEDA_API int rueda_on_done(int64_t handle, void (*done)(void* argument), void* argument);
+
 typedef struct rueda_result_info {
   uint32_t struct_size;
   int32_t ndim;

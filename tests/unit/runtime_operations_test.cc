@@ -48,6 +48,25 @@ TEST(Operations, number_handles_from_one_and_refused_calls_consume_none) {
   EXPECT_EQ(operations.submit(named({"b"})).value(), 2);
 }
 
+TEST(Operations, call_back_once_when_done_failed_or_closed) {
+  Operations operations([] {});
+  int calls = 0;
+  const Callback count{.function = [](void* calls) { ++*static_cast<int*>(calls); }, .argument = &calls};
+  const int64_t handle = operations.submit(named({"a"})).value();
+  ASSERT_TRUE(operations.on_done(handle, count).is_ok());
+  operations.release(handle);  // the callback still comes
+  EXPECT_EQ(calls, 0);
+  operations.finish(*operations.lookup(0, "a"), Status::ok());
+  EXPECT_EQ(calls, 1);
+  const int64_t other = operations.submit(named({"b"})).value();
+  ASSERT_TRUE(operations.on_done(other, count).is_ok());
+  operations.close({Code::kPeerLost, "gone"});
+  EXPECT_EQ(calls, 2);
+  ASSERT_TRUE(operations.on_done(other, count).is_ok());
+  EXPECT_EQ(calls, 3) << "it is done already";
+  EXPECT_EQ(operations.on_done(99, count).code, Code::kInvalidArgument);
+}
+
 TEST(Operations, complete_a_group_with_its_last_member_and_its_first_failure) {
   Operations operations([] {});
   const int64_t handle = operations.submit(named({"a", "b"})).value();

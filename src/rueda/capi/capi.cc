@@ -242,6 +242,14 @@ int rueda_wait(int64_t handle, double timeout_s) {
   return status.is_ok() ? RUEDA_OK : capi::fail(status);
 }
 
+int rueda_on_done(int64_t handle, void (*done)(void* argument), void* argument) {
+  const std::shared_ptr<Engine> engine = capi::engine();
+  if (!engine) return capi::fail_not_initialized();
+  if (done == nullptr) return capi::fail(bad_request("done must be given."));
+  const Status status = engine->operations().on_done(handle, {.function = done, .argument = argument});
+  return status.is_ok() ? RUEDA_OK : capi::fail(status);
+}
+
 int rueda_result(int64_t handle, int32_t index, rueda_result_info* info) {
   std::shared_ptr<Operation> operation;
   const Tensor* tensor = result_tensor(capi::engine(), handle, index, operation);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 namespace rueda::runtime {
 namespace {
@@ -17,6 +18,15 @@ Status duplicate(const std::string& name) {
           "Requested to collect a tensor with the same name as another tensor that is currently being "
           "processed: " +
               name + ". Give concurrent operations different names, or wait for the first."};
+}
+
+Status unknown_handle(int64_t handle) {
+  return {Code::kInvalidArgument,
+          "Handle " + std::to_string(handle) + " was not created or has been cleared."};
+}
+
+void call(const std::vector<Callback>& callbacks) {
+  for (const Callback& each : callbacks) each.function(each.argument);
 }
 
 }  // namespace
@@ -82,10 +92,7 @@ int Operations::poll(int64_t handle) const {
 
 Status Operations::wait(int64_t handle, std::optional<Deadline> deadline) {
   const std::shared_ptr<Operation> operation = find(handle);
-  if (!operation) {
-    return {Code::kInvalidArgument,
-            "Handle " + std::to_string(handle) + " was not created or has been cleared."};
-  }
+  if (!operation) return unknown_handle(handle);
   const Nanos yield_until = monotonic_now() + kYieldBeforeSleep;
   while (!operation->is_done.load(std::memory_order_acquire) && monotonic_now() < yield_until) sched_yield();
   std::unique_lock lock(mutex_);
@@ -116,6 +123,20 @@ void Operations::release(int64_t handle) {
   handles_.erase(found);
 }
 
+Status Operations::on_done(int64_t handle, Callback callback) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = handles_.find(handle);
+    if (found == handles_.end()) return unknown_handle(handle);
+    if (!found->second->is_done.load(std::memory_order_acquire)) {
+      found->second->callbacks.push_back(callback);
+      return Status::ok();
+    }
+  }
+  callback.function(callback.argument);
+  return Status::ok();
+}
+
 std::vector<std::shared_ptr<Operation>> Operations::take_submitted() {
   const std::lock_guard lock(mutex_);
   return std::exchange(submitted_, {});
@@ -134,27 +155,35 @@ std::optional<TensorRef> Operations::lookup(int32_t process_set, const std::stri
 }
 
 void Operations::finish(const TensorRef& ref, const Status& status) {
-  const std::lock_guard lock(mutex_);
-  Operation& operation = *ref.operation;
-  const control::Request& request = ref.tensor().request;
-  in_flight_.erase(Key{request.process_set, request.name});
-  RUEDA_CHECK(operation.open > 0, "a tensor was finished twice");
-  --operation.open;
-  if (!status.is_ok() && operation.status.is_ok()) operation.status = status;
-  if (operation.open == 0) complete_locked(operation);
+  std::vector<Callback> callbacks;
+  {
+    const std::lock_guard lock(mutex_);
+    Operation& operation = *ref.operation;
+    const control::Request& request = ref.tensor().request;
+    in_flight_.erase(Key{request.process_set, request.name});
+    RUEDA_CHECK(operation.open > 0, "a tensor was finished twice");
+    --operation.open;
+    if (!status.is_ok() && operation.status.is_ok()) operation.status = status;
+    if (operation.open == 0) callbacks = complete_locked(operation);
+  }
+  call(callbacks);
 }
 
 void Operations::close(const Status& why) {
-  const std::lock_guard lock(mutex_);
-  if (!closed_.is_ok()) return;
-  closed_ = why;
-  for (const auto& [key, ref] : in_flight_) {
-    if (ref.operation->is_done) continue;
-    if (ref.operation->status.is_ok()) ref.operation->status = why;
-    complete_locked(*ref.operation);
+  std::vector<Callback> callbacks;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!closed_.is_ok()) return;
+    closed_ = why;
+    for (const auto& [key, ref] : in_flight_) {
+      if (ref.operation->is_done) continue;
+      if (ref.operation->status.is_ok()) ref.operation->status = why;
+      for (const Callback& each : complete_locked(*ref.operation)) callbacks.push_back(each);
+    }
+    in_flight_.clear();
+    submitted_.clear();
   }
-  in_flight_.clear();
-  submitted_.clear();
+  call(callbacks);
 }
 
 Status Operations::closed_with() const {
@@ -171,9 +200,10 @@ std::vector<std::string> Operations::names_in_flight(size_t max) const {
   return names;
 }
 
-void Operations::complete_locked(Operation& operation) {
+std::vector<Callback> Operations::complete_locked(Operation& operation) {
   operation.is_done.store(true, std::memory_order_release);
   completed_.notify_all();
+  return std::exchange(operation.callbacks, {});
 }
 
 }  // namespace rueda::runtime

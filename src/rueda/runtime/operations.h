@@ -42,6 +42,11 @@ struct Tensor {
   [[nodiscard]] size_t bytes() const;  // of the input
 };
 
+struct Callback {
+  void (*function)(void*) = nullptr;
+  void* argument = nullptr;
+};
+
 // What one handle stands for; a group completes as a whole.
 struct Operation {
   int64_t handle = 0;
@@ -51,6 +56,7 @@ struct Operation {
   Rank last_joined = -1;  // join, and the id of an added process set
   int64_t tag = 0;
   std::atomic<bool> is_done{false};
+  std::vector<Callback> callbacks;  // under the mutex of Operations; called once, after is_done
 };
 
 // A tensor the engine thread works on.
@@ -74,6 +80,9 @@ class Operations {
   Status wait(int64_t handle, std::optional<Deadline> deadline);
   std::shared_ptr<Operation> find(int64_t handle) const;  // null when unknown
   void release(int64_t handle);
+  // Calls back once when the operation is done: on the engine thread, or here if it is done already. Without
+  // any lock held, so that the callback may use this object.
+  Status on_done(int64_t handle, Callback callback);
 
   // ---- engine thread ----
   std::vector<std::shared_ptr<Operation>> take_submitted();
@@ -99,7 +108,7 @@ class Operations {
              (static_cast<size_t>(key.process_set) * 0x9E3779B97F4A7C15u);
     }
   };
-  void complete_locked(Operation& operation);
+  std::vector<Callback> complete_locked(Operation& operation);  // to be called without the lock
 
   std::function<void()> wake_engine_;
   mutable std::mutex mutex_;
