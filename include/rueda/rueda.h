@@ -140,6 +140,9 @@ typedef struct rueda_request {
 /* Submits count requests as one group that completes as a whole (count = 1: one operation). Nothing is
  * submitted when any of them is refused. *handle is a fresh positive number. Any thread; returns at once. */
 RUEDA_API int rueda_submit(const rueda_request* requests, int32_t count, int64_t* handle);
+/* The same for a caller whose next call is rueda_wait: that thread then does the engine's work itself, and the
+ * engine's thread is not woken. Without a wait the operation begins when that thread next looks, within 0.5 s. */
+RUEDA_API int rueda_submit_for_wait(const rueda_request* requests, int32_t count, int64_t* handle);
 /* 1 done (also when failed), 0 pending, -1 unknown handle. */
 RUEDA_API int rueda_poll(int64_t handle);
 /* Waits at most timeout_s seconds (negative: until the operation ends; the engine ends every operation when a
@@ -173,6 +176,16 @@ RUEDA_API void rueda_free(void* data);
 RUEDA_API void rueda_release(int64_t handle);
 /* The sentence behind a failed handle; valid until this thread's next call. */
 RUEDA_API const char* rueda_error(int64_t handle);
+
+/* ---- memory ---- */
+
+/* A bucket: memory that all ranks of this host map. Allreduce of buckets copies nothing: every input is read
+ * once and every output written once. At least 64-byte aligned, contents unspecified. NULL with
+ * rueda_last_error() when RUEDA_ARENA_BYTES of address space are used up or shared memory is not to be had.
+ * Any thread, also before rueda_init; buckets survive rueda_shutdown. */
+RUEDA_API void* rueda_alloc(size_t bytes);
+/* Gives a bucket back; no operation may use it any more. NULL is allowed. */
+RUEDA_API void rueda_release_memory(void* bucket);
 
 /* ---- timeline ---- */
 

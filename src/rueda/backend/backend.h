@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,14 @@ namespace rueda::backend {
 
 using CallId = uint64_t;
 
+// One tensor of a fused allreduce. input and output may be the same. Both null: this rank takes part with
+// identity elements and wants no result.
+struct Piece {
+  const void* input = nullptr;
+  void* output = nullptr;
+  int64_t count = 0;  // elements
+};
+
 // Buffers are host memory borrowed until the call is done. input and output may be the same.
 struct Call {
   CallId id = 0;
@@ -24,6 +33,10 @@ struct Call {
   schedule::Spec spec;
   const void* input = nullptr;
   void* output = nullptr;
+  // Allreduce, where takes_pieces(): the tensors one after the other, instead of input and output, and a
+  // factor for every input. Borrowed like them.
+  std::span<const Piece> pieces = {};
+  double prescale = 1.0;
 };
 
 struct Done {
@@ -35,12 +48,20 @@ class Backend {
  public:
   virtual ~Backend() = default;
   [[nodiscard]] virtual std::string_view name() const = 0;
+  // Can it run this call? The same answer on every member of the group.
+  [[nodiscard]] virtual bool accepts(const Group& group, const schedule::Spec& spec) const = 0;
+  // Does it run this call on scattered memory, and prescale, so that nobody has to pack?
+  [[nodiscard]] virtual bool takes_pieces(const Group& group, const schedule::Spec& spec) const = 0;
   // Calls of one process run one after the other, in start order; every member of a group starts the same
   // calls in the same global order (the coordinator's), so calls of overlapping groups cannot deadlock.
   virtual void start(const Call& call) = 0;
   // Advances; appends calls that finished. True if anything moved.
   virtual bool progress(std::vector<Done>& done) = 0;
   [[nodiscard]] virtual bool is_idle() const = 0;
+  // Before this thread sleeps: peers shall ring when there is something to do. False: there is already. After
+  // sleeping, or a false: wake_up().
+  virtual bool prepare_sleep() { return true; }
+  virtual void wake_up() {}
   // Fails everything open with why; nothing touches the callers' buffers afterwards.
   virtual void abort(const Status& why) = 0;
 };

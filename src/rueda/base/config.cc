@@ -205,6 +205,11 @@ void add_wires(std::vector<ConfigEntry>& table) {
                            "Shared-memory ring per directed pair of ranks on one host."},
                           &Config::shm_ring_bytes, "4096..1073741824", {4096, 1 << 30}));
   table.push_back(
+      integer({"arena_bytes", "RUEDA_ARENA_BYTES", "", "bytes",
+               "Address space for buckets in shared memory; memory is used when it is touched. 0: as "
+               "much as the machine has memory."},
+              &Config::arena_bytes, "0..70368744177664", {0, int64_t{1} << 46}));
+  table.push_back(
       integer({"chunk_bytes", "RUEDA_CHUNK_BYTES", "", "bytes",
                "Piece of a transfer that is received, reduced and sent on while the next arrives."},
               &Config::chunk_bytes, "1024..1073741824", {1024, 1 << 30}));

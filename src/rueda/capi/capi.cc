@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "rueda/base/limits.h"
+#include "rueda/base/log.h"
 #include "rueda/base/release.h"
 #include "rueda/capi/state.h"
 #include "rueda/rueda.h"
@@ -283,6 +284,25 @@ const char* rueda_error(int64_t handle) {
   const std::shared_ptr<Engine> engine = capi::engine();
   const std::shared_ptr<Operation> operation = engine ? engine->operations().find(handle) : nullptr;
   return capi::keep_text(operation && operation->is_done ? operation->status.why : std::string());
+}
+
+void* rueda_alloc(size_t bytes) {
+  const rueda::Result<std::shared_ptr<rueda::memory::Arena>> arena = capi::arena();
+  if (!arena.is_ok()) return capi::fail(arena.status()), nullptr;
+  void* const bucket = arena.value()->allocate(bytes);
+  if (bucket == nullptr) {
+    capi::fail({Code::kUnavailable, "no room for a bucket of " + std::to_string(bytes) +
+                                        " bytes: " + std::to_string(arena.value()->used_bytes()) + " of " +
+                                        std::to_string(arena.value()->memory().bytes()) +
+                                        " are used; release buckets or raise RUEDA_ARENA_BYTES."});
+  }
+  return bucket;
+}
+
+void rueda_release_memory(void* bucket) {
+  const rueda::Result<std::shared_ptr<rueda::memory::Arena>> arena = capi::arena();
+  if (bucket == nullptr || !arena.is_ok()) return;
+  if (!arena.value()->release(bucket)) RUEDA_LOG(kError, "rueda_release_memory: this is no bucket.");
 }
 
 int rueda_start_timeline(const char* path, int mark_cycles) {

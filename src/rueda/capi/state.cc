@@ -1,11 +1,15 @@
 #include "rueda/capi/state.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
 #include <utility>
+
+#include "rueda/base/config.h"
+#include "rueda/base/log.h"
 
 namespace rueda::capi {
 namespace {
@@ -17,6 +21,9 @@ struct State {
   runtime::MeetingPlace place;
   bool has_hooks = false;
   int64_t next_handle = 1;
+  std::mutex arena_mutex;
+  std::shared_ptr<memory::Arena> arena;
+  Status arena_status;
 };
 
 // Leaked on purpose: threads and handles may outlive static destruction.
@@ -42,6 +49,22 @@ std::shared_ptr<runtime::Engine> engine() {
   return state().engine;
 }
 
+Result<std::shared_ptr<memory::Arena>> arena() {
+  State& s = state();
+  const std::lock_guard lock(s.arena_mutex);
+  if (s.arena) return s.arena;
+  if (!s.arena_status.is_ok()) return s.arena_status;
+  const Result<Config> config = parse_config([](const char* name) { return std::getenv(name); });
+  if (!config.is_ok()) return config.status();
+  size_t bytes = static_cast<size_t>(config.value().arena_bytes);
+  if (bytes == 0)
+    bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  Result<std::unique_ptr<memory::Arena>> made = memory::Arena::create(bytes);
+  if (!made.is_ok()) return s.arena_status = made.status();
+  s.arena = std::move(made).value();
+  return s.arena;
+}
+
 Status init(runtime::InitOptions options) {
   if (g_is_forked_child) {
     return {Code::kUnavailable,
@@ -55,6 +78,11 @@ Status init(runtime::InitOptions options) {
     std::atexit(shutdown);
     pthread_atfork(nullptr, nullptr, on_fork_in_child);
   }
+  const Result<std::shared_ptr<memory::Arena>> buckets = arena();
+  if (buckets.is_ok())
+    options.arena = buckets.value();
+  else
+    RUEDA_LOG(kInfo, "no buckets in shared memory: " + buckets.status().why);  // tensors lie elsewhere then
   Result<runtime::Session> session =
       runtime::bootstrap(s.place, std::move(options), [](const char* name) { return std::getenv(name); });
   if (!session.is_ok()) return session.status();

@@ -14,6 +14,9 @@ namespace rueda::capi {
 // Null before init, after shutdown and in a forked child.
 std::shared_ptr<runtime::Engine> engine();
 
+// Where buckets come from: made when first asked for, kept as long as the process lives.
+Result<std::shared_ptr<memory::Arena>> arena();
+
 Status init(runtime::InitOptions options);
 void shutdown();
 

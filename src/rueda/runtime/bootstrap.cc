@@ -1,16 +1,19 @@
 #include "rueda/runtime/bootstrap.h"
 
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
 
+#include "rueda/base/check.h"
 #include "rueda/base/config.h"
 #include "rueda/base/log.h"
 #include "rueda/base/release.h"
+#include "rueda/runtime/backends.h"
 #include "rueda/runtime/calibrate.h"
-#include "rueda/runtime/native_group.h"
+#include "rueda/runtime/local_ranks.h"
 #include "rueda/store/socket.h"
 #include "rueda/transport/shm/shm.h"
 #include "rueda/transport/tcp/tcp.h"
@@ -139,16 +142,20 @@ class Meeting {
 struct Wires {
   std::vector<std::unique_ptr<transport::Transport>> transports;
   std::string tcp_address, shm_address;
+  transport::ShmTransport* shm = nullptr;  // one of transports, if allowed
 };
 
-Result<Wires> open_wires(const Config& config, const store::World& world,
-                         const transport::Identity& identity) {
+Result<Wires> open_wires(const Config& config, const store::World& world, const transport::Identity& identity,
+                         const SharedWithHost& shared) {
   Wires wires;
   if (allows(config, "shm")) {
-    Result<std::unique_ptr<transport::Transport>> shm =
-        transport::make_shm({.identity = identity, .ring_bytes = static_cast<size_t>(config.shm_ring_bytes)});
+    Result<std::unique_ptr<transport::ShmTransport>> shm =
+        transport::make_shm({.identity = identity,
+                             .ring_bytes = static_cast<size_t>(config.shm_ring_bytes),
+                             .shared = shared.descriptors()});
     if (!shm.is_ok()) return shm.status();
     wires.shm_address = shm.value()->address();
+    wires.shm = shm.value().get();
     wires.transports.push_back(std::move(shm).value());
   }
   if (allows(config, "tcp")) {
@@ -194,6 +201,8 @@ Session make_session(const Config& config, const store::World& world, Epoch epoc
   session.all = std::make_unique<std::vector<Facts>>();
   session.launcher = world.launcher;
   session.launcher_reason = world.reason;
+  session.bell = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  RUEDA_CHECK(session.bell.is_open(), "no eventfd: the process is out of file descriptors");
   return session;
 }
 
@@ -205,8 +214,11 @@ Result<Session> connect_world(const Config& config, const store::World& world, c
                                      .size = world.size,
                                      .secret = secret,
                                      .release = kRelease};
-  Result<Wires> wires = open_wires(config, world, identity);
+  Result<SharedWithHost> shared = SharedWithHost::create(options.arena, session.bell.get());
+  if (!shared.is_ok()) return shared.status();
+  Result<Wires> wires = open_wires(config, world, identity, shared.value());
   if (!wires.is_ok()) return wires.status();
+  transport::ShmTransport* const shm = wires.value().shm;
   Facts mine = own_facts(config, world, options);
   mine.tcp_address = wires.value().tcp_address;
   mine.shm_address = wires.value().shm_address;
@@ -224,7 +236,13 @@ Result<Session> connect_world(const Config& config, const store::World& world, c
       calibrate(*session.links, world.rank, *session.all, deadline, interrupted);
   if (!costs.is_ok()) return costs.status();
   session.measured = costs.value();
-  attach_native_backend(session);
+  std::shared_ptr<backend::LocalHost> host;
+  if (shm != nullptr) {
+    auto joined = std::move(shared).value().join(*shm, session.me, *session.all);
+    if (!joined.is_ok()) return joined.status();
+    host = std::move(joined).value();
+  }
+  attach_backends(session, std::move(host));
   return session;
 }
 
@@ -302,7 +320,7 @@ Result<Session> bootstrap(MeetingPlace& place, InitOptions options, const store:
     Session session = make_session(config, world, 1);
     session.all->push_back(own_facts(config, world, options));
     session.place.local_rank = std::max(world.local_rank, 0);
-    attach_native_backend(session);
+    attach_backends(session, nullptr);
     RUEDA_LOG(kInfo, summary_of(session));
     return session;
   }

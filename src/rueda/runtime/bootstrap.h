@@ -3,10 +3,12 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "rueda/base/status.h"
+#include "rueda/memory/arena.h"
 #include "rueda/runtime/engine.h"
 #include "rueda/store/world.h"
 
@@ -15,6 +17,7 @@ namespace rueda::runtime {
 struct InitOptions {
   std::vector<std::vector<Rank>> process_sets;  // static; any order of ranks
   Rank expected_size = 0;                       // 0 = any
+  std::shared_ptr<memory::Arena> arena = {};    // this process's buckets, shown to the ranks of its host
 };
 
 // What outlives one init within a process: the place to meet, and how many times we have met there.

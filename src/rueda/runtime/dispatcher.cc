@@ -107,6 +107,8 @@ void Dispatcher::run(control::Response response, std::shared_ptr<const Group> gr
     return;
   }
   Batch& batch = running_.emplace(std::move(planned).value());
+  batch.goes_by_pieces =
+      batch.spec.what == Collective::kAllreduce && backend_.takes_pieces(*batch.group, batch.spec);
   mark(batch, TraceKind::kEnd, "QUEUE");
   const bool is_packed = needs_packing(batch);
   if (is_packed) mark(batch, TraceKind::kBegin, "MEMCPY_IN_FUSION_BUFFER");
@@ -123,7 +125,9 @@ void Dispatcher::run(control::Response response, std::shared_ptr<const Group> gr
                   .group = batch.group.get(),
                   .spec = batch.spec,
                   .input = batch.input,
-                  .output = batch.output});
+                  .output = batch.output,
+                  .pieces = batch.pieces,
+                  .prescale = batch.goes_by_pieces ? batch.response.prescale : 1.0});
 }
 
 void Dispatcher::finish_running(const Status& status) {

@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -77,14 +76,12 @@ void pin_thread(const Config& config, Rank local_rank) {
 
 Engine::Engine(Session session)
     : session_(std::move(session)),
-      bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       operations_([this] { wake(); }, session_.first_handle),
       groups_(session_.epoch, session_.me, session_.size()),
       timeline_(trace::make_timeline()),
       dispatcher_(session_.me, operations_, groups_, *session_.backend, *timeline_),
       liveness_(session_.me, session_.size(), seconds(session_.config.peer_timeout_s), monotonic_now()),
       is_done_(static_cast<size_t>(session_.size()), false) {
-  RUEDA_CHECK(bell_.is_open(), "no eventfd: the process is out of file descriptors");
   const std::vector<std::vector<Rank>>& sets = session_.all->front().process_sets;
   for (size_t i = 0; i < sets.size(); ++i) groups_.add(static_cast<int32_t>(i) + 1, sets[i]);
   if (is_coordinator()) {
@@ -117,7 +114,7 @@ void Engine::wake() {
   // The thread announces its sleep, then looks once more; whoever clears the flag rings.
   if (!is_asleep_.exchange(false)) return;
   const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(bell_.get(), &one, sizeof(one));
+  [[maybe_unused]] const ssize_t written = write(session_.bell.get(), &one, sizeof(one));
 }
 
 void Engine::run() {
@@ -186,17 +183,19 @@ void Engine::idle() {
   until = std::max(until, now + kMillisecond);  // a date that has passed is no reason to spin
   is_asleep_.store(true);
   const bool is_leaving_now = is_leaving_ && !has_asked_to_leave_ && phase_ == Phase::kRunning;
-  const bool has_work = operations_.has_submitted() || is_leaving_now || has_trace_batches();
+  const bool has_work = operations_.has_submitted() || is_leaving_now || has_trace_batches() ||
+                        !session_.backend->prepare_sleep();
   if (!has_work) {
     if (session_.links) {
-      session_.links->sleep(bell_.get(), Deadline::at(until));
+      session_.links->sleep(session_.bell.get(), Deadline::at(until));
     } else {
-      sleep_on(bell_.get(), Deadline::at(until));
+      sleep_on(session_.bell.get(), Deadline::at(until));
     }
   }
   is_asleep_.store(false);
+  session_.backend->wake_up();
   uint64_t rings = 0;
-  [[maybe_unused]] const ssize_t drained = read(bell_.get(), &rings, sizeof(rings));
+  [[maybe_unused]] const ssize_t drained = read(session_.bell.get(), &rings, sizeof(rings));
 }
 
 bool Engine::collect_submissions() {

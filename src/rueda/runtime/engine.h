@@ -37,6 +37,7 @@ struct Session {
   std::string launcher, launcher_reason;
   std::unique_ptr<Links> links;  // null for a world of one
   std::unique_ptr<backend::Backend> backend;
+  UniqueFd bell;  // an eventfd: wakes the engine thread; peers of this host ring it as well
   std::function<void(const transport::Completion&)> on_data;  // feeds the backend
   MeasuredLinks measured;
   int64_t first_handle = 1;  // larger than any handle this process has given out
@@ -110,7 +111,6 @@ class Engine {
 
   Session session_;
   EngineCounters counters_;
-  UniqueFd bell_;
   std::atomic<bool> is_asleep_{false};
   std::atomic<bool> is_leaving_{false};
   Operations operations_;

@@ -214,6 +214,16 @@ void unpack_output(const Batch& batch, const std::byte* from) {
   }
 }
 
+void fill_pieces(Batch& batch) {
+  for (const BatchTensor& tensor : batch.tensors) {
+    backend::Piece& piece = batch.pieces.emplace_back();
+    piece.count = count_of(tensor);
+    if (!tensor.ref) continue;  // joined: identity elements
+    piece.input = tensor.ref->tensor().input;
+    piece.output = tensor.ref->tensor().output;
+  }
+}
+
 // Is this the submission the response answers? The coordinator compared it, so only its kind can be wrong.
 bool is_meant(const std::optional<TensorRef>& ref, const control::Response& response) {
   if (!ref) return false;
@@ -259,13 +269,17 @@ Result<Batch> plan_batch(control::Response response, std::shared_ptr<const Group
 }
 
 bool needs_packing(const Batch& batch) {
-  if (batch.response.what == Collective::kBarrier) return false;
+  if (batch.response.what == Collective::kBarrier || batch.goes_by_pieces) return false;
   return batch.is_fused || is_prescaled(batch) || !batch.tensors.front().ref;
 }
 
 Status pack(Batch& batch, FusionBuffer& fusion) {
   if (batch.response.what == Collective::kBarrier) return Status::ok();
   if (Status s = allocate_outputs(batch); !s.is_ok()) return s;
+  if (batch.goes_by_pieces) {
+    fill_pieces(batch);
+    return Status::ok();
+  }
   if (!needs_packing(batch)) {
     const Tensor& only = batch.tensors.front().ref->tensor();
     batch.input = static_cast<const std::byte*>(only.input);

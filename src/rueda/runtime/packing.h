@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "rueda/backend/backend.h"
 #include "rueda/base/types.h"
 #include "rueda/control/messages.h"
 #include "rueda/runtime/operations.h"
@@ -39,6 +40,9 @@ struct Batch {
   const std::byte* input = nullptr;  // of the backend call
   std::byte* output = nullptr;
   bool is_fused = false;
+  bool goes_by_pieces =
+      false;  // the backend takes the tensors where they lie: pieces instead of input, output
+  std::vector<backend::Piece> pieces;
 };
 
 // Fails when a tensor this rank must have is not there.

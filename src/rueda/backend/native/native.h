@@ -56,6 +56,8 @@ class NativeBackend final : public Backend {
   NativeBackend& operator=(const NativeBackend&) = delete;
 
   [[nodiscard]] std::string_view name() const override { return "native"; }
+  [[nodiscard]] bool accepts(const Group&, const schedule::Spec&) const override { return true; }
+  [[nodiscard]] bool takes_pieces(const Group&, const schedule::Spec&) const override { return false; }
   void start(const Call& call) override;
   bool progress(std::vector<Done>& done) override;
   [[nodiscard]] bool is_idle() const override { return !is_running_ && queue_.empty() && finished_.empty(); }

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "rueda/transport/shm/descriptors.h"
 #include "rueda/transport/socket.h"
 
 namespace rueda::transport {
@@ -21,8 +22,14 @@ constexpr uint32_t kMemoryMagic = 0x4d445552;  // "RUDM", comes with the memory
 
 }  // namespace
 
-ShmLane::ShmLane(LaneName name, UniqueFd socket, Poller& poller, Outcome& outcome)
-    : name_(name), socket_(std::move(socket)), poller_(poller), outcome_(outcome), requests_(outcome) {
+ShmLane::ShmLane(LaneName name, UniqueFd socket, std::span<const int> shared, Poller& poller,
+                 Outcome& outcome)
+    : name_(name),
+      socket_(std::move(socket)),
+      shared_(shared.begin(), shared.end()),
+      poller_(poller),
+      outcome_(outcome),
+      requests_(outcome) {
   // Without EPOLLOUT: a peer that hears our bell would wake us by making room for the next.
   const Status status = poller_.add(socket_.get(), watch_, EPOLLIN | EPOLLRDHUP);
   if (!status.is_ok()) {
@@ -52,51 +59,35 @@ void ShmLane::offer_memory(size_t ring_bytes) {
   if (requests_.is_ended()) return;
   Result<Segment> segment = Segment::create(ring_bytes);
   if (!segment.is_ok()) return lose(segment.status());
-  uint32_t magic = kMemoryMagic;
-  iovec part{&magic, sizeof(magic)};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> space{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = space.data();
-  message.msg_controllen = space.size();
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  const int fd = segment.value().fd();
-  std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
-  if (sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(sizeof(magic)))
+  std::vector<int> descriptors{segment.value().fd()};
+  descriptors.insert(descriptors.end(), shared_.begin(), shared_.end());
+  if (!send_descriptors(socket_.get(), kMemoryMagic, descriptors))
     return lose(
         peer_lost(name_, "did not take the shared memory (" + std::string(std::strerror(errno)) + ")"));
   begin(std::move(segment).value(), true);
 }
 
+// The first thing on the socket: the accepting end gives the rings, both give what their ranks share.
 void ShmLane::adopt_memory() {
-  uint32_t magic = 0;
-  iovec part{&magic, sizeof(magic)};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> space{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = space.data();
-  message.msg_controllen = space.size();
-  const ssize_t got = recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
-  if (got <= 0) return lose(peer_lost(name_, "closed its connection"));
-  UniqueFd memory;
-  const cmsghdr* header = CMSG_FIRSTHDR(&message);
-  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
-      header->cmsg_len == CMSG_LEN(sizeof(int))) {
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(header), sizeof(fd));
-    memory = UniqueFd(fd);
-  }
-  if (got != static_cast<ssize_t>(sizeof(magic)) || magic != kMemoryMagic || !memory.is_open())
+  using State = ReceivedDescriptors::State;
+  ReceivedDescriptors received = receive_descriptors(socket_.get(), kMemoryMagic);
+  if (received.state == State::kNothingYet) return;
+  if (received.state == State::kClosed) return lose(peer_lost(name_, "closed its connection"));
+  std::vector<UniqueFd>& given = received.descriptors;
+  const size_t expected = shared_.size() + (is_creator_ ? 0 : 1);
+  if (received.state == State::kGarbage || given.size() != expected)
     return lose({Code::kInternal, to_string(name_) + " sent something else than its shared memory."});
-  Result<Segment> segment = Segment::adopt(std::move(memory));
-  if (!segment.is_ok()) return lose(segment.status());
-  begin(std::move(segment).value(), false);
+  if (!is_creator_) {
+    Result<Segment> segment = Segment::adopt(std::move(given.front()));
+    if (!segment.is_ok()) return lose(segment.status());
+    given.erase(given.begin());
+    if (!shared_.empty() && !send_descriptors(socket_.get(), kMemoryMagic, shared_))
+      return lose(
+          peer_lost(name_, "did not take the shared memory (" + std::string(std::strerror(errno)) + ")"));
+    begin(std::move(segment).value(), false);
+  }
+  peers_shared_ = std::move(given);
+  is_up_ = true;
 }
 
 void ShmLane::begin(Segment segment, bool is_creator) {
@@ -109,7 +100,8 @@ void ShmLane::begin(Segment segment, bool is_creator) {
   reader_ = RingReader(control.rings[in], segment_.ring(in));
   my_sleep_ = &control.sleeps[out].interest;
   peer_sleep_ = &control.sleeps[in].interest;
-  is_up_ = true;
+  is_creator_ = is_creator;
+  is_up_ = shared_.empty();  // else with what the peer shares
 }
 
 void ShmLane::send(Ticket ticket, std::span<const std::byte> bytes) {

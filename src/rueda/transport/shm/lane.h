@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "rueda/base/unique_fd.h"
 #include "rueda/transport/poller.h"
@@ -15,8 +17,9 @@ namespace rueda::transport {
 
 class ShmLane final : public Endpoint {
  public:
-  // A dialer waits for the memory that the other end makes; then is_up.
-  ShmLane(LaneName name, UniqueFd socket, Poller& poller, Outcome& outcome);
+  // A dialer waits for the memory that the other end makes; then is_up. shared: descriptors for the peer, who
+  // gives as many; borrowed until then.
+  ShmLane(LaneName name, UniqueFd socket, std::span<const int> shared, Poller& poller, Outcome& outcome);
   ~ShmLane() override;
 
   void offer_memory(size_t ring_bytes);  // the accepting end
@@ -32,6 +35,7 @@ class ShmLane final : public Endpoint {
   void end(const Status& why);
   [[nodiscard]] bool is_up() const { return is_up_; }
   [[nodiscard]] bool is_ended() const { return requests_.is_ended(); }
+  std::vector<UniqueFd> take_shared() { return std::exchange(peers_shared_, {}); }  // once up
 
  private:
   void adopt_memory();
@@ -52,11 +56,14 @@ class ShmLane final : public Endpoint {
 
   LaneName name_;
   UniqueFd socket_, process_;
+  std::vector<int> shared_;
+  std::vector<UniqueFd> peers_shared_;
   Poller& poller_;
   Watch watch_, process_watch_;
   Outcome& outcome_;
   Requests requests_;
   bool is_up_ = false;
+  bool is_creator_ = false;
   bool is_hung_up_ = false;
 
   Segment segment_;

@@ -62,9 +62,9 @@ Status vet_user(int fd) {
   return Status::ok();
 }
 
-class ShmTransport final : public Transport {
+class SharedMemoryTransport final : public ShmTransport {
  public:
-  ShmTransport(ShmOptions options, std::string host, std::unique_ptr<Poller> poller)
+  SharedMemoryTransport(ShmOptions options, std::string host, std::unique_ptr<Poller> poller)
       : options_(std::move(options)),
         host_(std::move(host)),
         socket_name_(random_name()),
@@ -104,6 +104,11 @@ class ShmTransport final : public Transport {
     const auto it = lanes_.find({peer, lane});
     if (it == lanes_.end() || !(it->second->is_up() || it->second->is_ended())) return nullptr;
     return it->second.get();
+  }
+
+  std::vector<UniqueFd> take_shared(Rank peer) override {
+    const auto it = lanes_.find({peer, 0});
+    return it == lanes_.end() || !it->second->is_up() ? std::vector<UniqueFd>() : it->second->take_shared();
   }
 
   bool progress(std::vector<Completion>& done) override {
@@ -166,7 +171,10 @@ class ShmTransport final : public Transport {
 
   void adopt(Connected connected) {
     if (lanes_.contains(connected.name)) return;  // a lane comes up once; the newcomer is closed
-    auto lane = std::make_unique<ShmLane>(connected.name, std::move(connected.fd), *poller_, outcome_);
+    const std::span<const int> shared =
+        connected.name.lane == 0 ? std::span<const int>(options_.shared) : std::span<const int>();
+    auto lane =
+        std::make_unique<ShmLane>(connected.name, std::move(connected.fd), shared, *poller_, outcome_);
     if (!connected.is_dialer) lane->offer_memory(options_.ring_bytes);
     order_.push_back(lane.get());
     lanes_[connected.name] = std::move(lane);
@@ -187,7 +195,7 @@ class ShmTransport final : public Transport {
 
 }  // namespace
 
-Result<std::unique_ptr<Transport>> make_shm(ShmOptions options) {
+Result<std::unique_ptr<ShmTransport>> make_shm(ShmOptions options) {
   if (Status status = check_identity(options.identity); !status.is_ok()) return status;
   options.ring_bytes =
       std::bit_ceil(std::clamp(options.ring_bytes, Segment::kMinRingBytes, Segment::kMaxRingBytes));
@@ -195,10 +203,10 @@ Result<std::unique_ptr<Transport>> make_shm(ShmOptions options) {
   if (!host.is_ok()) return host.status();
   Result<std::unique_ptr<Poller>> poller = Poller::make();
   if (!poller.is_ok()) return poller.status();
-  auto transport =
-      std::make_unique<ShmTransport>(std::move(options), std::move(host).value(), std::move(poller).value());
+  auto transport = std::make_unique<SharedMemoryTransport>(std::move(options), std::move(host).value(),
+                                                           std::move(poller).value());
   if (Status status = transport->open(); !status.is_ok()) return status;
-  return std::unique_ptr<Transport>(std::move(transport));
+  return std::unique_ptr<ShmTransport>(std::move(transport));
 }
 
 }  // namespace rueda::transport

@@ -1,8 +1,10 @@
-#include "rueda/runtime/native_group.h"
+#include "rueda/runtime/backends.h"
 
 #include <algorithm>
 
+#include "rueda/backend/local/local.h"
 #include "rueda/backend/native/native.h"
+#include "rueda/backend/selector.h"
 #include "rueda/schedule/algorithm.h"
 
 namespace rueda::runtime {
@@ -29,7 +31,7 @@ Status check_forced_algorithm(const std::string& name) {
   return {Code::kInvalidArgument, "RUEDA_ALGORITHM=" + name + " is no algorithm; use one of " + text + "."};
 }
 
-void attach_native_backend(Session& session) {
+void attach_backends(Session& session, std::shared_ptr<backend::LocalHost> host) {
   // Only what outlives the backend is captured, and only values equal on every rank shape the choice.
   Links* links = session.links.get();
   const std::vector<Facts>* all = session.all.get();
@@ -51,7 +53,11 @@ void attach_native_backend(Session& session) {
   session.on_data = [backend = native.get()](const transport::Completion& done) {
     backend->on_completion(done);
   };
-  session.backend = std::move(native);
+  std::vector<std::unique_ptr<backend::Backend>> backends;
+  if (host && all->front().algorithm.empty())  // a forced algorithm is one of the schedules
+    backends.push_back(std::make_unique<backend::LocalBackend>(std::move(host)));
+  backends.push_back(std::move(native));
+  session.backend = std::make_unique<backend::Selector>(std::move(backends));
 }
 
 }  // namespace rueda::runtime

@@ -1,0 +1,54 @@
+// The ranks of one host as a rank sees them: their boards, arenas and bells, and how many calls each pair has
+// begun. Shared by all groups of the process. Engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "rueda/backend/local/board.h"
+#include "rueda/base/types.h"
+#include "rueda/base/unique_fd.h"
+
+namespace rueda::backend {
+
+struct LocalRank {
+  Rank world_rank = -1;
+  memory::SharedMemory board;  // mine: created here; a peer's: adopted
+  const memory::SharedMemory* arena =
+      nullptr;                         // mine, or null when I have none; a peer's is set by LocalHost
+  memory::SharedMemory adopted_arena;  // of a peer
+  UniqueFd bell;                       // an eventfd, of a peer
+};
+
+class LocalHost {
+ public:
+  // ranks[me] is this process; keep_alive is what its arena belongs to.
+  LocalHost(std::vector<LocalRank> ranks, size_t me, std::shared_ptr<const void> keep_alive = nullptr);
+
+  [[nodiscard]] size_t me() const { return me_; }
+  [[nodiscard]] size_t size() const { return ranks_.size(); }
+  // Index on this host, or -1.
+  [[nodiscard]] int32_t index_of(Rank world_rank) const;
+  [[nodiscard]] const LocalRank& rank(size_t index) const { return ranks_[index]; }
+  [[nodiscard]] BoardLayout& my_board() const { return layout_of(ranks_[me_].board); }
+  [[nodiscard]] const BoardLayout& board(size_t index) const { return layout_of(ranks_[index].board); }
+  [[nodiscard]] PeerBox& my_box(size_t reader) const { return my_board().boxes[reader]; }
+  [[nodiscard]] const PeerBox& box_of(size_t owner) const { return board(owner).boxes[me_]; }
+
+  uint64_t next_sequence(size_t peer) { return ++sequences_[peer]; }
+  void take_back_sequence(size_t peer) { --sequences_[peer]; }
+
+  // After publishing something the peer may wait for: wakes it if it sleeps.
+  void ring(size_t peer) const;
+  void announce_sleep() const;
+  void announce_waking() const;
+
+ private:
+  std::vector<LocalRank> ranks_;
+  size_t me_;
+  std::shared_ptr<const void> keep_alive_;
+  std::vector<uint64_t> sequences_;
+};
+
+}  // namespace rueda::backend

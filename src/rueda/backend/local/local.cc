@@ -1,0 +1,301 @@
+#include "rueda/backend/local/local.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "rueda/base/check.h"
+#include "rueda/kernels/kernels.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace rueda::backend {
+namespace {
+
+constexpr size_t kMaxQueuedCalls = 1024;  // as in native
+// Below this showing addresses and a second synchronisation cost more than a copy.
+constexpr size_t kRegisteredFrom = 4 << 10;
+// Each rank reads (n - 1) * S of one-shot calls, so the limit shrinks with the ranks.
+size_t one_shot_limit(size_t ranks) { return std::min(kSlotBytes, 2 * kSlotBytes / ranks); }
+
+// Waiting costs 0.13 us a look; when the peer shares this core, everything beyond some twenty looks is lost
+// to it (the caller yields then).
+constexpr int kLooks = 20;
+constexpr int kSteps = 16;  // of 10 to 200 us each
+
+void pause() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
+}
+
+constexpr uint64_t arrival(uint64_t sequence) { return sequence << 16; }
+constexpr uint64_t progress_of(uint64_t sequence, uint64_t chunks) { return sequence << 24 | chunks; }
+
+}  // namespace
+
+LocalBackend::LocalBackend(std::shared_ptr<LocalHost> host, TraceSink* trace)
+    : host_(std::move(host)), trace_(trace) {}
+
+bool LocalBackend::accepts(const Group& group, const schedule::Spec& spec) const {
+  const bool is_mine = (spec.what == Collective::kAllreduce && spec.op != ReduceOp::kAdasum) ||
+                       spec.what == Collective::kBarrier;
+  return is_mine && group.size() > 1 &&
+         std::ranges::all_of(group.members, [&](Rank r) { return host_->index_of(r) >= 0; });
+}
+
+void LocalBackend::start(const Call& call) {
+  RUEDA_CHECK(call.group != nullptr && call.group->is_member(), "a call needs a group that I belong to");
+  RUEDA_CHECK(queue_.size() < kMaxQueuedCalls, "the queue of calls is bounded");
+  queue_.push_back(call);
+}
+
+bool LocalBackend::progress(std::vector<Done>& done) {
+  bool moved = false;
+  if (state_ == State::kIdle && !queue_.empty()) {
+    call_ = std::move(queue_.front());
+    queue_.pop_front();
+    begin();
+    moved = true;
+  }
+  // Bounded: the owner of this thread has other wires to look at.
+  for (int looks = 0, steps = 0; state_ != State::kIdle && looks < kLooks && steps < kSteps;) {
+    if (advance()) {
+      moved = true;
+      ++steps;
+      looks = 0;
+    } else {
+      pause();
+      ++looks;
+    }
+  }
+  for (Done& each : finished_) done.push_back(std::move(each));
+  finished_.clear();
+  return moved;
+}
+
+void LocalBackend::begin() {
+  if (!broken_.is_ok()) return end(broken_);
+  const Group& group = *call_.group;
+  if (call_.pieces.empty()) {
+    single_.assign(1, {.input = call_.input, .output = call_.output, .count = call_.spec.count});
+    pieces_.assign(single_);
+  } else {
+    pieces_.assign(call_.pieces);
+  }
+  element_ = size_of(call_.spec.dtype);
+  bytes_ = pieces_.count() * element_;
+  must_load_ = call_.prescale != 1.0 || std::ranges::any_of(pieces_.pieces(), [](const Piece& p) {
+                 return p.input == nullptr && p.count > 0;
+               });
+  peers_.clear();
+  for (Rank member = 0; member < group.size(); ++member) {
+    if (member == group.me) continue;
+    peers_.push_back(
+        {.index = static_cast<size_t>(host_->index_of(group.members[member])), .member = member});
+  }
+  for (Peer& peer : peers_) peer.sequence = host_->next_sequence(peer.index);
+  ++calls_;
+  trace(TraceKind::kBegin);
+  state_ = State::kWaitingForSlot;
+}
+
+bool LocalBackend::advance() {
+  switch (state_) {
+    case State::kIdle:
+      return false;
+    case State::kWaitingForSlot:
+      return post();
+    case State::kPosted:
+      return have_arrived() && choose_way();
+    case State::kCopied:
+      return reduce_slots();
+    case State::kStaged:
+      return run_stages();
+    case State::kRegistered:
+      return reduce_registered();
+    case State::kLeaving: {
+      for (const Peer& peer : peers_)
+        if (!has_finished({.index = peer.index, .sequence = peer.sequence})) return false;
+      end(Status::ok());
+      return true;
+    }
+  }
+  return false;
+}
+
+bool LocalBackend::post() {
+  const size_t parity = calls_ % 2;
+  if (bytes_ > kInlineBytes && !is_free(slot_users_[parity])) return false;
+  shows_registered_ = bytes_ >= kRegisteredFrom && !must_load_ && is_registered();
+  alignas(64) std::byte payload[kInlineBytes];
+  if (bytes_ <= kInlineBytes) {
+    load(0, pieces_.count(), payload);
+  } else {
+    if (shows_registered_)
+      show_table();
+    else if (bytes_ <= one_shot_limit(peers_.size() + 1))
+      load(0, pieces_.count(), host_->my_board().slots[parity]);
+    note_users(slot_users_[parity]);
+  }
+  for (const Peer& peer : peers_) {
+    Post& post = host_->my_box(peer.index).posts[peer.sequence % 2];
+    post.is_registered = shows_registered_ ? 1 : 0;
+    post.parity = static_cast<uint32_t>(parity);
+    post.bytes = bytes_;
+    if (bytes_ <= kInlineBytes) std::memcpy(post.payload, payload, bytes_);
+    show(post.arrived, arrival(peer.sequence));
+    host_->ring(peer.index);
+  }
+  state_ = State::kPosted;
+  return true;
+}
+
+// All members have announced the call: the same facts are before all of them.
+bool LocalBackend::choose_way() {
+  for (const Peer& peer : peers_) {
+    const Post& post = post_of(peer);
+    if (post.bytes == bytes_ && post.parity < 2) continue;
+    end({Code::kInternal, "rank " + std::to_string(host_->rank(peer.index).world_rank) + " announced " +
+                              std::to_string(post.bytes) + " bytes where this rank has " +
+                              std::to_string(bytes_) + "; please report it."});
+    return true;
+  }
+  if (bytes_ <= kInlineBytes) {
+    reduce_posts();
+    end(Status::ok());
+    return true;
+  }
+  const bool all_registered = shows_registered_ && std::ranges::all_of(peers_, [&](const Peer& peer) {
+                                return post_of(peer).is_registered != 0;
+                              });
+  if (all_registered) {
+    reduced_to_ = 0;
+    state_ = State::kRegistered;
+    return true;
+  }
+  if (bytes_ <= one_shot_limit(peers_.size() + 1)) {
+    if (shows_registered_) {  // but somebody else's tensors are not: mine go through the slot as well
+      load(0, pieces_.count(), host_->my_board().slots[calls_ % 2]);
+      for (const Peer& peer : peers_) {
+        show(host_->my_box(peer.index).progress.staged, progress_of(peer.sequence, 1));
+        host_->ring(peer.index);
+      }
+    }
+    state_ = State::kCopied;
+    return true;
+  }
+  chunk_elements_ = kChunkBytes / element_;
+  chunks_ = (pieces_.count() + chunk_elements_ - 1) / chunk_elements_;
+  contributed_ = reduced_ = taken_ = 0;
+  state_ = State::kStaged;
+  return true;
+}
+
+bool LocalBackend::have_arrived() const {
+  return std::ranges::all_of(
+      peers_, [&](const Peer& peer) { return look(post_of(peer).arrived) >= arrival(peer.sequence); });
+}
+
+const Post& LocalBackend::post_of(const Peer& peer) const {
+  return host_->box_of(peer.index).posts[peer.sequence % 2];
+}
+
+// A peer that announced a later call is done with this one: it could not have ended it otherwise.
+bool LocalBackend::has_finished(const User& user) const {
+  const PeerBox& box = host_->box_of(user.index);
+  return look(box.progress.finished) >= user.sequence ||
+         std::max(look(box.posts[0].arrived), look(box.posts[1].arrived)) >= arrival(user.sequence + 1);
+}
+
+bool LocalBackend::is_free(const std::vector<User>& users) const {
+  return std::ranges::all_of(users, [&](const User& user) { return has_finished(user); });
+}
+
+void LocalBackend::note_users(std::vector<User>& users) const {
+  users.clear();
+  for (const Peer& peer : peers_) users.push_back({.index = peer.index, .sequence = peer.sequence});
+}
+
+bool LocalBackend::is_registered() const {
+  const memory::SharedMemory* arena = host_->rank(host_->me()).arena;
+  if (arena == nullptr || pieces_.pieces().size() > kMaxRegisteredPieces) return false;
+  return std::ranges::all_of(pieces_.pieces(), [&](const Piece& piece) {
+    const size_t bytes = static_cast<size_t>(piece.count) * element_;
+    return bytes == 0 || (arena->holds(piece.input, bytes) && arena->holds(piece.output, bytes));
+  });
+}
+
+void LocalBackend::show_table() {
+  PieceAddress* table = host_->my_board().tables[calls_ % 2];
+  const memory::SharedMemory& arena = *host_->rank(host_->me()).arena;
+  for (const Piece& piece : pieces_.pieces()) {
+    *table++ = piece.count == 0 ? PieceAddress{}
+                                : PieceAddress{.input = arena.offset_of(piece.input),
+                                               .output = arena.offset_of(piece.output)};
+  }
+}
+
+// My contribution to [begin, end), prescaled; identity elements where this rank has none.
+void LocalBackend::load(size_t begin, size_t end, std::byte* to) const {
+  const schedule::Spec& spec = call_.spec;
+  pieces_.for_range(begin, end, [&](size_t index, size_t within, size_t at, size_t size) {
+    const Piece& piece = pieces_.pieces()[index];
+    std::byte* target = to + (at - begin) * element_;
+    const std::byte* from = static_cast<const std::byte*>(piece.input) + within * element_;
+    if (piece.input == nullptr)
+      kernels::fill_identity(spec.op, spec.dtype, target, size);
+    else if (call_.prescale != 1.0)
+      kernels::scale(spec.dtype, from, target, size, Scale{.factor = call_.prescale});
+    else
+      std::memcpy(target, from, size * element_);
+  });
+}
+
+void LocalBackend::publish(uint64_t Progress::*field, uint64_t value, bool is_sequence) {
+  for (const Peer& peer : peers_) {
+    show(host_->my_box(peer.index).progress.*field,
+         is_sequence ? peer.sequence : progress_of(peer.sequence, value));
+    host_->ring(peer.index);
+  }
+}
+
+void LocalBackend::leave() { publish(&Progress::finished, 0, true); }
+
+void LocalBackend::end(const Status& status) {
+  if (!status.is_ok() && broken_.is_ok()) broken_ = status;
+  trace(TraceKind::kEnd);
+  state_ = State::kIdle;
+  finished_.push_back({.id = call_.id, .status = status});
+}
+
+bool LocalBackend::prepare_sleep() {
+  if (!finished_.empty() || (state_ == State::kIdle && !queue_.empty())) return false;
+  if (state_ == State::kIdle) return true;
+  host_->announce_sleep();
+  return !advance();
+}
+
+void LocalBackend::wake_up() { host_->announce_waking(); }
+
+void LocalBackend::abort(const Status& why) {
+  RUEDA_CHECK(!why.is_ok(), "an abort needs a reason");
+  broken_ = why;
+  if (state_ != State::kIdle) end(why);
+  for (const Call& call : queue_) finished_.push_back({.id = call.id, .status = why});
+  queue_.clear();
+}
+
+void LocalBackend::trace(TraceKind kind) {
+  if (trace_ == nullptr || !trace_->is_on()) return;
+  if (kind == TraceKind::kBegin) trace_name_ = std::string(name_of(call_.spec.what)) + " shared memory";
+  trace_->emit({.kind = kind,
+                .when = monotonic_now(),
+                .track = "local backend",
+                .name = trace_name_,
+                .value = static_cast<int64_t>(bytes_)});
+}
+
+}  // namespace rueda::backend

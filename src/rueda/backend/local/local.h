@@ -1,0 +1,114 @@
+// Allreduce and barrier among ranks of one host, through memory that all of them map. Engine thread only.
+//
+// How a call runs. Every member announces it to the others in a post (board.h) and nothing is written to
+// anybody's buffers before all have announced it. Then, by size and by where the tensors lie, the same on
+// all:
+//   inline      ≤ 96 bytes: the values are in the posts.
+//   one-shot    each rank copies its input into a slot of its own; each reduces all slots into its own
+//   output.
+//               One synchronisation; reads (n - 1) * S.
+//   registered  all tensors of all ranks lie in arenas: each rank reduces its slice of all inputs and writes
+//   it
+//               into all outputs. No copy: every input is read once and every output written once.
+//   staged      chunks go through small rings that stay in cache: contribute, reduce my slice, take the
+//   others'.
+// Sums are taken in rank order in the accumulator type and rounded once, whatever the way (reduce_sources),
+// so results have the same bits whatever was fused and wherever it lay.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rueda/backend/backend.h"
+#include "rueda/backend/local/host.h"
+#include "rueda/backend/local/pieces.h"
+
+namespace rueda::backend {
+
+class LocalBackend final : public Backend {
+ public:
+  // topology-like knowledge: which world ranks live here is in the host.
+  LocalBackend(std::shared_ptr<LocalHost> host, TraceSink* trace = nullptr);
+
+  [[nodiscard]] std::string_view name() const override { return "local"; }
+  [[nodiscard]] bool accepts(const Group& group, const schedule::Spec& spec) const override;
+  [[nodiscard]] bool takes_pieces(const Group& group, const schedule::Spec& spec) const override {
+    return accepts(group, spec);
+  }
+  void start(const Call& call) override;
+  bool progress(std::vector<Done>& done) override;
+  [[nodiscard]] bool is_idle() const override {
+    return state_ == State::kIdle && queue_.empty() && finished_.empty();
+  }
+  bool prepare_sleep() override;
+  void wake_up() override;
+  void abort(const Status& why) override;
+
+ private:
+  enum class State : uint8_t { kIdle, kWaitingForSlot, kPosted, kCopied, kStaged, kRegistered, kLeaving };
+  struct Peer {
+    size_t index = 0;  // on the host
+    Rank member = 0;   // in the group
+    uint64_t sequence = 0;
+  };
+  struct User {  // of a slot, a table or the stages: a peer that may still read it
+    size_t index = 0;
+    uint64_t sequence = 0;
+  };
+
+  bool advance();  // one bounded piece of work; false if nothing could be done
+  void begin();
+  bool post();
+  bool choose_way();
+  void reduce_posts();
+  bool reduce_slots();
+  bool run_stages();
+  bool contribute();
+  bool reduce_chunk();
+  bool take_chunk();
+  bool reduce_registered();
+  void leave();
+  void end(const Status& status);
+  void trace(TraceKind kind);
+
+  [[nodiscard]] bool have_arrived() const;
+  [[nodiscard]] bool is_free(const std::vector<User>& users) const;
+  [[nodiscard]] bool is_registered() const;
+  [[nodiscard]] const Post& post_of(const Peer& peer) const;
+  [[nodiscard]] bool has_finished(const User& user) const;
+  void show_table();
+  void load(size_t begin, size_t end, std::byte* to) const;
+  [[nodiscard]] size_t slice_begin(size_t count, Rank member) const;
+  void publish(uint64_t Progress::*field, uint64_t value, bool is_sequence = false);
+  void note_users(std::vector<User>& users) const;
+
+  std::shared_ptr<LocalHost> host_;
+  TraceSink* trace_;
+  std::deque<Call> queue_;
+  std::vector<Done> finished_;
+  Status broken_;
+
+  // The running call.
+  State state_ = State::kIdle;
+  Call call_;
+  PieceList pieces_;
+  std::vector<Piece> single_;  // when the call has one input and one output
+  std::vector<Peer> peers_;    // the other members, in rank order
+  size_t element_ = 0;         // bytes
+  size_t bytes_ = 0;
+  bool must_load_ = false;  // my contribution is not simply my input
+  bool shows_registered_ = false;
+  size_t chunk_elements_ = 0;
+  uint64_t chunks_ = 0, contributed_ = 0, reduced_ = 0, taken_ = 0;
+  size_t reduced_to_ = 0;  // registered: elements of my slice that are done, from its begin
+
+  uint64_t calls_ = 0;  // of this backend: its parity chooses slot and table
+  std::vector<User> slot_users_[2], stage_users_;
+  std::vector<const void*> sources_;
+  std::vector<std::byte> block_;
+  std::string trace_name_;
+};
+
+}  // namespace rueda::backend

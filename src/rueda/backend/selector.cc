@@ -1,0 +1,61 @@
+#include "rueda/backend/selector.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rueda/base/check.h"
+
+namespace rueda::backend {
+
+Selector::Selector(std::vector<std::unique_ptr<Backend>> backends) : backends_(std::move(backends)) {
+  RUEDA_CHECK(!backends_.empty(), "a choice needs something to choose from");
+}
+
+Backend& Selector::choose(const Group& group, const schedule::Spec& spec) const {
+  for (const auto& backend : backends_)
+    if (backend->accepts(group, spec)) return *backend;
+  RUEDA_CHECK(false, "no backend accepts a call");
+  return *backends_.back();
+}
+
+bool Selector::accepts(const Group& group, const schedule::Spec& spec) const {
+  return std::ranges::any_of(backends_, [&](const auto& backend) { return backend->accepts(group, spec); });
+}
+
+bool Selector::takes_pieces(const Group& group, const schedule::Spec& spec) const {
+  return choose(group, spec).takes_pieces(group, spec);
+}
+
+void Selector::start(const Call& call) { queue_.push_back(call); }
+
+bool Selector::progress(std::vector<Done>& done) {
+  bool moved = !aborted_.empty();
+  for (Done& each : std::exchange(aborted_, {})) done.push_back(std::move(each));
+  if (!queue_.empty() && (busy_ == nullptr || busy_->is_idle())) {
+    const Call call = std::move(queue_.front());
+    queue_.pop_front();
+    busy_ = &choose(*call.group, call.spec);
+    busy_->start(call);
+    moved = true;
+  }
+  return (busy_ != nullptr && busy_->progress(done)) || moved;
+}
+
+bool Selector::is_idle() const { return queue_.empty() && (busy_ == nullptr || busy_->is_idle()); }
+
+bool Selector::prepare_sleep() {
+  if (!queue_.empty() && (busy_ == nullptr || busy_->is_idle())) return false;
+  return busy_ == nullptr || busy_->prepare_sleep();
+}
+
+void Selector::wake_up() {
+  if (busy_ != nullptr) busy_->wake_up();
+}
+
+void Selector::abort(const Status& why) {
+  for (const auto& backend : backends_) backend->abort(why);
+  for (const Call& call : queue_) aborted_.push_back({.id = call.id, .status = why});
+  queue_.clear();
+}
+
+}  // namespace rueda::backend

@@ -1,0 +1,37 @@
+// Several backends behind one seam: each call goes to the first that accepts it. Calls run one after the
+// other, so at most one backend is busy. Engine thread only.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "rueda/backend/backend.h"
+
+namespace rueda::backend {
+
+class Selector final : public Backend {
+ public:
+  // Best first; the last one accepts everything.
+  explicit Selector(std::vector<std::unique_ptr<Backend>> backends);
+
+  [[nodiscard]] std::string_view name() const override { return "selector"; }
+  [[nodiscard]] bool accepts(const Group& group, const schedule::Spec& spec) const override;
+  [[nodiscard]] bool takes_pieces(const Group& group, const schedule::Spec& spec) const override;
+  void start(const Call& call) override;
+  bool progress(std::vector<Done>& done) override;
+  [[nodiscard]] bool is_idle() const override;
+  bool prepare_sleep() override;
+  void wake_up() override;
+  void abort(const Status& why) override;
+
+ private:
+  [[nodiscard]] Backend& choose(const Group& group, const schedule::Spec& spec) const;
+
+  std::vector<std::unique_ptr<Backend>> backends_;
+  std::deque<Call> queue_;     // for another backend than the busy one
+  Backend* busy_ = nullptr;    // of the last call started
+  std::vector<Done> aborted_;  // to be handed out by progress()
+};
+
+}  // namespace rueda::backend

@@ -1,0 +1,68 @@
+#include "rueda/runtime/local_ranks.h"
+
+#include <utility>
+
+namespace rueda::runtime {
+namespace {
+
+constexpr size_t kNoArenaBytes =
+    4096;  // stands for "no arena": every rank gives the same number of descriptors
+constexpr size_t kMaxArenaBytes = size_t{1} << 46;
+
+}  // namespace
+
+Result<SharedWithHost> SharedWithHost::create(std::shared_ptr<memory::Arena> arena, int bell) {
+  SharedWithHost self;
+  Result<memory::SharedMemory> board = memory::SharedMemory::create(backend::kBoardBytes);
+  if (!board.is_ok()) return board.status();
+  self.board_ = std::move(board).value();
+  if (arena == nullptr) {
+    Result<memory::SharedMemory> nothing = memory::SharedMemory::create(kNoArenaBytes);
+    if (!nothing.is_ok()) return nothing.status();
+    self.no_arena_ = std::move(nothing).value();
+  }
+  self.arena_ = std::move(arena);
+  self.bell_ = bell;
+  return self;
+}
+
+std::vector<int> SharedWithHost::descriptors() const {
+  return {board_.fd(), bell_, arena_ ? arena_->memory().fd() : no_arena_.fd()};
+}
+
+Result<std::shared_ptr<backend::LocalHost>> SharedWithHost::join(transport::ShmTransport& shm, Rank me,
+                                                                 const std::vector<Facts>& all) && {
+  std::vector<backend::LocalRank> ranks;
+  size_t my_index = 0;
+  for (Rank rank = 0; rank < static_cast<Rank>(all.size()); ++rank) {
+    backend::LocalRank local;
+    local.world_rank = rank;
+    if (rank == me) {
+      my_index = ranks.size();
+      local.board = std::move(board_);
+      local.board.close_fd();
+      local.arena = arena_ ? &arena_->memory() : nullptr;
+      ranks.push_back(std::move(local));
+      continue;
+    }
+    std::vector<UniqueFd> given = shm.take_shared(rank);
+    if (given.size() != 3) continue;  // not on this host, or without shared memory
+    Result<memory::SharedMemory> board =
+        memory::SharedMemory::adopt(std::move(given[0]), backend::kBoardBytes, backend::kBoardBytes);
+    if (!board.is_ok()) return board.status();
+    local.board = std::move(board).value();
+    local.board.close_fd();
+    local.bell = std::move(given[1]);
+    Result<memory::SharedMemory> arena =
+        memory::SharedMemory::adopt(std::move(given[2]), kNoArenaBytes, kMaxArenaBytes);
+    if (!arena.is_ok()) return arena.status();
+    local.adopted_arena = std::move(arena).value();
+    local.adopted_arena.close_fd();
+    ranks.push_back(std::move(local));
+  }
+  if (ranks.size() < 2 || ranks.size() > backend::kMaxLocalRanks)
+    return std::shared_ptr<backend::LocalHost>();
+  return std::make_shared<backend::LocalHost>(std::move(ranks), my_index, std::move(arena_));
+}
+
+}  // namespace rueda::runtime

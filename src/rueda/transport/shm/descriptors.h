@@ -1,0 +1,24 @@
+// Descriptors over a UNIX socket: one message with a magic number and a few of them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "rueda/base/unique_fd.h"
+
+namespace rueda::transport {
+
+inline constexpr size_t kMaxDescriptors = 8;
+
+// False when the socket does not take the message at once.
+bool send_descriptors(int socket, uint32_t magic, std::span<const int> descriptors);
+
+struct ReceivedDescriptors {
+  enum class State : uint8_t { kNothingYet, kReceived, kClosed, kGarbage } state = State::kNothingYet;
+  std::vector<UniqueFd> descriptors;
+};
+// Never waits. kGarbage: the message is not exactly the magic number.
+ReceivedDescriptors receive_descriptors(int socket, uint32_t magic);
+
+}  // namespace rueda::transport
