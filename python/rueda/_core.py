@@ -124,6 +124,7 @@ fast, slow = _load(library_path())
 
 # Never blocking, hot: no argtypes (see above).
 submit = fast.rueda_submit
+submit_for_wait = fast.rueda_submit_for_wait
 is_initialized = fast.rueda_is_initialized
 rank = fast.rueda_rank
 size = fast.rueda_size

@@ -7,7 +7,8 @@ into its own tensors. Nothing here knows a framework.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from ctypes import POINTER, byref, c_int32, c_int64, cast
 from dataclasses import dataclass
 from typing import NoReturn
@@ -87,6 +88,27 @@ class Numbers:
 numbers = Numbers()
 
 
+class _Thread(threading.local):
+    """What a thread is about to do."""
+
+    will_wait = False
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def about_to_wait() -> Iterator[None]:
+    """Operations submitted within are waited for at once, by this thread: it does the engine's work itself
+    then, which saves waking another thread.
+    """
+    _thread.will_wait = True
+    try:
+        yield
+    finally:
+        _thread.will_wait = False
+
+
 def submit(
     calls: Sequence[Call], process_set: ProcessSet, make_name: Callable[[int, int], str], kind: str
 ) -> tuple[int, int]:
@@ -105,7 +127,8 @@ def submit(
         for index, call in enumerate(calls):
             _fill(requests[index], call, set_id, make_name(number, index))
         engine_handle = c_int64(0)
-        status = _core.submit(byref(requests), len(calls), byref(engine_handle))
+        start = _core.submit_for_wait if _thread.will_wait else _core.submit
+        status = start(byref(requests), len(calls), byref(engine_handle))
         if status == _core.OK:
             return numbers.take(set_id), engine_handle.value
     raise_refused(status, _core.last_error())
@@ -248,7 +271,8 @@ def join() -> int:
 def barrier(process_set: ProcessSet) -> None:
     """Returns once every rank of the set has called it."""
     call = Call(what=_core.BARRIER, dtype=_core.FLOAT32, shape=(), input=0)
-    _, engine_handle = submit([call], process_set, lambda number, index: "barrier.noname", "Barrier")
+    with about_to_wait():
+        _, engine_handle = submit([call], process_set, lambda number, index: "barrier.noname", "Barrier")
     try:
         wait(engine_handle)
     finally:

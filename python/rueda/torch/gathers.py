@@ -104,7 +104,7 @@ class _GroupedAllgather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, name: str | None, process_set: ProcessSet, *tensors: torch.Tensor) -> Any:
         ctx.name, ctx.process_set = name, process_set
-        outputs = handles.synchronize(grouped_allgather_async(tensors, name, process_set))
+        outputs = handles.run(grouped_allgather_async, tensors, name, process_set)
         ctx.rows = [tensor.shape[0] for tensor in tensors]
         return outputs
 
@@ -169,7 +169,7 @@ class _Broadcast(torch.autograd.Function):
         ctx: Any, tensor: torch.Tensor, root_rank: int, name: str | None, process_set: Any
     ) -> torch.Tensor:
         ctx.arguments = (root_rank, name, process_set)
-        output: torch.Tensor = handles.synchronize(broadcast_async(tensor, root_rank, name, process_set))
+        output: torch.Tensor = handles.run(broadcast_async, tensor, root_rank, name, process_set)
         return output
 
     @staticmethod
@@ -214,7 +214,7 @@ def broadcast_(
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
     """Overwrites the tensor with root's and returns it; see broadcast. Not differentiable."""
-    output: torch.Tensor = handles.synchronize(broadcast_async_(tensor, root_rank, name, process_set))
+    output: torch.Tensor = handles.run(broadcast_async_, tensor, root_rank, name, process_set)
     return output
 
 
@@ -278,7 +278,7 @@ class _Alltoall(torch.autograd.Function):
     def forward(
         ctx: Any, tensor: torch.Tensor, splits: Any, name: str | None, process_set: ProcessSet
     ) -> Any:
-        output, received = handles.synchronize(alltoall_async(tensor, splits, name, process_set))
+        output, received = handles.run(alltoall_async, tensor, splits, name, process_set)
         ctx.arguments = (received.cpu(), gradient_name(name), process_set)
         ctx.rows = tensor.shape[0]
         ctx.mark_non_differentiable(received)

@@ -54,6 +54,13 @@ def start(
     return handle
 
 
+def run(start_operation: Callable[..., int], *arguments: Any) -> Any:
+    """Starts an operation by a function that returns its handle, and waits for it."""
+    with operations.about_to_wait():
+        handle = start_operation(*arguments)
+    return synchronize(handle)
+
+
 def start_prepared(prepared: operations.Prepared, tensor: torch.Tensor) -> int:
     """Submits a prepared operation in place on the tensor, whose type and shape must be those prepared
     for.

@@ -70,7 +70,7 @@ class _Reducescatter(torch.autograd.Function):
         ctx: Any, tensor: torch.Tensor, name: str | None, op: int, process_set: Any, *factors: float
     ) -> Any:
         ctx.name, ctx.process_set = gradient_name(name), process_set
-        output = handles.synchronize(reducescatter_async(tensor, name, op, process_set, *factors))
+        output = handles.run(reducescatter_async, tensor, name, op, process_set, *factors)
         ctx.scale = _reducescatter_gradient_scale(op, process_set, *factors)
         return output
 
@@ -118,7 +118,7 @@ class _GroupedReducescatter(torch.autograd.Function):
         ctx: Any, name: str | None, op: int, process_set: Any, pre: float, post: float, *tensors: Any
     ) -> Any:
         ctx.name, ctx.process_set = gradient_name(name), process_set
-        outputs = handles.synchronize(grouped_reducescatter_async(tensors, name, op, process_set, pre, post))
+        outputs = handles.run(grouped_reducescatter_async, tensors, name, op, process_set, pre, post)
         ctx.scale = _reducescatter_gradient_scale(op, process_set, pre, post)
         return outputs
 

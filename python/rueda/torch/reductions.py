@@ -102,7 +102,7 @@ class _Allreduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, name: str | None, op: int, *rest: Any) -> torch.Tensor:
         ctx.arguments = (name, op, *rest)
-        output: torch.Tensor = handles.synchronize(allreduce_async(tensor, None, name, op, *rest))
+        output: torch.Tensor = handles.run(allreduce_async, tensor, None, name, op, *rest)
         return output
 
     @staticmethod
@@ -169,8 +169,8 @@ def allreduce_(
 ) -> torch.Tensor:
     """Reduces a tensor in place and returns it; see allreduce. Not differentiable."""
     op = handle_average_backwards_compatibility(op, average)
-    handle = allreduce_async_(tensor, None, name, op, prescale_factor, postscale_factor, process_set)
-    output: torch.Tensor = handles.synchronize(handle)
+    factors = (prescale_factor, postscale_factor)
+    output: torch.Tensor = handles.run(allreduce_async_, tensor, None, name, op, *factors, process_set)
     return output
 
 
@@ -213,7 +213,7 @@ class _GroupedAllreduce(torch.autograd.Function):
         ctx: Any, name: str | None, op: int, pre: float, post: float, process_set: Any, *tensors: Any
     ) -> Any:
         ctx.arguments = (name, op, pre, post, process_set)
-        return handles.synchronize(grouped_allreduce_async(tensors, None, name, op, pre, post, process_set))
+        return handles.run(grouped_allreduce_async, tensors, None, name, op, pre, post, process_set)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:

@@ -112,6 +112,26 @@ Status dynamic_only(const Engine& engine, const std::string& verb) {
                                       " process sets after Horovod initialization."};
 }
 
+int submit(const rueda_request* requests, int32_t count, int64_t* handle, bool will_wait) {
+  const std::shared_ptr<Engine> engine = capi::engine();
+  if (!engine) return capi::fail_not_initialized();
+  if (requests == nullptr || handle == nullptr || count < 1 || count > kMaxGroupTensors) {
+    return capi::fail(bad_request("requests and handle must be given, count must be 1 to 1048576."));
+  }
+  std::vector<Tensor> tensors(static_cast<size_t>(count));
+  for (int32_t i = 0; i < count; ++i) {
+    Tensor& tensor = tensors[static_cast<size_t>(i)];
+    if (const Status s = read_request(requests[i], tensor); !s.is_ok()) return capi::fail(s);
+    tensor.request.group_index = i;
+    tensor.request.group_size = count;
+    if (count > 1) tensor.request.group_name = tensors.front().request.name;
+  }
+  const rueda::Result<int64_t> submitted = engine->submit(std::move(tensors), will_wait);
+  if (!submitted.is_ok()) return capi::fail(submitted.status());
+  *handle = submitted.value();
+  return RUEDA_OK;
+}
+
 }  // namespace
 
 extern "C" {
@@ -207,23 +227,11 @@ int rueda_process_set_ranks(int32_t id, int32_t* ranks, int32_t capacity) {
 }
 
 int rueda_submit(const rueda_request* requests, int32_t count, int64_t* handle) {
-  const std::shared_ptr<Engine> engine = capi::engine();
-  if (!engine) return capi::fail_not_initialized();
-  if (requests == nullptr || handle == nullptr || count < 1 || count > kMaxGroupTensors) {
-    return capi::fail(bad_request("requests and handle must be given, count must be 1 to 1048576."));
-  }
-  std::vector<Tensor> tensors(static_cast<size_t>(count));
-  for (int32_t i = 0; i < count; ++i) {
-    Tensor& tensor = tensors[static_cast<size_t>(i)];
-    if (const Status s = read_request(requests[i], tensor); !s.is_ok()) return capi::fail(s);
-    tensor.request.group_index = i;
-    tensor.request.group_size = count;
-    if (count > 1) tensor.request.group_name = tensors.front().request.name;
-  }
-  const rueda::Result<int64_t> submitted = engine->submit(std::move(tensors));
-  if (!submitted.is_ok()) return capi::fail(submitted.status());
-  *handle = submitted.value();
-  return RUEDA_OK;
+  return submit(requests, count, handle, false);
+}
+
+int rueda_submit_for_wait(const rueda_request* requests, int32_t count, int64_t* handle) {
+  return submit(requests, count, handle, true);
 }
 
 int rueda_poll(int64_t handle) {
@@ -239,7 +247,7 @@ int rueda_wait(int64_t handle, double timeout_s) {
     deadline =
         rueda::Deadline::after(static_cast<rueda::Nanos>(timeout_s * static_cast<double>(rueda::kSecond)));
   }
-  const Status status = engine->operations().wait(handle, deadline);
+  const Status status = engine->wait(handle, deadline);
   return status.is_ok() ? RUEDA_OK : capi::fail(status);
 }
 

@@ -48,7 +48,7 @@ class Driver {
         if (Status s = interrupted_(); !s.is_ok()) return s;
         next_check = now + 200 * kMillisecond;
       }
-      if (!moved) links_.sleep(-1, Deadline::at(std::min(deadline_.when(), next_check)));
+      if (!moved) links_.sleep(Deadline::at(std::min(deadline_.when(), next_check)));
     }
     return Status::ok();
   }

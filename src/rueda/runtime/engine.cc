@@ -1,25 +1,20 @@
 #include "rueda/runtime/engine.h"
 
-#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cfenv>
 #include <utility>
 
 #include "rueda/base/limits.h"
 #include "rueda/base/log.h"
+#include "rueda/runtime/floating_point.h"
 
 namespace rueda::runtime {
 namespace {
 
-// After the last movement the thread yields this long before it sleeps; sleeping costs a wake-up of some 30
-// us, and spinning longer would take cores from the computation this library serves.
-constexpr Nanos kYieldBeforeSleep = 50 * kMicrosecond;
-constexpr Nanos kMaxSleep = 500 * kMillisecond;
 // Responses the coordinator keeps under way; what becomes ready meanwhile fuses.
 constexpr size_t kMaxBacklog = 2;
 constexpr Nanos kFailureWait = 2 * kSecond;
@@ -35,12 +30,6 @@ control::CoordinatorOptions coordinator_options(const Session& session, const Gr
           .stall_warning = seconds(session.config.stall_warning_s),
           .stall_shutdown = seconds(session.config.stall_shutdown_s),
           .process_sets = groups.without_world()};
-}
-
-// A world of one has no links; only the bell can wake it.
-void sleep_on(int bell, Deadline deadline) {
-  pollfd polled{.fd = bell, .events = POLLIN, .revents = 0};
-  [[maybe_unused]] const int ready = poll(&polled, 1, deadline.timeout_ms());
 }
 
 Status shut_down_status() {
@@ -79,6 +68,7 @@ Engine::Engine(Session session)
       operations_([this] { wake(); }, session_.first_handle),
       groups_(session_.epoch, session_.me, session_.size()),
       timeline_(trace::make_timeline()),
+      can_drive_(!session_.links || session_.links->is_all_shared_memory()),
       dispatcher_(session_.me, operations_, groups_, *session_.backend, *timeline_),
       liveness_(session_.me, session_.size(), seconds(session_.config.peer_timeout_s), monotonic_now()),
       is_done_(static_cast<size_t>(session_.size()), false) {
@@ -110,27 +100,20 @@ void Engine::shutdown() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Engine::wake() {
-  // The thread announces its sleep, then looks once more; whoever clears the flag rings.
-  if (!is_asleep_.exchange(false)) return;
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(session_.bell.get(), &one, sizeof(one));
-}
-
 void Engine::run() {
   prctl(PR_SET_NAME, "rueda-engine");
-  // The caller's rounding mode and flush-to-zero must not leak into reductions: all ranks compute the same
-  // bits.
-  fesetenv(FE_DFL_ENV);
+  const DefaultFloatingPoint arithmetic;
   pin_thread(session_.config, session_.place.local_rank);
+  std::unique_lock lock(mutex_);
   last_moved_ = monotonic_now();
   while (phase_ != Phase::kClosed) {
     if (cycle()) {
       last_moved_ = monotonic_now();
     } else if (phase_ != Phase::kClosed) {
-      idle();
+      idle(lock);
     }
   }
+  lock.unlock();
   operations_.close(shut_down_status());  // whatever ended the loop, nobody waits for ever
   stop_timeline();
 }
@@ -165,37 +148,6 @@ bool Engine::end_broken_epoch(Nanos now) {
   const Facts& mine = (*session_.all)[static_cast<size_t>(session_.me)];
   fail({why.code, describe(session_.me, mine) + " failed: " + why.why}, -1, true);
   return true;
-}
-
-void Engine::idle() {
-  const Nanos now = monotonic_now();
-  if (now - last_moved_ < kYieldBeforeSleep) {
-    sched_yield();
-    return;
-  }
-  Nanos until = now + kMaxSleep;
-  if (session_.links) until = std::min(until, liveness_.next_event());
-  if (coordinator_ && phase_ == Phase::kRunning) until = std::min(until, next_stall_check_);
-  if (next_round_ > now) until = std::min(until, next_round_);
-  if (suspect_ >= 0) until = std::min(until, suspect_deadline_);
-  if (failure_deadline_ != 0) until = std::min(until, failure_deadline_);
-  if (phase_ != Phase::kRunning) until = std::min(until, now + 10 * kMillisecond);
-  until = std::max(until, now + kMillisecond);  // a date that has passed is no reason to spin
-  is_asleep_.store(true);
-  const bool is_leaving_now = is_leaving_ && !has_asked_to_leave_ && phase_ == Phase::kRunning;
-  const bool has_work = operations_.has_submitted() || is_leaving_now || has_trace_batches() ||
-                        !session_.backend->prepare_sleep();
-  if (!has_work) {
-    if (session_.links) {
-      session_.links->sleep(session_.bell.get(), Deadline::at(until));
-    } else {
-      sleep_on(session_.bell.get(), Deadline::at(until));
-    }
-  }
-  is_asleep_.store(false);
-  session_.backend->wake_up();
-  uint64_t rings = 0;
-  [[maybe_unused]] const ssize_t drained = read(session_.bell.get(), &rings, sizeof(rings));
 }
 
 bool Engine::collect_submissions() {
@@ -330,7 +282,7 @@ void Engine::flush_frames(Nanos at_most) {
   const Deadline deadline = Deadline::after(at_most);
   while (session_.links->has_unsent_frames() && !deadline.is_past()) {
     if (!session_.links->progress(session_.on_data)) {
-      session_.links->sleep(-1, Deadline::at(std::min(deadline.when(), monotonic_now() + kMillisecond)));
+      session_.links->sleep(Deadline::at(std::min(deadline.when(), monotonic_now() + kMillisecond)));
     }
   }
 }

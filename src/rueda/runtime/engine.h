@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -57,8 +58,11 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Validates, registers and starts the tensors as one operation.
-  Result<int64_t> submit(std::vector<Tensor> tensors);
+  // Validates, registers and starts the tensors as one operation. will_wait: the caller's next call is
+  // wait().
+  Result<int64_t> submit(std::vector<Tensor> tensors, bool will_wait = false);
+  // As Operations::wait. Where nothing would wake the engine's thread in vain, the caller does its work.
+  Status wait(int64_t handle, std::optional<Deadline> deadline);
   // Collective over the world; blocks.
   Result<int32_t> add_process_set(std::vector<Rank> ranks);
   Status remove_process_set(int32_t id);
@@ -81,8 +85,15 @@ class Engine {
   [[nodiscard]] bool is_coordinator() const { return session_.me == kCoordinator; }
   void run();
   bool cycle();
-  void idle();
+  void idle(std::unique_lock<std::mutex>& lock);
+  void park(std::unique_lock<std::mutex>& lock, Nanos until);
   void wake();
+  void ring();
+  void drive(const Operation& operation, std::optional<Deadline> deadline);
+  void leave_parked();
+  [[nodiscard]] bool prepare_sleep();  // false: there is work
+  void end_sleep();
+  [[nodiscard]] Nanos next_event(Nanos now) const;
 
   bool collect_submissions();
   bool handle_frames();
@@ -121,7 +132,11 @@ class Engine {
   std::mutex trace_mutex_;
   std::vector<Bytes> trace_batches_;  // on their way to rank 0
 
-  // engine thread only
+  // Whoever holds it is the engine: its own thread, or one that waits for an operation. "Engine thread" in
+  // other headers means the holder.
+  std::mutex mutex_;
+  bool is_parked_ = false;  // the engine's own thread sleeps in poll until rung
+  bool can_drive_ = false;  // only shared memory: its lanes are silent while nobody announced sleep
   Phase phase_ = Phase::kRunning;
   bool has_asked_to_leave_ = false;
   std::unique_ptr<control::Coordinator> coordinator_;  // rank 0 only

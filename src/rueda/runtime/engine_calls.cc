@@ -34,7 +34,7 @@ Status resolve_splits(control::Request& request, Rank group_size) {
 
 }  // namespace
 
-Result<int64_t> Engine::submit(std::vector<Tensor> tensors) {
+Result<int64_t> Engine::submit(std::vector<Tensor> tensors, bool will_wait) {
   for (Tensor& tensor : tensors) {
     const std::shared_ptr<const Group> group = groups_.find(tensor.request.process_set);
     if (group && group->is_member()) {
@@ -46,7 +46,7 @@ Result<int64_t> Engine::submit(std::vector<Tensor> tensors) {
       return s;
     }
   }
-  return operations_.submit(std::move(tensors));
+  return operations_.submit(std::move(tensors), !(will_wait && can_drive_));
 }
 
 Result<int64_t> Engine::submit_set_change(control::Request request) {

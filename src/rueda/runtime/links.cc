@@ -105,8 +105,7 @@ Status Links::connect_all(Deadline deadline, const std::function<Status()>& inte
       if (Status s = interrupted(); !s.is_ok()) return s;
       next_check = now + kInterruptCheck;
     }
-    if (!moved)
-      sleep(-1, Deadline::at(std::min(deadline.when(), std::min(next_check, now + 20 * kMillisecond))));
+    if (!moved) sleep(Deadline::at(std::min(deadline.when(), std::min(next_check, now + 20 * kMillisecond))));
   }
   return Status::ok();
 }
@@ -198,16 +197,30 @@ std::vector<transport::Loss> Links::take_losses() {
   return std::exchange(losses_, {});
 }
 
-void Links::sleep(int extra_fd, Deadline deadline) {
-  for (const auto& transport : transports_) {
-    if (!transport->prepare_sleep()) return;
-  }
-  fds_.clear();
-  if (extra_fd >= 0) fds_.push_back(extra_fd);
-  for (const auto& transport : transports_) transport->wake_fds(fds_);
+bool Links::prepare_sleep() {
+  return std::ranges::all_of(transports_, [](const auto& transport) { return transport->prepare_sleep(); });
+}
+
+std::vector<int> Links::wake_fds() const {
+  std::vector<int> fds;
+  for (const auto& transport : transports_) transport->wake_fds(fds);
+  return fds;
+}
+
+void Links::sleep(Deadline deadline) {
+  if (prepare_sleep()) sleep_on(wake_fds(), deadline);
+}
+
+bool Links::is_all_shared_memory() const {
+  for (Rank peer = 0; peer < static_cast<Rank>(peers_.size()); ++peer)
+    if (peer != me_ && transport_name(peer) != "shm") return false;
+  return true;
+}
+
+void sleep_on(std::span<const int> fds, Deadline deadline) {
   std::vector<pollfd> polled;
-  polled.reserve(fds_.size());
-  for (const int fd : fds_) polled.push_back({.fd = fd, .events = POLLIN, .revents = 0});
+  polled.reserve(fds.size());
+  for (const int fd : fds) polled.push_back({.fd = fd, .events = POLLIN, .revents = 0});
   // An interrupted or spurious return is harmless: the caller looks for work again.
   [[maybe_unused]] const int ready = ::poll(polled.data(), polled.size(), deadline.timeout_ms());
 }

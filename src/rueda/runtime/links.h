@@ -5,6 +5,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -30,6 +31,9 @@ struct Frame {
   Bytes payload;
 };
 
+// Until one of them has input or the deadline is past.
+void sleep_on(std::span<const int> fds, Deadline deadline);
+
 class Links {
  public:
   // transports: best first. all: the facts of every rank, mine included; outlives this object.
@@ -54,8 +58,11 @@ class Links {
   void put_back_frames(std::vector<Frame> frames);
   std::vector<transport::Loss> take_losses();
 
-  // Sleeps until a lane or extra_fd has input, at most until the deadline.
-  void sleep(int extra_fd, Deadline deadline);
+  // To sleep: prepare_sleep(), poll wake_fds(), progress(). A false says that there is work already.
+  bool prepare_sleep();
+  [[nodiscard]] std::vector<int> wake_fds() const;
+  void sleep(Deadline deadline);
+  [[nodiscard]] bool is_all_shared_memory() const;
   void abort(const Status& why);
 
  private:
@@ -83,7 +90,6 @@ class Links {
   std::vector<transport::Loss> losses_;
   std::vector<transport::Completion> completions_;
   std::unordered_map<transport::Ticket, Bytes> outgoing_;
-  std::vector<int> fds_;
   uint64_t next_send_ = 0;
 };
 

@@ -52,7 +52,7 @@ int64_t Tensor::row_count() const {
 
 size_t Tensor::bytes() const { return static_cast<size_t>(count()) * size_of(request.dtype); }
 
-Result<int64_t> Operations::submit(std::vector<Tensor> tensors) {
+Result<int64_t> Operations::submit(std::vector<Tensor> tensors, bool wakes) {
   auto operation = std::make_shared<Operation>();
   operation->open = tensors.size();
   operation->tensors = std::move(tensors);
@@ -74,7 +74,7 @@ Result<int64_t> Operations::submit(std::vector<Tensor> tensors) {
     handles_.emplace(operation->handle, operation);
     submitted_.push_back(operation);
   }
-  wake_engine_();
+  if (wakes) wake_engine_();
   return operation->handle;
 }
 

@@ -75,7 +75,8 @@ class Operations {
 
   // Registers all tensors of one operation or none. Refuses names in flight (kDuplicateName) and, once
   // closed, everything with the closing status.
-  Result<int64_t> submit(std::vector<Tensor> tensors);
+  // wakes: false when the caller is about to do the engine's work itself.
+  Result<int64_t> submit(std::vector<Tensor> tensors, bool wakes = true);
   int poll(int64_t handle) const;  // 1 done, 0 pending, -1 unknown
   Status wait(int64_t handle, std::optional<Deadline> deadline);
   std::shared_ptr<Operation> find(int64_t handle) const;  // null when unknown
