@@ -37,6 +37,8 @@ struct Call {
   // factor for every input. Borrowed like them.
   std::span<const Piece> pieces = {};
   double prescale = 1.0;
+  // Where can_cancel(): tells a call that was cancelled from the next one in its place.
+  uint16_t generation = 0;
 };
 
 struct Done {
@@ -62,6 +64,11 @@ class Backend {
   // sleeping, or a false: wake_up().
   virtual bool prepare_sleep() { return true; }
   virtual void wake_up() {}
+  // May a member start such a call that others do not start, and take it back? The same on every member.
+  [[nodiscard]] virtual bool can_cancel(const Group&, const schedule::Spec&) const { return false; }
+  // Takes back the one call that was started and that some member has not started, nor ever will. It is never
+  // done; its buffers are as they were. The next call of its group has another generation.
+  virtual void cancel() {}
   // Fails everything open with why; nothing touches the callers' buffers afterwards.
   virtual void abort(const Status& why) = 0;
 };

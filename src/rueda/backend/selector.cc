@@ -52,6 +52,11 @@ void Selector::wake_up() {
   if (busy_ != nullptr) busy_->wake_up();
 }
 
+void Selector::cancel() {
+  if (!queue_.empty()) return queue_.pop_back();
+  if (busy_ != nullptr) busy_->cancel();
+}
+
 void Selector::abort(const Status& why) {
   for (const auto& backend : backends_) backend->abort(why);
   for (const Call& call : queue_) aborted_.push_back({.id = call.id, .status = why});

@@ -23,6 +23,10 @@ class Selector final : public Backend {
   [[nodiscard]] bool is_idle() const override;
   bool prepare_sleep() override;
   void wake_up() override;
+  [[nodiscard]] bool can_cancel(const Group& group, const schedule::Spec& spec) const override {
+    return choose(group, spec).can_cancel(group, spec);
+  }
+  void cancel() override;
   void abort(const Status& why) override;
 
  private:

@@ -147,6 +147,10 @@ void add_scheduling(std::vector<ConfigEntry>& table) {
                "Members of a group of tensors are fused with one another only."},
               &Config::group_fusion_disabled));
   table.push_back(
+      boolean({"plans", "RUEDA_PLANS", "", "",
+               "Allreduces that recur step after step run without negotiation (rank 0's setting holds)."},
+              &Config::plans));
+  table.push_back(
       boolean({"dynamic_process_sets", "RUEDA_DYNAMIC_PROCESS_SETS", "HOROVOD_DYNAMIC_PROCESS_SETS", "",
                "Process sets may be added and removed after init."},
               &Config::dynamic_process_sets));

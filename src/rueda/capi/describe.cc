@@ -38,6 +38,10 @@ std::string describe_json(const runtime::Engine* engine) {
   }
   const runtime::EngineCounters& counters = engine->counters();
   out["counters"] = {{"control_frames", counters.control_frames.load()},
+                     {"negotiation_frames", counters.negotiation_frames.load()},
+                     {"plans", counters.plans.load()},
+                     {"departures", counters.departures.load()},
+                     {"planned_batches", counters.planned_batches.load()},
                      {"batches", counters.batches.load()},
                      {"tensors", counters.tensors.load()},
                      {"bytes", counters.bytes.load()}};

@@ -388,6 +388,22 @@ std::string Coordinator::pending_summary() const {
   return out;
 }
 
+bool Coordinator::may_begin_plan(const std::unordered_set<std::string>& names) const {
+  if (!state_->ready.empty() || state_->joined_count > 0 || state_->sets.waiting()) return false;
+  return std::ranges::all_of(state_->pending, [&](const auto& one) {
+    return std::ranges::all_of(one.second.waiting(), [&](const PendingTensor* tensor) {
+      return one.first == 0 && names.contains(tensor->name);
+    });
+  });
+}
+
+void Coordinator::forget_waiting(Nanos now, TraceSink* trace) {
+  state_->now = now;
+  state_->trace = trace != nullptr && trace->is_on() ? trace : nullptr;
+  PendingSet& world = state_->pending.at(0);
+  for (const auto& tensor : world.take_all()) state_->trace_event(TraceKind::kEnd, world, *tensor, 0);
+}
+
 const std::map<int32_t, std::vector<Rank>>& Coordinator::process_sets() const { return state_->sets.sets(); }
 
 }  // namespace rueda::control

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "rueda/base/clock.h"
@@ -50,6 +51,12 @@ class Coordinator {
   // Names each rank of the world has submitted that still wait for others: for abort messages.
   [[nodiscard]] std::string pending_summary() const;
   [[nodiscard]] const std::map<int32_t, std::vector<Rank>>& process_sets() const;
+
+  // May ranks run the named tensors of the world without negotiation from now on? Not while anything else
+  // waits.
+  [[nodiscard]] bool may_begin_plan(const std::unordered_set<std::string>& names) const;
+  // Forgets what waits: a plan begins, and the ranks keep or repeat what they have submitted.
+  void forget_waiting(Nanos now, TraceSink* trace);
 
  private:
   struct State;

@@ -10,16 +10,16 @@ namespace {
 // The smallest encodings (every string and vector empty): they bound a count before anything is allocated.
 constexpr size_t kMinRequestBytes = 72;
 constexpr size_t kMinEntryBytes = 16;
-constexpr size_t kMinResponseBytes = 60;
+constexpr size_t kMinResponseBytes = 64;
 constexpr size_t kMaxTextBytes = 1u << 20;                     // an error or abort sentence
 constexpr size_t kMaxRows = kMaxFrameBytes / sizeof(int64_t);  // alltoall: n * n; a frame bounds it
 constexpr int kReduceOpCount = static_cast<int>(ReduceOp::kProduct) + 1;
 constexpr int kCollectiveCount = static_cast<int>(Collective::kReducescatter) + 1;
 constexpr int kRequestKindCount = static_cast<int>(Request::Kind::kRemoveSet) + 1;
-constexpr int kResponseKindCount = static_cast<int>(Response::Kind::kSetRemoved) + 1;
+constexpr int kResponseKindCount = static_cast<int>(Response::Kind::kPlanEnd) + 1;
 constexpr int kCodeCount = static_cast<int>(Code::kStalled) + 1;
 constexpr int kFirstFrameType = static_cast<int>(FrameType::kRequests);
-constexpr int kLastFrameType = static_cast<int>(FrameType::kCosts);
+constexpr int kLastFrameType = static_cast<int>(FrameType::kPlanPosition);
 
 // An enum is cast only after its number is known to have a name.
 template <class E>
@@ -104,6 +104,7 @@ void put_response(ByteWriter& writer, const Response& response) {
   writer.put(response.prescale);
   writer.put(response.postscale);
   writer.put(response.root);
+  writer.put(response.device);
   writer.put(static_cast<uint32_t>(response.entries.size()));
   for (const Entry& entry : response.entries) {
     writer.put_string(entry.name);
@@ -130,6 +131,7 @@ Response get_response(ByteReader& reader, size_t payload_bytes) {
   response.prescale = reader.get<double>();
   response.postscale = reader.get<double>();
   response.root = reader.get<Rank>();
+  response.device = reader.get<int32_t>();
   const size_t entries = get_count(reader, payload_bytes, kMinEntryBytes);
   for (size_t i = 0; i < entries && reader.is_ok(); ++i) {
     Entry& entry = response.entries.emplace_back();
@@ -187,6 +189,41 @@ Result<std::vector<Response>> decode_responses(std::span<const std::byte> payloa
     responses.push_back(get_response(reader, payload.size()));
   if (!is_whole(reader)) return malformed("responses");
   return responses;
+}
+
+Bytes encode(int64_t plans_begun, std::span<const Request> requests) {
+  ByteWriter writer;
+  writer.put(plans_begun);
+  writer.put(static_cast<uint32_t>(requests.size()));
+  for (const Request& request : requests) put_request(writer, request);
+  return std::move(writer).take();
+}
+
+Result<Submitted> decode_submitted(std::span<const std::byte> payload) {
+  if (payload.size() < sizeof(int64_t)) return malformed("requests");
+  ByteReader reader(payload.first(sizeof(int64_t)));
+  Submitted submitted;
+  submitted.plans_begun = reader.get<int64_t>();
+  Result<std::vector<Request>> requests = decode_requests(payload.subspan(sizeof(int64_t)));
+  if (!requests.is_ok()) return requests.status();
+  submitted.requests = std::move(requests).value();
+  return submitted;
+}
+
+Bytes encode(const PlanNews& news) {
+  ByteWriter writer;
+  writer.put(news.generation);
+  writer.put(news.started);
+  return std::move(writer).take();
+}
+
+Result<PlanNews> decode_plan_news(std::span<const std::byte> payload) {
+  ByteReader reader(payload);
+  PlanNews news;
+  news.generation = reader.get<int64_t>();
+  news.started = reader.get<int64_t>();
+  if (!is_whole(reader)) return malformed("plan news");
+  return news;
 }
 
 std::array<std::byte, kFrameHeaderBytes> encode_header(const FrameHeader& header) {

@@ -54,7 +54,17 @@ struct Entry {
 
 // One thing that every member of the set does next, in this order everywhere.
 struct Response {
-  enum class Kind : uint8_t { kRun = 0, kError = 1, kJoined = 2, kSetAdded = 3, kSetRemoved = 4 };
+  enum class Kind : uint8_t {
+    kRun = 0,
+    kError = 1,
+    kJoined = 2,
+    kSetAdded = 3,
+    kSetRemoved = 4,
+    kPlanBucket = 5,  // a bucket of the plan that the next kPlanBegin starts
+    kPlanBegin =
+        6,  // tag: its generation. Requests that were not answered belong to the plan, or are sent again
+    kPlanEnd = 7,  // tag: buckets that run; the rest is negotiated
+  };
   Kind kind = Kind::kRun;
   int32_t process_set = 0;
   Collective what = Collective::kAllreduce;
@@ -63,6 +73,7 @@ struct Response {
   double prescale = 1.0;
   double postscale = 1.0;
   Rank root = -1;               // world rank
+  int32_t device = -1;          // of some rank: -1 says that the tensors are in host memory
   std::vector<Entry> entries;   // more than one: fused into one transfer
   std::vector<Rank> joined;     // world ranks that take part with identity elements
   std::string error;            // kError: the same text on every rank
@@ -81,17 +92,36 @@ Bytes encode(std::span<const Response> responses);
 Result<std::vector<Request>> decode_requests(std::span<const std::byte> payload);
 Result<std::vector<Response>> decode_responses(std::span<const std::byte> payload);
 
+// Requests, and how many plans their sender had seen begin: those from before a plan's begin are void.
+struct Submitted {
+  int64_t plans_begun = 0;
+  std::vector<Request> requests;
+};
+Bytes encode(int64_t plans_begun, std::span<const Request> requests);
+Result<Submitted> decode_submitted(std::span<const std::byte> payload);
+
+// What ranks and coordinator tell each other when a plan ends.
+struct PlanNews {
+  int64_t generation = 0;
+  int64_t started = 0;  // kPlanPosition: buckets the sender has started
+};
+Bytes encode(const PlanNews& news);
+Result<PlanNews> decode_plan_news(std::span<const std::byte> payload);
+
 // Control frames: {u32 payload bytes, u8 type, 3 bytes zero} then the payload.
 enum class FrameType : uint8_t {
-  kRequests = 1,     // rank -> coordinator
-  kResponses = 2,    // coordinator -> rank
-  kHeartbeat = 3,    // both ways: Heartbeat, for liveness and clock offsets
-  kAbort = 4,        // both ways: {i32 lost world rank or -1, i32 code, string why}
-  kShutdown = 5,     // rank -> coordinator: I leave in good order; coordinator -> rank: everybody does
-  kStallReport = 6,  // coordinator -> rank: text
-  kTrace = 7,        // rank -> coordinator: a batch of timeline events
-  kDone = 8,         // rank -> coordinator: I have stopped; coordinator -> rank: all have, close
-  kCosts = 9,        // coordinator -> rank at start: measured link costs
+  kRequests = 1,       // rank -> coordinator: Submitted
+  kResponses = 2,      // coordinator -> rank
+  kHeartbeat = 3,      // both ways: Heartbeat, for liveness and clock offsets
+  kAbort = 4,          // both ways: {i32 lost world rank or -1, i32 code, string why}
+  kShutdown = 5,       // rank -> coordinator: I leave in good order; coordinator -> rank: everybody does
+  kStallReport = 6,    // coordinator -> rank: text
+  kTrace = 7,          // rank -> coordinator: a batch of timeline events
+  kDone = 8,           // rank -> coordinator: I have stopped; coordinator -> rank: all have, close
+  kCosts = 9,          // coordinator -> rank at start: measured link costs
+  kPlanDepart = 10,    // rank -> coordinator: I submit something else than the plan (PlanNews)
+  kPlanFreeze = 11,    // coordinator -> rank: start no more buckets, tell me how far you are (PlanNews)
+  kPlanPosition = 12,  // rank -> coordinator: so far (PlanNews)
 };
 inline constexpr size_t kFrameHeaderBytes = 8;
 

@@ -75,6 +75,7 @@ Candidate make_candidate(const CompleteTensor& tensor) {
   response.prescale = first.prescale;
   response.postscale = first.postscale;
   response.root = first.what == Collective::kBroadcast ? first.root : -1;
+  response.device = first.device;
   response.joined = tensor.joined;
   response.entries.push_back({.name = first.name, .shape = first.shape, .rows = {}});
   const bool is_by_rows = first.what == Collective::kAllgather || first.what == Collective::kAlltoall ||

@@ -48,7 +48,7 @@ void Dispatcher::enqueue(control::Response response) {
       trace_.emit({.kind = TraceKind::kBegin, .when = now, .track = entry.name, .name = "QUEUE"});
     }
   }
-  queue_.push_back(std::move(response));
+  queue_.push_back({std::move(response), generation_});
 }
 
 bool Dispatcher::progress() {
@@ -66,14 +66,14 @@ bool Dispatcher::progress() {
 
 bool Dispatcher::start_next() {
   if (queue_.empty()) return false;
-  control::Response response = std::move(queue_.front());
+  auto [response, generation] = std::move(queue_.front());
   queue_.pop_front();
   if (response.kind != control::Response::Kind::kRun) {
     handle_notice(response);
     return true;
   }
   std::shared_ptr<const Group> group = groups_.find(response.process_set);
-  if (group && group->is_member()) run(std::move(response), std::move(group));
+  if (group && group->is_member()) run(std::move(response), std::move(group), generation);
   return true;
 }
 
@@ -100,7 +100,7 @@ void Dispatcher::handle_notice(const control::Response& response) {
   }
 }
 
-void Dispatcher::run(control::Response response, std::shared_ptr<const Group> group) {
+void Dispatcher::run(control::Response response, std::shared_ptr<const Group> group, uint16_t generation) {
   Result<Batch> planned = plan_batch(std::move(response), std::move(group), operations_);
   if (!planned.is_ok()) {
     failure_ = planned.status();
@@ -127,7 +127,8 @@ void Dispatcher::run(control::Response response, std::shared_ptr<const Group> gr
                   .input = batch.input,
                   .output = batch.output,
                   .pieces = batch.pieces,
-                  .prescale = batch.goes_by_pieces ? batch.response.prescale : 1.0});
+                  .prescale = batch.goes_by_pieces ? batch.response.prescale : 1.0,
+                  .generation = generation});
 }
 
 void Dispatcher::finish_running(const Status& status) {
@@ -152,6 +153,15 @@ void Dispatcher::finish_running(const Status& status) {
     if (is_shown(batch.response)) mark_end(*tensor.ref, status.is_ok());
     operations_.finish(*tensor.ref, status);
   }
+}
+
+void Dispatcher::cancel() {
+  RUEDA_CHECK(running_.has_value() && queue_.empty(), "only a plan's bucket, which runs alone, is cancelled");
+  mark(*running_, TraceKind::kEnd, transfer_name(running_->response.what));
+  for (const BatchTensor& tensor : running_->tensors)
+    if (tensor.ref) mark_end(*tensor.ref, false);
+  backend_.cancel();
+  running_.reset();
 }
 
 void Dispatcher::abort() {

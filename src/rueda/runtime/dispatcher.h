@@ -32,6 +32,10 @@ class Dispatcher {
   [[nodiscard]] bool is_idle() const { return queue_.empty() && !running_; }
   // Responses not finished yet: the coordinator holds back while there are several, so that tensors fuse.
   [[nodiscard]] size_t backlog() const { return queue_.size() + (running_ ? 1 : 0); }
+  // Takes back the one batch that was started, which not all ranks have started: its operations stay open.
+  void cancel();
+  // Of responses enqueued from now on (backend::Call): its changes have a place in the global order.
+  void set_generation(uint16_t generation) { generation_ = generation; }
   // Forgets everything; the caller closes the operations.
   void abort();
   [[nodiscard]] const DispatcherCounters& counters() const { return counters_; }
@@ -41,7 +45,7 @@ class Dispatcher {
  private:
   bool start_next();
   void handle_notice(const control::Response& response);
-  void run(control::Response response, std::shared_ptr<const Group> group);
+  void run(control::Response response, std::shared_ptr<const Group> group, uint16_t generation);
   void finish_running(const Status& status);
   void mark(const Batch& batch, TraceKind kind, std::string_view activity);
   void mark_end(const TensorRef& ref, bool is_ok);
@@ -51,11 +55,16 @@ class Dispatcher {
   Groups& groups_;
   backend::Backend& backend_;
   TraceSink& trace_;
-  std::deque<control::Response> queue_;
+  struct Queued {
+    control::Response response;
+    uint16_t generation = 0;
+  };
+  std::deque<Queued> queue_;
   std::optional<Batch> running_;
   FusionBuffer fusion_;
   std::vector<backend::Done> done_;
   backend::CallId next_call_ = 1;
+  uint16_t generation_ = 0;
   DispatcherCounters counters_;
   Status failure_;
 };

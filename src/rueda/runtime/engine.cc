@@ -70,6 +70,7 @@ Engine::Engine(Session session)
       timeline_(trace::make_timeline()),
       can_drive_(!session_.links || session_.links->is_all_shared_memory()),
       dispatcher_(session_.me, operations_, groups_, *session_.backend, *timeline_),
+      planner_(planner_options(), operations_, dispatcher_, planner_actions()),
       liveness_(session_.me, session_.size(), seconds(session_.config.peer_timeout_s), monotonic_now()),
       is_done_(static_cast<size_t>(session_.size()), false) {
   const std::vector<std::vector<Rank>>& sets = session_.all->front().process_sets;
@@ -130,10 +131,16 @@ bool Engine::cycle() {
   const Nanos now = monotonic_now();
   if (coordinator_) moved = coordinate(now) || moved;
   moved = dispatcher_.progress() || moved;
+  moved = planner_.progress(now) || moved;
+  planner_.watch(now);
+  if (drains_after_plan_ && !planner_.holds_back()) begin_draining();
   if (!dispatcher_.failure().is_ok() && end_broken_epoch(now)) return true;
   counters_.batches.store(dispatcher_.counters().batches, std::memory_order_relaxed);
   counters_.tensors.store(dispatcher_.counters().tensors, std::memory_order_relaxed);
   counters_.bytes.store(dispatcher_.counters().bytes, std::memory_order_relaxed);
+  counters_.plans.store(planner_.counters().plans, std::memory_order_relaxed);
+  counters_.departures.store(planner_.counters().departures, std::memory_order_relaxed);
+  counters_.planned_batches.store(planner_.counters().planned_batches, std::memory_order_relaxed);
   if (session_.links) watch_peers(now);
   advance_closing();
   return moved;
@@ -153,29 +160,34 @@ bool Engine::end_broken_epoch(Nanos now) {
 bool Engine::collect_submissions() {
   const std::vector<std::shared_ptr<Operation>> submitted = operations_.take_submitted();
   if (submitted.empty()) return false;
-  std::vector<control::Request> requests;
-  const bool is_traced = timeline_->is_on() && !is_coordinator();
-  const Nanos now = monotonic_now();
-  for (const std::shared_ptr<Operation>& operation : submitted) {
-    for (const Tensor& tensor : operation->tensors) {
-      requests.push_back(tensor.request);
-      if (!is_traced || tensor.request.what == Collective::kJoin) continue;
-      const std::string phase = "NEGOTIATE_" + std::string(name_of(tensor.request.what));
-      timeline_->emit({.kind = TraceKind::kBegin, .when = now, .track = tensor.request.name, .name = phase});
-    }
-  }
   if (phase_ != Phase::kRunning) return true;  // they fail when draining ends
-  if (coordinator_) {
-    coordinator_->submit(session_.me, std::move(requests), now, timeline_.get());
-  } else {
-    send_requests(requests);
+  std::vector<control::Request> requests;
+  for (const std::shared_ptr<Operation>& operation : submitted) {
+    if (planner_.take(operation)) continue;
+    for (const Tensor& tensor : operation->tensors) requests.push_back(tensor.request);
   }
+  if (!requests.empty()) negotiate(requests);
   return true;
+}
+
+void Engine::negotiate(std::span<const control::Request> requests) {
+  for (const control::Request& request : requests) trace_negotiation(TraceKind::kBegin, request);
+  if (!coordinator_) return send_requests(requests);
+  planner_.saw_submissions(requests);
+  coordinator_->submit(session_.me, {requests.begin(), requests.end()}, monotonic_now(), timeline_.get());
+}
+
+// On rank 0 the coordinator traces what all ranks do.
+void Engine::trace_negotiation(TraceKind kind, const control::Request& request) {
+  if (!timeline_->is_on() || is_coordinator() || request.what == Collective::kJoin) return;
+  const std::string phase =
+      kind == TraceKind::kBegin ? "NEGOTIATE_" + std::string(name_of(request.what)) : std::string();
+  timeline_->emit({.kind = kind, .when = monotonic_now(), .track = request.name, .name = phase});
 }
 
 // All requests of a group travel in one frame; frames are cut between groups.
 void Engine::send_requests(std::span<const control::Request> requests) {
-  Bytes payload = control::encode(requests);
+  Bytes payload = control::encode(planner_.plans_begun(), requests);
   size_t cut = requests.size() / 2;
   while (cut < requests.size() && requests[cut].group_index != 0) ++cut;
   if (payload.size() > kMaxFrameBytes && cut > 0 && cut < requests.size()) {
@@ -184,18 +196,21 @@ void Engine::send_requests(std::span<const control::Request> requests) {
     return;
   }
   send(kCoordinator, control::FrameType::kRequests, std::move(payload));
+  ++counters_.negotiation_frames;
 }
 
 bool Engine::coordinate(Nanos now) {
   if (phase_ != Phase::kRunning) return false;
   if (now >= next_stall_check_) check_stalls(now);
-  if (dispatcher_.backlog() >= kMaxBacklog || now < next_round_) return false;
+  if (planner_.holds_back() || dispatcher_.backlog() >= kMaxBacklog || now < next_round_) return false;
   std::vector<control::Response> responses = coordinator_->take_ready(now, timeline_.get());
   if (responses.empty()) return false;
   next_round_ = now + static_cast<Nanos>(session_.config.cycle_time_ms * static_cast<double>(kMillisecond));
   if (timeline_->is_on()) timeline_->emit({.kind = TraceKind::kCycle, .when = now, .name = "CYCLE_START"});
+  planner_.saw_responses(responses);
   if (session_.links) broadcast_responses(responses);
   accept(std::move(responses));
+  planner_.propose(*coordinator_, now, timeline_.get());
   return true;
 }
 
@@ -208,10 +223,12 @@ void Engine::broadcast_responses(std::span<const control::Response> responses) {
   }
   session_.links->broadcast_frame(control::FrameType::kResponses, payload);
   counters_.control_frames += session_.size() - 1;
+  counters_.negotiation_frames += session_.size() - 1;
 }
 
 void Engine::accept(std::vector<control::Response> responses) {
   for (control::Response& response : responses) {
+    if (planner_.accept(response)) continue;
     if (timeline_->is_on() && !is_coordinator()) {
       const Nanos now = monotonic_now();
       for (const control::Entry& entry : response.entries) {
@@ -246,6 +263,10 @@ void Engine::send(Rank peer, control::FrameType type, Bytes payload) {
 
 void Engine::begin_draining() {
   if (phase_ != Phase::kRunning) return;
+  if (planner_.holds_back()) {  // coordinator: first it must be known how far all ranks are
+    drains_after_plan_ = true;
+    return planner_.depart("a rank leaves");
+  }
   phase_ = Phase::kDraining;
   if (coordinator_ && session_.links) session_.links->broadcast_frame(control::FrameType::kShutdown, {});
 }

@@ -24,6 +24,7 @@
 #include "rueda/runtime/links.h"
 #include "rueda/runtime/liveness.h"
 #include "rueda/runtime/operations.h"
+#include "rueda/runtime/planner.h"
 #include "rueda/trace/timeline.h"
 
 namespace rueda::runtime {
@@ -47,8 +48,10 @@ struct Session {
 };
 
 struct EngineCounters {
-  std::atomic<int64_t> control_frames{0};  // sent by this rank
+  std::atomic<int64_t> control_frames{0};      // sent by this rank
+  std::atomic<int64_t> negotiation_frames{0};  // of those: about which tensors run
   std::atomic<int64_t> batches{0}, tensors{0}, bytes{0};
+  std::atomic<int64_t> plans{0}, departures{0}, planned_batches{0};
 };
 
 class Engine {
@@ -105,7 +108,12 @@ class Engine {
   void check_stalls(Nanos now);
   void watch_peers(Nanos now);
   bool end_broken_epoch(Nanos now);
+  void negotiate(std::span<const control::Request> requests);
   void send_requests(std::span<const control::Request> requests);
+  [[nodiscard]] PlannerActions planner_actions();
+  [[nodiscard]] Planner::Options planner_options() const;
+  void handle_plan_news(const Frame& frame);
+  void trace_negotiation(TraceKind kind, const control::Request& request);
   void broadcast_responses(std::span<const control::Response> responses);
   void accept(std::vector<control::Response> responses);
   void send(Rank peer, control::FrameType type, Bytes payload);
@@ -141,6 +149,8 @@ class Engine {
   bool has_asked_to_leave_ = false;
   std::unique_ptr<control::Coordinator> coordinator_;  // rank 0 only
   Dispatcher dispatcher_;
+  Planner planner_;
+  bool drains_after_plan_ = false;  // coordinator
   Liveness liveness_;
   Nanos last_moved_ = 0;
   Nanos next_stall_check_ = 0;

@@ -37,13 +37,13 @@ void Engine::handle_frame(Frame frame, Nanos now) {
   };
   switch (frame.type) {
     case FrameType::kRequests: {
-      Result<std::vector<control::Request>> requests = control::decode_requests(frame.payload);
-      if (!requests.is_ok()) return refuse(requests.status());
+      Result<control::Submitted> submitted = control::decode_submitted(frame.payload);
+      if (!submitted.is_ok()) return refuse(submitted.status());
       if (!coordinator_) return refuse({Code::kInternal, "requests belong to rank 0."});
-      if (phase_ == Phase::kRunning) {
-        coordinator_->submit(frame.from, std::move(requests).value(), now, timeline_.get());
-      }
-      return;
+      // Sent before the sender saw a plan begin: it has put them into the plan, or sends them again.
+      if (submitted.value().plans_begun != planner_.plans_begun() || phase_ != Phase::kRunning) return;
+      planner_.saw_submissions(submitted.value().requests);
+      return coordinator_->submit(frame.from, std::move(submitted).value().requests, now, timeline_.get());
     }
     case FrameType::kResponses: {
       Result<std::vector<control::Response>> responses = control::decode_responses(frame.payload);
@@ -79,6 +79,10 @@ void Engine::handle_frame(Frame frame, Nanos now) {
       if (!status.is_ok()) RUEDA_LOG(kDebug, status.why);
       return;
     }
+    case FrameType::kPlanDepart:
+    case FrameType::kPlanFreeze:
+    case FrameType::kPlanPosition:
+      return handle_plan_news(frame);
     case FrameType::kCosts:
       return;  // start-up only
   }

@@ -45,6 +45,7 @@ Nanos Engine::next_event(Nanos now) const {
   Nanos until = now + kMaxSleep;
   if (session_.links) until = std::min(until, liveness_.next_event());
   if (coordinator_ && phase_ == Phase::kRunning) until = std::min(until, next_stall_check_);
+  until = std::min(until, planner_.next_event());
   if (next_round_ > now) until = std::min(until, next_round_);
   if (suspect_ >= 0) until = std::min(until, suspect_deadline_);
   if (failure_deadline_ != 0) until = std::min(until, failure_deadline_);

@@ -12,6 +12,8 @@ namespace {
 // A waiter that yields this long before it sleeps meets fast operations without paying a wake-up of some 30
 // us.
 constexpr Nanos kYieldBeforeSleep = 60 * kMicrosecond;
+// Who polls this long does nothing else meanwhile, as far as the operation is concerned.
+constexpr Nanos kPatientPolling = 20 * kMillisecond;
 
 Status duplicate(const std::string& name) {
   return {Code::kDuplicateName,
@@ -87,12 +89,26 @@ int Operations::poll(int64_t handle) const {
   const std::lock_guard lock(mutex_);
   const auto found = handles_.find(handle);
   if (found == handles_.end()) return -1;
-  return found->second->is_done.load(std::memory_order_acquire) ? 1 : 0;
+  if (found->second->is_done.load(std::memory_order_acquire)) return 1;
+  const Nanos now = monotonic_now();
+  if (want(*found->second, now + kPatientPolling)) return 0;
+  if (now >= found->second->wanted_from.load(std::memory_order_relaxed)) wake_engine_();
+  return 0;
+}
+
+bool Operations::want(const Operation& operation, Nanos from) const {
+  Nanos nobody = 0;
+  const bool is_first = operation.wanted_from.compare_exchange_strong(nobody, from);
+  if (!is_first && nobody > from) operation.wanted_from.store(from);
+  if (is_first || nobody > from) wants_.fetch_add(1);
+  return is_first;
 }
 
 Status Operations::wait(int64_t handle, std::optional<Deadline> deadline) {
   const std::shared_ptr<Operation> operation = find(handle);
   if (!operation) return unknown_handle(handle);
+  if (!operation->is_done.load(std::memory_order_acquire) && want(*operation, monotonic_now()))
+    wake_engine_();
   const Nanos yield_until = monotonic_now() + kYieldBeforeSleep;
   while (!operation->is_done.load(std::memory_order_acquire) && monotonic_now() < yield_until) sched_yield();
   std::unique_lock lock(mutex_);
@@ -197,6 +213,16 @@ std::vector<std::string> Operations::names_in_flight(size_t max) const {
   for (const auto& [key, ref] : in_flight_) names.push_back(key.name);
   std::sort(names.begin(), names.end());
   if (names.size() > max) names.resize(max);
+  return names;
+}
+
+std::vector<std::string> Operations::wanted_names(Nanos now) const {
+  std::vector<std::string> names;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, ref] : in_flight_) {
+    const Nanos from = ref.operation->wanted_from.load(std::memory_order_relaxed);
+    if (key.process_set == 0 && from != 0 && from <= now) names.push_back(key.name);
+  }
   return names;
 }
 

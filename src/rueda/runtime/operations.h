@@ -56,6 +56,8 @@ struct Operation {
   Rank last_joined = -1;  // join, and the id of an added process set
   int64_t tag = 0;
   std::atomic<bool> is_done{false};
+  // From when on somebody waits for it, as far as known; 0 = nobody. Polling counts as waiting after a while.
+  mutable std::atomic<Nanos> wanted_from{0};
   std::vector<Callback> callbacks;  // under the mutex of Operations; called once, after is_done
 };
 
@@ -81,6 +83,8 @@ class Operations {
   Status wait(int64_t handle, std::optional<Deadline> deadline);
   std::shared_ptr<Operation> find(int64_t handle) const;  // null when unknown
   void release(int64_t handle);
+  // Somebody waits for the operation from then on. True when that is news.
+  bool want(const Operation& operation, Nanos from) const;
   // Calls back once when the operation is done: on the engine thread, or here if it is done already. Without
   // any lock held, so that the callback may use this object.
   Status on_done(int64_t handle, Callback callback);
@@ -96,6 +100,10 @@ class Operations {
   void close(const Status& why);
   [[nodiscard]] Status closed_with() const;  // ok while open
   [[nodiscard]] std::vector<std::string> names_in_flight(size_t max) const;
+  // Grows whenever somebody begins to wait for an operation that is not done.
+  [[nodiscard]] uint64_t wants() const { return wants_.load(std::memory_order_relaxed); }
+  // Names of the world's tensors whose operation somebody waits for by then.
+  [[nodiscard]] std::vector<std::string> wanted_names(Nanos now) const;
 
  private:
   struct Key {
@@ -112,6 +120,7 @@ class Operations {
   std::vector<Callback> complete_locked(Operation& operation);  // to be called without the lock
 
   std::function<void()> wake_engine_;
+  mutable std::atomic<uint64_t> wants_{0};
   mutable std::mutex mutex_;
   std::condition_variable completed_;
   Status closed_;

@@ -31,7 +31,7 @@ void pause() {
 #endif
 }
 
-constexpr uint64_t arrival(uint64_t sequence) { return sequence << 16; }
+constexpr uint64_t arrival(uint64_t sequence, uint16_t generation = 0) { return sequence << 16 | generation; }
 constexpr uint64_t progress_of(uint64_t sequence, uint64_t chunks) { return sequence << 24 | chunks; }
 
 }  // namespace
@@ -146,7 +146,7 @@ bool LocalBackend::post() {
     post.parity = static_cast<uint32_t>(parity);
     post.bytes = bytes_;
     if (bytes_ <= kInlineBytes) std::memcpy(post.payload, payload, bytes_);
-    show(post.arrived, arrival(peer.sequence));
+    show(post.arrived, arrival(peer.sequence, call_.generation));
     host_->ring(peer.index);
   }
   state_ = State::kPosted;
@@ -194,9 +194,11 @@ bool LocalBackend::choose_way() {
   return true;
 }
 
+// The same number with another generation is the peer's cancelled call, whose place it will use again.
 bool LocalBackend::have_arrived() const {
-  return std::ranges::all_of(
-      peers_, [&](const Peer& peer) { return look(post_of(peer).arrived) >= arrival(peer.sequence); });
+  return std::ranges::all_of(peers_, [&](const Peer& peer) {
+    return look(post_of(peer).arrived) == arrival(peer.sequence, call_.generation);
+  });
 }
 
 const Post& LocalBackend::post_of(const Peer& peer) const {
@@ -279,6 +281,22 @@ bool LocalBackend::prepare_sleep() {
 }
 
 void LocalBackend::wake_up() { host_->announce_waking(); }
+
+// Nothing was written to anybody's buffers: that begins when all members have announced the call.
+void LocalBackend::cancel() {
+  if (state_ == State::kIdle) {
+    if (!queue_.empty()) queue_.pop_back();
+    return;
+  }
+  RUEDA_CHECK(state_ == State::kWaitingForSlot || state_ == State::kPosted,
+              "a call that all members started runs");
+  for (const Peer& peer : peers_) host_->take_back_sequence(peer.index);
+  if (state_ == State::kPosted && bytes_ > kInlineBytes)
+    slot_users_[calls_ % 2].clear();  // it was free before
+  --calls_;
+  trace(TraceKind::kEnd);
+  state_ = State::kIdle;
+}
 
 void LocalBackend::abort(const Status& why) {
   RUEDA_CHECK(!why.is_ok(), "an abort needs a reason");

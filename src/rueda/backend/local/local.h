@@ -44,6 +44,10 @@ class LocalBackend final : public Backend {
   }
   bool prepare_sleep() override;
   void wake_up() override;
+  [[nodiscard]] bool can_cancel(const Group& group, const schedule::Spec& spec) const override {
+    return accepts(group, spec);
+  }
+  void cancel() override;
   void abort(const Status& why) override;
 
  private:

@@ -1,0 +1,105 @@
+#include <algorithm>
+
+#include "rueda/control/plans.h"
+
+namespace rueda::control {
+namespace {
+
+constexpr size_t kMaxStep = 1 << 14;     // tensors; a step that never ends is no step
+constexpr size_t kMaxWatched = 1 << 16;  // names submitted and not yet run
+constexpr int kMaxRepeats = 64;          // proof asked after many plans ended early
+
+bool is_plannable(const Response& response) {
+  const bool is_reduction = response.what == Collective::kAllreduce && response.op != ReduceOp::kAdasum;
+  return response.kind == Response::Kind::kRun && (is_reduction || response.what == Collective::kBarrier) &&
+         response.process_set == 0 && response.joined.empty();
+}
+
+int64_t bytes_of(const Response& response, const Entry& entry) {
+  auto bytes = static_cast<int64_t>(size_of(response.dtype));
+  for (const int64_t dim : entry.shape)
+    if (__builtin_mul_overflow(bytes, dim, &bytes)) return INT64_MAX;
+  return bytes;
+}
+
+bool can_fuse(const Response& a, const Response& b) {
+  return a.what == Collective::kAllreduce && b.what == a.what && a.dtype == b.dtype && a.op == b.op &&
+         a.prescale == b.prescale && a.postscale == b.postscale && (a.device < 0) == (b.device < 0);
+}
+
+}  // namespace
+
+void PlanLearner::saw_submission(const Request& request) {
+  if (first_seen_.size() >= kMaxWatched) forget();
+  first_seen_.try_emplace(request.name, ++clock_);
+}
+
+void PlanLearner::saw_response(const Response& response) {
+  if (!is_plannable(response)) return forget();
+  const uint64_t started = ++clock_;
+  for (const Entry& entry : response.entries) {
+    if (in_step_.contains(entry.name)) end_step();
+    if (step_.size() >= kMaxStep) return forget();
+    Tensor tensor;
+    tensor.response = response;
+    tensor.response.entries = {entry};
+    tensor.bytes = bytes_of(response, entry);
+    const auto seen = first_seen_.find(entry.name);
+    tensor.may_join_previous = seen != first_seen_.end() && seen->second < last_started_;
+    if (seen != first_seen_.end()) first_seen_.erase(seen);
+    last_started_ = started;
+    in_step_.emplace(entry.name, step_.size());
+    step_.push_back(std::move(tensor));
+  }
+}
+
+// The same tensors, whatever their order: it varies with the ranks' timing.
+bool PlanLearner::is_like_last_step() const {
+  if (step_.size() != last_step_.size()) return false;
+  return std::ranges::all_of(last_step_, [&](const Tensor& tensor) {
+    const auto found = in_step_.find(tensor.response.entries[0].name);
+    return found != in_step_.end() && step_[found->second].response == tensor.response;
+  });
+}
+
+void PlanLearner::end_step() {
+  repeats_ = is_like_last_step() ? repeats_ + 1 : 0;
+  is_ready_ = is_ready_ || repeats_ >= repeats_needed_;
+  last_step_ = std::exchange(step_, {});
+  in_step_.clear();
+}
+
+std::optional<std::vector<Response>> PlanLearner::take_plan() {
+  if (!is_ready_) return std::nullopt;
+  std::vector<Response> buckets;
+  int64_t bytes = 0;
+  for (Tensor& tensor : last_step_) {
+    const bool fits = !buckets.empty() && tensor.bytes <= bucket_bytes_ - std::min(bytes, bucket_bytes_);
+    if (fits && tensor.may_join_previous && can_fuse(buckets.back(), tensor.response)) {
+      buckets.back().entries.push_back(std::move(tensor.response.entries[0]));
+      bytes += tensor.bytes;
+      continue;
+    }
+    bytes = tensor.bytes;
+    buckets.push_back(std::move(tensor.response));
+  }
+  forget();
+  return buckets;
+}
+
+void PlanLearner::plan_ended() {
+  repeats_needed_ = std::min(2 * repeats_needed_, kMaxRepeats);
+  forget();
+}
+
+void PlanLearner::forget() {
+  repeats_ = 0;
+  is_ready_ = false;
+  last_started_ = 0;
+  first_seen_.clear();
+  step_.clear();
+  last_step_.clear();
+  in_step_.clear();
+}
+
+}  // namespace rueda::control

@@ -1,0 +1,105 @@
+#include <algorithm>
+
+#include "rueda/base/check.h"
+#include "rueda/control/plans.h"
+
+namespace rueda::control {
+
+void PlanLedger::begin(int64_t generation, Rank ranks) {
+  is_active_ = true;
+  is_frozen_ = false;
+  generation_ = generation;
+  started_.assign(static_cast<size_t>(ranks), -1);
+  missing_ = ranks;
+}
+
+bool PlanLedger::depart(int64_t generation) {
+  if (!is_active_ || generation != generation_) return false;  // it ended before this word arrived
+  return !std::exchange(is_frozen_, true);
+}
+
+std::optional<int64_t> PlanLedger::stopped_at(Rank rank, int64_t generation, int64_t started) {
+  if (!is_active_ || generation != generation_ || rank < 0 || static_cast<size_t>(rank) >= started_.size())
+    return std::nullopt;
+  int64_t& known = started_[static_cast<size_t>(rank)];
+  if (known < 0) --missing_;
+  known = started;
+  if (missing_ > 0) return std::nullopt;
+  is_active_ = false;
+  return *std::ranges::min_element(started_);
+}
+
+void PlanRunner::begin(int64_t generation, std::vector<Response> buckets) {
+  RUEDA_CHECK(!buckets.empty(), "a plan has buckets");
+  *this = PlanRunner();
+  is_active_ = true;
+  generation_ = generation;
+  buckets_ = std::move(buckets);
+  ready_.assign(buckets_.size(), 0);
+  for (size_t bucket = 0; bucket < buckets_.size(); ++bucket)
+    for (size_t entry = 0; entry < buckets_[bucket].entries.size(); ++entry)
+      slots_[buckets_[bucket].entries[entry].name] = {.bucket = bucket, .entry = entry};
+}
+
+bool PlanRunner::fits(const Request& request) const {
+  if (request.kind != Request::Kind::kTensor || request.process_set != 0) return false;
+  const auto found = slots_.find(request.name);
+  if (found == slots_.end()) return false;
+  const Slot& slot = found->second;
+  const Response& bucket = buckets_[slot.bucket];
+  const bool is_same = request.what == bucket.what && request.dtype == bucket.dtype &&
+                       request.op == bucket.op && request.prescale == bucket.prescale &&
+                       request.postscale == bucket.postscale && (request.device < 0) == (bucket.device < 0) &&
+                       request.shape == bucket.entries[slot.entry].shape;
+  return is_same && slot.accepted == 0;
+}
+
+void PlanRunner::accept(const Request& request) {
+  Slot& slot = slots_.at(request.name);
+  slot.accepted = ++clock_;
+  ++ready_[slot.bucket];
+  ++waiting_;
+}
+
+const Response* PlanRunner::next() const {
+  if (!is_open()) return nullptr;
+  const size_t bucket = head();
+  return ready_[bucket] == buckets_[bucket].entries.size() ? &buckets_[bucket] : nullptr;
+}
+
+void PlanRunner::start_next() {
+  const size_t bucket = head();
+  for (const Entry& entry : buckets_[bucket].entries) slots_[entry.name].accepted = 0;
+  waiting_ -= ready_[bucket];
+  ready_[bucket] = 0;
+  ++started_;
+}
+
+bool PlanRunner::is_waiting_in_vain(const std::string& name) const {
+  if (!is_open()) return false;
+  const auto found = slots_.find(name);
+  if (found == slots_.end() || found->second.accepted == 0) return false;
+  for (size_t bucket = head();; bucket = (bucket + 1) % buckets_.size()) {
+    if (ready_[bucket] < buckets_[bucket].entries.size()) return true;
+    if (bucket == found->second.bucket) return false;
+  }
+}
+
+std::vector<std::string> PlanRunner::finish(int64_t end) {
+  RUEDA_CHECK(is_active_ && started_ >= end && started_ <= end + 1,
+              "no rank is two buckets ahead of another");
+  std::vector<std::string> names;
+  if (started_ > end) {
+    const auto cancelled = static_cast<size_t>(end) % buckets_.size();
+    for (const Entry& entry : buckets_[cancelled].entries) names.push_back(entry.name);
+  }
+  std::vector<std::pair<uint64_t, std::string>> waiting;
+  for (const auto& [name, slot] : slots_)
+    if (slot.accepted != 0) waiting.emplace_back(slot.accepted, name);
+  std::ranges::sort(waiting);
+  for (auto& [accepted, name] : waiting) names.push_back(std::move(name));
+  is_active_ = false;
+  return names;
+}
+
+}  // namespace rueda::control

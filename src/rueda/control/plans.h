@@ -1,0 +1,114 @@
+// Learned plans: once the same allreduces (and barriers) recur step after step, ranks stop negotiating them.
+// A plan is a list of buckets in a fixed order; every rank starts the next bucket as soon as all its tensors
+// are ready, without a control message. Whoever submits something else departs from the plan: the coordinator
+// freezes it, learns how far each rank is, and ends it at the first bucket that not all ranks had started;
+// what was submitted and not reduced is negotiated again. Pure: no I/O, no clock, no threads.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "rueda/control/messages.h"
+
+namespace rueda::control {
+
+// The coordinator's: watches what is submitted and what runs, and proposes a plan when steps repeat.
+class PlanLearner {
+ public:
+  // bucket_bytes: tensors are fused up to this size; a larger one is a bucket of its own.
+  explicit PlanLearner(int64_t bucket_bytes) : bucket_bytes_(bucket_bytes) {}
+
+  void saw_submission(const Request& request);  // of any rank, in order of arrival
+  void saw_response(const Response& response);  // in the order all ranks follow
+  // The buckets, once the last steps were alike; then it starts to watch afresh.
+  std::optional<std::vector<Response>> take_plan();
+  // A plan ended: the next one needs more proof.
+  void plan_ended();
+  void forget();
+
+ private:
+  struct Tensor {
+    Response response;  // with this tensor alone
+    int64_t bytes = 0;
+    // It was submitted while the tensor before it was not yet running: nobody waited in between.
+    bool may_join_previous = false;
+  };
+  void end_step();
+  [[nodiscard]] bool is_like_last_step() const;
+
+  int64_t bucket_bytes_;
+  int repeats_needed_ = 2;
+  int repeats_ = 0;
+  uint64_t clock_ = 0;  // counts submissions and responses
+  std::unordered_map<std::string, uint64_t> first_seen_;
+  uint64_t last_started_ = 0;
+  std::vector<Tensor> step_, last_step_;
+  std::unordered_map<std::string, size_t> in_step_;  // name -> position
+  bool is_ready_ = false;
+};
+
+// The coordinator's: where the ranks of a plan are when it ends.
+class PlanLedger {
+ public:
+  void begin(int64_t generation, Rank ranks);
+  [[nodiscard]] bool is_active() const { return is_active_; }
+  [[nodiscard]] int64_t generation() const { return generation_; }
+  // A rank departs. True when this is the first to do so: every rank must be told to freeze.
+  bool depart(int64_t generation);
+  // A frozen rank has started so many buckets. The answer, once all have said so: the plan ends there.
+  std::optional<int64_t> stopped_at(Rank rank, int64_t generation, int64_t started);
+
+ private:
+  bool is_active_ = false, is_frozen_ = false;
+  int64_t generation_ = 0;
+  std::vector<int64_t> started_;  // [rank], -1 unknown
+  Rank missing_ = 0;
+};
+
+// Every rank's: which bucket may start.
+class PlanRunner {
+ public:
+  void begin(int64_t generation, std::vector<Response> buckets);
+  // While a plan is active and not frozen, submissions go here first.
+  [[nodiscard]] bool is_open() const { return is_active_ && !is_frozen_; }
+  [[nodiscard]] bool is_active() const { return is_active_; }
+  [[nodiscard]] int64_t generation() const { return generation_; }
+  [[nodiscard]] int64_t started() const { return started_; }
+  // False: it is not the plan's; this rank departs. All tensors of an operation must fit before one is
+  // accepted.
+  [[nodiscard]] bool fits(const Request& request) const;
+  void accept(const Request& request);
+  [[nodiscard]] size_t waiting() const { return waiting_; }  // tensors accepted, their bucket not started
+  // The bucket to start now, or null.
+  [[nodiscard]] const Response* next() const;
+  void start_next();
+  // Waiting for this tensor would be in vain: its bucket, or one before it, lacks tensors of this rank.
+  [[nodiscard]] bool is_waiting_in_vain(const std::string& name) const;
+  void freeze() { is_frozen_ = true; }
+  // The plan ended when `end` buckets had been started everywhere. The names that have to be negotiated after
+  // all, in the order they were submitted. A bucket this rank has started beyond the end must be cancelled.
+  std::vector<std::string> finish(int64_t end);
+
+ private:
+  struct Slot {
+    size_t bucket = 0;
+    size_t entry = 0;
+    uint64_t accepted = 0;  // 0: not waiting; else when, in order of submission
+  };
+  [[nodiscard]] size_t head() const { return static_cast<size_t>(started_) % buckets_.size(); }
+
+  bool is_active_ = false, is_frozen_ = false;
+  int64_t generation_ = 0;
+  int64_t started_ = 0;  // buckets, all rounds
+  uint64_t clock_ = 0;
+  size_t waiting_ = 0;
+  std::vector<Response> buckets_;
+  std::vector<size_t> ready_;  // [bucket] tensors that are waiting
+  std::unordered_map<std::string, Slot> slots_;
+};
+
+}  // namespace rueda::control

@@ -1,0 +1,215 @@
+#include "rueda/runtime/planner.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "rueda/base/log.h"
+
+namespace rueda::runtime {
+namespace {
+
+// A bucket the others do not start for so long: they are busy, or will never come. Negotiation knows which,
+// and reports it.
+constexpr Nanos kPatience = kSecond;
+constexpr Nanos kLookEvery = 5 * kMillisecond;  // for polls that have become waits
+
+}  // namespace
+
+Planner::Planner(Options options, Operations& operations, Dispatcher& dispatcher, PlannerActions actions)
+    : options_(options),
+      operations_(operations),
+      dispatcher_(dispatcher),
+      actions_(std::move(actions)),
+      learner_(options.bucket_bytes) {}
+
+control::PlanNews Planner::news() const {
+  return {.generation = runner_.generation(), .started = runner_.started()};
+}
+
+bool Planner::fits(const Operation& operation) const {
+  return std::ranges::all_of(operation.tensors,
+                             [&](const Tensor& tensor) { return runner_.fits(tensor.request); });
+}
+
+bool Planner::take(const std::shared_ptr<Operation>& operation) {
+  if (runner_.is_open() && fits(*operation)) {
+    for (const Tensor& tensor : operation->tensors) runner_.accept(tensor.request);
+    return true;
+  }
+  if (runner_.is_open()) depart("it submits " + operation->tensors.front().request.name);
+  unanswered_.emplace(operation->handle, operation);
+  return false;
+}
+
+void Planner::depart(const std::string& why) {
+  if (!runner_.is_open()) return;
+  RUEDA_LOG(kDebug, "this rank departs from plan " + std::to_string(runner_.generation()) + " after " +
+                        std::to_string(runner_.started()) + " buckets: " + why + ".");
+  runner_.freeze();
+  actions_.tell_coordinator(control::FrameType::kPlanDepart, news());
+}
+
+bool Planner::accept(control::Response& response) {
+  using Kind = control::Response::Kind;
+  switch (response.kind) {
+    case Kind::kPlanBucket:
+      response.kind = Kind::kRun;
+      arriving_.push_back(std::move(response));
+      return true;
+    case Kind::kPlanBegin:
+      begin(response.tag);
+      return true;
+    case Kind::kPlanEnd:
+      end(response.tag);
+      return true;
+    default:
+      answered(response);
+      return false;
+  }
+}
+
+void Planner::answered(const control::Response& response) {
+  const auto has_me = [&](const std::vector<Rank>& ranks) {
+    return std::ranges::find(ranks, options_.me) != ranks.end();
+  };
+  if (has_me(response.joined)) return;  // what this rank submitted since belongs to a later round
+  for (const control::Entry& entry : response.entries) {
+    if (response.kind == control::Response::Kind::kError && !has_me(entry.failed_ranks)) continue;
+    const std::optional<TensorRef> ref = operations_.lookup(response.process_set, entry.name);
+    if (ref) unanswered_.erase(ref->operation->handle);
+  }
+}
+
+// What I submitted and the coordinator has not answered: it has forgotten it, and has every rank do as I do.
+void Planner::begin(int64_t generation) {
+  ++plans_begun_;
+  ++counters_.plans;
+  dispatcher_.set_generation(++generation_);
+  runner_.begin(generation, std::exchange(arriving_, {}));
+  started_at_ = monotonic_now();
+  std::vector<control::Request> again;
+  for (const auto& [handle, operation] : std::exchange(unanswered_, {})) {
+    if (operation->is_done) continue;
+    actions_.negotiation_is_over(*operation);
+    if (take(operation)) continue;
+    for (const Tensor& tensor : operation->tensors) again.push_back(tensor.request);
+  }
+  if (!again.empty()) actions_.negotiate(again);
+}
+
+void Planner::end(int64_t bucket) {
+  ++counters_.departures;
+  dispatcher_.set_generation(++generation_);
+  if (runner_.started() > bucket) dispatcher_.cancel();
+  std::vector<control::Request> again;
+  std::map<int64_t, std::vector<size_t>> open;  // operation -> its tensors that were not reduced
+  std::map<int64_t, std::shared_ptr<Operation>> operations;
+  for (const std::string& name : runner_.finish(bucket)) {
+    const std::optional<TensorRef> ref = operations_.lookup(0, name);
+    if (!ref) continue;
+    open[ref->operation->handle].push_back(ref->index);
+    operations[ref->operation->handle] = ref->operation;
+  }
+  for (auto& [handle, indices] : open) {
+    const std::shared_ptr<Operation>& operation = operations[handle];
+    std::ranges::sort(indices);
+    for (const size_t index : indices) {
+      control::Request& request = again.emplace_back(operation->tensors[index].request);
+      if (indices.size() == operation->tensors.size()) continue;
+      // Part of the group is reduced, on every rank: the rest is no group any more.
+      request.group_index = 0;
+      request.group_size = 1;
+      request.group_name.clear();
+    }
+    unanswered_.emplace(handle, operation);
+  }
+  if (!again.empty()) actions_.negotiate(again);
+}
+
+bool Planner::progress(Nanos now) {
+  bool moved = false;
+  while (dispatcher_.is_idle()) {
+    const control::Response* next = runner_.next();
+    if (next == nullptr) break;
+    dispatcher_.enqueue(*next);
+    runner_.start_next();
+    ++counters_.planned_batches;
+    started_at_ = now;
+    dispatcher_.progress();  // hands it to the backend
+    dispatcher_.progress();  // shows it to the other ranks
+    moved = true;
+  }
+  return moved;
+}
+
+void Planner::watch(Nanos now) {
+  if (!runner_.is_open()) return;
+  if (!dispatcher_.is_idle() && now - started_at_ > kPatience)
+    return depart("the other ranks have not come for a second");
+  if (runner_.waiting() == 0) return;
+  if (operations_.wants() == seen_wants_ && now < next_look_) return;
+  seen_wants_ = operations_.wants();
+  next_look_ = now + kLookEvery;
+  for (const std::string& name : operations_.wanted_names(now))
+    if (runner_.is_waiting_in_vain(name))
+      return depart("it waits for " + name + " before it submits the rest of its bucket");
+}
+
+Nanos Planner::next_event() const {
+  if (!runner_.is_open() || dispatcher_.is_idle()) return std::numeric_limits<Nanos>::max();
+  return started_at_ + kPatience;
+}
+
+void Planner::on_freeze(const control::PlanNews& frozen) {
+  if (!runner_.is_active() || frozen.generation != runner_.generation()) return;
+  runner_.freeze();
+  actions_.tell_coordinator(control::FrameType::kPlanPosition, news());
+}
+
+void Planner::saw_submissions(std::span<const control::Request> requests) {
+  if (!options_.may_plan || ledger_.is_active()) return;
+  for (const control::Request& request : requests)
+    if (request.process_set == 0) learner_.saw_submission(request);
+}
+
+void Planner::saw_responses(std::span<const control::Response> responses) {
+  if (!options_.may_plan || ledger_.is_active()) return;
+  for (const control::Response& response : responses) learner_.saw_response(response);
+}
+
+void Planner::propose(control::Coordinator& coordinator, Nanos now, TraceSink* trace) {
+  if (!options_.may_plan || ledger_.is_active()) return;
+  std::optional<std::vector<control::Response>> plan = learner_.take_plan();
+  if (!plan) return;
+  std::unordered_set<std::string> names;
+  for (const control::Response& bucket : *plan)
+    for (const control::Entry& entry : bucket.entries) names.insert(entry.name);
+  if (!coordinator.may_begin_plan(names)) return;  // it will be learned again
+  coordinator.forget_waiting(now, trace);
+  const int64_t generation = plans_begun_ + 1;
+  ledger_.begin(generation, options_.ranks);
+  for (control::Response& bucket : *plan) bucket.kind = control::Response::Kind::kPlanBucket;
+  control::Response begin;
+  begin.kind = control::Response::Kind::kPlanBegin;
+  begin.tag = generation;
+  plan->push_back(std::move(begin));
+  actions_.respond(std::move(*plan));
+}
+
+void Planner::on_depart(const control::PlanNews& departed) {
+  if (ledger_.depart(departed.generation)) actions_.freeze_all(departed);
+}
+
+void Planner::on_position(Rank from, const control::PlanNews& position) {
+  const std::optional<int64_t> end = ledger_.stopped_at(from, position.generation, position.started);
+  if (!end) return;
+  learner_.plan_ended();
+  control::Response response;
+  response.kind = control::Response::Kind::kPlanEnd;
+  response.tag = *end;
+  std::vector<control::Response> responses;
+  responses.push_back(std::move(response));
+  actions_.respond(std::move(responses));
+}
+
+}  // namespace rueda::runtime

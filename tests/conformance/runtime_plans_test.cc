@@ -1,0 +1,211 @@
+// Learned plans on whole engines: that they are learned, that nothing is said while they hold, and that every
+// departure ends with the same results as negotiation.
+#include <random>
+
+#include "engine_job.h"
+
+namespace rueda::runtime {
+namespace {
+
+struct Model {
+  std::vector<int64_t> counts;
+  std::string prefix = "g";
+};
+
+// One rank's side of a job: its tensors, in host memory or in buckets, rewritten before every use.
+class Trainer {
+ public:
+  Trainer(Engine& engine, Rank rank, Rank size, std::shared_ptr<memory::Arena> arena = nullptr)
+      : engine_(engine), rank_(rank), size_(size), arena_(std::move(arena)) {}
+
+  // Every tensor of the model in the given order, waiting only at the end.
+  void step(const Model& model, const std::vector<size_t>& order) {
+    std::vector<std::pair<size_t, int64_t>> handles;
+    ++round_;
+    for (const size_t i : order) handles.emplace_back(i, submit(model, i));
+    for (const auto& [i, handle] : handles) check(model, i, handle);
+  }
+  // Waits for each before it submits the next.
+  void step_one_by_one(const Model& model) {
+    ++round_;
+    for (size_t i = 0; i < model.counts.size(); ++i) check(model, i, submit(model, i));
+  }
+  void group(const Model& model) {
+    ++round_;
+    std::vector<Tensor> tensors;
+    for (size_t i = 0; i < model.counts.size(); ++i) tensors.push_back(tensor(model, i));
+    const Result<int64_t> handle = engine_.submit(std::move(tensors));
+    ASSERT_TRUE(handle.is_ok()) << handle.status().why;
+    const Status status = engine_.wait(handle.value(), Deadline::after(20 * kSecond));
+    ASSERT_TRUE(status.is_ok()) << status.why;
+    for (size_t i = 0; i < model.counts.size(); ++i) verify(model, i);
+    engine_.operations().release(handle.value());
+  }
+  int64_t submit(const Model& model, size_t i) { return must_submit(engine_, tensor(model, i)); }
+  void check(const Model& model, size_t i, int64_t handle) {
+    const Status status = engine_.wait(handle, Deadline::after(20 * kSecond));
+    ASSERT_TRUE(status.is_ok()) << model.prefix << i << ": " << status.why;
+    verify(model, i);
+    engine_.operations().release(handle);
+  }
+  void next_round() { ++round_; }
+
+ private:
+  Tensor tensor(const Model& model, size_t i) {
+    std::span<float> mine = memory(model, i);
+    std::ranges::fill(mine, value(rank_, i));
+    return make_tensor(Collective::kAllreduce, model.prefix + std::to_string(i), {model.counts[i]},
+                       mine.data());
+  }
+  [[nodiscard]] float value(Rank rank, size_t i) const {
+    return static_cast<float>((rank + 1) * 3 + static_cast<int>(i) + round_ % 50);
+  }
+  void verify(const Model& model, size_t i) {
+    float sum = 0;
+    for (Rank rank = 0; rank < size_; ++rank) sum += value(rank, i);
+    const std::span<float> mine = memory(model, i);
+    ASSERT_TRUE(std::ranges::all_of(mine, [&](float x) { return x == sum; }))
+        << model.prefix << i << " in round " << round_ << " on rank " << rank_;
+  }
+  std::span<float> memory(const Model& model, size_t i) {
+    const auto count = static_cast<size_t>(model.counts[i]);
+    std::span<float>& known = memory_[model.prefix + std::to_string(i)];
+    if (known.data() == nullptr && arena_ && i % 3 != 2)
+      known = {static_cast<float*>(arena_->allocate(count * sizeof(float))), count};
+    if (known.data() == nullptr) known = {own_.emplace_back(count + 1).data(), count};
+    return known;
+  }
+
+  Engine& engine_;
+  Rank rank_, size_;
+  std::shared_ptr<memory::Arena> arena_;
+  int round_ = 0;
+  std::map<std::string, std::span<float>> memory_;
+  std::deque<std::vector<float>> own_;
+};
+
+std::vector<size_t> in_order(const Model& model) {
+  std::vector<size_t> order(model.counts.size());
+  std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
+class Plans : public testing::TestWithParam<Rank> {
+ protected:
+  Job job_{GetParam(), "shm,tcp"};
+  const Model model_{.counts = {10, 70'000, 1, 300, 9000, 0}};
+  const Model other_{.counts = {500, 20, 40'000}, .prefix = "h"};
+};
+
+TEST_P(Plans, no_word_is_said_once_steps_recur) {
+  job_.run([&](Engine& engine, Rank rank) {
+    Trainer trainer(engine, rank, GetParam());
+    for (int i = 0; i < 20; ++i) trainer.step(model_, in_order(model_));
+    EXPECT_GE(engine.counters().plans, 1);
+    const int64_t frames = engine.counters().negotiation_frames, departures = engine.counters().departures;
+    for (int i = 0; i < 50; ++i) trainer.step(model_, in_order(model_));
+    // A machine so busy that a rank is away for a second ends a plan; then there is something to say.
+    const bool is_undisturbed = engine.counters().departures == departures;
+    EXPECT_TRUE(!is_undisturbed || engine.counters().negotiation_frames == frames) << "50 steps, all planned";
+    EXPECT_GT(engine.counters().planned_batches, 0);
+  });
+}
+
+TEST_P(Plans, are_not_made_when_switched_off) {
+  job_.run(
+      [&](Engine& engine, Rank rank) {
+        Trainer trainer(engine, rank, GetParam());
+        for (int i = 0; i < 20; ++i) trainer.step(model_, in_order(model_));
+        EXPECT_EQ(engine.counters().plans, 0);
+      },
+      {{"RUEDA_PLANS", "0"}});
+}
+
+TEST_P(Plans, a_rank_that_waits_within_a_bucket_departs_and_goes_on) {
+  job_.run([&](Engine& engine, Rank rank) {
+    Trainer trainer(engine, rank, GetParam());
+    for (int i = 0; i < 20; ++i) trainer.step(model_, in_order(model_));
+    for (int i = 0; i < 3; ++i) trainer.step_one_by_one(model_);
+    EXPECT_GE(engine.counters().departures, 1);
+    for (int i = 0; i < 5; ++i) trainer.step(model_, in_order(model_));
+  });
+}
+
+TEST_P(Plans, errors_after_a_plan_name_the_tensor_on_every_rank) {
+  job_.run([&](Engine& engine, Rank rank) {
+    Trainer trainer(engine, rank, GetParam());
+    for (int i = 0; i < 20; ++i) trainer.step(model_, in_order(model_));
+    std::vector<float> data(64);
+    Tensor tensor = make_tensor(Collective::kAllreduce, "g0", {rank == 0 ? 8 : 16}, data.data());
+    const Status status = run_one(engine, std::move(tensor));
+    EXPECT_EQ(status.code, Code::kMismatch);
+    EXPECT_THAT(status.why, testing::HasSubstr("g0"));
+    for (int i = 0; i < 5; ++i) trainer.step(model_, in_order(model_));
+  });
+}
+
+TEST_P(Plans, joining_and_leaving_end_a_plan_in_good_order) {
+  job_.run([&](Engine& engine, Rank rank) {
+    Trainer trainer(engine, rank, GetParam());
+    for (int i = 0; i < 20; ++i) trainer.step(model_, in_order(model_));
+    if (rank != 0) {  // rank 0 has one batch more: the others take part with zeros
+      const Status status = run_one(engine, make_tensor(Collective::kJoin, "join", {}, nullptr));
+      EXPECT_TRUE(status.is_ok()) << status.why;
+    } else {
+      std::vector<float> ones(70'000, 1);
+      const Status status = run_one(engine, make_tensor(Collective::kAllreduce, "g1", {70'000}, ones.data()));
+      EXPECT_TRUE(status.is_ok()) << status.why;
+      EXPECT_EQ(ones.front(), 1.0F);
+      EXPECT_TRUE(run_one(engine, make_tensor(Collective::kJoin, "join", {}, nullptr)).is_ok());
+    }
+    for (int i = 0; i < 20; ++i) trainer.step(model_, in_order(model_));
+  });  // the engines leave while a plan is active
+}
+
+// Programs whose ranks do the same things in orders of their own, with everything that may end a plan in
+// between. Values are checked after every wait, so each result is compared with what negotiation gives.
+TEST_P(Plans, random_programs_give_what_negotiation_gives) {
+  const uint64_t first = std::random_device{}() % 100'000;
+  for (uint64_t seed = first; seed < first + 6; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Job job(GetParam(), "shm,tcp");
+    job.run([&](Engine& engine, Rank rank) {
+      std::mt19937_64 shared(seed);                                  // the same program everywhere
+      std::mt19937_64 own(seed * 31 + static_cast<uint64_t>(rank));  // orders
+      Trainer trainer(engine, rank, GetParam());
+      for (int block = 0; block < 25 && !testing::Test::HasFatalFailure(); ++block) {
+        const auto kind = shared() % 8;
+        const int repeats = static_cast<int>(shared() % 8) + 1;
+        for (int i = 0; i < repeats; ++i) {
+          std::vector<size_t> order = in_order(model_);
+          if (kind == 1) std::shuffle(order.begin(), order.end(), own);
+          if (kind <= 2) trainer.step(model_, order);
+          if (kind == 2) trainer.step(other_, in_order(other_));
+          if (kind == 3) trainer.step(other_, in_order(other_));
+          if (kind == 4) trainer.step_one_by_one(other_);
+          if (kind == 5) trainer.group(model_);
+          if (kind == 6) {
+            trainer.step(model_, order);
+            std::vector<float> mine(10, static_cast<float>(rank));
+            const Status status = run_one(
+                engine, make_tensor(Collective::kBroadcast, "b" + std::to_string(i), {10}, mine.data()));
+            ASSERT_EQ(status.code, Code::kInvalidArgument) << "no root was given: " << status.why;
+            EXPECT_TRUE(run_one(engine, make_tensor(Collective::kBarrier, "bar", {}, nullptr)).is_ok());
+          }
+          if (kind == 7 && shared() % 2 == 0) {  // a rank is late, the others poll
+            if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+            const int64_t handle = trainer.submit(model_, 0);
+            while (engine.operations().poll(handle) == 0) std::this_thread::yield();
+            trainer.check(model_, 0, handle);
+            trainer.next_round();
+          }
+        }
+      }
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, Plans, testing::Values(2, 3));
+
+}  // namespace
+}  // namespace rueda::runtime
