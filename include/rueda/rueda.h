@@ -140,8 +140,9 @@ typedef struct rueda_request {
 /* Submits count requests as one group that completes as a whole (count = 1: one operation). Nothing is
  * submitted when any of them is refused. *handle is a fresh positive number. Any thread; returns at once. */
 RUEDA_API int rueda_submit(const rueda_request* requests, int32_t count, int64_t* handle);
-/* The same for a caller whose next call is rueda_wait: that thread then does the engine's work itself, and the
- * engine's thread is not woken. Without a wait the operation begins when that thread next looks, within 0.5 s. */
+/* The same for a caller whose next call is rueda_wait: that thread then does the engine's work itself, and
+ * the engine's thread is not woken. Without a wait the operation begins when that thread next looks, within
+ * 0.5 s. */
 RUEDA_API int rueda_submit_for_wait(const rueda_request* requests, int32_t count, int64_t* handle);
 /* 1 done (also when failed), 0 pending, -1 unknown handle. */
 RUEDA_API int rueda_poll(int64_t handle);
