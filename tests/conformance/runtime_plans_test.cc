@@ -100,13 +100,18 @@ class Plans : public testing::TestWithParam<Rank> {
 TEST_P(Plans, no_word_is_said_once_steps_recur) {
   job_.run([&](Engine& engine, Rank rank) {
     Trainer trainer(engine, rank, GetParam());
-    for (int i = 0; i < 20; ++i) trainer.step(model_, in_order(model_));
+    // A machine so busy that a rank is away for a second ends a plan; then there is something to say for a
+    // while.
+    int silent = 0, longest = 0;
+    int64_t frames = 0;
+    for (int i = 0; i < 300; ++i) {
+      trainer.step(model_, in_order(model_));
+      const int64_t now = engine.counters().negotiation_frames;
+      silent = std::exchange(frames, now) == now ? silent + 1 : 0;
+      longest = std::max(longest, silent);
+    }
+    EXPECT_GE(longest, 50);
     EXPECT_GE(engine.counters().plans, 1);
-    const int64_t frames = engine.counters().negotiation_frames, departures = engine.counters().departures;
-    for (int i = 0; i < 50; ++i) trainer.step(model_, in_order(model_));
-    // A machine so busy that a rank is away for a second ends a plan; then there is something to say.
-    const bool is_undisturbed = engine.counters().departures == departures;
-    EXPECT_TRUE(!is_undisturbed || engine.counters().negotiation_frames == frames) << "50 steps, all planned";
     EXPECT_GT(engine.counters().planned_batches, 0);
   });
 }

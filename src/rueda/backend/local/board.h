@@ -64,11 +64,13 @@ inline BoardLayout& layout_of(const memory::SharedMemory& board) {
   return *reinterpret_cast<BoardLayout*>(board.base());
 }
 
+// Showing something and then looking whether the other side sleeps, against announcing sleep and then looking
+// at what is shown: one side must see the other's store, which needs a single order of all four.
 inline uint64_t look(const uint64_t& word) {
-  return std::atomic_ref<uint64_t>(const_cast<uint64_t&>(word)).load(std::memory_order_acquire);
+  return std::atomic_ref<uint64_t>(const_cast<uint64_t&>(word)).load(std::memory_order_seq_cst);
 }
 inline void show(uint64_t& word, uint64_t value) {
-  std::atomic_ref<uint64_t>(word).store(value, std::memory_order_release);
+  std::atomic_ref<uint64_t>(word).store(value, std::memory_order_seq_cst);
 }
 
 }  // namespace rueda::backend

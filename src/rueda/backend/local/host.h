@@ -48,6 +48,7 @@ class LocalHost {
   std::vector<LocalRank> ranks_;
   size_t me_;
   std::shared_ptr<const void> keep_alive_;
+  std::vector<int32_t> index_of_;  // [world rank up to the last one here]
   std::vector<uint64_t> sequences_;
 };
 
