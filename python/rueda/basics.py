@@ -6,7 +6,8 @@ import atexit
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from ctypes import byref, c_int32
 from ctypes import sizeof as size_in_bytes
 from typing import Any
@@ -27,6 +28,8 @@ FORKED = (
 )
 
 _TRUE_WORDS = ("1", "true", "yes", "on")
+_FALSE_WORDS = ("0", "false", "no", "off")
+_DYNAMIC = "DYNAMIC_PROCESS_SETS"
 
 
 def setting(name: str) -> str | None:
@@ -85,8 +88,10 @@ class HorovodBasics:
         options.set_count = len(sets)
         options.set_sizes = (c_int32 * len(sizes))(*sizes)
         options.set_ranks = (c_int32 * len(flat))(*flat)
-        if _core.init(byref(options)) != _core.OK:
-            raise ValueError(INIT_FAILED.format(cause=_core.last_error()))
+        with _engine_takes_sets():
+            if _core.init(byref(options)) != _core.OK:
+                raise ValueError(INIT_FAILED.format(cause=_core.last_error()))
+        process_set_table.is_dynamic = (_dynamic_text() or "0").lower() not in _FALSE_WORDS
         if not self._exit_is_registered:
             atexit.register(self.shutdown)
             self._exit_is_registered = True
@@ -96,6 +101,7 @@ class HorovodBasics:
         if self._forked_from_initialized:
             return
         _core.shutdown()
+        process_set_table.forget()
         for forget in self._on_shutdown:
             forget()
 
@@ -227,6 +233,31 @@ class HorovodBasics:
     def _get_process_set_ids_and_ranks(self) -> dict[int, list[int]]:
         self.require_initialized()
         return process_set_table.ids_and_ranks()
+
+
+def _dynamic_text() -> str | None:
+    """What the environment says about dynamic process sets; like the engine, takes blank for unset."""
+    texts = (os.environ.get(f"{prefix}_{_DYNAMIC}", "").strip() for prefix in ("RUEDA", "HOROVOD"))
+    return next((text for text in texts if text), None)
+
+
+@contextmanager
+def _engine_takes_sets() -> Iterator[None]:
+    """Lets process groups of a framework register sets later, unless the environment decides about sets.
+
+    What the user may do is checked in process_sets.py.
+    """
+    name = f"RUEDA_{_DYNAMIC}"
+    before = os.environ.get(name)
+    if _dynamic_text() is None:
+        os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
 
 
 def _check_comm(comm: Any) -> None:

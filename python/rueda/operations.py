@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from rueda import _core, errors
 from rueda.basics import FORKED, basics
-from rueda.process_sets import ProcessSet
+from rueda.process_sets import ProcessSet, process_set_table
 
 # A waiting main thread looks for signals (Ctrl-C) this often.
 WAIT_SLICE_S = 0.25
@@ -77,6 +77,11 @@ class Numbers:
         self.last_handle += 1
         return self.last_handle
 
+    def restart(self, set_id: int) -> None:
+        """A new set has this id: its ranks count from 1, whatever a set before it had counted."""
+        with self.lock:
+            self._last_in_set.pop(set_id, None)
+
     def align(self, tag: int) -> None:
         """After a join: goes on from the largest number of all ranks, so that unnamed operations agree
         again.
@@ -86,6 +91,7 @@ class Numbers:
 
 
 numbers = Numbers()
+process_set_table.on_new_set = numbers.restart
 
 
 class _Thread(threading.local):
@@ -125,7 +131,7 @@ def submit(
     with numbers.lock:
         number = numbers.next_in_set(set_id)
         for index, call in enumerate(calls):
-            _fill(requests[index], call, set_id, make_name(number, index))
+            fill(requests[index], call, set_id, make_name(number, index))
         engine_handle = c_int64(0)
         start = _core.submit_for_wait if _thread.will_wait else _core.submit
         status = start(byref(requests), len(calls), byref(engine_handle))
@@ -145,7 +151,7 @@ class Prepared:
         self._arguments = (byref(self._request), 1, byref(self._handle))
         self._process_set = process_set
         self._kind = kind
-        _fill(self._request, call, 0, name)
+        fill(self._request, call, 0, name)
 
     def submit(self, address: int) -> tuple[int, int]:
         """Starts it in place on the memory at address; otherwise as submit()."""
@@ -162,7 +168,7 @@ class Prepared:
         raise_refused(status, _core.last_error())
 
 
-def _fill(request: _core.Request, call: Call, set_id: int, name: str) -> None:
+def fill(request: _core.Request, call: Call, set_id: int, name: str) -> None:
     request.struct_size = _core.REQUEST_BYTES
     request.what = call.what
     request.dtype = call.dtype
@@ -253,7 +259,7 @@ def join() -> int:
     request = _core.Request()
     with numbers.lock:
         call = Call(what=_core.JOIN, dtype=_core.FLOAT32, shape=(), input=0, tag=numbers.last_handle)
-        _fill(request, call, 0, "join.noname")
+        fill(request, call, 0, "join.noname")
         engine_handle = c_int64(0)
         status = _core.submit(byref(request), 1, byref(engine_handle))
     if status != _core.OK:

@@ -82,6 +82,46 @@ class ProcessSetTable:
     def __init__(self) -> None:
         # Set by basics, which knows about forks; before that nothing can be initialized.
         self.require_initialized: Callable[[], None] = _nothing_is_initialized
+        # Set by operations: the id may have been another set's, with other ranks, before.
+        self.on_new_set: Callable[[int], None] = _nobody_counts
+        self.is_dynamic = False  # whether the user may add and remove sets; set by basics at init
+        # Sets that a framework's process groups run on, by their ranks; they stay until shutdown.
+        self.kept: dict[tuple[int, ...], int] = {}
+        self._adopted: set[int] = set()  # kept sets that the user has added as well
+
+    def forget(self) -> None:
+        """After shutdown: ids mean nothing any more."""
+        self.kept.clear()
+        self._adopted.clear()
+
+    def keep(self, many: Sequence[tuple[int, ...]]) -> None:
+        """Puts the sets of these ranks into `kept`: registers those that do not exist; all stay until
+        shutdown.
+
+        Collective over all ranks of the job, in the same order everywhere and in order with add_process_set;
+        no settings are needed for it. many: world ranks in ascending order. Raises ValueError.
+        """
+        missing = [ranks for ranks in many if ranks not in self.kept]
+        known = {tuple(ranks): set_id for set_id, ranks in self._all().items()} if missing else {}
+        for ranks in missing:
+            if ranks in known:
+                self._adopted.add(known[ranks])  # by whoever added it
+            self.kept[ranks] = known[ranks] if ranks in known else _add(ranks)
+
+    def adopt_kept(self, ranks: Sequence[int]) -> int | None:
+        """Id of a kept set that becomes the user's as well; None if there is no such set, or it is theirs."""
+        set_id = self.kept.get(tuple(ranks), 0)
+        if set_id == 0 or set_id in self._adopted:
+            return None
+        self._adopted.add(set_id)
+        return set_id
+
+    def give_up(self, set_id: int) -> bool:
+        """Takes a set from the user that process groups keep; False if it is not such a set."""
+        if set_id not in self.kept.values():
+            return False
+        self._adopted.discard(set_id)
+        return True
 
     def adopt(self, sets: Sequence[ProcessSet]) -> None:
         """Gives the objects the ids the engine assigned during init; a duplicate keeps None and is an
@@ -94,7 +134,11 @@ class ProcessSetTable:
             process_set.process_set_id = by_ranks[tuple(process_set.ranks or ())]
 
     def ids_and_ranks(self) -> dict[int, list[int]]:
-        """All registered sets, the world (id 0) included; empty before init."""
+        """All sets the user knows, the world (id 0) included; empty before init."""
+        hidden = set(self.kept.values()) - self._adopted - {0}
+        return {set_id: ranks for set_id, ranks in self._all().items() if set_id not in hidden}
+
+    def _all(self) -> dict[int, list[int]]:
         count = _core.process_set_ids(None, 0)
         if count < 0:
             return {}
@@ -110,6 +154,10 @@ class ProcessSetTable:
         ranks = (c_int32 * count)()
         _core.process_set_ranks(set_id, ranks, count)
         return list(ranks)
+
+
+def _nobody_counts(set_id: int) -> None:
+    pass
 
 
 def _nothing_is_initialized() -> None:
@@ -139,13 +187,33 @@ def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
     process_set_table.require_initialized()
     if not isinstance(process_set, ProcessSet):
         process_set = ProcessSet(process_set)
+    _require_dynamic("adding")
     ranks = process_set.ranks or []
+    try:
+        process_set.process_set_id = _add(ranks)
+    except ValueError:
+        # All ranks agree, and have been refused: process groups may have registered the same ranks before.
+        adopted = process_set_table.adopt_kept(ranks)
+        if adopted is None:
+            raise
+        process_set.process_set_id = adopted
+    return process_set
+
+
+def _add(ranks: Sequence[int]) -> int:
     set_id = c_int32(-1)
     status = _core.add_process_set((c_int32 * len(ranks))(*ranks), len(ranks), byref(set_id))
     if status != _core.OK:
         _raise_set_error(status)
-    process_set.process_set_id = set_id.value
-    return process_set
+    process_set_table.on_new_set(set_id.value)
+    return set_id.value
+
+
+def _require_dynamic(verb: str) -> None:
+    if not process_set_table.is_dynamic:
+        raise ValueError(
+            f"Set HOROVOD_DYNAMIC_PROCESS_SETS=1 to allow {verb} process sets after Horovod initialization."
+        )
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
@@ -157,6 +225,10 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     if set_id is None or set_id == 0:
         return False
     process_set_table.require_initialized()
+    _require_dynamic("removing")
+    if process_set_table.give_up(set_id):
+        process_set.process_set_id = None
+        return True
     status = _core.remove_process_set(set_id)
     if status != _core.OK:
         if process_set_table.ranks_of(set_id) is None and status != _core.SHUT_DOWN:

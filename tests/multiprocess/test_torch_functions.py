@@ -227,6 +227,22 @@ def test_process_sets_can_be_added_used_and_removed():
     assert hvd.remove_process_set(again)
 
 
+@on_every_rank
+def test_a_set_that_takes_over_an_id_names_its_operations_from_one_again():
+    """Numbers of unnamed operations are kept per set id: members of the old set went on from theirs, others
+    began.
+    """
+    first = hvd.add_process_set([0])
+    if first.included():
+        hvd.allreduce(torch.ones(1), process_set=first)
+    assert hvd.remove_process_set(first)
+    second = hvd.add_process_set([0, 1]) if hvd.size() > 2 else hvd.add_process_set([1])
+    assert second.process_set_id is not None
+    if second.included():
+        assert hvd.allreduce(torch.ones(1), op=hvd.Sum, process_set=second).item() == second.size()
+    assert hvd.remove_process_set(second)
+
+
 def _use(mine):
     me, size = hvd.rank(), mine.size()
     x = torch.full((size, 2), float(me))
