@@ -20,6 +20,7 @@ if not hasattr(_torch.Tensor, "register_post_accumulate_grad_hook"):
 from rueda.errors import HorovodInternalError
 from rueda.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from rueda.torch.compression import Compression
+from rueda.torch.distributed.registration import register as _register_backend
 from rueda.torch.functions import (
     allgather_object,
     broadcast_object,
@@ -153,6 +154,9 @@ __all__ = [
     "stop_timeline",
     "synchronize",
 ]
+
+
+_register_backend()
 
 
 def __getattr__(name: str) -> NoReturn:

@@ -1,0 +1,376 @@
+"""The process group itself: what torch.distributed and its C++ parts call on backend "rueda".
+
+Methods carry the names of PyTorch 2.9 (`_allgather_base`, `alltoall_base`) and those of 2.13 and later
+(`all_gather_single`, `all_to_all_single`); which are called depends on the version and on the caller.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from rueda import errors, operations
+from rueda.basics import basics
+from rueda.torch.distributed import exchanges, flights, parts, registration, sets
+from rueda.torch.distributed.flights import Flight
+from rueda.torch.distributed.parts import Members, Part
+from rueda.torch.distributed.reductions import reduction
+from rueda.torch.distributed.work import RuedaWork
+from rueda.torch.handles import shutdowns
+
+Tensors = Sequence[torch.Tensor]
+
+
+class RuedaProcessGroup(dist.ProcessGroup):
+    """Ranks of torch.distributed that run collectives on the engine. Any thread.
+
+    All ranks of a group call the same collectives in the same order, as torch.distributed demands. Every
+    method returns a Work; arguments are checked at once (ValueError), everything else is told by the Work
+    (HorovodInternalError, a RuntimeError).
+    """
+
+    def __init__(self, rank: int, world_ranks: Sequence[int], name: str, timeout: timedelta) -> None:
+        super().__init__(rank, len(world_ranks))  # type: ignore[call-arg]  # an undocumented overload
+        self._members = Members(rank, tuple(world_ranks))
+        self._name = name
+        self._description = "undefined"
+        self._prefix = f"torch.distributed/{registration.generation}/{name}"
+        self._set = sets.set_of(world_ranks)
+        self._seconds = timeout.total_seconds()
+        self._shutdowns = shutdowns()
+        self._lock = threading.Lock()
+        self._sequence = 0
+        self._messages: dict[tuple[int, int, int], int] = {}  # (from, to, tag) -> messages so far
+        self._coalescing: list[Flight] | None = None
+        self._is_closed = False
+
+    # ---- identity ----
+
+    def getBackendName(self) -> str:
+        return registration.NAME
+
+    def name(self) -> str:
+        return registration.NAME
+
+    def getRank(self) -> int:
+        return self._members.me
+
+    def rank(self) -> int:
+        return self._members.me
+
+    def getSize(self) -> int:
+        return self._members.count
+
+    def size(self) -> int:
+        return self._members.count
+
+    def getGroupName(self) -> str:
+        return self._name
+
+    def setGroupName(self, name: str) -> None:
+        self._name = name
+
+    def _set_group_name(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def group_name(self) -> str:
+        return self._name
+
+    def getGroupDesc(self) -> str:
+        return self._description
+
+    def setGroupDesc(self, description: str) -> None:
+        self._description = description
+
+    def _set_group_desc(self, description: str) -> None:
+        self._description = description
+
+    @property
+    def group_desc(self) -> str:
+        return self._description
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        devices = [torch.device("cpu")]
+        return [*devices, torch.device("cuda")] if torch.cuda.is_available() else devices
+
+    def _get_backend(self, device: torch.device) -> Any:
+        return self
+
+    @property
+    def supports_splitting(self) -> bool:
+        return False
+
+    @property
+    def supports_coalescing(self) -> bool:
+        return False
+
+    @property
+    def supports_time_estimate(self) -> bool:
+        return False
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        return False
+
+    def _set_sequence_number_for_group(self) -> None:
+        pass
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._sequence
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """The longest wait for an operation that names no other."""
+        self._seconds = timeout.total_seconds()
+
+    def _set_default_timeout(self, timeout: timedelta) -> None:
+        self.set_timeout(timeout)
+
+    def shutdown(self) -> None:
+        """Ends this group. The engine, which other groups and hvd may share, runs until the process ends."""
+        self._is_closed = True
+
+    def abort(self) -> None:
+        self.shutdown()
+
+    # ---- reductions ----
+
+    def allreduce(self, tensors: Any, opts: Any = None, timeout: Any = None, op: Any = None) -> RuedaWork:
+        given = _listed(tensors)
+        kind = reduction(op if op is not None else opts)
+        return self._run("all_reduce", [parts.allreduce(one, *kind) for one in given], given, timeout or opts)
+
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> RuedaWork:
+        return self.allreduce(tensors, opts)
+
+    def reduce(
+        self, tensors: Any, opts: Any = None, op: Any = None, timeout: Any = None, root: int = 0
+    ) -> RuedaWork:
+        given = _listed(tensors)
+        root = _root(opts, root)
+        kind = reduction(op if op is not None or isinstance(opts, int) else opts)
+        made = [parts.reduce(one, *kind, self._members.me == root) for one in given]
+        return self._run("reduce", made, given, timeout or opts)
+
+    def reduce_scatter(
+        self, outputs: Any, inputs: Any, opts: Any = None, timeout: Any = None, op: Any = None
+    ) -> RuedaWork:
+        results, sources = _listed(outputs), _nested(inputs)
+        kind = reduction(op if op is not None else opts)
+        made = [parts.reduce_scatter(one, many, kind, self._members) for one, many in zip(results, sources)]
+        return self._run("reduce_scatter", made, results, timeout or opts)
+
+    def reduce_scatter_single(
+        self, output: torch.Tensor, source: torch.Tensor, opts: Any = None
+    ) -> RuedaWork:
+        made = parts.reduce_scatter_single(output, source, reduction(opts), self._members)
+        return self._run("reduce_scatter_tensor", [made], [output], opts)
+
+    _reduce_scatter_base = reduce_scatter_single
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: Tensors, inputs: Tensors, opts: Any = None
+    ) -> RuedaWork:
+        kind = reduction(opts)
+        made = [
+            parts.reduce_scatter_single(output, source, kind, self._members)
+            for output, source in zip(outputs, inputs)
+        ]
+        return self._run("reduce_scatter_tensor", made, outputs, opts)
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    # ---- movements ----
+
+    def broadcast(self, tensors: Any, opts: Any = None, timeout: Any = None, root: int = 0) -> RuedaWork:
+        given = _listed(tensors)
+        world_root = self._members.world_ranks[_root(opts, root)]
+        return self._run(
+            "broadcast", [parts.broadcast(one, world_root) for one in given], given, timeout or opts
+        )
+
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None, timeout: Any = None) -> RuedaWork:
+        results, sources = _nested(outputs), _listed(inputs)
+        made = [parts.all_gather(many, one, self._members) for many, one in zip(results, sources)]
+        return self._run("all_gather", made, _flat(results), timeout or opts)
+
+    def allgather_coalesced(self, outputs: Any, inputs: Tensors, opts: Any = None) -> RuedaWork:
+        by_input = [list(column) for column in zip(*outputs)] if len(outputs) != len(inputs) else outputs
+        return self.allgather(by_input, inputs, opts)
+
+    def all_gather_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> RuedaWork:
+        made = parts.all_gather_single(output, source, self._members)
+        return self._run("all_gather_into_tensor", [made], [output], opts)
+
+    _allgather_base = all_gather_single
+
+    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> RuedaWork:
+        made = [parts.all_gather_single(one, source, self._members) for one, source in zip(outputs, inputs)]
+        return self._run("all_gather_into_tensor", made, outputs, opts)
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def gather(
+        self, outputs: Any, inputs: Any, opts: Any = None, timeout: Any = None, root: int = 0
+    ) -> RuedaWork:
+        root, sources = _root(opts, root), _listed(inputs)
+        results = _nested(outputs)[0] if self._members.me == root else None
+        made = exchanges.gather(results, sources[0], root, self._members)
+        return self._run("gather", [made], results or [], timeout or opts)
+
+    def scatter(
+        self, outputs: Any, inputs: Any, opts: Any = None, timeout: Any = None, root: int = 0
+    ) -> RuedaWork:
+        root, results = _root(opts, root), _listed(outputs)
+        sources = _nested(inputs)[0] if self._members.me == root else None
+        made = exchanges.scatter(results[0], sources, self._members)
+        return self._run("scatter", [made], results, timeout or opts)
+
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        source: torch.Tensor,
+        output_split_sizes: Sequence[int] = (),
+        input_split_sizes: Sequence[int] = (),
+        opts: Any = None,
+    ) -> RuedaWork:
+        splits = (output_split_sizes or (), input_split_sizes or ())
+        made = exchanges.all_to_all_single(output, source, splits, self._members)
+        return self._run("all_to_all_single", [made], [output], opts)
+
+    alltoall_base = all_to_all_single
+
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> RuedaWork:
+        made = exchanges.all_to_all(outputs, inputs, self._members)
+        return self._run("all_to_all", [made], outputs, opts)
+
+    def barrier(self, opts: Any = None, timeout: Any = None) -> RuedaWork:
+        return self._run("barrier", [parts.barrier()], [], timeout or opts)
+
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        """A barrier that is waited for; the engine's warnings name the ranks that are missing."""
+        self.barrier().wait(timeout)
+
+    # ---- between two ranks ----
+
+    def send(self, tensors: Tensors, destination: int, tag: int = 0) -> RuedaWork:
+        """A broadcast in the set of the two ranks: it costs a collective of two, negotiation included."""
+        return self._message("send", tensors[0], (self._members.me, destination, tag))
+
+    def recv(self, tensors: Tensors, source: int, tag: int = 0) -> RuedaWork:
+        return self._message("recv", tensors[0], (source, self._members.me, tag)).came_from(source)
+
+    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> RuedaWork:
+        raise ValueError(
+            "Backend rueda cannot receive from any source, because both ranks take part in a message; name "
+            "the sender: recv(tensor, src=…)."
+        )
+
+    def _message(self, word: str, tensor: torch.Tensor, route: tuple[int, int, int]) -> RuedaWork:
+        origin, destination, tag = route
+        if origin == destination:
+            raise ValueError(
+                f"Rank {origin} cannot {word} to itself on backend rueda; copy the tensor instead."
+            )
+        sender, receiver = self._members.world_ranks[origin], self._members.world_ranks[destination]
+        set_id = sets.pair_of(sender, receiver)
+        part = parts.broadcast(tensor, sender)
+        part.call.device = -1  # one side may have a GPU
+        with self._lock:
+            number = self._messages.get(route, 0) + 1
+            self._messages[route] = number
+            name = f"{self._prefix}/{origin}>{destination}/{tag}/{number}"
+        return self._submit(word, [part], [tensor], (None, set_id, name))
+
+    # ---- several at once ----
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        self._coalescing = []
+
+    def _end_coalescing(self, device: torch.device) -> RuedaWork:
+        collected, self._coalescing = self._coalescing or [], None
+        return RuedaWork(collected, [], self._seconds)
+
+    startCoalescing = _start_coalescing
+    endCoalescing = _end_coalescing
+
+    # ---- how all of them start ----
+
+    def _run(self, word: str, made: Sequence[Part], outputs: Tensors, options: Any) -> RuedaWork:
+        with self._lock:
+            self._sequence += 1
+            name = f"{self._prefix}/{self._sequence}"
+        return self._submit(word, made, outputs, (options, self._set, name))
+
+    def _submit(
+        self, word: str, made: Sequence[Part], outputs: Tensors, target: tuple[Any, int, str]
+    ) -> RuedaWork:
+        options, set_id, name = target
+        self._check_open()
+        seconds = _seconds(options, self._seconds)
+        if not made:
+            return RuedaWork([], outputs, seconds)
+        finishes = [(index, part.finish) for index, part in enumerate(made) if part.finish is not None]
+
+        def finish(handle: int) -> None:
+            for index, one in finishes:
+                one(handle, index)
+
+        flight = Flight(f"{word} {name}", [part.held for part in made], finish if finishes else None)
+        flights.launch(flight, [part.call for part in made], set_id, name)
+        if self._coalescing is not None:
+            self._coalescing.append(flight)
+        return RuedaWork([flight], outputs, seconds)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise errors.internal_error(f"Process group {self._name} was destroyed; make another one.")
+        operations.check_usable()
+        if self._shutdowns != shutdowns():
+            raise errors.internal_error(
+                f"Process group {self._name} ended with the engine, which hvd.shutdown() stopped; call "
+                "destroy_process_group and init_process_group again."
+            )
+        assert basics.is_initialized()
+
+
+def _listed(tensors: Any) -> Tensors:
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def _nested(tensors: Any) -> list[Tensors]:
+    many = list(tensors)
+    return [many] if many and isinstance(many[0], torch.Tensor) else many
+
+
+def _flat(lists: Sequence[Tensors]) -> list[torch.Tensor]:
+    return [tensor for tensors in lists for tensor in tensors]
+
+
+def _root(options: Any, root: int) -> int:
+    """The root's rank in the group, of options, or given as a number."""
+    if isinstance(options, int):
+        return options
+    return int(getattr(options, "rootRank", root))
+
+
+def _seconds(options: Any, otherwise: float) -> float:
+    given = options if isinstance(options, timedelta) else getattr(options, "timeout", None)
+    seconds = given.total_seconds() if given is not None else 0.0
+    return seconds if seconds > 0 else otherwise
+
+
+def _keep_out_of_graphs() -> None:
+    """torch.compile must call these as they are: tracing into the engine's calls would fail or drop them."""
+    for owner in (RuedaProcessGroup, RuedaWork):
+        for name, member in list(vars(owner).items()):
+            if callable(member) and not name.startswith("__"):
+                setattr(owner, name, torch.compiler.disable(member))
+
+
+_keep_out_of_graphs()

@@ -1,0 +1,92 @@
+"""Tensors of process groups as the engine takes them: flat, contiguous, on the host, of a type it knows.
+
+What is so already travels by its own memory. Everything else goes through a stage, which is copied back when
+the operation has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from rueda import _core
+from rueda.operations import Call
+from rueda.torch import tensors as memory
+
+
+class Stage:
+    """The memory the engine uses for one tensor."""
+
+    def __init__(self, tensor: torch.Tensor, is_input: bool = True) -> None:
+        if tensor.layout != torch.strided:
+            raise ValueError(
+                f"Backend rueda takes dense tensors, but got {tensor.layout}; use to_dense(), or "
+                "sparse=False in the embedding."
+            )
+        self.tensor = tensor.detach()
+        if self.tensor.device.type == "cpu" and self.tensor.is_contiguous():
+            self.host = self.tensor
+        elif is_input:
+            # The copy is the point: contiguous() alone would leave a GPU tensor where it is.
+            self.host = self.tensor.to("cpu").contiguous()
+        else:
+            self.host = torch.empty(self.tensor.shape, dtype=tensor.dtype)
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether the engine works in the tensor's own memory."""
+        return self.host.data_ptr() == self.tensor.data_ptr() and self.host.device == self.tensor.device
+
+    @property
+    def address(self) -> int:
+        return self.host.data_ptr()
+
+    def bring_back(self) -> None:
+        """Copies what the engine wrote to the tensor, if it wrote elsewhere."""
+        if not self.is_direct:
+            self.tensor.copy_(self.host)
+
+
+def moved(dtype: torch.dtype, count: int) -> tuple[int, int]:
+    """(type, number) that moved elements have in the engine; types it does not know go as bytes."""
+    known = memory.DTYPES.get(dtype)
+    return (known, count) if known is not None else (_core.UINT8, count * dtype.itemsize)
+
+
+def reduced(dtype: torch.dtype) -> int:
+    """The engine's type of elements that are computed with; ValueError for one it cannot add."""
+    known = memory.DTYPES.get(dtype)
+    if known is None:
+        raise ValueError(
+            f"Backend rueda cannot reduce {dtype}; convert the tensor to one of "
+            f"{', '.join(str(one).removeprefix('torch.') for one in memory.DTYPES)}."
+        )
+    return known
+
+
+def same_type(tensors: Sequence[torch.Tensor], what: str) -> None:
+    """Raises ValueError unless all tensors have one dtype."""
+    kinds = {tensor.dtype for tensor in tensors}
+    if len(kinds) > 1:
+        raise ValueError(f"{what} takes tensors of one dtype, but got {', '.join(sorted(map(str, kinds)))}.")
+
+
+def call(what: int, dtype: int, shape: tuple[int, ...], addresses: tuple[int, int], **more: Any) -> Call:
+    """A request of the engine; addresses: of input and output (0: the engine allocates)."""
+    return Call(what=what, dtype=dtype, shape=shape, input=addresses[0], output=addresses[1], **more)
+
+
+def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether writing one may change the other."""
+    if one.device != other.device or one.numel() == 0 or other.numel() == 0:
+        return False
+    ours, theirs = _extent(one), _extent(other)
+    return ours[0] < theirs[1] and theirs[0] < ours[1]
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    start = tensor.data_ptr()
+    return start, start + (last + 1) * tensor.element_size()

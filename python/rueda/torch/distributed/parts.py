@@ -1,0 +1,251 @@
+"""The collectives of torch.distributed as requests of the engine. One part is one tensor's share of an
+operation.
+
+Blocks are in the order of group ranks here and in the order of world ranks in the engine; `Members.place`
+tells one from the other. Shapes are chosen so that the engine, which compares ranks' requests, refuses what
+would not fit: a result lands in the caller's memory only where every rank's share of it is known to have one
+size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from rueda import _core, errors
+from rueda.operations import Call
+from rueda.torch import handles
+from rueda.torch.distributed.layout import Stage, call, moved, reduced, same_type, share_memory
+from rueda.torch.tensors import device_index
+
+_MOST_SPLIT = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Members:
+    """The ranks of a group."""
+
+    me: int  # this process's rank in the group
+    world_ranks: tuple[int, ...]  # by group rank
+
+    @property
+    def count(self) -> int:
+        return len(self.world_ranks)
+
+    @property
+    def place(self) -> list[int]:
+        """Place of each group rank in the engine's set, which is sorted by world rank."""
+        in_order = sorted(self.world_ranks)
+        return [in_order.index(rank) for rank in self.world_ranks]
+
+    @property
+    def is_sorted(self) -> bool:
+        return list(self.world_ranks) == sorted(self.world_ranks)
+
+    def to_set(self, blocks: Sequence[Any]) -> list[Any]:
+        """Blocks by group rank, put in the engine's order."""
+        placed = list(blocks)
+        for block, place in zip(blocks, self.place):
+            placed[place] = block
+        return placed
+
+    def to_group(self, blocks: Sequence[Any]) -> list[Any]:
+        """Blocks in the engine's order, put in the order of group ranks."""
+        return [blocks[place] for place in self.place]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One request, what must live as long as it, and what happens when it has succeeded: finish(handle,
+    index).
+    """
+
+    call: Call
+    held: Sequence[Any]
+    finish: Callable[[int, int], None] | None = None
+
+
+def allreduce(tensor: torch.Tensor, op: int, factor: float) -> Part:
+    """In place."""
+    stage = Stage(tensor)
+    shape, memory = (tensor.numel(),), (stage.address, stage.address)
+    request = call(_core.ALLREDUCE, reduced(tensor.dtype), shape, memory, op=op, prescale=factor)
+    request.device = device_index(tensor)
+    return Part(request, [stage], None if stage.is_direct else lambda handle, index: stage.bring_back())
+
+
+def reduce(tensor: torch.Tensor, op: int, factor: float, is_root: bool) -> Part:
+    """An allreduce whose result the others throw away: the engine has no reduction to one rank."""
+    return allreduce(tensor if is_root else tensor.detach().clone(), op, factor)
+
+
+def broadcast(tensor: torch.Tensor, world_root: int) -> Part:
+    """In place."""
+    stage = Stage(tensor)
+    dtype, count = moved(tensor.dtype, tensor.numel())
+    request = call(_core.BROADCAST, dtype, (count,), (stage.address, stage.address), root_rank=world_root)
+    request.device = device_index(tensor)
+    return Part(request, [stage], None if stage.is_direct else lambda handle, index: stage.bring_back())
+
+
+def barrier() -> Part:
+    return Part(call(_core.BARRIER, _core.FLOAT32, (), (0, 0)), [])
+
+
+# ---- gathering ----
+
+
+def all_gather_single(output: torch.Tensor, source: torch.Tensor, members: Members) -> Part:
+    """source [k] of each rank to output [ranks, k]."""
+    same_type([output, source], "all_gather_into_tensor")
+    if output.numel() != members.count * source.numel():
+        raise ValueError(
+            f"all_gather_into_tensor of {source.numel()} elements in a group of {members.count} needs an "
+            f"output of {members.count * source.numel()} elements, but got {output.numel()}."
+        )
+    result, given = Stage(output, is_input=False), Stage(source)
+    if result.is_direct and not members.is_sorted:
+        result.host = torch.empty_like(output)
+    block = source.numel() * source.element_size()
+    is_own_block = members.is_sorted and given.address == result.address + members.me * block
+    if share_memory(result.host, given.host) and not is_own_block:
+        given.host = given.host.clone()
+    dtype, count = moved(source.dtype, source.numel())
+    # With a first dimension of 1 the engine refuses ranks whose counts differ.
+    request = call(_core.ALLGATHER, dtype, (1, count), (given.address, result.address))
+    request.device = device_index(source)
+
+    def finish(handle: int, index: int) -> None:
+        if not members.is_sorted:
+            blocks = result.host.view(members.count, -1)
+            result.host = torch.stack(members.to_group(list(blocks))).view(output.shape)
+        result.bring_back()
+
+    return Part(request, [result, given, output, source], None if result.is_direct else finish)
+
+
+def all_gather(outputs: Sequence[torch.Tensor], source: torch.Tensor, members: Members) -> Part:
+    """source of each rank to outputs[rank]; sizes may differ between ranks when the outputs say so."""
+    check_list("all_gather", outputs, members)
+    same_type([*outputs, source], "all_gather")
+    counts = [output.numel() for output in outputs]
+    if counts[members.me] != source.numel():
+        raise ValueError(
+            f"all_gather of {source.numel()} elements got an output of {counts[members.me]} for this rank."
+        )
+    if len(set(counts)) == 1:
+        flat = torch.empty(members.count, source.numel(), dtype=source.dtype)
+        inner = all_gather_single(flat, source.cpu(), Members(members.place[members.me], _ascending(members)))
+
+        def finish_even(handle: int, index: int) -> None:
+            for output, block in zip(outputs, members.to_group(list(flat))):
+                output.detach().copy_(block.view(output.shape))
+
+        inner.call.device = device_index(source)
+        return Part(inner.call, [inner.held, flat, outputs, source], finish_even)
+    given = Stage(source)
+    dtype, count = moved(source.dtype, source.numel())
+    request = call(_core.ALLGATHER, dtype, (count,), (given.address, 0))
+    request.device = device_index(source)
+
+    def finish(handle: int, index: int) -> None:
+        deal(taken(handle, index, source.dtype), members.to_set(outputs), "all_gather")
+
+    return Part(request, [given, source, outputs], finish)
+
+
+# ---- reduce-scatter ----
+
+
+def reduce_scatter_single(
+    output: torch.Tensor, source: torch.Tensor, reduction: tuple[int, float], members: Members
+) -> Part:
+    """source [ranks, k], reduced, of which each rank gets its row: output [k]."""
+    same_type([output, source], "reduce_scatter_tensor")
+    if source.numel() != members.count * output.numel():
+        raise ValueError(
+            f"reduce_scatter_tensor to {output.numel()} elements in a group of {members.count} needs an "
+            f"input of {members.count * output.numel()} elements, but got {source.numel()}."
+        )
+    op, factor = reduction
+    rows = source.detach().reshape(members.count, -1)
+    if op not in (_core.SUM, _core.AVERAGE):
+        return _reduce_all_keep_own(list(rows), output, reduction, members)
+    if not members.is_sorted:
+        rows = torch.stack(members.to_set(list(rows)))
+    result, given = Stage(output, is_input=False), Stage(rows)
+    if share_memory(result.host, given.host):
+        given.host = given.host.clone()
+    shape, memory = (members.count, output.numel()), (given.address, result.address)
+    request = call(_core.REDUCESCATTER, reduced(source.dtype), shape, memory, op=op, prescale=factor)
+    request.device = device_index(source)
+    finish = None if result.is_direct else lambda handle, index: result.bring_back()
+    return Part(request, [result, given, output, source], finish)
+
+
+def reduce_scatter(
+    output: torch.Tensor, sources: Sequence[torch.Tensor], reduction: tuple[int, float], members: Members
+) -> Part:
+    """sources[rank] of all ranks, reduced, to rank; sizes may differ between ranks."""
+    check_list("reduce_scatter", sources, members)
+    same_type([*sources, output], "reduce_scatter")
+    if sources[members.me].numel() != output.numel():
+        raise ValueError(
+            f"reduce_scatter to {output.numel()} elements got {sources[members.me].numel()} for this rank."
+        )
+    if len({source.numel() for source in sources}) > 1:
+        return _reduce_all_keep_own(list(sources), output, reduction, members)
+    rows = torch.stack([source.detach().reshape(-1) for source in sources])
+    return reduce_scatter_single(output, rows, reduction, members)
+
+
+def _reduce_all_keep_own(
+    blocks: Sequence[torch.Tensor], output: torch.Tensor, reduction: tuple[int, float], members: Members
+) -> Part:
+    """What the engine's reducescatter does not do (other operations than sums, unequal parts): an allreduce,
+    of which each rank keeps its block; the group's number of ranks times the bytes.
+    """
+    everything = torch.cat([block.detach().reshape(-1) for block in blocks]).cpu()
+    start = sum(block.numel() for block in blocks[: members.me])
+    inner = allreduce(everything, *reduction)
+    inner.call.device = device_index(output)
+
+    def finish(handle: int, index: int) -> None:
+        mine = everything[start : start + output.numel()]
+        output.detach().copy_(mine.view(output.shape))
+
+    return Part(inner.call, [inner.held, output], finish)
+
+
+# ---- shared pieces ----
+
+
+def _ascending(members: Members) -> tuple[int, ...]:
+    return tuple(sorted(members.world_ranks))
+
+
+def check_list(word: str, tensors: Sequence[torch.Tensor], members: Members) -> None:
+    if len(tensors) != members.count:
+        raise ValueError(f"{word} in a group of {members.count} ranks got a list of {len(tensors)} tensors.")
+
+
+def taken(handle: int, index: int, dtype: torch.dtype) -> torch.Tensor:
+    """The result the engine allocated, on the host, flat."""
+    known = moved(dtype, 1)[1] == 1
+    tensor, _ = handles.take(handle, index, dtype if known else torch.uint8, torch.device("cpu"))
+    return tensor.reshape(-1) if known else tensor.reshape(-1).view(dtype)
+
+
+def deal(flat: torch.Tensor, outputs: Sequence[torch.Tensor], word: str) -> None:
+    """Cuts a flat result into the outputs, in their order."""
+    counts = [output.numel() for output in outputs]
+    if flat.numel() != sum(counts):
+        raise errors.internal_error(
+            f"{word} received {flat.numel()} elements, but its outputs have {sum(counts)}; make the sizes "
+            "on all ranks agree."
+        )
+    for output, block in zip(outputs, flat.split(counts)):
+        output.detach().copy_(block.view(output.shape))

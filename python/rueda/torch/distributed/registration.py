@@ -1,0 +1,161 @@
+"""How torch.distributed finds the backend, and where all ranks of the job are met when a group is made."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import os
+import socket
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from rueda.basics import basics
+from rueda.errors import internal_error
+from rueda.operations import barrier
+from rueda.process_sets import global_process_set
+
+NAME = "rueda"
+_RENDEZVOUS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+# How often this process made or joined a default group: torch.distributed numbers groups from 0 each time,
+# and names of operations must not come back while an old one may be open.
+generation = 0
+
+
+def register() -> None:
+    """Makes "rueda" a backend of torch.distributed, where torch has it. Idempotent."""
+    if not dist.is_available() or NAME in dist.Backend.backend_list:
+        return
+    dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
+    _follow_new_groups()
+    _fill_in_rendezvous()
+
+
+def _create(options: Any, backend_options: Any) -> Any:
+    """Called by torch.distributed on the members of a new group."""
+    from rueda.torch.distributed.group import RuedaProcessGroup
+
+    ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
+    seconds = options.timeout.total_seconds()
+    _start_engine(seconds)
+    _check_world(options, ranks)
+    return RuedaProcessGroup(options.group_rank, ranks, options.group_id, options.timeout)
+
+
+def _start_engine(timeout_s: float) -> None:
+    from rueda.torch.distributed import sets
+
+    basics.init()
+    sets.register_pairs(timeout_s)
+
+
+def _check_world(options: Any, ranks: list[int]) -> None:
+    """The engine knows a rank by its place among all processes, as torch.distributed's default group does."""
+    is_default = not list(options.global_ranks_in_group)
+    if is_default and options.group_size != basics.size():
+        raise internal_error(
+            f"torch.distributed has {options.group_size} ranks, but rueda was started with {basics.size()}; "
+            "let one launcher start the job, and make smaller groups with new_group."
+        )
+    if ranks[options.group_rank] != basics.rank():
+        raise internal_error(
+            f"This process is rank {ranks[options.group_rank]} of torch.distributed, but rank "
+            f"{basics.rank()} of rueda; let one launcher give both their ranks."
+        )
+
+
+def _follow_new_groups() -> None:
+    """Has every rank, member or not, register the process set of each new group.
+
+    torch.distributed calls a backend on the members only, while the function behind new_group and
+    init_process_group is called on every rank, in the same order.
+    """
+    from torch.distributed import distributed_c10d as c10d
+
+    make_group: Callable[..., Any] = c10d._new_process_group_helper
+    signature = inspect.signature(make_group)
+
+    @functools.wraps(make_group)
+    def follow(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs).arguments
+        _meet(given)
+        return make_group(*args, **kwargs)
+
+    c10d._new_process_group_helper = follow
+
+
+def _meet(given: dict[str, Any]) -> None:
+    global generation
+    ranks, backend = given["global_ranks_in_group"], str(given["backend"]).lower()
+    if len(ranks) == 0:
+        generation += 1
+    names = {part.rpartition(":")[2] for part in backend.split(",")}
+    if NAME not in names:
+        return
+    if len(names) > 1:
+        raise ValueError(
+            f"Backend {backend} divides devices between rueda and another; a rueda group serves all "
+            "devices, so "
+            'pass backend="rueda" alone and make further groups with new_group(backend=…).'
+        )
+    if len(ranks) == 0 or _is_local(given):
+        return
+    from rueda.torch.distributed import sets
+
+    timeout = given.get("timeout")
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else 1800.0
+    _start_engine(seconds)
+    sets.register([ranks], seconds)
+
+
+def _is_local(given: dict[str, Any]) -> bool:
+    """Whether only the members were asked (use_local_synchronization): their groups have hashes for names."""
+    return not str(given.get("group_name")).isdigit()
+
+
+# ---- launchers that say nothing to torch.distributed (mpirun, srun, by hand) ----
+
+
+def _fill_in_rendezvous() -> None:
+    """init_process_group without a URL reads RANK and MASTER_ADDR; where they are missing, rueda knows."""
+    # The package has a function of the module's name.
+    handlers = getattr(importlib.import_module("torch.distributed.rendezvous"), "_rendezvous_handlers", {})
+    by_environment = handlers.get("env")
+    if by_environment is None:
+        return  # another PyTorch than those known: scripts pass a URL or a store
+
+    def handle(url: str, *args: Any, **kwargs: Any) -> Any:
+        if any(os.environ.get(name) for name in _RENDEZVOUS) or not _is_launched():
+            return by_environment(url, *args, **kwargs)
+        return _meet_by_engine(kwargs.get("timeout") or timedelta(seconds=1800))
+
+    handlers["env"] = handle
+
+
+def _is_launched() -> bool:
+    """Whether the engine knows the job: it runs, or a launcher other than torchrun started this process."""
+    names = ("RUEDA_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
+    return basics.is_initialized() or any(name in os.environ for name in names)
+
+
+def _meet_by_engine(timeout: timedelta) -> Iterator[Any]:
+    """A store of torch.distributed on rank 0, whose address the engine tells the others."""
+    from torch._C._distributed_c10d import TCPStore
+
+    from rueda.torch.functions import broadcast_object
+
+    basics.init()
+    server = None
+    if basics.rank() == 0:
+        server = TCPStore("0.0.0.0", 0, basics.size(), True, timeout, wait_for_workers=False)
+    host = "127.0.0.1" if basics.local_size() == basics.size() else socket.getfqdn()
+    port = None if server is None else server.port
+    host, port = broadcast_object((host, port), 0, "torch.distributed.store")
+    store = server or TCPStore(host, port, basics.size(), False, timeout, wait_for_workers=False)
+    barrier(global_process_set)  # rank 0 must not give up its store before the others have found it
+    yield store, basics.rank(), basics.size()
+    raise RuntimeError("A rendezvous through rueda serves one init_process_group; call it again for another.")

@@ -1,0 +1,92 @@
+"""Which process set of the engine a process group runs on.
+
+Registering a set takes every rank of the job, while torch.distributed builds a group on its members alone. So
+sets are registered where torch.distributed calls all ranks: when a group is asked for (registration.py),
+members or not, and for the pairs that send and recv need when the first group is made. Sets stay until the
+engine stops: only a group's members hear that it is destroyed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Sequence
+
+from rueda.basics import basics
+from rueda.errors import internal_error
+from rueda.process_sets import process_set_table
+
+# A pair costs one round trip through rank 0 (about 0.1 ms on one host), and an engine takes 4096 sets.
+MOST_RANKS_WITH_PAIRS = 32
+LOCAL_SYNCHRONIZATION = (
+    "new_group(use_local_synchronization=True) cannot make a group on backend rueda, because all ranks of "
+    "the job have to register ranks {ranks}; call new_group on every rank without that argument."
+)
+
+
+def set_of(ranks: Sequence[int]) -> int:
+    """Id of the set of these world ranks; HorovodInternalError if the job did not register it."""
+    key = tuple(sorted(ranks))
+    set_id = 0 if len(key) == basics.size() else process_set_table.kept.get(key)
+    if set_id is None:
+        raise internal_error(LOCAL_SYNCHRONIZATION.format(ranks=list(key)))
+    return set_id
+
+
+def pair_of(one: int, other: int) -> int:
+    """Id of the set of two world ranks, which send and recv run on."""
+    key = (min(one, other), max(one, other))
+    set_id = 0 if basics.size() == 2 else process_set_table.kept.get(key)
+    if set_id is None:
+        raise internal_error(
+            f"Ranks {key[0]} and {key[1]} cannot send to one another: jobs of more than "
+            f"{MOST_RANKS_WITH_PAIRS} ranks call rueda.torch.distributed.prepare_send_recv(ranks) on every "
+            "rank first."
+        )
+    return set_id
+
+
+def register(many: Sequence[Sequence[int]], timeout_s: float) -> None:
+    """Registers sets of world ranks. Collective over all ranks of the job, in the same order everywhere.
+
+    Raises HorovodInternalError when the other ranks do not follow within timeout_s.
+    """
+    keys = [key for key in (tuple(sorted(ranks)) for ranks in many) if len(key) < basics.size()]
+    if all(key in process_set_table.kept for key in keys):
+        return
+    outcome: list[Exception | None] = []
+
+    def keep() -> None:
+        try:
+            process_set_table.keep(keys)
+            outcome.append(None)
+        except Exception as error:
+            outcome.append(error)
+
+    # The engine waits for all ranks without a limit of its own; here Ctrl-C and the limit are served.
+    worker = threading.Thread(target=keep, name="rueda-sets", daemon=True)
+    worker.start()
+    worker.join(timeout_s)
+    if not outcome:
+        raise internal_error(
+            f"Not every rank of the job came to make the process group of ranks {list(keys[0])} within "
+            f"{timeout_s:g} s; call new_group on every rank, members or not, in the same order."
+        )
+    if outcome[0] is not None:
+        raise internal_error(str(outcome[0])) from outcome[0]
+
+
+def register_pairs(timeout_s: float) -> None:
+    """Registers all pairs of a job that is small enough for it. Collective."""
+    if 2 < basics.size() <= MOST_RANKS_WITH_PAIRS:
+        register(list(itertools.combinations(range(basics.size()), 2)), timeout_s)
+
+
+def prepare_send_recv(ranks: Sequence[int], timeout_s: float = 300.0) -> None:
+    """Lets these world ranks send to one another, in a job of more than 32 ranks; smaller jobs need no call.
+
+    Collective over all ranks of the job, with the same ranks everywhere: n ranks register n (n - 1) / 2
+    pairs, of which a job can have 4096. Raises HorovodInternalError when some rank does not call it within
+    timeout_s.
+    """
+    register(list(itertools.combinations(sorted(set(ranks)), 2)), timeout_s)

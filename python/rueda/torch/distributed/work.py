@@ -1,0 +1,109 @@
+"""The handle torch.distributed gives for an operation: `Work`, over one or several flights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch._C._distributed_c10d import Work as _TorchWork
+
+from rueda.torch.distributed.flights import Flight, waiter
+
+
+class RuedaWork(_TorchWork):
+    """One operation of a process group, or several that end together. Any thread.
+
+    It may be dropped at any time: what the engine reads and writes is held elsewhere until the operation has
+    ended.
+    """
+
+    def __init__(self, flights: Sequence[Flight], outputs: Sequence[torch.Tensor], seconds: float) -> None:
+        super().__init__()
+        self._flights = list(flights)
+        self._outputs = list(outputs)
+        self._seconds = seconds
+        self._source = -1
+        self._future: torch.futures.Future[list[torch.Tensor]] | None = None
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Returns True once the results are in the output tensors.
+
+        timeout: of this call; None or 0 means that of the operation or its group. Raises HorovodInternalError
+        (a RuntimeError) when the operation failed, or has not ended in time.
+        """
+        seconds = timeout.total_seconds() if timeout is not None else 0.0
+        for flight in self._flights:
+            flight.wait(seconds if seconds > 0 else self._seconds)
+        return True
+
+    def synchronize(self) -> None:
+        """The same as wait(): results of GPU tensors are in place when it returns."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Whether wait() would return, or raise, at once."""
+        return all(flight.settle() for flight in self._flights)
+
+    def is_success(self) -> bool:
+        """Whether the operation has ended well."""
+        return self.is_completed() and self.exception() is None
+
+    def exception(self) -> Exception | None:
+        """Why the operation failed; None while it runs and when it succeeded."""
+        return next((flight.error for flight in self._flights if flight.error is not None), None)
+
+    def result(self) -> list[torch.Tensor]:
+        """The output tensors."""
+        return self._outputs
+
+    def source_rank(self) -> int:
+        """The rank within the group that a received tensor came from."""
+        return self._source
+
+    def _source_rank(self) -> int:
+        return self._source
+
+    def came_from(self, group_rank: int) -> RuedaWork:
+        """Names the sender of a received tensor; returns the work itself."""
+        self._source = group_rank
+        return self
+
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        """A future of the output tensors, with the exception of a failed or late operation."""
+        if self._future is None:
+            future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+            self._future = future
+            _complete(future, self._flights, self._outputs, self._seconds)
+        return self._future
+
+
+def _complete(
+    future: torch.futures.Future[list[torch.Tensor]],
+    flights: Sequence[Flight],
+    outputs: list[torch.Tensor],
+    seconds: float,
+) -> None:
+    left = [flight for flight in flights if not flight.settle()]
+    if not left:
+        failed = (flight.error for flight in flights if flight.error is not None)
+        _set(future, outputs, next(failed, None))
+        return
+
+    def go_on(error: Exception | None) -> None:
+        if error is None:
+            _complete(future, flights, outputs, seconds)
+        else:
+            _set(future, outputs, error)
+
+    waiter.watch(left[0], seconds, go_on)
+
+
+def _set(future: Any, outputs: list[torch.Tensor], error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(outputs)
+    else:
+        future.set_exception(error)
