@@ -82,6 +82,11 @@ class Numbers:
         with self.lock:
             self._last_in_set.pop(set_id, None)
 
+    def skip(self, set_id: int, count: int) -> None:
+        """Counts operations that were started without taking a number."""
+        self._last_in_set[set_id] = self._last_in_set.get(set_id, 0) + count
+        self.last_handle += count
+
     def align(self, tag: int) -> None:
         """After a join: goes on from the largest number of all ranks, so that unnamed operations agree
         again.
@@ -140,32 +145,34 @@ def submit(
     raise_refused(status, _core.last_error())
 
 
-class Prepared:
-    """One operation that is submitted again and again under its name: only addresses change. One thread at a
-    time.
+def prepare(call: Call, process_set: ProcessSet, name: str, kind: str) -> Callable[[int], int]:
+    """Makes start(address) for one operation that is submitted again and again under its name: only the
+    address changes. One thread at a time.
+
+    start runs in place on the memory at address and returns the handle of the engine; otherwise as submit().
+    It counts nothing: numbers.skip does, for many at once.
     """
+    request, handle = _core.Request(), c_int64(0)
+    fill(request, call, 0, name)
+    # Plain memory and locals: fields of a ctypes struct and attributes of an object take longer.
+    words, result = memoryview(request).cast("B").cast("Q"), memoryview(handle).cast("B").cast("q")
+    at_input, at_output = _core.Request.input.offset // 8, _core.Request.output.offset // 8
+    arguments = (byref(request), 1, byref(handle))
+    known_set = -1
 
-    def __init__(self, call: Call, process_set: ProcessSet, name: str, kind: str) -> None:
-        self._request = _core.Request()
-        self._handle = c_int64(0)
-        self._arguments = (byref(self._request), 1, byref(self._handle))
-        self._process_set = process_set
-        self._kind = kind
-        fill(self._request, call, 0, name)
-
-    def submit(self, address: int) -> tuple[int, int]:
-        """Starts it in place on the memory at address; otherwise as submit()."""
-        request = self._request
-        set_id = process_set_id(self._process_set, self._kind)
-        request.process_set = set_id
-        request.input = address
-        request.output = address
-        with numbers.lock:
-            status = _core.submit(*self._arguments)
-            if status == _core.OK:
-                return numbers.take(set_id), self._handle.value
+    def start(address: int) -> int:
+        nonlocal known_set
+        if process_set.process_set_id != known_set:
+            known_set = -1  # should there be none any more
+            request.process_set = known_set = process_set_id(process_set, kind)
+        words[at_input] = words[at_output] = address
+        status = _core.submit(*arguments)
+        if status == 0:
+            return result[0]
         check_usable()
         raise_refused(status, _core.last_error())
+
+    return start
 
 
 def fill(request: _core.Request, call: Call, set_id: int, name: str) -> None:

@@ -21,8 +21,7 @@ class _InFlight:
     # Everything the engine reads or writes. Kept until the operation has ended, also when the caller drops
     # the handle.
     borrowed: tuple[torch.Tensor, ...]
-    # Engine handle -> what synchronize returns; None: the first tensor borrowed.
-    finish: Callable[[int], Any] | None
+    finish: Callable[[int], Any]  # engine handle -> what synchronize returns
 
 
 _in_flight: dict[int, _InFlight] = {}
@@ -61,13 +60,25 @@ def run(start_operation: Callable[..., int], *arguments: Any) -> Any:
     return synchronize(handle)
 
 
-def start_prepared(prepared: operations.Prepared, tensor: torch.Tensor) -> int:
-    """Submits a prepared operation in place on the tensor, whose type and shape must be those prepared
-    for.
-    """
-    handle, engine_handle = prepared.submit(tensor.data_ptr())
-    _in_flight[handle] = _InFlight(engine_handle, (tensor,), None)
-    return handle
+# Engine handle -> memory of an operation that was started by operations.prepare and not finished.
+lent: dict[int, torch.Tensor] = {}
+
+
+def finish_prepared(engine_handle: int) -> None:
+    """Waits for a prepared operation. Raises HorovodInternalError when it failed."""
+    try:
+        operations.wait(engine_handle)
+    except KeyboardInterrupt:
+        raise  # still in flight: what it borrows stays alive
+    except BaseException:
+        _return(engine_handle)
+        raise
+    _return(engine_handle)
+
+
+def _return(engine_handle: int) -> None:
+    if lent.pop(engine_handle, None) is not None:
+        _core.release(engine_handle)
 
 
 def poll(handle: int) -> bool:
@@ -98,7 +109,7 @@ def synchronize(handle: int) -> Any:
         _forget(handle, record)
         raise
     try:
-        return record.borrowed[0] if record.finish is None else record.finish(record.engine_handle)
+        return record.finish(record.engine_handle)
     finally:
         _forget(handle, record)
 
@@ -118,6 +129,7 @@ def _forget_all() -> None:
     global _shutdowns
     _shutdowns += 1
     _in_flight.clear()
+    lent.clear()
     operations.numbers.clear()
 
 

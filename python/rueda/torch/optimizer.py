@@ -17,8 +17,9 @@ from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch.adasum_optimizer import AdasumMixin
 from rueda.torch.compression import Compression, Compressor
 from rueda.torch.naming import name_parameters
-from rueda.torch.reducer import GroupList, Reducer, Settings, resolve_groups
+from rueda.torch.reducer import GroupList, Reducer, resolve_groups
 from rueda.torch.reductions import Adasum, Average
+from rueda.torch.slots import Settings
 
 TWICE = (
     "optimizer.step() called without optimizer.skip_synchronize() context after optimizer.synchronize(). "

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
 from rueda.errors import internal_error
-from rueda.operations import Prepared
+from rueda.operations import numbers
 from rueda.process_sets import ProcessSet
-from rueda.torch.compression import Compression, Compressor
 from rueda.torch.functions import broadcast_object
-from rueda.torch.handles import shutdowns, start_prepared, synchronize
+from rueda.torch.handles import lent, shutdowns, synchronize
 from rueda.torch.reductions import (
     Average,
     Sum,
     allreduce,
     allreduce_async_,
     grouped_allreduce_async_,
-    prepare_allreduce_,
 )
-from rueda.torch.sparse import empty_like, sparse_allreduce_async
-from rueda.torch.tensors import DTYPES
+from rueda.torch.slots import Activity, Settings, Slot, make_hook
+from rueda.torch.sparse import sparse_allreduce_async
 
 GroupList = list[list[torch.Tensor]]
 
@@ -36,79 +33,6 @@ LOST = (
     "Gradients were being reduced when Horovod was shut down, so their values are lost; load the state of "
     "the last good step and compute them again."
 )
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How gradients are reduced."""
-
-    compression: type[Compressor]
-    op: int
-    predivide_factor: float
-    sparse_as_dense: bool
-    process_set: ProcessSet
-
-    @property
-    def factors(self) -> tuple[float, float]:
-        """Factors before and after the reduction; Average divides by the number of ranks itself."""
-        return 1.0 / self.predivide_factor, self.predivide_factor
-
-
-class _Slot:
-    """One parameter between two steps."""
-
-    __slots__ = (
-        "_prepared_for",
-        "finish",
-        "group",
-        "is_ready",
-        "is_settled",
-        "name",
-        "parameter",
-        "passes_left",
-        "prepared",
-        "shutdowns",
-        "sparse_dim",
-    )
-
-    def __init__(self, parameter: torch.Tensor, name: str, passes: int) -> None:
-        self.parameter = parameter
-        self.name = name
-        self.passes_left = passes
-        self.group: list[_Slot] = [self]
-        self.is_ready = False  # its last pass is done; a group waits for all of its members
-        self.finish: Callable[[], Any] | None = None  # set while a reduction is under way
-        self.is_settled = False  # `.grad` holds the reduced gradient, which no step has used yet
-        self.shutdowns = 0  # when the reduction was started
-        self.sparse_dim: int | None = None  # of the last gradient, if that was sparse
-        self.prepared: Prepared
-        self._prepared_for: tuple[torch.dtype, torch.Size] | None = None
-
-    def fill(self) -> torch.Tensor:
-        """The gradient; one that says zero, of the kind other ranks are likely to have, if there is none."""
-        grad = self.parameter.grad
-        if grad is None:
-            if self.sparse_dim is None:
-                grad = torch.zeros_like(self.parameter, requires_grad=False)
-            else:
-                grad = empty_like(self.parameter, self.sparse_dim)
-            self.parameter.grad = grad
-        return grad
-
-    def can_send(self, grad: torch.Tensor, settings: Settings) -> bool:
-        """Whether `prepared` may be submitted for this gradient: dense, on the CPU, as it is."""
-        if settings.compression is not Compression.none or grad.device.type != "cpu":
-            return False
-        if grad.layout != torch.strided or not grad.is_contiguous():
-            return False
-        kind = (grad.dtype, grad.shape)
-        if kind != self._prepared_for:
-            if grad.dtype not in DTYPES:
-                return False  # the ordinary way says so
-            arguments = (self.name, settings.op, settings.factors, settings.process_set)
-            self.prepared = prepare_allreduce_(grad, *arguments)
-            self._prepared_for = kind
-        return True
 
 
 def split_evenly(items: Sequence[Any], parts: int) -> Iterator[list[Any]]:
@@ -170,8 +94,8 @@ class Reducer:
     ) -> None:
         self._settings = settings
         self._passes = passes
-        self._slots: dict[torch.Tensor, _Slot] = {}
-        self._may_be_busy = False  # param_groups asks often, and mostly in vain
+        self._slots: dict[torch.Tensor, Slot] = {}
+        self._activity = Activity()
         for parameter in parameters:
             self.watch(parameter, names[parameter])
         for group in groups:
@@ -181,21 +105,22 @@ class Reducer:
 
     def watch(self, parameter: torch.Tensor, name: str) -> None:
         """Reduces this parameter's gradients from now on."""
-        self._slots[parameter] = _Slot(parameter, name, self._passes)
+        self._slots[parameter] = Slot(parameter, name, self._passes)
         # Parameters outlive optimizers: hooks must neither keep this object alive nor act once it is gone.
         me = weakref.ref(self)
 
-        def hook(parameter: torch.Tensor) -> None:
+        def in_general(parameter: torch.Tensor) -> None:
             reducer = me()
             if reducer is not None:
                 reducer._after_accumulation(parameter)
 
+        hook = make_hook(self._slots[parameter], self._activity, in_general)
         weakref.finalize(self, parameter.register_post_accumulate_grad_hook(hook).remove)
 
     @property
     def is_busy(self) -> bool:
         """Whether a reduction has been started and not been awaited."""
-        return self._may_be_busy and any(slot.finish is not None for slot in self._slots.values())
+        return self._activity.is_possible and any(slot.finish is not None for slot in self._slots.values())
 
     @property
     def has_work(self) -> bool:
@@ -238,21 +163,28 @@ class Reducer:
     def _finish_started(self) -> Exception | None:
         """Waits for every reduction under way; all have ended when the first failure is returned."""
         failure: Exception | None = None
+        sent = 0
         for slot in self._slots.values():
             if slot.finish is None:
                 continue
             try:
-                if slot.shutdowns != shutdowns():
-                    raise internal_error(LOST)  # its handle may be another operation's by now
+                if slot.engine_handle not in lent if slot.engine_handle else slot.shutdowns != shutdowns():
+                    raise internal_error(LOST)  # an ordinary handle may be another operation's by now
+                sent += slot.engine_handle != 0
                 slot.finish()
                 slot.is_settled = True
             except Exception as error:
                 failure = failure or error
             slot.finish = None
-        self._may_be_busy = False
+            slot.engine_handle = 0
+        self._activity.is_possible = False
+        set_id = self._settings.process_set.process_set_id
+        if sent and set_id is not None:
+            with numbers.lock:
+                numbers.skip(set_id, sent)
         return failure
 
-    def _rearm(self, slot: _Slot) -> None:
+    def _rearm(self, slot: Slot) -> None:
         slot.passes_left = self._passes
         slot.is_ready = False
         slot.is_settled = False
@@ -291,9 +223,9 @@ class Reducer:
         everyones = allreduce(local, name="optimizer.closure_loss", op=op, process_set=process_set)
         return everyones if isinstance(loss, torch.Tensor) else everyones.item()
 
-    def _start(self, group: list[_Slot]) -> None:
+    def _start(self, group: list[Slot]) -> None:
         generation = shutdowns()
-        self._may_be_busy = True
+        self._activity.is_possible = True
         for slot in group:
             slot.fill()
             slot.is_settled = False
@@ -314,21 +246,19 @@ class Reducer:
         elif dense:
             self._start_dense(dense[0])
 
-    def _start_dense(self, slot: _Slot) -> None:
+    def _start_dense(self, slot: Slot) -> None:
         settings = self._settings
         grad = slot.parameter.grad
         assert grad is not None
-        if slot.can_send(grad, settings):
-            # The usual case, within backward: a few microseconds instead of twenty.
-            quick = start_prepared(slot.prepared, grad)
-            slot.finish = lambda: synchronize(quick)
+        if slot.prepare(grad, settings):
+            slot.send(grad)
             return
         sent, context = settings.compression.compress(grad)
         wire = sent if sent.is_contiguous() else sent.contiguous()
         handle = allreduce_async_(wire, None, slot.name, settings.op, *settings.factors, settings.process_set)
         slot.finish = lambda: self._store(grad, synchronize(handle), context)
 
-    def _start_group(self, slots: list[_Slot]) -> None:
+    def _start_group(self, slots: list[Slot]) -> None:
         settings = self._settings
         grads = [slot.parameter.grad for slot in slots if slot.parameter.grad is not None]
         sent, contexts = zip(*(settings.compression.compress(grad) for grad in grads))
@@ -351,7 +281,7 @@ class Reducer:
             if reduced.data_ptr() != grad.data_ptr():
                 grad.copy_(reduced)
 
-    def _start_sparse(self, slot: _Slot, grad: torch.Tensor) -> None:
+    def _start_sparse(self, slot: Slot, grad: torch.Tensor) -> None:
         settings = self._settings
         wait = sparse_allreduce_async(grad, slot.name, settings.op, settings.process_set)
 
@@ -360,7 +290,7 @@ class Reducer:
 
         slot.finish = finish
 
-    def _start_densified(self, slot: _Slot, grad: torch.Tensor) -> None:
+    def _start_densified(self, slot: Slot, grad: torch.Tensor) -> None:
         settings = self._settings
         dense = grad.to_dense()
         handle = allreduce_async_(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -176,8 +176,8 @@ def allreduce_(
 
 def prepare_allreduce_(
     like: torch.Tensor, name: str, op: int, factors: tuple[float, float], process_set: ProcessSet
-) -> operations.Prepared:
-    """allreduce_async_ in two steps, for tensors reduced again and again: see handles.start_prepared."""
+) -> Callable[[int], int]:
+    """allreduce_async_ for tensors like this one that are reduced again and again: see operations.prepare."""
     call = Call(
         what=_core.ALLREDUCE,
         dtype=memory.DTYPES[like.dtype],
@@ -187,7 +187,7 @@ def prepare_allreduce_(
         prescale=factors[0],
         postscale=factors[1],
     )
-    return operations.Prepared(call, process_set, f"allreduce.{name}", "Allreduce")
+    return operations.prepare(call, process_set, f"allreduce.{name}", "Allreduce")
 
 
 def grouped_allreduce_async(
