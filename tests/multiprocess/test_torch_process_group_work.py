@@ -1,5 +1,7 @@
 """Backend "rueda": Works, timeouts, messages between two ranks, subgroups, and life beside hvd."""
 
+import shutil
+import tempfile
 import threading
 from datetime import timedelta
 
@@ -234,3 +236,20 @@ def test_a_group_that_divides_devices_is_refused():
     with pytest.raises(ValueError, match="a rueda group serves all devices"):
         dist.init_process_group("cpu:rueda,cuda:nccl")
     assert not dist.is_initialized()
+
+
+@on_every_rank
+def test_launchers_that_disagree_about_ranks_are_refused():
+    size, rank = hvd.size(), hvd.rank()
+    path = hvd.broadcast_object(tempfile.mkdtemp() if rank == 0 else None, 0, "folder")
+    for claimed, world, text in (
+        ((rank + 1) % size, size, "let one launcher give both their ranks"),
+        (rank, size + 1, "let one launcher start the job"),
+    ):
+        store = dist.FileStore(f"{path}/{world}", world)
+        with pytest.raises(hvd.HorovodInternalError, match=text):
+            dist.init_process_group("rueda", store=store, rank=claimed, world_size=world)
+        assert not dist.is_initialized()
+    hvd.barrier()
+    if rank == 0:
+        shutil.rmtree(path)

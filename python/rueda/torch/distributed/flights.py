@@ -96,20 +96,25 @@ class Flight:
 _open: deque[Flight] = deque()
 
 
-def launch(flight: Flight, calls: Sequence[Call], set_id: int, name: str) -> Flight:
-    """Submits the calls as one operation under this name. ValueError or HorovodInternalError if refused."""
+def launch(flight: Flight, calls: Sequence[Call], target: tuple[int, str], will_wait: bool) -> None:
+    """Submits the calls as one operation. ValueError or HorovodInternalError if refused.
+
+    target: the process set and the name. will_wait: this thread waits for it next, and so does the engine's
+    work meanwhile.
+    """
+    set_id, name = target
     operations.check_usable()
     handle = c_int64(0)
     requests = (_core.Request * len(calls))()
     for index, call in enumerate(calls):
         operations.fill(requests[index], call, set_id, name if index == 0 else f"{name}/{index}")
     _reap()
-    status = _core.submit(byref(requests), len(calls), byref(handle))
+    start = _core.submit_for_wait if will_wait else _core.submit
+    status = start(byref(requests), len(calls), byref(handle))
     if status != _core.OK:
         operations.raise_refused(status, _core.last_error())
     flight.engine_handle = handle.value
     _open.append(flight)
-    return flight
 
 
 def _reap() -> None:

@@ -322,7 +322,9 @@ class RuedaProcessGroup(dist.ProcessGroup):
                 one(handle, index)
 
         flight = Flight(f"{word} {name}", [part.held for part in made], finish if finishes else None)
-        flights.launch(flight, [part.call for part in made], set_id, name)
+        # What torch.distributed's functions start without async_op, they wait for at once.
+        will_wait = self._coalescing is None and getattr(options, "asyncOp", True) is False
+        flights.launch(flight, [part.call for part in made], (set_id, name), will_wait)
         if self._coalescing is not None:
             self._coalescing.append(flight)
         return RuedaWork([flight], outputs, seconds)
