@@ -13,6 +13,7 @@ using Arguments = std::vector<std::string>;
 int run_command(const Arguments& arguments);
 int check_build_command(const Arguments& arguments);
 int env_command(const Arguments& arguments);
+int bench_command(const Arguments& arguments);
 
 // Absolute path of this program.
 std::string own_path();

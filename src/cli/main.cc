@@ -16,6 +16,7 @@ namespace {
 constexpr const char* kHelp = R"(rueda: data-parallel training
 
   rueda run -np 4 python train.py    start a command as several ranks, here or through ssh
+  rueda bench allreduce -np 2        measure this machine; rueda bench --help says what else
   rueda env                          list all settings with their values
   rueda env --explain                say which launcher's environment is found here, and why
   rueda check-build                  say which frameworks this installation serves
@@ -30,6 +31,7 @@ int dispatch(const Arguments& arguments) {
   if (command == "run") return run_command(rest);
   if (command == "agent" && rest.empty()) return launch::agent_main(kRelease);
   if (command == "env") return env_command(rest);
+  if (command == "bench") return bench_command(rest);
   if (command == "check-build") return check_build_command(rest);
   if (command == "--version" || command == "version") {
     fmt::print("{}\n", kRelease);

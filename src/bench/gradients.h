@@ -1,0 +1,50 @@
+// A model's gradients in memory, and ways to sum them over the ranks.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "bench/models.h"
+#include "bench/rank.h"
+
+namespace rueda::bench {
+
+class Gradients {
+ public:
+  static Result<Gradients> make(const Rank& rank, const Model& model, std::string_view memory);
+  [[nodiscard]] size_t size() const { return tensors_.size(); }
+  [[nodiscard]] std::span<float> tensor(size_t index) const;
+  [[nodiscard]] int64_t bytes() const { return bytes_; }
+  void prepare(int rank, int64_t iteration) const;
+  [[nodiscard]] bool hold_sum(int ranks, int64_t iteration) const;
+
+ private:
+  struct Place {
+    int64_t first = 0, count = 0;
+  };
+  Gradients(Buffer buffer, std::vector<Place> tensors)
+      : buffer_(std::move(buffer)), tensors_(std::move(tensors)) {}
+  Buffer buffer_;
+  std::vector<Place> tensors_;  // each on a cache line of its own
+  int64_t bytes_ = 0;
+};
+
+// Sums gradients in place. begin() each tensor in order, then finish(). One thread.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+  // label goes into the names: the same again lets the engine use what it learned.
+  virtual Status begin(size_t index, int64_t label) = 0;
+  virtual Status finish() = 0;
+};
+std::unique_ptr<Exchange> make_allreduces(Rank& rank, const Gradients& gradients);
+std::unique_ptr<Exchange> make_parameter_server(Rank& rank, const Gradients& gradients);
+
+// How many elements of each tensor each of `servers` owns, [tensors][servers]. Large tensors are cut evenly,
+// others go whole to the server that has least so far. Pure.
+std::vector<std::vector<int32_t>> assign_shards(std::span<const int64_t> counts, int servers);
+
+}  // namespace rueda::bench

@@ -1,0 +1,203 @@
+#include "bench/job.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <thread>
+
+#include "bench/measure.h"
+#include "bench/space_plan.h"
+#include "bench/spaces.h"
+#include "launch/job_runner.h"
+#include "rueda/store/world.h"
+
+namespace rueda::bench {
+namespace {
+
+int fail(const Status& status) {
+  fmt::print(stderr, "rueda bench: {}\n", status.why);
+  return status.code == Code::kInvalidArgument ? 2 : 1;
+}
+
+// ---- a rank ----
+
+void set(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
+
+// Settings are read from the environment by rueda_init; the user's own stand where the job says nothing.
+void apply_settings(const Request& request, const Job& job) {
+  if (job.transport != "auto") set("RUEDA_TRANSPORTS", job.transport);
+  if (!request.algorithm.empty()) set("RUEDA_ALGORITHM", request.algorithm);
+  if (request.what == "burst") set("RUEDA_FUSION_THRESHOLD", job.mode == "unfused" ? "0" : "67108864");
+  if (request.what == "replay" && job.strategy == "ring") set("RUEDA_ALGORITHM", "ring");
+  if (request.what == "replay" && job.strategy == "two-level") set("RUEDA_ALGORITHM", "two_level");
+}
+
+// The launcher placed this rank on the machine; it is to be on a host of its own, or with per_host - 1
+// others.
+Status move_to_host(const Request& request, const Job& job) {
+  const int rank = std::atoi(getenv("RUEDA_RANK"));
+  const int host = rank / request.per_host;
+  if (host >= std::ssize(job.spaces))
+    return {Code::kInternal, "there are more ranks than hosts were made for"};
+  if (Status entered = enter_space(job.spaces[static_cast<size_t>(host)]); !entered.is_ok()) return entered;
+  const int first = host * request.per_host;
+  set("RUEDA_HOSTNAME", fmt::format("host{}", host));
+  set("RUEDA_LOCAL_RANK", std::to_string(rank - first));
+  set("RUEDA_LOCAL_SIZE", std::to_string(std::min(request.per_host, job.ranks - first)));
+  set("RUEDA_INTERFACE", host_address(host));
+  set("RUEDA_STORE", "file://" + std::filesystem::path(job.report).parent_path().string() + "/store");
+  unsetenv("RUEDA_STORE_SERVED");
+  return Status::ok();
+}
+
+Status measure(const Context& context) {
+  if (context.request.what == "latency") return measure_latency(context);
+  if (context.request.what == "burst") return measure_burst(context);
+  if (context.request.what == "replay") return measure_replay(context);
+  return measure_collective(context);
+}
+
+// Kinds of memory this library has; says which of those asked for it has not.
+Result<std::vector<std::string>> memory_of(const Request& request, const Rank& rank, const Report& report) {
+  std::vector<std::string> kinds;
+  for (const std::string& kind : request.memory) {
+    if (kind != "bucket" || rank.library().alloc != nullptr)
+      kinds.push_back(kind);
+    else
+      report.say("this library has no bucket memory (rueda_alloc), so only --memory private is measured");
+  }
+  if (kinds.empty()) return Status(Code::kUnsupported, "there is no memory left to measure with");
+  return kinds;
+}
+
+int run_rank(const Request& request, const Job& job, const std::string& own_path, bool is_direct) {
+  if (!job.spaces.empty())
+    if (Status moved = move_to_host(request, job); !moved.is_ok()) return fail(moved);
+  apply_settings(request, job);
+  Result<std::unique_ptr<Rank>> joined = Rank::join(own_path);
+  if (!joined.is_ok()) return fail(joined.status());
+  Rank& rank = *joined.value();
+  Report report(request.what, job.report, !rank.is_first());
+  if (is_direct && rank.is_first()) fmt::print("{}\n", table_header(request.what));
+  Result<std::vector<std::string>> memory = memory_of(request, rank, report);
+  if (!memory.is_ok()) return fail(memory.status());
+  const Context context{.rank = rank,
+                        .request = request,
+                        .job = job,
+                        .report = report,
+                        .is_clock_shared = job.is_one_machine || rank.library().cross_size() == 1,
+                        .memory = std::move(memory).value()};
+  if (Status status = measure(context); !status.is_ok()) return fail(status);
+  if (is_direct && rank.is_first() && !request.json.empty())
+    if (Status status = write_json(request.json, request.arguments, report.rows()); !status.is_ok())
+      return fail(status);
+  if (is_direct && !are_all_correct(report.rows())) return 1;
+  return 0;
+}
+
+// ---- the launcher ----
+
+struct Folder {  // removed with what is in it
+  std::string path;
+  explicit Folder(std::string where) : path(std::move(where)) {}
+  Folder(const Folder&) = delete;
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+};
+
+Result<std::string> make_folder() {
+  std::error_code error;
+  std::filesystem::path place = std::filesystem::temp_directory_path(error);
+  std::string path = (place / "rueda-bench-XXXXXX").string();
+  if (error || mkdtemp(path.data()) == nullptr)
+    return Status(Code::kUnavailable,
+                  fmt::format("cannot make {}: {}; set TMPDIR to a folder that can be written", path,
+                              std::strerror(errno)));
+  return path;
+}
+
+int start(const Request& request, const Job& job, const std::string& own_path) {
+  std::filesystem::create_directory(std::filesystem::path(job.report).parent_path() / "store");
+  set(kJobVariable, encode(job));
+  launch::RunOptions options;
+  options.size = job.ranks;
+  options.hosts = {{"localhost", job.ranks}};
+  options.command = {own_path, "bench"};
+  options.command.insert(options.command.end(), request.arguments.begin(), request.arguments.end());
+  options.output.style.kind = launch::PrefixStyle::Kind::kNone;
+  options.binary = own_path;
+  const int status = launch::JobRunner(std::move(options)).run();
+  unsetenv(kJobVariable);
+  return status;
+}
+
+int run_job(const Request& request, Job job, const std::string& own_path, std::vector<Row>& rows) {
+  const Result<std::string> made = make_folder();
+  if (!made.is_ok()) return fail(made.status());
+  const Folder folder(made.value());
+  job.report = folder.path + "/rows";
+  std::optional<Spaces> spaces;
+  if (request.what == "replay") {
+    const int hosts = (job.ranks + request.per_host - 1) / request.per_host;
+    Result<Spaces> ready = Spaces::make(hosts, request.rate, request.congestion);
+    if (!ready.is_ok()) return fail(ready.status());
+    spaces = std::move(ready).value();
+    job.spaces = spaces->paths();
+  }
+  const int status = start(request, job, own_path);
+  Result<std::vector<Row>> found = read_rows(job.report);
+  if (!found.is_ok()) return fail(found.status());
+  rows.insert(rows.end(), found.value().begin(), found.value().end());
+  return status;
+}
+
+int run_all(const Request& request, const std::string& own_path) {
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  for (const int ranks : request.ranks)
+    if (ranks > cores && request.what != "replay")
+      fmt::print(stderr, "rueda bench: {} ranks share {} cores here; read such figures with care\n", ranks,
+                 cores);
+  fmt::print("{}\n", table_header(request.what));
+  std::fflush(stdout);
+  std::vector<Row> rows;
+  int status = 0;
+  for (const Job& job : jobs_of(request)) {
+    status = run_job(request, job, own_path, rows);
+    if (status != 0) break;
+  }
+  if (!request.json.empty() && !rows.empty())
+    if (Status written = write_json(request.json, request.arguments, rows); !written.is_ok())
+      return fail(written);
+  if (status == 0 && !are_all_correct(rows))
+    return fail({Code::kInternal, "a result was wrong on some rank (see the table); please report it"});
+  return status;
+}
+
+}  // namespace
+
+int run(const Request& request, const std::string& own_path) {
+  const char* given = getenv(kJobVariable);
+  if (given != nullptr) {
+    const Result<Job> job = decode_job(given);
+    return job.is_ok() ? run_rank(request, job.value(), own_path, false) : fail(job.status());
+  }
+  const auto get_env = [](const char* name) { return static_cast<const char*>(getenv(name)); };
+  const Result<store::World> world = store::detect_world(get_env);
+  if (!world.is_ok()) return fail(world.status());
+  if (world.value().launcher == "single") return run_all(request, own_path);
+  if (request.what == "replay")
+    return fail({Code::kUnsupported, "replay starts its ranks itself; run it without a launcher"});
+  Job job = jobs_of(request).front();
+  job.is_one_machine = false;
+  return run_rank(request, job, own_path, true);
+}
+
+}  // namespace rueda::bench

@@ -1,0 +1,76 @@
+#include "bench/library.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <vector>
+
+namespace rueda::bench {
+namespace {
+
+namespace fs = std::filesystem;
+
+Result<std::string> find_library(const std::string& own_path) {
+  const char* given = getenv("RUEDA_LIBRARY");
+  if (given != nullptr && *given != '\0') return std::string(given);
+  const fs::path folder = fs::path(own_path).parent_path();
+  std::vector<fs::path> places = {folder, folder / "..", folder / "../lib"};
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder / "../lib", error))
+    if (entry.path().filename().string().starts_with("python"))
+      places.push_back(entry.path() / "site-packages/rueda/lib");
+  for (const fs::path& place : places)
+    if (fs::exists(place / "librueda.so", error)) return (place / "librueda.so").lexically_normal().string();
+  return Status(Code::kUnavailable,
+                fmt::format("there is no librueda.so near {}; set RUEDA_LIBRARY to its path", own_path));
+}
+
+template <class Function>
+Status look_up(void* handle, const std::string& path, const char* name, Function*& target) {
+  target = reinterpret_cast<Function*>(dlsym(handle, name));
+  if (target != nullptr) return Status::ok();
+  return {
+      Code::kUnsupported,
+      fmt::format("{} has no function {}; use the library of the same release as this command", path, name)};
+}
+
+}  // namespace
+
+Result<Library> open_library(const std::string& own_path) {
+  const Result<std::string> path = find_library(own_path);
+  if (!path.is_ok()) return path.status();
+  void* handle = dlopen(path.value().c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr)
+    return Status(Code::kUnavailable,
+                  fmt::format("cannot load {}: {}; set RUEDA_LIBRARY to the path of librueda.so",
+                              path.value(), dlerror()));
+  Library library{};
+  library.path = path.value();
+  Status status = Status::ok();
+  const auto take = [&](const char* name, auto& target) {
+    if (status.is_ok()) status = look_up(handle, library.path, name, target);
+  };
+  take("rueda_init", library.init);
+  take("rueda_shutdown", library.shutdown);
+  take("rueda_rank", library.rank);
+  take("rueda_size", library.size);
+  take("rueda_cross_size", library.cross_size);
+  take("rueda_last_error", library.last_error);
+  take("rueda_describe", library.describe);
+  take("rueda_submit", library.submit);
+  take("rueda_wait", library.wait);
+  take("rueda_on_done", library.on_done);
+  take("rueda_result", library.result);
+  take("rueda_release", library.release);
+  take("rueda_error", library.error);
+  if (!status.is_ok()) return status;
+  library.alloc = reinterpret_cast<decltype(library.alloc)>(dlsym(handle, "rueda_alloc"));
+  library.release_memory =
+      reinterpret_cast<decltype(library.release_memory)>(dlsym(handle, "rueda_release_memory"));
+  if (library.release_memory == nullptr) library.alloc = nullptr;
+  return library;
+}
+
+}  // namespace rueda::bench

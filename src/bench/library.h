@@ -1,0 +1,37 @@
+// librueda.so, loaded at run time: the command itself has no core, and what is measured is the library that
+// programs use. Immutable once opened.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "rueda/base/status.h"
+#include "rueda/rueda.h"
+
+namespace rueda::bench {
+
+struct Library {
+  std::string path;
+  decltype(&rueda_init) init;
+  decltype(&rueda_shutdown) shutdown;
+  decltype(&rueda_rank) rank;
+  decltype(&rueda_size) size;
+  decltype(&rueda_cross_size) cross_size;
+  decltype(&rueda_last_error) last_error;
+  decltype(&rueda_describe) describe;
+  decltype(&rueda_submit) submit;
+  decltype(&rueda_wait) wait;
+  decltype(&rueda_on_done) on_done;
+  decltype(&rueda_result) result;
+  decltype(&rueda_release) release;
+  decltype(&rueda_error) error;
+  // Bucket memory, which other ranks of the host can reach; null where this library has none.
+  void* (*alloc)(size_t bytes) = nullptr;
+  void (*release_memory)(void* memory) = nullptr;
+};
+
+// RUEDA_LIBRARY, else beside the program, in ../, in ../lib, or in the Python environment the program is in.
+// Stays loaded until the process ends.
+Result<Library> open_library(const std::string& own_path);
+
+}  // namespace rueda::bench

@@ -1,0 +1,39 @@
+// The subcommands, as every rank runs them. Collective: all ranks call the same with the same request.
+#pragma once
+
+#include "bench/rank.h"
+#include "bench/report.h"
+#include "bench/request.h"
+
+namespace rueda::bench {
+
+struct Context {
+  Rank& rank;
+  const Request& request;
+  const Job& job;
+  Report& report;
+  bool is_clock_shared = false;
+  // Kinds of memory of the request that this library has.
+  std::vector<std::string> memory;
+};
+
+Status measure_collective(const Context& context);
+Status measure_latency(const Context& context);
+Status measure_burst(const Context& context);
+Status measure_replay(const Context& context);
+
+// When each iteration began and ended on this rank, and whether every result so far was right.
+struct Times {
+  std::vector<int64_t> starts, ends;  // nanoseconds
+  bool is_right = true;
+};
+struct AllTimes {
+  std::vector<double> us;  // of each iteration
+  bool is_right = true;    // on all ranks
+};
+Result<AllTimes> gather_times(const Context& context, const Times& mine);
+
+// How many iterations fit into the time asked for when one takes `us`; the same on all ranks.
+Result<int> agree_iterations(const Context& context, double us, int least);
+
+}  // namespace rueda::bench

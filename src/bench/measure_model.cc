@@ -1,0 +1,171 @@
+// burst and replay: all gradients of a model.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+
+#include "bench/gradients.h"
+#include "bench/measure.h"
+#include "bench/statistics.h"
+#include "rueda/base/clock.h"
+
+namespace rueda::bench {
+namespace {
+
+constexpr int kLeastBursts = 5;
+constexpr int kReplaySteps = 6;
+// Of the bits of a line that TCP can use for payload: 1448 of 1514 bytes of a frame.
+constexpr double kPayloadShare = 0.957;
+
+const Model& model_of(const Context& context) {
+  return *std::ranges::find(context.request.models, context.job.model, &Model::name);
+}
+
+void sleep_until(Nanos when) {
+  const timespec at{.tv_sec = when / kSecond, .tv_nsec = when % kSecond};
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr) == EINTR) {
+  }
+}
+
+// Fills, meets, runs `step` between two readings of the clock, and checks.
+template <class Step>
+Status timed(const Context& context, const Gradients& gradients, int64_t iteration, Times& times,
+             Step&& step) {
+  gradients.prepare(context.rank.rank(), iteration);
+  if (Status met = context.rank.barrier(); !met.is_ok()) return met;
+  times.starts.push_back(monotonic_now());
+  Status status = step(times.starts.back());
+  times.ends.push_back(monotonic_now());
+  times.is_right &= gradients.hold_sum(context.rank.size(), iteration);
+  return status;
+}
+
+Status burst(const Context& context, const Model& model, const std::string& memory) {
+  Result<Gradients> made = Gradients::make(context.rank, model, memory);
+  const Result<bool> is_made = context.rank.all_agree(made.is_ok());
+  if (!made.is_ok()) return made.status();
+  if (!is_made.is_ok()) return is_made.status();
+  if (!is_made.value()) return {Code::kUnavailable, "another rank has no memory for the gradients"};
+  const Gradients& gradients = made.value();
+  const std::unique_ptr<Exchange> exchange = make_allreduces(context.rank, gradients);
+  const bool is_new_each_time = context.job.mode == "fused";
+  Times times;
+  const auto once = [&](int64_t iteration) {
+    return timed(context, gradients, iteration, times, [&](Nanos) {
+      for (size_t i = 0; i < gradients.size(); ++i)
+        if (Status begun = exchange->begin(i, is_new_each_time ? iteration : 0); !begun.is_ok()) return begun;
+      return exchange->finish();
+    });
+  };
+  constexpr int kWarmUps = 4;
+  for (int64_t i = 0; i < kWarmUps; ++i)
+    if (Status status = once(i); !status.is_ok()) return status;
+  const double us = static_cast<double>(times.ends.back() - times.starts.back()) / 1e3;
+  const Result<int> iterations = agree_iterations(context, us, kLeastBursts);
+  if (!iterations.is_ok()) return iterations.status();
+  times.starts.clear();
+  times.ends.clear();
+  for (int64_t i = 0; i < iterations.value(); ++i)
+    if (Status status = once(kWarmUps + i); !status.is_ok()) return status;
+  const Result<AllTimes> all = gather_times(context, times);
+  if (!all.is_ok()) return all.status();
+  const Summary summary = summarise(all.value().us);
+  const double bandwidth = algorithm_bandwidth(gradients.bytes(), summary.median);
+  return context.report.add(
+      {{"model", model.name},
+       {"mode", context.job.mode},
+       {"ranks", context.rank.size()},
+       {"tensors", gradients.size()},
+       {"bytes", gradients.bytes()},
+       {"memory", memory},
+       {"transport", context.rank.transports()},
+       {"algorithm", context.request.algorithm.empty() ? "auto" : context.request.algorithm},
+       {"iterations", all.value().us.size()},
+       {"median_us", summary.median},
+       {"min_us", summary.min},
+       {"p99_us", summary.p99},
+       {"algbw_gbps", bandwidth},
+       {"busbw_gbps", bandwidth * bus_factor("allreduce", context.rank.size())},
+       {"correct", all.value().is_right}});
+}
+
+struct Pace {
+  Nanos forward = 0, backward = 0;
+  [[nodiscard]] Nanos step() const { return forward + backward; }
+};
+
+// A third of a step is forward: backward computes gradients by inputs and by weights.
+Pace pace_of(const Context& context, const Model& model) {
+  const auto step = static_cast<Nanos>(model.compute_ms * 1e6 * dilation_of(context.request));
+  return {.forward = step / 3, .backward = step - step / 3};
+}
+
+Status replay_row(const Context& context, const Model& model, const Pace& pace, const AllTimes& times) {
+  const Summary summary = summarise(times.us);
+  const double compute_ms = static_cast<double>(pace.step()) / 1e6;
+  const int ranks = context.rank.size();
+  const int hosts = (ranks + context.request.per_host - 1) / context.request.per_host;
+  const double wire_ms = 8e3 * bus_factor("allreduce", hosts) * static_cast<double>(model.bytes()) /
+                         (kPayloadShare * static_cast<double>(context.request.rate));
+  const double ideal_ms =
+      (static_cast<double>(pace.forward) / 1e6) + std::max(static_cast<double>(pace.backward) / 1e6, wire_ms);
+  const double step_ms = summary.median / 1e3;
+  return context.report.add({{"model", model.name},
+                             {"ranks", ranks},
+                             {"hosts", hosts},
+                             {"rate_bits", context.request.rate},
+                             {"congestion", context.request.congestion},
+                             {"strategy", context.job.strategy},
+                             {"bytes", model.bytes()},
+                             {"dilation", dilation_of(context.request)},
+                             {"steps", times.us.size()},
+                             {"compute_ms", compute_ms},
+                             {"step_ms", step_ms},
+                             {"step_min_ms", summary.min / 1e3},
+                             {"step_max_ms", summary.max / 1e3},
+                             {"exposed_ms", std::max(0.0, step_ms - compute_ms)},
+                             {"wire_ms", wire_ms},
+                             {"efficiency", compute_ms / step_ms},
+                             {"ideal_efficiency", compute_ms / ideal_ms},
+                             {"correct", times.is_right}});
+}
+
+}  // namespace
+
+Status measure_burst(const Context& context) {
+  for (const std::string& memory : context.memory)
+    if (Status status = burst(context, model_of(context), memory); !status.is_ok()) return status;
+  return Status::ok();
+}
+
+Status measure_replay(const Context& context) {
+  const Model& model = model_of(context);
+  Result<Gradients> made = Gradients::make(context.rank, model, context.memory.front());
+  if (!made.is_ok()) return made.status();
+  const Gradients& gradients = made.value();
+  const std::unique_ptr<Exchange> exchange = context.job.strategy == "parameter-server"
+                                                 ? make_parameter_server(context.rank, gradients)
+                                                 : make_allreduces(context.rank, gradients);
+  const Pace pace = pace_of(context, model);
+  const auto step = [&](Nanos start) {
+    sleep_until(start + pace.forward);
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      const auto share = static_cast<double>(i + 1) / static_cast<double>(gradients.size());
+      sleep_until(start + pace.forward + static_cast<Nanos>(share * static_cast<double>(pace.backward)));
+      if (Status begun = exchange->begin(i, 0); !begun.is_ok()) return begun;
+    }
+    return exchange->finish();
+  };
+  Times times;
+  const int steps = 1 + (context.request.iterations > 0 ? context.request.iterations : kReplaySteps);
+  for (int64_t i = 0; i < steps; ++i) {  // the first warms up: plans, TCP's windows
+    if (Status status = timed(context, gradients, i, times, step); !status.is_ok()) return status;
+  }
+  times.starts.erase(times.starts.begin());
+  times.ends.erase(times.ends.begin());
+  const Result<AllTimes> all = gather_times(context, times);
+  return all.is_ok() ? replay_row(context, model, pace, all.value()) : all.status();
+}
+
+}  // namespace rueda::bench

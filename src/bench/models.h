@@ -1,0 +1,32 @@
+// Gradient lists of published models, as data. Immutable.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rueda/base/status.h"
+
+namespace rueda::bench {
+
+struct Parameter {
+  std::string name;
+  int64_t count = 0;  // elements, float32
+};
+
+struct Model {
+  std::string name, source, compute_source;
+  double compute_ms = 0;              // forward and backward of one step
+  std::vector<Parameter> parameters;  // in the order in which backward finishes their gradients
+  [[nodiscard]] int64_t total() const;
+  [[nodiscard]] int64_t bytes() const { return 4 * total(); }
+};
+
+// path is for messages only. The file's "total" must be the sum of its counts.
+Result<Model> parse_model(std::string_view json, std::string_view path);
+std::vector<std::string> model_names();  // of the lists built into this program
+// A name of model_names(), or the path of a JSON file of the same form (it ends in ".json").
+Result<Model> find_model(const std::string& name_or_path);
+
+}  // namespace rueda::bench

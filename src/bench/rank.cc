@@ -1,0 +1,172 @@
+#include "bench/rank.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace rueda::bench {
+namespace {
+
+rueda_request request_of(const Operation& operation, const int64_t* shape) {
+  rueda_request request{};
+  request.struct_size = sizeof request;
+  request.what = operation.what;
+  request.dtype = RUEDA_FLOAT32;
+  request.op = RUEDA_SUM;
+  request.name = operation.name;
+  request.prescale = request.postscale = 1;
+  request.ndim = 1;
+  request.device = -1;
+  request.shape = shape;
+  request.input = operation.input;
+  request.output = operation.output;
+  request.splits = operation.splits.empty() ? nullptr : operation.splits.data();
+  request.split_count = static_cast<int32_t>(operation.splits.size());
+  return request;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Rank>> Rank::join(const std::string& own_path) {
+  Result<Library> library = open_library(own_path);
+  if (!library.is_ok()) return library.status();
+  if (library.value().init(nullptr) != RUEDA_OK)
+    return Status(Code::kUnavailable, library.value().last_error());
+  return std::unique_ptr<Rank>(new Rank(std::move(library).value()));
+}
+
+std::string Rank::transports() const {
+  const nlohmann::json facts = nlohmann::json::parse(library_.describe(), nullptr, false);
+  std::set<std::string> names;
+  if (facts.is_object() && facts.contains("peers"))
+    for (const nlohmann::json& peer : facts["peers"])
+      if (peer.value("rank", -1) != rank_) names.insert(peer.value("transport", "unknown"));
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : "+") + name;
+  return text.empty() ? "none" : text;
+}
+
+Status Rank::failure(int64_t handle, int code) const {
+  return {static_cast<Code>(code),
+          code == RUEDA_TIMEOUT
+              ? fmt::format("rank {} waited {} s for an operation; set RUEDA_LOG_LEVEL=debug to see which",
+                            rank_, kWaitLimitS)
+              : library_.error(handle)};
+}
+
+Result<int64_t> Rank::submit(const Operation& operation) {
+  const rueda_request request = request_of(operation, &operation.count);
+  int64_t handle = 0;
+  const int code = library_.submit(&request, 1, &handle);
+  if (code != RUEDA_OK) return Status(static_cast<Code>(code), library_.last_error());
+  return handle;
+}
+
+Status Rank::finish(int64_t handle) {
+  const int code = library_.wait(handle, kWaitLimitS);
+  Status status = code == RUEDA_OK ? Status::ok() : failure(handle, code);
+  library_.release(handle);
+  return status;
+}
+
+Status Rank::run(const Operation& operation) {
+  const Result<int64_t> handle = submit(operation);
+  return handle.is_ok() ? finish(handle.value()) : handle.status();
+}
+
+Result<std::span<const float>> Rank::output_of(int64_t handle) const {
+  rueda_result_info info{};
+  info.struct_size = sizeof info;
+  const int code = library_.result(handle, 0, &info);
+  if (code != RUEDA_OK) return Status(static_cast<Code>(code), library_.error(handle));
+  return std::span(static_cast<const float*>(info.data), info.bytes / sizeof(float));
+}
+
+Status Rank::barrier() {
+  rueda_request request = request_of({.what = RUEDA_BARRIER, .name = "bench.barrier"}, nullptr);
+  request.ndim = 0;
+  int64_t handle = 0;
+  const int code = library_.submit(&request, 1, &handle);
+  if (code != RUEDA_OK) return {static_cast<Code>(code), library_.last_error()};
+  return finish(handle);
+}
+
+Result<std::vector<int64_t>> Rank::gather(std::span<const int64_t> numbers) {
+  const auto count = static_cast<int64_t>(numbers.size());
+  const std::string name = fmt::format("bench.gather.{}", gathers_++);
+  rueda_request request = request_of({.what = RUEDA_ALLGATHER, .name = name.c_str()}, &count);
+  request.dtype = RUEDA_INT64;
+  request.input = numbers.data();
+  int64_t handle = 0;
+  int code = library_.submit(&request, 1, &handle);
+  if (code != RUEDA_OK) return Status(static_cast<Code>(code), library_.last_error());
+  code = library_.wait(handle, kWaitLimitS);
+  Status status = code == RUEDA_OK ? Status::ok() : failure(handle, code);
+  std::vector<int64_t> all(numbers.size() * static_cast<size_t>(size_));
+  rueda_result_info info{};
+  info.struct_size = sizeof info;
+  if (status.is_ok() && library_.result(handle, 0, &info) == RUEDA_OK) {
+    if (info.bytes == all.size() * sizeof(int64_t))
+      std::memcpy(all.data(), info.data, info.bytes);
+    else
+      status = Status(Code::kInternal,
+                      "ranks reported different numbers of times; the same command must run on all");
+  }
+  library_.release(handle);
+  if (!status.is_ok()) return status;
+  return all;
+}
+
+Result<bool> Rank::all_agree(bool claim) {
+  const int64_t mine = claim ? 1 : 0;
+  const Result<std::vector<int64_t>> all = gather(std::span(&mine, 1));
+  if (!all.is_ok()) return all.status();
+  for (const int64_t one : all.value())
+    if (one == 0) return false;
+  return true;
+}
+
+Result<Buffer> Buffer::make(const Library& library, std::string_view kind, int64_t count) {
+  Buffer buffer;
+  const size_t bytes = sizeof(float) * static_cast<size_t>(count);
+  void* memory = nullptr;
+  if (kind == "bucket") {
+    if (library.alloc == nullptr)
+      return Status(
+          Code::kUnsupported,
+          fmt::format("{} has no bucket memory (rueda_alloc); measure with --memory private", library.path));
+    memory = library.alloc(bytes);
+    if (memory == nullptr) return Status(Code::kUnavailable, library.last_error());
+    buffer.release_bucket_ = library.release_memory;
+  } else {
+    memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+      return Status(Code::kUnavailable,
+                    fmt::format("there is no memory for a buffer of {} bytes; measure smaller sizes", bytes));
+  }
+  std::memset(memory, 0, bytes);
+  buffer.values_ = {static_cast<float*>(memory), static_cast<size_t>(count)};
+  return buffer;
+}
+
+Buffer::Buffer(Buffer&& other) noexcept
+    : release_bucket_(other.release_bucket_), values_(std::exchange(other.values_, {})) {}
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  std::swap(release_bucket_, other.release_bucket_);
+  std::swap(values_, other.values_);
+  return *this;
+}
+
+Buffer::~Buffer() {
+  if (values_.data() == nullptr) return;
+  if (release_bucket_ != nullptr)
+    release_bucket_(values_.data());
+  else
+    munmap(values_.data(), values_.size_bytes());
+}
+
+}  // namespace rueda::bench

@@ -1,0 +1,146 @@
+#include "bench/report.h"
+
+#include <fmt/format.h>
+#include <sys/sysinfo.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <thread>
+
+#include "bench/sizes.h"
+#include "rueda/base/release.h"
+
+namespace rueda::bench {
+namespace {
+
+double number(const Row& row, const char* key) { return row.value(key, 0.0); }
+std::string text(const Row& row, const char* key) { return row.value(key, std::string()); }
+std::string verdict(const Row& row) { return row.value("correct", false) ? "ok" : "WRONG"; }
+
+std::string replay_line(const Row& row) {
+  return fmt::format("{:<13}{:>5}  {:<11}{:<17}{:>11}{:>11}{:>11}{:>9.1f} %{:>9.1f} %  {}",
+                     text(row, "model"), row.value("ranks", 0), rate_text(row.value("rate_bits", int64_t{0})),
+                     text(row, "strategy"), us_text(1e3 * number(row, "compute_ms")),
+                     us_text(1e3 * number(row, "step_ms")), us_text(1e3 * number(row, "exposed_ms")),
+                     100 * number(row, "efficiency"), 100 * number(row, "ideal_efficiency"), verdict(row));
+}
+
+std::string first_line_of(const char* path, std::string_view key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(key)) {
+      const size_t colon = line.find(':');
+      return colon == std::string::npos ? line : line.substr(std::min(line.size(), colon + 2));
+    }
+  return {};
+}
+
+}  // namespace
+
+std::string us_text(double us) {
+  const auto three = [](double value, const char* unit) {
+    return fmt::format("{:.{}f} {}", value, value < 10 ? 2 : value < 100 ? 1 : 0, unit);
+  };
+  if (us < 999.5) return three(us, "us");
+  return us < 999.5e3 ? three(us / 1e3, "ms") : three(us / 1e6, "s");
+}
+
+std::string table_header(std::string_view what) {
+  if (what == "latency")
+    return fmt::format("{:>6}{:>10}  {:<9}{:<10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}", "ranks", "size",
+                       "memory", "transport", "min", "median", "p90", "p99", "p99.9", "max");
+  if (what == "burst")
+    return fmt::format("{:<13}{:>5}  {:<9}{:<10}{:<10}{:>8}{:>11}{:>11}{:>11}{:>8}  {}", "model", "ranks",
+                       "memory", "transport", "mode", "tensors", "min", "median", "p99", "GB/s", "result");
+  if (what == "replay")
+    return fmt::format("{:<13}{:>5}  {:<11}{:<17}{:>11}{:>11}{:>11}{:>11}{:>11}  {}", "model", "ranks",
+                       "link", "strategy", "compute", "step", "exposed", "efficiency", "ideal", "result");
+  return fmt::format("{:<14}{:>6}{:>10}  {:<9}{:<10}{:>7}{:>10}{:>10}{:>10}{:>9}{:>9}  {}", "collective",
+                     "ranks", "size", "memory", "transport", "calls", "min", "median", "p99", "alg GB/s",
+                     "bus GB/s", "result");
+}
+
+std::string table_line(std::string_view what, const Row& row) {
+  const std::string size = size_text(row.value("bytes", int64_t{0}));
+  const int ranks = row.value("ranks", 0);
+  const auto us = [&](const char* key) { return us_text(number(row, key)); };
+  if (what == "latency")
+    return fmt::format("{:>6}{:>10}  {:<9}{:<10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}\n{}", ranks, size,
+                       text(row, "memory"), text(row, "transport"), us("min_us"), us("median_us"),
+                       us("p90_us"), us("p99_us"), us("p999_us"), us("max_us"), text(row, "histogram"));
+  if (what == "burst")
+    return fmt::format("{:<13}{:>5}  {:<9}{:<10}{:<10}{:>8}{:>11}{:>11}{:>11}{:>8.2f}  {}",
+                       text(row, "model"), ranks, text(row, "memory"), text(row, "transport"),
+                       text(row, "mode"), row.value("tensors", 0), us("min_us"), us("median_us"),
+                       us("p99_us"), number(row, "algbw_gbps"), verdict(row));
+  if (what == "replay") return replay_line(row);
+  return fmt::format("{:<14}{:>6}{:>10}  {:<9}{:<10}{:>7}{:>10}{:>10}{:>10}{:>9.3f}{:>9.3f}  {}",
+                     text(row, "collective"), ranks, size, text(row, "memory"), text(row, "transport"),
+                     row.value("iterations", 0), us("min_us"), us("median_us"), us("p99_us"),
+                     number(row, "algbw_gbps"), number(row, "busbw_gbps"), verdict(row));
+}
+
+Status Report::add(Row row) {
+  if (is_mute_) return Status::ok();
+  fmt::print("{}\n", table_line(what_, row));
+  std::fflush(stdout);
+  rows_.push_back(std::move(row));
+  if (rows_path_.empty()) return Status::ok();
+  std::ofstream file(rows_path_, std::ios::app);
+  file << rows_.back().dump() << '\n';
+  file.flush();
+  if (file) return Status::ok();
+  return {Code::kUnavailable, fmt::format("cannot write {}; check the space left in its folder", rows_path_)};
+}
+
+void Report::say(std::string_view sentence) const {
+  if (is_mute_) return;
+  fmt::print(stderr, "rueda bench: {}\n", sentence);
+}
+
+Result<std::vector<Row>> read_rows(const std::string& path) {
+  std::vector<Row> rows;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    Row row = Row::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!row.is_object())
+      return Status(Code::kUnavailable, fmt::format("{} ends in the middle of a result; run again", path));
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+Row describe_machine() {
+  utsname system{};
+  uname(&system);
+  struct sysinfo memory {};
+  sysinfo(&memory);
+  double load = 0;
+  getloadavg(&load, 1);
+  return {{"processor", first_line_of("/proc/cpuinfo", "model name")},
+          {"cores", std::thread::hardware_concurrency()},
+          {"memory_bytes", static_cast<uint64_t>(memory.totalram) * memory.mem_unit},
+          {"kernel", std::string(system.release)},
+          {"load_1min", load},
+          {"rueda", kRelease}};
+}
+
+Status write_json(const std::string& path, const std::vector<std::string>& arguments,
+                  const std::vector<Row>& rows) {
+  Row root = {{"command", arguments}, {"machine", describe_machine()}, {"results", rows}};
+  std::ofstream file(path);
+  file << root.dump(1, ' ', false, Row::error_handler_t::replace) << '\n';
+  file.flush();
+  if (file) return Status::ok();
+  return {Code::kUnavailable,
+          fmt::format("cannot write {}; give --json a file in a folder that can be written", path)};
+}
+
+bool are_all_correct(const std::vector<Row>& rows) {
+  return std::ranges::all_of(rows, [](const Row& row) { return row.value("correct", true); });
+}
+
+}  // namespace rueda::bench

@@ -1,0 +1,42 @@
+// Rows of results: to a table, to JSON. Rows are JSON objects whose keys docs/bench.md lists.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rueda/base/status.h"
+
+namespace rueda::bench {
+
+using Row = nlohmann::ordered_json;
+
+std::string us_text(double us);  // "1.23 us", "45.6 ms", "1.20 s": three digits
+std::string table_header(std::string_view what);
+std::string table_line(std::string_view what, const Row& row);
+
+// Rank 0's: prints lines as they come, and appends rows to the launcher's file. The other ranks' is mute.
+class Report {
+ public:
+  Report(std::string what, std::string rows_path, bool is_mute)
+      : what_(std::move(what)), rows_path_(std::move(rows_path)), is_mute_(is_mute) {}
+  Status add(Row row);
+  void say(std::string_view sentence) const;
+  [[nodiscard]] const std::vector<Row>& rows() const { return rows_; }
+
+ private:
+  std::string what_, rows_path_;
+  bool is_mute_;
+  std::vector<Row> rows_;
+};
+
+Result<std::vector<Row>> read_rows(const std::string& path);
+Row describe_machine();
+// {"command", "machine", "results"}.
+Status write_json(const std::string& path, const std::vector<std::string>& arguments,
+                  const std::vector<Row>& rows);
+// Whether every row's "correct" is true.
+bool are_all_correct(const std::vector<Row>& rows);
+
+}  // namespace rueda::bench

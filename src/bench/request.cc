@@ -1,0 +1,62 @@
+#include "bench/request.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace rueda::bench {
+
+std::vector<Job> jobs_of(const Request& request) {
+  std::vector<Job> jobs;
+  const std::vector<std::string> one = {""};
+  std::vector<std::string> models;
+  for (const Model& model : request.models) models.push_back(model.name);
+  const std::vector<std::string>& modes = request.what == "burst" ? request.modes : one;
+  const std::vector<std::string>& strategies = request.what == "replay" ? request.strategies : one;
+  for (const std::string& model : models.empty() ? one : models)
+    for (const int ranks : request.ranks)
+      for (const std::string& transport : request.transports)
+        for (const std::string& mode : modes)
+          for (const std::string& strategy : strategies)
+            jobs.push_back({.ranks = ranks,
+                            .transport = transport,
+                            .mode = mode,
+                            .strategy = strategy,
+                            .model = model,
+                            .report = "",
+                            .spaces = {},
+                            .is_one_machine = true});
+  return jobs;
+}
+
+std::string encode(const Job& job) {
+  return nlohmann::json{{"ranks", job.ranks},   {"transport", job.transport},
+                        {"mode", job.mode},     {"strategy", job.strategy},
+                        {"model", job.model},   {"report", job.report},
+                        {"spaces", job.spaces}, {"one_machine", job.is_one_machine}}
+      .dump();
+}
+
+Result<Job> decode_job(const std::string& text) {
+  const nlohmann::json root = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Status malformed(Code::kInvalidArgument,
+                         "RUEDA_BENCH_JOB is set by rueda bench for its ranks only; "
+                         "unset it");
+  if (!root.is_object()) return malformed;
+  for (const char* key : {"transport", "mode", "strategy", "model", "report"})
+    if (!root.contains(key) || !root[key].is_string()) return malformed;
+  const auto is_text = [](const nlohmann::json& entry) { return entry.is_string(); };
+  if (!root.contains("ranks") || !root["ranks"].is_number_integer() || !root.contains("one_machine") ||
+      !root["one_machine"].is_boolean() || !root.contains("spaces") || !root["spaces"].is_array() ||
+      !std::all_of(root["spaces"].begin(), root["spaces"].end(), is_text))
+    return malformed;
+  return Job{.ranks = root["ranks"],
+             .transport = root["transport"],
+             .mode = root["mode"],
+             .strategy = root["strategy"],
+             .model = root["model"],
+             .report = root["report"],
+             .spaces = root["spaces"],
+             .is_one_machine = root["one_machine"]};
+}
+
+}  // namespace rueda::bench

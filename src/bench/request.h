@@ -1,0 +1,56 @@
+// What `rueda bench` was asked to do. Immutable once parsed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bench/models.h"
+#include "rueda/base/status.h"
+
+namespace rueda::bench {
+
+struct Request {
+  std::string what;                     // allreduce … barrier, latency, burst, replay
+  std::vector<int> ranks = {2};         // one job for each
+  std::vector<int64_t> sizes;           // bytes
+  std::vector<std::string> memory;      // of "bucket", "private"
+  std::vector<std::string> transports;  // of "auto", "shm", "tcp"
+  std::vector<std::string> modes;       // burst: of "fused", "unfused", "planned"
+  std::vector<std::string> strategies;  // replay: of "auto", "ring", "two-level", "parameter-server"
+  std::string algorithm;                // "" = rueda's choice
+  int iterations = 0;                   // 0 = as many as fit into `seconds`
+  double seconds = 0.5;                 // for each line of the table
+  std::vector<Model> models;            // burst, replay
+  int64_t rate = 1'000'000'000;         // replay: bits a second of each host's link, each way
+  int per_host = 1;                     // replay: ranks in one name space
+  double dilation = 0;                  // replay: compute time is stretched by this; 0 = see ratio_rate
+  std::string congestion = "reno";      // replay: TCP's congestion control in the name spaces
+  std::string json;                     // path; "" = none
+  std::vector<std::string> arguments;   // as given, for the ranks
+};
+
+// A stretched step on a slow link stands for a plain one on a link of this rate: 25 Gbit/s shared by 4 GPUs.
+inline constexpr double kRatioRate = 6.25e9;
+inline double dilation_of(const Request& request) {
+  return request.dilation > 0 ? request.dilation : kRatioRate / static_cast<double>(request.rate);
+}
+
+// One start of ranks: what varies between the jobs of a request.
+struct Job {
+  int ranks = 2;
+  std::string transport = "auto", mode = "planned", strategy = "auto";
+  std::string model;                // burst and replay: Model::name
+  std::string report;               // rank 0 appends its rows here, a JSON object a line; "" = only prints
+  std::vector<std::string> spaces;  // replay: where the name space of each host can be opened
+  bool is_one_machine = false;      // all ranks share one clock
+};
+
+std::vector<Job> jobs_of(const Request& request);
+
+std::string encode(const Job& job);
+Result<Job> decode_job(const std::string& text);
+// Carries a Job to the ranks.
+inline constexpr const char* kJobVariable = "RUEDA_BENCH_JOB";
+
+}  // namespace rueda::bench

@@ -1,0 +1,25 @@
+// Sizes, rates and lists as people write them. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rueda/base/status.h"
+
+namespace rueda::bench {
+
+// "4B", "64KiB", "1.5MiB", "2GB" (powers of ten), "100" (bytes). At least 1 byte, at most 64 GiB.
+Result<int64_t> parse_bytes(std::string_view text);
+// "1gbit", "500mbit", "10.5gbit", "250kbit" per second. 1 Mbit/s to 400 Gbit/s.
+Result<int64_t> parse_rate(std::string_view text);  // bits per second
+// Comma-separated, none empty.
+Result<std::vector<std::string>> parse_words(std::string_view text);
+Result<std::vector<int64_t>> parse_sizes(std::string_view text);
+Result<std::vector<int>> parse_counts(std::string_view text, int least, int most);
+
+std::string size_text(int64_t bytes);  // "64 KiB": the largest unit that divides it
+std::string rate_text(int64_t bits_per_s);
+
+}  // namespace rueda::bench

@@ -1,0 +1,164 @@
+#include "cli/bench_options.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+
+#include "bench/sizes.h"
+
+namespace rueda::cli {
+namespace {
+
+constexpr int kMaxRanks = 256, kMaxReplayRanks = 64;
+
+constexpr const char* kHelp = R"(rueda bench WHAT [options]: measures the library on this machine
+
+  allreduce, allgather, broadcast, reducescatter, alltoall, barrier
+             time and bandwidth of one collective, checked on every rank in every call
+  latency    small allreduces back to back: percentiles and a histogram
+  burst      all gradients of a model at once: --mode fused,unfused,planned
+  replay     training steps whose computing is slept and whose communication is real, between hosts made of
+             network name spaces with limited links (needs root)
+
+  rueda bench allreduce -np 2 --sizes 4B,64KiB,64MiB --memory private --transport shm,tcp --json out.json
+  rueda bench burst -np 2 --model resnet50
+  rueda bench replay -np 2,4,8 --rate 1gbit --model resnet50 --strategy auto,ring,parameter-server
+
+Under rueda run, torchrun, mpirun or srun it is a rank of that job: rueda run -H a:2,b:2 rueda bench allreduce
+
+)";
+constexpr std::array<std::string_view, 9> kSubjects = {"allreduce",     "allgather", "broadcast",
+                                                       "reducescatter", "alltoall",  "barrier",
+                                                       "latency",       "burst",     "replay"};
+
+struct Raw {
+  std::string ranks, sizes, memory, transport = "auto", mode = "fused,unfused,planned", strategy = "auto";
+  std::string model = "resnet50", rate = "1gbit";
+};
+
+void add_options(CLI::App& app, Raw& raw, bench::Request& request) {
+  app.add_option("--np,--num-proc", raw.ranks, "-np N[,N...]: ranks, a job for each number (2)");
+  app.add_option("--sizes", raw.sizes, "sizes of a rank's buffer: 4B,64KiB,64MiB");
+  app.add_option("--memory", raw.memory,
+                 "where buffers are: bucket (rueda_alloc), private, or both (both; replay: private)");
+  app.add_option("--transport", raw.transport, "auto, shm, tcp, or several of them (auto)");
+  app.add_option("--algorithm", request.algorithm, "force an algorithm, as RUEDA_ALGORITHM does");
+  app.add_option("--iterations", request.iterations, "calls, bursts or steps measured for each line")
+      ->check(CLI::Range(1, 1'000'000));
+  app.add_option("--seconds", request.seconds, "time for each line, where --iterations is not given (0.5)")
+      ->check(CLI::Range(0.001, 3600.0));
+  app.add_option("--model", raw.model,
+                 "burst, replay: models, or .json files with gradient lists (resnet50)");
+  app.add_option("--mode", raw.mode,
+                 "burst: fused (64 MiB, new names every time), unfused, planned (the same names again)");
+  app.add_option("--rate", raw.rate, "replay: rate of each host's link, each way (1gbit)");
+  app.add_option("--strategy", raw.strategy,
+                 "replay: some of auto, ring, two-level, parameter-server (auto)");
+  app.add_option("--per-host", request.per_host, "replay: ranks on one host (1)")->check(CLI::Range(1, 64));
+  app.add_option(
+         "--dilation", request.dilation,
+         "replay: stretches computing (default: 6.25 Gbit/s over the rate, so that a slow link stands "
+         "for a quarter of 25 Gbit/s)")
+      ->check(CLI::Range(0.0001, 1e6));
+  app.add_option("--congestion", request.congestion, "replay: TCP's congestion control (reno)");
+  app.add_option("--json", request.json, "also write the results to this file");
+}
+
+// Each word must be one of those known.
+Status take_words(const char* flag, const std::string& text, std::vector<std::string> known,
+                  std::vector<std::string>& target) {
+  Result<std::vector<std::string>> words = bench::parse_words(text);
+  if (!words.is_ok()) return words.status();
+  for (const std::string& word : words.value())
+    if (std::ranges::find(known, word) == known.end())
+      return {Code::kInvalidArgument,
+              fmt::format("{} cannot be {}; choose from {}", flag, word, fmt::join(known, ", "))};
+  target = std::move(words).value();
+  return Status::ok();
+}
+
+Status take_models(const std::string& text, bench::Request& request) {
+  const Result<std::vector<std::string>> names = bench::parse_words(text);
+  if (!names.is_ok()) return names.status();
+  for (const std::string& name : names.value()) {
+    Result<bench::Model> model = bench::find_model(name);
+    if (!model.is_ok()) return model.status();
+    if (std::ranges::find(request.models, model.value().name, &bench::Model::name) != request.models.end())
+      return {Code::kInvalidArgument, fmt::format("model {} is given twice; name each once", name)};
+    request.models.push_back(std::move(model).value());
+  }
+  return Status::ok();
+}
+
+std::string default_sizes(const std::string& what) {
+  return what == "latency" ? "4B,64B,1KiB,16KiB" : "4B,1KiB,16KiB,64KiB,256KiB,1MiB,4MiB,16MiB,64MiB";
+}
+
+Status complete(const Raw& raw, bench::Request& request) {
+  const bool is_replay = request.what == "replay";
+  const Result<std::vector<int>> ranks =
+      bench::parse_counts(raw.ranks.empty() ? "2" : raw.ranks, 1, is_replay ? kMaxReplayRanks : kMaxRanks);
+  if (!ranks.is_ok()) return ranks.status();
+  request.ranks = ranks.value();
+  const Result<std::vector<int64_t>> sizes =
+      bench::parse_sizes(raw.sizes.empty() ? default_sizes(request.what) : raw.sizes);
+  if (!sizes.is_ok()) return sizes.status();
+  request.sizes = sizes.value();
+  const Result<int64_t> rate = bench::parse_rate(raw.rate);
+  if (!rate.is_ok()) return rate.status();
+  request.rate = rate.value();
+  const std::string memory = !raw.memory.empty() ? raw.memory : is_replay ? "private" : "bucket,private";
+  if (Status status = take_words("--memory", memory, {"bucket", "private"}, request.memory); !status.is_ok())
+    return status;
+  if (Status status = take_words("--transport", raw.transport, {"auto", "shm", "tcp"}, request.transports);
+      !status.is_ok())
+    return status;
+  if (Status status = take_words("--mode", raw.mode, {"fused", "unfused", "planned"}, request.modes);
+      !status.is_ok())
+    return status;
+  if (Status status = take_words("--strategy", raw.strategy,
+                                 {"auto", "ring", "two-level", "parameter-server"}, request.strategies);
+      !status.is_ok())
+    return status;
+  const bool has_models = is_replay || request.what == "burst";
+  return has_models ? take_models(raw.model, request) : Status::ok();
+}
+
+}  // namespace
+
+Result<BenchRequest> parse_bench(const std::vector<std::string>& arguments) {
+  BenchRequest parsed;
+  bench::Request& request = parsed.request;
+  Raw raw;
+  CLI::App app("", "rueda bench");
+  add_options(app, raw, request);
+  const std::string what = arguments.empty() ? "--help" : arguments.front();
+  if (what == "--help" || what == "-h") {
+    parsed.text = kHelp + app.help();
+    return parsed;
+  }
+  if (std::ranges::find(kSubjects, what) == kSubjects.end())
+    return Status(Code::kInvalidArgument, fmt::format("there is nothing called {} to measure; choose from {}",
+                                                      what, fmt::join(kSubjects, ", ")));
+  request.what = what;
+  request.arguments = arguments;
+  std::vector<std::string> reversed;
+  for (auto word = arguments.rbegin(); word + 1 != arguments.rend(); ++word)
+    reversed.push_back(*word == "-np" || word->starts_with("-np=") ? "-" + *word : *word);
+  // CLI11 reports by exceptions; they end here.
+  try {
+    app.parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    parsed.text = kHelp + app.help();
+    return parsed;
+  } catch (const CLI::ParseError& error) {
+    return Status(Code::kInvalidArgument, fmt::format("{}; see rueda bench --help", error.what()));
+  }
+  if (Status status = complete(raw, request); !status.is_ok()) return status;
+  return parsed;
+}
+
+}  // namespace rueda::cli
