@@ -1,0 +1,294 @@
+"""`rueda bench`: what it measures is right, what it is told wrongly is refused, nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Set
+
+import pytest
+from harness import library
+from launch_support import RUEDA, marked_processes
+
+TINY = {
+    "name": "tiny",
+    "source": "made up for a test",
+    "compute_ms": 3.0,
+    "compute_source": "made up for a test",
+    "total": 1_020_311,
+    "parameters": [["head", 10], ["big", 1_020_000], ["odd", 301]],
+}
+
+
+def environment(**more: str) -> Dict[str, str]:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("RUEDA_", "HOROVOD_"))}
+    return {**clean, "RUEDA_LIBRARY": library(), **more}
+
+
+Done = "subprocess.CompletedProcess[str]"
+
+
+def bench(*arguments: str, prefix: Optional[List[str]] = None, **more: str) -> Done:
+    command = [*(prefix or []), RUEDA, "bench", *arguments]
+    return subprocess.run(
+        command, env=environment(**more), capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
+    )
+
+
+def results(path: Path) -> List[Dict[str, Any]]:
+    found: List[Dict[str, Any]] = json.loads(path.read_text())["results"]
+    return found
+
+
+@pytest.fixture(name="tiny")
+def make_tiny(tmp_path: Path) -> str:
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(TINY))
+    return str(path)
+
+
+# ---- collectives ----
+
+
+def test_allreduce_of_two_ranks_is_measured_over_both_transports(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    done = bench(
+        *("allreduce", "-np", "2", "--sizes", "4B,64KiB,4MiB", "--memory", "private"),
+        *("--transport", "shm,tcp", "--iterations", "20", "--json", str(out)),
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(out.read_text())
+    assert report["machine"]["cores"] >= 1
+    rows = report["results"]
+    assert [(row["transport"], row["bytes"]) for row in rows] == [
+        (transport, size) for transport in ("shm", "tcp") for size in (4, 65536, 4 << 20)
+    ]
+    for row in rows:
+        assert row["collective"] == "allreduce" and row["ranks"] == 2 and row["memory"] == "private"
+        assert row["algorithm"] == "auto" and row["iterations"] == 20 and row["correct"] is True
+        assert row["min_us"] <= row["median_us"] <= row["p99_us"]
+        assert row["algbw_gbps"] == pytest.approx(row["bytes"] / row["median_us"] / 1e3)
+        assert row["busbw_gbps"] == pytest.approx(row["algbw_gbps"])  # 2 (n - 1) / n is 1
+    table = done.stdout.splitlines()
+    assert len(table) == 1 + len(rows) and table[1].split()[-1] == "ok"
+
+
+@pytest.mark.parametrize("what", ["allgather", "broadcast", "reducescatter", "alltoall", "barrier"])
+def test_other_collectives_of_three_ranks_are_right(what: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    sizes = ["--sizes", "4B,100004", "--memory", "private", "--iterations", "10"]
+    done = bench(what, "-np", "3", *sizes, "--json", str(out))
+    assert done.returncode == 0, done.stderr
+    rows = results(out)
+    assert all(row["correct"] and row["ranks"] == 3 for row in rows)
+    # Each rank's share is a whole number of elements, so a size may be rounded up.
+    whole = [4, 100_004] if what == "broadcast" else [0] if what == "barrier" else [12, 100_008]
+    assert [row["bytes"] for row in rows] == whole
+
+
+def test_under_a_launcher_it_is_a_rank(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    command = [RUEDA, "run", "-np", "2", RUEDA, "bench", "allreduce", "--sizes", "1KiB"]
+    command += ["--memory", "private", "--iterations", "5", "--json", str(out)]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert [(row["ranks"], row["correct"]) for row in results(out)] == [(2, True)]
+
+
+def test_latency_prints_a_histogram_of_every_call(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    options = ["--sizes", "4B", "--memory", "private", "--iterations", "50"]
+    done = bench("latency", "-np", "2", *options, "--json", str(out))
+    assert done.returncode == 0, done.stderr
+    (row,) = results(out)
+    counts = [int(line.split("us")[1].split("|")[0]) for line in row["histogram"].splitlines()]
+    assert sum(counts) == 50
+    percentiles = [row[f"{name}_us"] for name in ("min", "median", "p90", "p99", "p999", "max")]
+    assert percentiles == sorted(percentiles)
+
+
+def test_burst_knows_its_modes(tiny: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    options = ["--model", tiny, "--memory", "private", "--iterations", "5"]
+    done = bench("burst", "-np", "2", *options, "--json", str(out))
+    assert done.returncode == 0, done.stderr
+    rows = results(out)
+    assert [row["mode"] for row in rows] == ["fused", "unfused", "planned"]
+    assert all(row["correct"] and row["tensors"] == 3 and row["bytes"] == 4 * TINY["total"] for row in rows)
+
+
+# A library whose allreduce does nothing, of a world it claims to have two ranks.
+LAZY = """
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include "rueda/rueda.h"
+static int64_t twice[200000]; static uint64_t bytes;
+int rueda_init(const rueda_init_options* o) { (void)o; return 0; }
+void rueda_shutdown(void) {}
+int rueda_rank(void) { return 0; }
+int rueda_size(void) { return 2; }
+int rueda_cross_size(void) { return 1; }
+const char* rueda_last_error(void) { return ""; }
+const char* rueda_describe(void) { return "{}"; }
+int rueda_submit(const rueda_request* r, int32_t n, int64_t* h) {
+  (void)n; *h = 1;
+  if (r->what == RUEDA_ALLGATHER) {
+    bytes = 8 * (uint64_t)r->shape[0];
+    memcpy(twice, r->input, bytes); memcpy(twice + r->shape[0], r->input, bytes);
+  }
+  return 0;
+}
+int rueda_wait(int64_t h, double t) { (void)h; (void)t; return 0; }
+int rueda_on_done(int64_t h, void (*f)(void*), void* a) { (void)h; f(a); return 0; }
+int rueda_result(int64_t h, int32_t i, rueda_result_info* info) {
+  (void)h; (void)i; info->data = twice; info->bytes = 2 * bytes; return 0;
+}
+void rueda_release(int64_t h) { (void)h; }
+const char* rueda_error(int64_t h) { (void)h; return ""; }
+"""
+
+
+def test_wrong_sum_is_reported_and_ends_in_failure(tmp_path: Path) -> None:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    (tmp_path / "lazy.c").write_text(LAZY)
+    include = Path(__file__).resolve().parents[2] / "include"
+    lazy = tmp_path / "librueda.so"
+    command = [compiler, "-shared", "-fPIC", f"-I{include}", str(tmp_path / "lazy.c"), "-o", str(lazy)]
+    subprocess.run(command, check=True, timeout=60)
+    options = ["-np", "1", "--sizes", "4B,1MiB", "--memory", "private", "--iterations", "5"]
+    done = bench("allreduce", *options, RUEDA_LIBRARY=str(lazy))
+    assert done.returncode == 1
+    assert [line.split()[-1] for line in done.stdout.splitlines()[1:]] == ["WRONG", "WRONG"]
+    assert "a result was wrong on some rank" in done.stderr
+
+
+# ---- refusals ----
+
+REFUSED = {
+    "unknown subject": (["allreuce"], "choose from allreduce, allgather"),
+    "unknown option": (["allreduce", "--bytes", "4"], "see rueda bench --help"),
+    "unknown model": (["burst", "--model", "resnet51"], "choose one of bert_base, gpt2"),
+    "model twice": (["burst", "--model", "gpt2,gpt2"], "name each once"),
+    "unknown unit": (["allreduce", "--sizes", "4B,1XiB"], "unknown unit xib"),
+    "empty entry": (["allreduce", "--sizes", "4B,,8B"], "empty entry"),
+    "impossible rate": (["replay", "--rate", "9000gbit"], "from 1mbit to 400gbit"),
+    "no rate": (["replay", "--rate", "fast"], "1gbit or 500mbit"),
+    "unknown memory": (["allreduce", "--memory", "heap"], "choose from bucket, private"),
+    "unknown transport": (["allreduce", "--transport", "ib"], "choose from auto, shm, tcp"),
+    "unknown strategy": (["replay", "--strategy", "star"], "parameter-server"),
+    "too many ranks": (["replay", "-np", "65"], "give 1 to 64"),
+    "no ranks": (["allreduce", "-np", "0"], "give 1 to 256"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_input_is_one_sentence_with_a_way_on(case: str) -> None:
+    arguments, sentence = REFUSED[case]
+    done = bench(*arguments)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("rueda bench: ") and sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_library_that_is_not_there_is_named() -> None:
+    done = bench("allreduce", "-np", "1", "--sizes", "4B", RUEDA_LIBRARY="/nowhere/librueda.so")
+    assert done.returncode == 1
+    assert "cannot load /nowhere/librueda.so" in done.stderr and "RUEDA_LIBRARY" in done.stderr
+
+
+def test_without_permission_replay_says_what_to_do() -> None:
+    if os.geteuid() == 0 and shutil.which("setpriv") is None:
+        pytest.skip("setpriv, which gives up root's rights, is not here")
+    prefix = ["setpriv", "--bounding-set", "-all"] if os.geteuid() == 0 else []
+    done = bench("replay", "-np", "2", prefix=prefix)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1 and "run it as root" in done.stderr
+
+
+# ---- replay ----
+
+
+def name_spaces(pids: List[int]) -> Set[str]:
+    found = set()
+    for pid in pids:
+        try:
+            found.add(os.readlink(f"/proc/{pid}/ns/net"))
+        except OSError:  # it has just ended
+            continue
+    return found
+
+
+def everybody() -> List[int]:
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+
+
+def skip_without_name_spaces() -> None:
+    probe = subprocess.run(["unshare", "--net", "ip", "link", "add", "type", "veth"], capture_output=True)
+    if probe.returncode != 0:
+        pytest.skip("this user may not make network name spaces with links")
+
+
+def test_replay_sums_gradients_between_two_name_spaces(tiny: str, tmp_path: Path) -> None:
+    skip_without_name_spaces()
+    out = tmp_path / "out.json"
+    strategies = ["auto", "ring", "two-level", "parameter-server"]
+    options = ["--rate", "1gbit", "--strategy", ",".join(strategies), "--iterations", "2"]
+    done = bench("replay", "-np", "2", "--model", tiny, *options, "--json", str(out))
+    assert done.returncode == 0, done.stderr
+    rows = results(out)
+    assert [row["strategy"] for row in rows] == strategies
+    for row in rows:
+        assert row["correct"] and row["hosts"] == 2 and row["model"] == "tiny"
+        assert row["dilation"] == 6.25 and row["compute_ms"] == pytest.approx(6.25 * 3.0)
+        assert row["wire_ms"] == pytest.approx(4 * TINY["total"] * 8 / 0.957e9 * 1e3)
+        # Sleeping never ends early.
+        assert row["step_min_ms"] >= row["compute_ms"] and 0 < row["efficiency"] <= 1
+        assert row["exposed_ms"] == pytest.approx(row["step_ms"] - row["compute_ms"])
+
+
+def test_parameter_servers_of_three_hosts_sum_right(tiny: str, tmp_path: Path) -> None:
+    skip_without_name_spaces()
+    out = tmp_path / "out.json"
+    options = ["--rate", "10gbit", "--strategy", "parameter-server", "--iterations", "2"]
+    done = bench("replay", "-np", "3", "--model", tiny, *options, "--json", str(out))
+    assert done.returncode == 0, done.stderr
+    assert [row["correct"] for row in results(out)] == [True]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_interrupted_replay_leaves_no_name_space(number: int, tmp_path: Path) -> None:
+    skip_without_name_spaces()
+    links = os.listdir("/sys/class/net")
+    mark = f"RUEDA_TEST_MARK={tmp_path}"
+    process = subprocess.Popen(
+        [RUEDA, "bench", "replay", "-np", "2", "--iterations", "1000"],
+        env=environment(RUEDA_TEST_MARK=str(tmp_path), TMPDIR=str(tmp_path)),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + 30
+        own = name_spaces([os.getpid()])
+        while len(made := name_spaces(marked_processes(mark)) - own) < 2:
+            assert time.monotonic() < deadline and process.poll() is None, "the ranks never began"
+            time.sleep(0.05)
+        process.send_signal(number)
+        assert process.wait(20) == (130 if number == signal.SIGINT else -signal.SIGKILL)
+        while left := made & name_spaces(everybody()):
+            assert time.monotonic() < deadline, f"still there: {left}"
+            time.sleep(0.05)
+        assert os.listdir("/sys/class/net") == links
+        if number == signal.SIGINT:
+            assert not list(tmp_path.glob("rueda-bench-*"))
+    finally:
+        for pid in marked_processes(mark):
+            os.kill(pid, signal.SIGKILL)
+        process.wait(10)

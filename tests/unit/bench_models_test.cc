@@ -1,0 +1,94 @@
+#include "bench/models.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "bench/gradients.h"
+
+namespace rueda::bench {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Published {
+  const char* name;
+  int64_t total;
+  size_t tensors;
+  const char *first, *last;  // in the order of backward
+};
+
+class Models : public ::testing::TestWithParam<Published> {};
+
+TEST_P(Models, have_the_published_number_of_parameters) {
+  const Result<Model> found = find_model(GetParam().name);
+  ASSERT_TRUE(found.is_ok()) << found.status().why;
+  const Model& model = found.value();
+  EXPECT_EQ(model.name, GetParam().name);
+  EXPECT_EQ(model.total(), GetParam().total);
+  EXPECT_EQ(model.parameters.size(), GetParam().tensors);
+  EXPECT_EQ(model.parameters.front().name, GetParam().first);
+  EXPECT_EQ(model.parameters.back().name, GetParam().last);
+  EXPECT_GT(model.compute_ms, 0);
+  std::set<std::string> names;
+  for (const Parameter& parameter : model.parameters) names.insert(parameter.name);
+  EXPECT_EQ(names.size(), model.parameters.size());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Models,
+    ::testing::Values(Published{"resnet50", 25'557'032, 161, "fc.bias", "conv1.weight"},
+                      Published{"resnet101", 44'549'160, 314, "fc.bias", "conv1.weight"},
+                      Published{"inception_v3", 27'161'264, 292, "fc.bias", "Conv2d_1a_3x3.conv.weight"},
+                      Published{"vgg16", 138'357'544, 32, "classifier.6.bias", "features.0.weight"},
+                      Published{"bert_base", 109'482'240, 199, "pooler.dense.bias",
+                                "embeddings.word_embeddings.weight"},
+                      Published{"gpt2", 124'439'808, 148, "ln_f.bias", "wte.weight"}),
+    [](const auto& published) { return std::string(published.param.name); });
+
+TEST(ModelFiles, are_exactly_those_tested_here) { EXPECT_EQ(model_names().size(), 6U); }
+
+TEST(ModelFiles, unknown_name_lists_those_known) {
+  EXPECT_THAT(find_model("resnet51").status().why, HasSubstr("resnet101, resnet50, vgg16"));
+  EXPECT_THAT(find_model("/nowhere/m.json").status().why, HasSubstr("cannot read /nowhere/m.json"));
+}
+
+TEST(ModelFiles, malformed_ones_are_refused_by_what_is_wrong) {
+  const std::string head = R"({"name": "m", "source": "s", "compute_source": "c", "compute_ms": 1, )";
+  ASSERT_TRUE(parse_model(head + R"("total": 3, "parameters": [["a", 1], ["b", 2]]})", "F").is_ok());
+  EXPECT_THAT(parse_model(head + R"("total": 4, "parameters": [["a", 1], ["b", 2]]})", "F").status().why,
+              HasSubstr("not the sum of its parameters, 3"));
+  for (const std::string& text :
+       {std::string("{"), std::string("[]"), std::string(R"({"name": 3})"),
+        head + R"("total": 0, "parameters": []})", head + R"("total": 1, "parameters": [["a", -1]]})",
+        head + R"("total": 1, "parameters": [["a"]]})", head + R"("total": 1})"})
+    EXPECT_THAT(parse_model(text, "F").status().why, HasSubstr("F is no list of gradients")) << text;
+}
+
+TEST(Shards, every_element_has_one_server_and_loads_are_even) {
+  for (const char* name : {"resnet50", "vgg16"}) {
+    const Model model = find_model(name).value();
+    std::vector<int64_t> counts;
+    for (const Parameter& parameter : model.parameters) counts.push_back(parameter.count);
+    for (const int servers : {1, 2, 3, 8}) {
+      const auto shards = assign_shards(counts, servers);
+      std::vector<int64_t> load(static_cast<size_t>(servers));
+      for (size_t tensor = 0; tensor < shards.size(); ++tensor) {
+        EXPECT_EQ(std::accumulate(shards[tensor].begin(), shards[tensor].end(), int64_t{0}), counts[tensor]);
+        for (size_t server = 0; server < load.size(); ++server) load[server] += shards[tensor][server];
+      }
+      const auto [least, most] = std::ranges::minmax(load);
+      EXPECT_LE(most - least, 1'000'000) << name << " on " << servers;
+    }
+  }
+}
+
+TEST(Shards, small_tensor_goes_whole_to_the_emptiest_server) {
+  const std::vector<int64_t> counts = {10, 4, 3};
+  EXPECT_EQ(assign_shards(counts, 2), (std::vector<std::vector<int32_t>>{{10, 0}, {0, 4}, {0, 3}}));
+}
+
+}  // namespace
+}  // namespace rueda::bench

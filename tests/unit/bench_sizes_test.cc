@@ -1,0 +1,64 @@
+#include "bench/sizes.h"
+
+#include <gmock/gmock.h>
+
+namespace rueda::bench {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(Sizes, units_are_powers_of_two_with_an_i_and_of_ten_without) {
+  for (const auto& [text, bytes] :
+       std::vector<std::pair<std::string, int64_t>>{{"4B", 4},
+                                                    {"100", 100},
+                                                    {"64KiB", 65536},
+                                                    {"64 kib", 65536},
+                                                    {"1.5MiB", 1572864},
+                                                    {"2GB", 2'000'000'000},
+                                                    {"3KB", 3000},
+                                                    {"64GiB", int64_t{64} << 30}}) {
+    const Result<int64_t> parsed = parse_bytes(text);
+    ASSERT_TRUE(parsed.is_ok()) << parsed.status().why;
+    EXPECT_EQ(parsed.value(), bytes) << text;
+  }
+}
+
+TEST(Sizes, unknown_unit_is_named) {
+  EXPECT_THAT(parse_bytes("4XB").status().why, HasSubstr("unknown unit xb"));
+}
+
+TEST(Sizes, nonsense_is_refused) {
+  for (const char* text : {"", "B", "-4B", "0", "0.3B", "nan", "inf", "1e40B", "65GiB", "4B4"})
+    EXPECT_FALSE(parse_bytes(text).is_ok()) << text;
+}
+
+TEST(Sizes, list_has_no_empty_entry) {
+  EXPECT_THAT(parse_sizes("4B,1KiB").value(), ElementsAre(4, 1024));
+  for (const char* text : {"", ",", "4B,", "4B,,8B"}) EXPECT_FALSE(parse_sizes(text).is_ok()) << text;
+}
+
+TEST(Sizes, text_of_a_size_parses_to_it) {
+  for (const int64_t bytes : {4L, 1000L, 1024L, 65536L, 1L << 20, 3L << 30, (1L << 20) + 4})
+    EXPECT_EQ(parse_bytes(size_text(bytes)).value(), bytes) << size_text(bytes);
+}
+
+TEST(Rates, are_bits_with_a_unit) {
+  EXPECT_EQ(parse_rate("1gbit").value(), 1'000'000'000);
+  EXPECT_EQ(parse_rate("2.5Gbit").value(), 2'500'000'000);
+  EXPECT_EQ(parse_rate("500mbit").value(), 500'000'000);
+}
+
+TEST(Rates, impossible_ones_are_refused_with_the_range) {
+  for (const char* text : {"0gbit", "999kbit", "401gbit"})
+    EXPECT_THAT(parse_rate(text).status().why, HasSubstr("from 1mbit to 400gbit")) << text;
+  for (const char* text : {"", "fast", "1gb", "1", "-1gbit"}) EXPECT_FALSE(parse_rate(text).is_ok()) << text;
+}
+
+TEST(Counts, outside_of_the_range_are_refused) {
+  EXPECT_THAT(parse_counts("2,16", 1, 64).value(), ElementsAre(2, 16));
+  for (const char* text : {"0", "65", "2x", "2,"}) EXPECT_FALSE(parse_counts(text, 1, 64).is_ok()) << text;
+}
+
+}  // namespace
+}  // namespace rueda::bench

@@ -1,0 +1,73 @@
+#include "bench/space_plan.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gmock/gmock.h>
+
+#include <set>
+
+namespace rueda::bench {
+namespace {
+
+using ::testing::Contains;
+
+std::vector<std::string> lines_of(int hosts, int64_t rate) {
+  std::vector<std::string> spaces, lines;
+  for (int host = 0; host < hosts; ++host) spaces.push_back(fmt::format("/proc/1/fd/{}", host));
+  for (const SpaceCommand& command : plan_spaces(spaces, rate))
+    lines.push_back(fmt::format("{}: {}", command.space, fmt::join(command.argv, " ")));
+  return lines;
+}
+
+TEST(SpacePlan, every_host_is_limited_in_both_directions) {
+  const std::vector<std::string> lines = lines_of(3, 1'000'000'000);
+  for (int host = 0; host < 3; ++host) {
+    EXPECT_THAT(lines, Contains(fmt::format(
+                           "-1: ip link add port{0} type veth peer name net0 netns /proc/1/fd/{0}", host)));
+    EXPECT_THAT(lines,
+                Contains(fmt::format("-1: tc qdisc add dev port{} root tbf rate 1000000000bit burst 131072 "
+                                     "limit 2359296",
+                                     host)));
+    EXPECT_THAT(lines,
+                Contains(fmt::format("{}: tc qdisc add dev net0 root tbf rate 1000000000bit burst 131072 "
+                                     "limit 262144",
+                                     host)));
+    EXPECT_THAT(lines, Contains(fmt::format("{}: ip addr add 10.77.0.{}/16 dev net0", host, host + 1)));
+  }
+}
+
+TEST(SpacePlan, no_command_runs_in_the_machines_own_network) {
+  for (const SpaceCommand& command : plan_spaces(std::vector<std::string>{"/proc/1/fd/3"}, 1'000'000'000))
+    EXPECT_TRUE(command.space == kSwitch || command.space == 0);
+}
+
+TEST(SpacePlan, a_veth_is_made_before_it_is_used) {
+  std::set<std::string> made;
+  for (const std::string& line : lines_of(4, 5'000'000'000)) {
+    if (const size_t at = line.find("ip link add port"); at != std::string::npos)
+      made.insert(line.substr(at + 12, 5));
+    if (const size_t at = line.find("dev port"); at != std::string::npos) {
+      EXPECT_THAT(made, Contains(line.substr(at + 4, 5))) << line;
+    }
+  }
+  EXPECT_EQ(made.size(), 4U);
+}
+
+TEST(SpacePlan, bursts_never_fall_below_two_offloaded_segments) {
+  for (const int64_t rate : {1'000'000L, 1'000'000'000L, 5'000'000'000L, 100'000'000'000L}) {
+    EXPECT_GE(shaping_of(rate).burst_bytes, 128 * 1024) << rate;
+    EXPECT_GE(shaping_of(rate).limit_bytes, 2 * shaping_of(rate).burst_bytes) << rate;
+  }
+  EXPECT_EQ(shaping_of(5'000'000'000).limit_bytes, 512 * 1024);
+}
+
+TEST(SpacePlan, addresses_of_many_hosts_differ_and_end_in_no_zero) {
+  std::set<std::string> addresses;
+  for (int host = 0; host < 600; ++host) addresses.insert(host_address(host));
+  EXPECT_EQ(addresses.size(), 600U);
+  EXPECT_EQ(host_address(249), "10.77.0.250");
+  EXPECT_EQ(host_address(250), "10.77.1.1");
+}
+
+}  // namespace
+}  // namespace rueda::bench
