@@ -76,10 +76,22 @@ Result<std::vector<std::string>> memory_of(const Request& request, const Rank& r
   return kinds;
 }
 
+// The user's own program on this host. It finds its world as under rueda run.
+int become(const std::vector<std::string>& command) {
+  std::vector<char*> argv;
+  for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  unsetenv(kJobVariable);
+  execvp(argv.front(), argv.data());
+  return fail({Code::kInvalidArgument, fmt::format("cannot run {}: {}; check the command after --",
+                                                   command.front(), std::strerror(errno))});
+}
+
 int run_rank(const Request& request, const Job& job, const std::string& own_path, bool is_direct) {
   if (!job.spaces.empty())
     if (Status moved = move_to_host(request, job); !moved.is_ok()) return fail(moved);
   apply_settings(request, job);
+  if (!request.command.empty()) return become(request.command);
   Result<std::unique_ptr<Rank>> joined = Rank::join(own_path);
   if (!joined.is_ok()) return fail(joined.status());
   Rank& rank = *joined.value();
@@ -165,7 +177,7 @@ int run_all(const Request& request, const std::string& own_path) {
     if (ranks > cores && request.what != "replay")
       fmt::print(stderr, "rueda bench: {} ranks share {} cores here; read such figures with care\n", ranks,
                  cores);
-  fmt::print("{}\n", table_header(request.what));
+  if (request.command.empty()) fmt::print("{}\n", table_header(request.what));
   std::fflush(stdout);
   std::vector<Row> rows;
   int status = 0;

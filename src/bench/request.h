@@ -26,6 +26,7 @@ struct Request {
   int per_host = 1;                     // replay: ranks in one name space
   double dilation = 0;                  // replay: compute time is stretched by this; 0 = see ratio_rate
   std::string congestion = "reno";      // replay: TCP's congestion control in the name spaces
+  std::vector<std::string> command;     // replay: started on the hosts instead of the replay; empty = none
   std::string json;                     // path; "" = none
   std::vector<std::string> arguments;   // as given, for the ranks
 };

@@ -21,11 +21,12 @@ constexpr const char* kHelp = R"(rueda bench WHAT [options]: measures the librar
   latency    small allreduces back to back: percentiles and a histogram
   burst      all gradients of a model at once: --mode fused,unfused,planned
   replay     training steps whose computing is slept and whose communication is real, between hosts made of
-             network name spaces with limited links (needs root)
+             network name spaces with limited links (needs root); a command after -- runs there instead
 
   rueda bench allreduce -np 2 --sizes 4B,64KiB,64MiB --memory private --transport shm,tcp --json out.json
   rueda bench burst -np 2 --model resnet50
   rueda bench replay -np 2,4,8 --rate 1gbit --model resnet50 --strategy auto,ring,parameter-server
+  rueda bench replay -np 4 --rate 1gbit -- python train.py
 
 Under rueda run, torchrun, mpirun or srun it is a rank of that job: rueda run -H a:2,b:2 rueda bench allreduce
 
@@ -145,9 +146,13 @@ Result<BenchRequest> parse_bench(const std::vector<std::string>& arguments) {
                                                       what, fmt::join(kSubjects, ", ")));
   request.what = what;
   request.arguments = arguments;
-  std::vector<std::string> reversed;
-  for (auto word = arguments.rbegin(); word + 1 != arguments.rend(); ++word)
-    reversed.push_back(*word == "-np" || word->starts_with("-np=") ? "-" + *word : *word);
+  const auto dashes = std::ranges::find(arguments, "--");
+  if (dashes != arguments.end()) request.command.assign(dashes + 1, arguments.end());
+  if (!request.command.empty() && what != "replay")
+    return Status(Code::kInvalidArgument, "a command after -- is for replay only, whose hosts it runs on");
+  std::vector<std::string> reversed;  // as CLI11 wants them
+  for (auto word = arguments.begin() + 1; word != dashes; ++word)
+    reversed.insert(reversed.begin(), *word == "-np" || word->starts_with("-np=") ? "-" + *word : *word);
   // CLI11 reports by exceptions; they end here.
   try {
     app.parse(reversed);

@@ -1,0 +1,250 @@
+"""rueda and its peers in the same run: ``python bench/compare``.
+
+Parts: ``collective`` (allreduce at several sizes), ``burst`` (all gradients of a model), ``train`` (a
+small network for real, against DDP), ``replay`` (training between hosts with limited links, and the
+figure of scaling efficiency; needs root). Rounds are interleaved: each library runs once in each, in
+turns. Written to ``--out``: compare.json and scaling.svg. A peer that cannot take part is named with the
+reason; no figure is printed that this run did not measure.
+
+As root, everything but the installation of peers happens in a network name space of its own, whose TCP
+uses the congestion control of ``--congestion``: with some kernels' default, BBR, loopback gives half of
+what it can.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Tuple
+
+import figure
+import peers
+import ratios
+
+import tools
+
+PARTS = ["collective", "burst", "train", "replay"]
+IN_SPACE = "COMPARE_IN_NAME_SPACE"
+
+
+def take_part(options: argparse.Namespace, left_out: Dict[str, str]) -> List[peers.Peer]:
+    """The peers that are here; why the others are not goes to left_out."""
+    present = []
+    for kind in peers.ALL:
+        if options.peers and kind.name not in options.peers.split(",") and kind is not peers.Rueda:
+            continue
+        for transport in kind.transports:
+            peer = kind(transport, options.ranks, options.out)
+            try:
+                peer.prepare()
+                present.append(peer)
+            except tools.Unavailable as why:
+                left_out[f"{peer.name} {transport}"] = str(why)
+    return present
+
+
+def rounds_of(
+    options: argparse.Namespace,
+    present: List[peers.Peer],
+    measure: Callable[[peers.Peer], peers.Medians],
+    left_out: Dict[str, str],
+) -> List[ratios.Round]:
+    """Every peer once a round, in an order that changes from round to round."""
+    rounds: List[ratios.Round] = []
+    taking = list(present)
+    shuffle = random.Random(1)
+    for number in range(options.rounds):
+        found: ratios.Round = {}
+        shuffle.shuffle(taking)
+        for peer in list(taking):
+            try:
+                for label, us in measure(peer).items():
+                    found[peer.name, peer.transport, label] = us
+            except tools.Unavailable as why:
+                left_out[f"{peer.name} {peer.transport}"] = str(why)
+                taking.remove(peer)
+        rounds.append(found)
+        print(f"compare: round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
+    return rounds
+
+
+def as_json(rounds: List[ratios.Round]) -> List[Dict[str, float]]:
+    return [{"|".join(key): us for key, us in one.items()} for one in rounds]
+
+
+def collective(options: argparse.Namespace, present: List[peers.Peer], left_out: Dict[str, str]) -> Any:
+    labels = options.sizes.split(",")
+    sizes = [int(label) for label in labels]
+    rounds = rounds_of(options, present, lambda peer: peer.collective(sizes), left_out)
+    tables = {over: ratios.table(rounds, "rueda", over, labels) for over in ("shm", "tcp")}
+    for over, rows in tables.items():
+        ratios.print_table(
+            f"allreduce, {options.ranks} ranks; times over those of rueda {over}", rows, labels
+        )
+    return {"rounds": as_json(rounds), "tables": tables}
+
+
+def burst(options: argparse.Namespace, present: List[peers.Peer], left_out: Dict[str, str]) -> Any:
+    """Each peer by its best way, over rueda's planned burst."""
+    can = [peer for peer in present if not isinstance(peer, peers.OneCcl)]
+    rounds = rounds_of(options, can, lambda peer: peer.burst(options.model, 6), left_out)
+    ways = sorted({label for one in rounds for _, _, label in one})
+    report: Dict[str, Any] = {"rounds": as_json(rounds)}
+    for over in ("shm", "tcp"):
+        best = []
+        for one in rounds:
+            renamed: ratios.Round = {}
+            for (name, transport, label), us in one.items():
+                mine = name.startswith("rueda")
+                wanted = "planned" if mine else ratios.best_labels(rounds, name, transport, ways)
+                if label == wanted:
+                    renamed[name, transport, "best way"] = us
+                if mine or name == "gloo":
+                    renamed[f"{name}: {label}", transport, "best way"] = us
+            best.append(renamed)
+        rows = ratios.table(best, "rueda", over, ["best way"])
+        rows = [row for row in rows if row["transport"] == over or row["peer"].startswith("gloo")]
+        title = f"gradients of {options.model}, {options.ranks} ranks; times over rueda {over}, planned"
+        ratios.print_table(title, rows, ["best way"])
+        report[over] = rows
+    return report
+
+
+def train(options: argparse.Namespace) -> Any:
+    out = options.out / "train"
+    for left in (out, Path(f"{out}.meeting")):
+        left.unlink(missing_ok=True)
+    script = [sys.executable, str(tools.HERE / "train_peer.py"), str(out), str(options.rounds)]
+    env = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    tools.run([tools.rueda_command(), "run", "-np", str(options.ranks), *script], 600, env)
+    rounds = [json.loads(line) for line in out.read_text().splitlines()]
+    over_ddp = ratios.quartiles([one["rueda"] / one["ddp"] for one in rounds])
+    alone = {
+        name: ratios.quartiles([one[name] / one["alone"] for one in rounds]) for name in ("rueda", "ddp")
+    }
+    print(
+        f"\ntraining a small network, {options.ranks} ranks: images a second of rueda over DDP's {over_ddp};"
+    )
+    print(f"of what the cores give without communication: rueda {alone['rueda']}, DDP {alone['ddp']}")
+    return {"rounds": rounds, "rueda_over_ddp": over_ddp._asdict()}
+
+
+def gloo_replay(options: argparse.Namespace, ranks: int, row: Dict[str, Any]) -> float:
+    """Efficiency of DDP's buckets over Gloo on the same hosts, computing as long as rueda's replay did."""
+    times, meeting = options.out / "replay.times", options.out / "replay.meeting"
+    meeting.unlink(missing_ok=True)
+    spec = f"{tools.model_path(options.model)}:{options.steps}:{row['compute_ms']}"
+    script = [sys.executable, str(tools.HERE / "gloo_peer.py"), str(times), "env", str(ranks), str(meeting)]
+    command = [tools.rueda_command(), "bench", "replay", "-np", str(ranks), "--rate", options.rate, "--"]
+    env = {"GLOO_SOCKET_IFNAME": "net0", "OMP_NUM_THREADS": "1"}
+    tools.run([*command, *script, "replay", spec], 1200, env)
+    return 1e3 * float(row["compute_ms"]) / tools.call_medians(times, ranks)["step"]
+
+
+def replay(options: argparse.Namespace) -> Any:
+    names = {"auto": "rueda", "parameter-server": "parameter servers"}
+    report = options.out / "replay.json"
+    worlds = options.replay_ranks.split(",")
+    series: Dict[str, List[float]] = {name: [] for name in [*names.values(), "Gloo, DDP's buckets"]}
+    ideal, rows = [], []
+    for ranks in worlds:
+        arguments = ["replay", "-np", ranks, "--rate", options.rate, "--model", options.model]
+        arguments += ["--strategy", ",".join(names), "--iterations", str(options.steps)]
+        tools.run([tools.rueda_command(), "bench", *arguments, "--json", str(report)], 1200)
+        found = json.loads(report.read_text())["results"]
+        for row in found:
+            series[names[row["strategy"]]].append(row["efficiency"])
+        series["Gloo, DDP's buckets"].append(gloo_replay(options, int(ranks), found[0]))
+        ideal.append(found[0]["ideal_efficiency"])
+        rows += found
+    stretched = f"computing slept {rows[0]['dilation']:g} times as long as the model's file says"
+    note = f"links of {options.rate}, {stretched}; dashed: ideal"
+    title = f"Scaling efficiency, {options.model}"
+    groups = [f"{ranks} hosts" for ranks in worlds]
+    (options.out / "scaling.svg").write_text(figure.bars(title, note, groups, series, ideal))
+    print(f"\nreplayed training of {options.model}, links of {options.rate}: scaling efficiency")
+    for name, values in {**series, "ideal": ideal}.items():
+        print(f"{name:<22}" + "".join(f"{100 * value:>9.1f} %" for value in values))
+    return {"series": series, "ideal": ideal, "ranks": worlds, "rows": rows}
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="compare", description="rueda and its peers in the same run")
+    parser.add_argument("--parts", default="collective,burst,train", help=f"some of {','.join(PARTS)}")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--sizes", default="4,65536,1048576,67108864", help="bytes, comma-separated")
+    parser.add_argument("--model", default="resnet50", help="of bench/models")
+    parser.add_argument("--peers", default="", help=f"some of {','.join(kind.name for kind in peers.ALL)}")
+    parser.add_argument(
+        "--congestion", default="reno", help="TCP's congestion control for all; empty: the machine's"
+    )
+    parser.add_argument("--rate", default="1gbit", help="replay: rate of the links")
+    parser.add_argument("--replay-ranks", default="2,4,8", help="replay: numbers of hosts")
+    parser.add_argument("--steps", type=int, default=4, help="replay: steps measured")
+    parser.add_argument("--out", type=Path, default=tools.ROOT / "build" / "bench" / "compare")
+    options = parser.parse_args()
+    unknown = set(options.parts.split(",")) - set(PARTS)
+    if unknown:
+        parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    if not all(size.isdigit() and int(size) % 4 == 0 and int(size) > 0 for size in options.sizes.split(",")):
+        parser.error("--sizes are whole float32 values in bytes, such as 4,65536")
+    if options.rounds < 1 or options.ranks < 2:
+        parser.error("compare at least 2 ranks in at least 1 round")
+    options.out = options.out.resolve()
+    return options
+
+
+def enter_name_space(congestion: str) -> str:
+    """Starts this program again in a name space of its own; returns the congestion control in force."""
+    current = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+    if IN_SPACE in os.environ:
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True, timeout=10)
+        current.write_text(congestion)
+    elif congestion and os.geteuid() == 0:
+        os.environ[IN_SPACE] = "1"
+        os.execvp("unshare", ["unshare", "--net", sys.executable, str(tools.HERE), *sys.argv[1:]])
+    return current.read_text().strip()
+
+
+def main() -> int:
+    options = parse()
+    options.out.mkdir(parents=True, exist_ok=True)
+    left_out: Dict[str, str] = {}
+    if IN_SPACE not in os.environ:
+        take_part(options, {})  # installs and builds what is missing while there is a network
+    congestion = enter_name_space(options.congestion)
+    present = take_part(options, left_out)
+    report: Dict[str, Any] = {
+        "machine": {"cores": os.cpu_count(), "load": os.getloadavg()[0], "congestion_control": congestion},
+        "settings": {f"{peer.name} {peer.transport}": peer.settings for peer in present},
+    }
+    wanted: List[Tuple[str, Callable[[], Any]]] = [
+        ("collective", lambda: collective(options, present, left_out)),
+        ("burst", lambda: burst(options, present, left_out)),
+        ("train", lambda: train(options)),
+        ("replay", lambda: replay(options)),
+    ]
+    for name, part in wanted:
+        if name not in options.parts.split(","):
+            continue
+        try:
+            report[name] = part()
+        except tools.Unavailable as why:
+            left_out[name] = str(why)
+    for name, why in left_out.items():
+        print(f"left out: {name}: {why}")
+    report["left_out"] = left_out
+    path = options.out / "compare.json"
+    path.write_text(json.dumps(report, indent=1) + "\n")
+    print(f"written to {path}; above x 1 rueda is faster, in brackets the quartiles over the rounds")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

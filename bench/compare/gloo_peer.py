@@ -1,0 +1,153 @@
+"""A rank of torch.distributed with Gloo, measured as `rueda bench` measures.
+
+    gloo_peer.py OUT RANK SIZE MEETING collective BYTES:CALLS...
+    gloo_peer.py OUT RANK SIZE MEETING burst MODEL.json:CALLS
+    gloo_peer.py OUT RANK SIZE MEETING replay MODEL.json:STEPS:COMPUTE_MS
+
+Each rank writes lines "LABEL START END" (nanoseconds of CLOCK_MONOTONIC) to OUT.RANK. In a burst "each"
+sends every tensor by itself with async_op, "flat" all of them as one, and "ddp" copies them into DDP's
+buckets (1 MiB, then 25 MiB) and back. A replay sleeps while computing would take place and sends a DDP
+bucket when its last gradient is there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import IO, Callable, List, Tuple
+
+import torch
+import torch.distributed as dist
+
+WARM_UPS = 4
+FIRST_BUCKET, BUCKET = 1 << 20, 25 << 20  # bytes; DDP's own
+Step = Callable[[], None]
+
+
+def now() -> int:
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+
+class Job:
+    """What all measurements need."""
+
+    def __init__(self, out: IO[str], rank: int, size: int) -> None:
+        self.out, self.rank, self.size = out, rank, size
+
+    def measure(
+        self, label: str, data: torch.Tensor, calls: int, step: Step, warm_ups: int = WARM_UPS
+    ) -> None:
+        """Rewrites data, meets, runs step, checks that data is the sum."""
+        index = torch.arange(len(data)) % 64
+        for call in range(warm_ups + calls):
+            pattern = ((index + call) % 64).float()
+            torch.add(pattern, self.rank, out=data)
+            dist.barrier()
+            start = now()
+            step()
+            end = now()
+            if not torch.equal(data, pattern * self.size + self.size * (self.size - 1) // 2):
+                raise SystemExit(f"gloo_peer: rank {self.rank}: a sum of {label} is wrong")
+            if call >= warm_ups:
+                self.out.write(f"{label} {start} {end}\n")
+
+
+def buckets_of(counts: List[int]) -> List[List[int]]:
+    """Indices of the tensors of each bucket: one is closed when it has reached its size."""
+    buckets: List[List[int]] = [[]]
+    filled = 0
+    for index, count in enumerate(counts):
+        buckets[-1].append(index)
+        filled += 4 * count
+        if filled >= (FIRST_BUCKET if len(buckets) == 1 else BUCKET):
+            buckets.append([])
+            filled = 0
+    return [bucket for bucket in buckets if bucket]
+
+
+def read_model(path: str) -> List[int]:
+    return [count for _, count in json.loads(Path(path).read_text())["parameters"]]
+
+
+def collectives(job: Job, specs: List[str]) -> None:
+    for spec in specs:
+        size, calls = map(int, spec.split(":"))
+        data = torch.zeros(size // 4)
+        job.measure(str(size), data, calls, lambda data=data: dist.all_reduce(data))  # type: ignore[misc]
+
+
+def gradients(counts: List[int]) -> Tuple[torch.Tensor, List[torch.Tensor]]:
+    whole = torch.zeros(sum(counts))
+    return whole, list(whole.split(counts))
+
+
+def burst(job: Job, spec: str) -> None:
+    path, _, calls = spec.rpartition(":")
+    counts = read_model(path)
+    whole, tensors = gradients(counts)
+    groups = [[tensors[i] for i in bucket] for bucket in buckets_of(counts)]
+    memory = [torch.zeros(sum(map(len, group))) for group in groups]
+
+    def each() -> None:
+        for work in [dist.all_reduce(tensor, async_op=True) for tensor in tensors]:
+            work.wait()
+
+    def ddp() -> None:
+        works = []
+        for group, bucket in zip(groups, memory):
+            torch.cat(group, out=bucket)
+            works.append(dist.all_reduce(bucket, async_op=True))
+        for group, bucket, work in zip(groups, memory, works):
+            work.wait()
+            torch._foreach_copy_(group, list(bucket.split([len(one) for one in group])))
+
+    job.measure("each", whole, int(calls), each)
+    job.measure("flat", whole, int(calls), lambda: dist.all_reduce(whole))
+    job.measure("ddp", whole, int(calls), ddp)
+
+
+def replay(job: Job, spec: str) -> None:
+    path, steps, compute_ms = spec.rsplit(":", 2)
+    counts = read_model(path)
+    whole, tensors = gradients(counts)
+    buckets = buckets_of(counts)
+    groups = [[tensors[i] for i in bucket] for bucket in buckets]
+    memory = [torch.zeros(sum(map(len, group))) for group in groups]
+    compute = float(compute_ms) / 1e3
+
+    def step() -> None:
+        start = time.monotonic()
+        works = []
+        for bucket, group, data in zip(buckets, groups, memory):
+            share = (bucket[-1] + 1) / len(counts)  # of backward, when the bucket's last gradient is there
+            time.sleep(max(0.0, start + compute / 3 + share * compute * 2 / 3 - time.monotonic()))
+            torch.cat(group, out=data)
+            works.append(dist.all_reduce(data, async_op=True))
+        for group, data, work in zip(groups, memory, works):
+            work.wait()
+            torch._foreach_copy_(group, list(data.split([len(one) for one in group])))
+
+    job.measure("step", whole, int(steps), step, warm_ups=1)
+
+
+def main() -> None:
+    out, rank_text, size_text, meeting, what, *specs = sys.argv[1:]
+    rank = int(os.environ["RUEDA_RANK"] if rank_text == "env" else rank_text)
+    size = int(size_text)
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=size)
+    with open(f"{out}.{rank}", "w") as file:
+        job = Job(file, rank, size)
+        if what == "collective":
+            collectives(job, specs)
+        else:
+            {"burst": burst, "replay": replay}[what](job, specs[0])
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
