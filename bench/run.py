@@ -1,7 +1,7 @@
 """``make bench``: measures this machine, prints tables, writes build/bench/report.json.
 
 Numbers are for reading and comparing on one quiet machine; no test asserts them. ``--only`` takes some of
-allreduce, transport, kernels.
+allreduce, compare, transport, kernels.
 """
 
 from __future__ import annotations
@@ -108,7 +108,20 @@ def kernels() -> List[Dict[str, Any]]:
     return rows
 
 
-PARTS: Dict[str, Callable[[], Any]] = {"allreduce": allreduce, "transport": transport, "kernels": kernels}
+def compare() -> Any:
+    """Allreduce of the libraries that are here, in turns."""
+    out = OUT / "compare"
+    command = [sys.executable, "bench/compare", "--parts", "collective", "--rounds", "3", "--out", str(out)]
+    print(output_of(command, 1800), end="", flush=True)
+    return json.loads((out / "compare.json").read_text())
+
+
+PARTS: Dict[str, Callable[[], Any]] = {
+    "allreduce": allreduce,
+    "compare": compare,
+    "transport": transport,
+    "kernels": kernels,
+}
 
 
 def main() -> int:

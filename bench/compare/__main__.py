@@ -90,28 +90,17 @@ def collective(options: argparse.Namespace, present: List[peers.Peer], left_out:
 
 
 def burst(options: argparse.Namespace, present: List[peers.Peer], left_out: Dict[str, str]) -> Any:
-    """Each peer by its best way, over rueda's planned burst."""
+    """Each peer by each of its ways, over rueda's planned burst."""
     can = [peer for peer in present if not isinstance(peer, peers.OneCcl)]
-    rounds = rounds_of(options, can, lambda peer: peer.burst(options.model, 6), left_out)
-    ways = sorted({label for one in rounds for _, _, label in one})
+    rounds = rounds_of(options, can, lambda peer: peer.burst(options.model, 5), left_out)
+    named: List[ratios.Round] = [
+        {(f"{name}: {way}", over, "time"): us for (name, over, way), us in one.items()} for one in rounds
+    ]
     report: Dict[str, Any] = {"rounds": as_json(rounds)}
     for over in ("shm", "tcp"):
-        best = []
-        for one in rounds:
-            renamed: ratios.Round = {}
-            for (name, transport, label), us in one.items():
-                mine = name.startswith("rueda")
-                wanted = "planned" if mine else ratios.best_labels(rounds, name, transport, ways)
-                if label == wanted:
-                    renamed[name, transport, "best way"] = us
-                if mine or name == "gloo":
-                    renamed[f"{name}: {label}", transport, "best way"] = us
-            best.append(renamed)
-        rows = ratios.table(best, "rueda", over, ["best way"])
-        rows = [row for row in rows if row["transport"] == over or row["peer"].startswith("gloo")]
+        report[over] = ratios.table(named, "rueda: planned", over, ["time"])
         title = f"gradients of {options.model}, {options.ranks} ranks; times over rueda {over}, planned"
-        ratios.print_table(title, rows, ["best way"])
-        report[over] = rows
+        ratios.print_table(title, report[over], ["time"])
     return report
 
 

@@ -37,18 +37,6 @@ def ratio(rounds: List[Round], peer: Tuple[str, str, str], base: Tuple[str, str,
     return quartiles(values) if values else None
 
 
-def best_labels(rounds: List[Round], peer: str, transport: str, labels: List[str]) -> str:
-    """The label with the least median time: the peer's best way of doing it."""
-    found = {
-        label: statistics.median(
-            one[peer, transport, label] for one in rounds if (peer, transport, label) in one
-        )
-        for label in labels
-        if any((peer, transport, label) in one for one in rounds)
-    }
-    return min(found, key=lambda label: found[label]) if found else ""
-
-
 def size_text(size: int) -> str:
     for shift, unit in ((20, "MiB"), (10, "KiB")):
         if size >= 1 << shift and size % (1 << shift) == 0:
@@ -63,6 +51,7 @@ def table(rounds: List[Round], base: str, transport: str, labels: List[str]) -> 
     """
     names = list(dict.fromkeys((name, over) for one in rounds for name, over, _ in one))
     tcp_only = {name for name, _ in names} - {name for name, over in names if over == "shm"}
+    names.sort(key=lambda one: one[0] != base)  # what the others are measured by comes first
     rows = []
     for name, over in names:
         if over != transport and name not in tcp_only:
@@ -90,11 +79,11 @@ def print_table(title: str, rows: List[Dict[str, Any]], labels: List[str]) -> No
     """Times, and below them times over rueda's (median and quartiles over the rounds)."""
     print(f"\n{title}")
     heads = [size_text(int(label)) if label.isdigit() else label for label in labels]
-    print(f"{'':<22}" + "".join(f"{head:>22}" for head in heads))
+    print(f"{'':<24}" + "".join(f"{head:>22}" for head in heads))
     for row in rows:
         times, factors = "", ""
         for label in labels:
             cell = row["cells"].get(label)
             times += f"{us_text(cell['median_us']) if cell else '-':>22}"
             factors += f"{'x ' + str(Ratio(**cell['ratio'])) if cell else '':>22}"
-        print(f"{row['peer'] + ' ' + row['transport']:<22}{times}\n{'':<22}{factors}")
+        print(f"{row['peer'] + ' ' + row['transport']:<24}{times}\n{'':<24}{factors}")

@@ -77,7 +77,7 @@ def wait_for(processes: List[subprocess.Popen[str]], command: List[str], limit_s
         for process in processes:
             if process.poll() is None:
                 os.killpg(process.pid, 9)
-                process.wait()
+                process.communicate()
 
 
 def compile_peer(compiler: str, source: str, out: Path, flags: List[str]) -> Path:

@@ -80,7 +80,7 @@ TEST(Shards, every_element_has_one_server_and_loads_are_even) {
         for (size_t server = 0; server < load.size(); ++server) load[server] += shards[tensor][server];
       }
       const auto [least, most] = std::ranges::minmax(load);
-      EXPECT_LE(most - least, 1'000'000) << name << " on " << servers;
+      EXPECT_LE(most - least, 20'000) << name << " on " << servers;
     }
   }
 }

@@ -1,0 +1,109 @@
+"""The arithmetic of bench/compare: ratios are of one round, times of the slowest rank, figures are SVG."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from xml.etree import ElementTree
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "bench" / "compare"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"bench_compare_{name}", FOLDER / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_ratios_are_taken_within_a_round() -> None:
+    ratios = load("ratios")
+    ours, theirs = ("rueda", "shm", "4"), ("peer", "shm", "4")
+    # The machine halves its speed in the second round; the ratio is 2 in both.
+    rounds = [{ours: 10.0, theirs: 20.0}, {ours: 20.0, theirs: 40.0}]
+    assert ratios.ratio(rounds, theirs, ours) == (2.0, 2.0, 2.0)
+    rounds += [{ours: 10.0, theirs: 40.0}, {ours: 10.0}]  # a round without the peer says nothing
+    assert ratios.ratio(rounds, theirs, ours) == (2.0, 2.0, 3.0)
+    assert ratios.ratio([{ours: 1.0}], theirs, ours) is None
+
+
+def test_table_has_the_base_first_and_peers_without_shared_memory_in_both() -> None:
+    ratios = load("ratios")
+    one = {("gloo", "tcp", "4"): 90.0, ("mpi", "shm", "4"): 5.0, ("mpi", "tcp", "4"): 30.0}
+    one |= {("rueda", "shm", "4"): 10.0, ("rueda", "tcp", "4"): 30.0}
+    shm = ratios.table([one], "rueda", "shm", ["4"])
+    assert [(row["peer"], row["transport"]) for row in shm] == [
+        ("rueda", "shm"),
+        ("gloo", "tcp"),
+        ("mpi", "shm"),
+    ]
+    assert [row["cells"]["4"]["ratio"]["median"] for row in shm] == [1.0, 9.0, 0.5]
+    tcp = ratios.table([one], "rueda", "tcp", ["4"])
+    assert {row["peer"]: row["cells"]["4"]["ratio"]["median"] for row in tcp} == {
+        "rueda": 1.0,
+        "gloo": 3.0,
+        "mpi": 1.0,
+    }
+
+
+def test_call_lasts_from_the_last_start_to_the_last_end(tmp_path: Path) -> None:
+    tools = load("tools")
+    (tmp_path / "t.0").write_text("4 1000 7000\n4 9000 12000\n4 20000 21000\n")
+    (tmp_path / "t.1").write_text("4 5000 6000\n4 8000 13000\n4 20000 29000\n")
+    assert tools.call_medians(tmp_path / "t", 2) == {"4": 4.0}  # of 2, 4 and 9
+
+
+def test_program_that_hangs_is_ended_and_named(tmp_path: Path) -> None:
+    tools = load("tools")
+    with pytest.raises(tools.Unavailable, match=r"sleep did not end within 0 s"):
+        tools.run(["sleep", "60"], 0.2)
+    with pytest.raises(tools.Unavailable, match=r"sh ended with status 3: an error"):
+        tools.run(["sh", "-c", "echo fine; echo an error; echo bye; exit 3"], 10)
+
+
+def test_ddp_buckets_hold_every_tensor_once_in_order() -> None:
+    pytest.importorskip("torch")
+    peer = load("gloo_peer")
+    counts = [1000, (1 << 18) - 1000, 5, 6 << 20, 7 << 20, 3]
+    assert peer.buckets_of(counts) == [[0, 1], [2, 3, 4], [5]]
+
+
+def test_figure_is_svg_with_a_bar_for_every_value() -> None:
+    figure = load("figure")
+    svg = figure.bars("A & B", "note", ["2 hosts", "4 hosts"], {"x": [1.0, 0.5], "y": [0.9, 0.4]}, [1.0, 0.8])
+    root = ElementTree.fromstring(svg)
+    bars = [one for one in root.iter() if one.tag.endswith("rect") and "height" in one.attrib]
+    assert len(bars) == 1 + 2 + 4  # background, legend, values
+    heights = [float(one.attrib["height"]) for one in bars if "." in one.attrib["height"]]
+    assert heights[0] == 2 * heights[1]
+    assert "A & B" in [one.text for one in root.iter()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--parts", "everything"], "no part everything; there are collective"),
+        (["--sizes", "4KiB"], "bytes, such as 4,65536"),
+        (["--ranks", "1"], "at least 2 ranks"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_measured(arguments: list[str], sentence: str) -> None:
+    command = [sys.executable, str(FOLDER), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and sentence in done.stderr
+
+
+def test_models_of_the_comparison_are_those_of_the_command() -> None:
+    tools = load("tools")
+    for path in (FOLDER.parent / "models").glob("*.json"):
+        assert sum(tools.model_counts(path.stem)) == json.loads(path.read_text())["total"]
+    with pytest.raises(SystemExit, match="choose from bert_base"):
+        tools.model_path("resnet51")
