@@ -11,9 +11,9 @@
 namespace rueda::bench {
 namespace {
 
-// Elements from which a tensor is cut over all servers. Others' bounds are higher (MXNet's is a million), but the
-// engine carries out one alltoall after the other: whole tensors would use one server's link at a time, and make
-// parameter servers look worse than they are.
+// Elements from which a tensor is cut over all servers. Others' bounds are higher (MXNet's is a million), but
+// the engine carries out one alltoall after the other: whole tensors would use one server's link at a time,
+// and make parameter servers look worse than they are.
 constexpr int64_t kCutFrom = 16'384;
 
 class ParameterServer final : public Exchange {
