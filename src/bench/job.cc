@@ -63,19 +63,6 @@ Status measure(const Context& context) {
   return measure_collective(context);
 }
 
-// Kinds of memory this library has; says which of those asked for it has not.
-Result<std::vector<std::string>> memory_of(const Request& request, const Rank& rank, const Report& report) {
-  std::vector<std::string> kinds;
-  for (const std::string& kind : request.memory) {
-    if (kind != "bucket" || rank.library().alloc != nullptr)
-      kinds.push_back(kind);
-    else
-      report.say("this library has no bucket memory (rueda_alloc), so only --memory private is measured");
-  }
-  if (kinds.empty()) return Status(Code::kUnsupported, "there is no memory left to measure with");
-  return kinds;
-}
-
 // The user's own program on this host. It finds its world as under rueda run.
 int become(const std::vector<std::string>& command) {
   std::vector<char*> argv;
@@ -97,14 +84,11 @@ int run_rank(const Request& request, const Job& job, const std::string& own_path
   Rank& rank = *joined.value();
   Report report(request.what, job.report, !rank.is_first());
   if (is_direct && rank.is_first()) fmt::print("{}\n", table_header(request.what));
-  Result<std::vector<std::string>> memory = memory_of(request, rank, report);
-  if (!memory.is_ok()) return fail(memory.status());
   const Context context{.rank = rank,
                         .request = request,
                         .job = job,
                         .report = report,
-                        .is_clock_shared = job.is_one_machine || rank.library().cross_size() == 1,
-                        .memory = std::move(memory).value()};
+                        .is_clock_shared = job.is_one_machine || rank.library().cross_size() == 1};
   if (Status status = measure(context); !status.is_ok()) return fail(status);
   if (is_direct && rank.is_first() && !request.json.empty())
     if (Status status = write_json(request.json, request.arguments, report.rows()); !status.is_ok())

@@ -60,16 +60,15 @@ Result<Library> open_library(const std::string& own_path) {
   take("rueda_last_error", library.last_error);
   take("rueda_describe", library.describe);
   take("rueda_submit", library.submit);
+  take("rueda_submit_for_wait", library.submit_for_wait);
   take("rueda_wait", library.wait);
   take("rueda_on_done", library.on_done);
   take("rueda_result", library.result);
   take("rueda_release", library.release);
   take("rueda_error", library.error);
+  take("rueda_alloc", library.alloc);
+  take("rueda_release_memory", library.release_memory);
   if (!status.is_ok()) return status;
-  library.alloc = reinterpret_cast<decltype(library.alloc)>(dlsym(handle, "rueda_alloc"));
-  library.release_memory =
-      reinterpret_cast<decltype(library.release_memory)>(dlsym(handle, "rueda_release_memory"));
-  if (library.release_memory == nullptr) library.alloc = nullptr;
   return library;
 }
 

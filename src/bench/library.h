@@ -20,14 +20,14 @@ struct Library {
   decltype(&rueda_last_error) last_error;
   decltype(&rueda_describe) describe;
   decltype(&rueda_submit) submit;
+  decltype(&rueda_submit_for_wait) submit_for_wait;
   decltype(&rueda_wait) wait;
   decltype(&rueda_on_done) on_done;
   decltype(&rueda_result) result;
   decltype(&rueda_release) release;
   decltype(&rueda_error) error;
-  // Bucket memory, which other ranks of the host can reach; null where this library has none.
-  void* (*alloc)(size_t bytes) = nullptr;
-  void (*release_memory)(void* memory) = nullptr;
+  decltype(&rueda_alloc) alloc;
+  decltype(&rueda_release_memory) release_memory;
 };
 
 // RUEDA_LIBRARY, else beside the program, in ../, in ../lib, or in the Python environment the program is in.

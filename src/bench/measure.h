@@ -13,8 +13,6 @@ struct Context {
   const Job& job;
   Report& report;
   bool is_clock_shared = false;
-  // Kinds of memory of the request that this library has.
-  std::vector<std::string> memory;
 };
 
 Status measure_collective(const Context& context);

@@ -180,7 +180,7 @@ Result<int> agree_iterations(const Context& context, double us, int least) {
 Status measure_collective(const Context& context) {
   const auto kind = std::ranges::find(kKinds, context.request.what, &Kind::name);
   if (kind->what == RUEDA_BARRIER) return measure_barrier(context);
-  for (const std::string& memory : context.memory)
+  for (const std::string& memory : context.request.memory)
     for (const int64_t bytes : context.request.sizes)
       if (Status status = measure_size(context, kind->what, bytes, memory); !status.is_ok()) return status;
   return Status::ok();
@@ -188,7 +188,7 @@ Status measure_collective(const Context& context) {
 
 Status measure_latency(const Context& context) {
   constexpr int kCalls = 2000;
-  for (const std::string& memory : context.memory)
+  for (const std::string& memory : context.request.memory)
     for (const int64_t bytes : context.request.sizes) {
       const int64_t count = std::max<int64_t>(1, bytes / 4);
       Result<Buffer> buffer = Buffer::make(context.rank.library(), memory, count);

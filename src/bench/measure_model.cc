@@ -134,14 +134,14 @@ Status replay_row(const Context& context, const Model& model, const Pace& pace, 
 }  // namespace
 
 Status measure_burst(const Context& context) {
-  for (const std::string& memory : context.memory)
+  for (const std::string& memory : context.request.memory)
     if (Status status = burst(context, model_of(context), memory); !status.is_ok()) return status;
   return Status::ok();
 }
 
 Status measure_replay(const Context& context) {
   const Model& model = model_of(context);
-  Result<Gradients> made = Gradients::make(context.rank, model, context.memory.front());
+  Result<Gradients> made = Gradients::make(context.rank, model, context.request.memory.front());
   if (!made.is_ok()) return made.status();
   const Gradients& gradients = made.value();
   const std::unique_ptr<Exchange> exchange = context.job.strategy == "parameter-server"

@@ -73,8 +73,10 @@ Status Rank::finish(int64_t handle) {
 }
 
 Status Rank::run(const Operation& operation) {
-  const Result<int64_t> handle = submit(operation);
-  return handle.is_ok() ? finish(handle.value()) : handle.status();
+  const rueda_request request = request_of(operation, &operation.count);
+  int64_t handle = 0;
+  const int code = library_.submit_for_wait(&request, 1, &handle);
+  return code == RUEDA_OK ? finish(handle) : Status(static_cast<Code>(code), library_.last_error());
 }
 
 Result<std::span<const float>> Rank::output_of(int64_t handle) const {
@@ -89,7 +91,7 @@ Status Rank::barrier() {
   rueda_request request = request_of({.what = RUEDA_BARRIER, .name = "bench.barrier"}, nullptr);
   request.ndim = 0;
   int64_t handle = 0;
-  const int code = library_.submit(&request, 1, &handle);
+  const int code = library_.submit_for_wait(&request, 1, &handle);
   if (code != RUEDA_OK) return {static_cast<Code>(code), library_.last_error()};
   return finish(handle);
 }
@@ -101,7 +103,7 @@ Result<std::vector<int64_t>> Rank::gather(std::span<const int64_t> numbers) {
   request.dtype = RUEDA_INT64;
   request.input = numbers.data();
   int64_t handle = 0;
-  int code = library_.submit(&request, 1, &handle);
+  int code = library_.submit_for_wait(&request, 1, &handle);
   if (code != RUEDA_OK) return Status(static_cast<Code>(code), library_.last_error());
   code = library_.wait(handle, kWaitLimitS);
   Status status = code == RUEDA_OK ? Status::ok() : failure(handle, code);
@@ -134,10 +136,6 @@ Result<Buffer> Buffer::make(const Library& library, std::string_view kind, int64
   const size_t bytes = sizeof(float) * static_cast<size_t>(count);
   void* memory = nullptr;
   if (kind == "bucket") {
-    if (library.alloc == nullptr)
-      return Status(
-          Code::kUnsupported,
-          fmt::format("{} has no bucket memory (rueda_alloc); measure with --memory private", library.path));
     memory = library.alloc(bytes);
     if (memory == nullptr) return Status(Code::kUnavailable, library.last_error());
     buffer.release_bucket_ = library.release_memory;

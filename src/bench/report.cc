@@ -96,11 +96,6 @@ Status Report::add(Row row) {
   return {Code::kUnavailable, fmt::format("cannot write {}; check the space left in its folder", rows_path_)};
 }
 
-void Report::say(std::string_view sentence) const {
-  if (is_mute_) return;
-  fmt::print(stderr, "rueda bench: {}\n", sentence);
-}
-
 Result<std::vector<Row>> read_rows(const std::string& path) {
   std::vector<Row> rows;
   std::ifstream file(path);

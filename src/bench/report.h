@@ -22,7 +22,6 @@ class Report {
   Report(std::string what, std::string rows_path, bool is_mute)
       : what_(std::move(what)), rows_path_(std::move(rows_path)), is_mute_(is_mute) {}
   Status add(Row row);
-  void say(std::string_view sentence) const;
   [[nodiscard]] const std::vector<Row>& rows() const { return rows_; }
 
  private:
