@@ -191,9 +191,10 @@ def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
     ranks = process_set.ranks or []
     try:
         process_set.process_set_id = _add(ranks)
-    except ValueError:
-        # All ranks agree, and have been refused: process groups may have registered the same ranks before.
-        adopted = process_set_table.adopt_kept(ranks)
+    except ValueError as refusal:
+        # Where all ranks agree, process groups may have registered the same ranks before.
+        is_agreed = "duplicate process set" in str(refusal)
+        adopted = process_set_table.adopt_kept(ranks) if is_agreed else None
         if adopted is None:
             raise
         process_set.process_set_id = adopted

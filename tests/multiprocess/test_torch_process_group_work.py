@@ -1,5 +1,6 @@
 """Backend "rueda": Works, timeouts, messages between two ranks, subgroups, and life beside hvd."""
 
+import gc
 import shutil
 import tempfile
 import threading
@@ -250,6 +251,8 @@ def test_launchers_that_disagree_about_ranks_are_refused():
         with pytest.raises(hvd.HorovodInternalError, match=text):
             dist.init_process_group("rueda", store=store, rank=claimed, world_size=world)
         assert not dist.is_initialized()
+    del store  # its end waits minutes for its file when that is gone
+    gc.collect()
     hvd.barrier()
     if rank == 0:
         shutil.rmtree(path)

@@ -45,9 +45,9 @@ void PlanLearner::saw_response(const Response& response) {
     tensor.response.entries = {entry};
     tensor.bytes = bytes_of(response, entry);
     const auto seen = first_seen_.find(entry.name);
-    tensor.may_join_previous = seen != first_seen_.end() && seen->second < last_started_;
+    tensor.seen = seen != first_seen_.end() ? seen->second : started;
+    tensor.started = started;
     if (seen != first_seen_.end()) first_seen_.erase(seen);
-    last_started_ = started;
     in_step_.emplace(entry.name, step_.size());
     step_.push_back(std::move(tensor));
   }
@@ -64,23 +64,26 @@ bool PlanLearner::is_like_last_step() const {
 
 void PlanLearner::end_step() {
   repeats_ = is_like_last_step() ? repeats_ + 1 : 0;
-  is_ready_ = is_ready_ || repeats_ >= repeats_needed_;
   last_step_ = std::exchange(step_, {});
   in_step_.clear();
 }
 
 std::optional<std::vector<Response>> PlanLearner::take_plan() {
-  if (!is_ready_) return std::nullopt;
+  // At the end of a step only: a plan begins with its first bucket.
+  if (step_.empty() || repeats_ + 1 < repeats_needed_ || !is_like_last_step()) return std::nullopt;
   std::vector<Response> buckets;
   int64_t bytes = 0;
-  for (Tensor& tensor : last_step_) {
+  uint64_t started = 0;  // of the bucket's first tensor
+  for (Tensor& tensor : step_) {
     const bool fits = !buckets.empty() && tensor.bytes <= bucket_bytes_ - std::min(bytes, bucket_bytes_);
-    if (fits && tensor.may_join_previous && can_fuse(buckets.back(), tensor.response)) {
+    // Submitted before anything of the bucket ran, so it depends on no result of the bucket.
+    if (fits && tensor.seen < started && can_fuse(buckets.back(), tensor.response)) {
       buckets.back().entries.push_back(std::move(tensor.response.entries[0]));
       bytes += tensor.bytes;
       continue;
     }
     bytes = tensor.bytes;
+    started = tensor.started;
     buckets.push_back(std::move(tensor.response));
   }
   forget();
@@ -94,8 +97,6 @@ void PlanLearner::plan_ended() {
 
 void PlanLearner::forget() {
   repeats_ = 0;
-  is_ready_ = false;
-  last_started_ = 0;
   first_seen_.clear();
   step_.clear();
   last_step_.clear();

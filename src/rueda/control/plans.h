@@ -24,7 +24,7 @@ class PlanLearner {
 
   void saw_submission(const Request& request);  // of any rank, in order of arrival
   void saw_response(const Response& response);  // in the order all ranks follow
-  // The buckets, once the last steps were alike; then it starts to watch afresh.
+  // The buckets, when a step has just ended and the last ones were alike; then it starts to watch afresh.
   std::optional<std::vector<Response>> take_plan();
   // A plan ended: the next one needs more proof.
   void plan_ended();
@@ -34,8 +34,7 @@ class PlanLearner {
   struct Tensor {
     Response response;  // with this tensor alone
     int64_t bytes = 0;
-    // It was submitted while the tensor before it was not yet running: nobody waited in between.
-    bool may_join_previous = false;
+    uint64_t seen = 0, started = 0;  // first submission, and the response, on one clock
   };
   void end_step();
   [[nodiscard]] bool is_like_last_step() const;
@@ -45,10 +44,8 @@ class PlanLearner {
   int repeats_ = 0;
   uint64_t clock_ = 0;  // counts submissions and responses
   std::unordered_map<std::string, uint64_t> first_seen_;
-  uint64_t last_started_ = 0;
   std::vector<Tensor> step_, last_step_;
   std::unordered_map<std::string, size_t> in_step_;  // name -> position
-  bool is_ready_ = false;
 };
 
 // The coordinator's: where the ranks of a plan are when it ends.

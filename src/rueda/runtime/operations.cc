@@ -90,9 +90,7 @@ int Operations::poll(int64_t handle) const {
   const auto found = handles_.find(handle);
   if (found == handles_.end()) return -1;
   if (found->second->is_done.load(std::memory_order_acquire)) return 1;
-  const Nanos now = monotonic_now();
-  if (want(*found->second, now + kPatientPolling)) return 0;
-  if (now >= found->second->wanted_from.load(std::memory_order_relaxed)) wake_engine_();
+  want(*found->second, monotonic_now() + kPatientPolling);
   return 0;
 }
 
@@ -146,6 +144,7 @@ Status Operations::on_done(int64_t handle, Callback callback) {
     if (found == handles_.end()) return unknown_handle(handle);
     if (!found->second->is_done.load(std::memory_order_acquire)) {
       found->second->callbacks.push_back(callback);
+      want(*found->second, monotonic_now() + kPatientPolling);  // what happens next may depend on it
       return Status::ok();
     }
   }

@@ -34,6 +34,7 @@ bool Planner::fits(const Operation& operation) const {
 bool Planner::take(const std::shared_ptr<Operation>& operation) {
   if (runner_.is_open() && fits(*operation)) {
     for (const Tensor& tensor : operation->tensors) runner_.accept(tensor.request);
+    taken_at_ = monotonic_now();
     return true;
   }
   if (runner_.is_open()) depart("it submits " + operation->tensors.front().request.name);
@@ -147,17 +148,23 @@ void Planner::watch(Nanos now) {
   if (!dispatcher_.is_idle() && now - started_at_ > kPatience)
     return depart("the other ranks have not come for a second");
   if (runner_.waiting() == 0) return;
+  if (dispatcher_.is_idle() && now - taken_at_ > kPatience)
+    return depart("it has submitted nothing more for a second");
   if (operations_.wants() == seen_wants_ && now < next_look_) return;
-  seen_wants_ = operations_.wants();
+  const uint64_t wants = operations_.wants();
+  const std::vector<std::string> wanted = operations_.wanted_names(now);
+  if (operations_.has_submitted()) return;  // what was submitted before the wait comes first
+  seen_wants_ = wants;
   next_look_ = now + kLookEvery;
-  for (const std::string& name : operations_.wanted_names(now))
+  for (const std::string& name : wanted)
     if (runner_.is_waiting_in_vain(name))
       return depart("it waits for " + name + " before it submits the rest of its bucket");
 }
 
 Nanos Planner::next_event() const {
-  if (!runner_.is_open() || dispatcher_.is_idle()) return std::numeric_limits<Nanos>::max();
-  return started_at_ + kPatience;
+  if (!runner_.is_open()) return std::numeric_limits<Nanos>::max();
+  if (runner_.waiting() > 0) return next_look_;
+  return dispatcher_.is_idle() ? std::numeric_limits<Nanos>::max() : started_at_ + kPatience;
 }
 
 void Planner::on_freeze(const control::PlanNews& frozen) {

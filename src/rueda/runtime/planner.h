@@ -90,6 +90,7 @@ class Planner {
   int64_t plans_begun_ = 0;
   uint16_t generation_ = 0;  // of backend calls: every begin and every end changes it
   Nanos started_at_ = 0;     // of the bucket that runs
+  Nanos taken_at_ = 0;       // the last operation
   uint64_t seen_wants_ = 0;
   Nanos next_look_ = 0;
 };
