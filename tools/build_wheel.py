@@ -34,6 +34,7 @@ GLIBC_LIBRARIES = {
     "ld-linux-aarch64.so.1",
 }
 MINIMAL_CMAKE = (3, 25)
+TARGETS = ["rueda", "rueda_cli", "rueda_tensorflow"]
 
 
 def project() -> Dict[str, Any]:
@@ -81,7 +82,7 @@ def build_binaries(prefix: Path) -> None:
         configure = [cmake, "-S", str(ROOT), "-B", str(tree), *generator, *settings]
         subprocess.run(configure, check=True, stdout=sys.stderr)
     jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count() or 1))
-    build = [cmake, "--build", str(tree), "--target", "rueda", "rueda_cli", "-j", jobs]
+    build = [cmake, "--build", str(tree), "--target", *TARGETS, "-j", jobs]
     subprocess.run(build, check=True, stdout=sys.stderr)
     install = [cmake, "--install", str(tree), "--prefix", str(prefix), "--component", "rueda", "--strip"]
     subprocess.run(install, check=True, stdout=subprocess.DEVNULL)
@@ -178,8 +179,8 @@ def build_wheel(
     with tempfile.TemporaryDirectory() as scratch:
         prefix = Path(scratch)
         build_binaries(prefix)
-        library, command = prefix / "lib" / "librueda.so", prefix / "bin" / "rueda"
-        tag = f"py3-none-{platform_tag([library, command])}"
+        libraries, command = sorted((prefix / "lib").glob("*.so")), prefix / "bin" / "rueda"
+        tag = f"py3-none-{platform_tag([*libraries, command])}"
         name = f"{stem}-{tag}.whl"
         target = Path(wheel_directory) / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -190,7 +191,7 @@ def build_wheel(
             if path == command:
                 wheel.add(f"{stem}.data/scripts/rueda", path.read_bytes(), 0o755)
             else:
-                mode = 0o755 if path == library else 0o644
+                mode = 0o755 if path in libraries else 0o644
                 wheel.add(f"rueda/{path.relative_to(prefix).as_posix()}", path.read_bytes(), mode)
         wheel.add(f"{stem}.dist-info/METADATA", metadata_text(table).encode())
         about = (

@@ -148,7 +148,7 @@ def run_programs(tally: Tally, preset: str, env: Dict[str, str], arguments: List
 
 def cpp(tally: Tally) -> None:
     """The C++ tests, and what is shipped."""
-    build(tally, "release", ["rueda", "rueda_cli"])
+    build(tally, "release", build_wheel.TARGETS)
     if build(tally, "release", ["rueda_tests"]):
         run_programs(tally, "release", {}, [])
 

@@ -1,0 +1,28 @@
+// What one node of a graph (or one cached eager operation) asks for, read once when TensorFlow makes its
+// kernel. Immutable.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "plugins/tensorflow/tf_api.h"
+#include "rueda/rueda.h"
+
+namespace rueda::tensorflow {
+
+struct Kernel {
+  rueda_collective what = RUEDA_ALLREDUCE;
+  bool is_group = false;
+  std::string name;  // ranks are matched by it
+  int32_t op = RUEDA_SUM;
+  float prescale = 1.0F;  // attributes of TensorFlow hold 32 bits
+  float postscale = 1.0F;
+  int32_t process_set = 0;
+  int32_t root_rank = -1;
+};
+
+// Reads the attributes that operations of this kind have; null, with the failure reported, if they cannot be
+// read.
+Kernel* read_kernel(TF_OpKernelConstruction* construction, rueda_collective what, bool is_group);
+
+}  // namespace rueda::tensorflow
