@@ -1,0 +1,156 @@
+"""rueda for TensorFlow: `import rueda.tensorflow as hvd`."""
+
+# ruff: noqa: E402 (what is missing must be said before the first import that needs it)
+
+from __future__ import annotations
+
+from typing import Any
+
+_NEEDS_TENSORFLOW = (
+    "rueda.tensorflow needs TensorFlow 2.16 or newer, but {found}; install it with "
+    "`pip install 'tensorflow>=2.16'`."
+)
+
+try:
+    import tensorflow as _tensorflow
+except ImportError as _error:
+    raise ImportError(_NEEDS_TENSORFLOW.format(found=f"importing tensorflow failed ({_error})")) from _error
+if tuple(int(part) for part in _tensorflow.__version__.split(".")[:2]) < (2, 16):
+    raise ImportError(_NEEDS_TENSORFLOW.format(found=f"TensorFlow {_tensorflow.__version__} is installed"))
+
+from rueda.errors import HorovodInternalError
+from rueda.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from rueda.tensorflow.compression import Compression
+from rueda.tensorflow.functions import (
+    BroadcastGlobalVariablesHook,
+    allgather_object,
+    broadcast_global_variables,
+    broadcast_object,
+    broadcast_object_fn,
+    broadcast_variables,
+)
+from rueda.tensorflow.mpi_ops import (
+    Adasum,
+    Average,
+    Max,
+    Min,
+    Product,
+    Sum,
+    allgather,
+    alltoall,
+    barrier,
+    broadcast,
+    broadcast_,
+    ccl_built,
+    check_num_rank_power_of_2,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    grouped_allgather,
+    handle_average_backwards_compatibility,
+    init,
+    is_homogeneous,
+    is_initialized,
+    join,
+    local_rank,
+    local_rank_op,
+    local_size,
+    local_size_op,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    process_set_included_op,
+    rank,
+    rank_op,
+    rocm_built,
+    shutdown,
+    size,
+    size_op,
+    start_timeline,
+    stop_timeline,
+)
+from rueda.tensorflow.optimizer import DistributedOptimizer, PartialDistributedOptimizer
+from rueda.tensorflow.reductions import allreduce, grouped_allreduce, grouped_reducescatter, reducescatter
+from rueda.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
+
+__all__ = [
+    "Adasum",
+    "Average",
+    "BroadcastGlobalVariablesHook",
+    "Compression",
+    "DistributedGradientTape",
+    "DistributedOptimizer",
+    "HorovodInternalError",
+    "Max",
+    "Min",
+    "PartialDistributedGradientTape",
+    "PartialDistributedOptimizer",
+    "ProcessSet",
+    "Product",
+    "Sum",
+    "SyncBatchNormalization",
+    "add_process_set",
+    "allgather",
+    "allgather_object",
+    "allreduce",
+    "alltoall",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_global_variables",
+    "broadcast_object",
+    "broadcast_object_fn",
+    "broadcast_variables",
+    "ccl_built",
+    "check_num_rank_power_of_2",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "grouped_allgather",
+    "grouped_allreduce",
+    "grouped_reducescatter",
+    "handle_average_backwards_compatibility",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "join",
+    "local_rank",
+    "local_rank_op",
+    "local_size",
+    "local_size_op",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "process_set_included_op",
+    "rank",
+    "rank_op",
+    "reducescatter",
+    "remove_process_set",
+    "rocm_built",
+    "shutdown",
+    "size",
+    "size_op",
+    "start_timeline",
+    "stop_timeline",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "SyncBatchNormalization":  # on demand: it imports Keras
+        from rueda.tensorflow.sync_batch_norm import SyncBatchNormalization
+
+        return SyncBatchNormalization
+    if name == "elastic":
+        raise AttributeError(
+            "This version of rueda.tensorflow has no elastic module; run the job without elastic training."
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,106 @@
+"""What several functions of the front end are given, checked alike."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from rueda import _core
+from rueda.process_sets import ProcessSet
+
+Average = _core.AVERAGE
+Sum = _core.SUM
+Adasum = _core.ADASUM
+Min = _core.MIN
+Max = _core.MAX
+Product = _core.PRODUCT
+
+BAD_GROUPS = "groups should be a non-negative integer or a list of list of tf.Variable."
+
+
+def handle_average_backwards_compatibility(op: int | None, average: bool | None) -> int:
+    """The op meant by the arguments `op` and (older) `average`."""
+    if op is not None:
+        if average is not None:
+            raise ValueError("The op parameter supersedes average. Please provide only one of them.")
+        if op not in (Average, Sum, Adasum, Min, Max, Product):
+            raise ValueError(
+                f"Reduction op {op} is not supported; use hvd.Average, Sum, Adasum, Min, Max or Product."
+            )
+        return op
+    if average is not None:
+        warnings.warn(
+            "Parameter `average` has been replaced with `op` and will be removed; "
+            "use op=hvd.Average or hvd.Sum.",
+            DeprecationWarning,
+            stacklevel=3,
+        )
+        return Average if average else Sum
+    return Average
+
+
+def set_id(process_set: ProcessSet, kind: str) -> int:
+    """Id of a registered set; kind is the word the error begins with ("Allreduce")."""
+    if process_set.process_set_id is None:
+        raise ValueError(f"{kind}: Process set provided does not exist, or has not been registered.")
+    return process_set.process_set_id
+
+
+def check_num_rank_power_of_2(num_rank: int) -> bool:
+    """Whether num_rank is a power of two. (Adasum here takes any number of ranks.)"""
+    return num_rank > 0 and num_rank & (num_rank - 1) == 0
+
+
+def check_groups(groups: Any, num_groups: int) -> list[list[Any]] | int | None:
+    """The argument `groups`, with the older `num_groups` taken into account."""
+    if num_groups != 0:
+        warnings.warn(
+            "Parameter `num_groups` has been replaced by `groups` and will be removed.",
+            DeprecationWarning,
+            stacklevel=3,
+        )
+        groups = num_groups if groups is None else groups
+    if groups is None:
+        return None
+    if isinstance(groups, int):
+        if groups <= 0:
+            raise ValueError(BAD_GROUPS)
+        return groups
+    if not isinstance(groups, Sequence):
+        raise ValueError(BAD_GROUPS)
+    lists: list[list[Any]] = []
+    for group in groups:
+        if not isinstance(group, Iterable) or isinstance(group, (str, bytes)) or is_variable(group):
+            raise ValueError(BAD_GROUPS)
+        lists.append(list(group))
+    members = [variable_key(variable) for group in lists for variable in group]
+    if not all(is_variable(variable) for group in lists for variable in group):
+        raise ValueError("groups must consist of tf.Variable.")
+    if len(members) != len(set(members)):
+        raise ValueError("A variable can only appear once in groups.")
+    return lists
+
+
+def is_variable(value: Any) -> bool:
+    """Whether this is a variable of TensorFlow or of Keras."""
+    return isinstance(underlying(value), tf.Variable)
+
+
+def underlying(variable: Any) -> Any:
+    """The tf.Variable behind a Keras 3 variable; anything else itself."""
+    inner = getattr(variable, "_value", None)
+    return inner if isinstance(inner, tf.Variable) else variable
+
+
+def variable_key(variable: Any) -> int:
+    """What two references to one variable have in common."""
+    return id(underlying(variable))
+
+
+def check_predivide(op: int, factor: float) -> None:
+    """gradient_predivide_factor splits the division of an average."""
+    if factor != 1.0 and op != Average:
+        raise ValueError("gradient_predivide_factor not supported with op != Average")

@@ -1,0 +1,94 @@
+"""Summing gradients over several passes before they are reduced and applied (backward_passes_per_step)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+SLICES = (
+    "IndexedSlices are not supported when `backward_passes_per_step` > 1; pass sparse_as_dense=True to "
+    "DistributedOptimizer."
+)
+
+
+class LocalGradientAggregationHelper:
+    """Sums gradients in local variables of the graph; every `passes`-th step they are reduced and applied.
+
+    reduce: gradients and variables to reduced gradients. Not thread-safe; for graphs of sessions.
+    """
+
+    def __init__(
+        self,
+        backward_passes_per_step: int,
+        reduce: Callable[[Sequence[Any], Sequence[Any]], list[Any]],
+        sparse_as_dense: bool = False,
+        average_aggregated_gradients: bool = False,
+    ) -> None:
+        if backward_passes_per_step <= 0:
+            raise ValueError("backward_passes_per_step must be > 0")
+        self._passes = backward_passes_per_step
+        self._reduce = reduce
+        self._sparse_as_dense = sparse_as_dense
+        self._average = average_aggregated_gradients
+        self._is_last: Any = None  # bool scalar: whether this step reduces and applies
+
+    def compute_gradients(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """The reduced sums in the last pass; in the others the sums so far, which are not to be applied."""
+        outputs = [self._dense(gradient) for gradient in gradients]
+        present = [i for i, gradient in enumerate(outputs) if gradient is not None]
+        pass_number = self._local_variable("passes", [], tf.int32)
+        count = pass_number.assign(tf.math.mod(pass_number + 1, self._passes), read_value=True)
+        self._is_last = tf.equal(count, 0)
+        sums = [self._local_variable(f"sum_{i}", outputs[i].shape, outputs[i].dtype) for i in present]
+        totals = [one.assign_add(outputs[i], read_value=True) for one, i in zip(sums, present)]
+
+        def reduced() -> list[Any]:
+            scaled = [total / self._passes for total in totals] if self._average else totals
+            combined = self._reduce(scaled, [variables[i] for i in present])
+            with tf.control_dependencies(combined):
+                cleared = [one.assign(tf.zeros_like(total)) for one, total in zip(sums, totals)]
+            with tf.control_dependencies(cleared):
+                return [tf.identity(gradient) for gradient in combined]
+
+        def waiting() -> list[Any]:
+            return [tf.identity(total) for total in totals]
+
+        for i, gradient in zip(present, _as_list(tf.cond(self._is_last, reduced, waiting))):
+            outputs[i] = gradient
+        return outputs
+
+    def apply_gradients(self, apply: Callable[[], Any], global_step: Any = None) -> Any:
+        """Runs apply() in the last pass; in the others only global_step advances."""
+
+        def applied() -> Any:
+            with tf.control_dependencies([apply()]):
+                return tf.constant(True)
+
+        def waiting() -> Any:
+            advanced = [] if global_step is None else [tf.compat.v1.assign_add(global_step, 1)]
+            with tf.control_dependencies(advanced):
+                return tf.constant(False)
+
+        return tf.group(tf.cond(self._is_last, applied, waiting))
+
+    def _dense(self, gradient: Any) -> Any:
+        if isinstance(gradient, tf.IndexedSlices):
+            if not self._sparse_as_dense:
+                raise ValueError(SLICES)
+            return tf.convert_to_tensor(gradient)
+        return gradient
+
+    def _local_variable(self, name: str, shape: Any, dtype: Any) -> Any:
+        return tf.compat.v1.Variable(
+            initial_value=lambda: tf.zeros(shape, dtype),
+            name=f"rueda_aggregation_{name}",
+            trainable=False,
+            use_resource=True,
+            collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+        )
+
+
+def _as_list(values: Any) -> list[Any]:
+    return list(values) if isinstance(values, (list, tuple)) else [values]

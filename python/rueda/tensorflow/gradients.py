@@ -1,0 +1,182 @@
+"""Reducing the gradients of a step: what DistributedGradientTape and the optimizers share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+
+from rueda.basics import basics, is_enabled
+from rueda.process_sets import ProcessSet, global_process_set
+from rueda.tensorflow.arguments import Adasum, Average, check_predivide, variable_key
+from rueda.tensorflow.compression import Compression, Compressor
+from rueda.tensorflow.plugin import is_async
+from rueda.tensorflow.reductions import NO_SPARSE_ADASUM, allreduce, grouped_allreduce
+
+
+@dataclass
+class GradientReducer:
+    """How the gradients of one optimizer or tape become those of all ranks."""
+
+    scope: str
+    device_dense: str = ""
+    device_sparse: str = ""
+    compression: type[Compressor] = Compression.none
+    sparse_as_dense: bool = False
+    op: int = Average
+    gradient_predivide_factor: float = 1.0
+    groups: list[list[Any]] | int | None = None
+    process_set: ProcessSet = field(default_factory=lambda: global_process_set)
+    scale_local_gradients: bool = True
+
+    def __post_init__(self) -> None:
+        check_predivide(self.op, self.gradient_predivide_factor)
+        self._local: set[int] = set()
+
+    # ---- variables that stay local ----
+
+    def register_local(self, variable: Any) -> None:
+        """The gradients of this variable are not reduced."""
+        self._local.add(variable_key(variable))
+
+    def is_local(self, variable: Any) -> bool:
+        """Whether register_local named this variable."""
+        return variable_key(variable) in self._local
+
+    def scale_local(self, gradient: Any) -> Any:
+        """The local gradient divided by the number of ranks, if so configured."""
+        count = self.process_set.size() or 1
+        if gradient is None or not self.scale_local_gradients or count == 1:
+            return gradient
+        if isinstance(gradient, tf.IndexedSlices):
+            return tf.IndexedSlices(gradient.values / count, gradient.indices, gradient.dense_shape)
+        return gradient / tf.cast(count, gradient.dtype)
+
+    # ---- the reduction ----
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is anybody to reduce with. In elastic jobs the number of ranks may still change."""
+        if self.process_set.included() is False:
+            return False
+        return is_enabled("ELASTIC") or (self.process_set.size() or 1) > 1
+
+    def reduce(
+        self,
+        gradients: Sequence[Any],
+        variables: Sequence[Any] | None = None,
+        use_generic_names: bool = False,
+    ) -> list[Any]:
+        """The gradients combined over the ranks, in the same order; None stays None.
+
+        variables: whose gradients these are, needed for groups given as lists and for local variables.
+        """
+        basics.require_initialized()
+        outputs = list(gradients)
+        present = [i for i, gradient in enumerate(outputs) if gradient is not None]
+        if variables is not None:
+            for i in [i for i in present if self.is_local(variables[i])]:
+                outputs[i] = self.scale_local(outputs[i])
+                present.remove(i)
+        if not self.is_needed or not present:
+            return outputs
+        for i in present:
+            outputs[i] = self._prepared(outputs[i])
+        names = {i: f"grad_{i}" for i in present} if use_generic_names else {}
+        if use_generic_names:
+            return self._reduce_all(outputs, present, variables, names)
+        with tf.name_scope(f"{self.scope}_Allreduce"):
+            return self._reduce_all(outputs, present, variables, names)
+
+    def _prepared(self, gradient: Any) -> Any:
+        if isinstance(gradient, tf.IndexedSlices):
+            if self.sparse_as_dense:
+                return tf.convert_to_tensor(gradient)
+            if self.op == Adasum:
+                raise NotImplementedError(NO_SPARSE_ADASUM)
+        return gradient
+
+    def _reduce_all(
+        self,
+        outputs: list[Any],
+        present: list[int],
+        variables: Sequence[Any] | None,
+        names: dict[int, str],
+    ) -> list[Any]:
+        dense = [i for i in present if not isinstance(outputs[i], tf.IndexedSlices)]
+        before: list[Any] = []
+        for number, members in enumerate(self._parts(dense, variables)):
+            # Where operations block, they must come in one order on all ranks.
+            with tf.control_dependencies([] if is_async() or tf.executing_eagerly() else before):
+                if len(members) == 1 and self.groups is None:
+                    reduced = [self._reduce_one(outputs[members[0]], names.get(members[0]))]
+                else:
+                    reduced = self._reduce_group([outputs[i] for i in members], number, bool(names))
+            before = reduced
+            for i, one in zip(members, reduced):
+                outputs[i] = one
+        for i in sorted(set(present) - set(dense)):
+            outputs[i] = self._reduce_slices(outputs[i], names.get(i))
+        return outputs
+
+    def _parts(self, dense: list[int], variables: Sequence[Any] | None) -> Iterable[list[int]]:
+        """Positions of the dense gradients that are reduced as one operation."""
+        if isinstance(self.groups, int):
+            return _split(dense, self.groups)
+        if self.groups is not None and variables is not None:
+            return self._given_parts(dense, variables)
+        if tf.executing_eagerly() or not is_async():
+            return [dense] if dense else []  # one after the other each would cost a full exchange
+        return [[i] for i in dense]  # each starts as soon as the backward pass has it
+
+    def _given_parts(self, dense: list[int], variables: Sequence[Any]) -> list[list[int]]:
+        assert isinstance(self.groups, list)
+        by_key = {variable_key(variables[i]): i for i in dense}
+        parts = [[by_key.pop(k) for k in map(variable_key, g) if k in by_key] for g in self.groups]
+        return [part for part in parts if part] + [[i] for i in by_key.values()]
+
+    def _factors(self) -> dict[str, Any]:
+        factor = self.gradient_predivide_factor
+        return {"op": self.op, "prescale_factor": 1.0 / factor, "postscale_factor": factor}
+
+    def _reduce_one(self, gradient: Any, name: str | None) -> Any:
+        return allreduce(
+            gradient,
+            device_dense=self.device_dense,
+            compression=self.compression,
+            name=name,
+            process_set=self.process_set,
+            **self._factors(),
+        )
+
+    def _reduce_group(self, gradients: list[Any], number: int, has_generic_names: bool) -> list[Any]:
+        name = f"grads_{number}" if has_generic_names else None
+        if name is None and tf.executing_eagerly():
+            name = f"{self.scope}_Allreduce_{number}"
+        return grouped_allreduce(
+            gradients,
+            device_dense=self.device_dense,
+            compression=self.compression,
+            name=name,
+            process_set=self.process_set,
+            **self._factors(),
+        )
+
+    def _reduce_slices(self, gradient: Any, name: str | None) -> Any:
+        return allreduce(
+            gradient, device_sparse=self.device_sparse, name=name, op=self.op, process_set=self.process_set
+        )
+
+
+def _split(items: list[int], count: int) -> list[list[int]]:
+    """count nearly equal consecutive parts; empty ones are left out."""
+    size, longer = divmod(len(items), count)
+    parts, begin = [], 0
+    for part in range(count):
+        end = begin + size + (1 if part < longer else 0)
+        if end > begin:
+            parts.append(items[begin:end])
+        begin = end
+    return parts

@@ -1,0 +1,498 @@
+"""The collectives as TensorFlow operations, their gradients, and the functions about the job.
+
+Each works eagerly, in tf.function and in graphs for sessions. Ranks match operations by name: in graphs
+that of the node, in eager execution the argument `name`, else the operation's type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from rueda.basics import basics
+from rueda.process_sets import ProcessSet, global_process_set, process_set_table
+from rueda.tensorflow.arguments import (
+    Adasum,
+    Average,
+    Max,
+    Min,
+    Product,
+    Sum,
+    check_num_rank_power_of_2,
+    handle_average_backwards_compatibility,
+    set_id,
+)
+from rueda.tensorflow.plugin import default_name, functions, run
+
+_basics = basics  # libraries use it under this name
+
+init = _basics.init
+shutdown = _basics.shutdown
+is_initialized = _basics.is_initialized
+start_timeline = _basics.start_timeline
+stop_timeline = _basics.stop_timeline
+size = _basics.size
+local_size = _basics.local_size
+cross_size = _basics.cross_size
+rank = _basics.rank
+local_rank = _basics.local_rank
+cross_rank = _basics.cross_rank
+is_homogeneous = _basics.is_homogeneous
+mpi_threads_supported = _basics.mpi_threads_supported
+mpi_enabled = _basics.mpi_enabled
+mpi_built = _basics.mpi_built
+gloo_enabled = _basics.gloo_enabled
+gloo_built = _basics.gloo_built
+nccl_built = _basics.nccl_built
+ddl_built = _basics.ddl_built
+ccl_built = _basics.ccl_built
+cuda_built = _basics.cuda_built
+rocm_built = _basics.rocm_built
+
+__all__ = [
+    "Adasum",
+    "Average",
+    "Max",
+    "Min",
+    "ProcessSet",
+    "Product",
+    "Sum",
+    "allgather",
+    "alltoall",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "ccl_built",
+    "check_num_rank_power_of_2",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "grouped_allgather",
+    "handle_average_backwards_compatibility",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "join",
+    "local_rank",
+    "local_rank_op",
+    "local_size",
+    "local_size_op",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "process_set_included_op",
+    "rank",
+    "rank_op",
+    "rocm_built",
+    "shutdown",
+    "size",
+    "size_op",
+    "start_timeline",
+    "stop_timeline",
+]
+
+# ---- reductions of dense tensors; compression and slices are added by reductions.py ----
+
+
+def _allreduce(
+    tensor: Any,
+    name: str | None = None,
+    op: int = Sum,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """postscale · op(prescale · tensor) over the set; the shape and type of tensor."""
+    return run(
+        functions.horovod_allreduce,
+        "HorovodAllreduce",
+        name or default_name("HorovodAllreduce", tensor),
+        tensor=tensor,
+        reduce_op=op,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        ignore_name_scope=ignore_name_scope,
+        process_set_id=set_id(process_set, "Allreduce"),
+    )
+
+
+def _grouped_allreduce(
+    tensors: Sequence[Any],
+    name: str | None = None,
+    op: int = Sum,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> list[Any]:
+    """As _allreduce for tensors of one type, as one operation."""
+    outputs = run(
+        functions.horovod_grouped_allreduce,
+        "HorovodGroupedAllreduce",
+        name or default_name("HorovodGroupedAllreduce", tensors[0], tensors[-1]),
+        tensors=list(tensors),
+        reduce_op=op,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        ignore_name_scope=ignore_name_scope,
+        process_set_id=set_id(process_set, "Allreduce"),
+    )
+    return list(outputs)
+
+
+def _reducescatter(
+    tensor: Any,
+    name: str | None = None,
+    op: int = Average,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Any:
+    """This rank's rows of the reduced tensor: [d // n (+ 1 on the first d % n ranks), …]."""
+    return run(
+        functions.horovod_reducescatter,
+        "HorovodReducescatter",
+        name or default_name("HorovodReducescatter", tensor),
+        tensor=tensor,
+        reduce_op=op,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        ignore_name_scope=ignore_name_scope,
+        process_set_id=set_id(process_set, "Reducescatter"),
+    )
+
+
+def _grouped_reducescatter(
+    tensors: Sequence[Any],
+    name: str | None = None,
+    op: int = Average,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[Any]:
+    """As _reducescatter for tensors of one type, as one operation."""
+    outputs = run(
+        functions.horovod_grouped_reducescatter,
+        "HorovodGroupedReducescatter",
+        name or default_name("HorovodGroupedReducescatter", tensors[0], tensors[-1]),
+        tensors=list(tensors),
+        reduce_op=op,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        ignore_name_scope=ignore_name_scope,
+        process_set_id=set_id(process_set, "Reducescatter"),
+    )
+    return list(outputs)
+
+
+# ---- gathers, broadcasts, exchanges ----
+
+
+def allgather(
+    tensor: Any,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """The ranks' tensors one below the other: [sum of rows, …], in rank order.
+
+    tensor: [rows, …], any number of rows per rank, other dimensions and type equal. Differentiable: the
+    gradient is averaged over the ranks and cut back to this rank's rows.
+    """
+    return run(
+        functions.horovod_allgather,
+        "HorovodAllgather",
+        name or default_name("HorovodAllgather", tensor),
+        tensor=tensor,
+        ignore_name_scope=ignore_name_scope,
+        process_set_id=set_id(process_set, "Allgather"),
+    )
+
+
+def grouped_allgather(
+    tensors: Sequence[Any],
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> list[Any]:
+    """allgather of several tensors of one type as one operation; an empty list gives an empty list."""
+    if not tensors:
+        return list(tensors)
+    outputs = run(
+        functions.horovod_grouped_allgather,
+        "HorovodGroupedAllgather",
+        name or default_name("HorovodGroupedAllgather", tensors[0], tensors[-1]),
+        tensors=list(tensors),
+        ignore_name_scope=ignore_name_scope,
+        process_set_id=set_id(process_set, "Allgather"),
+    )
+    return list(outputs)
+
+
+def broadcast(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Root's tensor on every rank. root_rank: a world rank. Same shape and type on all ranks.
+
+    Differentiable: root's gradient is the average of all ranks' gradients, that of the others zero.
+    """
+    return run(
+        functions.horovod_broadcast,
+        "HorovodBroadcast",
+        name or default_name("HorovodBroadcast", tensor),
+        tensor=tensor,
+        root_rank=root_rank,
+        ignore_name_scope=ignore_name_scope,
+        process_set_id=set_id(process_set, "Broadcast"),
+    )
+
+
+def _grouped_broadcast(
+    tensors: Sequence[Any],
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> list[Any]:
+    outputs = run(
+        functions.horovod_grouped_broadcast,
+        "HorovodGroupedBroadcast",
+        name or default_name("HorovodGroupedBroadcast", tensors[0], tensors[-1]),
+        tensors=list(tensors),
+        root_rank=root_rank,
+        process_set_id=set_id(process_set, "Broadcast"),
+    )
+    return list(outputs)
+
+
+def broadcast_(
+    variables: Sequence[Any],
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> list[Any]:
+    """Overwrites variables of one type, on one device, with root's values, and returns these.
+
+    Raises ValueError when resource variables and the reference variables of TensorFlow 1 are mixed.
+    """
+    if not variables:
+        return []
+    kinds = {tf.is_tensor(variable) or _is_reference(variable) for variable in variables}
+    if len(kinds) > 1:
+        raise ValueError(
+            "All variables passed to broadcast_() should be of the same kind, resource or reference"
+        )
+    values = [tf.convert_to_tensor(variable) for variable in variables]
+    updates = _grouped_broadcast(values, root_rank, name, process_set)
+    assigned = [variable.assign(update) for variable, update in zip(variables, updates)]
+    if tf.executing_eagerly():
+        return updates
+    with tf.control_dependencies([one for one in assigned if one is not None]):
+        return [tf.identity(update) for update in updates]
+
+
+def _is_reference(variable: Any) -> bool:
+    return bool(getattr(getattr(variable, "dtype", None), "_is_ref_dtype", False))
+
+
+def alltoall(
+    tensor: Any,
+    splits: Any = None,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Sends the first splits[0] rows to the set's rank 0, the next splits[1] to rank 1, and so on.
+
+    tensor: [rows, …]. splits: int32 [size of the set]; None: equal parts. Returns the received rows in rank
+    order; with splits also how many came from each rank, int32. Differentiable.
+    """
+    output, received_splits = run(
+        functions.horovod_alltoall,
+        "HorovodAlltoall",
+        name or default_name("HorovodAlltoall", tensor),
+        tensor=tensor,
+        splits=tf.convert_to_tensor([] if splits is None else splits, dtype=tf.int32),
+        ignore_name_scope=ignore_name_scope,
+        process_set_id=set_id(process_set, "Alltoall"),
+    )
+    return output if splits is None else (output, received_splits)
+
+
+def join() -> Any:
+    """Takes part in the others' allreduces with zeros until every rank has joined.
+
+    Returns the world rank that joined last, an int32 scalar.
+    """
+    return functions.horovod_join()
+
+
+def barrier(process_set: ProcessSet = global_process_set, name: str | None = None) -> Any:
+    """Ends once every rank of the set has run it; in graphs an operation to be run or depended on."""
+    set_number = set_id(process_set, "Barrier")
+    if tf.executing_eagerly():
+        return functions.horovod_barrier(tensor_name=name or "", process_set_id=set_number)
+    return functions.horovod_barrier(name=name, process_set_id=set_number)
+
+
+# ---- numbers at run time: for graphs that outlive a change of the job ----
+
+
+def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
+    """Number of ranks of the set when the operation runs, int32 scalar."""
+    return functions.horovod_size(process_set_id=process_set_id, name=name)
+
+
+def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Any:
+    """1 if this rank is in the set, else 0; -1 before init, -3 for an unknown set. int32 scalar."""
+    return functions.horovod_process_set_included(process_set_id=process_set_id, name=name)
+
+
+def local_size_op(name: str | None = None) -> Any:
+    """Number of ranks on this host when the operation runs, int32 scalar."""
+    return functions.horovod_local_size(name=name)
+
+
+def rank_op(name: str | None = None) -> Any:
+    """World rank when the operation runs, int32 scalar."""
+    return functions.horovod_rank(name=name)
+
+
+def local_rank_op(name: str | None = None) -> Any:
+    """Rank on this host when the operation runs, int32 scalar."""
+    return functions.horovod_local_rank(name=name)
+
+
+for _name in ("Size", "ProcessSetIncluded", "LocalSize", "Rank", "LocalRank", "Join", "Barrier"):
+    tf.no_gradient(f"Horovod{_name}")
+
+# ---- gradients ----
+
+
+class _SetOf(ProcessSet):
+    """The set an operation was made with, known by its id alone."""
+
+    def __init__(self, operation: Any) -> None:
+        super().__init__([])
+        self.process_set_id = int(operation.get_attr("process_set_id"))
+
+
+def _reduction_of(operation: Any) -> dict[str, Any]:
+    return {
+        "op": int(operation.get_attr("reduce_op")),
+        "prescale_factor": operation.get_attr("prescale_factor"),
+        "postscale_factor": operation.get_attr("postscale_factor"),
+        **_place_of(operation),
+    }
+
+
+def _place_of(operation: Any) -> dict[str, Any]:
+    return {
+        "ignore_name_scope": bool(operation.get_attr("ignore_name_scope")),
+        "process_set": _SetOf(operation),
+        "name": _gradient_name(operation),
+    }
+
+
+def _gradient_name(operation: Any) -> str | None:
+    """In eager execution the gradient's name follows from the operation's; nodes get names of their own."""
+    if not tf.executing_eagerly():
+        return None
+    name = operation.get_attr("tensor_name").decode()
+    return f"{name}.grad" if name else None
+
+
+@tf.RegisterGradient("HorovodAllreduce")
+def _allreduce_gradient(operation: Any, grad: Any) -> Any:
+    return _allreduce(tf.convert_to_tensor(grad), **_reduction_of(operation))
+
+
+@tf.RegisterGradient("HorovodGroupedAllreduce")
+def _grouped_allreduce_gradient(operation: Any, *grads: Any) -> Any:
+    return _grouped_allreduce([tf.convert_to_tensor(grad) for grad in grads], **_reduction_of(operation))
+
+
+def _my_rows(operation: Any, index: int, averaged: Any, counts: Any) -> Any:
+    """Of a gathered tensor's gradient the rows that came from this rank. counts: rows per rank of the set."""
+    set_number = int(operation.get_attr("process_set_id"))
+    if set_number == 0:
+        me = rank_op()
+    else:
+        me = tf.constant((process_set_table.ranks_of(set_number) or []).index(rank()))
+    begin = tf.reduce_sum(counts[:me])
+    return averaged[begin : begin + counts[me]]
+
+
+@tf.RegisterGradient("HorovodAllgather")
+def _allgather_gradient(operation: Any, grad: Any) -> Any:
+    place = _place_of(operation)
+    averaged = _allreduce(tf.convert_to_tensor(grad), op=Average, **place)
+    mine = tf.shape(operation.inputs[0], out_type=tf.int32)[:1]
+    place["name"] = place["name"] and f"{place['name']}.rows"
+    return _my_rows(operation, 0, averaged, allgather(mine, **place))
+
+
+@tf.RegisterGradient("HorovodGroupedAllgather")
+def _grouped_allgather_gradient(operation: Any, *grads: Any) -> Any:
+    place = _place_of(operation)
+    dense = [tf.convert_to_tensor(grad) for grad in grads]
+    averaged = _grouped_allreduce(dense, op=Average, **place)
+    mine = tf.stack([tf.shape(tensor, out_type=tf.int32)[0] for tensor in operation.inputs])
+    place["name"] = place["name"] and f"{place['name']}.rows"
+    counts = allgather(mine[tf.newaxis], **place)  # [ranks, tensors]
+    return [_my_rows(operation, i, one, counts[:, i]) for i, one in enumerate(averaged)]
+
+
+def _root_only(operation: Any, averaged: Any) -> Any:
+    is_root = tf.equal(rank_op(), int(operation.get_attr("root_rank")))
+    return averaged * tf.cast(is_root, averaged.dtype)
+
+
+@tf.RegisterGradient("HorovodBroadcast")
+def _broadcast_gradient(operation: Any, grad: Any) -> Any:
+    averaged = _allreduce(tf.convert_to_tensor(grad), op=Average, **_place_of(operation))
+    return _root_only(operation, averaged)
+
+
+@tf.RegisterGradient("HorovodGroupedBroadcast")
+def _grouped_broadcast_gradient(operation: Any, *grads: Any) -> Any:
+    dense = [tf.convert_to_tensor(grad) for grad in grads]
+    averaged = _grouped_allreduce(dense, op=Average, **_place_of(operation))
+    return [_root_only(operation, one) for one in averaged]
+
+
+@tf.RegisterGradient("HorovodAlltoall")
+def _alltoall_gradient(operation: Any, grad: Any, _splits_grad: Any) -> Any:
+    returned, _ = alltoall(tf.convert_to_tensor(grad), splits=operation.outputs[1], **_place_of(operation))
+    return [returned, None]
+
+
+def _before_gather(operation: Any, grad: Any) -> Any:
+    factor = operation.get_attr("prescale_factor") * operation.get_attr("postscale_factor")
+    scaled = tf.convert_to_tensor(grad)
+    if int(operation.get_attr("reduce_op")) == Sum:
+        scaled = scaled * tf.cast(size_op(int(operation.get_attr("process_set_id"))), scaled.dtype)
+    return scaled if factor == 1.0 else scaled * tf.cast(factor, scaled.dtype)
+
+
+@tf.RegisterGradient("HorovodReducescatter")
+def _reducescatter_gradient(operation: Any, grad: Any) -> Any:
+    return allgather(_before_gather(operation, grad), **_place_of(operation))
+
+
+@tf.RegisterGradient("HorovodGroupedReducescatter")
+def _grouped_reducescatter_gradient(operation: Any, *grads: Any) -> Any:
+    return grouped_allgather([_before_gather(operation, grad) for grad in grads], **_place_of(operation))

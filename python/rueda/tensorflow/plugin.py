@@ -1,0 +1,116 @@
+"""The TensorFlow plugin: finding it, loading it, and running its operations in every mode of TensorFlow."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
+
+from rueda import _core
+
+CANNOT_LOAD = "The TensorFlow plugin {path} cannot be used: {why}"
+XLA = (
+    "{what} cannot be compiled by XLA: call it outside of functions with jit_compile=True, or set "
+    "jit_compile=False (for Keras: model.compile(..., jit_compile=False))."
+)
+_NOT_FOR_NAMES = re.compile("[^a-zA-Z0-9_]")
+
+
+def plugin_path() -> Path:
+    """Where the plugin is: beside librueda.so."""
+    return _core.library_path().parent / "librueda_tensorflow.so"
+
+
+def _load() -> tuple[Any, ctypes.CDLL]:
+    path = plugin_path()
+    try:
+        functions = tf.load_op_library(
+            str(path)
+        )  # first: only this call makes Python functions of operations
+        library = ctypes.CDLL(str(path), mode=os.RTLD_LOCAL)
+    except (tf.errors.OpError, OSError) as error:
+        why = f"{error}; reinstall rueda, or build the target rueda_tensorflow beside librueda.so."
+        raise ImportError(CANNOT_LOAD.format(path=path, why=why)) from None
+    problem = library["rueda_tensorflow_problem"]
+    problem.restype = ctypes.c_char_p
+    if why := problem().decode():
+        raise ImportError(CANNOT_LOAD.format(path=path, why=why))
+    return functions, library
+
+
+functions, _library = _load()
+
+
+def is_async() -> bool:
+    """Whether operations may be run in any order without blocking TensorFlow's threads.
+
+    Not so when this TensorFlow's asynchronous kernels are not what the plugin knows, or with
+    RUEDA_TENSORFLOW_ASYNC=0. Before the first operation has run it is not known in a program without eager
+    execution; then True.
+    """
+    found = int(_library["rueda_tensorflow_is_async"]())
+    if found < 0 and os.environ.get("RUEDA_TENSORFLOW_ASYNC") == "0":
+        return False
+    if found < 0:
+        with tf.init_scope():
+            if tf.executing_eagerly():
+                functions.rueda_probe()
+                found = int(_library["rueda_tensorflow_is_async"]())
+    return found != 0
+
+
+def run(function: Callable[..., Any], what: str, name: str | None, **arguments: Any) -> Any:
+    """Runs or builds one operation and returns its output or outputs.
+
+    what: its type, for messages. name: under which ranks match it; in graphs the name of the node.
+    """
+    if tf.executing_eagerly():
+        return function(tensor_name=name or "", **arguments)
+    graph = tf.compat.v1.get_default_graph()
+    if control_flow_util.GraphOrParentsInXlaContext(graph):
+        raise NotImplementedError(XLA.format(what=what))
+    outputs = function(name=name, **arguments)
+    _let_run_in_any_order(graph, outputs)
+    return outputs
+
+
+def _let_run_in_any_order(graph: Any, outputs: Any) -> None:
+    """Takes the operation out of the chain in which tf.function runs stateful operations.
+
+    In the chain an operation waits for the one before it; ranks whose order differs would wait for ever,
+    and nothing would overlap with the backward pass. It still must run. Not inside loops, whose rounds use
+    one name one after the other, and not when operations block, since then the chain is what keeps them in
+    order.
+    """
+    manager = getattr(graph, "experimental_acd_manager", None)
+    if manager is None or not is_async() or _is_in_loop(graph):
+        return
+    first = outputs[0] if isinstance(outputs, (list, tuple)) and len(outputs) else outputs
+    operation = first if isinstance(first, tf.Operation) else getattr(first, "op", None)
+    if operation is not None:
+        manager.run_independently(operation)
+
+
+def _is_in_loop(graph: Any) -> bool:
+    """Whether the graph is the body of a tf.while_loop, or lies within one."""
+    while graph is not None:
+        if str(getattr(graph, "name", "")).rpartition("/")[2].startswith("while_body"):
+            return True
+        graph = getattr(graph, "outer_graph", None)
+    return False
+
+
+def default_name(prefix: str, *tensors: Any) -> str | None:
+    """A node's name made of tensors' names; None where these have none (eager execution)."""
+    if tf.executing_eagerly():
+        return None
+    names = [getattr(tensor, "name", None) for tensor in tensors]
+    if not all(isinstance(name, str) for name in names):
+        return prefix
+    return "_".join([prefix, *(_NOT_FOR_NAMES.sub("_", str(name)) for name in names)])
