@@ -78,6 +78,10 @@ def install_requirements() -> None:
     run(*PIP, "install", "--retries", "5", "-r", "tools/requirements.txt")
 
 
+def install_tensorflow() -> None:
+    run(*PIP, "install", "--retries", "5", "-r", "tools/requirements-tensorflow.txt")
+
+
 def build_wheel() -> None:
     run(sys.executable, "tools/build_wheel.py", str(DIST))
 
@@ -101,6 +105,8 @@ def main() -> None:
     step(
         "python packages", ["tools/requirements.txt"], lambda: has_distribution("torch"), install_requirements
     )
+    files = ["tools/requirements-tensorflow.txt"]
+    step("tensorflow", files, lambda: has_distribution("tensorflow"), install_tensorflow)
     wheel_inputs = [*WHEEL_INPUTS, "tools/build_wheel.py"]
     step("wheel", wheel_inputs, lambda: any(DIST.glob("rueda-*.whl")), build_wheel)
     step("install rueda", wheel_inputs, lambda: has_distribution("rueda"), install_wheel)

@@ -14,3 +14,38 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     made = World(*request.param)
     yield made
     made.stop()
+
+
+# Importing TensorFlow takes seconds on every rank: these worlds live as long as the tests, side by side.
+
+
+@pytest.fixture(scope="session")
+def tensorflow_world_of_2() -> Iterator[World]:
+    """A job of 2 ranks for the TensorFlow tests."""
+    made = World(2, "shm,tcp")
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="session")
+def tensorflow_world_of_2_over_tcp() -> Iterator[World]:
+    """The same over TCP."""
+    made = World(2, "tcp")
+    yield made
+    made.stop()
+
+
+@pytest.fixture(params=["shm,tcp", "tcp"])
+def tensorflow_world(request: pytest.FixtureRequest) -> World:
+    """Each of the two."""
+    suffix = "_over_tcp" if request.param == "tcp" else ""
+    made: World = request.getfixturevalue(f"tensorflow_world_of_2{suffix}")
+    return made
+
+
+@pytest.fixture(scope="session")
+def tensorflow_world_of_3() -> Iterator[World]:
+    """A job of 3 ranks for the TensorFlow tests in which 2 would hide something."""
+    made = World(3, "shm,tcp")
+    yield made
+    made.stop()

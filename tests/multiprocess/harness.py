@@ -1,8 +1,8 @@
 """Runs test bodies on several ranks of one job on this machine.
 
-`World` keeps n worker processes alive and runs one function on all of them at a time, so that importing torch
-is paid once per world. `launch` starts fresh processes for tests that need their own life cycle. Every wait
-has a deadline; whatever was started is killed at the end.
+`World` keeps n worker processes alive and runs one function on all of them at a time, so that importing a
+framework is paid once per world. `launch` starts fresh processes for tests that need their own life cycle.
+Every wait has a deadline; whatever was started is killed at the end.
 """
 
 from __future__ import annotations
@@ -205,17 +205,19 @@ def serve(reply_fd: int) -> None:
     """The life of a worker: joins the job, then runs what it is told to until its input ends."""
     import faulthandler
 
-    import rueda.torch as hvd
+    from rueda import operations
+    from rueda.basics import basics
+    from rueda.process_sets import global_process_set
 
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     replies = os.fdopen(reply_fd, "w", buffering=1)
     try:
-        hvd.init(process_sets="dynamic")
+        basics.init(process_sets="dynamic")
         replies.write(json.dumps("ok") + "\n")
         for line in sys.stdin:
             order = json.loads(line)
             getattr(_load(order["path"]), order["name"]).body()
-            hvd.barrier()  # nobody starts the next case early
+            operations.barrier(global_process_set)  # nobody starts the next case early
             replies.write(json.dumps("ok") + "\n")
     except BaseException:
         replies.write(json.dumps(traceback.format_exc()) + "\n")

@@ -10,7 +10,10 @@ import pytest
 TESTS = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TESTS / "python"))
 
-from contract_checklist import CHECKLIST  # noqa: E402 (found beside this file)
+import contract_checklist  # noqa: E402 (found beside this file)
+import contract_checklist_tensorflow  # noqa: E402
+
+CHECKLIST = {**contract_checklist.CHECKLIST, **contract_checklist_tensorflow.CHECKLIST}
 
 
 @pytest.mark.parametrize("entry", sorted(CHECKLIST))
@@ -26,7 +29,7 @@ def test_every_test_of_the_checklist_exists(target):
     assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
-@pytest.mark.parametrize("module", ["rueda.torch", "horovod.torch"])
+@pytest.mark.parametrize("module", ["rueda.torch", "horovod.torch", "rueda.tensorflow", "horovod.tensorflow"])
 def test_no_exported_name_is_missing_in_the_checklist(module):
     exported = set(importlib.import_module(module).__all__)
     assert exported == {entry.split(":")[1] for entry in CHECKLIST if entry.split(":")[0] == module}

@@ -65,7 +65,7 @@ def test_the_tag_names_the_glibc_that_is_needed(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path)
     tagged = int(re.search(r"manylinux_2_(\d+)", wheel.name)[1])
     newest = 0
-    for binary in (tmp_path / "rueda/lib/librueda.so", tmp_path / "rueda-0.1.0.data/scripts/rueda"):
+    for binary in (*tmp_path.glob("rueda/lib/*.so"), tmp_path / "rueda-0.1.0.data/scripts/rueda"):
         table = succeed(["objdump", "-T", binary])
         newest = max([newest, *(int(minor) for minor in re.findall(r"GLIBC_2\.(\d+)", table))])
     assert tagged == max(newest, 17)
@@ -73,7 +73,9 @@ def test_the_tag_names_the_glibc_that_is_needed(wheel, tmp_path):
 
 def test_the_binaries_need_glibc_alone(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path)
-    for binary in (tmp_path / "rueda/lib/librueda.so", tmp_path / "rueda-0.1.0.data/scripts/rueda"):
+    libraries = sorted(tmp_path.glob("rueda/lib/*.so"))
+    assert [path.name for path in libraries] == ["librueda.so", "librueda_tensorflow.so"]
+    for binary in (*libraries, tmp_path / "rueda-0.1.0.data/scripts/rueda"):
         needed = set(re.findall(r"NEEDED\s+(\S+)", succeed(["objdump", "-p", binary])))
         assert needed <= {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}, binary.name
 
@@ -119,11 +121,12 @@ def test_the_command_says_its_version(bare):
     assert "0.1.0" in succeed([bare / "rueda", "--version"])
 
 
-def test_the_torch_front_end_without_torch_is_one_sentence(bare):
-    done = call([bare / "python", "-c", "import rueda.torch"])
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_a_front_end_without_its_framework_is_one_sentence(bare, framework):
+    done = call([bare / "python", "-c", f"import rueda.{framework}"])
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("ImportError: ") and "pip install" in last and "torch" in last
+    assert last.startswith("ImportError: ") and "pip install" in last and framework in last
 
 
 WORLD_OF_ONE = """

@@ -20,6 +20,7 @@ if tuple(int(part) for part in _tensorflow.__version__.split(".")[:2]) < (2, 16)
 
 from rueda.errors import HorovodInternalError
 from rueda.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from rueda.tensorflow import op_gradients as _op_gradients  # noqa: F401 (registers them)
 from rueda.tensorflow.compression import Compression
 from rueda.tensorflow.functions import (
     BroadcastGlobalVariablesHook,

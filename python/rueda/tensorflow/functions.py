@@ -25,7 +25,8 @@ def broadcast_variables(
 ) -> Any:
     """Overwrites variables with root's, for instance a model's and its optimizer's before training.
 
-    In eager execution at once (all as one operation per type); in graphs returns one operation to be run.
+    In eager execution at once (all as one operation per type), in tf.function with the rest of the function;
+    in graphs for sessions returns one operation to be run.
     inplace: by broadcast_, one operation per device and type.
     """
     variables = list(variables)
@@ -41,9 +42,11 @@ def broadcast_variables(
         return None
     assigned = []
     for variable in variables:
-        name = default_name("HorovodBroadcast", variable)
-        value = broadcast(tf.convert_to_tensor(variable), root_rank, name, process_set=process_set)
+        node = default_name("HorovodBroadcast", variable)
+        value = broadcast(tf.convert_to_tensor(variable), root_rank, node, process_set=process_set)
         assigned.append(variable.assign(value))
+    if tf.inside_function():
+        return None  # the function runs the assignments by itself, and cannot return operations
     return tf.group(*[one for one in assigned if one is not None])
 
 
@@ -63,7 +66,7 @@ def _broadcast_in_place(variables: list[Any], root_rank: int, process_set: Proce
     for number, group in enumerate(together.values()):
         updates = broadcast_(group, root_rank, f"broadcast_variables_{number}", process_set)
         operations += [] if tf.executing_eagerly() else [update.op for update in updates]
-    return None if tf.executing_eagerly() else tf.group(*operations)
+    return None if tf.executing_eagerly() or tf.inside_function() else tf.group(*operations)
 
 
 def broadcast_global_variables(root_rank: int) -> Any:

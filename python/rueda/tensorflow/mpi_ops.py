@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from rueda.basics import basics
-from rueda.process_sets import ProcessSet, global_process_set, process_set_table
+from rueda.process_sets import ProcessSet, global_process_set
 from rueda.tensorflow.arguments import (
     Adasum,
     Average,
@@ -23,6 +23,7 @@ from rueda.tensorflow.arguments import (
     check_num_rank_power_of_2,
     handle_average_backwards_compatibility,
     set_id,
+    underlying,
 )
 from rueda.tensorflow.plugin import default_name, functions, run
 
@@ -290,7 +291,7 @@ def broadcast_(
     """
     if not variables:
         return []
-    kinds = {tf.is_tensor(variable) or _is_reference(variable) for variable in variables}
+    kinds = {hasattr(underlying(variable), "handle") for variable in variables}  # True: resource variables
     if len(kinds) > 1:
         raise ValueError(
             "All variables passed to broadcast_() should be of the same kind, resource or reference"
@@ -302,10 +303,6 @@ def broadcast_(
         return updates
     with tf.control_dependencies([one for one in assigned if one is not None]):
         return [tf.identity(update) for update in updates]
-
-
-def _is_reference(variable: Any) -> bool:
-    return bool(getattr(getattr(variable, "dtype", None), "_is_ref_dtype", False))
 
 
 def alltoall(
@@ -325,11 +322,19 @@ def alltoall(
         "HorovodAlltoall",
         name or default_name("HorovodAlltoall", tensor),
         tensor=tensor,
-        splits=tf.convert_to_tensor([] if splits is None else splits, dtype=tf.int32),
+        splits=tf.constant([], tf.int32) if splits is None else _as_int32(splits),
         ignore_name_scope=ignore_name_scope,
         process_set_id=set_id(process_set, "Alltoall"),
     )
     return output if splits is None else (output, received_splits)
+
+
+def _as_int32(splits: Any) -> Any:
+    tensor = tf.convert_to_tensor(splits)
+    if not tensor.dtype.is_integer and tensor.shape != [0]:
+        message = f"alltoall expects splits to contain 32-bit integer elements. They are {tensor.dtype.name}."
+        raise tf.errors.InvalidArgumentError(None, None, message)
+    return tf.cast(tensor, tf.int32)
 
 
 def join() -> Any:
@@ -374,125 +379,3 @@ def rank_op(name: str | None = None) -> Any:
 def local_rank_op(name: str | None = None) -> Any:
     """Rank on this host when the operation runs, int32 scalar."""
     return functions.horovod_local_rank(name=name)
-
-
-for _name in ("Size", "ProcessSetIncluded", "LocalSize", "Rank", "LocalRank", "Join", "Barrier"):
-    tf.no_gradient(f"Horovod{_name}")
-
-# ---- gradients ----
-
-
-class _SetOf(ProcessSet):
-    """The set an operation was made with, known by its id alone."""
-
-    def __init__(self, operation: Any) -> None:
-        super().__init__([])
-        self.process_set_id = int(operation.get_attr("process_set_id"))
-
-
-def _reduction_of(operation: Any) -> dict[str, Any]:
-    return {
-        "op": int(operation.get_attr("reduce_op")),
-        "prescale_factor": operation.get_attr("prescale_factor"),
-        "postscale_factor": operation.get_attr("postscale_factor"),
-        **_place_of(operation),
-    }
-
-
-def _place_of(operation: Any) -> dict[str, Any]:
-    return {
-        "ignore_name_scope": bool(operation.get_attr("ignore_name_scope")),
-        "process_set": _SetOf(operation),
-        "name": _gradient_name(operation),
-    }
-
-
-def _gradient_name(operation: Any) -> str | None:
-    """In eager execution the gradient's name follows from the operation's; nodes get names of their own."""
-    if not tf.executing_eagerly():
-        return None
-    name = operation.get_attr("tensor_name").decode()
-    return f"{name}.grad" if name else None
-
-
-@tf.RegisterGradient("HorovodAllreduce")
-def _allreduce_gradient(operation: Any, grad: Any) -> Any:
-    return _allreduce(tf.convert_to_tensor(grad), **_reduction_of(operation))
-
-
-@tf.RegisterGradient("HorovodGroupedAllreduce")
-def _grouped_allreduce_gradient(operation: Any, *grads: Any) -> Any:
-    return _grouped_allreduce([tf.convert_to_tensor(grad) for grad in grads], **_reduction_of(operation))
-
-
-def _my_rows(operation: Any, index: int, averaged: Any, counts: Any) -> Any:
-    """Of a gathered tensor's gradient the rows that came from this rank. counts: rows per rank of the set."""
-    set_number = int(operation.get_attr("process_set_id"))
-    if set_number == 0:
-        me = rank_op()
-    else:
-        me = tf.constant((process_set_table.ranks_of(set_number) or []).index(rank()))
-    begin = tf.reduce_sum(counts[:me])
-    return averaged[begin : begin + counts[me]]
-
-
-@tf.RegisterGradient("HorovodAllgather")
-def _allgather_gradient(operation: Any, grad: Any) -> Any:
-    place = _place_of(operation)
-    averaged = _allreduce(tf.convert_to_tensor(grad), op=Average, **place)
-    mine = tf.shape(operation.inputs[0], out_type=tf.int32)[:1]
-    place["name"] = place["name"] and f"{place['name']}.rows"
-    return _my_rows(operation, 0, averaged, allgather(mine, **place))
-
-
-@tf.RegisterGradient("HorovodGroupedAllgather")
-def _grouped_allgather_gradient(operation: Any, *grads: Any) -> Any:
-    place = _place_of(operation)
-    dense = [tf.convert_to_tensor(grad) for grad in grads]
-    averaged = _grouped_allreduce(dense, op=Average, **place)
-    mine = tf.stack([tf.shape(tensor, out_type=tf.int32)[0] for tensor in operation.inputs])
-    place["name"] = place["name"] and f"{place['name']}.rows"
-    counts = allgather(mine[tf.newaxis], **place)  # [ranks, tensors]
-    return [_my_rows(operation, i, one, counts[:, i]) for i, one in enumerate(averaged)]
-
-
-def _root_only(operation: Any, averaged: Any) -> Any:
-    is_root = tf.equal(rank_op(), int(operation.get_attr("root_rank")))
-    return averaged * tf.cast(is_root, averaged.dtype)
-
-
-@tf.RegisterGradient("HorovodBroadcast")
-def _broadcast_gradient(operation: Any, grad: Any) -> Any:
-    averaged = _allreduce(tf.convert_to_tensor(grad), op=Average, **_place_of(operation))
-    return _root_only(operation, averaged)
-
-
-@tf.RegisterGradient("HorovodGroupedBroadcast")
-def _grouped_broadcast_gradient(operation: Any, *grads: Any) -> Any:
-    dense = [tf.convert_to_tensor(grad) for grad in grads]
-    averaged = _grouped_allreduce(dense, op=Average, **_place_of(operation))
-    return [_root_only(operation, one) for one in averaged]
-
-
-@tf.RegisterGradient("HorovodAlltoall")
-def _alltoall_gradient(operation: Any, grad: Any, _splits_grad: Any) -> Any:
-    returned, _ = alltoall(tf.convert_to_tensor(grad), splits=operation.outputs[1], **_place_of(operation))
-    return [returned, None]
-
-
-def _before_gather(operation: Any, grad: Any) -> Any:
-    factor = operation.get_attr("prescale_factor") * operation.get_attr("postscale_factor")
-    scaled = tf.convert_to_tensor(grad)
-    if int(operation.get_attr("reduce_op")) == Sum:
-        scaled = scaled * tf.cast(size_op(int(operation.get_attr("process_set_id"))), scaled.dtype)
-    return scaled if factor == 1.0 else scaled * tf.cast(factor, scaled.dtype)
-
-
-@tf.RegisterGradient("HorovodReducescatter")
-def _reducescatter_gradient(operation: Any, grad: Any) -> Any:
-    return allgather(_before_gather(operation, grad), **_place_of(operation))
-
-
-@tf.RegisterGradient("HorovodGroupedReducescatter")
-def _grouped_reducescatter_gradient(operation: Any, *grads: Any) -> Any:
-    return grouped_allgather([_before_gather(operation, grad) for grad in grads], **_place_of(operation))

@@ -60,21 +60,30 @@ def is_async() -> bool:
     if found < 0:
         with tf.init_scope():
             if tf.executing_eagerly():
-                functions.rueda_probe()
+                functions.probe_rueda()
                 found = int(_library["rueda_tensorflow_is_async"]())
     return found != 0
+
+
+class DefaultName(str):
+    """A name made up for an operation that the user gave none."""
 
 
 def run(function: Callable[..., Any], what: str, name: str | None, **arguments: Any) -> Any:
     """Runs or builds one operation and returns its output or outputs.
 
-    what: its type, for messages. name: under which ranks match it; in graphs the name of the node.
+    what: its type, for messages. name: under which ranks match it; in graphs the name of the node. A name
+    that the user gave holds wherever tf.function puts the node: calls of functions become prefixes of node
+    names, and they are numbered in the order of the calls.
     """
     if tf.executing_eagerly():
         return function(tensor_name=name or "", **arguments)
     graph = tf.compat.v1.get_default_graph()
     if control_flow_util.GraphOrParentsInXlaContext(graph):
         raise NotImplementedError(XLA.format(what=what))
+    if name and not isinstance(name, DefaultName) and getattr(graph, "outer_graph", None) is not None:
+        full = graph.unique_name(name, mark_as_used=False)
+        arguments["tensor_name"] = full.rpartition("/")[2] if arguments.get("ignore_name_scope") else full
     outputs = function(name=name, **arguments)
     _let_run_in_any_order(graph, outputs)
     return outputs
@@ -112,5 +121,5 @@ def default_name(prefix: str, *tensors: Any) -> str | None:
         return None
     names = [getattr(tensor, "name", None) for tensor in tensors]
     if not all(isinstance(name, str) for name in names):
-        return prefix
-    return "_".join([prefix, *(_NOT_FOR_NAMES.sub("_", str(name)) for name in names)])
+        return DefaultName(prefix)
+    return DefaultName("_".join([prefix, *(_NOT_FOR_NAMES.sub("_", str(name)) for name in names)]))

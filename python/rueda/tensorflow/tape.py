@@ -37,7 +37,8 @@ class _DistributedTape:
         whose models name their variables differently.
         """
         flat = tf.nest.flatten(sources)
-        gradients = super().gradient(target, flat, output_gradients, unconnected_gradients)  # type: ignore[misc]
+        local = super().gradient  # type: ignore[misc]
+        gradients = local(target, flat, output_gradients, unconnected_gradients)
         reduced = self._reducer.reduce(gradients, flat, use_generic_names)
         if isinstance(sources, (list, tuple)) and len(sources) == len(flat):
             return reduced
@@ -92,9 +93,9 @@ def DistributedGradientTape(
         scale_local_gradients,
     )
     cls = type(gradtape)
-    wrapped = object.__new__(type(cls.__name__, (_DistributedTape, cls), {}))
+    wrapped: Any = object.__new__(type(cls.__name__, (_DistributedTape, cls), {}))
     wrapped.__dict__.update(gradtape.__dict__)
-    wrapped._reducer = reducer  # type: ignore[attr-defined]
+    wrapped._reducer = reducer
     return wrapped
 
 

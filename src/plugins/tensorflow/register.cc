@@ -52,7 +52,7 @@ void compute_probe(void* /*kernel*/, TF_OpKernelContext* /*context*/, TF_AsyncOp
   copy();
 }
 
-std::vector<Operation> operations() {
+std::vector<Operation> reductions() {
   const std::initializer_list<const char*> factors = {"reduce_op: int = 1", "prescale_factor: float = 1.0",
                                                       "postscale_factor: float = 1.0"};
   std::vector<const char*> reduces = attributes(factors);
@@ -78,6 +78,11 @@ std::vector<Operation> operations() {
        group_reduces,
        scattered_rows,
        create<RUEDA_REDUCESCATTER, true>},
+  };
+}
+
+std::vector<Operation> moves() {
+  return {
       {"HorovodAllgather",
        {"tensor: T"},
        {"output: T"},
@@ -169,11 +174,13 @@ std::string add_kernel(const Operation& operation, TF_KernelBuilder* builder, bo
 }  // namespace
 
 std::string register_everything() {
-  const Operation probe{"RuedaProbe", {}, {}, {}, nullptr, create_probe};
+  const Operation probe{"ProbeRueda", {}, {}, {}, nullptr, create_probe};
   std::string why = define(probe);
   auto* const prober = tf.TF_NewAsyncKernelBuilder(probe.name, "CPU", create_probe, compute_probe, destroy);
   if (why.empty()) why = add_kernel(probe, prober, false);
-  for (const Operation& operation : operations()) {
+  std::vector<Operation> collectives = reductions();
+  for (const Operation& move : moves()) collectives.push_back(move);
+  for (const Operation& operation : collectives) {
     if (why.empty()) why = define(operation);
     for (const bool is_gpu : {false, true}) {
       if (!why.empty()) break;

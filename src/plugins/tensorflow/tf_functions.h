@@ -45,7 +45,8 @@
   F(TF_StringView, TF_OpKernelConstruction_GetName, (TF_OpKernelConstruction*))                             \
   F(void, TF_OpKernelConstruction_GetAttrSize,                                                              \
     (TF_OpKernelConstruction*, const char*, int32_t* list_size, int32_t* total_size, TF_Status*))           \
-  F(void, TF_OpKernelConstruction_GetAttrInt64, (TF_OpKernelConstruction*, const char*, int64_t*, TF_Status*)) \
+  F(void, TF_OpKernelConstruction_GetAttrInt64,                                                             \
+    (TF_OpKernelConstruction*, const char*, int64_t*, TF_Status*))                                          \
   F(void, TF_OpKernelConstruction_GetAttrFloat, (TF_OpKernelConstruction*, const char*, float*, TF_Status*)) \
   F(void, TF_OpKernelConstruction_GetAttrBool,                                                              \
     (TF_OpKernelConstruction*, const char*, unsigned char*, TF_Status*))                                    \

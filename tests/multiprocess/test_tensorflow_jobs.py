@@ -1,0 +1,155 @@
+"""TensorFlow jobs with a life of their own: a rank that dies, blocking kernels, the scripts of examples/."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from harness import ROOT, assert_all_succeed, launch, library
+from launch_support import RUEDA
+
+pytest.importorskip("tensorflow")
+
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "TF_ENABLE_ONEDNN_OPTS": "0"}
+
+DYING = """
+import os, sys, time
+import tensorflow as tf
+import rueda.tensorflow as hvd
+
+for call in (lambda: hvd.allreduce(tf.ones(2)), hvd.rank_op, hvd.join):
+    try:
+        call()
+        sys.exit("no error before init")
+    except tf.errors.FailedPreconditionError as error:
+        assert "Horovod has not been initialized; use hvd.init()." in error.message, error
+assert int(hvd.process_set_included_op()) == -1
+hvd.init()
+
+@tf.function
+def step(x):
+    return [hvd.allreduce(x + i, name=f"t{i}") for i in range(20)]
+
+step(tf.ones([1000]))
+if hvd.rank() == 1:
+    os._exit(3)
+began = time.monotonic()
+texts = []
+with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    reduced = hvd.allreduce(tf.ones([2]), name="session")
+    for run in (lambda: session.run(reduced), lambda: session.run(reduced)):
+        try:
+            run()
+            sys.exit("no error after the death")
+        except tf.errors.UnknownError as error:
+            texts.append(error.message)
+assert time.monotonic() - began < 20
+assert all("rank 1" in text for text in texts), texts
+"""
+
+
+def test_a_dying_rank_ends_the_others_steps_with_its_number():
+    alive, dead = launch(2, DYING, QUIET)
+    assert dead.status == 3, dead.output
+    assert alive.status == 0, alive.output
+
+
+BLOCKING = """
+import random
+import numpy as np
+import tensorflow as tf
+tf.config.threading.set_inter_op_parallelism_threads(1)
+import rueda.tensorflow as hvd
+from rueda.tensorflow import plugin
+
+hvd.init()
+assert not plugin.is_async()
+me = hvd.rank()
+variables = [tf.Variable(tf.ones([i + 1], dtype)) for i, dtype in enumerate([tf.float32, tf.float64] * 10)]
+
+def gradients():
+    with tf.GradientTape() as tape:
+        loss = tf.add_n([tf.reduce_sum(tf.cast(v, tf.float32)) * (me + 1.0) for v in variables])
+    return hvd.DistributedGradientTape(tape).gradient(loss, variables)
+
+for function in (gradients, tf.function(gradients)):
+    for gradient, variable in zip(function(), variables):
+        assert gradient.dtype == variable.dtype and np.allclose(gradient, 1.5)
+v1 = tf.compat.v1
+with tf.Graph().as_default():
+    made = [v1.get_variable(f"v{i}", initializer=np.ones(2, np.float32)) for i in range(20)]
+    random.Random(me).shuffle(made)  # another order of creation must not matter: one operation reduces all
+    made.sort(key=lambda variable: int(variable.name[1:-2]))
+    optimizer = hvd.DistributedOptimizer(v1.train.GradientDescentOptimizer(1.0))
+    train = optimizer.minimize(tf.add_n([tf.reduce_sum(v) * me for v in made]))
+    with v1.train.MonitoredTrainingSession() as session:
+        session.run(train)
+        assert all(np.allclose(value, 0.5) for value in session.run(made))
+assert hvd.allreduce(tf.ones([2]), op=hvd.Sum).numpy().tolist() == [2.0, 2.0]
+assert not plugin.is_async()
+"""
+
+
+def test_blocking_kernels_serve_where_done_cannot_be_kept():
+    assert_all_succeed(launch(2, BLOCKING, {**QUIET, "RUEDA_TENSORFLOW_ASYNC": "0"}))
+
+
+WITH_TORCH = """
+import torch
+import rueda.torch as thvd
+import tensorflow as tf
+import rueda.tensorflow as hvd
+
+thvd.init()
+assert hvd.is_initialized() and hvd.size() == thvd.size() == 2  # one engine serves both
+total = hvd.allreduce(tf.ones([2]), op=hvd.Sum, name="x").numpy().tolist()
+assert total == thvd.allreduce(torch.ones(2), op=thvd.Sum, name="x").tolist() == [2.0, 2.0]
+thvd.shutdown()
+assert not hvd.is_initialized()
+"""
+
+
+def test_torch_and_tensorflow_share_one_engine():
+    assert_all_succeed(launch(2, WITH_TORCH, QUIET))
+
+
+def run_job(tmp_path, *command):
+    environment = {
+        **os.environ,
+        **QUIET,
+        "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("python", "compat/horovod")),
+        "RUEDA_LIBRARY": library(),
+        "RUEDA_BIN": RUEDA,
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        [RUEDA, "run", "-np", "2", sys.executable, *map(str, command)],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+DATA = "/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz"
+
+
+@pytest.mark.skipif(
+    not os.path.exists(DATA), reason="Debian's package dataset-fashion-mnist is not installed"
+)
+@pytest.mark.parametrize(
+    ("script", "arguments"),
+    [
+        ("fashion_mnist_session.py", ["--checkpoints", "ck", "--steps", "300"]),
+        ("fashion_mnist.py", ["--steps", "100"]),
+    ],
+)
+def test_the_examples_train(script, arguments, tmp_path):
+    said = run_job(tmp_path, ROOT / "examples" / "tensorflow" / script, *arguments)
+    reached = float(said.rpartition("test accuracy ")[2].split(" %")[0])
+    assert reached > 45, said
+    assert "DIFFERENT" not in said
