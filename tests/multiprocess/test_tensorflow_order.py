@@ -159,3 +159,21 @@ def test_nested_functions_in_opposite_order_are_named_within_the_deadline():
     limits = {"RUEDA_STALL_CHECK_TIME_SECONDS": "1", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS": "3"}
     for one in launch(2, STALLED, {**limits, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}):
         assert one.status == 0 and "named" in one.output.splitlines(), one.output
+
+
+@on_ranks
+def test_steady_steps_may_depend_on_themselves():
+    # Each reduction needs the one before, also over the border of a step: whatever the engine learns of these
+    # steps, it must not hold one back until the next has come.
+    weights = [tf.Variable(tf.ones([64, 64]) / 64) for _ in range(4)]
+
+    @tf.function
+    def step(x):
+        for i, weight in enumerate(weights):
+            x = hvd.allreduce(x @ weight, name=f"layer{i}")
+        return x
+
+    x = tf.ones([8, 64])
+    for _ in range(40):
+        x = step(x)
+    assert np.allclose(x, 1.0)
