@@ -1,0 +1,58 @@
+"""numpy arrays as the engine sees them: types, layout, and memory the engine allocated."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from rueda import _core, errors, operations
+
+Array = np.ndarray[Any, Any]
+
+# By name: bfloat16 is a type of the package ml_dtypes, which need not be there.
+DTYPES: dict[str, int] = {
+    "uint8": _core.UINT8,
+    "int8": _core.INT8,
+    "uint16": _core.UINT16,
+    "int16": _core.INT16,
+    "int32": _core.INT32,
+    "int64": _core.INT64,
+    "float16": _core.FLOAT16,
+    "bfloat16": _core.BFLOAT16,
+    "float32": _core.FLOAT32,
+    "float64": _core.FLOAT64,
+    "bool": _core.BOOL,
+}
+
+
+def as_input(value: Any) -> Array:
+    """The value as a C-contiguous array of a type the engine carries; a view of it where that is possible."""
+    array = np.asarray(value)
+    if array.dtype.name not in DTYPES or not array.dtype.isnative:
+        raise ValueError(
+            f"Arrays of type {array.dtype} cannot be sent; convert to one of {', '.join(sorted(DTYPES))} in "
+            f"native byte order."
+        )
+    # ascontiguousarray would make a scalar one-dimensional.
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+def engine_type(array: Array) -> int:
+    """The engine's type of an array that as_input returned."""
+    return DTYPES[array.dtype.name]
+
+
+def from_engine(engine_handle: int, index: int, dtype: np.dtype[Any]) -> tuple[Array, operations.Result]:
+    """A copy of one result the engine allocated, and its description."""
+    result = operations.result(engine_handle, index)
+    array = np.empty(result.shape, dtype)
+    if array.nbytes != result.size_bytes:
+        raise errors.internal_error(
+            f"The engine returned {result.size_bytes} bytes for a result of shape {result.shape} and type "
+            f"{dtype}, which has {array.nbytes}; please report this as a bug."
+        )
+    if array.nbytes:
+        ctypes.memmove(array.ctypes.data, result.address, array.nbytes)
+    return array, result

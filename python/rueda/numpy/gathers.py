@@ -1,0 +1,174 @@
+"""allgather, broadcast, alltoall, join and barrier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rueda import _core, operations
+from rueda.basics import basics
+from rueda.numpy import arrays, handles
+from rueda.numpy.arrays import Array
+from rueda.operations import Call
+from rueda.process_sets import ProcessSet, global_process_set
+
+# ---- allgather ----
+
+
+def _start_allgather(values: Sequence[Any], naming: tuple[str, str | None], process_set: ProcessSet) -> int:
+    inputs = [arrays.as_input(value) for value in values]
+    calls = [
+        Call(
+            what=_core.ALLGATHER,
+            dtype=arrays.engine_type(source),
+            shape=source.shape,
+            input=source.ctypes.data,
+        )
+        for source in inputs
+    ]
+    dtypes = [source.dtype for source in inputs]
+    is_group = naming[0].startswith("grouped_")
+
+    def finish(engine_handle: int) -> Any:
+        outputs = [arrays.from_engine(engine_handle, i, dtype)[0] for i, dtype in enumerate(dtypes)]
+        return outputs if is_group else outputs[0]
+
+    return handles.start(calls, inputs, finish, naming, process_set)
+
+
+def allgather_async(array: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
+    """Starts an allgather and returns its handle; see allgather. Leave the input unchanged meanwhile."""
+    return _start_allgather([array], ("allgather", name), process_set)
+
+
+def allgather(array: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Array:
+    """Concatenates the arrays of all ranks along dimension 0, in rank order of the process set.
+
+    array: [rows, …]; rows may differ between ranks and be 0, the other dimensions and the type may not.
+    Errors as for allreduce.
+
+    >>> hvd.allgather(np.array([hvd.rank()]))  # array([0, 1, …, n - 1])
+    """
+    output: Array = handles.synchronize(allgather_async(array, name, process_set))
+    return output
+
+
+def grouped_allgather(
+    values: Sequence[Any], name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[Array]:
+    """Gathers several arrays as one operation; a list in the same order. See allgather.
+
+    >>> images, labels = hvd.grouped_allgather([images, labels])
+    """
+    if not values:
+        return []
+    handle = _start_allgather(values, ("grouped_allgather", name), process_set)
+    outputs: list[Array] = handles.synchronize(handle)
+    return outputs
+
+
+# ---- broadcast ----
+
+
+def broadcast_async(
+    array: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> int:
+    """Starts a broadcast into a new array and returns its handle; see broadcast."""
+    source = arrays.as_input(array)
+    output = np.empty_like(source)
+    call = Call(
+        what=_core.BROADCAST,
+        dtype=arrays.engine_type(source),
+        shape=source.shape,
+        input=source.ctypes.data,
+        output=output.ctypes.data,
+        root_rank=root_rank,
+    )
+    return handles.start([call], [source, output], lambda _: output, ("broadcast", name), process_set)
+
+
+def broadcast(
+    array: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Array:
+    """Returns root's array on every rank.
+
+    array: equal in shape and type on all ranks, left unmodified. root_rank: a world rank, also within a
+    process set. Errors as for allreduce.
+
+    >>> seeds = hvd.broadcast(np.random.randint(0, 1000, 4), root_rank=0)  # alike on all ranks
+    """
+    output: Array = handles.synchronize(broadcast_async(array, root_rank, name, process_set))
+    return output
+
+
+# ---- alltoall ----
+
+
+def _check_splits(splits: Any) -> list[int] | None:
+    if splits is None:
+        return None
+    counts = np.asarray(splits)
+    if counts.ndim != 1 or counts.size == 0 or counts.dtype.kind not in "iu":
+        raise ValueError(
+            f"alltoall: splits must be a list with one whole number for each rank, but got {splits!r}."
+        )
+    rows = [int(count) for count in counts]
+    if any(count < 0 for count in rows):
+        raise ValueError(f"alltoall expects splits without negative elements, but got {rows}.")
+    return rows
+
+
+def alltoall_async(
+    array: Any, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> int:
+    """Starts an alltoall; synchronize on its handle returns (output, received splits). See alltoall."""
+    basics.require_initialized()
+    source = arrays.as_input(array)
+    call = Call(
+        what=_core.ALLTOALL,
+        dtype=arrays.engine_type(source),
+        shape=source.shape,
+        input=source.ctypes.data,
+        splits=_check_splits(splits),
+    )
+    dtype = source.dtype
+
+    def finish(engine_handle: int) -> Any:
+        output, result = arrays.from_engine(engine_handle, 0, dtype)
+        return output, np.array(result.received_splits, np.int32)
+
+    return handles.start([call], [source], finish, ("alltoall", name), process_set)
+
+
+def alltoall(
+    array: Any, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
+    """Sends slices of an array to all ranks and returns what they sent here, in rank order.
+
+    array: [rows, …]. splits: rows for each rank of the set; rows beyond their sum are not sent. Without
+    splits every rank gets rows / n, and the output alone is returned; with splits the result is
+    (output, received splits int32 [n]). Errors as for allreduce.
+
+    >>> output, received = hvd.alltoall(np.arange(3), splits=[1, 2])  # 2 ranks
+    """
+    output, received = handles.synchronize(alltoall_async(array, splits, name, process_set))
+    return output if splits is None else (output, received)
+
+
+# ---- join, barrier ----
+
+
+def join() -> int:
+    """Blocks until every rank has joined, adding nothing to the allreduces of the others meanwhile.
+
+    For uneven amounts of data: call it when this rank has no more batches. Returns the world rank that joined
+    last. Average still divides by the number of all ranks.
+    """
+    return operations.join()
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Returns once every rank of the process set has called it."""
+    operations.barrier(process_set)

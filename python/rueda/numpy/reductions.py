@@ -1,0 +1,221 @@
+"""allreduce and reducescatter, single and grouped, blocking and not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rueda import _core
+from rueda.numpy import arrays, handles
+from rueda.numpy.arrays import Array
+from rueda.operations import Call
+from rueda.process_sets import ProcessSet, global_process_set
+
+Average = _core.AVERAGE
+Sum = _core.SUM
+Adasum = _core.ADASUM
+Min = _core.MIN
+Max = _core.MAX
+Product = _core.PRODUCT
+
+
+def _check_op(op: int, known: Sequence[int], kind: str) -> None:
+    if op not in known:
+        names = {Average: "Average", Sum: "Sum", Adasum: "Adasum", Min: "Min", Max: "Max", Product: "Product"}
+        allowed = ", ".join(names[one] for one in known)
+        raise ValueError(f"{kind}: op is {names.get(op, op)!r}, but it must be one of {allowed}.")
+
+
+def _start_allreduce(
+    values: Sequence[Any],
+    naming: tuple[str, str | None],
+    op: int,
+    factors: tuple[float, float],
+    process_set: ProcessSet,
+) -> int:
+    _check_op(op, (Average, Sum, Adasum, Min, Max, Product), "Allreduce")
+    inputs = [arrays.as_input(value) for value in values]
+    outputs = [np.empty_like(source) for source in inputs]
+    calls = [
+        Call(
+            what=_core.ALLREDUCE,
+            dtype=arrays.engine_type(source),
+            shape=source.shape,
+            input=source.ctypes.data,
+            output=output.ctypes.data,
+            op=op,
+            prescale=factors[0],
+            postscale=factors[1],
+        )
+        for source, output in zip(inputs, outputs)
+    ]
+    is_group = naming[0].startswith("grouped_")
+
+    def finish(engine_handle: int) -> Any:
+        return outputs if is_group else outputs[0]
+
+    return handles.start(calls, [*inputs, *outputs], finish, naming, process_set)
+
+
+def allreduce_async(
+    array: Any,
+    name: str | None = None,
+    op: int = Average,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Starts an allreduce and returns its handle; see allreduce. Leave the input unchanged meanwhile."""
+    factors = (prescale_factor, postscale_factor)
+    return _start_allreduce([array], ("allreduce", name), op, factors, process_set)
+
+
+def allreduce(
+    array: Any,
+    name: str | None = None,
+    op: int = Average,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Array:
+    """Reduces an array over all ranks of a process set; a new array with the same bits on every rank.
+
+    array: anything numpy.asarray takes, of any shape, equal in shape and type on all ranks. name: what ranks
+    are matched by; None counts. op: Average (default), Sum, Adasum, Min, Max or Product; the result is
+    postscale · op(prescale · array). Raises ValueError for arguments this rank can judge,
+    HorovodInternalError when ranks disagree or are lost.
+
+    >>> import numpy as np, rueda.numpy as hvd
+    >>> hvd.init()
+    >>> hvd.allreduce(np.full(3, hvd.rank()), op=hvd.Max)  # array([n - 1, n - 1, n - 1])
+    """
+    handle = allreduce_async(array, name, op, prescale_factor, postscale_factor, process_set)
+    output: Array = handles.synchronize(handle)
+    return output
+
+
+def grouped_allreduce_async(
+    values: Sequence[Any],
+    name: str | None = None,
+    op: int = Average,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Starts one allreduce of several arrays, which completes as a whole, and returns its handle."""
+    if not values:
+        raise ValueError("A grouped operation needs at least one array, but the list is empty.")
+    factors = (prescale_factor, postscale_factor)
+    return _start_allreduce(values, ("grouped_allreduce", name), op, factors, process_set)
+
+
+def grouped_allreduce(
+    values: Sequence[Any],
+    name: str | None = None,
+    op: int = Average,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[Array]:
+    """Reduces several arrays, of any types and shapes, as one operation; a list in the same order.
+
+    Every rank must give as many arrays. Otherwise as allreduce; an empty list gives an empty list.
+
+    >>> total, largest_batch = hvd.grouped_allreduce([loss_sum, count], op=hvd.Sum)
+    """
+    if not values:
+        return []
+    handle = grouped_allreduce_async(values, name, op, prescale_factor, postscale_factor, process_set)
+    outputs: list[Array] = handles.synchronize(handle)
+    return outputs
+
+
+# ---- reducescatter ----
+
+
+def _start_reducescatter(
+    values: Sequence[Any],
+    naming: tuple[str, str | None],
+    op: int,
+    factors: tuple[float, float],
+    process_set: ProcessSet,
+) -> int:
+    _check_op(op, (Average, Sum), "Reducescatter")
+    inputs = [arrays.as_input(value) for value in values]
+    if any(source.ndim == 0 for source in inputs):
+        raise ValueError("Reducescatter does not support scalar inputs; give at least one dimension.")
+    calls = [
+        Call(
+            what=_core.REDUCESCATTER,
+            dtype=arrays.engine_type(source),
+            shape=source.shape,
+            input=source.ctypes.data,
+            op=op,
+            prescale=factors[0],
+            postscale=factors[1],
+        )
+        for source in inputs
+    ]
+    dtypes = [source.dtype for source in inputs]
+    is_group = naming[0].startswith("grouped_")
+
+    def finish(engine_handle: int) -> Any:
+        outputs = [arrays.from_engine(engine_handle, i, dtype)[0] for i, dtype in enumerate(dtypes)]
+        return outputs if is_group else outputs[0]
+
+    return handles.start(calls, inputs, finish, naming, process_set)
+
+
+def reducescatter_async(
+    array: Any,
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
+    """Starts a reducescatter and returns its handle; see reducescatter."""
+    factors = (prescale_factor, postscale_factor)
+    return _start_reducescatter([array], ("reducescatter", name), op, factors, process_set)
+
+
+def reducescatter(
+    array: Any,
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Array:
+    """Reduces an array over all ranks and returns this rank's slice along dimension 0.
+
+    array: [rows, …], at least one dimension, equal on all ranks. Rank r of n receives rows // n rows, one
+    more if r < rows % n, consecutive in rank order. op: Average (default) or Sum. Errors as for allreduce.
+
+    >>> hvd.reducescatter(np.ones((4, 2)), op=hvd.Sum)  # 2 ranks: [2, 2], all 2.0
+    """
+    handle = reducescatter_async(array, name, op, process_set, prescale_factor, postscale_factor)
+    output: Array = handles.synchronize(handle)
+    return output
+
+
+def grouped_reducescatter(
+    values: Sequence[Any],
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[Array]:
+    """Reduces and scatters several arrays as one operation; a list in the same order. See reducescatter.
+
+    >>> mine = hvd.grouped_reducescatter([np.ones(4), np.ones((6, 2))], op=hvd.Sum)
+    """
+    if not values:
+        return []
+    factors = (prescale_factor, postscale_factor)
+    handle = _start_reducescatter(values, ("grouped_reducescatter", name), op, factors, process_set)
+    outputs: list[Array] = handles.synchronize(handle)
+    return outputs
