@@ -30,6 +30,12 @@ PROGRAMS = {
 # Rooms whose sub-folders are implementations of one interface and must not know one another.
 HOUSES = ("transport", "backend", "plugins")
 FRONT_ENDS = ("torch", "tensorflow", "keras", "jax", "numpy")
+# What a front end stands on: host memory is numpy's; Keras runs on other frameworks, and tf.keras is Keras.
+FOUNDATIONS = {
+    "jax": {"numpy"},
+    "keras": {"jax", "numpy", "tensorflow", "torch"},
+    "tensorflow": {"numpy", "keras"},
+}
 
 
 def room_of(path: str) -> Optional[str]:
@@ -142,7 +148,11 @@ def check_python(source: Source) -> Iterator[Finding]:
         if inner != "_core.py" and re.search(r"\.rueda_[a-z_]+\b", line):
             yield Finding(source.path, number, "c-symbols", "only _core.py names symbols of librueda.so.")
         found = re.match(r"\s*(?:from|import)\s+rueda\.(\w+)", line)
-        if found and mine in FRONT_ENDS and found[1] in FRONT_ENDS and found[1] != mine:
+        if (
+            found
+            and mine in FRONT_ENDS
+            and found[1] in set(FRONT_ENDS) - FOUNDATIONS.get(mine, set()) - {mine}
+        ):
             yield Finding(
                 source.path, number, "layer", f"front ends {mine} and {found[1]} must not know each other."
             )

@@ -3,8 +3,6 @@
 Needs no framework. Every function takes what numpy.asarray takes and returns new arrays.
 """
 
-
-
 from __future__ import annotations
 
 try:

@@ -1,0 +1,178 @@
+"""The collectives on arrays and pytrees, inside and outside jit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from rueda import _core, operations
+from rueda import numpy as host
+from rueda.basics import basics
+from rueda.jax.compression import Compression, Compressor
+from rueda.jax.naming import name_of_call
+from rueda.jax.primitive import Spec, collective, finish, start
+from rueda.process_sets import ProcessSet, global_process_set
+
+Average = _core.AVERAGE
+Sum = _core.SUM
+Adasum = _core.ADASUM
+Min = _core.MIN
+Max = _core.MAX
+Product = _core.PRODUCT
+
+
+def _describe(what: int, process_set: ProcessSet, **settings: Any) -> Spec:
+    """A spec without names. Raises where this rank cannot take part."""
+    basics.require_initialized()
+    set_id = operations.process_set_id(process_set, "Collective")
+    ranks = process_set.rank(), process_set.size()
+    return Spec(what, (), process_set, set_id, ranks[0] or 0, ranks[1] or 1, **settings)
+
+
+def is_traced(leaves: list[Any]) -> bool:
+    """Whether any of the values is abstract: under jit, grad or vmap."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+
+
+def _flatten(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
+    """(path, leaf) of every leaf, and what puts leaves together again."""
+    return jax.tree_util.tree_flatten_with_path(tree)
+
+
+def _apply(tree: Any, name: str | None, spec: Spec, splits: Any = None) -> Any:
+    """The collective on every leaf; names are `name` and the path of the leaf in the tree."""
+    with_paths, structure = _flatten(tree)
+    if not with_paths:
+        return tree
+    leaves = [jnp.asarray(leaf) for _, leaf in with_paths]
+    paths = [jax.tree_util.keystr(path) for path, _ in with_paths]
+    if not is_traced(leaves):
+        names = [None if name is None else name + path for path in paths]
+        handles = [start(spec, i, names[i], leaf, splits) for i, leaf in enumerate(leaves)]
+        return structure.unflatten([jnp.asarray(result) for result in finish(handles)])
+    if name is None:
+        name = name_of_call(next(leaf for leaf in leaves if is_traced([leaf])))
+    named = replace(spec, names=tuple(name + path for path in paths))
+    return structure.unflatten(collective.bind(*leaves, spec=named))
+
+
+def allreduce(
+    tree: Any,
+    name: str | None = None,
+    op: int = Average,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    compression: type[Compressor] = Compression.none,
+) -> Any:
+    """Reduces arrays over all ranks of a process set; the same bits on every rank.
+
+    tree: an array or a pytree of arrays, equal in structure, shapes and types on all ranks. name: what ranks
+    are matched by, together with the path of each leaf; None takes the line of code that calls (inside jit)
+    or counts calls (outside). op: Average (default), Sum, Adasum, Min, Max or Product; the
+    result is postscale · op(prescale · array). Works inside and outside jit, under grad and vmap (Sum and
+    Average are differentiable: the transpose of a sum over ranks is a sum over ranks). Raises ValueError for
+    arguments this rank can judge; when ranks disagree or are lost HorovodInternalError, inside jit
+    jax.errors.JaxRuntimeError, with the names of the array and the ranks.
+
+    >>> import jax, jax.numpy as jnp, rueda.jax as hvd
+    >>> hvd.init()
+    >>> jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum))(jnp.ones(3))  # Array([n, n, n])
+    """
+    if op not in (Average, Sum, Adasum, Min, Max, Product):
+        raise ValueError(
+            f"allreduce: op is {op!r}, but it must be hvd.Average, Sum, Adasum, Min, Max or Product."
+        )
+    factors = {"prescale": float(prescale_factor), "postscale": float(postscale_factor)}
+    spec = _describe(_core.ALLREDUCE, process_set, op=op, **factors)
+    if compression is Compression.none:
+        return _apply(tree, name, spec)
+    leaves = jax.tree_util.tree_leaves(tree)
+    pairs = [compression.compress(jnp.asarray(leaf)) for leaf in leaves]
+    structure: Any = jax.tree_util.tree_structure(tree)
+    reduced = _apply(structure.unflatten([array for array, _ in pairs]), name, spec)
+    arrays = jax.tree_util.tree_leaves(reduced)
+    return structure.unflatten(
+        [compression.decompress(array, context) for array, (_, context) in zip(arrays, pairs)]
+    )
+
+
+def grouped_allreduce(arrays: Any, *arguments: Any, **settings: Any) -> list[Any]:
+    """Reduces several arrays together; a list in the same order. Otherwise as allreduce.
+
+    Each array is sent as soon as it is computed, and all are awaited at once.
+
+    >>> a, b = hvd.grouped_allreduce([a, b], op=hvd.Sum)
+    """
+    reduced: list[Any] = allreduce(list(arrays), *arguments, **settings)
+    return reduced
+
+
+def allgather(tree: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
+    """Concatenates the arrays of all ranks along dimension 0, in rank order of the process set.
+
+    tree: an array [rows, …] or a pytree of such. Outside jit the rows may differ between ranks; inside they
+    must be equal, since shapes are fixed when the program is compiled. Errors as for allreduce.
+
+    >>> hvd.allgather(jnp.array([hvd.rank()]))  # Array([0, …, n - 1])
+    """
+    return _apply(tree, name, _describe(_core.ALLGATHER, process_set))
+
+
+def broadcast(
+    tree: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
+    """Returns root's arrays on every rank.
+
+    tree: an array or a pytree of arrays, equal in structure, shapes and types on all ranks. root_rank: a
+    world rank, also within a process set. Under grad only root receives a gradient. Errors as for allreduce.
+
+    >>> key = hvd.broadcast(jax.random.key_data(jax.random.key(seed)), root_rank=0)
+    """
+    return _apply(tree, name, _describe(_core.BROADCAST, process_set, root_rank=int(root_rank)))
+
+
+def reducescatter(
+    tree: Any,
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Any:
+    """Reduces arrays over all ranks and returns this rank's slice along dimension 0.
+
+    tree: an array [rows, …] or a pytree of such, equal on all ranks. Rank r of n receives rows // n rows, one
+    more if r < rows % n, consecutive in rank order. op: Average (default) or Sum. Errors as for allreduce.
+
+    >>> hvd.reducescatter(jnp.ones((4, 2)), op=hvd.Sum)  # 2 ranks: [2, 2], all 2.0
+    """
+    if op not in (Average, Sum):
+        raise ValueError(f"reducescatter: op is {op!r}, but it must be hvd.Average or hvd.Sum.")
+    factors = {"prescale": float(prescale_factor), "postscale": float(postscale_factor)}
+    return _apply(tree, name, _describe(_core.REDUCESCATTER, process_set, op=op, **factors))
+
+
+def alltoall(
+    array: Any, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
+    """Sends slices of an array to all ranks and returns what they sent here, in rank order.
+
+    array: [rows, …], rows / n for each rank. splits, outside jit only: rows for each rank; the result is then
+    (output, received splits int32 [n]). Errors as for allreduce.
+
+    >>> hvd.alltoall(jnp.arange(4))  # 2 ranks: Array([0, 1, 0, 1]) on rank 0
+    """
+    spec = _describe(_core.ALLTOALL, process_set)
+    if splits is None:
+        return _apply(array, name, spec)
+    if is_traced([array, splits]):
+        raise ValueError(
+            "alltoall: splits give results of a size that is not known when the program is compiled; leave "
+            "them out or call alltoall outside jit."
+        )
+    output, received = host.alltoall(array, splits, name, process_set)
+    return jnp.asarray(output), jnp.asarray(received)

@@ -1,0 +1,55 @@
+"""Names for traced collectives that were given none, equal on all ranks that run the same program.
+
+A rank may trace a function again when others do not (other shapes, an evicted cache), so calls are not
+counted over the life of the process but within one trace, by the line of code that makes them. Programs of
+one thread run one after the other; names have to be unique within a program only.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+_OURS = "rueda."
+_JAX = ("jax.", "jax_", "jaxlib.")
+_calls: weakref.WeakKeyDictionary[Any, Counter[str]] = weakref.WeakKeyDictionary()
+
+
+def name_of_call(tracer: Any) -> str:
+    """For instance "traced.train.py:31.1": the first call on that line within the current trace."""
+    site = _calling_line()
+    counter = _calls.setdefault(_trace_of(tracer), Counter())
+    counter[site] += 1
+    return f"traced.{site}{counter[site]}"
+
+
+def _calling_line() -> str:
+    """File and line of the caller outside rueda; empty if JAX itself called, as in jax.jit(hvd.allreduce)."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OURS):
+        frame = frame.f_back
+    if frame.f_globals.get("__name__", "").startswith(_JAX):
+        return ""
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}."
+
+
+class _Process:
+    """Stands for everything that is traced without an identity of its own."""
+
+
+_process = _Process()
+
+
+def _trace_of(tracer: Any) -> Any:
+    """What lives as long as the innermost jitted function is being traced."""
+    trace: Any = getattr(tracer, "_trace", None)
+    while not hasattr(trace, "frame") and getattr(trace, "parent_trace", None) is not None:
+        trace = trace.parent_trace  # grad and vmap work on top of the trace that has a frame
+    try:
+        weakref.ref(trace)
+    except TypeError:
+        return _process
+    return trace

@@ -1,0 +1,127 @@
+"""Training with averaged gradients: an optax transformation, and value_and_grad."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from rueda.jax.collectives import Average, Sum, allreduce
+from rueda.jax.compression import Compression, Compressor
+from rueda.process_sets import ProcessSet, global_process_set
+
+NEEDS_OPTAX = (
+    "hvd.DistributedOptimizer wraps optimizers of optax, but importing optax failed ({error}); install it "
+    "with `pip install optax`, or reduce gradients with hvd.distributed_value_and_grad."
+)
+
+_numbers = itertools.count(1)  # of optimizers and gradient functions, in the order the program makes them
+
+
+def _check_op(what: str, op: int) -> None:
+    if op not in (Average, Sum):
+        raise ValueError(f"{what}: op is {op!r}, but it currently only supports Average and Sum.")
+
+
+def DistributedOptimizer(
+    optimizer: Any,
+    name: str | None = None,
+    op: int = Average,
+    compression: type[Compressor] = Compression.none,
+    backward_passes_per_step: int = 1,
+    gradient_predivide_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Wraps an optax transformation so that update first reduces the gradients over all ranks.
+
+    optimizer: any optax.GradientTransformation. The state is the optimizer's own. update(grads, state,
+    params) works inside and outside jit; inside, each gradient is sent while the backward pass still
+    computes others. name: prefix of the gradients' names, equal on all ranks; None counts the optimizers
+    made. op: Average (default) or Sum. backward_passes_per_step: k > 1 averages k calls locally before one
+    reduction and one step; the calls between change nothing. gradient_predivide_factor: divides before the
+    sum and multiplies after it. Raises ImportError without optax, ValueError for wrong arguments.
+
+    >>> optimizer = hvd.DistributedOptimizer(optax.adam(1e-3 * hvd.size()))
+    >>> updates, state = optimizer.update(grads, state, params)
+    """
+    try:
+        import optax
+    except ImportError as error:
+        raise ImportError(NEEDS_OPTAX.format(error=error)) from error
+    if not isinstance(optimizer, optax.GradientTransformation):
+        raise ValueError(
+            f"DistributedOptimizer wraps an optax.GradientTransformation such as optax.adam(1e-3), but got "
+            f"{type(optimizer).__name__}."
+        )
+    if getattr(optimizer.update, "is_distributed", False):
+        raise ValueError("DistributedOptimizer: this optimizer is wrapped already; wrap it once.")
+    if backward_passes_per_step < 1:
+        raise ValueError(f"backward_passes_per_step is {backward_passes_per_step}, but must be at least 1.")
+    reduce = _reducer(name, op, compression, gradient_predivide_factor, process_set)
+    inner = optax.with_extra_args_support(optimizer)
+
+    def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> Any:
+        return inner.update(reduce(updates), state, params, **extra)
+
+    wrapped = optax.GradientTransformationExtraArgs(inner.init, update)
+    if backward_passes_per_step > 1:
+        # Its step is a branch of lax.cond: only the k-th call communicates.
+        wrapped = optax.MultiSteps(wrapped, backward_passes_per_step).gradient_transformation()
+        update_every = wrapped.update
+
+        def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> Any:
+            return update_every(updates, state, params, **extra)
+
+        wrapped = optax.GradientTransformationExtraArgs(wrapped.init, update)
+    update.is_distributed = True  # type: ignore[attr-defined]
+    return wrapped
+
+
+def _reducer(
+    name: str | None, op: int, compression: type[Compressor], predivide: float, process_set: ProcessSet
+) -> Callable[[Any], Any]:
+    """Pytree of gradients -> the reduced one, under names that do not depend on the order of traces."""
+    _check_op("DistributedOptimizer", op)
+    if predivide != 1.0 and op != Average:
+        raise ValueError("gradient_predivide_factor not supported with op != Average; leave it at 1.0.")
+    prefix = name if name is not None else f"gradients.{next(_numbers)}"
+
+    def reduce(gradients: Any) -> Any:
+        size = process_set.size() or 1
+        if size == 1:
+            return gradients
+        if predivide == 1.0:
+            return allreduce(gradients, prefix, op, 1.0, 1.0, process_set, compression)
+        factors = (1.0 / predivide, predivide / size)
+        return allreduce(gradients, prefix, Sum, *factors, process_set, compression)
+
+    return reduce
+
+
+def distributed_value_and_grad(
+    fun: Callable[..., Any],
+    argnums: int | tuple[int, ...] = 0,
+    has_aux: bool = False,
+    *,
+    name: str | None = None,
+    op: int = Average,
+    compression: type[Compressor] = Compression.none,
+    process_set: ProcessSet = global_process_set,
+) -> Callable[..., Any]:
+    """jax.value_and_grad whose gradients are reduced over all ranks; the value stays this rank's.
+
+    fun, argnums, has_aux: as for jax.value_and_grad. name, op, compression, process_set: as for
+    DistributedOptimizer. The result may be jitted; errors as for allreduce.
+
+    >>> loss, grads = jax.jit(hvd.distributed_value_and_grad(loss_of))(params, batch)
+    """
+    reduce = _reducer(name, op, compression, 1.0, process_set)
+    local = jax.value_and_grad(fun, argnums=argnums, has_aux=has_aux)
+
+    def value_and_grad(*arguments: Any, **settings: Any) -> Any:
+        value, gradients = local(*arguments, **settings)
+        return value, reduce(gradients)
+
+    return value_and_grad

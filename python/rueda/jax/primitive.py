@@ -1,0 +1,253 @@
+"""The one JAX primitive behind all collectives: its shapes, lowering and derivatives.
+
+It takes N arrays and returns N. On the CPU it becomes N `start` calls, each made as soon as its array is
+there, and one `done` call, so that collectives run while the program computes on. Ranks are matched by name,
+never by order: XLA runs independent calls in any order.
+
+Derivatives are those of the sum over all ranks of what each rank differentiates: the transpose of a sum is a
+sum, of an allgather a reducescatter.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from rueda import _core
+from rueda import numpy as host
+from rueda.jax import _plugin
+from rueda.process_sets import ProcessSet
+
+WORDS = {
+    _core.ALLREDUCE: "allreduce",
+    _core.ALLGATHER: "allgather",
+    _core.BROADCAST: "broadcast",
+    _core.ALLTOALL: "alltoall",
+    _core.REDUCESCATTER: "reducescatter",
+}
+IN_PLACE = (_core.ALLREDUCE, _core.BROADCAST)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What is the same for all arrays of one collective, and their names. A parameter of the primitive."""
+
+    what: int
+    names: tuple[str, ...]  # ranks are matched by them
+    process_set: ProcessSet
+    set_id: int
+    rank: int  # of this process in the set
+    size: int  # of the set
+    op: int = _core.SUM
+    root_rank: int = -1  # world rank
+    prescale: float = 1.0
+    postscale: float = 1.0
+    total_rows: tuple[int, ...] = ()  # allgather: of each result, where ranks give unequally many
+
+    def part(self, indices: Sequence[int], suffix: str) -> Spec:
+        """The same collective for some of the arrays, under derived names."""
+        names = tuple(self.names[i] + suffix for i in indices)
+        rows = tuple(self.total_rows[i] for i in indices) if self.total_rows else ()
+        return replace(self, names=names, total_rows=rows)
+
+
+def result_shape(spec: Spec, index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Shape of the index-th result on this rank; ValueError where there can be none."""
+    if spec.what in IN_PLACE:
+        return shape
+    label = f"{WORDS[spec.what]} of {spec.names[index]}"
+    if not shape:
+        raise ValueError(f"{label}: a scalar has no rows; give it a dimension.")
+    rows = shape[0]
+    if spec.what == _core.ALLTOALL and rows % spec.size:
+        raise ValueError(
+            f"{label}: {rows} rows cannot be split evenly between {spec.size} ranks; pad them, or call "
+            f"alltoall with splits outside jit."
+        )
+    if spec.what == _core.ALLGATHER:
+        rows = spec.total_rows[index] if spec.total_rows else rows * spec.size
+    if spec.what == _core.REDUCESCATTER:
+        rows = rows // spec.size + (1 if spec.rank < rows % spec.size else 0)
+    return (rows, *shape[1:])
+
+
+collective = Primitive("rueda_collective")
+collective.multiple_results = True
+
+
+@collective.def_abstract_eval
+def _shapes(*avals: Any, spec: Spec) -> list[Any]:
+    return [
+        aval.update(shape=result_shape(spec, i, aval.shape), weak_type=False) for i, aval in enumerate(avals)
+    ]
+
+
+# ---- outside jit ----
+
+
+def start(spec: Spec, index: int, name: str | None, value: Any, splits: Any = None) -> int:
+    """Starts the collective of one concrete array and returns its handle of rueda.numpy."""
+    array = np.asarray(value)
+    factors = {"prescale_factor": spec.prescale, "postscale_factor": spec.postscale}
+    if spec.what == _core.ALLREDUCE:
+        return host.allreduce_async(array, name, spec.op, process_set=spec.process_set, **factors)
+    if spec.what == _core.REDUCESCATTER:
+        return host.reducescatter_async(array, name, spec.op, spec.process_set, **factors)
+    if spec.what == _core.BROADCAST:
+        return host.broadcast_async(array, spec.root_rank, name, spec.process_set)
+    if spec.what == _core.ALLTOALL:
+        return host.alltoall_async(array, splits, name, spec.process_set)
+    return host.allgather_async(array, name, spec.process_set)
+
+
+def finish(handles: Sequence[int]) -> list[Any]:
+    """Waits for all handles, also when one fails, and returns their results as numpy arrays."""
+    results, failure = [], None
+    for handle in handles:
+        try:
+            result = host.synchronize(handle)
+            results.append(result[0] if isinstance(result, tuple) else result)
+        except host.HorovodInternalError as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+    return results
+
+
+def _run_on_host(spec: Spec, *values: Any) -> list[Any]:
+    return finish([start(spec, i, spec.names[i], value) for i, value in enumerate(values)])
+
+
+@collective.def_impl
+def _run(*values: Any, spec: Spec) -> list[Any]:
+    return [jnp.asarray(result) for result in _run_on_host(spec, *values)]
+
+
+# ---- inside jit ----
+
+_ids = itertools.count(1)  # of call sites in compiled programs of this process
+
+
+def _lower_cpu(ctx: Any, *operands: Any, spec: Spec) -> Any:
+    first = next(_ids)
+    for _ in operands[1:]:
+        next(_ids)
+    attributes = {
+        "what": np.int64(spec.what),
+        "op": np.int64(spec.op),
+        "process_set": np.int64(spec.set_id),
+        "root_rank": np.int64(spec.root_rank),
+        "prescale": np.float64(spec.prescale),
+        "postscale": np.float64(spec.postscale),
+    }
+    # Without side effects XLA would merge equal calls, hoist them from loops and drop unused ones.
+    lower_start = jax.ffi.ffi_lowering(_plugin.START, has_side_effect=True, operand_output_aliases={0: 0})
+    started: list[Any] = []
+    for i, (name, operand, aval) in enumerate(zip(spec.names, operands, ctx.avals_in)):
+        one = ctx.replace(avals_in=[aval], avals_out=[aval])
+        key = f"{WORDS[spec.what]}.{name}"
+        started += lower_start(one, operand, id=np.int64(first + i), name=key, **attributes)
+    aliases = {i: i for i in range(len(operands))} if spec.what in IN_PLACE else None
+    lower_done = jax.ffi.ffi_lowering(_plugin.DONE, has_side_effect=True, operand_output_aliases=aliases)
+    return lower_done(ctx, *started, id=np.int64(first))
+
+
+def _staged(*values: Any, spec: Spec) -> Any:
+    """Elsewhere than on the CPU: through host memory, blocking."""
+    shapes = [
+        jax.ShapeDtypeStruct(result_shape(spec, i, value.shape), value.dtype)
+        for i, value in enumerate(values)
+    ]
+    return jax.pure_callback(lambda *arrays: _run_on_host(spec, *arrays), shapes, *values)
+
+
+mlir.register_lowering(collective, _lower_cpu, platform="cpu")
+mlir.register_lowering(collective, mlir.lower_fun(_staged, multiple_results=True))
+
+
+# ---- derivatives ----
+
+
+def _require_linear(spec: Spec) -> None:
+    if spec.what == _core.ALLREDUCE and spec.op not in (_core.SUM, _core.AVERAGE):
+        raise ValueError(
+            f"allreduce of {spec.names[0]}: only Sum and Average have a derivative; use one of them, or "
+            f"jax.lax.stop_gradient on the argument."
+        )
+
+
+def _jvp(primals: Any, tangents: Any, *, spec: Spec) -> Any:
+    _require_linear(spec)
+    outputs = collective.bind(*primals, spec=spec)
+    moved = [i for i, tangent in enumerate(tangents) if type(tangent) is not ad.Zero]
+    results = [ad.Zero(output.aval.to_tangent_aval()) for output in outputs]
+    if moved:
+        derived = collective.bind(*(tangents[i] for i in moved), spec=spec.part(moved, ".jvp"))
+        for i, value in zip(moved, derived):
+            results[i] = value
+    return outputs, results
+
+
+def _transposed(spec: Spec, operands: Any) -> tuple[Spec, float]:
+    """The collective whose matrix over all ranks is the transpose, and a factor for its results.
+
+    For a broadcast all but root have to set theirs to zero.
+    """
+    if spec.what == _core.ALLGATHER:
+        return replace(spec, what=_core.REDUCESCATTER, op=_core.SUM, total_rows=()), 1.0
+    if spec.what == _core.REDUCESCATTER:
+        rows = tuple(operand.aval.shape[0] for operand in operands)
+        factor = spec.prescale * spec.postscale / (spec.size if spec.op == _core.AVERAGE else 1)
+        return replace(spec, what=_core.ALLGATHER, prescale=1.0, postscale=1.0, total_rows=rows), factor
+    if spec.what == _core.BROADCAST:
+        return replace(spec, what=_core.ALLREDUCE, op=_core.SUM), float(host.rank() == spec.root_rank)
+    return spec, 1.0
+
+
+def _transpose(cotangents: Any, *operands: Any, spec: Spec) -> Any:
+    results: list[Any] = [ad.Zero(operand.aval) for operand in operands]
+    moved = [i for i, cotangent in enumerate(cotangents) if type(cotangent) is not ad.Zero]
+    if not moved:
+        return results
+    transposed, factor = _transposed(spec, operands)
+    values = collective.bind(*(cotangents[i] for i in moved), spec=transposed.part(moved, ".t"))
+    for i, value in zip(moved, values):
+        results[i] = value if factor == 1.0 else value * jnp.asarray(factor, value.dtype)
+    return results
+
+
+ad.primitive_jvps[collective] = _jvp
+ad.primitive_transposes[collective] = _transpose
+
+
+# ---- vmap ----
+
+
+def _batch(operands: Any, axes: Any, *, spec: Spec) -> Any:
+    if spec.what == _core.ALLREDUCE and spec.op == _core.ADASUM:
+        raise ValueError(
+            f"allreduce of {spec.names[0]}: Adasum weighs whole arrays and cannot be taken under vmap; call "
+            f"it on the batched array outside vmap."
+        )
+    if spec.what in IN_PLACE:
+        return collective.bind(*operands, spec=spec), list(axes)
+    moved, out_axes = [], []
+    for name, operand, axis in zip(spec.names, operands, axes):
+        is_batched = axis is not None
+        if is_batched and operand.ndim == 1:
+            raise ValueError(f"{WORDS[spec.what]} of {name}: a scalar has no rows; give a dimension.")
+        # Rows stay in front: they are what moves between ranks.
+        moved.append(jnp.moveaxis(operand, axis, 1) if is_batched else operand)
+        out_axes.append(1 if is_batched else axis)
+    return collective.bind(*moved, spec=spec), out_axes
+
+
+batching.primitive_batchers[collective] = _batch

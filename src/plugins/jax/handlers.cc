@@ -1,0 +1,146 @@
+// The two calls XLA makes for a group of collectives: one start for each tensor as soon as it is ready, and
+// one done for the whole group. Between them the program computes on. Ranks may make the calls in any order:
+// the engine matches operations by name. Neither call blocks before every start of its group has been made,
+// so no order of execution can lock two ranks against each other.
+//
+// A start never fails: XLA would free the buffers of the program while the engine still uses those of other
+// starts. What it has to say, done says.
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "plugins/jax/frame.h"
+#include "plugins/jax/in_flight.h"
+#include "rueda/rueda.h"
+
+namespace rueda::jax {
+namespace {
+
+constexpr const char* kBrokenProgram =
+    "rueda: a collective was called with attributes this version does not know; rueda's Python package and "
+    "librueda_jax.so are of different versions, so reinstall rueda.";
+
+// Submits the operation the attributes describe, in place on the buffer where the result has its size.
+Operation submit(const CallFrame* frame, const Buffer& buffer, bool* is_understood) {
+  const auto name = string_attribute(frame, "name");
+  const auto what = int_attribute(frame, "what");
+  const auto op = int_attribute(frame, "op");
+  const auto process_set = int_attribute(frame, "process_set");
+  const auto root_rank = int_attribute(frame, "root_rank");
+  const auto prescale = double_attribute(frame, "prescale");
+  const auto postscale = double_attribute(frame, "postscale");
+  *is_understood = name && what && op && process_set && root_rank && prescale && postscale;
+  Operation operation{.name = name.value_or(""), .buffer = buffer.data, .handle = 0, .why = ""};
+  if (!*is_understood) {
+    return operation;
+  }
+  const bool is_in_place = *what == RUEDA_ALLREDUCE || *what == RUEDA_BROADCAST;
+  rueda_request request{};
+  request.struct_size = sizeof request;
+  request.what = static_cast<int32_t>(*what);
+  request.dtype = dtype_of(buffer.dtype);
+  request.op = static_cast<int32_t>(*op);
+  request.name = operation.name.c_str();
+  request.process_set = static_cast<int32_t>(*process_set);
+  request.root_rank = static_cast<int32_t>(*root_rank);
+  request.prescale = *prescale;
+  request.postscale = *postscale;
+  request.ndim = static_cast<int32_t>(buffer.rank);
+  request.device = -1;
+  request.shape = buffer.dims;
+  request.input = buffer.data;
+  request.output = is_in_place ? buffer.data : nullptr;
+  if (rueda_submit(&request, 1, &operation.handle) != RUEDA_OK) {
+    operation.handle = 0;
+    operation.why = rueda_last_error();
+  }
+  return operation;
+}
+
+// Brings a result the engine allocated to where XLA wants it; why not, if it has another shape.
+std::string take_result(const Operation& operation, const Buffer& result) {
+  rueda_result_info info{};
+  info.struct_size = sizeof info;
+  if (rueda_result(operation.handle, 0, &info) != RUEDA_OK) {
+    return rueda_last_error();
+  }
+  const std::span<const int64_t> shape{info.shape, static_cast<size_t>(info.ndim)};
+  const std::span<const int64_t> wanted = shape_of(result);
+  if (info.bytes != bytes_of(result) ||
+      !std::equal(shape.begin(), shape.end(), wanted.begin(), wanted.end())) {
+    return "The result of " + operation.name + " has the shape " + shape_text(shape) +
+           ", but the compiled program expects " + shape_text(wanted) +
+           ": within jit every rank must give equally many rows; call it outside jit for uneven ones.";
+  }
+  if (info.bytes != 0 && info.data != result.data) {
+    std::memcpy(result.data, info.data, info.bytes);
+  }
+  return "";
+}
+
+// Waits for one operation and delivers its result; why it failed, else empty.
+std::string finish(const Operation& operation, const Buffer& argument, const Buffer& result) {
+  if (operation.handle == 0) {
+    return operation.why;
+  }
+  std::string why;
+  // Bounded although it says for ever: the engine ends every operation, at the latest when a peer is lost.
+  if (rueda_wait(operation.handle, -1.0) != RUEDA_OK) {
+    why = rueda_last_error();
+  } else if (argument.data != result.data) {
+    why = take_result(operation, result);
+  }
+  rueda_release(operation.handle);
+  return why;
+}
+
+}  // namespace
+
+// (x) -> x, in place. Attributes: id, name, what, op, process_set, root_rank, prescale, postscale.
+extern "C" RUEDA_API Error* rueda_jax_start(CallFrame* frame) {
+  if (answer_metadata(frame)) {
+    return nullptr;
+  }
+  const Buffer& argument = *frame->arguments.buffers[0];
+  const Buffer& result = *frame->results.buffers[0];
+  if (argument.data != result.data) {
+    std::memcpy(result.data, argument.data, bytes_of(argument));
+  }
+  const auto id = int_attribute(frame, "id");
+  bool is_understood = false;
+  Operation operation = id ? submit(frame, result, &is_understood) : Operation{};
+  if (!is_understood) {
+    return make_error(frame, ErrorCode::kInternal, kBrokenProgram);
+  }
+  in_flight().add(*id, std::move(operation));
+  return nullptr;
+}
+
+// (x…) -> y…: the i-th is what the start with number id + i gave and becomes. In place for allreduce and
+// broadcast.
+extern "C" RUEDA_API Error* rueda_jax_done(CallFrame* frame) {
+  if (answer_metadata(frame)) {
+    return nullptr;
+  }
+  const auto id = int_attribute(frame, "id");
+  if (!id || frame->arguments.count != frame->results.count) {
+    return make_error(frame, ErrorCode::kInternal, kBrokenProgram);
+  }
+  std::string
+      why;  // of the first that failed; all are waited for, since their buffers are XLA's again afterwards
+  for (int64_t i = 0; i < frame->arguments.count; ++i) {
+    const Buffer& argument = *frame->arguments.buffers[i];
+    const std::optional<Operation> operation = in_flight().take(*id + i, argument.data);
+    std::string mine = operation
+                           ? finish(*operation, argument, *frame->results.buffers[i])
+                           : "rueda: XLA moved the memory of a collective between its start and its end; "
+                             "please report the program and the version of jaxlib as a bug.";
+    if (why.empty()) {
+      why = std::move(mine);
+    }
+  }
+  return why.empty() ? nullptr : make_error(frame, ErrorCode::kInternal, why);
+}
+
+}  // namespace rueda::jax

@@ -1,0 +1,38 @@
+#include "plugins/jax/in_flight.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace rueda::jax {
+
+void InFlight::add(int64_t id, Operation operation) {
+  std::lock_guard lock(mutex_);
+  operations_[id].push_back(std::move(operation));
+}
+
+std::optional<Operation> InFlight::take(int64_t id, const void* buffer) {
+  std::lock_guard lock(mutex_);
+  auto found = operations_.find(id);
+  if (found == operations_.end()) {
+    return std::nullopt;
+  }
+  std::deque<Operation>& queue = found->second;
+  auto mine =
+      std::find_if(queue.begin(), queue.end(), [&](const Operation& one) { return one.buffer == buffer; });
+  if (mine == queue.end()) {
+    return std::nullopt;
+  }
+  Operation taken = std::move(*mine);
+  queue.erase(mine);
+  if (queue.empty()) {
+    operations_.erase(found);
+  }
+  return taken;
+}
+
+InFlight& in_flight() {
+  static InFlight* const only = new InFlight;
+  return *only;
+}
+
+}  // namespace rueda::jax

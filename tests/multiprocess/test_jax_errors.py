@@ -1,0 +1,131 @@
+"""What goes wrong under rueda.jax, and how it says so."""
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import jax
+import jax.numpy as jnp
+import pytest
+from harness import launch, on_every_rank
+
+import rueda.jax as hvd
+
+
+def two_ranks(test):
+    return pytest.mark.parametrize("world", [(2, "shm,tcp"), (2, "tcp")], indirect=True, scope="session")(
+        test
+    )
+
+
+@two_ranks
+@on_every_rank
+def test_mismatches_name_the_array_and_the_ranks_and_nothing_breaks():
+    rank = hvd.rank()
+    reduce = jax.jit(lambda x: hvd.allreduce(x, "grads"))
+    with pytest.raises(
+        jax.errors.JaxRuntimeError, match=r"allreduce.grads: rank 0 has \[2\], rank 1 has \[3\]"
+    ):
+        reduce(jnp.ones(2 + rank)).block_until_ready()
+    with pytest.raises(
+        hvd.HorovodInternalError, match=r"allreduce.grads: rank 0 has \[2\], rank 1 has \[3\]"
+    ):
+        hvd.allreduce(jnp.ones(2 + rank), "grads")
+    dtype = jnp.int32 if rank else jnp.float32
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"data types.*grads"):
+        reduce(jnp.ones(2, dtype)).block_until_ready()
+    # One of many in flight fails; the others' memory is given back in good order.
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"many\[7\]"):
+        tree = [jnp.ones(50 + (i == 7) * rank) for i in range(20)]
+        jax.block_until_ready(jax.jit(lambda t: hvd.allreduce(t, "many"))(tree))
+    assert reduce(jnp.ones(4)).tolist() == [1.0] * 4
+
+
+@two_ranks
+@on_every_rank
+def test_uneven_rows_within_jit_are_an_error_not_garbage():
+    gather = jax.jit(lambda x: hvd.allgather(x, "rows"))
+    with pytest.raises(
+        jax.errors.JaxRuntimeError, match=r"allgather.rows has the shape \[5\], but the compiled"
+    ):
+        gather(jnp.ones(2 + hvd.rank())).block_until_ready()
+
+
+@two_ranks
+@on_every_rank
+def test_what_this_rank_can_judge_is_refused_at_once():
+    with pytest.raises(ValueError, match="only Sum and Average have a derivative"):
+        jax.grad(lambda x: hvd.allreduce(x, op=hvd.Max).sum())(jnp.ones(2))
+    with pytest.raises(ValueError, match="a scalar has no rows"):
+        jax.jit(hvd.allgather)(1.0)
+    with pytest.raises(ValueError, match="3 rows cannot be split evenly between 2 ranks"):
+        jax.jit(hvd.alltoall)(jnp.ones(3))
+    with pytest.raises(ValueError, match="splits give results of a size that is not known"):
+        jax.jit(lambda x: hvd.alltoall(x, [1, 1]))(jnp.ones(2))
+    with pytest.raises(ValueError, match="op is 17"):
+        hvd.allreduce(jnp.ones(2), op=17)
+    with pytest.raises(ValueError, match="Adasum weighs whole arrays"):
+        jax.vmap(lambda x: hvd.allreduce(x, op=hvd.Adasum))(jnp.ones((2, 2)))
+    with pytest.raises(ValueError, match="does not exist, or has not been registered"):
+        hvd.allreduce(jnp.ones(2), process_set=hvd.ProcessSet([0]))
+
+
+DYING = """
+import os, sys
+os.environ["JAX_PLATFORMS"] = "cpu"
+import jax, jax.numpy as jnp
+import rueda.jax as hvd
+hvd.init()
+step = jax.jit(lambda t: hvd.allreduce(t, "step"))
+tree = [jnp.ones(1000) for _ in range(8)]
+for i in range(50):
+    if i == 20 and hvd.rank() == 1:
+        os._exit(9)
+    try:
+        jax.block_until_ready(step(tree))
+    except jax.errors.JaxRuntimeError as error:
+        assert i >= 19 and "rank 1" in str(error), (i, error)
+        print("survivor saw:", error)
+        sys.exit(3)
+"""
+
+
+def test_a_dying_rank_does_not_hang_the_others():
+    finished = launch(2, DYING, limit_s=40)
+    assert finished[1].status == 9
+    assert finished[0].status == 3 and "survivor saw" in finished[0].output, finished[0].output
+
+
+def test_without_init_the_answer_is_one_sentence():
+    script = """
+import os
+os.environ["JAX_PLATFORMS"] = "cpu"
+import jax, jax.numpy as jnp, rueda.jax as hvd
+for f in (hvd.allreduce, jax.jit(hvd.allreduce)):
+    try:
+        f(jnp.ones(2))
+    except ValueError as error:
+        assert "has not been initialized; use hvd.init()" in str(error)
+    else:
+        raise SystemExit("accepted")
+"""
+    [finished] = launch(1, script)
+    assert finished.status == 0, finished.output
+
+
+def test_a_missing_or_old_jax_is_one_sentence():
+    script = """
+import sys, types
+jax = types.ModuleType("jax")
+jax.__version__ = "0.4.30"
+for found, expected in ((None, "importing jax failed"), (jax, "jax 0.4.30 is installed")):
+    sys.modules["jax"] = found
+    try:
+        import rueda.jax
+    except ImportError as error:
+        assert "rueda.jax needs JAX 0.5 or newer" in str(error) and expected in str(error), error
+    else:
+        raise SystemExit("accepted")
+"""
+    [finished] = launch(1, script)
+    assert finished.status == 0, finished.output
