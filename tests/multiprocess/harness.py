@@ -73,9 +73,10 @@ class World:
     rank.
     """
 
-    def __init__(self, size: int, transports: str) -> None:
+    def __init__(self, size: int, transports: str, environment: Optional[Dict[str, str]] = None) -> None:
         self.size = size
         self.transports = transports
+        self.environment = environment or {}
         self._workers: List[subprocess.Popen[bytes]] = []
         self._replies: List[int] = []  # read ends of the workers' pipes
         self._folder: Optional[Path] = None
@@ -103,6 +104,7 @@ class World:
         for rank in range(self.size):
             reading, writing = os.pipe()
             environment = rank_environment(rank, self.size, self._folder, self.transports)
+            environment.update(self.environment)
             with open(self._folder / f"output.{rank}", "wb") as output:
                 worker = subprocess.Popen(
                     [sys.executable, __file__, str(writing)],

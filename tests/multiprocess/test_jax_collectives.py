@@ -12,9 +12,7 @@ from harness import on_every_rank
 
 import rueda.jax as hvd
 
-pytestmark = pytest.mark.parametrize(
-    "world", [(2, "shm,tcp"), (3, "tcp")], indirect=True, scope="session"
-)
+pytestmark = pytest.mark.parametrize("world", [(2, "shm,tcp"), (3, "tcp")], indirect=True, scope="session")
 
 REDUCED = ["uint8", "int8", "uint16", "int16", "int32", "float16", "bfloat16", "float32"]
 SHAPES = [(), (17,), (3, 4), (0,), (0, 3)]

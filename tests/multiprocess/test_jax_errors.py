@@ -35,7 +35,7 @@ def test_mismatches_name_the_array_and_the_ranks_and_nothing_breaks():
     with pytest.raises(jax.errors.JaxRuntimeError, match=r"data types.*grads"):
         reduce(jnp.ones(2, dtype)).block_until_ready()
     # One of many in flight fails; the others' memory is given back in good order.
-    with pytest.raises(jax.errors.JaxRuntimeError, match=r"many\[7\]"):
+    with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match=r"many\[7\]"):
         tree = [jnp.ones(50 + (i == 7) * rank) for i in range(20)]
         jax.block_until_ready(jax.jit(lambda t: hvd.allreduce(t, "many"))(tree))
     assert reduce(jnp.ones(4)).tolist() == [1.0] * 4
@@ -83,7 +83,7 @@ for i in range(50):
         os._exit(9)
     try:
         jax.block_until_ready(step(tree))
-    except jax.errors.JaxRuntimeError as error:
+    except (jax.errors.JaxRuntimeError, ValueError) as error:  # JAX raises either
         assert i >= 19 and "rank 1" in str(error), (i, error)
         print("survivor saw:", error)
         sys.exit(3)

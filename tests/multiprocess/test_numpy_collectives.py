@@ -8,9 +8,7 @@ from harness import on_every_rank
 
 import rueda.numpy as hvd
 
-pytestmark = pytest.mark.parametrize(
-    "world", [(2, "shm,tcp"), (3, "tcp")], indirect=True, scope="session"
-)
+pytestmark = pytest.mark.parametrize("world", [(2, "shm,tcp"), (3, "tcp")], indirect=True, scope="session")
 
 REDUCED = ["uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64"]
 SHAPES = [(), (1,), (17,), (3, 4), (0,), (0, 3)]

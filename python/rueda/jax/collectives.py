@@ -76,7 +76,8 @@ def allreduce(
     result is postscale · op(prescale · array). Works inside and outside jit, under grad and vmap (Sum and
     Average are differentiable: the transpose of a sum over ranks is a sum over ranks). Raises ValueError for
     arguments this rank can judge; when ranks disagree or are lost HorovodInternalError, inside jit
-    jax.errors.JaxRuntimeError, with the names of the array and the ranks.
+    jax.errors.JaxRuntimeError or, where several arrays are awaited at once, ValueError; all name the array
+    and the ranks.
 
     >>> import jax, jax.numpy as jnp, rueda.jax as hvd
     >>> hvd.init()

@@ -1,0 +1,138 @@
+"""Reducing gradients with the framework that Keras runs on. Each is imported when it is first needed."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+
+from rueda import _core
+from rueda.process_sets import ProcessSet, global_process_set
+
+
+class Compression:
+    """The choices for `compression=`; those of the framework's own front end are taken as well."""
+
+    none = "none"
+    fp16 = "fp16"
+    bf16 = "bf16"
+
+
+@dataclass
+class Reduction:
+    """How the gradients of one optimizer become those of all ranks."""
+
+    prefix: str  # of the names under which ranks match gradients
+    op: int = _core.AVERAGE
+    compression: Any = Compression.none
+    predivide: float = 1.0
+    sparse_as_dense: bool = False
+    process_set: ProcessSet = field(default_factory=lambda: global_process_set)
+    _reducer: Any = None  # of TensorFlow's front end, made once
+
+    def size(self) -> int:
+        """Number of ranks that reduce together."""
+        return self.process_set.size() or 1
+
+    def factors(self) -> tuple[int, float, float]:
+        """(op, prescale, postscale) of the collective."""
+        if self.predivide == 1.0:
+            return self.op, 1.0, 1.0
+        return _core.SUM, 1.0 / self.predivide, self.predivide / self.size()
+
+
+def backend_name() -> str:
+    """ "jax", "torch" or "tensorflow"; ValueError for a backend that cannot train."""
+    name: str = keras.backend.backend()
+    if name not in _REDUCERS:
+        raise ValueError(
+            f"rueda.keras trains on the Keras backends {', '.join(sorted(_REDUCERS))}, but Keras runs on "
+            f"{name}; set KERAS_BACKEND before keras is imported."
+        )
+    return name
+
+
+def front_end() -> Any:
+    """The rueda front end of the framework that Keras runs on."""
+    return importlib.import_module(f"rueda.{backend_name()}")
+
+
+def reduce_gradients(reduction: Reduction, gradients: Sequence[Any], names: Sequence[str]) -> list[Any]:
+    """The gradients, none of them None, reduced over the ranks. Traced where the train step is compiled."""
+    if reduction.size() == 1 or not gradients:
+        return list(gradients)
+    return _REDUCERS[backend_name()](reduction, gradients, names)
+
+
+def _compression(reduction: Reduction) -> Any:
+    chosen = reduction.compression
+    return getattr(front_end().Compression, chosen) if isinstance(chosen, str) else chosen
+
+
+def _with_jax(reduction: Reduction, gradients: Sequence[Any], names: Sequence[str]) -> list[Any]:
+    hvd = front_end()
+    op, prescale, postscale = reduction.factors()
+    tree = dict(zip(names, gradients))
+    reduced = hvd.allreduce(
+        tree, reduction.prefix, op, prescale, postscale, reduction.process_set, _compression(reduction)
+    )
+    return [reduced[name] for name in names]
+
+
+def _with_torch(reduction: Reduction, gradients: Sequence[Any], names: Sequence[str]) -> list[Any]:
+    import torch
+
+    hvd, compression = front_end(), _compression(reduction)
+    op, prescale, postscale = reduction.factors()
+
+    def exchange(gradients: Sequence[Any]) -> list[Any]:
+        pairs = [compression.compress(gradient.detach().contiguous()) for gradient in gradients]
+        handles = [
+            hvd.allreduce_async(
+                sent, None, f"{reduction.prefix}.{name}", op, prescale, postscale, reduction.process_set
+            )
+            for (sent, _), name in zip(pairs, names)
+        ]
+        return [
+            compression.decompress(hvd.synchronize(handle), context)
+            for handle, (_, context) in zip(handles, pairs)
+        ]
+
+    result: list[Any] = torch.compiler.disable(exchange)(gradients)
+    return result
+
+
+def _with_tensorflow(reduction: Reduction, gradients: Sequence[Any], names: Sequence[str]) -> list[Any]:
+    if reduction._reducer is None:
+        from rueda.tensorflow.gradients import GradientReducer
+
+        reduction._reducer = GradientReducer(
+            reduction.prefix,
+            compression=_compression(reduction),
+            sparse_as_dense=reduction.sparse_as_dense,
+            op=reduction.op,
+            gradient_predivide_factor=reduction.predivide,
+            process_set=reduction.process_set,
+        )
+    reduced: list[Any] = reduction._reducer.reduce(gradients)
+    return reduced
+
+
+_REDUCERS: dict[str, Callable[[Reduction, Sequence[Any], Sequence[str]], list[Any]]] = {
+    "jax": _with_jax,
+    "torch": _with_torch,
+    "tensorflow": _with_tensorflow,
+}
+
+
+def exchange_in_trace(
+    is_step: Any, reduce: Callable[[list[Any]], list[Any]], gradients: list[Any]
+) -> list[Any]:
+    """reduce(gradients) where is_step holds, else the gradients, within JAX: only the taken branch runs."""
+    import jax
+
+    result: list[Any] = jax.lax.cond(is_step, reduce, list, gradients)
+    return result

@@ -1,0 +1,297 @@
+"""Callbacks for model.fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+from rueda import numpy as host
+from rueda.basics import basics
+from rueda.keras.optimizer import is_distributed, wrap_loss_scaling
+from rueda.keras.values import as_numpy, broadcast_variables
+
+NO_STEPS = (
+    "Could not autodetect the number of steps per epoch. Please specify the steps_per_epoch parameter of "
+    "{callback}."
+)
+
+
+def _model_of(callback: Any) -> Any:
+    if callback.model is None:
+        raise ValueError(
+            f"{type(callback).__name__} has no model: pass it to model.fit(callbacks=[…]), or call its "
+            f"set_model first."
+        )
+    return callback.model
+
+
+def _sync(model: Any) -> None:
+    """On JAX the training loop holds the values; brings them back to the variables, and lets it take them."""
+    if hasattr(model, "jax_state_sync"):
+        model.jax_state_sync()
+
+
+class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """Makes all ranks start from root's model and optimizer.
+
+    Before the first batch where the model is built by then, else after it. States of random generators
+    (dropout) stay each rank's own. local_variables: variables to leave alone; device: accepted for old
+    scripts, without effect. Put it first in the list of callbacks.
+
+    >>> model.fit(x, y, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
+    """
+
+    def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
+        super().__init__()
+        self.root_rank = root_rank
+        self._local = {id(variable) for variable in local_variables or []}
+        self._is_done = False
+
+    def register_local_var(self, var: Any) -> None:
+        """This variable is not sent."""
+        self._local.add(id(var))
+
+    def set_model(self, model: Any) -> None:
+        """Also makes the model's compiled step communicate where it would not."""
+        super().set_model(model)
+        optimizer = getattr(model, "optimizer", None)
+        inner = getattr(optimizer, "inner_optimizer", None)
+        if inner is not None and is_distributed(inner) and not is_distributed(optimizer):
+            wrap_loss_scaling(optimizer)
+        if not is_distributed(optimizer):
+            return
+        if keras.backend.backend() == "tensorflow":
+            model.jit_compile = False  # XLA has no implementation of our operations there
+        model.train_function = None  # a step compiled before the optimizer was wrapped knows nothing of it
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Sends where everything is built."""
+        model = _model_of(self)
+        if not model.built or not model.trainable_variables or model.optimizer is None:
+            return
+        if not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+        self._send(model)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Sends where the first batch has built everything."""
+        if not self._is_done:
+            _sync(_model_of(self))
+            self._send(self.model)
+
+    def _send(self, model: Any) -> None:
+        if self._is_done:
+            return
+        seen, variables = set(self._local), []
+        for variable in [*model.variables, *model.optimizer.variables]:
+            if id(variable) not in seen:
+                seen.add(id(variable))
+                variables.append(variable)
+        broadcast_variables(variables, self.root_rank)
+        self._is_done = True
+
+
+class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """Averages the metrics of an epoch over all ranks, in place, at its end.
+
+    Put it before callbacks that read metrics. device: accepted for old scripts, without effect.
+
+    >>> callbacks = [hvd.callbacks.MetricAverageCallback(), keras.callbacks.ReduceLROnPlateau()]
+    """
+
+    def __init__(self, device: str = "") -> None:
+        super().__init__()
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Replaces each value of logs by its average."""
+        if not logs:
+            return
+        names = sorted(logs)
+        values = [np.asarray(as_numpy(logs[name]), np.float64) for name in names]
+        for name, value in zip(names, host.grouped_allreduce(values, "metrics." + ",".join(names))):
+            logs[name] = float(value) if value.ndim == 0 else value
+
+
+class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """Sets the learning rate to initial_lr · multiplier(epoch) while start_epoch ≤ epoch < end_epoch.
+
+    multiplier: a function of the epoch, or a constant c, which means c ** (epoch - start_epoch). staircase:
+    once an epoch (default), else every batch with a fraction of the epoch, for which steps_per_epoch is taken
+    from model.fit or has to be given. momentum_correction: scales the momentum of SGD by the change of the
+    rate for the batch of the change; only where the train step is not compiled, since a compiled one holds
+    its momentum fixed. Raises ValueError for a missing initial_lr or number of steps.
+
+    >>> hvd.callbacks.LearningRateScheduleCallback(0.1, lambda epoch: 0.1 ** (epoch // 30))
+    """
+
+    def __init__(
+        self,
+        initial_lr: float,
+        multiplier: float | Callable[[float], float],
+        start_epoch: int = 0,
+        end_epoch: int | None = None,
+        staircase: bool = True,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+    ) -> None:
+        super().__init__()
+        if initial_lr is None:
+            raise ValueError("Parameter `initial_lr` is required")
+        self.initial_lr = float(initial_lr)
+        self.start_epoch = start_epoch
+        self.end_epoch = end_epoch
+        self.staircase = staircase
+        self.momentum_correction = momentum_correction
+        self.steps_per_epoch = steps_per_epoch
+        self.current_epoch = 0
+        self._momentum: float | None = None
+        self.multiplier: Callable[[float], float]
+        if callable(multiplier):
+            self.multiplier = multiplier
+        else:
+            constant = float(multiplier)
+            self.multiplier = lambda epoch: constant ** (epoch - start_epoch)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Finds the number of steps per epoch."""
+        _model_of(self)
+        if self.steps_per_epoch is None and not self.staircase:
+            steps = (self.params or {}).get("steps")
+            if not steps:
+                raise ValueError(NO_STEPS.format(callback=type(self).__name__))
+            self.steps_per_epoch = steps
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Remembers the epoch."""
+        self.current_epoch = epoch
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Sets the rate that this batch is to be trained with."""
+        epoch = self.current_epoch
+        if epoch < self.start_epoch or (self.end_epoch is not None and epoch >= self.end_epoch):
+            return
+        if self.staircase and batch == 0:
+            self._set_rate(epoch)
+        elif not self.staircase:
+            assert self.steps_per_epoch is not None
+            self._set_rate(epoch + batch / self.steps_per_epoch)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Gives the momentum its own value back."""
+        if self._momentum is not None:
+            _model_of(self).optimizer.momentum = self._momentum
+            self._momentum = None
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Adds the rate to the logs, as "lr"."""
+        if logs is not None:
+            logs["lr"] = self._rate()
+
+    def _rate(self) -> float:
+        model = _model_of(self)
+        _sync(model)
+        return float(as_numpy(model.optimizer.learning_rate))
+
+    def _set_rate(self, epoch: float) -> None:
+        model = self.model
+        rate = self.initial_lr * self.multiplier(epoch)
+        before = self._rate()
+        if rate == before:
+            return
+        try:
+            model.optimizer.learning_rate = rate
+        except TypeError as error:
+            raise ValueError(
+                f"{type(self).__name__} cannot set the learning rate, because the optimizer was made with a "
+                f"schedule of its own; make it with a number."
+            ) from error
+        is_compiled = not model.run_eagerly and (keras.backend.backend() != "torch" or model.jit_compile)
+        momentum = getattr(model.optimizer, "momentum", None)
+        if self.momentum_correction and momentum and before and not is_compiled:
+            self._momentum = momentum
+            model.optimizer.momentum = momentum * rate / before
+
+
+class LearningRateWarmupCallback(LearningRateScheduleCallback):
+    """Raises the learning rate from initial_lr / n to initial_lr over warmup_epochs, batch by batch.
+
+    initial_lr: the rate of n ranks, usually that of one times hvd.size(), as in Goyal et al., "Accurate,
+    large minibatch SGD" (2017). verbose: rank 0 says when it has ended. Otherwise as
+    LearningRateScheduleCallback.
+
+    >>> hvd.callbacks.LearningRateWarmupCallback(initial_lr=0.1 * hvd.size(), warmup_epochs=3, verbose=1)
+    """
+
+    def __init__(
+        self,
+        initial_lr: float,
+        warmup_epochs: float = 5,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        def multiplier(epoch: float) -> float:
+            size = basics.size()
+            done = epoch + 1.0 / (self.steps_per_epoch or 1)  # so that the last batch has the full rate
+            return (done * (size - 1) / warmup_epochs + 1) / size
+
+        super().__init__(
+            initial_lr,
+            multiplier,
+            0,
+            int(np.ceil(warmup_epochs)),
+            False,
+            momentum_correction,
+            steps_per_epoch,
+        )
+        self.verbose = verbose
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Says when the warmup is over."""
+        super().on_epoch_end(epoch, logs)
+        if self.end_epoch is not None and epoch == self.end_epoch - 1 and self.verbose and basics.rank() == 0:
+            print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {self._rate():g}.")
+
+
+class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
+    """Saves the best model so far, on rank 0. Set `filepath` (ending in .keras) before model.fit.
+
+    monitor, verbose, mode, save_freq, save_weights_only: as in keras.callbacks.ModelCheckpoint.
+
+    >>> best = hvd.callbacks.BestModelCheckpoint(monitor="val_loss")
+    >>> best.filepath = "best.keras"
+    """
+
+    def __init__(
+        self,
+        monitor: str = "val_loss",
+        verbose: int = 0,
+        save_weights_only: bool = False,
+        mode: str = "auto",
+        save_freq: Any = "epoch",
+    ) -> None:
+        suffix = ".weights.h5" if save_weights_only else ".keras"
+        super().__init__(f"unset{suffix}", monitor, verbose, True, save_weights_only, mode, save_freq)
+        self.filepath = None
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Refuses to train without a place to save to."""
+        _model_of(self)
+        if not self.filepath:
+            raise ValueError("BestModelCheckpoint has no filepath: set it before model.fit.")
+
+    def _save_model(self, *arguments: Any, **settings: Any) -> None:
+        if basics.rank() == 0:
+            super()._save_model(*arguments, **settings)
+
+
+__all__ = [
+    "BestModelCheckpoint",
+    "BroadcastGlobalVariablesCallback",
+    "LearningRateScheduleCallback",
+    "LearningRateWarmupCallback",
+    "MetricAverageCallback",
+]

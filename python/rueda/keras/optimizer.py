@@ -1,0 +1,296 @@
+"""DistributedOptimizer: the user's Keras optimizer, which reduces gradients before it applies them.
+
+The optimizer object stays and only its class changes, to a subclass made for it that bears the same name. So
+its state, its place in a compiled model and its saved form are the plain optimizer's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from rueda import _core
+from rueda.keras.backends import Compression, Reduction, backend_name, exchange_in_trace, reduce_gradients
+from rueda.process_sets import ProcessSet, global_process_set
+
+LATE = (
+    "DistributedOptimizer: this optimizer has taken {steps} steps already; if a model was fit with it, that "
+    "model still runs its compiled step without communication, so call model.compile again after wrapping."
+)
+INNER = (
+    "A LossScaleOptimizer around a DistributedOptimizer would skip steps on some ranks only; wrap it as a "
+    "whole, DistributedOptimizer(LossScaleOptimizer(…)), or set the dtype policy mixed_float16 before "
+    "DistributedOptimizer is called."
+)
+
+_numbers = itertools.count(1)  # of wrapped optimizers, in the order the program makes them
+
+
+def is_distributed(optimizer: Any) -> bool:
+    """Whether DistributedOptimizer has wrapped this optimizer."""
+    return getattr(type(optimizer), "_rueda_is_distributed", False)
+
+
+def DistributedOptimizer(
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: int = _core.AVERAGE,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+    warn_if_late: bool = True,
+) -> Any:
+    """Makes a Keras optimizer reduce gradients over all ranks before each step, and returns it.
+
+    optimizer: a keras.optimizers.Optimizer, built or not; the same object is returned. It works in model.fit,
+    compiled or not, and in loops that call apply or apply_gradients. Clipping, weight decay and averages
+    follow the reduction. Under the dtype policy mixed_float16 it becomes the inner optimizer of a
+    LossScaleOptimizer, which is returned, so that all ranks skip the same steps. op: Average (default) or
+    Sum. backward_passes_per_step: N > 1 sums gradients (average_aggregated_gradients: averages) over N
+    batches before one step. compression, gradient_predivide_factor, process_set: as elsewhere.
+    sparse_as_dense: send sparse gradients of TensorFlow as dense ones.
+    scale_local_gradients: divide gradients of register_local_var variables by the number of ranks.
+    warn_if_late: warn when the optimizer has taken steps before.
+    device_dense, device_sparse, num_groups, groups: accepted for old scripts, without effect. Saved models
+    load without rueda. Raises ValueError for wrong arguments and for an optimizer that is wrapped already.
+
+    >>> optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(1e-3 * hvd.size()))
+    >>> model.compile(optimizer=optimizer, loss="mse")
+    """
+    backend_name()
+    _check(optimizer, op, gradient_predivide_factor, backward_passes_per_step)
+    if keras.config.dtype_policy().name == "mixed_float16" and not _is_loss_scaling(optimizer):
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+    if warn_if_late and _steps(optimizer) > 0:
+        warnings.warn(LATE.format(steps=_steps(optimizer)), RuntimeWarning, stacklevel=2)
+    if backward_passes_per_step > 1:
+        _accumulate(optimizer, backward_passes_per_step)
+    reduction = Reduction(
+        prefix=name or f"Distributed{type(optimizer).__name__}.{next(_numbers)}",
+        op=op,
+        compression=compression,
+        predivide=gradient_predivide_factor,
+        sparse_as_dense=sparse_as_dense,
+        process_set=process_set,
+    )
+    sums = backward_passes_per_step > 1 and not average_aggregated_gradients
+    _change_class(
+        optimizer, reduction, float(backward_passes_per_step) if sums else 1.0, scale_local_gradients
+    )
+    return optimizer
+
+
+def PartialDistributedOptimizer(
+    optimizer: Any, *arguments: Any, local_layers: Any = None, **settings: Any
+) -> Any:
+    """DistributedOptimizer that leaves the weights of local_layers to each rank.
+
+    local_layers: one built keras layer or several. Otherwise as DistributedOptimizer.
+
+    >>> optimizer = hvd.PartialDistributedOptimizer(optimizer, local_layers=model.layers[-1])
+    """
+    layers = [] if local_layers is None else local_layers
+    layers = [layers] if isinstance(layers, keras.layers.Layer) else list(layers)
+    if not all(isinstance(layer, keras.layers.Layer) for layer in layers):
+        raise ValueError("All local layers must be of keras.layers.Layer type.")
+    optimizer = DistributedOptimizer(optimizer, *arguments, **settings)
+    for layer in layers:
+        for variable in layer.trainable_variables:
+            optimizer.register_local_var(variable)
+    return optimizer
+
+
+def _check(optimizer: Any, op: int, predivide: float, passes: int) -> None:
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise ValueError(
+            f"DistributedOptimizer wraps a keras.optimizers.Optimizer such as keras.optimizers.Adam(1e-3), "
+            f"but got {type(optimizer).__name__}."
+        )
+    inner = getattr(optimizer, "inner_optimizer", None)
+    if is_distributed(optimizer):
+        raise ValueError("DistributedOptimizer: this optimizer is wrapped already; wrap it once.")
+    if inner is not None and is_distributed(inner):
+        raise ValueError(INNER)
+    if op not in (_core.AVERAGE, _core.SUM):
+        raise ValueError("op currently only supports Average and Sum")
+    if predivide != 1.0 and op != _core.AVERAGE:
+        raise ValueError("gradient_predivide_factor not supported with op != Average; leave it at 1.0.")
+    if passes < 1:
+        raise ValueError(f"backward_passes_per_step is {passes}, but must be at least 1.")
+
+
+def _is_loss_scaling(optimizer: Any) -> bool:
+    return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+
+
+def _steps(optimizer: Any) -> int:
+    return int(keras.ops.convert_to_numpy(optimizer.iterations))
+
+
+def _accumulate(optimizer: Any, passes: int) -> None:
+    """Lets Keras add up the gradients of several batches."""
+    target = optimizer.inner_optimizer if _is_loss_scaling(optimizer) else optimizer
+    if target.gradient_accumulation_steps not in (None, passes):
+        raise ValueError(
+            f"backward_passes_per_step is {passes}, but the optimizer was made with "
+            f"gradient_accumulation_steps={target.gradient_accumulation_steps}; give one of the two."
+        )
+    if target.built and target.gradient_accumulation_steps is None:
+        raise ValueError(
+            "backward_passes_per_step needs memory that an optimizer gets when it is built, and this one is "
+            "built already; make it with gradient_accumulation_steps instead."
+        )
+    target.gradient_accumulation_steps = passes
+
+
+# ---- the class an optimizer gets ----
+
+
+class _Reducing:
+    """What the made classes add to the optimizer's own. First in their order of bases."""
+
+    _rueda_is_distributed = True
+    _rueda_reduction: Reduction
+    _rueda_base: type
+    _rueda_factor: float  # on every gradient: N where N batches are to be summed, which Keras averages
+    _rueda_scales_local: bool
+    _rueda_local: set[int]
+    _rueda_is_reduced: bool  # while the base class works on gradients that are reduced already
+
+    def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
+        """Reduces the gradients, then applies them as the plain optimizer does."""
+        if self._rueda_is_reduced or self._rueda_reduces_late():
+            return self._rueda_base.apply(self, grads, trainable_variables)
+        _refuse_loss_scaling_outside()
+        variables = None if trainable_variables is None else list(trainable_variables)
+        if variables is None and self.built:
+            variables = self._trainable_variables
+        return self._rueda_base.apply(self, self._rueda_reduce(list(grads), variables), trainable_variables)
+
+    def stateless_apply(self: Any, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
+        """As apply, without side effects. LossScaleOptimizer tests gradients here, before any apply."""
+        if not _is_loss_scaling(self):
+            return self._rueda_base.stateless_apply(self, optimizer_variables, grads, trainable_variables)
+        reduced = self._rueda_reduce(list(grads), self._trainable_variables)
+        self._rueda_is_reduced = True
+        try:
+            return self._rueda_base.stateless_apply(self, optimizer_variables, reduced, trainable_variables)
+        finally:
+            self._rueda_is_reduced = False
+
+    def _clip_gradients(self: Any, grads: Any) -> Any:
+        """Where Keras adds up gradients over several batches, the sum comes through here."""
+        if self._rueda_reduces_late():
+            _refuse_loss_scaling_outside()
+            grads = self._rueda_reduce_sum(list(grads))
+        return self._rueda_base._clip_gradients(self, grads)
+
+    def register_local_var(self: Any, var: Any) -> None:
+        """The gradients of this variable are not reduced. Before the first step."""
+        self._rueda_local.add(id(var))
+
+    # ---- helpers ----
+
+    def _rueda_reduces_late(self: Any) -> bool:
+        return bool(self.gradient_accumulation_steps) and not self._rueda_local
+
+    def _rueda_reduce_sum(self: Any, grads: list[Any]) -> Any:
+        if backend_name() != "jax":
+            return self._rueda_reduce(grads, None)  # Keras calls only when the sum is complete
+        steps = self.gradient_accumulation_steps
+        is_last = (self._iterations + 1) % steps == 0
+        return exchange_in_trace(is_last, lambda mine: self._rueda_reduce(list(mine), None), grads)
+
+    def _rueda_reduce(self: Any, grads: list[Any], variables: Sequence[Any] | None) -> list[Any]:
+        """The gradients reduced, in the same order; None and local ones stay."""
+        reduction = self._rueda_reduction
+        chosen, names = [], []
+        for i, grad in enumerate(grads):
+            variable: Any = None
+            if variables is not None and len(variables) == len(grads):
+                variable = variables[i]
+            if grad is None:
+                continue
+            if variable is not None and id(variable) in self._rueda_local:
+                if self._rueda_scales_local:
+                    grads[i] = grad / reduction.size()
+                continue
+            chosen.append(i)
+            names.append(f"{i}.{variable.path}" if hasattr(variable, "path") else str(i))
+        reduced = reduce_gradients(reduction, [grads[i] for i in chosen], names)
+        factor = self._rueda_factor
+        for i, grad in zip(chosen, reduced):
+            grads[i] = grad if factor == 1.0 else grad * factor
+        return grads
+
+
+def _change_class(optimizer: Any, reduction: Reduction, factor: float, scales_local: bool) -> None:
+    base = type(optimizer)
+    members = {
+        "__module__": base.__module__,
+        "__qualname__": base.__qualname__,
+        "__doc__": base.__doc__,
+        "_rueda_base": base,
+    }
+    made = type(base.__name__, (_Reducing, base), members)
+    # Not through the optimizer's own __setattr__, which would track them as state.
+    for key, value in (
+        ("_rueda_reduction", reduction),
+        ("_rueda_factor", factor),
+        ("_rueda_scales_local", scales_local),
+        ("_rueda_local", set()),
+        ("_rueda_is_reduced", False),
+    ):
+        object.__setattr__(optimizer, key, value)
+    optimizer.__class__ = made
+    _save_as(base, made)
+
+
+def _save_as(base: type, made: type) -> None:
+    """Makes the saved form name the base class, as its public name where it has one."""
+    try:
+        from keras.src.api_export import REGISTERED_OBJS_TO_NAMES as names
+    except ImportError:
+        return  # saved under module and name, which are the base's
+    if base in names:
+        names[made] = names[base]
+
+
+def unwrap(optimizer: Any) -> Any:
+    """Gives a wrapped optimizer its own class back; (reduction, factor, scales_local) it was wrapped with."""
+    state = (optimizer._rueda_reduction, optimizer._rueda_factor, optimizer._rueda_scales_local)
+    optimizer.__class__ = type(optimizer)._rueda_base
+    return state
+
+
+def wrap_loss_scaling(optimizer: Any) -> None:
+    """A LossScaleOptimizer that Keras put around a distributed one becomes the distributed one."""
+    _change_class(optimizer, *unwrap(optimizer.inner_optimizer))
+
+
+def _refuse_loss_scaling_outside() -> None:
+    """Raises when the caller is a LossScaleOptimizer that judges local gradients."""
+    frame = sys._getframe(2)
+    for _ in range(12):
+        if frame is None:
+            return
+        owner = frame.f_locals.get("self")
+        if _is_loss_scaling(owner) and not is_distributed(owner):
+            raise ValueError(INNER)
+        back = frame.f_back
+        if back is None:
+            return
+        frame = back

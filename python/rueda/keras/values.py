@@ -1,0 +1,122 @@
+"""Collectives on values at rest, and making ranks agree on variables. Outside compiled functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from rueda import _core
+from rueda import numpy as host
+from rueda.keras.backends import Compression
+from rueda.numpy.arrays import DTYPES, Array
+from rueda.process_sets import ProcessSet, global_process_set
+
+BOTH = "The op parameter supersedes average. Please provide only one of them."
+# Ranks draw different dropout masks and augmentations; that is meant to stay.
+_KEPT_LOCAL = "seed_generator_state"
+
+
+def as_numpy(value: Any) -> Array:
+    """The value as a numpy array: a tensor of the framework, a keras.Variable, a number, a list."""
+    if isinstance(value, keras.Variable) or keras.ops.is_tensor(value):
+        return np.asarray(keras.ops.convert_to_numpy(value))
+    return np.asarray(value)
+
+
+def _compress(array: Array, compression: Any) -> Array:
+    chosen = compression if isinstance(compression, str) else compression.__name__.lower()
+    if array.dtype.kind != "f" or "16" not in chosen:
+        return array
+    # bfloat16 is no type of numpy's own; float16 has more digits and less range.
+    return array.astype(np.float16)
+
+
+def allreduce(
+    value: Any,
+    name: str | None = None,
+    average: bool | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    op: int | None = None,
+    compression: Any = Compression.none,
+) -> Any:
+    """Reduces a value over all ranks; a tensor of the framework that Keras runs on.
+
+    value: a tensor, variable, number or anything numpy takes. op: Average (default), Sum, Min, Max or
+    Product; average=False is an older way to say Sum. Errors as for rueda.numpy.allreduce.
+
+    >>> hvd.allreduce(hvd.rank() * 1.0, op=hvd.Max)  # n - 1
+    """
+    if op is not None and average is not None:
+        raise ValueError(BOTH)
+    if op is None:
+        op = _core.SUM if average is False else _core.AVERAGE
+    array = as_numpy(value)
+    reduced = host.allreduce(_compress(array, compression), name, op, prescale_factor, postscale_factor)
+    return keras.ops.convert_to_tensor(reduced.astype(array.dtype))
+
+
+def allgather(value: Any, name: str | None = None) -> Any:
+    """Concatenates the values [rows, …] of all ranks along dimension 0; a tensor of the framework.
+
+    >>> hvd.allgather([hvd.rank()])  # [0, …, n - 1]
+    """
+    return keras.ops.convert_to_tensor(host.allgather(as_numpy(value), name))
+
+
+def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
+    """Returns root's value on every rank; a tensor of the framework.
+
+    >>> hvd.broadcast(hvd.rank(), root_rank=1)  # 1
+    """
+    return keras.ops.convert_to_tensor(host.broadcast(as_numpy(value), root_rank, name))
+
+
+def reducescatter(value: Any, name: str | None = None, op: int = _core.AVERAGE) -> Any:
+    """Reduces a value [rows, …] over all ranks and returns this rank's slice along dimension 0.
+
+    >>> hvd.reducescatter([1.0, 2.0], op=hvd.Sum)  # 2 ranks: [2.0] on rank 0, [4.0] on rank 1
+    """
+    return keras.ops.convert_to_tensor(host.reducescatter(as_numpy(value), name, op))
+
+
+def broadcast_variables(
+    variables: Sequence[Any], root_rank: int, process_set: ProcessSet = global_process_set
+) -> None:
+    """Overwrites Keras variables with root's; states of random generators stay each rank's own.
+
+    variables: the same ones in the same order on every rank, for instance model.variables. All broadcasts are
+    started before any is awaited. Errors as for rueda.numpy.allreduce.
+
+    >>> hvd.broadcast_variables(model.variables, root_rank=0)
+    """
+    pending = []
+    for i, variable in enumerate(variables):
+        path = getattr(variable, "path", str(i))
+        if path.endswith(_KEPT_LOCAL):
+            continue
+        array = as_numpy(variable)
+        # What the engine has no type for travels as bytes.
+        is_known = array.dtype.name in DTYPES
+        sent = array if is_known else np.frombuffer(array.tobytes(), np.uint8)
+        handle = host.broadcast_async(sent, root_rank, f"variables.{i}.{path}", process_set)
+        pending.append((variable, array, handle))
+    for variable, array, handle in pending:
+        received = host.synchronize(handle)
+        variable.assign(received.view(array.dtype).reshape(array.shape))
+
+
+def broadcast_global_variables(root_rank: int) -> None:
+    """Always raises ValueError: Keras 3 keeps no list of all variables.
+
+    Use callbacks.BroadcastGlobalVariablesCallback in model.fit, or broadcast_variables(model.variables +
+    optimizer.variables, root_rank) in a loop of your own.
+    """
+    raise ValueError(
+        "broadcast_global_variables: Keras 3 keeps no list of all variables; add "
+        "hvd.callbacks.BroadcastGlobalVariablesCallback(root_rank) to model.fit, or call "
+        "hvd.broadcast_variables(model.variables + model.optimizer.variables, root_rank)."
+    )

@@ -1,0 +1,153 @@
+"""The callbacks and value functions of rueda.keras, on every backend of Keras that trains."""
+
+import keras_worlds  # before keras: it chooses the backend
+
+# isort: split
+import tempfile
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from harness import on_every_rank
+
+import rueda.keras as hvd
+
+world = keras_worlds.world
+
+
+def make_model(seed=1, is_built=True, rate=0.4):
+    keras.utils.set_random_seed(seed)
+    first = [keras.Input((4,))] if is_built else []
+    model = keras.Sequential(
+        [*first, keras.layers.Dense(3), keras.layers.Dropout(0.5), keras.layers.Dense(1)]
+    )
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(rate, momentum=0.5))
+    model.compile(optimizer=optimizer, loss="mse")
+    return model
+
+
+def fit(model, callbacks, batches=4, epochs=1, **options):
+    x = np.full((batches * 2, 4), hvd.rank() + 1.0, "float32")
+    y = np.zeros((batches * 2, 1), "float32")
+    return model.fit(x, y, batch_size=2, epochs=epochs, verbose=0, callbacks=callbacks, **options)
+
+
+class Rates(keras.callbacks.Callback):
+    """The learning rate of every batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        if hasattr(self.model, "jax_state_sync"):
+            self.model.jax_state_sync()
+        self.seen.append(float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)))
+
+
+@on_every_rank
+def test_broadcast_makes_models_equal_whether_built_or_not():
+    for is_built in (True, False):
+        model = make_model(seed=hvd.rank() + 1, is_built=is_built)
+        fit(model, [hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
+        values = [np.asarray(value).tobytes() for value in model.get_weights()]
+        assert len({b"".join(one) for one in hvd.allgather_object(values)}) == 1
+        assert all(np.isfinite(value).all() for value in model.get_weights())
+
+
+@on_every_rank
+def test_metrics_are_averaged_before_others_read_them():
+    read = []
+    reader = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: read.append(dict(logs)))
+    model = make_model()
+    own = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: logs.update(mine=float(hvd.rank())))
+    history = fit(model, [own, hvd.callbacks.MetricAverageCallback(), reader])
+    assert read[0]["mine"] == (hvd.size() - 1) / 2
+    assert len({one["loss"] for one in hvd.allgather_object(read[0])}) == 1
+    assert history.history["loss"][0] == pytest.approx(read[0]["loss"])
+
+
+@on_every_rank
+def test_warmup_climbs_batch_by_batch_from_one_nth_to_the_full_rate():
+    n, rates = hvd.size(), Rates()
+    warmup = hvd.callbacks.LearningRateWarmupCallback(initial_lr=0.4, warmup_epochs=2, verbose=1)
+    history = fit(make_model(), [warmup, rates], epochs=3)
+    expected = [0.4 * ((i + 1) / 4 * (n - 1) / 2 + 1) / n for i in range(8)] + [0.4] * 4
+    np.testing.assert_allclose(rates.seen, expected, rtol=1e-5)
+    np.testing.assert_allclose(history.history["lr"], expected[3::4], rtol=1e-5)
+
+
+@on_every_rank
+def test_schedules_act_within_their_epochs():
+    rates = Rates()
+    constant = hvd.callbacks.LearningRateScheduleCallback(0.4, 0.5, start_epoch=1, end_epoch=3)
+    fit(make_model(), [constant, rates], batches=2, epochs=4)
+    np.testing.assert_allclose(rates.seen, [0.4, 0.4, 0.4, 0.4, 0.2, 0.2, 0.2, 0.2], rtol=1e-5)
+    rates = Rates()
+    smooth = hvd.callbacks.LearningRateScheduleCallback(0.4, lambda epoch: 1 + epoch, staircase=False)
+    fit(make_model(), [smooth, rates], batches=2, epochs=2)
+    np.testing.assert_allclose(rates.seen, [0.4, 0.6, 0.8, 1.0], rtol=1e-5)
+
+
+@on_every_rank
+def test_momentum_follows_the_rate_for_one_batch_where_steps_are_not_compiled():
+    seen = []
+
+    class Momentum(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            seen.append(self.model.optimizer.momentum)
+
+    model = make_model(rate=0.4)
+    model.run_eagerly = True
+    halve = hvd.callbacks.LearningRateScheduleCallback(0.4, lambda epoch: 0.5**epoch)
+    fit(model, [halve, Momentum()], batches=2, epochs=2)
+    assert seen == [0.5, 0.5, 0.25, 0.5] and model.optimizer.momentum == 0.5
+
+
+@on_every_rank
+def test_the_best_model_is_saved_by_rank_0_alone():
+    with tempfile.TemporaryDirectory() as folder:
+        best = hvd.callbacks.BestModelCheckpoint(monitor="loss")
+        with pytest.raises(ValueError, match="has no filepath: set it before"):
+            fit(make_model(), [best])
+        best.filepath = str(Path(folder) / "best.keras")
+        fit(make_model(), [best], epochs=2)
+        assert Path(best.filepath).exists() == (hvd.rank() == 0)
+
+
+@on_every_rank
+def test_misuse_is_one_sentence():
+    schedule = hvd.callbacks.LearningRateScheduleCallback
+    with pytest.raises(ValueError, match="Parameter `initial_lr` is required"):
+        schedule(None, 1.0)
+    with pytest.raises(ValueError, match="LearningRateScheduleCallback has no model: pass it to"):
+        schedule(0.1, 1.0).on_train_begin()
+    smooth = schedule(0.1, 1.0, staircase=False)
+    smooth.set_model(make_model())
+    with pytest.raises(ValueError, match="Could not autodetect the number of steps per epoch"):
+        smooth.on_train_begin()
+    model = make_model()
+    rate = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
+    model.compile(optimizer=keras.optimizers.SGD(rate), loss="mse")
+    with pytest.raises(ValueError, match="made with a schedule of its own"):
+        fit(model, [schedule(0.1, 2.0, start_epoch=0), schedule(0.2, 1.0)])
+    with pytest.raises(ValueError, match="Keras 3 keeps no list of all variables"):
+        hvd.broadcast_global_variables(0)
+
+
+@on_every_rank
+def test_values_of_any_kind():
+    n, rank = hvd.size(), hvd.rank()
+    number = lambda value: keras.ops.convert_to_numpy(value).tolist()  # noqa: E731
+    assert number(hvd.allreduce(float(rank))) == (n - 1) / 2
+    assert number(hvd.allreduce(keras.ops.ones(2), average=False)) == [n, n]
+    assert number(hvd.allreduce(np.ones(2, "float32"), op=hvd.Sum, compression=hvd.Compression.fp16)) == [
+        n,
+        n,
+    ]
+    assert number(hvd.allgather([rank] * (rank + 1))) == [r for r in range(n) for _ in range(r + 1)]
+    assert number(hvd.broadcast(keras.Variable([float(rank)]), 1)) == [1.0]
+    assert number(hvd.reducescatter(np.arange(n * 1.0), op=hvd.Sum)) == [n * rank]
+    with pytest.raises(ValueError, match="supersedes average"):
+        hvd.allreduce(1.0, average=True, op=hvd.Sum)
