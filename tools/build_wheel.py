@@ -34,7 +34,7 @@ GLIBC_LIBRARIES = {
     "ld-linux-aarch64.so.1",
 }
 MINIMAL_CMAKE = (3, 25)
-TARGETS = ["rueda", "rueda_cli", "rueda_tensorflow"]
+TARGETS = ["rueda", "rueda_cli", "rueda_jax", "rueda_tensorflow"]
 
 
 def project() -> Dict[str, Any]:
@@ -103,7 +103,7 @@ def platform_tag(binaries: List[Path]) -> str:
     newest = (2, 17)  # the oldest that x86_64 wheels can name usefully
     for binary in binaries:
         needed, version = dynamic_needs(binary)
-        foreign = sorted(set(needed) - GLIBC_LIBRARIES)
+        foreign = sorted(set(needed) - GLIBC_LIBRARIES - {"librueda.so"})  # which lies beside the plugins
         if foreign:
             print(f"{binary.name} needs {', '.join(foreign)}: tagged linux_{machine}", file=sys.stderr)
             return f"linux_{machine}"

@@ -80,6 +80,14 @@ def test_the_binaries_need_glibc_alone(wheel, tmp_path):
         assert needed <= {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}, binary.name
 
 
+def test_the_plugins_need_the_library_beside_them_and_glibc(wheel, tmp_path):
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    table = succeed(["objdump", "-p", tmp_path / "rueda/lib/librueda_jax.so"])
+    needed = set(re.findall(r"NEEDED\s+(\S+)", table))
+    assert needed <= {"librueda.so", "libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}
+    assert re.search(r"(RUNPATH|RPATH)\s+\$ORIGIN\n", table)
+
+
 def test_record_lists_every_file_with_its_hash_and_size(wheel):
     archive = zipfile.ZipFile(wheel)
     assert archive.testzip() is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -199,7 +200,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         model = self.model
         rate = self.initial_lr * self.multiplier(epoch)
         before = self._rate()
-        if rate == before:
+        if math.isclose(rate, before, rel_tol=1e-6):  # it is kept in float32
             return
         try:
             model.optimizer.learning_rate = rate

@@ -1,0 +1,23 @@
+"""rueda for tf.keras, which is Keras 3 on TensorFlow: `import rueda.tensorflow.keras as hvd`."""
+
+from __future__ import annotations
+
+import os
+
+# Which framework Keras runs on is decided when it is first imported.
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+
+import rueda.keras as _front_end
+from rueda.keras import *  # noqa: F403 (the interface is rueda.keras's __all__)
+from rueda.keras import __all__
+from rueda.keras.backends import backend_name as _backend_name
+
+if _backend_name() != "tensorflow":
+    raise ImportError(
+        f"rueda.tensorflow.keras needs Keras on TensorFlow, but it runs on {_backend_name()}; set "
+        f"KERAS_BACKEND=tensorflow before keras is imported, or import rueda.keras."
+    )
+
+callbacks = _front_end.callbacks
+
+__all__ = list(__all__)
