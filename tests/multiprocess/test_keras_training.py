@@ -141,6 +141,9 @@ def test_a_loss_scale_optimizer_outside_is_refused():
     with pytest.raises(ValueError, match="wrap it as a whole"):
         model.train_on_batch(x, y)
     # In fit the broadcast callback puts it right.
+    model = make_model(1)
+    inner = hvd.DistributedOptimizer(keras.optimizers.SGD(0.05))
+    model.compile(optimizer=keras.optimizers.LossScaleOptimizer(inner), loss="mse")
     model.fit(x, y, verbose=0, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
     assert_equal_on_all_ranks(model)
 

@@ -124,6 +124,9 @@ def test_front_ends_do_not_know_each_other(tidy):
         "python/rueda/torch/ops.py", "from rueda.tensorflow import x\nfrom rueda.basics import y\n"
     )
     assert rules(tidy.layers.check([source])) == ["layer"]
+    for path in ("keras/optimizer.py", "jax/ops.py"):
+        source = tidy.Source(f"python/rueda/{path}", "from rueda.numpy import x\n")
+        assert rules(tidy.layers.check([source])) == []
 
 
 def function_source(lines: int, before: str = "int f(int a) {") -> str:
