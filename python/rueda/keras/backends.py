@@ -107,9 +107,8 @@ def _with_torch(reduction: Reduction, gradients: Sequence[Any], names: Sequence[
 
 def _with_tensorflow(reduction: Reduction, gradients: Sequence[Any], names: Sequence[str]) -> list[Any]:
     if reduction._reducer is None:
-        from rueda.tensorflow.gradients import GradientReducer
-
-        reduction._reducer = GradientReducer(
+        module = importlib.import_module("rueda.tensorflow.gradients")
+        reduction._reducer = module.GradientReducer(
             reduction.prefix,
             compression=_compression(reduction),
             sparse_as_dense=reduction.sparse_as_dense,
