@@ -11,6 +11,8 @@ import pytest
 from harness import on_every_rank
 
 import rueda.jax as hvd
+from rueda import _core
+from rueda.jax import primitive
 
 pytestmark = pytest.mark.parametrize("world", [(2, "shm,tcp"), (3, "tcp")], indirect=True, scope="session")
 
@@ -186,3 +188,12 @@ def test_process_sets_and_values_at_rest():
     same(got["b"][0], mine((2,), "bfloat16", 1))
     assert hvd.allgather_object(hvd.rank()) == list(range(hvd.size()))
     assert hvd.broadcast_object("root" if hvd.rank() == 0 else None, name="o") == "root"
+
+
+@on_every_rank
+def test_the_way_through_host_memory_that_other_devices_take():
+    n, rank = hvd.size(), hvd.rank()
+    for what, expected in ((_core.ALLREDUCE, [n * 1.0] * 2), (_core.ALLGATHER, [1.0] * 2 * n)):
+        spec = primitive.Spec(what, ("a", "b"), hvd.global_process_set, 0, rank, n)
+        a, b = jax.jit(lambda x: primitive._staged(x, 2 * x, spec=spec))(jnp.ones(2))  # noqa: B023
+        assert a.tolist() == expected and b.tolist() == [2 * value for value in expected]

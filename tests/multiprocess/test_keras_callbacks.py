@@ -1,4 +1,4 @@
-"""The callbacks and value functions of rueda.keras, on every backend of Keras that trains."""
+"""The callbacks and value functions of rueda.keras, on two backends of Keras."""
 
 import keras_worlds  # before keras: it chooses the backend
 
@@ -14,6 +14,7 @@ from harness import on_every_rank
 import rueda.keras as hvd
 
 world = keras_worlds.world
+pytestmark = pytest.mark.parametrize("world", ["jax", "tensorflow"], indirect=True, scope="module")
 
 
 def make_model(seed=1, is_built=True, rate=0.4):
