@@ -51,7 +51,7 @@ def allgather(array: Any, name: str | None = None, process_set: ProcessSet = glo
 
     >>> hvd.allgather(np.array([hvd.rank()]))  # array([0, 1, …, n - 1])
     """
-    output: Array = handles.synchronize(allgather_async(array, name, process_set))
+    output: Array = handles.run(allgather_async, array, name, process_set)
     return output
 
 
@@ -64,8 +64,7 @@ def grouped_allgather(
     """
     if not values:
         return []
-    handle = _start_allgather(values, ("grouped_allgather", name), process_set)
-    outputs: list[Array] = handles.synchronize(handle)
+    outputs: list[Array] = handles.run(_start_allgather, values, ("grouped_allgather", name), process_set)
     return outputs
 
 
@@ -99,7 +98,7 @@ def broadcast(
 
     >>> seeds = hvd.broadcast(np.random.randint(0, 1000, 4), root_rank=0)  # alike on all ranks
     """
-    output: Array = handles.synchronize(broadcast_async(array, root_rank, name, process_set))
+    output: Array = handles.run(broadcast_async, array, root_rank, name, process_set)
     return output
 
 
@@ -153,7 +152,7 @@ def alltoall(
 
     >>> output, received = hvd.alltoall(np.arange(3), splits=[1, 2])  # 2 ranks
     """
-    output, received = handles.synchronize(alltoall_async(array, splits, name, process_set))
+    output, received = handles.run(alltoall_async, array, splits, name, process_set)
     return output if splits is None else (output, received)
 
 

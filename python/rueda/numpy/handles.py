@@ -48,6 +48,13 @@ def start(
     return handle
 
 
+def run(start_operation: Callable[..., int], *arguments: Any) -> Any:
+    """Starts an operation by a function that returns its handle, and waits for it."""
+    with operations.about_to_wait():
+        handle = start_operation(*arguments)
+    return synchronize(handle)
+
+
 def poll(handle: int) -> bool:
     """Whether synchronize(handle) would return at once; true as well when the operation failed.
 

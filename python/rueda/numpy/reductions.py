@@ -91,8 +91,9 @@ def allreduce(
     >>> hvd.init()
     >>> hvd.allreduce(np.full(3, hvd.rank()), op=hvd.Max)  # array([n - 1, n - 1, n - 1])
     """
-    handle = allreduce_async(array, name, op, prescale_factor, postscale_factor, process_set)
-    output: Array = handles.synchronize(handle)
+    output: Array = handles.run(
+        allreduce_async, array, name, op, prescale_factor, postscale_factor, process_set
+    )
     return output
 
 
@@ -127,8 +128,9 @@ def grouped_allreduce(
     """
     if not values:
         return []
-    handle = grouped_allreduce_async(values, name, op, prescale_factor, postscale_factor, process_set)
-    outputs: list[Array] = handles.synchronize(handle)
+    outputs: list[Array] = handles.run(
+        grouped_allreduce_async, values, name, op, prescale_factor, postscale_factor, process_set
+    )
     return outputs
 
 
@@ -196,8 +198,9 @@ def reducescatter(
 
     >>> hvd.reducescatter(np.ones((4, 2)), op=hvd.Sum)  # 2 ranks: [2, 2], all 2.0
     """
-    handle = reducescatter_async(array, name, op, process_set, prescale_factor, postscale_factor)
-    output: Array = handles.synchronize(handle)
+    output: Array = handles.run(
+        reducescatter_async, array, name, op, process_set, prescale_factor, postscale_factor
+    )
     return output
 
 
@@ -216,6 +219,7 @@ def grouped_reducescatter(
     if not values:
         return []
     factors = (prescale_factor, postscale_factor)
-    handle = _start_reducescatter(values, ("grouped_reducescatter", name), op, factors, process_set)
-    outputs: list[Array] = handles.synchronize(handle)
+    outputs: list[Array] = handles.run(
+        _start_reducescatter, values, ("grouped_reducescatter", name), op, factors, process_set
+    )
     return outputs
