@@ -250,6 +250,7 @@ void JobRunner::read_stdin() {
   const ssize_t size = read(STDIN_FILENO, ignored.data(), ignored.size());
   if (size > 0 || (size < 0 && (errno == EAGAIN || errno == EINTR))) return;
   options_.is_stdin_watched = false;
+  is_orphaned_ = true;
   if (interrupt_ == 0) on_signal(SIGTERM);
 }
 
@@ -341,6 +342,11 @@ int JobRunner::finish() {
   } else if (interrupt_ != 0) {
     status = 128 + interrupt_;
   }
+  // Nobody is left to read the results and remove them. The name is that of rueda.run's own directories.
+  const std::filesystem::path results(options_.collect_dir);
+  std::error_code ignored;
+  if (is_orphaned_ && results.filename().string().starts_with("rueda-run-"))
+    std::filesystem::remove_all(results, ignored);
   // From here Ctrl-C has its usual meaning, so that a sleeping pager cannot hold us.
   sigset_t none;
   sigemptyset(&none);

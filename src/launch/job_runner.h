@@ -73,6 +73,7 @@ class JobRunner {
   [[nodiscard]] Nanos next_wake(Nanos now) const;
 
   RunOptions options_;
+  bool is_orphaned_ = false;  // the program that started this one is gone
   std::vector<Placement> placements_;
   RankOutput output_;
   std::vector<HostLink> links_;  // one per host that has ranks, as in options_.hosts

@@ -18,6 +18,17 @@ std::string what_happened(const Ending& ending) {
   return fmt::format("exited with code {}", ending.exit_code);
 }
 
+// It failed because another rank was lost or had left: its last lines say so. A rank that raises waits for
+// the others on its way out, so its victims are often gone before it.
+bool is_victim(const Ending& ending) {
+  if (ending.signal != 0 || !ending.trouble.empty()) return false;
+  return std::ranges::any_of(ending.last_lines, [](const std::string& line) {
+    return line.find("HorovodInternalError: ") != std::string::npos &&
+           (line.find(" was lost: ") != std::string::npos ||
+            line.find("has been shut down") != std::string::npos);
+  });
+}
+
 // A sentence that helps with codes which say nothing by themselves, "" if there is none.
 std::string explanation(const Ending& ending) {
   if (!ending.trouble.empty()) return {};
@@ -84,7 +95,7 @@ std::string signal_name(int signal) {
 std::optional<size_t> first_cause(std::span<const Ending> endings) {
   std::optional<size_t> best;
   const auto key = [](const Ending& e) {
-    return std::make_tuple(e.was_stopped, e.at, e.signal == 0, e.rank);
+    return std::make_tuple(e.was_stopped, is_victim(e), e.at, e.signal == 0, e.rank);
   };
   for (size_t i = 0; i < endings.size(); ++i)
     if (endings[i].is_failure() && (!best || key(endings[i]) < key(endings[*best]))) best = i;

@@ -164,7 +164,7 @@ def test_without_cloudpickle_module_functions_work_and_lambdas_get_a_sentence(tm
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
-def test_ranks_end_with_the_program_that_called_run(end):
+def test_ranks_and_files_end_with_the_program_that_called_run(end, tmp_path):
     script = textwrap.dedent("""
         import time
         from rueda.run import run
@@ -174,7 +174,8 @@ def test_ranks_end_with_the_program_that_called_run(end):
         run(wait, num_proc=2)
     """)
     mark = f"RUEDA_TEST_MARK={os.urandom(8).hex()}"
-    env = dict([*os.environ.items(), mark.split("=")], PYTHONPATH=str(ROOT / "python"))
+    own = {"PYTHONPATH": str(ROOT / "python"), "TMPDIR": str(tmp_path)}
+    env = dict([*os.environ.items(), mark.split("=")], **own)
     program = subprocess.Popen([sys.executable, "-c", script], env=env, stdout=subprocess.PIPE, text=True)
     assert "up" in program.stdout.readline() and "up" in program.stdout.readline()
     everyone = marked_processes(mark)
@@ -182,3 +183,4 @@ def test_ranks_end_with_the_program_that_called_run(end):
     os.kill(program.pid, end)
     program.communicate(timeout=20)
     assert_all_gone(everyone)
+    assert not list(tmp_path.glob("rueda-*")), "results of the dead"

@@ -235,6 +235,7 @@ else:
     for rank in (0, 2):
         first, second = job.said(rank, "lost")
         assert text in first["text"] and text in second["text"], first
+        assert "rank 1" in first["text"] and "rank 1" in second["text"], first
         assert first["at"] - leaving["at"] < NOTICE_S, job.everything()
     assert max(job.ended_at(rank) for rank in range(3)) - leaving["at"] < NOTICE_S, job.everything()
 

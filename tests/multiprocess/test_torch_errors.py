@@ -175,7 +175,7 @@ def test_unsupported_types_and_layouts_are_refused_at_the_call():
         text = "Tensor type torch.sparse.FloatTensor is not supported."
         raised(ValueError, partial(operation, sparse), text)
         raised(ValueError, partial(operation, strided), "Tensor is required to be contiguous.")
-    raised(AttributeError, lambda: hvd.allreduce(3))
+    raised(AttributeError, lambda: hvd.allreduce(3), "A collective takes a torch.Tensor, not int.")
     assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == hvd.size()  # no refused call took a number
 
 

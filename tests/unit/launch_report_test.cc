@@ -33,6 +33,17 @@ TEST(Report, first_cause_is_the_earliest_failure_whatever_the_order_of_news) {
   EXPECT_EQ(job_exit_status(endings, 0), 7);
 }
 
+TEST(Report, rank_that_failed_because_another_left_is_no_cause_though_it_ended_first) {
+  std::vector<Ending> endings = {ended(0, 3, 1), ended(1, 4, 7)};
+  endings[0].last_lines = {"Traceback",
+                           "rueda.errors.HorovodInternalError: Horovod has been shut down. This was"};
+  endings[1].last_lines = {"KeyError: 'boom'"};
+  EXPECT_EQ(first_cause(endings), 1u);
+  EXPECT_EQ(job_exit_status(endings, 0), 7);
+  endings[1].last_lines = {"HorovodInternalError: rank 2 (host b, pid 3) was lost: its process ended."};
+  EXPECT_EQ(first_cause(endings), 0u) << "where all are victims, the first speaks for them";
+}
+
 TEST(Report, at_the_same_moment_a_signal_wins_over_an_exit_code) {
   const std::vector<Ending> endings = {ended(0, 3, 1), ended(1, 3, 0, SIGSEGV)};
   EXPECT_EQ(first_cause(endings), 1u);

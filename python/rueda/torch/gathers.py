@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -130,6 +131,8 @@ def _start_broadcast(
     tensor: torch.Tensor, output: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet
 ) -> int:
     memory.check(tensor)
+    if not isinstance(root_rank, numbers.Integral):
+        raise TypeError(f"broadcast: root_rank must be an int, not {type(root_rank).__name__}.")
     device = memory.device_index(tensor)
     source = memory.to_host(tensor)
     stage = output.detach() if device == -1 else source
@@ -139,7 +142,7 @@ def _start_broadcast(
         shape=tuple(tensor.shape),
         input=source.data_ptr(),
         output=stage.data_ptr(),
-        root_rank=root_rank,
+        root_rank=int(root_rank),
         device=device,
     )
 

@@ -33,7 +33,9 @@ COPY_UP_TO_BYTES = 128 << 10
 
 
 def check(tensor: torch.Tensor) -> None:
-    """Raises ValueError unless the engine can read this tensor's memory as it is."""
+    """Raises ValueError unless the engine can read this tensor's memory as it is; AttributeError for no tensor."""
+    if not isinstance(tensor, torch.Tensor):
+        raise AttributeError(f"A collective takes a torch.Tensor, not {type(tensor).__name__}.")
     if tensor.layout != torch.strided or tensor.dtype not in DTYPES:
         raise ValueError(f"Tensor type {tensor.type()} is not supported.")
     if not tensor.is_contiguous():

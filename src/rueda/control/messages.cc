@@ -264,6 +264,18 @@ Result<Heartbeat> decode_heartbeat(std::span<const std::byte> payload) {
   return heartbeat;
 }
 
+Bytes encode_rank(Rank rank) {
+  ByteWriter writer;
+  writer.put(rank);
+  return std::move(writer).take();
+}
+
+Rank decode_rank(std::span<const std::byte> payload) {
+  ByteReader reader(payload);
+  const auto rank = reader.get<Rank>();
+  return is_whole(reader) ? rank : -1;
+}
+
 Bytes encode(const Abort& abort) {
   ByteWriter writer;
   writer.put(abort.lost);

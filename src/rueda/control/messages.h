@@ -143,6 +143,10 @@ struct Heartbeat {
 Bytes encode(const Heartbeat& heartbeat);
 Result<Heartbeat> decode_heartbeat(std::span<const std::byte> payload);
 
+// kShutdown from the coordinator: the world rank that asked for it first.
+Bytes encode_rank(Rank rank);
+Rank decode_rank(std::span<const std::byte> payload);  // -1 where there is none
+
 struct Abort {
   Rank lost = -1;
   Code code = Code::kPeerLost;

@@ -32,13 +32,15 @@ control::CoordinatorOptions coordinator_options(const Session& session, const Gr
           .process_sets = groups.without_world()};
 }
 
-Status shut_down_status() {
-  return {
-      Code::kShutDown,
+// The sentence is the contract's; who began is ours.
+Status shut_down_status(const std::string& who) {
+  std::string text =
       "Horovod has been shut down. This was caused by an exception on one of the ranks or an attempt to run "
       "a "
       "collective after one of the ranks finished execution. If the shutdown was caused by an exception, you "
-      "should see it in the log before the first shutdown message."};
+      "should see it in the log before the first shutdown message.";
+  if (!who.empty()) text += " The first to leave was " + who + ".";
+  return {Code::kShutDown, std::move(text)};
 }
 
 void pin_thread(const Config& config, Rank local_rank) {
@@ -115,7 +117,7 @@ void Engine::run() {
     }
   }
   lock.unlock();
-  operations_.close(shut_down_status());  // whatever ended the loop, nobody waits for ever
+  operations_.close(shut_down_status(leaver_));  // whatever ended the loop, nobody waits for ever
   stop_timeline();
 }
 
@@ -133,7 +135,7 @@ bool Engine::cycle() {
   moved = dispatcher_.progress() || moved;
   moved = planner_.progress(now) || moved;
   planner_.watch(now);
-  if (drains_after_plan_ && !planner_.holds_back()) begin_draining();
+  if (drains_after_plan_ && !planner_.holds_back()) begin_draining(first_leaver_);
   if (!dispatcher_.failure().is_ok() && end_broken_epoch(now)) return true;
   counters_.batches.store(dispatcher_.counters().batches, std::memory_order_relaxed);
   counters_.tensors.store(dispatcher_.counters().tensors, std::memory_order_relaxed);
@@ -261,26 +263,30 @@ void Engine::send(Rank peer, control::FrameType type, Bytes payload) {
   ++counters_.control_frames;
 }
 
-void Engine::begin_draining() {
+void Engine::begin_draining(Rank leaver) {
   if (phase_ != Phase::kRunning) return;
+  if (leaver_.empty() && leaver >= 0 && leaver < session_.size())
+    leaver_ = describe(leaver, (*session_.all)[static_cast<size_t>(leaver)]);
+  first_leaver_ = first_leaver_ < 0 ? leaver : first_leaver_;
   if (planner_.holds_back()) {  // coordinator: first it must be known how far all ranks are
     drains_after_plan_ = true;
     return planner_.depart("a rank leaves");
   }
   phase_ = Phase::kDraining;
-  if (coordinator_ && session_.links) session_.links->broadcast_frame(control::FrameType::kShutdown, {});
+  if (coordinator_ && session_.links)
+    session_.links->broadcast_frame(control::FrameType::kShutdown, control::encode_rank(first_leaver_));
 }
 
 void Engine::advance_closing() {
   if (is_leaving_ && !has_asked_to_leave_ && phase_ == Phase::kRunning) {
     has_asked_to_leave_ = true;
     if (coordinator_)
-      begin_draining();
+      begin_draining(session_.me);
     else
       send(kCoordinator, control::FrameType::kShutdown, {});
   }
   if (phase_ == Phase::kDraining && dispatcher_.is_idle()) {
-    operations_.close(shut_down_status());
+    operations_.close(shut_down_status(leaver_));
     phase_ = Phase::kStopped;
     is_done_[static_cast<size_t>(session_.me)] = true;
     if (session_.links && !coordinator_) {

@@ -120,7 +120,7 @@ class Engine {
   void send_trace_batches();
   [[nodiscard]] bool has_trace_batches();
 
-  void begin_draining();
+  void begin_draining(Rank leaver);
   void advance_closing();
   void flush_frames(Nanos at_most);
   // Ends the epoch with a failure; tells the others unless the news came from the coordinator.
@@ -151,6 +151,8 @@ class Engine {
   Dispatcher dispatcher_;
   Planner planner_;
   bool drains_after_plan_ = false;  // coordinator
+  Rank first_leaver_ = -1;          // who asked to shut down
+  std::string leaver_;              // the same, for people
   Liveness liveness_;
   Nanos last_moved_ = 0;
   Nanos next_stall_check_ = 0;

@@ -62,7 +62,7 @@ void Engine::handle_frame(Frame frame, Nanos now) {
       return handle_abort(frame.from, abort.value());
     }
     case FrameType::kShutdown:
-      return begin_draining();
+      return begin_draining(coordinator_ ? frame.from : control::decode_rank(frame.payload));
     case FrameType::kDone:
       if (coordinator_)
         is_done_[static_cast<size_t>(frame.from)] = true;
