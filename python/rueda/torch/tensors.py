@@ -33,7 +33,10 @@ COPY_UP_TO_BYTES = 128 << 10
 
 
 def check(tensor: torch.Tensor) -> None:
-    """Raises ValueError unless the engine can read this tensor's memory as it is; AttributeError for no tensor."""
+    """Raises ValueError unless the engine can read this tensor's memory as it is.
+
+    AttributeError, as ever, for something that is no tensor.
+    """
     if not isinstance(tensor, torch.Tensor):
         raise AttributeError(f"A collective takes a torch.Tensor, not {type(tensor).__name__}.")
     if tensor.layout != torch.strided or tensor.dtype not in DTYPES:
