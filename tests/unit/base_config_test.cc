@@ -37,7 +37,7 @@ TEST(BaseConfig, every_entry_prints_what_it_parses) {
   for (const ConfigEntry& entry : config_table()) {
     Config config;
     std::string text = entry.print(defaults);
-    if (entry.type == "boolean") text = "1";
+    if (entry.type == "boolean") text = text == "1" ? "0" : "1";
     if (entry.type == "integer" || entry.type == "number") text = "5000";
     if (entry.type == "text")
       text = entry.name == "log_level" ? "debug" : entry.name == "transports" ? "tcp" : "x";
