@@ -36,7 +36,11 @@ def library() -> str:
 
 def rank_environment(rank: int, size: int, folder: Path, transports: str) -> Dict[str, str]:
     """The environment a launcher would give this rank, without any launcher."""
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("RUEDA_", "HOROVOD_", "OMPI_", "PMI_"))}
+    clean = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("RUEDA_", "HOROVOD_", "OMPI_", "PMI_", "KERAS_"))
+    }
     return {
         **clean,
         "PYTHONPATH": os.pathsep.join(
