@@ -29,7 +29,7 @@ namespace rueda::backend {
 
 class LocalBackend final : public Backend {
  public:
-  // topology-like knowledge: which world ranks live here is in the host.
+  // host: shared by all groups; trace may be null.
   LocalBackend(std::shared_ptr<LocalHost> host, TraceSink* trace = nullptr);
 
   [[nodiscard]] std::string_view name() const override { return "local"; }
