@@ -69,6 +69,11 @@ void put_request(ByteWriter& writer, const Request& request) {
   writer.put(request.set_id);
 }
 
+void put_requests(ByteWriter& writer, std::span<const Request> requests) {
+  writer.put(static_cast<uint32_t>(requests.size()));
+  for (const Request& request : requests) put_request(writer, request);
+}
+
 Request get_request(ByteReader& reader) {
   Request request;
   request.kind = get_enum<Request::Kind>(reader, kRequestKindCount);
@@ -160,8 +165,7 @@ bool is_whole(const ByteReader& reader) { return reader.is_ok() && reader.is_at_
 
 Bytes encode(std::span<const Request> requests) {
   ByteWriter writer;
-  writer.put(static_cast<uint32_t>(requests.size()));
-  for (const Request& request : requests) put_request(writer, request);
+  put_requests(writer, requests);
   return std::move(writer).take();
 }
 
@@ -194,8 +198,7 @@ Result<std::vector<Response>> decode_responses(std::span<const std::byte> payloa
 Bytes encode(int64_t plans_begun, std::span<const Request> requests) {
   ByteWriter writer;
   writer.put(plans_begun);
-  writer.put(static_cast<uint32_t>(requests.size()));
-  for (const Request& request : requests) put_request(writer, request);
+  put_requests(writer, requests);
   return std::move(writer).take();
 }
 

@@ -38,6 +38,8 @@ struct alignas(64) Progress {
   uint64_t finished;  // a sequence: I read nothing of the peer's for this call or earlier ones any more
 };
 
+constexpr uint64_t progress_of(uint64_t sequence, uint64_t chunks) { return sequence << 24 | chunks; }
+
 struct alignas(128) PeerBox {
   Post posts[2];
   Progress progress;

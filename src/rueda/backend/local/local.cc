@@ -32,7 +32,6 @@ void pause() {
 }
 
 constexpr uint64_t arrival(uint64_t sequence, uint16_t generation = 0) { return sequence << 16 | generation; }
-constexpr uint64_t progress_of(uint64_t sequence, uint64_t chunks) { return sequence << 24 | chunks; }
 
 }  // namespace
 
@@ -179,10 +178,7 @@ bool LocalBackend::choose_way() {
   if (bytes_ <= one_shot_limit(peers_.size() + 1)) {
     if (shows_registered_) {  // but somebody else's tensors are not: mine go through the slot as well
       load(0, pieces_.count(), host_->my_board().slots[calls_ % 2]);
-      for (const Peer& peer : peers_) {
-        show(host_->my_box(peer.index).progress.staged, progress_of(peer.sequence, 1));
-        host_->ring(peer.index);
-      }
+      publish(&Progress::staged, 1);
     }
     state_ = State::kCopied;
     return true;
@@ -256,15 +252,19 @@ void LocalBackend::load(size_t begin, size_t end, std::byte* to) const {
   });
 }
 
-void LocalBackend::publish(uint64_t Progress::*field, uint64_t value, bool is_sequence) {
+void LocalBackend::publish(uint64_t Progress::*field, uint64_t chunks) {
   for (const Peer& peer : peers_) {
-    show(host_->my_box(peer.index).progress.*field,
-         is_sequence ? peer.sequence : progress_of(peer.sequence, value));
+    show(host_->my_box(peer.index).progress.*field, progress_of(peer.sequence, chunks));
     host_->ring(peer.index);
   }
 }
 
-void LocalBackend::leave() { publish(&Progress::finished, 0, true); }
+void LocalBackend::leave() {
+  for (const Peer& peer : peers_) {
+    show(host_->my_box(peer.index).progress.finished, peer.sequence);
+    host_->ring(peer.index);
+  }
+}
 
 void LocalBackend::end(const Status& status) {
   if (!status.is_ok() && broken_.is_ok()) broken_ = status;

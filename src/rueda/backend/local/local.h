@@ -85,7 +85,7 @@ class LocalBackend final : public Backend {
   void show_table();
   void load(size_t begin, size_t end, std::byte* to) const;
   [[nodiscard]] size_t slice_begin(size_t count, Rank member) const;
-  void publish(uint64_t Progress::*field, uint64_t value, bool is_sequence = false);
+  void publish(uint64_t Progress::*field, uint64_t chunks);
   void note_users(std::vector<User>& users) const;
 
   std::shared_ptr<LocalHost> host_;

@@ -16,8 +16,6 @@ constexpr size_t kBlockBytes = 16 << 10;
 // Between two looks at the other wires: some 200 us.
 constexpr size_t kBudgetBytes = 2 << 20;
 
-constexpr uint64_t progress_of(uint64_t sequence, uint64_t chunks) { return sequence << 24 | chunks; }
-
 }  // namespace
 
 // Member `member` owns [slice_begin(member), slice_begin(member + 1)) of count elements; cuts at whole lines.
