@@ -145,6 +145,25 @@ def submit(
     raise_refused(status, _core.last_error())
 
 
+def submit_named(
+    calls: Sequence[Call], naming: tuple[str, str | None], process_set: ProcessSet
+) -> tuple[int, int]:
+    """As submit, with the names every front end uses.
+
+    naming: the word the operation's key begins with ("allreduce", "grouped_allreduce") and the user's name or
+    None.
+    """
+    word, name = naming
+    is_group = word.startswith("grouped_")
+    count = len(calls)
+
+    def make_name(number: int, index: int) -> str:
+        base = f"{word}.{name}" if name is not None else f"{word}.noname.{number}"
+        return f"{base}_{index + 1}of{count}" if is_group else base
+
+    return submit(calls, process_set, make_name, word.removeprefix("grouped_").capitalize())
+
+
 def prepare(call: Call, process_set: ProcessSet, name: str, kind: str) -> Callable[[int], int]:
     """Makes start(address) for one operation that is submitted again and again under its name: only the
     address changes. One thread at a time.

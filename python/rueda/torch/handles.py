@@ -39,16 +39,7 @@ def start(
 
     naming: the word the operation's key begins with ("allreduce") and the user's name or None.
     """
-    word, name = naming
-    is_group = word.startswith("grouped_")
-    count = len(calls)
-
-    def make_name(number: int, index: int) -> str:
-        base = f"{word}.{name}" if name is not None else f"{word}.noname.{number}"
-        return f"{base}_{index + 1}of{count}" if is_group else base
-
-    kind = word.removeprefix("grouped_").capitalize()
-    handle, engine_handle = operations.submit(calls, process_set, make_name, kind)
+    handle, engine_handle = operations.submit_named(calls, naming, process_set)
     _in_flight[handle] = _InFlight(engine_handle, tuple(borrowed), finish)
     return handle
 
