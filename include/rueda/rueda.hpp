@@ -142,7 +142,8 @@ class Handle {
   Outcome wait(double timeout_s = -1) const {
     const int code = rueda_wait(id_, timeout_s);
     if (code == RUEDA_OK) return {};
-    const char* why = code == RUEDA_TIMEOUT && rueda_poll(id_) == 0 ? rueda_last_error() : rueda_error(id_);
+    // A wait that ran out says so itself: the operation may have ended since.
+    const char* why = code == RUEDA_TIMEOUT ? rueda_last_error() : rueda_error(id_);
     return {static_cast<rueda_status>(code), why};
   }
   [[nodiscard]] int64_t id() const { return id_; }

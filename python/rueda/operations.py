@@ -251,11 +251,13 @@ def wait(engine_handle: int) -> None:
     """Waits for the operation; raises HorovodInternalError when it failed. Signals are served meanwhile."""
     while True:
         status = _core.wait(engine_handle, WAIT_SLICE_S)
+        if status == _core.TIMEOUT:
+            if not _core.poll(engine_handle):
+                continue
+            status = _core.wait(engine_handle, 0.0)  # it has ended since: how it ended is what counts
         if status == _core.OK:
             return
         why = _core.last_error()  # after a shutdown by another thread nothing else remembers the operation
-        if status == _core.TIMEOUT and not _core.poll(engine_handle):
-            continue
         raise errors.internal_error(_core.error(engine_handle) or why or errors.SHUTTING_DOWN)
 
 
