@@ -90,16 +90,22 @@ std::vector<size_t> in_order(const Model& model) {
   return order;
 }
 
-class Plans : public testing::TestWithParam<Rank> {
+struct Wires {
+  Rank ranks = 2;
+  std::string transports;
+};
+
+class Plans : public testing::TestWithParam<Wires> {
  protected:
-  Job job_{GetParam(), "shm,tcp"};
+  [[nodiscard]] static Rank ranks() { return GetParam().ranks; }
+  Job job_{ranks(), GetParam().transports};
   const Model model_{.counts = {10, 70'000, 1, 300, 9000, 0}};
   const Model other_{.counts = {500, 20, 40'000}, .prefix = "h"};
 };
 
 TEST_P(Plans, no_word_is_said_once_steps_recur) {
   job_.run([&](Engine& engine, Rank rank) {
-    Trainer trainer(engine, rank, GetParam());
+    Trainer trainer(engine, rank, ranks());
     // A machine so busy that a rank is away for a second ends a plan; then there is something to say for a
     // while.
     int silent = 0, longest = 0;
@@ -119,7 +125,7 @@ TEST_P(Plans, no_word_is_said_once_steps_recur) {
 TEST_P(Plans, are_not_made_when_switched_off) {
   job_.run(
       [&](Engine& engine, Rank rank) {
-        Trainer trainer(engine, rank, GetParam());
+        Trainer trainer(engine, rank, ranks());
         for (int i = 0; i < 20; ++i) trainer.step(model_, in_order(model_));
         EXPECT_EQ(engine.counters().plans, 0);
       },
@@ -128,7 +134,7 @@ TEST_P(Plans, are_not_made_when_switched_off) {
 
 TEST_P(Plans, a_rank_that_waits_within_a_bucket_departs_and_goes_on) {
   job_.run([&](Engine& engine, Rank rank) {
-    Trainer trainer(engine, rank, GetParam());
+    Trainer trainer(engine, rank, ranks());
     for (int i = 0; i < 20; ++i) trainer.step(model_, in_order(model_));
     for (int i = 0; i < 3; ++i) trainer.step_one_by_one(model_);
     EXPECT_GE(engine.counters().departures, 1);
@@ -138,7 +144,7 @@ TEST_P(Plans, a_rank_that_waits_within_a_bucket_departs_and_goes_on) {
 
 TEST_P(Plans, errors_after_a_plan_name_the_tensor_on_every_rank) {
   job_.run([&](Engine& engine, Rank rank) {
-    Trainer trainer(engine, rank, GetParam());
+    Trainer trainer(engine, rank, ranks());
     for (int i = 0; i < 20; ++i) trainer.step(model_, in_order(model_));
     std::vector<float> data(64);
     Tensor tensor = make_tensor(Collective::kAllreduce, "g0", {rank == 0 ? 8 : 16}, data.data());
@@ -151,7 +157,7 @@ TEST_P(Plans, errors_after_a_plan_name_the_tensor_on_every_rank) {
 
 TEST_P(Plans, joining_and_leaving_end_a_plan_in_good_order) {
   job_.run([&](Engine& engine, Rank rank) {
-    Trainer trainer(engine, rank, GetParam());
+    Trainer trainer(engine, rank, ranks());
     for (int i = 0; i < 20; ++i) trainer.step(model_, in_order(model_));
     if (rank != 0) {  // rank 0 has one batch more: the others take part with zeros
       const Status status = run_one(engine, make_tensor(Collective::kJoin, "join", {}, nullptr));
@@ -173,11 +179,11 @@ TEST_P(Plans, random_programs_give_what_negotiation_gives) {
   const uint64_t first = std::random_device{}() % 100'000;
   for (uint64_t seed = first; seed < first + 6; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Job job(GetParam(), "shm,tcp");
+    Job job(ranks(), GetParam().transports);
     job.run([&](Engine& engine, Rank rank) {
       std::mt19937_64 shared(seed);                                  // the same program everywhere
       std::mt19937_64 own(seed * 31 + static_cast<uint64_t>(rank));  // orders
-      Trainer trainer(engine, rank, GetParam());
+      Trainer trainer(engine, rank, ranks());
       for (int block = 0; block < 25 && !testing::Test::HasFatalFailure(); ++block) {
         const auto kind = shared() % 8;
         const int repeats = static_cast<int>(shared() % 8) + 1;
@@ -210,7 +216,13 @@ TEST_P(Plans, random_programs_give_what_negotiation_gives) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, Plans, testing::Values(2, 3));
+INSTANTIATE_TEST_SUITE_P(Worlds, Plans,
+                         testing::Values(Wires{2, "shm,tcp"}, Wires{3, "shm,tcp"}, Wires{2, "tcp"},
+                                         Wires{3, "tcp"}),
+                         [](const auto& info) {
+                           return std::to_string(info.param.ranks) + "ranks" +
+                                  (info.param.transports == "tcp" ? "_tcp" : "");
+                         });
 
 }  // namespace
 }  // namespace rueda::runtime

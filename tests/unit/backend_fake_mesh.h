@@ -40,6 +40,14 @@ class FakeWire {
     receives_.push_back({.ticket = ticket, .size = size, .granule = granule, .consumer = &consumer});
   }
 
+  size_t withdraw(size_t receives) {
+    for (size_t i = 0; i < receives; ++i) {
+      EXPECT_TRUE(!receives_.empty() && receives_.back().done == 0) << "a receive that has begun";
+      receives_.pop_back();
+    }
+    return receives;
+  }
+
   // Moves one piece; false if nothing could move.
   bool move(std::mt19937_64& random) {
     if (sends_.empty() || receives_.empty() || is_cut_) return false;
@@ -106,6 +114,7 @@ struct FakeEndpoint final : transport::Endpoint {
                  transport::Consumer& consumer) override {
     in->recv_into(ticket, bytes, granule, consumer);
   }
+  size_t withdraw(size_t receives) override { return in->withdraw(receives); }
 };
 
 class FakeMesh {
@@ -159,6 +168,10 @@ class FakeMesh {
       if (!random_events() && !sweep_all()) return is_idle();
     }
     return false;
+  }
+  // So many random events, or until nothing moves.
+  void shake(int sweeps) {
+    for (int sweep = 0; sweep < sweeps; ++sweep) random_events();
   }
   // Everything that can happen once, in order; false if nothing could.
   bool sweep_all() {

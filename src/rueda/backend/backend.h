@@ -39,6 +39,9 @@ struct Call {
   double prescale = 1.0;
   // Where can_cancel(): tells a call that was cancelled from the next one in its place.
   uint16_t generation = 0;
+  // Nothing is written to the output before all members have started the call. (Else what is cancelled leaves
+  // garbage there, and so in the input if that is the same.)
+  bool is_gated = false;
 };
 
 struct Done {
@@ -66,9 +69,16 @@ class Backend {
   virtual void wake_up() {}
   // May a member start such a call that others do not start, and take it back? The same on every member.
   [[nodiscard]] virtual bool can_cancel(const Group&, const schedule::Spec&) const { return false; }
-  // Takes back the one call that was started and that some member has not started, nor ever will. It is never
-  // done; its buffers are as they were. The next call of its group has another generation.
-  virtual void cancel() {}
+  // Nothing more is sent for the running call until resume() or cancel(). Messages sent for it so far, to
+  // each member of its group; empty where nobody needs to know.
+  virtual std::vector<int32_t> pause() { return {}; }
+  virtual void resume() {}
+  // Takes back the one call that was started and that some member has not started, nor ever will. It is done
+  // once nothing holds its buffers any more. arrivals: messages that each member has sent to me for it, as
+  // its pause() said; empty where nobody needs to know. The next call of its group has another generation.
+  virtual void cancel(std::span<const int32_t> /*arrivals*/) {}
+  // Such a call on a member that never started it, in its place: takes what the others have sent.
+  virtual void drain(const Call& call, std::vector<int32_t> arrivals) = 0;
   // Fails everything open with why; nothing touches the callers' buffers afterwards.
   virtual void abort(const Status& why) = 0;
 };

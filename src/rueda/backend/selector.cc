@@ -26,16 +26,23 @@ bool Selector::takes_pieces(const Group& group, const schedule::Spec& spec) cons
   return choose(group, spec).takes_pieces(group, spec);
 }
 
-void Selector::start(const Call& call) { queue_.push_back(call); }
+void Selector::start(const Call& call) { queue_.push_back({.call = call, .drained = std::nullopt}); }
+
+void Selector::drain(const Call& call, std::vector<int32_t> arrivals) {
+  queue_.push_back({.call = call, .drained = std::move(arrivals)});
+}
 
 bool Selector::progress(std::vector<Done>& done) {
   bool moved = !aborted_.empty();
   for (Done& each : std::exchange(aborted_, {})) done.push_back(std::move(each));
   if (!queue_.empty() && (busy_ == nullptr || busy_->is_idle())) {
-    const Call call = std::move(queue_.front());
+    auto [call, drained] = std::move(queue_.front());
     queue_.pop_front();
     busy_ = &choose(*call.group, call.spec);
-    busy_->start(call);
+    if (drained)
+      busy_->drain(call, std::move(*drained));
+    else
+      busy_->start(call);
     moved = true;
   }
   return (busy_ != nullptr && busy_->progress(done)) || moved;
@@ -52,14 +59,20 @@ void Selector::wake_up() {
   if (busy_ != nullptr) busy_->wake_up();
 }
 
-void Selector::cancel() {
-  if (!queue_.empty()) return queue_.pop_back();
-  if (busy_ != nullptr) busy_->cancel();
+std::vector<int32_t> Selector::pause() { return busy_ == nullptr ? std::vector<int32_t>() : busy_->pause(); }
+
+void Selector::resume() {
+  if (busy_ != nullptr) busy_->resume();
+}
+
+void Selector::cancel(std::span<const int32_t> arrivals) {
+  RUEDA_CHECK(queue_.empty() && busy_ != nullptr, "a call that may be cancelled runs alone");
+  busy_->cancel(arrivals);
 }
 
 void Selector::abort(const Status& why) {
   for (const auto& backend : backends_) backend->abort(why);
-  for (const Call& call : queue_) aborted_.push_back({.id = call.id, .status = why});
+  for (const Queued& each : queue_) aborted_.push_back({.id = each.call.id, .status = why});
   queue_.clear();
 }
 

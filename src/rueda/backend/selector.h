@@ -4,6 +4,8 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "rueda/backend/backend.h"
@@ -26,14 +28,21 @@ class Selector final : public Backend {
   [[nodiscard]] bool can_cancel(const Group& group, const schedule::Spec& spec) const override {
     return choose(group, spec).can_cancel(group, spec);
   }
-  void cancel() override;
+  std::vector<int32_t> pause() override;
+  void resume() override;
+  void cancel(std::span<const int32_t> arrivals) override;
+  void drain(const Call& call, std::vector<int32_t> arrivals) override;
   void abort(const Status& why) override;
 
  private:
+  struct Queued {
+    Call call;
+    std::optional<std::vector<int32_t>> drained;  // arrivals of a call that is drained
+  };
   [[nodiscard]] Backend& choose(const Group& group, const schedule::Spec& spec) const;
 
   std::vector<std::unique_ptr<Backend>> backends_;
-  std::deque<Call> queue_;     // for another backend than the busy one
+  std::deque<Queued> queue_;   // for another backend than the busy one
   Backend* busy_ = nullptr;    // of the last call started
   std::vector<Done> aborted_;  // to be handed out by progress()
 };

@@ -10,7 +10,8 @@ namespace {
 // The smallest encodings (every string and vector empty): they bound a count before anything is allocated.
 constexpr size_t kMinRequestBytes = 72;
 constexpr size_t kMinEntryBytes = 16;
-constexpr size_t kMinResponseBytes = 64;
+constexpr size_t kMinResponseBytes = 68;
+constexpr size_t kFlowBytes = 12;
 constexpr size_t kMaxTextBytes = 1u << 20;                     // an error or abort sentence
 constexpr size_t kMaxRows = kMaxFrameBytes / sizeof(int64_t);  // alltoall: n * n; a frame bounds it
 constexpr int kReduceOpCount = static_cast<int>(ReduceOp::kProduct) + 1;
@@ -123,6 +124,12 @@ void put_response(ByteWriter& writer, const Response& response) {
   writer.put(response.tag);
   writer.put_vector(response.set_ranks);
   writer.put(response.set_id);
+  writer.put(static_cast<uint32_t>(response.flows.size()));
+  for (const Flow& flow : response.flows) {
+    writer.put(flow.from);
+    writer.put(flow.to);
+    writer.put(flow.messages);
+  }
 }
 
 Response get_response(ByteReader& reader, size_t payload_bytes) {
@@ -151,6 +158,14 @@ Response get_response(ByteReader& reader, size_t payload_bytes) {
   response.tag = reader.get<int64_t>();
   response.set_ranks = reader.get_vector<Rank>(kMaxRanks);
   response.set_id = reader.get<int32_t>();
+  const size_t flows = get_count(reader, payload_bytes, kFlowBytes);
+  for (size_t i = 0; i < flows && reader.is_ok(); ++i) {
+    Flow& flow = response.flows.emplace_back();
+    flow.from = reader.get<Rank>();
+    flow.to = reader.get<Rank>();
+    flow.messages = reader.get<int32_t>();
+    if (flow.from < 0 || flow.to < 0 || flow.messages < 1) reader.fail();
+  }
   return response;
 }
 
@@ -217,6 +232,7 @@ Bytes encode(const PlanNews& news) {
   ByteWriter writer;
   writer.put(news.generation);
   writer.put(news.started);
+  writer.put_vector(news.sent);
   return std::move(writer).take();
 }
 
@@ -225,6 +241,7 @@ Result<PlanNews> decode_plan_news(std::span<const std::byte> payload) {
   PlanNews news;
   news.generation = reader.get<int64_t>();
   news.started = reader.get<int64_t>();
+  news.sent = reader.get_vector<int32_t>(kMaxRanks);
   if (!is_whole(reader)) return malformed("plan news");
   return news;
 }

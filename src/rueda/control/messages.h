@@ -52,6 +52,14 @@ struct Entry {
   bool operator==(const Entry&) const = default;
 };
 
+// Messages one rank has sent to another for a bucket that does not run.
+struct Flow {
+  Rank from = -1, to = -1;
+  int32_t messages = 0;
+
+  bool operator==(const Flow&) const = default;
+};
+
 // One thing that every member of the set does next, in this order everywhere.
 struct Response {
   enum class Kind : uint8_t {
@@ -82,6 +90,7 @@ struct Response {
   int64_t tag = 0;              // kJoined
   std::vector<Rank> set_ranks;  // kSetAdded: ascending world ranks
   int32_t set_id = 0;           // kSetAdded, kSetRemoved
+  std::vector<Flow> flows;      // kPlanEnd
 
   bool operator==(const Response&) const = default;
 };
@@ -103,7 +112,8 @@ Result<Submitted> decode_submitted(std::span<const std::byte> payload);
 // What ranks and coordinator tell each other when a plan ends.
 struct PlanNews {
   int64_t generation = 0;
-  int64_t started = 0;  // kPlanPosition: buckets the sender has started
+  int64_t started = 0;        // kPlanPosition: buckets the sender has started
+  std::vector<int32_t> sent;  // kPlanPosition: messages for the last of them, to each rank; empty: none
 };
 Bytes encode(const PlanNews& news);
 Result<PlanNews> decode_plan_news(std::span<const std::byte> payload);

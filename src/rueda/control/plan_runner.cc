@@ -9,7 +9,8 @@ void PlanLedger::begin(int64_t generation, Rank ranks) {
   is_active_ = true;
   is_frozen_ = false;
   generation_ = generation;
-  started_.assign(static_cast<size_t>(ranks), -1);
+  positions_.assign(static_cast<size_t>(ranks),
+                    PlanNews{.generation = generation, .started = -1, .sent = {}});
   missing_ = ranks;
 }
 
@@ -18,15 +19,25 @@ bool PlanLedger::depart(int64_t generation) {
   return !std::exchange(is_frozen_, true);
 }
 
-std::optional<int64_t> PlanLedger::stopped_at(Rank rank, int64_t generation, int64_t started) {
-  if (!is_active_ || generation != generation_ || rank < 0 || static_cast<size_t>(rank) >= started_.size())
-    return std::nullopt;
-  int64_t& known = started_[static_cast<size_t>(rank)];
-  if (known < 0) --missing_;
-  known = started;
+std::optional<PlanLedger::End> PlanLedger::stopped_at(Rank rank, const PlanNews& position) {
+  const bool is_known_rank = rank >= 0 && static_cast<size_t>(rank) < positions_.size();
+  if (!is_active_ || position.generation != generation_ || !is_known_rank) return std::nullopt;
+  PlanNews& known = positions_[static_cast<size_t>(rank)];
+  if (known.started < 0) --missing_;
+  known = position;
   if (missing_ > 0) return std::nullopt;
   is_active_ = false;
-  return *std::ranges::min_element(started_);
+  End end{.buckets = std::ranges::min(positions_, {}, &PlanNews::started).started, .flows = {}};
+  for (size_t from = 0; from < positions_.size(); ++from) {
+    if (positions_[from].started == end.buckets) continue;
+    const std::vector<int32_t>& sent = positions_[from].sent;
+    for (size_t to = 0; to < std::min(sent.size(), positions_.size()); ++to) {
+      if (sent[to] > 0)
+        end.flows.push_back(
+            {.from = static_cast<Rank>(from), .to = static_cast<Rank>(to), .messages = sent[to]});
+    }
+  }
+  return end;
 }
 
 void PlanRunner::begin(int64_t generation, std::vector<Response> buckets) {

@@ -55,13 +55,17 @@ class PlanLedger {
   [[nodiscard]] int64_t generation() const { return generation_; }
   // A rank departs. True when this is the first to do so: every rank must be told to freeze.
   bool depart(int64_t generation);
-  // A frozen rank has started so many buckets. The answer, once all have said so: the plan ends there.
-  std::optional<int64_t> stopped_at(Rank rank, int64_t generation, int64_t started);
+  struct End {
+    int64_t buckets = 0;      // that all ranks have started: these run
+    std::vector<Flow> flows;  // messages sent for the next one, which does not run
+  };
+  // A frozen rank says how far it is. The answer, once all have said so.
+  std::optional<End> stopped_at(Rank rank, const PlanNews& position);
 
  private:
   bool is_active_ = false, is_frozen_ = false;
   int64_t generation_ = 0;
-  std::vector<int64_t> started_;  // [rank], -1 unknown
+  std::vector<PlanNews> positions_;  // [rank], started -1: unknown
   Rank missing_ = 0;
 };
 
@@ -85,6 +89,9 @@ class PlanRunner {
   // Waiting for this tensor would be in vain: its bucket, or one before it, lacks tensors of this rank.
   [[nodiscard]] bool is_waiting_in_vain(const std::string& name) const;
   void freeze() { is_frozen_ = true; }
+  [[nodiscard]] const Response& bucket(int64_t started) const {
+    return buckets_[static_cast<size_t>(started) % buckets_.size()];
+  }
   // The plan ended when `end` buckets had been started everywhere. The names that have to be negotiated after
   // all, in the order they were submitted. A bucket this rank has started beyond the end must be cancelled.
   std::vector<std::string> finish(int64_t end);

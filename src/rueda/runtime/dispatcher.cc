@@ -39,8 +39,9 @@ Dispatcher::Dispatcher(Rank me, Operations& operations, Groups& groups, backend:
                        TraceSink& trace)
     : me_(me), operations_(operations), groups_(groups), backend_(backend), trace_(trace) {}
 
-void Dispatcher::enqueue(control::Response response) {
-  if (trace_.is_on() && response.kind == control::Response::Kind::kRun && is_shown(response)) {
+void Dispatcher::enqueue(control::Response response, Way way, std::vector<int32_t> arrivals) {
+  if (trace_.is_on() && way != Way::kDrained && response.kind == control::Response::Kind::kRun &&
+      is_shown(response)) {
     const Nanos now = monotonic_now();
     for (const control::Entry& entry : response.entries) {
       trace_.emit(
@@ -48,7 +49,10 @@ void Dispatcher::enqueue(control::Response response) {
       trace_.emit({.kind = TraceKind::kBegin, .when = now, .track = entry.name, .name = "QUEUE"});
     }
   }
-  queue_.push_back({std::move(response), generation_});
+  queue_.push_back({.response = std::move(response),
+                    .way = way,
+                    .generation = generation_,
+                    .arrivals = std::move(arrivals)});
 }
 
 bool Dispatcher::progress() {
@@ -66,14 +70,18 @@ bool Dispatcher::progress() {
 
 bool Dispatcher::start_next() {
   if (queue_.empty()) return false;
-  auto [response, generation] = std::move(queue_.front());
+  Queued queued = std::move(queue_.front());
   queue_.pop_front();
-  if (response.kind != control::Response::Kind::kRun) {
-    handle_notice(response);
+  if (queued.response.kind != control::Response::Kind::kRun) {
+    handle_notice(queued.response);
     return true;
   }
-  std::shared_ptr<const Group> group = groups_.find(response.process_set);
-  if (group && group->is_member()) run(std::move(response), std::move(group), generation);
+  std::shared_ptr<const Group> group = groups_.find(queued.response.process_set);
+  if (!group || !group->is_member()) return true;
+  if (queued.way == Way::kDrained)
+    drain(std::move(queued), std::move(group));
+  else
+    run(std::move(queued), std::move(group));
   return true;
 }
 
@@ -100,8 +108,8 @@ void Dispatcher::handle_notice(const control::Response& response) {
   }
 }
 
-void Dispatcher::run(control::Response response, std::shared_ptr<const Group> group, uint16_t generation) {
-  Result<Batch> planned = plan_batch(std::move(response), std::move(group), operations_);
+void Dispatcher::run(Queued queued, std::shared_ptr<const Group> group) {
+  Result<Batch> planned = plan_batch(std::move(queued.response), std::move(group), operations_);
   if (!planned.is_ok()) {
     failure_ = planned.status();
     return;
@@ -109,6 +117,8 @@ void Dispatcher::run(control::Response response, std::shared_ptr<const Group> gr
   Batch& batch = running_.emplace(std::move(planned).value());
   batch.goes_by_pieces =
       batch.spec.what == Collective::kAllreduce && backend_.takes_pieces(*batch.group, batch.spec);
+  is_cancelled_ = false;
+  if (queued.way == Way::kPlanned) make_cancellable(batch);
   mark(batch, TraceKind::kEnd, "QUEUE");
   const bool is_packed = needs_packing(batch);
   if (is_packed) mark(batch, TraceKind::kBegin, "MEMCPY_IN_FUSION_BUFFER");
@@ -128,7 +138,26 @@ void Dispatcher::run(control::Response response, std::shared_ptr<const Group> gr
                   .output = batch.output,
                   .pieces = batch.pieces,
                   .prescale = batch.goes_by_pieces ? batch.response.prescale : 1.0,
-                  .generation = generation});
+                  .generation = queued.generation,
+                  .is_gated = batch.is_gated});
+}
+
+void Dispatcher::drain(Queued queued, std::shared_ptr<const Group> group) {
+  queued.response.joined = {me_};  // no tensors of this rank
+  Result<Batch> planned = plan_batch(std::move(queued.response), std::move(group), operations_);
+  if (!planned.is_ok()) {
+    failure_ = planned.status();
+    return;
+  }
+  Batch& batch = running_.emplace(std::move(planned).value());
+  make_cancellable(batch);
+  is_cancelled_ = true;
+  backend_.drain({.id = next_call_++,
+                  .group = batch.group.get(),
+                  .spec = batch.spec,
+                  .generation = queued.generation,
+                  .is_gated = batch.is_gated},
+                 std::move(queued.arrivals));
 }
 
 void Dispatcher::finish_running(const Status& status) {
@@ -142,6 +171,7 @@ void Dispatcher::finish_running(const Status& status) {
     failure_ = status;  // the operations end with the epoch, whose status names the culprit
     return;
   }
+  if (is_cancelled_) return;
   mark(batch, TraceKind::kEnd, transfer_name(batch.response.what));
   if (status.is_ok() && needs_packing(batch)) {
     mark(batch, TraceKind::kBegin, "MEMCPY_OUT_FUSION_BUFFER");
@@ -155,13 +185,14 @@ void Dispatcher::finish_running(const Status& status) {
   }
 }
 
-void Dispatcher::cancel() {
+void Dispatcher::cancel(std::span<const int32_t> arrivals) {
+  if (!failure_.is_ok()) return;  // the epoch ends
   RUEDA_CHECK(running_.has_value() && queue_.empty(), "only a plan's bucket, which runs alone, is cancelled");
   mark(*running_, TraceKind::kEnd, transfer_name(running_->response.what));
   for (const BatchTensor& tensor : running_->tensors)
     if (tensor.ref) mark_end(*tensor.ref, false);
-  backend_.cancel();
-  running_.reset();
+  is_cancelled_ = true;
+  backend_.cancel(arrivals);
 }
 
 void Dispatcher::abort() {

@@ -10,6 +10,9 @@
 namespace rueda::runtime {
 namespace {
 
+// A tensor up to this size is copied sooner than all ranks agree that they are there.
+constexpr size_t kCopiedBytes = 256 << 10;
+
 int64_t product(const std::vector<int64_t>& dims, size_t from = 0) {
   int64_t result = 1;
   for (size_t i = from; i < dims.size(); ++i) result *= dims[i];
@@ -268,9 +271,20 @@ Result<Batch> plan_batch(control::Response response, std::shared_ptr<const Group
   return batch;
 }
 
+// The same on every rank, whatever is in place there.
+void make_cancellable(Batch& batch) {
+  if (batch.spec.what != Collective::kAllreduce || batch.goes_by_pieces) return;
+  const size_t bytes = static_cast<size_t>(batch.spec.count) * element_bytes(batch);
+  // Without elements there are no messages that would keep ranks together.
+  batch.is_gated = bytes == 0 || (!batch.is_fused && bytes > kCopiedBytes);
+  if (batch.is_fused || batch.is_gated || !batch.tensors.front().ref) return;
+  const Tensor& only = batch.tensors.front().ref->tensor();
+  batch.is_copied = only.input == only.output;
+}
+
 bool needs_packing(const Batch& batch) {
   if (batch.response.what == Collective::kBarrier || batch.goes_by_pieces) return false;
-  return batch.is_fused || is_prescaled(batch) || !batch.tensors.front().ref;
+  return batch.is_fused || batch.is_copied || is_prescaled(batch) || !batch.tensors.front().ref;
 }
 
 Status pack(Batch& batch, FusionBuffer& fusion) {

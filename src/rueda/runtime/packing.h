@@ -40,6 +40,8 @@ struct Batch {
   const std::byte* input = nullptr;  // of the backend call
   std::byte* output = nullptr;
   bool is_fused = false;
+  bool is_copied = false;  // goes through the fusion buffer although it would not have to
+  bool is_gated = false;   // backend::Call
   bool goes_by_pieces =
       false;  // the backend takes the tensors where they lie: pieces instead of input, output
   std::vector<backend::Piece> pieces;
@@ -48,6 +50,9 @@ struct Batch {
 // Fails when a tensor this rank must have is not there.
 Result<Batch> plan_batch(control::Response response, std::shared_ptr<const Group> group,
                          const Operations& operations);
+// If the call is cancelled, the tensors will be as they were: one that is reduced in place is copied, and a
+// large one waits at a gate until all ranks have started.
+void make_cancellable(Batch& batch);
 // Does the batch need packing, that is, bytes moved before the call?
 bool needs_packing(const Batch& batch);
 // Chooses buffers, allocates outputs the engine owns, moves (and prescales) inputs. Sets input and output.

@@ -23,7 +23,7 @@ Planner::Planner(Options options, Operations& operations, Dispatcher& dispatcher
       learner_(options.bucket_bytes) {}
 
 control::PlanNews Planner::news() const {
-  return {.generation = runner_.generation(), .started = runner_.started()};
+  return {.generation = runner_.generation(), .started = runner_.started(), .sent = {}};
 }
 
 bool Planner::fits(const Operation& operation) const {
@@ -61,7 +61,7 @@ bool Planner::accept(control::Response& response) {
       begin(response.tag);
       return true;
     case Kind::kPlanEnd:
-      end(response.tag);
+      end(response);
       return true;
     default:
       answered(response);
@@ -98,10 +98,22 @@ void Planner::begin(int64_t generation) {
   if (!again.empty()) actions_.negotiate(again);
 }
 
-void Planner::end(int64_t bucket) {
+void Planner::end(const control::Response& response) {
+  const int64_t bucket = response.tag;
   ++counters_.departures;
   dispatcher_.set_generation(++generation_);
-  if (runner_.started() > bucket) dispatcher_.cancel();
+  // What others have sent for the bucket that does not run must be taken before anything else is.
+  std::vector<int32_t> arrivals(static_cast<size_t>(options_.ranks), 0);
+  for (const control::Flow& flow : response.flows)
+    if (flow.to == options_.me && flow.from < options_.ranks)
+      arrivals[static_cast<size_t>(flow.from)] = flow.messages;
+  if (runner_.started() > bucket) {
+    dispatcher_.cancel(arrivals);
+  } else {
+    dispatcher_.resume();
+    const bool has_arrivals = std::ranges::any_of(arrivals, [](int32_t messages) { return messages > 0; });
+    if (has_arrivals) dispatcher_.enqueue_drained(runner_.bucket(bucket), std::move(arrivals));
+  }
   std::vector<control::Request> again;
   std::map<int64_t, std::vector<size_t>> open;  // operation -> its tensors that were not reduced
   std::map<int64_t, std::shared_ptr<Operation>> operations;
@@ -132,7 +144,7 @@ bool Planner::progress(Nanos now) {
   while (dispatcher_.is_idle()) {
     const control::Response* next = runner_.next();
     if (next == nullptr) break;
-    dispatcher_.enqueue(*next);
+    dispatcher_.enqueue_planned(*next);
     runner_.start_next();
     ++counters_.planned_batches;
     started_at_ = now;
@@ -170,7 +182,9 @@ Nanos Planner::next_event() const {
 void Planner::on_freeze(const control::PlanNews& frozen) {
   if (!runner_.is_active() || frozen.generation != runner_.generation()) return;
   runner_.freeze();
-  actions_.tell_coordinator(control::FrameType::kPlanPosition, news());
+  control::PlanNews position = news();
+  position.sent = dispatcher_.pause();
+  actions_.tell_coordinator(control::FrameType::kPlanPosition, position);
 }
 
 void Planner::saw_submissions(std::span<const control::Request> requests) {
@@ -208,12 +222,13 @@ void Planner::on_depart(const control::PlanNews& departed) {
 }
 
 void Planner::on_position(Rank from, const control::PlanNews& position) {
-  const std::optional<int64_t> end = ledger_.stopped_at(from, position.generation, position.started);
+  std::optional<control::PlanLedger::End> end = ledger_.stopped_at(from, position);
   if (!end) return;
   learner_.plan_ended();
   control::Response response;
   response.kind = control::Response::Kind::kPlanEnd;
-  response.tag = *end;
+  response.tag = end->buckets;
+  response.flows = std::move(end->flows);
   std::vector<control::Response> responses;
   responses.push_back(std::move(response));
   actions_.respond(std::move(responses));

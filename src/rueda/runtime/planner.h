@@ -71,7 +71,7 @@ class Planner {
 
  private:
   void begin(int64_t generation);
-  void end(int64_t bucket);
+  void end(const control::Response& response);
   void answered(const control::Response& response);
   [[nodiscard]] bool fits(const Operation& operation) const;
   [[nodiscard]] control::PlanNews news() const;

@@ -38,6 +38,12 @@ class Requests {
     complete(recvs.front().ticket, Status::ok());
     recvs.pop_front();
   }
+  size_t withdraw(size_t receives) {
+    if (is_ended()) return 0;
+    RUEDA_CHECK(receives <= recvs.size(), "only a receive that is open can be taken back");
+    recvs.resize(recvs.size() - receives);
+    return receives;
+  }
   // All that is open completes with why.
   void end(const Status& why) {
     RUEDA_CHECK(!why.is_ok() && !is_ended(), "a lane ends once, with a reason");

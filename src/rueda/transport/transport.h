@@ -41,6 +41,9 @@ class Endpoint {
   virtual void send(Ticket ticket, std::span<const std::byte> bytes) = 0;
   virtual void recv(Ticket ticket, std::span<std::byte> bytes) = 0;
   virtual void recv_into(Ticket ticket, size_t bytes, size_t granule, Consumer& consumer) = 0;
+  // Takes back the newest so many receives, to which the peer will never send anything: they do not complete.
+  // How many it took back: none once the lane has ended, for then they complete with its reason.
+  virtual size_t withdraw(size_t receives) = 0;
 };
 
 // A lane that ended, with the reason: the peer closed, died, was cut off, broke the protocol.

@@ -25,7 +25,7 @@ size_t one_shot_limit(size_t ranks) { return std::min(kSlotBytes, 2 * kSlotBytes
 constexpr int kLooks = 20;
 constexpr int kSteps = 16;  // of 10 to 200 us each
 
-void pause() {
+void relax() {
 #if defined(__x86_64__)
   _mm_pause();
 #endif
@@ -66,7 +66,7 @@ bool LocalBackend::progress(std::vector<Done>& done) {
       ++steps;
       looks = 0;
     } else {
-      pause();
+      relax();
       ++looks;
     }
   }
@@ -283,10 +283,11 @@ bool LocalBackend::prepare_sleep() {
 void LocalBackend::wake_up() { host_->announce_waking(); }
 
 // Nothing was written to anybody's buffers: that begins when all members have announced the call.
-void LocalBackend::cancel() {
+void LocalBackend::cancel(std::span<const int32_t>) {
   if (state_ == State::kIdle) {
-    if (!queue_.empty()) queue_.pop_back();
-    return;
+    RUEDA_CHECK(queue_.size() == 1, "a call that may be cancelled runs alone");
+    finished_.push_back({.id = queue_.front().id, .status = Status::ok()});
+    return queue_.pop_back();
   }
   RUEDA_CHECK(state_ == State::kWaitingForSlot || state_ == State::kPosted,
               "a call that all members started runs");
@@ -294,8 +295,12 @@ void LocalBackend::cancel() {
   if (state_ == State::kPosted && bytes_ > kInlineBytes)
     slot_users_[calls_ % 2].clear();  // it was free before
   --calls_;
-  trace(TraceKind::kEnd);
-  state_ = State::kIdle;
+  end(Status::ok());
+}
+
+// What was announced and taken back was never looked at.
+void LocalBackend::drain(const Call& call, std::vector<int32_t>) {
+  finished_.push_back({.id = call.id, .status = Status::ok()});
 }
 
 void LocalBackend::abort(const Status& why) {

@@ -47,7 +47,8 @@ class LocalBackend final : public Backend {
   [[nodiscard]] bool can_cancel(const Group& group, const schedule::Spec& spec) const override {
     return accepts(group, spec);
   }
-  void cancel() override;
+  void cancel(std::span<const int32_t> arrivals) override;
+  void drain(const Call& call, std::vector<int32_t> arrivals) override;
   void abort(const Status& why) override;
 
  private:

@@ -7,7 +7,27 @@ namespace rueda::backend {
 using schedule::Action;
 using schedule::Step;
 
+namespace {
+
+// Takes the bytes of a cancelled call.
+class Nowhere final : public transport::Consumer {
+  void consume(size_t, std::span<const std::byte>) override {}
+};
+
+size_t wire_bytes(const Step& receive, const Buffers& buffers) {
+  return static_cast<size_t>(receive.to.count) * size_of(type_of(*buffers.spec, receive.wire));
+}
+
+}  // namespace
+
 void Execution::begin(const Plan& plan, const Buffers& buffers,
+                      std::span<transport::Endpoint* const> endpoints, transport::Ticket first_ticket) {
+  reset(plan, buffers, endpoints, first_ticket);
+  for (size_t i = 0; i < plan.size(); ++i)
+    if (plan.blockers[i] == 0) make_ready(static_cast<int32_t>(i));
+}
+
+void Execution::reset(const Plan& plan, const Buffers& buffers,
                       std::span<transport::Endpoint* const> endpoints, transport::Ticket first_ticket) {
   plan_ = &plan;
   buffers_ = buffers;
@@ -21,15 +41,13 @@ void Execution::begin(const Plan& plan, const Buffers& buffers,
   local_head_ = 0;
   remaining_ = plan.size();
   in_flight_ = 0;
+  is_paused_ = is_cancelled_ = false;
   while (arrivals_.size() < static_cast<size_t>(plan.consumer_count)) arrivals_.emplace_back();
-  // first.
-  for (size_t i = 0; i < plan.size(); ++i)
-    if (plan.blockers[i] == 0) make_ready(static_cast<int32_t>(i));
 }
 
 bool Execution::is_over() const {
   if (in_flight_ != 0) return false;
-  return remaining_ == 0 || !status_.is_ok();
+  return remaining_ == 0 || is_cancelled_ || !status_.is_ok();
 }
 
 void Execution::make_ready(int32_t index) {
@@ -44,6 +62,7 @@ void Execution::make_ready(int32_t index) {
 void Execution::advance(int32_t queue) {
   const std::vector<int32_t>& steps = plan_->queues[queue].steps;
   size_t& head = queue_heads_[queue];
+  if (is_paused_) return;
   while (head < steps.size() && states_[steps[head]] == State::kReady && status_.is_ok()) post(steps[head++]);
 }
 
@@ -59,7 +78,7 @@ void Execution::post(int32_t index) {
   if (consumer < 0) return endpoint.recv(ticket, {buffers_.write(step.to), buffers_.bytes_of(step.to)});
   const size_t granule = size_of(type_of(*buffers_.spec, step.wire));
   arrivals_[consumer].reset(step, buffers_);
-  endpoint.recv_into(ticket, static_cast<size_t>(step.to.count) * granule, granule, arrivals_[consumer]);
+  endpoint.recv_into(ticket, wire_bytes(step, buffers_), granule, arrivals_[consumer]);
 }
 
 void Execution::on_completion(int32_t index, const Status& status) {
@@ -70,10 +89,10 @@ void Execution::on_completion(int32_t index, const Status& status) {
     states_[index] = State::kDone;
     return;
   }
+  if (is_cancelled_) return;
   if (const int32_t consumer = plan_->consumer_of[index]; consumer >= 0) {
     const Step& step = plan_->schedule.steps[index];
-    const size_t expected = static_cast<size_t>(step.to.count) * size_of(type_of(*buffers_.spec, step.wire));
-    RUEDA_CHECK(arrivals_[consumer].received() == expected,
+    RUEDA_CHECK(arrivals_[consumer].received() == wire_bytes(step, buffers_),
                 "a receive completed before all its bytes arrived");
   }
   finish_step(index);
@@ -86,7 +105,50 @@ void Execution::finish_step(int32_t index) {
     if (--blockers_[next] == 0) make_ready(next);
 }
 
+void Execution::resume() {
+  is_paused_ = false;
+  for (size_t queue = 0; queue < plan_->queues.size(); ++queue) advance(static_cast<int32_t>(queue));
+}
+
+std::vector<int32_t> Execution::sent(size_t members) const {
+  std::vector<int32_t> counts(members, 0);
+  for (size_t queue = 0; queue < plan_->queues.size(); ++queue)
+    if (plan_->queues[queue].sends)
+      counts[plan_->queues[queue].peer] = static_cast<int32_t>(queue_heads_[queue]);
+  return counts;
+}
+
+void Execution::cancel(std::span<const int32_t> arrivals) {
+  static Nowhere nowhere;
+  is_cancelled_ = true;
+  is_paused_ = true;
+  for (size_t queue = 0; queue < plan_->queues.size(); ++queue) {
+    const Plan::Queue& receives = plan_->queues[queue];
+    if (receives.sends) continue;
+    transport::Endpoint& endpoint = *endpoints_[receives.peer];
+    const auto expected = static_cast<size_t>(arrivals[receives.peer]);
+    RUEDA_CHECK(expected <= receives.steps.size(), "a peer has sent more than the schedule has");
+    size_t& posted = queue_heads_[queue];
+    if (posted > expected) in_flight_ -= endpoint.withdraw(posted - expected);
+    for (; posted < expected; ++posted) {
+      const int32_t index = receives.steps[posted];
+      states_[index] = State::kPosted;
+      ++in_flight_;
+      endpoint.recv_into(first_ticket_ + static_cast<uint32_t>(index),
+                         wire_bytes(plan_->schedule.steps[index], buffers_), 1, nowhere);
+    }
+  }
+}
+
+void Execution::drain(const Plan& plan, const Buffers& buffers,
+                      std::span<transport::Endpoint* const> endpoints, transport::Ticket first_ticket,
+                      std::span<const int32_t> arrivals) {
+  reset(plan, buffers, endpoints, first_ticket);
+  cancel(arrivals);
+}
+
 bool Execution::run_ready(size_t budget) {
+  if (is_paused_) return false;
   size_t work = 0;
   bool moved = false;
   while (local_head_ < local_.size() && status_.is_ok() && work <= budget) {

@@ -20,6 +20,17 @@ class Execution {
   // over.
   void begin(const Plan& plan, const Buffers& buffers, std::span<transport::Endpoint* const> endpoints,
              transport::Ticket first_ticket);
+  // Nothing more is sent, received or computed until resume().
+  void pause() { is_paused_ = true; }
+  void resume();
+  // Messages sent so far to each of `members` ranks of the group.
+  [[nodiscard]] std::vector<int32_t> sent(size_t members) const;
+  // The call ends without a result: once exactly arrivals[rank] messages of every member are received, and
+  // what was sent has left. Only while some member has posted nothing.
+  void cancel(std::span<const int32_t> arrivals);
+  // begin(), but cancelled from the start: what others have sent is received and dropped.
+  void drain(const Plan& plan, const Buffers& buffers, std::span<transport::Endpoint* const> endpoints,
+             transport::Ticket first_ticket, std::span<const int32_t> arrivals);
   // The step `index` of this call is complete on the wire.
   void on_completion(int32_t index, const Status& status);
   // Runs ready local steps, at most about `budget` bytes of them. True if there was one.
@@ -32,6 +43,8 @@ class Execution {
 
  private:
   enum class State : uint8_t { kBlocked, kReady, kPosted, kDone };
+  void reset(const Plan& plan, const Buffers& buffers, std::span<transport::Endpoint* const> endpoints,
+             transport::Ticket first_ticket);
   void make_ready(int32_t index);
   void advance(int32_t queue);
   void post(int32_t index);
@@ -50,6 +63,8 @@ class Execution {
   std::deque<Arrival> arrivals_;  // [consumers] at least; addresses are stable
   size_t remaining_ = 0;          // steps that are not complete
   size_t in_flight_ = 0;          // messages that are posted and not complete
+  bool is_paused_ = false;
+  bool is_cancelled_ = false;
 };
 
 }  // namespace rueda::backend

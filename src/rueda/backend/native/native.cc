@@ -48,22 +48,32 @@ NativeBackend::~NativeBackend() = default;
 void NativeBackend::start(const Call& call) {
   RUEDA_CHECK(call.group != nullptr && call.group->is_member(), "a call needs a group that I belong to");
   RUEDA_CHECK(queue_.size() < kMaxQueuedCalls, "the queue of calls is bounded");
-  queue_.push_back(call);
+  queue_.push_back({.call = call, .drained = std::nullopt});
+}
+
+void NativeBackend::drain(const Call& call, std::vector<int32_t> arrivals) {
+  RUEDA_CHECK(arrivals.size() == static_cast<size_t>(call.group->size()),
+              "every member has sent a number of messages");
+  queue_.push_back({.call = call, .drained = std::move(arrivals)});
 }
 
 bool NativeBackend::progress(std::vector<Done>& done) {
   bool moved = false;
   if (!is_running_ && !queue_.empty()) {
-    current_ = std::move(queue_.front());
+    std::optional<std::vector<int32_t>> drained = std::move(queue_.front().drained);
+    current_ = std::move(queue_.front().call);
     queue_.pop_front();
-    begin();
+    begin(drained);
     moved = true;
   }
   if (is_running_) {
     moved = execution_.run_ready(kRoundBudget) || moved;
     if (execution_.is_over()) {
       if (!execution_.status().is_ok()) broken_ = execution_.status();
-      end(execution_.status());
+      if (is_at_gate_ && execution_.status().is_ok() && !is_cancelled_)
+        pass_gate();
+      else
+        end(execution_.status());
       moved = true;
     }
   }
@@ -72,28 +82,56 @@ bool NativeBackend::progress(std::vector<Done>& done) {
   return moved;
 }
 
-void NativeBackend::begin() {
+void NativeBackend::begin(const std::optional<std::vector<int32_t>>& drained) {
+  is_cancelled_ = drained.has_value();
+  is_at_gate_ = current_.is_gated;
   if (!broken_.is_ok()) return end(broken_);
   if (current_.group->size() == 1) {
-    run_alone(current_);
+    if (!is_cancelled_) run_alone(current_);
     return end(Status::ok());
   }
-  if (const Status status = prepare(current_); !status.is_ok()) return end(status);
+  const schedule::Spec gate = {.what = Collective::kBarrier, .counts = {}, .scale = {}, .segments = {}};
+  if (const Status status = prepare(is_at_gate_ ? gate : current_.spec, drained); !status.is_ok())
+    return end(status);
   is_running_ = true;
   trace(TraceKind::kBegin);
 }
 
-Status NativeBackend::prepare(const Call& call) {
+// All members have started the call: it can no longer be cancelled.
+void NativeBackend::pass_gate() {
+  is_at_gate_ = false;
+  if (const Status status = prepare(current_.spec, std::nullopt); !status.is_ok()) end(status);
+}
+
+std::vector<int32_t> NativeBackend::pause() {
+  if (!is_running_) return {};
+  execution_.pause();
+  return execution_.sent(static_cast<size_t>(current_.group->size()));
+}
+
+void NativeBackend::resume() {
+  if (is_running_ && !is_cancelled_) execution_.resume();
+}
+
+void NativeBackend::cancel(std::span<const int32_t> arrivals) {
+  RUEDA_CHECK(is_running_ && !is_cancelled_ && queue_.empty(), "a call that may be cancelled runs alone");
+  is_cancelled_ = true;
+  execution_.cancel(arrivals);
+}
+
+Status NativeBackend::prepare(const schedule::Spec& spec,
+                              const std::optional<std::vector<int32_t>>& drained) {
+  const Call& call = current_;
   const Group& group = *call.group;
-  auto found = plans_.find_or_make(group, call.spec, [&]() -> Result<Planned> {
+  auto found = plans_.find_or_make(group, spec, [&]() -> Result<Planned> {
     schedule::Topology topology = mesh_.topology(group);
     RUEDA_CHECK(topology.size() == group.size(), "the topology describes another group");
     topology.chunk_bytes = options_.chunk_bytes;
-    return options_.planner(call.spec, topology, group.me);
+    return options_.planner(spec, topology, group.me);
   });
   if (!found.is_ok()) return found.status();  // every member comes to the same verdict
   plan_ = std::move(found).value();
-  const size_t element = size_of(type_of(call.spec, schedule::Space::kScratch));
+  const size_t element = size_of(type_of(spec, schedule::Space::kScratch));
   const auto scratch = scratch_.reserve(static_cast<size_t>(plan_->schedule.scratch_count) * element);
   if (!scratch.is_ok()) {
     broken_ = scratch.status();  // the other members run the call: my lanes carry what nobody will take
@@ -105,11 +143,15 @@ Status NativeBackend::prepare(const Call& call) {
     RUEDA_CHECK(endpoint != nullptr, "a lane that a schedule needs is not up");
     endpoints_[queue.peer] = endpoint;
   }
-  const Buffers buffers{.spec = &current_.spec,
+  spec_ = spec;
+  const Buffers buffers{.spec = &spec_,
                         .input = static_cast<const std::byte*>(call.input),
                         .output = static_cast<std::byte*>(call.output),
                         .scratch = scratch.value()};
-  execution_.begin(*plan_, buffers, endpoints_, ticket_base(call.id));
+  if (drained)
+    execution_.drain(*plan_, buffers, endpoints_, ticket_base(call.id), *drained);
+  else
+    execution_.begin(*plan_, buffers, endpoints_, ticket_base(call.id));
   return Status::ok();
 }
 
@@ -137,7 +179,7 @@ void NativeBackend::abort(const Status& why) {
   RUEDA_CHECK(!why.is_ok(), "an abort needs a reason");
   broken_ = why;
   if (is_running_) end(why);
-  for (const Call& call : queue_) finished_.push_back({.id = call.id, .status = why});
+  for (const Queued& each : queue_) finished_.push_back({.id = each.call.id, .status = why});
   queue_.clear();
 }
 

@@ -17,6 +17,8 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,6 +61,11 @@ class NativeBackend final : public Backend {
   [[nodiscard]] bool accepts(const Group&, const schedule::Spec&) const override { return true; }
   [[nodiscard]] bool takes_pieces(const Group&, const schedule::Spec&) const override { return false; }
   void start(const Call& call) override;
+  [[nodiscard]] bool can_cancel(const Group&, const schedule::Spec&) const override { return true; }
+  std::vector<int32_t> pause() override;
+  void resume() override;
+  void cancel(std::span<const int32_t> arrivals) override;
+  void drain(const Call& call, std::vector<int32_t> arrivals) override;
   bool progress(std::vector<Done>& done) override;
   [[nodiscard]] bool is_idle() const override { return !is_running_ && queue_.empty() && finished_.empty(); }
   void abort(const Status& why) override;
@@ -71,8 +78,13 @@ class NativeBackend final : public Backend {
   [[nodiscard]] size_t scratch_bytes() const { return scratch_.bytes(); }
 
  private:
-  void begin();  // of current_
-  Status prepare(const Call& call);
+  struct Queued {
+    Call call;
+    std::optional<std::vector<int32_t>> drained;  // arrivals of a call that is drained
+  };
+  void begin(const std::optional<std::vector<int32_t>>& drained);  // of current_
+  Status prepare(const schedule::Spec& spec, const std::optional<std::vector<int32_t>>& drained);
+  void pass_gate();
   void end(const Status& status);
   void trace(TraceKind kind);
 
@@ -80,9 +92,12 @@ class NativeBackend final : public Backend {
   NativeOptions options_;
   PlanCache plans_;
   Scratch scratch_;
-  std::deque<Call> queue_;  // not yet begun
+  std::deque<Queued> queue_;  // not yet begun
   bool is_running_ = false;
+  bool is_at_gate_ = false;  // a barrier runs before the call itself
+  bool is_cancelled_ = false;
   Call current_;
+  schedule::Spec spec_;  // of what runs: of current_, or of its gate
   Execution execution_;
   std::shared_ptr<const Plan> plan_;  // of current_, or of the last call; alive even if the cache drops it
   std::vector<transport::Endpoint*> endpoints_;  // [rank in the group of current_]

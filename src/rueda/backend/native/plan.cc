@@ -126,7 +126,7 @@ void fill_queues(Plan& plan, const Spec& spec) {
     if (!is_send(step) && !is_receive(step)) continue;
     const auto [at, is_new] =
         index.try_emplace({step.peer, is_send(step)}, static_cast<int32_t>(plan.queues.size()));
-    if (is_new) plan.queues.push_back({.peer = step.peer, .steps = {}});
+    if (is_new) plan.queues.push_back({.peer = step.peer, .sends = is_send(step), .steps = {}});
     plan.queues[at->second].steps.push_back(static_cast<int32_t>(i));
     plan.queue_of[i] = at->second;
     if (needs_consumer(step, spec)) plan.consumer_of[i] = plan.consumer_count++;

@@ -21,6 +21,7 @@ DType type_of(const schedule::Spec& spec, schedule::Wire wire);
 struct Plan {
   struct Queue {
     Rank peer = -1;              // index in the group
+    bool sends = false;          // else receives
     std::vector<int32_t> steps;  // in posting order
   };
 
