@@ -3,6 +3,7 @@
 // rounding.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -138,7 +139,8 @@ std::vector<std::byte> bytes_of(const std::vector<T>& values) {
   return bytes;
 }
 
-// Inside each host from the first rank to the last, then from the first host to the last.
+// Inside each host from the first rank to the last; then hosts by a tree: the first ones in pairs until their
+// number is a power of two, then neighbours.
 template <DType kType>
 typename Element<kType>::Acc canonical(ReduceOp op, const Topology& topology,
                                        const std::vector<typename Element<kType>::Acc>& terms) {
@@ -148,10 +150,17 @@ typename Element<kType>::Acc canonical(ReduceOp op, const Topology& topology,
     const auto [at, is_first] = hosts.try_emplace(topology.host_of[rank], terms[rank]);
     if (!is_first) at->second = combine_one(op, kType == DType::kBool, at->second, terms[rank]);
   }
-  Acc total = hosts.begin()->second;
-  for (auto at = std::next(hosts.begin()); at != hosts.end(); ++at)
-    total = combine_one(op, kType == DType::kBool, total, at->second);
-  return total;
+  std::vector<Acc> sums;
+  for (const auto& [host, sum] : hosts) sums.push_back(sum);
+  size_t goal = std::bit_floor(sums.size());
+  for (; sums.size() > 1; goal = sums.size() / 2) {
+    if (goal == sums.size()) goal /= 2;
+    for (size_t first = 0; sums.size() > goal; ++first) {
+      sums[first] = combine_one(op, kType == DType::kBool, sums[first], sums[first + 1]);
+      sums.erase(sums.begin() + static_cast<std::ptrdiff_t>(first) + 1);
+    }
+  }
+  return sums.front();
 }
 
 // Signed values of a few binades; no NaN or infinity, so that tolerances mean something.
@@ -187,8 +196,8 @@ void EveryAlgorithm::reduction_of(const Topology& topology, Spec spec) {
     want[i] =
         E::narrow(scale_one(spec.scale, kType == DType::kBool, canonical<kType>(spec.op, topology, terms)));
   }
-  const bool is_exact = algorithm().is_order_preserving || !is_floating(kType) || spec.op == ReduceOp::kMin ||
-                        spec.op == ReduceOp::kMax || n < 3;
+  const bool is_exact = schedule::is_order_preserving(algorithm(), topology) || !is_floating(kType) ||
+                        spec.op == ReduceOp::kMin || spec.op == ReduceOp::kMax || n < 3;
   const bool is_scatter = spec.what == Collective::kReducescatter;
   for (const bool in_place : {false, true}) {
     if (in_place && is_scatter) continue;

@@ -23,7 +23,7 @@ TEST(schedule_choose, only_order_preserving_algorithms_unless_one_is_forced) {
       for (int64_t count : {1, 1000, 100'000, 10'000'000}) {
         const auto choice = choose(allreduce_of(count), topology, "");
         ASSERT_TRUE(choice.is_ok());
-        EXPECT_TRUE(choice.value().algorithm->is_order_preserving);
+        EXPECT_TRUE(is_order_preserving(*choice.value().algorithm, topology));
         EXPECT_THAT(choice.value().reason, testing::Not(HasSubstr("ring")));
       }
     }
@@ -36,13 +36,36 @@ TEST(schedule_choose, small_allreduces_go_in_one_step_and_large_ones_by_slices) 
   EXPECT_EQ(chosen(allreduce_of(10'000'000), Topology::single_host(4)), "direct");
 }
 
-TEST(schedule_choose, large_collectives_over_hosts_go_in_two_levels) {
+TEST(schedule_choose, large_collectives_over_hosts_cross_between_them_once) {
   const Topology topology = Topology::regular(4, 4);
   EXPECT_EQ(chosen(allreduce_of(10'000'000), topology), "two_level");
   EXPECT_EQ(chosen(spec_of(Collective::kReducescatter, 16, 10'000'000), topology), "two_level");
-  EXPECT_EQ(chosen(spec_of(Collective::kAllgather, 16, 10'000'000), topology), "two_level");
+  EXPECT_EQ(chosen(spec_of(Collective::kAllgather, 16, 10'000'000), topology), "ring");
   EXPECT_EQ(chosen(spec_of(Collective::kBroadcast, 16, 100), topology), "two_level");
   EXPECT_EQ(chosen(spec_of(Collective::kBroadcast, 16, 100'000'000), topology), "chain");
+}
+
+// Many senders to one receiver overflow its switch port: TCP then waits for timers.
+TEST(schedule_choose, large_allreduces_between_many_hosts_let_each_hear_one_other) {
+  for (int32_t hosts : {4, 8, 16, 32}) {
+    Topology topology = Topology::regular(hosts, 1);
+    for (double gbps : {0.125, 0.6, 12.0}) {
+      topology.remote = {.latency_us = 40, .bandwidth_gbps = gbps};
+      EXPECT_EQ(chosen(allreduce_of(1 << 24), topology), "halving_doubling") << hosts << " at " << gbps;
+    }
+  }
+}
+
+TEST(schedule_choose, small_allreduces_between_many_hosts_take_few_rounds) {
+  Topology topology = Topology::regular(8, 1);
+  topology.remote = {.latency_us = 40, .bandwidth_gbps = 0.125};
+  EXPECT_EQ(chosen(allreduce_of(1), topology), "flat_gather");
+  EXPECT_EQ(chosen(allreduce_of(1024), topology), "recursive_doubling");
+}
+
+TEST(schedule_choose, large_allreduces_between_hosts_that_are_no_power_of_two_are_direct) {
+  for (int32_t hosts : {3, 5, 6, 7})
+    EXPECT_EQ(chosen(allreduce_of(1 << 24), Topology::regular(hosts, 1)), "direct") << hosts;
 }
 
 TEST(schedule_choose, small_even_alltoalls_take_log_n_steps) {

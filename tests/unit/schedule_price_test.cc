@@ -61,6 +61,14 @@ TEST(schedule_price, two_levels_pay_between_hosts_of_several_ranks) {
   EXPECT_LT(priced(spec, topology, "two_level"), priced(spec, topology, "direct") / 2);
 }
 
+TEST(schedule_price, hosts_that_send_to_one_at_once_slow_one_another_down) {
+  const Spec spec =
+      spec_of(Collective::kAllreduce, 8, 800'000);  // halves, quarters, eighths: 2800 us both ways
+  const Topology topology = hosts_with_10_us_and_1_gbps(8);
+  EXPECT_NEAR(priced(spec, topology, "halving_doubling"), 2 * (2800 + 3 * 10), 1);
+  EXPECT_GT(priced(spec, topology, "direct"), 1.5 * 2 * 2800);
+}
+
 TEST(schedule_price, a_deadlock_has_no_price) {
   const Spec spec = spec_of(Collective::kAllreduce, 2, 64);
   const Topology topology = Topology::single_host(2);

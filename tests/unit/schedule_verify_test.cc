@@ -22,7 +22,7 @@ struct Broken {
   Broken(std::string_view name, const Topology& where, int64_t count) : topology(where) {
     spec.count = count;
     const Algorithm& algorithm = *find_algorithm(Collective::kAllreduce, name);
-    is_order_preserving = algorithm.is_order_preserving;
+    is_order_preserving = schedule::is_order_preserving(algorithm, topology);
     for (Rank rank = 0; rank < topology.size(); ++rank)
       schedules.push_back(algorithm.build(spec, topology, rank));
   }

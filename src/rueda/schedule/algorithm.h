@@ -13,16 +13,21 @@
 
 namespace rueda::schedule {
 
+// Where an algorithm keeps the reproducibility guarantee: each element reduced by the canonical association
+// of the topology (fold.h), whatever its offset in the buffer.
+enum class Keeps : uint8_t { kNever, kWhereHostsHaveOneRank, kAlways };
+
 struct Algorithm {
   std::string_view name;  // "ring"
   Collective what;
-  // Does it keep the reproducibility guarantee: each element reduced in rank order inside a host, then in
-  // host order, whatever its offset in the buffer? Only such algorithms are chosen unless one is forced.
-  bool is_order_preserving;
+  Keeps keeps_order;
   // Predicted microseconds, or nothing when the algorithm cannot serve this spec on this topology.
   std::optional<double> (*cost_us)(const Spec&, const Topology&);
   Schedule (*build)(const Spec&, const Topology&, Rank);
 };
+
+// Only algorithms of which this is true are chosen unless one is forced.
+bool is_order_preserving(const Algorithm& algorithm, const Topology& topology);
 
 std::span<const Algorithm> algorithms();
 const Algorithm* find_algorithm(Collective what, std::string_view name);

@@ -50,7 +50,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kAllgatherBruck{.name = "bruck",
                                 .what = Collective::kAllgather,
-                                .is_order_preserving = true,
+                                .keeps_order = Keeps::kAlways,
                                 .cost_us = cost_us,
                                 .build = build};
 

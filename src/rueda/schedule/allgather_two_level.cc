@@ -11,14 +11,15 @@ namespace {
 std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
   if (topology.is_single_host()) return std::nullopt;
   const double bytes = bytes_of(spec, Blocks::of_counts(spec.counts).largest());
-  const double hosts = topology.host_count();
+  const int32_t hosts = topology.host_count();
   const int32_t locals = largest_host(topology);
   const Phase between{.local_messages = locals - 1.0,
                       .local_bytes = (locals - 1) * bytes,
-                      .remote_messages = hosts - 1,
+                      .remote_messages = hosts - 1.0,
                       .remote_bytes = (hosts - 1) * bytes,
-                      .streams = locals};
-  const double forwarded = (hosts - 1) * (locals - 1);
+                      .streams = locals,
+                      .senders = hosts - 1};
+  const double forwarded = (hosts - 1.0) * (locals - 1);
   return phase_us(topology, between) +
          phase_us(topology, {.local_messages = forwarded, .local_bytes = forwarded * bytes});
 }
@@ -43,7 +44,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kAllgatherTwoLevel{.name = "two_level",
                                    .what = Collective::kAllgather,
-                                   .is_order_preserving = true,
+                                   .keeps_order = Keeps::kAlways,
                                    .cost_us = cost_us,
                                    .build = build};
 

@@ -71,7 +71,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 // Its tree over ranks is its canonical order: nothing else may be chosen for the operation.
 const Algorithm kAllreduceAdasum{.name = "adasum",
                                  .what = Collective::kAllreduce,
-                                 .is_order_preserving = true,
+                                 .keeps_order = Keeps::kAlways,
                                  .cost_us = cost_us,
                                  .build = build};
 

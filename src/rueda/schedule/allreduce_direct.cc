@@ -39,7 +39,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kAllreduceDirect{.name = "direct",
                                  .what = Collective::kAllreduce,
-                                 .is_order_preserving = true,
+                                 .keeps_order = Keeps::kAlways,
                                  .cost_us = cost_us,
                                  .build = build};
 

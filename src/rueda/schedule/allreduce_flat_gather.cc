@@ -24,8 +24,8 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
   const auto hosts = topology.members();
   const Chunks chunks = Chunks::plan(spec, topology, spec.count, 2 * n);
   const int64_t slot = std::min(chunks.granule, spec.count);
-  const Slice total = builder.scratch(n > 1 ? kSlots * slot : 0);
-  const Slice partial = builder.scratch(hosts.size() > 1 ? kSlots * slot : 0);
+  const int32_t levels = fold_levels(hosts);
+  const Slice sums = builder.scratch(n > 1 ? levels * kSlots * slot : 0);
   for (int64_t round = 0; round < chunks.rounds; ++round) {
     const Slice own = chunks.of(input(0, spec.count), round);
     if (own.count == 0) break;
@@ -37,10 +37,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
     }
     // The sum stays in scratch until my input has left: both ends of a pair may share one memory with the
     // output.
-    FoldSpace space;
-    const int64_t at = round % kSlots * slot;
-    if (total.count > 0) space.total = part(total, at, own.count);
-    if (partial.count > 0) space.partial = part(partial, at, own.count);
+    const FoldSpace space = fold_space(sums, levels, slot, round, own.count);
     builder.deliver(output(own.begin, own.count), fold_hosts(builder, spec.op, terms, space));
   }
   return builder.take("flat_gather");
@@ -50,7 +47,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kAllreduceFlatGather{.name = "flat_gather",
                                      .what = Collective::kAllreduce,
-                                     .is_order_preserving = true,
+                                     .keeps_order = Keeps::kAlways,
                                      .cost_us = cost_us,
                                      .build = build};
 

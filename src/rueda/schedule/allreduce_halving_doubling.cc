@@ -1,8 +1,12 @@
 // Halving-doubling: recursive halving makes the reduce-scatter, recursive doubling the allgather.
 // Rabenseifner, "Optimization of collective reduction operations" (2004).
 // Steps: 2 log2 n, two more when n is no power of two. Bytes sent per rank: 2 (n-1)/n S for powers of two.
-// Not order preserving: a sum's order depends on the element's block.
+// Neighbours exchange first, so that every block's sum is the same tree: the canonical one where every rank
+// has a host of its own. (Rabenseifner begins with the farthest corner, whose sums are another tree.)
+#include <algorithm>
+
 #include "rueda/schedule/algorithms.h"
+#include "rueda/schedule/blocks.h"
 #include "rueda/schedule/cost.h"
 #include "rueda/schedule/fold.h"
 #include "rueda/schedule/powers.h"
@@ -10,14 +14,26 @@
 namespace rueda::schedule {
 namespace {
 
+// Is every rank's peer at this distance on its own host?
+bool stays_in_hosts(const Topology& topology, const Hypercube& cube, int32_t distance) {
+  for (int32_t corner = 0; corner < cube.size; ++corner)
+    if (topology.host_of[cube.rank_at(corner)] != topology.host_of[cube.rank_at(corner ^ distance)])
+      return false;
+  return true;
+}
+
 std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
   if (spec.op == ReduceOp::kAdasum) return std::nullopt;
   const Hypercube cube(topology.size());
   double total = 0;
-  for (int32_t parts = 2; parts <= cube.size; parts *= 2) {
-    const int64_t half = spec.count / parts;
-    total += phase_us(topology, anywhere(topology, partial_bytes_of(spec, half)));
-    total += phase_us(topology, anywhere(topology, bytes_of(spec, half)));
+  for (int32_t distance = 1; distance < cube.size; distance *= 2) {
+    const int64_t half = spec.count / (2 * distance);
+    const bool is_local = stays_in_hosts(topology, cube, distance);
+    const auto exchange = [&](double bytes) {
+      const Phase local{.local_messages = 1, .local_bytes = bytes};
+      return phase_us(topology, is_local ? local : anywhere(topology, bytes));
+    };
+    total += exchange(partial_bytes_of(spec, half)) + exchange(bytes_of(spec, half));
     total += reduce_us(topology, bytes_of(spec, half));
   }
   if (cube.extra > 0) {
@@ -27,63 +43,122 @@ std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
   return total;
 }
 
-struct Halving {
-  Builder& builder;
-  const Blocks& blocks;
-  Slice sums;  // [count]: the output, or scratch where the accumulator is wider
-
-  [[nodiscard]] Slice range(Space space, int32_t first, int32_t count) const {
-    const int64_t begin = blocks.begin(first);
-    const int64_t base = space == Space::kScratch ? sums.begin : 0;
-    return {space, base + begin, blocks.begin(first + count) - begin};
+// The buffer goes in segments of a chunk: one is shared while the next one is reduced, so that a late rank or
+// a long way leaves the wire busy, and no more than two segments are on their way to anybody. Larger ones
+// arrive in bursts that overflow the queues: 16 MiB between 8 hosts of 1 Gbit/s took 255 ms by 256 KiB, 345
+// by 1 MiB.
+class Halving {
+ public:
+  Halving(Builder& builder, const Spec& spec, const Topology& topology, Rank me)
+      : builder_(builder), spec_(spec), cube_(topology.size()), me_(me), corner_(cube_.corner_of(me)) {
+    const int64_t block = (spec.count + cube_.size - 1) / cube_.size;
+    Topology by_block = topology;
+    by_block.chunk_bytes = std::max<int64_t>(1, topology.chunk_bytes / cube_.size);
+    const Chunks chunks = Chunks::plan(spec, by_block, block, 4 * ceil_log2(cube_.size) + 3);
+    segments_ = {.granule = chunks.granule * cube_.size, .rounds = chunks.rounds};
   }
+
+  void run() {
+    if (cube_.folds_in(me_)) return run_folded_in();
+    const int64_t need = cube_.size > 1 ? spec_.count : 0;
+    sums_ = can_accumulate_in_output(spec_) ? output(0, spec_.count) : builder_.scratch(need);
+    theirs_ = builder_.scratch(is_commutative(spec_.op) ? 0 : need);
+    const int32_t steps = ceil_log2(cube_.size);
+    for (int64_t round = 0; round <= segments_.rounds; ++round) {
+      if (round < segments_.rounds) begin(round);
+      for (int32_t step = 0; step < steps; ++step) {
+        if (round < segments_.rounds) halve(round, step);
+        if (round > 0) share(round - 1, step);
+      }
+      if (round < segments_.rounds) deliver(round);
+      if (round > 0 && cube_.takes_one_in(me_)) builder_.send(me_ - 1, segment(Space::kOutput, round - 1));
+    }
+  }
+
+ private:
+  void run_folded_in() {
+    for (int64_t round = 0; round < segments_.rounds; ++round)
+      builder_.send(me_ + 1, segment(Space::kInput, round));
+    for (int64_t round = 0; round < segments_.rounds; ++round)
+      builder_.recv(me_ + 1, segment(Space::kOutput, round));
+  }
+
+  void begin(int64_t round) {
+    if (!cube_.takes_one_in(me_)) return;
+    const Slice own = segment(Space::kInput, round);
+    combine(builder_, spec_.op, from_peer(me_ - 1, Wire::kElement), mine(own), landing(round, 0, cube_.size));
+  }
+
+  void halve(int64_t round, int32_t step) {
+    const int32_t distance = 1 << step;
+    const int32_t width = cube_.size / 2 / distance;  // blocks that I keep
+    const Rank peer = cube_.rank_at(corner_ ^ distance);
+    const bool is_start = step == 0;
+    const Space held = is_start && !cube_.takes_one_in(me_) ? Space::kInput : sums_.space;
+    const bool is_raw = is_start && !cube_.takes_one_in(peer);
+    const int32_t first = first_after(step);
+    const int32_t kept = first_after(step + 1);
+    builder_.send(peer, range(held, round, kept == first ? first + width : first, width));
+    const Term own = mine(range(held, round, kept, width));
+    const Term got = from_peer(peer, is_raw ? Wire::kElement : builder_.wire_of(sums_));
+    const bool is_upper = kept != first;
+    combine(builder_, spec_.op, is_upper ? got : own, is_upper ? own : got, landing(round, kept, width));
+  }
+
+  void deliver(int64_t round) {
+    const int32_t block = first_after(ceil_log2(cube_.size));
+    const Space summed = cube_.size > 1 ? sums_.space : Space::kInput;
+    builder_.deliver(range(Space::kOutput, round, block, 1), range(summed, round, block, 1));
+  }
+
+  void share(int64_t round, int32_t step) {
+    const int32_t width = 1 << step;  // blocks that are mine to pass on
+    const Rank peer = cube_.rank_at(corner_ ^ (cube_.size / 2 / width));
+    const int32_t first = first_after(ceil_log2(cube_.size)) & ~(width - 1);
+    builder_.send(peer, range(Space::kOutput, round, first, width));
+    builder_.recv(peer, range(Space::kOutput, round, first ^ width, width));
+  }
+
+  // Of the blocks that are left to me after so many steps.
+  [[nodiscard]] int32_t first_after(int32_t steps) const {
+    int32_t first = 0;
+    for (int32_t step = 0; step < steps; ++step)
+      if ((corner_ >> step & 1) != 0) first += cube_.size / 2 >> step;
+    return first;
+  }
+
+  [[nodiscard]] Slice segment(Space space, int64_t round) const {
+    return segments_.of({space, 0, spec_.count}, round);
+  }
+
+  [[nodiscard]] Slice range(Space space, int64_t round, int32_t first, int32_t count) const {
+    const Slice whole = segment(space, round);
+    const Blocks blocks = Blocks::even(whole.count, cube_.size, spec_.dtype);
+    const int64_t base = space == Space::kScratch ? sums_.begin : 0;
+    return {space, base + whole.begin + blocks.begin(first),
+            blocks.begin(first + count) - blocks.begin(first)};
+  }
+
+  [[nodiscard]] Landing landing(int64_t round, int32_t first, int32_t count) const {
+    const Slice to = range(sums_.space, round, first, count);
+    if (theirs_.count == 0) return {.to = to, .landing = {}};
+    const int64_t base = sums_.space == Space::kScratch ? sums_.begin : 0;
+    return {.to = to, .landing = part(theirs_, to.begin - base, to.count)};
+  }
+
+  Builder& builder_;
+  const Spec& spec_;
+  Hypercube cube_;
+  Rank me_;
+  int32_t corner_;
+  Chunks segments_;
+  Slice sums_;    // [count]: the output, or scratch where the accumulator is wider
+  Slice theirs_;  // [count] scratch where the order of operands matters
 };
-
-void halve(const Halving& halving, const Hypercube& cube, Rank me) {
-  const int32_t corner = cube.corner_of(me);
-  Builder& builder = halving.builder;
-  const Space sums = halving.sums.space;
-  int32_t first = 0;  // of the blocks I still hold; there are 2 * distance
-  for (int32_t distance = cube.size / 2; distance >= 1; distance /= 2) {
-    const Rank peer = cube.rank_at(corner ^ distance);
-    const bool is_start = distance == cube.size / 2;
-    const Space mine = is_start && !cube.takes_one_in(me) ? Space::kInput : sums;
-    const bool is_raw = is_start && !cube.takes_one_in(peer);
-    const Wire wire = is_raw ? Wire::kElement : builder.wire_of(halving.sums);
-    const int32_t kept = (corner & distance) != 0 ? first + distance : first;
-    const int32_t given = (corner & distance) != 0 ? first : first + distance;
-    builder.send(peer, halving.range(mine, given, distance));
-    builder.recv_reduce(peer, halving.range(sums, kept, distance), halving.range(mine, kept, distance), wire);
-    first = kept;
-  }
-}
 
 Schedule build(const Spec& spec, const Topology& topology, Rank me) {
   Builder builder(spec);
-  const Hypercube cube(topology.size());
-  const Slice in = input(0, spec.count);
-  const Slice out = output(0, spec.count);
-  if (cube.folds_in(me)) {
-    builder.send(me + 1, in);
-    builder.recv(me + 1, out);
-    return builder.take("halving_doubling");
-  }
-  const bool is_in_output = can_accumulate_in_output(spec);
-  const Slice sums = is_in_output ? out : builder.scratch(topology.size() > 1 ? spec.count : 0);
-  const Blocks blocks = Blocks::even(spec.count, cube.size, spec.dtype);
-  const Halving halving{.builder = builder, .blocks = blocks, .sums = sums};
-  if (cube.takes_one_in(me)) builder.recv_reduce(me - 1, sums, in, Wire::kElement);
-  halve(halving, cube, me);
-  const int32_t corner = cube.corner_of(me);
-  const Space summed = cube.size > 1 ? sums.space : Space::kInput;
-  builder.deliver(halving.range(Space::kOutput, corner, 1), halving.range(summed, corner, 1));
-  for (int32_t distance = 1; distance < cube.size; distance *= 2) {
-    const int32_t other = corner ^ distance;
-    const Rank peer = cube.rank_at(other);
-    builder.send(peer, halving.range(Space::kOutput, corner & ~(distance - 1), distance));
-    builder.recv(peer, halving.range(Space::kOutput, other & ~(distance - 1), distance));
-  }
-  if (cube.takes_one_in(me)) builder.send(me - 1, out);
+  Halving(builder, spec, topology, me).run();
   return builder.take("halving_doubling");
 }
 
@@ -91,7 +166,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kAllreduceHalvingDoubling{.name = "halving_doubling",
                                           .what = Collective::kAllreduce,
-                                          .is_order_preserving = false,
+                                          .keeps_order = Keeps::kWhereHostsHaveOneRank,
                                           .cost_us = cost_us,
                                           .build = build};
 

@@ -1,7 +1,7 @@
 // Recursive doubling: whole buffers are exchanged at distance 1, 2, 4, …, and both sides add; for small
 // buffers. Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH"
-// (2005). Steps: log2 n, two more when n is no power of two. Bytes sent per rank: S log2 n. All ranks compute
-// the same tree, hence the same bits, but it is not the rank order.
+// (2005). Steps: log2 n, two more when n is no power of two. Bytes sent per rank: S log2 n. Its tree is the
+// canonical one where every rank has a host of its own.
 #include "rueda/schedule/algorithms.h"
 #include "rueda/schedule/cost.h"
 #include "rueda/schedule/fold.h"
@@ -37,8 +37,8 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
   int32_t made = 0;
   Slice current = in;
   if (cube.takes_one_in(me)) {
-    builder.recv_reduce(me - 1, sums[made], in, Wire::kElement);
-    current = sums[made++ % 2];
+    const Landing where{.to = sums[made++ % 2], .landing = theirs};
+    current = combine(builder, spec.op, from_peer(me - 1, Wire::kElement), mine(in), where).own;
   }
   const int32_t corner = cube.corner_of(me);
   for (int32_t distance = 1; distance < cube.size; distance *= 2) {
@@ -46,15 +46,13 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
     const Rank peer = cube.rank_at(other);
     const bool is_raw = distance == 1 && !cube.takes_one_in(peer);
     const Wire wire = is_raw ? Wire::kElement : Wire::kAccumulator;
-    const Slice sum = sums[made++ % 2];
+    const Landing where{.to = sums[made++ % 2], .landing = theirs};
     builder.send(peer, current);
-    if (is_commutative(spec.op) || corner < other) {
-      builder.recv_reduce(peer, sum, current, wire);
-    } else {  // both sides must take the operands in the same order
-      builder.recv(peer, theirs, wire);
-      builder.reduce(sum, theirs, current);
-    }
-    current = sum;
+    const Term own = mine(current);
+    const Term got = from_peer(peer, wire);
+    current = (corner < other ? combine(builder, spec.op, own, got, where)
+                              : combine(builder, spec.op, got, own, where))
+                  .own;
   }
   builder.deliver(out, current);
   if (cube.takes_one_in(me)) builder.send(me - 1, out);
@@ -65,7 +63,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kAllreduceRecursiveDoubling{.name = "recursive_doubling",
                                             .what = Collective::kAllreduce,
-                                            .is_order_preserving = false,
+                                            .keeps_order = Keeps::kWhereHostsHaveOneRank,
                                             .cost_us = cost_us,
                                             .build = build};
 

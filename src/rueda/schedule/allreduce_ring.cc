@@ -35,7 +35,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kAllreduceRing{.name = "ring",
                                .what = Collective::kAllreduce,
-                               .is_order_preserving = false,
+                               .keeps_order = Keeps::kNever,
                                .cost_us = cost_us,
                                .build = build};
 

@@ -1,5 +1,5 @@
 // Two-level allreduce: every rank owns a block; inside each host one rank (the entry) reduces the host's
-// contributions to it in rank order, the owner adds the hosts' partial sums in host order, and results return
+// contributions to it in rank order, the owner adds the hosts' partial sums by their tree, and results return
 // the same way. Any topology. Order preserving; between hosts partial sums keep the accumulator's precision.
 // Steps: 4 (in host, between hosts, between hosts, in host). Bytes between hosts, per host, H hosts: 2
 // (H-1)/H S instead of the flat algorithms' number of ranks per host times that. Bytes inside a host, per
@@ -21,11 +21,13 @@ std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
   const double partial = locals > 1 ? partial_bytes_of(spec, block) : bytes;
   const double in_host = phase_us(
       topology, {.local_messages = (locals - 1.0) * hosts, .local_bytes = (locals - 1.0) * hosts * bytes});
-  const double reduce_between = phase_us(
-      topology, {.remote_messages = hosts - 1.0, .remote_bytes = (hosts - 1) * partial, .streams = locals});
-  const double share_between = phase_us(
-      topology, {.remote_messages = hosts - 1.0, .remote_bytes = (hosts - 1) * bytes, .streams = locals});
-  return 2 * in_host + reduce_between + share_between + reduce_us(topology, bytes * hosts * (locals + 1));
+  const auto between = [&](double block_bytes) {
+    return phase_us(topology, {.remote_messages = hosts - 1.0,
+                               .remote_bytes = (hosts - 1) * block_bytes,
+                               .streams = locals,
+                               .senders = hosts - 1});
+  };
+  return 2 * in_host + between(partial) + between(bytes) + reduce_us(topology, bytes * hosts * (locals + 1));
 }
 
 Schedule build(const Spec& spec, const Topology& topology, Rank me) {
@@ -54,7 +56,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kAllreduceTwoLevel{.name = "two_level",
                                    .what = Collective::kAllreduce,
-                                   .is_order_preserving = true,
+                                   .keeps_order = Keeps::kAlways,
                                    .cost_us = cost_us,
                                    .build = build};
 

@@ -53,7 +53,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kAlltoallBruck{.name = "bruck",
                                .what = Collective::kAlltoall,
-                               .is_order_preserving = true,
+                               .keeps_order = Keeps::kAlways,
                                .cost_us = cost_us,
                                .build = build};
 

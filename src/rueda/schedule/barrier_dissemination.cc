@@ -30,7 +30,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kBarrierDissemination{.name = "dissemination",
                                       .what = Collective::kBarrier,
-                                      .is_order_preserving = true,
+                                      .keeps_order = Keeps::kAlways,
                                       .cost_us = cost_us,
                                       .build = build};
 

@@ -35,7 +35,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kBroadcastChain{.name = "chain",
                                 .what = Collective::kBroadcast,
-                                .is_order_preserving = true,
+                                .keeps_order = Keeps::kAlways,
                                 .cost_us = cost_us,
                                 .build = build};
 

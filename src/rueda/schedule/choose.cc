@@ -76,7 +76,7 @@ Result<Choice> choose(const Spec& spec, const Topology& topology, std::string_vi
   if (choice.algorithm != nullptr) return choice;
   std::string candidates;
   for (const Algorithm& algorithm : algorithms()) {
-    if (algorithm.what != spec.what || !algorithm.is_order_preserving) continue;
+    if (algorithm.what != spec.what || !is_order_preserving(algorithm, topology)) continue;
     const auto cost = algorithm.cost_us(spec, topology);
     if (!cost) continue;
     candidates += join(candidates.empty() ? "" : "; ", algorithm.name, ": ", *cost, " us");

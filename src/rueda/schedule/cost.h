@@ -16,8 +16,11 @@ struct Phase {
   double remote_messages = 0;  // … and to other hosts
   double remote_bytes = 0;
   int32_t streams = 1;  // ranks of one host that send to other hosts at the same time and share its link
+  int32_t senders = 1;  // hosts that send to one host at the same time
 };
 
+// How many times longer bytes take to a host that so many others send to at once.
+double contention(int32_t senders);
 double phase_us(const Topology& topology, const Phase& phase);
 // One step of a pipeline around all ranks in rank order: bytes pass at the pace of the slowest link,
 // latencies add up to those of the links on the way.

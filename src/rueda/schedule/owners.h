@@ -17,6 +17,13 @@
 
 namespace rueda::schedule {
 
+// Chunks in flight between two stages of a pipeline: scratch of one is reused this many chunks later.
+inline constexpr int64_t kSlots = 4;
+
+// The pieces of scratch in which a fold over the hosts is made for one chunk: of `sums`, which holds kSlots
+// slots of `slot` elements for each level.
+FoldSpace fold_space(const Slice& sums, int32_t levels, int64_t slot, int64_t round, int64_t count);
+
 struct OwnerCall {
   const Spec& spec;
   const Topology& topology;
@@ -43,7 +50,8 @@ class FlatOwners {
   std::vector<std::vector<Rank>> hosts_;
   std::vector<Rank> order_;  // host by host
   int64_t my_place_ = 0;     // in order_
-  Slice total_, partial_;    // [slots * slot_]
+  Slice sums_;               // [levels * slots * slot_]
+  int32_t levels_ = 0;       // of a fold
   int64_t slot_ = 0;
   std::deque<StepId> in_flight_;
 };
@@ -71,11 +79,9 @@ class TwoLevelOwners {
   std::vector<std::vector<Rank>> hosts_;
   std::vector<int32_t> local_index_;  // of each rank in its host
   std::vector<int32_t> duty_;         // of each owner: which of my partials is its, or -1
-  Slice total_, partials_;            // [slots * slot_], [duties * slots * slot_]
+  Slice sums_, partials_;             // [levels * slots * slot_], [duties * slots * slot_]
+  int32_t levels_ = 0;                // of a fold over the hosts
   int64_t slot_ = 0;
 };
-
-// Chunks in flight between two stages of a pipeline: scratch of one is reused this many chunks later.
-inline constexpr int64_t kSlots = 4;
 
 }  // namespace rueda::schedule

@@ -4,14 +4,22 @@
 
 namespace rueda::schedule {
 
+FoldSpace fold_space(const Slice& sums, int32_t levels, int64_t slot, int64_t round, int64_t count) {
+  FoldSpace space;
+  for (int32_t level = 0; level < levels; ++level)
+    space.levels.push_back(sums.count > 0 ? part(sums, (level * kSlots + round % kSlots) * slot, count)
+                                          : Slice{});
+  return space;
+}
+
 FlatOwners::FlatOwners(Builder& builder, const OwnerCall& call)
     : builder_(builder), call_(call), hosts_(call.topology.members()) {
   for (const auto& host : hosts_) order_.insert(order_.end(), host.begin(), host.end());
   my_place_ = std::find(order_.begin(), order_.end(), call.me) - order_.begin();
   if (!reduces(call.spec.what) || order_.size() == 1) return;
   slot_ = std::min(call.chunks.granule, call.blocks.count(call.me));
-  total_ = builder_.scratch(kSlots * slot_);
-  if (hosts_.size() > 1) partial_ = builder_.scratch(kSlots * slot_);
+  levels_ = fold_levels(hosts_);
+  sums_ = builder_.scratch(levels_ * kSlots * slot_);
 }
 
 Rank FlatOwners::at_distance(int64_t distance) const {
@@ -48,10 +56,7 @@ void FlatOwners::reduce(int64_t round, const Slice& result) {
     for (Rank rank : host)
       terms.back().push_back(rank == call_.me ? mine(own) : from_peer(rank, Wire::kElement));
   }
-  FoldSpace space;
-  const int64_t at = round % kSlots * slot_;
-  if (total_.count > 0) space.total = part(total_, at, own.count);
-  if (partial_.count > 0) space.partial = part(partial_, at, own.count);
+  FoldSpace space = fold_space(sums_, levels_, slot_, round, own.count);
   if (can_accumulate_in_output(call_.spec)) space.last_to = to;
   builder_.deliver(to, fold_hosts(builder_, call_.spec.op, terms, space));
 }

@@ -17,7 +17,8 @@ TwoLevelOwners::TwoLevelOwners(Builder& builder, const OwnerCall& call)
     if (entry(call.topology.host_of[call.me], owner) == call.me) duty_[owner] = duties++;
   if (!reduces(call.spec.what)) return;
   slot_ = std::min(call.chunks.granule, call.blocks.largest());
-  total_ = builder_.scratch(kSlots * slot_);
+  levels_ = fold_levels(static_cast<int32_t>(hosts_.size()));
+  sums_ = builder_.scratch(levels_ * kSlots * slot_);
   if (my_host().size() > 1) partials_ = builder_.scratch(duties * kSlots * slot_);
 }
 
@@ -59,8 +60,10 @@ void TwoLevelOwners::reduce_in_host(int64_t round) {
   for (Rank owner = 0; owner < call_.topology.size(); ++owner) {
     const Slice own = chunk_of(owner, round, Space::kInput);
     if (duty_[owner] < 0 || own.count == 0) continue;
-    Fold fold(builder_, call_.spec.op, partial_of(owner, round));
-    for (Rank rank : my_host()) fold.add(rank == call_.me ? mine(own) : from_peer(rank, Wire::kElement));
+    std::vector<Term> terms;
+    for (Rank rank : my_host())
+      terms.push_back(rank == call_.me ? mine(own) : from_peer(rank, Wire::kElement));
+    fold(builder_, call_.spec.op, terms, partial_of(owner, round));
   }
 }
 
@@ -81,7 +84,7 @@ void TwoLevelOwners::reduce_hosts(int64_t round, const Slice& result) {
     const Wire wire = hosts_[host].size() == 1 ? Wire::kElement : Wire::kAccumulator;
     terms.push_back({from == call_.me ? mine(partial_of(call_.me, round)) : from_peer(from, wire)});
   }
-  FoldSpace space{.total = part(total_, round % kSlots * slot_, to.count), .partial = {}, .last_to = {}};
+  FoldSpace space = fold_space(sums_, levels_, slot_, round, to.count);
   if (can_accumulate_in_output(call_.spec)) space.last_to = to;
   builder_.deliver(to, fold_hosts(builder_, call_.spec.op, terms, space));
 }

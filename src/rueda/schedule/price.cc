@@ -24,6 +24,7 @@ class Simulation {
     cpu_.resize(ranks);
     host_out_.resize(topology.host_count());
     host_in_.resize(topology.host_count());
+    in_line_.resize(host_in_.size() * host_in_.size());
     lanes_.resize(ranks * ranks);
     states_.resize(ranks);
     for (Rank rank = 0; rank < n_; ++rank) index_rank(rank);
@@ -63,7 +64,8 @@ class Simulation {
     int64_t order = 0;  // breaks ties the same way every time
     int64_t lane = -1;  // of a message that leaves; else a step that needs no more waiting
     Rank rank = -1;
-    size_t index = 0;  // of the message in its lane, or of the step
+    size_t index = 0;         // of the message in its lane, or of the step
+    bool is_in_line = false;  // a message that waits for its turn
     bool operator>(const Event& other) const { return std::tie(at, order) > std::tie(other.at, other.order); }
   };
 
@@ -124,20 +126,31 @@ class Simulation {
     const bool is_local = from_host == to_host;
     double start = std::max({event.at, out_[from], in_[to]});
     if (!is_local) start = std::max({start, host_out_[from_host], host_in_[to_host]});
+    int64_t& in_line = in_line_[static_cast<size_t>(to_host) * host_in_.size() + from_host];
+    if (!event.is_in_line) ++in_line;
     if (start > event.at) {  // others may be ready before the link is free: ask again then
       event.at = start;
+      event.is_in_line = true;
       events_.push(event);
       return;
     }
+    const double slowdown = is_local ? 1 : contention(senders_to(to_host));
+    --in_line;
     const Step& send = schedules_[from].steps[lane.sends[event.index]];
     const LinkCost& link = is_local ? topology_.local : topology_.remote;
-    const double sent = start + wire_bytes(send, send.from.count) / (link.bandwidth_gbps * 1e3);
+    const double sent = start + slowdown * wire_bytes(send, send.from.count) / (link.bandwidth_gbps * 1e3);
     out_[from] = sent + gap_us(link);
     in_[to] = sent;
     if (!is_local) host_out_[from_host] = host_in_[to_host] = sent;
     lane.arrivals.push_back(sent + link.latency_us);
     complete(from, lane.sends[event.index], sent);
     arrive(lane, to);
+  }
+
+  [[nodiscard]] int32_t senders_to(int32_t host) const {
+    const auto first = in_line_.begin() + static_cast<std::ptrdiff_t>(host * host_in_.size());
+    const auto last = first + static_cast<std::ptrdiff_t>(host_in_.size());
+    return static_cast<int32_t>(std::count_if(first, last, [](int64_t waiting) { return waiting > 0; }));
   }
 
   [[nodiscard]] double wire_bytes(const Step& step, int64_t count) const {
@@ -172,7 +185,8 @@ class Simulation {
   Rank n_;
   // When each is free again: a rank's two directions, a host's two to others, a rank's core.
   std::vector<double> out_, in_, host_out_, host_in_, cpu_;
-  std::vector<Lane> lanes_;  // [sender * ranks + receiver]
+  std::vector<int64_t> in_line_;  // [receiving host * hosts + sending host] messages that are ready to go
+  std::vector<Lane> lanes_;       // [sender * ranks + receiver]
   std::vector<std::vector<State>> states_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   int64_t next_order_ = 0;

@@ -1,7 +1,7 @@
 // Virtual time: how long a set of schedules would take on a topology. A rank sends one message and receives
-// one message at a time; the ranks of a host share its link to other hosts; a rank reduces one thing at a
-// time; wires buffer what comes early. It shows what the closed formulas of cost_us leave out: pipelining,
-// waiting, uneven ranks. Pure; any thread.
+// one message at a time; the ranks of a host share its link to other hosts, which slows down when several
+// hosts send to one; a rank reduces one thing at a time; wires buffer what comes early. It shows what the
+// closed formulas of cost_us leave out: pipelining, waiting, uneven ranks. Pure; any thread.
 #pragma once
 
 #include <span>

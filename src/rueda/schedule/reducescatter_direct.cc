@@ -31,7 +31,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kReducescatterDirect{.name = "direct",
                                      .what = Collective::kReducescatter,
-                                     .is_order_preserving = true,
+                                     .keeps_order = Keeps::kAlways,
                                      .cost_us = cost_us,
                                      .build = build};
 

@@ -28,7 +28,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kReducescatterRing{.name = "ring",
                                    .what = Collective::kReducescatter,
-                                   .is_order_preserving = false,
+                                   .keeps_order = Keeps::kNever,
                                    .cost_us = cost_us,
                                    .build = build};
 

@@ -16,8 +16,10 @@ std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
   const double partial = locals > 1 ? partial_bytes_of(spec, largest) : bytes;
   const double in_host = phase_us(
       topology, {.local_messages = (locals - 1.0) * hosts, .local_bytes = (locals - 1.0) * hosts * bytes});
-  const double between = phase_us(
-      topology, {.remote_messages = hosts - 1.0, .remote_bytes = (hosts - 1) * partial, .streams = locals});
+  const double between = phase_us(topology, {.remote_messages = hosts - 1.0,
+                                             .remote_bytes = (hosts - 1) * partial,
+                                             .streams = locals,
+                                             .senders = hosts - 1});
   return in_host + between + reduce_us(topology, bytes * hosts * (locals + 1));
 }
 
@@ -42,7 +44,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kReducescatterTwoLevel{.name = "two_level",
                                        .what = Collective::kReducescatter,
-                                       .is_order_preserving = true,
+                                       .keeps_order = Keeps::kAlways,
                                        .cost_us = cost_us,
                                        .build = build};
 

@@ -33,6 +33,11 @@ std::span<const Algorithm> algorithms() {
   return all;
 }
 
+bool is_order_preserving(const Algorithm& algorithm, const Topology& topology) {
+  if (algorithm.keeps_order != Keeps::kWhereHostsHaveOneRank) return algorithm.keeps_order == Keeps::kAlways;
+  return topology.host_count() == topology.size();
+}
+
 const Algorithm* find_algorithm(Collective what, std::string_view name) {
   for (const Algorithm& algorithm : algorithms())
     if (algorithm.what == what && algorithm.name == name) return &algorithm;

@@ -1,6 +1,7 @@
 #include "rueda/schedule/verify.h"
 
 #include <algorithm>
+#include <bit>
 #include <set>
 
 #include "rueda/schedule/blocks.h"
@@ -182,16 +183,25 @@ Expr canonical(const Spec& spec, const Topology& topology, Expressions& expressi
     }
     return level.front();
   }
-  Expr total = kUnwritten;
+  std::vector<Expr> level;  // the hosts' sums, then ever fewer ones of neighbours
   for (const auto& host : topology.members()) {
-    Expr partial = kUnwritten;
+    Expr sum = kUnwritten;
     for (Rank rank : host) {
       const Expr leaf = expressions.leaf(rank);
-      partial = partial == kUnwritten ? leaf : expressions.combine(partial, leaf);
+      sum = sum == kUnwritten ? leaf : expressions.combine(sum, leaf);
     }
-    total = total == kUnwritten ? partial : expressions.combine(total, partial);
+    level.push_back(sum);
   }
-  return total;
+  // First the pairs without which there are as many as a power of two, then all.
+  const auto hosts = static_cast<uint32_t>(level.size());
+  for (size_t pairs = hosts - std::bit_floor(hosts); level.size() > 1; pairs = level.size() / 2) {
+    if (pairs == 0) pairs = level.size() / 2;
+    std::vector<Expr> next;
+    for (size_t i = 0; i < pairs; ++i) next.push_back(expressions.combine(level[2 * i], level[2 * i + 1]));
+    next.insert(next.end(), level.begin() + static_cast<std::ptrdiff_t>(2 * pairs), level.end());
+    level = std::move(next);
+  }
+  return level.front();
 }
 
 Result<Report> verify_schedules(const Spec& spec, const Topology& topology,
@@ -230,7 +240,7 @@ Result<Report> verify(const Spec& spec, const Topology& topology, const Algorith
   std::vector<Schedule> schedules;
   for (Rank rank = 0; rank < topology.size(); ++rank)
     schedules.push_back(algorithm.build(spec, topology, rank));
-  return verify_schedules(spec, topology, schedules, algorithm.is_order_preserving);
+  return verify_schedules(spec, topology, schedules, is_order_preserving(algorithm, topology));
 }
 
 }  // namespace rueda::schedule
