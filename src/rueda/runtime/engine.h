@@ -20,6 +20,7 @@
 #include "rueda/runtime/calibrate.h"
 #include "rueda/runtime/dispatcher.h"
 #include "rueda/runtime/facts.h"
+#include "rueda/runtime/gate.h"
 #include "rueda/runtime/groups.h"
 #include "rueda/runtime/links.h"
 #include "rueda/runtime/liveness.h"
@@ -64,7 +65,7 @@ class Engine {
   // Validates, registers and starts the tensors as one operation. will_wait: the caller's next call is
   // wait().
   Result<int64_t> submit(std::vector<Tensor> tensors, bool will_wait = false);
-  // As Operations::wait. Where nothing would wake the engine's thread in vain, the caller does its work.
+  // As Operations::wait. Unless somebody is at it, the caller does the engine's work.
   Status wait(int64_t handle, std::optional<Deadline> deadline);
   // Collective over the world; blocks.
   Result<int32_t> add_process_set(std::vector<Rank> ranks);
@@ -143,8 +144,9 @@ class Engine {
   // Whoever holds it is the engine: its own thread, or one that waits for an operation. "Engine thread" in
   // other headers means the holder.
   std::mutex mutex_;
-  bool is_parked_ = false;  // the engine's own thread sleeps in poll until rung
-  bool can_drive_ = false;  // only shared memory: its lanes are silent while nobody announced sleep
+  bool is_parked_ = false;         // the engine's own thread sleeps in poll until rung
+  bool has_silent_lanes_ = false;  // only shared memory: it wakes nobody who has not announced sleep
+  Gate gate_;                      // of the transports' descriptors
   Phase phase_ = Phase::kRunning;
   bool has_asked_to_leave_ = false;
   std::unique_ptr<control::Coordinator> coordinator_;  // rank 0 only

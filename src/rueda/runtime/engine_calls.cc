@@ -46,7 +46,7 @@ Result<int64_t> Engine::submit(std::vector<Tensor> tensors, bool will_wait) {
       return s;
     }
   }
-  return operations_.submit(std::move(tensors), !(will_wait && can_drive_));
+  return operations_.submit(std::move(tensors), !will_wait);
 }
 
 Result<int64_t> Engine::submit_set_change(control::Request request) {

@@ -56,6 +56,7 @@ Nanos Engine::next_event(Nanos now) const {
 // Announces sleep everywhere, then looks everywhere once more.
 bool Engine::prepare_sleep() {
   is_asleep_.store(true);
+  gate_.open();
   const bool is_leaving_now = is_leaving_ && !has_asked_to_leave_ && phase_ == Phase::kRunning;
   if (operations_.has_submitted() || is_leaving_now || has_trace_batches()) return false;
   return session_.backend->prepare_sleep() && (!session_.links || session_.links->prepare_sleep());
@@ -68,8 +69,7 @@ void Engine::end_sleep() {
 
 void Engine::park(std::unique_lock<std::mutex>& lock, Nanos until) {
   if (prepare_sleep()) {
-    std::vector<int> fds;
-    if (session_.links) fds = session_.links->wake_fds();
+    std::vector<int> fds(gate_.fds().begin(), gate_.fds().end());
     fds.push_back(session_.bell.get());
     is_parked_ = true;
     lock.unlock();
@@ -83,10 +83,8 @@ void Engine::park(std::unique_lock<std::mutex>& lock, Nanos until) {
 }
 
 Status Engine::wait(int64_t handle, std::optional<Deadline> deadline) {
-  if (can_drive_) {
-    const std::shared_ptr<Operation> operation = operations_.find(handle);
-    if (operation && !operation->is_done.load(std::memory_order_acquire)) drive(*operation, deadline);
-  }
+  const std::shared_ptr<Operation> operation = operations_.find(handle);
+  if (operation && !operation->is_done.load(std::memory_order_acquire)) drive(*operation, deadline);
   return operations_.wait(handle, deadline);
 }
 
@@ -95,7 +93,10 @@ void Engine::drive(const Operation& operation, std::optional<Deadline> deadline)
   if (!lock) return wake();  // somebody works, or is about to sleep and must look again
   if (phase_ == Phase::kClosed) return;
   const DefaultFloatingPoint arithmetic;
-  if (is_parked_) end_sleep();
+  if (is_parked_) {
+    if (!has_silent_lanes_) gate_.close();
+    end_sleep();
+  }
   Nanos now = monotonic_now();
   for (Nanos moved = now; !operation.is_done.load(std::memory_order_acquire) && phase_ != Phase::kClosed;) {
     if (cycle()) {
