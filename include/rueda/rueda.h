@@ -183,12 +183,20 @@ RUEDA_API const char* rueda_error(int64_t handle);
 /* A bucket: memory that all ranks of this host map. Allreduce of buckets copies nothing: every input is read
  * once and every output written once. At least 64-byte aligned, contents unspecified. NULL with
  * rueda_last_error() when RUEDA_ARENA_BYTES of address space are used up or shared memory is not to be had.
- * Any thread, also before rueda_init; buckets survive rueda_shutdown. */
+ * Any thread, also before rueda_init; buckets survive rueda_shutdown. A child of fork() has a private copy of
+ * its parent's buckets. */
 RUEDA_API void* rueda_alloc(size_t bytes);
 /* Gives a bucket back; no operation may use it any more. NULL is allowed. */
 RUEDA_API void rueda_release_memory(void* bucket);
+/* 1 where the address lies in memory that buckets are made of. */
+RUEDA_API int rueda_is_bucket(const void* address);
+/* Gives pages of released buckets back to the system; otherwise they are kept for the next ones. */
+RUEDA_API void rueda_trim_memory(void);
 
-/* ---- timeline ---- */
+/* ---- log and timeline ---- */
+
+/* Writes a record to the engine's log. level: 0 trace, 1 debug, 2 info, 3 warning, 4 error, 5 fatal. */
+RUEDA_API void rueda_log(int level, const char* text);
 
 RUEDA_API int rueda_start_timeline(const char* path, int mark_cycles);
 RUEDA_API int rueda_stop_timeline(void);

@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstring>
+#include <functional>
 #include <random>
 #include <vector>
 
@@ -70,6 +74,109 @@ TEST(Arena, answers_null_when_full_and_false_for_what_is_no_block) {
   EXPECT_FALSE(arena->release(&block));
   EXPECT_TRUE(arena->release(block));
   EXPECT_FALSE(arena->release(block)) << "twice";
+}
+
+TEST(Arena, trimming_gives_pages_of_free_ranges_back_and_keeps_what_is_used) {
+  const std::unique_ptr<Arena> arena = Arena::create(1 << 20).value();
+  auto* first = static_cast<std::byte*>(arena->allocate(256 << 10));
+  auto* second = static_cast<std::byte*>(arena->allocate(256 << 10));
+  std::memset(first, 1, 256 << 10);
+  std::memset(second, 2, 256 << 10);
+  const auto resident = [&] {
+    struct stat info {};
+    fstat(arena->memory().fd(), &info);
+    return info.st_blocks * 512;
+  };
+  EXPECT_EQ(resident(), 512 << 10);
+  ASSERT_TRUE(arena->release(first));
+  arena->trim();
+  EXPECT_EQ(resident(), 256 << 10);
+  EXPECT_EQ(second[0], std::byte{2});
+  EXPECT_EQ(second[(256 << 10) - 1], std::byte{2});
+}
+
+// What a child sees and does, with the handlers called as pthread_atfork would. body may use `to_parent` and
+// `from_parent` to take turns.
+struct Fork {
+  Arena* arena;
+  int to_child[2], to_parent[2];
+
+  explicit Fork(Arena* forked) : arena(forked) {
+    EXPECT_EQ(pipe(to_child), 0);
+    EXPECT_EQ(pipe(to_parent), 0);
+  }
+  pid_t start(const std::function<bool()>& body) {
+    arena->before_fork();
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      arena->after_fork_in_child();
+      _exit(body() ? 0 : 1);
+    }
+    arena->after_fork_in_parent();
+    return child;
+  }
+  static void tell(const int* fds) { EXPECT_EQ(write(fds[1], "x", 1), 1); }
+  static void await(const int* fds) {
+    char unused = 0;
+    EXPECT_EQ(read(fds[0], &unused, 1), 1);
+  }
+  static int status_of(pid_t child) {
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    return status;
+  }
+};
+
+TEST(Arena, a_child_sees_its_parents_blocks_as_they_were_at_the_fork) {
+  const std::unique_ptr<Arena> arena = Arena::create(8 << 20).value();
+  auto* low = static_cast<std::byte*>(arena->allocate(100 << 10));
+  auto* high = static_cast<std::byte*>(arena->allocate(3 << 20));
+  std::memset(low, 1, 100 << 10);
+  std::memset(high, 2, 3 << 20);
+  Fork fork(arena.get());
+  const pid_t child = fork.start([&] {
+    Fork::await(fork.to_child);  // the parent has written meanwhile
+    return low[50] == std::byte{1} && high[(3 << 20) - 1] == std::byte{2};
+  });
+  std::memset(low, 7, 100 << 10);
+  std::memset(high, 8, 3 << 20);
+  Fork::tell(fork.to_child);
+  EXPECT_EQ(Fork::status_of(child), 0);
+}
+
+TEST(Arena, what_a_child_does_is_not_seen_by_its_parent) {
+  const std::unique_ptr<Arena> arena = Arena::create(8 << 20).value();
+  auto* block = static_cast<std::byte*>(arena->allocate(1 << 20));
+  std::memset(block, 1, 1 << 20);
+  Fork fork(arena.get());
+  const pid_t child = fork.start([&] {
+    std::memset(block, 9, 1 << 20);
+    const bool gives_none = arena->allocate(64) == nullptr;
+    const bool is_released = arena->release(block);
+    arena->trim();
+    Fork grandchild(arena.get());
+    const pid_t its_child = grandchild.start([&] { return arena->allocate(1) == nullptr; });
+    return gives_none && is_released && Fork::status_of(its_child) == 0;
+  });
+  EXPECT_EQ(Fork::status_of(child), 0);
+  EXPECT_EQ(block[0], std::byte{1});
+  EXPECT_EQ(block[(1 << 20) - 1], std::byte{1});
+  EXPECT_NE(arena->allocate(1 << 20), nullptr);
+  EXPECT_TRUE(arena->release(block));
+}
+
+TEST(Arena, a_child_of_an_arena_without_blocks_can_touch_nothing_of_it) {
+  const std::unique_ptr<Arena> arena = Arena::create(1 << 20).value();
+  auto* block = static_cast<std::byte*>(arena->allocate(4096));
+  block[0] = std::byte{5};
+  ASSERT_TRUE(arena->release(block));
+  Fork fork(arena.get());
+  const pid_t child = fork.start([&] {
+    return msync(block, 4096, MS_ASYNC) == 0 && arena->allocate(1) == nullptr;  // mapped, to nothing
+  });
+  EXPECT_EQ(Fork::status_of(child), 0);
+  EXPECT_EQ(block[0], std::byte{5});
 }
 
 }  // namespace

@@ -308,9 +308,17 @@ void* rueda_alloc(size_t bytes) {
 }
 
 void rueda_release_memory(void* bucket) {
-  const rueda::Result<std::shared_ptr<rueda::memory::Arena>> arena = capi::arena();
-  if (bucket == nullptr || !arena.is_ok()) return;
-  if (!arena.value()->release(bucket)) RUEDA_LOG(kError, "rueda_release_memory: this is no bucket.");
+  if (bucket != nullptr && !capi::release_bucket(bucket))
+    RUEDA_LOG(kError, "rueda_release_memory: this is no bucket.");
+}
+
+int rueda_is_bucket(const void* address) { return capi::is_bucket(address) ? 1 : 0; }
+void rueda_trim_memory(void) { capi::trim_buckets(); }
+
+void rueda_log(int level, const char* text) {
+  const auto known =
+      std::clamp(static_cast<rueda::LogLevel>(level), rueda::LogLevel::kTrace, rueda::LogLevel::kFatal);
+  if (text != nullptr && known >= rueda::log_level()) rueda::log_record(known, __FILE__, __LINE__, text);
 }
 
 int rueda_start_timeline(const char* path, int mark_cycles) {

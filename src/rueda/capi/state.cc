@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "rueda/base/config.h"
 #include "rueda/base/log.h"
@@ -24,6 +25,7 @@ struct State {
   std::mutex arena_mutex;
   std::shared_ptr<memory::Arena> arena;
   Status arena_status;
+  std::vector<std::shared_ptr<memory::Arena>> inherited;  // in a forked child: of its parent, as copies
 };
 
 // Leaked on purpose: threads and handles may outlive static destruction.
@@ -37,6 +39,37 @@ State& state() {
 std::atomic<bool> g_is_forked_child{false};
 
 void on_fork_in_child() { g_is_forked_child.store(true); }
+
+void before_fork() {
+  state().arena_mutex.lock();
+  for (const auto& one : state().inherited) one->before_fork();
+  if (state().arena) state().arena->before_fork();
+}
+
+void after_fork_in_parent() {
+  for (const auto& one : state().inherited) one->after_fork_in_parent();
+  if (state().arena) state().arena->after_fork_in_parent();
+  state().arena_mutex.unlock();
+}
+
+// Its parent's arena serves the child no more: what it allocates comes from one of its own.
+void after_fork_in_child() {
+  for (const auto& one : state().inherited) one->after_fork_in_child();
+  if (state().arena) {
+    state().arena->after_fork_in_child();
+    state().inherited.push_back(std::move(state().arena));
+    state().arena.reset();
+  }
+  state().arena_mutex.unlock();
+}
+
+const memory::Arena* holder_of(const void* address) {
+  const State& s = state();
+  if (s.arena && s.arena->memory().holds(address, 1)) return s.arena.get();
+  for (const auto& one : s.inherited)
+    if (one->memory().holds(address, 1)) return one.get();
+  return nullptr;
+}
 
 thread_local std::string t_error;
 thread_local std::string t_text;
@@ -62,7 +95,25 @@ Result<std::shared_ptr<memory::Arena>> arena() {
   Result<std::unique_ptr<memory::Arena>> made = memory::Arena::create(bytes);
   if (!made.is_ok()) return s.arena_status = made.status();
   s.arena = std::move(made).value();
+  [[maybe_unused]] static const int registered =
+      pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   return s.arena;
+}
+
+bool is_bucket(const void* address) {
+  const std::lock_guard lock(state().arena_mutex);
+  return holder_of(address) != nullptr;
+}
+
+bool release_bucket(void* bucket) {
+  const std::lock_guard lock(state().arena_mutex);
+  auto* const arena = const_cast<memory::Arena*>(holder_of(bucket));
+  return arena != nullptr && arena->release(bucket);
+}
+
+void trim_buckets() {
+  const std::lock_guard lock(state().arena_mutex);
+  if (state().arena) state().arena->trim();
 }
 
 Status init(runtime::InitOptions options) {

@@ -16,6 +16,10 @@ std::shared_ptr<runtime::Engine> engine();
 
 // Where buckets come from: made when first asked for, kept as long as the process lives.
 Result<std::shared_ptr<memory::Arena>> arena();
+// Of that arena, or in a forked child of its parent's, of which it has a copy.
+bool is_bucket(const void* address);
+bool release_bucket(void* bucket);  // false when none begins there
+void trim_buckets();
 
 Status init(runtime::InitOptions options);
 void shutdown();

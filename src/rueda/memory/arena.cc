@@ -1,6 +1,9 @@
 #include "rueda/memory/arena.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace rueda::memory {
@@ -16,25 +19,22 @@ Result<std::unique_ptr<Arena>> Arena::create(size_t bytes) {
   return std::make_unique<Arena>(std::move(memory).value());
 }
 
-Arena::Arena(SharedMemory memory) : memory_(std::move(memory)) { free_.emplace(0, memory_.bytes()); }
+Arena::Arena(SharedMemory memory) : memory_(std::move(memory)) { add_free(0, memory_.bytes()); }
 
 void* Arena::allocate(size_t bytes) {
   const std::lock_guard lock(mutex_);
-  if (bytes > memory_.bytes()) return nullptr;
+  if (bytes > memory_.bytes() || is_forked_child_) return nullptr;
   const size_t align = bytes >= kPageFrom ? kPage : kLine;
   const size_t wanted = round_up(std::max<size_t>(bytes, 1), align);
-  auto best = free_.end();
-  for (auto range = free_.begin(); range != free_.end(); ++range) {
-    const size_t lost = round_up(range->first, align) - range->first;
-    if (range->second < lost || range->second - lost < wanted) continue;
-    if (best == free_.end() || range->second < best->second) best = range;
-  }
-  if (best == free_.end()) return nullptr;
-  const auto [begin, size] = *best;
+  const auto lost = [align](size_t offset) { return round_up(offset, align) - offset; };
+  auto best = by_size_.lower_bound({wanted, 0});
+  while (best != by_size_.end() && best->first - lost(best->second) < wanted) ++best;
+  if (best == by_size_.end()) return nullptr;
+  const auto [size, begin] = *best;
   const size_t at = round_up(begin, align);
-  free_.erase(best);
-  if (at > begin) free_.emplace(begin, at - begin);
-  if (begin + size > at + wanted) free_.emplace(at + wanted, begin + size - at - wanted);
+  remove_free(free_.find(begin));
+  if (at > begin) add_free(begin, at - begin);
+  if (begin + size > at + wanted) add_free(at + wanted, begin + size - at - wanted);
   used_.emplace(at, wanted);
   used_bytes_ += wanted;
   return memory_.base() + at;
@@ -45,29 +45,89 @@ bool Arena::release(void* block) {
   if (!memory_.holds(block, 1)) return false;
   const auto found = used_.find(memory_.offset_of(block));
   if (found == used_.end()) return false;
-  auto [begin, size] = *found;
+  size_t begin = found->first, size = found->second;
   used_bytes_ -= size;
   used_.erase(found);
   const auto next = free_.lower_bound(begin);
   if (next != free_.end() && next->first == begin + size) {
     size += next->second;
-    free_.erase(next);
+    remove_free(next);
   }
   const auto after = free_.lower_bound(begin);
   if (after != free_.begin()) {
     const auto before = std::prev(after);
     if (before->first + before->second == begin) {
-      before->second += size;
-      return true;
+      begin = before->first;
+      size += before->second;
+      remove_free(before);
     }
   }
-  free_.emplace(begin, size);
+  add_free(begin, size);
   return true;
+}
+
+void Arena::trim() {
+  const std::lock_guard lock(mutex_);
+  if (is_forked_child_) return;
+  for (const auto& [begin, size] : free_) {
+    const size_t from = round_up(begin, kPage), to = (begin + size) / kPage * kPage;
+    if (from < to) madvise(memory_.base() + from, to - from, MADV_REMOVE);
+  }
+}
+
+// The copy is anonymous memory of the same layout, so that a child has only to move it into place.
+void Arena::before_fork() {
+  mutex_.lock();
+  if (used_.empty() || is_forked_child_) return;
+  const auto& [last, size] = *used_.rbegin();
+  copied_ = round_up(last + size, kPage);
+  void* made =
+      mmap(nullptr, copied_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  copy_ = made == MAP_FAILED ? nullptr : made;
+  if (copy_ == nullptr) return;
+  for (const auto& [begin, bytes] : used_)
+    std::memcpy(static_cast<std::byte*>(copy_) + begin, memory_.base() + begin, bytes);
+}
+
+void Arena::after_fork_in_parent() {
+  if (copy_ != nullptr) munmap(copy_, copied_);
+  copy_ = nullptr;
+  copied_ = 0;
+  mutex_.unlock();
+}
+
+void Arena::after_fork_in_child() {
+  constexpr int kInPlace = MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE;
+  if (!is_forked_child_) {
+    std::byte* const base = memory_.base();
+    if (copy_ != nullptr) {
+      mremap(copy_, copied_, copied_, MREMAP_MAYMOVE | MREMAP_FIXED, base);
+    } else if (copied_ > 0) {
+      // No memory for a copy. This child shows what its parent does to pages that it has not written itself,
+      // but changes nothing of its parent's.
+      mmap(base, copied_, PROT_READ | PROT_WRITE, kInPlace, memory_.fd(), 0);
+    }
+    if (copied_ < memory_.bytes())
+      mmap(base + copied_, memory_.bytes() - copied_, PROT_NONE, kInPlace | MAP_ANONYMOUS, -1, 0);
+  }
+  copy_ = nullptr;
+  is_forked_child_ = true;
+  mutex_.unlock();
 }
 
 size_t Arena::used_bytes() const {
   const std::lock_guard lock(mutex_);
   return used_bytes_;
+}
+
+void Arena::add_free(size_t begin, size_t bytes) {
+  free_.emplace(begin, bytes);
+  by_size_.emplace(bytes, begin);
+}
+
+void Arena::remove_free(std::map<size_t, size_t>::iterator range) {
+  by_size_.erase({range->second, range->first});
+  free_.erase(range);
 }
 
 }  // namespace rueda::memory
