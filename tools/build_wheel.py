@@ -34,7 +34,7 @@ GLIBC_LIBRARIES = {
     "ld-linux-aarch64.so.1",
 }
 MINIMAL_CMAKE = (3, 25)
-TARGETS = ["rueda", "rueda_cli", "rueda_jax", "rueda_tensorflow"]
+TARGETS = ["rueda", "rueda_cli", "rueda_jax", "rueda_tensorflow", "rueda_torch"]
 
 
 def project() -> Dict[str, Any]:

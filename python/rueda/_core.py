@@ -149,6 +149,11 @@ free.restype = None
 release = fast.rueda_release
 release.argtypes = [c_int64]
 release.restype = None
+is_bucket = fast.rueda_is_bucket
+is_bucket.argtypes = [c_void_p]
+trim_memory = fast.rueda_trim_memory
+trim_memory.argtypes = []
+trim_memory.restype = None
 on_done = fast.rueda_on_done  # the function is given by address: a Python callback would need the GIL
 on_done.argtypes = [c_int64, c_void_p, c_void_p]
 process_set_ids = fast.rueda_process_set_ids
@@ -179,6 +184,8 @@ fast.rueda_error.restype = c_char_p
 fast.rueda_error.argtypes = [c_int64]
 fast.rueda_describe.restype = c_char_p
 fast.rueda_version.restype = c_char_p
+fast.rueda_log.argtypes = [c_int, c_char_p]
+fast.rueda_log.restype = None
 
 
 def last_error() -> str:
@@ -199,6 +206,14 @@ def describe() -> str:
 def version() -> str:
     """Version of the library, for instance "0.1.0"."""
     return _text(fast.rueda_version())
+
+
+LOG_INFO = 2
+
+
+def log(level: int, text: str) -> None:
+    """Writes a record to the engine's log, which RUEDA_LOG_LEVEL filters."""
+    fast.rueda_log(level, text.encode())
 
 
 def _text(raw: bytes | None) -> str:

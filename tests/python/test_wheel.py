@@ -74,8 +74,9 @@ def test_the_tag_names_the_glibc_that_is_needed(wheel, tmp_path):
 def test_the_binaries_need_glibc_alone(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path)
     libraries = sorted(tmp_path.glob("rueda/lib/*.so"))
-    assert [path.name for path in libraries] == ["librueda.so", "librueda_jax.so", "librueda_tensorflow.so"]
-    alone = [path for path in libraries if path.name != "librueda_jax.so"]
+    names = ["librueda.so", "librueda_jax.so", "librueda_tensorflow.so", "librueda_torch.so"]
+    assert [path.name for path in libraries] == names
+    alone = [path for path in libraries if path.name in ("librueda.so", "librueda_tensorflow.so")]
     for binary in (*alone, tmp_path / "rueda-0.1.0.data/scripts/rueda"):
         needed = set(re.findall(r"NEEDED\s+(\S+)", succeed(["objdump", "-p", binary])))
         assert needed <= {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}, binary.name
@@ -83,10 +84,11 @@ def test_the_binaries_need_glibc_alone(wheel, tmp_path):
 
 def test_the_plugins_need_the_library_beside_them_and_glibc(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path)
-    table = succeed(["objdump", "-p", tmp_path / "rueda/lib/librueda_jax.so"])
-    needed = set(re.findall(r"NEEDED\s+(\S+)", table))
-    assert needed <= {"librueda.so", "libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}
-    assert re.search(r"(RUNPATH|RPATH)\s+\$ORIGIN\n", table)
+    for name in ("librueda_jax.so", "librueda_torch.so"):
+        table = succeed(["objdump", "-p", tmp_path / "rueda/lib" / name])
+        needed = set(re.findall(r"NEEDED\s+(\S+)", table))
+        assert needed <= {"librueda.so", "libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}
+        assert re.search(r"(RUNPATH|RPATH)\s+\$ORIGIN\n", table)
 
 
 def test_record_lists_every_file_with_its_hash_and_size(wheel):

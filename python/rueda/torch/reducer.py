@@ -11,6 +11,7 @@ import torch
 from rueda.errors import internal_error
 from rueda.operations import numbers
 from rueda.process_sets import ProcessSet
+from rueda.torch import arena
 from rueda.torch.functions import broadcast_object
 from rueda.torch.handles import lent, shutdowns, synchronize
 from rueda.torch.reductions import (
@@ -106,6 +107,7 @@ class Reducer:
     def watch(self, parameter: torch.Tensor, name: str) -> None:
         """Reduces this parameter's gradients from now on."""
         self._slots[parameter] = Slot(parameter, name, self._passes)
+        arena.await_gradients(parameter, self)
         # Parameters outlive optimizers: hooks must neither keep this object alive nor act once it is gone.
         me = weakref.ref(self)
 

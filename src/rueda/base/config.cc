@@ -213,6 +213,9 @@ void add_wires(std::vector<ConfigEntry>& table) {
                "Address space for buckets in shared memory; memory is used when it is touched. 0: as "
                "much as the machine has memory."},
               &Config::arena_bytes, "0..70368744177664", {0, int64_t{1} << 46}));
+  table.push_back(boolean({"torch_arena", "RUEDA_TORCH_ARENA", "", "",
+                           "Gradients of PyTorch are allocated in buckets, where this torch allows it."},
+                          &Config::torch_arena));
   table.push_back(
       integer({"chunk_bytes", "RUEDA_CHUNK_BYTES", "", "bytes",
                "Piece of a transfer that is received, reduced and sent on while the next arrives."},

@@ -1,0 +1,62 @@
+// The plugin's door: what rueda/torch/arena.py calls by ctypes.
+#include <pthread.h>
+
+#include <string>
+
+#include "plugins/torch/allocator.h"
+#include "plugins/torch/c10.h"
+#include "plugins/torch/self_test.h"
+#include "rueda/rueda.h"
+
+#define RUEDA_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace rueda::torch {
+namespace {
+
+// Leaked on purpose: torch frees tensors while static objects die.
+ArenaAllocator* g_allocator = nullptr;
+C10 g_c10;
+
+void leave_to_torch() { g_allocator->leave_to_torch(); }
+
+std::string install(const char* libc10, const char* libtorch_cpu) {
+  if (g_allocator != nullptr) return "";
+  if (std::string why = find_c10(libc10, libtorch_cpu, g_c10); !why.empty()) return why;
+  Allocator* const original = g_c10.get();
+  if (std::string why = test_original(*original); !why.empty()) return why;
+  void* const block = rueda_alloc(1);
+  if (block == nullptr) return std::string("there is no shared memory: ") + rueda_last_error();
+  rueda_release_memory(block);
+  auto* const ours = new ArenaAllocator(original, g_c10.graph_task);
+  if (std::string why = test_ours(*ours); !why.empty()) return why;
+  g_c10.set(ours, 0);
+  if (g_c10.get() != ours) return "torch keeps an allocator of higher priority";
+  g_allocator = ours;
+  // A child has no engine, and its lock may have been held by another thread.
+  pthread_atfork(nullptr, nullptr, leave_to_torch);
+  return "";
+}
+
+}  // namespace
+}  // namespace rueda::torch
+
+using rueda::torch::g_allocator;
+
+// Makes torch allocate awaited gradients in the arena. "" or the reason why torch's own allocator was left in
+// place. Call it from one thread.
+RUEDA_EXPORT const char* rueda_torch_install(const char* libc10, const char* libtorch_cpu) {
+  static std::string& why = *new std::string;
+  why = rueda::torch::install(libc10, libtorch_cpu);
+  return why.c_str();
+}
+
+// After a successful rueda_torch_install. by: 1 or -1. Returns how many gradients are awaited then.
+RUEDA_EXPORT int32_t rueda_torch_await(uint64_t bytes, int32_t by) {
+  return by > 0 ? g_allocator->await(bytes) : g_allocator->forget(bytes);
+}
+
+// Blocks placed in the arena so far, and those that found no room there.
+RUEDA_EXPORT void rueda_torch_counts(int64_t* placed, int64_t* refused) {
+  *placed = g_allocator != nullptr ? g_allocator->placed() : 0;
+  *refused = g_allocator != nullptr ? g_allocator->refused() : 0;
+}
