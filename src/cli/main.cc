@@ -19,6 +19,7 @@ constexpr const char* kHelp = R"(rueda: data-parallel training
   rueda bench allreduce -np 2        measure this machine; rueda bench --help says what else
   rueda env                          list all settings with their values
   rueda env --explain                say which launcher's environment is found here, and why
+  rueda doctor                       say what this machine offers, what rueda would use, and what is wrong
   rueda check-build                  say which frameworks this installation serves
   rueda --version                    print the version
 
@@ -32,6 +33,7 @@ int dispatch(const Arguments& arguments) {
   if (command == "agent" && rest.empty()) return launch::agent_main(kRelease);
   if (command == "env") return env_command(rest);
   if (command == "bench") return bench_command(rest);
+  if (command == "doctor") return doctor_command(rest);
   if (command == "check-build") return check_build_command(rest);
   if (command == "--version" || command == "version") {
     fmt::print("{}\n", kRelease);

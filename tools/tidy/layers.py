@@ -25,7 +25,8 @@ TIERS = {
 PROGRAMS = {
     "launch": {"base", "store"},
     "bench": {"base", "store", "launch"},
-    "cli": {"base", "store", "launch", "bench"},
+    "doctor": {"base", "store", "launch", "bench"},
+    "cli": {"base", "store", "launch", "bench", "doctor"},
 }
 # Rooms whose sub-folders are implementations of one interface and must not know one another.
 HOUSES = ("transport", "backend", "plugins")
@@ -134,7 +135,7 @@ def check_readmes(sources: List[Source]) -> Iterator[Finding]:
         parts = source.path.split("/")
         if source.is_cpp and source.path.startswith("src/rueda/") and len(parts) >= 4:
             rooms.add("/".join(parts[:3]))
-        elif source.is_cpp and source.path.startswith(("src/launch/", "src/bench/", "src/cli/")):
+        elif source.is_cpp and source.path.startswith(tuple(f"src/{program}/" for program in PROGRAMS)):
             rooms.add("/".join(parts[:2]))
     for room in sorted(rooms):
         if f"{room}/README.md" not in paths:

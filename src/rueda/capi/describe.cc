@@ -10,6 +10,7 @@ namespace rueda::capi {
 std::string describe_json(const runtime::Engine* engine) {
   nlohmann::ordered_json out;
   out["release"] = kRelease;
+  out["build"] = "GCC " __VERSION__;
   out["simd"] = kernels::active_target();
   out["is_initialized"] = engine != nullptr;
   // Host names and settings are whatever the environment held.

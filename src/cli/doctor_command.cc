@@ -1,0 +1,41 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "cli/commands.h"
+#include "doctor/doctor.h"
+
+namespace rueda::cli {
+namespace {
+
+constexpr const char* kHelp = R"(rueda doctor: what this machine offers, and what rueda would use
+
+  --json         print JSON
+  --no-python    leave out Python and the frameworks, which take seconds to import
+
+Exit status 0, or 1 when something will not work. Advice does not change it.
+)";
+
+}  // namespace
+
+int doctor_command(const Arguments& arguments) {
+  bool is_json = false, looks_at_python = true;
+  for (const std::string& argument : arguments) {
+    if (argument == "--json") {
+      is_json = true;
+    } else if (argument == "--no-python") {
+      looks_at_python = false;
+    } else if (argument == "--help" || argument == "-h") {
+      fmt::print("{}", kHelp);
+      return 0;
+    } else {
+      fmt::print(stderr, "rueda doctor: there is no option {}; rueda doctor --help lists them\n", argument);
+      return kUsageError;
+    }
+  }
+  const doctor::Report report = doctor::examine(own_path(), looks_at_python);
+  fmt::print("{}", is_json ? doctor::json(report) : doctor::page(report));
+  return doctor::is_broken(report) ? 1 : 0;
+}
+
+}  // namespace rueda::cli

@@ -1,0 +1,26 @@
+#include "doctor/doctor.h"
+
+#include <unistd.h>
+
+#include "doctor/front_ends.h"
+#include "doctor/library.h"
+#include "doctor/machine.h"
+#include "doctor/settings.h"
+#include "rueda/base/config.h"
+
+namespace rueda::doctor {
+
+Report examine(const std::string& own_path, bool looks_at_python) {
+  Report report;
+  report.push_back(examine_library(own_path));
+  report.push_back(examine_settings(launch::forwarded_environment(environ, false)));
+  report.push_back(examine_processor());
+  report.push_back(examine_memory());
+  const auto config = parse_config([](const char* name) { return static_cast<const char*>(getenv(name)); });
+  report.push_back(examine_network(config.is_ok() ? config.value().interface : ""));
+  report.push_back(examine_launchers());
+  if (looks_at_python) report.push_back(examine_front_ends(own_path));
+  return report;
+}
+
+}  // namespace rueda::doctor

@@ -1,0 +1,95 @@
+#include "doctor/front_ends.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "doctor/python.h"
+
+namespace rueda::doctor {
+namespace {
+
+constexpr int kLimitSeconds = 60;
+// A world of one, whatever started this process.
+const std::vector<std::string> kAlone = {"RUEDA_RANK=0", "RUEDA_SIZE=1", "RUEDA_LOCAL_RANK=0",
+                                         "RUEDA_LOCAL_SIZE=1", "RUEDA_STORE="};
+
+std::string last_line(const std::string& text) {
+  const size_t end = text.find_last_not_of(" \n");
+  if (end == std::string::npos) return "no output";
+  const size_t begin = text.rfind('\n', end);
+  return text.substr(begin == std::string::npos ? 0 : begin + 1,
+                     end - (begin == std::string::npos ? -1 : static_cast<long>(begin)));
+}
+
+// The answer is the last line: frameworks print what they like before it.
+nlohmann::ordered_json read_answer(const std::string& text) {
+  return nlohmann::ordered_json::parse(last_line(text), nullptr, false);
+}
+
+void add_facts(Section& section, const nlohmann::ordered_json& facts) {
+  for (const auto& [name, value] : facts.items())
+    section.add(name, value.is_string() ? value.get<std::string>() : value.dump());
+}
+
+}  // namespace
+
+void add_answer(Section& section, const Answer& answer) {
+  const auto said = read_answer(answer.text);
+  if (!answer.is_in_time) {
+    section.fail(
+        fmt::format("the front end for {} did not answer within {} s; run `python -m rueda.doctor {}`",
+                    answer.framework, kLimitSeconds, answer.framework));
+  } else if (answer.exit_status != 0 || !said.is_object() || !said.contains("facts")) {
+    const std::string how = answer.exit_status < 0 ? fmt::format("signal {}", -answer.exit_status)
+                                                   : fmt::format("exit status {}", answer.exit_status);
+    section.fail(fmt::format("the front end for {} ended with {} ({}); run `python -m rueda.doctor {}`",
+                             answer.framework, how, last_line(answer.text), answer.framework));
+  } else {
+    add_facts(section, said["facts"]);
+    for (const auto& sentence : said.value("broken", nlohmann::ordered_json::array()))
+      section.fail(sentence.get<std::string>());
+    for (const auto& sentence : said.value("advice", nlohmann::ordered_json::array()))
+      section.advise(sentence.get<std::string>());
+  }
+}
+
+Section examine_front_ends(const std::string& own_path) {
+  Section section{.title = "python", .facts = {}, .problems = {}};
+  const Result<std::string> python = find_python(own_path);
+  if (!python.is_ok()) {
+    section.advise(python.status().why + ", so front ends were not looked at");
+    return section;
+  }
+  const Deadline deadline = Deadline::after(kLimitSeconds * kSecond);
+  Answer about{.framework = "Python", .text = {}, .is_in_time = false, .exit_status = 0};
+  PythonProgram asked(python.value(), {"-m", "rueda.doctor"}, kAlone, true);
+  about.is_in_time = asked.read_all(deadline, about.text);
+  about.exit_status = asked.exit_status();
+  const auto said = read_answer(about.text);
+  if (about.is_in_time && about.exit_status != 0 && about.text.find("No module named") != std::string::npos) {
+    section.advise(
+        fmt::format("{} has no package rueda ({}); install the wheel there, or set RUEDA_PYTHON to "
+                    "the Python that has it",
+                    python.value(), last_line(about.text)));
+    return section;
+  }
+  add_answer(section, about);
+  if (!said.is_object() || !said.contains("frameworks")) return section;
+  std::vector<std::pair<std::string, PythonProgram>> running;
+  for (const auto& name : said["frameworks"]) {
+    const auto framework = name.get<std::string>();
+    running.emplace_back(framework,
+                         PythonProgram(python.value(), {"-m", "rueda.doctor", framework}, kAlone, true));
+  }
+  for (auto& [framework, program] : running) {
+    Answer answer{.framework = framework, .text = {}, .is_in_time = false, .exit_status = 0};
+    answer.is_in_time = program.read_all(deadline, answer.text);
+    answer.exit_status = program.exit_status();
+    add_answer(section, answer);
+  }
+  return section;
+}
+
+}  // namespace rueda::doctor

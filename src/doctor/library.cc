@@ -1,0 +1,44 @@
+#include "doctor/library.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "bench/library.h"
+#include "rueda/base/release.h"
+
+namespace rueda::doctor {
+
+Section examine_library(const std::string& own_path) {
+  Section section{.title = "rueda", .facts = {}, .problems = {}};
+  section.add("command", fmt::format("{}, {}", kRelease, own_path));
+  const Result<bench::Library> opened = bench::open_library(own_path);
+  if (!opened.is_ok()) {
+    section.fail(opened.status().why + ".");
+    return section;
+  }
+  const bench::Library& library = opened.value();
+  const auto about = nlohmann::json::parse(library.describe(), nullptr, false);
+  const auto text = [&](const char* key) {
+    return about.is_object() && about.contains(key) && about[key].is_string() ? about[key].get<std::string>()
+                                                                              : std::string("unknown");
+  };
+  const std::string release = text("release");
+  section.add("library", fmt::format("{}, {}", release, library.path));
+  section.add("built by", text("build"));
+  section.add("instruction set", text("simd"));
+  if (release != kRelease)
+    section.fail(
+        fmt::format("the command is of release {} and the library {} of {}; install both from one wheel.",
+                    kRelease, library.path, release));
+  if (void* const bucket = library.alloc(1)) {
+    library.release_memory(bucket);
+    section.add("buckets", "to be had");
+  } else {
+    section.add("buckets", library.last_error());
+    section.advise(fmt::format("buckets in shared memory are not to be had: {}", library.last_error()));
+  }
+  return section;
+}
+
+}  // namespace rueda::doctor

@@ -1,0 +1,41 @@
+// Python programs that are asked something, with a deadline.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rueda/base/clock.h"
+#include "rueda/base/status.h"
+#include "rueda/base/unique_fd.h"
+
+namespace rueda::doctor {
+
+// RUEDA_PYTHON, else the one beside this program (where a wheel put both), else the one in PATH.
+Result<std::string> find_python(const std::string& own_path);
+
+// A running program whose output is read. Ended and reaped at the latest when this object goes.
+class PythonProgram {
+ public:
+  // variables: "NAME=value", which win over this process's. stderr is thrown away unless it is kept with
+  // stdout.
+  PythonProgram(const std::string& python, std::vector<std::string> arguments,
+                const std::vector<std::string>& variables = {}, bool keeps_errors = false);
+  PythonProgram(PythonProgram&& other) noexcept;
+  PythonProgram& operator=(PythonProgram&&) = delete;
+  ~PythonProgram();
+
+  // All it prints until it ends; false when it did not end in time or could not be started.
+  bool read_all(Deadline deadline, std::string& text);
+  // After read_all(): its exit status, or minus the signal that ended it.
+  [[nodiscard]] int exit_status() const { return status_; }
+
+ private:
+  void end();
+
+  pid_t pid_ = -1;
+  UniqueFd output_;
+  int status_ = -1;
+};
+
+}  // namespace rueda::doctor

@@ -1,0 +1,133 @@
+#include "doctor/settings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "rueda/base/config.h"
+
+namespace rueda::doctor {
+namespace {
+
+// Variables that are no settings: places of ranks, paths, and what a part of rueda reads by itself.
+constexpr const char* kOthers[] = {"RUEDA_RANK",
+                                   "RUEDA_SIZE",
+                                   "RUEDA_LOCAL_RANK",
+                                   "RUEDA_LOCAL_SIZE",
+                                   "RUEDA_CROSS_RANK",
+                                   "RUEDA_CROSS_SIZE",
+                                   "RUEDA_STORE",
+                                   "RUEDA_STORE_SERVED",
+                                   "RUEDA_SECRET_FILE",
+                                   "RUEDA_JOB",
+                                   "RUEDA_HOSTNAME",
+                                   "RUEDA_LIBRARY",
+                                   "RUEDA_BIN",
+                                   "RUEDA_PYTHON",
+                                   "RUEDA_STAGE_DIR",
+                                   "RUEDA_BENCH_JOB",
+                                   "RUEDA_BUILD_DIR",
+                                   "RUEDA_TENSORFLOW_ASYNC",
+                                   "RUEDA_ELASTIC",
+                                   "HOROVOD_RANK",
+                                   "HOROVOD_SIZE",
+                                   "HOROVOD_LOCAL_RANK",
+                                   "HOROVOD_LOCAL_SIZE",
+                                   "HOROVOD_CROSS_RANK",
+                                   "HOROVOD_CROSS_SIZE",
+                                   "HOROVOD_HOSTNAME",
+                                   "HOROVOD_ELASTIC",
+                                   "HOROVOD_GLOO_RENDEZVOUS_ADDR",
+                                   "HOROVOD_GLOO_RENDEZVOUS_PORT"};
+// Of Horovod, without an effect here.
+constexpr const char* kWithoutEffect[] = {"HOROVOD_ADASUM_MPI_CHUNK_SIZE",
+                                          "HOROVOD_AUTOTUNE",
+                                          "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES",
+                                          "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE",
+                                          "HOROVOD_AUTOTUNE_LOG",
+                                          "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE",
+                                          "HOROVOD_AUTOTUNE_WARMUP_SAMPLES",
+                                          "HOROVOD_BATCH_D2D_MEMCOPIES",
+                                          "HOROVOD_CACHE_CAPACITY",
+                                          "HOROVOD_CCL_CACHE",
+                                          "HOROVOD_CONTROLLER",
+                                          "HOROVOD_CPU_OPERATIONS",
+                                          "HOROVOD_ENABLE_ASYNC_COMPLETION",
+                                          "HOROVOD_ENABLE_XLA_OPS",
+                                          "HOROVOD_GPU_OPERATIONS",
+                                          "HOROVOD_HIERARCHICAL_ALLGATHER",
+                                          "HOROVOD_HIERARCHICAL_ALLREDUCE",
+                                          "HOROVOD_MPI_THREADS_DISABLE",
+                                          "HOROVOD_NUM_NCCL_STREAMS",
+                                          "HOROVOD_TORUS_ALLREDUCE"};
+
+// A third of a name may be wrong; beyond that another one was meant, or none.
+constexpr size_t kLettersPerEdit = 3;
+
+std::set<std::string, std::less<>> known_names() {
+  std::set<std::string, std::less<>> names(std::begin(kOthers), std::end(kOthers));
+  names.insert(std::begin(kWithoutEffect), std::end(kWithoutEffect));
+  for (const ConfigEntry& entry : config_table()) {
+    names.emplace(entry.env);
+    if (!entry.alias.empty()) names.emplace(entry.alias);
+  }
+  return names;
+}
+
+// Levenshtein's distance.
+size_t edits(std::string_view from, std::string_view to) {
+  std::vector<size_t> row(to.size() + 1);
+  for (size_t j = 0; j <= to.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= from.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= to.size(); ++j) {
+      const size_t replaced = diagonal + (from[i - 1] == to[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::string nearest_setting(std::string_view unknown) {
+  std::string best;
+  size_t fewest = unknown.substr(unknown.find('_') + 1).size() / kLettersPerEdit + 1;
+  for (const std::string& name : known_names()) {
+    const size_t count = edits(unknown, name);
+    if (count >= fewest) continue;
+    fewest = count;
+    best = name;
+  }
+  return best;
+}
+
+Section examine_settings(const launch::Variables& environment) {
+  Section section{.title = "settings", .facts = {}, .problems = {}};
+  const auto get_env = [&](const char* name) -> const char* {
+    for (auto entry = environment.rbegin(); entry != environment.rend(); ++entry)
+      if (entry->first == name) return entry->second.c_str();
+    return nullptr;
+  };
+  const auto known = known_names();
+  for (const auto& [name, value] : environment) {
+    const bool is_ours = name.starts_with("RUEDA_");
+    if ((!is_ours && !name.starts_with("HOROVOD_")) || value.empty()) continue;
+    if (known.contains(name)) {
+      section.add(name, value);
+      continue;
+    }
+    const std::string nearest = nearest_setting(name);
+    const std::string hint = nearest.empty() ? "unset it" : "did you mean " + nearest + "?";
+    section.advise(fmt::format("{} is no setting of this version and does nothing; {}", name, hint));
+  }
+  if (section.facts.empty()) section.add("set here", "none");
+  if (const auto config = parse_config(get_env); !config.is_ok()) section.fail(config.status().why + ".");
+  for (const std::string& sentence : ignored_settings(get_env)) section.advise(sentence);
+  return section;
+}
+
+}  // namespace rueda::doctor

@@ -1,0 +1,86 @@
+"""`rueda doctor` as users call it."""
+
+import json
+import os
+import subprocess
+import sys
+
+from harness import ROOT, library
+from launch_support import RUEDA
+
+
+def doctor(*arguments, **variables):
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("RUEDA_", "HOROVOD_"))}
+    environment = {
+        **clean,
+        "PYTHONPATH": str(ROOT / "python"),
+        "RUEDA_LIBRARY": library(),
+        "RUEDA_PYTHON": sys.executable,
+        **variables,
+    }
+    command = [RUEDA, "doctor", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def broken_sentences(done):
+    return {
+        one["section"]: one["sentence"] for one in json.loads(done.stdout)["problems"] if one["is_broken"]
+    }
+
+
+def test_the_page_names_what_would_be_used():
+    done = doctor("--no-python", RUEDA_FUSION_TRESHOLD="1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for part in (
+        "rueda\n",
+        "processor\n",
+        "memory\n",
+        "network\n",
+        "launching\n",
+        library(),
+        "127.0.0.1",
+        "memfd",
+    ):
+        assert part in done.stdout, part
+    assert "did you mean RUEDA_FUSION_THRESHOLD?" in done.stdout
+
+
+def test_what_will_not_work_is_a_sentence_and_status_1():
+    done = doctor("--no-python", "--json", RUEDA_INTERFACE="no-such-interface", RUEDA_CYCLE_TIME="soon")
+    assert done.returncode == 1
+    assert "RUEDA_CYCLE_TIME='soon' is refused" in broken_sentences(done)["settings"]
+    done = doctor("--no-python", "--json", RUEDA_INTERFACE="no-such-interface")
+    assert "'no-such-interface' is not of this machine" in broken_sentences(done)["network"]
+    done = doctor("--no-python", RUEDA_LIBRARY="/nowhere/librueda.so")
+    assert done.returncode == 1 and "BROKEN: cannot load /nowhere/librueda.so" in done.stdout
+    done = doctor("--no-python", RUEDA_RANK="0")
+    assert done.returncode == 1 and "RUEDA_RANK=0 is set but RUEDA_SIZE is not" in done.stdout
+
+
+def test_every_front_end_that_can_be_imported_is_tried(tmp_path):
+    # Stands for frameworks that are broken, dead or hanging: none of them may take the others down.
+    (tmp_path / "tensorflow").mkdir()
+    (tmp_path / "tensorflow" / "__init__.py").write_text("raise ImportError('built for another machine')")
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+    (tmp_path / "keras").mkdir()
+    (tmp_path / "keras" / "__init__.py").write_text("raise RuntimeError('no backend')")
+    path = os.pathsep.join([str(tmp_path), str(ROOT / "python")])
+    done = doctor("--json", PYTHONPATH=path)
+    report = json.loads(done.stdout)
+    facts, broken = (
+        report["facts"]["python"],
+        [one["sentence"] for one in report["problems"] if one["is_broken"]],
+    )
+    assert done.returncode == 1
+    assert facts["torch"].endswith("rueda.torch works"), facts
+    assert facts["torch, arena"].startswith("passes its self-test"), facts
+    assert facts["numpy"].endswith("rueda.numpy works")
+    assert any("rueda.tensorflow does not work: built for another machine" in one for one in broken), broken
+    assert any("the front end for jax ended with signal 11" in one for one in broken), broken
+    assert len(broken) == 3, broken
+
+
+def test_an_unknown_option_is_refused():
+    done = doctor("--verbose")
+    assert done.returncode == 2 and "there is no option --verbose" in done.stderr
