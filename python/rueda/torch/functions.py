@@ -16,12 +16,12 @@ from rueda.torch.gathers import allgather, allgather_async, broadcast_async_
 from rueda.torch.handles import synchronize
 
 
-def broadcast_parameters(params: Any, root_rank: int) -> None:
+def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = global_process_set) -> None:
     """Overwrites tensors with root's, for instance a model's before training.
 
     params: a state_dict or any mapping (sent under its keys), or any iterable of tensors or of (name, tensor)
-    pairs, generators such as model.named_parameters() included. All broadcasts are started before any is
-    awaited.
+    pairs, generators such as model.named_parameters() included. root_rank: a world rank. process_set: the
+    ranks that take part. All broadcasts are started before any is awaited.
     """
     if isinstance(params, dict):
         pairs: list[tuple[str | None, torch.Tensor]] = sorted(params.items())
@@ -32,7 +32,7 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
     pending = []
     for name, tensor in pairs:
         flat = tensor.detach() if tensor.is_contiguous() else tensor.detach().contiguous()
-        pending.append((tensor, flat, broadcast_async_(flat, root_rank, name)))
+        pending.append((tensor, flat, broadcast_async_(flat, root_rank, name, process_set)))
     for tensor, flat, handle in pending:
         synchronize(handle)
         if flat.data_ptr() != tensor.data_ptr():
@@ -58,12 +58,14 @@ def broadcast_object(
     return obj if is_root else _unpickled(data)
 
 
-def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
-    """Returns every rank's object, in rank order. The objects travel as cloudpickles."""
+def allgather_object(
+    obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[Any]:
+    """Returns every rank's object, in rank order of the process set. The objects travel as cloudpickles."""
     key = name if name is not None else type(obj).__name__
     payload = _pickled(obj)
-    sizes = allgather(torch.tensor([len(payload)], dtype=torch.int64), f"{key}.sz")
-    gathered = synchronize(allgather_async(payload, f"{key}.t"))
+    sizes = allgather(torch.tensor([len(payload)], dtype=torch.int64), f"{key}.sz", process_set)
+    gathered = synchronize(allgather_async(payload, f"{key}.t", process_set))
     return [_unpickled(part) for part in torch.split(gathered, sizes.tolist())]
 
 
@@ -80,14 +82,18 @@ def _unpickled(data: torch.Tensor) -> Any:
 
 
 def broadcast_optimizer_state(
-    optimizer: torch.optim.Optimizer, root_rank: int, model: torch.nn.Module | None = None
+    optimizer: torch.optim.Optimizer,
+    root_rank: int,
+    model: torch.nn.Module | None = None,
+    process_set: ProcessSet = global_process_set,
 ) -> None:
     """Makes every rank's optimizer equal to root's: options (lr, …) and state, of plain and of wrapped
     optimizers.
 
     If root's optimizer has no state yet, state is made by one step with zero gradients whose effect on the
     parameters is undone; the gradients are left as zeros. Parameters are not sent: see broadcast_parameters.
-    model: where to look for sparse embeddings, whose zero gradients must be sparse. LBFGS is refused.
+    model: where to look for sparse embeddings, whose zero gradients must be sparse. root_rank: a
+    world rank. process_set: the ranks that take part. LBFGS is refused.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("cannot broadcast torch.optim.LBFGS state")
@@ -95,11 +101,10 @@ def broadcast_optimizer_state(
         _zero_gradients(optimizer, model)
         if basics.rank() == root_rank:
             _make_state(optimizer)
-    layout = broadcast_object(
-        _describe(optimizer) if basics.rank() == root_rank else None, root_rank, "optimizer_state.layout"
-    )
+    mine = _describe(optimizer) if basics.rank() == root_rank else None
+    layout = broadcast_object(mine, root_rank, "optimizer_state.layout", process_set)
     _apply_options(optimizer, layout["options"])
-    _send_state(optimizer, layout["state"], root_rank)
+    _send_state(optimizer, layout["state"], root_rank, process_set)
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
@@ -161,7 +166,12 @@ def _apply_options(optimizer: torch.optim.Optimizer, options: list[dict[str, Any
                 group[key] = value
 
 
-def _send_state(optimizer: torch.optim.Optimizer, state: list[dict[str, Any]], root_rank: int) -> None:
+def _send_state(
+    optimizer: torch.optim.Optimizer,
+    state: list[dict[str, Any]],
+    root_rank: int,
+    process_set: ProcessSet,
+) -> None:
     parameters = list(_parameters(optimizer))
     if len(state) != len(parameters):
         raise ValueError(
@@ -181,7 +191,7 @@ def _send_state(optimizer: torch.optim.Optimizer, state: list[dict[str, Any]], r
             occurrences[key] += 1
             mine[key] = _fitting(mine.get(key), details, parameter)
             tensors.append((f"{key}.{occurrences[key]}", mine[key]))
-    broadcast_parameters(tensors, root_rank)
+    broadcast_parameters(tensors, root_rank, process_set)
 
 
 def _fitting(current: Any, details: list[Any], parameter: torch.Tensor) -> torch.Tensor:
