@@ -88,9 +88,6 @@ void Call::run() {
     engine.wait(handle_, -1.0);  // ends when the operation does; the engine ends all when a peer is lost
     return complete();
   }
-  // A learned plan may hold this tensor back for a bucket whose others come only after it: the engine must
-  // know that somebody waits. A callback alone does not say so; a poll does, after a moment.
-  engine.poll(handle_);
   // Refused only when the engine ended between the two calls; then nothing else will call.
   if (const int status = engine.on_done(handle_, &Call::on_done, this); status != RUEDA_OK) {
     fail(status, engine.last_error());

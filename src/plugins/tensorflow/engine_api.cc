@@ -38,10 +38,10 @@ std::string find_engine() {
   }
   const bool is_complete =
       find(library, "rueda_submit", engine.submit) && find(library, "rueda_wait", engine.wait) &&
-      find(library, "rueda_poll", engine.poll) && find(library, "rueda_on_done", engine.on_done) &&
-      find(library, "rueda_result", engine.result) && find(library, "rueda_detach", engine.detach) &&
-      find(library, "rueda_free", engine.free) && find(library, "rueda_release", engine.release) &&
-      find(library, "rueda_error", engine.error) && find(library, "rueda_last_error", engine.last_error) &&
+      find(library, "rueda_on_done", engine.on_done) && find(library, "rueda_result", engine.result) &&
+      find(library, "rueda_detach", engine.detach) && find(library, "rueda_free", engine.free) &&
+      find(library, "rueda_release", engine.release) && find(library, "rueda_error", engine.error) &&
+      find(library, "rueda_last_error", engine.last_error) &&
       find(library, "rueda_is_initialized", engine.is_initialized) &&
       find(library, "rueda_rank", engine.rank) && find(library, "rueda_local_rank", engine.local_rank) &&
       find(library, "rueda_local_size", engine.local_size) &&

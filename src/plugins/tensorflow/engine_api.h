@@ -11,7 +11,6 @@ namespace rueda::tensorflow {
 struct EngineApi {
   decltype(&rueda_submit) submit;
   decltype(&rueda_wait) wait;
-  decltype(&rueda_poll) poll;
   decltype(&rueda_on_done) on_done;
   decltype(&rueda_result) result;
   decltype(&rueda_detach) detach;
