@@ -87,7 +87,11 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         if self._is_done:
             return
         seen, variables = set(self._local), []
-        for variable in [*model.variables, *model.optimizer.variables]:
+        own = model.optimizer.variables
+        for variable in [
+            *model.variables,
+            *(own() if callable(own) else own),
+        ]:  # a method of some in tf_keras
             if id(variable) not in seen:
                 seen.add(id(variable))
                 variables.append(variable)

@@ -114,6 +114,11 @@ def PartialDistributedOptimizer(
 
 
 def _check(optimizer: Any, op: int, predivide: float, passes: int) -> None:
+    if type(optimizer).__module__.split(".")[0] == "tf_keras":
+        raise ValueError(
+            "DistributedOptimizer of rueda.keras wraps optimizers of Keras 3, but got one of tf_keras; set "
+            "TF_USE_LEGACY_KERAS=1 before tensorflow is imported, and import rueda.tensorflow.keras."
+        )
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise ValueError(
             f"DistributedOptimizer wraps a keras.optimizers.Optimizer such as keras.optimizers.Adam(1e-3), "

@@ -17,6 +17,7 @@ from rueda.tensorflow.gradients import GradientReducer
 from rueda.tensorflow.tape import local_variables_of
 
 _KERAS_FRONT_END = "rueda.keras"
+_TF_KERAS_FRONT_END = "rueda.tensorflow.keras.legacy"
 
 
 class DistributedLegacyOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
@@ -154,27 +155,19 @@ def _wrap_for_adasum(optimizer: Any, options: dict[str, Any]) -> Any:
     )
 
 
-def _wrap_for_keras(optimizer: Any, options: dict[str, Any], function: str = "DistributedOptimizer") -> Any:
+def _wrap_for_keras(optimizer: Any, options: dict[str, Any]) -> Any:
     """Hands a Keras optimizer over to the Keras front end, which takes the same options but use_locking."""
-    is_keras = any(cls.__module__.split(".")[0] in ("keras", "tf_keras") for cls in type(optimizer).__mro__)
-    if not is_keras:
+    packages = {cls.__module__.split(".")[0] for cls in type(optimizer).__mro__}
+    if not packages & {"keras", "tf_keras"}:
         raise ValueError(
             f"DistributedOptimizer got a {type(optimizer).__name__}; pass a tf.compat.v1.train.Optimizer or "
             f"a Keras optimizer."
         )
     if options["op"] == Adasum:
         raise ValueError("op == Adasum is not supported yet with Keras")
-    try:
-        front_end = importlib.import_module(_KERAS_FRONT_END)
-    except ModuleNotFoundError as error:
-        if error.name != _KERAS_FRONT_END:
-            raise
-        raise NotImplementedError(
-            "This version of rueda has no Keras front end: use hvd.DistributedGradientTape with a training "
-            "loop of your own."
-        ) from None
+    front_end = importlib.import_module(_TF_KERAS_FRONT_END if "tf_keras" in packages else _KERAS_FRONT_END)
     given = {key: value for key, value in options.items() if key != "use_locking"}
-    return getattr(front_end, function)(optimizer, **given)
+    return front_end.DistributedOptimizer(optimizer, **given)
 
 
 def PartialDistributedOptimizer(

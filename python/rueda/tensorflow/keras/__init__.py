@@ -1,4 +1,7 @@
-"""rueda for tf.keras, which is Keras 3 on TensorFlow: `import rueda.tensorflow.keras as hvd`."""
+"""rueda for tf.keras: `import rueda.tensorflow.keras as hvd`.
+
+tf.keras is Keras 3 on TensorFlow, or with TF_USE_LEGACY_KERAS=1 Keras 2 as the package tf_keras; both work.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,14 @@ if _backend_name() != "tensorflow":
         f"KERAS_BACKEND=tensorflow before keras is imported, or import rueda.keras."
     )
 
-callbacks = _front_end.callbacks
+if os.environ.get("TF_USE_LEGACY_KERAS") in ("true", "True", "1"):  # TensorFlow's own rule
+    from rueda.tensorflow.keras import legacy_callbacks as callbacks
+    from rueda.tensorflow.keras.legacy import (  # noqa: F401 (in place of those of rueda.keras)
+        DistributedOptimizer,
+        PartialDistributedOptimizer,
+        load_model,
+    )
+else:
+    callbacks = _front_end.callbacks
 
 __all__ = list(__all__)

@@ -1,8 +1,14 @@
-"""The callbacks of rueda.keras."""
+"""The callbacks for tf.keras: those of rueda.keras, or of tf_keras where TF_USE_LEGACY_KERAS is set."""
 
 from __future__ import annotations
 
-from rueda.keras.callbacks import *  # noqa: F403
-from rueda.keras.callbacks import __all__
+import os
+
+if os.environ.get("TF_USE_LEGACY_KERAS") in ("true", "True", "1"):
+    from rueda.tensorflow.keras.legacy_callbacks import *  # noqa: F403
+    from rueda.tensorflow.keras.legacy_callbacks import __all__
+else:
+    from rueda.keras.callbacks import *  # noqa: F403
+    from rueda.keras.callbacks import __all__
 
 __all__ = list(__all__)

@@ -1,0 +1,204 @@
+"""DistributedOptimizer and load_model for tf_keras, the Keras 2 that TF_USE_LEGACY_KERAS=1 makes tf.keras."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from rueda import _core
+from rueda.keras import Compression
+from rueda.keras.optimizer import INNER, is_distributed
+from rueda.process_sets import ProcessSet, global_process_set
+from rueda.tensorflow.compression import Compression as TensorflowCompression
+from rueda.tensorflow.gradient_aggregation_eager import LocalGradientAggregationHelperEager
+from rueda.tensorflow.gradients import GradientReducer
+
+_NEEDS_TF_KERAS = (
+    "rueda.tensorflow.keras needs the package tf_keras, because TF_USE_LEGACY_KERAS is set, but importing "
+    "it failed ({error}); install it with `pip install tf_keras`, or unset TF_USE_LEGACY_KERAS."
+)
+
+try:
+    import tf_keras
+except ImportError as _error:
+    raise ImportError(_NEEDS_TF_KERAS.format(error=_error)) from _error
+
+_numbers = itertools.count(1)  # of wrapped optimizers, in the order the program makes them
+
+
+def DistributedOptimizer(
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: int = _core.AVERAGE,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """Makes an optimizer of tf_keras reduce gradients over all ranks before each step, and returns it.
+
+    optimizer: of tf_keras.optimizers or tf_keras.optimizers.legacy, built or not; the same object is
+    returned, except under the policy mixed_float16, where it becomes the inner optimizer of a
+    LossScaleOptimizer, so that all ranks skip the same steps. Optimizers of tf_keras.optimizers clip after
+    the reduction, those of legacy before it. The arguments mean what they mean for rueda.keras; num_groups
+    and groups are accepted for old scripts, without effect. Raises ValueError for wrong arguments and for
+    an optimizer that is wrapped already.
+
+    >>> optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.Adam(1e-3 * hvd.size()))
+    """
+    _check(optimizer, op, backward_passes_per_step)
+    scaling = tf_keras.mixed_precision.LossScaleOptimizer
+    if tf_keras.mixed_precision.global_policy().name == "mixed_float16" and not _is_loss_scaling(optimizer):
+        optimizer = scaling(optimizer)
+    kind = getattr(TensorflowCompression, compression) if isinstance(compression, str) else compression
+    reducer = GradientReducer(
+        name or f"Distributed{type(optimizer).__name__}.{next(_numbers)}",
+        device_dense,
+        device_sparse,
+        kind,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        None,
+        process_set,
+        scale_local_gradients,
+    )
+    aggregation = None
+    if backward_passes_per_step > 1:
+        aggregation = LocalGradientAggregationHelperEager(
+            backward_passes_per_step, reducer.reduce, sparse_as_dense, average_aggregated_gradients
+        )
+    _change_class(optimizer, reducer, aggregation)
+    return optimizer
+
+
+def PartialDistributedOptimizer(
+    optimizer: Any, *arguments: Any, local_layers: Any = None, **settings: Any
+) -> Any:
+    """DistributedOptimizer that leaves the weights of local_layers to each rank.
+
+    local_layers: one built layer of tf_keras or several. Otherwise as DistributedOptimizer.
+    """
+    layers = [] if local_layers is None else local_layers
+    layers = list(layers) if isinstance(layers, Iterable) else [layers]
+    if not all(isinstance(layer, tf_keras.layers.Layer) for layer in layers):
+        raise ValueError("All local layers must be of tf_keras.layers.Layer type.")
+    optimizer = DistributedOptimizer(optimizer, *arguments, **settings)
+    for layer in layers:
+        for variable in layer.trainable_variables:
+            optimizer.register_local_var(variable)
+    return optimizer
+
+
+def load_model(
+    filepath: Any,
+    custom_optimizers: Sequence[type] | None = None,
+    custom_objects: dict[str, Any] | None = None,
+    compression: Any = Compression.none,
+    legacy_opts: bool = False,
+) -> Any:
+    """tf_keras.models.load_model whose model has its optimizer wrapped in DistributedOptimizer.
+
+    custom_optimizers: optimizer classes of your own; custom_objects wins where names agree. legacy_opts:
+    accepted for old scripts, without effect. Raises ValueError when the file holds no compiled optimizer.
+    """
+    known: dict[str, Any] = {one.__name__: one for one in custom_optimizers or []}
+    known.update(custom_objects or {})
+    model = tf_keras.models.load_model(filepath, custom_objects=known)
+    if getattr(model, "optimizer", None) is None:
+        raise ValueError(
+            f"load_model: {filepath} holds a model without an optimizer; load it with "
+            f"tf_keras.models.load_model and compile it with hvd.DistributedOptimizer(…)."
+        )
+    DistributedOptimizer(model.optimizer, compression=compression)
+    return model
+
+
+def build(optimizer: Any, variables: Sequence[Any]) -> None:
+    """Makes the optimizer's own variables, which Keras 2 otherwise makes in the first step."""
+    if hasattr(optimizer, "inner_optimizer"):
+        return build(optimizer.inner_optimizer, variables)
+    with tf.init_scope():
+        if hasattr(optimizer, "build"):
+            optimizer.build(variables)
+        else:
+            optimizer._create_all_weights(variables)  # of tf_keras.optimizers.legacy
+
+
+def _check(optimizer: Any, op: int, passes: int) -> None:
+    kinds = (tf_keras.optimizers.Optimizer, tf_keras.optimizers.legacy.Optimizer)
+    if not isinstance(optimizer, kinds):
+        raise ValueError(
+            f"DistributedOptimizer wraps an optimizer of tf_keras, which tf.keras is because "
+            f"TF_USE_LEGACY_KERAS is set, but got {type(optimizer).__module__}.{type(optimizer).__name__}."
+        )
+    inner = getattr(optimizer, "inner_optimizer", None)
+    if is_distributed(optimizer):
+        raise ValueError("DistributedOptimizer: this optimizer is wrapped already; wrap it once.")
+    if inner is not None and is_distributed(inner):
+        raise ValueError(INNER)
+    if op not in (_core.AVERAGE, _core.SUM):
+        raise ValueError("op currently only supports Average and Sum")
+    if passes < 1:
+        raise ValueError(f"backward_passes_per_step is {passes}, but must be at least 1.")
+
+
+def _is_loss_scaling(optimizer: Any) -> bool:
+    return hasattr(optimizer, "inner_optimizer") and hasattr(optimizer, "get_scaled_loss")
+
+
+class _Reducing:
+    """What the made classes add to the optimizer's own. First in their order of bases."""
+
+    _rueda_is_distributed = True
+    _rueda_base: type
+    _rueda_reducer: GradientReducer
+    _rueda_aggregation: LocalGradientAggregationHelperEager | None
+
+    def apply_gradients(self: Any, grads_and_vars: Any, *arguments: Any, **settings: Any) -> Any:
+        """Reduces the gradients, then applies them as the plain optimizer does."""
+        pairs = list(grads_and_vars)
+        gradients, variables = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+
+        def apply(reduced: Sequence[Any]) -> Any:
+            return self._rueda_base.apply_gradients(
+                self, list(zip(reduced, variables)), *arguments, **settings
+            )
+
+        if self._rueda_aggregation is None:
+            return apply(self._rueda_reducer.reduce(gradients, variables))
+        build(self, variables)  # variables cannot be made in a branch
+        sums = self._rueda_aggregation.compute_gradients(gradients, variables)
+        self._rueda_aggregation.apply_gradients(lambda: apply(sums), lambda: self.iterations.assign_add(1))
+        return self.iterations
+
+    def register_local_var(self: Any, var: Any) -> None:
+        """The gradients of this variable are not reduced."""
+        self._rueda_reducer.register_local(var)
+
+
+def _change_class(
+    optimizer: Any, reducer: GradientReducer, aggregation: LocalGradientAggregationHelperEager | None
+) -> None:
+    """The optimizer object stays: its state, its place in a compiled model and its saved form."""
+    base = type(optimizer)
+    members = {
+        "__module__": base.__module__,
+        "__qualname__": base.__qualname__,
+        "__doc__": base.__doc__,
+        "_rueda_base": base,
+    }
+    # Not through the optimizer's own __setattr__, which would track them as state.
+    object.__setattr__(optimizer, "_rueda_reducer", reducer)
+    object.__setattr__(optimizer, "_rueda_aggregation", aggregation)
+    optimizer.__class__ = type(base)(base.__name__, (_Reducing, base), members)

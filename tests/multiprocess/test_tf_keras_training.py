@@ -1,0 +1,195 @@
+"""Training with rueda.tensorflow.keras where tf.keras is tf_keras (TF_USE_LEGACY_KERAS=1)."""
+
+import importlib.util
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+if importlib.util.find_spec("tf_keras") is None or importlib.util.find_spec("tensorflow") is None:
+    pytest.skip("there is no tf_keras; make test-matrix runs these", allow_module_level=True)
+
+QUIET = {
+    "TF_USE_LEGACY_KERAS": "1",
+    "KERAS_BACKEND": "tensorflow",
+    "CUDA_VISIBLE_DEVICES": "",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "TF_ENABLE_ONEDNN_OPTS": "0",
+}
+os.environ.update(QUIET)  # of the process that runs pytest, which trains nothing
+
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+from harness import World, on_every_rank  # noqa: E402
+
+import horovod.tensorflow.keras as hvd  # noqa: E402
+
+BATCH = 8  # of one rank
+
+
+@pytest.fixture(scope="module")
+def world():
+    """Two ranks with tf_keras."""
+    made = World(2, "shm,tcp", QUIET)
+    yield made
+    made.stop()
+
+
+def data(count):
+    random = np.random.default_rng(0)
+    x = random.normal(size=(count, 6)).astype("float32")
+    return x, (x @ random.normal(size=(6, 2))).astype("float32")
+
+
+def my_part(array):
+    """This rank's rows of every batch of all ranks."""
+    return array.reshape(-1, hvd.size(), BATCH, *array.shape[1:])[:, hvd.rank()].reshape(-1, *array.shape[1:])
+
+
+def make_model(seed):
+    tf.keras.utils.set_random_seed(seed)
+    layers = [tf.keras.layers.Dense(8, "tanh"), tf.keras.layers.Dense(2)]
+    return tf.keras.Sequential([tf.keras.Input((6,)), *layers])
+
+
+class Losses(tf.keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seen.append(float(logs["loss"]))
+
+
+def train(optimizer, is_distributed, steps=6, wrap=None, **options):
+    """(model, losses) of this rank's part, or of one process alone with everything."""
+    x, y = data(steps * BATCH * hvd.size())
+    model, losses = make_model(hvd.rank() + 1 if is_distributed else 1), Losses()
+    callbacks = [losses]
+    if is_distributed:
+        optimizer = hvd.DistributedOptimizer(optimizer, **(wrap or {}))
+        callbacks.insert(0, hvd.callbacks.BroadcastGlobalVariablesCallback(0))
+        x, y = my_part(x), my_part(y)
+    # An argument of Keras 2.0 that old scripts pass.
+    model.compile(optimizer=optimizer, loss="mse", experimental_run_tf_function=False, **options)
+    size = BATCH if is_distributed else BATCH * hvd.size()
+    model.fit(x, y, batch_size=size, epochs=2, shuffle=False, verbose=0, callbacks=callbacks)
+    return model, losses.seen
+
+
+def assert_equal_on_all_ranks(model):
+    mine = b"".join(value.tobytes() for value in model.get_weights())
+    assert len(set(hvd.allgather_object(mine))) == 1
+
+
+@on_every_rank
+def test_the_loss_curve_equals_one_process_with_the_whole_batch():
+    assert tf.keras.__name__.startswith("tf_keras")
+    optimizers = tf.keras.optimizers
+    for make, options in (
+        (lambda: optimizers.SGD(0.05, momentum=0.9), {}),
+        (lambda: optimizers.Adam(0.01, global_clipnorm=0.5), {}),
+        (lambda: optimizers.Adam(0.01), {"run_eagerly": True}),
+        (lambda: optimizers.Adam(0.01), {"steps_per_execution": 3}),
+        (lambda: optimizers.legacy.Adam(0.01), {}),
+    ):
+        ours, curve = train(make(), True, **options)
+        alone, expected = train(make(), False, **options)
+        assert_equal_on_all_ranks(ours)
+        together = np.mean(hvd.allgather_object(curve), axis=0)
+        np.testing.assert_allclose(together, expected, rtol=2e-4)
+        for a, b in zip(ours.get_weights(), alone.get_weights()):
+            np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-5)
+
+
+@on_every_rank
+def test_several_batches_make_one_step():
+    model, _ = train(tf.keras.optimizers.SGD(0.05), True, wrap={"backward_passes_per_step": 2})
+    x, y = data(6 * BATCH * hvd.size())
+    summed = make_model(1)
+    summed.compile(optimizer=tf.keras.optimizers.SGD(0.1), loss="mse")  # a sum is twice the average
+    summed.fit(x, y, batch_size=2 * BATCH * hvd.size(), epochs=2, shuffle=False, verbose=0)
+    assert_equal_on_all_ranks(model)
+    for a, b in zip(model.get_weights(), summed.get_weights()):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+    assert int(model.optimizer.iterations) == 12
+
+
+@on_every_rank
+def test_loss_scaling_skips_the_same_steps_on_all_ranks():
+    for make in (tf.keras.optimizers.SGD, tf.keras.optimizers.legacy.SGD):
+        model = make_model(1)
+        scaling = tf.keras.mixed_precision.LossScaleOptimizer(make(0.05), initial_scale=256.0)
+        model.compile(optimizer=hvd.DistributedOptimizer(scaling), loss="mse")
+        x, y = data(4 * BATCH * hvd.size())
+        x, y = my_part(x).copy(), my_part(y)
+        if hvd.rank() == 1:
+            x[BATCH] = np.inf  # in the second batch of one rank
+        model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0)
+        assert_equal_on_all_ranks(model)
+        assert all(np.isfinite(value).all() for value in model.get_weights())
+        assert int(model.optimizer.iterations) == 3  # one of four was skipped
+
+
+@on_every_rank
+def test_callbacks_schedule_average_and_save():
+    rates = []
+    watch = tf.keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: rates.append(float(model.optimizer.learning_rate))
+    )
+    model = make_model(1)
+    model.compile(optimizer=hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.4)), loss="mse")
+    x, y = data(4 * BATCH * hvd.size())
+    read = []
+    reader = tf.keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: read.append(dict(logs)))
+    warmup = hvd.callbacks.LearningRateWarmupCallback(initial_lr=0.4, warmup_epochs=2)
+    with tempfile.TemporaryDirectory() as folder:
+        best = hvd.callbacks.BestModelCheckpoint(monitor="loss")
+        with pytest.raises(ValueError, match="has no filepath: set it before"):
+            model.fit(my_part(x), my_part(y), verbose=0, callbacks=[best])
+        best.filepath = str(Path(folder) / "best.keras")
+        callbacks = [hvd.callbacks.MetricAverageCallback(), warmup, best, reader, watch]
+        model.fit(my_part(x), my_part(y), batch_size=BATCH, epochs=3, verbose=0, callbacks=callbacks)
+        assert Path(best.filepath).exists() == (hvd.rank() == 0)
+    expected = [0.4 * ((i + 1) / 4 / 2 + 1) / 2 for i in range(8)] + [0.4] * 4
+    np.testing.assert_allclose(rates, expected, rtol=1e-5)
+    assert len({one["loss"] for one in hvd.allgather_object(read[0])}) == 1
+
+
+@on_every_rank
+def test_saved_models_load_without_rueda_and_go_on_with_it():
+    model, _ = train(tf.keras.optimizers.Adam(0.01), True)
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "model.keras")
+        model.save(path)
+        plain = tf.keras.models.load_model(path)
+        loaded = hvd.load_model(path)
+    assert type(plain.optimizer) is tf.keras.optimizers.Adam
+    assert type(loaded.optimizer) is not tf.keras.optimizers.Adam
+    x, y = data(2 * BATCH * hvd.size())
+    plain.fit(x, y, batch_size=BATCH * hvd.size(), shuffle=False, verbose=0)
+    for one in (model, loaded):
+        one.fit(my_part(x), my_part(y), batch_size=BATCH, shuffle=False, verbose=0)
+        for a, b in zip(one.get_weights(), plain.get_weights()):
+            np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-5)
+
+
+@on_every_rank
+def test_misuse_is_one_sentence():
+    import rueda.keras
+    import rueda.tensorflow as plain
+
+    optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1))
+    with pytest.raises(ValueError, match="wrapped already"):
+        hvd.DistributedOptimizer(optimizer)
+    with pytest.raises(ValueError, match=r"wraps an optimizer of tf_keras.*but got builtins.str"):
+        hvd.DistributedOptimizer("adam")
+    with pytest.raises(ValueError, match="got one of tf_keras; set TF_USE_LEGACY_KERAS=1"):
+        rueda.keras.DistributedOptimizer(tf.keras.optimizers.SGD(0.1))
+    through_tensorflow = plain.DistributedOptimizer(tf.keras.optimizers.SGD(0.1))
+    assert type(through_tensorflow) is not tf.keras.optimizers.SGD
+    model = make_model(1)
+    model.compile(optimizer=tf.keras.mixed_precision.LossScaleOptimizer(optimizer), loss="mse")
+    with pytest.raises(ValueError, match="wrap it as a whole"):
+        model.fit(*data(BATCH), verbose=0, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
