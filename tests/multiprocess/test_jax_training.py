@@ -41,18 +41,25 @@ def batches(steps):
 
 
 def train(optimizer, params, xs, ys, value_and_grad=None):
+    """The parameters reached."""
+    return train_with_losses(optimizer, params, xs, ys, value_and_grad)[0]
+
+
+def train_with_losses(optimizer, params, xs, ys, value_and_grad=None):
+    """The parameters reached, and this rank's loss in each step."""
     value_and_grad = value_and_grad or jax.value_and_grad(loss_of)
 
     @jax.jit
     def step(params, state, x, y):
-        _, grads = value_and_grad(params, x, y)
+        loss, grads = value_and_grad(params, x, y)
         updates, state = optimizer.update(grads, state, params)
-        return optax.apply_updates(params, updates), state
+        return optax.apply_updates(params, updates), state, loss
 
-    state = optimizer.init(params)
+    state, losses = optimizer.init(params), []
     for x, y in zip(xs, ys):
-        params, state = step(params, state, x, y)
-    return params
+        params, state, loss = step(params, state, x, y)
+        losses.append(loss)
+    return params, jnp.stack(losses)
 
 
 def assert_same_everywhere(params):
@@ -72,18 +79,21 @@ def test_n_ranks_train_like_one():
     assert_same_everywhere(start)
     assert_close(start, make_params(1), rtol=0)
     whole = [a.reshape(30, n * BATCH, 5) for a in (xs, ys)]
-    alone = train(optax.adam(0.01), make_params(1), *whole)
+    alone, curve = train_with_losses(optax.adam(0.01), make_params(1), *whole)
     mine = (xs[:, rank], ys[:, rank])
+    wrapped = hvd.DistributedOptimizer(optax.adam(0.01))
+    predivided = hvd.DistributedOptimizer(optax.adam(0.01), gradient_predivide_factor=2.0)
     ways = {
-        "optimizer": train(hvd.DistributedOptimizer(optax.adam(0.01)), start, *mine),
-        "gradients": train(optax.adam(0.01), start, *mine, hvd.distributed_value_and_grad(loss_of)),
-        "predivided": train(
-            hvd.DistributedOptimizer(optax.adam(0.01), gradient_predivide_factor=2.0), start, *mine
+        "optimizer": train_with_losses(wrapped, start, *mine),
+        "gradients": train_with_losses(
+            optax.adam(0.01), start, *mine, hvd.distributed_value_and_grad(loss_of)
         ),
+        "predivided": train_with_losses(predivided, start, *mine),
     }
-    for ours in ways.values():
+    for way, (ours, losses) in ways.items():
         assert_same_everywhere(ours)
         assert_close(ours, alone)
+        np.testing.assert_allclose(hvd.allreduce(losses), curve, rtol=1e-5, err_msg=way)
     optimizer = hvd.DistributedOptimizer(optax.sgd(0.05), compression=hvd.Compression.bf16)
     coarse = train(optimizer, start, *mine)
     assert_same_everywhere(coarse)

@@ -47,7 +47,18 @@ def assert_equal_on_all_ranks(model):
     assert len(set(hvd.allgather_object(mine))) == 1
 
 
-def train(optimizer, is_distributed, steps=6, epochs=1, **options):
+class Losses(keras.callbacks.Callback):
+    """The loss after every call of the train step: the mean so far of its epoch, as Keras reports it."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seen.append(float(logs["loss"]))
+
+
+def train(optimizer, is_distributed, steps=6, epochs=1, losses=None, **options):
     """A model trained on this rank's part, or alone on everything."""
     x, y = data(steps * BATCH * hvd.size())
     model = make_model(hvd.rank() + 1 if is_distributed else 1)
@@ -59,15 +70,20 @@ def train(optimizer, is_distributed, steps=6, epochs=1, **options):
     options.pop("wrap", None)
     model.compile(optimizer=optimizer, loss="mse", **options)
     size = BATCH if is_distributed else BATCH * hvd.size()
+    callbacks += [losses] if losses else []
     model.fit(x, y, batch_size=size, epochs=epochs, shuffle=False, verbose=0, callbacks=callbacks)
     return model
 
 
 def assert_trains_like_one(make_optimizer, rtol=2e-4, **options):
-    """n ranks, each with its part of a batch, must get where one process gets with the whole batch."""
-    ours = train(make_optimizer(), True, **options)
-    alone = train(make_optimizer(), False, **options)
+    """n ranks, each with its part of a batch, must go the way one process goes with the whole batch."""
+    curve, expected = Losses(), Losses()
+    ours = train(make_optimizer(), True, losses=curve, **options)
+    alone = train(make_optimizer(), False, losses=expected, **options)
     assert_equal_on_all_ranks(ours)
+    together = np.mean(hvd.allgather_object(curve.seen), axis=0)
+    assert len(together) > 1
+    np.testing.assert_allclose(together, expected.seen, rtol=rtol)
     for a, b in zip(weights(ours), weights(alone)):
         np.testing.assert_allclose(a, b, rtol=rtol, atol=2e-5)
     return ours

@@ -14,7 +14,9 @@ def batches(steps):
 
 
 def train(wrap, is_alone, steps=6, make=None):
-    """Weights after some steps of linear regression; with the whole batch or with this rank's part."""
+    """Weights after some steps of linear regression, and the losses; with the whole batch or this rank's
+    part.
+    """
     xs, ys = batches(steps)
     part = slice(None) if is_alone else slice(4 * hvd.rank(), 4 * hvd.rank() + 4)
     with tf.Graph().as_default():
@@ -26,9 +28,9 @@ def train(wrap, is_alone, steps=6, make=None):
         optimizer = wrap((make or (lambda: v1.train.MomentumOptimizer(0.05, 0.9)))())
         operation = optimizer.minimize(loss, global_step=step)
         with v1.train.MonitoredTrainingSession() as session:
-            for one_x, one_y in zip(xs, ys):
-                session.run(operation, {x: one_x[part], y: one_y[part]})
-            return [*session.run([weights, bias]), int(session.run(step))]
+            feeds = [{x: one_x[part], y: one_y[part]} for one_x, one_y in zip(xs, ys)]
+            losses = [session.run([loss, operation], feed)[0] for feed in feeds]
+            return [*session.run([weights, bias]), int(session.run(step)), np.array(losses)]
 
 
 @on_ranks
@@ -41,8 +43,34 @@ def test_weights_equal_those_of_one_process_with_the_whole_batch():
     ):
         alone = train(lambda optimizer: optimizer, is_alone=True, make=make)
         together = train(hvd.DistributedOptimizer, is_alone=False, make=make)
+        together[3] = np.mean(hvd.allgather_object(together[3]), axis=0)
+        np.testing.assert_allclose(together[3], alone[3], rtol=1e-4)  # the loss curve
         assert all(np.allclose(a, b, atol=1e-4) for a, b in zip(alone, together)), (alone, together)
     assert len(set(hvd.allgather_object(together[0].tobytes()))) == 1
+
+
+@on_ranks
+def test_the_loss_curve_of_a_tape_equals_that_of_one_process_with_the_whole_batch():
+    def curve(part, wrap, mode):
+        weights, bias = tf.Variable(tf.zeros([3, 1])), tf.Variable(tf.zeros([1]))
+
+        def step(x, y):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((x @ weights + bias - y) ** 2)
+            gradients = wrap(tape).gradient(loss, [weights, bias])
+            for variable, gradient in zip((weights, bias), gradients):
+                variable.assign_sub(0.1 * gradient)
+            return loss
+
+        step = tf.function(step) if mode == "function" else step
+        return [float(step(x[part], y[part])) for x, y in zip(*batches(8))]
+
+    mine = slice(4 * hvd.rank(), 4 * hvd.rank() + 4)
+    alone = curve(slice(None), lambda tape: tape, "eager")
+    assert alone[-1] < 0.7 * alone[0]
+    for mode in ("eager", "function"):
+        together = np.mean(hvd.allgather_object(curve(mine, hvd.DistributedGradientTape, mode)), axis=0)
+        np.testing.assert_allclose(together, alone, rtol=1e-5, err_msg=mode)
 
 
 @on_ranks
@@ -50,6 +78,7 @@ def test_options_change_the_way_not_the_result():
     alone = train(lambda optimizer: optimizer, is_alone=True)
     for options in ({"groups": 1}, {"gradient_predivide_factor": 4.0}, {"compression": hvd.Compression.fp16}):
         together = train(lambda o, options=options: hvd.DistributedOptimizer(o, **options), is_alone=False)
+        together[3] = np.mean(hvd.allgather_object(together[3]), axis=0)
         assert all(np.allclose(a, b, atol=2e-2) for a, b in zip(alone, together)), options
 
 
