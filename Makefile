@@ -2,11 +2,12 @@
 VENV := .venv/bin/python
 unexport MAKEFLAGS MAKELEVEL MFLAGS
 
-.PHONY: help setup demo test bench wheel clean
+.PHONY: help setup demo test test-matrix bench wheel clean
 help:
 	@echo "make setup   what a Debian 12 machine needs, and .venv with rueda installed"
 	@echo "make demo    train Fashion-MNIST with 1 and 2 ranks through rueda run"
 	@echo "make test    every check there is; the last line is 'N passed, N failed, N skipped'"
+	@echo "make test-matrix   the front ends' tests over several versions of the frameworks"
 	@echo "make bench   measure this machine"
 	@echo "make wheel   dist/rueda-*.whl"
 	@echo "make clean   remove build/ and dist/ (not .venv/)"
@@ -19,6 +20,9 @@ demo: setup
 
 test: setup
 	@$(VENV) tools/run_tests.py
+
+test-matrix: setup
+	@$(VENV) tools/test_matrix.py
 
 bench: setup
 	@$(VENV) bench/run.py

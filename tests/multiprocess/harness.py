@@ -24,8 +24,10 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-CASE_LIMIT_S = 60.0
-START_LIMIT_S = 60.0
+# Machines that do other work at the same time need more patience; no test measures time by these.
+_PATIENCE = float(os.environ.get("RUEDA_TEST_PATIENCE", "1"))
+CASE_LIMIT_S = 60.0 * _PATIENCE
+START_LIMIT_S = 60.0 * _PATIENCE
 
 
 def library() -> str:
