@@ -1,6 +1,6 @@
 """The worlds every distributed test runs in. pytest groups tests by world, so that one exists at a time."""
 
-from typing import Iterator
+from typing import Dict, Iterator
 
 import pytest
 from harness import World
@@ -49,3 +49,12 @@ def tensorflow_world_of_3() -> Iterator[World]:
     made = World(3, "shm,tcp")
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="session")
+def keras_worlds() -> Iterator[Dict[str, World]]:
+    """The jobs of the Keras tests by backend, made when they are first needed."""
+    made: Dict[str, World] = {}
+    yield made
+    for one in made.values():
+        one.stop()

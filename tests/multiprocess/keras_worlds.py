@@ -2,10 +2,10 @@
 
 import importlib.util
 import os
-from typing import Iterator
+from typing import Dict
 
 import pytest
-from harness import ROOT, World
+from harness import World
 
 BACKENDS = ["jax", "torch", "tensorflow"]
 
@@ -25,12 +25,10 @@ os.environ.setdefault("KERAS_BACKEND", "jax")  # of the process that runs pytest
 
 
 @pytest.fixture(scope="module", params=BACKENDS)
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    """Two ranks with Keras on one backend."""
+def world(request: pytest.FixtureRequest, keras_worlds: Dict[str, World]) -> World:
+    """Two ranks with Keras on one backend. Importing it takes seconds: the ranks serve all modules."""
     if importlib.util.find_spec(request.param) is None:
         pytest.skip(f"there is no {request.param}")
-    if request.param == "tensorflow" and not (ROOT / "python/rueda/tensorflow/gradients.py").exists():
-        pytest.skip("this version of rueda has no TensorFlow front end")
-    made = World(2, "shm,tcp", quiet_environment(request.param))
-    yield made
-    made.stop()
+    if request.param not in keras_worlds:
+        keras_worlds[request.param] = World(2, "shm,tcp", quiet_environment(request.param))
+    return keras_worlds[request.param]

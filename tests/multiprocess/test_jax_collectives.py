@@ -102,13 +102,26 @@ def test_derivatives_are_those_of_the_sum_over_ranks():
     def loss(out, r):
         return (jnp.sin(out) * weights[r][: out.shape[0]]).sum()
 
-    for name, (ours, model) in cases.items():
-        expected = jax.grad(lambda xs: sum(loss(model(xs, r), r) for r in range(n)))(xs)[rank]  # noqa: B023
-        for way in WAYS:
-            got = way(jax.grad(lambda x: loss(ours(x), rank)))(xs[rank])  # noqa: B023
-            np.testing.assert_allclose(got, expected, atol=1e-5, err_msg=name)
-        _, tangent = jax.jit(lambda x: jax.jvp(ours, (x,), (2 * x,)))(xs[rank])  # noqa: B023
-        np.testing.assert_allclose(tangent, 2 * model(xs, rank), atol=1e-5, err_msg=name)
+    # All cases in one program: compiling is what takes time here.
+    def gradients(x):
+        return {name: jax.grad(lambda x, f=f: loss(f(x), rank))(x) for name, (f, _) in cases.items()}
+
+    def tangents(x):
+        return {name: jax.jvp(f, (x,), (2 * x,))[1] for name, (f, _) in cases.items()}
+
+    def of_all_ranks(xs):
+        total = lambda xs, model: sum(loss(model(xs, r), r) for r in range(n))  # noqa: E731
+        return {name: jax.grad(total)(xs, model)[rank] for name, (_, model) in cases.items()}
+
+    expected = jax.jit(of_all_ranks)(xs)
+    straight = jax.jit(lambda xs: {name: model(xs, rank) for name, (_, model) in cases.items()})(xs)
+    for way in WAYS:
+        got = way(gradients)(xs[rank])
+        for name in cases:
+            np.testing.assert_allclose(got[name], expected[name], atol=1e-5, err_msg=name)
+    moved = jax.jit(tangents)(xs[rank])
+    for name in cases:
+        np.testing.assert_allclose(moved[name], 2 * straight[name], atol=1e-5, err_msg=name)
 
 
 @on_every_rank

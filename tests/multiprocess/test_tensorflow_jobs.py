@@ -144,8 +144,8 @@ DATA = "/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz"
 @pytest.mark.parametrize(
     ("script", "arguments"),
     [
-        ("fashion_mnist_session.py", ["--checkpoints", "ck", "--steps", "300"]),
-        ("fashion_mnist.py", ["--steps", "100"]),
+        ("fashion_mnist_session.py", ["--checkpoints", "ck", "--steps", "120"]),
+        ("fashion_mnist.py", ["--steps", "60"]),
     ],
 )
 def test_the_examples_train(script, arguments, tmp_path):
