@@ -1,0 +1,123 @@
+"""Front ends against one another and against TensorFlow's own strategy: `python bench/front_ends`.
+
+    python bench/front_ends strategy    step time of one CNN, MultiWorkerMirroredStrategy over rueda
+    python bench/front_ends scaling     efficiency of 2 ranks (step of one / step of two), by front end
+
+Programs take turns; a ratio is taken within a round, the spread is over rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Dict, List
+
+ROOT = Path(__file__).resolve().parents[2]
+STEPS = Path(__file__).with_name("steps.py")
+LIMIT_S = 120
+
+
+def launcher() -> str:
+    given = os.environ.get("RUEDA_BIN")
+    return given or str(Path(sys.executable).with_name("rueda"))
+
+
+def read(text: str) -> float:
+    """The median that one of the lines tells."""
+    lines = [line[line.index("{") :] for line in text.splitlines() if '"median_ms"' in line]
+    return float(json.loads(lines[-1])["median_ms"])
+
+
+def run_rueda(name: str, ranks: int, steps: int) -> float:
+    command = [launcher(), "run", "-np", str(ranks), sys.executable, str(STEPS), name, str(steps)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    if done.returncode != 0:
+        raise SystemExit(f"{name} with {ranks} rank(s) failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return read(done.stdout)
+
+
+def free_ports(count: int) -> List[int]:
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in held]
+    for one in held:
+        one.close()
+    return ports
+
+
+def run_strategy(workers: int, steps: int) -> float:
+    hosts = [f"127.0.0.1:{port}" for port in free_ports(workers)]
+    processes = []
+    for index in range(workers):
+        config = {"cluster": {"worker": hosts}, "task": {"type": "worker", "index": index}}
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, str(STEPS), "strategy", str(steps)],
+                env={**os.environ, "TF_CONFIG": json.dumps(config)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    try:
+        said = [process.communicate(timeout=LIMIT_S) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    if any(process.returncode != 0 for process in processes):
+        raise SystemExit("strategy failed:\n" + "".join(err[-2000:] for _, err in said))
+    return read(said[0][0])
+
+
+def at(values: List[float], share: float) -> float:
+    return sorted(values)[round(share * (len(values) - 1))]
+
+
+def show(label: str, ratios: List[float]) -> Dict[str, object]:
+    row = {"ratio": label, "p10": at(ratios, 0.1), "median": at(ratios, 0.5), "p90": at(ratios, 0.9)}
+    print(f"{label:<44}{row['median']:>7.2f}   {row['p10']:.2f} .. {row['p90']:.2f}", flush=True)
+    return row
+
+
+def strategy(rounds: int, steps: int) -> List[Dict[str, object]]:
+    pairs = [(run_strategy(2, steps), run_rueda("cnn", 2, steps)) for _ in range(rounds)]
+    print("MultiWorkerMirroredStrategy / rueda, ms: " + ", ".join(f"{a:.2f} / {b:.2f}" for a, b in pairs))
+    return [show("MultiWorkerMirroredStrategy / rueda", [a / b for a, b in pairs])]
+
+
+def scaling(rounds: int, steps: int) -> List[Dict[str, object]]:
+    names = ["torch", "tensorflow", "keras", "jax"]
+    found: Dict[str, List[float]] = {name: [] for name in names}
+    for _ in range(rounds):
+        for name in names:
+            one, two = run_rueda(name, 1, steps), run_rueda(name, 2, steps)
+            found[name].append(one / two)
+            print(f"{name}: {one:.2f} ms alone, {two:.2f} ms with 2 ranks", flush=True)
+    rows = [show(f"efficiency of 2 ranks, {name}", found[name]) for name in names]
+    for name in names[1:]:
+        against = [a / b for a, b in zip(found[name], found["torch"])]
+        rows.append(show(f"efficiency, {name} / torch", against))
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="front ends against one another")
+    parser.add_argument("part", choices=["strategy", "scaling"])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--report", type=Path)
+    arguments = parser.parse_args()
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]
+    ).rstrip(os.pathsep)
+    rows = (strategy if arguments.part == "strategy" else scaling)(arguments.rounds, arguments.steps)
+    if arguments.report:
+        arguments.report.write_text(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()

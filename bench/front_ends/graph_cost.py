@@ -1,0 +1,79 @@
+"""What one allreduce costs in a tf.function beyond the engine's own work, in microseconds per tensor.
+
+    rueda run -np 1 python bench/front_ends/graph_cost.py
+
+Three graphs of 200 small tensors take turns: additions alone, additions that are allreduced by one rank, and
+additions followed by one call into Python that submits the same requests to the engine and waits for them.
+The front end's cost is the second less the first, less what the engine needs for the same requests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any, Callable, Dict, List
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+
+import numpy as np
+import tensorflow as tf
+
+import rueda.numpy as host
+import rueda.tensorflow as hvd
+from rueda.tensorflow import mpi_ops
+
+TENSORS, TURNS, CALLS = 200, 25, 10
+
+
+def microseconds(call: Callable[[], Any]) -> float:
+    """Per tensor, averaged over a turn."""
+    call()
+    began = time.perf_counter()
+    for _ in range(CALLS):
+        call()
+    return 1e6 * (time.perf_counter() - began) / CALLS / TENSORS
+
+
+def at(values: List[float], share: float) -> float:
+    return sorted(values)[round(share * (len(values) - 1))]
+
+
+def main() -> None:
+    hvd.init()
+    variables = [tf.Variable(tf.ones([16])) for _ in range(TENSORS)]
+    arrays = [np.ones(16, np.float32) for _ in range(TENSORS)]
+
+    @tf.function
+    def plain() -> Any:
+        return tf.add_n([v + 1.0 for v in variables])
+
+    @tf.function
+    def reduced() -> Any:
+        return tf.add_n([mpi_ops._allreduce(v + 1.0, f"t{i}") for i, v in enumerate(variables)])
+
+    def engine() -> None:
+        host.synchronize(host.grouped_allreduce_async(arrays, "group", host.Sum))
+
+    calls: Dict[str, Callable[[], Any]] = {
+        "plain": lambda: plain().numpy(),
+        "reduced": lambda: reduced().numpy(),
+        "engine": engine,
+    }
+    times: Dict[str, List[float]] = {name: [] for name in calls}
+    for turn in range(TURNS + 2):
+        for name, call in calls.items():
+            spent = microseconds(call)
+            if turn >= 2:
+                times[name].append(spent)
+    cost = [r - p for r, p in zip(times["reduced"], times["plain"])]
+    rows = {**times, "cost": cost, "front end": [c - e for c, e in zip(cost, times["engine"])]}
+    for name, values in rows.items():
+        spread = f"{at(values, 0.1):6.2f} .. {at(values, 0.9):6.2f}"
+        print(f"{name:<10}{at(values, 0.5):8.2f} us per tensor   {spread}")
+    print(json.dumps({name: at(values, 0.5) for name, values in rows.items()}))
+
+
+if __name__ == "__main__":
+    main()

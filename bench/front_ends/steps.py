@@ -1,0 +1,241 @@
+"""One measured program of bench/front_ends: `python steps.py NAME` prints the median step as JSON on rank 0.
+
+Names: torch, tensorflow, keras, jax train the same network (784-512-512-10, 669,706 parameters in 6
+tensors); cnn and strategy train one small CNN with rueda.tensorflow and with MultiWorkerMirroredStrategy in
+custom loops. One computing thread each. A second argument is the number of measured steps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any, Callable, List
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
+
+import numpy as np
+
+WIDTHS = (784, 512, 512, 10)
+BATCH = 64
+CNN_BATCH = 32
+WARM_UP = 20
+
+
+def measure(step: Callable[[], Any], steps: int) -> float:
+    """Milliseconds of the median step; step returns when its result is there."""
+    times: List[float] = []
+    for _ in range(WARM_UP + steps):
+        began = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - began)
+    return 1000 * sorted(times[WARM_UP:])[steps // 2]
+
+
+def batch() -> Any:
+    random = np.random.default_rng(0)
+    return random.normal(size=(BATCH, 784)).astype("float32"), random.integers(0, 10, BATCH)
+
+
+def with_torch(steps: int) -> float:
+    import torch
+
+    import rueda.torch as hvd
+
+    torch.set_num_threads(1)
+    hvd.init()
+    layers: List[torch.nn.Module] = []
+    for fan_in, fan_out in zip(WIDTHS, WIDTHS[1:]):
+        layers += [torch.nn.Linear(fan_in, fan_out), torch.nn.ReLU()]
+    model = torch.nn.Sequential(*layers[:-1])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+    x, y = (torch.from_numpy(one) for one in batch())
+
+    def step() -> None:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    return measure(step, steps)
+
+
+def quiet_tensorflow() -> Any:
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    return tf
+
+
+def keras_network(tf: Any) -> Any:
+    layers = [tf.keras.layers.Dense(width, "relu") for width in WIDTHS[1:-1]]
+    return tf.keras.Sequential([tf.keras.Input((784,)), *layers, tf.keras.layers.Dense(10)])
+
+
+def tape_step(tf: Any, model: Any, x: Any, y: Any, wrap: Callable[[Any], Any]) -> Callable[[], Any]:
+    """A compiled step of plain gradient descent."""
+    loss_of = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    weights = [one.value if hasattr(one, "path") else one for one in model.trainable_variables]
+
+    @tf.function
+    def step() -> Any:
+        with tf.GradientTape() as tape:
+            loss = loss_of(y, model(x, training=True))
+        for weight, gradient in zip(weights, wrap(tape).gradient(loss, weights)):
+            weight.assign_sub(0.01 * gradient)
+        return loss
+
+    return lambda: step().numpy()
+
+
+def with_tensorflow(steps: int) -> float:
+    tf = quiet_tensorflow()
+    import rueda.tensorflow as hvd
+
+    hvd.init()
+    x, y = (tf.constant(one) for one in batch())
+    return measure(tape_step(tf, keras_network(tf), x, y, hvd.DistributedGradientTape), steps)
+
+
+def with_keras(steps: int) -> float:
+    tf = quiet_tensorflow()
+    import rueda.tensorflow.keras as hvd
+
+    hvd.init()
+    model = keras_network(tf)
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.01))
+    model.compile(optimizer=optimizer, loss=loss, jit_compile=False)
+    x, y = (tf.constant(one) for one in batch())
+    model.train_on_batch(x, y)
+    function = model.make_train_function()
+    data = tf.data.Dataset.from_tensors((x, y)).repeat()
+    iterator = iter(data)
+    return measure(lambda: [one.numpy() for one in tf.nest.flatten(function(iterator))], steps)
+
+
+def with_jax(steps: int) -> float:
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    import rueda.jax as hvd
+
+    hvd.init()
+    random = np.random.default_rng(1)
+    params = [
+        (jnp.asarray(random.normal(size=(i, o), scale=i**-0.5), jnp.float32), jnp.zeros(o))
+        for i, o in zip(WIDTHS, WIDTHS[1:])
+    ]
+    optimizer = hvd.DistributedOptimizer(optax.sgd(0.01))
+    state = optimizer.init(params)
+    x, y = (jnp.asarray(one) for one in batch())
+
+    def loss_of(params: Any) -> Any:
+        h = x
+        for weight, bias in params[:-1]:
+            h = jax.nn.relu(h @ weight + bias)
+        logits = h @ params[-1][0] + params[-1][1]
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+
+    def update(params: Any, state: Any) -> Any:
+        loss, gradients = jax.value_and_grad(loss_of)(params)
+        updates, state = optimizer.update(gradients, state, params)
+        return optax.apply_updates(params, updates), state, loss
+
+    compiled = jax.jit(update, donate_argnums=(0, 1))
+    held = [params, state]
+
+    def step() -> None:
+        held[0], held[1], loss = compiled(held[0], held[1])
+        loss.block_until_ready()
+        jax.block_until_ready(held[0])
+
+    return measure(step, steps)
+
+
+def cnn(tf: Any) -> Any:
+    """56,714 parameters in 8 tensors."""
+    return tf.keras.Sequential(
+        [
+            tf.keras.Input((28, 28, 1)),
+            tf.keras.layers.Conv2D(16, 3, strides=2, activation="relu"),
+            tf.keras.layers.Conv2D(32, 3, strides=2, activation="relu"),
+            tf.keras.layers.Flatten(),
+            tf.keras.layers.Dense(40, "relu"),
+            tf.keras.layers.Dense(10),
+        ]
+    )
+
+
+def images() -> Any:
+    random = np.random.default_rng(0)
+    pixels = random.normal(size=(CNN_BATCH, 28, 28, 1)).astype("float32")
+    return pixels, random.integers(0, 10, CNN_BATCH)
+
+
+def with_cnn(steps: int) -> float:
+    tf = quiet_tensorflow()
+    import rueda.tensorflow as hvd
+
+    hvd.init()
+    x, y = (tf.constant(one) for one in images())
+    return measure(tape_step(tf, cnn(tf), x, y, hvd.DistributedGradientTape), steps)
+
+
+def with_strategy(steps: int) -> float:
+    """As with_cnn; TF_CONFIG says who takes part."""
+    tf = quiet_tensorflow()
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    with strategy.scope():
+        # Variables of our own: Keras 3 has no support for this strategy in all versions.
+        random = np.random.default_rng(1)
+        shapes = [(3, 3, 1, 16), (16,), (3, 3, 16, 32), (32,), (1152, 40), (40,), (40, 10), (10,)]
+        weights = [tf.Variable(0.05 * random.normal(size=s).astype("float32")) for s in shapes]
+    x, y = (tf.constant(one) for one in images())
+
+    def replica_step() -> Any:
+        with tf.GradientTape() as tape:
+            w = weights
+            h = tf.nn.relu(tf.nn.conv2d(x, w[0], 2, "VALID") + w[1])
+            h = tf.nn.relu(tf.nn.conv2d(h, w[2], 2, "VALID") + w[3])
+            h = tf.nn.relu(tf.reshape(h, [CNN_BATCH, -1]) @ w[4] + w[5])
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, h @ w[6] + w[7])
+            loss = tf.reduce_mean(losses)
+        gradients = tape.gradient(loss, weights)
+        context = tf.distribute.get_replica_context()
+        for weight, gradient in zip(weights, context.all_reduce(tf.distribute.ReduceOp.MEAN, gradients)):
+            weight.assign_sub(0.01 * gradient)
+        return loss
+
+    @tf.function
+    def step() -> Any:
+        return strategy.run(replica_step)
+
+    return measure(lambda: step().numpy(), steps)
+
+
+PROGRAMS = {
+    "torch": with_torch,
+    "tensorflow": with_tensorflow,
+    "keras": with_keras,
+    "jax": with_jax,
+    "cnn": with_cnn,
+    "strategy": with_strategy,
+}
+
+
+def main() -> None:
+    name, steps = sys.argv[1], int(sys.argv[2])
+    milliseconds = PROGRAMS[name](steps)
+    task = json.loads(os.environ.get("TF_CONFIG", '{"task": {"index": 0}}'))["task"]["index"]
+    if int(os.environ.get("RUEDA_RANK", task)) == 0:
+        print(json.dumps({"program": name, "median_ms": milliseconds}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
