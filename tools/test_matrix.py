@@ -1,9 +1,9 @@
 """Runs the front ends' tests over several versions of the frameworks; ``make test-matrix`` calls it.
 
 Each environment is a venv of its own under $RUEDA_MATRIX_CACHE (default ~/.cache/rueda/matrix), made once and
-kept. A cell is one environment and some suites in it. The table is printed and written to build/matrix.md;
-exit status 1 when any cell failed. ``--only WORD[,WORD]`` runs the cells whose label contains a word,
-``--list`` shows them, ``--prepare`` only makes the environments.
+kept. A cell is one environment and some suites in it. ``--only WORD[,WORD]`` runs the cells whose label
+contains a word, ``--list`` shows them, ``--prepare`` only makes the environments. The table of all cells'
+last outcomes is printed and written to build/matrix.md; exit status 1 when a cell of this run failed.
 """
 
 from __future__ import annotations
@@ -189,13 +189,24 @@ def run_cell(cell: Cell, number: int, library: str) -> Outcome:
     return outcome
 
 
-def table(outcomes: Sequence[Outcome], commit: str) -> str:
-    """The outcomes as Markdown, with when and how they came about."""
+def remember(outcome: Outcome) -> Dict[str, str]:
+    """Puts the row of a cell beside the last rows of the others; all of them, by label."""
+    path = BUILD / "matrix.json"
+    rows: Dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
     today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    rows[outcome.cell.name()] = f"{outcome.row()} {today} {commit_name()} |"
+    path.write_text(json.dumps(rows, indent=1))
+    return rows
+
+
+def table(rows: Dict[str, str]) -> str:
+    """The last outcomes of all cells that have run, as Markdown."""
     python = ".".join(map(str, sys.version_info[:3]))
-    head = f"`make test-matrix` on {today}, commit {commit}, Python {python}, Linux x86-64, CPU.\n\n"
-    head += "| versions | outcome | passed / failed / skipped | notes |\n|---|---|---|---|\n"
-    return head + "\n".join(outcome.row() for outcome in outcomes) + "\n"
+    head = f"`make test-matrix`, Python {python}, Linux x86-64, CPU.\n\n"
+    head += (
+        "| versions | outcome | passed / failed / skipped | notes | when, commit |\n|---|---|---|---|---|\n"
+    )
+    return head + "".join(f"{rows[cell.name()]}\n" for cell in CELLS if cell.name() in rows)
 
 
 def commit_name() -> str:
@@ -241,8 +252,8 @@ def main() -> int:
         print(f"=== {cell.name()}", flush=True)
         outcomes.append(run_cell(cell, number, str(library)))
         print(f"=== {cell.name()}: {outcomes[-1].seconds:.0f} s", flush=True)
-    text = table(outcomes, commit_name())
-    (BUILD / "matrix.md").write_text(text)
+        text = table(remember(outcomes[-1]))
+        (BUILD / "matrix.md").write_text(text)
     print(text)
     return 0 if all(outcome.is_ok for outcome in outcomes) else 1
 

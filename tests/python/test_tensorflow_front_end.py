@@ -15,15 +15,6 @@ sys.path.insert(0, str(ROOT / "tests" / "multiprocess"))
 
 from harness import library  # noqa: E402
 
-WITHOUT = "import sys; sys.modules['tensorflow'] = None; import rueda.tensorflow"
-TOO_OLD = """
-import sys, types
-old = types.ModuleType("tensorflow")
-old.__version__ = "2.15.1"
-sys.modules["tensorflow"] = old
-import rueda.tensorflow
-"""
-
 
 def last_line_of(script, **environment):
     paths = os.pathsep.join(str(ROOT / part) for part in ("python", "compat/horovod"))
@@ -32,19 +23,6 @@ def last_line_of(script, **environment):
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     return done.stderr.strip().splitlines()[-1]
-
-
-@pytest.mark.parametrize("module", ["rueda.tensorflow", "horovod.tensorflow"])
-@pytest.mark.parametrize(
-    ("script", "found"), [(WITHOUT, "importing tensorflow failed"), (TOO_OLD, "2.15.1 is")]
-)
-def test_without_a_usable_tensorflow_it_is_one_sentence(module, script, found):
-    said = last_line_of(script.replace("rueda.tensorflow", module), RUEDA_LIBRARY=library())
-    assert (
-        said.startswith("ImportError: rueda.tensorflow needs TensorFlow 2.16 or newer, but ")
-        and found in said
-    )
-    assert said.endswith("install it with `pip install 'tensorflow>=2.16'`.")
 
 
 def test_a_missing_plugin_is_one_sentence(tmp_path):
