@@ -224,6 +224,36 @@ def test_wrapping_late_or_twice_or_something_else():
     assert_equal_on_all_ranks(model)
 
 
+def errors_of_steps():
+    """What a failed collective raises within a step: the framework's own kind of error."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return tf.errors.FailedPreconditionError
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return (jax.errors.JaxRuntimeError, ValueError)
+    return hvd.HorovodInternalError
+
+
+@on_every_rank
+def test_ranks_that_disagree_within_a_step_raise_and_may_go_on():
+    x, y = data(2 * BATCH * hvd.size())
+    model = make_model(1)
+    optimizer = hvd.DistributedOptimizer(
+        keras.optimizers.SGD(0.05), op=hvd.Sum if hvd.rank() else hvd.Average, name="disagreeing"
+    )
+    model.compile(optimizer=optimizer, loss="mse")
+    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
+    with pytest.raises(errors_of_steps(), match=r"(?s)disagreeing.*rank 0.*rank 1"):
+        model.fit(x, y, batch_size=BATCH, verbose=0, callbacks=callbacks)
+    wide = keras.Sequential([keras.Input((6,)), keras.layers.Dense(8 + hvd.rank())])
+    with pytest.raises(hvd.HorovodInternalError, match=r"kernel: rank 0 has \[6, 8\], rank 1 has \[6, 9\]"):
+        hvd.broadcast_variables(wide.variables, root_rank=0)
+    train(keras.optimizers.SGD(0.05), True)
+
+
 @on_every_rank
 def test_a_loop_of_ones_own():
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.5))

@@ -127,6 +127,14 @@ _REDUCERS: dict[str, Callable[[Reduction, Sequence[Any], Sequence[str]], list[An
 }
 
 
+def await_values(variables: Sequence[Any]) -> None:
+    """Raises what went wrong in steps that run in the background, as on JAX, where Keras passes over it."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        jax.block_until_ready([variable.value for variable in variables])
+
+
 def exchange_in_trace(
     is_step: Any, reduce: Callable[[list[Any]], list[Any]], gradients: list[Any]
 ) -> list[Any]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from rueda import numpy as host
 from rueda.basics import basics
+from rueda.keras.backends import await_values
 from rueda.keras.optimizer import is_distributed, wrap_loss_scaling
 from rueda.keras.values import as_numpy, broadcast_variables
 
@@ -40,7 +41,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
 
     Before the first batch where the model is built by then, else after it. States of random generators
     (dropout) stay each rank's own. local_variables: variables to leave alone; device: accepted for old
-    scripts, without effect. Put it first in the list of callbacks.
+    scripts, without effect. Put it first in the list of callbacks. At the end of every epoch it raises what
+    failed in a step meanwhile, which Keras on JAX does not.
 
     >>> model.fit(x, y, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
     """
@@ -82,6 +84,11 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         if not self._is_done:
             _sync(_model_of(self))
             self._send(self.model)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Awaits the steps of the epoch."""
+        _sync(_model_of(self))
+        await_values(self.model.trainable_variables)
 
     def _send(self, model: Any) -> None:
         if self._is_done:
