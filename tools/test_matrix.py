@@ -1,8 +1,8 @@
 """Runs the front ends' tests over several versions of the frameworks; ``make test-matrix`` calls it.
 
 Each environment is a venv of its own under $RUEDA_MATRIX_CACHE (default ~/.cache/rueda/matrix), made once and
-kept. A cell is one environment and some suites in it. ``--only WORD[,WORD]`` runs the cells whose label
-contains a word, ``--list`` shows them, ``--prepare`` only makes the environments. The table of all cells'
+kept. A cell is one environment and some suites in it. ``--only 'WORD;WORD'`` runs the cells whose label
+is or contains a word, ``--list`` shows them, ``--prepare`` only makes the environments. The table of all cells'
 last outcomes is printed and written to build/matrix.md; exit status 1 when a cell of this run failed.
 """
 
@@ -223,14 +223,24 @@ def find_library() -> Optional[Path]:
     return path.resolve() if path.exists() else None
 
 
+def select(only: str) -> List[Cell]:
+    """The cells with one of these labels, separated by semicolons; for a word that is none, those that have it."""
+    labels = {cell.name().lower() for cell in CELLS}
+    words = [word.strip().lower() for word in only.split(";") if word.strip()]
+
+    def fits(label: str) -> bool:
+        return any(word == label or (word not in labels and word in label) for word in words)
+
+    return [cell for cell in CELLS if not words or fits(cell.name().lower())]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="the front ends' tests over several versions")
-    parser.add_argument("--only", default="", help="words, separated by commas, of which a label has one")
+    parser.add_argument("--only", default="", help="labels or words of labels, separated by ;")
     parser.add_argument("--list", action="store_true", help="show the cells")
     parser.add_argument("--prepare", action="store_true", help="only make the environments")
     arguments = parser.parse_args()
-    words = [word.lower() for word in arguments.only.split(",") if word]
-    cells = [cell for cell in CELLS if not words or any(word in cell.name().lower() for word in words)]
+    cells = select(arguments.only)
     if not cells:
         parser.error(f"no cell's label has {arguments.only}; see --list")
     if arguments.list:
