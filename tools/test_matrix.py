@@ -1,9 +1,9 @@
 """Runs the front ends' tests over several versions of the frameworks; ``make test-matrix`` calls it.
 
 Each environment is a venv of its own under $RUEDA_MATRIX_CACHE (default ~/.cache/rueda/matrix), made once and
-kept. A cell is one environment and some suites in it. ``--only 'WORD;WORD'`` runs the cells whose label
-is or contains a word, ``--list`` shows them, ``--prepare`` only makes the environments. The table of all cells'
-last outcomes is printed and written to build/matrix.md; exit status 1 when a cell of this run failed.
+kept. A cell is one environment and some suites in it. ``--only 'WORD;WORD'`` runs the cells whose label is or
+contains a word, ``--list`` shows them, ``--prepare`` only makes the environments. The table of the last
+outcomes of all cells is printed and written to build/matrix.md; exit status 1 when a cell of this run failed.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def find_library() -> Optional[Path]:
 
 
 def select(only: str) -> List[Cell]:
-    """The cells with one of these labels, separated by semicolons; for a word that is none, those that have it."""
+    """The cells with one of these labels (separated by semicolons), or with a word that is no label in it."""
     labels = {cell.name().lower() for cell in CELLS}
     words = [word.strip().lower() for word in only.split(";") if word.strip()]
 
