@@ -133,6 +133,8 @@ def test_loss_scaling_skips_the_same_steps_on_all_ranks():
             keras.config.set_dtype_policy("float32")
         assert isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         model.compile(optimizer=optimizer, loss="mse")
+        optimizer.build(model.trainable_variables)
+        before = float(keras.ops.convert_to_numpy(optimizer.dynamic_scale))
         x, y = data(4 * BATCH * hvd.size())
         x, y = my_part(x).copy(), my_part(y)
         if hvd.rank() == 1:
@@ -140,7 +142,8 @@ def test_loss_scaling_skips_the_same_steps_on_all_ranks():
         model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0)
         assert_equal_on_all_ranks(model)
         assert all(np.isfinite(value).all() for value in weights(model))
-        assert int(keras.ops.convert_to_numpy(optimizer.iterations)) == 3  # one of four was skipped
+        # Halved once: one of four steps was skipped. (Whether Keras counts it depends on its version.)
+        assert float(keras.ops.convert_to_numpy(optimizer.dynamic_scale)) == before / 2
         scales = hvd.allgather_object(float(keras.ops.convert_to_numpy(optimizer.dynamic_scale)))
         assert len(set(scales)) == 1
 

@@ -171,7 +171,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         """Finds the number of steps per epoch."""
         _model_of(self)
         if self.steps_per_epoch is None and not self.staircase:
-            steps = (self.params or {}).get("steps")
+            steps = (getattr(self, "params", None) or {}).get("steps")  # Keras 3.3 sets it in fit only
             if not steps:
                 raise ValueError(NO_STEPS.format(callback=type(self).__name__))
             self.steps_per_epoch = steps
