@@ -1,5 +1,6 @@
 """TensorFlow jobs with a life of their own: a rank that dies, blocking kernels, the scripts of examples/."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -109,6 +110,7 @@ assert not hvd.is_initialized()
 """
 
 
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="there is no torch")
 def test_torch_and_tensorflow_share_one_engine():
     assert_all_succeed(launch(2, WITH_TORCH, QUIET))
 
