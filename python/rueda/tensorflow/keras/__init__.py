@@ -22,8 +22,8 @@ if _backend_name() != "tensorflow":
     )
 
 if os.environ.get("TF_USE_LEGACY_KERAS") in ("true", "True", "1"):  # TensorFlow's own rule
-    from rueda.tensorflow.keras import legacy_callbacks as callbacks
-    from rueda.tensorflow.keras.legacy import (  # noqa: F401 (in place of those of rueda.keras)
+    from rueda.tensorflow.keras import legacy_callbacks as callbacks  # type: ignore[no-redef]
+    from rueda.tensorflow.keras.legacy import (  # type: ignore[assignment] # noqa: F401 (replaces the others)
         DistributedOptimizer,
         PartialDistributedOptimizer,
         load_model,

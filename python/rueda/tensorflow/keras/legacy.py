@@ -201,4 +201,5 @@ def _change_class(
     # Not through the optimizer's own __setattr__, which would track them as state.
     object.__setattr__(optimizer, "_rueda_reducer", reducer)
     object.__setattr__(optimizer, "_rueda_aggregation", aggregation)
-    optimizer.__class__ = type(base)(base.__name__, (_Reducing, base), members)
+    metaclass: Any = type(base)  # LossScaleOptimizer has one of its own
+    optimizer.__class__ = metaclass(base.__name__, (_Reducing, base), members)

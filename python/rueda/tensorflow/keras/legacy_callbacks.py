@@ -14,7 +14,7 @@ from rueda.tensorflow.keras import legacy
 _Callback: Any = tf_keras.callbacks.Callback
 
 
-class BroadcastGlobalVariablesCallback(current.BroadcastGlobalVariablesCallback, _Callback):
+class BroadcastGlobalVariablesCallback(current.BroadcastGlobalVariablesCallback, _Callback):  # type: ignore[misc]
     __doc__ = current.BroadcastGlobalVariablesCallback.__doc__
 
     def set_model(self, model: Any) -> None:
@@ -37,15 +37,15 @@ class BroadcastGlobalVariablesCallback(current.BroadcastGlobalVariablesCallback,
             self._send(model)
 
 
-class MetricAverageCallback(current.MetricAverageCallback, _Callback):
+class MetricAverageCallback(current.MetricAverageCallback, _Callback):  # type: ignore[misc]
     __doc__ = current.MetricAverageCallback.__doc__
 
 
-class LearningRateScheduleCallback(current.LearningRateScheduleCallback, _Callback):
+class LearningRateScheduleCallback(current.LearningRateScheduleCallback, _Callback):  # type: ignore[misc]
     __doc__ = current.LearningRateScheduleCallback.__doc__
 
 
-class LearningRateWarmupCallback(current.LearningRateWarmupCallback, _Callback):
+class LearningRateWarmupCallback(current.LearningRateWarmupCallback, _Callback):  # type: ignore[misc]
     __doc__ = current.LearningRateWarmupCallback.__doc__
 
 
