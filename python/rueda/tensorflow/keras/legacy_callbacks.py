@@ -14,12 +14,15 @@ from rueda.tensorflow.keras import legacy
 _Callback: Any = tf_keras.callbacks.Callback
 
 
-class BroadcastGlobalVariablesCallback(current.BroadcastGlobalVariablesCallback, _Callback):  # type: ignore[misc]
-    __doc__ = current.BroadcastGlobalVariablesCallback.__doc__
+_Broadcast = current.BroadcastGlobalVariablesCallback
+
+
+class BroadcastGlobalVariablesCallback(_Broadcast, _Callback):  # type: ignore[misc]
+    __doc__ = _Broadcast.__doc__
 
     def set_model(self, model: Any) -> None:
         """Also makes a compiled step that knows nothing of the wrapped optimizer compile again."""
-        super(current.BroadcastGlobalVariablesCallback, self).set_model(model)  # Keras 3's own
+        super(_Broadcast, self).set_model(model)  # Keras 3's own
         optimizer = getattr(model, "optimizer", None)
         if not is_distributed(optimizer):
             if is_distributed(getattr(optimizer, "inner_optimizer", None)):
