@@ -135,6 +135,11 @@ typedef struct rueda_request {
   const int32_t* splits; /* alltoall: rows for each rank of the set; NULL = even */
   int32_t split_count;
   int64_t tag; /* join: any number; every rank receives the largest of all ranks */
+  /* 0: fused and run in the order of becoming ready. Others leave one bucket of at most RUEDA_PRIORITY_BYTES
+   * at a time, the largest number first, those below 0 after everything of 0. The first rank's number counts.
+   * A group whose members have one need not run as a whole: give a long tensor as a group of its parts, and
+   * others can overtake between them. */
+  int32_t priority;
 } rueda_request;
 
 /* Submits count requests as one group that completes as a whole (count = 1: one operation). Nothing is

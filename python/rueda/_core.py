@@ -80,6 +80,7 @@ class Request(Structure):
         ("splits", POINTER(c_int32)),
         ("split_count", c_int32),
         ("tag", c_int64),
+        ("priority", c_int32),
     ]
 
 

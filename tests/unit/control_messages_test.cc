@@ -53,6 +53,7 @@ Request random_request(Random& random) {
   r.group_index = static_cast<int32_t>(pick(random, 0, r.group_size - 1));
   r.group_name = random_text(random);
   r.tag = pick(random, INT64_MIN, INT64_MAX);
+  r.priority = static_cast<int32_t>(pick(random, INT32_MIN, INT32_MAX));
   r.set_ranks = random_numbers<Rank>(random, -3);
   r.set_id = static_cast<int32_t>(pick(random, -1, 9));
   return r;

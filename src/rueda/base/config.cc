@@ -139,6 +139,11 @@ void add_scheduling(std::vector<ConfigEntry>& table) {
                            "Largest transfer that is made by fusing small tensors; 0 fuses nothing."},
                           &Config::fusion_bytes, "0..68719476736", {0, int64_t{64} << 30}));
   table.push_back(
+      integer({"priority_bytes", "RUEDA_PRIORITY_BYTES", "", "bytes",
+               "Largest transfer made by fusing tensors that have a priority: more urgent ones wait "
+               "for two of them at most."},
+              &Config::priority_bytes, "0..68719476736", {0, int64_t{64} << 30}));
+  table.push_back(
       number({"cycle_time_ms", "RUEDA_CYCLE_TIME", "HOROVOD_CYCLE_TIME", "milliseconds",
               "Longest wait for more tensors to fuse with; 0 starts as soon as a tensor is ready."},
              &Config::cycle_time_ms, "0..60000", {0, 60'000}));

@@ -16,6 +16,7 @@ namespace rueda {
 struct Config {
   // scheduling
   int64_t fusion_bytes = 64 << 20;     // one fused transfer; 0 = no fusion
+  int64_t priority_bytes = 2 << 20;    // one transfer of tensors with a priority
   double cycle_time_ms = 0;            // upper bound on waiting to batch; 0 = start as soon as ready
   bool group_fusion_disabled = false;  // members of a group fuse only with each other
   bool dynamic_process_sets = false;

@@ -1,6 +1,7 @@
 // The C ABI (include/rueda/rueda.h) over the engine: translation and validation of what comes from outside.
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -55,8 +56,19 @@ Status check_shape(const rueda_request& r) {
   return Status::ok();
 }
 
+// The struct as programs that were built before `priority` know it.
+constexpr uint32_t kFirstRequestBytes = offsetof(rueda_request, priority);
+
+// The i-th of an array whose elements are as large as the caller's header says.
+Status copy_request(const rueda_request* requests, int32_t i, rueda_request& copy) {
+  const uint32_t bytes = requests->struct_size;
+  const bool is_known = bytes == sizeof(rueda_request) || bytes == kFirstRequestBytes;
+  if (!is_known) return bad_request("struct_size does not match this library.");
+  std::memcpy(&copy, reinterpret_cast<const std::byte*>(requests) + static_cast<size_t>(i) * bytes, bytes);
+  return copy.struct_size == bytes ? Status::ok() : bad_request("requests differ in struct_size.");
+}
+
 Status read_request(const rueda_request& r, Tensor& tensor) {
-  if (r.struct_size != sizeof(rueda_request)) return bad_request("struct_size does not match this library.");
   if (r.what < RUEDA_ALLREDUCE || r.what > RUEDA_REDUCESCATTER) return bad_request("unknown collective.");
   if (r.dtype < RUEDA_UINT8 || r.dtype > RUEDA_BFLOAT16) return bad_request("unknown dtype.");
   if (r.op < RUEDA_AVERAGE || r.op > RUEDA_PRODUCT) {
@@ -80,6 +92,7 @@ Status read_request(const rueda_request& r, Tensor& tensor) {
   request.device = r.device;
   if (r.splits != nullptr) request.splits.assign(r.splits, r.splits + r.split_count);
   request.tag = r.tag;
+  request.priority = r.priority;
   tensor.input = r.input;
   tensor.output = r.output;
   return Status::ok();
@@ -121,7 +134,9 @@ int submit(const rueda_request* requests, int32_t count, int64_t* handle, bool w
   std::vector<Tensor> tensors(static_cast<size_t>(count));
   for (int32_t i = 0; i < count; ++i) {
     Tensor& tensor = tensors[static_cast<size_t>(i)];
-    if (const Status s = read_request(requests[i], tensor); !s.is_ok()) return capi::fail(s);
+    rueda_request request{};
+    if (const Status s = copy_request(requests, i, request); !s.is_ok()) return capi::fail(s);
+    if (const Status s = read_request(request, tensor); !s.is_ok()) return capi::fail(s);
     tensor.request.group_index = i;
     tensor.request.group_size = count;
     if (count > 1) tensor.request.group_name = tensors.front().request.name;

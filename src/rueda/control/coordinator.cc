@@ -17,6 +17,7 @@
 #include "rueda/control/process_sets.h"
 #include "rueda/control/respond.h"
 #include "rueda/control/stalls.h"
+#include "rueda/control/turns.h"
 
 namespace rueda::control {
 namespace {
@@ -79,6 +80,7 @@ struct Coordinator::State {
   ProcessSets sets;
   std::map<int32_t, PendingSet> pending;
   std::vector<std::variant<Unit, Response>> ready;  // in the order of becoming ready; emptied every round
+  Turns turns;                                      // what is ready and has a priority
 
   std::vector<bool> has_joined;  // by world rank
   Rank joined_count = 0;
@@ -337,21 +339,30 @@ std::vector<Response> Coordinator::take_ready(Nanos now, TraceSink* trace) {
   state_->trace = trace != nullptr && trace->is_on() ? trace : nullptr;
   ++state_->round;
   const FusionOptions options{state_->options.fusion_bytes, state_->options.group_fusion_disabled};
+  const int64_t bucket_bytes = std::min(state_->options.fusion_bytes, state_->options.priority_bytes);
   std::vector<Response> out;
   std::vector<Unit> units;
   const auto flush = [&] {
     for (Response& response : fuse(std::exchange(units, {}), options)) out.push_back(std::move(response));
   };
-  // Nothing is fused across an error, a join or a change of process sets: they keep their place in the order.
+  // Nothing is fused across an error, a join or a change of process sets: they keep their place in the order,
+  // also in that of tensors with a priority.
   for (std::variant<Unit, Response>& one : std::exchange(state_->ready, {})) {
-    if (Unit* unit = std::get_if<Unit>(&one)) {
-      units.push_back(std::move(*unit));
-    } else {
+    Unit* unit = std::get_if<Unit>(&one);
+    if (unit == nullptr) {
       flush();
+      while (!state_->turns.is_empty()) out.push_back(state_->turns.take(bucket_bytes));
       out.push_back(std::move(std::get<Response>(one)));
+    } else if (unit->candidates[0].priority != 0) {
+      for (Candidate& candidate : unit->candidates) state_->turns.add(std::move(candidate));
+    } else {
+      units.push_back(std::move(*unit));
     }
   }
+  const bool is_urgent = state_->turns.highest() > 0;
+  if (is_urgent) out.push_back(state_->turns.take(bucket_bytes));
   flush();
+  if (out.empty() && !state_->turns.is_empty()) out.push_back(state_->turns.take(bucket_bytes));
   return out;
 }
 
@@ -389,7 +400,9 @@ std::string Coordinator::pending_summary() const {
 }
 
 bool Coordinator::may_begin_plan(const std::unordered_set<std::string>& names) const {
-  if (!state_->ready.empty() || state_->joined_count > 0 || state_->sets.waiting()) return false;
+  if (!state_->ready.empty() || !state_->turns.is_empty() || state_->joined_count > 0 ||
+      state_->sets.waiting())
+    return false;
   return std::ranges::all_of(state_->pending, [&](const auto& one) {
     return std::ranges::all_of(one.second.waiting(), [&](const PendingTensor* tensor) {
       return one.first == 0 && names.contains(tensor->name);

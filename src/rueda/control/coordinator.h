@@ -20,7 +20,8 @@ namespace rueda::control {
 
 struct CoordinatorOptions {
   Rank world_size = 1;
-  int64_t fusion_bytes = 64 << 20;  // 0 = off
+  int64_t fusion_bytes = 64 << 20;   // 0 = off
+  int64_t priority_bytes = 2 << 20;  // of tensors with a priority; the smaller of the two counts
   bool group_fusion_disabled = false;
   bool stall_check_disabled = false;
   Nanos stall_warning = 60 * kSecond;
@@ -42,7 +43,8 @@ class Coordinator {
 
   // Requests one rank made ready, in its submission order. trace may be null: RankReady and NEGOTIATE events.
   void submit(Rank from, std::vector<Request> requests, Nanos now, TraceSink* trace);
-  // Everything that may run now, fused, in the order all ranks must follow. Empty when nothing is ready.
+  // What may run now, fused, in the order all ranks must follow: one bucket of what has a priority, everything
+  // of what has none. Empty when nothing is ready.
   std::vector<Response> take_ready(Nanos now, TraceSink* trace);
   // Call now and then (at least every stall_warning); at most one report per interval.
   std::vector<StallReport> check_stalls(Nanos now);

@@ -119,6 +119,10 @@ class Packer {
 
 }  // namespace
 
+bool can_share(const Candidate& a, const Candidate& b) {
+  return is_fusible(a.response.what) && key_of(a) == key_of(b);
+}
+
 std::vector<Response> fuse(std::vector<Unit> units, const FusionOptions& options) {
   Packer packer(options);
   for (Unit& unit : units) packer.add(std::move(unit));

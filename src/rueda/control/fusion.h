@@ -13,6 +13,9 @@ struct FusionOptions {
   bool group_fusion_disabled = false;
 };
 
+// Whether the tensors of two responses may share a transfer.
+bool can_share(const Candidate& a, const Candidate& b);
+
 // Responses in the order of their first tensor; a later tensor may ride along with an earlier one of its
 // kind. The members of a group end up in the same response, or in responses that follow one another.
 std::vector<Response> fuse(std::vector<Unit> units, const FusionOptions& options);

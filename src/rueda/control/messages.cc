@@ -8,7 +8,7 @@ namespace rueda::control {
 namespace {
 
 // The smallest encodings (every string and vector empty): they bound a count before anything is allocated.
-constexpr size_t kMinRequestBytes = 72;
+constexpr size_t kMinRequestBytes = 76;
 constexpr size_t kMinEntryBytes = 16;
 constexpr size_t kMinResponseBytes = 68;
 constexpr size_t kFlowBytes = 12;
@@ -66,6 +66,7 @@ void put_request(ByteWriter& writer, const Request& request) {
   writer.put(request.group_size);
   writer.put_string(request.group_name);
   writer.put(request.tag);
+  writer.put(request.priority);
   writer.put_vector(request.set_ranks);
   writer.put(request.set_id);
 }
@@ -93,6 +94,7 @@ Request get_request(ByteReader& reader) {
   request.group_size = reader.get<int32_t>();
   request.group_name = reader.get_string(kMaxNameBytes);
   request.tag = reader.get<int64_t>();
+  request.priority = reader.get<int32_t>();
   request.set_ranks = reader.get_vector<Rank>(kMaxRanks);
   request.set_id = reader.get<int32_t>();
   if (request.group_size < 1 || request.group_index < 0 || request.group_index >= request.group_size)

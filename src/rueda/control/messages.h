@@ -31,6 +31,7 @@ struct Request {
   int32_t group_size = 1;       // 1 = alone
   std::string group_name;       // name of the group's first member; empty when alone
   int64_t tag = 0;              // join
+  int32_t priority = 0;         // see rueda.h; waits in control/turns.h
   std::vector<Rank> set_ranks;  // add-set: the world ranks asked for
   int32_t set_id = 0;           // remove-set
   enum class Kind : uint8_t { kTensor = 0, kAddSet = 1, kRemoveSet = 2 } kind = Kind::kTensor;

@@ -27,6 +27,7 @@ struct Candidate {
   Response response;  // one entry
   int32_t device = -1;
   int64_t bytes = 0;  // what it takes of a fused transfer
+  int32_t priority = 0;
 };
 
 // Candidates that run together: one tensor, or all of a group.

@@ -25,6 +25,7 @@ control::CoordinatorOptions coordinator_options(const Session& session, const Gr
   const Facts& mine = session.all->front();  // rank 0's settings hold for the job
   return {.world_size = session.size(),
           .fusion_bytes = mine.fusion_bytes,
+          .priority_bytes = session.config.priority_bytes,
           .group_fusion_disabled = mine.group_fusion_disabled,
           .stall_check_disabled = session.config.stall_check_disabled,
           .stall_warning = seconds(session.config.stall_warning_s),

@@ -1,0 +1,133 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "control_fixture.h"
+
+namespace rueda::control {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using Kind = Response::Kind;
+using L = std::vector<std::string>;
+
+Request urgent(std::string name, int32_t priority, std::vector<int64_t> shape = {4}) {
+  Request request = allreduce(std::move(name), std::move(shape));
+  request.priority = priority;
+  return request;
+}
+
+CoordinatorOptions buckets_of(int64_t bytes, Rank ranks = 1) {
+  CoordinatorOptions options = world_of(ranks);
+  options.priority_bytes = bytes;
+  return options;
+}
+
+L next(Coordinator& coordinator) {
+  L all;
+  for (const Response& response : coordinator.take_ready(0, nullptr))
+    for (const std::string& name : names(response)) all.push_back(name);
+  return all;
+}
+
+TEST(Turns, the_most_urgent_goes_first_whatever_came_first) {
+  Coordinator coordinator(buckets_of(16));
+  coordinator.submit(0, {urgent("back", -3), urgent("middle", -2), urgent("front", -1)}, 0, nullptr);
+  EXPECT_EQ(next(coordinator), L{"front"});
+  EXPECT_EQ(next(coordinator), L{"middle"});
+  EXPECT_EQ(next(coordinator), L{"back"});
+  EXPECT_THAT(next(coordinator), IsEmpty());
+}
+
+TEST(Turns, what_becomes_ready_later_overtakes_all_but_the_bucket_that_left) {
+  Coordinator coordinator(buckets_of(32));
+  coordinator.submit(0, {urgent("d", -4), urgent("c", -3), urgent("b", -2)}, 0, nullptr);
+  EXPECT_EQ(next(coordinator), (L{"b", "c"}));
+  coordinator.submit(0, {urgent("a", -1)}, 0, nullptr);
+  EXPECT_EQ(next(coordinator), (L{"a", "d"}));
+}
+
+TEST(Turns, equals_keep_the_order_of_becoming_ready) {
+  Coordinator coordinator(buckets_of(16));
+  coordinator.submit(0, {urgent("x", -1), urgent("y", -1)}, 0, nullptr);
+  EXPECT_EQ(next(coordinator), L{"x"});
+  EXPECT_EQ(next(coordinator), L{"y"});
+}
+
+TEST(Turns, what_has_no_priority_goes_before_the_negative_and_after_the_positive) {
+  Coordinator coordinator(buckets_of(16));
+  coordinator.submit(0, {urgent("low", -1), allreduce("plain1"), urgent("high", 1), allreduce("plain2")}, 0,
+                     nullptr);
+  EXPECT_EQ(next(coordinator), (L{"high", "plain1", "plain2"}));
+  EXPECT_EQ(next(coordinator), L{"low"});
+}
+
+TEST(Turns, other_kinds_are_looked_past_and_keep_their_turn) {
+  Coordinator coordinator(buckets_of(64));
+  Request whole = allreduce("i", {4}, DType::kInt32);
+  whole.priority = -2;
+  coordinator.submit(0, {urgent("a", -1), whole, urgent("b", -3)}, 0, nullptr);
+  EXPECT_EQ(next(coordinator), (L{"a", "b"}));
+  EXPECT_EQ(next(coordinator), L{"i"});
+}
+
+TEST(Turns, a_tensor_larger_than_a_bucket_goes_alone) {
+  Coordinator coordinator(buckets_of(16));
+  coordinator.submit(0, {urgent("big", -1, {100}), urgent("small", -2)}, 0, nullptr);
+  EXPECT_EQ(next(coordinator), L{"big"});
+  EXPECT_EQ(next(coordinator), L{"small"});
+}
+
+TEST(Turns, parts_of_a_group_are_overtaken) {
+  Coordinator coordinator(buckets_of(16));
+  std::vector<Request> parts = group("w", {urgent("", -2), urgent("", -2), urgent("", -2)});
+  coordinator.submit(0, parts, 0, nullptr);
+  EXPECT_EQ(next(coordinator), L{"w_1of3"});
+  coordinator.submit(0, {urgent("front", -1)}, 0, nullptr);
+  EXPECT_EQ(next(coordinator), L{"front"});
+  EXPECT_EQ(next(coordinator), L{"w_2of3"});
+  EXPECT_EQ(next(coordinator), L{"w_3of3"});
+}
+
+TEST(Turns, nothing_leaves_before_every_rank_has_it_and_the_first_rank_s_number_counts) {
+  Coordinator coordinator(buckets_of(16, 2));
+  coordinator.submit(1, {urgent("a", -9), urgent("b", -1)}, 0, nullptr);
+  EXPECT_THAT(next(coordinator), IsEmpty());
+  coordinator.submit(0, {urgent("a", -1), urgent("b", -9)}, 0, nullptr);
+  EXPECT_EQ(next(coordinator), L{"a"});
+  EXPECT_EQ(next(coordinator), L{"b"});
+}
+
+TEST(Turns, a_removed_set_and_a_join_find_nothing_waiting) {
+  CoordinatorOptions options = buckets_of(16, 2);
+  options.process_sets = {{1, {0, 1}}};
+  Coordinator coordinator(options);
+  for (const Rank rank : {0, 1}) {
+    std::vector<Request> requests = {urgent("a", -1), urgent("b", -2)};
+    for (Request& request : requests) request.process_set = 1;
+    requests.push_back(remove_set(1));
+    coordinator.submit(rank, requests, 0, nullptr);
+  }
+  std::vector<Response> responses = coordinator.take_ready(0, nullptr);
+  ASSERT_EQ(responses.size(), 3u);
+  EXPECT_EQ(names(responses[0]), L{"a"});
+  EXPECT_EQ(names(responses[1]), L{"b"});
+  EXPECT_EQ(responses[2].kind, Kind::kSetRemoved);
+  for (const Rank rank : {0, 1})
+    coordinator.submit(rank, {urgent("c", -1), urgent("d", -2), join()}, 0, nullptr);
+  responses = coordinator.take_ready(0, nullptr);
+  ASSERT_EQ(responses.size(), 3u);
+  EXPECT_EQ(responses[2].kind, Kind::kJoined);
+}
+
+TEST(Turns, no_plan_begins_while_somebody_waits) {
+  Coordinator coordinator(buckets_of(16));
+  coordinator.submit(0, {urgent("a", -1), urgent("b", -2)}, 0, nullptr);
+  EXPECT_EQ(next(coordinator), L{"a"});
+  EXPECT_FALSE(coordinator.may_begin_plan({"a", "b"}));
+  EXPECT_EQ(next(coordinator), L{"b"});
+  EXPECT_TRUE(coordinator.may_begin_plan({"a", "b"}));
+}
+
+}  // namespace
+}  // namespace rueda::control
