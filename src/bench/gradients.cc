@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "bench/pattern.h"
 
 namespace rueda::bench {
@@ -39,6 +42,12 @@ class Allreduces final : public Exchange {
   std::vector<int64_t> handles_;
 };
 
+// A part may be overtaken by tensors that forward needs earlier.
+constexpr int64_t kPartElements = int64_t{1} << 18;  // 1 MiB
+
+// Steps read the same values from different places, so that one step's sums are not the next one's.
+constexpr int64_t shift_of(int64_t step) { return step % 2 * kLineElements; }
+
 }  // namespace
 
 Result<Gradients> Gradients::make(const Rank& rank, const Model& model, std::string_view memory) {
@@ -69,6 +78,52 @@ bool Gradients::hold_sum(int ranks, int64_t iteration) const {
     if (!holds(tensor(index), pattern_of_sum(ranks, iteration, tensors_[index].first))) return false;
   return true;
 }
+
+Result<CrossStep> CrossStep::make(Rank& rank, const Model& model, std::string_view memory) {
+  Result<Gradients> sums = Gradients::make(rank, model, memory);
+  if (!sums.is_ok()) return sums.status();
+  const size_t last = sums.value().size() - 1;
+  const int64_t end = sums.value().first(last) + std::ssize(sums.value().tensor(last));
+  Result<Buffer> values = Buffer::make(rank.library(), memory, end + kLineElements);
+  if (!values.is_ok()) return values.status();
+  fill(values.value().values(), pattern_of(rank.rank(), 0));
+  return CrossStep(rank, std::move(sums).value(), std::move(values).value());
+}
+
+Status CrossStep::begin(size_t index, int64_t step) {
+  const std::span<float> sum = sums_.tensor(index);
+  const float* values = values_.values().data() + sums_.first(index) + shift_of(step);
+  const int64_t parts = (std::ssize(sum) + kPartElements - 1) / kPartElements;
+  std::vector<std::string> names;
+  for (int64_t part = 1; part <= parts; ++part)
+    names.push_back(fmt::format("bench.gradient.{}_{}of{}", index, part, parts));
+  std::vector<Operation> operations;
+  for (int64_t part = 0; part < parts; ++part) {
+    const int64_t at = part * kPartElements;
+    operations.push_back({.name = names[static_cast<size_t>(part)].c_str(),
+                          .count = std::min(kPartElements, std::ssize(sum) - at),
+                          .input = values + at,
+                          .output = sum.data() + at,
+                          .priority = static_cast<int32_t>(index) - static_cast<int32_t>(sums_.size())});
+  }
+  const Result<int64_t> handle = rank_->submit_group(operations);
+  if (!handle.is_ok()) return handle.status();
+  flights_[index] = {.handle = handle.value(), .step = step};
+  return Status::ok();
+}
+
+Result<bool> CrossStep::finish(size_t index) {
+  const Flight flight = std::exchange(flights_[index], {});
+  if (flight.handle == 0) return true;
+  if (Status status = rank_->finish(flight.handle); !status.is_ok()) return status;
+  const std::span<const float> sum = sums_.tensor(index);
+  const auto at = [&](int64_t element) {
+    return pattern_of_sum(rank_->size(), shift_of(flight.step), sums_.first(index) + element);
+  };
+  return holds(sum.first(1), at(0)) && holds(sum.last(1), at(std::ssize(sum) - 1));
+}
+
+bool CrossStep::hold_sum(int64_t step) const { return sums_.hold_sum(rank_->size(), shift_of(step)); }
 
 std::unique_ptr<Exchange> make_allreduces(Rank& rank, const Gradients& gradients) {
   return std::make_unique<Allreduces>(rank, gradients);

@@ -18,6 +18,7 @@ class Gradients {
   [[nodiscard]] size_t size() const { return tensors_.size(); }
   [[nodiscard]] std::span<float> tensor(size_t index) const;
   [[nodiscard]] int64_t bytes() const { return bytes_; }
+  [[nodiscard]] int64_t first(size_t index) const { return tensors_[index].first; }
   void prepare(int rank, int64_t iteration) const;
   [[nodiscard]] bool hold_sum(int ranks, int64_t iteration) const;
 
@@ -42,6 +43,31 @@ class Exchange {
 };
 std::unique_ptr<Exchange> make_allreduces(Rank& rank, const Gradients& gradients);
 std::unique_ptr<Exchange> make_parameter_server(Rank& rank, const Gradients& gradients);
+
+// Sums gradients while the next step's forward pass runs: out of place, so that values need no refilling, in
+// parts, the tensors that forward needs first before the others. One thread.
+class CrossStep {
+ public:
+  static Result<CrossStep> make(Rank& rank, const Model& model, std::string_view memory);
+  [[nodiscard]] size_t size() const { return sums_.size(); }
+  Status begin(size_t index, int64_t step);
+  // Waits for the tensor's last begin(), if there was one; false: its ends are not the sum.
+  Result<bool> finish(size_t index);
+  // After finish() of all: whether every element of every tensor is the sum of that step.
+  [[nodiscard]] bool hold_sum(int64_t step) const;
+
+ private:
+  CrossStep(Rank& rank, Gradients sums, Buffer values)
+      : rank_(&rank), sums_(std::move(sums)), values_(std::move(values)), flights_(sums_.size()) {}
+  struct Flight {
+    int64_t handle = 0;  // 0: none
+    int64_t step = 0;
+  };
+  Rank* rank_;
+  Gradients sums_;
+  Buffer values_;
+  std::vector<Flight> flights_;
+};
 
 // How many elements of each tensor each of `servers` owns, [tensors][servers]. Large tensors are cut evenly,
 // others go whole to the server that has least so far. Pure.

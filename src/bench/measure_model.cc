@@ -108,8 +108,10 @@ Status replay_row(const Context& context, const Model& model, const Pace& pace, 
   const int hosts = (ranks + context.request.per_host - 1) / context.request.per_host;
   const double wire_ms = 8e3 * bus_factor("allreduce", hosts) * static_cast<double>(model.bytes()) /
                          (kPayloadShare * static_cast<double>(context.request.rate));
-  const double ideal_ms =
-      (static_cast<double>(pace.forward) / 1e6) + std::max(static_cast<double>(pace.backward) / 1e6, wire_ms);
+  const double ideal_ms = context.request.cross_step
+                              ? std::max(compute_ms, wire_ms)
+                              : (static_cast<double>(pace.forward) / 1e6) +
+                                    std::max(static_cast<double>(pace.backward) / 1e6, wire_ms);
   const double step_ms = summary.median / 1e3;
   return context.report.add({{"model", model.name},
                              {"ranks", ranks},
@@ -117,6 +119,7 @@ Status replay_row(const Context& context, const Model& model, const Pace& pace, 
                              {"rate_bits", context.request.rate},
                              {"congestion", context.request.congestion},
                              {"strategy", context.job.strategy},
+                             {"cross_step", context.request.cross_step},
                              {"bytes", model.bytes()},
                              {"dilation", dilation_of(context.request)},
                              {"steps", times.us.size()},
@@ -131,6 +134,59 @@ Status replay_row(const Context& context, const Model& model, const Pace& pace, 
                              {"correct", times.is_right}});
 }
 
+int replay_steps(const Context& context) {  // the first warms up: plans, TCP's windows
+  return 1 + (context.request.iterations > 0 ? context.request.iterations : kReplaySteps);
+}
+
+// One step that leaves its sums under way, after those of the step before. Right: whether what it waited for
+// is.
+Result<bool> cross(CrossStep& gradients, const Pace& pace, int64_t step) {
+  const auto count = static_cast<Nanos>(gradients.size());
+  Nanos clock = monotonic_now();
+  bool is_right = true;
+  for (size_t left = gradients.size(); left > 0; --left) {  // forward goes the other way round
+    const Nanos before = monotonic_now();
+    const Result<bool> finished = gradients.finish(left - 1);
+    if (!finished.is_ok()) return finished.status();
+    is_right &= finished.value();
+    clock += monotonic_now() - before + pace.forward / count;
+    sleep_until(clock);
+  }
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    clock += pace.backward / count;
+    sleep_until(clock);
+    if (Status begun = gradients.begin(i, step); !begun.is_ok()) return begun;
+  }
+  return is_right;
+}
+
+// A step lasts from the beginning of its forward pass to that of the next.
+Status replay_crossing(const Context& context, const Model& model) {
+  Result<CrossStep> made = CrossStep::make(context.rank, model, context.request.memory.front());
+  if (!made.is_ok()) return made.status();
+  CrossStep& gradients = made.value();
+  const Pace pace = pace_of(context, model);
+  const int steps = replay_steps(context);
+  Times times;
+  if (Status met = context.rank.barrier(); !met.is_ok()) return met;
+  for (int64_t step = 0; step < steps; ++step) {
+    const Nanos start = monotonic_now();
+    const Result<bool> crossed = cross(gradients, pace, step);
+    if (!crossed.is_ok()) return crossed.status();
+    times.is_right &= crossed.value();
+    if (step == 0) continue;
+    times.starts.push_back(start);
+    times.ends.push_back(monotonic_now());
+  }
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const Result<bool> finished = gradients.finish(i);
+    if (!finished.is_ok()) return finished.status();
+  }
+  times.is_right &= gradients.hold_sum(steps - 1);
+  const Result<AllTimes> all = gather_times(context, times);
+  return all.is_ok() ? replay_row(context, model, pace, all.value()) : all.status();
+}
+
 }  // namespace
 
 Status measure_burst(const Context& context) {
@@ -141,6 +197,7 @@ Status measure_burst(const Context& context) {
 
 Status measure_replay(const Context& context) {
   const Model& model = model_of(context);
+  if (context.request.cross_step) return replay_crossing(context, model);
   Result<Gradients> made = Gradients::make(context.rank, model, context.request.memory.front());
   if (!made.is_ok()) return made.status();
   const Gradients& gradients = made.value();
@@ -158,8 +215,8 @@ Status measure_replay(const Context& context) {
     return exchange->finish();
   };
   Times times;
-  const int steps = 1 + (context.request.iterations > 0 ? context.request.iterations : kReplaySteps);
-  for (int64_t i = 0; i < steps; ++i) {  // the first warms up: plans, TCP's windows
+  const int steps = replay_steps(context);
+  for (int64_t i = 0; i < steps; ++i) {
     if (Status status = timed(context, gradients, i, times, step); !status.is_ok()) return status;
   }
   times.starts.erase(times.starts.begin());

@@ -65,6 +65,15 @@ Result<int64_t> Rank::submit(const Operation& operation) {
   return handle;
 }
 
+Result<int64_t> Rank::submit_group(std::span<const Operation> operations) {
+  std::vector<rueda_request> requests;
+  for (const Operation& operation : operations) requests.push_back(request_of(operation, &operation.count));
+  int64_t handle = 0;
+  const int code = library_.submit(requests.data(), static_cast<int32_t>(requests.size()), &handle);
+  if (code != RUEDA_OK) return Status(static_cast<Code>(code), library_.last_error());
+  return handle;
+}
+
 Status Rank::finish(int64_t handle) {
   const int code = library_.wait(handle, kWaitLimitS);
   Status status = code == RUEDA_OK ? Status::ok() : failure(handle, code);

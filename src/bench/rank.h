@@ -23,6 +23,7 @@ struct Operation {
   const float* input = nullptr;
   float* output = nullptr;  // may be the input for allreduce and broadcast; null: the engine's memory
   std::span<const int32_t> splits = {};  // alltoall
+  int32_t priority = 0;
 };
 
 class Rank {
@@ -41,6 +42,7 @@ class Rank {
 
   // Any thread. The handle is finish()ed once.
   Result<int64_t> submit(const Operation& operation);
+  Result<int64_t> submit_group(std::span<const Operation> operations);
   Status finish(int64_t handle);  // waits and releases
   Status run(const Operation& operation);
   // Of a handle that is done but not released: what the engine allocated for it.

@@ -23,9 +23,10 @@ std::string verdict(const Row& row) { return row.value("correct", false) ? "ok" 
 std::string replay_line(const Row& row) {
   return fmt::format("{:<13}{:>5}  {:<11}{:<17}{:>11}{:>11}{:>11}{:>9.1f} %{:>9.1f} %  {}",
                      text(row, "model"), row.value("ranks", 0), rate_text(row.value("rate_bits", int64_t{0})),
-                     text(row, "strategy"), us_text(1e3 * number(row, "compute_ms")),
-                     us_text(1e3 * number(row, "step_ms")), us_text(1e3 * number(row, "exposed_ms")),
-                     100 * number(row, "efficiency"), 100 * number(row, "ideal_efficiency"), verdict(row));
+                     text(row, "strategy") + (row.value("cross_step", false) ? " cross-step" : ""),
+                     us_text(1e3 * number(row, "compute_ms")), us_text(1e3 * number(row, "step_ms")),
+                     us_text(1e3 * number(row, "exposed_ms")), 100 * number(row, "efficiency"),
+                     100 * number(row, "ideal_efficiency"), verdict(row));
 }
 
 std::string first_line_of(const char* path, std::string_view key) {

@@ -24,6 +24,7 @@ struct Request {
   std::vector<Model> models;            // burst, replay
   int64_t rate = 1'000'000'000;         // replay: bits a second of each host's link, each way
   int per_host = 1;                     // replay: ranks in one name space
+  bool cross_step = false;              // replay: the next forward waits for each layer's own gradients
   double dilation = 0;                  // replay: compute time is stretched by this; 0 = see ratio_rate
   std::string congestion = "reno";      // replay: TCP's congestion control in the name spaces
   std::vector<std::string> command;     // replay: started on the hosts instead of the replay; empty = none

@@ -58,6 +58,8 @@ void add_options(CLI::App& app, Raw& raw, bench::Request& request) {
   app.add_option("--rate", raw.rate, "replay: rate of each host's link, each way (1gbit)");
   app.add_option("--strategy", raw.strategy,
                  "replay: some of auto, ring, two-level, parameter-server (auto)");
+  app.add_flag("--cross-step", request.cross_step,
+               "replay: the next forward waits for each layer's own gradients, not for all of them");
   app.add_option("--per-host", request.per_host, "replay: ranks on one host (1)")->check(CLI::Range(1, 64));
   app.add_option(
          "--dilation", request.dilation,
@@ -124,6 +126,10 @@ Status complete(const Raw& raw, bench::Request& request) {
                                  {"auto", "ring", "two-level", "parameter-server"}, request.strategies);
       !status.is_ok())
     return status;
+  if (request.cross_step &&
+      (!is_replay || std::ranges::find(request.strategies, "parameter-server") != request.strategies.end()))
+    return {Code::kInvalidArgument,
+            "--cross-step is for replay with allreduce; leave out parameter-server, or --cross-step"};
   const bool has_models = is_replay || request.what == "burst";
   return has_models ? take_models(raw.model, request) : Status::ok();
 }
