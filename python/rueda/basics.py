@@ -58,6 +58,7 @@ class HorovodBasics:
         self._exit_is_registered = False
         self._forked_from_initialized = False
         self._is_initialized_at_fork = False
+        self._before_shutdown: list[Callable[[], None]] = []
         self._on_shutdown: list[Callable[[], None]] = []
 
     # ---- life cycle ----
@@ -93,17 +94,29 @@ class HorovodBasics:
                 raise ValueError(INIT_FAILED.format(cause=_core.last_error()))
         process_set_table.is_dynamic = (_dynamic_text() or "0").lower() not in _FALSE_WORDS
         if not self._exit_is_registered:
-            atexit.register(self.shutdown)
+            atexit.register(self._end)
             self._exit_is_registered = True
 
     def shutdown(self) -> None:
         """Ends the engine on every rank and forgets all outstanding handles. Idempotent."""
+        try:
+            if self.is_initialized():
+                for complete in self._before_shutdown:
+                    complete()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
         if self._forked_from_initialized:
             return
         _core.shutdown()
         process_set_table.forget()
         for forget in self._on_shutdown:
             forget()
+
+    def before_shutdown(self, complete: Callable[[], None]) -> None:
+        """Registers what a front end completes before shutdown(); not when the process ends without it."""
+        self._before_shutdown.append(complete)
 
     def on_shutdown(self, forget: Callable[[], None]) -> None:
         """Registers what a front end forgets when the engine has ended."""

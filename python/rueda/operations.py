@@ -37,6 +37,7 @@ class Call:
     device: int = -1  # -1 CPU, else GPU index; memory is host memory either way
     splits: Sequence[int] | None = None
     tag: int = 0
+    priority: int = 0  # as in rueda.h
 
 
 @dataclass
@@ -164,27 +165,37 @@ def submit_named(
     return submit(calls, process_set, make_name, word.removeprefix("grouped_").capitalize())
 
 
-def prepare(call: Call, process_set: ProcessSet, name: str, kind: str) -> Callable[[int], int]:
-    """Makes start(address) for one operation that is submitted again and again under its name: only the
+def prepare(
+    parts: Sequence[tuple[str, int, Call]], process_set: ProcessSet, kind: str
+) -> Callable[[int], int]:
+    """Makes start(address) for one operation that is submitted again and again under its names: only the
     address changes. One thread at a time.
 
-    start runs in place on the memory at address and returns the handle of the engine; otherwise as submit().
-    It counts nothing: numbers.skip does, for many at once.
+    parts: name, offset in bytes and call of each part of the memory; usually one. start runs in place on the
+    memory at address and returns the handle of the engine; otherwise as submit(). It counts nothing:
+    numbers.skip does, for many at once.
     """
-    request, handle = _core.Request(), c_int64(0)
-    fill(request, call, 0, name)
+    requests, handle = (_core.Request * len(parts))(), c_int64(0)
     # Plain memory and locals: fields of a ctypes struct and attributes of an object take longer.
-    words, result = memoryview(request).cast("B").cast("Q"), memoryview(handle).cast("B").cast("q")
+    words, result = memoryview(requests).cast("B").cast("Q"), memoryview(handle).cast("B").cast("q")
     at_input, at_output = _core.Request.input.offset // 8, _core.Request.output.offset // 8
-    arguments = (byref(request), 1, byref(handle))
+    places = []
+    for index, (name, offset, call) in enumerate(parts):
+        fill(requests[index], call, 0, name)
+        first = index * _core.REQUEST_BYTES // 8
+        places.append((first + at_input, first + at_output, offset))
+    arguments = (byref(requests), len(parts), byref(handle))
     known_set = -1
 
     def start(address: int) -> int:
         nonlocal known_set
         if process_set.process_set_id != known_set:
             known_set = -1  # should there be none any more
-            request.process_set = known_set = process_set_id(process_set, kind)
-        words[at_input] = words[at_output] = address
+            known_set = process_set_id(process_set, kind)
+            for request in requests:
+                request.process_set = known_set
+        for to_input, to_output, offset in places:
+            words[to_input] = words[to_output] = address + offset
         status = _core.submit(*arguments)
         if status == 0:
             return result[0]
@@ -215,6 +226,7 @@ def fill(request: _core.Request, call: Call, set_id: int, name: str) -> None:
         request.splits = cast(splits, POINTER(c_int32))
         request.split_count = len(call.splits)
     request.tag = call.tag
+    request.priority = call.priority
 
 
 def check_usable() -> None:

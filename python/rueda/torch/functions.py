@@ -12,6 +12,7 @@ import torch
 
 from rueda.basics import basics
 from rueda.process_sets import ProcessSet, global_process_set
+from rueda.torch.cross_step import finish_all
 from rueda.torch.gathers import allgather, allgather_async, broadcast_async_
 from rueda.torch.handles import synchronize
 
@@ -23,6 +24,7 @@ def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = 
     pairs, generators such as model.named_parameters() included. root_rank: a world rank. process_set: the
     ranks that take part. All broadcasts are started before any is awaited.
     """
+    finish_all()
     if isinstance(params, dict):
         pairs: list[tuple[str | None, torch.Tensor]] = sorted(params.items())
     elif isinstance(params, Iterable) and not isinstance(params, (str, bytes, torch.Tensor)):
@@ -97,6 +99,7 @@ def broadcast_optimizer_state(
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("cannot broadcast torch.optim.LBFGS state")
+    finish_all()
     if not any(optimizer.state.values()):
         _zero_gradients(optimizer, model)
         if basics.rank() == root_rank:

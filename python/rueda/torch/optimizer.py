@@ -7,15 +7,17 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
 
 from rueda.basics import basics, is_enabled
+from rueda.errors import HorovodInternalError
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch.adasum_optimizer import AdasumMixin
 from rueda.torch.compression import Compression, Compressor
+from rueda.torch.cross_step import PART_BYTES, CrossStep, Flight, finish_all
 from rueda.torch.naming import name_parameters
 from rueda.torch.reducer import GroupList, Reducer, resolve_groups
 from rueda.torch.reductions import Adasum, Average
@@ -32,6 +34,10 @@ ZEROED_EARLY = (
 )
 
 
+NO_MODEL = "cross_step=True needs model=, the module whose forward passes are to wait for their parameters."
+NO_CLOSURE = (
+    "step() takes no closure with cross_step=True: it needs all updates at once; use cross_step=False."
+)
 TWICE_WRAPPED = "This optimizer is a DistributedOptimizer already; wrap the optimizer that it was made from."
 
 
@@ -168,6 +174,100 @@ class _DistributedMixin(torch.optim.Optimizer):
         super().load_state_dict(state_dict)
 
 
+class _CrossStepMixin(_DistributedMixin):
+    """A step that returns while gradients are being reduced; see DistributedOptimizer."""
+
+    _crossing: CrossStep | None = None
+
+    def _cross(self, model: torch.nn.Module) -> None:
+        if self._reducer is None:
+            return
+        self._crossing = CrossStep(model, self)
+        self._reducer.priority_of = self._crossing.priority_of
+
+    def _step_groups(self, groups: list[dict[str, Any]]) -> None:
+        """The wrapped optimizer's step with these groups instead of its own."""
+        mine = self.__dict__["param_groups"]
+        self.__dict__["param_groups"] = groups
+        try:
+            super().local_step()
+        finally:
+            self.__dict__["param_groups"] = mine
+
+    def finish(self) -> None:
+        """Makes the updates that step() left outstanding: to be called before reading parameters directly.
+
+        Forward passes, state_dict() and load_state_dict() of the model and of the optimizer, and the next
+        step() need no call. Raises HorovodInternalError when a reduction failed.
+        """
+        if self._crossing is not None:
+            self._crossing.finish()
+
+    def synchronize(self) -> None:
+        """Makes outstanding updates; then as without cross_step: the following step is made at once."""
+        self.finish()
+        super().synchronize()
+
+    def step(self, closure: Any = None) -> Any:
+        """Returns while gradients are being reduced; the options of now count for the updates.
+
+        `.grad` is None afterwards. A closure is refused: it would need all updates at once.
+        """
+        if closure is not None:
+            raise ValueError(NO_CLOSURE)
+        self.finish()
+        if self._crossing is None or self._reducer is None or self._must_be_whole():
+            super().step()
+            for group in self.__dict__["param_groups"]:
+                for parameter in group["params"]:
+                    parameter.grad = None
+            return None
+        groups: list[dict[str, Any]] = self.__dict__["param_groups"]
+        frozen = [p for group in groups for p in group["params"] if p.grad is not None]
+        flights = self._reducer.depart()
+        for parameter in frozen:  # gradients that nobody reduces
+            if parameter not in flights:
+                flights[parameter] = Flight(parameter, parameter.grad, None, lambda: None)
+                parameter.grad = None
+        for at, group in enumerate(groups):
+            for parameter in group["params"]:
+                if parameter in flights:
+                    flights[parameter].group = at
+        self._crossing.depart(flights.values(), groups)
+        return None
+
+    def _must_be_whole(self) -> bool:
+        """Whether something looks at this step as a whole: hooks, clipping, a scaler inside the step."""
+        has_hooks = self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks
+        is_scaled = (
+            getattr(self, "grad_scale", None) is not None or getattr(self, "found_inf", None) is not None
+        )
+        return bool(has_hooks) or is_scaled or self._synchronized or not self._should_synchronize
+
+    step.hooked = True  # type: ignore[attr-defined]
+
+    def local_step(self, closure: Any = None) -> Any:
+        """The step of the wrapped optimizer alone, without communication, after outstanding updates."""
+        self.finish()
+        return super().local_step(closure)
+
+    def state_dict(self) -> Any:
+        """As the wrapped optimizer's, after outstanding updates."""
+        self.finish()
+        return super().state_dict()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As without cross_step, after outstanding updates."""
+        self.finish()
+        super().add_param_group(param_group)
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        """Makes outstanding updates, or forgets them when a reduction fails; then as without cross_step."""
+        with suppress(HorovodInternalError):
+            self.finish()
+        super().load_state_dict(state_dict)
+
+
 def _rewrap(optimizer: torch.optim.Optimizer, mixin: type[torch.optim.Optimizer]) -> Any:
     """A new optimizer of a subclass with the same name: same options and attributes, no state, mixin in
     front.
@@ -211,6 +311,18 @@ def _check_arguments(op: int, predivide: float, passes: int, groups: Any) -> Non
         raise ValueError("groups should be a non-negative integer or a list of list of torch.Tensor.")
 
 
+def _check_cross_step(
+    optimizer: torch.optim.Optimizer, model: torch.nn.Module | None, op: int, groups: Any
+) -> None:
+    if not isinstance(model, torch.nn.Module):
+        raise ValueError(NO_MODEL)
+    if op == Adasum or isinstance(optimizer, torch.optim.LBFGS):
+        what = "op=Adasum" if op == Adasum else "LBFGS"
+        raise ValueError(f"{what} needs all gradients at once; use it with cross_step=False.")
+    if groups is not None:
+        raise ValueError("groups are reduced as a whole; leave them out, or use cross_step=False.")
+
+
 def DistributedOptimizer(
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
@@ -222,6 +334,8 @@ def DistributedOptimizer(
     groups: GroupList | int | None = None,
     sparse_as_dense: bool = False,
     process_set: ProcessSet = global_process_set,
+    cross_step: bool = False,
+    model: torch.nn.Module | None = None,
 ) -> Any:
     """Wraps an optimizer so that every rank steps with the gradients of all ranks combined.
 
@@ -235,8 +349,9 @@ def DistributedOptimizer(
     (which reduces weight changes instead of gradients). gradient_predivide_factor f: multiply by 1/f before
     and f/n after the sum. groups: number of groups, or lists of parameters, reduced as a whole. num_groups:
     the older name. sparse_as_dense: reduce sparse gradients as dense ones. process_set: the ranks that train
-    together. Raises ValueError for arguments that do not fit; step and synchronize raise
-    HorovodInternalError.
+    together. cross_step: step() returns while gradients are being reduced; each parameter is updated when the
+    next forward pass comes to a module of `model` that holds it, to the same bits.
+    Raises ValueError for arguments that do not fit; step and synchronize raise HorovodInternalError.
 
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * hvd.size())
     >>> optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
@@ -251,13 +366,19 @@ def DistributedOptimizer(
     _check_arguments(op, gradient_predivide_factor, backward_passes_per_step, groups)
     if isinstance(optimizer, (_DistributedMixin, AdasumMixin)):
         raise ValueError(TWICE_WRAPPED)
+    if cross_step:
+        _check_cross_step(optimizer, model, op, groups)
+    elif model is not None:
+        raise ValueError("model is for cross_step=True only; leave it out.")
+    finish_all()  # names of another model's gradients may be the same
     names = name_parameters(optimizer, named_parameters)
     if op == Adasum and basics.size() > 1:
         wrapped = _rewrap(optimizer, AdasumMixin)
         wrapped._attach(names, compression, backward_passes_per_step, process_set)
         return wrapped
-    wrapped = _rewrap(optimizer, _DistributedMixin)
-    settings = Settings(compression, op, gradient_predivide_factor, sparse_as_dense, process_set)
+    wrapped = _rewrap(optimizer, _CrossStepMixin if cross_step else _DistributedMixin)
+    part_bytes = PART_BYTES if cross_step else 0
+    settings = Settings(compression, op, gradient_predivide_factor, sparse_as_dense, process_set, part_bytes)
     trained = [p for group in wrapped.param_groups for p in group["params"] if p.requires_grad]
     is_alone = basics.size() == 1 and not is_enabled("ELASTIC")
     if is_alone or process_set.included() is False:
@@ -266,4 +387,6 @@ def DistributedOptimizer(
         return wrapped
     members = resolve_groups(groups, trained, names, process_set)
     wrapped._attach(Reducer(trained, names, members, backward_passes_per_step, settings))
+    if cross_step:
+        wrapped._cross(model)
     return wrapped

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,14 +13,16 @@ from rueda.errors import internal_error
 from rueda.operations import numbers
 from rueda.process_sets import ProcessSet
 from rueda.torch import arena
+from rueda.torch.cross_step import READ_EARLY, Flight
 from rueda.torch.functions import broadcast_object
-from rueda.torch.handles import lent, shutdowns, synchronize
+from rueda.torch.handles import finish_prepared, lent, shutdowns, synchronize
 from rueda.torch.reductions import (
     Average,
     Sum,
     allreduce,
     allreduce_async_,
     grouped_allreduce_async_,
+    start_allreduce_,
 )
 from rueda.torch.slots import Activity, Settings, Slot, make_hook
 from rueda.torch.sparse import sparse_allreduce_async
@@ -97,6 +100,8 @@ class Reducer:
         self._passes = passes
         self._slots: dict[torch.Tensor, Slot] = {}
         self._activity = Activity()
+        # Gives a parameter's reductions a priority, when the first begins.
+        self.priority_of: Callable[[torch.Tensor], int] | None = None
         for parameter in parameters:
             self.watch(parameter, names[parameter])
         for group in groups:
@@ -170,8 +175,7 @@ class Reducer:
             if slot.finish is None:
                 continue
             try:
-                if slot.engine_handle not in lent if slot.engine_handle else slot.shutdowns != shutdowns():
-                    raise internal_error(LOST)  # an ordinary handle may be another operation's by now
+                _check_not_lost(slot.engine_handle, slot.shutdowns)
                 sent += slot.engine_handle != 0
                 slot.finish()
                 slot.is_settled = True
@@ -180,11 +184,48 @@ class Reducer:
             slot.finish = None
             slot.engine_handle = 0
         self._activity.is_possible = False
+        self._count(sent)
+        return failure
+
+    def _count(self, sent: int) -> None:
+        """Of the operations of a prepared slot nobody has taken a number."""
         set_id = self._settings.process_set.process_set_id
         if sent and set_id is not None:
             with numbers.lock:
                 numbers.skip(set_id, sent)
-        return failure
+
+    def depart(self) -> dict[torch.Tensor, Flight]:
+        """Starts what has not started, and hands everything over with the gradients: `.grad` is None then.
+
+        Where some are sparse all are awaited: their results are new tensors.
+        """
+        slots = list(self._slots.values())
+        for slot in slots:
+            slot.fill()
+            if slot.finish is None and not slot.is_settled:
+                self._start(slot.group)
+        if any(slot.fill().is_sparse for slot in slots):
+            self.settle()
+        flights = {}
+        for slot in slots:
+            flights[slot.parameter] = self._hand_over(slot)
+        self._count(sum(slot.engine_handle != 0 for slot in slots))
+        for slot in slots:
+            slot.finish = None
+            slot.engine_handle = 0
+            slot.parameter.grad = None
+            self._rearm(slot)
+        self._activity.is_possible = False
+        return flights
+
+    def _hand_over(self, slot: Slot) -> Flight:
+        finish = slot.finish
+        if finish is not None:
+            if slot.engine_handle:
+                finish = partial(finish_prepared, slot.engine_handle)
+            finish = partial(_finish_unless_lost, slot.engine_handle, slot.shutdowns, finish)
+            slot.is_outstanding = True
+        return Flight(slot.parameter, slot.fill(), finish, partial(setattr, slot, "is_outstanding", False))
 
     def _rearm(self, slot: Slot) -> None:
         slot.passes_left = self._passes
@@ -193,6 +234,8 @@ class Reducer:
 
     def _after_accumulation(self, parameter: torch.Tensor) -> None:
         slot = self._slots[parameter]
+        if slot.is_outstanding:
+            raise RuntimeError(READ_EARLY.format(name=slot.name))
         if slot.passes_left <= 0:
             raise AssertionError(TOO_MANY_PASSES)
         slot.passes_left -= 1
@@ -252,12 +295,15 @@ class Reducer:
         settings = self._settings
         grad = slot.parameter.grad
         assert grad is not None
+        if self.priority_of is not None and slot.priority == 0:
+            slot.priority = self.priority_of(slot.parameter)
         if slot.prepare(grad, settings):
             slot.send(grad)
             return
         sent, context = settings.compression.compress(grad)
         wire = sent if sent.is_contiguous() else sent.contiguous()
-        handle = allreduce_async_(wire, None, slot.name, settings.op, *settings.factors, settings.process_set)
+        arguments = (settings.op, settings.factors, settings.process_set, slot.priority)
+        handle = start_allreduce_(wire, slot.name, *arguments)
         slot.finish = lambda: self._store(grad, synchronize(handle), context)
 
     def _start_group(self, slots: list[Slot]) -> None:
@@ -303,6 +349,17 @@ class Reducer:
             slot.parameter.grad = synchronize(handle).to_sparse(grad.sparse_dim())
 
         slot.finish = finish
+
+
+def _check_not_lost(engine_handle: int, generation: int) -> None:
+    """Raises when the engine was shut down since: an ordinary handle may be another operation's by now."""
+    if engine_handle not in lent if engine_handle else generation != shutdowns():
+        raise internal_error(LOST)
+
+
+def _finish_unless_lost(engine_handle: int, generation: int, finish: Callable[[], Any]) -> None:
+    _check_not_lost(engine_handle, generation)
+    finish()
 
 
 def _nothing() -> None:

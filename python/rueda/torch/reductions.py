@@ -48,6 +48,7 @@ def _start_allreduce(
     op: int,
     factors: tuple[float, float],
     process_set: ProcessSet,
+    priority: int = 0,
 ) -> int:
     """Outputs may be the tensors themselves. GPU tensors go through host memory."""
     memory.check_group(tensors)
@@ -66,6 +67,7 @@ def _start_allreduce(
             prescale=factors[0],
             postscale=factors[1],
             device=device,
+            priority=priority,
         )
         for source, stage in zip(inputs, stages)
     ]
@@ -158,6 +160,18 @@ def allreduce_async_(
     return _start_allreduce([tensor], [tensor], ("allreduce", name), op, factors, process_set)
 
 
+def start_allreduce_(
+    tensor: torch.Tensor,
+    name: str,
+    op: int,
+    factors: tuple[float, float],
+    process_set: ProcessSet,
+    priority: int,
+) -> int:
+    """allreduce_async_ with a priority as in rueda.h."""
+    return _start_allreduce([tensor], [tensor], ("allreduce", name), op, factors, process_set, priority)
+
+
 def allreduce_(
     tensor: torch.Tensor,
     average: bool | None = None,
@@ -175,19 +189,36 @@ def allreduce_(
 
 
 def prepare_allreduce_(
-    like: torch.Tensor, name: str, op: int, factors: tuple[float, float], process_set: ProcessSet
+    like: torch.Tensor,
+    name: str,
+    op: int,
+    factors: tuple[float, float],
+    process_set: ProcessSet,
+    urgency: tuple[int, int] = (0, 0),
 ) -> Callable[[int], int]:
-    """allreduce_async_ for tensors like this one that are reduced again and again: see operations.prepare."""
-    call = Call(
-        what=_core.ALLREDUCE,
-        dtype=memory.DTYPES[like.dtype],
-        shape=tuple(like.shape),
-        input=0,
-        op=op,
-        prescale=factors[0],
-        postscale=factors[1],
-    )
-    return operations.prepare(call, process_set, f"allreduce.{name}", "Allreduce")
+    """allreduce_async_ for tensors like this one that are reduced again and again: see operations.prepare.
+
+    urgency: a priority as in rueda.h, and the bytes of the parts that others may overtake; 0: a whole.
+    """
+    priority, part_bytes = urgency
+    count, name = like.numel(), f"allreduce.{name}"
+    part = max(1, part_bytes // like.element_size()) if part_bytes else max(1, count)
+    total = max(1, -(-count // part))
+    parts = []
+    for index in range(total):
+        call = Call(
+            what=_core.ALLREDUCE,
+            dtype=memory.DTYPES[like.dtype],
+            shape=tuple(like.shape) if total == 1 else (min(part, count - index * part),),
+            input=0,
+            op=op,
+            prescale=factors[0],
+            postscale=factors[1],
+            priority=priority,
+        )
+        part_name = name if total == 1 else f"{name}_{index + 1}of{total}"
+        parts.append((part_name, index * part * like.element_size(), call))
+    return operations.prepare(parts, process_set, "Allreduce")
 
 
 def grouped_allreduce_async(

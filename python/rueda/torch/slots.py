@@ -26,6 +26,7 @@ class Settings:
     predivide_factor: float
     sparse_as_dense: bool
     process_set: ProcessSet
+    part_bytes: int = 0  # longer gradients travel in parts; 0: whole
 
     @property
     def factors(self) -> tuple[float, float]:
@@ -42,11 +43,13 @@ class Slot:
         "engine_handle",
         "finish",
         "group",
+        "is_outstanding",
         "is_ready",
         "is_settled",
         "name",
         "parameter",
         "passes_left",
+        "priority",
         "shape",
         "shutdowns",
         "sparse_dim",
@@ -62,6 +65,8 @@ class Slot:
         self.finish: Callable[[], Any] | None = None  # set while a reduction is under way
         self.engine_handle = 0  # of a reduction under way that was started by `start`
         self.is_settled = False  # `.grad` holds the reduced gradient, which no step has used yet
+        self.is_outstanding = False  # its update of the last step is not made yet
+        self.priority = 0  # of its reductions, as in rueda.h
         self.shutdowns = 0  # when a reduction that has no engine_handle was started
         self.sparse_dim: int | None = None  # of the last gradient, if that was sparse
         self.start: Callable[[int], int]  # for gradients of this type and shape, by address
@@ -89,7 +94,7 @@ class Slot:
             if grad.dtype not in DTYPES:
                 return False  # the ordinary way says so
             arguments = (self.name, settings.op, settings.factors, settings.process_set)
-            self.start = prepare_allreduce_(grad, *arguments)
+            self.start = prepare_allreduce_(grad, *arguments, (self.priority, settings.part_bytes))
             self.dtype, self.shape = grad.dtype, grad.shape
         return True
 
@@ -131,6 +136,7 @@ def make_hook(
         grad = parameter.grad
         if (
             slot.passes_left != 1
+            or slot.is_outstanding
             or grad is None
             or grad.dtype is not slot.dtype
             or grad.shape != slot.shape

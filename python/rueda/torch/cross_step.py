@@ -1,0 +1,253 @@
+"""Updates that cross the step: each parameter's is made when the next forward pass comes to its module.
+
+The same arithmetic as a step that waits for everything, in another order of time, as in ByteScheduler (Peng
+et al., "A generic communication scheduler for distributed DNN training acceleration", 2019).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from rueda.basics import basics
+
+KEEPS_STATE_IN_GROUPS = (
+    "{optimizer} changes its parameter groups ({keys}) when it steps, so it cannot update parameters one at "
+    "a time; wrap it with cross_step=False."
+)
+READ_EARLY = (
+    "Parameter {name} got a gradient before its update of the last step was made: forward used it without "
+    "calling a module that holds it, and so may have used its old value. Call optimizer.finish() before that "
+    "forward pass, or use cross_step=False."
+)
+COMPILED = (
+    "cross_step=True cannot place its waits in a module compiled by Module.compile(); compile it by "
+    "torch.compile(module) instead and give that as model."
+)
+
+# Parts of a tensor on the wire: whatever is needed earlier overtakes between two of them.
+PART_BYTES = 1 << 20
+
+
+@dataclass
+class Flight:
+    """A gradient whose reduction or whose update is outstanding."""
+
+    parameter: torch.Tensor
+    grad: torch.Tensor
+    finish: Callable[[], Any] | None  # waits and leaves the result in grad; None: it is there
+    has_landed: Callable[[], None]
+    group: int = 0  # of the optimizer
+
+
+def _nothing(*_: Any) -> None:
+    """What is left of a gate in a copy of its module."""
+
+
+def _no_gate() -> Callable[..., None]:
+    return _nothing
+
+
+class _Link:
+    """How hooks of modules reach the updates. The model keeps the optimizer while some are outstanding: none
+    may be lost with it.
+    """
+
+    def __init__(self, crossing: CrossStep) -> None:
+        self.to = weakref.ref(crossing)
+        self.keeps: torch.optim.Optimizer | None = None
+
+
+class _Gate:
+    """A hook of a module that waits; copies of the module go without."""
+
+    def __init__(self, link: _Link, wait: Callable[[CrossStep, Any], None]) -> None:
+        self._link = link
+        self._wait = wait
+
+    def __call__(self, *arguments: Any) -> None:
+        crossing = self._link.to()
+        if crossing is not None:
+            self._wait(crossing, arguments[0])
+
+    def __reduce__(self) -> Any:
+        return _no_gate, ()
+
+
+# Those that have something outstanding.
+_outstanding: weakref.WeakSet[CrossStep] = weakref.WeakSet()
+
+
+def finish_all() -> None:
+    """Makes every outstanding update, of all optimizers."""
+    for crossing in list(_outstanding):
+        crossing.finish()
+
+
+basics.before_shutdown(finish_all)
+
+
+class CrossStep:
+    """The outstanding updates of one optimizer, and the hooks of the modules that wait for them. One thread.
+
+    optimizer: its owner; _step_groups(groups) steps it with these groups alone, on the gradients in `.grad`.
+    """
+
+    def __init__(self, model: torch.nn.Module, optimizer: Any) -> None:
+        self._optimizer = weakref.ref(optimizer)
+        self._flights: dict[torch.Tensor, Flight] = {}
+        self._options: list[dict[str, Any]] = []  # of the groups, when step() was called
+        self._called: dict[torch.nn.Module, int] = {}  # since the last step, in the order of first calls
+        self._parents: dict[torch.nn.Module, torch.nn.Module] = {}
+        # Whose call waits for a parameter: the modules that hold it, and what was seen to use it for them.
+        self._places: dict[torch.Tensor, list[torch.nn.Module]] = {}
+        self._awaited: dict[torch.nn.Module, list[torch.Tensor]] = {}  # the same, by module
+        self._link = _Link(self)
+        self._watch(model)
+
+    # ---- modules ----
+
+    def _watch(self, model: torch.nn.Module) -> None:
+        arrive = torch.compiler.disable(CrossStep._arrive)
+        inside: set[torch.nn.Module] = set()
+        for module in model.modules():
+            for child in module.children():
+                self._parents.setdefault(child, module)
+            if "_orig_mod" in module._modules:  # what torch.compile() makes of a module
+                inside.update(part for part in module.modules() if part is not module)
+        for module in model.modules():
+            if getattr(module, "_compiled_call_impl", None) is not None:
+                raise ValueError(COMPILED)
+            self._awaited[module] = list(module.parameters(recurse=False))
+            for parameter in self._awaited[module]:
+                self._places.setdefault(parameter, []).append(module)
+            finish = _Gate(self._link, CrossStep._finish_for)
+            hooks = [
+                module.register_state_dict_pre_hook(finish),
+                module._register_load_state_dict_pre_hook(_Gate(self._link, CrossStep._finish_for)),
+            ]
+            if module not in inside:  # a graph is not broken by a wait: its wrapper waits for all of it
+                gate = _Gate(self._link, arrive)
+                hooks.append(module.register_forward_pre_hook(gate, prepend=True))
+            for hook in hooks:
+                weakref.finalize(self, hook.remove)
+
+    def _arrive(self, module: torch.nn.Module) -> None:
+        self._called.setdefault(module, len(self._called))
+        if self._flights:
+            self._land([p for p in self._awaited.get(module, ()) if p in self._flights])
+
+    def _finish_for(self, _: Any) -> None:
+        self.finish()
+
+    def _place(self, parameter: torch.Tensor) -> torch.nn.Module | None:
+        """The module whose call waits for this parameter first; None when no such call was seen."""
+        places = self._places.get(parameter, [])
+        seen = [module for module in places if module in self._called]
+        if seen:
+            return min(seen, key=self._called.__getitem__)
+        for holder in places:  # used as a function: torch.nn.MultiheadAttention does that to its out_proj
+            module: torch.nn.Module | None = holder
+            while module is not None and module not in self._called:
+                module = self._parents.get(module)
+            if module is not None:
+                return module
+        return None
+
+    def priority_of(self, parameter: torch.Tensor) -> int:
+        """Below zero, and the larger the earlier the forward pass of this step came to the parameter."""
+        place = self._place(parameter)
+        return -1 - (self._called[place] if place is not None else len(self._called))
+
+    # ---- steps ----
+
+    def depart(self, flights: Iterable[Flight], groups: list[dict[str, Any]]) -> None:
+        """Takes over what a step() leaves outstanding; what no forward pass would wait for is made at once.
+
+        groups: the optimizer's, whose options of now count for these updates.
+        """
+        self._options = [
+            {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in group.items() if k != "params"}
+            for group in groups
+        ]
+        at_once = []
+        for flight in flights:
+            self._flights[flight.parameter] = flight
+            place = self._place(flight.parameter)
+            if place is None or flight.finish is None:
+                at_once.append(flight.parameter)
+            elif place not in self._places[flight.parameter]:
+                self._places[flight.parameter].append(place)
+                self._awaited[place].append(flight.parameter)
+        self._called.clear()
+        self._link.keeps = self._optimizer()
+        _outstanding.add(self)
+        self._land(at_once)
+
+    def finish(self) -> None:
+        """Makes all outstanding updates. Raises HorovodInternalError when a reduction failed."""
+        self._land(list(self._flights))
+
+    def _land(self, parameters: list[torch.Tensor]) -> None:
+        flights = [self._flights[parameter] for parameter in parameters]
+        try:
+            for flight in flights:
+                self._await(flight)
+        except KeyboardInterrupt:
+            raise  # outstanding still
+        except BaseException:
+            self.abandon()
+            raise
+        for flight in flights:
+            del self._flights[flight.parameter]
+            flight.has_landed()
+        if flights:
+            self._apply(flights)
+        if not self._flights:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._flights.clear()
+        self._link.keeps = None
+        _outstanding.discard(self)
+
+    def _await(self, flight: Flight) -> None:
+        if flight.finish is not None:
+            flight.finish()
+            flight.finish = None
+
+    def abandon(self) -> None:
+        """Waits for every reduction, whether it fails or not, and forgets the updates."""
+        for flight in self._flights.values():
+            with suppress(Exception):  # the first failure is the one that is told
+                self._await(flight)
+            flight.has_landed()
+        self._forget()
+
+    def _apply(self, flights: list[Flight]) -> None:
+        optimizer = self._optimizer()
+        assert optimizer is not None  # it is on the stack, or kept
+        by_group: dict[int, list[torch.Tensor]] = {}
+        for flight in flights:
+            by_group.setdefault(flight.group, []).append(flight.parameter)
+        groups = [{**self._options[at], "params": by_group[at]} for at in sorted(by_group)]
+        before = [dict(group) for group in groups]
+        kept = [flight.parameter.grad for flight in flights]
+        for flight in flights:
+            flight.parameter.grad = flight.grad
+        try:
+            # A forward pass may run in other modes than a step.
+            with torch.inference_mode(False), torch.autocast(flights[0].grad.device.type, enabled=False):
+                optimizer._step_groups(groups)
+        finally:
+            for flight, grad in zip(flights, kept):
+                flight.parameter.grad = grad
+        changed = {key for old, new in zip(before, groups) for key in new if new[key] is not old.get(key)}
+        if changed:
+            keys = ", ".join(sorted(changed))
+            raise RuntimeError(KEEPS_STATE_IN_GROUPS.format(optimizer=type(optimizer).__name__, keys=keys))
