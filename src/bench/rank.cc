@@ -25,6 +25,7 @@ rueda_request request_of(const Operation& operation, const int64_t* shape) {
   request.output = operation.output;
   request.splits = operation.splits.empty() ? nullptr : operation.splits.data();
   request.split_count = static_cast<int32_t>(operation.splits.size());
+  request.priority = operation.priority;
   return request;
 }
 
