@@ -380,3 +380,36 @@ else:
     assert hvd.allreduce(torch.ones(2), name="late", op=hvd.Sum).tolist() == [2, 2]
 """
     assert_all_succeed(run(2, body))
+
+
+def test_updates_that_cross_the_step_at_shutdown_and_when_a_rank_dies():
+    body = """
+hvd.init()
+net = torch.nn.Linear(3, 2, bias=False)
+torch.nn.init.ones_(net.weight)
+def made():
+    plain = torch.optim.SGD(net.parameters(), lr=1.0)
+    return hvd.DistributedOptimizer(plain, net.named_parameters(), cross_step=True, model=net)
+optimizer = made()
+net(torch.ones(1, 3)).sum().backward()
+optimizer.step()
+hvd.shutdown()  # makes the update first
+assert not net.weight.any()
+optimizer.finish()
+assert not net.weight.any()
+hvd.init()
+optimizer = made()
+if hvd.rank() == 1:
+    time.sleep(0.5)  # usually rank 0 waits for the update by then; the outcome is the same if not
+    os._exit(0)
+with pytest.raises(hvd.HorovodInternalError, match="rank 1"):
+    net(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    net(torch.ones(1, 3))
+assert not net.weight.any()
+net(torch.ones(1, 3))  # what is lost is not awaited again
+print("named")
+"""
+    finished = run(2, body)
+    assert_all_succeed(finished)
+    assert "named" in finished[0].output

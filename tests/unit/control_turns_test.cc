@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "control_fixture.h"
+#include "rueda/control/plans.h"
 
 namespace rueda::control {
 namespace {
@@ -127,6 +128,37 @@ TEST(Turns, no_plan_begins_while_somebody_waits) {
   EXPECT_FALSE(coordinator.may_begin_plan({"a", "b"}));
   EXPECT_EQ(next(coordinator), L{"b"});
   EXPECT_TRUE(coordinator.may_begin_plan({"a", "b"}));
+}
+
+// Whether equal steps of two tensors become a plan.
+bool learns(int32_t priority) {
+  Coordinator coordinator(buckets_of(16));
+  PlanLearner learner(1 << 20);
+  for (int step = 0; step < 6; ++step) {
+    const std::vector<Request> requests = {urgent("a", priority), urgent("b", priority)};
+    for (const Request& request : requests) learner.saw_submission(request);
+    coordinator.submit(0, requests, 0, nullptr);
+    for (int round = 0; round < 2; ++round) {
+      for (const Response& response : coordinator.take_ready(0, nullptr)) learner.saw_response(response);
+      if (learner.take_plan()) return true;
+    }
+  }
+  return false;
+}
+
+TEST(Turns, no_plan_is_learned_of_what_has_a_priority) {
+  EXPECT_TRUE(learns(0));
+  EXPECT_FALSE(learns(-1));
+}
+
+TEST(Turns, a_plan_does_not_take_what_has_a_priority) {
+  Response bucket;
+  bucket.op = ReduceOp::kSum;
+  bucket.entries.push_back({.name = "a", .shape = {4}, .rows = {}});
+  PlanRunner runner;
+  runner.begin(1, {bucket});
+  EXPECT_TRUE(runner.fits(allreduce("a")));
+  EXPECT_FALSE(runner.fits(urgent("a", -1)));
 }
 
 }  // namespace

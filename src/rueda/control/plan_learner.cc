@@ -30,6 +30,7 @@ bool can_fuse(const Response& a, const Response& b) {
 }  // namespace
 
 void PlanLearner::saw_submission(const Request& request) {
+  if (request.priority != 0) return forget();  // what runs next depends on what is ready: no fixed order
   if (first_seen_.size() >= kMaxWatched) forget();
   first_seen_.try_emplace(request.name, ++clock_);
 }

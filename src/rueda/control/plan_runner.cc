@@ -53,7 +53,8 @@ void PlanRunner::begin(int64_t generation, std::vector<Response> buckets) {
 }
 
 bool PlanRunner::fits(const Request& request) const {
-  if (request.kind != Request::Kind::kTensor || request.process_set != 0) return false;
+  if (request.kind != Request::Kind::kTensor || request.process_set != 0 || request.priority != 0)
+    return false;
   const auto found = slots_.find(request.name);
   if (found == slots_.end()) return false;
   const Slot& slot = found->second;
