@@ -43,8 +43,8 @@ class Coordinator {
 
   // Requests one rank made ready, in its submission order. trace may be null: RankReady and NEGOTIATE events.
   void submit(Rank from, std::vector<Request> requests, Nanos now, TraceSink* trace);
-  // What may run now, fused, in the order all ranks must follow: one bucket of what has a priority, everything
-  // of what has none. Empty when nothing is ready.
+  // What may run now, fused, in the order all ranks must follow: one bucket of what has a priority,
+  // everything of what has none. Empty when nothing is ready.
   std::vector<Response> take_ready(Nanos now, TraceSink* trace);
   // Call now and then (at least every stall_warning); at most one report per interval.
   std::vector<StallReport> check_stalls(Nanos now);

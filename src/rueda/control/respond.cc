@@ -65,7 +65,8 @@ void fill_reducescatter(const CompleteTensor& tensor, Candidate& candidate) {
 
 Candidate make_candidate(const CompleteTensor& tensor) {
   const Request& first = tensor.submissions[0].request;
-  Candidate candidate{.response = {}, .device = first.device, .bytes = slice_bytes(first, 0), .priority = first.priority};
+  Candidate candidate{
+      .response = {}, .device = first.device, .bytes = slice_bytes(first, 0), .priority = first.priority};
   Response& response = candidate.response;
   response.kind = Response::Kind::kRun;
   response.process_set = first.process_set;
