@@ -57,7 +57,8 @@ SIGNATURES = {
     "allgather_object": "obj, name=None",
     "DistributedOptimizer": "optimizer, named_parameters=None, compression=none, backward_passes_per_step=1, "
     "op=0, gradient_predivide_factor=1.0, "
-    "num_groups=0, groups=None, sparse_as_dense=False, process_set=global",
+    "num_groups=0, groups=None, sparse_as_dense=False, process_set=global, "
+    "cross_step=False, model=None",  # rueda's own, by name only
     "SyncBatchNorm": "num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True",
     "ProcessSet": "ranks_or_comm",
     "add_process_set": "process_set",

@@ -334,6 +334,7 @@ def DistributedOptimizer(
     groups: GroupList | int | None = None,
     sparse_as_dense: bool = False,
     process_set: ProcessSet = global_process_set,
+    *,
     cross_step: bool = False,
     model: torch.nn.Module | None = None,
 ) -> Any:
