@@ -291,6 +291,16 @@ def test_two_optimizers_of_one_model_and_one_that_is_dropped():
 
 
 @on_every_rank
+def test_names_are_free_although_a_model_was_dropped_with_its_updates_outstanding():
+    for _ in range(20):
+        net = model()
+        optimizer = wrap(sgd(net), net, True)
+        train(net, optimizer, steps=1)
+        del net, optimizer
+        gc.collect()
+
+
+@on_every_rank
 def test_compression_sparse_gradients_and_long_ones_in_parts():
     def run(crosses, **options):
         torch.manual_seed(3)

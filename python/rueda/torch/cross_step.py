@@ -53,25 +53,15 @@ def _no_gate() -> Callable[..., None]:
     return _nothing
 
 
-class _Link:
-    """How hooks of modules reach the updates. The model keeps the optimizer while some are outstanding: none
-    may be lost with it.
-    """
-
-    def __init__(self, crossing: CrossStep) -> None:
-        self.to = weakref.ref(crossing)
-        self.keeps: torch.optim.Optimizer | None = None
-
-
 class _Gate:
     """A hook of a module that waits; copies of the module go without."""
 
-    def __init__(self, link: _Link, wait: Callable[[CrossStep, Any], None]) -> None:
-        self._link = link
+    def __init__(self, crossing: CrossStep, wait: Callable[[CrossStep, Any], None]) -> None:
+        self._crossing = weakref.ref(crossing)
         self._wait = wait
 
     def __call__(self, *arguments: Any) -> None:
-        crossing = self._link.to()
+        crossing = self._crossing()
         if crossing is not None:
             self._wait(crossing, arguments[0])
 
@@ -79,8 +69,9 @@ class _Gate:
         return _no_gate, ()
 
 
-# Those that have something outstanding.
-_outstanding: weakref.WeakSet[CrossStep] = weakref.WeakSet()
+# Those that have something outstanding, and their optimizers: no update may be lost with them, and the engine
+# holds their names.
+_outstanding: dict[CrossStep, torch.optim.Optimizer] = {}
 
 
 def finish_all() -> None:
@@ -107,7 +98,6 @@ class CrossStep:
         # Whose call waits for a parameter: the modules that hold it, and what was seen to use it for them.
         self._places: dict[torch.Tensor, list[torch.nn.Module]] = {}
         self._awaited: dict[torch.nn.Module, list[torch.Tensor]] = {}  # the same, by module
-        self._link = _Link(self)
         self._watch(model)
 
     # ---- modules ----
@@ -126,13 +116,13 @@ class CrossStep:
             self._awaited[module] = list(module.parameters(recurse=False))
             for parameter in self._awaited[module]:
                 self._places.setdefault(parameter, []).append(module)
-            finish = _Gate(self._link, CrossStep._finish_for)
+            finish = _Gate(self, CrossStep._finish_for)
             hooks = [
                 module.register_state_dict_pre_hook(finish),
-                module._register_load_state_dict_pre_hook(_Gate(self._link, CrossStep._finish_for)),
+                module._register_load_state_dict_pre_hook(_Gate(self, CrossStep._finish_for)),
             ]
             if module not in inside:  # a graph is not broken by a wait: its wrapper waits for all of it
-                gate = _Gate(self._link, arrive)
+                gate = _Gate(self, arrive)
                 hooks.append(module.register_forward_pre_hook(gate, prepend=True))
             for hook in hooks:
                 weakref.finalize(self, hook.remove)
@@ -185,8 +175,9 @@ class CrossStep:
                 self._places[flight.parameter].append(place)
                 self._awaited[place].append(flight.parameter)
         self._called.clear()
-        self._link.keeps = self._optimizer()
-        _outstanding.add(self)
+        owner = self._optimizer()
+        assert owner is not None  # it is on the stack
+        _outstanding[self] = owner
         self._land(at_once)
 
     def finish(self) -> None:
@@ -213,8 +204,7 @@ class CrossStep:
 
     def _forget(self) -> None:
         self._flights.clear()
-        self._link.keeps = None
-        _outstanding.discard(self)
+        _outstanding.pop(self, None)
 
     def _await(self, flight: Flight) -> None:
         if flight.finish is not None:
