@@ -3,7 +3,7 @@
 //
 // A shared mapping would be one memory for parent and child after fork(). Memory of a process must not change
 // under its child, nor be changed by it, so a child gets a private copy of what is in use, made before the
-// fork, at the same addresses. The fork waits for that copy: some 0.3 ms per MB in use.
+// fork, at the same addresses. The fork waits for that copy: some 1 ms per MB in use.
 #pragma once
 
 #include <cstddef>

@@ -163,6 +163,10 @@ Status Engine::lost_status(Rank lost, const std::string& why) const {
 void Engine::fail(const Status& why, Rank lost, bool tell_others) {
   if (phase_ == Phase::kClosed) return;
   phase_ = Phase::kClosed;
+  if (coordinator_) {
+    const std::string waiting = coordinator_->pending_summary();
+    if (!waiting.empty()) RUEDA_LOG(kInfo, "When the job ended, " + waiting + ".");
+  }
   if (session_.links) {
     if (tell_others) {
       const Bytes news = control::encode(control::Abort{.lost = -1, .code = why.code, .why = why.why});
