@@ -51,10 +51,11 @@ SIGNATURES = {
     "barrier": SET,
     "poll": "handle",
     "synchronize": "handle",
-    "broadcast_parameters": "params, root_rank",
-    "broadcast_optimizer_state": "optimizer, root_rank, model=None",
+    # The process_set of these two and of allgather_object is rueda's own, behind what Horovod has.
+    "broadcast_parameters": f"params, root_rank, {SET}",
+    "broadcast_optimizer_state": f"optimizer, root_rank, model=None, {SET}",
     "broadcast_object": f"obj, root_rank=0, name=None, {SET}",
-    "allgather_object": "obj, name=None",
+    "allgather_object": f"obj, name=None, {SET}",
     "DistributedOptimizer": "optimizer, named_parameters=None, compression=none, backward_passes_per_step=1, "
     "op=0, gradient_predivide_factor=1.0, "
     "num_groups=0, groups=None, sparse_as_dense=False, process_set=global, "
