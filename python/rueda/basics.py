@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ctypes import byref, c_int32
 from ctypes import sizeof as size_in_bytes
 from typing import Any
@@ -94,7 +95,7 @@ class HorovodBasics:
                 raise ValueError(INIT_FAILED.format(cause=_core.last_error()))
         process_set_table.is_dynamic = (_dynamic_text() or "0").lower() not in _FALSE_WORDS
         if not self._exit_is_registered:
-            atexit.register(self._end)
+            atexit.register(self._end_with_process)
             self._exit_is_registered = True
 
     def shutdown(self) -> None:
@@ -106,6 +107,14 @@ class HorovodBasics:
         finally:
             self._end()
 
+    def _end_with_process(self) -> None:
+        # Other ranks still need what this one has under way, unless it ends by an exception.
+        if self.is_initialized() and not hasattr(sys, "last_value"):
+            for complete in self._before_shutdown:
+                with suppress(Exception):  # nobody is there any more to be told, or to use the result
+                    complete()
+        self._end()
+
     def _end(self) -> None:
         if self._forked_from_initialized:
             return
@@ -115,7 +124,7 @@ class HorovodBasics:
             forget()
 
     def before_shutdown(self, complete: Callable[[], None]) -> None:
-        """Registers what a front end completes before shutdown(); not when the process ends without it."""
+        """Registers what a front end completes before shutdown(), and before a process ends in good order."""
         self._before_shutdown.append(complete)
 
     def on_shutdown(self, forget: Callable[[], None]) -> None:

@@ -222,6 +222,8 @@ def test_a_rank_that_leaves_early_fails_the_operations_of_others_at_once(
 {EXPECT}
 hvd.init()
 hvd.allreduce(torch.ones(2), name="warm-up")
+say("ready")
+await_file("all are ready")  # who has a result may go while others still wait for theirs
 if hvd.rank() == 1:
     say("leaving")
     {source or "pass"}
@@ -230,6 +232,9 @@ else:
     expect_loss(lambda: hvd.allreduce(torch.ones(3), name="even more"))
 """
     job = jobs.start(3, body, transports=transports)
+    for rank in range(3):
+        job.await_said(rank, "ready")
+    job.release("all are ready")
     assert job.wait(20) == [0, status, 0], job.everything()
     (leaving,) = job.said(1, "leaving")
     for rank in (0, 2):

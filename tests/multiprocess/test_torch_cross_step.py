@@ -170,6 +170,35 @@ def test_state_dicts_evaluation_and_copies_after_finish_see_the_update():
     assert outstanding(optimizer) == 0 and same(values(net), values(expected))
 
 
+class Branching(torch.nn.Module):
+    """Calls its layer in training, and reads its parameters in evaluation."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(5)
+        self.layers = model()
+
+    def forward(self, x):
+        if self.training and torch.is_grad_enabled():
+            return self.layers(x)
+        return self.layers[1:](torch.nn.functional.linear(x, self.layers[0].weight, self.layers[0].bias))
+
+
+@on_every_rank
+def test_evaluation_waits_for_parameters_that_only_training_waited_for_by_their_module():
+    def run(crosses, how):
+        net = Branching()
+        optimizer = wrap(sgd(net), net, crosses)
+        train(net, optimizer, steps=2)
+        if how == "eval":
+            return net.eval()(torch.ones(3, 6))
+        with torch.no_grad():
+            return net(torch.ones(3, 6))
+
+    for how in ("eval", "no_grad"):
+        assert torch.equal(run(False, how), run(True, how)), how
+
+
 @on_every_rank
 def test_loading_a_model_is_not_overwritten_by_an_outstanding_update():
     net = model()
@@ -353,6 +382,7 @@ def test_what_cannot_cross_is_refused_in_a_sentence():
     refused = [
         (sgd(net), {"cross_step": True}, "needs model="),
         (sgd(net), {"model": net}, "leave it out"),
+        (sgd(net), {"cross_step": True, "model": model()}, "model holds none of the optimizer's parameters"),
         (sgd(net), {"cross_step": True, "model": net, "op": hvd.Adasum}, "op=Adasum needs all gradients"),
         (sgd(net), {"cross_step": True, "model": net, "groups": 2}, "groups are reduced as a whole"),
         (

@@ -91,6 +91,22 @@ optimizer.step()
     assert_all_succeed(run(1, body, environment=alone))
 
 
+def test_ending_with_a_step_under_way_does_not_fail_the_others():
+    body = """
+import time
+hvd.init()
+net = torch.nn.Sequential(torch.nn.Linear(30, 30), torch.nn.Linear(30, 1))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+optimizer = hvd.DistributedOptimizer(optimizer, net.named_parameters(), cross_step=True, model=net)
+for step in range(3):
+    if step == 2 and hvd.rank() == 0:
+        time.sleep(0.5)  # the other rank is at its end meanwhile
+    net(torch.ones(4, 30)).sum().backward()
+    optimizer.step()
+"""
+    assert_all_succeed(run(2, body))
+
+
 def test_exit_without_shutdown_is_clean():
     body = """
 hvd.init()

@@ -129,8 +129,13 @@ class CrossStep:
 
     def _arrive(self, module: torch.nn.Module) -> None:
         self._called.setdefault(module, len(self._called))
-        if self._flights:
-            self._land([p for p in self._awaited.get(module, ()) if p in self._flights])
+        if not self._flights:
+            return
+        if module.training and torch.is_grad_enabled():
+            wanted: Iterable[torch.Tensor] = self._awaited.get(module, ())
+        else:  # no gradient will tell that a parameter was read early by another module than its own
+            wanted = [*self._awaited.get(module, ()), *module.parameters()]
+        self._land([p for p in dict.fromkeys(wanted) if p in self._flights])
 
     def _finish_for(self, _: Any) -> None:
         self.finish()

@@ -34,6 +34,10 @@ ZEROED_EARLY = (
 )
 
 
+OTHER_MODEL = (
+    "model holds none of the optimizer's parameters, so its forward passes wait for nothing; give the module "
+    "that this optimizer trains."
+)
 NO_MODEL = "cross_step=True needs model=, the module whose forward passes are to wait for their parameters."
 NO_CLOSURE = (
     "step() takes no closure with cross_step=True: it needs all updates at once; use cross_step=False."
@@ -316,6 +320,9 @@ def _check_cross_step(
 ) -> None:
     if not isinstance(model, torch.nn.Module):
         raise ValueError(NO_MODEL)
+    mine = set(model.parameters())
+    if not any(p in mine for group in optimizer.param_groups for p in group["params"]):
+        raise ValueError(OTHER_MODEL)
     if op == Adasum or isinstance(optimizer, torch.optim.LBFGS):
         what = "op=Adasum" if op == Adasum else "LBFGS"
         raise ValueError(f"{what} needs all gradients at once; use it with cross_step=False.")
