@@ -9,7 +9,8 @@ if(RUEDA_BUILD_TESTS)
   add_custom_target(rueda_tests)  # every C++ test program; their paths are listed in tests.txt of the build tree
 endif()
 # Messages name src/…, not the machine a wheel was built on.
-target_compile_options(rueda_flags INTERFACE -fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)
+# Under ccache paths are relative to build/<preset>.
+target_compile_options(rueda_flags INTERFACE -fmacro-prefix-map=${CMAKE_SOURCE_DIR}/= -fmacro-prefix-map=../../=)
 if(RUEDA_SANITIZE)
   target_compile_options(rueda_flags INTERFACE -fno-sanitize-recover=all)  # a finding fails the test
 endif()
