@@ -91,7 +91,7 @@ int32_t fold_levels(int32_t hosts) { return std::max(1, ceil_log2(floor_power_of
 Slice fold_hosts(Builder& builder, ReduceOp op, const std::vector<std::vector<Term>>& hosts,
                  const FoldSpace& space) {
   const Term sum = HostTree(builder, op, hosts, space).all();
-  return arrived(builder, sum, space.levels.front());
+  return sum.is_mine() ? sum.own : arrived(builder, sum, space.levels.front());
 }
 
 }  // namespace rueda::schedule
