@@ -56,6 +56,8 @@ class Tally:
                     self.failures.append(name)
                 elif skipped is not None or case.get("result") == "skipped":
                     message = (skipped.get("message") if skipped is not None else None) or "no reason given"
+                    if skipped is not None and skipped.text and message == "collection skipped":
+                        message = skipped.text  # of a whole file
                     self.skips.append((name, " ".join(message.split())))
                 elif case.get("status") != "notrun":
                     self.passed += 1
