@@ -107,6 +107,11 @@ def PartialDistributedOptimizer(
     if not all(isinstance(layer, keras.layers.Layer) for layer in layers):
         raise ValueError("All local layers must be of keras.layers.Layer type.")
     optimizer = DistributedOptimizer(optimizer, *arguments, **settings)
+    return keep_local(optimizer, layers)
+
+
+def keep_local(optimizer: Any, layers: Sequence[Any]) -> Any:
+    """Leaves the weights of these built layers to each rank; returns the optimizer."""
     for layer in layers:
         for variable in layer.trainable_variables:
             optimizer.register_local_var(variable)
@@ -124,6 +129,11 @@ def _check(optimizer: Any, op: int, predivide: float, passes: int) -> None:
             f"DistributedOptimizer wraps a keras.optimizers.Optimizer such as keras.optimizers.Adam(1e-3), "
             f"but got {type(optimizer).__name__}."
         )
+    check_wrapping(optimizer, op, passes, predivide)
+
+
+def check_wrapping(optimizer: Any, op: int, passes: int, predivide: float = 1.0) -> None:
+    """Raises ValueError for an optimizer that is wrapped already and for settings that do not go together."""
     inner = getattr(optimizer, "inner_optimizer", None)
     if is_distributed(optimizer):
         raise ValueError("DistributedOptimizer: this optimizer is wrapped already; wrap it once.")
@@ -242,15 +252,22 @@ class _Reducing:
         return grads
 
 
-def _change_class(optimizer: Any, reduction: Reduction, factor: float, scales_local: bool) -> None:
-    base = type(optimizer)
+def subclass(first: type, base: type) -> type:
+    """A class made for one optimizer: `first` before its own class, under the name and metaclass of that."""
     members = {
         "__module__": base.__module__,
         "__qualname__": base.__qualname__,
         "__doc__": base.__doc__,
         "_rueda_base": base,
     }
-    made = type(base.__name__, (_Reducing, base), members)
+    metaclass: Any = type(base)  # LossScaleOptimizer of tf_keras has one of its own
+    made: type = metaclass(base.__name__, (first, base), members)
+    return made
+
+
+def _change_class(optimizer: Any, reduction: Reduction, factor: float, scales_local: bool) -> None:
+    base = type(optimizer)
+    made = subclass(_Reducing, base)
     # Not through the optimizer's own __setattr__, which would track them as state.
     for key, value in (
         ("_rueda_reduction", reduction),

@@ -11,6 +11,15 @@ from rueda.keras.backends import Compression
 from rueda.keras.optimizer import DistributedOptimizer
 
 
+def known_objects(
+    custom_optimizers: Sequence[type] | None, custom_objects: dict[str, Any] | None
+) -> dict[str, Any]:
+    """What a file may name beside Keras's own classes; custom_objects wins where names agree."""
+    known: dict[str, Any] = {one.__name__: one for one in custom_optimizers or []}
+    known.update(custom_objects or {})
+    return known
+
+
 def load_model(
     filepath: Any,
     custom_optimizers: Sequence[type] | None = None,
@@ -27,8 +36,7 @@ def load_model(
     >>> model = hvd.load_model("checkpoint.keras")
     >>> model.fit(x, y)
     """
-    known: dict[str, Any] = {one.__name__: one for one in custom_optimizers or []}
-    known.update(custom_objects or {})
+    known = known_objects(custom_optimizers, custom_objects)
     model = keras.saving.load_model(filepath, custom_objects=known)
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None:

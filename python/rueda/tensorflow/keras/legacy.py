@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from rueda import _core
 from rueda.keras import Compression
-from rueda.keras.optimizer import INNER, is_distributed
+from rueda.keras.optimizer import check_wrapping, keep_local, subclass
+from rueda.keras.saving import known_objects
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.tensorflow.compression import Compression as TensorflowCompression
 from rueda.tensorflow.gradient_aggregation_eager import LocalGradientAggregationHelperEager
@@ -94,10 +95,7 @@ def PartialDistributedOptimizer(
     if not all(isinstance(layer, tf_keras.layers.Layer) for layer in layers):
         raise ValueError("All local layers must be of tf_keras.layers.Layer type.")
     optimizer = DistributedOptimizer(optimizer, *arguments, **settings)
-    for layer in layers:
-        for variable in layer.trainable_variables:
-            optimizer.register_local_var(variable)
-    return optimizer
+    return keep_local(optimizer, layers)
 
 
 def load_model(
@@ -112,8 +110,7 @@ def load_model(
     custom_optimizers: optimizer classes of your own; custom_objects wins where names agree. legacy_opts:
     accepted for old scripts, without effect. Raises ValueError when the file holds no compiled optimizer.
     """
-    known: dict[str, Any] = {one.__name__: one for one in custom_optimizers or []}
-    known.update(custom_objects or {})
+    known = known_objects(custom_optimizers, custom_objects)
     model = tf_keras.models.load_model(filepath, custom_objects=known)
     if getattr(model, "optimizer", None) is None:
         raise ValueError(
@@ -142,15 +139,7 @@ def _check(optimizer: Any, op: int, passes: int) -> None:
             f"DistributedOptimizer wraps an optimizer of tf_keras, which tf.keras is because "
             f"TF_USE_LEGACY_KERAS is set, but got {type(optimizer).__module__}.{type(optimizer).__name__}."
         )
-    inner = getattr(optimizer, "inner_optimizer", None)
-    if is_distributed(optimizer):
-        raise ValueError("DistributedOptimizer: this optimizer is wrapped already; wrap it once.")
-    if inner is not None and is_distributed(inner):
-        raise ValueError(INNER)
-    if op not in (_core.AVERAGE, _core.SUM):
-        raise ValueError("op currently only supports Average and Sum")
-    if passes < 1:
-        raise ValueError(f"backward_passes_per_step is {passes}, but must be at least 1.")
+    check_wrapping(optimizer, op, passes)
 
 
 def _is_loss_scaling(optimizer: Any) -> bool:
@@ -191,15 +180,7 @@ def _change_class(
     optimizer: Any, reducer: GradientReducer, aggregation: LocalGradientAggregationHelperEager | None
 ) -> None:
     """The optimizer object stays: its state, its place in a compiled model and its saved form."""
-    base = type(optimizer)
-    members = {
-        "__module__": base.__module__,
-        "__qualname__": base.__qualname__,
-        "__doc__": base.__doc__,
-        "_rueda_base": base,
-    }
     # Not through the optimizer's own __setattr__, which would track them as state.
     object.__setattr__(optimizer, "_rueda_reducer", reducer)
     object.__setattr__(optimizer, "_rueda_aggregation", aggregation)
-    metaclass: Any = type(base)  # LossScaleOptimizer has one of its own
-    optimizer.__class__ = metaclass(base.__name__, (_Reducing, base), members)
+    optimizer.__class__ = subclass(_Reducing, type(optimizer))
