@@ -100,7 +100,7 @@ RUEDA_API int rueda_is_homogeneous(void); /* 1, 0, or -1 */
 RUEDA_API const char* rueda_version(void);    /* "0.1.0" */
 RUEDA_API const char* rueda_last_error(void); /* of this thread; valid until its next call */
 /* What was found and chosen, as JSON: launcher and why, host, transports per peer, settings, SIMD target,
- * counters. Valid until this thread's next call. */
+ * counters, the algorithm of this rank's last batch. Valid until this thread's next call. */
 RUEDA_API const char* rueda_describe(void);
 
 /* ---- process sets ---- */

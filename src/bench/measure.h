@@ -28,6 +28,7 @@ struct Times {
 struct AllTimes {
   std::vector<double> us;  // of each iteration
   bool is_right = true;    // on all ranks
+  std::string algorithm;   // as Rank::algorithm()
 };
 Result<AllTimes> gather_times(const Context& context, const Times& mine);
 

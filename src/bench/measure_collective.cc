@@ -91,6 +91,7 @@ Result<AllTimes> repeat(const Context& context, Run&& run) {
   Times times;
   for (int64_t i = 0; i < kWarmUps; ++i)
     if (Status status = run(i, times); !status.is_ok()) return status;
+  const std::string algorithm = context.rank.algorithm();
   const double us = static_cast<double>(times.ends.back() - times.starts.back()) / 1e3;
   const Result<int> iterations = agree_iterations(context, us, kLeastIterations);
   if (!iterations.is_ok()) return iterations.status();
@@ -98,28 +99,29 @@ Result<AllTimes> repeat(const Context& context, Run&& run) {
   times.ends.clear();
   for (int64_t i = 0; i < iterations.value(); ++i)
     if (Status status = run(kWarmUps + i, times); !status.is_ok()) return status;
-  return gather_times(context, times);
+  Result<AllTimes> all = gather_times(context, times);
+  if (all.is_ok()) all.value().algorithm = algorithm;
+  return all;
 }
 
 Status add_row(const Context& context, int64_t bytes, const std::string& memory, const AllTimes& times) {
   const Summary summary = summarise(times.us);
   const double bandwidth = algorithm_bandwidth(bytes, summary.median);
   const double factor = bus_factor(context.request.what, context.rank.size());
-  return context.report.add(
-      {{"collective", context.request.what},
-       {"ranks", context.rank.size()},
-       {"bytes", bytes},
-       {"memory", memory},
-       {"transport", context.rank.transports()},
-       {"algorithm", context.request.algorithm.empty() ? "auto" : context.request.algorithm},
-       {"iterations", times.us.size()},
-       {"median_us", summary.median},
-       {"min_us", summary.min},
-       {"p99_us", summary.p99},
-       {"mean_us", summary.mean},
-       {"algbw_gbps", bandwidth},
-       {"busbw_gbps", bandwidth * factor},
-       {"correct", times.is_right}});
+  return context.report.add({{"collective", context.request.what},
+                             {"ranks", context.rank.size()},
+                             {"bytes", bytes},
+                             {"memory", memory},
+                             {"transport", context.rank.transports()},
+                             {"algorithm", times.algorithm},
+                             {"iterations", times.us.size()},
+                             {"median_us", summary.median},
+                             {"min_us", summary.min},
+                             {"p99_us", summary.p99},
+                             {"mean_us", summary.mean},
+                             {"algbw_gbps", bandwidth},
+                             {"busbw_gbps", bandwidth * factor},
+                             {"correct", times.is_right}});
 }
 
 Status measure_barrier(const Context& context) {
@@ -164,7 +166,8 @@ Result<AllTimes> gather_times(const Context& context, const Times& mine) {
   if (!is_right.is_ok()) return is_right.status();
   return AllTimes{
       .us = call_times_us(starts.value(), ends.value(), context.rank.size(), context.is_clock_shared),
-      .is_right = is_right.value()};
+      .is_right = is_right.value(),
+      .algorithm = {}};
 }
 
 Result<int> agree_iterations(const Context& context, double us, int least) {

@@ -50,6 +50,11 @@ std::string Rank::transports() const {
   return text.empty() ? "none" : text;
 }
 
+std::string Rank::algorithm() const {
+  const nlohmann::json facts = nlohmann::json::parse(library_.describe(), nullptr, false);
+  return facts.is_object() ? facts.value("last_algorithm", "unknown") : "unknown";
+}
+
 Status Rank::failure(int64_t handle, int code) const {
   return {static_cast<Code>(code),
           code == RUEDA_TIMEOUT

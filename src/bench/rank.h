@@ -39,6 +39,7 @@ class Rank {
   [[nodiscard]] const Library& library() const { return library_; }
   [[nodiscard]] std::string transports()
       const;  // what the other ranks are reached by: "shm", "tcp", "shm+tcp"
+  [[nodiscard]] std::string algorithm() const;  // of the last batch that ran
 
   // Any thread. The handle is finish()ed once.
   Result<int64_t> submit(const Operation& operation);

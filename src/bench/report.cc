@@ -59,9 +59,9 @@ std::string table_header(std::string_view what) {
   if (what == "replay")
     return fmt::format("{:<13}{:>5}  {:<11}{:<17}{:>11}{:>11}{:>11}{:>11}{:>11}  {}", "model", "ranks",
                        "link", "strategy", "compute", "step", "exposed", "efficiency", "ideal", "result");
-  return fmt::format("{:<14}{:>6}{:>10}  {:<9}{:<10}{:>7}{:>10}{:>10}{:>10}{:>9}{:>9}  {}", "collective",
-                     "ranks", "size", "memory", "transport", "calls", "min", "median", "p99", "alg GB/s",
-                     "bus GB/s", "result");
+  return fmt::format("{:<14}{:>6}{:>10}  {:<9}{:<10}{:<19}{:>6}{:>10}{:>10}{:>10}{:>9}{:>9}  {}",
+                     "collective", "ranks", "size", "memory", "transport", "algorithm", "calls", "min",
+                     "median", "p99", "alg GB/s", "bus GB/s", "result");
 }
 
 std::string table_line(std::string_view what, const Row& row) {
@@ -78,10 +78,10 @@ std::string table_line(std::string_view what, const Row& row) {
                        text(row, "mode"), row.value("tensors", 0), us("min_us"), us("median_us"),
                        us("p99_us"), number(row, "algbw_gbps"), verdict(row));
   if (what == "replay") return replay_line(row);
-  return fmt::format("{:<14}{:>6}{:>10}  {:<9}{:<10}{:>7}{:>10}{:>10}{:>10}{:>9.3f}{:>9.3f}  {}",
+  return fmt::format("{:<14}{:>6}{:>10}  {:<9}{:<10}{:<19}{:>6}{:>10}{:>10}{:>10}{:>9.3f}{:>9.3f}  {}",
                      text(row, "collective"), ranks, size, text(row, "memory"), text(row, "transport"),
-                     row.value("iterations", 0), us("min_us"), us("median_us"), us("p99_us"),
-                     number(row, "algbw_gbps"), number(row, "busbw_gbps"), verdict(row));
+                     text(row, "algorithm"), row.value("iterations", 0), us("min_us"), us("median_us"),
+                     us("p99_us"), number(row, "algbw_gbps"), number(row, "busbw_gbps"), verdict(row));
 }
 
 Status Report::add(Row row) {

@@ -68,9 +68,12 @@ def test_allreduce_of_two_ranks_is_measured_over_both_transports(tmp_path: Path)
     assert [(row["transport"], row["bytes"]) for row in rows] == [
         (transport, size) for transport in ("shm", "tcp") for size in (4, 65536, 4 << 20)
     ]
+    ways = [row["algorithm"] for row in rows]
+    assert ways[:3] == ["inline", "one_shot", "staged"]
+    assert set(ways[3:]) <= {"flat_gather", "direct"}, "by what the links cost today"
     for row in rows:
         assert row["collective"] == "allreduce" and row["ranks"] == 2 and row["memory"] == "private"
-        assert row["algorithm"] == "auto" and row["iterations"] == 20 and row["correct"] is True
+        assert row["iterations"] == 20 and row["correct"] is True
         assert row["min_us"] <= row["median_us"] <= row["p99_us"]
         assert row["algbw_gbps"] == pytest.approx(row["bytes"] / row["median_us"] / 1e3)
         assert row["busbw_gbps"] == pytest.approx(row["algbw_gbps"])  # 2 (n - 1) / n is 1

@@ -67,6 +67,54 @@ def test_two_named_hosts_compute_over_both_transports(jobs: Jobs, order: str) ->
     assert_right(jobs.start(RANKS, body, by_rank=placed))
 
 
+SUMS = """
+import hashlib
+hvd.init()
+digest = hashlib.sha256()
+def note(tensor):
+    digest.update(tensor.contiguous().view(torch.uint8).numpy().tobytes())
+for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+    for count in (1, 7, 1000, 300_001):
+        torch.manual_seed(hvd.rank())
+        numbers = torch.randn(count).mul_(10.0 ** hvd.rank()).to(dtype)
+        note(hvd.allreduce(numbers, op=hvd.Average))
+        note(torch.cat(hvd.grouped_allreduce([numbers, numbers[: count // 2 + 1]], op=hvd.Sum)))
+        scattered = hvd.reducescatter(numbers.repeat(hvd.size()), op=hvd.Sum)
+        note(hvd.allgather(scattered))
+say("sums", digest=digest.hexdigest())
+"""
+PLACEMENTS = ["0000", "0011", "0101", "0123", "0001"]  # the host of each rank
+
+
+def placed_on(hosts: str) -> Callable[[int], Dict[str, str]]:
+    """The environment of each rank; hosts: a digit for each."""
+    return lambda rank: {
+        "RUEDA_HOSTNAME": f"h{hosts[rank]}",
+        "RUEDA_LOCAL_RANK": str(hosts[:rank].count(hosts[rank])),
+        "RUEDA_LOCAL_SIZE": str(hosts.count(hosts[rank])),
+    }
+
+
+def sums_by_placement(jobs: Jobs, **environment: str) -> Dict[str, str]:
+    """Digest of all sums by placement; all ranks of one job have the same."""
+    digests = {}
+    for hosts in PLACEMENTS:
+        job = jobs.start(
+            RANKS,
+            SUMS,
+            environment=environment,
+            by_rank=placed_on(hosts),
+        )
+        job.assert_ended_well()
+        (digests[hosts],) = {entry["digest"] for rank in range(RANKS) for entry in job.said(rank, "sums")}
+    return digests
+
+
+def test_bitwise_sums_do_not_depend_on_where_ranks_run(jobs: Jobs) -> None:
+    assert len(set(sums_by_placement(jobs, RUEDA_DETERMINISM="bitwise").values())) == 1
+    assert len(set(sums_by_placement(jobs).values())) > 1, "else this test shows nothing"
+
+
 # ---- name spaces ----
 
 WIRES = ("10.213.7.1", "10.213.7.2")

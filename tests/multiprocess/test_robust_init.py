@@ -58,6 +58,11 @@ WRONG = {
     "no number": ({"RUEDA_FUSION_THRESHOLD": "lots"}, ["RUEDA_FUSION_THRESHOLD", "lots"]),
     "alias out of range": ({"HOROVOD_CYCLE_TIME": "-3"}, ["HOROVOD_CYCLE_TIME", "-3"]),
     "unknown algorithm": ({"RUEDA_ALGORITHM": "magic"}, ["magic"]),
+    "unknown determinism": ({"RUEDA_DETERMINISM": "maybe"}, ["RUEDA_DETERMINISM", "maybe", "hosts|bitwise"]),
+    "an algorithm that breaks the order asked for": (
+        {"RUEDA_ALGORITHM": "ring", "RUEDA_DETERMINISM": "bitwise"},
+        ["RUEDA_ALGORITHM=ring", "RUEDA_DETERMINISM=bitwise", "unset one of them"],
+    ),
     "no such interface": (
         {"RUEDA_INTERFACE": "nosuch0", "RUEDA_TRANSPORTS": "tcp"},
         ["nosuch0"],

@@ -6,6 +6,8 @@
 #include <numeric>
 
 #include "backend_fake_mesh.h"
+#include "rueda/schedule/verify.h"
+#include "schedule_cases.h"
 
 namespace rueda::backend_test {
 namespace {
@@ -289,7 +291,34 @@ TEST(NativeBackend, a_repeated_spec_is_planned_once_and_plans_are_bounded) {
   EXPECT_EQ(planned, 0) << "recent plans are kept";
   run(10);
   EXPECT_EQ(planned, 2) << "the oldest went";
-  EXPECT_NE(mesh.backend(0).last_choice(), "");
+  EXPECT_EQ(mesh.backend(0).last_way(), "flat_gather");
+}
+
+TEST(NativeBackend, bitwise_plans_sum_in_rank_order_wherever_the_ranks_are) {
+  const backend::Planner by_hosts = backend::plan_with_registry("");
+  const backend::Planner bitwise = backend::plan_with_registry("", true);
+  const Topology one_host = Topology::single_host(6);
+  for (const Topology& layout : schedule::layouts(6)) {
+    for (const Collective what : {Collective::kAllreduce, Collective::kReducescatter}) {
+      for (const int64_t count : {1, 100, 1'000'000}) {
+        const Spec spec = schedule::spec_of(what, 6, count);
+        std::vector<schedule::Schedule> schedules;
+        for (Rank me = 0; me < 6; ++me) schedules.push_back(bitwise(spec, layout, me).value().schedule);
+        const auto proof = schedule::verify_schedules(spec, one_host, schedules, true);
+        EXPECT_TRUE(proof.is_ok()) << schedule::describe(spec, layout) << ": " << proof.status().why;
+      }
+    }
+  }
+  const Spec spec = schedule::spec_of(Collective::kAllreduce, 6, 100);
+  std::vector<schedule::Schedule> schedules;
+  for (Rank me = 0; me < 6; ++me)
+    schedules.push_back(by_hosts(spec, Topology::regular(2, 3), me).value().schedule);
+  EXPECT_FALSE(schedule::verify_schedules(spec, one_host, schedules, true).is_ok())
+      << "else this test shows nothing";
+  const Spec gather = schedule::spec_of(Collective::kAllgather, 6, 100);
+  const Topology two = Topology::regular(2, 3);
+  EXPECT_EQ(bitwise(gather, two, 0).value().reason, by_hosts(gather, two, 0).value().reason)
+      << "what sums nothing is chosen as ever";
 }
 
 TEST(NativeBackend, scratch_grows_at_once_and_shrinks_after_many_modest_calls) {

@@ -32,6 +32,7 @@ TEST(Facts, survive_encoding_and_refuse_every_truncation) {
   Facts facts = world("ab", true)[1];
   facts.process_sets = {{0, 1}, {}, {5}};
   facts.algorithm = "ring";
+  facts.is_bitwise = true;
   facts.tcp_address = "tcp 10.0.0.1:99";
   const Bytes raw = encode(facts);
   EXPECT_EQ(decode_facts(raw).value(), facts);

@@ -63,6 +63,8 @@ class Backend {
   // Advances; appends calls that finished. True if anything moved.
   virtual bool progress(std::vector<Done>& done) = 0;
   [[nodiscard]] virtual bool is_idle() const = 0;
+  // How the last call ran, for descriptions: "two_level", "registered". Static, ends with a null.
+  [[nodiscard]] virtual std::string_view last_way() const = 0;
   // Before this thread sleeps: peers shall ring when there is something to do. False: there is already. After
   // sleeping, or a false: wake_up().
   virtual bool prepare_sleep() { return true; }

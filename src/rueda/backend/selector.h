@@ -23,6 +23,9 @@ class Selector final : public Backend {
   void start(const Call& call) override;
   bool progress(std::vector<Done>& done) override;
   [[nodiscard]] bool is_idle() const override;
+  [[nodiscard]] std::string_view last_way() const override {
+    return busy_ == nullptr ? "" : busy_->last_way();
+  }
   bool prepare_sleep() override;
   void wake_up() override;
   [[nodiscard]] bool can_cancel(const Group& group, const schedule::Spec& spec) const override {

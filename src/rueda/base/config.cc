@@ -121,6 +121,13 @@ Status parse_log_level(Config& config, std::string_view text) {
   return Status::ok();
 }
 
+Status parse_determinism(Config& config, std::string_view text) {
+  const std::string mode = lower(trimmed(text));
+  if (mode != "hosts" && mode != "bitwise") return refused("one of the two");
+  config.determinism = mode;
+  return Status::ok();
+}
+
 Status parse_transports(Config& config, std::string_view text) {
   std::string names;
   while (!text.empty()) {
@@ -201,6 +208,12 @@ void add_wires(std::vector<ConfigEntry>& table) {
       text({"algorithm", "RUEDA_ALGORITHM", "", "",
             "Forces one collective algorithm by name; empty leaves the choice to the cost model."},
            &Config::algorithm, "name of an algorithm"));
+  table.push_back(
+      text({"determinism", "RUEDA_DETERMINISM", "", "",
+            "hosts: equal bits on every run with the same ranks on each host; bitwise: sums in rank "
+            "order, equal bits wherever the ranks run, with more bytes between hosts of several ranks."},
+           &Config::determinism, "hosts|bitwise"));
+  table.back().parse = parse_determinism;
   table.push_back(text({"interface", "RUEDA_INTERFACE", "HOROVOD_GLOO_IFACE", "",
                         "Network interface or address to listen on; empty lets rueda choose."},
                        &Config::interface, "interface name or IP address"));

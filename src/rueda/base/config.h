@@ -31,6 +31,7 @@ struct Config {
   // wires
   std::string transports = "shm,tcp";  // those allowed, best first
   std::string algorithm;               // forces one algorithm by name; empty = cost model
+  std::string determinism = "hosts";   // what the order of sums may depend on; "bitwise": nothing
   std::string interface;               // network interface or address to listen on; empty = chosen
   double start_timeout_s = 30;         // init: until all ranks are connected
   double peer_timeout_s = 30;          // a connected peer that is silent for longer is lost

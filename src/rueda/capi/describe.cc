@@ -46,6 +46,7 @@ std::string describe_json(const runtime::Engine* engine) {
                      {"batches", counters.batches.load()},
                      {"tensors", counters.tensors.load()},
                      {"bytes", counters.bytes.load()}};
+  out["last_algorithm"] = counters.way.load();
   return out.dump(-1, ' ', false, kReplace);
 }
 

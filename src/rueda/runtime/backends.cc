@@ -18,10 +18,19 @@ void apply(const MeasuredLink& measured, schedule::LinkCost& cost) {
 
 }  // namespace
 
-Status check_forced_algorithm(const std::string& name) {
+Status check_algorithm_settings(const Config& config) {
+  const std::string& name = config.algorithm;
   const auto known = schedule::algorithms();
-  if (name.empty() || std::ranges::find(known, name, &schedule::Algorithm::name) != known.end())
-    return Status::ok();
+  if (name.empty()) return Status::ok();
+  if (std::ranges::find(known, name, &schedule::Algorithm::name) != known.end()) {
+    const bool breaks_order = std::ranges::any_of(known, [&](const schedule::Algorithm& algorithm) {
+      return algorithm.name == name && algorithm.keeps_order != schedule::Keeps::kAlways;
+    });
+    if (config.determinism != "bitwise" || !breaks_order) return Status::ok();
+    return {Code::kInvalidArgument, "RUEDA_ALGORITHM=" + name +
+                                        " does not sum in rank order, which RUEDA_DETERMINISM=bitwise asks "
+                                        "for; unset one of them."};
+  }
   std::vector<std::string_view> names;
   for (const schedule::Algorithm& algorithm : known) names.push_back(algorithm.name);
   std::ranges::sort(names);
@@ -48,6 +57,7 @@ void attach_backends(Session& session, std::shared_ptr<backend::LocalHost> host)
   };
   backend::NativeOptions options;
   options.algorithm = all->front().algorithm;
+  options.is_bitwise = all->front().is_bitwise;
   options.chunk_bytes = chunk_bytes;
   auto native = std::make_unique<backend::NativeBackend>(std::move(mesh), std::move(options));
   session.on_data = [backend = native.get()](const transport::Completion& done) {

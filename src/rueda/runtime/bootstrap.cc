@@ -187,6 +187,7 @@ Facts own_facts(const Config& config, const store::World& world, const InitOptio
   facts.fusion_bytes = config.fusion_bytes;
   facts.chunk_bytes = config.chunk_bytes;
   facts.algorithm = config.algorithm;
+  facts.is_bitwise = config.determinism == "bitwise";
   facts.group_fusion_disabled = config.group_fusion_disabled;
   facts.dynamic_process_sets = config.dynamic_process_sets;
   facts.process_sets = options.process_sets;
@@ -314,7 +315,7 @@ Result<Session> bootstrap(MeetingPlace& place, InitOptions options, const store:
   if (!world.warning.empty()) RUEDA_LOG(kWarning, world.warning);
 
   Status refused = parsed.is_ok() ? check_options(options, world) : parsed.status();
-  if (refused.is_ok()) refused = check_forced_algorithm(config.algorithm);
+  if (refused.is_ok()) refused = check_algorithm_settings(config);
   if (world.size == 1) {
     if (!refused.is_ok()) return refused;
     Session session = make_session(config, world, 1);

@@ -142,6 +142,7 @@ bool Engine::cycle() {
   counters_.batches.store(dispatcher_.counters().batches, std::memory_order_relaxed);
   counters_.tensors.store(dispatcher_.counters().tensors, std::memory_order_relaxed);
   counters_.bytes.store(dispatcher_.counters().bytes, std::memory_order_relaxed);
+  counters_.way.store(session_.backend->last_way().data(), std::memory_order_relaxed);
   counters_.plans.store(planner_.counters().plans, std::memory_order_relaxed);
   counters_.departures.store(planner_.counters().departures, std::memory_order_relaxed);
   counters_.planned_batches.store(planner_.counters().planned_batches, std::memory_order_relaxed);

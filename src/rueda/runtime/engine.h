@@ -53,6 +53,7 @@ struct EngineCounters {
   std::atomic<int64_t> negotiation_frames{0};  // of those: about which tensors run
   std::atomic<int64_t> batches{0}, tensors{0}, bytes{0};
   std::atomic<int64_t> plans{0}, departures{0}, planned_batches{0};
+  std::atomic<const char*> way{""};  // of the last batch
 };
 
 class Engine {

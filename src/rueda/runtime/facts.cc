@@ -30,6 +30,7 @@ Bytes encode(const Facts& facts) {
   out.put(facts.fusion_bytes);
   out.put(facts.chunk_bytes);
   out.put_string(facts.algorithm);
+  out.put(static_cast<uint8_t>(facts.is_bitwise));
   out.put(static_cast<uint8_t>(facts.group_fusion_disabled));
   out.put(static_cast<uint8_t>(facts.dynamic_process_sets));
   out.put(static_cast<uint32_t>(facts.process_sets.size()));
@@ -52,6 +53,7 @@ Result<Facts> decode_facts(std::span<const std::byte> raw) {
   facts.fusion_bytes = in.get<int64_t>();
   facts.chunk_bytes = in.get<int64_t>();
   facts.algorithm = in.get_string(kMaxTextBytes);
+  facts.is_bitwise = in.get<uint8_t>() != 0;
   facts.group_fusion_disabled = in.get<uint8_t>() != 0;
   facts.dynamic_process_sets = in.get<uint8_t>() != 0;
   const auto set_count = in.get<uint32_t>();

@@ -28,6 +28,7 @@ struct Facts {
   int64_t fusion_bytes = 0;
   int64_t chunk_bytes = 0;
   std::string algorithm;
+  bool is_bitwise = false;  // RUEDA_DETERMINISM
   bool group_fusion_disabled = false;
   bool dynamic_process_sets = false;
   std::vector<std::vector<Rank>> process_sets;  // static ones, sorted ranks, in the order of ids 1, 2, …

@@ -98,7 +98,7 @@ void Builder::deliver(const Slice& to, const Slice& value) {
 }
 
 Schedule Builder::take(std::string_view name) {
-  schedule_.name = std::string(name);
+  schedule_.name = name;
   return std::move(schedule_);
 }
 

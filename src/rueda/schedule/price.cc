@@ -42,7 +42,8 @@ class Simulation {
       else
         compute(event);
     }
-    if (open_ > 0) return Status{Code::kInternal, schedules_[0].name + ": a deadlock, it has no price"};
+    if (open_ > 0)
+      return Status{Code::kInternal, std::string(schedules_[0].name) + ": a deadlock, it has no price"};
     return end_;
   }
 

@@ -51,7 +51,7 @@ struct Step {
 struct Schedule {
   std::vector<Step> steps;
   int64_t scratch_count = 0;  // elements of scratch
-  std::string name;           // of the algorithm, for traces
+  std::string_view name;      // of the algorithm; static, ends with a null
 };
 
 // What is asked for. One call is one (possibly fused) collective over a group.

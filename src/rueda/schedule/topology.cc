@@ -25,6 +25,13 @@ std::vector<std::vector<Rank>> Topology::members() const {
   return members;
 }
 
+Topology Topology::as_single_host() const {
+  Topology flat = *this;
+  if (!is_single_host()) flat.local = remote;
+  flat.host_of.assign(host_of.size(), 0);
+  return flat;
+}
+
 Topology Topology::single_host(Rank size) { return regular(1, size); }
 
 Topology Topology::regular(int32_t hosts, Rank ranks_per_host) {

@@ -27,6 +27,7 @@ struct Topology {
   // Every host has the same number of ranks, and ranks of a host are consecutive.
   [[nodiscard]] bool is_regular() const;
   [[nodiscard]] std::vector<std::vector<Rank>> members() const;  // of each host, in ascending order
+  [[nodiscard]] Topology as_single_host() const;  // all ranks as if on one, at the cost of their slowest link
   static Topology single_host(Rank size);
   static Topology regular(int32_t hosts, Rank ranks_per_host);
 };

@@ -121,8 +121,8 @@ Shape shape_of(const Spec& spec, Rank size, Rank rank) {
 }
 
 Status step_fault(Rank rank, size_t step, const Schedule& schedule, const std::string& why) {
-  return {Code::kInternal,
-          schedule.name + ": step " + std::to_string(step) + " of rank " + std::to_string(rank) + " " + why};
+  return {Code::kInternal, std::string(schedule.name) + ": step " + std::to_string(step) + " of rank " +
+                               std::to_string(rank) + " " + why};
 }
 
 Status check_form(const Spec& spec, Rank size, Rank rank, const Schedule& schedule) {

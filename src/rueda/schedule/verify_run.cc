@@ -64,8 +64,8 @@ Status Execution::check_lanes() const {
     for (Rank to = 0; to < n; ++to) {
       const Lane& lane = lanes_[static_cast<size_t>(from) * n + to];
       if (lane.sends.size() != lane.recvs.size())
-        return {Code::kInternal, schedules_[from].name + ": rank " + std::to_string(from) + " sends " +
-                                     std::to_string(lane.sends.size()) + " messages to rank " +
+        return {Code::kInternal, std::string(schedules_[from].name) + ": rank " + std::to_string(from) +
+                                     " sends " + std::to_string(lane.sends.size()) + " messages to rank " +
                                      std::to_string(to) + ", which receives " +
                                      std::to_string(lane.recvs.size())};
       for (size_t i = 0; i < lane.sends.size(); ++i) {

@@ -163,6 +163,7 @@ bool LocalBackend::choose_way() {
     return true;
   }
   if (bytes_ <= kInlineBytes) {
+    way_ = "inline";
     reduce_posts();
     end(Status::ok());
     return true;
@@ -171,6 +172,7 @@ bool LocalBackend::choose_way() {
                                 return post_of(peer).is_registered != 0;
                               });
   if (all_registered) {
+    way_ = "registered";
     reduced_to_ = 0;
     state_ = State::kRegistered;
     return true;
@@ -180,9 +182,11 @@ bool LocalBackend::choose_way() {
       load(0, pieces_.count(), host_->my_board().slots[calls_ % 2]);
       publish(&Progress::staged, 1);
     }
+    way_ = "one_shot";
     state_ = State::kCopied;
     return true;
   }
+  way_ = "staged";
   chunk_elements_ = kChunkBytes / element_;
   chunks_ = (pieces_.count() + chunk_elements_ - 1) / chunk_elements_;
   contributed_ = reduced_ = taken_ = 0;

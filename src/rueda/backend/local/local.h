@@ -4,7 +4,7 @@
 // anybody's buffers before all have announced it. Then, by size and by where the tensors lie, the same on
 // all:
 //   inline      ≤ 96 bytes: the values are in the posts.
-//   one-shot    each rank copies its input into a slot of its own; each reduces all slots into its own
+//   one_shot    each rank copies its input into a slot of its own; each reduces all slots into its own
 //   output.
 //               One synchronisation; reads (n - 1) * S.
 //   registered  all tensors of all ranks lie in arenas: each rank reduces its slice of all inputs and writes
@@ -42,6 +42,7 @@ class LocalBackend final : public Backend {
   [[nodiscard]] bool is_idle() const override {
     return state_ == State::kIdle && queue_.empty() && finished_.empty();
   }
+  [[nodiscard]] std::string_view last_way() const override { return way_; }
   bool prepare_sleep() override;
   void wake_up() override;
   [[nodiscard]] bool can_cancel(const Group& group, const schedule::Spec& spec) const override {
@@ -97,6 +98,7 @@ class LocalBackend final : public Backend {
 
   // The running call.
   State state_ = State::kIdle;
+  std::string_view way_ = "";  // of the list above
   Call call_;
   PieceList pieces_;
   std::vector<Piece> single_;  // when the call has one input and one output

@@ -40,7 +40,7 @@ void run_alone(const Call& call) {
 
 NativeBackend::NativeBackend(Mesh mesh, NativeOptions options)
     : mesh_(std::move(mesh)), options_(std::move(options)) {
-  if (!options_.planner) options_.planner = plan_with_registry(options_.algorithm);
+  if (!options_.planner) options_.planner = plan_with_registry(options_.algorithm, options_.is_bitwise);
 }
 
 NativeBackend::~NativeBackend() = default;
@@ -87,6 +87,7 @@ void NativeBackend::begin(const std::optional<std::vector<int32_t>>& drained) {
   is_at_gate_ = current_.is_gated;
   if (!broken_.is_ok()) return end(broken_);
   if (current_.group->size() == 1) {
+    way_ = "copy";
     if (!is_cancelled_) run_alone(current_);
     return end(Status::ok());
   }
@@ -131,6 +132,7 @@ Status NativeBackend::prepare(const schedule::Spec& spec,
   });
   if (!found.is_ok()) return found.status();  // every member comes to the same verdict
   plan_ = std::move(found).value();
+  way_ = plan_->schedule.name;
   const size_t element = size_of(type_of(spec, schedule::Space::kScratch));
   const auto scratch = scratch_.reserve(static_cast<size_t>(plan_->schedule.scratch_count) * element);
   if (!scratch.is_ok()) {
@@ -183,14 +185,10 @@ void NativeBackend::abort(const Status& why) {
   queue_.clear();
 }
 
-std::string NativeBackend::last_choice() const {
-  return plan_ == nullptr ? "" : plan_->schedule.name + ": " + plan_->reason;
-}
-
 void NativeBackend::trace(TraceKind kind) {
   if (options_.trace == nullptr || !options_.trace->is_on()) return;
   if (kind == TraceKind::kBegin)
-    trace_name_ = std::string(name_of(current_.spec.what)) + " " + plan_->schedule.name;
+    trace_name_ = std::string(name_of(current_.spec.what)) + " " + std::string(way_);
   const int64_t bytes = current_.spec.count * static_cast<int64_t>(size_of(current_.spec.dtype));
   options_.trace->emit({.kind = kind,
                         .when = monotonic_now(),

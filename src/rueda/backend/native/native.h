@@ -43,6 +43,7 @@ struct Mesh {
 
 struct NativeOptions {
   std::string algorithm;            // forces one by name; empty: the cost model chooses
+  bool is_bitwise = false;          // sums in rank order, wherever the ranks are; the same on every rank
   int64_t chunk_bytes = 256 << 10;  // pipelining granule; the same on every rank
   TraceSink* trace = nullptr;       // may be null; outlives the backend
   Planner planner;                  // tests: how to make a schedule; empty: choose() and build
@@ -72,8 +73,7 @@ class NativeBackend final : public Backend {
 
   void on_completion(const transport::Completion& completion);
 
-  // "ring: …": algorithm of the last call that needed one, and why it was chosen. For descriptions.
-  [[nodiscard]] std::string last_choice() const;
+  [[nodiscard]] std::string_view last_way() const override { return way_; }
   [[nodiscard]] const PlanCache& plans() const { return plans_; }
   [[nodiscard]] size_t scratch_bytes() const { return scratch_.bytes(); }
 
@@ -99,6 +99,7 @@ class NativeBackend final : public Backend {
   Call current_;
   schedule::Spec spec_;  // of what runs: of current_, or of its gate
   Execution execution_;
+  std::string_view way_ = "";
   std::shared_ptr<const Plan> plan_;  // of current_, or of the last call; alive even if the cache drops it
   std::vector<transport::Endpoint*> endpoints_;  // [rank in the group of current_]
   std::string trace_name_;

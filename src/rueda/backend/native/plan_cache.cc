@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rueda/schedule/algorithm.h"
+#include "rueda/schedule/builder.h"
 
 namespace rueda::backend {
 namespace {
@@ -38,12 +39,14 @@ uint64_t hash_of(const Group& group, const schedule::Spec& spec) {
 
 }  // namespace
 
-Planner plan_with_registry(std::string forced) {
-  return [forced = std::move(forced)](const schedule::Spec& spec, const schedule::Topology& topology,
-                                      Rank me) -> Result<Planned> {
-    const Result<schedule::Choice> choice = schedule::choose(spec, topology, forced);
+Planner plan_with_registry(std::string forced, bool is_bitwise) {
+  return [forced = std::move(forced), is_bitwise](
+             const schedule::Spec& spec, const schedule::Topology& topology, Rank me) -> Result<Planned> {
+    const schedule::Topology where =
+        is_bitwise && schedule::reduces(spec.what) ? topology.as_single_host() : topology;
+    const Result<schedule::Choice> choice = schedule::choose(spec, where, forced);
     if (!choice.is_ok()) return choice.status();
-    return Planned{choice.value().algorithm->build(spec, topology, me), choice.value().reason};
+    return Planned{choice.value().algorithm->build(spec, where, me), choice.value().reason};
   };
 }
 

@@ -21,8 +21,9 @@ struct Planned {
 };
 using Planner = std::function<Result<Planned>(const schedule::Spec&, const schedule::Topology&, Rank me)>;
 
-// The planner of production: the cheapest algorithm of the registry, or the forced one.
-Planner plan_with_registry(std::string forced);
+// The planner of production: the cheapest algorithm of the registry, or the forced one. is_bitwise: sums are
+// taken in rank order over all hosts, as on a single one.
+Planner plan_with_registry(std::string forced, bool is_bitwise = false);
 
 class PlanCache {
  public:
