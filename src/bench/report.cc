@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -15,6 +16,11 @@
 
 namespace rueda::bench {
 namespace {
+
+Status unwritable(const std::string& path) {
+  return {Code::kInvalidArgument,
+          fmt::format("cannot write {}; give --json a file in a folder that can be written", path)};
+}
 
 double number(const Row& row, const char* key) { return row.value(key, 0.0); }
 std::string text(const Row& row, const char* key) { return row.value(key, std::string()); }
@@ -124,15 +130,26 @@ Row describe_machine() {
           {"rueda", kRelease}};
 }
 
+Status check_writable(const std::string& path) {
+  std::error_code error;
+  const auto folder = std::filesystem::absolute(path, error).parent_path();
+  if (!error && !std::filesystem::is_directory(path, error) && access(folder.c_str(), W_OK) == 0)
+    return Status::ok();
+  return unwritable(path);
+}
+
 Status write_json(const std::string& path, const std::vector<std::string>& arguments,
                   const std::vector<Row>& rows) {
-  Row root = {{"command", arguments}, {"machine", describe_machine()}, {"results", rows}};
-  std::ofstream file(path);
+  const Row root = {{"command", arguments}, {"machine", describe_machine()}, {"results", rows}};
+  const std::string part = path + ".part";  // a reader never sees half a file
+  std::ofstream file(part);
   file << root.dump(1, ' ', false, Row::error_handler_t::replace) << '\n';
-  file.flush();
-  if (file) return Status::ok();
-  return {Code::kUnavailable,
-          fmt::format("cannot write {}; give --json a file in a folder that can be written", path)};
+  file.close();
+  std::error_code error;
+  if (file) std::filesystem::rename(part, path, error);
+  if (file && !error) return Status::ok();
+  std::filesystem::remove(part, error);
+  return unwritable(path);
 }
 
 bool are_all_correct(const std::vector<Row>& rows) {

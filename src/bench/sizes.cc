@@ -59,7 +59,7 @@ Result<int64_t> parse_bytes(std::string_view text) {
     return Status(
         Code::kInvalidArgument,
         fmt::format("{} has the unknown unit {}; use B, KiB, MiB, GiB, or KB, MB, GB for powers of ten", text,
-                    suffix));
+                    text.substr(text.size() - suffix.size())));
   const double bytes = number * unit->factor;
   if (bytes < 1 || bytes > static_cast<double>(kMaxBytes) || bytes != std::floor(bytes))
     return Status(Code::kInvalidArgument,

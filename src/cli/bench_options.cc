@@ -110,6 +110,11 @@ Status complete(const Raw& raw, bench::Request& request) {
       bench::parse_sizes(raw.sizes.empty() ? default_sizes(request.what) : raw.sizes);
   if (!sizes.is_ok()) return sizes.status();
   request.sizes = sizes.value();
+  for (const int64_t size : request.sizes)
+    if (size % 4 != 0)
+      return {Code::kInvalidArgument,
+              fmt::format("{} are no whole float32 elements; give sizes that 4 B divide",
+                          bench::size_text(size))};
   const Result<int64_t> rate = bench::parse_rate(raw.rate);
   if (!rate.is_ok()) return rate.status();
   request.rate = rate.value();

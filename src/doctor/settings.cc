@@ -125,7 +125,7 @@ Section examine_settings(const launch::Variables& environment) {
     section.advise(fmt::format("{} is no setting of this version and does nothing; {}", name, hint));
   }
   if (section.facts.empty()) section.add("set here", "none");
-  if (const auto config = parse_config(get_env); !config.is_ok()) section.fail(config.status().why + ".");
+  for (const std::string& sentence : refused_settings(get_env)) section.fail(sentence + ".");
   for (const std::string& sentence : ignored_settings(get_env)) section.advise(sentence);
   return section;
 }

@@ -25,7 +25,7 @@ TEST(Sizes, units_are_powers_of_two_with_an_i_and_of_ten_without) {
 }
 
 TEST(Sizes, unknown_unit_is_named) {
-  EXPECT_THAT(parse_bytes("4XB").status().why, HasSubstr("unknown unit xb"));
+  EXPECT_THAT(parse_bytes("4XB").status().why, HasSubstr("unknown unit XB;"));
 }
 
 TEST(Sizes, nonsense_is_refused) {

@@ -26,11 +26,12 @@ TEST(DoctorSettings, what_is_set_is_listed_and_what_is_unknown_is_advice) {
   EXPECT_THAT(section.problems[0].sentence, HasSubstr("did you mean HOROVOD_LOG_LEVEL?"));
 }
 
-TEST(DoctorSettings, a_value_that_init_would_refuse_is_broken) {
-  const Section section = examine_settings({{"RUEDA_CYCLE_TIME", "soon"}});
-  ASSERT_EQ(section.problems.size(), 1U);
-  EXPECT_TRUE(section.problems[0].is_broken);
+TEST(DoctorSettings, every_value_that_init_would_refuse_is_broken) {
+  const Section section = examine_settings({{"RUEDA_CYCLE_TIME", "soon"}, {"RUEDA_TRANSPORTS", "pigeon"}});
+  ASSERT_EQ(section.problems.size(), 2U);
+  for (const Problem& problem : section.problems) EXPECT_TRUE(problem.is_broken);
   EXPECT_THAT(section.problems[0].sentence, HasSubstr("RUEDA_CYCLE_TIME='soon' is refused"));
+  EXPECT_THAT(section.problems[1].sentence, HasSubstr("RUEDA_TRANSPORTS='pigeon' is refused"));
 }
 
 TEST(DoctorSettings, what_horovod_followed_and_rueda_does_not_is_advice) {

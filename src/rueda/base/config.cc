@@ -286,20 +286,24 @@ bool is_shutdown_too_early(const Config& config) {
   return config.stall_shutdown_s > 0 && config.stall_shutdown_s < config.stall_warning_s;
 }
 
+// One setting, as the environment has it.
+Status take(const GetEnv& get_env, const ConfigEntry& entry, Config& config) {
+  const std::optional<Found> found = find(get_env, entry);
+  if (!found) return Status::ok();
+  const Status status =
+      entry.parse(config, found->is_alias ? translate_alias(entry, found->text) : found->text);
+  if (status.is_ok()) return status;
+  const std::string unit = entry.unit.empty() ? std::string() : " " + std::string(entry.unit);
+  return {Code::kInvalidArgument, std::string(found->variable) + "='" + std::string(found->text) +
+                                      "' is refused: allowed is " + std::string(entry.range) + unit +
+                                      "; correct or unset it"};
+}
+
 // Without the rule that a stall shutdown below the warning time is ignored.
 Result<Config> parse_as_written(const GetEnv& get_env) {
   Config config;
-  for (const ConfigEntry& entry : table_of_all()) {
-    const std::optional<Found> found = find(get_env, entry);
-    if (!found) continue;
-    const Status status =
-        entry.parse(config, found->is_alias ? translate_alias(entry, found->text) : found->text);
-    if (status.is_ok()) continue;
-    const std::string unit = entry.unit.empty() ? std::string() : " " + std::string(entry.unit);
-    return Status(Code::kInvalidArgument, std::string(found->variable) + "='" + std::string(found->text) +
-                                              "' is refused: allowed is " + std::string(entry.range) + unit +
-                                              "; correct or unset it");
-  }
+  for (const ConfigEntry& entry : table_of_all())
+    if (Status status = take(get_env, entry, config); !status.is_ok()) return status;
   return config;
 }
 
@@ -320,6 +324,14 @@ Result<Config> parse_config(const GetEnv& get_env) {
   Result<Config> config = parse_as_written(get_env);
   if (config.is_ok() && is_shutdown_too_early(config.value())) config.value().stall_shutdown_s = 0;
   return config;
+}
+
+std::vector<std::string> refused_settings(const GetEnv& get_env) {
+  std::vector<std::string> sentences;
+  Config config;
+  for (const ConfigEntry& entry : table_of_all())
+    if (const Status status = take(get_env, entry, config); !status.is_ok()) sentences.push_back(status.why);
+  return sentences;
 }
 
 Result<bool> parse_boolean(std::string_view text) {

@@ -61,6 +61,9 @@ std::span<const ConfigEntry> config_table();
 // allowed range.
 Result<Config> parse_config(const std::function<const char*(const char*)>& get_env);
 
+// All settings that parse_config would refuse, a sentence each.
+std::vector<std::string> refused_settings(const std::function<const char*(const char*)>& get_env);
+
 // One sentence for each Horovod setting found that this version accepts but does not follow, with the
 // reason; log them once, on rank 0.
 std::vector<std::string> ignored_settings(const std::function<const char*(const char*)>& get_env);
