@@ -13,6 +13,7 @@
 #include <filesystem>
 
 #include "launch/agent_loop.h"
+#include "launch/private_dir.h"
 #include "launch/processes.h"
 
 namespace rueda::launch {
@@ -21,7 +22,7 @@ namespace {
 constexpr Nanos kGuardianSweep = 4 * kSecond;  // everything is gone 5 s after the worker's death
 
 int complain(const std::string& what) {
-  const std::string text = fmt::format("rueda agent: {}: {}\n", what, std::strerror(errno));
+  const std::string text = fmt::format("rueda agent: {}\n", what);
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
   return 1;
 }
@@ -59,9 +60,9 @@ int wait_for(pid_t worker, const sigset_t& signals) {
 }  // namespace
 
 int agent_main(const std::string& release) {
-  const char* base = getenv("TMPDIR");
-  std::string dir = std::string(base != nullptr && *base == '/' ? base : "/tmp") + "/rueda-XXXXXX";
-  if (mkdtemp(dir.data()) == nullptr) return complain("cannot make a private directory " + dir);
+  const Result<PrivateDir> made = make_private_dir();
+  if (!made.is_ok()) return complain(made.status().why);
+  const std::string& dir = made.value().path;
   sigset_t signals;
   sigemptyset(&signals);
   for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, signal);
@@ -72,7 +73,7 @@ int agent_main(const std::string& release) {
   prctl(PR_SET_NAME, "rueda-guardian");
   const pid_t guardian = getpid();
   const pid_t worker = fork();
-  if (worker < 0) return complain("cannot fork");
+  if (worker < 0) return complain(fmt::format("cannot fork: {}", std::strerror(errno)));
   if (worker == 0) be_worker(release, dir, guardian, signals);
   const int status = wait_for(worker, signals);
   kill_descendants(Deadline::after(kGuardianSweep));

@@ -145,7 +145,7 @@ void JobRunner::lose_host(HostLink& link, Nanos now) {
         std::ranges::all_of(links_, [](const HostLink& l) { return l.is_remote() || l.is_reaped(); });
     std::error_code ignored;
     const std::filesystem::path left = link.hello ? link.hello->private_dir : "";
-    if (left.filename().string().starts_with("rueda-")) std::filesystem::remove_all(left, ignored);
+    if (left.filename().string().starts_with("rueda-agent-")) std::filesystem::remove_all(left, ignored);
     if (is_last) kill_descendants(Deadline::after(2 * kSecond), link.started_ticks, "ssh");
   }
   schedule_stop(now);

@@ -45,19 +45,14 @@ def test_killed_agent_both_halves_at_once_leaves_nothing():
     job = start_hiding_job()
     victims = job.agents("rueda-guardian") + job.agents("rueda-agent")
     assert len(victims) == 2
-    rank = next(pid for pid in job.processes() if parent_of(pid) in victims and pid not in victims)
-    secret = next(
-        entry.partition("=")[2]
-        for entry in pathlib.Path(f"/proc/{rank}/environ").read_text().split("\0")
-        if entry.startswith("RUEDA_SECRET_FILE=")
-    )
-    assert os.path.exists(secret)
+    left = private_dir_of(job)
+    assert (left / "secret").exists()
     for pid in victims:
         os.kill(pid, signal.SIGKILL)
     status, _, err = job.finish(20)
     assert status != 0 and "was lost with its host" in err
     job.assert_gone_within(1)
-    assert not os.path.exists(os.path.dirname(secret))
+    assert not left.exists()
 
 
 def test_killed_launcher_and_worker_leave_the_guardian_to_clean_up():
@@ -69,14 +64,43 @@ def test_killed_launcher_and_worker_leave_the_guardian_to_clean_up():
     job.assert_gone_within(5)
 
 
-def test_ranks_themselves_die_even_if_all_of_rueda_is_killed_at_once():
-    """Beyond ranks there is nobody left to do anything: a hidden grandchild is then not covered."""
-    job = Run("-np", 2, PYTHON, "-c", "import time; print('up', flush=True); time.sleep(300)")
-    job.read_until(2, lambda line: "up" in line)
+def private_dir_of(job):
+    """The directory in which the agent of a job keeps its files."""
+    agents = job.agents("rueda-guardian") + job.agents("rueda-agent")
+    rank = next(pid for pid in job.processes() if parent_of(pid) in agents and pid not in agents)
+    return next(
+        pathlib.Path(entry.partition("=")[2]).parent
+        for entry in pathlib.Path(f"/proc/{rank}/environ").read_text().split("\0")
+        if entry.startswith("RUEDA_SECRET_FILE=")
+    )
+
+
+def test_ranks_themselves_die_even_if_all_of_rueda_is_killed_at_once(tmp_path):
+    """Beyond ranks there is nobody left to do anything: a hidden grandchild is then not covered, and the
+    directory with the secret is removed by the next agent of the same user, a minute later.
+    """
+    waiting = ["-np", 2, PYTHON, "-c", "import time; print('up', flush=True); time.sleep(300)"]
+    job, other = (Run(*waiting, env={"TMPDIR": str(tmp_path)}) for _ in range(2))
+    for each in (job, other):
+        each.read_until(2, lambda line: "up" in line)
+    left, used = private_dir_of(job), private_dir_of(other)
+    mine = tmp_path / "rueda-agent-output"  # looks like one, but somebody else's
+    mine.mkdir(mode=0o700)
+    (mine / "results").touch()
     for pid in [job.process.pid, *job.agents("rueda-guardian"), *job.agents("rueda-agent")]:
         os.kill(pid, signal.SIGKILL)
     job.process.communicate(timeout=10)
     job.assert_gone_within(5)
+    run("-np", 1, "true", env={"TMPDIR": str(tmp_path)})
+    assert left.exists()  # an agent at its very start has no lock yet
+    for folder in (left, used, mine):
+        os.utime(folder, (0, 0))
+    run("-np", 1, "true", env={"TMPDIR": str(tmp_path)})
+    assert sorted(tmp_path.iterdir()) == sorted([used, mine])
+    other.process.send_signal(signal.SIGTERM)
+    other.finish(20)
+    other.assert_gone_within(1)
+    assert list(tmp_path.iterdir()) == [mine]
 
 
 def test_killed_rank_ends_the_job_with_its_hidden_children():

@@ -1,0 +1,69 @@
+#include "launch/private_dir.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+
+namespace rueda::launch {
+namespace {
+
+constexpr std::string_view kPrefix = "rueda-agent-", kUnique = "XXXXXX";
+constexpr time_t kOldSeconds = 60;  // longer than an agent takes from mkdtemp to flock
+
+UniqueFd open_dir(const std::string& path) {
+  return UniqueFd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+}
+
+bool is_ours_and_old(int dir) {
+  struct stat about {};
+  return fstat(dir, &about) == 0 && about.st_uid == geteuid() && (about.st_mode & 0777) == S_IRWXU &&
+         time(nullptr) - about.st_mtime >= kOldSeconds;
+}
+
+bool holds_only_what_agents_write(const std::string& path) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name != "secret" && name != "stage" && !name.starts_with("result.")) return false;
+  }
+  return !error;
+}
+
+}  // namespace
+
+Result<PrivateDir> make_private_dir() {
+  const char* given = getenv("TMPDIR");
+  const std::string base = given != nullptr && *given == '/' ? given : "/tmp";
+  sweep_private_dirs(base);
+  PrivateDir made;
+  made.path = fmt::format("{}/{}{}", base, kPrefix, kUnique);
+  if (mkdtemp(made.path.data()) == nullptr)
+    return Status(Code::kUnavailable,
+                  fmt::format("cannot make a private directory {}: {}", made.path, std::strerror(errno)));
+  made.lock = open_dir(made.path);
+  if (made.lock.is_open())
+    flock(made.lock.get(), LOCK_EX | LOCK_NB);  // a file system without locks is not swept either
+  return made;
+}
+
+void sweep_private_dirs(const std::string& base) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(base, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kPrefix) || name.size() != kPrefix.size() + kUnique.size()) continue;
+    const UniqueFd dir = open_dir(entry.path().string());
+    if (!dir.is_open() || !is_ours_and_old(dir.get()) || flock(dir.get(), LOCK_EX | LOCK_NB) != 0) continue;
+    std::error_code ignored;
+    if (holds_only_what_agents_write(entry.path().string()))
+      std::filesystem::remove_all(entry.path(), ignored);
+  }
+}
+
+}  // namespace rueda::launch
