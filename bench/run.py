@@ -1,7 +1,8 @@
 """``make bench``: measures this machine, prints tables, writes build/bench/report.json.
 
-Numbers are for reading and comparing on one quiet machine; no test asserts them. ``--only`` takes some of
-allreduce, compare, transport, kernels.
+Numbers are for reading and comparing on one quiet machine; no test asserts them. All of it takes the better
+part of an hour on two cores; ``--only`` takes some of allreduce, compare, training, front_ends, transport,
+kernels. What needs root (links with a limit) is left out without, by name.
 """
 
 from __future__ import annotations
@@ -108,17 +109,67 @@ def kernels() -> List[Dict[str, Any]]:
     return rows
 
 
+def can_limit_links() -> bool:
+    if os.geteuid() == 0:
+        return True
+    print("left out: links with a limit need root")
+    return False
+
+
 def compare() -> Any:
-    """Allreduce of the libraries that are here, in turns."""
+    """The libraries that are here, in turns; between hosts with a figure of it, scaling.svg."""
     out = OUT / "compare"
-    command = [sys.executable, "bench/compare", "--parts", "collective", "--rounds", "3", "--out", str(out)]
-    print(output_of(command, 1800), end="", flush=True)
+    parts = "collective,burst,train" + (",replay" if can_limit_links() else "")
+    command = [sys.executable, "bench/compare", "--parts", parts, "--rounds", "5", "--out", str(out)]
+    print(output_of(command, 3600), end="", flush=True)
     return json.loads((out / "compare.json").read_text())
+
+
+def training() -> Dict[str, Any]:
+    """Models of PyTorch for real, on one host and between two whose links have 1 Gbit/s."""
+    command = str(Path(sys.executable).parent / "rueda")
+    places = {"one host": ([command, "run", "-np", "2"], "lo", "silent,pointer,arena,ddp-gloo")}
+    if can_limit_links():
+        limited = [command, "bench", "replay", "-np", "2", "--rate", "1gbit", "--"]
+        places["1 Gbit/s"] = (limited, "net0", "silent,pointer,ddp-gloo")
+    found: Dict[str, Any] = {}
+    for place, (launch, interface, ways) in places.items():
+        for model, batch in (("small_cnn", "32"), ("resnet50", "8"), ("transformer", "8")):
+            report = OUT / "training.json"
+            report.unlink(missing_ok=True)
+            options = ["--model", model, "--batch-size", batch, "--ways", ways, "--report", str(report)]
+            print(f"\ntraining, {place}")
+            print(
+                output_of(
+                    [*launch, sys.executable, "bench/torch_training.py", *options],
+                    900,
+                    GLOO_SOCKET_IFNAME=interface,
+                ),
+                end="",
+                flush=True,
+            )
+            found[f"{model}, {place}"] = json.loads(report.read_text())
+    return found
+
+
+def front_ends() -> Dict[str, Any]:
+    """TensorFlow's own strategy against rueda, and what two ranks give by front end."""
+    found = {}
+    for part in ("strategy", "scaling"):
+        report = OUT / f"{part}.json"
+        report.unlink(missing_ok=True)
+        command = [sys.executable, "bench/front_ends", part, "--report", str(report)]
+        print(f"\nfront ends: {part}")
+        print(output_of(command, 1800), end="", flush=True)
+        found[part] = json.loads(report.read_text())
+    return found
 
 
 PARTS: Dict[str, Callable[[], Any]] = {
     "allreduce": allreduce,
     "compare": compare,
+    "training": training,
+    "front_ends": front_ends,
     "transport": transport,
     "kernels": kernels,
 }

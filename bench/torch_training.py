@@ -16,6 +16,7 @@ import importlib.util
 import json
 import os
 import statistics
+import tempfile
 import time
 from pathlib import Path
 from types import ModuleType
@@ -136,7 +137,17 @@ def main() -> None:
     parser.add_argument("--report", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    dist.init_process_group("rueda")
+    hvd.init()
+    with tempfile.TemporaryDirectory() as own:  # a file, for name spaces know no names of hosts
+        meeting = hvd.broadcast_object(own)
+        world = {"rank": hvd.rank(), "world_size": hvd.size()}
+        dist.init_process_group("rueda", init_method=f"file://{meeting}/store", **world)
+        measure(arguments)
+        hvd.barrier()
+        dist.destroy_process_group()
+
+
+def measure(arguments: argparse.Namespace) -> None:
     bench = Bench(arguments)
     ways = arguments.ways
     seconds: Dict[str, List[float]] = {way: [] for way in ways}
@@ -163,7 +174,6 @@ def main() -> None:
             print(text, flush=True)
         if arguments.report:
             arguments.report.write_text(json.dumps(rows))
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

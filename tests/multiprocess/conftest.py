@@ -2,10 +2,18 @@
 
 from typing import Dict, Iterator
 
+import launch_support
 import pytest
 from harness import World
 
 WORLDS = [(2, "shm,tcp"), (3, "shm,tcp"), (4, "shm,tcp"), (2, "tcp"), (3, "tcp"), (4, "tcp")]
+
+
+@pytest.fixture(autouse=True)
+def no_run_outlives_its_test() -> Iterator[None]:
+    """A test of the launcher that fails leaves no job behind."""
+    yield
+    launch_support.end_open_runs()
 
 
 @pytest.fixture(scope="session", params=WORLDS, ids=lambda world: f"{world[0]}-ranks-{world[1]}")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import uuid
+from typing import ClassVar
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILT = [ROOT / ".venv/bin/rueda", ROOT / "build/release/bin/rueda"]
@@ -72,6 +73,8 @@ def assert_all_gone(pids, seconds=5):
 class Run:
     """One run of the launcher. Its processes carry a mark that finds them, whoever their parent is."""
 
+    open: ClassVar[list] = []  # those whose end no test has seen
+
     def __init__(self, *arguments, env=None, cwd=None, stdout=subprocess.PIPE):
         self.mark = f"RUEDA_TEST_MARK={uuid.uuid4().hex}"
         variables = {k: v for k, v in os.environ.items() if not k.startswith(("RUEDA_", "HOROVOD_"))}
@@ -87,6 +90,7 @@ class Run:
             text=True,
             errors="surrogateescape",
         )
+        Run.open.append(self)
 
     def finish(self, timeout=60):
         """Waits for the end; returns (exit status, stdout, stderr)."""
@@ -128,6 +132,15 @@ class Run:
         for pid in self.processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, 9)
+
+
+def end_open_runs():
+    """After a test: what it left running, because it failed."""
+    while Run.open:
+        job = Run.open.pop()
+        if job.process.poll() is None:
+            job.kill_all()
+            job.process.communicate(timeout=10)
 
 
 def run(*arguments, timeout=60, **keywords):

@@ -260,11 +260,14 @@ def test_stopped_launcher_is_taken_for_dead_by_remote_agents(hosts):
 
 def test_suspended_job_goes_on(hosts):
     """Ctrl-Z tells the agents first, so that their ranks stop, and live."""
-    script = "echo up; while [ ! -e $GO ]; do sleep 0.05; done; echo went on"
-    go = hosts.parent / "go"
-    job = Run(
-        "-np", 1, "-H", "h1:1", "-F", hosts, "--agent-timeout", 2, "sh", "-c", script, env={"GO": str(go)}
+    # Not a shell: one that waits for its child's exec is stopped as well, but in state D, not T.
+    script = (
+        "import os, time\nprint('up', flush=True)\n"
+        "while not os.path.exists(os.environ['GO']): time.sleep(0.05)\nprint('went on')"
     )
+    go = hosts.parent / "go"
+    remote = ["-H", "h1:1", "-F", hosts, "--agent-timeout", 2]
+    job = Run("-np", 1, *remote, PYTHON, "-c", script, env={"GO": str(go)})
     job.read_until(1, lambda line: "up" in line)
     [rank] = [pid for pid in processes_of(job) if name_of(parent_of(pid)) == "rueda-agent"]
     job.process.send_signal(signal.SIGTSTP)
