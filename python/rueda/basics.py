@@ -297,7 +297,7 @@ def _check_comm(comm: Any) -> None:
         "init(comm=[…]) does not restrict the job: every launched process takes part; "
         "use process sets instead.",
         RuntimeWarning,
-        stacklevel=4,
+        stacklevel=3,
     )
 
 

@@ -206,6 +206,10 @@ def prepare(
 
 
 def fill(request: _core.Request, call: Call, set_id: int, name: str) -> None:
+    if "\0" in name:
+        raise ValueError(f"The name {name!r} holds a NUL character; leave it out.")
+    if not -(2**31) <= call.root_rank < 2**31:  # ctypes would cut it
+        raise ValueError(f"broadcast received invalid root rank {call.root_rank} for provided process set")
     request.struct_size = _core.REQUEST_BYTES
     request.what = call.what
     request.dtype = call.dtype
@@ -236,7 +240,12 @@ def check_usable() -> None:
 
 
 def process_set_id(process_set: ProcessSet, kind: str) -> int:
-    """Id of a registered set; ValueError for one that is not."""
+    """Id of a registered set; ValueError for one that is not, TypeError for what is no set."""
+    if not isinstance(process_set, ProcessSet):
+        raise TypeError(
+            f"{kind}: process_set must be a ProcessSet, such as one that add_process_set returned, not "
+            f"{type(process_set).__name__}."
+        )
     set_id = process_set.process_set_id
     if set_id is None:
         if kind == "Reducescatter":

@@ -201,8 +201,9 @@ def run(
 ) -> list[Any]:
     """Runs `func(*args, **kwargs)` in `num_proc` processes and returns the list of results in rank order.
 
-    hosts: "a:2,b:2" as `rueda run -H`; hostfile: a file of lines "name slots=2"; default: this machine. The
-    other arguments mean what the options of `rueda run` mean; `disable_cache` and `use_gloo` change nothing.
+    np is short for num_proc. hosts: "a:2,b:2" as `rueda run -H`; hostfile: a file of lines "name slots=2";
+    default: this machine. The other arguments mean what the options of `rueda run` mean; `disable_cache` and
+    `use_gloo` change nothing.
 
     Raises `RuntimeError` if a process failed; its `__cause__` is the exception that `func` raised there, and
     the cause of that shows the remote traceback. Raises `ValueError` for contradictory arguments and
@@ -212,7 +213,7 @@ def run(
     [0, 10]
     """
     _check(hosts, hostfile, use_gloo, use_mpi)
-    num_proc = _deprecated("np", np, "num_proc", num_proc)
+    num_proc = num_proc if np is None else np
     min_num_proc = _deprecated("min_np", min_np, "min_num_proc", min_num_proc)
     max_num_proc = _deprecated("max_np", max_np, "max_num_proc", max_num_proc)
     network_interfaces = _deprecated(

@@ -13,6 +13,8 @@
 #include <iterator>
 
 #include "cli/config_file.h"
+#include "rueda/base/config.h"
+#include "rueda/base/limits.h"
 #include "rueda/base/release.h"
 
 namespace rueda::cli {
@@ -39,7 +41,8 @@ void on_off(CLI::App* app, const std::string& name, std::optional<bool>& target,
 void add_job_options(CLI::App& app, Raw& raw) {
   RunOptions& options = raw.options;
   app.add_option("--np,--num-proc", raw.size,
-                 "-np N: number of processes (default: all slots of the hosts given)");
+                 "-np N: number of processes (default: all slots of the hosts given)")
+      ->check(CLI::Range(1, kMaxRanks));
   app.add_option("-H,--hosts", raw.hosts, "hosts and their slots: a:2,b:2 (default: this machine)");
   app.add_option("--hostfile", raw.host_file, "file of lines \"name slots=2\"");
   app.add_option("-p,--ssh-port", options.ssh.port, "port of the ssh servers")->check(CLI::Range(1, 65535));
@@ -84,7 +87,7 @@ void add_tuning_options(CLI::App& app, Raw& raw) {
   on_off(&app, "hierarchical-allreduce", tuning.hierarchical_allreduce, "hint: two-level allreduce");
   on_off(&app, "hierarchical-allgather", tuning.hierarchical_allgather, "hint: two-level allgather");
   on_off(&app, "torus-allreduce", tuning.torus_allreduce, "hint: torus allreduce");
-  on_off(&app, "autotune", tuning.autotune, "tune while running");
+  on_off(&app, "autotune", tuning.autotune, "accepted, and ignored: nothing is left to tune");
   app.add_option("--autotune-log-file", tuning.autotune_log_file)->group("");
   app.add_option("--autotune-warmup-samples", tuning.autotune_warmup_samples)->group("");
   app.add_option("--autotune-steps-per-sample", tuning.autotune_steps_per_sample)->group("");
@@ -216,6 +219,16 @@ void set_ssh(Raw& raw) {
     raw.options.ssh.program = kubernetes_agent;
 }
 
+// As ranks will read them: what the options say, then the environment. What they would refuse is refused
+// here.
+Result<Config> settings_of_ranks(const Tuning& tuning) {
+  const launch::Variables said = launch::tuning_variables(tuning);
+  return parse_config([&](const char* name) -> const char* {
+    const auto entry = std::ranges::find(said, name, [](const auto& one) { return one.first; });
+    return entry != said.end() ? entry->second.c_str() : getenv(name);
+  });
+}
+
 Status complete(Raw& raw) {
   RunOptions& options = raw.options;
   if (!raw.config_file.empty()) {
@@ -237,9 +250,9 @@ Status complete(Raw& raw) {
   options.size = raw.size;
   if (raw.size == 0)
     for (const launch::HostSlots& host : options.hosts) options.size += host.slots;
-  const char* timeout = getenv("HOROVOD_START_TIMEOUT");
-  options.start_timeout_s = timeout != nullptr && std::atof(timeout) > 0 ? std::atof(timeout) : 30;
-  if (options.tuning.start_timeout_s) options.start_timeout_s = *options.tuning.start_timeout_s;
+  const Result<Config> config = settings_of_ranks(options.tuning);
+  if (!config.is_ok()) return {Code::kInvalidArgument, config.status().why};
+  options.start_timeout_s = config.value().start_timeout_s;
   if (!raw.ranks.empty()) {
     Result<std::set<Rank>> shown = parse_ranks(raw.ranks);
     if (!shown.is_ok()) return shown.status();

@@ -140,6 +140,8 @@ def test_two_names_of_this_machine_are_two_hosts():
         (["-np", "2", "-H", "a:b:c", "true"], "Invalid host input"),
         (["-np", "2"], "there is no command to run"),
         (["true"], "say how many processes"),
+        (["-np", "0", "true"], "Value 0 not in range 1 to 65536"),
+        (["-np", "2", "--log-level", "LOUD", "true"], "RUEDA_LOG_LEVEL='LOUD' is refused"),
         (["-np", "2", "--cycle-time-ms=-1", "true"], "cycle-time-ms=-1 must be >= 0"),
         (["-np", "2", "--mpi", "true"], "MPI support has not been built. Leave --mpi away"),
         (["-np", "2", "--mpi-args=--oversubscribe", "true"], "MPI support has not been built."),
@@ -152,6 +154,15 @@ def test_two_names_of_this_machine_are_two_hosts():
 def test_bad_usage_is_a_sentence_and_status_2(arguments, sentence):
     status, _, err = run(*arguments)
     assert status == 2 and sentence in err
+
+
+@pytest.mark.parametrize("name", ["RUEDA_START_TIMEOUT", "HOROVOD_START_TIMEOUT"])
+def test_the_start_timeout_is_read_as_ranks_read_it(name):
+    status, _, err = run("-np", 1, "true", env={name: "soon"})
+    assert status == 2 and f"{name}='soon' is refused" in err
+    started = time.monotonic()
+    status, _, err = run("-np", 2, "-H", "10.255.255.1:2", "true", env={name: "1"})
+    assert status != 0 and time.monotonic() - started < 15, err
 
 
 def test_lines_carry_rank_and_host_and_stay_whole():

@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 import textwrap
+import warnings
 
 import pytest
 from launch_support import ROOT, RUEDA, assert_all_gone, marked_processes
 
+import horovod.runner
 from rueda.run import RemoteTraceback, run
 
 pytestmark = pytest.mark.skipif(not os.path.exists(RUEDA), reason=f"{RUEDA} is not built")
@@ -141,7 +143,12 @@ def test_contradictions_are_value_errors(arguments, text):
 
 def test_old_names_warn_and_work():
     with pytest.warns(DeprecationWarning, match="np is deprecated"):
+        assert horovod.runner.run(lambda: int(os.environ["RANK"]), np=2) == [0, 1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         assert run(lambda: int(os.environ["RANK"]), np=2) == [0, 1]
+    with pytest.warns(DeprecationWarning, match="min_np is deprecated"), pytest.raises(ValueError):
+        run(lambda: 0, min_np=2)
 
 
 def test_without_cloudpickle_module_functions_work_and_lambdas_get_a_sentence(tmp_path):

@@ -125,6 +125,8 @@ if os.environ["RUEDA_RANK"] == "1":
     texts = refusals(job)
     assert "secret" in texts[1], texts
     assert "secret" in texts[0] or "rank 1" in texts[0], texts
+    if store == "tcp":  # rank 0 hears of it only as the one that serves the store
+        assert "refused a connection" in job.everything()
 
 
 def test_ranks_of_another_job_do_not_join(jobs: Jobs) -> None:

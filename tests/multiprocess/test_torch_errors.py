@@ -205,8 +205,17 @@ def test_unknown_reduction_operations():
 
 
 @on_every_rank
+def test_what_is_no_process_set_and_what_is_no_name():
+    for process_set in ([0, 1], None):
+        text = "Allreduce: process_set must be a ProcessSet, such as one that add_process_set returned, not "
+        raised(TypeError, lambda: hvd.allreduce(torch.ones(2), process_set=process_set), text)  # noqa: B023
+    raised(ValueError, lambda: hvd.allreduce(torch.ones(2), name="x\0y"), "holds a NUL character")
+    assert torch.isnan(hvd.allreduce(torch.ones(2), name="nan", prescale_factor=float("nan"))).all()
+
+
+@on_every_rank
 def test_bad_roots():
-    for root in (-1, hvd.size(), 1000):
+    for root in (-1, hvd.size(), 1000, 2**32, 2**40):
         text = f"broadcast received invalid root rank {root} for provided process set"
         raised(ValueError, partial(hvd.broadcast, torch.ones(1), root), text)
     raised(

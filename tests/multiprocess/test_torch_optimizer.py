@@ -319,6 +319,12 @@ def test_construction_errors():
     refuse(ValueError, groups, groups=0)
     refuse(ValueError, groups, groups=-1)
     refuse(TypeError, "", groups="x")
+    refuse(TypeError, "not bool", groups=True)
+    refuse(ValueError, "compression must be one of .*, unlike 'fp16'.", compression="fp16")
+    refuse(ValueError, "op must be one of Average, .*, not 77.", op=77)
+    for factor in (0.0, float("nan")):
+        refuse(ValueError, "must be a finite number other than 0", gradient_predivide_factor=factor)
+    refuse(TypeError, "process_set must be a ProcessSet, not list.", process_set=[0, 1])
     lists = "groups should be an integer or a list of list of torch.Tensor, not a list with "
     refuse(TypeError, lists + "int", groups=[1, 2])
     refuse(TypeError, lists + "Parameter", groups=list(net.parameters()))

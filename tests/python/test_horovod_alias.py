@@ -24,6 +24,8 @@ def test_alias_and_rueda_share_their_objects():
     assert horovod.__version__ == "0.28.1"
     for name in rueda.torch.__all__:
         assert getattr(horovod.torch, name) is getattr(rueda.torch, name)
+    assert horovod.torch.mpi_ops.allreduce is rueda.torch.allreduce
+    assert horovod.torch.compression.Compression is rueda.torch.Compression
     assert horovod.common.process_sets.ProcessSet is rueda.torch.ProcessSet
     assert horovod.common.basics.HorovodBasics is rueda.basics.HorovodBasics
     with pytest.raises(AttributeError):

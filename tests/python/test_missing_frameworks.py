@@ -52,3 +52,24 @@ def test_what_is_missing_or_too_old_is_named_with_the_cure(name, version, needs,
             assert said.startswith(f"rueda.{name} needs {needs}, but "), said
             assert said.endswith(f"; install it with `pip install '{requirement}'`."), said
             assert (f"{given} is installed" if given else f"importing {name} failed") in said
+
+
+@pytest.mark.parametrize("front_end", ["torch", "tensorflow", "numpy"])
+def test_cloudpickle_is_not_needed(front_end):
+    script = """
+import sys
+sys.modules["cloudpickle"] = None
+hvd = __import__("rueda." + sys.argv[1], fromlist=["init"])
+hvd.init()
+assert hvd.allgather_object({"a": 1}) == [{"a": 1}] and hvd.broadcast_object([2]) == [2]
+hvd.shutdown()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, front_end],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python"), "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

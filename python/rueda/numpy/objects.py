@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import numpy as np
 
+from rueda import pickles
 from rueda.basics import basics
 from rueda.numpy import handles
 from rueda.numpy.arrays import Array
@@ -31,7 +31,7 @@ def broadcast_object(
     size = handles.synchronize(broadcast_async(np.array([len(payload)]), root_rank, f"{key}.sz", process_set))
     data = payload if is_root else np.empty(int(size[0]), np.uint8)
     received = handles.synchronize(broadcast_async(data, root_rank, f"{key}.t", process_set))
-    return obj if is_root else pickle.loads(received.tobytes())
+    return obj if is_root else pickles.loads(received.tobytes())
 
 
 def allgather_object(
@@ -46,14 +46,8 @@ def allgather_object(
     sizes = allgather(np.array([len(payload)]), f"{key}.sz", process_set)
     gathered = handles.synchronize(allgather_async(payload, f"{key}.t", process_set))
     parts = np.split(gathered, np.cumsum(sizes)[:-1])
-    return [pickle.loads(part.tobytes()) for part in parts]
+    return [pickles.loads(part.tobytes()) for part in parts]
 
 
 def _pickled(obj: Any) -> Array:
-    try:
-        import cloudpickle
-    except ImportError:
-        data = pickle.dumps(obj)
-    else:
-        data = cloudpickle.dumps(obj)
-    return np.frombuffer(data, np.uint8)
+    return np.frombuffer(pickles.dumps(obj), np.uint8)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import cloudpickle
 import numpy as np
 import tensorflow as tf
 
+from rueda import pickles
 from rueda.basics import basics
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.tensorflow.mpi_ops import _grouped_broadcast, allgather, broadcast, broadcast_
@@ -150,7 +150,7 @@ class _Channel:
 
 
 def _bytes_of(obj: Any) -> Any:
-    return np.frombuffer(cloudpickle.dumps(obj), dtype=np.uint8)
+    return np.frombuffer(pickles.dumps(obj), dtype=np.uint8)
 
 
 def broadcast_object(
@@ -187,7 +187,7 @@ def broadcast_object_fn(
         )
         mine = np.zeros(int(length[0]), np.uint8) if payload is None else payload
         received = channel.broadcast(mine, root_rank, "t")
-        return obj if is_root else cloudpickle.loads(np.asarray(received).tobytes())
+        return obj if is_root else pickles.loads(np.asarray(received).tobytes())
 
     return send
 
@@ -204,7 +204,7 @@ def allgather_object(
     sizes = channel.allgather(np.array([payload.size], np.int64), "sz")
     data = np.asarray(channel.allgather(payload, "t"))
     ends = np.cumsum(sizes)
-    return [cloudpickle.loads(data[end - size : end].tobytes()) for size, end in zip(sizes, ends)]
+    return [pickles.loads(data[end - size : end].tobytes()) for size, end in zip(sizes, ends)]
 
 
 __all__ = [

@@ -5,6 +5,7 @@ Maleki et al., "Scaling Distributed Training with Adaptive Summation" (2020).
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 from rueda.process_sets import ProcessSet
 from rueda.torch.compression import Compressor
 from rueda.torch.handles import shutdowns, synchronize
-from rueda.torch.reducer import TOO_MANY_PASSES
+from rueda.torch.reducer import TOO_MANY_PASSES, ZEROED_EARLY
 from rueda.torch.reductions import Adasum, allreduce_async_
 
 NO_SKIPPING = "Skipping synchronization is not supported when using Adasum optimizer."
@@ -34,15 +35,53 @@ class AdasumMixin(torch.optim.Optimizer):
         self._compression = compression
         self._passes = passes
         self._process_set = process_set
-        self._trained = [p for group in self.param_groups for p in group["params"] if p.requires_grad]
-        self._passes_left = dict.fromkeys(self._trained, passes)
-        self._start_of = {p: torch.zeros_like(p, requires_grad=False) for p in self._trained}
+        self._trained: list[torch.Tensor] = []
+        self._frozen: dict[torch.Tensor, None] = {}
+        self._passes_left: dict[torch.Tensor, int] = {}
+        self._start_of: dict[torch.Tensor, torch.Tensor] = {}
         self._pending: dict[torch.Tensor, tuple[int, Any, int]] = {}
-        for parameter in self._trained:
-            parameter.grad = torch.zeros_like(parameter, requires_grad=False)
-        if process_set.size() != 1 and process_set.included():
-            for parameter in self._trained:
-                parameter.register_post_accumulate_grad_hook(self._after_accumulation)
+        for group in self.param_groups:
+            self._take(group["params"])
+
+    @property
+    def _is_alone(self) -> bool:
+        return self._process_set.size() == 1 or not self._process_set.included()
+
+    def _take(self, parameters: list[torch.Tensor]) -> None:
+        for parameter in parameters:
+            if parameter.requires_grad:
+                parameter.grad = torch.zeros_like(parameter, requires_grad=False)
+                self._watch(parameter)
+            else:
+                self._frozen[parameter] = None
+
+    def _watch(self, parameter: torch.Tensor) -> None:
+        """Sends this parameter's changes from now on."""
+        self._trained.append(parameter)
+        self._passes_left[parameter] = self._passes
+        self._start_of[parameter] = torch.zeros_like(parameter, requires_grad=False)
+        if self._is_alone:
+            return
+        # Parameters outlive optimizers: hooks must neither keep this object alive nor act once it is gone.
+        me = weakref.ref(self)
+
+        def hook(parameter: torch.Tensor) -> None:
+            optimizer = me()
+            if optimizer is not None:
+                optimizer._after_accumulation(parameter)
+
+        weakref.finalize(self, parameter.register_post_accumulate_grad_hook(hook).remove)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds parameters, for instance of layers that were frozen; their changes are combined too."""
+        super().add_param_group(param_group)
+        if "_trained" not in self.__dict__:  # the wrapper is being built
+            return
+        group = len(self.param_groups) - 1
+        members = self.param_groups[group]["params"]
+        for index, parameter in enumerate(members):
+            self._names.setdefault(parameter, f"allreduce.noname.{group}.{index}")
+        self._take(members)
 
     def _after_accumulation(self, parameter: torch.Tensor) -> None:
         if self._passes_left[parameter] <= 0:
@@ -93,9 +132,12 @@ class AdasumMixin(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if not (self._process_set.size() != 1 and self._process_set.included()):
+        if self._is_alone:
             super().step()
             return loss
+        for parameter in [p for p in self._frozen if p.requires_grad]:
+            del self._frozen[parameter]
+            self._watch(parameter)
         for parameter in self._trained:
             if parameter not in self._pending:
                 self._start(parameter)
@@ -138,10 +180,7 @@ class AdasumMixin(torch.optim.Optimizer):
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """As the wrapped optimizer's; refused while weight changes are being reduced."""
         if self._pending:
-            raise AssertionError(
-                "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
-                "optimizer.synchronize(). This is prohibited as it can cause a race condition."
-            )
+            raise AssertionError(ZEROED_EARLY)
         super().zero_grad(*args, **kwargs)
 
     def set_backward_passes_per_step(self, passes: int) -> None:

@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import cloudpickle
 import torch
 
+from rueda import pickles
 from rueda.basics import basics
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch.cross_step import finish_all
@@ -73,11 +73,11 @@ def allgather_object(
 
 def _pickled(obj: Any) -> torch.Tensor:
     # bytearray: torch warns about memory it may not write to.
-    return torch.frombuffer(bytearray(cloudpickle.dumps(obj)), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(pickles.dumps(obj)), dtype=torch.uint8)
 
 
 def _unpickled(data: torch.Tensor) -> Any:
-    return cloudpickle.loads(ctypes.string_at(data.data_ptr(), data.numel()))
+    return pickles.loads(ctypes.string_at(data.data_ptr(), data.numel()))
 
 
 # ---- optimizers ----

@@ -5,6 +5,7 @@ runs.
 from __future__ import annotations
 
 import inspect
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,8 +20,8 @@ from rueda.torch.adasum_optimizer import AdasumMixin
 from rueda.torch.compression import Compression, Compressor
 from rueda.torch.cross_step import PART_BYTES, CrossStep, Flight, finish_all
 from rueda.torch.naming import name_parameters
-from rueda.torch.reducer import GroupList, Reducer, resolve_groups
-from rueda.torch.reductions import Adasum, Average
+from rueda.torch.reducer import ZEROED_EARLY, GroupList, Reducer, resolve_groups
+from rueda.torch.reductions import OPS, Adasum, Average
 from rueda.torch.slots import Settings
 
 TWICE = (
@@ -28,12 +29,6 @@ TWICE = (
     "This can cause training slowdown. You may want to consider using optimizer.skip_synchronize() context "
     "if you use optimizer.synchronize() in your code."
 )
-ZEROED_EARLY = (
-    "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
-    "optimizer.synchronize(). This is prohibited as it can cause a race condition."
-)
-
-
 OTHER_MODEL = (
     "model holds none of the optimizer's parameters, so its forward passes wait for nothing; give the module "
     "that this optimizer trains."
@@ -157,8 +152,7 @@ class _DistributedMixin(torch.optim.Optimizer):
         if reducer is not None:
             group = len(self.param_groups) - 1
             for index, parameter in enumerate(self.param_groups[group]["params"]):
-                if parameter.requires_grad:
-                    reducer.watch(parameter, f"allreduce.noname.{group}.{index}")
+                reducer.take(parameter, f"allreduce.noname.{group}.{index}")
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Changes how many backward passes are summed before a reduction, and starts counting again. Awaits
@@ -292,7 +286,16 @@ def _rewrap(optimizer: torch.optim.Optimizer, mixin: type[torch.optim.Optimizer]
     return wrapped
 
 
-def _check_arguments(op: int, predivide: float, passes: int, groups: Any) -> None:
+def _check_arguments(compression: Any, op: int, predivide: float, passes: int, groups: Any) -> None:
+    if not (hasattr(compression, "compress") and hasattr(compression, "decompress")):
+        raise ValueError(
+            f"compression must be one of Compression.none, .fp16, .bf16, or have compress and decompress, "
+            f"unlike {compression!r}."
+        )
+    if op not in OPS:
+        raise ValueError(f"op must be one of Average, Sum, Adasum, Min, Max and Product, not {op!r}.")
+    if not (math.isfinite(predivide) and predivide != 0):
+        raise ValueError(f"gradient_predivide_factor must be a finite number other than 0, not {predivide}.")
     if predivide != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor not supported with op != Average")
     if passes <= 0:
@@ -307,7 +310,7 @@ def _check_arguments(op: int, predivide: float, passes: int, groups: Any) -> Non
                     f"{type(group).__name__}."
                 )
         return
-    if not isinstance(groups, int):
+    if not isinstance(groups, int) or isinstance(groups, bool):
         raise TypeError(
             f"groups should be an integer or a list of list of torch.Tensor, not {type(groups).__name__}."
         )
@@ -371,7 +374,9 @@ def DistributedOptimizer(
             stacklevel=2,
         )
         groups = num_groups if groups is None else groups
-    _check_arguments(op, gradient_predivide_factor, backward_passes_per_step, groups)
+    _check_arguments(compression, op, gradient_predivide_factor, backward_passes_per_step, groups)
+    if not isinstance(process_set, ProcessSet):
+        raise TypeError(f"process_set must be a ProcessSet, not {type(process_set).__name__}.")
     if isinstance(optimizer, (_DistributedMixin, AdasumMixin)):
         raise ValueError(TWICE_WRAPPED)
     if cross_step:
@@ -387,14 +392,15 @@ def DistributedOptimizer(
     wrapped = _rewrap(optimizer, _CrossStepMixin if cross_step else _DistributedMixin)
     part_bytes = PART_BYTES if cross_step else 0
     settings = Settings(compression, op, gradient_predivide_factor, sparse_as_dense, process_set, part_bytes)
-    trained = [p for group in wrapped.param_groups for p in group["params"] if p.requires_grad]
+    parameters = [p for group in wrapped.param_groups for p in group["params"]]
+    trained = [p for p in parameters if p.requires_grad]
     is_alone = basics.size() == 1 and not is_enabled("ELASTIC")
     if is_alone or process_set.included() is False:
         resolve_groups(groups, [], names, None)  # the checks must not depend on the number of ranks
         wrapped._attach(None)
         return wrapped
     members = resolve_groups(groups, trained, names, process_set)
-    wrapped._attach(Reducer(trained, names, members, backward_passes_per_step, settings))
+    wrapped._attach(Reducer(parameters, names, members, backward_passes_per_step, settings))
     if cross_step:
         wrapped._cross(model)
     return wrapped

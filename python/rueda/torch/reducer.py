@@ -29,6 +29,10 @@ from rueda.torch.sparse import sparse_allreduce_async
 
 GroupList = list[list[torch.Tensor]]
 
+ZEROED_EARLY = (
+    "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
+    "optimizer.synchronize(). This is prohibited as it can cause a race condition."
+)
 TOO_MANY_PASSES = (
     "Gradients were computed more than backward_passes_per_step times before call to step(). "
     "Increase backward_passes_per_step to accumulate gradients locally."
@@ -102,15 +106,27 @@ class Reducer:
         self._activity = Activity()
         # Gives a parameter's reductions a priority, when the first begins.
         self.priority_of: Callable[[torch.Tensor], int] | None = None
+        self._frozen: dict[torch.Tensor, str] = {}
         for parameter in parameters:
-            self.watch(parameter, names[parameter])
+            self.take(parameter, names[parameter])
         for group in groups:
             members = [self._slots[parameter] for parameter in group]
             for slot in members:
                 slot.group = members
 
-    def watch(self, parameter: torch.Tensor, name: str) -> None:
-        """Reduces this parameter's gradients from now on."""
+    def take(self, parameter: torch.Tensor, name: str) -> None:
+        """Reduces this parameter's gradients from now on, or from when it is no longer frozen."""
+        if parameter.requires_grad:
+            self._watch(parameter, name)
+        else:
+            self._frozen[parameter] = name
+
+    def _watch_unfrozen(self) -> None:
+        """Where layers were unfrozen since the last step, as on all ranks: torch takes no hook before."""
+        for parameter in [p for p in self._frozen if p.requires_grad]:
+            self._watch(parameter, self._frozen.pop(parameter))
+
+    def _watch(self, parameter: torch.Tensor, name: str) -> None:
         self._slots[parameter] = Slot(parameter, name, self._passes)
         arena.await_gradients(parameter, self)
         # Parameters outlive optimizers: hooks must neither keep this object alive nor act once it is gone.
@@ -199,6 +215,7 @@ class Reducer:
 
         Where some are sparse all are awaited: their results are new tensors.
         """
+        self._watch_unfrozen()
         slots = list(self._slots.values())
         for slot in slots:
             slot.fill()
@@ -247,6 +264,7 @@ class Reducer:
 
     def synchronize(self) -> None:
         """Starts what has not started, waits for everything, stores the results in `.grad`."""
+        self._watch_unfrozen()
         slots = list(self._slots.values())
         for slot in slots:
             slot.fill()

@@ -22,6 +22,8 @@ Min = _core.MIN
 Max = _core.MAX
 Product = _core.PRODUCT
 
+OPS = (Average, Sum, Adasum, Min, Max, Product)
+
 AVERAGE_REPLACED = (
     "Parameter `average` has been replaced with `op` and will be removed; use op=hvd.Average or hvd.Sum."
 )
@@ -32,7 +34,7 @@ def handle_average_backwards_compatibility(op: int | None, average: bool | None)
     if op is not None:
         if average is not None:
             raise ValueError("The op parameter supersedes average. Please provide only one of them.")
-        if op not in (Average, Sum, Adasum, Min, Max, Product):
+        if op not in OPS:
             raise errors.internal_error("Reduction op type not supported.")
         return op
     if average is not None:

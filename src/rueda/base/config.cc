@@ -354,7 +354,7 @@ std::vector<std::string> ignored_settings(const GetEnv& get_env) {
   const auto unless_gloo = [](const char* text) { return lower(trimmed(text)) != "gloo"; };
   const auto when_on = [](const char* text) { return !is_set_to_false(text); };
   static constexpr const char* kByCost = "the cost model chooses the algorithm; RUEDA_ALGORITHM forces one";
-  const std::array<Rule, 10> rules = {{
+  const std::array<Rule, 11> rules = {{
       {"HOROVOD_CONTROLLER", unless_gloo, "rueda has one controller of its own and needs no MPI"},
       {"HOROVOD_CPU_OPERATIONS", unless_gloo, "rueda runs its own collectives on CPUs"},
       {"HOROVOD_MPI_THREADS_DISABLE", always, "rueda does not initialise MPI"},
@@ -362,6 +362,8 @@ std::vector<std::string> ignored_settings(const GetEnv& get_env) {
       {"HOROVOD_CCL_CACHE", always, "rueda does not use oneCCL"},
       {"HOROVOD_BATCH_D2D_MEMCOPIES", is_set_to_false, "copies of fused tensors are always batched"},
       {"HOROVOD_ENABLE_ASYNC_COMPLETION", is_set_to_false, "operations always complete asynchronously"},
+      {"HOROVOD_AUTOTUNE", when_on,
+       "nothing is left to tune: tensors fuse while they wait, and algorithms go by measured cost"},
       {"HOROVOD_HIERARCHICAL_ALLREDUCE", when_on, kByCost},
       {"HOROVOD_HIERARCHICAL_ALLGATHER", when_on, kByCost},
       {"HOROVOD_TORUS_ALLREDUCE", when_on, kByCost},

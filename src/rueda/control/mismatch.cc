@@ -1,6 +1,7 @@
 #include "rueda/control/mismatch.h"
 
 #include <array>
+#include <bit>
 #include <cstdio>
 #include <functional>
 #include <optional>
@@ -90,7 +91,7 @@ Status check_join(const CompleteTensor& tensor) {
     case Collective::kAllgather:
       why =
           "Allgather is not supported with Join at this time. With sparse gradients use "
-          "sparse_to_dense=True.";
+          "sparse_as_dense=True.";
       break;
     case Collective::kAlltoall:
       why = "Alltoall is not supported with Join at this time.";
@@ -122,12 +123,16 @@ Status check_equal_shapes(const Submissions& all) {
 Status check_factors(const CompleteTensor& tensor) {
   const size_t n = tensor.members.size();
   const auto factors = [n](const Request& r) { return std::pair(r.prescale, effective_postscale(r, n)); };
+  const auto bits = [&](const Request& r) {  // equal where both are no number, too
+    const auto [pre, post] = factors(r);
+    return std::pair(std::bit_cast<uint64_t>(pre), std::bit_cast<uint64_t>(post));
+  };
   const auto pair_text = [&](const Request& r) {
     const auto [pre, post] = factors(r);
     return "(" + factor_text(pre) + ", " + factor_text(post) + ")";
   };
   return compare(
-      tensor.submissions, factors,
+      tensor.submissions, bits,
       [&](const Request& a, const Request& b) {
         return "Mismatched prescale and/or postscale factors: One rank sent factors " + pair_text(a) +
                ", but another rank sent factors " + pair_text(b) + ".";

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable
 
@@ -41,8 +42,8 @@ def run(
     rueda.run.
     """
     given = dict(locals())
-    if np is not None:
-        given["num_proc"] = None  # the older name wins, as it always did
+    if np is not None:  # the older name wins, as it always did
+        warnings.warn("Argument np is deprecated; use num_proc.", DeprecationWarning, stacklevel=2)
     from rueda.run import run as rueda_run
 
     return rueda_run(**given)
