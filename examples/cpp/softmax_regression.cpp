@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "idx.h"
@@ -76,7 +77,9 @@ std::array<double, 2> count_right(const Images& images, std::span<const float> w
 rueda::Outcome train(const Images& training, const Images& test) {
   const int64_t ranks = rueda::size();
   std::vector<float> weights(static_cast<size_t>(kClasses * (training.size + 1)));
-  std::vector<float> gradient(weights.size());
+  auto bucket = rueda::Bucket<float>::make(weights.size());  // rueda: reduced without a copy on one host
+  if (!bucket.ok()) return bucket.outcome();
+  const std::span<float> gradient = bucket.value().values();
   if (auto sent = rueda::broadcast(weights, 0, "weights"); !sent.ok()) return sent;  // rueda
   for (int epoch = 1; epoch <= kEpochs; ++epoch) {
     for (int64_t first = 0; first + ranks * kBatch <= training.count; first += ranks * kBatch) {
@@ -95,6 +98,10 @@ rueda::Outcome train(const Images& training, const Images& test) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 2 || (argc == 2 && argv[1][0] == '-')) {
+    std::puts("softmax_regression [FOLDER]: trains on the four IDX files there, or on made-up data");
+    return argc == 2 && std::string_view(argv[1]) == "--help" ? 0 : 2;
+  }
   rueda::Session session;
   rueda::Outcome outcome = session.init();  // rueda
   if (outcome.ok()) {

@@ -198,11 +198,39 @@ Expected<std::vector<T>> take_rows(const rueda_request& request,
 
 }  // namespace detail
 
+// Elements in a bucket, memory that all ranks of a host map: an allreduce of it copies nothing. Also before
+// init() and after shutdown. Contents are unspecified at first.
+template <Element T>
+class Bucket {
+ public:
+  static Expected<Bucket> make(size_t count) {
+    void* const memory = rueda_alloc(count * sizeof(T));
+    if (memory == nullptr) return last_outcome(RUEDA_UNAVAILABLE);
+    return Bucket(static_cast<T*>(memory), count);
+  }
+  ~Bucket() { rueda_release_memory(data_); }
+  Bucket(Bucket&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  Bucket& operator=(Bucket&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+
+  [[nodiscard]] std::span<T> values() const { return {data_, size_}; }
+
+ private:
+  Bucket(T* data, size_t size) : data_(data), size_(size) {}
+  T* data_ = nullptr;
+  size_t size_ = 0;
+};
+
 struct Reduction {
   Op op = Op::kAverage;
   double prescale = 1.0;
   double postscale = 1.0;
   int32_t process_set = 0;
+  int32_t priority = 0;  // as in rueda_request
 };
 
 // In place, asynchronously.
@@ -214,6 +242,7 @@ Expected<Handle> allreduce_async(R&& values, const std::string& name, const Redu
   request.op = static_cast<int32_t>(how.op);
   request.prescale = how.prescale;
   request.postscale = how.postscale;
+  request.priority = how.priority;
   request.ndim = 1;
   request.shape = &count;
   request.input = std::ranges::data(values);

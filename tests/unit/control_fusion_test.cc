@@ -55,6 +55,15 @@ TEST(Fusion, threshold_zero_fuses_nothing) {
               ElementsAre(L{"g_1of2"}, L{"g_2of2"}));
 }
 
+TEST(Fusion, large_tensors_travel_alone_where_they_would_have_to_be_packed) {
+  CoordinatorOptions options = with_threshold(64);
+  options.alone_bytes = 32;
+  EXPECT_THAT(plan(options, {allreduce("a"), allreduce("big", {8}), allreduce("b"), allreduce("less", {7})}),
+              ElementsAre(L{"a", "b", "less"}, L{"big"}));
+  EXPECT_THAT(plan(options, group("g", {allreduce(""), allreduce("", {8}), allreduce("")})),
+              ElementsAre(L{"g_1of3", "g_3of3"}, L{"g_2of3"}));
+}
+
 TEST(Fusion, factors_ops_and_devices_keep_tensors_apart) {
   Request scaled = allreduce("s");
   scaled.prescale = 2;

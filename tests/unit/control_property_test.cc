@@ -51,6 +51,7 @@ Program random_program(Random& random) {
   const Rank size = pick(random, 1, 5);
   program.options = world_of(size);
   program.options.fusion_bytes = pick(random, 0, 3) * 100;
+  program.options.alone_bytes = pick(random, 0, 2) * 60;
   program.options.group_fusion_disabled = pick(random, 0, 1) == 0;
   std::vector<Rank> world(static_cast<size_t>(size));
   std::iota(world.begin(), world.end(), 0);

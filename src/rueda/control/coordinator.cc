@@ -338,7 +338,8 @@ std::vector<Response> Coordinator::take_ready(Nanos now, TraceSink* trace) {
   state_->now = now;
   state_->trace = trace != nullptr && trace->is_on() ? trace : nullptr;
   ++state_->round;
-  const FusionOptions options{state_->options.fusion_bytes, state_->options.group_fusion_disabled};
+  const FusionOptions options{state_->options.fusion_bytes, state_->options.alone_bytes,
+                              state_->options.group_fusion_disabled};
   const int64_t bucket_bytes = std::min(state_->options.fusion_bytes, state_->options.priority_bytes);
   std::vector<Response> out;
   std::vector<Unit> units;

@@ -21,6 +21,7 @@ namespace rueda::control {
 struct CoordinatorOptions {
   Rank world_size = 1;
   int64_t fusion_bytes = 64 << 20;   // 0 = off
+  int64_t alone_bytes = 0;           // as in FusionOptions
   int64_t priority_bytes = 2 << 20;  // of tensors with a priority; the smaller of the two counts
   bool group_fusion_disabled = false;
   bool stall_check_disabled = false;

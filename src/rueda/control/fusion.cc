@@ -40,7 +40,8 @@ class Packer {
  private:
   [[nodiscard]] bool can_fuse(const Candidate& candidate) const {
     return options_.fusion_bytes > 0 && is_fusible(candidate.response.what) &&
-           candidate.bytes <= options_.fusion_bytes;
+           candidate.bytes <= options_.fusion_bytes &&
+           (options_.alone_bytes == 0 || candidate.bytes < options_.alone_bytes);
   }
 
   [[nodiscard]] bool fits(size_t response, int64_t bytes) const {

@@ -10,6 +10,7 @@ namespace rueda::control {
 
 struct FusionOptions {
   int64_t fusion_bytes = 0;  // a fused response is never larger; 0 = nothing is fused
+  int64_t alone_bytes = 0;   // a tensor that is as large travels alone: packing would cost more; 0 = none
   bool group_fusion_disabled = false;
 };
 

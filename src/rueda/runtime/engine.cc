@@ -17,14 +17,19 @@ namespace {
 
 // Responses the coordinator keeps under way; what becomes ready meanwhile fuses.
 constexpr size_t kMaxBacklog = 2;
+// Where tensors have to be packed. A copy in and a copy out of so much take as long as a call of its own.
+constexpr int64_t kAloneBytes = 1 << 20;
 constexpr Nanos kFailureWait = 2 * kSecond;
 
 Nanos seconds(double s) { return static_cast<Nanos>(s * static_cast<double>(kSecond)); }
 
 control::CoordinatorOptions coordinator_options(const Session& session, const Groups& groups) {
   const Facts& mine = session.all->front();  // rank 0's settings hold for the job
+  const schedule::Spec spec{.counts = {}, .scale = {}, .segments = {}};
+  const bool packs = !session.backend->takes_pieces(*groups.find(0), spec);
   return {.world_size = session.size(),
           .fusion_bytes = mine.fusion_bytes,
+          .alone_bytes = packs ? kAloneBytes : 0,
           .priority_bytes = session.config.priority_bytes,
           .group_fusion_disabled = mine.group_fusion_disabled,
           .stall_check_disabled = session.config.stall_check_disabled,
