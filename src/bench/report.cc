@@ -141,11 +141,13 @@ Status check_writable(const std::string& path) {
 Status write_json(const std::string& path, const std::vector<std::string>& arguments,
                   const std::vector<Row>& rows) {
   const Row root = {{"command", arguments}, {"machine", describe_machine()}, {"results", rows}};
-  const std::string part = path + ".part";  // a reader never sees half a file
+  std::error_code error;
+  const bool is_file = !std::filesystem::exists(path, error) || std::filesystem::is_regular_file(path, error);
+  const std::string part = is_file ? path + ".part" : path;  // a reader of a file never sees half of it
   std::ofstream file(part);
   file << root.dump(1, ' ', false, Row::error_handler_t::replace) << '\n';
   file.close();
-  std::error_code error;
+  if (!is_file) return file ? Status::ok() : unwritable(path);
   if (file) std::filesystem::rename(part, path, error);
   if (file && !error) return Status::ok();
   std::filesystem::remove(part, error);

@@ -32,9 +32,9 @@ class Report {
 
 Result<std::vector<Row>> read_rows(const std::string& path);
 Row describe_machine();
-// {"command", "machine", "results"}.
 // Before measuring for an hour.
 Status check_writable(const std::string& path);
+// {"command", "machine", "results"}.
 Status write_json(const std::string& path, const std::vector<std::string>& arguments,
                   const std::vector<Row>& rows);
 // Whether every row's "correct" is true.

@@ -65,8 +65,8 @@ void LineAssembler::finish(const Emit& emit) {
 
 void Tail::add(const Piece& piece) {
   if (piece.is_continuation || piece.text.empty()) return;
-  constexpr size_t kMaxTailLine =
-      1000;  // a report is read by people; a sentence about a mismatch names all ranks
+  // A report is read by people; but a sentence about a mismatch names all ranks.
+  constexpr size_t kMaxTailLine = 1000;
   std::string line(piece.text.size() > kMaxTailLine
                        ? fmt::format("{}…", piece.text.substr(0, utf8_cut(piece.text, kMaxTailLine)))
                        : std::string(piece.text));
