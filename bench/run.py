@@ -186,10 +186,12 @@ def main() -> int:
     report: Dict[str, Any] = {"machine": machine()}
     found = report["machine"]
     print(f"{found['processor']}, {found['cores']} cores, load {found['load_before']:.1f} before the start")
+    path = OUT / "report.json"
     for name in wanted:
         report[name] = PARTS[name]()
-    path = OUT / "report.json"
-    path.write_text(json.dumps(report, indent=1) + "\n")
+        path.write_text(
+            json.dumps(report, indent=1) + "\n"
+        )  # what was measured stays, should a later part fail
     print(f"\nwritten to {path.relative_to(ROOT)}")
     return 0
 

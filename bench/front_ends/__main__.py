@@ -125,9 +125,6 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--report", type=Path)
     arguments = parser.parse_args()
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        [str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]
-    ).rstrip(os.pathsep)
     rows = (strategy if arguments.part == "strategy" else scaling)(arguments.rounds, arguments.steps)
     if arguments.report:
         arguments.report.write_text(json.dumps(rows))
