@@ -18,7 +18,6 @@ import sys
 from pathlib import Path
 from typing import Dict, List, NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
 STEPS = Path(__file__).with_name("steps.py")
 LIMIT_S = 120
 
