@@ -189,9 +189,8 @@ def main() -> int:
     path = OUT / "report.json"
     for name in wanted:
         report[name] = PARTS[name]()
-        path.write_text(
-            json.dumps(report, indent=1) + "\n"
-        )  # what was measured stays, should a later part fail
+        # What was measured stays, should a later part fail.
+        path.write_text(json.dumps(report, indent=1) + "\n")
     print(f"\nwritten to {path.relative_to(ROOT)}")
     return 0
 
