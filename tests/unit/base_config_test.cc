@@ -39,8 +39,12 @@ TEST(BaseConfig, every_entry_prints_what_it_parses) {
     std::string text = entry.print(defaults);
     if (entry.type == "boolean") text = text == "1" ? "0" : "1";
     if (entry.type == "integer" || entry.type == "number") text = "5000";
-    if (entry.type == "text")
-      text = entry.name == "log_level" ? "debug" : entry.name == "transports" ? "tcp" : "x";
+    if (entry.type == "text") {
+      const std::map<std::string_view, std::string> choices = {
+          {"log_level", "debug"}, {"transports", "tcp"}, {"determinism", "bitwise"}};
+      const auto choice = choices.find(entry.name);
+      text = choice == choices.end() ? "x" : choice->second;
+    }
     ASSERT_TRUE(entry.parse(config, text).is_ok()) << entry.name;
     EXPECT_EQ(entry.print(config), text) << entry.name;
     EXPECT_NE(entry.print(defaults), text) << entry.name << " did not change";

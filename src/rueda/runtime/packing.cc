@@ -237,7 +237,7 @@ bool is_meant(const std::optional<TensorRef>& ref, const control::Response& resp
 }  // namespace
 
 std::byte* FusionBuffer::reserve(size_t bytes) {
-  if (bytes > capacity_) {
+  if (bytes > capacity_ || memory_ == nullptr) {  // also for no bytes: null is for no memory
     memory_.reset();
     memory_ = allocate_host(bytes);
     capacity_ = memory_ == nullptr ? 0 : bytes;
