@@ -5,7 +5,6 @@ Maleki et al., "Scaling Distributed Training with Adaptive Summation" (2020).
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -17,6 +16,7 @@ from rueda.torch.compression import Compressor
 from rueda.torch.handles import shutdowns, synchronize
 from rueda.torch.reducer import TOO_MANY_PASSES, ZEROED_EARLY
 from rueda.torch.reductions import Adasum, allreduce_async_
+from rueda.torch.slots import watch_gradient, weakly
 
 NO_SKIPPING = "Skipping synchronization is not supported when using Adasum optimizer."
 
@@ -60,17 +60,8 @@ class AdasumMixin(torch.optim.Optimizer):
         self._trained.append(parameter)
         self._passes_left[parameter] = self._passes
         self._start_of[parameter] = torch.zeros_like(parameter, requires_grad=False)
-        if self._is_alone:
-            return
-        # Parameters outlive optimizers: hooks must neither keep this object alive nor act once it is gone.
-        me = weakref.ref(self)
-
-        def hook(parameter: torch.Tensor) -> None:
-            optimizer = me()
-            if optimizer is not None:
-                optimizer._after_accumulation(parameter)
-
-        weakref.finalize(self, parameter.register_post_accumulate_grad_hook(hook).remove)
+        if not self._is_alone:
+            watch_gradient(self, parameter, weakly(self._after_accumulation))
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds parameters, for instance of layers that were frozen; their changes are combined too."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -24,7 +23,7 @@ from rueda.torch.reductions import (
     grouped_allreduce_async_,
     start_allreduce_,
 )
-from rueda.torch.slots import Activity, Settings, Slot, make_hook
+from rueda.torch.slots import Activity, Settings, Slot, make_hook, watch_gradient, weakly
 from rueda.torch.sparse import sparse_allreduce_async
 
 GroupList = list[list[torch.Tensor]]
@@ -129,16 +128,8 @@ class Reducer:
     def _watch(self, parameter: torch.Tensor, name: str) -> None:
         self._slots[parameter] = Slot(parameter, name, self._passes)
         arena.await_gradients(parameter, self)
-        # Parameters outlive optimizers: hooks must neither keep this object alive nor act once it is gone.
-        me = weakref.ref(self)
-
-        def in_general(parameter: torch.Tensor) -> None:
-            reducer = me()
-            if reducer is not None:
-                reducer._after_accumulation(parameter)
-
-        hook = make_hook(self._slots[parameter], self._activity, in_general)
-        weakref.finalize(self, parameter.register_post_accumulate_grad_hook(hook).remove)
+        hook = make_hook(self._slots[parameter], self._activity, weakly(self._after_accumulation))
+        watch_gradient(self, parameter, hook)
 
     @property
     def is_busy(self) -> bool:

@@ -118,6 +118,23 @@ class Activity:
         self.is_possible = False
 
 
+def weakly(method: Callable[[torch.Tensor], None]) -> Callable[[torch.Tensor], None]:
+    """The method as a hook of parameters, which outlive its object: does nothing once that is gone."""
+    held = weakref.WeakMethod(method)
+
+    def hook(parameter: torch.Tensor) -> None:
+        alive = held()
+        if alive is not None:
+            alive(parameter)
+
+    return hook
+
+
+def watch_gradient(owner: object, parameter: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> None:
+    """Calls the hook after each accumulation, until the owner is gone."""
+    weakref.finalize(owner, parameter.register_post_accumulate_grad_hook(hook).remove)
+
+
 def make_hook(
     slot: Slot, activity: Activity, in_general: Callable[[torch.Tensor], None]
 ) -> Callable[[torch.Tensor], None]:
