@@ -3,7 +3,7 @@
  * Conventions. Functions that can fail return a rueda_status; the sentence behind the last failure of the
  * calling thread is rueda_last_error(). All functions may be called from any thread. Buffers given to
  * rueda_submit are borrowed until the handle is done. Structs that may grow begin with
- * struct_size = sizeof(the struct).
+ * struct_size = sizeof(the struct); a size that this library never had is refused.
  */
 #ifndef RUEDA_RUEDA_H_
 #define RUEDA_RUEDA_H_
@@ -99,8 +99,9 @@ RUEDA_API int rueda_is_homogeneous(void); /* 1, 0, or -1 */
 
 RUEDA_API const char* rueda_version(void);    /* "0.1.0" */
 RUEDA_API const char* rueda_last_error(void); /* of this thread; valid until its next call */
-/* What was found and chosen, as JSON: launcher and why, host, transports per peer, settings, SIMD target,
- * counters, the algorithm of this rank's last batch. Valid until this thread's next call. */
+/* What was found and chosen, as JSON: launcher and why, host, the address listened on, transports per peer,
+ * settings, SIMD target, counters, the algorithm of this rank's last batch; before init, the launcher that
+ * init would follow. Valid until this thread's next call. */
 RUEDA_API const char* rueda_describe(void);
 
 /* ---- process sets ---- */

@@ -17,6 +17,7 @@
 #include <fstream>
 #include <functional>
 
+#include "launch/private_dir.h"
 #include "launch/processes.h"
 
 namespace rueda::launch {
@@ -144,8 +145,8 @@ void JobRunner::lose_host(HostLink& link, Nanos now) {
     const bool is_last =
         std::ranges::all_of(links_, [](const HostLink& l) { return l.is_remote() || l.is_reaped(); });
     std::error_code ignored;
-    const std::filesystem::path left = link.hello ? link.hello->private_dir : "";
-    if (left.filename().string().starts_with("rueda-agent-")) std::filesystem::remove_all(left, ignored);
+    const std::string left = link.hello ? link.hello->private_dir : "";
+    if (is_private_dir_name(left)) std::filesystem::remove_all(left, ignored);
     if (is_last) kill_descendants(Deadline::after(2 * kSecond), link.started_ticks, "ssh");
   }
   schedule_stop(now);

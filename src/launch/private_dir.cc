@@ -53,11 +53,15 @@ Result<PrivateDir> make_private_dir() {
   return made;
 }
 
+bool is_private_dir_name(const std::string& path) {
+  const std::string name = std::filesystem::path(path).filename().string();
+  return name.starts_with(kPrefix) && name.size() == kPrefix.size() + kUnique.size();
+}
+
 void sweep_private_dirs(const std::string& base) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(base, error)) {
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with(kPrefix) || name.size() != kPrefix.size() + kUnique.size()) continue;
+    if (!is_private_dir_name(entry.path().string())) continue;
     const UniqueFd dir = open_dir(entry.path().string());
     if (!dir.is_open() || !is_ours_and_old(dir.get()) || flock(dir.get(), LOCK_EX | LOCK_NB) != 0) continue;
     std::error_code ignored;

@@ -17,6 +17,9 @@ struct PrivateDir {
 // In TMPDIR, or in /tmp.
 Result<PrivateDir> make_private_dir();
 
+// Whether an agent may have made this path: what an agent says about itself is not taken on trust.
+bool is_private_dir_name(const std::string& path);
+
 // Directories that nobody holds for a minute. Only such as make_private_dir makes, with nothing else in them.
 void sweep_private_dirs(const std::string& base);
 

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <thread>
 #include <tuple>
@@ -187,6 +188,46 @@ TEST_P(EngineConformance, a_timeline_shows_every_rank) {
   for (Rank rank = 1; rank < size(); ++rank) {  // rank 0's rows carry no tid
     EXPECT_THAT(text, HasSubstr("\"tid\": " + std::to_string(rank)));
   }
+}
+
+// Who takes part without a tensor, or not at all, leaves no bar open under which all later ones would lie.
+TEST_P(EngineConformance, timeline_bars_end_on_joined_ranks_and_are_absent_outside_the_set) {
+  if (size() < 3) GTEST_SKIP() << "needs a rank outside of a set of two";
+  const std::string path = (job_.dir() / "timeline.json").string();
+  const Rank joiner = size() - 1;
+  job_.run(
+      [&](Engine& engine, Rank rank) {
+        std::vector<float> data(10, 1.0f);
+        const auto sum = [&](const std::string& name, int32_t set) {
+          Tensor tensor = make_tensor(Collective::kAllreduce, name, {10}, data.data());
+          tensor.request.process_set = set;
+          ASSERT_TRUE(run_one(engine, std::move(tensor)).is_ok());
+        };
+        const Result<int32_t> set = engine.add_process_set({0, 1});
+        ASSERT_TRUE(set.is_ok());
+        if (rank < 2) sum("inside", set.value());
+        if (rank != joiner) sum("late", 0);
+        ASSERT_TRUE(run_one(engine, make_tensor(Collective::kJoin, "join.noname", {}, nullptr)).is_ok());
+        sum("last", 0);
+      },
+      {{"RUEDA_TIMELINE", path}});
+  std::ifstream file(path);
+  std::map<int, std::string> names;
+  std::string inside, late;  // begins and ends on the rank that joined
+  bool has_last = false;
+  for (const nlohmann::json& event : nlohmann::json::parse(file)) {
+    const std::string phase = event.value("ph", "");
+    const int pid = event.value("pid", 0);
+    if (phase == "M" && event["name"] == "process_name") names[pid] = event["args"].value("name", "");
+    if (event.value("tid", 0) != joiner || (phase != "B" && phase != "E")) continue;
+    has_last |= names[pid] == "last";
+    if (names[pid] == "inside") inside += phase;
+    if (names[pid] == "late" && !has_last) late += phase;
+  }
+  EXPECT_EQ(inside, "");
+  // The operation, QUEUE, copies where the transport needs them, the transfer: all ended before "last" began.
+  EXPECT_THAT(late, testing::AnyOf("BBEBEE", "BBEBEBEBEE"));
+  EXPECT_TRUE(has_last);
 }
 
 INSTANTIATE_TEST_SUITE_P(all, EngineConformance,

@@ -87,8 +87,10 @@ def test_ranks_themselves_die_even_if_all_of_rueda_is_killed_at_once(tmp_path):
     mine = tmp_path / "rueda-agent-output"  # looks like one, but somebody else's
     mine.mkdir(mode=0o700)
     (mine / "results").touch()
-    for pid in [job.process.pid, *job.agents("rueda-guardian"), *job.agents("rueda-agent")]:
-        os.kill(pid, signal.SIGKILL)
+    everybody = [job.process.pid, *job.agents("rueda-guardian"), *job.agents("rueda-agent")]
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # nobody may act on the others' deaths
+        for pid in everybody:
+            os.kill(pid, number)
     job.process.communicate(timeout=10)
     job.assert_gone_within(5)
     run("-np", 1, "true", env={"TMPDIR": str(tmp_path)})

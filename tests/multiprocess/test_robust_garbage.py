@@ -81,7 +81,7 @@ def test_a_job_trains_on_under_garbage(jobs: Jobs, transports: str) -> None:
     assert port in ports and len(addresses) >= 3, addresses
     recorded: List[List[bytes]] = []
     if listener is not None:
-        wait_until(lambda: len(listener.spoken_to({port})) >= 2, 5, "handshakes seen on the wire")
+        wait_until(lambda: len(listener.spoken_to({port})) >= 2, 30, "handshakes seen on the wire")
         listener.stop()
         recorded = listener.spoken_to(ports)
         for said in listener.spoken_to({port})[:2]:

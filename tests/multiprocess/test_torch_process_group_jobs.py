@@ -189,3 +189,25 @@ def test_ranks_missing_from_new_group_end_the_wait_with_a_sentence():
     os._exit(0)  # the request for the set stays open for ever
     """
     assert_all_succeed(run(2, body))
+
+
+def test_no_store_of_torch_listens_on_all_interfaces():
+    """Where no URL is given, PyTorch's unauthenticated store must not be reachable from outside the job."""
+    body = """
+    dist.init_process_group("rueda")
+    mine, addresses = set(), []
+    for fd in range(3, 1000):
+        try:
+            mine.add(os.readlink(f"/proc/self/fd/{fd}"))
+        except FileNotFoundError:
+            pass
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in open(table).read().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in mine:
+                addresses.append(fields[1].partition(":")[0])
+    assert dist.get_rank() != 0 or len(addresses) >= 2, addresses  # the store's and the engine's
+    assert set(addresses) <= {"0100007F"}, addresses
+    dist.barrier()
+    """
+    assert_all_succeed(run(2, body))

@@ -1,5 +1,6 @@
-// Which launcher started this process? Every environment here was seen under the launcher it names, or is a
-// trap: variables of one launcher left in the environment by another.
+// Which launcher started this process? Environments of rueda, torchrun, Open MPI, MPICH and Slurm are as
+// seen under them; those of MVAPICH2, PALS, Flux, JSM and Kubernetes as their documentation has them; others
+// are traps: variables of one launcher left in the environment by another.
 #include "rueda/store/world.h"
 
 #include <gmock/gmock.h>

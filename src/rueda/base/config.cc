@@ -7,6 +7,8 @@
 #include <cmath>
 #include <optional>
 
+#include "rueda/base/log.h"
+
 namespace rueda {
 namespace {
 
@@ -112,11 +114,10 @@ ConfigEntry text(const Labels& labels, std::string Config::*field, std::string_v
   return entry;
 }
 
-constexpr std::array<std::string_view, 6> kLevels = {"trace", "debug", "info", "warning", "error", "fatal"};
-
 Status parse_log_level(Config& config, std::string_view text) {
   const std::string level = lower(text);
-  if (std::ranges::find(kLevels, level) == kLevels.end()) return refused("one of the log levels");
+  if (std::ranges::find(kLogLevelNames, level) == kLogLevelNames.end())
+    return refused("one of the log levels");
   config.log_level = level;
   return Status::ok();
 }
@@ -278,7 +279,8 @@ std::string_view translate_alias(const ConfigEntry& entry, std::string_view text
     if (!value) return text;
     return *value > 0 || (*value < 0 && entry.name == "dynamic_process_sets") ? "1" : "0";
   }
-  if (entry.name == "log_level" && std::ranges::find(kLevels, lower(text)) == kLevels.end()) return "warning";
+  if (entry.name == "log_level" && std::ranges::find(kLogLevelNames, lower(text)) == kLogLevelNames.end())
+    return "warning";
   return text;
 }
 
@@ -376,7 +378,7 @@ std::vector<std::string> ignored_settings(const GetEnv& get_env) {
   }
   const auto level = find(get_env, "HOROVOD_LOG_LEVEL", true);
   if (level && !find(get_env, "RUEDA_LOG_LEVEL", false) &&
-      std::ranges::find(kLevels, lower(level->text)) == kLevels.end())
+      std::ranges::find(kLogLevelNames, lower(level->text)) == kLogLevelNames.end())
     sentences.push_back(ignored(level->variable, level->text, "it is no log level, so 'warning' is used"));
   if (const auto config = parse_as_written(get_env); config.is_ok() && is_shutdown_too_early(config.value()))
     sentences.push_back(

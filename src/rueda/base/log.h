@@ -2,11 +2,14 @@
 // TRACE, DEBUG and INFO go to stdout, the rest to stderr. Any thread.
 #pragma once
 
+#include <array>
 #include <string_view>
 
 namespace rueda {
 
 enum class LogLevel : int { kTrace = 0, kDebug, kInfo, kWarning, kError, kFatal };
+inline constexpr std::array<std::string_view, 6> kLogLevelNames = {"trace",   "debug", "info",
+                                                                   "warning", "error", "fatal"};
 
 void set_log_level(LogLevel level);
 void set_log_rank(int rank);  // -1: not known yet

@@ -25,7 +25,7 @@ struct TraceEvent {
   std::string_view name{};   // phase: "NEGOTIATE_ALLREDUCE", "ALLREDUCE", "QUEUE", …; borrowed likewise
   std::string_view args_dtype{};  // kEnd of a whole operation: "float32", else empty
   std::string_view args_shape{};  // kEnd of a whole operation: "[2, 3]", else empty
-  int64_t value = 0;              // rank, counter value or bytes
+  int64_t value = 0;              // kRankReady: the rank; kCounter: its value; kBegin: bytes, 0 = not told
 };
 
 class TraceSink {

@@ -275,6 +275,9 @@ int rueda_on_done(int64_t handle, void (*done)(void* argument), void* argument) 
 }
 
 int rueda_result(int64_t handle, int32_t index, rueda_result_info* info) {
+  if (info == nullptr || info->struct_size != sizeof(rueda_result_info)) {
+    return capi::fail({Code::kInvalidArgument, "rueda_result: struct_size does not match this library."});
+  }
   std::shared_ptr<Operation> operation;
   const Tensor* tensor = result_tensor(capi::engine(), handle, index, operation);
   if (tensor == nullptr) return RUEDA_INVALID_ARGUMENT;

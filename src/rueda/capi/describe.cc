@@ -1,11 +1,30 @@
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "rueda/base/config.h"
 #include "rueda/base/release.h"
 #include "rueda/capi/state.h"
 #include "rueda/kernels/kernels.h"
+#include "rueda/store/world.h"
 
 namespace rueda::capi {
+
+namespace {
+
+// "fe80::1" of "[fe80::1]:5000"
+std::string host_of(const std::string& address) {
+  const std::string host = address.substr(0, address.rfind(':'));
+  return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
+}
+
+// What init would find. No launcher where the environment contradicts itself.
+void add_launcher(nlohmann::ordered_json& out) {
+  const Result<store::World> world = store::detect_world([](const char* name) { return std::getenv(name); });
+  if (world.is_ok()) out["launcher"] = world.value().launcher;
+  out["launcher_reason"] = world.is_ok() ? world.value().reason : world.status().why;
+}
+
+}  // namespace
 
 std::string describe_json(const runtime::Engine* engine) {
   nlohmann::ordered_json out;
@@ -15,7 +34,10 @@ std::string describe_json(const runtime::Engine* engine) {
   out["is_initialized"] = engine != nullptr;
   // Host names and settings are whatever the environment held.
   constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-  if (engine == nullptr) return out.dump(-1, ' ', false, kReplace);
+  if (engine == nullptr) {
+    add_launcher(out);
+    return out.dump(-1, ' ', false, kReplace);
+  }
   const runtime::Session& session = engine->session();
   const runtime::Facts& mine = (*session.all)[static_cast<size_t>(session.me)];
   out["rank"] = session.me;
@@ -23,6 +45,7 @@ std::string describe_json(const runtime::Engine* engine) {
   out["host"] = mine.host;
   out["launcher"] = session.launcher;
   out["launcher_reason"] = session.launcher_reason;
+  if (!mine.tcp_address.empty()) out["address"] = host_of(mine.tcp_address);
   nlohmann::ordered_json peers = nlohmann::ordered_json::array();
   for (Rank peer = 0; session.links && peer < session.size(); ++peer) {
     const runtime::Facts& facts = (*session.all)[static_cast<size_t>(peer)];

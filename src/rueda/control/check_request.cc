@@ -1,5 +1,5 @@
-// The checks one rank makes alone. The quoted sentences are the public API's contract; what follows them is
-// ours.
+// The checks one rank makes alone. Its sentences begin as Horovod's do, word for word, because
+// programs and tests look for them; what follows is ours.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -98,14 +98,13 @@ Status check_op(const Request& request) {
 }
 
 Status check_splits(const Request& request, size_t member_count) {
-  if (request.shape.empty()) return Status::ok();  // the coordinator answers, with the contract's text
+  if (request.shape.empty()) return Status::ok();  // the coordinator answers, with Horovod's text
   const int64_t rows = request.shape[0];
   if (request.splits.empty()) {
     if (rows % static_cast<int64_t>(member_count) == 0) return Status::ok();
     return refuse(
         "splits not provided, but first dimension of tensor is not an even multiple of the number of "
-        "workers. "
-        "Tensor " +
+        "workers. Tensor " +
         request.name + " has " + std::to_string(rows) + " rows for " + std::to_string(member_count) +
         " ranks.");
   }

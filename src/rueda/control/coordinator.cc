@@ -53,10 +53,6 @@ struct Coordinator::State {
     std::iota(world.begin(), world.end(), 0);
     pending.try_emplace(0, 0, std::move(world), has_joined);
     for (const auto& [id, ranks] : sets.sets()) pending.try_emplace(id, id, ranks, has_joined);
-    if (options.stall_shutdown > 0 && options.stall_shutdown < options.stall_warning)
-      RUEDA_LOG(kWarning,
-                "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS is less than HOROVOD_STALL_CHECK_TIME_SECONDS, will not "
-                "shutdown.");
   }
 
   void submit_one(Rank from, Request&& request);

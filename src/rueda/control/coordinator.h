@@ -51,7 +51,7 @@ class Coordinator {
   std::vector<StallReport> check_stalls(Nanos now);
   // When check_stalls should be called next.
   [[nodiscard]] Nanos next_check(Nanos now) const;
-  // Names each rank of the world has submitted that still wait for others: for abort messages.
+  // Names that wait for ranks, and for which ones: for the log when a job ends.
   [[nodiscard]] std::string pending_summary() const;
   [[nodiscard]] const std::map<int32_t, std::vector<Rank>>& process_sets() const;
 
@@ -67,8 +67,8 @@ class Coordinator {
 };
 
 // Checks that need no other rank, at the call: root, splits, scalar inputs, dtypes, op, membership, unknown
-// set. members: the set's world ranks, or null when the set is unknown. The texts are the contract of the
-// public API.
+// set. members: the set's world ranks, or null when the set is unknown. The texts begin as
+// Horovod's.
 Status check_request(const Request& request, const std::vector<Rank>* members, Rank me, Rank world_size);
 
 // Rows rank r of n receives from a reducescatter of `rows` rows: rows / n, plus one for r < rows % n.

@@ -70,9 +70,8 @@ struct Response {
     kSetAdded = 3,
     kSetRemoved = 4,
     kPlanBucket = 5,  // a bucket of the plan that the next kPlanBegin starts
-    kPlanBegin =
-        6,  // tag: its generation. Requests that were not answered belong to the plan, or are sent again
-    kPlanEnd = 7,  // tag: buckets that run; the rest is negotiated
+    kPlanBegin = 6,   // requests that were not answered belong to the plan, or are sent again
+    kPlanEnd = 7,     // the first buckets run; the rest is negotiated
   };
   Kind kind = Kind::kRun;
   int32_t process_set = 0;
@@ -88,7 +87,7 @@ struct Response {
   std::string error;            // kError: the same text on every rank
   Code code = Code::kMismatch;  // kError
   Rank last_joined = -1;        // kJoined
-  int64_t tag = 0;              // kJoined
+  int64_t tag = 0;              // kJoined: the largest; kPlanBegin: generation; kPlanEnd: buckets that run
   std::vector<Rank> set_ranks;  // kSetAdded: ascending world ranks
   int32_t set_id = 0;           // kSetAdded, kSetRemoved
   std::vector<Flow> flows;      // kPlanEnd

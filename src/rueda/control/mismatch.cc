@@ -66,7 +66,7 @@ std::string who_said_what(const Submissions& all, Text text) {
   return out + ".";
 }
 
-// One check: `get` is compared; `text` shows a value in the contract's sentence, `detail` in the list of
+// One check: `get` is compared; `text` shows a value in Horovod's sentence, `detail` in the list of
 // ranks.
 template <class Get, class Text, class Detail>
 Status compare(const Submissions& all, Get get, Text text, Detail detail) {

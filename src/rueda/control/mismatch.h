@@ -1,5 +1,5 @@
-// Do the ranks agree about a tensor? Pure. The quoted sentences are the public API's contract, in its order
-// of checks; the tensor and who said what follow them.
+// Do the ranks agree about a tensor? Pure. Its sentences begin as Horovod's do, word for word and in its
+// order of checks, because programs and tests look for them; the tensor and who said what follow.
 #pragma once
 
 #include "rueda/base/status.h"

@@ -11,7 +11,8 @@
 namespace rueda::control {
 namespace {
 
-constexpr size_t kMaxNamesOfRank = 6;  // operators' scripts know this number
+// Horovod's number, and its "..." from the sixth name on, whether or not another follows: scripts read them.
+constexpr size_t kMaxNamesOfRank = 6;
 constexpr size_t kMaxListedTensors = 20;
 constexpr size_t kMaxListedRanks = 64;
 
@@ -71,12 +72,11 @@ StallReport stall_report(const std::vector<StalledTensor>& tensors, Nanos warnin
   }
   report.text =
       "One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are "
-      "waiting "
-      "for remainder of ranks for more than " +
+      "waiting for remainder of ranks for more than " +
       seconds_text(warning) +
       " seconds. This may mean that ranks submit different tensors, or that only some of them submit any, "
-      "which "
-      "will cause deadlock. Make every rank submit the same operations under the same names.\nMissing ranks:";
+      "which will cause deadlock. Make every rank submit the same operations under the same names.\nMissing "
+      "ranks:";
   size_t listed = 0;
   for (const auto& [rank, missing] : ranks) {
     if (listed++ == kMaxListedRanks) {

@@ -184,6 +184,7 @@ void finish(DType dtype, const void* acc, void* out, size_t count, const Scale& 
 
 void scale(DType dtype, const void* in, void* out, size_t count, const Scale& factor) {
   if (factor.is_identity()) return copy(in, out, count * size_of(dtype));
+  // A single source is not reduced with anything: the op does not matter, and Max keeps a bool's value.
   reduce_sources(ReduceOp::kMax, dtype, {&in, 1}, out, count, factor);
 }
 

@@ -14,7 +14,6 @@
 #include "rueda/runtime/backends.h"
 #include "rueda/runtime/calibrate.h"
 #include "rueda/runtime/local_ranks.h"
-#include "rueda/store/socket.h"
 #include "rueda/transport/shm/shm.h"
 #include "rueda/transport/tcp/tcp.h"
 
@@ -24,10 +23,8 @@ namespace {
 constexpr Nanos kSlice = 250 * kMillisecond;  // between looks for a failure of others
 
 void apply_log_settings(const Config& config, Rank rank) {
-  static constexpr const char* kLevels[] = {"trace", "debug", "info", "warning", "error", "fatal"};
-  for (int i = 0; i < 6; ++i) {
-    if (config.log_level == kLevels[i]) set_log_level(static_cast<LogLevel>(i));
-  }
+  const auto* const level = std::ranges::find(kLogLevelNames, config.log_level);
+  if (level != kLogLevelNames.end()) set_log_level(static_cast<LogLevel>(level - kLogLevelNames.begin()));
   set_log_hide_time(config.log_hide_time);
   set_log_rank(rank);
 }
@@ -49,19 +46,6 @@ std::string host_key(const std::string& host) {
   struct stat network {};
   const bool is_known = stat("/proc/self/ns/net", &network) == 0;
   return host + "|" + boot_id + "|" + (is_known ? std::to_string(network.st_ino) : "");
-}
-
-// The machine where the ranks meet: whoever can be reached from there can be reached by the ranks.
-std::string meeting_host(const store::World& world) {
-  if (!world.seed_host.empty()) {
-    const bool is_named = world.seed_fallback.empty() || store::resolve(world.seed_host, 9).is_ok();
-    return is_named ? world.seed_host : world.seed_fallback;
-  }
-  constexpr std::string_view kScheme = "tcp://";
-  if (!world.url.starts_with(kScheme)) return "";
-  const std::string rest = world.url.substr(kScheme.size());
-  const std::string host = rest.substr(0, rest.rfind(':'));
-  return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
 }
 
 // The keys of one init in the store, and the wait for others that notices when one of them gave up.
@@ -161,7 +145,7 @@ Result<Wires> open_wires(const Config& config, const store::World& world, const 
   if (allows(config, "tcp")) {
     const bool is_local = world.local_size == world.size;
     const Result<std::string> address =
-        store::choose_address(config.interface, is_local ? "127.0.0.1" : meeting_host(world));
+        store::choose_address(config.interface, is_local ? "127.0.0.1" : store::meeting_host(world));
     if (!address.is_ok()) return address.status();
     transport::TcpOptions options;
     options.identity = identity;

@@ -29,10 +29,6 @@ std::string_view transfer_name(Collective what) {
   }
 }
 
-bool is_shown(const control::Response& response) {
-  return response.what != Collective::kBarrier && response.what != Collective::kJoin;
-}
-
 }  // namespace
 
 Dispatcher::Dispatcher(Rank me, Operations& operations, Groups& groups, backend::Backend& backend,
@@ -40,8 +36,7 @@ Dispatcher::Dispatcher(Rank me, Operations& operations, Groups& groups, backend:
     : me_(me), operations_(operations), groups_(groups), backend_(backend), trace_(trace) {}
 
 void Dispatcher::enqueue(control::Response response, Way way, std::vector<int32_t> arrivals) {
-  if (trace_.is_on() && way != Way::kDrained && response.kind == control::Response::Kind::kRun &&
-      is_shown(response)) {
+  if (way != Way::kDrained && response.kind == control::Response::Kind::kRun && is_traced(response)) {
     const Nanos now = monotonic_now();
     for (const control::Entry& entry : response.entries) {
       trace_.emit(
@@ -102,8 +97,9 @@ void Dispatcher::handle_notice(const control::Response& response) {
       trace_.emit({.kind = TraceKind::kBegin, .when = now, .track = entry.name, .name = "ERROR"});
       trace_.emit({.kind = TraceKind::kEnd, .when = now, .track = entry.name});
     }
-    ref->operation->last_joined = response.kind == Kind::kJoined ? response.last_joined : response.set_id;
+    ref->operation->last_joined = response.last_joined;
     ref->operation->tag = response.tag;
+    ref->operation->set_id = response.set_id;
     operations_.finish(*ref, status);
   }
 }
@@ -178,19 +174,16 @@ void Dispatcher::finish_running(const Status& status) {
     unpack(batch);
     mark(batch, TraceKind::kEnd, "MEMCPY_OUT_FUSION_BUFFER");
   }
-  for (const BatchTensor& tensor : batch.tensors) {
-    if (!tensor.ref) continue;
-    if (is_shown(batch.response)) mark_end(*tensor.ref, status.is_ok());
-    operations_.finish(*tensor.ref, status);
-  }
+  mark_ends(batch, status.is_ok());
+  for (const BatchTensor& tensor : batch.tensors)
+    if (tensor.ref) operations_.finish(*tensor.ref, status);
 }
 
 void Dispatcher::cancel(std::span<const int32_t> arrivals) {
   if (!failure_.is_ok()) return;  // the epoch ends
   RUEDA_CHECK(running_.has_value() && queue_.empty(), "only a plan's bucket, which runs alone, is cancelled");
   mark(*running_, TraceKind::kEnd, transfer_name(running_->response.what));
-  for (const BatchTensor& tensor : running_->tensors)
-    if (tensor.ref) mark_end(*tensor.ref, false);
+  mark_ends(*running_, false);
   is_cancelled_ = true;
   backend_.cancel(arrivals);
 }
@@ -201,7 +194,7 @@ void Dispatcher::abort() {
 }
 
 void Dispatcher::mark(const Batch& batch, TraceKind kind, std::string_view activity) {
-  if (!trace_.is_on() || !is_shown(batch.response)) return;
+  if (!is_traced(batch.response)) return;
   const Nanos now = monotonic_now();
   for (const control::Entry& entry : batch.response.entries) {
     trace_.emit({.kind = kind,
@@ -211,15 +204,28 @@ void Dispatcher::mark(const Batch& batch, TraceKind kind, std::string_view activ
   }
 }
 
-void Dispatcher::mark_end(const TensorRef& ref, bool is_ok) {
-  if (!trace_.is_on()) return;
-  const Tensor& tensor = ref.tensor();
-  const std::string shape = is_ok ? shape_string(tensor.result_shape) : std::string();
-  trace_.emit({.kind = TraceKind::kEnd,
-               .when = monotonic_now(),
-               .track = tensor.request.name,
-               .args_dtype = is_ok ? name_of(tensor.request.dtype) : std::string_view(),
-               .args_shape = shape});
+// A rank that has joined takes part without a tensor: its bar ends without a dtype and a shape.
+void Dispatcher::mark_ends(const Batch& batch, bool is_ok) {
+  if (!is_traced(batch.response)) return;
+  const Nanos now = monotonic_now();
+  for (size_t i = 0; i < batch.tensors.size(); ++i) {
+    const std::optional<TensorRef>& ref = batch.tensors[i].ref;
+    const bool has_result = is_ok && ref.has_value();
+    const std::string shape = has_result ? shape_string(ref->tensor().result_shape) : std::string();
+    trace_.emit({.kind = TraceKind::kEnd,
+                 .when = now,
+                 .track = batch.response.entries[i].name,
+                 .args_dtype = has_result ? name_of(ref->tensor().request.dtype) : std::string_view(),
+                 .args_shape = shape});
+  }
+}
+
+// Ranks outside the process set hear of its responses too, and take no part.
+bool Dispatcher::is_traced(const control::Response& response) const {
+  if (!trace_.is_on() || response.what == Collective::kBarrier || response.what == Collective::kJoin)
+    return false;
+  const std::shared_ptr<const Group> group = groups_.find(response.process_set);
+  return group != nullptr && group->is_member();
 }
 
 }  // namespace rueda::runtime

@@ -68,7 +68,8 @@ class Dispatcher {
   void drain(Queued queued, std::shared_ptr<const Group> group);
   void finish_running(const Status& status);
   void mark(const Batch& batch, TraceKind kind, std::string_view activity);
-  void mark_end(const TensorRef& ref, bool is_ok);
+  void mark_ends(const Batch& batch, bool is_ok);
+  [[nodiscard]] bool is_traced(const control::Response& response) const;
 
   Rank me_;  // world rank
   Operations& operations_;

@@ -38,13 +38,12 @@ control::CoordinatorOptions coordinator_options(const Session& session, const Gr
           .process_sets = groups.without_world()};
 }
 
-// The sentence is the contract's; who began is ours.
+// The sentence is Horovod's; who began is ours.
 Status shut_down_status(const std::string& who) {
   std::string text =
       "Horovod has been shut down. This was caused by an exception on one of the ranks or an attempt to run "
-      "a "
-      "collective after one of the ranks finished execution. If the shutdown was caused by an exception, you "
-      "should see it in the log before the first shutdown message.";
+      "a collective after one of the ranks finished execution. If the shutdown was caused by an exception, "
+      "you should see it in the log before the first shutdown message.";
   if (!who.empty()) text += " The first to leave was " + who + ".";
   return {Code::kShutDown, std::move(text)};
 }
@@ -253,7 +252,10 @@ void Engine::accept(std::vector<control::Response> responses) {
 
 void Engine::check_stalls(Nanos now) {
   for (const control::StallReport& report : coordinator_->check_stalls(now)) {
-    log_record(report.is_fatal ? LogLevel::kError : LogLevel::kWarning, __FILE__, __LINE__, report.text);
+    if (report.is_fatal)
+      RUEDA_LOG(kError, report.text);
+    else
+      RUEDA_LOG(kWarning, report.text);
     if (session_.links) {
       const auto text = std::as_bytes(std::span(report.text));
       session_.links->broadcast_frame(control::FrameType::kStallReport, Bytes(text.begin(), text.end()));

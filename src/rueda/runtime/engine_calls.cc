@@ -11,17 +11,11 @@ namespace {
 constexpr char kAddSetName[] = "process_set.add";
 constexpr char kRemoveSetName[] = "process_set.remove";
 
-// Fills in even splits where the caller gave none.
+// Fills in even splits where the caller gave none; where there are none, check_request says so.
 Status resolve_splits(control::Request& request, Rank group_size) {
   if (request.what != Collective::kAlltoall || !request.splits.empty() || request.shape.empty())
     return Status::ok();
-  if (request.shape[0] % group_size != 0) {
-    return {Code::kInvalidArgument,
-            "splits not provided, but first dimension of tensor is not an even multiple of the "
-            "number of workers. Tensor " +
-                request.name + " has " + std::to_string(request.shape[0]) + " rows for " +
-                std::to_string(group_size) + " ranks."};
-  }
+  if (request.shape[0] % group_size != 0) return Status::ok();
   const int64_t rows = request.shape[0] / group_size;
   if (rows > INT32_MAX) {
     return {Code::kInvalidArgument, "alltoall of tensor " + request.name + " gives each rank " +
@@ -67,7 +61,7 @@ Result<int32_t> Engine::add_process_set(std::vector<Rank> ranks) {
   const Result<int64_t> handle = submit_set_change(std::move(request));
   if (!handle.is_ok()) return handle.status();
   const Status status = operations_.wait(handle.value(), std::nullopt);
-  const int32_t id = operations_.find(handle.value())->last_joined;
+  const int32_t id = operations_.find(handle.value())->set_id;
   operations_.release(handle.value());
   if (!status.is_ok()) return status;
   return id;

@@ -24,7 +24,8 @@ struct Facts {
   Rank size = 0;            // of the world, as this rank was told
   std::string tcp_address;  // empty: not offered
   std::string shm_address;
-  // Rank 0's values hold for the job: they must not differ between ranks.
+  // Settings by which all ranks must plan alike: everybody takes those of rank 0. What only the coordinator
+  // decides by (fusion of priorities, cycle time, stalls, plans) is read on rank 0 and not published.
   int64_t fusion_bytes = 0;
   int64_t chunk_bytes = 0;
   std::string algorithm;

@@ -206,15 +206,6 @@ Status Operations::closed_with() const {
   return closed_;
 }
 
-std::vector<std::string> Operations::names_in_flight(size_t max) const {
-  std::vector<std::string> names;
-  const std::lock_guard lock(mutex_);
-  for (const auto& [key, ref] : in_flight_) names.push_back(key.name);
-  std::sort(names.begin(), names.end());
-  if (names.size() > max) names.resize(max);
-  return names;
-}
-
 std::vector<std::string> Operations::wanted_names(Nanos now) const {
   std::vector<std::string> names;
   const std::lock_guard lock(mutex_);

@@ -37,8 +37,8 @@ struct Tensor {
   std::vector<int32_t> received_splits;  // alltoall: rows from each member
 
   [[nodiscard]] int64_t count() const;  // elements of the input
-  [[nodiscard]] int64_t row_count()
-      const;                           // elements of one row: the product of all dimensions but the first
+  // Elements of one row: the product of all dimensions but the first.
+  [[nodiscard]] int64_t row_count() const;
   [[nodiscard]] size_t bytes() const;  // of the input
 };
 
@@ -53,8 +53,9 @@ struct Operation {
   std::vector<Tensor> tensors;
   size_t open = 0;        // engine thread only: tensors not yet finished
   Status status;          // the first failure; read after is_done
-  Rank last_joined = -1;  // join, and the id of an added process set
-  int64_t tag = 0;
+  Rank last_joined = -1;  // join
+  int64_t tag = 0;        // join
+  int32_t set_id = 0;     // of an added or removed process set
   std::atomic<bool> is_done{false};
   // From when on somebody waits for it, as far as known; 0 = nobody. Polling counts as waiting after a while.
   mutable std::atomic<Nanos> wanted_from{0};
@@ -99,7 +100,6 @@ class Operations {
   // Everything in flight fails; later submissions are refused with the same status.
   void close(const Status& why);
   [[nodiscard]] Status closed_with() const;  // ok while open
-  [[nodiscard]] std::vector<std::string> names_in_flight(size_t max) const;
   // Grows whenever somebody begins to wait for an operation that is not done.
   [[nodiscard]] uint64_t wants() const { return wants_.load(std::memory_order_relaxed); }
   // Names of the world's tensors whose operation somebody waits for by then.

@@ -10,24 +10,27 @@
 namespace rueda::schedule {
 namespace {
 
+// In the place of a formula: any with every rank once.
+constexpr Expr kAnyOrder = kUnwritten;
+
 // A run of the output: which formula, and the index of its first element.
 struct Expected {
   int64_t begin = 0, count = 0;
-  Expr expr = kUnwritten;  // kUnwritten: any formula with every rank once
+  Expr expr = kAnyOrder;
   int64_t element = 0;
 };
 
-struct Outcome {
+struct Claim {
   const Spec& spec;
   const Topology& topology;
   bool is_order_preserving;
 };
 
-std::vector<Expected> expected_of(const Outcome& outcome, Rank rank, Expressions& expressions) {
-  const Spec& spec = outcome.spec;
-  const Rank n = outcome.topology.size();
+std::vector<Expected> expected_of(const Claim& claim, Rank rank, Expressions& expressions) {
+  const Spec& spec = claim.spec;
+  const Rank n = claim.topology.size();
   const auto reduced = [&] {
-    return outcome.is_order_preserving ? canonical(spec, outcome.topology, expressions) : kUnwritten;
+    return claim.is_order_preserving ? canonical(spec, claim.topology, expressions) : kAnyOrder;
   };
   switch (spec.what) {
     case Collective::kAllreduce:
@@ -62,8 +65,8 @@ std::vector<Expected> expected_of(const Outcome& outcome, Rank rank, Expressions
   }
 }
 
-Status wrong(const Outcome& outcome, Rank rank, int64_t place, const std::string& why) {
-  return {Code::kInternal, std::string(name_of(outcome.spec.what)) + ": output element " +
+Status wrong(const Claim& claim, Rank rank, int64_t place, const std::string& why) {
+  return {Code::kInternal, std::string(name_of(claim.spec.what)) + ": output element " +
                                std::to_string(place) + " of rank " + std::to_string(rank) + " " + why};
 }
 
@@ -73,37 +76,37 @@ bool has_every_rank_once(const std::vector<Rank>& ranks, Rank n) {
   return true;
 }
 
-Status check_run(const Outcome& outcome, Rank rank, const Expected& want, const Piece& got,
+Status check_run(const Claim& claim, Rank rank, const Expected& want, const Piece& got,
                  Expressions& expressions) {
   const int64_t place = want.begin + got.offset;
-  if (got.cell.expr == kUnwritten) return wrong(outcome, rank, place, "is never written");
-  if (got.element != want.element + got.offset) return wrong(outcome, rank, place, "holds another element");
+  if (got.cell.expr == kUnwritten) return wrong(claim, rank, place, "is never written");
+  if (got.element != want.element + got.offset) return wrong(claim, rank, place, "holds another element");
   const Expr raw = expressions.unfinished(got.cell.expr);
-  if (reduces(outcome.spec.what) && got.cell.expr != expressions.finish(raw))
-    return wrong(outcome, rank, place, "was not finished");
-  if (want.expr == kUnwritten) {
-    if (!has_every_rank_once(expressions.ranks_in(raw), outcome.topology.size()))
-      return wrong(outcome, rank, place, "has not every contribution once: " + expressions.to_string(raw));
+  if (reduces(claim.spec.what) && got.cell.expr != expressions.finish(raw))
+    return wrong(claim, rank, place, "was not finished");
+  if (want.expr == kAnyOrder) {
+    if (!has_every_rank_once(expressions.ranks_in(raw), claim.topology.size()))
+      return wrong(claim, rank, place, "has not every contribution once: " + expressions.to_string(raw));
   } else if (raw != want.expr) {
-    return wrong(outcome, rank, place,
+    return wrong(claim, rank, place,
                  "is " + expressions.to_string(raw) + " in place of " + expressions.to_string(want.expr));
   }
   return Status::ok();
 }
 
-Status check_outputs(const Outcome& outcome, Execution& execution, Expressions& expressions) {
+Status check_outputs(const Claim& claim, Execution& execution, Expressions& expressions) {
   IntervalMap<Expr> first;  // rank 0's: where all ranks get the same elements they must get the same bits
-  for (Rank rank = 0; rank < outcome.topology.size(); ++rank) {
-    for (const Expected& want : expected_of(outcome, rank, expressions)) {
+  for (Rank rank = 0; rank < claim.topology.size(); ++rank) {
+    for (const Expected& want : expected_of(claim, rank, expressions)) {
       for (const Piece& got : execution.memory(rank).read(output(want.begin, want.count))) {
-        if (Status status = check_run(outcome, rank, want, got, expressions); !status.is_ok()) return status;
-        if (outcome.spec.what != Collective::kAllreduce) continue;
+        if (Status status = check_run(claim, rank, want, got, expressions); !status.is_ok()) return status;
+        if (claim.spec.what != Collective::kAllreduce) continue;
         const int64_t begin = want.begin + got.offset;
         if (rank == 0) first.assign(begin, begin + got.count, got.cell.expr);
         bool is_equal = true;
         first.visit(begin, begin + got.count,
                     [&](int64_t, int64_t, Expr e) { is_equal &= e == got.cell.expr; });
-        if (!is_equal) return wrong(outcome, rank, begin, "differs from rank 0's");
+        if (!is_equal) return wrong(claim, rank, begin, "differs from rank 0's");
       }
     }
   }
@@ -221,13 +224,13 @@ Result<Report> verify_schedules(const Spec& spec, const Topology& topology,
     }
     report.ranks.push_back(totals_of(spec, schedule));
   }
-  const Outcome outcome{.spec = spec, .topology = topology, .is_order_preserving = is_order_preserving};
+  const Claim claim{.spec = spec, .topology = topology, .is_order_preserving = is_order_preserving};
   for (const bool is_aliased : {false, true}) {
     if (is_aliased && !may_alias(spec.what)) continue;
     Expressions expressions(spec);
     Execution execution(spec, schedules, is_aliased, expressions);
     if (Status status = execution.run(); !status.is_ok()) return status;
-    if (Status status = check_outputs(outcome, execution, expressions); !status.is_ok()) return status;
+    if (Status status = check_outputs(claim, execution, expressions); !status.is_ok()) return status;
     report.rounds = execution.rounds();
   }
   if (spec.what == Collective::kBarrier)

@@ -1,15 +1,12 @@
 // Proves a set of schedules right without running them: all ranks are executed with formulas in place of
 // numbers. Checked, with input and output apart and (where a call may do that) as one memory:
-//   - every output element is written on every rank, with every contribution exactly once, in the canonical
-//   order of
-//     the topology where that is claimed, and equal on all ranks; scaled and rounded once;
+//   - every output element is written on every rank, with every contribution exactly once, in the topology's
+//     canonical order where that is claimed, and equal on all ranks; scaled and rounded once;
 //   - nothing unwritten is read, slices stay in bounds, types fit the spaces;
 //   - two steps that touch the same elements, one of them writing, are ordered by `after`;
 //   - the i-th receive from a peer meets an i-th send of the same size and wire type;
 //   - nothing deadlocks, even where a send completes only when it is received. (Buffering only lets steps
-//   complete
-//     earlier, and earlier completions never stop another step: so nothing deadlocks on a buffering wire
-//     either.)
+//     complete earlier, and that never stops another step: nothing deadlocks on a buffering wire either.)
 // For tests and tools. Pure; any thread.
 #pragma once
 

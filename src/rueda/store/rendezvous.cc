@@ -147,8 +147,7 @@ Result<Rendezvous> meet_at_seed(const Attempt& attempt) {
   const Result<Secret> secret = secret_from_files(world);
   if (!secret.is_ok()) return secret.status();
   const auto ports = seed_ports(world.job);
-  const bool is_named = world.seed_fallback.empty() || resolve(world.seed_host, 9).is_ok();
-  const std::string& host = is_named ? world.seed_host : world.seed_fallback;
+  const std::string host = meeting_host(world);
   if (world.rank != 0) return dial_around(attempt, host, ports, secret.value());
   const Result<std::string> address = address_behind(host, attempt.is_one_host());
   if (!address.is_ok()) return address.status();
@@ -244,6 +243,15 @@ Status rank_unknown(const World& world) {
 }
 
 }  // namespace
+
+std::string meeting_host(const World& world) {
+  if (!world.seed_host.empty()) {
+    const bool is_named = world.seed_fallback.empty() || resolve(world.seed_host, 9).is_ok();
+    return is_named ? world.seed_host : world.seed_fallback;
+  }
+  const Result<StoreUrl> url = parse_store_url(world.url);
+  return url.is_ok() ? url.value().host : "";
+}
 
 Result<World> complete_world(World world, Deadline deadline) {
   const bool is_pmix = world.meeting == World::Meeting::kPmix || world.launcher == "pmix";

@@ -20,7 +20,7 @@
 #include <thread>
 #include <unordered_map>
 
-#include "rueda/base/log.h"
+#include "rueda/base/refusal_log.h"
 #include "rueda/store/frames.h"
 #include "rueda/store/key_values.h"
 #include "rueda/store/socket.h"
@@ -32,7 +32,6 @@ namespace {
 constexpr size_t kMaxStrangers = 256;               // a rank's handshake takes about a millisecond
 constexpr Nanos kStrangerTime = 5 * kSecond;        // a loaded rank on a slow network still makes it
 constexpr Nanos kAcceptPause = 100 * kMillisecond;  // when descriptors run out and no stranger can be closed
-constexpr int kMaxLoggedRefusals = 10;              // a flood of strangers is no flood of log lines
 constexpr int kAcceptsPerRound = 64;                // garbage must not keep the served ones waiting
 
 using ConnectionId = uint64_t;
@@ -198,19 +197,12 @@ class Server final : public StoreServer {
     return got > 0;
   }
 
-  void log_refusal(const Status& why) {
-    if (++refusals_logged_ > kMaxLoggedRefusals) return;
-    RUEDA_LOG(kWarning,
-              "the store at " + url() + " refused a connection: " + why.why +
-                  (refusals_logged_ == kMaxLoggedRefusals ? " Further refusals are not logged." : ""));
-  }
-
   bool shake_hands(ConnectionId id, Connection& connection) {
     const Result<size_t> taken = connection.handshake->feed(connection.in);
     const Bytes out = connection.handshake->take_output();
     connection.out.insert(connection.out.end(), out.begin(), out.end());
     if (!taken.is_ok()) {
-      log_refusal(taken.status());
+      refusals_.warn("the store at " + url(), taken.status());
       flush(connection);  // the verdict; whether it arrives is the stranger's concern
       return false;
     }
@@ -331,7 +323,7 @@ class Server final : public StoreServer {
   std::list<ConnectionId> strangers_;                // oldest first
   std::multimap<std::string, ConnectionId> parked_;  // gets that wait for a key
   ConnectionId next_id_ = kWakeId + 1;
-  int refusals_logged_ = 0;
+  RefusalLog refusals_;
   std::optional<Deadline> accept_again_;
 
   UniqueFd epoll_, wake_;

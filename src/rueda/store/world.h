@@ -19,16 +19,15 @@ using GetEnv = std::function<const char*(const char*)>;
 class LauncherSpace;  // the launcher's own key-value space (PMI, PMIx), see launcher_space.h
 
 struct World {
-  Rank rank = 0;        // -1: only the launcher knows, complete_world() asks it
-  Rank size = 1;        // -1 likewise
-  Rank local_rank = 0;  // -1: not told; derived from host keys after the ranks have met
-  Rank local_size = 1;  // -1 likewise
-  std::string
-      launcher;  // "rueda", "torchrun", "openmpi", "mpich", "pmix", "slurm", "environment", "single", …
-  std::string reason;   // "RUEDA_RANK and RUEDA_SIZE are set"
-  std::string warning;  // "inside a Slurm allocation for 4 tasks but not started by srun; …", else empty
-  std::string job;      // public job id, equal on all ranks, ≤ 64 bytes
-  std::string host;     // name of this host for messages (RUEDA_HOSTNAME, HOROVOD_HOSTNAME or gethostname)
+  Rank rank = 0;         // -1: only the launcher knows, complete_world() asks it
+  Rank size = 1;         // -1 likewise
+  Rank local_rank = 0;   // -1: not told; derived from host keys after the ranks have met
+  Rank local_size = 1;   // -1 likewise
+  std::string launcher;  // "rueda", "torchrun", "openmpi", "mpich", "slurm", "environment", "single", …
+  std::string reason;    // "RUEDA_RANK and RUEDA_SIZE are set"
+  std::string warning;   // "inside a Slurm allocation for 4 tasks but not started by srun; …", else empty
+  std::string job;       // public job id, equal on all ranks, ≤ 64 bytes
+  std::string host;      // name of this host for messages (RUEDA_HOSTNAME, HOROVOD_HOSTNAME or gethostname)
 
   // How to meet: exactly one of these kinds.
   enum class Meeting { kNone, kUrl, kSeed, kPmi, kPmix };
@@ -50,6 +49,10 @@ Result<World> detect_world(const GetEnv& get_env);
 // a job id under Hydra. Returns other worlds as they are. Call it once per process, between detect_world()
 // and open_rendezvous(), and keep the answer for every later init: a launcher may be asked only once.
 Result<World> complete_world(World world, Deadline deadline);
+
+// The machine where the ranks meet: whoever can be reached from there can be reached by the ranks. "" = not
+// told. Asks the system's resolver where a launcher named two hosts.
+std::string meeting_host(const World& world);
 
 // Everything that must stay alive while the job runs.
 struct Rendezvous {

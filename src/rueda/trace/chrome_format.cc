@@ -79,7 +79,8 @@ void ChromeFormat::add(Rank rank, const TraceEvent& event, Nanos offset) {
   switch (event.kind) {
     case TraceKind::kBegin:
       ++open;
-      object(R"({"ph": "B", "name": )" + json_quote(event.name) + where + "}");
+      object(R"({"ph": "B", "name": )" + json_quote(event.name) + where +
+             (event.value > 0 ? R"(, "args": {"bytes": )" + number(event.value) + "}}" : std::string("}")));
       break;
     case TraceKind::kEnd:
       --open;
@@ -129,7 +130,7 @@ void ChromeFormat::metadata(const std::string& object) { object_text(object, tru
 void ChromeFormat::object(const std::string& object) { object_text(object, false); }
 
 void ChromeFormat::object_text(const std::string& object, bool is_metadata) {
-  // Readers of the format know: only a metadata object ends its line.
+  // As Horovod writes it, for scripts that read lines: only a metadata object ends its line.
   out_.push_back((has_any_ ? (was_metadata_ ? ",\n" : ",") : "") + object);
   has_any_ = true;
   was_metadata_ = is_metadata;

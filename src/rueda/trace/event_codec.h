@@ -1,4 +1,5 @@
-// Events as bytes: what the ring holds and what other ranks forward. Fixed layout, bounded fields.
+// Events as bytes: what a process keeps until they are written, and what other ranks forward. Fixed layout,
+// bounded fields.
 #pragma once
 
 #include <functional>
@@ -10,12 +11,12 @@
 
 namespace rueda::trace {
 
-inline constexpr size_t kMaxBatchBytes = 1u << 20;  // of one forwarded batch, and of one chunk of the ring
+inline constexpr size_t kMaxBatchBytes = 1u << 20;  // of one forwarded batch, and of one chunk that is kept
 inline constexpr size_t kMaxTrackBytes = 4'096;     // longer names are cut
 inline constexpr size_t kMaxEventBytes = 10'240;    // of one encoded event
 
-// What happened in a batch besides events: `dropped` events are missing before it (the ring was full).
 void append_event(Bytes& out, const TraceEvent& event);
+// `dropped` events are missing here: there was no room for them.
 void append_gap(Bytes& out, int64_t dropped);
 
 struct BatchVisitor {

@@ -1,7 +1,7 @@
 // One Chrome trace of all ranks (JSON array form, readable at any moment) in the shape operators of Horovod
 // know: a "process" per tensor name, and in it a "thread" per rank. Rank 0 writes the file; other ranks
-// forward their events in batches. emit() only copies a bounded record into a ring; a writer thread
-// serialises. A killed job leaves a readable file.
+// forward their events in batches. emit() only copies a bounded record; a writer thread serialises. A killed
+// job leaves a readable file.
 #pragma once
 
 #include <functional>
@@ -32,7 +32,7 @@ class Timeline : public TraceSink {
   virtual Status ingest(Rank from, Nanos offset, std::span<const std::byte> batch) = 0;
   // Drains, closes. Harmless when none is open. After it start() may be called again.
   virtual void stop() = 0;
-  // Events lost to a full ring; also written into the file.
+  // Events lost because the writer did not keep up; also written into the file.
   [[nodiscard]] virtual int64_t dropped() const = 0;
 };
 std::unique_ptr<Timeline> make_timeline();

@@ -6,15 +6,12 @@
 #include <cerrno>
 #include <cstring>
 
-#include "rueda/base/log.h"
-
 namespace rueda::transport {
 namespace {
 
 constexpr Nanos kFirstBackoff = 5 * kMillisecond;
 constexpr Nanos kLongestBackoff = 500 * kMillisecond;
 constexpr int kAcceptsPerRound = 64;
-constexpr int kMaxLoggedRefusals = 10;  // a flood of strangers must not become a flood of log lines
 
 }  // namespace
 
@@ -123,7 +120,7 @@ bool Connector::accept_one(Nanos now) {
   }
   fd.close_on_fork();
   if (Status status = vet_(fd.get()); !status.is_ok()) {
-    log_refusal(status);
+    refusals_.warn("this rank", status);
     return true;
   }
   if (pending_.size() >= kMaxPending) evict_one();
@@ -145,7 +142,8 @@ void Connector::turn_away_when_out_of_descriptors() {
   reserve_.reset();
   { const UniqueFd turned_away(accept4(listening_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)); }
   reserve_ = UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  log_refusal({Code::kUnavailable, "out of file descriptors; raise the limit with ulimit -n."});
+  refusals_.warn("this rank",
+                 {Code::kUnavailable, "out of file descriptors; raise the limit with ulimit -n."});
 }
 
 // A peer in mid-handshake is worth more than one that has said nothing.
@@ -174,7 +172,7 @@ bool Connector::greet(Nanos now) {
     is_moved = true;
     poller_.remove(greeting.fd());
     if (state == Greeting::State::kDone) admit(greeting);
-    if (state == Greeting::State::kRefused) log_refusal(greeting.why());
+    if (state == Greeting::State::kRefused) refusals_.warn("this rank", greeting.why());
     it = pending_.erase(it);
   }
   return is_moved;
@@ -184,17 +182,11 @@ void Connector::admit(Greeting& greeting) {
   const LaneName name{greeting.introduction().from, greeting.introduction().lane};
   // The higher rank dials; anything else knows the secret but not the rules.
   if (name.peer <= identity_.rank || name.peer >= identity_.size || name.lane >= kMaxLanes) {
-    log_refusal({Code::kPermissionDenied, to_string(name) + " has no reason to dial this rank."});
+    refusals_.warn("this rank",
+                   {Code::kPermissionDenied, to_string(name) + " has no reason to dial this rank."});
     return;
   }
   connected_.push_back({greeting.take_fd(), name, false});
-}
-
-void Connector::log_refusal(const Status& why) {
-  if (++refusals_logged_ > kMaxLoggedRefusals) return;
-  RUEDA_LOG(kWarning,
-            "refused a connection: " + why.why +
-                (refusals_logged_ == kMaxLoggedRefusals ? " Further refusals are not logged." : ""));
 }
 
 bool Connector::advance(Dialing& dialing, Nanos now) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "rueda/base/refusal_log.h"
 #include "rueda/transport/frame.h"
 #include "rueda/transport/greeting.h"
 #include "rueda/transport/poller.h"
@@ -67,7 +68,6 @@ class Connector {
   bool greet(Nanos now);
   void admit(Greeting& greeting);
   void evict_one();
-  void log_refusal(const Status& why);
   bool advance(Dialing& dialing, Nanos now);
   void start(Dialing& dialing, Nanos now);
   void retry_later(Dialing& dialing, Nanos now);
@@ -84,7 +84,7 @@ class Connector {
   std::list<std::unique_ptr<Dialing>> dialing_;
   std::vector<Connected> connected_;
   std::vector<Loss> failures_;
-  int refusals_logged_ = 0;
+  RefusalLog refusals_;
 };
 
 }  // namespace rueda::transport

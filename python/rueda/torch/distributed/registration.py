@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import json
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from rueda import _core
 from rueda.basics import basics
 from rueda.errors import internal_error
 from rueda.operations import barrier
@@ -137,25 +139,39 @@ def _fill_in_rendezvous() -> None:
 
 
 def _is_launched() -> bool:
-    """Whether the engine knows the job: it runs, or a launcher other than torchrun started this process."""
-    names = ("RUEDA_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
-    return basics.is_initialized() or any(name in os.environ for name in names)
+    """Whether the engine knows the job: it runs, or a launcher other than torchrun started this process.
+
+    An environment that contradicts itself counts: init() says in a sentence what is wrong with it.
+    """
+    return bool(_facts().get("launcher") != "single")
+
+
+def _listen() -> socket.socket:
+    host = str(_facts().get("address", "127.0.0.1"))
+    return socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+
+
+def _facts() -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(_core.describe())
+    return facts
 
 
 def _meet_by_engine(timeout: timedelta) -> Iterator[Any]:
-    """A store of torch.distributed on rank 0, whose address the engine tells the others."""
+    """A store of torch.distributed on rank 0, whose address the engine tells the others.
+
+    It is PyTorch's own and asks nobody for a secret, so it listens only where the engine's connections do.
+    """
     from torch._C._distributed_c10d import TCPStore
 
     from rueda.torch.functions import broadcast_object
 
     basics.init()
-    server = None
-    if basics.rank() == 0:
-        server = TCPStore("0.0.0.0", 0, basics.size(), True, timeout, wait_for_workers=False)
-    host = "127.0.0.1" if basics.local_size() == basics.size() else socket.getfqdn()
-    port = None if server is None else server.port
-    host, port = broadcast_object((host, port), 0, "torch.distributed.store")
-    store = server or TCPStore(host, port, basics.size(), False, timeout, wait_for_workers=False)
+    listening = _listen() if basics.rank() == 0 else None
+    place = listening.getsockname()[:2] if listening else None
+    host, port = broadcast_object(place, 0, "torch.distributed.store")
+    options: dict[str, Any] = {} if listening is None else {"master_listen_fd": listening.detach()}
+    is_server = basics.rank() == 0
+    store = TCPStore(host, port, basics.size(), is_server, timeout, wait_for_workers=False, **options)
     barrier(global_process_set)  # rank 0 must not give up its store before the others have found it
     yield store, basics.rank(), basics.size()
     raise RuntimeError("A rendezvous through rueda serves one init_process_group; call it again for another.")
