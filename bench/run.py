@@ -1,8 +1,8 @@
 """``make bench``: measures this machine, prints tables, writes build/bench/report.json.
 
 Numbers are for reading and comparing on one quiet machine; no test asserts them. All of it takes the better
-part of an hour on two cores; ``--only`` takes some of allreduce, compare, training, front_ends, transport,
-kernels. What needs root (links with a limit) is left out without, by name.
+part of an hour on two cores; ``--only`` takes some of allreduce, compare, training, process_group,
+front_ends, transport, kernels. What needs root (links with a limit) is left out without, by name.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Callable, Dict, List
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "build" / "bench"
 TREE = ROOT / "build" / "release"
+RUEDA = str(Path(sys.executable).parent / "rueda")
 sys.path.insert(0, str(ROOT / "tools"))
 KERNELS = "^(sum|fold4)/.*/(float32|bfloat16)/"
 
@@ -37,6 +38,15 @@ def output_of(command: List[str], limit_s: float = 600, **env: str) -> str:
     if done.returncode != 0:
         raise SystemExit(f"bench: {' '.join(command)} ended with exit status {done.returncode}")
     return done.stdout
+
+
+def report_of(command: List[str], report: Path, limit_s: float = 600, echo: bool = True, **env: str) -> Any:
+    """What a command wrote to `report`, its last two arguments; its tables are printed."""
+    report.unlink(missing_ok=True)
+    said = output_of([*command, "--report", str(report)], limit_s, **env)
+    if echo:
+        print(said, end="", flush=True)
+    return json.loads(report.read_text())
 
 
 def machine() -> Dict[str, Any]:
@@ -71,12 +81,8 @@ def allreduce() -> List[Dict[str, Any]]:
     print(f"\n{'allreduce, 2 ranks':<20}{'bytes':>10}  {'library':<12}{'median us':>12}", end="")
     print(f"{'p10 .. p90':>22}{'GB/s':>8}")
     for transports in ("shm,tcp", "tcp"):
-        report = OUT / f"allreduce-{transports.partition(',')[0]}.json"
-        report.unlink(missing_ok=True)
-        command = str(Path(sys.executable).parent / "rueda")
-        script = [sys.executable, "bench/allreduce.py", "--report", str(report)]
-        output_of([command, "run", "-np", "2", *script], RUEDA_TRANSPORTS=transports)
-        for row in json.loads(report.read_text()):
+        command = [RUEDA, "run", "-np", "2", sys.executable, "bench/allreduce.py"]
+        for row in report_of(command, OUT / "allreduce.json", echo=False, RUEDA_TRANSPORTS=transports):
             row["transport"] = "tcp" if row["library"] == "gloo" else transports.partition(",")[0]
             rows.append(row)
             spread = f"{row['p10_us']:.1f} .. {row['p90_us']:.1f}"
@@ -127,41 +133,35 @@ def compare() -> Any:
 
 def training() -> Dict[str, Any]:
     """Models of PyTorch for real, on one host and between two whose links have 1 Gbit/s."""
-    command = str(Path(sys.executable).parent / "rueda")
-    places = {"one host": ([command, "run", "-np", "2"], "lo", "silent,pointer,arena,ddp-gloo")}
+    places = {"one host": ([RUEDA, "run", "-np", "2"], "lo", "silent,pointer,arena,ddp-gloo")}
     if can_limit_links():
-        limited = [command, "bench", "replay", "-np", "2", "--rate", "1gbit", "--"]
+        limited = [RUEDA, "bench", "replay", "-np", "2", "--rate", "1gbit", "--"]
         places["1 Gbit/s"] = (limited, "net0", "silent,pointer,ddp-gloo")
     found: Dict[str, Any] = {}
     for place, (launch, interface, ways) in places.items():
         for model, batch in (("small_cnn", "32"), ("resnet50", "8"), ("transformer", "8")):
-            report = OUT / "training.json"
-            report.unlink(missing_ok=True)
-            options = ["--model", model, "--batch-size", batch, "--ways", ways, "--report", str(report)]
+            options = ["--model", model, "--batch-size", batch, "--ways", ways]
+            command = [*launch, sys.executable, "bench/torch_training.py", *options]
             print(f"\ntraining, {place}")
-            print(
-                output_of(
-                    [*launch, sys.executable, "bench/torch_training.py", *options],
-                    900,
-                    GLOO_SOCKET_IFNAME=interface,
-                ),
-                end="",
-                flush=True,
+            found[f"{model}, {place}"] = report_of(
+                command, OUT / "training.json", 900, GLOO_SOCKET_IFNAME=interface
             )
-            found[f"{model}, {place}"] = json.loads(report.read_text())
     return found
+
+
+def process_group() -> Any:
+    """PyTorch's own DDP over backend rueda and over gloo."""
+    print("\nDDP of a small CNN, ratios of step times, 2 ranks")
+    command = [RUEDA, "run", "-np", "2", sys.executable, "bench/process_group.py"]
+    return report_of(command, OUT / "process_group.json", GLOO_SOCKET_IFNAME="lo")
 
 
 def front_ends() -> Dict[str, Any]:
     """TensorFlow's own strategy against rueda, and what two ranks give by front end."""
     found = {}
     for part in ("strategy", "scaling"):
-        report = OUT / f"{part}.json"
-        report.unlink(missing_ok=True)
-        command = [sys.executable, "bench/front_ends", part, "--report", str(report)]
         print(f"\nfront ends: {part}")
-        print(output_of(command, 1800), end="", flush=True)
-        found[part] = json.loads(report.read_text())
+        found[part] = report_of([sys.executable, "bench/front_ends", part], OUT / f"{part}.json", 1800)
     return found
 
 
@@ -169,6 +169,7 @@ PARTS: Dict[str, Callable[[], Any]] = {
     "allreduce": allreduce,
     "compare": compare,
     "training": training,
+    "process_group": process_group,
     "front_ends": front_ends,
     "transport": transport,
     "kernels": kernels,

@@ -2,7 +2,8 @@
 
 Names: torch, tensorflow, keras, jax train the same network (784-512-512-10, 669,706 parameters in 6
 tensors); cnn and strategy train one small CNN with rueda.tensorflow and with MultiWorkerMirroredStrategy in
-custom loops. One computing thread each. A second argument is the number of measured steps.
+custom loops. One computing thread each; of the first four, one core each: a lone process must not have the
+other core for what its framework does beside computing. A second argument: how many steps are measured.
 """
 
 from __future__ import annotations
@@ -236,8 +237,16 @@ PROGRAMS = {
 }
 
 
+def pin() -> None:
+    """This rank to a core of its own, before its framework starts threads."""
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[int(os.environ.get("RUEDA_LOCAL_RANK", 0)) % len(cores)]})
+
+
 def main() -> None:
     name, steps = sys.argv[1], int(sys.argv[2])
+    if name in ("torch", "tensorflow", "keras", "jax"):
+        pin()
     median, tenth = PROGRAMS[name](steps)
     task = json.loads(os.environ.get("TF_CONFIG", '{"task": {"index": 0}}'))["task"]["index"]
     if int(os.environ.get("RUEDA_RANK", task)) == 0:
