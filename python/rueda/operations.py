@@ -205,6 +205,36 @@ def prepare(
     return start
 
 
+def repeat(call: Call, word: str, name: str | None) -> Callable[[ProcessSet, int, int], int]:
+    """Makes start(process_set, input, output) for an operation of one tensor that comes again with other
+    memory, and that its caller waits for next. Any thread.
+
+    word, name: as in submit_named. start returns the handle of the engine; otherwise as submit().
+    """
+    requests, handle = (_core.Request * 1)(), c_int64(0)
+    request, kind = requests[0], word.capitalize()
+    fill(request, call, 0, f"{word}.{name}")
+    words, result = memoryview(requests).cast("B").cast("Q"), memoryview(handle).cast("B").cast("q")
+    at_input, at_output = _core.Request.input.offset // 8, _core.Request.output.offset // 8
+    arguments = (byref(requests), 1, byref(handle))
+
+    def start(process_set: ProcessSet, source: int, target: int) -> int:
+        check_usable()
+        set_id = process_set_id(process_set, kind)
+        with numbers.lock:
+            if name is None:
+                request.name = b"%s.noname.%d" % (word.encode(), numbers.next_in_set(set_id))
+            request.process_set = set_id
+            words[at_input], words[at_output] = source, target
+            status = _core.submit_for_wait(*arguments)
+            if status == 0:
+                numbers.take(set_id)
+                return result[0]
+        raise_refused(status, _core.last_error())
+
+    return start
+
+
 def fill(request: _core.Request, call: Call, set_id: int, name: str) -> None:
     if "\0" in name:
         raise ValueError(f"The name {name!r} holds a NUL character; leave it out.")

@@ -51,12 +51,12 @@ def run(start_operation: Callable[..., int], *arguments: Any) -> Any:
     return synchronize(handle)
 
 
-# Engine handle -> memory of an operation that was started by operations.prepare and not finished.
-lent: dict[int, torch.Tensor] = {}
+# Engine handle -> memory of an operation that operations.prepare or repeat started and that is not finished.
+lent: dict[int, torch.Tensor | tuple[torch.Tensor, ...]] = {}
 
 
 def finish_prepared(engine_handle: int) -> None:
-    """Waits for a prepared operation. Raises HorovodInternalError when it failed."""
+    """Waits for an operation whose memory is in lent. Raises HorovodInternalError when it failed."""
     try:
         operations.wait(engine_handle)
     except KeyboardInterrupt:

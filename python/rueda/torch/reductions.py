@@ -83,6 +83,69 @@ def _start_allreduce(
     return handles.start(calls, [*inputs, *stages, *tensors], finish, naming, process_set)
 
 
+# What was reduced at once before: a step reduces the same tensors as the one before it.
+_repeats: dict[tuple[Any, ...], Callable[[ProcessSet, int, int], int]] = {}
+_MOST_REPEATS = 4096
+
+
+def _reduce_now(
+    tensor: torch.Tensor,
+    output: torch.Tensor,
+    name: str | None,
+    op: int,
+    factors: tuple[float, float],
+    process_set: ProcessSet,
+) -> None:
+    """allreduce_async and synchronize of one tensor on the CPU, without what only handles need."""
+    key = (name, tensor.dtype, tensor.shape, op, factors)
+    start = _repeats.get(key)
+    if start is None:
+        call = Call(
+            what=_core.ALLREDUCE,
+            dtype=memory.DTYPES[tensor.dtype],
+            shape=tuple(tensor.shape),
+            input=0,
+            op=op,
+            prescale=factors[0],
+            postscale=factors[1],
+        )
+        start = operations.repeat(call, "allreduce", name)
+        if len(_repeats) >= _MOST_REPEATS:
+            _repeats.clear()
+        _repeats[key] = start
+    engine_handle = start(process_set, tensor.data_ptr(), output.data_ptr())
+    handles.lent[engine_handle] = (tensor, output)
+    handles.finish_prepared(engine_handle)
+
+
+def _reduce(
+    tensor: torch.Tensor,
+    name: str | None,
+    op: int,
+    prescale_factor: float,
+    postscale_factor: float,
+    process_set: ProcessSet,
+) -> torch.Tensor:
+    """allreduce without gradients."""
+    memory.check(tensor)
+    factors = (prescale_factor, postscale_factor)
+    if tensor.is_cpu:
+        output = torch.empty_like(tensor, requires_grad=False)
+        _reduce_now(tensor, output, name, op, factors, process_set)
+    else:
+        output = handles.run(allreduce_async, tensor, None, name, op, *factors, process_set)
+    return output
+
+
+def _is_watched(tensor: torch.Tensor) -> bool:
+    """Whether autograd, or one of torch.func's transformations, must know what happens to this tensor."""
+    return (
+        (getattr(tensor, "requires_grad", False) and torch.is_grad_enabled())
+        or torch._C._are_functorch_transforms_active()
+        or torch.autograd.forward_ad._current_level >= 0
+    )
+
+
 def allreduce_async(
     tensor: torch.Tensor,
     average: bool | None = None,
@@ -106,8 +169,7 @@ class _Allreduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, name: str | None, op: int, *rest: Any) -> torch.Tensor:
         ctx.arguments = (name, op, *rest)
-        output: torch.Tensor = handles.run(allreduce_async, tensor, None, name, op, *rest)
-        return output
+        return _reduce(tensor, name, op, *rest)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
@@ -143,7 +205,8 @@ def allreduce(
     """
     op = handle_average_backwards_compatibility(op, average)
     compressed, context = compression.compress(tensor)
-    reduced = _Allreduce.apply(compressed, name, op, prescale_factor, postscale_factor, process_set)
+    reduce = _Allreduce.apply if _is_watched(compressed) else _reduce
+    reduced = reduce(compressed, name, op, prescale_factor, postscale_factor, process_set)
     return compression.decompress(reduced, context)
 
 
@@ -186,8 +249,12 @@ def allreduce_(
     """Reduces a tensor in place and returns it; see allreduce. Not differentiable."""
     op = handle_average_backwards_compatibility(op, average)
     factors = (prescale_factor, postscale_factor)
-    output: torch.Tensor = handles.run(allreduce_async_, tensor, None, name, op, *factors, process_set)
-    return output
+    memory.check(tensor)
+    if tensor.is_cpu:
+        _reduce_now(tensor, tensor, name, op, factors, process_set)
+    else:
+        handles.run(allreduce_async_, tensor, None, name, op, *factors, process_set)
+    return tensor
 
 
 def prepare_allreduce_(
