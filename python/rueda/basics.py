@@ -69,8 +69,8 @@ class HorovodBasics:
 
         comm: None, or a list of ranks, which is ignored: the launcher decides who takes part. process_sets:
         None, "dynamic" (sets may be added later), or the same list of ProcessSet objects on every rank.
-        A call while initialized changes nothing. Raises ValueError with the cause when the job cannot be
-        formed; the call may then be repeated.
+        A call while initialized starts nothing; its process sets must be registered already.
+        Raises ValueError with the cause when the job cannot be formed; the call may then be repeated.
         """
         _check_comm(comm)
         sets = _check_process_sets(process_sets)
@@ -78,6 +78,7 @@ class HorovodBasics:
             if self._forked_from_initialized:
                 raise ValueError(INIT_FAILED.format(cause=FORKED))
             if _core.is_initialized():
+                process_set_table.adopt_again(sets)
                 return
             self._start(sets)
             process_set_table.adopt(sets)
@@ -246,6 +247,10 @@ class HorovodBasics:
         """Whether the engine moves GPU memory itself; otherwise GPU tensors are staged through host
         memory.
         """
+        return False
+
+    def sycl_built(self) -> bool:
+        """False."""
         return False
 
     def rocm_built(self) -> bool:

@@ -18,14 +18,14 @@ std::string what_happened(const Ending& ending) {
   return fmt::format("exited with code {}", ending.exit_code);
 }
 
-// It failed because another rank was lost or had left: its last lines say so. A rank that raises waits for
+// It failed because another rank was lost or had left: its last lines say so, in whatever exception its
+// framework has for it. A rank that raises waits for
 // the others on its way out, so its victims are often gone before it.
 bool is_victim(const Ending& ending) {
   if (ending.signal != 0 || !ending.trouble.empty()) return false;
   return std::ranges::any_of(ending.last_lines, [](const std::string& line) {
-    return line.find("HorovodInternalError: ") != std::string::npos &&
-           (line.find(" was lost: ") != std::string::npos ||
-            line.find("has been shut down") != std::string::npos);
+    return line.find(" was lost: ") != std::string::npos ||
+           line.find("Horovod has been shut down. ") != std::string::npos;
   });
 }
 

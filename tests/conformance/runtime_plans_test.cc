@@ -1,5 +1,8 @@
 // Learned plans on whole engines: that they are learned, that nothing is said while they hold, and that every
 // departure ends with the same results as negotiation.
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "engine_job.h"
@@ -120,6 +123,31 @@ TEST_P(Plans, no_word_is_said_once_steps_recur) {
     EXPECT_GE(engine.counters().plans, 1);
     EXPECT_GT(engine.counters().planned_batches, 0);
   });
+}
+
+TEST_P(Plans, leave_a_timeline_in_which_every_tensor_waits_and_every_round_has_its_mark) {
+  constexpr int kSteps = 30;
+  const std::string path = (job_.dir() / "timeline.json").string();
+  job_.run(
+      [&](Engine& engine, Rank rank) {
+        Trainer trainer(engine, rank, ranks());
+        for (int i = 0; i < kSteps; ++i) trainer.step_one_by_one(model_);
+        EXPECT_GT(engine.counters().planned_batches, 0);
+      },
+      {{"RUEDA_TIMELINE", path}, {"RUEDA_TIMELINE_MARK_CYCLES", "1"}});
+  std::ifstream file(path);
+  std::map<int, std::string> names;
+  std::map<std::string, int> waits;  // of rank 1
+  int marks = 0;
+  for (const nlohmann::json& event : nlohmann::json::parse(file)) {
+    const std::string name = event.value("name", "");
+    if (name == "process_name") names[event.value("pid", 0)] = event["args"].value("name", "");
+    if (name == "CYCLE_START") ++marks;
+    if (name == "NEGOTIATE_ALLREDUCE" && event.value("tid", 0) == 1) ++waits[names[event.value("pid", 0)]];
+  }
+  // A wait that a plan's beginning or end divides is shown in two parts.
+  for (size_t i = 0; i < model_.counts.size(); ++i) EXPECT_GE(waits["g" + std::to_string(i)], kSteps) << i;
+  EXPECT_GE(marks, kSteps);
 }
 
 TEST_P(Plans, are_not_made_when_switched_off) {

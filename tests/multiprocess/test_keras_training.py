@@ -204,6 +204,35 @@ def test_saved_models_load_without_rueda_and_go_on_with_it():
 
 
 @on_every_rank
+def test_a_model_that_only_root_has_loaded_starts_all_ranks():
+    """Its variables are named otherwise than those of a model that was just made."""
+    from rueda.keras import retired
+
+    retired.accept()  # as importing horovod.keras does: compiled models must still be restored
+    x, y = data(2 * BATCH * hvd.size())
+    folder = Path(hvd.broadcast_object(tempfile.mkdtemp() if hvd.rank() == 0 else None))
+    model = make_model(hvd.rank())
+    model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.Adam(0.05)), loss="mse")
+    model.fit(my_part(x), my_part(y), batch_size=BATCH, verbose=0)
+    if hvd.rank() == 0:
+        model.save(folder / "model.keras")
+        model = hvd.load_model(folder / "model.keras")
+        assert model.optimizer is not None
+    start = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+    model.fit(my_part(x), my_part(y), batch_size=BATCH, verbose=0, callbacks=[start])
+    assert_equal_on_all_ranks(model)
+
+
+@on_every_rank
+def test_copies_made_of_a_configuration_reduce_too():
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0))
+    copy = type(optimizer).from_config(optimizer.get_config())
+    variable = keras.Variable(np.zeros(2, "float32"))
+    copy.apply([keras.ops.convert_to_tensor([float(hvd.rank()), 1.0])], [variable])
+    np.testing.assert_allclose(np.asarray(variable), [-(hvd.size() - 1) / 2, -1.0])
+
+
+@on_every_rank
 def test_wrapping_late_or_twice_or_something_else():
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
     with pytest.raises(ValueError, match="wrapped already"):

@@ -88,6 +88,8 @@ def test_handles_objects_and_process_sets():
         hvd.synchronize(handles[0])
     assert hvd.allgather_object({"rank": hvd.rank()}) == [{"rank": r} for r in range(hvd.size())]
     assert hvd.broadcast_object([hvd.rank()] * 3, 1) == [1, 1, 1]
+    assert hvd.broadcast_object({"by": 1} if hvd.rank() == 1 else None, 1) == {"by": 1}
+    assert hvd.allgather_object(None if hvd.rank() else "zero") == ["zero"] + [None] * (hvd.size() - 1)
     last = hvd.add_process_set([hvd.size() - 1])
     if last.included():
         assert hvd.allreduce(7.0, op=hvd.Sum, process_set=last) == 7.0

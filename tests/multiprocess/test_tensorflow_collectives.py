@@ -133,6 +133,16 @@ def test_indexed_slices_hold_all_ranks_entries():
 
 
 @on_three_ranks
+def test_the_average_of_whole_numbered_slices_is_divided_truly():
+    me, n = hvd.rank(), hvd.size()
+    for dtype in (tf.int32, tf.int64, tf.uint8):
+        slices = tf.IndexedSlices(tf.constant([[1 + me]], dtype), [0], dense_shape=[1, 1])
+        mean = tf.convert_to_tensor(hvd.allreduce(slices))
+        assert mean.dtype.is_floating
+        np.testing.assert_allclose(mean.numpy(), [[(n + 1) / 2]])
+
+
+@on_three_ranks
 def test_allgather_concatenates_uneven_rows_of_every_type():
     me = hvd.rank()
     for dtype in (*FLOATS, *INTEGERS, tf.bool):

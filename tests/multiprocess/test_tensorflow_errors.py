@@ -171,3 +171,21 @@ def test_a_failing_neighbour_leaves_the_engine_usable():
         with pytest.raises(errors.InvalidArgumentError):
             step(tf.ones([1000]))
     assert np.allclose(hvd.allreduce(tf.ones([3])).numpy(), 1)
+
+
+@on_ranks
+def test_variables_of_another_type_meet_and_are_refused_on_every_rank():
+    variables = [tf.Variable(tf.ones([2])), tf.Variable(tf.ones([2], tf.float64 if odd() else tf.float32))]
+    for inplace in (False, True):
+        with pytest.raises(errors.FailedPreconditionError):
+            hvd.broadcast_variables(variables, 0, inplace=inplace)
+    assert hvd.broadcast_object("together" if hvd.rank() == 0 else None) == "together"
+
+
+@on_ranks
+def test_tapes_are_wrapped_once_and_nothing_else_is():
+    with tf.GradientTape() as tape:
+        pass
+    tape = hvd.DistributedGradientTape(tape)
+    raised(ValueError, lambda: hvd.DistributedGradientTape(tape), "already")
+    raised(TypeError, lambda: hvd.DistributedGradientTape(None), "takes a tf.GradientTape, not NoneType")

@@ -94,6 +94,19 @@ def test_gradients_stay_within_the_process_set():
 
 
 @on_ranks
+def test_gradients_of_groups_may_come_as_another_float_type():
+    n = hvd.size()
+    for collect in (hvd.grouped_allgather, hvd.grouped_reducescatter):
+        inputs = [tf.Variable(tf.ones([n, 2], tf.float64)) for _ in range(2)]
+        with tf.GradientTape() as tape:
+            outputs = collect(inputs)
+        zeros = tf.zeros(outputs[1].shape, tf.float32)
+        first, second = tape.gradient(outputs, inputs, output_gradients=[tf.ones_like(outputs[0]), zeros])
+        assert first.dtype == second.dtype == tf.float64
+        assert np.all(first.numpy() == 1) and not np.any(second.numpy())
+
+
+@on_ranks
 def test_second_order_gradients():
     def twice(x):
         with tf.GradientTape() as outer:

@@ -56,11 +56,27 @@ def test_broadcast_parameters_refuses_what_holds_no_tensors():
         hvd.broadcast_parameters({"a": 3}, 0)
 
 
+class Shy:
+    def __reduce__(self):
+        raise ZeroDivisionError("not me")
+
+
+@on_every_rank
+def test_an_object_that_cannot_be_pickled_ends_the_wait_of_all():
+    me = hvd.rank()
+    for call in (hvd.broadcast_object, hvd.allgather_object):
+        expected = ZeroDivisionError if me == 0 else hvd.HorovodInternalError
+        with pytest.raises(expected, match="not me"):
+            call(Shy() if me == 0 else 1)
+    assert hvd.allgather_object(me) == list(range(hvd.size()))
+
+
 @on_every_rank
 def test_objects_travel_with_and_without_a_name():
     me, n = hvd.rank(), hvd.size()
     assert hvd.broadcast_object({"rank": me, "f": None}, root_rank=1) == {"rank": 1, "f": None}
     assert hvd.broadcast_object([1, 2] if me == 0 else None, name="named") == [1, 2]
+    assert hvd.broadcast_object([3] if me == 0 else None) == [3]
     square = hvd.broadcast_object((lambda x: x * x) if me == 0 else None, name="lambda")
     assert square(3) == 9
     own = {"mine": me}

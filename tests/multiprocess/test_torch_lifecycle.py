@@ -308,6 +308,12 @@ assert [s.process_set_id for s in sets] == [1, 2] and sets[1].ranks == [1, 2]
 assert hvd.mpi_ops._basics._get_process_set_ids_and_ranks() == {0: [0, 1, 2], 1: [0], 2: [1, 2]}
 mine = sets[0] if hvd.rank() == 0 else sets[1]
 assert hvd.allreduce(torch.ones(1), op=hvd.Sum, process_set=mine).item() == mine.size()
+again = [hvd.ProcessSet([1, 2]), hvd.ProcessSet([0])]
+hvd.init(process_sets=again)
+assert [s.process_set_id for s in again] == [2, 1]
+for unknown, text in (([[0, 1]], "without the process set of ranks [[]0, 1[]]"), ([[0], [0]], "twice")):
+    with pytest.raises(ValueError, match=text):
+        hvd.init(process_sets=[hvd.ProcessSet(ranks) for ranks in unknown])
 changes = {"adding": lambda: hvd.add_process_set([1]), "removing": lambda: hvd.remove_process_set(mine)}
 for word, change in changes.items():
     text = f"Set HOROVOD_DYNAMIC_PROCESS_SETS=1 to allow {word} process sets after Horovod initialization."

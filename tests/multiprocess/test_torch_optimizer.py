@@ -77,6 +77,18 @@ def test_groups_of_parameters_and_the_older_num_groups():
 
 
 @on_every_rank
+def test_names_and_passes_can_be_read():
+    for op in (hvd.Average, hvd.Adasum):
+        net = model()
+        optimizer = hvd.DistributedOptimizer(sgd(net), op=op, backward_passes_per_step=2)
+        names = [optimizer._parameter_names[parameter] for parameter in net.parameters()]
+        assert len(set(names)) == len(names) and hvd.allgather_object(names) == [names] * hvd.size()
+        assert optimizer.backward_passes_per_step == 2
+        optimizer.set_backward_passes_per_step(3)
+        assert optimizer.backward_passes_per_step == 3
+
+
+@on_every_rank
 def test_parameters_may_be_unused_on_some_ranks():
     net = torch.nn.ModuleList([torch.nn.Linear(2, 2, bias=False) for _ in range(2)])
     for layer in net:

@@ -211,3 +211,23 @@ def test_no_store_of_torch_listens_on_all_interfaces():
     dist.barrier()
     """
     assert_all_succeed(run(2, body))
+
+
+def test_a_rank_that_leaves_while_ddp_waits_raises_in_backward():
+    """The failure comes through a future to the reducer, in C++."""
+    body = """
+    dist.init_process_group("rueda")
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+    for step in range(3):
+        if step == 2 and dist.get_rank() == 1:
+            time.sleep(2)  # the other one waits in its allreduce by now
+            raise KeyError("the cause")
+        try:
+            model(torch.ones(2, 4)).sum().backward()
+        except RuntimeError as error:
+            assert step == 2 and "shut down" in str(error), error
+            print("told")
+    """
+    survivor, leaver = run(2, body)
+    assert survivor.status == 0 and "told" in survivor.output, survivor.output
+    assert leaver.status == 1 and "the cause" in leaver.output

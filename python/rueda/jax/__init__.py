@@ -60,6 +60,7 @@ ddl_built = _basics.ddl_built
 ccl_built = _basics.ccl_built
 cuda_built = _basics.cuda_built
 rocm_built = _basics.rocm_built
+sycl_built = _basics.sycl_built
 
 __all__ = [
     "Adasum",
@@ -109,4 +110,5 @@ __all__ = [
     "size",
     "start_timeline",
     "stop_timeline",
+    "sycl_built",
 ]

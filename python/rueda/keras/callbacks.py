@@ -188,7 +188,8 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         if self.staircase and batch == 0:
             self._set_rate(epoch)
         elif not self.staircase:
-            assert self.steps_per_epoch is not None
+            if self.steps_per_epoch is None:
+                raise ValueError(NO_STEPS.format(callback=type(self).__name__))
             self._set_rate(epoch + batch / self.steps_per_epoch)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:

@@ -215,7 +215,7 @@ class _Reducing:
 
     def register_local_var(self: Any, var: Any) -> None:
         """The gradients of this variable are not reduced. Before the first step."""
-        self._rueda_local.add(id(var))
+        object.__setattr__(self, "_rueda_local", self._rueda_local | {id(var)})
 
     # ---- helpers ----
 
@@ -240,16 +240,24 @@ class _Reducing:
             if grad is None:
                 continue
             if variable is not None and id(variable) in self._rueda_local:
-                if self._rueda_scales_local:
-                    grads[i] = grad / reduction.size()
+                share = reduction.size() if self._rueda_scales_local else 1
+                grads[i] = _scaled(grad, self._rueda_factor / share)
                 continue
             chosen.append(i)
             names.append(f"{i}.{variable.path}" if hasattr(variable, "path") else str(i))
         reduced = reduce_gradients(reduction, [grads[i] for i in chosen], names)
         factor = self._rueda_factor
         for i, grad in zip(chosen, reduced):
-            grads[i] = grad if factor == 1.0 else grad * factor
+            grads[i] = _scaled(grad, factor)
         return grads
+
+
+def _scaled(grad: Any, factor: float) -> Any:
+    if factor == 1.0:
+        return grad
+    if hasattr(grad, "dense_shape"):  # tf.IndexedSlices
+        return type(grad)(grad.values * factor, grad.indices, grad.dense_shape)
+    return grad * factor
 
 
 def subclass(first: type, base: type) -> type:
@@ -277,6 +285,7 @@ def _change_class(optimizer: Any, reduction: Reduction, factor: float, scales_lo
         ("_rueda_is_reduced", False),
     ):
         object.__setattr__(optimizer, key, value)
+        setattr(made, key, value)  # of copies that the class makes of a configuration
     optimizer.__class__ = made
     _save_as(base, made)
 

@@ -13,7 +13,9 @@ _WITHOUT_EFFECT = ("experimental_run_tf_function",)
 
 def accept() -> None:
     """Makes Model.compile take arguments that mean nothing any more. Once for the process."""
-    plain = keras.Model.compile
+    # Where it is defined, not on Model: loading compiles a model only where its class has the trainer's own.
+    owner = next(one for one in keras.Model.__mro__ if "compile" in vars(one))
+    plain = owner.compile
     if getattr(plain, "takes_retired", False):
         return
 
@@ -24,4 +26,4 @@ def accept() -> None:
         return plain(self, *arguments, **settings)
 
     compile.takes_retired = True  # type: ignore[attr-defined]
-    keras.Model.compile = compile
+    owner.compile = compile

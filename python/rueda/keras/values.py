@@ -10,6 +10,7 @@ import numpy as np
 
 from rueda import _core
 from rueda import numpy as host
+from rueda.errors import HorovodInternalError
 from rueda.keras.backends import Compression
 from rueda.numpy.arrays import DTYPES, Array
 from rueda.process_sets import ProcessSet, global_process_set
@@ -93,16 +94,21 @@ def broadcast_variables(
 
     >>> hvd.broadcast_variables(model.variables, root_rank=0)
     """
-    pending = []
+    pending: list[tuple[Any, Array, int]] = []
     for i, variable in enumerate(variables):
-        path = getattr(variable, "path", str(i))
-        if path.endswith(_KEPT_LOCAL):
+        if getattr(variable, "path", "").endswith(_KEPT_LOCAL):
             continue
         array = as_numpy(variable)
         # What the engine has no type for travels as bytes.
         is_known = array.dtype.name in DTYPES
         sent = array if is_known else np.frombuffer(array.tobytes(), np.uint8)
-        handle = host.broadcast_async(sent, root_rank, f"variables.{i}.{path}", process_set)
+        try:
+            # By place alone: a model that root has loaded names its variables otherwise than a new one.
+            handle = host.broadcast_async(sent, root_rank, f"variables.{i}", process_set)
+        except HorovodInternalError:
+            for *_, earlier in pending:
+                host.synchronize(earlier)  # where one has failed before, that is the cause
+            raise
         pending.append((variable, array, handle))
     for variable, array, handle in pending:
         received = host.synchronize(handle)

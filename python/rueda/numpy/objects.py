@@ -19,18 +19,19 @@ def broadcast_object(
 ) -> Any:
     """Returns root's object on every rank; root gets its own back.
 
-    The default name is the class name of this rank's own object: give a name when classes differ between
-    ranks, for instance None on all but root. root_rank: a world rank.
+    root_rank: a world rank. Raises what pickling raises, and HorovodInternalError on the other ranks then.
 
-    >>> config = hvd.broadcast_object(read_config() if hvd.rank() == 0 else None, name="config")
+    >>> config = hvd.broadcast_object(read_config() if hvd.rank() == 0 else None)
     """
     basics.require_initialized()
-    key = name if name is not None else type(obj).__name__
+    key = name if name is not None else pickles.DEFAULT_NAME
     is_root = basics.rank() == root_rank
-    payload = _pickled(obj) if is_root else np.empty(0, np.uint8)
+    payload, error = _pickled(obj) if is_root else (np.empty(0, np.uint8), None)
     size = handles.synchronize(broadcast_async(np.array([len(payload)]), root_rank, f"{key}.sz", process_set))
     data = payload if is_root else np.empty(int(size[0]), np.uint8)
     received = handles.synchronize(broadcast_async(data, root_rank, f"{key}.t", process_set))
+    if error is not None:
+        raise error
     return obj if is_root else pickles.loads(received.tobytes())
 
 
@@ -41,13 +42,16 @@ def allgather_object(
 
     >>> hosts = hvd.allgather_object(socket.gethostname())
     """
-    key = name if name is not None else type(obj).__name__
-    payload = _pickled(obj)
+    key = name if name is not None else pickles.DEFAULT_NAME
+    payload, error = _pickled(obj)
     sizes = allgather(np.array([len(payload)]), f"{key}.sz", process_set)
     gathered = handles.synchronize(allgather_async(payload, f"{key}.t", process_set))
+    if error is not None:
+        raise error
     parts = np.split(gathered, np.cumsum(sizes)[:-1])
     return [pickles.loads(part.tobytes()) for part in parts]
 
 
-def _pickled(obj: Any) -> Array:
-    return np.frombuffer(pickles.dumps(obj), np.uint8)
+def _pickled(obj: Any) -> tuple[Array, Exception | None]:
+    payload, error = pickles.attempt(obj)
+    return np.frombuffer(payload, np.uint8), error

@@ -73,6 +73,7 @@ from rueda.tensorflow.mpi_ops import (
     size_op,
     start_timeline,
     stop_timeline,
+    sycl_built,
 )
 from rueda.tensorflow.optimizer import DistributedOptimizer, PartialDistributedOptimizer
 from rueda.tensorflow.reductions import allreduce, grouped_allreduce, grouped_reducescatter, reducescatter
@@ -142,6 +143,7 @@ __all__ = [
     "size_op",
     "start_timeline",
     "stop_timeline",
+    "sycl_built",
 ]
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from rueda import _core
-from rueda.process_sets import ProcessSet
+from rueda.basics import basics
+from rueda.process_sets import ProcessSet, process_set_table
 
 Average = _core.AVERAGE
 Sum = _core.SUM
@@ -18,6 +19,7 @@ Min = _core.MIN
 Max = _core.MAX
 Product = _core.PRODUCT
 
+UNKNOWN_SET = "{kind}: Process set provided does not exist, or has not been registered."
 BAD_GROUPS = "groups should be a non-negative integer or a list of list of tf.Variable."
 
 
@@ -45,8 +47,11 @@ def handle_average_backwards_compatibility(op: int | None, average: bool | None)
 def set_id(process_set: ProcessSet, kind: str) -> int:
     """Id of a registered set; kind is the word the error begins with ("Allreduce")."""
     if process_set.process_set_id is None:
-        raise ValueError(f"{kind}: Process set provided does not exist, or has not been registered.")
-    return process_set.process_set_id
+        raise ValueError(UNKNOWN_SET.format(kind=kind))
+    known = process_set.process_set_id
+    if known != 0 and basics.is_initialized() and process_set_table.ranks_of(known) is None:
+        raise ValueError(UNKNOWN_SET.format(kind=kind))
+    return known
 
 
 def check_num_rank_power_of_2(num_rank: int) -> bool:

@@ -33,10 +33,11 @@ def broadcast_variables(
     if inplace:
         return _broadcast_in_place(variables, root_rank, process_set)
     if tf.executing_eagerly():
-        for dtype, positions in _by_type(variables).items():
+        # Numbered, not named after the type: ranks whose types differ must meet to be told.
+        for number, positions in enumerate(_by_type(variables).values()):
             mine = [variables[i] for i in positions]
             values = [tf.convert_to_tensor(variable) for variable in mine]
-            name = f"broadcast_variables_{dtype.name}"
+            name = f"broadcast_variables_{number}"
             for variable, value in zip(mine, _grouped_broadcast(values, root_rank, name, process_set)):
                 variable.assign(value)
         return None
@@ -149,8 +150,9 @@ class _Channel:
             return own.run(output, {given: value})
 
 
-def _bytes_of(obj: Any) -> Any:
-    return np.frombuffer(pickles.dumps(obj), dtype=np.uint8)
+def _bytes_of(obj: Any) -> tuple[Any, Exception | None]:
+    payload, error = pickles.attempt(obj)
+    return np.frombuffer(payload, dtype=np.uint8), error
 
 
 def broadcast_object(
@@ -162,11 +164,10 @@ def broadcast_object(
 ) -> Any:
     """Returns root's object on every rank; root gets its own back.
 
-    The object travels as a cloudpickle. The default name is the class name of this rank's own object: give
-    a name when classes differ between ranks. session: for graphs; else the default session, else one of
-    its own.
+    The object travels as a cloudpickle. session: for graphs; else the default session, else one of its own.
+    Raises what pickling raises, and HorovodInternalError on the other ranks then.
     """
-    key = name if name is not None else type(obj).__name__
+    key = name if name is not None else pickles.DEFAULT_NAME
     return broadcast_object_fn(root_rank, session, key, process_set)(obj)
 
 
@@ -181,12 +182,14 @@ def broadcast_object_fn(
 
     def send(obj: Any = None) -> Any:
         is_root = basics.rank() == root_rank
-        payload = _bytes_of(obj) if is_root else None
+        payload, error = _bytes_of(obj) if is_root else (None, None)
         length = channel.broadcast(
             np.array([0 if payload is None else payload.size], np.int64), root_rank, "sz"
         )
         mine = np.zeros(int(length[0]), np.uint8) if payload is None else payload
         received = channel.broadcast(mine, root_rank, "t")
+        if error is not None:
+            raise error
         return obj if is_root else pickles.loads(np.asarray(received).tobytes())
 
     return send
@@ -199,10 +202,12 @@ def allgather_object(
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """Returns every rank's object, in rank order of the set. The objects travel as cloudpickles."""
-    channel = _Channel(session, name if name is not None else type(obj).__name__, process_set)
-    payload = _bytes_of(obj)
+    channel = _Channel(session, name if name is not None else pickles.DEFAULT_NAME, process_set)
+    payload, error = _bytes_of(obj)
     sizes = channel.allgather(np.array([payload.size], np.int64), "sz")
     data = np.asarray(channel.allgather(payload, "t"))
+    if error is not None:
+        raise error
     ends = np.cumsum(sizes)
     return [pickles.loads(data[end - size : end].tobytes()) for size, end in zip(sizes, ends)]
 

@@ -41,7 +41,7 @@ class LocalGradientAggregationHelper:
         pass_number = self._local_variable("passes", [], tf.int32)
         count = pass_number.assign(tf.math.mod(pass_number + 1, self._passes), read_value=True)
         self._is_last = tf.equal(count, 0)
-        sums = [self._local_variable(f"sum_{i}", outputs[i].shape, outputs[i].dtype) for i in present]
+        sums = [self._local_variable(f"sum_{i}", variables[i].shape, outputs[i].dtype) for i in present]
         totals = [one.assign_add(outputs[i], read_value=True) for one, i in zip(sums, present)]
 
         def reduced() -> list[Any]:

@@ -41,7 +41,7 @@ class LocalGradientAggregationHelperEager:
         if not self._sums:
             with tf.init_scope():
                 self._sums = [
-                    tf.Variable(tf.zeros(outputs[i].shape, outputs[i].dtype), trainable=False)
+                    tf.Variable(tf.zeros(variables[i].shape, outputs[i].dtype), trainable=False)
                     for i in present
                 ]
         for one, i in zip(self._sums, present):

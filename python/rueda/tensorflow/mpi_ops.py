@@ -51,6 +51,7 @@ ddl_built = _basics.ddl_built
 ccl_built = _basics.ccl_built
 cuda_built = _basics.cuda_built
 rocm_built = _basics.rocm_built
+sycl_built = _basics.sycl_built
 
 __all__ = [
     "Adasum",
@@ -97,6 +98,7 @@ __all__ = [
     "size_op",
     "start_timeline",
     "stop_timeline",
+    "sycl_built",
 ]
 
 # ---- reductions of dense tensors; compression and slices are added by reductions.py ----

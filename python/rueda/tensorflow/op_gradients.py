@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -56,6 +57,11 @@ def _gradient_name(operation: Any) -> str | None:
     return f"{name}.grad" if name else None
 
 
+def _of_outputs_types(operation: Any, grads: Sequence[Any]) -> list[Any]:
+    """TensorFlow may give float32 zeros beside the float64 gradients of a group."""
+    return [tf.cast(grad, output.dtype) for grad, output in zip(grads, operation.outputs)]
+
+
 @tf.RegisterGradient("HorovodAllreduce")
 def _allreduce_gradient(operation: Any, grad: Any) -> Any:
     return _allreduce(tf.convert_to_tensor(grad), **_reduction_of(operation))
@@ -63,7 +69,7 @@ def _allreduce_gradient(operation: Any, grad: Any) -> Any:
 
 @tf.RegisterGradient("HorovodGroupedAllreduce")
 def _grouped_allreduce_gradient(operation: Any, *grads: Any) -> Any:
-    return _grouped_allreduce([tf.convert_to_tensor(grad) for grad in grads], **_reduction_of(operation))
+    return _grouped_allreduce(_of_outputs_types(operation, grads), **_reduction_of(operation))
 
 
 def _my_rows(operation: Any, index: int, averaged: Any, counts: Any) -> Any:
@@ -89,8 +95,7 @@ def _allgather_gradient(operation: Any, grad: Any) -> Any:
 @tf.RegisterGradient("HorovodGroupedAllgather")
 def _grouped_allgather_gradient(operation: Any, *grads: Any) -> Any:
     place = _place_of(operation)
-    dense = [tf.convert_to_tensor(grad) for grad in grads]
-    averaged = _grouped_allreduce(dense, op=Average, **place)
+    averaged = _grouped_allreduce(_of_outputs_types(operation, grads), op=Average, **place)
     mine = tf.stack([tf.shape(tensor, out_type=tf.int32)[0] for tensor in operation.inputs])
     place["name"] = place["name"] and f"{place['name']}.rows"
     counts = allgather(mine[tf.newaxis], **place)  # [ranks, tensors]
@@ -110,8 +115,7 @@ def _broadcast_gradient(operation: Any, grad: Any) -> Any:
 
 @tf.RegisterGradient("HorovodGroupedBroadcast")
 def _grouped_broadcast_gradient(operation: Any, *grads: Any) -> Any:
-    dense = [tf.convert_to_tensor(grad) for grad in grads]
-    averaged = _grouped_allreduce(dense, op=Average, **_place_of(operation))
+    averaged = _grouped_allreduce(_of_outputs_types(operation, grads), op=Average, **_place_of(operation))
     return [_root_only(operation, one) for one in averaged]
 
 
@@ -136,4 +140,5 @@ def _reducescatter_gradient(operation: Any, grad: Any) -> Any:
 
 @tf.RegisterGradient("HorovodGroupedReducescatter")
 def _grouped_reducescatter_gradient(operation: Any, *grads: Any) -> Any:
-    return grouped_allgather([_before_gather(operation, grad) for grad in grads], **_place_of(operation))
+    scaled = [_before_gather(operation, grad) for grad in _of_outputs_types(operation, grads)]
+    return grouped_allgather(scaled, **_place_of(operation))

@@ -88,8 +88,8 @@ def _allreduce_slices(
     values = allgather(slices.values, names[0], ignore_name_scope, process_set)
     indices = allgather(slices.indices, names[1], ignore_name_scope, process_set)
     if op == Average:
-        count = tf.cast(size_op(set_id(process_set, "Allreduce")), values.dtype)
-        values = tf.truncatediv(values, count) if values.dtype.is_integer else values / count
+        # True division, by which integers become floats: rows of several ranks are added after it.
+        values = values / tf.cast(size_op(set_id(process_set, "Allreduce")), values.dtype)
     return tf.IndexedSlices(values, indices, dense_shape=slices.dense_shape)
 
 

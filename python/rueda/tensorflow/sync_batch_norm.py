@@ -26,9 +26,12 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignor
         kwargs.setdefault("name", None)
         super().__init__(**kwargs)
 
-    def _moments(self, inputs: Any, mask: Any) -> tuple[Any, Any]:
-        """Mean and variance over the ranks, shaped as the layer has them for its own batch."""
-        mean, variance = super()._moments(inputs, mask)
+    def _moments(self, *arguments: Any, **options: Any) -> tuple[Any, Any]:
+        """Mean and variance over the ranks, shaped as the layer has them for its own batch.
+
+        Keras 3 calls it with (inputs, mask), tf_keras with (inputs, reduction_axes, keep_dims, mask).
+        """
+        mean, variance = super()._moments(*arguments, **options)
         if basics.size() == 1:
             return mean, variance
         local = tf.stack([mean, variance + tf.square(mean)])  # E[x], E[x²]

@@ -80,6 +80,12 @@ def DistributedGradientTape(
     >>> tape = hvd.DistributedGradientTape(tape)
     >>> gradients = tape.gradient(loss, model.trainable_variables)
     """
+    if isinstance(gradtape, _DistributedTape):
+        raise ValueError(
+            "This tape is a DistributedGradientTape already; wrap the tape that it was made from."
+        )
+    if not isinstance(gradtape, tf.GradientTape):
+        raise TypeError(f"DistributedGradientTape takes a tf.GradientTape, not {type(gradtape).__name__}.")
     reducer = GradientReducer(
         "DistributedGradientTape",
         device_dense,

@@ -63,6 +63,7 @@ from rueda.torch.mpi_ops import (
     grouped_reducescatter,
     grouped_reducescatter_async,
     init,
+    is_homogeneous,
     is_initialized,
     join,
     local_rank,
@@ -81,6 +82,7 @@ from rueda.torch.mpi_ops import (
     sparse_allreduce_async,
     start_timeline,
     stop_timeline,
+    sycl_built,
     synchronize,
 )
 from rueda.torch.optimizer import DistributedOptimizer
@@ -133,6 +135,7 @@ __all__ = [
     "grouped_reducescatter",
     "grouped_reducescatter_async",
     "init",
+    "is_homogeneous",
     "is_initialized",
     "join",
     "local_rank",
@@ -152,6 +155,7 @@ __all__ = [
     "sparse_allreduce_async",
     "start_timeline",
     "stop_timeline",
+    "sycl_built",
     "synchronize",
 ]
 

@@ -31,9 +31,9 @@ class AdasumMixin(torch.optim.Optimizer):
         passes: int,
         process_set: ProcessSet,
     ) -> None:
-        self._names = names
+        self._parameter_names = names
         self._compression = compression
-        self._passes = passes
+        self.backward_passes_per_step = passes
         self._process_set = process_set
         self._trained: list[torch.Tensor] = []
         self._frozen: dict[torch.Tensor, None] = {}
@@ -58,7 +58,7 @@ class AdasumMixin(torch.optim.Optimizer):
     def _watch(self, parameter: torch.Tensor) -> None:
         """Sends this parameter's changes from now on."""
         self._trained.append(parameter)
-        self._passes_left[parameter] = self._passes
+        self._passes_left[parameter] = self.backward_passes_per_step
         self._start_of[parameter] = torch.zeros_like(parameter, requires_grad=False)
         if not self._is_alone:
             watch_gradient(self, parameter, weakly(self._after_accumulation))
@@ -71,7 +71,7 @@ class AdasumMixin(torch.optim.Optimizer):
         group = len(self.param_groups) - 1
         members = self.param_groups[group]["params"]
         for index, parameter in enumerate(members):
-            self._names.setdefault(parameter, f"allreduce.noname.{group}.{index}")
+            self._parameter_names.setdefault(parameter, f"allreduce.noname.{group}.{index}")
         self._take(members)
 
     def _after_accumulation(self, parameter: torch.Tensor) -> None:
@@ -101,7 +101,7 @@ class AdasumMixin(torch.optim.Optimizer):
         parameter.data.sub_(start)
         sent, context = self._compression.compress(parameter.data)
         handle = allreduce_async_(
-            sent.contiguous(), name=self._names[parameter], op=Adasum, process_set=self._process_set
+            sent.contiguous(), name=self._parameter_names[parameter], op=Adasum, process_set=self._process_set
         )
         self._pending[parameter] = (handle, context, shutdowns())
 
@@ -151,7 +151,7 @@ class AdasumMixin(torch.optim.Optimizer):
 
     def _rearm(self) -> None:
         self._pending.clear()
-        self._passes_left = dict.fromkeys(self._trained, self._passes)
+        self._passes_left = dict.fromkeys(self._trained, self.backward_passes_per_step)
 
     @torch.no_grad()
     def _abandon(self) -> None:
@@ -179,7 +179,7 @@ class AdasumMixin(torch.optim.Optimizer):
         if passes <= 0:
             raise ValueError("backward_passes_per_step must be > 0")
         self._abandon()
-        self._passes = passes
+        self.backward_passes_per_step = passes
         self._passes_left = dict.fromkeys(self._trained, passes)
 
     def load_state_dict(self, state_dict: Any) -> None:

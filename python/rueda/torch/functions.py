@@ -46,17 +46,19 @@ def broadcast_object(
 ) -> Any:
     """Returns root's object on every rank; root gets its own back.
 
-    The object travels as a cloudpickle. The default name is the class name of this rank's own object: give a
-    name when classes differ between ranks, for instance None on all but root. root_rank: a world rank.
+    The object travels as a cloudpickle. root_rank: a world rank. Raises what pickling raises, and
+    HorovodInternalError on the other ranks then.
     """
     basics.require_initialized()
-    key = name if name is not None else type(obj).__name__
+    key = name if name is not None else pickles.DEFAULT_NAME
     is_root = basics.rank() == root_rank
-    payload = _pickled(obj) if is_root else None
+    payload, error = _pickled(obj) if is_root else (None, None)
     size = torch.tensor([len(payload) if payload is not None else 0], dtype=torch.int64)
     synchronize(broadcast_async_(size, root_rank, f"{key}.sz", process_set))
     data = payload if payload is not None else torch.empty(int(size.item()), dtype=torch.uint8)
     synchronize(broadcast_async_(data, root_rank, f"{key}.t", process_set))
+    if error is not None:
+        raise error
     return obj if is_root else _unpickled(data)
 
 
@@ -64,16 +66,19 @@ def allgather_object(
     obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
     """Returns every rank's object, in rank order of the process set. The objects travel as cloudpickles."""
-    key = name if name is not None else type(obj).__name__
-    payload = _pickled(obj)
+    key = name if name is not None else pickles.DEFAULT_NAME
+    payload, error = _pickled(obj)
     sizes = allgather(torch.tensor([len(payload)], dtype=torch.int64), f"{key}.sz", process_set)
     gathered = synchronize(allgather_async(payload, f"{key}.t", process_set))
+    if error is not None:
+        raise error
     return [_unpickled(part) for part in torch.split(gathered, sizes.tolist())]
 
 
-def _pickled(obj: Any) -> torch.Tensor:
+def _pickled(obj: Any) -> tuple[torch.Tensor, Exception | None]:
+    payload, error = pickles.attempt(obj)
     # bytearray: torch warns about memory it may not write to.
-    return torch.frombuffer(bytearray(pickles.dumps(obj)), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(payload), dtype=torch.uint8), error
 
 
 def _unpickled(data: torch.Tensor) -> Any:

@@ -46,9 +46,13 @@ class _DistributedMixin(torch.optim.Optimizer):
     _reducer: Reducer | None
     _should_synchronize: bool
     _synchronized: bool
+    _parameter_names: dict[torch.Tensor, str]  # Horovod's programs read it
+    backward_passes_per_step: int
 
-    def _attach(self, reducer: Reducer | None) -> None:
+    def _attach(self, reducer: Reducer | None, names: dict[torch.Tensor, str], passes: int) -> None:
         self._reducer = reducer
+        self._parameter_names = names
+        self.backward_passes_per_step = passes
         self._should_synchronize = True
         self._synchronized = False
 
@@ -160,6 +164,7 @@ class _DistributedMixin(torch.optim.Optimizer):
         """
         if passes <= 0:
             raise ValueError("backward_passes_per_step must be > 0")
+        self.backward_passes_per_step = passes
         if self._reducer is not None:
             self._reducer.set_passes(passes)
 
@@ -397,10 +402,11 @@ def DistributedOptimizer(
     is_alone = basics.size() == 1 and not is_enabled("ELASTIC")
     if is_alone or process_set.included() is False:
         resolve_groups(groups, [], names, None)  # the checks must not depend on the number of ranks
-        wrapped._attach(None)
+        wrapped._attach(None, names, backward_passes_per_step)
         return wrapped
     members = resolve_groups(groups, trained, names, process_set)
-    wrapped._attach(Reducer(parameters, names, members, backward_passes_per_step, settings))
+    reducer = Reducer(parameters, names, members, backward_passes_per_step, settings)
+    wrapped._attach(reducer, names, backward_passes_per_step)
     if cross_step:
         wrapped._cross(model)
     return wrapped

@@ -46,6 +46,9 @@ enum class Collective : uint8_t {
 };
 // "ALLREDUCE": as written into timelines and mismatch texts. Adasum is its own name there.
 std::string_view name_of(Collective what);
+constexpr bool is_reduction(Collective what) {
+  return what == Collective::kAllreduce || what == Collective::kReducescatter;
+}
 
 // The numbers are those of Horovod's public constants.
 enum class ReduceOp : uint8_t { kAverage = 0, kSum = 1, kAdasum = 2, kMin = 3, kMax = 4, kProduct = 5 };

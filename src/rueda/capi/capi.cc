@@ -70,12 +70,14 @@ Status copy_request(const rueda_request* requests, int32_t i, rueda_request& cop
 
 Status read_request(const rueda_request& r, Tensor& tensor) {
   if (r.what < RUEDA_ALLREDUCE || r.what > RUEDA_REDUCESCATTER) return bad_request("unknown collective.");
-  if (r.dtype < RUEDA_UINT8 || r.dtype > RUEDA_BFLOAT16) return bad_request("unknown dtype.");
   if (r.op < RUEDA_AVERAGE || r.op > RUEDA_PRODUCT) {
     return {Code::kUnsupported, "Reduction op type not supported."};
   }
   if (r.name == nullptr || r.name[0] == '\0') return bad_request("every operation needs a name.");
   if (std::strlen(r.name) > rueda::kMaxNameBytes) return bad_request("the name is longer than 4096 bytes.");
+  if (r.dtype < RUEDA_UINT8 || r.dtype > RUEDA_BFLOAT16)
+    return bad_request("tensor " + std::string(r.name) + " has a type that no collective takes (dtype " +
+                       std::to_string(r.dtype) + ").");
   if (Status s = check_shape(r); !s.is_ok()) return s;
   if (r.split_count < 0 || r.split_count > rueda::kMaxRanks)
     return bad_request("split_count is out of range.");

@@ -367,8 +367,9 @@ std::vector<StallReport> Coordinator::check_stalls(Nanos now) {
   if (state_->options.stall_check_disabled || now < next_check(now)) return {};
   state_->last_report = now;
   const Nanos warning = state_->options.stall_warning;
-  const std::vector<StalledTensor> stalled = state_->waiting_longer_than(warning, now);
-  if (stalled.empty()) return {};
+  if (state_->waiting_longer_than(warning, now).empty()) return {};
+  // What the other ranks wait for explains it, and is often a little younger.
+  const std::vector<StalledTensor> stalled = state_->waiting_longer_than(warning - warning / 10, now);
   return {stall_report(stalled, warning, state_->options.stall_shutdown)};
 }
 

@@ -75,10 +75,6 @@ Status compare(const Submissions& all, Get get, Text text, Detail detail) {
   return {Code::kMismatch, text(all[0].request, *other) + who_said_what(all, detail)};
 }
 
-bool is_reduction(Collective what) {
-  return what == Collective::kAllreduce || what == Collective::kReducescatter;
-}
-
 std::string shape_mismatch(const Request& a) {
   return "Mismatched " + std::string(operation_name(a)) + " tensor shapes: One rank sent a tensor ";
 }

@@ -75,8 +75,8 @@ StallReport stall_report(const std::vector<StalledTensor>& tensors, Nanos warnin
       "waiting for remainder of ranks for more than " +
       seconds_text(warning) +
       " seconds. This may mean that ranks submit different tensors, or that only some of them submit any, "
-      "which will cause deadlock. Make every rank submit the same operations under the same names.\nMissing "
-      "ranks:";
+      "which will cause deadlock. Make every rank submit the same operations under the same names; a rank "
+      "that has run out of data calls join().\nMissing ranks:";
   size_t listed = 0;
   for (const auto& [rank, missing] : ranks) {
     if (listed++ == kMaxListedRanks) {

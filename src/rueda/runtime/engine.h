@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -116,6 +117,7 @@ class Engine {
   [[nodiscard]] Planner::Options planner_options() const;
   void handle_plan_news(const Frame& frame);
   void trace_negotiation(TraceKind kind, const control::Request& request);
+  void trace_wait(TraceKind kind, const std::string& name, Collective what);
   void broadcast_responses(std::span<const control::Response> responses);
   void accept(std::vector<control::Response> responses);
   void send(Rank peer, control::FrameType type, Bytes payload);
@@ -141,6 +143,8 @@ class Engine {
   std::string timeline_path_;
   std::mutex trace_mutex_;
   std::vector<Bytes> trace_batches_;  // on their way to rank 0
+  std::set<std::string>
+      waiting_in_plan_;  // tensors whose wait for a bucket the timeline shows; the engine only
 
   // Whoever holds it is the engine: its own thread, or one that waits for an operation. "Engine thread" in
   // other headers means the holder.

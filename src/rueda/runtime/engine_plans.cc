@@ -39,6 +39,26 @@ PlannerActions Engine::planner_actions() {
   actions.negotiation_is_over = [this](const Operation& operation) {
     for (const Tensor& tensor : operation.tensors) trace_negotiation(TraceKind::kEnd, tensor.request);
   };
+  actions.is_taken = [this](const Operation& operation) {
+    if (!timeline_->is_on()) return;
+    for (const Tensor& tensor : operation.tensors) {
+      const control::Request& request = tensor.request;
+      if (request.what == Collective::kBarrier || !waiting_in_plan_.insert(request.name).second) continue;
+      trace_wait(TraceKind::kBegin, request.name, request.what);
+    }
+  };
+  actions.bucket_starts = [this](const control::Response& bucket) {
+    if (!timeline_->is_on()) return;
+    if (is_coordinator())
+      timeline_->emit({.kind = TraceKind::kCycle, .when = monotonic_now(), .name = "CYCLE_START"});
+    for (const control::Entry& entry : bucket.entries)
+      if (waiting_in_plan_.erase(entry.name) > 0) trace_wait(TraceKind::kEnd, entry.name, bucket.what);
+  };
+  actions.plan_is_over = [this] {
+    for (const std::string& name : waiting_in_plan_)
+      trace_wait(TraceKind::kEnd, name, Collective::kAllreduce);
+    waiting_in_plan_.clear();
+  };
   actions.freeze_all = [this](const control::PlanNews& news) {
     session_.links->broadcast_frame(control::FrameType::kPlanFreeze, control::encode(news));
     counters_.control_frames += session_.size() - 1;

@@ -85,10 +85,6 @@ void fill_spec(Batch& batch) {
   }
 }
 
-bool is_reduction(Collective what) {
-  return what == Collective::kAllreduce || what == Collective::kReducescatter;
-}
-
 bool is_prescaled(const Batch& batch) {
   return is_reduction(batch.response.what) && batch.response.prescale != 1.0;
 }

@@ -35,6 +35,7 @@ bool Planner::take(const std::shared_ptr<Operation>& operation) {
   if (runner_.is_open() && fits(*operation)) {
     for (const Tensor& tensor : operation->tensors) runner_.accept(tensor.request);
     taken_at_ = monotonic_now();
+    actions_.is_taken(*operation);
     return true;
   }
   if (runner_.is_open()) depart("it submits " + operation->tensors.front().request.name);
@@ -101,6 +102,7 @@ void Planner::begin(int64_t generation) {
 void Planner::end(const control::Response& response) {
   const int64_t bucket = response.tag;
   ++counters_.departures;
+  actions_.plan_is_over();
   dispatcher_.set_generation(++generation_);
   // What others have sent for the bucket that does not run must be taken before anything else is.
   std::vector<int32_t> arrivals(static_cast<size_t>(options_.ranks), 0);
@@ -144,6 +146,7 @@ bool Planner::progress(Nanos now) {
   while (dispatcher_.is_idle()) {
     const control::Response* next = runner_.next();
     if (next == nullptr) break;
+    actions_.bucket_starts(*next);
     dispatcher_.enqueue_planned(*next);
     runner_.start_next();
     ++counters_.planned_batches;

@@ -23,7 +23,12 @@ struct PlannerActions {
   // To the coordinator; on rank 0 to itself.
   std::function<void(control::FrameType, const control::PlanNews&)> tell_coordinator;
   std::function<void(std::span<const control::Request>)> negotiate;
-  std::function<void(const Operation&)> negotiation_is_over;  // for the timeline
+  // For the timeline: an operation leaves negotiation, waits for its bucket, the bucket starts, all waits
+  // end.
+  std::function<void(const Operation&)> negotiation_is_over;
+  std::function<void(const Operation&)> is_taken;
+  std::function<void(const control::Response&)> bucket_starts;
+  std::function<void()> plan_is_over;
   // Coordinator only: to every rank, itself included.
   std::function<void(const control::PlanNews&)> freeze_all;
   std::function<void(std::vector<control::Response>)> respond;

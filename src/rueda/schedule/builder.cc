@@ -16,8 +16,6 @@ Slice part(const Slice& slice, int64_t offset, int64_t count) {
   return {slice.space, slice.begin + offset, count};
 }
 
-bool reduces(Collective what) { return what == Collective::kAllreduce || what == Collective::kReducescatter; }
-
 bool may_alias(Collective what) { return what == Collective::kAllreduce || what == Collective::kBroadcast; }
 
 bool can_accumulate_in_output(const Spec& spec) { return accumulator_of(spec.dtype) == spec.dtype; }
@@ -31,7 +29,7 @@ Slice Builder::scratch(int64_t count) {
 }
 
 Wire Builder::wire_of(const Slice& from) const {
-  return from.space == Space::kScratch && reduces(spec_.what) ? Wire::kAccumulator : Wire::kElement;
+  return from.space == Space::kScratch && is_reduction(spec_.what) ? Wire::kAccumulator : Wire::kElement;
 }
 
 StepId Builder::send(Rank peer, const Slice& from) {

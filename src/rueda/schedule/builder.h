@@ -21,7 +21,6 @@ inline Slice output(int64_t begin, int64_t count) { return {Space::kOutput, begi
 // The elements [offset, offset + count) of a slice.
 Slice part(const Slice& slice, int64_t offset, int64_t count);
 
-bool reduces(Collective what);
 // Input and output of such a call may be the same memory.
 bool may_alias(Collective what);
 // Partial reductions may live in the output: its type is the accumulator's.

@@ -62,7 +62,7 @@ Status check_spec(const Spec& spec, Rank size) {
     return fault(spec, "the counts sum to ", sum, ", the input has ", spec.count, " elements");
   if (spec.what == Collective::kBroadcast && (spec.root < 0 || spec.root >= size))
     return fault(spec, "root ", spec.root, " is not in the group of ", size, " ranks");
-  if (reduces(spec.what) && spec.op == ReduceOp::kAverage)
+  if (is_reduction(spec.what) && spec.op == ReduceOp::kAverage)
     return fault(spec, "Average arrives as Sum with a scale");
   if (spec.what == Collective::kReducescatter && spec.op == ReduceOp::kAdasum)
     return {Code::kUnsupported, "REDUCESCATTER: Adasum is for allreduce only; use Sum or Average"};

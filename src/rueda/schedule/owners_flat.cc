@@ -16,7 +16,7 @@ FlatOwners::FlatOwners(Builder& builder, const OwnerCall& call)
     : builder_(builder), call_(call), hosts_(call.topology.members()) {
   for (const auto& host : hosts_) order_.insert(order_.end(), host.begin(), host.end());
   my_place_ = std::find(order_.begin(), order_.end(), call.me) - order_.begin();
-  if (!reduces(call.spec.what) || order_.size() == 1) return;
+  if (!is_reduction(call.spec.what) || order_.size() == 1) return;
   slot_ = std::min(call.chunks.granule, call.blocks.count(call.me));
   levels_ = fold_levels(hosts_);
   sums_ = builder_.scratch(levels_ * kSlots * slot_);

@@ -15,7 +15,7 @@ TwoLevelOwners::TwoLevelOwners(Builder& builder, const OwnerCall& call)
   int32_t duties = 0;
   for (Rank owner = 0; owner < n; ++owner)
     if (entry(call.topology.host_of[call.me], owner) == call.me) duty_[owner] = duties++;
-  if (!reduces(call.spec.what)) return;
+  if (!is_reduction(call.spec.what)) return;
   slot_ = std::min(call.chunks.granule, call.blocks.largest());
   levels_ = fold_levels(static_cast<int32_t>(hosts_.size()));
   sums_ = builder_.scratch(levels_ * kSlots * slot_);

@@ -82,7 +82,7 @@ Status check_run(const Claim& claim, Rank rank, const Expected& want, const Piec
   if (got.cell.expr == kUnwritten) return wrong(claim, rank, place, "is never written");
   if (got.element != want.element + got.offset) return wrong(claim, rank, place, "holds another element");
   const Expr raw = expressions.unfinished(got.cell.expr);
-  if (reduces(claim.spec.what) && got.cell.expr != expressions.finish(raw))
+  if (is_reduction(claim.spec.what) && got.cell.expr != expressions.finish(raw))
     return wrong(claim, rank, place, "was not finished");
   if (want.expr == kAnyOrder) {
     if (!has_every_rank_once(expressions.ranks_in(raw), claim.topology.size()))

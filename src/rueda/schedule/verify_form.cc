@@ -57,11 +57,11 @@ class FormCheck {
     return slice.begin >= 0 && slice.count >= 0 && slice.begin + slice.count <= size;
   }
   [[nodiscard]] bool may_hold_sums(Space space) const {
-    return reduces(spec_.what) &&
+    return is_reduction(spec_.what) &&
            (space == Space::kScratch || (space == Space::kOutput && can_accumulate_in_output(spec_)));
   }
   [[nodiscard]] std::string why_send(const Step& step) const {
-    const bool is_sum = step.from.space == Space::kScratch && reduces(spec_.what);
+    const bool is_sum = step.from.space == Space::kScratch && is_reduction(spec_.what);
     if ((step.wire == Wire::kAccumulator) != is_sum) return "names another wire type than it sends";
     return {};
   }
@@ -71,7 +71,7 @@ class FormCheck {
   }
   [[nodiscard]] std::string why_copy(const Step& step) const {
     if (step.to.count != step.from.count) return "changes the number of elements";
-    if (reduces(spec_.what) && step.from.space == Space::kScratch && step.to.space == Space::kOutput)
+    if (is_reduction(spec_.what) && step.from.space == Space::kScratch && step.to.space == Space::kOutput)
       return "copies a sum to the output without finishing it";
     return {};
   }
@@ -85,7 +85,7 @@ class FormCheck {
     return {};
   }
   [[nodiscard]] std::string why_finish(const Step& step) const {
-    if (!reduces(spec_.what)) return "finishes where nothing is reduced";
+    if (!is_reduction(spec_.what)) return "finishes where nothing is reduced";
     if (step.to.count != step.from.count) return "changes the number of elements";
     if (step.to.space != Space::kOutput) return "finishes into something else than the output";
     if (step.from.space != Space::kScratch && !(step.from == step.to)) return "finishes from somewhere else";

@@ -117,7 +117,8 @@ def load_model(
             f"load_model: {filepath} holds a model without an optimizer; load it with "
             f"tf_keras.models.load_model and compile it with hvd.DistributedOptimizer(…)."
         )
-    DistributedOptimizer(model.optimizer, compression=compression)
+    if not getattr(model.optimizer, "_rueda_is_distributed", False):  # by custom_objects
+        DistributedOptimizer(model.optimizer, compression=compression)
     return model
 
 
@@ -180,7 +181,9 @@ def _change_class(
     optimizer: Any, reducer: GradientReducer, aggregation: LocalGradientAggregationHelperEager | None
 ) -> None:
     """The optimizer object stays: its state, its place in a compiled model and its saved form."""
-    # Not through the optimizer's own __setattr__, which would track them as state.
-    object.__setattr__(optimizer, "_rueda_reducer", reducer)
-    object.__setattr__(optimizer, "_rueda_aggregation", aggregation)
-    optimizer.__class__ = subclass(_Reducing, type(optimizer))
+    made = subclass(_Reducing, type(optimizer))
+    for key, value in (("_rueda_reducer", reducer), ("_rueda_aggregation", aggregation)):
+        # Not through the optimizer's own __setattr__, which would track them as state.
+        object.__setattr__(optimizer, key, value)
+        setattr(made, key, value)  # of copies that the class makes of a configuration
+    optimizer.__class__ = made

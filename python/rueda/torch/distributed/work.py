@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 import torch
 from torch._C._distributed_c10d import Work as _TorchWork
@@ -71,39 +70,43 @@ class RuedaWork(_TorchWork):
         return self
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        """A future of the output tensors, with the exception of a failed or late operation."""
+        """A future of the output tensors, with the error of a failed or late operation as a RuntimeError."""
         if self._future is None:
-            future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
-            self._future = future
-            _complete(future, self._flights, self._outputs, self._seconds)
+            outputs = self._outputs
+            ended: torch.futures.Future[Exception | None] = torch.futures.Future()
+
+            def result(done: torch.futures.Future[Exception | None]) -> list[torch.Tensor]:
+                error = done.value()
+                if error is not None:
+                    raise error
+                return outputs
+
+            # Only a callback can give a future an error that C++ sees: set_exception makes it a value, which
+            # DDP's reducer would take for tensors.
+            self._future = ended.then(result)
+            _complete(ended, self._flights, self._seconds)
         return self._future
 
 
 def _complete(
-    future: torch.futures.Future[list[torch.Tensor]],
-    flights: Sequence[Flight],
-    outputs: list[torch.Tensor],
-    seconds: float,
+    ended: torch.futures.Future[Exception | None], flights: Sequence[Flight], seconds: float
 ) -> None:
+    """Has `ended` hold None, or the first error, once all flights have ended or one is late."""
     left = [flight for flight in flights if not flight.settle()]
     if not left:
         failed = (flight.error for flight in flights if flight.error is not None)
-        _set(future, outputs, next(failed, None))
+        _set(ended, next(failed, None))
         return
 
     def go_on(error: Exception | None) -> None:
         if error is None:
-            _complete(future, flights, outputs, seconds)
+            _complete(ended, flights, seconds)
         else:
-            _set(future, outputs, error)
+            _set(ended, error)
 
     waiter.watch(left[0], seconds, go_on)
 
 
-def _set(future: Any, outputs: list[torch.Tensor], error: Exception | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(outputs)
-    else:
-        future.set_exception(error)
+def _set(ended: torch.futures.Future[Exception | None], error: Exception | None) -> None:
+    if not ended.done():
+        ended.set_result(error)

@@ -30,8 +30,7 @@ Ticket ticket_base(CallId id) {
 void run_alone(const Call& call) {
   const schedule::Spec& spec = call.spec;
   const auto count = static_cast<size_t>(output_count(spec, 0, 1));
-  const bool is_reduction = spec.what == Collective::kAllreduce || spec.what == Collective::kReducescatter;
-  if (is_reduction) return kernels::scale(spec.dtype, call.input, call.output, count, spec.scale);
+  if (is_reduction(spec.what)) return kernels::scale(spec.dtype, call.input, call.output, count, spec.scale);
   if (call.input != call.output && count != 0)
     std::memcpy(call.output, call.input, count * size_of(spec.dtype));
 }

@@ -15,10 +15,6 @@ using schedule::Space;
 using schedule::Spec;
 using schedule::Step;
 
-bool does_reduce(Collective what) {
-  return what == Collective::kAllreduce || what == Collective::kReducescatter;
-}
-
 int64_t sum(const std::vector<int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), int64_t{0});
 }
@@ -176,7 +172,7 @@ int64_t output_count(const Spec& spec, Rank me, Rank n) {
 }
 
 DType type_of(const Spec& spec, Space space) {
-  return space == Space::kScratch && does_reduce(spec.what) ? accumulator_of(spec.dtype) : spec.dtype;
+  return space == Space::kScratch && is_reduction(spec.what) ? accumulator_of(spec.dtype) : spec.dtype;
 }
 
 DType type_of(const Spec& spec, schedule::Wire wire) {

@@ -43,7 +43,7 @@ Planner plan_with_registry(std::string forced, bool is_bitwise) {
   return [forced = std::move(forced), is_bitwise](
              const schedule::Spec& spec, const schedule::Topology& topology, Rank me) -> Result<Planned> {
     const schedule::Topology where =
-        is_bitwise && schedule::reduces(spec.what) ? topology.as_single_host() : topology;
+        is_bitwise && is_reduction(spec.what) ? topology.as_single_host() : topology;
     const Result<schedule::Choice> choice = schedule::choose(spec, where, forced);
     if (!choice.is_ok()) return choice.status();
     return Planned{choice.value().algorithm->build(spec, where, me), choice.value().reason};
