@@ -53,7 +53,7 @@ world = hvd.mpi_ops.global_process_set
 assert world.ranks is None and world.included() is None
 hvd.init()
 hvd.init()  # changes nothing
-assert hvd.is_initialized() and hvd.gloo_enabled() and hvd.mpi_ops.is_homogeneous() is True
+assert hvd.is_initialized() and hvd.gloo_enabled() and hvd.is_homogeneous() is True
 assert hvd.size() == 2 and hvd.rank() == int(os.environ["RUEDA_RANK"]) == hvd.local_rank()
 assert (hvd.local_size(), hvd.cross_size(), hvd.cross_rank()) == (2, 1, 0)
 assert world.ranks == [0, 1] and world.included() and world.rank() == hvd.rank() and world.size() == 2

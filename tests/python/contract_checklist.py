@@ -36,6 +36,8 @@ TORCH = {
     "ccl_built": FRONT_END + "query_functions_answer_without_init",
     "cuda_built": FRONT_END + "query_functions_answer_without_init",
     "rocm_built": FRONT_END + "query_functions_answer_without_init",
+    "sycl_built": FRONT_END + "query_functions_answer_without_init",
+    "is_homogeneous": LIFECYCLE + "topology_before_init_and_after_shutdown",
     "Average": COLLECTIVES + "allreduce_averages_by_default",
     "Sum": COLLECTIVES + "allreduce_sums_every_dtype_and_shape",
     "Adasum": COLLECTIVES + "adasum_adds_orthogonal_and_averages_parallel_vectors",

@@ -23,7 +23,14 @@ TENSORFLOW = {
     **{name: QUERIES for name in ("gloo_built", "gloo_enabled", "mpi_built", "mpi_enabled", "nccl_built")},
     **{
         name: QUERIES
-        for name in ("cuda_built", "ddl_built", "ccl_built", "rocm_built", "mpi_threads_supported")
+        for name in (
+            "cuda_built",
+            "ddl_built",
+            "ccl_built",
+            "rocm_built",
+            "sycl_built",
+            "mpi_threads_supported",
+        )
     },
     **{name: QUERIES for name in ("check_num_rank_power_of_2", "handle_average_backwards_compatibility")},
     **{name: SETS for name in ("ProcessSet", "add_process_set", "remove_process_set", "global_process_set")},

@@ -103,7 +103,16 @@ def test_query_functions_answer_without_init():
     import rueda.tensorflow as hvd
 
     assert hvd.gloo_built() is True and hvd.nccl_built() == 0
-    assert not any((hvd.mpi_built(), hvd.mpi_enabled(), hvd.ddl_built(), hvd.ccl_built(), hvd.rocm_built()))
+    assert not any(
+        (
+            hvd.sycl_built(),
+            hvd.mpi_built(),
+            hvd.mpi_enabled(),
+            hvd.ddl_built(),
+            hvd.ccl_built(),
+            hvd.rocm_built(),
+        )
+    )
     assert hvd.cuda_built() in (True, False) and hvd.gloo_enabled() is False
     with pytest.raises(ValueError, match="MPI is not enabled"):
         hvd.mpi_threads_supported()

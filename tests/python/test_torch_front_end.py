@@ -91,7 +91,12 @@ def test_query_functions_answer_without_init():
     assert not hvd.is_initialized()
     assert hvd.gloo_built() is True and hvd.gloo_enabled() is False
     assert hvd.mpi_built() is False and hvd.mpi_enabled() is False
-    assert hvd.rocm_built() is False and hvd.ddl_built() is False and hvd.ccl_built() is False
+    assert (
+        hvd.rocm_built() is False
+        and hvd.sycl_built() is False
+        and hvd.ddl_built() is False
+        and hvd.ccl_built() is False
+    )
     assert isinstance(hvd.cuda_built(), bool)
     assert type(hvd.nccl_built()) is int
     with pytest.raises(ValueError, match="MPI is not enabled"):

@@ -10,7 +10,7 @@ import numpy as np
 
 from rueda import _core
 from rueda import numpy as host
-from rueda.errors import HorovodInternalError
+from rueda.errors import HorovodInternalError, internal_error
 from rueda.keras.backends import Compression
 from rueda.numpy.arrays import DTYPES, Array
 from rueda.process_sets import ProcessSet, global_process_set
@@ -94,7 +94,16 @@ def broadcast_variables(
 
     >>> hvd.broadcast_variables(model.variables, root_rank=0)
     """
-    pending: list[tuple[Any, Array, int]] = []
+    pending: list[tuple[int, Any, Array, int]] = []  # place, variable, what was sent, handle
+
+    def received(i: int, variable: Any, handle: int) -> Array:
+        try:
+            array: Array = host.synchronize(handle)
+        except HorovodInternalError as error:
+            path = getattr(variable, "path", "unnamed")
+            raise internal_error(f"{error} Variable {i} is {path} on this rank.") from error
+        return array
+
     for i, variable in enumerate(variables):
         if getattr(variable, "path", "").endswith(_KEPT_LOCAL):
             continue
@@ -106,13 +115,12 @@ def broadcast_variables(
             # By place alone: a model that root has loaded names its variables otherwise than a new one.
             handle = host.broadcast_async(sent, root_rank, f"variables.{i}", process_set)
         except HorovodInternalError:
-            for *_, earlier in pending:
-                host.synchronize(earlier)  # where one has failed before, that is the cause
+            for place, other, _, earlier in pending:
+                received(place, other, earlier)  # where one has failed before, that is the cause
             raise
-        pending.append((variable, array, handle))
-    for variable, array, handle in pending:
-        received = host.synchronize(handle)
-        variable.assign(received.view(array.dtype).reshape(array.shape))
+        pending.append((i, variable, array, handle))
+    for i, variable, array, handle in pending:
+        variable.assign(received(i, variable, handle).view(array.dtype).reshape(array.shape))
 
 
 def broadcast_global_variables(root_rank: int) -> None:
