@@ -244,7 +244,9 @@ class _Reducing:
                 grads[i] = _scaled(grad, self._rueda_factor / share)
                 continue
             chosen.append(i)
-            names.append(f"{i}.{variable.path}" if hasattr(variable, "path") else str(i))
+            # "3.kernel": layers of a model that a rank has loaded may be named otherwise than a new one's.
+            own = getattr(variable, "path", "").rpartition("/")[2]
+            names.append(f"{i}.{own}" if own else str(i))
         reduced = reduce_gradients(reduction, [grads[i] for i in chosen], names)
         factor = self._rueda_factor
         for i, grad in zip(chosen, reduced):
