@@ -231,3 +231,10 @@ def test_a_rank_that_leaves_while_ddp_waits_raises_in_backward():
     survivor, leaver = run(2, body)
     assert survivor.status == 0 and "told" in survivor.output, survivor.output
     assert leaver.status == 1 and "the cause" in leaver.output
+
+
+def test_a_world_of_one_needs_no_launcher_after_hvd_init():
+    script = "hvd.init(); dist.init_process_group('rueda'); assert dist.get_world_size() == 1"
+    command = [sys.executable, "-c", HEAD + script]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr

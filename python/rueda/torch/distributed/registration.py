@@ -143,7 +143,7 @@ def _is_launched() -> bool:
 
     An environment that contradicts itself counts: init() says in a sentence what is wrong with it.
     """
-    return bool(_facts().get("launcher") != "single")
+    return basics.is_initialized() or bool(_facts().get("launcher") != "single")
 
 
 def _listen() -> socket.socket:
