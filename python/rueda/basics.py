@@ -78,7 +78,8 @@ class HorovodBasics:
             if self._forked_from_initialized:
                 raise ValueError(INIT_FAILED.format(cause=FORKED))
             if _core.is_initialized():
-                process_set_table.adopt_again(sets)
+                if sets:
+                    process_set_table.adopt_again(sets)
                 return
             self._start(sets)
             process_set_table.adopt(sets)

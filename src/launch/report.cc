@@ -19,8 +19,8 @@ std::string what_happened(const Ending& ending) {
 }
 
 // It failed because another rank was lost or had left: its last lines say so, in whatever exception its
-// framework has for it. A rank that raises waits for
-// the others on its way out, so its victims are often gone before it.
+// framework has for it. A rank that raises waits for the others on its way out, so its victims are often gone
+// before it.
 bool is_victim(const Ending& ending) {
   if (ending.signal != 0 || !ending.trouble.empty()) return false;
   return std::ranges::any_of(ending.last_lines, [](const std::string& line) {

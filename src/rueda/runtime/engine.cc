@@ -221,12 +221,16 @@ bool Engine::coordinate(Nanos now) {
   std::vector<control::Response> responses = coordinator_->take_ready(now, timeline_.get());
   if (responses.empty()) return false;
   next_round_ = now + static_cast<Nanos>(session_.config.cycle_time_ms * static_cast<double>(kMillisecond));
-  if (timeline_->is_on()) timeline_->emit({.kind = TraceKind::kCycle, .when = now, .name = "CYCLE_START"});
+  trace_round(now);
   planner_.saw_responses(responses);
   if (session_.links) broadcast_responses(responses);
   accept(std::move(responses));
   planner_.propose(*coordinator_, now, timeline_.get());
   return true;
+}
+
+void Engine::trace_round(Nanos now) {
+  if (timeline_->is_on()) timeline_->emit({.kind = TraceKind::kCycle, .when = now, .name = "CYCLE_START"});
 }
 
 void Engine::broadcast_responses(std::span<const control::Response> responses) {

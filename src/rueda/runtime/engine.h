@@ -118,6 +118,7 @@ class Engine {
   void handle_plan_news(const Frame& frame);
   void trace_negotiation(TraceKind kind, const control::Request& request);
   void trace_wait(TraceKind kind, const std::string& name, Collective what);
+  void trace_round(Nanos now);
   void broadcast_responses(std::span<const control::Response> responses);
   void accept(std::vector<control::Response> responses);
   void send(Rank peer, control::FrameType type, Bytes payload);
@@ -143,8 +144,6 @@ class Engine {
   std::string timeline_path_;
   std::mutex trace_mutex_;
   std::vector<Bytes> trace_batches_;  // on their way to rank 0
-  std::set<std::string>
-      waiting_in_plan_;  // tensors whose wait for a bucket the timeline shows; the engine only
 
   // Whoever holds it is the engine: its own thread, or one that waits for an operation. "Engine thread" in
   // other headers means the holder.
@@ -157,9 +156,10 @@ class Engine {
   std::unique_ptr<control::Coordinator> coordinator_;  // rank 0 only
   Dispatcher dispatcher_;
   Planner planner_;
-  bool drains_after_plan_ = false;  // coordinator
-  Rank first_leaver_ = -1;          // who asked to shut down
-  std::string leaver_;              // the same, for people
+  std::set<std::string> waiting_in_plan_;  // tensors whose wait for a bucket the timeline shows
+  bool drains_after_plan_ = false;         // coordinator
+  Rank first_leaver_ = -1;                 // who asked to shut down
+  std::string leaver_;                     // the same, for people
   Liveness liveness_;
   Nanos last_moved_ = 0;
   Nanos next_stall_check_ = 0;

@@ -48,9 +48,8 @@ PlannerActions Engine::planner_actions() {
     }
   };
   actions.bucket_starts = [this](const control::Response& bucket) {
-    if (!timeline_->is_on()) return;
-    if (is_coordinator())
-      timeline_->emit({.kind = TraceKind::kCycle, .when = monotonic_now(), .name = "CYCLE_START"});
+    if (!timeline_->is_on() && waiting_in_plan_.empty()) return;  // it may have been stopped meanwhile
+    if (is_coordinator()) trace_round(monotonic_now());
     for (const control::Entry& entry : bucket.entries)
       if (waiting_in_plan_.erase(entry.name) > 0) trace_wait(TraceKind::kEnd, entry.name, bucket.what);
   };

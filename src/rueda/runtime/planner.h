@@ -23,10 +23,9 @@ struct PlannerActions {
   // To the coordinator; on rank 0 to itself.
   std::function<void(control::FrameType, const control::PlanNews&)> tell_coordinator;
   std::function<void(std::span<const control::Request>)> negotiate;
-  // For the timeline: an operation leaves negotiation, waits for its bucket, the bucket starts, all waits
-  // end.
+  // For the timeline.
   std::function<void(const Operation&)> negotiation_is_over;
-  std::function<void(const Operation&)> is_taken;
+  std::function<void(const Operation&)> is_taken;  // by a plan; it waits for its bucket now
   std::function<void(const control::Response&)> bucket_starts;
   std::function<void()> plan_is_over;
   // Coordinator only: to every rank, itself included.
