@@ -1,29 +1,20 @@
-"""Ranks that may be killed, stopped and lied to, each a fresh process at the price of a fork.
-
-A nursery process imports torch once and forks the ranks before any of them has called init. Each rank has its
-own session, so that whatever it leaves behind can be found.
-"""
+"""Jobs whose ranks may be killed, stopped and lied to, and what they leave behind."""
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import functools
 import json
 import os
-import select
 import shutil
 import signal
-import subprocess
-import sys
 import time
-import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import pytest
-from harness import library, make_job_folder, rank_environment
+from harness import make_job_folder, rank_environment
+from nursery import Nursery, shared_nursery
 
 PRELUDE = """
 import json, os, signal, subprocess, sys, threading, time
@@ -37,130 +28,6 @@ def await_file(name, limit_s=30.0):
         assert time.monotonic() < end, f"the test never made {name}"
         time.sleep(0.005)
 """
-
-
-# ---- the nursery ----
-
-
-def nurse() -> str:
-    """Forks a rank per line of input and reports its end; returns, in a rank, the source it is to run."""
-    import gc
-
-    import rueda.torch  # noqa: F401 (what forking saves the ranks)
-
-    gc.freeze()  # a rank's end takes 0.3 s instead of 0.7 s
-
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    orders = b""
-    while True:
-        ready, _, _ = select.select([0, reading], [], [])
-        if reading in ready:
-            os.read(reading, 4096)
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                break
-            if pid == 0:
-                break
-            tell({"ended": pid, "status": os.waitstatus_to_exitcode(status), "at": time.monotonic()})
-        if 0 not in ready:
-            continue
-        piece = os.read(0, 1 << 20)
-        if not piece:
-            sys.exit(0)
-        *lines, orders = (orders + piece).split(b"\n")
-        for line in lines:
-            order = json.loads(line)
-            pid = os.fork()
-            if pid == 0:
-                signal.set_wakeup_fd(-1)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                os.close(reading)
-                os.close(writing)
-                return become_rank(order)
-            tell({"started": pid})
-
-
-def tell(news: Dict[str, Any]) -> None:
-    os.write(1, json.dumps(news).encode() + b"\n")
-
-
-def become_rank(order: Dict[str, Any]) -> str:
-    os.setsid()
-    nothing = os.open("/dev/null", os.O_RDONLY)
-    output = os.open(order["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.dup2(nothing, 0)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.close(nothing)
-    os.close(output)
-    os.chdir(order["folder"])
-    os.environ.clear()
-    os.environ.update(order["environment"])
-    return str(order["source"])
-
-
-class Nursery:
-    """The test's side of the nursery."""
-
-    def __init__(self) -> None:
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("RUEDA_", "HOROVOD_"))}
-        environment = {
-            **clean,
-            "PYTHONPATH": rank_environment(0, 1, Path("/"), "tcp")["PYTHONPATH"],
-            "RUEDA_LIBRARY": library(),
-            "OMP_NUM_THREADS": "1",
-            "PYTHONFAULTHANDLER": "1",
-        }
-        self._process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
-        )
-        assert self._process.stdout is not None
-        self._out = self._process.stdout.fileno()
-        self._buffer = b""
-        self.ends: Dict[int, Dict[str, Any]] = {}
-
-    def start(self, order: Dict[str, Any]) -> int:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(order).encode() + b"\n")
-        self._process.stdin.flush()
-        started: List[int] = []
-        deadline = time.monotonic() + 60  # the first one waits for the import of torch
-        while not started:
-            assert time.monotonic() < deadline, "the nursery does not answer"
-            started = self.listen(1.0)
-        return started[0]
-
-    def listen(self, seconds: float) -> List[int]:
-        """Takes in news; returns the pids of started ranks."""
-        started = []
-        ready, _, _ = select.select([self._out], [], [], seconds)
-        if ready:
-            piece = os.read(self._out, 65536)
-            assert piece, "the nursery died"
-            *lines, self._buffer = (self._buffer + piece).split(b"\n")
-            for line in lines:
-                news = json.loads(line)
-                if "started" in news:
-                    started.append(news["started"])
-                else:
-                    self.ends[news["ended"]] = news
-        return started
-
-    def stop(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(10)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
 
 
 # ---- jobs ----
@@ -319,13 +186,6 @@ class Jobs:
             assert not any(left.values()), left
 
 
-@functools.cache
-def shared_nursery() -> Nursery:
-    nursery = Nursery()
-    atexit.register(nursery.stop)
-    return nursery
-
-
 @pytest.fixture(name="jobs")
 def make_jobs(request: pytest.FixtureRequest) -> Iterator[Jobs]:
     """Starts jobs; whatever they leave behind fails the test."""
@@ -333,15 +193,3 @@ def make_jobs(request: pytest.FixtureRequest) -> Iterator[Jobs]:
     made = Jobs(shared_nursery())
     yield made
     made.finish(is_checked=request.session.testsfailed == failures)
-
-
-if __name__ == "__main__":
-    source = nurse()
-    try:
-        # At the top level of the main thread, so that a rank ends as a script does.
-        exec(compile(source, "<rank>", "exec"), {"__name__": "__main__"})
-    except SystemExit:
-        raise
-    except BaseException:
-        traceback.print_exc()
-        sys.exit(1)

@@ -1,6 +1,8 @@
 """The arena and the life of processes: forks, data loaders, exit, shutdown, no room, no plugin."""
 
-from harness import assert_all_succeed, launch
+import harness
+from harness import assert_all_succeed
+from nursery import launch
 
 PREPARE = """
 import os, pathlib, signal
@@ -37,8 +39,11 @@ def succeeded(pid):
 """
 
 
+ON = {"RUEDA_TORCH_ARENA": "1"}
+
+
 def run(body, **environment):
-    assert_all_succeed(launch(2, PREPARE + body, environment={"RUEDA_TORCH_ARENA": "1", **environment}))
+    assert_all_succeed(launch(2, PREPARE + body, environment={**ON, **environment}))
 
 
 def test_a_forked_child_has_gradients_of_its_own():
@@ -95,7 +100,7 @@ hvd.barrier()
 
 
 def test_tensors_outlive_the_engine_and_the_interpreter():
-    run("""
+    body = """
 early = torch.randn(1000)
 hvd.init()
 for round in range(3):
@@ -112,7 +117,8 @@ for round in range(3):
     hvd.init()
 hvd.barrier()
 keep = [p.grad for p in net.parameters()]  # alive at exit
-""")
+"""
+    assert_all_succeed(harness.launch(2, PREPARE + body, environment=ON))
 
 
 def test_an_arena_without_room_leaves_gradients_in_private_memory():
@@ -144,7 +150,7 @@ assert not step(net, optimizer)
 assert not arena.state().is_on and "/nowhere/librueda_torch.so" in arena.state().why
 hvd.barrier()
 """
-    environment = {"RUEDA_TORCH_ARENA": "1", "RUEDA_LOG_LEVEL": "info"}
+    environment = {**ON, "RUEDA_LOG_LEVEL": "info"}
     finished = launch(2, PREPARE + body, environment=environment)
     assert_all_succeed(finished)
     assert all("Gradients are allocated by torch's own allocator" in one.output for one in finished)
@@ -173,4 +179,4 @@ net, optimizer = make()
 assert not step(net, optimizer)
 assert arena.state().why == arena.ALONE
 """
-    assert_all_succeed(launch(1, PREPARE + body, environment={**alone, "RUEDA_TORCH_ARENA": "1"}))
+    assert_all_succeed(launch(1, PREPARE + body, environment={**alone, **ON}))

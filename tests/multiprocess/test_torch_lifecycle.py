@@ -1,7 +1,9 @@
 """Beginnings and ends: init, shutdown, fork, exit, lost ranks. Each test has processes of its own."""
 
+import harness
 import pytest
-from harness import assert_all_succeed, launch
+from harness import assert_all_succeed
+from nursery import launch
 
 PREPARE = """
 import os, signal, sys, time
@@ -13,6 +15,11 @@ NOT_INITIALIZED = "Horovod has not been initialized; use hvd.init()."
 
 def run(size, body, **options):
     return launch(size, PREPARE + body, **options)
+
+
+def run_fresh(size, body):
+    """With interpreters of their own, for what happens at an interpreter's end."""
+    return harness.launch(size, PREPARE + body)
 
 
 def test_init_and_shutdown_two_hundred_times():
@@ -104,7 +111,7 @@ for step in range(3):
     net(torch.ones(4, 30)).sum().backward()
     optimizer.step()
 """
-    assert_all_succeed(run(2, body))
+    assert_all_succeed(run_fresh(2, body))
 
 
 def test_exit_without_shutdown_is_clean():
@@ -114,7 +121,7 @@ hvd.allreduce(torch.ones(2))
 never_awaited = hvd.allreduce_async(torch.ones(2))
 hvd.barrier()  # nobody may leave before all have submitted
 """
-    assert_all_succeed(run(3, body))
+    assert_all_succeed(run_fresh(3, body))
 
 
 def test_an_engine_that_is_gone_says_why_waiting_fails():
@@ -164,7 +171,7 @@ hvd.barrier()
 
 
 def test_sys_exit_with_a_status_keeps_it():
-    finished = run(2, "hvd.init(); hvd.allreduce(torch.ones(2)); sys.exit(3)")
+    finished = run_fresh(2, "hvd.init(); hvd.allreduce(torch.ones(2)); sys.exit(3)")
     assert [one.status for one in finished] == [3, 3]
 
 

@@ -6,8 +6,9 @@ import sys
 import textwrap
 from pathlib import Path
 
-from harness import ROOT, assert_all_succeed, launch, library
+from harness import ROOT, assert_all_succeed, library
 from launch_support import RUEDA
+from nursery import launch
 
 HEAD = """
 import os, signal, sys, time
