@@ -5,6 +5,7 @@ from typing import Dict, Iterator
 import launch_support
 import pytest
 from harness import World
+from nursery import ForkedWorld
 
 WORLDS = [(2, "shm,tcp"), (3, "shm,tcp"), (4, "shm,tcp"), (2, "tcp"), (3, "tcp"), (4, "tcp")]
 
@@ -19,7 +20,7 @@ def no_run_outlives_its_test() -> Iterator[None]:
 @pytest.fixture(scope="session", params=WORLDS, ids=lambda world: f"{world[0]}-ranks-{world[1]}")
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     """A job of 2, 3 or 4 ranks over shared memory or TCP."""
-    made = World(*request.param)
+    made = ForkedWorld(*request.param)
     yield made
     made.stop()
 

@@ -2,6 +2,7 @@
 
 `World` keeps n worker processes alive and runs one function on all of them at a time, so that importing a
 framework is paid once per world. `launch` starts fresh processes for tests that need their own life cycle.
+Where torch is all that ranks need, `nursery` has both at the price of a fork.
 Every wait has a deadline; whatever was started is killed at the end.
 """
 
@@ -21,7 +22,7 @@ import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import IO, Any, Callable, Dict, Iterable, List, Optional, Protocol, Sequence, TextIO, Tuple
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 # Machines that do other work at the same time need more patience; no test measures time by these.
@@ -74,6 +75,16 @@ def make_job_folder() -> Path:
 # ---- ranks that live for many tests ----
 
 
+class Worker(Protocol):
+    """What a world needs of a process: a part of subprocess.Popen."""
+
+    @property
+    def stdin(self) -> Optional[IO[bytes]]: ...
+    def send_signal(self, number: int) -> None: ...
+    def kill(self) -> None: ...
+    def wait(self, timeout: Optional[float] = None) -> int: ...
+
+
 class World:
     """n workers in one job. `run` executes one function on all ranks and raises what failed, on which
     rank.
@@ -83,7 +94,7 @@ class World:
         self.size = size
         self.transports = transports
         self.environment = environment or {}
-        self._workers: List[subprocess.Popen[bytes]] = []
+        self._workers: List[Worker] = []
         self._replies: List[int] = []  # read ends of the workers' pipes
         self._folder: Optional[Path] = None
 
@@ -108,27 +119,32 @@ class World:
     def _start(self) -> None:
         self._folder = make_job_folder()
         for rank in range(self.size):
-            reading, writing = os.pipe()
             environment = rank_environment(rank, self.size, self._folder, self.transports)
             environment.update(self.environment)
-            with open(self._folder / f"output.{rank}", "wb") as output:
-                worker = subprocess.Popen(
-                    [sys.executable, __file__, str(writing)],
-                    stdin=subprocess.PIPE,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env=environment,
-                    pass_fds=[writing],
-                    start_new_session=True,
-                )
-            os.close(writing)
+            worker, replies_of_rank = self._start_worker(rank, self._folder, environment)
             self._workers.append(worker)
-            self._replies.append(reading)
+            self._replies.append(replies_of_rank)
         replies = self._collect(START_LIMIT_S)
         if any(reply != "ok" for reply in replies):
             output = self._output()
             self.stop()
             raise AssertionError(f"The ranks did not start: {replies}\n{output}")
+
+    def _start_worker(self, rank: int, folder: Path, environment: Dict[str, str]) -> Tuple[Worker, int]:
+        """A process that serves, and the descriptor its replies are read from."""
+        reading, writing = os.pipe()
+        with open(folder / f"output.{rank}", "wb") as output:
+            worker = subprocess.Popen(
+                [sys.executable, __file__, str(writing)],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                pass_fds=[writing],
+                start_new_session=True,
+            )
+        os.close(writing)
+        return worker, reading
 
     def _collect(self, limit_s: float) -> List[str]:
         """One reply of each rank; a rank that ends or is late gets a text that says so."""
@@ -209,7 +225,7 @@ def _load(path: str) -> Any:
     return sys.modules[name]
 
 
-def serve(reply_fd: int) -> None:
+def serve(orders: Iterable[str], replies: TextIO) -> None:
     """The life of a worker: joins the job, then runs what it is told to until its input ends."""
     import faulthandler
 
@@ -218,11 +234,10 @@ def serve(reply_fd: int) -> None:
     from rueda.process_sets import global_process_set
 
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    replies = os.fdopen(reply_fd, "w", buffering=1)
     try:
         basics.init(process_sets="dynamic")
         replies.write(json.dumps("ok") + "\n")
-        for line in sys.stdin:
+        for line in orders:
             order = json.loads(line)
             getattr(_load(order["path"]), order["name"]).body()
             operations.barrier(global_process_set)  # nobody starts the next case early
@@ -302,4 +317,4 @@ def assert_all_succeed(finished: Sequence[Finished]) -> None:
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]))
+    serve(sys.stdin, os.fdopen(int(sys.argv[1]), "w", buffering=1))

@@ -19,10 +19,11 @@ import subprocess
 import sys
 import time
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import IO, Any, Dict, List, Optional, Tuple
 
-from harness import Finished, library, make_job_folder, rank_environment
+from harness import Finished, Worker, World, library, make_job_folder, rank_environment
 
 # What ranks need not import; torch itself imports the second when it makes an optimizer.
 FORKED = ("rueda.torch", "torch._dynamo", "torch.distributed", "pytest", "cloudpickle")
@@ -199,6 +200,52 @@ def launch(
         finished.append(Finished(end["status"], output, end["at"] - began))
     shutil.rmtree(folder, ignore_errors=True)
     return finished
+
+
+SERVE = """
+import harness
+harness.serve(open({orders!r}), open({replies!r}, "w", buffering=1))
+"""
+
+
+class ForkedWorld(World):
+    """A world of torch whose ranks come from the nursery."""
+
+    def _start_worker(self, rank: int, folder: Path, environment: Dict[str, str]) -> Tuple[Worker, int]:
+        orders, replies = str(folder / f"orders.{rank}"), str(folder / f"replies.{rank}")
+        os.mkfifo(orders)
+        os.mkfifo(replies)
+        reading = os.open(replies, os.O_RDONLY | os.O_NONBLOCK)
+        order = {
+            "folder": os.getcwd(),
+            "output": str(folder / f"output.{rank}"),
+            "environment": environment,
+            "source": SERVE.format(orders=orders, replies=replies),
+        }
+        # Open for both, so that opening waits for nobody; the rank sees the end once this side is closed.
+        writing = open(orders, "r+b", buffering=0)  # noqa: SIM115 (closed by the world)
+        return ForkedWorker(shared_nursery(), shared_nursery().start(order), writing), reading
+
+
+@dataclass
+class ForkedWorker:
+    """A rank of the nursery as a world sees it."""
+
+    nursery: Nursery
+    pid: int
+    stdin: Optional[IO[bytes]]
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def wait(self, timeout: Optional[float] = None) -> int:
+        limit_s = 3600.0 if timeout is None else timeout
+        if not self.nursery.await_ends([self.pid], limit_s):
+            raise subprocess.TimeoutExpired(f"rank {self.pid}", limit_s)
+        return int(self.nursery.ends[self.pid]["status"])
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ import warnings
 
 import pytest
 import torch
-from harness import World, on_every_rank
+from harness import on_every_rank
+from nursery import ForkedWorld
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -22,7 +23,7 @@ from rueda.torch import arena
 @pytest.fixture(scope="module")
 def world():
     """Two ranks of one host: the arena is for them."""
-    made = World(2, "shm,tcp")
+    made = ForkedWorld(2, "shm,tcp")
     yield made
     made.stop()
 

@@ -10,7 +10,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "multiprocess"))
 
-from harness import World, on_every_rank
+from harness import on_every_rank
+from nursery import ForkedWorld
 
 import horovod.torch as hvd
 
@@ -18,7 +19,7 @@ import horovod.torch as hvd
 @pytest.fixture(scope="module", params=["tcp", "shm,tcp"])
 def world(request):
     """Two ranks that have done nothing yet."""
-    made = World(2, request.param)
+    made = ForkedWorld(2, request.param)
     yield made
     made.stop()
 

@@ -11,7 +11,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "multiprocess"))
 
-from harness import World, on_every_rank
+from harness import on_every_rank
+from nursery import ForkedWorld
 
 import horovod.torch as hvd
 
@@ -19,7 +20,7 @@ import horovod.torch as hvd
 @pytest.fixture(scope="module")
 def world():
     """Two ranks."""
-    made = World(2, "shm,tcp")
+    made = ForkedWorld(2, "shm,tcp")
     yield made
     made.stop()
 
