@@ -79,6 +79,34 @@ TEST_P(Conformance, a_receive_posted_late_finds_its_message) {
   EXPECT_TRUE(sent == received);
 }
 
+TEST_P(Conformance, receives_can_be_withdrawn_until_their_message_begins) {
+  World world(GetParam(), 2);
+  world.connect_all();
+  const Bytes sent[] = {pattern(1000, 1), pattern(8 << 20, 2), pattern(500, 3)};
+  Bytes first(1000), never(77), third(500);
+  Collector second(sent[1].size(), 4);
+  Endpoint& from = world.end(0, 1);
+  Endpoint& to = world.end(1, 0);
+  to.recv(1, first);
+  to.recv_into(2, sent[1].size(), 4, second);
+  to.recv(3, never);
+  to.recv(4, never);
+  from.send(1, sent[0]);
+  from.send(2, sent[1]);
+  ASSERT_TRUE(world.pump_until([&] { return !second.seen.empty(); }));
+  ASSERT_LT(second.seen.size(), sent[1].size());
+  EXPECT_EQ(to.withdraw(1), 1u);
+  EXPECT_EQ(to.withdraw(9), 1u) << "one is complete, one has begun";
+  EXPECT_EQ(to.withdraw(9), 0u);
+  from.send(3, sent[2]);
+  ASSERT_TRUE(world.pump_until([&] { return world.is_done(1, 2); }));
+  for (int i = 0; i < 20; ++i) world.pump();
+  to.recv(5, third);
+  ASSERT_TRUE(world.pump_until([&] { return world.is_done(1, 5) && world.is_done(0, 3); }));
+  EXPECT_TRUE(first == sent[0] && second.seen == sent[1] && third == sent[2]);
+  EXPECT_FALSE(world.is_done(1, 3) || world.is_done(1, 4));
+}
+
 TEST_P(Conformance, a_consumer_sees_every_byte_once_in_whole_granules) {
   World world(GetParam(), 2);
   world.connect_all();

@@ -40,29 +40,46 @@ struct World {
     }
     ASSERT_TRUE(mesh.are_wires_empty());
   }
-  // A whole allreduce, whose sums are right only if no byte of an earlier call is left on a lane.
-  void expect_next_call_is_right(int64_t count) {
-    std::vector<std::vector<float>> data;
-    for (Rank me = 0; me < mesh.size(); ++me) {
-      data.emplace_back(static_cast<size_t>(count));
-      std::iota(data.back().begin(), data.back().end(), static_cast<float>(1000 * me));
+};
+
+// A whole allreduce, whose sums are right only if no byte of an earlier call is left on a lane, and if none
+// of its own was taken for the earlier one.
+class NextCall {
+ public:
+  NextCall(World& world, int64_t count) : world_(world), spec_(allreduce(count)) {
+    for (Rank me = 0; me < world.mesh.size(); ++me) {
+      data_.emplace_back(static_cast<size_t>(count));
+      std::iota(data_.back().begin(), data_.back().end(), static_cast<float>(1000 * me));
     }
-    for (Rank me = 0; me < mesh.size(); ++me) {
-      std::vector<float>& mine = data[static_cast<size_t>(me)];
-      mesh.backend(me).start(call(me, allreduce(count), mine, mine));
-    }
-    ++next_call;
-    ASSERT_TRUE(mesh.run());
-    expect_done(1);
-    const auto n = static_cast<float>(mesh.size());
-    for (const std::vector<float>& sums : data)
+  }
+  void start(Rank me) {
+    std::vector<float>& mine = data_[static_cast<size_t>(me)];
+    world_.mesh.backend(me).start(world_.call(me, spec_, mine, mine));
+  }
+  void start_on_all() {
+    for (Rank me = 0; me < world_.mesh.size(); ++me) start(me);
+  }
+  void run() {
+    ++world_.next_call;
+    ASSERT_TRUE(world_.mesh.run());
+  }
+  void expect_sums() {
+    const auto n = static_cast<float>(world_.mesh.size());
+    for (const std::vector<float>& sums : data_)
       for (size_t i = 0; i < sums.size(); ++i)
         ASSERT_EQ(sums[i], n * static_cast<float>(i) + 1000 * n * (n - 1) / 2) << "element " << i;
   }
+
+ private:
+  World& world_;
+  schedule::Spec spec_;
+  std::vector<std::vector<float>> data_;
 };
 
 // What a departure from a plan does: everybody says how far he is, then all take back, or take, the same.
-void start_on_some_and_take_back(World& world, const schedule::Spec& spec, bool is_gated, uint64_t seed) {
+// Where there is a next call, each goes on with it at once, while others have not heard yet.
+void start_on_some_and_take_back(World& world, const schedule::Spec& spec, bool is_gated, uint64_t seed,
+                                 NextCall* next) {
   std::mt19937_64 random(seed);
   FakeMesh& mesh = world.mesh;
   const auto n = static_cast<size_t>(mesh.size());
@@ -98,11 +115,12 @@ void start_on_some_and_take_back(World& world, const schedule::Spec& spec, bool 
       mesh.backend(static_cast<Rank>(me)).cancel(arrivals);
     else
       mesh.backend(static_cast<Rank>(me)).drain(call_of(me), arrivals);
-    mesh.shake(static_cast<int>(random() % 5));
+    if (next != nullptr) next->start(static_cast<Rank>(me));
+    mesh.shake(static_cast<int>(random() % 20));
   }
   ++world.next_call;
   ASSERT_TRUE(mesh.run());
-  world.expect_done(1);
+  world.expect_done(next == nullptr ? 1 : 2);
   for (size_t me = 0; me < n; ++me)
     ASSERT_EQ(inputs[me], std::vector<float>(static_cast<size_t>(spec.count), static_cast<float>(me)))
         << "the input of rank " << me << " is as it was";
@@ -115,15 +133,24 @@ TEST(Cancel, a_call_that_not_all_start_leaves_no_trace_whatever_had_happened) {
                each = hosts == 1 ? 2 + static_cast<Rank>(seed % 4) : 2;
     backend::NativeOptions options;
     options.chunk_bytes = 256;
+    std::mt19937_64 random(seed);
     World world(Topology::regular(hosts, each), seed % 2 ? WireKind::kBuffered : WireKind::kRendezvous, seed,
                 options);
     const int64_t counts[] = {1, 3, 64, 1000};
     for (uint64_t round = 0; round < 3; ++round) {
       const bool is_gated = (seed + round) % 3 == 0;
-      start_on_some_and_take_back(world, allreduce(counts[(seed / 5 + round) % 4]), is_gated,
-                                  seed + 1000 * round);
+      const int64_t count = counts[(seed / 5 + round) % 4];
+      NextCall next(world, (seed + round) % 2 == 0 ? count : 100);
+      const bool is_at_once = random() % 2 == 0;
+      start_on_some_and_take_back(world, allreduce(count), is_gated, seed + 1000 * round,
+                                  is_at_once ? &next : nullptr);
       if (testing::Test::HasFatalFailure()) return;
-      if (round % 2 == 0) world.expect_next_call_is_right(100);
+      if (!is_at_once) {
+        next.start_on_all();
+        next.run();
+        world.expect_done(1);
+      }
+      next.expect_sums();
     }
     if (testing::Test::HasFailure()) return;
   }

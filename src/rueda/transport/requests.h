@@ -1,6 +1,7 @@
 // What waits at one lane, and what the lanes of a transport share.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <vector>
 
@@ -38,11 +39,11 @@ class Requests {
     complete(recvs.front().ticket, Status::ok());
     recvs.pop_front();
   }
-  size_t withdraw(size_t receives) {
-    if (is_ended()) return 0;
-    RUEDA_CHECK(receives <= recvs.size(), "only a receive that is open can be taken back");
-    recvs.resize(recvs.size() - receives);
-    return receives;
+  size_t withdraw(size_t receives, bool has_oldest_begun) {
+    const size_t open = recvs.size() - (has_oldest_begun && !recvs.empty() ? 1 : 0);
+    const size_t taken = std::min(receives, open);
+    recvs.resize(recvs.size() - taken);
+    return taken;
   }
   // All that is open completes with why.
   void end(const Status& why) {

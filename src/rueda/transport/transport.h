@@ -41,8 +41,8 @@ class Endpoint {
   virtual void send(Ticket ticket, std::span<const std::byte> bytes) = 0;
   virtual void recv(Ticket ticket, std::span<std::byte> bytes) = 0;
   virtual void recv_into(Ticket ticket, size_t bytes, size_t granule, Consumer& consumer) = 0;
-  // Takes back the newest so many receives, to which the peer will never send anything: they do not complete.
-  // How many it took back: none once the lane has ended, for then they complete with its reason.
+  // Takes back up to so many of the newest receives: they do not complete. Not one whose message has begun to
+  // arrive, and none once the lane has ended, for then they complete with its reason. How many it took back.
   virtual size_t withdraw(size_t receives) = 0;
 };
 

@@ -105,6 +105,23 @@ void Execution::finish_step(int32_t index) {
     if (--blockers_[next] == 0) make_ready(next);
 }
 
+// Members that have taken the call back go on before this rank hears of it: what they send then must not meet
+// a receive of this call.
+void Execution::pause() {
+  is_paused_ = true;
+  for (size_t queue = 0; queue < plan_->queues.size(); ++queue) {
+    const Plan::Queue& receives = plan_->queues[queue];
+    if (receives.sends) continue;
+    size_t& head = queue_heads_[queue];
+    const auto is_open = [&](size_t i) { return states_[receives.steps[i]] == State::kPosted; };
+    size_t open = 0;
+    while (open < head && is_open(head - open - 1)) ++open;
+    if (open == 0) continue;
+    for (size_t taken = endpoints_[receives.peer]->withdraw(open); taken > 0; --taken, --in_flight_)
+      states_[receives.steps[--head]] = State::kReady;
+  }
+}
+
 void Execution::resume() {
   is_paused_ = false;
   for (size_t queue = 0; queue < plan_->queues.size(); ++queue) advance(static_cast<int32_t>(queue));
@@ -128,8 +145,7 @@ void Execution::cancel(std::span<const int32_t> arrivals) {
     transport::Endpoint& endpoint = *endpoints_[receives.peer];
     const auto expected = static_cast<size_t>(arrivals[receives.peer]);
     RUEDA_CHECK(expected <= receives.steps.size(), "a peer has sent more than the schedule has");
-    size_t& posted = queue_heads_[queue];
-    if (posted > expected) in_flight_ -= endpoint.withdraw(posted - expected);
+    size_t& posted = queue_heads_[queue];  // what pause() left has arrived, or begun to
     for (; posted < expected; ++posted) {
       const int32_t index = receives.steps[posted];
       states_[index] = State::kPosted;

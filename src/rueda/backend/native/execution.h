@@ -20,13 +20,13 @@ class Execution {
   // over.
   void begin(const Plan& plan, const Buffers& buffers, std::span<transport::Endpoint* const> endpoints,
              transport::Ticket first_ticket);
-  // Nothing more is sent, received or computed until resume().
-  void pause() { is_paused_ = true; }
+  // Nothing more is sent, received or computed until resume(), but for a message that has begun to arrive.
+  void pause();
   void resume();
   // Messages sent so far to each of `members` ranks of the group.
   [[nodiscard]] std::vector<int32_t> sent(size_t members) const;
-  // The call ends without a result: once exactly arrivals[rank] messages of every member are received, and
-  // what was sent has left. Only while some member has posted nothing.
+  // The call, which is paused, ends without a result: once exactly arrivals[rank] messages of every member
+  // are received, and what was sent has left. Only while some member has posted nothing.
   void cancel(std::span<const int32_t> arrivals);
   // begin(), but cancelled from the start: what others have sent is received and dropped.
   void drain(const Plan& plan, const Buffers& buffers, std::span<transport::Endpoint* const> endpoints,

@@ -104,7 +104,7 @@ void NativeBackend::pass_gate() {
 }
 
 std::vector<int32_t> NativeBackend::pause() {
-  if (!is_running_) return {};
+  if (!is_running_ || is_cancelled_) return {};
   execution_.pause();
   return execution_.sent(static_cast<size_t>(current_.group->size()));
 }

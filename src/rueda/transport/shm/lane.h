@@ -27,7 +27,7 @@ class ShmLane final : public Endpoint {
   void send(Ticket ticket, std::span<const std::byte> bytes) override;
   void recv(Ticket ticket, std::span<std::byte> bytes) override;
   void recv_into(Ticket ticket, size_t bytes, size_t granule, Consumer& consumer) override;
-  size_t withdraw(size_t receives) override { return requests_.withdraw(receives); }
+  size_t withdraw(size_t receives) override { return requests_.withdraw(receives, is_header_taken_); }
 
   bool progress();     // true if anything moved; no system call
   void on_socket();    // after the poller was polled

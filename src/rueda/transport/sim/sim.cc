@@ -57,7 +57,7 @@ class SimLane final : public Endpoint {
   void recv_into(Ticket ticket, size_t bytes, size_t granule, Consumer& consumer) override {
     requests_.post(RecvRequest{.ticket = ticket, .bytes = bytes, .granule = granule, .consumer = &consumer});
   }
-  size_t withdraw(size_t receives) override { return requests_.withdraw(receives); }
+  size_t withdraw(size_t receives) override { return requests_.withdraw(receives, received_ > 0); }
 
   void join(SimLane* peer) { peer_ = peer; }
   [[nodiscard]] SimLane* peer() const { return peer_; }

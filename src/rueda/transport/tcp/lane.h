@@ -21,7 +21,7 @@ class TcpLane final : public Endpoint {
   void send(Ticket ticket, std::span<const std::byte> bytes) override;
   void recv(Ticket ticket, std::span<std::byte> bytes) override;
   void recv_into(Ticket ticket, size_t bytes, size_t granule, Consumer& consumer) override;
-  size_t withdraw(size_t receives) override { return requests_.withdraw(receives); }
+  size_t withdraw(size_t receives) override { return requests_.withdraw(receives, header_bytes_ > 0); }
 
   bool progress();  // true if anything moved
   [[nodiscard]] bool has_work() const;
