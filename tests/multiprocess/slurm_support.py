@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -135,7 +137,34 @@ KillWait=3
         )
         return kind in (listed.stdout + listed.stderr).split()
 
+    def _steps(self) -> List[int]:
+        """pids of Slurm's processes for steps of jobs: each listens at a socket in our folder."""
+        sockets = set()
+        for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
+            fields = line.split()
+            if len(fields) > 7 and fields[7].startswith(str(self.folder)):
+                sockets.add(f"socket:[{fields[6]}]")
+        daemons = {daemon.pid for daemon in self._daemons}
+        found = []
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit() or int(entry) in daemons:
+                continue
+            try:
+                descriptors = [os.readlink(fd) for fd in Path(f"/proc/{entry}/fd").iterdir()]
+            except OSError:
+                continue  # it has ended
+            if sockets.intersection(descriptors):
+                found.append(int(entry))
+        return found
+
     def stop(self) -> None:
+        # A step that has not reported its end when the daemons go waits for them for ever.
+        deadline = time.monotonic() + 15
+        while self._steps() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        for step in self._steps():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(step, signal.SIGKILL)
         for daemon in reversed(self._daemons):
             daemon.terminate()
         for daemon in reversed(self._daemons):
