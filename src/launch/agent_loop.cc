@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "launch/cores.h"
 #include "launch/processes.h"
 
 extern char** environ;
@@ -35,13 +35,6 @@ int find_free_port() {
   if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0) return 0;
   if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
   return ntohs(address.sin_port);
-}
-
-int usable_cores() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return 1;
-  return std::max(1, CPU_COUNT(&cores));
 }
 
 std::string value_of(const Variables& variables, std::string_view name) {
@@ -186,15 +179,17 @@ void AgentLoop::on_frame(const Frame& frame) {
   }
 }
 
+void AgentLoop::complain(const std::string& what) {
+  const std::string text = fmt::format("rueda agent: {}\n", what);
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+}
+
 // From now on nobody is told anything; what runs is ended.
 void AgentLoop::lose_launcher(const std::string& why) {
   if (is_launcher_lost_) return;
   is_launcher_lost_ = true;
   out_.clear();
-  if (!have_all_ended()) {
-    const std::string text = fmt::format("rueda agent: {}; the ranks of this host are being ended\n", why);
-    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
-  }
+  if (!have_all_ended()) complain(why + "; the ranks of this host are being ended");
   if (kill_at_ == 0 || kill_at_ > monotonic_now() + kLostLauncherGrace) stop(kLostLauncherGrace);
 }
 
@@ -216,12 +211,17 @@ void AgentLoop::start_job(Job job) {
   common.insert(common.end(), job_->env.begin(), job_->env.end());
   common.emplace_back("RUEDA_SECRET_FILE", private_dir_ + "/secret");
   if (!job_->stage.empty()) common.emplace_back("RUEDA_STAGE_DIR", private_dir_);
-  if (value_of(common, "OMP_NUM_THREADS").empty()) {
-    const int threads = std::max(1, usable_cores() / static_cast<int>(ranks_.size()));
-    common.emplace_back("OMP_NUM_THREADS", std::to_string(threads));
-  }
+  const std::vector<PhysicalCore> cores = usable_cores();
+  if (value_of(common, "OMP_NUM_THREADS").empty())
+    common.emplace_back("OMP_NUM_THREADS",
+                        std::to_string(std::max<size_t>(1, cpu_count(cores) / ranks_.size())));
+  if (job_->binds_cores && cpu_count(cores) < ranks_.size())
+    complain(fmt::format("{} cores are too few to give each of {} ranks its own; none is bound",
+                         cpu_count(cores), ranks_.size()));
   for (RankProcess& rank : ranks_) {
-    Result<pid_t> pid = files.is_ok() ? spawn_rank(rank, common) : Result<pid_t>(files);
+    std::vector<int> bound;
+    if (job_->binds_cores) bound = share_of(cores, ranks_.size(), static_cast<size_t>(&rank - ranks_.data()));
+    Result<pid_t> pid = files.is_ok() ? spawn_rank(rank, common, std::move(bound)) : Result<pid_t>(files);
     ByteWriter writer;
     writer.put(rank.job.rank);
     if (pid.is_ok()) {
@@ -238,7 +238,7 @@ void AgentLoop::start_job(Job job) {
   }
 }
 
-Result<pid_t> AgentLoop::spawn_rank(RankProcess& rank, const Variables& common) {
+Result<pid_t> AgentLoop::spawn_rank(RankProcess& rank, const Variables& common, std::vector<int> cores) {
   Variables variables = common;
   variables.insert(variables.end(), rank.job.env.begin(), rank.job.env.end());
   Result<std::string> path = find_program(job_->argv.front(), value_of(variables, "PATH"), job_->cwd);
@@ -255,7 +255,8 @@ Result<pid_t> AgentLoop::spawn_rank(RankProcess& rank, const Variables& common) 
                              .in = null.get(),
                              .out = out.value().write.get(),
                              .err = err.value().write.get(),
-                             .death_signal = SIGKILL});
+                             .death_signal = SIGKILL,
+                             .cores = std::move(cores)});
   if (!pid.is_ok()) return pid;
   rank.out = std::move(out.value().read);
   rank.err = std::move(err.value().read);

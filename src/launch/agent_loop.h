@@ -38,9 +38,10 @@ class AgentLoop {
   void on_frame(const Frame& frame);
   void send(FrameType type, std::span<const std::byte> payload);
   void lose_launcher(const std::string& why);
+  static void complain(const std::string& what);
   // ranks
   void start_job(Job job);
-  Result<pid_t> spawn_rank(RankProcess& rank, const Variables& common);
+  Result<pid_t> spawn_rank(RankProcess& rank, const Variables& common, std::vector<int> cores);
   Status write_private_files();
   void read_signals();
   void reap();

@@ -91,6 +91,7 @@ Bytes encode(const Job& job) {
   writer.put_string(job.secret);
   writer.put_string(job.stage);
   writer.put(job.ping_timeout_ms);
+  writer.put(static_cast<uint8_t>(job.binds_cores));
   return std::move(writer).take();
 }
 
@@ -113,6 +114,7 @@ Result<Job> decode_job(std::span<const std::byte> payload) {
   job.secret = reader.get_string(256);
   job.stage = reader.get_string(kMaxText);
   job.ping_timeout_ms = reader.get<int32_t>();
+  job.binds_cores = reader.get<uint8_t>() != 0;
   if (job.argv.empty() || job.ranks.empty()) reader.fail();
   return checked(reader, std::move(job), "job");
 }

@@ -61,7 +61,8 @@ struct Job {
   std::string secret;  // hex; the agent puts it into a private file
   std::string stage;   // file given to all ranks in their private directory, "" = none
   int32_t ping_timeout_ms =
-      0;  // silence of the launcher after which the ranks are ended; 0 = only end of file
+      0;                     // silence of the launcher after which the ranks are ended; 0 = only end of file
+  bool binds_cores = false;  // each rank keeps to its own share of the host's cores
 };
 
 struct Exit {

@@ -28,9 +28,10 @@ struct RunOptions {
   double agent_timeout_s = 20;    // silence of a host behind ssh after which it is lost
   bool is_stdin_watched = false;  // end of file there is a SIGTERM: our user is a program that may be killed
   bool is_verbose = false;
-  std::string stage_file;   // given to every host; see Job::stage
-  std::string collect_dir;  // where the ranks' result files are gathered
-  std::string binary;       // absolute path of this program
+  bool binds_cores = false;  // each rank keeps to its own share of its host's cores
+  std::string stage_file;    // given to every host; see Job::stage
+  std::string collect_dir;   // where the ranks' result files are gathered
+  std::string binary;        // absolute path of this program
 };
 
 class JobRunner {

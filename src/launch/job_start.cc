@@ -199,6 +199,7 @@ Status JobRunner::start_ranks() {
     const Variables tuning = tuning_variables(options_.tuning);
     job.env.insert(job.env.end(), tuning.begin(), tuning.end());
     job.ping_timeout_ms = link.is_remote() ? static_cast<int32_t>(options_.agent_timeout_s * 1000) : 0;
+    job.binds_cores = options_.binds_cores;
     for (const Placement& place : placements_)
       if (place.host == host)
         job.ranks.push_back({place.rank, rank_variables(place, options_.size, link.host(), meeting)});

@@ -44,6 +44,12 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
 [[noreturn]] void become(const SpawnSpec& spec, char* const* argv, char* const* env, pid_t parent,
                          int report) {
   setsid();
+  if (!spec.cores.empty()) {
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    for (const int core : spec.cores) CPU_SET(core, &cores);
+    sched_setaffinity(0, sizeof cores, &cores);  // refused only if they were taken away this very moment
+  }
   if (spec.death_signal != 0) {
     prctl(PR_SET_PDEATHSIG, spec.death_signal);
     if (getppid() != parent) _exit(127);  // it died before the request took effect

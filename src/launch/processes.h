@@ -20,7 +20,8 @@ struct SpawnSpec {
   std::vector<std::string> env;  // "NAME=value"
   std::string cwd;               // "" = ours
   int in = -1, out = -1, err = -1;
-  int death_signal = 0;  // sent to it when the *thread* that spawned it ends; 0 = none
+  int death_signal = 0;      // sent to it when the *thread* that spawned it ends; 0 = none
+  std::vector<int> cores{};  // that it keeps to; empty = ours
 };
 
 // The child gets its own session, default signal dispositions and an empty mask, and no descriptor but the

@@ -65,6 +65,32 @@ def test_threads_are_shared_out_unless_the_user_did():
     assert out == [str(max(1, len(os.sched_getaffinity(0)) // 2))] * 2
 
 
+def cores_of_ranks(np):
+    script = "import os; print(*os.sched_getaffinity(0))"
+    status, out, err = run("--bind-cores", "--no-prefix", "-np", np, PYTHON, "-c", script)
+    assert status == 0, err
+    return [set(line.split()) for line in out.splitlines()], err
+
+
+def test_bound_ranks_share_no_core():
+    usable = {str(core) for core in os.sched_getaffinity(0)}
+    if len(usable) < 2:
+        pytest.skip("this machine has one core")
+    shares, err = cores_of_ranks(2)
+    assert len(shares) == 2 and not shares[0] & shares[1] and shares[0] | shares[1] == usable
+    assert not err
+
+
+def test_too_few_cores_to_bind_are_said_and_none_is_bound():
+    usable = {str(core) for core in os.sched_getaffinity(0)}
+    ranks = len(usable) + 1
+    if ranks > 16:
+        pytest.skip("this machine has more than 15 cores")
+    shares, err = cores_of_ranks(ranks)
+    assert shares == [usable] * ranks
+    assert f"{len(usable)} cores are too few to give each of {ranks} ranks its own; none is bound" in err
+
+
 def test_flags_become_variables_under_both_names():
     env = environments(
         "-np",

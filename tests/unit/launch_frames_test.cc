@@ -16,6 +16,7 @@ Job some_job() {
   job.env = {{"A", "1"}, {"B", std::string("\x00\xfe", 2)}};
   job.ranks = {{0, {{"RANK", "0"}}}, {1, {{"RANK", "1"}}}};
   job.ping_timeout_ms = 7;
+  job.binds_cores = true;
   return job;
 }
 
@@ -39,6 +40,7 @@ TEST(Frames, job_survives_the_wire_with_bytes_that_are_no_utf8) {
   EXPECT_EQ(got.value().secret, "abcd");
   EXPECT_EQ(got.value().stage, "data");
   EXPECT_EQ(got.value().ping_timeout_ms, 7);
+  EXPECT_TRUE(got.value().binds_cores);
 }
 
 TEST(Frames, job_cut_short_or_with_more_behind_it_is_refused) {

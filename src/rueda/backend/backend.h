@@ -63,6 +63,9 @@ class Backend {
   // Advances; appends calls that finished. True if anything moved.
   virtual bool progress(std::vector<Done>& done) = 0;
   [[nodiscard]] virtual bool is_idle() const = 0;
+  // Is the running call waiting for what other processes write into memory? Looking again is cheap then, and
+  // progress() has looked for a while before it says that nothing moved.
+  [[nodiscard]] virtual bool waits_on_memory() const { return false; }
   // How the last call ran, for descriptions: "two_level", "registered". Static, ends with a null.
   [[nodiscard]] virtual std::string_view last_way() const = 0;
   // Before this thread sleeps: peers shall ring when there is something to do. False: there is already. After

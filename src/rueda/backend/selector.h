@@ -23,6 +23,7 @@ class Selector final : public Backend {
   void start(const Call& call) override;
   bool progress(std::vector<Done>& done) override;
   [[nodiscard]] bool is_idle() const override;
+  [[nodiscard]] bool waits_on_memory() const override { return busy_ != nullptr && busy_->waits_on_memory(); }
   [[nodiscard]] std::string_view last_way() const override {
     return busy_ == nullptr ? "" : busy_->last_way();
   }

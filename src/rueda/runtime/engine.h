@@ -96,6 +96,7 @@ class Engine {
   void wake();
   void ring();
   void drive(const Operation& operation, std::optional<Deadline> deadline);
+  bool look_closely(const Operation& operation);
   void leave_parked();
   [[nodiscard]] bool prepare_sleep();  // false: there is work
   void end_sleep();
@@ -158,6 +159,7 @@ class Engine {
   Planner planner_;
   std::set<std::string> waiting_in_plan_;  // tensors whose wait for a bucket the timeline shows
   bool drains_after_plan_ = false;         // coordinator
+  bool has_core_to_itself_ = false;        // as far as the last yield has shown
   Rank first_leaver_ = -1;                 // who asked to shut down
   std::string leaver_;                     // the same, for people
   Liveness liveness_;

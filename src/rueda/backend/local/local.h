@@ -42,6 +42,7 @@ class LocalBackend final : public Backend {
   [[nodiscard]] bool is_idle() const override {
     return state_ == State::kIdle && queue_.empty() && finished_.empty();
   }
+  [[nodiscard]] bool waits_on_memory() const override { return state_ != State::kIdle; }
   [[nodiscard]] std::string_view last_way() const override { return way_; }
   bool prepare_sleep() override;
   void wake_up() override;
