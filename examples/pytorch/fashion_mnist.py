@@ -36,9 +36,8 @@ def read_idx(folder: Path, name: str) -> Tensor:
         raise SystemExit(
             f"no {path} nor {path}.gz: apt install dataset-fashion-mnist, or pass --data FOLDER."
         )
-    dims = raw[
-        3
-    ]  # header: 2 zero bytes, type 8 (uint8), number of dimensions, then each as big-endian 32 bits
+    # Header: 2 zero bytes, type 8 (uint8), number of dimensions, then each as big-endian 32 bits.
+    dims = raw[3]
     shape = [int.from_bytes(raw[4 + 4 * i : 8 + 4 * i], "big") for i in range(dims)]
     return torch.frombuffer(bytearray(raw[4 + 4 * dims :]), dtype=torch.uint8).reshape(shape)
 

@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -38,13 +39,27 @@ void on_off(CLI::App* app, const std::string& name, std::optional<bool>& target,
       "--" + name + ",!--no-" + name, [&target](int64_t count) { target = count > 0; }, help);
 }
 
+// A shell variable that is not set; not what its user meant.
+std::string is_not_empty(const std::string& value) { return value.empty() ? "is empty; leave it out" : ""; }
+
+CLI::Validator seconds_from(double least) {
+  const auto check = [least](const std::string& text) -> std::string {
+    double value = 0;
+    const bool is_number = CLI::detail::lexical_cast(text, value);
+    if (is_number && value >= least && value <= 86400.0) return {};  // and not NaN
+    return fmt::format("{} is not a number of seconds from {} to 86400", text, least);
+  };
+  return CLI::Validator(check, "");
+}
+
 void add_job_options(CLI::App& app, Raw& raw) {
   RunOptions& options = raw.options;
   app.add_option("--np,--num-proc", raw.size,
                  "-np N: number of processes (default: all slots of the hosts given)")
       ->check(CLI::Range(1, kMaxRanks));
-  app.add_option("-H,--hosts", raw.hosts, "hosts and their slots: a:2,b:2 (default: this machine)");
-  app.add_option("--hostfile", raw.host_file, "file of lines \"name slots=2\"");
+  app.add_option("-H,--hosts", raw.hosts, "hosts and their slots: a:2,b:2 (default: this machine)")
+      ->check(is_not_empty);
+  app.add_option("--hostfile", raw.host_file, "file of lines \"name slots=2\"")->check(is_not_empty);
   app.add_option("-p,--ssh-port", options.ssh.port, "port of the ssh servers")->check(CLI::Range(1, 65535));
   app.add_option("-i,--ssh-identity-file", options.ssh.identity_file, "private key for ssh");
   app.add_option("-F,--ssh-config", options.ssh.config_file,
@@ -56,10 +71,10 @@ void add_job_options(CLI::App& app, Raw& raw) {
                "each rank keeps to its own share of its host's cores (default: all may use all)");
   app.add_option("--start-timeout", options.tuning.start_timeout_s, "seconds until all is started (30)");
   app.add_option("--grace", options.grace_s, "seconds between SIGTERM and SIGKILL (5)")
-      ->check(CLI::Range(0.0, 86400.0));
+      ->check(seconds_from(0));
   app.add_option("--agent-timeout", options.agent_timeout_s,
                  "seconds of silence after which a remote host is lost (20)")
-      ->check(CLI::Range(2.0, 86400.0));
+      ->check(seconds_from(2));
   app.add_option("--config-file", raw.config_file, "settings in YAML or JSON; flags win");
   app.add_flag("-v,--version", raw.is_version, "print the version");
   app.add_flag("--check-build", raw.is_check_build, "-cb: print what this installation can do");
@@ -168,6 +183,9 @@ Status refuse_known(const std::vector<std::string>& options) {
 }
 
 Result<std::string> read_file(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error))
+    return Status(Code::kInvalidArgument, fmt::format("cannot read {}: it is a directory", path));
   std::ifstream file(path);
   if (!file)
     return Status(Code::kInvalidArgument, fmt::format("cannot read {}: {}", path, std::strerror(errno)));
@@ -258,6 +276,9 @@ Status complete(Raw& raw) {
   if (!raw.ranks.empty()) {
     Result<std::set<Rank>> shown = parse_ranks(raw.ranks);
     if (!shown.is_ok()) return shown.status();
+    if (!shown.value().empty() && *shown.value().rbegin() >= options.size)
+      return {Code::kInvalidArgument, fmt::format("--ranks {} names ranks that this job of {} does not have",
+                                                  raw.ranks, options.size)};
     options.output.shown = std::move(shown.value());
   }
   set_style(raw);

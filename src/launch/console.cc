@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
+
 #include "launch/frames.h"
 
 namespace rueda::launch {
@@ -35,6 +37,7 @@ void Console::write(std::string_view text) {
 void Console::flush() {
   if (is_dead_ || queue_.flush(fd_)) return;
   is_dead_ = true;
+  if (errno != EPIPE && errno != EIO) error_ = errno;  // EIO: the terminal is gone
   queue_.clear();
 }
 

@@ -20,6 +20,8 @@ class Console {
   [[nodiscard]] bool is_full() const { return queue_.is_full(); }
   [[nodiscard]] bool is_empty() const { return queue_.is_empty(); }
   [[nodiscard]] int fd() const { return fd_; }
+  // Why text was lost, an errno; 0 while none was, or only because the reader has gone.
+  [[nodiscard]] int error() const { return error_; }
   [[nodiscard]] bool is_tty() const { return is_tty_; }
 
  private:
@@ -27,6 +29,7 @@ class Console {
   int fd_;
   bool is_tty_;
   bool is_dead_ = false;  // its reader has gone: text is dropped, the job goes on (logs are still written)
+  int error_ = 0;
   OutQueue queue_;
 };
 

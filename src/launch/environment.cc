@@ -36,6 +36,8 @@ class Writer {
   Variables variables_;
 };
 
+constexpr double kMaxFusionMb = 65536;  // as the core takes it
+
 template <class T>
 Status at_least_zero(std::string_view flag, const std::optional<T>& value) {
   if (!value || *value >= T{0}) return Status::ok();
@@ -66,6 +68,9 @@ Status validate(const Tuning& tuning) {
   };
   for (const Status& check : checks)
     if (!check.is_ok()) return check;
+  if (tuning.fusion_threshold_mb.value_or(0) > kMaxFusionMb)
+    return {Code::kInvalidArgument,
+            fmt::format("fusion-threshold-mb={} must be <= {}", *tuning.fusion_threshold_mb, kMaxFusionMb)};
   if (tuning.autotune_gaussian_process_noise && *tuning.autotune_gaussian_process_noise > 1)
     return {Code::kInvalidArgument, fmt::format("autotune-gaussian-process-noise={} must be in [0, 1]",
                                                 *tuning.autotune_gaussian_process_noise)};

@@ -89,9 +89,13 @@ void HostLink::close(const std::string& why) {
   process_.in.reset();
 }
 
+void HostLink::signal(int number) const {
+  if (process_.pid > 0 && !is_reaped()) kill(process_.pid, number);  // 0 would be our own process group
+}
+
 void HostLink::kill_agent() {
   if (!is_remote_ && hello && !has_said_bye) kill(hello->pid, SIGKILL);  // its guardian then sweeps and ends
-  if (is_remote_ && !is_reaped()) kill(process_.pid, SIGKILL);
+  if (is_remote_) signal(SIGKILL);
 }
 
 void HostLink::note_clock(Nanos agent_clock, Nanos arrived) {

@@ -25,6 +25,7 @@ class HostLink {
   std::string read_errors();
   void on_reaped(int wait_status);
   void close(const std::string& why);  // why: for lost_because; "" = see how its process ended
+  void signal(int number) const;       // to what we started, if it was and is not gone
   void kill_agent();  // SIGKILL to what we started, and to the worker where it is on this machine
 
   void note_clock(Nanos agent_clock, Nanos arrived);

@@ -116,10 +116,10 @@ void JobRunner::check_links(Nanos now) {
     if (link.pid() == 0 || (link.is_reaped() && !link.is_open())) continue;
     const Nanos silence = now - link.last_heard();
     if (link.has_said_bye) {
-      if (silence > kReapLimit) kill(link.pid(), SIGKILL);
+      if (silence > kReapLimit) link.signal(SIGKILL);
     } else if (link.is_remote() && has_started_ && silence > from_seconds(options_.agent_timeout_s)) {
       link.close(fmt::format("nothing was heard from its agent for {} s", options_.agent_timeout_s));
-      kill(link.pid(), SIGKILL);
+      link.signal(SIGKILL);
     }
   }
   for (HostLink& link : links_)
@@ -324,8 +324,13 @@ int JobRunner::finish() {
       output_.finish(rank);
       std::optional<Ending>& ending = endings_[static_cast<size_t>(rank)];
       if (!ending) continue;
-      ending->last_lines = output_.last_error_lines(rank);
-      ending->log_path = output_.error_log(rank);
+      ending->last_lines = output_.last_lines(rank, Stream::kStderr);
+      ending->log_path = output_.log(rank, Stream::kStderr);
+      if (ending->last_lines.empty()) {
+        ending->last_lines = output_.last_lines(rank, Stream::kStdout);
+        ending->log_path = output_.log(rank, Stream::kStdout);
+        ending->stream = "stdout";
+      }
       endings.push_back(std::move(*ending));
     }
     output_.say(failure_report(endings, interrupt_));
@@ -353,6 +358,10 @@ int JobRunner::finish() {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   output_.out().finish();
+  if (const int error = output_.out().error(); error != 0) {
+    say(fmt::format("cannot write the ranks' output to stdout: {}", std::strerror(error)));
+    if (status == 0) status = 1;
+  }
   output_.err().finish();
   return status;
 }

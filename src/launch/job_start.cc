@@ -224,7 +224,7 @@ void JobRunner::fail_start(const Status& why) {
   say(why.why);
   for (HostLink& link : links_) {
     link.close("the job did not start");
-    if (link.is_remote()) kill(link.pid(), SIGTERM);
+    if (link.is_remote()) link.signal(SIGTERM);
   }
   force_at_ = monotonic_now() + kSecond;
   give_up_at_ = force_at_ + 2 * kSecond;

@@ -78,7 +78,9 @@ Status spawn_error(const SpawnSpec& spec, const ExecFailure& failure) {
     return {Code::kInvalidArgument, fmt::format("command not found: {} (or its interpreter)", spec.path)};
   const Code code =
       failure.error == EAGAIN || failure.error == ENOMEM ? Code::kUnavailable : Code::kPermissionDenied;
-  return {code, fmt::format("cannot execute {}: {}", spec.path, why)};
+  const std::string_view hint =
+      failure.error == ENOEXEC ? "; a script needs a first line such as #!/bin/sh" : "";
+  return {code, fmt::format("cannot execute {}: {}{}", spec.path, why, hint)};
 }
 
 struct ProcessStat {
@@ -152,9 +154,10 @@ int exit_code_of(const Status& spawn_failure) {
 }
 
 Result<std::string> find_program(const std::string& name, std::string_view path, const std::string& cwd) {
+  if (name.empty()) return Status(Code::kInvalidArgument, "the command is an empty word");
   if (name.find('/') != std::string::npos) return name;
   bool is_forbidden = false;
-  for (size_t begin = 0; begin <= path.size() && !name.empty();) {
+  for (size_t begin = 0; begin <= path.size();) {
     const size_t end = std::min(path.find(':', begin), path.size());
     std::string dir(path.substr(begin, end - begin));
     begin = end + 1;

@@ -15,6 +15,8 @@
 namespace rueda::launch {
 namespace {
 
+size_t index_of(Stream stream) { return stream == Stream::kStdout ? 0 : 1; }
+
 std::string local_time(PrefixStyle::Kind kind) {
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
@@ -52,7 +54,7 @@ RankOutput::RankOutput(OutputOptions options, int size)
 Status RankOutput::open_files() {
   for (Rank rank = 0; rank < std::ssize(ranks_); ++rank)
     for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
-      RankStream& state = ranks_[static_cast<size_t>(rank)].streams[stream == Stream::kStdout ? 0 : 1];
+      RankStream& state = ranks_[static_cast<size_t>(rank)].streams[index_of(stream)];
       for (const auto& [path, fd] : {std::pair(log_path(rank, stream), &state.log),
                                      std::pair(output_path(rank, stream), &state.output)}) {
         if (path.empty()) continue;
@@ -81,20 +83,21 @@ void RankOutput::name_host(Rank rank, std::string host) {
 }
 
 void RankOutput::feed(Rank rank, Stream stream, std::string_view bytes) {
-  RankStream& state = ranks_[static_cast<size_t>(rank)].streams[stream == Stream::kStdout ? 0 : 1];
+  RankStream& state = ranks_[static_cast<size_t>(rank)].streams[index_of(stream)];
   write_log(state.log, bytes);
   state.assembler.feed(bytes, [&](const Piece& piece) { write_piece(rank, stream, piece); });
 }
 
 void RankOutput::finish(Rank rank) {
   for (const Stream stream : {Stream::kStdout, Stream::kStderr})
-    ranks_[static_cast<size_t>(rank)].streams[stream == Stream::kStdout ? 0 : 1].assembler.finish(
+    ranks_[static_cast<size_t>(rank)].streams[index_of(stream)].assembler.finish(
         [&](const Piece& piece) { write_piece(rank, stream, piece); });
 }
 
 void RankOutput::write_piece(Rank rank, Stream stream, const Piece& piece) {
   RankState& state = ranks_[static_cast<size_t>(rank)];
-  if (stream == Stream::kStderr) state.errors.add(piece);
+  RankStream& own = state.streams[index_of(stream)];
+  own.tail.add(piece);
   const auto line = [&](PrefixStyle style) {
     std::string text;
     if (!piece.is_continuation) {
@@ -106,7 +109,7 @@ void RankOutput::write_piece(Rank rank, Stream stream, const Piece& piece) {
     return text;
   };
   PrefixStyle style = options_.style;
-  write_log(state.streams[stream == Stream::kStdout ? 0 : 1].output, line(style));
+  write_log(own.output, line(style));
   if (options_.shown && !options_.shown->contains(rank)) return;
   Console& console = stream == Stream::kStdout ? out_ : err_;
   style.is_coloured = options_.may_colour && console.is_tty();
@@ -129,13 +132,12 @@ void RankOutput::write_log(const UniqueFd& file, std::string_view bytes) {
 
 void RankOutput::say(std::string_view text) { err_.write(text); }
 
-std::vector<std::string> RankOutput::last_error_lines(Rank rank) const {
-  return ranks_[static_cast<size_t>(rank)].errors.lines();
+std::vector<std::string> RankOutput::last_lines(Rank rank, Stream stream) const {
+  return ranks_[static_cast<size_t>(rank)].streams[index_of(stream)].tail.lines();
 }
 
-std::string RankOutput::error_log(Rank rank) const {
-  if (!options_.log_dir.empty()) return log_path(rank, Stream::kStderr);
-  return output_path(rank, Stream::kStderr);
+std::string RankOutput::log(Rank rank, Stream stream) const {
+  return options_.log_dir.empty() ? output_path(rank, stream) : log_path(rank, stream);
 }
 
 }  // namespace rueda::launch

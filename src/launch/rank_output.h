@@ -34,8 +34,8 @@ class RankOutput {
   void finish(Rank rank);           // both streams ended
   void say(std::string_view text);  // rueda's own words, to stderr as they are
 
-  [[nodiscard]] std::vector<std::string> last_error_lines(Rank rank) const;
-  [[nodiscard]] std::string error_log(Rank rank) const;  // path, "" = none
+  [[nodiscard]] std::vector<std::string> last_lines(Rank rank, Stream stream) const;
+  [[nodiscard]] std::string log(Rank rank, Stream stream) const;  // path, "" = none
 
   [[nodiscard]] bool is_full() const { return out_.is_full() || err_.is_full(); }
   Console& out() { return out_; }
@@ -45,11 +45,11 @@ class RankOutput {
   struct RankStream {
     LineAssembler assembler;
     UniqueFd log, output;
+    Tail tail{20};
   };
   struct RankState {
     std::string host;
     std::array<RankStream, 2> streams;  // stdout, stderr
-    Tail errors{20};
   };
   void write_piece(Rank rank, Stream stream, const Piece& piece);
   void write_log(const UniqueFd& file, std::string_view bytes);

@@ -122,12 +122,13 @@ std::string failure_report(std::span<const Ending> endings, int interrupt) {
   if (!cause) return {};
   const Ending& first = endings[*cause];
   const std::string pid = first.pid > 0 ? fmt::format(" (pid {})", first.pid) : "";
-  const std::string when = first.pid > 0 ? fmt::format(" after {:.1f} s", seconds(first.at)) : "";
+  const std::string when =
+      first.pid > 0 ? fmt::format(" after {:.1f} s", std::max(0.0, seconds(first.at))) : "";
   std::string text = fmt::format("rueda: the job failed: rank {} on {}{} {}{}\n", first.rank, first.host, pid,
                                  what_happened(first), when);
   if (const std::string why = explanation(first); !why.empty()) text += "  " + why + "\n";
   if (!first.last_lines.empty()) {
-    text += fmt::format("  last lines of its stderr:\n");
+    text += fmt::format("  last lines of its {}:\n", first.stream);
     for (const std::string& line : first.last_lines) text += "  | " + line + "\n";
   }
   if (!first.log_path.empty()) text += "  log: " + first.log_path + "\n";

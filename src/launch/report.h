@@ -23,8 +23,9 @@ struct Ending {
   std::string trouble{};     // instead of a code: it could not be started, or its host was lost
   std::optional<bool>
       was_out_of_memory{};  // whether the oom_kill counter of its cgroup rose; unset: unreadable
-  std::vector<std::string> last_lines{};  // of its stderr
-  std::string log_path{};                 // of its stderr, "" = none
+  std::vector<std::string> last_lines{};  // of its stderr; of its stdout where it said nothing there
+  std::string_view stream = "stderr";     // that they are from
+  std::string log_path{};                 // of that stream, "" = none
 
   [[nodiscard]] bool is_failure() const { return exit_code != 0 || signal != 0 || !trouble.empty(); }
 };

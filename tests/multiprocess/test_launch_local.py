@@ -175,11 +175,43 @@ def test_two_names_of_this_machine_are_two_hosts():
         (["-np", "2", "--binding-args=-bind-to none", "true"], "MPI support has not been built."),
         (["-np", "2", "--min-np", "1", "true"], "--min-np is for elastic jobs"),
         (["-np", "2", "-H", "a:1", "--hostfile", "/x", "true"], "only allow one provided"),
+        (["-np", "1", "-H", "", "true"], "--hosts: is empty"),
+        (["--hostfile", "/tmp", "true"], "cannot read /tmp: it is a directory"),
+        (["-np", "1", "--config-file", "/tmp", "true"], "cannot read /tmp: it is a directory"),
+        (["-np", "2", "--ranks", "0,2", "true"], "--ranks 0,2 names ranks that this job of 2 does not have"),
+        (["-np", "1", "--grace", "nan", "true"], "--grace: nan is not a number of seconds"),
+        (["-np", "1", "--fusion-threshold-mb", "1e30", "true"], "fusion-threshold-mb=1e+30 must be <= 65536"),
     ],
 )
 def test_bad_usage_is_a_sentence_and_status_2(arguments, sentence):
     status, _, err = run(*arguments)
     assert status == 2 and sentence in err
+
+
+def test_without_ssh_the_caller_lives_on_and_reads_why(tmp_path):
+    """What starts the job is in the launcher's process group; nothing may be sent there."""
+    script = f"{RUEDA} run -np 1 -H some-other-host:1 true; echo the caller goes on after $?"
+    done = subprocess.run(
+        ["/bin/sh", "-c", script],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        start_new_session=True,
+    )
+    assert done.returncode == 0 and done.stdout == "the caller goes on after 1\n", done
+    assert "cannot start the agent of some-other-host: command not found: ssh" in done.stderr
+
+
+def test_output_that_cannot_be_written_is_a_failure():
+    with open("/dev/full", "w") as full:
+        status, _, err = run("-np", 1, "echo", "lost", stdout=full)
+    assert status == 1 and "cannot write the ranks' output to stdout: No space left on device" in err
+
+
+def test_a_silent_failure_shows_the_last_lines_of_stdout():
+    status, _, err = run("-np", 1, "sh", "-c", "echo last words; exit 5")
+    assert status == 5 and "last lines of its stdout:\n  | last words\n" in err
 
 
 @pytest.mark.parametrize("name", ["RUEDA_START_TIMEOUT", "HOROVOD_START_TIMEOUT"])

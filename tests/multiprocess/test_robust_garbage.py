@@ -79,6 +79,7 @@ def test_a_job_trains_on_under_garbage(jobs: Jobs, transports: str) -> None:
     addresses = listening_sockets(job.pids)
     ports = {address[1] for address in addresses if isinstance(address, tuple)}
     assert port in ports and len(addresses) >= 3, addresses
+    assert {address[0] for address in addresses if isinstance(address, tuple)} == {"127.0.0.1"}
     recorded: List[List[bytes]] = []
     if listener is not None:
         wait_until(lambda: len(listener.spoken_to({port})) >= 2, 30, "handshakes seen on the wire")

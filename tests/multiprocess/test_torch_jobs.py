@@ -1,6 +1,10 @@
 """Whole jobs as users start them: horovodrun on an unchanged script, horovod.run on a function."""
 
+import gzip
+import json
+import math
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +13,7 @@ import pytest
 from harness import ROOT, library
 from launch_support import RUEDA
 
+DATA = Path("/usr/share/datasets/fashion-mnist")
 SCRIPT = """
 import torch
 import horovod.torch as hvd
@@ -72,3 +77,31 @@ assert horovod.run(work, args=(10,), np=2) == [[0, [0, 1]], [10, [0, 1]]]
 """
     done = run_python(["-c", code], environment, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def put_first_images(count, folder: Path):
+    """The first `count` images and labels of each file of Fashion-MNIST (IDX: magic, counts, bytes)."""
+    for path in DATA.iterdir():
+        content = gzip.decompress(path.read_bytes())
+        dimensions = content[3]
+        header = 4 + 4 * dimensions
+        shape = struct.unpack(f">{dimensions}I", content[4:header])
+        kept = content[:4] + struct.pack(f">{dimensions}I", count, *shape[1:])
+        kept += content[header : header + count * math.prod(shape[1:])]
+        (folder / path.name).write_bytes(gzip.compress(kept, 1))
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="Debian's package dataset-fashion-mnist is not installed")
+def test_the_example_trains_and_all_ranks_hold_the_same_parameters(environment, tmp_path: Path):
+    (tmp_path / "data").mkdir()
+    put_first_images(6000, tmp_path / "data")
+    report = tmp_path / "report.json"
+    script = [str(ROOT / "examples/pytorch/fashion_mnist.py"), "--data", "data", "--epochs", "2"]
+    command = [RUEDA, "run", "-np", "2", sys.executable, *script, "--report", str(report)]
+    done = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    reached = json.loads(report.read_text())
+    assert reached["ranks"] == 2 and reached["accuracy"] > 0.7, reached
+    assert len(set(reached["parameters_sha256"])) == 1

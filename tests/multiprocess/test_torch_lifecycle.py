@@ -356,6 +356,27 @@ assert "1" in str(caught.value).split("error.")[1]
     assert_all_succeed(run(2, body, environment={"RUEDA_START_TIMEOUT": "2"}))
 
 
+def test_a_tensor_that_one_rank_does_not_submit_is_reported_and_ends_the_job_if_asked():
+    body = """
+hvd.init()
+if hvd.rank() == 0:
+    with pytest.raises(hvd.HorovodInternalError, match="only here"):
+        hvd.allreduce(torch.ones(2), name="only here")
+else:
+    from rueda import _core
+    deadline = time.monotonic() + 20
+    while _core.health() == 0 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    with pytest.raises(hvd.HorovodInternalError, match="only here"):
+        hvd.allreduce(torch.ones(2), name="too late")
+"""
+    limits = {"RUEDA_STALL_CHECK_TIME_SECONDS": "1", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS": "2"}
+    finished = run(2, body, environment=limits)
+    assert_all_succeed(finished)
+    for line in ("allreduce.only here (ALLREDUCE): waiting 1 s for rank 1", "1!: [allreduce.only here]"):
+        assert line in finished[0].output.splitlines(), finished[0].output
+
+
 def test_timelines_can_be_started_and_stopped_at_any_time():
     body = """
 import json

@@ -159,12 +159,16 @@ int rueda_init(const rueda_init_options* options) {
     if (options->struct_size != sizeof(rueda_init_options)) {
       return capi::fail({Code::kInvalidArgument, "rueda_init: struct_size does not match this library."});
     }
+    if (options->set_count < 0 || (options->set_count > 0 && options->set_sizes == nullptr))
+      return capi::fail({Code::kInvalidArgument, "rueda_init: set_count and set_sizes do not fit together."});
     const int32_t* next = options->set_ranks;
     for (int32_t i = 0; i < options->set_count; ++i) {
       if (options->set_sizes[i] < 0 || options->set_sizes[i] > rueda::kMaxRanks) {
         return capi::fail(
             {Code::kInvalidArgument, "rueda_init: set_sizes[" + std::to_string(i) + "] is out of range."});
       }
+      if (options->set_sizes[i] > 0 && next == nullptr)
+        return capi::fail({Code::kInvalidArgument, "rueda_init: set_ranks is null."});
       parsed.process_sets.emplace_back(next, next + options->set_sizes[i]);
       next += options->set_sizes[i];
     }

@@ -32,8 +32,13 @@ std::string_view transfer_name(Collective what) {
 }  // namespace
 
 Dispatcher::Dispatcher(Rank me, Operations& operations, Groups& groups, backend::Backend& backend,
-                       TraceSink& trace)
-    : me_(me), operations_(operations), groups_(groups), backend_(backend), trace_(trace) {}
+                       TraceSink& trace, EngineCounters& counters)
+    : me_(me),
+      operations_(operations),
+      groups_(groups),
+      backend_(backend),
+      trace_(trace),
+      counters_(counters) {}
 
 void Dispatcher::enqueue(control::Response response, Way way, std::vector<int32_t> arrivals) {
   if (way != Way::kDrained && response.kind == control::Response::Kind::kRun && is_traced(response)) {
@@ -124,9 +129,9 @@ void Dispatcher::run(Queued queued, std::shared_ptr<const Group> group) {
   }
   if (is_packed) mark(batch, TraceKind::kEnd, "MEMCPY_IN_FUSION_BUFFER");
   mark(batch, TraceKind::kBegin, transfer_name(batch.response.what));
-  ++counters_.batches;
-  counters_.tensors += static_cast<int64_t>(batch.tensors.size());
-  counters_.bytes += batch.spec.count * static_cast<int64_t>(size_of(batch.spec.dtype));
+  count(counters_.batches);
+  count(counters_.tensors, static_cast<int64_t>(batch.tensors.size()));
+  count(counters_.bytes, batch.spec.count * static_cast<int64_t>(size_of(batch.spec.dtype)));
   backend_.start({.id = next_call_++,
                   .group = batch.group.get(),
                   .spec = batch.spec,
@@ -160,6 +165,7 @@ void Dispatcher::finish_running(const Status& status) {
   RUEDA_CHECK(running_.has_value(), "the backend finished a call that was not running");
   Batch batch = std::move(*running_);
   running_.reset();
+  counters_.way.store(backend_.last_way().data(), std::memory_order_relaxed);
   // A refusal that follows from the request is the same on every rank; anything else happened here alone, and
   // the lanes are out of step.
   const bool is_everywhere = status.code == Code::kUnsupported || status.code == Code::kInvalidArgument;

@@ -13,21 +13,17 @@
 #include "rueda/backend/backend.h"
 #include "rueda/base/trace_sink.h"
 #include "rueda/control/messages.h"
+#include "rueda/runtime/counters.h"
 #include "rueda/runtime/groups.h"
 #include "rueda/runtime/operations.h"
 #include "rueda/runtime/packing.h"
 
 namespace rueda::runtime {
 
-struct DispatcherCounters {
-  int64_t batches = 0;  // backend calls
-  int64_t tensors = 0;  // tensors they carried
-  int64_t bytes = 0;    // of input
-};
-
 class Dispatcher {
  public:
-  Dispatcher(Rank me, Operations& operations, Groups& groups, backend::Backend& backend, TraceSink& trace);
+  Dispatcher(Rank me, Operations& operations, Groups& groups, backend::Backend& backend, TraceSink& trace,
+             EngineCounters& counters);
 
   void enqueue(control::Response response) { enqueue(std::move(response), Way::kAgreed, {}); }
   // Not all ranks may have started it, and it may be cancelled; runs alone.
@@ -49,7 +45,6 @@ class Dispatcher {
   void set_generation(uint16_t generation) { generation_ = generation; }
   // Forgets everything; the caller closes the operations.
   void abort();
-  [[nodiscard]] const DispatcherCounters& counters() const { return counters_; }
   // Not ok once something failed on this rank alone: the epoch must end, for the others wait for this rank.
   [[nodiscard]] const Status& failure() const { return failure_; }
 
@@ -76,6 +71,7 @@ class Dispatcher {
   Groups& groups_;
   backend::Backend& backend_;
   TraceSink& trace_;
+  EngineCounters& counters_;
   std::deque<Queued> queue_;
   std::optional<Batch> running_;
   bool is_cancelled_ = false;  // running_ has no result
@@ -83,7 +79,6 @@ class Dispatcher {
   std::vector<backend::Done> done_;
   backend::CallId next_call_ = 1;
   uint16_t generation_ = 0;
-  DispatcherCounters counters_;
   Status failure_;
 };
 

@@ -77,8 +77,8 @@ Engine::Engine(Session session)
       timeline_(trace::make_timeline()),
       has_silent_lanes_(!session_.links || session_.links->is_all_shared_memory()),
       gate_(session_.links ? session_.links->wake_fds() : std::vector<int>()),
-      dispatcher_(session_.me, operations_, groups_, *session_.backend, *timeline_),
-      planner_(planner_options(), operations_, dispatcher_, planner_actions()),
+      dispatcher_(session_.me, operations_, groups_, *session_.backend, *timeline_, counters_),
+      planner_(planner_options(), operations_, dispatcher_, counters_, planner_actions()),
       liveness_(session_.me, session_.size(), seconds(session_.config.peer_timeout_s), monotonic_now()),
       is_done_(static_cast<size_t>(session_.size()), false) {
   const std::vector<std::vector<Rank>>& sets = session_.all->front().process_sets;
@@ -143,13 +143,6 @@ bool Engine::cycle() {
   planner_.watch(now);
   if (drains_after_plan_ && !planner_.holds_back()) begin_draining(first_leaver_);
   if (!dispatcher_.failure().is_ok() && end_broken_epoch(now)) return true;
-  counters_.batches.store(dispatcher_.counters().batches, std::memory_order_relaxed);
-  counters_.tensors.store(dispatcher_.counters().tensors, std::memory_order_relaxed);
-  counters_.bytes.store(dispatcher_.counters().bytes, std::memory_order_relaxed);
-  counters_.way.store(session_.backend->last_way().data(), std::memory_order_relaxed);
-  counters_.plans.store(planner_.counters().plans, std::memory_order_relaxed);
-  counters_.departures.store(planner_.counters().departures, std::memory_order_relaxed);
-  counters_.planned_batches.store(planner_.counters().planned_batches, std::memory_order_relaxed);
   if (session_.links) watch_peers(now);
   advance_closing();
   return moved;
@@ -211,7 +204,7 @@ void Engine::send_requests(std::span<const control::Request> requests) {
     return;
   }
   send(kCoordinator, control::FrameType::kRequests, std::move(payload));
-  ++counters_.negotiation_frames;
+  count(counters_.negotiation_frames);
 }
 
 bool Engine::coordinate(Nanos now) {
@@ -241,8 +234,8 @@ void Engine::broadcast_responses(std::span<const control::Response> responses) {
     return;
   }
   session_.links->broadcast_frame(control::FrameType::kResponses, payload);
-  counters_.control_frames += session_.size() - 1;
-  counters_.negotiation_frames += session_.size() - 1;
+  count(counters_.control_frames, session_.size() - 1);
+  count(counters_.negotiation_frames, session_.size() - 1);
 }
 
 void Engine::accept(std::vector<control::Response> responses) {
@@ -280,7 +273,7 @@ void Engine::check_stalls(Nanos now) {
 
 void Engine::send(Rank peer, control::FrameType type, Bytes payload) {
   session_.links->send_frame(peer, type, std::move(payload));
-  ++counters_.control_frames;
+  count(counters_.control_frames);
 }
 
 void Engine::begin_draining(Rank leaver) {

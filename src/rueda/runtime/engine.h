@@ -19,6 +19,7 @@
 #include "rueda/base/unique_fd.h"
 #include "rueda/control/coordinator.h"
 #include "rueda/runtime/calibrate.h"
+#include "rueda/runtime/counters.h"
 #include "rueda/runtime/dispatcher.h"
 #include "rueda/runtime/facts.h"
 #include "rueda/runtime/gate.h"
@@ -47,14 +48,6 @@ struct Session {
   int64_t first_handle = 1;  // larger than any handle this process has given out
 
   [[nodiscard]] Rank size() const { return static_cast<Rank>(all->size()); }
-};
-
-struct EngineCounters {
-  std::atomic<int64_t> control_frames{0};      // sent by this rank
-  std::atomic<int64_t> negotiation_frames{0};  // of those: about which tensors run
-  std::atomic<int64_t> batches{0}, tensors{0}, bytes{0};
-  std::atomic<int64_t> plans{0}, departures{0}, planned_batches{0};
-  std::atomic<const char*> way{""};  // of the last batch
 };
 
 class Engine {

@@ -28,7 +28,7 @@ PlannerActions Engine::planner_actions() {
   actions.tell_coordinator = [this](control::FrameType type, const control::PlanNews& news) {
     if (!coordinator_) {
       send(kCoordinator, type, control::encode(news));
-      ++counters_.negotiation_frames;
+      count(counters_.negotiation_frames);
     } else if (type == control::FrameType::kPlanDepart) {
       planner_.on_depart(news);
     } else {
@@ -60,8 +60,8 @@ PlannerActions Engine::planner_actions() {
   };
   actions.freeze_all = [this](const control::PlanNews& news) {
     session_.links->broadcast_frame(control::FrameType::kPlanFreeze, control::encode(news));
-    counters_.control_frames += session_.size() - 1;
-    counters_.negotiation_frames += session_.size() - 1;
+    count(counters_.control_frames, session_.size() - 1);
+    count(counters_.negotiation_frames, session_.size() - 1);
     planner_.on_freeze(news);
   };
   actions.respond = [this](std::vector<control::Response> responses) {

@@ -15,10 +15,12 @@ constexpr Nanos kLookEvery = 5 * kMillisecond;  // for polls that have become wa
 
 }  // namespace
 
-Planner::Planner(Options options, Operations& operations, Dispatcher& dispatcher, PlannerActions actions)
+Planner::Planner(Options options, Operations& operations, Dispatcher& dispatcher, EngineCounters& counters,
+                 PlannerActions actions)
     : options_(options),
       operations_(operations),
       dispatcher_(dispatcher),
+      counters_(counters),
       actions_(std::move(actions)),
       learner_(options.bucket_bytes) {}
 
@@ -85,7 +87,7 @@ void Planner::answered(const control::Response& response) {
 // What I submitted and the coordinator has not answered: it has forgotten it, and has every rank do as I do.
 void Planner::begin(int64_t generation) {
   ++plans_begun_;
-  ++counters_.plans;
+  count(counters_.plans);
   dispatcher_.set_generation(++generation_);
   runner_.begin(generation, std::exchange(arriving_, {}));
   started_at_ = monotonic_now();
@@ -101,7 +103,7 @@ void Planner::begin(int64_t generation) {
 
 void Planner::end(const control::Response& response) {
   const int64_t bucket = response.tag;
-  ++counters_.departures;
+  count(counters_.departures);
   actions_.plan_is_over();
   dispatcher_.set_generation(++generation_);
   // What others have sent for the bucket that does not run must be taken before anything else is.
@@ -149,7 +151,7 @@ bool Planner::progress(Nanos now) {
     actions_.bucket_starts(*next);
     dispatcher_.enqueue_planned(*next);
     runner_.start_next();
-    ++counters_.planned_batches;
+    count(counters_.planned_batches);
     started_at_ = now;
     dispatcher_.progress();  // hands it to the backend
     dispatcher_.progress();  // shows it to the other ranks

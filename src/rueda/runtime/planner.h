@@ -33,12 +33,6 @@ struct PlannerActions {
   std::function<void(std::vector<control::Response>)> respond;
 };
 
-struct PlannerCounters {
-  int64_t plans = 0;            // begun
-  int64_t departures = 0;       // plans that ended
-  int64_t planned_batches = 0;  // started without negotiation
-};
-
 class Planner {
  public:
   struct Options {
@@ -46,7 +40,8 @@ class Planner {
     int64_t bucket_bytes = 1 << 20;
     Rank me = 0, ranks = 1;
   };
-  Planner(Options options, Operations& operations, Dispatcher& dispatcher, PlannerActions actions);
+  Planner(Options options, Operations& operations, Dispatcher& dispatcher, EngineCounters& counters,
+          PlannerActions actions);
 
   // ---- every rank ----
   // A new operation: true when the plan takes it; else it must be negotiated (and this rank departs).
@@ -61,7 +56,6 @@ class Planner {
   void on_freeze(const control::PlanNews& news);
   void depart(const std::string& why);
   [[nodiscard]] int64_t plans_begun() const { return plans_begun_; }
-  [[nodiscard]] const PlannerCounters& counters() const { return counters_; }
 
   // ---- coordinator ----
   void saw_submissions(std::span<const control::Request> requests);
@@ -83,8 +77,8 @@ class Planner {
   Options options_;
   Operations& operations_;
   Dispatcher& dispatcher_;
+  EngineCounters& counters_;
   PlannerActions actions_;
-  PlannerCounters counters_;
   control::PlanLearner learner_;
   control::PlanLedger ledger_;
   control::PlanRunner runner_;
