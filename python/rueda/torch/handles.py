@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from rueda import _core, operations
 from rueda.basics import basics
+from rueda.errors import HorovodInternalError
+from rueda.in_flight import InFlight, InFlightTable
 from rueda.operations import Call
 from rueda.process_sets import ProcessSet
 from rueda.torch import tensors as memory
 
-
-@dataclass
-class _InFlight:
-    engine_handle: int
-    # Everything the engine reads or writes. Kept until the operation has ended, also when the caller drops
-    # the handle.
-    borrowed: tuple[torch.Tensor, ...]
-    finish: Callable[[int], Any]  # engine handle -> what synchronize returns
-
-
-_in_flight: dict[int, _InFlight] = {}
+_in_flight = InFlightTable()
 _shutdowns = 0
 
 
@@ -40,7 +31,7 @@ def start(
     naming: the word the operation's key begins with ("allreduce") and the user's name or None.
     """
     handle, engine_handle = operations.submit_named(calls, naming, process_set)
-    _in_flight[handle] = _InFlight(engine_handle, tuple(borrowed), finish)
+    _in_flight.add(handle, InFlight(engine_handle, tuple(borrowed), finish))
     return handle
 
 
@@ -59,9 +50,7 @@ def finish_prepared(engine_handle: int) -> None:
     """Waits for an operation whose memory is in lent. Raises HorovodInternalError when it failed."""
     try:
         operations.wait(engine_handle)
-    except KeyboardInterrupt:
-        raise  # still in flight: what it borrows stays alive
-    except BaseException:
+    except HorovodInternalError:  # else a signal handler's: still in flight, what it borrows stays alive
         _return(engine_handle)
         raise
     _return(engine_handle)
@@ -77,37 +66,18 @@ def poll(handle: int) -> bool:
 
     Raises ValueError for a handle that does not exist or was already synchronized.
     """
-    record = _in_flight.get(handle)
-    if record is None:
-        raise ValueError(f"Handle {handle} was not created or has been cleared.")
-    return operations.is_done(record.engine_handle)
+    return _in_flight.poll(handle)
 
 
 def synchronize(handle: int) -> Any:
     """Waits for an asynchronous operation, returns its output and forgets the handle.
 
     Groups return a tuple, alltoall `(output, received_splits)`. None for a handle that is unknown or was
-    synchronized before. Raises HorovodInternalError when the operation failed.
+    synchronized before; threads that wait for one handle at the same time get the same output. Raises
+    HorovodInternalError when the operation failed.
     """
-    record = _in_flight.get(handle)
-    if record is None:
-        return None
-    try:
-        operations.wait(record.engine_handle)
-    except KeyboardInterrupt:
-        raise  # still in flight: the record keeps its memory alive
-    except BaseException:
-        _forget(handle, record)
-        raise
-    try:
-        return record.finish(record.engine_handle)
-    finally:
-        _forget(handle, record)
-
-
-def _forget(handle: int, record: _InFlight) -> None:
-    if _in_flight.pop(handle, None) is not None:
-        _core.release(record.engine_handle)
+    operation = _in_flight.get(handle)
+    return None if operation is None else _in_flight.settle(handle, operation)
 
 
 def shutdowns() -> int:
@@ -119,7 +89,6 @@ def _forget_all() -> None:
     """After shutdown: the engine has ended every operation and lends no memory any more."""
     global _shutdowns
     _shutdowns += 1
-    _in_flight.clear()
     lent.clear()
     operations.numbers.clear()
 

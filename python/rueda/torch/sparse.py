@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import torch
@@ -35,18 +36,22 @@ def sparse_allreduce_async(
     indices_handle = allgather_async(indices, f"{name}.indices", process_set)
     values_handle = allgather_async(tensor._values().contiguous(), f"{name}.values", process_set)
     shape = tensor.shape
+    lock = threading.Lock()
+    gathered: list[torch.Tensor] = []  # indices, then values; kept when a wait is interrupted between them
     result: torch.Tensor | None = None
 
     def wait() -> torch.Tensor:
         nonlocal result
-        if result is None:
-            values = synchronize(values_handle)
-            all_indices = synchronize(indices_handle)
-            if op == Average:
-                values = values / (process_set.size() or 1)
-            result = torch.sparse_coo_tensor(
-                all_indices.transpose(0, 1), values, shape, check_invariants=True
-            )
-        return result
+        with lock:
+            if result is None:
+                for handle in (indices_handle, values_handle)[len(gathered) :]:
+                    gathered.append(synchronize(handle))
+                indices, values = gathered
+                if op == Average:
+                    values = values / (process_set.size() or 1)
+                result = torch.sparse_coo_tensor(
+                    indices.transpose(0, 1), values, shape, check_invariants=True
+                )
+            return result
 
     return wait
