@@ -189,6 +189,26 @@ fast.rueda_log.argtypes = [c_int, c_char_p]
 fast.rueda_log.restype = None
 
 
+LARGEST_INT32 = 2**31 - 1
+
+
+def fits_int32(number: int) -> bool:
+    """Whether ctypes passes the number as it is: it cuts what is beyond 32 bits without a word."""
+    return -LARGEST_INT32 - 1 <= number <= LARGEST_INT32
+
+
+def c_text(text: str, what: str, encoding: str = "utf-8") -> bytes:
+    """Text as the C ABI takes it. ValueError for what no C string holds. what: the word for it ("name")."""
+    if "\0" in text:
+        raise ValueError(f"The {what} {text!r} holds a NUL character; leave it out.")
+    try:
+        return text.encode(encoding, "surrogateescape")  # file names may hold bytes that are no UTF-8
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"The {what} {text!r} holds {text[error.start]!r}, which {encoding} cannot encode; leave it out."
+        ) from None
+
+
 def last_error() -> str:
     """Why the last call of this thread failed."""
     return _text(fast.rueda_last_error())

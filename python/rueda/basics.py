@@ -14,7 +14,7 @@ from ctypes import sizeof as size_in_bytes
 from typing import Any
 
 from rueda import _core, errors
-from rueda.process_sets import ProcessSet, global_process_set, process_set_table
+from rueda.process_sets import ProcessSet, beyond_int32, global_process_set, process_set_table
 
 INIT_FAILED = (
     "Horovod initialization failed. Please check log messages above for a more descriptive error. {cause}"
@@ -198,7 +198,8 @@ class HorovodBasics:
         A file that cannot be opened is a RuntimeWarning: training goes on.
         """
         self.require_initialized()
-        status = _core.start_timeline(os.fsencode(file_path), int(mark_cycles))
+        path = _core.c_text(os.fsdecode(file_path), "timeline's path", sys.getfilesystemencoding())
+        status = _core.start_timeline(path, int(bool(mark_cycles)))
         if status == _core.UNAVAILABLE:
             warnings.warn(_core.last_error(), RuntimeWarning, stacklevel=2)
         elif status != _core.OK:
@@ -323,6 +324,11 @@ def _check_process_sets(process_sets: Sequence[ProcessSet] | str | None) -> list
             raise ValueError(
                 f"process_sets holds a {type(process_set).__name__}; pass a list of ProcessSet objects."
             )
+    for index, process_set in enumerate(sets):
+        beyond = beyond_int32(process_set.ranks or ())
+        if beyond is not None:
+            where = f"in process_sets entry number {index + 1}; ranks are below the number of processes."
+            raise ValueError(INIT_FAILED.format(cause=f"invalid rank: {beyond} {where}"))
     return sets
 
 

@@ -7,11 +7,11 @@ into its own tensors. Nothing here knows a framework.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_int32, c_int64, cast
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from rueda import _core, errors
 from rueda.basics import FORKED, basics
@@ -19,6 +19,8 @@ from rueda.process_sets import ProcessSet, process_set_table
 
 # A waiting main thread looks for signals (Ctrl-C) this often.
 WAIT_SLICE_S = 0.25
+
+Member = TypeVar("Member")
 
 
 @dataclass
@@ -236,15 +238,13 @@ def repeat(call: Call, word: str, name: str | None) -> Callable[[ProcessSet, int
 
 
 def fill(request: _core.Request, call: Call, set_id: int, name: str) -> None:
-    if "\0" in name:
-        raise ValueError(f"The name {name!r} holds a NUL character; leave it out.")
-    if not -(2**31) <= call.root_rank < 2**31:  # ctypes would cut it
+    if not _core.fits_int32(call.root_rank):
         raise ValueError(f"broadcast received invalid root rank {call.root_rank} for provided process set")
     request.struct_size = _core.REQUEST_BYTES
     request.what = call.what
     request.dtype = call.dtype
     request.op = call.op
-    request.name = name.encode("utf-8", "surrogateescape")
+    request.name = _core.c_text(name, "name")
     request.process_set = set_id
     request.root_rank = call.root_rank
     request.prescale = call.prescale
@@ -261,6 +261,30 @@ def fill(request: _core.Request, call: Call, set_id: int, name: str) -> None:
         request.split_count = len(call.splits)
     request.tag = call.tag
     request.priority = call.priority
+
+
+def check_splits(rows: Sequence[int]) -> None:
+    """Raises ValueError unless these are numbers of rows; their sum and their count the engine checks."""
+    if any(count < 0 for count in rows):
+        raise ValueError(f"alltoall expects splits without negative elements, but got {list(rows)}.")
+    if not all(_core.fits_int32(count) for count in rows):
+        raise ValueError(
+            f"alltoall expects splits of at most {_core.LARGEST_INT32} rows, but got {list(rows)}; send "
+            "the rest with another alltoall."
+        )
+
+
+def members_of_group(values: Iterable[Member], what: str, is_single: bool) -> Sequence[Member]:
+    """The members of a grouped operation, which a generator may give. TypeError for what is no group.
+
+    what: the word for a member ("tensor"). is_single: whether a member was given in place of a group.
+    """
+    if is_single or not isinstance(values, Iterable):
+        raise TypeError(
+            f"A grouped operation takes a list of {what}s, not {type(values).__name__}; put a single "
+            f"{what} into a list."
+        )
+    return values if isinstance(values, (list, tuple)) else list(values)
 
 
 def check_usable() -> None:

@@ -218,9 +218,11 @@ def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
 
 def _add(ranks: Sequence[int]) -> int:
     set_id = c_int32(-1)
-    status = _core.add_process_set((c_int32 * len(ranks))(*ranks), len(ranks), byref(set_id))
+    # In place of a number that does not fit the engine gets another that is no rank: it refuses on all ranks.
+    sent = [rank if _core.fits_int32(rank) else _core.LARGEST_INT32 for rank in ranks]
+    status = _core.add_process_set((c_int32 * len(sent))(*sent), len(sent), byref(set_id))
     if status != _core.OK:
-        _raise_set_error(status)
+        _raise_set_error(status, ranks)
     process_set_table.on_new_set(set_id.value)
     return set_id.value
 
@@ -249,15 +251,25 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     if status != _core.OK:
         if process_set_table.ranks_of(set_id) is None and status != _core.SHUT_DOWN:
             return False
-        _raise_set_error(status)
+        _raise_set_error(status, ())
     process_set.process_set_id = None
     return True
 
 
-def _raise_set_error(status: int) -> None:
+def _raise_set_error(status: int, ranks: Sequence[int]) -> None:
+    """ranks: as the caller gave them, where the engine may have been told others."""
     text = _core.last_error()
     if status == _core.SHUT_DOWN:
         raise ValueError(errors.SHUTTING_DOWN)
     if status == _core.NOT_INITIALIZED:
         raise ValueError(errors.NOT_INITIALIZED)
+    beyond = beyond_int32(ranks)
+    if beyond is not None:
+        world = f"the world has ranks 0 to {_core.size() - 1}"
+        raise ValueError(f"invalid rank: {beyond} in the process set {list(ranks)}; {world}.")
     raise ValueError(text)
+
+
+def beyond_int32(ranks: Sequence[int]) -> int | None:
+    """The first that the C ABI cannot be told, which is no rank of any world; None if there is none."""
+    return next((rank for rank in ranks if not _core.fits_int32(rank)), None)

@@ -56,6 +56,9 @@ def test_uneven_rows_within_jit_are_an_error_not_garbage():
 def test_what_this_rank_can_judge_is_refused_at_once():
     with pytest.raises(ValueError, match="only Sum and Average have a derivative"):
         jax.grad(lambda x: hvd.allreduce(x, op=hvd.Max).sum())(jnp.ones(2))
+    for reduce in (hvd.allreduce, jax.jit(hvd.allreduce, static_argnums=1)):
+        with pytest.raises(ValueError, match="cannot encode"):
+            reduce(jnp.ones(2), "x\ud800y")
     with pytest.raises(ValueError, match="a scalar has no rows"):
         jax.jit(hvd.allgather)(1.0)
     with pytest.raises(ValueError, match="3 rows cannot be split evenly between 2 ranks"):

@@ -102,5 +102,11 @@ def test_what_cannot_be_sent_is_refused_in_one_sentence():
         hvd.allreduce(np.ones(2, complex))
     with pytest.raises(ValueError, match="op is 'Max', but it must be one of Average, Sum"):
         hvd.reducescatter(np.ones(4), op=hvd.Max)
+    for rows in (2**31, 2**32 + 1):
+        with pytest.raises(ValueError, match=f"splits of at most 2147483647 rows, but got .{rows}, 0"):
+            hvd.alltoall(np.ones(2), [rows] + [0] * (hvd.size() - 1))
+    for grouped in (hvd.grouped_allreduce, hvd.grouped_allgather, hvd.grouped_reducescatter):
+        with pytest.raises(TypeError, match="takes a list of arrays, not ndarray"):
+            grouped(np.ones((2, 2)))
     with pytest.raises(hvd.HorovodInternalError, match="rank 1 has"):
         hvd.allreduce(np.ones(2 + hvd.rank()), "unequal")

@@ -109,6 +109,18 @@ def test_what_one_rank_can_judge_is_refused_there_and_then():
 
 
 @on_ranks
+def test_names_and_groups_that_are_none_are_refused_in_one_sentence():
+    for name, why in (("x\0y", "NUL"), ("x\ud800y", "cannot encode")):
+        for reduce in (hvd.allreduce, tf.function(hvd.allreduce)):
+            with pytest.raises(ValueError, match=f"The name .*{why}.*; leave it out."):
+                reduce(tf.ones([2]), name=name)
+    for grouped in (hvd.grouped_allreduce, hvd.grouped_allgather, hvd.grouped_reducescatter):
+        raised(TypeError, lambda f=grouped: f(tf.ones([2, 2])), "takes a list of tensors, not EagerTensor")
+        outputs = grouped(tf.fill([hvd.size()], i) for i in range(2))
+        assert [output.numpy()[0] for output in outputs] == [0, 1]
+
+
+@on_ranks
 def test_a_name_in_flight_twice_is_refused():
     from rueda import _core, operations
 

@@ -204,6 +204,25 @@ def test_empty_groups_give_empty_containers():
 
 
 @on_every_rank
+def test_groups_may_come_from_generators():
+    n = hvd.size()
+    for function in (
+        hvd.grouped_allreduce,
+        hvd.grouped_allreduce_,
+        hvd.grouped_allgather,
+        hvd.grouped_reducescatter,
+        lambda given: hvd.synchronize(hvd.grouped_allreduce_async(given)),
+        lambda given: hvd.synchronize(hvd.grouped_allreduce_async_(given)),
+        lambda given: hvd.synchronize(hvd.grouped_allgather_async(given)),
+        lambda given: hvd.synchronize(hvd.grouped_reducescatter_async(given)),
+    ):
+        outputs = function(torch.full((n,), float(i)) for i in range(3))
+        assert [output.unique().tolist() for output in outputs] == [[0.0], [1.0], [2.0]]
+    for function in (hvd.grouped_allreduce, hvd.grouped_allgather, hvd.grouped_reducescatter):
+        assert not function(x for x in [])
+
+
+@on_every_rank
 def test_allgather_concatenates_uneven_rows_of_every_dtype():
     me, n = hvd.rank(), hvd.size()
     for dtype in MOVED:

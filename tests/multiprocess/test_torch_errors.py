@@ -26,6 +26,18 @@ def disagree(function, *texts):
     assert hvd.allreduce(torch.ones(2), op=hvd.Sum).tolist() == [hvd.size()] * 2
 
 
+GROUPED = [
+    hvd.grouped_allreduce,
+    hvd.grouped_allreduce_,
+    hvd.grouped_allgather,
+    hvd.grouped_reducescatter,
+    hvd.grouped_allreduce_async,
+    hvd.grouped_allreduce_async_,
+    hvd.grouped_allgather_async,
+    hvd.grouped_reducescatter_async,
+]
+
+
 def odd():
     return hvd.rank() == hvd.size() - 1
 
@@ -210,6 +222,11 @@ def test_what_is_no_process_set_and_what_is_no_name():
         text = "Allreduce: process_set must be a ProcessSet, such as one that add_process_set returned, not "
         raised(TypeError, lambda: hvd.allreduce(torch.ones(2), process_set=process_set), text)  # noqa: B023
     raised(ValueError, lambda: hvd.allreduce(torch.ones(2), name="x\0y"), "holds a NUL character")
+    error = raised(
+        ValueError, lambda: hvd.allreduce(torch.ones(2), name="x\ud800y"), "cannot encode; leave it out."
+    )
+    assert type(error) is ValueError
+    assert hvd.allreduce(torch.ones(2), name="file\udcff", op=hvd.Sum).tolist() == [hvd.size()] * 2
     assert torch.isnan(hvd.allreduce(torch.ones(2), name="nan", prescale_factor=float("nan"))).all()
 
 
@@ -240,6 +257,7 @@ def test_bad_splits():
     refuse([1] * (n + 1), "Number of entries in splits does not equal number of workers.")
     refuse([], "Number of entries in splits does not equal number of workers.")
     refuse([-1] + [1] * (n - 1), "without negative elements")
+    refuse([2**32 + 1] + [0] * (n - 1), "splits of at most 2147483647 rows, but got [4294967297, ")
     uneven = (
         "splits not provided, but first dimension of tensor is not an even multiple of the number of workers."
     )
@@ -272,13 +290,16 @@ def test_a_failed_handle_polls_true_and_raises_once():
 
 @on_every_rank
 def test_an_empty_group_cannot_be_started():
-    for start in (
-        hvd.grouped_allreduce_async,
-        hvd.grouped_allreduce_async_,
-        hvd.grouped_allgather_async,
-        hvd.grouped_reducescatter_async,
-    ):
+    for start in GROUPED[4:]:
         raised(ValueError, partial(start, []), "at least one tensor")
+
+
+@on_every_rank
+def test_a_single_tensor_is_no_group():
+    text = "A grouped operation takes a list of tensors, not Tensor; put a single tensor into a list."
+    for function in GROUPED:
+        raised(TypeError, partial(function, torch.ones(2, 2)), text)
+        raised(TypeError, partial(function, 3), "takes a list of tensors, not int")
 
 
 @on_every_rank

@@ -341,12 +341,15 @@ def test_bad_process_sets_raise_on_every_rank():
         ([0], duplicate),
         (range(n), duplicate),
         ([n], "invalid rank"),
+        ([0, 2**32], f"invalid rank: 4294967296 .*the world has ranks 0 to {n - 1}."),
         ([1, 1], "duplicate rank"),
     ):
         with pytest.raises(ValueError, match=text):
             hvd.add_process_set(ranks)
     with pytest.raises(ValueError, match="mismatching"):
         hvd.add_process_set([0, 1] if hvd.rank() == 0 else [1])
+    with pytest.raises(ValueError, match="mismatching" if hvd.rank() == 0 else "invalid rank: 4294967297 "):
+        hvd.add_process_set([1] if hvd.rank() == 0 else [2**32 + 1])
     assert hvd.remove_process_set(first)
     empty = hvd.add_process_set([])
     assert empty.size() == 0 and hvd.remove_process_set(empty)

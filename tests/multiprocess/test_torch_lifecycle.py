@@ -292,10 +292,12 @@ with pytest.raises(ValueError, match="dynamic"):
 with pytest.raises(ValueError, match="ProcessSet"):
     hvd.init(process_sets=[[0]])
 text = "Horovod initialization failed. Please check log messages above for a more descriptive error."
-for ranks, cause in (([0, 5], "invalid rank: 5"), ([1, 1], "duplicate rank: 1")):
+causes = {(0, 5): "invalid rank: 5", (1, 1): "duplicate rank: 1", (2**32,): "invalid rank: 4294967296"}
+for ranks, cause in causes.items():
     with pytest.raises(ValueError) as caught:
         hvd.init(process_sets=[hvd.ProcessSet(ranks)])
     assert str(caught.value).startswith(text) and cause in str(caught.value), caught.value
+    assert not hvd.is_initialized()
 for sets in ([hvd.ProcessSet([0]), hvd.ProcessSet([0])], [hvd.ProcessSet([0]), hvd.ProcessSet([1, 0])]):
     with pytest.raises(ValueError, match="process_sets entry number 2 is a duplicate"):
         hvd.init(process_sets=sets)
@@ -382,6 +384,9 @@ def test_timelines_can_be_started_and_stopped_at_any_time():
 import json
 hvd.init()
 hvd.stop_timeline()
+with pytest.raises(ValueError, match="The timeline's path .* holds a NUL character; leave it out."):
+    hvd.start_timeline("a" + chr(0) + "b")
+assert not os.path.exists("a")
 hvd.start_timeline("a.json", mark_cycles=True)
 hvd.allreduce(torch.ones(2), name='quo"ted')
 hvd.stop_timeline()

@@ -163,6 +163,20 @@ def test_any_layout_goes_in_and_out():
 
 
 @on_every_rank
+def test_views_that_negate_or_conjugate_their_memory_are_read_and_written_as_what_they_say():
+    me, size = hvd.rank(), hvd.size()
+    with groups():
+        negated = torch._neg_view(torch.tensor([1.0 + me])) if me > 0 else torch.tensor([-1.0])
+        dist.all_reduce(negated)
+        assert negated.tolist() == [-sum(range(1, size + 1))]
+        conjugated = torch.tensor([complex(me, -1)]).conj()  # most functions of torch refuse these
+        outputs = [torch.zeros(1, dtype=torch.complex64).conj() for _ in range(size)]
+        dist.gather(conjugated, outputs if me == 1 else None, 1)
+        if me == 1:
+            assert [output.item() for output in outputs] == [complex(rank, 1) for rank in range(size)]
+
+
+@on_every_rank
 def test_shares_of_different_size_reach_their_places():
     with groups():
         size, rank = hvd.size(), hvd.rank()

@@ -55,6 +55,7 @@ def _apply(tree: Any, name: str | None, spec: Spec, splits: Any = None) -> Any:
         return structure.unflatten([jnp.asarray(result) for result in finish(handles)])
     if name is None:
         name = name_of_call(next(leaf for leaf in leaves if is_traced([leaf])))
+    _core.c_text(name, "name")
     named = replace(spec, names=tuple(name + path for path in paths))
     return structure.unflatten(collective.bind(*leaves, spec=named))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,11 @@ def as_input(value: Any) -> Array:
         )
     # ascontiguousarray would make a scalar one-dimensional.
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+def group(values: Iterable[Any]) -> Sequence[Any]:
+    """The members of a grouped operation. TypeError for a single array, which would be taken apart."""
+    return operations.members_of_group(values, "array", hasattr(values, "__array__"))
 
 
 def engine_type(array: Array) -> int:

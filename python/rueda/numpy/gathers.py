@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,12 +56,13 @@ def allgather(array: Any, name: str | None = None, process_set: ProcessSet = glo
 
 
 def grouped_allgather(
-    values: Sequence[Any], name: str | None = None, process_set: ProcessSet = global_process_set
+    values: Iterable[Any], name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Array]:
     """Gathers several arrays as one operation; a list in the same order. See allgather.
 
     >>> images, labels = hvd.grouped_allgather([images, labels])
     """
+    values = arrays.group(values)
     if not values:
         return []
     outputs: list[Array] = handles.run(_start_allgather, values, ("grouped_allgather", name), process_set)
@@ -114,8 +115,7 @@ def _check_splits(splits: Any) -> list[int] | None:
             f"alltoall: splits must be a list with one whole number for each rank, but got {splits!r}."
         )
     rows = [int(count) for count in counts]
-    if any(count < 0 for count in rows):
-        raise ValueError(f"alltoall expects splits without negative elements, but got {rows}.")
+    operations.check_splits(rows)
     return rows
 
 

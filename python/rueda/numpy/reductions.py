@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -98,7 +98,7 @@ def allreduce(
 
 
 def grouped_allreduce_async(
-    values: Sequence[Any],
+    values: Iterable[Any],
     name: str | None = None,
     op: int = Average,
     prescale_factor: float = 1.0,
@@ -106,6 +106,7 @@ def grouped_allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Starts one allreduce of several arrays, which completes as a whole, and returns its handle."""
+    values = arrays.group(values)
     if not values:
         raise ValueError("A grouped operation needs at least one array, but the list is empty.")
     factors = (prescale_factor, postscale_factor)
@@ -113,7 +114,7 @@ def grouped_allreduce_async(
 
 
 def grouped_allreduce(
-    values: Sequence[Any],
+    values: Iterable[Any],
     name: str | None = None,
     op: int = Average,
     prescale_factor: float = 1.0,
@@ -126,6 +127,7 @@ def grouped_allreduce(
 
     >>> total, largest_batch = hvd.grouped_allreduce([loss_sum, count], op=hvd.Sum)
     """
+    values = arrays.group(values)
     if not values:
         return []
     outputs: list[Array] = handles.run(
@@ -205,7 +207,7 @@ def reducescatter(
 
 
 def grouped_reducescatter(
-    values: Sequence[Any],
+    values: Iterable[Any],
     name: str | None = None,
     op: int = Average,
     process_set: ProcessSet = global_process_set,
@@ -216,6 +218,7 @@ def grouped_reducescatter(
 
     >>> mine = hvd.grouped_reducescatter([np.ones(4), np.ones((6, 2))], op=hvd.Sum)
     """
+    values = arrays.group(values)
     if not values:
         return []
     factors = (prescale_factor, postscale_factor)

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rueda import _core
+from rueda import _core, operations
 from rueda.basics import basics
 from rueda.process_sets import ProcessSet, process_set_table
 
@@ -42,6 +42,11 @@ def handle_average_backwards_compatibility(op: int | None, average: bool | None)
         )
         return Average if average else Sum
     return Average
+
+
+def group_of(tensors: Iterable[Any]) -> Sequence[Any]:
+    """The tensors of a grouped operation. TypeError for a single tensor, which would be taken apart."""
+    return operations.members_of_group(tensors, "tensor", hasattr(tensors, "__array__"))
 
 
 def set_id(process_set: ProcessSet, kind: str) -> int:

@@ -6,7 +6,7 @@ that of the node, in eager execution the argument `name`, else the operation's t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -21,6 +21,7 @@ from rueda.tensorflow.arguments import (
     Product,
     Sum,
     check_num_rank_power_of_2,
+    group_of,
     handle_average_backwards_compatibility,
     set_id,
     underlying,
@@ -223,14 +224,15 @@ def allgather(
 
 
 def grouped_allgather(
-    tensors: Sequence[Any],
+    tensors: Iterable[Any],
     name: str | None = None,
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """allgather of several tensors of one type as one operation; an empty list gives an empty list."""
+    tensors = group_of(tensors)
     if not tensors:
-        return list(tensors)
+        return []
     outputs = run(
         functions.horovod_grouped_allgather,
         "HorovodGroupedAllgather",

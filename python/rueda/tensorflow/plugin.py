@@ -76,6 +76,7 @@ def run(function: Callable[..., Any], what: str, name: str | None, **arguments: 
     that the user gave holds wherever tf.function puts the node: calls of functions become prefixes of node
     names, and they are numbered in the order of the calls.
     """
+    _core.c_text(name or "", "name")
     if tf.executing_eagerly():
         return function(tensor_name=name or "", **arguments)
     graph = tf.compat.v1.get_default_graph()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -13,6 +13,7 @@ from rueda.tensorflow.arguments import (
     Adasum,
     Average,
     Sum,
+    group_of,
     handle_average_backwards_compatibility,
     set_id,
 )
@@ -121,7 +122,7 @@ def _reduce_group(
 
 
 def grouped_allreduce(
-    tensors: Sequence[Any],
+    tensors: Iterable[Any],
     average: bool | None = None,
     device_dense: str = "",
     device_sparse: str = "",
@@ -137,8 +138,9 @@ def grouped_allreduce(
 
     Returns a list in the order of tensors; an empty list gives an empty list.
     """
+    tensors = group_of(tensors)
     if not tensors:
-        return list(tensors)
+        return []
     op = handle_average_backwards_compatibility(op, average)
     outputs: list[Any] = [None] * len(tensors)
     dense = [i for i, tensor in enumerate(tensors) if not isinstance(tensor, tf.IndexedSlices)]
@@ -202,7 +204,7 @@ def reducescatter(
 
 
 def grouped_reducescatter(
-    tensors: Sequence[Any],
+    tensors: Iterable[Any],
     device_dense: str = "",
     compression: type[Compressor] = Compression.none,
     op: int = Average,
@@ -211,8 +213,9 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
 ) -> list[Any]:
     """reducescatter of several tensors as one operation per type; an empty list gives an empty list."""
+    tensors = group_of(tensors)
     if not tensors:
-        return list(tensors)
+        return []
     _check_scatter_op(op)
 
     def reduce(group: list[Any], own: str | None) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -95,10 +95,10 @@ def allgather(
 
 
 def grouped_allgather_async(
-    tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
+    tensors: Iterable[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
     """Starts one allgather of several tensors and returns its handle."""
-    return _start_allgather(tensors, ("grouped_allgather", name), process_set)
+    return _start_allgather(memory.group(tensors), ("grouped_allgather", name), process_set)
 
 
 class _GroupedAllgather(torch.autograd.Function):
@@ -115,9 +115,10 @@ class _GroupedAllgather(torch.autograd.Function):
 
 
 def grouped_allgather(
-    tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
+    tensors: Iterable[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> tuple[torch.Tensor, ...]:
     """Gathers several tensors as one operation; a tuple in the same order. See allgather."""
+    tensors = memory.group(tensors)
     if not tensors:
         return ()
     outputs: tuple[torch.Tensor, ...] = _GroupedAllgather.apply(name, process_set, *tensors)
@@ -135,7 +136,8 @@ def _start_broadcast(
         raise TypeError(f"broadcast: root_rank must be an int, not {type(root_rank).__name__}.")
     device = memory.device_index(tensor)
     source = memory.to_host(tensor)
-    stage = output.detach() if device == -1 else source
+    is_staged = not memory.is_direct(output)
+    stage = source if is_staged else output.detach()
     call = Call(
         what=_core.BROADCAST,
         dtype=memory.DTYPES[tensor.dtype],
@@ -147,7 +149,7 @@ def _start_broadcast(
     )
 
     def finish(engine_handle: int) -> Any:
-        if device != -1:
+        if is_staged:
             handles.copy_back([stage], [output])
         return output
 
@@ -231,6 +233,7 @@ def _check_splits(splits: Any) -> tuple[list[int] | None, torch.device]:
         return None, cpu
     if not isinstance(splits, torch.Tensor):
         if all(isinstance(rows, int) for rows in splits):
+            operations.check_splits(splits)
             splits = torch.tensor(list(splits), dtype=torch.int32)
         else:
             splits = torch.tensor(splits)
@@ -241,8 +244,7 @@ def _check_splits(splits: Any) -> tuple[list[int] | None, torch.device]:
     rows = [int(count) for count in splits.tolist()]
     if not rows:  # to the engine an empty list is no list
         raise ValueError("Number of entries in splits does not equal number of workers.")
-    if any(count < 0 for count in rows):
-        raise ValueError(f"alltoall expects splits without negative elements, but got {rows}.")
+    operations.check_splits(rows)
     return rows, splits.device
 
 

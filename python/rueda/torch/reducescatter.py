@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -100,7 +100,7 @@ def reducescatter(
 
 
 def grouped_reducescatter_async(
-    tensors: Sequence[torch.Tensor],
+    tensors: Iterable[torch.Tensor],
     name: str | None = None,
     op: int = Average,
     process_set: ProcessSet = global_process_set,
@@ -109,7 +109,9 @@ def grouped_reducescatter_async(
 ) -> int:
     """Starts one reducescatter of several tensors and returns its handle."""
     factors = (prescale_factor, postscale_factor)
-    return _start_reducescatter(tensors, ("grouped_reducescatter", name), op, factors, process_set)
+    return _start_reducescatter(
+        memory.group(tensors), ("grouped_reducescatter", name), op, factors, process_set
+    )
 
 
 class _GroupedReducescatter(torch.autograd.Function):
@@ -129,7 +131,7 @@ class _GroupedReducescatter(torch.autograd.Function):
 
 
 def grouped_reducescatter(
-    tensors: Sequence[torch.Tensor],
+    tensors: Iterable[torch.Tensor],
     name: str | None = None,
     compression: type[Compressor] = Compression.none,
     op: int = Average,
@@ -138,6 +140,7 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
 ) -> list[torch.Tensor]:
     """Reduces and scatters several tensors as one operation; a list in the same order. See reducescatter."""
+    tensors = memory.group(tensors)
     if not tensors:
         return []
     compressed, contexts = zip(*(compression.compress(tensor) for tensor in tensors))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -52,12 +52,14 @@ def _start_allreduce(
     process_set: ProcessSet,
     priority: int = 0,
 ) -> int:
-    """Outputs may be the tensors themselves. GPU tensors go through host memory."""
+    """Outputs may be the tensors themselves. What is not direct, as on GPUs, goes through host memory."""
     memory.check_group(tensors)
     device = memory.device_index(tensors[0])
     inputs = [memory.to_host(tensor) for tensor in tensors]
-    # The host copy of a GPU tensor is ours: reduce it in place.
-    stages = [output.detach() for output in outputs] if device == -1 else inputs
+    # The host copy of a tensor that is not direct is ours: reduce it in place.
+    direct = [memory.is_direct(output) for output in outputs]
+    stages = [output.detach() if ok else source for output, source, ok in zip(outputs, inputs, direct)]
+    is_staged = not all(direct)
     calls = [
         Call(
             what=_core.ALLREDUCE,
@@ -76,7 +78,7 @@ def _start_allreduce(
     is_group = naming[0].startswith("grouped_")
 
     def finish(engine_handle: int) -> Any:
-        if device != -1:
+        if is_staged:
             handles.copy_back(stages, outputs)
         return tuple(outputs) if is_group else outputs[0]
 
@@ -96,7 +98,7 @@ def _reduce_now(
     factors: tuple[float, float],
     process_set: ProcessSet,
 ) -> None:
-    """allreduce_async and synchronize of one tensor on the CPU, without what only handles need."""
+    """allreduce_async and synchronize of one direct tensor, without what only handles need."""
     key = (name, tensor.dtype, tensor.shape, op, factors)
     start = _repeats.get(key)
     if start is None:
@@ -129,7 +131,7 @@ def _reduce(
     """allreduce without gradients."""
     memory.check(tensor)
     factors = (prescale_factor, postscale_factor)
-    if tensor.is_cpu:
+    if memory.is_direct(tensor):
         output = torch.empty_like(tensor, requires_grad=False)
         _reduce_now(tensor, output, name, op, factors, process_set)
     else:
@@ -250,7 +252,7 @@ def allreduce_(
     op = handle_average_backwards_compatibility(op, average)
     factors = (prescale_factor, postscale_factor)
     memory.check(tensor)
-    if tensor.is_cpu:
+    if memory.is_direct(tensor):
         _reduce_now(tensor, tensor, name, op, factors, process_set)
     else:
         handles.run(allreduce_async_, tensor, None, name, op, *factors, process_set)
@@ -291,7 +293,7 @@ def prepare_allreduce_(
 
 
 def grouped_allreduce_async(
-    tensors: Sequence[torch.Tensor],
+    tensors: Iterable[torch.Tensor],
     average: bool | None = None,
     name: str | None = None,
     op: int | None = None,
@@ -301,6 +303,7 @@ def grouped_allreduce_async(
 ) -> int:
     """Starts one allreduce of several tensors, which completes as a whole, and returns its handle."""
     op = handle_average_backwards_compatibility(op, average)
+    tensors = memory.group(tensors)
     memory.check_group(tensors)
     outputs = [torch.empty_like(tensor, requires_grad=False) for tensor in tensors]
     factors = (prescale_factor, postscale_factor)
@@ -323,7 +326,7 @@ class _GroupedAllreduce(torch.autograd.Function):
 
 
 def grouped_allreduce(
-    tensors: Sequence[torch.Tensor],
+    tensors: Iterable[torch.Tensor],
     average: bool | None = None,
     name: str | None = None,
     compression: type[Compressor] = Compression.none,
@@ -339,6 +342,7 @@ def grouped_allreduce(
     list.
     """
     op = handle_average_backwards_compatibility(op, average)
+    tensors = memory.group(tensors)
     if not tensors:
         return []
     compressed, contexts = zip(*(compression.compress(tensor) for tensor in tensors))
@@ -347,7 +351,7 @@ def grouped_allreduce(
 
 
 def grouped_allreduce_async_(
-    tensors: Sequence[torch.Tensor],
+    tensors: Iterable[torch.Tensor],
     average: bool | None = None,
     name: str | None = None,
     op: int | None = None,
@@ -357,12 +361,13 @@ def grouped_allreduce_async_(
 ) -> int:
     """Starts one in-place allreduce of several tensors and returns its handle."""
     op = handle_average_backwards_compatibility(op, average)
+    tensors = memory.group(tensors)
     factors = (prescale_factor, postscale_factor)
     return _start_allreduce(tensors, tensors, ("grouped_allreduce", name), op, factors, process_set)
 
 
 def grouped_allreduce_(
-    tensors: Sequence[torch.Tensor],
+    tensors: Iterable[torch.Tensor],
     average: bool | None = None,
     name: str | None = None,
     op: int | None = None,
@@ -372,6 +377,7 @@ def grouped_allreduce_(
 ) -> tuple[torch.Tensor, ...]:
     """Reduces several tensors in place as one operation and returns them; see grouped_allreduce."""
     op = handle_average_backwards_compatibility(op, average)
+    tensors = memory.group(tensors)
     if not tensors:
         return ()
     handle = grouped_allreduce_async_(tensors, None, name, op, prescale_factor, postscale_factor, process_set)

@@ -14,7 +14,7 @@ from rueda.torch.compression import Compression, Compressor
 from rueda.torch.handles import finish_prepared, lent
 from rueda.torch.reductions import prepare_allreduce_
 from rueda.torch.sparse import empty_like
-from rueda.torch.tensors import DTYPES
+from rueda.torch.tensors import DTYPES, is_direct
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Slot:
 
     def prepare(self, grad: torch.Tensor, settings: Settings) -> bool:
         """Whether `send` may be called with this gradient: dense, on the CPU, as it is."""
-        if settings.compression is not Compression.none or grad.device.type != "cpu":
+        if settings.compression is not Compression.none or not is_direct(grad):
             return False
         if grad.layout != torch.strided or not grad.is_contiguous():
             return False
@@ -160,6 +160,7 @@ def make_hook(
             or not grad.is_cpu
             or grad.layout is not strided
             or not grad.is_contiguous()
+            or grad.is_neg()
         ):
             in_general(parameter)
             return

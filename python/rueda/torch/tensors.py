@@ -5,7 +5,7 @@ allocated.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -45,6 +45,11 @@ def check(tensor: torch.Tensor) -> None:
         raise ValueError("Tensor is required to be contiguous.")
 
 
+def group(tensors: Iterable[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """The tensors of a grouped operation. TypeError for a single tensor, which torch would take apart."""
+    return operations.members_of_group(tensors, "tensor", isinstance(tensors, torch.Tensor))
+
+
 def check_group(tensors: Sequence[torch.Tensor]) -> None:
     """Raises unless the engine can take these tensors as one operation."""
     if not tensors:
@@ -62,10 +67,19 @@ def device_index(tensor: torch.Tensor) -> int:
     return tensor.device.index or 0
 
 
+def is_direct(tensor: torch.Tensor) -> bool:
+    """Whether the engine can work in the tensor's own memory: on the CPU, and not the kind of view whose
+    elements are the negatives of what its memory holds (`z.conj().imag`).
+    """
+    return tensor.is_cpu and not tensor.is_neg()
+
+
 def to_host(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor itself on the CPU; else a host copy, made after the work queued on the current stream."""
+    """The tensor itself if it is direct; else a host copy, made after the work queued on the current
+    stream.
+    """
     detached = tensor.detach()
-    return detached if detached.device.type == "cpu" else detached.cpu()
+    return detached if is_direct(detached) else detached.cpu().resolve_neg()
 
 
 class _EngineMemory:

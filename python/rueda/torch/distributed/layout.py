@@ -26,11 +26,11 @@ class Stage:
                 "sparse=False in the embedding."
             )
         self.tensor = tensor.detach()
-        if self.tensor.device.type == "cpu" and self.tensor.is_contiguous():
+        if memory.is_direct(self.tensor) and self.tensor.is_contiguous() and not self.tensor.is_conj():
             self.host = self.tensor
         elif is_input:
             # The copy is the point: contiguous() alone would leave a GPU tensor where it is.
-            self.host = self.tensor.to("cpu").contiguous()
+            self.host = self.tensor.to("cpu").contiguous().resolve_conj().resolve_neg()
         else:
             self.host = torch.empty(self.tensor.shape, dtype=tensor.dtype)
 
