@@ -138,7 +138,7 @@ int start(const Request& request, const Job& job, const std::string& own_path) {
   options.command.insert(options.command.end(), request.arguments.begin(), request.arguments.end());
   options.output.style.kind = launch::PrefixStyle::Kind::kNone;
   options.binary = own_path;
-  options.binds_cores = static_cast<size_t>(job.ranks) <= launch::cpu_count(launch::usable_cores());
+  options.binds_cores = static_cast<size_t>(job.ranks) <= launch::usable_cpus().size();
   const int status = launch::JobRunner(std::move(options)).run();
   unsetenv(kJobVariable);
   return status;

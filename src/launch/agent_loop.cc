@@ -211,13 +211,14 @@ void AgentLoop::start_job(Job job) {
   common.insert(common.end(), job_->env.begin(), job_->env.end());
   common.emplace_back("RUEDA_SECRET_FILE", private_dir_ + "/secret");
   if (!job_->stage.empty()) common.emplace_back("RUEDA_STAGE_DIR", private_dir_);
-  const std::vector<PhysicalCore> cores = usable_cores();
+  const std::vector<int> cpus = usable_cpus();
   if (value_of(common, "OMP_NUM_THREADS").empty())
-    common.emplace_back("OMP_NUM_THREADS",
-                        std::to_string(std::max<size_t>(1, cpu_count(cores) / ranks_.size())));
-  if (job_->binds_cores && cpu_count(cores) < ranks_.size())
-    complain(fmt::format("{} cores are too few to give each of {} ranks its own; none is bound",
-                         cpu_count(cores), ranks_.size()));
+    common.emplace_back("OMP_NUM_THREADS", std::to_string(std::max<size_t>(1, cpus.size() / ranks_.size())));
+  const std::vector<PhysicalCore> cores =
+      job_->binds_cores ? physical_cores(cpus) : std::vector<PhysicalCore>();
+  if (job_->binds_cores && cpus.size() < ranks_.size())
+    complain(fmt::format("{} cores are too few to give each of {} ranks its own; none is bound", cpus.size(),
+                         ranks_.size()));
   for (RankProcess& rank : ranks_) {
     std::vector<int> bound;
     if (job_->binds_cores) bound = share_of(cores, ranks_.size(), static_cast<size_t>(&rank - ranks_.data()));

@@ -19,25 +19,25 @@ int topology_of(int cpu, const char* what, int missing) {
 
 }  // namespace
 
-std::vector<PhysicalCore> usable_cores() {
+std::vector<int> usable_cpus() {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return {{0}};
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return {0};
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &allowed)) cpus.push_back(cpu);
+  return cpus;
+}
+
+std::vector<PhysicalCore> physical_cores(const std::vector<int>& cpus) {
   std::map<std::pair<int, int>, PhysicalCore> found;  // (socket, first sibling)
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &allowed)) continue;
+  for (const int cpu : cpus) {
     const int first_sibling = topology_of(cpu, "thread_siblings_list", cpu);  // "3,7" or "3-4"
     found[{topology_of(cpu, "physical_package_id", 0), first_sibling}].push_back(cpu);
   }
   std::vector<PhysicalCore> cores;
   for (auto& [place, cpus] : found) cores.push_back(std::move(cpus));
   return cores;
-}
-
-size_t cpu_count(const std::vector<PhysicalCore>& cores) {
-  size_t count = 0;
-  for (const PhysicalCore& core : cores) count += core.size();
-  return count;
 }
 
 std::vector<int> share_of(const std::vector<PhysicalCore>& cores, size_t ranks, size_t index) {

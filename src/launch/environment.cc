@@ -6,6 +6,8 @@
 #include <array>
 #include <cmath>
 
+#include "rueda/base/limits.h"
+
 namespace rueda::launch {
 namespace {
 
@@ -36,7 +38,7 @@ class Writer {
   Variables variables_;
 };
 
-constexpr double kMaxFusionMb = 65536;  // as the core takes it
+constexpr int64_t kMaxFusionMb = kMaxFusionBytes >> 20;
 
 template <class T>
 Status at_least_zero(std::string_view flag, const std::optional<T>& value) {
@@ -68,7 +70,7 @@ Status validate(const Tuning& tuning) {
   };
   for (const Status& check : checks)
     if (!check.is_ok()) return check;
-  if (tuning.fusion_threshold_mb.value_or(0) > kMaxFusionMb)
+  if (tuning.fusion_threshold_mb.value_or(0) > static_cast<double>(kMaxFusionMb))
     return {Code::kInvalidArgument,
             fmt::format("fusion-threshold-mb={} must be <= {}", *tuning.fusion_threshold_mb, kMaxFusionMb)};
   if (tuning.autotune_gaussian_process_noise && *tuning.autotune_gaussian_process_noise > 1)

@@ -260,47 +260,45 @@ class Finished:
     seconds: float  # from the start to its end
 
 
+def start_fresh(script: str, folder: Path, output: Path, environment: Dict[str, str]) -> Worker:
+    """An interpreter of its own that runs this source in this folder."""
+    with open(output, "wb") as file:
+        return subprocess.Popen(
+            [sys.executable, "-c", script],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd=folder,
+            start_new_session=True,
+        )
+
+
 def launch(
     size: int,
     script: str,
     environment: Optional[Dict[str, str]] = None,
     transports: str = "shm,tcp",
     limit_s: float = 60.0,
-    arguments: Sequence[Sequence[str]] = (),
+    start: Callable[[str, Path, Path, Dict[str, str]], Worker] = start_fresh,
 ) -> List[Finished]:
-    """Runs Python source on every rank, each in a fresh process, and waits for all. Late ones are killed
-    (-9).
-    """
+    """Runs Python source on every rank, each in a process of its own; waits for all. Late ones are aborted."""
     folder = make_job_folder()
-    processes, outputs = [], []
     began = time.monotonic()
-    for rank in range(size):
-        env = {**rank_environment(rank, size, folder, transports), **(environment or {})}
-        output = open(folder / f"output.{rank}", "w+b")  # noqa: SIM115 (closed below)
-        extra = list(arguments[rank]) if arguments else []
-        processes.append(
-            subprocess.Popen(
-                [sys.executable, "-c", script, *extra],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=env,
-                cwd=folder,
-                start_new_session=True,
-            )
-        )
-        outputs.append(output)
+    outputs = [folder / f"output.{rank}" for rank in range(size)]
+    workers = []
+    for rank, path in enumerate(outputs):
+        variables = {**rank_environment(rank, size, folder, transports), **(environment or {})}
+        workers.append(start(script, folder, path, variables))
     finished = []
-    for process, output in zip(processes, outputs):
+    for worker, path in zip(workers, outputs):
         try:
-            process.wait(max(0.1, began + limit_s - time.monotonic()))
+            status = worker.wait(max(0.1, began + limit_s - time.monotonic()))
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGABRT)  # faulthandler prints the stacks
-            process.wait(10)
+            worker.send_signal(signal.SIGABRT)  # faulthandler prints the stacks
+            status = worker.wait(10)
         seconds = time.monotonic() - began
-        output.seek(0)
-        finished.append(Finished(process.returncode, output.read().decode(errors="replace"), seconds))
-        output.close()
+        finished.append(Finished(status, path.read_text(errors="replace"), seconds))
     shutil.rmtree(folder, ignore_errors=True)
     return finished
 

@@ -13,7 +13,6 @@ import importlib
 import json
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Dict, List, Optional, Tuple
 
-from harness import Finished, Worker, World, library, make_job_folder, rank_environment
+import harness
+from harness import Worker, World, library, rank_environment
 
 # What ranks need not import; torch itself imports the second when it makes an optimizer.
 FORKED = ("rueda.torch", "torch._dynamo", "torch.distributed", "pytest", "cloudpickle")
@@ -111,7 +111,14 @@ class Nursery:
         self._buffer = b""
         self.ends: Dict[int, Dict[str, Any]] = {}
 
-    def start(self, order: Dict[str, Any]) -> int:
+    def start(self, source: str, folder: Path, output: Path, environment: Dict[str, str]) -> int:
+        """The pid of a rank that runs this source in this folder."""
+        order = {
+            "source": source,
+            "folder": str(folder),
+            "output": str(output),
+            "environment": environment,
+        }
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order).encode() + b"\n")
         self._process.stdin.flush()
@@ -166,74 +173,19 @@ def shared_nursery() -> Nursery:
     return nursery
 
 
-def launch(
-    size: int,
-    script: str,
-    environment: Optional[Dict[str, str]] = None,
-    transports: str = "shm,tcp",
-    limit_s: float = 60.0,
-) -> List[Finished]:
-    """As `harness.launch`, with ranks of the nursery."""
-    nursery = shared_nursery()
-    folder = make_job_folder()
-    began = time.monotonic()
-    pids = []
-    for rank in range(size):
-        variables = {**rank_environment(rank, size, folder, transports), **(environment or {})}
-        order = {
-            "folder": str(folder),
-            "output": str(folder / f"output.{rank}"),
-            "environment": variables,
-            "source": script,
-        }
-        pids.append(nursery.start(order))
-    is_late = not nursery.await_ends(pids, began + limit_s - time.monotonic())
-    if is_late:
-        for pid in pids:
-            if pid not in nursery.ends:
-                os.kill(pid, signal.SIGABRT)  # faulthandler prints the stacks
-        assert nursery.await_ends(pids, 10), f"ranks survive SIGABRT: {pids}"
-    finished = []
-    for rank, pid in enumerate(pids):
-        end = nursery.ends[pid]
-        output = (folder / f"output.{rank}").read_text(errors="replace")
-        finished.append(Finished(end["status"], output, end["at"] - began))
-    shutil.rmtree(folder, ignore_errors=True)
-    return finished
-
-
 SERVE = """
 import harness
 harness.serve(open({orders!r}), open({replies!r}, "w", buffering=1))
 """
 
 
-class ForkedWorld(World):
-    """A world of torch whose ranks come from the nursery."""
-
-    def _start_worker(self, rank: int, folder: Path, environment: Dict[str, str]) -> Tuple[Worker, int]:
-        orders, replies = str(folder / f"orders.{rank}"), str(folder / f"replies.{rank}")
-        os.mkfifo(orders)
-        os.mkfifo(replies)
-        reading = os.open(replies, os.O_RDONLY | os.O_NONBLOCK)
-        order = {
-            "folder": os.getcwd(),
-            "output": str(folder / f"output.{rank}"),
-            "environment": environment,
-            "source": SERVE.format(orders=orders, replies=replies),
-        }
-        # Open for both, so that opening waits for nobody; the rank sees the end once this side is closed.
-        writing = open(orders, "r+b", buffering=0)  # noqa: SIM115 (closed by the world)
-        return ForkedWorker(shared_nursery(), shared_nursery().start(order), writing), reading
-
-
 @dataclass
 class ForkedWorker:
-    """A rank of the nursery as a world sees it."""
+    """A rank of the nursery: as much of subprocess.Popen as the harness needs."""
 
     nursery: Nursery
     pid: int
-    stdin: Optional[IO[bytes]]
+    stdin: Optional[IO[bytes]] = None
 
     def send_signal(self, number: int) -> None:
         os.kill(self.pid, number)
@@ -246,6 +198,30 @@ class ForkedWorker:
         if not self.nursery.await_ends([self.pid], limit_s):
             raise subprocess.TimeoutExpired(f"rank {self.pid}", limit_s)
         return int(self.nursery.ends[self.pid]["status"])
+
+
+def fork(script: str, folder: Path, output: Path, environment: Dict[str, str]) -> ForkedWorker:
+    """As `harness.start_fresh`."""
+    nursery = shared_nursery()
+    return ForkedWorker(nursery, nursery.start(script, folder, output, environment))
+
+
+launch = functools.partial(harness.launch, start=fork)
+
+
+class ForkedWorld(World):
+    """A world of torch whose ranks come from the nursery."""
+
+    def _start_worker(self, rank: int, folder: Path, environment: Dict[str, str]) -> Tuple[Worker, int]:
+        orders, replies = str(folder / f"orders.{rank}"), str(folder / f"replies.{rank}")
+        os.mkfifo(orders)
+        os.mkfifo(replies)
+        reading = os.open(replies, os.O_RDONLY | os.O_NONBLOCK)
+        script = SERVE.format(orders=orders, replies=replies)
+        worker = fork(script, Path.cwd(), folder / f"output.{rank}", environment)
+        # Open for both, so that opening waits for nobody; the rank sees the end once this side is closed.
+        worker.stdin = open(orders, "r+b", buffering=0)  # noqa: SIM115 (closed by the world)
+        return worker, reading
 
 
 if __name__ == "__main__":

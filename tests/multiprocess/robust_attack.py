@@ -21,16 +21,21 @@ SO_ATTACH_FILTER, SO_RCVBUFFORCE = 26, 33  # of Linux; Python has no names for t
 HELLO_BEGIN = struct.pack("<IBH", 0x31445552, 1, 120)  # magic, kind, size of the body: docs/wire.md
 
 
+def socket_inodes(pid: int) -> Set[str]:
+    """The sockets a process holds, as /proc/net names them; none when it has ended."""
+    inodes = set()
+    with contextlib.suppress(OSError):
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                target = os.readlink(f"/proc/{pid}/fd/{fd}")
+                if target.startswith("socket:["):
+                    inodes.add(target[8:-1])
+    return inodes
+
+
 def listening_sockets(pids: Iterable[int]) -> Set[Address]:
     """Where these processes accept connections."""
-    inodes = set()
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            for fd in os.listdir(f"/proc/{pid}/fd"):
-                with contextlib.suppress(OSError):
-                    target = os.readlink(f"/proc/{pid}/fd/{fd}")
-                    if target.startswith("socket:["):
-                        inodes.add(target[8:-1])
+    inodes = {inode for pid in pids for inode in socket_inodes(pid)}
     found: Set[Address] = set()
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()

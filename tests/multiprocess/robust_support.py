@@ -102,14 +102,12 @@ class Job:
     def wait(self, limit_s: float = 30.0, ranks: Optional[Sequence[int]] = None) -> List[int]:
         """Exit statuses; negative: killed by that signal. Late ranks fail the test with their stacks."""
         awaited = [self.pids[rank] for rank in (ranks if ranks is not None else range(len(self.pids)))]
-        deadline = time.monotonic() + limit_s
-        while late := [pid for pid in awaited if pid not in self.nursery.ends]:
-            if time.monotonic() > deadline:
-                for pid in late:
-                    os.kill(pid, signal.SIGABRT)  # faulthandler prints the stacks
-                self.nursery.listen(1.0)
-                raise AssertionError(f"{len(late)} ranks still run after {limit_s} s\n{self.everything()}")
-            self.nursery.listen(0.1)
+        if not self.nursery.await_ends(awaited, limit_s):
+            late = [pid for pid in awaited if pid not in self.nursery.ends]
+            for pid in late:
+                os.kill(pid, signal.SIGABRT)  # faulthandler prints the stacks
+            self.nursery.listen(1.0)
+            raise AssertionError(f"{len(late)} ranks still run after {limit_s} s\n{self.everything()}")
         return [self.nursery.ends[pid]["status"] for pid in awaited]
 
     def ended_at(self, rank: int) -> float:
@@ -163,13 +161,9 @@ class Jobs:
             variables["TMPDIR"] = str(folder / "temporary")
             variables.update(environment or {})
             variables.update(by_rank(rank) if by_rank else {})
-            order = {
-                "folder": str(folder),
-                "output": str(folder / f"output.{rank}"),
-                "environment": {k: v.replace("$FOLDER", str(folder)) for k, v in variables.items() if v},
-                "source": PRELUDE + body,
-            }
-            job.pids.append(self._nursery.start(order))
+            given = {k: v.replace("$FOLDER", str(folder)) for k, v in variables.items() if v}
+            output = folder / f"output.{rank}"
+            job.pids.append(self._nursery.start(PRELUDE + body, folder, output, given))
         return job
 
     def finish(self, is_checked: bool) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Dict, List, Optional
 
 from meet_by import free_port
+from robust_attack import socket_inodes
 
 TOOLS = ["munged", "slurmctld", "slurmd", "srun", "sinfo"]
 NODES = ["n1", "n2"]
@@ -139,23 +140,11 @@ KillWait=3
 
     def _steps(self) -> List[int]:
         """pids of Slurm's processes for steps of jobs: each listens at a socket in our folder."""
-        sockets = set()
-        for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
-            fields = line.split()
-            if len(fields) > 7 and fields[7].startswith(str(self.folder)):
-                sockets.add(f"socket:[{fields[6]}]")
+        unix = (line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:])
+        ours = {each[6] for each in unix if len(each) > 7 and each[7].startswith(str(self.folder))}
         daemons = {daemon.pid for daemon in self._daemons}
-        found = []
-        for entry in os.listdir("/proc"):
-            if not entry.isdigit() or int(entry) in daemons:
-                continue
-            try:
-                descriptors = [os.readlink(fd) for fd in Path(f"/proc/{entry}/fd").iterdir()]
-            except OSError:
-                continue  # it has ended
-            if sockets.intersection(descriptors):
-                found.append(int(entry))
-        return found
+        others = {int(entry) for entry in os.listdir("/proc") if entry.isdigit()} - daemons
+        return [pid for pid in others if ours & socket_inodes(pid)]
 
     def stop(self) -> None:
         # A step that has not reported its end when the daemons go waits for them for ever.

@@ -414,18 +414,26 @@ hvd.barrier()
     assert_all_succeed(run(2, body))
 
 
-def test_interrupting_a_wait_keeps_the_operation():
-    body = """
+@pytest.mark.parametrize("start", ["allreduce_async", "allreduce_async_"])
+@pytest.mark.parametrize("raised", ["KeyboardInterrupt", "TimeoutError"])
+def test_interrupting_a_wait_keeps_the_operation(raised, start):
+    body = (
+        f"raised, start = {raised}, hvd.{start}"
+        + """
+import gc, weakref
 hvd.init()
 if hvd.rank() == 0:
     def interrupt(signum, frame):
-        raise KeyboardInterrupt
+        raise raised
     signal.signal(signal.SIGALRM, interrupt)
-    handle = hvd.allreduce_async(torch.ones(2), name="late", op=hvd.Sum)
+    tensor = torch.ones(2)
+    alive, handle = weakref.ref(tensor), start(tensor, name="late", op=hvd.Sum)
+    del tensor
     signal.setitimer(signal.ITIMER_REAL, 0.3)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(raised):
         hvd.synchronize(handle)
-    assert hvd.poll(handle) is False
+    gc.collect()
+    assert alive() is not None and hvd.poll(handle) is False
     open("interrupted", "w").close()
     assert hvd.synchronize(handle).tolist() == [2, 2]
 else:
@@ -434,6 +442,7 @@ else:
         time.sleep(0.01)
     assert hvd.allreduce(torch.ones(2), name="late", op=hvd.Sum).tolist() == [2, 2]
 """
+    )
     assert_all_succeed(run(2, body))
 
 

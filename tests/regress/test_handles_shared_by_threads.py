@@ -84,37 +84,3 @@ assert first == second and "allgather.unequal" in first, (first, second)
 
 def test_threads_that_wait_together_get_one_result_or_one_failure():
     assert_all_succeed(launch(2, WAIT_TOGETHER, limit_s=30))
-
-
-INTERRUPTED = """
-import gc, os, signal, time, weakref
-import torch
-import rueda.torch as hvd
-hvd.init()
-if hvd.rank() == 0:
-    def out_of_time(signum, frame):
-        raise TimeoutError
-    signal.signal(signal.SIGALRM, out_of_time)
-    tensor = torch.ones(2)
-    alive, handle = weakref.ref(tensor), hvd.allreduce_async_(tensor, name="late", op=hvd.Sum)
-    del tensor
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
-    try:
-        hvd.synchronize(handle)
-        raise AssertionError("the other rank has not come yet")
-    except TimeoutError:
-        pass
-    gc.collect()
-    assert alive() is not None and hvd.poll(handle) is False
-    open("interrupted", "w").close()
-    assert hvd.synchronize(handle).tolist() == [2, 2]
-else:
-    deadline = time.monotonic() + 20
-    while not os.path.exists("interrupted") and time.monotonic() < deadline:
-        time.sleep(0.01)
-    hvd.allreduce_(torch.ones(2), name="late", op=hvd.Sum)
-"""
-
-
-def test_whatever_a_signal_handler_raises_keeps_the_operation():
-    assert_all_succeed(launch(2, INTERRUPTED, limit_s=30))

@@ -12,6 +12,7 @@ inline constexpr size_t kMaxDims = 64;               // dimensions of one tensor
 inline constexpr size_t kMaxFrameBytes = 64u << 20;  // one control frame
 inline constexpr size_t kMaxStoreKeyBytes = 1'024;
 inline constexpr size_t kMaxStoreValueBytes = 1u << 20;
+inline constexpr int64_t kMaxFusionBytes = int64_t{64} << 30;
 inline constexpr size_t kMaxGroups = 4'096;  // process sets alive at once
 
 }  // namespace rueda

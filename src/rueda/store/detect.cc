@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <charconv>
 
 #include "rueda/store/environment.h"
 #include "rueda/store/job_id.h"
@@ -120,17 +119,11 @@ Result<World> from_horovodrun(const Environment& env, World world) {
   return settle(env, std::move(world));
 }
 
-bool is_port(const std::string& text) {
-  uint16_t port = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  return error == std::errc() && end == text.data() + text.size() && port > 0;
-}
-
 // The port of MASTER_PORT is never bound: torchrun's own store may listen there. It only tells jobs apart.
 Result<World> from_torch_names(const Environment& env, World world, const char* launcher) {
   const Names names{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
   if (Status status = read_numbers(env, names, world); !status.is_ok()) return status;
-  if (env.has("MASTER_PORT") && !is_port(env.text("MASTER_PORT")))
+  if (env.has("MASTER_PORT") && !parse_port(env.text("MASTER_PORT")))
     return contradiction(assigned(env, "MASTER_PORT") + " is not a port, from 1 to 65535");
   world.launcher = launcher;
   world.seed_host = env.text("MASTER_ADDR");

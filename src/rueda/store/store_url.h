@@ -2,6 +2,7 @@
 #pragma once
 
 #include <charconv>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,6 +16,14 @@ struct StoreUrl {
   std::string host;  // without brackets
   int port = 0;
 };
+
+// From 1 to 65535, in digits alone.
+inline std::optional<int> parse_port(std::string_view text) {
+  uint16_t port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (error != std::errc() || end != text.data() + text.size() || port == 0) return std::nullopt;
+  return port;
+}
 
 inline Result<StoreUrl> parse_store_url(std::string_view text) {
   const Status bad(
@@ -33,13 +42,12 @@ inline Result<StoreUrl> parse_store_url(std::string_view text) {
   const std::string_view rest = text.substr(kTcp.size());
   const size_t colon = rest.rfind(':');
   if (colon == std::string_view::npos) return bad;
-  std::string_view host = rest.substr(0, colon), port = rest.substr(colon + 1);
+  std::string_view host = rest.substr(0, colon);
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), url.port);
-  if (host.empty() || port.empty() || error != std::errc() || end != port.data() + port.size() ||
-      url.port < 1 || url.port > 65'535)
-    return bad;
+  const std::optional<int> port = parse_port(rest.substr(colon + 1));
+  if (host.empty() || !port) return bad;
   url.host = host;
+  url.port = *port;
   return url;
 }
 
