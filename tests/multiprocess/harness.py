@@ -282,7 +282,7 @@ def launch(
     limit_s: float = 60.0,
     start: Callable[[str, Path, Path, Dict[str, str]], Worker] = start_fresh,
 ) -> List[Finished]:
-    """Runs Python source on every rank, each in a process of its own; waits for all. Late ones are aborted."""
+    """Runs Python source on every rank, each in a process of its own, and waits. Late ones are aborted."""
     folder = make_job_folder()
     began = time.monotonic()
     outputs = [folder / f"output.{rank}" for rank in range(size)]
