@@ -6,6 +6,7 @@
 
 #include <functional>
 
+#include "rueda/schedule/first_write.h"
 #include "schedule_cases.h"
 
 namespace rueda::schedule {
@@ -52,6 +53,34 @@ TEST(schedule_verify, finds_an_order_that_ignores_hosts) {
   Broken broken("direct", Topology::single_host(4), 400);
   broken.topology = Topology::regular(2, 2);
   EXPECT_THAT(broken.fault(), HasSubstr("in place of ((0 op 1) op (2 op 3))"));
+}
+
+TEST(schedule_verify, finds_what_two_ranks_overwrite_too_early) {
+  Broken broken("direct", Topology::single_host(2), 200);
+  EXPECT_EQ(broken.fault(), "");
+  const Slice early{Space::kOutput, 0, 1};
+  broken.schedules[1].steps.insert(broken.schedules[1].steps.begin(),
+                                   Step{.action = Action::kFinish, .to = early, .from = early});
+  for (size_t i = 1; i < broken.schedules[1].steps.size(); ++i)
+    for (int32_t& before : broken.schedules[1].steps[i].after) ++before;
+  EXPECT_THAT(broken.fault(), HasSubstr("rank 1 of two overwrites its input"));
+}
+
+TEST(schedule_first_write, hears_first_only_if_it_waits_for_a_receive) {
+  const Slice input{Space::kInput, 0, 4}, output{Space::kOutput, 0, 4}, scratch{Space::kScratch, 0, 4};
+  const Step send{.action = Action::kSend, .peer = 1, .from = input};
+  const Step receive{.action = Action::kRecv, .peer = 1, .to = scratch};
+  Step sum{.action = Action::kReduce, .to = output, .from = input, .from2 = scratch};
+  const auto is_spared = [](std::vector<Step> steps) {
+    return hears_before_writing({.steps = std::move(steps), .name = "test"});
+  };
+  EXPECT_FALSE(is_spared({send, receive, sum}));
+  sum.after = {1};
+  EXPECT_TRUE(is_spared({send, receive, sum}));
+  const Step in_place{.action = Action::kCopy, .to = output, .from = input};
+  EXPECT_TRUE(is_spared({in_place, receive}));
+  const Step moves{.action = Action::kCopy, .to = {Space::kOutput, 0, 2}, .from = {Space::kInput, 2, 2}};
+  EXPECT_FALSE(is_spared({moves, receive}));
 }
 
 TEST(schedule_verify, finds_a_contribution_that_is_counted_twice) {

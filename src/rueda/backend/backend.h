@@ -40,7 +40,7 @@ struct Call {
   // Where can_cancel(): tells a call that was cancelled from the next one in its place.
   uint16_t generation = 0;
   // Nothing is written to the output before all members have started the call. (Else what is cancelled leaves
-  // garbage there, and so in the input if that is the same.)
+  // garbage there, and so in the input if that is the same and spares_input() does not hold.)
   bool is_gated = false;
 };
 
@@ -74,6 +74,9 @@ class Backend {
   virtual void wake_up() {}
   // May a member start such a call that others do not start, and take it back? The same on every member.
   [[nodiscard]] virtual bool can_cancel(const Group&, const schedule::Spec&) const { return false; }
+  // Where can_cancel(), of an allreduce in place: is what it was given untouched until every member has
+  // started it, without a gate? The same on every member.
+  [[nodiscard]] virtual bool spares_input(const Group&, const schedule::Spec&) const { return false; }
   // Nothing more is sent for the running call until resume() or cancel(). Messages sent for it so far, to
   // each member of its group; empty where nobody needs to know.
   virtual std::vector<int32_t> pause() { return {}; }

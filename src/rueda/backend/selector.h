@@ -32,6 +32,9 @@ class Selector final : public Backend {
   [[nodiscard]] bool can_cancel(const Group& group, const schedule::Spec& spec) const override {
     return choose(group, spec).can_cancel(group, spec);
   }
+  [[nodiscard]] bool spares_input(const Group& group, const schedule::Spec& spec) const override {
+    return choose(group, spec).spares_input(group, spec);
+  }
   std::vector<int32_t> pause() override;
   void resume() override;
   void cancel(std::span<const int32_t> arrivals) override;

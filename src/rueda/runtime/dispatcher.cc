@@ -119,7 +119,7 @@ void Dispatcher::run(Queued queued, std::shared_ptr<const Group> group) {
   batch.goes_by_pieces =
       batch.spec.what == Collective::kAllreduce && backend_.takes_pieces(*batch.group, batch.spec);
   is_cancelled_ = false;
-  if (queued.way == Way::kPlanned) make_cancellable(batch);
+  if (queued.way == Way::kPlanned) make_cancellable(batch, backend_);
   mark(batch, TraceKind::kEnd, "QUEUE");
   const bool is_packed = needs_packing(batch);
   if (is_packed) mark(batch, TraceKind::kBegin, "MEMCPY_IN_FUSION_BUFFER");
@@ -151,7 +151,7 @@ void Dispatcher::drain(Queued queued, std::shared_ptr<const Group> group) {
     return;
   }
   Batch& batch = running_.emplace(std::move(planned).value());
-  make_cancellable(batch);
+  make_cancellable(batch, backend_);
   is_cancelled_ = true;
   backend_.drain({.id = next_call_++,
                   .group = batch.group.get(),

@@ -267,13 +267,14 @@ Result<Batch> plan_batch(control::Response response, std::shared_ptr<const Group
   return batch;
 }
 
-// The same on every rank, whatever is in place there.
-void make_cancellable(Batch& batch) {
+// The gate is the same on every rank, whatever is in place there.
+void make_cancellable(Batch& batch, backend::Backend& backend) {
   if (batch.spec.what != Collective::kAllreduce || batch.goes_by_pieces) return;
   const size_t bytes = static_cast<size_t>(batch.spec.count) * element_bytes(batch);
-  // Without elements there are no messages that would keep ranks together.
-  batch.is_gated = bytes == 0 || (!batch.is_fused && bytes > kCopiedBytes);
-  if (batch.is_fused || batch.is_gated || !batch.tensors.front().ref) return;
+  batch.is_gated = bytes == 0;  // without elements there are no messages that would keep ranks together
+  if (batch.is_fused || batch.is_gated || backend.spares_input(*batch.group, batch.spec)) return;
+  batch.is_gated = bytes > kCopiedBytes;
+  if (batch.is_gated || !batch.tensors.front().ref) return;
   const Tensor& only = batch.tensors.front().ref->tensor();
   batch.is_copied = only.input == only.output;
 }

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "rueda/schedule/blocks.h"
+#include "rueda/schedule/first_write.h"
 #include "rueda/schedule/verify_parts.h"
 
 namespace rueda::schedule {
@@ -217,6 +218,9 @@ Result<Report> verify_schedules(const Spec& spec, const Topology& topology,
   for (Rank rank = 0; rank < n; ++rank) {
     const Schedule& schedule = schedules[rank];
     if (Status status = check_form(spec, n, rank, schedule); !status.is_ok()) return status;
+    if (n == 2 && spec.what == Collective::kAllreduce && !hears_before_writing(schedule))
+      return Status{Code::kInternal, "ALLREDUCE: rank " + std::to_string(rank) +
+                                         " of two overwrites its input before it has heard of the other"};
     const Ancestors ancestors(schedule);
     for (const bool is_aliased : {false, true}) {
       if (is_aliased && !may_alias(spec.what)) continue;

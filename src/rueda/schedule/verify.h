@@ -5,6 +5,7 @@
 //   - nothing unwritten is read, slices stay in bounds, types fit the spaces;
 //   - two steps that touch the same elements, one of them writing, are ordered by `after`;
 //   - the i-th receive from a peer meets an i-th send of the same size and wire type;
+//   - an allreduce of two ranks overwrites nothing before both have begun: it may be taken back until then;
 //   - nothing deadlocks, even where a send completes only when it is received. (Buffering only lets steps
 //     complete earlier, and that never stops another step: nothing deadlocks on a buffering wire either.)
 // For tests and tools. Pure; any thread.

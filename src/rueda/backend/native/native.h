@@ -63,6 +63,10 @@ class NativeBackend final : public Backend {
   [[nodiscard]] bool takes_pieces(const Group&, const schedule::Spec&) const override { return false; }
   void start(const Call& call) override;
   [[nodiscard]] bool can_cancel(const Group&, const schedule::Spec&) const override { return true; }
+  // Two hear of one another before they write: the verifier proves it, and make_plan() insists on it.
+  [[nodiscard]] bool spares_input(const Group& group, const schedule::Spec&) const override {
+    return group.size() == 2;
+  }
   std::vector<int32_t> pause() override;
   void resume() override;
   void cancel(std::span<const int32_t> arrivals) override;

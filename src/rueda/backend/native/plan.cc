@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rueda/base/check.h"
+#include "rueda/schedule/first_write.h"
 
 namespace rueda::backend {
 namespace {
@@ -183,6 +184,8 @@ Plan make_plan(schedule::Schedule schedule, const Spec& spec, Rank me, Rank n) {
   const Checker checker(spec, me, n, schedule.scratch_count);
   for (size_t i = 0; i < schedule.steps.size(); ++i)
     checker.check(schedule.steps[i], static_cast<int32_t>(i));
+  RUEDA_CHECK(n != 2 || spec.what != Collective::kAllreduce || schedule::hears_before_writing(schedule),
+              "an allreduce of two ranks overwrites its input before both have begun");
   Plan plan;
   plan.schedule = std::move(schedule);
   link_dependents(plan);
