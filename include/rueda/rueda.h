@@ -82,7 +82,8 @@ typedef struct rueda_init_options {
 /* Collective: blocks until every rank has called it (RUEDA_START_TIMEOUT). NULL = defaults. A second call
  * while initialised changes nothing. A failed call leaves nothing behind; it may be repeated. */
 RUEDA_API int rueda_init(const rueda_init_options* options);
-/* Ends the engine on every rank: pending and later operations fail with RUEDA_SHUT_DOWN. Idempotent. */
+/* Ends the engine on every rank: pending operations, and later ones of other ranks, fail with
+ * RUEDA_SHUT_DOWN; this rank's with RUEDA_NOT_INITIALIZED, until it calls rueda_init again. Idempotent. */
 RUEDA_API void rueda_shutdown(void);
 RUEDA_API int rueda_is_initialized(void);
 /* RUEDA_OK while operations can succeed; else why not (a peer was lost, another rank shut down). */

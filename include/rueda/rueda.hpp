@@ -7,8 +7,8 @@
 //   auto done = rueda::allreduce(grad, "grad");   // average over all ranks, in place
 //
 // Buffers are vectors, arrays or spans, taken as one-dimensional; allgather, alltoall and reducescatter take
-// `row` elements per row (default 1) and split by rows. Names match operations of different ranks; one name
-// may be in flight once per process.
+// `row` elements per row (default 1), of which a buffer holds a whole number, and split by rows. Names match
+// operations of different ranks; one name may be in flight once per process.
 #pragma once
 
 #include <concepts>
@@ -177,6 +177,17 @@ inline Expected<Handle> submit(std::span<const rueda_request> requests) {
   return Handle(id);
 }
 
+// [rows, row], if so many elements are whole rows.
+inline Outcome cut_into_rows(size_t elements, int64_t row, int64_t (&shape)[2]) {
+  const auto count = static_cast<int64_t>(elements);
+  if (row <= 0 || count % row != 0)
+    return {RUEDA_INVALID_ARGUMENT, std::to_string(count) + " elements are not whole rows of " +
+                                        std::to_string(row) + "; give a buffer of whole rows."};
+  shape[0] = count / row;
+  shape[1] = row;
+  return {};
+}
+
 // Waits for one operation whose result the engine allocated, and copies it out.
 template <Element T>
 Expected<std::vector<T>> take_rows(const rueda_request& request,
@@ -278,7 +289,8 @@ Expected<std::vector<ElementOf<R>>> allgather(R&& rows, const std::string& name,
                                               int32_t process_set = 0) {
   rueda_request request =
       detail::request(RUEDA_ALLGATHER, dtype_of<ElementOf<R>>(), name.c_str(), process_set);
-  const int64_t shape[2] = {static_cast<int64_t>(std::ranges::size(rows)) / row, row};
+  int64_t shape[2];
+  if (Outcome cut = detail::cut_into_rows(std::ranges::size(rows), row, shape); !cut.ok()) return cut;
   request.ndim = 2;
   request.shape = shape;
   request.input = std::ranges::data(rows);
@@ -292,7 +304,8 @@ Expected<std::vector<ElementOf<R>>> reducescatter(R&& rows, const std::string& n
                                                   const Reduction& how = {}) {
   rueda_request request =
       detail::request(RUEDA_REDUCESCATTER, dtype_of<ElementOf<R>>(), name.c_str(), how.process_set);
-  const int64_t shape[2] = {static_cast<int64_t>(std::ranges::size(rows)) / row, row};
+  int64_t shape[2];
+  if (Outcome cut = detail::cut_into_rows(std::ranges::size(rows), row, shape); !cut.ok()) return cut;
   request.op = static_cast<int32_t>(how.op);
   request.prescale = how.prescale;
   request.postscale = how.postscale;
@@ -314,7 +327,8 @@ Expected<Exchanged<ElementOf<R>>> alltoall(R&& rows, std::span<const int32_t> sp
                                            int64_t row = 1, int32_t process_set = 0) {
   rueda_request request =
       detail::request(RUEDA_ALLTOALL, dtype_of<ElementOf<R>>(), name.c_str(), process_set);
-  const int64_t shape[2] = {static_cast<int64_t>(std::ranges::size(rows)) / row, row};
+  int64_t shape[2];
+  if (Outcome cut = detail::cut_into_rows(std::ranges::size(rows), row, shape); !cut.ok()) return cut;
   request.ndim = 2;
   request.shape = shape;
   request.input = std::ranges::data(rows);

@@ -15,7 +15,7 @@
 #include <fstream>
 
 #include "launch/processes.h"
-#include "rueda/base/unique_fd.h"
+#include "rueda/base/memory_file.h"
 #include "rueda/store/address.h"
 #include "rueda/store/world.h"
 
@@ -114,11 +114,10 @@ Section examine_memory() {
   const unsigned long long limit = memory_limit();
   section.add("memory", bytes_text(total));
   section.add("limit of the group", limit == 0 ? "none" : bytes_text(limit));
-  const UniqueFd memory(memfd_create("rueda-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  const bool has_memfd = memory.is_open() && ftruncate(memory.get(), 4096) == 0;
+  const Result<UniqueFd> memory = make_memory_file(4096);
   section.add("memfd",
-              has_memfd ? "works: ranks of this host share memory through it" : std::strerror(errno));
-  if (!has_memfd)
+              memory.is_ok() ? "works: ranks of this host share memory through it" : memory.status().why);
+  if (!memory.is_ok())
     section.fail(
         "memfd_create fails, so ranks of this host cannot share memory; allow it in the container's "
         "seccomp profile, or set RUEDA_TRANSPORTS=tcp.");

@@ -70,7 +70,8 @@ class Job {
       threads.emplace_back([&, rank] {
         Result<Session> session = start(rank, extra, options);
         ASSERT_TRUE(session.is_ok()) << session.status().to_string();
-        Engine engine(std::move(session).value());
+        const std::shared_ptr<Engine> started = Engine::start(std::move(session).value()).value();
+        Engine& engine = *started;
         body(engine, rank);
       });
     }

@@ -5,6 +5,7 @@ import os
 import threading
 
 import pytest
+import torch
 
 import horovod
 import horovod.common.basics
@@ -118,3 +119,23 @@ def test_thread_helpers():
     stopped.join(10)
     assert seen == [1, 2] and not stopped.is_alive()
     assert threads.execute_function_multithreaded(lambda x: 10 // x, [[1], [0], [5]]) == {0: 10, 2: 2}
+
+
+def test_wrapped_optimizers_are_recognised_as_horovods():
+    from horovod.torch.optimizer import _DistributedAdasumOptimizer, _DistributedOptimizer
+
+    hvd = horovod.torch
+    hvd.init()
+    try:
+        parameter = torch.nn.Parameter(torch.zeros(2))
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD([parameter], lr=0.1))
+    finally:
+        hvd.shutdown()
+    assert str(optimizer.__class__) == "<class 'horovod.torch.optimizer.SGD'>"  # Lightning looks for the word
+    assert isinstance(optimizer, _DistributedOptimizer)
+    assert not isinstance(optimizer, _DistributedAdasumOptimizer)
+
+
+def test_elastic_is_said_to_be_absent():
+    with pytest.raises(ModuleNotFoundError, match="has no elastic module"):
+        import horovod.common.elastic  # noqa: F401

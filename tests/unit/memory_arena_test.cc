@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -33,6 +34,32 @@ TEST(SharedMemory, refuses_what_could_be_pulled_away_or_has_another_size) {
   EXPECT_EQ(SharedMemory::adopt(UniqueFd(dup(sealed.fd())), 8192, 8192).status().code,
             Code::kPermissionDenied);
   EXPECT_FALSE(SharedMemory::adopt(UniqueFd(), 1, 8192).is_ok());
+}
+
+// The kernel's own answer would be SIGXFSZ.
+TEST(SharedMemory, larger_than_files_of_this_process_may_be_is_refused) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{.rlim_cur = 1 << 20, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const Result<SharedMemory> larger = SharedMemory::create((1 << 20) + 4096);
+  const Result<SharedMemory> fitting = SharedMemory::create(1 << 20);
+  const size_t arena_bytes = default_arena_bytes();
+  setrlimit(RLIMIT_FSIZE, &before);
+  ASSERT_FALSE(larger.is_ok());
+  EXPECT_NE(larger.status().why.find("ulimit -f"), std::string::npos) << larger.status().why;
+  EXPECT_TRUE(fitting.is_ok());
+  EXPECT_EQ(arena_bytes, 1U << 20);
+}
+
+TEST(Arena, takes_a_small_part_of_the_addresses_where_these_are_limited) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  const rlimit less{.rlim_cur = rlim_t{16} << 30, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &less), 0);
+  const size_t bytes = default_arena_bytes();
+  setrlimit(RLIMIT_AS, &before);
+  EXPECT_EQ(bytes, size_t{1} << 30);
 }
 
 TEST(Arena, gives_disjoint_aligned_blocks_and_takes_them_back) {

@@ -37,6 +37,10 @@ NO_MODEL = "cross_step=True needs model=, the module whose forward passes are to
 NO_CLOSURE = (
     "step() takes no closure with cross_step=True: it needs all updates at once; use cross_step=False."
 )
+# The module that classes of wrapped optimizers show. Programs recognise Horovod's by it, so the alias package
+# puts its own here.
+class_module = __name__
+
 TWICE_WRAPPED = "This optimizer is a DistributedOptimizer already; wrap the optimizer that it was made from."
 
 
@@ -276,7 +280,7 @@ def _rewrap(optimizer: torch.optim.Optimizer, mixin: type[torch.optim.Optimizer]
     front.
     """
     cls = optimizer.__class__
-    wrapper: Any = type(cls.__name__, (mixin, cls), {"__module__": __name__, "__doc__": cls.__doc__})
+    wrapper: Any = type(cls.__name__, (mixin, cls), {"__module__": class_module, "__doc__": cls.__doc__})
     wrapped = wrapper.__new__(wrapper)
     own = set(torch.optim.Optimizer([torch.zeros(1)], {}).__dict__) | {"state", "param_groups", "defaults"}
     own |= {"step"}  # replaced on the instance by learning-rate schedulers

@@ -231,7 +231,7 @@ void add_wires(std::vector<ConfigEntry>& table) {
   table.push_back(
       integer({"arena_bytes", "RUEDA_ARENA_BYTES", "", "bytes",
                "Address space for buckets in shared memory; memory is used when it is touched. 0: as "
-               "much as the machine has memory."},
+               "much as the machine has memory, or limits of the process allow."},
               &Config::arena_bytes, "0..70368744177664", {0, int64_t{1} << 46}));
   table.push_back(boolean({"torch_arena", "RUEDA_TORCH_ARENA", "", "",
                            "Gradients of PyTorch are allocated in buckets, where this torch allows it."},

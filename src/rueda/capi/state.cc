@@ -89,10 +89,9 @@ Result<std::shared_ptr<memory::Arena>> arena() {
   if (!s.arena_status.is_ok()) return s.arena_status;
   const Result<Config> config = parse_config([](const char* name) { return std::getenv(name); });
   if (!config.is_ok()) return config.status();
-  size_t bytes = static_cast<size_t>(config.value().arena_bytes);
-  if (bytes == 0)
-    bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  Result<std::unique_ptr<memory::Arena>> made = memory::Arena::create(bytes);
+  const auto bytes = static_cast<size_t>(config.value().arena_bytes);
+  Result<std::unique_ptr<memory::Arena>> made =
+      memory::Arena::create(bytes != 0 ? bytes : memory::default_arena_bytes());
   if (!made.is_ok()) return s.arena_status = made.status();
   s.arena = std::move(made).value();
   [[maybe_unused]] static const int registered =
@@ -138,9 +137,10 @@ Status init(runtime::InitOptions options) {
       runtime::bootstrap(s.place, std::move(options), [](const char* name) { return std::getenv(name); });
   if (!session.is_ok()) return session.status();
   session.value().first_handle = s.next_handle;
-  auto started = std::make_shared<runtime::Engine>(std::move(session).value());
+  Result<std::shared_ptr<runtime::Engine>> started = runtime::Engine::start(std::move(session).value());
+  if (!started.is_ok()) return started.status();
   const std::lock_guard engine_lock(s.mutex);
-  s.engine = std::move(started);
+  s.engine = std::move(started).value();
   return Status::ok();
 }
 

@@ -1,10 +1,14 @@
 #include "rueda/memory/arena.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
+
+#include "rueda/base/memory_file.h"
 
 namespace rueda::memory {
 namespace {
@@ -13,9 +17,19 @@ size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
 }  // namespace
 
+size_t default_arena_bytes() {
+  constexpr size_t kShareOfAddresses = 16;
+  size_t bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  rlimit addresses{};
+  if (getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur != RLIM_INFINITY)
+    bytes = std::min<size_t>(bytes, addresses.rlim_cur / kShareOfAddresses);
+  return std::min(bytes, max_file_bytes());
+}
+
 Result<std::unique_ptr<Arena>> Arena::create(size_t bytes) {
-  Result<SharedMemory> memory = SharedMemory::create(round_up(bytes, kPage));
-  if (!memory.is_ok()) return memory.status();
+  Result<SharedMemory> memory = SharedMemory::create(round_up(std::max<size_t>(bytes, 1), kPage));
+  if (!memory.is_ok())
+    return Status(memory.status().code, memory.status().why + " Set RUEDA_ARENA_BYTES to less.");
   return std::make_unique<Arena>(std::move(memory).value());
 }
 

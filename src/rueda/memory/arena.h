@@ -17,6 +17,10 @@
 
 namespace rueda::memory {
 
+// As much as the machine has memory, unless limits of the process forbid that (ulimit -f, ulimit -v: every
+// rank of a host also maps the others').
+size_t default_arena_bytes();
+
 class Arena {
  public:
   // Blocks begin at multiples of this; from kPageFrom bytes on, at pages.

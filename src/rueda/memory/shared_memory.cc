@@ -1,6 +1,5 @@
 #include "rueda/memory/shared_memory.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -9,14 +8,14 @@
 #include <string>
 #include <utility>
 
+#include "rueda/base/memory_file.h"
+
 namespace rueda::memory {
 namespace {
 
-constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-
-Status fault(const std::string& what, size_t bytes) {
-  return {Code::kUnavailable, "cannot " + what + " " + std::to_string(bytes) +
-                                  " bytes of shared memory: " + std::strerror(errno) + "."};
+Status cannot_map(size_t bytes) {
+  return {Code::kUnavailable,
+          "cannot map " + std::to_string(bytes) + " bytes of shared memory: " + std::strerror(errno) + "."};
 }
 
 }  // namespace
@@ -34,11 +33,10 @@ SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
 SharedMemory::~SharedMemory() { unmap(); }
 
 Result<SharedMemory> SharedMemory::create(size_t bytes) {
+  Result<UniqueFd> memory = make_memory_file(bytes);
+  if (!memory.is_ok()) return memory.status();
   SharedMemory self;
-  self.memory_ = UniqueFd(memfd_create("rueda", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!self.memory_.is_open()) return fault("create", bytes);
-  if (ftruncate(self.memory_.get(), static_cast<off_t>(bytes)) != 0) return fault("size", bytes);
-  if (fcntl(self.memory_.get(), F_ADD_SEALS, kSeals) != 0) return fault("seal", bytes);
+  self.memory_ = std::move(memory).value();
   if (Status status = self.map(bytes); !status.is_ok()) return status;
   return self;
 }
@@ -49,8 +47,7 @@ Result<SharedMemory> SharedMemory::adopt(UniqueFd memory, size_t least, size_t m
   };
   struct stat info {};
   if (!memory.is_open() || fstat(memory.get(), &info) != 0) return denied("cannot be examined");
-  const int seals = fcntl(memory.get(), F_GET_SEALS);
-  if (seals < 0 || (seals & kSeals) != kSeals) return denied("is not sealed");
+  if (!is_sealed_memory(memory.get())) return denied("is not sealed");
   const auto bytes = static_cast<size_t>(info.st_size);
   if (bytes < least || bytes > most) return denied("has an impossible size");
   SharedMemory self;
@@ -68,7 +65,7 @@ bool SharedMemory::holds(const void* begin, size_t bytes) const {
 // Not in core dumps: an arena is as large as the machine's memory.
 Status SharedMemory::map(size_t bytes) {
   void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory_.get(), 0);
-  if (mapped == MAP_FAILED) return fault("map", bytes);
+  if (mapped == MAP_FAILED) return cannot_map(bytes);
   base_ = static_cast<std::byte*>(mapped);
   bytes_ = bytes;
   madvise(mapped, bytes, MADV_DONTDUMP);

@@ -252,7 +252,7 @@ std::string summary_of(const Session& session) {
 }
 
 Status check_options(InitOptions& options, const store::World& world) {
-  if (options.expected_size > 0 && options.expected_size != world.size) {
+  if (options.expected_size != 0 && options.expected_size != world.size) {
     return {Code::kInvalidArgument, "init expected a world of " + std::to_string(options.expected_size) +
                                         " ranks but found " + std::to_string(world.size) + " (" +
                                         world.launcher + ": " + world.reason + ")."};

@@ -1,7 +1,6 @@
 #include "rueda/runtime/engine.h"
 
 #include <sched.h>
-#include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 
 #include "rueda/base/limits.h"
 #include "rueda/base/log.h"
+#include "rueda/base/thread.h"
 #include "rueda/runtime/floating_point.h"
 
 namespace rueda::runtime {
@@ -91,13 +91,13 @@ Engine::Engine(Session session)
     const Status started = start_timeline(path, session_.config.timeline_mark_cycles);
     if (!started.is_ok()) RUEDA_LOG(kError, started.why);  // training goes on without it
   }
-  // Signals belong to the application's threads.
-  sigset_t all_signals;
-  sigset_t before;
-  sigfillset(&all_signals);
-  pthread_sigmask(SIG_SETMASK, &all_signals, &before);
-  thread_ = std::thread([this] { run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Result<std::shared_ptr<Engine>> Engine::start(Session session) {
+  std::shared_ptr<Engine> engine(new Engine(std::move(session)));
+  Status status = start_thread(engine->thread_, "the engine", [engine = engine.get()] { engine->run(); });
+  if (!status.is_ok()) return status;
+  return engine;
 }
 
 Engine::~Engine() { shutdown(); }

@@ -52,7 +52,8 @@ struct Session {
 
 class Engine {
  public:
-  explicit Engine(Session session);
+  // Fails where this machine has no thread to give.
+  static Result<std::shared_ptr<Engine>> start(Session session);
   ~Engine();  // as shutdown()
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -79,6 +80,7 @@ class Engine {
   [[nodiscard]] const EngineCounters& counters() const { return counters_; }
 
  private:
+  explicit Engine(Session session);
   enum class Phase : uint8_t { kRunning, kDraining, kStopped, kClosed };
 
   [[nodiscard]] bool is_coordinator() const { return session_.me == kCoordinator; }

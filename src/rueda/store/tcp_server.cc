@@ -6,8 +6,6 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
-#include <csignal>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -21,6 +19,7 @@
 #include <unordered_map>
 
 #include "rueda/base/refusal_log.h"
+#include "rueda/base/thread.h"
 #include "rueda/store/frames.h"
 #include "rueda/store/key_values.h"
 #include "rueda/store/socket.h"
@@ -72,13 +71,7 @@ class Server final : public StoreServer {
         !watch(EPOLL_CTL_ADD, listener_.get(), EPOLLIN, kListenerId) ||
         !watch(EPOLL_CTL_ADD, wake_.get(), EPOLLIN, kWakeId))
       return {Code::kUnavailable, "cannot serve the store at " + url() + ": " + std::strerror(errno)};
-    // Signals belong to the threads of the program: Python, say, wants its main thread interrupted.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread_ = std::jthread([this] { run(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return Status::ok();
+    return start_thread(thread_, "the store", [this] { run(); });
   }
 
   [[nodiscard]] int port() const override { return port_; }

@@ -13,6 +13,7 @@
 
 #include "rueda/base/clock.h"
 #include "rueda/base/log.h"
+#include "rueda/base/thread.h"
 #include "rueda/trace/chrome_format.h"
 #include "rueda/trace/event_codec.h"
 #include "rueda/trace/trace_file.h"
@@ -56,8 +57,9 @@ class FileTimeline : public Timeline {
       dropped_ = 0;
       is_on_ = true;
     }
-    writer_ = std::thread([this] { write_loop(); });
-    return Status::ok();
+    Status status = start_thread(writer_, "the timeline", [this] { write_loop(); });
+    if (!status.is_ok()) stop_locked();
+    return status;
   }
 
   void emit(const TraceEvent& event) override {

@@ -1,5 +1,10 @@
-"""DistributedOptimizer."""
+"""DistributedOptimizer, and the names of the classes behind it, for annotations and isinstance."""
 
+from rueda.torch import optimizer as _optimizer
+from rueda.torch.adasum_optimizer import AdasumMixin as _DistributedAdasumOptimizer
 from rueda.torch.optimizer import DistributedOptimizer
+from rueda.torch.optimizer import _DistributedMixin as _DistributedOptimizer
 
-__all__ = ["DistributedOptimizer"]
+__all__ = ["DistributedOptimizer", "_DistributedAdasumOptimizer", "_DistributedOptimizer"]
+
+_optimizer.class_module = __name__

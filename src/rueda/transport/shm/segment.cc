@@ -1,6 +1,5 @@
 #include "rueda/transport/shm/segment.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -10,11 +9,12 @@
 #include <string>
 #include <utility>
 
+#include "rueda/base/memory_file.h"
+
 namespace rueda::transport {
 namespace {
 
 constexpr size_t kControlBytes = 4096;
-constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 static_assert(sizeof(Segment::Control) <= kControlBytes);
 
 Status fault(const std::string& what) {
@@ -26,12 +26,10 @@ Status fault(const std::string& what) {
 Result<Segment> Segment::create(size_t ring_bytes) {
   RUEDA_CHECK(std::has_single_bit(ring_bytes) && ring_bytes >= kMinRingBytes && ring_bytes <= kMaxRingBytes,
               "a ring has a power of two of bytes");
+  Result<UniqueFd> memory = make_memory_file(kControlBytes + 2 * ring_bytes);
+  if (!memory.is_ok()) return memory.status();
   Segment self;
-  self.memory_ = UniqueFd(memfd_create("rueda", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!self.memory_.is_open()) return fault("create");
-  if (ftruncate(self.memory_.get(), static_cast<off_t>(kControlBytes + 2 * ring_bytes)) != 0)
-    return fault("size");
-  if (fcntl(self.memory_.get(), F_ADD_SEALS, kSeals) != 0) return fault("seal");
+  self.memory_ = std::move(memory).value();
   if (Status status = self.map(ring_bytes); !status.is_ok()) return status;
   return self;
 }
@@ -42,8 +40,7 @@ Result<Segment> Segment::adopt(UniqueFd memory) {
   };
   struct stat info {};
   if (fstat(memory.get(), &info) != 0) return fault("examine");
-  const int seals = fcntl(memory.get(), F_GET_SEALS);
-  if (seals < 0 || (seals & kSeals) != kSeals) return denied("is not sealed");
+  if (!is_sealed_memory(memory.get())) return denied("is not sealed");
   const auto size = static_cast<size_t>(info.st_size);
   const size_t ring_bytes = size < kControlBytes ? 0 : (size - kControlBytes) / 2;
   if (!std::has_single_bit(ring_bytes) || ring_bytes < kMinRingBytes || ring_bytes > kMaxRingBytes ||

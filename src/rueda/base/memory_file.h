@@ -1,0 +1,20 @@
+// Shared memory without a name: a memfd whose size is sealed, so that whoever maps it cannot be hurt by
+// another process that shrinks it. Any thread.
+#pragma once
+
+#include <cstddef>
+
+#include "rueda/base/status.h"
+#include "rueda/base/unique_fd.h"
+
+namespace rueda {
+
+// The largest file that this process may make; beyond it the kernel would send SIGXFSZ.
+size_t max_file_bytes();
+
+Result<UniqueFd> make_memory_file(size_t bytes);
+
+// Whether a descriptor from another process is such a file.
+bool is_sealed_memory(int fd);
+
+}  // namespace rueda
