@@ -1,6 +1,5 @@
 """`rueda run` on one machine: environment, output, failures, signals. Plain programs, no framework."""
 
-import json
 import os
 import pathlib
 import re
@@ -10,18 +9,9 @@ import subprocess
 import time
 
 import pytest
-from launch_support import PYTHON, RUEDA, Run, run
+from launch_support import PYTHON, RUEDA, Run, environments, run
 
 pytestmark = pytest.mark.skipif(not os.path.exists(RUEDA), reason=f"{RUEDA} is not built")
-
-PRINT_ENVIRONMENT = "import json,os; print(json.dumps(dict(os.environ)))"
-
-
-def environments(*arguments, **keywords):
-    status, out, err = run("--no-prefix", *arguments, PYTHON, "-c", PRINT_ENVIRONMENT, **keywords)
-    assert status == 0, err
-    found = [json.loads(line) for line in out.splitlines()]
-    return sorted(found, key=lambda e: int(e["RUEDA_RANK"]))
 
 
 def test_every_rank_finds_its_place_under_all_names():
@@ -170,10 +160,9 @@ def test_two_names_of_this_machine_are_two_hosts():
         (["-np", "2", "--log-level", "LOUD", "true"], "RUEDA_LOG_LEVEL='LOUD' is refused"),
         (["-np", "2", "--cycle-time-ms=-1", "true"], "cycle-time-ms=-1 must be >= 0"),
         (["-np", "2", "--mpi", "true"], "MPI support has not been built. Leave --mpi away"),
-        (["-np", "2", "--mpi-args=--oversubscribe", "true"], "MPI support has not been built."),
-        (["-np", "2", "--mpi-args", "-x A -x B", "true"], "MPI support has not been built."),
-        (["-np", "2", "--binding-args=-bind-to none", "true"], "MPI support has not been built."),
         (["-np", "2", "--min-np", "1", "true"], "--min-np is for elastic jobs"),
+        (["-np", "2", "--max-np=4", "--min-num-proc", "1", "true"], "--min-num-proc is for elastic jobs"),
+        (["-np", "2", "A=1", "B=2"], "there is no command to run"),
         (["-np", "2", "-H", "a:1", "--hostfile", "/x", "true"], "only allow one provided"),
         (["-np", "1", "-H", "", "true"], "--hosts: is empty"),
         (["--hostfile", "/tmp", "true"], "cannot read /tmp: it is a directory"),
@@ -379,20 +368,6 @@ def test_blocked_terminal_does_not_stop_the_watch():
     job.process.communicate(timeout=20)
     assert ranks_left == []
     job.assert_gone_within(5)
-
-
-def test_config_file_gives_defaults_that_flags_override(tmp_path):
-    yaml = tmp_path / "c.yaml"
-    yaml.write_text(
-        "# tuned\nparams:\n  cycle_time_ms: 3.5  # ms\n  fusion_threshold_mb: 8\n"
-        "stall_check:\n  enabled: false\n"
-    )
-    env = environments("-np", 1, "--config-file", yaml, "--fusion-threshold-mb", 2)[0]
-    assert (env["RUEDA_CYCLE_TIME"], env["RUEDA_FUSION_THRESHOLD"]) == ("3.5", "2097152")
-    assert env["RUEDA_STALL_CHECK_DISABLE"] == "1"
-    yaml.write_text("params:\n  cycle_tim_ms: 3\n")
-    status, _, err = run("-np", 1, "--config-file", yaml, "true")
-    assert status == 2 and "params.cycle_tim_ms" in err
 
 
 def test_check_build_lists_frameworks_in_the_known_layout():
