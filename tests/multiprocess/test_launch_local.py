@@ -198,6 +198,19 @@ def test_output_that_cannot_be_written_is_a_failure():
     assert status == 1 and "cannot write the ranks' output to stdout: No space left on device" in err
 
 
+@pytest.mark.parametrize(
+    "option, name", [("--log-dir", "rank-0000.out"), ("--output-filename", "rank.0/stdout")]
+)
+def test_a_log_that_cannot_be_written_is_a_failure_that_names_it(tmp_path, option, name):
+    log = tmp_path / name
+    log.parent.mkdir(exist_ok=True)
+    log.symlink_to("/dev/full")
+    status, out, err = run("-np", 1, option, tmp_path, "echo", "shown")
+    assert status == 1 and out == "[0 localhost] shown\n"
+    assert f"cannot write the log {log}: No space left on device" in err
+    assert run("-np", 1, option, tmp_path, "sh", "-c", "echo shown; exit 5")[0] == 5
+
+
 def test_a_silent_failure_shows_the_last_lines_of_stdout():
     status, _, err = run("-np", 1, "sh", "-c", "echo last words; exit 5")
     assert status == 5 and "last lines of its stdout:\n  | last words\n" in err
@@ -222,6 +235,20 @@ def test_lines_carry_rank_and_host_and_stay_whole():
         lines = [line for line in out.splitlines() if line.startswith(f"[{rank} localhost] ")]
         assert lines[:200] == [f"[{rank} localhost] {'x' * 300} {i}" for i in range(200)]
         assert lines[200:] == [f"[{rank} localhost] {'é' * 5000}", f"[{rank} localhost] no newline"]
+
+
+def test_without_prefix_the_bytes_come_out_as_they_are():
+    script = "import sys; sys.stdout.write('\\r10%\\r20%\\n' + 'x' * 300_000 + '\\n\\nno end')"
+    out = subprocess.run(
+        [RUEDA, "run", "-np", "1", "--no-prefix", PYTHON, "-c", script], capture_output=True, timeout=60
+    ).stdout
+    assert out == b"\r10%\r20%\n" + b"x" * 300_000 + b"\n\nno end"
+
+
+def test_lines_without_prefix_stay_whole():
+    script = "import os\nfor i in range(40): print(os.environ['RANK'] * 60_000)"
+    status, out, _ = run("-np", 2, "--no-prefix", PYTHON, "-c", script)
+    assert status == 0 and sorted(out.splitlines()) == ["0" * 60_000] * 40 + ["1" * 60_000] * 40
 
 
 def test_only_the_ranks_asked_for_are_shown_but_all_are_logged(tmp_path):
