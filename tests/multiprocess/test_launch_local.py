@@ -211,6 +211,23 @@ def test_a_log_that_cannot_be_written_is_a_failure_that_names_it(tmp_path, optio
     assert run("-np", 1, option, tmp_path, "sh", "-c", "echo shown; exit 5")[0] == 5
 
 
+def test_a_missing_tmpdir_is_named_as_what_to_change(tmp_path):
+    status, _, err = run("-np", 1, "true", env={"TMPDIR": str(tmp_path / "missing")})
+    assert status == 1 and f"cannot make a private directory in {tmp_path}/missing: No such file" in err
+    assert "set TMPDIR to" in err
+
+
+def test_a_file_size_limit_is_a_sentence_and_ranks_find_the_default_signal():
+    script = (
+        f"{RUEDA} run -np 1 --no-prefix grep SigIgn /proc/self/status; ulimit -f 0; {RUEDA} run -np 1 true"
+    )
+    done = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, timeout=60)
+    ignored = int(done.stdout.split()[1], 16)
+    assert done.returncode == 1 and not ignored >> (signal.SIGXFSZ - 1) & 1
+    sentence = r"could not be started: cannot write \S+/secret: File too large; raise ulimit -f"
+    assert re.search(sentence, done.stderr), done
+
+
 def test_a_silent_failure_shows_the_last_lines_of_stdout():
     status, _, err = run("-np", 1, "sh", "-c", "echo last words; exit 5")
     assert status == 5 and "last lines of its stdout:\n  | last words\n" in err
@@ -350,6 +367,15 @@ def test_stop_signals_reach_every_rank_once(name):
     assert status == 128 + getattr(signal, name)
     assert sorted(out.splitlines()) == [f"[{r} localhost] got {name}" for r in range(2)]
     assert f"stopped by {name}" in err
+    job.assert_gone_within(5)
+
+
+def test_a_stop_is_obeyed_while_ranks_are_being_started():
+    job = Run("-np", 500, "sh", "-c", "echo up; exec sleep 300")
+    job.read_until(1, lambda line: "up" in line)
+    job.process.send_signal(signal.SIGTERM)
+    status, _, err = job.finish()
+    assert status == 143 and "-499: stopped by rueda before its start" in err and "SIGKILL" not in err
     job.assert_gone_within(5)
 
 
