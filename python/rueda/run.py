@@ -230,7 +230,7 @@ def run(
         "--ssh-identity-file": ssh_identity_file,
         "--output-filename": output_filename,
         "--network-interfaces": _join(network_interfaces),
-        "--mpi-args": mpi_args or None,  # refused there, with the reason
+        "--mpi-args": mpi_args or None,  # no effect, as the launcher says
     }
     size = 1 if num_proc is None else int(num_proc)
     arguments = ["--num-proc", str(size), *(["--verbose"] if verbose else [])]

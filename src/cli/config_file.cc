@@ -12,6 +12,8 @@ namespace {
 using launch::Tuning;
 using Settings = std::map<std::string, std::string>;  // "params.cycle_time_ms" -> "3.5"
 
+constexpr int kMaxJsonLevels = 16;  // settings need two
+
 std::string_view trim(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t\r");
   if (first == std::string_view::npos) return {};
@@ -24,10 +26,49 @@ std::string_view without_comment(std::string_view line) {
   return line;
 }
 
-std::string_view unquoted(std::string_view text) {
-  const bool is_quoted =
-      text.size() >= 2 && (text.front() == '"' || text.front() == '\'') && text.back() == text.front();
-  return is_quoted ? text.substr(1, text.size() - 2) : text;
+// What a backslash and this character mean in double quotes; 0 = not understood.
+char unescaped(char character) {
+  switch (character) {
+    case 't':
+      return '\t';
+    case 'n':
+      return '\n';
+    case '"':
+    case '\\':
+      return character;
+    default:
+      return 0;
+  }
+}
+
+// text begins with the quote that opens it. Within single quotes two of them stand for one.
+Result<std::string> parse_quoted(std::string_view text) {
+  const char quote = text.front();
+  std::string value;
+  for (size_t at = 1; at < text.size(); ++at) {
+    const char next = at + 1 < text.size() ? text[at + 1] : '\0';
+    if (quote == '"' && text[at] == '\\') {
+      const char meant = unescaped(next);
+      if (meant == 0) return Status(Code::kInvalidArgument, R"(has a backslash not before ", \, t or n)");
+      value += meant;
+      ++at;
+    } else if (quote == '\'' && text[at] == quote && next == quote) {
+      value += quote;
+      ++at;
+    } else if (text[at] == quote) {
+      if (trim(without_comment(text.substr(at + 1))).empty()) return value;
+      return Status(Code::kInvalidArgument, "has text behind the closing quote");
+    } else {
+      value += text[at];
+    }
+  }
+  return Status(Code::kInvalidArgument, "has no closing quote");
+}
+
+Result<std::string> parse_scalar(std::string_view text) {
+  const std::string_view words = trim(text);
+  if (!words.empty() && (words.front() == '"' || words.front() == '\'')) return parse_quoted(words);
+  return std::string(trim(without_comment(text)));
 }
 
 Result<Settings> parse_yaml(std::string_view text, std::string_view path) {
@@ -38,25 +79,38 @@ Result<Settings> parse_yaml(std::string_view text, std::string_view path) {
     const std::string_view raw = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), raw.size() + 1));
     ++number;
-    const std::string_view line = without_comment(raw);
-    const std::string_view words = trim(line);
+    const std::string_view words = trim(without_comment(raw));
     if (words.empty() || words == "---") continue;
-    const size_t colon = words.find(':');
-    if (colon == std::string_view::npos)
+    const size_t colon = raw.find(':');
+    if (words.find(':') == std::string_view::npos)
       return Status(Code::kInvalidArgument,
                     fmt::format("line {} of {} is not \"key: value\": {}", number, path, words));
-    const std::string key(trim(words.substr(0, colon)));
-    const std::string_view value = unquoted(trim(words.substr(colon + 1)));
-    const bool is_indented = line.front() == ' ' || line.front() == '\t';
-    if (!is_indented) section = value.empty() ? key : "";
-    if (value.empty()) continue;  // a section, or a key left at its default
-    settings[is_indented && !section.empty() ? section + "." + key : key] = value;
+    const std::string key(trim(raw.substr(0, colon)));
+    const Result<std::string> value = parse_scalar(raw.substr(colon + 1));
+    if (!value.is_ok())
+      return Status(Code::kInvalidArgument,
+                    fmt::format("line {} of {} {}: {}", number, path, value.status().why, trim(raw)));
+    const bool is_indented = raw.front() == ' ' || raw.front() == '\t';
+    if (!is_indented) section = value.value().empty() ? key : "";
+    if (value.value().empty()) continue;  // a section, or a key left at its default
+    settings[is_indented && !section.empty() ? section + "." + key : key] = value.value();
   }
   return settings;
 }
 
 Result<Settings> parse_json(std::string_view text, std::string_view path) {
-  const auto root = nlohmann::json::parse(text, nullptr, false);
+  bool is_too_deep = false;  // what is deeper is not built: taking it apart would exhaust the stack
+  const auto root = nlohmann::json::parse(
+      text,
+      [&](int depth, nlohmann::json::parse_event_t, const nlohmann::json&) {
+        is_too_deep |= depth > kMaxJsonLevels;
+        return depth <= kMaxJsonLevels;
+      },
+      false);
+  if (is_too_deep)
+    return Status(
+        Code::kInvalidArgument,
+        fmt::format("{} is nested more than {} levels deep; settings need two", path, kMaxJsonLevels));
   if (!root.is_object()) return Status(Code::kInvalidArgument, fmt::format("{} is not a JSON object", path));
   Settings settings;
   const auto put = [&](const std::string& name, const nlohmann::json& value) {
@@ -121,7 +175,7 @@ void for_each_setting(Visit visit) {
 
 }  // namespace
 
-Result<Tuning> parse_config_file(std::string_view text, std::string_view path) {
+Result<ConfigFile> parse_config_file(std::string_view text, std::string_view path) {
   Result<Settings> settings = trim(text).starts_with('{') ? parse_json(text, path) : parse_yaml(text, path);
   if (!settings.is_ok()) return settings.status();
   Settings rest = std::move(settings.value());
@@ -134,20 +188,18 @@ Result<Tuning> parse_config_file(std::string_view text, std::string_view path) {
                       controller->second, path));
     rest.erase(controller);
   }
-  Tuning tuning;
+  ConfigFile file;
   std::string bad;
   for_each_setting([&](const char* name, auto member) {
     const auto found = rest.find(name);
     if (found == rest.end()) return;
-    if (!read(found->second, tuning.*member)) bad = fmt::format("{} = \"{}\"", name, found->second);
+    if (!read(found->second, file.tuning.*member)) bad = fmt::format("{} = \"{}\"", name, found->second);
     rest.erase(found);
   });
   if (!bad.empty())
     return Status(Code::kInvalidArgument, fmt::format("{} in {} is not a value of its type", bad, path));
-  if (!rest.empty())
-    return Status(Code::kInvalidArgument,
-                  fmt::format("{} in {} is not a known setting", rest.begin()->first, path));
-  return tuning;
+  for (const auto& [name, value] : rest) file.unknown.push_back(name);
+  return file;
 }
 
 void fill_gaps(Tuning& given, const Tuning& from_file) {

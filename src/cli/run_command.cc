@@ -30,6 +30,8 @@ int run_command(const Arguments& arguments) {
     fmt::print("{}", request.value().text);
     return 0;
   }
+  for (const std::string& sentence : request.value().without_effect)
+    fmt::print(stderr, "rueda: {}\n", sentence);
   launch::RunOptions options = std::move(request.value().options);
   options.binary = own_path();
   return launch::JobRunner(std::move(options)).run();

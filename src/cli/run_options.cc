@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
@@ -31,7 +32,7 @@ struct Raw {
   std::string hosts, host_file, ranks, config_file, ssh_args;
   bool is_silent_prefix = false, has_timestamp = false, is_horovod_output = false;
   bool is_version = false, is_check_build = false;
-  int without_timestamp = 0;
+  std::vector<std::string> without_effect;  // options and settings that are accepted and ignored
 };
 
 void on_off(CLI::App* app, const std::string& name, std::optional<bool>& target, const std::string& help) {
@@ -95,6 +96,22 @@ void add_output_options(CLI::App& app, Raw& raw) {
   app.add_flag("--verbose", raw.options.is_verbose, "say what is being done");
 }
 
+// What horovodrun ignores in jobs without MPI and of a fixed size.
+void add_ignored_options(CLI::App& app, Raw& raw) {
+  const auto ignore = [&](const std::string& name, int values, const std::string& why) {
+    const auto note = [&raw, name, why](const std::vector<std::string>&) {
+      raw.without_effect.push_back(fmt::format("{} has no effect: {}", name, why));
+    };
+    app.add_option_function<std::vector<std::string>>(name, note)->expected(values)->group("");
+  };
+  for (const char* name : {"--mpi-args", "--binding-args"}) ignore(name, 1, "rueda needs no MPI");
+  const std::string fixed = "rueda run starts a fixed number of processes";
+  for (const char* name :
+       {"--max-np", "--max-num-proc", "--slots", "--slots-per-host", "--reset-limit", "--elastic-timeout"})
+    ignore(name, 1, fixed);
+  ignore("--blacklist-cooldown-range", 2, fixed);
+}
+
 void add_tuning_options(CLI::App& app, Raw& raw) {
   Tuning& tuning = raw.options.tuning;
   app.add_option("--fusion-threshold-mb", tuning.fusion_threshold_mb,
@@ -130,9 +147,10 @@ void add_tuning_options(CLI::App& app, Raw& raw) {
   app.add_flag("--gloo,--disable-cache,--tcp,--mpi-threads-disable,--no-mpi-threads-disable")->group("");
 }
 
-// horovodrun has long names after a single dash.
+// horovodrun has long names after a single dash, and takes -n for the only one that begins so.
 std::string normalised(const std::string& word) {
   const std::string_view name = std::string_view(word).substr(0, word.find('='));
+  if (name == "-n") return "--np" + word.substr(name.size());
   for (const std::string_view known : {"-np", "-hostfile", "-prefix-timestamp"})
     if (name == known) return "-" + word;
   return name == "-cb" ? "--check-build" : word;
@@ -149,13 +167,18 @@ Split split_command(const CLI::App& app, const std::vector<std::string>& argumen
   for (; i < arguments.size(); ++i) {
     const std::string word = normalised(arguments[i]);
     if (word == "--" || word.size() < 2 || word.front() != '-') break;
-    split.options.push_back(word);
     const bool is_long = word.starts_with("--");
-    const bool has_value = is_long ? word.find('=') != std::string::npos : word.size() > 2;
-    const CLI::Option* option =
-        app.get_option_no_throw(is_long ? word.substr(0, word.find('=')) : word.substr(0, 2));
-    const bool takes_value = option != nullptr && option->get_items_expected_max() > 0;
-    if (takes_value && !has_value && i + 1 < arguments.size()) split.options.push_back(arguments[++i]);
+    const std::string name = is_long ? word.substr(0, word.find('=')) : word.substr(0, 2);
+    const CLI::Option* option = app.get_option_no_throw(name);
+    int values = option != nullptr ? option->get_items_expected_max() : 0;
+    if (values > 0 && is_long && name != word) {
+      split.options.insert(split.options.end(), {name, word.substr(name.size() + 1)});  // which may be empty
+      --values;
+    } else {
+      split.options.push_back(word);
+      if (name != word) --values;
+    }
+    for (; values > 0 && i + 1 < arguments.size(); --values) split.options.push_back(arguments[++i]);
   }
   if (i < arguments.size() && arguments[i] == "--") ++i;
   split.command.assign(arguments.begin() + static_cast<std::ptrdiff_t>(i), arguments.end());
@@ -164,12 +187,9 @@ Split split_command(const CLI::App& app, const std::vector<std::string>& argumen
 
 // Options of horovodrun that are known here only to be refused with a reason.
 Status refuse_known(const std::vector<std::string>& options) {
-  constexpr std::array<std::string_view, 10> kElastic = {"--min-np",          "--min-num-proc",
-                                                         "--max-np",          "--max-num-proc",
-                                                         "--slots-per-host",  "--slots",
-                                                         "--reset-limit",     "--blacklist-cooldown-range",
-                                                         "--elastic-timeout", "--host-discovery-script"};
-  constexpr std::array<std::string_view, 4> kMpi = {"--mpi", "--jsrun", "--mpi-args", "--binding-args"};
+  constexpr std::array<std::string_view, 3> kElastic = {"--min-np", "--min-num-proc",
+                                                        "--host-discovery-script"};
+  constexpr std::array<std::string_view, 2> kMpi = {"--mpi", "--jsrun"};
   for (const std::string& word : options) {
     const std::string_view name = std::string_view(word).substr(0, word.find('='));
     if (std::ranges::find(kElastic, name) != kElastic.end())
@@ -180,6 +200,21 @@ Status refuse_known(const std::vector<std::string>& options) {
               fmt::format("MPI support has not been built. Leave {} away: rueda needs no MPI.", name)};
   }
   return Status::ok();
+}
+
+// `NAME=value`, as a shell reads it in front of a command.
+bool is_assignment(std::string_view word) {
+  const std::string_view name = word.substr(0, word.find('='));
+  const auto fits = [](char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0; };
+  return name.size() < word.size() && !name.empty() && std::ranges::all_of(name, fits) &&
+         std::isdigit(static_cast<unsigned char>(name.front())) == 0;
+}
+
+// horovodrun hands the command to a shell; `env` understands what can stand in front of it.
+std::vector<std::string> with_assignments(std::vector<std::string> command) {
+  if (std::ranges::all_of(command, is_assignment)) return {};
+  if (is_assignment(command.front())) command.insert(command.begin(), "env");
+  return command;
 }
 
 Result<std::string> read_file(const std::string& path) {
@@ -254,9 +289,12 @@ Status complete(Raw& raw) {
   if (!raw.config_file.empty()) {
     Result<std::string> text = read_file(raw.config_file);
     if (!text.is_ok()) return text.status();
-    Result<Tuning> settings = parse_config_file(text.value(), raw.config_file);
-    if (!settings.is_ok()) return settings.status();
-    fill_gaps(options.tuning, settings.value());
+    Result<ConfigFile> file = parse_config_file(text.value(), raw.config_file);
+    if (!file.is_ok()) return file.status();
+    fill_gaps(options.tuning, file.value().tuning);
+    for (const std::string& key : file.value().unknown)
+      raw.without_effect.push_back(
+          fmt::format("{} in {} has no effect: it is not a known setting", key, raw.config_file));
   }
   if (Status valid = launch::validate(options.tuning); !valid.is_ok()) return valid;
   if (options.command.empty())
@@ -295,6 +333,7 @@ Result<RunRequest> parse_run(const std::vector<std::string>& arguments) {
   add_job_options(app, raw);
   add_output_options(app, raw);
   add_tuning_options(app, raw);
+  add_ignored_options(app, raw);
   Split split = split_command(app, arguments);
   if (Status known = refuse_known(split.options); !known.is_ok()) return known;
   std::vector<std::string> reversed(split.options.rbegin(), split.options.rend());  // as CLI11 wants them
@@ -308,9 +347,10 @@ Result<RunRequest> parse_run(const std::vector<std::string>& arguments) {
   }
   if (raw.is_version) return RunRequest{.options = {}, .text = fmt::format("{}\n", kRelease)};
   if (raw.is_check_build) return RunRequest{.options = {}, .text = "", .is_check_build = true};
-  raw.options.command = std::move(split.command);
+  raw.options.command = with_assignments(std::move(split.command));
   if (Status status = complete(raw); !status.is_ok()) return status;
-  return RunRequest{.options = std::move(raw.options), .text = ""};
+  return RunRequest{
+      .options = std::move(raw.options), .text = "", .without_effect = std::move(raw.without_effect)};
 }
 
 }  // namespace rueda::cli

@@ -11,8 +11,9 @@ namespace rueda::cli {
 
 struct RunRequest {
   launch::RunOptions options;
-  std::string text;             // not empty: print this and exit with 0 (help, version)
-  bool is_check_build = false;  // -cb: as `rueda check-build`
+  std::string text;                           // not empty: print this and exit with 0 (help, version)
+  bool is_check_build = false;                // -cb: as `rueda check-build`
+  std::vector<std::string> without_effect{};  // sentences about what was accepted and is ignored
 };
 
 // Options end at the first word that is none; from there on everything is the command.

@@ -68,6 +68,7 @@ int agent_main(const std::string& release) {
   for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, signal);
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // beyond ulimit -f, write() says so in an errno
   signal(SIGCHLD, SIG_DFL);  // an inherited SIG_IGN would hide exit statuses
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   prctl(PR_SET_NAME, "rueda-guardian");

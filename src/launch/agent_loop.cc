@@ -13,7 +13,6 @@
 #include <csignal>
 #include <cstring>
 
-#include "launch/cores.h"
 #include "launch/processes.h"
 
 extern char** environ;
@@ -25,6 +24,7 @@ constexpr size_t kMaxQueuedBytes = 4 << 20;  // then the ranks' pipes are no lon
 constexpr Nanos kPongInterval = kSecond;
 constexpr Nanos kLostLauncherGrace = kSecond;  // for a rank's own clean-up; everything is gone within 5 s
 constexpr Nanos kSweepTick = 20 * kMillisecond;
+constexpr Nanos kStartTurn = 50 * kMillisecond;  // starting ranks, until the launcher is looked at again
 
 int find_free_port() {
   const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -46,7 +46,8 @@ std::string value_of(const Variables& variables, std::string_view name) {
 Status write_file(const std::string& path, std::string_view text) {
   const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!fd.is_open() || write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-    return {Code::kUnavailable, fmt::format("cannot write {}: {}", path, std::strerror(errno))};
+    return {Code::kUnavailable, fmt::format("cannot write {}: {}{}", path, std::strerror(errno),
+                                            errno == EFBIG ? "; raise ulimit -f" : "")};
   return Status::ok();
 }
 
@@ -116,6 +117,7 @@ void AgentLoop::step() {
   Nanos wake = std::max<Nanos>(next_pong_, 1);
   if (kill_at_ != 0) wake = std::min(wake, kill_at_);
   if (sweep_began_ != 0 && !is_swept_) wake = monotonic_now() + kSweepTick;
+  if (is_starting()) wake = 1;
   if (poll(fds.data(), fds.size(), Deadline::at(wake).timeout_ms()) > 0)
     for (size_t i = 0; i < fds.size(); ++i)
       if (fds[i].revents != 0) actions[i]();
@@ -134,6 +136,7 @@ void AgentLoop::tick(Nanos now) {
     lose_launcher("the launcher has been silent for too long");
   if (getppid() != guardian_) lose_launcher("the guardian of this agent was killed");
   if (kill_at_ != 0 && now >= kill_at_) kill_ranks();
+  start_ranks();
   if ((job_ && have_all_ended()) || (!job_ && is_launcher_lost_)) sweep(now);
 }
 
@@ -203,44 +206,58 @@ void AgentLoop::start_job(Job job) {
   job_ = std::move(job);
   oom_kills_ = oom_kills();
   for (RankJob& rank : job_->ranks) ranks_.push_back({.job = std::move(rank)});
-  const Status files = write_private_files();
-  Variables common;
+  if (const Status files = write_private_files(); !files.is_ok())
+    return leave_unstarted(
+        {.exit_code = exit_code_of(files), .trouble = "could not be started: " + files.why});
   for (const char* const* entry = environ; *entry != nullptr; ++entry)
     if (const char* equals = std::strchr(*entry, '='))
-      common.emplace_back(std::string(static_cast<const char*>(*entry), equals), equals + 1);
-  common.insert(common.end(), job_->env.begin(), job_->env.end());
-  common.emplace_back("RUEDA_SECRET_FILE", private_dir_ + "/secret");
-  if (!job_->stage.empty()) common.emplace_back("RUEDA_STAGE_DIR", private_dir_);
+      common_.emplace_back(std::string(static_cast<const char*>(*entry), equals), equals + 1);
+  common_.insert(common_.end(), job_->env.begin(), job_->env.end());
+  common_.emplace_back("RUEDA_SECRET_FILE", private_dir_ + "/secret");
+  if (!job_->stage.empty()) common_.emplace_back("RUEDA_STAGE_DIR", private_dir_);
   const std::vector<int> cpus = usable_cpus();
-  if (value_of(common, "OMP_NUM_THREADS").empty())
-    common.emplace_back("OMP_NUM_THREADS", std::to_string(std::max<size_t>(1, cpus.size() / ranks_.size())));
-  const std::vector<PhysicalCore> cores =
-      job_->binds_cores ? physical_cores(cpus) : std::vector<PhysicalCore>();
+  if (value_of(common_, "OMP_NUM_THREADS").empty())
+    common_.emplace_back("OMP_NUM_THREADS", std::to_string(std::max<size_t>(1, cpus.size() / ranks_.size())));
+  if (job_->binds_cores) cores_ = physical_cores(cpus);
   if (job_->binds_cores && cpus.size() < ranks_.size())
     complain(fmt::format("{} cores are too few to give each of {} ranks its own; none is bound", cpus.size(),
                          ranks_.size()));
-  for (RankProcess& rank : ranks_) {
-    std::vector<int> bound;
-    if (job_->binds_cores) bound = share_of(cores, ranks_.size(), static_cast<size_t>(&rank - ranks_.data()));
-    Result<pid_t> pid = files.is_ok() ? spawn_rank(rank, common, std::move(bound)) : Result<pid_t>(files);
-    ByteWriter writer;
-    writer.put(rank.job.rank);
-    if (pid.is_ok()) {
-      rank.pid = pid.value();
-      writer.put(static_cast<int32_t>(rank.pid));
-      send(FrameType::kStarted, writer.bytes());
-      continue;
-    }
-    rank.has_ended = true;
-    send(FrameType::kExit, encode(Exit{.rank = rank.job.rank,
-                                       .exit_code = exit_code_of(pid.status()),
-                                       .at = monotonic_now(),
-                                       .trouble = "could not be started: " + pid.status().why}));
-  }
 }
 
-Result<pid_t> AgentLoop::spawn_rank(RankProcess& rank, const Variables& common, std::vector<int> cores) {
-  Variables variables = common;
+// As many as one turn of the loop allows: in between it hears the launcher, which may want no more of them.
+void AgentLoop::start_ranks() {
+  const Deadline turn = Deadline::after(kStartTurn);
+  while (is_starting() && !turn.is_past()) start_rank(next_start_++);
+}
+
+void AgentLoop::start_rank(size_t index) {
+  RankProcess& rank = ranks_[index];
+  std::vector<int> bound;
+  if (job_->binds_cores) bound = share_of(cores_, ranks_.size(), index);
+  const Result<pid_t> pid = spawn_rank(rank, std::move(bound));
+  if (!pid.is_ok())
+    return report_unstarted(rank, {.exit_code = exit_code_of(pid.status()),
+                                   .trouble = "could not be started: " + pid.status().why});
+  rank.pid = pid.value();
+  ByteWriter writer;
+  writer.put(rank.job.rank);
+  writer.put(static_cast<int32_t>(rank.pid));
+  send(FrameType::kStarted, writer.bytes());
+}
+
+void AgentLoop::report_unstarted(RankProcess& rank, Exit why) {
+  rank.has_ended = true;
+  why.rank = rank.job.rank;
+  why.at = monotonic_now();
+  send(FrameType::kExit, encode(why));
+}
+
+void AgentLoop::leave_unstarted(const Exit& why) {
+  while (next_start_ < ranks_.size()) report_unstarted(ranks_[next_start_++], why);
+}
+
+Result<pid_t> AgentLoop::spawn_rank(RankProcess& rank, std::vector<int> cores) {
+  Variables variables = common_;
   variables.insert(variables.end(), rank.job.env.begin(), rank.job.env.end());
   Result<std::string> path = find_program(job_->argv.front(), value_of(variables, "PATH"), job_->cwd);
   if (!path.is_ok()) return path.status();

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/cores.h"
 #include "launch/frames.h"
 #include "launch/out_queue.h"
 #include "rueda/base/unique_fd.h"
@@ -41,7 +42,12 @@ class AgentLoop {
   static void complain(const std::string& what);
   // ranks
   void start_job(Job job);
-  Result<pid_t> spawn_rank(RankProcess& rank, const Variables& common, std::vector<int> cores);
+  [[nodiscard]] bool is_starting() const { return next_start_ < ranks_.size() && !is_held_; }
+  void start_ranks();
+  void start_rank(size_t index);
+  Result<pid_t> spawn_rank(RankProcess& rank, std::vector<int> cores);
+  void report_unstarted(RankProcess& rank, Exit why);
+  void leave_unstarted(const Exit& why);
   Status write_private_files();
   void read_signals();
   void reap();
@@ -64,7 +70,10 @@ class AgentLoop {
   FrameReader reader_;
   OutQueue out_;
   std::optional<Job> job_;
+  Variables common_;                 // what all ranks find in their environment
+  std::vector<PhysicalCore> cores_;  // to bind ranks to
   std::vector<RankProcess> ranks_;
+  size_t next_start_ = 0;  // of ranks_: this and those behind it were not started yet
   bool is_launcher_lost_ = false, is_held_ = false, is_stopping_ = false, is_swept_ = false,
        is_bye_sent_ = false;
   Nanos last_heard_ = 0, next_pong_ = 0;

@@ -38,8 +38,10 @@ void AgentLoop::reap() {
   int status = 0;
   const Nanos now = monotonic_now();  // one time for all: their order within this call is not known
   for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
-    const auto rank = std::ranges::find(ranks_, pid, &RankProcess::pid);
-    if (rank != ranks_.end() && !rank->has_ended) on_rank_end(*rank, status, now);
+    // The kernel may have given a late rank the number of one that has ended.
+    const auto rank = std::ranges::find_if(
+        ranks_, [pid](const RankProcess& one) { return one.pid == pid && !one.has_ended; });
+    if (rank != ranks_.end()) on_rank_end(*rank, status, now);
   }
 }
 
@@ -101,8 +103,10 @@ void AgentLoop::signal_ranks(int signal) {
   // Signals that end go to the whole group, as from a terminal: a wrapping shell must not shield the program.
   // Those that inform go to the rank alone: its children, such as data loaders, would die of them.
   const bool is_for_group = signal != SIGUSR1 && signal != SIGUSR2;
+  if (signal == SIGINT || signal == SIGTERM || signal == SIGKILL)
+    leave_unstarted({.was_stopped = 1, .trouble = "stopped by rueda before its start"});
   for (const RankProcess& rank : ranks_)
-    if (!rank.has_ended) kill(is_for_group ? -rank.pid : rank.pid, signal);
+    if (!rank.has_ended && rank.pid > 0) kill(is_for_group ? -rank.pid : rank.pid, signal);
 }
 
 void AgentLoop::stop(Nanos grace) {

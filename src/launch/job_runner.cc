@@ -362,6 +362,7 @@ int JobRunner::finish() {
     say(fmt::format("cannot write the ranks' output to stdout: {}", std::strerror(error)));
     if (status == 0) status = 1;
   }
+  if (status == 0 && output_.has_lost_logs()) status = 1;
   output_.err().finish();
   return status;
 }

@@ -59,6 +59,7 @@ UniqueFd watch_signals() {
   }
   signal(SIGCHLD, SIG_DFL);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // beyond ulimit -f, write() says so in an errno
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   return UniqueFd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
 }

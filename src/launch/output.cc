@@ -40,7 +40,7 @@ void LineAssembler::feed(std::string_view bytes, const Emit& emit) {
     size_t width = 1;
     if (bytes[at] == '\r' && at + 1 < bytes.size() && bytes[at + 1] == '\n') width = 2;
     const std::string_view end = bytes.substr(at, width);
-    if (end != "\r" || !partial_.empty()) {
+    if (is_verbatim_ || end != "\r" || !partial_.empty()) {
       emit({.text = partial_, .end = end});
       ended_with_return_ = end == "\r" && at + 1 == bytes.size();
     }
@@ -52,13 +52,13 @@ void LineAssembler::feed(std::string_view bytes, const Emit& emit) {
 void LineAssembler::cut_long_line(const Emit& emit) {
   while (partial_.size() > kMaxLineBytes) {
     const size_t cut = utf8_cut(partial_, kMaxLineBytes);
-    emit({.text = std::string_view(partial_).substr(0, cut), .end = "\n"});
+    emit({.text = std::string_view(partial_).substr(0, cut), .end = added_end()});
     partial_.erase(0, cut);
   }
 }
 
 void LineAssembler::finish(const Emit& emit) {
-  if (!partial_.empty()) emit({.text = partial_, .end = "\n"});
+  if (!partial_.empty()) emit({.text = partial_, .end = added_end()});
   partial_.clear();
   ended_with_return_ = false;
 }

@@ -18,7 +18,7 @@ inline constexpr size_t kMaxLineBytes = 64 << 10;
 
 struct Piece {
   std::string_view text;         // without its end
-  std::string_view end;          // "\n", "\r" or "\r\n"
+  std::string_view end;          // "\n", "\r", "\r\n", or "" of what is shown as it came
   bool is_continuation = false;  // the "\n" of a "\r\n" whose "\r" was already emitted: takes no prefix
 };
 using Emit = std::function<void(const Piece&)>;
@@ -26,11 +26,16 @@ using Emit = std::function<void(const Piece&)>;
 // '\r' ends a piece and is kept, so progress bars redraw; an empty piece before '\r' is dropped.
 class LineAssembler {
  public:
+  // is_verbatim: the pieces together are the bytes fed. Nothing is dropped, and what was cut, or is
+  // unfinished when the stream ends, has no end. Else it gets "\n", so that the next prefix begins a line.
+  explicit LineAssembler(bool is_verbatim = false) : is_verbatim_(is_verbatim) {}
   void feed(std::string_view bytes, const Emit& emit);
-  void finish(const Emit& emit);  // the stream ended: an unfinished line comes out with "\n"
+  void finish(const Emit& emit);  // the stream ended: an unfinished line comes out
 
  private:
   void cut_long_line(const Emit& emit);
+  [[nodiscard]] std::string_view added_end() const { return is_verbatim_ ? "" : "\n"; }
+  bool is_verbatim_;
   std::string partial_;
   bool ended_with_return_ = false;
 };

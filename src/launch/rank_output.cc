@@ -49,18 +49,22 @@ RankOutput::RankOutput(OutputOptions options, int size)
       err_(STDERR_FILENO) {
   const char* no_colour = getenv("NO_COLOR");
   if (no_colour != nullptr && *no_colour != '\0') options_.may_colour = false;
+  if (options_.style.kind == PrefixStyle::Kind::kNone)
+    for (RankState& rank : ranks_)
+      for (RankStream& stream : rank.streams) stream.assembler = LineAssembler(true);
 }
 
 Status RankOutput::open_files() {
   for (Rank rank = 0; rank < std::ssize(ranks_); ++rank)
     for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
       RankStream& state = ranks_[static_cast<size_t>(rank)].streams[index_of(stream)];
-      for (const auto& [path, fd] : {std::pair(log_path(rank, stream), &state.log),
-                                     std::pair(output_path(rank, stream), &state.output)}) {
-        if (path.empty()) continue;
-        Result<UniqueFd> file = open_log(path);
+      state.log.path = log_path(rank, stream);
+      state.output.path = output_path(rank, stream);
+      for (LogFile* log : {&state.log, &state.output}) {
+        if (log->path.empty()) continue;
+        Result<UniqueFd> file = open_log(log->path);
         if (!file.is_ok()) return file.status();
-        *fd = std::move(file.value());
+        log->fd = std::move(file.value());
       }
     }
   return Status::ok();
@@ -116,14 +120,16 @@ void RankOutput::write_piece(Rank rank, Stream stream, const Piece& piece) {
   console.write(line(style));
 }
 
-void RankOutput::write_log(const UniqueFd& file, std::string_view bytes) {
-  if (!file.is_open()) return;
+void RankOutput::write_log(const LogFile& log, std::string_view bytes) {
+  if (!log.fd.is_open()) return;
   while (!bytes.empty()) {
-    const ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
+    const ssize_t written = ::write(log.fd.get(), bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
-      if (!has_warned_) say(fmt::format("rueda: cannot write a log: {}\n", std::strerror(errno)));
-      has_warned_ = true;
+      if (!has_lost_logs_)
+        say(fmt::format("rueda: cannot write the log {}: {}; make room there, or name another directory\n",
+                        log.path, std::strerror(errno)));
+      has_lost_logs_ = true;
       return;
     }
     bytes.remove_prefix(static_cast<size_t>(written));

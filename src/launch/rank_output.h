@@ -37,14 +37,19 @@ class RankOutput {
   [[nodiscard]] std::vector<std::string> last_lines(Rank rank, Stream stream) const;
   [[nodiscard]] std::string log(Rank rank, Stream stream) const;  // path, "" = none
 
+  [[nodiscard]] bool has_lost_logs() const { return has_lost_logs_; }
   [[nodiscard]] bool is_full() const { return out_.is_full() || err_.is_full(); }
   Console& out() { return out_; }
   Console& err() { return err_; }
 
  private:
+  struct LogFile {
+    UniqueFd fd;
+    std::string path;
+  };
   struct RankStream {
     LineAssembler assembler;
-    UniqueFd log, output;
+    LogFile log, output;
     Tail tail{20};
   };
   struct RankState {
@@ -52,14 +57,14 @@ class RankOutput {
     std::array<RankStream, 2> streams;  // stdout, stderr
   };
   void write_piece(Rank rank, Stream stream, const Piece& piece);
-  void write_log(const UniqueFd& file, std::string_view bytes);
+  void write_log(const LogFile& log, std::string_view bytes);
   [[nodiscard]] std::string log_path(Rank rank, Stream stream) const;
   [[nodiscard]] std::string output_path(Rank rank, Stream stream) const;
 
   OutputOptions options_;
   std::vector<RankState> ranks_;
   Console out_, err_;
-  bool has_warned_ = false;  // about a full disk, once
+  bool has_lost_logs_ = false;  // which is said once
 };
 
 }  // namespace rueda::launch

@@ -1,6 +1,7 @@
 """Runs the built `rueda` binary and finds every process a run left behind, by a mark in its environment."""
 
 import contextlib
+import json
 import os
 import pathlib
 import subprocess
@@ -13,6 +14,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILT = [ROOT / ".venv/bin/rueda", ROOT / "build/release/bin/rueda"]
 RUEDA = os.environ.get("RUEDA_BIN", str(next((path for path in BUILT if path.exists()), BUILT[0])))
 PYTHON = sys.executable
+
+PRINT_ENVIRONMENT = "import json,os; print(json.dumps(dict(os.environ)))"
 
 # A child that hides: own session, reparented, deaf to SIGTERM and SIGHUP.
 HIDING_CHILD = (
@@ -149,3 +152,11 @@ def run(*arguments, timeout=60, **keywords):
     result = job.finish(timeout)
     job.assert_gone_within(5)
     return result
+
+
+def environments(*arguments, **keywords):
+    """The environments that the ranks find, in their order."""
+    status, out, err = run("--no-prefix", *arguments, PYTHON, "-c", PRINT_ENVIRONMENT, **keywords)
+    assert status == 0, err
+    found = [json.loads(line) for line in out.splitlines()]
+    return sorted(found, key=lambda e: int(e["RUEDA_RANK"]))

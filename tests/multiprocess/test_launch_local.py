@@ -1,6 +1,5 @@
 """`rueda run` on one machine: environment, output, failures, signals. Plain programs, no framework."""
 
-import json
 import os
 import pathlib
 import re
@@ -10,18 +9,9 @@ import subprocess
 import time
 
 import pytest
-from launch_support import PYTHON, RUEDA, Run, run
+from launch_support import PYTHON, RUEDA, Run, environments, run
 
 pytestmark = pytest.mark.skipif(not os.path.exists(RUEDA), reason=f"{RUEDA} is not built")
-
-PRINT_ENVIRONMENT = "import json,os; print(json.dumps(dict(os.environ)))"
-
-
-def environments(*arguments, **keywords):
-    status, out, err = run("--no-prefix", *arguments, PYTHON, "-c", PRINT_ENVIRONMENT, **keywords)
-    assert status == 0, err
-    found = [json.loads(line) for line in out.splitlines()]
-    return sorted(found, key=lambda e: int(e["RUEDA_RANK"]))
 
 
 def test_every_rank_finds_its_place_under_all_names():
@@ -170,10 +160,9 @@ def test_two_names_of_this_machine_are_two_hosts():
         (["-np", "2", "--log-level", "LOUD", "true"], "RUEDA_LOG_LEVEL='LOUD' is refused"),
         (["-np", "2", "--cycle-time-ms=-1", "true"], "cycle-time-ms=-1 must be >= 0"),
         (["-np", "2", "--mpi", "true"], "MPI support has not been built. Leave --mpi away"),
-        (["-np", "2", "--mpi-args=--oversubscribe", "true"], "MPI support has not been built."),
-        (["-np", "2", "--mpi-args", "-x A -x B", "true"], "MPI support has not been built."),
-        (["-np", "2", "--binding-args=-bind-to none", "true"], "MPI support has not been built."),
         (["-np", "2", "--min-np", "1", "true"], "--min-np is for elastic jobs"),
+        (["-np", "2", "--max-np=4", "--min-num-proc", "1", "true"], "--min-num-proc is for elastic jobs"),
+        (["-np", "2", "A=1", "B=2"], "there is no command to run"),
         (["-np", "2", "-H", "a:1", "--hostfile", "/x", "true"], "only allow one provided"),
         (["-np", "1", "-H", "", "true"], "--hosts: is empty"),
         (["--hostfile", "/tmp", "true"], "cannot read /tmp: it is a directory"),
@@ -209,6 +198,36 @@ def test_output_that_cannot_be_written_is_a_failure():
     assert status == 1 and "cannot write the ranks' output to stdout: No space left on device" in err
 
 
+@pytest.mark.parametrize(
+    "option, name", [("--log-dir", "rank-0000.out"), ("--output-filename", "rank.0/stdout")]
+)
+def test_a_log_that_cannot_be_written_is_a_failure_that_names_it(tmp_path, option, name):
+    log = tmp_path / name
+    log.parent.mkdir(exist_ok=True)
+    log.symlink_to("/dev/full")
+    status, out, err = run("-np", 1, option, tmp_path, "echo", "shown")
+    assert status == 1 and out == "[0 localhost] shown\n"
+    assert f"cannot write the log {log}: No space left on device" in err
+    assert run("-np", 1, option, tmp_path, "sh", "-c", "echo shown; exit 5")[0] == 5
+
+
+def test_a_missing_tmpdir_is_named_as_what_to_change(tmp_path):
+    status, _, err = run("-np", 1, "true", env={"TMPDIR": str(tmp_path / "missing")})
+    assert status == 1 and f"cannot make a private directory in {tmp_path}/missing: No such file" in err
+    assert "set TMPDIR to" in err
+
+
+def test_a_file_size_limit_is_a_sentence_and_ranks_find_the_default_signal():
+    script = (
+        f"{RUEDA} run -np 1 --no-prefix grep SigIgn /proc/self/status; ulimit -f 0; {RUEDA} run -np 1 true"
+    )
+    done = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, timeout=60)
+    ignored = int(done.stdout.split()[1], 16)
+    assert done.returncode == 1 and not ignored >> (signal.SIGXFSZ - 1) & 1
+    sentence = r"could not be started: cannot write \S+/secret: File too large; raise ulimit -f"
+    assert re.search(sentence, done.stderr), done
+
+
 def test_a_silent_failure_shows_the_last_lines_of_stdout():
     status, _, err = run("-np", 1, "sh", "-c", "echo last words; exit 5")
     assert status == 5 and "last lines of its stdout:\n  | last words\n" in err
@@ -233,6 +252,20 @@ def test_lines_carry_rank_and_host_and_stay_whole():
         lines = [line for line in out.splitlines() if line.startswith(f"[{rank} localhost] ")]
         assert lines[:200] == [f"[{rank} localhost] {'x' * 300} {i}" for i in range(200)]
         assert lines[200:] == [f"[{rank} localhost] {'é' * 5000}", f"[{rank} localhost] no newline"]
+
+
+def test_without_prefix_the_bytes_come_out_as_they_are():
+    script = "import sys; sys.stdout.write('\\r10%\\r20%\\n' + 'x' * 300_000 + '\\n\\nno end')"
+    out = subprocess.run(
+        [RUEDA, "run", "-np", "1", "--no-prefix", PYTHON, "-c", script], capture_output=True, timeout=60
+    ).stdout
+    assert out == b"\r10%\r20%\n" + b"x" * 300_000 + b"\n\nno end"
+
+
+def test_lines_without_prefix_stay_whole():
+    script = "import os\nfor i in range(40): print(os.environ['RANK'] * 60_000)"
+    status, out, _ = run("-np", 2, "--no-prefix", PYTHON, "-c", script)
+    assert status == 0 and sorted(out.splitlines()) == ["0" * 60_000] * 40 + ["1" * 60_000] * 40
 
 
 def test_only_the_ranks_asked_for_are_shown_but_all_are_logged(tmp_path):
@@ -337,6 +370,15 @@ def test_stop_signals_reach_every_rank_once(name):
     job.assert_gone_within(5)
 
 
+def test_a_stop_is_obeyed_while_ranks_are_being_started():
+    job = Run("-np", 500, "sh", "-c", "echo up; exec sleep 300")
+    job.read_until(1, lambda line: "up" in line)
+    job.process.send_signal(signal.SIGTERM)
+    status, _, err = job.finish()
+    assert status == 143 and "-499: stopped by rueda before its start" in err and "SIGKILL" not in err
+    job.assert_gone_within(5)
+
+
 def test_user_signals_are_passed_on_and_end_nothing():
     job = Run("-np", 2, PYTHON, "-c", TRAP)
     job.read_until(2, lambda line: "ready" in line)
@@ -379,20 +421,6 @@ def test_blocked_terminal_does_not_stop_the_watch():
     job.process.communicate(timeout=20)
     assert ranks_left == []
     job.assert_gone_within(5)
-
-
-def test_config_file_gives_defaults_that_flags_override(tmp_path):
-    yaml = tmp_path / "c.yaml"
-    yaml.write_text(
-        "# tuned\nparams:\n  cycle_time_ms: 3.5  # ms\n  fusion_threshold_mb: 8\n"
-        "stall_check:\n  enabled: false\n"
-    )
-    env = environments("-np", 1, "--config-file", yaml, "--fusion-threshold-mb", 2)[0]
-    assert (env["RUEDA_CYCLE_TIME"], env["RUEDA_FUSION_THRESHOLD"]) == ("3.5", "2097152")
-    assert env["RUEDA_STALL_CHECK_DISABLE"] == "1"
-    yaml.write_text("params:\n  cycle_tim_ms: 3\n")
-    status, _, err = run("-np", 1, "--config-file", yaml, "true")
-    assert status == 2 and "params.cycle_tim_ms" in err
 
 
 def test_check_build_lists_frameworks_in_the_known_layout():

@@ -91,7 +91,6 @@ def test_killed_rank_is_reported():
         ),
         ({"hostfile": "/does/not/exist"}, "cannot read /does/not/exist"),
         ({"ssh_port": "many"}, "--ssh-port"),  # found by the parser, before any option took effect
-        ({"mpi_args": "--oversubscribe"}, "MPI support has not been built. Leave --mpi-args away"),
     ],
 )
 def test_arguments_the_launcher_refuses_are_value_errors_with_its_sentence(arguments, sentence):
@@ -99,6 +98,10 @@ def test_arguments_the_launcher_refuses_are_value_errors_with_its_sentence(argum
         run(lambda: 1, **arguments)
     assert sentence in str(caught.value) and "rueda run:" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_arguments_for_mpi_are_ignored():
+    assert run(lambda: 1, mpi_args="--oversubscribe -x A") == [1]
 
 
 def test_horovod_run_raises_the_same(monkeypatch):

@@ -101,6 +101,29 @@ TEST(LineAssembler, chunks_do_not_matter) {
   }
 }
 
+TEST(LineAssembler, verbatim_pieces_are_the_bytes_and_keep_lines_whole) {
+  const std::string long_line(kMaxLineBytes + 5, 'x');
+  const std::string text = "\r10%\r\n\r\r\nwhole line\n" + long_line + "\nno end";
+  std::mt19937 random(11);
+  for (int round = 0; round < 50; ++round) {
+    std::string joined;
+    std::vector<std::string> lines;
+    LineAssembler assembler(true);
+    const Emit emit = [&](const Piece& piece) {
+      lines.emplace_back(piece.text);
+      joined.append(piece.text).append(piece.end);
+    };
+    for (size_t at = 0; at < text.size();) {
+      const size_t size = 1 + random() % (round < 25 ? 9 : 5000);
+      assembler.feed(std::string_view(text).substr(at, size), emit);
+      at += size;
+    }
+    assembler.finish(emit);
+    EXPECT_EQ(joined, text) << "round " << round;
+    EXPECT_THAT(lines, ::testing::Contains("whole line"));
+  }
+}
+
 TEST(Tail, keeps_the_last_lines_in_order_without_empty_ones) {
   Tail tail(3);
   for (const char* line : {"a", "b", "", "c", "d"}) tail.add({.text = line, .end = "\n"});

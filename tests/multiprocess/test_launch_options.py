@@ -1,0 +1,114 @@
+"""What `rueda run` accepts as horovodrun does: options without effect, assignments, files of settings."""
+
+import os
+
+import pytest
+from launch_support import RUEDA, environments, run
+
+pytestmark = pytest.mark.skipif(not os.path.exists(RUEDA), reason=f"{RUEDA} is not built")
+
+
+@pytest.mark.parametrize("arguments", [["-n", "2"], ["-n=2"], ["-np", "2"]])
+def test_n_is_short_for_np(arguments):
+    assert len(environments(*arguments)) == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--mpi-args=--oversubscribe"],
+        ["--mpi-args="],
+        ["--mpi-args", "-x A -x B"],
+        ["--binding-args=-bind-to none"],
+        ["--max-np", "4"],
+        ["--max-num-proc=4"],
+        ["--slots", "2"],
+        ["--slots-per-host", "2"],
+        ["--reset-limit", "3"],
+        ["--elastic-timeout", "600"],
+        ["--blacklist-cooldown-range", "10", "100"],
+    ],
+)
+def test_what_concerns_mpi_or_elastic_jobs_alone_is_accepted_and_said_to_be_ignored(arguments):
+    status, out, err = run("-np", 1, *arguments, "echo", "ran")
+    assert (status, out) == (0, "[0 localhost] ran\n")
+    assert err.startswith(f"rueda: {arguments[0].partition('=')[0]} has no effect: ") and err.count("\n") == 1
+
+
+def test_assignments_before_the_command_are_its_environment():
+    for separator in ([], ["--"]):
+        script = ["sh", "-c", "echo $MINE,$OTHER"]
+        status, out, err = run("-np", 1, "--no-prefix", *separator, "MINE=a b", "OTHER=", *script)
+        assert (status, out, err) == (0, "a b,\n", "")
+    status, _, err = run("-np", 1, "1MINE=a", "true")
+    assert status == 127 and "command not found: 1MINE=a" in err
+
+
+def test_config_file_gives_defaults_that_flags_override(tmp_path):
+    yaml = tmp_path / "c.yaml"
+    yaml.write_text(
+        "# tuned\nparams:\n  cycle_time_ms: 3.5  # ms\n  fusion_threshold_mb: 8\n"
+        "stall_check:\n  enabled: false\n"
+    )
+    env = environments("-np", 1, "--config-file", yaml, "--fusion-threshold-mb", 2)[0]
+    assert (env["RUEDA_CYCLE_TIME"], env["RUEDA_FUSION_THRESHOLD"]) == ("3.5", "2097152")
+    assert env["RUEDA_STALL_CHECK_DISABLE"] == "1"
+
+
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("c.yaml", "mine: 3\nparams:\n  cycle_tim_ms: 3\n  cycle_time_ms: 2\n"),
+        ("c.json", '{"mine": {"deep": [1]}, "params": {"cycle_tim_ms": 3, "cycle_time_ms": 2}}'),
+    ],
+)
+def test_unknown_settings_are_named_and_ignored(tmp_path, name, text):
+    file = tmp_path / name
+    file.write_text(text)
+    status, out, err = run(
+        "-np", 1, "--no-prefix", "--config-file", file, "sh", "-c", "echo $RUEDA_CYCLE_TIME"
+    )
+    assert (status, out) == (0, "2.0\n")
+    sentences = err.splitlines()
+    assert len(sentences) == 2 and sentences[0].startswith("rueda: mine")
+    assert sentences[1] == f"rueda: params.cycle_tim_ms in {file} has no effect: it is not a known setting"
+
+
+@pytest.mark.parametrize(
+    "written, meant",
+    [
+        ('"/tmp/run #1.json"', "/tmp/run #1.json"),
+        ("'/tmp/run #1.json'  # the first: run", "/tmp/run #1.json"),
+        ("'it''s.json'", "it's.json"),
+        (r'"a \"b\" \\ c\td\ne"', 'a "b" \\ c\td\ne'),
+        (r"'a\tb'", r"a\tb"),
+        ("/tmp/run#1.json # the first", "/tmp/run#1.json"),
+        ('say "it"', 'say "it"'),
+    ],
+)
+def test_quoted_values_mean_what_yaml_says(tmp_path, written, meant):
+    yaml = tmp_path / "c.yaml"
+    yaml.write_text(f"timeline:\n  filename: {written}\n")
+    assert environments("-np", 1, "--config-file", yaml)[0]["RUEDA_TIMELINE"] == meant
+
+
+@pytest.mark.parametrize(
+    "text, sentence",
+    [
+        ('x: 1\ntimeline:\n  filename: "a" b\n', "line 3 of {} has text behind the closing quote"),
+        ("timeline:\n  filename: 'a\n", "line 2 of {} has no closing quote"),
+        (r'filename: "\x41"', 'line 1 of {} has a backslash not before ", \\, t or n'),
+        (
+            "params:\n  cycle_time_ms: soon\n",
+            'params.cycle_time_ms = "soon" in {} is not a value of its type',
+        ),
+        ("params\n", 'line 1 of {} is not "key: value"'),
+        ('{"a":' * 200_000 + "1" + "}" * 200_000, "{} is nested more than 16 levels deep"),
+        ('{"a":' + "[" * 200_000, "{} is nested more than 16 levels deep"),
+    ],
+)
+def test_files_that_cannot_be_read_are_refused_in_a_sentence(tmp_path, text, sentence):
+    file = tmp_path / "settings"
+    file.write_text(text)
+    status, _, err = run("-np", 1, "--config-file", file, "true")
+    assert status == 2 and sentence.format(file) in err and err.count("\n") == 1
