@@ -210,13 +210,13 @@ def test_a_model_that_only_root_has_loaded_starts_all_ranks():
 
     retired.accept()  # as importing horovod.keras does: compiled models must still be restored
     x, y = data(2 * BATCH * hvd.size())
-    folder = Path(hvd.broadcast_object(tempfile.mkdtemp() if hvd.rank() == 0 else None))
     model = make_model(hvd.rank())
     if hvd.rank() == 0:
         model.compile(optimizer=keras.optimizers.Adam(0.05), loss="mse")
         model.fit(x, y, batch_size=BATCH, verbose=0)
-        model.save(folder / "model.keras")
-        model = hvd.load_model(folder / "model.keras")
+        with tempfile.TemporaryDirectory() as folder:
+            model.save(Path(folder) / "model.keras")
+            model = hvd.load_model(Path(folder) / "model.keras")
     else:
         model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.Adam(0.05)), loss="mse")
     start = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
