@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <sched.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>

@@ -36,12 +36,11 @@ struct Config {
   double start_timeout_s = 30;         // init: until all ranks are connected
   double peer_timeout_s = 30;          // a connected peer that is silent for longer is lost
   int64_t shm_ring_bytes = 1 << 20;    // per directed pair of ranks on one host
-  int64_t arena_bytes =
-      0;  // address space for buckets; 0 = as much as the machine has memory, or limits allow
-  bool torch_arena = false;         // read by rueda.torch: gradients are allocated in buckets
-  bool plans = true;                // stop negotiating what recurs step after step
-  int64_t chunk_bytes = 256 << 10;  // pipelining granule
-  std::string thread_affinity;      // comma list of cores, entry local_rank pins this engine thread
+  int64_t arena_bytes = 0;             // address space for buckets; 0 = the machine's memory, if limits allow
+  bool torch_arena = false;            // read by rueda.torch: gradients are allocated in buckets
+  bool plans = true;                   // stop negotiating what recurs step after step
+  int64_t chunk_bytes = 256 << 10;     // pipelining granule
+  std::string thread_affinity;         // comma list of cores, entry local_rank pins this engine thread
 };
 
 struct ConfigEntry {

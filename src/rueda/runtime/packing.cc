@@ -268,7 +268,7 @@ Result<Batch> plan_batch(control::Response response, std::shared_ptr<const Group
 }
 
 // The gate is the same on every rank, whatever is in place there.
-void make_cancellable(Batch& batch, backend::Backend& backend) {
+void make_cancellable(Batch& batch, const backend::Backend& backend) {
   if (batch.spec.what != Collective::kAllreduce || batch.goes_by_pieces) return;
   const size_t bytes = static_cast<size_t>(batch.spec.count) * element_bytes(batch);
   batch.is_gated = bytes == 0;  // without elements there are no messages that would keep ranks together

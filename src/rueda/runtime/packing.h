@@ -52,7 +52,7 @@ Result<Batch> plan_batch(control::Response response, std::shared_ptr<const Group
                          const Operations& operations);
 // If the call is cancelled, the tensors will be as they were. Where the backend does not see to that, one
 // that is reduced in place is copied, and a large one waits at a gate until all ranks have started.
-void make_cancellable(Batch& batch, backend::Backend& backend);
+void make_cancellable(Batch& batch, const backend::Backend& backend);
 // Does the batch need packing, that is, bytes moved before the call?
 bool needs_packing(const Batch& batch);
 // Chooses buffers, allocates outputs the engine owns, moves (and prescales) inputs. Sets input and output.

@@ -6,10 +6,6 @@
 namespace rueda::schedule {
 namespace {
 
-bool is_receive(const Step& step) {
-  return step.action == Action::kRecv || step.action == Action::kRecvReduce;
-}
-
 bool overwrites(const Step& step) {
   if (step.action == Action::kSend || step.to.space != Space::kOutput || step.to.count == 0) return false;
   const bool is_in_place =

@@ -46,6 +46,10 @@ struct Step {
   std::vector<int32_t> after = {};  // indices of earlier steps that must be complete before this one starts
 };
 
+inline bool is_receive(const Step& step) {
+  return step.action == Action::kRecv || step.action == Action::kRecvReduce;
+}
+
 // Sends to one peer, and receives from one peer, are posted in the order of the list: lanes are FIFO, and the
 // i-th receive from a peer meets its i-th send. A step may start when everything in `after` is complete.
 struct Schedule {

@@ -21,9 +21,6 @@ int64_t sum(const std::vector<int64_t>& counts) {
 }
 
 bool is_send(const Step& step) { return step.action == Action::kSend; }
-bool is_receive(const Step& step) {
-  return step.action == Action::kRecv || step.action == Action::kRecvReduce;
-}
 
 // A receive whose bytes cannot simply be put where they belong.
 bool needs_consumer(const Step& step, const Spec& spec) {
