@@ -24,7 +24,8 @@ test: setup
 test-matrix: setup
 	@$(VENV) tools/test_matrix.py
 
-bench: setup
+bench:
+	@tools/setup.sh bench
 	@$(VENV) bench/run.py
 
 wheel:

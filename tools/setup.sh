@@ -3,6 +3,7 @@
 # machine that has everything needs no network.
 #   tools/setup.sh apt    Debian packages only (enough for `make wheel`)
 #   tools/setup.sh        Debian packages, then .venv with rueda, the rueda command and the horovod alias installed
+#   tools/setup.sh bench  the same, and the libraries that `make bench` compares with
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,8 +16,13 @@ missing() {  # the packages of the given section that dpkg does not know as inst
   done
 }
 
-required=$(sed -n '/^\[optional\]/q; /^#/d; p' tools/apt-packages.txt)
-optional=$(sed '1,/^\[optional\]/d' tools/apt-packages.txt)
+packages_of() {  # a section of the list; the first one has no name
+  awk -v wanted="$1" '/^#/ { next } /^\[/ { section = $0; next } section == wanted' tools/apt-packages.txt
+}
+
+required=$(packages_of '')
+optional=$(packages_of '[optional]')
+if [ "${1:-all}" = bench ]; then optional+=" $(packages_of '[bench]')"; fi
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
 
@@ -55,7 +61,7 @@ setup_apt() {
   mkdir -p build
   for package in $need_optional; do
     apt_install "$package" || {
-      say "$package could not be installed; the tests that need it will be skipped"
+      say "$package could not be installed; what needs it will be skipped"
       sha256sum <tools/apt-packages.txt >"$given_up"
     }
   done

@@ -2,7 +2,8 @@
 
 Parts: ``collective`` (allreduce at several sizes), ``burst`` (all gradients of a model), ``train`` (a
 small network for real, against DDP), ``replay`` (training between hosts with limited links, and the
-figure of scaling efficiency; needs root). Rounds are interleaved: each library runs once in each, in
+figure of scaling efficiency; needs root), ``links`` (how much of a limited link's rate an allreduce uses,
+and training that crosses the step; needs root). Rounds are interleaved: each library runs once in each, in
 turns. Written to ``--out``: compare.json and scaling.svg. A peer that cannot take part is named with the
 reason; no figure is printed that this run did not measure.
 
@@ -23,12 +24,13 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 
 import figure
+import links
 import peers
 import ratios
 
 import tools
 
-PARTS = ["collective", "burst", "train", "replay"]
+PARTS = ["collective", "burst", "train", "replay", "links"]
 IN_SPACE = "COMPARE_IN_NAME_SPACE"
 
 
@@ -162,6 +164,11 @@ def replay(options: argparse.Namespace) -> Any:
     return {"series": series, "ideal": ideal, "ranks": worlds, "rows": rows}
 
 
+def limited_links(options: argparse.Namespace) -> Any:
+    shares = links.measure(options.out, min(options.rounds, 3))
+    return {"shares": shares, "cross_step": links.cross_step(options.out, options.rate, options.steps)}
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="compare", description="rueda and its peers in the same run")
     parser.add_argument("--parts", default="collective,burst,train", help=f"some of {','.join(PARTS)}")
@@ -218,6 +225,7 @@ def main() -> int:
         ("burst", lambda: burst(options, present, left_out)),
         ("train", lambda: train(options)),
         ("replay", lambda: replay(options)),
+        ("links", lambda: limited_links(options)),
     ]
     for name, part in wanted:
         if name not in options.parts.split(","):

@@ -7,10 +7,10 @@
 namespace rueda::runtime {
 namespace {
 
-bool would_wake(const Gate& gate) {
+bool would_wake(const Gate& gate, int within_ms = 0) {
   std::vector<pollfd> polled;
   for (const int fd : gate.fds()) polled.push_back({.fd = fd, .events = POLLIN, .revents = 0});
-  return poll(polled.data(), polled.size(), 0) > 0;
+  return poll(polled.data(), polled.size(), within_ms) > 0;
 }
 
 class GateTest : public testing::Test {
@@ -38,6 +38,32 @@ TEST_F(GateTest, wakes_for_what_arrived_before_it_was_opened) {
   ring();
   gate_.open();
   EXPECT_TRUE(would_wake(gate_));
+}
+
+TEST_F(GateTest, closed_for_a_while_is_silent_until_then) {
+  ring();
+  const Nanos now = monotonic_now();
+  gate_.close_until(now + 50 * kMillisecond, now);
+  EXPECT_FALSE(would_wake(gate_));
+  EXPECT_TRUE(would_wake(gate_, 5000));
+}
+
+TEST_F(GateTest, wakes_at_its_time_though_nothing_has_arrived) {
+  const Nanos now = monotonic_now();
+  gate_.close_until(now + kMillisecond, now);
+  gate_.close();
+  EXPECT_TRUE(would_wake(gate_, 5000));
+  gate_.open();
+  EXPECT_FALSE(would_wake(gate_)) << "the time has been seen";
+}
+
+TEST_F(GateTest, keeps_an_earlier_time_until_it_is_past) {
+  const Nanos now = monotonic_now();
+  gate_.close_until(now + kMillisecond, now);
+  gate_.close_until(now + 3600 * kSecond, now);
+  EXPECT_TRUE(would_wake(gate_, 5000));
+  gate_.close_until(now + 3600 * kSecond, monotonic_now());
+  EXPECT_FALSE(would_wake(gate_));
 }
 
 TEST(Gate, of_nothing_wakes_nobody) {

@@ -121,8 +121,8 @@ TEST(schedule_verify, finds_a_missing_dependency) {
 TEST(schedule_verify, finds_a_race_that_only_shared_memory_has) {
   Broken broken("flat_gather", Topology::single_host(2), 64);
   Step& last = broken.schedules[0].steps.back();
-  ASSERT_EQ(last.action, Action::kFinish);
-  last.after = {1};  // after the sum, but not after my input has left
+  ASSERT_EQ(last.action, Action::kReduce);
+  last.after = {1};  // after the other's input has come, but not after mine has left
   EXPECT_THAT(broken.fault(), HasSubstr("races with step 0 when input and output are one"));
 }
 
@@ -190,7 +190,7 @@ TEST(schedule_verify, finds_a_result_that_was_not_scaled_or_scaled_twice) {
   Broken broken = direct_of_three();
   broken.spec.scale.divisor = 3;
   EXPECT_THAT(broken.fault(), HasSubstr("was not finished"));
-  Broken twice("flat_gather", Topology::single_host(2), 64);
+  Broken twice("flat_gather", Topology::single_host(3), 64);
   twice.spec.scale.divisor = 2;
   auto& steps = twice.schedules[1].steps;
   Step again = steps.back();

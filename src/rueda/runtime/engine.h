@@ -87,10 +87,12 @@ class Engine {
   void run();
   bool cycle();
   void idle(std::unique_lock<std::mutex>& lock);
+  [[nodiscard]] bool is_left_to_waiters(Nanos now) const;
+  void open_gate(Nanos now);
   void park(std::unique_lock<std::mutex>& lock, Nanos until);
   void wake();
   void ring();
-  void drive(const Operation& operation, std::optional<Deadline> deadline);
+  bool drive(const Operation& operation, std::optional<Deadline> deadline);
   bool look_closely(const Operation& operation);
   void leave_parked();
   [[nodiscard]] bool prepare_sleep();  // false: there is work
@@ -159,6 +161,8 @@ class Engine {
   std::string leaver_;                     // the same, for people
   Liveness liveness_;
   Nanos last_moved_ = 0;
+  Nanos last_driven_ = -kSecond;     // by a thread that waited
+  Nanos quiet_time_ = kMillisecond;  // that the engine's own thread leaves the wires to such threads
   Nanos next_stall_check_ = 0;
   Nanos next_round_ = 0;       // coordinator: RUEDA_CYCLE_TIME after the last round
   std::vector<bool> is_done_;  // coordinator: ranks that have stopped

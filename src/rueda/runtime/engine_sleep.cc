@@ -20,8 +20,11 @@ namespace {
 // us, and spinning longer would take cores from the computation this library serves.
 constexpr Nanos kYieldBeforeSleep = 50 * kMicrosecond;
 constexpr Nanos kMaxSleep = 500 * kMillisecond;
+// Where nobody else wants the core, a thread that waits for its own operation goes on looking for so long.
+constexpr Nanos kPatienceAlone = 200 * kMicrosecond;
 // A yield that takes less had nobody to yield to.
 constexpr Nanos kIdleYield = kMicrosecond;
+constexpr Nanos kQuietTime = kMillisecond, kLongestQuietTime = 8 * kMillisecond;
 constexpr int kCloseLooks = 4;  // rounds of the backend, some 3 us each
 
 }  // namespace
@@ -38,7 +41,7 @@ void Engine::ring() {
 
 void Engine::idle(std::unique_lock<std::mutex>& lock) {
   const Nanos now = monotonic_now();
-  if (now - last_moved_ >= kYieldBeforeSleep) return park(lock, next_event(now));
+  if (now - last_moved_ >= kYieldBeforeSleep || is_left_to_waiters(now)) return park(lock, next_event(now));
   lock.unlock();
   sched_yield();
   lock.lock();
@@ -59,7 +62,6 @@ Nanos Engine::next_event(Nanos now) const {
 // Announces sleep everywhere, then looks everywhere once more.
 bool Engine::prepare_sleep() {
   is_asleep_.store(true);
-  gate_.open();
   const bool is_leaving_now = is_leaving_ && !has_asked_to_leave_ && phase_ == Phase::kRunning;
   if (operations_.has_submitted() || is_leaving_now || has_trace_batches()) return false;
   return session_.backend->prepare_sleep() && (!session_.links || session_.links->prepare_sleep());
@@ -70,7 +72,22 @@ void Engine::end_sleep() {
   session_.backend->wake_up();
 }
 
+// Who has waited often waits again at once. What arrives meanwhile is mostly for that call, and where nothing
+// is in flight it can do without the engine's own thread for so long.
+bool Engine::is_left_to_waiters(Nanos now) const {
+  return now - last_driven_ < kQuietTime && operations_.is_empty() && dispatcher_.is_idle() &&
+         (!session_.links || !session_.links->has_unsent_frames());
+}
+
+void Engine::open_gate(Nanos now) {
+  is_left_to_waiters(now) ? gate_.close_until(now + quiet_time_, now) : gate_.open();
+}
+
 void Engine::park(std::unique_lock<std::mutex>& lock, Nanos until) {
+  const Nanos now = monotonic_now();
+  open_gate(now);
+  // The longer they go on waiting, the less often this thread comes back to see whether they still do.
+  quiet_time_ = is_left_to_waiters(now) ? std::min(2 * quiet_time_, kLongestQuietTime) : kQuietTime;
   if (prepare_sleep()) {
     std::vector<int> fds(gate_.fds().begin(), gate_.fds().end());
     fds.push_back(session_.bell.get());
@@ -87,14 +104,25 @@ void Engine::park(std::unique_lock<std::mutex>& lock, Nanos until) {
 
 Status Engine::wait(int64_t handle, std::optional<Deadline> deadline) {
   const std::shared_ptr<Operation> operation = operations_.find(handle);
-  if (operation && !operation->is_done.load(std::memory_order_acquire)) drive(*operation, deadline);
+  const Nanos since = monotonic_now();
+  const auto is_done = [&] {
+    return operation == nullptr || operation->is_done.load(std::memory_order_acquire);
+  };
+  bool is_driven = false;
+  while (!is_done() && !is_driven) {
+    is_driven = drive(*operation, deadline);
+    if (is_driven || monotonic_now() - since >= kYieldBeforeSleep) break;
+    sched_yield();  // whoever has the engine often has it only for a look
+  }
+  if (!is_done() && !is_driven) wake();  // its own thread may have looked before the operation was there
   return operations_.wait(handle, deadline);
 }
 
-void Engine::drive(const Operation& operation, std::optional<Deadline> deadline) {
+// False where somebody else does the work.
+bool Engine::drive(const Operation& operation, std::optional<Deadline> deadline) {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock) return wake();  // somebody works, or is about to sleep and must look again
-  if (phase_ == Phase::kClosed) return;
+  if (!lock) return false;
+  if (phase_ == Phase::kClosed) return true;
   const DefaultFloatingPoint arithmetic;
   if (is_parked_) {
     if (!has_silent_lanes_) gate_.close();
@@ -107,7 +135,8 @@ void Engine::drive(const Operation& operation, std::optional<Deadline> deadline)
       continue;
     }
     now = monotonic_now();
-    if (now - moved >= kYieldBeforeSleep || (deadline && deadline->is_past(now))) break;
+    const Nanos patience = has_core_to_itself_ ? kPatienceAlone : kYieldBeforeSleep;
+    if (now - moved >= patience || (deadline && deadline->is_past(now))) break;
     if (has_core_to_itself_ && look_closely(operation)) {
       moved = monotonic_now();
       continue;
@@ -116,15 +145,18 @@ void Engine::drive(const Operation& operation, std::optional<Deadline> deadline)
     sched_yield();
     has_core_to_itself_ = monotonic_now() - now < kIdleYield;
   }
-  last_moved_ = monotonic_now();
+  last_moved_ = last_driven_ = monotonic_now();
   if (is_parked_) leave_parked();
+  return true;
 }
 
-// Looks at nothing but the call under way, where that takes no system call. True if it moved.
+// Looks at nothing but the call under way. True if it moved.
 bool Engine::look_closely(const Operation& operation) {
-  if (!session_.backend->waits_on_memory()) return false;
+  const bool is_on_wires = !session_.backend->waits_on_memory();
+  if (is_on_wires && !session_.links) return false;
   for (int look = 0; look < kCloseLooks && !operation.is_done.load(std::memory_order_acquire); ++look) {
-    if (dispatcher_.progress()) return true;
+    if (is_on_wires && !session_.links->progress(session_.on_data)) continue;
+    if (dispatcher_.progress() || is_on_wires) return true;
   }
   return false;
 }
@@ -133,6 +165,7 @@ bool Engine::look_closely(const Operation& operation) {
 void Engine::leave_parked() {
   const bool has_news =
       phase_ != Phase::kRunning || suspect_ >= 0 || failure_deadline_ != 0 || next_round_ > last_moved_;
+  if (!has_silent_lanes_) open_gate(last_moved_);
   if (!prepare_sleep() || has_news) wake();
 }
 

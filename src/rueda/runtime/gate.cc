@@ -1,6 +1,7 @@
 #include "rueda/runtime/gate.h"
 
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
 
 #include <algorithm>
 #include <utility>
@@ -8,24 +9,45 @@
 namespace rueda::runtime {
 
 Gate::Gate(std::vector<int> behind)
-    : behind_(std::move(behind)), epoll_(epoll_create1(EPOLL_CLOEXEC)), fds_(behind_) {
+    : behind_(std::move(behind)),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      timer_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)),
+      fds_(behind_) {
   epoll_event event{.events = EPOLLIN, .data = {}};
   const auto add = [&](int fd) { return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0; };
-  if (epoll_.is_open() && std::ranges::all_of(behind_, add)) {
+  if (epoll_.is_open() && timer_.is_open() && add(timer_.get()) && std::ranges::all_of(behind_, add)) {
     fds_ = {epoll_.get()};
   } else {
     epoll_.reset();
   }
 }
 
-void Gate::open() { set(true); }
+void Gate::open() {
+  if (armed_for_ != 0) arm(0);
+  set(true);
+}
+
 void Gate::close() { set(false); }
+
+void Gate::close_until(Nanos when, Nanos now) {
+  if (!epoll_.is_open()) return;
+  set(false);
+  if (armed_for_ <= now) arm(when);
+}
 
 void Gate::set(bool is_open) {
   if (is_open == is_open_ || !epoll_.is_open()) return;
   is_open_ = is_open;
   epoll_event event{.events = is_open ? uint32_t{EPOLLIN} : 0U, .data = {}};
   for (const int fd : behind_) epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+}
+
+void Gate::arm(Nanos when) {
+  armed_for_ = when;
+  itimerspec spec{};
+  spec.it_value.tv_sec = when / kSecond;
+  spec.it_value.tv_nsec = when % kSecond;
+  timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &spec, nullptr);
 }
 
 }  // namespace rueda::runtime

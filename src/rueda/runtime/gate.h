@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "rueda/base/clock.h"
 #include "rueda/base/unique_fd.h"
 
 namespace rueda::runtime {
@@ -17,16 +18,21 @@ class Gate {
 
   void open();
   void close();
+  // Closes, but not for ever: when the time has come fds() wake, for whoever sleeps on them to open it. An
+  // earlier time that is not past stands, so that to close it so again and again costs nothing.
+  void close_until(Nanos when, Nanos now);
   // What to poll for input.
   [[nodiscard]] std::span<const int> fds() const { return fds_; }
 
  private:
   void set(bool is_open);
+  void arm(Nanos when);
 
   std::vector<int> behind_;
-  UniqueFd epoll_;
+  UniqueFd epoll_, timer_;
   std::vector<int> fds_;
   bool is_open_ = true;
+  Nanos armed_for_ = 0;  // 0 = not at all
 };
 
 }  // namespace rueda::runtime

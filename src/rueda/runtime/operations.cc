@@ -162,6 +162,11 @@ bool Operations::has_submitted() const {
   return !submitted_.empty();
 }
 
+bool Operations::is_empty() const {
+  const std::lock_guard lock(mutex_);
+  return in_flight_.empty();
+}
+
 std::optional<TensorRef> Operations::lookup(int32_t process_set, const std::string& name) const {
   const std::lock_guard lock(mutex_);
   const auto found = in_flight_.find(Key{process_set, name});

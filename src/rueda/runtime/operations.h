@@ -93,6 +93,7 @@ class Operations {
   // ---- engine thread ----
   std::vector<std::shared_ptr<Operation>> take_submitted();
   [[nodiscard]] bool has_submitted() const;
+  [[nodiscard]] bool is_empty() const;  // nothing is in flight
   std::optional<TensorRef> lookup(int32_t process_set, const std::string& name) const;
   // The tensor is finished; its operation completes with the last of them, or at once for all when status
   // fails.

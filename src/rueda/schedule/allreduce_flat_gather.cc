@@ -18,6 +18,15 @@ std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
   return phase_us(topology, all_to_all(topology, bytes)) + reduce_us(topology, bytes * topology.size());
 }
 
+// Of two ranks: what arrives waits in scratch until my input has left, and is then added into the output. To
+// receive it there at once could never end: both would wait for the other to take what they send.
+void reduce_pair(Builder& builder, Rank me, const Slice& own, const Slice& landing) {
+  const Slice to = output(own.begin, own.count);
+  builder.recv(1 - me, landing);
+  me == 0 ? builder.reduce(to, own, landing) : builder.reduce(to, landing, own);
+  builder.deliver(to, to);
+}
+
 Schedule build(const Spec& spec, const Topology& topology, Rank me) {
   Builder builder(spec);
   const Rank n = topology.size();
@@ -30,6 +39,11 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
     const Slice own = chunks.of(input(0, spec.count), round);
     if (own.count == 0) break;
     for (Rank distance = 1; distance < n; ++distance) builder.send(mod(me - distance, n), own);
+    const FoldSpace space = fold_space(sums, levels, slot, round, own.count);
+    if (n == 2 && can_accumulate_in_output(spec)) {
+      reduce_pair(builder, me, own, space.levels.front());
+      continue;
+    }
     std::vector<std::vector<Term>> terms;
     for (const auto& host : hosts) {
       terms.emplace_back();
@@ -37,7 +51,6 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
     }
     // The sum stays in scratch until my input has left: both ends of a pair may share one memory with the
     // output.
-    const FoldSpace space = fold_space(sums, levels, slot, round, own.count);
     builder.deliver(output(own.begin, own.count), fold_hosts(builder, spec.op, terms, space));
   }
   return builder.take("flat_gather");
