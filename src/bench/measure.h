@@ -24,11 +24,13 @@ Status measure_replay(const Context& context);
 struct Times {
   std::vector<int64_t> starts, ends;  // nanoseconds
   bool is_right = true;
+  int64_t frames_before = 0;  // Rank::negotiation_frames() when measuring began
 };
 struct AllTimes {
   std::vector<double> us;  // of each iteration
   bool is_right = true;    // on all ranks
   std::string algorithm;   // as Rank::algorithm()
+  int64_t frames = 0;      // negotiation frames of all ranks since
 };
 Result<AllTimes> gather_times(const Context& context, const Times& mine);
 

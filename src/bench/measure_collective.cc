@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "bench/measure.h"
 #include "bench/pattern.h"
@@ -97,6 +98,7 @@ Result<AllTimes> repeat(const Context& context, Run&& run) {
   if (!iterations.is_ok()) return iterations.status();
   times.starts.clear();
   times.ends.clear();
+  times.frames_before = context.rank.negotiation_frames();
   for (int64_t i = 0; i < iterations.value(); ++i)
     if (Status status = run(kWarmUps + i, times); !status.is_ok()) return status;
   Result<AllTimes> all = gather_times(context, times);
@@ -121,6 +123,7 @@ Status add_row(const Context& context, int64_t bytes, const std::string& memory,
                              {"mean_us", summary.mean},
                              {"algbw_gbps", bandwidth},
                              {"busbw_gbps", bandwidth * factor},
+                             {"negotiation_frames", times.frames},
                              {"correct", times.is_right}});
 }
 
@@ -158,6 +161,9 @@ Status measure_size(const Context& context, rueda_collective what, int64_t bytes
 }  // namespace
 
 Result<AllTimes> gather_times(const Context& context, const Times& mine) {
+  const int64_t sent = context.rank.negotiation_frames() - mine.frames_before;
+  const Result<std::vector<int64_t>> frames = context.rank.gather(std::span(&sent, 1));
+  if (!frames.is_ok()) return frames.status();
   Result<std::vector<int64_t>> starts = context.rank.gather(mine.starts);
   if (!starts.is_ok()) return starts.status();
   Result<std::vector<int64_t>> ends = context.rank.gather(mine.ends);
@@ -167,7 +173,8 @@ Result<AllTimes> gather_times(const Context& context, const Times& mine) {
   return AllTimes{
       .us = call_times_us(starts.value(), ends.value(), context.rank.size(), context.is_clock_shared),
       .is_right = is_right.value(),
-      .algorithm = {}};
+      .algorithm = {},
+      .frames = std::accumulate(frames.value().begin(), frames.value().end(), int64_t{0})};
 }
 
 Result<int> agree_iterations(const Context& context, double us, int least) {
@@ -208,21 +215,27 @@ Status measure_latency(const Context& context) {
         if (Status status = context.rank.run(operation); !status.is_ok()) return status;
         const Nanos end = monotonic_now();
         times.is_right &= holds(values, pattern_of_sum(context.rank.size(), i));
-        if (i < calls / 10) continue;
+        if (i < calls / 10) {
+          times.frames_before = context.rank.negotiation_frames();
+          continue;
+        }
         times.starts.push_back(start);
         times.ends.push_back(end);
       }
       // Nobody waits for anybody between calls, so a time here is a rank's own, the slower one's.
+      const std::string algorithm = context.rank.algorithm();
       Context own_clocks{context};
       own_clocks.is_clock_shared = false;
       const Result<AllTimes> all = gather_times(own_clocks, times);
       if (!all.is_ok()) return all.status();
       const Summary summary = summarise(all.value().us);
+      const double bandwidth = algorithm_bandwidth(4 * count, summary.median);
       Row row = {{"collective", "allreduce"},
                  {"ranks", context.rank.size()},
                  {"bytes", 4 * count},
                  {"memory", memory},
                  {"transport", context.rank.transports()},
+                 {"algorithm", algorithm},
                  {"iterations", calls},
                  {"median_us", summary.median},
                  {"min_us", summary.min},
@@ -232,6 +245,9 @@ Status measure_latency(const Context& context) {
                  {"p999_us", summary.p999},
                  {"max_us", summary.max},
                  {"histogram", histogram(all.value().us)},
+                 {"algbw_gbps", bandwidth},
+                 {"busbw_gbps", bandwidth * bus_factor("allreduce", context.rank.size())},
+                 {"negotiation_frames", all.value().frames},
                  {"correct", all.value().is_right}};
       if (Status status = context.report.add(std::move(row)); !status.is_ok()) return status;
     }

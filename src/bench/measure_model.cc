@@ -66,6 +66,7 @@ Status burst(const Context& context, const Model& model, const std::string& memo
   if (!iterations.is_ok()) return iterations.status();
   times.starts.clear();
   times.ends.clear();
+  times.frames_before = context.rank.negotiation_frames();
   for (int64_t i = 0; i < iterations.value(); ++i)
     if (Status status = once(kWarmUps + i); !status.is_ok()) return status;
   const Result<AllTimes> all = gather_times(context, times);
@@ -87,6 +88,7 @@ Status burst(const Context& context, const Model& model, const std::string& memo
        {"p99_us", summary.p99},
        {"algbw_gbps", bandwidth},
        {"busbw_gbps", bandwidth * bus_factor("allreduce", context.rank.size())},
+       {"negotiation_frames", all.value().frames},
        {"correct", all.value().is_right}});
 }
 

@@ -55,6 +55,12 @@ std::string Rank::algorithm() const {
   return facts.is_object() ? facts.value("last_algorithm", "unknown") : "unknown";
 }
 
+int64_t Rank::negotiation_frames() const {
+  const nlohmann::json facts = nlohmann::json::parse(library_.describe(), nullptr, false);
+  if (!facts.is_object() || !facts.contains("counters")) return 0;
+  return facts["counters"].value("negotiation_frames", int64_t{0});
+}
+
 Status Rank::failure(int64_t handle, int code) const {
   return {static_cast<Code>(code),
           code == RUEDA_TIMEOUT

@@ -40,6 +40,8 @@ class Rank {
   [[nodiscard]] std::string transports()
       const;  // what the other ranks are reached by: "shm", "tcp", "shm+tcp"
   [[nodiscard]] std::string algorithm() const;  // of the last batch that ran
+  // Messages about which tensors run that this rank has sent so far; none while a learned plan holds.
+  [[nodiscard]] int64_t negotiation_frames() const;
 
   // Any thread. The handle is finish()ed once.
   Result<int64_t> submit(const Operation& operation);

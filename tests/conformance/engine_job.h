@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -38,16 +39,22 @@ using Body = std::function<void(Engine&, Rank)>;
 // Runs body on size ranks, each a thread with an environment of its own.
 class Job {
  public:
-  Job(Rank size, std::string transports) : size_(size), transports_(std::move(transports)) {
+  // hosts: a letter for each rank, the name of its host; empty: all on one.
+  Job(Rank size, std::string transports, std::string hosts = {})
+      : size_(size), transports_(std::move(transports)), hosts_(std::move(hosts)) {
     const Status written = write_secret_file((dir_.path() / "secret").string(), make_secret().value());
     EXPECT_TRUE(written.is_ok()) << written.why;
   }
 
   Env env(Rank rank) const {
+    const std::string hosts = hosts_.empty() ? std::string(static_cast<size_t>(size_), 'a') : hosts_;
+    const auto me = static_cast<size_t>(rank);
+    const auto before = std::count(hosts.begin(), hosts.begin() + rank, hosts[me]);
     return {{"RUEDA_RANK", std::to_string(rank)},
             {"RUEDA_SIZE", std::to_string(size_)},
-            {"RUEDA_LOCAL_RANK", std::to_string(rank)},
-            {"RUEDA_LOCAL_SIZE", std::to_string(size_)},
+            {"RUEDA_HOSTNAME", hosts.substr(me, 1)},
+            {"RUEDA_LOCAL_RANK", std::to_string(before)},
+            {"RUEDA_LOCAL_SIZE", std::to_string(std::ranges::count(hosts, hosts[me]))},
             {"RUEDA_JOB", "engine-test"},
             {"RUEDA_STORE", "file://" + (dir_.path() / "store").string()},
             {"RUEDA_SECRET_FILE", (dir_.path() / "secret").string()},
@@ -84,7 +91,7 @@ class Job {
  private:
   TempDir dir_;
   Rank size_;
-  std::string transports_;
+  std::string transports_, hosts_;
 };
 
 inline Tensor make_tensor(Collective what, const std::string& name, std::vector<int64_t> shape, void* data) {

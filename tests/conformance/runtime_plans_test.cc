@@ -15,11 +15,10 @@ struct Model {
   std::string prefix = "g";
 };
 
-// One rank's side of a job: its tensors, in host memory or in buckets, rewritten before every use.
+// One rank's side of a job: its tensors, rewritten before every use.
 class Trainer {
  public:
-  Trainer(Engine& engine, Rank rank, Rank size, std::shared_ptr<memory::Arena> arena = nullptr)
-      : engine_(engine), rank_(rank), size_(size), arena_(std::move(arena)) {}
+  Trainer(Engine& engine, Rank rank, Rank size) : engine_(engine), rank_(rank), size_(size) {}
 
   // Every tensor of the model in the given order, waiting only at the end.
   void step(const Model& model, const std::vector<size_t>& order) {
@@ -33,17 +32,6 @@ class Trainer {
     ++round_;
     for (size_t i = 0; i < model.counts.size(); ++i) check(model, i, submit(model, i));
   }
-  void group(const Model& model) {
-    ++round_;
-    std::vector<Tensor> tensors;
-    for (size_t i = 0; i < model.counts.size(); ++i) tensors.push_back(tensor(model, i));
-    const Result<int64_t> handle = engine_.submit(std::move(tensors));
-    ASSERT_TRUE(handle.is_ok()) << handle.status().why;
-    const Status status = engine_.wait(handle.value(), Deadline::after(20 * kSecond));
-    ASSERT_TRUE(status.is_ok()) << status.why;
-    for (size_t i = 0; i < model.counts.size(); ++i) verify(model, i);
-    engine_.operations().release(handle.value());
-  }
   int64_t submit(const Model& model, size_t i) { return must_submit(engine_, tensor(model, i)); }
   void check(const Model& model, size_t i, int64_t handle) {
     const Status status = engine_.wait(handle, Deadline::after(20 * kSecond));
@@ -51,7 +39,6 @@ class Trainer {
     verify(model, i);
     engine_.operations().release(handle);
   }
-  void next_round() { ++round_; }
 
  private:
   Tensor tensor(const Model& model, size_t i) {
@@ -73,15 +60,12 @@ class Trainer {
   std::span<float> memory(const Model& model, size_t i) {
     const auto count = static_cast<size_t>(model.counts[i]);
     std::span<float>& known = memory_[model.prefix + std::to_string(i)];
-    if (known.data() == nullptr && arena_ && i % 3 != 2)
-      known = {static_cast<float*>(arena_->allocate(count * sizeof(float))), count};
     if (known.data() == nullptr) known = {own_.emplace_back(count + 1).data(), count};
     return known;
   }
 
   Engine& engine_;
   Rank rank_, size_;
-  std::shared_ptr<memory::Arena> arena_;
   int round_ = 0;
   std::map<std::string, std::span<float>> memory_;
   std::deque<std::vector<float>> own_;
@@ -199,49 +183,6 @@ TEST_P(Plans, joining_and_leaving_end_a_plan_in_good_order) {
     }
     for (int i = 0; i < 20; ++i) trainer.step(model_, in_order(model_));
   });  // the engines leave while a plan is active
-}
-
-// Programs whose ranks do the same things in orders of their own, with everything that may end a plan in
-// between. Values are checked after every wait, so each result is compared with what negotiation gives.
-TEST_P(Plans, random_programs_give_what_negotiation_gives) {
-  const uint64_t first = std::random_device{}() % 100'000;
-  for (uint64_t seed = first; seed < first + 6; ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    Job job(ranks(), GetParam().transports);
-    job.run([&](Engine& engine, Rank rank) {
-      std::mt19937_64 shared(seed);                                  // the same program everywhere
-      std::mt19937_64 own(seed * 31 + static_cast<uint64_t>(rank));  // orders
-      Trainer trainer(engine, rank, ranks());
-      for (int block = 0; block < 25 && !testing::Test::HasFatalFailure(); ++block) {
-        const auto kind = shared() % 8;
-        const int repeats = static_cast<int>(shared() % 8) + 1;
-        for (int i = 0; i < repeats; ++i) {
-          std::vector<size_t> order = in_order(model_);
-          if (kind == 1) std::shuffle(order.begin(), order.end(), own);
-          if (kind <= 2) trainer.step(model_, order);
-          if (kind == 2) trainer.step(other_, in_order(other_));
-          if (kind == 3) trainer.step(other_, in_order(other_));
-          if (kind == 4) trainer.step_one_by_one(other_);
-          if (kind == 5) trainer.group(model_);
-          if (kind == 6) {
-            trainer.step(model_, order);
-            std::vector<float> mine(10, static_cast<float>(rank));
-            const Status status = run_one(
-                engine, make_tensor(Collective::kBroadcast, "b" + std::to_string(i), {10}, mine.data()));
-            ASSERT_EQ(status.code, Code::kInvalidArgument) << "no root was given: " << status.why;
-            EXPECT_TRUE(run_one(engine, make_tensor(Collective::kBarrier, "bar", {}, nullptr)).is_ok());
-          }
-          if (kind == 7 && shared() % 2 == 0) {  // a rank is late, the others poll
-            if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(3));
-            const int64_t handle = trainer.submit(model_, 0);
-            while (engine.operations().poll(handle) == 0) std::this_thread::yield();
-            trainer.check(model_, 0, handle);
-            trainer.next_round();
-          }
-        }
-      }
-    });
-  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, Plans,

@@ -94,6 +94,29 @@ def test_other_collectives_of_three_ranks_are_right(what: str, tmp_path: Path) -
     assert [row["bytes"] for row in rows] == whole
 
 
+def test_buckets_are_measured_without_staging_and_plans_without_a_word(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    options = ["--sizes", "256KiB", "--memory", "bucket,private", "--transport", "shm", "--iterations", "200"]
+    frames = {}
+    for plans in ("1", "0"):
+        done = bench("allreduce", "-np", "2", *options, "--json", str(out), RUEDA_PLANS=plans)
+        assert done.returncode == 0, done.stderr
+        rows = results(out)
+        found = [(row["memory"], row["algorithm"], row["correct"]) for row in rows]
+        assert found == [("bucket", "registered", True), ("private", "staged", True)]
+        frames[plans] = sum(row["negotiation_frames"] for row in rows)
+    # Each call and the barrier before it: a message to rank 0 and one back.
+    assert frames["0"] == 2 * 2 * 200 * 2 and frames["1"] < frames["0"] / 2
+
+
+def test_algorithm_that_is_forced_runs(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    options = ["--sizes", "64KiB", "--memory", "private", "--transport", "tcp", "--algorithm", "ring"]
+    done = bench("allreduce", "-np", "3", *options, "--iterations", "5", "--json", str(out))
+    assert done.returncode == 0, done.stderr
+    assert [(row["algorithm"], row["correct"]) for row in results(out)] == [("ring", True)]
+
+
 def test_under_a_launcher_it_is_a_rank(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     command = [RUEDA, "run", "-np", "2", RUEDA, "bench", "allreduce", "--sizes", "1KiB"]
@@ -261,6 +284,32 @@ def test_replay_sums_gradients_between_two_name_spaces(tiny: str, tmp_path: Path
         # Sleeping never ends early.
         assert row["step_min_ms"] >= row["compute_ms"] and 0 < row["efficiency"] <= 1
         assert row["exposed_ms"] == pytest.approx(row["step_ms"] - row["compute_ms"])
+
+
+def test_replay_that_crosses_the_step_sums_right_with_two_ranks_on_each_host(
+    tiny: str, tmp_path: Path
+) -> None:
+    skip_without_name_spaces()
+    out = tmp_path / "out.json"
+    options = ["--rate", "10gbit", "--per-host", "2", "--cross-step", "--iterations", "3"]
+    done = bench("replay", "-np", "4", "--model", tiny, *options, "--json", str(out))
+    assert done.returncode == 0, done.stderr
+    (row,) = results(out)
+    assert (row["ranks"], row["hosts"], row["cross_step"], row["correct"]) == (4, 2, True, True)
+    longest = max(row["compute_ms"], row["wire_ms"])  # 2 hosts: the wire carries all bytes once
+    assert row["ideal_efficiency"] == pytest.approx(row["compute_ms"] / longest)
+
+
+def test_command_runs_on_hosts_with_links_of_their_own() -> None:
+    skip_without_name_spaces()
+    script = "echo $RUEDA_RANK of $RUEDA_SIZE has $(tail -n +3 /proc/net/dev | cut -d: -f1); exit 7"
+    done = bench("replay", "-np", "2", "--rate", "1gbit", "--", "sh", "-c", script)
+    assert done.returncode == 7, done.stderr
+    said = [line for line in done.stdout.splitlines() if " has " in line]
+    for rank in (0, 1):
+        assert [set(line.split(" has ")[1].split()) for line in said if f"{rank} of 2" in line] == [
+            {"lo", "net0"}
+        ]
 
 
 def test_parameter_servers_of_three_hosts_sum_right(tiny: str, tmp_path: Path) -> None:

@@ -127,6 +127,72 @@ def test_frozen_unused_and_thawed_parameters():
 
 
 @on_every_rank
+def test_freezing_and_thawing_after_wrapping():
+    def scenario(is_on):
+        net = wide()
+        optimizer = wrap(net)
+        for step in range(6):
+            net[2].weight.requires_grad_(step not in (2, 3))
+            optimizer.zero_grad()
+            net(batch(step)).square().mean().backward()
+            assert (_core.is_bucket(net[0].weight.grad.data_ptr()) == 1) == is_on
+            optimizer.step()
+        return [*net.parameters()]
+
+    compare(scenario)
+
+
+@on_every_rank
+def test_two_models_that_learn_in_turns():
+    def scenario(is_on):
+        torch.manual_seed(7)
+        generator, judge = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 64)), wide(2)
+        of_generator = hvd.DistributedOptimizer(
+            torch.optim.SGD(generator.parameters(), lr=0.1), generator.named_parameters(prefix="generator")
+        )
+        of_judge = hvd.DistributedOptimizer(
+            torch.optim.SGD(judge.parameters(), lr=0.1, momentum=0.9), judge.named_parameters(prefix="judge")
+        )
+        for step in range(12):
+            noise = batch(step, 16)
+            of_judge.zero_grad()
+            (judge(generator(noise).detach()).mean() - judge(batch(step)).mean()).backward()
+            assert are_in_arena(judge) == {is_on}
+            of_judge.step()
+            if step % 3 == 2:
+                continue
+            of_generator.zero_grad()
+            judge(generator(noise)).square().mean().backward()
+            of_generator.step()
+            of_judge.synchronize()  # what the generator's loss left in the judge was reduced too
+            of_judge.zero_grad()
+        return [*generator.parameters(), *judge.parameters()]
+
+    compare(scenario)
+
+
+@on_every_rank
+def test_crossing_the_step():
+    results = []
+    for crosses in (False, True):
+
+        def scenario(is_on, crosses=crosses):
+            net = wide()
+            optimizer = wrap(net, **({"cross_step": True, "model": net} if crosses else {}))
+            placed = arena.state().placed
+            for step in range(6):
+                optimizer.zero_grad()
+                net(batch(step)).square().mean().backward()
+                optimizer.step()
+            assert (arena.state().placed > placed) == is_on
+            results.append([tensor.clone() for tensor in net.state_dict().values()])
+            return results[-1]
+
+        compare(scenario)
+    assert all(torch.equal(one, other) for one, other in zip(results[0], results[-1]))
+
+
+@on_every_rank
 def test_shared_parameters():
     def scenario(is_on):
         net = wide()

@@ -291,6 +291,30 @@ def test_an_exception_between_steps_leaves_the_updates_for_the_next_forward():
 
 
 @on_every_rank
+def test_an_exception_in_backward_leaves_what_a_step_that_waits_leaves():
+    class Fails(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            raise ArithmeticError("a gradient that fails")
+
+    def run(crosses):
+        net = model()
+        optimizer = wrap(sgd(net), net, crosses)
+        train(net, optimizer, steps=2)
+        with pytest.raises(ArithmeticError, match="that fails"):
+            Fails.apply(net(torch.ones(4, 6))).sum().backward()  # before any gradient is there
+        optimizer.zero_grad()
+        train(net, optimizer, steps=2)
+        return values(net, optimizer)
+
+    assert same(run(False), run(True))
+
+
+@on_every_rank
 def test_two_optimizers_of_one_model_and_one_that_is_dropped():
     def run(crosses):
         net = model()

@@ -24,6 +24,7 @@ constexpr Nanos kMaxSleep = 500 * kMillisecond;
 constexpr Nanos kPatienceAlone = 200 * kMicrosecond;
 // A yield that takes less had nobody to yield to.
 constexpr Nanos kIdleYield = kMicrosecond;
+// The engine's own thread leaves the wires to those who wait for so long, and longer when they go on.
 constexpr Nanos kQuietTime = kMillisecond, kLongestQuietTime = 8 * kMillisecond;
 constexpr int kCloseLooks = 4;  // rounds of the backend, some 3 us each
 
@@ -165,7 +166,7 @@ bool Engine::look_closely(const Operation& operation) {
 void Engine::leave_parked() {
   const bool has_news =
       phase_ != Phase::kRunning || suspect_ >= 0 || failure_deadline_ != 0 || next_round_ > last_moved_;
-  if (!has_silent_lanes_) open_gate(last_moved_);
+  if (!has_silent_lanes_ || !is_left_to_waiters(last_moved_)) open_gate(last_moved_);
   if (!prepare_sleep() || has_news) wake();
 }
 
