@@ -215,7 +215,8 @@ template <Element T>
 class Bucket {
  public:
   static Expected<Bucket> make(size_t count) {
-    void* const memory = rueda_alloc(count * sizeof(T));
+    const bool is_countable = count <= SIZE_MAX / sizeof(T);
+    void* const memory = rueda_alloc(is_countable ? count * sizeof(T) : SIZE_MAX);
     if (memory == nullptr) return last_outcome(RUEDA_UNAVAILABLE);
     return Bucket(static_cast<T*>(memory), count);
   }

@@ -10,6 +10,9 @@
 #include "bench/model_files.h"
 
 namespace rueda::bench {
+namespace {
+constexpr double kMostComputeMs = 3600e3;
+}  // namespace
 
 int64_t Model::total() const {
   int64_t sum = 0;
@@ -34,8 +37,9 @@ Result<Model> parse_model(std::string_view json, std::string_view path) {
     *target = text->get<std::string>();
   }
   const auto compute = root.find("compute_ms");
-  if (compute == root.end() || !compute->is_number() || compute->get<double>() <= 0)
-    return refuse("\"compute_ms\" is no positive number");
+  const bool is_time = compute != root.end() && compute->is_number() && compute->get<double>() > 0 &&
+                       compute->get<double>() <= kMostComputeMs;
+  if (!is_time) return refuse(fmt::format("\"compute_ms\" is no positive number up to {}", kMostComputeMs));
   model.compute_ms = compute->get<double>();
   const auto list = root.find("parameters");
   if (list == root.end() || !list->is_array() || list->empty()) return refuse("it has no \"parameters\"");

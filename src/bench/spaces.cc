@@ -111,6 +111,12 @@ Status run_program(const std::vector<std::string>& argv) {
 Status set_congestion(const std::string& name) {
   const UniqueFd file(open("/proc/sys/net/ipv4/tcp_congestion_control", O_WRONLY | O_CLOEXEC));
   if (file.is_open() && write(file.get(), name.data(), name.size()) == std::ssize(name)) return Status::ok();
+  if (errno == EPERM) {
+    return {Code::kPermissionDenied,
+            fmt::format("congestion control {} is not for everybody on this machine; choose one of "
+                        "/proc/sys/net/ipv4/tcp_allowed_congestion_control, or add it there",
+                        name)};
+  }
   return {Code::kUnavailable, fmt::format("this kernel has no congestion control {} ({}); see "
                                           "/proc/sys/net/ipv4/tcp_available_congestion_control",
                                           name, std::strerror(errno))};

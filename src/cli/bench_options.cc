@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "bench/sizes.h"
 
@@ -40,9 +41,11 @@ struct Raw {
   std::string model = "resnet50", rate = "1gbit";
 };
 
+std::string is_not_empty(const std::string& text) { return text.empty() ? "nothing is given" : ""; }
+
 void add_options(CLI::App& app, Raw& raw, bench::Request& request) {
   app.add_option("--np,--num-proc", raw.ranks, "-np N[,N...]: ranks, a job for each number (2)");
-  app.add_option("--sizes", raw.sizes, "sizes of a rank's buffer: 4B,64KiB,64MiB");
+  app.add_option("--sizes", raw.sizes, "sizes of a rank's buffer: 4B,64KiB,64MiB")->check(is_not_empty);
   app.add_option("--memory", raw.memory,
                  "where buffers are: bucket (rueda_alloc), private, or both (both; replay: private)");
   app.add_option("--transport", raw.transport, "auto, shm, tcp, or several of them (auto)");
@@ -101,6 +104,10 @@ std::string default_sizes(const std::string& what) {
 }
 
 Status complete(const Raw& raw, bench::Request& request) {
+  if (!request.command.empty() && !request.json.empty())
+    return {Code::kInvalidArgument, "--json is for what rueda bench measures itself, not for a command"};
+  if (std::isnan(request.seconds) || std::isnan(request.dilation))  // the options' ranges let it pass
+    return {Code::kInvalidArgument, "--seconds and --dilation are numbers"};
   const bool is_replay = request.what == "replay";
   const Result<std::vector<int>> ranks =
       bench::parse_counts(raw.ranks.empty() ? "2" : raw.ranks, 1, is_replay ? kMaxReplayRanks : kMaxRanks);
@@ -161,6 +168,9 @@ Result<BenchRequest> parse_bench(const std::vector<std::string>& arguments) {
   if (dashes != arguments.end()) request.command.assign(dashes + 1, arguments.end());
   if (!request.command.empty() && what != "replay")
     return Status(Code::kInvalidArgument, "a command after -- is for replay only, whose hosts it runs on");
+  if (!request.command.empty() && !request.json.empty())
+    return Status(Code::kInvalidArgument,
+                  "--json is for what rueda bench measures itself, not for a command");
   std::vector<std::string> reversed;  // as CLI11 wants them
   for (auto word = arguments.begin() + 1; word != dashes; ++word)
     reversed.insert(reversed.begin(), *word == "-np" || word->starts_with("-np=") ? "-" + *word : *word);

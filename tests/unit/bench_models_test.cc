@@ -63,7 +63,9 @@ TEST(ModelFiles, malformed_ones_are_refused_by_what_is_wrong) {
   for (const std::string& text :
        {std::string("{"), std::string("[]"), std::string(R"({"name": 3})"),
         head + R"("total": 0, "parameters": []})", head + R"("total": 1, "parameters": [["a", -1]]})",
-        head + R"("total": 1, "parameters": [["a"]]})", head + R"("total": 1})"})
+        head + R"("total": 1, "parameters": [["a"]]})", head + R"("total": 1})",
+        std::string(R"({"name": "m", "source": "s", "compute_source": "c", "compute_ms": 1e15, "total": 1, )"
+                    R"("parameters": [["a", 1]]})")})
     EXPECT_THAT(parse_model(text, "F").status().why, HasSubstr("F is no list of gradients")) << text;
 }
 

@@ -8,6 +8,7 @@ namespace {
 constexpr size_t kMaxStep = 1 << 14;     // tensors; a step that never ends is no step
 constexpr size_t kMaxWatched = 1 << 16;  // names submitted and not yet run
 constexpr int kMaxRepeats = 64;          // proof asked after many plans ended early
+constexpr int64_t kManyTimes = 32;       // that a plan recurred, if it was worth its while
 
 bool is_plannable(const Response& response) {
   const bool is_reduction = response.what == Collective::kAllreduce && response.op != ReduceOp::kAdasum;
@@ -88,11 +89,13 @@ std::optional<std::vector<Response>> PlanLearner::take_plan() {
     buckets.push_back(std::move(tensor.response));
   }
   forget();
+  planned_ = std::ssize(buckets);
   return buckets;
 }
 
-void PlanLearner::plan_ended() {
-  repeats_needed_ = std::min(2 * repeats_needed_, kMaxRepeats);
+void PlanLearner::plan_ended(int64_t buckets) {
+  const bool has_paid = buckets >= kManyTimes * planned_;
+  repeats_needed_ = has_paid ? kLeastRepeats : std::min(2 * repeats_needed_, kMaxRepeats);
   forget();
 }
 

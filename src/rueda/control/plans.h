@@ -25,8 +25,9 @@ class PlanLearner {
   void saw_response(const Response& response);  // in the order all ranks follow
   // The buckets, when a step has just ended and the last ones were alike; then it starts to watch afresh.
   std::optional<std::vector<Response>> take_plan();
-  // A plan ended: the next one needs more proof.
-  void plan_ended();
+  // A plan ended after so many buckets: one that held for long has proved its worth, after others the next
+  // one needs more proof.
+  void plan_ended(int64_t buckets);
   void forget();
 
  private:
@@ -38,8 +39,11 @@ class PlanLearner {
   void end_step();
   [[nodiscard]] bool is_like_last_step() const;
 
+  static constexpr int kLeastRepeats = 2;
+
   int64_t bucket_bytes_;
-  int repeats_needed_ = 2;
+  int repeats_needed_ = kLeastRepeats;
+  int64_t planned_ = 0;  // buckets of the last plan
   int repeats_ = 0;
   uint64_t clock_ = 0;  // counts submissions and responses
   std::unordered_map<std::string, uint64_t> first_seen_;

@@ -229,7 +229,7 @@ void Planner::on_depart(const control::PlanNews& departed) {
 void Planner::on_position(Rank from, const control::PlanNews& position) {
   std::optional<control::PlanLedger::End> end = ledger_.stopped_at(from, position);
   if (!end) return;
-  learner_.plan_ended();
+  learner_.plan_ended(end->buckets);
   control::Response response;
   response.kind = control::Response::Kind::kPlanEnd;
   response.tag = end->buckets;

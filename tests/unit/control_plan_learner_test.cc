@@ -1,0 +1,120 @@
+// When recurring allreduces become a plan, and which buckets it has.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "rueda/control/plans.h"
+
+namespace rueda::control {
+namespace {
+
+using Names = std::vector<std::string>;
+
+Request allreduce(const std::string& name, int64_t count) {
+  Request request;
+  request.name = name;
+  request.shape = {count};
+  return request;
+}
+
+Response response_to(const Request& request) {
+  Response response;
+  response.entries.push_back({.name = request.name, .shape = request.shape, .rows = {}});
+  return response;
+}
+
+using Step = std::vector<Request>;
+
+class Learner : public testing::Test {
+ protected:
+  // All are submitted, then all run.
+  void at_once(const Step& step) {
+    for (const Request& request : step) learner_.saw_submission(request);
+    for (const Request& request : step) learner_.saw_response(response_to(request));
+  }
+  // Each is submitted when the one before it has run.
+  void one_by_one(const Step& step) {
+    for (const Request& request : step) at_once({request});
+  }
+  // How many such steps it takes until they are a plan; 0 if they never are.
+  int steps_to_learn(const Step& step) {
+    for (int i = 1; i <= 200; ++i) {
+      at_once(step);
+      if (std::optional<std::vector<Response>> plan = learner_.take_plan()) {
+        buckets_ = names_of(*plan);
+        return i;
+      }
+    }
+    return 0;
+  }
+  static std::vector<Names> names_of(const std::vector<Response>& plan) {
+    std::vector<Names> all;
+    for (const Response& bucket : plan) {
+      Names& names = all.emplace_back();
+      for (const Entry& entry : bucket.entries) names.push_back(entry.name);
+    }
+    return all;
+  }
+
+  PlanLearner learner_{4096};
+  std::vector<Names> buckets_;
+};
+
+TEST_F(Learner, fuses_in_order_up_to_the_size_of_a_bucket) {
+  const Step step = {allreduce("a", 512), allreduce("b", 256), allreduce("c", 256), allreduce("d", 5000),
+                     allreduce("e", 1)};
+  EXPECT_GT(steps_to_learn(step), 1);
+  EXPECT_EQ(buckets_, (std::vector<Names>{{"a", "b", "c"}, {"d"}, {"e"}}));
+}
+
+TEST_F(Learner, keeps_apart_what_may_depend_on_a_result) {
+  const Step step = {allreduce("a", 1), allreduce("b", 1)};
+  std::optional<std::vector<Response>> plan;
+  for (int i = 0; i < 10 && !plan; ++i) {
+    one_by_one(step);
+    plan = learner_.take_plan();
+  }
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(names_of(*plan), (std::vector<Names>{{"a"}, {"b"}}));
+}
+
+TEST_F(Learner, starts_afresh_when_a_step_has_other_tensors_or_sizes) {
+  for (const Step& other : {Step{allreduce("a", 1)}, Step{allreduce("a", 1), allreduce("b", 2)},
+                            Step{allreduce("a", 1), allreduce("b", 1), allreduce("c", 1)}}) {
+    for (int i = 0; i < 50; ++i) {
+      at_once({allreduce("a", 1), allreduce("b", 1)});
+      at_once(other);
+      EXPECT_FALSE(learner_.take_plan().has_value());
+    }
+  }
+}
+
+TEST_F(Learner, forgets_at_what_cannot_be_planned) {
+  const Step step = {allreduce("a", 1)};
+  for (int i = 0; i < 50; ++i) {
+    at_once(step);
+    Response gather = response_to(allreduce("g", 1));
+    gather.what = Collective::kAllgather;
+    learner_.saw_response(gather);
+    EXPECT_FALSE(learner_.take_plan().has_value());
+  }
+}
+
+TEST_F(Learner, asks_for_more_proof_after_plans_that_ended_early_only) {
+  const Step step = {allreduce("a", 1), allreduce("b", 1)};
+  const int first = steps_to_learn(step);
+  ASSERT_GT(first, 0);
+  int last = first;
+  for (int i = 0; i < 8; ++i) {
+    learner_.plan_ended(1);
+    const int now = steps_to_learn(step);
+    EXPECT_GE(now, last);
+    last = now;
+  }
+  EXPECT_GT(last, 10 * first);
+  EXPECT_LT(last, 200) << "it never gives up";
+  learner_.plan_ended(1000);
+  EXPECT_EQ(steps_to_learn(step), first);
+}
+
+}  // namespace
+}  // namespace rueda::control
