@@ -126,21 +126,14 @@ def compare() -> Any:
     """The libraries that are here, in turns; between hosts with a figure of it, scaling.svg."""
     out = OUT / "compare"
     parts = "collective,burst,train" + (",replay,links" if can_limit_links() else "")
-    command = [sys.executable, "bench/compare", "--rounds", "5", "--parts", parts, "--out", str(out)]
-    print(output_of(command, 5400), end="", flush=True)
+    command = [sys.executable, "bench/compare"]
+    all_here = ["--rounds", "5", "--parts", parts, "--out", str(out)]
+    print(output_of([*command, *all_here], 5400), end="", flush=True)
     found = json.loads((out / "compare.json").read_text())
     # More ranks than cores, for which rueda's peers yield or do not.
-    crowd = [
-        *command[:2],
-        "--rounds",
-        "3",
-        "--parts",
-        "collective",
-        "--ranks",
-        str(2 * (os.cpu_count() or 1)),
-    ]
+    crowd = ["--rounds", "3", "--parts", "collective", "--ranks", str(2 * (os.cpu_count() or 1))]
     crowd += ["--sizes", "4,1048576,67108864", "--out", str(out / "crowded")]
-    print(output_of(crowd, 1800), end="", flush=True)
+    print(output_of([*command, *crowd], 1800), end="", flush=True)
     found["crowded"] = json.loads((out / "crowded" / "compare.json").read_text())
     return found
 

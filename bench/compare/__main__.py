@@ -127,14 +127,9 @@ def train(options: argparse.Namespace) -> Any:
 
 def gloo_replay(options: argparse.Namespace, ranks: int, row: Dict[str, Any]) -> float:
     """Efficiency of DDP's buckets over Gloo on the same hosts, computing as long as rueda's replay did."""
-    times, meeting = options.out / "replay.times", options.out / "replay.meeting"
-    meeting.unlink(missing_ok=True)
     spec = f"{tools.model_path(options.model)}:{options.steps}:{row['compute_ms']}"
-    script = [sys.executable, str(tools.HERE / "gloo_peer.py"), str(times), "env", str(ranks), str(meeting)]
-    command = [tools.rueda_command(), "bench", "replay", "-np", str(ranks), "--rate", options.rate, "--"]
-    env = {"GLOO_SOCKET_IFNAME": "net0", "OMP_NUM_THREADS": "1"}
-    tools.run([*command, *script, "replay", spec], 1200, env)
-    return 1e3 * float(row["compute_ms"]) / tools.call_medians(times, ranks)["step"]
+    found = links.gloo_between_hosts(options.out, ranks, options.rate, 1200, "replay", spec)
+    return 1e3 * float(row["compute_ms"]) / found["step"]
 
 
 def replay(options: argparse.Namespace) -> Any:

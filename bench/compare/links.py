@@ -44,14 +44,20 @@ def rueda(out: Path, ranks: int, rate: str) -> Dict[int, float]:
     return found
 
 
-def gloo(out: Path, ranks: int, rate: str) -> Dict[int, float]:
-    times, meeting = out / "links.times", out / "links.meeting"
+def gloo_between_hosts(out: Path, ranks: int, rate: str, limit_s: float, *what: str) -> Dict[str, float]:
+    """Medians in microseconds by label; what: what gloo_peer.py is to measure."""
+    times, meeting = out / "gloo-hosts.times", out / "gloo-hosts.meeting"
     meeting.unlink(missing_ok=True)
     script = [sys.executable, str(tools.HERE / "gloo_peer.py"), str(times), "env", str(ranks), str(meeting)]
-    specs = [f"{size}:{CALLS[size]}" for size in SIZES]
     env = {"GLOO_SOCKET_IFNAME": "net0", "OMP_NUM_THREADS": "1"}
-    tools.run([*between_hosts(ranks, rate), *script, "collective", *specs], 300, env)
-    return {int(label): us for label, us in tools.call_medians(times, ranks).items()}
+    tools.run([*between_hosts(ranks, rate), *script, *what], limit_s, env)
+    return tools.call_medians(times, ranks)
+
+
+def gloo(out: Path, ranks: int, rate: str) -> Dict[int, float]:
+    specs = [f"{size}:{CALLS[size]}" for size in SIZES]
+    found = gloo_between_hosts(out, ranks, rate, 300, "collective", *specs)
+    return {int(label): us for label, us in found.items()}
 
 
 def measure(out: Path, rounds: int) -> Any:

@@ -32,6 +32,8 @@ struct AllTimes {
   std::string algorithm;   // as Rank::algorithm()
   int64_t frames = 0;      // negotiation frames of all ranks since
 };
+// Forgets what came before: the warm-up.
+void start_measuring(const Context& context, Times& times);
 Result<AllTimes> gather_times(const Context& context, const Times& mine);
 
 // How many iterations fit into the time asked for when one takes `us`; the same on all ranks.

@@ -96,9 +96,7 @@ Result<AllTimes> repeat(const Context& context, Run&& run) {
   const double us = static_cast<double>(times.ends.back() - times.starts.back()) / 1e3;
   const Result<int> iterations = agree_iterations(context, us, kLeastIterations);
   if (!iterations.is_ok()) return iterations.status();
-  times.starts.clear();
-  times.ends.clear();
-  times.frames_before = context.rank.negotiation_frames();
+  start_measuring(context, times);
   for (int64_t i = 0; i < iterations.value(); ++i)
     if (Status status = run(kWarmUps + i, times); !status.is_ok()) return status;
   Result<AllTimes> all = gather_times(context, times);
@@ -160,6 +158,12 @@ Status measure_size(const Context& context, rueda_collective what, int64_t bytes
 
 }  // namespace
 
+void start_measuring(const Context& context, Times& times) {
+  times.starts.clear();
+  times.ends.clear();
+  times.frames_before = context.rank.negotiation_frames();
+}
+
 Result<AllTimes> gather_times(const Context& context, const Times& mine) {
   const int64_t sent = context.rank.negotiation_frames() - mine.frames_before;
   const Result<std::vector<int64_t>> frames = context.rank.gather(std::span(&sent, 1));
@@ -210,15 +214,12 @@ Status measure_latency(const Context& context) {
       const int calls = context.request.iterations > 0 ? context.request.iterations : kCalls;
       Times times;
       for (int64_t i = 0; i < calls + calls / 10; ++i) {  // back to back; the first tenth warms up
+        if (i == calls / 10) start_measuring(context, times);
         fill(values, pattern_of(context.rank.rank(), i));
         const Nanos start = monotonic_now();
         if (Status status = context.rank.run(operation); !status.is_ok()) return status;
         const Nanos end = monotonic_now();
         times.is_right &= holds(values, pattern_of_sum(context.rank.size(), i));
-        if (i < calls / 10) {
-          times.frames_before = context.rank.negotiation_frames();
-          continue;
-        }
         times.starts.push_back(start);
         times.ends.push_back(end);
       }

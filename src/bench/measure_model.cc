@@ -64,9 +64,7 @@ Status burst(const Context& context, const Model& model, const std::string& memo
   const double us = static_cast<double>(times.ends.back() - times.starts.back()) / 1e3;
   const Result<int> iterations = agree_iterations(context, us, kLeastBursts);
   if (!iterations.is_ok()) return iterations.status();
-  times.starts.clear();
-  times.ends.clear();
-  times.frames_before = context.rank.negotiation_frames();
+  start_measuring(context, times);
   for (int64_t i = 0; i < iterations.value(); ++i)
     if (Status status = once(kWarmUps + i); !status.is_ok()) return status;
   const Result<AllTimes> all = gather_times(context, times);

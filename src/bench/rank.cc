@@ -29,6 +29,10 @@ rueda_request request_of(const Operation& operation, const int64_t* shape) {
   return request;
 }
 
+nlohmann::json facts_of(const Library& library) {
+  return nlohmann::json::parse(library.describe(), nullptr, false);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Rank>> Rank::join(const std::string& own_path) {
@@ -40,7 +44,7 @@ Result<std::unique_ptr<Rank>> Rank::join(const std::string& own_path) {
 }
 
 std::string Rank::transports() const {
-  const nlohmann::json facts = nlohmann::json::parse(library_.describe(), nullptr, false);
+  const nlohmann::json facts = facts_of(library_);
   std::set<std::string> names;
   if (facts.is_object() && facts.contains("peers"))
     for (const nlohmann::json& peer : facts["peers"])
@@ -51,12 +55,12 @@ std::string Rank::transports() const {
 }
 
 std::string Rank::algorithm() const {
-  const nlohmann::json facts = nlohmann::json::parse(library_.describe(), nullptr, false);
+  const nlohmann::json facts = facts_of(library_);
   return facts.is_object() ? facts.value("last_algorithm", "unknown") : "unknown";
 }
 
 int64_t Rank::negotiation_frames() const {
-  const nlohmann::json facts = nlohmann::json::parse(library_.describe(), nullptr, false);
+  const nlohmann::json facts = facts_of(library_);
   if (!facts.is_object() || !facts.contains("counters")) return 0;
   return facts["counters"].value("negotiation_frames", int64_t{0});
 }

@@ -1,5 +1,7 @@
 #include "rueda/base/clock.h"
 
+#include <sys/timerfd.h>
+
 #include <algorithm>
 #include <climits>
 #include <ctime>
@@ -22,6 +24,13 @@ int Deadline::timeout_ms() const {
   const Nanos left = when_ - monotonic_now();
   if (left <= 0) return 0;
   return static_cast<int>(std::min<Nanos>((left + kMillisecond - 1) / kMillisecond, INT_MAX));
+}
+
+void set_timer(int timer_fd, Nanos when) {
+  itimerspec spec{};
+  spec.it_value.tv_sec = when / kSecond;
+  spec.it_value.tv_nsec = when % kSecond;
+  timerfd_settime(timer_fd, TFD_TIMER_ABSTIME, &spec, nullptr);
 }
 
 }  // namespace rueda

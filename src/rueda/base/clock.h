@@ -14,6 +14,9 @@ inline constexpr Nanos kSecond = 1'000'000'000;
 Nanos monotonic_now();       // CLOCK_MONOTONIC: shared by the ranks of a host
 int64_t epoch_micros_now();  // CLOCK_REALTIME in microseconds since 1970
 
+// Of timerfd_create(CLOCK_MONOTONIC): readable from then on; 0 = never, nor for what was set before.
+void set_timer(int timer_fd, Nanos when);
+
 // A point in time after which a wait gives up. Every wait has one.
 class Deadline {
  public:

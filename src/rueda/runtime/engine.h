@@ -88,7 +88,7 @@ class Engine {
   bool cycle();
   void idle(std::unique_lock<std::mutex>& lock);
   [[nodiscard]] bool is_left_to_waiters(Nanos now) const;
-  void open_gate(Nanos now);
+  void set_gate(bool is_left, Nanos now);
   void park(std::unique_lock<std::mutex>& lock, Nanos until);
   void wake();
   void ring();

@@ -80,15 +80,16 @@ bool Engine::is_left_to_waiters(Nanos now) const {
          (!session_.links || !session_.links->has_unsent_frames());
 }
 
-void Engine::open_gate(Nanos now) {
-  is_left_to_waiters(now) ? gate_.close_until(now + quiet_time_, now) : gate_.open();
+void Engine::set_gate(bool is_left, Nanos now) {
+  is_left ? gate_.close_until(now + quiet_time_, now) : gate_.open();
 }
 
 void Engine::park(std::unique_lock<std::mutex>& lock, Nanos until) {
   const Nanos now = monotonic_now();
-  open_gate(now);
+  const bool is_left = is_left_to_waiters(now);
+  set_gate(is_left, now);
   // The longer they go on waiting, the less often this thread comes back to see whether they still do.
-  quiet_time_ = is_left_to_waiters(now) ? std::min(2 * quiet_time_, kLongestQuietTime) : kQuietTime;
+  quiet_time_ = is_left ? std::min(2 * quiet_time_, kLongestQuietTime) : kQuietTime;
   if (prepare_sleep()) {
     std::vector<int> fds(gate_.fds().begin(), gate_.fds().end());
     fds.push_back(session_.bell.get());
@@ -110,10 +111,9 @@ Status Engine::wait(int64_t handle, std::optional<Deadline> deadline) {
     return operation == nullptr || operation->is_done.load(std::memory_order_acquire);
   };
   bool is_driven = false;
-  while (!is_done() && !is_driven) {
+  for (; !is_done(); sched_yield()) {  // whoever has the engine often has it only for a look
     is_driven = drive(*operation, deadline);
     if (is_driven || monotonic_now() - since >= kYieldBeforeSleep) break;
-    sched_yield();  // whoever has the engine often has it only for a look
   }
   if (!is_done() && !is_driven) wake();  // its own thread may have looked before the operation was there
   return operations_.wait(handle, deadline);
@@ -166,7 +166,8 @@ bool Engine::look_closely(const Operation& operation) {
 void Engine::leave_parked() {
   const bool has_news =
       phase_ != Phase::kRunning || suspect_ >= 0 || failure_deadline_ != 0 || next_round_ > last_moved_;
-  if (!has_silent_lanes_ || !is_left_to_waiters(last_moved_)) open_gate(last_moved_);
+  const bool is_left = is_left_to_waiters(last_moved_);
+  if (!has_silent_lanes_ || !is_left) set_gate(is_left, last_moved_);
   if (!prepare_sleep() || has_news) wake();
 }
 

@@ -44,10 +44,7 @@ void Gate::set(bool is_open) {
 
 void Gate::arm(Nanos when) {
   armed_for_ = when;
-  itimerspec spec{};
-  spec.it_value.tv_sec = when / kSecond;
-  spec.it_value.tv_nsec = when % kSecond;
-  timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &spec, nullptr);
+  set_timer(timer_.get(), when);
 }
 
 }  // namespace rueda::runtime

@@ -62,10 +62,7 @@ bool Poller::poll() {
 void Poller::wake_at(Nanos when) {
   if (when == armed_for_) return;
   armed_for_ = when;
-  itimerspec spec{};
-  spec.it_value.tv_sec = when / kSecond;
-  spec.it_value.tv_nsec = when % kSecond;
-  timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &spec, nullptr);
+  set_timer(timer_.get(), when);
 }
 
 }  // namespace rueda::transport
