@@ -38,11 +38,16 @@ def read_idx(folder: Path, name: str) -> np.ndarray:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Fashion-MNIST with Keras and any number of ranks")
     parser.add_argument("--data", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
-    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=24)
     parser.add_argument("--steps", type=int, default=500, help="batches per epoch, of all ranks together")
     args = parser.parse_args()
 
     hvd.init()  # rueda: join the other ranks
+    gpus = tf.config.experimental.list_physical_devices("GPU")
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    if gpus:
+        tf.config.experimental.set_visible_devices(gpus[hvd.local_rank()], "GPU")  # rueda: one GPU per rank
     tf.config.threading.set_intra_op_parallelism_threads(1)  # ranks share the cores
 
     images = read_idx(args.data, "train-images-idx3-ubyte")[..., None].astype(np.float32) / 255.0
@@ -88,10 +93,15 @@ def main() -> None:
         epochs=args.epochs,
         verbose=2 if hvd.rank() == 0 else 0,
     )
-    prints = hvd.allgather_object(b"".join(value.tobytes() for value in model.get_weights()[:4]))
+    test_x = read_idx(args.data, "t10k-images-idx3-ubyte")[hvd.rank() :: hvd.size(), ..., None] / np.float32(
+        255
+    )
+    test_y = read_idx(args.data, "t10k-labels-idx1-ubyte")[hvd.rank() :: hvd.size()].astype(np.int64)
+    reached = hvd.allreduce(model.evaluate(test_x, test_y, verbose=0)[1], name="accuracy")
+    prints = hvd.allgather_object(b"".join(value.tobytes() for value in model.get_weights()))
     if hvd.rank() == 0:
         verdict = "identical" if len(set(prints)) == 1 else "DIFFERENT"
-        print(f"{hvd.size()} rank(s), weights {verdict} on all")
+        print(f"{hvd.size()} rank(s), test accuracy {100 * reached:.2f} %, weights {verdict} on all")
 
 
 if __name__ == "__main__":

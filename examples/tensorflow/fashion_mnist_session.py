@@ -69,31 +69,28 @@ def main() -> None:
         tf.train.StopAtStepHook(last_step=args.steps // hvd.size()),
         tf.train.LoggingTensorHook({"step": step, "loss": loss}, every_n_iter=100),
     ]
+    test_x, test_y = (one[hvd.rank() :: hvd.size()] for one in load(args.data, "t10k"))
+    verdict = Evaluation(mean_right, {images: test_x, labels: test_y})
     checkpoint_dir = args.checkpoints if hvd.rank() == 0 else None
     random = np.random.RandomState(hvd.rank())
     with tf.train.MonitoredTrainingSession(
-        checkpoint_dir=checkpoint_dir, config=config, hooks=hooks, save_checkpoint_steps=200
+        checkpoint_dir=checkpoint_dir, config=config, hooks=[*hooks, verdict], save_checkpoint_steps=200
     ) as session:
         while not session.should_stop():
             picked = random.randint(0, len(x), args.batch_size)
             session.run(train, {images: x[picked], labels: y[picked]})
-    test_x, test_y = (one[hvd.rank() :: hvd.size()] for one in load(args.data, "t10k"))
-    reached = evaluate(mean_right, {images: test_x, labels: test_y}, args.checkpoints, config)
-    if hvd.rank() == 0 and reached is not None:
-        print(f"{hvd.size()} rank(s), test accuracy {100 * reached:.2f} %", flush=True)
+    if hvd.rank() == 0:
+        print(f"{hvd.size()} rank(s), test accuracy {100 * verdict.result:.2f} %", flush=True)
 
 
-def evaluate(mean_right, feed, checkpoints, config):
-    """The mean accuracy over the ranks with the variables of the last checkpoint, sent by rank 0."""
-    if checkpoints is None:
-        return None
-    send = hvd.broadcast_global_variables(0)
-    with tf.Session(config=config) as session:
-        session.run(tf.global_variables_initializer())
-        if hvd.rank() == 0:
-            tf.train.Saver().restore(session, tf.train.latest_checkpoint(checkpoints))
-        session.run(send)
-        return session.run(mean_right, feed)
+class Evaluation(tf.train.SessionRunHook):
+    """Runs a tensor once training has ended."""
+
+    def __init__(self, tensor, feed):
+        self.tensor, self.feed, self.result = tensor, feed, None
+
+    def end(self, session):
+        self.result = session.run(self.tensor, self.feed)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from typing import Dict, Iterator
 import launch_support
 import pytest
 from harness import World
-from nursery import ForkedWorld
+from nursery import TENSORFLOW, ForkedWorld
 
 WORLDS = [(2, "shm,tcp"), (3, "shm,tcp"), (4, "shm,tcp"), (2, "tcp"), (3, "tcp"), (4, "tcp")]
 
@@ -25,13 +25,13 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     made.stop()
 
 
-# Importing TensorFlow takes seconds on every rank: these worlds live as long as the tests, side by side.
+# These worlds live as long as the tests, side by side, and their ranks are forked with TensorFlow imported.
 
 
 @pytest.fixture(scope="session")
 def tensorflow_world_of_2() -> Iterator[World]:
     """A job of 2 ranks for the TensorFlow tests."""
-    made = World(2, "shm,tcp")
+    made = ForkedWorld(2, "shm,tcp", imports=TENSORFLOW)
     yield made
     made.stop()
 
@@ -39,7 +39,7 @@ def tensorflow_world_of_2() -> Iterator[World]:
 @pytest.fixture(scope="session")
 def tensorflow_world_of_2_over_tcp() -> Iterator[World]:
     """The same over TCP."""
-    made = World(2, "tcp")
+    made = ForkedWorld(2, "tcp", imports=TENSORFLOW)
     yield made
     made.stop()
 
@@ -55,7 +55,7 @@ def tensorflow_world(request: pytest.FixtureRequest) -> World:
 @pytest.fixture(scope="session")
 def tensorflow_world_of_3() -> Iterator[World]:
     """A job of 3 ranks for the TensorFlow tests in which 2 would hide something."""
-    made = World(3, "shm,tcp")
+    made = ForkedWorld(3, "shm,tcp", imports=TENSORFLOW)
     yield made
     made.stop()
 

@@ -2,12 +2,13 @@
 
 `World` keeps n worker processes alive and runs one function on all of them at a time, so that importing a
 framework is paid once per world. `launch` starts fresh processes for tests that need their own life cycle.
-Where torch is all that ranks need, `nursery` has both at the price of a fork.
+Where ranks need nothing else of their interpreter, `nursery` has both at the price of a fork.
 Every wait has a deadline; whatever was started is killed at the end.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import json
 import os
@@ -242,6 +243,7 @@ def serve(orders: Iterable[str], replies: TextIO) -> None:
             getattr(_load(order["path"]), order["name"]).body()
             operations.barrier(global_process_set)  # nobody starts the next case early
             replies.write(json.dumps("ok") + "\n")
+        gc.freeze()  # a framework's modules take a second to collect
     except BaseException:
         replies.write(json.dumps(traceback.format_exc()) + "\n")
         replies.flush()

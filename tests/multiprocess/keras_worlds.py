@@ -6,18 +6,20 @@ from typing import Dict
 
 import pytest
 from harness import World
+from nursery import ForkedWorld, Imports
 
 BACKENDS = ["jax", "torch", "tensorflow"]
 
 
-def quiet_environment(backend: str) -> dict[str, str]:
-    return {
+def imports_of(backend: str) -> Imports:
+    environment = {
         "KERAS_BACKEND": backend,
         "JAX_PLATFORMS": "cpu",
         "CUDA_VISIBLE_DEVICES": "",
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "TF_ENABLE_ONEDNN_OPTS": "0",
     }
+    return Imports(("rueda.keras", "pytest"), tuple(environment.items()))
 
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -26,9 +28,9 @@ os.environ.setdefault("KERAS_BACKEND", "jax")  # of the process that runs pytest
 
 @pytest.fixture(scope="module", params=BACKENDS)
 def world(request: pytest.FixtureRequest, keras_worlds: Dict[str, World]) -> World:
-    """Two ranks with Keras on one backend. Importing it takes seconds: the ranks serve all modules."""
+    """Two ranks with Keras on one backend. The ranks serve all modules."""
     if importlib.util.find_spec(request.param) is None:
         pytest.skip(f"there is no {request.param}")
     if request.param not in keras_worlds:
-        keras_worlds[request.param] = World(2, "shm,tcp", quiet_environment(request.param))
+        keras_worlds[request.param] = ForkedWorld(2, "shm,tcp", imports=imports_of(request.param))
     return keras_worlds[request.param]

@@ -1,8 +1,8 @@
-"""Processes that have imported torch at the price of a fork.
+"""Processes that have imported a framework at the price of a fork.
 
-A nursery process imports torch and rueda once and forks ranks before any of them has called init. Each rank
-has its own session, so that whatever it leaves behind can be found, and runs its source at the top level of
-the main thread, so that it ends as a script does. `harness.launch` has interpreters of their own.
+A nursery process imports the framework and rueda once and forks ranks before any of them has called init.
+Each rank has its own session, so that whatever it leaves behind can be found, and runs its source at the top
+level of the main thread, so that it ends as a script does. `harness.launch` has interpreters of their own.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import functools
 import importlib
+import importlib.util
 import json
 import os
 import select
@@ -23,18 +24,39 @@ from pathlib import Path
 from typing import IO, Any, Dict, List, Optional, Tuple
 
 import harness
-from harness import Worker, World, library, rank_environment
-
-# What ranks need not import; torch itself imports the second when it makes an optimizer.
-FORKED = ("rueda.torch", "torch._dynamo", "torch.distributed", "pytest", "cloudpickle")
+from harness import START_LIMIT_S, Worker, World, library, rank_environment
 
 
-def nurse() -> str:
+@dataclass(frozen=True)
+class Imports:
+    """What ranks need not import themselves."""
+
+    modules: Tuple[str, ...]
+    environment: Tuple[Tuple[str, str], ...] = ()  # that the modules read while they are imported
+
+
+def torch_imports() -> Imports:
+    """torch, where it is installed; it imports the second itself when it makes an optimizer."""
+    others = ("rueda.numpy", "pytest", "cloudpickle")
+    if importlib.util.find_spec("torch") is None:
+        return Imports(others)
+    return Imports(("rueda.torch", "torch._dynamo", "torch.distributed", *others))
+
+
+TENSORFLOW = Imports(
+    ("rueda.tensorflow", "pytest"),
+    (("TF_CPP_MIN_LOG_LEVEL", "3"), ("CUDA_VISIBLE_DEVICES", ""), ("TF_ENABLE_ONEDNN_OPTS", "0")),
+)
+
+
+def nurse(modules: List[str]) -> str:
     """Forks a rank per line of input and reports its end; returns, in a rank, the source it is to run."""
     import gc
 
-    for name in FORKED:
+    for name in modules:
         importlib.import_module(name)
+    threads = os.listdir("/proc/self/task")
+    assert len(threads) == 1, f"{modules} started {len(threads) - 1} threads, which a fork would not have"
     gc.freeze()  # a rank's end takes 0.3 s instead of 0.7 s
 
     reading, writing = os.pipe()
@@ -94,17 +116,21 @@ def become_rank(order: Dict[str, Any]) -> str:
 class Nursery:
     """The test's side of the nursery."""
 
-    def __init__(self) -> None:
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("RUEDA_", "HOROVOD_"))}
+    def __init__(self, imports: Imports) -> None:
+        private = ("RUEDA_", "HOROVOD_", "KERAS_")
         environment = {
-            **clean,
+            **{k: v for k, v in os.environ.items() if not k.startswith(private)},
             "PYTHONPATH": rank_environment(0, 1, Path("/"), "tcp")["PYTHONPATH"],
             "RUEDA_LIBRARY": library(),
             "OMP_NUM_THREADS": "1",
             "PYTHONFAULTHANDLER": "1",
+            **dict(imports.environment),
         }
         self._process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+            [sys.executable, __file__, *imports.modules],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
         )
         assert self._process.stdout is not None
         self._out = self._process.stdout.fileno()
@@ -123,7 +149,7 @@ class Nursery:
         self._process.stdin.write(json.dumps(order).encode() + b"\n")
         self._process.stdin.flush()
         started: List[int] = []
-        deadline = time.monotonic() + 60  # the first one waits for the import of torch
+        deadline = time.monotonic() + START_LIMIT_S  # the first one waits for the imports
         while not started:
             assert time.monotonic() < deadline, "the nursery does not answer"
             started = self.listen(1.0)
@@ -167,8 +193,8 @@ class Nursery:
 
 
 @functools.cache
-def shared_nursery() -> Nursery:
-    nursery = Nursery()
+def shared_nursery(imports: Imports) -> Nursery:
+    nursery = Nursery(imports)
     atexit.register(nursery.stop)
     return nursery
 
@@ -200,17 +226,31 @@ class ForkedWorker:
         return int(self.nursery.ends[self.pid]["status"])
 
 
-def fork(script: str, folder: Path, output: Path, environment: Dict[str, str]) -> ForkedWorker:
-    """As `harness.start_fresh`."""
-    nursery = shared_nursery()
-    return ForkedWorker(nursery, nursery.start(script, folder, output, environment))
+def fork(
+    script: str, folder: Path, output: Path, environment: Dict[str, str], imports: Optional[Imports] = None
+) -> ForkedWorker:
+    """As `harness.start_fresh`, with these imports done (torch's by default)."""
+    imports = imports or torch_imports()
+    nursery = shared_nursery(imports)
+    given = {**dict(imports.environment), **environment}
+    return ForkedWorker(nursery, nursery.start(script, folder, output, given))
 
 
 launch = functools.partial(harness.launch, start=fork)
 
 
 class ForkedWorld(World):
-    """A world of torch whose ranks come from the nursery."""
+    """A world whose ranks come from a nursery, torch's by default."""
+
+    def __init__(
+        self,
+        size: int,
+        transports: str,
+        environment: Optional[Dict[str, str]] = None,
+        imports: Optional[Imports] = None,
+    ) -> None:
+        super().__init__(size, transports, environment)
+        self._imports = imports
 
     def _start_worker(self, rank: int, folder: Path, environment: Dict[str, str]) -> Tuple[Worker, int]:
         orders, replies = str(folder / f"orders.{rank}"), str(folder / f"replies.{rank}")
@@ -218,14 +258,14 @@ class ForkedWorld(World):
         os.mkfifo(replies)
         reading = os.open(replies, os.O_RDONLY | os.O_NONBLOCK)
         script = SERVE.format(orders=orders, replies=replies)
-        worker = fork(script, Path.cwd(), folder / f"output.{rank}", environment)
+        worker = fork(script, Path.cwd(), folder / f"output.{rank}", environment, self._imports)
         # Open for both, so that opening waits for nobody; the rank sees the end once this side is closed.
         worker.stdin = open(orders, "r+b", buffering=0)  # noqa: SIM115 (closed by the world)
         return worker, reading
 
 
 if __name__ == "__main__":
-    source = nurse()
+    source = nurse(sys.argv[1:])
     try:
         # At the top level of the main thread, so that a rank ends as a script does.
         exec(compile(source, "<rank>", "exec"), {"__name__": "__main__"})

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import pytest
 from harness import make_job_folder, rank_environment
-from nursery import Nursery, shared_nursery
+from nursery import Nursery, shared_nursery, torch_imports
 
 PRELUDE = """
 import json, os, signal, subprocess, sys, threading, time
@@ -184,6 +184,6 @@ class Jobs:
 def make_jobs(request: pytest.FixtureRequest) -> Iterator[Jobs]:
     """Starts jobs; whatever they leave behind fails the test."""
     failures = request.session.testsfailed
-    made = Jobs(shared_nursery())
+    made = Jobs(shared_nursery(torch_imports()))
     yield made
     made.finish(is_checked=request.session.testsfailed == failures)

@@ -1,17 +1,15 @@
-"""TensorFlow jobs with a life of their own: a rank that dies, blocking kernels, the scripts of examples/."""
+"""TensorFlow jobs with a life of their own: a rank that dies, blocking kernels."""
 
+import functools
 import importlib.util
-import os
-import subprocess
-import sys
 
 import pytest
-from harness import ROOT, assert_all_succeed, launch, library
-from launch_support import RUEDA
+from harness import assert_all_succeed, launch
+from nursery import TENSORFLOW, fork
 
 pytest.importorskip("tensorflow")
 
-QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "TF_ENABLE_ONEDNN_OPTS": "0"}
+start = functools.partial(fork, imports=TENSORFLOW)
 
 DYING = """
 import os, sys, time
@@ -50,7 +48,7 @@ assert all("rank 1" in text for text in texts), texts
 
 
 def test_a_dying_rank_ends_the_others_steps_with_its_number():
-    alive, dead = launch(2, DYING, QUIET)
+    alive, dead = launch(2, DYING, start=start)
     assert dead.status == 3, dead.output
     assert alive.status == 0, alive.output
 
@@ -92,7 +90,7 @@ assert not plugin.is_async()
 
 
 def test_blocking_kernels_serve_where_done_cannot_be_kept():
-    assert_all_succeed(launch(2, BLOCKING, {**QUIET, "RUEDA_TENSORFLOW_ASYNC": "0"}))
+    assert_all_succeed(launch(2, BLOCKING, {"RUEDA_TENSORFLOW_ASYNC": "0"}, start=start))
 
 
 WITH_TORCH = """
@@ -112,46 +110,4 @@ assert not hvd.is_initialized()
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="there is no torch")
 def test_torch_and_tensorflow_share_one_engine():
-    assert_all_succeed(launch(2, WITH_TORCH, QUIET))
-
-
-def run_job(tmp_path, *command):
-    environment = {
-        **os.environ,
-        **QUIET,
-        "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("python", "compat/horovod")),
-        "RUEDA_LIBRARY": library(),
-        "RUEDA_BIN": RUEDA,
-        "OMP_NUM_THREADS": "1",
-    }
-    done = subprocess.run(
-        [RUEDA, "run", "-np", "2", sys.executable, *map(str, command)],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-DATA = "/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz"
-
-
-@pytest.mark.skipif(
-    not os.path.exists(DATA), reason="Debian's package dataset-fashion-mnist is not installed"
-)
-@pytest.mark.parametrize(
-    ("script", "arguments"),
-    [
-        ("fashion_mnist_session.py", ["--checkpoints", "ck", "--steps", "120"]),
-        ("fashion_mnist.py", ["--steps", "60"]),
-    ],
-)
-def test_the_examples_train(script, arguments, tmp_path):
-    said = run_job(tmp_path, ROOT / "examples" / "tensorflow" / script, *arguments)
-    reached = float(said.rpartition("test accuracy ")[2].split(" %")[0])
-    assert reached > 45, said
-    assert "DIFFERENT" not in said
+    assert_all_succeed(launch(2, WITH_TORCH, start=start))

@@ -1,8 +1,10 @@
 """Ranks that build and run their operations in different orders, with one thread to run them on."""
 
+import functools
 import random
 
 from harness import launch
+from nursery import TENSORFLOW, fork
 from tensorflow_support import MODES, hvd, np, on_ranks, on_three_ranks, tf
 
 COUNT = 200
@@ -157,7 +159,7 @@ except tf.errors.UnknownError as error:
 def test_nested_functions_in_opposite_order_are_named_within_the_deadline():
     # TensorFlow runs calls of functions with collectives one after the other: this cannot work, only be told.
     limits = {"RUEDA_STALL_CHECK_TIME_SECONDS": "1", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS": "3"}
-    for one in launch(2, STALLED, {**limits, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}):
+    for one in launch(2, STALLED, limits, start=functools.partial(fork, imports=TENSORFLOW)):
         assert one.status == 0 and "named" in one.output.splitlines(), one.output
 
 

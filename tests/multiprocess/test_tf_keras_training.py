@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import World, on_every_rank
+from harness import on_every_rank
+from nursery import ForkedWorld, Imports
 
 if importlib.util.find_spec("tf_keras") is None or importlib.util.find_spec("tensorflow") is None:
     pytest.skip("there is no tf_keras; make test-matrix runs these", allow_module_level=True)
@@ -31,7 +32,9 @@ BATCH = 8  # of one rank
 @pytest.fixture(scope="module")
 def world():
     """Two ranks with tf_keras."""
-    made = World(2, "shm,tcp", QUIET)
+    made = ForkedWorld(
+        2, "shm,tcp", imports=Imports(("horovod.tensorflow.keras", "pytest"), tuple(QUIET.items()))
+    )
     yield made
     made.stop()
 

@@ -12,7 +12,7 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
 import rueda.keras as _front_end
 from rueda.keras import *  # noqa: F403 (the interface is rueda.keras's __all__)
-from rueda.keras import __all__
+from rueda.keras import __all__, retired
 from rueda.keras.backends import backend_name as _backend_name
 
 if _backend_name() != "tensorflow":
@@ -30,5 +30,7 @@ if os.environ.get("TF_USE_LEGACY_KERAS") in ("true", "True", "1"):  # TensorFlow
     )
 else:
     callbacks = _front_end.callbacks
+
+retired.accept()
 
 __all__ = list(__all__)

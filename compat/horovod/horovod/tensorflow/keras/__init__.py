@@ -1,8 +1,5 @@
 """Horovod's front end for tf.keras, served by rueda.keras on TensorFlow."""
 
 from horovod.tensorflow.keras import callbacks  # noqa: F401
-from rueda.keras import retired
 from rueda.tensorflow.keras import *  # noqa: F403
 from rueda.tensorflow.keras import __all__  # noqa: F401
-
-retired.accept()
