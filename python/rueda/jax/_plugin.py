@@ -9,6 +9,7 @@ import jax
 
 from rueda import _core
 
+BEGIN = "rueda_begin"
 START = "rueda_start"
 DONE = "rueda_done"
 
@@ -24,5 +25,6 @@ def register() -> None:
             f"The library {path} for JAX cannot be loaded ({error}); reinstall rueda, or build the target "
             f"rueda_jax beside librueda.so."
         ) from None
-    for target, symbol in ((START, "rueda_jax_start"), (DONE, "rueda_jax_done")):
+    for target in (BEGIN, START, DONE):
+        symbol = target.replace("rueda_", "rueda_jax_")
         jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(getattr(library, symbol)), platform="cpu")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from rueda import _core, operations
 from rueda import numpy as host
 from rueda.basics import basics
+from rueda.errors import HorovodInternalError
 from rueda.jax.compression import Compression, Compressor
-from rueda.jax.naming import name_of_call
-from rueda.jax.primitive import Spec, collective, finish, start
+from rueda.jax.naming import name_in_program, name_of_call
+from rueda.jax.primitive import WORDS, Spec, collective, finish, start
 from rueda.process_sets import ProcessSet, global_process_set
 
 Average = _core.AVERAGE
@@ -42,22 +46,68 @@ def _flatten(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
     return jax.tree_util.tree_flatten_with_path(tree)
 
 
+# What is only moved may have types the engine does not compute with: the bits travel as another type.
+_MOVED = (_core.BROADCAST, _core.ALLGATHER, _core.ALLTOALL)
+_AS_SIGNED = {"uint32": jnp.int32, "uint64": jnp.int64}
+_INTEGERS = ("bool", "uint8", "int8", "uint16", "int16", "int32", "int64")
+_TYPES = (*_INTEGERS, "float16", "bfloat16", "float32", "float64")
+
+
+def _encode(leaf: Any, what: int, label: str) -> tuple[Any, Callable[[Any], Any]]:
+    """An array that can be sent, and what makes the leaf's type of a result again."""
+    kind = getattr(leaf, "dtype", None)
+    if what in _MOVED and kind is not None and jnp.issubdtype(kind, jax.dtypes.prng_key):
+        random = jax.random.key_impl(leaf)
+        array, decode = _encode(jax.random.key_data(leaf), what, label)
+        return array, lambda result: jax.random.wrap_key_data(decode(result), impl=random)
+    try:
+        array = jnp.asarray(leaf)
+    except TypeError as error:
+        raise ValueError(f"{label}: {type(leaf).__name__} is no array ({error}).") from None
+    signed = _AS_SIGNED.get(array.dtype.name) if what in _MOVED else None
+    if signed is not None:
+        return lax.bitcast_convert_type(array, signed), lambda result: lax.bitcast_convert_type(
+            result, array.dtype
+        )
+    if array.dtype.name not in _TYPES:
+        raise ValueError(
+            f"{label}: no collective takes the type {array.dtype.name} here; convert the array, for instance "
+            f"to float32 or int32."
+        )
+    return array, lambda result: result
+
+
 def _apply(tree: Any, name: str | None, spec: Spec, splits: Any = None) -> Any:
     """The collective on every leaf; names are `name` and the path of the leaf in the tree."""
     with_paths, structure = _flatten(tree)
     if not with_paths:
         return tree
-    leaves = [jnp.asarray(leaf) for _, leaf in with_paths]
     paths = [jax.tree_util.keystr(path) for path, _ in with_paths]
-    if not is_traced(leaves):
+    label = f"{WORDS[spec.what]} of {name or 'an array'}"
+    encoded = [_encode(leaf, spec.what, label + path) for path, (_, leaf) in zip(paths, with_paths)]
+    leaves, decoders = [array for array, _ in encoded], [decode for _, decode in encoded]
+    if is_traced(leaves):
+        tracer = next(leaf for leaf in leaves if is_traced([leaf]))
+        name = name_of_call(tracer) if name is None else name_in_program(name, tracer)
+        _core.c_text(name, "name")
+        named = replace(spec, names=tuple(name + path for path in paths))
+        results = collective.bind(*leaves, spec=named)
+    else:
         names = [None if name is None else name + path for path in paths]
-        handles = [start(spec, i, names[i], leaf, splits) for i, leaf in enumerate(leaves)]
-        return structure.unflatten([jnp.asarray(result) for result in finish(handles)])
-    if name is None:
-        name = name_of_call(next(leaf for leaf in leaves if is_traced([leaf])))
-    _core.c_text(name, "name")
-    named = replace(spec, names=tuple(name + path for path in paths))
-    return structure.unflatten(collective.bind(*leaves, spec=named))
+        results = [jnp.asarray(result) for result in _run_eagerly(spec, names, leaves, splits)]
+    return structure.unflatten([decode(result) for decode, result in zip(decoders, results)])
+
+
+def _run_eagerly(spec: Spec, names: list[str | None], leaves: list[Any], splits: Any) -> list[Any]:
+    handles: list[int] = []
+    try:
+        for i, leaf in enumerate(leaves):
+            handles.append(start(spec, i, names[i], leaf, splits))
+    except Exception:
+        with contextlib.suppress(HorovodInternalError):
+            finish(handles)  # their names are free again
+        raise
+    return finish(handles)
 
 
 def allreduce(

@@ -1,4 +1,4 @@
-"""Names for traced collectives that were given none, equal on all ranks that run the same program.
+"""Names of traced collectives, unique within a program and equal on all ranks that run the same one.
 
 A rank may trace a function again when others do not (other shapes, an evicted cache), so calls are not
 counted over the life of the process but within one trace, by the line of code that makes them. Programs of
@@ -24,6 +24,17 @@ def name_of_call(tracer: Any) -> str:
     counter = _calls.setdefault(_trace_of(tracer), Counter())
     counter[site] += 1
     return f"traced.{site}{counter[site]}"
+
+
+def name_in_program(name: str, tracer: Any) -> str:
+    """The name itself, or "name#2" for its second use within the current trace."""
+    trace = _trace_of(tracer)
+    if trace is _process:
+        return name  # each use ends before the next begins
+    counter = _calls.setdefault(trace, Counter())
+    counter[f"named.{name}"] += 1
+    uses = counter[f"named.{name}"]
+    return name if uses == 1 else f"{name}#{uses}"
 
 
 def _calling_line() -> str:

@@ -2,7 +2,8 @@
 
 It takes N arrays and returns N. On the CPU it becomes N `start` calls, each made as soon as its array is
 there, and one `done` call, so that collectives run while the program computes on. Ranks are matched by name,
-never by order: XLA runs independent calls in any order.
+never by order: XLA runs independent calls in any order. Each block of the program `begin`s by saying how many
+groups it has, so that a failure can wait for the last of them.
 
 Derivatives are those of the sum over all ranks of what each rank differentiates: the transpose of a sum is a
 sum, of an allgather a reducescatter.
@@ -10,6 +11,7 @@ sum, of an allgather a reducescatter.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Primitive
+from jax.extend.mlir import ir
 from jax.interpreters import ad, batching, mlir
 
 from rueda import _core
@@ -136,7 +139,51 @@ def _run(*values: Any, spec: Spec) -> list[Any]:
 _ids = itertools.count(1)  # of call sites in compiled programs of this process
 
 
+_CONFIG = "mhlo.backend_config"  # where a custom call has its attributes
+
+
+def _run_of_block(ctx: Any) -> Any:
+    """The number of this run of the block that is being lowered, which has one group more than so far."""
+    block = ir.InsertionPoint.current.block
+    begin: Any = block.operations[0] if len(block.operations) else None
+    if not _is_begin(begin):
+        lower = jax.ffi.ffi_lowering(_plugin.BEGIN, has_side_effect=True)
+        number = jax.core.ShapedArray((), np.dtype("int32"))
+        with ir.InsertionPoint.at_block_begin(block):
+            (run,) = lower(ctx.replace(avals_in=[], avals_out=[number]), groups=np.int64(1))
+        return run
+    groups = ir.IntegerAttr(ir.DictAttr(begin.operation.attributes[_CONFIG])["groups"])
+    begin.operation.attributes[_CONFIG] = ir.DictAttr.get(
+        {"groups": ir.IntegerAttr.get(groups.type, groups.value + 1)}
+    )
+    return begin.operation.results[0]
+
+
+def _is_begin(operation: Any) -> bool:
+    if operation is None or operation.operation.name != "stablehlo.custom_call":
+        return False
+    target: str = ir.StringAttr(operation.operation.attributes["call_target_name"]).value
+    return target == _plugin.BEGIN
+
+
+def _require_one_device(ctx: Any, spec: Spec) -> None:
+    axes = ctx.module_context.axis_context  # of jit, shard_map or pmap, each with its own way to say it
+    sizes = (
+        getattr(axes, "num_devices", None),
+        getattr(getattr(axes, "mesh", None), "size", None),
+        getattr(getattr(axes, "axis_env", None), "nreps", None),
+    )
+    devices: int = next((size for size in sizes if size), 1)
+    if devices > 1:
+        raise NotImplementedError(
+            f"{WORDS[spec.what]} of {spec.names[0]}: the program runs on {devices} devices of this process, "
+            f"but a rank of rueda drives one: start a rank for each device, or reduce over the devices of a "
+            f"process by jax.lax.psum and call rueda outside."
+        )
+
+
 def _lower_cpu(ctx: Any, *operands: Any, spec: Spec) -> Any:
+    _require_one_device(ctx, spec)
     first = next(_ids)
     for _ in operands[1:]:
         next(_ids)
@@ -157,7 +204,10 @@ def _lower_cpu(ctx: Any, *operands: Any, spec: Spec) -> Any:
         started += lower_start(one, operand, id=np.int64(first + i), name=key, **attributes)
     aliases = {i: i for i in range(len(operands))} if spec.what in IN_PLACE else None
     lower_done = jax.ffi.ffi_lowering(_plugin.DONE, has_side_effect=True, operand_output_aliases=aliases)
-    return lower_done(ctx, *started, id=np.int64(first))
+    run = jax.core.ShapedArray((), np.dtype("int32"))
+    return lower_done(
+        ctx.replace(avals_in=[*ctx.avals_in, run]), *started, _run_of_block(ctx), id=np.int64(first)
+    )
 
 
 def _staged(*values: Any, spec: Spec) -> Any:
@@ -169,7 +219,11 @@ def _staged(*values: Any, spec: Spec) -> Any:
     return jax.pure_callback(lambda *arrays: _run_on_host(spec, *arrays), shapes, *values)
 
 
-mlir.register_lowering(collective, _lower_cpu, platform="cpu")
+# Lowered within its block, not as a function of its own that JAX then calls.
+_IN_PLACE = (
+    {"cacheable": False} if "cacheable" in inspect.signature(mlir.register_lowering).parameters else {}
+)
+mlir.register_lowering(collective, _lower_cpu, platform="cpu", **_IN_PLACE)
 mlir.register_lowering(collective, mlir.lower_fun(_staged, multiple_results=True))
 
 

@@ -1,10 +1,11 @@
-// The two calls XLA makes for a group of collectives: one start for each tensor as soon as it is ready, and
-// one done for the whole group. Between them the program computes on. Ranks may make the calls in any order:
+// The calls XLA makes for a group of collectives: one start for each tensor as soon as it is ready, and one
+// done for the whole group. Between them the program computes on. Ranks may make the calls in any order:
 // the engine matches operations by name. Neither call blocks before every start of its group has been made,
 // so no order of execution can lock two ranks against each other.
 //
-// A start never fails: XLA would free the buffers of the program while the engine still uses those of other
-// starts. What it has to say, done says.
+// A failed call ends the program: XLA frees its buffers while the engine may still use those of other groups,
+// and other ranks wait for groups that would never be started here. So a start never fails, and of the groups
+// of one block of the program only the last done does: begin has counted them.
 
 #include <cstring>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "plugins/jax/frame.h"
 #include "plugins/jax/in_flight.h"
+#include "plugins/jax/runs.h"
 #include "rueda/rueda.h"
 
 namespace rueda::jax {
@@ -97,6 +99,20 @@ std::string finish(const Operation& operation, const Buffer& argument, const Buf
 
 }  // namespace
 
+// () -> int32 []: the number of this run of a block. Attribute: groups, how many done calls a run makes.
+extern "C" RUEDA_API Error* rueda_jax_begin(CallFrame* frame) {
+  if (answer_metadata(frame)) {
+    return nullptr;
+  }
+  const auto groups = int_attribute(frame, "groups");
+  if (!groups) {
+    return make_error(frame, ErrorCode::kInternal, kBrokenProgram);
+  }
+  const int32_t run = runs().begin(*groups);
+  std::memcpy(frame->results.buffers[0]->data, &run, sizeof run);
+  return nullptr;
+}
+
 // (x) -> x, in place. Attributes: id, name, what, op, process_set, root_rank, prescale, postscale.
 extern "C" RUEDA_API Error* rueda_jax_start(CallFrame* frame) {
   if (answer_metadata(frame)) {
@@ -117,19 +133,19 @@ extern "C" RUEDA_API Error* rueda_jax_start(CallFrame* frame) {
   return nullptr;
 }
 
-// (x…) -> y…: the i-th is what the start with number id + i gave and becomes. In place for allreduce and
-// broadcast.
+// (x…, run) -> y…: the i-th is what the start with number id + i gave and becomes, 0 if any has failed. In
+// place for allreduce and broadcast.
 extern "C" RUEDA_API Error* rueda_jax_done(CallFrame* frame) {
   if (answer_metadata(frame)) {
     return nullptr;
   }
   const auto id = int_attribute(frame, "id");
-  if (!id || frame->arguments.count != frame->results.count) {
+  const int64_t count = frame->results.count;
+  if (!id || frame->arguments.count != count + 1) {
     return make_error(frame, ErrorCode::kInternal, kBrokenProgram);
   }
-  std::string
-      why;  // of the first that failed; all are waited for, since their buffers are XLA's again afterwards
-  for (int64_t i = 0; i < frame->arguments.count; ++i) {
+  std::string why;  // of the first that failed; all are waited for, since their buffers are XLA's afterwards
+  for (int64_t i = 0; i < count; ++i) {
     const Buffer& argument = *frame->arguments.buffers[i];
     const std::optional<Operation> operation = in_flight().take(*id + i, argument.data);
     std::string mine = operation
@@ -140,7 +156,20 @@ extern "C" RUEDA_API Error* rueda_jax_done(CallFrame* frame) {
       why = std::move(mine);
     }
   }
-  return why.empty() ? nullptr : make_error(frame, ErrorCode::kInternal, why);
+  if (!why.empty()) {  // the rest of the program goes on with the same numbers on every rank
+    for (int64_t i = 0; i < count; ++i) {
+      const Buffer& result = *frame->results.buffers[i];
+      std::memset(result.data, 0, bytes_of(result));
+    }
+  }
+  int32_t run = 0;
+  std::memcpy(&run, frame->arguments.buffers[count]->data, sizeof run);
+  why = runs().end_group(run, std::move(why));
+  if (why.empty()) {
+    return nullptr;
+  }
+  in_flight().wait();  // other blocks' operations still use the program's memory
+  return make_error(frame, ErrorCode::kInternal, why);
 }
 
 }  // namespace rueda::jax

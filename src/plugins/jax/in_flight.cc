@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
+
+#include "rueda/rueda.h"
 
 namespace rueda::jax {
 
@@ -28,6 +31,23 @@ std::optional<Operation> InFlight::take(int64_t id, const void* buffer) {
     operations_.erase(found);
   }
   return taken;
+}
+
+void InFlight::wait() {
+  std::vector<int64_t> handles;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, queue] : operations_) {
+      for (const Operation& one : queue) {
+        handles.push_back(one.handle);
+      }
+    }
+  }
+  for (int64_t handle : handles) {
+    if (handle != 0) {
+      rueda_wait(handle, -1.0);  // how it ended is for its own done to say
+    }
+  }
 }
 
 InFlight& in_flight() {

@@ -23,6 +23,8 @@ class InFlight {
   void add(int64_t id, Operation operation);
   // The oldest operation with this number on this buffer; empty if there is none.
   std::optional<Operation> take(int64_t id, const void* buffer);
+  // Returns once the engine uses none of the buffers any more. Whoever takes the operations meanwhile may.
+  void wait();
 
  private:
   std::mutex mutex_;
