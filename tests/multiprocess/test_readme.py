@@ -1,0 +1,35 @@
+"""The Python in README.md runs as it stands there, on two ranks."""
+
+import functools
+import importlib.util
+import re
+
+import keras_worlds
+import pytest
+from harness import ROOT, assert_all_succeed, launch
+from nursery import TENSORFLOW, fork, torch_imports
+
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+IMPORTS = {  # by the module that a block imports first
+    "torch": torch_imports(),
+    "tensorflow": TENSORFLOW,
+    "keras": keras_worlds.imports_of("jax"),
+    "jax": torch_imports(),
+}
+
+
+def framework(block):
+    return re.match(r"import (\w+)", block)[1]
+
+
+def test_all_front_ends_are_shown():
+    assert {framework(block) for block in BLOCKS} == set(IMPORTS)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=[f"{framework(block)}-{i}" for i, block in enumerate(BLOCKS)])
+def test_it_runs(block):
+    name = framework(block)
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(f"there is no {name}")
+    start = functools.partial(fork, imports=IMPORTS[name])
+    assert_all_succeed(launch(2, block, {"JAX_PLATFORMS": "cpu"}, start=start))
