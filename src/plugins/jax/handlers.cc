@@ -23,6 +23,13 @@ constexpr const char* kBrokenProgram =
     "rueda: a collective was called with attributes this version does not know; rueda's Python package and "
     "librueda_jax.so are of different versions, so reinstall rueda.";
 
+std::string called_twice(const std::string& name) {
+  return "rueda: " + name +
+         " is called again while its first call is under way, by a jitted function that one program calls "
+         "for "
+         "several values or by programs of several threads; call such a function without jax.jit of its own.";
+}
+
 // Submits the operation the attributes describe, in place on the buffer where the result has its size.
 Operation submit(const CallFrame* frame, const Buffer& buffer, bool* is_understood) {
   const auto name = string_attribute(frame, "name");
@@ -125,6 +132,11 @@ extern "C" RUEDA_API Error* rueda_jax_start(CallFrame* frame) {
   }
   const auto id = int_attribute(frame, "id");
   bool is_understood = false;
+  if (id && in_flight().has(*id)) {
+    const std::string name = string_attribute(frame, "name").value_or("");
+    in_flight().add(*id, {.name = name, .buffer = result.data, .handle = 0, .why = called_twice(name)});
+    return nullptr;
+  }
   Operation operation = id ? submit(frame, result, &is_understood) : Operation{};
   if (!is_understood) {
     return make_error(frame, ErrorCode::kInternal, kBrokenProgram);

@@ -8,6 +8,11 @@
 
 namespace rueda::jax {
 
+bool InFlight::has(int64_t id) {
+  std::lock_guard lock(mutex_);
+  return operations_.contains(id);
+}
+
 void InFlight::add(int64_t id, Operation operation) {
   std::lock_guard lock(mutex_);
   operations_[id].push_back(std::move(operation));

@@ -20,6 +20,7 @@ struct Operation {
 
 class InFlight {
  public:
+  bool has(int64_t id);
   void add(int64_t id, Operation operation);
   // The oldest operation with this number on this buffer; empty if there is none.
   std::optional<Operation> take(int64_t id, const void* buffer);
