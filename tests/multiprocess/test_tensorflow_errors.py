@@ -195,6 +195,19 @@ def test_variables_of_another_type_meet_and_are_refused_on_every_rank():
 
 
 @on_ranks
+def test_gradients_that_ranks_disagree_about_are_named_in_eager_execution():
+    table = tf.Variable(tf.ones([4, 3 if odd() else 2]))
+    for loss, text in (
+        (tf.reduce_sum, "Allreduce_0"),
+        (lambda x: tf.reduce_sum(tf.gather(x, [0])), "Allreduce_slices_0"),
+    ):
+        with tf.GradientTape() as tape:
+            value = loss(table)
+        with pytest.raises(errors.FailedPreconditionError, match=f"DistributedGradientTape_{text}"):
+            hvd.DistributedGradientTape(tape).gradient(value, [table])
+
+
+@on_ranks
 def test_tapes_are_wrapped_once_and_nothing_else_is():
     with tf.GradientTape() as tape:
         pass

@@ -111,14 +111,15 @@ class GradientReducer:
             # Where operations block, they must come in one order on all ranks.
             with tf.control_dependencies([] if is_async() or tf.executing_eagerly() else before):
                 if len(members) == 1 and self.groups is None:
-                    reduced = [self._reduce_one(outputs[members[0]], names.get(members[0]))]
+                    name = names.get(members[0]) or self._eager_name(str(number))
+                    reduced = [self._reduce_one(outputs[members[0]], name)]
                 else:
                     reduced = self._reduce_group([outputs[i] for i in members], number, bool(names))
             before = reduced
             for i, one in zip(members, reduced):
                 outputs[i] = one
         for i in sorted(set(present) - set(dense)):
-            outputs[i] = self._reduce_slices(outputs[i], names.get(i))
+            outputs[i] = self._reduce_slices(outputs[i], names.get(i) or self._eager_name(f"slices_{i}"))
         return outputs
 
     def _parts(self, dense: list[int], variables: Sequence[Any] | None) -> Iterable[list[int]]:
@@ -141,6 +142,10 @@ class GradientReducer:
         factor = self.gradient_predivide_factor
         return {"op": self.op, "prescale_factor": 1.0 / factor, "postscale_factor": factor}
 
+    def _eager_name(self, part: str) -> str | None:
+        """What errors call it in eager execution, where tensors have no names; None in graphs."""
+        return f"{self.scope}_Allreduce_{part}" if tf.executing_eagerly() else None
+
     def _reduce_one(self, gradient: Any, name: str | None) -> Any:
         return allreduce(
             gradient,
@@ -152,9 +157,7 @@ class GradientReducer:
         )
 
     def _reduce_group(self, gradients: list[Any], number: int, has_generic_names: bool) -> list[Any]:
-        name = f"grads_{number}" if has_generic_names else None
-        if name is None and tf.executing_eagerly():
-            name = f"{self.scope}_Allreduce_{number}"
+        name = f"grads_{number}" if has_generic_names else self._eager_name(str(number))
         return grouped_allreduce(
             gradients,
             device_dense=self.device_dense,

@@ -318,8 +318,9 @@ def alltoall(
 ) -> Any:
     """Sends the first splits[0] rows to the set's rank 0, the next splits[1] to rank 1, and so on.
 
-    tensor: [rows, …]. splits: int32 [size of the set]; None: equal parts. Returns the received rows in rank
-    order; with splits also how many came from each rank, int32. Differentiable.
+    tensor: [rows, …]. splits: int32 [size of the set], rows beyond their sum are not sent; None: equal
+    parts. Returns the received rows in rank order; with splits also how many came from each rank, int32.
+    Differentiable.
     """
     output, received_splits = run(
         functions.horovod_alltoall,
