@@ -177,6 +177,9 @@ def test_local_layers_keep_their_own_gradients():
         assert [g.numpy().item() for _, g in kept] == [alone.numpy().item()] and len(reduced) == 1
     with pytest.raises(ValueError, match=r"All local layers must be of tf.keras.layers.Layer type."):
         hvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=[3])
+    later = tf.keras.layers.Dense(1, name="later")
+    with pytest.raises(ValueError, match="GradientTape: layer later is not built: build the model"):
+        hvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=later)
 
 
 @on_three_ranks

@@ -215,5 +215,9 @@ def test_arguments_of_optimizers_are_checked():
     hvd.remove_process_set(pair)
     with pytest.raises(ValueError, match="All local layers"):
         hvd.PartialDistributedOptimizer(sgd, local_layers=[1])
-    partial = hvd.PartialDistributedOptimizer(sgd, local_layers=tf.keras.layers.Dense(1))
+    local = tf.keras.layers.Dense(1, name="local")
+    with pytest.raises(ValueError, match="layer local is not built: build the model"):
+        hvd.PartialDistributedOptimizer(sgd, local_layers=local)
+    local.build((None, 1))
+    partial = hvd.PartialDistributedOptimizer(sgd, local_layers=local)
     assert partial.get_name() == "DistributedGradientDescentOptimizer"

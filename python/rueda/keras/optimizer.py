@@ -16,6 +16,7 @@ import keras
 
 from rueda import _core
 from rueda.keras.backends import Compression, Reduction, backend_name, exchange_in_trace, reduce_gradients
+from rueda.local_layers import layers_of
 from rueda.process_sets import ProcessSet, global_process_set
 
 LATE = (
@@ -98,14 +99,14 @@ def PartialDistributedOptimizer(
 ) -> Any:
     """DistributedOptimizer that leaves the weights of local_layers to each rank.
 
-    local_layers: one built keras layer or several. Otherwise as DistributedOptimizer.
+    local_layers: one keras layer or several; ValueError where one is not built. Otherwise as
+    DistributedOptimizer.
 
     >>> optimizer = hvd.PartialDistributedOptimizer(optimizer, local_layers=model.layers[-1])
     """
-    layers = [] if local_layers is None else local_layers
-    layers = [layers] if isinstance(layers, keras.layers.Layer) else list(layers)
-    if not all(isinstance(layer, keras.layers.Layer) for layer in layers):
-        raise ValueError("All local layers must be of keras.layers.Layer type.")
+    layers = layers_of(
+        local_layers, keras.layers.Layer, "keras.layers.Layer", caller="PartialDistributedOptimizer"
+    )
     optimizer = DistributedOptimizer(optimizer, *arguments, **settings)
     return keep_local(optimizer, layers)
 

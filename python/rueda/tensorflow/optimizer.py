@@ -189,7 +189,7 @@ def PartialDistributedOptimizer(
     """DistributedOptimizer that leaves the weights of local_layers (a Keras layer or several) to each
     rank.
     """
-    local = local_variables_of(local_layers)
+    local = local_variables_of(local_layers, caller="PartialDistributedOptimizer")
     wrapped = DistributedOptimizer(
         optimizer,
         name=name,

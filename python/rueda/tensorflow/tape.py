@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from rueda.local_layers import layers_of
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.tensorflow.arguments import Average, check_groups
 from rueda.tensorflow.compression import Compression, Compressor
@@ -105,13 +106,11 @@ def DistributedGradientTape(
     return wrapped
 
 
-def local_variables_of(local_layers: Any) -> list[Any]:
-    """The trainable weights of a Keras layer or of several."""
+def local_variables_of(local_layers: Any, caller: str = "local_variables_of") -> list[Any]:
+    """The trainable weights of a built Keras layer or of several; ValueError for anything else."""
     if local_layers is None:
-        return []
-    layers = list(local_layers) if isinstance(local_layers, Iterable) else [local_layers]
-    if not all(isinstance(layer, tf.keras.layers.Layer) for layer in layers):
-        raise ValueError("All local layers must be of tf.keras.layers.Layer type.")
+        return []  # without importing Keras
+    layers = layers_of(local_layers, tf.keras.layers.Layer, "tf.keras.layers.Layer", caller)
     return [weight for layer in layers for weight in layer.trainable_weights]
 
 
@@ -131,9 +130,10 @@ def PartialDistributedGradientTape(
 ) -> Any:
     """DistributedGradientTape that leaves the weights of local_layers to each rank.
 
-    local_layers: a Keras layer or a collection of layers; ValueError for anything else.
+    local_layers: a Keras layer or a collection of layers; ValueError for anything else, and for layers that
+    are not built.
     """
-    local = local_variables_of(local_layers)
+    local = local_variables_of(local_layers, caller="PartialDistributedGradientTape")
     tape = DistributedGradientTape(
         gradtape,
         device_dense,

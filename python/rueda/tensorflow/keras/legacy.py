@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,6 +12,7 @@ from rueda import _core
 from rueda.keras import Compression
 from rueda.keras.optimizer import check_wrapping, keep_local, subclass
 from rueda.keras.saving import known_objects
+from rueda.local_layers import layers_of
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.tensorflow.compression import Compression as TensorflowCompression
 from rueda.tensorflow.gradient_aggregation_eager import LocalGradientAggregationHelperEager
@@ -88,12 +89,12 @@ def PartialDistributedOptimizer(
 ) -> Any:
     """DistributedOptimizer that leaves the weights of local_layers to each rank.
 
-    local_layers: one built layer of tf_keras or several. Otherwise as DistributedOptimizer.
+    local_layers: one layer of tf_keras or several; ValueError where one is not built. Otherwise as
+    DistributedOptimizer.
     """
-    layers = [] if local_layers is None else local_layers
-    layers = list(layers) if isinstance(layers, Iterable) else [layers]
-    if not all(isinstance(layer, tf_keras.layers.Layer) for layer in layers):
-        raise ValueError("All local layers must be of tf_keras.layers.Layer type.")
+    layers = layers_of(
+        local_layers, tf_keras.layers.Layer, "tf_keras.layers.Layer", caller="PartialDistributedOptimizer"
+    )
     optimizer = DistributedOptimizer(optimizer, *arguments, **settings)
     return keep_local(optimizer, layers)
 
