@@ -177,6 +177,10 @@ def test_local_layers_compression_and_factors():
     shared, local = weights(model)[:2], weights(model)[2:]
     assert len({value.tobytes() for value in hvd.allgather_object(local[0])}) == hvd.size()
     assert not np.array_equal(shared[0], weights(make_model(1))[0])
+    optimizer = keras.optimizers.SGD(0.05)
+    with pytest.raises(ValueError, match="layer later is not built: build the model"):
+        hvd.PartialDistributedOptimizer(optimizer, local_layers=keras.layers.Dense(2, name="later"))
+    hvd.DistributedOptimizer(optimizer)  # was left as it came
     for wrap in ({"compression": hvd.Compression.fp16}, {"gradient_predivide_factor": 2.0}):
         assert_trains_like_one(lambda: keras.optimizers.SGD(0.05), rtol=5e-2, wrap=wrap)
 
@@ -222,6 +226,31 @@ def test_a_model_that_only_root_has_loaded_starts_all_ranks():
     start = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
     model.fit(my_part(x), my_part(y), batch_size=BATCH, verbose=0, callbacks=[start])
     assert_equal_on_all_ranks(model)
+
+
+@on_every_rank
+def test_sync_batch_normalization_is_loaded_as_it_was_saved():
+    if keras.backend.backend() != "tensorflow":
+        return  # the layer is TensorFlow's
+    import rueda.tensorflow
+
+    layer = rueda.tensorflow.SyncBatchNormalization
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4), layer(), keras.layers.Dense(2)])
+    model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.05)), loss="mse")
+    x, y = data(2 * BATCH * hvd.size())
+    model.fit(my_part(x), my_part(y), batch_size=BATCH, verbose=0)
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "model.keras")
+        model.save(path)
+        keras.saving.get_custom_objects().pop("rueda>SyncBatchNormalization")  # as in a new process
+        with pytest.raises((TypeError, ValueError), match="rueda>SyncBatchNormalization"):
+            keras.saving.load_model(path)
+        loaded = hvd.load_model(path)
+        other = type("SyncBatchNormalization", (keras.layers.BatchNormalization,), {})
+        plain = keras.saving.load_model(path, custom_objects={"rueda>SyncBatchNormalization": other})
+    assert type(loaded.layers[1]) is layer and type(plain.layers[1]) is other
+    for one in (loaded, plain):
+        np.testing.assert_array_equal(one.predict(x, verbose=0), model.predict(x, verbose=0))
 
 
 @on_every_rank

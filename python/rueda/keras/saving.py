@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,9 +16,18 @@ def known_objects(
     custom_optimizers: Sequence[type] | None, custom_objects: dict[str, Any] | None
 ) -> dict[str, Any]:
     """What a file may name beside Keras's own classes; custom_objects wins where names agree."""
-    known: dict[str, Any] = {one.__name__: one for one in custom_optimizers or []}
+    known: dict[str, Any] = dict(_own_layers())
+    known |= {one.__name__: one for one in custom_optimizers or []}
     known.update(custom_objects or {})
     return known
+
+
+def _own_layers() -> dict[str, Any]:
+    """rueda's layers by the names in files, for Keras does not import what a file names."""
+    if keras.backend.backend() != "tensorflow":
+        return {}
+    layer = importlib.import_module("rueda.tensorflow.sync_batch_norm").SyncBatchNormalization
+    return {name: layer for name in (layer.__name__, f"rueda>{layer.__name__}")}  # Horovod's files, and ours
 
 
 def load_model(
@@ -29,9 +39,10 @@ def load_model(
 ) -> Any:
     """keras.saving.load_model whose model has its optimizer, state included, wrapped in DistributedOptimizer.
 
-    filepath: what model.save wrote, with or without rueda. custom_optimizers: optimizer classes of your own;
-    custom_objects wins where names agree. legacy_opts: accepted for old scripts, without effect. Raises
-    ValueError when the file holds no compiled optimizer.
+    filepath: what model.save wrote, with or without rueda; SyncBatchNormalization of rueda.tensorflow is
+    known. custom_optimizers: optimizer classes of your own; custom_objects wins where names agree.
+    legacy_opts: accepted for old scripts, without effect. Raises ValueError when the file holds no compiled
+    optimizer.
 
     >>> model = hvd.load_model("checkpoint.keras")
     >>> model.fit(x, y)

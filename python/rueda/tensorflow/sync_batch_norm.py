@@ -11,6 +11,7 @@ from rueda.tensorflow.arguments import Average
 from rueda.tensorflow.reductions import allreduce
 
 
+@tf.keras.utils.register_keras_serializable(package="rueda")
 class SyncBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignore[misc]
     """Batch normalisation with the statistics of all ranks' batches, each rank with equal weight.
 
