@@ -13,6 +13,8 @@ except ImportError as _error:
 if int(_keras.__version__.split(".")[0]) < 3:
     raise ImportError(_NEEDS_KERAS.format(found=f"keras {_keras.__version__} is installed"))
 
+from typing import Any
+
 from rueda import _core
 from rueda.basics import basics as _basics
 from rueda.errors import HorovodInternalError
@@ -112,3 +114,11 @@ __all__ = [
     "stop_timeline",
     "sycl_built",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "elastic":
+        raise AttributeError(
+            "This version of rueda.keras has no elastic module; run the job without elastic training."
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,7 +12,7 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
 import rueda.keras as _front_end
 from rueda.keras import *  # noqa: F403 (the interface is rueda.keras's __all__)
-from rueda.keras import __all__, retired
+from rueda.keras import __all__, __getattr__, retired  # noqa: F401
 from rueda.keras.backends import backend_name as _backend_name
 
 if _backend_name() != "tensorflow":

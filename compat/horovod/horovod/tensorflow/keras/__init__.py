@@ -2,4 +2,4 @@
 
 from horovod.tensorflow.keras import callbacks  # noqa: F401
 from rueda.tensorflow.keras import *  # noqa: F403
-from rueda.tensorflow.keras import __all__  # noqa: F401
+from rueda.tensorflow.keras import __all__, __getattr__  # noqa: F401
