@@ -4,6 +4,7 @@ import keras_worlds  # before keras: it chooses the backend
 
 # isort: split
 import tempfile
+import warnings
 from pathlib import Path
 
 import keras
@@ -70,6 +71,51 @@ def test_metrics_are_averaged_before_others_read_them():
 
 
 @on_every_rank
+def test_metrics_of_some_ranks_alone_are_refused_on_every_rank():
+    model, x, y = make_model(), np.ones((2, 4), "float32"), np.zeros((2, 1), "float32")
+    only_here = {"validation_data": (x, y)} if hvd.rank() == 0 else {}
+    with pytest.raises(hvd.HorovodInternalError, match=r"different metrics: rank 1 without val_loss; .*"):
+        fit(model, [hvd.callbacks.MetricAverageCallback()], **only_here)
+    fit(model, [hvd.callbacks.MetricAverageCallback()], validation_data=(x, y))
+
+
+def warnings_of(model):
+    """What model.fit with the broadcast callback says in RuntimeWarnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit(model, [hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
+    return [str(one.message) for one in caught if issubclass(one.category, RuntimeWarning)]
+
+
+@on_every_rank
+def test_an_optimizer_that_is_not_distributed_is_warned_about():
+    model = make_model()
+    assert warnings_of(model) == []
+    copy = keras.models.clone_model(model)
+    copy.compile_from_config(model.get_compile_config())  # makes a plain optimizer
+    (said,) = warnings_of(copy)
+    assert "optimizer of this model, SGD, is not distributed" in said and "hvd.load_model" in said
+
+
+@on_every_rank
+def test_xla_that_is_asked_for_is_switched_off_with_a_word_where_it_cannot_be():
+    for asked in ("auto", True):
+        model = make_model()
+        model.compile(optimizer=model.optimizer, loss="mse", jit_compile=asked)
+        said = warnings_of(model)
+        is_told = asked is True and hasattr(model, "_resolve_auto_jit_compile")  # not in older Keras 3
+        if keras.backend.backend() == "tensorflow" and is_told:
+            assert len(said) == 1 and "runs without jit_compile=True" in said[0]
+        else:
+            assert said == []
+    if keras.backend.backend() == "tensorflow":
+        assert not model.jit_compile
+        model.compile(optimizer=model.optimizer, loss="mse", jit_compile=True)
+        with pytest.raises(NotImplementedError, match="cannot be compiled by XLA"):
+            fit(model, [])
+
+
+@on_every_rank
 def test_warmup_climbs_batch_by_batch_from_one_nth_to_the_full_rate():
     n, rates = hvd.size(), Rates()
     warmup = hvd.callbacks.LearningRateWarmupCallback(initial_lr=0.4, warmup_epochs=2, verbose=1)
@@ -125,6 +171,10 @@ def test_misuse_is_one_sentence():
         schedule(None, 1.0)
     with pytest.raises(ValueError, match="LearningRateScheduleCallback has no model: pass it to"):
         schedule(0.1, 1.0).on_train_begin()
+    best = hvd.callbacks.BestModelCheckpoint()
+    best.filepath = "best.keras"
+    with pytest.raises(ValueError, match="BestModelCheckpoint has no model: pass it to"):
+        best.on_epoch_end(0, {"val_loss": 1.0})
     smooth = schedule(0.1, 1.0, staircase=False)
     smooth.set_model(make_model())
     with pytest.raises(ValueError, match="Could not autodetect the number of steps per epoch"):
@@ -136,6 +186,10 @@ def test_misuse_is_one_sentence():
         fit(model, [schedule(0.1, 2.0, start_epoch=0), schedule(0.2, 1.0)])
     with pytest.raises(ValueError, match="Keras 3 keeps no list of all variables"):
         hvd.broadcast_global_variables(0)
+    with pytest.raises(AttributeError, match="has no elastic module; run the job without"):
+        hvd.elastic  # noqa: B018 (the access is the test)
+    with pytest.raises(ModuleNotFoundError, match="has no elastic module"):
+        import horovod.keras.elastic  # noqa: F401
 
 
 @on_every_rank

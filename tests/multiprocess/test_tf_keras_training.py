@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import tempfile
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -172,6 +173,42 @@ def test_saved_models_load_without_rueda_and_go_on_with_it():
 
 
 @on_every_rank
+def test_sync_batch_normalization_is_loaded_as_ours():
+    import rueda.tensorflow
+
+    layer = rueda.tensorflow.SyncBatchNormalization  # tf_keras has one of that name, too
+    model = tf.keras.Sequential([tf.keras.Input((6,)), layer(), tf.keras.layers.Dense(2)])
+    model.compile(optimizer=hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.05)), loss="mse")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("model.keras", "model.h5"):
+            path = str(Path(folder) / name)
+            model.save(path)
+            tf.keras.saving.get_custom_objects().pop("rueda>SyncBatchNormalization", None)  # a new process
+            assert type(hvd.load_model(path).layers[0]) is layer
+
+
+@on_every_rank
+def test_broadcasting_warns_of_training_apart_and_of_xla_switched_off():
+    x, y = data(BATCH)
+    for optimizer, options, text in (
+        (tf.keras.optimizers.SGD(0.1), {}, "optimizer of this model, SGD, is not distributed"),
+        (
+            hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1)),
+            {"jit_compile": True},
+            "without jit_compile",
+        ),
+        (hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1)), {}, None),
+    ):
+        model = make_model(1)
+        model.compile(optimizer=optimizer, loss="mse", **options)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model.fit(x, y, verbose=0, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
+        said = [str(one.message) for one in caught if issubclass(one.category, RuntimeWarning)]
+        assert len(said) == (text is not None) and all(text in one for one in said)
+
+
+@on_every_rank
 def test_misuse_is_one_sentence():
     import rueda.keras
     import rueda.tensorflow as plain
@@ -183,8 +220,18 @@ def test_misuse_is_one_sentence():
         hvd.DistributedOptimizer("adam")
     with pytest.raises(ValueError, match="got one of tf_keras; set TF_USE_LEGACY_KERAS=1"):
         rueda.keras.DistributedOptimizer(tf.keras.optimizers.SGD(0.1))
+    with pytest.raises(ValueError, match="layer later is not built: build the model"):
+        hvd.PartialDistributedOptimizer("adam", local_layers=tf.keras.layers.Dense(1, name="later"))
+    best = hvd.callbacks.BestModelCheckpoint()
+    best.filepath = "best.keras"
+    with pytest.raises(ValueError, match="BestModelCheckpoint has no model: pass it to"):
+        best.on_train_begin()
     through_tensorflow = plain.DistributedOptimizer(tf.keras.optimizers.SGD(0.1))
     assert type(through_tensorflow) is not tf.keras.optimizers.SGD
+    with pytest.raises(AttributeError, match="has no elastic module"):
+        hvd.elastic  # noqa: B018 (the access is the test)
+    with pytest.raises(ModuleNotFoundError, match="has no elastic module"):
+        import horovod.tensorflow.keras.elastic  # noqa: F401
     model = make_model(1)
     model.compile(optimizer=tf.keras.mixed_precision.LossScaleOptimizer(optimizer), loss="mse")
     with pytest.raises(ValueError, match="wrap it as a whole"):

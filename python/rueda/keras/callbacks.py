@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -11,6 +12,7 @@ import numpy as np
 
 from rueda import numpy as host
 from rueda.basics import basics
+from rueda.errors import internal_error
 from rueda.keras.backends import await_values
 from rueda.keras.optimizer import is_distributed, wrap_loss_scaling
 from rueda.keras.values import as_numpy, broadcast_variables
@@ -18,6 +20,15 @@ from rueda.keras.values import as_numpy, broadcast_variables
 NO_STEPS = (
     "Could not autodetect the number of steps per epoch. Please specify the steps_per_epoch parameter of "
     "{callback}."
+)
+PLAIN = (
+    "BroadcastGlobalVariablesCallback: the optimizer of this model, {optimizer}, is not distributed, so "
+    "ranks start alike and then train apart: compile the model with hvd.DistributedOptimizer(…), or load it "
+    "with hvd.load_model; only a train step that reduces its gradients itself needs neither."
+)
+NO_XLA = (
+    "BroadcastGlobalVariablesCallback: model.fit runs without jit_compile=True, because on TensorFlow XLA "
+    "cannot compile the reductions of the optimizer; compile the model with jit_compile=False."
 )
 
 
@@ -28,6 +39,20 @@ def _model_of(callback: Any) -> Any:
             f"set_model first."
         )
     return callback.model
+
+
+def warn_if_plain(model: Any) -> None:
+    """A warning where the ranks would train apart without a word."""
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is None or is_distributed(optimizer) or not basics.is_initialized() or basics.size() == 1:
+        return
+    warnings.warn(PLAIN.format(optimizer=type(optimizer).__name__), RuntimeWarning, stacklevel=3)
+
+
+def _is_xla_asked_for(model: Any) -> bool:
+    """Whether the user chose XLA: Keras keeps no record, but "auto" would not have."""
+    resolve = getattr(model, "_resolve_auto_jit_compile", None)
+    return bool(model.jit_compile) and resolve is not None and not resolve()
 
 
 def _sync(model: Any) -> None:
@@ -42,7 +67,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
     Before the first batch where the model is built by then, else after it. States of random generators
     (dropout) stay each rank's own. local_variables: variables to leave alone; device: accepted for old
     scripts, without effect. Put it first in the list of callbacks. At the end of every epoch it raises what
-    failed in a step meanwhile, which Keras on JAX does not.
+    failed in a step meanwhile, which Keras on JAX does not. Warns where the model's optimizer is not
+    distributed, and where the user's jit_compile=True cannot be followed (on TensorFlow).
 
     >>> model.fit(x, y, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
     """
@@ -67,12 +93,15 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         if not is_distributed(optimizer):
             return
         if keras.backend.backend() == "tensorflow":
+            if _is_xla_asked_for(model):
+                warnings.warn(NO_XLA, RuntimeWarning, stacklevel=2)
             model.jit_compile = False  # XLA has no implementation of our operations there
         model.train_function = None  # a step compiled before the optimizer was wrapped knows nothing of it
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Sends where everything is built."""
         model = _model_of(self)
+        warn_if_plain(model)
         if not model.built or not model.trainable_variables or model.optimizer is None:
             return
         if not model.optimizer.built:
@@ -109,7 +138,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
 class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Averages the metrics of an epoch over all ranks, in place, at its end.
 
-    Put it before callbacks that read metrics. device: accepted for old scripts, without effect.
+    Put it before callbacks that read metrics. device: accepted for old scripts, without effect. Raises
+    HorovodInternalError on every rank where ranks have different metrics.
 
     >>> callbacks = [hvd.callbacks.MetricAverageCallback(), keras.callbacks.ReduceLROnPlateau()]
     """
@@ -119,12 +149,29 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Replaces each value of logs by its average."""
+        names = sorted(logs or ())
+        _check_same(names)
         if not logs:
             return
-        names = sorted(logs)
         values = [np.asarray(as_numpy(logs[name]), np.float64) for name in names]
         for name, value in zip(names, host.grouped_allreduce(values, "metrics." + ",".join(names))):
             logs[name] = float(value) if value.ndim == 0 else value
+
+
+def _check_same(names: Sequence[str]) -> None:
+    """Raises on every rank where the names of metrics differ, for which ranks would wait for ever."""
+    of_ranks = host.allgather_object(names, "MetricAverageCallback.names")
+    known = set().union(*of_ranks)
+    lacking: dict[str, list[str]] = {}  # names of metrics, and the ranks without them
+    for rank, own in enumerate(of_ranks):
+        if missing := ", ".join(sorted(known - set(own))):
+            lacking.setdefault(missing, []).append(str(rank))
+    if lacking:
+        parts = [f"rank {', '.join(ranks)} without {missing}" for missing, ranks in lacking.items()]
+        raise internal_error(
+            f"MetricAverageCallback: ranks have different metrics: {'; '.join(parts)}; compile all models "
+            f"with the same metrics, and give all ranks validation_data or none."
+        )
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -297,6 +344,7 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc
             raise ValueError("BestModelCheckpoint has no filepath: set it before model.fit.")
 
     def _save_model(self, *arguments: Any, **settings: Any) -> None:
+        _model_of(self)
         if basics.rank() == 0:
             super()._save_model(*arguments, **settings)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import tf_keras
@@ -29,12 +30,14 @@ class BroadcastGlobalVariablesCallback(_Broadcast, _Callback):  # type: ignore[m
                 raise ValueError(INNER)
             return
         if model.jit_compile:
+            warnings.warn(current.NO_XLA, RuntimeWarning, stacklevel=2)
             model.jit_compile = False  # XLA has no implementation of our operations
         model.train_function = None
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Sends where everything is built."""
         model = current._model_of(self)
+        current.warn_if_plain(model)
         if model.built and model.trainable_variables and model.optimizer is not None:
             legacy.build(model.optimizer, model.trainable_variables)
             self._send(model)
@@ -68,11 +71,13 @@ class BestModelCheckpoint(tf_keras.callbacks.ModelCheckpoint):  # type: ignore[m
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Refuses to train without a place to save to."""
+        current._model_of(self)
         if not self.filepath:
             raise ValueError("BestModelCheckpoint has no filepath: set it before model.fit.")
         super().on_train_begin(logs)
 
     def _save_model(self, *arguments: Any, **settings: Any) -> None:
+        current._model_of(self)
         if basics.rank() == 0:
             super()._save_model(*arguments, **settings)
 
