@@ -7,6 +7,7 @@ import torch.distributed._functional_collectives as functional
 from conftest import WORLDS
 from harness import on_every_rank
 from process_groups import groups
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -127,6 +128,31 @@ def test_ddp_accumulates_without_sync_and_takes_hooks():
         on_both(gloo, accumulate)
         on_both(gloo, hooked)
         on_both(gloo, sharded_optimizer)
+
+
+@on_every_rank
+def test_ddp_takes_hooks_whose_callbacks_wait_for_other_operations():
+    def power(group):
+        net = DistributedDataParallel(plain(), process_group=group)
+        state = powerSGD_hook.PowerSGDState(group, matrix_approximation_rank=1, start_powerSGD_iter=2)
+        net.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        return losses(net)
+
+    def nested(group):
+        def hook(state, bucket):
+            def again(done):
+                work = dist.all_reduce(done.value()[0], group=group, async_op=True)
+                return work.get_future().wait()[0].div_(hvd.size() ** 2)
+
+            return dist.all_reduce(bucket.buffer(), group=group, async_op=True).get_future().then(again)
+
+        net = DistributedDataParallel(plain(), process_group=group)
+        net.register_comm_hook(None, hook)
+        return losses(net)
+
+    with groups() as gloo:
+        on_both(gloo, power)
+        on_both(gloo, nested)
 
 
 @on_every_rank

@@ -60,6 +60,38 @@ def test_futures_complete_outside_the_engine_and_carry_errors():
 
 
 @on_every_rank
+def test_callbacks_may_wait_for_futures_of_any_origin():
+    with groups():
+        size = hvd.size()
+
+        def total(depth):
+            future = dist.all_reduce(torch.ones(1), async_op=True).get_future()
+            if depth == 0:
+                return future
+            return future.then(lambda done: done.value()[0] + total(depth - 1).wait()[0])
+
+        assert total(9).wait().item() == 10 * size  # nine callbacks are open at once
+        assert total(0).wait()[0].item() == size
+
+        def raises(done):
+            raise LookupError("a mistake of the user's")
+
+        with pytest.raises(RuntimeError, match="a mistake"):
+            total(0).then(raises).wait()
+        first, second = total(0), total(0)  # asked for outside the callback, and perhaps ended before it
+        assert first.then(lambda done: second.wait()[0] + done.value()[0]).wait().item() == 2 * size
+        go_on, went_on = threading.Event(), []
+
+        def holds(done):
+            if threading.current_thread() is not threading.main_thread():  # as when it had ended by then
+                went_on.append(go_on.wait(20))
+
+        held = total(0).then(holds)
+        assert total(0).then(lambda done: go_on.set()).wait() is None
+        assert held.wait() is None and all(went_on)
+
+
+@on_every_rank
 def test_a_late_rank_ends_waits_and_futures_with_a_sentence_and_may_still_come():
     with groups(timeout_s=0.3):
         tensor = torch.ones(2)

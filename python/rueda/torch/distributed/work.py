@@ -8,7 +8,8 @@ from datetime import timedelta
 import torch
 from torch._C._distributed_c10d import Work as _TorchWork
 
-from rueda.torch.distributed.flights import Flight, waiter
+from rueda.torch.distributed.completions import completions
+from rueda.torch.distributed.flights import Flight
 
 
 class RuedaWork(_TorchWork):
@@ -104,7 +105,7 @@ def _complete(
         else:
             _set(ended, error)
 
-    waiter.watch(left[0], seconds, go_on)
+    completions.watch(left[0], seconds, go_on)
 
 
 def _set(ended: torch.futures.Future[Exception | None], error: Exception | None) -> None:
