@@ -55,8 +55,8 @@ sys.stdout.write(f"trained {dist.get_rank()} of {dist.get_world_size()}\\n")
 """
 
 
-def run_script(command, folder: Path):
-    (folder / "train.py").write_text(SCRIPT)
+def run_script(command, folder: Path, script=SCRIPT):
+    (folder / "train.py").write_text(script)
     return subprocess.run(
         [*command, "train.py"],
         env=environment(),
@@ -77,6 +77,25 @@ def test_torchrun_and_rueda_run_train_and_leave_in_silence(tmp_path: Path):
         for rank in range(2):
             assert f"trained {rank} of 2" in done.stdout
         assert "Traceback" not in done.stderr and "error" not in done.stderr.lower(), done.stderr
+
+
+def test_groups_are_made_again_under_a_launcher_that_names_a_port(tmp_path: Path):
+    """PyTorch's store at that port ends with the group before, on rank 0, when others may have found it."""
+    script = """
+import torch
+import torch.distributed as dist
+import rueda.torch
+
+for _ in range(8):
+    dist.init_process_group("rueda")
+    dist.all_reduce(torch.ones(1))
+    dist.destroy_process_group()
+print("done", flush=True)
+"""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    for command in (torchrun, [RUEDA, "run", "-np", "2", sys.executable]):
+        done = run_script(command, tmp_path, script)
+        assert done.returncode == 0 and done.stdout.count("done") == 2, done.stdout + done.stderr
 
 
 def test_a_killed_rank_ends_waits_futures_and_ddp_within_seconds():

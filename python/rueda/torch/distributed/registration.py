@@ -131,11 +131,23 @@ def _fill_in_rendezvous() -> None:
         return  # another PyTorch than those known: scripts pass a URL or a store
 
     def handle(url: str, *args: Any, **kwargs: Any) -> Any:
-        if any(os.environ.get(name) for name in _RENDEZVOUS) or not _is_launched():
+        knows_env = any(os.environ.get(name) for name in _RENDEZVOUS) or not _is_launched()
+        if knows_env and not _is_made_again():
             return by_environment(url, *args, **kwargs)
         return _meet_by_engine(kwargs.get("timeout") or timedelta(seconds=1800))
 
     handlers["env"] = handle
+
+
+def _is_made_again() -> bool:
+    """Whether the store at MASTER_PORT may still be the last group's, about to end with it on rank 0.
+
+    torchrun's lives as long as the job.
+    """
+    if generation == 0 or not basics.is_initialized() or os.environ.get("TORCHELASTIC_USE_AGENT_STORE"):
+        return False
+    place = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+    return place == (str(basics.rank()), str(basics.size()))
 
 
 def _is_launched() -> bool:
