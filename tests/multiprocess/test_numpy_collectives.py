@@ -100,6 +100,10 @@ def test_handles_objects_and_process_sets():
 def test_what_cannot_be_sent_is_refused_in_one_sentence():
     with pytest.raises(ValueError, match="type complex128 cannot be sent"):
         hvd.allreduce(np.ones(2, complex))
+    masked = np.ma.array([1.0, 2.0], mask=[True, False])
+    for operation in (hvd.allreduce, hvd.allgather, lambda array: hvd.grouped_allreduce([np.ones(2), array])):
+        with pytest.raises(ValueError, match="Masked arrays cannot be sent"):
+            operation(masked)
     with pytest.raises(ValueError, match="op is 'Max', but it must be one of Average, Sum"):
         hvd.reducescatter(np.ones(4), op=hvd.Max)
     for rows in (2**31, 2**32 + 1):

@@ -30,6 +30,11 @@ DTYPES: dict[str, int] = {
 
 def as_input(value: Any) -> Array:
     """The value as a C-contiguous array of a type the engine carries; a view of it where that is possible."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise ValueError(
+            "Masked arrays cannot be sent, because the mask would be lost; send array.filled(…), or "
+            "array.data and np.ma.getmaskarray(array) one after the other."
+        )
     array = np.asarray(value)
     if array.dtype.name not in DTYPES or not array.dtype.isnative:
         raise ValueError(
