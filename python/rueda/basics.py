@@ -68,7 +68,8 @@ class HorovodBasics:
         """Joins the job; blocks until every rank has called it.
 
         comm: None, or a list of ranks, which is ignored: the launcher decides who takes part. process_sets:
-        None, "dynamic" (sets may be added later), or the same list of ProcessSet objects on every rank.
+        None, "dynamic" (sets may be added later), or the same list of ProcessSet objects on every rank. One
+        that holds all ranks is the world.
         A call while initialized starts nothing; its process sets must be registered already.
         Raises ValueError with the cause when the job cannot be formed; the call may then be repeated.
         """
@@ -95,6 +96,7 @@ class HorovodBasics:
         with _engine_takes_sets():
             if _core.init(byref(options)) != _core.OK:
                 raise ValueError(INIT_FAILED.format(cause=_core.last_error()))
+        process_set_table.begin()
         process_set_table.is_dynamic = (_dynamic_text() or "0").lower() not in _FALSE_WORDS
         if not self._exit_is_registered:
             atexit.register(self._end_with_process)

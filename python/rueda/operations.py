@@ -304,7 +304,10 @@ def process_set_id(process_set: ProcessSet, kind: str) -> int:
     if set_id is None:
         if kind == "Reducescatter":
             raise ValueError("Invalid process set id for this rank: None")
-        raise ValueError(f"{kind}: Process set provided does not exist, or has not been registered.")
+        text = f"{kind}: Process set provided does not exist, or has not been registered"
+        if process_set.is_of_earlier_init:
+            text += " since the last init(); register it again with add_process_set or init(process_sets=…)"
+        raise ValueError(text + ".")
     return set_id
 
 

@@ -16,12 +16,13 @@ class ProcessSet:
     """Ranks that run collectives together.
 
     ranks_or_comm: any iterable of world ranks; they are sorted. Pass the object to init(process_sets=[…]) or
-    to add_process_set. process_set_id is None until then and after removal; ranks are world ranks.
+    to add_process_set. ranks are world ranks.
     """
 
-    process_set_id: int | None = None
     ranks: list[int] | None = None
     mpi_comm: Any = None
+    _set_id: int | None = None
+    _epoch: int | None = None  # which init the id is of; None: any
 
     def __init__(self, ranks_or_comm: Iterable[int]) -> None:
         if isinstance(ranks_or_comm, int) or hasattr(ranks_or_comm, "Get_rank"):
@@ -33,6 +34,22 @@ class ProcessSet:
             self.ranks = sorted(operator.index(rank) for rank in ranks_or_comm)
         except TypeError:
             raise ValueError(NOT_A_LIST) from None
+
+    @property
+    def process_set_id(self) -> int | None:
+        """The engine's number of the set; None before registration, after removal and from the next init
+        on.
+        """
+        return None if self.is_of_earlier_init else self._set_id
+
+    @process_set_id.setter
+    def process_set_id(self, set_id: int | None) -> None:
+        self._set_id, self._epoch = set_id, process_set_table.epoch
+
+    @property
+    def is_of_earlier_init(self) -> bool:
+        """Whether the set was registered, but not since the last init."""
+        return self._set_id is not None and self._epoch not in (None, process_set_table.epoch)
 
     def size(self) -> int | None:
         """Number of ranks; None while the set is not registered."""
@@ -88,6 +105,12 @@ class ProcessSetTable:
         # Sets that a framework's process groups run on, by their ranks; they stay until shutdown.
         self.kept: dict[tuple[int, ...], int] = {}
         self._adopted: set[int] = set()  # kept sets that the user has added as well
+        self.epoch = 0  # counts inits: numbers of sets are given anew in each
+
+    def begin(self) -> None:
+        """After init: no set of an earlier one is registered."""
+        self.epoch += 1
+        self.forget()
 
     def forget(self) -> None:
         """After shutdown: ids mean nothing any more."""
@@ -124,9 +147,7 @@ class ProcessSetTable:
         return True
 
     def adopt(self, sets: Sequence[ProcessSet]) -> None:
-        """Gives the objects the ids the engine assigned during init; a duplicate keeps None and is an
-        error.
-        """
+        """Gives the objects the ids the engine assigned during init; a set of all ranks gets the world's."""
         table = self.ids_and_ranks()
         global_process_set.ranks = table[0]
         by_ranks = {tuple(ranks): set_id for set_id, ranks in table.items()}
@@ -184,7 +205,7 @@ process_set_table = ProcessSetTable()
 
 def _make_global_process_set() -> ProcessSet:
     world = ProcessSet([])
-    world.process_set_id = 0
+    world._set_id = 0
     world.ranks = None  # filled in by init
     return world
 

@@ -107,8 +107,9 @@ TEST(ProcessSets, refuse_bad_ranks_and_duplicates_by_name) {
   EXPECT_THAT(check_process_sets({{-1}}, 3).why, HasSubstr("invalid rank: -1"));
   EXPECT_THAT(check_process_sets({{1, 1}}, 3).why, HasSubstr("duplicate rank: 1"));
   EXPECT_THAT(check_process_sets({{0}, {0}}, 3).why, HasSubstr("process_sets entry number 2 is a duplicate"));
-  EXPECT_THAT(check_process_sets({{0, 1, 2}}, 3).why,
-              HasSubstr("process_sets entry number 1 is a duplicate"));
+  EXPECT_THAT(check_process_sets({{0, 1, 2}, {0, 1, 2}}, 3).why,
+              HasSubstr("process_sets entry number 2 is a duplicate"));
+  EXPECT_TRUE(check_process_sets({{0, 1, 2}}, 3).is_ok());
   EXPECT_TRUE(check_process_sets({{0}, {0, 1}, {}}, 3).is_ok());
 }
 

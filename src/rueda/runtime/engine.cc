@@ -82,7 +82,9 @@ Engine::Engine(Session session)
       liveness_(session_.me, session_.size(), seconds(session_.config.peer_timeout_s), monotonic_now()),
       is_done_(static_cast<size_t>(session_.size()), false) {
   const std::vector<std::vector<Rank>>& sets = session_.all->front().process_sets;
-  for (size_t i = 0; i < sets.size(); ++i) groups_.add(static_cast<int32_t>(i) + 1, sets[i]);
+  int32_t id = 1;
+  for (const std::vector<Rank>& ranks : sets)
+    if (std::cmp_not_equal(ranks.size(), session_.size())) groups_.add(id++, ranks);
   if (is_coordinator()) {
     coordinator_ = std::make_unique<control::Coordinator>(coordinator_options(session_, groups_));
   }

@@ -1,7 +1,6 @@
 #include "rueda/runtime/facts.h"
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 #include <string_view>
 
@@ -75,9 +74,6 @@ std::string describe(Rank rank, const Facts& facts) {
 
 Status check_process_sets(const std::vector<std::vector<Rank>>& sets, Rank world_size) {
   std::set<std::vector<Rank>> seen;
-  std::vector<Rank> world(static_cast<size_t>(world_size));
-  std::iota(world.begin(), world.end(), 0);
-  seen.insert(world);
   for (size_t i = 0; i < sets.size(); ++i) {
     const std::string where = " in process_sets entry number " + std::to_string(i + 1);
     for (size_t k = 0; k < sets[i].size(); ++k) {
@@ -92,7 +88,7 @@ Status check_process_sets(const std::vector<std::vector<Rank>>& sets, Rank world
     }
     if (!seen.insert(sets[i]).second) {
       return {Code::kInvalidArgument, "process_sets entry number " + std::to_string(i + 1) +
-                                          " is a duplicate of an earlier process set or of the world."};
+                                          " is a duplicate of an earlier one; list every set once."};
     }
   }
   return Status::ok();

@@ -32,7 +32,7 @@ struct Facts {
   bool is_bitwise = false;  // RUEDA_DETERMINISM
   bool group_fusion_disabled = false;
   bool dynamic_process_sets = false;
-  std::vector<std::vector<Rank>> process_sets;  // static ones, sorted ranks, in the order of ids 1, 2, …
+  std::vector<std::vector<Rank>> process_sets;  // static ones, sorted; ids 1, 2, … and 0 for the world
 
   bool operator==(const Facts&) const = default;
 };
@@ -51,7 +51,7 @@ struct Place {
 
 // Versions, world sizes and process sets agree; one sentence about the first that does not.
 Status check_agreement(const std::vector<Facts>& all);
-// Checks one rank's own list: ranks in range, none twice, no set twice, none equal to the world.
+// Checks one rank's own list: ranks in range, none twice, no set twice.
 Status check_process_sets(const std::vector<std::vector<Rank>>& sets, Rank world_size);
 Result<Place> place_of(Rank rank, const std::vector<Facts>& all);
 // The topology of a group: dense host indices in order of first appearance.
