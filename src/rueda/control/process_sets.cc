@@ -103,9 +103,8 @@ Result<Response> ProcessSets::judge_add(const Request& request) const {
   const std::vector<Rank>& ranks = request.set_ranks;
   if (Status status = check_ranks(ranks); !status.is_ok()) return status;
   if (std::cmp_equal(ranks.size(), world_size_))
-    return Status(Code::kInvalidArgument,
-                  "Attempted to add a duplicate process set: " + ranks_text(ranks) +
-                      " is the whole world; use global_process_set.");
+    return Status(Code::kInvalidArgument, "Attempted to add a duplicate process set: " + ranks_text(ranks) +
+                                              " is the whole world; use global_process_set.");
   int32_t id = 1;
   for (const auto& [known, members] : sets_) {
     if (members == ranks)
