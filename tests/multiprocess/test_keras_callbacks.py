@@ -1,4 +1,4 @@
-"""The callbacks and value functions of rueda.keras, on two backends of Keras."""
+"""The callbacks and value functions of rueda.keras, on every backend of Keras."""
 
 import keras_worlds  # before keras: it chooses the backend
 
@@ -15,7 +15,6 @@ from harness import on_every_rank
 import rueda.keras as hvd
 
 world = keras_worlds.world
-pytestmark = pytest.mark.parametrize("world", ["jax", "tensorflow"], indirect=True, scope="module")
 
 
 def make_model(seed=1, is_built=True, rate=0.4):
