@@ -43,6 +43,11 @@ class HorovodVersionMismatchError(ImportError):
         self.installed_version = installed_version
 
 
+def no_elastic(module: str) -> str:
+    """The sentence for whoever asks a module for elastic training."""
+    return f"This version of {module} has no elastic module; run the job without elastic training."
+
+
 def internal_error(text: str) -> HorovodInternalError:
     """The exception of a failed collective."""
     return HorovodInternalError(RuntimeError(text))

@@ -8,6 +8,7 @@ Every wait has a deadline; whatever was started is killed at the end.
 
 from __future__ import annotations
 
+import abc
 import gc
 import importlib.util
 import json
@@ -30,6 +31,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 _PATIENCE = float(os.environ.get("RUEDA_TEST_PATIENCE", "1"))
 CASE_LIMIT_S = 60.0 * _PATIENCE
 START_LIMIT_S = 60.0 * _PATIENCE
+
+
+# TensorFlow without its log, GPUs and the rounding of oneDNN; read while it is imported.
+QUIET_TENSORFLOW = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "TF_ENABLE_ONEDNN_OPTS": "0"}
 
 
 def library() -> str:
@@ -86,15 +91,14 @@ class Worker(Protocol):
     def wait(self, timeout: Optional[float] = None) -> int: ...
 
 
-class World:
-    """n workers in one job. `run` executes one function on all ranks and raises what failed, on which
-    rank.
+class World(abc.ABC):
+    """n workers in one job; a subclass knows how one starts. `run` executes one function on all ranks and
+    raises what failed, on which rank.
     """
 
-    def __init__(self, size: int, transports: str, environment: Optional[Dict[str, str]] = None) -> None:
+    def __init__(self, size: int, transports: str) -> None:
         self.size = size
         self.transports = transports
-        self.environment = environment or {}
         self._workers: List[Worker] = []
         self._replies: List[int] = []  # read ends of the workers' pipes
         self._folder: Optional[Path] = None
@@ -121,7 +125,6 @@ class World:
         self._folder = make_job_folder()
         for rank in range(self.size):
             environment = rank_environment(rank, self.size, self._folder, self.transports)
-            environment.update(self.environment)
             worker, replies_of_rank = self._start_worker(rank, self._folder, environment)
             self._workers.append(worker)
             self._replies.append(replies_of_rank)
@@ -131,21 +134,9 @@ class World:
             self.stop()
             raise AssertionError(f"The ranks did not start: {replies}\n{output}")
 
+    @abc.abstractmethod
     def _start_worker(self, rank: int, folder: Path, environment: Dict[str, str]) -> Tuple[Worker, int]:
         """A process that serves, and the descriptor its replies are read from."""
-        reading, writing = os.pipe()
-        with open(folder / f"output.{rank}", "wb") as output:
-            worker = subprocess.Popen(
-                [sys.executable, __file__, str(writing)],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                pass_fds=[writing],
-                start_new_session=True,
-            )
-        os.close(writing)
-        return worker, reading
 
     def _collect(self, limit_s: float) -> List[str]:
         """One reply of each rank; a rank that ends or is late gets a text that says so."""
@@ -314,7 +305,3 @@ def assert_all_succeed(finished: Sequence[Finished]) -> None:
                 for rank, one in enumerate(finished)
             )
         )
-
-
-if __name__ == "__main__":
-    serve(sys.stdin, os.fdopen(int(sys.argv[1]), "w", buffering=1))

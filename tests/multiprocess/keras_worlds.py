@@ -5,20 +5,14 @@ import os
 from typing import Dict
 
 import pytest
-from harness import World
+from harness import QUIET_TENSORFLOW, World
 from nursery import ForkedWorld, Imports
 
 BACKENDS = ["jax", "torch", "tensorflow"]
 
 
 def imports_of(backend: str) -> Imports:
-    environment = {
-        "KERAS_BACKEND": backend,
-        "JAX_PLATFORMS": "cpu",
-        "CUDA_VISIBLE_DEVICES": "",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "TF_ENABLE_ONEDNN_OPTS": "0",
-    }
+    environment = {"KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu", **QUIET_TENSORFLOW}
     return Imports(("rueda.keras", "pytest"), tuple(environment.items()))
 
 

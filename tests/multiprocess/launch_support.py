@@ -10,12 +10,40 @@ import time
 import uuid
 from typing import ClassVar
 
+from harness import QUIET_TENSORFLOW, library
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILT = [ROOT / ".venv/bin/rueda", ROOT / "build/release/bin/rueda"]
 RUEDA = os.environ.get("RUEDA_BIN", str(next((path for path in BUILT if path.exists()), BUILT[0])))
 PYTHON = sys.executable
 
 PRINT_ENVIRONMENT = "import json,os; print(json.dumps(dict(os.environ)))"
+
+
+def run_script(ranks, folder, script, *arguments):
+    """The standard output of a Python script that the launcher runs as a user does, in this folder."""
+    environment = {
+        **os.environ,
+        **QUIET_TENSORFLOW,
+        "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("python", "compat/horovod")),
+        "RUEDA_LIBRARY": library(),
+        "RUEDA_BIN": RUEDA,
+        "OMP_NUM_THREADS": "1",
+        "JAX_PLATFORMS": "cpu",
+    }
+    environment.pop("KERAS_BACKEND", None)
+    done = subprocess.run(
+        [RUEDA, "run", "-np", str(ranks), PYTHON, str(script), *arguments],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
 
 # A child that hides: own session, reparented, deaf to SIGTERM and SIGHUP.
 HIDING_CHILD = (

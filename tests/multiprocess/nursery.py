@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, Any, Dict, List, Optional, Tuple
 
 import harness
-from harness import START_LIMIT_S, Worker, World, library, rank_environment
+from harness import QUIET_TENSORFLOW, START_LIMIT_S, Worker, World, library, rank_environment
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,7 @@ def torch_imports() -> Imports:
     return Imports(("rueda.torch", "torch._dynamo", "torch.distributed", *others))
 
 
-TENSORFLOW = Imports(
-    ("rueda.tensorflow", "pytest"),
-    (("TF_CPP_MIN_LOG_LEVEL", "3"), ("CUDA_VISIBLE_DEVICES", ""), ("TF_ENABLE_ONEDNN_OPTS", "0")),
-)
+TENSORFLOW = Imports(("rueda.tensorflow", "pytest"), tuple(QUIET_TENSORFLOW.items()))
 
 
 def nurse(modules: List[str]) -> str:
@@ -242,14 +239,8 @@ launch = functools.partial(harness.launch, start=fork)
 class ForkedWorld(World):
     """A world whose ranks come from a nursery, torch's by default."""
 
-    def __init__(
-        self,
-        size: int,
-        transports: str,
-        environment: Optional[Dict[str, str]] = None,
-        imports: Optional[Imports] = None,
-    ) -> None:
-        super().__init__(size, transports, environment)
+    def __init__(self, size: int, transports: str, imports: Optional[Imports] = None) -> None:
+        super().__init__(size, transports)
         self._imports = imports
 
     def _start_worker(self, rank: int, folder: Path, environment: Dict[str, str]) -> Tuple[Worker, int]:

@@ -7,13 +7,12 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, Iterator, List, Tuple
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
-
 import numpy as np
 import pytest
-from harness import World
+from harness import QUIET_TENSORFLOW, World
+
+for name, value in QUIET_TENSORFLOW.items():
+    os.environ.setdefault(name, value)
 
 tf = pytest.importorskip("tensorflow")
 

@@ -2,46 +2,18 @@
 
 import importlib.util
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-from harness import ROOT, library
-from launch_support import RUEDA
+from harness import ROOT
+from launch_support import run_script
 
 DATA = "/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz"
-QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "TF_ENABLE_ONEDNN_OPTS": "0"}
 SESSION = ["--steps", "120"]
 KERAS = ["--epochs", "1", "--steps", "60"]
 
 pytestmark = pytest.mark.skipif(
     not os.path.exists(DATA), reason="Debian's package dataset-fashion-mnist is not installed"
 )
-
-
-def run_job(folder: Path, script: Path, *arguments: str) -> str:
-    environment = {
-        **os.environ,
-        **QUIET,
-        "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("python", "compat/horovod")),
-        "RUEDA_LIBRARY": library(),
-        "RUEDA_BIN": RUEDA,
-        "OMP_NUM_THREADS": "1",
-        "JAX_PLATFORMS": "cpu",
-    }
-    environment.pop("KERAS_BACKEND", None)
-    done = subprocess.run(
-        [RUEDA, "run", "-np", "2", sys.executable, str(script), *arguments],
-        env=environment,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 @pytest.mark.parametrize(
@@ -56,7 +28,7 @@ def run_job(folder: Path, script: Path, *arguments: str) -> str:
 def test_ranks_learn_and_stay_equal(script, arguments, least, tmp_path):
     if importlib.util.find_spec(script.partition("/")[0]) is None:
         pytest.skip(f"there is no {script.partition('/')[0]}")
-    said = run_job(tmp_path, ROOT / "examples" / script, *arguments)
+    said = run_script(2, tmp_path, ROOT / "examples" / script, *arguments)
     reached = float(said.rpartition("test accuracy ")[2].split(" %")[0])
     assert reached > least, said
     assert "DIFFERENT" not in said
@@ -73,5 +45,5 @@ def test_the_original_listings_run_by_either_import_name(script, arguments, tmp_
     assert source.count("import horovod.") == 1
     other = tmp_path / "listing.py"
     other.write_text(source.replace("import horovod.", "import rueda."))
-    said = run_job(tmp_path, other, *arguments)
+    said = run_script(2, tmp_path, other, *arguments)
     assert float(said.rpartition("test accuracy ")[2].split(" %")[0]) > 45, said

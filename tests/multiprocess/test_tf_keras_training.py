@@ -8,19 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import on_every_rank
+from harness import QUIET_TENSORFLOW, on_every_rank
 from nursery import ForkedWorld, Imports
 
 if importlib.util.find_spec("tf_keras") is None or importlib.util.find_spec("tensorflow") is None:
     pytest.skip("there is no tf_keras; make test-matrix runs these", allow_module_level=True)
 
-QUIET = {
-    "TF_USE_LEGACY_KERAS": "1",
-    "KERAS_BACKEND": "tensorflow",
-    "CUDA_VISIBLE_DEVICES": "",
-    "TF_CPP_MIN_LOG_LEVEL": "3",
-    "TF_ENABLE_ONEDNN_OPTS": "0",
-}
+QUIET = {"TF_USE_LEGACY_KERAS": "1", "KERAS_BACKEND": "tensorflow", **QUIET_TENSORFLOW}
 
 if "RUEDA_RANK" in os.environ:  # the process that runs pytest has Keras on the backend of another module
     import tensorflow as tf

@@ -2,13 +2,11 @@
 
 import os
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
-from harness import ROOT, library, on_every_rank
-from launch_support import RUEDA
+from harness import ROOT, on_every_rank
+from launch_support import run_script
 
 import rueda.torch as hvd
 
@@ -51,22 +49,8 @@ def test_process_sets_train_models_of_their_own_side_by_side():
 def test_the_example_reports_every_trial_once(tmp_path):
     script = ROOT / "examples" / "pytorch" / "many_models.py"
     arguments = ["--sets", "2", "--widths", "8", "16", "--rates", "0.1", "0.01", "--steps", "20"]
-    done = subprocess.run(
-        [RUEDA, "run", "-np", "3", sys.executable, str(script), *arguments],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT / "python"),
-            "RUEDA_LIBRARY": library(),
-            "OMP_NUM_THREADS": "1",
-        },
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = re.findall(r"\b(8|16) +(0\.1|0\.01) +(0|1,2) ", done.stdout)
+    said = run_script(3, tmp_path, script, *arguments)
+    rows = re.findall(r"\b(8|16) +(0\.1|0\.01) +(0|1,2) ", said)
     trials = sorted((width, rate) for width, rate, _ in rows)
-    assert trials == [("16", "0.01"), ("16", "0.1"), ("8", "0.01"), ("8", "0.1")], done.stdout
-    assert sorted(team for *_, team in rows) == ["0", "0", "1,2", "1,2"], done.stdout
+    assert trials == [("16", "0.01"), ("16", "0.1"), ("8", "0.01"), ("8", "0.1")], said
+    assert sorted(team for *_, team in rows) == ["0", "0", "1,2", "1,2"], said

@@ -18,6 +18,7 @@ from rueda.errors import HorovodInternalError
 from rueda.jax.compression import Compression, Compressor
 from rueda.jax.naming import name_in_program, name_of_call
 from rueda.jax.primitive import WORDS, Spec, collective, finish, start
+from rueda.numpy.arrays import DTYPES
 from rueda.process_sets import ProcessSet, global_process_set
 
 Average = _core.AVERAGE
@@ -49,8 +50,6 @@ def _flatten(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
 # What is only moved may have types the engine does not compute with: the bits travel as another type.
 _MOVED = (_core.BROADCAST, _core.ALLGATHER, _core.ALLTOALL)
 _AS_SIGNED = {"uint32": jnp.int32, "uint64": jnp.int64}
-_INTEGERS = ("bool", "uint8", "int8", "uint16", "int16", "int32", "int64")
-_TYPES = (*_INTEGERS, "float16", "bfloat16", "float32", "float64")
 
 
 def _encode(leaf: Any, what: int, label: str) -> tuple[Any, Callable[[Any], Any]]:
@@ -69,7 +68,7 @@ def _encode(leaf: Any, what: int, label: str) -> tuple[Any, Callable[[Any], Any]
         return lax.bitcast_convert_type(array, signed), lambda result: lax.bitcast_convert_type(
             result, array.dtype
         )
-    if array.dtype.name not in _TYPES:
+    if array.dtype.name not in DTYPES:
         raise ValueError(
             f"{label}: no collective takes the type {array.dtype.name} here; convert the array, for instance "
             f"to float32 or int32."

@@ -21,9 +21,7 @@ _calls: weakref.WeakKeyDictionary[Any, Counter[str]] = weakref.WeakKeyDictionary
 def name_of_call(tracer: Any) -> str:
     """For instance "traced.train.py:31.1": the first call on that line within the current trace."""
     site = _calling_line()
-    counter = _calls.setdefault(_trace_of(tracer), Counter())
-    counter[site] += 1
-    return f"traced.{site}{counter[site]}"
+    return f"traced.{site}{_count(site, _trace_of(tracer))}"
 
 
 def name_in_program(name: str, tracer: Any) -> str:
@@ -31,10 +29,15 @@ def name_in_program(name: str, tracer: Any) -> str:
     trace = _trace_of(tracer)
     if trace is _process:
         return name  # each use ends before the next begins
-    counter = _calls.setdefault(trace, Counter())
-    counter[f"named.{name}"] += 1
-    uses = counter[f"named.{name}"]
+    uses = _count(f"named.{name}", trace)
     return name if uses == 1 else f"{name}#{uses}"
+
+
+def _count(key: str, trace: Any) -> int:
+    """How many times this key was counted within the trace, now included."""
+    counter = _calls.setdefault(trace, Counter())
+    counter[key] += 1
+    return counter[key]
 
 
 def _calling_line() -> str:

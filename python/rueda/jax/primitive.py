@@ -140,6 +140,7 @@ _ids = itertools.count(1)  # of call sites in compiled programs of this process
 
 
 _CONFIG = "mhlo.backend_config"  # where a custom call has its attributes
+_RUN = jax.core.ShapedArray((), np.dtype("int32"))  # the number of a block's run
 
 
 def _run_of_block(ctx: Any) -> Any:
@@ -148,9 +149,8 @@ def _run_of_block(ctx: Any) -> Any:
     begin: Any = block.operations[0] if len(block.operations) else None
     if not _is_begin(begin):
         lower = jax.ffi.ffi_lowering(_plugin.BEGIN, has_side_effect=True)
-        number = jax.core.ShapedArray((), np.dtype("int32"))
         with ir.InsertionPoint.at_block_begin(block):
-            (run,) = lower(ctx.replace(avals_in=[], avals_out=[number]), groups=np.int64(1))
+            (run,) = lower(ctx.replace(avals_in=[], avals_out=[_RUN]), groups=np.int64(1))
         return run
     groups = ir.IntegerAttr(ir.DictAttr(begin.operation.attributes[_CONFIG])["groups"])
     begin.operation.attributes[_CONFIG] = ir.DictAttr.get(
@@ -204,9 +204,8 @@ def _lower_cpu(ctx: Any, *operands: Any, spec: Spec) -> Any:
         started += lower_start(one, operand, id=np.int64(first + i), name=key, **attributes)
     aliases = {i: i for i in range(len(operands))} if spec.what in IN_PLACE else None
     lower_done = jax.ffi.ffi_lowering(_plugin.DONE, has_side_effect=True, operand_output_aliases=aliases)
-    run = jax.core.ShapedArray((), np.dtype("int32"))
     return lower_done(
-        ctx.replace(avals_in=[*ctx.avals_in, run]), *started, _run_of_block(ctx), id=np.int64(first)
+        ctx.replace(avals_in=[*ctx.avals_in, _RUN]), *started, _run_of_block(ctx), id=np.int64(first)
     )
 
 

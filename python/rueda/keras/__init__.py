@@ -18,6 +18,7 @@ from typing import Any
 from rueda import _core
 from rueda.basics import basics as _basics
 from rueda.errors import HorovodInternalError
+from rueda.errors import no_elastic as _no_elastic
 from rueda.keras import callbacks
 from rueda.keras.backends import Compression
 from rueda.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer
@@ -118,7 +119,5 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "elastic":
-        raise AttributeError(
-            "This version of rueda.keras has no elastic module; run the job without elastic training."
-        )
+        raise AttributeError(_no_elastic("rueda.keras"))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,6 +19,7 @@ if tuple(int(part) for part in _tensorflow.__version__.split(".")[:2]) < (2, 16)
     raise ImportError(_NEEDS_TENSORFLOW.format(found=f"TensorFlow {_tensorflow.__version__} is installed"))
 
 from rueda.errors import HorovodInternalError
+from rueda.errors import no_elastic as _no_elastic
 from rueda.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from rueda.tensorflow import op_gradients as _op_gradients  # noqa: F401 (registers them)
 from rueda.tensorflow.compression import Compression
@@ -153,7 +154,5 @@ def __getattr__(name: str) -> Any:
 
         return SyncBatchNormalization
     if name == "elastic":
-        raise AttributeError(
-            "This version of rueda.tensorflow has no elastic module; run the job without elastic training."
-        )
+        raise AttributeError(_no_elastic("rueda.tensorflow"))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

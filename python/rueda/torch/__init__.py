@@ -18,6 +18,7 @@ if not hasattr(_torch.Tensor, "register_post_accumulate_grad_hook"):
     raise ImportError(_NEEDS_TORCH.format(found=f"torch {_torch.__version__} is installed"))
 
 from rueda.errors import HorovodInternalError
+from rueda.errors import no_elastic as _no_elastic
 from rueda.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from rueda.torch.compression import Compression
 from rueda.torch.distributed.registration import register as _register_backend
@@ -165,7 +166,5 @@ _register_backend()
 
 def __getattr__(name: str) -> NoReturn:
     if name == "elastic":
-        raise AttributeError(
-            "This version of rueda.torch has no elastic module; run the job without elastic training."
-        )
+        raise AttributeError(_no_elastic("rueda.torch"))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -26,8 +26,8 @@ constexpr const char* kBrokenProgram =
 std::string called_twice(const std::string& name) {
   return "rueda: " + name +
          " is called again while its first call is under way, by a jitted function that one program calls "
-         "for "
-         "several values or by programs of several threads; call such a function without jax.jit of its own.";
+         "for several values or by programs of several threads; call such a function without jax.jit of its "
+         "own.";
 }
 
 // Submits the operation the attributes describe, in place on the buffer where the result has its size.

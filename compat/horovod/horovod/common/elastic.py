@@ -1,5 +1,5 @@
 """Not in this version: importing it says so."""
 
-raise ModuleNotFoundError(
-    "This version of rueda has no elastic module; run the job without elastic training."
-)
+from rueda.errors import no_elastic
+
+raise ModuleNotFoundError(no_elastic("rueda"))
