@@ -1,7 +1,8 @@
-"""DDP of a small CNN over backend "rueda" against the same over gloo, and alone: ratios of step times.
+"""DDP over backend "rueda" against the same over gloo, and alone: ratios of step times.
 
     rueda run -np 2 python bench/process_group.py --report out.json
 
+A small CNN with DDP's own buckets, and 20 small layers with a bucket each, whose cost is an operation's.
 All three take turns in the same processes. A ratio compares the two halves of one turn, so that what the
 machine does meanwhile meets both; the spread is over turns. Each time is rank 0's: forward, backward and step
 of one batch. gloo speaks TCP over loopback with its defaults.
@@ -13,7 +14,7 @@ import argparse
 import json
 import time
 from pathlib import Path
-from typing import Callable, Dict, List
+from typing import Callable, Dict, List, Optional
 
 import torch
 import torch.distributed as dist
@@ -34,6 +35,13 @@ def cnn() -> torch.nn.Module:
         *(nn.Flatten(), nn.Linear(64 * 8 * 8, 256), nn.ReLU(), nn.Linear(256, 512), nn.ReLU()),
         nn.Linear(512, 10),
     )
+
+
+def layers() -> torch.nn.Module:
+    """20 tensors of 4 KiB."""
+    torch.manual_seed(0)
+    nn = torch.nn
+    return nn.Sequential(nn.Flatten(), nn.AvgPool1d(96), *(nn.Linear(32, 32, bias=False) for _ in range(20)))
 
 
 def stepper(net: torch.nn.Module) -> Callable[[], None]:
@@ -62,6 +70,27 @@ def at(values: List[float], share: float) -> float:
     return sorted(values)[round(share * (len(values) - 1))]
 
 
+def compare(
+    model: str, make: Callable[[], torch.nn.Module], bucket_mb: Optional[float], gloo: dist.ProcessGroup
+) -> List[Dict[str, object]]:
+    """The rows of one model."""
+    steps = {
+        "alone": stepper(make()),
+        "rueda": stepper(DistributedDataParallel(make(), bucket_cap_mb=bucket_mb)),
+        "gloo": stepper(DistributedDataParallel(make(), process_group=gloo, bucket_cap_mb=bucket_mb)),
+    }
+    times: Dict[str, List[float]] = {name: [] for name in steps}
+    for _ in range(TURNS + 1):
+        for name, step in steps.items():
+            times[name].append(seconds(step))
+    rows: List[Dict[str, object]] = []
+    for name, against in (("rueda", "gloo"), ("rueda", "alone"), ("gloo", "alone")):
+        ratios = [one / other for one, other in zip(times[name][1:], times[against][1:])]
+        row = {"model": model, "step": name, "against": against, "ms": 1e3 * at(times[name][1:], 0.5)}
+        rows.append({**row, "p10": at(ratios, 0.1), "median": at(ratios, 0.5), "p90": at(ratios, 0.9)})
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--report", type=Path)
@@ -69,24 +98,15 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("rueda")
     gloo = dist.new_group(backend="gloo")
-    steps = {
-        "alone": stepper(cnn()),
-        "rueda": stepper(DistributedDataParallel(cnn())),
-        "gloo": stepper(DistributedDataParallel(cnn(), process_group=gloo)),
-    }
-    times: Dict[str, List[float]] = {name: [] for name in steps}
-    for _ in range(TURNS + 1):
-        for name, step in steps.items():
-            times[name].append(seconds(step))
-    rows = []
-    for name, against in (("rueda", "gloo"), ("rueda", "alone"), ("gloo", "alone")):
-        ratios = [one / other for one, other in zip(times[name][1:], times[against][1:])]
-        row = {"step": name, "against": against}
-        rows.append({**row, "p10": at(ratios, 0.1), "median": at(ratios, 0.5), "p90": at(ratios, 0.9)})
+    rows = [
+        *compare("small CNN", cnn, None, gloo),
+        *compare("20 buckets", layers, 0.004, gloo),
+    ]
     if dist.get_rank() == 0:
         for row in rows:
             spread = f"{row['p10']:.2f} .. {row['p90']:.2f}"
-            print(f"DDP over {row['step']:<6} / {row['against']:<6}{row['median']:>8.2f}   {spread:>16}")
+            what = f"{row['model']}: DDP over {row['step']:<6} / {row['against']:<6}"
+            print(f"{what}{row['median']:>8.2f}   {spread:>16}")
         if arguments.report:
             arguments.report.write_text(json.dumps(rows))
     dist.destroy_process_group()

@@ -1,11 +1,11 @@
 """Futures of operations: the threads that complete them, and so run their callbacks.
 
-The engine's thread never takes the GIL: it posts a semaphore, on which these threads sleep outside the GIL.
-
-Callbacks run one after the other. A thread takes the turn, looks for one operation that has ended and
-completes its future, while a stand-by sleeps on the semaphore. A callback may wait for another operation's
-future, as those of PyTorch's powerSGD_hook do. It gives up the turn where it asks for that future, and loses
-it `_GRACE_S` after another operation has ended. The stand-by then goes on, and a new one takes its place.
+The engine's thread never takes the GIL: it posts a semaphore, on which one of these threads, the server,
+sleeps outside the GIL. It looks for operations that have ended and completes their futures, so callbacks run
+one after the other. A callback may wait for another operation's future, as those of PyTorch's powerSGD_hook
+do. It gives up the service where it asks for that future, and else loses it after `_GRACE_S`; the stand-by
+then serves, and a new one takes its place. What ends does not wake the stand-by: it looks at the server every
+`_GRACE_S`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from rueda.basics import basics
 from rueda.torch.distributed.flights import Flight
 
 _POLL_S = 1.0  # the longest sleep; a future given meanwhile may have an earlier deadline
-_GRACE_S = 0.005  # longer than a callback that only computes on a few tensors
-_MOST_IDLE = 4  # threads kept; a step of powerSGD_hook needs three
+_GRACE_S = 0.02  # longer than a callback that only computes on a few tensors; it may be twice that
+_MOST_IDLE = 4  # stand-bys kept; a step of powerSGD_hook needs three threads
 _JOIN_S = 5.0
 
 
@@ -39,7 +39,7 @@ class _Semaphore:
     def __init__(self) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         self._timed_wait = libc.sem_timedwait
-        self._try_wait = libc.sem_trywait
+        self._try_wait = ctypes.PyDLL(None).sem_trywait  # too short to give up the GIL for
         self._post = libc.sem_post
         self._memory = (ctypes.c_int64 * 8)()  # sem_t has 32 bytes on 64-bit Linux
         if libc.sem_init(self._memory, 0, 0) != 0:
@@ -57,8 +57,11 @@ class _Semaphore:
         until = time.time() + seconds
         limit = _Timespec(int(until), int((until % 1) * 1e9))
         self._timed_wait(self._memory, byref(limit))
+
+    def drain(self) -> None:
+        """Forgets the posts so far: one look serves them all."""
         while self._try_wait(self._memory) == 0:
-            pass  # one look serves all posts
+            pass
 
 
 @dataclass(eq=False)
@@ -77,24 +80,20 @@ class _Watch:
         self.done(self.flight.error if self.flight.settle() else self.flight.late(self.seconds))
 
 
-@dataclass(eq=False)
-class _Turn:
-    """One look and the callback it leads to."""
-
-    thread: int
-
-
 class Completions:
     """The threads that complete futures: from the first one to the end of the engine. Any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._turn_changed = threading.Condition(self._lock)
+        self._service = threading.Condition(self._lock)
+        self._first_in_line = threading.Lock()  # held by the one stand-by that looks at the server
         self._semaphore: _Semaphore | None = None  # never freed: the engine may hold its address
         self._watched: list[_Watch] = []
-        self._turn: _Turn | None = None
         self._threads: set[threading.Thread] = set()
-        self._idle = 0  # threads that are in no callback
+        self._server: int | None = None
+        self._callback = 0  # the number of the one the server is in, or was in last
+        self._is_in_callback = False
+        self._standing_by = 0
         self._is_stopping = False
 
     def watch(self, flight: Flight, seconds: float, done: Callable[[Exception | None], None]) -> None:
@@ -104,9 +103,10 @@ class Completions:
                 self._semaphore = _Semaphore()
             semaphore = self._semaphore
             self._watched.append(_Watch(flight, seconds, time.monotonic() + seconds, done))
-            self._need_idle()
-            if self._turn is not None and self._turn.thread == threading.get_ident():
-                self._end_turn(self._turn)  # this callback may be about to wait
+            if not self._threads:
+                self._start_thread()
+            if self._server == threading.get_ident():
+                self._end_service()  # this callback may be about to wait
         status = _core.on_done(flight.engine_handle, semaphore.post_address, semaphore.address)
         if status != _core.OK:
             semaphore.post()  # settled and released meanwhile, or the engine has stopped
@@ -124,95 +124,87 @@ class Completions:
                 thread.join(max(0.0, deadline - time.monotonic()))
         with self._lock:
             self._is_stopping = False
+            if self._watched and not self._threads:
+                self._start_thread()  # watched since the last thread looked
 
     # ---- threads ----
 
-    def _need_idle(self) -> None:
-        """Has a thread ready for whatever ends next. Under the lock."""
-        if self._idle > 0:
-            return
-        thread = threading.Thread(target=self._serve, name="rueda-futures", daemon=True)
+    def _start_thread(self) -> None:
+        """Another stand-by. Under the lock."""
+        thread = threading.Thread(target=self._run, name="rueda-futures", daemon=True)
         try:
             thread.start()
         except RuntimeError:
-            return  # the interpreter is ending; this thread is the last
+            return  # the interpreter is ending; those that run are the last
         self._threads.add(thread)
-        self._idle += 1
+        self._standing_by += 1
+
+    def _run(self) -> None:
+        while True:
+            self._stand_by()
+            self._serve()
+            with self._lock:
+                if self._is_stopping or self._standing_by >= _MOST_IDLE:
+                    self._threads.discard(threading.current_thread())
+                    return
+                self._standing_by += 1
+
+    def _stand_by(self) -> None:
+        """Returns with the service: once it is given up, or its callback has lasted too long."""
+        with self._first_in_line, self._lock:
+            seen = None
+            while self._server is not None:
+                callback = self._callback if self._is_in_callback else None
+                if callback is not None and callback == seen:
+                    break
+                seen = callback
+                self._service.wait(_GRACE_S)
+            self._server = threading.get_ident()
+            self._is_in_callback = False
+            self._standing_by -= 1
 
     def _serve(self) -> None:
+        """Completes what ends, until another thread has the service or the engine stops."""
         assert self._semaphore is not None
         while True:
-            self._semaphore.wait(self._nap_s())
-            while self._complete_one():
-                pass
+            self._semaphore.drain()
+            watch = self._next_due()
+            if watch is None:
+                with self._lock:
+                    if self._is_stopping:
+                        self._end_service()
+                        return
+                self._semaphore.wait(self._nap_s())
+                continue
+            try:
+                watch.tell()
+            except Exception:
+                traceback.print_exc()  # nobody waits for a thread of its own accord
             with self._lock:
-                if not self._is_stopping and self._idle <= _MOST_IDLE:
-                    continue
-                self._idle -= 1
-                self._threads.discard(threading.current_thread())
-                self._semaphore.post()  # for the next, who may have to end as well
-                return
+                if self._server != threading.get_ident():
+                    return
+                self._is_in_callback = False
 
     def _nap_s(self) -> float:
         next_deadline = min((watch.deadline for watch in list(self._watched)), default=float("inf"))
         return max(0.0, min(_POLL_S, next_deadline - time.monotonic()))
 
-    def _complete_one(self) -> bool:
-        """Whether a future was due; it is completed then."""
-        turn = self._take_turn()
-        try:
-            watch = self._next_due()
-            if watch is None:
-                return False
-            try:
-                watch.tell()
-            finally:
-                with self._lock:
-                    self._idle += 1
-        except Exception:
-            traceback.print_exc()  # nobody waits for a thread of its own accord
-        finally:
-            with self._lock:
-                self._end_turn(turn)
-        return True
-
     def _next_due(self) -> _Watch | None:
-        """Takes the first that is due off the list; the thread is no longer idle then."""
-        assert self._semaphore is not None
-        while True:
+        """Takes the first that is due off the list, and has a stand-by look while it is told."""
+        due = next((watch for watch in list(self._watched) if watch.is_due()), None)
+        if due is not None:
             with self._lock:
-                watched = list(self._watched)
-            due = (watch for watch in watched if watch.is_due())
-            first, second = next(due, None), next(due, None)
-            if first is None:
-                return None
-            with self._lock:
-                if first not in self._watched:
-                    continue  # a thread that lost its turn came first
-                self._watched.remove(first)
-                self._idle -= 1
-                self._need_idle()
-            if second is not None:
-                # The first one's callback may wait for it, and its own post may be spent.
-                self._semaphore.post()
-            return first
+                self._watched.remove(due)
+                self._callback += 1
+                self._is_in_callback = True
+                if self._standing_by == 0:
+                    self._start_thread()
+        return due
 
-    # ---- turns ----
-
-    def _take_turn(self) -> _Turn:
-        mine = _Turn(threading.get_ident())
-        with self._lock:
-            while (theirs := self._turn) is not None:
-                if not self._turn_changed.wait(_GRACE_S) and self._turn is theirs:
-                    break  # it waits for something, or takes long
-            self._turn = mine
-        return mine
-
-    def _end_turn(self, turn: _Turn) -> None:
-        """Nothing if it was taken away. Under the lock."""
-        if self._turn is turn:
-            self._turn = None
-            self._turn_changed.notify()
+    def _end_service(self) -> None:
+        """Under the lock."""
+        self._server = None
+        self._service.notify()
 
     def forget_threads(self) -> None:
         """In a forked child, which has none of them."""
