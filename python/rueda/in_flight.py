@@ -5,12 +5,17 @@ they end, and who takes the result.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from rueda import _core, errors, operations
 from rueda.basics import basics
 from rueda.errors import HorovodInternalError
+
+# How long operations that were started together may outlast the failure of one of them.
+LINGER_S = 5.0
 
 
 class InFlight:
@@ -48,6 +53,15 @@ class InFlight:
         if self._failure is not None:
             raise errors.internal_error(self._failure)
         return self._result
+
+    def ends_by(self, deadline: float) -> bool:
+        """Whether it has ended, well or not, by this time.monotonic(). Signals are served meanwhile."""
+        while not operations.is_done(self.engine_handle):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            _core.wait(self.engine_handle, min(operations.WAIT_SLICE_S, left))
+        return True
 
     def _end(self, failure: str | None) -> None:
         self._failure = failure
@@ -99,3 +113,28 @@ class InFlightTable:
             # Numbers start again after a shutdown: by now the handle may be another operation's.
             if operation.is_settled and self._open.get(handle) is operation:
                 self._open.pop(handle, None)
+
+    def settle_all(self, handles: Sequence[int]) -> list[Any]:
+        """The results of operations that were started together. Raises the error of the first that failed
+        once the others have ended as well; see let_end.
+        """
+        results = []
+        for place, handle in enumerate(handles):
+            try:
+                results.append(self.settle(handle, self[handle]))
+            except HorovodInternalError:
+                self.let_end(handles[place + 1 :])
+                raise
+        return results
+
+    def let_end(self, handles: Iterable[int]) -> None:
+        """Takes the results of these from the engine, for whoever tries again needs their names.
+
+        Those that have not ended within LINGER_S in all stay in flight: some rank may never submit them.
+        """
+        deadline = time.monotonic() + LINGER_S
+        for handle in handles:
+            operation = self._open.get(handle)
+            if operation is not None and operation.ends_by(deadline):
+                with suppress(HorovodInternalError):
+                    self.settle(handle, operation)

@@ -4,6 +4,7 @@ import keras_worlds  # before keras: it chooses the backend
 
 # isort: split
 import tempfile
+import time
 import warnings
 from pathlib import Path
 
@@ -312,6 +313,29 @@ def test_ranks_that_disagree_within_a_step_raise_and_may_go_on():
     with pytest.raises(hvd.HorovodInternalError, match=r"rank 0 has \[6, 8\], rank 1 has \[6, 9\].*kernel"):
         hvd.broadcast_variables(wide.variables, root_rank=0)
     train(keras.optimizers.SGD(0.05), True)
+
+
+class Late:
+    """A variable that takes rank 0 a while to read."""
+
+    path = "late"
+
+    def __array__(self, dtype=None, copy=None):
+        time.sleep(0.3 if hvd.rank() == 0 else 0.0)
+        return np.full(2, float(hvd.rank()), "float32")
+
+    def assign(self, value):
+        self.value = value
+
+
+@on_every_rank
+def test_names_are_free_again_after_a_broadcast_that_failed():
+    late = Late()
+    with pytest.raises(hvd.HorovodInternalError, match=r"rank 0 has \[2\], rank 1 has \[3\].*Variable 0"):
+        hvd.broadcast_variables([keras.Variable(np.zeros(2 + hvd.rank())), late], root_rank=1)
+    assert not hasattr(late, "value")
+    hvd.broadcast_variables([keras.Variable(np.zeros(2)), late], root_rank=1)
+    assert (late.value == 1).all()
 
 
 @on_every_rank

@@ -1,6 +1,7 @@
 """Every refusal and every disagreement: type, text, and that the engine works afterwards."""
 
 import threading
+import time
 from functools import partial
 
 import pytest
@@ -8,6 +9,8 @@ import torch
 from harness import on_every_rank
 
 import rueda.torch as hvd
+from rueda import in_flight
+from rueda.torch import functions
 
 
 def raised(kind, function, *texts):
@@ -309,3 +312,38 @@ def test_mpi_threads_and_communicators_are_refused():
     text = "ProcessSet should be initialized with a list of process ranks or an mpi4py Comm object"
     raised(ValueError, lambda: hvd.ProcessSet(["a"]), text)
     raised(ValueError, lambda: hvd.ProcessSet("ab"), text)
+
+
+@on_every_rank
+def test_names_are_free_again_after_a_broadcast_that_failed():
+    send = functions.broadcast_async_
+
+    def late(*arguments):
+        time.sleep(0.3 if hvd.rank() == 0 else 0.0)
+        return send(*arguments)
+
+    second = torch.full((2,), float(hvd.rank()))
+    functions.broadcast_async_ = late
+    try:
+        with pytest.raises(hvd.HorovodInternalError, match=r"rank 0 has \[2\], rank 1 has \[3\]"):
+            hvd.broadcast_parameters([("a", torch.zeros(2 + hvd.rank())), ("b", second)], root_rank=1)
+        hvd.broadcast_parameters([("a", torch.zeros(2)), ("b", second)], root_rank=1)
+    finally:
+        functions.broadcast_async_ = send
+    assert (second == 1).all()
+
+
+@on_every_rank
+def test_a_broadcast_that_failed_does_not_wait_for_what_nobody_else_sends():
+    params = [("first", torch.zeros(2 + hvd.rank())), ("of rank 0 only", torch.zeros(2))]
+    patience, in_flight.LINGER_S = in_flight.LINGER_S, 0.2
+    started = time.monotonic()
+    try:
+        with pytest.raises(hvd.HorovodInternalError, match=r"rank 0 has \[2\], rank 1 has \[3\]"):
+            hvd.broadcast_parameters(params if hvd.rank() == 0 else params[:1], root_rank=0)
+    finally:
+        in_flight.LINGER_S = patience
+    assert time.monotonic() - started < 4
+    if hvd.rank() != 0:  # what rank 0 has left open
+        hvd.broadcast_(params[1][1], 0, "of rank 0 only")
+    hvd.barrier()

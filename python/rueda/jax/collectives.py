@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,11 +13,11 @@ from jax import lax
 from rueda import _core, operations
 from rueda import numpy as host
 from rueda.basics import basics
-from rueda.errors import HorovodInternalError
 from rueda.jax.compression import Compression, Compressor
 from rueda.jax.naming import name_in_program, name_of_call
 from rueda.jax.primitive import WORDS, Spec, collective, finish, start
 from rueda.numpy.arrays import DTYPES
+from rueda.numpy.handles import let_end
 from rueda.process_sets import ProcessSet, global_process_set
 
 Average = _core.AVERAGE
@@ -103,8 +102,7 @@ def _run_eagerly(spec: Spec, names: list[str | None], leaves: list[Any], splits:
         for i, leaf in enumerate(leaves):
             handles.append(start(spec, i, names[i], leaf, splits))
     except Exception:
-        with contextlib.suppress(HorovodInternalError):
-            finish(handles)  # their names are free again
+        let_end(handles)  # their names are free again
         raise
     return finish(handles)
 

@@ -27,6 +27,7 @@ from jax.interpreters import ad, batching, mlir
 from rueda import _core
 from rueda import numpy as host
 from rueda.jax import _plugin
+from rueda.numpy.handles import synchronize_all
 from rueda.process_sets import ProcessSet
 
 WORDS = {
@@ -113,16 +114,7 @@ def start(spec: Spec, index: int, name: str | None, value: Any, splits: Any = No
 
 def finish(handles: Sequence[int]) -> list[Any]:
     """Waits for all handles, also when one fails, and returns their results as numpy arrays."""
-    results, failure = [], None
-    for handle in handles:
-        try:
-            result = host.synchronize(handle)
-            results.append(result[0] if isinstance(result, tuple) else result)
-        except host.HorovodInternalError as error:
-            failure = failure or error
-    if failure is not None:
-        raise failure
-    return results
+    return [result[0] if isinstance(result, tuple) else result for result in synchronize_all(handles)]
 
 
 def _run_on_host(spec: Spec, *values: Any) -> list[Any]:

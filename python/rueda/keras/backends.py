@@ -85,6 +85,8 @@ def _with_jax(reduction: Reduction, gradients: Sequence[Any], names: Sequence[st
 def _with_torch(reduction: Reduction, gradients: Sequence[Any], names: Sequence[str]) -> list[Any]:
     import torch
 
+    from rueda.torch.handles import synchronize_all
+
     hvd, compression = front_end(), _compression(reduction)
     op, prescale, postscale = reduction.factors()
 
@@ -96,10 +98,8 @@ def _with_torch(reduction: Reduction, gradients: Sequence[Any], names: Sequence[
             )
             for (sent, _), name in zip(pairs, names)
         ]
-        return [
-            compression.decompress(hvd.synchronize(handle), context)
-            for handle, (_, context) in zip(handles, pairs)
-        ]
+        results = synchronize_all(handles)
+        return [compression.decompress(result, context) for result, (_, context) in zip(results, pairs)]
 
     result: list[Any] = torch.compiler.disable(exchange)(gradients)
     return result

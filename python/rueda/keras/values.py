@@ -13,6 +13,7 @@ from rueda import numpy as host
 from rueda.errors import HorovodInternalError, internal_error
 from rueda.keras.backends import Compression
 from rueda.numpy.arrays import DTYPES, Array
+from rueda.numpy.handles import let_end
 from rueda.process_sets import ProcessSet, global_process_set
 
 BOTH = "The op parameter supersedes average. Please provide only one of them."
@@ -95,15 +96,6 @@ def broadcast_variables(
     >>> hvd.broadcast_variables(model.variables, root_rank=0)
     """
     pending: list[tuple[int, Any, Array, int]] = []  # place, variable, what was sent, handle
-
-    def received(i: int, variable: Any, handle: int) -> Array:
-        try:
-            array: Array = host.synchronize(handle)
-        except HorovodInternalError as error:
-            path = getattr(variable, "path", "unnamed")
-            raise internal_error(f"{error} Variable {i} is {path} on this rank.") from error
-        return array
-
     for i, variable in enumerate(variables):
         if getattr(variable, "path", "").endswith(_KEPT_LOCAL):
             continue
@@ -115,12 +107,27 @@ def broadcast_variables(
             # By place alone: a model that root has loaded names its variables otherwise than a new one.
             handle = host.broadcast_async(sent, root_rank, f"variables.{i}", process_set)
         except HorovodInternalError:
-            for place, other, _, earlier in pending:
-                received(place, other, earlier)  # where one has failed before, that is the cause
+            _received(pending)  # where one has failed before, that is the cause
+            raise
+        except Exception:
+            let_end(handle for _, _, _, handle in pending)
             raise
         pending.append((i, variable, array, handle))
-    for i, variable, array, handle in pending:
-        variable.assign(received(i, variable, handle).view(array.dtype).reshape(array.shape))
+    for (_, variable, array, _), value in zip(pending, _received(pending)):
+        variable.assign(value.view(array.dtype).reshape(array.shape))
+
+
+def _received(pending: Sequence[tuple[int, Any, Array, int]]) -> list[Array]:
+    """The arrays of all; an error names the variable, and comes when the others have ended or linger."""
+    arrays: list[Array] = []
+    for i, variable, _, handle in pending:
+        try:
+            arrays.append(host.synchronize(handle))
+        except HorovodInternalError as error:
+            let_end(later for _, _, _, later in pending[len(arrays) + 1 :])
+            path = getattr(variable, "path", "unnamed")
+            raise internal_error(f"{error} Variable {i} is {path} on this rank.") from error
+    return arrays
 
 
 def broadcast_global_variables(root_rank: int) -> None:

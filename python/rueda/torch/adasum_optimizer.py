@@ -13,7 +13,7 @@ import torch
 
 from rueda.process_sets import ProcessSet
 from rueda.torch.compression import Compressor
-from rueda.torch.handles import shutdowns, synchronize
+from rueda.torch.handles import shutdowns, synchronize, synchronize_all
 from rueda.torch.reducer import TOO_MANY_PASSES, ZEROED_EARLY
 from rueda.torch.reductions import Adasum, allreduce_async_
 from rueda.torch.slots import watch_gradient, weakly
@@ -133,9 +133,10 @@ class AdasumMixin(torch.optim.Optimizer):
             if parameter not in self._pending:
                 self._start(parameter)
         try:
+            pending = [self._pending[parameter] for parameter in self._trained]
+            reduced = synchronize_all([handle for handle, _, _ in pending])
             changes = [
-                self._compression.decompress(synchronize(handle), context)
-                for handle, context, _ in (self._pending[parameter] for parameter in self._trained)
+                self._compression.decompress(one, context) for one, (_, context, _) in zip(reduced, pending)
             ]
         except Exception:
             for parameter in self._trained:  # they hold changes now; give the weights back

@@ -14,7 +14,7 @@ from rueda.basics import basics
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch.cross_step import finish_all
 from rueda.torch.gathers import allgather, allgather_async, broadcast_async_
-from rueda.torch.handles import synchronize
+from rueda.torch.handles import let_end, synchronize, synchronize_all
 
 
 def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = global_process_set) -> None:
@@ -32,11 +32,15 @@ def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = 
     else:
         raise ValueError(f"invalid params of type: {type(params)}")
     pending = []
-    for name, tensor in pairs:
-        flat = tensor.detach() if tensor.is_contiguous() else tensor.detach().contiguous()
-        pending.append((tensor, flat, broadcast_async_(flat, root_rank, name, process_set)))
-    for tensor, flat, handle in pending:
-        synchronize(handle)
+    try:
+        for name, tensor in pairs:
+            flat = tensor.detach() if tensor.is_contiguous() else tensor.detach().contiguous()
+            pending.append((tensor, flat, broadcast_async_(flat, root_rank, name, process_set)))
+    except Exception:
+        let_end(handle for _, _, handle in pending)
+        raise
+    synchronize_all([handle for _, _, handle in pending])
+    for tensor, flat, _ in pending:
         if flat.data_ptr() != tensor.data_ptr():
             tensor.detach().copy_(flat)
 

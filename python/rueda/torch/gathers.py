@@ -58,8 +58,8 @@ def _allgather_gradients(
         )
         for i, grad in enumerate(grads)
     ]
-    starts = handles.synchronize(all_rows)[:me].sum(dim=0).tolist()
-    reduced = [handles.synchronize(handle) for handle in reductions]
+    rows_of_all, *reduced = handles.synchronize_all([all_rows, *reductions])
+    starts = rows_of_all[:me].sum(dim=0).tolist()
     return [grad.narrow(0, start, count) for grad, start, count in zip(reduced, starts, rows)]
 
 

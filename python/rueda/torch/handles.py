@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -78,6 +78,16 @@ def synchronize(handle: int) -> Any:
     """
     operation = _in_flight.get(handle)
     return None if operation is None else _in_flight.settle(handle, operation)
+
+
+def synchronize_all(handles: Sequence[int]) -> list[Any]:
+    """What synchronize gives for each. Raises the first error once all have ended or linger."""
+    return _in_flight.settle_all(handles)
+
+
+def let_end(handles: Iterable[int]) -> None:
+    """After an error: waits a while for what was started together with the operation that failed."""
+    _in_flight.let_end(handles)
 
 
 def shutdowns() -> int:

@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import torch
 
+from rueda.errors import HorovodInternalError
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch.gathers import allgather_async
-from rueda.torch.handles import synchronize
+from rueda.torch.handles import let_end, synchronize
 from rueda.torch.reductions import Average
 
 
@@ -45,7 +46,11 @@ def sparse_allreduce_async(
         with lock:
             if result is None:
                 for handle in (indices_handle, values_handle)[len(gathered) :]:
-                    gathered.append(synchronize(handle))
+                    try:
+                        gathered.append(synchronize(handle))
+                    except HorovodInternalError:
+                        let_end([values_handle])
+                        raise
                 indices, values = gathered
                 if op == Average:
                     values = values / (process_set.size() or 1)

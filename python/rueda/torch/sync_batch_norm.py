@@ -9,7 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from rueda.basics import basics
 from rueda.torch.gathers import allgather_async
-from rueda.torch.handles import synchronize
+from rueda.torch.handles import synchronize_all
 from rueda.torch.reductions import Sum, allreduce_async
 
 
@@ -95,8 +95,7 @@ class _SyncBatchNorm(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             first = allreduce_async(sum_dy, None, "sync_batch_norm.sum_dy", Sum)
             second = allreduce_async(sum_dy_xmu, None, "sync_batch_norm.sum_dy_xmu", Sum)
-            mean_dy = (synchronize(first) / total).view(shape)
-            mean_dy_xmu = (synchronize(second) / total).view(shape)
+            mean_dy, mean_dy_xmu = ((one / total).view(shape) for one in synchronize_all([first, second]))
             scale = invstd if weight is None else invstd * weight
             slope = (invstd * invstd).view(shape) * mean_dy_xmu
             grad_input = ((dy - mean_dy - centred * slope) * scale.view(shape)).to(input.dtype)
@@ -124,7 +123,7 @@ def _global_statistics(
         allgather_async(mean.unsqueeze(0), "sync_batch_norm.mean"),
         allgather_async(invstd.unsqueeze(0), "sync_batch_norm.invstd"),
     ]
-    counts, means, invstds = (synchronize(handle) for handle in handles)
+    counts, means, invstds = synchronize_all(handles)
     total = counts.sum().view(1)
     if float(total) <= 1:
         raise ValueError(
