@@ -123,23 +123,34 @@ def lint(tally: Tally) -> None:
         tally.note(name, run(command, limit_s=300) == 0, f"run: {' '.join(command[:4])}")
 
 
-def build(tally: Tally, preset: str, targets: List[str]) -> bool:
-    """Configures a preset with its tests and builds targets of it."""
+def configure(tally: Tally, preset: str) -> bool:
+    """Configures a preset with its tests."""
     cmake = build_wheel.find_cmake() or "cmake"
-    configure = [cmake, "--preset", preset, "-DRUEDA_BUILD_TESTS=ON", "--log-level=WARNING"]
-    make = [cmake, "--build", str(BUILD / preset), "-j", JOBS, "--target", *targets]
-    is_built = run(configure, limit_s=120) == 0 and run(make, limit_s=1800) == 0
+    command = [cmake, "--preset", preset, "-DRUEDA_BUILD_TESTS=ON", "--log-level=WARNING"]
+    is_configured = run(command, limit_s=120) == 0
+    tally.note(f"configure {preset}", is_configured)
+    return is_configured
+
+
+def build(tally: Tally, preset: str, targets: List[str]) -> bool:
+    """Builds targets of a configured preset."""
+    cmake = build_wheel.find_cmake() or "cmake"
+    command = [cmake, "--build", str(BUILD / preset), "-j", JOBS, "--target", *targets]
+    is_built = run(command, limit_s=1800) == 0
     tally.note(f"build {' '.join(targets)} ({preset})", is_built)
     return is_built
 
 
+def test_programs(preset: str) -> List[str]:
+    """Paths of the C++ test programs of a configured build tree."""
+    return (BUILD / preset / "tests.txt").read_text().split()
+
+
 def run_programs(
-    tally: Tally, preset: str, env: Dict[str, str], arguments: List[str], without: Tuple[str, ...] = ()
+    tally: Tally, preset: str, env: Dict[str, str], arguments: List[str], programs: List[str]
 ) -> None:
-    """Every C++ test program of a build tree, one after the other, but for those left out."""
-    for program in (BUILD / preset / "tests.txt").read_text().split():
-        if Path(program).name in without:
-            continue
+    """C++ test programs of a build tree, one after the other."""
+    for program in programs:
         label = f"{preset}/{Path(program).name}"
         report = BUILD / preset / f"{Path(program).name}.xml"
         report.unlink(missing_ok=True)
@@ -156,32 +167,42 @@ def run_programs(
 FEWER_PROGRAMS = {"RUEDA_TEST_PROGRAMS": "2"}
 
 
+# Test programs that start no thread.
+ONE_THREAD = tuple(
+    f"{room}_test" for room in ("bench", "control", "doctor", "kernels", "launch", "memory", "schedule")
+)
+
+
 def cpp(tally: Tally) -> None:
     """The C++ tests, and what is shipped."""
+    if not configure(tally, "release"):
+        return
     build(tally, "release", build_wheel.TARGETS)
     if build(tally, "release", ["rueda_tests"]):
-        run_programs(tally, "release", {}, [])
+        run_programs(tally, "release", {}, [], test_programs("release"))
 
 
 def asan(tally: Tally) -> None:
     """The C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer."""
-    if build(tally, "asan", ["rueda_tests"]):
+    if configure(tally, "asan") and build(tally, "asan", ["rueda_tests"]):
         env = {
             "ASAN_OPTIONS": "detect_stack_use_after_return=1",
             "LSAN_OPTIONS": f"suppressions={ROOT / 'tools/lsan.supp'}:print_suppressions=0",
             "UBSAN_OPTIONS": "print_stacktrace=1",
             **FEWER_PROGRAMS,
         }
-        run_programs(tally, "asan", env, ["--gtest_filter=-*Slow*:*slow*"])
+        run_programs(tally, "asan", env, ["--gtest_filter=-*Slow*:*slow*"], test_programs("asan"))
 
 
 def tsan(tally: Tally) -> None:
     """The C++ tests under ThreadSanitizer."""
-    if build(tally, "tsan", ["rueda_tests"]):
+    if not configure(tally, "tsan"):
+        return
+    programs = [program for program in test_programs("tsan") if Path(program).name not in ONE_THREAD]
+    if build(tally, "tsan", [Path(program).name for program in programs]):
         env = {"TSAN_OPTIONS": "halt_on_error=0", **FEWER_PROGRAMS}
-        # Schedules are made and verified by one thread; which settings keep bits is no matter of races.
-        chosen = "--gtest_filter=-*Slow*:*slow*:*Bits.*"
-        run_programs(tally, "tsan", env, [chosen], without=("schedule_test",))
+        # Which settings keep bits is no matter of races.
+        run_programs(tally, "tsan", env, ["--gtest_filter=-*Slow*:*slow*:*Bits.*"], programs)
 
 
 def python(tally: Tally) -> None:
