@@ -52,7 +52,6 @@ if(RUEDA_BUILD_TESTS)
 endif()
 # Under a sanitizer files are compiled together (rooms.cmake); these have names in common, or headers that clash.
 set_target_properties(rueda_kernels rueda_schedule rueda_transport rueda_cli PROPERTIES UNITY_BUILD OFF)
-set_source_files_properties(${CMAKE_SOURCE_DIR}/src/rueda/backend/local/local.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 foreach(test backend_cancel backend_native runtime_plans runtime_plans_random store_pmi store_tcp transport_connector)
   foreach(folder unit conformance)
     set_source_files_properties(${CMAKE_SOURCE_DIR}/tests/${folder}/${test}_test.cc

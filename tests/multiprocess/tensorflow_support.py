@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from harness import QUIET_TENSORFLOW, World
 
-for name, value in QUIET_TENSORFLOW.items():
-    os.environ.setdefault(name, value)
+os.environ.update({**QUIET_TENSORFLOW, **os.environ})  # who has set them is not overruled
 
 tf = pytest.importorskip("tensorflow")
 

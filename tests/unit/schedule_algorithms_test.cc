@@ -19,7 +19,7 @@ void expect_right(const Spec& spec, const Topology& topology, const Algorithm& a
 
 class EveryAlgorithm : public testing::TestWithParam<const Algorithm*> {};
 
-#ifdef __SANITIZE_ADDRESS__  // ten times as slow, and larger worlds run no other code
+#ifdef __SANITIZE_ADDRESS__  // ten times as slow; the release build goes further
 constexpr Rank kMostRanks = 17;
 #else
 constexpr Rank kMostRanks = 32;

@@ -2,6 +2,7 @@
 // mpi). Knows no tensor names, frameworks or policy. Engine thread only.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -48,6 +49,9 @@ struct Done {
   CallId id = 0;
   Status status;
 };
+
+// Of one backend. The runtime starts one call at a time; a thousand is a runaway caller.
+inline constexpr size_t kMaxQueuedCalls = 1024;
 
 class Backend {
  public:

@@ -14,7 +14,6 @@
 namespace rueda::backend {
 namespace {
 
-constexpr size_t kMaxQueuedCalls = 1024;  // as in native
 // Below this showing addresses and a second synchronisation cost more than a copy.
 constexpr size_t kRegisteredFrom = 4 << 10;
 // Each rank reads (n - 1) * S of one-shot calls, so the limit shrinks with the ranks.

@@ -16,8 +16,6 @@ constexpr int kByteShift = 56;
 constexpr int kCallShift = 32;
 constexpr Ticket kCallMask = 0xFFFFFF;
 
-constexpr size_t kMaxQueuedCalls = 1024;  // the runtime starts one at a time; a thousand is a runaway caller
-
 // Between two looks at the wires, run at most about this many bytes of local steps: some 100 us, so that what
 // arrives meanwhile is passed on in time.
 constexpr size_t kRoundBudget = 1 << 20;
