@@ -2,7 +2,7 @@
 
 Numbers are for reading and comparing on one quiet machine; no test asserts them. All of it takes the better
 part of an hour on two cores; ``--only`` takes some of allreduce, compare, training, process_group,
-front_ends, transport, kernels. What needs root (links with a limit) is left out without, by name.
+front_ends, graph, transport, kernels. What needs root (links with a limit) is left out without, by name.
 """
 
 from __future__ import annotations
@@ -172,12 +172,33 @@ def front_ends() -> Dict[str, Any]:
     return found
 
 
+def graph() -> List[Dict[str, float]]:
+    """One allreduce in a graph of TensorFlow: what the front end takes, and what it takes with the engine."""
+    idle = build("idle_engine").with_name("libidle_engine.so")
+    engines = {"front end": ["--engine", str(idle)], "and engine": []}
+    print("\nallreduce in a tf.function, one rank: us per tensor above an addition, medians of five runs")
+    rows: List[Dict[str, float]] = []
+    for _ in range(5):
+        row = {}
+        for name, options in engines.items():
+            command = [RUEDA, "run", "-np", "1", sys.executable, "bench/front_ends/graph_cost.py", *options]
+            lines = output_of(command, 120).splitlines()
+            told = next(one for one in lines if '"cost"' in one)
+            row[name] = json.loads(told[told.index("{") :])["cost"]
+        rows.append(row)
+    for name in engines:
+        costs = sorted(row[name] for row in rows)
+        print(f"{name:<12}{costs[len(costs) // 2]:>8.2f}   {costs[0]:.2f} .. {costs[-1]:.2f}", flush=True)
+    return rows
+
+
 PARTS: Dict[str, Callable[[], Any]] = {
     "allreduce": allreduce,
     "compare": compare,
     "training": training,
     "process_group": process_group,
     "front_ends": front_ends,
+    "graph": graph,
     "transport": transport,
     "kernels": kernels,
 }

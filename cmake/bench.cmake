@@ -15,3 +15,7 @@ foreach(source ${bench_sources})
     target_link_libraries(${program} PRIVATE benchmark::benchmark)
   endif()
 endforeach()
+
+# What bench/front_ends/graph_cost.py puts in the engine's place to see what the front end costs alone.
+add_library(idle_engine SHARED EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/front_ends/idle_engine.cc)
+target_include_directories(idle_engine PRIVATE ${CMAKE_SOURCE_DIR}/include)

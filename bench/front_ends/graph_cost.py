@@ -3,11 +3,14 @@
     rueda run -np 1 python bench/front_ends/graph_cost.py
 
 Two graphs of 200 small tensors take turns: additions alone, and additions that are allreduced in a job of one
-rank. The cost is the second less the first: what the front end and the engine's own bookkeeping take.
+rank. The cost is the second less the first: what the front end and the engine's own bookkeeping take. With
+``--engine build/release/libidle_engine.so`` an engine that does nothing takes the engine's place; what is
+left is the front end's. ``make bench`` (``python bench/run.py --only graph``) builds it and runs both.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import time
@@ -18,8 +21,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 import tensorflow as tf
 
-import rueda.tensorflow as hvd
-from rueda.tensorflow import mpi_ops
+from rueda import _core
 
 TENSORS, TURNS, CALLS = 200, 25, 10
 
@@ -37,8 +39,24 @@ def at(values: List[float], share: float) -> float:
     return sorted(values)[round(share * (len(values) - 1))]
 
 
+def load_front_end(engine: str) -> Any:
+    """rueda.tensorflow, its plugin calling the library `engine` if that is not empty."""
+    if engine:
+        beside = _core.library_path()
+        _core.library_path = lambda: beside  # for finding the plugin, which then follows RUEDA_LIBRARY
+        os.environ["RUEDA_LIBRARY"] = os.path.abspath(engine)
+    import rueda.tensorflow
+
+    return rueda.tensorflow
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description="the cost of an allreduce in a tf.function")
+    parser.add_argument("--engine", default="", metavar="FILE", help="a library in the engine's place")
+    hvd = load_front_end(parser.parse_args().engine)
     hvd.init()
+    if hvd.size() != 1:
+        raise SystemExit(f"graph_cost: {hvd.size()} ranks would wait for one another; start it with -np 1.")
     variables = [tf.Variable(tf.ones([16])) for _ in range(TENSORS)]
 
     @tf.function
@@ -47,12 +65,14 @@ def main() -> None:
 
     @tf.function
     def reduced() -> Any:
-        return tf.add_n([mpi_ops._allreduce(v + 1.0, f"t{i}") for i, v in enumerate(variables)])
+        return tf.add_n([hvd.mpi_ops._allreduce(v + 1.0, f"t{i}") for i, v in enumerate(variables)])
 
     calls: Dict[str, Callable[[], Any]] = {
         "plain": lambda: plain().numpy(),
         "reduced": lambda: reduced().numpy(),
     }
+    if not (calls["plain"]() == calls["reduced"]()).all():
+        raise SystemExit("graph_cost: the allreduce changed the values of a single rank.")
     times: Dict[str, List[float]] = {name: [] for name in calls}
     for turn in range(TURNS + 2):
         for name, call in calls.items():
