@@ -198,7 +198,11 @@ def fits_int32(number: int) -> bool:
 
 
 def c_text(text: str, what: str, encoding: str = "utf-8") -> bytes:
-    """Text as the C ABI takes it. ValueError for what no C string holds. what: the word for it ("name")."""
+    """Text as the C ABI takes it. what: the word for it ("name"). TypeError for what is no text, ValueError
+    for what no C string holds.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"The {what} has to be a string, not {type(text).__name__} ({text!r}).")
     if "\0" in text:
         raise ValueError(f"The {what} {text!r} holds a NUL character; leave it out.")
     try:

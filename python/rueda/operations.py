@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_int32, c_int64, cast
 from dataclasses import dataclass
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from rueda import _core, errors
 from rueda.basics import FORKED, basics
@@ -309,6 +309,23 @@ def process_set_id(process_set: ProcessSet, kind: str) -> int:
             text += " since the last init(); register it again with add_process_set or init(process_sets=…)"
         raise ValueError(text + ".")
     return set_id
+
+
+def check_compression(compression: Any) -> None:
+    """ValueError for what cannot compress, such as the name of a compression."""
+    if not (hasattr(compression, "compress") and hasattr(compression, "decompress")):
+        raise ValueError(
+            f"compression must be one of Compression.none, .fp16, .bf16, or have compress and decompress, "
+            f"unlike {compression!r}."
+        )
+
+
+def set_size(process_set: ProcessSet, kind: str) -> int:
+    """Number of ranks of a registered set; raises as process_set_id does, and ValueError before init."""
+    process_set_id(process_set, kind)
+    size = process_set.size()
+    assert size is not None
+    return size
 
 
 def raise_refused(status: int, text: str) -> NoReturn:

@@ -145,5 +145,16 @@ def test_misuse_is_one_sentence():
         hvd.DistributedOptimizer("sgd")
     with pytest.raises(ValueError, match="only supports Average and Sum"):
         hvd.DistributedOptimizer(optax.sgd(0.1), op=hvd.Max)
+    with pytest.raises(ValueError, match="distributed_value_and_grad: op is"):
+        hvd.distributed_value_and_grad(jnp.sum, op=hvd.Max)
+    with pytest.raises(ValueError, match="unlike 'fp16'"):
+        hvd.allreduce(jnp.ones(2), compression="fp16")
+    for given, error, text in (
+        (hvd.ProcessSet([0, 1]), ValueError, "has not been registered"),
+        (5, TypeError, "process_set must be a ProcessSet, .*not int"),
+    ):
+        one = hvd.DistributedOptimizer(optax.sgd(0.1), process_set=given)
+        with pytest.raises(error, match=text):
+            one.update(jnp.ones(2), one.init(jnp.ones(2)), jnp.ones(2))
     with pytest.raises(ValueError, match="backward_passes_per_step is 0"):
         hvd.DistributedOptimizer(optax.sgd(0.1), backward_passes_per_step=0)

@@ -315,6 +315,31 @@ def test_ranks_that_disagree_within_a_step_raise_and_may_go_on():
     train(keras.optimizers.SGD(0.05), True)
 
 
+@on_every_rank
+def test_ranks_may_name_their_layers_otherwise():
+    if hvd.rank() == 0:
+        make_model(3)  # the layers of the next one get other numbers
+    x, y = data(2 * BATCH * hvd.size())
+    model = make_model(1)
+    model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.05), name="renamed"), loss="mse")
+    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
+    model.fit(x, y, batch_size=BATCH, verbose=0, callbacks=callbacks)
+    values = np.concatenate([np.ravel(value) for value in model.get_weights()])
+    assert len(set(hvd.allgather_object(values.tobytes()))) == 1
+
+
+@on_every_rank
+def test_a_set_that_is_not_registered_is_refused_not_trained_apart():
+    x, y = data(BATCH * hvd.size())
+    model = make_model(1)
+    model.compile(
+        optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.05), process_set=hvd.ProcessSet([0, 1])),
+        loss="mse",
+    )
+    with pytest.raises(ValueError, match="has not been registered"):
+        model.fit(x, y, batch_size=BATCH, verbose=0)
+
+
 class Late:
     """A variable that takes rank 0 a while to read."""
 

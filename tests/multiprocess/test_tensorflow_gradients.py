@@ -64,6 +64,8 @@ def test_alltoall_sends_gradients_back():
     # Row i goes to the rank that weighs it by its own rank + 1.
     expected = np.array([1, 3, 3, 0], np.float32)[:, np.newaxis].repeat(2, axis=1)
     expect(function, x, [np.float32(me + 1)], expected)
+    # The row after the splits is not sent either.
+    expect(lambda x: [hvd.alltoall(x, splits=splits)[0]], x, [np.float32(me + 1)], expected)
     even = np.ones((n,), np.float32)
     expect(lambda x: [hvd.alltoall(x)], even, [np.float32(me + 1)], np.arange(1, n + 1))
 

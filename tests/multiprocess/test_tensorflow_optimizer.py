@@ -1,7 +1,7 @@
 """DistributedOptimizer for TensorFlow 1 optimizers, in sessions and eagerly."""
 
 import pytest
-from tensorflow_support import hvd, np, on_ranks, tf
+from tensorflow_support import hvd, np, on_ranks, on_three_ranks, tf
 
 v1 = tf.compat.v1
 
@@ -221,3 +221,78 @@ def test_arguments_of_optimizers_are_checked():
     local.build((None, 1))
     partial = hvd.PartialDistributedOptimizer(sgd, local_layers=local)
     assert partial.get_name() == "DistributedGradientDescentOptimizer"
+
+
+@on_three_ranks
+def test_a_set_that_is_not_registered_is_refused_not_trained_apart():
+    pair = hvd.ProcessSet([0, 1])
+    weight = tf.Variable([1.0, 2.0])
+
+    def refused(call):
+        with pytest.raises(
+            ValueError, match="Process set provided does not exist, or has not been registered"
+        ):
+            call()
+
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(weight * (hvd.rank() + 1.0))
+    tape = hvd.DistributedGradientTape(tape, process_set=pair)
+    refused(lambda: tape.gradient(loss, [weight]))
+    with tf.Graph().as_default():
+        weight = v1.get_variable("w", initializer=np.zeros(2, np.float32))
+        optimizer = hvd.DistributedOptimizer(v1.train.GradientDescentOptimizer(0.1), process_set=pair)
+        refused(lambda: optimizer.minimize(tf.reduce_sum(weight)))
+    hvd.add_process_set(pair)
+    hvd.remove_process_set(pair)
+    weight = tf.Variable(1.0)
+    with tf.GradientTape() as tape:
+        loss = 2.0 * weight
+    tape = hvd.DistributedGradientTape(tape, process_set=pair)
+    refused(lambda: tape.gradient(loss, weight))
+
+
+@on_ranks
+def test_gradients_have_the_structure_of_their_sources():
+    a, b = tf.Variable(1.0), tf.Variable([2.0, 3.0])
+
+    def structure_of(sources):
+        with tf.GradientTape() as tape:
+            loss = a * tf.reduce_sum(b)
+        gradients = hvd.DistributedGradientTape(tape).gradient(loss, sources)
+        tf.nest.assert_same_structure(sources, gradients)
+        return [float(tf.reduce_sum(one)) for one in tf.nest.flatten(gradients)]
+
+    for sources in ([a, b], (a, b), [[a], [b]], {"x": a, "y": [b]}):
+        assert structure_of(sources) == [5.0, 2.0]
+    assert structure_of(a) == [5.0]
+
+
+@on_ranks
+def test_gradients_that_come_in_a_later_step_are_reduced_too():
+    from rueda.tensorflow.gradient_aggregation_eager import LocalGradientAggregationHelperEager
+
+    a, b = tf.Variable(0.0), tf.Variable(0.0)
+
+    def reduce(gradients, variables):
+        return [hvd.allreduce(gradient, op=hvd.Sum, name=f"late.{i}") for i, gradient in enumerate(gradients)]
+
+    helper = LocalGradientAggregationHelperEager(2, reduce)
+    mine = tf.constant(hvd.rank() + 1.0)
+    everybody = sum(range(1, hvd.size() + 1))
+    helper.compute_gradients([mine, None], [a, b])
+    first = helper.compute_gradients([mine, None], [a, b])
+    assert float(first[0]) == 2 * everybody and first[1] is None
+    helper.compute_gradients([mine, mine], [a, b])
+    second = helper.compute_gradients([mine, None], [a, b])  # b's of the pass before is not lost
+    assert [float(one) for one in second] == [2 * everybody, everybody]
+
+
+@on_ranks
+def test_wrong_arguments_are_one_sentence():
+    for given, error, text in (
+        ({"process_set": 5}, TypeError, "process_set must be a ProcessSet, .*not int"),
+        ({"name": 5}, TypeError, r"The name has to be a string, not int \(5\)"),
+        ({"compression": "fp16"}, ValueError, "one of Compression.none, .fp16, .bf16.*unlike 'fp16'"),
+    ):
+        with pytest.raises(error, match=text):
+            hvd.allreduce(tf.ones(2), **given)

@@ -18,6 +18,7 @@ from rueda.jax.naming import name_in_program, name_of_call
 from rueda.jax.primitive import WORDS, Spec, collective, finish, start
 from rueda.numpy.arrays import DTYPES
 from rueda.numpy.handles import let_end
+from rueda.operations import check_compression
 from rueda.process_sets import ProcessSet, global_process_set
 
 Average = _core.AVERAGE
@@ -137,6 +138,7 @@ def allreduce(
         )
     factors = {"prescale": float(prescale_factor), "postscale": float(postscale_factor)}
     spec = _describe(_core.ALLREDUCE, process_set, op=op, **factors)
+    check_compression(compression)
     if compression is Compression.none:
         return _apply(tree, name, spec)
     leaves = jax.tree_util.tree_leaves(tree)

@@ -10,6 +10,7 @@ import jax
 
 from rueda.jax.collectives import Average, Sum, allreduce
 from rueda.jax.compression import Compression, Compressor
+from rueda.operations import set_size
 from rueda.process_sets import ProcessSet, global_process_set
 
 NEEDS_OPTAX = (
@@ -59,7 +60,7 @@ def DistributedOptimizer(
         raise ValueError("DistributedOptimizer: this optimizer is wrapped already; wrap it once.")
     if backward_passes_per_step < 1:
         raise ValueError(f"backward_passes_per_step is {backward_passes_per_step}, but must be at least 1.")
-    reduce = _reducer(name, op, compression, gradient_predivide_factor, process_set)
+    reduce = _reducer("DistributedOptimizer", name, op, compression, gradient_predivide_factor, process_set)
     inner = optax.with_extra_args_support(optimizer)
 
     def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> Any:
@@ -80,16 +81,21 @@ def DistributedOptimizer(
 
 
 def _reducer(
-    name: str | None, op: int, compression: type[Compressor], predivide: float, process_set: ProcessSet
+    what: str,
+    name: str | None,
+    op: int,
+    compression: type[Compressor],
+    predivide: float,
+    process_set: ProcessSet,
 ) -> Callable[[Any], Any]:
     """Pytree of gradients -> the reduced one, under names that do not depend on the order of traces."""
-    _check_op("DistributedOptimizer", op)
+    _check_op(what, op)
     if predivide != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor not supported with op != Average; leave it at 1.0.")
     prefix = name if name is not None else f"gradients.{next(_numbers)}"
 
     def reduce(gradients: Any) -> Any:
-        size = process_set.size() or 1
+        size = set_size(process_set, what)
         if size == 1:
             return gradients
         if predivide == 1.0:
@@ -117,7 +123,7 @@ def distributed_value_and_grad(
 
     >>> loss, grads = jax.jit(hvd.distributed_value_and_grad(loss_of))(params, batch)
     """
-    reduce = _reducer(name, op, compression, 1.0, process_set)
+    reduce = _reducer("distributed_value_and_grad", name, op, compression, 1.0, process_set)
     local = jax.value_and_grad(fun, argnums=argnums, has_aux=has_aux)
 
     def value_and_grad(*arguments: Any, **settings: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 
 from rueda import _core
+from rueda.operations import set_size
 from rueda.process_sets import ProcessSet, global_process_set
 
 
@@ -35,7 +36,7 @@ class Reduction:
 
     def size(self) -> int:
         """Number of ranks that reduce together."""
-        return self.process_set.size() or 1
+        return set_size(self.process_set, self.prefix)
 
     def factors(self) -> tuple[int, float, float]:
         """(op, prescale, postscale) of the collective."""
@@ -116,7 +117,7 @@ def _with_tensorflow(reduction: Reduction, gradients: Sequence[Any], names: Sequ
             gradient_predivide_factor=reduction.predivide,
             process_set=reduction.process_set,
         )
-    reduced: list[Any] = reduction._reducer.reduce(gradients)
+    reduced: list[Any] = reduction._reducer.reduce(gradients, parts=names)
     return reduced
 
 

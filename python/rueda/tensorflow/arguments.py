@@ -51,9 +51,7 @@ def group_of(tensors: Iterable[Any]) -> Sequence[Any]:
 
 def set_id(process_set: ProcessSet, kind: str) -> int:
     """Id of a registered set; kind is the word the error begins with ("Allreduce")."""
-    if process_set.process_set_id is None:
-        raise ValueError(UNKNOWN_SET.format(kind=kind))
-    known = process_set.process_set_id
+    known = operations.process_set_id(process_set, kind)
     if known != 0 and basics.is_initialized() and process_set_table.ranks_of(known) is None:
         raise ValueError(UNKNOWN_SET.format(kind=kind))
     return known

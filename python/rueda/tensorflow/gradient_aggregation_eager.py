@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from rueda.tensorflow.arguments import variable_key
 from rueda.tensorflow.gradient_aggregation import SLICES
 
 
@@ -30,29 +31,26 @@ class LocalGradientAggregationHelperEager:
         self._reduce = reduce
         self._sparse_as_dense = sparse_as_dense
         self._average = average_aggregated_gradients
-        self._sums: list[Any] = []
+        self._sums: dict[int, Any] = {}  # by variable; each is made when it has its first gradient
         with tf.init_scope():
             self.counter = tf.Variable(0, dtype=tf.int32, trainable=False, name="rueda_aggregation_passes")
 
     def compute_gradients(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """The reduced sums in the last pass; in the others the sums so far, which are not to be applied."""
         outputs = [self._dense(gradient) for gradient in gradients]
-        present = [i for i, gradient in enumerate(outputs) if gradient is not None]
-        if not self._sums:
-            with tf.init_scope():
-                self._sums = [
-                    tf.Variable(tf.zeros(variables[i].shape, outputs[i].dtype), trainable=False)
-                    for i in present
-                ]
-        for one, i in zip(self._sums, present):
-            one.assign_add(outputs[i])
+        sums: dict[int, Any] = {}  # by position in outputs
+        for i, (gradient, variable) in enumerate(zip(outputs, variables)):
+            if (one := self._sum_of(variable, gradient)) is not None:
+                sums[i] = one
+            if gradient is not None:
+                sums[i].assign_add(gradient)
         self.counter.assign(tf.math.mod(self.counter + 1, self._passes))
-        totals = [tf.convert_to_tensor(one) for one in self._sums]
+        totals = [tf.convert_to_tensor(one) for one in sums.values()]
 
         def reduced() -> list[Any]:
             scaled = [total / self._passes for total in totals] if self._average else totals
-            combined = self._reduce(scaled, [variables[i] for i in present])
-            for one in self._sums:
+            combined = self._reduce(scaled, [variables[i] for i in sums])
+            for one in sums.values():
                 one.assign(tf.zeros_like(one))
             return [tf.identity(gradient) for gradient in combined]
 
@@ -61,7 +59,7 @@ class LocalGradientAggregationHelperEager:
 
         chosen = tf.cond(tf.equal(self.counter, 0), reduced, waiting)
         chosen = list(chosen) if isinstance(chosen, (list, tuple)) else [chosen]
-        for i, gradient in zip(present, chosen):
+        for i, gradient in zip(sums, chosen):
             outputs[i] = gradient
         return outputs
 
@@ -77,6 +75,14 @@ class LocalGradientAggregationHelperEager:
             return tf.constant(False)
 
         return tf.cond(tf.equal(self.counter, 0), applied, waiting)
+
+    def _sum_of(self, variable: Any, gradient: Any) -> Any:
+        """Where the gradients of this variable are added up; None before it had any."""
+        key = variable_key(variable)
+        if key not in self._sums and gradient is not None:
+            with tf.init_scope():
+                self._sums[key] = tf.Variable(tf.zeros(variable.shape, gradient.dtype), trainable=False)
+        return self._sums.get(key)
 
     def _dense(self, gradient: Any) -> Any:
         if isinstance(gradient, tf.IndexedSlices):

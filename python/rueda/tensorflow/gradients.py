@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,11 +10,14 @@ from typing import Any
 import tensorflow as tf
 
 from rueda.basics import basics, is_enabled
+from rueda.operations import check_compression, set_size
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.tensorflow.arguments import Adasum, Average, check_predivide, variable_key
 from rueda.tensorflow.compression import Compression, Compressor
 from rueda.tensorflow.plugin import is_async
 from rueda.tensorflow.reductions import NO_SPARSE_ADASUM, allreduce, grouped_allreduce
+
+_NOT_IN_NODES = re.compile("[^A-Za-z0-9_.]")
 
 
 @dataclass
@@ -33,6 +37,7 @@ class GradientReducer:
 
     def __post_init__(self) -> None:
         check_predivide(self.op, self.gradient_predivide_factor)
+        check_compression(self.compression)
         self._local: set[int] = set()
 
     # ---- variables that stay local ----
@@ -47,7 +52,7 @@ class GradientReducer:
 
     def scale_local(self, gradient: Any) -> Any:
         """The local gradient divided by the number of ranks, if so configured."""
-        count = self.process_set.size() or 1
+        count = set_size(self.process_set, self.scope)
         if gradient is None or not self.scale_local_gradients or count == 1:
             return gradient
         if isinstance(gradient, tf.IndexedSlices):
@@ -59,19 +64,23 @@ class GradientReducer:
     @property
     def is_needed(self) -> bool:
         """Whether there is anybody to reduce with. In elastic jobs the number of ranks may still change."""
+        size = set_size(self.process_set, self.scope)
         if self.process_set.included() is False:
             return False
-        return is_enabled("ELASTIC") or (self.process_set.size() or 1) > 1
+        return is_enabled("ELASTIC") or size > 1
 
     def reduce(
         self,
         gradients: Sequence[Any],
         variables: Sequence[Any] | None = None,
         use_generic_names: bool = False,
+        parts: Sequence[str] | None = None,
     ) -> list[Any]:
         """The gradients combined over the ranks, in the same order; None stays None.
 
         variables: whose gradients these are, needed for groups given as lists and for local variables.
+        Graphs match gradients by the tensors' names; with use_generic_names by grad_0, grad_1, …; with parts,
+        one for each gradient, by these under the reducer's scope.
         """
         basics.require_initialized()
         outputs = list(gradients)
@@ -84,9 +93,11 @@ class GradientReducer:
             return outputs
         for i in present:
             outputs[i] = self._prepared(outputs[i])
-        names = {i: f"grad_{i}" for i in present} if use_generic_names else {}
         if use_generic_names:
-            return self._reduce_all(outputs, present, variables, names)
+            return self._reduce_all(outputs, present, variables, {i: f"grad_{i}" for i in present})
+        names = {}
+        if parts is not None and not tf.executing_eagerly():
+            names = {i: _NOT_IN_NODES.sub("_", parts[i]) for i in present}
         with tf.name_scope(f"{self.scope}_Allreduce"):
             return self._reduce_all(outputs, present, variables, names)
 

@@ -122,7 +122,10 @@ def _grouped_broadcast_gradient(operation: Any, *grads: Any) -> Any:
 @tf.RegisterGradient("HorovodAlltoall")
 def _alltoall_gradient(operation: Any, grad: Any, _splits_grad: Any) -> Any:
     returned, _ = alltoall(tf.convert_to_tensor(grad), splits=operation.outputs[1], **_place_of(operation))
-    return [returned, None]
+    shape = tf.shape(operation.inputs[0])
+    unsent = shape[:1] - tf.shape(returned)[:1]  # rows after the splits, which went nowhere
+    zeros = tf.zeros(tf.concat([unsent, shape[1:]], 0), returned.dtype)
+    return [tf.concat([returned, zeros], 0), None]
 
 
 def _before_gather(operation: Any, grad: Any) -> Any:

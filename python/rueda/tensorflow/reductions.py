@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from rueda.operations import check_compression
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.tensorflow.arguments import (
     Adasum,
@@ -68,6 +69,7 @@ def allreduce(
             raise NotImplementedError("Pre/postscale_factor are not supported with tf.IndexedSlices")
         with _on(device_sparse):
             return _allreduce_slices(tensor, op, name, process_set, ignore_name_scope)
+    check_compression(compression)
     with _on(device_dense):
         name = name or default_name("HorovodAllreduce", tensor)
         compressed, context = compression.compress(tf.convert_to_tensor(tensor))
@@ -109,6 +111,7 @@ def _reduce_group(
     reduce: Callable[[list[Any], str | None], list[Any]],
 ) -> list[Any]:
     """Compresses, reduces one group per type, decompresses; order is kept."""
+    check_compression(compression)
     pairs = [compression.compress(tf.convert_to_tensor(tensor)) for tensor in tensors]
     outputs: list[Any] = [None] * len(pairs)
     types = by_type([compressed for compressed, _ in pairs])

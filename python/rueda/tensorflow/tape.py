@@ -33,7 +33,7 @@ class _DistributedTape:
     ) -> Any:
         """Gradients of target with respect to sources, reduced over the ranks.
 
-        sources: a flat list gives a flat list; a single variable or a nested structure gives its like.
+        sources: a variable, or a list or a nested structure of variables, gives its like.
         None stays None. use_generic_names: names grad_0, grad_1, … instead of the tensors', for ranks
         whose models name their variables differently.
         """
@@ -41,8 +41,6 @@ class _DistributedTape:
         local = super().gradient  # type: ignore[misc]
         gradients = local(target, flat, output_gradients, unconnected_gradients)
         reduced = self._reducer.reduce(gradients, flat, use_generic_names)
-        if isinstance(sources, (list, tuple)) and len(sources) == len(flat):
-            return reduced
         return tf.nest.pack_sequence_as(sources, reduced)
 
     def get_local_and_global_gradients(

@@ -15,6 +15,7 @@ import torch
 
 from rueda.basics import basics, is_enabled
 from rueda.errors import HorovodInternalError
+from rueda.operations import check_compression
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch.adasum_optimizer import AdasumMixin
 from rueda.torch.compression import Compression, Compressor
@@ -296,11 +297,7 @@ def _rewrap(optimizer: torch.optim.Optimizer, mixin: type[torch.optim.Optimizer]
 
 
 def _check_arguments(compression: Any, op: int, predivide: float, passes: int, groups: Any) -> None:
-    if not (hasattr(compression, "compress") and hasattr(compression, "decompress")):
-        raise ValueError(
-            f"compression must be one of Compression.none, .fp16, .bf16, or have compress and decompress, "
-            f"unlike {compression!r}."
-        )
+    check_compression(compression)
     if op not in OPS:
         raise ValueError(f"op must be one of Average, Sum, Adasum, Min, Max and Product, not {op!r}.")
     if not (math.isfinite(predivide) and predivide != 0):
