@@ -17,13 +17,13 @@ import rueda.keras as hvd
 world = keras_worlds.world
 
 
-def make_model(seed=1, is_built=True, rate=0.4):
+def make_model(seed=1, is_built=True, rate=0.4, width=3, **settings):
     keras.utils.set_random_seed(seed)
     first = [keras.Input((4,))] if is_built else []
     model = keras.Sequential(
-        [*first, keras.layers.Dense(3), keras.layers.Dropout(0.5), keras.layers.Dense(1)]
+        [*first, keras.layers.Dense(width), keras.layers.Dropout(0.5), keras.layers.Dense(1)]
     )
-    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(rate, momentum=0.5))
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(rate, momentum=0.5), **settings)
     model.compile(optimizer=optimizer, loss="mse")
     return model
 
@@ -165,6 +165,49 @@ def test_the_best_model_is_saved_by_rank_0_alone():
 
 
 @on_every_rank
+def test_callbacks_keep_to_the_process_set_of_the_optimizer():
+    me, callbacks = hvd.rank(), hvd.callbacks
+    teams = [hvd.add_process_set([rank]) for rank in range(hvd.size())]  # each trains a model of its own
+    with tempfile.TemporaryDirectory() as folder:
+        best = callbacks.BestModelCheckpoint(monitor="loss")
+        best.filepath = str(Path(folder) / "best.keras")
+        rates = Rates()
+        model = make_model(width=3 + me, process_set=teams[me])
+        inside = [
+            callbacks.BroadcastGlobalVariablesCallback(me),
+            callbacks.MetricAverageCallback(),
+            callbacks.LearningRateWarmupCallback(0.4, warmup_epochs=2),
+            best,
+            rates,
+        ]
+        losses = fit(model, inside, epochs=2).history["loss"]
+        assert Path(best.filepath).exists()
+    np.testing.assert_allclose(rates.seen, 0.4, rtol=1e-6)  # of a set of one rank from the start
+    assert len(set(hvd.allgather_object(losses[0]))) == hvd.size()
+    with pytest.raises(ValueError, match=rf"root_rank is {1 - me}, but .* over the ranks \[{me}\]; pass one"):
+        fit(model, [callbacks.BroadcastGlobalVariablesCallback(1 - me)])
+    outside = make_model(width=3 + me, process_set=teams[1 - me])
+    plain = [callbacks.BroadcastGlobalVariablesCallback(1 - me), callbacks.MetricAverageCallback()]
+    for callback in plain:  # of ranks that are not in the set nothing is asked
+        callback.set_model(outside)
+        callback.on_train_begin()
+        callback.on_epoch_end(0, {f"loss of {me}": 1.0})
+    for team in teams:
+        hvd.remove_process_set(team)
+
+
+@on_every_rank
+def test_one_callback_broadcasts_every_model_it_is_given():
+    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
+    for fold in range(2):
+        model = make_model(seed=10 * fold + hvd.rank(), rate=0.01)
+        fit(model, callbacks)
+        assert all(np.isfinite(value).all() for value in model.get_weights())
+        values = b"".join(np.asarray(value).tobytes() for value in model.get_weights())
+        assert len(set(hvd.allgather_object(values))) == 1, fold
+
+
+@on_every_rank
 def test_misuse_is_one_sentence():
     schedule = hvd.callbacks.LearningRateScheduleCallback
     with pytest.raises(ValueError, match="Parameter `initial_lr` is required"):
@@ -205,5 +248,9 @@ def test_values_of_any_kind():
     assert number(hvd.allgather([rank] * (rank + 1))) == [r for r in range(n) for _ in range(r + 1)]
     assert number(hvd.broadcast(keras.Variable([float(rank)]), 1)) == [1.0]
     assert number(hvd.reducescatter(np.arange(n * 1.0), op=hvd.Sum)) == [n * rank]
+    large = hvd.allreduce(np.float32(2.0**17), compression=hvd.Compression.bf16)  # float16 has no such number
+    assert number(large) == 2.0**17
+    with pytest.raises(ValueError, match="compression is 'int8', but must be"):
+        hvd.allreduce(np.float32(1.0), compression="int8")
     with pytest.raises(ValueError, match="supersedes average"):
         hvd.allreduce(1.0, average=True, op=hvd.Sum)

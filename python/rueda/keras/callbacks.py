@@ -14,8 +14,10 @@ from rueda import numpy as host
 from rueda.basics import basics
 from rueda.errors import internal_error
 from rueda.keras.backends import await_values
-from rueda.keras.optimizer import is_distributed, wrap_loss_scaling
+from rueda.keras.optimizer import is_distributed, process_set_of, wrap_loss_scaling
 from rueda.keras.values import as_numpy, broadcast_variables
+from rueda.operations import set_size
+from rueda.process_sets import ProcessSet
 
 NO_STEPS = (
     "Could not autodetect the number of steps per epoch. Please specify the steps_per_epoch parameter of "
@@ -25,6 +27,10 @@ PLAIN = (
     "BroadcastGlobalVariablesCallback: the optimizer of this model, {optimizer}, is not distributed, so "
     "ranks start alike and then train apart: compile the model with hvd.DistributedOptimizer(…), or load it "
     "with hvd.load_model; only a train step that reduces its gradients itself needs neither."
+)
+BAD_ROOT = (
+    "BroadcastGlobalVariablesCallback: root_rank is {root}, but the optimizer of this model is distributed "
+    "over the ranks {ranks}; pass one of these."
 )
 NO_XLA = (
     "BroadcastGlobalVariablesCallback: model.fit runs without jit_compile=True, because on TensorFlow XLA "
@@ -39,6 +45,17 @@ def _model_of(callback: Any) -> Any:
             f"set_model first."
         )
     return callback.model
+
+
+def _team_of(model: Any) -> ProcessSet:
+    """The ranks that train this model together: the process set of its distributed optimizer, else all."""
+    return process_set_of(getattr(model, "optimizer", None))
+
+
+def is_first(model: Any) -> bool:
+    """Whether this is the first of the ranks that train this model together."""
+    team = _team_of(model)
+    return bool(team.included()) and team.rank() == 0
 
 
 def warn_if_plain(model: Any) -> None:
@@ -62,8 +79,9 @@ def _sync(model: Any) -> None:
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Makes all ranks start from root's model and optimizer.
+    """Makes all ranks start from root's model and optimizer, each model that it is given to once.
 
+    All ranks of the process set of the model's optimizer; root_rank is a rank of the job and one of them.
     Before the first batch where the model is built by then, else after it. States of random generators
     (dropout) stay each rank's own. local_variables: variables to leave alone; device: accepted for old
     scripts, without effect. Put it first in the list of callbacks. At the end of every epoch it raises what
@@ -77,7 +95,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         super().__init__()
         self.root_rank = root_rank
         self._local = {id(variable) for variable in local_variables or []}
-        self._is_done = False
+        self._sent: Any = None  # the model that was sent last
 
     def register_local_var(self, var: Any) -> None:
         """This variable is not sent."""
@@ -110,8 +128,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Sends where the first batch has built everything."""
-        if not self._is_done:
-            _sync(_model_of(self))
+        if self._sent is not _model_of(self):
+            _sync(self.model)
             self._send(self.model)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -120,8 +138,14 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         await_values(self.model.trainable_variables)
 
     def _send(self, model: Any) -> None:
-        if self._is_done:
+        if self._sent is model:
             return
+        team = _team_of(model)
+        if team.included() is False:
+            self._sent = model
+            return
+        if self.root_rank not in (team.ranks or ()):
+            raise ValueError(BAD_ROOT.format(root=self.root_rank, ranks=team.ranks))
         seen, variables = set(self._local), []
         own = model.optimizer.variables
         for variable in [
@@ -131,15 +155,16 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
             if id(variable) not in seen:
                 seen.add(id(variable))
                 variables.append(variable)
-        broadcast_variables(variables, self.root_rank)
-        self._is_done = True
+        broadcast_variables(variables, self.root_rank, team)
+        self._sent = model
 
 
 class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Averages the metrics of an epoch over all ranks, in place, at its end.
+    """Averages the metrics of an epoch over all ranks that train this model, in place, at its end.
 
-    Put it before callbacks that read metrics. device: accepted for old scripts, without effect. Raises
-    HorovodInternalError on every rank where ranks have different metrics.
+    These are the process set of its optimizer. Put it before callbacks that read metrics. device: accepted
+    for old scripts, without effect. Raises HorovodInternalError on every rank where ranks have different
+    metrics.
 
     >>> callbacks = [hvd.callbacks.MetricAverageCallback(), keras.callbacks.ReduceLROnPlateau()]
     """
@@ -149,21 +174,24 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Replaces each value of logs by its average."""
-        names = sorted(logs or ())
-        _check_same(names)
+        team, names = _team_of(self.model), sorted(logs or ())
+        if team.included() is False:
+            return
+        _check_same(names, team)
         if not logs:
             return
         values = [np.asarray(as_numpy(logs[name]), np.float64) for name in names]
-        for name, value in zip(names, host.grouped_allreduce(values, "metrics." + ",".join(names))):
+        key = "metrics." + ",".join(names)
+        for name, value in zip(names, host.grouped_allreduce(values, key, process_set=team)):
             logs[name] = float(value) if value.ndim == 0 else value
 
 
-def _check_same(names: Sequence[str]) -> None:
+def _check_same(names: Sequence[str], team: ProcessSet) -> None:
     """Raises on every rank where the names of metrics differ, for which ranks would wait for ever."""
-    of_ranks = host.allgather_object(names, "MetricAverageCallback.names")
+    of_ranks = host.allgather_object(names, "MetricAverageCallback.names", team)
     known = set().union(*of_ranks)
     lacking: dict[str, list[str]] = {}  # names of metrics, and the ranks without them
-    for rank, own in enumerate(of_ranks):
+    for rank, own in zip(team.ranks or (), of_ranks):
         if missing := ", ".join(sorted(known - set(own))):
             lacking.setdefault(missing, []).append(str(rank))
     if lacking:
@@ -278,8 +306,9 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
 class LearningRateWarmupCallback(LearningRateScheduleCallback):
     """Raises the learning rate from initial_lr / n to initial_lr over warmup_epochs, batch by batch.
 
-    initial_lr: the rate of n ranks, usually that of one times hvd.size(), as in Goyal et al., "Accurate,
-    large minibatch SGD" (2017). verbose: rank 0 says when it has ended. Otherwise as
+    n: the number of ranks that train this model. initial_lr: the rate of n ranks, usually that of one times
+    hvd.size(), as in Goyal et al., "Accurate, large minibatch SGD" (2017). verbose: the first of these ranks
+    says when it has ended. Otherwise as
     LearningRateScheduleCallback.
 
     >>> hvd.callbacks.LearningRateWarmupCallback(initial_lr=0.1 * hvd.size(), warmup_epochs=3, verbose=1)
@@ -294,7 +323,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         verbose: int = 0,
     ) -> None:
         def multiplier(epoch: float) -> float:
-            size = basics.size()
+            size = set_size(_team_of(self.model), "LearningRateWarmupCallback")
             done = epoch + 1.0 / (self.steps_per_epoch or 1)  # so that the last batch has the full rate
             return (done * (size - 1) / warmup_epochs + 1) / size
 
@@ -312,12 +341,18 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Says when the warmup is over."""
         super().on_epoch_end(epoch, logs)
-        if self.end_epoch is not None and epoch == self.end_epoch - 1 and self.verbose and basics.rank() == 0:
+        if (
+            self.end_epoch is not None
+            and epoch == self.end_epoch - 1
+            and self.verbose
+            and is_first(self.model)
+        ):
             print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {self._rate():g}.")
 
 
 class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
-    """Saves the best model so far, on rank 0. Set `filepath` (ending in .keras) before model.fit.
+    """Saves the best model so far, on the first rank that trains it. Set `filepath` (ending in .keras) before
+    model.fit.
 
     monitor, verbose, mode, save_freq, save_weights_only: as in keras.callbacks.ModelCheckpoint.
 
@@ -344,8 +379,7 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc
             raise ValueError("BestModelCheckpoint has no filepath: set it before model.fit.")
 
     def _save_model(self, *arguments: Any, **settings: Any) -> None:
-        _model_of(self)
-        if basics.rank() == 0:
+        if is_first(_model_of(self)):
             super()._save_model(*arguments, **settings)
 
 

@@ -37,6 +37,16 @@ def is_distributed(optimizer: Any) -> bool:
     return getattr(type(optimizer), "_rueda_is_distributed", False)
 
 
+def process_set_of(optimizer: Any) -> ProcessSet:
+    """The ranks that train with this optimizer: all, unless it is distributed over some of them."""
+    for one in (optimizer, getattr(optimizer, "inner_optimizer", None)):
+        if is_distributed(one):
+            settings: Any = getattr(one, "_rueda_reduction", None) or getattr(one, "_rueda_reducer", None)
+            chosen: ProcessSet = settings.process_set  # the second name is that of tf_keras
+            return chosen
+    return global_process_set
+
+
 def DistributedOptimizer(
     optimizer: Any,
     name: str | None = None,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import ml_dtypes  # Keras itself needs it
 import numpy as np
 
 from rueda import _core
@@ -29,11 +30,13 @@ def as_numpy(value: Any) -> Array:
 
 
 def _compress(array: Array, compression: Any) -> Array:
+    """The array as it travels. compression: of this front end, or a class of the framework's own."""
     chosen = compression if isinstance(compression, str) else compression.__name__.lower()
+    if isinstance(compression, str) and chosen not in (Compression.none, Compression.fp16, Compression.bf16):
+        raise ValueError(f"compression is {compression!r}, but must be Compression.none, fp16 or bf16.")
     if array.dtype.kind != "f" or "16" not in chosen:
         return array
-    # bfloat16 is no type of numpy's own; float16 has more digits and less range.
-    return array.astype(np.float16)
+    return array.astype(ml_dtypes.bfloat16 if Compression.bf16 in chosen else np.float16)
 
 
 def allreduce(

@@ -7,7 +7,6 @@ from typing import Any
 
 import tf_keras
 
-from rueda.basics import basics
 from rueda.keras import callbacks as current
 from rueda.keras.optimizer import INNER, is_distributed
 from rueda.tensorflow.keras import legacy
@@ -77,8 +76,7 @@ class BestModelCheckpoint(tf_keras.callbacks.ModelCheckpoint):  # type: ignore[m
         super().on_train_begin(logs)
 
     def _save_model(self, *arguments: Any, **settings: Any) -> None:
-        current._model_of(self)
-        if basics.rank() == 0:
+        if current.is_first(current._model_of(self)):
             super()._save_model(*arguments, **settings)
 
 
