@@ -182,9 +182,7 @@ def graph() -> List[Dict[str, float]]:
         row = {}
         for name, options in engines.items():
             command = [RUEDA, "run", "-np", "1", sys.executable, "bench/front_ends/graph_cost.py", *options]
-            lines = output_of(command, 120).splitlines()
-            told = next(one for one in lines if '"cost"' in one)
-            row[name] = json.loads(told[told.index("{") :])["cost"]
+            row[name] = report_of(command, OUT / "graph_cost.json", 120, echo=False)["cost"]
         rows.append(row)
     for name in engines:
         costs = sorted(row[name] for row in rows)

@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import time
+from pathlib import Path
 from typing import Any, Callable, Dict, List
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -53,7 +54,9 @@ def load_front_end(engine: str) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description="the cost of an allreduce in a tf.function")
     parser.add_argument("--engine", default="", metavar="FILE", help="a library in the engine's place")
-    hvd = load_front_end(parser.parse_args().engine)
+    parser.add_argument("--report", type=Path, help="the medians are written here, as JSON")
+    arguments = parser.parse_args()
+    hvd = load_front_end(arguments.engine)
     hvd.init()
     if hvd.size() != 1:
         raise SystemExit(f"graph_cost: {hvd.size()} ranks would wait for one another; start it with -np 1.")
@@ -84,7 +87,8 @@ def main() -> None:
     for name, values in rows.items():
         spread = f"{at(values, 0.1):6.2f} .. {at(values, 0.9):6.2f}"
         print(f"{name:<10}{at(values, 0.5):8.2f} us per tensor   {spread}")
-    print(json.dumps({name: at(values, 0.5) for name, values in rows.items()}))
+    if arguments.report:
+        arguments.report.write_text(json.dumps({name: at(values, 0.5) for name, values in rows.items()}))
 
 
 if __name__ == "__main__":

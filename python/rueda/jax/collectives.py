@@ -138,9 +138,9 @@ def allreduce(
         )
     factors = {"prescale": float(prescale_factor), "postscale": float(postscale_factor)}
     spec = _describe(_core.ALLREDUCE, process_set, op=op, **factors)
-    check_compression(compression)
     if compression is Compression.none:
         return _apply(tree, name, spec)
+    check_compression(compression)
     leaves = jax.tree_util.tree_leaves(tree)
     pairs = [compression.compress(jnp.asarray(leaf)) for leaf in leaves]
     structure: Any = jax.tree_util.tree_structure(tree)
