@@ -8,11 +8,17 @@
 namespace rueda::backend_test {
 namespace {
 
-using backend::Call;
+using Call = TestCall;
 using schedule::Topology;
 
 schedule::Spec allreduce(int64_t count) {
   return {.what = Collective::kAllreduce, .count = count, .counts = {}, .scale = {}, .segments = {}};
+}
+
+backend::NativeOptions copying_up_to(size_t bytes) {
+  backend::NativeOptions options;
+  options.copied_bytes = bytes;
+  return options;
 }
 
 struct World {
@@ -78,23 +84,22 @@ class NextCall {
 
 // What a departure from a plan does: everybody says how far he is, then all take back, or take, the same.
 // Where there is a next call, each goes on with it at once, while others have not heard yet.
-void start_on_some_and_take_back(World& world, const schedule::Spec& spec, bool is_gated, uint64_t seed,
-                                 NextCall* next) {
+void start_on_some_and_take_back(World& world, const schedule::Spec& spec, uint64_t seed, NextCall* next) {
   std::mt19937_64 random(seed);
   FakeMesh& mesh = world.mesh;
   const auto n = static_cast<size_t>(mesh.size());
   const size_t absent = random() % n;  // at least this one never starts
   std::vector<bool> starts(n);
+  const bool is_in_place = random() % 2 == 0;
   for (size_t me = 0; me < n; ++me) starts[me] = me != absent && random() % 4 != 0;
   std::vector<std::vector<float>> inputs(n), outputs(n);
   for (size_t me = 0; me < n; ++me) {
     inputs[me].assign(static_cast<size_t>(spec.count), static_cast<float>(me));
     outputs[me].assign(static_cast<size_t>(spec.count), -1.0f);
   }
-  const bool is_in_place = is_gated || mesh.backend(0).spares_input(world.groups[0], spec);
   const auto call_of = [&](size_t me) {
     Call call = world.call(static_cast<Rank>(me), spec, inputs[me], is_in_place ? inputs[me] : outputs[me]);
-    call.is_gated = is_gated;
+    call.may_be_taken_back = true;
     return call;
   };
   for (size_t me = 0; me < n; ++me) {
@@ -113,7 +118,7 @@ void start_on_some_and_take_back(World& world, const schedule::Spec& spec, bool 
     for (size_t from = 0; from < n; ++from)
       if (!sent[from].empty()) arrivals[from] = sent[from][me];
     if (starts[me])
-      mesh.backend(static_cast<Rank>(me)).cancel(arrivals);
+      mesh.backend(static_cast<Rank>(me)).take_back(arrivals);
     else
       mesh.backend(static_cast<Rank>(me)).drain(call_of(me), arrivals);
     if (next != nullptr) next->start(static_cast<Rank>(me));
@@ -134,17 +139,16 @@ TEST(Cancel, a_call_that_not_all_start_leaves_no_trace_whatever_had_happened) {
                each = hosts == 1 ? 2 + static_cast<Rank>(seed % 4) : 2;
     backend::NativeOptions options;
     options.chunk_bytes = 256;
+    options.copied_bytes = seed % 3 == 0 ? 0 : 256 << 10;  // in place: behind a gate, or copied
     std::mt19937_64 random(seed);
     World world(Topology::regular(hosts, each), seed % 2 ? WireKind::kBuffered : WireKind::kRendezvous, seed,
                 options);
     const int64_t counts[] = {1, 3, 64, 1000};
     for (uint64_t round = 0; round < 3; ++round) {
-      const bool is_gated = (seed + round) % 3 == 0;
       const int64_t count = counts[(seed / 5 + round) % 4];
       NextCall next(world, (seed + round) % 2 == 0 ? count : 100);
       const bool is_at_once = random() % 2 == 0;
-      start_on_some_and_take_back(world, allreduce(count), is_gated, seed + 1000 * round,
-                                  is_at_once ? &next : nullptr);
+      start_on_some_and_take_back(world, allreduce(count), seed + 1000 * round, is_at_once ? &next : nullptr);
       if (testing::Test::HasFatalFailure()) return;
       if (!is_at_once) {
         next.start_on_all();
@@ -161,12 +165,13 @@ TEST(Cancel, a_pause_that_ends_well_changes_nothing) {
   for (uint64_t seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);
-    World world(Topology::single_host(3), seed % 2 ? WireKind::kBuffered : WireKind::kRendezvous, seed, {});
+    World world(Topology::single_host(3), seed % 2 ? WireKind::kBuffered : WireKind::kRendezvous, seed,
+                copying_up_to(seed % 3 == 0 ? 0 : 256 << 10));
     std::vector<std::vector<float>> data(3, std::vector<float>(500, 2.0f));
     for (Rank me = 0; me < 3; ++me) {
       std::vector<float>& mine = data[static_cast<size_t>(me)];
       Call call = world.call(me, allreduce(500), mine, mine);
-      call.is_gated = seed % 3 == 0;
+      call.may_be_taken_back = true;
       world.mesh.backend(me).start(call);
     }
     world.mesh.shake(static_cast<int>(random() % 30));
@@ -186,27 +191,39 @@ TEST(Cancel, a_pause_that_ends_well_changes_nothing) {
 
 // Two hear of one another before they write; of more, a rank may write what one has sent before another has
 // begun.
-TEST(Cancel, an_input_is_spared_without_a_gate_in_groups_of_two) {
-  for (const int64_t count : {1, 1000, 100'000}) {
-    for (const Rank hosts : {1, 2}) {
-      World world(Topology::regular(hosts, 2 / hosts), WireKind::kBuffered, 1, {});
-      for (Rank me = 0; me < 2; ++me)
-        EXPECT_TRUE(
-            world.mesh.backend(me).spares_input(world.groups[static_cast<size_t>(me)], allreduce(count)));
+TEST(Cancel, an_input_in_place_is_untouched_while_one_has_not_started) {
+  for (const Rank n : {2, 3}) {
+    for (const int64_t count : {1, 1000, 100'000}) {
+      SCOPED_TRACE(std::to_string(n) + " ranks, " + std::to_string(count) + " elements");
+      World world(Topology::single_host(n), WireKind::kBuffered, 1, {});
+      std::vector<std::vector<float>> data(static_cast<size_t>(n),
+                                           std::vector<float>(static_cast<size_t>(count), 2.0f));
+      const auto start = [&](Rank me) {
+        std::vector<float>& mine = data[static_cast<size_t>(me)];
+        Call call = world.call(me, allreduce(count), mine, mine);
+        call.may_be_taken_back = true;
+        world.mesh.backend(me).start(call);
+      };
+      for (Rank me = 0; me + 1 < n; ++me) start(me);
+      for (int i = 0; i < 2000; ++i) world.mesh.sweep_all();
+      for (Rank me = 0; me + 1 < n; ++me)
+        ASSERT_EQ(data[static_cast<size_t>(me)], std::vector<float>(static_cast<size_t>(count), 2.0f));
+      start(n - 1);
+      ASSERT_TRUE(world.mesh.run());
+      for (const std::vector<float>& sums : data)
+        ASSERT_EQ(sums, std::vector<float>(static_cast<size_t>(count), 2.0f * static_cast<float>(n)));
     }
-    World world(Topology::single_host(3), WireKind::kBuffered, 1, {});
-    EXPECT_FALSE(world.mesh.backend(0).spares_input(world.groups[0], allreduce(count)));
   }
 }
 
 // At the gate nothing of the call itself is on the wires yet.
 TEST(Cancel, a_gated_call_writes_nothing_before_all_have_started) {
-  World world(Topology::single_host(3), WireKind::kBuffered, 7, {});
+  World world(Topology::single_host(3), WireKind::kBuffered, 7, copying_up_to(0));
   std::vector<std::vector<float>> data(3, std::vector<float>(500, 2.0f));
   const auto start = [&](Rank me) {
     std::vector<float>& mine = data[static_cast<size_t>(me)];
     Call call = world.call(me, allreduce(500), mine, mine);
-    call.is_gated = true;
+    call.may_be_taken_back = true;
     world.mesh.backend(me).start(call);
   };
   start(0);

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend_queue.h"
 #include "rueda/backend/native/native.h"
 #include "rueda/transport/transport.h"
 
@@ -118,6 +119,8 @@ struct FakeEndpoint final : transport::Endpoint {
   size_t withdraw(size_t receives) override { return in->withdraw(receives); }
 };
 
+using NativeQueue = Queue<backend::NativeBackend>;
+
 class FakeMesh {
  public:
   FakeMesh(schedule::Topology topology, WireKind kind, uint64_t seed,
@@ -139,12 +142,12 @@ class FakeMesh {
     for (Rank me = 0; me < size_; ++me) {
       backend::Mesh mesh{.endpoint = [this, me](Rank peer) { return &endpoints_[me * size_ + peer]; },
                          .topology = [this](const Group& group) { return topology_of(group); }};
-      backends_.push_back(std::make_unique<backend::NativeBackend>(std::move(mesh), options));
+      backends_.emplace_back(std::make_unique<backend::NativeBackend>(std::move(mesh), options));
     }
   }
 
   [[nodiscard]] Rank size() const { return size_; }
-  backend::NativeBackend& backend(Rank rank) { return *backends_[rank]; }
+  NativeQueue& backend(Rank rank) { return backends_[static_cast<size_t>(rank)]; }
   FakeWire& wire(Rank from, Rank to) { return *wires_[from * size_ + to]; }
   std::vector<backend::Done>& done(Rank rank) { return done_[rank]; }
 
@@ -180,18 +183,18 @@ class FakeMesh {
     for (auto& wire : wires_) moved = wire->move(random_) || moved;
     for (Rank rank = 0; rank < size_; ++rank) {
       while (deliver(rank)) moved = true;
-      moved = backends_[rank]->progress(done_[rank]) || moved;
+      moved = backends_[rank].progress(done_[rank]) || moved;
     }
     return moved;
   }
   // Hands all waiting completions over without moving a wire.
   void deliver_all() {
     for (Rank rank = 0; rank < size_; ++rank)
-      while (deliver(rank)) backends_[rank]->progress(done_[rank]);
+      while (deliver(rank)) backends_[rank].progress(done_[rank]);
   }
   [[nodiscard]] bool is_idle() const {
     for (const auto& backend : backends_)
-      if (!backend->is_idle()) return false;
+      if (!backend.is_idle()) return false;
     for (const auto& waiting : completions_)
       if (!waiting.empty()) return false;
     return true;
@@ -223,7 +226,7 @@ class FakeMesh {
     std::swap(waiting[pick], waiting.back());
     const transport::Completion completion = waiting.back();
     waiting.pop_back();
-    backends_[rank]->on_completion(completion);
+    backends_[rank].backend().on_completion(completion);
     return true;
   }
   bool random_events() {
@@ -235,7 +238,7 @@ class FakeMesh {
           moved = deliver(rank) || moved;
           break;
         case 1:
-          moved = backends_[rank]->progress(done_[rank]) || moved;
+          moved = backends_[rank].progress(done_[rank]) || moved;
           break;
         default:
           moved = wires_[random_() % wires_.size()]->move(random_) || moved;
@@ -252,7 +255,7 @@ class FakeMesh {
   std::vector<std::vector<backend::Done>> done_;
   std::vector<std::unique_ptr<FakeWire>> wires_;  // [from * size + to]
   std::vector<FakeEndpoint> endpoints_;           // [me * size + peer]
-  std::vector<std::unique_ptr<backend::NativeBackend>> backends_;
+  std::deque<NativeQueue> backends_;
 };
 
 }  // namespace rueda::backend_test

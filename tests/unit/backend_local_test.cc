@@ -9,6 +9,7 @@
 #include <numeric>
 #include <random>
 
+#include "backend_queue.h"
 #include "rueda/kernels/kernels.h"
 #include "rueda/memory/arena.h"
 
@@ -39,11 +40,12 @@ class Ranks {
                   .value();
         seen.push_back(std::move(rank));
       }
-      backends_.push_back(std::make_unique<LocalBackend>(std::make_shared<LocalHost>(std::move(seen), me)));
+      backends_.emplace_back(
+          std::make_unique<LocalBackend>(std::make_shared<LocalHost>(std::move(seen), me)));
     }
   }
 
-  Backend& at(size_t rank) { return *backends_[rank]; }
+  backend_test::Queue<LocalBackend>& at(size_t rank) { return backends_[rank]; }
   memory::Arena& arena(size_t rank) { return *arenas_[rank]; }
   [[nodiscard]] size_t size() const { return backends_.size(); }
   bool has_rung(size_t rank) {
@@ -70,7 +72,7 @@ class Ranks {
   std::vector<memory::SharedMemory> boards_;
   std::vector<std::unique_ptr<memory::Arena>> arenas_;
   std::vector<UniqueFd> bells_;
-  std::vector<std::unique_ptr<LocalBackend>> backends_;
+  std::deque<backend_test::Queue<LocalBackend>> backends_;
 };
 
 struct Tensor {
@@ -119,7 +121,7 @@ void check(Ranks& ranks, const Case& c, uint64_t seed) {
   for (size_t i = 0; i < n; ++i) group.members.push_back(static_cast<Rank>(i));
   std::vector<Group> groups(n, group);
   std::vector<std::vector<Tensor>> tensors(n);
-  std::vector<std::vector<Piece>> pieces(n);
+  std::vector<std::vector<Segment>> segments(n);
   std::vector<std::vector<std::byte>> contributions(n, std::vector<std::byte>(total * element));
   std::vector<size_t> who;
   for (size_t rank = 0; rank < n; ++rank) {
@@ -145,9 +147,9 @@ void check(Ranks& ranks, const Case& c, uint64_t seed) {
       else
         kernels::scale(c.dtype, tensor.input, contribution, static_cast<size_t>(c.counts[t]),
                        {.factor = c.prescale});
-      pieces[rank].push_back(
-          has_joined ? Piece{.count = c.counts[t]}
-                     : Piece{.input = tensor.input, .output = tensor.output, .count = c.counts[t]});
+      segments[rank].push_back(
+          has_joined ? Segment{.count = c.counts[t]}
+                     : Segment{.input = tensor.input, .output = tensor.output, .count = c.counts[t]});
       at += static_cast<size_t>(c.counts[t]);
     }
   }
@@ -160,7 +162,7 @@ void check(Ranks& ranks, const Case& c, uint64_t seed) {
                         .scale = c.scale,
                         .segments = {}};
     ranks.at(rank).start(
-        {.id = 1, .group = &groups[rank], .spec = spec, .pieces = pieces[rank], .prescale = c.prescale});
+        {.id = 1, .group = &groups[rank], .spec = spec, .segments = segments[rank], .prescale = c.prescale});
   }
   ranks.run(who, 1, random);
   for (size_t rank = 0; rank < n; ++rank) {

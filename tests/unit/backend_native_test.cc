@@ -12,7 +12,7 @@
 namespace rueda::backend_test {
 namespace {
 
-using backend::Call;
+using Call = TestCall;
 using backend::Done;
 using backend::NativeOptions;
 using backend::Planned;
@@ -144,8 +144,8 @@ TEST_P(Scripted, arriving_pieces_are_reduced_where_they_belong) {
 // ---- life ----
 
 TEST(NativeBackend, a_group_of_one_needs_no_lanes) {
-  backend::NativeBackend alone(
-      {.endpoint = [](Rank) -> transport::Endpoint* { return nullptr; }, .topology = {}});
+  NativeQueue alone(std::make_unique<backend::NativeBackend>(
+      backend::Mesh{.endpoint = [](Rank) -> transport::Endpoint* { return nullptr; }, .topology = {}}));
   const Group group{.id = 0, .epoch = 1, .members = {5}, .me = 0};
   std::vector<int64_t> input{9, -9}, output(2);
   Spec spec = allreduce(2, DType::kInt64);
@@ -285,13 +285,13 @@ TEST(NativeBackend, a_repeated_spec_is_planned_once_and_plans_are_bounded) {
   for (int i = 0; i < 5; ++i) run(10);
   EXPECT_EQ(planned, 2);  // once a rank
   for (int64_t count = 1; count <= 600; ++count) run(count + 100);
-  EXPECT_EQ(mesh.backend(0).plans().size(), backend::PlanCache::kMaxPlans);
+  EXPECT_EQ(mesh.backend(0).backend().plans().size(), backend::PlanCache::kMaxPlans);
   planned = 0;
   run(700);
   EXPECT_EQ(planned, 0) << "recent plans are kept";
   run(10);
   EXPECT_EQ(planned, 2) << "the oldest went";
-  EXPECT_EQ(mesh.backend(0).last_way(), "flat_gather");
+  EXPECT_EQ(mesh.backend(0).last_how(), "flat_gather");
 }
 
 TEST(NativeBackend, bitwise_plans_sum_in_rank_order_wherever_the_ranks_are) {
@@ -332,28 +332,6 @@ TEST(NativeBackend, scratch_grows_at_once_and_shrinks_after_many_modest_calls) {
   ASSERT_TRUE(memory.is_ok());
   EXPECT_EQ(scratch.bytes(), 8192u) << "the largest of the modest calls, rounded up";
   EXPECT_EQ(reinterpret_cast<uintptr_t>(memory.value()) % 64, 0u);
-}
-
-struct Recorder final : TraceSink {
-  std::vector<std::string> events;
-  void emit(const TraceEvent& event) override {
-    events.push_back((event.kind == TraceKind::kBegin ? "begin " : "end ") + std::string(event.name));
-  }
-  [[nodiscard]] bool is_on() const override { return true; }
-};
-
-TEST(NativeBackend, a_trace_names_collective_and_algorithm) {
-  Recorder recorder;
-  NativeOptions options;
-  options.algorithm = "ring";
-  options.trace = &recorder;
-  FakeMesh mesh(Topology::single_host(2), WireKind::kBuffered, 8, options);
-  Ranks ranks(mesh, 64);
-  for (Rank me = 0; me < 2; ++me) mesh.backend(me).start(ranks.call(me, 1, allreduce(64)));
-  ASSERT_TRUE(mesh.run());
-  ASSERT_EQ(recorder.events.size(), 4u);  // two ranks share the recorder
-  EXPECT_EQ(recorder.events[0], "begin ALLREDUCE ring");
-  EXPECT_EQ(recorder.events[3], "end ALLREDUCE ring");
 }
 
 using NativeBackendDeathTest = testing::Test;

@@ -1,17 +1,19 @@
-// Runs a whole collective for one group: the seam for our own algorithms (native) and vendor libraries (nccl,
-// mpi). Knows no tensor names, frameworks or policy. Engine thread only.
+// Runs a whole collective for one group: the seam for our own algorithms (native, local) and vendor
+// libraries. Knows no tensor names, frameworks or policy. Engine thread only.
+//
+// A call is always a list of tensors where the framework has them. A backend that wants them in one run of
+// memory packs them itself (packing.h).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
+#include "rueda/base/check.h"
 #include "rueda/base/status.h"
-#include "rueda/base/trace_sink.h"
 #include "rueda/base/types.h"
 #include "rueda/schedule/step.h"
 
@@ -19,80 +21,97 @@ namespace rueda::backend {
 
 using CallId = uint64_t;
 
-// One tensor of a fused allreduce. input and output may be the same. Both null: this rank takes part with
-// identity elements and wants no result.
-struct Piece {
+// One tensor of a call. input and output may be the same. Both null: this rank takes part with identity
+// elements and wants no result.
+struct Segment {
   const void* input = nullptr;
   void* output = nullptr;
-  int64_t count = 0;  // elements
+  int64_t count = 0;  // elements of the input
+  // Allgather, reducescatter: elements of each member. Alltoall: [n * n], source-major. Else empty.
+  std::span<const int64_t> counts = {};
 };
 
-// Buffers are host memory borrowed until the call is done. input and output may be the same.
+// What a backend does with the tensors of a call, for the timeline. The activity before ends.
+enum class Activity : uint8_t { kPack, kTransfer, kUnpack };
+class ActivitySink {
+ public:
+  virtual ~ActivitySink() = default;
+  virtual void begin(Activity activity) = 0;
+};
+
+// group, segments, their memory and the sink are borrowed until the call is done.
 struct Call {
   CallId id = 0;
-  const Group* group = nullptr;  // outlives the call; I am a member
-  schedule::Spec spec;
-  const void* input = nullptr;
-  void* output = nullptr;
-  // Allreduce, where takes_pieces(): the tensors one after the other, instead of input and output, and a
-  // factor for every input. Borrowed like them.
-  std::span<const Piece> pieces = {};
-  double prescale = 1.0;
-  // Where can_cancel(): tells a call that was cancelled from the next one in its place.
+  const Group* group = nullptr;  // I am a member
+  schedule::Spec spec;           // of all segments together
+  std::span<const Segment> segments = {};
+  double prescale = 1.0;  // of every input of a reduction
+  Memory memory = {};
+  // Not all members may have started it, and it may be taken back: its inputs, which may be its outputs, are
+  // untouched until all members have.
+  bool may_be_taken_back = false;
+  // Tells a call that was taken back from the next one in its place.
   uint16_t generation = 0;
-  // Nothing is written to the output before all members have started the call. (Else what is cancelled leaves
-  // garbage there, and so in the input if that is the same and spares_input() does not hold.)
-  bool is_gated = false;
+  ActivitySink* activities = nullptr;  // may be null
+
+  void note(Activity activity) const {
+    if (activities != nullptr) activities->begin(activity);
+  }
 };
 
 struct Done {
   CallId id = 0;
   Status status;
+  std::string_view how = "";  // it ran, for descriptions: "two_level", "registered". Static, ends with a null.
 };
-
-// Of one backend. The runtime starts one call at a time; a thousand is a runaway caller.
-inline constexpr size_t kMaxQueuedCalls = 1024;
 
 class Backend {
  public:
   virtual ~Backend() = default;
   [[nodiscard]] virtual std::string_view name() const = 0;
-  // Can it run this call? The same answer on every member of the group.
-  [[nodiscard]] virtual bool accepts(const Group& group, const schedule::Spec& spec) const = 0;
-  // Does it run this call on scattered memory, and prescale, so that nobody has to pack?
-  [[nodiscard]] virtual bool takes_pieces(const Group& group, const schedule::Spec& spec) const = 0;
-  // Calls of one process run one after the other, in start order; every member of a group starts the same
-  // calls in the same global order (the coordinator's), so calls of overlapping groups cannot deadlock.
+  // Can it run this call? The same answer on every member of the group, as of all questions that follow.
+  [[nodiscard]] virtual bool accepts(const Group& group, const schedule::Spec& spec,
+                                     const Memory& memory) const = 0;
+  // Are the tensors of a fused call copied to one place and back? Then large ones had better go alone.
+  [[nodiscard]] virtual bool copies_fused(const Group&, const schedule::Spec&) const { return false; }
+  // May a call have may_be_taken_back?
+  [[nodiscard]] virtual bool can_take_back(const Group&, const schedule::Spec&) const { return false; }
+
+  // Calls it can start now.
+  [[nodiscard]] virtual size_t room() const = 0;
+  // Only where there is room. Every member of a group starts the same calls of one backend in the same global
+  // order (the coordinator's), so that calls of overlapping groups cannot deadlock.
   virtual void start(const Call& call) = 0;
   // Advances; appends calls that finished. True if anything moved.
   virtual bool progress(std::vector<Done>& done) = 0;
+  // Nothing runs, and progress() has handed everything out.
   [[nodiscard]] virtual bool is_idle() const = 0;
+  // Fails everything open with why; nothing touches the callers' buffers afterwards.
+  virtual void abort(const Status& why) = 0;
+
   // Is the running call waiting for what other processes write into memory? Looking again is cheap then, and
   // progress() has looked for a while before it says that nothing moved.
   [[nodiscard]] virtual bool waits_on_memory() const { return false; }
-  // How the last call ran, for descriptions: "two_level", "registered". Static, ends with a null.
-  [[nodiscard]] virtual std::string_view last_way() const = 0;
   // Before this thread sleeps: peers shall ring when there is something to do. False: there is already. After
   // sleeping, or a false: wake_up().
   virtual bool prepare_sleep() { return true; }
   virtual void wake_up() {}
-  // May a member start such a call that others do not start, and take it back? The same on every member.
-  [[nodiscard]] virtual bool can_cancel(const Group&, const schedule::Spec&) const { return false; }
-  // Where can_cancel(), of an allreduce in place: is what it was given untouched until every member has
-  // started it, without a gate? The same on every member.
-  [[nodiscard]] virtual bool spares_input(const Group&, const schedule::Spec&) const { return false; }
-  // Nothing more is sent for the running call until resume() or cancel(). Messages sent for it so far, to
+
+  // ---- where can_take_back() ----
+  // Nothing more is sent for the running call until resume() or take_back(). Messages sent for it so far, to
   // each member of its group; empty where nobody needs to know.
   virtual std::vector<int32_t> pause() { return {}; }
   virtual void resume() {}
   // Takes back the one call that was started and that some member has not started, nor ever will. It is done
   // once nothing holds its buffers any more. arrivals: messages that each member has sent to me for it, as
   // its pause() said; empty where nobody needs to know. The next call of its group has another generation.
-  virtual void cancel(std::span<const int32_t> /*arrivals*/) {}
+  virtual void take_back(std::span<const int32_t> /*arrivals*/) {
+    RUEDA_CHECK(false, "this backend takes no call back");
+  }
   // Such a call on a member that never started it, in its place: takes what the others have sent.
-  virtual void drain(const Call& call, std::vector<int32_t> arrivals) = 0;
-  // Fails everything open with why; nothing touches the callers' buffers afterwards.
-  virtual void abort(const Status& why) = 0;
+  virtual void drain(const Call& /*call*/, std::span<const int32_t> /*arrivals*/) {
+    RUEDA_CHECK(false, "this backend takes no call back");
+  }
 };
 
 }  // namespace rueda::backend

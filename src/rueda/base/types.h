@@ -65,6 +65,22 @@ struct Group {
   [[nodiscard]] bool is_member() const { return me >= 0; }
 };
 
+// Where the bytes of a tensor are. The numbers are part of the C ABI: append only.
+enum class Place : uint8_t {
+  kHost = 0,    // this process's own memory
+  kShared = 1,  // host memory that all ranks of the host map
+  kDevice = 2,  // memory of an accelerator
+};
+
+// Where bytes are, and from when on they may be read.
+struct Memory {
+  Place place = Place::kHost;
+  int32_t device = -1;    // number of the accelerator; kDevice only
+  void* ready = nullptr;  // kDevice: an event after which the bytes may be read; null: now
+
+  bool operator==(const Memory&) const = default;
+};
+
 // How the elements of a finished reduction are scaled: y = x / divisor * factor, before rounding to the
 // element type. Integers with factor 1 divide exactly; with another factor they go through float64; both
 // truncate to zero.

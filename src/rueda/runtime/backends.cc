@@ -4,7 +4,7 @@
 
 #include "rueda/backend/local/local.h"
 #include "rueda/backend/native/native.h"
-#include "rueda/backend/selector.h"
+#include "rueda/backend/table.h"
 #include "rueda/schedule/algorithm.h"
 
 namespace rueda::runtime {
@@ -67,7 +67,7 @@ void attach_backends(Session& session, std::shared_ptr<backend::LocalHost> host)
   if (host && all->front().algorithm.empty())  // a forced algorithm is one of the schedules
     backends.push_back(std::make_unique<backend::LocalBackend>(std::move(host)));
   backends.push_back(std::move(native));
-  session.backend = std::make_unique<backend::Selector>(std::move(backends));
+  session.backends = std::make_unique<backend::BackendTable>(std::move(backends));
 }
 
 }  // namespace rueda::runtime

@@ -1,29 +1,31 @@
-// Turns the coordinator's responses into backend calls, one after the other, and their results into finished
-// operations. The single global order of responses is what keeps overlapping process sets from deadlocking.
-// Engine thread only.
+// Turns the coordinator's responses into backend calls, and their results into finished operations. Each
+// backend gets its calls in the single global order of the responses: that keeps overlapping process sets
+// from deadlocking. Calls of different backends overlap. Engine thread only.
 #pragma once
 
 #include <deque>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "rueda/backend/backend.h"
+#include "rueda/backend/table.h"
 #include "rueda/base/trace_sink.h"
 #include "rueda/control/messages.h"
+#include "rueda/runtime/batch.h"
 #include "rueda/runtime/counters.h"
 #include "rueda/runtime/groups.h"
 #include "rueda/runtime/operations.h"
-#include "rueda/runtime/packing.h"
 
 namespace rueda::runtime {
 
 class Dispatcher {
  public:
-  Dispatcher(Rank me, Operations& operations, Groups& groups, backend::Backend& backend, TraceSink& trace,
-             EngineCounters& counters);
+  Dispatcher(Rank me, Operations& operations, Groups& groups, backend::BackendTable& backends,
+             TraceSink& trace, EngineCounters& counters);
+  ~Dispatcher();
 
   void enqueue(control::Response response) { enqueue(std::move(response), Way::kAgreed, {}); }
   // Not all ranks may have started it, and it may be cancelled; runs alone.
@@ -33,14 +35,16 @@ class Dispatcher {
     enqueue(std::move(response), Way::kDrained, std::move(arrivals));
   }
   bool progress();  // true if anything moved
-  [[nodiscard]] bool is_idle() const { return queue_.empty() && !running_; }
+  [[nodiscard]] bool is_idle() const { return queue_.empty() && running_.empty(); }
   // Responses not finished yet: the coordinator holds back while there are several, so that tensors fuse.
-  [[nodiscard]] size_t backlog() const { return queue_.size() + (running_ ? 1 : 0); }
-  // As backend::Backend: how far the running batch is, for the ranks that may never start it.
-  std::vector<int32_t> pause() { return backend_.pause(); }
-  void resume() { backend_.resume(); }
+  [[nodiscard]] size_t backlog() const { return queue_.size() + running_.size(); }
+  // All that runs waits for what other processes write into memory, and something does.
+  [[nodiscard]] bool waits_on_memory() const;
+  // As backend::Backend: how far the planned batch is, for the ranks that may never start it.
+  std::vector<int32_t> pause();
+  void resume();
   // Takes back the one batch that was started, which not all ranks have started: its operations stay open.
-  void cancel(std::span<const int32_t> arrivals);
+  void take_back(std::span<const int32_t> arrivals);
   // Of responses enqueued from now on (backend::Call): its changes have a place in the global order.
   void set_generation(uint16_t generation) { generation_ = generation; }
   // Forgets everything; the caller closes the operations.
@@ -55,27 +59,35 @@ class Dispatcher {
     Way way = Way::kAgreed;
     uint16_t generation = 0;
     std::vector<int32_t> arrivals;
+    std::optional<Batch> batch;           // holds the response once it was looked at
+    backend::Backend* backend = nullptr;  // that runs it
+
+    [[nodiscard]] const control::Response& about() const { return batch ? batch->response : response; }
+    [[nodiscard]] bool must_run_alone() const;
   };
+  class Running;  // a batch under way, which tells the timeline what becomes of it
   void enqueue(control::Response response, Way way, std::vector<int32_t> arrivals);
-  bool start_next();
+  bool start_what_fits();
+  bool start_one();
   void handle_notice(const control::Response& response);
-  void run(Queued queued, std::shared_ptr<const Group> group);
-  void drain(Queued queued, std::shared_ptr<const Group> group);
-  void finish_running(const Status& status);
-  void mark(const Batch& batch, TraceKind kind, std::string_view activity);
+  [[nodiscard]] bool is_mine(const control::Response& response) const;
+  bool plan(Queued& queued);
+  void start(Queued queued);
+  void finish(Running& running, const backend::Done& done);
+  void fail_unsupported(const Batch& batch);
+  void mark_queue_end(const Batch& batch);
   void mark_ends(const Batch& batch, bool is_ok);
   [[nodiscard]] bool is_traced(const control::Response& response) const;
 
   Rank me_;  // world rank
   Operations& operations_;
   Groups& groups_;
-  backend::Backend& backend_;
+  backend::BackendTable& backends_;
   TraceSink& trace_;
   EngineCounters& counters_;
   std::deque<Queued> queue_;
-  std::optional<Batch> running_;
-  bool is_cancelled_ = false;  // running_ has no result
-  FusionBuffer fusion_;
+  std::vector<std::unique_ptr<Running>> running_;  // in start order
+  std::vector<const backend::Backend*> full_;      // of start_one()
   std::vector<backend::Done> done_;
   backend::CallId next_call_ = 1;
   uint16_t generation_ = 0;

@@ -26,7 +26,8 @@ Nanos seconds(double s) { return static_cast<Nanos>(s * static_cast<double>(kSec
 control::CoordinatorOptions coordinator_options(const Session& session, const Groups& groups) {
   const Facts& mine = session.all->front();  // rank 0's settings hold for the job
   const schedule::Spec spec{.counts = {}, .scale = {}, .segments = {}};
-  const bool packs = !session.backend->takes_pieces(*groups.find(0), spec);
+  const backend::Backend* backend = session.backends->choose(*groups.find(0), spec, {});
+  const bool packs = backend != nullptr && backend->copies_fused(*groups.find(0), spec);
   return {.world_size = session.size(),
           .fusion_bytes = mine.fusion_bytes,
           .alone_bytes = packs ? kAloneBytes : 0,
@@ -77,7 +78,7 @@ Engine::Engine(Session session)
       timeline_(trace::make_timeline()),
       has_silent_lanes_(!session_.links || session_.links->is_all_shared_memory()),
       gate_(session_.links ? session_.links->wake_fds() : std::vector<int>()),
-      dispatcher_(session_.me, operations_, groups_, *session_.backend, *timeline_, counters_),
+      dispatcher_(session_.me, operations_, groups_, *session_.backends, *timeline_, counters_),
       planner_(planner_options(), operations_, dispatcher_, counters_, planner_actions()),
       liveness_(session_.me, session_.size(), seconds(session_.config.peer_timeout_s), monotonic_now()),
       is_done_(static_cast<size_t>(session_.size()), false) {

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "rueda/backend/backend.h"
+#include "rueda/backend/table.h"
 #include "rueda/base/config.h"
 #include "rueda/base/status.h"
 #include "rueda/base/unique_fd.h"
@@ -41,7 +41,7 @@ struct Session {
   Place place;
   std::string launcher, launcher_reason;
   std::unique_ptr<Links> links;  // null for a world of one
-  std::unique_ptr<backend::Backend> backend;
+  std::unique_ptr<backend::BackendTable> backends;
   UniqueFd bell;  // an eventfd: wakes the engine thread; peers of this host ring it as well
   std::function<void(const transport::Completion&)> on_data;  // feeds the backend
   MeasuredLinks measured;

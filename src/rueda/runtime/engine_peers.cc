@@ -179,7 +179,7 @@ void Engine::fail(const Status& why, Rank lost, bool tell_others) {
     session_.links->abort(why);
     session_.links->progress(session_.on_data);
   }
-  session_.backend->abort(why);
+  session_.backends->abort(why);
   dispatcher_.abort();
   operations_.close(why);
 }

@@ -15,9 +15,10 @@ constexpr int64_t kBucketBytes = 1 << 20;
 Planner::Options Engine::planner_options() const {
   const std::shared_ptr<const Group> world = groups_.find(0);
   const schedule::Spec spec{.counts = {}, .scale = {}, .segments = {}};
+  const backend::Backend* backend = session_.backends->choose(*world, spec, {});
   const int64_t fusion_bytes = session_.all->front().fusion_bytes;
   return {.may_plan = is_coordinator() && session_.config.plans && session_.size() > 1 &&
-                      session_.backend->can_cancel(*world, spec),
+                      backend != nullptr && backend->can_take_back(*world, spec),
           .bucket_bytes = std::min(kBucketBytes, fusion_bytes),
           .me = session_.me,
           .ranks = session_.size()};

@@ -65,12 +65,12 @@ bool Engine::prepare_sleep() {
   is_asleep_.store(true);
   const bool is_leaving_now = is_leaving_ && !has_asked_to_leave_ && phase_ == Phase::kRunning;
   if (operations_.has_submitted() || is_leaving_now || has_trace_batches()) return false;
-  return session_.backend->prepare_sleep() && (!session_.links || session_.links->prepare_sleep());
+  return session_.backends->prepare_sleep() && (!session_.links || session_.links->prepare_sleep());
 }
 
 void Engine::end_sleep() {
   is_asleep_.store(false);
-  session_.backend->wake_up();
+  session_.backends->wake_up();
 }
 
 // Who has waited often waits again at once. What arrives meanwhile is mostly for that call, and where nothing
@@ -153,7 +153,7 @@ bool Engine::drive(const Operation& operation, std::optional<Deadline> deadline)
 
 // Looks at nothing but the call under way. True if it moved.
 bool Engine::look_closely(const Operation& operation) {
-  const bool is_on_wires = !session_.backend->waits_on_memory();
+  const bool is_on_wires = !dispatcher_.waits_on_memory();
   if (is_on_wires && !session_.links) return false;
   for (int look = 0; look < kCloseLooks && !operation.is_done.load(std::memory_order_acquire); ++look) {
     if (is_on_wires && !session_.links->progress(session_.on_data)) continue;

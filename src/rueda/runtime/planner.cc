@@ -112,7 +112,7 @@ void Planner::end(const control::Response& response) {
     if (flow.to == options_.me && flow.from < options_.ranks)
       arrivals[static_cast<size_t>(flow.from)] = flow.messages;
   if (runner_.started() > bucket) {
-    dispatcher_.cancel(arrivals);
+    dispatcher_.take_back(arrivals);
   } else {
     dispatcher_.resume();
     const bool has_arrivals = std::ranges::any_of(arrivals, [](int32_t messages) { return messages > 0; });

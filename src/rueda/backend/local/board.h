@@ -11,18 +11,18 @@
 namespace rueda::backend {
 
 inline constexpr size_t kMaxLocalRanks = 128;
-inline constexpr size_t kInlineBytes = 96;            // travel in the post itself
-inline constexpr size_t kSlotBytes = 128 << 10;       // one-shot: a whole input
-inline constexpr size_t kChunkBytes = 128 << 10;      // staged: stays in the L2 caches of both sides
-inline constexpr uint64_t kStages = 4;                // chunks of a staged call under way
-inline constexpr size_t kMaxRegisteredPieces = 1024;  // tensors of a call whose addresses are shown
+inline constexpr size_t kInlineBytes = 96;              // travel in the post itself
+inline constexpr size_t kSlotBytes = 128 << 10;         // one-shot: a whole input
+inline constexpr size_t kChunkBytes = 128 << 10;        // staged: stays in the L2 caches of both sides
+inline constexpr uint64_t kStages = 4;                  // chunks of a staged call under way
+inline constexpr size_t kMaxRegisteredSegments = 1024;  // tensors of a call whose addresses are shown
 
 // One call as its owner announces it to one peer. `arrived` is written last: (sequence << 16) | generation,
 // the sequence counting the calls of this pair. Two posts alternate: a rank that announces call s + 2 has
 // seen the peer announce s + 1, so the peer is done with s.
 struct alignas(128) Post {
   uint64_t arrived;
-  uint32_t is_registered;  // all pieces lie in the owner's arena, at the addresses of `table`
+  uint32_t is_registered;  // all segments lie in the owner's arena, at the addresses of `table`
   uint32_t parity;         // of the owner's slot and table for this call
   uint64_t bytes;          // must be equal on both sides
   uint64_t unused;
@@ -45,7 +45,7 @@ struct alignas(128) PeerBox {
   Progress progress;
 };
 
-struct PieceAddress {
+struct SegmentAddress {
   uint64_t input, output;  // offsets in the owner's arena
 };
 
@@ -55,7 +55,7 @@ struct BoardLayout {
   };
   Sleep sleep;
   PeerBox boxes[kMaxLocalRanks];  // [reader's index on the host]
-  PieceAddress tables[2][kMaxRegisteredPieces];
+  SegmentAddress tables[2][kMaxRegisteredSegments];
   alignas(4096) std::byte slots[2][kSlotBytes];
   alignas(4096) std::byte contributions[kStages][kChunkBytes];
   alignas(4096) std::byte results[kStages][kChunkBytes];

@@ -34,30 +34,15 @@ constexpr uint64_t arrival(uint64_t sequence, uint16_t generation = 0) { return 
 
 }  // namespace
 
-LocalBackend::LocalBackend(std::shared_ptr<LocalHost> host, TraceSink* trace)
-    : host_(std::move(host)), trace_(trace) {}
-
-bool LocalBackend::accepts(const Group& group, const schedule::Spec& spec) const {
+bool LocalBackend::accepts(const Group& group, const schedule::Spec& spec, const Memory& memory) const {
   const bool is_mine = (spec.what == Collective::kAllreduce && spec.op != ReduceOp::kAdasum) ||
                        spec.what == Collective::kBarrier;
-  return is_mine && group.size() > 1 &&
+  return is_mine && memory.place != Place::kDevice && group.size() > 1 &&
          std::ranges::all_of(group.members, [&](Rank r) { return host_->index_of(r) >= 0; });
 }
 
-void LocalBackend::start(const Call& call) {
-  RUEDA_CHECK(call.group != nullptr && call.group->is_member(), "a call needs a group that I belong to");
-  RUEDA_CHECK(queue_.size() < kMaxQueuedCalls, "the queue of calls is bounded");
-  queue_.push_back(call);
-}
-
 bool LocalBackend::progress(std::vector<Done>& done) {
-  bool moved = false;
-  if (state_ == State::kIdle && !queue_.empty()) {
-    call_ = std::move(queue_.front());
-    queue_.pop_front();
-    begin();
-    moved = true;
-  }
+  bool moved = !finished_.empty();
   // Bounded: the owner of this thread has other wires to look at.
   for (int looks = 0, steps = 0; state_ != State::kIdle && looks < kLooks && steps < kSteps;) {
     if (advance()) {
@@ -74,19 +59,18 @@ bool LocalBackend::progress(std::vector<Done>& done) {
   return moved;
 }
 
-void LocalBackend::begin() {
+void LocalBackend::start(const Call& call) {
+  RUEDA_CHECK(call.group != nullptr && call.group->is_member(), "a call needs a group that I belong to");
+  RUEDA_CHECK(is_idle(), "calls run one after the other");
+  call_ = call;
+  how_ = "";
   if (!broken_.is_ok()) return end(broken_);
   const Group& group = *call_.group;
-  if (call_.pieces.empty()) {
-    single_.assign(1, {.input = call_.input, .output = call_.output, .count = call_.spec.count});
-    pieces_.assign(single_);
-  } else {
-    pieces_.assign(call_.pieces);
-  }
+  segments_.assign(call_.segments);
   element_ = size_of(call_.spec.dtype);
-  bytes_ = pieces_.count() * element_;
-  must_load_ = call_.prescale != 1.0 || std::ranges::any_of(pieces_.pieces(), [](const Piece& p) {
-                 return p.input == nullptr && p.count > 0;
+  bytes_ = segments_.count() * element_;
+  must_load_ = call_.prescale != 1.0 || std::ranges::any_of(segments_.segments(), [](const Segment& s) {
+                 return s.input == nullptr && s.count > 0;
                });
   peers_.clear();
   for (Rank member = 0; member < group.size(); ++member) {
@@ -96,7 +80,7 @@ void LocalBackend::begin() {
   }
   for (Peer& peer : peers_) peer.sequence = host_->next_sequence(peer.index);
   ++calls_;
-  trace(TraceKind::kBegin);
+  call_.note(Activity::kTransfer);
   state_ = State::kWaitingForSlot;
 }
 
@@ -130,12 +114,12 @@ bool LocalBackend::post() {
   shows_registered_ = bytes_ >= kRegisteredFrom && !must_load_ && is_registered();
   alignas(64) std::byte payload[kInlineBytes];
   if (bytes_ <= kInlineBytes) {
-    load(0, pieces_.count(), payload);
+    load_range(0, segments_.count(), payload);
   } else {
     if (shows_registered_)
       show_table();
     else if (bytes_ <= one_shot_limit(peers_.size() + 1))
-      load(0, pieces_.count(), host_->my_board().slots[parity]);
+      load_range(0, segments_.count(), host_->my_board().slots[parity]);
     note_users(slot_users_[parity]);
   }
   for (const Peer& peer : peers_) {
@@ -162,7 +146,7 @@ bool LocalBackend::choose_way() {
     return true;
   }
   if (bytes_ <= kInlineBytes) {
-    way_ = "inline";
+    how_ = "inline";
     reduce_posts();
     end(Status::ok());
     return true;
@@ -171,23 +155,23 @@ bool LocalBackend::choose_way() {
                                 return post_of(peer).is_registered != 0;
                               });
   if (all_registered) {
-    way_ = "registered";
+    how_ = "registered";
     reduced_to_ = 0;
     state_ = State::kRegistered;
     return true;
   }
   if (bytes_ <= one_shot_limit(peers_.size() + 1)) {
     if (shows_registered_) {  // but somebody else's tensors are not: mine go through the slot as well
-      load(0, pieces_.count(), host_->my_board().slots[calls_ % 2]);
+      load_range(0, segments_.count(), host_->my_board().slots[calls_ % 2]);
       publish(&Progress::staged, 1);
     }
-    way_ = "one_shot";
+    how_ = "one_shot";
     state_ = State::kCopied;
     return true;
   }
-  way_ = "staged";
+  how_ = "staged";
   chunk_elements_ = kChunkBytes / element_;
-  chunks_ = (pieces_.count() + chunk_elements_ - 1) / chunk_elements_;
+  chunks_ = (segments_.count() + chunk_elements_ - 1) / chunk_elements_;
   contributed_ = reduced_ = taken_ = 0;
   state_ = State::kStaged;
   return true;
@@ -222,36 +206,27 @@ void LocalBackend::note_users(std::vector<User>& users) const {
 
 bool LocalBackend::is_registered() const {
   const memory::SharedMemory* arena = host_->rank(host_->me()).arena;
-  if (arena == nullptr || pieces_.pieces().size() > kMaxRegisteredPieces) return false;
-  return std::ranges::all_of(pieces_.pieces(), [&](const Piece& piece) {
-    const size_t bytes = static_cast<size_t>(piece.count) * element_;
-    return bytes == 0 || (arena->holds(piece.input, bytes) && arena->holds(piece.output, bytes));
+  if (arena == nullptr || segments_.segments().size() > kMaxRegisteredSegments) return false;
+  return std::ranges::all_of(segments_.segments(), [&](const Segment& segment) {
+    const size_t bytes = static_cast<size_t>(segment.count) * element_;
+    return bytes == 0 || (arena->holds(segment.input, bytes) && arena->holds(segment.output, bytes));
   });
 }
 
 void LocalBackend::show_table() {
-  PieceAddress* table = host_->my_board().tables[calls_ % 2];
+  SegmentAddress* table = host_->my_board().tables[calls_ % 2];
   const memory::SharedMemory& arena = *host_->rank(host_->me()).arena;
-  for (const Piece& piece : pieces_.pieces()) {
-    *table++ = piece.count == 0 ? PieceAddress{}
-                                : PieceAddress{.input = arena.offset_of(piece.input),
-                                               .output = arena.offset_of(piece.output)};
+  for (const Segment& segment : segments_.segments()) {
+    *table++ = segment.count == 0 ? SegmentAddress{}
+                                  : SegmentAddress{.input = arena.offset_of(segment.input),
+                                                   .output = arena.offset_of(segment.output)};
   }
 }
 
 // My contribution to [begin, end), prescaled; identity elements where this rank has none.
-void LocalBackend::load(size_t begin, size_t end, std::byte* to) const {
-  const schedule::Spec& spec = call_.spec;
-  pieces_.for_range(begin, end, [&](size_t index, size_t within, size_t at, size_t size) {
-    const Piece& piece = pieces_.pieces()[index];
-    std::byte* target = to + (at - begin) * element_;
-    const std::byte* from = static_cast<const std::byte*>(piece.input) + within * element_;
-    if (piece.input == nullptr)
-      kernels::fill_identity(spec.op, spec.dtype, target, size);
-    else if (call_.prescale != 1.0)
-      kernels::scale(spec.dtype, from, target, size, Scale{.factor = call_.prescale});
-    else
-      std::memcpy(target, from, size * element_);
+void LocalBackend::load_range(size_t begin, size_t end, std::byte* to) const {
+  segments_.for_range(begin, end, [&](size_t index, size_t within, size_t at, size_t size) {
+    load(call_.spec, call_.prescale, segments_.segments()[index], within, size, to + (at - begin) * element_);
   });
 }
 
@@ -271,13 +246,12 @@ void LocalBackend::leave() {
 
 void LocalBackend::end(const Status& status) {
   if (!status.is_ok() && broken_.is_ok()) broken_ = status;
-  trace(TraceKind::kEnd);
   state_ = State::kIdle;
-  finished_.push_back({.id = call_.id, .status = status});
+  finished_.push_back({.id = call_.id, .status = status, .how = how_});
 }
 
 bool LocalBackend::prepare_sleep() {
-  if (!finished_.empty() || (state_ == State::kIdle && !queue_.empty())) return false;
+  if (!finished_.empty()) return false;
   if (state_ == State::kIdle) return true;
   host_->announce_sleep();
   return !advance();
@@ -286,12 +260,8 @@ bool LocalBackend::prepare_sleep() {
 void LocalBackend::wake_up() { host_->announce_waking(); }
 
 // Nothing was written to anybody's buffers: that begins when all members have announced the call.
-void LocalBackend::cancel(std::span<const int32_t>) {
-  if (state_ == State::kIdle) {
-    RUEDA_CHECK(queue_.size() == 1, "a call that may be cancelled runs alone");
-    finished_.push_back({.id = queue_.front().id, .status = Status::ok()});
-    return queue_.pop_back();
-  }
+void LocalBackend::take_back(std::span<const int32_t>) {
+  if (state_ == State::kIdle) return;  // it failed
   RUEDA_CHECK(state_ == State::kWaitingForSlot || state_ == State::kPosted,
               "a call that all members started runs");
   for (const Peer& peer : peers_) host_->take_back_sequence(peer.index);
@@ -302,26 +272,14 @@ void LocalBackend::cancel(std::span<const int32_t>) {
 }
 
 // What was announced and taken back was never looked at.
-void LocalBackend::drain(const Call& call, std::vector<int32_t>) {
-  finished_.push_back({.id = call.id, .status = Status::ok()});
+void LocalBackend::drain(const Call& call, std::span<const int32_t>) {
+  finished_.push_back({.id = call.id, .status = Status::ok(), .how = ""});
 }
 
 void LocalBackend::abort(const Status& why) {
   RUEDA_CHECK(!why.is_ok(), "an abort needs a reason");
   broken_ = why;
   if (state_ != State::kIdle) end(why);
-  for (const Call& call : queue_) finished_.push_back({.id = call.id, .status = why});
-  queue_.clear();
-}
-
-void LocalBackend::trace(TraceKind kind) {
-  if (trace_ == nullptr || !trace_->is_on()) return;
-  if (kind == TraceKind::kBegin) trace_name_ = std::string(name_of(call_.spec.what)) + " shared memory";
-  trace_->emit({.kind = kind,
-                .when = monotonic_now(),
-                .track = "local backend",
-                .name = trace_name_,
-                .value = static_cast<int64_t>(bytes_)});
 }
 
 }  // namespace rueda::backend

@@ -16,41 +16,34 @@
 // so results have the same bits whatever was fused and wherever it lay.
 #pragma once
 
-#include <deque>
 #include <memory>
-#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "rueda/backend/backend.h"
 #include "rueda/backend/local/host.h"
-#include "rueda/backend/local/pieces.h"
+#include "rueda/backend/segments.h"
 
 namespace rueda::backend {
 
 class LocalBackend final : public Backend {
  public:
-  // host: shared by all groups; trace may be null.
-  LocalBackend(std::shared_ptr<LocalHost> host, TraceSink* trace = nullptr);
+  explicit LocalBackend(std::shared_ptr<LocalHost> host) : host_(std::move(host)) {}
 
   [[nodiscard]] std::string_view name() const override { return "local"; }
-  [[nodiscard]] bool accepts(const Group& group, const schedule::Spec& spec) const override;
-  [[nodiscard]] bool takes_pieces(const Group& group, const schedule::Spec& spec) const override {
-    return accepts(group, spec);
-  }
+  [[nodiscard]] bool accepts(const Group& group, const schedule::Spec& spec,
+                             const Memory& memory) const override;
+  [[nodiscard]] bool can_take_back(const Group&, const schedule::Spec&) const override { return true; }
+  [[nodiscard]] size_t room() const override { return is_idle() ? 1 : 0; }
   void start(const Call& call) override;
   bool progress(std::vector<Done>& done) override;
-  [[nodiscard]] bool is_idle() const override {
-    return state_ == State::kIdle && queue_.empty() && finished_.empty();
-  }
+  [[nodiscard]] bool is_idle() const override { return state_ == State::kIdle && finished_.empty(); }
   [[nodiscard]] bool waits_on_memory() const override { return state_ != State::kIdle; }
-  [[nodiscard]] std::string_view last_way() const override { return way_; }
   bool prepare_sleep() override;
   void wake_up() override;
-  [[nodiscard]] bool can_cancel(const Group& group, const schedule::Spec& spec) const override {
-    return accepts(group, spec);
-  }
-  void cancel(std::span<const int32_t> arrivals) override;
-  void drain(const Call& call, std::vector<int32_t> arrivals) override;
+  void take_back(std::span<const int32_t> arrivals) override;
+  void drain(const Call& call, std::span<const int32_t> arrivals) override;
   void abort(const Status& why) override;
 
  private:
@@ -66,7 +59,6 @@ class LocalBackend final : public Backend {
   };
 
   bool advance();  // one bounded piece of work; false if nothing could be done
-  void begin();
   bool post();
   bool choose_way();
   void reduce_posts();
@@ -78,7 +70,6 @@ class LocalBackend final : public Backend {
   bool reduce_registered();
   void leave();
   void end(const Status& status);
-  void trace(TraceKind kind);
 
   [[nodiscard]] bool have_arrived() const;
   [[nodiscard]] bool is_free(const std::vector<User>& users) const;
@@ -86,25 +77,22 @@ class LocalBackend final : public Backend {
   [[nodiscard]] const Post& post_of(const Peer& peer) const;
   [[nodiscard]] bool has_finished(const User& user) const;
   void show_table();
-  void load(size_t begin, size_t end, std::byte* to) const;
+  void load_range(size_t begin, size_t end, std::byte* to) const;
   [[nodiscard]] size_t slice_begin(size_t count, Rank member) const;
   void publish(uint64_t Progress::*field, uint64_t chunks);
   void note_users(std::vector<User>& users) const;
 
   std::shared_ptr<LocalHost> host_;
-  TraceSink* trace_;
-  std::deque<Call> queue_;
   std::vector<Done> finished_;
   Status broken_;
 
   // The running call.
   State state_ = State::kIdle;
-  std::string_view way_ = "";  // of the list above
+  std::string_view how_ = "";  // of the list above
   Call call_;
-  PieceList pieces_;
-  std::vector<Piece> single_;  // when the call has one input and one output
-  std::vector<Peer> peers_;    // the other members, in rank order
-  size_t element_ = 0;         // bytes
+  SegmentList segments_;
+  std::vector<Peer> peers_;  // the other members, in rank order
+  size_t element_ = 0;       // bytes
   size_t bytes_ = 0;
   bool must_load_ = false;  // my contribution is not simply my input
   bool shows_registered_ = false;
@@ -116,7 +104,6 @@ class LocalBackend final : public Backend {
   std::vector<User> slot_users_[2], stage_users_;
   std::vector<const void*> sources_;
   std::vector<std::byte> block_;
-  std::string trace_name_;
 };
 
 }  // namespace rueda::backend

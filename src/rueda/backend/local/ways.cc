@@ -30,15 +30,15 @@ void LocalBackend::reduce_posts() {
   if (call_.spec.what == Collective::kBarrier || bytes_ == 0) return;
   alignas(kLine) std::byte mine[kInlineBytes];
   alignas(kLine) std::byte result[kInlineBytes];
-  load(0, pieces_.count(), mine);
+  load_range(0, segments_.count(), mine);
   sources_.assign(peers_.size() + 1, mine);
   for (const Peer& peer : peers_) sources_[static_cast<size_t>(peer.member)] = post_of(peer).payload;
-  kernels::reduce_sources(call_.spec.op, call_.spec.dtype, sources_, result, pieces_.count(),
+  kernels::reduce_sources(call_.spec.op, call_.spec.dtype, sources_, result, segments_.count(),
                           call_.spec.scale);
-  pieces_.for_range(0, pieces_.count(), [&](size_t index, size_t within, size_t at, size_t size) {
-    const Piece& piece = pieces_.pieces()[index];
-    if (piece.output == nullptr) return;
-    std::memcpy(static_cast<std::byte*>(piece.output) + within * element_, result + at * element_,
+  segments_.for_range(0, segments_.count(), [&](size_t index, size_t within, size_t at, size_t size) {
+    const Segment& segment = segments_.segments()[index];
+    if (segment.output == nullptr) return;
+    std::memcpy(static_cast<std::byte*>(segment.output) + within * element_, result + at * element_,
                 size * element_);
   });
 }
@@ -51,17 +51,17 @@ bool LocalBackend::reduce_slots() {
   }
   const std::byte* my_slot = host_->my_board().slots[calls_ % 2];
   sources_.resize(peers_.size() + 1);
-  pieces_.for_range(0, pieces_.count(), [&](size_t index, size_t within, size_t at, size_t size) {
-    const Piece& piece = pieces_.pieces()[index];
-    if (piece.output == nullptr) return;
-    const auto* input = static_cast<const std::byte*>(piece.input);
+  segments_.for_range(0, segments_.count(), [&](size_t index, size_t within, size_t at, size_t size) {
+    const Segment& segment = segments_.segments()[index];
+    if (segment.output == nullptr) return;
+    const auto* input = static_cast<const std::byte*>(segment.input);
     sources_[static_cast<size_t>(call_.group->me)] =
         must_load_ ? my_slot + at * element_ : input + within * element_;
     for (const Peer& peer : peers_)
       sources_[static_cast<size_t>(peer.member)] =
           host_->board(peer.index).slots[post_of(peer).parity] + at * element_;
     kernels::reduce_sources(call_.spec.op, call_.spec.dtype, sources_,
-                            static_cast<std::byte*>(piece.output) + within * element_, size,
+                            static_cast<std::byte*>(segment.output) + within * element_, size,
                             call_.spec.scale);
   });
   leave();
@@ -98,12 +98,12 @@ bool LocalBackend::contribute() {
     }
   }
   const size_t begin = contributed_ * chunk_elements_;
-  const size_t count = std::min(chunk_elements_, pieces_.count() - begin);
+  const size_t count = std::min(chunk_elements_, segments_.count() - begin);
   std::byte* stage = host_->my_board().contributions[contributed_ % kStages];
   for (Rank member = 0; member < call_.group->size(); ++member) {
     if (member == call_.group->me && !must_load_) continue;  // my own slice is read where it lies
     const size_t from = slice_begin(count, member), to = slice_begin(count, member + 1);
-    load(begin + from, begin + to, stage + from * element_);
+    load_range(begin + from, begin + to, stage + from * element_);
   }
   publish(&Progress::staged, ++contributed_);
   return true;
@@ -119,24 +119,24 @@ bool LocalBackend::reduce_chunk() {
       return false;
   }
   const size_t begin = reduced_ * chunk_elements_;
-  const size_t count = std::min(chunk_elements_, pieces_.count() - begin);
+  const size_t count = std::min(chunk_elements_, segments_.count() - begin);
   const Rank me = call_.group->me;
   const size_t from = slice_begin(count, me), to = slice_begin(count, me + 1);
   const size_t stage = reduced_ % kStages;
   BoardLayout& board = host_->my_board();
   sources_.resize(peers_.size() + 1);
-  pieces_.for_range(begin + from, begin + to, [&](size_t index, size_t within, size_t at, size_t size) {
-    const Piece& piece = pieces_.pieces()[index];
+  segments_.for_range(begin + from, begin + to, [&](size_t index, size_t within, size_t at, size_t size) {
+    const Segment& segment = segments_.segments()[index];
     const size_t offset = (at - begin) * element_;
-    sources_[static_cast<size_t>(me)] = must_load_
-                                            ? board.contributions[stage] + offset
-                                            : static_cast<const std::byte*>(piece.input) + within * element_;
+    sources_[static_cast<size_t>(me)] =
+        must_load_ ? board.contributions[stage] + offset
+                   : static_cast<const std::byte*>(segment.input) + within * element_;
     for (const Peer& peer : peers_)
       sources_[static_cast<size_t>(peer.member)] = host_->board(peer.index).contributions[stage] + offset;
     std::byte* result = board.results[stage] + offset;
     kernels::reduce_sources(call_.spec.op, call_.spec.dtype, sources_, result, size, call_.spec.scale);
-    if (piece.output != nullptr)
-      std::memcpy(static_cast<std::byte*>(piece.output) + within * element_, result, size * element_);
+    if (segment.output != nullptr)
+      std::memcpy(static_cast<std::byte*>(segment.output) + within * element_, result, size * element_);
   });
   publish(&Progress::reduced, ++reduced_);
   return true;
@@ -149,14 +149,14 @@ bool LocalBackend::take_chunk() {
     if (look(progress.reduced) < progress_of(peer.sequence, taken_ + 1)) return false;
   }
   const size_t begin = taken_ * chunk_elements_;
-  const size_t count = std::min(chunk_elements_, pieces_.count() - begin);
+  const size_t count = std::min(chunk_elements_, segments_.count() - begin);
   for (const Peer& peer : peers_) {
     const std::byte* results = host_->board(peer.index).results[taken_ % kStages];
     const size_t from = slice_begin(count, peer.member), to = slice_begin(count, peer.member + 1);
-    pieces_.for_range(begin + from, begin + to, [&](size_t index, size_t within, size_t at, size_t size) {
-      const Piece& piece = pieces_.pieces()[index];
-      if (piece.output == nullptr) return;
-      std::memcpy(static_cast<std::byte*>(piece.output) + within * element_,
+    segments_.for_range(begin + from, begin + to, [&](size_t index, size_t within, size_t at, size_t size) {
+      const Segment& segment = segments_.segments()[index];
+      if (segment.output == nullptr) return;
+      std::memcpy(static_cast<std::byte*>(segment.output) + within * element_,
                   results + (at - begin) * element_, size * element_);
     });
   }
@@ -166,20 +166,20 @@ bool LocalBackend::take_chunk() {
 
 bool LocalBackend::reduce_registered() {
   const Rank me = call_.group->me;
-  const size_t begin = slice_begin(pieces_.count(), me), end_at = slice_begin(pieces_.count(), me + 1);
+  const size_t begin = slice_begin(segments_.count(), me), end_at = slice_begin(segments_.count(), me + 1);
   const size_t from = begin + reduced_to_;
   const size_t to = std::min(end_at, from + kBudgetBytes / element_);
   sources_.resize(peers_.size() + 1);
   bool is_valid = true;
-  pieces_.for_range(from, to, [&](size_t index, size_t within, size_t, size_t size) {
-    const Piece& piece = pieces_.pieces()[index];
+  segments_.for_range(from, to, [&](size_t index, size_t within, size_t, size_t size) {
+    const Segment& segment = segments_.segments()[index];
     const size_t block = std::max<size_t>(kBlockBytes / element_, 1);
     for (size_t done = 0; done < size && is_valid; done += block) {
       const size_t count = std::min(block, size - done);
       const size_t offset = (within + done) * element_;
-      sources_[static_cast<size_t>(me)] = static_cast<const std::byte*>(piece.input) + offset;
+      sources_[static_cast<size_t>(me)] = static_cast<const std::byte*>(segment.input) + offset;
       for (const Peer& peer : peers_) {
-        const PieceAddress& shown = host_->board(peer.index).tables[post_of(peer).parity][index];
+        const SegmentAddress& shown = host_->board(peer.index).tables[post_of(peer).parity][index];
         const memory::SharedMemory* arena = host_->rank(peer.index).arena;
         const auto fits = [&](uint64_t at) {
           return arena != nullptr && at <= arena->bytes() && offset + count * element_ <= arena->bytes() - at;
@@ -188,10 +188,10 @@ bool LocalBackend::reduce_registered() {
         if (is_valid) sources_[static_cast<size_t>(peer.member)] = arena->base() + shown.input + offset;
       }
       if (!is_valid) return;
-      std::byte* mine = static_cast<std::byte*>(piece.output) + offset;
+      std::byte* mine = static_cast<std::byte*>(segment.output) + offset;
       kernels::reduce_sources(call_.spec.op, call_.spec.dtype, sources_, mine, count, call_.spec.scale);
       for (const Peer& peer : peers_) {
-        const PieceAddress& shown = host_->board(peer.index).tables[post_of(peer).parity][index];
+        const SegmentAddress& shown = host_->board(peer.index).tables[post_of(peer).parity][index];
         std::memcpy(host_->rank(peer.index).arena->base() + shown.output + offset, mine, count * element_);
       }
     }

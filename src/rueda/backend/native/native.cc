@@ -25,13 +25,17 @@ Ticket ticket_base(CallId id) {
 }
 
 // A group of one has nobody to talk to.
-void run_alone(const Call& call) {
-  const schedule::Spec& spec = call.spec;
+void run_alone(const schedule::Spec& spec, const std::byte* input, std::byte* output) {
   const auto count = static_cast<size_t>(output_count(spec, 0, 1));
-  if (is_reduction(spec.what)) return kernels::scale(spec.dtype, call.input, call.output, count, spec.scale);
-  if (call.input != call.output && count != 0)
-    std::memcpy(call.output, call.input, count * size_of(spec.dtype));
+  if (is_reduction(spec.what)) return kernels::scale(spec.dtype, input, output, count, spec.scale);
+  if (input != output && count != 0) std::memcpy(output, input, count * size_of(spec.dtype));
 }
+
+// Two hear of one another before they write: the verifier proves it, and make_plan() insists on it. Several
+// tensors are reduced in a buffer of their own.
+bool spares_inputs(const Call& call) { return call.segments.size() > 1 || call.group->size() == 2; }
+
+size_t bytes_of(const Call& call) { return static_cast<size_t>(call.spec.count) * size_of(call.spec.dtype); }
 
 }  // namespace
 
@@ -42,32 +46,28 @@ NativeBackend::NativeBackend(Mesh mesh, NativeOptions options)
 
 NativeBackend::~NativeBackend() = default;
 
-void NativeBackend::start(const Call& call) {
-  RUEDA_CHECK(call.group != nullptr && call.group->is_member(), "a call needs a group that I belong to");
-  RUEDA_CHECK(queue_.size() < kMaxQueuedCalls, "the queue of calls is bounded");
-  queue_.push_back({.call = call, .drained = std::nullopt});
+// Else nothing may be written before all members have started the call. The same on every member, whatever is
+// in place there.
+bool NativeBackend::needs_gate(const Call& call) const {
+  if (!call.may_be_taken_back || call.spec.what != Collective::kAllreduce) return false;
+  const size_t bytes = bytes_of(call);
+  if (bytes == 0) return true;  // without elements there are no messages that would keep members together
+  return !spares_inputs(call) && bytes > options_.copied_bytes;
 }
 
-void NativeBackend::drain(const Call& call, std::vector<int32_t> arrivals) {
+void NativeBackend::drain(const Call& call, std::span<const int32_t> arrivals) {
   RUEDA_CHECK(arrivals.size() == static_cast<size_t>(call.group->size()),
               "every member has sent a number of messages");
-  queue_.push_back({.call = call, .drained = std::move(arrivals)});
+  begin(call, arrivals);
 }
 
 bool NativeBackend::progress(std::vector<Done>& done) {
-  bool moved = false;
-  if (!is_running_ && !queue_.empty()) {
-    std::optional<std::vector<int32_t>> drained = std::move(queue_.front().drained);
-    current_ = std::move(queue_.front().call);
-    queue_.pop_front();
-    begin(drained);
-    moved = true;
-  }
+  bool moved = !finished_.empty();
   if (is_running_) {
     moved = execution_.run_ready(kRoundBudget) || moved;
     if (execution_.is_over()) {
       if (!execution_.status().is_ok()) broken_ = execution_.status();
-      if (is_at_gate_ && execution_.status().is_ok() && !is_cancelled_)
+      if (is_at_gate_ && execution_.status().is_ok() && !is_taken_back_)
         pass_gate();
       else
         end(execution_.status());
@@ -79,46 +79,68 @@ bool NativeBackend::progress(std::vector<Done>& done) {
   return moved;
 }
 
-void NativeBackend::begin(const std::optional<std::vector<int32_t>>& drained) {
-  is_cancelled_ = drained.has_value();
-  is_at_gate_ = current_.is_gated;
+void NativeBackend::begin(const Call& call, Arrivals drained) {
+  RUEDA_CHECK(call.group != nullptr && call.group->is_member(), "a call needs a group that I belong to");
+  RUEDA_CHECK(is_idle(), "calls run one after the other");
+  current_ = call;
+  is_taken_back_ = drained.has_value();
+  is_at_gate_ = needs_gate(call);
+  how_ = "";
   if (!broken_.is_ok()) return end(broken_);
-  if (current_.group->size() == 1) {
-    way_ = "copy";
-    if (!is_cancelled_) run_alone(current_);
+  if (const Status loaded = load(call, is_taken_back_); !loaded.is_ok()) return end(loaded);
+  if (call.group->size() == 1) {
+    how_ = "copy";
+    if (!is_taken_back_) run_alone(call.spec, packing_.input(), packing_.output());
     return end(Status::ok());
   }
   const schedule::Spec gate = {.what = Collective::kBarrier, .counts = {}, .scale = {}, .segments = {}};
-  if (const Status status = prepare(is_at_gate_ ? gate : current_.spec, drained); !status.is_ok())
+  if (const Status status = prepare(is_at_gate_ ? gate : call.spec, drained); !status.is_ok())
     return end(status);
   is_running_ = true;
-  trace(TraceKind::kBegin);
 }
 
-// All members have started the call: it can no longer be cancelled.
+// What may be taken back and is not held up by a gate is not reduced in place.
+Status NativeBackend::load(const Call& call, bool is_drained) {
+  if (is_drained) {
+    packing_.clear();
+    return Status::ok();
+  }
+  const bool is_in_place =
+      call.segments.size() == 1 && call.segments.front().input == call.segments.front().output;
+  const bool is_copied = call.may_be_taken_back && call.spec.what == Collective::kAllreduce && is_in_place &&
+                         !is_at_gate_ && !spares_inputs(call);
+  if (const Status packed = packing_.pack(call, is_copied); !packed.is_ok()) {
+    broken_ = packed;  // the other members run the call: my lanes carry what nobody will take
+    return packed;
+  }
+  call.note(Activity::kTransfer);
+  return Status::ok();
+}
+
+// All members have started the call: it can no longer be taken back.
 void NativeBackend::pass_gate() {
   is_at_gate_ = false;
   if (const Status status = prepare(current_.spec, std::nullopt); !status.is_ok()) end(status);
 }
 
 std::vector<int32_t> NativeBackend::pause() {
-  if (!is_running_ || is_cancelled_) return {};
+  if (!is_running_ || is_taken_back_) return {};
   execution_.pause();
   return execution_.sent(static_cast<size_t>(current_.group->size()));
 }
 
 void NativeBackend::resume() {
-  if (is_running_ && !is_cancelled_) execution_.resume();
+  if (is_running_ && !is_taken_back_) execution_.resume();
 }
 
-void NativeBackend::cancel(std::span<const int32_t> arrivals) {
-  RUEDA_CHECK(is_running_ && !is_cancelled_ && queue_.empty(), "a call that may be cancelled runs alone");
-  is_cancelled_ = true;
+void NativeBackend::take_back(std::span<const int32_t> arrivals) {
+  if (!is_running_) return;  // it failed
+  RUEDA_CHECK(!is_taken_back_, "a call is taken back once");
+  is_taken_back_ = true;
   execution_.cancel(arrivals);
 }
 
-Status NativeBackend::prepare(const schedule::Spec& spec,
-                              const std::optional<std::vector<int32_t>>& drained) {
+Status NativeBackend::prepare(const schedule::Spec& spec, Arrivals drained) {
   const Call& call = current_;
   const Group& group = *call.group;
   auto found = plans_.find_or_make(group, spec, [&]() -> Result<Planned> {
@@ -129,7 +151,7 @@ Status NativeBackend::prepare(const schedule::Spec& spec,
   });
   if (!found.is_ok()) return found.status();  // every member comes to the same verdict
   plan_ = std::move(found).value();
-  way_ = plan_->schedule.name;
+  how_ = plan_->schedule.name;
   const size_t element = size_of(type_of(spec, schedule::Space::kScratch));
   const auto scratch = scratch_.reserve(static_cast<size_t>(plan_->schedule.scratch_count) * element);
   if (!scratch.is_ok()) {
@@ -143,10 +165,8 @@ Status NativeBackend::prepare(const schedule::Spec& spec,
     endpoints_[queue.peer] = endpoint;
   }
   spec_ = spec;
-  const Buffers buffers{.spec = &spec_,
-                        .input = static_cast<const std::byte*>(call.input),
-                        .output = static_cast<std::byte*>(call.output),
-                        .scratch = scratch.value()};
+  const Buffers buffers{
+      .spec = &spec_, .input = packing_.input(), .output = packing_.output(), .scratch = scratch.value()};
   if (drained)
     execution_.drain(*plan_, buffers, endpoints_, ticket_base(call.id), *drained);
   else
@@ -155,9 +175,9 @@ Status NativeBackend::prepare(const schedule::Spec& spec,
 }
 
 void NativeBackend::end(const Status& status) {
-  if (is_running_) trace(TraceKind::kEnd);
   is_running_ = false;
-  finished_.push_back({.id = current_.id, .status = status});
+  if (status.is_ok() && !is_taken_back_) packing_.unpack(current_);
+  finished_.push_back({.id = current_.id, .status = status, .how = how_});
 }
 
 void NativeBackend::on_completion(const transport::Completion& completion) {
@@ -178,20 +198,6 @@ void NativeBackend::abort(const Status& why) {
   RUEDA_CHECK(!why.is_ok(), "an abort needs a reason");
   broken_ = why;
   if (is_running_) end(why);
-  for (const Queued& each : queue_) finished_.push_back({.id = each.call.id, .status = why});
-  queue_.clear();
-}
-
-void NativeBackend::trace(TraceKind kind) {
-  if (options_.trace == nullptr || !options_.trace->is_on()) return;
-  if (kind == TraceKind::kBegin)
-    trace_name_ = std::string(name_of(current_.spec.what)) + " " + std::string(way_);
-  const int64_t bytes = current_.spec.count * static_cast<int64_t>(size_of(current_.spec.dtype));
-  options_.trace->emit({.kind = kind,
-                        .when = monotonic_now(),
-                        .track = "native backend",
-                        .name = trace_name_,
-                        .value = bytes});
 }
 
 }  // namespace rueda::backend

@@ -14,7 +14,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -27,7 +26,7 @@
 #include "rueda/backend/native/execution.h"
 #include "rueda/backend/native/plan_cache.h"
 #include "rueda/backend/native/scratch.h"
-#include "rueda/base/trace_sink.h"
+#include "rueda/backend/packing.h"
 #include "rueda/schedule/topology.h"
 #include "rueda/transport/transport.h"
 
@@ -45,8 +44,10 @@ struct NativeOptions {
   std::string algorithm;            // forces one by name; empty: the cost model chooses
   bool is_bitwise = false;          // sums in rank order, wherever the ranks are; the same on every rank
   int64_t chunk_bytes = 256 << 10;  // pipelining granule; the same on every rank
-  TraceSink* trace = nullptr;       // may be null; outlives the backend
-  Planner planner;                  // tests: how to make a schedule; empty: choose() and build
+  // A tensor up to this size that may be taken back is copied: sooner done than hearing that all members have
+  // started. The same on every rank.
+  size_t copied_bytes = 256 << 10;
+  Planner planner;  // tests: how to make a schedule; empty: choose() and build
 };
 
 class NativeBackend final : public Backend {
@@ -59,56 +60,50 @@ class NativeBackend final : public Backend {
   NativeBackend& operator=(const NativeBackend&) = delete;
 
   [[nodiscard]] std::string_view name() const override { return "native"; }
-  [[nodiscard]] bool accepts(const Group&, const schedule::Spec&) const override { return true; }
-  [[nodiscard]] bool takes_pieces(const Group&, const schedule::Spec&) const override { return false; }
-  void start(const Call& call) override;
-  [[nodiscard]] bool can_cancel(const Group&, const schedule::Spec&) const override { return true; }
-  // Two hear of one another before they write: the verifier proves it, and make_plan() insists on it.
-  [[nodiscard]] bool spares_input(const Group& group, const schedule::Spec&) const override {
-    return group.size() == 2;
+  [[nodiscard]] bool accepts(const Group&, const schedule::Spec&, const Memory& memory) const override {
+    return memory.place != Place::kDevice;
   }
+  [[nodiscard]] bool copies_fused(const Group&, const schedule::Spec&) const override { return true; }
+  [[nodiscard]] bool can_take_back(const Group&, const schedule::Spec&) const override { return true; }
+  [[nodiscard]] size_t room() const override { return is_idle() ? 1 : 0; }
+  void start(const Call& call) override { begin(call, std::nullopt); }
   std::vector<int32_t> pause() override;
   void resume() override;
-  void cancel(std::span<const int32_t> arrivals) override;
-  void drain(const Call& call, std::vector<int32_t> arrivals) override;
+  void take_back(std::span<const int32_t> arrivals) override;
+  void drain(const Call& call, std::span<const int32_t> arrivals) override;
   bool progress(std::vector<Done>& done) override;
-  [[nodiscard]] bool is_idle() const override { return !is_running_ && queue_.empty() && finished_.empty(); }
+  [[nodiscard]] bool is_idle() const override { return !is_running_ && finished_.empty(); }
   void abort(const Status& why) override;
 
   void on_completion(const transport::Completion& completion);
 
-  [[nodiscard]] std::string_view last_way() const override { return way_; }
   [[nodiscard]] const PlanCache& plans() const { return plans_; }
-  [[nodiscard]] size_t scratch_bytes() const { return scratch_.bytes(); }
 
  private:
-  struct Queued {
-    Call call;
-    std::optional<std::vector<int32_t>> drained;  // arrivals of a call that is drained
-  };
-  void begin(const std::optional<std::vector<int32_t>>& drained);  // of current_
-  Status prepare(const schedule::Spec& spec, const std::optional<std::vector<int32_t>>& drained);
+  using Arrivals = std::optional<std::span<const int32_t>>;  // of a call that is drained
+  [[nodiscard]] bool needs_gate(const Call& call) const;
+  void begin(const Call& call, Arrivals drained);
+  Status load(const Call& call, bool is_drained);
+  Status prepare(const schedule::Spec& spec, Arrivals drained);
   void pass_gate();
   void end(const Status& status);
-  void trace(TraceKind kind);
 
   Mesh mesh_;
   NativeOptions options_;
   PlanCache plans_;
   Scratch scratch_;
-  std::deque<Queued> queue_;  // not yet begun
   bool is_running_ = false;
   bool is_at_gate_ = false;  // a barrier runs before the call itself
-  bool is_cancelled_ = false;
+  bool is_taken_back_ = false;
   Call current_;
+  Packing packing_;      // of current_
   schedule::Spec spec_;  // of what runs: of current_, or of its gate
   Execution execution_;
-  std::string_view way_ = "";
+  std::string_view how_ = "";
   std::shared_ptr<const Plan> plan_;  // of current_, or of the last call; alive even if the cache drops it
   std::vector<transport::Endpoint*> endpoints_;  // [rank in the group of current_]
-  std::string trace_name_;
-  std::vector<Done> finished_;  // to be handed out by progress()
-  Status broken_;               // why nothing can run any more: the first failure of a wire, or the abort
+  std::vector<Done> finished_;                   // to be handed out by progress()
+  Status broken_;  // why nothing can run any more: the first failure of a wire, or the abort
 };
 
 }  // namespace rueda::backend

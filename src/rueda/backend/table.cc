@@ -1,0 +1,32 @@
+#include "rueda/backend/table.h"
+
+#include <utility>
+
+namespace rueda::backend {
+
+BackendTable::BackendTable(std::vector<std::unique_ptr<Backend>> best_first)
+    : backends_(std::move(best_first)) {
+  RUEDA_CHECK(!backends_.empty(), "a choice needs something to choose from");
+}
+
+Backend* BackendTable::choose(const Group& group, const schedule::Spec& spec, const Memory& memory) const {
+  for (const auto& backend : backends_)
+    if (backend->accepts(group, spec, memory)) return backend.get();
+  return nullptr;
+}
+
+bool BackendTable::prepare_sleep() {
+  for (const auto& backend : backends_)
+    if (!backend->prepare_sleep()) return false;
+  return true;
+}
+
+void BackendTable::wake_up() {
+  for (const auto& backend : backends_) backend->wake_up();
+}
+
+void BackendTable::abort(const Status& why) {
+  for (const auto& backend : backends_) backend->abort(why);
+}
+
+}  // namespace rueda::backend

@@ -1,0 +1,162 @@
+#include "rueda/runtime/batch.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+
+namespace rueda::runtime {
+namespace {
+
+int64_t product(const std::vector<int64_t>& dims, size_t from = 0) {
+  int64_t result = 1;
+  for (size_t i = from; i < dims.size(); ++i) result *= dims[i];
+  return result;
+}
+
+int64_t count_of(const BatchTensor& tensor) { return product(tensor.shape); }
+
+size_t element_bytes(const Batch& batch) { return size_of(batch.response.dtype); }
+
+int64_t rows_total(const BatchTensor& tensor, size_t begin, size_t count) {
+  return std::accumulate(tensor.rows.begin() + static_cast<ptrdiff_t>(begin),
+                         tensor.rows.begin() + static_cast<ptrdiff_t>(begin + count), int64_t{0});
+}
+
+// Rows this rank gets out of the collective.
+int64_t result_rows(const Batch& batch, const BatchTensor& tensor) {
+  const auto n = static_cast<size_t>(batch.group->size());
+  const auto me = static_cast<size_t>(batch.group->me);
+  switch (batch.response.what) {
+    case Collective::kAllgather:
+      return rows_total(tensor, 0, n);
+    case Collective::kReducescatter:
+      return tensor.rows[me];
+    case Collective::kAlltoall: {
+      int64_t rows = 0;
+      for (size_t src = 0; src < n; ++src) rows += tensor.rows[src * n + me];
+      return rows;
+    }
+    default:
+      return tensor.shape.empty() ? 1 : tensor.shape[0];
+  }
+}
+
+bool has_rows(Collective what) {
+  return what == Collective::kAllgather || what == Collective::kReducescatter ||
+         what == Collective::kAlltoall;
+}
+
+void fill_counts(Batch& batch) {
+  schedule::Spec& spec = batch.spec;
+  if (!has_rows(spec.what)) {
+    for (const BatchTensor& tensor : batch.tensors) spec.count += count_of(tensor);
+    return;
+  }
+  for (const BatchTensor& tensor : batch.tensors) {
+    spec.counts.resize(tensor.counts.size(), 0);
+    for (size_t i = 0; i < tensor.counts.size(); ++i) spec.counts[i] += tensor.counts[i];
+  }
+  if (spec.what == Collective::kReducescatter) {
+    spec.count = std::accumulate(spec.counts.begin(), spec.counts.end(), int64_t{0});
+  }
+}
+
+void fill_spec(Batch& batch) {
+  const control::Response& response = batch.response;
+  schedule::Spec& spec = batch.spec;
+  spec.what = response.what;
+  spec.dtype = response.dtype;
+  spec.op = response.op == ReduceOp::kAverage ? ReduceOp::kSum : response.op;
+  spec.scale.factor = response.postscale;
+  spec.scale.divisor = response.op == ReduceOp::kAverage ? batch.group->size() : 1;
+  if (response.what == Collective::kBroadcast) {
+    const std::vector<Rank>& members = batch.group->members;
+    spec.root = static_cast<Rank>(std::find(members.begin(), members.end(), response.root) - members.begin());
+  }
+  fill_counts(batch);
+  if (spec.op == ReduceOp::kAdasum) {
+    for (const BatchTensor& tensor : batch.tensors) spec.segments.push_back(count_of(tensor));
+  }
+}
+
+Status no_memory(const Batch& batch, int64_t count) {
+  return {Code::kUnavailable, "no memory for " +
+                                  std::to_string(static_cast<size_t>(count) * element_bytes(batch)) +
+                                  " bytes of tensor " + batch.response.entries.front().name +
+                                  "; use smaller tensors or a machine with more memory."};
+}
+
+Status allocate_outputs(Batch& batch) {
+  for (BatchTensor& tensor : batch.tensors) {
+    if (!tensor.ref) continue;
+    Tensor& mine = tensor.ref->tensor();
+    mine.result_shape = mine.request.shape;
+    if (has_rows(batch.response.what)) mine.result_shape[0] = result_rows(batch, tensor);
+    if (batch.response.what == Collective::kAlltoall) {
+      const auto n = static_cast<size_t>(batch.group->size());
+      mine.received_splits.resize(n);
+      for (size_t src = 0; src < n; ++src) {
+        mine.received_splits[src] =
+            static_cast<int32_t>(tensor.rows[src * n + static_cast<size_t>(batch.group->me)]);
+      }
+    }
+    if (mine.output != nullptr || batch.response.what == Collective::kBarrier) continue;
+    mine.allocated = allocate_host(static_cast<size_t>(product(mine.result_shape)) * element_bytes(batch));
+    if (mine.allocated == nullptr) return no_memory(batch, product(mine.result_shape));
+    mine.output = mine.allocated.get();
+  }
+  return Status::ok();
+}
+
+// Is this the submission the response answers? The coordinator compared it, so only its kind can be wrong.
+bool is_meant(const std::optional<TensorRef>& ref, const control::Response& response) {
+  if (!ref) return false;
+  const control::Request& request = ref->tensor().request;
+  return request.what == response.what && request.dtype == response.dtype;
+}
+
+}  // namespace
+
+Result<Batch> plan_batch(control::Response response, std::shared_ptr<const Group> group,
+                         const Operations& operations, bool is_drained) {
+  Batch batch;
+  batch.response = std::move(response);
+  batch.group = std::move(group);
+  const std::vector<Rank>& joined = batch.response.joined;
+  const Rank me = batch.group->members[static_cast<size_t>(batch.group->me)];
+  const bool has_joined = is_drained || std::find(joined.begin(), joined.end(), me) != joined.end();
+  for (const control::Entry& entry : batch.response.entries) {
+    BatchTensor tensor;
+    // A rank that has joined may have submitted the name since: that submission belongs to a later round.
+    if (!has_joined) tensor.ref = operations.lookup(batch.response.process_set, entry.name);
+    if (!has_joined && !is_meant(tensor.ref, batch.response)) {
+      return Status(Code::kInternal, "the coordinator started tensor " + entry.name +
+                                         ", which this rank did not submit like that; please report it.");
+    }
+    tensor.shape = tensor.ref ? tensor.ref->tensor().request.shape : entry.shape;
+    tensor.rows = entry.rows;
+    tensor.row_count = tensor.shape.empty() ? 1 : product(tensor.shape, 1);
+    if (has_rows(batch.response.what))
+      for (const int64_t rows : tensor.rows) tensor.counts.push_back(rows * tensor.row_count);
+    batch.tensors.push_back(std::move(tensor));
+  }
+  fill_spec(batch);
+  return batch;
+}
+
+Status prepare_batch(Batch& batch) {
+  if (batch.response.what == Collective::kBarrier) return Status::ok();
+  if (Status s = allocate_outputs(batch); !s.is_ok()) return s;
+  for (const BatchTensor& tensor : batch.tensors) {
+    backend::Segment& segment = batch.segments.emplace_back();
+    segment.count = count_of(tensor);
+    segment.counts = tensor.counts;
+    if (!tensor.ref) continue;  // joined: identity elements
+    segment.input = tensor.ref->tensor().input;
+    segment.output = tensor.ref->tensor().output;
+  }
+  return Status::ok();
+}
+
+}  // namespace rueda::runtime
