@@ -117,6 +117,10 @@ RUEDA_API int rueda_process_set_ranks(int32_t id, int32_t* ranks, int32_t capaci
 
 /* ---- collectives ---- */
 
+/* Shared memory is host memory that all ranks of the host map. Memory of device `device` needs a backend for
+ * such memory; where a job has none, the operation fails with RUEDA_UNSUPPORTED on every rank. */
+enum rueda_memory { RUEDA_HOST_MEMORY = 0, RUEDA_SHARED_MEMORY = 1, RUEDA_DEVICE_MEMORY = 2 };
+
 typedef struct rueda_request {
   uint32_t struct_size;
   int32_t what;     /* rueda_collective */
@@ -128,10 +132,10 @@ typedef struct rueda_request {
   double prescale;
   double postscale;
   int32_t ndim;
-  int32_t device; /* -1 CPU, else GPU index: only compared between ranks; memory given here is host memory */
+  int32_t device; /* -1 CPU, else GPU index: where the framework has the tensor; `memory` says where input is */
   const int64_t* shape;
   const void* input;
-  /* Host memory of the result's size, may be input (allreduce, broadcast). NULL: the engine allocates it
+  /* Memory of the result's size, of the same kind as input, may be input (allreduce, broadcast). NULL: the engine allocates it
    * (allgather, alltoall, reducescatter) and rueda_result hands it out. */
   void* output;
   const int32_t* splits; /* alltoall: rows for each rank of the set; NULL = even */
@@ -142,6 +146,9 @@ typedef struct rueda_request {
    * A group whose members have one need not run as a whole: give a long tensor as a group of its parts, and
    * others can overtake between them. */
   int32_t priority;
+  /* RUEDA_DEVICE_MEMORY: an event of the framework after which input may be read; NULL: it may be read now. */
+  void* ready;
+  int32_t memory; /* rueda_memory: where input and output are; all ranks give the same kind */
 } rueda_request;
 
 /* Submits count requests as one group that completes as a whole (count = 1: one operation). Nothing is

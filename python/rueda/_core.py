@@ -81,6 +81,8 @@ class Request(Structure):
         ("split_count", c_int32),
         ("tag", c_int64),
         ("priority", c_int32),
+        ("ready", c_void_p),
+        ("memory", c_int32),
     ]
 
 

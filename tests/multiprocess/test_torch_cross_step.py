@@ -440,10 +440,13 @@ def test_the_front_goes_first():
     optimizer.finish()
 
 
+LATER_FIELDS = ("priority", "ready", "memory")
+
+
 class OlderRequest(ctypes.Structure):
     """rueda_request as programs know it that were built before it had a priority."""
 
-    _fields_ = [field for field in _core.Request._fields_ if field[0] != "priority"]
+    _fields_ = [field for field in _core.Request._fields_ if field[0] not in LATER_FIELDS]
 
 
 @on_every_rank

@@ -62,7 +62,8 @@ struct Call {
 struct Done {
   CallId id = 0;
   Status status;
-  std::string_view how = "";  // it ran, for descriptions: "two_level", "registered". Static, ends with a null.
+  std::string_view how =
+      "";  // it ran, for descriptions: "two_level", "registered". Static, ends with a null.
 };
 
 class Backend {

@@ -77,6 +77,18 @@ std::string_view name_of(ReduceOp op) {
   return "unknown";
 }
 
+std::string_view name_of(Place place) {
+  switch (place) {
+    case Place::kHost:
+      return "host";
+    case Place::kShared:
+      return "shared";
+    case Place::kDevice:
+      return "device";
+  }
+  return "unknown";
+}
+
 std::string shape_string(const std::vector<int64_t>& shape) {
   std::string text = "[";
   for (size_t i = 0; i < shape.size(); ++i) {

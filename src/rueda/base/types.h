@@ -72,6 +72,8 @@ enum class Place : uint8_t {
   kDevice = 2,  // memory of an accelerator
 };
 
+std::string_view name_of(Place place);  // "host"
+
 // Where bytes are, and from when on they may be read.
 struct Memory {
   Place place = Place::kHost;

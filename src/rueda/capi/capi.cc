@@ -1,6 +1,7 @@
 // The C ABI (include/rueda/rueda.h) over the engine: translation and validation of what comes from outside.
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -56,14 +57,15 @@ Status check_shape(const rueda_request& r) {
   return Status::ok();
 }
 
-// The struct as programs that were built before `priority` know it.
-constexpr uint32_t kFirstRequestBytes = offsetof(rueda_request, priority);
+// The struct as programs know it that were built before `priority`, before `ready`, and now.
+constexpr std::array<uint32_t, 3> kRequestBytes{offsetof(rueda_request, priority),
+                                                offsetof(rueda_request, ready), sizeof(rueda_request)};
 
 // The i-th of an array whose elements are as large as the caller's header says.
 Status copy_request(const rueda_request* requests, int32_t i, rueda_request& copy) {
   const uint32_t bytes = requests->struct_size;
-  const bool is_known = bytes == sizeof(rueda_request) || bytes == kFirstRequestBytes;
-  if (!is_known) return bad_request("struct_size does not match this library.");
+  if (std::ranges::find(kRequestBytes, bytes) == kRequestBytes.end())
+    return bad_request("struct_size does not match this library.");
   std::memcpy(&copy, reinterpret_cast<const std::byte*>(requests) + static_cast<size_t>(i) * bytes, bytes);
   return copy.struct_size == bytes ? Status::ok() : bad_request("requests differ in struct_size.");
 }
@@ -79,6 +81,10 @@ Status read_request(const rueda_request& r, Tensor& tensor) {
     return bad_request("tensor " + std::string(r.name) + " has a type that no collective takes (dtype " +
                        std::to_string(r.dtype) + ").");
   if (Status s = check_shape(r); !s.is_ok()) return s;
+  if (r.memory < RUEDA_HOST_MEMORY || r.memory > RUEDA_DEVICE_MEMORY)
+    return bad_request("unknown kind of memory (" + std::to_string(r.memory) + ").");
+  if (r.memory == RUEDA_DEVICE_MEMORY && r.device < 0)
+    return bad_request("tensor " + std::string(r.name) + " is in device memory, but names no device.");
   if (r.split_count < 0 || r.split_count > rueda::kMaxRanks)
     return bad_request("split_count is out of range.");
   rueda::control::Request& request = tensor.request;
@@ -95,6 +101,8 @@ Status read_request(const rueda_request& r, Tensor& tensor) {
   if (r.splits != nullptr) request.splits.assign(r.splits, r.splits + r.split_count);
   request.tag = r.tag;
   request.priority = r.priority;
+  request.place = static_cast<rueda::Place>(r.memory);
+  tensor.memory = {.place = request.place, .device = r.device, .ready = r.ready};
   tensor.input = r.input;
   tensor.output = r.output;
   return Status::ok();

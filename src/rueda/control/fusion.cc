@@ -7,7 +7,7 @@
 namespace rueda::control {
 namespace {
 
-using Key = std::tuple<int32_t, Collective, DType, ReduceOp, double, double, int32_t, std::vector<Rank>>;
+using Key = std::tuple<int32_t, TermsKey, int32_t, std::vector<Rank>>;
 
 // A group is packed first-fit over this many of its latest responses: bounds the scan for groups of huge
 // tensors.
@@ -20,7 +20,7 @@ bool is_fusible(Collective what) {
 
 Key key_of(const Candidate& candidate) {
   const Response& r = candidate.response;
-  return {r.process_set, r.what, r.dtype, r.op, r.prescale, r.postscale, candidate.device, r.joined};
+  return {r.process_set, key_of(static_cast<const Terms&>(r)), r.device, r.joined};
 }
 
 class Packer {

@@ -8,14 +8,15 @@ namespace rueda::control {
 namespace {
 
 // The smallest encodings (every string and vector empty): they bound a count before anything is allocated.
-constexpr size_t kMinRequestBytes = 76;
+constexpr size_t kMinRequestBytes = 77;
 constexpr size_t kMinEntryBytes = 16;
-constexpr size_t kMinResponseBytes = 68;
+constexpr size_t kMinResponseBytes = 69;
 constexpr size_t kFlowBytes = 12;
 constexpr size_t kMaxTextBytes = 1u << 20;                     // an error or abort sentence
 constexpr size_t kMaxRows = kMaxFrameBytes / sizeof(int64_t);  // alltoall: n * n; a frame bounds it
 constexpr int kReduceOpCount = static_cast<int>(ReduceOp::kProduct) + 1;
 constexpr int kCollectiveCount = static_cast<int>(Collective::kReducescatter) + 1;
+constexpr int kPlaceCount = static_cast<int>(Place::kDevice) + 1;
 constexpr int kRequestKindCount = static_cast<int>(Request::Kind::kRemoveSet) + 1;
 constexpr int kResponseKindCount = static_cast<int>(Response::Kind::kPlanEnd) + 1;
 constexpr int kCodeCount = static_cast<int>(Code::kStalled) + 1;
@@ -49,18 +50,33 @@ size_t get_count(ByteReader& reader, size_t payload_bytes, size_t min_bytes) {
   return count;
 }
 
+void put_terms(ByteWriter& writer, const Terms& terms) {
+  put_enum(writer, terms.what);
+  put_enum(writer, terms.dtype);
+  put_enum(writer, terms.op);
+  put_enum(writer, terms.place);
+  writer.put(terms.device);
+  writer.put(terms.prescale);
+  writer.put(terms.postscale);
+}
+
+void get_terms(ByteReader& reader, Terms& terms) {
+  terms.what = get_enum<Collective>(reader, kCollectiveCount);
+  terms.dtype = get_enum<DType>(reader, kDTypeCount);
+  terms.op = get_enum<ReduceOp>(reader, kReduceOpCount);
+  terms.place = get_enum<Place>(reader, kPlaceCount);
+  terms.device = reader.get<int32_t>();
+  terms.prescale = reader.get<double>();
+  terms.postscale = reader.get<double>();
+}
+
 void put_request(ByteWriter& writer, const Request& request) {
   put_enum(writer, request.kind);
-  put_enum(writer, request.what);
-  put_enum(writer, request.dtype);
-  put_enum(writer, request.op);
+  put_terms(writer, request);
   writer.put(request.process_set);
   writer.put_string(request.name);
   writer.put_vector(request.shape);
   writer.put(request.root);
-  writer.put(request.prescale);
-  writer.put(request.postscale);
-  writer.put(request.device);
   writer.put_vector(request.splits);
   writer.put(request.group_index);
   writer.put(request.group_size);
@@ -79,16 +95,11 @@ void put_requests(ByteWriter& writer, std::span<const Request> requests) {
 Request get_request(ByteReader& reader) {
   Request request;
   request.kind = get_enum<Request::Kind>(reader, kRequestKindCount);
-  request.what = get_enum<Collective>(reader, kCollectiveCount);
-  request.dtype = get_enum<DType>(reader, kDTypeCount);
-  request.op = get_enum<ReduceOp>(reader, kReduceOpCount);
+  get_terms(reader, request);
   request.process_set = reader.get<int32_t>();
   request.name = reader.get_string(kMaxNameBytes);
   request.shape = get_shape(reader);
   request.root = reader.get<Rank>();
-  request.prescale = reader.get<double>();
-  request.postscale = reader.get<double>();
-  request.device = reader.get<int32_t>();
   request.splits = reader.get_vector<int32_t>(kMaxRanks);
   request.group_index = reader.get<int32_t>();
   request.group_size = reader.get<int32_t>();
@@ -104,15 +115,10 @@ Request get_request(ByteReader& reader) {
 
 void put_response(ByteWriter& writer, const Response& response) {
   put_enum(writer, response.kind);
-  put_enum(writer, response.what);
-  put_enum(writer, response.dtype);
-  put_enum(writer, response.op);
+  put_terms(writer, response);
   put_enum(writer, response.code);
   writer.put(response.process_set);
-  writer.put(response.prescale);
-  writer.put(response.postscale);
   writer.put(response.root);
-  writer.put(response.device);
   writer.put(static_cast<uint32_t>(response.entries.size()));
   for (const Entry& entry : response.entries) {
     writer.put_string(entry.name);
@@ -137,15 +143,10 @@ void put_response(ByteWriter& writer, const Response& response) {
 Response get_response(ByteReader& reader, size_t payload_bytes) {
   Response response;
   response.kind = get_enum<Response::Kind>(reader, kResponseKindCount);
-  response.what = get_enum<Collective>(reader, kCollectiveCount);
-  response.dtype = get_enum<DType>(reader, kDTypeCount);
-  response.op = get_enum<ReduceOp>(reader, kReduceOpCount);
+  get_terms(reader, response);
   response.code = get_enum<Code>(reader, kCodeCount);
   response.process_set = reader.get<int32_t>();
-  response.prescale = reader.get<double>();
-  response.postscale = reader.get<double>();
   response.root = reader.get<Rank>();
-  response.device = reader.get<int32_t>();
   const size_t entries = get_count(reader, payload_bytes, kMinEntryBytes);
   for (size_t i = 0; i < entries && reader.is_ok(); ++i) {
     Entry& entry = response.entries.emplace_back();

@@ -11,21 +11,16 @@
 #include "rueda/base/clock.h"
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
+#include "rueda/control/terms.h"
 
 namespace rueda::control {
 
 // One tensor one rank has ready.
-struct Request {
-  Collective what = Collective::kAllreduce;
-  DType dtype = DType::kFloat32;
-  ReduceOp op = ReduceOp::kSum;  // reductions; kAverage stays kAverage here
+struct Request : Terms {
   int32_t process_set = 0;
   std::string name;
   std::vector<int64_t> shape;
-  Rank root = -1;  // world rank; broadcast
-  double prescale = 1.0;
-  double postscale = 1.0;
-  int32_t device = -1;          // -1 CPU
+  Rank root = -1;               // world rank; broadcast
   std::vector<int32_t> splits;  // alltoall: resolved by the submitting rank, one entry per member
   int32_t group_index = 0;      // position in its group
   int32_t group_size = 1;       // 1 = alone
@@ -62,7 +57,7 @@ struct Flow {
 };
 
 // One thing that every member of the set does next, in this order everywhere.
-struct Response {
+struct Response : Terms {  // device: of some rank
   enum class Kind : uint8_t {
     kRun = 0,
     kError = 1,
@@ -75,13 +70,7 @@ struct Response {
   };
   Kind kind = Kind::kRun;
   int32_t process_set = 0;
-  Collective what = Collective::kAllreduce;
-  DType dtype = DType::kFloat32;
-  ReduceOp op = ReduceOp::kSum;
-  double prescale = 1.0;
-  double postscale = 1.0;
   Rank root = -1;               // world rank
-  int32_t device = -1;          // of some rank: -1 says that the tensors are in host memory
   std::vector<Entry> entries;   // more than one: fused into one transfer
   std::vector<Rank> joined;     // world ranks that take part with identity elements
   std::string error;            // kError: the same text on every rank

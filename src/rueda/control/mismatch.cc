@@ -197,6 +197,18 @@ Status check_devices(const Submissions& all) {
       kind);
 }
 
+// One rank must not wait for a backend of devices while another sums in host memory.
+Status check_places(const Submissions& all) {
+  const auto place = [](const Request& r) { return std::string(name_of(r.place)); };
+  return compare(
+      all, [](const Request& r) { return r.place == Place::kDevice; },
+      [&](const Request& a, const Request& b) {
+        return "Mismatched " + std::string(operation_name(a)) + " memory: One rank gave " + place(a) +
+               " memory, but another rank gave " + place(b) + " memory.";
+      },
+      place);
+}
+
 Status check_dtypes(const Submissions& all) {
   const auto dtype = [](const Request& r) { return std::string(name_of(r.dtype)); };
   return compare(
@@ -258,7 +270,8 @@ Status find_mismatch(const CompleteTensor& tensor) {
     if (Status status = check_trailing_dimensions(all); !status.is_ok()) return status;
   if (what == Collective::kBroadcast)
     if (Status status = check_roots(all); !status.is_ok()) return status;
-  return check_devices(all);
+  if (Status status = check_devices(all); !status.is_ok()) return status;
+  return check_places(all);
 }
 
 }  // namespace rueda::control

@@ -24,8 +24,7 @@ int64_t bytes_of(const Response& response, const Entry& entry) {
 }
 
 bool can_fuse(const Response& a, const Response& b) {
-  return a.what == Collective::kAllreduce && b.what == a.what && a.dtype == b.dtype && a.op == b.op &&
-         a.prescale == b.prescale && a.postscale == b.postscale && (a.device < 0) == (b.device < 0);
+  return a.what == Collective::kAllreduce && key_of(a) == key_of(b);
 }
 
 }  // namespace

@@ -59,10 +59,7 @@ bool PlanRunner::fits(const Request& request) const {
   if (found == slots_.end()) return false;
   const Slot& slot = found->second;
   const Response& bucket = buckets_[slot.bucket];
-  const bool is_same = request.what == bucket.what && request.dtype == bucket.dtype &&
-                       request.op == bucket.op && request.prescale == bucket.prescale &&
-                       request.postscale == bucket.postscale && (request.device < 0) == (bucket.device < 0) &&
-                       request.shape == bucket.entries[slot.entry].shape;
+  const bool is_same = key_of(request) == key_of(bucket) && request.shape == bucket.entries[slot.entry].shape;
   return is_same && slot.accepted == 0;
 }
 

@@ -65,18 +65,12 @@ void fill_reducescatter(const CompleteTensor& tensor, Candidate& candidate) {
 
 Candidate make_candidate(const CompleteTensor& tensor) {
   const Request& first = tensor.submissions[0].request;
-  Candidate candidate{
-      .response = {}, .device = first.device, .bytes = slice_bytes(first, 0), .priority = first.priority};
+  Candidate candidate{.response = {}, .bytes = slice_bytes(first, 0), .priority = first.priority};
   Response& response = candidate.response;
   response.kind = Response::Kind::kRun;
   response.process_set = first.process_set;
-  response.what = first.what;
-  response.dtype = first.dtype;
-  response.op = first.op;
-  response.prescale = first.prescale;
-  response.postscale = first.postscale;
+  static_cast<Terms&>(response) = first;
   response.root = first.what == Collective::kBroadcast ? first.root : -1;
-  response.device = first.device;
   response.joined = tensor.joined;
   response.entries.push_back({.name = first.name, .shape = first.shape, .rows = {}});
   const bool is_by_rows = first.what == Collective::kAllgather || first.what == Collective::kAlltoall ||
@@ -93,9 +87,7 @@ Response make_error(const Request& like, std::vector<Entry> entries, const Statu
   Response response;
   response.kind = Response::Kind::kError;
   response.process_set = like.process_set;
-  response.what = like.what;
-  response.dtype = like.dtype;
-  response.op = like.op;
+  static_cast<Terms&>(response) = like;
   response.entries = std::move(entries);
   response.error = why.why.substr(0, kMaxErrorBytes);
   response.code = why.code;

@@ -25,7 +25,6 @@ struct CompleteTensor {
 // A tensor that may run, not yet fused with others.
 struct Candidate {
   Response response;  // one entry
-  int32_t device = -1;
   int64_t bytes = 0;  // what it takes of a fused transfer
   int32_t priority = 0;
 };

@@ -109,6 +109,13 @@ Status allocate_outputs(Batch& batch) {
   return Status::ok();
 }
 
+// A rank that has joined has no tensors, but runs the call where the others do.
+Memory memory_of(const Batch& batch) {
+  for (const BatchTensor& tensor : batch.tensors)
+    if (tensor.ref) return tensor.ref->tensor().memory;
+  return {.place = batch.response.place, .device = -1, .ready = nullptr};
+}
+
 // Is this the submission the response answers? The coordinator compared it, so only its kind can be wrong.
 bool is_meant(const std::optional<TensorRef>& ref, const control::Response& response) {
   if (!ref) return false;
@@ -142,6 +149,7 @@ Result<Batch> plan_batch(control::Response response, std::shared_ptr<const Group
     batch.tensors.push_back(std::move(tensor));
   }
   fill_spec(batch);
+  batch.memory = memory_of(batch);
   return batch;
 }
 

@@ -1,0 +1,48 @@
+#include "rueda/control/terms.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <vector>
+
+namespace rueda::control {
+namespace {
+
+TEST(Terms, differ_by_every_field_that_must_agree) {
+  const std::vector<void (*)(Terms&)> changes{
+      [](Terms& t) { t.what = Collective::kAllgather; },
+      [](Terms& t) { t.dtype = DType::kInt32; },
+      [](Terms& t) { t.op = ReduceOp::kMax; },
+      [](Terms& t) { t.prescale = 0.5; },
+      [](Terms& t) { t.postscale = 0.5; },
+      [](Terms& t) { t.device = 0; },
+      [](Terms& t) { t.place = Place::kDevice; },
+  };
+  const Terms plain;
+  for (size_t i = 0; i < changes.size(); ++i) {
+    Terms changed;
+    changes[i](changed);
+    EXPECT_NE(key_of(changed), key_of(plain)) << "change " << i;
+    EXPECT_EQ(key_of(changed), key_of(Terms(changed)));
+  }
+  EXPECT_EQ(changes.size(), std::tuple_size_v<TermsKey>) << "a new field needs its line here";
+}
+
+TEST(Terms, agree_for_gpus_of_other_numbers_and_for_shared_memory) {
+  Terms first, second;
+  first.device = 0;
+  second.device = 3;
+  EXPECT_EQ(key_of(first), key_of(second));
+  second = first;
+  second.place = Place::kShared;
+  EXPECT_EQ(key_of(first), key_of(second));
+}
+
+TEST(Terms, agree_where_both_factors_are_no_number) {
+  Terms terms;
+  terms.prescale = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(key_of(terms), key_of(Terms(terms)));
+}
+
+}  // namespace
+}  // namespace rueda::control
