@@ -132,11 +132,11 @@ typedef struct rueda_request {
   double prescale;
   double postscale;
   int32_t ndim;
-  int32_t device; /* -1 CPU, else GPU index: where the framework has the tensor; `memory` says where input is */
+  int32_t device; /* where the framework has the tensor: -1 CPU, else GPU index; input may be elsewhere */
   const int64_t* shape;
   const void* input;
-  /* Memory of the result's size, of the same kind as input, may be input (allreduce, broadcast). NULL: the engine allocates it
-   * (allgather, alltoall, reducescatter) and rueda_result hands it out. */
+  /* Memory of the result's size and of input's kind; it may be input (allreduce, broadcast). NULL: the engine
+   * allocates it (allgather, alltoall, reducescatter) and rueda_result hands it out. */
   void* output;
   const int32_t* splits; /* alltoall: rows for each rank of the set; NULL = even */
   int32_t split_count;
@@ -146,7 +146,7 @@ typedef struct rueda_request {
    * A group whose members have one need not run as a whole: give a long tensor as a group of its parts, and
    * others can overtake between them. */
   int32_t priority;
-  /* RUEDA_DEVICE_MEMORY: an event of the framework after which input may be read; NULL: it may be read now. */
+  /* RUEDA_DEVICE_MEMORY: an event of the framework after which input may be read; NULL: now. */
   void* ready;
   int32_t memory; /* rueda_memory: where input and output are; all ranks give the same kind */
 } rueda_request;
