@@ -263,6 +263,25 @@ def test_coalesced_operations_end_together():
 
 
 @on_every_rank
+def test_all_gather_coalesced_fills_a_list_per_rank_whatever_the_number_of_tensors():
+    def run(group, widths):
+        given = [filled((2, width), torch.float32, index) for index, width in enumerate(widths)]
+        taken = [[torch.zeros(2, width) for width in widths] for _ in range(hvd.size())]
+        dist.all_gather_coalesced(taken, given, group)
+        later = [[torch.zeros(2, width) for width in widths] for _ in range(hvd.size())]
+        dist.all_gather_coalesced(later, given, group, async_op=True).wait()
+        return [tensor for many in (taken, later) for of_rank in many for tensor in of_rank]
+
+    with groups() as gloo:
+        for count in range(1, hvd.size() + 2):
+            for widths in ([3] * count, range(1, count + 1)):
+                same(both(gloo, lambda group, given=widths: run(group, given)))
+        with pytest.raises(ValueError, match="a list of 2 outputs for each rank"):
+            outputs = [[torch.zeros(1)] * 2] * (hvd.size() + 1)
+            dist.all_gather_coalesced(outputs, [torch.zeros(1)] * 2)
+
+
+@on_every_rank
 def test_objects_travel():
     with groups():
         size, rank = hvd.size(), hvd.rank()

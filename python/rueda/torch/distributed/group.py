@@ -200,8 +200,18 @@ class RuedaProcessGroup(dist.ProcessGroup):
         return self._run("all_gather", made, _flat(results), timeout or opts)
 
     def allgather_coalesced(self, outputs: Any, inputs: Tensors, opts: Any = None) -> RuedaWork:
-        by_input = [list(column) for column in zip(*outputs)] if len(outputs) != len(inputs) else outputs
-        return self.allgather(by_input, inputs, opts)
+        """inputs[tensor] of each rank to outputs[rank][tensor]."""
+        counts = [len(of_rank) for of_rank in outputs]
+        if counts != [len(inputs)] * self._members.count:
+            raise ValueError(
+                f"all_gather_coalesced of {len(inputs)} tensors in a group of {self._members.count} ranks "
+                f"needs a list of {len(inputs)} outputs for each rank, but got lists of {counts}."
+            )
+        made = [
+            parts.all_gather(list(of_input), one, self._members)
+            for of_input, one in zip(zip(*outputs), inputs)
+        ]
+        return self._run("all_gather_coalesced", made, _flat(outputs), opts)
 
     def all_gather_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> RuedaWork:
         made = parts.all_gather_single(output, source, self._members)
