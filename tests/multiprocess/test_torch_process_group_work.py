@@ -4,6 +4,7 @@ import gc
 import shutil
 import tempfile
 import threading
+import weakref
 from datetime import timedelta
 
 import pytest
@@ -89,6 +90,22 @@ def test_callbacks_may_wait_for_futures_of_any_origin():
         held = total(0).then(holds)
         assert total(0).then(lambda done: go_on.set()).wait() is None
         assert held.wait() is None and all(went_on)
+
+
+@on_every_rank
+def test_a_work_that_only_cpp_owns_ends_and_is_given_up():
+    with groups():
+        tensor = torch.ones(2)
+        work = dist.all_reduce(tensor, async_op=True)
+        alive, box = weakref.ref(work), work.boxed()  # the box is C++'s
+        del work
+        gc.collect()
+        assert dist.Work.unbox(box).wait(timedelta(seconds=20))
+        assert tensor.tolist() == [hvd.size()] * 2
+        assert dist.Work.unbox(box).get_future().value()[0] is tensor
+        del box
+        dist.barrier()
+        assert alive() is None, "kept for ever"
 
 
 @on_every_rank

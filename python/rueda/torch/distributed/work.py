@@ -8,6 +8,7 @@ from datetime import timedelta
 import torch
 from torch._C._distributed_c10d import Work as _TorchWork
 
+from rueda.torch.distributed import owners
 from rueda.torch.distributed.completions import completions
 from rueda.torch.distributed.flights import Flight
 
@@ -16,16 +17,20 @@ class RuedaWork(_TorchWork):
     """One operation of a process group, or several that end together. Any thread.
 
     It may be dropped at any time: what the engine reads and writes is held elsewhere until the operation has
-    ended.
+    ended, and so is the Work itself while C++ has it.
     """
 
     def __init__(self, flights: Sequence[Flight], outputs: Sequence[torch.Tensor], seconds: float) -> None:
         super().__init__()
+        owners.release_unshared()
         self._flights = list(flights)
         self._outputs = list(outputs)
         self._seconds = seconds
         self._source = -1
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
+
+    def __del__(self) -> None:
+        owners.keep_if_shared(self)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Returns True once the results are in the output tensors.
