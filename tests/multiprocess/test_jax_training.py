@@ -145,6 +145,9 @@ def test_misuse_is_one_sentence():
         hvd.DistributedOptimizer("sgd")
     with pytest.raises(ValueError, match="only supports Average and Sum"):
         hvd.DistributedOptimizer(optax.sgd(0.1), op=hvd.Max)
+    for factor in (0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="must be a finite number other than 0"):
+            hvd.DistributedOptimizer(optax.sgd(0.1), gradient_predivide_factor=factor)
     with pytest.raises(ValueError, match="distributed_value_and_grad: op is"):
         hvd.distributed_value_and_grad(jnp.sum, op=hvd.Max)
     with pytest.raises(ValueError, match="unlike 'fp16'"):

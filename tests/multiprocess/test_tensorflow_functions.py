@@ -200,6 +200,7 @@ def test_arguments_of_tapes_are_checked():
         ({"groups": [variable]}, "groups should be a non-negative integer or a list of list of tf.Variable."),
         ({"groups": [[1]]}, "groups must consist of tf.Variable."),
         ({"groups": [[variable], [variable]]}, "can only appear once in groups"),
+        ({"gradient_predivide_factor": 0}, "must be a finite number other than 0"),
         ({"op": hvd.Sum, "gradient_predivide_factor": 2.0}, "not supported with op != Average"),
     ):
         with pytest.raises(ValueError, match=text):

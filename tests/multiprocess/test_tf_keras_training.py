@@ -212,6 +212,12 @@ def test_misuse_is_one_sentence():
         hvd.DistributedOptimizer(optimizer)
     with pytest.raises(ValueError, match=r"wraps an optimizer of tf_keras.*but got builtins.str"):
         hvd.DistributedOptimizer("adam")
+    for settings, text in (
+        ({"gradient_predivide_factor": 0}, "must be a finite number other than 0"),
+        ({"compression": "int8"}, "compression is 'int8', but must be Compression.none, fp16 or bf16"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1), **settings)
     with pytest.raises(ValueError, match="got one of tf_keras; set TF_USE_LEGACY_KERAS=1"):
         rueda.keras.DistributedOptimizer(tf.keras.optimizers.SGD(0.1))
     with pytest.raises(ValueError, match="layer later is not built: build the model"):

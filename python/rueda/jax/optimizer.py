@@ -11,6 +11,7 @@ import jax
 from rueda.jax.collectives import Average, Sum, allreduce
 from rueda.jax.compression import Compression, Compressor
 from rueda.operations import set_size
+from rueda.policy import check_predivide, predivide_factors
 from rueda.process_sets import ProcessSet, global_process_set
 
 NEEDS_OPTAX = (
@@ -90,18 +91,13 @@ def _reducer(
 ) -> Callable[[Any], Any]:
     """Pytree of gradients -> the reduced one, under names that do not depend on the order of traces."""
     _check_op(what, op)
-    if predivide != 1.0 and op != Average:
-        raise ValueError("gradient_predivide_factor not supported with op != Average; leave it at 1.0.")
+    check_predivide(op, predivide)
     prefix = name if name is not None else f"gradients.{next(_numbers)}"
 
     def reduce(gradients: Any) -> Any:
-        size = set_size(process_set, what)
-        if size == 1:
+        if set_size(process_set, what) == 1:
             return gradients
-        if predivide == 1.0:
-            return allreduce(gradients, prefix, op, 1.0, 1.0, process_set, compression)
-        factors = (1.0 / predivide, predivide / size)
-        return allreduce(gradients, prefix, Sum, *factors, process_set, compression)
+        return allreduce(gradients, prefix, op, *predivide_factors(predivide), process_set, compression)
 
     return reduce
 

@@ -10,7 +10,8 @@ from typing import Any
 import keras
 
 from rueda import _core
-from rueda.operations import set_size
+from rueda.operations import check_compression, set_size
+from rueda.policy import predivide_factors
 from rueda.process_sets import ProcessSet, global_process_set
 
 
@@ -20,6 +21,14 @@ class Compression:
     none = "none"
     fp16 = "fp16"
     bf16 = "bf16"
+
+
+def check_choice(compression: Any) -> None:
+    """ValueError for what is neither a choice of Compression nor a compression of the framework's."""
+    if not isinstance(compression, str):
+        check_compression(compression)
+    elif compression not in (Compression.none, Compression.fp16, Compression.bf16):
+        raise ValueError(f"compression is {compression!r}, but must be Compression.none, fp16 or bf16.")
 
 
 @dataclass
@@ -40,9 +49,7 @@ class Reduction:
 
     def factors(self) -> tuple[int, float, float]:
         """(op, prescale, postscale) of the collective."""
-        if self.predivide == 1.0:
-            return self.op, 1.0, 1.0
-        return _core.SUM, 1.0 / self.predivide, self.predivide / self.size()
+        return self.op, *predivide_factors(self.predivide)
 
 
 def backend_name() -> str:

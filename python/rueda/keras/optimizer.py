@@ -15,8 +15,16 @@ from typing import Any
 import keras
 
 from rueda import _core
-from rueda.keras.backends import Compression, Reduction, backend_name, exchange_in_trace, reduce_gradients
+from rueda.keras.backends import (
+    Compression,
+    Reduction,
+    backend_name,
+    check_choice,
+    exchange_in_trace,
+    reduce_gradients,
+)
 from rueda.local_layers import layers_of
+from rueda.policy import check_predivide
 from rueda.process_sets import ProcessSet, global_process_set
 
 LATE = (
@@ -83,6 +91,7 @@ def DistributedOptimizer(
     """
     backend_name()
     _check(optimizer, op, gradient_predivide_factor, backward_passes_per_step)
+    check_choice(compression)
     if keras.config.dtype_policy().name == "mixed_float16" and not _is_loss_scaling(optimizer):
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     if warn_if_late and _steps(optimizer) > 0:
@@ -143,7 +152,7 @@ def _check(optimizer: Any, op: int, predivide: float, passes: int) -> None:
     check_wrapping(optimizer, op, passes, predivide)
 
 
-def check_wrapping(optimizer: Any, op: int, passes: int, predivide: float = 1.0) -> None:
+def check_wrapping(optimizer: Any, op: int, passes: int, predivide: float) -> None:
     """Raises ValueError for an optimizer that is wrapped already and for settings that do not go together."""
     inner = getattr(optimizer, "inner_optimizer", None)
     if is_distributed(optimizer):
@@ -152,8 +161,7 @@ def check_wrapping(optimizer: Any, op: int, passes: int, predivide: float = 1.0)
         raise ValueError(INNER)
     if op not in (_core.AVERAGE, _core.SUM):
         raise ValueError("op currently only supports Average and Sum")
-    if predivide != 1.0 and op != _core.AVERAGE:
-        raise ValueError("gradient_predivide_factor not supported with op != Average; leave it at 1.0.")
+    check_predivide(op, predivide)
     if passes < 1:
         raise ValueError(f"backward_passes_per_step is {passes}, but must be at least 1.")
 

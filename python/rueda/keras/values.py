@@ -12,12 +12,12 @@ import numpy as np
 from rueda import _core
 from rueda import numpy as host
 from rueda.errors import HorovodInternalError, internal_error
-from rueda.keras.backends import Compression
+from rueda.keras.backends import Compression, check_choice
 from rueda.numpy.arrays import DTYPES, Array
 from rueda.numpy.handles import let_end
+from rueda.policy import BOTH
 from rueda.process_sets import ProcessSet, global_process_set
 
-BOTH = "The op parameter supersedes average. Please provide only one of them."
 # Ranks draw different dropout masks and augmentations; that is meant to stay.
 _KEPT_LOCAL = "seed_generator_state"
 
@@ -31,9 +31,8 @@ def as_numpy(value: Any) -> Array:
 
 def _compress(array: Array, compression: Any) -> Array:
     """The array as it travels. compression: of this front end, or a class of the framework's own."""
+    check_choice(compression)
     chosen = compression if isinstance(compression, str) else compression.__name__.lower()
-    if isinstance(compression, str) and chosen not in (Compression.none, Compression.fp16, Compression.bf16):
-        raise ValueError(f"compression is {compression!r}, but must be Compression.none, fp16 or bf16.")
     if array.dtype.kind != "f" or "16" not in chosen:
         return array
     return array.astype(ml_dtypes.bfloat16 if Compression.bf16 in chosen else np.float16)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from rueda import _core, operations
+from rueda import _core, operations, policy
 from rueda.basics import basics
 from rueda.process_sets import ProcessSet, process_set_table
 
@@ -23,25 +24,16 @@ UNKNOWN_SET = "{kind}: Process set provided does not exist, or has not been regi
 BAD_GROUPS = "groups should be a non-negative integer or a list of list of tf.Variable."
 
 
-def handle_average_backwards_compatibility(op: int | None, average: bool | None) -> int:
-    """The op meant by the arguments `op` and (older) `average`."""
-    if op is not None:
-        if average is not None:
-            raise ValueError("The op parameter supersedes average. Please provide only one of them.")
-        if op not in (Average, Sum, Adasum, Min, Max, Product):
-            raise ValueError(
-                f"Reduction op {op} is not supported; use hvd.Average, Sum, Adasum, Min, Max or Product."
-            )
-        return op
-    if average is not None:
-        warnings.warn(
-            "Parameter `average` has been replaced with `op` and will be removed; "
-            "use op=hvd.Average or hvd.Sum.",
-            DeprecationWarning,
-            stacklevel=3,
-        )
-        return Average if average else Sum
-    return Average
+def _unknown_op(op: int) -> Exception:
+    return ValueError(
+        f"Reduction op {op} is not supported; use hvd.Average, Sum, Adasum, Min, Max or Product."
+    )
+
+
+# A partial function has no frame of its own: the warning names the caller's caller, as elsewhere.
+handle_average_backwards_compatibility = functools.partial(
+    policy.handle_average_backwards_compatibility, unknown=_unknown_op
+)
 
 
 def group_of(tensors: Iterable[Any]) -> Sequence[Any]:
@@ -106,9 +98,3 @@ def underlying(variable: Any) -> Any:
 def variable_key(variable: Any) -> int:
     """What two references to one variable have in common."""
     return id(underlying(variable))
-
-
-def check_predivide(op: int, factor: float) -> None:
-    """gradient_predivide_factor splits the division of an average."""
-    if factor != 1.0 and op != Average:
-        raise ValueError("gradient_predivide_factor not supported with op != Average")

@@ -11,8 +11,9 @@ import tensorflow as tf
 
 from rueda.basics import basics, is_enabled
 from rueda.operations import check_compression, set_size
+from rueda.policy import check_predivide, predivide_factors
 from rueda.process_sets import ProcessSet, global_process_set
-from rueda.tensorflow.arguments import Adasum, Average, check_predivide, variable_key
+from rueda.tensorflow.arguments import Adasum, Average, variable_key
 from rueda.tensorflow.compression import Compression, Compressor
 from rueda.tensorflow.plugin import is_async
 from rueda.tensorflow.reductions import NO_SPARSE_ADASUM, allreduce, grouped_allreduce
@@ -150,8 +151,8 @@ class GradientReducer:
         return [part for part in parts if part] + [[i] for i in by_key.values()]
 
     def _factors(self) -> dict[str, Any]:
-        factor = self.gradient_predivide_factor
-        return {"op": self.op, "prescale_factor": 1.0 / factor, "postscale_factor": factor}
+        before, after = predivide_factors(self.gradient_predivide_factor)
+        return {"op": self.op, "prescale_factor": before, "postscale_factor": after}
 
     def _eager_name(self, part: str) -> str | None:
         """What errors call it in eager execution, where tensors have no names; None in graphs."""

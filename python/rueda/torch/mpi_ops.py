@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from rueda.basics import basics
 from rueda.errors import HorovodInternalError
+from rueda.policy import handle_average_backwards_compatibility
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch.gathers import (
     allgather,
@@ -43,7 +44,6 @@ from rueda.torch.reductions import (
     grouped_allreduce_,
     grouped_allreduce_async,
     grouped_allreduce_async_,
-    handle_average_backwards_compatibility,
 )
 from rueda.torch.sparse import sparse_allreduce_async
 

@@ -5,7 +5,6 @@ runs.
 from __future__ import annotations
 
 import inspect
-import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,13 +15,14 @@ import torch
 from rueda.basics import basics, is_enabled
 from rueda.errors import HorovodInternalError
 from rueda.operations import check_compression
+from rueda.policy import OPS, check_predivide
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch.adasum_optimizer import AdasumMixin
 from rueda.torch.compression import Compression, Compressor
 from rueda.torch.cross_step import PART_BYTES, CrossStep, Flight, finish_all
 from rueda.torch.naming import name_parameters
 from rueda.torch.reducer import ZEROED_EARLY, GroupList, Reducer, resolve_groups
-from rueda.torch.reductions import OPS, Adasum, Average
+from rueda.torch.reductions import Adasum, Average
 from rueda.torch.slots import Settings
 
 TWICE = (
@@ -300,10 +300,7 @@ def _check_arguments(compression: Any, op: int, predivide: float, passes: int, g
     check_compression(compression)
     if op not in OPS:
         raise ValueError(f"op must be one of Average, Sum, Adasum, Min, Max and Product, not {op!r}.")
-    if not (math.isfinite(predivide) and predivide != 0):
-        raise ValueError(f"gradient_predivide_factor must be a finite number other than 0, not {predivide}.")
-    if predivide != 1.0 and op != Average:
-        raise ValueError("gradient_predivide_factor not supported with op != Average")
+    check_predivide(op, predivide)
     if passes <= 0:
         raise ValueError("backward_passes_per_step must be > 0")
     if groups is None:

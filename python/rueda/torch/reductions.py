@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
-from rueda import _core, errors, operations
+from rueda import _core, operations
 from rueda.operations import Call
+from rueda.policy import handle_average_backwards_compatibility
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch import handles
 from rueda.torch import tensors as memory
@@ -21,26 +21,6 @@ Adasum = _core.ADASUM
 Min = _core.MIN
 Max = _core.MAX
 Product = _core.PRODUCT
-
-OPS = (Average, Sum, Adasum, Min, Max, Product)
-
-AVERAGE_REPLACED = (
-    "Parameter `average` has been replaced with `op` and will be removed; use op=hvd.Average or hvd.Sum."
-)
-
-
-def handle_average_backwards_compatibility(op: int | None, average: bool | None) -> int:
-    """The op meant by the arguments `op` and (older) `average`."""
-    if op is not None:
-        if average is not None:
-            raise ValueError("The op parameter supersedes average. Please provide only one of them.")
-        if op not in OPS:
-            raise errors.internal_error("Reduction op type not supported.")
-        return op
-    if average is not None:
-        warnings.warn(AVERAGE_REPLACED, DeprecationWarning, stacklevel=3)
-        return Average if average else Sum
-    return Average
 
 
 def _start_allreduce(

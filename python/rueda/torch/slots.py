@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from rueda.policy import predivide_factors
 from rueda.process_sets import ProcessSet
 from rueda.torch.compression import Compression, Compressor
 from rueda.torch.handles import finish_prepared, lent
@@ -31,7 +32,7 @@ class Settings:
     @property
     def factors(self) -> tuple[float, float]:
         """Factors before and after the reduction; Average divides by the number of ranks itself."""
-        return 1.0 / self.predivide_factor, self.predivide_factor
+        return predivide_factors(self.predivide_factor)
 
 
 class Slot:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from rueda import _core
 from rueda.keras import Compression
+from rueda.keras.backends import check_choice
 from rueda.keras.optimizer import check_wrapping, keep_local, subclass
 from rueda.keras.saving import known_objects
 from rueda.local_layers import layers_of
@@ -58,7 +59,8 @@ def DistributedOptimizer(
 
     >>> optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.Adam(1e-3 * hvd.size()))
     """
-    _check(optimizer, op, backward_passes_per_step)
+    _check(optimizer, op, backward_passes_per_step, gradient_predivide_factor)
+    check_choice(compression)
     scaling = tf_keras.mixed_precision.LossScaleOptimizer
     if tf_keras.mixed_precision.global_policy().name == "mixed_float16" and not _is_loss_scaling(optimizer):
         optimizer = scaling(optimizer)
@@ -134,14 +136,14 @@ def build(optimizer: Any, variables: Sequence[Any]) -> None:
             optimizer._create_all_weights(variables)  # of tf_keras.optimizers.legacy
 
 
-def _check(optimizer: Any, op: int, passes: int) -> None:
+def _check(optimizer: Any, op: int, passes: int, predivide: float) -> None:
     kinds = (tf_keras.optimizers.Optimizer, tf_keras.optimizers.legacy.Optimizer)
     if not isinstance(optimizer, kinds):
         raise ValueError(
             f"DistributedOptimizer wraps an optimizer of tf_keras, which tf.keras is because "
             f"TF_USE_LEGACY_KERAS is set, but got {type(optimizer).__module__}.{type(optimizer).__name__}."
         )
-    check_wrapping(optimizer, op, passes)
+    check_wrapping(optimizer, op, passes, predivide)
 
 
 def _is_loss_scaling(optimizer: Any) -> bool:

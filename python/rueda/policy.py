@@ -1,0 +1,52 @@
+"""What every front end decides alike about collectives and optimizers. Knows no framework."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+
+from rueda import _core, errors
+
+OPS = (_core.AVERAGE, _core.SUM, _core.ADASUM, _core.MIN, _core.MAX, _core.PRODUCT)
+
+BOTH = "The op parameter supersedes average. Please provide only one of them."
+AVERAGE_REPLACED = (
+    "Parameter `average` has been replaced with `op` and will be removed; use op=hvd.Average or hvd.Sum."
+)
+
+
+def _unknown_op(op: int) -> Exception:
+    return errors.internal_error("Reduction op type not supported.")
+
+
+def handle_average_backwards_compatibility(
+    op: int | None, average: bool | None, unknown: Callable[[int], Exception] = _unknown_op
+) -> int:
+    """The op meant by the arguments `op` and (older) `average`. unknown: what to raise for what is no op."""
+    if op is not None:
+        if average is not None:
+            raise ValueError(BOTH)
+        if op not in OPS:
+            raise unknown(op)
+        return op
+    if average is not None:
+        warnings.warn(AVERAGE_REPLACED, DeprecationWarning, stacklevel=3)
+        return _core.AVERAGE if average else _core.SUM
+    return _core.AVERAGE
+
+
+def check_predivide(op: int, factor: float) -> None:
+    """ValueError unless the factor can split the division of an average in two."""
+    if not (math.isfinite(factor) and factor != 0):
+        raise ValueError(f"gradient_predivide_factor must be a finite number other than 0, not {factor}.")
+    if factor != 1.0 and op != _core.AVERAGE:
+        raise ValueError("gradient_predivide_factor not supported with op != Average; leave it at 1.0.")
+
+
+def predivide_factors(factor: float) -> tuple[float, float]:
+    """What an average is multiplied by before and after its sum: 1 / factor, then factor / ranks.
+
+    The division by the number of ranks is the engine's, as for every average.
+    """
+    return 1.0 / factor, factor
