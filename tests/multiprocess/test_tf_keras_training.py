@@ -94,6 +94,104 @@ def test_the_loss_curve_equals_one_process_with_the_whole_batch():
             np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-5)
 
 
+def step_by_hand(optimizer, variable, how, clip):
+    """One step on (rank + 1) * variable: gradients computed by the optimizer, clipped, and applied."""
+    scale = float(hvd.rank() + 1)
+
+    def compute():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(variable * scale)
+        gradient = optimizer.compute_gradients(loss, [variable], tape)[0][0]
+        return tf.clip_by_norm(gradient, clip) if clip else gradient
+
+    def whole():
+        gradient = compute()
+        optimizer.apply_gradients([(gradient, variable)])
+        return gradient
+
+    if how == "in two functions":
+        traced = tf.function(compute)
+
+        def step():
+            gradient = traced()
+            optimizer.apply_gradients([(gradient, variable)])
+            return gradient
+
+        return step
+    return tf.function(whole) if how == "in a function" else whole
+
+
+@on_every_rank
+def test_computed_gradients_are_reduced_once():
+    for how in ("eagerly", "in a function", "in two functions"):
+        for op, clip, expected in ((hvd.Sum, None, 3.0), (hvd.Average, None, 1.5), (hvd.Average, 1.0, 0.5)):
+            variable = tf.Variable([0.0] * 4)
+            optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0), op=op)
+            step = step_by_hand(optimizer, variable, how, clip)
+            for number in (1, 2, 3):
+                np.testing.assert_allclose(step(), [expected] * 4, rtol=1e-6)
+                np.testing.assert_allclose(variable, [-expected * number] * 4, rtol=1e-6)
+            if how != "in two functions":  # where others keep coming
+                optimizer.apply_gradients([(tf.fill([4], float(hvd.rank() - 0.5)), variable)])
+                np.testing.assert_allclose(variable, [-expected * 3] * 4, rtol=1e-6)
+
+
+@on_every_rank
+def test_each_kind_of_optimizer_reduces_what_it_computes():
+    optimizers = tf.keras.optimizers
+    scaling = tf.keras.mixed_precision.LossScaleOptimizer
+    for plain, method in (
+        (optimizers.SGD(1.0), "compute_gradients"),
+        (optimizers.legacy.SGD(1.0), "_compute_gradients"),
+        (scaling(optimizers.SGD(1.0)), "compute_gradients"),
+        (scaling(optimizers.legacy.SGD(1.0)), "_compute_gradients"),
+    ):
+        optimizer, variable = hvd.DistributedOptimizer(plain, op=hvd.Sum), tf.Variable([0.0, 0.0])
+
+        def loss(variable=variable):
+            return tf.reduce_sum(variable) * float(hvd.rank() + 1)
+
+        pairs = getattr(optimizer, method)(loss, [variable])
+        np.testing.assert_allclose(pairs[0][0], [3.0, 3.0])
+        optimizer.apply_gradients(pairs)
+        np.testing.assert_allclose(variable, [-3.0, -3.0])
+        optimizer.minimize(loss, [variable])
+        np.testing.assert_allclose(variable, [-6.0, -6.0])
+
+
+@on_every_rank
+def test_computed_gradients_are_summed_over_passes_and_reduced_in_the_last():
+    variable = tf.Variable([0.0])
+    optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0), backward_passes_per_step=2)
+    step = step_by_hand(optimizer, variable, "in a function", None)
+    mine = hvd.rank() + 1.0
+    for gradient, value in ((mine, 0.0), (3.0, -3.0), (mine, -3.0), (3.0, -6.0)):
+        np.testing.assert_allclose(step(), [gradient])
+        np.testing.assert_allclose(variable, [value])
+    assert int(optimizer.iterations) == 4
+
+
+@on_every_rank
+def test_optimizers_clip_what_is_reduced():
+    for kind in (tf.keras.optimizers, tf.keras.optimizers.legacy):
+        for settings in ({"clipnorm": 1.0}, {"global_clipnorm": 1.0}, {"clipvalue": 1.0}):
+            variable = tf.Variable([0.0])
+            optimizer = hvd.DistributedOptimizer(kind.SGD(1.0, **settings))
+            # The average is 1; clipped before the reduction it would be 0.
+            optimizer.apply_gradients([(tf.constant([4.0 if hvd.rank() == 0 else -2.0]), variable)])
+            np.testing.assert_allclose(variable, [-1.0])
+
+
+@on_every_rank
+def test_ranks_that_made_other_models_before_train_together():
+    if hvd.rank() == 1:
+        make_model(5)  # its layers take the names that the others' have
+    for wrap in (None, {"backward_passes_per_step": 2}):
+        model, _ = train(tf.keras.optimizers.SGD(0.05), True, wrap=wrap)
+        assert_equal_on_all_ranks(model)
+    assert len(set(hvd.allgather_object(model.layers[0].name))) == 2
+
+
 @on_every_rank
 def test_several_batches_make_one_step():
     model, _ = train(tf.keras.optimizers.SGD(0.05), True, wrap={"backward_passes_per_step": 2})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -15,6 +16,7 @@ from rueda.keras.optimizer import check_wrapping, keep_local, subclass
 from rueda.keras.saving import known_objects
 from rueda.local_layers import layers_of
 from rueda.process_sets import ProcessSet, global_process_set
+from rueda.tensorflow.arguments import variable_key
 from rueda.tensorflow.compression import Compression as TensorflowCompression
 from rueda.tensorflow.gradient_aggregation_eager import LocalGradientAggregationHelperEager
 from rueda.tensorflow.gradients import GradientReducer
@@ -52,10 +54,11 @@ def DistributedOptimizer(
 
     optimizer: of tf_keras.optimizers or tf_keras.optimizers.legacy, built or not; the same object is
     returned, except under the policy mixed_float16, where it becomes the inner optimizer of a
-    LossScaleOptimizer, so that all ranks skip the same steps. Optimizers of tf_keras.optimizers clip after
-    the reduction, those of legacy before it. The arguments mean what they mean for rueda.keras; num_groups
-    and groups are accepted for old scripts, without effect. Raises ValueError for wrong arguments and for
-    an optimizer that is wrapped already.
+    LossScaleOptimizer, so that all ranks skip the same steps. compute_gradients returns reduced gradients;
+    apply_gradients takes those as they are, changed by the caller or not, and reduces all others. clipnorm,
+    clipvalue and global_clipnorm follow the reduction. The arguments mean what they mean for rueda.keras;
+    num_groups and groups are accepted for old scripts, without effect. Raises ValueError for wrong arguments
+    and for an optimizer that is wrapped already.
 
     >>> optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.Adam(1e-3 * hvd.size()))
     """
@@ -80,7 +83,7 @@ def DistributedOptimizer(
     aggregation = None
     if backward_passes_per_step > 1:
         aggregation = LocalGradientAggregationHelperEager(
-            backward_passes_per_step, reducer.reduce, sparse_as_dense, average_aggregated_gradients
+            backward_passes_per_step, _by_place(reducer), sparse_as_dense, average_aggregated_gradients
         )
     _change_class(optimizer, reducer, aggregation)
     return optimizer
@@ -150,6 +153,47 @@ def _is_loss_scaling(optimizer: Any) -> bool:
     return hasattr(optimizer, "inner_optimizer") and hasattr(optimizer, "get_scaled_loss")
 
 
+def _by_place(reducer: GradientReducer) -> Callable[[Sequence[Any], Sequence[Any]], list[Any]]:
+    """Reduces the gradients under names such as "3.kernel": layers may be named otherwise on another rank."""
+
+    def reduce(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        own = [variable.name.rpartition("/")[2].partition(":")[0] for variable in variables]
+        return reducer.reduce(gradients, variables, parts=[f"{i}.{name}" for i, name in enumerate(own)])
+
+    return reduce
+
+
+class _Reduced:
+    """Whose gradients compute_gradients has reduced that apply_gradients has not had yet.
+
+    The caller may clip them in between, which makes other tensors of them. So they are known by their
+    variables, and by the graph or eager execution that computed them: code in a tf.function runs once here,
+    and every time there. One thread at a time.
+    """
+
+    def __init__(self) -> None:
+        # Variables by their keys: keeping them keeps another one from getting the key of one that is gone.
+        self._eagerly: dict[int, Any] = {}
+        self._in_graphs: weakref.WeakKeyDictionary[Any, dict[int, Any]] = weakref.WeakKeyDictionary()
+
+    def add(self, pairs: Sequence[tuple[Any, Any]]) -> None:
+        """compute_gradients returns these."""
+        self._here().update({variable_key(pair[1]): pair[1] for pair in pairs if pair[0] is not None})
+
+    def take(self, variables: Sequence[Any]) -> list[bool]:
+        """For each variable whether its gradient, now to be applied, is reduced already."""
+        known = set(self._eagerly).union(*self._in_graphs.values())
+        keys = [variable_key(variable) for variable in variables]
+        for key in keys:  # what another graph computes stays known: it is computed again each time it runs
+            self._here().pop(key, None)
+        return [key in known for key in keys]
+
+    def _here(self) -> dict[int, Any]:
+        if tf.executing_eagerly():
+            return self._eagerly
+        return self._in_graphs.setdefault(tf.compat.v1.get_default_graph(), {})
+
+
 class _Reducing:
     """What the made classes add to the optimizer's own. First in their order of bases."""
 
@@ -157,23 +201,55 @@ class _Reducing:
     _rueda_base: type
     _rueda_reducer: GradientReducer
     _rueda_aggregation: LocalGradientAggregationHelperEager | None
+    _rueda_reduced: _Reduced
+
+    def compute_gradients(self: Any, *arguments: Any, **settings: Any) -> list[tuple[Any, Any]]:
+        """As the plain optimizer's, then reduced; (gradient, variable) pairs."""
+        pairs: Any = self._rueda_base.compute_gradients(self, *arguments, **settings)
+        reduced: list[tuple[Any, Any]] = self._rueda_reduce_pairs(pairs)
+        return reduced
+
+    def _compute_gradients(self: Any, *arguments: Any, **settings: Any) -> list[tuple[Any, Any]]:
+        """The same, as tf_keras.optimizers.legacy calls it."""
+        pairs: Any = self._rueda_base._compute_gradients(self, *arguments, **settings)
+        reduced: list[tuple[Any, Any]] = self._rueda_reduce_pairs(pairs)
+        return reduced
+
+    def get_gradients(self: Any, loss: Any, params: Any) -> list[Any]:
+        """The same in graphs of TensorFlow 1, without the variables."""
+        gradients = self._rueda_base.get_gradients(self, loss, params)
+        return [pair[0] for pair in self._rueda_reduce_pairs(list(zip(gradients, tf.nest.flatten(params))))]
 
     def apply_gradients(self: Any, grads_and_vars: Any, *arguments: Any, **settings: Any) -> Any:
-        """Reduces the gradients, then applies them as the plain optimizer does."""
+        """Reduces the gradients that are not reduced yet, then applies them as the plain optimizer does."""
         pairs = list(grads_and_vars)
-        gradients, variables = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-
-        def apply(reduced: Sequence[Any]) -> Any:
-            return self._rueda_base.apply_gradients(
-                self, list(zip(reduced, variables)), *arguments, **settings
-            )
-
+        variables = [pair[1] for pair in pairs]
+        are_reduced = self._rueda_reduced.take(variables)
+        fresh = [None if is_reduced else pair[0] for pair, is_reduced in zip(pairs, are_reduced)]
+        if self._rueda_aggregation is None or not any(are_reduced):
+            reduced = self._rueda_reduce(fresh, variables)
+            pairs = [(pair[0] if one is None else one, pair[1]) for one, pair in zip(reduced, pairs)]
         if self._rueda_aggregation is None:
-            return apply(self._rueda_reducer.reduce(gradients, variables))
+            return self._rueda_base.apply_gradients(self, pairs, *arguments, **settings)
         build(self, variables)  # variables cannot be made in a branch
-        sums = self._rueda_aggregation.compute_gradients(gradients, variables)
-        self._rueda_aggregation.apply_gradients(lambda: apply(sums), lambda: self.iterations.assign_add(1))
+        self._rueda_aggregation.apply_gradients(
+            lambda: self._rueda_base.apply_gradients(self, pairs, *arguments, **settings),
+            lambda: self.iterations.assign_add(1),
+        )
         return self.iterations
+
+    def _rueda_reduce_pairs(self: Any, pairs: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+        variables = [pair[1] for pair in pairs]
+        reduced = list(zip(self._rueda_reduce([pair[0] for pair in pairs], variables), variables))
+        self._rueda_reduced.add(reduced)
+        return reduced
+
+    def _rueda_reduce(self: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """The reduced gradients, or where several passes make a step what is known of them in this pass."""
+        if self._rueda_aggregation is not None:
+            sums: list[Any] = self._rueda_aggregation.compute_gradients(gradients, variables)
+            return sums
+        return _by_place(self._rueda_reducer)(gradients, variables)
 
     def register_local_var(self: Any, var: Any) -> None:
         """The gradients of this variable are not reduced."""
@@ -185,7 +261,11 @@ def _change_class(
 ) -> None:
     """The optimizer object stays: its state, its place in a compiled model and its saved form."""
     made = subclass(_Reducing, type(optimizer))
-    for key, value in (("_rueda_reducer", reducer), ("_rueda_aggregation", aggregation)):
+    for key, value in (
+        ("_rueda_reducer", reducer),
+        ("_rueda_aggregation", aggregation),
+        ("_rueda_reduced", _Reduced()),
+    ):
         # Not through the optimizer's own __setattr__, which would track them as state.
         object.__setattr__(optimizer, key, value)
         setattr(made, key, value)  # of copies that the class makes of a configuration
