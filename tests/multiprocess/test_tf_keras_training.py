@@ -301,6 +301,32 @@ def test_broadcasting_warns_of_training_apart_and_of_xla_switched_off():
 
 
 @on_every_rank
+def test_horovod_keras_serves_tf_keras_where_it_is_tf_keras():
+    import keras
+
+    import horovod.keras
+    import rueda.keras
+
+    optimizer = horovod.keras.DistributedOptimizer(tf.keras.optimizers.SGD(0.05))
+    model = make_model(hvd.rank() + 1)
+    model.compile(optimizer=optimizer, loss="mse")
+    x, y = data(2 * BATCH * hvd.size())
+    callbacks = [horovod.keras.callbacks.BroadcastGlobalVariablesCallback(0)]
+    model.fit(my_part(x), my_part(y), batch_size=BATCH, verbose=0, callbacks=callbacks)
+    assert_equal_on_all_ranks(model)
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "model.keras")
+        model.save(path)
+        assert isinstance(horovod.keras.load_model(path), tf.keras.Model)
+    layer = model.layers[-1]
+    partial = horovod.keras.PartialDistributedOptimizer(tf.keras.optimizers.SGD(0.05), local_layers=layer)
+    assert isinstance(partial, tf.keras.optimizers.SGD)
+    other = horovod.keras.DistributedOptimizer(keras.optimizers.SGD(0.05))
+    assert isinstance(other, keras.optimizers.SGD)
+    assert rueda.keras.optimizer.is_distributed(other)
+
+
+@on_every_rank
 def test_misuse_is_one_sentence():
     import rueda.keras
     import rueda.tensorflow as plain

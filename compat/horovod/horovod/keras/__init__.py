@@ -1,7 +1,16 @@
-"""Horovod's Keras front end, served by rueda.keras."""
+"""Horovod's Keras front end, served by rueda.keras; where TF_USE_LEGACY_KERAS is set, for tf_keras too."""
 
-from horovod.keras import callbacks  # noqa: F401
+from horovod.keras import callbacks
+from horovod.keras.chosen import IS_LEGACY
 from rueda.keras import *  # noqa: F403 (the interface is rueda.keras's __all__)
 from rueda.keras import __all__, __getattr__, retired  # noqa: F401
+
+if IS_LEGACY:
+    from horovod.keras.chosen import (  # noqa: F401 (replace the others)
+        DistributedOptimizer,
+        PartialDistributedOptimizer,
+        load_model,
+    )
+    from rueda.tensorflow.keras import callbacks  # noqa: F401
 
 retired.accept()

@@ -1,0 +1,37 @@
+"""Which Keras scripts mean: keras, or tf_keras, as tf.keras is with TF_USE_LEGACY_KERAS=1."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+from typing import Any
+
+import rueda.keras as _current
+from rueda.keras.backends import backend_name
+
+IS_LEGACY = (
+    os.environ.get("TF_USE_LEGACY_KERAS") in ("true", "True", "1")  # TensorFlow's own rule
+    and importlib.util.find_spec("tf_keras") is not None
+    and backend_name() == "tensorflow"
+)
+
+
+def _front_end_of(optimizer: Any) -> Any:
+    is_legacy = any(cls.__module__.split(".")[0] == "tf_keras" for cls in type(optimizer).__mro__)
+    return importlib.import_module("rueda.tensorflow.keras") if is_legacy else _current
+
+
+def DistributedOptimizer(optimizer: Any, *arguments: Any, **settings: Any) -> Any:
+    """That of rueda.tensorflow.keras for an optimizer of tf_keras, that of rueda.keras for others."""
+    return _front_end_of(optimizer).DistributedOptimizer(optimizer, *arguments, **settings)
+
+
+def PartialDistributedOptimizer(optimizer: Any, *arguments: Any, **settings: Any) -> Any:
+    """The same for PartialDistributedOptimizer."""
+    return _front_end_of(optimizer).PartialDistributedOptimizer(optimizer, *arguments, **settings)
+
+
+def load_model(*arguments: Any, **settings: Any) -> Any:
+    """That of rueda.tensorflow.keras: a model of tf_keras."""
+    return importlib.import_module("rueda.tensorflow.keras").load_model(*arguments, **settings)
