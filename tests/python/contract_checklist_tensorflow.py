@@ -65,6 +65,9 @@ TENSORFLOW = {
     "PartialDistributedGradientTape": FUNCTIONS + "local_layers_keep_their_own_gradients",
     "DistributedOptimizer": WEIGHTS,
     "PartialDistributedOptimizer": OPTIMIZER + "arguments_of_optimizers_are_checked",
+    "gpu_available": FRONT_END + "small_helpers",
+    "vars_to_refs": FRONT_END + "small_helpers",
+    "refs_to_vars": FRONT_END + "small_helpers",
     "SyncBatchNormalization": GRADIENTS + "sync_batch_norm_equals_batch_norm_over_the_whole_batch",
 }
 

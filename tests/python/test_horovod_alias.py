@@ -2,7 +2,10 @@
 
 import inspect
 import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -119,6 +122,46 @@ def test_thread_helpers():
     stopped.join(10)
     assert seen == [1, 2] and not stopped.is_alive()
     assert threads.execute_function_multithreaded(lambda x: 10 // x, [[1], [0], [5]]) == {0: 10, 2: 2}
+
+
+def test_thread_helpers_refuse_what_horovod_refuses():
+    event = threading.Event()
+    for call in (
+        lambda: threads.in_thread(print, ["a", "b"]),
+        lambda: threads.in_thread(print, "ab"),
+        lambda: threads.on_event(event, print, 1),
+    ):
+        with pytest.raises(ValueError, match=r"args must be a tuple, not <class '\w+'>, for a"):
+            call()
+    with pytest.raises(ValueError, match="needs an event to wait for, not None"):
+        threads.on_event(None, print)
+
+
+def test_helpers_import_no_framework_but_those_in_use():
+    script = """
+import sys
+sys.modules["torch"] = None  # importing it fails
+in_use = sys.argv[1:]
+for name in in_use:
+    __import__(name)
+import horovod.common.util as util
+assert util.get_average_backwards_compatibility_fun(None)(None, None) == 0
+assert not in_use or util.gloo_built() is True
+assert "rueda.torch" not in sys.modules and ("tensorflow" in sys.modules) == ("tensorflow" in in_use)
+"""
+    folders = [Path(rueda.__file__).parents[1], Path(horovod.__file__).parents[1]]
+    for in_use in ([], ["tensorflow"]):
+        if in_use:
+            pytest.importorskip(in_use[0])
+        done = subprocess.run(
+            [sys.executable, "-c", script, *in_use],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders)), "TF_CPP_MIN_LOG_LEVEL": "3"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
 
 
 def test_wrapped_optimizers_are_recognised_as_horovods():

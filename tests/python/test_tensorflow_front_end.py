@@ -151,8 +151,15 @@ def test_local_aggregation_helpers_sum_and_reduce_every_nth_time():
 
 def test_small_helpers():
     tf = pytest.importorskip("tensorflow")
+    import horovod.tensorflow
+    import rueda.tensorflow
     from rueda.tensorflow import util
 
+    for front_end in (rueda.tensorflow, horovod.tensorflow):
+        assert front_end._executing_eagerly() and front_end.vars_to_refs is util.vars_to_refs
+        assert front_end.refs_to_vars is util.refs_to_vars
+        assert front_end.gpu_available("tensorflow") == bool(tf.config.list_physical_devices("GPU"))
+        assert front_end.gpu_available("no_such_framework") is False
     variables = [tf.Variable(1.0), [tf.Variable(2.0)]]
     refs = util.vars_to_refs(variables)
     back = util.refs_to_vars(refs)

@@ -20,6 +20,7 @@ if tuple(int(part) for part in _tensorflow.__version__.split(".")[:2]) < (2, 16)
 
 from rueda.errors import HorovodInternalError
 from rueda.errors import no_elastic as _no_elastic
+from rueda.extensions import gpu_available
 from rueda.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from rueda.tensorflow import op_gradients as _op_gradients  # noqa: F401 (registers them)
 from rueda.tensorflow.compression import Compression
@@ -79,6 +80,7 @@ from rueda.tensorflow.mpi_ops import (
 from rueda.tensorflow.optimizer import DistributedOptimizer, PartialDistributedOptimizer
 from rueda.tensorflow.reductions import allreduce, grouped_allreduce, grouped_reducescatter, reducescatter
 from rueda.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
+from rueda.tensorflow.util import _executing_eagerly, refs_to_vars, vars_to_refs  # noqa: F401
 
 __all__ = [
     "Adasum",
@@ -117,6 +119,7 @@ __all__ = [
     "global_process_set",
     "gloo_built",
     "gloo_enabled",
+    "gpu_available",
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_reducescatter",
@@ -137,6 +140,7 @@ __all__ = [
     "rank",
     "rank_op",
     "reducescatter",
+    "refs_to_vars",
     "remove_process_set",
     "rocm_built",
     "shutdown",
@@ -145,6 +149,7 @@ __all__ = [
     "start_timeline",
     "stop_timeline",
     "sycl_built",
+    "vars_to_refs",
 ]
 
 

@@ -5,35 +5,23 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Callable
+
+from rueda.extensions import extension_available, gpu_available  # noqa: F401 (third parties look here)
 
 _FRONT_ENDS = ("torch", "tensorflow", "keras")
 
 
 def _front_end() -> Any:
-    """The basics of the engine if any front end can be loaded, else None."""
-    if not any(extension_available(name) for name in _FRONT_ENDS):
+    """The basics of the engine if any front end can be loaded, else None. Imports a framework only where none
+    is imported yet.
+    """
+    in_use = [name for name in _FRONT_ENDS if name in sys.modules]
+    if not any(extension_available(name) for name in in_use or _FRONT_ENDS):
         return None
     return importlib.import_module("rueda.basics").basics
-
-
-def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether the front end ("torch", …) can be imported."""
-    try:
-        importlib.import_module(f"rueda.{ext_base_name}")
-    except Exception as error:
-        if verbose:
-            print(f"The front end {ext_base_name} is not available: {error}")
-        return False
-    return True
-
-
-def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether the framework sees a GPU; only torch is asked."""
-    if ext_base_name != "torch" or not extension_available("torch", verbose):
-        return False
-    return bool(importlib.import_module("torch").cuda.is_available())
 
 
 def _query(name: str) -> Callable[..., Any]:
@@ -84,7 +72,7 @@ def check_installed_version(name: str, version: str, exception: BaseException | 
 
 def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[int | None, bool | None], int]:
     """The function that turns the arguments `op` and (older) `average` into an op."""
-    from rueda.torch.reductions import handle_average_backwards_compatibility
+    from rueda.policy import handle_average_backwards_compatibility
 
     return handle_average_backwards_compatibility
 

@@ -8,6 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable
 
 
+def _check_tuple(args: Any) -> None:
+    if not isinstance(args, tuple):
+        raise ValueError(f"args must be a tuple, not {type(args)}, for a single argument use (arg,)")
+
+
 def in_thread(
     target: Callable[..., Any],
     args: Sequence[Any] = (),
@@ -16,6 +21,7 @@ def in_thread(
     silent: bool = False,
 ) -> threading.Thread:
     """Runs target(*args) in a started thread and returns the thread; silent swallows its exceptions."""
+    _check_tuple(args)
 
     def body() -> None:
         try:
@@ -39,6 +45,9 @@ def on_event(
     silent: bool = False,
 ) -> threading.Thread:
     """Runs func(*args) in a thread once the event is set, unless stop is set first."""
+    if event is None:
+        raise ValueError("on_event needs an event to wait for, not None.")
+    _check_tuple(args)
 
     def wait_and_call() -> None:
         while not event.wait(check_stop_interval_s):
