@@ -67,7 +67,9 @@ void add_job_options(CLI::App& app, Raw& raw) {
                  "configuration file for ssh instead of the user's");
   app.add_option("--ssh-args", raw.ssh_args, "further options for ssh, separated by blanks");
   app.add_option("--network-interfaces,--network-interface", options.tuning.network_interface,
-                 "network interface or address to use (default: the one the hosts saw us come from)");
+                 "network interface or address to use (default: the one the hosts saw us come from)")
+      ->multi_option_policy(CLI::MultiOptionPolicy::Join)
+      ->delimiter(',');
   app.add_flag("--bind-cores", options.binds_cores,
                "each rank keeps to its own share of its host's cores (default: all may use all)");
   app.add_option("--start-timeout", options.tuning.start_timeout_s, "seconds until all is started (30)");

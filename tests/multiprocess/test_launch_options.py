@@ -35,6 +35,13 @@ def test_what_concerns_mpi_or_elastic_jobs_alone_is_accepted_and_said_to_be_igno
     assert err.startswith(f"rueda: {arguments[0].partition('=')[0]} has no effect: ") and err.count("\n") == 1
 
 
+@pytest.mark.parametrize("option", ["--network-interface", "--network-interfaces"])
+def test_interfaces_are_listed_or_given_one_by_one(option):
+    for arguments in ([f"{option}=lo,other"], [option, "lo", option, "other"]):
+        env = environments("-np", 1, *arguments)[0]
+        assert (env["RUEDA_INTERFACE"], env["NCCL_SOCKET_IFNAME"]) == ("lo", "lo,other")
+
+
 def test_assignments_before_the_command_are_its_environment():
     for separator in ([], ["--"]):
         script = ["sh", "-c", "echo $MINE,$OTHER"]
