@@ -129,6 +129,35 @@ def test_front_ends_do_not_know_each_other(tidy):
         assert rules(tidy.layers.check([source])) == []
 
 
+def test_what_front_ends_share_knows_none_of_them(tidy):
+    for text in ("def f():\n    from rueda.torch import x\n", 'load("rueda.keras.optimizer")\n'):
+        assert rules(tidy.layers.check([tidy.Source("python/rueda/policy.py", text)])) == ["layer"]
+        assert tidy.layers.check([tidy.Source("python/rueda/front_ends.py", text)]) == []
+    text = "import importlib\nkeras = importlib.import_module('rueda.keras')\n"
+    assert rules(tidy.layers.check([tidy.Source("python/rueda/tensorflow/a.py", text)])) == ["layer"]
+    assert tidy.layers.check([tidy.Source("python/rueda/tensorflow/keras/a.py", text)]) == []
+
+
+def test_front_ends_stand_on_one_another_without_cycles(tidy):
+    known = set()
+    for name, foundations in tidy.layers.python_layers.FOUNDATIONS.items():
+        assert foundations <= known  # each names earlier ones alone
+        known.add(name)
+
+
+def test_python_import_cycles_are_found_once(tidy):
+    texts = {
+        "a": "from rueda.torch.b import x\n",
+        "b": "def f():\n    from rueda.torch import c\n",
+        "c": "import rueda.torch.a\n",
+        "d": "from rueda.torch import a\n",
+    }
+    sources = [tidy.Source(f"python/rueda/torch/{name}.py", text) for name, text in texts.items()]
+    findings = tidy.layers.check(sources)
+    assert [f.rule for f in findings] == ["import-cycle"] and "torch.a -> rueda.torch.b" in str(findings[0])
+    assert tidy.layers.check(sources[:2]) == []
+
+
 def function_source(lines: int, before: str = "int f(int a) {") -> str:
     return "\n".join(["namespace a {", before, *["  g();"] * (lines - 2), "}", "}  // namespace a", ""])
 

@@ -1,10 +1,10 @@
-"""Rules about the rooms: tiers, siblings, include cycles, READMEs, and who may name C symbols in Python."""
+"""Rules about the rooms of the C++ core: tiers, siblings, include cycles, READMEs."""
 
 from __future__ import annotations
 
-import re
 from typing import Dict, Iterator, List, Optional, Tuple
 
+import python_layers
 from source import Finding, Source
 from text import INCLUDE
 
@@ -30,13 +30,6 @@ PROGRAMS = {
 }
 # Rooms whose sub-folders are implementations of one interface and must not know one another.
 HOUSES = ("transport", "backend", "plugins")
-FRONT_ENDS = ("torch", "tensorflow", "keras", "jax", "numpy")
-# What a front end stands on: host memory is numpy's; Keras runs on other frameworks, and tf.keras is Keras.
-FOUNDATIONS = {
-    "jax": {"numpy"},
-    "keras": {"jax", "numpy", "tensorflow", "torch"},
-    "tensorflow": {"numpy", "keras"},
-}
 
 
 def room_of(path: str) -> Optional[str]:
@@ -142,30 +135,12 @@ def check_readmes(sources: List[Source]) -> Iterator[Finding]:
             yield Finding(room, 1, "room-readme", "needs a README.md: what it owns, what it must not know.")
 
 
-def check_python(source: Source) -> Iterator[Finding]:
-    inner = source.path.removeprefix("python/rueda/")
-    mine = inner.split("/")[0].removesuffix(".py")
-    for number, line in enumerate(source.lines, 1):
-        if inner != "_core.py" and re.search(r"\.rueda_[a-z_]+\b", line):
-            yield Finding(source.path, number, "c-symbols", "only _core.py names symbols of librueda.so.")
-        found = re.match(r"\s*(?:from|import)\s+rueda\.(\w+)", line)
-        if (
-            found
-            and mine in FRONT_ENDS
-            and found[1] in set(FRONT_ENDS) - FOUNDATIONS.get(mine, set()) - {mine}
-        ):
-            yield Finding(
-                source.path, number, "layer", f"front ends {mine} and {found[1]} must not know each other."
-            )
-
-
 def check(sources: List[Source]) -> List[Finding]:
     findings: List[Finding] = []
     for source in sources:
         if source.path.startswith("src/") and source.is_cpp:
             findings += check_edges(source)
-        elif source.path.startswith("python/rueda/") and source.is_python:
-            findings += check_python(source)
     findings += check_cycles(sources)
     findings += check_readmes(sources)
+    findings += python_layers.check(sources)
     return findings

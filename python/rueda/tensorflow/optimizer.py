@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from rueda import front_ends
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.tensorflow.adasum_optimizer import DistributedAdasumOptimizer
 from rueda.tensorflow.arguments import Adasum, Average, check_groups
@@ -15,9 +15,6 @@ from rueda.tensorflow.compression import Compression, Compressor
 from rueda.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
 from rueda.tensorflow.gradients import GradientReducer
 from rueda.tensorflow.tape import local_variables_of
-
-_KERAS_FRONT_END = "rueda.keras"
-_TF_KERAS_FRONT_END = "rueda.tensorflow.keras.legacy"
 
 
 class DistributedLegacyOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
@@ -157,15 +154,14 @@ def _wrap_for_adasum(optimizer: Any, options: dict[str, Any]) -> Any:
 
 def _wrap_for_keras(optimizer: Any, options: dict[str, Any]) -> Any:
     """Hands a Keras optimizer over to the Keras front end, which takes the same options but use_locking."""
-    packages = {cls.__module__.split(".")[0] for cls in type(optimizer).__mro__}
-    if not packages & {"keras", "tf_keras"}:
+    front_end = front_ends.of_keras_optimizer(optimizer)
+    if front_end is None:
         raise ValueError(
             f"DistributedOptimizer got a {type(optimizer).__name__}; pass a tf.compat.v1.train.Optimizer or "
             f"a Keras optimizer."
         )
     if options["op"] == Adasum:
         raise ValueError("op == Adasum is not supported yet with Keras")
-    front_end = importlib.import_module(_TF_KERAS_FRONT_END if "tf_keras" in packages else _KERAS_FRONT_END)
     given = {key: value for key, value in options.items() if key != "use_locking"}
     return front_end.DistributedOptimizer(optimizer, **given)
 

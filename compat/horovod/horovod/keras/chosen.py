@@ -7,7 +7,8 @@ import importlib.util
 import os
 from typing import Any
 
-import rueda.keras as _current
+import rueda.keras
+from rueda import front_ends
 from rueda.keras.backends import backend_name
 
 IS_LEGACY = (
@@ -18,8 +19,7 @@ IS_LEGACY = (
 
 
 def _front_end_of(optimizer: Any) -> Any:
-    is_legacy = any(cls.__module__.split(".")[0] == "tf_keras" for cls in type(optimizer).__mro__)
-    return importlib.import_module("rueda.tensorflow.keras") if is_legacy else _current
+    return front_ends.of_keras_optimizer(optimizer) or rueda.keras
 
 
 def DistributedOptimizer(optimizer: Any, *arguments: Any, **settings: Any) -> Any:

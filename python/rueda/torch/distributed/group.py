@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from rueda import errors, operations
 from rueda.basics import basics
-from rueda.torch.distributed import exchanges, flights, parts, registration, sets
+from rueda.torch.distributed import exchanges, flights, names, parts, sets
 from rueda.torch.distributed.flights import Flight
 from rueda.torch.distributed.parts import Members, Part
 from rueda.torch.distributed.reductions import reduction
@@ -39,7 +39,7 @@ class RuedaProcessGroup(dist.ProcessGroup):
         self._members = Members(rank, tuple(world_ranks))
         self._name = name
         self._description = "undefined"
-        self._prefix = f"torch.distributed/{registration.generation}/{name}"
+        self._prefix = f"torch.distributed/{names.generation}/{name}"
         self._set = sets.set_of(world_ranks)
         self._seconds = timeout.total_seconds()
         self._shutdowns = shutdowns()
@@ -52,10 +52,10 @@ class RuedaProcessGroup(dist.ProcessGroup):
     # ---- identity ----
 
     def getBackendName(self) -> str:
-        return registration.NAME
+        return names.NAME
 
     def name(self) -> str:
-        return registration.NAME
+        return names.NAME
 
     def getRank(self) -> int:
         return self._members.me

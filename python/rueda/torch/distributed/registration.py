@@ -19,13 +19,10 @@ from rueda.basics import basics
 from rueda.errors import internal_error
 from rueda.operations import barrier
 from rueda.process_sets import global_process_set
+from rueda.torch.distributed import names
+from rueda.torch.distributed.names import NAME
 
-NAME = "rueda"
 _RENDEZVOUS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-
-# How often this process made or joined a default group: torch.distributed numbers groups from 0 each time,
-# and names of operations must not come back while an old one may be open.
-generation = 0
 
 
 def register() -> None:
@@ -91,14 +88,13 @@ def _follow_new_groups() -> None:
 
 
 def _meet(given: dict[str, Any]) -> None:
-    global generation
     ranks, backend = given["global_ranks_in_group"], str(given["backend"]).lower()
     if len(ranks) == 0:
-        generation += 1
-    names = {part.rpartition(":")[2] for part in backend.split(",")}
-    if NAME not in names:
+        names.generation += 1
+    backends = {part.rpartition(":")[2] for part in backend.split(",")}
+    if NAME not in backends:
         return
-    if len(names) > 1:
+    if len(backends) > 1:
         raise ValueError(
             f"Backend {backend} divides devices between rueda and another; a rueda group serves all "
             "devices, so "
@@ -144,7 +140,7 @@ def _is_made_again() -> bool:
 
     torchrun's lives as long as the job.
     """
-    if generation == 0 or not basics.is_initialized() or os.environ.get("TORCHELASTIC_USE_AGENT_STORE"):
+    if names.generation == 0 or not basics.is_initialized() or os.environ.get("TORCHELASTIC_USE_AGENT_STORE"):
         return False
     place = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
     return place == (str(basics.rank()), str(basics.size()))

@@ -1,0 +1,112 @@
+"""Rules about the Python packages: who may know whom, import cycles, and who may name C symbols."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Dict, Iterator, List, Optional, Set, Tuple
+
+from source import Finding, Source
+
+ROOT = "python/"
+# The front ends, and what each stands on: host memory is numpy's, and Keras runs on other frameworks.
+# tf.keras is Keras on TensorFlow, with a package of its own below rueda.tensorflow.
+FOUNDATIONS: Dict[str, Set[str]] = {
+    "numpy": set(),
+    "torch": set(),
+    "tensorflow": set(),
+    "jax": {"numpy"},
+    "keras": {"jax", "numpy", "tensorflow", "torch"},
+    "tensorflow.keras": {"keras", "numpy", "tensorflow"},
+}
+# These load front ends: by what they are given, or to look at them.
+LOADERS = {ROOT + "rueda/front_ends.py", ROOT + "rueda/doctor.py"}
+DYNAMIC = re.compile(r"rueda(\.\w+)+")  # a string that is the name of a module, as importlib takes it
+
+
+def module_of(path: str) -> str:
+    """The dotted name of the module in this file."""
+    return path.removeprefix(ROOT).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def front_end_of(module: str) -> Optional[str]:
+    """The front end a module belongs to; None for what all of them share."""
+    inner = module.split(".")[1:]
+    for length in (2, 1):
+        name = ".".join(inner[:length])
+        if name in FOUNDATIONS and len(inner) >= length:
+            return name
+    return None
+
+
+def imports(source: Source) -> Iterator[Tuple[int, str]]:
+    """(line, module or name in one) of each import, those in functions and through importlib included."""
+    for node in ast.walk(ast.parse("\n".join(source.lines))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            for alias in node.names:
+                yield node.lineno, f"{node.module}.{alias.name}"
+        elif isinstance(node, ast.Constant) and DYNAMIC.fullmatch(str(node.value)):
+            yield node.lineno, str(node.value)
+
+
+def check_edges(source: Source) -> Iterator[Finding]:
+    mine = front_end_of(module_of(source.path))
+    for number, target in imports(source):
+        other = front_end_of(target)
+        if mine and other and other != mine and other not in FOUNDATIONS[mine]:
+            sentence = f"front ends {mine} and {other} must not know each other."
+            yield Finding(source.path, number, "layer", sentence)
+        if mine is None and other and source.path not in LOADERS:
+            sentence = f"what all front ends share must not know {other}."
+            yield Finding(source.path, number, "layer", sentence)
+
+
+def check_symbols(source: Source) -> Iterator[Finding]:
+    for number, line in enumerate(source.lines, 1):
+        if source.path != ROOT + "rueda/_core.py" and re.search(r"\.rueda_[a-z_]+\b", line):
+            yield Finding(source.path, number, "c-symbols", "only _core.py names symbols of librueda.so.")
+
+
+def check_cycles(sources: List[Source]) -> Iterator[Finding]:
+    """Depth-first search over modules; each cycle is reported once, at the import that closes it."""
+    known = {module_of(s.path): s for s in sources}
+
+    def targets(module: str) -> Iterator[Tuple[int, str]]:
+        for number, target in imports(known[module]):
+            while target and target not in known:
+                target = target.rpartition(".")[0]  # a name in a module
+            if target and target != module:
+                yield number, target
+
+    state: Dict[str, int] = {}  # 1 on the current path, 2 finished
+    for start in known:
+        if start in state:
+            continue
+        path: List[str] = [start]
+        state[start] = 1
+        work = [targets(start)]
+        while work:
+            step = next(work[-1], None)
+            if step is None:
+                work.pop()
+                state[path.pop()] = 2
+                continue
+            number, target = step
+            if state.get(target) == 1:
+                ring = " -> ".join([*path[path.index(target) :], target])
+                yield Finding(known[path[-1]].path, number, "import-cycle", ring)
+            elif target not in state:
+                state[target] = 1
+                path.append(target)
+                work.append(targets(target))
+
+
+def check(sources: List[Source]) -> Iterator[Finding]:
+    mine = [s for s in sources if s.path.startswith(ROOT + "rueda/") and s.is_python]
+    for source in mine:
+        yield from check_symbols(source)
+        yield from check_edges(source)
+    yield from check_cycles(mine)
