@@ -90,7 +90,9 @@ inline Outcome last_outcome(int code) {
   return code == RUEDA_OK ? Outcome{} : Outcome{static_cast<rueda_status>(code), rueda_last_error()};
 }
 
-// Membership in the job, from init() to the end of its life. One per process.
+// Membership in the job, from init() to the end of its life. A session ends only what its own init() began:
+// where the process had joined the job before, through another session, rueda.h or a framework's front end,
+// init() succeeds and whoever joined also leaves.
 class Session {
  public:
   Session() = default;
@@ -105,8 +107,9 @@ class Session {
     rueda_init_options options{};
     options.struct_size = sizeof(options);
     options.expected_size = expected_size;
+    const bool was_up = rueda_is_initialized() != 0;
     Outcome outcome = last_outcome(rueda_init(&options));
-    is_mine_ = outcome.ok();
+    if (outcome.ok() && !was_up) is_mine_ = true;
     return outcome;
   }
 
