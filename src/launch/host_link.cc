@@ -93,7 +93,8 @@ void HostLink::signal(int number) const {
   if (process_.pid > 0 && !is_reaped()) kill(process_.pid, number);  // 0 would be our own process group
 }
 
-void HostLink::kill_agent() {
+void HostLink::kill_agent(const std::string& why) {
+  if (closed_because_.empty() && !has_said_bye && !is_reaped()) closed_because_ = why;
   if (!is_remote_ && hello && !has_said_bye) kill(hello->pid, SIGKILL);  // its guardian then sweeps and ends
   if (is_remote_) signal(SIGKILL);
 }

@@ -26,7 +26,9 @@ class HostLink {
   void on_reaped(int wait_status);
   void close(const std::string& why);  // why: for lost_because; "" = see how its process ended
   void signal(int number) const;       // to what we started, if it was and is not gone
-  void kill_agent();  // SIGKILL to what we started, and to the worker where it is on this machine
+  // SIGKILL to what we started, and to the worker where it is on this machine. why: for lost_because, unless
+  // it says bye all the same.
+  void kill_agent(const std::string& why);
 
   void note_clock(Nanos agent_clock, Nanos arrived);
   // An agent's time in our clock: its offset is the least (arrival - sending) seen, too late by one least

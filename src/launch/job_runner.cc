@@ -26,7 +26,8 @@ namespace {
 constexpr Nanos kOthersGrace =
     2 * kSecond;  // after the first failure: time for tracebacks that name the dead rank
 constexpr Nanos kPingInterval = kSecond;
-constexpr Nanos kReapLimit = 5 * kSecond;  // from an agent's last word to its end
+constexpr Nanos kSilence = 2 * kPingInterval;  // a host that answers is heard more often
+constexpr Nanos kReapLimit = 5 * kSecond;      // from an agent's last word to its end
 constexpr Nanos kForceAfter =
     5 * kSecond;  // from SIGKILL to the ranks to SIGKILL to the agents, and to giving up
 
@@ -103,12 +104,22 @@ void JobRunner::tick(Nanos now) {
     kill_at_ = now + from_seconds(options_.grace_s) + kSecond;  // the agents do it themselves a second before
   }
   if (kill_at_ != 0 && now >= kill_at_) kill_all(now);
-  if (force_at_ != 0 && now >= force_at_) {
-    force_at_ = now + kForceAfter;
-    for (HostLink& link : links_) link.kill_agent();
-  }
+  if (force_at_ != 0 && now >= force_at_) force_end(now);
   if (give_up_at_ != 0 && now >= give_up_at_)
     for (HostLink& link : links_) link.close("it could not be ended");
+}
+
+void JobRunner::force_end(Nanos now) {
+  force_at_ = now + kForceAfter;
+  for (HostLink& link : links_) {
+    const bool is_silent = link.is_remote() && now - link.last_heard() > kSilence;
+    link.kill_agent(is_silent ? unreachable(link, now) : "it could not be ended");
+  }
+}
+
+std::string JobRunner::unreachable(const HostLink& link, Nanos now) const {
+  return fmt::format("{} cannot be reached: nothing was heard from its agent for {} s", link.host(),
+                     (now - link.last_heard()) / kSecond);
 }
 
 void JobRunner::check_links(Nanos now) {
@@ -118,7 +129,7 @@ void JobRunner::check_links(Nanos now) {
     if (link.has_said_bye) {
       if (silence > kReapLimit) link.signal(SIGKILL);
     } else if (link.is_remote() && has_started_ && silence > from_seconds(options_.agent_timeout_s)) {
-      link.close(fmt::format("nothing was heard from its agent for {} s", options_.agent_timeout_s));
+      link.close(unreachable(link, now));
       link.signal(SIGKILL);
     }
   }
@@ -126,7 +137,12 @@ void JobRunner::check_links(Nanos now) {
     if (link.is_lost() && has_started_ && !has_failed_to_start_) lose_host(link, now);
 }
 
+// A host that fell silent was lost when it was last heard. Where nothing came from it since the first failure
+// was learnt, it is no victim of the stop but what the others failed of.
 void JobRunner::lose_host(HostLink& link, Nanos now) {
+  const bool was_silent = now - link.last_heard() > kSilence;
+  const bool is_stopping = kill_at_ != 0 || force_at_ != 0;
+  const bool was_cut_off = was_silent && is_stopping && link.last_heard() < stop_began_;
   bool is_news = false;
   for (const Placement& place : placements_) {
     std::optional<Ending>& ending = endings_[static_cast<size_t>(place.rank)];
@@ -134,8 +150,8 @@ void JobRunner::lose_host(HostLink& link, Nanos now) {
     ending = Ending{.rank = place.rank,
                     .host = link.host(),
                     .pid = pids_[static_cast<size_t>(place.rank)],
-                    .at = now - started_,
-                    .was_stopped = interrupt_ != 0 || kill_at_ != 0 || force_at_ != 0,
+                    .at = (was_silent ? link.last_heard() : now) - started_,
+                    .was_stopped = interrupt_ != 0 || (is_stopping && !was_cut_off),
                     .trouble = fmt::format("was lost with its host: {}", link.lost_because())};
     is_news = true;
   }
@@ -219,6 +235,7 @@ void JobRunner::on_exit(HostLink& link, Exit exit) {
 
 void JobRunner::schedule_stop(Nanos now) {
   if (interrupt_ != 0 || stop_at_ != 0 || kill_at_ != 0 || force_at_ != 0) return;
+  stop_began_ = now;
   stop_at_ = now + kOthersGrace;
   const auto running = std::ranges::count_if(endings_, [](const auto& ending) { return !ending; });
   if (running == 0) return;

@@ -61,6 +61,8 @@ class JobRunner {
   void on_exit(HostLink& link, Exit exit);
   void lose_host(HostLink& link, Nanos now);
   void check_links(Nanos now);
+  void force_end(Nanos now);
+  [[nodiscard]] std::string unreachable(const HostLink& link, Nanos now) const;
   void collect(Rank rank, std::span<const std::byte> bytes);
   void suspend();
   // ending
@@ -88,6 +90,7 @@ class JobRunner {
   int interrupt_ = 0;  // the signal by which the user stopped the job
   Nanos began_ = 0, started_ = 0;
   Nanos stop_at_ = 0, kill_at_ = 0, force_at_ = 0, give_up_at_ = 0;  // 0 = not scheduled
+  Nanos stop_began_ = 0;                                             // the first failure was learnt
   Nanos next_ping_ = 0;
   Nanos next_notice_ = 5 * kSecond;  // since began_
 };

@@ -245,6 +245,29 @@ def test_host_that_falls_silent_is_lost_and_its_ranks_end(hosts):
     assert_all_gone(everyone)
 
 
+def test_host_that_was_cut_off_is_the_headline_and_not_the_rank_that_noticed(hosts, tmp_path):
+    """The others fail of it long before --agent-timeout, and rueda then ends the ssh that hangs."""
+    script = (
+        "import os, sys, time\nprint('up', flush=True)\n"
+        "while os.environ['RANK'] == '1' or not os.path.exists(os.environ['GO']): time.sleep(0.05)\n"
+        "sys.exit('rank 1 (pid 7 on h2) was lost: it has not answered for 5 s')"
+    )
+    go = tmp_path / "go"
+    remote = ["-H", "h1:1,h2:1", "-F", hosts, "--grace", 0]
+    job = Run("-np", 2, *remote, PYTHON, "-c", script, env={"GO": str(go)})
+    job.read_until(2, lambda line: "up" in line)
+    commands = {pid: pathlib.Path(f"/proc/{pid}/cmdline").read_bytes() for pid in processes_of(job)}
+    [victim] = [pid for pid, words in commands.items() if name_of(pid) == "ssh" and b"\0h2\0" in words]
+    os.kill(victim, signal.SIGSTOP)
+    go.touch()
+    status, _, err = job.finish(40)
+    assert status == 1 and "killed by SIGKILL" not in err, err
+    headline = r"the job failed: rank 1 on h2 \(pid \d+\) was lost with its host: h2 cannot be reached: "
+    assert re.search(headline + r"nothing was heard from its agent for \d+ s", err), err
+    assert "rank 0: exited with code 1" in err, err
+    assert_all_gone(commands)
+
+
 def test_stopped_launcher_is_taken_for_dead_by_remote_agents(hosts):
     job = Run("-np", 1, "-H", "h1:1", "-F", hosts, "--agent-timeout", 2, "sh", "-c", "echo up; sleep 300")
     job.read_until(1, lambda line: "up" in line)
