@@ -20,7 +20,7 @@ constexpr size_t kMaxConsoleBytes = 1 << 20;
 Console::Console(int fd) : fd_(fd), is_tty_(isatty(fd) == 1), queue_(kMaxConsoleBytes) {
   struct stat info {};
   if (fstat(fd, &info) != 0) {
-    is_dead_ = true;  // started with it closed
+    is_dead_ = is_closed_ = true;
     return;
   }
   if (!S_ISFIFO(info.st_mode) && !S_ISCHR(info.st_mode)) return;
@@ -30,6 +30,7 @@ Console::Console(int fd) : fd_(fd), is_tty_(isatty(fd) == 1), queue_(kMaxConsole
 }
 
 void Console::write(std::string_view text) {
+  if (is_closed_ && !text.empty()) error_ = EBADF;
   if (is_dead_) return;
   queue_.push(as_bytes(text));
 }

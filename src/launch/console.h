@@ -28,7 +28,8 @@ class Console {
   UniqueFd own_;
   int fd_;
   bool is_tty_;
-  bool is_dead_ = false;  // its reader has gone: text is dropped, the job goes on (logs are still written)
+  bool is_closed_ = false;  // before we were started
+  bool is_dead_ = false;    // its reader has gone: text is dropped, the job goes on (logs are still written)
   int error_ = 0;
   OutQueue queue_;
 };
