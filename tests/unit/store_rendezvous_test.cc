@@ -228,6 +228,21 @@ TEST_F(StoreRendezvous, a_run_that_is_over_is_not_joined_and_is_swept_away) {
   EXPECT_EQ(runs, 1);
 }
 
+TEST_F(StoreRendezvous, a_run_that_ends_takes_its_directory_with_it_and_no_other) {
+  const std::string dir = root_ + "/shared";
+  FileRun mine = begin_file_run(dir, "mine", soon()).value();
+  const FileRun other = begin_file_run(dir, "other", soon()).value();
+  FileRun joined = join_file_run(dir, "mine", soon()).value();
+  ASSERT_TRUE(joined.store->set("key", "value", soon()).is_ok());
+  end_file_run(joined.lease);  // it has none
+  EXPECT_TRUE(mine.store->try_get("key", soon()).is_ok());
+  end_file_run(mine.lease);
+  int runs = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(dir)) runs += entry.is_directory();
+  EXPECT_EQ(runs, 1);
+  EXPECT_TRUE(other.store->set("key", "value", soon()).is_ok());
+}
+
 TEST_F(StoreRendezvous, jobs_that_share_a_directory_do_not_meet) {
   const FileRun mine = begin_file_run(root_ + "/shared", "mine", soon()).value();
   const FileRun other = begin_file_run(root_ + "/shared", "other", soon()).value();

@@ -22,6 +22,7 @@ struct State {
   runtime::MeetingPlace place;
   bool has_hooks = false;
   int64_t next_handle = 1;
+  bool has_ended_well = false;  // the last epoch: every rank has left it in good order
   std::mutex arena_mutex;
   std::shared_ptr<memory::Arena> arena;
   Status arena_status;
@@ -69,6 +70,16 @@ const memory::Arena* holder_of(const void* address) {
   for (const auto& one : s.inherited)
     if (one->memory().holds(address, 1)) return one.get();
   return nullptr;
+}
+
+// The store stays until here, since a process may join again; after a failure for those who have still to
+// read of it there.
+void at_exit() {
+  shutdown();
+  if (g_is_forked_child) return;
+  State& s = state();
+  const std::lock_guard lock(s.init_mutex);
+  if (s.has_ended_well) store::end_file_run(s.place.rendezvous().lease);
 }
 
 thread_local std::string t_error;
@@ -125,9 +136,10 @@ Status init(runtime::InitOptions options) {
   const std::lock_guard lock(s.init_mutex);
   if (engine()) return Status::ok();
   if (!std::exchange(s.has_hooks, true)) {  // before anything that a forked child must not inherit
-    std::atexit(shutdown);
+    std::atexit(at_exit);
     pthread_atfork(nullptr, nullptr, on_fork_in_child);
   }
+  s.has_ended_well = false;
   const Result<std::shared_ptr<memory::Arena>> buckets = arena();
   if (buckets.is_ok())
     options.arena = buckets.value();
@@ -152,6 +164,7 @@ void shutdown() {
   if (!leaving) return;
   leaving->shutdown();
   s.next_handle = leaving->operations().next_handle();
+  s.has_ended_well = leaving->health().code == Code::kShutDown;
   const std::lock_guard engine_lock(s.mutex);
   s.engine.reset();
 }

@@ -58,7 +58,14 @@ Result<FileRun> begin_file_run(const std::string& dir, const std::string& job, D
   if (!store.is_ok()) return store.status();
   if (Status status = root.value()->set(current_key(job), name, deadline); !status.is_ok()) return status;
   remove_finished_runs(dir);
-  return FileRun{std::move(store).value(), std::move(lease)};
+  return FileRun{std::move(store).value(), {std::move(lease), dir + "/" + name}};
+}
+
+void end_file_run(FileLease& lease) {
+  if (lease.dir.empty()) return;
+  std::error_code ignored;  // what stays is swept when the next run begins
+  std::filesystem::remove_all(lease.dir, ignored);
+  lease = {};
 }
 
 Result<FileRun> join_file_run(const std::string& dir, const std::string& job, Deadline deadline) {
@@ -70,7 +77,7 @@ Result<FileRun> join_file_run(const std::string& dir, const std::string& job, De
     if (name.is_ok() && name.value().starts_with(kRunPrefix) && is_held(dir + "/" + name.value())) {
       Result<std::unique_ptr<Store>> store = open_file_store(dir + "/" + name.value());
       if (!store.is_ok()) return store.status();
-      return FileRun{std::move(store).value(), UniqueFd()};
+      return FileRun{std::move(store).value(), {}};
     }
     if (deadline.is_past())
       return Status(Code::kTimeout, "rank 0 of job '" + job + "' did not come to the store at file://" + dir +

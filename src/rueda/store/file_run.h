@@ -12,12 +12,20 @@
 
 namespace rueda::store {
 
+// Ends when the process does, in whatever way.
+struct FileLease {
+  UniqueFd lock;
+  std::string dir;  // of this run
+};
+
 struct FileRun {
   std::unique_ptr<Store> store;
-  UniqueFd lease;  // rank 0 only
+  FileLease lease;  // rank 0 only
 };
 // Rank 0: opens a new run and removes those that are over.
 Result<FileRun> begin_file_run(const std::string& dir, const std::string& job, Deadline deadline);
+// Rank 0, once no rank needs the store any more: removes the run's directory. Harmless without a lease.
+void end_file_run(FileLease& lease);
 // Others: wait for the run that rank 0 holds.
 Result<FileRun> join_file_run(const std::string& dir, const std::string& job, Deadline deadline);
 

@@ -72,7 +72,7 @@ Result<Rendezvous> serve_and_join(const Attempt& attempt, const std::string& add
   Result<std::unique_ptr<Store>> store =
       open_tcp_store(address, server.value()->port(), world.job, secret, attempt.release, attempt.deadline);
   if (!store.is_ok()) return store.status();
-  return Rendezvous{std::move(server).value(), std::move(store).value(), secret, UniqueFd()};
+  return Rendezvous{std::move(server).value(), std::move(store).value(), secret, {}};
 }
 
 // The names by which a rank may dial rank 0: on rank 0's own host its name can mean a loopback address on
@@ -103,7 +103,7 @@ Result<Rendezvous> dial_around(const Attempt& attempt, const std::string& host, 
         const TcpSite site{name, port, attempt.world.job, secret, attempt.release};
         const Nanos until = std::min(attempt.deadline.when(), monotonic_now() + kSeedAttempt);
         Result<std::unique_ptr<Store>> store = dial_tcp_store_once(site, Deadline::at(until));
-        if (store.is_ok()) return Rendezvous{nullptr, std::move(store).value(), secret, UniqueFd()};
+        if (store.is_ok()) return Rendezvous{nullptr, std::move(store).value(), secret, {}};
         last = store.status();
         if (last.code == Code::kPermissionDenied) refusal = last;
         if (!refusal.is_ok() && is_final_refusal)
@@ -206,7 +206,7 @@ Result<Rendezvous> join_in_space(const Attempt& attempt, LauncherSpace& space) {
   Result<std::unique_ptr<Store>> store = open_tcp_store(url.value().host, url.value().port, attempt.world.job,
                                                         secret, attempt.release, attempt.deadline);
   if (!store.is_ok()) return store.status();
-  return Rendezvous{nullptr, std::move(store).value(), secret, UniqueFd()};
+  return Rendezvous{nullptr, std::move(store).value(), secret, {}};
 }
 
 Result<std::shared_ptr<LauncherSpace>> open_space(World::Meeting meeting, Deadline deadline) {
@@ -304,7 +304,7 @@ Result<Rendezvous> open_rendezvous(const World& world, const std::string& interf
   }
   Result<Secret> secret = make_secret();
   if (!secret.is_ok()) return secret.status();
-  return Rendezvous{nullptr, nullptr, std::move(secret).value(), UniqueFd()};
+  return Rendezvous{nullptr, nullptr, std::move(secret).value(), {}};
 }
 
 }  // namespace rueda::store

@@ -9,7 +9,7 @@
 
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
-#include "rueda/base/unique_fd.h"
+#include "rueda/store/file_run.h"
 #include "rueda/store/store.h"
 
 namespace rueda::store {
@@ -59,7 +59,7 @@ struct Rendezvous {
   std::unique_ptr<StoreServer> server;  // only where this process serves
   std::unique_ptr<Store> store;         // null for a world of one
   Secret secret;
-  UniqueFd lease;  // kUrl file, rank 0: locks the directory of this run for as long as the job lives
+  FileLease lease;  // kUrl file, rank 0: keeps the directory of this run for as long as the job lives
 };
 // Open it once per process and keep it for every later init (the launcher's space can be used once only; a
 // server that stays up cannot be mistaken for that of an earlier init). interface: Config::interface.
