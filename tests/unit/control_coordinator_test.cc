@@ -272,6 +272,36 @@ TEST(Coordinator, stall_report_has_the_known_shape_and_comes_once_per_interval) 
   EXPECT_EQ(coordinator.pending_summary().substr(0, 18), "g waits for ranks ");
 }
 
+TEST(Coordinator, only_a_stall_with_a_new_tensor_is_reported_in_full) {
+  Coordinator coordinator(world_of(3));
+  coordinator.submit(0, {allreduce("a")}, 0, nullptr);
+  const auto first = coordinator.check_stalls(60 * kSecond);
+  ASSERT_THAT(first, SizeIs(1));
+  EXPECT_TRUE(first[0].is_news);
+  const auto again = coordinator.check_stalls(120 * kSecond);
+  ASSERT_THAT(again, SizeIs(1));
+  EXPECT_FALSE(again[0].is_news);
+  EXPECT_EQ(again[0].short_text,
+            "One tensor is waiting for ranks 1, 2, the longest (a) for 120 s. The log of rank 0 lists them.");
+  coordinator.submit(1, {allreduce("b")}, 121 * kSecond, nullptr);
+  const auto grown = coordinator.check_stalls(181 * kSecond);
+  ASSERT_THAT(grown, SizeIs(1));
+  EXPECT_TRUE(grown[0].is_news);
+  EXPECT_THAT(grown[0].short_text, StartsWith("2 tensors are waiting for ranks 0, 1, 2, the longest (a) "));
+}
+
+TEST(Coordinator, a_later_wait_under_the_same_name_is_reported_in_full_again) {
+  Coordinator coordinator(world_of(2));
+  coordinator.submit(0, {allreduce("a")}, 0, nullptr);
+  ASSERT_THAT(coordinator.check_stalls(60 * kSecond), SizeIs(1));
+  coordinator.submit(1, {allreduce("a")}, 61 * kSecond, nullptr);
+  ASSERT_THAT(coordinator.take_ready(61 * kSecond, nullptr), SizeIs(1));
+  coordinator.submit(0, {allreduce("a")}, 62 * kSecond, nullptr);
+  const auto later = coordinator.check_stalls(122 * kSecond);
+  ASSERT_THAT(later, SizeIs(1));
+  EXPECT_TRUE(later[0].is_news);
+}
+
 TEST(Coordinator, a_stall_beyond_the_shutdown_time_is_fatal_and_marks_the_rank) {
   CoordinatorOptions options = world_of(2);
   options.stall_shutdown = 90 * kSecond;

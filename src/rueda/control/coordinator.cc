@@ -87,6 +87,7 @@ struct Coordinator::State {
   int64_t round = 0;
 
   Nanos last_report = std::numeric_limits<Nanos>::min() / 2;
+  ReportedStalls reported;
   // Of the call in progress.
   Nanos now = 0;
   TraceSink* trace = nullptr;
@@ -370,7 +371,9 @@ std::vector<StallReport> Coordinator::check_stalls(Nanos now) {
   if (state_->waiting_longer_than(warning, now).empty()) return {};
   // What the other ranks wait for explains it, and is often a little younger.
   const std::vector<StalledTensor> stalled = state_->waiting_longer_than(warning - warning / 10, now);
-  return {stall_report(stalled, warning, state_->options.stall_shutdown)};
+  StallReport report = stall_report(stalled, warning, state_->options.stall_shutdown);
+  report.is_news = state_->reported.add(stalled, now);
+  return {std::move(report)};
 }
 
 Nanos Coordinator::next_check(Nanos now) const {

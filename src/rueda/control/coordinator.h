@@ -31,8 +31,10 @@ struct CoordinatorOptions {
 };
 
 struct StallReport {
-  std::string text;       // for the log of every rank
-  bool is_fatal = false;  // stall_shutdown passed: end the job with kStalled
+  std::string text;        // in full
+  std::string short_text;  // one sentence: for the other ranks, and for rank 0 where nothing is new
+  bool is_news = true;     // names a tensor that no earlier report of this wait has named
+  bool is_fatal = false;   // stall_shutdown passed: end the job with kStalled
 };
 
 class Coordinator {

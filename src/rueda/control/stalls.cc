@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "rueda/control/mismatch.h"
 
@@ -55,6 +56,16 @@ std::string tensor_lines(std::vector<const StalledTensor*> tensors) {
   return lines;
 }
 
+std::string short_text(const std::vector<StalledTensor>& tensors, const std::map<Rank, MissingRank>& ranks) {
+  const StalledTensor& oldest = *std::ranges::max_element(tensors, {}, &StalledTensor::age);
+  std::vector<Rank> missing;
+  for (const auto& [rank, names] : ranks) missing.push_back(rank);
+  const std::string subject =
+      tensors.size() == 1 ? "One tensor is" : std::to_string(tensors.size()) + " tensors are";
+  return subject + " waiting for " + rank_list(missing) + ", the longest (" + oldest.name + ") for " +
+         std::to_string(oldest.age / kSecond) + " s. The log of rank 0 lists them.";
+}
+
 }  // namespace
 
 StallReport stall_report(const std::vector<StalledTensor>& tensors, Nanos warning, Nanos shutdown) {
@@ -86,10 +97,18 @@ StallReport stall_report(const std::vector<StalledTensor>& tensors, Nanos warnin
     report.text += rank_line(rank, missing);
   }
   report.text += tensor_lines(std::move(pointers));
+  report.short_text = short_text(tensors, ranks);
   if (report.is_fatal)
     report.text += "\nOne or more rank (marked by \"!\") is stalled for longer than " +
                    seconds_text(shutdown) + " seconds. Will shutdown.";
   return report;
+}
+
+bool ReportedStalls::add(const std::vector<StalledTensor>& tensors, Nanos now) {
+  const auto before = std::exchange(named_, {});
+  for (const StalledTensor& tensor : tensors)
+    named_.emplace(tensor.process_set, tensor.name, now - tensor.age);
+  return !std::ranges::includes(before, named_);
 }
 
 }  // namespace rueda::control

@@ -2,7 +2,9 @@
 // of Horovod know, with the tensors' own lines added.
 #pragma once
 
+#include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "rueda/base/clock.h"
@@ -21,5 +23,16 @@ struct StalledTensor {
 
 // tensors: at least one, each older than warning. shutdown: 0 = never.
 StallReport stall_report(const std::vector<StalledTensor>& tensors, Nanos warning, Nanos shutdown);
+
+// What the last report named.
+class ReportedStalls {
+ public:
+  // tensors: what stalls now. True if one of them is new.
+  bool add(const std::vector<StalledTensor>& tensors, Nanos now);
+
+ private:
+  // Process set, name and since when: a later wait under the same name is another one.
+  std::set<std::tuple<int32_t, std::string, Nanos>> named_;
+};
 
 }  // namespace rueda::control

@@ -261,9 +261,9 @@ void Engine::check_stalls(Nanos now) {
     if (report.is_fatal)
       RUEDA_LOG(kError, report.text);
     else
-      RUEDA_LOG(kWarning, report.text);
+      RUEDA_LOG(kWarning, report.is_news ? report.text : report.short_text);
     if (session_.links) {
-      const auto text = std::as_bytes(std::span(report.text));
+      const auto text = std::as_bytes(std::span(report.short_text));
       session_.links->broadcast_frame(control::FrameType::kStallReport, Bytes(text.begin(), text.end()));
     }
     if (report.is_fatal) {
