@@ -185,14 +185,12 @@ void Engine::negotiate(std::span<const control::Request> requests) {
 // On rank 0 the coordinator traces what all ranks do.
 void Engine::trace_negotiation(TraceKind kind, const control::Request& request) {
   if (is_coordinator() || request.what == Collective::kJoin) return;
-  trace_wait(kind, request.name, request.what);
+  trace_wait(kind, request.name, "NEGOTIATE_" + std::string(name_of(request.what)));
 }
 
-// From submission until all ranks are known to be ready; in a learned plan, until its bucket starts.
-void Engine::trace_wait(TraceKind kind, const std::string& name, Collective what) {
+void Engine::trace_wait(TraceKind kind, const std::string& name, std::string_view phase) {
   if (!timeline_->is_on()) return;
-  const std::string phase =
-      kind == TraceKind::kBegin ? "NEGOTIATE_" + std::string(name_of(what)) : std::string();
+  if (kind == TraceKind::kEnd) phase = {};
   timeline_->emit({.kind = kind, .when = monotonic_now(), .track = name, .name = phase});
 }
 

@@ -115,7 +115,7 @@ class Engine {
   [[nodiscard]] Planner::Options planner_options() const;
   void handle_plan_news(const Frame& frame);
   void trace_negotiation(TraceKind kind, const control::Request& request);
-  void trace_wait(TraceKind kind, const std::string& name, Collective what);
+  void trace_wait(TraceKind kind, const std::string& name, std::string_view phase);
   void trace_round(Nanos now);
   void broadcast_responses(std::span<const control::Response> responses);
   void accept(std::vector<control::Response> responses);

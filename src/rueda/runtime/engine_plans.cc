@@ -8,6 +8,8 @@ namespace {
 // Large enough that starting a bucket costs nothing beside reducing it (some 100 us), small enough that
 // reduction begins early in the backward pass and its last bucket is not long.
 constexpr int64_t kBucketBytes = 1 << 20;
+// In a learned plan nothing is negotiated: a tensor waits until the others of its bucket are submitted here.
+constexpr std::string_view kWaitForBucket = "WAIT_FOR_BUCKET";
 
 }  // namespace
 
@@ -45,18 +47,17 @@ PlannerActions Engine::planner_actions() {
     for (const Tensor& tensor : operation.tensors) {
       const control::Request& request = tensor.request;
       if (request.what == Collective::kBarrier || !waiting_in_plan_.insert(request.name).second) continue;
-      trace_wait(TraceKind::kBegin, request.name, request.what);
+      trace_wait(TraceKind::kBegin, request.name, kWaitForBucket);
     }
   };
   actions.bucket_starts = [this](const control::Response& bucket) {
     if (!timeline_->is_on() && waiting_in_plan_.empty()) return;  // it may have been stopped meanwhile
     if (is_coordinator()) trace_round(monotonic_now());
     for (const control::Entry& entry : bucket.entries)
-      if (waiting_in_plan_.erase(entry.name) > 0) trace_wait(TraceKind::kEnd, entry.name, bucket.what);
+      if (waiting_in_plan_.erase(entry.name) > 0) trace_wait(TraceKind::kEnd, entry.name, kWaitForBucket);
   };
   actions.plan_is_over = [this] {
-    for (const std::string& name : waiting_in_plan_)
-      trace_wait(TraceKind::kEnd, name, Collective::kAllreduce);
+    for (const std::string& name : waiting_in_plan_) trace_wait(TraceKind::kEnd, name, kWaitForBucket);
     waiting_in_plan_.clear();
   };
   actions.freeze_all = [this](const control::PlanNews& news) {
