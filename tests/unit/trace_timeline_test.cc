@@ -117,6 +117,51 @@ TEST_F(TimelineTest, another_path_begins_another_file_and_the_same_path_changes_
   EXPECT_EQ(second.back()["pid"], 1);
 }
 
+TEST_F(TimelineTest, a_file_that_goes_on_keeps_what_it_has_and_its_clock) {
+  const auto timeline = make_timeline();
+  TimelineOptions options = to_file(path());
+  options.goes_on = true;
+  for (const char* name : {"one", "two", "three"}) {
+    ASSERT_TRUE(timeline->start(options).is_ok());
+    timeline->emit(event(TraceKind::kBegin, "a", name));
+    timeline->stop();
+    expect_balanced(json::parse(read(path())));
+  }
+  std::vector<std::string> names;
+  int64_t last = 0, starts = 0;
+  for (const json& object : json::parse(read(path()))) {
+    starts += static_cast<int64_t>(object.value("pid", -1) == 0 && object["name"] == "process_name");
+    if (object["ph"] != "B") continue;
+    names.push_back(object["name"]);
+    EXPECT_EQ(object["pid"], 1);
+    EXPECT_GE(object["ts"].get<int64_t>(), last);
+    last = object["ts"];
+  }
+  EXPECT_THAT(names, testing::ElementsAre("one", "two", "three"));
+  EXPECT_EQ(starts, 1);
+}
+
+TEST_F(TimelineTest, a_file_begins_anew_where_it_is_another_or_not_asked_to_go_on) {
+  const auto timeline = make_timeline();
+  TimelineOptions options = to_file(path());
+  const auto write = [&](const char* name) {
+    EXPECT_TRUE(timeline->start(options).is_ok());
+    timeline->emit(event(TraceKind::kInstant, "a", name));
+    timeline->stop();
+    return json::parse(read(path())).size();
+  };
+  const size_t size = write("one");
+  EXPECT_EQ(write("two"), size);
+  options.goes_on = true;
+  std::filesystem::remove(path());
+  EXPECT_EQ(write("three"), size);
+  std::ofstream(path()) << "[]";
+  EXPECT_EQ(write("four"), size);
+  EXPECT_GT(write("five"), size);
+  EXPECT_EQ(make_timeline()->start(options).code, Code::kOk) << "another process";
+  EXPECT_LT(json::parse(read(path())).size(), size);
+}
+
 TEST_F(TimelineTest, other_ranks_forward_bounded_batches_that_rank_0_ingests) {
   const auto sender = make_timeline();
   std::mutex mutex;

@@ -22,6 +22,7 @@ struct State {
   runtime::MeetingPlace place;
   bool has_hooks = false;
   int64_t next_handle = 1;
+  std::shared_ptr<trace::Timeline> timeline = trace::make_timeline();  // its file goes on through all epochs
   bool has_ended_well = false;  // the last epoch: every rank has left it in good order
   std::mutex arena_mutex;
   std::shared_ptr<memory::Arena> arena;
@@ -149,6 +150,7 @@ Status init(runtime::InitOptions options) {
       runtime::bootstrap(s.place, std::move(options), [](const char* name) { return std::getenv(name); });
   if (!session.is_ok()) return session.status();
   session.value().first_handle = s.next_handle;
+  session.value().timeline = s.timeline;
   Result<std::shared_ptr<runtime::Engine>> started = runtime::Engine::start(std::move(session).value());
   if (!started.is_ok()) return started.status();
   const std::lock_guard engine_lock(s.mutex);

@@ -75,7 +75,7 @@ Engine::Engine(Session session)
     : session_(std::move(session)),
       operations_([this] { wake(); }, session_.first_handle),
       groups_(session_.epoch, session_.me, session_.size()),
-      timeline_(trace::make_timeline()),
+      timeline_(session_.timeline ? session_.timeline : trace::make_timeline()),
       has_silent_lanes_(!session_.links || session_.links->is_all_shared_memory()),
       gate_(session_.links ? session_.links->wake_fds() : std::vector<int>()),
       dispatcher_(session_.me, operations_, groups_, *session_.backends, *timeline_, counters_),
@@ -91,7 +91,7 @@ Engine::Engine(Session session)
   }
   const std::string& path = session_.config.timeline;
   if (!path.empty() && path != "DYNAMIC") {
-    const Status started = start_timeline(path, session_.config.timeline_mark_cycles);
+    const Status started = start_timeline(path, session_.config.timeline_mark_cycles, true);
     if (!started.is_ok()) RUEDA_LOG(kError, started.why);  // training goes on without it
   }
 }
@@ -103,7 +103,10 @@ Result<std::shared_ptr<Engine>> Engine::start(Session session) {
   return engine;
 }
 
-Engine::~Engine() { shutdown(); }
+Engine::~Engine() {
+  shutdown();
+  stop_timeline();  // where the thread never ran
+}
 
 void Engine::shutdown() {
   is_leaving_.store(true);

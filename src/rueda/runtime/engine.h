@@ -45,7 +45,8 @@ struct Session {
   UniqueFd bell;  // an eventfd: wakes the engine thread; peers of this host ring it as well
   std::function<void(const transport::Completion&)> on_data;  // feeds the backend
   MeasuredLinks measured;
-  int64_t first_handle = 1;  // larger than any handle this process has given out
+  int64_t first_handle = 1;                   // larger than any handle this process has given out
+  std::shared_ptr<trace::Timeline> timeline;  // of this process's earlier epochs; null: there were none
 
   [[nodiscard]] Rank size() const { return static_cast<Rank>(all->size()); }
 };
@@ -67,7 +68,8 @@ class Engine {
   Result<int32_t> add_process_set(std::vector<Rank> ranks);
   Status remove_process_set(int32_t id);
 
-  Status start_timeline(const std::string& path, bool mark_cycles);
+  // goes_on: as TimelineOptions.
+  Status start_timeline(const std::string& path, bool mark_cycles, bool goes_on = false);
   void stop_timeline();
 
   // Leaves in good order: everything the coordinator has ordered completes, then all ranks stop. Bounded.
@@ -138,7 +140,7 @@ class Engine {
   Operations operations_;
   Groups groups_;
   std::mutex timeline_mutex_;
-  std::unique_ptr<trace::Timeline> timeline_;
+  std::shared_ptr<trace::Timeline> timeline_;
   std::string timeline_path_;
   std::mutex trace_mutex_;
   std::vector<Bytes> trace_batches_;  // on their way to rank 0

@@ -79,13 +79,13 @@ Status Engine::remove_process_set(int32_t id) {
   return status;
 }
 
-Status Engine::start_timeline(const std::string& path, bool mark_cycles) {
+Status Engine::start_timeline(const std::string& path, bool mark_cycles, bool goes_on) {
   const std::lock_guard lock(timeline_mutex_);
   if (path == timeline_path_) return Status::ok();
-  timeline_->stop();
+  if (!timeline_path_.empty()) timeline_->stop();
   timeline_path_.clear();
   trace::TimelineOptions options{
-      .path = path, .rank = session_.me, .mark_cycles = mark_cycles, .forward = {}};
+      .path = path, .rank = session_.me, .mark_cycles = mark_cycles, .goes_on = goes_on, .forward = {}};
   if (!is_coordinator()) {
     options.forward = [this](Bytes batch) {
       {
@@ -102,6 +102,7 @@ Status Engine::start_timeline(const std::string& path, bool mark_cycles) {
 
 void Engine::stop_timeline() {
   const std::lock_guard lock(timeline_mutex_);
+  if (timeline_path_.empty()) return;  // by now it may be another epoch's
   timeline_->stop();
   timeline_path_.clear();
 }

@@ -44,9 +44,7 @@ class FileTimeline : public Timeline {
       options_ = options;
     }
     if (options_.rank == 0) {
-      if (Status status = file_.open(options_.path); !status.is_ok()) return status;
-      format_ = std::make_unique<ChromeFormat>(monotonic_now(), epoch_micros_now());
-      if (Status status = file_.append(format_->take()); !status.is_ok()) return status;
+      if (Status status = open_file(); !status.is_ok()) return status;
     }
     {
       const std::lock_guard lock(mutex_);
@@ -135,7 +133,18 @@ class FileTimeline : public Timeline {
     wake_.notify_one();
     if (writer_.joinable()) writer_.join();
     file_.close();
+    options_.forward = {};  // what it refers to may go
+  }
+
+  Status open_file() {
+    if (options_.goes_on && format_ && options_.path == written_path_ && file_.reopen()) return Status::ok();
     format_.reset();
+    if (Status status = file_.open(options_.path); !status.is_ok()) return status;
+    written_path_ = options_.path;
+    format_ = std::make_unique<ChromeFormat>(monotonic_now(), epoch_micros_now());
+    Status status = file_.append(format_->take());
+    if (!status.is_ok()) format_.reset();
+    return status;
   }
 
   // Room for one more event in the last chunk; mutex_ held.
@@ -207,8 +216,9 @@ class FileTimeline : public Timeline {
 
   std::mutex lifecycle_;  // start and stop
   TimelineOptions options_;
-  std::unique_ptr<ChromeFormat> format_;  // writer thread only, while it runs
+  std::unique_ptr<ChromeFormat> format_;  // writer thread only, while it runs; kept for a file that goes on
   TraceFile file_;                        // likewise
+  std::string written_path_;              // what format_ and file_ belong to
   std::thread writer_;
 
   std::atomic<bool> is_on_{false};

@@ -20,6 +20,7 @@ struct TimelineOptions {
   std::string path;  // rank 0: the file
   Rank rank = 0;
   bool mark_cycles = false;
+  bool goes_on = false;  // where this timeline has written the file before: append, on the same clock
   std::function<void(Bytes batch)> forward;  // other ranks: called on the writer thread, ≤ 1 MiB a batch
 };
 

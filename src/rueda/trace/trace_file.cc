@@ -1,6 +1,7 @@
 #include "rueda/trace/trace_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -25,7 +26,21 @@ Status TraceFile::open(const std::string& path) {
   bracket_ = 0;
   if (Status status = write_array_part("[\n]"); !status.is_ok()) return status;
   bracket_ = 2;
+  struct stat info {};
+  if (fstat(fd_.get(), &info) != 0) info = {};
+  device_ = info.st_dev;
+  inode_ = info.st_ino;
   return Status::ok();
+}
+
+bool TraceFile::reopen() {
+  close();
+  fd_ = UniqueFd(::open(path_.c_str(), O_WRONLY | O_CLOEXEC));
+  struct stat info {};
+  const bool is_same = is_open() && fstat(fd_.get(), &info) == 0 && info.st_dev == device_ &&
+                       info.st_ino == inode_ && info.st_size == bracket_ + 1;
+  if (!is_same) close();
+  return is_same;
 }
 
 Status TraceFile::append(const std::vector<std::string>& objects) {

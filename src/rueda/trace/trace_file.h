@@ -15,6 +15,8 @@ class TraceFile {
  public:
   // Creates or empties the file and writes an empty array.
   Status open(const std::string& path);
+  // Opens the file that was closed last, to append to it. False if it is no longer as it was left.
+  [[nodiscard]] bool reopen();
   // Objects with their separators (ChromeFormat::take). Each write replaces the closing bracket of the last
   // one.
   Status append(const std::vector<std::string>& objects);
@@ -26,6 +28,8 @@ class TraceFile {
 
   UniqueFd fd_;
   std::string path_;
+  dev_t device_ = 0;
+  ino_t inode_ = 0;
   off_t bracket_ = 0;  // where the closing bracket is
 };
 
