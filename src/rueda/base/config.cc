@@ -29,8 +29,9 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
+// The whole text as one number: of an integer type without a fraction, of double with or without.
 template <class T>
-std::optional<T> whole_number(std::string_view text) {
+std::optional<T> number_in(std::string_view text) {
   T value{};
   if (text.starts_with('+')) text.remove_prefix(1);
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -69,7 +70,7 @@ ConfigEntry integer(const Labels& labels, int64_t Config::*field, std::string_vi
                     std::pair<int64_t, int64_t> bounds) {
   ConfigEntry entry = make_entry(labels, "integer", range);
   entry.parse = [field, bounds](Config& config, std::string_view text) -> Status {
-    const auto value = whole_number<int64_t>(text);
+    const auto value = number_in<int64_t>(text);
     if (!value) return refused("a whole number");
     if (*value < bounds.first || *value > bounds.second) return refused("a whole number in range");
     config.*field = *value;
@@ -83,7 +84,7 @@ ConfigEntry number(const Labels& labels, double Config::*field, std::string_view
                    std::pair<double, double> bounds) {
   ConfigEntry entry = make_entry(labels, "number", range);
   entry.parse = [field, bounds](Config& config, std::string_view text) -> Status {
-    const auto value = whole_number<double>(text);
+    const auto value = number_in<double>(text);
     if (!value || !std::isfinite(*value)) return refused("a number");
     if (*value < bounds.first || *value > bounds.second) return refused("a number in range");
     config.*field = *value;
@@ -276,7 +277,7 @@ std::optional<Found> find(const GetEnv& get_env, const ConfigEntry& entry) {
 // sets any but 0), and a log level it does not know means "warning".
 std::string_view translate_alias(const ConfigEntry& entry, std::string_view text) {
   if (entry.type == "boolean") {
-    const auto value = whole_number<int64_t>(text);
+    const auto value = number_in<int64_t>(text);
     if (!value) return text;
     return *value > 0 || (*value < 0 && entry.name == "dynamic_process_sets") ? "1" : "0";
   }
