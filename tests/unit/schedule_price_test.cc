@@ -23,6 +23,15 @@ double priced(const Spec& spec, const Topology& topology, std::string_view name)
   return price.is_ok() ? price.value() : 0;
 }
 
+// All ranks late by their own time, on a network of its own.
+std::vector<double> finished(const Spec& spec, const Topology& topology, const Network& network,
+                             std::string_view name, std::vector<double> starts_us) {
+  starts_us.resize(static_cast<size_t>(topology.size()), 0);
+  const auto done = finish_times_us(spec, topology, network, build_all(spec, topology, name), starts_us);
+  EXPECT_TRUE(done.is_ok()) << done.status().why;
+  return done.is_ok() ? done.value() : std::vector<double>(starts_us.size(), 0);
+}
+
 Topology hosts_with_10_us_and_1_gbps(int32_t hosts) {
   Topology topology = Topology::regular(hosts, 1);
   topology.remote = {.latency_us = 10, .bandwidth_gbps = 1};
@@ -76,6 +85,162 @@ TEST(schedule_price, a_deadlock_has_no_price) {
   for (Schedule& schedule : schedules) std::swap(schedule.steps[0], schedule.steps[1]);
   for (Schedule& schedule : schedules) schedule.steps[1].after = {0};  // both send after they have received
   EXPECT_FALSE(price_us(spec, topology, schedules).is_ok());
+}
+
+// Recorded when all ranks started together and one link described the world.
+TEST(schedule_price, a_uniform_network_and_starts_at_zero_give_the_recorded_prices) {
+  struct Recorded {
+    Topology topology;
+    Collective what;
+    std::string_view name;
+    int64_t count;
+    double us;
+  };
+  const Topology four = Topology::single_host(4), twice_three = Topology::regular(2, 3),
+                 eight = Topology::regular(8, 1), uneven = hosts_of({0, 1, 1, 2, 0});
+  const std::vector<Recorded> all = {
+      {four, Collective::kAllreduce, "direct", 100, 2.9460000000000006},
+      {four, Collective::kAllreduce, "direct", 1000000, 979.08533333333412},
+      {four, Collective::kAllreduce, "ring", 1000000, 813.06400000000065},
+      {four, Collective::kBroadcast, "chain", 1000000, 1169.6666666666663},
+      {twice_three, Collective::kAllreduce, "direct", 100, 85.442666666666668},
+      {twice_three, Collective::kAllreduce, "direct", 1000000, 12732.611200000001},
+      {twice_three, Collective::kAllreduce, "two_level", 100, 63.294800000000009},
+      {twice_three, Collective::kAllreduce, "two_level", 1000000, 4846.1424000000006},
+      {twice_three, Collective::kAllreduce, "halving_doubling", 1000000, 13390.513600000011},
+      {twice_three, Collective::kAllreduce, "ring", 1000000, 6923.1168000000016},
+      {twice_three, Collective::kAlltoall, "pairwise", 1000000, 711.47199999999998},
+      {eight, Collective::kAllreduce, "direct", 1000000, 14711.19253333334},
+      {eight, Collective::kAllreduce, "two_level", 1000000, 14495.662933333335},
+      {eight, Collective::kAllreduce, "halving_doubling", 1000000, 9014.6080000000056},
+      {eight, Collective::kBroadcast, "chain", 1000000, 5872.8640000000032},
+      {eight, Collective::kAlltoall, "pairwise", 100, 48.034400000000005},
+      {uneven, Collective::kAllreduce, "direct", 1000000, 11721.102399999996},
+      {uneven, Collective::kAllreduce, "two_level", 1000000, 7684.3152},
+      {uneven, Collective::kAllreduce, "halving_doubling", 1000000, 15004.823466666681},
+      {uneven, Collective::kAllreduce, "ring", 100, 158.88533333333334},
+      {uneven, Collective::kBroadcast, "chain", 100, 62.899999999999991},
+      {uneven, Collective::kAlltoall, "pairwise", 1000000, 878.65839999999992},
+  };
+  for (const Recorded& one : all) {
+    const Spec spec = spec_of(one.what, one.topology.size(), one.count);
+    EXPECT_DOUBLE_EQ(priced(spec, one.topology, one.name), one.us)
+        << one.name << " " << describe(spec, one.topology);
+  }
+}
+
+TEST(schedule_price, a_late_rank_delays_exactly_what_depends_on_it) {
+  // Along a chain from rank 0 in whole messages: 0 -> 1 -> 2 -> 3, a hop of 110 us.
+  Spec spec = spec_of(Collective::kBroadcast, 4, 25'000);
+  spec.root = 0;
+  const Topology topology = hosts_with_10_us_and_1_gbps(4);
+  const Network network = Network::uniform(topology);
+  const std::vector<double> together = finished(spec, topology, network, "chain", {});
+  EXPECT_NEAR(together[3], 3 * 110, 1);
+  // What comes before rank 2's turn waits for it on the wire: 220 us it would have waited anyway.
+  EXPECT_EQ(finished(spec, topology, network, "chain", {0, 0, 200, 0}), together);
+  const std::vector<double> late = finished(spec, topology, network, "chain", {0, 0, 1000, 0});
+  EXPECT_EQ(late[0], together[0]);
+  EXPECT_EQ(late[1], together[1]);
+  EXPECT_NEAR(late[3], 1000 + 110, 1);
+  // The root delays everybody by all it is late.
+  const std::vector<double> all_late = finished(spec, topology, network, "chain", {1000, 0, 0, 0});
+  for (size_t rank = 0; rank < 4; ++rank) EXPECT_NEAR(all_late[rank], together[rank] + 1000, 1e-6);
+}
+
+TEST(schedule_price, an_allreduce_ends_no_sooner_than_its_latest_rank_could_alone) {
+  const Spec spec = spec_of(Collective::kAllreduce, 8, 100'000);
+  const Topology topology = Topology::regular(4, 2);
+  const auto schedules = build_all(spec, topology, "two_level");
+  const double together = price_us(spec, topology, schedules).value();
+  for (size_t rank = 0; rank < 8; ++rank) {
+    std::vector<double> starts(8, 0);
+    starts[rank] = 10'000;
+    const double late = price_us(spec, topology, Network::uniform(topology), schedules, starts).value();
+    EXPECT_GT(late, 10'000);
+    EXPECT_LE(late, 10'000 + together + 1e-6);
+  }
+}
+
+TEST(schedule_price, one_slow_pair_of_hosts_slows_the_schedules_that_use_it) {
+  const Topology topology = hosts_with_10_us_and_1_gbps(4);
+  Network network = Network::uniform(topology);
+  network.link(0, 3).bandwidth_gbps = network.link(3, 0).bandwidth_gbps = 0.1;
+  network.link(0, 3).latency_us = network.link(3, 0).latency_us = 100;
+  Spec chain = spec_of(Collective::kBroadcast, 4, 25'000);
+  chain.root = 0;  // 0 -> 1 -> 2 -> 3 does not use the pair
+  const Network uniform = Network::uniform(topology);
+  EXPECT_EQ(finished(chain, topology, network, "chain", {}), finished(chain, topology, uniform, "chain", {}));
+  const Spec ring = spec_of(Collective::kAllreduce, 4, 100'000);  // 3 -> 0: six blocks of 100 us, now of 1000
+  const double slow = std::ranges::max(finished(ring, topology, network, "ring", {}));
+  EXPECT_GT(slow, 6 * 1000);
+  EXPECT_LT(slow, 6 * (1000 + 100));
+}
+
+TEST(schedule_price, a_slow_direction_of_a_pair_leaves_the_other_alone) {
+  const Topology topology = hosts_with_10_us_and_1_gbps(2);
+  Network network = Network::uniform(topology);
+  network.link(1, 0).bandwidth_gbps = 0.1;
+  Spec spec = spec_of(Collective::kBroadcast, 2, 25'000);
+  spec.root = 0;
+  EXPECT_NEAR(std::ranges::max(finished(spec, topology, network, "binomial", {})), 10 + 100, 0.1);
+  spec.root = 1;
+  EXPECT_NEAR(std::ranges::max(finished(spec, topology, network, "binomial", {})), 10 + 1000, 0.1);
+}
+
+TEST(schedule_price, ranks_of_a_host_share_its_port) {
+  // Four ranks of host 0 send 100 us each to a rank of host 1: links of their own would not matter.
+  Topology topology = Topology::regular(2, 4);
+  topology.remote = {.latency_us = 10, .bandwidth_gbps = 1};
+  Spec spec = spec_of(Collective::kAlltoall, 8, 0);
+  std::ranges::fill(spec.counts, 0);
+  for (size_t rank = 0; rank < 4; ++rank) spec.counts[rank * 8 + rank + 4] = 25'000;
+  EXPECT_NEAR(priced(spec, topology, "pairwise"), 400 + 10, 30);
+  Network network = Network::uniform(topology);
+  network.port_gbps[0] = 0.5;
+  EXPECT_NEAR(std::ranges::max(finished(spec, topology, network, "pairwise", {})), 800 + 10, 30);
+}
+
+TEST(schedule_price, a_fast_port_serves_several_slow_links_at_once) {
+  // Host 0 sends 100 us to each of three others.
+  const Topology topology = hosts_with_10_us_and_1_gbps(4);
+  Spec spec = spec_of(Collective::kAlltoall, 4, 0);
+  std::ranges::fill(spec.counts, 0);
+  Network network = Network::uniform(topology);
+  network.port_gbps.assign(4, 10);
+  for (size_t to : {1, 2, 3}) spec.counts[to] = 25'000;
+  // One rank is one core with one message at a time, whatever the port does …
+  EXPECT_NEAR(std::ranges::max(finished(spec, topology, network, "pairwise", {})), 310, 10);
+  // … but three ranks of the host need not wait for one another.
+  Topology threes = Topology::regular(2, 3);
+  threes.host_of = {0, 0, 0, 1, 2, 3};
+  threes.remote = topology.remote;
+  Spec apart = spec_of(Collective::kAlltoall, 6, 0);
+  std::ranges::fill(apart.counts, 0);
+  for (size_t rank = 0; rank < 3; ++rank) apart.counts[rank * 6 + rank + 3] = 25'000;
+  EXPECT_NEAR(priced(apart, threes, "pairwise"), 310, 10);
+  network = Network::uniform(threes);
+  network.port_gbps[0] = 10;
+  EXPECT_NEAR(std::ranges::max(finished(apart, threes, network, "pairwise", {})), 100 + 10 + 20, 15);
+}
+
+TEST(schedule_price, refuses_what_does_not_describe_the_topology) {
+  const Topology topology = hosts_with_10_us_and_1_gbps(2);
+  const Spec spec = spec_of(Collective::kAllreduce, 2, 64);
+  const auto schedules = build_all(spec, topology, "ring");
+  const std::vector<double> starts(2, 0);
+  const auto is_refused = [&](const Network& network, const std::vector<double>& when) {
+    const auto price = price_us(spec, topology, network, schedules, when);
+    return !price.is_ok() && price.status().code == Code::kInvalidArgument;
+  };
+  const Network good = Network::uniform(topology);
+  EXPECT_FALSE(is_refused(good, starts));
+  EXPECT_TRUE(is_refused(good, {0}));
+  EXPECT_TRUE(is_refused(good, {0, -1}));
+  EXPECT_TRUE(is_refused(Network::uniform(hosts_with_10_us_and_1_gbps(3)), starts));
+  Network dead = good;
+  dead.link(0, 1).bandwidth_gbps = 0;
+  EXPECT_TRUE(is_refused(dead, starts));
 }
 
 // The formulas decide which algorithm runs: they must not be far from what the schedules do.

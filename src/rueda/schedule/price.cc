@@ -1,6 +1,7 @@
 #include "rueda/schedule/price.h"
 
 #include <algorithm>
+#include <cmath>
 #include <queue>
 #include <string>
 #include <tuple>
@@ -16,21 +17,28 @@ bool is_message(const Step& step) {
 
 class Simulation {
  public:
-  Simulation(const Spec& spec, const Topology& topology, std::span<const Schedule> schedules)
-      : spec_(spec), topology_(topology), schedules_(schedules), n_(topology.size()) {
+  Simulation(const Spec& spec, const Topology& topology, const Network& network,
+             std::span<const Schedule> schedules, std::span<const double> starts_us)
+      : spec_(spec),
+        topology_(topology),
+        network_(network),
+        schedules_(schedules),
+        n_(topology.size()),
+        done_(starts_us.begin(), starts_us.end()) {
     const auto ranks = static_cast<size_t>(n_);
     out_.resize(ranks);
     in_.resize(ranks);
     cpu_.resize(ranks);
     host_out_.resize(topology.host_count());
     host_in_.resize(topology.host_count());
+    pair_.resize(host_in_.size() * host_in_.size());
     in_line_.resize(host_in_.size() * host_in_.size());
     lanes_.resize(ranks * ranks);
     states_.resize(ranks);
     for (Rank rank = 0; rank < n_; ++rank) index_rank(rank);
   }
 
-  Result<double> run() {
+  Result<std::vector<double>> run() {
     for (Rank rank = 0; rank < n_; ++rank)
       for (size_t i = 0; i < states_[rank].size(); ++i)
         if (states_[rank][i].waits_for == 0) make_ready(rank, i);
@@ -44,7 +52,7 @@ class Simulation {
     }
     if (open_ > 0)
       return Status{Code::kInternal, std::string(schedules_[0].name) + ": a deadlock, it has no price"};
-    return end_;
+    return std::move(done_);
   }
 
  private:
@@ -77,6 +85,7 @@ class Simulation {
     open_ += static_cast<int64_t>(steps.size());
     for (size_t i = 0; i < steps.size(); ++i) {
       states[i].waits_for = static_cast<int32_t>(steps[i].after.size());
+      states[i].ready = done_[rank];  // its start, so far
       for (int32_t earlier : steps[i].after) states[earlier].followers.push_back(i);
       if (!is_message(steps[i])) continue;
       const bool is_send = steps[i].action == Action::kSend;
@@ -125,9 +134,10 @@ class Simulation {
     const int32_t from_host = topology_.host_of[from];
     const int32_t to_host = topology_.host_of[to];
     const bool is_local = from_host == to_host;
+    const size_t pair = static_cast<size_t>(to_host) * host_in_.size() + from_host;
     double start = std::max({event.at, out_[from], in_[to]});
-    if (!is_local) start = std::max({start, host_out_[from_host], host_in_[to_host]});
-    int64_t& in_line = in_line_[static_cast<size_t>(to_host) * host_in_.size() + from_host];
+    if (!is_local) start = std::max({start, host_out_[from_host], host_in_[to_host], pair_[pair]});
+    int64_t& in_line = in_line_[pair];
     if (!event.is_in_line) ++in_line;
     if (start > event.at) {  // others may be ready before the link is free: ask again then
       event.at = start;
@@ -138,11 +148,21 @@ class Simulation {
     const double slowdown = is_local ? 1 : contention(senders_to(to_host));
     --in_line;
     const Step& send = schedules_[from].steps[lane.sends[event.index]];
-    const LinkCost& link = is_local ? topology_.local : topology_.remote;
-    const double sent = start + slowdown * wire_bytes(send, send.from.count) / (link.bandwidth_gbps * 1e3);
+    const LinkCost& link = network_.link(from_host, to_host);
+    const double bytes = wire_bytes(send, send.from.count);
+    double sent = start + bytes / (link.bandwidth_gbps * 1e3);
+    if (!is_local) {
+      // Where senders meet, ports lose time, not links. A port that is faster than the link is free for other
+      // pairs while the link still carries the message.
+      const double left = start + slowdown * bytes / (network_.port_gbps[from_host] * 1e3);
+      const double came = start + slowdown * bytes / (network_.port_gbps[to_host] * 1e3);
+      sent = std::max({sent, left, came});
+      host_out_[from_host] = left;
+      host_in_[to_host] = came;
+      pair_[pair] = sent;
+    }
     out_[from] = sent + gap_us(link);
     in_[to] = sent;
-    if (!is_local) host_out_[from_host] = host_in_[to_host] = sent;
     lane.arrivals.push_back(sent + link.latency_us);
     complete(from, lane.sends[event.index], sent);
     arrive(lane, to);
@@ -172,7 +192,7 @@ class Simulation {
 
   void complete(Rank rank, size_t step, double at) {
     --open_;
-    end_ = std::max(end_, at);
+    done_[rank] = std::max(done_[rank], at);
     for (size_t follower : states_[rank][step].followers) {
       State& next = states_[rank][follower];
       next.ready = std::max(next.ready, at);
@@ -182,25 +202,45 @@ class Simulation {
 
   const Spec& spec_;
   const Topology& topology_;
+  const Network& network_;
   std::span<const Schedule> schedules_;
   Rank n_;
+  std::vector<double> done_;  // [ranks] when the last step so far was complete; at first, the rank's start
   // When each is free again: a rank's two directions, a host's two to others, a rank's core.
   std::vector<double> out_, in_, host_out_, host_in_, cpu_;
+  std::vector<double> pair_;      // … and the link [receiving host * hosts + sending host]
   std::vector<int64_t> in_line_;  // [receiving host * hosts + sending host] messages that are ready to go
   std::vector<Lane> lanes_;       // [sender * ranks + receiver]
   std::vector<std::vector<State>> states_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   int64_t next_order_ = 0;
   int64_t open_ = 0;
-  double end_ = 0;
 };
 
 }  // namespace
 
+Result<std::vector<double>> finish_times_us(const Spec& spec, const Topology& topology,
+                                            const Network& network, std::span<const Schedule> schedules,
+                                            std::span<const double> starts_us) {
+  const auto ranks = static_cast<size_t>(topology.size());
+  if (schedules.size() != ranks || starts_us.size() != ranks)
+    return Status{Code::kInvalidArgument, "a price needs one schedule and one start for each rank"};
+  if (!std::ranges::all_of(starts_us, [](double start) { return std::isfinite(start) && start >= 0; }))
+    return Status{Code::kInvalidArgument, "a rank starts at 0 microseconds or later"};
+  if (Status status = check_network(network, topology.host_count()); !status.is_ok()) return status;
+  return Simulation(spec, topology, network, schedules, starts_us).run();
+}
+
+Result<double> price_us(const Spec& spec, const Topology& topology, const Network& network,
+                        std::span<const Schedule> schedules, std::span<const double> starts_us) {
+  const auto done = finish_times_us(spec, topology, network, schedules, starts_us);
+  if (!done.is_ok()) return done.status();
+  return done.value().empty() ? 0 : std::ranges::max(done.value());
+}
+
 Result<double> price_us(const Spec& spec, const Topology& topology, std::span<const Schedule> schedules) {
-  if (static_cast<Rank>(schedules.size()) != topology.size())
-    return Status{Code::kInvalidArgument, "a price needs one schedule for each rank"};
-  return Simulation(spec, topology, schedules).run();
+  const std::vector<double> starts(static_cast<size_t>(topology.size()), 0);
+  return price_us(spec, topology, Network::uniform(topology), schedules, starts);
 }
 
 }  // namespace rueda::schedule
