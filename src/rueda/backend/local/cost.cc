@@ -1,0 +1,77 @@
+#include "rueda/backend/local/cost.h"
+
+#include <cmath>
+
+namespace rueda::backend {
+namespace {
+
+// Telling one more rank: a store to a line that only that rank reads, beside the first one's latency.
+constexpr double kGapShare = 0.2;
+
+double us(double bytes, double gbps) { return bytes / (gbps * 1e3); }
+
+double told_us(double others, const MemoryCost& memory) {
+  return memory.latency_us * (1 + kGapShare * (others - 1));
+}
+
+// Chunks overlap: while one is reduced, the next one is contributed and the last one taken. The first chunk
+// passes through the three synchronisations alone; every further one is announced three times.
+double stages_us(double bytes, double others, const MemoryCost& memory) {
+  const double chunks = std::ceil(bytes / static_cast<double>(kChunkBytes));
+  return 3 * told_us(others, memory) + 3 * kGapShare * memory.latency_us * others * (chunks - 1);
+}
+
+}  // namespace
+
+std::string_view name_of(LocalWay way) {
+  switch (way) {
+    case LocalWay::kInline:
+      return "inline";
+    case LocalWay::kOneShot:
+      return "one_shot";
+    case LocalWay::kRegistered:
+      return "registered";
+    case LocalWay::kStaged:
+      return "staged";
+  }
+  return "";
+}
+
+LocalWay local_way(size_t bytes, size_t ranks, bool is_registered) {
+  if (bytes <= kInlineBytes) return LocalWay::kInline;
+  if (is_registered && bytes >= kRegisteredFromBytes) return LocalWay::kRegistered;
+  return bytes <= one_shot_limit_bytes(ranks) ? LocalWay::kOneShot : LocalWay::kStaged;
+}
+
+MemoryCost memory_cost(const schedule::Topology& topology) {
+  return {.latency_us = topology.local.latency_us,
+          .copy_gbps = topology.local.bandwidth_gbps,
+          .reduce_gbps = topology.reduce_gbps};
+}
+
+double local_us(size_t bytes, size_t ranks, LocalWay way, const MemoryCost& memory) {
+  if (ranks <= 1) return 0;
+  const auto s = static_cast<double>(bytes);
+  const auto n = static_cast<double>(ranks);
+  const double others = n - 1;
+  const double shared = s * others / n;  // what the others have of a result, or need of mine
+  const auto bounded = [&](double rank_us) {
+    // Every input is read from memory once, every output written once, by all ranks together.
+    return memory.host_gbps > 0 ? std::max(rank_us, us(2 * s * n, memory.host_gbps)) : rank_us;
+  };
+  switch (way) {
+    case LocalWay::kInline:
+      return told_us(others, memory) + us(s * others, memory.reduce_gbps);
+    case LocalWay::kOneShot:  // my input into my slot; then the slots of all, which caches hold
+      return told_us(others, memory) + us(s, memory.copy_gbps) + us(s * others, memory.reduce_gbps);
+    case LocalWay::kRegistered:  // my slice of all inputs, into all outputs; then all have left
+      return 2 * told_us(others, memory) +
+             bounded(us(shared, memory.reduce_gbps) + us(shared, memory.copy_gbps));
+    case LocalWay::kStaged:  // the others' slices out, my slice reduced, the others' results in
+      return stages_us(s, others, memory) +
+             bounded(us(shared, memory.reduce_gbps) + 2 * us(shared, memory.copy_gbps));
+  }
+  return 0;
+}
+
+}  // namespace rueda::backend
