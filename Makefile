@@ -1,4 +1,4 @@
-# Each target sees to its own prerequisites. See README.md.
+# demo and test run setup first; bench and wheel install what they need. See docs/install.md.
 VENV := .venv/bin/python
 unexport MAKEFLAGS MAKELEVEL MFLAGS
 

@@ -1,4 +1,4 @@
-"""The Python in README.md runs as it stands there, on two ranks."""
+"""The Python in README.md and docs/quickstart.md runs as it stands there, on two ranks."""
 
 import functools
 import importlib.util
@@ -9,7 +9,9 @@ import pytest
 from harness import ROOT, assert_all_succeed, launch
 from nursery import TENSORFLOW, fork, torch_imports
 
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+PAGES = ["README.md", "docs/quickstart.md"]
+TEXT = "\n".join((ROOT / page).read_text() for page in PAGES)
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.M | re.S)
 IMPORTS = {  # by the module that a block imports first
     "torch": torch_imports(),
     "tensorflow": TENSORFLOW,
