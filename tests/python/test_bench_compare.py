@@ -107,3 +107,22 @@ def test_models_of_the_comparison_are_those_of_the_command() -> None:
         assert sum(tools.model_counts(path.stem)) == json.loads(path.read_text())["total"]
     with pytest.raises(SystemExit, match="choose from bert_base"):
         tools.model_path("resnet51")
+
+
+def test_a_build_is_slower_only_beyond_the_spread_of_the_build_before() -> None:
+    spec = importlib.util.spec_from_file_location("bench_builds", FOLDER.parent / "builds.py")
+    assert spec is not None and spec.loader is not None
+    builds = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = builds
+    spec.loader.exec_module(builds)
+    quiet, wide, same = ("shm", "private", 4), ("tcp", "private", 4), ("shm", "bucket", 4)
+    turns = []
+    for noise in (0.8, 1.0, 1.25):  # of one cell: the machine does to itself what the new build seems to do
+        before = {quiet: 10.0, wide: 10.0, same: 10.0}
+        after = {quiet: 11.0, wide: 11.0, same: 10.1}
+        again = {quiet: 10.0, wide: 10.0 * noise, same: 10.0}
+        turns.append((before, after, again))
+    verdicts = {row.cell: row.is_slower() for row in builds.rows_of(turns)}
+    assert verdicts == {quiet: True, wide: False, same: False}
+    del turns[0][1][same]  # a cell that one run lacks says nothing
+    assert [row.cell for row in builds.rows_of(turns)] == [quiet, wide]

@@ -1,0 +1,109 @@
+"""One build of rueda against another, in turns in one call: is any cell slower than before?
+
+    python bench/builds.py BEFORE/librueda.so AFTER/librueda.so --turns 15 --json out.json
+
+Each turn runs `rueda bench allreduce` with the build before, the build after, and the build before once more,
+in an order that changes from turn to turn. A ratio is the time of "before" over the time of "after" in the
+same turn: above 1 the new build is faster. The spread of the machine is the ratio of the two "before" runs. A
+cell is called slower where the median ratio lies below 0.97 and below the first quartile of that spread.
+
+The command must be that of the build before: a new library takes the structs of an older program, but not the
+other way round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Dict, List, NamedTuple, Tuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "compare"))
+from ratios import Ratio, quartiles, size_text
+
+SIZES = "4B,64KiB,1MiB,64MiB"
+LEAST = 0.97
+Cell = Tuple[str, str, int]  # transport, memory, bytes
+Times = Dict[Cell, float]  # median microseconds of one run
+
+
+class Row(NamedTuple):
+    """One cell over all turns."""
+
+    cell: Cell
+    before_us: float
+    change: Ratio  # before over after
+    spread: Ratio  # before over before
+
+    def is_slower(self) -> bool:
+        """Below what is allowed, and below what the same build does to itself."""
+        return self.change.median < min(LEAST, self.spread.low)
+
+
+def rows_of(turns: List[Tuple[Times, Times, Times]]) -> List[Row]:
+    """A row for each cell that all runs have. A turn is (before, after, before again)."""
+    cells = [cell for cell in turns[0][0] if all(cell in times for turn in turns for times in turn)]
+    rows = []
+    for cell in cells:
+        changes = [(turn[0][cell] * turn[2][cell]) ** 0.5 / turn[1][cell] for turn in turns]
+        spreads = [turn[0][cell] / turn[2][cell] for turn in turns]
+        before = quartiles([turn[0][cell] for turn in turns]).median
+        rows.append(Row(cell, before, quartiles(changes), quartiles(spreads)))
+    return rows
+
+
+def run(command: str, library: str, ranks: int, seconds: float) -> Times:
+    """One run of the benchmark over all cells."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        arguments = ["bench", "allreduce", "-np", str(ranks), "--sizes", SIZES, "--memory", "private,bucket"]
+        arguments += ["--transport", "shm,tcp", "--seconds", str(seconds), "--json", str(report)]
+        environment = {**os.environ, "RUEDA_LIBRARY": library}
+        subprocess.run(
+            [command, *arguments], check=True, env=environment, stdout=subprocess.DEVNULL, timeout=600
+        )
+        results = json.loads(report.read_text())["results"]
+    if not all(one["correct"] for one in results):
+        raise SystemExit(f"builds: {library} gave a wrong sum")
+    return {(one["transport"], one["memory"], one["bytes"]): one["median_us"] for one in results}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("before", help="librueda.so of the build before")
+    parser.add_argument("after", help="librueda.so of the build after")
+    parser.add_argument("--command", default="rueda", help="the rueda command of the build before")
+    parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=0.2, help="for each cell of each run")
+    parser.add_argument("--json", type=Path, help="also write all times to this file")
+    options = parser.parse_args()
+    orders = [(0, 1, 2), (2, 0, 1), (1, 2, 0)]
+    turns: List[Tuple[Times, Times, Times]] = []
+    for turn in range(options.turns):
+        times: List[Times] = [{}, {}, {}]
+        for which in orders[turn % len(orders)]:
+            library = options.after if which == 1 else options.before
+            times[which] = run(options.command, library, options.ranks, options.seconds)
+        turns.append((times[0], times[1], times[2]))
+    rows = rows_of(turns)
+    print(f"{'transport':<10}{'memory':<9}{'size':>8}{'before':>12}  before/after      before/before")
+    for row in rows:
+        transport, memory, size = row.cell
+        verdict = "  SLOWER" if row.is_slower() else ""
+        cells = f"{transport:<10}{memory:<9}{size_text(size):>8}{row.before_us:>9.1f} us"
+        print(f"{cells}  {row.change}  {row.spread}{verdict}")
+    if options.json:
+        listed = [
+            [{"/".join(map(str, cell)): us for cell, us in times.items()} for times in turn] for turn in turns
+        ]
+        options.json.write_text(json.dumps(listed))
+    return 1 if any(row.is_slower() for row in rows) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
