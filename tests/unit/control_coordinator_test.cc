@@ -125,7 +125,7 @@ std::vector<Disagreement> disagreements() {
        "Mismatched ALLREDUCE CPU/GPU device selection: One rank specified device CPU, but another rank "
        "specified "
        "device GPU."},
-      {"place", sum, with(sum, [](Request& r) { r.place = Place::kDevice; }),
+      {"memory", sum, with(sum, [](Request& r) { r.memory = MemoryKind::kDevice; }),
        "Mismatched ALLREDUCE memory: One rank gave host memory, but another rank gave device memory."},
   };
 }

@@ -16,7 +16,7 @@ TEST(Terms, differ_by_every_field_that_must_agree) {
       [](Terms& t) { t.prescale = 0.5; },
       [](Terms& t) { t.postscale = 0.5; },
       [](Terms& t) { t.device = 0; },
-      [](Terms& t) { t.place = Place::kDevice; },
+      [](Terms& t) { t.memory = MemoryKind::kDevice; },
   };
   const Terms plain;
   for (size_t i = 0; i < changes.size(); ++i) {
@@ -34,7 +34,7 @@ TEST(Terms, agree_for_gpus_of_other_numbers_and_for_shared_memory) {
   second.device = 3;
   EXPECT_EQ(key_of(first), key_of(second));
   second = first;
-  second.place = Place::kShared;
+  second.memory = MemoryKind::kShared;
   EXPECT_EQ(key_of(first), key_of(second));
 }
 

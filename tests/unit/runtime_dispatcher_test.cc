@@ -22,7 +22,7 @@ class FakeBackend final : public Backend {
 
   [[nodiscard]] std::string_view name() const override { return "fake"; }
   [[nodiscard]] bool accepts(const Group&, const schedule::Spec& spec, const Memory& memory) const override {
-    return spec.dtype == mine_ && memory.place != Place::kDevice;
+    return spec.dtype == mine_ && memory.kind != MemoryKind::kDevice;
   }
   [[nodiscard]] bool can_take_back(const Group&, const schedule::Spec&) const override { return true; }
   [[nodiscard]] size_t room() const override { return room_ - running_.size(); }
@@ -195,7 +195,7 @@ TEST_F(OneRank, fused_tensors_go_to_the_backend_as_they_lie) {
 }
 
 TEST_F(OneRank, memory_that_no_backend_takes_fails_its_operation_alone) {
-  const int64_t device = submit("d", 1, DType::kFloat32, {.place = Place::kDevice, .device = 0});
+  const int64_t device = submit("d", 1, DType::kFloat32, {.kind = MemoryKind::kDevice, .device = 0});
   dispatcher_->enqueue(response({{"d", 1}}, DType::kFloat32));
   const int64_t host = run("f1", 1);
   settle();

@@ -77,13 +77,13 @@ std::string_view name_of(ReduceOp op) {
   return "unknown";
 }
 
-std::string_view name_of(Place place) {
-  switch (place) {
-    case Place::kHost:
+std::string_view name_of(MemoryKind kind) {
+  switch (kind) {
+    case MemoryKind::kHost:
       return "host";
-    case Place::kShared:
+    case MemoryKind::kShared:
       return "shared";
-    case Place::kDevice:
+    case MemoryKind::kDevice:
       return "device";
   }
   return "unknown";

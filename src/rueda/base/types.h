@@ -66,17 +66,17 @@ struct Group {
 };
 
 // Where the bytes of a tensor are. The numbers are part of the C ABI: append only.
-enum class Place : uint8_t {
+enum class MemoryKind : uint8_t {
   kHost = 0,    // this process's own memory
   kShared = 1,  // host memory that all ranks of the host map
   kDevice = 2,  // memory of an accelerator
 };
 
-std::string_view name_of(Place place);  // "host"
+std::string_view name_of(MemoryKind kind);  // "host"
 
 // Where bytes are, and from when on they may be read.
 struct Memory {
-  Place place = Place::kHost;
+  MemoryKind kind = MemoryKind::kHost;
   int32_t device = -1;    // number of the accelerator; kDevice only
   void* ready = nullptr;  // kDevice: an event after which the bytes may be read; null: now
 

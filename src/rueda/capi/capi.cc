@@ -101,8 +101,8 @@ Status read_request(const rueda_request& r, Tensor& tensor) {
   if (r.splits != nullptr) request.splits.assign(r.splits, r.splits + r.split_count);
   request.tag = r.tag;
   request.priority = r.priority;
-  request.place = static_cast<rueda::Place>(r.memory);
-  tensor.memory = {.place = request.place, .device = r.device, .ready = r.ready};
+  request.memory = static_cast<rueda::MemoryKind>(r.memory);
+  tensor.memory = {.kind = request.memory, .device = r.device, .ready = r.ready};
   tensor.input = r.input;
   tensor.output = r.output;
   return Status::ok();

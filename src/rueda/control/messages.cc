@@ -16,7 +16,7 @@ constexpr size_t kMaxTextBytes = 1u << 20;                     // an error or ab
 constexpr size_t kMaxRows = kMaxFrameBytes / sizeof(int64_t);  // alltoall: n * n; a frame bounds it
 constexpr int kReduceOpCount = static_cast<int>(ReduceOp::kProduct) + 1;
 constexpr int kCollectiveCount = static_cast<int>(Collective::kReducescatter) + 1;
-constexpr int kPlaceCount = static_cast<int>(Place::kDevice) + 1;
+constexpr int kMemoryKindCount = static_cast<int>(MemoryKind::kDevice) + 1;
 constexpr int kRequestKindCount = static_cast<int>(Request::Kind::kRemoveSet) + 1;
 constexpr int kResponseKindCount = static_cast<int>(Response::Kind::kPlanEnd) + 1;
 constexpr int kCodeCount = static_cast<int>(Code::kStalled) + 1;
@@ -54,7 +54,7 @@ void put_terms(ByteWriter& writer, const Terms& terms) {
   put_enum(writer, terms.what);
   put_enum(writer, terms.dtype);
   put_enum(writer, terms.op);
-  put_enum(writer, terms.place);
+  put_enum(writer, terms.memory);
   writer.put(terms.device);
   writer.put(terms.prescale);
   writer.put(terms.postscale);
@@ -64,7 +64,7 @@ void get_terms(ByteReader& reader, Terms& terms) {
   terms.what = get_enum<Collective>(reader, kCollectiveCount);
   terms.dtype = get_enum<DType>(reader, kDTypeCount);
   terms.op = get_enum<ReduceOp>(reader, kReduceOpCount);
-  terms.place = get_enum<Place>(reader, kPlaceCount);
+  terms.memory = get_enum<MemoryKind>(reader, kMemoryKindCount);
   terms.device = reader.get<int32_t>();
   terms.prescale = reader.get<double>();
   terms.postscale = reader.get<double>();

@@ -198,15 +198,15 @@ Status check_devices(const Submissions& all) {
 }
 
 // One rank must not wait for a backend of devices while another sums in host memory.
-Status check_places(const Submissions& all) {
-  const auto place = [](const Request& r) { return std::string(name_of(r.place)); };
+Status check_memory(const Submissions& all) {
+  const auto kind = [](const Request& r) { return std::string(name_of(r.memory)); };
   return compare(
-      all, [](const Request& r) { return r.place == Place::kDevice; },
+      all, [](const Request& r) { return r.memory == MemoryKind::kDevice; },
       [&](const Request& a, const Request& b) {
-        return "Mismatched " + std::string(operation_name(a)) + " memory: One rank gave " + place(a) +
-               " memory, but another rank gave " + place(b) + " memory.";
+        return "Mismatched " + std::string(operation_name(a)) + " memory: One rank gave " + kind(a) +
+               " memory, but another rank gave " + kind(b) + " memory.";
       },
-      place);
+      kind);
 }
 
 Status check_dtypes(const Submissions& all) {
@@ -271,7 +271,7 @@ Status find_mismatch(const CompleteTensor& tensor) {
   if (what == Collective::kBroadcast)
     if (Status status = check_roots(all); !status.is_ok()) return status;
   if (Status status = check_devices(all); !status.is_ok()) return status;
-  return check_places(all);
+  return check_memory(all);
 }
 
 }  // namespace rueda::control

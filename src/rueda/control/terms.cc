@@ -11,7 +11,7 @@ TermsKey key_of(const Terms& terms) {
           std::bit_cast<uint64_t>(terms.prescale),
           std::bit_cast<uint64_t>(terms.postscale),
           terms.device >= 0,
-          terms.place == Place::kDevice};
+          terms.memory == MemoryKind::kDevice};
 }
 
 }  // namespace rueda::control

@@ -15,8 +15,8 @@ struct Terms {
   ReduceOp op = ReduceOp::kSum;  // reductions; kAverage stays kAverage here
   double prescale = 1.0;
   double postscale = 1.0;
-  int32_t device = -1;         // where the framework has the tensor: -1 CPU, else which GPU of the rank
-  Place place = Place::kHost;  // where the bytes given to the engine are
+  int32_t device = -1;  // where the framework has the tensor: -1 CPU, else which GPU of the rank
+  MemoryKind memory = MemoryKind::kHost;  // where the bytes given to the engine are
 
   bool operator==(const Terms&) const = default;
 };

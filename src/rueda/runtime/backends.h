@@ -4,7 +4,7 @@
 
 #include "rueda/backend/local/host.h"
 #include "rueda/base/config.h"
-#include "rueda/runtime/engine.h"
+#include "rueda/runtime/session.h"
 
 namespace rueda::runtime {
 

@@ -113,7 +113,7 @@ Status allocate_outputs(Batch& batch) {
 Memory memory_of(const Batch& batch) {
   for (const BatchTensor& tensor : batch.tensors)
     if (tensor.ref) return tensor.ref->tensor().memory;
-  return {.place = batch.response.place, .device = -1, .ready = nullptr};
+  return {.kind = batch.response.memory, .device = -1, .ready = nullptr};
 }
 
 // Is this the submission the response answers? The coordinator compared it, so only its kind can be wrong.

@@ -9,7 +9,7 @@
 
 #include "rueda/base/status.h"
 #include "rueda/memory/arena.h"
-#include "rueda/runtime/engine.h"
+#include "rueda/runtime/session.h"
 #include "rueda/store/world.h"
 
 namespace rueda::runtime {

@@ -32,7 +32,7 @@ struct Tensor {
   control::Request request;
   const void* input = nullptr;
   void* output = nullptr;  // the caller's, or allocated.get()
-  Memory memory;           // where both are; request.place says the same
+  Memory memory;           // where both are; request.memory says the same of its kind
   HostMemory allocated;    // set when the caller gave no output
   std::vector<int64_t> result_shape;
   std::vector<int32_t> received_splits;  // alltoall: rows from each member

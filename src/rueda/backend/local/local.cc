@@ -37,7 +37,7 @@ constexpr uint64_t arrival(uint64_t sequence, uint16_t generation = 0) { return 
 bool LocalBackend::accepts(const Group& group, const schedule::Spec& spec, const Memory& memory) const {
   const bool is_mine = (spec.what == Collective::kAllreduce && spec.op != ReduceOp::kAdasum) ||
                        spec.what == Collective::kBarrier;
-  return is_mine && memory.place != Place::kDevice && group.size() > 1 &&
+  return is_mine && memory.kind != MemoryKind::kDevice && group.size() > 1 &&
          std::ranges::all_of(group.members, [&](Rank r) { return host_->index_of(r) >= 0; });
 }
 

@@ -61,7 +61,7 @@ class NativeBackend final : public Backend {
 
   [[nodiscard]] std::string_view name() const override { return "native"; }
   [[nodiscard]] bool accepts(const Group&, const schedule::Spec&, const Memory& memory) const override {
-    return memory.place != Place::kDevice;
+    return memory.kind != MemoryKind::kDevice;
   }
   [[nodiscard]] bool copies_fused(const Group&, const schedule::Spec&) const override { return true; }
   [[nodiscard]] bool can_take_back(const Group&, const schedule::Spec&) const override { return true; }
