@@ -6,67 +6,29 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from rueda.compression import CastCompressor, Compressor, NoneCompressor
 
-class Compressor:
-    """Base of compressors: subclass it and pass the class as `compression`. Both methods may be traced."""
+
+class _Cast(CastCompressor):
+    @staticmethod
+    def is_floating(tensor: Any) -> bool:
+        return bool(jnp.issubdtype(tensor.dtype, jnp.floating))
 
     @staticmethod
-    def compress(array: Any) -> tuple[Any, Any]:
-        """The array to reduce in place of `array`, and what decompress needs."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(array: Any, context: Any) -> Any:
-        """The reduced array in its original form."""
-        raise NotImplementedError
+    def cast(tensor: Any, dtype: Any) -> Any:
+        return tensor.astype(dtype)
 
 
-class NoneCompressor(Compressor):
-    """Sends arrays as they are."""
-
-    @staticmethod
-    def compress(array: Any) -> tuple[Any, Any]:
-        """The array itself."""
-        return array, None
-
-    @staticmethod
-    def decompress(array: Any, context: Any) -> Any:
-        """The array itself."""
-        return array
-
-
-def _cast(array: Any, dtype: Any) -> tuple[Any, Any]:
-    if not jnp.issubdtype(array.dtype, jnp.floating):
-        return array, None
-    return array.astype(dtype), array.dtype
-
-
-class FP16Compressor(Compressor):
+class FP16Compressor(_Cast):
     """Sends floating-point arrays as float16 (5 bits of exponent: values above 65504 become infinite)."""
 
-    @staticmethod
-    def compress(array: Any) -> tuple[Any, Any]:
-        """The array in float16; arrays that are not floating point unchanged."""
-        return _cast(array, jnp.float16)
-
-    @staticmethod
-    def decompress(array: Any, context: Any) -> Any:
-        """The array in its original type."""
-        return array if context is None else array.astype(context)
+    dtype = jnp.float16
 
 
-class BF16Compressor(Compressor):
+class BF16Compressor(_Cast):
     """Sends floating-point arrays as bfloat16: the range of float32, 8 bits of precision."""
 
-    @staticmethod
-    def compress(array: Any) -> tuple[Any, Any]:
-        """The array in bfloat16; arrays that are not floating point unchanged."""
-        return _cast(array, jnp.bfloat16)
-
-    @staticmethod
-    def decompress(array: Any, context: Any) -> Any:
-        """The array in its original type."""
-        return array if context is None else array.astype(context)
+    dtype = jnp.bfloat16
 
 
 class Compression:
@@ -75,3 +37,6 @@ class Compression:
     none = NoneCompressor
     fp16 = FP16Compressor
     bf16 = BF16Compressor
+
+
+__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]

@@ -6,67 +6,29 @@ from typing import Any
 
 import tensorflow as tf
 
+from rueda.compression import CastCompressor, Compressor, NoneCompressor
 
-class Compressor:
-    """Base of compressors: subclass it and pass the class as `compression`."""
+
+class _Cast(CastCompressor):
+    @staticmethod
+    def is_floating(tensor: Any) -> bool:
+        return bool(tensor.dtype.is_floating)
 
     @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        """The tensor to reduce in place of `tensor`, and what decompress needs."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        """The reduced tensor in its original form."""
-        raise NotImplementedError
+    def cast(tensor: Any, dtype: Any) -> Any:
+        return tf.cast(tensor, dtype)
 
 
-class NoneCompressor(Compressor):
-    """Sends tensors as they are."""
-
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        """The tensor itself."""
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        """The tensor itself."""
-        return tensor
-
-
-def _cast(tensor: Any, dtype: Any) -> tuple[Any, Any]:
-    if not tensor.dtype.is_floating:
-        return tensor, None
-    return tf.cast(tensor, dtype), tensor.dtype
-
-
-class FP16Compressor(Compressor):
+class FP16Compressor(_Cast):
     """Sends floating-point tensors as float16 (5 bits of exponent: values above 65504 become infinite)."""
 
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        """The tensor in float16; tensors that are not floating point unchanged."""
-        return _cast(tensor, tf.float16)
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        """The tensor in its original type."""
-        return tensor if ctx is None else tf.cast(tensor, ctx)
+    dtype = tf.float16
 
 
-class BF16Compressor(Compressor):
+class BF16Compressor(_Cast):
     """Sends floating-point tensors as bfloat16: the range of float32, 8 bits of precision."""
 
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        """The tensor in bfloat16; tensors that are not floating point unchanged."""
-        return _cast(tensor, tf.bfloat16)
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        """The tensor in its original type."""
-        return tensor if ctx is None else tf.cast(tensor, ctx)
+    dtype = tf.bfloat16
 
 
 class Compression:
@@ -75,3 +37,6 @@ class Compression:
     none = NoneCompressor
     fp16 = FP16Compressor
     bf16 = BF16Compressor
+
+
+__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]

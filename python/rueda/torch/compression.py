@@ -6,67 +6,29 @@ from typing import Any
 
 import torch
 
+from rueda.compression import CastCompressor, Compressor, NoneCompressor
 
-class Compressor:
-    """Base of compressors: subclass it and pass the class as `compression`."""
+
+class _Cast(CastCompressor):
+    @staticmethod
+    def is_floating(tensor: Any) -> bool:
+        return bool(tensor.dtype.is_floating_point)
 
     @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """The tensor to reduce in place of `tensor`, and what decompress needs."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """The reduced tensor in its original form."""
-        raise NotImplementedError
+    def cast(tensor: Any, dtype: Any) -> Any:
+        return tensor.to(dtype)
 
 
-class NoneCompressor(Compressor):
-    """Sends tensors as they are."""
-
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """The tensor itself."""
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """The tensor itself."""
-        return tensor
-
-
-def _cast(tensor: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, Any]:
-    if not tensor.dtype.is_floating_point:
-        return tensor, None
-    return tensor.to(dtype), tensor.dtype
-
-
-class FP16Compressor(Compressor):
+class FP16Compressor(_Cast):
     """Sends floating-point tensors as float16 (5 bits of exponent: values above 65504 become infinite)."""
 
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """The tensor in float16; tensors that are not floating point unchanged."""
-        return _cast(tensor, torch.float16)
-
-    @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """The tensor in its original type."""
-        return tensor if ctx is None else tensor.to(ctx)
+    dtype = torch.float16
 
 
-class BF16Compressor(Compressor):
+class BF16Compressor(_Cast):
     """Sends floating-point tensors as bfloat16: the range of float32, 8 bits of precision."""
 
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """The tensor in bfloat16; tensors that are not floating point unchanged."""
-        return _cast(tensor, torch.bfloat16)
-
-    @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """The tensor in its original type."""
-        return tensor if ctx is None else tensor.to(ctx)
+    dtype = torch.bfloat16
 
 
 class Compression:
@@ -75,3 +37,6 @@ class Compression:
     none = NoneCompressor
     fp16 = FP16Compressor
     bf16 = BF16Compressor
+
+
+__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]

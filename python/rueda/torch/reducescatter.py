@@ -96,7 +96,8 @@ def reducescatter(
     """
     compressed, context = compression.compress(tensor)
     output = _Reducescatter.apply(compressed, name, op, process_set, prescale_factor, postscale_factor)
-    return compression.decompress(output, context)
+    restored: torch.Tensor = compression.decompress(output, context)
+    return restored
 
 
 def grouped_reducescatter_async(

@@ -189,7 +189,8 @@ def allreduce(
     compressed, context = compression.compress(tensor)
     reduce = _Allreduce.apply if _is_watched(compressed) else _reduce
     reduced = reduce(compressed, name, op, prescale_factor, postscale_factor, process_set)
-    return compression.decompress(reduced, context)
+    restored: torch.Tensor = compression.decompress(reduced, context)
+    return restored
 
 
 def allreduce_async_(

@@ -1,0 +1,59 @@
+"""What a compression of gradients has to offer, for the tensors of any framework."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class Compressor:
+    """Base of compressors: subclass it and pass the class as `compression`. On JAX both may be traced."""
+
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, Any]:
+        """The tensor to reduce in place of `tensor`, and what decompress needs."""
+        raise NotImplementedError
+
+    @staticmethod
+    def decompress(tensor: Any, ctx: Any) -> Any:
+        """The reduced tensor in its original form."""
+        raise NotImplementedError
+
+
+class NoneCompressor(Compressor):
+    """Sends tensors as they are."""
+
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, Any]:
+        """The tensor itself."""
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: Any, ctx: Any) -> Any:
+        """The tensor itself."""
+        return tensor
+
+
+class CastCompressor(Compressor):
+    """Base of those that send floating-point tensors in a type of fewer bits, and others as they are."""
+
+    dtype: ClassVar[Any]  # on the wire
+
+    @staticmethod
+    def is_floating(tensor: Any) -> bool:
+        """Whether the tensor holds floating-point numbers."""
+        raise NotImplementedError
+
+    @staticmethod
+    def cast(tensor: Any, dtype: Any) -> Any:
+        """The tensor in another type."""
+        raise NotImplementedError
+
+    @classmethod
+    def compress(cls, tensor: Any) -> tuple[Any, Any]:
+        """The tensor in the type of the wire, and its own."""
+        return (cls.cast(tensor, cls.dtype), tensor.dtype) if cls.is_floating(tensor) else (tensor, None)
+
+    @classmethod
+    def decompress(cls, tensor: Any, ctx: Any) -> Any:
+        """The tensor in its original type."""
+        return tensor if ctx is None else cls.cast(tensor, ctx)
