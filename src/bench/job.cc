@@ -39,8 +39,7 @@ void apply_settings(const Request& request, const Job& job) {
   if (request.what == "replay" && job.strategy == "two-level") set("RUEDA_ALGORITHM", "two_level");
 }
 
-// The launcher placed this rank on the machine; it is to be on a host of its own, or with per_host - 1
-// others.
+// The launcher has placed this rank on the machine. Moves it to its host, where per_host ranks run.
 Status move_to_host(const Request& request, const Job& job) {
   const int rank = std::atoi(getenv("RUEDA_RANK"));
   const int host = rank / request.per_host;

@@ -138,8 +138,8 @@ int replay_steps(const Context& context) {  // the first warms up: plans, TCP's 
   return 1 + (context.request.iterations > 0 ? context.request.iterations : kReplaySteps);
 }
 
-// One step that leaves its sums under way, after those of the step before. Right: whether what it waited for
-// is.
+// One step. It waits for the sums of the step before and leaves its own in flight. Returns whether the sums
+// it waited for are right.
 Result<bool> cross(CrossStep& gradients, const Pace& pace, int64_t step) {
   const auto count = static_cast<Nanos>(gradients.size());
   Nanos clock = monotonic_now();

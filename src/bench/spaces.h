@@ -1,6 +1,6 @@
-// Makes the hosts of `rueda bench replay`. The name spaces have no names: they live as long as a descriptor
-// or a process holds them, so whatever ends this program, a SIGKILL included, the kernel removes them and
-// their links.
+// Makes the hosts of `rueda bench replay`. The network namespaces have no names: they live as long as a
+// descriptor or a process holds them. Whatever ends this program, even SIGKILL, the kernel then removes them
+// and their links.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ class Spaces {
  public:
   // Needs CAP_SYS_ADMIN and CAP_NET_ADMIN, ip and tc; says in one sentence which of them is missing.
   static Result<Spaces> make(int hosts, int64_t bits_per_s, const std::string& congestion);
-  // Where a child process can open each host's name space.
+  // Where a child process can open each host's namespace.
   [[nodiscard]] const std::vector<std::string>& paths() const { return paths_; }
 
  private:
@@ -24,7 +24,7 @@ class Spaces {
   std::vector<std::string> paths_;
 };
 
-// Moves the calling thread, and every thread and process it makes, into the name space at path.
+// Moves the calling thread, and every thread and process it makes, into the namespace at path.
 Status enter_space(const std::string& path);
 
 }  // namespace rueda::bench

@@ -1,4 +1,4 @@
-// Python programs that are asked something, with a deadline.
+// Runs Python programs that answer a question, with a deadline.
 #pragma once
 
 #include <optional>
@@ -14,11 +14,11 @@ namespace rueda::doctor {
 // RUEDA_PYTHON, else the one beside this program (where a wheel put both), else the one in PATH.
 Result<std::string> find_python(const std::string& own_path);
 
-// A running program whose output is read. Ended and reaped at the latest when this object goes.
+// A running program whose output is read. The destructor ends and reaps it if nothing did so before.
 class PythonProgram {
  public:
-  // variables: "NAME=value", which win over this process's. stderr is thrown away unless it is kept with
-  // stdout.
+  // variables: "NAME=value"; they override this process's. stderr is discarded, or read together with stdout
+  // if it is kept.
   PythonProgram(const std::string& python, std::vector<std::string> arguments,
                 const std::vector<std::string>& variables = {}, bool keeps_errors = false);
   PythonProgram(PythonProgram&& other) noexcept;

@@ -130,8 +130,8 @@ bool Call::prepare_item(int index, const std::string& name) {
   return !keeps_shape || prepare_output(index, item);
 }
 
-// Reduces in the input's own memory where TensorFlow gives it away: fresh pages cost more than the copy they
-// replace.
+// Reduces in the input's own memory if TensorFlow allows that. New pages would cost more than the copy that
+// they save.
 bool Call::prepare_output(int index, Item& item) {
   TfStatus status;
   tf.TF_DeleteTensor(std::exchange(item.input, nullptr));  // another reference would forbid the forwarding

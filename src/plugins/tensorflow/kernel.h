@@ -1,5 +1,5 @@
-// What one node of a graph (or one cached eager operation) asks for, read once when TensorFlow makes its
-// kernel. Immutable.
+// The attributes of one node of a graph, or of one cached eager operation. They are read once, when
+// TensorFlow makes the kernel. Immutable.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct Kernel {
   int32_t root_rank = -1;
 };
 
-// Reads the attributes that operations of this kind have; null, with the failure reported, if they cannot be
-// read.
+// Reads the attributes that operations of this kind have. If that fails, it reports the failure and returns
+// null, with nothing read.
 Kernel* read_kernel(TF_OpKernelConstruction* construction, rueda_collective what, bool is_group);
 
 }  // namespace rueda::tensorflow

@@ -21,8 +21,8 @@ class Shape {
 
 bool is_ok(const TF_Status* status) { return tf.TF_GetCode(status) == kTfOk; }
 
-// Output `index` is input `index` with another number of rows; false when nothing can be said (unknown or no
-// rows).
+// Gives output `index` the shape of input `index`, with an unknown number of rows. False when the shape of
+// the input is unknown or has no rows.
 bool set_rows_unknown(TF_ShapeInferenceContext* context, int index, TF_Status* status) {
   const Shape input;
   tf.TF_ShapeInferenceContextGetInput(context, index, input.get(), status);

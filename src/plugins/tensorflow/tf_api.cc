@@ -22,8 +22,8 @@ int collect_path(dl_phdr_info* info, size_t /*size*/, void* paths) {
   return 0;
 }
 
-// Frameworks are loaded RTLD_LOCAL, so the default search does not see them: each loaded object is asked by
-// itself.
+// Frameworks are loaded RTLD_LOCAL, so the default search does not see them. This asks each loaded object in
+// turn instead.
 void* open_owner() {
   std::vector<std::string> paths;
   dl_iterate_phdr(collect_path, &paths);

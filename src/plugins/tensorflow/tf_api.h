@@ -60,8 +60,8 @@ struct TfApi {
 
 extern TfApi tf;  // all null until find_tensorflow() succeeded
 
-// Fills `tf` from the TensorFlow that is loaded in this process. Returns an empty string, or the sentence why
-// not.
+// Fills `tf` from the TensorFlow that is loaded in this process. Returns an empty string, or a sentence that
+// says why it failed.
 std::string find_tensorflow();
 // Whether the address lies inside TensorFlow's own library.
 bool is_in_tensorflow(const void* address);

@@ -1,6 +1,6 @@
-// torch's CPU allocator with one change: blocks as large as a gradient that is awaited, allocated within a
-// backward pass, come from the memory that all ranks of the host map. Everything else is torch's own. Any
-// thread.
+// torch's CPU allocator with one change: a block that has the size of an awaited gradient and is allocated
+// during a backward pass comes from memory that all ranks of the host map. torch allocates all other blocks.
+// Any thread may call it.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ class ArenaAllocator final : public Allocator {
   // A gradient of this size is awaited, or no longer. They return how many are awaited then, of any size.
   int32_t await(size_t bytes);
   int32_t forget(size_t bytes);
-  // For ever: in a forked child, where the lock may be held by a thread that is not there.
+  // For ever: for a forked child, in which the lock may be held by a thread that does not exist there.
   void leave_to_torch();
 
   [[nodiscard]] int64_t placed() const { return placed_.load(); }    // blocks that came from the arena

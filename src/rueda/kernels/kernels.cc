@@ -78,9 +78,9 @@ void copy(const void* in, void* out, size_t bytes) {
   if (in != out && bytes != 0) std::memcpy(out, in, bytes);
 }
 
-// Integers are scaled by plain code after the fold: block by block through a buffer that stays in cache. Any
-// number of sources, taken a window at a time; out may be one of them, so nothing is written to it before all
-// were read.
+// Plain code scales integers after the reduction, block by block, through a buffer that stays in cache. There
+// may be any number of sources; they are reduced a window at a time. `out` may be one of them, so nothing is
+// written to it before all sources of the block have been read.
 void fold_whole_scaled(FoldFn fold, DType dtype, std::span<const void* const> sources, void* out,
                        const Scale& scale, size_t count) {
   constexpr size_t kWindow = 32;

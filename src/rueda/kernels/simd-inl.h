@@ -146,9 +146,9 @@ struct Product {
     return hn::Mul(a, b);
   }
 };
-// Min and Max by comparison rather than by the CPU's instruction: those drop a NaN in the first operand, and
-// differ in the sign of zero between architectures. Here: a if it is smaller or NaN, else b (which may be
-// NaN).
+// Min and Max compare instead of using the CPU's instruction, which drops a NaN in the first operand and
+// treats the sign of zero differently on each architecture. The result of Min is a if a is smaller or NaN,
+// and otherwise b, which may be NaN.
 struct Min {
   template <class D>
   static hn::Vec<D> apply(D, hn::Vec<D> a, hn::Vec<D> b) {

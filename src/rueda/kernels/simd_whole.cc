@@ -11,9 +11,9 @@ HWY_BEFORE_NAMESPACE();
 namespace rueda::kernels {
 namespace HWY_NAMESPACE {
 
-// Not every target multiplies lanes of every width (8 and 64 bits), and products of integers are rare: plain
-// code. Unsigned arithmetic of at least 32 bits, because signed overflow is undefined and uint16 promotes to
-// int.
+// Plain code: some targets cannot multiply vector lanes of 8 or 64 bits, and products of integers are rare.
+// The arithmetic is unsigned and has at least 32 bits, because signed overflow is undefined and uint16 is
+// promoted to int.
 template <class T>
 void fold_product(const void* const* sources, size_t source_count, void* out, size_t count,
                   const FloatScale*) {

@@ -1,5 +1,5 @@
 // One table of loops per instruction set, and the choice among them. Internal to the room and its tests;
-// everybody else uses kernels.h. The loops work on the element types as memory holds them and know no
+// other rooms use kernels.h. The loops work on the element types as memory holds them and know no
 // ReduceOp::kAverage, no bool and no integer scaling: kernels.cc maps those onto what is here.
 #pragma once
 
@@ -59,8 +59,8 @@ std::span<const Table> usable_tables();
 // The one in use: the best, unless select_target() said otherwise.
 const Table& table();
 
-// Tests and benchmarks only: use the named target from now on ("" = the best). False when it is not usable
-// here.
+// For tests and benchmarks: selects the target by name ("" = the best one). False when this CPU cannot run it
+// or it is not compiled in.
 bool select_target(std::string_view name);
 
 }  // namespace rueda::kernels

@@ -6,9 +6,9 @@
 namespace rueda::kernels {
 namespace {
 
-// Highway 1.0.3 compiles HWY_AVX2 with BMI, FMA and F16C, and HWY_AVX3 with the four AVX-512 parts: all must
-// be there. The compiler's cpu model also asks the operating system whether it saves the wide registers
-// (XGETBV).
+// Highway 1.0.3 compiles HWY_AVX2 with BMI, FMA and F16C, and HWY_AVX3 with the four AVX-512 parts. The CPU
+// must have all of them. The compiler's cpu model also asks (XGETBV) whether the operating system saves the
+// wide registers.
 bool is_supported(int64_t target) {
 #if HWY_ARCH_X86
   __builtin_cpu_init();

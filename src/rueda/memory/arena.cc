@@ -89,7 +89,7 @@ void Arena::trim() {
   }
 }
 
-// The copy is anonymous memory of the same layout, so that a child has only to move it into place.
+// The copy is anonymous memory with the same layout, so the child only has to move it into place.
 void Arena::before_fork() {
   mutex_.lock();
   if (used_.empty() || is_forked_child_) return;
@@ -117,8 +117,8 @@ void Arena::after_fork_in_child() {
     if (copy_ != nullptr) {
       mremap(copy_, copied_, copied_, MREMAP_MAYMOVE | MREMAP_FIXED, base);
     } else if (copied_ > 0) {
-      // No memory for a copy. This child shows what its parent does to pages that it has not written itself,
-      // but changes nothing of its parent's.
+      // There is no memory for a copy. The child then sees its parent's later writes to pages that the child
+      // has not written itself, but its own writes do not reach the parent.
       mmap(base, copied_, PROT_READ | PROT_WRITE, kInPlace, memory_.fd(), 0);
     }
     if (copied_ < memory_.bytes())

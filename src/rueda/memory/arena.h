@@ -1,9 +1,9 @@
-// Hands out pieces of one SharedMemory: buckets that every rank of the host can read and write in place. Best
-// fit over the free ranges: for buckets and gradients, not for small objects. Any thread.
+// Allocates shared buffers from one SharedMemory; every rank of the host can read and write them in place. It
+// takes the best fit among the free ranges, which suits buffers and gradients, not small objects. Any thread.
 //
-// A shared mapping would be one memory for parent and child after fork(). Memory of a process must not change
-// under its child, nor be changed by it, so a child gets a private copy of what is in use, made before the
-// fork, at the same addresses. The fork waits for that copy: some 1 ms per MB in use.
+// After fork() parent and child would share the mapping, and each would see the other's changes. The child
+// therefore gets a private copy of the blocks in use, at the same addresses. The fork waits until the copy is
+// made: some 1 ms per MB in use.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@
 
 namespace rueda::memory {
 
-// As much as the machine has memory, unless limits of the process forbid that (ulimit -f, ulimit -v: every
-// rank of a host also maps the others').
+// The size of the machine's memory, or less where limits of the process require it (ulimit -f, ulimit -v:
+// every rank also maps the arenas of the other ranks of its host).
 size_t default_arena_bytes();
 
 class Arena {
@@ -31,15 +31,15 @@ class Arena {
   static Result<std::unique_ptr<Arena>> create(size_t bytes);
   explicit Arena(SharedMemory memory);
 
-  // Null when no range is large enough. The contents are unspecified. bytes 0 is taken as 1.
+  // Null when no range is large enough. The contents are unspecified. 0 bytes count as 1.
   void* allocate(size_t bytes);
   // False when no block begins there.
   bool release(void* block);
   // Gives the pages of free ranges back to the system.
   void trim();
 
-  // Handlers of pthread_atfork, in its order; from the first to one of the others this thread holds the lock.
-  // In a child blocks can be read, written and released, but no new ones are to be had.
+  // The handlers of pthread_atfork, in its order. The forking thread holds the lock from the first handler to
+  // the end of one of the others. A child can read, write and release blocks, but allocate no new ones.
   void before_fork();
   void after_fork_in_parent();
   void after_fork_in_child();

@@ -1,6 +1,5 @@
-// Anonymous memory that several processes map. It has no name in any file system, so nothing of it can be
-// left behind, and a size that nobody can change any more, so that no process can pull it away from under
-// another.
+// Anonymous memory that several processes map. It has no name in any file system, so it cannot be left
+// behind. Its size is sealed, so no process can remove pages that another one uses.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +19,7 @@ class SharedMemory {
 
   // Zero-filled. Pages exist once they are touched: a large size costs only address space.
   static Result<SharedMemory> create(size_t bytes);
-  // What another process created, after checking that its size is sealed and within [least, most].
+  // Maps what another process created, after checking that its size is sealed and within [least, most].
   static Result<SharedMemory> adopt(UniqueFd memory, size_t least, size_t most);
 
   [[nodiscard]] bool is_mapped() const { return base_ != nullptr; }
@@ -28,7 +27,7 @@ class SharedMemory {
   [[nodiscard]] size_t bytes() const { return bytes_; }
   [[nodiscard]] int fd() const { return memory_.get(); }  // -1 after close_fd()
   void close_fd() { memory_.reset(); }                    // the mapping stays
-  // Does the range lie within? Where in it?
+  // Whether the range lies inside this memory, and the offset of an address in it.
   [[nodiscard]] bool holds(const void* begin, size_t bytes) const;
   [[nodiscard]] size_t offset_of(const void* at) const {
     return static_cast<size_t>(static_cast<const std::byte*>(at) - base_);
