@@ -17,10 +17,12 @@ std::string host_of(const std::string& address) {
   return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
 }
 
-// What init would find. No launcher where the environment contradicts itself.
+// What init would find. No launcher where the environment contradicts itself; a size of -1 where only the
+// launcher itself knows.
 void add_launcher(nlohmann::ordered_json& out) {
   const Result<store::World> world = store::detect_world([](const char* name) { return std::getenv(name); });
   if (world.is_ok()) out["launcher"] = world.value().launcher;
+  if (world.is_ok()) out["launcher_size"] = world.value().size;
   out["launcher_reason"] = world.is_ok() ? world.value().reason : world.status().why;
 }
 

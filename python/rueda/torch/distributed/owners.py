@@ -1,9 +1,9 @@
 """Works that C++ keeps longer than Python does.
 
-C++ that is given a Work, as DDP's reducer is for join(), owns the C++ half alone. Once the Python half is gone,
-C++ finds only the methods of the base class, whose wait() never ends. So a Work that Python drops is kept here
-as long as its C++ half has another owner. PyTorch offers no count of owners; it is read from memory, where
-`can_count` has found it.
+C++ that is given a Work, as DDP's reducer is for join(), owns the C++ half alone. Once the Python half is
+gone, C++ finds only the methods of the base class, whose wait() never ends. So a Work that Python drops is
+kept here as long as its C++ half has another owner. PyTorch offers no count of owners; it is read from
+memory, where `can_count` has found it.
 """
 
 from __future__ import annotations

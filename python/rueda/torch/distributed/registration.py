@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
+from urllib.parse import parse_qsl, urlparse
 
 import torch.distributed as dist
 
@@ -39,15 +40,18 @@ def _create(options: Any, backend_options: Any) -> Any:
     from rueda.torch.distributed.group import RuedaProcessGroup
 
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
-    seconds = options.timeout.total_seconds()
-    _start_engine(seconds)
+    if not list(options.global_ranks_in_group):
+        _start_engine(options.store, options.group_rank, options.group_size, options.timeout.total_seconds())
     _check_world(options, ranks)
     return RuedaProcessGroup(options.group_rank, ranks, options.group_id, options.timeout)
 
 
-def _start_engine(timeout_s: float) -> None:
-    from rueda.torch.distributed import sets
+def _start_engine(store: Any, rank: int, size: int, timeout_s: float) -> None:
+    """Starts it unless it runs. Collective over all ranks of torch.distributed: rank of size."""
+    from rueda.torch.distributed import sets, start
 
+    if start.is_up_to_torch(size):
+        start.by_store(store, rank, size, generation)
     basics.init()
     sets.register_pairs(timeout_s)
 
@@ -106,7 +110,7 @@ def _meet(given: dict[str, Any]) -> None:
 
     timeout = given.get("timeout")
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else 1800.0
-    _start_engine(seconds)
+    _start_engine(given["store"], dist.get_rank(), dist.get_world_size(), seconds)
     sets.register([ranks], seconds)
 
 
@@ -128,21 +132,21 @@ def _fill_in_rendezvous() -> None:
 
     def handle(url: str, *args: Any, **kwargs: Any) -> Any:
         knows_env = any(os.environ.get(name) for name in _RENDEZVOUS) or not _is_launched()
-        if knows_env and not _is_made_again():
+        if knows_env and not _is_made_again(dict(parse_qsl(urlparse(url).query))):
             return by_environment(url, *args, **kwargs)
         return _meet_by_engine(kwargs.get("timeout") or timedelta(seconds=1800))
 
     handlers["env"] = handle
 
 
-def _is_made_again() -> bool:
+def _is_made_again(given: dict[str, str]) -> bool:
     """Whether the store at MASTER_PORT may still be the last group's, about to end with it on rank 0.
 
-    torchrun's lives as long as the job.
+    torchrun's lives as long as the job. given: what init_process_group was told of rank and world_size.
     """
     if names.generation == 0 or not basics.is_initialized() or os.environ.get("TORCHELASTIC_USE_AGENT_STORE"):
         return False
-    place = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+    place = given.get("rank", os.environ.get("RANK")), given.get("world_size", os.environ.get("WORLD_SIZE"))
     return place == (str(basics.rank()), str(basics.size()))
 
 
