@@ -2,15 +2,22 @@
 #include "rueda/transport/connector.h"
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <cerrno>
+#include <vector>
+
+#include "rueda/transport/shm/descriptors.h"
 
 namespace rueda::transport {
 namespace {
+
+using testing::HasSubstr;
 
 class ConnectorTest : public testing::Test {
  protected:
@@ -90,27 +97,74 @@ TEST_F(ConnectorTest, a_peer_in_mid_handshake_outlives_newer_strangers) {
   EXPECT_EQ(connector_.take_connected().size(), 1u);
 }
 
+// While it lives, this process can open nothing.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const UniqueFd highest(dup(0));
+    rlimit none = before_;
+    none.rlim_cur = static_cast<rlim_t>(highest.get());  // nothing below it is free
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    for (int i = 0; i < 100; ++i) {
+      UniqueFd filler(open("/dev/null", O_RDONLY | O_CLOEXEC));
+      if (!filler.is_open()) break;
+      fillers_.push_back(std::move(filler));
+    }
+  }
+  ~NoDescriptors() { EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before_), 0); }
+
+ private:
+  rlimit before_{};
+  std::vector<UniqueFd> fillers_;
+};
+
 TEST_F(ConnectorTest, without_descriptors_callers_are_turned_away_and_later_ones_are_served) {
   std::vector<UniqueFd> callers;
   for (int i = 0; i < 5; ++i) callers.push_back(call());
-  rlimit before{};
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  const UniqueFd highest(dup(0));
-  rlimit none = before;
-  none.rlim_cur = static_cast<rlim_t>(highest.get());  // nothing below it is free
-  std::vector<UniqueFd> fillers;
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  for (int i = 0; i < 100; ++i) {
-    UniqueFd filler(open("/dev/null", O_RDONLY | O_CLOEXEC));
-    if (!filler.is_open()) break;
-    fillers.push_back(std::move(filler));
+  {
+    const NoDescriptors none;
+    step(1);
   }
-  step(1);
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   for (const UniqueFd& caller : callers) EXPECT_TRUE(is_hung_up(caller));
+  const std::vector<Loss> failures = connector_.take_failures();
+  ASSERT_FALSE(failures.empty()) << "there was no stranger whose descriptor could have been had";
+  EXPECT_EQ(failures.front().peer, -1);
+  EXPECT_THAT(failures.front().status.why, HasSubstr("out of file descriptors"));
   const UniqueFd late = call();
   step(1);
   EXPECT_EQ(connector_.pending_count(), 1u);
+}
+
+TEST_F(ConnectorTest, a_dialler_without_descriptors_says_so_at_once) {
+  Connector dialler(identity_, Channel::kShm, *poller_, [](int) { return Status::ok(); });
+  dialler.dial({1, 0}, address_);
+  {
+    const NoDescriptors none;
+    dialler.progress(1);
+  }
+  const std::vector<Loss> failures = dialler.take_failures();
+  ASSERT_EQ(failures.size(), 1u);
+  EXPECT_EQ(failures.front().peer, 1);
+  EXPECT_THAT(failures.front().status.why,
+              testing::AllOf(HasSubstr("out of file descriptors"), HasSubstr("ulimit -n")));
+}
+
+TEST(ShmDescriptors, for_which_the_receiver_has_no_room_are_told_from_garbage) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+  const UniqueFd one(ends[0]), other(ends[1]);
+  const std::array<int, 3> given = {0, 1, 2};
+  using State = ReceivedDescriptors::State;
+  {
+    const NoDescriptors none;
+    ASSERT_TRUE(send_descriptors(one.get(), 7, given));
+    EXPECT_EQ(receive_descriptors(other.get(), 7).state, State::kNoRoom);
+  }
+  ASSERT_TRUE(send_descriptors(one.get(), 7, given));
+  const ReceivedDescriptors received = receive_descriptors(other.get(), 7);
+  EXPECT_EQ(received.state, State::kReceived);
+  EXPECT_EQ(received.descriptors.size(), given.size());
 }
 
 TEST_F(ConnectorTest, a_dialler_backs_off_between_attempts_and_asks_for_a_timer) {

@@ -10,12 +10,15 @@
 #include <limits>
 #include <string>
 
+#include "rueda/base/descriptors.h"
+
 namespace rueda {
 namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 Status fault(const char* what, size_t bytes, int error) {
+  if (is_out_of_descriptors(error)) return out_of_descriptors(error);
   return {Code::kUnavailable, std::string("cannot ") + what + " " + std::to_string(bytes) +
                                   " bytes of shared memory: " + std::strerror(error) + "."};
 }

@@ -1,11 +1,8 @@
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <ctime>
 
 #include "rueda/base/limits.h"
-#include "rueda/base/log.h"
 #include "rueda/store/address.h"
 #include "rueda/store/file_run.h"
 #include "rueda/store/job_id.h"
@@ -49,23 +46,9 @@ Result<Secret> secret_from_files(const World& world) {
   return secret_of_job(key.value(), world.job);
 }
 
-// Every rank keeps one connection to the store; the usual limit of 1,024 descriptors would end at about that
-// size.
-void allow_descriptors(Rank ranks) {
-  constexpr rlim_t kOthers = 512;  // for the program itself and strangers
-  const rlim_t wanted = static_cast<rlim_t>(ranks) + kOthers;
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
-  limit.rlim_cur = std::min(wanted, limit.rlim_max);
-  if (setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == wanted) return;
-  RUEDA_LOG(kWarning, "rank 0 serves " + std::to_string(ranks) + " ranks but may open only " +
-                          std::to_string(limit.rlim_cur) + " files; raise the hard limit (ulimit -Hn)");
-}
-
 Result<Rendezvous> serve_and_join(const Attempt& attempt, const std::string& address, int port,
                                   const Secret& secret) {
   const World& world = attempt.world;
-  allow_descriptors(world.size);
   Result<std::unique_ptr<StoreServer>> server =
       serve_store(address, port, world.job, secret, attempt.release);
   if (!server.is_ok()) return server.status();

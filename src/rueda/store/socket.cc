@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "rueda/base/descriptors.h"
+
 namespace rueda::store {
 namespace {
 
@@ -91,6 +93,7 @@ Result<std::vector<SocketAddress>> resolve(const std::string& host, int port) {
 
 Result<UniqueFd> connect_to(const SocketAddress& address, Deadline deadline) {
   UniqueFd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd.is_open() && is_out_of_descriptors(errno)) return out_of_descriptors(errno);
   if (!fd.is_open()) return unavailable(std::string("no socket: ") + std::strerror(errno));
   fd.close_on_fork();
   set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY);

@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "rueda/base/descriptors.h"
+
 namespace rueda::transport {
 namespace {
 
@@ -115,7 +117,7 @@ bool Connector::accept_one(Nanos now) {
   UniqueFd fd(accept4(listening_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!fd.is_open()) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
-    if (errno == EMFILE || errno == ENFILE) turn_away_when_out_of_descriptors();
+    if (is_out_of_descriptors(errno)) turn_away(out_of_descriptors(errno));
     return true;  // that one is gone; the next may be fine. The caller's loop is bounded.
   }
   fd.close_on_fork();
@@ -136,14 +138,14 @@ bool Connector::accept_one(Nanos now) {
 }
 
 // Without a spare descriptor nothing could be accepted, not even to be closed, and the listener would stay
-// readable.
-void Connector::turn_away_when_out_of_descriptors() {
+// readable. Where no stranger holds descriptors, waiting does not help.
+void Connector::turn_away(const Status& why) {
+  if (pending_.empty() && failures_.empty()) failures_.push_back({-1, 0, why});
   if (!pending_.empty()) evict_one();
   reserve_.reset();
   { const UniqueFd turned_away(accept4(listening_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)); }
   reserve_ = UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  refusals_.warn("this rank",
-                 {Code::kUnavailable, "out of file descriptors; raise the limit with ulimit -n."});
+  refusals_.warn("this rank", why);
 }
 
 // A peer in mid-handshake is worth more than one that has said nothing.
@@ -192,7 +194,7 @@ void Connector::admit(Greeting& greeting) {
 bool Connector::advance(Dialing& dialing, Nanos now) {
   if (!dialing.greeting && !dialing.fd.is_open()) {
     if (now < dialing.retry_at) return false;
-    start(dialing, now);
+    if (Status status = start(dialing, now); !status.is_ok()) return fail(dialing, status), true;
   }
   if (dialing.fd.is_open() && dialing.watch.ready != 0) {
     int error = 0;
@@ -223,16 +225,19 @@ bool Connector::advance(Dialing& dialing, Nanos now) {
   return true;
 }
 
-void Connector::start(Dialing& dialing, Nanos now) {
+// Fails where a later attempt would fail as well.
+Status Connector::start(Dialing& dialing, Nanos now) {
   dialing.fd = UniqueFd(socket(dialing.address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   dialing.watch.ready = 0;
-  if (!dialing.fd.is_open()) return retry_later(dialing, now);
+  if (!dialing.fd.is_open() && is_out_of_descriptors(errno)) return out_of_descriptors(errno);
+  if (!dialing.fd.is_open()) return retry_later(dialing, now), Status::ok();
   dialing.fd.close_on_fork();
   const int result = connect(dialing.fd.get(), dialing.address.get(), dialing.address.size);
   const bool is_under_way = result == 0 || errno == EINPROGRESS;
   if (!is_under_way || !poller_.add(dialing.fd.get(), dialing.watch).is_ok())
-    return retry_later(dialing, now);
+    return retry_later(dialing, now), Status::ok();
   if (result == 0) dialing.watch.ready = EPOLLOUT;
+  return Status::ok();
 }
 
 // The caller bounds the attempts by its own deadline: the peer may just not be up yet.

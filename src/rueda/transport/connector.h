@@ -63,13 +63,13 @@ class Connector {
   };
 
   bool accept_some(Nanos now);
-  bool accept_one(Nanos now);  // false: nobody is waiting
-  void turn_away_when_out_of_descriptors();
+  bool accept_one(Nanos now);         // false: nobody is waiting
+  void turn_away(const Status& why);  // out of descriptors
   bool greet(Nanos now);
   void admit(Greeting& greeting);
   void evict_one();
   bool advance(Dialing& dialing, Nanos now);
-  void start(Dialing& dialing, Nanos now);
+  Status start(Dialing& dialing, Nanos now);
   void retry_later(Dialing& dialing, Nanos now);
   void fail(const Dialing& dialing, Status why);
   Introduction introduce(const LaneName& name) const;

@@ -7,10 +7,13 @@
 #include <cstring>
 #include <string>
 
+#include "rueda/base/descriptors.h"
+
 namespace rueda::transport {
 namespace {
 
 Status unavailable(const std::string& what) {
+  if (is_out_of_descriptors(errno)) return out_of_descriptors(errno);
   return {Code::kUnavailable, what + ": " + std::strerror(errno) + "."};
 }
 

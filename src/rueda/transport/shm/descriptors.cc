@@ -57,6 +57,8 @@ ReceivedDescriptors receive_descriptors(int socket, uint32_t magic) {
   }
   const bool is_whole = got == static_cast<ssize_t>(sizeof(word)) && word == magic;
   received.state = is_whole ? State::kReceived : State::kGarbage;
+  const bool is_cut = (message.msg_flags & MSG_CTRUNC) != 0;
+  if (is_whole && is_cut && received.descriptors.size() < kMaxDescriptors) received.state = State::kNoRoom;
   return received;
 }
 

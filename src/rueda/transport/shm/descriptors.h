@@ -15,10 +15,17 @@ inline constexpr size_t kMaxDescriptors = 8;
 bool send_descriptors(int socket, uint32_t magic, std::span<const int> descriptors);
 
 struct ReceivedDescriptors {
-  enum class State : uint8_t { kNothingYet, kReceived, kClosed, kGarbage } state = State::kNothingYet;
+  enum class State : uint8_t {
+    kNothingYet,
+    kReceived,
+    kClosed,
+    kGarbage,
+    kNoRoom
+  } state = State::kNothingYet;
   std::vector<UniqueFd> descriptors;
 };
-// Never waits. kGarbage: the message is not exactly the magic number.
+// Never waits. kGarbage: the message is not exactly the magic number. kNoRoom: this process may open no more
+// descriptors, and the kernel has thrown away what did not fit.
 ReceivedDescriptors receive_descriptors(int socket, uint32_t magic);
 
 }  // namespace rueda::transport

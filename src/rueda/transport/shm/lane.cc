@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "rueda/base/descriptors.h"
 #include "rueda/transport/shm/descriptors.h"
 #include "rueda/transport/socket.h"
 
@@ -52,6 +53,7 @@ void ShmLane::watch_process() {
   socklen_t size = sizeof(peer);
   if (getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0) return;
   process_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+  if (!process_.is_open() && is_out_of_descriptors(errno)) return lose(out_of_descriptors(errno));
   if (process_.is_open() && !poller_.add(process_.get(), process_watch_, EPOLLIN).is_ok()) process_.reset();
 }
 
@@ -73,6 +75,7 @@ void ShmLane::adopt_memory() {
   ReceivedDescriptors received = receive_descriptors(socket_.get(), kMemoryMagic);
   if (received.state == State::kNothingYet) return;
   if (received.state == State::kClosed) return lose(peer_lost(name_, "closed its connection"));
+  if (received.state == State::kNoRoom) return lose(out_of_descriptors(EMFILE));
   std::vector<UniqueFd>& given = received.descriptors;
   const size_t expected = shared_.size() + (is_creator_ ? 0 : 1);
   if (received.state == State::kGarbage || given.size() != expected)
