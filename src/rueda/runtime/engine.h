@@ -24,6 +24,7 @@
 #include "rueda/runtime/operations.h"
 #include "rueda/runtime/planner.h"
 #include "rueda/runtime/session.h"
+#include "rueda/runtime/suspicions.h"
 #include "rueda/trace/timeline.h"
 
 namespace rueda::runtime {
@@ -52,6 +53,8 @@ class Engine {
   // Leaves in good order: everything the coordinator has ordered completes, then all ranks stop. Bounded.
   void shutdown();
   [[nodiscard]] Status health() const { return operations_.closed_with(); }
+  // The rank whose loss ended this epoch, as all ranks have been told, or -1.
+  [[nodiscard]] Rank lost_rank() const { return lost_rank_; }
 
   [[nodiscard]] const Session& session() const { return session_; }
   [[nodiscard]] Operations& operations() { return operations_; }
@@ -83,6 +86,8 @@ class Engine {
   void handle_frame(Frame frame, Nanos now);
   void handle_heartbeat(Rank from, const control::Heartbeat& heartbeat, Nanos now);
   void handle_losses();
+  void suspect(Rank reporter, Rank whom, const std::string& why);
+  void judge_suspects(Nanos now);
   void handle_abort(Rank from, const control::Abort& abort);
   bool coordinate(Nanos now);
   void check_stalls(Nanos now);
@@ -145,7 +150,9 @@ class Engine {
   Nanos next_stall_check_ = 0;
   Nanos next_round_ = 0;       // coordinator: RUEDA_CYCLE_TIME after the last round
   std::vector<bool> is_done_;  // coordinator: ranks that have stopped
-  Rank suspect_ = -1;          // a peer this rank reported; the coordinator's verdict is awaited
+  Suspicions suspicions_;      // coordinator
+  std::atomic<Rank> lost_rank_{-1};
+  Rank suspect_ = -1;  // a peer this rank reported; the coordinator's verdict is awaited
   Nanos suspect_deadline_ = 0;
   Nanos failure_deadline_ = 0;  // of a failure this rank noticed itself, 0 = none
   std::string suspect_reason_;

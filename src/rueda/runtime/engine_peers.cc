@@ -1,5 +1,7 @@
 // The engine's dealings with other ranks: frames, heartbeats, losses, and the end of a broken epoch.
 
+#include <algorithm>
+
 #include "rueda/base/log.h"
 #include "rueda/runtime/engine.h"
 
@@ -7,7 +9,7 @@ namespace rueda::runtime {
 namespace {
 
 // How long a rank that lost a data lane waits for the coordinator to name the culprit.
-constexpr Nanos kVerdictWait = 1500 * kMillisecond;
+constexpr Nanos kVerdictWait = kAnswerWait + 1500 * kMillisecond;
 constexpr Nanos kFarewellWait = 300 * kMillisecond;
 
 // A transport's reason is a sentence of its own; here it becomes part of one.
@@ -91,11 +93,8 @@ void Engine::handle_frame(Frame frame, Nanos now) {
 void Engine::handle_heartbeat(Rank from, const control::Heartbeat& heartbeat, Nanos now) {
   if (coordinator_) {
     // Ranks of one host share CLOCK_MONOTONIC; an estimate could only make it worse.
-    const std::vector<Facts>& all = *session_.all;
-    if (all[static_cast<size_t>(from)].host != all[static_cast<size_t>(session_.me)].host) {
-      liveness_.on_answer(from, heartbeat, now);
-    }
-    return;
+    if (!are_on_one_host(*session_.all, from, session_.me)) liveness_.on_answer(from, heartbeat, now);
+    return suspicions_.answered(from, heartbeat.echo_sent);
   }
   send(from, control::FrameType::kHeartbeat,
        control::encode(
@@ -113,6 +112,8 @@ void Engine::watch_peers(Nanos now) {
                      "it has not answered for " + std::to_string(liveness_.timeout() / kSecond) +
                          " s (stopped, overloaded or cut off; RUEDA_PEER_TIMEOUT_SECONDS sets the limit)"),
          *silent, true);
+  } else if (!suspicions_.is_empty()) {
+    judge_suspects(now);
   } else if (suspect_ >= 0 && now >= suspect_deadline_) {
     fail(lost_status(suspect_, suspect_reason_), suspect_, true);
   }
@@ -130,8 +131,10 @@ void Engine::handle_losses() {
     }
     // A data lane may break because its other end already learnt of a third rank's death: the control lane,
     // on which that news travels, decides.
-    if (coordinator_ || (loss.peer == kCoordinator && is_control)) {
+    if (is_control) {
       fail(lost_status(loss.peer, loss.status.why), loss.peer, true);
+    } else if (coordinator_) {
+      suspect(session_.me, loss.peer, loss.status.why);
     } else if (suspect_ < 0) {
       suspect_ = loss.peer;
       suspect_reason_ = loss.status.why;
@@ -149,10 +152,30 @@ void Engine::handle_abort(Rank from, const control::Abort& abort) {
   if (!coordinator_ || abort.lost < 0 || abort.lost >= session_.size()) {
     return fail({abort.code, abort.why}, abort.lost, coordinator_ != nullptr);
   }
-  const std::string reported =
-      without_period(abort.why) + " (as reported by rank " + std::to_string(from) + ")";
-  if (abort.lost != session_.me) return fail(lost_status(abort.lost, reported), abort.lost, true);
-  fail(lost_status(from, "its data connection to rank 0 broke: " + reported), from, true);
+  suspect(from, abort.lost,
+          without_period(abort.why) + " (as reported by rank " + std::to_string(from) + ")");
+}
+
+// A lane between two ranks broke; only a sign of life of the other one tells which of two things it means.
+void Engine::suspect(Rank reporter, Rank whom, const std::string& why) {
+  const Nanos now = monotonic_now();
+  suspicions_.report(reporter, whom, why, now);
+  if (whom == session_.me) return suspicions_.answered(whom, now);
+  send(whom, control::FrameType::kHeartbeat,
+       control::encode(control::Heartbeat{.sent = now, .echo_sent = 0, .echo_received = 0}));
+}
+
+void Engine::judge_suspects(Nanos now) {
+  const std::optional<Suspicions::Verdict> verdict = suspicions_.judge(now);
+  if (!verdict) return;
+  if (verdict->is_lost) return fail(lost_status(verdict->suspect, verdict->why), verdict->suspect, true);
+  const auto [low, high] = std::minmax(verdict->reporter, verdict->suspect);
+  const std::vector<Facts>& all = *session_.all;
+  fail({Code::kPeerLost, "the connection between " + describe(low, all[static_cast<size_t>(low)]) + " and " +
+                             describe(high, all[static_cast<size_t>(high)]) +
+                             " broke while both ranks were alive: " + without_period(verdict->why) +
+                             "; look at the network between them."},
+       -1, true);
 }
 
 Status Engine::lost_status(Rank lost, const std::string& why) const {
@@ -163,13 +186,16 @@ Status Engine::lost_status(Rank lost, const std::string& why) const {
 void Engine::fail(const Status& why, Rank lost, bool tell_others) {
   if (phase_ == Phase::kClosed) return;
   phase_ = Phase::kClosed;
+  lost_rank_ = lost;
   if (coordinator_) {
     const std::string waiting = coordinator_->pending_summary();
     if (!waiting.empty()) RUEDA_LOG(kInfo, "When the job ended, " + waiting + ".");
   }
   if (session_.links) {
     if (tell_others) {
-      const Bytes news = control::encode(control::Abort{.lost = -1, .code = why.code, .why = why.why});
+      // From a rank that is not the coordinator, a lost rank would be a report and no news.
+      const Rank named = coordinator_ ? lost : -1;
+      const Bytes news = control::encode(control::Abort{.lost = named, .code = why.code, .why = why.why});
       if (coordinator_)
         session_.links->broadcast_frame(control::FrameType::kAbort, news);
       else if (lost != kCoordinator)

@@ -55,6 +55,7 @@ Nanos Engine::next_event(Nanos now) const {
   until = std::min(until, planner_.next_event());
   if (next_round_ > now) until = std::min(until, next_round_);
   if (suspect_ >= 0) until = std::min(until, suspect_deadline_);
+  if (!suspicions_.is_empty()) until = std::min(until, suspicions_.next_event());
   if (failure_deadline_ != 0) until = std::min(until, failure_deadline_);
   if (phase_ != Phase::kRunning) until = std::min(until, now + 10 * kMillisecond);
   return std::max(until, now + kMillisecond);  // a date that has passed is no reason to spin
@@ -164,8 +165,8 @@ bool Engine::look_closely(const Operation& operation) {
 
 // The parked thread goes on where this one stops: it must be woken for what it would not notice.
 void Engine::leave_parked() {
-  const bool has_news =
-      phase_ != Phase::kRunning || suspect_ >= 0 || failure_deadline_ != 0 || next_round_ > last_moved_;
+  const bool has_news = phase_ != Phase::kRunning || suspect_ >= 0 || !suspicions_.is_empty() ||
+                        failure_deadline_ != 0 || next_round_ > last_moved_;
   const bool is_left = is_left_to_waiters(last_moved_);
   if (!has_silent_lanes_ || !is_left) set_gate(is_left, last_moved_);
   if (!prepare_sleep() || has_news) wake();

@@ -72,6 +72,10 @@ std::string describe(Rank rank, const Facts& facts) {
   return rank_text(rank) + " (host " + facts.host + ", pid " + std::to_string(facts.pid) + ")";
 }
 
+bool are_on_one_host(const std::vector<Facts>& all, Rank one, Rank other) {
+  return all[static_cast<size_t>(one)].host_key == all[static_cast<size_t>(other)].host_key;
+}
+
 Status check_process_sets(const std::vector<std::vector<Rank>>& sets, Rank world_size) {
   std::set<std::vector<Rank>> seen;
   for (size_t i = 0; i < sets.size(); ++i) {

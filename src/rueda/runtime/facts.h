@@ -43,6 +43,9 @@ Result<Facts> decode_facts(std::span<const std::byte> raw);
 // "rank 3 (host b, pid 4711)"
 std::string describe(Rank rank, const Facts& facts);
 
+// Whether two ranks share memory and a clock; hosts of one name may be different machines.
+bool are_on_one_host(const std::vector<Facts>& all, Rank one, Rank other);
+
 // Where I am among the others.
 struct Place {
   Rank local_rank = 0, local_size = 1, cross_rank = 0, cross_size = 1;

@@ -1,0 +1,25 @@
+#include "rueda/runtime/suspicions.h"
+
+#include <utility>
+
+namespace rueda::runtime {
+
+void Suspicions::report(Rank reporter, Rank suspect, std::string why, Nanos now) {
+  // Whoever reports lives: that settles what others suspect of it.
+  for (Suspicion& other : open_) other.is_alive = other.is_alive || other.suspect == reporter;
+  open_.push_back({reporter, suspect, std::move(why), now});
+}
+
+void Suspicions::answered(Rank rank, Nanos asked_at) {
+  for (Suspicion& one : open_) one.is_alive = one.is_alive || (one.suspect == rank && asked_at >= one.since);
+}
+
+std::optional<Suspicions::Verdict> Suspicions::judge(Nanos now) const {
+  for (const Suspicion& one : open_) {
+    if (one.is_alive || now >= one.since + kAnswerWait)
+      return Verdict{one.reporter, one.suspect, !one.is_alive, one.why};
+  }
+  return std::nullopt;
+}
+
+}  // namespace rueda::runtime

@@ -1,0 +1,43 @@
+// What a broken data lane means, as the coordinator sees it: a rank was lost, or two living ranks lost sight
+// of each other. Pure: time comes in as a value.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rueda/base/clock.h"
+#include "rueda/base/types.h"
+
+namespace rueda::runtime {
+
+// How long a suspect has to answer. A dead process is known sooner: its control lane ends.
+inline constexpr Nanos kAnswerWait = kSecond;
+
+class Suspicions {
+ public:
+  struct Verdict {
+    Rank reporter = -1, suspect = -1;
+    bool is_lost = false;  // else both live and the connection between them broke
+    std::string why;       // of the broken lane
+  };
+
+  // reporter lives and has lost its lane to suspect. The suspect must be asked for a sign of life now.
+  void report(Rank reporter, Rank suspect, std::string why, Nanos now);
+  // A heartbeat of that rank which answers one sent at that time.
+  void answered(Rank rank, Nanos asked_at);
+  [[nodiscard]] std::optional<Verdict> judge(Nanos now) const;
+  [[nodiscard]] bool is_empty() const { return open_.empty(); }
+  [[nodiscard]] Nanos next_event() const { return open_.front().since + kAnswerWait; }  // unless empty
+
+ private:
+  struct Suspicion {
+    Rank reporter, suspect;
+    std::string why;
+    Nanos since;
+    bool is_alive = false;
+  };
+  std::vector<Suspicion> open_;  // oldest first
+};
+
+}  // namespace rueda::runtime
