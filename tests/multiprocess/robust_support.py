@@ -70,6 +70,16 @@ class Job:
     nursery: Nursery
     folder: Path
     pids: List[int] = field(default_factory=list)
+    source: str = ""
+    environments: List[Dict[str, str]] = field(default_factory=list)
+
+    def start_rank(self, rank: int) -> int:
+        output = self.folder / f"output.{rank}"
+        return self.nursery.start(self.source, self.folder, output, self.environments[rank])
+
+    def start_again(self, rank: int) -> None:
+        """A successor of a rank that has ended; what it says replaces what that one said."""
+        self.pids[rank] = self.start_rank(rank)
 
     def output(self, rank: int) -> str:
         path = self.folder / f"output.{rank}"
@@ -154,7 +164,7 @@ class Jobs:
     ) -> Job:
         folder = make_job_folder()
         (folder / "temporary").mkdir()
-        job = Job(self._nursery, folder)
+        job = Job(self._nursery, folder, source=PRELUDE + body)
         self._jobs.append(job)
         for rank in range(size):
             variables = rank_environment(rank, size, folder, transports)
@@ -162,8 +172,8 @@ class Jobs:
             variables.update(environment or {})
             variables.update(by_rank(rank) if by_rank else {})
             given = {k: v.replace("$FOLDER", str(folder)) for k, v in variables.items() if v}
-            output = folder / f"output.{rank}"
-            job.pids.append(self._nursery.start(PRELUDE + body, folder, output, given))
+            job.environments.append(given)
+            job.pids.append(job.start_rank(rank))
         return job
 
     def finish(self, is_checked: bool) -> None:

@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import subprocess
+import textwrap
 from typing import Callable, Dict, List
 
 import pytest
@@ -204,3 +205,81 @@ assert torch.equal(hvd.allreduce(numbers, op=hvd.Sum), 2 * numbers)
     job = jobs.start(2, body)
     job.assert_ended_well()
     assert os.path.isdir("/dev/shm")
+
+
+def in_few(files: int, hard: bool) -> str:
+    """A body in whose ranks of an odd number so many more files may be opened than are open."""
+    limit = "(most, most)" if hard else "(most, resource.getrlimit(resource.RLIMIT_NOFILE)[1])"
+    return f"""
+import resource
+if int(os.environ["RUEDA_RANK"]) == 1:
+    most = 1 + max(int(name) for name in os.listdir("/proc/self/fd")) + {files}
+    resource.setrlimit(resource.RLIMIT_NOFILE, {limit})
+{TRY}
+"""
+
+
+@pytest.mark.parametrize("transports", ["shm,tcp", "tcp"])
+@pytest.mark.parametrize("files", [4, 8, 12, 16, 20])
+def test_a_rank_without_file_descriptors_is_the_cause_on_every_rank(
+    jobs: Jobs, transports: str, files: int
+) -> None:
+    job = jobs.start(
+        3, in_few(files, hard=True), transports=transports, environment={"RUEDA_START_TIMEOUT": "20"}
+    )
+    job.assert_ended_well()
+    if job.said(1, "up"):
+        assert files > 8, job.everything()
+        return
+    for rank, text in enumerate(refusals(job, within_s=10.0)):
+        assert "rank 1" in text or rank == 1, job.everything()
+        assert "descriptors" in text or "open files" in text, job.everything()
+
+
+def test_a_low_soft_limit_of_file_descriptors_is_raised(jobs: Jobs) -> None:
+    job = jobs.start(3, in_few(4, hard=False))
+    job.assert_ended_well()
+    assert all(job.said(rank, "up") for rank in range(3)), job.everything()
+
+
+AFTER_A_LOSS = """
+hvd.init()
+hvd.allreduce(torch.ones(2), name="warm-up")
+say("ready")
+if hvd.rank() == VICTIM:
+    await_file("never")
+try:
+    hvd.allreduce(torch.ones(2), name="awaited")
+except hvd.HorovodInternalError:
+    hvd.shutdown()
+"""
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("store", ["file://$FOLDER/store", "tcp"])
+def test_init_after_a_loss_names_the_rank_that_is_not_back(jobs: Jobs, victim: int, store: str) -> None:
+    url = f"tcp://127.0.0.1:{free_port()}" if store == "tcp" else store
+    body = f"VICTIM = {victim}\n" + AFTER_A_LOSS + TRY
+    job = jobs.start(3, body, environment={"RUEDA_STORE": url, "RUEDA_START_TIMEOUT": "60"})
+    survivors = [rank for rank in range(3) if rank != victim]
+    for rank in range(3):
+        job.await_said(rank, "ready")
+    job.kill(victim)
+    job.assert_ended_well(survivors)
+    for rank in survivors:
+        (refused,) = job.said(rank, "refused")
+        assert f"rank {victim} (host" in refused["text"] and "not come back" in refused["text"], refused
+        assert refused["after"] < 20, refused
+
+
+def test_a_lost_rank_that_is_started_again_joins_the_next_init(jobs: Jobs) -> None:
+    body = "VICTIM = 1\nif not os.path.exists('again'):\n" + textwrap.indent(AFTER_A_LOSS, "    ") + TRY
+    job = jobs.start(3, body)
+    for rank in range(3):
+        job.await_said(rank, "ready")
+    job.kill(1)
+    job.wait(10, [1])
+    job.release("again")
+    job.start_again(1)
+    job.assert_ended_well()
+    assert all(job.said(rank, "up")[0]["sum"] == [3, 3, 3] for rank in range(3)), job.everything()

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "rueda/runtime/local_ranks.h"
+
 namespace rueda::runtime {
 namespace {
 
@@ -116,6 +118,24 @@ TEST(ProcessSets, refuse_bad_ranks_and_duplicates_by_name) {
 TEST(Topology, numbers_hosts_in_order_of_first_member) {
   const schedule::Topology topology = topology_of({1, 2, 3}, world("baab", true));
   EXPECT_THAT(topology.host_of, testing::ElementsAre(0, 0, 1));
+}
+
+TEST(Facts, two_machines_of_one_name_do_not_share_a_clock) {
+  std::vector<Facts> all = world("aab", true);
+  for (Facts& facts : all) facts.host = "node";
+  EXPECT_TRUE(are_on_one_host(all, 0, 1));
+  EXPECT_FALSE(are_on_one_host(all, 0, 2));
+}
+
+TEST(LocalRanks, a_host_with_more_ranks_than_a_board_serves_is_named) {
+  std::vector<Facts> all = world(std::string(128, 'a') + std::string(128, 'b'), true);
+  for (Facts& facts : all) facts.shm_address = "shm";
+  EXPECT_EQ(warn_of_crowded_hosts(all), "");
+  all.push_back(all.back());
+  EXPECT_THAT(warn_of_crowded_hosts(all),
+              testing::AllOf(HasSubstr("host b has 129 ranks"), HasSubstr("128")));
+  all.back().shm_address.clear();
+  EXPECT_EQ(warn_of_crowded_hosts(all), "") << "that rank has chosen to go without";
 }
 
 }  // namespace

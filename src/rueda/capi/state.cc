@@ -167,6 +167,11 @@ void shutdown() {
   leaving->shutdown();
   s.next_handle = leaving->operations().next_handle();
   s.has_ended_well = leaving->health().code == Code::kShutDown;
+  const runtime::Session& session = leaving->session();
+  const Rank lost = leaving->lost_rank();
+  if (lost >= 0 && lost != session.me)
+    s.place.note_loss(
+        {lost, session.size(), runtime::describe(lost, (*session.all)[static_cast<size_t>(lost)])});
   const std::lock_guard engine_lock(s.mutex);
   s.engine.reset();
 }

@@ -1,14 +1,18 @@
 #include "rueda/runtime/bootstrap.h"
 
+#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <fstream>
+#include <optional>
 
-#include "rueda/base/check.h"
 #include "rueda/base/config.h"
+#include "rueda/base/descriptors.h"
 #include "rueda/base/log.h"
 #include "rueda/base/release.h"
 #include "rueda/runtime/backends.h"
@@ -20,7 +24,7 @@
 namespace rueda::runtime {
 namespace {
 
-constexpr Nanos kSlice = 250 * kMillisecond;  // between looks for a failure of others
+constexpr Nanos kFarewellWait = kSecond;  // of the rank that serves the store, after a failure
 
 void apply_log_settings(const Config& config, Rank rank) {
   const auto* const level = std::ranges::find(kLogLevelNames, config.log_level);
@@ -47,81 +51,6 @@ std::string host_key(const std::string& host) {
   const bool is_known = stat("/proc/self/ns/net", &network) == 0;
   return host + "|" + boot_id + "|" + (is_known ? std::to_string(network.st_ino) : "");
 }
-
-// The keys of one init in the store, and the wait for others that notices when one of them gave up.
-class Meeting {
- public:
-  Meeting(store::Store& store, Epoch attempt, Rank me, Rank size, Deadline deadline)
-      : store_(store),
-        prefix_("init" + std::to_string(attempt) + "/"),
-        me_(me),
-        size_(size),
-        deadline_(deadline) {}
-
-  Status publish(const Facts& facts) {
-    const Bytes raw = encode(facts);
-    return store_.set(key(me_), {reinterpret_cast<const char*>(raw.data()), raw.size()}, deadline_);
-  }
-
-  Status gather(std::vector<Facts>& all) {
-    for (Rank rank = 0; rank < size_; ++rank) {
-      Result<std::string> raw = await(rank);
-      if (!raw.is_ok()) return raw.status();
-      Result<Facts> facts = decode_facts(std::as_bytes(std::span(raw.value())));
-      if (!facts.is_ok()) return facts.status();
-      all.push_back(std::move(facts).value());
-    }
-    return Status::ok();
-  }
-
-  void report_failure(const Status& why) {
-    const std::string text = "rank " + std::to_string(me_) + ": " + why.why;
-    const Status told = store_.set(prefix_ + "failed", text, Deadline::after(2 * kSecond));
-    if (!told.is_ok()) RUEDA_LOG(kDebug, told.why);
-  }
-
-  Status interrupted() {
-    const Result<std::string> failed = store_.try_get(prefix_ + "failed", Deadline::after(2 * kSecond));
-    if (failed.is_ok()) return {Code::kUnavailable, "another rank could not initialize: " + failed.value()};
-    return Status::ok();
-  }
-
- private:
-  [[nodiscard]] std::string key(Rank rank) const { return prefix_ + "rank" + std::to_string(rank); }
-
-  Result<std::string> await(Rank rank) {
-    while (true) {
-      Result<std::string> raw =
-          store_.get(key(rank), Deadline::at(std::min(deadline_.when(), monotonic_now() + kSlice)));
-      if (raw.is_ok() || raw.status().code != Code::kTimeout) return raw;
-      if (Status s = interrupted(); !s.is_ok()) return s;
-      if (deadline_.is_past()) {
-        return Status(Code::kTimeout, missing() + " of " + std::to_string(size_) +
-                                          " did not call init in time (met at " + store_.description() +
-                                          "); start every rank, or raise RUEDA_START_TIMEOUT.");
-      }
-    }
-  }
-
-  [[nodiscard]] std::string missing() const {
-    std::string text;
-    int count = 0;
-    for (Rank rank = 0; rank < size_ && count < 9; ++rank) {
-      if (store_.try_get(key(rank), Deadline::after(kSlice)).is_ok()) continue;
-      if (++count == 9)
-        text += ", …";
-      else
-        text += (text.empty() ? "" : ", ") + std::to_string(rank);
-    }
-    return (count == 1 ? "rank " : "ranks ") + text;
-  }
-
-  store::Store& store_;
-  std::string prefix_;
-  Rank me_;
-  Rank size_;
-  Deadline deadline_;
-};
 
 struct Wires {
   std::vector<std::unique_ptr<transport::Transport>> transports;
@@ -178,7 +107,7 @@ Facts own_facts(const Config& config, const store::World& world, const InitOptio
   return facts;
 }
 
-Session make_session(const Config& config, const store::World& world, Epoch epoch) {
+Result<Session> make_session(const Config& config, const store::World& world, Epoch epoch) {
   Session session;
   session.config = config;
   session.me = world.rank;
@@ -187,12 +116,22 @@ Session make_session(const Config& config, const store::World& world, Epoch epoc
   session.launcher = world.launcher;
   session.launcher_reason = world.reason;
   session.bell = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  RUEDA_CHECK(session.bell.is_open(), "no eventfd: the process is out of file descriptors");
+  if (!session.bell.is_open()) return out_of_descriptors(errno);
   return session;
 }
 
-Result<Session> connect_world(const Config& config, const store::World& world, const InitOptions& options,
-                              Meeting& meeting, Session session, const Secret& secret, Deadline deadline) {
+// What one init goes by.
+struct Start {
+  const Config& config;
+  const store::World& world;
+  const InitOptions& options;
+  Deadline deadline;
+};
+
+// Fills in the session. After a failure session and wires keep the lanes up, until it has been told.
+Status connect_world(const Start& start, Meeting& meeting, const Secret& secret, Wires& wires,
+                     Session& session) {
+  const auto& [config, world, options, deadline] = start;
   const transport::Identity identity{.job = world.job,
                                      .epoch = session.epoch,
                                      .rank = world.rank,
@@ -201,12 +140,12 @@ Result<Session> connect_world(const Config& config, const store::World& world, c
                                      .release = kRelease};
   Result<SharedWithHost> shared = SharedWithHost::create(options.arena, session.bell.get());
   if (!shared.is_ok()) return shared.status();
-  Result<Wires> wires = open_wires(config, world, identity, shared.value());
-  if (!wires.is_ok()) return wires.status();
-  transport::ShmTransport* const shm = wires.value().shm;
+  Result<Wires> opened = open_wires(config, world, identity, shared.value());
+  if (!opened.is_ok()) return opened.status();
+  wires = std::move(opened).value();
   Facts mine = own_facts(config, world, options);
-  mine.tcp_address = wires.value().tcp_address;
-  mine.shm_address = wires.value().shm_address;
+  mine.tcp_address = wires.tcp_address;
+  mine.shm_address = wires.shm_address;
   if (Status s = meeting.publish(mine); !s.is_ok()) return s;
   if (Status s = meeting.gather(*session.all); !s.is_ok()) return s;
   if (Status s = check_agreement(*session.all); !s.is_ok()) return s;
@@ -215,25 +154,50 @@ Result<Session> connect_world(const Config& config, const store::World& world, c
   session.place = place.value();
 
   const auto interrupted = [&meeting] { return meeting.interrupted(); };
-  session.links = std::make_unique<Links>(std::move(wires.value().transports), world.rank, *session.all);
+  session.links = std::make_unique<Links>(std::move(wires.transports), world.rank, *session.all);
   if (Status s = session.links->connect_all(deadline, interrupted); !s.is_ok()) return s;
   const Result<MeasuredLinks> costs =
       calibrate(*session.links, world.rank, *session.all, deadline, interrupted);
   if (!costs.is_ok()) return costs.status();
   session.measured = costs.value();
   std::shared_ptr<backend::LocalHost> host;
-  if (shm != nullptr) {
-    auto joined = std::move(shared).value().join(*shm, session.me, *session.all);
+  if (wires.shm != nullptr) {
+    auto joined = std::move(shared).value().join(*wires.shm, session.me, *session.all);
     if (!joined.is_ok()) return joined.status();
     host = std::move(joined).value();
   }
   attach_backends(session, std::move(host));
-  return session;
+  return Status::ok();
 }
 
-std::string identity_of(const store::World& world) {
-  return world.launcher + "|" + world.job + "|" + world.url + "|" + world.seed_host + "|" +
-         std::to_string(world.rank) + "|" + std::to_string(world.size);
+// One meeting. An empty result: it was superseded by another.
+Result<std::optional<Session>> meet(const Start& start, MeetingPlace& place) {
+  const store::World& world = start.world;
+  const LostRank* const lost = place.loss(world);
+  const bool awaits_lost = lost != nullptr && lost->rank == 0;
+  const Deadline deadline = awaits_lost
+                                ? Deadline::at(std::min(start.deadline.when(), monotonic_now() + kReturnTime))
+                                : start.deadline;
+  const Result<Epoch> number = place.next_number(deadline);
+  if (!number.is_ok()) return awaits_lost ? not_back(*lost, kReturnTime) : number.status();
+  Meeting meeting(*place.rendezvous().store, number.value(), world.rank, world.size, start.deadline, lost);
+  // So that a rank that runs out of descriptors can still tell it through a store of files.
+  std::array<UniqueFd, 4> reserve;
+  for (UniqueFd& fd : reserve) fd = UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  Wires wires;
+  Result<Session> session = make_session(start.config, world, number.value());
+  const Status connected =
+      session.is_ok() ? connect_world(start, meeting, place.rendezvous().secret, wires, session.value())
+                      : session.status();
+  if (connected.is_ok()) {
+    if (world.rank == 0) place.close_meeting();
+    return std::optional<Session>(std::move(session).value());
+  }
+  if (meeting.is_superseded()) return std::optional<Session>();
+  reserve = {};
+  const Status cause = meeting.settle(connected);
+  if (place.rendezvous().server != nullptr) meeting.await_readers(kFarewellWait);
+  return cause;
 }
 
 // What was found and chosen, in one line for the log.
@@ -263,28 +227,6 @@ Status check_options(InitOptions& options, const store::World& world) {
 
 }  // namespace
 
-Result<store::World> MeetingPlace::complete(store::World detected, Deadline deadline) {
-  const std::string identity = identity_of(detected);
-  if (identity == detected_) return completed_;
-  Result<store::World> completed = store::complete_world(std::move(detected), deadline);
-  if (!completed.is_ok()) return completed;
-  detected_ = identity;
-  completed_ = completed.value();
-  return completed;
-}
-
-Status MeetingPlace::open(const store::World& world, const std::string& interface, Deadline deadline) {
-  const std::string identity = identity_of(world);
-  if (rendezvous_.store && identity == identity_) return Status::ok();
-  rendezvous_ = {};
-  Result<store::Rendezvous> opened = store::open_rendezvous(world, interface, kRelease, deadline);
-  if (!opened.is_ok()) return opened.status();
-  rendezvous_ = std::move(opened).value();
-  identity_ = identity;
-  attempts_ = 0;
-  return Status::ok();
-}
-
 Result<Session> bootstrap(MeetingPlace& place, InitOptions options, const store::GetEnv& get_env) {
   Result<store::World> detected = store::detect_world(get_env);
   if (!detected.is_ok()) return detected.status();
@@ -300,36 +242,35 @@ Result<Session> bootstrap(MeetingPlace& place, InitOptions options, const store:
 
   Status refused = parsed.is_ok() ? check_options(options, world) : parsed.status();
   if (refused.is_ok()) refused = check_algorithm_settings(config);
+  const std::string too_few = allow_descriptors(descriptors_for(world.size));
+  if (!too_few.empty()) RUEDA_LOG(kWarning, too_few);
   if (world.size == 1) {
     if (!refused.is_ok()) return refused;
-    Session session = make_session(config, world, 1);
+    Result<Session> made = make_session(config, world, 1);
+    if (!made.is_ok()) return made;
+    Session& session = made.value();
     session.all->push_back(own_facts(config, world, options));
     session.place.local_rank = std::max(world.local_rank, 0);
     attach_backends(session, nullptr);
     RUEDA_LOG(kInfo, summary_of(session));
-    return session;
+    return made;
   }
   if (Status s = place.open(world, config.interface, deadline); !s.is_ok())
     return refused.is_ok() ? s : refused;
-  const Epoch attempt = place.next_attempt();
-  Meeting meeting(*place.rendezvous().store, attempt, world.rank, world.size, deadline);
   if (!refused.is_ok()) {
-    meeting.report_failure(refused);
+    place.refuse(refused);
     return refused;
   }
-  Result<Session> session =
-      connect_world(config, world, options, meeting, make_session(config, world, attempt),
-                    place.rendezvous().secret, deadline);
-  if (!session.is_ok()) {
-    // Whoever fails first names the cause; those it interrupts do not overwrite it with an echo.
-    if (meeting.interrupted().is_ok()) meeting.report_failure(session.status());
-  } else if (world.rank == 0 && attempt > 1) {
-    const std::string old = "init" + std::to_string(attempt - 1) + "/";
-    const Status cleaned = place.rendezvous().store->remove_prefix(old, Deadline::after(2 * kSecond));
-    if (!cleaned.is_ok()) RUEDA_LOG(kDebug, cleaned.why);
-  }
-  if (session.is_ok()) RUEDA_LOG(kInfo, summary_of(session.value()));
-  if (world.rank == 0 && session.is_ok()) {
+  const Start start{config, world, options, deadline};
+  Result<std::optional<Session>> met = meet(start, place);
+  while (met.is_ok() && !met.value()) met = meet(start, place);
+  if (!met.is_ok()) return met.status();
+  place.forget_loss();
+  Session session = *std::move(met).value();
+  RUEDA_LOG(kInfo, summary_of(session));
+  if (world.rank == 0) {
+    const std::string crowded = warn_of_crowded_hosts(*session.all);
+    if (!crowded.empty()) RUEDA_LOG(kWarning, crowded);
     for (const std::string& sentence : ignored_settings(get_env)) RUEDA_LOG(kWarning, sentence);
   }
   return session;

@@ -33,7 +33,8 @@ class Driver {
       });
       for (Frame& frame : links_.take_frames()) frames_.push_back(std::move(frame));
       for (const transport::Loss& loss : links_.take_losses()) {
-        const auto peer = static_cast<size_t>(std::max(loss.peer, 0));
+        if (loss.peer < 0) return loss.status;
+        const auto peer = static_cast<size_t>(loss.peer);
         return {Code::kPeerLost,
                 describe(loss.peer, all_[peer]) + " was lost during init: " + loss.status.why};
       }

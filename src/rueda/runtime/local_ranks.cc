@@ -1,5 +1,7 @@
 #include "rueda/runtime/local_ranks.h"
 
+#include <map>
+#include <string_view>
 #include <utility>
 
 namespace rueda::runtime {
@@ -63,6 +65,21 @@ Result<std::shared_ptr<backend::LocalHost>> SharedWithHost::join(transport::ShmT
   if (ranks.size() < 2 || ranks.size() > backend::kMaxLocalRanks)
     return std::shared_ptr<backend::LocalHost>();
   return std::make_shared<backend::LocalHost>(std::move(ranks), my_index, std::move(arena_));
+}
+
+std::string warn_of_crowded_hosts(const std::vector<Facts>& all) {
+  std::map<std::string_view, size_t> counts;  // of ranks that offer shared memory, by host key
+  for (const Facts& facts : all)
+    if (!facts.shm_address.empty()) ++counts[facts.host_key];
+  for (const Facts& facts : all) {
+    const size_t count = counts[facts.host_key];
+    if (count <= backend::kMaxLocalRanks) continue;
+    return "host " + facts.host + " has " + std::to_string(count) +
+           " ranks; the shared-memory backend serves at most " + std::to_string(backend::kMaxLocalRanks) +
+           " a host, so that this host runs without it: collectives are slower and take about 12 MB more a "
+           "rank; start fewer ranks a host, each with more threads.";
+  }
+  return "";
 }
 
 }  // namespace rueda::runtime

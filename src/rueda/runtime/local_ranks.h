@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "rueda/backend/local/host.h"
@@ -28,5 +29,8 @@ class SharedWithHost {
   std::shared_ptr<memory::Arena> arena_;
   int bell_ = -1;
 };
+
+// One sentence about a host with more ranks than boards have room for; "" where there is none.
+std::string warn_of_crowded_hosts(const std::vector<Facts>& all);
 
 }  // namespace rueda::runtime
