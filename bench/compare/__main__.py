@@ -15,6 +15,7 @@ what it can.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import random
@@ -133,6 +134,10 @@ def gloo_replay(options: argparse.Namespace, ranks: int, row: Dict[str, Any]) ->
 
 
 def replay(options: argparse.Namespace) -> Any:
+    if importlib.util.find_spec("matplotlib") is None:
+        raise SystemExit(
+            "bench/compare: replay draws a figure; pip install matplotlib, or leave replay out of --parts"
+        )
     names = {"auto": "rueda", "parameter-server": "parameter servers"}
     report = options.out / "replay.json"
     worlds = options.replay_ranks.split(",")
@@ -149,7 +154,7 @@ def replay(options: argparse.Namespace) -> Any:
         ideal.append(found[0]["ideal_efficiency"])
         rows += found
     stretched = f"computing slept {rows[0]['dilation']:g} times as long as the model's file says"
-    note = f"links of {options.rate}, {stretched}; dashed: ideal"
+    note = f"links of {options.rate}, {stretched}"
     title = f"Scaling efficiency, {options.model}"
     groups = [f"{ranks} hosts" for ranks in worlds]
     (options.out / "scaling.svg").write_text(figure.bars(title, note, groups, series, ideal))

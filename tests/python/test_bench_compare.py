@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -76,15 +78,35 @@ def test_ddp_buckets_hold_every_tensor_once_in_order() -> None:
     assert peer.buckets_of(counts) == [[0, 1], [2, 3, 4], [5]]
 
 
+def figure_of(series: dict[str, list[float]], ideal: list[float]) -> ElementTree.Element:
+    pytest.importorskip("matplotlib")
+    groups = [f"{2 << i} hosts" for i in range(len(ideal))]
+    return ElementTree.fromstring(load("figure").bars("A & B", "note", groups, series, ideal))
+
+
+def bar_of(root: ElementTree.Element, place: int, group: int) -> tuple[float, float]:
+    """Top and bottom of one bar, downwards."""
+    (path,) = [g[0].attrib["d"] for g in root.iter() if g.attrib.get("id") == f"bar-{place}-{group}"]
+    ups = [float(number) for number in path.split()[2::3]]
+    return min(ups), max(ups)
+
+
 def test_figure_is_svg_with_a_bar_for_every_value() -> None:
-    figure = load("figure")
-    svg = figure.bars("A & B", "note", ["2 hosts", "4 hosts"], {"x": [1.0, 0.5], "y": [0.9, 0.4]}, [1.0, 0.8])
-    root = ElementTree.fromstring(svg)
-    bars = [one for one in root.iter() if one.tag.endswith("rect") and "height" in one.attrib]
-    assert len(bars) == 1 + 2 + 4  # background, legend, values
-    heights = [float(one.attrib["height"]) for one in bars if "." in one.attrib["height"]]
-    assert heights[0] == 2 * heights[1]
-    assert "A & B" in [one.text for one in root.iter()]
+    root = figure_of({"x": [1.0, 0.5], "y": [0.9, 0.4]}, [1.0, 0.8])
+    heights = [bottom - top for top, bottom in (bar_of(root, place, g) for place in (0, 1) for g in (0, 1))]
+    assert [height / heights[0] for height in heights] == pytest.approx([1, 0.5, 0.9, 0.4], abs=1e-3)
+    texts = [one.text for one in root.iter()]
+    assert all(text in texts for text in ["A & B", "note", "x", "y", "ideal", "2 hosts", "100", "50"])
+
+
+def test_a_bar_s_label_is_not_crossed_by_the_ideal_s_line() -> None:
+    root = figure_of({"x": [0.95, 0.81, 0.03], "y": [1.0, 0.79, 0.5]}, [0.966, 0.868, 0.8])
+    for place, group in itertools.product((0, 1), range(3)):
+        (label,) = [g[0] for g in root.iter() if g.attrib.get("id") == f"label-{place}-{group}"]
+        baseline = float(re.findall(r"[-\d.]+", label.attrib["transform"])[-1])
+        top, bottom = bar_of(root, place, group)
+        is_inside = top + 6 < baseline < bottom  # digits are 6.6 high
+        assert is_inside != (place == 0 and group == 2), (label.text, baseline, top, bottom)
 
 
 @pytest.mark.parametrize(
