@@ -101,8 +101,9 @@ RUEDA_API int rueda_is_homogeneous(void); /* 1, 0, or -1 */
 RUEDA_API const char* rueda_version(void);    /* "0.1.0" */
 RUEDA_API const char* rueda_last_error(void); /* of this thread; valid until its next call */
 /* What was found and chosen, as JSON: launcher and why, host, the address listened on, transports per peer,
- * settings, SIMD target, counters, the algorithm of this rank's last batch; before init, the launcher that
- * init would follow. Valid until this thread's next call. */
+ * settings, SIMD target, counters, the algorithm of this rank's last batch, the predicted times of allreduces
+ * by every algorithm that may be chosen; before init, the launcher that init would follow. Valid until this
+ * thread's next call. */
 RUEDA_API const char* rueda_describe(void);
 
 /* ---- process sets ---- */

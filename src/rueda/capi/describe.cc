@@ -5,6 +5,7 @@
 #include "rueda/base/release.h"
 #include "rueda/capi/state.h"
 #include "rueda/kernels/kernels.h"
+#include "rueda/runtime/backends.h"
 #include "rueda/store/world.h"
 
 namespace rueda::capi {
@@ -59,6 +60,9 @@ std::string describe_json(const runtime::Engine* engine) {
   out["links"] = {
       {"local", {{"latency_us", links.local.latency_us}, {"gigabytes_per_s", links.local.gbps}}},
       {"remote", {{"latency_us", links.remote.latency_us}, {"gigabytes_per_s", links.remote.gbps}}}};
+  out["predictions"] = nlohmann::ordered_json::array();
+  for (const runtime::Prediction& one : runtime::predict_allreduces(session))
+    out["predictions"].push_back({{"collective", "ALLREDUCE"}, {"bytes", one.bytes}, {"because", one.text}});
   for (const ConfigEntry& entry : config_table()) {
     out["settings"][std::string(entry.name)] = entry.print(session.config);
   }

@@ -1,7 +1,11 @@
 #include "rueda/runtime/backends.h"
 
 #include <algorithm>
+#include <iomanip>
+#include <numeric>
+#include <sstream>
 
+#include "rueda/backend/local/cost.h"
 #include "rueda/backend/local/local.h"
 #include "rueda/backend/native/native.h"
 #include "rueda/backend/table.h"
@@ -14,6 +18,27 @@ void apply(const MeasuredLink& measured, schedule::LinkCost& cost) {
   if (measured.gbps <= 0) return;
   cost.latency_us = measured.latency_us;
   cost.bandwidth_gbps = measured.gbps;
+}
+
+schedule::Topology measured_topology(const std::vector<Rank>& members, const std::vector<Facts>& all,
+                                     const MeasuredLinks& measured) {
+  schedule::Topology topology = topology_of(members, all);
+  apply(measured.local, topology.local);
+  apply(measured.remote, topology.remote);
+  topology.chunk_bytes = all.front().chunk_bytes;
+  return topology;
+}
+
+std::string explain_local(size_t bytes, size_t ranks, const backend::MemoryCost& memory) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(1) << "in shared memory, ";
+  const backend::LocalWay way = backend::local_way(bytes, ranks, false);
+  const backend::LocalWay in_arena = backend::local_way(bytes, ranks, true);
+  out << name_of(way) << ": " << local_us(bytes, ranks, way, memory) << " us";
+  if (in_arena != way)
+    out << "; " << name_of(in_arena) << ": " << local_us(bytes, ranks, in_arena, memory)
+        << " us where all tensors lie in buckets";
+  return out.str();
 }
 
 }  // namespace
@@ -40,31 +65,49 @@ Status check_algorithm_settings(const Config& config) {
   return {Code::kInvalidArgument, "RUEDA_ALGORITHM=" + name + " is no algorithm; use one of " + text + "."};
 }
 
+std::vector<Prediction> predict_allreduces(const Session& session) {
+  const std::vector<Facts>& all = *session.all;
+  if (all.size() < 2) return {};
+  std::vector<Rank> world(all.size());
+  std::iota(world.begin(), world.end(), 0);
+  schedule::Topology topology = measured_topology(world, all, session.measured);
+  const bool is_local = session.reduces_in_shared_memory && topology.is_single_host();
+  if (all.front().is_bitwise) topology = topology.as_single_host();
+  std::vector<Prediction> predictions;
+  for (const int64_t bytes : {1 << 10, 64 << 10, 1 << 20, 64 << 20}) {
+    Prediction& one = predictions.emplace_back(Prediction{.bytes = bytes, .text = {}});
+    if (is_local) {
+      one.text = explain_local(static_cast<size_t>(bytes), all.size(), backend::memory_cost(topology));
+      continue;
+    }
+    const schedule::Spec spec{.count = bytes / 4, .counts = {}, .scale = {}, .segments = {}};
+    const Result<std::string> text = schedule::explain(spec, topology, all.front().algorithm);
+    one.text = text.is_ok() ? text.value() : text.status().why;
+  }
+  return predictions;
+}
+
 void attach_backends(Session& session, std::shared_ptr<backend::LocalHost> host) {
   // Only what outlives the backend is captured, and only values equal on every rank shape the choice.
   Links* links = session.links.get();
   const std::vector<Facts>* all = session.all.get();
   const MeasuredLinks measured = session.measured;
-  const int64_t chunk_bytes = all->front().chunk_bytes;
   backend::Mesh mesh;
   mesh.endpoint = [links](Rank peer) { return links->data(peer); };
-  mesh.topology = [all, measured, chunk_bytes](const Group& group) {
-    schedule::Topology topology = topology_of(group.members, *all);
-    apply(measured.local, topology.local);
-    apply(measured.remote, topology.remote);
-    topology.chunk_bytes = chunk_bytes;
-    return topology;
+  mesh.topology = [all, measured](const Group& group) {
+    return measured_topology(group.members, *all, measured);
   };
   backend::NativeOptions options;
   options.algorithm = all->front().algorithm;
   options.is_bitwise = all->front().is_bitwise;
-  options.chunk_bytes = chunk_bytes;
+  options.chunk_bytes = all->front().chunk_bytes;
   auto native = std::make_unique<backend::NativeBackend>(std::move(mesh), std::move(options));
   session.on_data = [backend = native.get()](const transport::Completion& done) {
     backend->on_completion(done);
   };
   std::vector<std::unique_ptr<backend::Backend>> backends;
-  if (host && all->front().algorithm.empty())  // a forced algorithm is one of the schedules
+  session.reduces_in_shared_memory = host && all->front().algorithm.empty();
+  if (session.reduces_in_shared_memory)  // a forced algorithm is one of the schedules
     backends.push_back(std::make_unique<backend::LocalBackend>(std::move(host)));
   backends.push_back(std::move(native));
   session.backends = std::make_unique<backend::BackendTable>(std::move(backends));

@@ -2,6 +2,10 @@
 // data lanes for everything else.
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "rueda/backend/local/host.h"
 #include "rueda/base/config.h"
 #include "rueda/runtime/session.h"
@@ -13,6 +17,14 @@ namespace rueda::runtime {
 Status check_algorithm_settings(const Config& config);
 
 // host: null when no rank of this host shares memory with this one.
+struct Prediction {
+  int64_t bytes = 0;  // of a float32 allreduce over the world
+  std::string text;   // what runs it, and the predicted time of every candidate
+};
+// Of a few sizes; empty in a world of one. Any thread.
+std::vector<Prediction> predict_allreduces(const Session& session);
+
+// Sets session.backend and session.on_data.
 void attach_backends(Session& session, std::shared_ptr<backend::LocalHost> host);
 
 }  // namespace rueda::runtime

@@ -26,6 +26,7 @@ struct Session {
   std::string launcher, launcher_reason;
   std::unique_ptr<Links> links;  // null for a world of one
   std::unique_ptr<backend::BackendTable> backends;
+  bool reduces_in_shared_memory = false;  // the ranks of one host
   UniqueFd bell;  // an eventfd: wakes the engine thread; peers of this host ring it as well
   std::function<void(const transport::Completion&)> on_data;  // feeds the backend
   MeasuredLinks measured;

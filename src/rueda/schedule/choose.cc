@@ -28,23 +28,16 @@ size_t counts_needed(Collective what, Rank size) {
   return what == Collective::kAllgather || what == Collective::kReducescatter ? n : 0;
 }
 
-// A forced algorithm, if it serves; otherwise nothing and a sentence in the reason.
-const Algorithm* find_forced(const Spec& spec, const Topology& topology, std::string_view forced,
-                             Choice& choice) {
-  if (forced.empty()) return nullptr;
-  const Algorithm* algorithm = find_algorithm(spec.what, forced);
-  if (algorithm == nullptr) {
-    choice.reason = join(name_of(spec.what), " has no algorithm '", forced, "', the cost model decides; ");
-    return nullptr;
-  }
-  const auto cost = algorithm->cost_us(spec, topology);
-  if (!cost) {
-    choice.reason = join("'", forced, "' does not serve this call, the cost model decides; ");
-    return nullptr;
-  }
-  choice.cost_us = *cost;
-  choice.reason = join(forced, ": ", *cost, " us, forced by name");
-  return algorithm;
+bool may_be_chosen(const Algorithm& algorithm, const Spec& spec, const Topology& topology) {
+  return algorithm.what == spec.what && is_order_preserving(algorithm, topology);
+}
+
+// A forced algorithm, if it serves.
+std::optional<Choice> find_forced(const Spec& spec, const Topology& topology, std::string_view forced) {
+  const Algorithm* algorithm = forced.empty() ? nullptr : find_algorithm(spec.what, forced);
+  const std::optional<double> cost = algorithm != nullptr ? algorithm->cost_us(spec, topology) : std::nullopt;
+  if (!cost) return std::nullopt;
+  return Choice{.algorithm = algorithm, .cost_us = *cost};
 }
 
 }  // namespace
@@ -71,23 +64,38 @@ Status check_spec(const Spec& spec, Rank size) {
 
 Result<Choice> choose(const Spec& spec, const Topology& topology, std::string_view forced) {
   if (Status status = check_spec(spec, topology.size()); !status.is_ok()) return status;
+  if (const std::optional<Choice> choice = find_forced(spec, topology, forced)) return *choice;
   Choice choice;
-  choice.algorithm = find_forced(spec, topology, forced, choice);
-  if (choice.algorithm != nullptr) return choice;
-  std::string candidates;
   for (const Algorithm& algorithm : algorithms()) {
-    if (algorithm.what != spec.what || !is_order_preserving(algorithm, topology)) continue;
+    if (!may_be_chosen(algorithm, spec, topology)) continue;
     const auto cost = algorithm.cost_us(spec, topology);
-    if (!cost) continue;
-    candidates += join(candidates.empty() ? "" : "; ", algorithm.name, ": ", *cost, " us");
-    if (choice.algorithm != nullptr && *cost >= choice.cost_us) continue;
-    choice.algorithm = &algorithm;
-    choice.cost_us = *cost;
+    if (!cost || (choice.algorithm != nullptr && *cost >= choice.cost_us)) continue;
+    choice = {.algorithm = &algorithm, .cost_us = *cost};
   }
   if (choice.algorithm == nullptr)
     return Status{Code::kUnsupported, join(name_of(spec.what), " has no algorithm for this call")};
-  choice.reason += candidates;
   return choice;
+}
+
+Result<std::string> explain(const Spec& spec, const Topology& topology, std::string_view forced) {
+  if (Status status = check_spec(spec, topology.size()); !status.is_ok()) return status;
+  if (const std::optional<Choice> choice = find_forced(spec, topology, forced))
+    return join(forced, ": ", choice->cost_us, " us, forced by name");
+  std::string reason, candidates;
+  if (!forced.empty()) {
+    reason = find_algorithm(spec.what, forced) == nullptr
+                 ? join(name_of(spec.what), " has no algorithm '", forced, "'")
+                 : join("'", forced, "' does not serve this call");
+    reason += ", the cost model decides; ";
+  }
+  for (const Algorithm& algorithm : algorithms()) {
+    if (!may_be_chosen(algorithm, spec, topology)) continue;
+    if (const auto cost = algorithm.cost_us(spec, topology))
+      candidates += join(candidates.empty() ? "" : "; ", algorithm.name, ": ", *cost, " us");
+  }
+  if (candidates.empty())
+    return Status{Code::kUnsupported, join(name_of(spec.what), " has no algorithm for this call")};
+  return reason + candidates;
 }
 
 }  // namespace rueda::schedule

@@ -33,7 +33,6 @@ struct Plan {
   std::vector<int32_t> consumer_of;       // [steps] dense number of receives that are not plain copies, or -1
   std::vector<Queue> queues;
   int32_t consumer_count = 0;
-  std::string reason;  // why this algorithm
 
   [[nodiscard]] size_t size() const { return schedule.steps.size(); }
   [[nodiscard]] std::span<const int32_t> dependents_of(int32_t step) const {

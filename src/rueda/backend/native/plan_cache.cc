@@ -46,7 +46,7 @@ Planner plan_with_registry(std::string forced, bool is_bitwise) {
         is_bitwise && is_reduction(spec.what) ? topology.as_single_host() : topology;
     const Result<schedule::Choice> choice = schedule::choose(spec, where, forced);
     if (!choice.is_ok()) return choice.status();
-    return Planned{choice.value().algorithm->build(spec, where, me), choice.value().reason};
+    return Planned{choice.value().algorithm->build(spec, where, me)};
   };
 }
 
@@ -79,7 +79,6 @@ Result<std::shared_ptr<const Plan>> PlanCache::find_or_make(const Group& group, 
   Result<Planned> made = make();
   if (!made.is_ok()) return made.status();
   Plan plan = make_plan(std::move(made.value().schedule), spec, group.me, group.size());
-  plan.reason = std::move(made.value().reason);
   auto shared = std::make_shared<const Plan>(std::move(plan));
   entries_.push_front({.hash = hash,
                        .epoch = group.epoch,

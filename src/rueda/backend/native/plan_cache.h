@@ -17,7 +17,6 @@ namespace rueda::backend {
 
 struct Planned {
   schedule::Schedule schedule;
-  std::string reason;
 };
 using Planner = std::function<Result<Planned>(const schedule::Spec&, const schedule::Topology&, Rank me)>;
 
