@@ -49,7 +49,7 @@ void PlanRunner::begin(int64_t generation, std::vector<Response> buckets) {
   ready_.assign(buckets_.size(), 0);
   for (size_t bucket = 0; bucket < buckets_.size(); ++bucket)
     for (size_t entry = 0; entry < buckets_[bucket].entries.size(); ++entry)
-      slots_[buckets_[bucket].entries[entry].name] = {.bucket = bucket, .entry = entry};
+      slots_[buckets_[bucket].entries[entry].name] = {.bucket = bucket, .entry = entry, .accepted = 0};
 }
 
 bool PlanRunner::fits(const Request& request) const {
@@ -63,8 +63,10 @@ bool PlanRunner::fits(const Request& request) const {
   return is_same && slot.accepted == 0;
 }
 
-void PlanRunner::accept(const Request& request) {
+void PlanRunner::accept(const Request& request, OperationId operation) {
   Slot& slot = slots_.at(request.name);
+  slot.last.operation = operation;
+  slot.last.request = request;  // step after step the same: nothing is allocated
   slot.accepted = ++clock_;
   ++ready_[slot.bucket];
   ++waiting_;
@@ -94,21 +96,21 @@ bool PlanRunner::is_waiting_in_vain(const std::string& name) const {
   }
 }
 
-std::vector<std::string> PlanRunner::finish(int64_t end) {
+std::vector<LeftOver> PlanRunner::finish(int64_t end) {
   RUEDA_CHECK(is_active_ && started_ >= end && started_ <= end + 1,
               "no rank is two buckets ahead of another");
-  std::vector<std::string> names;
+  std::vector<LeftOver> left;
   if (started_ > end) {
     const auto cancelled = static_cast<size_t>(end) % buckets_.size();
-    for (const Entry& entry : buckets_[cancelled].entries) names.push_back(entry.name);
+    for (const Entry& entry : buckets_[cancelled].entries) left.push_back(slots_.at(entry.name).last);
   }
-  std::vector<std::pair<uint64_t, std::string>> waiting;
+  std::vector<const Slot*> waiting;
   for (const auto& [name, slot] : slots_)
-    if (slot.accepted != 0) waiting.emplace_back(slot.accepted, name);
-  std::ranges::sort(waiting);
-  for (auto& [accepted, name] : waiting) names.push_back(std::move(name));
+    if (slot.accepted != 0) waiting.push_back(&slot);
+  std::ranges::sort(waiting, {}, &Slot::accepted);
+  for (const Slot* slot : waiting) left.push_back(slot->last);
   is_active_ = false;
-  return names;
+  return left;
 }
 
 }  // namespace rueda::control

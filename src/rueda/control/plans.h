@@ -73,6 +73,14 @@ class PlanLedger {
   Rank missing_ = 0;
 };
 
+using OperationId = int64_t;  // of one rank: what one handle stands for
+
+// What a rank has submitted to a plan and must negotiate after all.
+struct LeftOver {
+  OperationId operation = 0;
+  Request request;
+};
+
 // Every rank's: which bucket may start.
 class PlanRunner {
  public:
@@ -85,7 +93,7 @@ class PlanRunner {
   // False: it is not the plan's; this rank departs. All tensors of an operation must fit before one is
   // accepted.
   [[nodiscard]] bool fits(const Request& request) const;
-  void accept(const Request& request);
+  void accept(const Request& request, OperationId operation = 0);
   [[nodiscard]] size_t waiting() const { return waiting_; }  // tensors accepted, their bucket not started
   // The bucket to start now, or null.
   [[nodiscard]] const Response* next() const;
@@ -96,15 +104,16 @@ class PlanRunner {
   [[nodiscard]] const Response& bucket(int64_t started) const {
     return buckets_[static_cast<size_t>(started) % buckets_.size()];
   }
-  // The plan ended when `end` buckets had been started everywhere. The names that have to be negotiated after
-  // all, in the order they were submitted. A bucket this rank has started beyond the end must be cancelled.
-  std::vector<std::string> finish(int64_t end);
+  // The plan ended when `end` buckets had been started everywhere. What has to be negotiated after all, in
+  // the order it was submitted. A bucket this rank has started beyond the end must be cancelled.
+  std::vector<LeftOver> finish(int64_t end);
 
  private:
   struct Slot {
     size_t bucket = 0;
     size_t entry = 0;
     uint64_t accepted = 0;  // 0: not waiting; else when, in order of submission
+    LeftOver last = {};     // what was accepted last
   };
   [[nodiscard]] size_t head() const { return static_cast<size_t>(started_) % buckets_.size(); }
 
