@@ -14,6 +14,7 @@ from conftest import WORLDS
 from harness import on_every_rank
 from process_groups import groups
 from torch.distributed.device_mesh import init_device_mesh
+from torch.profiler import ProfilerActivity, profile, record_function
 
 import rueda.torch as hvd
 
@@ -125,6 +126,39 @@ def test_a_late_rank_ends_waits_and_futures_with_a_sentence_and_may_still_come()
             work = dist.all_reduce(tensor, async_op=True)
         work.wait(timedelta(seconds=30))
         assert tensor.tolist() == [hvd.size()] * 2
+
+
+@on_every_rank
+def test_a_profiler_sees_collectives_from_call_to_end_as_on_gloo():
+    def calls(group):
+        tensor = torch.ones(2)
+        dist.all_reduce(tensor, group=group)
+        dist.broadcast(tensor, 0, group=group)
+        dist.all_gather([torch.zeros(2) for _ in range(hvd.size())], tensor, group=group)
+        dist.barrier(group=group)
+        if hvd.rank() < 2:
+            (dist.send if hvd.rank() == 0 else dist.recv)(tensor, 1 - hvd.rank(), group=group)
+
+    with groups() as gloo:
+        with profile(activities=[ProfilerActivity.CPU]) as seen:
+            calls(None)
+            calls(gloo)
+        names = [event.name for event in seen.events()]
+        mine = sorted(name.partition(":")[2] for name in names if name.startswith("rueda:"))
+        assert mine and mine == sorted(name.partition(":")[2] for name in names if name.startswith("gloo:"))
+        with profile(activities=[ProfilerActivity.CPU]) as seen:
+            work = dist.all_reduce(torch.ones(2), async_op=True) if hvd.rank() == 0 else None
+            with record_function("alone"):
+                pass
+            hvd.barrier()
+            (work or dist.all_reduce(torch.ones(2), async_op=True)).wait()
+            dist.barrier()
+        times = {event.name: event.time_range for event in seen.events()}
+        if hvd.rank() == 0:  # the others call it after the barrier
+            assert times["rueda:all_reduce"].start <= times["alone"].start
+            assert times["rueda:all_reduce"].end >= times["alone"].end
+        with pytest.raises(RuntimeError, match="hape"), profile(activities=[ProfilerActivity.CPU]):
+            dist.all_reduce(torch.ones(2 + hvd.rank() % 2))
 
 
 @on_every_rank

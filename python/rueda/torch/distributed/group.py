@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from rueda import errors, operations
 from rueda.basics import basics
-from rueda.torch.distributed import exchanges, flights, names, parts, sets
+from rueda.torch.distributed import exchanges, flights, names, parts, profiling, sets
 from rueda.torch.distributed.flights import Flight
 from rueda.torch.distributed.parts import Members, Part
 from rueda.torch.distributed.reductions import reduction
@@ -317,7 +317,12 @@ class RuedaProcessGroup(dist.ProcessGroup):
             name = f"{self._prefix}/{self._sequence}"
         return self._submit(word, made, outputs, (options, self._set, name))
 
-    def _submit(
+    def _submit(self, word: str, *operation: Any) -> RuedaWork:
+        if profiling.is_on():
+            return profiling.ranged(word, lambda: self._launch(word, *operation))
+        return self._launch(word, *operation)
+
+    def _launch(
         self, word: str, made: Sequence[Part], outputs: Tensors, target: tuple[Any, int, str]
     ) -> RuedaWork:
         options, set_id, name = target
