@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rueda import _core, errors
 
-OPS = (_core.AVERAGE, _core.SUM, _core.ADASUM, _core.MIN, _core.MAX, _core.PRODUCT)
+Average = _core.AVERAGE
+Sum = _core.SUM
+Adasum = _core.ADASUM
+Min = _core.MIN
+Max = _core.MAX
+Product = _core.PRODUCT
+
+OPS = (Average, Sum, Adasum, Min, Max, Product)
 
 BOTH = "The op parameter supersedes average. Please provide only one of them."
 AVERAGE_REPLACED = (
@@ -32,15 +39,29 @@ def handle_average_backwards_compatibility(
         return op
     if average is not None:
         warnings.warn(AVERAGE_REPLACED, DeprecationWarning, stacklevel=3)
-        return _core.AVERAGE if average else _core.SUM
-    return _core.AVERAGE
+        return Average if average else Sum
+    return Average
+
+
+def check_op(op: int, allowed: Sequence[int], kind: str) -> None:
+    """ValueError unless the operation is one of those allowed. kind: what the sentence begins with."""
+    if op not in allowed:
+        names = dict(zip(OPS, ("Average", "Sum", "Adasum", "Min", "Max", "Product")))
+        wanted = ", ".join(names[one] for one in allowed)
+        raise ValueError(f"{kind}: op is {names.get(op, op)!r}, but it must be one of {wanted}.")
+
+
+def check_gradient_op(op: int, what: str) -> None:
+    """ValueError for operations by which optimizers without Adasum cannot combine gradients."""
+    if op not in (Average, Sum):
+        raise ValueError(f"{what}: op is {op!r}, but op currently only supports Average and Sum.")
 
 
 def check_predivide(op: int, factor: float) -> None:
     """ValueError unless the factor can split the division of an average in two."""
     if not (math.isfinite(factor) and factor != 0):
         raise ValueError(f"gradient_predivide_factor must be a finite number other than 0, not {factor}.")
-    if factor != 1.0 and op != _core.AVERAGE:
+    if factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor not supported with op != Average; leave it at 1.0.")
 
 

@@ -19,14 +19,8 @@ from rueda.jax.primitive import WORDS, Spec, collective, finish, start
 from rueda.numpy.arrays import DTYPES
 from rueda.numpy.handles import let_end
 from rueda.operations import check_compression
+from rueda.policy import OPS, Average, Sum, check_op
 from rueda.process_sets import ProcessSet, global_process_set
-
-Average = _core.AVERAGE
-Sum = _core.SUM
-Adasum = _core.ADASUM
-Min = _core.MIN
-Max = _core.MAX
-Product = _core.PRODUCT
 
 
 def _describe(what: int, process_set: ProcessSet, **settings: Any) -> Spec:
@@ -132,10 +126,7 @@ def allreduce(
     >>> hvd.init()
     >>> jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum))(jnp.ones(3))  # Array([n, n, n])
     """
-    if op not in (Average, Sum, Adasum, Min, Max, Product):
-        raise ValueError(
-            f"allreduce: op is {op!r}, but it must be hvd.Average, Sum, Adasum, Min, Max or Product."
-        )
+    check_op(op, OPS, "allreduce")
     factors = {"prescale": float(prescale_factor), "postscale": float(postscale_factor)}
     spec = _describe(_core.ALLREDUCE, process_set, op=op, **factors)
     if compression is Compression.none:
@@ -201,8 +192,7 @@ def reducescatter(
 
     >>> hvd.reducescatter(jnp.ones((4, 2)), op=hvd.Sum)  # 2 ranks: [2, 2], all 2.0
     """
-    if op not in (Average, Sum):
-        raise ValueError(f"reducescatter: op is {op!r}, but it must be hvd.Average or hvd.Sum.")
+    check_op(op, (Average, Sum), "reducescatter")
     factors = {"prescale": float(prescale_factor), "postscale": float(postscale_factor)}
     return _apply(tree, name, _describe(_core.REDUCESCATTER, process_set, op=op, **factors))
 

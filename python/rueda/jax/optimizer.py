@@ -8,10 +8,10 @@ from typing import Any
 
 import jax
 
-from rueda.jax.collectives import Average, Sum, allreduce
+from rueda.jax.collectives import allreduce
 from rueda.jax.compression import Compression, Compressor
 from rueda.operations import set_size
-from rueda.policy import check_predivide, predivide_factors
+from rueda.policy import Average, check_gradient_op, check_predivide, predivide_factors
 from rueda.process_sets import ProcessSet, global_process_set
 
 NEEDS_OPTAX = (
@@ -20,11 +20,6 @@ NEEDS_OPTAX = (
 )
 
 _numbers = itertools.count(1)  # of optimizers and gradient functions, in the order the program makes them
-
-
-def _check_op(what: str, op: int) -> None:
-    if op not in (Average, Sum):
-        raise ValueError(f"{what}: op is {op!r}, but it currently only supports Average and Sum.")
 
 
 def DistributedOptimizer(
@@ -90,7 +85,7 @@ def _reducer(
     process_set: ProcessSet,
 ) -> Callable[[Any], Any]:
     """Pytree of gradients -> the reduced one, under names that do not depend on the order of traces."""
-    _check_op(what, op)
+    check_gradient_op(op, what)
     check_predivide(op, predivide)
     prefix = name if name is not None else f"gradients.{next(_numbers)}"
 

@@ -15,10 +15,10 @@ if int(_keras.__version__.split(".")[0]) < 3:
 
 from typing import Any
 
-from rueda import _core
-from rueda.basics import basics as _basics
+from rueda import exports
 from rueda.errors import HorovodInternalError
 from rueda.errors import no_elastic as _no_elastic
+from rueda.exports import *  # noqa: F403
 from rueda.keras import callbacks
 from rueda.keras.backends import Compression
 from rueda.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer
@@ -34,48 +34,12 @@ from rueda.keras.values import (
 from rueda.numpy import allgather_object, barrier, broadcast_object, join
 from rueda.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 
-Average = _core.AVERAGE
-Sum = _core.SUM
-Adasum = _core.ADASUM
-Min = _core.MIN
-Max = _core.MAX
-Product = _core.PRODUCT
-init = _basics.init
-shutdown = _basics.shutdown
-is_initialized = _basics.is_initialized
-start_timeline = _basics.start_timeline
-stop_timeline = _basics.stop_timeline
-size = _basics.size
-local_size = _basics.local_size
-cross_size = _basics.cross_size
-rank = _basics.rank
-local_rank = _basics.local_rank
-cross_rank = _basics.cross_rank
-is_homogeneous = _basics.is_homogeneous
-mpi_threads_supported = _basics.mpi_threads_supported
-mpi_enabled = _basics.mpi_enabled
-mpi_built = _basics.mpi_built
-gloo_enabled = _basics.gloo_enabled
-gloo_built = _basics.gloo_built
-nccl_built = _basics.nccl_built
-ddl_built = _basics.ddl_built
-ccl_built = _basics.ccl_built
-cuda_built = _basics.cuda_built
-rocm_built = _basics.rocm_built
-sycl_built = _basics.sycl_built
-
 __all__ = [
-    "Adasum",
-    "Average",
     "Compression",
     "DistributedOptimizer",
     "HorovodInternalError",
-    "Max",
-    "Min",
     "PartialDistributedOptimizer",
     "ProcessSet",
-    "Product",
-    "Sum",
     "add_process_set",
     "allgather",
     "allgather_object",
@@ -86,35 +50,13 @@ __all__ = [
     "broadcast_object",
     "broadcast_variables",
     "callbacks",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
     "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
     "join",
     "load_model",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "rank",
     "reducescatter",
     "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
-    "start_timeline",
-    "stop_timeline",
-    "sycl_built",
 ]
+__all__ += exports.__all__
 
 
 def __getattr__(name: str) -> Any:

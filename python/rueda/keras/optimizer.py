@@ -24,7 +24,7 @@ from rueda.keras.backends import (
     reduce_gradients,
 )
 from rueda.local_layers import layers_of
-from rueda.policy import check_predivide
+from rueda.policy import check_gradient_op, check_predivide
 from rueda.process_sets import ProcessSet, global_process_set
 
 LATE = (
@@ -159,8 +159,7 @@ def check_wrapping(optimizer: Any, op: int, passes: int, predivide: float) -> No
         raise ValueError("DistributedOptimizer: this optimizer is wrapped already; wrap it once.")
     if inner is not None and is_distributed(inner):
         raise ValueError(INNER)
-    if op not in (_core.AVERAGE, _core.SUM):
-        raise ValueError("op currently only supports Average and Sum")
+    check_gradient_op(op, "DistributedOptimizer")
     check_predivide(op, predivide)
     if passes < 1:
         raise ValueError(f"backward_passes_per_step is {passes}, but must be at least 1.")

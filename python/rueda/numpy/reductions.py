@@ -11,21 +11,8 @@ from rueda import _core
 from rueda.numpy import arrays, handles
 from rueda.numpy.arrays import Array
 from rueda.operations import Call
+from rueda.policy import OPS, Average, Sum, check_op
 from rueda.process_sets import ProcessSet, global_process_set
-
-Average = _core.AVERAGE
-Sum = _core.SUM
-Adasum = _core.ADASUM
-Min = _core.MIN
-Max = _core.MAX
-Product = _core.PRODUCT
-
-
-def _check_op(op: int, known: Sequence[int], kind: str) -> None:
-    if op not in known:
-        names = {Average: "Average", Sum: "Sum", Adasum: "Adasum", Min: "Min", Max: "Max", Product: "Product"}
-        allowed = ", ".join(names[one] for one in known)
-        raise ValueError(f"{kind}: op is {names.get(op, op)!r}, but it must be one of {allowed}.")
 
 
 def _start_allreduce(
@@ -35,7 +22,7 @@ def _start_allreduce(
     factors: tuple[float, float],
     process_set: ProcessSet,
 ) -> int:
-    _check_op(op, (Average, Sum, Adasum, Min, Max, Product), "Allreduce")
+    check_op(op, OPS, "Allreduce")
     inputs = [arrays.as_input(value) for value in values]
     outputs = [np.empty_like(source) for source in inputs]
     calls = [
@@ -146,7 +133,7 @@ def _start_reducescatter(
     factors: tuple[float, float],
     process_set: ProcessSet,
 ) -> int:
-    _check_op(op, (Average, Sum), "Reducescatter")
+    check_op(op, (Average, Sum), "Reducescatter")
     inputs = [arrays.as_input(value) for value in values]
     if any(source.ndim == 0 for source in inputs):
         raise ValueError("Reducescatter does not support scalar inputs; give at least one dimension.")

@@ -18,8 +18,10 @@ except ImportError as _error:
 if tuple(int(part) for part in _tensorflow.__version__.split(".")[:2]) < (2, 16):
     raise ImportError(_NEEDS_TENSORFLOW.format(found=f"TensorFlow {_tensorflow.__version__} is installed"))
 
+from rueda import exports
 from rueda.errors import HorovodInternalError
 from rueda.errors import no_elastic as _no_elastic
+from rueda.exports import *  # noqa: F403
 from rueda.extensions import gpu_available
 from rueda.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from rueda.tensorflow import op_gradients as _op_gradients  # noqa: F401 (registers them)
@@ -33,49 +35,20 @@ from rueda.tensorflow.functions import (
     broadcast_variables,
 )
 from rueda.tensorflow.mpi_ops import (
-    Adasum,
-    Average,
-    Max,
-    Min,
-    Product,
-    Sum,
     allgather,
     alltoall,
     barrier,
     broadcast,
     broadcast_,
-    ccl_built,
     check_num_rank_power_of_2,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
     grouped_allgather,
     handle_average_backwards_compatibility,
-    init,
-    is_homogeneous,
-    is_initialized,
     join,
-    local_rank,
     local_rank_op,
-    local_size,
     local_size_op,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
     process_set_included_op,
-    rank,
     rank_op,
-    rocm_built,
-    shutdown,
-    size,
     size_op,
-    start_timeline,
-    stop_timeline,
-    sycl_built,
 )
 from rueda.tensorflow.optimizer import DistributedOptimizer, PartialDistributedOptimizer
 from rueda.tensorflow.reductions import allreduce, grouped_allreduce, grouped_reducescatter, reducescatter
@@ -83,21 +56,15 @@ from rueda.tensorflow.tape import DistributedGradientTape, PartialDistributedGra
 from rueda.tensorflow.util import _executing_eagerly, refs_to_vars, vars_to_refs  # noqa: F401
 
 __all__ = [
-    "Adasum",
-    "Average",
     "BroadcastGlobalVariablesHook",
     "Compression",
     "DistributedGradientTape",
     "DistributedOptimizer",
     "HorovodInternalError",
-    "Max",
-    "Min",
     "PartialDistributedGradientTape",
     "PartialDistributedOptimizer",
     "ProcessSet",
-    "Product",
-    "Sum",
-    "SyncBatchNormalization",
+    "SyncBatchNormalization",  # noqa: F405 (on demand)
     "add_process_set",
     "allgather",
     "allgather_object",
@@ -110,47 +77,25 @@ __all__ = [
     "broadcast_object",
     "broadcast_object_fn",
     "broadcast_variables",
-    "ccl_built",
     "check_num_rank_power_of_2",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
     "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
     "gpu_available",
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_reducescatter",
     "handle_average_backwards_compatibility",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
     "join",
-    "local_rank",
     "local_rank_op",
-    "local_size",
     "local_size_op",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
     "process_set_included_op",
-    "rank",
     "rank_op",
     "reducescatter",
     "refs_to_vars",
     "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
     "size_op",
-    "start_timeline",
-    "stop_timeline",
-    "sycl_built",
     "vars_to_refs",
 ]
+__all__ += exports.__all__
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rueda.tensorflow.arguments import Adasum
+from rueda.policy import Adasum
 from rueda.tensorflow.compression import Compressor
 from rueda.tensorflow.reductions import grouped_allreduce
 

@@ -9,16 +9,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from rueda import _core, operations, policy
+from rueda import operations, policy
 from rueda.basics import basics
 from rueda.process_sets import ProcessSet, process_set_table
-
-Average = _core.AVERAGE
-Sum = _core.SUM
-Adasum = _core.ADASUM
-Min = _core.MIN
-Max = _core.MAX
-Product = _core.PRODUCT
 
 UNKNOWN_SET = "{kind}: Process set provided does not exist, or has not been registered."
 BAD_GROUPS = "groups should be a non-negative integer or a list of list of tf.Variable."

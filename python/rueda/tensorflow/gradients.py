@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from rueda.basics import basics, is_enabled
 from rueda.operations import check_compression, set_size
-from rueda.policy import check_predivide, predivide_factors
+from rueda.policy import Adasum, Average, check_predivide, predivide_factors
 from rueda.process_sets import ProcessSet, global_process_set
-from rueda.tensorflow.arguments import Adasum, Average, variable_key
+from rueda.tensorflow.arguments import variable_key
 from rueda.tensorflow.compression import Compression, Compressor
 from rueda.tensorflow.plugin import is_async
 from rueda.tensorflow.reductions import NO_SPARSE_ADASUM, allreduce, grouped_allreduce

@@ -11,15 +11,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from rueda import exports
 from rueda.basics import basics
+from rueda.exports import *  # noqa: F403
+from rueda.policy import Average, Sum
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.tensorflow.arguments import (
-    Adasum,
-    Average,
-    Max,
-    Min,
-    Product,
-    Sum,
     check_num_rank_power_of_2,
     group_of,
     handle_average_backwards_compatibility,
@@ -30,77 +27,26 @@ from rueda.tensorflow.plugin import default_name, functions, run
 
 _basics = basics  # libraries use it under this name
 
-init = _basics.init
-shutdown = _basics.shutdown
-is_initialized = _basics.is_initialized
-start_timeline = _basics.start_timeline
-stop_timeline = _basics.stop_timeline
-size = _basics.size
-local_size = _basics.local_size
-cross_size = _basics.cross_size
-rank = _basics.rank
-local_rank = _basics.local_rank
-cross_rank = _basics.cross_rank
-is_homogeneous = _basics.is_homogeneous
-mpi_threads_supported = _basics.mpi_threads_supported
-mpi_enabled = _basics.mpi_enabled
-mpi_built = _basics.mpi_built
-gloo_enabled = _basics.gloo_enabled
-gloo_built = _basics.gloo_built
-nccl_built = _basics.nccl_built
-ddl_built = _basics.ddl_built
-ccl_built = _basics.ccl_built
-cuda_built = _basics.cuda_built
-rocm_built = _basics.rocm_built
-sycl_built = _basics.sycl_built
 
 __all__ = [
-    "Adasum",
-    "Average",
-    "Max",
-    "Min",
     "ProcessSet",
-    "Product",
-    "Sum",
     "allgather",
     "alltoall",
     "barrier",
     "broadcast",
     "broadcast_",
-    "ccl_built",
     "check_num_rank_power_of_2",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
     "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
     "grouped_allgather",
     "handle_average_backwards_compatibility",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
     "join",
-    "local_rank",
     "local_rank_op",
-    "local_size",
     "local_size_op",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
     "process_set_included_op",
-    "rank",
     "rank_op",
-    "rocm_built",
-    "shutdown",
-    "size",
     "size_op",
-    "start_timeline",
-    "stop_timeline",
-    "sycl_built",
 ]
+__all__ += exports.__all__
 
 # ---- reductions of dense tensors; compression and slices are added by reductions.py ----
 

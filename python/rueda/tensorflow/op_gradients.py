@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from rueda.basics import basics
+from rueda.policy import Average, Sum
 from rueda.process_sets import ProcessSet, process_set_table
-from rueda.tensorflow.arguments import Average, Sum
 from rueda.tensorflow.mpi_ops import (
     _allreduce,
     _grouped_allreduce,

@@ -8,9 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from rueda import front_ends
+from rueda.policy import Adasum, Average
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.tensorflow.adasum_optimizer import DistributedAdasumOptimizer
-from rueda.tensorflow.arguments import Adasum, Average, check_groups
+from rueda.tensorflow.arguments import check_groups
 from rueda.tensorflow.compression import Compression, Compressor
 from rueda.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
 from rueda.tensorflow.gradients import GradientReducer

@@ -9,15 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from rueda.operations import check_compression
+from rueda.policy import Adasum, Average, Sum
 from rueda.process_sets import ProcessSet, global_process_set
-from rueda.tensorflow.arguments import (
-    Adasum,
-    Average,
-    Sum,
-    group_of,
-    handle_average_backwards_compatibility,
-    set_id,
-)
+from rueda.tensorflow.arguments import group_of, handle_average_backwards_compatibility, set_id
 from rueda.tensorflow.compression import Compression, Compressor
 from rueda.tensorflow.mpi_ops import (
     _allreduce,

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from rueda.basics import basics
-from rueda.tensorflow.arguments import Average
+from rueda.policy import Average
 from rueda.tensorflow.reductions import allreduce
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from rueda.local_layers import layers_of
+from rueda.policy import Average
 from rueda.process_sets import ProcessSet, global_process_set
-from rueda.tensorflow.arguments import Average, check_groups
+from rueda.tensorflow.arguments import check_groups
 from rueda.tensorflow.compression import Compression, Compressor
 from rueda.tensorflow.gradients import GradientReducer
 

@@ -17,8 +17,10 @@ except ImportError as _error:
 if not hasattr(_torch.Tensor, "register_post_accumulate_grad_hook"):
     raise ImportError(_NEEDS_TORCH.format(found=f"torch {_torch.__version__} is installed"))
 
+from rueda import exports
 from rueda.errors import HorovodInternalError
 from rueda.errors import no_elastic as _no_elastic
+from rueda.exports import *  # noqa: F403
 from rueda.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from rueda.torch.compression import Compression
 from rueda.torch.distributed.registration import register as _register_backend
@@ -29,12 +31,6 @@ from rueda.torch.functions import (
     broadcast_parameters,
 )
 from rueda.torch.mpi_ops import (
-    Adasum,
-    Average,
-    Max,
-    Min,
-    Product,
-    Sum,
     allgather,
     allgather_async,
     allreduce,
@@ -48,13 +44,6 @@ from rueda.torch.mpi_ops import (
     broadcast_,
     broadcast_async,
     broadcast_async_,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
     grouped_allgather,
     grouped_allgather_async,
     grouped_allreduce,
@@ -63,43 +52,21 @@ from rueda.torch.mpi_ops import (
     grouped_allreduce_async_,
     grouped_reducescatter,
     grouped_reducescatter_async,
-    init,
-    is_homogeneous,
-    is_initialized,
     join,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
     poll,
-    rank,
     reducescatter,
     reducescatter_async,
-    rocm_built,
-    shutdown,
-    size,
     sparse_allreduce_async,
-    start_timeline,
-    stop_timeline,
-    sycl_built,
     synchronize,
 )
 from rueda.torch.optimizer import DistributedOptimizer
 from rueda.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
-    "Adasum",
-    "Average",
     "Compression",
     "DistributedOptimizer",
     "HorovodInternalError",
-    "Max",
-    "Min",
     "ProcessSet",
-    "Product",
-    "Sum",
     "SyncBatchNorm",
     "add_process_set",
     "allgather",
@@ -119,14 +86,7 @@ __all__ = [
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
     "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
     "grouped_allgather",
     "grouped_allgather_async",
     "grouped_allreduce",
@@ -135,30 +95,15 @@ __all__ = [
     "grouped_allreduce_async_",
     "grouped_reducescatter",
     "grouped_reducescatter_async",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
     "join",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
     "poll",
-    "rank",
     "reducescatter",
     "reducescatter_async",
     "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
     "sparse_allreduce_async",
-    "start_timeline",
-    "stop_timeline",
-    "sycl_built",
     "synchronize",
 ]
+__all__ += exports.__all__
 
 
 _register_backend()

@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 
+from rueda.policy import Adasum
 from rueda.process_sets import ProcessSet
 from rueda.torch.compression import Compressor
 from rueda.torch.handles import shutdowns, synchronize, synchronize_all
 from rueda.torch.reducer import TOO_MANY_PASSES, ZEROED_EARLY
-from rueda.torch.reductions import Adasum, allreduce_async_
+from rueda.torch.reductions import allreduce_async_
 from rueda.torch.slots import watch_gradient, weakly
 
 NO_SKIPPING = "Skipping synchronization is not supported when using Adasum optimizer."

@@ -11,10 +11,11 @@ import torch
 from rueda import _core, errors, operations
 from rueda.basics import basics
 from rueda.operations import Call
+from rueda.policy import Average
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch import handles
 from rueda.torch import tensors as memory
-from rueda.torch.reductions import Average, allreduce_async, gradient_name
+from rueda.torch.reductions import allreduce_async, gradient_name
 
 # ---- allgather ----
 

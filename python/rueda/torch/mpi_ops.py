@@ -4,8 +4,10 @@ imports.
 
 from __future__ import annotations
 
+from rueda import exports
 from rueda.basics import basics
 from rueda.errors import HorovodInternalError
+from rueda.exports import *  # noqa: F403
 from rueda.policy import handle_average_backwards_compatibility
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch.gathers import (
@@ -30,12 +32,6 @@ from rueda.torch.reducescatter import (
     reducescatter_async,
 )
 from rueda.torch.reductions import (
-    Adasum,
-    Average,
-    Max,
-    Min,
-    Product,
-    Sum,
     allreduce,
     allreduce_,
     allreduce_async,
@@ -49,39 +45,10 @@ from rueda.torch.sparse import sparse_allreduce_async
 
 _basics = basics  # libraries use it under this name
 
-init = _basics.init
-shutdown = _basics.shutdown
-is_initialized = _basics.is_initialized
-start_timeline = _basics.start_timeline
-stop_timeline = _basics.stop_timeline
-size = _basics.size
-local_size = _basics.local_size
-cross_size = _basics.cross_size
-rank = _basics.rank
-local_rank = _basics.local_rank
-cross_rank = _basics.cross_rank
-is_homogeneous = _basics.is_homogeneous
-mpi_threads_supported = _basics.mpi_threads_supported
-mpi_enabled = _basics.mpi_enabled
-mpi_built = _basics.mpi_built
-gloo_enabled = _basics.gloo_enabled
-gloo_built = _basics.gloo_built
-nccl_built = _basics.nccl_built
-ddl_built = _basics.ddl_built
-ccl_built = _basics.ccl_built
-cuda_built = _basics.cuda_built
-rocm_built = _basics.rocm_built
-sycl_built = _basics.sycl_built
 
 __all__ = [
-    "Adasum",
-    "Average",
     "HorovodInternalError",
-    "Max",
-    "Min",
     "ProcessSet",
-    "Product",
-    "Sum",
     "allgather",
     "allgather_async",
     "allreduce",
@@ -95,14 +62,7 @@ __all__ = [
     "broadcast_",
     "broadcast_async",
     "broadcast_async_",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
     "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
     "grouped_allgather",
     "grouped_allgather_async",
     "grouped_allreduce",
@@ -112,26 +72,11 @@ __all__ = [
     "grouped_reducescatter",
     "grouped_reducescatter_async",
     "handle_average_backwards_compatibility",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
     "join",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
     "poll",
-    "rank",
     "reducescatter",
     "reducescatter_async",
-    "rocm_built",
-    "shutdown",
-    "size",
     "sparse_allreduce_async",
-    "start_timeline",
-    "stop_timeline",
-    "sycl_built",
     "synchronize",
 ]
+__all__ += exports.__all__

@@ -15,14 +15,13 @@ import torch
 from rueda.basics import basics, is_enabled
 from rueda.errors import HorovodInternalError
 from rueda.operations import check_compression
-from rueda.policy import OPS, check_predivide
+from rueda.policy import OPS, Adasum, Average, check_predivide
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch.adasum_optimizer import AdasumMixin
 from rueda.torch.compression import Compression, Compressor
 from rueda.torch.cross_step import PART_BYTES, CrossStep, Flight, finish_all
 from rueda.torch.naming import name_parameters
 from rueda.torch.reducer import ZEROED_EARLY, GroupList, Reducer, resolve_groups
-from rueda.torch.reductions import Adasum, Average
 from rueda.torch.slots import Settings
 
 TWICE = (

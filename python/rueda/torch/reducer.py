@@ -10,19 +10,13 @@ import torch
 
 from rueda.errors import internal_error
 from rueda.operations import numbers
+from rueda.policy import Average, Sum
 from rueda.process_sets import ProcessSet
 from rueda.torch import arena
 from rueda.torch.cross_step import READ_EARLY, Flight
 from rueda.torch.functions import broadcast_object
 from rueda.torch.handles import finish_prepared, lent, shutdowns, synchronize
-from rueda.torch.reductions import (
-    Average,
-    Sum,
-    allreduce,
-    allreduce_async_,
-    grouped_allreduce_async_,
-    start_allreduce_,
-)
+from rueda.torch.reductions import allreduce, allreduce_async_, grouped_allreduce_async_, start_allreduce_
 from rueda.torch.slots import Activity, Settings, Slot, make_hook, watch_gradient, weakly
 from rueda.torch.sparse import sparse_allreduce_async
 

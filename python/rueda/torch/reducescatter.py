@@ -9,12 +9,13 @@ import torch
 
 from rueda import _core, errors
 from rueda.operations import Call
+from rueda.policy import Average, Sum
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch import handles
 from rueda.torch import tensors as memory
 from rueda.torch.compression import Compression, Compressor
 from rueda.torch.gathers import allgather, grouped_allgather
-from rueda.torch.reductions import Average, Sum, gradient_name
+from rueda.torch.reductions import gradient_name
 
 
 def _start_reducescatter(

@@ -15,13 +15,6 @@ from rueda.torch import handles
 from rueda.torch import tensors as memory
 from rueda.torch.compression import Compression, Compressor
 
-Average = _core.AVERAGE
-Sum = _core.SUM
-Adasum = _core.ADASUM
-Min = _core.MIN
-Max = _core.MAX
-Product = _core.PRODUCT
-
 
 def _start_allreduce(
     tensors: Sequence[torch.Tensor],

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import torch
 
 from rueda.errors import HorovodInternalError
+from rueda.policy import Average
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch.gathers import allgather_async
 from rueda.torch.handles import let_end, synchronize
-from rueda.torch.reductions import Average
 
 
 def empty_like(tensor: torch.Tensor, sparse_dim: int) -> torch.Tensor:

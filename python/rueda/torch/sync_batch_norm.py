@@ -8,9 +8,10 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from rueda.basics import basics
+from rueda.policy import Sum
 from rueda.torch.gathers import allgather_async
 from rueda.torch.handles import synchronize_all
-from rueda.torch.reductions import Sum, allreduce_async
+from rueda.torch.reductions import allreduce_async
 
 
 class SyncBatchNorm(_BatchNorm):
