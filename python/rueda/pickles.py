@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rueda import errors
@@ -37,9 +39,41 @@ def attempt(obj: Any) -> tuple[bytes, Exception | None]:
         return pickle.dumps(Unsendable(why)), error
 
 
-def loads(payload: bytes) -> Any:
-    """The object. HorovodInternalError where its rank could not pickle it."""
+def loads(payload: Any) -> Any:
+    """The object in this buffer. HorovodInternalError where its rank could not pickle it."""
     obj = pickle.loads(payload)  # cloudpickles are pickles
     if isinstance(obj, Unsendable):
         raise errors.internal_error(obj.why)
     return obj
+
+
+def broadcast(
+    obj: Any,
+    is_root: bool,
+    send_size: Callable[[int], int],
+    send: Callable[[bytes | None, int], Any],
+) -> Any:
+    """Root's object on every rank; root gets its own back.
+
+    send_size(bytes), send(payload or None, bytes): root's number and root's payload, by broadcasts of a front
+    end. Raises what pickling raises, and HorovodInternalError on the other ranks then.
+    """
+    payload, error = attempt(obj) if is_root else (None, None)
+    size = send_size(len(payload or b""))
+    received = send(payload, size)
+    if error is not None:
+        raise error
+    return obj if is_root else loads(received)
+
+
+def allgather(
+    obj: Any, gather_sizes: Callable[[int], Iterable[int]], gather: Callable[[bytes], Any]
+) -> list[Any]:
+    """Every rank's object, in rank order; by allgathers of a front end. Errors as for broadcast."""
+    payload, error = attempt(obj)
+    sizes = [int(size) for size in gather_sizes(len(payload))]
+    everything = memoryview(gather(payload))
+    if error is not None:
+        raise error
+    ends = itertools.accumulate(sizes)
+    return [loads(everything[end - size : end]) for size, end in zip(sizes, ends)]

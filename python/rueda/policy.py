@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from rueda import _core, errors
 
@@ -71,3 +72,18 @@ def predivide_factors(factor: float) -> tuple[float, float]:
     The division by the number of ranks is the engine's, as for every average.
     """
     return 1.0 / factor, factor
+
+
+def even_share(count: int, parts: int, part: int) -> int:
+    """How many of `count` things one part has: the first parts have one more where they differ."""
+    return count // parts + (part < count % parts)
+
+
+def split_evenly(items: Sequence[Any], parts: int) -> list[list[Any]]:
+    """Consecutive parts whose lengths differ by one at most, the longer ones first."""
+    split, start = [], 0
+    for part in range(parts):
+        stop = start + even_share(len(items), parts, part)
+        split.append(list(items[start:stop]))
+        start = stop
+    return split

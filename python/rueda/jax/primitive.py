@@ -28,6 +28,7 @@ from rueda import _core
 from rueda import numpy as host
 from rueda.jax import _plugin
 from rueda.numpy.handles import synchronize_all
+from rueda.policy import even_share
 from rueda.process_sets import ProcessSet
 
 WORDS = {
@@ -79,7 +80,7 @@ def result_shape(spec: Spec, index: int, shape: tuple[int, ...]) -> tuple[int, .
     if spec.what == _core.ALLGATHER:
         rows = spec.total_rows[index] if spec.total_rows else rows * spec.size
     if spec.what == _core.REDUCESCATTER:
-        rows = rows // spec.size + (1 if spec.rank < rows % spec.size else 0)
+        rows = even_share(rows, spec.size, spec.rank)
     return (rows, *shape[1:])
 
 

@@ -10,7 +10,7 @@ from rueda import pickles
 from rueda.basics import basics
 from rueda.numpy import handles
 from rueda.numpy.arrays import Array
-from rueda.numpy.gathers import allgather, allgather_async, broadcast_async
+from rueda.numpy.gathers import allgather, broadcast_async
 from rueda.process_sets import ProcessSet, global_process_set
 
 
@@ -25,14 +25,17 @@ def broadcast_object(
     """
     basics.require_initialized()
     key = name if name is not None else pickles.DEFAULT_NAME
+
+    def send(array: Array, part: str) -> Array:
+        sent = broadcast_async(array, root_rank, f"{key}.{part}", process_set)
+        received: Array = handles.synchronize(sent)
+        return received
+
+    def content(payload: bytes | None, size: int) -> Array:
+        return send(np.empty(size, np.uint8) if payload is None else np.frombuffer(payload, np.uint8), "t")
+
     is_root = basics.rank() == root_rank
-    payload, error = _pickled(obj) if is_root else (np.empty(0, np.uint8), None)
-    size = handles.synchronize(broadcast_async(np.array([len(payload)]), root_rank, f"{key}.sz", process_set))
-    data = payload if is_root else np.empty(int(size[0]), np.uint8)
-    received = handles.synchronize(broadcast_async(data, root_rank, f"{key}.t", process_set))
-    if error is not None:
-        raise error
-    return obj if is_root else pickles.loads(received.tobytes())
+    return pickles.broadcast(obj, is_root, lambda size: int(send(np.array([size]), "sz")[0]), content)
 
 
 def allgather_object(
@@ -43,15 +46,8 @@ def allgather_object(
     >>> hosts = hvd.allgather_object(socket.gethostname())
     """
     key = name if name is not None else pickles.DEFAULT_NAME
-    payload, error = _pickled(obj)
-    sizes = allgather(np.array([len(payload)]), f"{key}.sz", process_set)
-    gathered = handles.synchronize(allgather_async(payload, f"{key}.t", process_set))
-    if error is not None:
-        raise error
-    parts = np.split(gathered, np.cumsum(sizes)[:-1])
-    return [pickles.loads(part.tobytes()) for part in parts]
-
-
-def _pickled(obj: Any) -> tuple[Array, Exception | None]:
-    payload, error = pickles.attempt(obj)
-    return np.frombuffer(payload, np.uint8), error
+    return pickles.allgather(
+        obj,
+        lambda size: allgather(np.array([size]), f"{key}.sz", process_set),
+        lambda payload: allgather(np.frombuffer(payload, np.uint8), f"{key}.t", process_set),
+    )

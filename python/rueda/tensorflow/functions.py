@@ -150,11 +150,6 @@ class _Channel:
             return own.run(output, {given: value})
 
 
-def _bytes_of(obj: Any) -> tuple[Any, Exception | None]:
-    payload, error = pickles.attempt(obj)
-    return np.frombuffer(payload, dtype=np.uint8), error
-
-
 def broadcast_object(
     obj: Any,
     root_rank: int = 0,
@@ -180,17 +175,17 @@ def broadcast_object_fn(
     """A function that does what broadcast_object does, building its graph once."""
     channel = _Channel(session, name or "broadcast_object_fn", process_set)
 
+    def content(payload: bytes | None, size: int) -> Any:
+        mine = np.zeros(size, np.uint8) if payload is None else np.frombuffer(payload, np.uint8)
+        return np.asarray(channel.broadcast(mine, root_rank, "t"))
+
     def send(obj: Any = None) -> Any:
-        is_root = basics.rank() == root_rank
-        payload, error = _bytes_of(obj) if is_root else (None, None)
-        length = channel.broadcast(
-            np.array([0 if payload is None else payload.size], np.int64), root_rank, "sz"
+        return pickles.broadcast(
+            obj,
+            basics.rank() == root_rank,
+            lambda size: int(channel.broadcast(np.array([size], np.int64), root_rank, "sz")[0]),
+            content,
         )
-        mine = np.zeros(int(length[0]), np.uint8) if payload is None else payload
-        received = channel.broadcast(mine, root_rank, "t")
-        if error is not None:
-            raise error
-        return obj if is_root else pickles.loads(np.asarray(received).tobytes())
 
     return send
 
@@ -203,13 +198,11 @@ def allgather_object(
 ) -> list[Any]:
     """Returns every rank's object, in rank order of the set. The objects travel as cloudpickles."""
     channel = _Channel(session, name if name is not None else pickles.DEFAULT_NAME, process_set)
-    payload, error = _bytes_of(obj)
-    sizes = channel.allgather(np.array([payload.size], np.int64), "sz")
-    data = np.asarray(channel.allgather(payload, "t"))
-    if error is not None:
-        raise error
-    ends = np.cumsum(sizes)
-    return [pickles.loads(data[end - size : end].tobytes()) for size, end in zip(sizes, ends)]
+    return pickles.allgather(
+        obj,
+        lambda size: channel.allgather(np.array([size], np.int64), "sz"),
+        lambda payload: np.asarray(channel.allgather(np.frombuffer(payload, np.uint8), "t")),
+    )
 
 
 __all__ = [

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from rueda.basics import basics, is_enabled
 from rueda.operations import check_compression, set_size
-from rueda.policy import Adasum, Average, check_predivide, predivide_factors
+from rueda.policy import Adasum, Average, check_predivide, predivide_factors, split_evenly
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.tensorflow.arguments import variable_key
 from rueda.tensorflow.compression import Compression, Compressor
@@ -137,7 +137,7 @@ class GradientReducer:
     def _parts(self, dense: list[int], variables: Sequence[Any] | None) -> Iterable[list[int]]:
         """Positions of the dense gradients that are reduced as one operation."""
         if isinstance(self.groups, int):
-            return _split(dense, self.groups)
+            return [part for part in split_evenly(dense, self.groups) if part]
         if self.groups is not None and variables is not None:
             return self._given_parts(dense, variables)
         if tf.executing_eagerly() or not is_async():
@@ -183,15 +183,3 @@ class GradientReducer:
         return allreduce(
             gradient, device_sparse=self.device_sparse, name=name, op=self.op, process_set=self.process_set
         )
-
-
-def _split(items: list[int], count: int) -> list[list[int]]:
-    """count nearly equal consecutive parts; empty ones are left out."""
-    size, longer = divmod(len(items), count)
-    parts, begin = [], 0
-    for part in range(count):
-        end = begin + size + (1 if part < longer else 0)
-        if end > begin:
-            parts.append(items[begin:end])
-        begin = end
-    return parts

@@ -13,7 +13,7 @@ from rueda import pickles
 from rueda.basics import basics
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch.cross_step import finish_all
-from rueda.torch.gathers import allgather, allgather_async, broadcast_async_
+from rueda.torch.gathers import allgather, broadcast_async_
 from rueda.torch.handles import let_end, synchronize, synchronize_all
 
 
@@ -55,15 +55,18 @@ def broadcast_object(
     """
     basics.require_initialized()
     key = name if name is not None else pickles.DEFAULT_NAME
+
+    def send(tensor: torch.Tensor, part: str) -> torch.Tensor:
+        synchronize(broadcast_async_(tensor, root_rank, f"{key}.{part}", process_set))
+        return tensor
+
+    def content(payload: bytes | None, size: int) -> bytes:
+        return _bytes_of(
+            send(torch.empty(size, dtype=torch.uint8) if payload is None else _tensor(payload), "t")
+        )
+
     is_root = basics.rank() == root_rank
-    payload, error = _pickled(obj) if is_root else (None, None)
-    size = torch.tensor([len(payload) if payload is not None else 0], dtype=torch.int64)
-    synchronize(broadcast_async_(size, root_rank, f"{key}.sz", process_set))
-    data = payload if payload is not None else torch.empty(int(size.item()), dtype=torch.uint8)
-    synchronize(broadcast_async_(data, root_rank, f"{key}.t", process_set))
-    if error is not None:
-        raise error
-    return obj if is_root else _unpickled(data)
+    return pickles.broadcast(obj, is_root, lambda size: int(send(torch.tensor([size]), "sz").item()), content)
 
 
 def allgather_object(
@@ -71,22 +74,20 @@ def allgather_object(
 ) -> list[Any]:
     """Returns every rank's object, in rank order of the process set. The objects travel as cloudpickles."""
     key = name if name is not None else pickles.DEFAULT_NAME
-    payload, error = _pickled(obj)
-    sizes = allgather(torch.tensor([len(payload)], dtype=torch.int64), f"{key}.sz", process_set)
-    gathered = synchronize(allgather_async(payload, f"{key}.t", process_set))
-    if error is not None:
-        raise error
-    return [_unpickled(part) for part in torch.split(gathered, sizes.tolist())]
+    return pickles.allgather(
+        obj,
+        lambda size: allgather(torch.tensor([size]), f"{key}.sz", process_set).tolist(),
+        lambda payload: _bytes_of(allgather(_tensor(payload), f"{key}.t", process_set)),
+    )
 
 
-def _pickled(obj: Any) -> tuple[torch.Tensor, Exception | None]:
-    payload, error = pickles.attempt(obj)
+def _tensor(payload: bytes) -> torch.Tensor:
     # bytearray: torch warns about memory it may not write to.
-    return torch.frombuffer(bytearray(payload), dtype=torch.uint8), error
+    return torch.frombuffer(bytearray(payload), dtype=torch.uint8)
 
 
-def _unpickled(data: torch.Tensor) -> Any:
-    return pickles.loads(ctypes.string_at(data.data_ptr(), data.numel()))
+def _bytes_of(tensor: torch.Tensor) -> bytes:
+    return ctypes.string_at(tensor.data_ptr(), tensor.numel())
 
 
 # ---- optimizers ----

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 
 from rueda.errors import internal_error
 from rueda.operations import numbers
-from rueda.policy import Average, Sum
+from rueda.policy import Average, Sum, split_evenly
 from rueda.process_sets import ProcessSet
 from rueda.torch import arena
 from rueda.torch.cross_step import READ_EARLY, Flight
@@ -34,16 +34,6 @@ LOST = (
     "Gradients were being reduced when Horovod was shut down, so their values are lost; load the state of "
     "the last good step and compute them again."
 )
-
-
-def split_evenly(items: Sequence[Any], parts: int) -> Iterator[list[Any]]:
-    """Consecutive parts whose lengths differ by one at most, the longer ones first."""
-    length, longer = divmod(len(items), parts)
-    start = 0
-    for part in range(parts):
-        stop = start + length + (part < longer)
-        yield list(items[start:stop])
-        start = stop
 
 
 def resolve_groups(

@@ -84,9 +84,9 @@ def num_rank_is_power_2(num_rank: int) -> bool:
 
 def split_list(items: Sequence[Any], parts: int) -> list[list[Any]]:
     """Consecutive parts whose lengths differ by one at most, the longer ones first."""
-    length, longer = divmod(len(items), parts)
-    bounds = [part * length + min(part, longer) for part in range(parts + 1)]
-    return [list(items[start:stop]) for start, stop in zip(bounds, bounds[1:])]
+    from rueda.policy import split_evenly
+
+    return split_evenly(items, parts)
 
 
 def is_iterable(x: Any) -> bool:
