@@ -98,6 +98,18 @@ TEST_F(MeetingPlaceTest, a_new_rank_0_with_a_store_of_its_own_does_not_count_fro
   EXPECT_EQ(joined.get(), 3);
 }
 
+TEST_F(MeetingPlaceTest, a_rank_that_comes_late_has_the_failed_meeting_first) {
+  MeetingPlace a, b;
+  ASSERT_TRUE(a.open(world(0, 2), "", soon()).is_ok());
+  a.refuse({Code::kInvalidArgument, "RUEDA_X is wrong."});
+  EXPECT_EQ(a.next_number(soon()).value(), 2);  // it is ahead
+  ASSERT_TRUE(b.open(world(1, 2), "", soon()).is_ok());
+  ASSERT_EQ(b.next_number(soon()).value(), 1);
+  Meeting failed(*b.rendezvous().store, 1, 1, 2, soon());
+  EXPECT_THAT(failed.interrupted().why, HasSubstr("rank 0: RUEDA_X is wrong."));
+  EXPECT_EQ(b.next_number(soon()).value(), 2);
+}
+
 TEST_F(MeetingPlaceTest, a_refusal_reaches_a_rank_0_that_comes_later) {
   MeetingPlace a, b;
   std::thread refused([&] {

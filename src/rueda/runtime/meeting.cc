@@ -17,6 +17,7 @@ constexpr Nanos kLongestPause = 100 * kMillisecond;
 constexpr Nanos kTell = 2 * kSecond;  // for one answer of a store that may be gone
 constexpr Nanos kRefusalWait = kSecond;
 constexpr Nanos kCauseWait = kSecond;
+constexpr Epoch kMostMissed = 64;
 
 // "<number> open" while ranks may still come, "<number> closed" afterwards.
 constexpr std::string_view kMeetingKey = "meeting";
@@ -94,16 +95,27 @@ Status MeetingPlace::open(const store::World& world, const std::string& interfac
 }
 
 Result<Epoch> MeetingPlace::next_number(Deadline deadline) {
-  const bool after_refusal = std::exchange(has_left_refusal_, false);
-  if (after_refusal) log_failure(rendezvous_.store->remove_prefix(kRefusalKey, soon(deadline, kTell)));
-  return world_.rank == 0 ? choose_number(deadline) : await_number(after_refusal, deadline);
+  bool is_refusal_told = false;  // the next failed meeting is this rank's own doing
+  if (std::exchange(has_left_refusal_, false)) {
+    is_refusal_told = !rendezvous_.store->try_get(kRefusalKey, soon(deadline, kTell)).is_ok();
+    log_failure(rendezvous_.store->remove_prefix(kRefusalKey, soon(deadline, kTell)));
+  }
+  return world_.rank == 0 ? choose_number(deadline) : await_number(is_refusal_told, deadline);
 }
 
-// A meeting that ended by this rank's own refusal is over for it.
-bool MeetingPlace::is_acceptable(Epoch number, bool after_refusal, Deadline deadline) {
-  if (number <= number_) return false;
-  const std::string failed = prefix_of(number) + "failed";
-  return !after_refusal || !rendezvous_.store->try_get(failed, soon(deadline, kTell)).is_ok();
+// The first meeting up to the announced one that this rank has not had: open, or failed before it came, so
+// that the n-th init of all ranks is one meeting. 0: none.
+Epoch MeetingPlace::first_missed(Epoch announced, bool& is_refusal_told, Deadline deadline) {
+  for (Epoch number = std::max(number_, announced - kMostMissed) + 1; number <= announced; ++number) {
+    const std::string failed = prefix_of(number) + "failed";
+    const bool is_failed = (number < announced || is_refusal_told) &&
+                           rendezvous_.store->try_get(failed, soon(deadline, kTell)).is_ok();
+    if (is_failed && std::exchange(is_refusal_told, false))
+      number_ = number;
+    else if (is_failed || number == announced)
+      return number;
+  }
+  return 0;
 }
 
 Result<Epoch> MeetingPlace::choose_number(Deadline deadline) {
@@ -119,7 +131,7 @@ Result<Epoch> MeetingPlace::choose_number(Deadline deadline) {
   return number_ = last + 1;
 }
 
-Result<Epoch> MeetingPlace::await_number(bool after_refusal, Deadline deadline) {
+Result<Epoch> MeetingPlace::await_number(bool is_refusal_told, Deadline deadline) {
   Status last(Code::kTimeout, "rank 0 of " + std::to_string(world_.size) +
                                   " did not call init in time (met at " + rendezvous_.store->description() +
                                   "); start every rank, or raise RUEDA_START_TIMEOUT.");
@@ -130,8 +142,8 @@ Result<Epoch> MeetingPlace::await_number(bool after_refusal, Deadline deadline) 
     const Result<std::string> text = rendezvous_.store->get(kMeetingKey, soon(deadline, kSlice));
     if (text.is_ok()) {
       const Announced announced = parse_announced(text.value());
-      if (announced.is_open && is_acceptable(announced.number, after_refusal, deadline))
-        return number_ = announced.number;
+      const Epoch missed = announced.is_open ? first_missed(announced.number, is_refusal_told, deadline) : 0;
+      if (missed > 0) return number_ = missed;
       // A rank 0 that is new to the job may count from one again.
       if (announced.is_open && announced.number <= number_ && !std::exchange(has_objected, true))
         log_failure(rendezvous_.store->set(kLeastKey, std::to_string(number_), soon(deadline, kTell)));
@@ -162,7 +174,10 @@ void MeetingPlace::close_meeting() {
   const std::string closed = std::to_string(number_) + " closed";
   store::Store& store = *rendezvous_.store;
   log_failure(store.set(kMeetingKey, closed, Deadline::after(kTell)));
-  log_failure(store.remove_prefix(prefix_of(number_ - 1), Deadline::after(kTell)));
+  const Epoch oldest = std::max({last_closed_, number_ - kMostMissed, Epoch{1}});
+  for (Epoch number = oldest; number < number_; ++number)
+    log_failure(store.remove_prefix(prefix_of(number), Deadline::after(kTell)));
+  last_closed_ = number_;
 }
 
 void MeetingPlace::refuse(const Status& why) {

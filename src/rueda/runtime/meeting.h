@@ -38,6 +38,8 @@ class MeetingPlace {
   // The number of the next meeting. Rank 0 chooses it and announces it in the store; the others wait for it.
   // No process meets twice under one number, and a process that is new to the job learns where it stands.
   Result<Epoch> next_number(Deadline deadline);
+  // The same where there is nobody to meet.
+  Epoch next_alone() { return ++number_; }
   // Rank 0, when all have met: who comes from now on waits for the next meeting.
   void close_meeting();
   // A rank whose own settings are wrong tells the others, who may not have come yet.
@@ -50,8 +52,8 @@ class MeetingPlace {
 
  private:
   Result<Epoch> choose_number(Deadline deadline);
-  Result<Epoch> await_number(bool after_refusal, Deadline deadline);
-  [[nodiscard]] bool is_acceptable(Epoch number, bool after_refusal, Deadline deadline);
+  Result<Epoch> await_number(bool is_refusal_told, Deadline deadline);
+  Epoch first_missed(Epoch announced, bool& is_refusal_told, Deadline deadline);
   void look_elsewhere();
 
   std::string detected_;  // identity of the world that completed_ completes
@@ -60,6 +62,7 @@ class MeetingPlace {
   std::string interface_;
   store::Rendezvous rendezvous_;
   Epoch number_ = 0;
+  Epoch last_closed_ = 0;  // rank 0
   bool has_left_refusal_ = false;
   std::optional<LostRank> lost_;
 };
