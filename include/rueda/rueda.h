@@ -97,6 +97,9 @@ RUEDA_API int rueda_local_size(void);
 RUEDA_API int rueda_cross_rank(void);
 RUEDA_API int rueda_cross_size(void);
 RUEDA_API int rueda_is_homogeneous(void); /* 1, 0, or -1 */
+/* The number of the current epoch: larger than that of any earlier init of this process, equal on all ranks.
+ * What belongs to an epoch (process sets, handles, results) is void when it has changed. */
+RUEDA_API int64_t rueda_epoch(void);
 
 RUEDA_API const char* rueda_version(void);    /* "0.1.0" */
 RUEDA_API const char* rueda_last_error(void); /* of this thread; valid until its next call */

@@ -137,6 +137,8 @@ cross_rank = fast.rueda_cross_rank
 cross_size = fast.rueda_cross_size
 is_homogeneous = fast.rueda_is_homogeneous
 health = fast.rueda_health
+epoch = fast.rueda_epoch
+epoch.restype = c_int64
 
 # Never blocking, once or twice per operation: typed, for handles have 64 bits.
 poll = fast.rueda_poll

@@ -218,6 +218,11 @@ int rueda_is_homogeneous(void) {
   return topology([](const Engine& e) { return e.session().place.is_homogeneous ? 1 : 0; });
 }
 
+int64_t rueda_epoch(void) {
+  const std::shared_ptr<Engine> engine = capi::engine();
+  return engine ? engine->session().epoch : -1;
+}
+
 const char* rueda_version(void) { return RUEDA_VERSION; }
 const char* rueda_last_error(void) { return capi::last_error(); }
 const char* rueda_describe(void) { return capi::keep_text(capi::describe_json(capi::engine().get())); }

@@ -246,7 +246,7 @@ Result<Session> bootstrap(MeetingPlace& place, InitOptions options, const store:
   if (!too_few.empty()) RUEDA_LOG(kWarning, too_few);
   if (world.size == 1) {
     if (!refused.is_ok()) return refused;
-    Result<Session> made = make_session(config, world, 1);
+    Result<Session> made = make_session(config, world, place.next_alone());
     if (!made.is_ok()) return made;
     Session& session = made.value();
     session.all->push_back(own_facts(config, world, options));
