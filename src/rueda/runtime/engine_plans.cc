@@ -39,16 +39,13 @@ PlannerActions Engine::planner_actions() {
     }
   };
   actions.negotiate = [this](std::span<const control::Request> requests) { negotiate(requests); };
-  actions.negotiation_is_over = [this](const Operation& operation) {
-    for (const Tensor& tensor : operation.tensors) trace_negotiation(TraceKind::kEnd, tensor.request);
+  actions.negotiation_is_over = [this](const control::Request& request) {
+    trace_negotiation(TraceKind::kEnd, request);
   };
-  actions.is_taken = [this](const Operation& operation) {
-    if (!timeline_->is_on()) return;
-    for (const Tensor& tensor : operation.tensors) {
-      const control::Request& request = tensor.request;
-      if (request.what == Collective::kBarrier || !waiting_in_plan_.insert(request.name).second) continue;
+  actions.is_taken = [this](const control::Request& request) {
+    if (!timeline_->is_on() || request.what == Collective::kBarrier) return;
+    if (waiting_in_plan_.insert(request.name).second)
       trace_wait(TraceKind::kBegin, request.name, kWaitForBucket);
-    }
   };
   actions.bucket_starts = [this](const control::Response& bucket) {
     if (!timeline_->is_on() && waiting_in_plan_.empty()) return;  // it may have been stopped meanwhile

@@ -1,10 +1,8 @@
-// Learned plans in the engine: joins the pure parts of control/plans.h to operations, dispatcher and frames.
-// Engine thread only.
+// Learned plans in the engine: tells the pure control::Planner what happens and carries out what it decides,
+// on operations, dispatcher and frames. Engine thread only.
 #pragma once
 
 #include <functional>
-#include <limits>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,7 +10,7 @@
 
 #include "rueda/base/clock.h"
 #include "rueda/control/coordinator.h"
-#include "rueda/control/plans.h"
+#include "rueda/control/planner.h"
 #include "rueda/runtime/dispatcher.h"
 #include "rueda/runtime/operations.h"
 
@@ -24,8 +22,8 @@ struct PlannerActions {
   std::function<void(control::FrameType, const control::PlanNews&)> tell_coordinator;
   std::function<void(std::span<const control::Request>)> negotiate;
   // For the timeline.
-  std::function<void(const Operation&)> negotiation_is_over;
-  std::function<void(const Operation&)> is_taken;  // by a plan; it waits for its bucket now
+  std::function<void(const control::Request&)> negotiation_is_over;
+  std::function<void(const control::Request&)> is_taken;  // by a plan; it waits for its bucket now
   std::function<void(const control::Response&)> bucket_starts;
   std::function<void()> plan_is_over;
   // Coordinator only: to every rank, itself included.
@@ -35,11 +33,7 @@ struct PlannerActions {
 
 class Planner {
  public:
-  struct Options {
-    bool may_plan = false;  // coordinator: propose plans at all
-    int64_t bucket_bytes = 1 << 20;
-    Rank me = 0, ranks = 1;
-  };
+  using Options = control::Planner::Options;
   Planner(Options options, Operations& operations, Dispatcher& dispatcher, EngineCounters& counters,
           PlannerActions actions);
 
@@ -52,45 +46,47 @@ class Planner {
   bool progress(Nanos now);
   // Departs when a wait would be in vain, or when the others do not come.
   void watch(Nanos now);
-  [[nodiscard]] Nanos next_event() const;
-  void on_freeze(const control::PlanNews& news);
-  void depart(const std::string& why);
-  [[nodiscard]] int64_t plans_begun() const { return plans_begun_; }
+  [[nodiscard]] Nanos next_event() const { return decisions_.next_event(dispatcher_.is_idle()); }
+  void on_freeze(const control::PlanNews& news) { carry_out(decisions_.on_freeze(news)); }
+  void depart(const std::string& why) { carry_out(decisions_.depart(why)); }
+  [[nodiscard]] int64_t plans_begun() const { return decisions_.plans_begun(); }
 
   // ---- coordinator ----
-  void saw_submissions(std::span<const control::Request> requests);
-  void saw_responses(std::span<const control::Response> responses);
+  void saw_submissions(std::span<const control::Request> requests) { decisions_.saw_submissions(requests); }
+  void saw_responses(std::span<const control::Response> responses) { decisions_.saw_responses(responses); }
   // A plan begins if one is learned and nothing is in its way.
   void propose(control::Coordinator& coordinator, Nanos now, TraceSink* trace);
   // Nothing else runs while a plan is active: responses wait for its end.
-  [[nodiscard]] bool holds_back() const { return ledger_.is_active(); }
-  void on_depart(const control::PlanNews& news);
-  void on_position(Rank from, const control::PlanNews& news);
+  [[nodiscard]] bool holds_back() const { return decisions_.holds_back(); }
+  void on_depart(const control::PlanNews& news) { carry_out(decisions_.on_depart(news)); }
+  void on_position(Rank from, const control::PlanNews& news) {
+    carry_out(decisions_.on_position(from, news));
+  }
 
  private:
-  void begin(int64_t generation);
-  void end(const control::Response& response);
-  void answered(const control::Response& response);
-  [[nodiscard]] bool fits(const Operation& operation) const;
-  [[nodiscard]] control::PlanNews news() const;
+  // In order. Each may lead to further events, whose actions come before the rest: no decision is under way.
+  void carry_out(control::Actions actions);
+  void carry_out(control::TellDeparture& told);
+  void carry_out(control::TellPosition& told);
+  void carry_out(control::Negotiate& negotiated) { actions_.negotiate(negotiated.requests); }
+  void carry_out(control::NegotiationOver& over);
+  void carry_out(control::PlanBegun&) { count(counters_.plans); }
+  void carry_out(control::PlanOver&);
+  void carry_out(control::StartBucket& started);
+  void carry_out(control::SetGeneration& set) { dispatcher_.set_generation(set.generation); }
+  void carry_out(control::Cancel& cancelled) { dispatcher_.take_back(cancelled.arrivals); }
+  void carry_out(control::Resume&) { dispatcher_.resume(); }
+  void carry_out(control::Drain& drained);
+  void carry_out(control::FreezeAll& frozen) { actions_.freeze_all(frozen.news); }
+  void carry_out(control::ForgetWaiting&) {}  // in propose(), which has the coordinator
+  void carry_out(control::Respond& said) { actions_.respond(std::move(said.responses)); }
+  void forget_finished();
 
-  Options options_;
   Operations& operations_;
   Dispatcher& dispatcher_;
   EngineCounters& counters_;
   PlannerActions actions_;
-  control::PlanLearner learner_;
-  control::PlanLedger ledger_;
-  control::PlanRunner runner_;
-  std::vector<control::Response> arriving_;  // buckets of the plan that is about to begin
-  // Operations sent to the coordinator and not answered yet, in order of submission.
-  std::map<int64_t, std::shared_ptr<Operation>> unanswered_;
-  int64_t plans_begun_ = 0;
-  uint16_t generation_ = 0;  // of backend calls: every begin and every end changes it
-  Nanos started_at_ = 0;     // of the bucket that runs
-  Nanos taken_at_ = 0;       // the last operation
-  uint64_t seen_wants_ = 0;
-  Nanos next_look_ = 0;
+  control::Planner decisions_;
 };
 
 }  // namespace rueda::runtime

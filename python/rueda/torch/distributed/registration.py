@@ -51,7 +51,7 @@ def _start_engine(store: Any, rank: int, size: int, timeout_s: float) -> None:
     from rueda.torch.distributed import sets, start
 
     if start.is_up_to_torch(size):
-        start.by_store(store, rank, size, generation)
+        start.by_store(store, rank, size, names.generation)
     basics.init()
     sets.register_pairs(timeout_s)
 
