@@ -231,15 +231,15 @@ void add_wires(std::vector<ConfigEntry>& table) {
                           &Config::shm_ring_bytes, "4096..1073741824", {4096, 1 << 30}));
   table.push_back(
       integer({"arena_bytes", "RUEDA_ARENA_BYTES", "", "bytes",
-               "Address space for buckets in shared memory; memory is used when it is touched. 0: as "
-               "much as the machine has memory, or limits of the process allow."},
+               "Address space for shared buffers; a page takes memory once it is touched. 0: as much as "
+               "the machine has memory, or as limits of the process allow."},
               &Config::arena_bytes, "0..70368744177664", {0, int64_t{1} << 46}));
   table.push_back(boolean({"torch_arena", "RUEDA_TORCH_ARENA", "", "",
-                           "Gradients of PyTorch are allocated in buckets, where this torch allows it."},
+                           "PyTorch gradients are allocated in shared buffers, if this torch allows it."},
                           &Config::torch_arena));
   table.push_back(
       integer({"chunk_bytes", "RUEDA_CHUNK_BYTES", "", "bytes",
-               "Piece of a transfer that is received, reduced and sent on while the next arrives."},
+               "Chunk of a transfer that is received, reduced and sent on while the next one arrives."},
               &Config::chunk_bytes, "1024..1073741824", {1024, 1 << 30}));
 }
 
@@ -394,9 +394,10 @@ std::vector<std::string> ignored_settings(const GetEnv& get_env) {
 std::string config_markdown() {
   const Config defaults;
   std::string page =
-      "# Settings\n\nRead from the environment at `init`. The Horovod name is the fallback where the first "
-      "one is\n"
-      "not set; an empty variable counts as not set; a value out of range is refused by name.\n\n"
+      "# Settings\n\nSettings are environment variables, which `init` reads. If the variable in the first "
+      "column is not set,\n"
+      "the Horovod name is used. An empty variable counts as not set. A value out of range is refused by "
+      "name.\n\n"
       "| variable | Horovod name | type | unit | allowed | default | what it does |\n"
       "|---|---|---|---|---|---|---|\n";
   const auto cell = [](std::string_view text, bool is_code) {
