@@ -233,6 +233,27 @@ def test_groups_of_some_ranks_work_alone_and_side_by_side():
 
 
 @on_every_rank
+def test_parts_of_the_job_divide_themselves_at_the_same_time():
+    def total(group):
+        tensor = torch.tensor([2.0 ** hvd.rank()])
+        dist.all_reduce(tensor, group=group)
+        return int(tensor.item())  # the bits of the group's ranks
+
+    with groups():
+        size, rank = hvd.size(), hvd.rank()
+        low, _ = dist.new_subgroups_by_enumeration([[0], list(range(1, size))])
+        assert total(low) == (1 if rank == 0 else 2**size - 2)
+        parts, _ = dist.new_subgroups(group_size=2 if size == 4 else 1)
+        alone, made = dist.new_subgroups(group_size=1, group=parts)
+        assert total(alone) == 2**rank and len(made) == (2 if size == 4 else 1)
+        mine = [0, 1] if rank < 2 else list(range(2, size))
+        assert total(dist.new_group(mine)) == sum(2**member for member in mine)
+        if size > 2:
+            with pytest.raises(hvd.HorovodInternalError, match=r"rank 1 asks for one of ranks \[1, 2\]"):
+                dist.new_group([0, 1] if rank == 0 else [1, 2])
+
+
+@on_every_rank
 def test_blocks_follow_group_ranks_where_those_are_not_sorted():
     with groups():
         from rueda.torch.distributed.group import RuedaProcessGroup

@@ -8,9 +8,12 @@ engine stops: only a group's members hear that it is destroyed.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import torch
 
 from rueda.basics import basics
 from rueda.errors import internal_error
@@ -51,25 +54,68 @@ def register(many: Sequence[Sequence[int]], timeout_s: float) -> None:
 
     Raises HorovodInternalError when the other ranks do not follow within timeout_s.
     """
-    keys = [key for key in (tuple(sorted(ranks)) for ranks in many) if len(key) < basics.size()]
-    if all(key in process_set_table.kept for key in keys):
-        return
-    outcome: list[Exception | None] = []
+    keys = _keys(many)
+    if not all(key in process_set_table.kept for key in keys):
+        _within(timeout_s, lambda: process_set_table.keep(keys), keys[0])
+
+
+def register_group(ranks: Sequence[int], name: str, timeout_s: float) -> None:
+    """Registers the set of a new group. Collective as register(), but ranks may differ between ranks of the
+    job, as where each part of it divides itself. name: of the group, equal everywhere.
+    """
 
     def keep() -> None:
-        try:
+        keys = _keys(_all_of_them(tuple(sorted(ranks)), name))
+        if not all(key in process_set_table.kept for key in keys):
             process_set_table.keep(keys)
+
+    _within(timeout_s, keep, tuple(sorted(ranks)))
+
+
+def _keys(many: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    return [key for key in (tuple(sorted(ranks)) for ranks in many) if len(key) < basics.size()]
+
+
+def _all_of_them(mine: tuple[int, ...], name: str) -> list[tuple[int, ...]]:
+    """The different sets that ranks of the job ask for at once; mostly one."""
+    from rueda.torch.functions import allgather_object
+    from rueda.torch.mpi_ops import allgather
+
+    digest = hashlib.sha256(repr(mine).encode()).digest()
+    digests = allgather(torch.frombuffer(bytearray(digest), dtype=torch.uint8)[None], f"{name}/digests")
+    if bool((digests == digests[0]).all()):
+        return [mine]
+    by_rank: list[tuple[int, ...]] = allgather_object(mine, name=f"{name}/ranks")
+    for ranks in by_rank:
+        for member in ranks:
+            if by_rank[member] != ranks:
+                raise internal_error(
+                    f"The process group of ranks {list(ranks)} cannot be made, because rank {member} asks "
+                    f"for one of ranks {list(by_rank[member])} at the same time; call new_group with the "
+                    "same ranks on all of its members."
+                )
+    return sorted(set(by_rank))
+
+
+def _within(timeout_s: float, keep: Callable[[], None], key: Sequence[int]) -> None:
+    """keep(), for which the engine waits for all ranks without a limit; here Ctrl-C and the limit are
+    served.
+    """
+    outcome: list[Exception | None] = []
+
+    def run() -> None:
+        try:
+            keep()
             outcome.append(None)
         except Exception as error:
             outcome.append(error)
 
-    # The engine waits for all ranks without a limit of its own; here Ctrl-C and the limit are served.
-    worker = threading.Thread(target=keep, name="rueda-sets", daemon=True)
+    worker = threading.Thread(target=run, name="rueda-sets", daemon=True)
     worker.start()
     worker.join(timeout_s)
     if not outcome:
         raise internal_error(
-            f"Not every rank of the job came to make the process group of ranks {list(keys[0])} within "
+            f"Not every rank of the job came to make the process group of ranks {list(key)} within "
             f"{timeout_s:g} s; call new_group on every rank, members or not, in the same order."
         )
     if outcome[0] is not None:
