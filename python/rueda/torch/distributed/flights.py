@@ -84,8 +84,8 @@ class Flight:
     def late(self, seconds: float) -> HorovodInternalError:
         """The error of a wait that took too long; the operation itself stays open."""
         return errors.internal_error(
-            f"The {self.what} has not ended within {seconds:g} s: some rank has not called it, or is far "
-            "behind; see what each rank is doing, or give the group a longer timeout."
+            f"The {self.what} timed out: it has not ended within {seconds:g} s, because some rank has not "
+            "called it, or is far behind; see what each rank is doing, or give the group a longer timeout."
         )
 
 

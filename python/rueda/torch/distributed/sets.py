@@ -115,7 +115,7 @@ def _within(timeout_s: float, keep: Callable[[], None], key: Sequence[int]) -> N
     worker.join(timeout_s)
     if not outcome:
         raise internal_error(
-            f"Not every rank of the job came to make the process group of ranks {list(key)} within "
+            f"Making the process group of ranks {list(key)} timed out: not every rank of the job came within "
             f"{timeout_s:g} s; call new_group on every rank, members or not, in the same order."
         )
     if outcome[0] is not None:
