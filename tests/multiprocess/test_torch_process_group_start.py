@@ -141,6 +141,8 @@ def test_the_secret_is_the_users_where_there_is_one_and_goes_through_no_director
         use()
         name, = (name for name in seen if name.startswith(place))
         secret = seen[name]
+        store, number = met.pop()
+        assert not store.check([f"rueda/{number}/job"])  # deleted before rank 0 took part in use()
         end()
         return secret
 
@@ -150,6 +152,11 @@ def test_the_secret_is_the_users_where_there_is_one_and_goes_through_no_director
         seen[f"{place}{rank}"] = secret
         return secret_file(secret)
     start._secret_file = look
+    met, by_store = [], start.by_store
+    def remember(store, rank, size, number):
+        met.append((store, number))
+        by_store(store, rank, size, number)
+    start.by_store = remember
     shared = dist.TCPStore("localhost", int(port), size, rank == 0, timedelta(seconds=30))
     place = "first"
     first = meet(place)

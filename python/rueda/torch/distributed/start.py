@@ -13,7 +13,7 @@ import os
 import secrets
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from torch._C._distributed_c10d import PrefixStore
@@ -75,6 +75,9 @@ def by_store(store: Any, rank: int, size: int, number: int) -> None:
         variables |= {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)}
     with _secret_file(job["secret"]) as path, _environment({**variables, _SECRET_FILE: path}):
         basics.init()
+    if rank == 0:  # all have read it
+        with suppress(RuntimeError):  # not every store can delete
+            store.delete_key(f"{keys}job")
 
 
 def _job(store: Any, keys: str, size: int) -> dict[str, Any]:
