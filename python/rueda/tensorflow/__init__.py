@@ -18,12 +18,11 @@ except ImportError as _error:
 if tuple(int(part) for part in _tensorflow.__version__.split(".")[:2]) < (2, 16):
     raise ImportError(_NEEDS_TENSORFLOW.format(found=f"TensorFlow {_tensorflow.__version__} is installed"))
 
-from rueda import exports
 from rueda.errors import HorovodInternalError
 from rueda.errors import no_elastic as _no_elastic
-from rueda.exports import *  # noqa: F403
 from rueda.extensions import gpu_available
-from rueda.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from rueda.process_sets import add_process_set, remove_process_set
+from rueda.tensorflow import mpi_ops
 from rueda.tensorflow import op_gradients as _op_gradients  # noqa: F401 (registers them)
 from rueda.tensorflow.compression import Compression
 from rueda.tensorflow.functions import (
@@ -34,22 +33,7 @@ from rueda.tensorflow.functions import (
     broadcast_object_fn,
     broadcast_variables,
 )
-from rueda.tensorflow.mpi_ops import (
-    allgather,
-    alltoall,
-    barrier,
-    broadcast,
-    broadcast_,
-    check_num_rank_power_of_2,
-    grouped_allgather,
-    handle_average_backwards_compatibility,
-    join,
-    local_rank_op,
-    local_size_op,
-    process_set_included_op,
-    rank_op,
-    size_op,
-)
+from rueda.tensorflow.mpi_ops import *  # noqa: F403
 from rueda.tensorflow.optimizer import DistributedOptimizer, PartialDistributedOptimizer
 from rueda.tensorflow.reductions import allreduce, grouped_allreduce, grouped_reducescatter, reducescatter
 from rueda.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
@@ -63,39 +47,23 @@ __all__ = [
     "HorovodInternalError",
     "PartialDistributedGradientTape",
     "PartialDistributedOptimizer",
-    "ProcessSet",
     "SyncBatchNormalization",  # noqa: F405 (on demand)
     "add_process_set",
-    "allgather",
     "allgather_object",
     "allreduce",
-    "alltoall",
-    "barrier",
-    "broadcast",
-    "broadcast_",
     "broadcast_global_variables",
     "broadcast_object",
     "broadcast_object_fn",
     "broadcast_variables",
-    "check_num_rank_power_of_2",
-    "global_process_set",
     "gpu_available",
-    "grouped_allgather",
     "grouped_allreduce",
     "grouped_reducescatter",
-    "handle_average_backwards_compatibility",
-    "join",
-    "local_rank_op",
-    "local_size_op",
-    "process_set_included_op",
-    "rank_op",
     "reducescatter",
     "refs_to_vars",
     "remove_process_set",
-    "size_op",
     "vars_to_refs",
 ]
-__all__ += exports.__all__
+__all__ += mpi_ops.__all__
 
 
 def __getattr__(name: str) -> Any:
