@@ -2,7 +2,9 @@
 #include <cstdlib>
 #include <ctime>
 
+#include "rueda/base/descriptors.h"
 #include "rueda/base/limits.h"
+#include "rueda/base/log.h"
 #include "rueda/store/address.h"
 #include "rueda/store/file_run.h"
 #include "rueda/store/job_id.h"
@@ -49,6 +51,9 @@ Result<Secret> secret_from_files(const World& world) {
 Result<Rendezvous> serve_and_join(const Attempt& attempt, const std::string& address, int port,
                                   const Secret& secret) {
   const World& world = attempt.world;
+  // Every rank keeps one connection to the store.
+  const std::string too_few = allow_descriptors(descriptors_for(world.size));
+  if (!too_few.empty()) RUEDA_LOG(kDebug, too_few);  // init warns of it
   Result<std::unique_ptr<StoreServer>> server =
       serve_store(address, port, world.job, secret, attempt.release);
   if (!server.is_ok()) return server.status();
