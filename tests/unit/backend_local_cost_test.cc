@@ -108,17 +108,18 @@ class Host {
                         .counts = {},
                         .scale = {},
                         .segments = {}};
-    std::vector<Piece> pieces(backends_.size());
+    std::vector<Segment> segments(backends_.size());
     for (size_t r = 0; r < backends_.size(); ++r) {
       std::byte* at = is_registered ? bytes_in_arena_[r] : bytes_elsewhere_[r].data();
-      pieces[r] = {.input = at, .output = at, .count = spec.count};
-      backends_[r]->start({.id = 1, .group = &groups_[r], .spec = spec, .pieces = std::span(&pieces[r], 1)});
+      segments[r] = {.input = at, .output = at, .count = spec.count};
+      backends_[r]->start(
+          {.id = 1, .group = &groups_[r], .spec = spec, .segments = std::span(&segments[r], 1)});
     }
     std::vector<Done> done;
     for (int round = 0; done.size() < backends_.size() && round < 100'000; ++round)
       for (auto& backend : backends_) backend->progress(done);
     EXPECT_EQ(done.size(), backends_.size());
-    return backends_[0]->last_way();
+    return done.empty() ? "" : done.front().how;
   }
 
  private:

@@ -24,7 +24,7 @@ struct Prediction {
 // Of a few sizes; empty in a world of one. Any thread.
 std::vector<Prediction> predict_allreduces(const Session& session);
 
-// Sets session.backend and session.on_data.
+// Sets session.backends and session.on_data.
 void attach_backends(Session& session, std::shared_ptr<backend::LocalHost> host);
 
 }  // namespace rueda::runtime

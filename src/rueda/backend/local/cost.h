@@ -19,7 +19,7 @@ inline constexpr size_t one_shot_limit_bytes(size_t ranks) {
 }
 
 enum class LocalWay { kInline, kOneShot, kRegistered, kStaged };
-std::string_view name_of(LocalWay way);  // as LocalBackend::last_way()
+std::string_view name_of(LocalWay way);  // as Done::how
 
 // is_registered: all tensors of all ranks lie in arenas, and no rank has to scale or fill its input first.
 LocalWay local_way(size_t bytes, size_t ranks, bool is_registered);

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "rueda/backend/local/cost.h"
 #include "rueda/base/check.h"
 #include "rueda/kernels/kernels.h"
 
@@ -13,11 +14,6 @@
 
 namespace rueda::backend {
 namespace {
-
-// Below this showing addresses and a second synchronisation cost more than a copy.
-constexpr size_t kRegisteredFrom = 4 << 10;
-// Each rank reads (n - 1) * S of one-shot calls, so the limit shrinks with the ranks.
-size_t one_shot_limit(size_t ranks) { return std::min(kSlotBytes, 2 * kSlotBytes / ranks); }
 
 // Waiting costs 0.13 us a look; when the peer shares this core, everything beyond some twenty looks is lost
 // to it (the caller yields then).
@@ -111,14 +107,14 @@ bool LocalBackend::advance() {
 bool LocalBackend::post() {
   const size_t parity = calls_ % 2;
   if (bytes_ > kInlineBytes && !is_free(slot_users_[parity])) return false;
-  shows_registered_ = bytes_ >= kRegisteredFrom && !must_load_ && is_registered();
+  shows_registered_ = bytes_ >= kRegisteredFromBytes && !must_load_ && is_registered();
   alignas(64) std::byte payload[kInlineBytes];
   if (bytes_ <= kInlineBytes) {
     load_range(0, segments_.count(), payload);
   } else {
     if (shows_registered_)
       show_table();
-    else if (bytes_ <= one_shot_limit(peers_.size() + 1))
+    else if (bytes_ <= one_shot_limit_bytes(peers_.size() + 1))
       load_range(0, segments_.count(), host_->my_board().slots[parity]);
     note_users(slot_users_[parity]);
   }
@@ -160,7 +156,7 @@ bool LocalBackend::choose_way() {
     state_ = State::kRegistered;
     return true;
   }
-  if (bytes_ <= one_shot_limit(peers_.size() + 1)) {
+  if (bytes_ <= one_shot_limit_bytes(peers_.size() + 1)) {
     if (shows_registered_) {  // but somebody else's tensors are not: mine go through the slot as well
       load_range(0, segments_.count(), host_->my_board().slots[calls_ % 2]);
       publish(&Progress::staged, 1);
