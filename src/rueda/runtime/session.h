@@ -13,6 +13,7 @@
 #include "rueda/runtime/calibrate.h"
 #include "rueda/runtime/facts.h"
 #include "rueda/runtime/links.h"
+#include "rueda/trace/timeline.h"
 
 namespace rueda::runtime {
 
