@@ -134,7 +134,7 @@ class World {
     open = {.operation = ++node.last_operation,
             .times = ++node.times[name],
             .request = allreduce(name, {50'000})};
-    Planner::Submitted submitted = node.planner->submitted(open.operation, {&open.request}, now_);
+    Planner::Submitted submitted = node.planner->submitted(open.operation, std::vector{&open.request}, now_);
     carry_out(rank, std::move(submitted.actions));
     if (!submitted.is_taken) negotiate(rank, {open.request});
     if (--node.to_submit == 0) ++node.waits;
@@ -157,7 +157,8 @@ class World {
   void cycle(Rank rank) {
     Node& node = nodes_[rank];
     start_next(rank);
-    if (node.is_idle()) carry_out(rank, node.planner->idle(now_));
+    if (node.is_idle())
+      if (std::optional<StartBucket> started = node.planner->idle(now_)) carry_out(rank, *started);
     carry_out(rank, node.planner->tick(now_, node.is_idle()));
     if (node.planner->asks_for_wanted(now_, node.waits)) {
       std::vector<std::string> names;
@@ -262,7 +263,7 @@ class World {
   void carry_out(Rank rank, StartBucket& started) {
     Node& node = nodes_[rank];
     node.queue.push_back(
-        {.key = {node.planner->plans_begun(), ++node.started}, .names = names(started.bucket)});
+        {.key = {node.planner->plans_begun(), ++node.started}, .names = names(*started.bucket)});
     start_next(rank);
   }
   void carry_out(Rank rank, PlanBegun&) { nodes_[rank].started = 0; }

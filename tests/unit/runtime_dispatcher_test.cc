@@ -220,7 +220,8 @@ TEST_F(OneRank, what_fails_here_alone_ends_the_epoch_and_starts_nothing_more) {
 
 TEST_F(OneRank, a_planned_batch_is_taken_back_and_its_operation_stays_open) {
   const int64_t handle = submit("f1", 1, DType::kFloat32);
-  dispatcher_->enqueue_planned(response({{"f1", 1}}, DType::kFloat32));
+  dispatcher_->enqueue_planned(
+      std::make_shared<const control::Response>(response({{"f1", 1}}, DType::kFloat32)));
   settle();
   EXPECT_THAT(dispatcher_->pause(), ElementsAre(1, 2));
   const std::vector<int32_t> arrivals{0, 4};

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -83,6 +84,9 @@ struct Response : Terms {  // device: of some rank
 
   bool operator==(const Response&) const = default;
 };
+
+// What a rank holds of a response: the buckets of a learned plan run step after step.
+using SharedResponse = std::shared_ptr<const Response>;
 
 // A frame's payload. `encode` never fails; `decode` refuses what is not exactly one well-formed message.
 Bytes encode(std::span<const Request> requests);

@@ -45,11 +45,11 @@ void PlanRunner::begin(int64_t generation, std::vector<Response> buckets) {
   *this = PlanRunner();
   is_active_ = true;
   generation_ = generation;
-  buckets_ = std::move(buckets);
+  for (Response& bucket : buckets) buckets_.push_back(std::make_shared<const Response>(std::move(bucket)));
   ready_.assign(buckets_.size(), 0);
   for (size_t bucket = 0; bucket < buckets_.size(); ++bucket)
-    for (size_t entry = 0; entry < buckets_[bucket].entries.size(); ++entry)
-      slots_[buckets_[bucket].entries[entry].name] = {.bucket = bucket, .entry = entry, .accepted = 0};
+    for (size_t entry = 0; entry < buckets_[bucket]->entries.size(); ++entry)
+      slots_[buckets_[bucket]->entries[entry].name] = {.bucket = bucket, .entry = entry, .accepted = 0};
 }
 
 bool PlanRunner::fits(const Request& request) const {
@@ -58,7 +58,7 @@ bool PlanRunner::fits(const Request& request) const {
   const auto found = slots_.find(request.name);
   if (found == slots_.end()) return false;
   const Slot& slot = found->second;
-  const Response& bucket = buckets_[slot.bucket];
+  const Response& bucket = *buckets_[slot.bucket];
   const bool is_same = key_of(request) == key_of(bucket) && request.shape == bucket.entries[slot.entry].shape;
   return is_same && slot.accepted == 0;
 }
@@ -72,15 +72,15 @@ void PlanRunner::accept(const Request& request, OperationId operation) {
   ++waiting_;
 }
 
-const Response* PlanRunner::next() const {
+SharedResponse PlanRunner::next() const {
   if (!is_open()) return nullptr;
   const size_t bucket = head();
-  return ready_[bucket] == buckets_[bucket].entries.size() ? &buckets_[bucket] : nullptr;
+  return ready_[bucket] == buckets_[bucket]->entries.size() ? buckets_[bucket] : nullptr;
 }
 
 void PlanRunner::start_next() {
   const size_t bucket = head();
-  for (const Entry& entry : buckets_[bucket].entries) slots_[entry.name].accepted = 0;
+  for (const Entry& entry : buckets_[bucket]->entries) slots_[entry.name].accepted = 0;
   waiting_ -= ready_[bucket];
   ready_[bucket] = 0;
   ++started_;
@@ -91,7 +91,7 @@ bool PlanRunner::is_waiting_in_vain(const std::string& name) const {
   const auto found = slots_.find(name);
   if (found == slots_.end() || found->second.accepted == 0) return false;
   for (size_t bucket = head();; bucket = (bucket + 1) % buckets_.size()) {
-    if (ready_[bucket] < buckets_[bucket].entries.size()) return true;
+    if (ready_[bucket] < buckets_[bucket]->entries.size()) return true;
     if (bucket == found->second.bucket) return false;
   }
 }
@@ -102,7 +102,7 @@ std::vector<LeftOver> PlanRunner::finish(int64_t end) {
   std::vector<LeftOver> left;
   if (started_ > end) {
     const auto cancelled = static_cast<size_t>(end) % buckets_.size();
-    for (const Entry& entry : buckets_[cancelled].entries) left.push_back(slots_.at(entry.name).last);
+    for (const Entry& entry : buckets_[cancelled]->entries) left.push_back(slots_.at(entry.name).last);
   }
   std::vector<const Slot*> waiting;
   for (const auto& [name, slot] : slots_)

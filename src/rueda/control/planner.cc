@@ -52,7 +52,7 @@ void Planner::forget(OperationId operation) {
   unanswered_.erase(found);
 }
 
-Planner::Submitted Planner::submitted(OperationId operation, std::vector<const Request*> requests,
+Planner::Submitted Planner::submitted(OperationId operation, std::span<const Request* const> requests,
                                       Nanos now) {
   Submitted out;
   if (runner_.is_open() && fits(requests)) {
@@ -166,14 +166,12 @@ Actions Planner::end(const Response& response) {
   return actions;
 }
 
-Actions Planner::idle(Nanos now) {
-  const Response* next = runner_.next();
-  if (next == nullptr) return {};
-  Actions actions;
-  actions.emplace_back(StartBucket{.bucket = *next});
+std::optional<StartBucket> Planner::idle(Nanos now) {
+  SharedResponse next = runner_.next();
+  if (next == nullptr) return std::nullopt;
   runner_.start_next();
   started_at_ = now;
-  return actions;
+  return StartBucket{.bucket = std::move(next)};
 }
 
 Actions Planner::tick(Nanos now, bool is_idle) {

@@ -38,7 +38,7 @@ struct NegotiationOver {  // of what was submitted before the plan began; for th
 struct PlanBegun {};
 struct PlanOver {};
 struct StartBucket {
-  Response bucket;
+  SharedResponse bucket;
 };
 // Calls that start from now on belong to another generation: what is cancelled must not be taken for what
 // comes in its place.
@@ -82,11 +82,11 @@ class Planner {
     Actions actions;
   };
   // A new operation and its requests: one, or the members of one group.
-  Submitted submitted(OperationId operation, std::vector<const Request*> requests, Nanos now);
+  Submitted submitted(OperationId operation, std::span<const Request* const> requests, Nanos now);
   // A response in the global order. Nothing: it does not concern plans, and runs.
   std::optional<Actions> response(Response& response, Nanos now);
   // The backend has nothing to do: the next bucket, if all its tensors are ready.
-  Actions idle(Nanos now);
+  std::optional<StartBucket> idle(Nanos now);
   // Departs when the others do not come, or this rank brings nothing more.
   Actions tick(Nanos now, bool is_idle);
   // Departs when a wait would be in vain. To be asked when somebody begins to wait (`waits` has grown) and

@@ -96,13 +96,13 @@ class PlanRunner {
   void accept(const Request& request, OperationId operation = 0);
   [[nodiscard]] size_t waiting() const { return waiting_; }  // tensors accepted, their bucket not started
   // The bucket to start now, or null.
-  [[nodiscard]] const Response* next() const;
+  [[nodiscard]] SharedResponse next() const;
   void start_next();
   // Waiting for this tensor would be in vain: its bucket, or one before it, lacks tensors of this rank.
   [[nodiscard]] bool is_waiting_in_vain(const std::string& name) const;
   void freeze() { is_frozen_ = true; }
   [[nodiscard]] const Response& bucket(int64_t started) const {
-    return buckets_[static_cast<size_t>(started) % buckets_.size()];
+    return *buckets_[static_cast<size_t>(started) % buckets_.size()];
   }
   // The plan ended when `end` buckets had been started everywhere. What has to be negotiated after all, in
   // the order it was submitted. A bucket this rank has started beyond the end must be cancelled.
@@ -122,7 +122,7 @@ class PlanRunner {
   int64_t started_ = 0;  // buckets, all rounds
   uint64_t clock_ = 0;
   size_t waiting_ = 0;
-  std::vector<Response> buckets_;
+  std::vector<SharedResponse> buckets_;
   std::vector<size_t> ready_;  // [bucket] tensors that are waiting
   std::unordered_map<std::string, Slot> slots_;
 };

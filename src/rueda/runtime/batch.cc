@@ -16,7 +16,7 @@ int64_t product(const std::vector<int64_t>& dims, size_t from = 0) {
 
 int64_t count_of(const BatchTensor& tensor) { return product(tensor.shape); }
 
-size_t element_bytes(const Batch& batch) { return size_of(batch.response.dtype); }
+size_t element_bytes(const Batch& batch) { return size_of(batch.response->dtype); }
 
 int64_t rows_total(const BatchTensor& tensor, size_t begin, size_t count) {
   return std::accumulate(tensor.rows.begin() + static_cast<ptrdiff_t>(begin),
@@ -27,7 +27,7 @@ int64_t rows_total(const BatchTensor& tensor, size_t begin, size_t count) {
 int64_t result_rows(const Batch& batch, const BatchTensor& tensor) {
   const auto n = static_cast<size_t>(batch.group->size());
   const auto me = static_cast<size_t>(batch.group->me);
-  switch (batch.response.what) {
+  switch (batch.response->what) {
     case Collective::kAllgather:
       return rows_total(tensor, 0, n);
     case Collective::kReducescatter:
@@ -63,7 +63,7 @@ void fill_counts(Batch& batch) {
 }
 
 void fill_spec(Batch& batch) {
-  const control::Response& response = batch.response;
+  const control::Response& response = *batch.response;
   schedule::Spec& spec = batch.spec;
   spec.what = response.what;
   spec.dtype = response.dtype;
@@ -83,7 +83,7 @@ void fill_spec(Batch& batch) {
 Status no_memory(const Batch& batch, int64_t count) {
   return {Code::kUnavailable, "no memory for " +
                                   std::to_string(static_cast<size_t>(count) * element_bytes(batch)) +
-                                  " bytes of tensor " + batch.response.entries.front().name +
+                                  " bytes of tensor " + batch.response->entries.front().name +
                                   "; use smaller tensors or a machine with more memory."};
 }
 
@@ -92,8 +92,8 @@ Status allocate_outputs(Batch& batch) {
     if (!tensor.ref) continue;
     Tensor& mine = tensor.ref->tensor();
     mine.result_shape = mine.request.shape;
-    if (has_rows(batch.response.what)) mine.result_shape[0] = result_rows(batch, tensor);
-    if (batch.response.what == Collective::kAlltoall) {
+    if (has_rows(batch.response->what)) mine.result_shape[0] = result_rows(batch, tensor);
+    if (batch.response->what == Collective::kAlltoall) {
       const auto n = static_cast<size_t>(batch.group->size());
       mine.received_splits.resize(n);
       for (size_t src = 0; src < n; ++src) {
@@ -101,7 +101,7 @@ Status allocate_outputs(Batch& batch) {
             static_cast<int32_t>(tensor.rows[src * n + static_cast<size_t>(batch.group->me)]);
       }
     }
-    if (mine.output != nullptr || batch.response.what == Collective::kBarrier) continue;
+    if (mine.output != nullptr || batch.response->what == Collective::kBarrier) continue;
     mine.allocated = allocate_host(static_cast<size_t>(product(mine.result_shape)) * element_bytes(batch));
     if (mine.allocated == nullptr) return no_memory(batch, product(mine.result_shape));
     mine.output = mine.allocated.get();
@@ -113,7 +113,7 @@ Status allocate_outputs(Batch& batch) {
 Memory memory_of(const Batch& batch) {
   for (const BatchTensor& tensor : batch.tensors)
     if (tensor.ref) return tensor.ref->tensor().memory;
-  return {.kind = batch.response.memory, .device = -1, .ready = nullptr};
+  return {.kind = batch.response->memory, .device = -1, .ready = nullptr};
 }
 
 // Is this the submission the response answers? The coordinator compared it, so only its kind can be wrong.
@@ -125,26 +125,26 @@ bool is_meant(const std::optional<TensorRef>& ref, const control::Response& resp
 
 }  // namespace
 
-Result<Batch> plan_batch(control::Response response, std::shared_ptr<const Group> group,
+Result<Batch> plan_batch(control::SharedResponse response, std::shared_ptr<const Group> group,
                          const Operations& operations, bool is_drained) {
   Batch batch;
   batch.response = std::move(response);
   batch.group = std::move(group);
-  const std::vector<Rank>& joined = batch.response.joined;
+  const std::vector<Rank>& joined = batch.response->joined;
   const Rank me = batch.group->members[static_cast<size_t>(batch.group->me)];
   const bool has_joined = is_drained || std::find(joined.begin(), joined.end(), me) != joined.end();
-  for (const control::Entry& entry : batch.response.entries) {
+  for (const control::Entry& entry : batch.response->entries) {
     BatchTensor tensor;
     // A rank that has joined may have submitted the name since: that submission belongs to a later round.
-    if (!has_joined) tensor.ref = operations.lookup(batch.response.process_set, entry.name);
-    if (!has_joined && !is_meant(tensor.ref, batch.response)) {
+    if (!has_joined) tensor.ref = operations.lookup(batch.response->process_set, entry.name);
+    if (!has_joined && !is_meant(tensor.ref, *batch.response)) {
       return Status(Code::kInternal, "the coordinator started tensor " + entry.name +
                                          ", which this rank did not submit like that; please report it.");
     }
     tensor.shape = tensor.ref ? tensor.ref->tensor().request.shape : entry.shape;
     tensor.rows = entry.rows;
     tensor.row_count = tensor.shape.empty() ? 1 : product(tensor.shape, 1);
-    if (has_rows(batch.response.what))
+    if (has_rows(batch.response->what))
       for (const int64_t rows : tensor.rows) tensor.counts.push_back(rows * tensor.row_count);
     batch.tensors.push_back(std::move(tensor));
   }
@@ -154,7 +154,7 @@ Result<Batch> plan_batch(control::Response response, std::shared_ptr<const Group
 }
 
 Status prepare_batch(Batch& batch) {
-  if (batch.response.what == Collective::kBarrier) return Status::ok();
+  if (batch.response->what == Collective::kBarrier) return Status::ok();
   if (Status s = allocate_outputs(batch); !s.is_ok()) return s;
   for (const BatchTensor& tensor : batch.tensors) {
     backend::Segment& segment = batch.segments.emplace_back();

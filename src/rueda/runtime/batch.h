@@ -24,7 +24,7 @@ struct BatchTensor {
 };
 
 struct Batch {
-  control::Response response;
+  control::SharedResponse response;
   std::shared_ptr<const Group> group;
   std::vector<BatchTensor> tensors;
   schedule::Spec spec;
@@ -34,7 +34,7 @@ struct Batch {
 
 // Fails when a tensor this rank must have is not there. drained: this rank takes no part with tensors of its
 // own.
-Result<Batch> plan_batch(control::Response response, std::shared_ptr<const Group> group,
+Result<Batch> plan_batch(control::SharedResponse response, std::shared_ptr<const Group> group,
                          const Operations& operations, bool is_drained = false);
 // Allocates outputs the engine owns, and lists the segments. Fails when this machine has no memory for one.
 Status prepare_batch(Batch& batch);

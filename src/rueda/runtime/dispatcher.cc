@@ -1,6 +1,7 @@
 #include "rueda/runtime/dispatcher.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace rueda::runtime {
@@ -34,10 +35,10 @@ constexpr size_t kLookAhead = 16;
 
 }  // namespace
 
-class Dispatcher::Running final : public backend::ActivitySink {
+class Dispatcher::Item final : public backend::ActivitySink {
  public:
-  Running(Batch batch, backend::Backend& backend, backend::CallId id, TraceSink* trace)
-      : batch_(std::move(batch)), backend_(backend), id_(id), trace_(trace) {}
+  Item(control::SharedResponse said, Way why, uint16_t number, std::vector<int32_t> sent)
+      : response(std::move(said)), way(why), generation(number), arrivals(std::move(sent)) {}
 
   void begin(backend::Activity activity) override {
     end_activity();
@@ -47,11 +48,22 @@ class Dispatcher::Running final : public backend::ActivitySink {
   void end_activity() {
     if (std::exchange(is_open_, false)) emit(TraceKind::kEnd, {});
   }
+  [[nodiscard]] bool is_call() const { return response->kind == control::Response::Kind::kRun; }
+  // Process sets come and go, errors are told and barriers are passed when all before them is done; so runs
+  // what may be taken back.
+  [[nodiscard]] bool must_run_alone() const {
+    return !is_call() || way != Way::kAgreed || response->what == Collective::kBarrier;
+  }
 
-  [[nodiscard]] Batch& batch() { return batch_; }
-  [[nodiscard]] backend::Backend& backend() { return backend_; }
-  [[nodiscard]] backend::CallId id() const { return id_; }
+  control::SharedResponse response;
+  Way way = Way::kAgreed;
+  uint16_t generation = 0;
+  std::vector<int32_t> arrivals;        // kDrained
+  std::optional<Batch> batch;           // once it was looked at
+  backend::Backend* backend = nullptr;  // that runs it
+  backend::CallId id = 0;
   bool is_taken_back = false;  // it has no result
+  TraceSink* trace = nullptr;  // null: not traced
 
  private:
   [[nodiscard]] std::string_view name_of(backend::Activity activity) const {
@@ -63,19 +75,15 @@ class Dispatcher::Running final : public backend::ActivitySink {
       case backend::Activity::kTransfer:
         break;
     }
-    return transfer_name(batch_.response.what);
+    return transfer_name(response->what);
   }
   void emit(TraceKind kind, std::string_view name) {
-    if (trace_ == nullptr) return;
+    if (trace == nullptr) return;
     const Nanos now = monotonic_now();
-    for (const control::Entry& entry : batch_.response.entries)
-      trace_->emit({.kind = kind, .when = now, .track = entry.name, .name = name});
+    for (const control::Entry& entry : response->entries)
+      trace->emit({.kind = kind, .when = now, .track = entry.name, .name = name});
   }
 
-  Batch batch_;
-  backend::Backend& backend_;
-  backend::CallId id_;
-  TraceSink* trace_;  // null: not traced
   bool is_open_ = false;
 };
 
@@ -90,20 +98,16 @@ Dispatcher::Dispatcher(Rank me, Operations& operations, Groups& groups, backend:
 
 Dispatcher::~Dispatcher() = default;
 
-void Dispatcher::enqueue(control::Response response, Way way, std::vector<int32_t> arrivals) {
-  if (way != Way::kDrained && response.kind == control::Response::Kind::kRun && is_traced(response)) {
+void Dispatcher::enqueue(control::SharedResponse response, Way way, std::vector<int32_t> arrivals) {
+  if (way != Way::kDrained && response->kind == control::Response::Kind::kRun && is_traced(*response)) {
     const Nanos now = monotonic_now();
-    for (const control::Entry& entry : response.entries) {
+    for (const control::Entry& entry : response->entries) {
       trace_.emit(
-          {.kind = TraceKind::kBegin, .when = now, .track = entry.name, .name = operation_name(response)});
+          {.kind = TraceKind::kBegin, .when = now, .track = entry.name, .name = operation_name(*response)});
       trace_.emit({.kind = TraceKind::kBegin, .when = now, .track = entry.name, .name = "QUEUE"});
     }
   }
-  queue_.push_back({.response = std::move(response),
-                    .way = way,
-                    .generation = generation_,
-                    .arrivals = std::move(arrivals),
-                    .batch = std::nullopt});
+  queue_.push_back(std::make_unique<Item>(std::move(response), way, generation_, std::move(arrivals)));
 }
 
 bool Dispatcher::progress() {
@@ -111,20 +115,19 @@ bool Dispatcher::progress() {
   for (size_t i = 0; !running_.empty() && i < backends_.all().size(); ++i)
     if (!backends_.all()[i]->is_idle()) moved = backends_.all()[i]->progress(done_) || moved;
   for (const backend::Done& done : std::exchange(done_, {})) {
-    const auto at = std::ranges::find(running_, done.id, [](const auto& running) { return running->id(); });
+    const auto at = std::ranges::find(running_, done.id, [](const auto& item) { return item->id; });
     RUEDA_CHECK(at != running_.end(), "a backend finished a call that was not running");
-    const std::unique_ptr<Running> running = std::move(*at);
+    const std::unique_ptr<Item> item = std::move(*at);
     running_.erase(at);
-    finish(*running, done);
+    finish(*item, done);
     moved = true;
   }
   return start_what_fits() || moved;
 }
 
 bool Dispatcher::waits_on_memory() const {
-  return !running_.empty() && std::ranges::all_of(running_, [](const auto& running) {
-    return running->backend().waits_on_memory();
-  });
+  return !running_.empty() &&
+         std::ranges::all_of(running_, [](const auto& item) { return item->backend->waits_on_memory(); });
 }
 
 bool Dispatcher::start_what_fits() {
@@ -139,23 +142,24 @@ bool Dispatcher::start_one() {
   std::vector<const backend::Backend*>& full = full_;
   full.clear();
   for (size_t i = 0; i < window; ++i) {
-    Queued& queued = queue_[i];
-    const bool is_alone = queued.must_run_alone();
+    Item& item = *queue_[i];
+    const bool is_alone = item.must_run_alone();
     if (is_alone && (i > 0 || !running_.empty())) return false;
-    const bool is_call = queued.about().kind == control::Response::Kind::kRun && is_mine(queued.about());
-    if (is_call && !queued.batch && !plan(queued)) return false;
-    if (is_call && queued.backend != nullptr) {
-      const bool is_known = std::ranges::find(full, queued.backend) != full.end();
-      if (!is_known && queued.backend->room() == 0) full.push_back(queued.backend);
+    const bool is_mine_to_run = item.is_call() && is_mine(*item.response);
+    if (is_mine_to_run && !item.batch && !plan(item)) return false;
+    if (is_mine_to_run && item.backend != nullptr) {
+      const bool is_known = std::ranges::find(full, item.backend) != full.end();
+      const bool has_room = item.backend->room() > 0;
+      if (!is_known && !has_room) full.push_back(item.backend);
       if (is_alone ? !full.empty() : full.size() == backends_.all().size()) return false;
-      if (is_known || queued.backend->room() == 0) continue;
+      if (is_known || !has_room) continue;
     }
-    Queued next = std::move(queued);
+    std::unique_ptr<Item> next = std::move(queue_[i]);
     queue_.erase(queue_.begin() + static_cast<ptrdiff_t>(i));
-    if (is_call)
+    if (is_mine_to_run)
       start(std::move(next));
-    else if (next.response.kind != control::Response::Kind::kRun)
-      handle_notice(next.response);
+    else if (!next->is_call())
+      handle_notice(*next->response);
     return true;
   }
   return false;
@@ -166,24 +170,15 @@ bool Dispatcher::is_mine(const control::Response& response) const {
   return group != nullptr && group->is_member();
 }
 
-// Process sets come and go, errors are told and barriers are passed when all before them is done; so runs
-// what may be taken back.
-bool Dispatcher::Queued::must_run_alone() const {
-  return about().kind != control::Response::Kind::kRun || way != Way::kAgreed ||
-         about().what == Collective::kBarrier;
-}
-
-bool Dispatcher::plan(Queued& queued) {
-  const bool is_drained = queued.way == Way::kDrained;
-  std::shared_ptr<const Group> group = groups_.find(queued.response.process_set);
-  Result<Batch> planned = plan_batch(std::move(queued.response), std::move(group), operations_, is_drained);
+bool Dispatcher::plan(Item& item) {
+  Result<Batch> planned = plan_batch(item.response, groups_.find(item.response->process_set), operations_,
+                                     item.way == Way::kDrained);
   if (!planned.is_ok()) {
     failure_ = planned.status();
     return false;
   }
-  queued.batch = std::move(planned).value();
-  const Batch& batch = *queued.batch;
-  queued.backend = backends_.choose(*batch.group, batch.spec, batch.memory);
+  const Batch& batch = item.batch.emplace(std::move(planned).value());
+  item.backend = backends_.choose(*batch.group, batch.spec, batch.memory);
   return true;
 }
 
@@ -211,41 +206,40 @@ void Dispatcher::handle_notice(const control::Response& response) {
   }
 }
 
-void Dispatcher::start(Queued queued) {
-  if (queued.backend == nullptr) return fail_unsupported(*queued.batch);
-  backend::Backend& backend = *queued.backend;
-  TraceSink* trace = is_traced(queued.about()) ? &trace_ : nullptr;
-  auto owner = std::make_unique<Running>(std::move(*queued.batch), backend, next_call_++, trace);
-  Running& running = *owner;
-  Batch& batch = running.batch();
-  const bool is_drained = queued.way == Way::kDrained;
+void Dispatcher::start(std::unique_ptr<Item> owner) {
+  Item& item = *owner;
+  Batch& batch = *item.batch;
+  if (item.backend == nullptr) return fail_unsupported(batch);
+  const bool is_drained = item.way == Way::kDrained;
+  item.id = next_call_++;
+  if (!is_drained && is_traced(*item.response)) item.trace = &trace_;
   if (!is_drained) mark_queue_end(batch);
   if (const Status prepared = prepare_batch(batch); !prepared.is_ok()) {
     failure_ = prepared;  // the others have started: this rank alone cannot back out
     return;
   }
-  const backend::Call call{.id = running.id(),
+  const backend::Call call{.id = item.id,
                            .group = batch.group.get(),
                            .spec = batch.spec,
                            .segments = batch.segments,
-                           .prescale = is_reduction(batch.response.what) ? batch.response.prescale : 1.0,
+                           .prescale = is_reduction(item.response->what) ? item.response->prescale : 1.0,
                            .memory = batch.memory,
-                           .may_be_taken_back = queued.way != Way::kAgreed,
-                           .generation = queued.generation,
-                           .activities = trace == nullptr || is_drained ? nullptr : &running};
-  running.is_taken_back = is_drained;
+                           .may_be_taken_back = item.way != Way::kAgreed,
+                           .generation = item.generation,
+                           .activities = item.trace == nullptr ? nullptr : &item};
+  item.is_taken_back = is_drained;
   running_.push_back(std::move(owner));
-  if (is_drained) return backend.drain(call, queued.arrivals);
+  if (is_drained) return item.backend->drain(call, item.arrivals);
   count(counters_.batches);
   count(counters_.tensors, static_cast<int64_t>(batch.tensors.size()));
   count(counters_.bytes, batch.spec.count * static_cast<int64_t>(size_of(batch.spec.dtype)));
-  backend.start(call);
+  item.backend->start(call);
 }
 
 // Every rank comes to the same verdict.
 void Dispatcher::fail_unsupported(const Batch& batch) {
   const Status status{Code::kUnsupported, "no backend of this job takes tensor " +
-                                              batch.response.entries.front().name +
+                                              batch.response->entries.front().name +
                                               " where it lies; copy it to host memory first."};
   mark_queue_end(batch);
   mark_ends(batch, false);
@@ -253,7 +247,7 @@ void Dispatcher::fail_unsupported(const Batch& batch) {
     if (tensor.ref) operations_.finish(*tensor.ref, status);
 }
 
-void Dispatcher::finish(Running& running, const backend::Done& done) {
+void Dispatcher::finish(Item& item, const backend::Done& done) {
   counters_.way.store(done.how.data(), std::memory_order_relaxed);
   // A refusal that follows from the request is the same on every rank; anything else happened here alone, and
   // the lanes are out of step.
@@ -263,31 +257,31 @@ void Dispatcher::finish(Running& running, const backend::Done& done) {
     failure_ = status;  // the operations end with the epoch, whose status names the culprit
     return;
   }
-  if (running.is_taken_back) return;
-  running.end_activity();
-  const Batch& batch = running.batch();
+  if (item.is_taken_back) return;
+  item.end_activity();
+  const Batch& batch = *item.batch;
   mark_ends(batch, status.is_ok());
   for (const BatchTensor& tensor : batch.tensors)
     if (tensor.ref) operations_.finish(*tensor.ref, status);
 }
 
 std::vector<int32_t> Dispatcher::pause() {
-  return running_.empty() ? std::vector<int32_t>() : running_.front()->backend().pause();
+  return running_.empty() ? std::vector<int32_t>() : running_.front()->backend->pause();
 }
 
 void Dispatcher::resume() {
-  if (!running_.empty()) running_.front()->backend().resume();
+  if (!running_.empty()) running_.front()->backend->resume();
 }
 
 void Dispatcher::take_back(std::span<const int32_t> arrivals) {
   if (!failure_.is_ok()) return;  // the epoch ends
   RUEDA_CHECK(running_.size() == 1 && queue_.empty(),
               "only a planned batch, which runs alone, is taken back");
-  Running& running = *running_.front();
-  running.end_activity();
-  mark_ends(running.batch(), false);
-  running.is_taken_back = true;
-  running.backend().take_back(arrivals);
+  Item& item = *running_.front();
+  item.end_activity();
+  mark_ends(*item.batch, false);
+  item.is_taken_back = true;
+  item.backend->take_back(arrivals);
 }
 
 void Dispatcher::abort() {
@@ -296,15 +290,15 @@ void Dispatcher::abort() {
 }
 
 void Dispatcher::mark_queue_end(const Batch& batch) {
-  if (!is_traced(batch.response)) return;
+  if (!is_traced(*batch.response)) return;
   const Nanos now = monotonic_now();
-  for (const control::Entry& entry : batch.response.entries)
+  for (const control::Entry& entry : batch.response->entries)
     trace_.emit({.kind = TraceKind::kEnd, .when = now, .track = entry.name});
 }
 
 // A rank that has joined takes part without a tensor: its bar ends without a dtype and a shape.
 void Dispatcher::mark_ends(const Batch& batch, bool is_ok) {
-  if (!is_traced(batch.response)) return;
+  if (!is_traced(*batch.response)) return;
   const Nanos now = monotonic_now();
   for (size_t i = 0; i < batch.tensors.size(); ++i) {
     const std::optional<TensorRef>& ref = batch.tensors[i].ref;
@@ -312,7 +306,7 @@ void Dispatcher::mark_ends(const Batch& batch, bool is_ok) {
     const std::string shape = has_result ? shape_string(ref->tensor().result_shape) : std::string();
     trace_.emit({.kind = TraceKind::kEnd,
                  .when = now,
-                 .track = batch.response.entries[i].name,
+                 .track = batch.response->entries[i].name,
                  .args_dtype = has_result ? name_of(ref->tensor().request.dtype) : std::string_view(),
                  .args_shape = shape});
   }

@@ -5,7 +5,6 @@
 
 #include <deque>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -27,12 +26,12 @@ class Dispatcher {
              TraceSink& trace, EngineCounters& counters);
   ~Dispatcher();
 
-  void enqueue(control::Response response) { enqueue(std::move(response), Way::kAgreed, {}); }
+  void enqueue(control::Response response) { enqueue(share(std::move(response)), Way::kAgreed, {}); }
   // Not all ranks may have started it, and it may be cancelled; runs alone.
-  void enqueue_planned(control::Response response) { enqueue(std::move(response), Way::kPlanned, {}); }
+  void enqueue_planned(control::SharedResponse response) { enqueue(std::move(response), Way::kPlanned, {}); }
   // One that other ranks have started and cancelled. arrivals: messages that each rank has sent for it.
   void enqueue_drained(control::Response response, std::vector<int32_t> arrivals) {
-    enqueue(std::move(response), Way::kDrained, std::move(arrivals));
+    enqueue(share(std::move(response)), Way::kDrained, std::move(arrivals));
   }
   bool progress();  // true if anything moved
   [[nodiscard]] bool is_idle() const { return queue_.empty() && running_.empty(); }
@@ -54,26 +53,18 @@ class Dispatcher {
 
  private:
   enum class Way : uint8_t { kAgreed, kPlanned, kDrained };
-  struct Queued {
-    control::Response response;
-    Way way = Way::kAgreed;
-    uint16_t generation = 0;
-    std::vector<int32_t> arrivals;
-    std::optional<Batch> batch;           // holds the response once it was looked at
-    backend::Backend* backend = nullptr;  // that runs it
-
-    [[nodiscard]] const control::Response& about() const { return batch ? batch->response : response; }
-    [[nodiscard]] bool must_run_alone() const;
-  };
-  class Running;  // a batch under way, which tells the timeline what becomes of it
-  void enqueue(control::Response response, Way way, std::vector<int32_t> arrivals);
+  class Item;  // a response on its way: queued, then under way; tells the timeline what becomes of it
+  static control::SharedResponse share(control::Response response) {
+    return std::make_shared<const control::Response>(std::move(response));
+  }
+  void enqueue(control::SharedResponse response, Way way, std::vector<int32_t> arrivals);
   bool start_what_fits();
   bool start_one();
   void handle_notice(const control::Response& response);
   [[nodiscard]] bool is_mine(const control::Response& response) const;
-  bool plan(Queued& queued);
-  void start(Queued queued);
-  void finish(Running& running, const backend::Done& done);
+  bool plan(Item& item);
+  void start(std::unique_ptr<Item> owner);
+  void finish(Item& item, const backend::Done& done);
   void fail_unsupported(const Batch& batch);
   void mark_queue_end(const Batch& batch);
   void mark_ends(const Batch& batch, bool is_ok);
@@ -85,9 +76,9 @@ class Dispatcher {
   backend::BackendTable& backends_;
   TraceSink& trace_;
   EngineCounters& counters_;
-  std::deque<Queued> queue_;
-  std::vector<std::unique_ptr<Running>> running_;  // in start order
-  std::vector<const backend::Backend*> full_;      // of start_one()
+  std::deque<std::unique_ptr<Item>> queue_;
+  std::vector<std::unique_ptr<Item>> running_;  // in start order
+  std::vector<const backend::Backend*> full_;   // of start_one()
   std::vector<backend::Done> done_;
   backend::CallId next_call_ = 1;
   uint16_t generation_ = 0;

@@ -17,10 +17,9 @@ Planner::Planner(Options options, Operations& operations, Dispatcher& dispatcher
       decisions_(options) {}
 
 bool Planner::take(const std::shared_ptr<Operation>& operation) {
-  std::vector<const control::Request*> requests;
-  for (const Tensor& tensor : operation->tensors) requests.push_back(&tensor.request);
-  control::Planner::Submitted submitted =
-      decisions_.submitted(operation->handle, std::move(requests), monotonic_now());
+  requests_.clear();
+  for (const Tensor& tensor : operation->tensors) requests_.push_back(&tensor.request);
+  control::Planner::Submitted submitted = decisions_.submitted(operation->handle, requests_, monotonic_now());
   if (submitted.is_taken)
     for (const Tensor& tensor : operation->tensors) actions_.is_taken(tensor.request);
   else
@@ -53,9 +52,9 @@ void Planner::forget_finished() {
 bool Planner::progress(Nanos now) {
   bool moved = false;
   while (dispatcher_.is_idle()) {
-    control::Actions actions = decisions_.idle(now);
-    if (actions.empty()) break;
-    carry_out(std::move(actions));
+    std::optional<control::StartBucket> started = decisions_.idle(now);
+    if (!started) break;
+    carry_out(*started);
     dispatcher_.progress();  // hands it to the backend
     dispatcher_.progress();  // shows it to the other ranks
     moved = true;
@@ -107,7 +106,7 @@ void Planner::carry_out(control::PlanOver&) {
 }
 
 void Planner::carry_out(control::StartBucket& started) {
-  actions_.bucket_starts(started.bucket);
+  actions_.bucket_starts(*started.bucket);
   dispatcher_.enqueue_planned(std::move(started.bucket));
   count(counters_.planned_batches);
 }

@@ -87,6 +87,7 @@ class Planner {
   EngineCounters& counters_;
   PlannerActions actions_;
   control::Planner decisions_;
+  std::vector<const control::Request*> requests_;  // of take(); kept for its memory
 };
 
 }  // namespace rueda::runtime

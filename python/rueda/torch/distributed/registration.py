@@ -111,7 +111,7 @@ def _meet(given: dict[str, Any]) -> None:
     timeout = given.get("timeout")
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else 1800.0
     _start_engine(given["store"], dist.get_rank(), dist.get_world_size(), seconds)
-    sets.register_group(ranks, f"torch.distributed/{generation}/{given['group_name']}", seconds)
+    sets.register_group(ranks, f"torch.distributed/{names.generation}/{given['group_name']}", seconds)
 
 
 def _is_local(given: dict[str, Any]) -> bool:
