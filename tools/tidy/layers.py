@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterator, List, Optional, Tuple
+from typing import Iterator, List, Optional, Tuple
 
 import python_layers
+from cycles import check_cycles
 from source import Finding, Source
 from text import INCLUDE
 
@@ -93,32 +94,10 @@ def check_edges(source: Source) -> Iterator[Finding]:
             yield Finding(source.path, number, "layer", sentence)
 
 
-def check_cycles(sources: List[Source]) -> Iterator[Finding]:
-    """Depth-first search; each cycle is reported once, at the include that closes it."""
+def check_includes(sources: List[Source]) -> Iterator[Finding]:
+    """No file includes itself through others."""
     known = {s.path[len("src/") :]: s for s in sources if s.path.startswith("src/") and s.is_cpp}
-    state: Dict[str, int] = {}  # 1 on the current path, 2 finished
-    for start in known:
-        if start in state:
-            continue
-        path: List[str] = [start]
-        state[start] = 1
-        work = [iter(list(includes(known[start])))]
-        while work:
-            step = next(work[-1], None)
-            if step is None:
-                work.pop()
-                state[path.pop()] = 2
-                continue
-            number, target = step
-            if target not in known:
-                continue
-            if state.get(target) == 1:
-                ring = " -> ".join([*path[path.index(target) :], target])
-                yield Finding(known[path[-1]].path, number, "include-cycle", ring)
-            elif target not in state:
-                state[target] = 1
-                path.append(target)
-                work.append(iter(list(includes(known[target]))))
+    yield from check_cycles(known, lambda name: includes(known[name]), "include-cycle")
 
 
 def check_readmes(sources: List[Source]) -> Iterator[Finding]:
@@ -140,7 +119,7 @@ def check(sources: List[Source]) -> List[Finding]:
     for source in sources:
         if source.path.startswith("src/") and source.is_cpp:
             findings += check_edges(source)
-    findings += check_cycles(sources)
+    findings += check_includes(sources)
     findings += check_readmes(sources)
     findings += python_layers.check(sources)
     return findings

@@ -6,6 +6,7 @@ import ast
 import re
 from typing import Dict, Iterator, List, Optional, Set, Tuple
 
+from cycles import check_cycles
 from source import Finding, Source
 
 ROOT = "python/"
@@ -70,8 +71,8 @@ def check_symbols(source: Source) -> Iterator[Finding]:
             yield Finding(source.path, number, "c-symbols", "only _core.py names symbols of librueda.so.")
 
 
-def check_cycles(sources: List[Source]) -> Iterator[Finding]:
-    """Depth-first search over modules; each cycle is reported once, at the import that closes it."""
+def check_imports(sources: List[Source]) -> Iterator[Finding]:
+    """No module imports itself through others."""
     known = {module_of(s.path): s for s in sources}
 
     def targets(module: str) -> Iterator[Tuple[int, str]]:
@@ -81,27 +82,7 @@ def check_cycles(sources: List[Source]) -> Iterator[Finding]:
             if target and target != module:
                 yield number, target
 
-    state: Dict[str, int] = {}  # 1 on the current path, 2 finished
-    for start in known:
-        if start in state:
-            continue
-        path: List[str] = [start]
-        state[start] = 1
-        work = [targets(start)]
-        while work:
-            step = next(work[-1], None)
-            if step is None:
-                work.pop()
-                state[path.pop()] = 2
-                continue
-            number, target = step
-            if state.get(target) == 1:
-                ring = " -> ".join([*path[path.index(target) :], target])
-                yield Finding(known[path[-1]].path, number, "import-cycle", ring)
-            elif target not in state:
-                state[target] = 1
-                path.append(target)
-                work.append(targets(target))
+    yield from check_cycles(known, targets, "import-cycle")
 
 
 def check(sources: List[Source]) -> Iterator[Finding]:
@@ -109,4 +90,4 @@ def check(sources: List[Source]) -> Iterator[Finding]:
     for source in mine:
         yield from check_symbols(source)
         yield from check_edges(source)
-    yield from check_cycles(mine)
+    yield from check_imports(mine)
