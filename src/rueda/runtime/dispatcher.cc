@@ -145,7 +145,7 @@ bool Dispatcher::start_one() {
     Item& item = *queue_[i];
     const bool is_alone = item.must_run_alone();
     if (is_alone && (i > 0 || !running_.empty())) return false;
-    const bool is_mine_to_run = item.is_call() && is_mine(*item.response);
+    const bool is_mine_to_run = item.batch || (item.is_call() && is_mine(*item.response));
     if (is_mine_to_run && !item.batch && !plan(item)) return false;
     if (is_mine_to_run && item.backend != nullptr) {
       const bool is_known = std::ranges::find(full, item.backend) != full.end();
