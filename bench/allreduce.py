@@ -1,10 +1,10 @@
-"""Latency, bandwidth and bursts of allreduce as a PyTorch program sees them, torch.distributed's gloo beside.
+"""Latency, bandwidth and bursts of allreduce in a PyTorch program, next to torch.distributed with gloo.
 
     rueda run -np 2 python bench/allreduce.py --report out.json
 
-Both libraries run in the same processes, in turns of a few operations, so that both meet the same machine.
-Each time is rank 0's, from the call to the result in place. gloo speaks TCP over the loopback interface and
-has its defaults (two threads, no fusion); rueda takes the transports of RUEDA_TRANSPORTS.
+Both libraries run in the same processes, in turns of a few operations, so that both run under the same
+conditions. Times are measured on rank 0, from the call until the result is in place. gloo uses TCP over the
+loopback interface, with its defaults (two threads, no fusion). rueda uses the transports of RUEDA_TRANSPORTS.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def timed(operation: Operation, rounds: int) -> List[float]:
 
 
 def alternate(operations: Dict[str, Operation], rounds: int) -> Dict[str, Dict[str, float]]:
-    """Median, 10th and 90th percentile in microseconds of each, after two calls that do not count."""
+    """Median, 10th and 90th percentile of each in microseconds, after two calls for warming up."""
     times: Dict[str, List[float]] = {name: [] for name in operations}
     for _ in range(TURNS):
         for name, operation in operations.items():
@@ -66,7 +66,7 @@ def one_tensor(count: int) -> Dict[str, Operation]:
 
 
 def burst() -> Dict[str, Operation]:
-    """Many small tensors at once, as after a backward pass, then a wait for all."""
+    """Submits many small tensors at once, as after a backward pass, and waits for all."""
     tensors = [torch.zeros(BURST_BYTES // 4) for _ in range(BURST_TENSORS)]
 
     def by_rueda() -> None:

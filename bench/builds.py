@@ -1,11 +1,11 @@
-"""One build of rueda against another, in turns in one call: is any cell slower than before?
+"""Compares two builds of rueda, in turns, in one run: is any cell slower than before?
 
     python bench/builds.py BEFORE/librueda.so AFTER/librueda.so --turns 15 --json out.json
 
 Each turn runs `rueda bench allreduce` with the build before, the build after, and the build before once more,
 in an order that changes from turn to turn. A ratio is the time of "before" over the time of "after" in the
 same turn: above 1 the new build is faster. The spread of the machine is the ratio of the two "before" runs. A
-cell is called slower where the median ratio lies below 0.97 and below the first quartile of that spread.
+cell counts as slower if the median ratio lies below 0.97 and below the first quartile of that spread.
 
 The command must be that of the build before: a new library takes the structs of an older program, but not the
 other way round.
@@ -40,7 +40,7 @@ class Row(NamedTuple):
     spread: Ratio  # before over before
 
     def is_slower(self) -> bool:
-        """Below what is allowed, and below what the same build does to itself."""
+        """Below the allowed ratio, and below the ratios of the same build with itself."""
         return self.change.median < min(LEAST, self.spread.low)
 
 

@@ -1,5 +1,4 @@
-// Throughput of the reduction kernels per instruction set, in bytes of one operand (as STREAM counts an
-// array).
+// Throughput of the reduction kernels per instruction set, in bytes of one operand, as in STREAM.
 //   kernels_bench --benchmark_filter='sum/AVX2/float32'
 // Sizes: 8 KiB in L1, 512 KiB in L2, 32 MiB beyond.
 #include <benchmark/benchmark.h>
@@ -31,7 +30,7 @@ struct Arrays {
   void* out() { return memory.back().data(); }
 };
 
-void fold(benchmark::State& state, const char* target, DType dtype, Scale scale) {
+void reduce_four(benchmark::State& state, const char* target, DType dtype, Scale scale) {
   if (!select_target(target)) return state.SkipWithError("not usable on this CPU");
   Arrays arrays(dtype, state.range(0), state.range(1));
   for (auto _ : state) {
@@ -68,11 +67,11 @@ void register_all() {
          {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBfloat16, DType::kInt64}) {
       const std::string tail = std::string("/") + target + "/" + std::string(name_of(dtype));
       const auto sum = [=](auto& state) { reduce_in_place(state, target, dtype, ReduceOp::kSum); };
-      const auto folded = [=](auto& state) { fold(state, target, dtype, {}); };
-      const auto averaged = [=](auto& state) { fold(state, target, dtype, {1.0, 3}); };
+      const auto reduced = [=](auto& state) { reduce_four(state, target, dtype, {}); };
+      const auto averaged = [=](auto& state) { reduce_four(state, target, dtype, {1.0, 3}); };
       for (const int64_t bytes : kBytes) {
         benchmark::RegisterBenchmark(("sum" + tail).c_str(), sum)->Arg(bytes);
-        benchmark::RegisterBenchmark(("fold4" + tail).c_str(), folded)->Args({bytes, 4});
+        benchmark::RegisterBenchmark(("reduce4" + tail).c_str(), reduced)->Args({bytes, 4});
         benchmark::RegisterBenchmark(("average4" + tail).c_str(), averaged)->Args({bytes, 4});
         if (!is_floating(dtype)) continue;
         const auto combined = [=](auto& state) { adasum_in_place(state, target, dtype); };

@@ -1,11 +1,11 @@
-"""DDP over backend "rueda" against the same over gloo, and alone: ratios of step times.
+"""DDP with the backend "rueda", with gloo, and without communication: ratios of step times.
 
     rueda run -np 2 python bench/process_group.py --report out.json
 
-A small CNN with DDP's own buckets, and 20 small layers with a bucket each, whose cost is an operation's.
-All three take turns in the same processes. A ratio compares the two halves of one turn, so that what the
-machine does meanwhile meets both; the spread is over turns. Each time is rank 0's: forward, backward and step
-of one batch. gloo speaks TCP over loopback with its defaults.
+The models are a small CNN with the buckets of DDP, and 20 small layers with one bucket each, which show the
+cost of an operation. All three ways take turns in the same processes. A ratio compares the two halves of one
+turn, so that disturbances by the machine affect both; the spread is over turns. Times are measured on rank 0,
+for forward, backward and step of one batch. gloo uses TCP over loopback, with its defaults.
 """
 
 from __future__ import annotations

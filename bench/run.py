@@ -21,7 +21,7 @@ OUT = ROOT / "build" / "bench"
 TREE = ROOT / "build" / "release"
 RUEDA = str(Path(sys.executable).parent / "rueda")
 sys.path.insert(0, str(ROOT / "tools"))
-KERNELS = "^(sum|fold4)/.*/(float32|bfloat16)/"
+KERNELS = "^(sum|reduce4)/.*/(float32|bfloat16)/"
 
 
 def output_of(command: List[str], limit_s: float = 600, **env: str) -> str:
@@ -97,9 +97,9 @@ def allreduce() -> List[Dict[str, Any]]:
 
 
 def transport() -> List[str]:
-    """One lane between two processes, without the engine."""
+    """One channel between two processes, without the engine."""
     lines = output_of([str(build("transport_bench"))]).splitlines()
-    print("\nlanes between two processes")
+    print("\nchannels between two processes")
     print("\n".join(lines), flush=True)
     return lines
 
@@ -208,7 +208,7 @@ def main() -> int:
     wanted = parser.parse_args().only.split(",")
     unknown = set(wanted) - set(PARTS)
     if unknown:
-        parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+        parser.error(f"unknown part {', '.join(sorted(unknown))}; choose from {', '.join(PARTS)}")
     OUT.mkdir(parents=True, exist_ok=True)
     report: Dict[str, Any] = {"machine": machine()}
     found = report["machine"]

@@ -1,10 +1,11 @@
-"""Resident memory of every rank while the same operations repeat: does it grow, and how fast?
+"""Measures the resident memory of every rank while the same operations repeat: does it grow, and how fast?
 
     rueda run -np 2 python bench/soak.py --minutes 60 --report out.json
 
-Sizes and names are fixed, so that after the first moments nothing new is needed: whatever still grows is kept
-for nothing. Prints each rank's resident memory (VmRSS, which counts shared pages too) over time and the slope
-of a straight line through it, by least squares, with its standard error. Samples of the warm-up are left out.
+Sizes and names are fixed, so after the first moments no new memory is needed. If memory still grows,
+something leaks. Prints each rank's resident memory (VmRSS, which counts shared pages too) over time and
+the slope of a straight line through it, by least squares, with its standard error. Samples of the warm-up
+are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ ROWS = 10  # of the table
 
 
 def resident_mb() -> float:
-    """Of this process, in MB (10^6 bytes)."""
+    """The resident memory of this process, in MB (10^6 bytes)."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024 / 1e6
@@ -48,7 +49,7 @@ def slope(times: Sequence[float], values: Sequence[float]) -> Tuple[float, float
 
 
 def step(arrays: List[np.ndarray]) -> None:
-    """One round of fixed operations: a burst that fuses, and every other collective once."""
+    """One round of fixed operations: a burst that is fused, and every other collective once."""
     for handle in [hvd.allreduce_async(one, name=f"soak.{i}") for i, one in enumerate(arrays)]:
         hvd.synchronize(handle)
     hvd.allgather(arrays[1], name="soak.gather")
@@ -62,7 +63,7 @@ def soak(seconds: float) -> Tuple[List[Tuple[float, float]], int]:
     arrays = [np.ones(size, np.float32) for size in SIZES]
     samples = np.full(
         (SAMPLES + 1, 2), -1.0
-    )  # all there is from the start: a list that grows would be measured
+    )  # allocated at the start, because a list that grows would be measured, too
     began, steps, taken, is_over = time.monotonic(), 0, 0, False
     while not is_over:
         step(arrays)
@@ -90,7 +91,7 @@ def main() -> None:
     parser.add_argument("--report", type=Path)
     arguments = parser.parse_args()
     if arguments.minutes <= 0 or not 0 <= arguments.warm_up < 1:
-        parser.error("--minutes is above 0, --warm-up at least 0 and below 1")
+        parser.error("--minutes must be above 0, and --warm-up at least 0 and below 1")
     hvd.init()
     samples, steps = soak(60 * arguments.minutes)
     everybody = hvd.allgather_object(samples)

@@ -1,4 +1,4 @@
-"""Training steps of PyTorch with rueda, as shares of what ranks reach that do not talk to one another.
+"""Training steps of PyTorch with rueda, as a share of the speed of ranks that do not communicate.
 
     rueda run -np 2 python bench/torch_training.py --model resnet50 --report out.json
 
@@ -44,7 +44,7 @@ def load_models() -> ModuleType:
 
 
 class Owner:
-    """While one lives, gradients of its model are placed in the arena."""
+    """While an instance exists, the gradients of its model are placed in the arena."""
 
     def __init__(self, net: torch.nn.Module) -> None:
         os.environ["RUEDA_TORCH_ARENA"] = "1"
@@ -86,7 +86,7 @@ class Bench:
         return step
 
     def turn(self, way: str, steps: int) -> float:
-        """Seconds of one step, on the slower rank, of a turn that all begin together."""
+        """Seconds per step of a turn that all ranks begin together, on the slower rank."""
         owner = Owner(self._nets[way]) if way == "arena" else None
         self._steps[way]()
         gradients = [p.grad for p in self._nets[way].parameters() if p.grad is not None]
@@ -138,7 +138,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     hvd.init()
-    with tempfile.TemporaryDirectory() as own:  # a file, for name spaces know no names of hosts
+    with tempfile.TemporaryDirectory() as own:  # a file, because host names are unknown in the namespaces
         meeting = hvd.broadcast_object(own)
         world = {"rank": hvd.rank(), "world_size": hvd.size()}
         dist.init_process_group("rueda", init_method=f"file://{meeting}/store", **world)

@@ -1,4 +1,4 @@
-// Ping-pong latency and 64 MiB bandwidth of a lane between two processes, each spinning briefly, then
+// Ping-pong latency and 64 MiB bandwidth of a channel between two processes, each spinning briefly, then
 // sleeping. Numbers for the cost model and for changes to a transport; nothing asserts them.
 //
 //   transport_bench            prints one line per transport and size: half the round trip, and bytes per
@@ -28,7 +28,7 @@ using rueda::transport::Completion;
 using rueda::transport::Endpoint;
 using rueda::transport::Transport;
 
-constexpr Nanos kSpin = 50 * rueda::kMicrosecond;  // then sleep, so that a busy machine still gives numbers
+constexpr Nanos kSpin = 50 * rueda::kMicrosecond;  // then it sleeps, so that it works on a busy machine, too
 
 std::unique_ptr<Transport> make(const std::string& kind, Rank rank) {
   rueda::transport::Identity identity{
@@ -54,20 +54,20 @@ void await(Transport& transport, size_t count) {
   }
   for (const Completion& completion : done)
     RUEDA_CHECK(completion.status.is_ok(), completion.status.why.c_str());
-  RUEDA_CHECK(done.size() == count, "the bench took longer than a minute");
+  RUEDA_CHECK(done.size() == count, "the benchmark took longer than a minute");
 }
 
 // Median over the rounds, in nanoseconds.
-Nanos ping_pong(Transport& transport, Endpoint& lane, Rank me, size_t bytes, int rounds) {
+Nanos ping_pong(Transport& transport, Endpoint& channel, Rank me, size_t bytes, int rounds) {
   Bytes out(bytes, std::byte{1}), in(bytes);
   std::vector<Nanos> times;
   for (int i = 0; i < rounds; ++i) {
     const Nanos start = rueda::monotonic_now();
-    if (me == 0) lane.send(1, out);
-    lane.recv(2, in);
+    if (me == 0) channel.send(1, out);
+    channel.recv(2, in);
     await(transport, me == 0 ? 2 : 1);
     if (me == 1) {
-      lane.send(1, out);
+      channel.send(1, out);
       await(transport, 1);
     }
     times.push_back(rueda::monotonic_now() - start);
@@ -76,13 +76,13 @@ Nanos ping_pong(Transport& transport, Endpoint& lane, Rank me, size_t bytes, int
   return times[static_cast<size_t>(rounds / 2)];
 }
 
-Nanos exchange(Transport& transport, Endpoint& lane, size_t bytes, int rounds) {
+Nanos exchange(Transport& transport, Endpoint& channel, size_t bytes, int rounds) {
   Bytes out(bytes, std::byte{1}), in(bytes);
   std::vector<Nanos> times;
   for (int i = 0; i < rounds; ++i) {
     const Nanos start = rueda::monotonic_now();
-    lane.recv(2, in);
-    lane.send(1, out);
+    channel.recv(2, in);
+    channel.send(1, out);
     await(transport, 2);
     times.push_back(rueda::monotonic_now() - start);
   }
@@ -94,13 +94,13 @@ void pin_to_core(int core) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   CPU_SET(core, &cores);
-  sched_setaffinity(0, sizeof(cores), &cores);  // on a single core both stay where they are
+  sched_setaffinity(0, sizeof(cores), &cores);  // not on a machine with a single core
 }
 
 void run(const std::string& kind, Rank me, int pipe_fd) {
   pin_to_core(me);
   auto transport = make(kind, me);
-  // Addresses, through the socket pair the processes share.
+  // Exchanges addresses through the socket pair that the processes share.
   std::string text = transport->address();
   text.resize(1024, '\0');
   RUEDA_CHECK(write(pipe_fd, text.data(), text.size()) == 1024, "write");
@@ -110,13 +110,13 @@ void run(const std::string& kind, Rank me, int pipe_fd) {
   std::vector<Completion> none;
   const rueda::Deadline deadline = rueda::Deadline::after(10 * rueda::kSecond);
   while (transport->endpoint(1 - me, 0) == nullptr && !deadline.is_past()) transport->progress(none);
-  Endpoint* lane = transport->endpoint(1 - me, 0);
-  RUEDA_CHECK(lane != nullptr, "no connection");
+  Endpoint* channel = transport->endpoint(1 - me, 0);
+  RUEDA_CHECK(channel != nullptr, "no connection");
   for (const size_t bytes :
        {size_t{4}, size_t{1024}, size_t{16} << 10, size_t{64} << 10, size_t{1} << 20, size_t{64} << 20}) {
     const int rounds = bytes >= (1 << 20) ? (bytes > (1 << 20) ? 5 : 50) : 1000;
-    const double half = static_cast<double>(ping_pong(*transport, *lane, me, bytes, rounds)) / 2;
-    const auto both = static_cast<double>(exchange(*transport, *lane, bytes, rounds));
+    const double half = static_cast<double>(ping_pong(*transport, *channel, me, bytes, rounds)) / 2;
+    const auto both = static_cast<double>(exchange(*transport, *channel, bytes, rounds));
     if (me != 0) continue;
     std::printf("%-4s %9zu bytes  one way %10.2f us %6.2f GB/s   exchange %10.2f us %6.2f GB/s each way\n",
                 kind.c_str(), bytes, half / 1e3, static_cast<double>(bytes) / half, both / 1e3,

@@ -1,16 +1,16 @@
-# Benchmarks: bench/<room>_bench.cc becomes the program <room>_bench. Built on demand only:
+# Benchmarks: bench/<module>_bench.cc becomes the program <module>_bench. Built on demand only:
 #   cmake --build build/dev --target kernels_bench
 find_package(benchmark QUIET)
 file(GLOB bench_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bench/*_bench.cc)
 foreach(source ${bench_sources})
   get_filename_component(program ${source} NAME_WE)
-  string(REGEX REPLACE "_bench$" "" room ${program})
+  string(REGEX REPLACE "_bench$" "" module ${program})
   file(STRINGS ${source} uses_library REGEX "#include <benchmark/benchmark.h>")
   if(uses_library AND NOT benchmark_FOUND)
     continue()
   endif()
   add_executable(${program} EXCLUDE_FROM_ALL ${source})
-  target_link_libraries(${program} PRIVATE rueda_${room})
+  target_link_libraries(${program} PRIVATE rueda_${module})
   if(uses_library)
     target_link_libraries(${program} PRIVATE benchmark::benchmark)
   endif()

@@ -9,7 +9,7 @@ if(capi_sources)
     target_link_options(rueda PRIVATE -Wl,-z,defs)
   endif()
   set_target_properties(rueda PROPERTIES LINK_DEPENDS ${CMAKE_SOURCE_DIR}/cmake/exports.map)
-  rueda_room_test(capi rueda rueda_flags)
+  rueda_module_test(capi rueda rueda_flags)
 endif()
 
 # The launcher and the command-line tool use base and store only: no core, no framework.
@@ -18,7 +18,7 @@ file(GLOB_RECURSE cli_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cli/*.cc
 if(launch_sources)
   add_library(rueda_launch STATIC ${launch_sources})
   target_link_libraries(rueda_launch PUBLIC rueda_store fmt::fmt-header-only)
-  rueda_room_test(launch rueda_launch)
+  rueda_module_test(launch rueda_launch)
 endif()
 # `rueda bench` loads librueda.so as programs do, so the command still contains no core.
 include(${CMAKE_SOURCE_DIR}/cmake/models.cmake)
@@ -26,13 +26,13 @@ file(GLOB bench_tool_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/bench/*.c
 if(bench_tool_sources)
   add_library(rueda_bench STATIC ${bench_tool_sources} ${CMAKE_BINARY_DIR}/model_files.cc)
   target_link_libraries(rueda_bench PUBLIC rueda_launch ${CMAKE_DL_LIBS})
-  rueda_room_test(bench rueda_bench)
+  rueda_module_test(bench rueda_bench)
 endif()
 file(GLOB doctor_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/doctor/*.cc)
 if(doctor_sources)
   add_library(rueda_doctor STATIC ${doctor_sources})
   target_link_libraries(rueda_doctor PUBLIC rueda_bench)
-  rueda_room_test(doctor rueda_doctor)
+  rueda_module_test(doctor rueda_doctor)
 endif()
 if(cli_sources)
   add_executable(rueda_cli ${cli_sources})
@@ -50,10 +50,10 @@ if(RUEDA_BUILD_TESTS)
   endforeach()
   file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/tests.txt CONTENT "${test_lines}")
 endif()
-# Under a sanitizer files are compiled together (rooms.cmake); these have names in common, or headers that clash.
+# Under a sanitizer files are compiled together (modules.cmake); these have names in common, or headers that clash.
 set_target_properties(rueda_kernels rueda_schedule rueda_transport rueda_cli PROPERTIES UNITY_BUILD OFF)
 foreach(test backend_cancel backend_local_cost backend_native backend_packing control_planner control_simulation
-        runtime_dispatcher runtime_meeting_place runtime_plans runtime_plans_random store_pmi store_tcp transport_connector)
+        runtime_dispatcher runtime_init_exchange runtime_links runtime_plans runtime_plans_random store_pmi store_tcp transport_connector)
   foreach(folder unit conformance)
     set_source_files_properties(${CMAKE_SOURCE_DIR}/tests/${folder}/${test}_test.cc
       PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

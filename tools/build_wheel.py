@@ -1,9 +1,9 @@
 """Builds the one wheel: Python package, librueda.so, headers, CMake package and the rueda command.
 
-It is the PEP 517 backend named in pyproject.toml and a command: ``python tools/build_wheel.py [DIR]``.
-The tag says what the binaries really need: py3-none because no CPython symbol is used, and the manylinux
-version is the newest GLIBC_x.y among the symbols they import (PEP 600). Something else than glibc needed:
-linux_x86_64.
+It is the PEP 517 backend named in pyproject.toml and a command: ``python tools/build_wheel.py [DIR]``. The
+tag states what the binaries need: py3-none, because they use no CPython symbol, and a manylinux version
+that is the newest GLIBC_x.y among the symbols that they import (PEP 600). If they need more than glibc, the
+tag is linux_x86_64.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def project() -> Dict[str, Any]:
 
 
 def find_tool(name: str) -> Optional[str]:
-    """A program of the running interpreter's environment, else of PATH."""
+    """A program from the environment of the running interpreter, or from PATH."""
     beside = Path(sys.executable).parent / name
     return str(beside) if beside.exists() else shutil.which(name)
 
@@ -98,7 +98,7 @@ def dynamic_needs(binary: Path) -> Tuple[List[str], Tuple[int, int]]:
 
 
 def platform_tag(binaries: List[Path]) -> str:
-    """manylinux_X_Y_<machine> where glibc is all that is needed, else linux_<machine>."""
+    """manylinux_X_Y_<machine> if nothing but glibc is needed, otherwise linux_<machine>."""
     machine = platform.machine()
     newest = (2, 17)  # the oldest that x86_64 wheels can name usefully
     for binary in binaries:
@@ -135,7 +135,7 @@ def metadata_text(table: Dict[str, Any]) -> str:
 
 
 class WheelWriter:
-    """A wheel under construction: files in, RECORD last. Same inputs give the same bytes."""
+    """A wheel under construction: first its files, then RECORD. The same inputs give the same bytes."""
 
     def __init__(self, path: Path, info: str) -> None:
         self.info = info
@@ -162,7 +162,7 @@ class WheelWriter:
 
 
 def package_files() -> List[Path]:
-    """What of python/rueda is shipped."""
+    """The files of python/rueda that are shipped."""
     package = ROOT / "python" / "rueda"
     wanted = [p for p in package.rglob("*") if p.is_file() and "__pycache__" not in p.parts]
     return sorted(p for p in wanted if p.suffix in (".py", ".pyi", ".md", ".typed") or p.name == "py.typed")
@@ -222,7 +222,7 @@ def build_sdist(sdist_directory: str, config_settings: Optional[Dict[str, Any]] 
 
 
 def get_requires_for_build_wheel(config_settings: Optional[Dict[str, Any]] = None) -> List[str]:
-    """What pip has to fetch: nothing where the machine has CMake and Ninja."""
+    """What pip must install for the build: nothing if the machine has CMake and Ninja."""
     wanted = [] if find_cmake() else ["cmake>=3.25"]
     return wanted + ([] if find_tool("ninja") else ["ninja"])
 

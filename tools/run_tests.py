@@ -1,8 +1,8 @@
 """Runs every check of the repository; ``make test`` calls it.
 
-Each stage streams what it does. The end lists failures and the reasons of skips; the last line is
-``N passed, N failed, N skipped``. Exit status 1 when anything failed.
-``--only STAGE[,STAGE]`` runs some stages.
+Each stage streams its output. At the end come the failures and the reasons of skips; the last line is
+``N passed, N failed, N skipped``. The exit status is 1 if anything failed. ``--only STAGE[,STAGE]``
+runs some stages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ JOBS = str(os.cpu_count() or 1)
 
 @dataclass
 class Tally:
-    """What was counted so far."""
+    """The results so far."""
 
     passed: int = 0
     failures: List[str] = field(default_factory=list)
@@ -70,14 +70,14 @@ def describe_exit(status: int) -> str:
         return "ran past its time limit and was killed"
     if status < 0:
         return f"killed by signal {signal.Signals(-status).name}"
-    return f"ended with exit status {status} and no failed test to explain it"
+    return f"ended with exit status {status} although no test failed"
 
 
 TIMED_OUT = 1 << 16
 
 
 def run(command: List[str], limit_s: float, env: Optional[Dict[str, str]] = None) -> int:
-    """Streams the command's output; exit status, -signal, or TIMED_OUT (all its processes are killed)."""
+    """Streams the output; returns exit status, -signal, or TIMED_OUT (then all its processes are killed)."""
     full_env = {**os.environ, **(env or {})}
     process = subprocess.Popen(
         command,
@@ -163,18 +163,18 @@ def run_programs(
         print(f"  {label}: {time.monotonic() - started:.1f} s", flush=True)
 
 
-# Of the random programs; a sanitizer makes each ten times as long.
+# Random programs to run; with a sanitizer each takes ten times as long.
 FEWER_PROGRAMS = {"RUEDA_TEST_PROGRAMS": "2"}
 
 
 # Test programs that start no thread.
 ONE_THREAD = tuple(
-    f"{room}_test" for room in ("bench", "control", "doctor", "kernels", "launch", "memory", "schedule")
+    f"{module}_test" for module in ("bench", "control", "doctor", "kernels", "launch", "memory", "schedule")
 )
 
 
 def cpp(tally: Tally) -> None:
-    """The C++ tests, and what is shipped."""
+    """The C++ tests, and the shipped library."""
     if not configure(tally, "release"):
         return
     build(tally, "release", build_wheel.TARGETS)
@@ -201,7 +201,7 @@ def tsan(tally: Tally) -> None:
     programs = [program for program in test_programs("tsan") if Path(program).name not in ONE_THREAD]
     if build(tally, "tsan", [Path(program).name for program in programs]):
         env = {"TSAN_OPTIONS": "halt_on_error=0", **FEWER_PROGRAMS}
-        # Which settings keep bits is no matter of races.
+        # Whether settings keep the bits does not depend on races.
         run_programs(tally, "tsan", env, ["--gtest_filter=-*Slow*:*slow*:*Bits.*"], programs)
 
 
@@ -234,7 +234,7 @@ def main() -> int:
     wanted = parser.parse_args().only.split(",")
     unknown = set(wanted) - set(STAGES)
     if unknown:
-        parser.error(f"no stage {', '.join(sorted(unknown))}; there are {', '.join(STAGES)}")
+        parser.error(f"unknown stage {', '.join(sorted(unknown))}; choose from {', '.join(STAGES)}")
     BUILD.mkdir(exist_ok=True)
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     tally = Tally()

@@ -1,6 +1,6 @@
 """Second half of tools/setup.sh: fills .venv. Run with .venv/bin/python.
 
-A step is skipped when its inputs are unchanged since it last succeeded (stamps in .venv/.rueda).
+A step is skipped if its inputs have not changed since it last succeeded (stamps in .venv/.rueda).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def say(text: str) -> None:
 
 
 def files_of(names: Iterable[str]) -> List[Path]:
-    """The files below the given paths of the repository, without what tools leave behind."""
+    """The files below the given paths of the repository, except what tools leave behind."""
     found: List[Path] = []
     for name in names:
         path = ROOT / name
@@ -68,7 +68,7 @@ def step(name: str, inputs: List[str], is_there: Callable[[], bool], action: Cal
 
 
 def run(*command: str) -> None:
-    """Runs a command; the whole setup ends with its exit status where it fails."""
+    """Runs a command. If it fails, the whole setup ends with its exit status."""
     result = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=sys.stderr)
     if result.returncode != 0:
         raise SystemExit(f"[setup] failed: {' '.join(command)}")

@@ -1,9 +1,10 @@
 """Runs the front ends' tests over several versions of the frameworks; ``make test-matrix`` calls it.
 
-Each environment is a venv of its own under $RUEDA_MATRIX_CACHE (default ~/.cache/rueda/matrix), made once and
-kept. A cell is one environment and some suites in it. ``--only 'WORD;WORD'`` runs the cells whose label is or
-contains a word, ``--list`` shows them, ``--prepare`` only makes the environments. The table of the last
-outcomes of all cells is printed and written to build/matrix.md; exit status 1 when a cell of this run failed.
+Each environment is its own venv under $RUEDA_MATRIX_CACHE (default ~/.cache/rueda/matrix), which is made
+once and kept. A cell is one environment with some suites. ``--only 'WORD;WORD'`` runs the cells whose label
+is or contains a word, ``--list`` shows them, and ``--prepare`` only makes the environments. The last
+outcomes of all cells are printed as a table and written to build/matrix.md. The exit status is 1 if a cell
+of this run failed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ BUILD = ROOT / "build"
 TOOLS = ["pytest==9.2.0", "pytest-timeout==2.4.0", "hypothesis==6.170.15", "cloudpickle==3.1.2"]
 INSTALL_LIMIT_S = 1200
 CELL_LIMIT_S = 2700
-PATIENCE = 5  # older frameworks are slower, and nobody waits for the matrix
+PATIENCE = 5  # older frameworks are slower
 
 TENSORFLOW = ["tests/multiprocess/test_tensorflow_*.py", "tests/python/test_tensorflow_*.py"]
 KERAS = ["tests/multiprocess/test_keras_*.py"]
@@ -99,13 +100,13 @@ def cache() -> Path:
 
 
 def environment_folder(packages: Sequence[str]) -> Path:
-    """Where the venv of these packages is: another set of pins is another folder."""
+    """The folder of the venv for these packages. Each set of pinned versions has its own."""
     key = hashlib.sha256(json.dumps([sys.version, *sorted(packages), *TOOLS]).encode()).hexdigest()[:8]
     return cache() / f"{re.sub('[^a-z0-9.]+', '-', packages[0].lower())}-{key}"
 
 
 def make_environment(packages: Sequence[str]) -> str:
-    """Makes the venv unless it is there; why not, else empty."""
+    """Makes the venv unless it exists. Returns the reason if that fails, otherwise ""."""
     folder = environment_folder(packages)
     if (folder / "complete").exists():
         return ""
@@ -131,7 +132,7 @@ def make_environment(packages: Sequence[str]) -> str:
 
 @dataclass
 class Outcome:
-    """What became of one cell."""
+    """The outcome of one cell."""
 
     cell: Cell
     passed: int = 0
@@ -154,7 +155,7 @@ class Outcome:
 
 
 def read_report(outcome: Outcome, report: Path, status: int) -> None:
-    """Adds a JUnit report; a run that ended without one failed test to explain it is a failure."""
+    """Adds a JUnit report. A run that failed without a failed test counts as a failure, too."""
     if report.exists():
         for case in ElementTree.parse(report).getroot().iter("testcase"):
             skipped = case.find("skipped")
@@ -190,7 +191,7 @@ def run_cell(cell: Cell, number: int, library: str) -> Outcome:
 
 
 def remember(outcome: Outcome) -> Dict[str, str]:
-    """Puts the row of a cell beside the last rows of the others; all of them, by label."""
+    """Adds the row of a cell to the last rows of the others. Returns all rows, by label."""
     path = BUILD / "matrix.json"
     rows: Dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
     today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
@@ -224,7 +225,7 @@ def find_library() -> Optional[Path]:
 
 
 def select(only: str) -> List[Cell]:
-    """The cells with one of these labels (separated by semicolons), or with a word that is no label in it."""
+    """The cells that have one of these labels (separated by semicolons), or whose label contains the word."""
     labels = {cell.name().lower() for cell in CELLS}
     words = [word.strip().lower() for word in only.split(";") if word.strip()]
 

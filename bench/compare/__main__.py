@@ -1,4 +1,4 @@
-"""rueda and its peers in the same run: ``python bench/compare``.
+"""Measures rueda and its peers in the same run: ``python bench/compare``.
 
 Parts: ``collective`` (allreduce at several sizes), ``burst`` (all gradients of a model), ``train`` (a
 small network for real, against DDP), ``replay`` (training between hosts with limited links, and the
@@ -36,7 +36,7 @@ IN_SPACE = "COMPARE_IN_NAME_SPACE"
 
 
 def take_part(options: argparse.Namespace, left_out: Dict[str, str]) -> List[peers.Peer]:
-    """The peers that are here; why the others are not goes to left_out."""
+    """The peers that can run here. The reasons why others cannot go to left_out."""
     present = []
     for kind in peers.ALL:
         if options.peers and kind.name not in options.peers.split(",") and kind is not peers.Rueda:
@@ -57,7 +57,7 @@ def rounds_of(
     measure: Callable[[peers.Peer], peers.Medians],
     left_out: Dict[str, str],
 ) -> List[ratios.Round]:
-    """Every peer once a round, in an order that changes from round to round."""
+    """Runs every peer once per round, in an order that changes from round to round."""
     rounds: List[ratios.Round] = []
     taking = list(present)
     shuffle = random.Random(1)
@@ -93,7 +93,7 @@ def collective(options: argparse.Namespace, present: List[peers.Peer], left_out:
 
 
 def burst(options: argparse.Namespace, present: List[peers.Peer], left_out: Dict[str, str]) -> Any:
-    """Each peer by each of its ways, over rueda's planned burst."""
+    """Each way of each peer, relative to the planned burst of rueda."""
     can = [peer for peer in present if not isinstance(peer, peers.OneCcl)]
     rounds = rounds_of(options, can, lambda peer: peer.burst(options.model, 5), left_out)
     named: List[ratios.Round] = [
@@ -187,7 +187,7 @@ def parse() -> argparse.Namespace:
     options = parser.parse_args()
     unknown = set(options.parts.split(",")) - set(PARTS)
     if unknown:
-        parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+        parser.error(f"unknown part {', '.join(sorted(unknown))}; choose from {', '.join(PARTS)}")
     if not all(size.isdigit() and int(size) % 4 == 0 and int(size) > 0 for size in options.sizes.split(",")):
         parser.error("--sizes are whole float32 values in bytes, such as 4,65536")
     if options.rounds < 1 or options.ranks < 2:

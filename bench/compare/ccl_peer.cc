@@ -40,7 +40,7 @@ ccl::shared_ptr_class<ccl::kvs> meet(const std::string& path, int rank) {
     if (file.read(address.data(), static_cast<std::streamsize>(address.size())))
       return ccl::create_kvs(address);
   }
-  std::fprintf(stderr, "ccl_peer: rank 0 never came\n");
+  std::fprintf(stderr, "ccl_peer: rank 0 did not appear in time\n");
   std::exit(1);
 }
 
@@ -92,5 +92,5 @@ int main(int argc, char** argv) {
   }
   std::fclose(file);
   ccl::barrier(comm).wait();
-  std::_Exit(0);  // its own threads need not be taken down one by one
+  std::_Exit(0);  // without shutting down the threads of oneCCL
 }

@@ -5,9 +5,10 @@
     gloo_peer.py OUT RANK SIZE MEETING replay MODEL.json:STEPS:COMPUTE_MS
 
 Each rank writes lines "LABEL START END" (nanoseconds of CLOCK_MONOTONIC) to OUT.RANK. In a burst "each"
-sends every tensor by itself with async_op, "flat" all of them as one, and "ddp" copies them into DDP's
-buckets (1 MiB, then 25 MiB) and back. A replay sleeps while computing would take place and sends a DDP
-bucket when its last gradient is there.
+sends every tensor by itself with async_op, "flat" all of them as one, and "ddp" sends DDP's buckets (1 MiB,
+then 25 MiB). A replay sleeps while computing would take place and sends a DDP bucket when its last gradient
+is there. Gradients are views of their buckets, as with DDP(gradient_as_bucket_view=True), the faster of DDP's
+two settings: nothing is copied.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def now() -> int:
 
 
 class Job:
-    """What all measurements need."""
+    """What all measurements share."""
 
     def __init__(self, out: IO[str], rank: int, size: int) -> None:
         self.out, self.rank, self.size = out, rank, size
@@ -40,7 +41,7 @@ class Job:
     def measure(
         self, label: str, data: torch.Tensor, calls: int, step: Step, warm_ups: int = WARM_UPS
     ) -> None:
-        """Rewrites data, meets, runs step, checks that data is the sum."""
+        """Rewrites data, meets the other ranks, runs step, and checks that data is the sum."""
         index = torch.arange(len(data)) % 64
         for call in range(warm_ups + calls):
             pattern = ((index + call) % 64).float()
@@ -56,7 +57,7 @@ class Job:
 
 
 def buckets_of(counts: List[int]) -> List[List[int]]:
-    """Indices of the tensors of each bucket: one is closed when it has reached its size."""
+    """The indices of the tensors in each bucket. A bucket is closed when it has reached its size."""
     buckets: List[List[int]] = [[]]
     filled = 0
     for index, count in enumerate(counts):
@@ -79,30 +80,25 @@ def collectives(job: Job, specs: List[str]) -> None:
         job.measure(str(size), data, calls, lambda data=data: dist.all_reduce(data))  # type: ignore[misc]
 
 
-def gradients(counts: List[int]) -> Tuple[torch.Tensor, List[torch.Tensor]]:
+def gradients(counts: List[int]) -> Tuple[torch.Tensor, List[torch.Tensor], List[torch.Tensor]]:
+    """All gradients as one tensor, one by one, and as DDP's buckets; all share their memory."""
     whole = torch.zeros(sum(counts))
-    return whole, list(whole.split(counts))
+    sizes = [sum(counts[i] for i in bucket) for bucket in buckets_of(counts)]
+    return whole, list(whole.split(counts)), list(whole.split(sizes))
 
 
 def burst(job: Job, spec: str) -> None:
     path, _, calls = spec.rpartition(":")
     counts = read_model(path)
-    whole, tensors = gradients(counts)
-    groups = [[tensors[i] for i in bucket] for bucket in buckets_of(counts)]
-    memory = [torch.zeros(sum(map(len, group))) for group in groups]
+    whole, tensors, buckets = gradients(counts)
 
     def each() -> None:
         for work in [dist.all_reduce(tensor, async_op=True) for tensor in tensors]:
             work.wait()
 
     def ddp() -> None:
-        works = []
-        for group, bucket in zip(groups, memory):
-            torch.cat(group, out=bucket)
-            works.append(dist.all_reduce(bucket, async_op=True))
-        for group, bucket, work in zip(groups, memory, works):
+        for work in [dist.all_reduce(bucket, async_op=True) for bucket in buckets]:
             work.wait()
-            torch._foreach_copy_(group, list(bucket.split([len(one) for one in group])))
 
     job.measure("each", whole, int(calls), each)
     job.measure("flat", whole, int(calls), lambda: dist.all_reduce(whole))
@@ -112,23 +108,19 @@ def burst(job: Job, spec: str) -> None:
 def replay(job: Job, spec: str) -> None:
     path, steps, compute_ms = spec.rsplit(":", 2)
     counts = read_model(path)
-    whole, tensors = gradients(counts)
-    buckets = buckets_of(counts)
-    groups = [[tensors[i] for i in bucket] for bucket in buckets]
-    memory = [torch.zeros(sum(map(len, group))) for group in groups]
+    whole, _, buckets = gradients(counts)
+    last_gradients = [bucket[-1] for bucket in buckets_of(counts)]
     compute = float(compute_ms) / 1e3
 
     def step() -> None:
         start = time.monotonic()
         works = []
-        for bucket, group, data in zip(buckets, groups, memory):
-            share = (bucket[-1] + 1) / len(counts)  # of backward, when the bucket's last gradient is there
+        for bucket, last in zip(buckets, last_gradients):
+            share = (last + 1) / len(counts)  # of backward, when the bucket's last gradient is there
             time.sleep(max(0.0, start + compute / 3 + share * compute * 2 / 3 - time.monotonic()))
-            torch.cat(group, out=data)
-            works.append(dist.all_reduce(data, async_op=True))
-        for group, data, work in zip(groups, memory, works):
+            works.append(dist.all_reduce(bucket, async_op=True))
+        for work in works:
             work.wait()
-            torch._foreach_copy_(group, list(data.split([len(one) for one in group])))
 
     job.measure("step", whole, int(steps), step, warm_ups=1)
 

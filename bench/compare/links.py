@@ -1,8 +1,8 @@
-"""Allreduce between hosts whose links have a limit: how much of the line it uses, beside Gloo's ring.
+"""Allreduce between hosts with limited links: how much of the line rate it uses, next to the ring of Gloo.
 
-Of the line rate: 2(n-1)/n times the bytes, which every rank has to send at least, over the median time and
-the rate. 95.7 % is what TCP leaves of Ethernet at 1500 bytes; a token bucket lets the first 128 KiB pass
-faster. MPI and oneCCL are not here: their launchers do not start ranks in the name spaces.
+The share of the line rate is 2(n-1)/n times the bytes, which every rank must send at least, divided by the
+median time and the rate. TCP leaves 95.7 % of Ethernet with 1500 bytes; a token bucket lets the first 128 KiB
+pass faster. MPI and oneCCL are missing, because their launchers do not start ranks in the namespaces.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import tools
 
 SIZES = [1 << 20, 64 << 20]
 CALLS = {1 << 20: 20, 64 << 20: 4}
-# Hosts and rate. At 5 Gbit/s four hosts already need more than two cores can send and receive.
+# Hosts and rate. At 5 Gbit/s, four hosts need more than two cores can send and receive.
 PLACES = [(2, "1gbit"), (4, "1gbit"), (8, "1gbit"), (2, "5gbit"), (4, "5gbit")]
 CROSSED = [("resnet50", 8), ("resnet101", 4), ("vgg16", 4)]
 

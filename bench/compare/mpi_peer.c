@@ -42,7 +42,7 @@ static void measure(const char* label, const int64_t* counts, int tensors, int c
   int64_t total = 0;
   for (int t = 0; t < tensors; ++t) total += counts[t];
   float* values = NULL;
-  if (posix_memalign((void**)&values, 4096, (size_t)(total * 4 + 4096)) != 0) fail("there is no memory");
+  if (posix_memalign((void**)&values, 4096, (size_t)(total * 4 + 4096)) != 0) fail("cannot allocate memory");
   for (int call = 0; call < kWarmUps + calls; ++call) {
     prepare(values, total, call);
     MPI_Barrier(MPI_COMM_WORLD);

@@ -1,6 +1,6 @@
-"""Who takes part. Each runs one part once with its best documented settings and returns medians by label.
+"""The libraries that take part. Each runs one part once, with its best settings; returns medians by label.
 
-Labels of a collective are sizes in bytes; of a burst the ways of sending it.
+The labels of a collective are sizes in bytes; those of a burst are the ways of sending it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def calls_for(size: int) -> int:
 
 
 class Peer:
-    """One library over one transport. prepare() says by Unavailable why it cannot take part."""
+    """One library over one transport. prepare() raises Unavailable with the reason if it cannot take part."""
 
     name = ""
     transports: ClassVar[List[str]] = []
@@ -42,7 +42,7 @@ class Peer:
         """Builds or installs what it needs."""
 
     def collective(self, sizes: List[int]) -> Medians:
-        raise Unavailable("it has no allreduce of its own here")
+        raise Unavailable("its allreduce is not measured here")
 
     def burst(self, model: str, calls: int) -> Medians:
         raise Unavailable("bursts are not measured with it")
@@ -111,7 +111,7 @@ class Gloo(Peer):
 
 
 class Mpi(Peer):
-    """What the two MPI libraries share: the program, and how it is started."""
+    """What both MPI libraries share: the program, and how it is started."""
 
     transports: ClassVar[List[str]] = ["shm", "tcp"]
     compiler = launcher = ""
@@ -182,7 +182,7 @@ class Mpich(Mpi):
     def environment(self) -> Dict[str, str]:
         if self.transport == "shm":
             return {}
-        # Without the second one its own shared memory carries ranks of one host past UCX.
+        # Without the second one, ranks of one host use its own shared memory instead of UCX.
         return {"UCX_TLS": "tcp,self", "MPIR_CVAR_NOLOCAL": "1", "UCX_NET_DEVICES": "lo"}
 
 

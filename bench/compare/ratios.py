@@ -1,7 +1,7 @@
-"""From rounds to what is printed: ratios within a round, their median and quartiles over the rounds. Pure.
+"""Turns rounds into tables: ratios within a round, and their median and quartiles over the rounds. Pure.
 
-Machines wander; two figures of different minutes say little. So every ratio is of two medians of the same
-round, and the quartiles over the rounds say how much to believe it.
+The speed of a machine changes, so two numbers from different minutes cannot be compared. Every ratio is
+therefore of two medians of the same round, and the quartiles over the rounds show how certain it is.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Dict, List, NamedTuple, Tuple
 
 
 class Ratio(NamedTuple):
-    """How many times longer a peer takes than rueda: above 1 rueda is faster."""
+    """How many times longer a peer takes than rueda; above 1, rueda is faster."""
 
     median: float
     low: float  # first and third quartile over the rounds
@@ -51,7 +51,7 @@ def table(rounds: List[Round], base: str, transport: str, labels: List[str]) -> 
     """
     names = list(dict.fromkeys((name, over) for one in rounds for name, over, _ in one))
     tcp_only = {name for name, _ in names} - {name for name, over in names if over == "shm"}
-    names.sort(key=lambda one: one[0] != base)  # what the others are measured by comes first
+    names.sort(key=lambda one: one[0] != base)  # the peer to which the others are compared comes first
     rows = []
     for name, over in names:
         if over != transport and name not in tcp_only:

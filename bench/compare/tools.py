@@ -1,4 +1,4 @@
-"""Programs: where they are, building them, running them within a time, and times out of their files."""
+"""Finds programs, builds them, runs them with a time limit, and reads times from their files."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ ROOT = HERE.parent.parent
 
 
 class Unavailable(Exception):
-    """Why a peer takes no part; one sentence."""
+    """The reason why a peer does not take part, as one sentence."""
 
 
 def rueda_command() -> str:
-    """The built `rueda`: RUEDA_BIN, else beside this Python, else of the release build."""
+    """The `rueda` command: RUEDA_BIN, or the one beside this Python, or that of the release build."""
     places = [
         os.environ.get("RUEDA_BIN"),
         Path(sys.executable).parent / "rueda",
@@ -29,11 +29,11 @@ def rueda_command() -> str:
     for place in places:
         if place and Path(place).exists():
             return str(place)
-    raise SystemExit("compare: there is no rueda command; run make setup, or set RUEDA_BIN")
+    raise SystemExit("compare: the rueda command was not found; run make setup, or set RUEDA_BIN")
 
 
 def run(command: List[str], limit_s: float, env: Optional[Dict[str, str]] = None) -> None:
-    """Runs a command that has to succeed; its whole process group is ended when it takes too long."""
+    """Runs a command that must succeed. If it takes too long, its whole process group is ended."""
     process = subprocess.Popen(
         command,
         env={**os.environ, **(env or {})},
@@ -47,7 +47,7 @@ def run(command: List[str], limit_s: float, env: Optional[Dict[str, str]] = None
 
 
 def run_ranks(commands: List[List[str]], limit_s: float, env: Optional[Dict[str, str]] = None) -> None:
-    """Starts one process a rank and waits for all."""
+    """Starts one process per rank and waits for all."""
     processes = [
         subprocess.Popen(
             command,
@@ -68,7 +68,7 @@ def wait_for(processes: List[subprocess.Popen[str]], command: List[str], limit_s
         for process in processes:
             said, _ = process.communicate(timeout=limit_s)
             if process.returncode != 0:
-                lines = said.strip().splitlines() or ["it said nothing"]
+                lines = said.strip().splitlines() or ["it printed nothing"]
                 why = next((line for line in lines if "error" in line.lower()), lines[-1])
                 raise Unavailable(f"{Path(command[0]).name} ended with status {process.returncode}: {why}")
     except subprocess.TimeoutExpired:
@@ -116,7 +116,7 @@ def model_path(name: str) -> Path:
     path = ROOT / "bench" / "models" / f"{name}.json"
     if not path.exists():
         known = ", ".join(sorted(one.stem for one in path.parent.glob("*.json")))
-        raise SystemExit(f"compare: there is no model {name}; choose from {known}")
+        raise SystemExit(f"compare: unknown model {name}; choose from {known}")
     return path
 
 

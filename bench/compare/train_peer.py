@@ -1,9 +1,9 @@
-"""A rank that trains a small network for real: alone, with DDP over Gloo, and with rueda, in turns.
+"""A rank that really trains a small network: alone, with DDP over Gloo, and with rueda, in turns.
 
     rueda run -np 2 python bench/compare/train_peer.py OUT ROUNDS
 
-Rank 0 writes a JSON line a round to OUT: images a second of all ranks together for each way. "alone" does not
-communicate: what the cores give when nothing else needs them.
+Rank 0 writes one JSON line per round to OUT: for each way, the images per second of all ranks together.
+"alone" does not communicate, so it shows what the cores can do.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
     python bench/front_ends strategy    step time of one CNN, MultiWorkerMirroredStrategy over rueda
     python bench/front_ends scaling     efficiency of 2 ranks (step of one / step of two), by front end
 
-Programs take turns; a ratio is taken within a round, the spread is over rounds. Efficiencies compare the
-fastest tenth of the steps, since two ranks on two cores meet whatever else the machine does.
+Programs take turns. Ratios are taken within a round, and their spread over the rounds. Efficiencies
+compare the fastest tenth of the steps, because two ranks on two cores are disturbed by everything else
+that the machine does.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ LIMIT_S = 120
 
 
 class Times(NamedTuple):
-    """Of the steps of one run, milliseconds."""
+    """The step times of one run, in milliseconds."""
 
     median: float
-    tenth: float  # a tenth of the steps was faster: what they take when nothing else runs
+    tenth: float  # a tenth of the steps was faster: the time when nothing else runs
 
 
 def launcher() -> str:
@@ -35,7 +36,7 @@ def launcher() -> str:
 
 
 def read(text: str) -> Times:
-    """What one of the lines tells."""
+    """The values of one line."""
     lines = [line[line.index("{") :] for line in text.splitlines() if '"median_ms"' in line]
     told = json.loads(lines[-1])
     return Times(told["median_ms"], told["tenth_ms"])

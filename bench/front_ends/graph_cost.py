@@ -1,11 +1,12 @@
-"""What one allreduce costs in a tf.function where nobody is to be waited for, in microseconds per tensor.
+"""The cost of one allreduce in a tf.function without waiting for other ranks, in microseconds per tensor.
 
     rueda run -np 1 python bench/front_ends/graph_cost.py
 
-Two graphs of 200 small tensors take turns: additions alone, and additions that are allreduced in a job of one
-rank. The cost is the second less the first: what the front end and the engine's own bookkeeping take. With
-``--engine build/release/libidle_engine.so`` an engine that does nothing takes the engine's place; what is
-left is the front end's. ``make bench`` (``python bench/run.py --only graph``) builds it and runs both.
+Two graphs of 200 small tensors take turns: additions alone, and additions that are allreduced in a job of
+one rank. The cost is the second minus the first: the time of the front end and of the bookkeeping in the
+engine. With ``--engine build/release/libidle_engine.so``, an engine that does nothing replaces the
+engine, which leaves the time of the front end. ``make bench`` (``python bench/run.py --only graph``)
+builds it and runs both.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def load_front_end(engine: str) -> Any:
     """rueda.tensorflow, its plugin calling the library `engine` if that is not empty."""
     if engine:
         beside = _core.library_path()
-        _core.library_path = lambda: beside  # for finding the plugin, which then follows RUEDA_LIBRARY
+        _core.library_path = lambda: beside  # needed to find the plugin, which then uses RUEDA_LIBRARY
         os.environ["RUEDA_LIBRARY"] = os.path.abspath(engine)
     import rueda.tensorflow
 

@@ -1,7 +1,7 @@
 // An engine that does nothing, for graph_cost.py: the part of rueda.h that the TensorFlow plugin calls, in a
-// job of one rank, float32 allreduce only. Every operation has ended when the thread of this library looks at
-// it, so what a program still pays is the front end's: TensorFlow's executor, the plugin, and `done` on
-// another thread.
+// job of one rank, float32 allreduce only. An operation has always ended when the thread of this library
+// looks at it. The remaining time is that of the front end: the executor of TensorFlow, the plugin, and
+// `done` on another thread.
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
@@ -17,9 +17,10 @@ struct Callback {
   void* argument;
 };
 
-constexpr int kLooks = 200;  // before it sleeps: a graph's next operation comes within microseconds
+constexpr int kLooks = 200;  // before it sleeps: the next operation of a graph comes within microseconds
 
-// Like the engine, one thread that calls what has ended, awake as long as operations keep coming.
+// Like the engine: one thread that calls `done` for operations that have ended. It stays awake while
+// operations keep coming.
 class Caller {
  public:
   Caller() {
@@ -99,7 +100,7 @@ void* rueda_detach(int64_t /*handle*/, int32_t /*index*/) { return nullptr; }
 void rueda_free(void* /*data*/) {}
 void rueda_release(int64_t /*handle*/) {}
 const char* rueda_error(int64_t /*handle*/) { return ""; }
-const char* rueda_last_error(void) { return "the idle engine of bench knows allreduce of float32 only"; }
+const char* rueda_last_error(void) { return "the idle engine supports only allreduce of float32"; }
 int rueda_is_initialized(void) { return 1; }
 int rueda_rank(void) { return 0; }
 int rueda_local_rank(void) { return 0; }

@@ -1,9 +1,10 @@
 """One measured program of bench/front_ends: `python steps.py NAME` prints its step times as JSON on rank 0.
 
-Names: torch, tensorflow, keras, jax train the same network (784-512-512-10, 669,706 parameters in 6
-tensors); cnn and strategy train one small CNN with rueda.tensorflow and with MultiWorkerMirroredStrategy in
-custom loops. One computing thread each; of the first four, one core each: a lone process must not have the
-other core for what its framework does beside computing. A second argument: how many steps are measured.
+Names: torch, tensorflow, keras, jax train the same network (784-512-512-10, 669,706 parameters in 6 tensors);
+cnn and strategy train one small CNN with rueda.tensorflow and with MultiWorkerMirroredStrategy in custom
+loops. Each process has one computing thread. For the first four names it also has one core, so that a single
+process cannot use the other core for what its framework does besides computing. A second argument: how many
+steps are measured.
 """
 
 from __future__ import annotations
@@ -206,7 +207,7 @@ def with_cnn(steps: int) -> List[float]:
 
 
 def with_strategy(steps: int) -> List[float]:
-    """As with_cnn; TF_CONFIG says who takes part."""
+    """Like with_cnn. TF_CONFIG names the processes that take part."""
     tf = quiet_tensorflow()
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     with strategy.scope():
@@ -238,7 +239,7 @@ PROGRAMS = {
 
 
 def pin() -> None:
-    """This rank to a core of its own, before its framework starts threads."""
+    """Binds this rank to its own core, before its framework starts threads."""
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[int(os.environ.get("RUEDA_LOCAL_RANK", 0)) % len(cores)]})
 

@@ -13,8 +13,9 @@ struct Images {
   int64_t size = 0;  // pixels of one image
 };
 
-// folder/part-images-idx3-ubyte and folder/part-labels-idx1-ubyte; nothing when one is missing or malformed.
+// Reads folder/part-images-idx3-ubyte and folder/part-labels-idx1-ubyte. Empty if one is
+// missing or malformed.
 std::optional<Images> read_idx(const std::string& folder, const std::string& part);
 
-// Ten noisy blobs, the same on every rank: for machines without the data set.
+// Ten noisy blobs, the same on every rank, for machines without the data set.
 Images make_synthetic(int64_t count, uint32_t seed);

@@ -2,7 +2,7 @@
 //
 //   rueda run -np 2 ./softmax_regression [folder with uncompressed IDX files]
 //
-// Lines marked "rueda" are what training with many processes adds.
+// The lines marked "rueda" are added for training with many processes.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -22,7 +22,8 @@ constexpr int64_t kBatch = 100;  // images per rank and step
 constexpr int kEpochs = 5;
 constexpr float kRate = 0.1f;
 
-// Scores of one image, then probabilities. weights: [kClasses * (size + 1)], the last column is the bias.
+// Computes the scores of one image, then its probabilities. weights: [kClasses * (size + 1)]; the last column
+// is the bias.
 std::array<float, kClasses> predict(std::span<const float> weights, std::span<const float> pixels) {
   std::array<float, kClasses> scores{};
   const size_t row = pixels.size() + 1;
@@ -99,7 +100,7 @@ rueda::Outcome train(const Images& training, const Images& test) {
 
 int main(int argc, char** argv) {
   if (argc > 2 || (argc == 2 && argv[1][0] == '-')) {
-    std::puts("softmax_regression [FOLDER]: trains on the four IDX files there, or on made-up data");
+    std::puts("softmax_regression [FOLDER]: trains on the four IDX files there, or on synthetic data");
     return argc == 2 && std::string_view(argv[1]) == "--help" ? 0 : 2;
   }
   rueda::Session session;
@@ -109,7 +110,7 @@ int main(int argc, char** argv) {
     auto training = folder.empty() ? make_synthetic(20'000, 2) : read_idx(folder, "train");
     auto test = folder.empty() ? make_synthetic(2'000, 3) : read_idx(folder, "t10k");
     if (!training || !test) {
-      std::fprintf(stderr, "softmax_regression: %s lacks the four IDX files; gunzip them there.\n",
+      std::fprintf(stderr, "softmax_regression: the four IDX files are not in %s; gunzip them there.\n",
                    folder.c_str());
       return 1;
     }

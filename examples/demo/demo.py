@@ -1,4 +1,4 @@
-"""``make demo``: trains examples/pytorch/fashion_mnist.py with 1 and with 2 ranks and shows what came out."""
+"""``make demo``: runs examples/pytorch/fashion_mnist.py with 1 and with 2 ranks and compares the results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIMIT_S = 900
 
 
 def train(ranks: int, timeline: Path) -> Dict[str, Any]:
-    """Runs the example through the launcher; what rank 0 reported."""
+    """Runs the example with the launcher. Returns the report of rank 0."""
     command = Path(sys.executable).parent / "rueda"
     report = OUT / f"report-{ranks}.json"
     report.unlink(missing_ok=True)

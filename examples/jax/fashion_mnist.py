@@ -2,8 +2,9 @@
 
     rueda run -np 2 python fashion_mnist.py
 
-The lines marked `rueda` are what a script for one process needs to train with many. The data are Debian's
-package dataset-fashion-mnist; --data names another folder with the four IDX files, compressed or not.
+The lines marked `rueda` are what a script for one process needs in addition to train with many. The data
+are Debian's package dataset-fashion-mnist; --data names another folder with the four IDX files,
+compressed or not.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def read_idx(folder: Path, name: str) -> np.ndarray:
         raw = gzip.decompress(path.with_name(f"{name}.gz").read_bytes())
     else:
         raise SystemExit(
-            f"no {path} nor {path}.gz: apt install dataset-fashion-mnist, or pass --data FOLDER."
+            f"{path} and {path}.gz do not exist: apt install dataset-fashion-mnist, or pass --data FOLDER."
         )
     # Header: 2 zero bytes, type 8 (uint8), number of dimensions, then each as big-endian 32 bits.
     shape = [int.from_bytes(raw[4 + 4 * i : 8 + 4 * i], "big") for i in range(raw[3])]
@@ -80,15 +81,15 @@ def loss_of(params: Params, images: jax.Array, labels: jax.Array) -> jax.Array:
 
 
 def my_batches(count: int, batch: int, epoch: int) -> Iterator[np.ndarray]:
-    """Indices of this rank's batches: all ranks shuffle alike, then each takes every size-th image."""
+    """Indices of this rank's batches: all ranks shuffle equally, then each takes every size-th image."""
     order = np.random.default_rng(epoch).permutation(count)
     mine = order[hvd.rank() :: hvd.size()]
-    for i in range(count // hvd.size() // batch):  # of one size: each other size is compiled anew
+    for i in range(count // hvd.size() // batch):  # all of one size, because each size is compiled separately
         yield mine[i * batch : (i + 1) * batch]
 
 
 def accuracy(params: Params, data: Tuple[np.ndarray, np.ndarray]) -> float:
-    """Share of right answers; each rank looks at its part of the images."""
+    """Share of correct answers. Each rank evaluates its part of the images."""
     images, labels = (part[hvd.rank() :: hvd.size()] for part in data)
     guess = jax.jit(lambda params, x: logits_of(params, x).argmax(-1))
     parts = range(0, len(images), 1000)

@@ -2,9 +2,10 @@
 
     rueda run -np 2 python fashion_mnist.py
 
-Written against the import name horovod, as existing scripts are; `import rueda.keras as hvd` is the same. The
-lines marked `rueda` are what a script for one process needs to train with many. The data are Debian's
-package dataset-fashion-mnist; --data names another folder with the four IDX files, compressed or not.
+Written against the import name horovod, as existing scripts are; `import rueda.keras as hvd` is the same.
+The lines marked `rueda` are what a script for one process needs in addition to train with many. The data
+are Debian's package dataset-fashion-mnist; --data names another folder with the four IDX files,
+compressed or not.
 """
 
 from __future__ import annotations
@@ -28,11 +29,27 @@ def read_idx(folder: Path, name: str) -> np.ndarray:
         raw = gzip.decompress(path.with_name(f"{name}.gz").read_bytes())
     else:
         raise SystemExit(
-            f"no {path} nor {path}.gz: apt install dataset-fashion-mnist, or pass --data FOLDER."
+            f"{path} and {path}.gz do not exist: apt install dataset-fashion-mnist, or pass --data FOLDER."
         )
     # Header: 2 zero bytes, type 8 (uint8), number of dimensions, then each as big-endian 32 bits.
     shape = [int.from_bytes(raw[4 + 4 * i : 8 + 4 * i], "big") for i in range(raw[3])]
     return np.frombuffer(raw, np.uint8, offset=4 + 4 * raw[3]).reshape(shape)
+
+
+def make_model() -> tf.keras.Model:
+    return tf.keras.Sequential(
+        [
+            tf.keras.Input((28, 28, 1)),
+            tf.keras.layers.Conv2D(32, [3, 3], activation="relu"),
+            tf.keras.layers.Conv2D(64, [3, 3], activation="relu"),
+            tf.keras.layers.MaxPooling2D(pool_size=(2, 2)),
+            tf.keras.layers.Dropout(0.25),
+            tf.keras.layers.Flatten(),
+            tf.keras.layers.Dense(128, activation="relu"),
+            tf.keras.layers.Dropout(0.5),
+            tf.keras.layers.Dense(10, activation="softmax"),
+        ]
+    )
 
 
 def main() -> None:
@@ -55,19 +72,7 @@ def main() -> None:
     dataset = tf.data.Dataset.from_tensor_slices((images, labels))
     dataset = dataset.repeat().shuffle(10000, seed=hvd.rank()).batch(128)
 
-    model = tf.keras.Sequential(
-        [
-            tf.keras.Input((28, 28, 1)),
-            tf.keras.layers.Conv2D(32, [3, 3], activation="relu"),
-            tf.keras.layers.Conv2D(64, [3, 3], activation="relu"),
-            tf.keras.layers.MaxPooling2D(pool_size=(2, 2)),
-            tf.keras.layers.Dropout(0.25),
-            tf.keras.layers.Flatten(),
-            tf.keras.layers.Dense(128, activation="relu"),
-            tf.keras.layers.Dropout(0.5),
-            tf.keras.layers.Dense(10, activation="softmax"),
-        ]
-    )
+    model = make_model()
     scaled_lr = 0.001 * hvd.size()
     opt = tf.optimizers.Adam(scaled_lr)
     opt = hvd.DistributedOptimizer(opt)  # rueda: average the gradients

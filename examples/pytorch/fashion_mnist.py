@@ -2,8 +2,9 @@
 
     rueda run -np 2 python fashion_mnist.py
 
-The lines marked `rueda` are what a script for one process needs to train with many. The data are Debian's
-package dataset-fashion-mnist; --data names another folder with the four IDX files, compressed or not.
+The lines marked `rueda` are what a script for one process needs in addition to train with many. The data
+are Debian's package dataset-fashion-mnist; --data names another folder with the four IDX files,
+compressed or not.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def read_idx(folder: Path, name: str) -> Tensor:
         raw = gzip.decompress(path.with_name(f"{name}.gz").read_bytes())
     else:
         raise SystemExit(
-            f"no {path} nor {path}.gz: apt install dataset-fashion-mnist, or pass --data FOLDER."
+            f"{path} and {path}.gz do not exist: apt install dataset-fashion-mnist, or pass --data FOLDER."
         )
     # Header: 2 zero bytes, type 8 (uint8), number of dimensions, then each as big-endian 32 bits.
     dims = raw[3]
@@ -64,7 +65,7 @@ def make_model() -> nn.Module:
 
 
 def my_batches(count: int, batch: int, epoch: int) -> Iterator[Tensor]:
-    """Indices of this rank's batches: all ranks shuffle alike, then each takes every size-th image."""
+    """Indices of this rank's batches: all ranks shuffle equally, then each takes every size-th image."""
     order = torch.randperm(count, generator=torch.Generator().manual_seed(epoch))
     per_rank = count // hvd.size()
     mine = order[hvd.rank() :: hvd.size()][:per_rank]
@@ -93,7 +94,7 @@ def train_epoch(
 
 @torch.no_grad()
 def accuracy(model: nn.Module, data: Tuple[Tensor, Tensor]) -> float:
-    """Share of right answers; each rank looks at its part of the images."""
+    """Share of correct answers. Each rank evaluates its part of the images."""
     model.eval()
     images, labels = (part[hvd.rank() :: hvd.size()] for part in data)
     right = sum((model(x).argmax(1) == y).sum() for x, y in zip(images.split(500), labels.split(500)))
@@ -116,7 +117,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=64, help="images per rank and step")
     parser.add_argument("--lr", type=float, default=0.05, help="learning rate of one rank")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads per rank")
-    parser.add_argument("--report", type=Path, help="rank 0 writes what was reached here, as JSON")
+    parser.add_argument("--report", type=Path, help="rank 0 writes its results here, as JSON")
     args = parser.parse_args()
 
     torch.set_num_threads(args.threads)
@@ -129,7 +130,7 @@ def main() -> None:
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)  # rueda: start from the same model
     optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())  # rueda: average the gradients
 
-    # The rate falls linearly to a tenth: larger worlds start with larger rates.
+    # The rate falls linearly to a tenth, because larger worlds start with larger rates.
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=max(1, args.epochs - 1))
     speeds = []
     for epoch in range(1, args.epochs + 1):

@@ -1,9 +1,9 @@
-"""What becomes of training when many ranks make the batch large: docs/large_batches.md explains the table.
+"""How training changes when many ranks make the batch large. docs/large_batches.md explains the table.
 
     rueda run -np 2 python large_batches.py
 
-Emulates a job of --emulate ranks on the ranks there are: these share the large batch between them, which
-gives the same gradients. Every row trains for the same number of epochs. The data are Debian's package
+Emulates a job of --emulate ranks with fewer ranks, which share the large batch. That gives the same
+gradients. Every row trains for the same number of epochs. The data are Debian's package
 dataset-fashion-mnist; --data names another folder with the four IDX files, compressed or not.
 """
 
@@ -27,7 +27,7 @@ Data = Tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the learning rate of n ranks is made of that of one."""
+    """How the learning rate of n ranks follows from that of one rank."""
 
     label: str
     ranks: int  # whose batch is emulated
@@ -63,7 +63,7 @@ def my_batches(count: int, batch: int, epoch: int) -> Iterator[Tensor]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a recipe gave."""
+    """The result of a recipe."""
 
     steps: int
     first_epoch_loss: float  # mean
@@ -107,7 +107,7 @@ def main() -> None:
     hvd.init()
     if args.emulate % hvd.size() or args.batch_size % hvd.size():
         raise SystemExit(
-            f"--emulate and --batch-size must be multiples of {hvd.size()}, the ranks there are."
+            f"--emulate and --batch-size must be multiples of {hvd.size()}, the number of ranks."
         )
     n, warmup = args.emulate, args.warmup_epochs
     recipes = [

@@ -36,7 +36,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Result:
-    """What one set found out about one trial."""
+    """The result of one trial."""
 
     trial: Trial
     ranks: List[int]
@@ -80,7 +80,7 @@ def train(trial: Trial, team: hvd.ProcessSet, data: Data, steps: int, batch: int
 
 @torch.no_grad()
 def accuracy(model: nn.Module, team: hvd.ProcessSet, data: Data) -> float:
-    """Share of right answers; each rank of team looks at its part of the images."""
+    """Share of correct answers. Each rank of team evaluates its part of the images."""
     images, labels = (part[team.rank() :: team.size()] for part in data)
     right = (model(images).argmax(1) == labels).sum()
     totals = torch.tensor([float(right), float(len(labels))])
@@ -115,7 +115,7 @@ def main() -> None:
         reached = accuracy(model, teams[mine], test_data)
         results.append(Result(trial, teams[mine].ranks, loss, reached, time.perf_counter() - began))
 
-    # Sets end at different times: this is where they meet. Each set's first rank speaks for it.
+    # Sets end at different times and meet here. The first rank of each set reports its results.
     found = hvd.allgather_object(results if teams[mine].rank() == 0 else [], name="results")
     if hvd.rank() == 0:
         print(f"{'width':>5}  {'rate':>6}  {'ranks':<8}  {'loss':>6}  {'accuracy':>8}  seconds")

@@ -1,9 +1,9 @@
-"""A training loop of one's own in TensorFlow 2: tf.function and DistributedGradientTape.
+"""A custom training loop in TensorFlow 2, with tf.function and DistributedGradientTape.
 
     rueda run -np 2 python fashion_mnist.py
 
-The lines marked `rueda` are what a script for one process needs to train with many. The data are Debian's
-package dataset-fashion-mnist; --data names another folder with the four IDX files, compressed.
+The lines marked `rueda` are what a script for one process needs in addition to train with many. The data are
+Debian's package dataset-fashion-mnist; --data names another folder with the four IDX files, compressed.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def main() -> None:
 
     hvd.init()
     config = tf.ConfigProto()
-    config.gpu_options.visible_device_list = str(hvd.local_rank())  # one GPU per rank, where there are any
+    config.gpu_options.visible_device_list = str(hvd.local_rank())  # one GPU per rank, if there are GPUs
 
     x, y = load(args.data, "train")
     images, labels = tf.placeholder(tf.float32, [None, 784]), tf.placeholder(tf.int64, [None])
@@ -84,7 +84,7 @@ def main() -> None:
 
 
 class Evaluation(tf.train.SessionRunHook):
-    """Runs a tensor once training has ended."""
+    """Runs a tensor after training has ended."""
 
     def __init__(self, tensor, feed):
         self.tensor, self.feed, self.result = tensor, feed, None

@@ -72,21 +72,23 @@ typedef enum rueda_op {
 
 typedef struct rueda_init_options {
   uint32_t struct_size;
-  /* Static process sets: set_sizes[i] world ranks each, one after the other in set_ranks; ids 1, 2, … */
+  /* Static process sets: set_sizes[i] world ranks each, one after the other in set_ranks; their ids are 1, 2,
+   * … */
   int32_t set_count;
   const int32_t* set_sizes;
   const int32_t* set_ranks;
-  int32_t expected_size; /* 0 = any; else init fails when the world has another size */
+  int32_t expected_size; /* 0 = any; otherwise init fails if the world has another size */
 } rueda_init_options;
 
 /* Collective: blocks until every rank has called it (RUEDA_START_TIMEOUT). NULL = defaults. A second call
- * while initialised changes nothing. A failed call leaves nothing behind; it may be repeated. */
+ * while initialised has no effect. A call that failed may be repeated. */
 RUEDA_API int rueda_init(const rueda_init_options* options);
-/* Ends the engine on every rank: pending operations, and later ones of other ranks, fail with
- * RUEDA_SHUT_DOWN; this rank's with RUEDA_NOT_INITIALIZED, until it calls rueda_init again. Idempotent. */
+/* Ends the engine on every rank. Pending operations, and later operations of other ranks, fail with
+ * RUEDA_SHUT_DOWN. Later operations of this rank fail with RUEDA_NOT_INITIALIZED until it calls rueda_init
+ * again. Idempotent. */
 RUEDA_API void rueda_shutdown(void);
 RUEDA_API int rueda_is_initialized(void);
-/* RUEDA_OK while operations can succeed; else why not (a peer was lost, another rank shut down). */
+/* RUEDA_OK while operations can succeed; otherwise the reason: a peer was lost, or another rank shut down. */
 RUEDA_API int rueda_health(void);
 
 /* -1 before init and after shutdown. */
@@ -97,32 +99,35 @@ RUEDA_API int rueda_local_size(void);
 RUEDA_API int rueda_cross_rank(void);
 RUEDA_API int rueda_cross_size(void);
 RUEDA_API int rueda_is_homogeneous(void); /* 1, 0, or -1 */
-/* The number of the current epoch: larger than that of any earlier init of this process, equal on all ranks.
- * What belongs to an epoch (process sets, handles, results) is void when it has changed. */
+/* The number of the current epoch. It is equal on all ranks and larger than that of any earlier init of this
+ * process. When it changes, everything that belongs to the old epoch (process sets, handles, results) is
+ * invalid. */
 RUEDA_API int64_t rueda_epoch(void);
 
 RUEDA_API const char* rueda_version(void);    /* "0.1.0" */
 RUEDA_API const char* rueda_last_error(void); /* of this thread; valid until its next call */
 /* What was found and chosen, as JSON: launcher and why, host, the address listened on, transports per peer,
- * settings, SIMD target, counters, the algorithm of this rank's last batch, the predicted times of allreduces
- * by every algorithm that may be chosen; before init, the launcher that init would follow. Valid until this
- * thread's next call. */
+ * settings, SIMD target, counters, the algorithm of this rank's last batch, and the predicted times of
+ * allreduces by every algorithm that may be chosen. Before init: the launcher that init would follow. Valid
+ * until the next call of this thread. */
 RUEDA_API const char* rueda_describe(void);
 
 /* ---- process sets ---- */
 
-/* Collective over all ranks of the world, in the same order everywhere. *id: the new set's. */
+/* Collective over all ranks of the world, in the same order on each of them. *id: the id of the new set. */
 RUEDA_API int rueda_add_process_set(const int32_t* ranks, int32_t count, int32_t* id);
 RUEDA_API int rueda_remove_process_set(int32_t id);
-/* Number of sets including the world (id 0), and their ids if capacity suffices; -1 before init. */
+/* Returns the number of sets, including the world (id 0), and their ids if capacity is large enough; -1
+ * before init. */
 RUEDA_API int rueda_process_set_ids(int32_t* ids, int32_t capacity);
-/* Number of ranks of the set, and the ranks if capacity suffices; -1 unknown set, -2 not initialised. */
+/* Returns the number of ranks of the set, and the ranks if capacity is large enough. -1: unknown set, -2: not
+ * initialised. */
 RUEDA_API int rueda_process_set_ranks(int32_t id, int32_t* ranks, int32_t capacity);
 
 /* ---- collectives ---- */
 
-/* Shared memory is host memory that all ranks of the host map. Memory of device `device` needs a backend for
- * such memory; where a job has none, the operation fails with RUEDA_UNSUPPORTED on every rank. */
+/* Shared memory is host memory that all ranks of the host map. Memory of a device needs a backend for it; if
+ * the job has none, the operation fails with RUEDA_UNSUPPORTED on every rank. */
 enum rueda_memory { RUEDA_HOST_MEMORY = 0, RUEDA_SHARED_MEMORY = 1, RUEDA_DEVICE_MEMORY = 2 };
 
 typedef struct rueda_request {
@@ -130,47 +135,47 @@ typedef struct rueda_request {
   int32_t what;     /* rueda_collective */
   int32_t dtype;    /* rueda_dtype */
   int32_t op;       /* rueda_op; reductions only */
-  const char* name; /* UTF-8; ranks are matched by it within a process set */
+  const char* name; /* UTF-8; matches the ranks of a process set */
   int32_t process_set;
   int32_t root_rank; /* broadcast: a world rank */
   double prescale;
   double postscale;
   int32_t ndim;
-  int32_t device; /* where the framework has the tensor: -1 CPU, else GPU index; input may be elsewhere */
+  int32_t device; /* where the framework has the tensor: -1 CPU, or a GPU index; input may be elsewhere */
   const int64_t* shape;
   const void* input;
   /* Memory of the result's size and of input's kind; it may be input (allreduce, broadcast). NULL: the engine
-   * allocates it (allgather, alltoall, reducescatter) and rueda_result hands it out. */
+   * allocates it (allgather, alltoall, reducescatter), and rueda_result returns it. */
   void* output;
   const int32_t* splits; /* alltoall: rows for each rank of the set; NULL = even */
   int32_t split_count;
   int64_t tag; /* join: any number; every rank receives the largest of all ranks */
-  /* 0: fused and run in the order of becoming ready. Others leave one bucket of at most RUEDA_PRIORITY_BYTES
-   * at a time, the largest number first, those below 0 after everything of 0. The first rank's number counts.
-   * A group whose members have one need not run as a whole: give a long tensor as a group of its parts, and
-   * others can overtake between them. */
+  /* 0: tensors are fused and run in the order in which they become ready. Tensors with another number leave
+   * one bucket of at most RUEDA_PRIORITY_BYTES at a time, the largest number first; negative numbers come
+   * after 0. The number of the first rank counts. A group whose members have a priority need not run as a
+   * whole: submit a long tensor as a group of its parts, so that others can overtake between them. */
   int32_t priority;
-  /* RUEDA_DEVICE_MEMORY: an event of the framework after which input may be read; NULL: now. */
+  /* RUEDA_DEVICE_MEMORY: an event of the framework after which input may be read; NULL = at once. */
   void* ready;
   int32_t memory; /* rueda_memory: where input and output are; all ranks give the same kind */
 } rueda_request;
 
-/* Submits count requests as one group that completes as a whole (count = 1: one operation). Nothing is
- * submitted when any of them is refused. *handle is a fresh positive number. Any thread; returns at once. */
+/* Submits count requests as one group that completes as a whole (count = 1: one operation). If one of them is
+ * refused, none is submitted. *handle is a new positive number. Any thread; returns at once. */
 RUEDA_API int rueda_submit(const rueda_request* requests, int32_t count, int64_t* handle);
-/* The same for a caller whose next call is rueda_wait: that thread then does the engine's work itself, and
- * the engine's thread is not woken. Without a wait the operation begins when that thread next looks, within
- * 0.5 s. */
+/* The same for a caller whose next call is rueda_wait: the waiting thread then does the work of the engine,
+ * and the engine thread is not woken. Without such a call, the operation begins when the engine thread wakes
+ * by itself, within 0.5 s. */
 RUEDA_API int rueda_submit_for_wait(const rueda_request* requests, int32_t count, int64_t* handle);
-/* 1 done (also when failed), 0 pending, -1 unknown handle. */
+/* 1: done, successfully or not; 0: pending; -1: unknown handle. */
 RUEDA_API int rueda_poll(int64_t handle);
-/* Waits at most timeout_s seconds (negative: until the operation ends; the engine ends every operation when a
- * peer is lost). Returns the operation's status, or RUEDA_TIMEOUT with the operation still pending. */
+/* Waits at most timeout_s seconds. Negative: until the operation ends; the engine ends every operation when a
+ * peer is lost. Returns the status of the operation, or RUEDA_TIMEOUT if it is still pending. */
 RUEDA_API int rueda_wait(int64_t handle, double timeout_s);
 
-/* Calls done(argument) once when the operation has ended: on the engine's thread, or before this returns when
- * it has ended already. The callback must be short and must not wait or shut down; it may submit, fetch
- * results and release. It is called even if the handle is released meanwhile. */
+/* Calls done(argument) once when the operation has ended: on the engine thread, or before this returns if it
+ * has already ended. The callback must be short and must not wait or shut down; it may submit, fetch results
+ * and release. It is called even if the handle is released meanwhile. */
 RUEDA_API int rueda_on_done(int64_t handle, void (*done)(void* argument), void* argument);
 
 typedef struct rueda_result_info {
@@ -185,30 +190,31 @@ typedef struct rueda_result_info {
   int64_t tag;              /* join: the largest tag */
 } rueda_result_info;
 
-/* Of a done, successful handle; pointers live until rueda_release or rueda_shutdown (data: until rueda_free,
- * once rueda_detach took it). */
+/* The result of an operation that has succeeded. Pointers are valid until rueda_release or rueda_shutdown;
+ * data that rueda_detach took is valid until rueda_free. */
 RUEDA_API int rueda_result(int64_t handle, int32_t index, rueda_result_info* info);
-/* Takes ownership of engine-allocated data of one result: free it with rueda_free. NULL if there is none. */
+/* Takes ownership of the data that the engine allocated for one result; free it with rueda_free. NULL if
+ * there is none. */
 RUEDA_API void* rueda_detach(int64_t handle, int32_t index);
 RUEDA_API void rueda_free(void* data);
-/* Forgets the handle. A pending operation goes on; its buffers stay borrowed until it ends. */
+/* Releases the handle. A pending operation goes on, and its buffers stay borrowed until it ends. */
 RUEDA_API void rueda_release(int64_t handle);
-/* The sentence behind a failed handle; valid until this thread's next call. */
+/* The error of a failed operation, as one sentence. Valid until the next call of this thread. */
 RUEDA_API const char* rueda_error(int64_t handle);
 
 /* ---- memory ---- */
 
-/* A bucket: memory that all ranks of this host map. Allreduce of buckets copies nothing: every input is read
- * once and every output written once. At least 64-byte aligned, contents unspecified. NULL with
- * rueda_last_error() when RUEDA_ARENA_BYTES of address space are used up or shared memory is not to be had.
- * Any thread, also before rueda_init; buckets survive rueda_shutdown. A child of fork() has a private copy of
- * its parent's buckets. */
+/* A shared buffer: memory that all ranks of this host map. An allreduce of shared buffers copies nothing:
+ * every input is read once and every output written once. The buffer is aligned to at least 64 bytes, and its
+ * contents are unspecified. Returns NULL and sets rueda_last_error() if RUEDA_ARENA_BYTES of address space
+ * are used up or shared memory is not available. Any thread, also before rueda_init. Shared buffers survive
+ * rueda_shutdown. A child of fork() has a private copy of its parent's shared buffers. */
 RUEDA_API void* rueda_alloc(size_t bytes);
-/* Gives a bucket back; no operation may use it any more. NULL is allowed. */
-RUEDA_API void rueda_release_memory(void* bucket);
-/* 1 where the address lies in memory that buckets are made of. */
+/* Releases a shared buffer. No operation may use it any more. NULL is allowed. */
+RUEDA_API void rueda_release_memory(void* buffer);
+/* 1 if the address lies in memory from which shared buffers are allocated. */
 RUEDA_API int rueda_is_bucket(const void* address);
-/* Gives pages of released buckets back to the system; otherwise they are kept for the next ones. */
+/* Returns the pages of released shared buffers to the system. Otherwise they are kept for the next ones. */
 RUEDA_API void rueda_trim_memory(void);
 
 /* ---- log and timeline ---- */

@@ -1,5 +1,5 @@
-// rueda for C++20 programs: a thin header over rueda.h. No exceptions: what can fail returns an Outcome or an
-// Expected.
+// rueda for C++20 programs: a thin header over rueda.h. It throws no exceptions: functions that can fail
+// return an Outcome or an Expected.
 //
 //   rueda::Session session;                       // joins the job that started this process
 //   if (auto up = session.init(); !up.ok()) { std::fputs(up.why.c_str(), stderr); return 1; }
@@ -29,18 +29,18 @@ namespace rueda {
 
 struct [[nodiscard]] Outcome {
   rueda_status code = RUEDA_OK;
-  std::string why;  // one sentence; empty when ok
+  std::string why;  // one sentence; empty if ok
   [[nodiscard]] bool ok() const { return code == RUEDA_OK; }
 };
 
-// A value, or why there is none.
+// A value, or the reason why there is none.
 template <class T>
 class [[nodiscard]] Expected {
  public:
   Expected(T value) : held_(std::move(value)) {}
   Expected(Outcome failure) : held_(std::move(failure)) {}
   [[nodiscard]] bool ok() const { return held_.index() == 0; }
-  // Only when ok().
+  // Valid only if ok().
   [[nodiscard]] T& value() { return *std::get_if<0>(&held_); }
   [[nodiscard]] const T& value() const { return *std::get_if<0>(&held_); }
   [[nodiscard]] Outcome outcome() const { return ok() ? Outcome{} : *std::get_if<1>(&held_); }
@@ -58,7 +58,7 @@ enum class Op : int32_t {
   kProduct = RUEDA_PRODUCT,
 };
 
-// The element types rueda carries; 16-bit floats travel through rueda.h itself.
+// The element types of this header. For 16-bit floats, use rueda.h itself.
 template <class T>
 concept Element = std::same_as<T, bool> || std::same_as<T, float> || std::same_as<T, double> ||
     std::same_as<T, uint8_t> || std::same_as<T, int8_t> || std::same_as<T, uint16_t> ||
@@ -76,7 +76,7 @@ constexpr rueda_dtype dtype_of() {
   return std::same_as<T, int32_t> ? RUEDA_INT32 : RUEDA_INT64;
 }
 
-// A vector, array or span that outlives the call's expression: an lvalue, or a view.
+// A vector, array or span that outlives the expression of the call: an lvalue or a view.
 template <class R>
 concept Buffer = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
     std::ranges::borrowed_range<R> && Element<std::remove_const_t<std::ranges::range_value_t<R>>>;
@@ -90,9 +90,9 @@ inline Outcome last_outcome(int code) {
   return code == RUEDA_OK ? Outcome{} : Outcome{static_cast<rueda_status>(code), rueda_last_error()};
 }
 
-// Membership in the job, from init() to the end of its life. A session ends only what its own init() began:
-// where the process had joined the job before, through another session, rueda.h or a framework's front end,
-// init() succeeds and whoever joined also leaves.
+// Membership in the job, from init() until the session is destroyed. A session ends only what its own init()
+// began. If the process had joined the job before, through another session, rueda.h or the front end of a
+// framework, init() succeeds, and whoever joined first must also leave.
 class Session {
  public:
   Session() = default;
@@ -122,8 +122,7 @@ inline int size() { return rueda_size(); }
 inline int local_rank() { return rueda_local_rank(); }
 inline int local_size() { return rueda_local_size(); }
 
-// One submitted operation. Buffers given to it stay borrowed until wait() has returned anything but
-// RUEDA_TIMEOUT.
+// One submitted operation. Its buffers stay borrowed until wait() returns something other than RUEDA_TIMEOUT.
 class Handle {
  public:
   Handle() = default;
@@ -133,7 +132,7 @@ class Handle {
     std::swap(id_, other.id_);
     return *this;
   }
-  // Waits: a buffer must not die under a running operation.
+  // Waits, because a buffer must not be destroyed while its operation runs.
   ~Handle() {
     if (id_ == 0) return;
     rueda_wait(id_, -1);
@@ -141,11 +140,11 @@ class Handle {
   }
 
   [[nodiscard]] bool is_done() const { return rueda_poll(id_) != 0; }
-  // timeout_s < 0: until the operation ends, which it does at the latest when a peer is lost.
+  // timeout_s < 0: waits until the operation ends, which happens at the latest when a peer is lost.
   Outcome wait(double timeout_s = -1) const {
     const int code = rueda_wait(id_, timeout_s);
     if (code == RUEDA_OK) return {};
-    // A wait that ran out says so itself: the operation may have ended since.
+    // The message for a timeout is written here, because the operation may have ended since.
     const char* why = code == RUEDA_TIMEOUT ? rueda_last_error() : rueda_error(id_);
     return {static_cast<rueda_status>(code), why};
   }
@@ -180,7 +179,7 @@ inline Expected<Handle> submit(std::span<const rueda_request> requests) {
   return Handle(id);
 }
 
-// [rows, row], if so many elements are whole rows.
+// [rows, row], if this many elements are whole rows.
 inline Outcome cut_into_rows(size_t elements, int64_t row, int64_t (&shape)[2]) {
   const auto count = static_cast<int64_t>(elements);
   if (row <= 0 || count % row != 0)
@@ -212,8 +211,8 @@ Expected<std::vector<T>> take_rows(const rueda_request& request,
 
 }  // namespace detail
 
-// Elements in a bucket, memory that all ranks of a host map: an allreduce of it copies nothing. Also before
-// init() and after shutdown. Contents are unspecified at first.
+// Elements in a shared buffer: memory that all ranks of a host map, so that an allreduce copies nothing. It
+// works before init() and after shutdown, too. The initial contents are unspecified.
 template <Element T>
 class Bucket {
  public:
@@ -271,7 +270,7 @@ Outcome allreduce(R&& values, const std::string& name, const Reduction& how = {}
   return handle.ok() ? handle.value().wait() : handle.outcome();
 }
 
-// values of root (a world rank) reach every rank of the set, in place.
+// Copies the values of root (a world rank) to every rank of the set, in place.
 template <MutableBuffer R>
 Outcome broadcast(R&& values, int32_t root, const std::string& name, int32_t process_set = 0) {
   rueda_request request =
@@ -286,8 +285,8 @@ Outcome broadcast(R&& values, int32_t root, const std::string& name, int32_t pro
   return handle.ok() ? handle.value().wait() : handle.outcome();
 }
 
-// rows: [my_rows * row]. Result: [sum of all ranks' rows * row], rank-major. Ranks may bring different
-// numbers.
+// rows: [my_rows * row]. Result: [sum of all ranks' rows * row], rank-major. Ranks may give different
+// numbers of rows.
 template <Buffer R>
 Expected<std::vector<ElementOf<R>>> allgather(R&& rows, const std::string& name, int64_t row = 1,
                                               int32_t process_set = 0) {
@@ -301,8 +300,8 @@ Expected<std::vector<ElementOf<R>>> allgather(R&& rows, const std::string& name,
   return detail::take_rows<ElementOf<R>>(request);
 }
 
-// rows: [rows * row]. Result: this rank's share of the reduced rows; the first rows % size ranks get one
-// more.
+// rows: [rows * row]. Result: the share of this rank in the reduced rows. The first rows % size ranks get
+// one row more.
 template <Buffer R>
 Expected<std::vector<ElementOf<R>>> reducescatter(R&& rows, const std::string& name, int64_t row = 1,
                                                   const Reduction& how = {}) {

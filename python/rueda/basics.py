@@ -13,7 +13,7 @@ from ctypes import byref, c_int32
 from ctypes import sizeof as size_in_bytes
 from typing import Any
 
-from rueda import _core, errors
+from rueda import _core, epochs, errors, policy
 from rueda.process_sets import ProcessSet, beyond_int32, global_process_set, process_set_table
 
 INIT_FAILED = (
@@ -47,18 +47,11 @@ def is_enabled(name: str) -> bool:
 class HorovodBasics:
     """The functions that every front end exports. One instance, `basics`, serves the process."""
 
-    Average = _core.AVERAGE
-    Sum = _core.SUM
-    Adasum = _core.ADASUM
-    Min = _core.MIN
-    Max = _core.MAX
-    Product = _core.PRODUCT
+    Average, Sum, Adasum, Min, Max, Product = policy.OPS
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._exit_is_registered = False
-        self._forked_from_initialized = False
-        self._is_initialized_at_fork = False
         self._before_shutdown: list[Callable[[], None]] = []
         self._on_shutdown: list[Callable[[], None]] = []
 
@@ -76,9 +69,9 @@ class HorovodBasics:
         _check_comm(comm)
         sets = _check_process_sets(process_sets)
         with self._lock:
-            if self._forked_from_initialized:
+            if epochs.is_forked():
                 raise ValueError(INIT_FAILED.format(cause=FORKED))
-            if _core.is_initialized():
+            if self.is_initialized():
                 if sets:
                     process_set_table.adopt_again(sets)
                 return
@@ -96,7 +89,6 @@ class HorovodBasics:
         with _engine_takes_sets():
             if _core.init(byref(options)) != _core.OK:
                 raise ValueError(INIT_FAILED.format(cause=_core.last_error()))
-        process_set_table.begin()
         process_set_table.is_dynamic = (_dynamic_text() or "0").lower() not in _FALSE_WORDS
         if not self._exit_is_registered:
             atexit.register(self._end_with_process)
@@ -120,10 +112,9 @@ class HorovodBasics:
         self._end()
 
     def _end(self) -> None:
-        if self._forked_from_initialized:
+        if epochs.is_forked():
             return
         _core.shutdown()
-        process_set_table.forget()
         for forget in self._on_shutdown:
             forget()
 
@@ -137,20 +128,10 @@ class HorovodBasics:
 
     def is_initialized(self) -> bool:
         """Whether init has succeeded and shutdown was not called since."""
-        return not self._forked_from_initialized and bool(_core.is_initialized())
-
-    @property
-    def is_forked(self) -> bool:
-        """Whether this process was forked from one with a running engine and so cannot use it."""
-        return self._forked_from_initialized
-
-    def _before_fork(self) -> None:
-        self._is_initialized_at_fork = self.is_initialized()
+        return epochs.current() != epochs.NONE
 
     def _after_fork_in_child(self) -> None:
-        # The engine's threads and sockets belong to the parent; its locks may be held for ever here.
-        self._lock = threading.Lock()
-        self._forked_from_initialized |= self._is_initialized_at_fork
+        self._lock = threading.Lock()  # another thread of the parent may have held it
 
     # ---- topology ----
 
@@ -183,14 +164,14 @@ class HorovodBasics:
         return bool(self._topology(_core.is_homogeneous))
 
     def _topology(self, function: Callable[[], int]) -> int:
-        value = -1 if self._forked_from_initialized else function()
+        value = -1 if epochs.is_forked() else function()
         if value < 0:
             raise ValueError(errors.NOT_INITIALIZED)
         return value
 
     def require_initialized(self) -> None:
         """Raises the ValueError of the topology functions before init and after shutdown."""
-        self._topology(_core.rank)
+        epochs.require()
 
     # ---- timeline ----
 
@@ -248,9 +229,7 @@ class HorovodBasics:
         return False
 
     def cuda_built(self) -> bool:
-        """Whether the engine moves GPU memory itself; otherwise GPU tensors are staged through host
-        memory.
-        """
+        """Whether the engine moves GPU memory itself; otherwise GPU tensors are copied through the host."""
         return False
 
     def sycl_built(self) -> bool:
@@ -335,7 +314,6 @@ def _check_process_sets(process_sets: Sequence[ProcessSet] | str | None) -> list
 
 
 basics = HorovodBasics()
-process_set_table.require_initialized = basics.require_initialized
-os.register_at_fork(before=basics._before_fork, after_in_child=basics._after_fork_in_child)
+os.register_at_fork(after_in_child=basics._after_fork_in_child)
 
 __all__ = ["HorovodBasics", "basics", "global_process_set"]

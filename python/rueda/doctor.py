@@ -1,7 +1,7 @@
 """What `rueda doctor` asks of Python: versions, and whether a front end works.
 
 ``python -m rueda.doctor`` looks without importing any framework; ``python -m rueda.doctor torch`` imports one
-front end and runs an allreduce in a world of one. The last line of the output is JSON: `facts` (name to
+front end and runs an allreduce in a single-process job. The last line of the output is JSON: `facts` (name to
 text), `broken` and `advice` (sentences), and without an argument `frameworks`.
 """
 

@@ -16,9 +16,7 @@ class HorovodInternalError(RuntimeError):
 
 
 class HostsUpdatedInterrupt(RuntimeError):
-    """The set of hosts of an elastic job changed; `skip_sync` says whether the state need not be sent
-    again.
-    """
+    """The hosts of an elastic job changed; `skip_sync`: the state need not be sent again."""
 
     def __init__(self, skip_sync: bool = False) -> None:
         super().__init__(skip_sync)

@@ -1,5 +1,8 @@
-"""Operations between submission and result, for front ends that count handles: what must stay alive until
-they end, and who takes the result.
+"""What is in flight: the one record of operations between submission and result, for any front end.
+
+An operation is entered when it has been submitted, with everything the engine reads or writes for it, and
+removed when its result has been taken. Callers may drop their handles meanwhile. The record holds operations
+of the current epoch only: a shutdown ends them all, and the results of those that are still here are lost.
 """
 
 from __future__ import annotations
@@ -8,14 +11,46 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
-from rueda import _core, errors, operations
+from rueda import _core, epochs, errors, operations
 from rueda.basics import basics
 from rueda.errors import HorovodInternalError
+from rueda.operations import Call
+from rueda.process_sets import ProcessSet
 
 # How long operations that were started together may outlast the failure of one of them.
 LINGER_S = 5.0
+
+UNKNOWN = "Handle {handle} was not created or has been cleared."
+OF_EARLIER_EPOCH = (
+    "Handle {handle} was given out before shutdown() and means nothing since: its operation has ended, and a "
+    "result that nobody took is lost; start the operation again after init()."
+)
+LOST = (
+    "The operation was under way when Horovod was shut down, so its result is lost; start it again after "
+    "init()."
+)
+
+
+class Handle(int):
+    """The number that users get for an operation. Since numbers start again with each epoch, it also holds
+    the epoch and the engine's handle.
+    """
+
+    engine_handle: int
+    epoch: int
+
+
+class Reduction(Protocol):
+    """What an optimizer has to know of an operation, or of several that end together."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether a shutdown ended it before its result was taken."""
+
+    def settle(self) -> Any:
+        """Waits and returns the result. Raises HorovodInternalError when it failed or is lost."""
 
 
 class InFlight:
@@ -23,45 +58,91 @@ class InFlight:
     waits meanwhile gets the same.
     """
 
-    __slots__ = ("_borrowed", "_failure", "_finish", "_lock", "_result", "engine_handle", "is_settled")
+    __slots__ = (
+        "_borrowed",
+        "_failure",
+        "_finish",
+        "_is_settled",
+        "_lock",
+        "_result",
+        "engine_handle",
+        "number",
+    )
 
-    def __init__(self, engine_handle: int, borrowed: Sequence[Any], finish: Callable[[int], Any]) -> None:
-        """borrowed: everything the engine reads or writes; kept until the operation has ended, also when the
-        caller drops the handle. finish(engine_handle) makes what synchronize returns.
+    def __init__(
+        self, engine_handle: int, borrowed: Any, finish: Callable[[int], Any], number: int = 0
+    ) -> None:
+        """Enters it. borrowed: everything the engine reads or writes. finish(engine_handle) makes the result
+        of an operation that succeeded. number: of its handle, if it has one.
         """
         self.engine_handle = engine_handle
+        self.number = number
         self._borrowed = borrowed
         self._finish = finish
         self._lock = threading.Lock()
         self._result: Any = None
         self._failure: str | None = None
-        self.is_settled = False  # the engine knows the handle no more
+        self._is_settled = False  # the engine knows the handle no more
+        open_operations[engine_handle] = self
+
+    def then(self, change: Callable[[Any], Any]) -> InFlight:
+        """Makes change(result) the result. For whoever started it, before anybody else knows of it."""
+        finish = self._finish
+        self._finish = lambda engine_handle: change(finish(engine_handle))
+        return self
 
     def settle(self) -> Any:
         """Waits and returns the result. Raises HorovodInternalError when the operation failed.
 
         Whatever else is raised came from a signal handler and left the operation as it was: call again.
         """
+        if not self._is_settled:
+            self._settle()
+        if self._failure is not None:
+            raise errors.internal_error(self._failure)
+        return self._result
+
+    def _settle(self) -> None:
         failure = None
         try:
             operations.wait(self.engine_handle)
         except HorovodInternalError as error:
             failure = str(error)  # not the error, which would keep this frame and with it the tensors
         with self._lock:
-            if not self.is_settled:
+            if not self._is_settled:
                 self._end(failure)
-        if self._failure is not None:
-            raise errors.internal_error(self._failure)
-        return self._result
+
+    def try_settle(self) -> bool:
+        """Whether it has ended, well or not; its result is taken then. Does not wait and raises nothing."""
+        if not self._is_settled and operations.is_done(self.engine_handle):
+            with suppress(Exception):
+                self._settle()
+        return self._is_settled
+
+    @property
+    def error(self) -> HorovodInternalError | None:
+        """Why a settled operation failed; None if it succeeded."""
+        return None if self._failure is None else errors.internal_error(self._failure)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether a shutdown ended it before its result was taken."""
+        return self._failure is LOST
 
     def ends_by(self, deadline: float) -> bool:
         """Whether it has ended, well or not, by this time.monotonic(). Signals are served meanwhile."""
-        while not operations.is_done(self.engine_handle):
+        while not (self._is_settled or operations.is_done(self.engine_handle)):
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
             _core.wait(self.engine_handle, min(operations.WAIT_SLICE_S, left))
         return True
+
+    def lose(self) -> None:
+        """The engine has stopped."""
+        with self._lock:
+            if not self._is_settled:
+                self._end(LOST)
 
     def _end(self, failure: str | None) -> None:
         self._failure = failure
@@ -69,72 +150,185 @@ class InFlight:
             if failure is None:
                 self._result = self._finish(self.engine_handle)
         except BaseException as error:
-            self._failure = f"The result could not be taken: {error!r}"
+            is_told = isinstance(error, HorovodInternalError)
+            self._failure = str(error) if is_told else f"The result could not be taken: {error!r}"
             raise
         finally:
-            self._borrowed, self.is_settled = (), True
+            self._borrowed, self._finish, self._is_settled = None, _no_result, True
+            open_operations.pop(self.engine_handle, None)
             _core.release(self.engine_handle)
 
 
-class InFlightTable:
-    """The operations of one front end that nobody has synchronized yet, by handle. Any thread."""
+class Repeated:
+    """An operation in place that is started again and again, each time with other memory and after the last
+    run was settled. One thread at a time.
 
-    def __init__(self) -> None:
-        self._open: dict[int, InFlight] = {}
-        # After shutdown the engine has ended every operation and lends no memory any more.
-        basics.on_shutdown(self._open.clear)
+    The hook in torch/slots.py does what `send` does without calling it, to save a call for each gradient.
+    """
 
-    def __getitem__(self, handle: int) -> InFlight:
-        """ValueError for a handle that is not here."""
-        operation = self._open.get(handle)
-        if operation is None:
-            raise ValueError(f"Handle {handle} was not created or has been cleared.")
-        return operation
+    __slots__ = ("borrowed", "engine_handle", "start")
 
-    def get(self, handle: int) -> InFlight | None:
-        """None for a handle that is not here."""
-        return self._open.get(handle)
+    def __init__(self, start: Callable[[int], int]) -> None:
+        """start: see operations.prepare."""
+        self.start = start
+        self.engine_handle = 0
+        self.borrowed: Any = None
 
-    def add(self, handle: int, operation: InFlight) -> None:
-        """Enters an operation that was just submitted."""
-        self._open[handle] = operation
+    def send(self, address: int, borrowed: Any) -> None:
+        """Starts it on the memory at this address, which `borrowed` keeps alive, and enters it."""
+        self.engine_handle = engine_handle = self.start(address)
+        self.borrowed = borrowed
+        open_operations[engine_handle] = self
 
-    def poll(self, handle: int) -> bool:
-        """Whether settle would return at once; true as well when the operation failed. ValueError for a
-        handle that is not here.
+    @property
+    def is_lost(self) -> bool:
+        """Whether a shutdown ended it before it was settled."""
+        return open_operations.get(self.engine_handle) is not self
+
+    def settle(self) -> None:
+        """Waits. Raises HorovodInternalError when it failed or is lost.
+
+        Whatever else is raised came from a signal handler and left the operation as it was: call again.
         """
-        return operations.is_done(self[handle].engine_handle)
-
-    def settle(self, handle: int, operation: InFlight) -> Any:
-        """Waits, forgets the operation's handle and returns its result; see InFlight."""
+        if self.is_lost:
+            raise errors.internal_error(LOST)
         try:
-            return operation.settle()
-        finally:
-            # Numbers start again after a shutdown: by now the handle may be another operation's.
-            if operation.is_settled and self._open.get(handle) is operation:
-                self._open.pop(handle, None)
+            operations.wait(self.engine_handle)
+        except HorovodInternalError:
+            self._end()
+            raise
+        self._end()
 
-    def settle_all(self, handles: Sequence[int]) -> list[Any]:
-        """The results of operations that were started together. Raises the error of the first that failed
-        once the others have ended as well; see let_end.
-        """
-        results = []
-        for place, handle in enumerate(handles):
-            try:
-                results.append(self.settle(handle, self[handle]))
-            except HorovodInternalError:
-                self.let_end(handles[place + 1 :])
-                raise
-        return results
+    def lose(self) -> None:
+        """The engine has stopped."""
+        self.borrowed = None
 
-    def let_end(self, handles: Iterable[int]) -> None:
-        """Takes the results of these from the engine, for whoever tries again needs their names.
+    def _end(self) -> None:
+        self.borrowed = None
+        if open_operations.pop(self.engine_handle, None) is not None:
+            _core.release(self.engine_handle)
 
-        Those that have not ended within LINGER_S in all stay in flight: some rank may never submit them.
-        """
-        deadline = time.monotonic() + LINGER_S
-        for handle in handles:
-            operation = self._open.get(handle)
-            if operation is not None and operation.ends_by(deadline):
-                with suppress(HorovodInternalError):
-                    self.settle(handle, operation)
+
+def _no_result(_: int) -> None:
+    """Takes the place of a finish that has run, and of one that nobody needs."""
+
+
+# The record, by the handle of the engine, which gives none twice in a process.
+open_operations: dict[int, InFlight | Repeated] = {}
+
+
+def _forget_all() -> None:
+    """After shutdown: the engine has ended every operation and lends no memory any more."""
+    while open_operations:
+        _, operation = open_operations.popitem()
+        operation.lose()
+
+
+basics.on_shutdown(_forget_all)
+
+
+# ---- by handle ----
+
+
+def start(
+    calls: Sequence[Call],
+    borrowed: Sequence[Any],
+    finish: Callable[[int], Any],
+    naming: tuple[str, str | None],
+    process_set: ProcessSet,
+) -> Handle:
+    """Submits and returns the handle.
+
+    naming: the word the operation's key begins with ("allreduce") and the user's name or None.
+    """
+    number, engine_handle = operations.submit_named(calls, naming, process_set)
+    InFlight(engine_handle, borrowed, finish, number)
+    handle = Handle(number)
+    handle.engine_handle, handle.epoch = engine_handle, epochs.current()
+    return handle
+
+
+def run(start_operation: Callable[..., int], *arguments: Any) -> Any:
+    """Starts an operation by a function that returns its handle, and waits for it."""
+    with operations.about_to_wait():
+        handle = start_operation(*arguments)
+    return of_handle(handle).settle()
+
+
+def run_unnumbered(engine_handle: int, borrowed: Any) -> None:
+    """Waits for an operation in place that has no handle and that nobody else knows of."""
+    try:
+        operations.wait(engine_handle)
+    except HorovodInternalError:
+        _core.release(engine_handle)
+        raise
+    except BaseException:  # a signal handler's: the engine goes on with what it borrowed
+        InFlight(engine_handle, borrowed, _no_result)
+        raise
+    _core.release(engine_handle)
+
+
+def find(handle: int) -> InFlight | None:
+    """The operation of a handle; None if the handle is unknown, or was synchronized before.
+
+    Raises HorovodInternalError for a handle of an earlier epoch.
+    """
+    if isinstance(handle, Handle):
+        if handle.epoch != epochs.current():
+            raise errors.internal_error(OF_EARLIER_EPOCH.format(handle=handle))
+        operation = open_operations.get(handle.engine_handle)
+        return operation if isinstance(operation, InFlight) else None
+    for operation in list(open_operations.values()):  # the bare number, for instance out of an array
+        if isinstance(operation, InFlight) and handle and operation.number == handle:
+            return operation
+    return None
+
+
+def of_handle(handle: int) -> InFlight:
+    """As find; ValueError if there is none."""
+    operation = find(handle)
+    if operation is None:
+        raise ValueError(UNKNOWN.format(handle=handle))
+    return operation
+
+
+def poll(handle: int) -> bool:
+    """Whether synchronize(handle) would return at once; true as well when the operation failed.
+
+    Raises ValueError for a handle that does not exist or was already synchronized,
+    HorovodInternalError for one that was given out before a shutdown().
+    """
+    return operations.is_done(of_handle(handle).engine_handle)
+
+
+def synchronize_all(handles: Iterable[int]) -> list[Any]:
+    """What synchronize gives for each. Raises the first error once all have ended or linger."""
+    return settle_all([of_handle(handle) for handle in handles])
+
+
+def settle_all(started: Sequence[InFlight]) -> list[Any]:
+    """The results of operations that were started together. Raises the error of the first that failed once
+    the others have ended as well; see let_end.
+    """
+    results = []
+    for place, operation in enumerate(started):
+        try:
+            results.append(operation.settle())
+        except HorovodInternalError:
+            let_end(started[place + 1 :])
+            raise
+    return results
+
+
+def let_end(started: Iterable[InFlight | int]) -> None:
+    """After an error: takes the results of these operations, or handles, from the engine, for whoever tries
+    again needs their names.
+
+    Those that have not ended within LINGER_S in all stay in flight: some rank may never submit them.
+    """
+    deadline = time.monotonic() + LINGER_S
+    for one in started:
+        operation = find(one) if isinstance(one, int) else one
+        if operation is not None and operation.ends_by(deadline):
+            with suppress(HorovodInternalError):
+                operation.settle()

@@ -13,9 +13,10 @@ from ctypes import POINTER, byref, c_int32, c_int64, cast
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
-from rueda import _core, errors
-from rueda.basics import FORKED, basics
-from rueda.process_sets import ProcessSet, process_set_table
+from rueda import _core, epochs, errors
+from rueda.basics import FORKED
+from rueda.numbering import numbers
+from rueda.process_sets import ProcessSet
 
 # A waiting main thread looks for signals (Ctrl-C) this often.
 WAIT_SLICE_S = 0.25
@@ -54,54 +55,6 @@ class Result:
     tag: int
 
 
-class Numbers:
-    """Handle numbers, and the numbers in the names of unnamed operations. Any thread, under `lock`.
-
-    Handles count all operations of this process from 1. Names count per process set, since only its members
-    can keep in step; as long as only the world is used the two agree.
-    """
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.clear()
-
-    def clear(self) -> None:
-        """Starts again from 1."""
-        self.last_handle = 0
-        self._last_in_set: dict[int, int] = {}
-
-    def next_in_set(self, set_id: int) -> int:
-        """The number for a name, not yet taken."""
-        return self._last_in_set.get(set_id, 0) + 1
-
-    def take(self, set_id: int) -> int:
-        """Counts one operation and returns its handle."""
-        self._last_in_set[set_id] = self.next_in_set(set_id)
-        self.last_handle += 1
-        return self.last_handle
-
-    def restart(self, set_id: int) -> None:
-        """A new set has this id: its ranks count from 1, whatever a set before it had counted."""
-        with self.lock:
-            self._last_in_set.pop(set_id, None)
-
-    def skip(self, set_id: int, count: int) -> None:
-        """Counts operations that were started without taking a number."""
-        self._last_in_set[set_id] = self._last_in_set.get(set_id, 0) + count
-        self.last_handle += count
-
-    def align(self, tag: int) -> None:
-        """After a join: goes on from the largest number of all ranks, so that unnamed operations agree
-        again.
-        """
-        self.last_handle = max(self.last_handle, tag)
-        self._last_in_set[0] = max(self._last_in_set.get(0, 0), tag)
-
-
-numbers = Numbers()
-process_set_table.on_new_set = numbers.restart
-
-
 class _Thread(threading.local):
     """What a thread is about to do."""
 
@@ -136,7 +89,7 @@ def submit(
     set_id = process_set_id(process_set, kind)
     requests = (_core.Request * len(calls))()
     # ctypes keeps what the structs point to alive only through the objects assigned; the array holds them.
-    with numbers.lock:
+    with numbers:
         number = numbers.next_in_set(set_id)
         for index, call in enumerate(calls):
             fill(requests[index], call, set_id, make_name(number, index))
@@ -153,8 +106,8 @@ def submit_named(
 ) -> tuple[int, int]:
     """As submit, with the names every front end uses.
 
-    naming: the word the operation's key begins with ("allreduce", "grouped_allreduce") and the user's name or
-    None.
+    naming: the word the operation's key begins with ("allreduce", "grouped_allreduce"), and the name that the
+    user gave, or None.
     """
     word, name = naming
     is_group = word.startswith("grouped_")
@@ -223,7 +176,7 @@ def repeat(call: Call, word: str, name: str | None) -> Callable[[ProcessSet, int
     def start(process_set: ProcessSet, source: int, target: int) -> int:
         check_usable()
         set_id = process_set_id(process_set, kind)
-        with numbers.lock:
+        with numbers:
             if name is None:
                 request.name = b"%s.noname.%d" % (word.encode(), numbers.next_in_set(set_id))
             request.process_set = set_id
@@ -289,8 +242,8 @@ def members_of_group(values: Iterable[Member], what: str, is_single: bool) -> Se
 
 def check_usable() -> None:
     """Raises HorovodInternalError before init, after shutdown and in a forked child."""
-    if not basics.is_initialized():
-        raise errors.internal_error(FORKED if basics.is_forked else errors.NOT_INITIALIZED)
+    if epochs.current() == epochs.NONE:
+        raise errors.internal_error(FORKED if epochs.is_forked() else errors.NOT_INITIALIZED)
 
 
 def process_set_id(process_set: ProcessSet, kind: str) -> int:
@@ -380,7 +333,7 @@ def join() -> int:
     """
     check_usable()
     request = _core.Request()
-    with numbers.lock:
+    with numbers:
         call = Call(what=_core.JOIN, dtype=_core.FLOAT32, shape=(), input=0, tag=numbers.last_handle)
         fill(request, call, 0, "join.noname")
         engine_handle = c_int64(0)
@@ -392,7 +345,7 @@ def join() -> int:
         outcome = result(engine_handle.value, 0)
     finally:
         _core.release(engine_handle.value)
-    with numbers.lock:
+    with numbers:
         numbers.align(outcome.tag)
     return outcome.last_joined_rank
 

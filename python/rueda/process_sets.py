@@ -5,9 +5,11 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import byref, c_int32
+from dataclasses import dataclass, field
 from typing import Any
 
-from rueda import _core, errors
+from rueda import _core, epochs, errors
+from rueda.epochs import PerEpoch
 
 NOT_A_LIST = "ProcessSet should be initialized with a list of process ranks or an mpi4py Comm object"
 
@@ -22,7 +24,7 @@ class ProcessSet:
     ranks: list[int] | None = None
     mpi_comm: Any = None
     _set_id: int | None = None
-    _epoch: int | None = None  # which init the id is of; None: any
+    _epoch: int | None = None  # which the id is of; None: any
 
     def __init__(self, ranks_or_comm: Iterable[int]) -> None:
         if isinstance(ranks_or_comm, int) or hasattr(ranks_or_comm, "Get_rank"):
@@ -37,19 +39,19 @@ class ProcessSet:
 
     @property
     def process_set_id(self) -> int | None:
-        """The engine's number of the set; None before registration, after removal and from the next init
-        on.
-        """
+        """The engine's number of the set; None unless it is registered. Lasts until the next init."""
         return None if self.is_of_earlier_init else self._set_id
 
     @process_set_id.setter
     def process_set_id(self, set_id: int | None) -> None:
-        self._set_id, self._epoch = set_id, process_set_table.epoch
+        self._set_id, self._epoch = set_id, epochs.current()
 
     @property
     def is_of_earlier_init(self) -> bool:
         """Whether the set was registered, but not since the last init."""
-        return self._set_id is not None and self._epoch not in (None, process_set_table.epoch)
+        if self._set_id is None or self._epoch is None:
+            return False
+        return epochs.current() not in (self._epoch, epochs.NONE)
 
     def size(self) -> int | None:
         """Number of ranks; None while the set is not registered."""
@@ -73,13 +75,13 @@ class ProcessSet:
         """Whether this process is a member; None while the ranks are unknown."""
         if self.ranks is None:
             return None
-        process_set_table.require_initialized()
+        epochs.require()
         return int(_core.rank()) in self.ranks
 
     def _registered_ranks(self) -> list[int] | None:
         if self.process_set_id is None:
             return None
-        process_set_table.require_initialized()
+        epochs.require()
         ranks = process_set_table.ranks_of(self.process_set_id)
         if ranks is None:
             raise ValueError("Process set does not exist or has not been registered.")
@@ -93,57 +95,56 @@ class ProcessSet:
     __repr__ = __str__
 
 
+@dataclass
+class _Kept:
+    """Sets that a framework's process groups run on; they stay until shutdown."""
+
+    ids: dict[tuple[int, ...], int] = field(default_factory=dict)  # by ranks
+    adopted: set[int] = field(default_factory=set)  # those that the user has added as well
+
+
 class ProcessSetTable:
     """The engine's process sets, read through the C ABI. Any thread."""
 
     def __init__(self) -> None:
-        # Set by basics, which knows about forks; before that nothing can be initialized.
-        self.require_initialized: Callable[[], None] = _nothing_is_initialized
         # Set by operations: the id may have been another set's, with other ranks, before.
         self.on_new_set: Callable[[int], None] = _nobody_counts
         self.is_dynamic = False  # whether the user may add and remove sets; set by basics at init
-        # Sets that a framework's process groups run on, by their ranks; they stay until shutdown.
-        self.kept: dict[tuple[int, ...], int] = {}
-        self._adopted: set[int] = set()  # kept sets that the user has added as well
-        self.epoch = 0  # counts inits: numbers of sets are given anew in each
+        self._kept = PerEpoch(_Kept)
 
-    def begin(self) -> None:
-        """After init: no set of an earlier one is registered."""
-        self.epoch += 1
-        self.forget()
-
-    def forget(self) -> None:
-        """After shutdown: ids mean nothing any more."""
-        self.kept.clear()
-        self._adopted.clear()
+    def kept_id(self, ranks: tuple[int, ...]) -> int | None:
+        """Id of the kept set of these ranks, in ascending order; None if there is none."""
+        return self._kept.now().ids.get(ranks)
 
     def keep(self, many: Sequence[tuple[int, ...]]) -> None:
-        """Puts the sets of these ranks into `kept`: registers those that do not exist; all stay until
-        shutdown.
+        """Registers those of these sets that do not exist; all stay until shutdown, for process groups.
 
         Collective over all ranks of the job, in the same order everywhere and in order with add_process_set;
         no settings are needed for it. many: world ranks in ascending order. Raises ValueError.
         """
-        missing = [ranks for ranks in many if ranks not in self.kept]
+        kept = self._kept.now()
+        missing = [ranks for ranks in many if ranks not in kept.ids]
         known = {tuple(ranks): set_id for set_id, ranks in self._all().items()} if missing else {}
         for ranks in missing:
             if ranks in known:
-                self._adopted.add(known[ranks])  # by whoever added it
-            self.kept[ranks] = known[ranks] if ranks in known else _add(ranks)
+                kept.adopted.add(known[ranks])  # by whoever added it
+            kept.ids[ranks] = known[ranks] if ranks in known else _add(ranks)
 
     def adopt_kept(self, ranks: Sequence[int]) -> int | None:
         """Id of a kept set that becomes the user's as well; None if there is no such set, or it is theirs."""
-        set_id = self.kept.get(tuple(ranks), 0)
-        if set_id == 0 or set_id in self._adopted:
+        kept = self._kept.now()
+        set_id = kept.ids.get(tuple(ranks), 0)
+        if set_id == 0 or set_id in kept.adopted:
             return None
-        self._adopted.add(set_id)
+        kept.adopted.add(set_id)
         return set_id
 
     def give_up(self, set_id: int) -> bool:
         """Takes a set from the user that process groups keep; False if it is not such a set."""
-        if set_id not in self.kept.values():
+        kept = self._kept.now()
+        if set_id not in kept.ids.values():
             return False
-        self._adopted.discard(set_id)
+        kept.adopted.discard(set_id)
         return True
 
     def adopt(self, sets: Sequence[ProcessSet]) -> None:
@@ -171,7 +172,8 @@ class ProcessSetTable:
 
     def ids_and_ranks(self) -> dict[int, list[int]]:
         """All sets the user knows, the world (id 0) included; empty before init."""
-        hidden = set(self.kept.values()) - self._adopted - {0}
+        kept = self._kept.now()
+        hidden = set(kept.ids.values()) - kept.adopted - {0}
         return {set_id: ranks for set_id, ranks in self._all().items() if set_id not in hidden}
 
     def _all(self) -> dict[int, list[int]]:
@@ -196,10 +198,6 @@ def _nobody_counts(set_id: int) -> None:
     pass
 
 
-def _nothing_is_initialized() -> None:
-    raise ValueError(errors.NOT_INITIALIZED)
-
-
 process_set_table = ProcessSetTable()
 
 
@@ -217,10 +215,9 @@ def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
     """Registers a new process set and returns it.
 
     Collective over all ranks of the job, in the same order everywhere; needs init(process_sets="dynamic") or
-    HOROVOD_DYNAMIC_PROCESS_SETS=1. Raises ValueError on every rank when the ranks disagree or the set is
-    invalid.
+    HOROVOD_DYNAMIC_PROCESS_SETS=1. Raises ValueError on every rank if they disagree or the set is invalid.
     """
-    process_set_table.require_initialized()
+    epochs.require()
     if not isinstance(process_set, ProcessSet):
         process_set = ProcessSet(process_set)
     _require_dynamic("adding")
@@ -263,7 +260,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     set_id = process_set.process_set_id
     if set_id is None or set_id == 0:
         return False
-    process_set_table.require_initialized()
+    epochs.require()
     _require_dynamic("removing")
     if process_set_table.give_up(set_id):
         process_set.process_set_id = None

@@ -166,6 +166,15 @@ def _check(
         raise ValueError("MPI support has not been built. Leave use_mpi away: rueda needs no MPI.")
 
 
+def _refuse_elastic(*values: Any) -> None:
+    if any(value is not None for value in values):
+        raise ValueError(ELASTIC)
+
+
+def _given(options: Mapping[str, object]) -> list[str]:
+    return [word for name, value in options.items() if value is not None for word in (name, str(value))]
+
+
 def _join(names: Optional[Iterable[str] | str]) -> Optional[str]:
     return names if names is None or isinstance(names, str) else ",".join(names)
 
@@ -213,15 +222,10 @@ def run(
     [0, 10]
     """
     _check(hosts, hostfile, use_gloo, use_mpi)
-    num_proc = num_proc if np is None else np
     min_num_proc = _deprecated("min_np", min_np, "min_num_proc", min_num_proc)
     max_num_proc = _deprecated("max_np", max_np, "max_num_proc", max_num_proc)
-    network_interfaces = _deprecated(
-        "network_interface", network_interface, "network_interfaces", network_interfaces
-    )
-    elastic = (min_num_proc, max_num_proc, slots, reset_limit, cooldown_range, host_discovery_script)
-    if any(value is not None for value in elastic):
-        raise ValueError(ELASTIC)
+    interfaces = _deprecated("network_interface", network_interface, "network_interfaces", network_interfaces)
+    _refuse_elastic(min_num_proc, max_num_proc, slots, reset_limit, cooldown_range, host_discovery_script)
     options: dict[str, object] = {
         "--hosts": hosts,
         "--hostfile": hostfile,
@@ -229,14 +233,11 @@ def run(
         "--ssh-port": ssh_port,
         "--ssh-identity-file": ssh_identity_file,
         "--output-filename": output_filename,
-        "--network-interfaces": _join(network_interfaces),
+        "--network-interfaces": _join(interfaces),
         "--mpi-args": mpi_args or None,  # no effect, as the launcher says
     }
-    size = 1 if num_proc is None else int(num_proc)
-    arguments = ["--num-proc", str(size), *(["--verbose"] if verbose else [])]
-    for name, value in options.items():
-        if value is not None:
-            arguments += [name, str(value)]
+    size = int(next(count for count in (np, num_proc, 1) if count is not None))
+    arguments = ["--num-proc", str(size), *(["--verbose"] if verbose else []), *_given(options)]
     return _run_command(_pickle_call(func, args, kwargs or {}), arguments, size, executable or sys.executable)
 
 

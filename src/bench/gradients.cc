@@ -42,10 +42,10 @@ class Allreduces final : public Exchange {
   std::vector<int64_t> handles_;
 };
 
-// A part may be overtaken by tensors that forward needs earlier.
+// Tensors that the forward pass needs earlier may overtake a part.
 constexpr int64_t kPartElements = int64_t{1} << 18;  // 1 MiB
 
-// Steps read the same values from different places, so that one step's sums are not the next one's.
+// Each step reads the same values from another place, so that the sums of consecutive steps differ.
 constexpr int64_t shift_of(int64_t step) { return step % 2 * kLineElements; }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A model's gradients in memory, and ways to sum them over the ranks.
+// The gradients of a model in memory, and the ways to sum them over the ranks.
 #pragma once
 
 #include <condition_variable>
@@ -29,7 +29,7 @@ class Gradients {
   Gradients(Buffer buffer, std::vector<Place> tensors)
       : buffer_(std::move(buffer)), tensors_(std::move(tensors)) {}
   Buffer buffer_;
-  std::vector<Place> tensors_;  // each on a cache line of its own
+  std::vector<Place> tensors_;  // each begins on a new cache line
   int64_t bytes_ = 0;
 };
 
@@ -37,23 +37,25 @@ class Gradients {
 class Exchange {
  public:
   virtual ~Exchange() = default;
-  // label goes into the names: the same again lets the engine use what it learned.
+  // label becomes part of the names. If it is the same again, the engine can use its learned plan.
   virtual Status begin(size_t index, int64_t label) = 0;
   virtual Status finish() = 0;
 };
 std::unique_ptr<Exchange> make_allreduces(Rank& rank, const Gradients& gradients);
 std::unique_ptr<Exchange> make_parameter_server(Rank& rank, const Gradients& gradients);
 
-// Sums gradients while the next step's forward pass runs: out of place, so that values need no refilling, in
-// parts, the tensors that forward needs first before the others. One thread.
+// Sums gradients while the forward pass of the next step runs. It works out of place, so that the values need
+// no refilling, and in parts, first those that the forward pass needs first. One thread.
 class CrossStep {
  public:
   static Result<CrossStep> make(Rank& rank, const Model& model, std::string_view memory);
   [[nodiscard]] size_t size() const { return sums_.size(); }
   Status begin(size_t index, int64_t step);
-  // Waits for the tensor's last begin(), if there was one; false: its ends are not the sum.
+  // Waits for the last begin() of the tensor, if there was one. Returns false if its first or last
+  // element is wrong.
   Result<bool> finish(size_t index);
-  // After finish() of all: whether every element of every tensor is the sum of that step.
+  // Call it after finish() of all tensors. Returns whether every element of every tensor is the sum
+  // of that step.
   [[nodiscard]] bool hold_sum(int64_t step) const;
 
  private:
@@ -69,8 +71,8 @@ class CrossStep {
   std::vector<Flight> flights_;
 };
 
-// How many elements of each tensor each of `servers` owns, [tensors][servers]. Large tensors are cut evenly,
-// others go whole to the server that has least so far. Pure.
+// How many elements of each tensor each of `servers` servers owns: [tensors][servers]. A large tensor is cut
+// evenly. Any other tensor goes whole to the server with the fewest elements so far. Pure.
 std::vector<std::vector<int32_t>> assign_shards(std::span<const int64_t> counts, int servers);
 
 }  // namespace rueda::bench

@@ -30,7 +30,7 @@ int fail(const Status& status) {
 
 void set(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
 
-// Settings are read from the environment by rueda_init; the user's own stand where the job says nothing.
+// rueda_init reads settings from the environment. The user's own settings apply where the job sets nothing.
 void apply_settings(const Request& request, const Job& job) {
   if (job.transport != "auto") set("RUEDA_TRANSPORTS", job.transport);
   if (!request.algorithm.empty()) set("RUEDA_ALGORITHM", request.algorithm);
@@ -39,12 +39,13 @@ void apply_settings(const Request& request, const Job& job) {
   if (request.what == "replay" && job.strategy == "two-level") set("RUEDA_ALGORITHM", "two_level");
 }
 
-// The launcher has placed this rank on the machine. Moves it to its host, where per_host ranks run.
+// The launcher has started this rank on the machine. Moves it to its simulated host, which
+// has per_host ranks.
 Status move_to_host(const Request& request, const Job& job) {
   const int rank = std::atoi(getenv("RUEDA_RANK"));
   const int host = rank / request.per_host;
   if (host >= std::ssize(job.spaces))
-    return {Code::kInternal, "there are more ranks than hosts were made for"};
+    return {Code::kInternal, "there are more ranks than the hosts were made for"};
   if (Status entered = enter_space(job.spaces[static_cast<size_t>(host)]); !entered.is_ok()) return entered;
   const int first = host * request.per_host;
   set("RUEDA_HOSTNAME", fmt::format("host{}", host));
@@ -63,7 +64,7 @@ Status measure(const Context& context) {
   return measure_collective(context);
 }
 
-// The user's own program on this host. It finds its world as under rueda run.
+// Becomes the user's program, on this host. The program finds its world as under rueda run.
 int become(const std::vector<std::string>& command) {
   std::vector<char*> argv;
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
@@ -88,7 +89,7 @@ int run_rank(const Request& request, const Job& job, const std::string& own_path
     const Result<bool> agreed = rank.all_agree(writable.is_ok());
     if (!writable.is_ok()) return fail(writable);
     if (!agreed.is_ok()) return fail(agreed.status());
-    if (!agreed.value()) return 2;  // rank 0 says why
+    if (!agreed.value()) return 2;  // rank 0 reports the reason
   }
   if (is_direct && rank.is_first()) fmt::print("{}\n", table_header(request.what));
   const Context context{.rank = rank,
@@ -106,7 +107,7 @@ int run_rank(const Request& request, const Job& job, const std::string& own_path
 
 // ---- the launcher ----
 
-struct Folder {  // removed with what is in it
+struct Folder {  // the destructor removes it with its contents
   std::string path;
   explicit Folder(std::string where) : path(std::move(where)) {}
   Folder(const Folder&) = delete;
@@ -121,9 +122,8 @@ Result<std::string> make_folder() {
   std::filesystem::path place = std::filesystem::temp_directory_path(error);
   std::string path = (place / "rueda-bench-XXXXXX").string();
   if (error || mkdtemp(path.data()) == nullptr)
-    return Status(Code::kUnavailable,
-                  fmt::format("cannot make {}: {}; set TMPDIR to a folder that can be written", path,
-                              std::strerror(errno)));
+    return Status(Code::kUnavailable, fmt::format("cannot make {}: {}; set TMPDIR to a writable directory",
+                                                  path, std::strerror(errno)));
   return path;
 }
 
@@ -169,8 +169,10 @@ int run_all(const Request& request, const std::string& own_path) {
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
   for (const int ranks : request.ranks)
     if (ranks > cores && request.what != "replay")
-      fmt::print(stderr, "rueda bench: {} ranks share {} cores here; read such figures with care\n", ranks,
-                 cores);
+      fmt::print(
+          stderr,
+          "rueda bench: {} ranks share {} cores here, so these times say little about a larger machine\n",
+          ranks, cores);
   if (request.command.empty()) fmt::print("{}\n", table_header(request.what));
   std::fflush(stdout);
   std::vector<Row> rows;
@@ -200,7 +202,7 @@ int run(const Request& request, const std::string& own_path) {
   if (!world.is_ok()) return fail(world.status());
   if (world.value().launcher == "single") return run_all(request, own_path);
   if (request.what == "replay")
-    return fail({Code::kUnsupported, "replay starts its ranks itself; run it without a launcher"});
+    return fail({Code::kUnsupported, "replay starts its own ranks; run it without a launcher"});
   Job job = jobs_of(request).front();
   job.is_one_machine = false;
   return run_rank(request, job, own_path, true);

@@ -1,4 +1,4 @@
-// `rueda bench` from both ends: the launcher, which starts ranks job by job, and a rank.
+// Both roles of `rueda bench`: the launcher, which starts the ranks of one job after the other, and a rank.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace rueda::bench {
 
-// A rank where a launcher's environment is found, else the launcher. Returns the exit status.
+// Runs as a rank if a launcher's environment is found, otherwise as the launcher. Returns the exit status.
 int run(const Request& request, const std::string& own_path);
 
 }  // namespace rueda::bench

@@ -24,7 +24,7 @@ Result<std::string> find_library(const std::string& own_path) {
   for (const fs::path& place : places)
     if (fs::exists(place / "librueda.so", error)) return (place / "librueda.so").lexically_normal().string();
   return Status(Code::kUnavailable,
-                fmt::format("there is no librueda.so near {}; set RUEDA_LIBRARY to its path", own_path));
+                fmt::format("librueda.so was not found near {}; set RUEDA_LIBRARY to its path", own_path));
 }
 
 template <class Function>

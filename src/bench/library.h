@@ -1,5 +1,5 @@
-// librueda.so, loaded at run time: the command itself has no core, and what is measured is the library that
-// programs use. Immutable once opened.
+// librueda.so, loaded at run time: the command itself does not contain the core, and `rueda bench` measures
+// the library that programs use. Immutable once opened.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +30,8 @@ struct Library {
   decltype(&rueda_release_memory) release_memory;
 };
 
-// RUEDA_LIBRARY, else beside the program, in ../, in ../lib, or in the Python environment the program is in.
-// Stays loaded until the process ends.
+// Loads RUEDA_LIBRARY if it is set. Otherwise looks beside the program, in ../, in ../lib, and in the Python
+// environment of the program. The library stays loaded until the process ends.
 Result<Library> open_library(const std::string& own_path);
 
 }  // namespace rueda::bench

@@ -1,4 +1,5 @@
-// The subcommands, as every rank runs them. Collective: all ranks call the same with the same request.
+// The subcommands as each rank runs them. They are collective: all ranks call the same function with
+// the same request.
 #pragma once
 
 #include "bench/rank.h"
@@ -20,7 +21,7 @@ Status measure_latency(const Context& context);
 Status measure_burst(const Context& context);
 Status measure_replay(const Context& context);
 
-// When each iteration began and ended on this rank, and whether every result so far was right.
+// When each iteration began and ended on this rank, and whether all results so far were right.
 struct Times {
   std::vector<int64_t> starts, ends;  // nanoseconds
   bool is_right = true;
@@ -30,13 +31,13 @@ struct AllTimes {
   std::vector<double> us;  // of each iteration
   bool is_right = true;    // on all ranks
   std::string algorithm;   // as Rank::algorithm()
-  int64_t frames = 0;      // negotiation frames of all ranks since
+  int64_t frames = 0;      // control messages that all ranks have sent since then
 };
-// Forgets what came before: the warm-up.
+// Discards the times of the warm-up.
 void start_measuring(const Context& context, Times& times);
 Result<AllTimes> gather_times(const Context& context, const Times& mine);
 
-// How many iterations fit into the time asked for when one takes `us`; the same on all ranks.
+// How many iterations of `us` microseconds fit into the requested time. The same on all ranks.
 Result<int> agree_iterations(const Context& context, double us, int least);
 
 }  // namespace rueda::bench

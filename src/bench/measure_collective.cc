@@ -26,7 +26,8 @@ constexpr std::array<Kind, 6> kKinds = {{{"allreduce", RUEDA_ALLREDUCE},
                                          {"alltoall", RUEDA_ALLTOALL},
                                          {"barrier", RUEDA_BARRIER}}};
 
-// One size of one collective: its buffers, what they hold before and what they must hold after.
+// One collective at one size: its buffers, their contents before the call, and the expected
+// contents after it.
 class Workload {
  public:
   static Result<Workload> make(const Context& context, rueda_collective what, int64_t bytes,
@@ -37,7 +38,7 @@ class Workload {
     const int64_t share = is_whole ? wanted : (wanted + ranks - 1) / ranks;
     const int64_t whole = is_whole ? wanted : share * ranks;
     const int64_t in = what == RUEDA_ALLGATHER ? share : whole;
-    const int64_t out = is_whole ? 0 : what == RUEDA_REDUCESCATTER ? share : whole;  // 0: in place
+    const int64_t out = is_whole ? 0 : what == RUEDA_REDUCESCATTER ? share : whole;  // 0 = in place
     Result<Buffer> input = Buffer::make(context.rank.library(), memory, in);
     if (!input.is_ok()) return input.status();
     Result<Buffer> output = Buffer::make(context.rank.library(), memory, std::max<int64_t>(1, out));
@@ -86,7 +87,7 @@ class Workload {
   std::string name_;
 };
 
-// Any call, timed: run() makes and checks iteration i and notes its times.
+// Times any call. run() performs iteration i, checks its result and records its times.
 template <class Run>
 Result<AllTimes> repeat(const Context& context, Run&& run) {
   Times times;
@@ -141,7 +142,7 @@ Status measure_size(const Context& context, rueda_collective what, int64_t bytes
   const Result<bool> is_made = context.rank.all_agree(made.is_ok());
   if (!made.is_ok()) return made.status();
   if (!is_made.is_ok()) return is_made.status();
-  if (!is_made.value()) return {Code::kUnavailable, "another rank has no memory for this size"};
+  if (!is_made.value()) return {Code::kUnavailable, "another rank could not allocate memory for this size"};
   const Workload& load = made.value();
   const Operation operation = load.operation();
   const Result<AllTimes> times = repeat(context, [&](int64_t i, Times& noted) {
@@ -223,7 +224,8 @@ Status measure_latency(const Context& context) {
         times.starts.push_back(start);
         times.ends.push_back(end);
       }
-      // Nobody waits for anybody between calls, so a time here is a rank's own, the slower one's.
+      // Ranks do not wait for one another between calls, so each time is measured on one rank; the
+      // slower rank counts.
       const std::string algorithm = context.rank.algorithm();
       Context own_clocks{context};
       own_clocks.is_clock_shared = false;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kLeastBursts = 5;
 constexpr int kReplaySteps = 6;
-// Of the bits of a line that TCP can use for payload: 1448 of 1514 bytes of a frame.
+// The share of a link that TCP can use for payload: 1448 of the 1514 bytes of a frame.
 constexpr double kPayloadShare = 0.957;
 
 const Model& model_of(const Context& context) {
@@ -28,7 +28,8 @@ void sleep_until(Nanos when) {
   }
 }
 
-// Fills, meets, runs `step` between two readings of the clock, and checks.
+// Fills the buffers, meets the other ranks, runs `step` between two readings of the clock, and
+// checks the result.
 template <class Step>
 Status timed(const Context& context, const Gradients& gradients, int64_t iteration, Times& times,
              Step&& step) {
@@ -46,7 +47,8 @@ Status burst(const Context& context, const Model& model, const std::string& memo
   const Result<bool> is_made = context.rank.all_agree(made.is_ok());
   if (!made.is_ok()) return made.status();
   if (!is_made.is_ok()) return is_made.status();
-  if (!is_made.value()) return {Code::kUnavailable, "another rank has no memory for the gradients"};
+  if (!is_made.value())
+    return {Code::kUnavailable, "another rank could not allocate memory for the gradients"};
   const Gradients& gradients = made.value();
   const std::unique_ptr<Exchange> exchange = make_allreduces(context.rank, gradients);
   const bool is_new_each_time = context.job.mode == "fused";
@@ -95,7 +97,8 @@ struct Pace {
   [[nodiscard]] Nanos step() const { return forward + backward; }
 };
 
-// A third of a step is forward: backward computes gradients by inputs and by weights.
+// The forward pass is a third of a step: the backward pass computes two gradients, for inputs
+// and for weights.
 Pace pace_of(const Context& context, const Model& model) {
   const auto step = static_cast<Nanos>(model.compute_ms * 1e6 * dilation_of(context.request));
   return {.forward = step / 3, .backward = step - step / 3};
@@ -134,17 +137,17 @@ Status replay_row(const Context& context, const Model& model, const Pace& pace, 
                              {"correct", times.is_right}});
 }
 
-int replay_steps(const Context& context) {  // the first warms up: plans, TCP's windows
+int replay_steps(const Context& context) {  // the first ones warm up plans and TCP's windows
   return 1 + (context.request.iterations > 0 ? context.request.iterations : kReplaySteps);
 }
 
-// One step. It waits for the sums of the step before and leaves its own in flight. Returns whether the sums
-// it waited for are right.
+// One step. It waits for the sums of the previous step and leaves its own in flight. Returns whether the sums
+// that it waited for are right.
 Result<bool> cross(CrossStep& gradients, const Pace& pace, int64_t step) {
   const auto count = static_cast<Nanos>(gradients.size());
   Nanos clock = monotonic_now();
   bool is_right = true;
-  for (size_t left = gradients.size(); left > 0; --left) {  // forward goes the other way round
+  for (size_t left = gradients.size(); left > 0; --left) {  // the forward pass needs them in reverse order
     const Nanos before = monotonic_now();
     const Result<bool> finished = gradients.finish(left - 1);
     if (!finished.is_ok()) return finished.status();
@@ -160,7 +163,7 @@ Result<bool> cross(CrossStep& gradients, const Pace& pace, int64_t step) {
   return is_right;
 }
 
-// A step lasts from the beginning of its forward pass to that of the next.
+// A step lasts from the start of its forward pass to the start of the next one.
 Status replay_crossing(const Context& context, const Model& model) {
   Result<CrossStep> made = CrossStep::make(context.rank, model, context.request.memory.front());
   if (!made.is_ok()) return made.status();

@@ -22,8 +22,9 @@ int64_t Model::total() const {
 
 Result<Model> parse_model(std::string_view json, std::string_view path) {
   const auto refuse = [&](std::string_view why) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("{} is no list of gradients: {}; see docs/bench.md for the form", path, why));
+    return Status(
+        Code::kInvalidArgument,
+        fmt::format("{} is not a list of gradients: {}; docs/bench.md describes the format", path, why));
   };
   const nlohmann::json root = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
   if (!root.is_object()) return refuse("it is not a JSON object");
@@ -39,7 +40,8 @@ Result<Model> parse_model(std::string_view json, std::string_view path) {
   const auto compute = root.find("compute_ms");
   const bool is_time = compute != root.end() && compute->is_number() && compute->get<double>() > 0 &&
                        compute->get<double>() <= kMostComputeMs;
-  if (!is_time) return refuse(fmt::format("\"compute_ms\" is no positive number up to {}", kMostComputeMs));
+  if (!is_time)
+    return refuse(fmt::format("\"compute_ms\" is not a positive number up to {}", kMostComputeMs));
   model.compute_ms = compute->get<double>();
   const auto list = root.find("parameters");
   if (list == root.end() || !list->is_array() || list->empty()) return refuse("it has no \"parameters\"");
@@ -67,7 +69,7 @@ Result<Model> find_model(const std::string& name_or_path) {
     if (file.name == name_or_path) return parse_model(file.text, file.name);
   if (!name_or_path.ends_with(".json"))
     return Status(Code::kInvalidArgument,
-                  fmt::format("there is no model {}; choose one of {}, or give the path of a .json file",
+                  fmt::format("unknown model {}; choose one of {}, or give the path of a .json file",
                               name_or_path, fmt::join(model_names(), ", ")));
   std::ifstream file(name_or_path);
   if (!file)

@@ -23,10 +23,10 @@ struct Model {
   [[nodiscard]] int64_t bytes() const { return 4 * total(); }
 };
 
-// path is for messages only. The file's "total" must be the sum of its counts.
+// path is for messages only. "total" in the file must be the sum of its counts.
 Result<Model> parse_model(std::string_view json, std::string_view path);
-std::vector<std::string> model_names();  // of the lists built into this program
-// A name of model_names(), or the path of a JSON file of the same form (it ends in ".json").
+std::vector<std::string> model_names();  // the models that are built into this program
+// Takes a name from model_names(), or the path of a JSON file (ending in ".json") of the same form.
 Result<Model> find_model(const std::string& name_or_path);
 
 }  // namespace rueda::bench

@@ -1,6 +1,6 @@
-// Sharded parameter servers, one on every rank: each tensor (or each slice of a large one) is sent to the
-// rank that owns it, summed there in rank order, and sent back to all. Both ways are an alltoall of uneven
-// splits, so the bytes on the wire are those of send and receive and no others.
+// Sharded parameter servers, one on each rank. Each tensor, or each slice of a large one, is sent to the rank
+// that owns it, summed there in rank order, and sent back to all ranks. Both directions are an alltoall with
+// uneven splits, so that exactly these bytes cross the network.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 namespace rueda::bench {
 namespace {
 
-// Elements from which a tensor is cut over all servers. Others' bounds are higher (MXNet's is a million), but
-// the engine carries out one alltoall after the other: whole tensors would use one server's link at a time,
-// and make parameter servers look worse than they are.
+// A tensor with at least this many elements is cut over all servers. The limit of other systems is higher (a
+// million in MXNet). But the engine runs one alltoall after the other, so whole tensors would use the link of
+// one server at a time and make parameter servers look worse than they are.
 constexpr int64_t kCutFrom = 16'384;
 
 class ParameterServer final : public Exchange {
@@ -59,7 +59,7 @@ class ParameterServer final : public Exchange {
       Status status = rank_.finish(handle);
       if (first.is_ok()) first = std::move(status);
     }
-    if (first.is_ok()) pushes_.clear();  // else a late push may still arrive
+    if (first.is_ok()) pushes_.clear();  // otherwise a late push may still arrive
     begun_ = 0;
     return first;
   }
@@ -72,7 +72,7 @@ class ParameterServer final : public Exchange {
     int64_t handle;
   };
 
-  void arrive(Push* push) {  // engine thread: only queues
+  void arrive(Push* push) {  // engine thread; only puts it into the queue
     const std::lock_guard lock(mutex_);
     arrived_.push_back(push);
     has_arrived_.notify_one();
@@ -94,7 +94,7 @@ class ParameterServer final : public Exchange {
     }
   }
 
-  // Sums what all ranks pushed of the part this rank owns, and sends it back to all.
+  // Sums what all ranks pushed for the part that this rank owns, and sends the sums back to all ranks.
   Result<int64_t> answer(const Push& push) {
     const size_t ranks = static_cast<size_t>(rank_.size());
     const Result<std::span<const float>> pushed = rank_.output_of(push.handle);  // [ranks * mine]
@@ -128,10 +128,10 @@ class ParameterServer final : public Exchange {
   size_t begun_ = 0;
   std::mutex mutex_;
   std::condition_variable_any has_arrived_, served_;
-  std::deque<const Push*> arrived_;  // guarded by mutex_, as all below
+  std::deque<const Push*> arrived_;  // guarded by mutex_, as are all members below
   std::vector<int64_t> pulls_;
   Status failure_;
-  std::jthread server_;  // last: ends first
+  std::jthread server_;  // the last member, so it is destroyed first
 };
 
 }  // namespace

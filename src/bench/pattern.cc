@@ -8,7 +8,7 @@ namespace rueda::bench {
 namespace {
 
 constexpr size_t kPeriod = 64;
-constexpr size_t kBlock = 64 * kPeriod;  // 16 KiB: copied and compared from the first-level cache
+constexpr size_t kBlock = 64 * kPeriod;  // 16 KiB, so that it stays in the first-level cache
 
 std::array<float, kBlock> block_of(Pattern pattern) {
   std::array<float, kBlock> block;

@@ -1,5 +1,5 @@
-// Contents of buffers: small whole numbers that sums keep exactly, different in every element's
-// neighbourhood, on every rank and in every iteration. Pure.
+// The contents of buffers: small whole numbers, whose sums are exact. They differ between neighbouring
+// elements, ranks and iterations. Pure.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@ struct Pattern {
   float factor = 1, offset = 0;
 };
 
-// What rank `rank` gives in iteration `iteration`, and the sum of what ranks 0..ranks-1 give; `first` is the
-// index of the span's first element within that rank's whole buffer.
+// The input of rank `rank` in iteration `iteration`, and the sum of the inputs of ranks 0..ranks-1. `first`
+// is the index of the first element of the span in the whole buffer of the rank.
 Pattern pattern_of(int rank, int64_t iteration, int64_t first = 0);
 Pattern pattern_of_sum(int ranks, int64_t iteration, int64_t first = 0);
 
 void fill(std::span<float> values, Pattern pattern);
-// Whether every element is as it must be.
+// Whether every element has the expected value.
 bool holds(std::span<const float> values, Pattern pattern);
 
 }  // namespace rueda::bench

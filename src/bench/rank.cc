@@ -140,7 +140,7 @@ Result<std::vector<int64_t>> Rank::gather(std::span<const int64_t> numbers) {
       std::memcpy(all.data(), info.data, info.bytes);
     else
       status = Status(Code::kInternal,
-                      "ranks reported different numbers of times; the same command must run on all");
+                      "the ranks reported different numbers of times; run the same command on all ranks");
   }
   library_.release(handle);
   if (!status.is_ok()) return status;
@@ -163,12 +163,12 @@ Result<Buffer> Buffer::make(const Library& library, std::string_view kind, int64
   if (kind == "bucket") {
     memory = library.alloc(bytes);
     if (memory == nullptr) return Status(Code::kUnavailable, library.last_error());
-    buffer.release_bucket_ = library.release_memory;
+    buffer.release_shared_ = library.release_memory;
   } else {
     memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
       return Status(Code::kUnavailable,
-                    fmt::format("there is no memory for a buffer of {} bytes; measure smaller sizes", bytes));
+                    fmt::format("cannot allocate a buffer of {} bytes; measure smaller sizes", bytes));
   }
   std::memset(memory, 0, bytes);
   buffer.values_ = {static_cast<float*>(memory), static_cast<size_t>(count)};
@@ -176,18 +176,18 @@ Result<Buffer> Buffer::make(const Library& library, std::string_view kind, int64
 }
 
 Buffer::Buffer(Buffer&& other) noexcept
-    : release_bucket_(other.release_bucket_), values_(std::exchange(other.values_, {})) {}
+    : release_shared_(other.release_shared_), values_(std::exchange(other.values_, {})) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
-  std::swap(release_bucket_, other.release_bucket_);
+  std::swap(release_shared_, other.release_shared_);
   std::swap(values_, other.values_);
   return *this;
 }
 
 Buffer::~Buffer() {
   if (values_.data() == nullptr) return;
-  if (release_bucket_ != nullptr)
-    release_bucket_(values_.data());
+  if (release_shared_ != nullptr)
+    release_shared_(values_.data());
   else
     munmap(values_.data(), values_.size_bytes());
 }

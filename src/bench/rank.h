@@ -1,4 +1,4 @@
-// One rank of a measurement: a thin, checked layer over the C ABI. One thread, except where said.
+// One rank of a measurement: a thin, checked layer over the C ABI. One thread, unless stated otherwise.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace rueda::bench {
 
-// Nothing is waited for longer: a rank that hangs is a finding, not a night lost.
+// The limit of every wait, so that a rank that hangs is reported and does not block the benchmark.
 inline constexpr double kWaitLimitS = 120;
 
 struct Operation {
@@ -21,14 +21,14 @@ struct Operation {
   const char* name = "";
   int64_t count = 0;  // elements of the input
   const float* input = nullptr;
-  float* output = nullptr;  // may be the input for allreduce and broadcast; null: the engine's memory
+  float* output = nullptr;  // for allreduce and broadcast it may be the input; null = memory of the engine
   std::span<const int32_t> splits = {};  // alltoall
   int32_t priority = 0;
 };
 
 class Rank {
  public:
-  // Collective: returns when all ranks have come.
+  // Collective: returns when all ranks have called it.
   static Result<std::unique_ptr<Rank>> join(const std::string& own_path);
   ~Rank() { library_.shutdown(); }
   Rank(const Rank&) = delete;
@@ -37,21 +37,22 @@ class Rank {
   [[nodiscard]] int size() const { return size_; }
   [[nodiscard]] bool is_first() const { return rank_ == 0; }
   [[nodiscard]] const Library& library() const { return library_; }
-  [[nodiscard]] std::string transports()
-      const;  // what the other ranks are reached by: "shm", "tcp", "shm+tcp"
-  [[nodiscard]] std::string algorithm() const;  // of the last batch that ran
-  // Messages about which tensors run that this rank has sent so far; none while a learned plan holds.
+  [[nodiscard]] std::string transports() const;  // the transports to the other ranks: "shm", "tcp", "shm+tcp"
+  [[nodiscard]] std::string algorithm() const;   // of the last batch that ran
+  // The control messages for negotiation that this rank has sent so far. It sends none while a
+  // learned plan runs.
   [[nodiscard]] int64_t negotiation_frames() const;
 
-  // Any thread. The handle is finish()ed once.
+  // Any thread. Call finish() once for each handle.
   Result<int64_t> submit(const Operation& operation);
   Result<int64_t> submit_group(std::span<const Operation> operations);
   Status finish(int64_t handle);  // waits and releases
   Status run(const Operation& operation);
-  // Of a handle that is done but not released: what the engine allocated for it.
+  // The output that the engine allocated for a handle that is done but not released.
   Result<std::span<const float>> output_of(int64_t handle) const;
   Status barrier();
-  // Collective: everybody's numbers, [ranks * numbers.size()], rank-major; all give equally many.
+  // Collective. Returns the numbers of all ranks: [ranks * numbers.size()], rank-major. All ranks
+  // pass equally many.
   Result<std::vector<int64_t>> gather(std::span<const int64_t> numbers);
   Result<bool> all_agree(bool claim);  // collective: whether it is true on every rank
 
@@ -64,10 +65,10 @@ class Rank {
   int64_t gathers_ = 0;
 };
 
-// Memory for collectives, touched once so that no call pays for page faults.
+// Memory for collectives. Every page is touched once, so that no measured call pays for page faults.
 class Buffer {
  public:
-  // kind: "private" (this process's own, as malloc gives) or "bucket" (rueda_alloc).
+  // kind: "private" (memory of this process, as from malloc) or "bucket" (rueda_alloc).
   static Result<Buffer> make(const Library& library, std::string_view kind, int64_t count);
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
@@ -76,7 +77,7 @@ class Buffer {
 
  private:
   Buffer() = default;
-  void (*release_bucket_)(void*) = nullptr;  // null: private
+  void (*release_shared_)(void*) = nullptr;  // null: private
   std::span<float> values_;
 };
 

@@ -19,7 +19,7 @@ namespace {
 
 Status unwritable(const std::string& path) {
   return {Code::kInvalidArgument,
-          fmt::format("cannot write {}; give --json a file in a folder that can be written", path)};
+          fmt::format("cannot write {}; give --json a file in a writable directory", path)};
 }
 
 double number(const Row& row, const char* key) { return row.value(key, 0.0); }
@@ -100,7 +100,8 @@ Status Report::add(Row row) {
   file << rows_.back().dump() << '\n';
   file.flush();
   if (file) return Status::ok();
-  return {Code::kUnavailable, fmt::format("cannot write {}; check the space left in its folder", rows_path_)};
+  return {Code::kUnavailable,
+          fmt::format("cannot write {}; check the free space of its directory", rows_path_)};
 }
 
 Result<std::vector<Row>> read_rows(const std::string& path) {
@@ -109,7 +110,8 @@ Result<std::vector<Row>> read_rows(const std::string& path) {
   for (std::string line; std::getline(file, line);) {
     Row row = Row::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!row.is_object())
-      return Status(Code::kUnavailable, fmt::format("{} ends in the middle of a result; run again", path));
+      return Status(Code::kUnavailable,
+                    fmt::format("{} ends in the middle of a result; run the benchmark again", path));
     rows.push_back(std::move(row));
   }
   return rows;
@@ -143,7 +145,7 @@ Status write_json(const std::string& path, const std::vector<std::string>& argum
   const Row root = {{"command", arguments}, {"machine", describe_machine()}, {"results", rows}};
   std::error_code error;
   const bool is_file = !std::filesystem::exists(path, error) || std::filesystem::is_regular_file(path, error);
-  const std::string part = is_file ? path + ".part" : path;  // a reader of a file never sees half of it
+  const std::string part = is_file ? path + ".part" : path;  // so that a reader never sees half of the file
   std::ofstream file(part);
   file << root.dump(1, ' ', false, Row::error_handler_t::replace) << '\n';
   file.close();

@@ -1,4 +1,4 @@
-// Rows of results: to a table, to JSON. Rows are JSON objects whose keys docs/bench.md lists.
+// Writes rows of results to a table and to JSON. A row is a JSON object; docs/bench.md lists its keys.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -16,7 +16,8 @@ std::string us_text(double us);  // "1.23 us", "45.6 ms", "1.20 s": three digits
 std::string table_header(std::string_view what);
 std::string table_line(std::string_view what, const Row& row);
 
-// Rank 0's: prints lines as they come, and appends rows to the launcher's file. The other ranks' is mute.
+// On rank 0 it prints each line at once and appends rows to the launcher's file. On other ranks
+// it does nothing.
 class Report {
  public:
   Report(std::string what, std::string rows_path, bool is_mute)
@@ -32,7 +33,7 @@ class Report {
 
 Result<std::vector<Row>> read_rows(const std::string& path);
 Row describe_machine();
-// Before measuring for an hour.
+// Checks this before a measurement that may take an hour.
 Status check_writable(const std::string& path);
 // {"command", "machine", "results"}.
 Status write_json(const std::string& path, const std::vector<std::string>& arguments,

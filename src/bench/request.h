@@ -23,28 +23,29 @@ struct Request {
   double seconds = 0.5;                 // for each line of the table
   std::vector<Model> models;            // burst, replay
   int64_t rate = 1'000'000'000;         // replay: bits a second of each host's link, each way
-  int per_host = 1;                     // replay: ranks in one name space
+  int per_host = 1;                     // replay: ranks in one namespace
   bool cross_step = false;              // replay: the next forward waits for each layer's own gradients
   double dilation = 0;                  // replay: compute time is stretched by this; 0 = see ratio_rate
-  std::string congestion = "reno";      // replay: TCP's congestion control in the name spaces
-  std::vector<std::string> command;     // replay: started on the hosts instead of the replay; empty = none
+  std::string congestion = "reno";      // replay: TCP's congestion control in the namespaces
+  std::vector<std::string> command;     // replay: a program to run on the hosts instead; empty = none
   std::string json;                     // path; "" = none
   std::vector<std::string> arguments;   // as given, for the ranks
 };
 
-// A stretched step on a slow link stands for a plain one on a link of this rate: 25 Gbit/s shared by 4 GPUs.
+// A stretched step on a slow link stands for a normal step on a link of this rate: 25 Gbit/s shared
+// by 4 GPUs.
 inline constexpr double kRatioRate = 6.25e9;
 inline double dilation_of(const Request& request) {
   return request.dilation > 0 ? request.dilation : kRatioRate / static_cast<double>(request.rate);
 }
 
-// One start of ranks: what varies between the jobs of a request.
+// One start of ranks, with the options that vary between the jobs of a request.
 struct Job {
   int ranks = 2;
   std::string transport = "auto", mode = "planned", strategy = "auto";
   std::string model;                // burst and replay: Model::name
   std::string report;               // rank 0 appends its rows here, a JSON object a line; "" = only prints
-  std::vector<std::string> spaces;  // replay: where the name space of each host can be opened
+  std::vector<std::string> spaces;  // replay: where the namespace of each host can be opened
   bool is_one_machine = false;      // all ranks share one clock
 };
 
@@ -52,7 +53,7 @@ std::vector<Job> jobs_of(const Request& request);
 
 std::string encode(const Job& job);
 Result<Job> decode_job(const std::string& text);
-// Carries a Job to the ranks.
+// The environment variable that carries a Job to the ranks.
 inline constexpr const char* kJobVariable = "RUEDA_BENCH_JOB";
 
 }  // namespace rueda::bench

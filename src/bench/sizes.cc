@@ -31,7 +31,7 @@ constexpr std::array<Unit, 11> kByteUnits = {{{"", 1},
                                               {"gb", 1e9}}};
 constexpr std::array<Unit, 4> kRateUnits = {{{"bit", 1}, {"kbit", 1e3}, {"mbit", 1e6}, {"gbit", 1e9}}};
 
-// Number and suffix; the suffix in lower case.
+// The number and its suffix, in lower case.
 bool split(std::string_view text, double& number, std::string& suffix) {
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || !std::isfinite(number) || number < 0) return false;
@@ -53,7 +53,7 @@ Result<int64_t> parse_bytes(std::string_view text) {
   std::string suffix;
   if (!split(text, number, suffix))
     return Status(Code::kInvalidArgument,
-                  fmt::format("{} is no size; write bytes with a unit, as in 64KiB", text));
+                  fmt::format("{} is not a size; write bytes with a unit, as in 64KiB", text));
   const Unit* unit = find_unit(kByteUnits, suffix);
   if (unit == nullptr)
     return Status(
@@ -63,7 +63,7 @@ Result<int64_t> parse_bytes(std::string_view text) {
   const double bytes = number * unit->factor;
   if (bytes < 1 || bytes > static_cast<double>(kMaxBytes) || bytes != std::floor(bytes))
     return Status(Code::kInvalidArgument,
-                  fmt::format("{} is no size to measure; give whole bytes from 1 B to 64 GiB", text));
+                  fmt::format("{} cannot be measured; give whole bytes from 1 B to 64 GiB", text));
   return static_cast<int64_t>(bytes);
 }
 
@@ -75,7 +75,7 @@ Result<int64_t> parse_rate(std::string_view text) {
   if (unit == nullptr)
     return Status(
         Code::kInvalidArgument,
-        fmt::format("{} is no rate; write bits per second with a unit, as in 1gbit or 500mbit", text));
+        fmt::format("{} is not a rate; write bits per second with a unit, as in 1gbit or 500mbit", text));
   const double bits = number * unit->factor;
   if (bits < static_cast<double>(kLeastRate) || bits > static_cast<double>(kMostRate))
     return Status(Code::kInvalidArgument,
@@ -90,7 +90,7 @@ Result<std::vector<std::string>> parse_words(std::string_view text) {
     if (end == begin)
       return Status(
           Code::kInvalidArgument,
-          fmt::format("the list \"{}\" has an empty entry; separate entries by single commas", text));
+          fmt::format("the list \"{}\" has an empty entry; separate entries with single commas", text));
     words.emplace_back(text.substr(begin, end - begin));
     begin = end + 1;
   }
@@ -118,7 +118,7 @@ Result<std::vector<int>> parse_counts(std::string_view text, int least, int most
     const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), count);
     if (error != std::errc() || stop != word.data() + word.size() || count < least || count > most)
       return Status(Code::kInvalidArgument,
-                    fmt::format("{} is no number of ranks here; give {} to {}", word, least, most));
+                    fmt::format("{} is not a valid number of ranks; give {} to {}", word, least, most));
     counts.push_back(count);
   }
   return counts;

@@ -8,7 +8,7 @@ namespace rueda::bench {
 namespace {
 
 constexpr int64_t kKilo = 1024;  // tc's "kb"
-// A switch port's share of the packet memory.
+// The packet memory of one switch port.
 constexpr int64_t kSwitchQueue = 2 * kKilo * kKilo;
 
 std::vector<std::string> token_bucket(const std::string& device, int64_t rate, int64_t burst, int64_t limit) {
@@ -30,8 +30,8 @@ std::vector<std::string> token_bucket(const std::string& device, int64_t rate, i
 }  // namespace
 
 Shaping shaping_of(int64_t bits_per_s) {
-  // Offloaded segments are up to 64 KiB: a smaller burst than two of them makes both directions of TCP
-  // collapse. Above 5 Gbit/s it grows with the rate, 200 us of it, so that timers keep up.
+  // Offloaded segments have up to 64 KiB. If a burst is smaller than two of them, TCP collapses in both
+  // directions. Above 5 Gbit/s the burst is what the link sends in 200 us, so that timers keep up.
   const int64_t burst = std::max(128 * kKilo, bits_per_s / 8 / 5000);
   const int64_t limit = bits_per_s <= 1'000'000'000 ? 2 * burst : 4 * burst;
   return {.burst_bytes = burst, .limit_bytes = limit};

@@ -1,4 +1,5 @@
-// The commands that make N hosts of one machine: a network name space each, joined by a switch. Pure.
+// The commands that turn one machine into N hosts, each with its own network namespace, joined by
+// a switch. Pure.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +10,12 @@
 namespace rueda::bench {
 
 struct SpaceCommand {
-  int space = 0;  // index of the host in whose name space it runs; kSwitch
+  int space = 0;  // index of the host in whose namespace it runs; kSwitch
   std::vector<std::string> argv;
 };
 inline constexpr int kSwitch = -1;
 
-// What a token bucket lets pass at once, and what waits before it drops.
+// How many bytes a token bucket lets pass at once, and how many may wait before it drops packets.
 struct Shaping {
   int64_t burst_bytes = 0, limit_bytes = 0;
 };
@@ -22,9 +23,9 @@ Shaping shaping_of(int64_t bits_per_s);
 
 std::string host_address(int host);  // "10.77.0.1" for host 0
 
-// spaces: the hosts' name spaces as `ip` can name them. Each host gets an interface net0, limited to the rate
-// in both directions: what it sends by its own queue, what it receives by the switch's, which is longer, as
-// those of switches are.
+// spaces: the namespaces of the hosts, as `ip` can name them. Each host gets an interface net0 that is
+// limited to the rate in both directions. Its own queue limits what it sends. The queue of the switch limits
+// what it receives, and is longer, as in real switches.
 std::vector<SpaceCommand> plan_spaces(std::span<const std::string> spaces, int64_t bits_per_s);
 
 }  // namespace rueda::bench

@@ -27,7 +27,8 @@ namespace {
 
 constexpr Nanos kCommandLimit = 10 * kSecond;
 
-// Another thread, because a name space is a property of the thread and ours has to stay where it is.
+// A namespace is a property of a thread. Another thread enters the new one, because ours has to stay
+// where it is.
 template <class Work>
 Status elsewhere(Work&& work) {
   Status status;
@@ -41,9 +42,9 @@ Result<UniqueFd> new_space() {
     if (unshare(CLONE_NEWNET) != 0) {
       if (errno == EPERM)
         return {Code::kPermissionDenied,
-                "replay makes network name spaces, which this user may not; run it as root, or as "
-                "`unshare --user --map-root-user rueda bench replay ...` where that is allowed"};
-      return {Code::kUnavailable, fmt::format("cannot make a network name space: {}; look at "
+                "replay makes network namespaces, which this user must not do; run it as root, or as "
+                "`unshare --user --map-root-user rueda bench replay ...` if that is allowed"};
+      return {Code::kUnavailable, fmt::format("cannot make a network namespace: {}; check "
                                               "/proc/sys/user/max_net_namespaces",
                                               std::strerror(errno))};
     }
@@ -55,7 +56,7 @@ Result<UniqueFd> new_space() {
   return space;
 }
 
-// What the program wrote to stderr; waits for its end.
+// Waits until the program ends, and returns what it wrote to stderr.
 std::string drain(int fd, Deadline deadline) {
   std::string text;
   std::array<char, 512> chunk;
@@ -94,7 +95,7 @@ Status run_program(const std::vector<std::string>& argv) {
   pipe.value().write.reset();
   const std::string said = drain(pipe.value().read.get(), Deadline::after(kCommandLimit));
   int ended = 0;
-  if (waitpid(pid.value(), &ended, WNOHANG) == 0) {  // it has closed stderr, or the deadline has passed
+  if (waitpid(pid.value(), &ended, WNOHANG) == 0) {  // it has only closed stderr, or the deadline has passed
     const Deadline last = Deadline::after(kSecond);
     while (waitpid(pid.value(), &ended, WNOHANG) == 0) {
       if (last.is_past()) kill(pid.value(), SIGKILL);
@@ -104,8 +105,9 @@ Status run_program(const std::vector<std::string>& argv) {
   if (WIFEXITED(ended) && WEXITSTATUS(ended) == 0) return Status::ok();
   return {
       Code::kUnavailable,
-      fmt::format("`{}` failed ({}); the kernel needs veth, bridge and sch_tbf, and this user CAP_NET_ADMIN",
-                  fmt::join(argv, " "), said.empty() ? "it said nothing" : said)};
+      fmt::format(
+          "`{}` failed ({}); the kernel needs veth, bridge and sch_tbf, and this user needs CAP_NET_ADMIN",
+          fmt::join(argv, " "), said.empty() ? "it printed nothing" : said)};
 }
 
 Status set_congestion(const std::string& name) {
@@ -113,7 +115,7 @@ Status set_congestion(const std::string& name) {
   if (file.is_open() && write(file.get(), name.data(), name.size()) == std::ssize(name)) return Status::ok();
   if (errno == EPERM) {
     return {Code::kPermissionDenied,
-            fmt::format("congestion control {} is not for everybody on this machine; choose one of "
+            fmt::format("this user may not use congestion control {} here; choose one of "
                         "/proc/sys/net/ipv4/tcp_allowed_congestion_control, or add it there",
                         name)};
   }
@@ -125,7 +127,7 @@ Status set_congestion(const std::string& name) {
 Status enter(int fd) {
   if (setns(fd, CLONE_NEWNET) == 0) return Status::ok();
   return {Code::kPermissionDenied,
-          fmt::format("cannot enter a network name space: {}; run as root", std::strerror(errno))};
+          fmt::format("cannot enter a network namespace: {}; run as root", std::strerror(errno))};
 }
 
 }  // namespace
@@ -162,8 +164,9 @@ Result<Spaces> Spaces::make(int hosts, int64_t bits_per_s, const std::string& co
 Status enter_space(const std::string& path) {
   const UniqueFd space(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!space.is_open())
-    return {Code::kUnavailable, fmt::format("cannot open the name space {}: {}; the launcher has gone", path,
-                                            std::strerror(errno))};
+    return {Code::kUnavailable,
+            fmt::format("cannot open the network namespace {}: {}; its launcher has ended", path,
+                        std::strerror(errno))};
   return enter(space.get());
 }
 

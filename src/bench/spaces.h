@@ -1,6 +1,5 @@
-// Makes the hosts of `rueda bench replay`. The network namespaces have no names: they live as long as a
-// descriptor or a process holds them. Whatever ends this program, even SIGKILL, the kernel then removes them
-// and their links.
+// Makes the hosts of `rueda bench replay`. The network namespaces have no names; a descriptor or a process
+// keeps them alive. However this program ends, even by SIGKILL, the kernel removes them and their links.
 #pragma once
 
 #include <string>
@@ -13,9 +12,9 @@ namespace rueda::bench {
 
 class Spaces {
  public:
-  // Needs CAP_SYS_ADMIN and CAP_NET_ADMIN, ip and tc; says in one sentence which of them is missing.
+  // Needs CAP_SYS_ADMIN, CAP_NET_ADMIN, ip and tc. If one of them is missing, the error says which.
   static Result<Spaces> make(int hosts, int64_t bits_per_s, const std::string& congestion);
-  // Where a child process can open each host's namespace.
+  // The paths by which a child process can open the namespaces, one per host.
   [[nodiscard]] const std::vector<std::string>& paths() const { return paths_; }
 
  private:
@@ -24,7 +23,7 @@ class Spaces {
   std::vector<std::string> paths_;
 };
 
-// Moves the calling thread, and every thread and process it makes, into the namespace at path.
+// Moves the calling thread, and every thread and process that it starts later, into the namespace at path.
 Status enter_space(const std::string& path);
 
 }  // namespace rueda::bench

@@ -1,4 +1,4 @@
-// From times to what is printed. Pure.
+// Turns times into the numbers that are printed. Pure.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace rueda::bench {
 
-// The value below which `share` (0..1) of the values lie, by the nearest rank: always one of them.
-// 0 for none. Takes them in any order.
+// The percentile `share` (0..1) by the nearest-rank method, so it is always one of the values. They may be in
+// any order. 0 if there are none.
 double percentile(std::span<const double> values, double share);
 
 struct Summary {
@@ -18,16 +18,16 @@ struct Summary {
 };
 Summary summarise(std::span<const double> values);
 
-// What one operation took, in microseconds, of each iteration. starts, ends: [ranks * iterations],
-// rank-major, nanoseconds. With a shared clock it is from the last start to the last end; else the longest of
-// the ranks' own times.
+// The time of the operation in each iteration, in microseconds. starts, ends: [ranks * iterations],
+// rank-major, in nanoseconds. With a shared clock it is the time from the last start to the last end,
+// otherwise the longest of the times that the ranks measured.
 std::vector<double> call_times_us(std::span<const int64_t> starts, std::span<const int64_t> ends, int ranks,
                                   bool is_clock_shared);
 
-// nccl-tests' definitions. `bytes`: the whole buffer of a rank; for allgather its output, for reducescatter
-// its input, for alltoall what it sends to all. Gigabytes (1e9 bytes) a second.
+// Bandwidths as nccl-tests defines them, in gigabytes (1e9 bytes) per second. `bytes`: the whole buffer of a
+// rank; for allgather its output, for reducescatter its input, for alltoall what it sends to all ranks.
 double algorithm_bandwidth(int64_t bytes, double us);
-// What a link must carry: algorithm bandwidth times this. A barrier carries nothing: 0.
+// A link must carry the algorithm bandwidth times this factor. A barrier carries nothing, so its factor is 0.
 double bus_factor(std::string_view collective, int ranks);
 
 // Lines "   1.00 ..    1.41 us      123 |######": two bins for each doubling, bars of at most 40.

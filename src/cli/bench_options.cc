@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "bench/sizes.h"
+#include "rueda/base/transport_names.h"
 
 namespace rueda::cli {
 namespace {
@@ -48,7 +49,8 @@ void add_options(CLI::App& app, Raw& raw, bench::Request& request) {
   app.add_option("--sizes", raw.sizes, "sizes of a rank's buffer: 4B,64KiB,64MiB")->check(is_not_empty);
   app.add_option("--memory", raw.memory,
                  "where buffers are: bucket (rueda_alloc), private, or both (both; replay: private)");
-  app.add_option("--transport", raw.transport, "auto, shm, tcp, or several of them (auto)");
+  app.add_option("--transport", raw.transport,
+                 "auto, " + all_transports(", ") + ", or several of them (auto)");
   app.add_option("--algorithm", request.algorithm, "force an algorithm, as RUEDA_ALGORITHM does");
   app.add_option("--iterations", request.iterations, "calls, bursts or steps measured for each line")
       ->check(CLI::Range(1, 1'000'000));
@@ -128,7 +130,9 @@ Status complete(const Raw& raw, bench::Request& request) {
   const std::string memory = !raw.memory.empty() ? raw.memory : is_replay ? "private" : "bucket,private";
   if (Status status = take_words("--memory", memory, {"bucket", "private"}, request.memory); !status.is_ok())
     return status;
-  if (Status status = take_words("--transport", raw.transport, {"auto", "shm", "tcp"}, request.transports);
+  std::vector<std::string> transports = {"auto"};
+  transports.insert(transports.end(), kTransportNames.begin(), kTransportNames.end());
+  if (Status status = take_words("--transport", raw.transport, std::move(transports), request.transports);
       !status.is_ok())
     return status;
   if (Status status = take_words("--mode", raw.mode, {"fused", "unfused", "planned"}, request.modes);

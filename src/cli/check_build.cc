@@ -11,7 +11,7 @@ namespace rueda::cli {
 namespace {
 
 constexpr Nanos kProbeLimit = 20 * kSecond;
-// Looks for files only: importing TensorFlow takes seconds.
+// Only looks for files, because importing TensorFlow takes seconds.
 constexpr const char* kProbe = R"(
 import importlib.util, os
 spec = importlib.util.find_spec("rueda")

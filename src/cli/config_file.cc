@@ -12,7 +12,7 @@ namespace {
 using launch::Tuning;
 using Settings = std::map<std::string, std::string>;  // "params.cycle_time_ms" -> "3.5"
 
-constexpr int kMaxJsonLevels = 16;  // settings need two
+constexpr int kMaxJsonLevels = 16;  // two are enough for settings
 
 std::string_view trim(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t\r");
@@ -26,7 +26,7 @@ std::string_view without_comment(std::string_view line) {
   return line;
 }
 
-// What a backslash and this character mean in double quotes; 0 = not understood.
+// The character that a backslash and this character stand for in double quotes; 0 = unknown.
 char unescaped(char character) {
   switch (character) {
     case 't':
@@ -41,7 +41,7 @@ char unescaped(char character) {
   }
 }
 
-// text begins with the quote that opens it. Within single quotes two of them stand for one.
+// text begins with the opening quote. Between single quotes, two single quotes stand for one.
 Result<std::string> parse_quoted(std::string_view text) {
   const char quote = text.front();
   std::string value;
@@ -57,7 +57,7 @@ Result<std::string> parse_quoted(std::string_view text) {
       ++at;
     } else if (text[at] == quote) {
       if (trim(without_comment(text.substr(at + 1))).empty()) return value;
-      return Status(Code::kInvalidArgument, "has text behind the closing quote");
+      return Status(Code::kInvalidArgument, "has text after the closing quote");
     } else {
       value += text[at];
     }
@@ -92,14 +92,14 @@ Result<Settings> parse_yaml(std::string_view text, std::string_view path) {
                     fmt::format("line {} of {} {}: {}", number, path, value.status().why, trim(raw)));
     const bool is_indented = raw.front() == ' ' || raw.front() == '\t';
     if (!is_indented) section = value.value().empty() ? key : "";
-    if (value.value().empty()) continue;  // a section, or a key left at its default
+    if (value.value().empty()) continue;  // a section, or a key without a value, which keeps its default
     settings[is_indented && !section.empty() ? section + "." + key : key] = value.value();
   }
   return settings;
 }
 
 Result<Settings> parse_json(std::string_view text, std::string_view path) {
-  bool is_too_deep = false;  // what is deeper is not built: taking it apart would exhaust the stack
+  bool is_too_deep = false;  // deeper levels are not built: destroying them would exhaust the stack
   const auto root = nlohmann::json::parse(
       text,
       [&](int depth, nlohmann::json::parse_event_t, const nlohmann::json&) {
@@ -179,7 +179,7 @@ Result<ConfigFile> parse_config_file(std::string_view text, std::string_view pat
   Result<Settings> settings = trim(text).starts_with('{') ? parse_json(text, path) : parse_yaml(text, path);
   if (!settings.is_ok()) return settings.status();
   Settings rest = std::move(settings.value());
-  rest.erase("library_options.mpi_threads_disable");  // concerns MPI alone
+  rest.erase("library_options.mpi_threads_disable");  // concerns MPI only
   if (const auto controller = rest.find("controller"); controller != rest.end()) {
     if (controller->second != "gloo")
       return Status(
@@ -197,7 +197,7 @@ Result<ConfigFile> parse_config_file(std::string_view text, std::string_view pat
     rest.erase(found);
   });
   if (!bad.empty())
-    return Status(Code::kInvalidArgument, fmt::format("{} in {} is not a value of its type", bad, path));
+    return Status(Code::kInvalidArgument, fmt::format("{} in {} has the wrong type", bad, path));
   for (const auto& [name, value] : rest) file.unknown.push_back(name);
   return file;
 }

@@ -1,5 +1,4 @@
-// --config-file: the settings of horovodrun's YAML file, in JSON or in the two-level YAML such files are
-// written in.
+// --config-file: the settings of horovodrun, in JSON or in the two-level YAML that such files use.
 #pragma once
 
 #include <string>
@@ -12,12 +11,12 @@ namespace rueda::cli {
 
 struct ConfigFile {
   launch::Tuning tuning;
-  std::vector<std::string> unknown;  // keys that mean nothing here, and nothing to horovodrun
+  std::vector<std::string> unknown;  // keys that neither rueda nor horovodrun knows
 };
 
-// path is for messages only. A value of the wrong type is refused by name.
+// path is for messages only. A value of the wrong type is refused, and the message names its key.
 Result<ConfigFile> parse_config_file(std::string_view text, std::string_view path);
-// A value given on the command line wins over the file's.
+// A value from the command line overrides the value in the file.
 void fill_gaps(launch::Tuning& given, const launch::Tuning& from_file);
 
 }  // namespace rueda::cli

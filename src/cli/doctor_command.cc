@@ -29,7 +29,8 @@ int doctor_command(const Arguments& arguments) {
       fmt::print("{}", kHelp);
       return 0;
     } else {
-      fmt::print(stderr, "rueda doctor: there is no option {}; rueda doctor --help lists them\n", argument);
+      fmt::print(stderr, "rueda doctor: unknown option {}; rueda doctor --help lists all options\n",
+                 argument);
       return kUsageError;
     }
   }

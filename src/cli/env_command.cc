@@ -1,4 +1,4 @@
-// `rueda env --explain`: what a rank started here and now would take for its world, and why.
+// `rueda env --explain`: which world a rank that is started here and now would find, and why.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -11,17 +11,17 @@
 namespace rueda::cli {
 namespace {
 
-std::string_view name_of(store::World::Meeting meeting) {
-  switch (meeting) {
-    case store::World::Meeting::kNone:
-      return "nobody to meet";
-    case store::World::Meeting::kUrl:
+std::string_view name_of(store::World::Method method) {
+  switch (method) {
+    case store::World::Method::kNone:
+      return "no other rank";
+    case store::World::Method::kUrl:
       return "the store at";
-    case store::World::Meeting::kSeed:
+    case store::World::Method::kSeed:
       return "a store served by rank 0 on host";
-    case store::World::Meeting::kPmi:
+    case store::World::Method::kPmi:
       return "the key-value space of PMI";
-    case store::World::Meeting::kPmix:
+    case store::World::Method::kPmix:
       return "the key-value space of PMIx";
   }
   return "";
@@ -38,8 +38,8 @@ int explain() {
   fmt::print("launcher    {}\nbecause     {}\n", world.launcher, world.reason);
   fmt::print("rank        {} of {}\nlocal rank  {} of {}\nhost        {}\n", world.rank, world.size,
              world.local_rank, world.local_size, world.host);
-  fmt::print("meets at    {} {}\n", name_of(world.meeting),
-             world.meeting == store::World::Meeting::kSeed ? world.seed_host : world.url);
+  fmt::print("meets at    {} {}\n", name_of(world.method),
+             world.method == store::World::Method::kSeed ? world.seed_host : world.url);
   if (!world.warning.empty()) fmt::print("warning     {}\n", world.warning);
   return 0;
 }

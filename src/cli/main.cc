@@ -1,4 +1,4 @@
-// The `rueda` command. No framework, no core: it starts in milliseconds.
+// The `rueda` command. It loads neither a framework nor the core, so it starts in milliseconds.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -40,7 +40,7 @@ int dispatch(const Arguments& arguments) {
     return 0;
   }
   const bool is_help = command == "--help" || command == "-h" || command == "help";
-  if (!is_help) fmt::print(stderr, "rueda: there is no command {}\n\n", command);
+  if (!is_help) fmt::print(stderr, "rueda: unknown command {}\n\n", command);
   fmt::print(is_help ? stdout : stderr, "{}", kHelp);
   return is_help && !arguments.empty() ? 0 : kUsageError;
 }

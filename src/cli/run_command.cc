@@ -5,12 +5,14 @@
 
 #include "cli/commands.h"
 #include "cli/run_options.h"
+#include "launch/job_runner.h"
 
 namespace rueda::cli {
 namespace {
 
-// For `rueda.run` of Python, which raises the sentence. It gives --collect-dir first: then the directory is
-// known although the rest could not be parsed, and cannot be an argument of the user's command.
+// `rueda.run` of Python raises this sentence as an exception. It passes --collect-dir as the first
+// option, so that the directory is known even if the rest cannot be parsed, and cannot be an argument of
+// the user's command.
 void leave_refusal(const Arguments& arguments, const std::string& sentence) {
   if (arguments.size() < 2 || arguments.front() != "--collect-dir") return;
   std::ofstream(arguments[1] + "/refusal") << sentence << '\n';

@@ -40,8 +40,10 @@ void on_off(CLI::App* app, const std::string& name, std::optional<bool>& target,
       "--" + name + ",!--no-" + name, [&target](int64_t count) { target = count > 0; }, help);
 }
 
-// A shell variable that is not set; not what its user meant.
-std::string is_not_empty(const std::string& value) { return value.empty() ? "is empty; leave it out" : ""; }
+// An empty value usually comes from a shell variable that is not set.
+std::string is_not_empty(const std::string& value) {
+  return value.empty() ? "is empty; give a value or leave the option out" : "";
+}
 
 CLI::Validator seconds_from(double least) {
   const auto check = [least](const std::string& text) -> std::string {
@@ -58,7 +60,7 @@ void add_job_options(CLI::App& app, Raw& raw) {
   app.add_option("--np,--num-proc", raw.size,
                  "-np N: number of processes (default: all slots of the hosts given)")
       ->check(CLI::Range(1, kMaxRanks));
-  app.add_option("-H,--hosts", raw.hosts, "hosts and their slots: a:2,b:2 (default: this machine)")
+  app.add_option("-H,--hosts", raw.hosts, "hosts and their slots, as in a:2,b:2 (default: this machine)")
       ->check(is_not_empty);
   app.add_option("--hostfile", raw.host_file, "file of lines \"name slots=2\"")->check(is_not_empty);
   app.add_option("-p,--ssh-port", options.ssh.port, "port of the ssh servers")->check(CLI::Range(1, 65535));
@@ -67,12 +69,14 @@ void add_job_options(CLI::App& app, Raw& raw) {
                  "configuration file for ssh instead of the user's");
   app.add_option("--ssh-args", raw.ssh_args, "further options for ssh, separated by blanks");
   app.add_option("--network-interfaces,--network-interface", options.tuning.network_interface,
-                 "network interface or address to use (default: the one the hosts saw us come from)")
+                 "network interface or address to use (default: the address from which the hosts see this "
+                 "one connect)")
       ->multi_option_policy(CLI::MultiOptionPolicy::Join)
       ->delimiter(',');
   app.add_flag("--bind-cores", options.binds_cores,
-               "each rank keeps to its own share of its host's cores (default: all may use all)");
-  app.add_option("--start-timeout", options.tuning.start_timeout_s, "seconds until all is started (30)");
+               "give each rank its own share of its host's cores (default: every rank may use all)");
+  app.add_option("--start-timeout", options.tuning.start_timeout_s,
+                 "seconds in which all ranks must have started (30)");
   app.add_option("--grace", options.grace_s, "seconds between SIGTERM and SIGKILL (5)")
       ->check(seconds_from(0));
   app.add_option("--agent-timeout", options.agent_timeout_s,
@@ -92,13 +96,13 @@ void add_output_options(CLI::App& app, Raw& raw) {
   app.add_option("--output-filename", output.output_dir,
                  "also write D/rank.0/stdout and stderr, with prefixes");
   app.add_option("--ranks", raw.ranks, "ranks whose output is shown: 0,3 (default: all)");
-  app.add_flag("--no-prefix", raw.is_silent_prefix, "show the lines as they are");
+  app.add_flag("--no-prefix", raw.is_silent_prefix, "show the lines without a prefix");
   app.add_flag("--prefix-timestamp,--prefix-output-with-timestamp", raw.has_timestamp, "time in the prefix");
-  app.add_flag("--horovod-output", raw.is_horovod_output, "prefixes and messages as of horovodrun");
-  app.add_flag("--verbose", raw.options.is_verbose, "say what is being done");
+  app.add_flag("--horovod-output", raw.is_horovod_output, "use the prefixes and messages of horovodrun");
+  app.add_flag("--verbose", raw.options.is_verbose, "report each step of the start");
 }
 
-// What horovodrun ignores in jobs without MPI and of a fixed size.
+// Options that horovodrun ignores, too, if a job has a fixed size and does not use MPI.
 void add_ignored_options(CLI::App& app, Raw& raw) {
   const auto ignore = [&](const std::string& name, int values, const std::string& why) {
     const auto note = [&raw, name, why](const std::vector<std::string>&) {
@@ -117,13 +121,13 @@ void add_ignored_options(CLI::App& app, Raw& raw) {
 void add_tuning_options(CLI::App& app, Raw& raw) {
   Tuning& tuning = raw.options.tuning;
   app.add_option("--fusion-threshold-mb", tuning.fusion_threshold_mb,
-                 "MiB of one fused transfer, 0 = no fusion");
+                 "largest fused transfer in MiB; 0 turns fusion off");
   app.add_option("--cycle-time-ms", tuning.cycle_time_ms, "longest wait for more tensors to fuse");
   app.add_option("--cache-capacity", tuning.cache_capacity)->group("");
   on_off(&app, "hierarchical-allreduce", tuning.hierarchical_allreduce, "hint: two-level allreduce");
   on_off(&app, "hierarchical-allgather", tuning.hierarchical_allgather, "hint: two-level allgather");
   on_off(&app, "torus-allreduce", tuning.torus_allreduce, "hint: torus allreduce");
-  on_off(&app, "autotune", tuning.autotune, "accepted, and ignored: nothing is left to tune");
+  on_off(&app, "autotune", tuning.autotune, "accepted and ignored: rueda has nothing to tune");
   app.add_option("--autotune-log-file", tuning.autotune_log_file)->group("");
   app.add_option("--autotune-warmup-samples", tuning.autotune_warmup_samples)->group("");
   app.add_option("--autotune-steps-per-sample", tuning.autotune_steps_per_sample)->group("");
@@ -145,11 +149,13 @@ void add_tuning_options(CLI::App& app, Raw& raw) {
                  "cores of the engine threads, by local rank: 0,8");
   app.add_option("--num-nccl-streams", tuning.num_nccl_streams)->group("");
   app.add_option("--gloo-timeout-seconds", tuning.gloo_timeout_s, "silence after which a peer is lost (30)");
-  // Nothing to do: there is one controller, nothing is cached between jobs, and TCP is always allowed.
+  // These flags need no action: there is one controller, nothing is cached between jobs, and TCP
+  // is always allowed.
   app.add_flag("--gloo,--disable-cache,--tcp,--mpi-threads-disable,--no-mpi-threads-disable")->group("");
 }
 
-// horovodrun has long names after a single dash, and takes -n for the only one that begins so.
+// horovodrun has long option names with a single dash, and accepts -n as short for the only one that
+// begins with it.
 std::string normalised(const std::string& word) {
   const std::string_view name = std::string_view(word).substr(0, word.find('='));
   if (name == "-n") return "--np" + word.substr(name.size());
@@ -162,7 +168,7 @@ struct Split {
   std::vector<std::string> options, command;
 };
 
-// Where the options end depends on which of them take a value.
+// To find the end of the options, one must know which of them take a value.
 Split split_command(const CLI::App& app, const std::vector<std::string>& arguments) {
   Split split;
   size_t i = 0;
@@ -174,7 +180,8 @@ Split split_command(const CLI::App& app, const std::vector<std::string>& argumen
     const CLI::Option* option = app.get_option_no_throw(name);
     int values = option != nullptr ? option->get_items_expected_max() : 0;
     if (values > 0 && is_long && name != word) {
-      split.options.insert(split.options.end(), {name, word.substr(name.size() + 1)});  // which may be empty
+      split.options.insert(split.options.end(),
+                           {name, word.substr(name.size() + 1)});  // the value may be empty
       --values;
     } else {
       split.options.push_back(word);
@@ -187,7 +194,7 @@ Split split_command(const CLI::App& app, const std::vector<std::string>& argumen
   return split;
 }
 
-// Options of horovodrun that are known here only to be refused with a reason.
+// Options of horovodrun that are recognised only so that they can be refused with a reason.
 Status refuse_known(const std::vector<std::string>& options) {
   constexpr std::array<std::string_view, 3> kElastic = {"--min-np", "--min-num-proc",
                                                         "--host-discovery-script"};
@@ -199,12 +206,12 @@ Status refuse_known(const std::vector<std::string>& options) {
               fmt::format("{} is for elastic jobs; rueda run starts a fixed number of processes", name)};
     if (std::ranges::find(kMpi, name) != kMpi.end())
       return {Code::kUnsupported,
-              fmt::format("MPI support has not been built. Leave {} away: rueda needs no MPI.", name)};
+              fmt::format("MPI support has not been built. Leave {} out: rueda needs no MPI.", name)};
   }
   return Status::ok();
 }
 
-// `NAME=value`, as a shell reads it in front of a command.
+// An assignment `NAME=value`, which a shell accepts before a command.
 bool is_assignment(std::string_view word) {
   const std::string_view name = word.substr(0, word.find('='));
   const auto fits = [](char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0; };
@@ -212,7 +219,7 @@ bool is_assignment(std::string_view word) {
          std::isdigit(static_cast<unsigned char>(name.front())) == 0;
 }
 
-// horovodrun hands the command to a shell; `env` understands what can stand in front of it.
+// horovodrun passes the command to a shell. `env` understands the assignments that may precede it.
 std::vector<std::string> with_assignments(std::vector<std::string> command) {
   if (std::ranges::all_of(command, is_assignment)) return {};
   if (is_assignment(command.front())) command.insert(command.begin(), "env");
@@ -234,7 +241,7 @@ Result<std::vector<launch::HostSlots>> find_hosts(const Raw& raw) {
     return Status(Code::kInvalidArgument, "Argument hosts and hostfile only allow one provided.");
   if (!raw.hosts.empty()) return launch::parse_hosts(raw.hosts);
   std::string path = raw.host_file;
-  // The MPI Operator's launcher pod: its workers are the hosts.
+  // In the launcher pod of the MPI Operator, the workers are the hosts.
   const char* role = getenv("K_MPI_JOB_ROLE");
   if (path.empty() && role != nullptr && std::strcmp(role, "launcher") == 0) path = "/etc/mpi/hostfile";
   if (path.empty()) return std::vector<launch::HostSlots>{{"localhost", std::max(1, raw.size)}};
@@ -276,8 +283,8 @@ void set_ssh(Raw& raw) {
     raw.options.ssh.program = kubernetes_agent;
 }
 
-// As ranks will read them: what the options say, then the environment. What they would refuse is refused
-// here.
+// Reads the settings as the ranks will: from the options, then from the environment. Settings that the ranks
+// would refuse are refused here.
 Result<Config> settings_of_ranks(const Tuning& tuning) {
   const launch::Variables said = launch::tuning_variables(tuning);
   return parse_config([&](const char* name) -> const char* {
@@ -300,13 +307,14 @@ Status complete(Raw& raw) {
   }
   if (Status valid = launch::validate(options.tuning); !valid.is_ok()) return valid;
   if (options.command.empty())
-    return {Code::kInvalidArgument, "there is no command to run; write rueda run -np 4 python train.py"};
+    return {Code::kInvalidArgument, "no command was given; write rueda run -np 4 python train.py"};
   Result<std::vector<launch::HostSlots>> hosts = find_hosts(raw);
   if (!hosts.is_ok()) return hosts.status();
   options.hosts = std::move(hosts.value());
   const bool are_hosts_given = !raw.hosts.empty() || !raw.host_file.empty();
   if (raw.size == 0 && !are_hosts_given && options.hosts.front().name == "localhost")
-    return {Code::kInvalidArgument, "say how many processes to start: rueda run -np 4 python train.py"};
+    return {Code::kInvalidArgument,
+            "the number of processes is missing; write rueda run -np 4 python train.py"};
   options.size = raw.size;
   if (raw.size == 0)
     for (const launch::HostSlots& host : options.hosts) options.size += host.slots;
@@ -338,8 +346,9 @@ Result<RunRequest> parse_run(const std::vector<std::string>& arguments) {
   add_ignored_options(app, raw);
   Split split = split_command(app, arguments);
   if (Status known = refuse_known(split.options); !known.is_ok()) return known;
-  std::vector<std::string> reversed(split.options.rbegin(), split.options.rend());  // as CLI11 wants them
-  // CLI11 reports by exceptions; they end here.
+  std::vector<std::string> reversed(split.options.rbegin(),
+                                    split.options.rend());  // CLI11 expects this order
+  // CLI11 throws exceptions. None of them leaves this function.
   try {
     app.parse(reversed);
   } catch (const CLI::CallForHelp&) {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/job_runner.h"
+#include "launch/job_options.h"
 #include "rueda/base/status.h"
 
 namespace rueda::cli {
@@ -13,10 +13,10 @@ struct RunRequest {
   launch::RunOptions options;
   std::string text;                           // not empty: print this and exit with 0 (help, version)
   bool is_check_build = false;                // -cb: as `rueda check-build`
-  std::vector<std::string> without_effect{};  // sentences about what was accepted and is ignored
+  std::vector<std::string> without_effect{};  // sentences about options that were accepted and are ignored
 };
 
-// Options end at the first word that is none; from there on everything is the command.
+// Options end at the first word that is not an option. From there on everything is the command.
 Result<RunRequest> parse_run(const std::vector<std::string>& arguments);
 
 }  // namespace rueda::cli

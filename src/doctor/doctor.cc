@@ -19,7 +19,7 @@ Report examine(const std::string& own_path, bool looks_at_python) {
   const auto config = parse_config([](const char* name) { return static_cast<const char*>(getenv(name)); });
   report.push_back(examine_network(config.is_ok() ? config.value().interface : ""));
   report.push_back(examine_launchers());
-  // With a setting that cannot be read every front end fails alike: one cause, one sentence.
+  // A setting that cannot be read makes every front end fail in the same way, so it is reported once.
   if (looks_at_python && config.is_ok()) report.push_back(examine_front_ends(own_path));
   return report;
 }

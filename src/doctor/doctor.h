@@ -6,8 +6,8 @@
 
 namespace rueda::doctor {
 
-// Looks at everything. own_path: of this program. looks_at_python: also starts Python and imports frameworks,
-// which takes seconds.
+// Inspects everything. own_path: the path of this program. looks_at_python: also starts Python and imports
+// frameworks, which takes seconds.
 Report examine(const std::string& own_path, bool looks_at_python);
 
 }  // namespace rueda::doctor

@@ -11,7 +11,7 @@ namespace rueda::doctor {
 namespace {
 
 constexpr int kLimitSeconds = 60;
-// A world of one, whatever started this process.
+// Makes the child a single-process job, whichever launcher started this process.
 const std::vector<std::string> kAlone = {"RUEDA_RANK=0", "RUEDA_SIZE=1", "RUEDA_LOCAL_RANK=0",
                                          "RUEDA_LOCAL_SIZE=1", "RUEDA_STORE="};
 
@@ -23,7 +23,7 @@ std::string last_line(const std::string& text) {
                      end - (begin == std::string::npos ? -1 : static_cast<long>(begin)));
 }
 
-// The answer is the last line: frameworks print what they like before it.
+// The answer is the last line. Frameworks may print anything before it.
 nlohmann::ordered_json read_answer(const std::string& text) {
   return nlohmann::ordered_json::parse(last_line(text), nullptr, false);
 }
@@ -59,7 +59,7 @@ Section examine_front_ends(const std::string& own_path) {
   Section section{.title = "python", .facts = {}, .problems = {}};
   const Result<std::string> python = find_python(own_path);
   if (!python.is_ok()) {
-    section.advise(python.status().why + ", so front ends were not looked at");
+    section.advise(python.status().why + ", so the front ends were not checked");
     return section;
   }
   const Deadline deadline = Deadline::after(kLimitSeconds * kSecond);

@@ -1,4 +1,4 @@
-// Python, the frameworks in it, and whether each front end works: what `python -m rueda.doctor` says.
+// Python, its frameworks, and whether each front end works, as reported by `python -m rueda.doctor`.
 #pragma once
 
 #include <string>
@@ -7,15 +7,15 @@
 
 namespace rueda::doctor {
 
-// Starts one process for each framework that is installed, all at once, each with a minute.
+// Starts one process per installed framework. They run at the same time, and each has a minute.
 Section examine_front_ends(const std::string& own_path);
 
-// Pure: adds what one such process said, or that it said nothing.
+// Pure. Adds the answer of one such process, or the problem that it gave none.
 struct Answer {
   std::string framework;
   std::string text;  // its output
   bool is_in_time = false;
-  int exit_status = 0;  // minus a signal
+  int exit_status = 0;  // negative: minus the signal that ended it
 };
 void add_answer(Section& section, const Answer& answer);
 

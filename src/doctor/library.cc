@@ -28,15 +28,15 @@ Section examine_library(const std::string& own_path) {
   section.add("built by", text("build"));
   section.add("instruction set", text("simd"));
   if (release != kRelease)
-    section.fail(
-        fmt::format("the command is of release {} and the library {} of {}; install both from one wheel.",
-                    kRelease, library.path, release));
-  if (void* const bucket = library.alloc(1)) {
-    library.release_memory(bucket);
-    section.add("buckets", "to be had");
+    section.fail(fmt::format(
+        "the command has release {}, but the library {} has release {}; install both from one wheel.",
+        kRelease, library.path, release));
+  if (void* const buffer = library.alloc(1)) {
+    library.release_memory(buffer);
+    section.add("buckets", "available");
   } else {
     section.add("buckets", library.last_error());
-    section.advise(fmt::format("buckets in shared memory are not to be had: {}", library.last_error()));
+    section.advise(fmt::format("shared buffers are not available: {}", library.last_error()));
   }
   return section;
 }

@@ -7,7 +7,8 @@
 
 namespace rueda::doctor {
 
-// Finds it as `rueda bench` does, loads it and asks it about itself. own_path: of this program.
+// Finds the library as `rueda bench` does, loads it and asks it about itself. own_path: the path
+// of this program.
 Section examine_library(const std::string& own_path);
 
 }  // namespace rueda::doctor

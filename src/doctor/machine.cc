@@ -32,7 +32,7 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-// A file of this process's own control group, of version 2 or 1; "" where it cannot be read.
+// Reads a file of this process's control group, version 2 or 1; "" if it cannot be read.
 std::string group_file(const std::string& v2, const std::string& controller, const std::string& v1) {
   std::ifstream list("/proc/self/cgroup");
   for (std::string line; std::getline(list, line);) {
@@ -42,7 +42,7 @@ std::string group_file(const std::string& v2, const std::string& controller, con
     const bool is_v2 = names.empty();
     if (!is_v2 && names.find(controller) == std::string::npos) continue;
     const std::string root = is_v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/" + controller;
-    for (const std::string& place : {root + path, root})  // a container sees its group as the root
+    for (const std::string& place : {root + path, root})  // inside a container, its own group is the root
       if (std::string text = first_line(place + "/" + (is_v2 ? v2 : v1)); !text.empty()) return text;
   }
   return "";
@@ -69,7 +69,7 @@ std::string model_of_processor() {
   return "unknown";
 }
 
-// Of "always within_size advise [never] deny force" the word in brackets.
+// Returns the word in brackets, as in "always within_size advise [never] deny force".
 std::string chosen(const std::string& line) {
   const size_t begin = line.find('['), end = line.find(']');
   return begin == std::string::npos || end == std::string::npos ? "unknown"
@@ -115,7 +115,7 @@ Section examine_memory() {
   section.add("limit of the group", limit == 0 ? "none" : bytes_text(limit));
   const Result<UniqueFd> memory = make_memory_file(4096);
   section.add("memfd",
-              memory.is_ok() ? "works: ranks of this host share memory through it" : memory.status().why);
+              memory.is_ok() ? "works; ranks of this host share memory with it" : memory.status().why);
   if (!memory.is_ok())
     section.fail(
         "memfd_create fails, so ranks of this host cannot share memory; allow it in the container's "
@@ -128,7 +128,7 @@ Section examine_memory() {
                 fmt::format("{}, {} free (not used by rueda)", bytes_text(size), bytes_text(free)));
     if (free < kSmallShm)
       section.advise(
-          fmt::format("/dev/shm has {} left, which rueda does not need but workers of PyTorch's "
+          fmt::format("/dev/shm has {} left; rueda does not need it, but workers of PyTorch's "
                       "DataLoader do; start a container with --shm-size=1g",
                       bytes_text(free)));
   } else {
@@ -154,7 +154,7 @@ Section examine_network(const std::string& interface) {
       known->value += ", " + address.ip;
     has_network = has_network || !address.is_loopback;
   }
-  section.add("ranks of this host", "shared memory, else 127.0.0.1");
+  section.add("ranks of this host", "shared memory, or 127.0.0.1 without it");
   const Result<std::string> chosen_address = store::choose_address(interface, "");
   if (!chosen_address.is_ok()) {
     section.fail(chosen_address.status().why + ".");
@@ -182,7 +182,8 @@ Section examine_launchers() {
   }
   for (const char* program : {"ssh", "torchrun", "mpirun", "srun"}) section.add(program, where(program));
   if (where("ssh") == "not found")
-    section.advise("there is no ssh, so `rueda run` starts ranks on this host only; install openssh-client");
+    section.advise(
+        "ssh is not installed, so `rueda run` can start ranks on this host only; install openssh-client");
   return section;
 }
 

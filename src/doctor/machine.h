@@ -1,4 +1,4 @@
-// What the machine offers, and what of it would be used. Each function looks and changes nothing.
+// What the machine offers, and which of it rueda would use. The functions change nothing.
 #pragma once
 
 #include "doctor/report.h"
@@ -7,7 +7,7 @@ namespace rueda::doctor {
 
 Section examine_processor();
 Section examine_memory();
-// interface: RUEDA_INTERFACE as it is set.
+// interface: the value of RUEDA_INTERFACE.
 Section examine_network(const std::string& interface);
 // Which launcher started this process, and what could start ranks.
 Section examine_launchers();

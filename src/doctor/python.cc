@@ -20,12 +20,12 @@ namespace rueda::doctor {
 Result<std::string> find_python(const std::string& own_path) {
   const char* chosen = getenv("RUEDA_PYTHON");
   const std::string beside = own_path.substr(0, own_path.rfind('/')) + "/python";
-  // X_OK alone is also true of a folder that may be entered.
+  // X_OK alone is also true for a directory that may be entered.
   std::error_code error;
   const bool is_beside = std::filesystem::is_regular_file(beside, error) && access(beside.c_str(), X_OK) == 0;
   const char* path = getenv("PATH");
   Result<std::string> python =
-      Status(Code::kUnavailable, "there is no Python in PATH; set RUEDA_PYTHON to one");
+      Status(Code::kUnavailable, "there is no Python in PATH; set RUEDA_PYTHON to the path of one");
   for (const char* name : {chosen, is_beside ? beside.c_str() : nullptr, "python", "python3"})
     if (name != nullptr && !python.is_ok()) {
       Result<std::string> found = launch::find_program(name, path != nullptr ? path : "", "");
@@ -44,7 +44,7 @@ PythonProgram::PythonProgram(const std::string& python, std::vector<std::string>
     const size_t equals = variable.find('=');
     env.emplace_back(variable.substr(0, equals), variable.substr(equals + 1));
   }
-  arguments.insert(arguments.begin(), python);  // its own path: by that it knows which environment it is of
+  arguments.insert(arguments.begin(), python);  // its own path, from which Python derives its environment
   const int out = pipe.value().write.get();
   Result<pid_t> pid = launch::spawn({.path = python,
                                      .argv = std::move(arguments),
@@ -75,7 +75,7 @@ bool PythonProgram::read_all(Deadline deadline, std::string& text) {
     has_ended = size <= 0;
     if (!has_ended) text.append(chunk.data(), static_cast<size_t>(size));
   }
-  // Its output is closed: it ends now, or within a moment.
+  // Its output is closed, so it has ended or will end in a moment.
   siginfo_t info{};
   for (; has_ended && !deadline.is_past(); usleep(1000))
     if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT | WNOHANG) == 0 &&
@@ -88,7 +88,7 @@ bool PythonProgram::read_all(Deadline deadline, std::string& text) {
 
 void PythonProgram::end() {
   if (pid_ < 0) return;
-  kill(pid_, SIGKILL);  // a no-op for one that has ended: it is ours to reap
+  kill(pid_, SIGKILL);  // no effect if it has ended: we have not reaped it yet
   int status = 0;
   waitpid(pid_, &status, 0);
   status_ = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);

@@ -11,23 +11,25 @@
 
 namespace rueda::doctor {
 
-// RUEDA_PYTHON, else the one beside this program (where a wheel put both), else the one in PATH.
+// RUEDA_PYTHON if it is set, otherwise the Python beside this program (a wheel installs both there),
+// otherwise the one in PATH.
 Result<std::string> find_python(const std::string& own_path);
 
-// A running program whose output is read. The destructor ends and reaps it if nothing did so before.
+// A running program whose output is read. If it still runs, the destructor ends it and reaps it.
 class PythonProgram {
  public:
-  // variables: "NAME=value"; they override this process's. stderr is discarded, or read together with stdout
-  // if it is kept.
+  // variables: "NAME=value"; they override those of this process. stderr is either read together with
+  // stdout or discarded.
   PythonProgram(const std::string& python, std::vector<std::string> arguments,
                 const std::vector<std::string>& variables = {}, bool keeps_errors = false);
   PythonProgram(PythonProgram&& other) noexcept;
   PythonProgram& operator=(PythonProgram&&) = delete;
   ~PythonProgram();
 
-  // All it prints until it ends; false when it did not end in time or could not be started.
+  // Reads everything that the program prints until it ends. Returns false if it did not end in time or could
+  // not be started.
   bool read_all(Deadline deadline, std::string& text);
-  // After read_all(): its exit status, or minus the signal that ended it.
+  // Valid after read_all(): the exit status, or minus the signal that ended the program.
   [[nodiscard]] int exit_status() const { return status_; }
 
  private:

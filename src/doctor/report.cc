@@ -43,7 +43,7 @@ std::string json(const Report& report) {
   }
   out["problems"] = std::move(problems);
   out["is_broken"] = is_broken(report);
-  // Names and values are whatever the machine has.
+  // Names and values come from the machine, so they may contain anything.
   return out.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -12,7 +12,7 @@ struct Fact {
 
 struct Problem {
   std::string sentence;    // what, where, what to do
-  bool is_broken = false;  // something will not work; else advice
+  bool is_broken = false;  // true: something will not work; false: advice
 };
 
 struct Section {

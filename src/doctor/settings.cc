@@ -11,7 +11,8 @@
 namespace rueda::doctor {
 namespace {
 
-// Variables that are no settings: places of ranks, paths, and what a part of rueda reads by itself.
+// Variables that are not settings: places of ranks, paths, and variables that one part of rueda
+// reads by itself.
 constexpr const char* kOthers[] = {"RUEDA_RANK",
                                    "RUEDA_SIZE",
                                    "RUEDA_LOCAL_RANK",
@@ -41,7 +42,7 @@ constexpr const char* kOthers[] = {"RUEDA_RANK",
                                    "HOROVOD_ELASTIC",
                                    "HOROVOD_GLOO_RENDEZVOUS_ADDR",
                                    "HOROVOD_GLOO_RENDEZVOUS_PORT"};
-// Of Horovod, without an effect here.
+// Settings of Horovod that have no effect here.
 constexpr const char* kWithoutEffect[] = {"HOROVOD_ADASUM_MPI_CHUNK_SIZE",
                                           "HOROVOD_AUTOTUNE",
                                           "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES",
@@ -63,7 +64,7 @@ constexpr const char* kWithoutEffect[] = {"HOROVOD_ADASUM_MPI_CHUNK_SIZE",
                                           "HOROVOD_NUM_NCCL_STREAMS",
                                           "HOROVOD_TORUS_ALLREDUCE"};
 
-// A third of a name may be wrong; beyond that another one was meant, or none.
+// Up to a third of a name may be wrong. Beyond that the user probably meant something else.
 constexpr size_t kLettersPerEdit = 3;
 
 std::set<std::string, std::less<>> known_names() {
@@ -76,7 +77,7 @@ std::set<std::string, std::less<>> known_names() {
   return names;
 }
 
-// Levenshtein's distance.
+// The Levenshtein distance.
 size_t edits(std::string_view from, std::string_view to) {
   std::vector<size_t> row(to.size() + 1);
   for (size_t j = 0; j <= to.size(); ++j) row[j] = j;
@@ -122,7 +123,7 @@ Section examine_settings(const launch::Variables& environment) {
     }
     const std::string nearest = nearest_setting(name);
     const std::string hint = nearest.empty() ? "unset it" : "did you mean " + nearest + "?";
-    section.advise(fmt::format("{} is no setting of this version and does nothing; {}", name, hint));
+    section.advise(fmt::format("{} is not a setting of this version and has no effect; {}", name, hint));
   }
   if (section.facts.empty()) section.add("set here", "none");
   for (const std::string& sentence : refused_settings(get_env)) section.fail(sentence + ".");

@@ -11,7 +11,7 @@ namespace rueda::doctor {
 
 Section examine_settings(const launch::Variables& environment);
 
-// The known name that takes the fewest single-letter edits to become; "" when even that is another word.
+// The known name that is fewest single-letter edits away; "" if even that one differs too much.
 std::string nearest_setting(std::string_view unknown);
 
 }  // namespace rueda::doctor

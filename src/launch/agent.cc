@@ -39,11 +39,11 @@ void remove_dir(const std::string& dir) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   AgentLoop loop(release, dir, guardian, UniqueFd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)));
   const int status = loop.run();
-  remove_dir(dir);  // the guardian may be dead
+  remove_dir(dir);  // in case the guardian is dead
   _exit(status);
 }
 
-// Waits for the worker, passing deadly signals on to it. Returns its exit status as a shell would give it.
+// Waits for the worker and passes signals that end it on to it. Returns its exit status as a shell would.
 int wait_for(pid_t worker, const sigset_t& signals) {
   while (true) {
     int status = 0;
@@ -51,7 +51,8 @@ int wait_for(pid_t worker, const sigset_t& signals) {
       if (pid != worker) continue;
       return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     }
-    // Unbounded on purpose: waiting is all a guardian does, and the kernel reports every death of a child.
+    // This wait has no limit: a guardian has nothing else to do, and the kernel reports the death
+    // of every child.
     const int signal = sigwaitinfo(&signals, nullptr);
     if (signal > 0 && signal != SIGCHLD) kill(worker, SIGTERM);
   }
@@ -68,7 +69,7 @@ int agent_main(const std::string& release) {
   for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, signal);
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
-  signal(SIGXFSZ, SIG_IGN);  // beyond ulimit -f, write() says so in an errno
+  signal(SIGXFSZ, SIG_IGN);  // beyond ulimit -f, write() then fails with an errno
   signal(SIGCHLD, SIG_DFL);  // an inherited SIG_IGN would hide exit statuses
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   prctl(PR_SET_NAME, "rueda-guardian");

@@ -1,18 +1,19 @@
-// The agent: one per host, started by the launcher directly or through ssh as `rueda agent`. It starts the
-// ranks of its host, passes their output and endings on, and sees to it that nothing of them outlives the
-// job.
+// The agent. The launcher starts one per host, directly or through ssh as `rueda agent`. The agent starts the
+// ranks of its host, reports their output and how they end, and makes sure that none of their processes
+// outlives the job.
 //
-// It is two processes. The *guardian* only waits: when the *worker* is killed, the guardian, being a
-// subreaper, inherits whatever the worker had started and kills it. When the guardian is killed, the worker
-// notices by its parent-death signal; when the launcher, ssh or the connection dies, by end of file on stdin
-// or by missing pings. Ranks themselves die with the worker by their own parent-death signal.
+// An agent consists of two processes. The *guardian* only waits. It is a subreaper: when the *worker* is
+// killed, the guardian inherits the processes that the worker had started, and kills them. The worker
+// learns of the guardian's death by its parent-death signal. It learns that the launcher, ssh or the
+// connection is gone by end of file on stdin or by missing pings. When the worker dies, its ranks are
+// killed by their own parent-death signal.
 #pragma once
 
 #include <string>
 
 namespace rueda::launch {
 
-// The whole program; returns its exit status. release: version text, compared by the launcher.
+// Runs the agent and returns its exit status. release: the version, which the launcher compares with its own.
 int agent_main(const std::string& release);
 
 }  // namespace rueda::launch

@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "launch/poll_set.h"
 #include "launch/processes.h"
 
 extern char** environ;
@@ -20,11 +21,11 @@ extern char** environ;
 namespace rueda::launch {
 namespace {
 
-constexpr size_t kMaxQueuedBytes = 4 << 20;  // then the ranks' pipes are no longer read: they wait
+constexpr size_t kMaxQueuedBytes = 4 << 20;  // then the pipes of the ranks are not read, so the ranks wait
 constexpr Nanos kPongInterval = kSecond;
 constexpr Nanos kLostLauncherGrace = kSecond;  // for a rank's own clean-up; everything is gone within 5 s
 constexpr Nanos kSweepTick = 20 * kMillisecond;
-constexpr Nanos kStartTurn = 50 * kMillisecond;  // starting ranks, until the launcher is looked at again
+constexpr Nanos kStartTurn = 50 * kMillisecond;  // time for starting ranks before the launcher is heard again
 
 int find_free_port() {
   const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -85,32 +86,27 @@ void AgentLoop::say_hello() {
                     .free_port = find_free_port(),
                     .ssh_connection = connection != nullptr ? connection : ""};
   out_.push(as_bytes(kAgentMagic));
-  send(FrameType::kHello, encode(hello));
+  send(MessageType::kHello, encode(hello));
 }
 
 void AgentLoop::step() {
-  std::vector<pollfd> fds;
-  std::vector<std::function<void()>> actions;
-  const auto watch = [&](int fd, short events, std::function<void()> action) {
-    fds.push_back({.fd = fd, .events = events, .revents = 0});
-    actions.push_back(std::move(action));
-  };
-  watch(signals_.get(), POLLIN, [this] { read_signals(); });
+  PollSet set;
+  set.watch(signals_.get(), POLLIN, [this] { read_signals(); });
   if (!is_launcher_lost_) {
-    watch(STDIN_FILENO, POLLIN, [this] { read_launcher(); });
+    set.watch(STDIN_FILENO, POLLIN, [this] { read_launcher(); });
     if (!out_.is_empty())
-      watch(STDOUT_FILENO, POLLOUT, [this] {
-        if (!out_.flush(STDOUT_FILENO)) lose_launcher("the launcher no longer reads");
+      set.watch(STDOUT_FILENO, POLLOUT, [this] {
+        if (!out_.flush(STDOUT_FILENO)) lose_launcher("the launcher no longer reads what this agent sends");
       });
   }
   if (!out_.is_full() || is_launcher_lost_)
     for (RankProcess& rank : ranks_) {
       if (rank.out.is_open())
-        watch(rank.out.get(), POLLIN, [&] {
+        set.watch(rank.out.get(), POLLIN, [&] {
           if (!pass_output(rank, Stream::kStdout)) rank.out.reset();
         });
       if (rank.err.is_open())
-        watch(rank.err.get(), POLLIN, [&] {
+        set.watch(rank.err.get(), POLLIN, [&] {
           if (!pass_output(rank, Stream::kStderr)) rank.err.reset();
         });
     }
@@ -118,9 +114,7 @@ void AgentLoop::step() {
   if (kill_at_ != 0) wake = std::min(wake, kill_at_);
   if (sweep_began_ != 0 && !is_swept_) wake = monotonic_now() + kSweepTick;
   if (is_starting()) wake = 1;
-  if (poll(fds.data(), fds.size(), Deadline::at(wake).timeout_ms()) > 0)
-    for (size_t i = 0; i < fds.size(); ++i)
-      if (fds[i].revents != 0) actions[i]();
+  set.wait(Deadline::at(wake));
   tick(monotonic_now());
 }
 
@@ -128,7 +122,7 @@ void AgentLoop::tick(Nanos now) {
   if (now >= next_pong_) {
     ByteWriter writer;
     writer.put(now);
-    if (!out_.is_full()) send(FrameType::kPong, writer.bytes());
+    if (!out_.is_full()) send(MessageType::kPong, writer.bytes());
     next_pong_ = now + kPongInterval;
   }
   if (is_held_) last_heard_ = now;
@@ -140,9 +134,9 @@ void AgentLoop::tick(Nanos now) {
   if ((job_ && have_all_ended()) || (!job_ && is_launcher_lost_)) sweep(now);
 }
 
-void AgentLoop::send(FrameType type, std::span<const std::byte> payload) {
+void AgentLoop::send(MessageType type, std::span<const std::byte> payload) {
   if (is_launcher_lost_) return;
-  out_.push(encode_frame(type, payload));
+  out_.push(encode_message(type, payload));
 }
 
 void AgentLoop::read_launcher() {
@@ -153,32 +147,32 @@ void AgentLoop::read_launcher() {
   last_heard_ = monotonic_now();
   reader_.feed(std::span(chunk).first(static_cast<size_t>(size)));
   while (!is_launcher_lost_) {
-    Result<std::optional<Frame>> frame = reader_.next();
-    if (!frame.is_ok()) return lose_launcher(frame.status().why);
-    if (!frame.value()) return;
-    on_frame(*frame.value());
+    Result<std::optional<AgentMessage>> message = reader_.next();
+    if (!message.is_ok()) return lose_launcher(message.status().why);
+    if (!message.value()) return;
+    on_message(*message.value());
   }
 }
 
-void AgentLoop::on_frame(const Frame& frame) {
-  ByteReader reader(frame.payload);
-  switch (frame.type) {
-    case FrameType::kJob: {
-      Result<Job> job = decode_job(frame.payload);
+void AgentLoop::on_message(const AgentMessage& message) {
+  ByteReader reader(message.payload);
+  switch (message.type) {
+    case MessageType::kJob: {
+      Result<Job> job = decode_job(message.payload);
       if (!job.is_ok() || job_) return lose_launcher("the launcher sent a malformed or a second job");
       return start_job(std::move(job).value());
     }
-    case FrameType::kSignal:
+    case MessageType::kSignal:
       return signal_ranks(reader.get<int32_t>());
-    case FrameType::kStop:
+    case MessageType::kStop:
       return stop(reader.get<int64_t>() * kMillisecond);
-    case FrameType::kKill:
+    case MessageType::kKill:
       return kill_ranks();
-    case FrameType::kHold:
+    case MessageType::kHold:
       is_held_ = reader.get<uint8_t>() != 0;
       return;
     default:
-      return;  // a ping: hearing it was all
+      return;  // a ping only has to arrive
   }
 }
 
@@ -187,7 +181,7 @@ void AgentLoop::complain(const std::string& what) {
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
 }
 
-// From now on nobody is told anything; what runs is ended.
+// From now on nothing is reported, and all ranks are ended.
 void AgentLoop::lose_launcher(const std::string& why) {
   if (is_launcher_lost_) return;
   is_launcher_lost_ = true;
@@ -220,11 +214,13 @@ void AgentLoop::start_job(Job job) {
     common_.emplace_back("OMP_NUM_THREADS", std::to_string(std::max<size_t>(1, cpus.size() / ranks_.size())));
   if (job_->binds_cores) cores_ = physical_cores(cpus);
   if (job_->binds_cores && cpus.size() < ranks_.size())
-    complain(fmt::format("{} cores are too few to give each of {} ranks its own; none is bound", cpus.size(),
-                         ranks_.size()));
+    complain(
+        fmt::format("this host has {} CPUs for {} ranks, too few for one each, so no rank is bound to cores",
+                    cpus.size(), ranks_.size()));
 }
 
-// As many as one turn of the loop allows: in between it hears the launcher, which may want no more of them.
+// Starts as many ranks as one turn of the loop allows. Between turns the loop hears the launcher, which may
+// have stopped the job.
 void AgentLoop::start_ranks() {
   const Deadline turn = Deadline::after(kStartTurn);
   while (is_starting() && !turn.is_past()) start_rank(next_start_++);
@@ -242,14 +238,14 @@ void AgentLoop::start_rank(size_t index) {
   ByteWriter writer;
   writer.put(rank.job.rank);
   writer.put(static_cast<int32_t>(rank.pid));
-  send(FrameType::kStarted, writer.bytes());
+  send(MessageType::kStarted, writer.bytes());
 }
 
 void AgentLoop::report_unstarted(RankProcess& rank, Exit why) {
   rank.has_ended = true;
   why.rank = rank.job.rank;
   why.at = monotonic_now();
-  send(FrameType::kExit, encode(why));
+  send(MessageType::kExit, encode(why));
 }
 
 void AgentLoop::leave_unstarted(const Exit& why) {

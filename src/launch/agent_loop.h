@@ -1,16 +1,14 @@
 // The worker of an agent: a poll loop on one thread. See agent.h.
 #pragma once
 
-#include <poll.h>
 #include <sys/types.h>
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "launch/agent_messages.h"
 #include "launch/cores.h"
-#include "launch/frames.h"
 #include "launch/out_queue.h"
 #include "rueda/base/unique_fd.h"
 
@@ -18,8 +16,8 @@ namespace rueda::launch {
 
 class AgentLoop {
  public:
-  // private_dir: ours alone, mode 0700; signals: a signalfd for SIGCHLD and the deadly ones, which are
-  // blocked.
+  // private_dir: a directory of this agent, mode 0700. signals: a signalfd for SIGCHLD and the signals that
+  // end the agent, all of which are blocked.
   AgentLoop(std::string release, std::string private_dir, pid_t guardian, UniqueFd signals);
   int run();
 
@@ -36,8 +34,8 @@ class AgentLoop {
   [[nodiscard]] bool is_finished() const;
   // launcher
   void read_launcher();
-  void on_frame(const Frame& frame);
-  void send(FrameType type, std::span<const std::byte> payload);
+  void on_message(const AgentMessage& message);
+  void send(MessageType type, std::span<const std::byte> payload);
   void lose_launcher(const std::string& why);
   static void complain(const std::string& what);
   // ranks
@@ -67,18 +65,18 @@ class AgentLoop {
   std::string release_, private_dir_;
   pid_t guardian_;
   UniqueFd signals_;
-  FrameReader reader_;
+  MessageReader reader_;
   OutQueue out_;
   std::optional<Job> job_;
-  Variables common_;                 // what all ranks find in their environment
+  Variables common_;                 // the part of the environment that all ranks share
   std::vector<PhysicalCore> cores_;  // to bind ranks to
   std::vector<RankProcess> ranks_;
-  size_t next_start_ = 0;  // of ranks_: this and those behind it were not started yet
+  size_t next_start_ = 0;  // index into ranks_: the first that was not started yet
   bool is_launcher_lost_ = false, is_held_ = false, is_stopping_ = false, is_swept_ = false,
        is_bye_sent_ = false;
   Nanos last_heard_ = 0, next_pong_ = 0;
   Nanos kill_at_ = 0;       // 0 = not stopping, or already killed
-  Nanos sweep_began_ = 0;   // 0 = not yet
+  Nanos sweep_began_ = 0;   // 0 = it has not begun
   int64_t oom_kills_ = -1;  // at the start
 };
 

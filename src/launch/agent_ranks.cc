@@ -1,6 +1,7 @@
 // The part of AgentLoop that watches ranks and ends them.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,18 +17,19 @@
 namespace rueda::launch {
 namespace {
 
-constexpr Nanos kLeftoverGrace =
-    300 * kMillisecond;                     // SIGTERM to SIGKILL for what finished ranks left behind
+// From SIGTERM to SIGKILL, for processes that the ranks left behind when they ended.
+constexpr Nanos kLeftoverGrace = 300 * kMillisecond;
 constexpr Nanos kSweepLimit = 5 * kSecond;  // a process in uninterruptible sleep cannot be killed
-constexpr int kMaxDrainReads = 4096;        // a dead rank's pipe holds at most 1 MiB; bounds its children
+// The pipe of a dead rank holds at most 1 MiB, but its children may go on writing.
+constexpr int kMaxDrainReads = 4096;
 
 }  // namespace
 
 void AgentLoop::read_signals() {
   signalfd_siginfo info{};
   while (read(signals_.get(), &info, sizeof info) == sizeof info) {
-    if (info.ssi_signo == SIGCHLD) continue;  // reap() is called for any of them
-    // From the kernel, as the parent-death signal of a killed guardian, or from a person or batch system.
+    if (info.ssi_signo == SIGCHLD) continue;  // reap() is called below in any case
+    // The signal comes from the kernel, because the guardian was killed, or from a person or a batch system.
     const bool is_orphan = getppid() != guardian_;
     lose_launcher(is_orphan ? "the guardian of this agent was killed" : "a signal ended this agent");
   }
@@ -36,9 +38,9 @@ void AgentLoop::read_signals() {
 
 void AgentLoop::reap() {
   int status = 0;
-  const Nanos now = monotonic_now();  // one time for all: their order within this call is not known
+  const Nanos now = monotonic_now();  // one time for all: in which order they died is unknown
   for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
-    // The kernel may have given a late rank the number of one that has ended.
+    // The kernel may have given the pid of a rank that has ended to a rank that was started later.
     const auto rank = std::ranges::find_if(
         ranks_, [pid](const RankProcess& one) { return one.pid == pid && !one.has_ended; });
     if (rank != ranks_.end()) on_rank_end(*rank, status, now);
@@ -47,7 +49,7 @@ void AgentLoop::reap() {
 
 void AgentLoop::on_rank_end(RankProcess& rank, int wait_status, Nanos now) {
   rank.has_ended = true;
-  drain(rank);  // its last words come before the news of its death
+  drain(rank);  // its last output must be sent before its exit is reported
   send_result_file(rank);
   Exit exit;
   exit.rank = rank.job.rank;
@@ -58,7 +60,7 @@ void AgentLoop::on_rank_end(RankProcess& rank, int wait_status, Nanos now) {
   if (WIFEXITED(wait_status)) exit.exit_code = WEXITSTATUS(wait_status);
   if (exit.signal == SIGKILL && !is_stopping_ && oom_kills_ >= 0)
     exit.was_out_of_memory = oom_kills() > oom_kills_ ? 1 : 0;
-  send(FrameType::kExit, encode(exit));
+  send(MessageType::kExit, encode(exit));
 }
 
 bool AgentLoop::pass_output(RankProcess& rank, Stream stream) {
@@ -71,7 +73,7 @@ bool AgentLoop::pass_output(RankProcess& rank, Stream stream) {
   writer.put(rank.job.rank);
   writer.put(stream);
   writer.put_raw(std::span(chunk).first(static_cast<size_t>(size)));
-  send(FrameType::kOutput, writer.bytes());
+  send(MessageType::kOutput, writer.bytes());
   return true;
 }
 
@@ -95,13 +97,14 @@ void AgentLoop::send_result_file(RankProcess& rank) {
     ByteWriter writer;
     writer.put(rank.job.rank);
     writer.put_raw(std::span(chunk).first(static_cast<size_t>(size)));
-    send(FrameType::kFile, writer.bytes());
+    send(MessageType::kFile, writer.bytes());
   }
 }
 
 void AgentLoop::signal_ranks(int signal) {
-  // Signals that end go to the whole group, as from a terminal: a wrapping shell must not shield the program.
-  // Those that inform go to the rank alone: its children, such as data loaders, would die of them.
+  // Signals that end a rank go to its whole process group, as they do from a terminal, so that they reach a
+  // program behind a wrapping shell. Signals that only inform go to the rank alone, because they would kill
+  // its children, such as data loaders.
   const bool is_for_group = signal != SIGUSR1 && signal != SIGUSR2;
   if (signal == SIGINT || signal == SIGTERM || signal == SIGKILL)
     leave_unstarted({.was_stopped = 1, .trouble = "stopped by rueda before its start"});
@@ -112,7 +115,7 @@ void AgentLoop::signal_ranks(int signal) {
 void AgentLoop::stop(Nanos grace) {
   is_stopping_ = true;
   signal_ranks(SIGTERM);
-  signal_ranks(SIGCONT);  // a stopped process sees no SIGTERM
+  signal_ranks(SIGCONT);  // a stopped process does not act on SIGTERM
   kill_at_ = monotonic_now() + std::max<Nanos>(grace, 1);
 }
 
@@ -124,7 +127,8 @@ void AgentLoop::kill_ranks() {
 
 bool AgentLoop::have_all_ended() const { return std::ranges::all_of(ranks_, &RankProcess::has_ended); }
 
-// All ranks have ended: what they left running is ended too, wherever it hid (own session, double fork).
+// All ranks have ended. Ends the processes that they left running, including those with a session of their
+// own or a double fork.
 void AgentLoop::sweep(Nanos now) {
   if (is_swept_) return;
   const std::vector<pid_t> leftovers = descendants_of(getpid());
@@ -145,7 +149,7 @@ void AgentLoop::sweep(Nanos now) {
     rank.err.reset();
   }
   if (is_launcher_lost_) return;
-  send(FrameType::kBye, {});
+  send(MessageType::kBye, {});
   is_bye_sent_ = true;
 }
 

@@ -8,7 +8,7 @@
 
 #include <cerrno>
 
-#include "launch/frames.h"
+#include "launch/agent_messages.h"
 
 namespace rueda::launch {
 namespace {
@@ -38,14 +38,14 @@ void Console::write(std::string_view text) {
 void Console::flush() {
   if (is_dead_ || queue_.flush(fd_)) return;
   is_dead_ = true;
-  if (errno != EPIPE && errno != EIO) error_ = errno;  // EIO: the terminal is gone
+  if (errno != EPIPE && errno != EIO) error_ = errno;  // EIO: the terminal was closed
   queue_.clear();
 }
 
 void Console::finish() {
   while (!queue_.is_empty()) {
     pollfd writable{.fd = fd_, .events = POLLOUT, .revents = 0};
-    poll(&writable, 1, -1);  // as long as a plain write would: Ctrl-C ends both
+    poll(&writable, 1, -1);  // waits as long as a plain write would; Ctrl-C ends it
     flush();
   }
 }

@@ -1,4 +1,5 @@
-// Our own stdout or stderr, written without blocking: while a pager sleeps the job must still be watched.
+// The stdout or stderr of the launcher, written without blocking: the job must be watched even while a pager
+// does not read.
 #pragma once
 
 #include <string_view>
@@ -10,17 +11,17 @@ namespace rueda::launch {
 
 class Console {
  public:
-  // fd: STDOUT_FILENO or STDERR_FILENO. Its open file is shared with the shell and others, so it is not made
-  // non-blocking itself: a pipe or terminal is opened a second time, a file never blocks.
+  // fd: STDOUT_FILENO or STDERR_FILENO. The shell and others share its open file, so it must not be made
+  // non-blocking. A pipe or a terminal is opened a second time instead; a regular file never blocks.
   explicit Console(int fd);
 
   void write(std::string_view text);
   void flush();
-  void finish();  // blocks until all is written or nobody reads any more
+  void finish();  // blocks until everything is written or the reader is gone
   [[nodiscard]] bool is_full() const { return queue_.is_full(); }
   [[nodiscard]] bool is_empty() const { return queue_.is_empty(); }
   [[nodiscard]] int fd() const { return fd_; }
-  // Why text was lost, an errno; 0 while none was, or only because the reader has gone.
+  // The errno with which text was lost. 0 if none was lost, or only because the reader is gone.
   [[nodiscard]] int error() const { return error_; }
   [[nodiscard]] bool is_tty() const { return is_tty_; }
 
@@ -28,8 +29,8 @@ class Console {
   UniqueFd own_;
   int fd_;
   bool is_tty_;
-  bool is_closed_ = false;  // before we were started
-  bool is_dead_ = false;    // its reader has gone: text is dropped, the job goes on (logs are still written)
+  bool is_closed_ = false;  // it was closed when the launcher was started
+  bool is_dead_ = false;    // the reader is gone: text is dropped, but the job and its logs go on
   int error_ = 0;
   OutQueue queue_;
 };

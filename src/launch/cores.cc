@@ -10,7 +10,7 @@
 namespace rueda::launch {
 namespace {
 
-// From Linux's description of the machine; `missing` where it has none.
+// Reads the topology that Linux publishes. Returns `missing` if there is none.
 int topology_of(int cpu, const char* what, int missing) {
   std::ifstream file(fmt::format("/sys/devices/system/cpu/cpu{}/topology/{}", cpu, what));
   int value = 0;

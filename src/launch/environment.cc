@@ -13,7 +13,8 @@ namespace {
 
 std::string to_text(bool value) { return value ? "1" : "0"; }
 std::string to_text(int64_t value) { return std::to_string(value); }
-// The shortest that reads back, and a number with a point, as Python writes it: "2.0".
+// The shortest text that reads back as the same number, always with a decimal point, as Python
+// writes it: "2.0".
 std::string to_text(double value) {
   std::string text = fmt::format("{}", value);
   return text.find_first_not_of("-0123456789") == std::string::npos ? text + ".0" : text;
@@ -27,7 +28,8 @@ class Writer {
     if (value) variables_.emplace_back(fmt::format("RUEDA_{}", suffix), to_text(*value));
     put_horovod(suffix, value);
   }
-  // What has no meaning of its own in rueda: a hint, or a sentence in the log that says why not.
+  // Options that have no effect of their own in rueda: they serve as a hint, or the log says why
+  // they are ignored.
   template <class T>
   void put_horovod(std::string_view suffix, const std::optional<T>& value) {
     if (value) variables_.emplace_back(fmt::format("HOROVOD_{}", suffix), to_text(*value));
@@ -113,7 +115,7 @@ Variables tuning_variables(const Tuning& tuning) {
   Variables variables = writer.take();
   if (tuning.gloo_timeout_s)
     variables.emplace_back("RUEDA_PEER_TIMEOUT_SECONDS", std::to_string(*tuning.gloo_timeout_s));
-  if (tuning.network_interface) {  // perhaps a comma list, of which the core wants one
+  if (tuning.network_interface) {  // may be a list with commas; the core takes one name
     const std::string first = tuning.network_interface->substr(0, tuning.network_interface->find(','));
     variables.emplace_back("RUEDA_INTERFACE", first);
     variables.emplace_back("HOROVOD_GLOO_IFACE", first);
@@ -122,7 +124,8 @@ Variables tuning_variables(const Tuning& tuning) {
   return variables;
 }
 
-Variables rank_variables(const Placement& place, int size, std::string_view host, const Meeting& meeting) {
+Variables rank_variables(const Placement& place, int size, std::string_view host,
+                         const RendezvousSettings& rendezvous) {
   Variables variables;
   const auto number = [&](std::initializer_list<const char*> names, int value) {
     for (const char* name : names) variables.emplace_back(name, std::to_string(value));
@@ -135,21 +138,21 @@ Variables rank_variables(const Placement& place, int size, std::string_view host
   number({"RUEDA_CROSS_SIZE", "HOROVOD_CROSS_SIZE"}, place.cross_size);
   variables.emplace_back("RUEDA_HOSTNAME", host);
   variables.emplace_back("HOROVOD_HOSTNAME", host);
-  variables.emplace_back("RUEDA_JOB", meeting.job);
-  if (!meeting.store_url.empty()) {
-    variables.emplace_back("RUEDA_STORE", meeting.store_url);
+  variables.emplace_back("RUEDA_JOB", rendezvous.job);
+  if (!rendezvous.store_url.empty()) {
+    variables.emplace_back("RUEDA_STORE", rendezvous.store_url);
     variables.emplace_back("RUEDA_STORE_SERVED", "1");
   }
-  if (meeting.master_port != 0) {
-    variables.emplace_back("MASTER_ADDR", meeting.master_addr);
-    variables.emplace_back("MASTER_PORT", std::to_string(meeting.master_port));
+  if (rendezvous.master_port != 0) {
+    variables.emplace_back("MASTER_ADDR", rendezvous.master_addr);
+    variables.emplace_back("MASTER_PORT", std::to_string(rendezvous.master_port));
   }
   variables.emplace_back("PYTHONUNBUFFERED", "1");
   return variables;
 }
 
 bool is_forwarded(std::string_view name, bool is_remote) {
-  // A job started from within a rank of another job must not inherit its place.
+  // A job that is started by a rank of another job must not inherit the place of that rank.
   constexpr std::array<std::string_view, 14> kPlace = {
       "RUEDA_RANK",       "RUEDA_SIZE", "RUEDA_LOCAL_RANK",    "RUEDA_LOCAL_SIZE",   "RUEDA_CROSS_RANK",
       "RUEDA_CROSS_SIZE", "RUEDA_JOB",  "RUEDA_STORE",         "RUEDA_STORE_SERVED", "RUEDA_SECRET_FILE",

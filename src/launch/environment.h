@@ -1,4 +1,4 @@
-// What a rank finds in its environment. Pure.
+// The environment of a rank. Pure.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,8 @@ namespace rueda::launch {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;  // a later entry wins
 
-// Flags that become variables of the ranks; unset = not given, and then the user's own variable stands.
+// Flags that become environment variables of the ranks. Unset: the flag was not given, so the user's
+// own variable applies.
 struct Tuning {
   std::optional<double> fusion_threshold_mb, cycle_time_ms;
   std::optional<int64_t> cache_capacity;
@@ -33,22 +34,25 @@ struct Tuning {
   std::optional<double> start_timeout_s;
 };
 
-// Refuses values out of range by the name of their flag.
+// Refuses a value that is out of range, and names its flag.
 Status validate(const Tuning& tuning);
-// Under both the RUEDA_ and the HOROVOD_ name, so that a variable of the user's under one name cannot win
-// over a flag; sub-options of autotuning and the timeline only when those are on.
+// Each flag is given under its RUEDA_ and its HOROVOD_ name, so that a variable of the user's cannot override
+// it under the other name. Options of autotuning and of the timeline are given only if those are on.
 Variables tuning_variables(const Tuning& tuning);
 
-struct Meeting {
+// Where the ranks find one another.
+struct RendezvousSettings {
   std::string job;          // public id
   std::string store_url;    // "" = none (the store could not be served)
   std::string master_addr;  // for scripts written for torchrun
   int master_port = 0;
 };
-Variables rank_variables(const Placement& place, int size, std::string_view host, const Meeting& meeting);
+Variables rank_variables(const Placement& place, int size, std::string_view host,
+                         const RendezvousSettings& rendezvous);
 
-// Whether a variable of the launcher's environment is passed on. What belongs to the machine or the login
-// stays out of remote ranks; what would contradict the placement (another launcher's variables) out of all.
+// Whether a variable of the launcher's environment is passed on to the ranks. Variables of the machine or the
+// login are not passed to remote ranks. Variables of another launcher, which would contradict the placement,
+// are passed to no rank.
 bool is_forwarded(std::string_view name, bool is_remote);
 Variables forwarded_environment(const char* const* environment, bool is_remote);
 

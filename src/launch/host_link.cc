@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <csignal>
 
+#include "launch/processes.h"
 #include "launch/report.h"
 #include "rueda/base/limits.h"
 
@@ -16,7 +17,8 @@ namespace rueda::launch {
 namespace {
 
 constexpr size_t kMaxErrorTail = 1024;
-constexpr int kMaxReads = 16;  // per turn, so that one chatty host does not starve the others
+constexpr Nanos kReapLimit = 5 * kSecond;  // from an agent's last word to its end
+constexpr int kMaxReads = 16;              // per turn, so that one chatty host does not starve the others
 
 std::string trimmed(std::string text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.pop_back();
@@ -32,12 +34,13 @@ HostLink::HostLink(std::string host, bool is_remote)
 
 void HostLink::attach(AgentProcess process) {
   process_ = std::move(process);
+  started_ticks_ = start_ticks(process_.pid);
   last_heard_ = monotonic_now();
 }
 
-void HostLink::send(FrameType type, std::span<const std::byte> payload) {
+void HostLink::send(MessageType type, std::span<const std::byte> payload) {
   if (!process_.in.is_open()) return;
-  queue_.push(encode_frame(type, payload));
+  queue_.push(encode_message(type, payload));
   flush();
 }
 
@@ -45,7 +48,7 @@ void HostLink::flush() {
   if (process_.in.is_open() && !queue_.flush(process_.in.get())) process_.in.reset();
 }
 
-void HostLink::read_frames(const std::function<void(Frame)>& on_frame) {
+void HostLink::read_messages(const std::function<void(const AgentMessage&)>& on_rank_message) {
   std::array<std::byte, 64 << 10> chunk;
   for (int reads = 0; reads < kMaxReads && process_.out.is_open(); ++reads) {
     const ssize_t size = ::read(process_.out.get(), chunk.data(), chunk.size());
@@ -54,11 +57,35 @@ void HostLink::read_frames(const std::function<void(Frame)>& on_frame) {
     last_heard_ = monotonic_now();
     reader_.feed(std::span(chunk).first(static_cast<size_t>(size)));
     while (true) {
-      Result<std::optional<Frame>> frame = reader_.next();
-      if (!frame.is_ok()) return close(frame.status().why);
-      if (!frame.value()) break;
-      on_frame(std::move(*frame.value()));
+      Result<std::optional<AgentMessage>> message = reader_.next();
+      if (!message.is_ok()) return close(message.status().why);
+      if (!message.value()) break;
+      on_message(*message.value(), on_rank_message);
     }
+  }
+}
+
+void HostLink::on_message(const AgentMessage& message,
+                          const std::function<void(const AgentMessage&)>& on_rank_message) {
+  switch (message.type) {
+    case MessageType::kHello: {
+      Result<Hello> hello = decode_hello(message.payload);
+      if (!hello.is_ok()) return close(hello.status().why);
+      hello_ = std::move(hello.value());
+      return;
+    }
+    case MessageType::kPong:
+      return note_clock(ByteReader(message.payload).get<Nanos>(), monotonic_now());
+    case MessageType::kBye:
+      has_said_bye_ = true;
+      return;
+    case MessageType::kStarted:
+    case MessageType::kOutput:
+    case MessageType::kFile:
+    case MessageType::kExit:
+      return on_rank_message(message);
+    default:
+      return;
   }
 }
 
@@ -93,10 +120,30 @@ void HostLink::signal(int number) const {
   if (process_.pid > 0 && !is_reaped()) kill(process_.pid, number);  // 0 would be our own process group
 }
 
-void HostLink::kill_agent(const std::string& why) {
-  if (closed_because_.empty() && !has_said_bye && !is_reaped()) closed_because_ = why;
-  if (!is_remote_ && hello && !has_said_bye) kill(hello->pid, SIGKILL);  // its guardian then sweeps and ends
-  if (is_remote_) signal(SIGKILL);
+void HostLink::check_silence(Nanos now, Nanos timeout) {
+  if (process_.pid == 0 || (is_reaped() && !is_open())) return;
+  const Nanos silence = now - last_heard_;
+  if (has_said_bye_) {
+    if (silence > kReapLimit) signal(SIGKILL);
+  } else if (timeout != 0 && silence > timeout) {
+    close(unreachable(now));
+    signal(SIGKILL);
+  }
+}
+
+void HostLink::force_end(Nanos now) {
+  const bool is_unreachable = is_remote_ && is_silent(now);
+  if (closed_because_.empty() && !has_said_bye_ && !is_reaped())
+    closed_because_ = is_unreachable ? unreachable(now) : "it could not be ended";
+  if (is_remote_)
+    signal(SIGKILL);
+  else if (hello_ && !has_said_bye_)
+    kill(hello_->pid, SIGKILL);  // its guardian then kills what is left and ends
+}
+
+std::string HostLink::unreachable(Nanos now) const {
+  return fmt::format("{} cannot be reached: nothing was heard from its agent for {} s", host_,
+                     (now - last_heard_) / kSecond);
 }
 
 void HostLink::note_clock(Nanos agent_clock, Nanos arrived) {
@@ -104,23 +151,26 @@ void HostLink::note_clock(Nanos agent_clock, Nanos arrived) {
 }
 
 Nanos HostLink::to_our_clock(Nanos agent_clock) const {
-  // On one machine the clock is the same.
+  // All processes of one machine share a clock.
   return agent_clock + (is_remote_ ? clock_offset_.value_or(0) : 0);
 }
 
-bool HostLink::is_lost() const { return process_.pid != 0 && !has_said_bye && !is_open() && is_reaped(); }
+bool HostLink::is_lost() const { return process_.pid != 0 && !has_said_bye_ && !is_open() && is_reaped(); }
+
+bool HostLink::is_over() const { return process_.pid == 0 || (is_reaped() && (has_said_bye_ || !is_open())); }
 
 std::string HostLink::lost_because() const {
   const std::string words = trimmed(error_tail_);
   const std::string quoted = words.empty() ? "" : fmt::format(": {}", words);
   const std::string who = is_remote_ ? "ssh" : "its agent";
-  if (!closed_because_.empty()) return closed_because_ + quoted;  // we did it, and the rest is its echo
+  if (!closed_because_.empty()) return closed_because_ + quoted;  // the exit status only follows from that
   if (wait_status_ && WIFSIGNALED(*wait_status_))
     return fmt::format("{} was killed by {}", who, signal_name(WTERMSIG(*wait_status_)));
   const int code = wait_status_ ? WEXITSTATUS(*wait_status_) : 0;
   if (is_remote_ && code == 255) return fmt::format("ssh could not connect or lost its connection{}", quoted);
-  if (!hello && (code == 127 || code == 126))
-    return fmt::format("rueda is neither installed there at the same path nor in its PATH{}", quoted);
+  if (!hello_ && (code == 127 || code == 126))
+    return fmt::format("rueda is not installed there: it is neither at the same path as here nor in PATH{}",
+                       quoted);
   if (code > 128) return fmt::format("its agent was killed by {}", signal_name(code - 128));
   if (code != 0) return fmt::format("its agent exited with code {}{}", code, quoted);
   return "its connection was closed" + quoted;

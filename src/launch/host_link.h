@@ -1,15 +1,19 @@
-// The launcher's end of the conversation with the agent of one host.
+// The launcher's connection to the agent of one host.
 #pragma once
 
 #include <functional>
 #include <optional>
 #include <string>
 
-#include "launch/frames.h"
+#include "launch/agent_messages.h"
 #include "launch/out_queue.h"
 #include "launch/starters/starter.h"
 
 namespace rueda::launch {
+
+// An agent sends a pong once per interval. An agent that has sent nothing for kSilence counts as silent.
+inline constexpr Nanos kPingInterval = kSecond;
+inline constexpr Nanos kSilence = 2 * kPingInterval;
 
 // One thread. Descriptors are non-blocking; the owner polls them.
 class HostLink {
@@ -17,32 +21,40 @@ class HostLink {
   HostLink(std::string host, bool is_remote);
 
   void attach(AgentProcess process);
-  void send(FrameType type, std::span<const std::byte> payload = {});
+  void send(MessageType type, std::span<const std::byte> payload = {});
   void flush();
-  // Reads what is there and hands on whole frames. Closes on end of file and on garbage.
-  void read_frames(const std::function<void(Frame)>& on_frame);
+  // Reads what is there. Messages about the agent itself (hello, pong, bye) are kept here; those about a rank
+  // are handed on. Closes on end of file and on garbage.
+  void read_messages(const std::function<void(const AgentMessage&)>& on_rank_message);
   // Reads the stderr of the agent or of ssh; returns whole new lines.
   std::string read_errors();
   void on_reaped(int wait_status);
-  void close(const std::string& why);  // why: for lost_because; "" = see how its process ended
-  void signal(int number) const;       // to what we started, if it was and is not gone
-  // SIGKILL to what we started, and to the worker where it is on this machine. why: for lost_because, unless
-  // it says bye all the same.
-  void kill_agent(const std::string& why);
+  // why: for lost_because; "" = use the way its process ended.
+  void close(const std::string& why);
+  void signal(int number) const;  // to the process we started, if it still runs
+  // Ends an agent that has been silent for longer than the timeout (0 = no timeout), and one that said bye
+  // but does not exit.
+  void check_silence(Nanos now, Nanos timeout);
+  // SIGKILL to the process we started, and to the worker if it runs on this machine.
+  void force_end(Nanos now);
 
-  void note_clock(Nanos agent_clock, Nanos arrived);
-  // An agent's time in our clock: its offset is the least (arrival - sending) seen, too late by one least
-  // latency.
+  // Converts a time of the agent's clock to ours. The offset is the smallest (arrival - sending) seen so far,
+  // so the result is too late by the smallest latency.
   [[nodiscard]] Nanos to_our_clock(Nanos agent_clock) const;
 
-  // Started but gone without a bye, and all it will ever say is read.
+  // The agent was started and has ended without a bye, and everything it sent has been read.
   [[nodiscard]] bool is_lost() const;
-  [[nodiscard]] std::string lost_because()
-      const;  // a sentence's second half: "its agent was killed by SIGKILL"
+  // The second half of a sentence: "its agent was killed by SIGKILL".
+  [[nodiscard]] std::string lost_because() const;
+  [[nodiscard]] bool is_over() const;  // nothing more is expected from it
 
   [[nodiscard]] const std::string& host() const { return host_; }
   [[nodiscard]] bool is_remote() const { return is_remote_; }
+  [[nodiscard]] const std::optional<Hello>& hello() const { return hello_; }
+  [[nodiscard]] bool has_said_bye() const { return has_said_bye_; }
   [[nodiscard]] pid_t pid() const { return process_.pid; }
+  // When the process was started. An older process is not one of its descendants.
+  [[nodiscard]] uint64_t started_ticks() const { return started_ticks_; }
   [[nodiscard]] int in() const { return process_.in.get(); }
   [[nodiscard]] int out() const { return process_.out.get(); }
   [[nodiscard]] int err() const { return process_.err.get(); }
@@ -50,18 +62,23 @@ class HostLink {
   [[nodiscard]] bool is_reaped() const { return wait_status_.has_value(); }
   [[nodiscard]] bool is_open() const { return process_.out.is_open(); }
   [[nodiscard]] Nanos last_heard() const { return last_heard_; }
-  void set_last_heard(Nanos now) { last_heard_ = now; }
-
-  std::optional<Hello> hello;
-  bool has_said_bye = false;
-  uint64_t started_ticks = 0;  // of the agent process: what is older is not its offspring
+  [[nodiscard]] bool is_silent(Nanos now) const { return now - last_heard_ > kSilence; }
+  void excuse_silence(Nanos now) { last_heard_ = now; }  // we did not listen
 
  private:
+  void on_message(const AgentMessage& message,
+                  const std::function<void(const AgentMessage&)>& on_rank_message);
+  void note_clock(Nanos agent_clock, Nanos arrived);
+  [[nodiscard]] std::string unreachable(Nanos now) const;
+
   std::string host_;
   bool is_remote_;
   AgentProcess process_;
-  FrameReader reader_{kAgentMagic};
+  uint64_t started_ticks_ = 0;
+  MessageReader reader_{kAgentMagic};
   OutQueue queue_;
+  std::optional<Hello> hello_;
+  bool has_said_bye_ = false;
   std::string error_partial_, error_tail_;  // the last KiB, for messages
   std::optional<int> wait_status_;
   std::string closed_because_;

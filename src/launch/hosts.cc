@@ -27,7 +27,7 @@ std::optional<int> parse_slots(std::string_view text) {
   return slots;
 }
 
-// Also keeps names harmless: one that began with '-' would be an option of ssh.
+// This also keeps names harmless: ssh would take a name that begins with '-' for an option.
 bool is_host_name(std::string_view name) {
   if (name.empty() || name.front() == '-' || name.size() > 255) return false;
   return std::ranges::all_of(name, [](unsigned char c) {
@@ -72,7 +72,7 @@ std::optional<HostSlots> parse_hostfile_line(std::string_view line) {
     if (line.empty()) break;
     const std::string_view word = line.substr(0, line.find_first_of(kBlank));
     if (word.starts_with("max_slots=") || word.starts_with("max-slots="))
-      continue;  // OpenMPI's; no meaning here
+      continue;  // OpenMPI's word; it has no meaning here
     if (!word.starts_with("slots=")) return std::nullopt;
     const std::optional<int> slots = parse_slots(word.substr(6));
     if (!slots) return std::nullopt;

@@ -32,7 +32,7 @@ struct Placement {
   bool operator==(const Placement&) const = default;
 };
 
-// Fills host by host, exactly size ranks; hosts left over get none.
+// Places exactly `size` ranks, one host after the other. Hosts that are left over get no rank.
 Result<std::vector<Placement>> place_ranks(std::span<const HostSlots> hosts, int size);
 
 }  // namespace rueda::launch

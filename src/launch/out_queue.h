@@ -1,4 +1,4 @@
-// Bytes on their way into a descriptor that may not take them now.
+// Bytes that wait until a descriptor can be written.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,13 @@
 
 namespace rueda::launch {
 
-// One thread. The bound is kept by the owner: it stops producing while is_full().
+// One thread. The owner keeps the bound: it adds nothing while is_full().
 class OutQueue {
  public:
   explicit OutQueue(size_t max_bytes) : max_bytes_(max_bytes) {}
 
   void push(std::span<const std::byte> bytes) { bytes_.insert(bytes_.end(), bytes.begin(), bytes.end()); }
-  // Writes what fd takes without blocking (it must be non-blocking). False: nobody will ever read it.
+  // Writes as much as fd, which must be non-blocking, takes now. Returns false if nobody will ever read it.
   bool flush(int fd);
   void clear();
   [[nodiscard]] bool is_empty() const { return sent_ == bytes_.size(); }

@@ -8,15 +8,16 @@
 namespace rueda::launch {
 namespace {
 
-// How many leading bytes of text (longer than max) can go without cutting a UTF-8 sequence in two.
+// How many of the first `max` bytes can be taken without cutting a UTF-8 sequence in two. text is
+// longer than max.
 size_t utf8_cut(std::string_view text, size_t max) {
   size_t cut = max;
   for (int back = 0; back < 3 && cut > 0; ++back) {
     if ((static_cast<unsigned char>(text[cut]) & 0xC0) != 0x80) return cut;
     --cut;
   }
-  return (static_cast<unsigned char>(text[cut]) & 0xC0) != 0x80 ? cut
-                                                                : max;  // no UTF-8 at all: anywhere will do
+  const bool is_utf8 = (static_cast<unsigned char>(text[cut]) & 0xC0) != 0x80;
+  return is_utf8 ? cut : max;
 }
 
 }  // namespace
@@ -65,7 +66,8 @@ void LineAssembler::finish(const Emit& emit) {
 
 void Tail::add(const Piece& piece) {
   if (piece.is_continuation || piece.text.empty()) return;
-  // A report is read by people; but a sentence about a mismatch names all ranks.
+  // Lines are cut because people read the report. The limit leaves room for a mismatch error that
+  // names all ranks.
   constexpr size_t kMaxTailLine = 1000;
   std::string line(piece.text.size() > kMaxTailLine
                        ? fmt::format("{}…", piece.text.substr(0, utf8_cut(piece.text, kMaxTailLine)))
@@ -92,7 +94,7 @@ std::string line_prefix(const PrefixStyle& style, Rank rank, std::string_view ho
     return fmt::format("{}[{}]<{}>:", time, rank, stream == Stream::kStdout ? "stdout" : "stderr");
   const std::string text = fmt::format("[{}{}{} {}]", time, time.empty() ? "" : " ", rank, host);
   if (!style.is_coloured) return text + " ";
-  // Readable on dark and light backgrounds, neighbours far apart; red is left to errors.
+  // Readable on dark and light backgrounds. Neighbours differ clearly, and red is left to errors.
   constexpr std::array<int, 10> kColours = {36, 33, 35, 32, 34, 96, 93, 95, 92, 94};
   return fmt::format("\x1b[{}m{}\x1b[0m ", kColours[static_cast<size_t>(rank) % kColours.size()], text);
 }

@@ -1,4 +1,4 @@
-// From bytes of a rank's stdout or stderr to whole, prefixed lines. Pure.
+// Turns the bytes of a rank's stdout or stderr into whole lines with a prefix. Pure.
 #pragma once
 
 #include <functional>
@@ -12,25 +12,25 @@ namespace rueda::launch {
 
 enum class Stream : uint8_t { kStdout = 1, kStderr = 2 };
 
-// A longer line is cut, at a boundary of UTF-8, so that a rank which never ends its line cannot grow our
-// memory.
+// A longer line is cut between UTF-8 characters, so that a rank that never ends its line cannot
+// exhaust our memory.
 inline constexpr size_t kMaxLineBytes = 64 << 10;
 
 struct Piece {
   std::string_view text;         // without its end
-  std::string_view end;          // "\n", "\r", "\r\n", or "" of what is shown as it came
-  bool is_continuation = false;  // the "\n" of a "\r\n" whose "\r" was already emitted: takes no prefix
+  std::string_view end;          // "\n", "\r", "\r\n"; "" for text that is shown as it came
+  bool is_continuation = false;  // the "\n" after a "\r" that was already emitted; gets no prefix
 };
 using Emit = std::function<void(const Piece&)>;
 
-// '\r' ends a piece and is kept, so progress bars redraw; an empty piece before '\r' is dropped.
+// '\r' ends a piece and is kept, so that progress bars redraw. An empty piece before '\r' is dropped.
 class LineAssembler {
  public:
-  // is_verbatim: the pieces together are the bytes fed. Nothing is dropped, and what was cut, or is
-  // unfinished when the stream ends, has no end. Else it gets "\n", so that the next prefix begins a line.
+  // is_verbatim: the pieces together are exactly the bytes that were fed, so a piece that was cut or never
+  // finished has no end. Otherwise such a piece gets "\n", so that the next prefix begins a new line.
   explicit LineAssembler(bool is_verbatim = false) : is_verbatim_(is_verbatim) {}
   void feed(std::string_view bytes, const Emit& emit);
-  void finish(const Emit& emit);  // the stream ended: an unfinished line comes out
+  void finish(const Emit& emit);  // the stream ended: emits an unfinished line
 
  private:
   void cut_long_line(const Emit& emit);

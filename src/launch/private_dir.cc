@@ -45,14 +45,12 @@ Result<PrivateDir> make_private_dir() {
   PrivateDir made;
   made.path = fmt::format("{}/{}{}", base, kPrefix, kUnique);
   if (mkdtemp(made.path.data()) == nullptr)
-    return Status(
-        Code::kUnavailable,
-        fmt::format(
-            "cannot make a private directory in {}: {}; set TMPDIR to a directory that can be written", base,
-            std::strerror(errno)));
+    return Status(Code::kUnavailable,
+                  fmt::format("cannot make a private directory in {}: {}; set TMPDIR to a writable directory",
+                              base, std::strerror(errno)));
   made.lock = open_dir(made.path);
   if (made.lock.is_open())
-    flock(made.lock.get(), LOCK_EX | LOCK_NB);  // a file system without locks is not swept either
+    flock(made.lock.get(), LOCK_EX | LOCK_NB);  // on a file system without locks nothing is swept
   return made;
 }
 

@@ -1,5 +1,5 @@
-// Where an agent keeps the job's secret and files on its host. Whoever of the agent lives removes it; one
-// whose agent was killed altogether is removed by the next agent of the same user.
+// The directory where an agent keeps the job's secret and files on its host. The agent removes it. If both
+// processes of the agent were killed, the next agent of the same user removes it.
 #pragma once
 
 #include <string>
@@ -11,16 +11,17 @@ namespace rueda::launch {
 
 struct PrivateDir {
   std::string path;  // mode 0700
-  UniqueFd lock;     // held by whoever inherits it; ranks do not
+  UniqueFd lock;     // guardian and worker inherit it, ranks do not
 };
 
 // In TMPDIR, or in /tmp.
 Result<PrivateDir> make_private_dir();
 
-// Whether an agent may have made this path: what an agent says about itself is not taken on trust.
+// Whether an agent could have made this path. What an agent says about itself is not trusted.
 bool is_private_dir_name(const std::string& path);
 
-// Directories that nobody holds for a minute. Only such as make_private_dir makes, with nothing else in them.
+// Removes directories that are older than a minute and that no agent holds: only those that make_private_dir
+// makes, and only if they contain nothing else.
 void sweep_private_dirs(const std::string& base);
 
 }  // namespace rueda::launch

@@ -40,7 +40,7 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   _exit(127);
 }
 
-// Runs in the child: async-signal-safe calls only.
+// Runs in the child, so it may use async-signal-safe calls only.
 [[noreturn]] void become(const SpawnSpec& spec, char* const* argv, char* const* env, pid_t parent,
                          int report) {
   setsid();
@@ -48,11 +48,11 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
     cpu_set_t cores;
     CPU_ZERO(&cores);
     for (const int core : spec.cores) CPU_SET(core, &cores);
-    sched_setaffinity(0, sizeof cores, &cores);  // refused only if they were taken away this very moment
+    sched_setaffinity(0, sizeof cores, &cores);  // fails only if the CPUs were taken away just now
   }
   if (spec.death_signal != 0) {
     prctl(PR_SET_PDEATHSIG, spec.death_signal);
-    if (getppid() != parent) _exit(127);  // it died before the request took effect
+    if (getppid() != parent) _exit(127);  // the parent died before the request took effect
   }
   for (int signal = 1; signal < NSIG; ++signal)
     if (signal != SIGKILL && signal != SIGSTOP) ::signal(signal, SIG_DFL);
@@ -73,7 +73,7 @@ Status spawn_error(const SpawnSpec& spec, const ExecFailure& failure) {
   const std::string why = std::strerror(failure.error);
   if (failure.stage == 2)
     return {Code::kInvalidArgument, fmt::format("cannot enter the directory {}: {}", spec.cwd, why)};
-  if (failure.stage == 1) return {Code::kUnavailable, "cannot pass its descriptors: " + why};
+  if (failure.stage == 1) return {Code::kUnavailable, "cannot set up its stdin, stdout and stderr: " + why};
   if (failure.error == ENOENT || failure.error == ENOTDIR)
     return {Code::kInvalidArgument, fmt::format("command not found: {} (or its interpreter)", spec.path)};
   const Code code =
@@ -97,7 +97,7 @@ std::optional<ProcessStat> read_stat(pid_t pid) {
   const ssize_t size = read(fd.get(), text.data(), text.size() - 1);
   if (size <= 0) return std::nullopt;
   const char* open_paren = std::strchr(text.data(), '(');
-  const char* close_paren = std::strrchr(text.data(), ')');  // the name itself may contain parentheses
+  const char* close_paren = std::strrchr(text.data(), ')');  // the process name may contain parentheses, too
   if (open_paren == nullptr || close_paren == nullptr) return std::nullopt;
   ProcessStat stat;
   stat.name.assign(open_paren + 1, close_paren);
@@ -154,7 +154,7 @@ int exit_code_of(const Status& spawn_failure) {
 }
 
 Result<std::string> find_program(const std::string& name, std::string_view path, const std::string& cwd) {
-  if (name.empty()) return Status(Code::kInvalidArgument, "the command is an empty word");
+  if (name.empty()) return Status(Code::kInvalidArgument, "the command is empty");
   if (name.find('/') != std::string::npos) return name;
   bool is_forbidden = false;
   for (size_t begin = 0; begin <= path.size();) {
@@ -180,8 +180,9 @@ Result<Pipe> make_pipe() {
   std::array<int, 2> fds{};
   if (pipe2(fds.data(), O_CLOEXEC) != 0)
     return Status(Code::kUnavailable,
-                  fmt::format("cannot make a pipe: {} (raise ulimit -n?)", std::strerror(errno)));
-  // Out of the range of stdin, stdout and stderr, should one of these have been closed.
+                  fmt::format("cannot create a pipe: {}; if too many files are open, raise ulimit -n",
+                              std::strerror(errno)));
+  // Moves it out of the range of stdin, stdout and stderr, in case one of these was closed.
   for (int& fd : fds) {
     if (fd > 2) continue;
     const int high = fcntl(fd, F_DUPFD_CLOEXEC, 3);

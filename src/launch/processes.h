@@ -1,4 +1,4 @@
-// Starting processes, and finding and ending everything that descends from one. Linux only.
+// Starts processes, and finds and ends all descendants of a process. Linux only.
 #pragma once
 
 #include <sys/types.h>
@@ -20,19 +20,20 @@ struct SpawnSpec {
   std::vector<std::string> env;  // "NAME=value"
   std::string cwd;               // "" = ours
   int in = -1, out = -1, err = -1;
-  int death_signal = 0;      // sent to it when the *thread* that spawned it ends; 0 = none
-  std::vector<int> cores{};  // that it keeps to; empty = ours
+  int death_signal = 0;      // which the child gets when the *thread* that spawned it ends; 0 = none
+  std::vector<int> cores{};  // CPUs that it may run on; empty = ours
 };
 
-// The child gets its own session, default signal dispositions and an empty mask, and no descriptor but the
-// three. Fails with kInvalidArgument if the program or the directory does not exist, with kPermissionDenied
-// if it may not be run, else with kUnavailable.
+// The child gets its own session, default signal handlers, an empty signal mask, and no descriptors except
+// the three. Fails with kInvalidArgument if the program or the directory does not exist, with
+// kPermissionDenied if the program may not be run, and otherwise with kUnavailable.
 Result<pid_t> spawn(const SpawnSpec& spec);
 
-// The exit code a shell would give for a failing spawn: 127 not found, 126 not executable, else 1.
+// The exit code that a shell would use for a failed spawn: 127 if not found, 126 if not
+// executable, otherwise 1.
 int exit_code_of(const Status& spawn_failure);
 
-// As execvp would find it, but in the given PATH and relative to cwd.
+// Searches as execvp does, but in the given PATH and relative to cwd.
 Result<std::string> find_program(const std::string& name, std::string_view path, const std::string& cwd);
 
 struct Pipe {
@@ -41,16 +42,16 @@ struct Pipe {
 Result<Pipe> make_pipe();
 void set_nonblocking(int fd);
 
-// All living (not zombie) processes below ancestor, itself excluded. Orphans are found too as long as
-// ancestor is their subreaper.
+// All descendants of `ancestor` that are alive (not zombies). Orphans are found if `ancestor`
+// is their subreaper.
 std::vector<pid_t> descendants_of(pid_t ancestor);
-// SIGKILLs all descendants of this process until none is alive (zombies remain to be reaped) or the deadline
-// passes. Those that started before `since` (see start_ticks) or are named `spare` are left alone. Returns
-// how many are left.
+// Sends SIGKILL to all descendants of this process until none is alive or the deadline passes. Zombies remain
+// to be reaped. Processes that started before `since` (see start_ticks) or are named `spare` are left alone.
+// Returns how many are still alive.
 size_t kill_descendants(Deadline deadline, uint64_t since = 0, std::string_view spare = {});
-uint64_t start_ticks(pid_t pid);  // when it started, in the kernel's clock ticks; 0 = no such process
+uint64_t start_ticks(pid_t pid);  // its start time in the kernel's clock ticks; 0 = no such process
 
-// "oom_kill" of the memory cgroup this process is in, -1 if unreadable. cgroup v2, else v1.
+// The counter "oom_kill" of the memory cgroup of this process (cgroup v2 or v1), or -1 if it cannot be read.
 int64_t oom_kills();
 
 std::vector<std::string> to_environment(const Variables& variables);  // the last of equal names wins

@@ -127,7 +127,7 @@ void RankOutput::write_log(const LogFile& log, std::string_view bytes) {
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       if (!has_lost_logs_)
-        say(fmt::format("rueda: cannot write the log {}: {}; make room there, or name another directory\n",
+        say(fmt::format("rueda: cannot write the log {}: {}; free space there or name another directory\n",
                         log.path, std::strerror(errno)));
       has_lost_logs_ = true;
       return;

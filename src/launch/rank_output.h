@@ -1,5 +1,5 @@
-// Where the output of the ranks goes: prefixed lines to our console, raw bytes into files, last lines into
-// memory.
+// Where the output of the ranks goes: lines with a prefix to our console, raw bytes to files, the last
+// lines to memory.
 #pragma once
 
 #include <array>
@@ -18,10 +18,10 @@ namespace rueda::launch {
 
 struct OutputOptions {
   PrefixStyle style;
-  bool may_colour = true;               // then a stream is coloured if it is a terminal and NO_COLOR is unset
+  bool may_colour = true;               // colours are used on terminals, unless NO_COLOR is set
   std::optional<std::set<Rank>> shown;  // ranks on the console; unset = all
   std::string log_dir;                  // rank-0003.out and .err, raw; "" = none
-  std::string output_dir;               // rank.3/stdout and stderr, as horovodrun lays them out; "" = none
+  std::string output_dir;               // rank.3/stdout and stderr, as horovodrun names them; "" = none
 };
 
 class RankOutput {
@@ -31,8 +31,8 @@ class RankOutput {
 
   void name_host(Rank rank, std::string host);
   void feed(Rank rank, Stream stream, std::string_view bytes);
-  void finish(Rank rank);           // both streams ended
-  void say(std::string_view text);  // rueda's own words, to stderr as they are
+  void finish(Rank rank);           // both streams have ended
+  void say(std::string_view text);  // text of rueda itself, written to stderr unchanged
 
   [[nodiscard]] std::vector<std::string> last_lines(Rank rank, Stream stream) const;
   [[nodiscard]] std::string log(Rank rank, Stream stream) const;  // path, "" = none
@@ -64,7 +64,7 @@ class RankOutput {
   OutputOptions options_;
   std::vector<RankState> ranks_;
   Console out_, err_;
-  bool has_lost_logs_ = false;  // which is said once
+  bool has_lost_logs_ = false;  // the user is told once
 };
 
 }  // namespace rueda::launch

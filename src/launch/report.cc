@@ -18,9 +18,9 @@ std::string what_happened(const Ending& ending) {
   return fmt::format("exited with code {}", ending.exit_code);
 }
 
-// It failed because another rank was lost or had left: its last lines say so, in whatever exception its
-// framework has for it. A rank that raises waits for the others on its way out, so its victims are often gone
-// before it.
+// Whether a rank failed because another rank was lost or had left. Its last lines say so, in an exception of
+// whichever framework it uses. A rank that raises an exception waits for the others before it exits, so the
+// ranks that fail because of it often end before it does.
 bool is_victim(const Ending& ending) {
   if (ending.signal != 0 || !ending.trouble.empty()) return false;
   return std::ranges::any_of(ending.last_lines, [](const std::string& line) {
@@ -29,23 +29,22 @@ bool is_victim(const Ending& ending) {
   });
 }
 
-// A sentence that helps with codes which say nothing by themselves, "" if there is none.
+// A sentence that explains a signal or an exit code; "" if there is nothing to explain.
 std::string explanation(const Ending& ending) {
   if (!ending.trouble.empty()) return {};
   if (ending.signal == SIGKILL) {
     if (!ending.was_out_of_memory)
-      return "SIGKILL comes from outside: the kernel's out-of-memory killer (see dmesg), a batch system or a "
-             "person.";
-    return *ending.was_out_of_memory ? "The kernel's out-of-memory killer struck: the oom_kill counter of "
-                                       "its cgroup rose. Use less memory "
-                                       "per rank or fewer ranks per host."
-                                     : "Somebody killed it: the oom_kill counter of its cgroup did not rise, "
-                                       "so it was not the kernel's "
-                                       "out-of-memory killer.";
+      return "SIGKILL comes from outside: from the kernel's out-of-memory killer (see dmesg), a batch system "
+             "or a person.";
+    if (*ending.was_out_of_memory)
+      return "The kernel's out-of-memory killer struck: the oom_kill counter of its cgroup rose. Use less "
+             "memory per rank or fewer ranks per host.";
+    return "Somebody killed it: the oom_kill counter of its cgroup did not rise, so it was not the kernel's "
+           "out-of-memory killer.";
   }
   if (ending.signal == SIGBUS) return "SIGBUS often means that /dev/shm is full.";
   if (ending.signal == 0 && ending.exit_code > 128 && ending.exit_code <= 128 + SIGRTMAX)
-    return fmt::format("Code {} is how shells report {}{}", ending.exit_code,
+    return fmt::format("Shells exit with code {} after {}{}", ending.exit_code,
                        signal_name(ending.exit_code - 128),
                        ending.exit_code == 137 ? " (out of memory?)." : ".");
   return {};

@@ -64,7 +64,7 @@ class Job {
   Result<Session> start(Rank rank, const Env& extra = {}, InitOptions options = {}) const {
     Env all = env(rank);
     for (const auto& [key, value] : extra) all[key] = value;
-    MeetingPlace place;
+    RendezvousPoint place;
     return bootstrap(place, std::move(options), [&all](const char* name) -> const char* {
       const auto found = all.find(name);
       return found == all.end() ? nullptr : found->second.c_str();

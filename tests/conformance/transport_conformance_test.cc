@@ -126,7 +126,7 @@ TEST_P(Conformance, a_consumer_sees_every_byte_once_in_whole_granules) {
   }
 }
 
-TEST_P(Conformance, four_ranks_talk_over_two_lanes_each) {
+TEST_P(Conformance, four_ranks_talk_over_two_channels_each) {
   World world(GetParam(), 4, 11);
   world.connect_all(2);
   constexpr int kMessages = 20;
@@ -138,12 +138,12 @@ TEST_P(Conformance, four_ranks_talk_over_two_lanes_each) {
   for (int i = 0; i < kMessages; ++i) {
     for (Rank a = 0; a < 4; ++a) {
       for (Rank b = 0; b < 4; ++b) {
-        for (uint16_t lane = 0; a != b && lane < 2; ++lane) {
+        for (uint16_t channel = 0; a != b && channel < 2; ++channel) {
           sent.push_back(pattern(static_cast<size_t>(i * 997), ticket));
           received.emplace_back(sent.back().size());
-          world.end(a, b, lane).send(ticket, sent.back());
+          world.end(a, b, channel).send(ticket, sent.back());
           open.emplace_back(a, ticket++);
-          world.end(b, a, lane).recv(ticket, received.back());
+          world.end(b, a, channel).recv(ticket, received.back());
           open.emplace_back(b, ticket++);
         }
       }
@@ -156,7 +156,7 @@ TEST_P(Conformance, four_ranks_talk_over_two_lanes_each) {
   EXPECT_TRUE(sent == received);
 }
 
-TEST_P(Conformance, a_wrong_size_is_found_by_the_receiver_and_ends_the_lane_at_both_ends) {
+TEST_P(Conformance, a_wrong_size_is_found_by_the_receiver_and_ends_the_channel_at_both_ends) {
   World world(GetParam(), 2);
   world.connect_all();
   const Bytes sent = pattern(100'000, 5);
@@ -198,7 +198,7 @@ TEST_P(Conformance, peer_death_fails_all_tickets_within_a_second_and_names_the_r
   }
   ASSERT_EQ(world.losses(0).size(), 1u);
   EXPECT_EQ(world.losses(0)[0].peer, 2);
-  EXPECT_FALSE(world.is_done(0, 4)) << "the lane to rank 1 is well";
+  EXPECT_FALSE(world.is_done(0, 4)) << "the channel to rank 1 is well";
   // What is posted afterwards fails too.
   world.end(0, 2).send(9, sent);
   ASSERT_TRUE(world.pump_until([&] { return world.is_done(0, 9); }));
@@ -241,7 +241,7 @@ TEST_P(Conformance, abort_completes_open_tickets_with_its_reason_and_the_peer_se
   EXPECT_EQ(world.status_of(0, 5).code, Code::kShutDown);
 }
 
-TEST_P(Conformance, an_impossible_peer_or_lane_is_refused_at_once) {
+TEST_P(Conformance, an_impossible_peer_or_channel_is_refused_at_once) {
   World world(GetParam(), 2);
   EXPECT_EQ(world.at(0).connect(0, world.at(0).address(), 0).code, Code::kInvalidArgument);
   EXPECT_EQ(world.at(0).connect(2, world.at(1).address(), 0).code, Code::kInvalidArgument);

@@ -1,13 +1,12 @@
 // Who may come in, and what strangers can cost. For the transports that listen.
-#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <random>
 
+#include "rueda/base/socket.h"
 #include "rueda/transport/connector.h"
-#include "rueda/transport/socket.h"
 #include "transport_world.h"
 
 namespace rueda::transport::testing {
@@ -90,7 +89,7 @@ TEST_P(Trust, an_unusable_identity_is_refused_before_anything_listens) {
   }
 }
 
-TEST_P(Trust, five_hundred_garbage_connections_leave_lanes_working_and_leak_no_descriptor) {
+TEST_P(Trust, five_hundred_garbage_connections_leave_channels_working_and_leak_no_descriptor) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
@@ -129,8 +128,7 @@ TEST(TrustTcp, a_peer_that_is_not_up_yet_is_dialled_again) {
   uint16_t port = 0;
   {
     const auto gone = make_tcp({.identity = identity_of(0, 2)}).value();
-    const SocketAddress address = parse_tcp_address(gone->address()).value();
-    port = ntohs(reinterpret_cast<const sockaddr_in*>(address.get())->sin_port);
+    port = parse_tcp_address(gone->address()).value().port();
   }
   auto high = make_tcp({.identity = identity_of(1, 2)}).value();
   ASSERT_TRUE(high->connect(0, "127.0.0.1:" + std::to_string(port), 0).is_ok());
@@ -151,13 +149,13 @@ TEST_P(Trust, a_rank_that_should_listen_may_not_dial_and_none_comes_in_twice) {
   World world(GetParam(), 2);
   world.connect_all();
   const SocketAddress target = socket_address_of(world.at(0));
-  const Channel channel = GetParam() == "tcp" ? Channel::kData : Channel::kShm;
+  const ConnectionKind kind = GetParam() == "tcp" ? ConnectionKind::kData : ConnectionKind::kShm;
   // Both know the secret: rank 0 pretending to dial itself, and a second rank 1.
   for (const Rank from : {0, 1, 2, -1}) {
     UniqueFd fd = connect_raw(target);
     Handshake handshake = Handshake::client(
         identity_of(0, 2).secret,
-        {.job = "conformance", .epoch = 7, .channel = channel, .lane = 0, .from = from, .to = 0}, "0.1.0");
+        {.job = "conformance", .epoch = 7, .kind = kind, .channel = 0, .from = from, .to = 0}, "0.1.0");
     bool is_closed = false;
     ASSERT_TRUE(world.pump_until([&] {
       const Bytes out = handshake.take_output();
@@ -175,7 +173,7 @@ TEST_P(Trust, a_rank_that_should_listen_may_not_dial_and_none_comes_in_twice) {
   world.end(1, 0).send(1, sent);
   world.end(0, 1).recv(1, received);
   ASSERT_TRUE(world.pump_until([&] { return world.is_done(1, 1) && world.is_done(0, 1); }));
-  EXPECT_TRUE(sent == received) << "the true lane is untouched";
+  EXPECT_TRUE(sent == received) << "the true channel is untouched";
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, Trust, ::testing::Values("tcp", "shm"),

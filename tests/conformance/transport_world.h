@@ -47,26 +47,26 @@ class World {
   [[nodiscard]] Rank size() const { return static_cast<Rank>(ranks_.size()); }
   Transport& at(Rank rank) { return *ranks_[static_cast<size_t>(rank)]; }
   SimNetwork& network() { return network_; }
-  Endpoint& end(Rank rank, Rank peer, uint16_t lane = 0) { return *at(rank).endpoint(peer, lane); }
+  Endpoint& end(Rank rank, Rank peer, uint16_t channel = 0) { return *at(rank).endpoint(peer, channel); }
   void kill(Rank rank) { ranks_[static_cast<size_t>(rank)].reset(); }
   [[nodiscard]] bool is_alive(Rank rank) const { return ranks_[static_cast<size_t>(rank)] != nullptr; }
   std::vector<Loss>& losses(Rank rank) { return losses_[rank]; }
 
-  void connect_all(uint16_t lanes = 1) {
+  void connect_all(uint16_t channels = 1) {
     for (Rank a = 0; a < size(); ++a) {
       for (Rank b = 0; b < size(); ++b) {
-        for (uint16_t lane = 0; a != b && lane < lanes; ++lane)
-          ASSERT_TRUE(at(a).connect(b, at(b).address(), lane).is_ok());
+        for (uint16_t channel = 0; a != b && channel < channels; ++channel)
+          ASSERT_TRUE(at(a).connect(b, at(b).address(), channel).is_ok());
       }
     }
-    ASSERT_TRUE(pump_until([&] { return are_connected(lanes); })) << "lanes did not come up";
+    ASSERT_TRUE(pump_until([&] { return are_connected(channels); })) << "channels did not come up";
   }
 
-  bool are_connected(uint16_t lanes) {
+  bool are_connected(uint16_t channels) {
     for (Rank a = 0; a < size(); ++a) {
       for (Rank b = 0; b < size(); ++b) {
-        for (uint16_t lane = 0; a != b && lane < lanes; ++lane) {
-          if (at(a).endpoint(b, lane) == nullptr) return false;
+        for (uint16_t channel = 0; a != b && channel < channels; ++channel) {
+          if (at(a).endpoint(b, channel) == nullptr) return false;
         }
       }
     }

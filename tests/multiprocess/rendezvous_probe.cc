@@ -60,10 +60,10 @@ int main() {
     std::fprintf(stderr, "rank %d: %s\n", world.rank, status.to_string().c_str());
     return 1;
   }
-  constexpr const char* kMeetings[] = {"none", "url", "seed", "pmi", "pmix"};
+  constexpr const char* kMethods[] = {"none", "url", "seed", "pmi", "pmix"};
   std::printf("rank %d of %d, local %d of %d, launcher %s (%s), met by %s, job %s%s%s\n", world.rank,
               world.size, world.local_rank, world.local_size, world.launcher.c_str(), world.reason.c_str(),
-              kMeetings[static_cast<int>(world.meeting)], world.job.c_str(),
-              world.warning.empty() ? "" : "; ", world.warning.c_str());
+              kMethods[static_cast<int>(world.method)], world.job.c_str(), world.warning.empty() ? "" : "; ",
+              world.warning.c_str());
   return 0;
 }

@@ -50,7 +50,7 @@ def test_what_will_not_work_is_a_sentence_and_status_1():
     assert done.returncode == 1
     assert "RUEDA_CYCLE_TIME='soon' is refused" in broken_sentences(done)["settings"]
     done = doctor("--no-python", "--json", RUEDA_INTERFACE="no-such-interface")
-    assert "'no-such-interface' is not of this machine" in broken_sentences(done)["network"]
+    assert "'no-such-interface' does not belong to this machine" in broken_sentences(done)["network"]
     done = doctor("--no-python", RUEDA_LIBRARY="/nowhere/librueda.so")
     assert done.returncode == 1 and "BROKEN: cannot load /nowhere/librueda.so" in done.stdout
     done = doctor("--no-python", RUEDA_RANK="0")
@@ -83,4 +83,4 @@ def test_every_front_end_that_can_be_imported_is_tried(tmp_path):
 
 def test_an_unknown_option_is_refused():
     done = doctor("--verbose")
-    assert done.returncode == 2 and "there is no option --verbose" in done.stderr
+    assert done.returncode == 2 and "unknown option --verbose" in done.stderr

@@ -102,12 +102,12 @@ def test_quoted_values_mean_what_yaml_says(tmp_path, written, meant):
 @pytest.mark.parametrize(
     "text, sentence",
     [
-        ('x: 1\ntimeline:\n  filename: "a" b\n', "line 3 of {} has text behind the closing quote"),
+        ('x: 1\ntimeline:\n  filename: "a" b\n', "line 3 of {} has text after the closing quote"),
         ("timeline:\n  filename: 'a\n", "line 2 of {} has no closing quote"),
         (r'filename: "\x41"', 'line 1 of {} has a backslash not before ", \\, t or n'),
         (
             "params:\n  cycle_time_ms: soon\n",
-            'params.cycle_time_ms = "soon" in {} is not a value of its type',
+            'params.cycle_time_ms = "soon" in {} has the wrong type',
         ),
         ("params\n", 'line 1 of {} is not "key: value"'),
         ('{"a":' * 200_000 + "1" + "}" * 200_000, "{} is nested more than 16 levels deep"),

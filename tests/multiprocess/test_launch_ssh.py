@@ -137,7 +137,7 @@ def test_failure_on_a_remote_host_is_named_with_its_host(hosts):
 def test_unreachable_host_is_named_in_the_words_of_ssh(hosts):
     status, _, err = run("-np", 2, "-H", "h1:1,nowhere:1", "-F", hosts, "true")
     assert status == 1
-    assert "the agent of nowhere is missing" in err and "Connection refused" in err
+    assert "the agent of nowhere has ended" in err and "Connection refused" in err
 
 
 def test_refused_key_is_a_sentence(hosts, tmp_path):

@@ -1,7 +1,7 @@
 """Mistakes before training: each rank that can know says in one sentence what is wrong, soon.
 
 That ranks of different releases refuse each other is tested where releases can be chosen:
-base_handshake_test and runtime_facts_test.
+base_handshake_test and runtime_peer_info_test.
 """
 
 import os

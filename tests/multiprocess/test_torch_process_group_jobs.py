@@ -254,7 +254,7 @@ def test_a_rank_that_leaves_while_ddp_waits_raises_in_backward():
     assert leaver.status == 1 and "the cause" in leaver.output
 
 
-def test_a_world_of_one_needs_no_launcher_after_hvd_init():
+def test_a_single_process_job_needs_no_launcher_after_hvd_init():
     script = "hvd.init(); dist.init_process_group('rueda'); assert dist.get_world_size() == 1"
     command = [sys.executable, "-c", HEAD + script]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=False)

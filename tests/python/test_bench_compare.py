@@ -112,7 +112,7 @@ def test_a_bar_s_label_is_not_crossed_by_the_ideal_s_line() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--parts", "everything"], "no part everything; there are collective"),
+        (["--parts", "everything"], "unknown part everything; choose from collective"),
         (["--sizes", "4KiB"], "bytes, such as 4,65536"),
         (["--ranks", "1"], "at least 2 ranks"),
     ],

@@ -36,10 +36,10 @@ def rules(findings) -> List[str]:
 
 
 def with_readmes(tidy, **files: str):
-    """Sources of the given rooms, each room with its README."""
+    """Sources of the given modules, each module with its README."""
     sources = [tidy.Source(path, text) for path, text in files.items()]
-    rooms = {"/".join(s.path.split("/")[:3]) for s in sources if s.path.startswith("src/rueda/")}
-    return sources + [tidy.Source(f"{room}/README.md", "") for room in rooms]
+    modules = {"/".join(s.path.split("/")[:3]) for s in sources if s.path.startswith("src/rueda/")}
+    return sources + [tidy.Source(f"{module}/README.md", "") for module in modules]
 
 
 def edge(tidy, mine: str, included: str) -> List[str]:
@@ -105,11 +105,11 @@ def test_a_diamond_is_no_cycle(tidy):
     assert tidy.layers.check(with_readmes(tidy, **files)) == []
 
 
-def test_a_room_without_readme_is_found(tidy):
+def test_a_module_without_readme_is_found(tidy):
     findings = tidy.layers.check([tidy.Source("src/rueda/base/a.h", ""), tidy.Source("src/launch/b.cc", "")])
     assert [(f.path, f.rule) for f in findings] == [
-        ("src/launch", "room-readme"),
-        ("src/rueda/base", "room-readme"),
+        ("src/launch", "module-readme"),
+        ("src/rueda/base", "module-readme"),
     ]
 
 

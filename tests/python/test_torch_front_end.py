@@ -253,7 +253,7 @@ def test_rows_are_split_evenly():
 
 
 def test_names_of_unnamed_operations_count_within_their_set():
-    from rueda.operations import Numbers
+    from rueda.numbering import Numbers
 
     numbers = Numbers()
     assert (numbers.next_in_set(0), numbers.take(0), numbers.take(5), numbers.take(0)) == (1, 1, 2, 3)

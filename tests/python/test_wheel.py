@@ -165,7 +165,7 @@ def find_python(version: str) -> Optional[str]:
 
 
 @pytest.mark.parametrize("version", ["3.9", "3.10", "3.11", "3.12", "3.13"])
-def test_every_python_can_be_a_world_of_one(wheel, tmp_path, version):
+def test_every_python_can_run_a_single_process_job(wheel, tmp_path, version):
     python = find_python(version)
     if python is None or call([python, "-c", "import ctypes"]).returncode != 0:
         pytest.skip(f"no Python {version} on this machine")

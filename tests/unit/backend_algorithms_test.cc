@@ -102,8 +102,8 @@ bool EveryAlgorithm::run(const Topology& topology, const Spec& spec, std::vector
   if (!algorithm().cost_us(spec, topology).has_value()) return false;
   backend::NativeOptions options;
   options.chunk_bytes = 256;  // so that a thousand elements make many chunks
-  options.planner = [this](const Spec& asked, const Topology& where, Rank me) -> Result<backend::Planned> {
-    return backend::Planned{.schedule = algorithm().build(asked, where, me)};
+  options.maker = [this](const Spec& asked, const Topology& where, Rank me) -> Result<schedule::Schedule> {
+    return algorithm().build(asked, where, me);
   };
   ++seed_;
   ++runs_;

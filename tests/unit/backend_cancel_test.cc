@@ -1,6 +1,9 @@
-// Calls that some members start and others never do: they are taken back, and the lanes serve the next call.
+// Calls that some members start and others never do: they are taken back, and the channels serve the next
+// call.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "backend_fake_mesh.h"
@@ -48,8 +51,8 @@ struct World {
   }
 };
 
-// A whole allreduce, whose sums are right only if no byte of an earlier call is left on a lane, and if none
-// of its own was taken for the earlier one.
+// A whole allreduce, whose sums are right only if no byte of an earlier call is left on a channel, and if
+// none of its own was taken for the earlier one.
 class NextCall {
  public:
   NextCall(World& world, int64_t count) : world_(world), spec_(allreduce(count)) {
@@ -60,7 +63,9 @@ class NextCall {
   }
   void start(Rank me) {
     std::vector<float>& mine = data_[static_cast<size_t>(me)];
-    world_.mesh.backend(me).start(world_.call(me, spec_, mine, mine));
+    Call call = world_.call(me, spec_, mine, mine);
+    call.id += 1 << 20;  // the call before may still be under way
+    world_.mesh.backend(me).start(call);
   }
   void start_on_all() {
     for (Rank me = 0; me < world_.mesh.size(); ++me) start(me);
@@ -110,7 +115,7 @@ void start_on_some_and_take_back(World& world, const schedule::Spec& spec, uint6
   mesh.shake(static_cast<int>(random() % 40));
   std::vector<std::vector<int32_t>> sent(n);
   for (size_t me = 0; me < n; ++me) {
-    if (starts[me]) sent[me] = mesh.backend(static_cast<Rank>(me)).pause();
+    if (starts[me]) sent[me] = mesh.backend(static_cast<Rank>(me)).pause(world.next_call);
     mesh.shake(static_cast<int>(random() % 5));  // freezing takes time; nobody may send more for it
   }
   for (size_t me = 0; me < n; ++me) {
@@ -118,9 +123,9 @@ void start_on_some_and_take_back(World& world, const schedule::Spec& spec, uint6
     for (size_t from = 0; from < n; ++from)
       if (!sent[from].empty()) arrivals[from] = sent[from][me];
     if (starts[me])
-      mesh.backend(static_cast<Rank>(me)).take_back(arrivals);
+      mesh.backend(static_cast<Rank>(me)).take_back(world.next_call, arrivals);
     else
-      mesh.backend(static_cast<Rank>(me)).drain(call_of(me), arrivals);
+      mesh.backend(static_cast<Rank>(me)).discard(call_of(me), arrivals);
     if (next != nullptr) next->start(static_cast<Rank>(me));
     mesh.shake(static_cast<int>(random() % 20));
   }
@@ -139,7 +144,8 @@ TEST(Cancel, a_call_that_not_all_start_leaves_no_trace_whatever_had_happened) {
                each = hosts == 1 ? 2 + static_cast<Rank>(seed % 4) : 2;
     backend::NativeOptions options;
     options.chunk_bytes = 256;
-    options.copied_bytes = seed % 3 == 0 ? 0 : 256 << 10;  // in place: behind a gate, or copied
+    options.channels = 1 + seed / 7 % 2;
+    options.copied_bytes = seed % 3 == 0 ? 0 : 256 << 10;  // in place: behind a start barrier, or copied
     std::mt19937_64 random(seed);
     World world(Topology::regular(hosts, each), seed % 2 ? WireKind::kBuffered : WireKind::kRendezvous, seed,
                 options);
@@ -161,6 +167,106 @@ TEST(Cancel, a_call_that_not_all_start_leaves_no_trace_whatever_had_happened) {
   }
 }
 
+// Two calls at once on four ranks, as at the end of a plan: each rank has started so many of them; those that
+// all have started run, the others are taken back.
+class SeveralCalls {
+ public:
+  SeveralCalls(uint64_t seed, int64_t count)
+      : random_(seed),
+        world_(Topology::regular(2, 2), seed % 2 ? WireKind::kBuffered : WireKind::kRendezvous, seed,
+               options(seed)),
+        spec_(allreduce(count)),
+        data_(kRanks * kCalls, std::vector<float>(static_cast<size_t>(count), 2.0f)),
+        sent_(kRanks * kCalls) {
+    for (size_t& started : started_) started = random_() % (kCalls + 1);
+    end_ = *std::ranges::min_element(started_);
+  }
+
+  void start() {
+    for (size_t me = 0; me < kRanks; ++me)
+      for (size_t which = 0; which < started_[me]; ++which) at(me).start(call(me, which));
+    world_.mesh.shake(static_cast<int>(random_() % 60));
+  }
+  void pause() {
+    for (size_t me = 0; me < kRanks; ++me) {
+      for (size_t which = 0; which < started_[me]; ++which)
+        if (is_running(me, which)) sent_[me * kCalls + which] = at(me).pause(id(which));
+      world_.mesh.shake(static_cast<int>(random_() % 5));
+    }
+  }
+  void end() {
+    for (size_t me = 0; me < kRanks; ++me) {
+      for (size_t which = 0; which < kCalls; ++which) end(me, which);
+      world_.mesh.shake(static_cast<int>(random_() % 20));
+    }
+    world_.next_call = id(kCalls);
+    ASSERT_TRUE(world_.mesh.run());
+    world_.expect_done(kCalls);
+    for (size_t i = 0; i < data_.size(); ++i)
+      ASSERT_EQ(data_[i], std::vector<float>(data_[i].size(), i % kCalls < end_ ? 8.0f : 2.0f));
+  }
+  void expect_clean_channels() {
+    for (size_t channel = 0; channel < kCalls; ++channel) {
+      NextCall next(world_, 100);
+      next.start_on_all();
+      next.run();
+      world_.expect_done(1);
+      next.expect_sums();
+    }
+  }
+
+ private:
+  static constexpr size_t kRanks = 4, kCalls = 2;
+  static backend::NativeOptions options(uint64_t seed) {
+    backend::NativeOptions options = copying_up_to(seed % 3 == 0 ? 0 : 256 << 10);
+    options.chunk_bytes = 256;
+    options.channels = kCalls;
+    return options;
+  }
+  NativeQueue& at(size_t rank) { return world_.mesh.backend(static_cast<Rank>(rank)); }
+  static backend::CallId id(size_t which) { return 1 + which; }
+  Call call(size_t me, size_t which) {
+    std::vector<float>& mine = data_[me * kCalls + which];
+    world_.next_call = id(which);
+    Call call = world_.call(static_cast<Rank>(me), spec_, mine, mine);
+    call.may_be_taken_back = true;
+    return call;
+  }
+  bool is_running(size_t me, size_t which) { return !at(me).backend().has_room(which); }
+  void end(size_t me, size_t which) {
+    std::vector<int32_t> arrivals(kRanks, 0);
+    for (size_t from = 0; from < kRanks; ++from)
+      if (const auto& sent = sent_[from * kCalls + which]; !sent.empty()) arrivals[from] = sent[me];
+    if (which < end_) {
+      if (is_running(me, which)) at(me).resume(id(which));
+    } else if (which < started_[me]) {
+      at(me).take_back(id(which), arrivals);
+    } else {
+      at(me).discard(call(me, which), arrivals);
+    }
+  }
+
+  std::mt19937_64 random_;
+  World world_;
+  schedule::Spec spec_;
+  std::vector<std::vector<float>> data_;    // [rank * calls + call]
+  std::vector<std::vector<int32_t>> sent_;  // the same
+  std::array<size_t, kRanks> started_{};    // calls
+  size_t end_ = 0;                          // that all ranks have started
+};
+
+TEST(Cancel, several_calls_under_way_are_taken_back_each_with_its_own_messages) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    SeveralCalls calls(seed, seed % 5 == 0 ? 1 : 700);
+    calls.start();
+    calls.pause();
+    calls.end();
+    if (!testing::Test::HasFailure()) calls.expect_clean_channels();
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
 TEST(Cancel, a_pause_that_ends_well_changes_nothing) {
   for (uint64_t seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -174,13 +280,14 @@ TEST(Cancel, a_pause_that_ends_well_changes_nothing) {
       call.may_be_taken_back = true;
       world.mesh.backend(me).start(call);
     }
+    const auto is_running = [&](Rank me) { return !world.mesh.backend(me).backend().is_idle(); };
     world.mesh.shake(static_cast<int>(random() % 30));
     for (Rank me = 0; me < 3; ++me) {
-      world.mesh.backend(me).pause();
+      if (is_running(me)) world.mesh.backend(me).pause(world.next_call);
       world.mesh.shake(static_cast<int>(random() % 5));
     }
     for (Rank me = 0; me < 3; ++me) {
-      world.mesh.backend(me).resume();
+      if (is_running(me)) world.mesh.backend(me).resume(world.next_call);
       world.mesh.shake(static_cast<int>(random() % 5));
     }
     ASSERT_TRUE(world.mesh.run());
@@ -216,8 +323,8 @@ TEST(Cancel, an_input_in_place_is_untouched_while_one_has_not_started) {
   }
 }
 
-// At the gate nothing of the call itself is on the wires yet.
-TEST(Cancel, a_gated_call_writes_nothing_before_all_have_started) {
+// At the start barrier nothing of the call itself is on the wires yet.
+TEST(Cancel, a_call_behind_a_start_barrier_writes_nothing_before_all_have_started) {
   World world(Topology::single_host(3), WireKind::kBuffered, 7, copying_up_to(0));
   std::vector<std::vector<float>> data(3, std::vector<float>(500, 2.0f));
   const auto start = [&](Rank me) {

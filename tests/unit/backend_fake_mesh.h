@@ -130,25 +130,28 @@ class FakeMesh {
         random_(seed),
         completions_(size_),
         done_(size_) {
-    for (Rank from = 0; from < size_; ++from)
-      for (Rank to = 0; to < size_; ++to)
-        wires_.push_back(std::make_unique<FakeWire>(kind, completions_[from], completions_[to]));
+    for (size_t channel = 0; channel < options.channels; ++channel)
+      for (Rank from = 0; from < size_; ++from)
+        for (Rank to = 0; to < size_; ++to)
+          wires_.push_back(std::make_unique<FakeWire>(kind, completions_[from], completions_[to]));
     endpoints_.resize(wires_.size());
-    for (Rank me = 0; me < size_; ++me)
-      for (Rank peer = 0; peer < size_; ++peer) {
-        endpoints_[me * size_ + peer].out = &wire(me, peer);
-        endpoints_[me * size_ + peer].in = &wire(peer, me);
-      }
+    for (size_t channel = 0; channel < options.channels; ++channel)
+      for (Rank me = 0; me < size_; ++me)
+        for (Rank peer = 0; peer < size_; ++peer) {
+          endpoints_[at(me, peer, channel)].out = wires_[at(me, peer, channel)].get();
+          endpoints_[at(me, peer, channel)].in = wires_[at(peer, me, channel)].get();
+        }
     for (Rank me = 0; me < size_; ++me) {
-      backend::Mesh mesh{.endpoint = [this, me](Rank peer) { return &endpoints_[me * size_ + peer]; },
-                         .topology = [this](const Group& group) { return topology_of(group); }};
+      backend::Mesh mesh{
+          .endpoint = [this, me](Rank peer, size_t channel) { return &endpoints_[at(me, peer, channel)]; },
+          .topology = [this](const Group& group) { return topology_of(group); }};
       backends_.emplace_back(std::make_unique<backend::NativeBackend>(std::move(mesh), options));
     }
   }
 
   [[nodiscard]] Rank size() const { return size_; }
   NativeQueue& backend(Rank rank) { return backends_[static_cast<size_t>(rank)]; }
-  FakeWire& wire(Rank from, Rank to) { return *wires_[from * size_ + to]; }
+  FakeWire& wire(Rank from, Rank to) { return *wires_[at(from, to, 0)]; }
   std::vector<backend::Done>& done(Rank rank) { return done_[rank]; }
 
   // The members' view of a group of world ranks.
@@ -206,6 +209,10 @@ class FakeMesh {
   }
 
  private:
+  [[nodiscard]] size_t at(Rank me, Rank peer, size_t channel) const {
+    return (channel * static_cast<size_t>(size_) + static_cast<size_t>(me)) * static_cast<size_t>(size_) +
+           static_cast<size_t>(peer);
+  }
   schedule::Topology topology_of(const Group& group) const {
     schedule::Topology part = topology_;
     part.host_of.clear();
@@ -253,8 +260,8 @@ class FakeMesh {
   std::mt19937_64 random_;
   std::vector<std::vector<transport::Completion>> completions_;  // [rank] waiting to be delivered
   std::vector<std::vector<backend::Done>> done_;
-  std::vector<std::unique_ptr<FakeWire>> wires_;  // [from * size + to]
-  std::vector<FakeEndpoint> endpoints_;           // [me * size + peer]
+  std::vector<std::unique_ptr<FakeWire>> wires_;  // at(from, to, channel)
+  std::vector<FakeEndpoint> endpoints_;           // at(me, peer, channel)
   std::deque<NativeQueue> backends_;
 };
 

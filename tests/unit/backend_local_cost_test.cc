@@ -1,4 +1,4 @@
-// The price of a call on one host: it grows with bytes, and the way priced is the way that runs.
+// The price of a call on one host: it grows with bytes, and the algorithm priced is the one that runs.
 #include "rueda/backend/local/cost.h"
 
 #include <gtest/gtest.h>
@@ -14,20 +14,21 @@
 namespace rueda::backend {
 namespace {
 
-constexpr LocalWay kWays[] = {LocalWay::kInline, LocalWay::kOneShot, LocalWay::kRegistered,
-                              LocalWay::kStaged};
+constexpr LocalAlgorithm kAlgorithms[] = {LocalAlgorithm::kInline, LocalAlgorithm::kOneShot,
+                                          LocalAlgorithm::kRegistered, LocalAlgorithm::kStaged};
 constexpr size_t kSizes[] = {97, 1000, 4096, 65536, 131072, 131073, 1 << 20, 100 << 20};
 
-TEST(LocalCost, grows_with_bytes_and_with_ranks_on_every_way) {
+TEST(LocalCost, grows_with_bytes_and_with_ranks_in_every_algorithm) {
   for (const double host_gbps : {0.0, 20.0}) {
     const MemoryCost memory{.host_gbps = host_gbps};
-    for (const LocalWay way : kWays) {
+    for (const LocalAlgorithm algorithm : kAlgorithms) {
       for (size_t ranks = 2; ranks <= kMaxLocalRanks; ++ranks) {
         double last = 0;
         for (const size_t bytes : kSizes) {
-          const double us = local_us(bytes, ranks, way, memory);
-          EXPECT_GT(us, last) << name_of(way) << " " << bytes << " bytes, " << ranks << " ranks";
-          EXPECT_GE(us, local_us(bytes, ranks - 1, way, memory)) << name_of(way) << " " << ranks << " ranks";
+          const double us = local_us(bytes, ranks, algorithm, memory);
+          EXPECT_GT(us, last) << name_of(algorithm) << " " << bytes << " bytes, " << ranks << " ranks";
+          EXPECT_GE(us, local_us(bytes, ranks - 1, algorithm, memory))
+              << name_of(algorithm) << " " << ranks << " ranks";
           last = us;
         }
       }
@@ -37,18 +38,18 @@ TEST(LocalCost, grows_with_bytes_and_with_ranks_on_every_way) {
 
 TEST(LocalCost, can_be_worked_out_by_hand) {
   const MemoryCost memory{.latency_us = 1, .copy_gbps = 10, .reduce_gbps = 5};
-  EXPECT_DOUBLE_EQ(local_us(0, 2, LocalWay::kInline, memory), 1);  // a barrier
-  EXPECT_DOUBLE_EQ(local_us(100'000, 2, LocalWay::kOneShot, memory), 1 + 10 + 20);
-  EXPECT_DOUBLE_EQ(local_us(100'000, 2, LocalWay::kRegistered, memory), 2 + 10 + 5);
-  EXPECT_DOUBLE_EQ(local_us(100'000, 2, LocalWay::kStaged, memory), 3 + 10 + 2 * 5);
-  EXPECT_EQ(local_us(100'000, 1, LocalWay::kStaged, memory), 0) << "a rank alone waits for nobody";
+  EXPECT_DOUBLE_EQ(local_us(0, 2, LocalAlgorithm::kInline, memory), 1);  // a barrier
+  EXPECT_DOUBLE_EQ(local_us(100'000, 2, LocalAlgorithm::kOneShot, memory), 1 + 10 + 20);
+  EXPECT_DOUBLE_EQ(local_us(100'000, 2, LocalAlgorithm::kRegistered, memory), 2 + 10 + 5);
+  EXPECT_DOUBLE_EQ(local_us(100'000, 2, LocalAlgorithm::kStaged, memory), 3 + 10 + 2 * 5);
+  EXPECT_EQ(local_us(100'000, 1, LocalAlgorithm::kStaged, memory), 0) << "a rank alone waits for nobody";
 }
 
 TEST(LocalCost, memory_that_all_ranks_share_limits_large_calls) {
   MemoryCost memory{.latency_us = 1, .copy_gbps = 10, .reduce_gbps = 5};
-  const double alone = local_us(100 << 20, 8, LocalWay::kRegistered, memory);
+  const double alone = local_us(100 << 20, 8, LocalAlgorithm::kRegistered, memory);
   memory.host_gbps = 20;
-  const double shared = local_us(100 << 20, 8, LocalWay::kRegistered, memory);
+  const double shared = local_us(100 << 20, 8, LocalAlgorithm::kRegistered, memory);
   EXPECT_GT(shared, alone);
   EXPECT_NEAR(shared, 16.0 * (100 << 20) / 20e3, 10);
 }
@@ -56,8 +57,8 @@ TEST(LocalCost, memory_that_all_ranks_share_limits_large_calls) {
 TEST(LocalCost, tensors_in_arenas_save_a_copy) {
   const MemoryCost memory;
   for (const size_t bytes : {1 << 20, 64 << 20})
-    EXPECT_LT(local_us(bytes, 4, LocalWay::kRegistered, memory),
-              local_us(bytes, 4, LocalWay::kStaged, memory));
+    EXPECT_LT(local_us(bytes, 4, LocalAlgorithm::kRegistered, memory),
+              local_us(bytes, 4, LocalAlgorithm::kStaged, memory));
 }
 
 TEST(LocalCost, is_made_from_what_was_measured_between_ranks_of_a_host) {
@@ -74,9 +75,9 @@ TEST(LocalCost, is_made_from_what_was_measured_between_ranks_of_a_host) {
 class Host {
  public:
   explicit Host(size_t size) : groups_(size) {
-    std::vector<memory::SharedMemory> boards;
+    std::vector<memory::SharedMemory> control_blocks;
     for (size_t i = 0; i < size; ++i) {
-      boards.push_back(memory::SharedMemory::create(kBoardBytes).value());
+      control_blocks.push_back(memory::SharedMemory::create(kControlBlockBytes).value());
       arenas_.push_back(memory::Arena::create(4 << 20).value());
       bytes_in_arena_.push_back(static_cast<std::byte*>(arenas_[i]->allocate(1 << 20)));
       bytes_elsewhere_.emplace_back(1 << 20);
@@ -87,9 +88,10 @@ class Host {
       for (size_t i = 0; i < size; ++i) {
         groups_[me].members.push_back(static_cast<Rank>(i));
         seen[i].world_rank = static_cast<Rank>(i);
-        seen[i].board =
-            memory::SharedMemory::adopt(UniqueFd(dup(boards[i].fd())), kBoardBytes, kBoardBytes).value();
-        seen[i].bell = UniqueFd(eventfd(0, EFD_NONBLOCK));
+        seen[i].control_block = memory::SharedMemory::adopt(UniqueFd(dup(control_blocks[i].fd())),
+                                                            kControlBlockBytes, kControlBlockBytes)
+                                    .value();
+        seen[i].doorbell = UniqueFd(eventfd(0, EFD_NONBLOCK));
         const memory::SharedMemory& arena = arenas_[i]->memory();
         if (i == me)
           seen[i].arena = &arena;
@@ -102,7 +104,7 @@ class Host {
   }
 
   // Of an allreduce of so many bytes.
-  std::string_view way_of(size_t bytes, bool is_registered) {
+  std::string_view algorithm_of(size_t bytes, bool is_registered) {
     schedule::Spec spec{.dtype = DType::kUint8,
                         .count = static_cast<int64_t>(bytes),
                         .counts = {},
@@ -130,14 +132,15 @@ class Host {
   std::vector<std::unique_ptr<LocalBackend>> backends_;
 };
 
-TEST(LocalCost, prices_the_way_that_runs) {
+TEST(LocalCost, prices_the_algorithm_that_runs) {
   for (const size_t ranks : {2u, 3u, 8u}) {
     Host host(ranks);
     const size_t limit = one_shot_limit_bytes(ranks);
     for (const size_t bytes : {size_t{1}, kInlineBytes, kInlineBytes + 1, kRegisteredFromBytes - 1,
                                kRegisteredFromBytes, limit, limit + 1, size_t{1} << 20}) {
       for (const bool is_registered : {false, true})
-        EXPECT_EQ(host.way_of(bytes, is_registered), name_of(local_way(bytes, ranks, is_registered)))
+        EXPECT_EQ(host.algorithm_of(bytes, is_registered),
+                  name_of(local_algorithm(bytes, ranks, is_registered)))
             << bytes << " bytes, " << ranks << " ranks, registered: " << is_registered;
     }
   }

@@ -20,18 +20,19 @@ class Ranks {
  public:
   explicit Ranks(size_t size) {
     for (size_t i = 0; i < size; ++i) {
-      boards_.push_back(memory::SharedMemory::create(kBoardBytes).value());
+      control_blocks_.push_back(memory::SharedMemory::create(kControlBlockBytes).value());
       arenas_.push_back(memory::Arena::create(64 << 20).value());
-      bells_.emplace_back(eventfd(0, EFD_NONBLOCK));
+      doorbells_.emplace_back(eventfd(0, EFD_NONBLOCK));
     }
     for (size_t me = 0; me < size; ++me) {
       std::vector<LocalRank> seen;
       for (size_t i = 0; i < size; ++i) {
         LocalRank rank;
         rank.world_rank = static_cast<Rank>(i);
-        rank.board =
-            memory::SharedMemory::adopt(UniqueFd(dup(boards_[i].fd())), kBoardBytes, kBoardBytes).value();
-        rank.bell = UniqueFd(dup(bells_[i].get()));
+        rank.control_block = memory::SharedMemory::adopt(UniqueFd(dup(control_blocks_[i].fd())),
+                                                         kControlBlockBytes, kControlBlockBytes)
+                                 .value();
+        rank.doorbell = UniqueFd(dup(doorbells_[i].get()));
         if (i == me)
           rank.arena = &arenas_[i]->memory();
         else
@@ -50,7 +51,7 @@ class Ranks {
   [[nodiscard]] size_t size() const { return backends_.size(); }
   bool has_rung(size_t rank) {
     uint64_t rings = 0;
-    return read(bells_[rank].get(), &rings, sizeof(rings)) == static_cast<ssize_t>(sizeof(rings));
+    return read(doorbells_[rank].get(), &rings, sizeof(rings)) == static_cast<ssize_t>(sizeof(rings));
   }
 
   // Until `expected` calls are done on each rank of `who`.
@@ -69,9 +70,9 @@ class Ranks {
   }
 
  private:
-  std::vector<memory::SharedMemory> boards_;
+  std::vector<memory::SharedMemory> control_blocks_;
   std::vector<std::unique_ptr<memory::Arena>> arenas_;
-  std::vector<UniqueFd> bells_;
+  std::vector<UniqueFd> doorbells_;
   std::deque<backend_test::Queue<LocalBackend>> backends_;
 };
 
@@ -103,11 +104,50 @@ void fill(DType dtype, std::byte* at, int64_t count, std::mt19937_64& random) {
   }
 }
 
+// One rank's part in a case.
+struct Member {
+  bool has_joined = false;  // and so gives nothing and takes nothing
+  Group group;
+  std::vector<Tensor> tensors;
+  std::vector<Segment> segments;
+  std::vector<std::byte> contribution;  // to the result: scaled, one tensor after another
+};
+
+Member make_member(size_t rank, Ranks& ranks, const Case& c, std::mt19937_64& random) {
+  const size_t element = size_of(c.dtype);
+  Member member;
+  member.has_joined = c.joined == static_cast<Rank>(rank);
+  for (size_t i = 0; i < ranks.size(); ++i) member.group.members.push_back(static_cast<Rank>(i));
+  member.group.me = static_cast<Rank>(rank);
+  for (const int64_t count : c.counts) {
+    const size_t bytes = static_cast<size_t>(count) * element;
+    const auto allocate = [&](std::vector<std::byte>& own) {
+      if (c.in_arena[rank]) return static_cast<std::byte*>(ranks.arena(rank).allocate(bytes));
+      own.resize(bytes + 1);
+      return own.data();
+    };
+    Tensor& tensor = member.tensors.emplace_back();
+    tensor.input = allocate(tensor.own_input);
+    tensor.output = c.in_place ? tensor.input : allocate(tensor.own_output);
+    fill(c.dtype, tensor.input, count, random);
+    const size_t at = member.contribution.size();
+    member.contribution.resize(at + bytes);
+    std::byte* contribution = member.contribution.data() + at;
+    if (member.has_joined)
+      kernels::fill_identity(c.op, c.dtype, contribution, static_cast<size_t>(count));
+    else
+      kernels::scale(c.dtype, tensor.input, contribution, static_cast<size_t>(count), {.factor = c.prescale});
+    member.segments.push_back(member.has_joined
+                                  ? Segment{.count = count}
+                                  : Segment{.input = tensor.input, .output = tensor.output, .count = count});
+  }
+  return member;
+}
+
 // What every rank must get: all contributions in rank order, rounded once.
-std::vector<std::byte> expected_of(const Case& c, const std::vector<std::vector<std::byte>>& inputs,
-                                   size_t count) {
+std::vector<std::byte> expected_of(const Case& c, const std::vector<Member>& members, size_t count) {
   std::vector<const void*> sources;
-  for (const auto& input : inputs) sources.push_back(input.data());
+  for (const Member& member : members) sources.push_back(member.contribution.data());
   std::vector<std::byte> result(count * size_of(c.dtype));
   kernels::reduce_sources(c.op, c.dtype, sources, result.data(), count, c.scale);
   return result;
@@ -117,66 +157,37 @@ void check(Ranks& ranks, const Case& c, uint64_t seed) {
   std::mt19937_64 random(seed);
   const size_t n = ranks.size(), element = size_of(c.dtype);
   const auto total = static_cast<size_t>(std::accumulate(c.counts.begin(), c.counts.end(), int64_t{0}));
-  Group group{.members = {}};
-  for (size_t i = 0; i < n; ++i) group.members.push_back(static_cast<Rank>(i));
-  std::vector<Group> groups(n, group);
-  std::vector<std::vector<Tensor>> tensors(n);
-  std::vector<std::vector<Segment>> segments(n);
-  std::vector<std::vector<std::byte>> contributions(n, std::vector<std::byte>(total * element));
+  std::vector<Member> members;
+  for (size_t rank = 0; rank < n; ++rank) members.push_back(make_member(rank, ranks, c, random));
+  const std::vector<std::byte> expected = expected_of(c, members, total);
   std::vector<size_t> who;
   for (size_t rank = 0; rank < n; ++rank) {
     who.push_back(rank);
-    groups[rank].me = static_cast<Rank>(rank);
-    const bool has_joined = c.joined == static_cast<Rank>(rank);
-    size_t at = 0;
-    tensors[rank].resize(c.counts.size());
-    for (size_t t = 0; t < c.counts.size(); ++t) {
-      Tensor& tensor = tensors[rank][t];
-      const size_t bytes = static_cast<size_t>(c.counts[t]) * element;
-      const auto allocate = [&](std::vector<std::byte>& own) {
-        if (c.in_arena[rank]) return static_cast<std::byte*>(ranks.arena(rank).allocate(bytes));
-        own.resize(bytes + 1);
-        return own.data();
-      };
-      tensor.input = allocate(tensor.own_input);
-      tensor.output = c.in_place ? tensor.input : allocate(tensor.own_output);
-      fill(c.dtype, tensor.input, c.counts[t], random);
-      std::byte* contribution = contributions[rank].data() + at * element;
-      if (has_joined)
-        kernels::fill_identity(c.op, c.dtype, contribution, static_cast<size_t>(c.counts[t]));
-      else
-        kernels::scale(c.dtype, tensor.input, contribution, static_cast<size_t>(c.counts[t]),
-                       {.factor = c.prescale});
-      segments[rank].push_back(
-          has_joined ? Segment{.count = c.counts[t]}
-                     : Segment{.input = tensor.input, .output = tensor.output, .count = c.counts[t]});
-      at += static_cast<size_t>(c.counts[t]);
-    }
-  }
-  const std::vector<std::byte> expected = expected_of(c, contributions, total);
-  for (size_t rank = 0; rank < n; ++rank) {
     schedule::Spec spec{.dtype = c.dtype,
                         .op = c.op,
                         .count = static_cast<int64_t>(total),
                         .counts = {},
                         .scale = c.scale,
                         .segments = {}};
-    ranks.at(rank).start(
-        {.id = 1, .group = &groups[rank], .spec = spec, .segments = segments[rank], .prescale = c.prescale});
+    ranks.at(rank).start({.id = 1,
+                          .group = &members[rank].group,
+                          .spec = spec,
+                          .segments = members[rank].segments,
+                          .prescale = c.prescale});
   }
   ranks.run(who, 1, random);
   for (size_t rank = 0; rank < n; ++rank) {
     size_t at = 0;
-    for (size_t t = 0; t < c.counts.size() && c.joined != static_cast<Rank>(rank); ++t) {
+    for (size_t t = 0; t < c.counts.size() && !members[rank].has_joined; ++t) {
       const size_t bytes = static_cast<size_t>(c.counts[t]) * element;
       if (bytes == 0) continue;
-      ASSERT_EQ(std::memcmp(tensors[rank][t].output, expected.data() + at, bytes), 0)
+      ASSERT_EQ(std::memcmp(members[rank].tensors[t].output, expected.data() + at, bytes), 0)
           << "rank " << rank << " of " << n << ", tensor " << t << " of " << c.counts[t] << " x "
           << name_of(c.dtype) << ", seed " << seed;
       at += bytes;
     }
     if (!c.in_arena[rank]) continue;
-    for (Tensor& tensor : tensors[rank]) {
+    for (Tensor& tensor : members[rank].tensors) {
       ranks.arena(rank).release(tensor.input);
       if (tensor.output != tensor.input) ranks.arena(rank).release(tensor.output);
     }

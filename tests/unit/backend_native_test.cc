@@ -15,7 +15,6 @@ namespace {
 using Call = TestCall;
 using backend::Done;
 using backend::NativeOptions;
-using backend::Planned;
 using schedule::Action;
 using schedule::Slice;
 using schedule::Space;
@@ -29,9 +28,9 @@ Slice out(int64_t begin, int64_t count) { return {Space::kOutput, begin, count};
 
 NativeOptions scripted(std::function<std::vector<Step>(Rank me)> steps, int64_t scratch = 0) {
   NativeOptions options;
-  options.planner = [steps = std::move(steps), scratch](const Spec&, const Topology&,
-                                                        Rank me) -> Result<Planned> {
-    return Planned{.schedule = {.steps = steps(me), .scratch_count = scratch, .name = "scripted"}};
+  options.maker = [steps = std::move(steps), scratch](const Spec&, const Topology&,
+                                                      Rank me) -> Result<schedule::Schedule> {
+    return schedule::Schedule{.steps = steps(me), .scratch_count = scratch, .name = "scripted"};
   };
   return options;
 }
@@ -142,9 +141,9 @@ TEST_P(Scripted, arriving_pieces_are_reduced_where_they_belong) {
 
 // ---- life ----
 
-TEST(NativeBackend, a_group_of_one_needs_no_lanes) {
-  NativeQueue alone(std::make_unique<backend::NativeBackend>(
-      backend::Mesh{.endpoint = [](Rank) -> transport::Endpoint* { return nullptr; }, .topology = {}}));
+TEST(NativeBackend, a_group_of_one_needs_no_channels) {
+  NativeQueue alone(std::make_unique<backend::NativeBackend>(backend::Mesh{
+      .endpoint = [](Rank, size_t) -> transport::Endpoint* { return nullptr; }, .topology = {}}));
   const Group group{.id = 0, .epoch = 1, .members = {5}, .me = 0};
   std::vector<int64_t> input{9, -9}, output(2);
   Spec spec = allreduce(2, DType::kInt64);
@@ -163,7 +162,7 @@ TEST(NativeBackend, a_group_of_one_needs_no_lanes) {
   EXPECT_EQ(gathered, input);
 }
 
-TEST(NativeBackend, a_broken_lane_fails_the_call_only_when_no_lane_holds_its_memory) {
+TEST(NativeBackend, a_broken_channel_fails_the_call_only_when_no_channel_holds_its_memory) {
   const auto steps = [](Rank me) {
     std::vector<Step> all;
     for (Rank peer = 0; peer < 3; ++peer) {
@@ -193,7 +192,7 @@ TEST(NativeBackend, a_broken_lane_fails_the_call_only_when_no_lane_holds_its_mem
   mesh.backend(0).start(ranks.call(0, 2, allreduce(300)));
   mesh.backend(0).progress(done);
   ASSERT_EQ(done.size(), 2u);
-  EXPECT_EQ(done[1].status.code, Code::kPeerLost) << "the lanes are out of step";
+  EXPECT_EQ(done[1].status.code, Code::kPeerLost) << "the channels are out of step";
 }
 
 TEST(NativeBackend, abort_fails_running_and_queued_calls_and_ignores_what_arrives_later) {
@@ -220,10 +219,10 @@ TEST(NativeBackend, abort_fails_running_and_queued_calls_and_ignores_what_arrive
 
 TEST(NativeBackend, a_spec_no_algorithm_serves_fails_its_call_alone) {
   NativeOptions options;
-  options.planner = [plan = backend::plan_with_registry("")](const Spec& spec, const Topology& topology,
-                                                             Rank me) -> Result<Planned> {
+  options.maker = [make = backend::make_with_registry("")](const Spec& spec, const Topology& topology,
+                                                           Rank me) -> Result<schedule::Schedule> {
     if (spec.count == 13) return Status{Code::kUnsupported, "not thirteen"};
-    return plan(spec, topology, me);
+    return make(spec, topology, me);
   };
   FakeMesh mesh(Topology::single_host(2), WireKind::kBuffered, 5, options);
   Ranks ranks(mesh, 13);
@@ -266,12 +265,12 @@ TEST(NativeBackend, overlapping_groups_run_in_the_global_order) {
   }
 }
 
-TEST(NativeBackend, a_repeated_spec_is_planned_once_and_plans_are_bounded) {
-  int planned = 0;
+TEST(NativeBackend, a_repeated_spec_is_scheduled_once_and_the_cache_is_bounded) {
+  int made = 0;
   NativeOptions options;
-  options.planner = [&](const Spec& spec, const Topology& topology, Rank me) {
-    ++planned;
-    return backend::plan_with_registry("")(spec, topology, me);
+  options.maker = [&](const Spec& spec, const Topology& topology, Rank me) {
+    ++made;
+    return backend::make_with_registry("")(spec, topology, me);
   };
   FakeMesh mesh(Topology::single_host(2), WireKind::kBuffered, 6, options);
   Ranks ranks(mesh, 2000);
@@ -282,27 +281,27 @@ TEST(NativeBackend, a_repeated_spec_is_planned_once_and_plans_are_bounded) {
     ASSERT_TRUE(mesh.run());
   };
   for (int i = 0; i < 5; ++i) run(10);
-  EXPECT_EQ(planned, 2);  // once a rank
+  EXPECT_EQ(made, 2);  // once a rank
   for (int64_t count = 1; count <= 600; ++count) run(count + 100);
-  EXPECT_EQ(mesh.backend(0).backend().plans().size(), backend::PlanCache::kMaxPlans);
-  planned = 0;
+  EXPECT_EQ(mesh.backend(0).backend().schedules().size(), backend::ScheduleCache::kMaxSchedules);
+  made = 0;
   run(700);
-  EXPECT_EQ(planned, 0) << "recent plans are kept";
+  EXPECT_EQ(made, 0) << "recent schedules are kept";
   run(10);
-  EXPECT_EQ(planned, 2) << "the oldest went";
+  EXPECT_EQ(made, 2) << "the oldest went";
   EXPECT_EQ(mesh.backend(0).last_how(), "flat_gather");
 }
 
-TEST(NativeBackend, bitwise_plans_sum_in_rank_order_wherever_the_ranks_are) {
-  const backend::Planner by_hosts = backend::plan_with_registry("");
-  const backend::Planner bitwise = backend::plan_with_registry("", true);
+TEST(NativeBackend, bitwise_schedules_sum_in_rank_order_wherever_the_ranks_are) {
+  const backend::ScheduleMaker by_hosts = backend::make_with_registry("");
+  const backend::ScheduleMaker bitwise = backend::make_with_registry("", true);
   const Topology one_host = Topology::single_host(6);
   for (const Topology& layout : schedule::layouts(6)) {
     for (const Collective what : {Collective::kAllreduce, Collective::kReducescatter}) {
       for (const int64_t count : {1, 100, 1'000'000}) {
         const Spec spec = schedule::spec_of(what, 6, count);
         std::vector<schedule::Schedule> schedules;
-        for (Rank me = 0; me < 6; ++me) schedules.push_back(bitwise(spec, layout, me).value().schedule);
+        for (Rank me = 0; me < 6; ++me) schedules.push_back(bitwise(spec, layout, me).value());
         const auto proof = schedule::verify_schedules(spec, one_host, schedules, true);
         EXPECT_TRUE(proof.is_ok()) << schedule::describe(spec, layout) << ": " << proof.status().why;
       }
@@ -310,13 +309,12 @@ TEST(NativeBackend, bitwise_plans_sum_in_rank_order_wherever_the_ranks_are) {
   }
   const Spec spec = schedule::spec_of(Collective::kAllreduce, 6, 100);
   std::vector<schedule::Schedule> schedules;
-  for (Rank me = 0; me < 6; ++me)
-    schedules.push_back(by_hosts(spec, Topology::regular(2, 3), me).value().schedule);
+  for (Rank me = 0; me < 6; ++me) schedules.push_back(by_hosts(spec, Topology::regular(2, 3), me).value());
   EXPECT_FALSE(schedule::verify_schedules(spec, one_host, schedules, true).is_ok())
       << "else this test shows nothing";
   const Spec gather = schedule::spec_of(Collective::kAllgather, 6, 100);
   const Topology two = Topology::regular(2, 3);
-  EXPECT_EQ(bitwise(gather, two, 0).value().schedule.name, by_hosts(gather, two, 0).value().schedule.name)
+  EXPECT_EQ(bitwise(gather, two, 0).value().name, by_hosts(gather, two, 0).value().name)
       << "what sums nothing is chosen as ever";
 }
 

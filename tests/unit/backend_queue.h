@@ -34,7 +34,7 @@ class Queue {
     waiting_.push_back({keep(call), {}, false});
     start_next();
   }
-  void drain(const TestCall& call, std::vector<int32_t> arrivals) {
+  void discard(const TestCall& call, std::vector<int32_t> arrivals) {
     waiting_.push_back({keep(call), std::move(arrivals), true});
     start_next();
   }
@@ -52,9 +52,11 @@ class Queue {
     waiting_.clear();
   }
   [[nodiscard]] bool is_idle() const { return backend_->is_idle() && waiting_.empty() && aborted_.empty(); }
-  std::vector<int32_t> pause() { return backend_->pause(); }
-  void resume() { backend_->resume(); }
-  void take_back(std::span<const int32_t> arrivals) { backend_->take_back(arrivals); }
+  std::vector<int32_t> pause(backend::CallId call) { return backend_->pause(call); }
+  void resume(backend::CallId call) { backend_->resume(call); }
+  void take_back(backend::CallId call, std::span<const int32_t> arrivals) {
+    backend_->take_back(call, arrivals);
+  }
   bool prepare_sleep() { return backend_->prepare_sleep(); }
   void wake_up() { backend_->wake_up(); }
   [[nodiscard]] std::string_view last_how() const { return last_how_; }
@@ -68,7 +70,7 @@ class Queue {
   struct Waiting {
     Kept* call;
     std::vector<int32_t> arrivals;
-    bool is_drained;
+    bool is_discarded;
   };
   Kept* keep(const TestCall& call) {
     kept_.push_back({call, call.segments});
@@ -81,19 +83,20 @@ class Queue {
     return &kept;
   }
   bool start_next() {
-    if (waiting_.empty() || backend_->room() == 0) return false;
+    if (waiting_.empty() || !backend_->has_room(next_order_)) return false;
     const Waiting next = std::move(waiting_.front());
     waiting_.pop_front();
     const TestCall& wanted = next.call->call;
     const backend::Call call{.id = wanted.id,
+                             .order = next_order_++,
                              .group = wanted.group,
                              .spec = wanted.spec,
                              .segments = next.call->segments,
                              .prescale = wanted.prescale,
                              .may_be_taken_back = wanted.may_be_taken_back,
                              .generation = wanted.generation};
-    if (next.is_drained)
-      backend_->drain(call, next.arrivals);
+    if (next.is_discarded)
+      backend_->discard(call, next.arrivals);
     else
       backend_->start(call);
     return true;
@@ -103,6 +106,7 @@ class Queue {
   std::deque<Kept> kept_;
   std::deque<Waiting> waiting_;
   std::vector<backend::Done> aborted_;
+  uint64_t next_order_ = 0;
   std::string_view last_how_ = "";
 };
 

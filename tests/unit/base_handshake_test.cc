@@ -14,10 +14,10 @@ constexpr std::string_view kRelease = "0.1.0";
 Secret secret_of(char fill) { return Secret{Bytes(32, static_cast<std::byte>(fill))}; }
 
 Introduction caller() {
-  return {.job = "job-1", .epoch = 3, .channel = Channel::kData, .lane = 2, .from = 5, .to = 1};
+  return {.job = "job-1", .epoch = 3, .kind = ConnectionKind::kData, .channel = 2, .from = 5, .to = 1};
 }
 Introduction callee() {
-  return {.job = "job-1", .epoch = 3, .channel = Channel::kData, .lane = 0, .from = -1, .to = 1};
+  return {.job = "job-1", .epoch = 3, .kind = ConnectionKind::kData, .channel = 0, .from = -1, .to = 1};
 }
 
 struct Verdicts {
@@ -65,13 +65,13 @@ TEST(Hmac, agrees_with_rfc4231_case_2) {
   EXPECT_EQ(std::to_integer<int>(mac[31]), 0x43);
 }
 
-TEST(Handshake, same_secret_and_terms_are_accepted_and_the_server_learns_rank_and_lane) {
+TEST(Handshake, same_secret_and_terms_are_accepted_and_the_server_learns_rank_and_channel) {
   Handshake client = Handshake::client(secret_of('k'), caller(), std::string(kRelease));
   Handshake server = Handshake::server(secret_of('k'), callee(), std::string(kRelease));
   const Verdicts verdicts = converse(client, server);
   EXPECT_TRUE(verdicts.both_done) << verdicts.client.why << verdicts.server.why;
   EXPECT_EQ(server.introduction().from, 5);
-  EXPECT_EQ(server.introduction().lane, 2);
+  EXPECT_EQ(server.introduction().channel, 2);
   EXPECT_LE(verdicts.longest, kMaxHandshakeBytes);
 }
 
@@ -137,7 +137,7 @@ TEST(Handshake, each_differing_term_is_named_on_both_sides) {
   expect_denied(verdicts.client, "not in epoch 3");
   expect_denied(verdicts.server, "a peer of epoch 3 called; this is epoch 4");
   accepted = callee();
-  accepted.channel = Channel::kStore;
+  accepted.kind = ConnectionKind::kStore;
   verdicts = converse(caller(), accepted);
   expect_denied(verdicts.client, "does not accept data connections");
   expect_denied(verdicts.server, "asked for a data connection; here are store connections");

@@ -35,7 +35,7 @@ TEST(StartThread, says_so_where_no_thread_is_to_be_had) {
     if (setrlimit(RLIMIT_NPROC, &one) != 0 || setuid(54'321) != 0) _exit(2);
     std::thread thread;
     const Status status = start_thread(thread, "a test", [] {});
-    _exit(!status.is_ok() && status.why.find("no thread for a test") != std::string::npos ? 0 : 1);
+    _exit(!status.is_ok() && status.why.find("a thread for a test") != std::string::npos ? 0 : 1);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);

@@ -66,7 +66,7 @@ TEST(ModelFiles, malformed_ones_are_refused_by_what_is_wrong) {
         head + R"("total": 1, "parameters": [["a"]]})", head + R"("total": 1})",
         std::string(R"({"name": "m", "source": "s", "compute_source": "c", "compute_ms": 1e15, "total": 1, )"
                     R"("parameters": [["a", 1]]})")})
-    EXPECT_THAT(parse_model(text, "F").status().why, HasSubstr("F is no list of gradients")) << text;
+    EXPECT_THAT(parse_model(text, "F").status().why, HasSubstr("F is not a list of gradients")) << text;
 }
 
 TEST(Shards, every_element_has_one_server_and_loads_are_even) {

@@ -66,7 +66,7 @@ TEST_F(Memory, of_an_unknown_kind_or_of_no_device_is_refused) {
   rueda_request nowhere = request("nowhere");
   nowhere.memory = RUEDA_DEVICE_MEMORY;
   EXPECT_EQ(run(nowhere), RUEDA_INVALID_ARGUMENT);
-  EXPECT_THAT(rueda_last_error(), testing::HasSubstr("names no device"));
+  EXPECT_THAT(rueda_last_error(), testing::HasSubstr("its device is missing"));
 }
 
 // Programs that were built before a field are served as they were; what lies behind their struct is not read.

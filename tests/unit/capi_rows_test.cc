@@ -1,4 +1,4 @@
-// rueda.hpp in a world of one: what it takes as rows.
+// rueda.hpp in a single-process job: what it takes as rows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "control_fixture.h"
+#include "rueda/control/check_request.h"
+#include "rueda/control/respond.h"
 
 namespace rueda::control {
 namespace {
@@ -11,7 +13,7 @@ using testing::StartsWith;
 
 const std::vector<Rank> kWorld = {0, 1, 2};
 
-Status check(const Request& request, const std::vector<Rank>* members = &kWorld, Rank me = 0) {
+Status check(const TensorRequest& request, const std::vector<Rank>* members = &kWorld, Rank me = 0) {
   return check_request(request, members, me, 3);
 }
 
@@ -23,7 +25,7 @@ void expect_refused(const Status& status, const std::string& text, Code code = C
 TEST(CheckRequest, an_unknown_set_and_a_non_member_are_refused_in_the_contracts_words) {
   const std::vector<Rank> others = {1, 2};
   const auto in_set = [](Collective what) {
-    Request request = collective(what, "t");
+    TensorRequest request = collective(what, "t");
     request.process_set = 7;
     return request;
   };
@@ -48,7 +50,7 @@ TEST(CheckRequest, an_unknown_set_and_a_non_member_are_refused_in_the_contracts_
 
 TEST(CheckRequest, a_root_outside_the_set_is_refused) {
   const std::vector<Rank> members = {0, 2};
-  Request request = collective(Collective::kBroadcast, "t");
+  TensorRequest request = collective(Collective::kBroadcast, "t");
   for (const Rank root : {-1, 1, 3}) {
     request.root = root;
     expect_refused(check(request, &members), "broadcast received invalid root rank " + std::to_string(root) +
@@ -59,7 +61,7 @@ TEST(CheckRequest, a_root_outside_the_set_is_refused) {
 }
 
 TEST(CheckRequest, alltoall_splits) {
-  Request request = collective(Collective::kAlltoall, "t", {4});
+  TensorRequest request = collective(Collective::kAlltoall, "t", {4});
   expect_refused(
       check(request),
       "splits not provided, but first dimension of tensor is not an even multiple of the number of workers.");
@@ -77,7 +79,7 @@ TEST(CheckRequest, alltoall_splits) {
 TEST(CheckRequest, reducescatter_takes_average_and_sum_of_tensors_with_rows) {
   expect_refused(check(collective(Collective::kReducescatter, "t", {})),
                  "Reducescatter does not support scalar inputs");
-  Request request = collective(Collective::kReducescatter, "t");
+  TensorRequest request = collective(Collective::kReducescatter, "t");
   for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct, ReduceOp::kAdasum}) {
     request.op = op;
     expect_refused(check(request), "Reducescatter currently only supports AVERAGE and SUM.",
@@ -88,7 +90,7 @@ TEST(CheckRequest, reducescatter_takes_average_and_sum_of_tensors_with_rows) {
 }
 
 TEST(CheckRequest, ops_without_a_name_and_adasum_of_integers_are_unsupported) {
-  Request request = allreduce("t");
+  TensorRequest request = allreduce("t");
   request.op = static_cast<ReduceOp>(9);
   expect_refused(check(request), "Reduction op type not supported.", Code::kUnsupported);
   request = allreduce("t", {4}, DType::kInt32);

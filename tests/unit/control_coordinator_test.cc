@@ -11,7 +11,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 using testing::StartsWith;
-using Kind = Response::Kind;
 
 TEST(Coordinator, nothing_runs_until_every_member_has_submitted_the_name) {
   Coordinator coordinator(world_of(3));
@@ -21,7 +20,7 @@ TEST(Coordinator, nothing_runs_until_every_member_has_submitted_the_name) {
   coordinator.submit(1, {allreduce("a")}, 0, nullptr);
   const auto responses = coordinator.take_ready(0, nullptr);
   ASSERT_THAT(responses, SizeIs(1));
-  EXPECT_EQ(responses[0].kind, Kind::kRun);
+  EXPECT_TRUE(is<Bucket>(responses[0]));
   EXPECT_THAT(names(responses[0]), ElementsAre("a"));
   EXPECT_THAT(coordinator.take_ready(0, nullptr), IsEmpty());
 }
@@ -42,34 +41,34 @@ TEST(Coordinator, one_name_in_two_sets_does_not_clash) {
   CoordinatorOptions options = world_of(2);
   options.process_sets = {{1, {1}}};
   Coordinator coordinator(options);
-  Request in_set = allreduce("a", {7});
+  TensorRequest in_set = allreduce("a", {7});
   in_set.process_set = 1;
   coordinator.submit(1, {allreduce("a"), in_set}, 0, nullptr);
   auto responses = coordinator.take_ready(0, nullptr);
   ASSERT_THAT(responses, SizeIs(1));
-  EXPECT_EQ(responses[0].process_set, 1);
+  EXPECT_EQ(as<Bucket>(responses[0]).process_set, 1);
   coordinator.submit(0, {allreduce("a")}, 0, nullptr);
   responses = coordinator.take_ready(0, nullptr);
   ASSERT_THAT(responses, SizeIs(1));
-  EXPECT_EQ(responses[0].process_set, 0);
+  EXPECT_EQ(as<Bucket>(responses[0]).process_set, 0);
 }
 
 struct Disagreement {
   std::string what;
-  Request a;
-  Request b;
+  TensorRequest a;
+  TensorRequest b;
   std::string text;
 };
 
-Request with(Request request, void (*change)(Request&)) {
+TensorRequest with(TensorRequest request, void (*change)(TensorRequest&)) {
   change(request);
   return request;
 }
 
 std::vector<Disagreement> disagreements() {
-  const Request sum = allreduce("t");
-  const Request rs = collective(Collective::kReducescatter, "t");
-  const Request bc = collective(Collective::kBroadcast, "t");
+  const TensorRequest sum = allreduce("t");
+  const TensorRequest rs = collective(Collective::kReducescatter, "t");
+  const TensorRequest bc = collective(Collective::kBroadcast, "t");
   const auto gather = [](std::vector<int64_t> shape) {
     return collective(Collective::kAllgather, "t", std::move(shape));
   };
@@ -79,32 +78,27 @@ std::vector<Disagreement> disagreements() {
   return {
       {"dtype", sum, allreduce("t", {4}, DType::kInt32),
        "Mismatched data types: One rank had type float32, but another rank had type int32. Tensor t: rank 0 "
-       "has "
-       "float32, rank 1 has int32."},
+       "has float32, rank 1 has int32."},
       {"dtype_before_shape", sum, allreduce("t", {5}, DType::kInt32), "Mismatched data types: "},
       {"operation", sum, gather({4}),
        "Mismatched operations: One rank did an ALLREDUCE, but another rank did an ALLGATHER."},
-      {"adasum", sum, with(sum, [](Request& r) { r.op = ReduceOp::kAdasum; }),
+      {"adasum", sum, with(sum, [](TensorRequest& r) { r.op = ReduceOp::kAdasum; }),
        "Mismatched operations: One rank did an ALLREDUCE, but another rank did an ADASUM."},
       {"barrier", collective(Collective::kBarrier, "t", {}), sum,
        "Mismatched operations: One rank did an BARRIER, but another rank did an ALLREDUCE."},
       {"shape", allreduce("t", {2, 3}), allreduce("t", {2}),
        "Mismatched ALLREDUCE tensor shapes: One rank sent a tensor of shape [2, 3], but another rank sent a "
-       "tensor "
-       "of shape [2]."},
+       "tensor of shape [2]."},
       {"broadcast_shape", bc, collective(Collective::kBroadcast, "t", {}),
        "Mismatched BROADCAST tensor shapes: One rank sent a tensor of shape [4], but another rank sent a "
-       "tensor of "
-       "shape []."},
-      {"factors", sum, with(sum, [](Request& r) { r.prescale = 0.5; }),
+       "tensor of shape []."},
+      {"factors", sum, with(sum, [](TensorRequest& r) { r.prescale = 0.5; }),
        "Mismatched prescale and/or postscale factors: One rank sent factors (1, 1), but another rank sent "
-       "factors "
-       "(0.5, 1)."},
-      {"reducescatter_op", rs, with(rs, [](Request& r) { r.op = ReduceOp::kAverage; }),
+       "factors (0.5, 1)."},
+      {"reducescatter_op", rs, with(rs, [](TensorRequest& r) { r.op = ReduceOp::kAverage; }),
        "Mismatched prescale and/or postscale factors: One rank sent factors (1, 1), but another rank sent "
-       "factors "
-       "(1, 0.5)."},
-      {"op", sum, with(sum, [](Request& r) { r.op = ReduceOp::kMin; }),
+       "factors (1, 0.5)."},
+      {"op", sum, with(sum, [](TensorRequest& r) { r.op = ReduceOp::kMin; }),
        "Mismatched reduction operation: One rank sent reduction op 1, but another rank sent reduction op 3."},
       {"scalar_allgather", gather({}), gather({1}),
        "Process-set rank zero tried to ALLGATHER a rank-zero tensor."},
@@ -112,20 +106,17 @@ std::vector<Disagreement> disagreements() {
        "Process-set rank zero tried to ALLTOALL a rank-zero tensor."},
       {"gather_rank", gather({1, 2}), gather({1}),
        "Mismatched ALLGATHER tensor shapes: One rank sent a tensor of rank 2, but another rank sent a tensor "
-       "of rank "
-       "1."},
+       "of rank 1."},
       {"alltoall_dimension", toall({2, 3, 4}), toall({4, 3, 5}),
        "Mismatched ALLTOALL tensor shapes: One rank sent a tensor with dimension 2 equal to 4, but another "
-       "rank sent "
-       "a tensor with dimension 2 equal to 5."},
-      {"root", bc, with(bc, [](Request& r) { r.root = 1; }),
+       "rank sent a tensor with dimension 2 equal to 5."},
+      {"root", bc, with(bc, [](TensorRequest& r) { r.root = 1; }),
        "Mismatched BROADCAST root ranks: One rank specified root rank 0, but another rank specified root "
        "rank 1."},
-      {"device", sum, with(sum, [](Request& r) { r.device = 0; }),
+      {"device", sum, with(sum, [](TensorRequest& r) { r.device = 0; }),
        "Mismatched ALLREDUCE CPU/GPU device selection: One rank specified device CPU, but another rank "
-       "specified "
-       "device GPU."},
-      {"memory", sum, with(sum, [](Request& r) { r.memory = MemoryKind::kDevice; }),
+       "specified device GPU."},
+      {"memory", sum, with(sum, [](TensorRequest& r) { r.memory = MemoryKind::kDevice; }),
        "Mismatched ALLREDUCE memory: One rank gave host memory, but another rank gave device memory."},
   };
 }
@@ -138,13 +129,13 @@ TEST_P(Mismatch, is_told_with_the_lowest_ranks_value_first_and_frees_the_name) {
   coordinator.submit(0, {GetParam().a}, 0, nullptr);
   const auto responses = coordinator.take_ready(0, nullptr);
   ASSERT_THAT(responses, SizeIs(1));
-  EXPECT_EQ(responses[0].kind, Kind::kError);
-  EXPECT_EQ(responses[0].code, Code::kMismatch);
+  EXPECT_TRUE(is<Failure>(responses[0]));
+  EXPECT_EQ(as<Failure>(responses[0]).code, Code::kMismatch);
   EXPECT_THAT(names(responses[0]), ElementsAre("t"));
-  EXPECT_THAT(responses[0].error, StartsWith(GetParam().text));
+  EXPECT_THAT(as<Failure>(responses[0]).error, StartsWith(GetParam().text));
   const auto again = run(coordinator, {allreduce("t"), allreduce("t")});
   ASSERT_THAT(again, SizeIs(1));
-  EXPECT_EQ(again[0].kind, Kind::kRun);
+  EXPECT_TRUE(is<Bucket>(again[0]));
 }
 
 INSTANTIATE_TEST_SUITE_P(Contract, Mismatch, testing::ValuesIn(disagreements()),
@@ -155,7 +146,8 @@ TEST(Coordinator, a_mismatch_text_lists_which_ranks_hold_which_value) {
   const auto responses =
       run(coordinator, {allreduce("x"), allreduce("x", {4}, DType::kInt64), allreduce("x")});
   ASSERT_THAT(responses, SizeIs(1));
-  EXPECT_THAT(responses[0].error, HasSubstr("Tensor x: ranks 0, 2 have float32, rank 1 has int64."));
+  EXPECT_THAT(as<Failure>(responses[0]).error,
+              HasSubstr("Tensor x: ranks 0, 2 have float32, rank 1 has int64."));
 }
 
 TEST(Coordinator, rows_tell_everybody_the_sizes_of_the_outputs) {
@@ -163,29 +155,29 @@ TEST(Coordinator, rows_tell_everybody_the_sizes_of_the_outputs) {
   auto responses = run(coordinator, {collective(Collective::kAllgather, "g", {0, 3}),
                                      collective(Collective::kAllgather, "g", {5, 3})});
   ASSERT_THAT(responses, SizeIs(1));
-  EXPECT_THAT(responses[0].entries[0].rows, ElementsAre(0, 5));
+  EXPECT_THAT(as<Bucket>(responses[0]).entries[0].rows, ElementsAre(0, 5));
 
   responses = run(coordinator, {collective(Collective::kReducescatter, "r", {3}),
                                 collective(Collective::kReducescatter, "r", {3})});
   ASSERT_THAT(responses, SizeIs(1));
-  EXPECT_THAT(responses[0].entries[0].rows, ElementsAre(2, 1));
+  EXPECT_THAT(as<Bucket>(responses[0]).entries[0].rows, ElementsAre(2, 1));
 
-  Request given = collective(Collective::kAlltoall, "a", {4});
+  TensorRequest given = collective(Collective::kAlltoall, "a", {4});
   given.splits = {3, 0};
   responses = run(coordinator, {given, collective(Collective::kAlltoall, "a", {2})});
   ASSERT_THAT(responses, SizeIs(1));
-  EXPECT_THAT(responses[0].entries[0].rows, ElementsAre(3, 0, 1, 1));
+  EXPECT_THAT(as<Bucket>(responses[0]).entries[0].rows, ElementsAre(3, 0, 1, 1));
 }
 
 TEST(Coordinator, scalars_and_empty_tensors_run) {
   Coordinator coordinator(world_of(2));
-  for (const Request& request :
+  for (const TensorRequest& request :
        {allreduce("a", {}), allreduce("b", {0, 3}), collective(Collective::kBroadcast, "c", {}),
         collective(Collective::kReducescatter, "d", {0, 3}),
         collective(Collective::kAlltoall, "e", {0, 3})}) {
     const auto responses = run(coordinator, {request, request});
     ASSERT_THAT(responses, SizeIs(1));
-    EXPECT_EQ(responses[0].kind, Kind::kRun) << responses[0].error;
+    EXPECT_TRUE(is<Bucket>(responses[0])) << error_of(responses[0]);
   }
 }
 
@@ -195,8 +187,8 @@ TEST(Coordinator, a_duplicate_submission_is_an_error_for_all_and_no_crash) {
   coordinator.submit(1, {allreduce("a")}, 0, nullptr);
   const auto responses = coordinator.take_ready(0, nullptr);
   ASSERT_THAT(responses, SizeIs(1));
-  EXPECT_EQ(responses[0].code, Code::kDuplicateName);
-  EXPECT_THAT(responses[0].error,
+  EXPECT_EQ(as<Failure>(responses[0]).code, Code::kDuplicateName);
+  EXPECT_THAT(as<Failure>(responses[0]).error,
               HasSubstr("with the same name as another tensor that is currently being processed"));
 }
 
@@ -204,46 +196,47 @@ TEST(Coordinator, odd_requests_are_errors_or_ignored) {
   CoordinatorOptions options = world_of(2);
   options.process_sets = {{1, {1}}};
   Coordinator coordinator(options);
-  Request unknown = allreduce("u");
+  TensorRequest unknown = allreduce("u");
   unknown.process_set = 77;
-  Request foreign = allreduce("f");
+  TensorRequest foreign = allreduce("f");
   foreign.process_set = 1;
   coordinator.submit(0, {unknown, foreign}, 0, nullptr);
   coordinator.submit(9, {allreduce("x")}, 0, nullptr);
   coordinator.submit(-1, {allreduce("x")}, 0, nullptr);
   const auto responses = coordinator.take_ready(0, nullptr);
   ASSERT_THAT(responses, SizeIs(2));
-  for (const Response& response : responses) EXPECT_THAT(response.entries[0].failed_ranks, ElementsAre(0));
-  EXPECT_THAT(responses[1].error, HasSubstr("not a member"));
-  EXPECT_EQ(responses[0].process_set, 77);
-  EXPECT_EQ(responses[0].error,
+  for (const Response& response : responses)
+    EXPECT_THAT(as<Failure>(response).failed[0].ranks, ElementsAre(0));
+  EXPECT_THAT(as<Failure>(responses[1]).error, HasSubstr("not a member"));
+  EXPECT_EQ(as<Failure>(responses[0]).process_set, 77);
+  EXPECT_EQ(as<Failure>(responses[0]).error,
             "Allreduce: Process set provided does not exist, or has not been registered.");
 }
 
 TEST(Coordinator, an_error_names_the_ranks_whose_submission_it_answers) {
   Coordinator coordinator(world_of(3));
-  Request other = allreduce("x");
+  TensorRequest other = allreduce("x");
   other.dtype = DType::kInt32;
   coordinator.submit(0, {allreduce("x")}, 0, nullptr);
   coordinator.submit(2, {allreduce("x")}, 0, nullptr);
   coordinator.submit(1, {other}, 0, nullptr);
   const auto responses = coordinator.take_ready(0, nullptr);
   ASSERT_THAT(responses, SizeIs(1));
-  EXPECT_EQ(responses[0].kind, Kind::kError);
-  EXPECT_THAT(responses[0].entries[0].failed_ranks, testing::UnorderedElementsAre(0, 1, 2));
+  EXPECT_TRUE(is<Failure>(responses[0]));
+  EXPECT_THAT(as<Failure>(responses[0]).failed[0].ranks, testing::UnorderedElementsAre(0, 1, 2));
 }
 
 TEST(Coordinator, a_request_its_own_rank_should_have_refused_fails_for_all) {
   Coordinator coordinator(world_of(2));
-  Request bad = collective(Collective::kAlltoall, "a", {4});
+  TensorRequest bad = collective(Collective::kAlltoall, "a", {4});
   bad.splits = {9, 9};
   auto responses = run(coordinator, {bad, collective(Collective::kAlltoall, "a", {4})});
   ASSERT_THAT(responses, SizeIs(1));
-  EXPECT_EQ(responses[0].kind, Kind::kError);
-  const Request huge = allreduce("h", {INT64_MAX, INT64_MAX});
+  EXPECT_TRUE(is<Failure>(responses[0]));
+  const TensorRequest huge = allreduce("h", {INT64_MAX, INT64_MAX});
   responses = run(coordinator, {huge, huge});
   ASSERT_THAT(responses, SizeIs(1));
-  EXPECT_THAT(responses[0].error, HasSubstr("too large"));
+  EXPECT_THAT(as<Failure>(responses[0]).error, HasSubstr("too large"));
 }
 
 TEST(Coordinator, stall_report_has_the_known_shape_and_comes_once_per_interval) {

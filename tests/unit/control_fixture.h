@@ -1,4 +1,4 @@
-// Builders the tests of the control room share.
+// Builders the tests of the control module share.
 #pragma once
 
 #include <map>
@@ -10,8 +10,9 @@
 
 namespace rueda::control {
 
-inline Request allreduce(std::string name, std::vector<int64_t> shape = {4}, DType dtype = DType::kFloat32) {
-  Request request;
+inline TensorRequest allreduce(std::string name, std::vector<int64_t> shape = {4},
+                               DType dtype = DType::kFloat32) {
+  TensorRequest request;
   request.what = Collective::kAllreduce;
   request.name = std::move(name);
   request.shape = std::move(shape);
@@ -19,37 +20,35 @@ inline Request allreduce(std::string name, std::vector<int64_t> shape = {4}, DTy
   return request;
 }
 
-inline Request collective(Collective what, std::string name, std::vector<int64_t> shape = {4}) {
-  Request request = allreduce(std::move(name), std::move(shape));
+inline TensorRequest collective(Collective what, std::string name, std::vector<int64_t> shape = {4}) {
+  TensorRequest request = allreduce(std::move(name), std::move(shape));
   request.what = what;
   if (what == Collective::kBroadcast) request.root = 0;
   return request;
 }
 
-inline Request join(int64_t tag = 0) {
-  Request request = collective(Collective::kJoin, "join.noname", {});
+inline TensorRequest join(int64_t tag = 0) {
+  TensorRequest request = collective(Collective::kJoin, "join.noname", {});
   request.tag = tag;
   return request;
 }
 
 inline Request add_set(std::vector<Rank> ranks) {
-  Request request;
-  request.kind = Request::Kind::kAddSet;
-  request.name = "add_process_set";
-  request.set_ranks = std::move(ranks);
-  return request;
+  return SetChange{.name = "add_process_set", .what = AddSet{std::move(ranks)}};
 }
 
 inline Request remove_set(int32_t id) {
-  Request request;
-  request.kind = Request::Kind::kRemoveSet;
-  request.name = "remove_process_set";
-  request.set_id = id;
-  return request;
+  return SetChange{.name = "remove_process_set", .what = RemoveSet{id}};
 }
 
+// Tensors that may be submitted as they are.
+struct Tensors : std::vector<TensorRequest> {
+  using std::vector<TensorRequest>::vector;
+  explicit(false) operator std::vector<Request>() const { return {begin(), end()}; }
+};
+
 // The members of one group, named as the API names them: base_1ofK, base_2ofK, …
-inline std::vector<Request> group(const std::string& base, std::vector<Request> members) {
+inline Tensors group(const std::string& base, Tensors members) {
   const std::string of = "of" + std::to_string(members.size());
   for (size_t i = 0; i < members.size(); ++i) {
     members[i].name = base + "_" + std::to_string(i + 1) + of;
@@ -73,9 +72,30 @@ inline std::vector<Response> run(Coordinator& coordinator, const std::vector<Req
   return coordinator.take_ready(0, nullptr);
 }
 
+template <class T>
+bool is(const Response& response) {
+  return std::holds_alternative<T>(response);
+}
+
+template <class T>
+const T& as(const Response& response) {
+  return std::get<T>(response);
+}
+
+// Why it failed, to be shown where it should not have.
+inline std::string error_of(const Response& response) {
+  return is<Failure>(response) ? as<Failure>(response).error : "it did not fail";
+}
+
 inline std::vector<std::string> names(const Response& response) {
+  if (is<Joined>(response)) return as<Joined>(response).names;
+  if (is<SetAdded>(response)) return as<SetAdded>(response).names;
+  if (is<SetRemoved>(response)) return as<SetRemoved>(response).names;
   std::vector<std::string> out;
-  for (const Entry& entry : response.entries) out.push_back(entry.name);
+  if (is<Bucket>(response))
+    for (const Entry& entry : as<Bucket>(response).entries) out.push_back(entry.name);
+  if (is<Failure>(response))
+    for (const FailedName& one : as<Failure>(response).failed) out.push_back(one.name);
   return out;
 }
 

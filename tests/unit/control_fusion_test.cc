@@ -10,7 +10,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
-using Kind = Response::Kind;
 
 CoordinatorOptions with_threshold(int64_t bytes) {
   CoordinatorOptions options = world_of(1);
@@ -23,14 +22,14 @@ std::vector<std::vector<std::string>> plan(const CoordinatorOptions& options, st
   coordinator.submit(0, std::move(requests), 0, nullptr);
   std::vector<std::vector<std::string>> out;
   for (const Response& response : coordinator.take_ready(0, nullptr)) {
-    EXPECT_EQ(response.kind, Kind::kRun) << response.error;
+    EXPECT_TRUE(is<Bucket>(response)) << error_of(response);
     out.push_back(names(response));
   }
   return out;
 }
 
-std::vector<Request> concat(std::vector<std::vector<Request>> parts) {
-  std::vector<Request> out;
+Tensors concat(std::vector<Tensors> parts) {
+  Tensors out;
   for (auto& part : parts) out.insert(out.end(), part.begin(), part.end());
   return out;
 }
@@ -57,26 +56,40 @@ TEST(Fusion, threshold_zero_fuses_nothing) {
 
 TEST(Fusion, large_tensors_travel_alone_where_they_would_have_to_be_packed) {
   CoordinatorOptions options = with_threshold(64);
-  options.alone_bytes = 32;
+  options.treatment_of = [](int32_t, const Terms&) { return Treatment{.alone_bytes = 32}; };
   EXPECT_THAT(plan(options, {allreduce("a"), allreduce("big", {8}), allreduce("b"), allreduce("less", {7})}),
               ElementsAre(L{"a", "b", "less"}, L{"big"}));
   EXPECT_THAT(plan(options, group("g", {allreduce(""), allreduce("", {8}), allreduce("")})),
               ElementsAre(L{"g_1of3", "g_3of3"}, L{"g_2of3"}));
 }
 
+TEST(Fusion, what_travels_alone_is_asked_for_each_process_set_and_kind_of_tensors) {
+  CoordinatorOptions options = with_threshold(64);
+  options.treatment_of = [](int32_t, const Terms& terms) {
+    return Treatment{.alone_bytes = terms.memory == MemoryKind::kDevice ? 0 : 32};
+  };
+  const auto on_device = [](TensorRequest request) {
+    request.memory = MemoryKind::kDevice;
+    return request;
+  };
+  EXPECT_THAT(plan(options, {allreduce("a", {8}), allreduce("b", {8}), on_device(allreduce("c", {8})),
+                             on_device(allreduce("d", {8}))}),
+              ElementsAre(L{"a"}, L{"b"}, L{"c", "d"}));
+}
+
 TEST(Fusion, factors_ops_and_devices_keep_tensors_apart) {
-  Request scaled = allreduce("s");
+  TensorRequest scaled = allreduce("s");
   scaled.prescale = 2;
-  Request min = allreduce("m");
+  TensorRequest min = allreduce("m");
   min.op = ReduceOp::kMin;
-  Request gpu = allreduce("g");
+  TensorRequest gpu = allreduce("g");
   gpu.device = 1;
   EXPECT_THAT(plan(with_threshold(1024), {allreduce("a"), scaled, min, gpu, allreduce("b")}),
               ElementsAre(L{"a", "b"}, L{"s"}, L{"m"}, L{"g"}));
 }
 
 TEST(Fusion, allgather_and_reducescatter_fuse_and_broadcast_and_alltoall_do_not) {
-  std::vector<Request> requests;
+  Tensors requests;
   for (const Collective what : {Collective::kAllgather, Collective::kReducescatter, Collective::kBroadcast,
                                 Collective::kAlltoall, Collective::kBarrier})
     for (const char* suffix : {"1", "2"})
@@ -131,23 +144,23 @@ TEST(Groups, one_member_in_error_fails_the_whole_group) {
   coordinator.submit(1, group("g", {allreduce(""), allreduce("", {5})}), 0, nullptr);
   const auto responses = coordinator.take_ready(0, nullptr);
   ASSERT_THAT(responses, SizeIs(1));
-  EXPECT_EQ(responses[0].kind, Kind::kError);
+  EXPECT_TRUE(is<Failure>(responses[0]));
   EXPECT_THAT(names(responses[0]), ElementsAre("g_1of2", "g_2of2"));
-  EXPECT_THAT(responses[0].error, HasSubstr("Mismatched ALLREDUCE tensor shapes"));
+  EXPECT_THAT(as<Failure>(responses[0]).error, HasSubstr("Mismatched ALLREDUCE tensor shapes"));
 }
 
 TEST(Groups, of_different_length_fail_on_all_ranks_instead_of_hanging) {
   for (const size_t other : {1u, 2u}) {
     Coordinator coordinator(world_of(3));
     coordinator.submit(0, group("g", {allreduce(""), allreduce(""), allreduce("")}), 0, nullptr);
-    coordinator.submit(1, group("g", std::vector<Request>(other, allreduce(""))), 0, nullptr);
+    coordinator.submit(1, group("g", Tensors(other, allreduce(""))), 0, nullptr);
     EXPECT_THAT(coordinator.take_ready(0, nullptr), IsEmpty()) << "rank 2 may still agree with one of them";
     coordinator.submit(2, group("g", {allreduce(""), allreduce(""), allreduce("")}), 0, nullptr);
     const auto responses = coordinator.take_ready(0, nullptr);
     ASSERT_THAT(responses, SizeIs(1));
-    EXPECT_EQ(responses[0].kind, Kind::kError);
+    EXPECT_TRUE(is<Failure>(responses[0]));
     EXPECT_THAT(names(responses[0]), SizeIs(3 + other));
-    EXPECT_THAT(responses[0].error, HasSubstr("Mismatched groups"));
+    EXPECT_THAT(as<Failure>(responses[0]).error, HasSubstr("Mismatched groups"));
     EXPECT_EQ(coordinator.pending_summary(), "");
   }
 }
@@ -163,10 +176,10 @@ TEST(Groups, of_one_base_and_two_lengths_run_when_ranks_agree) {
 }
 
 // The C ABI lets callers name members freely, so that lengths or members differ under equal names.
-std::vector<Request> free_group(std::vector<std::string> members) {
-  std::vector<Request> out;
+Tensors free_group(std::vector<std::string> members) {
+  Tensors out;
   for (size_t i = 0; i < members.size(); ++i) {
-    Request request = allreduce(members[i]);
+    TensorRequest request = allreduce(members[i]);
     request.group_index = static_cast<int32_t>(i);
     request.group_size = static_cast<int32_t>(members.size());
     request.group_name = members.size() > 1 ? members[0] : "";
@@ -188,8 +201,8 @@ TEST(Groups, with_other_members_fail_with_all_their_members_on_all_ranks) {
       coordinator.submit(is_reversed ? 0 : 1, free_group(other), 0, nullptr);
       const auto responses = coordinator.take_ready(0, nullptr);
       ASSERT_THAT(responses, SizeIs(1));
-      EXPECT_EQ(responses[0].kind, Kind::kError);
-      EXPECT_THAT(responses[0].error, HasSubstr("Mismatched groups"));
+      EXPECT_TRUE(is<Failure>(responses[0]));
+      EXPECT_THAT(as<Failure>(responses[0]).error, HasSubstr("Mismatched groups"));
       EXPECT_EQ(coordinator.pending_summary(), "");
     }
   }

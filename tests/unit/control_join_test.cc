@@ -11,7 +11,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 using testing::StartsWith;
-using Kind = Response::Kind;
 
 TEST(Join, a_joined_rank_counts_as_present_for_allreduces_and_is_listed) {
   Coordinator coordinator(world_of(3));
@@ -20,9 +19,9 @@ TEST(Join, a_joined_rank_counts_as_present_for_allreduces_and_is_listed) {
   coordinator.submit(1, {join()}, 0, nullptr);
   const auto responses = coordinator.take_ready(0, nullptr);
   ASSERT_THAT(responses, SizeIs(1));
-  EXPECT_EQ(responses[0].kind, Kind::kRun);
-  EXPECT_THAT(responses[0].joined, ElementsAre(1));
-  EXPECT_THAT(responses[0].entries[0].shape, ElementsAre(2, 3));
+  EXPECT_TRUE(is<Bucket>(responses[0]));
+  EXPECT_THAT(as<Bucket>(responses[0]).joined, ElementsAre(1));
+  EXPECT_THAT(as<Bucket>(responses[0]).entries[0].shape, ElementsAre(2, 3));
 }
 
 TEST(Join, counts_for_allreduces_of_other_sets_too) {
@@ -30,12 +29,12 @@ TEST(Join, counts_for_allreduces_of_other_sets_too) {
   options.process_sets = {{1, {1, 2}}};
   Coordinator coordinator(options);
   coordinator.submit(2, {join()}, 0, nullptr);
-  Request request = allreduce("a");
+  TensorRequest request = allreduce("a");
   request.process_set = 1;
   coordinator.submit(1, {request}, 0, nullptr);
   const auto responses = coordinator.take_ready(0, nullptr);
   ASSERT_THAT(responses, SizeIs(1));
-  EXPECT_THAT(responses[0].joined, ElementsAre(2));
+  EXPECT_THAT(as<Bucket>(responses[0]).joined, ElementsAre(2));
 }
 
 TEST(Join, allreduces_with_and_without_joined_ranks_are_not_fused) {
@@ -44,8 +43,8 @@ TEST(Join, allreduces_with_and_without_joined_ranks_are_not_fused) {
   coordinator.submit(0, {allreduce("a"), allreduce("b")}, 0, nullptr);
   const auto responses = coordinator.take_ready(0, nullptr);
   ASSERT_THAT(responses, SizeIs(2));
-  EXPECT_THAT(responses[0].joined, IsEmpty());
-  EXPECT_THAT(responses[1].joined, ElementsAre(1));
+  EXPECT_THAT(as<Bucket>(responses[0]).joined, IsEmpty());
+  EXPECT_THAT(as<Bucket>(responses[1]).joined, ElementsAre(1));
 }
 
 TEST(Join, other_collectives_fail_on_those_that_called_them) {
@@ -57,26 +56,26 @@ TEST(Join, other_collectives_fail_on_those_that_called_them) {
   for (const auto& [what, text] : cases) {
     Coordinator coordinator(world_of(3));
     coordinator.submit(1, {join()}, 0, nullptr);
-    const Request request = collective(what, "t", {3});
+    const TensorRequest request = collective(what, "t", {3});
     coordinator.submit(0, {request}, 0, nullptr);
     coordinator.submit(2, {request}, 0, nullptr);
     const auto responses = coordinator.take_ready(0, nullptr);
     ASSERT_THAT(responses, SizeIs(1));
-    EXPECT_EQ(responses[0].kind, Kind::kError);
-    EXPECT_THAT(responses[0].error, StartsWith(text));
-    EXPECT_THAT(responses[0].error, HasSubstr("rank 1 has joined"));
+    EXPECT_TRUE(is<Failure>(responses[0]));
+    EXPECT_THAT(as<Failure>(responses[0]).error, StartsWith(text));
+    EXPECT_THAT(as<Failure>(responses[0]).error, HasSubstr("rank 1 has joined"));
   }
 }
 
 TEST(Join, what_a_rank_submitted_before_joining_still_runs) {
   Coordinator coordinator(world_of(2));
-  const Request gather = collective(Collective::kAllgather, "g");
+  const TensorRequest gather = collective(Collective::kAllgather, "g");
   coordinator.submit(1, {gather, join()}, 0, nullptr);
   coordinator.submit(0, {gather}, 0, nullptr);
   const auto responses = coordinator.take_ready(0, nullptr);
   ASSERT_THAT(responses, SizeIs(1));
-  EXPECT_EQ(responses[0].kind, Kind::kRun);
-  EXPECT_THAT(responses[0].joined, IsEmpty());
+  EXPECT_TRUE(is<Bucket>(responses[0]));
+  EXPECT_THAT(as<Bucket>(responses[0]).joined, IsEmpty());
 }
 
 TEST(Join, a_barrier_counts_joined_ranks_as_arrived) {
@@ -85,8 +84,8 @@ TEST(Join, a_barrier_counts_joined_ranks_as_arrived) {
   coordinator.submit(1, {collective(Collective::kBarrier, "barrier.noname", {})}, 0, nullptr);
   const auto responses = coordinator.take_ready(0, nullptr);
   ASSERT_THAT(responses, SizeIs(1));
-  EXPECT_EQ(responses[0].what, Collective::kBarrier);
-  EXPECT_EQ(responses[0].kind, Kind::kRun);
+  EXPECT_EQ(as<Bucket>(responses[0]).what, Collective::kBarrier);
+  EXPECT_TRUE(is<Bucket>(responses[0]));
 }
 
 TEST(Join, the_highest_of_the_last_round_is_last_and_the_largest_tag_wins) {
@@ -97,9 +96,9 @@ TEST(Join, the_highest_of_the_last_round_is_last_and_the_largest_tag_wins) {
   coordinator.submit(0, {join(-7)}, 0, nullptr);
   const auto responses = coordinator.take_ready(0, nullptr);
   ASSERT_THAT(responses, SizeIs(1));
-  EXPECT_EQ(responses[0].kind, Kind::kJoined);
-  EXPECT_EQ(responses[0].last_joined, 1);
-  EXPECT_EQ(responses[0].tag, -5);
+  EXPECT_TRUE(is<Joined>(responses[0]));
+  EXPECT_EQ(as<Joined>(responses[0]).last, 1);
+  EXPECT_EQ(as<Joined>(responses[0]).tag, -5);
 }
 
 TEST(Join, resets_when_all_have_joined) {
@@ -107,7 +106,7 @@ TEST(Join, resets_when_all_have_joined) {
   for (int i = 0; i < 2; ++i) {
     const auto joined = run(coordinator, {join(), join()});
     ASSERT_THAT(joined, SizeIs(1));
-    EXPECT_EQ(joined[0].kind, Kind::kJoined);
+    EXPECT_TRUE(is<Joined>(joined[0]));
     coordinator.submit(0, {allreduce("a")}, 0, nullptr);
     EXPECT_THAT(coordinator.take_ready(0, nullptr), IsEmpty());
     coordinator.submit(1, {allreduce("a")}, 0, nullptr);
@@ -121,8 +120,8 @@ TEST(Join, what_waits_for_the_last_rank_runs_before_everybody_is_released) {
   coordinator.submit(1, {join()}, 0, nullptr);
   const auto responses = coordinator.take_ready(0, nullptr);
   ASSERT_THAT(responses, SizeIs(2));
-  EXPECT_EQ(responses[0].kind, Kind::kRun);
-  EXPECT_EQ(responses[1].kind, Kind::kJoined);
+  EXPECT_TRUE(is<Bucket>(responses[0]));
+  EXPECT_TRUE(is<Joined>(responses[1]));
 }
 
 TEST(Join, twice_by_one_rank_is_an_error_for_that_rank_alone) {
@@ -130,14 +129,14 @@ TEST(Join, twice_by_one_rank_is_an_error_for_that_rank_alone) {
   coordinator.submit(0, {join(), join()}, 0, nullptr);
   const auto responses = coordinator.take_ready(0, nullptr);
   ASSERT_THAT(responses, SizeIs(1));
-  EXPECT_EQ(responses[0].kind, Kind::kError);
-  EXPECT_THAT(responses[0].entries[0].failed_ranks, ElementsAre(0));
+  EXPECT_TRUE(is<Failure>(responses[0]));
+  EXPECT_THAT(as<Failure>(responses[0]).failed[0].ranks, ElementsAre(0));
 }
 
 TEST(Join, under_different_names_is_answered_to_every_rank) {
   Coordinator coordinator(world_of(2));
   for (const Rank rank : {0, 1}) {
-    Request mine = join();
+    TensorRequest mine = join();
     mine.name = "join" + std::to_string(rank);
     coordinator.submit(rank, {mine}, 0, nullptr);
   }
@@ -170,17 +169,17 @@ TEST(ProcessSets, are_added_with_the_smallest_free_id) {
   const auto add = [&](std::vector<Rank> ranks) {
     return run(coordinator, std::vector<Request>(3, add_set(std::move(ranks)))).at(0);
   };
-  EXPECT_EQ(add({0, 1}).set_id, 1);
-  EXPECT_EQ(add({2, 0}).set_id, 2);
-  EXPECT_EQ(run(coordinator, std::vector<Request>(3, remove_set(1))).at(0).kind, Kind::kSetRemoved);
+  EXPECT_EQ(as<SetAdded>(add({0, 1})).id, 1);
+  EXPECT_EQ(as<SetAdded>(add({2, 0})).id, 2);
+  EXPECT_TRUE(is<SetRemoved>(run(coordinator, std::vector<Request>(3, remove_set(1))).at(0)));
   const Response third = add({2, 1});
-  EXPECT_EQ(third.kind, Kind::kSetAdded);
-  EXPECT_EQ(third.set_id, 1);
-  EXPECT_THAT(third.set_ranks, ElementsAre(1, 2));
+  EXPECT_TRUE(is<SetAdded>(third));
+  EXPECT_EQ(as<SetAdded>(third).id, 1);
+  EXPECT_THAT(as<SetAdded>(third).ranks, ElementsAre(1, 2));
   EXPECT_THAT(names(third), ElementsAre("add_process_set"));
   const Response empty = add({});
-  EXPECT_EQ(empty.kind, Kind::kSetAdded);
-  EXPECT_EQ(empty.set_id, 3);
+  EXPECT_TRUE(is<SetAdded>(empty));
+  EXPECT_EQ(as<SetAdded>(empty).id, 3);
   EXPECT_THAT(coordinator.process_sets(), SizeIs(3));
 }
 
@@ -188,8 +187,8 @@ TEST(ProcessSets, bad_requests_are_errors_on_all_ranks) {
   Coordinator coordinator(world_of(2));
   const auto error = [&](const Request& a, const Request& b) {
     const Response response = run(coordinator, {a, b}).at(0);
-    EXPECT_EQ(response.kind, Kind::kError);
-    return response.error;
+    EXPECT_TRUE(is<Failure>(response));
+    return as<Failure>(response).error;
   };
   EXPECT_THAT(error(add_set({0, 2}), add_set({0, 2})), StartsWith("invalid rank: 2"));
   EXPECT_THAT(error(add_set({-1}), add_set({-1})), StartsWith("invalid rank: -1"));
@@ -201,7 +200,7 @@ TEST(ProcessSets, bad_requests_are_errors_on_all_ranks) {
   EXPECT_THAT(error(add_set({1}), remove_set(1)), HasSubstr("mismatching values on different ranks"));
   EXPECT_THAT(error(remove_set(1), remove_set(1)), HasSubstr("Process set provided does not exist"));
   EXPECT_THAT(error(remove_set(0), remove_set(0)), HasSubstr("Process set provided does not exist"));
-  EXPECT_EQ(run(coordinator, {add_set({1}), add_set({1})}).at(0).kind, Kind::kSetAdded);
+  EXPECT_TRUE(is<SetAdded>(run(coordinator, {add_set({1}), add_set({1})}).at(0)));
   EXPECT_THAT(error(add_set({1}), add_set({1})), StartsWith("Attempted to add a duplicate process set: [1]"));
   EXPECT_THAT(coordinator.process_sets(), SizeIs(1));
 }
@@ -210,8 +209,8 @@ TEST(ProcessSets, removal_fails_what_is_outstanding_and_runs_what_was_ready) {
   CoordinatorOptions options = world_of(2);
   options.process_sets = {{1, {1}}, {4, {0}}};
   Coordinator coordinator(options);
-  EXPECT_EQ(run(coordinator, {add_set({}), add_set({})}).at(0).set_id, 2);
-  Request request = allreduce("ready");
+  EXPECT_EQ(as<SetAdded>(run(coordinator, {add_set({}), add_set({})}).at(0)).id, 2);
+  TensorRequest request = allreduce("ready");
   request.process_set = 1;
   coordinator.submit(1, {request}, 0, nullptr);
   auto half = group("open", {request, request});
@@ -219,13 +218,13 @@ TEST(ProcessSets, removal_fails_what_is_outstanding_and_runs_what_was_ready) {
   coordinator.submit(0, {remove_set(1)}, 0, nullptr);
   const auto responses = coordinator.take_ready(0, nullptr);
   ASSERT_THAT(responses, SizeIs(3));
-  EXPECT_EQ(responses[0].kind, Kind::kRun);
-  EXPECT_EQ(responses[1].kind, Kind::kError);
-  EXPECT_EQ(responses[1].process_set, 1);
+  EXPECT_TRUE(is<Bucket>(responses[0]));
+  EXPECT_TRUE(is<Failure>(responses[1]));
+  EXPECT_EQ(as<Failure>(responses[1]).process_set, 1);
   EXPECT_THAT(names(responses[1]), ElementsAre("open_1of2"));
-  EXPECT_EQ(responses[2].kind, Kind::kSetRemoved);
+  EXPECT_TRUE(is<SetRemoved>(responses[2]));
   coordinator.submit(1, {request}, 0, nullptr);
-  EXPECT_THAT(coordinator.take_ready(0, nullptr).at(0).error, HasSubstr("does not exist"));
+  EXPECT_THAT(as<Failure>(coordinator.take_ready(0, nullptr).at(0)).error, HasSubstr("does not exist"));
 }
 
 TEST(ProcessSets, changes_while_a_rank_has_joined_fail_instead_of_hanging) {
@@ -234,8 +233,8 @@ TEST(ProcessSets, changes_while_a_rank_has_joined_fail_instead_of_hanging) {
   coordinator.submit(1, {join()}, 0, nullptr);
   const auto responses = coordinator.take_ready(0, nullptr);
   ASSERT_THAT(responses, SizeIs(1));
-  EXPECT_EQ(responses[0].kind, Kind::kError);
-  EXPECT_THAT(responses[0].error, HasSubstr("not supported with Join"));
+  EXPECT_TRUE(is<Failure>(responses[0]));
+  EXPECT_THAT(as<Failure>(responses[0]).error, HasSubstr("not supported with Join"));
 }
 
 TEST(ProcessSets, a_missing_change_is_reported_as_a_stall) {

@@ -5,6 +5,7 @@
 
 #include "control_fixture.h"
 #include "rueda/base/limits.h"
+#include "rueda/control/frames.h"
 
 namespace rueda::control {
 namespace {
@@ -35,51 +36,104 @@ std::vector<T> random_numbers(Random& random, int64_t low) {
   return numbers;
 }
 
-Request random_request(Random& random) {
-  Request r;
-  r.kind = static_cast<Request::Kind>(pick(random, 0, 2));
-  r.what = static_cast<Collective>(pick(random, 0, 6));
-  r.dtype = static_cast<DType>(pick(random, 0, kDTypeCount - 1));
-  r.op = static_cast<ReduceOp>(pick(random, 0, 5));
+void fill_terms(Random& random, Terms& terms) {
+  terms.what = static_cast<Collective>(pick(random, 0, 6));
+  terms.dtype = static_cast<DType>(pick(random, 0, kDTypeCount - 1));
+  terms.op = static_cast<ReduceOp>(pick(random, 0, 5));
+  terms.prescale = static_cast<double>(pick(random, -9, 9)) / 7;
+  terms.postscale = static_cast<double>(pick(random, -9, 9)) / 7;
+  terms.device = static_cast<int32_t>(pick(random, -1, 3));
+  terms.memory = static_cast<MemoryKind>(pick(random, 0, 2));
+}
+
+TensorRequest random_tensor(Random& random) {
+  TensorRequest r;
+  fill_terms(random, r);
   r.process_set = static_cast<int32_t>(pick(random, -1, 5));
   r.name = random_text(random);
   r.shape = random_numbers<int64_t>(random, 0);
   r.root = static_cast<Rank>(pick(random, -1, 5));
-  r.prescale = static_cast<double>(pick(random, -9, 9)) / 7;
-  r.postscale = static_cast<double>(pick(random, -9, 9)) / 7;
-  r.device = static_cast<int32_t>(pick(random, -1, 3));
   r.splits = random_numbers<int32_t>(random, -3);
   r.group_size = static_cast<int32_t>(pick(random, 1, 4));
   r.group_index = static_cast<int32_t>(pick(random, 0, r.group_size - 1));
   r.group_name = random_text(random);
   r.tag = pick(random, INT64_MIN, INT64_MAX);
   r.priority = static_cast<int32_t>(pick(random, INT32_MIN, INT32_MAX));
-  r.set_ranks = random_numbers<Rank>(random, -3);
-  r.set_id = static_cast<int32_t>(pick(random, -1, 9));
   return r;
 }
 
-Response random_response(Random& random) {
-  Response r;
-  r.kind = static_cast<Response::Kind>(pick(random, 0, 4));
-  r.what = static_cast<Collective>(pick(random, 0, 6));
-  r.dtype = static_cast<DType>(pick(random, 0, kDTypeCount - 1));
-  r.op = static_cast<ReduceOp>(pick(random, 0, 5));
-  r.code = static_cast<Code>(pick(random, 0, 12));
+Request random_request(Random& random) {
+  const int64_t kind = pick(random, 0, 2);
+  if (kind == 0) return random_tensor(random);
+  SetChange change{.name = random_text(random), .what = {}};
+  if (kind == 1)
+    change.what = AddSet{.ranks = random_numbers<Rank>(random, -3)};
+  else
+    change.what = RemoveSet{.id = static_cast<int32_t>(pick(random, -1, 9))};
+  return change;
+}
+
+Bucket random_bucket(Random& random) {
+  Bucket r;
+  fill_terms(random, r);
   r.process_set = static_cast<int32_t>(pick(random, 0, 5));
-  r.prescale = static_cast<double>(pick(random, -9, 9)) / 7;
-  r.postscale = static_cast<double>(pick(random, -9, 9)) / 7;
   r.root = static_cast<Rank>(pick(random, -1, 5));
   for (int64_t i = pick(random, 0, 4); i > 0; --i)
     r.entries.push_back(
         {random_text(random), random_numbers<int64_t>(random, 0), random_numbers<int64_t>(random, 0)});
   r.joined = random_numbers<Rank>(random, 0);
-  r.error = random_text(random);
-  r.last_joined = static_cast<Rank>(pick(random, -1, 5));
-  r.tag = pick(random, INT64_MIN, INT64_MAX);
-  r.set_ranks = random_numbers<Rank>(random, 0);
-  r.set_id = static_cast<int32_t>(pick(random, 0, 9));
   return r;
+}
+
+Failure random_failure(Random& random) {
+  Failure r;
+  r.process_set = static_cast<int32_t>(pick(random, 0, 5));
+  r.error = random_text(random);
+  for (int64_t i = pick(random, 0, 4); i > 0; --i)
+    r.failed.push_back({random_text(random), random_numbers<Rank>(random, 0)});
+  r.code = static_cast<Code>(pick(random, 0, 12));
+  return r;
+}
+
+std::vector<std::string> random_names(Random& random) {
+  std::vector<std::string> names;
+  for (int64_t i = pick(random, 0, 3); i > 0; --i) names.push_back(random_text(random));
+  return names;
+}
+
+PlanEnd random_end(Random& random) {
+  PlanEnd end{.buckets = pick(random, 0, INT64_MAX), .flows = {}};
+  for (int64_t i = pick(random, 0, 3); i > 0; --i)
+    end.flows.push_back({.bucket = pick(random, 0, 99),
+                         .from = static_cast<Rank>(pick(random, 0, 9)),
+                         .to = static_cast<Rank>(pick(random, 0, 9)),
+                         .messages = static_cast<int32_t>(pick(random, 1, 9))});
+  return end;
+}
+
+Response random_response(Random& random) {
+  switch (pick(random, 0, std::variant_size_v<Response> - 1)) {
+    case 0:
+      return random_bucket(random);
+    case 1:
+      return random_failure(random);
+    case 2:
+      return Joined{.names = random_names(random),
+                    .last = static_cast<Rank>(pick(random, -1, 5)),
+                    .tag = pick(random, INT64_MIN, INT64_MAX)};
+    case 3:
+      return SetAdded{.names = random_names(random),
+                      .id = static_cast<int32_t>(pick(random, 0, 9)),
+                      .ranks = random_numbers<Rank>(random, 0)};
+    case 4:
+      return SetRemoved{.names = random_names(random), .id = static_cast<int32_t>(pick(random, 0, 9))};
+    case 5:
+      return PlanBucket{.bucket = random_bucket(random)};
+    case 6:
+      return PlanBegin{.plan_number = pick(random, 0, INT64_MAX)};
+    default:
+      return random_end(random);
+  }
 }
 
 std::vector<Request> random_requests(Random& random) {
@@ -158,7 +212,7 @@ TEST(Messages, enum_values_out_of_range_and_negative_dimensions_are_refused) {
   }
   EXPECT_FALSE(decode_requests(encode(std::vector<Request>{allreduce("a", {-1})})).is_ok());
   EXPECT_FALSE(decode_requests(encode(std::vector<Request>{allreduce(std::string(5000, 'x'))})).is_ok());
-  Request outside = allreduce("a");
+  TensorRequest outside = allreduce("a");
   outside.group_index = 1;
   EXPECT_FALSE(decode_requests(encode(std::vector<Request>{outside})).is_ok());
 }

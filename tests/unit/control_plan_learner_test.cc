@@ -9,46 +9,46 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-Request allreduce(const std::string& name, int64_t count) {
-  Request request;
+TensorRequest allreduce(const std::string& name, int64_t count) {
+  TensorRequest request;
   request.name = name;
   request.shape = {count};
   return request;
 }
 
-Response response_to(const Request& request) {
-  Response response;
+Bucket response_to(const TensorRequest& request) {
+  Bucket response;
   response.entries.push_back({.name = request.name, .shape = request.shape, .rows = {}});
   return response;
 }
 
-using Step = std::vector<Request>;
+using Step = std::vector<TensorRequest>;
 
 class Learner : public testing::Test {
  protected:
   // All are submitted, then all run.
   void at_once(const Step& step) {
-    for (const Request& request : step) learner_.saw_submission(request);
-    for (const Request& request : step) learner_.saw_response(response_to(request));
+    for (const TensorRequest& request : step) learner_.saw_submission(request);
+    for (const TensorRequest& request : step) learner_.saw_response(response_to(request));
   }
   // Each is submitted when the one before it has run.
   void one_by_one(const Step& step) {
-    for (const Request& request : step) at_once({request});
+    for (const TensorRequest& request : step) at_once({request});
   }
   // How many such steps it takes until they are a plan; 0 if they never are.
   int steps_to_learn(const Step& step) {
     for (int i = 1; i <= 200; ++i) {
       at_once(step);
-      if (std::optional<std::vector<Response>> plan = learner_.take_plan()) {
+      if (std::optional<std::vector<Bucket>> plan = learner_.take_plan()) {
         buckets_ = names_of(*plan);
         return i;
       }
     }
     return 0;
   }
-  static std::vector<Names> names_of(const std::vector<Response>& plan) {
+  static std::vector<Names> names_of(const std::vector<Bucket>& plan) {
     std::vector<Names> all;
-    for (const Response& bucket : plan) {
+    for (const Bucket& bucket : plan) {
       Names& names = all.emplace_back();
       for (const Entry& entry : bucket.entries) names.push_back(entry.name);
     }
@@ -68,7 +68,7 @@ TEST_F(Learner, fuses_in_order_up_to_the_size_of_a_bucket) {
 
 TEST_F(Learner, keeps_apart_what_may_depend_on_a_result) {
   const Step step = {allreduce("a", 1), allreduce("b", 1)};
-  std::optional<std::vector<Response>> plan;
+  std::optional<std::vector<Bucket>> plan;
   for (int i = 0; i < 10 && !plan; ++i) {
     one_by_one(step);
     plan = learner_.take_plan();
@@ -92,7 +92,7 @@ TEST_F(Learner, forgets_at_what_cannot_be_planned) {
   const Step step = {allreduce("a", 1)};
   for (int i = 0; i < 50; ++i) {
     at_once(step);
-    Response gather = response_to(allreduce("g", 1));
+    Bucket gather = response_to(allreduce("g", 1));
     gather.what = Collective::kAllgather;
     learner_.saw_response(gather);
     EXPECT_FALSE(learner_.take_plan().has_value());

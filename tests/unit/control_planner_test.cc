@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "control_fixture.h"
+#include "rueda/control/respond.h"
 
 namespace rueda::control {
 namespace {
@@ -21,43 +22,36 @@ class OneRank : public testing::Test {
  protected:
   Actions respond(Response response) { return planner_.response(response, now_).value_or(Actions{}); }
   static Response bucket_of(const std::vector<std::string>& tensors) {
-    Response bucket;
-    bucket.kind = Response::Kind::kPlanBucket;
+    PlanBucket planned;
     for (const std::string& name : tensors)
-      bucket.entries.push_back({.name = name, .shape = {4}, .rows = {}});
-    return bucket;
+      planned.bucket.entries.push_back({.name = name, .shape = {4}, .rows = {}});
+    return planned;
   }
   Actions begin_plan(const std::vector<std::vector<std::string>>& buckets) {
     for (const auto& tensors : buckets) respond(bucket_of(tensors));
-    Response begin;
-    begin.kind = Response::Kind::kPlanBegin;
-    begin.tag = ++generation_;
-    return respond(begin);
+    return respond(PlanBegin{.plan_number = ++plan_number_});
   }
   Actions end_plan(int64_t after, std::vector<Flow> flows = {}) {
-    Response end;
-    end.kind = Response::Kind::kPlanEnd;
-    end.tag = after;
-    end.flows = std::move(flows);
-    return respond(end);
+    return respond(PlanEnd{.buckets = after, .flows = std::move(flows)});
   }
-  Planner::Submitted submit(OperationId operation, const std::vector<Request>& requests) {
-    std::vector<const Request*> pointers;
-    for (const Request& request : requests) pointers.push_back(&request);
+  Planner::Submitted submit(OperationId operation, const Tensors& requests) {
+    std::vector<const TensorRequest*> pointers;
+    for (const TensorRequest& request : requests) pointers.push_back(&request);
     return planner_.submitted(operation, pointers, now_);
   }
 
   Planner planner_{{.me = 1, .ranks = 3}};
   Nanos now_ = kSecond;
-  int64_t generation_ = 0;
+  int64_t plan_number_ = 0;
 };
 
 TEST_F(OneRank, takes_what_is_unanswered_when_a_plan_begins_and_negotiates_what_does_not_fit) {
   submit(1, {allreduce("answered")});
   submit(2, {allreduce("a")});
   submit(3, {allreduce("other")});
-  Response answer;
-  answer.entries.push_back({.name = "answered", .shape = {4}, .rows = {}});
+  Bucket bucket;
+  bucket.entries.push_back({.name = "answered", .shape = {4}, .rows = {}});
+  Response answer = bucket;
   EXPECT_FALSE(planner_.response(answer, now_).has_value())
       << "it runs, and is none of the planner's business";
   const Actions actions = begin_plan({{"a", "b"}});
@@ -72,6 +66,20 @@ TEST_F(OneRank, takes_what_is_unanswered_when_a_plan_begins_and_negotiates_what_
   EXPECT_EQ(planner_.unanswered().size(), 1u);
 }
 
+TEST_F(OneRank, a_change_of_process_sets_departs_from_the_plan_and_is_negotiated_again_after_it_begins) {
+  EXPECT_TRUE(planner_.submitted(1, std::get<SetChange>(add_set({0}))).empty()) << "there is no plan yet";
+  const auto again = all_of<Negotiate>(begin_plan({{"a"}}));
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0].requests, std::vector<Request>{add_set({0})});
+  end_plan(0);
+  begin_plan({{"a"}});
+  EXPECT_TRUE(planner_.submitted(2, std::get<SetChange>(remove_set(1))).empty()) << "it has departed already";
+  Response added = SetAdded{.names = {"add_process_set"}, .id = 1, .ranks = {0}};
+  planner_.response(added, now_);
+  EXPECT_FALSE(planner_.unanswered().contains(1));
+  EXPECT_TRUE(planner_.unanswered().contains(2));
+}
+
 TEST_F(OneRank, does_not_begin_again_what_it_is_told_to_forget) {
   submit(1, {allreduce("failed")});
   planner_.forget(1);
@@ -80,12 +88,10 @@ TEST_F(OneRank, does_not_begin_again_what_it_is_told_to_forget) {
 
 TEST_F(OneRank, an_answer_to_another_ranks_error_leaves_its_own_submission_open) {
   submit(1, {allreduce("x")});
-  Response error;
-  error.kind = Response::Kind::kError;
-  error.entries.push_back({.name = "x", .shape = {4}, .rows = {}, .failed_ranks = {0, 2}});
+  Response error = make_failure(0, {{.name = "x", .ranks = {0, 2}}}, {Code::kMismatch, "why"});
   planner_.response(error, now_);
   EXPECT_EQ(planner_.unanswered().size(), 1u);
-  error.entries[0].failed_ranks = {1};
+  std::get<Failure>(error).failed[0].ranks = {1};
   planner_.response(error, now_);
   EXPECT_TRUE(planner_.unanswered().empty());
 }
@@ -94,39 +100,79 @@ TEST_F(OneRank, starts_buckets_in_order_and_only_when_all_their_tensors_are_read
   begin_plan({{"a", "b"}, {"c"}});
   submit(1, {allreduce("c")});
   submit(2, {allreduce("a")});
-  EXPECT_FALSE(planner_.idle(now_).has_value());
+  EXPECT_FALSE(planner_.room(now_).has_value());
   submit(3, {allreduce("b")});
-  EXPECT_EQ(names(*planner_.idle(now_).value().bucket), (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(names(*planner_.idle(now_).value().bucket), (std::vector<std::string>{"c"}));
-  EXPECT_FALSE(planner_.idle(now_).has_value());
+  EXPECT_EQ(names(*planner_.room(now_).value().bucket), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(names(*planner_.room(now_).value().bucket), (std::vector<std::string>{"c"}));
+  EXPECT_FALSE(planner_.room(now_).has_value());
 }
 
 TEST_F(OneRank, what_is_left_of_a_group_is_negotiated_as_no_group_and_a_whole_one_as_it_was) {
-  const std::vector<Request> cut = group("cut", {allreduce("1"), allreduce("2")});
-  const std::vector<Request> whole = group("whole", {allreduce("1"), allreduce("2")});
+  const Tensors cut = group("cut", {allreduce("1"), allreduce("2")});
+  const Tensors whole = group("whole", {allreduce("1"), allreduce("2")});
   begin_plan({{"cut_1of2"}, {"cut_2of2", "whole_1of2", "whole_2of2"}});
   EXPECT_TRUE(submit(1, cut).is_taken);
   EXPECT_TRUE(submit(2, whole).is_taken);
-  planner_.idle(now_);
-  planner_.idle(now_);  // both have started here, only the first everywhere
+  planner_.room(now_);
+  planner_.room(now_);  // both have started here, only the first everywhere
   const Actions actions = end_plan(1);
   EXPECT_EQ(all_of<Cancel>(actions).size(), 1u);
   const auto again = all_of<Negotiate>(actions);
   ASSERT_EQ(again.size(), 1u);
-  Request rest = cut[1];
+  TensorRequest rest = cut[1];
   rest.group_index = 0, rest.group_size = 1, rest.group_name.clear();
   EXPECT_EQ(again[0].requests, (std::vector<Request>{rest, whole[0], whole[1]}));
 }
 
-TEST_F(OneRank, takes_off_the_lanes_what_others_have_sent_for_a_bucket_it_has_not_started) {
+TEST_F(OneRank, takes_off_the_channels_what_others_have_sent_for_a_bucket_it_has_not_started) {
   begin_plan({{"a"}, {"b"}});
   const Actions actions =
       end_plan(0, {{.from = 0, .to = 1, .messages = 2}, {.from = 0, .to = 2, .messages = 9}});
   EXPECT_TRUE(all_of<Cancel>(actions).empty());
-  const auto drained = all_of<Drain>(actions);
-  ASSERT_EQ(drained.size(), 1u);
-  EXPECT_EQ(names(drained[0].bucket), std::vector<std::string>{"a"});
-  EXPECT_EQ(drained[0].arrivals, (std::vector<int32_t>{2, 0, 0}));
+  const auto discarded = all_of<Discard>(actions);
+  ASSERT_EQ(discarded.size(), 1u);
+  EXPECT_EQ(names(discarded[0].bucket), std::vector<std::string>{"a"});
+  EXPECT_EQ(discarded[0].arrivals, (std::vector<int32_t>{2, 0, 0}));
+}
+
+TEST_F(OneRank, several_buckets_under_way_are_each_undone_by_their_number) {
+  begin_plan({{"a"}, {"b"}, {"c"}});
+  for (const std::string name : {"a", "b"}) submit(name == "a" ? 1 : 2, {allreduce(name)});
+  EXPECT_EQ(planner_.room(now_).value().number, 0);
+  EXPECT_EQ(planner_.room(now_).value().number, 1);
+  const Actions actions = end_plan(0, {{.bucket = 0, .from = 2, .to = 1, .messages = 3},
+                                       {.bucket = 1, .from = 0, .to = 1, .messages = 1},
+                                       {.bucket = 2, .from = 0, .to = 1, .messages = 5}});
+  const auto cancelled = all_of<Cancel>(actions);
+  ASSERT_EQ(cancelled.size(), 2u);
+  EXPECT_EQ(cancelled[0].number, 0);
+  EXPECT_EQ(cancelled[0].arrivals, (std::vector<int32_t>{0, 0, 3}));
+  EXPECT_EQ(cancelled[1].number, 1);
+  EXPECT_EQ(cancelled[1].arrivals, (std::vector<int32_t>{1, 0, 0}));
+  const auto discarded = all_of<Discard>(actions);
+  ASSERT_EQ(discarded.size(), 1u);
+  EXPECT_EQ(discarded[0].number, 2);
+  EXPECT_EQ(names(discarded[0].bucket), std::vector<std::string>{"c"});
+  const auto again = all_of<Negotiate>(actions);
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0].requests, (std::vector<Request>{allreduce("a"), allreduce("b")}));
+}
+
+TEST(PlanLedger, tells_of_every_bucket_that_not_all_ranks_have_started) {
+  PlanLedger ledger;
+  ledger.begin(4, 3);
+  EXPECT_TRUE(ledger.depart(4));
+  EXPECT_FALSE(
+      ledger.stopped_at(0, {.plan_number = 4, .started = 7, .under_way = {{5, {0, 1, 1}}, {6, {0, 2, 0}}}}));
+  EXPECT_FALSE(ledger.stopped_at(1, {.plan_number = 4, .started = 5, .under_way = {{4, {8, 0, 8}}}}));
+  const auto end =
+      ledger.stopped_at(2, {.plan_number = 4, .started = 6, .under_way = {{4, {9, 9, 0}}, {5, {3, 0, 0}}}});
+  ASSERT_TRUE(end.has_value());
+  EXPECT_EQ(end->buckets, 5) << "the one before it runs on all ranks";
+  EXPECT_EQ(end->flows, (std::vector<Flow>{{.bucket = 5, .from = 0, .to = 1, .messages = 1},
+                                           {.bucket = 5, .from = 0, .to = 2, .messages = 1},
+                                           {.bucket = 6, .from = 0, .to = 1, .messages = 2},
+                                           {.bucket = 5, .from = 2, .to = 0, .messages = 3}}));
 }
 
 TEST_F(OneRank, departs_once_when_it_waits_in_vain) {

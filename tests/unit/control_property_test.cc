@@ -26,19 +26,19 @@ uint64_t fresh_seed() {
 
 struct Submit {
   Rank rank = 0;  // -1: a round ends
-  std::vector<Request> requests;
+  Tensors requests;
 };
 
 struct Program {
   CoordinatorOptions options;
-  std::vector<std::vector<Request>> units;  // agreed by all members of their set: one tensor, or a group
+  std::vector<Tensors> units;  // agreed by all members of their set: one tensor, or a group
   std::vector<Submit> arrivals;
 };
 
-Request random_tensor(Random& random, std::string name, int32_t set, const std::vector<Rank>& members) {
+TensorRequest random_tensor(Random& random, std::string name, int32_t set, const std::vector<Rank>& members) {
   const Collective kinds[] = {Collective::kAllreduce, Collective::kAllreduce,     Collective::kAllgather,
                               Collective::kBroadcast, Collective::kReducescatter, Collective::kAlltoall};
-  Request request = collective(kinds[pick(random, 0, 5)], std::move(name), {pick(random, 0, 40)});
+  TensorRequest request = collective(kinds[pick(random, 0, 5)], std::move(name), {pick(random, 0, 40)});
   if (request.what == Collective::kAlltoall) request.shape[0] *= static_cast<int64_t>(members.size());
   request.root = request.what == Collective::kBroadcast ? members[0] : -1;
   request.dtype = pick(random, 0, 3) == 0 ? DType::kInt32 : DType::kFloat32;
@@ -51,19 +51,20 @@ Program random_program(Random& random) {
   const Rank size = pick(random, 1, 5);
   program.options = world_of(size);
   program.options.fusion_bytes = pick(random, 0, 3) * 100;
-  program.options.alone_bytes = pick(random, 0, 2) * 60;
+  const int64_t alone_bytes = pick(random, 0, 2) * 60;
+  program.options.treatment_of = [=](int32_t, const Terms&) { return Treatment{.alone_bytes = alone_bytes}; };
   program.options.group_fusion_disabled = pick(random, 0, 1) == 0;
   std::vector<Rank> world(static_cast<size_t>(size));
   std::iota(world.begin(), world.end(), 0);
   if (size > 2) program.options.process_sets = {{1, {0, size - 1}}, {3, {1, 2}}};
-  std::vector<std::vector<std::vector<Request>>> queues(static_cast<size_t>(size));
+  std::vector<std::vector<Tensors>> queues(static_cast<size_t>(size));
   for (int i = pick(random, 1, 30); i > 0; --i) {
     auto set = program.options.process_sets.begin();
     const int choice = pick(random, 0, 3);
     const bool is_world = set == program.options.process_sets.end() || choice > 1;
     if (!is_world) std::advance(set, choice);
     const std::vector<Rank>& members = is_world ? world : set->second;
-    std::vector<Request> unit;
+    Tensors unit;
     for (int k = pick(random, 0, 2) == 0 ? pick(random, 2, 6) : 1; k > 0; --k)
       unit.push_back(random_tensor(random, "t" + std::to_string(i), is_world ? 0 : set->first, members));
     if (unit.size() > 1) unit = group("g" + std::to_string(i), unit);
@@ -102,8 +103,8 @@ std::vector<Response> execute(const Program& program) {
 
 int64_t fused_bytes(const Response& response) {
   int64_t bytes = 0;
-  for (const Entry& entry : response.entries) {
-    const bool is_gather = response.what == Collective::kAllgather;
+  for (const Entry& entry : as<Bucket>(response).entries) {
+    const bool is_gather = as<Bucket>(response).what == Collective::kAllgather;
     bytes +=
         4 * (is_gather ? std::accumulate(entry.rows.begin(), entry.rows.end(), int64_t{0}) : entry.shape[0]);
   }
@@ -117,13 +118,14 @@ TEST(CoordinatorProperties, every_name_runs_exactly_once_below_the_threshold_and
     const std::vector<Response> responses = execute(program);
     std::multiset<std::string> ran;
     for (const Response& response : responses) {
-      ASSERT_EQ(response.kind, Response::Kind::kRun) << response.error;
-      EXPECT_TRUE(response.entries.size() == 1 || fused_bytes(response) <= program.options.fusion_bytes);
-      for (const Entry& entry : response.entries) ran.insert(entry.name);
+      ASSERT_TRUE(is<Bucket>(response)) << error_of(response);
+      EXPECT_TRUE(as<Bucket>(response).entries.size() == 1 ||
+                  fused_bytes(response) <= program.options.fusion_bytes);
+      for (const Entry& entry : as<Bucket>(response).entries) ran.insert(entry.name);
     }
     std::multiset<std::string> submitted;
     for (const auto& unit : program.units)
-      for (const Request& request : unit) submitted.insert(request.name);
+      for (const TensorRequest& request : unit) submitted.insert(request.name);
     EXPECT_EQ(ran, submitted);
     EXPECT_EQ(execute(program), responses);
   }
@@ -139,8 +141,8 @@ TEST(CoordinatorProperties, members_of_a_group_run_in_neighbouring_responses) {
       size_t last = 0;
       std::set<size_t> used;
       for (size_t r = 0; r < responses.size(); ++r)
-        for (const Entry& entry : responses[r].entries)
-          for (const Request& member : unit)
+        for (const Entry& entry : as<Bucket>(responses[r]).entries)
+          for (const TensorRequest& member : unit)
             if (entry.name == member.name) {
               first = std::min(first, r);
               last = std::max(last, r);
@@ -161,9 +163,8 @@ TEST(CoordinatorProperties, nonsense_never_crashes) {
     options.process_sets = {{1, {0}}};
     Coordinator coordinator(options);
     for (int n = pick(random, 1, 60); n > 0; --n) {
-      Request request = allreduce(std::string(1, static_cast<char>('a' + pick(random, 0, 3))), {});
+      TensorRequest request = allreduce(std::string(1, static_cast<char>('a' + pick(random, 0, 3))), {});
       request.what = static_cast<Collective>(pick(random, 0, 6));
-      request.kind = static_cast<Request::Kind>(std::max(0, pick(random, -6, 2)));
       request.op = static_cast<ReduceOp>(pick(random, 0, 5));
       for (int d = pick(random, 0, 2); d > 0; --d) request.shape.push_back(pick(random, -1, 3));
       request.process_set = pick(random, -1, 2);
@@ -172,9 +173,13 @@ TEST(CoordinatorProperties, nonsense_never_crashes) {
       request.group_size = pick(random, -1, 3);
       request.group_index = pick(random, -1, 3);
       request.group_name = std::string(1, static_cast<char>('a' + pick(random, 0, 3)));
-      for (int s = pick(random, 0, 2); s > 0; --s) request.set_ranks.push_back(pick(random, -1, 3));
-      request.set_id = pick(random, -1, 2);
-      coordinator.submit(pick(random, -1, options.world_size), {request}, n, nullptr);
+      AddSet added;
+      for (int s = pick(random, 0, 2); s > 0; --s) added.ranks.push_back(pick(random, -1, 3));
+      const RemoveSet removed{.id = pick(random, -1, 2)};
+      const std::vector<Request> kinds = {request, SetChange{.name = request.name, .what = added},
+                                          SetChange{.name = request.name, .what = removed}};
+      const auto kind = static_cast<size_t>(std::max(0, pick(random, -6, 2)));
+      coordinator.submit(pick(random, -1, options.world_size), {kinds[kind]}, n, nullptr);
       if (pick(random, 0, 4) == 0) coordinator.take_ready(n, nullptr);
       if (pick(random, 0, 9) == 0) coordinator.check_stalls(n * 1000 * kSecond);
     }
@@ -213,7 +218,7 @@ TEST(CoordinatorTrace, barriers_show_no_ranks_and_joins_and_sets_without_rank_0_
   options.process_sets = {{1, {1}}};
   Coordinator coordinator(options);
   Recorder recorder;
-  Request foreign = allreduce("f");
+  TensorRequest foreign = allreduce("f");
   foreign.process_set = 1;
   coordinator.submit(1, {foreign, collective(Collective::kBarrier, "b", {}), join()}, 1, &recorder);
   coordinator.submit(0, {collective(Collective::kBarrier, "b", {}), join()}, 2, &recorder);

@@ -1,6 +1,6 @@
 // A thousand ranks in one process under virtual time: the decisions of the Coordinator and of every rank's
 // Planner are values, so the test carries them out itself. Frames take 50 us; a call ends 200 us after its
-// last rank has started it. Deterministic: equal times keep their order.
+// last rank has started it, and two run at once. Deterministic: equal times keep their order.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 #include <tuple>
 
 #include "control_fixture.h"
-#include "rueda/control/planner.h"
+#include "rueda/control/rounds.h"
 
 namespace rueda::control {
 namespace {
@@ -24,7 +24,7 @@ constexpr Nanos kMicrosecond = 1000;
 constexpr Nanos kFlight = 50 * kMicrosecond;
 constexpr Nanos kCallTime = 200 * kMicrosecond;
 constexpr Nanos kTick = 100 * kMillisecond;
-constexpr size_t kMaxBacklog = 2;
+constexpr size_t kRoom = 2;  // calls that a backend takes
 
 // What a rank does in a step: submits these, each after a time of computing, then waits for all of them.
 struct Submission {
@@ -36,13 +36,13 @@ using Program = std::function<Step(Rank rank, int step)>;
 
 class World {
  public:
-  World(Program program, int steps)
-      : program_(std::move(program)), steps_(steps), coordinator_(world_of(kRanks)), nodes_(kRanks) {
+  World(Program program, int steps) : program_(std::move(program)), steps_(steps), nodes_(kRanks) {
     for (Rank rank = 0; rank < kRanks; ++rank) {
       nodes_[rank].planner = std::make_unique<Planner>(
           Planner::Options{.may_plan = rank == 0, .bucket_bytes = 1 << 20, .me = rank, .ranks = kRanks});
       begin_step(rank);
     }
+    rounds_ = std::make_unique<Rounds>(world_of(kRanks), Rounds::Options{}, *nodes_[0].planner);
     at(kTick, [this] { tick(); });
   }
 
@@ -86,7 +86,7 @@ class World {
       return std::tie(when, order) > std::tie(other.when, other.order);
     }
   };
-  using Key = std::pair<int64_t, int64_t>;  // (plan, bucket started), or (0, number in the global order)
+  using Key = std::pair<int64_t, int64_t>;  // (plan, bucket), or (0, number in the global order)
   struct Call {
     Key key;
     std::vector<std::string> names;
@@ -94,20 +94,22 @@ class World {
   struct Open {
     OperationId operation = 0;
     int times = 0;  // that this rank has submitted the name
-    Request request;
+    TensorRequest request;
   };
   struct Node {
     std::unique_ptr<Planner> planner;
     std::deque<Call> queue;
-    std::optional<Call> running;
+    std::vector<Call> running;
     std::map<std::string, Open> open;
     std::map<std::string, int> times;
     OperationId last_operation = 0;
-    int64_t agreed = 0, started = 0;  // calls
+    int64_t agreed = 0;  // calls
     uint64_t waits = 0;
     int step = 0;
     size_t to_submit = 0;
-    [[nodiscard]] bool is_idle() const { return queue.empty() && !running; }
+    [[nodiscard]] bool is_idle() const { return queue.empty() && running.empty(); }
+    [[nodiscard]] bool has_room() const { return queue.empty() && running.size() < kRoom; }
+    [[nodiscard]] auto find(const Key& key) { return std::ranges::find(running, key, &Call::key); }
   };
 
   void at(Nanos when, std::function<void()> what) { events_.push({when, next_order_++, std::move(what)}); }
@@ -143,7 +145,7 @@ class World {
   void complete(Rank rank, const Call& call) {
     Node& node = nodes_[rank];
     for (const std::string& name : call.names) node.open.erase(name);
-    node.running.reset();
+    node.running.erase(node.find(call.key));
     if (node.open.empty() && node.to_submit == 0) {
       if (++node.step == steps_)
         ++finished_;
@@ -157,8 +159,11 @@ class World {
   void cycle(Rank rank) {
     Node& node = nodes_[rank];
     start_next(rank);
-    if (node.is_idle())
-      if (std::optional<StartBucket> started = node.planner->idle(now_)) carry_out(rank, *started);
+    while (node.has_room()) {
+      std::optional<StartBucket> started = node.planner->room(now_);
+      if (!started) break;
+      carry_out(rank, *started);
+    }
     carry_out(rank, node.planner->tick(now_, node.is_idle()));
     if (node.planner->asks_for_wanted(now_, node.waits)) {
       std::vector<std::string> names;
@@ -170,12 +175,12 @@ class World {
   }
   void coordinate() {
     Node& node = nodes_[0];
-    if (node.planner->holds_back() || node.queue.size() + (node.running ? 1 : 0) >= kMaxBacklog) return;
-    std::vector<Response> responses = coordinator_.take_ready(now_, nullptr);
+    for (const StallReport& report : rounds_->take_stalls(now_)) stalls_.push_back(report.text);
+    const size_t backlog = node.queue.size() + node.running.size();
+    std::vector<Response> responses = rounds_->take_round(now_, backlog, nullptr);
     if (responses.empty()) return;
-    node.planner->saw_responses(responses);
     respond(std::move(responses));
-    carry_out(0, node.planner->propose(coordinator_));
+    carry_out(0, rounds_->responded(now_, nullptr));
   }
   void respond(std::vector<Response> responses) {
     const auto shared = std::make_shared<const std::vector<Response>>(std::move(responses));
@@ -201,12 +206,9 @@ class World {
     });
   }
   void receive(Rank from, int64_t plans_begun, std::vector<Request> requests) {
-    if (plans_begun != nodes_[0].planner->plans_begun()) return;  // the plan has made them void
-    nodes_[0].planner->saw_submissions(requests);
-    coordinator_.submit(from, std::move(requests), now_, nullptr);
+    rounds_->submitted(from, plans_begun, std::move(requests), now_, nullptr);
   }
   void tick() {
-    for (const StallReport& report : coordinator_.check_stalls(now_)) stalls_.push_back(report.text);
     for (Rank rank = 0; rank < kRanks; ++rank) cycle(rank);
     at(now_ + kTick, [this] { tick(); });
   }
@@ -214,33 +216,36 @@ class World {
   // ---- what a backend does ----
   void start_next(Rank rank) {
     Node& node = nodes_[rank];
-    if (node.running || node.queue.empty()) return;
-    node.running = std::move(node.queue.front());
-    node.queue.pop_front();
-    std::vector<Rank>& started = started_[node.running->key];
-    started.push_back(rank);
-    if (std::cmp_less(started.size(), kRanks)) return;
-    ++calls_;
-    check_agreement(*node.running);
-    at(now_ + kCallTime, [this, call = *node.running] {
-      started_.erase(call.key);
-      for (Rank each = 0; each < kRanks; ++each) complete(each, call);
-    });
+    while (node.running.size() < kRoom && !node.queue.empty()) {
+      const Call call = node.running.emplace_back(std::move(node.queue.front()));
+      node.queue.pop_front();
+      std::vector<Rank>& started = started_[call.key];
+      started.push_back(rank);
+      if (std::cmp_less(started.size(), kRanks)) continue;
+      ++calls_;
+      check_agreement(call);
+      at(now_ + kCallTime, [this, call] {
+        started_.erase(call.key);
+        for (Rank each = 0; each < kRanks; ++each) complete(each, call);
+      });
+    }
   }
   // All ranks run the same tensors, each of them as often submitted as everywhere else.
   void check_agreement(const Call& call) {
-    for (const Node& node : nodes_) {
-      ASSERT_TRUE(node.running && node.running->names == call.names);
+    for (Node& node : nodes_) {
+      const auto running = node.find(call.key);
+      ASSERT_TRUE(running != node.running.end() && running->names == call.names);
       for (const std::string& name : call.names)
         ASSERT_EQ(node.open.at(name).times, nodes_[0].open.at(name).times) << name;
     }
   }
-  void cancel(Rank rank) {
+  void cancel(Rank rank, int64_t bucket) {
     Node& node = nodes_[rank];
-    ASSERT_TRUE(node.running.has_value());
-    ASSERT_TRUE(std::cmp_less(started_.at(node.running->key).size(), kRanks)) << "it runs on all ranks";
-    std::erase(started_.at(node.running->key), rank);
-    node.running.reset();
+    const auto running = node.find({node.planner->plans_begun(), bucket});
+    ASSERT_TRUE(running != node.running.end());
+    ASSERT_TRUE(std::cmp_less(started_.at(running->key).size(), kRanks)) << "it runs on all ranks";
+    std::erase(started_.at(running->key), rank);
+    node.running.erase(running);
     ++cancelled_;
   }
 
@@ -263,28 +268,27 @@ class World {
   void carry_out(Rank rank, StartBucket& started) {
     Node& node = nodes_[rank];
     node.queue.push_back(
-        {.key = {node.planner->plans_begun(), ++node.started}, .names = names(*started.bucket)});
+        {.key = {node.planner->plans_begun(), started.number}, .names = names(*started.bucket)});
     start_next(rank);
   }
-  void carry_out(Rank rank, PlanBegun&) { nodes_[rank].started = 0; }
-  void carry_out(Rank rank, Cancel&) { cancel(rank); }
+  void carry_out(Rank, PlanBegun&) {}
+  void carry_out(Rank rank, Cancel& cancelled) { cancel(rank, cancelled.number); }
   void carry_out(Rank, FreezeAll& frozen) {
     for (Rank rank = 1; rank < kRanks; ++rank)
       send([this, rank, news = frozen.news] { carry_out(rank, nodes_[rank].planner->on_freeze(news)); });
     carry_out(0, nodes_[0].planner->on_freeze(frozen.news));
   }
-  void carry_out(Rank, ForgetWaiting&) { coordinator_.forget_waiting(now_, nullptr); }
   void carry_out(Rank, Respond& said) { respond(std::move(said.responses)); }
   void carry_out(Rank, NegotiationOver&) {}
   void carry_out(Rank, PlanOver&) {}
   void carry_out(Rank, SetGeneration&) {}
   void carry_out(Rank, Resume&) {}
-  void carry_out(Rank, Drain&) { FAIL() << "no messages were sent that somebody would have to take"; }
+  void carry_out(Rank, Discard&) { FAIL() << "no messages were sent that somebody would have to take"; }
 
   Program program_;
   int steps_;
-  Coordinator coordinator_;
   std::vector<Node> nodes_;
+  std::unique_ptr<Rounds> rounds_;  // of rank 0
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   uint64_t next_order_ = 0;
   Nanos now_ = 0;

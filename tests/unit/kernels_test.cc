@@ -52,7 +52,7 @@ void expect_same(const std::vector<typename Element<kType>::Raw>& got,
 }
 
 template <DType kType>
-std::vector<typename Element<kType>::Raw> reference_fold(
+std::vector<typename Element<kType>::Raw> reference_reduction(
     ReduceOp op, const std::vector<std::vector<typename Element<kType>::Raw>>& sources, const Scale& scale) {
   using E = Element<kType>;
   std::vector<typename E::Raw> out(sources[0].size());
@@ -107,7 +107,7 @@ TEST_P(EveryTarget, reduces_two_vectors_of_any_length) {
         const auto a = random_elements<type()>(count, random_), b = random_elements<type()>(count, random_);
         auto out = a;
         reduce(op, type(), a.data(), b.data(), out.data(), count);
-        expect_same<type()>(out, reference_fold<type()>(op, {a, b}, {}),
+        expect_same<type()>(out, reference_reduction<type()>(op, {a, b}, {}),
                             "reduce " + std::string(name_of(op)));
       }
   });
@@ -116,7 +116,7 @@ TEST_P(EveryTarget, reduces_two_vectors_of_any_length) {
 TEST_P(EveryTarget, reduces_in_place_over_either_operand) {
   for_each_type([&](auto type) {
     const auto a = random_elements<type()>(777, random_), b = random_elements<type()>(777, random_);
-    const auto want = reference_fold<type()>(ReduceOp::kSum, {a, b}, {});
+    const auto want = reference_reduction<type()>(ReduceOp::kSum, {a, b}, {});
     auto over_a = a, over_b = b;
     reduce(ReduceOp::kSum, type(), over_a.data(), b.data(), over_a.data(), 777);
     reduce(ReduceOp::kSum, type(), a.data(), over_b.data(), over_b.data(), 777);
@@ -125,7 +125,7 @@ TEST_P(EveryTarget, reduces_in_place_over_either_operand) {
   });
 }
 
-TEST_P(EveryTarget, folds_many_sources_in_order_and_scales_once) {
+TEST_P(EveryTarget, reduces_many_sources_in_order_and_scales_once) {
   const Scale scales[] = {{}, {1.0, 3}, {0.5, 1}, {-1.7, 5}, {1.0, 49}};
   for_each_type([&](auto type) {
     for (const size_t n : {1, 2, 3, 5, 8, 33, 70})
@@ -134,16 +134,16 @@ TEST_P(EveryTarget, folds_many_sources_in_order_and_scales_once) {
           std::vector<std::vector<typename Element<type()>::Raw>> sources;
           std::vector<const void*> pointers;
           for (size_t k = 0; k < n; ++k) sources.push_back(random_elements<type()>(1100, random_));
-          const auto want = reference_fold<type()>(op, sources, scale);
+          const auto want = reference_reduction<type()>(op, sources, scale);
           for (auto& source : sources) pointers.push_back(source.data());
           auto& out = sources[n / 2];  // in place over a source in the middle
           reduce_sources(op, type(), pointers, out.data(), out.size(), scale);
-          expect_same<type()>(out, want, "fold of " + std::to_string(n));
+          expect_same<type()>(out, want, "reduction of " + std::to_string(n));
         }
   });
 }
 
-TEST_P(EveryTarget, accumulating_then_finishing_equals_one_fold) {
+TEST_P(EveryTarget, accumulating_then_finishing_equals_one_reduction) {
   for_each_type([&](auto type) {
     using E = Element<type()>;
     for (const ReduceOp op : kOps)
@@ -157,7 +157,7 @@ TEST_P(EveryTarget, accumulating_then_finishing_equals_one_fold) {
         accumulate(op, type(), next.data(), sources[2].data(), next.data(), count);
         const Scale scale{0.25, 3};
         finish(type(), next.data(), out.data(), count, scale);
-        expect_same<type()>(out, reference_fold<type()>(op, sources, scale), "accumulate");
+        expect_same<type()>(out, reference_reduction<type()>(op, sources, scale), "accumulate");
       }
   });
 }
@@ -166,7 +166,7 @@ TEST_P(EveryTarget, scales_within_the_type_in_place) {
   for_each_type([&](auto type) {
     for (const Scale& factor : {Scale{}, Scale{2.5, 1}, Scale{1e30, 1}, Scale{1.0, 7}, Scale{0.0, 1}}) {
       auto values = random_elements<type()>(1030, random_);
-      const auto want = reference_fold<type()>(ReduceOp::kMax, {values}, factor);
+      const auto want = reference_reduction<type()>(ReduceOp::kMax, {values}, factor);
       scale(type(), values.data(), values.data(), values.size(), factor);
       expect_same<type()>(values, want, "scale by " + std::to_string(factor.factor));
     }
@@ -285,12 +285,12 @@ TEST(Kernels, the_best_target_comes_first_and_an_unknown_one_is_refused) {
 
 TEST(Kernels, no_slot_of_a_table_is_empty) {
   for (const Table& each : usable_tables()) {
-    for (const auto& folds : each.fold_half)
-      for (const FoldFn fold : folds) EXPECT_NE(fold, nullptr) << each.name;
-    for (const auto& folds : each.fold_real)
-      for (const FoldFn fold : folds) EXPECT_NE(fold, nullptr) << each.name;
-    for (const auto& folds : each.fold_whole)
-      for (const FoldFn fold : folds) EXPECT_NE(fold, nullptr) << each.name;
+    for (const auto& reductions : each.reduce_half)
+      for (const ReduceFn reduction : reductions) EXPECT_NE(reduction, nullptr) << each.name;
+    for (const auto& reductions : each.reduce_real)
+      for (const ReduceFn reduction : reductions) EXPECT_NE(reduction, nullptr) << each.name;
+    for (const auto& reductions : each.reduce_whole)
+      for (const ReduceFn reduction : reductions) EXPECT_NE(reduction, nullptr) << each.name;
     for (int i = 0; i < 2; ++i) {
       EXPECT_TRUE(each.widen[i] && each.narrow[i] && each.dot[i] && each.combine[i]) << each.name;
       for (const AccumulateFn accumulate : each.accumulate[i]) EXPECT_NE(accumulate, nullptr) << each.name;

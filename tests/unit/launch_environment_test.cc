@@ -66,11 +66,12 @@ TEST(Validate, value_out_of_range_is_refused_by_its_name) {
   EXPECT_TRUE(validate({}).is_ok());
 }
 
-TEST(RankVariables, place_and_meeting_are_told_under_all_names) {
+TEST(RankVariables, place_and_rendezvous_are_told_under_all_names) {
   const Placement place{
       .rank = 5, .local_rank = 1, .local_size = 4, .cross_rank = 2, .cross_size = 3, .host = 2};
-  const Meeting meeting{.job = "j", .store_url = "tcp://h:1", .master_addr = "h", .master_port = 9};
-  const Variables variables = rank_variables(place, 12, "node", meeting);
+  const RendezvousSettings rendezvous{
+      .job = "j", .store_url = "tcp://h:1", .master_addr = "h", .master_port = 9};
+  const Variables variables = rank_variables(place, 12, "node", rendezvous);
   for (const char* name : {"RUEDA_RANK", "HOROVOD_RANK", "RANK"})
     EXPECT_THAT(variables, Contains(Pair(name, "5")));
   for (const char* name : {"RUEDA_SIZE", "HOROVOD_SIZE", "WORLD_SIZE"})

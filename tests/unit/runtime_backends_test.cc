@@ -11,7 +11,7 @@ using testing::HasSubstr;
 
 Session session_of(std::vector<std::string> host_keys) {
   Session session;
-  session.all = std::make_unique<std::vector<Facts>>(host_keys.size());
+  session.all = std::make_unique<std::vector<PeerInfo>>(host_keys.size());
   for (size_t rank = 0; rank < host_keys.size(); ++rank) {
     (*session.all)[rank].host_key = host_keys[rank];
     (*session.all)[rank].chunk_bytes = 256 << 10;
@@ -41,7 +41,26 @@ TEST(Predictions, name_the_ways_of_shared_memory_on_one_host) {
   const auto predictions = predict_allreduces(session);
   EXPECT_THAT(predictions[0].text, HasSubstr("in shared memory, one_shot: "));
   EXPECT_THAT(predictions[3].text, HasSubstr("in shared memory, staged: "));
-  EXPECT_THAT(predictions[3].text, HasSubstr("us where all tensors lie in buckets"));
+  EXPECT_THAT(predictions[3].text, HasSubstr("us where all tensors lie in shared buffers"));
+}
+
+TEST(PlanBuckets, grow_with_what_the_network_carries_during_its_latency) {
+  Session session = session_of({"a", "b", "c", "d"});
+  session.measured.remote = {.latency_us = 40, .gbps = 0.12};  // 1 Gbit/s
+  EXPECT_EQ(plan_bucket_bytes(session), 1 << 20);
+  session.measured.remote = {.latency_us = 40, .gbps = 12};  // 100 Gbit/s
+  const int64_t fast = plan_bucket_bytes(session);
+  EXPECT_GE(fast, 4 << 20);
+  session.measured.remote = {.latency_us = 400, .gbps = 12};
+  EXPECT_GT(plan_bucket_bytes(session), fast);
+  session.measured.remote = {.latency_us = 40'000, .gbps = 12};
+  EXPECT_EQ(plan_bucket_bytes(session), 16 << 20);
+}
+
+TEST(PlanBuckets, of_one_host_do_not_depend_on_a_network) {
+  Session session = session_of({"a", "a"});
+  session.measured.remote = {.latency_us = 40'000, .gbps = 12};
+  EXPECT_EQ(plan_bucket_bytes(session), 1 << 20);
 }
 
 TEST(Predictions, are_none_for_a_rank_alone) { EXPECT_TRUE(predict_allreduces(session_of({"a"})).empty()); }

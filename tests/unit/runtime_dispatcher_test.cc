@@ -25,10 +25,11 @@ class FakeBackend final : public Backend {
     return spec.dtype == mine_ && memory.kind != MemoryKind::kDevice;
   }
   [[nodiscard]] bool can_take_back(const Group&, const schedule::Spec&) const override { return true; }
-  [[nodiscard]] size_t room() const override { return room_ - running_.size(); }
+  [[nodiscard]] bool has_room(uint64_t) const override { return running_.size() < room_; }
   void start(const Call& call) override {
-    ASSERT_GT(room(), 0u);
+    ASSERT_TRUE(has_room(call.order));
     running_.push_back(call.id);
+    orders.push_back(call.order);
     segments.push_back(call.segments.size());
     started.push_back(call.segments.empty() ? 0 : call.segments.front().count);
   }
@@ -38,13 +39,15 @@ class FakeBackend final : public Backend {
   }
   [[nodiscard]] bool is_idle() const override { return running_.empty() && finished_.empty(); }
   void abort(const Status&) override {}
-  std::vector<int32_t> pause() override { return {1, 2}; }
-  void take_back(std::span<const int32_t> arrivals) override {
+  std::vector<int32_t> pause(backend::CallId call) override { return {1, static_cast<int32_t>(call)}; }
+  void take_back(backend::CallId call, std::span<const int32_t> arrivals) override {
     taken_back.assign(arrivals.begin(), arrivals.end());
-    finish();
+    const auto at = std::ranges::find(running_, call);
+    ASSERT_NE(at, running_.end());
+    if (ends_at_once) finish(Status::ok(), static_cast<size_t>(at - running_.begin()));
   }
-  void drain(const Call& call, std::span<const int32_t> arrivals) override {
-    drained.assign(arrivals.begin(), arrivals.end());
+  void discard(const Call& call, std::span<const int32_t> arrivals) override {
+    discarded.assign(arrivals.begin(), arrivals.end());
     EXPECT_EQ(call.segments.front().input, nullptr);
     finished_.push_back({.id = call.id, .status = Status::ok()});
   }
@@ -56,8 +59,10 @@ class FakeBackend final : public Backend {
   }
 
   std::vector<int64_t> started;  // elements of the first tensor of each call, in start order
+  std::vector<uint64_t> orders;  // in start order
+  bool ends_at_once = true;      // what is taken back
   std::vector<size_t> segments;
-  std::vector<int32_t> taken_back, drained;
+  std::vector<int32_t> taken_back, discarded;
 
  private:
   DType mine_;
@@ -96,8 +101,8 @@ class OneRank : public testing::Test {
     tensor.input = tensor.output = memory_.emplace_back(static_cast<size_t>(count) * 4).data();
     return operations_.submit(std::move(tensors)).value();
   }
-  static control::Response response(std::vector<std::pair<std::string, int64_t>> entries, DType dtype) {
-    control::Response made;
+  static control::Bucket response(std::vector<std::pair<std::string, int64_t>> entries, DType dtype) {
+    control::Bucket made;
     made.dtype = dtype;
     for (auto& [name, count] : entries) made.entries.push_back({.name = name, .shape = {count}, .rows = {}});
     return made;
@@ -106,6 +111,10 @@ class OneRank : public testing::Test {
     const int64_t handle = submit(name, count, dtype);
     dispatcher_->enqueue(response({{name, count}}, dtype));
     return handle;
+  }
+  void plan(const std::string& name, int64_t count, int64_t bucket) {
+    dispatcher_->enqueue_planned(
+        std::make_shared<const control::Bucket>(response({{name, count}}, DType::kFloat32)), bucket);
   }
   void settle() {
     while (dispatcher_->progress()) {
@@ -171,10 +180,7 @@ TEST_F(OneRankWithRoom, as_many_batches_run_as_the_backend_takes_and_may_end_in_
 
 TEST_F(OneRank, a_barrier_and_a_notice_wait_for_all_before_them_and_hold_up_all_behind) {
   run("f1", 1);
-  control::Response added;
-  added.kind = control::Response::Kind::kSetAdded;
-  added.set_id = 3;
-  added.set_ranks = {0};
+  const control::SetAdded added{.names = {}, .id = 3, .ranks = {0}};
   dispatcher_->enqueue(added);
   run("i1", 11, DType::kInt32);
   settle();
@@ -220,23 +226,99 @@ TEST_F(OneRank, what_fails_here_alone_ends_the_epoch_and_starts_nothing_more) {
 
 TEST_F(OneRank, a_planned_batch_is_taken_back_and_its_operation_stays_open) {
   const int64_t handle = submit("f1", 1, DType::kFloat32);
-  dispatcher_->enqueue_planned(
-      std::make_shared<const control::Response>(response({{"f1", 1}}, DType::kFloat32)));
+  plan("f1", 1, 7);
   settle();
-  EXPECT_THAT(dispatcher_->pause(), ElementsAre(1, 2));
+  EXPECT_THAT(dispatcher_->pause(), ElementsAre(control::BucketUnderWay{.bucket = 7, .sent = {1, 1}}));
   const std::vector<int32_t> arrivals{0, 4};
-  dispatcher_->take_back(arrivals);
+  dispatcher_->take_back(7, arrivals);
   settle();
   EXPECT_EQ(floats_->taken_back, arrivals);
   EXPECT_EQ(operations_.poll(handle), 0);
   EXPECT_TRUE(dispatcher_->is_idle());
 }
 
-TEST_F(OneRank, what_others_started_in_vain_is_drained_without_tensors_of_this_rank) {
-  const int64_t handle = submit("f1", 1, DType::kFloat32);
-  dispatcher_->enqueue_drained(response({{"f1", 1}}, DType::kFloat32), {0, 4});
+TEST_F(OneRankWithRoom, planned_batches_overlap_and_each_is_taken_back_by_its_number) {
+  const int64_t first = submit("f1", 1, DType::kFloat32), second = submit("f2", 2, DType::kFloat32);
+  const int64_t third = submit("f3", 3, DType::kFloat32);
+  EXPECT_TRUE(dispatcher_->has_room_for(0));
+  plan("f1", 1, 0);
   settle();
-  EXPECT_THAT(floats_->drained, ElementsAre(0, 4));
+  EXPECT_TRUE(dispatcher_->has_room_for(1));
+  plan("f2", 2, 1);
+  settle();
+  EXPECT_THAT(floats_->orders, ElementsAre(0u, 1u));
+  EXPECT_FALSE(dispatcher_->has_room_for(2));
+  plan("f3", 3, 2);  // waits in the queue
+  settle();
+  EXPECT_EQ(dispatcher_->pause().size(), 2u);
+  dispatcher_->take_back(2, std::vector<int32_t>{0, 0});
+  dispatcher_->take_back(1, std::vector<int32_t>{0, 3});
+  dispatcher_->resume();
+  settle();
+  EXPECT_THAT(floats_->taken_back, ElementsAre(0, 3));
+  EXPECT_EQ(dispatcher_->backlog(), 1u) << "the first goes on";
+  floats_->finish();
+  settle();
+  EXPECT_EQ(operations_.poll(first), 1);
+  EXPECT_EQ(operations_.poll(second), 0);
+  EXPECT_EQ(operations_.poll(third), 0);
+  EXPECT_TRUE(dispatcher_->is_idle());
+}
+
+TEST_F(OneRankWithRoom, nothing_starts_while_a_bucket_that_was_taken_back_still_uses_its_tensors) {
+  submit("f1", 1, DType::kFloat32);
+  plan("f1", 1, 0);
+  settle();
+  floats_->ends_at_once = false;
+  dispatcher_->pause();
+  dispatcher_->take_back(0, std::vector<int32_t>{0, 0});
+  dispatcher_->resume();
+  dispatcher_->enqueue(response({{"f1", 1}}, DType::kFloat32));  // negotiated after all
+  settle();
+  EXPECT_THAT(floats_->started, ElementsAre(1));
+  floats_->finish();
+  settle();
+  EXPECT_THAT(floats_->started, ElementsAre(1, 1));
+}
+
+TEST_F(OneRank, no_bucket_starts_between_a_pause_and_what_follows_it) {
+  submit("f1", 1, DType::kFloat32);
+  const int64_t second = submit("f2", 2, DType::kFloat32);
+  plan("f1", 1, 0);
+  plan("f2", 2, 1);
+  settle();
+  EXPECT_EQ(dispatcher_->pause().size(), 1u) << "the other has sent nothing";
+  floats_->finish();
+  settle();
+  EXPECT_THAT(floats_->started, ElementsAre(1));
+  dispatcher_->resume();
+  settle();
+  EXPECT_THAT(floats_->started, ElementsAre(1, 2)) << "all ranks have come to it";
+  floats_->finish();
+  settle();
+  EXPECT_EQ(operations_.poll(second), 1);
+}
+
+TEST_F(OneRankWithRoom, calls_are_counted_on_every_rank_alike_and_anew_with_each_generation) {
+  run("f1", 1);
+  control::Bucket elsewhere = response({{"other", 1}}, DType::kFloat32);
+  elsewhere.process_set = 9;  // of other ranks
+  dispatcher_->enqueue(elsewhere);
+  run("f2", 2);
+  settle();
+  EXPECT_THAT(floats_->orders, ElementsAre(0u, 2u));
+  floats_->finish();
+  dispatcher_->set_generation(1);
+  run("f3", 3);
+  settle();
+  EXPECT_THAT(floats_->orders, ElementsAre(0u, 2u, 0u));
+}
+
+TEST_F(OneRank, what_others_started_in_vain_is_discarded_without_tensors_of_this_rank) {
+  const int64_t handle = submit("f1", 1, DType::kFloat32);
+  dispatcher_->enqueue_discarded(response({{"f1", 1}}, DType::kFloat32), 3, {0, 4});
+  settle();
+  EXPECT_THAT(floats_->discarded, ElementsAre(0, 4));
   EXPECT_EQ(operations_.poll(handle), 0);
   EXPECT_TRUE(dispatcher_->is_idle());
 }

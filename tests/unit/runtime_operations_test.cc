@@ -41,6 +41,21 @@ TEST(Operations, register_nothing_of_a_group_that_is_refused) {
   EXPECT_EQ(operations.take_submitted().size(), 1u);
 }
 
+TEST(Operations, a_change_of_process_sets_is_in_flight_under_its_name_and_has_no_tensor) {
+  Operations operations([] {});
+  const control::SetChange change{.name = "add", .what = control::AddSet{{0}}};
+  const int64_t handle = operations.submit(change).value();
+  EXPECT_EQ(operations.submit(change).status().code, Code::kDuplicateName);
+  EXPECT_EQ(operations.submit(named({"add"})).status().code, Code::kDuplicateName);
+  const std::optional<TensorRef> ref = operations.lookup(0, "add");
+  ASSERT_TRUE(ref.has_value());
+  EXPECT_FALSE(ref->has_tensor());
+  EXPECT_THAT(operations.wait(handle, Deadline::after(0)).why, HasSubstr("Operation add is still pending"));
+  operations.finish(*ref, Status::ok());
+  EXPECT_EQ(operations.poll(handle), 1);
+  EXPECT_TRUE(operations.is_empty());
+}
+
 TEST(Operations, number_handles_from_one_and_refused_calls_consume_none) {
   Operations operations([] {});
   EXPECT_EQ(operations.submit(named({"a"})).value(), 1);

@@ -16,7 +16,7 @@ TEST(Suspicions, a_suspect_that_answers_lives_and_the_connection_broke) {
   suspicions.answered(2, kStart);
   EXPECT_FALSE(suspicions.judge(kStart + 1).has_value()) << "of the reporter nobody doubted it";
   suspicions.answered(3, kStart - 1);
-  EXPECT_FALSE(suspicions.judge(kStart + 1).has_value()) << "it was asked before the lane broke";
+  EXPECT_FALSE(suspicions.judge(kStart + 1).has_value()) << "it was asked before the channel broke";
   suspicions.answered(3, kStart);
   const auto verdict = suspicions.judge(kStart + 1);
   ASSERT_TRUE(verdict.has_value());

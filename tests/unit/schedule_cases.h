@@ -1,4 +1,4 @@
-// Specs and topologies that the suites of the schedule room run over.
+// Specs and topologies that the suites of the schedule module run over.
 #pragma once
 
 #include <string>

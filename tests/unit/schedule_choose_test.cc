@@ -85,7 +85,7 @@ TEST(schedule_choose, adasum_has_its_own_algorithm_whatever_is_forced) {
   ASSERT_TRUE(choice.is_ok());
   EXPECT_EQ(choice.value().algorithm->name, "adasum");
   EXPECT_THAT(explain(spec, Topology::single_host(4), "ring").value(),
-              HasSubstr("'ring' does not serve this call"));
+              HasSubstr("'ring' does not support this call"));
 }
 
 TEST(schedule_choose, a_forced_name_that_does_not_exist_falls_back_and_says_so) {
@@ -93,7 +93,7 @@ TEST(schedule_choose, a_forced_name_that_does_not_exist_falls_back_and_says_so) 
   ASSERT_TRUE(choice.is_ok());
   EXPECT_EQ(choice.value().algorithm->name, "flat_gather");
   EXPECT_THAT(explain(allreduce_of(1), Topology::single_host(4), "tree").value(),
-              HasSubstr("ALLREDUCE has no algorithm 'tree', the cost model decides"));
+              HasSubstr("ALLREDUCE has no algorithm 'tree', so the cost model decides"));
 }
 
 TEST(schedule_choose, the_reason_lists_every_candidate_with_its_cost) {

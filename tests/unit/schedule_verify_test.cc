@@ -46,13 +46,13 @@ TEST(schedule_verify, accepts_the_schedules_it_is_broken_from) { EXPECT_EQ(direc
 TEST(schedule_verify, finds_a_sum_in_another_order) {
   Broken broken("ring", Topology::single_host(4), 400);
   broken.is_order_preserving = true;
-  EXPECT_THAT(broken.fault(), HasSubstr("in place of (3 op (2 op (0 op 1)))"));
+  EXPECT_THAT(broken.fault(), HasSubstr("instead of (3 op (2 op (0 op 1)))"));
 }
 
 TEST(schedule_verify, finds_an_order_that_ignores_hosts) {
   Broken broken("direct", Topology::single_host(4), 400);
   broken.topology = Topology::regular(2, 2);
-  EXPECT_THAT(broken.fault(), HasSubstr("in place of ((0 op 1) op (2 op 3))"));
+  EXPECT_THAT(broken.fault(), HasSubstr("instead of ((0 op 1) op (2 op 3))"));
 }
 
 TEST(schedule_verify, finds_what_two_ranks_overwrite_too_early) {
@@ -94,7 +94,7 @@ TEST(schedule_verify, finds_a_contribution_that_is_counted_twice) {
   auto& steps = twice.schedules[0].steps;
   steps.insert(steps.begin() + 2, again);
   steps[3].after.push_back(2);
-  EXPECT_THAT(twice.fault(), HasSubstr("not every contribution once"));
+  EXPECT_THAT(twice.fault(), HasSubstr("not contain every contribution exactly once"));
 }
 
 TEST(schedule_verify, finds_an_element_that_is_never_written) {
@@ -129,7 +129,7 @@ TEST(schedule_verify, finds_a_race_that_only_shared_memory_has) {
 TEST(schedule_verify, finds_messages_that_do_not_meet) {
   Broken size = direct_of_three();
   size.first(0, Action::kSend).from.count -= 1;
-  EXPECT_THAT(size.fault(), HasSubstr("receives another size or type"));
+  EXPECT_THAT(size.fault(), HasSubstr("receives a size or type that differs"));
 
   Broken missing = direct_of_three();
   auto& steps = missing.schedules[2].steps;
@@ -144,10 +144,10 @@ TEST(schedule_verify, finds_a_deadlock_of_sends_that_wait_for_receives) {
     Step& sum = broken.first(rank, Action::kRecvReduce);
     sum.after = {0};  // both receive only when their own send is done
   }
-  EXPECT_THAT(broken.fault(), HasSubstr("for ever"));
+  EXPECT_THAT(broken.fault(), HasSubstr("forever"));
 }
 
-TEST(schedule_verify, finds_crossed_messages_of_one_lane) {
+TEST(schedule_verify, finds_crossed_messages_of_one_channel) {
   Spec spec;
   spec.what = Collective::kReducescatter;
   spec.counts = {100, 100};
@@ -178,7 +178,7 @@ TEST(schedule_verify, finds_what_is_out_of_bounds_or_of_the_wrong_type) {
   EXPECT_THAT(fault_after([](Broken& b) { b.first(0, Action::kRecv).to.space = Space::kInput; }),
               HasSubstr("writes the input"));
   EXPECT_THAT(fault_after([](Broken& b) { b.first(0, Action::kSend).wire = Wire::kAccumulator; }),
-              HasSubstr("another wire type"));
+              HasSubstr("names a wire type that differs"));
   EXPECT_THAT(fault_after([](Broken& b) { b.schedules[0].steps.back().after = {99}; }),
               HasSubstr("not an earlier one"));
   // The sum of float32 may be made in the output, that of float16 may not: it would be rounded too early.
@@ -211,7 +211,7 @@ TEST(schedule_verify, finds_a_barrier_that_some_rank_may_leave_early) {
   schedules[3].steps[4].after = {3};  // tells before the first message has come
   const auto report = verify_schedules(spec, topology, schedules, true);
   ASSERT_FALSE(report.is_ok());
-  EXPECT_THAT(report.status().why, HasSubstr("without having heard of all"));
+  EXPECT_THAT(report.status().why, HasSubstr("before it knows of all ranks"));
 }
 
 }  // namespace

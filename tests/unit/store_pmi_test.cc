@@ -128,7 +128,7 @@ TEST(StorePmi, without_a_process_manager_there_is_no_space) {
 TEST(StorePmi, the_job_is_named_after_the_space) {
   Manager manager(begin_answers);
   const World found = detect_world(std::getenv).value();
-  EXPECT_EQ(found.meeting, World::Meeting::kPmi);
+  EXPECT_EQ(found.method, World::Method::kPmi);
   const World world = complete_world(found, soon()).value();
   EXPECT_EQ(world.job, "mpich-kvs_7");
   EXPECT_TRUE(world.space->finish(soon()).is_ok());

@@ -21,7 +21,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using Meeting = World::Meeting;
+using Method = World::Method;
 
 Deadline soon() { return Deadline::after(20 * kSecond); }
 Deadline short_wait() { return Deadline::after(100 * kMillisecond); }
@@ -36,24 +36,24 @@ class StoreRendezvous : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(root_); }
 
-  World world(Rank rank, Rank size, Meeting meeting) const {
+  World world(Rank rank, Rank size, Method method) const {
     World result;
     result.rank = rank;
     result.size = size;
     result.local_rank = result.local_size = -1;
     result.job = job_;
-    result.meeting = meeting;
+    result.method = method;
     result.seed_host = "127.0.0.1";
     return result;
   }
   World at_url(Rank rank, Rank size, const std::string& url) const {
-    World result = world(rank, size, Meeting::kUrl);
+    World result = world(rank, size, Method::kUrl);
     result.url = url;
     return result;
   }
 
   // All ranks of a world of three meet and read one another's keys; rank 0 ends last.
-  void expect_meeting(const World& pattern) const {
+  void expect_rendezvous(const World& pattern) const {
     std::vector<std::jthread> ranks;
     std::vector<Rendezvous> met(static_cast<size_t>(pattern.size));
     for (Rank rank = 0; rank < pattern.size; ++rank)
@@ -97,20 +97,20 @@ class StoreRendezvous : public ::testing::Test {
   std::string root_, job_;
 };
 
-TEST_F(StoreRendezvous, a_world_of_one_has_a_secret_and_no_store) {
-  const auto met = open_rendezvous(world(0, 1, Meeting::kNone), "", "1.0", soon());
+TEST_F(StoreRendezvous, a_single_process_job_has_a_secret_and_no_store) {
+  const auto met = open_rendezvous(world(0, 1, Method::kNone), "", "1.0", soon());
   ASSERT_TRUE(met.is_ok());
   EXPECT_EQ(met.value().store, nullptr);
   EXPECT_GE(met.value().secret.key.size(), 16u);
 }
 
 TEST_F(StoreRendezvous, a_world_that_was_not_completed_is_refused) {
-  EXPECT_EQ(open_rendezvous(world(-1, -1, Meeting::kPmi), "", "1.0", soon()).status().code,
+  EXPECT_EQ(open_rendezvous(world(-1, -1, Method::kPmi), "", "1.0", soon()).status().code,
             Code::kInvalidArgument);
 }
 
 TEST_F(StoreRendezvous, ranks_meet_at_a_port_that_rank_0_serves) {
-  expect_meeting(at_url(0, 3, "tcp://127.0.0.1:" + std::to_string(free_port())));
+  expect_rendezvous(at_url(0, 3, "tcp://127.0.0.1:" + std::to_string(free_port())));
 }
 
 TEST_F(StoreRendezvous, ranks_meet_at_a_store_that_the_launcher_serves) {
@@ -121,29 +121,29 @@ TEST_F(StoreRendezvous, ranks_meet_at_a_store_that_the_launcher_serves) {
   World served = at_url(0, 3, server->url());
   served.is_store_served = true;
   served.secret_file = file;
-  expect_meeting(served);
+  expect_rendezvous(served);
 }
 
 TEST_F(StoreRendezvous, ranks_meet_in_a_directory) {
-  expect_meeting(at_url(0, 3, "file://" + root_ + "/shared"));
+  expect_rendezvous(at_url(0, 3, "file://" + root_ + "/shared"));
 }
 
-TEST_F(StoreRendezvous, ranks_meet_at_a_seed) { expect_meeting(world(0, 3, Meeting::kSeed)); }
+TEST_F(StoreRendezvous, ranks_meet_at_a_seed) { expect_rendezvous(world(0, 3, Method::kSeed)); }
 
 TEST_F(StoreRendezvous, ranks_meet_at_the_name_of_this_host) {
-  World named = world(0, 3, Meeting::kSeed);
+  World named = world(0, 3, Method::kSeed);
   char name[256] = "";
   ASSERT_EQ(gethostname(name, sizeof(name) - 1), 0);
   if (!resolve(name, 9).is_ok()) GTEST_SKIP() << "this machine cannot resolve its own name";
   named.seed_host = name;
-  expect_meeting(named);
+  expect_rendezvous(named);
 }
 
 TEST_F(StoreRendezvous, a_seed_that_is_no_host_name_gives_way_to_its_fallback) {
-  World node = world(0, 2, Meeting::kSeed);
+  World node = world(0, 2, Method::kSeed);
   node.seed_host = "no-such-node.invalid";
   node.seed_fallback = "127.0.0.1";
-  expect_meeting(node);
+  expect_rendezvous(node);
 }
 
 TEST_F(StoreRendezvous, rank_0_of_a_large_world_raises_its_limit_of_descriptors) {
@@ -151,7 +151,7 @@ TEST_F(StoreRendezvous, rank_0_of_a_large_world_raises_its_limit_of_descriptors)
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const rlimit low{256, before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
-  const auto met = open_rendezvous(world(0, 1500, Meeting::kSeed), "", "1.0", soon());
+  const auto met = open_rendezvous(world(0, 1500, Method::kSeed), "", "1.0", soon());
   rlimit after{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &after), 0);
   setrlimit(RLIMIT_NOFILE, &before);
@@ -162,42 +162,42 @@ TEST_F(StoreRendezvous, rank_0_of_a_large_world_raises_its_limit_of_descriptors)
 TEST_F(StoreRendezvous, meeting_again_and_again_works_in_every_way) {
   const std::string port = std::to_string(free_port());
   for (int round = 0; round < 50 && !HasFailure(); ++round) {
-    expect_meeting(world(0, 2, Meeting::kSeed));
-    expect_meeting(at_url(0, 2, "tcp://127.0.0.1:" + port));
-    expect_meeting(at_url(0, 2, "file://" + root_ + "/shared"));
+    expect_rendezvous(world(0, 2, Method::kSeed));
+    expect_rendezvous(at_url(0, 2, "tcp://127.0.0.1:" + port));
+    expect_rendezvous(at_url(0, 2, "file://" + root_ + "/shared"));
   }
 }
 
 TEST_F(StoreRendezvous, another_job_on_the_first_seed_port_is_passed_over) {
   const auto other = at_first_seed_port(
       [](int port) { return serve_store("127.0.0.1", port, "another job", make_secret().value(), "1.0"); });
-  expect_meeting(world(0, 3, Meeting::kSeed));
+  expect_rendezvous(world(0, 3, Method::kSeed));
 }
 
 TEST_F(StoreRendezvous, a_silent_service_on_the_first_seed_port_is_passed_over) {
   const UniqueFd silent = at_first_seed_port([](int port) { return listen_on("127.0.0.1", port); });
-  expect_meeting(world(0, 2, Meeting::kSeed));
+  expect_rendezvous(world(0, 2, Method::kSeed));
 }
 
 TEST_F(StoreRendezvous, all_seed_ports_taken_is_an_error_that_names_the_way_out) {
   std::vector<UniqueFd> taken;
   for (const int port : seed_ports(job_))
     if (auto fd = listen_on("127.0.0.1", port); fd.is_ok()) taken.push_back(std::move(fd).value());
-  const auto met = open_rendezvous(world(0, 2, Meeting::kSeed), "", "1.0", soon());
+  const auto met = open_rendezvous(world(0, 2, Method::kSeed), "", "1.0", soon());
   ASSERT_EQ(met.status().code, Code::kUnavailable);
   EXPECT_THAT(met.status().why, AllOf(HasSubstr("16 ports"), HasSubstr("RUEDA_STORE")));
 }
 
 TEST_F(StoreRendezvous, a_port_in_use_at_the_url_is_named) {
   const UniqueFd taken = listen_on("127.0.0.1", 0).value();
-  const std::string port = std::to_string(local_port(taken.get()));
+  const std::string port = std::to_string(own_address(taken.get()).port());
   const auto met = open_rendezvous(at_url(0, 2, "tcp://127.0.0.1:" + port), "", "1.0", soon());
   ASSERT_EQ(met.status().code, Code::kUnavailable);
   EXPECT_THAT(met.status().why, AllOf(HasSubstr(port), HasSubstr("in use")));
 }
 
 TEST_F(StoreRendezvous, a_missing_rank_0_is_named_with_the_place) {
-  for (const World& lonely : {world(1, 2, Meeting::kSeed), at_url(1, 2, "file://" + root_ + "/shared"),
+  for (const World& lonely : {world(1, 2, Method::kSeed), at_url(1, 2, "file://" + root_ + "/shared"),
                               at_url(1, 2, "tcp://127.0.0.1:" + std::to_string(free_port()))}) {
     const auto met = open_rendezvous(lonely, "", "1.0", short_wait());
     ASSERT_EQ(met.status().code, Code::kTimeout);

@@ -8,7 +8,7 @@
 #include <atomic>
 #include <thread>
 
-#include "rueda/store/frames.h"
+#include "rueda/store/messages.h"
 #include "rueda/store/socket.h"
 #include "rueda/store/store.h"
 
@@ -41,7 +41,7 @@ class StoreTcp : public ::testing::Test {
     UniqueFd fd = stranger();
     Introduction mine;
     mine.job = "job";
-    mine.channel = Channel::kStore;
+    mine.kind = ConnectionKind::kStore;
     Handshake handshake = Handshake::client(secret_, mine, "1.0");
     std::array<std::byte, 1024> buffer{};
     while (true) {
@@ -105,7 +105,7 @@ TEST_F(StoreTcp, a_server_that_never_comes_up_is_a_timeout_naming_the_address) {
   EXPECT_THAT(store.status().why, HasSubstr("127.0.0.1:" + std::to_string(port)));
 }
 
-TEST_F(StoreTcp, a_connection_broken_between_requests_is_made_again) {
+TEST_F(StoreTcp, a_connection_broken_between_commands_is_made_again) {
   const auto store = open();
   ASSERT_TRUE(store->set("key", "before", soon()).is_ok());
   const int port = server_->port();
@@ -151,26 +151,26 @@ TEST_F(StoreTcp, a_get_given_up_by_its_client_is_forgotten) {
   EXPECT_EQ(store->get("late", soon()).value(), "value");
 }
 
-TEST_F(StoreTcp, malformed_frames_of_a_trusted_peer_end_its_connection_only) {
+TEST_F(StoreTcp, malformed_messages_of_a_trusted_peer_end_its_connection_only) {
   const auto store = open();
-  const std::array<uint32_t, 3> sizes = {0, 0xffffffff, kMaxStoreFrameBytes + 1};
+  const std::array<uint32_t, 3> sizes = {0, 0xffffffff, kMaxStoreMessageBytes + 1};
   for (const uint32_t size : sizes) {
     const UniqueFd fd = trusted_raw();
-    ByteWriter frame;
-    frame.put(size);
-    ASSERT_TRUE(send_all(fd.get(), frame.bytes(), soon()).is_ok());
+    ByteWriter message;
+    message.put(size);
+    ASSERT_TRUE(send_all(fd.get(), message.bytes(), soon()).is_ok());
     EXPECT_EQ(code_at_end_of(fd.get()), Code::kPeerLost) << size;
   }
   const UniqueFd fd = trusted_raw();
-  ASSERT_TRUE(send_all(fd.get(), framed(Bytes(9, std::byte{0x77})), soon()).is_ok());
+  ASSERT_TRUE(send_all(fd.get(), with_length(Bytes(9, std::byte{0x77})), soon()).is_ok());
   EXPECT_EQ(code_at_end_of(fd.get()), Code::kPeerLost);
   EXPECT_TRUE(store->set("key", "value", soon()).is_ok());
 }
 
-TEST_F(StoreTcp, requests_split_into_single_bytes_are_understood) {
+TEST_F(StoreTcp, commands_split_into_single_bytes_are_understood) {
   const UniqueFd fd = trusted_raw();
-  const Bytes request = encode(Request{.op = Op::kSet, .key = "key", .value = "value"});
-  for (const std::byte& byte : request) ASSERT_TRUE(send_all(fd.get(), {&byte, 1}, soon()).is_ok());
+  const Bytes command = encode(Command{.op = Op::kSet, .key = "key", .value = "value"});
+  for (const std::byte& byte : command) ASSERT_TRUE(send_all(fd.get(), {&byte, 1}, soon()).is_ok());
   EXPECT_EQ(open()->get("key", soon()).value(), "value");
 }
 

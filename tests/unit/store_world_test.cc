@@ -19,7 +19,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using Meeting = World::Meeting;
+using Method = World::Method;
 using Variables = std::map<std::string, std::string>;
 
 Result<World> detect(const Variables& variables) {
@@ -82,7 +82,7 @@ const Variables kTorchrun = {{"TORCHELASTIC_RUN_ID", "none"},
 TEST(StoreWorld, an_empty_environment_is_a_single_process) {
   const World world = detect({}).value();
   EXPECT_EQ(place(world), "0/1 0/1 single");
-  EXPECT_EQ(world.meeting, Meeting::kNone);
+  EXPECT_EQ(world.method, Method::kNone);
   EXPECT_EQ(world.warning, "");
   EXPECT_NE(world.host, "");
 }
@@ -98,7 +98,7 @@ TEST(StoreWorld, rueda_variables_win_over_all_others) {
                    {"RUEDA_HOSTNAME", "h1"}});
   const World world = detect(all).value();
   EXPECT_EQ(place(world), "1/2 -1/-1 rueda");
-  EXPECT_EQ(world.meeting, Meeting::kUrl);
+  EXPECT_EQ(world.method, Method::kUrl);
   EXPECT_EQ(world.url, "tcp://10.0.0.1:4711");
   EXPECT_TRUE(world.is_store_served);
   EXPECT_EQ(world.secret_file, "/run/secret");
@@ -140,7 +140,7 @@ TEST(StoreWorld, horovodrun_ranks_meet_at_its_rendezvous_host) {
                              {"HOROVOD_GLOO_RENDEZVOUS_ADDR", "10.0.0.5"},
                              {"HOROVOD_GLOO_RENDEZVOUS_PORT", "1234"}});
   EXPECT_EQ(place(world), "2/4 0/2 horovodrun");
-  EXPECT_EQ(world.value().meeting, Meeting::kSeed);
+  EXPECT_EQ(world.value().method, Method::kSeed);
   EXPECT_EQ(world.value().seed_host, "10.0.0.5");
   EXPECT_EQ(world.value().host, "h2");
 }
@@ -148,13 +148,13 @@ TEST(StoreWorld, horovodrun_ranks_meet_at_its_rendezvous_host) {
 TEST(StoreWorld, a_rueda_store_beside_horovod_ranks_is_used) {
   const auto world =
       detect({{"HOROVOD_RANK", "0"}, {"HOROVOD_SIZE", "2"}, {"RUEDA_STORE", "file:///scratch/j"}});
-  EXPECT_EQ(world.value().meeting, Meeting::kUrl);
+  EXPECT_EQ(world.value().method, Method::kUrl);
 }
 
 TEST(StoreWorld, torchrun_wins_over_the_slurm_step_around_it) {
   const auto world = detect(with(kSrun, kTorchrun));
   EXPECT_EQ(place(world), "5/8 1/4 torchrun");
-  EXPECT_EQ(world.value().meeting, Meeting::kSeed);
+  EXPECT_EQ(world.value().method, Method::kSeed);
   EXPECT_EQ(world.value().seed_host, "node1");
 }
 
@@ -168,7 +168,7 @@ TEST(StoreWorld, a_restart_under_torchrun_is_another_job) {
 TEST(StoreWorld, srun_gives_rank_local_rank_and_first_host) {
   const auto world = detect(kSrun);
   EXPECT_EQ(place(world), "1/4 1/3 slurm");
-  EXPECT_EQ(world.value().meeting, Meeting::kSeed);
+  EXPECT_EQ(world.value().method, Method::kSeed);
   EXPECT_EQ(world.value().seed_host, "n1");
   EXPECT_EQ(world.value().job, "slurm-7.0");
 }
@@ -193,13 +193,13 @@ TEST(StoreWorld, a_step_on_one_node_meets_on_loopback) {
 TEST(StoreWorld, open_mpi_inside_salloc_is_not_mistaken_for_its_daemons_step) {
   const auto world = detect(with(kDaemonStep, kOpenMpi));
   EXPECT_EQ(place(world), "3/4 0/1 openmpi");
-  EXPECT_EQ(world.value().meeting, Meeting::kPmix);
+  EXPECT_EQ(world.value().method, Method::kPmix);
 }
 
 TEST(StoreWorld, hydra_inside_salloc_is_not_mistaken_for_its_daemons_step) {
   const auto world = detect(with(with(kDaemonStep, {{"SLURM_NTASKS", "4"}}), kHydra));
   EXPECT_EQ(place(world), "3/4 1/2 mpich");
-  EXPECT_EQ(world.value().meeting, Meeting::kPmi);
+  EXPECT_EQ(world.value().method, Method::kPmi);
 }
 
 TEST(StoreWorld, hydra_without_local_numbers_does_not_borrow_those_of_slurm) {
@@ -211,26 +211,26 @@ TEST(StoreWorld, srun_pmi2_takes_its_local_numbers_from_slurm) {
   const auto world =
       detect(with(kSrun, {{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"PMI_FD", "9"}, {"PMI_JOBID", "7.0"}}));
   EXPECT_EQ(place(world), "1/4 1/3 slurm");
-  EXPECT_EQ(world.value().meeting, Meeting::kPmi);
+  EXPECT_EQ(world.value().method, Method::kPmi);
   EXPECT_EQ(world.value().job, "slurm-7.0");
 }
 
 TEST(StoreWorld, srun_pmix_takes_its_local_numbers_from_slurm) {
   const auto world = detect(with(kSrun, {{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "slurm.pmix.7.0"}}));
   EXPECT_EQ(place(world), "1/4 1/3 slurm");
-  EXPECT_EQ(world.value().meeting, Meeting::kPmix);
+  EXPECT_EQ(world.value().method, Method::kPmix);
 }
 
 TEST(StoreWorld, a_pmix_namespace_that_is_not_the_steps_leaves_size_to_pmix) {
   const auto world = detect(with(kDaemonStep, {{"PMIX_RANK", "3"}, {"PMIX_NAMESPACE", "prterun-n1-1@1"}}));
   EXPECT_EQ(place(world), "3/-1 -1/-1 pmix");
-  EXPECT_EQ(world.value().meeting, Meeting::kPmix);
+  EXPECT_EQ(world.value().method, Method::kPmix);
 }
 
 TEST(StoreWorld, mpiexec_with_a_pmi_port_leaves_rank_and_size_to_pmi) {
   const auto world = detect({{"PMI_PORT", "n1:4711"}, {"PMI_ID", "2"}});
   EXPECT_EQ(place(world), "-1/-1 -1/-1 mpich");
-  EXPECT_EQ(world.value().meeting, Meeting::kPmi);
+  EXPECT_EQ(world.value().method, Method::kPmi);
 }
 
 TEST(StoreWorld, an_sbatch_script_without_srun_is_single_and_says_so) {
@@ -265,7 +265,7 @@ TEST(StoreWorld, bare_ranks_meet_at_their_master) {
   const auto world =
       detect({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h1"}, {"MASTER_PORT", "29500"}});
   EXPECT_EQ(place(world), "1/2 -1/-1 environment");
-  EXPECT_EQ(world.value().meeting, Meeting::kSeed);
+  EXPECT_EQ(world.value().method, Method::kSeed);
   EXPECT_EQ(world.value().seed_host, "h1");
   EXPECT_EQ(detect({{"RANK", "1"}, {"WORLD_SIZE", "2"}}).status().code, Code::kInvalidArgument);
 }

@@ -24,7 +24,7 @@ class ConnectorTest : public testing::Test {
   ConnectorTest()
       : poller_(Poller::make().value()),
         address_(make_abstract_address("rueda-connector-test-" + std::to_string(getpid()))),
-        connector_(identity_, Channel::kShm, *poller_, [](int) { return Status::ok(); }) {
+        connector_(identity_, ConnectionKind::kShm, *poller_, [](int) { return Status::ok(); }) {
     EXPECT_TRUE(connector_.listen_on(open_listening(address_, 1024).value()).is_ok());
   }
 
@@ -74,7 +74,7 @@ TEST_F(ConnectorTest, at_most_sixty_four_strangers_wait_and_the_oldest_goes_firs
 TEST_F(ConnectorTest, a_peer_in_mid_handshake_outlives_newer_strangers) {
   const UniqueFd peer = call();
   Handshake handshake = Handshake::client(
-      identity_.secret, {.job = "job", .channel = Channel::kShm, .from = 1, .to = 0}, identity_.release);
+      identity_.secret, {.job = "job", .kind = ConnectionKind::kShm, .from = 1, .to = 0}, identity_.release);
   const Bytes hello = handshake.take_output();
   ASSERT_EQ(send(peer.get(), hello.data(), hello.size(), 0), static_cast<ssize_t>(hello.size()));
   step(1);
@@ -137,7 +137,7 @@ TEST_F(ConnectorTest, without_descriptors_callers_are_turned_away_and_later_ones
 }
 
 TEST_F(ConnectorTest, a_dialler_without_descriptors_says_so_at_once) {
-  Connector dialler(identity_, Channel::kShm, *poller_, [](int) { return Status::ok(); });
+  Connector dialler(identity_, ConnectionKind::kShm, *poller_, [](int) { return Status::ok(); });
   dialler.dial({1, 0}, address_);
   {
     const NoDescriptors none;
@@ -168,7 +168,7 @@ TEST(ShmDescriptors, for_which_the_receiver_has_no_room_are_told_from_garbage) {
 }
 
 TEST_F(ConnectorTest, a_dialler_backs_off_between_attempts_and_asks_for_a_timer) {
-  Connector dialler(identity_, Channel::kShm, *poller_, [](int) { return Status::ok(); });
+  Connector dialler(identity_, ConnectionKind::kShm, *poller_, [](int) { return Status::ok(); });
   dialler.dial({1, 0}, make_abstract_address("rueda-nobody-" + std::to_string(getpid())));
   EXPECT_TRUE(dialler.has_work());
   Nanos now = 1000 * kSecond, previous = 0;
@@ -193,31 +193,6 @@ TEST(PollerTest, its_timer_makes_the_descriptor_readable_and_silence_does_not) {
   EXPECT_EQ(poll(&polled, 1, 10'000), 1);
   EXPECT_TRUE(poller->poll());
   EXPECT_EQ(poll(&polled, 1, 0), 0);
-}
-
-TEST(SocketTest, a_dial_that_met_itself_is_recognised) {
-  const UniqueFd probe = open_listening(make_tcp_address("127.0.0.1", 0).value(), 1).value();
-  EXPECT_FALSE(is_connected_to_itself(probe.get()));
-  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const SocketAddress any = make_tcp_address("127.0.0.1", 0).value();
-  ASSERT_EQ(bind(fd.get(), any.get(), any.size), 0);
-  const SocketAddress self = make_tcp_address("127.0.0.1", port_of(fd.get()).value()).value();
-  ASSERT_EQ(::connect(fd.get(), self.get(), self.size), 0);
-  EXPECT_TRUE(is_connected_to_itself(fd.get()));
-  UniqueFd other(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const SocketAddress target = make_tcp_address("127.0.0.1", port_of(probe.get()).value()).value();
-  ASSERT_EQ(::connect(other.get(), target.get(), target.size), 0);
-  EXPECT_FALSE(is_connected_to_itself(other.get()));
-  EXPECT_TRUE(is_same_host(other.get()));
-}
-
-TEST(SocketAddressTest, numeric_addresses_are_read_back_and_anything_else_is_refused) {
-  for (const std::string text : {"127.0.0.1:80", "10.1.2.3:65535", "[::1]:5000", "[fe80::1]:1"})
-    EXPECT_TRUE(parse_tcp_address(text).is_ok()) << text;
-  for (const std::string text : {"", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "host:80",
-                                 "127.0.0.1:80x", ":80", "1.2.3:80", "[::1:80"})
-    EXPECT_FALSE(parse_tcp_address(text).is_ok()) << text;
-  EXPECT_EQ(format_tcp_address("::1", 7), "[::1]:7");
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-"""The house rules as a test: ``python tools/tidy [--library build/release/librueda.so]``.
+"""Checks the rules of STYLE.md: ``python tools/tidy [--library build/release/librueda.so]``.
 
-Prints one line per finding, `path:line: rule: sentence`; errors make the exit status 1, warnings do not.
+Prints one line per finding, `path:line: rule: sentence`; errors make the exit status 1; warnings do not.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def read_tree(root: Path) -> List[Source]:
 
 
 def check(sources: List[Source]) -> List[Finding]:
-    """All rules that need nothing but the texts."""
+    """Applies all rules that need only the texts."""
     findings: List[Finding] = []
     for source in sources:
         findings += text.check(source)

@@ -1,4 +1,4 @@
-"""Rules about the rooms of the C++ core: tiers, siblings, include cycles, READMEs."""
+"""Rules about the modules of the C++ core: tiers, siblings, include cycles, READMEs."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ PROGRAMS = {
     "doctor": {"base", "store", "launch", "bench"},
     "cli": {"base", "store", "launch", "bench", "doctor"},
 }
-# Rooms whose sub-folders are implementations of one interface and must not know one another.
-HOUSES = ("transport", "backend", "plugins")
+# Modules whose sub-folders implement one interface and must not know one another.
+FAMILIES = ("transport", "backend", "plugins")
 
 
-def room_of(path: str) -> Optional[str]:
-    """The room a path below src/ (or an include) belongs to."""
+def module_of(path: str) -> Optional[str]:
+    """The module a path below src/ (or an include) belongs to."""
     parts = path.split("/")
     if len(parts) >= 3 and parts[0] == "rueda":
         return parts[1]
@@ -52,7 +52,7 @@ def includes(source: Source) -> Iterator[Tuple[int, str]]:
 
 
 def forbidden(mine: str, other: str) -> Optional[str]:
-    """Why room `mine` must not include room `other`; None where it may."""
+    """Why module `mine` must not include module `other`; None if it may."""
     if mine == other:
         return None
     if mine in PROGRAMS:
@@ -60,7 +60,7 @@ def forbidden(mine: str, other: str) -> Optional[str]:
             return None
         return f"{mine} may use {', '.join(sorted(PROGRAMS[mine]))} only."
     if mine not in TIERS or other not in TIERS:
-        return f"{other if mine in TIERS else mine} is no room with a tier; add it to tools/tidy/layers.py."
+        return f"{other if mine in TIERS else mine} is no module with a tier; add it to tools/tidy/layers.py."
     if TIERS[other] == TIERS[mine]:
         return f"{mine} and {other} are siblings (tier {TIERS[mine]}) and must not know each other."
     if TIERS[other] > TIERS[mine]:
@@ -70,7 +70,7 @@ def forbidden(mine: str, other: str) -> Optional[str]:
 
 def check_edges(source: Source) -> Iterator[Finding]:
     inner = source.path[len("src/") :]
-    mine = room_of(inner)
+    mine = module_of(inner)
     if mine is None:
         return
     for number, path in includes(source):
@@ -79,18 +79,18 @@ def check_edges(source: Source) -> Iterator[Finding]:
                 sentence = f"{mine} must not include the public header; only capi implements it."
                 yield Finding(source.path, number, "layer", sentence)
             continue
-        other = room_of(path)
+        other = module_of(path)
         why = forbidden(mine, other) if other and mine != "plugins" else None
         if why:
             yield Finding(source.path, number, "layer", why)
-        houses = [p.split("/") for p in (inner.removeprefix("rueda/"), path.removeprefix("rueda/"))]
+        places = [p.split("/") for p in (inner.removeprefix("rueda/"), path.removeprefix("rueda/"))]
         if (
-            mine in HOUSES
+            mine in FAMILIES
             and other == mine
-            and all(len(h) >= 3 for h in houses)
-            and houses[0][1] != houses[1][1]
+            and all(len(p) >= 3 for p in places)
+            and places[0][1] != places[1][1]
         ):
-            sentence = f"{mine}/{houses[0][1]} and {mine}/{houses[1][1]} must not know each other."
+            sentence = f"{mine}/{places[0][1]} and {mine}/{places[1][1]} must not know each other."
             yield Finding(source.path, number, "layer", sentence)
 
 
@@ -102,16 +102,17 @@ def check_includes(sources: List[Source]) -> Iterator[Finding]:
 
 def check_readmes(sources: List[Source]) -> Iterator[Finding]:
     paths = {s.path for s in sources}
-    rooms = set()
+    modules = set()
     for source in sources:
         parts = source.path.split("/")
         if source.is_cpp and source.path.startswith("src/rueda/") and len(parts) >= 4:
-            rooms.add("/".join(parts[:3]))
+            modules.add("/".join(parts[:3]))
         elif source.is_cpp and source.path.startswith(tuple(f"src/{program}/" for program in PROGRAMS)):
-            rooms.add("/".join(parts[:2]))
-    for room in sorted(rooms):
-        if f"{room}/README.md" not in paths:
-            yield Finding(room, 1, "room-readme", "needs a README.md: what it owns, what it must not know.")
+            modules.add("/".join(parts[:2]))
+    for module in sorted(modules):
+        if f"{module}/README.md" not in paths:
+            sentence = "needs a README.md: what it owns, what it must not know."
+            yield Finding(module, 1, "module-readme", sentence)
 
 
 def check(sources: List[Source]) -> List[Finding]:

@@ -10,8 +10,8 @@ from cycles import check_cycles
 from source import Finding, Source
 
 ROOT = "python/"
-# The front ends, and what each stands on: host memory is numpy's, and Keras runs on other frameworks.
-# tf.keras is Keras on TensorFlow, with a package of its own below rueda.tensorflow.
+# The front ends, and what each uses: numpy for host memory, and for Keras other frameworks.
+# tf.keras is Keras on TensorFlow. Its package lies below rueda.tensorflow.
 FOUNDATIONS: Dict[str, Set[str]] = {
     "numpy": set(),
     "torch": set(),
@@ -20,7 +20,7 @@ FOUNDATIONS: Dict[str, Set[str]] = {
     "keras": {"jax", "numpy", "tensorflow", "torch"},
     "tensorflow.keras": {"keras", "numpy", "tensorflow"},
 }
-# These load front ends: by what they are given, or to look at them.
+# These load front ends: the one for a given object, or all in order to inspect them.
 LOADERS = {ROOT + "rueda/front_ends.py", ROOT + "rueda/doctor.py"}
 DYNAMIC = re.compile(r"rueda(\.\w+)+")  # a string that is the name of a module, as importlib takes it
 
@@ -31,7 +31,7 @@ def module_of(path: str) -> str:
 
 
 def front_end_of(module: str) -> Optional[str]:
-    """The front end a module belongs to; None for what all of them share."""
+    """The front end to which a module belongs; None if all of them share it."""
     inner = module.split(".")[1:]
     for length in (2, 1):
         name = ".".join(inner[:length])
@@ -61,7 +61,7 @@ def check_edges(source: Source) -> Iterator[Finding]:
             sentence = f"front ends {mine} and {other} must not know each other."
             yield Finding(source.path, number, "layer", sentence)
         if mine is None and other and source.path not in LOADERS:
-            sentence = f"what all front ends share must not know {other}."
+            sentence = f"modules that all front ends share must not know {other}."
             yield Finding(source.path, number, "layer", sentence)
 
 

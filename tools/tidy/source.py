@@ -1,4 +1,4 @@
-"""What the rules work on: a file's text, and findings about it."""
+"""The input and output of rules: the text of a file, and findings about it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Source:
         return blank_literals(self.text)
 
 
-# Raw strings first: their quotes and slashes mean nothing. A digit separator is not a character literal.
+# Raw strings come first: their quotes and slashes have no meaning. A digit separator is no character literal.
 LITERAL = re.compile(
     r'R"(?P<d>[^()\\\s]{0,16})\((?:.|\n)*?\)(?P=d)"'
     r"|//[^\n]*|/\*(?:.|\n)*?\*/"

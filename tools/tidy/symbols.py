@@ -18,7 +18,7 @@ def foreign_exports(nm_output: str) -> List[str]:
 def check(library: Path) -> List[Finding]:
     if not library.exists():
         return [
-            Finding(str(library), 1, "exports", "there is no such library; build the target `rueda` first.")
+            Finding(str(library), 1, "exports", "the library does not exist; build the target `rueda` first.")
         ]
     command = ["nm", "-D", "--defined-only", str(library)]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout

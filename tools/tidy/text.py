@@ -81,7 +81,7 @@ def check_cpp(source: Source) -> Iterator[Finding]:
         for number, line in enumerate(source.code.splitlines(), 1):
             if THROW.search(line):
                 yield Finding(
-                    source.path, number, "throw", "the world's faults are Status, bugs are RUEDA_CHECK."
+                    source.path, number, "throw", "outside failures are Status, bugs are RUEDA_CHECK."
                 )
     for number, line in enumerate(source.lines, 1):
         found = INCLUDE.match(line)
@@ -94,7 +94,7 @@ def check_cpp(source: Source) -> Iterator[Finding]:
 
 
 def python_functions(source: Source) -> Iterator[Tuple[str, int, int]]:
-    """(name, first line, last line) of every function; none where the file does not parse (ruff says so)."""
+    """(name, first line, last line) of each function. Empty if the file does not parse (see ruff)."""
     try:
         tree = ast.parse(source.text)
     except SyntaxError:

@@ -13,11 +13,11 @@ from jax import lax
 from rueda import _core, operations
 from rueda import numpy as host
 from rueda.basics import basics
+from rueda.in_flight import let_end
 from rueda.jax.compression import Compression, Compressor
 from rueda.jax.naming import name_in_program, name_of_call
 from rueda.jax.primitive import WORDS, Spec, collective, finish, start
 from rueda.numpy.arrays import DTYPES
-from rueda.numpy.handles import let_end
 from rueda.operations import check_compression
 from rueda.policy import OPS, Average, Sum, check_op
 from rueda.process_sets import ProcessSet, global_process_set
@@ -56,7 +56,9 @@ def _encode(leaf: Any, what: int, label: str) -> tuple[Any, Callable[[Any], Any]
     try:
         array = jnp.asarray(leaf)
     except TypeError as error:
-        raise ValueError(f"{label}: {type(leaf).__name__} is no array ({error}).") from None
+        raise ValueError(
+            f"{label}: {type(leaf).__name__} is no array ({error}); leave it out of the tree."
+        ) from None
     signed = _AS_SIGNED.get(array.dtype.name) if what in _MOVED else None
     if signed is not None:
         return lax.bitcast_convert_type(array, signed), lambda result: lax.bitcast_convert_type(

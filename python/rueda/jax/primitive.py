@@ -26,8 +26,8 @@ from jax.interpreters import ad, batching, mlir
 
 from rueda import _core
 from rueda import numpy as host
+from rueda.in_flight import synchronize_all
 from rueda.jax import _plugin
-from rueda.numpy.handles import synchronize_all
 from rueda.policy import even_share
 from rueda.process_sets import ProcessSet
 

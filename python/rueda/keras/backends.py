@@ -93,7 +93,7 @@ def _with_jax(reduction: Reduction, gradients: Sequence[Any], names: Sequence[st
 def _with_torch(reduction: Reduction, gradients: Sequence[Any], names: Sequence[str]) -> list[Any]:
     import torch
 
-    from rueda.torch.handles import synchronize_all
+    from rueda.in_flight import synchronize_all
 
     hvd, compression = front_end(), _compression(reduction)
     op, prescale, postscale = reduction.factors()

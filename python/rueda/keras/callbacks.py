@@ -163,8 +163,7 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Averages the metrics of an epoch over all ranks that train this model, in place, at its end.
 
     These are the process set of its optimizer. Put it before callbacks that read metrics. device: accepted
-    for old scripts, without effect. Raises HorovodInternalError on every rank where ranks have different
-    metrics.
+    for old scripts, without effect. Raises HorovodInternalError on every rank if their metrics differ.
 
     >>> callbacks = [hvd.callbacks.MetricAverageCallback(), keras.callbacks.ReduceLROnPlateau()]
     """
@@ -351,8 +350,9 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
 
 
 class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
-    """Saves the best model so far, on the first rank that trains it. Set `filepath` (ending in .keras) before
-    model.fit.
+    """Saves the best model so far, on the first rank that trains it.
+
+    Set `filepath` (ending in .keras) before model.fit.
 
     monitor, verbose, mode, save_freq, save_weights_only: as in keras.callbacks.ModelCheckpoint.
 

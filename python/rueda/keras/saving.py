@@ -30,6 +30,17 @@ def _own_layers() -> dict[str, Any]:
     return {name: layer for name in (layer.__name__, f"rueda>{layer.__name__}")}  # Horovod's files, and ours
 
 
+def optimizer_of(model: Any, filepath: Any, loader: str) -> Any:
+    """The optimizer of a model that was loaded; ValueError if the file held none. loader: Keras' function."""
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is None:
+        raise ValueError(
+            f"load_model: {filepath} holds a model without an optimizer; load it with {loader} and compile "
+            "it with hvd.DistributedOptimizer(…)."
+        )
+    return optimizer
+
+
 def load_model(
     filepath: Any,
     custom_optimizers: Sequence[type] | None = None,
@@ -41,20 +52,14 @@ def load_model(
 
     filepath: what model.save wrote, with or without rueda; SyncBatchNormalization of rueda.tensorflow is
     known. custom_optimizers: optimizer classes of your own; custom_objects wins where names agree.
-    legacy_opts: accepted for old scripts, without effect. Raises ValueError when the file holds no compiled
-    optimizer.
+    legacy_opts: accepted for old scripts, without effect. ValueError if the file holds no compiled optimizer.
 
     >>> model = hvd.load_model("checkpoint.keras")
     >>> model.fit(x, y)
     """
     known = known_objects(custom_optimizers, custom_objects)
     model = keras.saving.load_model(filepath, custom_objects=known)
-    optimizer = getattr(model, "optimizer", None)
-    if optimizer is None:
-        raise ValueError(
-            f"load_model: {filepath} holds a model without an optimizer; load it with "
-            f"keras.saving.load_model and compile it with hvd.DistributedOptimizer(…)."
-        )
+    optimizer = optimizer_of(model, filepath, "keras.saving.load_model")
     # The optimizer has taken steps, but the model was just made and has compiled none.
     model.optimizer = DistributedOptimizer(optimizer, compression=compression, warn_if_late=False)
     return model

@@ -12,9 +12,9 @@ import numpy as np
 from rueda import _core
 from rueda import numpy as host
 from rueda.errors import HorovodInternalError, internal_error
+from rueda.in_flight import let_end
 from rueda.keras.backends import Compression, check_choice
 from rueda.numpy.arrays import DTYPES, Array
-from rueda.numpy.handles import let_end
 from rueda.policy import BOTH
 from rueda.process_sets import ProcessSet, global_process_set
 

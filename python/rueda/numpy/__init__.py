@@ -15,6 +15,7 @@ except ImportError as _error:
 from rueda import exports
 from rueda.errors import HorovodInternalError
 from rueda.exports import *  # noqa: F403
+from rueda.in_flight import poll
 from rueda.numpy.gathers import (
     allgather,
     allgather_async,
@@ -26,7 +27,7 @@ from rueda.numpy.gathers import (
     grouped_allgather,
     join,
 )
-from rueda.numpy.handles import poll, synchronize
+from rueda.numpy.handles import synchronize
 from rueda.numpy.objects import allgather_object, broadcast_object
 from rueda.numpy.reductions import (
     allreduce,

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from rueda import _core, errors, operations
+from rueda import _core, errors, in_flight, operations
+from rueda.operations import Call
+from rueda.process_sets import ProcessSet
 
 Array = np.ndarray[Any, Any]
 
@@ -53,6 +55,32 @@ def group(values: Iterable[Any]) -> Sequence[Any]:
 def engine_type(array: Array) -> int:
     """The engine's type of an array that as_input returned."""
     return DTYPES[array.dtype.name]
+
+
+def calls(what: int, inputs: Sequence[Array], outputs: Sequence[Array] = (), **settings: Any) -> list[Call]:
+    """One call for each input. outputs: none where the engine allocates the results; settings: as in Call."""
+    addresses = [output.ctypes.data for output in outputs] or [0] * len(inputs)
+    return [
+        Call(what, engine_type(source), source.shape, source.ctypes.data, address, **settings)
+        for source, address in zip(inputs, addresses)
+    ]
+
+
+def start_gathering(
+    calls: Sequence[Call],
+    inputs: Sequence[Array],
+    naming: tuple[str, str | None],
+    process_set: ProcessSet,
+) -> int:
+    """Submits operations whose results the engine allocates; they have the types of the inputs."""
+    dtypes = [source.dtype for source in inputs]
+    is_group = naming[0].startswith("grouped_")
+
+    def finish(engine_handle: int) -> Any:
+        outputs = [from_engine(engine_handle, i, dtype)[0] for i, dtype in enumerate(dtypes)]
+        return outputs if is_group else outputs[0]
+
+    return in_flight.start(calls, inputs, finish, naming, process_set)
 
 
 def from_engine(engine_handle: int, index: int, dtype: np.dtype[Any]) -> tuple[Array, operations.Result]:

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from rueda import _core, operations
+from rueda import _core, in_flight, operations
 from rueda.basics import basics
-from rueda.numpy import arrays, handles
+from rueda.numpy import arrays
 from rueda.numpy.arrays import Array
-from rueda.operations import Call
 from rueda.process_sets import ProcessSet, global_process_set
 
 # ---- allgather ----
@@ -19,23 +18,7 @@ from rueda.process_sets import ProcessSet, global_process_set
 
 def _start_allgather(values: Sequence[Any], naming: tuple[str, str | None], process_set: ProcessSet) -> int:
     inputs = [arrays.as_input(value) for value in values]
-    calls = [
-        Call(
-            what=_core.ALLGATHER,
-            dtype=arrays.engine_type(source),
-            shape=source.shape,
-            input=source.ctypes.data,
-        )
-        for source in inputs
-    ]
-    dtypes = [source.dtype for source in inputs]
-    is_group = naming[0].startswith("grouped_")
-
-    def finish(engine_handle: int) -> Any:
-        outputs = [arrays.from_engine(engine_handle, i, dtype)[0] for i, dtype in enumerate(dtypes)]
-        return outputs if is_group else outputs[0]
-
-    return handles.start(calls, inputs, finish, naming, process_set)
+    return arrays.start_gathering(arrays.calls(_core.ALLGATHER, inputs), inputs, naming, process_set)
 
 
 def allgather_async(array: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
@@ -51,7 +34,7 @@ def allgather(array: Any, name: str | None = None, process_set: ProcessSet = glo
 
     >>> hvd.allgather(np.array([hvd.rank()]))  # array([0, 1, …, n - 1])
     """
-    output: Array = handles.run(allgather_async, array, name, process_set)
+    output: Array = in_flight.run(allgather_async, array, name, process_set)
     return output
 
 
@@ -65,7 +48,7 @@ def grouped_allgather(
     values = arrays.group(values)
     if not values:
         return []
-    outputs: list[Array] = handles.run(_start_allgather, values, ("grouped_allgather", name), process_set)
+    outputs: list[Array] = in_flight.run(_start_allgather, values, ("grouped_allgather", name), process_set)
     return outputs
 
 
@@ -78,15 +61,8 @@ def broadcast_async(
     """Starts a broadcast into a new array and returns its handle; see broadcast."""
     source = arrays.as_input(array)
     output = np.empty_like(source)
-    call = Call(
-        what=_core.BROADCAST,
-        dtype=arrays.engine_type(source),
-        shape=source.shape,
-        input=source.ctypes.data,
-        output=output.ctypes.data,
-        root_rank=root_rank,
-    )
-    return handles.start([call], [source, output], lambda _: output, ("broadcast", name), process_set)
+    calls = arrays.calls(_core.BROADCAST, [source], [output], root_rank=root_rank)
+    return in_flight.start(calls, [source, output], lambda _: output, ("broadcast", name), process_set)
 
 
 def broadcast(
@@ -99,7 +75,7 @@ def broadcast(
 
     >>> seeds = hvd.broadcast(np.random.randint(0, 1000, 4), root_rank=0)  # alike on all ranks
     """
-    output: Array = handles.run(broadcast_async, array, root_rank, name, process_set)
+    output: Array = in_flight.run(broadcast_async, array, root_rank, name, process_set)
     return output
 
 
@@ -125,20 +101,14 @@ def alltoall_async(
     """Starts an alltoall; synchronize on its handle returns (output, received splits). See alltoall."""
     basics.require_initialized()
     source = arrays.as_input(array)
-    call = Call(
-        what=_core.ALLTOALL,
-        dtype=arrays.engine_type(source),
-        shape=source.shape,
-        input=source.ctypes.data,
-        splits=_check_splits(splits),
-    )
+    calls = arrays.calls(_core.ALLTOALL, [source], splits=_check_splits(splits))
     dtype = source.dtype
 
     def finish(engine_handle: int) -> Any:
         output, result = arrays.from_engine(engine_handle, 0, dtype)
         return output, np.array(result.received_splits, np.int32)
 
-    return handles.start([call], [source], finish, ("alltoall", name), process_set)
+    return in_flight.start(calls, [source], finish, ("alltoall", name), process_set)
 
 
 def alltoall(
@@ -152,7 +122,7 @@ def alltoall(
 
     >>> output, received = hvd.alltoall(np.arange(3), splits=[1, 2])  # 2 ranks
     """
-    output, received = handles.run(alltoall_async, array, splits, name, process_set)
+    output, received = in_flight.run(alltoall_async, array, splits, name, process_set)
     return output if splits is None else (output, received)
 
 

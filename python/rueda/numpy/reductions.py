@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from rueda import _core
-from rueda.numpy import arrays, handles
+from rueda import _core, in_flight
+from rueda.numpy import arrays
 from rueda.numpy.arrays import Array
-from rueda.operations import Call
 from rueda.policy import OPS, Average, Sum, check_op
 from rueda.process_sets import ProcessSet, global_process_set
 
@@ -25,25 +24,14 @@ def _start_allreduce(
     check_op(op, OPS, "Allreduce")
     inputs = [arrays.as_input(value) for value in values]
     outputs = [np.empty_like(source) for source in inputs]
-    calls = [
-        Call(
-            what=_core.ALLREDUCE,
-            dtype=arrays.engine_type(source),
-            shape=source.shape,
-            input=source.ctypes.data,
-            output=output.ctypes.data,
-            op=op,
-            prescale=factors[0],
-            postscale=factors[1],
-        )
-        for source, output in zip(inputs, outputs)
-    ]
+    pre, post = factors
+    calls = arrays.calls(_core.ALLREDUCE, inputs, outputs, op=op, prescale=pre, postscale=post)
     is_group = naming[0].startswith("grouped_")
 
     def finish(engine_handle: int) -> Any:
         return outputs if is_group else outputs[0]
 
-    return handles.start(calls, [*inputs, *outputs], finish, naming, process_set)
+    return in_flight.start(calls, [*inputs, *outputs], finish, naming, process_set)
 
 
 def allreduce_async(
@@ -78,7 +66,7 @@ def allreduce(
     >>> hvd.init()
     >>> hvd.allreduce(np.full(3, hvd.rank()), op=hvd.Max)  # array([n - 1, n - 1, n - 1])
     """
-    output: Array = handles.run(
+    output: Array = in_flight.run(
         allreduce_async, array, name, op, prescale_factor, postscale_factor, process_set
     )
     return output
@@ -117,7 +105,7 @@ def grouped_allreduce(
     values = arrays.group(values)
     if not values:
         return []
-    outputs: list[Array] = handles.run(
+    outputs: list[Array] = in_flight.run(
         grouped_allreduce_async, values, name, op, prescale_factor, postscale_factor, process_set
     )
     return outputs
@@ -137,26 +125,9 @@ def _start_reducescatter(
     inputs = [arrays.as_input(value) for value in values]
     if any(source.ndim == 0 for source in inputs):
         raise ValueError("Reducescatter does not support scalar inputs; give at least one dimension.")
-    calls = [
-        Call(
-            what=_core.REDUCESCATTER,
-            dtype=arrays.engine_type(source),
-            shape=source.shape,
-            input=source.ctypes.data,
-            op=op,
-            prescale=factors[0],
-            postscale=factors[1],
-        )
-        for source in inputs
-    ]
-    dtypes = [source.dtype for source in inputs]
-    is_group = naming[0].startswith("grouped_")
-
-    def finish(engine_handle: int) -> Any:
-        outputs = [arrays.from_engine(engine_handle, i, dtype)[0] for i, dtype in enumerate(dtypes)]
-        return outputs if is_group else outputs[0]
-
-    return handles.start(calls, inputs, finish, naming, process_set)
+    pre, post = factors
+    calls = arrays.calls(_core.REDUCESCATTER, inputs, op=op, prescale=pre, postscale=post)
+    return arrays.start_gathering(calls, inputs, naming, process_set)
 
 
 def reducescatter_async(
@@ -187,7 +158,7 @@ def reducescatter(
 
     >>> hvd.reducescatter(np.ones((4, 2)), op=hvd.Sum)  # 2 ranks: [2, 2], all 2.0
     """
-    output: Array = handles.run(
+    output: Array = in_flight.run(
         reducescatter_async, array, name, op, process_set, prescale_factor, postscale_factor
     )
     return output
@@ -209,7 +180,7 @@ def grouped_reducescatter(
     if not values:
         return []
     factors = (prescale_factor, postscale_factor)
-    outputs: list[Array] = handles.run(
+    outputs: list[Array] = in_flight.run(
         _start_reducescatter, values, ("grouped_reducescatter", name), op, factors, process_set
     )
     return outputs

@@ -1,6 +1,4 @@
-"""The delta form of Adasum for TensorFlow 1 optimizers: ranks step alone, then combine how the weights
-changed.
-"""
+"""The delta form of Adasum for TensorFlow 1 optimizers: ranks step alone, then combine their changes."""
 
 from __future__ import annotations
 
@@ -14,12 +12,11 @@ from rueda.tensorflow.reductions import grouped_allreduce
 
 
 class DistributedAdasumOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
-    """Applies local gradients; every N-th step the change since the last exchange is Adasum-reduced and
-    applied.
+    """Applies local gradients; every N-th step combines the changes since the last exchange by Adasum.
 
-    The inner optimizer's own scaling (momentum, Adagrad, …) thus acts before the combination. Eager
-    execution, tf.function and graphs. Maleki et al., "Scaling Distributed Training with Adaptive
-    Summation" (2020).
+    The inner optimizer's own scaling (momentum, Adagrad, …) thus acts before the combination. For
+    eager execution, tf.function and graphs. Maleki et al., "Scaling Distributed Training with Adaptive
+    Summation" (2020), describe the method.
     """
 
     def __init__(
@@ -37,9 +34,7 @@ class DistributedAdasumOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[
         return self._optimizer.compute_gradients(*args, **kwargs)
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
-        """Steps alone, and in every N-th step replaces the weights by start + Adasum of all ranks'
-        changes.
-        """
+        """Steps alone; every N-th step sets the weights to start + Adasum of all ranks' changes."""
         pairs = list(grads_and_vars)
         variables = [variable for gradient, variable in pairs if gradient is not None]
         self._make_state(variables)

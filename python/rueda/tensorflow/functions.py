@@ -71,9 +71,7 @@ def _broadcast_in_place(variables: list[Any], root_rank: int, process_set: Proce
 
 
 def broadcast_global_variables(root_rank: int) -> Any:
-    """In graphs: an operation that overwrites all global variables with root's. RuntimeError in eager
-    execution.
-    """
+    """An operation that overwrites all global variables with root's; RuntimeError outside of graphs."""
     if tf.executing_eagerly():
         raise RuntimeError(
             "hvd.broadcast_global_variables() does not support eager execution. Please use "
@@ -110,9 +108,7 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: 
 
 
 class _Channel:
-    """Sends bytes by collectives: eagerly, or through placeholders built once in a graph and run in a
-    session.
-    """
+    """Sends bytes by collectives: eagerly, or in a session through placeholders that are built once."""
 
     def __init__(self, session: Any, name: str, process_set: ProcessSet) -> None:
         self._name = name

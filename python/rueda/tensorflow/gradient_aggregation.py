@@ -13,10 +13,10 @@ SLICES = (
 )
 
 
-class LocalGradientAggregationHelper:
-    """Sums gradients in local variables of the graph; every `passes`-th step they are reduced and applied.
+class Aggregation:
+    """What sums over several passes have in common, in graphs and elsewhere.
 
-    reduce: gradients and variables to reduced gradients. Not thread-safe; for graphs of sessions.
+    reduce: makes reduced gradients of gradients and variables.
     """
 
     def __init__(
@@ -32,7 +32,26 @@ class LocalGradientAggregationHelper:
         self._reduce = reduce
         self._sparse_as_dense = sparse_as_dense
         self._average = average_aggregated_gradients
-        self._is_last: Any = None  # bool scalar: whether this step reduces and applies
+
+    def _dense(self, gradient: Any) -> Any:
+        if isinstance(gradient, tf.IndexedSlices):
+            if not self._sparse_as_dense:
+                raise ValueError(SLICES)
+            return tf.convert_to_tensor(gradient)
+        return gradient
+
+    def _scaled(self, totals: list[Any]) -> list[Any]:
+        """The sums of all passes as they are to be reduced."""
+        return [total / self._passes for total in totals] if self._average else totals
+
+
+class LocalGradientAggregationHelper(Aggregation):
+    """Sums gradients in local variables of the graph; every `passes`-th step they are reduced and applied.
+
+    Not thread-safe; for graphs of sessions.
+    """
+
+    _is_last: Any = None  # bool scalar: whether this step reduces and applies
 
     def compute_gradients(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """The reduced sums in the last pass; in the others the sums so far, which are not to be applied."""
@@ -45,8 +64,7 @@ class LocalGradientAggregationHelper:
         totals = [one.assign_add(outputs[i], read_value=True) for one, i in zip(sums, present)]
 
         def reduced() -> list[Any]:
-            scaled = [total / self._passes for total in totals] if self._average else totals
-            combined = self._reduce(scaled, [variables[i] for i in present])
+            combined = self._reduce(self._scaled(totals), [variables[i] for i in present])
             with tf.control_dependencies(combined):
                 cleared = [one.assign(tf.zeros_like(total)) for one, total in zip(sums, totals)]
             with tf.control_dependencies(cleared):
@@ -55,7 +73,7 @@ class LocalGradientAggregationHelper:
         def waiting() -> list[Any]:
             return [tf.identity(total) for total in totals]
 
-        for i, gradient in zip(present, _as_list(tf.cond(self._is_last, reduced, waiting))):
+        for i, gradient in zip(present, as_list(tf.cond(self._is_last, reduced, waiting))):
             outputs[i] = gradient
         return outputs
 
@@ -73,13 +91,6 @@ class LocalGradientAggregationHelper:
 
         return tf.group(tf.cond(self._is_last, applied, waiting))
 
-    def _dense(self, gradient: Any) -> Any:
-        if isinstance(gradient, tf.IndexedSlices):
-            if not self._sparse_as_dense:
-                raise ValueError(SLICES)
-            return tf.convert_to_tensor(gradient)
-        return gradient
-
     def _local_variable(self, name: str, shape: Any, dtype: Any) -> Any:
         return tf.compat.v1.Variable(
             initial_value=lambda: tf.zeros(shape, dtype),
@@ -90,5 +101,6 @@ class LocalGradientAggregationHelper:
         )
 
 
-def _as_list(values: Any) -> list[Any]:
+def as_list(values: Any) -> list[Any]:
+    """What tf.cond was given a list for; of one tensor it makes no list."""
     return list(values) if isinstance(values, (list, tuple)) else [values]

@@ -8,14 +8,13 @@ from typing import Any
 import tensorflow as tf
 
 from rueda.tensorflow.arguments import variable_key
-from rueda.tensorflow.gradient_aggregation import SLICES
+from rueda.tensorflow.gradient_aggregation import Aggregation, as_list
 
 
-class LocalGradientAggregationHelperEager:
-    """Sums gradients in variables; every `passes`-th call reduces them, and only then they are to be
-    applied.
+class LocalGradientAggregationHelperEager(Aggregation):
+    """Sums gradients in variables; every `passes`-th call reduces them. Only then they are to be applied.
 
-    reduce: gradients and variables to reduced gradients. One thread at a time.
+    One thread at a time.
     """
 
     def __init__(
@@ -25,12 +24,7 @@ class LocalGradientAggregationHelperEager:
         sparse_as_dense: bool = False,
         average_aggregated_gradients: bool = False,
     ) -> None:
-        if backward_passes_per_step <= 0:
-            raise ValueError("backward_passes_per_step must be > 0")
-        self._passes = backward_passes_per_step
-        self._reduce = reduce
-        self._sparse_as_dense = sparse_as_dense
-        self._average = average_aggregated_gradients
+        super().__init__(backward_passes_per_step, reduce, sparse_as_dense, average_aggregated_gradients)
         self._sums: dict[int, Any] = {}  # by variable; each is made when it has its first gradient
         with tf.init_scope():
             self.counter = tf.Variable(0, dtype=tf.int32, trainable=False, name="rueda_aggregation_passes")
@@ -48,8 +42,7 @@ class LocalGradientAggregationHelperEager:
         totals = [tf.convert_to_tensor(one) for one in sums.values()]
 
         def reduced() -> list[Any]:
-            scaled = [total / self._passes for total in totals] if self._average else totals
-            combined = self._reduce(scaled, [variables[i] for i in sums])
+            combined = self._reduce(self._scaled(totals), [variables[i] for i in sums])
             for one in sums.values():
                 one.assign(tf.zeros_like(one))
             return [tf.identity(gradient) for gradient in combined]
@@ -57,9 +50,7 @@ class LocalGradientAggregationHelperEager:
         def waiting() -> list[Any]:
             return [tf.identity(total) for total in totals]
 
-        chosen = tf.cond(tf.equal(self.counter, 0), reduced, waiting)
-        chosen = list(chosen) if isinstance(chosen, (list, tuple)) else [chosen]
-        for i, gradient in zip(sums, chosen):
+        for i, gradient in zip(sums, as_list(tf.cond(tf.equal(self.counter, 0), reduced, waiting))):
             outputs[i] = gradient
         return outputs
 
@@ -83,10 +74,3 @@ class LocalGradientAggregationHelperEager:
             with tf.init_scope():
                 self._sums[key] = tf.Variable(tf.zeros(variable.shape, gradient.dtype), trainable=False)
         return self._sums.get(key)
-
-    def _dense(self, gradient: Any) -> Any:
-        if isinstance(gradient, tf.IndexedSlices):
-            if not self._sparse_as_dense:
-                raise ValueError(SLICES)
-            return tf.convert_to_tensor(gradient)
-        return gradient

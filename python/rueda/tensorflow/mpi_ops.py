@@ -6,7 +6,7 @@ that of the node, in eager execution the argument `name`, else the operation's t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -48,6 +48,35 @@ __all__ = [
 ]
 __all__ += exports.__all__
 
+
+def _run(
+    function: Callable[..., Any],
+    word: str,
+    tensor: Any,
+    name: str | None,
+    process_set: ProcessSet,
+    **settings: Any,
+) -> Any:
+    """Runs or builds the operation of one tensor. word: "Allreduce". name: the user's."""
+    what, known = f"Horovod{word}", set_id(process_set, word)
+    name = name or default_name(what, tensor)
+    return run(function, what, name, tensor=tensor, process_set_id=known, **settings)
+
+
+def _run_grouped(
+    function: Callable[..., Any],
+    word: str,
+    tensors: Sequence[Any],
+    name: str | None,
+    process_set: ProcessSet,
+    **settings: Any,
+) -> list[Any]:
+    """As _run for several tensors of one type."""
+    what, known = f"HorovodGrouped{word}", set_id(process_set, word)
+    name = name or default_name(what, tensors[0], tensors[-1])
+    return list(run(function, what, name, tensors=list(tensors), process_set_id=known, **settings))
+
+
 # ---- reductions of dense tensors; compression and slices are added by reductions.py ----
 
 
@@ -61,16 +90,16 @@ def _allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """postscale · op(prescale · tensor) over the set; the shape and type of tensor."""
-    return run(
+    return _run(
         functions.horovod_allreduce,
-        "HorovodAllreduce",
-        name or default_name("HorovodAllreduce", tensor),
-        tensor=tensor,
+        "Allreduce",
+        tensor,
+        name,
+        process_set,
         reduce_op=op,
         prescale_factor=prescale_factor,
         postscale_factor=postscale_factor,
         ignore_name_scope=ignore_name_scope,
-        process_set_id=set_id(process_set, "Allreduce"),
     )
 
 
@@ -84,18 +113,17 @@ def _grouped_allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """As _allreduce for tensors of one type, as one operation."""
-    outputs = run(
+    return _run_grouped(
         functions.horovod_grouped_allreduce,
-        "HorovodGroupedAllreduce",
-        name or default_name("HorovodGroupedAllreduce", tensors[0], tensors[-1]),
-        tensors=list(tensors),
+        "Allreduce",
+        tensors,
+        name,
+        process_set,
         reduce_op=op,
         prescale_factor=prescale_factor,
         postscale_factor=postscale_factor,
         ignore_name_scope=ignore_name_scope,
-        process_set_id=set_id(process_set, "Allreduce"),
     )
-    return list(outputs)
 
 
 def _reducescatter(
@@ -108,16 +136,16 @@ def _reducescatter(
     postscale_factor: float = 1.0,
 ) -> Any:
     """This rank's rows of the reduced tensor: [d // n (+ 1 on the first d % n ranks), …]."""
-    return run(
+    return _run(
         functions.horovod_reducescatter,
-        "HorovodReducescatter",
-        name or default_name("HorovodReducescatter", tensor),
-        tensor=tensor,
+        "Reducescatter",
+        tensor,
+        name,
+        process_set,
         reduce_op=op,
         prescale_factor=prescale_factor,
         postscale_factor=postscale_factor,
         ignore_name_scope=ignore_name_scope,
-        process_set_id=set_id(process_set, "Reducescatter"),
     )
 
 
@@ -131,18 +159,17 @@ def _grouped_reducescatter(
     postscale_factor: float = 1.0,
 ) -> list[Any]:
     """As _reducescatter for tensors of one type, as one operation."""
-    outputs = run(
+    return _run_grouped(
         functions.horovod_grouped_reducescatter,
-        "HorovodGroupedReducescatter",
-        name or default_name("HorovodGroupedReducescatter", tensors[0], tensors[-1]),
-        tensors=list(tensors),
+        "Reducescatter",
+        tensors,
+        name,
+        process_set,
         reduce_op=op,
         prescale_factor=prescale_factor,
         postscale_factor=postscale_factor,
         ignore_name_scope=ignore_name_scope,
-        process_set_id=set_id(process_set, "Reducescatter"),
     )
-    return list(outputs)
 
 
 # ---- gathers, broadcasts, exchanges ----
@@ -159,13 +186,13 @@ def allgather(
     tensor: [rows, …], any number of rows per rank, other dimensions and type equal. Differentiable: the
     gradient is averaged over the ranks and cut back to this rank's rows.
     """
-    return run(
+    return _run(
         functions.horovod_allgather,
-        "HorovodAllgather",
-        name or default_name("HorovodAllgather", tensor),
-        tensor=tensor,
+        "Allgather",
+        tensor,
+        name,
+        process_set,
         ignore_name_scope=ignore_name_scope,
-        process_set_id=set_id(process_set, "Allgather"),
     )
 
 
@@ -179,15 +206,14 @@ def grouped_allgather(
     tensors = group_of(tensors)
     if not tensors:
         return []
-    outputs = run(
+    return _run_grouped(
         functions.horovod_grouped_allgather,
-        "HorovodGroupedAllgather",
-        name or default_name("HorovodGroupedAllgather", tensors[0], tensors[-1]),
-        tensors=list(tensors),
+        "Allgather",
+        tensors,
+        name,
+        process_set,
         ignore_name_scope=ignore_name_scope,
-        process_set_id=set_id(process_set, "Allgather"),
     )
-    return list(outputs)
 
 
 def broadcast(
@@ -201,14 +227,14 @@ def broadcast(
 
     Differentiable: root's gradient is the average of all ranks' gradients, that of the others zero.
     """
-    return run(
+    return _run(
         functions.horovod_broadcast,
-        "HorovodBroadcast",
-        name or default_name("HorovodBroadcast", tensor),
-        tensor=tensor,
+        "Broadcast",
+        tensor,
+        name,
+        process_set,
         root_rank=root_rank,
         ignore_name_scope=ignore_name_scope,
-        process_set_id=set_id(process_set, "Broadcast"),
     )
 
 
@@ -218,15 +244,14 @@ def _grouped_broadcast(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
-    outputs = run(
+    return _run_grouped(
         functions.horovod_grouped_broadcast,
-        "HorovodGroupedBroadcast",
-        name or default_name("HorovodGroupedBroadcast", tensors[0], tensors[-1]),
-        tensors=list(tensors),
+        "Broadcast",
+        tensors,
+        name,
+        process_set,
         root_rank=root_rank,
-        process_set_id=set_id(process_set, "Broadcast"),
     )
-    return list(outputs)
 
 
 def broadcast_(
@@ -265,17 +290,17 @@ def alltoall(
     """Sends the first splits[0] rows to the set's rank 0, the next splits[1] to rank 1, and so on.
 
     tensor: [rows, …]. splits: int32 [size of the set], rows beyond their sum are not sent; None: equal
-    parts. Returns the received rows in rank order; with splits also how many came from each rank, int32.
-    Differentiable.
+    parts. Differentiable. Returns the received rows in rank order; with splits also how many came from each
+    rank, int32 [size of the set].
     """
-    output, received_splits = run(
+    output, received_splits = _run(
         functions.horovod_alltoall,
-        "HorovodAlltoall",
-        name or default_name("HorovodAlltoall", tensor),
-        tensor=tensor,
+        "Alltoall",
+        tensor,
+        name,
+        process_set,
         splits=tf.constant([], tf.int32) if splits is None else _as_int32(splits),
         ignore_name_scope=ignore_name_scope,
-        process_set_id=set_id(process_set, "Alltoall"),
     )
     return output if splits is None else (output, received_splits)
 

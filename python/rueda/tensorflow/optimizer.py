@@ -98,8 +98,7 @@ def DistributedOptimizer(
     only). average_aggregated_gradients: divide these sums by N. op: Average, Sum, Min, Max, Product, or
     Adasum, which reduces the changes of the weights instead of gradients. gradient_predivide_factor f:
     multiply by 1/f before and f after the average. groups: a number of groups, or lists of variables,
-    reduced as a whole. process_set: the ranks that train together. Raises ValueError for arguments that do
-    not fit.
+    reduced as a whole. process_set: the ranks that train together. ValueError for arguments that do not fit.
 
     >>> optimizer = hvd.DistributedOptimizer(tf.compat.v1.train.AdagradOptimizer(0.001 * hvd.size()))
     """
@@ -115,28 +114,35 @@ def DistributedOptimizer(
         return _wrap_for_keras(optimizer, own)
     if op == Adasum:
         return _wrap_for_adasum(optimizer, own)
+    return _wrap_for_tensorflow_1(optimizer, own)
+
+
+def _wrap_for_tensorflow_1(optimizer: Any, options: dict[str, Any]) -> Any:
     reducer = GradientReducer(
-        own["name"] or f"Distributed{type(optimizer).__name__}",
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        own["groups"],
-        process_set,
-        scale_local_gradients,
+        options["name"] or f"Distributed{type(optimizer).__name__}",
+        options["device_dense"],
+        options["device_sparse"],
+        options["compression"],
+        options["sparse_as_dense"],
+        options["op"],
+        options["gradient_predivide_factor"],
+        options["groups"],
+        options["process_set"],
+        options["scale_local_gradients"],
     )
+    passes = options["backward_passes_per_step"]
     aggregation = None
-    if backward_passes_per_step > 1:
+    if passes > 1:
         if tf.executing_eagerly():
             raise ValueError(
                 "backward_passes_per_step > 1 is not yet supported for _LegacyOptimizer with eager execution."
             )
         aggregation = LocalGradientAggregationHelper(
-            backward_passes_per_step, reducer.reduce, sparse_as_dense, average_aggregated_gradients
+            passes, reducer.reduce, options["sparse_as_dense"], options["average_aggregated_gradients"]
         )
-    return DistributedLegacyOptimizer(optimizer, name, use_locking, reducer, aggregation)
+    return DistributedLegacyOptimizer(
+        optimizer, options["name"], options["use_locking"], reducer, aggregation
+    )
 
 
 def _wrap_for_adasum(optimizer: Any, options: dict[str, Any]) -> Any:
@@ -183,9 +189,7 @@ def PartialDistributedOptimizer(
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """DistributedOptimizer that leaves the weights of local_layers (a Keras layer or several) to each
-    rank.
-    """
+    """DistributedOptimizer that leaves the weights of local_layers, one Keras layer or several, alone."""
     local = local_variables_of(local_layers, caller="PartialDistributedOptimizer")
     wrapped = DistributedOptimizer(
         optimizer,

@@ -95,8 +95,7 @@ def _let_run_in_any_order(graph: Any, outputs: Any) -> None:
 
     In the chain an operation waits for the one before it; ranks whose order differs would wait for ever,
     and nothing would overlap with the backward pass. It still must run. Not inside loops, whose rounds use
-    one name one after the other, and not when operations block, since then the chain is what keeps them in
-    order.
+    one name one after the other, and not when operations block, for then the chain keeps them in order.
     """
     manager = getattr(graph, "experimental_acd_manager", None)
     if manager is None or not is_async() or _is_in_loop(graph):

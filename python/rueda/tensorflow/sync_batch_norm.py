@@ -16,9 +16,9 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignor
     """Batch normalisation with the statistics of all ranks' batches, each rank with equal weight.
 
     Input and arguments as tf.keras.layers.BatchNormalization. In training mean and mean of squares per
-    channel are averaged over the ranks; in evaluation, and in a world of one, it is the ordinary layer.
-    fused=True (or None) is a ValueError. Keras must run on TensorFlow. Ioffe & Szegedy, "Batch
-    Normalization" (2015).
+    channel are averaged over the ranks; in evaluation, and in a single-process job, it is the ordinary layer.
+    fused=True (or None) is a ValueError. Keras must run on TensorFlow.
+    Ioffe & Szegedy, "Batch Normalization" (2015).
     """
 
     def __init__(self, fused: bool | None = False, **kwargs: Any) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
+from rueda.in_flight import InFlight, of_handle, settle_all
 from rueda.policy import Adasum
 from rueda.process_sets import ProcessSet
 from rueda.torch.compression import Compressor
-from rueda.torch.handles import shutdowns, synchronize, synchronize_all
 from rueda.torch.reducer import TOO_MANY_PASSES, ZEROED_EARLY
 from rueda.torch.reductions import allreduce_async_
 from rueda.torch.slots import watch_gradient, weakly
@@ -40,7 +40,7 @@ class AdasumMixin(torch.optim.Optimizer):
         self._frozen: dict[torch.Tensor, None] = {}
         self._passes_left: dict[torch.Tensor, int] = {}
         self._start_of: dict[torch.Tensor, torch.Tensor] = {}
-        self._pending: dict[torch.Tensor, tuple[int, Any, int]] = {}
+        self._pending: dict[torch.Tensor, InFlight] = {}
         for group in self.param_groups:
             self._take(group["params"])
 
@@ -84,8 +84,7 @@ class AdasumMixin(torch.optim.Optimizer):
 
     @torch.no_grad()
     def _start(self, parameter: torch.Tensor) -> None:
-        """Steps this parameter alone and sends its change. Backward needs its old value no more: the gradient
-        is final.
+        """Steps this parameter alone and sends its change. Its gradient is final: backward is done with it.
 
         `.data` keeps the version counter, as every in-place step of an optimizer in a hook must.
         """
@@ -104,7 +103,8 @@ class AdasumMixin(torch.optim.Optimizer):
         handle = allreduce_async_(
             sent.contiguous(), name=self._parameter_names[parameter], op=Adasum, process_set=self._process_set
         )
-        self._pending[parameter] = (handle, context, shutdowns())
+        decompress = self._compression.decompress
+        self._pending[parameter] = of_handle(handle).then(lambda change: decompress(change, context))
 
     def synchronize(self) -> None:
         """Nothing: the changes are awaited in step()."""
@@ -117,9 +117,7 @@ class AdasumMixin(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Applies the combined changes of all ranks. Parameters without gradient count with a zero
-        gradient.
-        """
+        """Applies the combined changes of all ranks. A missing gradient counts as zeros."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -134,11 +132,7 @@ class AdasumMixin(torch.optim.Optimizer):
             if parameter not in self._pending:
                 self._start(parameter)
         try:
-            pending = [self._pending[parameter] for parameter in self._trained]
-            reduced = synchronize_all([handle for handle, _, _ in pending])
-            changes = [
-                self._compression.decompress(one, context) for one, (_, context, _) in zip(reduced, pending)
-            ]
+            changes = settle_all([self._pending[parameter] for parameter in self._trained])
         except Exception:
             for parameter in self._trained:  # they hold changes now; give the weights back
                 parameter.data.copy_(self._start_of[parameter])
@@ -158,11 +152,9 @@ class AdasumMixin(torch.optim.Optimizer):
     @torch.no_grad()
     def _abandon(self) -> None:
         """Gives back the weights whose changes are under way. The engine must have let go of their names."""
-        for parameter, (handle, _, started) in self._pending.items():
-            # A handle of an engine that was shut down may be another operation's by now.
-            if started == shutdowns():
-                with suppress(Exception):
-                    synchronize(handle)
+        for parameter, change in self._pending.items():
+            with suppress(Exception):
+                change.settle()
             parameter.data.copy_(self._start_of[parameter])
         self._rearm()
 

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 
 from rueda.basics import basics
+from rueda.in_flight import Reduction
+from rueda.torch.slots import settle
 
 KEEPS_STATE_IN_GROUPS = (
     "{optimizer} changes its parameter groups ({keys}) when it steps, so it cannot update parameters one at "
@@ -40,7 +42,7 @@ class Flight:
 
     parameter: torch.Tensor
     grad: torch.Tensor
-    finish: Callable[[], Any] | None  # waits and leaves the result in grad; None: it is there
+    reduction: Reduction | None  # leaves its result in grad; None: it is there
     has_landed: Callable[[], None]
     group: int = 0  # of the optimizer
 
@@ -174,7 +176,7 @@ class CrossStep:
         for flight in flights:
             self._flights[flight.parameter] = flight
             place = self._place(flight.parameter)
-            if place is None or flight.finish is None:
+            if place is None or flight.reduction is None:
                 at_once.append(flight.parameter)
             elif place not in self._places[flight.parameter]:
                 self._places[flight.parameter].append(place)
@@ -212,9 +214,9 @@ class CrossStep:
         _outstanding.pop(self, None)
 
     def _await(self, flight: Flight) -> None:
-        if flight.finish is not None:
-            flight.finish()
-            flight.finish = None
+        if flight.reduction is not None:
+            settle(flight.reduction)
+            flight.reduction = None
 
     def abandon(self) -> None:
         """Waits for every reduction, whether it fails or not, and forgets the updates."""

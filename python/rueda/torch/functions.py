@@ -11,10 +11,11 @@ import torch
 
 from rueda import pickles
 from rueda.basics import basics
+from rueda.in_flight import let_end, synchronize_all
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch.cross_step import finish_all
 from rueda.torch.gathers import allgather, broadcast_async_
-from rueda.torch.handles import let_end, synchronize, synchronize_all
+from rueda.torch.handles import synchronize
 
 
 def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = global_process_set) -> None:
@@ -99,8 +100,7 @@ def broadcast_optimizer_state(
     model: torch.nn.Module | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> None:
-    """Makes every rank's optimizer equal to root's: options (lr, …) and state, of plain and of wrapped
-    optimizers.
+    """Makes every rank's optimizer, wrapped or not, equal to root's: options (lr, …) and state.
 
     If root's optimizer has no state yet, state is made by one step with zero gradients whose effect on the
     parameters is undone; the gradients are left as zeros. Parameters are not sent: see broadcast_parameters.

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rueda import _core, errors, operations
+from rueda import _core, errors, in_flight, operations
 from rueda.basics import basics
 from rueda.operations import Call
 from rueda.policy import Average
@@ -26,16 +26,7 @@ def _start_allgather(
     memory.check_group(tensors)
     device = memory.device_index(tensors[0])
     inputs = [memory.to_host(tensor) for tensor in tensors]
-    calls = [
-        Call(
-            what=_core.ALLGATHER,
-            dtype=memory.DTYPES[source.dtype],
-            shape=tuple(source.shape),
-            input=source.data_ptr(),
-            device=device,
-        )
-        for source in inputs
-    ]
+    calls = memory.calls(_core.ALLGATHER, inputs, device=device)
     return handles.start_gathering(calls, inputs, tensors, naming, process_set)
 
 
@@ -59,7 +50,7 @@ def _allgather_gradients(
         )
         for i, grad in enumerate(grads)
     ]
-    rows_of_all, *reduced = handles.synchronize_all([all_rows, *reductions])
+    rows_of_all, *reduced = in_flight.synchronize_all([all_rows, *reductions])
     starts = rows_of_all[:me].sum(dim=0).tolist()
     return [grad.narrow(0, start, count) for grad, start, count in zip(reduced, starts, rows)]
 
@@ -106,7 +97,7 @@ class _GroupedAllgather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, name: str | None, process_set: ProcessSet, *tensors: torch.Tensor) -> Any:
         ctx.name, ctx.process_set = name, process_set
-        outputs = handles.run(grouped_allgather_async, tensors, name, process_set)
+        outputs = in_flight.run(grouped_allgather_async, tensors, name, process_set)
         ctx.rows = [tensor.shape[0] for tensor in tensors]
         return outputs
 
@@ -139,22 +130,14 @@ def _start_broadcast(
     source = memory.to_host(tensor)
     is_staged = not memory.is_direct(output)
     stage = source if is_staged else output.detach()
-    call = Call(
-        what=_core.BROADCAST,
-        dtype=memory.DTYPES[tensor.dtype],
-        shape=tuple(tensor.shape),
-        input=source.data_ptr(),
-        output=stage.data_ptr(),
-        root_rank=int(root_rank),
-        device=device,
-    )
+    calls = memory.calls(_core.BROADCAST, [source], [stage], root_rank=int(root_rank), device=device)
 
     def finish(engine_handle: int) -> Any:
         if is_staged:
             handles.copy_back([stage], [output])
         return output
 
-    return handles.start([call], [source, stage, tensor], finish, ("broadcast", name), process_set)
+    return in_flight.start(calls, [source, stage, tensor], finish, ("broadcast", name), process_set)
 
 
 def broadcast_async(
@@ -175,7 +158,7 @@ class _Broadcast(torch.autograd.Function):
         ctx: Any, tensor: torch.Tensor, root_rank: int, name: str | None, process_set: Any
     ) -> torch.Tensor:
         ctx.arguments = (root_rank, name, process_set)
-        output: torch.Tensor = handles.run(broadcast_async, tensor, root_rank, name, process_set)
+        output: torch.Tensor = in_flight.run(broadcast_async, tensor, root_rank, name, process_set)
         return output
 
     @staticmethod
@@ -220,7 +203,7 @@ def broadcast_(
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
     """Overwrites the tensor with root's and returns it; see broadcast. Not differentiable."""
-    output: torch.Tensor = handles.run(broadcast_async_, tensor, root_rank, name, process_set)
+    output: torch.Tensor = in_flight.run(broadcast_async_, tensor, root_rank, name, process_set)
     return output
 
 
@@ -276,7 +259,7 @@ def alltoall_async(
         received = torch.tensor(result.received_splits, dtype=torch.int32, device=splits_device)
         return output, received
 
-    return handles.start([call], [source, tensor], finish, ("alltoall", name), process_set)
+    return in_flight.start([call], [source, tensor], finish, ("alltoall", name), process_set)
 
 
 class _Alltoall(torch.autograd.Function):
@@ -284,7 +267,7 @@ class _Alltoall(torch.autograd.Function):
     def forward(
         ctx: Any, tensor: torch.Tensor, splits: Any, name: str | None, process_set: ProcessSet
     ) -> Any:
-        output, received = handles.run(alltoall_async, tensor, splits, name, process_set)
+        output, received = in_flight.run(alltoall_async, tensor, splits, name, process_set)
         ctx.arguments = (received.cpu(), gradient_name(name), process_set)
         ctx.rows = tensor.shape[0]
         ctx.mark_non_differentiable(received)

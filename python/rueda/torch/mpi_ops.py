@@ -1,6 +1,4 @@
-"""All collectives and the functions about the job in one module, under the name that existing code
-imports.
-"""
+"""All collectives and the functions about the job, under the module name that existing code imports."""
 
 from __future__ import annotations
 
@@ -8,6 +6,7 @@ from rueda import exports
 from rueda.basics import basics
 from rueda.errors import HorovodInternalError
 from rueda.exports import *  # noqa: F403
+from rueda.in_flight import poll
 from rueda.policy import handle_average_backwards_compatibility
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch.gathers import (
@@ -24,7 +23,7 @@ from rueda.torch.gathers import (
     grouped_allgather_async,
     join,
 )
-from rueda.torch.handles import poll, synchronize
+from rueda.torch.handles import synchronize
 from rueda.torch.reducescatter import (
     grouped_reducescatter,
     grouped_reducescatter_async,

@@ -1,6 +1,4 @@
-"""DistributedOptimizer: a torch optimizer whose gradients are averaged over all ranks while backward still
-runs.
-"""
+"""DistributedOptimizer: a torch optimizer whose gradients are averaged while backward still runs."""
 
 from __future__ import annotations
 
@@ -14,10 +12,10 @@ import torch
 
 from rueda.basics import basics, is_enabled
 from rueda.errors import HorovodInternalError
-from rueda.operations import check_compression
-from rueda.policy import OPS, Adasum, Average, check_predivide
+from rueda.policy import Adasum, Average
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch.adasum_optimizer import AdasumMixin
+from rueda.torch.arguments import check_cross_step, check_groups, check_reduction, groups_of
 from rueda.torch.compression import Compression, Compressor
 from rueda.torch.cross_step import PART_BYTES, CrossStep, Flight, finish_all
 from rueda.torch.naming import name_parameters
@@ -29,11 +27,6 @@ TWICE = (
     "This can cause training slowdown. You may want to consider using optimizer.skip_synchronize() context "
     "if you use optimizer.synchronize() in your code."
 )
-OTHER_MODEL = (
-    "model holds none of the optimizer's parameters, so its forward passes wait for nothing; give the module "
-    "that this optimizer trains."
-)
-NO_MODEL = "cross_step=True needs model=, the module whose forward passes are to wait for their parameters."
 NO_CLOSURE = (
     "step() takes no closure with cross_step=True: it needs all updates at once; use cross_step=False."
 )
@@ -90,9 +83,7 @@ class _DistributedMixin(torch.optim.Optimizer):
 
     @contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """Within it step() does not synchronize: for use after synchronize(), for instance to clip
-        gradients.
-        """
+        """Within it step() does not synchronize: for use after synchronize(), as to clip gradients."""
         self._should_synchronize = False
         try:
             yield
@@ -276,9 +267,7 @@ class _CrossStepMixin(_DistributedMixin):
 
 
 def _rewrap(optimizer: torch.optim.Optimizer, mixin: type[torch.optim.Optimizer]) -> Any:
-    """A new optimizer of a subclass with the same name: same options and attributes, no state, mixin in
-    front.
-    """
+    """A new optimizer of a subclass of the same name, with mixin in front: same options, no state."""
     cls = optimizer.__class__
     wrapper: Any = type(cls.__name__, (mixin, cls), {"__module__": class_module, "__doc__": cls.__doc__})
     wrapped = wrapper.__new__(wrapper)
@@ -295,44 +284,22 @@ def _rewrap(optimizer: torch.optim.Optimizer, mixin: type[torch.optim.Optimizer]
     return wrapped
 
 
-def _check_arguments(compression: Any, op: int, predivide: float, passes: int, groups: Any) -> None:
-    check_compression(compression)
-    if op not in OPS:
-        raise ValueError(f"op must be one of Average, Sum, Adasum, Min, Max and Product, not {op!r}.")
-    check_predivide(op, predivide)
-    if passes <= 0:
-        raise ValueError("backward_passes_per_step must be > 0")
-    if groups is None:
-        return
-    if isinstance(groups, list):
-        for group in groups:
-            if isinstance(group, torch.Tensor) or not isinstance(group, Iterable):
-                raise TypeError(
-                    f"groups should be an integer or a list of list of torch.Tensor, not a list with "
-                    f"{type(group).__name__}."
-                )
-        return
-    if not isinstance(groups, int) or isinstance(groups, bool):
-        raise TypeError(
-            f"groups should be an integer or a list of list of torch.Tensor, not {type(groups).__name__}."
-        )
-    if groups <= 0:
-        raise ValueError("groups should be a non-negative integer or a list of list of torch.Tensor.")
-
-
-def _check_cross_step(
-    optimizer: torch.optim.Optimizer, model: torch.nn.Module | None, op: int, groups: Any
-) -> None:
-    if not isinstance(model, torch.nn.Module):
-        raise ValueError(NO_MODEL)
-    mine = set(model.parameters())
-    if not any(p in mine for group in optimizer.param_groups for p in group["params"]):
-        raise ValueError(OTHER_MODEL)
-    if op == Adasum or isinstance(optimizer, torch.optim.LBFGS):
-        what = "op=Adasum" if op == Adasum else "LBFGS"
-        raise ValueError(f"{what} needs all gradients at once; use it with cross_step=False.")
-    if groups is not None:
-        raise ValueError("groups are reduced as a whole; leave them out, or use cross_step=False.")
+def _make_reducer(
+    optimizer: torch.optim.Optimizer,
+    names: dict[torch.Tensor, str],
+    groups: GroupList | int | None,
+    passes: int,
+    settings: Settings,
+) -> Reducer | None:
+    """None where this rank trains alone, or is not among those that train together."""
+    is_alone = basics.size() == 1 and not is_enabled("ELASTIC")
+    if is_alone or settings.process_set.included() is False:
+        resolve_groups(groups, [], names, None)  # the checks must not depend on the number of ranks
+        return None
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    trained = [p for p in parameters if p.requires_grad]
+    members = resolve_groups(groups, trained, names, settings.process_set)
+    return Reducer(parameters, names, members, passes, settings)
 
 
 def DistributedOptimizer(
@@ -353,8 +320,7 @@ def DistributedOptimizer(
     """Wraps an optimizer so that every rank steps with the gradients of all ranks combined.
 
     Returns a new object of a subclass of the optimizer's class with the same name and options and no state:
-    load state and build schedulers after wrapping. The reduction of a gradient starts as soon as backward has
-    finished it.
+    load state and build schedulers after wrapping. A gradient is reduced as soon as backward has finished it.
 
     named_parameters: (name, parameter) pairs covering every parameter, usually model.named_parameters().
     compression: Compression.none, fp16 or bf16, for dense gradients. backward_passes_per_step: gradients of
@@ -369,20 +335,15 @@ def DistributedOptimizer(
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * hvd.size())
     >>> optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
     """
-    if num_groups != 0:
-        warnings.warn(
-            "Parameter `num_groups` has been replaced by `groups` and will be removed.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        groups = num_groups if groups is None else groups
-    _check_arguments(compression, op, gradient_predivide_factor, backward_passes_per_step, groups)
+    groups = groups_of(groups, num_groups)
+    check_reduction(compression, op, gradient_predivide_factor, backward_passes_per_step)
+    check_groups(groups)
     if not isinstance(process_set, ProcessSet):
         raise TypeError(f"process_set must be a ProcessSet, not {type(process_set).__name__}.")
     if isinstance(optimizer, (_DistributedMixin, AdasumMixin)):
         raise ValueError(TWICE_WRAPPED)
     if cross_step:
-        _check_cross_step(optimizer, model, op, groups)
+        check_cross_step(optimizer, model, op, groups)
     elif model is not None:
         raise ValueError("model is for cross_step=True only; leave it out.")
     finish_all()  # names of another model's gradients may be the same
@@ -394,15 +355,7 @@ def DistributedOptimizer(
     wrapped = _rewrap(optimizer, _CrossStepMixin if cross_step else _DistributedMixin)
     part_bytes = PART_BYTES if cross_step else 0
     settings = Settings(compression, op, gradient_predivide_factor, sparse_as_dense, process_set, part_bytes)
-    parameters = [p for group in wrapped.param_groups for p in group["params"]]
-    trained = [p for p in parameters if p.requires_grad]
-    is_alone = basics.size() == 1 and not is_enabled("ELASTIC")
-    if is_alone or process_set.included() is False:
-        resolve_groups(groups, [], names, None)  # the checks must not depend on the number of ranks
-        wrapped._attach(None, names, backward_passes_per_step)
-        return wrapped
-    members = resolve_groups(groups, trained, names, process_set)
-    reducer = Reducer(parameters, names, members, backward_passes_per_step, settings)
+    reducer = _make_reducer(wrapped, names, groups, backward_passes_per_step, settings)
     wrapped._attach(reducer, names, backward_passes_per_step)
     if cross_step:
         wrapped._cross(model)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 
-from rueda.errors import internal_error
-from rueda.operations import numbers
+from rueda.in_flight import of_handle
+from rueda.numbering import numbers
 from rueda.policy import Average, Sum, split_evenly
 from rueda.process_sets import ProcessSet
 from rueda.torch import arena
+from rueda.torch.compression import Compressor
 from rueda.torch.cross_step import READ_EARLY, Flight
 from rueda.torch.functions import broadcast_object
-from rueda.torch.handles import finish_prepared, lent, shutdowns, synchronize
 from rueda.torch.reductions import allreduce, allreduce_async_, grouped_allreduce_async_, start_allreduce_
-from rueda.torch.slots import Activity, Settings, Slot, make_hook, watch_gradient, weakly
-from rueda.torch.sparse import sparse_allreduce_async
+from rueda.torch.slots import Activity, Settings, Slot, make_hook, settle, watch_gradient, weakly
+from rueda.torch.sparse import SparseReduction
 
 GroupList = list[list[torch.Tensor]]
 
@@ -30,10 +30,6 @@ TOO_MANY_PASSES = (
     "Gradients were computed more than backward_passes_per_step times before call to step(). "
     "Increase backward_passes_per_step to accumulate gradients locally."
 )
-LOST = (
-    "Gradients were being reduced when Horovod was shut down, so their values are lost; load the state of "
-    "the last good step and compute them again."
-)
 
 
 def resolve_groups(
@@ -42,9 +38,7 @@ def resolve_groups(
     names: dict[torch.Tensor, str],
     process_set: ProcessSet | None,
 ) -> GroupList:
-    """Groups of parameters to reduce as a whole, the same on every rank; parameters in no group are left
-    out.
-    """
+    """Groups of parameters to reduce as a whole, the same on every rank. A parameter may be in none."""
     if groups is None:
         return []
     if isinstance(groups, list):
@@ -71,8 +65,9 @@ def resolve_groups(
 
 
 class Reducer:
-    """Hooks every trained parameter and reduces its gradient after the last pass. Hooks run on autograd's
-    threads.
+    """Hooks every trained parameter and reduces its gradient after the last pass.
+
+    Hooks run on autograd's threads.
     """
 
     def __init__(
@@ -118,7 +113,7 @@ class Reducer:
     @property
     def is_busy(self) -> bool:
         """Whether a reduction has been started and not been awaited."""
-        return self._activity.is_possible and any(slot.finish is not None for slot in self._slots.values())
+        return self._activity.is_possible and any(slot.reduction is not None for slot in self._slots.values())
 
     @property
     def has_work(self) -> bool:
@@ -163,26 +158,24 @@ class Reducer:
         failure: Exception | None = None
         sent = 0
         for slot in self._slots.values():
-            if slot.finish is None:
+            if slot.reduction is None:
                 continue
             try:
-                _check_not_lost(slot.engine_handle, slot.shutdowns)
-                sent += slot.engine_handle != 0
-                slot.finish()
+                sent += slot.is_sent and not slot.reduction.is_lost
+                settle(slot.reduction)
                 slot.is_settled = True
             except Exception as error:
                 failure = failure or error
-            slot.finish = None
-            slot.engine_handle = 0
+            slot.reduction = None
         self._activity.is_possible = False
         self._count(sent)
         return failure
 
     def _count(self, sent: int) -> None:
-        """Of the operations of a prepared slot nobody has taken a number."""
+        """Of prepared operations nobody has taken a number."""
         set_id = self._settings.process_set.process_set_id
         if sent and set_id is not None:
-            with numbers.lock:
+            with numbers:
                 numbers.skip(set_id, sent)
 
     def depart(self) -> dict[torch.Tensor, Flight]:
@@ -190,34 +183,34 @@ class Reducer:
 
         Where some are sparse all are awaited: their results are new tensors.
         """
-        self._watch_unfrozen()
-        slots = list(self._slots.values())
-        for slot in slots:
-            slot.fill()
-            if slot.finish is None and not slot.is_settled:
-                self._start(slot.group)
+        slots = self._start_rest()
         if any(slot.fill().is_sparse for slot in slots):
             self.settle()
         flights = {}
         for slot in slots:
             flights[slot.parameter] = self._hand_over(slot)
-        self._count(sum(slot.engine_handle != 0 for slot in slots))
+        self._count(sum(slot.is_sent for slot in slots))
         for slot in slots:
-            slot.finish = None
-            slot.engine_handle = 0
+            slot.reduction = None
             slot.parameter.grad = None
             self._rearm(slot)
         self._activity.is_possible = False
         return flights
 
+    def _start_rest(self) -> list[Slot]:
+        """Starts what has not started. Returns all slots."""
+        self._watch_unfrozen()
+        slots = list(self._slots.values())
+        for slot in slots:
+            slot.fill()
+            if slot.reduction is None and not slot.is_settled:
+                self._start(slot.group)
+        return slots
+
     def _hand_over(self, slot: Slot) -> Flight:
-        finish = slot.finish
-        if finish is not None:
-            if slot.engine_handle:
-                finish = partial(finish_prepared, slot.engine_handle)
-            finish = partial(_finish_unless_lost, slot.engine_handle, slot.shutdowns, finish)
-            slot.is_outstanding = True
-        return Flight(slot.parameter, slot.fill(), finish, partial(setattr, slot, "is_outstanding", False))
+        slot.is_outstanding = slot.reduction is not None
+        has_landed = partial(setattr, slot, "is_outstanding", False)
+        return Flight(slot.parameter, slot.fill(), slot.reduction, has_landed)
 
     def _rearm(self, slot: Slot) -> None:
         slot.passes_left = self._passes
@@ -239,12 +232,7 @@ class Reducer:
 
     def synchronize(self) -> None:
         """Starts what has not started, waits for everything, stores the results in `.grad`."""
-        self._watch_unfrozen()
-        slots = list(self._slots.values())
-        for slot in slots:
-            slot.fill()
-            if slot.finish is None and not slot.is_settled:
-                self._start(slot.group)
+        slots = self._start_rest()
         failure = self._finish_started()
         for slot in slots:
             self._rearm(slot)
@@ -262,12 +250,10 @@ class Reducer:
         return everyones if isinstance(loss, torch.Tensor) else everyones.item()
 
     def _start(self, group: list[Slot]) -> None:
-        generation = shutdowns()
         self._activity.is_possible = True
         for slot in group:
             slot.fill()
             slot.is_settled = False
-            slot.shutdowns = generation
         dense = []
         for slot in group:
             grad = slot.fill()
@@ -296,8 +282,8 @@ class Reducer:
         sent, context = settings.compression.compress(grad)
         wire = sent if sent.is_contiguous() else sent.contiguous()
         arguments = (settings.op, settings.factors, settings.process_set, slot.priority)
-        handle = start_allreduce_(wire, slot.name, *arguments)
-        slot.finish = lambda: self._store(grad, synchronize(handle), context)
+        started = of_handle(start_allreduce_(wire, slot.name, *arguments))
+        slot.reduction = started.then(partial(_store, settings.compression, grad, context))
 
     def _start_group(self, slots: list[Slot]) -> None:
         settings = self._settings
@@ -307,29 +293,18 @@ class Reducer:
         name, process_set = slots[0].name, settings.process_set
         handle = grouped_allreduce_async_(wires, None, name, settings.op, *settings.factors, process_set)
 
-        def finish_all() -> None:
-            for grad, output, context in zip(grads, synchronize(handle), contexts):
-                self._store(grad, output, context)
+        def store_all(outputs: Sequence[torch.Tensor]) -> None:
+            for grad, context, output in zip(grads, contexts, outputs):
+                _store(settings.compression, grad, context, output)
 
-        # The first member finishes for all; the others are only marked as under way.
+        reduction = of_handle(handle).then(store_all)
         for slot in slots:
-            slot.finish = _nothing
-        slots[0].finish = finish_all
-
-    def _store(self, grad: torch.Tensor, output: torch.Tensor, context: Any) -> None:
-        with torch.no_grad():
-            reduced = self._settings.compression.decompress(output, context)
-            if reduced.data_ptr() != grad.data_ptr():
-                grad.copy_(reduced)
+            slot.reduction = reduction
 
     def _start_sparse(self, slot: Slot, grad: torch.Tensor) -> None:
         settings = self._settings
-        wait = sparse_allreduce_async(grad, slot.name, settings.op, settings.process_set)
-
-        def finish() -> None:
-            slot.parameter.grad = wait()
-
-        slot.finish = finish
+        replace = partial(setattr, slot.parameter, "grad")
+        slot.reduction = SparseReduction(grad, slot.name, settings.op, settings.process_set, replace)
 
     def _start_densified(self, slot: Slot, grad: torch.Tensor) -> None:
         settings = self._settings
@@ -338,22 +313,14 @@ class Reducer:
             dense, None, slot.name, settings.op, *settings.factors, settings.process_set
         )
 
-        def finish() -> None:
-            slot.parameter.grad = synchronize(handle).to_sparse(grad.sparse_dim())
+        def replace(reduced: torch.Tensor) -> None:
+            slot.parameter.grad = reduced.to_sparse(grad.sparse_dim())
 
-        slot.finish = finish
-
-
-def _check_not_lost(engine_handle: int, generation: int) -> None:
-    """Raises when the engine was shut down since: an ordinary handle may be another operation's by now."""
-    if engine_handle not in lent if engine_handle else generation != shutdowns():
-        raise internal_error(LOST)
+        slot.reduction = of_handle(handle).then(replace)
 
 
-def _finish_unless_lost(engine_handle: int, generation: int, finish: Callable[[], Any]) -> None:
-    _check_not_lost(engine_handle, generation)
-    finish()
-
-
-def _nothing() -> None:
-    """A group's members other than the first have nothing of their own to await."""
+def _store(compression: type[Compressor], grad: torch.Tensor, context: Any, output: torch.Tensor) -> None:
+    with torch.no_grad():
+        reduced = compression.decompress(output, context)
+        if reduced.data_ptr() != grad.data_ptr():
+            grad.copy_(reduced)

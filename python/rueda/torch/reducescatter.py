@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from rueda import _core, errors
-from rueda.operations import Call
+from rueda import _core, errors, in_flight
 from rueda.policy import Average, Sum
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch import handles
@@ -32,19 +31,8 @@ def _start_reducescatter(
         raise ValueError("Reducescatter does not support scalar inputs")
     device = memory.device_index(tensors[0])
     inputs = [memory.to_host(tensor) for tensor in tensors]
-    calls = [
-        Call(
-            what=_core.REDUCESCATTER,
-            dtype=memory.DTYPES[source.dtype],
-            shape=tuple(source.shape),
-            input=source.data_ptr(),
-            op=op,
-            prescale=factors[0],
-            postscale=factors[1],
-            device=device,
-        )
-        for source in inputs
-    ]
+    pre, post = factors
+    calls = memory.calls(_core.REDUCESCATTER, inputs, op=op, prescale=pre, postscale=post, device=device)
     return handles.start_gathering(calls, inputs, tensors, naming, process_set)
 
 
@@ -71,7 +59,7 @@ class _Reducescatter(torch.autograd.Function):
         ctx: Any, tensor: torch.Tensor, name: str | None, op: int, process_set: Any, *factors: float
     ) -> Any:
         ctx.name, ctx.process_set = gradient_name(name), process_set
-        output = handles.run(reducescatter_async, tensor, name, op, process_set, *factors)
+        output = in_flight.run(reducescatter_async, tensor, name, op, process_set, *factors)
         ctx.scale = _reducescatter_gradient_scale(op, process_set, *factors)
         return output
 
@@ -122,7 +110,7 @@ class _GroupedReducescatter(torch.autograd.Function):
         ctx: Any, name: str | None, op: int, process_set: Any, pre: float, post: float, *tensors: Any
     ) -> Any:
         ctx.name, ctx.process_set = gradient_name(name), process_set
-        outputs = handles.run(grouped_reducescatter_async, tensors, name, op, process_set, pre, post)
+        outputs = in_flight.run(grouped_reducescatter_async, tensors, name, op, process_set, pre, post)
         ctx.scale = _reducescatter_gradient_scale(op, process_set, pre, post)
         return outputs
 

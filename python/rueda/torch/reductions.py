@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rueda import _core, operations
+from rueda import _core, in_flight, operations
 from rueda.operations import Call
 from rueda.policy import handle_average_backwards_compatibility
 from rueda.process_sets import ProcessSet, global_process_set
@@ -33,21 +33,8 @@ def _start_allreduce(
     direct = [memory.is_direct(output) for output in outputs]
     stages = [output.detach() if ok else source for output, source, ok in zip(outputs, inputs, direct)]
     is_staged = not all(direct)
-    calls = [
-        Call(
-            what=_core.ALLREDUCE,
-            dtype=memory.DTYPES[source.dtype],
-            shape=tuple(source.shape),
-            input=source.data_ptr(),
-            output=stage.data_ptr(),
-            op=op,
-            prescale=factors[0],
-            postscale=factors[1],
-            device=device,
-            priority=priority,
-        )
-        for source, stage in zip(inputs, stages)
-    ]
+    settings = {"op": op, "prescale": factors[0], "postscale": factors[1], "priority": priority}
+    calls = memory.calls(_core.ALLREDUCE, inputs, stages, device=device, **settings)
     is_group = naming[0].startswith("grouped_")
 
     def finish(engine_handle: int) -> Any:
@@ -55,7 +42,7 @@ def _start_allreduce(
             handles.copy_back(stages, outputs)
         return tuple(outputs) if is_group else outputs[0]
 
-    return handles.start(calls, [*inputs, *stages, *tensors], finish, naming, process_set)
+    return in_flight.start(calls, [*inputs, *stages, *tensors], finish, naming, process_set)
 
 
 # What was reduced at once before: a step reduces the same tensors as the one before it.
@@ -89,8 +76,7 @@ def _reduce_now(
             _repeats.clear()
         _repeats[key] = start
     engine_handle = start(process_set, tensor.data_ptr(), output.data_ptr())
-    handles.lent[engine_handle] = (tensor, output)
-    handles.finish_prepared(engine_handle)
+    in_flight.run_unnumbered(engine_handle, (tensor, output))
 
 
 def _reduce(
@@ -108,7 +94,7 @@ def _reduce(
         output = torch.empty_like(tensor, requires_grad=False)
         _reduce_now(tensor, output, name, op, factors, process_set)
     else:
-        output = handles.run(allreduce_async, tensor, None, name, op, *factors, process_set)
+        output = in_flight.run(allreduce_async, tensor, None, name, op, *factors, process_set)
     return output
 
 
@@ -130,8 +116,9 @@ def allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Starts an allreduce into a new tensor and returns its handle; see allreduce. Leave the input unchanged
-    meanwhile.
+    """Starts an allreduce into a new tensor and returns its handle; see allreduce.
+
+    Leave the input unchanged meanwhile.
     """
     op = handle_average_backwards_compatibility(op, average)
     memory.check(tensor)
@@ -229,7 +216,7 @@ def allreduce_(
     if memory.is_direct(tensor):
         _reduce_now(tensor, tensor, name, op, factors, process_set)
     else:
-        handles.run(allreduce_async_, tensor, None, name, op, *factors, process_set)
+        in_flight.run(allreduce_async_, tensor, None, name, op, *factors, process_set)
     return tensor
 
 
@@ -290,7 +277,7 @@ class _GroupedAllreduce(torch.autograd.Function):
         ctx: Any, name: str | None, op: int, pre: float, post: float, process_set: Any, *tensors: Any
     ) -> Any:
         ctx.arguments = (name, op, pre, post, process_set)
-        return handles.run(grouped_allreduce_async, tensors, None, name, op, pre, post, process_set)
+        return in_flight.run(grouped_allreduce_async, tensors, None, name, op, pre, post, process_set)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
@@ -309,11 +296,9 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
-    """Reduces several tensors as one operation; a list in the same order. The tensors may differ in type and
-    shape.
+    """Reduces several tensors, of any types and shapes, as one operation; a list in the same order.
 
-    Every rank must give as many tensors, on one device. Otherwise as allreduce; an empty list gives an empty
-    list.
+    Every rank must give as many tensors, on one device; none give an empty list. Otherwise as allreduce.
     """
     op = handle_average_backwards_compatibility(op, average)
     tensors = memory.group(tensors)

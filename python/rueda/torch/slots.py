@@ -5,17 +5,22 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
+from rueda.errors import internal_error
+from rueda.in_flight import Reduction, Repeated, open_operations
 from rueda.policy import predivide_factors
 from rueda.process_sets import ProcessSet
 from rueda.torch.compression import Compression, Compressor
-from rueda.torch.handles import finish_prepared, lent
 from rueda.torch.reductions import prepare_allreduce_
 from rueda.torch.sparse import empty_like
 from rueda.torch.tensors import DTYPES, is_direct
+
+LOST = (
+    "Gradients were being reduced when Horovod was shut down, so their values are lost; load the state of "
+    "the last good step and compute them again."
+)
 
 
 @dataclass(frozen=True)
@@ -41,8 +46,6 @@ class Slot:
     __slots__ = (
         "__weakref__",
         "dtype",
-        "engine_handle",
-        "finish",
         "group",
         "is_outstanding",
         "is_ready",
@@ -50,11 +53,11 @@ class Slot:
         "name",
         "parameter",
         "passes_left",
+        "prepared",
         "priority",
+        "reduction",
         "shape",
-        "shutdowns",
         "sparse_dim",
-        "start",
     )
 
     def __init__(self, parameter: torch.Tensor, name: str, passes: int) -> None:
@@ -63,14 +66,12 @@ class Slot:
         self.passes_left = passes
         self.group: list[Slot] = [self]
         self.is_ready = False  # its last pass is done; a group waits for all of its members
-        self.finish: Callable[[], Any] | None = None  # set while a reduction is under way
-        self.engine_handle = 0  # of a reduction under way that was started by `start`
+        self.reduction: Reduction | None = None  # under way; its result goes to `.grad`
         self.is_settled = False  # `.grad` holds the reduced gradient, which no step has used yet
         self.is_outstanding = False  # its update of the last step is not made yet
         self.priority = 0  # of its reductions, as in rueda.h
-        self.shutdowns = 0  # when a reduction that has no engine_handle was started
         self.sparse_dim: int | None = None  # of the last gradient, if that was sparse
-        self.start: Callable[[int], int]  # for gradients of this type and shape, by address
+        self.prepared: Repeated | None = None  # the reduction of gradients of this type and shape
         self.dtype: torch.dtype | None = None
         self.shape: torch.Size | None = None
 
@@ -95,19 +96,28 @@ class Slot:
             if grad.dtype not in DTYPES:
                 return False  # the ordinary way says so
             arguments = (self.name, settings.op, settings.factors, settings.process_set)
-            self.start = prepare_allreduce_(grad, *arguments, (self.priority, settings.part_bytes))
+            start = prepare_allreduce_(grad, *arguments, (self.priority, settings.part_bytes))
+            self.prepared = Repeated(start)
             self.dtype, self.shape = grad.dtype, grad.shape
         return True
 
     def send(self, grad: torch.Tensor) -> None:
         """Starts reducing a gradient that was prepared for."""
-        self.engine_handle = handle = self.start(grad.data_ptr())
-        lent[handle] = grad
-        self.finish = self.finish_sent
+        assert self.prepared is not None
+        self.prepared.send(grad.data_ptr(), grad)
+        self.reduction = self.prepared
 
-    def finish_sent(self) -> None:
-        """Waits for what `send` started."""
-        finish_prepared(self.engine_handle)
+    @property
+    def is_sent(self) -> bool:
+        """Whether the reduction under way was started by `send`, or by the hook that does the same."""
+        return self.reduction is not None and self.reduction is self.prepared
+
+
+def settle(reduction: Reduction) -> None:
+    """Waits until the result is where it belongs. HorovodInternalError when it failed or was lost."""
+    if reduction.is_lost:
+        raise internal_error(LOST)
+    reduction.settle()
 
 
 class Activity:
@@ -151,11 +161,12 @@ def make_hook(
         slot = get_slot()
         if slot is None:
             return
-        grad = parameter.grad
+        grad, prepared = parameter.grad, slot.prepared
         if (
             slot.passes_left != 1
             or slot.is_outstanding
             or grad is None
+            or prepared is None
             or grad.dtype is not slot.dtype
             or grad.shape != slot.shape
             or not grad.is_cpu
@@ -170,8 +181,8 @@ def make_hook(
         slot.is_settled = False
         slot.sparse_dim = None
         activity.is_possible = True
-        slot.engine_handle = handle = slot.start(grad.data_ptr())
-        lent[handle] = grad
-        slot.finish = slot.finish_sent
+        prepared.engine_handle = engine_handle = prepared.start(grad.data_ptr())
+        prepared.borrowed = grad
+        open_operations[engine_handle] = slot.reduction = prepared
 
     return hook

@@ -8,9 +8,9 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from rueda.basics import basics
+from rueda.in_flight import synchronize_all
 from rueda.policy import Sum
 from rueda.torch.gathers import allgather_async
-from rueda.torch.handles import synchronize_all
 from rueda.torch.reductions import allreduce_async
 
 
@@ -18,9 +18,9 @@ class SyncBatchNorm(_BatchNorm):
     """Batch normalisation with the statistics of the whole batch, that is of all ranks.
 
     Input: [N, C, …] with C = num_features, at least 2-D, any N per rank. In training count, mean and inverse
-    standard deviation per channel are gathered; in evaluation with tracked statistics, and in a world of one,
-    it is ordinary batch normalisation. Arguments as torch.nn.BatchNorm2d; momentum=None keeps a cumulative
-    average. Ioffe & Szegedy, "Batch Normalization" (2015).
+    standard deviation per channel are gathered; in evaluation with tracked statistics, and in a single-
+    process job, it is ordinary batch normalisation. Arguments as torch.nn.BatchNorm2d; momentum=None keeps a
+    cumulative average. Ioffe & Szegedy, "Batch Normalization" (2015).
     """
 
     def __init__(
@@ -114,8 +114,9 @@ def _local_statistics(x: torch.Tensor, axes: list[int], count: int) -> tuple[tor
 def _global_statistics(
     mean: torch.Tensor, variance: torch.Tensor, count: int, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Combines [C] per rank, weighted by count, as Chan, Golub & LeVeque (1979): no cancellation for large
-    means.
+    """Combines [C] per rank, weighted by count, without cancellation for large means.
+
+    Chan, Golub & LeVeque (1979).
     """
     local = torch.tensor([float(count)], dtype=mean.dtype, device=mean.device)
     invstd = torch.rsqrt(variance + eps)

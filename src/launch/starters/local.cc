@@ -68,9 +68,8 @@ Result<AgentProcess> spawn_agent(const std::string& path, const std::vector<std:
   return agent;
 }
 
-// By way of /proc, so that this works while a new version is being installed over the running one.
-// No parent-death signal: the agent learns of our end from its stdin, and then gives its ranks time to clean
-// up.
+// The path in /proc works even while a new version is being installed over the running one. The agent gets no
+// parent-death signal: it notices our end on its stdin, and then gives its ranks time to clean up.
 Result<AgentProcess> start_local_agent() { return spawn_agent("/proc/self/exe", {"rueda", "agent"}, 0); }
 
 bool is_own_address(const std::string& address) { return own_addresses().contains(address); }
@@ -84,7 +83,7 @@ bool is_this_machine(const std::string& name) {
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   if (getaddrinfo(name.c_str(), nullptr, &hints, &found) != 0)
-    return false;  // an alias of ssh's configuration
+    return false;  // probably an alias in the configuration of ssh
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
   const std::set<std::string> addresses = own_addresses();
   for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next)

@@ -1,4 +1,5 @@
-// Shared by the starters: a process with three pipes to us, in a session of its own (Ctrl-C is ours alone).
+// Shared by the starters. The process has three pipes to us and a session of its own, so that Ctrl-C reaches
+// the launcher only.
 #pragma once
 
 #include <string>

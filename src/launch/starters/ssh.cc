@@ -8,7 +8,7 @@
 namespace rueda::launch {
 namespace {
 
-// For any login shell, csh and fish included.
+// Works in every login shell, including csh and fish.
 std::string shell_quoted(const std::string& text) {
   std::string quoted = "'";
   for (const char c : text) {
@@ -32,7 +32,8 @@ std::vector<std::string> ssh_command(const SshOptions& options, const std::strin
   command.insert(command.end(), options.args.begin(), options.args.end());
   if (options.port != 0) command.insert(command.end(), {"-p", std::to_string(options.port)});
   if (!options.identity_file.empty()) command.insert(command.end(), {"-i", options.identity_file});
-  // Nobody can answer a question; a host seen for the first time is accepted, one whose key changed is not.
+  // Nobody can answer questions of ssh. A host that ssh sees for the first time is accepted; a host whose key
+  // has changed is not.
   command.insert(
       command.end(),
       {"-T", "-x", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=accept-new", "-o", "LogLevel=ERROR",
@@ -45,7 +46,8 @@ Result<AgentProcess> start_ssh_agent(const SshOptions& options, const std::strin
   const char* path = getenv("PATH");
   Result<std::string> program = find_program(options.program, path != nullptr ? path : "/usr/bin:/bin", "");
   if (!program.is_ok()) return program.status();
-  // The client ends with us; then its connection closes and the agent at the other end sees end of file.
+  // The ssh client dies with the launcher. Its connection then closes, and the agent on the other host sees
+  // end of file.
   return spawn_agent(program.value(), ssh_command(options, host, binary), SIGTERM);
 }
 

@@ -1,5 +1,5 @@
-// Ways to get an agent running on a host. Each gives three pipes to it; what is said over them is the same
-// for all.
+// The ways to start an agent on a host. Each gives three pipes to the agent, and the messages over them
+// are the same.
 #pragma once
 
 #include <sys/types.h>
@@ -22,22 +22,23 @@ struct AgentProcess {
 Result<AgentProcess> start_local_agent();
 
 struct SshOptions {
-  int port = 0;                     // 0 = as the user's configuration says
-  std::string identity_file{};      // "" likewise
-  std::string config_file{};        // "" likewise
-  std::vector<std::string> args{};  // before ours, so that they win
+  int port = 0;                     // 0 = the user's configuration decides
+  std::string identity_file{};      // "" = the same
+  std::string config_file{};        // "" = the same
+  std::vector<std::string> args{};  // placed before ours, so that they take precedence
   int connect_timeout_s = 30;
-  // One that is not called ssh gets only host and command (Kubeflow's kubexec.sh).
+  // A program that is not named ssh gets only the host and the command (Kubeflow's kubexec.sh).
   std::string program = "ssh";
 };
-// Pure. binary: absolute path of this program; used where the host has it there too, else `rueda` from PATH.
+// Pure. binary: absolute path of this program. The host runs the program at that path if there is one,
+// otherwise `rueda` from its PATH.
 std::vector<std::string> ssh_command(const SshOptions& options, const std::string& host,
                                      const std::string& binary);
 Result<AgentProcess> start_ssh_agent(const SshOptions& options, const std::string& host,
                                      const std::string& binary);
 
-// Whether the name is this machine's own: localhost, its host name, or one that resolves to one of its
-// addresses (127.0.0.2 and the like are not: test-beds put hosts there).
+// Whether the name stands for this machine: localhost, its host name, or a name that resolves to one of its
+// addresses. 127.0.0.2 and the like are not among them, because test-beds use them for other hosts.
 bool is_this_machine(const std::string& name);
 // Whether the text is an address of this machine.
 bool is_own_address(const std::string& address);

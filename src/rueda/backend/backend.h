@@ -1,4 +1,4 @@
-// Runs a whole collective for one group: the seam for our own algorithms (native, local) and vendor
+// Runs a whole collective for one group: the interface for our own algorithms (native, local) and vendor
 // libraries. Knows no tensor names, frameworks or policy. Engine thread only.
 //
 // A call is always a list of tensors where the framework has them. A backend that wants them in one run of
@@ -42,6 +42,8 @@ class ActivitySink {
 // group, segments, their memory and the sink are borrowed until the call is done.
 struct Call {
   CallId id = 0;
+  // Its position in the global order of calls, the same on every member. Counted anew with each generation.
+  uint64_t order = 0;
   const Group* group = nullptr;  // I am a member
   schedule::Spec spec;           // of all segments together
   std::span<const Segment> segments = {};
@@ -78,8 +80,8 @@ class Backend {
   // May a call have may_be_taken_back?
   [[nodiscard]] virtual bool can_take_back(const Group&, const schedule::Spec&) const { return false; }
 
-  // Calls it can start now.
-  [[nodiscard]] virtual size_t room() const = 0;
+  // Can it start the call at this position of the global order now?
+  [[nodiscard]] virtual bool has_room(uint64_t order) const = 0;
   // Only where there is room. Every member of a group starts the same calls of one backend in the same global
   // order (the coordinator's), so that calls of overlapping groups cannot deadlock.
   virtual void start(const Call& call) = 0;
@@ -99,18 +101,18 @@ class Backend {
   virtual void wake_up() {}
 
   // ---- where can_take_back() ----
-  // Nothing more is sent for the running call until resume() or take_back(). Messages sent for it so far, to
-  // each member of its group; empty where nobody needs to know.
-  virtual std::vector<int32_t> pause() { return {}; }
-  virtual void resume() {}
-  // Takes back the one call that was started and that some member has not started, nor ever will. It is done
-  // once nothing holds its buffers any more. arrivals: messages that each member has sent to me for it, as
-  // its pause() said; empty where nobody needs to know. The next call of its group has another generation.
-  virtual void take_back(std::span<const int32_t> /*arrivals*/) {
+  // Nothing more is sent for this call, which progress() has not handed out, until resume() or take_back().
+  // Messages sent for it so far, to each member of its group; empty where nobody needs to know.
+  virtual std::vector<int32_t> pause(CallId) { return {}; }
+  virtual void resume(CallId) {}
+  // Takes back a call that runs and that some member has not started, nor ever will. It is done once nothing
+  // holds its buffers any more. arrivals: messages that each member has sent to me for it, as its pause()
+  // said; empty where nobody needs to know. The next calls of its group have another generation.
+  virtual void take_back(CallId, std::span<const int32_t> /*arrivals*/) {
     RUEDA_CHECK(false, "this backend takes no call back");
   }
   // Such a call on a member that never started it, in its place: takes what the others have sent.
-  virtual void drain(const Call& /*call*/, std::span<const int32_t> /*arrivals*/) {
+  virtual void discard(const Call& /*call*/, std::span<const int32_t> /*arrivals*/) {
     RUEDA_CHECK(false, "this backend takes no call back");
   }
 };

@@ -1,6 +1,6 @@
-// Fixed-layout little-endian encoding for everything that crosses a wire. A reader never reads past its
-// span: after the first short or oversized field it is failed and yields zeros and empty strings; check
-// is_ok() once.
+// Fixed-layout little-endian encoding for everything that crosses a wire. A reader never reads past its span.
+// After the first field that is too short or too long it has failed, and returns zeros and empty strings; one
+// check of is_ok() at the end is enough.
 #pragma once
 
 #include <cstddef>
@@ -55,7 +55,7 @@ class ByteReader {
       std::memcpy(&value, raw.data(), sizeof(T));
     return value;
   }
-  // max bounds what a hostile peer can make us allocate.
+  // max limits how much memory a hostile peer can make us allocate.
   std::string get_string(size_t max) {
     const auto size = get<uint32_t>();
     if (size > max) return fail(), std::string();
@@ -71,7 +71,7 @@ class ByteReader {
     if (!raw.empty()) std::memcpy(values.data(), raw.data(), raw.size());
     return values;
   }
-  // Empty when fewer than size bytes are left (and then the reader is failed) or size is 0.
+  // Empty if size is 0, or if fewer than size bytes are left; in that case the reader has failed.
   std::span<const std::byte> get_raw(size_t size) {
     if (size > rest_.size()) return fail(), std::span<const std::byte>();
     const std::span<const std::byte> raw = rest_.first(size);

@@ -1,4 +1,5 @@
-// RUEDA_CHECK: a bug in rueda, always on. It prints the condition, the place and the reason, then aborts.
+// RUEDA_CHECK detects bugs in rueda and is always on. It prints the condition, the place and the
+// reason, and aborts.
 #pragma once
 
 namespace rueda {

@@ -14,7 +14,8 @@ inline constexpr Nanos kSecond = 1'000'000'000;
 Nanos monotonic_now();       // CLOCK_MONOTONIC: shared by the ranks of a host
 int64_t epoch_micros_now();  // CLOCK_REALTIME in microseconds since 1970
 
-// Of timerfd_create(CLOCK_MONOTONIC): readable from then on; 0 = never, nor for what was set before.
+// Makes the descriptor from timerfd_create(CLOCK_MONOTONIC) readable from `when` on. This replaces the time
+// that was set before; 0 = never.
 void set_timer(int timer_fd, Nanos when);
 
 // A point in time after which a wait gives up. Every wait has one.
@@ -26,7 +27,7 @@ class Deadline {
   [[nodiscard]] Nanos when() const { return when_; }
   [[nodiscard]] bool is_past(Nanos now) const { return now >= when_; }
   [[nodiscard]] bool is_past() const { return is_past(monotonic_now()); }
-  // For poll(2): milliseconds left, rounded up, never negative.
+  // The remaining time for poll(2): in milliseconds, rounded up, never negative.
   [[nodiscard]] int timeout_ms() const;
 
  private:

@@ -15,7 +15,7 @@ namespace {
 
 using GetEnv = std::function<const char*(const char*)>;
 
-constexpr double kMaxSeconds = 1e8;  // three years: as good as never, and far from overflowing Nanos
+constexpr double kMaxSeconds = 1e8;  // three years, which is practically never and cannot overflow Nanos
 
 std::string lower(std::string_view text) {
   std::string result(text);
@@ -29,7 +29,7 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// The whole text as one number: of an integer type without a fraction, of double with or without.
+// Parses the whole text as one number. Integer types accept no fraction.
 template <class T>
 std::optional<T> number_in(std::string_view text) {
   T value{};
@@ -47,7 +47,7 @@ std::string number_text(double value) {
 
 Status refused(const std::string& want) { return {Code::kInvalidArgument, want}; }
 
-// What an entry says about itself, apart from how it is parsed.
+// The description of an entry, without its parser.
 struct Labels {
   std::string_view name, env, alias, unit, sentence;
 };
@@ -64,8 +64,7 @@ ConfigEntry make_entry(const Labels& labels, std::string_view type, std::string_
   return entry;
 }
 
-// Ranges are written by hand next to their bounds, because string_view members outlive nothing they could
-// own.
+// Ranges are written by hand next to their bounds, because a string_view member cannot own a generated text.
 ConfigEntry integer(const Labels& labels, int64_t Config::*field, std::string_view range,
                     std::pair<int64_t, int64_t> bounds) {
   ConfigEntry entry = make_entry(labels, "integer", range);
@@ -136,7 +135,7 @@ Status parse_transports(Config& config, std::string_view text) {
   while (!text.empty()) {
     const size_t comma = text.find(',');
     const std::string name = lower(trimmed(text.substr(0, comma)));
-    if (name != "shm" && name != "tcp") return refused("a list of transports");
+    if (!is_transport_name(name)) return refused("a list of transports");
     names += (names.empty() ? "" : ",") + name;
     text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
   }
@@ -204,8 +203,9 @@ void add_diagnosis(std::vector<ConfigEntry>& table) {
 }
 
 void add_wires(std::vector<ConfigEntry>& table) {
-  table.push_back(text({"transports", "RUEDA_TRANSPORTS", "", "", "Transports that may be used, best first."},
-                       &Config::transports, "comma list of shm, tcp"));
+  static const std::string range = "comma list of " + all_transports(", ");
+  table.push_back(text({"transports", "RUEDA_TRANSPORTS", "", "", "Transports that may be used."},
+                       &Config::transports, range));
   table.back().parse = parse_transports;
   table.push_back(
       text({"algorithm", "RUEDA_ALGORITHM", "", "",
@@ -260,7 +260,7 @@ struct Found {
   bool is_alias = false;
 };
 
-// An empty variable counts as unset: shells cannot easily say which they mean.
+// An empty variable counts as unset, because the two are hard to tell apart in a shell.
 std::optional<Found> find(const GetEnv& get_env, std::string_view variable, bool is_alias) {
   if (variable.empty()) return std::nullopt;
   const char* raw = get_env(std::string(variable).c_str());
@@ -273,8 +273,8 @@ std::optional<Found> find(const GetEnv& get_env, const ConfigEntry& entry) {
   return find(get_env, entry.alias, true);
 }
 
-// Scripts written for Horovod use its looser rules under its names: any positive integer is true (for process
-// sets any but 0), and a log level it does not know means "warning".
+// Under the names of Horovod, its looser rules apply, because scripts rely on them: any positive integer is
+// true (for process sets any except 0), and an unknown log level means "warning".
 std::string_view translate_alias(const ConfigEntry& entry, std::string_view text) {
   if (entry.type == "boolean") {
     const auto value = number_in<int64_t>(text);
@@ -290,7 +290,7 @@ bool is_shutdown_too_early(const Config& config) {
   return config.stall_shutdown_s > 0 && config.stall_shutdown_s < config.stall_warning_s;
 }
 
-// One setting, as the environment has it.
+// Reads one setting from the environment.
 Status take(const GetEnv& get_env, const ConfigEntry& entry, Config& config) {
   const std::optional<Found> found = find(get_env, entry);
   if (!found) return Status::ok();
@@ -303,7 +303,7 @@ Status take(const GetEnv& get_env, const ConfigEntry& entry, Config& config) {
                                       "; correct or unset it"};
 }
 
-// Without the rule that a stall shutdown below the warning time is ignored.
+// Parses without the rule that ignores a stall shutdown time below the warning time.
 Result<Config> parse_as_written(const GetEnv& get_env) {
   Config config;
   for (const ConfigEntry& entry : table_of_all())
@@ -381,7 +381,7 @@ std::vector<std::string> ignored_settings(const GetEnv& get_env) {
   const auto level = find(get_env, "HOROVOD_LOG_LEVEL", true);
   if (level && !find(get_env, "RUEDA_LOG_LEVEL", false) &&
       std::ranges::find(kLogLevelNames, lower(level->text)) == kLogLevelNames.end())
-    sentences.push_back(ignored(level->variable, level->text, "it is no log level, so 'warning' is used"));
+    sentences.push_back(ignored(level->variable, level->text, "it is not a log level, so 'warning' is used"));
   if (const auto config = parse_as_written(get_env); config.is_ok() && is_shutdown_too_early(config.value()))
     sentences.push_back(
         "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS is less than HOROVOD_STALL_CHECK_TIME_SECONDS, will not "
@@ -389,29 +389,6 @@ std::vector<std::string> ignored_settings(const GetEnv& get_env) {
         number_text(config.value().stall_shutdown_s) + " s, the check time " +
         number_text(config.value().stall_warning_s) + " s.");
   return sentences;
-}
-
-std::string config_markdown() {
-  const Config defaults;
-  std::string page =
-      "# Settings\n\nSettings are environment variables, which `init` reads. If the variable in the first "
-      "column is not set,\n"
-      "the Horovod name is used. An empty variable counts as not set. A value out of range is refused by "
-      "name.\n\n"
-      "| variable | Horovod name | type | unit | allowed | default | what it does |\n"
-      "|---|---|---|---|---|---|---|\n";
-  const auto cell = [](std::string_view text, bool is_code) {
-    std::string escaped;
-    for (const char c : text) escaped += c == '|' ? std::string(is_code ? " " : "\\|") : std::string(1, c);
-    if (escaped.empty()) return std::string(" |");
-    return is_code ? " `" + escaped + "` |" : " " + escaped + " |";
-  };
-  for (const ConfigEntry& entry : config_table()) {
-    page += "|" + cell(entry.env, true) + cell(entry.alias, true) + cell(entry.type, false) +
-            cell(entry.unit, false) + cell(entry.range, false) + cell(entry.print(defaults), true) +
-            cell(entry.sentence, false) + "\n";
-  }
-  return page;
 }
 
 }  // namespace rueda

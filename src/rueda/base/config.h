@@ -1,5 +1,6 @@
-// One typed table parses, validates, prints and documents every setting. A bad value is refused by name.
-// RUEDA_X is read first; the HOROVOD_ name is the fallback, so that existing job scripts keep working.
+// One typed table parses, validates, prints and documents every setting. A bad value is refused, and the
+// message names its variable. RUEDA_X is read first, then the HOROVOD_ name, so that existing job
+// scripts keep working.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "rueda/base/status.h"
+#include "rueda/base/transport_names.h"
 
 namespace rueda {
 
@@ -17,30 +19,30 @@ struct Config {
   // scheduling
   int64_t fusion_bytes = 64 << 20;     // one fused transfer; 0 = no fusion
   int64_t priority_bytes = 2 << 20;    // one transfer of tensors with a priority
-  double cycle_time_ms = 0;            // upper bound on waiting to batch; 0 = start as soon as ready
+  double cycle_time_ms = 0;            // longest wait for more tensors; 0 = start as soon as one is ready
   bool group_fusion_disabled = false;  // members of a group fuse only with each other
   bool dynamic_process_sets = false;
   // diagnosis
   bool stall_check_disabled = false;
   double stall_warning_s = 60;
   double stall_shutdown_s = 0;  // 0 = never
-  std::string timeline;         // path; "DYNAMIC": only start_timeline writes one
+  std::string timeline;         // path; "DYNAMIC": a timeline begins only with start_timeline
   bool timeline_mark_cycles = false;
   std::string log_level = "warning";
   bool log_hide_time = false;
   // wires
-  std::string transports = "shm,tcp";  // those allowed, best first
-  std::string algorithm;               // forces one algorithm by name; empty = cost model
-  std::string determinism = "hosts";   // what the order of sums may depend on; "bitwise": nothing
-  std::string interface;               // network interface or address to listen on; empty = chosen
-  double start_timeout_s = 30;         // init: until all ranks are connected
-  double peer_timeout_s = 30;          // a connected peer that is silent for longer is lost
-  int64_t shm_ring_bytes = 1 << 20;    // per directed pair of ranks on one host
-  int64_t arena_bytes = 0;             // address space for buckets; 0 = the machine's memory, if limits allow
-  bool torch_arena = false;            // read by rueda.torch: gradients are allocated in buckets
-  bool plans = true;                   // stop negotiating what recurs step after step
-  int64_t chunk_bytes = 256 << 10;     // pipelining granule
-  std::string thread_affinity;         // comma list of cores, entry local_rank pins this engine thread
+  std::string transports = all_transports(",");  // those allowed
+  std::string algorithm;                         // forces one algorithm by name; empty = cost model
+  std::string determinism = "hosts";  // the order of sums depends on the hosts; "bitwise": on nothing
+  std::string interface;              // network interface or address to listen on; empty = chosen
+  double start_timeout_s = 30;        // time until init must have connected all ranks
+  double peer_timeout_s = 30;         // a connected peer that is silent for longer is lost
+  int64_t shm_ring_bytes = 1 << 20;   // per directed pair of ranks on one host
+  int64_t arena_bytes = 0;            // space for shared buffers; 0 = the machine's memory, if limits allow
+  bool torch_arena = false;           // read by rueda.torch: gradients are allocated in shared buffers
+  bool plans = true;                  // stop negotiating what recurs step after step
+  int64_t chunk_bytes = 256 << 10;    // unit of pipelining
+  std::string thread_affinity;        // comma list of cores, entry local_rank pins this engine thread
 };
 
 struct ConfigEntry {
@@ -57,18 +59,18 @@ struct ConfigEntry {
 
 std::span<const ConfigEntry> config_table();
 
-// Looks variables up through get_env (nullptr = unset). A failure names the variable, its value and the
-// allowed range.
+// Reads variables with get_env (nullptr = unset). The error names the variable, its value and
+// the allowed range.
 Result<Config> parse_config(const std::function<const char*(const char*)>& get_env);
 
-// All settings that parse_config would refuse, a sentence each.
+// One sentence for each setting that parse_config would refuse.
 std::vector<std::string> refused_settings(const std::function<const char*(const char*)>& get_env);
 
-// One sentence for each Horovod setting found that this version accepts but does not follow, with the
-// reason; log them once, on rank 0.
+// One sentence for each Horovod setting that is set but has no effect in this version, with the reason. Log
+// them once, on rank 0.
 std::vector<std::string> ignored_settings(const std::function<const char*(const char*)>& get_env);
 
-// The whole table as a Markdown page: docs/settings.md is this text.
+// The whole table as a Markdown page, which is docs/settings.md.
 std::string config_markdown();
 
 // "1/true/yes/on" and "0/false/no/off" in any letter case.

@@ -8,11 +8,11 @@
 namespace rueda {
 namespace {
 
-// Files of the program and its libraries, data loaders, strangers in mid-handshake.
+// For the program and its libraries, for data loaders, and for strangers during a handshake.
 constexpr uint64_t kOthers = 256;
-// Of rank 0 for each peer on its host while they connect: two lanes of a socket, a process and memory, the
-// peer's board, bell and arena, and its connection to the store.
-constexpr uint64_t kPerRank = 10;
+// What rank 0 needs for each peer of its host while they connect: three channels with a socket, a process and
+// memory each, the control block, doorbell and arena of the peer, and its connection to the store.
+constexpr uint64_t kPerRank = 13;
 
 }  // namespace
 
@@ -20,9 +20,9 @@ bool is_out_of_descriptors(int error) { return error == EMFILE || error == ENFIL
 
 Status out_of_descriptors(int error) {
   if (error == ENFILE)
-    return {
-        Code::kUnavailable,
-        "this machine is out of file descriptors; raise fs.file-max with sysctl, or end what holds them."};
+    return {Code::kUnavailable,
+            "this machine is out of file descriptors; raise fs.file-max with sysctl, or end programs that "
+            "hold many."};
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   return {Code::kUnavailable, "this process is out of file descriptors: it may open " +
@@ -39,7 +39,7 @@ std::string allow_descriptors(uint64_t wanted) {
   limit.rlim_cur = std::min<rlim_t>(wanted, limit.rlim_max);
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = before;
   if (limit.rlim_cur >= wanted) return "";
-  return "this rank may open " + std::to_string(limit.rlim_cur) + " files but may need up to " +
+  return "this rank may open " + std::to_string(limit.rlim_cur) + " files, but it may need up to " +
          std::to_string(wanted) + "; raise the hard limit (ulimit -Hn) if ranks cannot connect.";
 }
 

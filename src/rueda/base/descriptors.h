@@ -1,4 +1,4 @@
-// The limit of open files: raised where rueda needs more, and named where it ends.
+// The limit of open files. rueda raises it if it needs more, and error messages name it if it is reached.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,16 @@
 
 namespace rueda {
 
-// Whether errno says that this process, or this machine, has no descriptor left.
+// Whether this errno means that this process, or this machine, has no descriptor left.
 bool is_out_of_descriptors(int error);
-// One sentence: which limit, and how to raise it.
+// One sentence that names the limit and how to raise it.
 Status out_of_descriptors(int error);
 
-// Descriptors that one rank may need at a time in a world of so many ranks, those of the program included.
+// How many descriptors one rank may need at the same time in a world of this size, including those
+// of the program.
 uint64_t descriptors_for(int32_t ranks);
-// Raises the soft limit to what is wanted, at most to the hard limit. A warning, or "" where it is enough.
+// Raises the soft limit to what is wanted, but not above the hard limit. Returns a warning if that is too
+// little, otherwise "".
 std::string allow_descriptors(uint64_t wanted);
 
 }  // namespace rueda

@@ -12,11 +12,12 @@
 namespace rueda::fork_guard {
 namespace {
 
-constexpr int kMaxDescriptors = 65'536;  // half a MiB that stays untouched above the highest number in use
+// The table takes half a MiB, of which only the part below the highest number in use is touched.
+constexpr int kMaxDescriptors = 65'536;
 
-// By descriptor: the socket's inode, 0 = not guarded. Numbers are reused, inodes tell sockets apart: other
-// threads may close and open while this process forks, and the child's descriptors are copied before its
-// memory.
+// The inode of each guarded socket, by descriptor; 0 = not guarded. Descriptor numbers are reused, so the
+// inode tells sockets apart: other threads may close and open descriptors during a fork, and the kernel
+// copies the descriptors of the child before its memory.
 std::array<std::atomic<uint64_t>, kMaxDescriptors> g_inodes{};
 std::atomic<int> g_end{0};  // 1 + the highest descriptor ever guarded
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
@@ -26,8 +27,8 @@ uint64_t inode_of_socket(int fd) {
   return fstat(fd, &info) == 0 && S_ISSOCK(info.st_mode) ? info.st_ino : 0;
 }
 
-// Async-signal-safe: another thread may have held any lock at the fork. Never shutdown(2): that would end the
-// parent's connection.
+// Async-signal-safe, because another thread may have held any lock at the fork. It must not call shutdown(2),
+// which would end the parent's connection.
 void close_in_child() {
   const int saved_errno = errno;
   const int end = g_end.load();

@@ -1,14 +1,15 @@
-// Sockets that a child of fork() closes at once. A child that kept them open (a data loader's worker, say)
-// would hide its parent's death from the other end: TCP tells of it only when the last copy is closed. Any
-// thread.
+// Sockets that a child of fork() closes at once. If a child, such as a data loader's worker, kept them open,
+// the other end would not notice the death of the parent, because TCP reports it only when the last copy is
+// closed. Any thread.
 #pragma once
 
 namespace rueda::fork_guard {
 
-// False when the descriptor is no socket or its number is beyond the table; then a child keeps it.
+// Returns false if the descriptor is not a socket or its number is too large for the table. A child
+// then keeps it.
 bool add(int fd);
-// To be called before closing. False when it is not in the table, as in a child that has closed it already:
-// then the number may be somebody else's by now.
+// Call it before closing the descriptor. Returns false if it is not in the table, as in a child that has
+// already closed it. The number may then belong to another file.
 bool forget(int fd);
 
 }  // namespace rueda::fork_guard

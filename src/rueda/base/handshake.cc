@@ -22,13 +22,13 @@ using Mac = std::array<std::byte, kMacBytes>;
 
 enum class Kind : uint8_t { kHello = 1, kAnswer = 2, kProof = 3, kWelcome = 4 };
 
-// Part of the wire: append only.
+// Part of the wire format: append only.
 enum class Verdict : uint8_t {
   kAccepted = 0,
   kWrongVersion = 1,
   kWrongJob = 2,
   kWrongEpoch = 3,
-  kWrongChannel = 4,
+  kWrongConnectionKind = 4,
   kWrongRank = 5,
   kWrongSecret = 6,
 };
@@ -38,12 +38,12 @@ constexpr std::string_view kClientLabel = "rueda handshake 1 client";
 
 Status denied(std::string why) { return {Code::kPermissionDenied, std::move(why)}; }
 Status malformed(std::string_view what) {
-  return denied("the peer does not speak rueda's protocol: " + std::string(what) + ".");
+  return denied("the peer does not use rueda's protocol: " + std::string(what) + ".");
 }
 
 Nonce make_nonce() {
   Nonce nonce{};
-  // Up to 256 bytes come whole or not at all once the kernel's pool is ready.
+  // Once the kernel's pool is ready, requests of up to 256 bytes are never cut short.
   const ssize_t got = getrandom(nonce.data(), nonce.size(), 0);
   RUEDA_CHECK(got == static_cast<ssize_t>(nonce.size()), "getrandom gave too few bytes");
   return nonce;
@@ -59,7 +59,8 @@ Bytes frame(Kind kind, const Bytes& body) {
   return std::move(writer).take();
 }
 
-// The label comes first and both messages carry their own sizes, so no two different inputs run together.
+// The label comes first, and both messages contain their own sizes, so two different inputs cannot give
+// the same bytes.
 Mac prove(const Secret& secret, std::string_view label, const Bytes& first, const Bytes& second) {
   ByteWriter writer;
   writer.put_string(label);
@@ -72,24 +73,24 @@ bool is_same(std::span<const std::byte> a, std::span<const std::byte> b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
-// Text of a stranger goes into error messages: keep it printable.
+// Text from a stranger appears in error messages, so it is made printable.
 std::string printable(std::string text) {
   std::replace_if(
       text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c > 0x7e; }, '?');
   return text;
 }
 
-std::string_view name_of(Channel channel) {
-  switch (channel) {
-    case Channel::kStore:
+std::string_view name_of(ConnectionKind kind) {
+  switch (kind) {
+    case ConnectionKind::kStore:
       return "store";
-    case Channel::kControl:
+    case ConnectionKind::kControl:
       return "control";
-    case Channel::kData:
+    case ConnectionKind::kData:
       return "data";
-    case Channel::kShm:
+    case ConnectionKind::kShm:
       return "shared memory";
-    case Channel::kAgent:
+    case ConnectionKind::kAgent:
       return "agent";
   }
   return "unknown";
@@ -107,16 +108,16 @@ struct Hello {
   Introduction introduction;
 };
 
-// The wire version and the release come first and stay there for ever, so that any two releases can name each
-// other.
+// The wire version and the release come first in every version of the protocol, so that any two releases can
+// name each other.
 Bytes encode_hello(const Introduction& mine, const std::string& version) {
   ByteWriter body;
   body.put(kWireVersion);
   body.put_string(version);
   body.put_string(mine.job);
   body.put(mine.epoch);
+  body.put(mine.kind);
   body.put(mine.channel);
-  body.put(mine.lane);
   body.put(mine.from);
   body.put(mine.to);
   body.put_raw(make_nonce());
@@ -128,24 +129,24 @@ Status wrong_secret(const std::string& job) {
                 "'; all processes of a job must be started with the same secret.");
 }
 
-// What the client says when the server turned it down.
+// The error on the client when the server has refused it.
 Status refusal(Verdict verdict, const Introduction& asked) {
   switch (verdict) {
     case Verdict::kWrongJob:
-      return denied("the peer refused: it serves another job than '" + asked.job + "'.");
+      return denied("the peer refused the connection: it belongs to another job than '" + asked.job + "'.");
     case Verdict::kWrongEpoch:
-      return denied("the peer refused: it is not in epoch " + std::to_string(asked.epoch) + " of job '" +
-                    asked.job + "'.");
-    case Verdict::kWrongChannel:
-      return denied("the peer refused: it does not accept " + std::string(name_of(asked.channel)) +
-                    " connections here.");
+      return denied("the peer refused the connection: it is not in epoch " + std::to_string(asked.epoch) +
+                    " of job '" + asked.job + "'.");
+    case Verdict::kWrongConnectionKind:
+      return denied("the peer refused the connection: it does not accept " +
+                    std::string(name_of(asked.kind)) + " connections here.");
     case Verdict::kWrongRank:
-      return denied("the peer refused: it is not rank " + std::to_string(asked.to) + ", or rank " +
-                    std::to_string(asked.from) + " is impossible.");
+      return denied("the peer refused the connection: it is not rank " + std::to_string(asked.to) +
+                    ", or rank " + std::to_string(asked.from) + " is impossible.");
     case Verdict::kWrongSecret:
       return wrong_secret(asked.job);
     default:
-      return denied("the peer refused for a reason this release does not know.");
+      return denied("the peer refused the connection for a reason that this release does not know.");
   }
 }
 
@@ -159,15 +160,15 @@ std::pair<Verdict, Status> judge(const Introduction& asked, const Introduction& 
     return {Verdict::kWrongEpoch,
             denied("a peer of epoch " + std::to_string(asked.epoch) + " called; this is epoch " +
                    std::to_string(accepted.epoch) + " of job '" + accepted.job + "'.")};
-  if (asked.channel != accepted.channel)
-    return {Verdict::kWrongChannel,
-            denied("a peer asked for a " + std::string(name_of(asked.channel)) + " connection; here are " +
-                   std::string(name_of(accepted.channel)) + " connections.")};
+  if (asked.kind != accepted.kind)
+    return {Verdict::kWrongConnectionKind,
+            denied("a peer asked for a " + std::string(name_of(asked.kind)) + " connection; here are " +
+                   std::string(name_of(accepted.kind)) + " connections.")};
   if (!is_rank(asked.from) || !is_rank(asked.to))
     return {Verdict::kWrongRank,
             denied("a peer named an impossible rank: from " + std::to_string(asked.from) + " to " +
                    std::to_string(asked.to) + ".")};
-  // -1 on either side means any.
+  // -1 on either side matches any rank.
   if (asked.to != accepted.to && asked.to != -1 && accepted.to != -1)
     return {Verdict::kWrongRank,
             denied("rank " + std::to_string(asked.from) + " asked for rank " + std::to_string(asked.to) +
@@ -224,14 +225,14 @@ Result<size_t> Handshake::missing() const {
   magic.put(kMagic);
   const size_t seen = std::min(buffer_.size(), sizeof(kMagic));
   if (!std::equal(buffer_.begin(), buffer_.begin() + static_cast<ptrdiff_t>(seen), magic.bytes().begin()))
-    return malformed("its first bytes are foreign");
+    return malformed("its first bytes are not those of rueda");
   if (buffer_.size() < kHeaderBytes) return kHeaderBytes - buffer_.size();
   const std::span<const std::byte> seen_bytes(buffer_);
   ByteReader header(seen_bytes.subspan(sizeof(kMagic), kHeaderBytes - sizeof(kMagic)));
   const auto kind = header.get<uint8_t>();
   const size_t whole = kHeaderBytes + header.get<uint16_t>();
-  // The states that wait are numbered as the kinds they wait for.
-  if (kind != static_cast<uint8_t>(state_) + 1) return malformed("a message came out of turn");
+  // A waiting state has the number of the message kind that it waits for.
+  if (kind != static_cast<uint8_t>(state_) + 1) return malformed("a message came in the wrong order");
   if (whole > kMaxHandshakeBytes) return malformed("a message is too long");
   return whole - buffer_.size();
 }
@@ -271,8 +272,8 @@ Status Handshake::on_hello(std::span<const std::byte> message) {
   Introduction asked;
   asked.job = body.get_string(kMaxTextBytes);
   asked.epoch = body.get<Epoch>();
-  asked.channel = body.get<Channel>();
-  asked.lane = body.get<uint16_t>();
+  asked.kind = body.get<ConnectionKind>();
+  asked.channel = body.get<uint16_t>();
   asked.from = body.get<Rank>();
   asked.to = body.get<Rank>();
   body.get_raw(kNonceBytes);
@@ -281,13 +282,13 @@ Status Handshake::on_hello(std::span<const std::byte> message) {
   if (verdict != Verdict::kAccepted) return refuse(static_cast<uint8_t>(verdict), std::move(why));
 
   introduction_.from = asked.from;
-  introduction_.lane = asked.lane;
+  introduction_.channel = asked.channel;
   hello_.assign(message.begin(), message.end());
   ByteWriter answer;
   answer.put(kWireVersion);
   answer.put_string(version_);
   answer.put(Verdict::kAccepted);
-  answer.put(introduction_.to);  // binds the server's own rank even when the client asked for any
+  answer.put(introduction_.to);  // binds the rank of the server even if the client asked for any rank
   answer.put_raw(make_nonce());
   answer.put_raw(prove(secret_, kServerLabel, hello_, answer.bytes()));
   answer_ = frame(Kind::kAnswer, answer.bytes());

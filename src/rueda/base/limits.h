@@ -1,4 +1,4 @@
-// Bounds of everything that could otherwise grow without end, with their reasons.
+// Limits of everything that could otherwise grow without bound, with their reasons.
 #pragma once
 
 #include <cstddef>

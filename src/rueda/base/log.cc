@@ -11,7 +11,7 @@
 namespace rueda {
 namespace {
 
-// Process-wide on purpose: log records of all threads go to the same two descriptors.
+// One per process, because the log records of all threads go to the same two descriptors.
 std::atomic<LogLevel> g_level{LogLevel::kWarning};
 std::atomic<int> g_rank{-1};
 std::atomic<bool> g_hide_time{false};
@@ -46,7 +46,7 @@ void log_record(LogLevel level, const char* file, int line, std::string_view tex
   record += ": ";
   record += text;
   record += '\n';
-  // One write: records of several ranks sharing a terminal do not interleave.
+  // A single write, so that the records of ranks that share a terminal do not mix.
   const int fd = level <= LogLevel::kInfo ? STDOUT_FILENO : STDERR_FILENO;
   [[maybe_unused]] const ssize_t written = write(fd, record.data(), record.size());
 }

@@ -19,7 +19,7 @@ void log_record(LogLevel level, const char* file, int line, std::string_view tex
 
 }  // namespace rueda
 
-// text is anything convertible to std::string_view; it is evaluated only when the level is on.
+// text is anything that converts to std::string_view. It is evaluated only if the level is on.
 #define RUEDA_LOG(level, text)                                                   \
   do {                                                                           \
     if (::rueda::LogLevel::level >= ::rueda::log_level())                        \

@@ -1,5 +1,5 @@
-// Shared memory without a name: a memfd whose size is sealed, so that whoever maps it cannot be hurt by
-// another process that shrinks it. Any thread.
+// Shared memory without a name: a memfd whose size is sealed, so that no process can shrink it under the
+// others that map it. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,12 @@
 
 namespace rueda {
 
-// The largest file that this process may make; beyond it the kernel would send SIGXFSZ.
+// The largest file that this process may create. Beyond this size the kernel would send SIGXFSZ.
 size_t max_file_bytes();
 
 Result<UniqueFd> make_memory_file(size_t bytes);
 
-// Whether a descriptor from another process is such a file.
+// Whether a descriptor that another process sent is such a file.
 bool is_sealed_memory(int fd);
 
 }  // namespace rueda

@@ -1,5 +1,5 @@
-// Warnings about connections that a listener refused: a flood of strangers must not become a flood of log
-// lines.
+// Warnings about connections that a listener refused. Their number is limited, so that strangers cannot
+// fill the log.
 #pragma once
 
 #include <string>

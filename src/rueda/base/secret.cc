@@ -1,5 +1,4 @@
-// Secrets and their files, and the keyed hash. OpenSSL is linked statically and told to read no
-// configuration.
+// Secrets, their files, and the keyed hash. OpenSSL is linked statically and reads no configuration file.
 #include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -20,7 +19,8 @@ namespace rueda {
 namespace {
 
 constexpr size_t kSecretBytes = 32;
-constexpr size_t kMinSecretBytes = 16;  // below this a recorded handshake could be searched for the key
+// A shorter key could be found by trying all keys on a recorded handshake.
+constexpr size_t kMinSecretBytes = 16;
 constexpr size_t kMaxSecretFileBytes = 4096;
 
 Status file_fault(std::string_view what, const std::string& path, int error) {
@@ -48,7 +48,7 @@ int hex_digit(char c) {
   return -1;
 }
 
-// The key that a text of hex digits (and white space at its end) stands for; nothing if it is anything else.
+// The key in a text of hex digits, which may end in white space. Empty for any other text.
 std::optional<Bytes> parse_hex(std::string_view text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' '))
     text.remove_suffix(1);
@@ -83,7 +83,7 @@ Status write_all(int fd, std::string_view text) {
   return Status::ok();
 }
 
-// A rename is durable only after its directory is.
+// A rename is durable only after its directory has been synced.
 void sync_directory_of(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string directory = slash == std::string::npos ? "." : path.substr(0, slash + 1);
@@ -101,7 +101,7 @@ Result<Secret> make_secret() {
 }
 
 Result<Secret> read_secret_file(const std::string& path) {
-  // O_NONBLOCK: a FIFO put in its place must not hang the start of a job.
+  // O_NONBLOCK, so that a FIFO in its place cannot block the start of a job.
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.is_open()) return file_fault("open", path, errno);
   struct stat info {};
@@ -110,7 +110,7 @@ Result<Secret> read_secret_file(const std::string& path) {
     return Status(Code::kInvalidArgument, "the secret file " + path + " is not a regular file.");
   if ((info.st_mode & 077) != 0)
     return Status(Code::kPermissionDenied,
-                  "the secret file " + path + " is open to other users; run chmod 600 on it.");
+                  "the secret file " + path + " can be accessed by other users; run chmod 600 on it.");
   if (info.st_uid != geteuid() && info.st_uid != 0)
     return Status(Code::kPermissionDenied, "the secret file " + path + " belongs to another user.");
 
@@ -159,7 +159,8 @@ Status write_secret_file(const std::string& path, const Secret& secret) {
 }
 
 std::array<std::byte, 32> hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> message) {
-  // Once, before first use: no openssl.cnf of the host is read, and no exit handler outlives a dlclose.
+  // Called once, before the first use, so that the openssl.cnf of the host is not read and no exit handler
+  // remains after dlclose.
   static const int initialised =
       OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, nullptr);
   RUEDA_CHECK(initialised == 1, "OpenSSL could not be initialised");

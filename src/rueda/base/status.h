@@ -1,4 +1,4 @@
-// Faults of the world, as values. Bugs are RUEDA_CHECK (check.h); nothing in the core throws.
+// Failures of the outside world, as values. Bugs are for RUEDA_CHECK (check.h). Nothing in the core throws.
 #pragma once
 
 #include <optional>
@@ -14,10 +14,10 @@ namespace rueda {
 enum class Code : int {
   kOk = 0,
   kInvalidArgument = 1,   // the caller's arguments are wrong; only this rank knows
-  kMismatch = 2,          // ranks disagree about a collective; every rank of it is told
+  kMismatch = 2,          // ranks disagree about a collective; every member gets the error
   kNotInitialized = 3,    // call init first
   kDuplicateName = 4,     // the name is already in flight in this process set
-  kShutDown = 5,          // this or another rank ended the job in good order
+  kShutDown = 5,          // this or another rank shut down in an orderly way
   kPeerLost = 6,          // a rank died, closed its connection or was cut off
   kTimeout = 7,           // a deadline passed; the text says who was waited for
   kUnavailable = 8,       // a resource of this machine: port, memory, file, network
@@ -41,7 +41,7 @@ struct [[nodiscard]] Status {
   [[nodiscard]] std::string to_string() const;
 };
 
-// Either a value or the Status that says why there is none.
+// Either a value, or the Status that says why there is no value.
 template <class T>
 class [[nodiscard]] Result {
  public:

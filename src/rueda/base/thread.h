@@ -1,4 +1,4 @@
-// Starting the library's threads inside somebody else's process.
+// Starts the threads of the library in the process of the application.
 #pragma once
 
 #include <pthread.h>
@@ -12,9 +12,8 @@
 
 namespace rueda {
 
-// thread: a std::thread or std::jthread. It takes no signals: they belong to the application's threads
-// (Python, say, wants its main thread interrupted). purpose: "the engine"; for the sentence where no thread
-// is to be had.
+// thread: a std::thread or std::jthread. It blocks all signals, which are for the threads of the application;
+// Python, for example, expects them in its main thread. purpose: "the engine", for the error message.
 template <class Thread, class Work>
 Status start_thread(Thread& thread, const std::string& purpose, Work work) {
   sigset_t all, before;
@@ -25,7 +24,7 @@ Status start_thread(Thread& thread, const std::string& purpose, Work work) {
     thread = Thread(std::move(work));
   } catch (const std::system_error& error) {
     status = {Code::kUnavailable,
-              "this machine gives no thread for " + purpose + " (" + error.code().message() +
+              "cannot start a thread for " + purpose + " (" + error.code().message() +
                   "); raise the limit on processes (ulimit -u, or pids.max of the cgroup)."};
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);

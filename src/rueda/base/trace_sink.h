@@ -1,5 +1,5 @@
-// Where rooms report what happens. One interface for every timeline, analysis and flight record to come.
-// emit() may be called from any thread and must not block: an implementation rather drops and counts.
+// Where modules report what happens: one interface for timelines and future analyses. emit() may be called
+// from any thread and must not block; an implementation drops and counts events instead.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ enum class TraceKind : uint8_t {
 
 struct TraceEvent {
   TraceKind kind = TraceKind::kInstant;
-  Nanos when = 0;            // monotonic_now()
-  std::string_view track{};  // tensor name; borrowed for the duration of emit()
-  std::string_view name{};   // phase: "NEGOTIATE_ALLREDUCE", "ALLREDUCE", "QUEUE", …; borrowed likewise
+  Nanos when = 0;                 // monotonic_now()
+  std::string_view track{};       // tensor name; borrowed for the duration of emit()
+  std::string_view name{};        // phase: "NEGOTIATE_ALLREDUCE", "ALLREDUCE", "QUEUE", …; borrowed, too
   std::string_view args_dtype{};  // kEnd of a whole operation: "float32", else empty
   std::string_view args_shape{};  // kEnd of a whole operation: "[2, 3]", else empty
-  int64_t value = 0;              // kRankReady: the rank; kCounter: its value; kBegin: bytes, 0 = not told
+  int64_t value = 0;              // kRankReady: the rank; kCounter: its value; kBegin: bytes, 0 = unknown
 };
 
 class TraceSink {

@@ -1,4 +1,4 @@
-// The nouns of the field: ranks, element types, collectives, groups. Values only.
+// The basic types: ranks, element types, collectives, groups. Values only.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 namespace rueda {
 
 using Rank = int32_t;   // index within a Group unless a name says "world"
-using Epoch = int64_t;  // counts the incarnations of a job's world: every init, later every membership change
+using Epoch = int64_t;  // counts the connected lives of a world: every init begins a new one
 
 // The numbers are part of the C ABI: append only.
 enum class DType : uint8_t {
@@ -32,7 +32,7 @@ size_t size_of(DType dtype);            // bytes of one element
 std::string_view name_of(DType dtype);  // "float32"
 bool is_floating(DType dtype);
 bool is_16bit_float(DType dtype);  // float16 and bfloat16
-// The type partial reductions are held in: float32 for 16-bit floats, else the type itself.
+// The type of partial sums: float32 for 16-bit floats, otherwise the type itself.
 DType accumulator_of(DType dtype);
 
 enum class Collective : uint8_t {
@@ -44,22 +44,22 @@ enum class Collective : uint8_t {
   kBarrier = 5,
   kReducescatter = 6,
 };
-// "ALLREDUCE": as written into timelines and mismatch texts. Adasum is its own name there.
+// "ALLREDUCE", as in timelines and mismatch texts. Adasum has a name of its own there.
 std::string_view name_of(Collective what);
 constexpr bool is_reduction(Collective what) {
   return what == Collective::kAllreduce || what == Collective::kReducescatter;
 }
 
-// The numbers are those of Horovod's public constants.
+// The numbers are those of the public constants of Horovod.
 enum class ReduceOp : uint8_t { kAverage = 0, kSum = 1, kAdasum = 2, kMin = 3, kMax = 4, kProduct = 5 };
 std::string_view name_of(ReduceOp op);
 
-// Ranks that run collectives together; frozen for its life. members are world ranks in ascending order.
+// Ranks that run collectives together. It never changes. members are world ranks in ascending order.
 struct Group {
   int32_t id = 0;  // 0 = the world
   Epoch epoch = 0;
   std::vector<Rank> members;
-  Rank me = -1;  // my index in members, -1 if I am no member
+  Rank me = -1;  // my index in members; -1 if I am not a member
 
   [[nodiscard]] Rank size() const { return static_cast<Rank>(members.size()); }
   [[nodiscard]] bool is_member() const { return me >= 0; }
@@ -67,18 +67,18 @@ struct Group {
 
 // Where the bytes of a tensor are. The numbers are part of the C ABI: append only.
 enum class MemoryKind : uint8_t {
-  kHost = 0,    // this process's own memory
+  kHost = 0,    // private memory of this process
   kShared = 1,  // host memory that all ranks of the host map
   kDevice = 2,  // memory of an accelerator
 };
 
 std::string_view name_of(MemoryKind kind);  // "host"
 
-// Where bytes are, and from when on they may be read.
+// Where bytes are, and when they may be read.
 struct Memory {
   MemoryKind kind = MemoryKind::kHost;
   int32_t device = -1;    // number of the accelerator; kDevice only
-  void* ready = nullptr;  // kDevice: an event after which the bytes may be read; null: now
+  void* ready = nullptr;  // kDevice: the event after which the bytes may be read; null = at once
 
   bool operator==(const Memory&) const = default;
 };

@@ -37,7 +37,7 @@ class UniqueFd {
     if (fd >= 0 && is_mine) ::close(fd);
   }
 
-  // For sockets: children of fork() close their copy at once.
+  // For sockets that children of fork() close at once.
   void close_on_fork() { is_guarded_ = fork_guard::add(fd_); }
 
  private:

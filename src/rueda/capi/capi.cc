@@ -1,4 +1,4 @@
-// The C ABI (include/rueda/rueda.h) over the engine: translation and validation of what comes from outside.
+// The C ABI (include/rueda/rueda.h) over the engine. It validates and translates what the caller passes.
 
 #include <algorithm>
 #include <array>
@@ -31,7 +31,7 @@ static_assert(static_cast<int>(rueda::Collective::kReducescatter) == RUEDA_REDUC
 static_assert(static_cast<int>(rueda::ReduceOp::kProduct) == RUEDA_PRODUCT);
 
 constexpr int32_t kMaxGroupTensors = 1 << 20;
-constexpr double kLongWait = 1e9;  // seconds; beyond it a deadline would overflow and means none
+constexpr double kLongWait = 1e9;  // seconds; a longer deadline would overflow and means none
 
 int topology(int (*read)(const Engine&)) {
   const std::shared_ptr<Engine> engine = capi::engine();
@@ -42,13 +42,13 @@ Status bad_request(const std::string& what) { return {Code::kInvalidArgument, "r
 
 Status check_shape(const rueda_request& r) {
   if (r.ndim < 0 || static_cast<size_t>(r.ndim) > rueda::kMaxDims || (r.ndim > 0 && r.shape == nullptr)) {
-    return bad_request("ndim must be 0 to 64, with a shape.");
+    return bad_request("ndim must be from 0 to 64, and a shape must be given.");
   }
   int64_t elements = 1;
   for (int32_t i = 0; i < r.ndim; ++i) {
     if (r.shape[i] < 0) return bad_request("dimension " + std::to_string(i) + " is negative.");
     if (__builtin_mul_overflow(elements, r.shape[i], &elements) || elements > (int64_t{1} << 56)) {
-      return bad_request("the tensor is too large for any machine; check its shape.");
+      return bad_request("the tensor is larger than any machine; check its shape.");
     }
   }
   if (elements > 0 && r.input == nullptr && r.what != RUEDA_JOIN && r.what != RUEDA_BARRIER) {
@@ -57,11 +57,11 @@ Status check_shape(const rueda_request& r) {
   return Status::ok();
 }
 
-// The struct as programs know it that were built before `priority`, before `ready`, and now.
+// The struct sizes of programs that were built before `priority`, before `ready`, and now.
 constexpr std::array<uint32_t, 3> kRequestBytes{offsetof(rueda_request, priority),
                                                 offsetof(rueda_request, ready), sizeof(rueda_request)};
 
-// The i-th of an array whose elements are as large as the caller's header says.
+// The i-th element of an array whose elements have the size that the caller's header defines.
 Status copy_request(const rueda_request* requests, int32_t i, rueda_request& copy) {
   const uint32_t bytes = requests->struct_size;
   if (std::ranges::find(kRequestBytes, bytes) == kRequestBytes.end())
@@ -78,16 +78,16 @@ Status read_request(const rueda_request& r, Tensor& tensor) {
   if (r.name == nullptr || r.name[0] == '\0') return bad_request("every operation needs a name.");
   if (std::strlen(r.name) > rueda::kMaxNameBytes) return bad_request("the name is longer than 4096 bytes.");
   if (r.dtype < RUEDA_UINT8 || r.dtype > RUEDA_BFLOAT16)
-    return bad_request("tensor " + std::string(r.name) + " has a type that no collective takes (dtype " +
+    return bad_request("tensor " + std::string(r.name) + " has a type that no collective accepts (dtype " +
                        std::to_string(r.dtype) + ").");
   if (Status s = check_shape(r); !s.is_ok()) return s;
   if (r.memory < RUEDA_HOST_MEMORY || r.memory > RUEDA_DEVICE_MEMORY)
     return bad_request("unknown kind of memory (" + std::to_string(r.memory) + ").");
   if (r.memory == RUEDA_DEVICE_MEMORY && r.device < 0)
-    return bad_request("tensor " + std::string(r.name) + " is in device memory, but names no device.");
+    return bad_request("tensor " + std::string(r.name) + " is in device memory, but its device is missing.");
   if (r.split_count < 0 || r.split_count > rueda::kMaxRanks)
     return bad_request("split_count is out of range.");
-  rueda::control::Request& request = tensor.request;
+  rueda::control::TensorRequest& request = tensor.request;
   request.what = static_cast<rueda::Collective>(r.what);
   request.dtype = static_cast<rueda::DType>(r.dtype);
   request.op = static_cast<rueda::ReduceOp>(r.op);
@@ -108,7 +108,7 @@ Status read_request(const rueda_request& r, Tensor& tensor) {
   return Status::ok();
 }
 
-// The tensor of a done, successful operation, or null with the error set.
+// The tensor of an operation that has succeeded. Otherwise sets the error and returns null.
 Tensor* result_tensor(const std::shared_ptr<Engine>& engine, int64_t handle, int32_t index,
                       std::shared_ptr<Operation>& operation) {
   operation = engine ? engine->operations().find(handle) : nullptr;
@@ -139,7 +139,7 @@ int submit(const rueda_request* requests, int32_t count, int64_t* handle, bool w
   const std::shared_ptr<Engine> engine = capi::engine();
   if (!engine) return capi::fail_not_initialized();
   if (requests == nullptr || handle == nullptr || count < 1 || count > kMaxGroupTensors) {
-    return capi::fail(bad_request("requests and handle must be given, count must be 1 to 1048576."));
+    return capi::fail(bad_request("requests and handle must be given, and count must be from 1 to 1048576."));
   }
   std::vector<Tensor> tensors(static_cast<size_t>(count));
   for (int32_t i = 0; i < count; ++i) {
@@ -334,23 +334,23 @@ const char* rueda_error(int64_t handle) {
 void* rueda_alloc(size_t bytes) {
   const rueda::Result<std::shared_ptr<rueda::memory::Arena>> arena = capi::arena();
   if (!arena.is_ok()) return capi::fail(arena.status()), nullptr;
-  void* const bucket = arena.value()->allocate(bytes);
-  if (bucket == nullptr) {
-    capi::fail({Code::kUnavailable, "no room for a bucket of " + std::to_string(bytes) +
+  void* const buffer = arena.value()->allocate(bytes);
+  if (buffer == nullptr) {
+    capi::fail({Code::kUnavailable, "there is no room for a shared buffer of " + std::to_string(bytes) +
                                         " bytes: " + std::to_string(arena.value()->used_bytes()) + " of " +
                                         std::to_string(arena.value()->memory().bytes()) +
-                                        " are used; release buckets or raise RUEDA_ARENA_BYTES."});
+                                        " are used; release shared buffers or raise RUEDA_ARENA_BYTES."});
   }
-  return bucket;
+  return buffer;
 }
 
-void rueda_release_memory(void* bucket) {
-  if (bucket != nullptr && !capi::release_bucket(bucket))
-    RUEDA_LOG(kError, "rueda_release_memory: this is no bucket.");
+void rueda_release_memory(void* buffer) {
+  if (buffer != nullptr && !capi::release_shared_buffer(buffer))
+    RUEDA_LOG(kError, "rueda_release_memory: the address is no shared buffer.");
 }
 
-int rueda_is_bucket(const void* address) { return capi::is_bucket(address) ? 1 : 0; }
-void rueda_trim_memory(void) { capi::trim_buckets(); }
+int rueda_is_bucket(const void* address) { return capi::is_shared_buffer(address) ? 1 : 0; }
+void rueda_trim_memory(void) { capi::trim_shared_buffers(); }
 
 void rueda_log(int level, const char* text) {
   const auto known =

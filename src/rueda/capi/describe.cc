@@ -12,14 +12,8 @@ namespace rueda::capi {
 
 namespace {
 
-// "fe80::1" of "[fe80::1]:5000"
-std::string host_of(const std::string& address) {
-  const std::string host = address.substr(0, address.rfind(':'));
-  return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
-}
-
-// What init would find. No launcher where the environment contradicts itself; a size of -1 where only the
-// launcher itself knows.
+// What init would find. No launcher is named if the environment contradicts itself. The size is -1 if only
+// the launcher itself knows it.
 void add_launcher(nlohmann::ordered_json& out) {
   const Result<store::World> world = store::detect_world([](const char* name) { return std::getenv(name); });
   if (world.is_ok()) out["launcher"] = world.value().launcher;
@@ -35,25 +29,25 @@ std::string describe_json(const runtime::Engine* engine) {
   out["build"] = "GCC " __VERSION__;
   out["simd"] = kernels::active_target();
   out["is_initialized"] = engine != nullptr;
-  // Host names and settings are whatever the environment held.
+  // Host names and settings come from the environment, so they may contain anything.
   constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
   if (engine == nullptr) {
     add_launcher(out);
     return out.dump(-1, ' ', false, kReplace);
   }
   const runtime::Session& session = engine->session();
-  const runtime::Facts& mine = (*session.all)[static_cast<size_t>(session.me)];
+  const runtime::PeerInfo& mine = (*session.all)[static_cast<size_t>(session.me)];
   out["rank"] = session.me;
   out["size"] = session.size();
   out["host"] = mine.host;
   out["launcher"] = session.launcher;
   out["launcher_reason"] = session.launcher_reason;
-  if (!mine.tcp_address.empty()) out["address"] = host_of(mine.tcp_address);
+  if (!session.listen_host.empty()) out["address"] = session.listen_host;
   nlohmann::ordered_json peers = nlohmann::ordered_json::array();
   for (Rank peer = 0; session.links && peer < session.size(); ++peer) {
-    const runtime::Facts& facts = (*session.all)[static_cast<size_t>(peer)];
+    const runtime::PeerInfo& info = (*session.all)[static_cast<size_t>(peer)];
     peers.push_back(
-        {{"rank", peer}, {"host", facts.host}, {"transport", session.links->transport_name(peer)}});
+        {{"rank", peer}, {"host", info.host}, {"transport", session.links->transport_name(peer)}});
   }
   out["peers"] = std::move(peers);
   const runtime::MeasuredLinks& links = session.measured;
@@ -75,7 +69,7 @@ std::string describe_json(const runtime::Engine* engine) {
                      {"batches", counters.batches.load()},
                      {"tensors", counters.tensors.load()},
                      {"bytes", counters.bytes.load()}};
-  out["last_algorithm"] = counters.way.load();
+  out["last_algorithm"] = counters.algorithm.load();
   return out.dump(-1, ' ', false, kReplace);
 }
 

@@ -19,25 +19,26 @@ struct State {
   std::mutex init_mutex;  // one init or shutdown at a time
   std::mutex mutex;       // guards engine
   std::shared_ptr<runtime::Engine> engine;
-  runtime::MeetingPlace place;
+  runtime::RendezvousPoint rendezvous;
   bool has_hooks = false;
   int64_t next_handle = 1;
-  std::shared_ptr<trace::Timeline> timeline = trace::make_timeline();  // its file goes on through all epochs
-  bool has_ended_well = false;  // the last epoch: every rank has left it in good order
+  std::shared_ptr<trace::Timeline> timeline = trace::make_timeline();  // one file for all epochs
+  bool has_ended_well = false;  // every rank left the last epoch by an orderly shutdown
   std::mutex arena_mutex;
   std::shared_ptr<memory::Arena> arena;
   Status arena_status;
-  std::vector<std::shared_ptr<memory::Arena>> inherited;  // in a forked child: of its parent, as copies
+  std::vector<std::shared_ptr<memory::Arena>>
+      inherited;  // in a forked child: copies of the arenas of its parent
 };
 
-// Leaked on purpose: threads and handles may outlive static destruction.
+// Never freed, because threads and handles may outlive static destruction.
 State& state() {
   static auto* const instance = new State;
   return *instance;
 }
 
-// A forked child has neither the engine's thread nor a right to the parent's connections. It must not take a
-// lock that another thread held at the fork, hence a flag of its own.
+// A forked child has no engine thread and must not use the connections of its parent. It must not take a lock
+// that another thread held at the fork either, so it has a flag of its own.
 std::atomic<bool> g_is_forked_child{false};
 
 void on_fork_in_child() { g_is_forked_child.store(true); }
@@ -54,7 +55,7 @@ void after_fork_in_parent() {
   state().arena_mutex.unlock();
 }
 
-// Its parent's arena serves the child no more: what it allocates comes from one of its own.
+// The child allocates nothing from the arena of its parent any more. It makes an arena of its own.
 void after_fork_in_child() {
   for (const auto& one : state().inherited) one->after_fork_in_child();
   if (state().arena) {
@@ -73,14 +74,14 @@ const memory::Arena* holder_of(const void* address) {
   return nullptr;
 }
 
-// The store stays until here, since a process may join again; after a failure for those who have still to
-// read of it there.
+// The store is kept until here, because a process may join again, and after a failure the other ranks must
+// still read the cause in it.
 void at_exit() {
   shutdown();
   if (g_is_forked_child) return;
   State& s = state();
   const std::lock_guard lock(s.init_mutex);
-  if (s.has_ended_well) store::end_file_run(s.place.rendezvous().lease);
+  if (s.has_ended_well) store::end_file_run(s.rendezvous.rendezvous().lease);
 }
 
 thread_local std::string t_error;
@@ -111,18 +112,18 @@ Result<std::shared_ptr<memory::Arena>> arena() {
   return s.arena;
 }
 
-bool is_bucket(const void* address) {
+bool is_shared_buffer(const void* address) {
   const std::lock_guard lock(state().arena_mutex);
   return holder_of(address) != nullptr;
 }
 
-bool release_bucket(void* bucket) {
+bool release_shared_buffer(void* buffer) {
   const std::lock_guard lock(state().arena_mutex);
-  auto* const arena = const_cast<memory::Arena*>(holder_of(bucket));
-  return arena != nullptr && arena->release(bucket);
+  auto* const arena = const_cast<memory::Arena*>(holder_of(buffer));
+  return arena != nullptr && arena->release(buffer);
 }
 
-void trim_buckets() {
+void trim_shared_buffers() {
   const std::lock_guard lock(state().arena_mutex);
   if (state().arena) state().arena->trim();
 }
@@ -130,24 +131,24 @@ void trim_buckets() {
 Status init(runtime::InitOptions options) {
   if (g_is_forked_child) {
     return {Code::kUnavailable,
-            "this process was forked from an initialized one; start it afresh (for instance with "
+            "this process was forked from an initialized one; start it as a new process (for example with "
             "the spawn method of multiprocessing) to use rueda in it."};
   }
   State& s = state();
   const std::lock_guard lock(s.init_mutex);
   if (engine()) return Status::ok();
-  if (!std::exchange(s.has_hooks, true)) {  // before anything that a forked child must not inherit
+  if (!std::exchange(s.has_hooks, true)) {  // before there is anything that a forked child must not inherit
     std::atexit(at_exit);
     pthread_atfork(nullptr, nullptr, on_fork_in_child);
   }
   s.has_ended_well = false;
-  const Result<std::shared_ptr<memory::Arena>> buckets = arena();
-  if (buckets.is_ok())
-    options.arena = buckets.value();
+  const Result<std::shared_ptr<memory::Arena>> shared = arena();
+  if (shared.is_ok())
+    options.arena = shared.value();
   else
-    RUEDA_LOG(kInfo, "no buckets in shared memory: " + buckets.status().why);  // tensors lie elsewhere then
-  Result<runtime::Session> session =
-      runtime::bootstrap(s.place, std::move(options), [](const char* name) { return std::getenv(name); });
+    RUEDA_LOG(kInfo, "no shared buffers: " + shared.status().why);  // tensors are then allocated elsewhere
+  Result<runtime::Session> session = runtime::bootstrap(s.rendezvous, std::move(options),
+                                                        [](const char* name) { return std::getenv(name); });
   if (!session.is_ok()) return session.status();
   session.value().first_handle = s.next_handle;
   session.value().timeline = s.timeline;
@@ -170,7 +171,7 @@ void shutdown() {
   const runtime::Session& session = leaving->session();
   const Rank lost = leaving->lost_rank();
   if (lost >= 0 && lost != session.me)
-    s.place.note_loss(
+    s.rendezvous.note_loss(
         {lost, session.size(), runtime::describe(lost, (*session.all)[static_cast<size_t>(lost)])});
   const std::lock_guard engine_lock(s.mutex);
   s.engine.reset();

@@ -1,5 +1,5 @@
-// The one engine behind the C ABI, and what every entry point needs: the engine if there is one, and the
-// calling thread's last error. The only mutable globals of the core.
+// The one engine behind the C ABI, and what every entry point needs: the engine, if there is one, and the
+// last error of the calling thread. These are the only mutable globals of the core.
 #pragma once
 
 #include <memory>
@@ -14,21 +14,22 @@ namespace rueda::capi {
 // Null before init, after shutdown and in a forked child.
 std::shared_ptr<runtime::Engine> engine();
 
-// Where buckets come from: made when first asked for, kept as long as the process lives.
+// The arena from which shared buffers are allocated. It is made at the first call and kept until the process
+// ends.
 Result<std::shared_ptr<memory::Arena>> arena();
-// Of that arena, or in a forked child of its parent's, of which it has a copy.
-bool is_bucket(const void* address);
-bool release_bucket(void* bucket);  // false when none begins there
-void trim_buckets();
+// Looks in that arena and, in a forked child, in the copy of its parent's arena.
+bool is_shared_buffer(const void* address);
+bool release_shared_buffer(void* buffer);  // false if no shared buffer begins there
+void trim_shared_buffers();
 
 Status init(runtime::InitOptions options);
 void shutdown();
 
-// Remembers why for rueda_last_error() and returns its code.
+// Keeps the sentence for rueda_last_error() and returns the code.
 int fail(const Status& why);
 int fail_not_initialized();
 const char* last_error();
-// Keeps a text alive until this thread's next call that returns one.
+// Keeps a text alive until this thread next calls a function that returns a text.
 const char* keep_text(std::string text);
 
 std::string describe_json(const runtime::Engine* engine);

@@ -1,13 +1,13 @@
-// The checks one rank makes alone. Its sentences begin as Horovod's do, word for word, because
-// programs and tests look for them; what follows is ours.
+// Its sentences begin as Horovod's do, word for word, because programs and tests look for them; what follows
+// is ours.
+#include "rueda/control/check_request.h"
+
 #include <algorithm>
 #include <array>
 #include <string>
 #include <string_view>
 
-#include "rueda/base/check.h"
 #include "rueda/base/limits.h"
-#include "rueda/control/coordinator.h"
 
 namespace rueda::control {
 namespace {
@@ -39,11 +39,11 @@ bool contains(const std::vector<Rank>& members, Rank rank) {
   return std::binary_search(members.begin(), members.end(), rank);
 }
 
-std::string invalid_root(const Request& request) {
+std::string invalid_root(const TensorRequest& request) {
   return "broadcast received invalid root rank " + std::to_string(request.root) + " for provided process set";
 }
 
-Status check_membership(const Request& request, const std::vector<Rank>* members, Rank me) {
+Status check_membership(const TensorRequest& request, const std::vector<Rank>* members, Rank me) {
   if (members != nullptr && contains(*members, me)) return Status::ok();
   std::string why(title_of(request.what));
   if (members == nullptr) {
@@ -59,7 +59,7 @@ Status check_membership(const Request& request, const std::vector<Rank>* members
   return refuse(std::move(why));
 }
 
-Status check_layout(const Request& request) {
+Status check_layout(const TensorRequest& request) {
   if (request.name.empty()) return refuse("An operation without a name cannot be matched; give it one.");
   if (request.name.size() > kMaxNameBytes || request.group_name.size() > kMaxNameBytes)
     return refuse("The name " + request.name.substr(0, 64) + "… is longer than " +
@@ -84,7 +84,7 @@ Status check_layout(const Request& request) {
   return Status::ok();
 }
 
-Status check_op(const Request& request) {
+Status check_op(const TensorRequest& request) {
   if (request.op > ReduceOp::kProduct) return {Code::kUnsupported, "Reduction op type not supported."};
   if (request.what == Collective::kReducescatter && request.op != ReduceOp::kAverage &&
       request.op != ReduceOp::kSum)
@@ -97,7 +97,7 @@ Status check_op(const Request& request) {
   return Status::ok();
 }
 
-Status check_splits(const Request& request, size_t member_count) {
+Status check_splits(const TensorRequest& request, size_t member_count) {
   if (request.shape.empty()) return Status::ok();  // the coordinator answers, with Horovod's text
   const int64_t rows = request.shape[0];
   if (request.splits.empty()) {
@@ -128,8 +128,8 @@ Status check_splits(const Request& request, size_t member_count) {
 
 }  // namespace
 
-Status check_request(const Request& request, const std::vector<Rank>* members, Rank me, Rank world_size) {
-  if (request.kind != Request::Kind::kTensor) return Status::ok();  // all ranks together decide about sets
+Status check_request(const TensorRequest& request, const std::vector<Rank>* members, Rank me,
+                     Rank world_size) {
   if (Status status = check_layout(request); !status.is_ok()) return status;
   if (Status status = check_membership(request, members, me); !status.is_ok()) return status;
   switch (request.what) {
@@ -154,11 +154,6 @@ Status check_request(const Request& request, const std::vector<Rank>* members, R
       return Status::ok();
   }
   return refuse("Tensor " + request.name + " asks for a collective this version does not know.");
-}
-
-int64_t reducescatter_rows(int64_t rows, Rank n, Rank r) {
-  RUEDA_CHECK(n > 0 && r >= 0 && r < n, "the rank must be one of the set");
-  return rows / n + (r < rows % n ? 1 : 0);
 }
 
 }  // namespace rueda::control

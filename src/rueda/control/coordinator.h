@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -14,33 +13,31 @@
 #include "rueda/base/status.h"
 #include "rueda/base/trace_sink.h"
 #include "rueda/base/types.h"
+#include "rueda/control/joins.h"
 #include "rueda/control/messages.h"
+#include "rueda/control/pending.h"
+#include "rueda/control/process_sets.h"
+#include "rueda/control/ready.h"
+#include "rueda/control/stalls.h"
+#include "rueda/control/treatment.h"
 
 namespace rueda::control {
 
 struct CoordinatorOptions {
   Rank world_size = 1;
   int64_t fusion_bytes = 64 << 20;   // 0 = off
-  int64_t alone_bytes = 0;           // as in FusionOptions
   int64_t priority_bytes = 2 << 20;  // of tensors with a priority; the smaller of the two counts
   bool group_fusion_disabled = false;
   bool stall_check_disabled = false;
   Nanos stall_warning = 60 * kSecond;
   Nanos stall_shutdown = 0;                           // 0 = never
   std::map<int32_t, std::vector<Rank>> process_sets;  // without the world; ids from 1
-};
-
-struct StallReport {
-  std::string text;        // in full
-  std::string short_text;  // one sentence: for the other ranks, and for rank 0 where nothing is new
-  bool is_news = true;     // names a tensor that no earlier report of this wait has named
-  bool is_fatal = false;   // stall_shutdown passed: end the job with kStalled
+  Treatments treatment_of = default_treatment;
 };
 
 class Coordinator {
  public:
-  explicit Coordinator(CoordinatorOptions options);
-  ~Coordinator();
+  explicit Coordinator(const CoordinatorOptions& options);
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
@@ -64,16 +61,34 @@ class Coordinator {
   void forget_waiting(Nanos now, TraceSink* trace);
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  void enter(Nanos now, TraceSink* trace);  // a call begins: what it does happens now, and is traced there
+  void submit_one(Rank from, TensorRequest&& request);
+  void submit_one(Rank from, SetChange&& change);
+  void submit_tensor(Rank from, TensorRequest&& request);
+  void submit_join(Rank from, const TensorRequest& request);
+  void match_set_changes();
+  void apply(SetAdded added);
+  void apply(SetRemoved removed);
+  void fail_outstanding(int32_t id);  // of a set that ends
+  void collect(PendingSet& set);
+  void collect_conflicts(PendingSet& set);
+  void finish(const PendingSet& set, Finished finished);
+  [[nodiscard]] Status judge(const PendingSet& set, const Finished& finished,
+                             std::vector<Candidate>& out) const;
+  void trace_event(TraceKind kind, const PendingSet& set, const PendingTensor& tensor, int64_t value) const;
+  [[nodiscard]] std::vector<StalledTensor> waiting_longer_than(Nanos age, Nanos now) const;
+  [[nodiscard]] Nanos oldest() const;
+
+  Rank world_size_;
+  ProcessSets sets_;
+  Joins joins_;
+  std::map<int32_t, PendingSet> pending_;  // by process set; the world's is there always
+  Ready ready_;
+  StallWatch stalls_;
+  int64_t round_ = 0;
+  // Of the call in progress.
+  Nanos now_ = 0;
+  TraceSink* trace_ = nullptr;  // null: not traced
 };
-
-// Checks that need no other rank, at the call: root, splits, scalar inputs, dtypes, op, membership, unknown
-// set. members: the set's world ranks, or null when the set is unknown. The texts begin as
-// Horovod's.
-Status check_request(const Request& request, const std::vector<Rank>* members, Rank me, Rank world_size);
-
-// Rows rank r of n receives from a reducescatter of `rows` rows: rows / n, plus one for r < rows % n.
-int64_t reducescatter_rows(int64_t rows, Rank n, Rank r);
 
 }  // namespace rueda::control

@@ -9,7 +9,7 @@ namespace {
 
 using Key = std::tuple<int32_t, TermsKey, int32_t, std::vector<Rank>>;
 
-// A group is packed first-fit over this many of its latest responses: bounds the scan for groups of huge
+// A group is packed first-fit over this many of its latest buckets: bounds the scan for groups of huge
 // tensors.
 constexpr size_t kMaxOpenOfGroup = 16;
 
@@ -19,8 +19,8 @@ bool is_fusible(Collective what) {
 }
 
 Key key_of(const Candidate& candidate) {
-  const Response& r = candidate.response;
-  return {r.process_set, key_of(static_cast<const Terms&>(r)), r.device, r.joined};
+  const Bucket& b = candidate.bucket;
+  return {b.process_set, key_of(static_cast<const Terms&>(b)), b.device, b.joined};
 }
 
 class Packer {
@@ -35,28 +35,33 @@ class Packer {
     }
   }
 
-  std::vector<Response> take() && { return std::move(responses_); }
+  std::vector<Bucket> take() && { return std::move(buckets_); }
 
  private:
   [[nodiscard]] bool can_fuse(const Candidate& candidate) const {
-    return options_.fusion_bytes > 0 && is_fusible(candidate.response.what) &&
-           candidate.bytes <= options_.fusion_bytes &&
-           (options_.alone_bytes == 0 || candidate.bytes < options_.alone_bytes);
+    return options_.fusion_bytes > 0 && is_fusible(candidate.bucket.what) &&
+           candidate.bytes <= options_.fusion_bytes && !goes_alone(candidate);
   }
 
-  [[nodiscard]] bool fits(size_t response, int64_t bytes) const {
-    return bytes <= options_.fusion_bytes - bytes_[response];  // both at most fusion_bytes: no overflow
+  [[nodiscard]] bool goes_alone(const Candidate& candidate) const {
+    const Bucket& bucket = candidate.bucket;
+    const int64_t alone_bytes = options_.treatment_of(bucket.process_set, bucket).alone_bytes;
+    return alone_bytes > 0 && candidate.bytes >= alone_bytes;
+  }
+
+  [[nodiscard]] bool fits(size_t bucket, int64_t bytes) const {
+    return bytes <= options_.fusion_bytes - bytes_[bucket];  // both at most fusion_bytes: no overflow
   }
 
   size_t open(Candidate candidate) {
     bytes_.push_back(candidate.bytes);
-    responses_.push_back(std::move(candidate.response));
-    return responses_.size() - 1;
+    buckets_.push_back(std::move(candidate.bucket));
+    return buckets_.size() - 1;
   }
 
-  void append(size_t response, Candidate candidate) {
-    bytes_[response] += candidate.bytes;
-    responses_[response].entries.push_back(std::move(candidate.response.entries[0]));
+  void append(size_t bucket, Candidate candidate) {
+    bytes_[bucket] += candidate.bytes;
+    buckets_[bucket].entries.push_back(std::move(candidate.bucket.entries[0]));
   }
 
   void add_single(Candidate candidate) {
@@ -73,7 +78,7 @@ class Packer {
     }
   }
 
-  // A group whose members are all alike and fit may ride along with earlier tensors; else it gets responses
+  // A group whose members are all alike and fit may ride along with earlier tensors; else it gets buckets
   // of its own, one directly after the other.
   void add_group(std::vector<Candidate> members) {
     if (rides_along(members)) return;
@@ -86,7 +91,7 @@ class Packer {
       std::vector<size_t>& mine = own[key_of(member)];
       const size_t begin = mine.size() - std::min(mine.size(), kMaxOpenOfGroup);
       const auto at = std::find_if(mine.begin() + static_cast<std::ptrdiff_t>(begin), mine.end(),
-                                   [&](size_t response) { return fits(response, member.bytes); });
+                                   [&](size_t bucket) { return fits(bucket, member.bytes); });
       if (at != mine.end()) {
         append(*at, std::move(member));
       } else {
@@ -112,19 +117,24 @@ class Packer {
     return true;
   }
 
-  FusionOptions options_;
-  std::vector<Response> responses_;
-  std::vector<int64_t> bytes_;  // of each response
-  std::map<Key, size_t> open_;  // the response that tensors of a kind may still join
+  const FusionOptions& options_;
+  std::vector<Bucket> buckets_;
+  std::vector<int64_t> bytes_;  // of each bucket
+  std::map<Key, size_t> open_;  // the bucket that tensors of a kind may still join
 };
 
 }  // namespace
 
 bool can_share(const Candidate& a, const Candidate& b) {
-  return is_fusible(a.response.what) && key_of(a) == key_of(b);
+  return is_fusible(a.bucket.what) && key_of(a) == key_of(b);
 }
 
-std::vector<Response> fuse(std::vector<Unit> units, const FusionOptions& options) {
+std::vector<Bucket> fuse(std::vector<Unit> units, const FusionOptions& options) {
+  if (units.size() == 1 && units[0].candidates.size() == 1) {  // as in most rounds of small tensors
+    std::vector<Bucket> alone;
+    alone.push_back(std::move(units[0].candidates[0].bucket));
+    return alone;
+  }
   Packer packer(options);
   for (Unit& unit : units) packer.add(std::move(unit));
   return std::move(packer).take();

@@ -1,39 +1,51 @@
 #include "rueda/control/messages.h"
 
 #include <string_view>
+#include <type_traits>
 
 #include "rueda/base/limits.h"
+#include "rueda/control/frames.h"
 
 namespace rueda::control {
 namespace {
 
-// The smallest encodings (every string and vector empty): they bound a count before anything is allocated.
-constexpr size_t kMinRequestBytes = 77;
-constexpr size_t kMinEntryBytes = 16;
-constexpr size_t kMinResponseBytes = 69;
-constexpr size_t kFlowBytes = 12;
-constexpr size_t kMaxTextBytes = 1u << 20;                     // an error or abort sentence
 constexpr size_t kMaxRows = kMaxFrameBytes / sizeof(int64_t);  // alltoall: n * n; a frame bounds it
-constexpr int kReduceOpCount = static_cast<int>(ReduceOp::kProduct) + 1;
-constexpr int kCollectiveCount = static_cast<int>(Collective::kReducescatter) + 1;
-constexpr int kMemoryKindCount = static_cast<int>(MemoryKind::kDevice) + 1;
-constexpr int kRequestKindCount = static_cast<int>(Request::Kind::kRemoveSet) + 1;
-constexpr int kResponseKindCount = static_cast<int>(Response::Kind::kPlanEnd) + 1;
-constexpr int kCodeCount = static_cast<int>(Code::kStalled) + 1;
-constexpr int kFirstFrameType = static_cast<int>(FrameType::kRequests);
-constexpr int kLastFrameType = static_cast<int>(FrameType::kPlanPosition);
-
-// An enum is cast only after its number is known to have a name.
 template <class E>
-E get_enum(ByteReader& reader, int count) {
-  const auto raw = reader.get<uint8_t>();
-  if (raw >= count) return reader.fail(), E{};
-  return static_cast<E>(raw);
+constexpr int kCount = 0;  // of the enum's names, which are numbered from 0
+template <>
+constexpr int kCount<Collective> = static_cast<int>(Collective::kReducescatter) + 1;
+template <>
+constexpr int kCount<DType> = kDTypeCount;
+template <>
+constexpr int kCount<ReduceOp> = static_cast<int>(ReduceOp::kProduct) + 1;
+template <>
+constexpr int kCount<MemoryKind> = static_cast<int>(MemoryKind::kDevice) + 1;
+template <>
+constexpr int kCount<Code> = kCodeCount;
+
+enum class RequestKind : uint8_t { kTensor = 0, kAddSet = 1, kRemoveSet = 2 };
+
+// Numbers as they are; enums and flags as one byte.
+template <class T>
+void put_value(ByteWriter& writer, T value) {
+  if constexpr (std::is_enum_v<T> || std::is_same_v<T, bool>)
+    writer.put(static_cast<uint8_t>(value));
+  else
+    writer.put(value);
 }
 
-template <class E>
-void put_enum(ByteWriter& writer, E value) {
-  writer.put(static_cast<uint8_t>(value));
+// An enum is cast only after its number is known to have a name.
+template <class T>
+void get_value(ByteReader& reader, T& value) {
+  if constexpr (std::is_enum_v<T> || std::is_same_v<T, bool>) {
+    constexpr int count = std::is_enum_v<T> ? kCount<T> : 2;
+    static_assert(count > 0, "an enum of a message needs its count above");
+    const auto raw = reader.get<uint8_t>();
+    if (raw >= count) return reader.fail();
+    value = static_cast<T>(raw);
+  } else {
+    value = reader.get<T>();
+  }
 }
 
 std::vector<int64_t> get_shape(ByteReader& reader) {
@@ -43,172 +55,259 @@ std::vector<int64_t> get_shape(ByteReader& reader) {
   return shape;
 }
 
-// A count of items of at least min_bytes each; more cannot be in what is left of the payload.
-size_t get_count(ByteReader& reader, size_t payload_bytes, size_t min_bytes) {
-  const auto count = reader.get<uint32_t>();
-  if (count > payload_bytes / min_bytes) return reader.fail(), 0;
-  return count;
-}
-
 void put_terms(ByteWriter& writer, const Terms& terms) {
-  put_enum(writer, terms.what);
-  put_enum(writer, terms.dtype);
-  put_enum(writer, terms.op);
-  put_enum(writer, terms.memory);
-  writer.put(terms.device);
-  writer.put(terms.prescale);
-  writer.put(terms.postscale);
+  for_each_term(terms, [&](const auto& term) { put_value(writer, term); });
 }
 
 void get_terms(ByteReader& reader, Terms& terms) {
-  terms.what = get_enum<Collective>(reader, kCollectiveCount);
-  terms.dtype = get_enum<DType>(reader, kDTypeCount);
-  terms.op = get_enum<ReduceOp>(reader, kReduceOpCount);
-  terms.memory = get_enum<MemoryKind>(reader, kMemoryKindCount);
-  terms.device = reader.get<int32_t>();
-  terms.prescale = reader.get<double>();
-  terms.postscale = reader.get<double>();
+  for_each_term(terms, [&](auto& term) { get_value(reader, term); });
 }
 
-void put_request(ByteWriter& writer, const Request& request) {
-  put_enum(writer, request.kind);
+template <class Items, class Put>
+void put_list(ByteWriter& writer, const Items& items, Put put) {
+  writer.put(static_cast<uint32_t>(items.size()));
+  for (const auto& item : items) put(writer, item);
+}
+
+// Nothing is allocated for a count: the list grows by what is read, and ends with the payload.
+template <class Get>
+auto get_list(ByteReader& reader, Get get) {
+  std::vector<decltype(get(reader))> items;
+  const auto count = reader.get<uint32_t>();
+  for (uint32_t i = 0; i < count && reader.is_ok(); ++i) items.push_back(get(reader));
+  return items;
+}
+
+void put_name(ByteWriter& writer, const std::string& name) { writer.put_string(name); }
+
+std::string get_name(ByteReader& reader) { return reader.get_string(kMaxNameBytes); }
+
+// ---- requests ----
+
+void put_fields(ByteWriter& writer, const TensorRequest& request) {
+  put_value(writer, RequestKind::kTensor);
   put_terms(writer, request);
   writer.put(request.process_set);
-  writer.put_string(request.name);
+  put_name(writer, request.name);
   writer.put_vector(request.shape);
   writer.put(request.root);
   writer.put_vector(request.splits);
   writer.put(request.group_index);
   writer.put(request.group_size);
-  writer.put_string(request.group_name);
+  put_name(writer, request.group_name);
   writer.put(request.tag);
   writer.put(request.priority);
-  writer.put_vector(request.set_ranks);
-  writer.put(request.set_id);
 }
 
-void put_requests(ByteWriter& writer, std::span<const Request> requests) {
-  writer.put(static_cast<uint32_t>(requests.size()));
-  for (const Request& request : requests) put_request(writer, request);
-}
-
-Request get_request(ByteReader& reader) {
-  Request request;
-  request.kind = get_enum<Request::Kind>(reader, kRequestKindCount);
+TensorRequest get_tensor_request(ByteReader& reader) {
+  TensorRequest request;
   get_terms(reader, request);
   request.process_set = reader.get<int32_t>();
-  request.name = reader.get_string(kMaxNameBytes);
+  request.name = get_name(reader);
   request.shape = get_shape(reader);
   request.root = reader.get<Rank>();
   request.splits = reader.get_vector<int32_t>(kMaxRanks);
   request.group_index = reader.get<int32_t>();
   request.group_size = reader.get<int32_t>();
-  request.group_name = reader.get_string(kMaxNameBytes);
+  request.group_name = get_name(reader);
   request.tag = reader.get<int64_t>();
   request.priority = reader.get<int32_t>();
-  request.set_ranks = reader.get_vector<Rank>(kMaxRanks);
-  request.set_id = reader.get<int32_t>();
   if (request.group_size < 1 || request.group_index < 0 || request.group_index >= request.group_size)
     reader.fail();
   return request;
 }
 
-void put_response(ByteWriter& writer, const Response& response) {
-  put_enum(writer, response.kind);
-  put_terms(writer, response);
-  put_enum(writer, response.code);
-  writer.put(response.process_set);
-  writer.put(response.root);
-  writer.put(static_cast<uint32_t>(response.entries.size()));
-  for (const Entry& entry : response.entries) {
-    writer.put_string(entry.name);
-    writer.put_vector(entry.shape);
-    writer.put_vector(entry.rows);
-    writer.put_vector(entry.failed_ranks);
+void put_fields(ByteWriter& writer, const SetChange& change) {
+  const auto* added = std::get_if<AddSet>(&change.what);
+  put_value(writer, added != nullptr ? RequestKind::kAddSet : RequestKind::kRemoveSet);
+  put_name(writer, change.name);
+  if (added != nullptr)
+    writer.put_vector(added->ranks);
+  else
+    writer.put(std::get<RemoveSet>(change.what).id);
+}
+
+void put_request(ByteWriter& writer, const Request& request) {
+  std::visit([&](const auto& one) { put_fields(writer, one); }, request);
+}
+
+Request get_request(ByteReader& reader) {
+  switch (reader.get<RequestKind>()) {
+    case RequestKind::kTensor:
+      return get_tensor_request(reader);
+    case RequestKind::kAddSet:
+      return SetChange{.name = get_name(reader), .what = AddSet{reader.get_vector<Rank>(kMaxRanks)}};
+    case RequestKind::kRemoveSet:
+      return SetChange{.name = get_name(reader), .what = RemoveSet{reader.get<int32_t>()}};
   }
-  writer.put_vector(response.joined);
-  writer.put_string(response.error);
-  writer.put(response.last_joined);
-  writer.put(response.tag);
-  writer.put_vector(response.set_ranks);
-  writer.put(response.set_id);
-  writer.put(static_cast<uint32_t>(response.flows.size()));
-  for (const Flow& flow : response.flows) {
-    writer.put(flow.from);
-    writer.put(flow.to);
-    writer.put(flow.messages);
+  reader.fail();
+  return {};
+}
+
+// ---- responses: of each alternative, what is put and how it is read ----
+
+void put_entry(ByteWriter& writer, const Entry& entry) {
+  put_name(writer, entry.name);
+  writer.put_vector(entry.shape);
+  writer.put_vector(entry.rows);
+}
+
+Entry get_entry(ByteReader& reader) {
+  return {.name = get_name(reader), .shape = get_shape(reader), .rows = reader.get_vector<int64_t>(kMaxRows)};
+}
+
+void put_fields(ByteWriter& writer, const Bucket& bucket) {
+  put_terms(writer, bucket);
+  writer.put(bucket.process_set);
+  writer.put(bucket.root);
+  put_list(writer, bucket.entries, put_entry);
+  writer.put_vector(bucket.joined);
+}
+
+void get_fields(ByteReader& reader, Bucket& bucket) {
+  get_terms(reader, bucket);
+  bucket.process_set = reader.get<int32_t>();
+  bucket.root = reader.get<Rank>();
+  bucket.entries = get_list(reader, get_entry);
+  bucket.joined = reader.get_vector<Rank>(kMaxRanks);
+}
+
+void put_fields(ByteWriter& writer, const Failure& failure) {
+  writer.put(failure.process_set);
+  put_list(writer, failure.failed, [](ByteWriter& to, const FailedName& one) {
+    put_name(to, one.name);
+    to.put_vector(one.ranks);
+  });
+  put_value(writer, failure.code);
+  writer.put_string(failure.error);
+}
+
+void get_fields(ByteReader& reader, Failure& failure) {
+  failure.process_set = reader.get<int32_t>();
+  failure.failed = get_list(reader, [](ByteReader& from) {
+    return FailedName{.name = get_name(from), .ranks = from.get_vector<Rank>(kMaxRanks)};
+  });
+  get_value(reader, failure.code);
+  failure.error = reader.get_string(kMaxSentenceBytes);
+}
+
+void put_fields(ByteWriter& writer, const Joined& joined) {
+  put_list(writer, joined.names, put_name);
+  writer.put(joined.last);
+  writer.put(joined.tag);
+}
+
+void get_fields(ByteReader& reader, Joined& joined) {
+  joined.names = get_list(reader, get_name);
+  joined.last = reader.get<Rank>();
+  joined.tag = reader.get<int64_t>();
+}
+
+void put_fields(ByteWriter& writer, const SetAdded& added) {
+  put_list(writer, added.names, put_name);
+  writer.put(added.id);
+  writer.put_vector(added.ranks);
+}
+
+void get_fields(ByteReader& reader, SetAdded& added) {
+  added.names = get_list(reader, get_name);
+  added.id = reader.get<int32_t>();
+  added.ranks = reader.get_vector<Rank>(kMaxRanks);
+}
+
+void put_fields(ByteWriter& writer, const SetRemoved& removed) {
+  put_list(writer, removed.names, put_name);
+  writer.put(removed.id);
+}
+
+void get_fields(ByteReader& reader, SetRemoved& removed) {
+  removed.names = get_list(reader, get_name);
+  removed.id = reader.get<int32_t>();
+}
+
+void put_fields(ByteWriter& writer, const PlanBucket& planned) { put_fields(writer, planned.bucket); }
+
+void get_fields(ByteReader& reader, PlanBucket& planned) { get_fields(reader, planned.bucket); }
+
+void put_fields(ByteWriter& writer, const PlanBegin& begin) { writer.put(begin.plan_number); }
+
+void get_fields(ByteReader& reader, PlanBegin& begin) { begin.plan_number = reader.get<int64_t>(); }
+
+void put_fields(ByteWriter& writer, const PlanEnd& end) {
+  writer.put(end.buckets);
+  put_list(writer, end.flows, [](ByteWriter& to, const Flow& flow) {
+    to.put(flow.bucket);
+    to.put(flow.from);
+    to.put(flow.to);
+    to.put(flow.messages);
+  });
+}
+
+void get_fields(ByteReader& reader, PlanEnd& end) {
+  end.buckets = reader.get<int64_t>();
+  end.flows = get_list(reader, [](ByteReader& from) {
+    const Flow flow{.bucket = from.get<int64_t>(),
+                    .from = from.get<Rank>(),
+                    .to = from.get<Rank>(),
+                    .messages = from.get<int32_t>()};
+    if (flow.bucket < 0 || flow.from < 0 || flow.to < 0 || flow.messages < 1) from.fail();
+    return flow;
+  });
+  if (end.buckets < 0) reader.fail();
+}
+
+void put_response(ByteWriter& writer, const Response& response) {
+  writer.put(static_cast<uint8_t>(response.index()));
+  std::visit([&](const auto& one) { put_fields(writer, one); }, response);
+}
+
+// The alternative whose number is `kind`, made in place.
+template <size_t kFirst = 0>
+void get_alternative(ByteReader& reader, size_t kind, Response& response) {
+  if constexpr (kFirst == std::variant_size_v<Response>) {
+    reader.fail();
+  } else if (kind == kFirst) {
+    get_fields(reader, response.emplace<kFirst>());
+  } else {
+    get_alternative<kFirst + 1>(reader, kind, response);
   }
 }
 
-Response get_response(ByteReader& reader, size_t payload_bytes) {
+Response get_response(ByteReader& reader) {
   Response response;
-  response.kind = get_enum<Response::Kind>(reader, kResponseKindCount);
-  get_terms(reader, response);
-  response.code = get_enum<Code>(reader, kCodeCount);
-  response.process_set = reader.get<int32_t>();
-  response.root = reader.get<Rank>();
-  const size_t entries = get_count(reader, payload_bytes, kMinEntryBytes);
-  for (size_t i = 0; i < entries && reader.is_ok(); ++i) {
-    Entry& entry = response.entries.emplace_back();
-    entry.name = reader.get_string(kMaxNameBytes);
-    entry.shape = get_shape(reader);
-    entry.rows = reader.get_vector<int64_t>(kMaxRows);
-    entry.failed_ranks = reader.get_vector<Rank>(kMaxRanks);
-  }
-  response.joined = reader.get_vector<Rank>(kMaxRanks);
-  response.error = reader.get_string(kMaxTextBytes);
-  response.last_joined = reader.get<Rank>();
-  response.tag = reader.get<int64_t>();
-  response.set_ranks = reader.get_vector<Rank>(kMaxRanks);
-  response.set_id = reader.get<int32_t>();
-  const size_t flows = get_count(reader, payload_bytes, kFlowBytes);
-  for (size_t i = 0; i < flows && reader.is_ok(); ++i) {
-    Flow& flow = response.flows.emplace_back();
-    flow.from = reader.get<Rank>();
-    flow.to = reader.get<Rank>();
-    flow.messages = reader.get<int32_t>();
-    if (flow.from < 0 || flow.to < 0 || flow.messages < 1) reader.fail();
-  }
+  get_alternative(reader, reader.get<uint8_t>(), response);
   return response;
 }
 
-Status malformed(std::string_view what) {
-  return {Code::kInternal, "A control message (" + std::string(what) +
-                               ") is malformed; the sender is damaged or of another version."};
-}
-
-bool is_whole(const ByteReader& reader) { return reader.is_ok() && reader.is_at_end(); }
-
 }  // namespace
+
+std::pair<int32_t, const std::string&> name_of(const Request& request) {
+  if (const auto* tensor = std::get_if<TensorRequest>(&request)) return {tensor->process_set, tensor->name};
+  return {0, std::get<SetChange>(request).name};
+}
 
 Bytes encode(std::span<const Request> requests) {
   ByteWriter writer;
-  put_requests(writer, requests);
+  put_list(writer, requests, put_request);
   return std::move(writer).take();
 }
 
 Bytes encode(std::span<const Response> responses) {
   ByteWriter writer;
-  writer.put(static_cast<uint32_t>(responses.size()));
-  for (const Response& response : responses) put_response(writer, response);
+  put_list(writer, responses, put_response);
   return std::move(writer).take();
 }
 
 Result<std::vector<Request>> decode_requests(std::span<const std::byte> payload) {
   ByteReader reader(payload);
-  const size_t count = get_count(reader, payload.size(), kMinRequestBytes);
-  std::vector<Request> requests;
-  for (size_t i = 0; i < count && reader.is_ok(); ++i) requests.push_back(get_request(reader));
+  std::vector<Request> requests = get_list(reader, get_request);
   if (!is_whole(reader)) return malformed("requests");
   return requests;
 }
 
 Result<std::vector<Response>> decode_responses(std::span<const std::byte> payload) {
   ByteReader reader(payload);
-  const size_t count = get_count(reader, payload.size(), kMinResponseBytes);
-  std::vector<Response> responses;
-  for (size_t i = 0; i < count && reader.is_ok(); ++i)
-    responses.push_back(get_response(reader, payload.size()));
+  std::vector<Response> responses = get_list(reader, get_response);
   if (!is_whole(reader)) return malformed("responses");
   return responses;
 }
@@ -216,107 +315,17 @@ Result<std::vector<Response>> decode_responses(std::span<const std::byte> payloa
 Bytes encode(int64_t plans_begun, std::span<const Request> requests) {
   ByteWriter writer;
   writer.put(plans_begun);
-  put_requests(writer, requests);
+  put_list(writer, requests, put_request);
   return std::move(writer).take();
 }
 
 Result<Submitted> decode_submitted(std::span<const std::byte> payload) {
-  if (payload.size() < sizeof(int64_t)) return malformed("requests");
-  ByteReader reader(payload.first(sizeof(int64_t)));
+  ByteReader reader(payload);
   Submitted submitted;
   submitted.plans_begun = reader.get<int64_t>();
-  Result<std::vector<Request>> requests = decode_requests(payload.subspan(sizeof(int64_t)));
-  if (!requests.is_ok()) return requests.status();
-  submitted.requests = std::move(requests).value();
+  submitted.requests = get_list(reader, get_request);
+  if (!is_whole(reader)) return malformed("requests");
   return submitted;
-}
-
-Bytes encode(const PlanNews& news) {
-  ByteWriter writer;
-  writer.put(news.generation);
-  writer.put(news.started);
-  writer.put_vector(news.sent);
-  return std::move(writer).take();
-}
-
-Result<PlanNews> decode_plan_news(std::span<const std::byte> payload) {
-  ByteReader reader(payload);
-  PlanNews news;
-  news.generation = reader.get<int64_t>();
-  news.started = reader.get<int64_t>();
-  news.sent = reader.get_vector<int32_t>(kMaxRanks);
-  if (!is_whole(reader)) return malformed("plan news");
-  return news;
-}
-
-std::array<std::byte, kFrameHeaderBytes> encode_header(const FrameHeader& header) {
-  std::array<std::byte, kFrameHeaderBytes> raw{};
-  std::memcpy(raw.data(), &header.bytes, sizeof(header.bytes));
-  raw[4] = static_cast<std::byte>(header.type);
-  return raw;
-}
-
-Result<FrameHeader> decode_header(std::span<const std::byte, kFrameHeaderBytes> raw) {
-  ByteReader reader(raw);
-  FrameHeader header;
-  header.bytes = reader.get<uint32_t>();
-  const auto type = reader.get<uint8_t>();
-  for (int i = 0; i < 3; ++i)
-    if (reader.get<uint8_t>() != 0) return malformed("frame header");
-  if (header.bytes > kMaxFrameBytes) return malformed("frame length");
-  if (type < kFirstFrameType || type > kLastFrameType) return malformed("frame type");
-  header.type = static_cast<FrameType>(type);
-  return header;
-}
-
-Bytes encode(const Heartbeat& heartbeat) {
-  ByteWriter writer;
-  writer.put(heartbeat.sent);
-  writer.put(heartbeat.echo_sent);
-  writer.put(heartbeat.echo_received);
-  return std::move(writer).take();
-}
-
-Result<Heartbeat> decode_heartbeat(std::span<const std::byte> payload) {
-  ByteReader reader(payload);
-  Heartbeat heartbeat;
-  heartbeat.sent = reader.get<Nanos>();
-  heartbeat.echo_sent = reader.get<Nanos>();
-  heartbeat.echo_received = reader.get<Nanos>();
-  if (!is_whole(reader)) return malformed("heartbeat");
-  return heartbeat;
-}
-
-Bytes encode_rank(Rank rank) {
-  ByteWriter writer;
-  writer.put(rank);
-  return std::move(writer).take();
-}
-
-Rank decode_rank(std::span<const std::byte> payload) {
-  ByteReader reader(payload);
-  const auto rank = reader.get<Rank>();
-  return is_whole(reader) ? rank : -1;
-}
-
-Bytes encode(const Abort& abort) {
-  ByteWriter writer;
-  writer.put(abort.lost);
-  writer.put(static_cast<int32_t>(abort.code));
-  writer.put_string(std::string_view(abort.why).substr(0, kMaxTextBytes));
-  return std::move(writer).take();
-}
-
-Result<Abort> decode_abort(std::span<const std::byte> payload) {
-  ByteReader reader(payload);
-  Abort abort;
-  abort.lost = reader.get<Rank>();
-  const auto code = reader.get<int32_t>();
-  if (code < 0 || code >= kCodeCount) reader.fail();
-  abort.code = static_cast<Code>(code);
-  abort.why = reader.get_string(kMaxTextBytes);
-  if (!is_whole(reader)) return malformed("abort");
-  return abort;
 }
 
 }  // namespace rueda::control

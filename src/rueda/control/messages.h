@@ -1,41 +1,69 @@
-// What ranks and coordinator tell each other: values, and their fixed-layout encoding, every field bounded.
+// What ranks ask of the coordinator and what it answers: values, and their fixed-layout encoding, every field
+// bounded.
 #pragma once
 
-#include <array>
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "rueda/base/bytes.h"
-#include "rueda/base/clock.h"
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
 #include "rueda/control/terms.h"
 
 namespace rueda::control {
 
+// ---- requests: what one rank asks for ----
+
 // One tensor one rank has ready.
-struct Request : Terms {
+struct TensorRequest : Terms {
   int32_t process_set = 0;
   std::string name;
   std::vector<int64_t> shape;
-  Rank root = -1;               // world rank; broadcast
+  Rank root = -1;               // broadcast: world rank
   std::vector<int32_t> splits;  // alltoall: resolved by the submitting rank, one entry per member
   int32_t group_index = 0;      // position in its group
   int32_t group_size = 1;       // 1 = alone
   std::string group_name;       // name of the group's first member; empty when alone
-  int64_t tag = 0;              // join
-  int32_t priority = 0;         // see rueda.h; waits in control/turns.h
-  std::vector<Rank> set_ranks;  // add-set: the world ranks asked for
-  int32_t set_id = 0;           // remove-set
-  enum class Kind : uint8_t { kTensor = 0, kAddSet = 1, kRemoveSet = 2 } kind = Kind::kTensor;
+  int64_t tag = 0;              // join: any number, see Joined
+  int32_t priority = 0;         // see rueda.h; waits in control/priority_queue.h
 
-  bool operator==(const Request&) const = default;
+  bool operator==(const TensorRequest&) const = default;
 };
 
-// One tensor of a Response.
+struct AddSet {
+  std::vector<Rank> ranks;  // world ranks
+
+  bool operator==(const AddSet&) const = default;
+};
+
+struct RemoveSet {
+  int32_t id = 0;
+
+  bool operator==(const RemoveSet&) const = default;
+};
+
+// A change of the process sets. All ranks of the world must ask for the same one.
+struct SetChange {
+  std::string name;  // the answer carries it; in flight once, as a tensor's name in the world
+  std::variant<AddSet, RemoveSet> what;
+
+  bool operator==(const SetChange&) const = default;
+};
+
+using Request = std::variant<TensorRequest, SetChange>;
+
+// Process set and name, by which a response answers the request.
+std::pair<int32_t, const std::string&> name_of(const Request& request);
+
+// ---- responses: what every rank does next, in this order everywhere ----
+
+// One tensor of a bucket.
 struct Entry {
   std::string name;
   std::vector<int64_t> shape;  // of the coordinator's first request: what a joined rank needs to make zeros
@@ -43,50 +71,121 @@ struct Entry {
   // alltoall: n * n rows, [src * n + dst]. Else empty. Member order of the set.
   std::vector<int64_t> rows;
 
-  // kError: the world ranks whose submission fails; a later submission of the same name is another matter.
-  std::vector<Rank> failed_ranks{};
-
   bool operator==(const Entry&) const = default;
+};
+
+// A collective that every member of the set runs.
+struct Bucket : Terms {  // device: of some rank
+  int32_t process_set = 0;
+  Rank root = -1;              // broadcast: world rank
+  std::vector<Entry> entries;  // more than one: fused into one transfer
+  std::vector<Rank> joined;    // world ranks that take part with identity elements
+
+  bool operator==(const Bucket&) const = default;
+};
+
+// The ranks whose submission of a name fails; a later submission of the same name is another matter.
+struct FailedName {
+  std::string name;
+  std::vector<Rank> ranks;  // world ranks
+
+  bool operator==(const FailedName&) const = default;
+};
+
+// Requests that cannot be served: tensors, or a change of process sets.
+struct Failure {
+  int32_t process_set = 0;
+  std::vector<FailedName> failed;
+  Code code = Code::kMismatch;
+  std::string error;  // the same text on every rank
+
+  bool operator==(const Failure&) const = default;
+};
+
+// All ranks have joined.
+struct Joined {
+  std::vector<std::string> names;  // of the requests; the ranks may call it differently
+  Rank last = -1;                  // that joined
+  int64_t tag = 0;                 // the largest of all ranks
+
+  bool operator==(const Joined&) const = default;
+};
+
+struct SetAdded {
+  std::vector<std::string> names;  // of the requests
+  int32_t id = 0;
+  std::vector<Rank> ranks;  // ascending world ranks
+
+  bool operator==(const SetAdded&) const = default;
+};
+
+struct SetRemoved {
+  std::vector<std::string> names;  // of the requests
+  int32_t id = 0;
+
+  bool operator==(const SetRemoved&) const = default;
+};
+
+// A bucket of the plan that the next PlanBegin starts.
+struct PlanBucket {
+  Bucket bucket;
+
+  bool operator==(const PlanBucket&) const = default;
+};
+
+// Requests that were not answered belong to the plan, or are sent again.
+struct PlanBegin {
+  int64_t plan_number = 0;
+
+  bool operator==(const PlanBegin&) const = default;
 };
 
 // Messages one rank has sent to another for a bucket that does not run.
 struct Flow {
+  int64_t bucket = 0;  // counted from the begin of the plan
   Rank from = -1, to = -1;
   int32_t messages = 0;
 
   bool operator==(const Flow&) const = default;
 };
 
-// One thing that every member of the set does next, in this order everywhere.
-struct Response : Terms {  // device: of some rank
-  enum class Kind : uint8_t {
-    kRun = 0,
-    kError = 1,
-    kJoined = 2,
-    kSetAdded = 3,
-    kSetRemoved = 4,
-    kPlanBucket = 5,  // a bucket of the plan that the next kPlanBegin starts
-    kPlanBegin = 6,   // requests that were not answered belong to the plan, or are sent again
-    kPlanEnd = 7,     // the first buckets run; the rest is negotiated
-  };
-  Kind kind = Kind::kRun;
-  int32_t process_set = 0;
-  Rank root = -1;               // world rank
-  std::vector<Entry> entries;   // more than one: fused into one transfer
-  std::vector<Rank> joined;     // world ranks that take part with identity elements
-  std::string error;            // kError: the same text on every rank
-  Code code = Code::kMismatch;  // kError
-  Rank last_joined = -1;        // kJoined
-  int64_t tag = 0;              // kJoined: the largest; kPlanBegin: generation; kPlanEnd: buckets that run
-  std::vector<Rank> set_ranks;  // kSetAdded: ascending world ranks
-  int32_t set_id = 0;           // kSetAdded, kSetRemoved
-  std::vector<Flow> flows;      // kPlanEnd
+// The first buckets of the plan run; the rest is negotiated.
+struct PlanEnd {
+  int64_t buckets = 0;      // that run, of all rounds
+  std::vector<Flow> flows;  // for later ones, which do not
 
-  bool operator==(const Response&) const = default;
+  bool operator==(const PlanEnd&) const = default;
 };
 
-// What a rank holds of a response: the buckets of a learned plan run step after step.
-using SharedResponse = std::shared_ptr<const Response>;
+// The order is that of their numbers on the wire.
+using Response = std::variant<Bucket, Failure, Joined, SetAdded, SetRemoved, PlanBucket, PlanBegin, PlanEnd>;
+
+// What a rank holds of a response that runs: the buckets of a learned plan run step after step.
+using SharedResponse = std::shared_ptr<const Bucket>;
+
+// Which submissions of rank `me` a response answers: answered(process set, name).
+template <class F>
+void for_each_answer(const Response& response, Rank me, const F& answered) {
+  const auto has_me = [me](const std::vector<Rank>& ranks) {
+    return std::find(ranks.begin(), ranks.end(), me) != ranks.end();
+  };
+  if (const auto* bucket = std::get_if<Bucket>(&response)) {
+    if (has_me(bucket->joined)) return;  // what this rank has submitted since belongs to a later round
+    for (const Entry& entry : bucket->entries) answered(bucket->process_set, entry.name);
+  } else if (const auto* failure = std::get_if<Failure>(&response)) {
+    for (const FailedName& one : failure->failed)
+      if (has_me(one.ranks)) answered(failure->process_set, one.name);
+  } else {
+    const std::vector<std::string>* names = nullptr;
+    if (const auto* joined = std::get_if<Joined>(&response)) names = &joined->names;
+    if (const auto* added = std::get_if<SetAdded>(&response)) names = &added->names;
+    if (const auto* removed = std::get_if<SetRemoved>(&response)) names = &removed->names;
+    if (names == nullptr) return;  // plans answer nothing
+    for (const std::string& name : *names) answered(0, name);
+  }
+}
+
+// ---- encoding ----
 
 // A frame's payload. `encode` never fails; `decode` refuses what is not exactly one well-formed message.
 Bytes encode(std::span<const Request> requests);
@@ -101,61 +200,5 @@ struct Submitted {
 };
 Bytes encode(int64_t plans_begun, std::span<const Request> requests);
 Result<Submitted> decode_submitted(std::span<const std::byte> payload);
-
-// What ranks and coordinator tell each other when a plan ends.
-struct PlanNews {
-  int64_t generation = 0;
-  int64_t started = 0;        // kPlanPosition: buckets the sender has started
-  std::vector<int32_t> sent;  // kPlanPosition: messages for the last of them, to each rank; empty: none
-};
-Bytes encode(const PlanNews& news);
-Result<PlanNews> decode_plan_news(std::span<const std::byte> payload);
-
-// Control frames: {u32 payload bytes, u8 type, 3 bytes zero} then the payload.
-enum class FrameType : uint8_t {
-  kRequests = 1,       // rank -> coordinator: Submitted
-  kResponses = 2,      // coordinator -> rank
-  kHeartbeat = 3,      // both ways: Heartbeat, for liveness and clock offsets
-  kAbort = 4,          // both ways: {i32 lost world rank or -1, i32 code, string why}
-  kShutdown = 5,       // rank -> coordinator: I leave in good order; coordinator -> rank: everybody does
-  kStallReport = 6,    // coordinator -> rank: text
-  kTrace = 7,          // rank -> coordinator: a batch of timeline events
-  kDone = 8,           // rank -> coordinator: I have stopped; coordinator -> rank: all have, close
-  kCosts = 9,          // coordinator -> rank at start: measured link costs
-  kPlanDepart = 10,    // rank -> coordinator: I submit something else than the plan (PlanNews)
-  kPlanFreeze = 11,    // coordinator -> rank: start no more buckets, tell me how far you are (PlanNews)
-  kPlanPosition = 12,  // rank -> coordinator: so far (PlanNews)
-};
-inline constexpr size_t kFrameHeaderBytes = 8;
-
-struct FrameHeader {
-  uint32_t bytes = 0;
-  FrameType type = FrameType::kHeartbeat;
-};
-std::array<std::byte, kFrameHeaderBytes> encode_header(const FrameHeader& header);
-Result<FrameHeader> decode_header(
-    std::span<const std::byte, kFrameHeaderBytes> raw);  // bounds by kMaxFrameBytes
-
-// The sender's clock now, and an echo of the other side's last heartbeat: what NTP needs for one offset
-// sample.
-struct Heartbeat {
-  Nanos sent = 0;
-  Nanos echo_sent = 0;      // `sent` of the heartbeat this one answers, 0 if none
-  Nanos echo_received = 0;  // when it arrived here
-};
-Bytes encode(const Heartbeat& heartbeat);
-Result<Heartbeat> decode_heartbeat(std::span<const std::byte> payload);
-
-// kShutdown from the coordinator: the world rank that asked for it first.
-Bytes encode_rank(Rank rank);
-Rank decode_rank(std::span<const std::byte> payload);  // -1 where there is none
-
-struct Abort {
-  Rank lost = -1;
-  Code code = Code::kPeerLost;
-  std::string why;
-};
-Bytes encode(const Abort& abort);
-Result<Abort> decode_abort(std::span<const std::byte> payload);
 
 }  // namespace rueda::control

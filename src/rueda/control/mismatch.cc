@@ -24,7 +24,7 @@ std::string factor_text(double value) {
 }
 
 // An average is a sum with 1/n folded into the postscale, so for reducescatter the two disagree as factors.
-double effective_postscale(const Request& request, size_t member_count) {
+double effective_postscale(const TensorRequest& request, size_t member_count) {
   if (request.what == Collective::kReducescatter && request.op == ReduceOp::kAverage)
     return request.postscale / static_cast<double>(member_count);
   return request.postscale;
@@ -32,7 +32,7 @@ double effective_postscale(const Request& request, size_t member_count) {
 
 // The first submission that differs from that of the lowest rank.
 template <class Get>
-const Request* first_other(const Submissions& all, Get get) {
+const TensorRequest* first_other(const Submissions& all, Get get) {
   for (const Submission& one : all)
     if (!(get(one.request) == get(all[0].request))) return &one.request;
   return nullptr;
@@ -70,17 +70,17 @@ std::string who_said_what(const Submissions& all, Text text) {
 // ranks.
 template <class Get, class Text, class Detail>
 Status compare(const Submissions& all, Get get, Text text, Detail detail) {
-  const Request* other = first_other(all, get);
+  const TensorRequest* other = first_other(all, get);
   if (other == nullptr) return Status::ok();
   return {Code::kMismatch, text(all[0].request, *other) + who_said_what(all, detail)};
 }
 
-std::string shape_mismatch(const Request& a) {
+std::string shape_mismatch(const TensorRequest& a) {
   return "Mismatched " + std::string(operation_name(a)) + " tensor shapes: One rank sent a tensor ";
 }
 
 Status check_join(const CompleteTensor& tensor) {
-  const Request& first = tensor.submissions[0].request;
+  const TensorRequest& first = tensor.submissions[0].request;
   if (tensor.joined.empty()) return Status::ok();
   std::string why;
   switch (first.what) {
@@ -108,64 +108,66 @@ Status check_join(const CompleteTensor& tensor) {
 
 Status check_equal_shapes(const Submissions& all) {
   return compare(
-      all, [](const Request& r) -> const auto& { return r.shape; },
-      [](const Request& a, const Request& b) {
+      all, [](const TensorRequest& r) -> const auto& { return r.shape; },
+      [](const TensorRequest& a, const TensorRequest& b) {
         return shape_mismatch(a) + "of shape " + shape_string(a.shape) +
                ", but another rank sent a tensor of shape " + shape_string(b.shape) + ".";
       },
-      [](const Request& r) { return shape_string(r.shape); });
+      [](const TensorRequest& r) { return shape_string(r.shape); });
 }
 
 Status check_factors(const CompleteTensor& tensor) {
   const size_t n = tensor.members.size();
-  const auto factors = [n](const Request& r) { return std::pair(r.prescale, effective_postscale(r, n)); };
-  const auto bits = [&](const Request& r) {  // equal where both are no number, too
+  const auto factors = [n](const TensorRequest& r) {
+    return std::pair(r.prescale, effective_postscale(r, n));
+  };
+  const auto bits = [&](const TensorRequest& r) {  // equal where both are no number, too
     const auto [pre, post] = factors(r);
     return std::pair(std::bit_cast<uint64_t>(pre), std::bit_cast<uint64_t>(post));
   };
-  const auto pair_text = [&](const Request& r) {
+  const auto pair_text = [&](const TensorRequest& r) {
     const auto [pre, post] = factors(r);
     return "(" + factor_text(pre) + ", " + factor_text(post) + ")";
   };
   return compare(
       tensor.submissions, bits,
-      [&](const Request& a, const Request& b) {
+      [&](const TensorRequest& a, const TensorRequest& b) {
         return "Mismatched prescale and/or postscale factors: One rank sent factors " + pair_text(a) +
                ", but another rank sent factors " + pair_text(b) + ".";
       },
-      [&](const Request& r) {
+      [&](const TensorRequest& r) {
         return pair_text(r) +
                (r.what == Collective::kReducescatter ? " with " + std::string(name_of(r.op)) : "");
       });
 }
 
 Status check_ops(const Submissions& all) {
-  const auto number = [](const Request& r) { return std::to_string(static_cast<int>(r.op)); };
+  const auto number = [](const TensorRequest& r) { return std::to_string(static_cast<int>(r.op)); };
   return compare(
-      all, [](const Request& r) { return r.op; },
-      [&](const Request& a, const Request& b) {
+      all, [](const TensorRequest& r) { return r.op; },
+      [&](const TensorRequest& a, const TensorRequest& b) {
         return "Mismatched reduction operation: One rank sent reduction op " + number(a) +
                ", but another rank sent reduction op " + number(b) + ".";
       },
-      [](const Request& r) { return std::string(name_of(r.op)); });
+      [](const TensorRequest& r) { return std::string(name_of(r.op)); });
 }
 
 Status check_trailing_dimensions(const Submissions& all) {
-  const auto shape_text = [](const Request& r) { return shape_string(r.shape); };
+  const auto shape_text = [](const TensorRequest& r) { return shape_string(r.shape); };
   Status status = compare(
-      all, [](const Request& r) { return r.shape.size(); },
-      [](const Request& a, const Request& b) {
+      all, [](const TensorRequest& r) { return r.shape.size(); },
+      [](const TensorRequest& a, const TensorRequest& b) {
         return shape_mismatch(a) + "of rank " + std::to_string(a.shape.size()) +
                ", but another rank sent a tensor of rank " + std::to_string(b.shape.size()) + ".";
       },
       shape_text);
   for (size_t dim = 1; status.is_ok() && dim < all[0].request.shape.size(); ++dim) {
-    const auto with_dimension = [dim](const Request& r) {
+    const auto with_dimension = [dim](const TensorRequest& r) {
       return "with dimension " + std::to_string(dim) + " equal to " + std::to_string(r.shape[dim]);
     };
     status = compare(
-        all, [dim](const Request& r) { return r.shape[dim]; },
-        [&](const Request& a, const Request& b) {
+        all, [dim](const TensorRequest& r) { return r.shape[dim]; },
+        [&](const TensorRequest& a, const TensorRequest& b) {
           return shape_mismatch(a) + with_dimension(a) + ", but another rank sent a tensor " +
                  with_dimension(b) + ".";
         },
@@ -175,21 +177,21 @@ Status check_trailing_dimensions(const Submissions& all) {
 }
 
 Status check_roots(const Submissions& all) {
-  const auto root = [](const Request& r) { return std::to_string(r.root); };
+  const auto root = [](const TensorRequest& r) { return std::to_string(r.root); };
   return compare(
-      all, [](const Request& r) { return r.root; },
-      [&](const Request& a, const Request& b) {
+      all, [](const TensorRequest& r) { return r.root; },
+      [&](const TensorRequest& a, const TensorRequest& b) {
         return "Mismatched BROADCAST root ranks: One rank specified root rank " + root(a) +
                ", but another rank specified root rank " + root(b) + ".";
       },
-      [&](const Request& r) { return "root " + root(r); });
+      [&](const TensorRequest& r) { return "root " + root(r); });
 }
 
 Status check_devices(const Submissions& all) {
-  const auto kind = [](const Request& r) { return std::string(r.device < 0 ? "CPU" : "GPU"); };
+  const auto kind = [](const TensorRequest& r) { return std::string(r.device < 0 ? "CPU" : "GPU"); };
   return compare(
-      all, [](const Request& r) { return r.device < 0; },
-      [&](const Request& a, const Request& b) {
+      all, [](const TensorRequest& r) { return r.device < 0; },
+      [&](const TensorRequest& a, const TensorRequest& b) {
         return "Mismatched " + std::string(operation_name(a)) +
                " CPU/GPU device selection: One rank specified device " + kind(a) +
                ", but another rank specified device " + kind(b) + ".";
@@ -199,10 +201,10 @@ Status check_devices(const Submissions& all) {
 
 // One rank must not wait for a backend of devices while another sums in host memory.
 Status check_memory(const Submissions& all) {
-  const auto kind = [](const Request& r) { return std::string(name_of(r.memory)); };
+  const auto kind = [](const TensorRequest& r) { return std::string(name_of(r.memory)); };
   return compare(
-      all, [](const Request& r) { return r.memory == MemoryKind::kDevice; },
-      [&](const Request& a, const Request& b) {
+      all, [](const TensorRequest& r) { return r.memory == MemoryKind::kDevice; },
+      [&](const TensorRequest& a, const TensorRequest& b) {
         return "Mismatched " + std::string(operation_name(a)) + " memory: One rank gave " + kind(a) +
                " memory, but another rank gave " + kind(b) + " memory.";
       },
@@ -210,10 +212,10 @@ Status check_memory(const Submissions& all) {
 }
 
 Status check_dtypes(const Submissions& all) {
-  const auto dtype = [](const Request& r) { return std::string(name_of(r.dtype)); };
+  const auto dtype = [](const TensorRequest& r) { return std::string(name_of(r.dtype)); };
   return compare(
-      all, [](const Request& r) { return r.dtype; },
-      [&](const Request& a, const Request& b) {
+      all, [](const TensorRequest& r) { return r.dtype; },
+      [&](const TensorRequest& a, const TensorRequest& b) {
         return "Mismatched data types: One rank had type " + dtype(a) + ", but another rank had type " +
                dtype(b) + ".";
       },
@@ -221,10 +223,10 @@ Status check_dtypes(const Submissions& all) {
 }
 
 Status check_operations(const Submissions& all) {
-  const auto text = [](const Request& r) { return std::string(operation_name(r)); };
+  const auto text = [](const TensorRequest& r) { return std::string(operation_name(r)); };
   return compare(
       all, operation_name,
-      [&](const Request& a, const Request& b) {
+      [&](const TensorRequest& a, const TensorRequest& b) {
         return "Mismatched operations: One rank did an " + text(a) + ", but another rank did an " + text(b) +
                ".";
       },
@@ -233,7 +235,7 @@ Status check_operations(const Submissions& all) {
 
 }  // namespace
 
-std::string_view operation_name(const Request& request) {
+std::string_view operation_name(const TensorRequest& request) {
   if (request.what == Collective::kAllreduce && request.op == ReduceOp::kAdasum) return "ADASUM";
   return name_of(request.what);
 }

@@ -10,21 +10,21 @@ namespace rueda::control {
 namespace {
 
 // "x" of "x_1of3": how the API names the first member of a group of 3. Empty when the name has another form.
-std::string base_name(const Request& request) {
+std::string base_name(const TensorRequest& request) {
   if (request.group_index != 0) return {};
   const std::string suffix = "_1of" + std::to_string(request.group_size);
   if (!request.name.ends_with(suffix)) return {};
   return request.name.substr(0, request.name.size() - suffix.size());
 }
 
-std::string group_text(const Request& request) {
+std::string group_text(const TensorRequest& request) {
   if (request.group_size == 1) return "no group";
   return "position " + std::to_string(request.group_index + 1) + " of the " +
          std::to_string(request.group_size) + " tensors of group " + request.group_name;
 }
 
 Status group_conflict(const PendingTensor& tensor) {
-  const Request& first = tensor.submissions[0].request;
+  const TensorRequest& first = tensor.submissions[0].request;
   std::string why =
       "Mismatched groups: the ranks disagree about the members of a group. Tensor " + tensor.name;
   for (const Submission& one : tensor.submissions) {
@@ -68,7 +68,7 @@ std::vector<Rank> PendingSet::missing_ranks(const PendingTensor& tensor) const {
   return missing;
 }
 
-bool PendingSet::submit(Rank from, Request&& request, const Status& fault, Nanos now) {
+bool PendingSet::submit(Rank from, TensorRequest&& request, const Status& fault, Nanos now) {
   PendingTensor& tensor = find_or_add(request, now);
   if (!fault.is_ok() && tensor.fault.is_ok()) tensor.fault = fault;
   const auto index = static_cast<size_t>(index_of(from));
@@ -94,7 +94,7 @@ bool PendingSet::submit(Rank from, Request&& request, const Status& fault, Nanos
   return is_first;
 }
 
-PendingTensor& PendingSet::find_or_add(const Request& request, Nanos now) {
+PendingTensor& PendingSet::find_or_add(const TensorRequest& request, Nanos now) {
   const auto [slot, is_new] = tensors_.try_emplace(request.name);
   if (!is_new) return *slot->second;
   slot->second = std::make_unique<PendingTensor>();
@@ -112,10 +112,10 @@ PendingTensor& PendingSet::find_or_add(const Request& request, Nanos now) {
   return tensor;
 }
 
-void PendingSet::enter_group(PendingTensor& tensor, const Request& request) {
+void PendingSet::enter_group(PendingTensor& tensor, const TensorRequest& request) {
   const bool is_first = tensor.submissions.empty();
   if (!is_first) {
-    const Request& first = tensor.submissions[0].request;
+    const TensorRequest& first = tensor.submissions[0].request;
     if (first.group_size == request.group_size && first.group_index == request.group_index &&
         first.group_name == request.group_name)
       return;

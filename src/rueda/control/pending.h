@@ -66,7 +66,7 @@ class PendingSet {
   [[nodiscard]] bool is_waiting(const std::string& name) const { return tensors_.contains(name); }
 
   // A member submits a tensor. True when it is the name's first submission.
-  bool submit(Rank from, Request&& request, const Status& fault, Nanos now);
+  bool submit(Rank from, TensorRequest&& request, const Status& fault, Nanos now);
   // A member has joined: has_joined says so already.
   void join(Rank from);
   // What the calls above finished.
@@ -78,8 +78,8 @@ class PendingSet {
   std::vector<std::unique_ptr<PendingTensor>> take_all();
 
  private:
-  PendingTensor& find_or_add(const Request& request, Nanos now);
-  void enter_group(PendingTensor& tensor, const Request& request);
+  PendingTensor& find_or_add(const TensorRequest& request, Nanos now);
+  void enter_group(PendingTensor& tensor, const TensorRequest& request);
   void suspect(PendingGroup& group);
   void complete(PendingTensor& tensor);
   void fail_conflict(const std::string& name, std::vector<Finished>& out);

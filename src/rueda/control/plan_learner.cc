@@ -10,41 +10,42 @@ constexpr size_t kMaxWatched = 1 << 16;  // names submitted and not yet run
 constexpr int kMaxRepeats = 64;          // proof asked after many plans ended early
 constexpr int64_t kManyTimes = 32;       // that a plan recurred, if it was worth its while
 
-bool is_plannable(const Response& response) {
-  const bool is_reduction = response.what == Collective::kAllreduce && response.op != ReduceOp::kAdasum;
-  return response.kind == Response::Kind::kRun && (is_reduction || response.what == Collective::kBarrier) &&
-         response.process_set == 0 && response.joined.empty();
+bool is_plannable(const Bucket& bucket) {
+  const bool is_reduction = bucket.what == Collective::kAllreduce && bucket.op != ReduceOp::kAdasum;
+  return (is_reduction || bucket.what == Collective::kBarrier) && bucket.process_set == 0 &&
+         bucket.joined.empty();
 }
 
-int64_t bytes_of(const Response& response, const Entry& entry) {
-  auto bytes = static_cast<int64_t>(size_of(response.dtype));
+int64_t bytes_of(const Bucket& bucket, const Entry& entry) {
+  auto bytes = static_cast<int64_t>(size_of(bucket.dtype));
   for (const int64_t dim : entry.shape)
     if (__builtin_mul_overflow(bytes, dim, &bytes)) return INT64_MAX;
   return bytes;
 }
 
-bool can_fuse(const Response& a, const Response& b) {
+bool can_fuse(const Bucket& a, const Bucket& b) {
   return a.what == Collective::kAllreduce && key_of(a) == key_of(b);
 }
 
 }  // namespace
 
-void PlanLearner::saw_submission(const Request& request) {
+void PlanLearner::saw_submission(const TensorRequest& request) {
   if (request.priority != 0) return forget();  // what runs next depends on what is ready: no fixed order
   if (first_seen_.size() >= kMaxWatched) forget();
   first_seen_.try_emplace(request.name, ++clock_);
 }
 
 void PlanLearner::saw_response(const Response& response) {
-  if (!is_plannable(response)) return forget();
+  const auto* bucket = std::get_if<Bucket>(&response);
+  if (bucket == nullptr || !is_plannable(*bucket)) return forget();
   const uint64_t started = ++clock_;
-  for (const Entry& entry : response.entries) {
+  for (const Entry& entry : bucket->entries) {
     if (in_step_.contains(entry.name)) end_step();
     if (step_.size() >= kMaxStep) return forget();
     Tensor tensor;
-    tensor.response = response;
-    tensor.response.entries = {entry};
-    tensor.bytes = bytes_of(response, entry);
+    tensor.bucket = *bucket;
+    tensor.bucket.entries = {entry};
+    tensor.bytes = bytes_of(*bucket, entry);
     const auto seen = first_seen_.find(entry.name);
     tensor.seen = seen != first_seen_.end() ? seen->second : started;
     tensor.started = started;
@@ -58,8 +59,8 @@ void PlanLearner::saw_response(const Response& response) {
 bool PlanLearner::is_like_last_step() const {
   if (step_.size() != last_step_.size()) return false;
   return std::ranges::all_of(last_step_, [&](const Tensor& tensor) {
-    const auto found = in_step_.find(tensor.response.entries[0].name);
-    return found != in_step_.end() && step_[found->second].response == tensor.response;
+    const auto found = in_step_.find(tensor.bucket.entries[0].name);
+    return found != in_step_.end() && step_[found->second].bucket == tensor.bucket;
   });
 }
 
@@ -69,23 +70,23 @@ void PlanLearner::end_step() {
   in_step_.clear();
 }
 
-std::optional<std::vector<Response>> PlanLearner::take_plan() {
+std::optional<std::vector<Bucket>> PlanLearner::take_plan() {
   // At the end of a step only: a plan begins with its first bucket.
   if (step_.empty() || repeats_ + 1 < repeats_needed_ || !is_like_last_step()) return std::nullopt;
-  std::vector<Response> buckets;
+  std::vector<Bucket> buckets;
   int64_t bytes = 0;
   uint64_t started = 0;  // of the bucket's first tensor
   for (Tensor& tensor : step_) {
     const bool fits = !buckets.empty() && tensor.bytes <= bucket_bytes_ - std::min(bytes, bucket_bytes_);
     // Submitted before anything of the bucket ran, so it depends on no result of the bucket.
-    if (fits && tensor.seen < started && can_fuse(buckets.back(), tensor.response)) {
-      buckets.back().entries.push_back(std::move(tensor.response.entries[0]));
+    if (fits && tensor.seen < started && can_fuse(buckets.back(), tensor.bucket)) {
+      buckets.back().entries.push_back(std::move(tensor.bucket.entries[0]));
       bytes += tensor.bytes;
       continue;
     }
     bytes = tensor.bytes;
     started = tensor.started;
-    buckets.push_back(std::move(tensor.response));
+    buckets.push_back(std::move(tensor.bucket));
   }
   forget();
   planned_ = std::ssize(buckets);

@@ -5,23 +5,23 @@
 
 namespace rueda::control {
 
-void PlanLedger::begin(int64_t generation, Rank ranks) {
+void PlanLedger::begin(int64_t plan_number, Rank ranks) {
   is_active_ = true;
   is_frozen_ = false;
-  generation_ = generation;
+  plan_number_ = plan_number;
   positions_.assign(static_cast<size_t>(ranks),
-                    PlanNews{.generation = generation, .started = -1, .sent = {}});
+                    PlanNews{.plan_number = plan_number, .started = -1, .under_way = {}});
   missing_ = ranks;
 }
 
-bool PlanLedger::depart(int64_t generation) {
-  if (!is_active_ || generation != generation_) return false;  // it ended before this word arrived
+bool PlanLedger::depart(int64_t plan_number) {
+  if (!is_active_ || plan_number != plan_number_) return false;  // it ended before this word arrived
   return !std::exchange(is_frozen_, true);
 }
 
 std::optional<PlanLedger::End> PlanLedger::stopped_at(Rank rank, const PlanNews& position) {
   const bool is_known_rank = rank >= 0 && static_cast<size_t>(rank) < positions_.size();
-  if (!is_active_ || position.generation != generation_ || !is_known_rank) return std::nullopt;
+  if (!is_active_ || position.plan_number != plan_number_ || !is_known_rank) return std::nullopt;
   PlanNews& known = positions_[static_cast<size_t>(rank)];
   if (known.started < 0) --missing_;
   known = position;
@@ -29,41 +29,42 @@ std::optional<PlanLedger::End> PlanLedger::stopped_at(Rank rank, const PlanNews&
   is_active_ = false;
   End end{.buckets = std::ranges::min(positions_, {}, &PlanNews::started).started, .flows = {}};
   for (size_t from = 0; from < positions_.size(); ++from) {
-    if (positions_[from].started == end.buckets) continue;
-    const std::vector<int32_t>& sent = positions_[from].sent;
-    for (size_t to = 0; to < std::min(sent.size(), positions_.size()); ++to) {
-      if (sent[to] > 0)
-        end.flows.push_back(
-            {.from = static_cast<Rank>(from), .to = static_cast<Rank>(to), .messages = sent[to]});
+    for (const auto& [bucket, sent] : positions_[from].under_way) {
+      if (bucket < end.buckets) continue;
+      for (size_t to = 0; to < std::min(sent.size(), positions_.size()); ++to)
+        if (sent[to] > 0)
+          end.flows.push_back({.bucket = bucket,
+                               .from = static_cast<Rank>(from),
+                               .to = static_cast<Rank>(to),
+                               .messages = sent[to]});
     }
   }
   return end;
 }
 
-void PlanRunner::begin(int64_t generation, std::vector<Response> buckets) {
+void PlanRunner::begin(int64_t plan_number, std::vector<Bucket> buckets) {
   RUEDA_CHECK(!buckets.empty(), "a plan has buckets");
   *this = PlanRunner();
   is_active_ = true;
-  generation_ = generation;
-  for (Response& bucket : buckets) buckets_.push_back(std::make_shared<const Response>(std::move(bucket)));
+  plan_number_ = plan_number;
+  for (Bucket& bucket : buckets) buckets_.push_back(std::make_shared<const Bucket>(std::move(bucket)));
   ready_.assign(buckets_.size(), 0);
   for (size_t bucket = 0; bucket < buckets_.size(); ++bucket)
     for (size_t entry = 0; entry < buckets_[bucket]->entries.size(); ++entry)
       slots_[buckets_[bucket]->entries[entry].name] = {.bucket = bucket, .entry = entry, .accepted = 0};
 }
 
-bool PlanRunner::fits(const Request& request) const {
-  if (request.kind != Request::Kind::kTensor || request.process_set != 0 || request.priority != 0)
-    return false;
+bool PlanRunner::fits(const TensorRequest& request) const {
+  if (request.process_set != 0 || request.priority != 0) return false;
   const auto found = slots_.find(request.name);
   if (found == slots_.end()) return false;
   const Slot& slot = found->second;
-  const Response& bucket = *buckets_[slot.bucket];
+  const Bucket& bucket = *buckets_[slot.bucket];
   const bool is_same = key_of(request) == key_of(bucket) && request.shape == bucket.entries[slot.entry].shape;
   return is_same && slot.accepted == 0;
 }
 
-void PlanRunner::accept(const Request& request, OperationId operation) {
+void PlanRunner::accept(const TensorRequest& request, OperationId operation) {
   Slot& slot = slots_.at(request.name);
   slot.last.operation = operation;
   slot.last.request = request;  // step after step the same: nothing is allocated
@@ -97,13 +98,12 @@ bool PlanRunner::is_waiting_in_vain(const std::string& name) const {
 }
 
 std::vector<LeftOver> PlanRunner::finish(int64_t end) {
-  RUEDA_CHECK(is_active_ && started_ >= end && started_ <= end + 1,
-              "no rank is two buckets ahead of another");
+  // A tensor is submitted again when its bucket has run everywhere.
+  RUEDA_CHECK(is_active_ && started_ >= end && std::cmp_less_equal(started_ - end, buckets_.size()),
+              "no rank is a round ahead of another");
   std::vector<LeftOver> left;
-  if (started_ > end) {
-    const auto cancelled = static_cast<size_t>(end) % buckets_.size();
-    for (const Entry& entry : buckets_[cancelled]->entries) left.push_back(slots_.at(entry.name).last);
-  }
+  for (int64_t cancelled = end; cancelled < started_; ++cancelled)
+    for (const Entry& entry : bucket(cancelled).entries) left.push_back(slots_.at(entry.name).last);
   std::vector<const Slot*> waiting;
   for (const auto& [name, slot] : slots_)
     if (slot.accepted != 0) waiting.push_back(&slot);

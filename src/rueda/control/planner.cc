@@ -1,6 +1,7 @@
 #include "rueda/control/planner.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <unordered_set>
 
@@ -16,29 +17,31 @@ void append(Actions& actions, Actions more) {
   for (Action& action : more) actions.push_back(std::move(action));
 }
 
-std::vector<const Request*> pointers_to(const std::vector<Request>& requests) {
-  std::vector<const Request*> pointers;
-  for (const Request& request : requests) pointers.push_back(&request);
-  return pointers;
+// The requests of one operation; none when it changes the process sets.
+std::vector<const TensorRequest*> tensors_of(const std::vector<Request>& requests) {
+  std::vector<const TensorRequest*> tensors;
+  for (const Request& request : requests)
+    if (const auto* tensor = std::get_if<TensorRequest>(&request)) tensors.push_back(tensor);
+  return tensors;
 }
 
 }  // namespace
 
 PlanNews Planner::news() const {
-  return {.generation = runner_.generation(), .started = runner_.started(), .sent = {}};
+  return {.plan_number = runner_.plan_number(), .started = runner_.started(), .under_way = {}};
 }
 
-bool Planner::fits(std::span<const Request* const> requests) const {
-  return std::ranges::all_of(requests, [&](const Request* request) { return runner_.fits(*request); });
+bool Planner::fits(std::span<const TensorRequest* const> requests) const {
+  return std::ranges::all_of(requests, [&](const TensorRequest* request) { return runner_.fits(*request); });
 }
 
-void Planner::take(OperationId operation, std::span<const Request* const> requests, Nanos now) {
-  for (const Request* request : requests) runner_.accept(*request, operation);
+void Planner::take(OperationId operation, std::span<const TensorRequest* const> requests, Nanos now) {
+  for (const TensorRequest* request : requests) runner_.accept(*request, operation);
   taken_at_ = now;
 }
 
 void Planner::remember(OperationId operation, std::vector<Request> requests) {
-  for (const Request& request : requests) operation_of_[{request.process_set, request.name}] = operation;
+  for (const Request& request : requests) operation_of_[name_of(request)] = operation;
   unanswered_[operation] = std::move(requests);
 }
 
@@ -46,13 +49,13 @@ void Planner::forget(OperationId operation) {
   const auto found = unanswered_.find(operation);
   if (found == unanswered_.end()) return;
   for (const Request& request : found->second) {
-    const auto name = operation_of_.find({request.process_set, request.name});
+    const auto name = operation_of_.find(name_of(request));
     if (name != operation_of_.end() && name->second == operation) operation_of_.erase(name);
   }
   unanswered_.erase(found);
 }
 
-Planner::Submitted Planner::submitted(OperationId operation, std::span<const Request* const> requests,
+Planner::Submitted Planner::submitted(OperationId operation, std::span<const TensorRequest* const> requests,
                                       Nanos now) {
   Submitted out;
   if (runner_.is_open() && fits(requests)) {
@@ -62,9 +65,14 @@ Planner::Submitted Planner::submitted(OperationId operation, std::span<const Req
   }
   if (runner_.is_open()) out.actions = depart("it submits " + requests.front()->name);
   std::vector<Request> copies;
-  for (const Request* request : requests) copies.push_back(*request);
+  for (const TensorRequest* request : requests) copies.emplace_back(*request);
   remember(operation, std::move(copies));
   return out;
+}
+
+Actions Planner::submitted(OperationId operation, const SetChange& change) {
+  remember(operation, {change});
+  return depart("it submits " + change.name);
 }
 
 Actions Planner::depart(const std::string& why) {
@@ -74,53 +82,42 @@ Actions Planner::depart(const std::string& why) {
 }
 
 std::optional<Actions> Planner::response(Response& response, Nanos now) {
-  using Kind = Response::Kind;
-  switch (response.kind) {
-    case Kind::kPlanBucket:
-      response.kind = Kind::kRun;
-      arriving_.push_back(std::move(response));
-      return Actions();
-    case Kind::kPlanBegin:
-      return begin(response.tag, now);
-    case Kind::kPlanEnd:
-      return end(response);
-    default:
-      answered(response);
-      return std::nullopt;
+  if (auto* planned = std::get_if<PlanBucket>(&response)) {
+    arriving_.push_back(std::move(planned->bucket));
+    return Actions();
   }
+  if (const auto* begins = std::get_if<PlanBegin>(&response)) return begin(begins->plan_number, now);
+  if (const auto* ends = std::get_if<PlanEnd>(&response)) return end(*ends);
+  answered(response);
+  return std::nullopt;
 }
 
 void Planner::answered(const Response& response) {
-  const auto has_me = [&](const std::vector<Rank>& ranks) {
-    return std::ranges::find(ranks, options_.me) != ranks.end();
-  };
-  if (has_me(response.joined)) return;  // what this rank submitted since belongs to a later round
-  for (const Entry& entry : response.entries) {
-    if (response.kind == Response::Kind::kError && !has_me(entry.failed_ranks)) continue;
-    const auto found = operation_of_.find({response.process_set, entry.name});
+  for_each_answer(response, options_.me, [&](int32_t process_set, const std::string& name) {
+    const auto found = operation_of_.find({process_set, name});
     if (found != operation_of_.end()) forget(OperationId{found->second});
-  }
+  });
 }
 
 // What I submitted and the coordinator has not answered: it has forgotten it, and has every rank do as I do.
-Actions Planner::begin(int64_t generation, Nanos now) {
+Actions Planner::begin(int64_t plan_number, Nanos now) {
   ++plans_begun_;
   Actions actions;
   actions.emplace_back(PlanBegun{});
   actions.emplace_back(SetGeneration{.generation = ++generation_});
-  runner_.begin(generation, std::exchange(arriving_, {}));
+  runner_.begin(plan_number, std::exchange(arriving_, {}));
   started_at_ = now;
   std::vector<Request> again;
   operation_of_.clear();
   for (auto& [operation, requests] : std::exchange(unanswered_, {})) {
-    const std::vector<const Request*> pointers = pointers_to(requests);
-    const bool is_taken = runner_.is_open() && fits(pointers);
+    const std::vector<const TensorRequest*> tensors = tensors_of(requests);
+    const bool is_taken = runner_.is_open() && !tensors.empty() && fits(tensors);
     actions.emplace_back(NegotiationOver{.requests = requests, .is_taken = is_taken});
     if (is_taken) {
-      take(operation, pointers, now);
+      take(operation, tensors, now);
       continue;
     }
-    append(actions, depart("it has submitted " + requests.front().name));
+    append(actions, depart("it has submitted " + name_of(requests.front()).second));
     again.insert(again.end(), requests.begin(), requests.end());
     remember(operation, std::move(requests));
   }
@@ -128,50 +125,64 @@ Actions Planner::begin(int64_t generation, Nanos now) {
   return actions;
 }
 
-Actions Planner::end(const Response& response) {
-  const int64_t bucket = response.tag;
+// What others have sent for buckets that do not run must be taken before anything else is.
+void Planner::undo(const PlanEnd& end, Actions& actions) const {
+  // A tensor is submitted again when its bucket has run everywhere: no rank is a round ahead of another.
+  RUEDA_CHECK(runner_.is_active() && end.buckets <= runner_.started(), "a plan ends that this rank has not");
+  const int64_t beyond = end.buckets + runner_.size();
+  std::map<int64_t, std::vector<int32_t>> arrivals;  // of each bucket
+  for (int64_t number = end.buckets; number < runner_.started(); ++number)
+    arrivals[number].assign(static_cast<size_t>(options_.ranks), 0);
+  for (const Flow& flow : end.flows) {
+    if (flow.to != options_.me || flow.from >= options_.ranks) continue;
+    if (flow.bucket < end.buckets || flow.bucket >= beyond) continue;
+    std::vector<int32_t>& of_bucket = arrivals[flow.bucket];
+    of_bucket.resize(static_cast<size_t>(options_.ranks), 0);
+    of_bucket[static_cast<size_t>(flow.from)] = flow.messages;
+  }
+  for (auto& [number, messages] : arrivals)
+    if (number < runner_.started())
+      actions.emplace_back(Cancel{.number = number, .arrivals = std::move(messages)});
+  actions.emplace_back(Resume{});
+  for (auto& [number, messages] : arrivals)
+    if (number >= runner_.started())
+      actions.emplace_back(
+          Discard{.number = number, .bucket = runner_.bucket(number), .arrivals = std::move(messages)});
+}
+
+Actions Planner::end(const PlanEnd& end) {
+  const int64_t bucket = end.buckets;
   Actions actions;
   actions.emplace_back(PlanOver{});
+  undo(end, actions);
   actions.emplace_back(SetGeneration{.generation = ++generation_});
-  // What others have sent for the bucket that does not run must be taken before anything else is.
-  std::vector<int32_t> arrivals(static_cast<size_t>(options_.ranks), 0);
-  for (const Flow& flow : response.flows)
-    if (flow.to == options_.me && flow.from < options_.ranks)
-      arrivals[static_cast<size_t>(flow.from)] = flow.messages;
-  if (runner_.started() > bucket) {
-    actions.emplace_back(Cancel{.arrivals = std::move(arrivals)});
-  } else {
-    actions.emplace_back(Resume{});
-    const bool has_arrivals = std::ranges::any_of(arrivals, [](int32_t messages) { return messages > 0; });
-    if (has_arrivals)
-      actions.emplace_back(Drain{.bucket = runner_.bucket(bucket), .arrivals = std::move(arrivals)});
-  }
-  std::map<OperationId, std::vector<Request>> open;  // what was not reduced
+  std::map<OperationId, std::vector<TensorRequest>> open;  // what was not reduced
   for (LeftOver& left : runner_.finish(bucket)) open[left.operation].push_back(std::move(left.request));
   std::vector<Request> again;
   for (auto& [operation, requests] : open) {
-    std::ranges::sort(requests, {}, &Request::group_index);
+    std::ranges::sort(requests, {}, &TensorRequest::group_index);
     // Where a part of the group is reduced, it is so on every rank: the rest is no group any more.
     if (std::cmp_less(requests.size(), requests.front().group_size)) {
-      for (Request& request : requests) {
+      for (TensorRequest& request : requests) {
         request.group_index = 0;
         request.group_size = 1;
         request.group_name.clear();
       }
     }
     again.insert(again.end(), requests.begin(), requests.end());
-    remember(operation, std::move(requests));
+    remember(operation, {std::make_move_iterator(requests.begin()), std::make_move_iterator(requests.end())});
   }
   if (!again.empty()) actions.emplace_back(Negotiate{.requests = std::move(again)});
   return actions;
 }
 
-std::optional<StartBucket> Planner::idle(Nanos now) {
+std::optional<StartBucket> Planner::room(Nanos now) {
   SharedResponse next = runner_.next();
   if (next == nullptr) return std::nullopt;
+  const int64_t number = runner_.started();
   runner_.start_next();
   started_at_ = now;
-  return StartBucket{.bucket = std::move(next)};
+  return StartBucket{.bucket = std::move(next), .number = number};
 }
 
 Actions Planner::tick(Nanos now, bool is_idle) {
@@ -202,42 +213,48 @@ Nanos Planner::next_event(bool is_idle) const {
 }
 
 Actions Planner::on_freeze(const PlanNews& frozen) {
-  if (!runner_.is_active() || frozen.generation != runner_.generation()) return {};
+  if (!runner_.is_active() || frozen.plan_number != runner_.plan_number()) return {};
   runner_.freeze();
   return {TellPosition{.news = news()}};
 }
 
 void Planner::saw_submissions(std::span<const Request> requests) {
   if (!options_.may_plan || ledger_.is_active()) return;
-  for (const Request& request : requests)
-    if (request.process_set == 0) learner_.saw_submission(request);
+  for (const Request& request : requests) {
+    const auto* tensor = std::get_if<TensorRequest>(&request);
+    if (tensor != nullptr && tensor->process_set == 0) learner_.saw_submission(*tensor);
+  }
 }
 
 void Planner::saw_responses(std::span<const Response> responses) {
   if (!options_.may_plan || ledger_.is_active()) return;
-  for (const Response& response : responses) learner_.saw_response(response);
+  for (const Response& response : responses) {
+    const auto* bucket = std::get_if<Bucket>(&response);
+    if (bucket != nullptr && !options_.treatment_of(bucket->process_set, *bucket).can_take_back)
+      learner_.forget();
+    else
+      learner_.saw_response(response);
+  }
 }
 
 Actions Planner::propose(const Coordinator& coordinator) {
   if (!options_.may_plan || ledger_.is_active()) return {};
-  std::optional<std::vector<Response>> plan = learner_.take_plan();
+  std::optional<std::vector<Bucket>> plan = learner_.take_plan();
   if (!plan) return {};
   std::unordered_set<std::string> names;
-  for (const Response& bucket : *plan)
+  for (const Bucket& bucket : *plan)
     for (const Entry& entry : bucket.entries) names.insert(entry.name);
   if (!coordinator.may_begin_plan(names)) return {};  // it will be learned again
-  const int64_t generation = plans_begun_ + 1;
-  ledger_.begin(generation, options_.ranks);
-  for (Response& bucket : *plan) bucket.kind = Response::Kind::kPlanBucket;
-  Response begin;
-  begin.kind = Response::Kind::kPlanBegin;
-  begin.tag = generation;
-  plan->push_back(std::move(begin));
-  return {ForgetWaiting{}, Respond{.responses = std::move(*plan)}};
+  const int64_t plan_number = plans_begun_ + 1;
+  ledger_.begin(plan_number, options_.ranks);
+  std::vector<Response> responses;
+  for (Bucket& bucket : *plan) responses.emplace_back(PlanBucket{.bucket = std::move(bucket)});
+  responses.emplace_back(PlanBegin{.plan_number = plan_number});
+  return {Respond{.responses = std::move(responses)}};
 }
 
 Actions Planner::on_depart(const PlanNews& departed) {
-  if (!ledger_.depart(departed.generation)) return {};
+  if (!ledger_.depart(departed.plan_number)) return {};
   return {FreezeAll{.news = departed}};
 }
 
@@ -245,12 +262,8 @@ Actions Planner::on_position(Rank from, const PlanNews& position) {
   std::optional<PlanLedger::End> end = ledger_.stopped_at(from, position);
   if (!end) return {};
   learner_.plan_ended(end->buckets);
-  Response response;
-  response.kind = Response::Kind::kPlanEnd;
-  response.tag = end->buckets;
-  response.flows = std::move(end->flows);
   std::vector<Response> responses;
-  responses.push_back(std::move(response));
+  responses.emplace_back(PlanEnd{.buckets = end->buckets, .flows = std::move(end->flows)});
   return {Respond{.responses = std::move(responses)}};
 }
 

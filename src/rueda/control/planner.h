@@ -1,7 +1,8 @@
-// Learned plans on one rank, decided: which operations need no negotiation, which bucket starts, and what
-// happens when a plan begins and ends. Joins the parts of plans.h. A pure state machine: events in (time and
-// facts included), actions out, to be carried out in their order before the next event. No I/O, no clock, no
-// threads, no callbacks.
+// What one rank decides about learned plans (buckets that recur, and run without negotiation): which
+// submitted tensors belong to the plan, which bucket starts next, and what has to be done when a plan begins
+// or ends. On rank 0 it also proposes plans and ends them. It joins the parts of plans.h; runtime/planner.h
+// feeds it and carries out its actions. A pure state machine: events in (time and facts included), actions
+// out, to be carried out in their order before the next event. No I/O, no clock, no threads, no callbacks.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include "rueda/base/clock.h"
 #include "rueda/control/coordinator.h"
 #include "rueda/control/plans.h"
+#include "rueda/control/treatment.h"
 
 namespace rueda::control {
 
@@ -24,7 +26,7 @@ struct TellDeparture {  // to the coordinator: on_depart() there
   PlanNews news;
   std::string why;
 };
-struct TellPosition {  // stop sending for the bucket that runs, add what was sent for it, tell the
+struct TellPosition {  // stop sending for the buckets that run, add what was sent for them, tell the
                        // coordinator
   PlanNews news;
 };
@@ -39,32 +41,33 @@ struct PlanBegun {};
 struct PlanOver {};
 struct StartBucket {
   SharedResponse bucket;
+  int64_t number = 0;  // counted from the begin of the plan
 };
 // Calls that start from now on belong to another generation: what is cancelled must not be taken for what
 // comes in its place.
 struct SetGeneration {
   uint16_t generation = 0;
 };
-struct Cancel {  // the bucket that runs. arrivals: [ranks] messages that each rank has sent to me for it
+struct Cancel {  // a bucket I have started. arrivals: [ranks] messages that each rank has sent to me for it
+  int64_t number = 0;
   std::vector<int32_t> arrivals;
 };
-struct Resume {};  // sending for the bucket that runs
-struct Drain {     // a bucket I have not started: others have sent for it and cancelled it
-  Response bucket;
+struct Resume {};  // sending for the other buckets that run
+struct Discard {   // a bucket I have not started: others have sent for it and cancelled it
+  int64_t number = 0;
+  Bucket bucket;
   std::vector<int32_t> arrivals;
 };
 // ---- actions of the coordinator ----
 struct FreezeAll {  // every rank, itself included: on_freeze() there
   PlanNews news;
 };
-struct ForgetWaiting {};  // Coordinator::forget_waiting
-struct Respond {          // to every rank, itself included, in the global order
+struct Respond {  // to every rank, itself included, in the global order
   std::vector<Response> responses;
 };
 
-using Action =
-    std::variant<TellDeparture, TellPosition, Negotiate, NegotiationOver, PlanBegun, PlanOver, StartBucket,
-                 SetGeneration, Cancel, Resume, Drain, FreezeAll, ForgetWaiting, Respond>;
+using Action = std::variant<TellDeparture, TellPosition, Negotiate, NegotiationOver, PlanBegun, PlanOver,
+                            StartBucket, SetGeneration, Cancel, Resume, Discard, FreezeAll, Respond>;
 using Actions = std::vector<Action>;
 
 class Planner {
@@ -73,8 +76,9 @@ class Planner {
     bool may_plan = false;  // coordinator: propose plans at all
     int64_t bucket_bytes = 1 << 20;
     Rank me = 0, ranks = 1;
+    Treatments treatment_of = default_treatment;
   };
-  explicit Planner(Options options) : options_(options), learner_(options.bucket_bytes) {}
+  explicit Planner(Options options) : options_(std::move(options)), learner_(options_.bucket_bytes) {}
 
   // ---- events of every rank ----
   struct Submitted {
@@ -82,11 +86,13 @@ class Planner {
     Actions actions;
   };
   // A new operation and its requests: one, or the members of one group.
-  Submitted submitted(OperationId operation, std::span<const Request* const> requests, Nanos now);
+  Submitted submitted(OperationId operation, std::span<const TensorRequest* const> requests, Nanos now);
+  // A new operation that changes the process sets: it must be negotiated, after the actions.
+  Actions submitted(OperationId operation, const SetChange& change);
   // A response in the global order. Nothing: it does not concern plans, and runs.
   std::optional<Actions> response(Response& response, Nanos now);
-  // The backend has nothing to do: the next bucket, if all its tensors are ready.
-  std::optional<StartBucket> idle(Nanos now);
+  // There is room for a bucket, the one with the number started(): it, if all its tensors are ready.
+  std::optional<StartBucket> room(Nanos now);
   // Departs when the others do not come, or this rank brings nothing more.
   Actions tick(Nanos now, bool is_idle);
   // Departs when a wait would be in vain. To be asked when somebody begins to wait (`waits` has grown) and
@@ -100,6 +106,7 @@ class Planner {
 
   [[nodiscard]] Nanos next_event(bool is_idle) const;
   [[nodiscard]] bool has_plan() const { return runner_.is_active(); }
+  [[nodiscard]] int64_t started() const { return runner_.started(); }  // buckets of the plan
   [[nodiscard]] int64_t plans_begun() const { return plans_begun_; }
   // Sent to the coordinator and not answered yet, in order of submission.
   [[nodiscard]] const std::map<OperationId, std::vector<Request>>& unanswered() const { return unanswered_; }
@@ -107,7 +114,8 @@ class Planner {
   // ---- events of the coordinator ----
   void saw_submissions(std::span<const Request> requests);
   void saw_responses(std::span<const Response> responses);
-  // A plan begins if one is learned and nothing is in its way.
+  // A plan begins if one is learned and nothing is in its way; with any action, the coordinator forgets what
+  // waits.
   Actions propose(const Coordinator& coordinator);
   // Nothing else runs while a plan is active: responses wait for its end.
   [[nodiscard]] bool holds_back() const { return ledger_.is_active(); }
@@ -115,24 +123,26 @@ class Planner {
   Actions on_position(Rank from, const PlanNews& news);
 
  private:
-  Actions begin(int64_t generation, Nanos now);
-  Actions end(const Response& response);
-  void take(OperationId operation, std::span<const Request* const> requests, Nanos now);
+  Actions begin(int64_t plan_number, Nanos now);
+  Actions end(const PlanEnd& end);
+  // What becomes of the buckets that not all ranks have started.
+  void undo(const PlanEnd& end, Actions& actions) const;
+  void take(OperationId operation, std::span<const TensorRequest* const> requests, Nanos now);
   void remember(OperationId operation, std::vector<Request> requests);
   void answered(const Response& response);
-  [[nodiscard]] bool fits(std::span<const Request* const> requests) const;
+  [[nodiscard]] bool fits(std::span<const TensorRequest* const> requests) const;
   [[nodiscard]] PlanNews news() const;
 
   Options options_;
   PlanLearner learner_;
   PlanLedger ledger_;
   PlanRunner runner_;
-  std::vector<Response> arriving_;  // buckets of the plan that is about to begin
+  std::vector<Bucket> arriving_;  // buckets of the plan that is about to begin
   std::map<OperationId, std::vector<Request>> unanswered_;
   std::map<std::pair<int32_t, std::string>, OperationId> operation_of_;  // (process set, name); unanswered
   int64_t plans_begun_ = 0;
   uint16_t generation_ = 0;  // of backend calls: every begin and every end changes it
-  Nanos started_at_ = 0;     // the bucket that runs
+  Nanos started_at_ = 0;     // the last bucket
   Nanos taken_at_ = 0;       // the last operation
   uint64_t seen_waits_ = 0;
   Nanos next_look_ = 0;

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "rueda/control/frames.h"
 #include "rueda/control/messages.h"
 
 namespace rueda::control {
@@ -21,10 +22,10 @@ class PlanLearner {
   // bucket_bytes: tensors are fused up to this size; a larger one is a bucket of its own.
   explicit PlanLearner(int64_t bucket_bytes) : bucket_bytes_(bucket_bytes) {}
 
-  void saw_submission(const Request& request);  // of any rank, in order of arrival
-  void saw_response(const Response& response);  // in the order all ranks follow
+  void saw_submission(const TensorRequest& request);  // of any rank, in order of arrival
+  void saw_response(const Response& response);        // in the order all ranks follow
   // The buckets, when a step has just ended and the last ones were alike; then it starts to watch afresh.
-  std::optional<std::vector<Response>> take_plan();
+  std::optional<std::vector<Bucket>> take_plan();
   // A plan ended after so many buckets: one that held for long has proved its worth, after others the next
   // one needs more proof.
   void plan_ended(int64_t buckets);
@@ -32,7 +33,7 @@ class PlanLearner {
 
  private:
   struct Tensor {
-    Response response;  // with this tensor alone
+    Bucket bucket;  // with this tensor alone
     int64_t bytes = 0;
     uint64_t seen = 0, started = 0;  // first submission, and the response, on one clock
   };
@@ -54,21 +55,21 @@ class PlanLearner {
 // The coordinator's: where the ranks of a plan are when it ends.
 class PlanLedger {
  public:
-  void begin(int64_t generation, Rank ranks);
+  void begin(int64_t plan_number, Rank ranks);
   [[nodiscard]] bool is_active() const { return is_active_; }
-  [[nodiscard]] int64_t generation() const { return generation_; }
+  [[nodiscard]] int64_t plan_number() const { return plan_number_; }
   // A rank departs. True when this is the first to do so: every rank must be told to freeze.
-  bool depart(int64_t generation);
+  bool depart(int64_t plan_number);
   struct End {
     int64_t buckets = 0;      // that all ranks have started: these run
-    std::vector<Flow> flows;  // messages sent for the next one, which does not run
+    std::vector<Flow> flows;  // messages sent for later ones, which do not run
   };
   // A frozen rank says how far it is. The answer, once all have said so.
   std::optional<End> stopped_at(Rank rank, const PlanNews& position);
 
  private:
   bool is_active_ = false, is_frozen_ = false;
-  int64_t generation_ = 0;
+  int64_t plan_number_ = 0;
   std::vector<PlanNews> positions_;  // [rank], started -1: unknown
   Rank missing_ = 0;
 };
@@ -78,22 +79,23 @@ using OperationId = int64_t;  // of one rank: what one handle stands for
 // What a rank has submitted to a plan and must negotiate after all.
 struct LeftOver {
   OperationId operation = 0;
-  Request request;
+  TensorRequest request;
 };
 
 // Every rank's: which bucket may start.
 class PlanRunner {
  public:
-  void begin(int64_t generation, std::vector<Response> buckets);
+  void begin(int64_t plan_number, std::vector<Bucket> buckets);
   // While a plan is active and not frozen, submissions go here first.
   [[nodiscard]] bool is_open() const { return is_active_ && !is_frozen_; }
   [[nodiscard]] bool is_active() const { return is_active_; }
-  [[nodiscard]] int64_t generation() const { return generation_; }
+  [[nodiscard]] int64_t plan_number() const { return plan_number_; }
   [[nodiscard]] int64_t started() const { return started_; }
+  [[nodiscard]] int64_t size() const { return static_cast<int64_t>(buckets_.size()); }  // of one round
   // False: it is not the plan's; this rank departs. All tensors of an operation must fit before one is
   // accepted.
-  [[nodiscard]] bool fits(const Request& request) const;
-  void accept(const Request& request, OperationId operation = 0);
+  [[nodiscard]] bool fits(const TensorRequest& request) const;
+  void accept(const TensorRequest& request, OperationId operation = 0);
   [[nodiscard]] size_t waiting() const { return waiting_; }  // tensors accepted, their bucket not started
   // The bucket to start now, or null.
   [[nodiscard]] SharedResponse next() const;
@@ -101,11 +103,11 @@ class PlanRunner {
   // Waiting for this tensor would be in vain: its bucket, or one before it, lacks tensors of this rank.
   [[nodiscard]] bool is_waiting_in_vain(const std::string& name) const;
   void freeze() { is_frozen_ = true; }
-  [[nodiscard]] const Response& bucket(int64_t started) const {
+  [[nodiscard]] const Bucket& bucket(int64_t started) const {
     return *buckets_[static_cast<size_t>(started) % buckets_.size()];
   }
   // The plan ended when `end` buckets had been started everywhere. What has to be negotiated after all, in
-  // the order it was submitted. A bucket this rank has started beyond the end must be cancelled.
+  // the order it was submitted. Buckets this rank has started beyond the end must be cancelled.
   std::vector<LeftOver> finish(int64_t end);
 
  private:
@@ -118,7 +120,7 @@ class PlanRunner {
   [[nodiscard]] size_t head() const { return static_cast<size_t>(started_) % buckets_.size(); }
 
   bool is_active_ = false, is_frozen_ = false;
-  int64_t generation_ = 0;
+  int64_t plan_number_ = 0;
   int64_t started_ = 0;  // buckets, all rounds
   uint64_t clock_ = 0;
   size_t waiting_ = 0;

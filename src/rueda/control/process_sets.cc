@@ -14,33 +14,42 @@ constexpr size_t kMaxListedRequests = 4;
 
 std::string ranks_text(const std::vector<Rank>& ranks) { return shape_string({ranks.begin(), ranks.end()}); }
 
-std::string request_text(const Request& request) {
-  if (request.kind == Request::Kind::kRemoveSet) return "to remove set " + std::to_string(request.set_id);
-  return "to add " + ranks_text(request.set_ranks);
+std::string change_text(const SetChange& change) {
+  if (const auto* removed = std::get_if<RemoveSet>(&change.what))
+    return "to remove set " + std::to_string(removed->id);
+  return "to add " + ranks_text(std::get<AddSet>(change.what).ranks);
 }
 
-bool agree(const Request& a, const Request& b) {
-  if (a.kind != b.kind) return false;
-  if (a.kind == Request::Kind::kRemoveSet) return a.set_id == b.set_id;
-  return a.set_ranks == b.set_ranks;
+size_t ranks_named(const SetChange& change) {
+  const auto* added = std::get_if<AddSet>(&change.what);
+  return added != nullptr ? added->ranks.size() : 0;
 }
 
-Status disagreement(const std::vector<Submission>& match) {
-  const bool sizes_differ = std::any_of(match.begin(), match.end(), [&](const Submission& one) {
-    return one.request.set_ranks.size() != match[0].request.set_ranks.size();
+Status disagreement(const std::vector<ProcessSets::Asked>& match) {
+  const bool sizes_differ = std::any_of(match.begin(), match.end(), [&](const ProcessSets::Asked& one) {
+    return ranks_named(one.change) != ranks_named(match[0].change);
   });
   std::string why = "Process sets: mismatching values on different ranks";
   if (sizes_differ) why += " (mismatching size on different ranks)";
-  std::vector<const Request*> shown;
-  for (const Submission& one : match) {
+  std::vector<const SetChange*> shown;
+  for (const ProcessSets::Asked& one : match) {
     const bool is_known = std::any_of(shown.begin(), shown.end(),
-                                      [&](const Request* other) { return agree(*other, one.request); });
+                                      [&](const SetChange* other) { return other->what == one.change.what; });
     if (is_known || shown.size() == kMaxListedRequests) continue;
     why += (shown.empty() ? ": rank " : ", rank ") + std::to_string(one.rank) + " asked " +
-           request_text(one.request);
-    shown.push_back(&one.request);
+           change_text(one.change);
+    shown.push_back(&one.change);
   }
   return {Code::kMismatch, why + ". All ranks must add and remove the same process sets in the same order."};
+}
+
+// Without repeats: as a rule all ranks call it alike.
+std::vector<std::string> names_of(const std::vector<ProcessSets::Asked>& match) {
+  std::vector<std::string> names;
+  for (const ProcessSets::Asked& one : match)
+    if (std::find(names.begin(), names.end(), one.change.name) == names.end())
+      names.push_back(one.change.name);
+  return names;
 }
 
 }  // namespace
@@ -50,41 +59,48 @@ ProcessSets::ProcessSets(Rank world_size, std::map<int32_t, std::vector<Rank>> s
   for (auto& [id, ranks] : sets_) std::sort(ranks.begin(), ranks.end());
 }
 
-Status ProcessSets::push(Rank from, Request request, Nanos now) {
+Status ProcessSets::push(Rank from, SetChange change, Nanos now) {
   std::deque<Queued>& queue = queues_[static_cast<size_t>(from)];
   if (queue.size() >= kMaxOpenRequests)
     return {Code::kUnavailable, "Rank " + std::to_string(from) + " has more than " +
                                     std::to_string(kMaxOpenRequests) + " process set requests open."};
-  std::sort(request.set_ranks.begin(), request.set_ranks.end());
+  if (auto* added = std::get_if<AddSet>(&change.what)) std::sort(added->ranks.begin(), added->ranks.end());
   waiting_ranks_ += queue.empty() ? 1 : 0;
-  queue.push_back({std::move(request), now});
+  queue.push_back({std::move(change), now});
   return Status::ok();
 }
 
-std::optional<std::vector<Submission>> ProcessSets::take_match(const std::vector<bool>& has_joined) {
+std::optional<std::vector<ProcessSets::Asked>> ProcessSets::take_match(const std::vector<bool>& has_joined) {
   if (waiting_ranks_ == 0) return std::nullopt;
   if (waiting_ranks_ < world_size_)
     for (size_t rank = 0; rank < queues_.size(); ++rank)
       if (queues_[rank].empty() && !has_joined[rank]) return std::nullopt;
-  std::vector<Submission> match;
+  std::vector<Asked> match;
   for (size_t rank = 0; rank < queues_.size(); ++rank) {
     if (queues_[rank].empty()) continue;
-    match.push_back({static_cast<Rank>(rank), std::move(queues_[rank].front().request)});
+    match.push_back({static_cast<Rank>(rank), std::move(queues_[rank].front().change)});
     queues_[rank].pop_front();
     waiting_ranks_ -= queues_[rank].empty() ? 1 : 0;
   }
   return match;
 }
 
-Result<Response> ProcessSets::judge(const std::vector<Submission>& match) const {
+Result<ProcessSets::Verdict> ProcessSets::judge(const std::vector<Asked>& match) const {
   if (std::cmp_less(match.size(), world_size_))
     return Status(Code::kUnsupported, "Changing process sets is not supported with Join at this time: " +
                                           std::to_string(world_size_ - static_cast<Rank>(match.size())) +
                                           " ranks have joined.");
-  const Request& first = match[0].request;
-  for (const Submission& one : match)
-    if (!agree(one.request, first)) return disagreement(match);
-  return first.kind == Request::Kind::kRemoveSet ? judge_remove(first) : judge_add(first);
+  const SetChange& first = match[0].change;
+  for (const Asked& one : match)
+    if (one.change.what != first.what) return disagreement(match);
+  return std::visit(
+      [&](const auto& change) -> Result<Verdict> {
+        auto verdict = judge(change);
+        if (!verdict.is_ok()) return verdict.status();
+        verdict.value().names = names_of(match);
+        return Verdict(std::move(verdict).value());
+      },
+      first.what);
 }
 
 Status ProcessSets::check_ranks(const std::vector<Rank>& ranks) const {
@@ -99,8 +115,8 @@ Status ProcessSets::check_ranks(const std::vector<Rank>& ranks) const {
   return Status::ok();
 }
 
-Result<Response> ProcessSets::judge_add(const Request& request) const {
-  const std::vector<Rank>& ranks = request.set_ranks;
+Result<SetAdded> ProcessSets::judge(const AddSet& added) const {
+  const std::vector<Rank>& ranks = added.ranks;
   if (Status status = check_ranks(ranks); !status.is_ok()) return status;
   if (std::cmp_equal(ranks.size(), world_size_))
     return Status(Code::kInvalidArgument, "Attempted to add a duplicate process set: " + ranks_text(ranks) +
@@ -115,28 +131,16 @@ Result<Response> ProcessSets::judge_add(const Request& request) const {
   if (sets_.size() >= kMaxGroups)
     return Status(Code::kUnavailable,
                   "More than " + std::to_string(kMaxGroups) + " process sets; remove some.");
-  Response response;
-  response.kind = Response::Kind::kSetAdded;
-  response.set_ranks = ranks;
-  response.set_id = id;
-  return response;
+  return SetAdded{.names = {}, .id = id, .ranks = ranks};
 }
 
-Result<Response> ProcessSets::judge_remove(const Request& request) const {
-  if (!sets_.contains(request.set_id))
+Result<SetRemoved> ProcessSets::judge(const RemoveSet& removed) const {
+  if (!sets_.contains(removed.id))
     return Status(Code::kInvalidArgument,
-                  "Process set " + std::to_string(request.set_id) +
+                  "Process set " + std::to_string(removed.id) +
                       " cannot be removed: Process set provided does not exist, or has "
                       "not been registered.");
-  Response response;
-  response.kind = Response::Kind::kSetRemoved;
-  response.set_id = request.set_id;
-  return response;
-}
-
-void ProcessSets::apply(const Response& response) {
-  if (response.kind == Response::Kind::kSetAdded) sets_[response.set_id] = response.set_ranks;
-  if (response.kind == Response::Kind::kSetRemoved) sets_.erase(response.set_id);
+  return SetRemoved{.names = {}, .id = removed.id};
 }
 
 std::optional<ProcessSets::Waiting> ProcessSets::waiting() const {
@@ -151,7 +155,7 @@ std::optional<ProcessSets::Waiting> ProcessSets::waiting() const {
     const Queued& head = queues_[rank].front();
     if (is_first || head.when < waiting.since) {
       waiting.since = head.when;
-      waiting.name = head.request.name;
+      waiting.name = head.change.name;
     }
     is_first = false;
   }

@@ -6,11 +6,12 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "rueda/base/clock.h"
 #include "rueda/base/status.h"
-#include "rueda/control/tensor.h"
+#include "rueda/control/messages.h"
 
 namespace rueda::control {
 
@@ -19,14 +20,20 @@ class ProcessSets {
   ProcessSets(Rank world_size, std::map<int32_t, std::vector<Rank>> sets);
 
   // One rank asks for a change. kUnavailable when it has too many requests open.
-  Status push(Rank from, Request request, Nanos now);
+  Status push(Rank from, SetChange change, Nanos now);
+  struct Asked {
+    Rank rank = 0;
+    SetChange change;
+  };
   // Removes one request of each rank once every rank has one, or once all ranks that have not joined do.
-  std::optional<std::vector<Submission>> take_match(const std::vector<bool>& has_joined);
+  std::optional<std::vector<Asked>> take_match(const std::vector<bool>& has_joined);
 
-  // What all ranks asked for, or why it cannot be. The value is kSetAdded, or kSetRemoved before which the
-  // caller fails the set's outstanding operations. Sets change only by apply().
-  Result<Response> judge(const std::vector<Submission>& match) const;
-  void apply(const Response& response);
+  // What all ranks asked for, or why it cannot be. Before a set is removed, the caller fails its outstanding
+  // operations. Sets change only by apply().
+  using Verdict = std::variant<SetAdded, SetRemoved>;
+  Result<Verdict> judge(const std::vector<Asked>& match) const;
+  void apply(const SetAdded& added) { sets_[added.id] = added.ranks; }
+  void apply(const SetRemoved& removed) { sets_.erase(removed.id); }
 
   // Ranks whose request is missing while others wait, and since when; empty when nobody waits.
   struct Waiting {
@@ -40,12 +47,12 @@ class ProcessSets {
 
  private:
   struct Queued {
-    Request request;
+    SetChange change;
     Nanos when = 0;
   };
   Status check_ranks(const std::vector<Rank>& ranks) const;
-  Result<Response> judge_add(const Request& request) const;
-  Result<Response> judge_remove(const Request& request) const;
+  Result<SetAdded> judge(const AddSet& added) const;
+  Result<SetRemoved> judge(const RemoveSet& removed) const;
 
   Rank world_size_;
   std::map<int32_t, std::vector<Rank>> sets_;  // without the world

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "rueda/base/check.h"
-#include "rueda/control/coordinator.h"
 
 namespace rueda::control {
 namespace {
@@ -22,7 +21,7 @@ int64_t saturating_sum(int64_t a, int64_t b) {
   return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
 }
 
-int64_t slice_bytes(const Request& request, size_t first_dim) {
+int64_t slice_bytes(const TensorRequest& request, size_t first_dim) {
   auto bytes = static_cast<int64_t>(size_of(request.dtype));
   for (size_t dim = first_dim; dim < request.shape.size(); ++dim)
     bytes = saturating_product(bytes, request.shape[dim]);
@@ -30,7 +29,7 @@ int64_t slice_bytes(const Request& request, size_t first_dim) {
 }
 
 void fill_allgather(const CompleteTensor& tensor, Candidate& candidate) {
-  std::vector<int64_t>& rows = candidate.response.entries[0].rows;
+  std::vector<int64_t>& rows = candidate.bucket.entries[0].rows;
   rows.reserve(tensor.submissions.size());
   int64_t total = 0;
   for (const Submission& one : tensor.submissions) {
@@ -42,7 +41,7 @@ void fill_allgather(const CompleteTensor& tensor, Candidate& candidate) {
 
 void fill_alltoall(const CompleteTensor& tensor, Candidate& candidate) {
   const size_t n = tensor.members.size();
-  std::vector<int64_t>& rows = candidate.response.entries[0].rows;  // [src * n + dst]
+  std::vector<int64_t>& rows = candidate.bucket.entries[0].rows;  // [src * n + dst]
   rows.reserve(n * n);
   for (const Submission& one : tensor.submissions) {
     const std::vector<int32_t>& splits = one.request.splits;
@@ -57,22 +56,21 @@ void fill_alltoall(const CompleteTensor& tensor, Candidate& candidate) {
 void fill_reducescatter(const CompleteTensor& tensor, Candidate& candidate) {
   const auto n = static_cast<Rank>(tensor.members.size());
   const int64_t total = tensor.submissions[0].request.shape[0];
-  std::vector<int64_t>& rows = candidate.response.entries[0].rows;
+  std::vector<int64_t>& rows = candidate.bucket.entries[0].rows;
   for (Rank r = 0; r < n; ++r) rows.push_back(reducescatter_rows(total, n, r));
 }
 
 }  // namespace
 
 Candidate make_candidate(const CompleteTensor& tensor) {
-  const Request& first = tensor.submissions[0].request;
-  Candidate candidate{.response = {}, .bytes = slice_bytes(first, 0), .priority = first.priority};
-  Response& response = candidate.response;
-  response.kind = Response::Kind::kRun;
-  response.process_set = first.process_set;
-  static_cast<Terms&>(response) = first;
-  response.root = first.what == Collective::kBroadcast ? first.root : -1;
-  response.joined = tensor.joined;
-  response.entries.push_back({.name = first.name, .shape = first.shape, .rows = {}});
+  const TensorRequest& first = tensor.submissions[0].request;
+  Candidate candidate{.bucket = {}, .bytes = slice_bytes(first, 0), .priority = first.priority};
+  Bucket& bucket = candidate.bucket;
+  bucket.process_set = first.process_set;
+  static_cast<Terms&>(bucket) = first;
+  bucket.root = first.what == Collective::kBroadcast ? first.root : -1;
+  bucket.joined = tensor.joined;
+  bucket.entries.push_back({.name = first.name, .shape = first.shape, .rows = {}});
   const bool is_by_rows = first.what == Collective::kAllgather || first.what == Collective::kAlltoall ||
                           first.what == Collective::kReducescatter;
   RUEDA_CHECK(!is_by_rows || tensor.submissions.size() == tensor.members.size(),
@@ -83,15 +81,16 @@ Candidate make_candidate(const CompleteTensor& tensor) {
   return candidate;
 }
 
-Response make_error(const Request& like, std::vector<Entry> entries, const Status& why) {
-  Response response;
-  response.kind = Response::Kind::kError;
-  response.process_set = like.process_set;
-  static_cast<Terms&>(response) = like;
-  response.entries = std::move(entries);
-  response.error = why.why.substr(0, kMaxErrorBytes);
-  response.code = why.code;
-  return response;
+Failure make_failure(int32_t process_set, std::vector<FailedName> failed, const Status& why) {
+  return {.process_set = process_set,
+          .failed = std::move(failed),
+          .code = why.code,
+          .error = why.why.substr(0, kMaxErrorBytes)};
+}
+
+int64_t reducescatter_rows(int64_t rows, Rank n, Rank r) {
+  RUEDA_CHECK(n > 0 && r >= 0 && r < n, "the rank must be one of the set");
+  return rows / n + (r < rows % n ? 1 : 0);
 }
 
 }  // namespace rueda::control

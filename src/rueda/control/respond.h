@@ -1,7 +1,8 @@
 // What every member is told about a tensor on which the ranks agree, or about names that failed. Pure.
 #pragma once
 
-#include <span>
+#include <cstdint>
+#include <vector>
 
 #include "rueda/base/status.h"
 #include "rueda/control/tensor.h"
@@ -11,7 +12,10 @@ namespace rueda::control {
 // The ranks agree (find_mismatch said so) and each request passed check_request.
 Candidate make_candidate(const CompleteTensor& tensor);
 
-// kError for names of one process set; like is the request whose kind, dtype and set the response shows.
-Response make_error(const Request& like, std::vector<Entry> entries, const Status& why);
+// For names of one process set.
+Failure make_failure(int32_t process_set, std::vector<FailedName> failed, const Status& why);
+
+// Rows rank r of n receives from a reducescatter of `rows` rows: rows / n, plus one for r < rows % n.
+int64_t reducescatter_rows(int64_t rows, Rank n, Rank r);
 
 }  // namespace rueda::control

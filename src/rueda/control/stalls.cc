@@ -66,8 +66,7 @@ std::string short_text(const std::vector<StalledTensor>& tensors, const std::map
          std::to_string(oldest.age / kSecond) + " s. The log of rank 0 lists them.";
 }
 
-}  // namespace
-
+// tensors: at least one. shutdown: 0 = never.
 StallReport stall_report(const std::vector<StalledTensor>& tensors, Nanos warning, Nanos shutdown) {
   std::map<Rank, MissingRank> ranks;
   std::vector<const StalledTensor*> pointers;
@@ -104,7 +103,27 @@ StallReport stall_report(const std::vector<StalledTensor>& tensors, Nanos warnin
   return report;
 }
 
-bool ReportedStalls::add(const std::vector<StalledTensor>& tensors, Nanos now) {
+}  // namespace
+
+Nanos StallWatch::next_check(Nanos oldest, Nanos now) const {
+  if (options_.is_disabled || oldest == kNobody) return now + std::max(options_.warning, kMillisecond);
+  const Nanos next = std::max(oldest, last_check_) + options_.warning;
+  // The end of the job does not wait for the next report's turn.
+  const Nanos end = oldest + options_.shutdown;
+  const bool may_end = options_.shutdown > 0 && options_.shutdown >= options_.warning && last_check_ < end;
+  return may_end ? std::min(next, end) : next;
+}
+
+std::vector<StallReport> StallWatch::check(const std::vector<StalledTensor>& waiting, Nanos now) {
+  last_check_ = now;
+  const auto is_stalled = [this](const StalledTensor& tensor) { return tensor.age >= options_.warning; };
+  if (std::ranges::none_of(waiting, is_stalled)) return {};
+  StallReport report = stall_report(waiting, options_.warning, options_.shutdown);
+  report.is_news = is_news(waiting, now);
+  return {std::move(report)};
+}
+
+bool StallWatch::is_news(const std::vector<StalledTensor>& tensors, Nanos now) {
   const auto before = std::exchange(named_, {});
   for (const StalledTensor& tensor : tensors)
     named_.emplace(tensor.process_set, tensor.name, now - tensor.age);

@@ -2,16 +2,25 @@
 // of Horovod know, with the tensors' own lines added.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <set>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
 #include "rueda/base/clock.h"
 #include "rueda/base/types.h"
-#include "rueda/control/coordinator.h"
 
 namespace rueda::control {
+
+struct StallReport {
+  std::string text;        // in full
+  std::string short_text;  // one sentence: for the other ranks, and for rank 0 where nothing is new
+  bool is_news = true;     // names a tensor that no earlier report of this wait has named
+  bool is_fatal = false;   // the shutdown time passed: end the job with kStalled
+};
 
 struct StalledTensor {
   std::string name;
@@ -21,17 +30,34 @@ struct StalledTensor {
   std::vector<Rank> missing;  // world ranks, ascending
 };
 
-// tensors: at least one, each older than warning. shutdown: 0 = never.
-StallReport stall_report(const std::vector<StalledTensor>& tensors, Nanos warning, Nanos shutdown);
-
-// What the last report named.
-class ReportedStalls {
+// Whether, when and what to report. At most one report per warning interval.
+class StallWatch {
  public:
-  // tensors: what stalls now. True if one of them is new.
-  bool add(const std::vector<StalledTensor>& tensors, Nanos now);
+  struct Options {
+    bool is_disabled = false;
+    Nanos warning = 60 * kSecond;
+    Nanos shutdown = 0;  // 0 = never
+  };
+  static constexpr Nanos kNobody = std::numeric_limits<Nanos>::max();
+
+  explicit StallWatch(const Options& options) : options_(options) {}
+  // When the next check is due. oldest: since when the oldest request waits; kNobody: none does.
+  [[nodiscard]] Nanos next_check(Nanos oldest, Nanos now) const;
+  [[nodiscard]] bool is_due(Nanos oldest, Nanos now) const {
+    return !options_.is_disabled && now >= next_check(oldest, now);
+  }
+  // What a report lists: it is often a little younger than what is reported, and explains it.
+  [[nodiscard]] Nanos least_age() const { return options_.warning - options_.warning / 10; }
+  // A check. waiting: what has waited for least_age() or longer.
+  std::vector<StallReport> check(const std::vector<StalledTensor>& waiting, Nanos now);
 
  private:
-  // Process set, name and since when: a later wait under the same name is another one.
+  bool is_news(const std::vector<StalledTensor>& tensors, Nanos now);
+
+  Options options_;
+  Nanos last_check_ = std::numeric_limits<Nanos>::min() / 2;
+  // What the last report named: process set, name and since when. A later wait under the same name is another
+  // one.
   std::set<std::tuple<int32_t, std::string, Nanos>> named_;
 };
 

@@ -1,4 +1,7 @@
-// What the pieces of the coordinator share: one tensor that every rank has submitted, and what came of it.
+// The values that the parts of the coordinator hand to one another, from "every rank has submitted this
+// tensor" to "these tensors run together": Submission and CompleteTensor come from pending and go to
+// mismatch, which compares them, and to respond, which makes a Candidate of them. ready, fusion and turns put
+// Units of candidates into buckets. Pure values.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +15,7 @@ namespace rueda::control {
 
 struct Submission {
   Rank rank = 0;  // world rank
-  Request request;
+  TensorRequest request;
 };
 
 // The view of one complete tensor that mismatch checks and responses are made from.
@@ -24,7 +27,7 @@ struct CompleteTensor {
 
 // A tensor that may run, not yet fused with others.
 struct Candidate {
-  Response response;  // one entry
+  Bucket bucket;      // one entry
   int64_t bytes = 0;  // what it takes of a fused transfer
   int32_t priority = 0;
 };
@@ -36,6 +39,6 @@ struct Unit {
 };
 
 // Names as operators know them: an allreduce with op Adasum is "ADASUM".
-std::string_view operation_name(const Request& request);
+std::string_view operation_name(const TensorRequest& request);
 
 }  // namespace rueda::control

@@ -2,6 +2,7 @@
 // a tensor and the plan it belongs to: one value, compared in one place.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <tuple>
 
@@ -21,9 +22,25 @@ struct Terms {
   bool operator==(const Terms&) const = default;
 };
 
+// Every term once, in the order of the wire. T: Terms or const Terms.
+template <class T, class F>
+void for_each_term(T& terms, const F& f) {
+  f(terms.what);
+  f(terms.dtype);
+  f(terms.op);
+  f(terms.memory);
+  f(terms.device);
+  f(terms.prescale);
+  f(terms.postscale);
+}
+
 // Equal where the terms agree. Ranks may use GPUs of different numbers, and shared memory is host memory;
 // factors are compared bit by bit.
-using TermsKey = std::tuple<Collective, DType, ReduceOp, uint64_t, uint64_t, bool, bool>;
-TermsKey key_of(const Terms& terms);
+inline auto key_of(const Terms& terms) {
+  return std::tuple(terms.what, terms.dtype, terms.op, std::bit_cast<uint64_t>(terms.prescale),
+                    std::bit_cast<uint64_t>(terms.postscale), terms.device >= 0,
+                    terms.memory == MemoryKind::kDevice);
+}
+using TermsKey = decltype(key_of(Terms()));
 
 }  // namespace rueda::control

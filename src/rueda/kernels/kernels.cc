@@ -16,7 +16,7 @@ namespace {
 // Elements handled between two passes over the same cache lines: 4 KiB of float32, well inside L1.
 constexpr size_t kBlock = 1024;
 
-// A bool is 0 or not 0 in one byte, so OR is the larger byte and AND the smaller one.
+// A bool is one byte, 0 or not 0. So OR is the larger byte, and AND the smaller one.
 Op op_of(ReduceOp op, DType dtype) {
   const bool is_bool = dtype == DType::kBool;
   switch (op) {
@@ -39,9 +39,9 @@ Op op_of(ReduceOp op, DType dtype) {
 Half half_of(DType dtype) { return dtype == DType::kFloat16 ? Half::kFloat16 : Half::kBfloat16; }
 Real real_of(DType dtype) { return dtype == DType::kFloat64 ? Real::kFloat64 : Real::kFloat32; }
 
-FoldFn fold_of(const Table& table, DType dtype, Op op) {
-  const auto pick = [op](const FoldFn(&folds)[kOpCount]) { return folds[static_cast<int>(op)]; };
-  const auto whole = [&](Whole type) { return pick(table.fold_whole[static_cast<int>(type)]); };
+ReduceFn reduction_of(const Table& table, DType dtype, Op op) {
+  const auto pick = [op](const ReduceFn(&reductions)[kOpCount]) { return reductions[static_cast<int>(op)]; };
+  const auto whole = [&](Whole type) { return pick(table.reduce_whole[static_cast<int>(type)]); };
   switch (dtype) {
     case DType::kUint8:
     case DType::kBool:
@@ -58,10 +58,10 @@ FoldFn fold_of(const Table& table, DType dtype, Op op) {
       return whole(Whole::kInt64);
     case DType::kFloat16:
     case DType::kBfloat16:
-      return pick(table.fold_half[static_cast<int>(half_of(dtype))]);
+      return pick(table.reduce_half[static_cast<int>(half_of(dtype))]);
     case DType::kFloat32:
     case DType::kFloat64:
-      return pick(table.fold_real[static_cast<int>(real_of(dtype))]);
+      return pick(table.reduce_real[static_cast<int>(real_of(dtype))]);
   }
   RUEDA_CHECK(false, "a dtype was not validated where it entered");
   return nullptr;
@@ -81,8 +81,8 @@ void copy(const void* in, void* out, size_t bytes) {
 // Plain code scales integers after the reduction, block by block, through a buffer that stays in cache. There
 // may be any number of sources; they are reduced a window at a time. `out` may be one of them, so nothing is
 // written to it before all sources of the block have been read.
-void fold_whole_scaled(FoldFn fold, DType dtype, std::span<const void* const> sources, void* out,
-                       const Scale& scale, size_t count) {
+void reduce_whole_scaled(ReduceFn reduction, DType dtype, std::span<const void* const> sources, void* out,
+                         const Scale& scale, size_t count) {
   constexpr size_t kWindow = 32;
   std::array<const void*, kWindow + 1> window;
   alignas(64) std::byte block[kBlock * sizeof(int64_t)];
@@ -93,7 +93,7 @@ void fold_whole_scaled(FoldFn fold, DType dtype, std::span<const void* const> so
       if (first != 0) window[used++] = block;
       const size_t last = std::min(first + kWindow, sources.size());
       for (size_t k = first; k < last; ++k) window[used++] = at(sources[k], dtype, begin);
-      fold(window.data(), used, block, size, nullptr);
+      reduction(window.data(), used, block, size, nullptr);
     }
     scale_whole(dtype, block, at(out, dtype, begin), size, scale);
   }
@@ -114,7 +114,7 @@ void fill_type(ReduceOp op, void* out, size_t count) {
   fill(out, count, static_cast<T>(op == ReduceOp::kProduct ? 1 : 0));
 }
 
-// Infinity and one as bit patterns of a 16-bit float.
+// Infinity and one, as bit patterns of a 16-bit float.
 void fill_half(ReduceOp op, void* out, size_t count, uint16_t infinity, uint16_t one) {
   constexpr uint16_t kSign = 0x8000;
   uint16_t value = 0;
@@ -128,7 +128,7 @@ double total(const double (&parts)[8]) {
   return ((parts[0] + parts[4]) + (parts[2] + parts[6])) + ((parts[1] + parts[5]) + (parts[3] + parts[7]));
 }
 
-// A block of a 16-bit vector as float32.
+// One block of a 16-bit vector, as float32.
 struct WideBlock {
   alignas(64) float values[kBlock];
   void load(const Table& table, DType dtype, const void* from, size_t begin, size_t size) {
@@ -157,7 +157,7 @@ Dots dots_of(const Table& table, DType dtype, const void* a, const void* b, size
 
 void reduce(ReduceOp op, DType dtype, const void* a, const void* b, void* out, size_t count) {
   const std::array<const void*, 2> sources{a, b};
-  fold_of(table(), dtype, op_of(op, dtype))(sources.data(), sources.size(), out, count, nullptr);
+  reduction_of(table(), dtype, op_of(op, dtype))(sources.data(), sources.size(), out, count, nullptr);
 }
 
 void accumulate(ReduceOp op, DType dtype, const void* acc_in, const void* in, void* acc_out, size_t count) {
@@ -184,18 +184,18 @@ void finish(DType dtype, const void* acc, void* out, size_t count, const Scale& 
 
 void scale(DType dtype, const void* in, void* out, size_t count, const Scale& factor) {
   if (factor.is_identity()) return copy(in, out, count * size_of(dtype));
-  // A single source is not reduced with anything: the op does not matter, and Max keeps a bool's value.
+  // A single source is reduced with nothing, so the op does not matter. Max keeps the value of a bool.
   reduce_sources(ReduceOp::kMax, dtype, {&in, 1}, out, count, factor);
 }
 
 void reduce_sources(ReduceOp op, DType dtype, std::span<const void* const> sources, void* out, size_t count,
                     const Scale& scale) {
   RUEDA_CHECK(!sources.empty(), "a reduction needs at least one source");
-  const FoldFn fold = fold_of(table(), dtype, op_of(op, dtype));
-  if (scale.is_identity()) return fold(sources.data(), sources.size(), out, count, nullptr);
-  if (!is_floating(dtype)) return fold_whole_scaled(fold, dtype, sources, out, scale, count);
+  const ReduceFn reduction = reduction_of(table(), dtype, op_of(op, dtype));
+  if (scale.is_identity()) return reduction(sources.data(), sources.size(), out, count, nullptr);
+  if (!is_floating(dtype)) return reduce_whole_scaled(reduction, dtype, sources, out, scale, count);
   const FloatScale float_scale{static_cast<double>(scale.divisor), scale.factor};
-  fold(sources.data(), sources.size(), out, count, &float_scale);
+  reduction(sources.data(), sources.size(), out, count, &float_scale);
 }
 
 void adasum(DType dtype, const void* a, const void* b, void* out, size_t count) {

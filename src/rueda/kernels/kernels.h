@@ -1,11 +1,11 @@
-// Arithmetic on spans of elements. Every function picks the best instruction set of this CPU at run time
-// (Highway) and gives the same bits on every one of them. No function knows ranks or networks. Any thread; no
-// allocation.
+// Arithmetic on spans of elements. Every function uses the best instruction set of this CPU, chosen at run
+// time (Highway), and gives the same bits with each of them. The functions know neither ranks nor networks.
+// Any thread; no allocation.
 //
-// "acc" spans hold accumulator_of(dtype): float32 for float16 and bfloat16, otherwise dtype itself.
-// Output may be exactly one of the inputs (in place) but must not overlap them partly.
-// op is kSum, kMin, kMax or kProduct; kAverage is kSum with a Scale. Integers wrap around. Min and Max
-// propagate NaN whichever operand has it. Bool: kSum and kMax are OR, kProduct and kMin are AND.
+// "acc" spans hold accumulator_of(dtype): float32 for float16 and bfloat16, otherwise dtype itself. The
+// output may be one of the inputs (in place), but must not overlap an input in part. op is kSum, kMin, kMax
+// or kProduct; kAverage is kSum with a Scale. Integers wrap around. Min and Max propagate NaN from either
+// operand. Bool: kSum and kMax are OR, kProduct and kMin are AND.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace rueda::kernels {
 
-// out[i] = a[i] op b[i], all of dtype. (16-bit floats: computed in float32, rounded once.)
+// out[i] = a[i] op b[i], all of type dtype. 16-bit floats are computed in float32 and rounded once.
 void reduce(ReduceOp op, DType dtype, const void* a, const void* b, void* out, size_t count);
 
 // acc_out[i] = acc_in[i] op widen(in[i]).
@@ -27,7 +27,8 @@ void widen(DType dtype, const void* in, void* acc, size_t count);
 // out[i] = round(scale(acc[i])): the last step of a reduction (types.h, Scale).
 void finish(DType dtype, const void* acc, void* out, size_t count, const Scale& scale);
 
-// out[i] = scale(in[i]) within dtype: prescaling. 16-bit floats: float32 product, rounded once.
+// out[i] = scale(in[i]), both of type dtype: prescaling. 16-bit floats are multiplied in float32
+// and rounded once.
 void scale(DType dtype, const void* in, void* out, size_t count, const Scale& factor);
 
 // out[i] = round(scale(sources[0][i] op sources[1][i] op …)), in that order, in the accumulator type.
@@ -35,8 +36,9 @@ void scale(DType dtype, const void* in, void* out, size_t count, const Scale& fa
 void reduce_sources(ReduceOp op, DType dtype, std::span<const void* const> sources, void* out, size_t count,
                     const Scale& scale);
 
-// Adasum of two vectors (float16, bfloat16, float32, float64); dot products in float64, coefficients 1 below
-// sqrt(DBL_MIN). out may be a or b. Same bits whichever rank computes it. Source: Maleki et al., 2020.
+// Adasum of two vectors (float16, bfloat16, float32, float64); dot products in float64, coefficients 1
+// below sqrt(DBL_MIN). out may be a or b. The bits are the same on whichever rank computes it. Source:
+// Maleki et al., 2020.
 void adasum(DType dtype, const void* a, const void* b, void* out, size_t count);
 
 // The identity element of op (0 for Average and Sum, 1 for Product, the extremes for Min and Max).

@@ -23,7 +23,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // ---- element types ----
 
-// Lanes hold the elements themselves.
+// The lanes hold the elements themselves.
 template <class T>
 struct Plain {
   using Element = T;
@@ -38,7 +38,7 @@ struct Plain {
   }
 };
 
-// bfloat16 in memory, float32 in the lanes. Rounds to nearest even; a NaN stays one and becomes quiet.
+// bfloat16 in memory, float32 in the lanes. Rounds to nearest even. A NaN stays a NaN and becomes quiet.
 struct Bfloat16 {
   using Element = uint16_t;
   using Lane = float;
@@ -63,8 +63,9 @@ struct Bfloat16 {
   }
 };
 
-// float16 in memory, float32 in the lanes. The conversion instructions (F16C) where the target has them, else
-// the same bits by integer arithmetic: Highway's own fallback does not round to nearest even.
+// float16 in memory, float32 in the lanes. Targets that have conversion instructions (F16C) use
+// them. On others integer arithmetic gives the same bits, because Highway's own fallback does not
+// round to nearest even.
 struct Float16 {
   using Element = uint16_t;
   using Lane = float;
@@ -89,7 +90,7 @@ struct Float16 {
     const auto bits = hn::PromoteTo(du, hn::LoadU(d16, from));
     const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000)));
     const auto magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(du, 0x7FFF)));
-    // Times 2^112 moves the exponent's bias from 15 to 127 and normalises subnormals, exactly.
+    // Multiplying by 2^112 moves the bias of the exponent from 15 to 127 and normalises subnormals, exactly.
     const auto finite =
         hn::BitCast(du, hn::Mul(hn::BitCast(d, magnitude), hn::BitCast(d, hn::Set(du, (127u + 112u) << 23))));
     const auto special = hn::Or(magnitude, hn::Set(du, 0x7F800000));
@@ -107,11 +108,13 @@ struct Float16 {
     const auto bits = hn::BitCast(du, v);
     const auto magnitude = hn::And(bits, hn::Set(du, 0x7FFFFFFF));
     const auto as_int = signed_of(d, magnitude);
-    // Normal numbers: rebias, add just under half of the lowest kept bit (half if that bit is odd), shift.
+    // Normal numbers: change the bias, add just under half of the lowest bit that is kept (half if that bit
+    // is odd), shift.
     const auto is_odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1));
     const auto rebias = hn::Set(du, 0xFFFu - (112u << 23));
     const auto normal = hn::ShiftRight<13>(hn::Add(magnitude, hn::Add(is_odd, rebias)));
-    // Subnormals: adding 0.5 aligns the lowest bit of a half with that of a float, and the adder rounds.
+    // Subnormals: adding 0.5 aligns the lowest bit of a half with the lowest bit of a float, so
+    // the addition rounds.
     const auto half = hn::Set(du, 0x3F000000);
     const auto tiny =
         hn::Sub(hn::BitCast(du, hn::Add(hn::BitCast(d, magnitude), hn::BitCast(d, half))), half);
@@ -170,7 +173,8 @@ struct Max {
   }
 };
 
-// Division first, then the factor: types.h, Scale. Both are loop constants, in the lanes' type.
+// First the division, then the factor (types.h, Scale). Both are constants of the loop, in the type
+// of the lanes.
 template <class Lane>
 struct Scaler {
   using V = hn::Vec<hn::ScalableTag<Lane>>;

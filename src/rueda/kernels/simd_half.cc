@@ -1,11 +1,11 @@
-// float16 and bfloat16: folds in float32 with one rounding, and the conversions to and from float32.
+// float16 and bfloat16: reductions in float32 with one rounding, and the conversions to and from float32.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "rueda/kernels/simd_half.cc"
 #include "rueda/kernels/targets.h"
 
 #include "hwy/foreach_target.h"  // must come before highway.h
 
-#include "rueda/kernels/fold-inl.h"
+#include "rueda/kernels/reduce-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace rueda::kernels {
@@ -71,7 +71,7 @@ void narrow(const float* acc, uint16_t* out, size_t count, const FloatScale* sca
 template <class Type>
 void fill_type(Table& table, Half half) {
   const int index = static_cast<int>(half);
-  fill_folds<Type>(table.fold_half[index]);
+  fill_reductions<Type>(table.reduce_half[index]);
   table.accumulate[index][static_cast<int>(Op::kSum)] = &accumulate<Type, Sum>;
   table.accumulate[index][static_cast<int>(Op::kMin)] = &accumulate<Type, Min>;
   table.accumulate[index][static_cast<int>(Op::kMax)] = &accumulate<Type, Max>;

@@ -1,17 +1,17 @@
-// float32 and float64: folds, and the dot products and combination of Adasum.
+// float32 and float64: reductions, and the dot products and combination of Adasum.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "rueda/kernels/simd_real.cc"
 #include "rueda/kernels/targets.h"
 
 #include "hwy/foreach_target.h"  // must come before highway.h
 
-#include "rueda/kernels/fold-inl.h"
+#include "rueda/kernels/reduce-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace rueda::kernels {
 namespace HWY_NAMESPACE {
 
-// Eight lanes of float64, in as few registers as the target needs.
+// Eight lanes of float64, in as few registers as the target allows.
 using D8 = hn::CappedTag<double, 8>;
 
 template <class D>
@@ -68,7 +68,7 @@ void dot(const void* a_bytes, const void* b_bytes, size_t count, Dots& dots) {
   }
   size_t at = 0;
   for (; at + 8 <= count; at += 8) dot_eight(a + at, b + at, sums);
-  if (at < count) {  // the zeros of the padding add nothing to a sum that began as +0
+  if (at < count) {  // the zeros of the padding do not change a sum that began as +0
     T pad_a[8] = {}, pad_b[8] = {};
     std::memcpy(pad_a, a + at, (count - at) * sizeof(T));
     std::memcpy(pad_b, b + at, (count - at) * sizeof(T));
@@ -111,8 +111,8 @@ void combine(double a_factor, const void* a_bytes, double b_factor, const void* 
 
 void fill_real(Table& table) {
   table.name = hwy::TargetName(HWY_TARGET);
-  fill_folds<Plain<float>>(table.fold_real[static_cast<int>(Real::kFloat32)]);
-  fill_folds<Plain<double>>(table.fold_real[static_cast<int>(Real::kFloat64)]);
+  fill_reductions<Plain<float>>(table.reduce_real[static_cast<int>(Real::kFloat32)]);
+  fill_reductions<Plain<double>>(table.reduce_real[static_cast<int>(Real::kFloat64)]);
   table.dot[static_cast<int>(Real::kFloat32)] = &dot<float>;
   table.dot[static_cast<int>(Real::kFloat64)] = &dot<double>;
   table.combine[static_cast<int>(Real::kFloat32)] = &combine<float>;

@@ -1,11 +1,11 @@
-// Integers: folds that wrap around.
+// Integers: reductions that wrap around.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "rueda/kernels/simd_whole.cc"
 #include "rueda/kernels/targets.h"
 
 #include "hwy/foreach_target.h"  // must come before highway.h
 
-#include "rueda/kernels/fold-inl.h"
+#include "rueda/kernels/reduce-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace rueda::kernels {
@@ -15,8 +15,8 @@ namespace HWY_NAMESPACE {
 // The arithmetic is unsigned and has at least 32 bits, because signed overflow is undefined and uint16 is
 // promoted to int.
 template <class T>
-void fold_product(const void* const* sources, size_t source_count, void* out, size_t count,
-                  const FloatScale*) {
+void reduce_product(const void* const* sources, size_t source_count, void* out, size_t count,
+                    const FloatScale*) {
   for (size_t at = 0; at < count; ++at) {
     uint64_t product = static_cast<uint64_t>(static_cast<const T*>(sources[0])[at]);
     for (size_t k = 1; k < source_count; ++k)
@@ -27,11 +27,11 @@ void fold_product(const void* const* sources, size_t source_count, void* out, si
 
 template <class T>
 void fill_type(Table& table, Whole whole) {
-  FoldFn(&folds)[kOpCount] = table.fold_whole[static_cast<int>(whole)];
-  folds[static_cast<int>(Op::kSum)] = &fold<Plain<T>, Sum>;
-  folds[static_cast<int>(Op::kMin)] = &fold<Plain<T>, Min>;
-  folds[static_cast<int>(Op::kMax)] = &fold<Plain<T>, Max>;
-  folds[static_cast<int>(Op::kProduct)] = &fold_product<T>;
+  ReduceFn(&reductions)[kOpCount] = table.reduce_whole[static_cast<int>(whole)];
+  reductions[static_cast<int>(Op::kSum)] = &reduce_all<Plain<T>, Sum>;
+  reductions[static_cast<int>(Op::kMin)] = &reduce_all<Plain<T>, Min>;
+  reductions[static_cast<int>(Op::kMax)] = &reduce_all<Plain<T>, Max>;
+  reductions[static_cast<int>(Op::kProduct)] = &reduce_product<T>;
 }
 
 void fill_whole(Table& table) {

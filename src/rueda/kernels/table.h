@@ -1,6 +1,6 @@
-// One table of loops per instruction set, and the choice among them. Internal to the room and its tests;
-// other rooms use kernels.h. The loops work on the element types as memory holds them and know no
-// ReduceOp::kAverage, no bool and no integer scaling: kernels.cc maps those onto what is here.
+// One table of loops per instruction set, and the choice among them. Internal to the module and its tests;
+// other modules use kernels.h. The loops work on element types as they are in memory. They do not know
+// ReduceOp::kAverage, bool or the scaling of integers: kernels.cc expresses those with the loops here.
 #pragma once
 
 #include <cstddef>
@@ -23,29 +23,29 @@ enum class Half : uint8_t { kFloat16, kBfloat16 };
 enum class Real : uint8_t { kFloat32, kFloat64 };
 enum class Whole : uint8_t { kUint8, kInt8, kUint16, kInt16, kInt32, kInt64 };
 
-// Sums of products of two vectors: what Adasum needs. Eight partial sums each, element i into partial i mod
-// 8, so that the order of the additions does not depend on the width of a register.
+// Sums of products of two vectors, for Adasum. Each has eight partial sums; element i goes into partial sum i
+// mod 8, so that the order of additions does not depend on the width of a register.
 struct Dots {
   double ab[8] = {};
   double aa[8] = {};
   double bb[8] = {};
 };
 
-using FoldFn = void (*)(const void* const* sources, size_t source_count, void* out, size_t count,
-                        const FloatScale* scale);
+using ReduceFn = void (*)(const void* const* sources, size_t source_count, void* out, size_t count,
+                          const FloatScale* scale);
 using AccumulateFn = void (*)(const float* acc_in, const uint16_t* in, float* acc_out, size_t count);
 using WidenFn = void (*)(const uint16_t* in, float* acc, size_t count);
 using NarrowFn = void (*)(const float* acc, uint16_t* out, size_t count, const FloatScale* scale);
-// Every call but the last of one vector has a count that is a multiple of 8.
+// Every call except the last one of a vector has a count that is a multiple of 8.
 using DotFn = void (*)(const void* a, const void* b, size_t count, Dots& dots);
 using CombineFn = void (*)(double a_factor, const void* a, double b_factor, const void* b, void* out,
                            size_t count);
 
 struct Table {
   const char* name = nullptr;  // "AVX2"
-  FoldFn fold_half[2][kOpCount] = {};
-  FoldFn fold_real[2][kOpCount] = {};
-  FoldFn fold_whole[6][kOpCount] = {};
+  ReduceFn reduce_half[2][kOpCount] = {};
+  ReduceFn reduce_real[2][kOpCount] = {};
+  ReduceFn reduce_whole[6][kOpCount] = {};
   AccumulateFn accumulate[2][kOpCount] = {};
   WidenFn widen[2] = {};
   NarrowFn narrow[2] = {};
@@ -53,14 +53,14 @@ struct Table {
   CombineFn combine[2] = {};
 };
 
-// Those compiled in that this CPU and its operating system support, best first; never empty.
+// The compiled tables that this CPU and its operating system support, best first. Never empty.
 std::span<const Table> usable_tables();
 
-// The one in use: the best, unless select_target() said otherwise.
+// The table in use: the best one, unless select_target() chose another.
 const Table& table();
 
-// For tests and benchmarks: selects the target by name ("" = the best one). False when this CPU cannot run it
-// or it is not compiled in.
+// For tests and benchmarks: selects a target by name ("" = the best one). Returns false if this CPU cannot
+// run it or it is not compiled in.
 bool select_target(std::string_view name);
 
 }  // namespace rueda::kernels

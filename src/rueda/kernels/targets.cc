@@ -7,8 +7,8 @@ namespace rueda::kernels {
 namespace {
 
 // Highway 1.0.3 compiles HWY_AVX2 with BMI, FMA and F16C, and HWY_AVX3 with the four AVX-512 parts. The CPU
-// must have all of them. The compiler's cpu model also asks (XGETBV) whether the operating system saves the
-// wide registers.
+// must have all of them. The CPU detection of the compiler also checks (with XGETBV) whether the operating
+// system saves the wide registers.
 bool is_supported(int64_t target) {
 #if HWY_ARCH_X86
   __builtin_cpu_init();
@@ -50,7 +50,8 @@ const Tables& tables() {
   return made;
 }
 
-// Null until somebody selects. Atomic so that a test thread and a benchmark may select without a data race.
+// Null until a target is selected. Atomic, so that threads of tests and benchmarks may select without
+// a data race.
 std::atomic<const Table*> g_selected{nullptr};
 
 }  // namespace

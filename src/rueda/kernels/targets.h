@@ -1,18 +1,18 @@
 // Which instruction sets are compiled, and how a file hands its loops to the tables. Included before
-// foreach_target.h by each simd_*.cc. The choice at run time is targets.cc and not Highway's own: that lives
-// in libhwy.so, and the core depends on glibc alone.
+// foreach_target.h by each simd_*.cc. The choice at run time is in targets.cc and not Highway's own, which is
+// in libhwy.so: the core depends on glibc only.
 #pragma once
 
 #include "rueda/kernels/table.h"
 
-// SSSE3 without SSE4 is one generation of 2006; those CPUs get the portable loops.
+// SSSE3 without SSE4 exists only in CPUs of 2006, which get the portable loops.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3)
 #include "hwy/base.h"
 #include "hwy/detect_targets.h"
 
 namespace rueda::kernels {
 
-// Each fills its part of the table of one HWY_TARGET bit; false when that target is not compiled in.
+// Each fills its part of the table of one HWY_TARGET bit. Returns false if that target is not compiled in.
 bool fill_real(int64_t target, Table& table);
 bool fill_half(int64_t target, Table& table);
 bool fill_whole(int64_t target, Table& table);

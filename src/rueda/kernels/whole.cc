@@ -27,7 +27,7 @@ void scale_type(const void* in_bytes, void* out_bytes, size_t count, const Scale
   const T* in = static_cast<const T*>(in_bytes);
   T* out = static_cast<T*>(out_bytes);
   if (scale.factor == 1.0) {
-    // A 32-bit division takes at most half the time of a 64-bit one, and in practice every divisor is the
+    // A 32-bit division takes at most half the time of a 64-bit division, and in practice every divisor is a
     // number of ranks.
     if (sizeof(T) <= 4 && scale.divisor <= std::numeric_limits<int32_t>::max())
       return divide<T, int32_t>(in, out, count, static_cast<int32_t>(scale.divisor));

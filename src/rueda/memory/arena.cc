@@ -29,7 +29,7 @@ size_t default_arena_bytes() {
 Result<std::unique_ptr<Arena>> Arena::create(size_t bytes) {
   Result<SharedMemory> memory = SharedMemory::create(round_up(std::max<size_t>(bytes, 1), kPage));
   if (!memory.is_ok())
-    return Status(memory.status().code, memory.status().why + " Set RUEDA_ARENA_BYTES to less.");
+    return Status(memory.status().code, memory.status().why + " Set RUEDA_ARENA_BYTES to a smaller value.");
   return std::make_unique<Arena>(std::move(memory).value());
 }
 

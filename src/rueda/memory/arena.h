@@ -17,13 +17,13 @@
 
 namespace rueda::memory {
 
-// The size of the machine's memory, or less where limits of the process require it (ulimit -f, ulimit -v:
-// every rank also maps the arenas of the other ranks of its host).
+// The size of the machine's memory, or less if limits of the process require it: ulimit -f, and ulimit -v,
+// because every rank also maps the arenas of the other ranks of its host.
 size_t default_arena_bytes();
 
 class Arena {
  public:
-  // Blocks begin at multiples of this; from kPageFrom bytes on, at pages.
+  // Blocks begin at multiples of this. Blocks of kPageFrom bytes or more begin at a page.
   static constexpr size_t kLine = 64;
   static constexpr size_t kPage = 4096;
   static constexpr size_t kPageFrom = 64 << 10;
@@ -31,15 +31,15 @@ class Arena {
   static Result<std::unique_ptr<Arena>> create(size_t bytes);
   explicit Arena(SharedMemory memory);
 
-  // Null when no range is large enough. The contents are unspecified. 0 bytes count as 1.
+  // Returns null if no range is large enough. The contents are unspecified. 0 bytes count as 1.
   void* allocate(size_t bytes);
-  // False when no block begins there.
+  // Returns false if no block begins there.
   bool release(void* block);
-  // Gives the pages of free ranges back to the system.
+  // Returns the pages of free ranges to the system.
   void trim();
 
-  // The handlers of pthread_atfork, in its order. The forking thread holds the lock from the first handler to
-  // the end of one of the others. A child can read, write and release blocks, but allocate no new ones.
+  // The handlers of pthread_atfork, in its order. The forking thread holds the lock from the first handler
+  // until one of the others ends. A child can read, write and release blocks, but cannot allocate new ones.
   void before_fork();
   void after_fork_in_parent();
   void after_fork_in_child();
@@ -57,7 +57,7 @@ class Arena {
   std::set<std::pair<size_t, size_t>> by_size_;  // the same as (bytes, offset)
   std::map<size_t, size_t> used_;                // offset -> bytes
   size_t used_bytes_ = 0;
-  void* copy_ = nullptr;  // between before_fork and what follows: [0, copied_) of the arena
+  void* copy_ = nullptr;  // during a fork: the copy of [0, copied_) of the arena
   size_t copied_ = 0;
   bool is_forked_child_ = false;
 };

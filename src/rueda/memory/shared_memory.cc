@@ -62,14 +62,14 @@ bool SharedMemory::holds(const void* begin, size_t bytes) const {
   return base_ != nullptr && at >= base && at - base <= bytes_ && bytes <= bytes_ - (at - base);
 }
 
-// Not in core dumps: an arena is as large as the machine's memory.
+// Excluded from core dumps, because an arena is as large as the machine's memory.
 Status SharedMemory::map(size_t bytes) {
   void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory_.get(), 0);
   if (mapped == MAP_FAILED) return cannot_map(bytes);
   base_ = static_cast<std::byte*>(mapped);
   bytes_ = bytes;
   madvise(mapped, bytes, MADV_DONTDUMP);
-  madvise(mapped, bytes, MADV_HUGEPAGE);  // a wish: many hosts have no huge pages for shared memory
+  madvise(mapped, bytes, MADV_HUGEPAGE);  // may fail: many hosts have no huge pages for shared memory
   return Status::ok();
 }
 

@@ -17,7 +17,7 @@ class SharedMemory {
   SharedMemory& operator=(SharedMemory&& other) noexcept;
   ~SharedMemory();
 
-  // Zero-filled. Pages exist once they are touched: a large size costs only address space.
+  // Filled with zeros. A page takes memory only once it is touched, so a large size costs only address space.
   static Result<SharedMemory> create(size_t bytes);
   // Maps what another process created, after checking that its size is sealed and within [least, most].
   static Result<SharedMemory> adopt(UniqueFd memory, size_t least, size_t most);
@@ -27,7 +27,7 @@ class SharedMemory {
   [[nodiscard]] size_t bytes() const { return bytes_; }
   [[nodiscard]] int fd() const { return memory_.get(); }  // -1 after close_fd()
   void close_fd() { memory_.reset(); }                    // the mapping stays
-  // Whether the range lies inside this memory, and the offset of an address in it.
+  // Whether the range lies inside this memory; the offset of an address in it.
   [[nodiscard]] bool holds(const void* begin, size_t bytes) const;
   [[nodiscard]] size_t offset_of(const void* at) const {
     return static_cast<size_t>(static_cast<const std::byte*>(at) - base_);

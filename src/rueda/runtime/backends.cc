@@ -20,7 +20,7 @@ void apply(const MeasuredLink& measured, schedule::LinkCost& cost) {
   cost.bandwidth_gbps = measured.gbps;
 }
 
-schedule::Topology measured_topology(const std::vector<Rank>& members, const std::vector<Facts>& all,
+schedule::Topology measured_topology(const std::vector<Rank>& members, const std::vector<PeerInfo>& all,
                                      const MeasuredLinks& measured) {
   schedule::Topology topology = topology_of(members, all);
   apply(measured.local, topology.local);
@@ -29,15 +29,27 @@ schedule::Topology measured_topology(const std::vector<Rank>& members, const std
   return topology;
 }
 
+// Of the whole world, as the cost model sees it.
+schedule::Topology world_topology(const Session& session) {
+  std::vector<Rank> world(session.all->size());
+  std::iota(world.begin(), world.end(), 0);
+  const schedule::Topology topology = measured_topology(world, *session.all, session.measured);
+  return session.all->front().is_bitwise ? topology.as_single_host() : topology;
+}
+
+schedule::Spec float_allreduce(int64_t bytes) {
+  return {.count = bytes / 4, .counts = {}, .scale = {}, .segments = {}};
+}
+
 std::string explain_local(size_t bytes, size_t ranks, const backend::MemoryCost& memory) {
   std::ostringstream out;
   out << std::fixed << std::setprecision(1) << "in shared memory, ";
-  const backend::LocalWay way = backend::local_way(bytes, ranks, false);
-  const backend::LocalWay in_arena = backend::local_way(bytes, ranks, true);
-  out << name_of(way) << ": " << local_us(bytes, ranks, way, memory) << " us";
-  if (in_arena != way)
+  const backend::LocalAlgorithm algorithm = backend::local_algorithm(bytes, ranks, false);
+  const backend::LocalAlgorithm in_arena = backend::local_algorithm(bytes, ranks, true);
+  out << name_of(algorithm) << ": " << local_us(bytes, ranks, algorithm, memory) << " us";
+  if (in_arena != algorithm)
     out << "; " << name_of(in_arena) << ": " << local_us(bytes, ranks, in_arena, memory)
-        << " us where all tensors lie in buckets";
+        << " us where all tensors lie in shared buffers";
   return out.str();
 }
 
@@ -66,13 +78,10 @@ Status check_algorithm_settings(const Config& config) {
 }
 
 std::vector<Prediction> predict_allreduces(const Session& session) {
-  const std::vector<Facts>& all = *session.all;
+  const std::vector<PeerInfo>& all = *session.all;
   if (all.size() < 2) return {};
-  std::vector<Rank> world(all.size());
-  std::iota(world.begin(), world.end(), 0);
-  schedule::Topology topology = measured_topology(world, all, session.measured);
-  const bool is_local = session.reduces_in_shared_memory && topology.is_single_host();
-  if (all.front().is_bitwise) topology = topology.as_single_host();
+  const schedule::Topology topology = world_topology(session);
+  const bool is_local = session.reduces_in_shared_memory && data_channels(all) == 1;
   std::vector<Prediction> predictions;
   for (const int64_t bytes : {1 << 10, 64 << 10, 1 << 20, 64 << 20}) {
     Prediction& one = predictions.emplace_back(Prediction{.bytes = bytes, .text = {}});
@@ -80,20 +89,39 @@ std::vector<Prediction> predict_allreduces(const Session& session) {
       one.text = explain_local(static_cast<size_t>(bytes), all.size(), backend::memory_cost(topology));
       continue;
     }
-    const schedule::Spec spec{.count = bytes / 4, .counts = {}, .scale = {}, .segments = {}};
-    const Result<std::string> text = schedule::explain(spec, topology, all.front().algorithm);
+    const Result<std::string> text =
+        schedule::explain(float_allreduce(bytes), topology, all.front().algorithm);
     one.text = text.is_ok() ? text.value() : text.status().why;
   }
   return predictions;
 }
 
+int64_t plan_bucket_bytes(const Session& session) {
+  // Starting a bucket of 1 MiB costs nothing beside reducing it in memory (some 100 us).
+  constexpr int64_t kLeast = 1 << 20, kMost = 16 << 20;
+  constexpr double kLatencyShare = 0.2;  // of the time of a bucket; the bucket beside it uses the network
+  if (data_channels(*session.all) == 1) return kLeast;
+  const schedule::Topology topology = world_topology(session);
+  const auto cost_us = [&](int64_t bytes) {
+    const auto choice = schedule::choose(float_allreduce(bytes), topology, session.all->front().algorithm);
+    return choice.is_ok() ? choice.value().cost_us : 0.0;
+  };
+  int64_t bytes = kLeast;
+  for (; bytes < kMost; bytes *= 2) {
+    const double once = cost_us(bytes);
+    const double latency = 2 * once - cost_us(2 * bytes);  // what does not grow with the size
+    if (latency <= kLatencyShare * once) break;
+  }
+  return bytes;
+}
+
 void attach_backends(Session& session, std::shared_ptr<backend::LocalHost> host) {
   // Only what outlives the backend is captured, and only values equal on every rank shape the choice.
   Links* links = session.links.get();
-  const std::vector<Facts>* all = session.all.get();
+  const std::vector<PeerInfo>* all = session.all.get();
   const MeasuredLinks measured = session.measured;
   backend::Mesh mesh;
-  mesh.endpoint = [links](Rank peer) { return links->data(peer); };
+  mesh.endpoint = [links](Rank peer, size_t channel) { return links->data(peer, channel); };
   mesh.topology = [all, measured](const Group& group) {
     return measured_topology(group.members, *all, measured);
   };
@@ -101,6 +129,7 @@ void attach_backends(Session& session, std::shared_ptr<backend::LocalHost> host)
   options.algorithm = all->front().algorithm;
   options.is_bitwise = all->front().is_bitwise;
   options.chunk_bytes = all->front().chunk_bytes;
+  options.channels = data_channels(*all);
   auto native = std::make_unique<backend::NativeBackend>(std::move(mesh), std::move(options));
   session.on_data = [backend = native.get()](const transport::Completion& done) {
     backend->on_completion(done);

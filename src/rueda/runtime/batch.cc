@@ -63,13 +63,9 @@ void fill_counts(Batch& batch) {
 }
 
 void fill_spec(Batch& batch) {
-  const control::Response& response = *batch.response;
+  const control::Bucket& response = *batch.response;
   schedule::Spec& spec = batch.spec;
-  spec.what = response.what;
-  spec.dtype = response.dtype;
-  spec.op = response.op == ReduceOp::kAverage ? ReduceOp::kSum : response.op;
-  spec.scale.factor = response.postscale;
-  spec.scale.divisor = response.op == ReduceOp::kAverage ? batch.group->size() : 1;
+  spec = spec_of(response, batch.group->size());
   if (response.what == Collective::kBroadcast) {
     const std::vector<Rank>& members = batch.group->members;
     spec.root = static_cast<Rank>(std::find(members.begin(), members.end(), response.root) - members.begin());
@@ -117,22 +113,32 @@ Memory memory_of(const Batch& batch) {
 }
 
 // Is this the submission the response answers? The coordinator compared it, so only its kind can be wrong.
-bool is_meant(const std::optional<TensorRef>& ref, const control::Response& response) {
-  if (!ref) return false;
-  const control::Request& request = ref->tensor().request;
+bool is_meant(const std::optional<TensorRef>& ref, const control::Bucket& response) {
+  if (!ref || !ref->has_tensor()) return false;
+  const control::TensorRequest& request = ref->tensor().request;
   return request.what == response.what && request.dtype == response.dtype;
 }
 
 }  // namespace
 
+schedule::Spec spec_of(const control::Terms& terms, Rank group_size) {
+  schedule::Spec spec;
+  spec.what = terms.what;
+  spec.dtype = terms.dtype;
+  spec.op = terms.op == ReduceOp::kAverage ? ReduceOp::kSum : terms.op;
+  spec.scale.factor = terms.postscale;
+  spec.scale.divisor = terms.op == ReduceOp::kAverage ? group_size : 1;
+  return spec;
+}
+
 Result<Batch> plan_batch(control::SharedResponse response, std::shared_ptr<const Group> group,
-                         const Operations& operations, bool is_drained) {
+                         const Operations& operations, bool is_discarded) {
   Batch batch;
   batch.response = std::move(response);
   batch.group = std::move(group);
   const std::vector<Rank>& joined = batch.response->joined;
   const Rank me = batch.group->members[static_cast<size_t>(batch.group->me)];
-  const bool has_joined = is_drained || std::find(joined.begin(), joined.end(), me) != joined.end();
+  const bool has_joined = is_discarded || std::find(joined.begin(), joined.end(), me) != joined.end();
   for (const control::Entry& entry : batch.response->entries) {
     BatchTensor tensor;
     // A rank that has joined may have submitted the name since: that submission belongs to a later round.

@@ -32,10 +32,13 @@ struct Batch {
   std::vector<backend::Segment> segments;  // after prepare_batch(); refer to tensors
 };
 
-// Fails when a tensor this rank must have is not there. drained: this rank takes no part with tensors of its
-// own.
+// What a call of tensors with these terms asks of a backend, without the sizes.
+schedule::Spec spec_of(const control::Terms& terms, Rank group_size);
+
+// Fails when a tensor this rank must have is not there. discarded: this rank takes no part with tensors of
+// its own.
 Result<Batch> plan_batch(control::SharedResponse response, std::shared_ptr<const Group> group,
-                         const Operations& operations, bool is_drained = false);
+                         const Operations& operations, bool is_discarded = false);
 // Allocates outputs the engine owns, and lists the segments. Fails when this machine has no memory for one.
 Status prepare_batch(Batch& batch);
 

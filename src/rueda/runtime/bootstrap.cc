@@ -18,8 +18,7 @@
 #include "rueda/runtime/backends.h"
 #include "rueda/runtime/calibrate.h"
 #include "rueda/runtime/local_ranks.h"
-#include "rueda/transport/shm/shm.h"
-#include "rueda/transport/tcp/tcp.h"
+#include "rueda/runtime/transports.h"
 
 namespace rueda::runtime {
 namespace {
@@ -33,16 +32,6 @@ void apply_log_settings(const Config& config, Rank rank) {
   set_log_rank(rank);
 }
 
-bool allows(const Config& config, std::string_view transport) {
-  std::string_view rest = config.transports;
-  while (!rest.empty()) {
-    const size_t comma = rest.find(',');
-    if (rest.substr(0, comma) == transport) return true;
-    rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
-  }
-  return false;
-}
-
 // Ranks with equal keys share memory and a network stack; a launcher's host name splits them further.
 std::string host_key(const std::string& host) {
   std::string boot_id;
@@ -52,59 +41,23 @@ std::string host_key(const std::string& host) {
   return host + "|" + boot_id + "|" + (is_known ? std::to_string(network.st_ino) : "");
 }
 
-struct Wires {
-  std::vector<std::unique_ptr<transport::Transport>> transports;
-  std::string tcp_address, shm_address;
-  transport::ShmTransport* shm = nullptr;  // one of transports, if allowed
-};
-
-Result<Wires> open_wires(const Config& config, const store::World& world, const transport::Identity& identity,
-                         const SharedWithHost& shared) {
-  Wires wires;
-  if (allows(config, "shm")) {
-    Result<std::unique_ptr<transport::ShmTransport>> shm =
-        transport::make_shm({.identity = identity,
-                             .ring_bytes = static_cast<size_t>(config.shm_ring_bytes),
-                             .shared = shared.descriptors()});
-    if (!shm.is_ok()) return shm.status();
-    wires.shm_address = shm.value()->address();
-    wires.shm = shm.value().get();
-    wires.transports.push_back(std::move(shm).value());
-  }
-  if (allows(config, "tcp")) {
-    const bool is_local = world.local_size == world.size;
-    const Result<std::string> address =
-        store::choose_address(config.interface, is_local ? "127.0.0.1" : store::meeting_host(world));
-    if (!address.is_ok()) return address.status();
-    transport::TcpOptions options;
-    options.identity = identity;
-    options.bind_host = address.value();
-    options.peer_timeout = static_cast<Nanos>(config.peer_timeout_s * static_cast<double>(kSecond));
-    Result<std::unique_ptr<transport::Transport>> tcp = transport::make_tcp(std::move(options));
-    if (!tcp.is_ok()) return tcp.status();
-    wires.tcp_address = tcp.value()->address();
-    wires.transports.push_back(std::move(tcp).value());
-  }
-  return wires;
-}
-
-Facts own_facts(const Config& config, const store::World& world, const InitOptions& options) {
-  Facts facts;
-  facts.release = kRelease;
-  facts.pid = getpid();
-  facts.host = world.host;
-  facts.host_key = host_key(world.host);
-  facts.local_rank = world.local_rank;
-  facts.local_size = world.local_size;
-  facts.size = world.size;
-  facts.fusion_bytes = config.fusion_bytes;
-  facts.chunk_bytes = config.chunk_bytes;
-  facts.algorithm = config.algorithm;
-  facts.is_bitwise = config.determinism == "bitwise";
-  facts.group_fusion_disabled = config.group_fusion_disabled;
-  facts.dynamic_process_sets = config.dynamic_process_sets;
-  facts.process_sets = options.process_sets;
-  return facts;
+PeerInfo own_info(const Config& config, const store::World& world, const InitOptions& options) {
+  PeerInfo info;
+  info.release = kRelease;
+  info.pid = getpid();
+  info.host = world.host;
+  info.host_key = host_key(world.host);
+  info.local_rank = world.local_rank;
+  info.local_size = world.local_size;
+  info.size = world.size;
+  info.fusion_bytes = config.fusion_bytes;
+  info.chunk_bytes = config.chunk_bytes;
+  info.algorithm = config.algorithm;
+  info.is_bitwise = config.determinism == "bitwise";
+  info.group_fusion_disabled = config.group_fusion_disabled;
+  info.dynamic_process_sets = config.dynamic_process_sets;
+  info.process_sets = options.process_sets;
+  return info;
 }
 
 Result<Session> make_session(const Config& config, const store::World& world, Epoch epoch) {
@@ -112,11 +65,11 @@ Result<Session> make_session(const Config& config, const store::World& world, Ep
   session.config = config;
   session.me = world.rank;
   session.epoch = epoch;
-  session.all = std::make_unique<std::vector<Facts>>();
+  session.all = std::make_unique<std::vector<PeerInfo>>();
   session.launcher = world.launcher;
   session.launcher_reason = world.reason;
-  session.bell = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!session.bell.is_open()) return out_of_descriptors(errno);
+  session.doorbell = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!session.doorbell.is_open()) return out_of_descriptors(errno);
   return session;
 }
 
@@ -128,9 +81,9 @@ struct Start {
   Deadline deadline;
 };
 
-// Fills in the session. After a failure session and wires keep the lanes up, until it has been told.
-Status connect_world(const Start& start, Meeting& meeting, const Secret& secret, Wires& wires,
-                     Session& session) {
+// Fills in the session. After a failure session and transports keep the channels up, until it has been told.
+Status connect_world(const Start& start, InitExchange& exchange, const Secret& secret,
+                     OpenTransports& transports, Session& session) {
   const auto& [config, world, options, deadline] = start;
   const transport::Identity identity{.job = world.job,
                                      .epoch = session.epoch,
@@ -138,65 +91,62 @@ Status connect_world(const Start& start, Meeting& meeting, const Secret& secret,
                                      .size = world.size,
                                      .secret = secret,
                                      .release = kRelease};
-  Result<SharedWithHost> shared = SharedWithHost::create(options.arena, session.bell.get());
+  Result<SharedWithHost> shared = SharedWithHost::create(options.arena, session.doorbell.get());
   if (!shared.is_ok()) return shared.status();
-  Result<Wires> opened = open_wires(config, world, identity, shared.value());
+  Result<OpenTransports> opened = open_transports(config, world, identity, shared.value().descriptors());
   if (!opened.is_ok()) return opened.status();
-  wires = std::move(opened).value();
-  Facts mine = own_facts(config, world, options);
-  mine.tcp_address = wires.tcp_address;
-  mine.shm_address = wires.shm_address;
-  if (Status s = meeting.publish(mine); !s.is_ok()) return s;
-  if (Status s = meeting.gather(*session.all); !s.is_ok()) return s;
+  transports = std::move(opened).value();
+  session.listen_host = transports.listen_host;
+  PeerInfo mine = own_info(config, world, options);
+  mine.addresses = transports.addresses();
+  if (Status s = exchange.publish(mine); !s.is_ok()) return s;
+  if (Status s = exchange.gather(*session.all); !s.is_ok()) return s;
   if (Status s = check_agreement(*session.all); !s.is_ok()) return s;
   Result<Place> place = place_of(world.rank, *session.all);
   if (!place.is_ok()) return place.status();
   session.place = place.value();
 
-  const auto interrupted = [&meeting] { return meeting.interrupted(); };
-  session.links = std::make_unique<Links>(std::move(wires.transports), world.rank, *session.all);
+  const auto interrupted = [&exchange] { return exchange.interrupted(); };
+  session.links = std::make_unique<Links>(std::move(transports.list), world.rank, *session.all);
   if (Status s = session.links->connect_all(deadline, interrupted); !s.is_ok()) return s;
   const Result<MeasuredLinks> costs =
       calibrate(*session.links, world.rank, *session.all, deadline, interrupted);
   if (!costs.is_ok()) return costs.status();
   session.measured = costs.value();
-  std::shared_ptr<backend::LocalHost> host;
-  if (wires.shm != nullptr) {
-    auto joined = std::move(shared).value().join(*wires.shm, session.me, *session.all);
-    if (!joined.is_ok()) return joined.status();
-    host = std::move(joined).value();
-  }
-  attach_backends(session, std::move(host));
+  auto host = std::move(shared).value().join(*session.links, session.me, *session.all);
+  if (!host.is_ok()) return host.status();
+  attach_backends(session, std::move(host).value());
   return Status::ok();
 }
 
-// One meeting. An empty result: it was superseded by another.
-Result<std::optional<Session>> meet(const Start& start, MeetingPlace& place) {
+// One exchange. An empty result: it was superseded by another.
+Result<std::optional<Session>> meet(const Start& start, RendezvousPoint& point) {
   const store::World& world = start.world;
-  const LostRank* const lost = place.loss(world);
+  const LostRank* const lost = point.loss(world);
   const bool awaits_lost = lost != nullptr && lost->rank == 0;
   const Deadline deadline = awaits_lost
                                 ? Deadline::at(std::min(start.deadline.when(), monotonic_now() + kReturnTime))
                                 : start.deadline;
-  const Result<Epoch> number = place.next_number(deadline);
+  const Result<Epoch> number = point.next_number(deadline);
   if (!number.is_ok()) return awaits_lost ? not_back(*lost, kReturnTime) : number.status();
-  Meeting meeting(*place.rendezvous().store, number.value(), world.rank, world.size, start.deadline, lost);
+  InitExchange exchange(*point.rendezvous().store, number.value(), world.rank, world.size, start.deadline,
+                        lost);
   // So that a rank that runs out of descriptors can still tell it through a store of files.
   std::array<UniqueFd, 4> reserve;
   for (UniqueFd& fd : reserve) fd = UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  Wires wires;
+  OpenTransports transports;
   Result<Session> session = make_session(start.config, world, number.value());
   const Status connected =
-      session.is_ok() ? connect_world(start, meeting, place.rendezvous().secret, wires, session.value())
+      session.is_ok() ? connect_world(start, exchange, point.rendezvous().secret, transports, session.value())
                       : session.status();
   if (connected.is_ok()) {
-    if (world.rank == 0) place.close_meeting();
+    if (world.rank == 0) point.close_exchange();
     return std::optional<Session>(std::move(session).value());
   }
-  if (meeting.is_superseded()) return std::optional<Session>();
+  if (exchange.is_superseded()) return std::optional<Session>();
   reserve = {};
-  const Status cause = meeting.settle(connected);
-  if (place.rendezvous().server != nullptr) meeting.await_readers(kFarewellWait);
+  const Status cause = exchange.settle(connected);
+  if (point.rendezvous().server != nullptr) exchange.await_readers(kFarewellWait);
   return cause;
 }
 
@@ -227,14 +177,14 @@ Status check_options(InitOptions& options, const store::World& world) {
 
 }  // namespace
 
-Result<Session> bootstrap(MeetingPlace& place, InitOptions options, const store::GetEnv& get_env) {
+Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const store::GetEnv& get_env) {
   Result<store::World> detected = store::detect_world(get_env);
   if (!detected.is_ok()) return detected.status();
   const Result<Config> parsed = parse_config(get_env);
   const Config config = parsed.is_ok() ? parsed.value() : Config{};
   const Deadline deadline =
       Deadline::after(static_cast<Nanos>(config.start_timeout_s * static_cast<double>(kSecond)));
-  const Result<store::World> completed = place.complete(std::move(detected).value(), deadline);
+  const Result<store::World> completed = point.complete(std::move(detected).value(), deadline);
   if (!completed.is_ok()) return completed.status();
   const store::World& world = completed.value();
   apply_log_settings(config, world.rank);
@@ -246,26 +196,26 @@ Result<Session> bootstrap(MeetingPlace& place, InitOptions options, const store:
   if (!too_few.empty()) RUEDA_LOG(kWarning, too_few);
   if (world.size == 1) {
     if (!refused.is_ok()) return refused;
-    Result<Session> made = make_session(config, world, place.next_alone());
+    Result<Session> made = make_session(config, world, point.next_alone());
     if (!made.is_ok()) return made;
     Session& session = made.value();
-    session.all->push_back(own_facts(config, world, options));
+    session.all->push_back(own_info(config, world, options));
     session.place.local_rank = std::max(world.local_rank, 0);
     attach_backends(session, nullptr);
     RUEDA_LOG(kInfo, summary_of(session));
     return made;
   }
-  if (Status s = place.open(world, config.interface, deadline); !s.is_ok())
+  if (Status s = point.open(world, config.interface, deadline); !s.is_ok())
     return refused.is_ok() ? s : refused;
   if (!refused.is_ok()) {
-    place.refuse(refused);
+    point.refuse(refused);
     return refused;
   }
   const Start start{config, world, options, deadline};
-  Result<std::optional<Session>> met = meet(start, place);
-  while (met.is_ok() && !met.value()) met = meet(start, place);
+  Result<std::optional<Session>> met = meet(start, point);
+  while (met.is_ok() && !met.value()) met = meet(start, point);
   if (!met.is_ok()) return met.status();
-  place.forget_loss();
+  point.forget_loss();
   Session session = *std::move(met).value();
   RUEDA_LOG(kInfo, summary_of(session));
   if (world.rank == 0) {

@@ -1,5 +1,6 @@
-// From an environment to a connected world: detect, meet, exchange facts, connect, measure. Every failure is
-// told to the other ranks through the store, so that all of init fails everywhere, soon, with the same cause.
+// From an environment to a connected world: detect, meet, exchange peer info, connect, measure. Every failure
+// is told to the other ranks through the store, so that all of init fails everywhere, soon, with the same
+// cause.
 #pragma once
 
 #include <functional>
@@ -9,7 +10,7 @@
 
 #include "rueda/base/status.h"
 #include "rueda/memory/arena.h"
-#include "rueda/runtime/meeting.h"
+#include "rueda/runtime/init_exchange.h"
 #include "rueda/runtime/session.h"
 #include "rueda/store/world.h"
 
@@ -18,9 +19,10 @@ namespace rueda::runtime {
 struct InitOptions {
   std::vector<std::vector<Rank>> process_sets;  // static; any order of ranks
   Rank expected_size = 0;                       // 0 = any
-  std::shared_ptr<memory::Arena> arena = {};    // this process's buckets, shown to the ranks of its host
+  std::shared_ptr<memory::Arena> arena =
+      {};  // shared buffers of this process, shown to the ranks of its host
 };
 
-Result<Session> bootstrap(MeetingPlace& place, InitOptions options, const store::GetEnv& get_env);
+Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const store::GetEnv& get_env);
 
 }  // namespace rueda::runtime

@@ -20,7 +20,7 @@ constexpr int kBulks = 3;
 // Drives the links until a condition holds.
 class Driver {
  public:
-  Driver(Links& links, const std::vector<Facts>& all, Deadline deadline,
+  Driver(Links& links, const std::vector<PeerInfo>& all, Deadline deadline,
          const std::function<Status()>& interrupted)
       : links_(links), all_(all), deadline_(deadline), interrupted_(interrupted) {}
 
@@ -86,7 +86,7 @@ class Driver {
 
  private:
   Links& links_;
-  const std::vector<Facts>& all_;
+  const std::vector<PeerInfo>& all_;
   Deadline deadline_;
   const std::function<Status()>& interrupted_;
   std::vector<Frame> frames_;
@@ -94,7 +94,7 @@ class Driver {
   int64_t completed_ = 0;
 };
 
-Rank first_partner(const std::vector<Facts>& all, bool is_local) {
+Rank first_partner(const std::vector<PeerInfo>& all, bool is_local) {
   for (Rank r = 1; r < static_cast<Rank>(all.size()); ++r) {
     if ((all[static_cast<size_t>(r)].host_key == all[0].host_key) == is_local) return r;
   }
@@ -122,7 +122,7 @@ Status measure(Driver& driver, Rank peer, bool is_first, MeasuredLink& link) {
   return Status::ok();
 }
 
-Status await_everybody(Driver& driver, const std::vector<Facts>& all) {
+Status await_everybody(Driver& driver, const std::vector<PeerInfo>& all) {
   std::vector<bool> is_here(all.size(), false);
   is_here[0] = true;
   const auto is_complete = [&] {
@@ -147,7 +147,7 @@ Bytes encode_links(const MeasuredLinks& links) {
 
 }  // namespace
 
-Result<MeasuredLinks> calibrate(Links& links, Rank me, const std::vector<Facts>& all, Deadline deadline,
+Result<MeasuredLinks> calibrate(Links& links, Rank me, const std::vector<PeerInfo>& all, Deadline deadline,
                                 const std::function<Status()>& interrupted) {
   Driver driver(links, all, deadline, interrupted);
   MeasuredLinks measured;

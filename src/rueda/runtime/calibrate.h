@@ -6,8 +6,8 @@
 
 #include "rueda/base/clock.h"
 #include "rueda/base/status.h"
-#include "rueda/runtime/facts.h"
 #include "rueda/runtime/links.h"
+#include "rueda/runtime/peer_info.h"
 
 namespace rueda::runtime {
 
@@ -22,7 +22,7 @@ struct MeasuredLinks {
 };
 
 // Rank 0 measures and tells everybody; all ranks return the same values.
-Result<MeasuredLinks> calibrate(Links& links, Rank me, const std::vector<Facts>& all, Deadline deadline,
+Result<MeasuredLinks> calibrate(Links& links, Rank me, const std::vector<PeerInfo>& all, Deadline deadline,
                                 const std::function<Status()>& interrupted);
 
 }  // namespace rueda::runtime

@@ -16,7 +16,7 @@ struct EngineCounters {
   std::atomic<int64_t> plans{0};               // begun
   std::atomic<int64_t> departures{0};          // plans that ended
   std::atomic<int64_t> planned_batches{0};     // started without negotiation
-  std::atomic<const char*> way{""};            // of the last batch; static
+  std::atomic<const char*> algorithm{""};      // of the last batch; static
 };
 
 // There is one writer: no bus lock.

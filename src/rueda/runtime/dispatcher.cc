@@ -7,8 +7,7 @@
 namespace rueda::runtime {
 namespace {
 
-std::string_view operation_name(const control::Response& response) {
-  if (response.kind == control::Response::Kind::kError) return "ERROR";
+std::string_view operation_name(const control::Bucket& response) {
   if (response.op == ReduceOp::kAdasum && response.what == Collective::kAllreduce) return "ADASUM";
   return name_of(response.what);
 }
@@ -37,8 +36,9 @@ constexpr size_t kLookAhead = 16;
 
 class Dispatcher::Item final : public backend::ActivitySink {
  public:
-  Item(control::SharedResponse said, Way why, uint16_t number, std::vector<int32_t> sent)
-      : response(std::move(said)), way(why), generation(number), arrivals(std::move(sent)) {}
+  Item(control::SharedResponse said, Origin why, uint16_t epoch, uint64_t position)
+      : response(std::move(said)), origin(why), generation(epoch), order(position) {}
+  explicit Item(control::Response said) : notice(std::move(said)) {}
 
   void begin(backend::Activity activity) override {
     end_activity();
@@ -48,17 +48,18 @@ class Dispatcher::Item final : public backend::ActivitySink {
   void end_activity() {
     if (std::exchange(is_open_, false)) emit(TraceKind::kEnd, {});
   }
-  [[nodiscard]] bool is_call() const { return response->kind == control::Response::Kind::kRun; }
-  // Process sets come and go, errors are told and barriers are passed when all before them is done; so runs
-  // what may be taken back.
-  [[nodiscard]] bool must_run_alone() const {
-    return !is_call() || way != Way::kAgreed || response->what == Collective::kBarrier;
-  }
+  [[nodiscard]] bool is_call() const { return response != nullptr; }
+  // Process sets come and go, errors are told and barriers are passed when all before them is done.
+  [[nodiscard]] bool must_run_alone() const { return !is_call() || response->what == Collective::kBarrier; }
+  [[nodiscard]] bool is_open_bucket() const { return origin == Origin::kPlanned && !is_taken_back; }
+  [[nodiscard]] bool is_ending_bucket() const { return origin == Origin::kPlanned && is_taken_back; }
 
-  control::SharedResponse response;
-  Way way = Way::kAgreed;
+  control::SharedResponse response;         // null: a notice
+  std::optional<control::Response> notice;  // what else all ranks are told
+  Origin origin = Origin::kNegotiated;
   uint16_t generation = 0;
-  std::vector<int32_t> arrivals;        // kDrained
+  uint64_t order = 0;                   // of the calls of its generation; a bucket's number in its plan
+  std::vector<int32_t> arrivals;        // kDiscarded
   std::optional<Batch> batch;           // once it was looked at
   backend::Backend* backend = nullptr;  // that runs it
   backend::CallId id = 0;
@@ -98,16 +99,46 @@ Dispatcher::Dispatcher(Rank me, Operations& operations, Groups& groups, backend:
 
 Dispatcher::~Dispatcher() = default;
 
-void Dispatcher::enqueue(control::SharedResponse response, Way way, std::vector<int32_t> arrivals) {
-  if (way != Way::kDrained && response->kind == control::Response::Kind::kRun && is_traced(*response)) {
+// Ranks outside a process set count its calls too: all count alike.
+void Dispatcher::enqueue(control::Response response) {
+  if (auto* bucket = std::get_if<control::Bucket>(&response))
+    return enqueue(
+        std::make_unique<Item>(share(std::move(*bucket)), Origin::kNegotiated, generation_, next_order_++));
+  enqueue(std::make_unique<Item>(std::move(response)));
+}
+
+void Dispatcher::enqueue_planned(control::SharedResponse response, int64_t bucket) {
+  enqueue(std::make_unique<Item>(std::move(response), Origin::kPlanned, generation_,
+                                 static_cast<uint64_t>(bucket)));
+}
+
+void Dispatcher::enqueue_discarded(control::Bucket response, int64_t bucket, std::vector<int32_t> arrivals) {
+  auto item = std::make_unique<Item>(share(std::move(response)), Origin::kDiscarded, generation_,
+                                     static_cast<uint64_t>(bucket));
+  item->arrivals = std::move(arrivals);
+  enqueue(std::move(item));
+}
+
+void Dispatcher::enqueue(std::unique_ptr<Item> item) {
+  if (item->origin != Origin::kDiscarded && item->is_call() && is_traced(*item->response)) {
     const Nanos now = monotonic_now();
-    for (const control::Entry& entry : response->entries) {
-      trace_.emit(
-          {.kind = TraceKind::kBegin, .when = now, .track = entry.name, .name = operation_name(*response)});
+    for (const control::Entry& entry : item->response->entries) {
+      trace_.emit({.kind = TraceKind::kBegin,
+                   .when = now,
+                   .track = entry.name,
+                   .name = operation_name(*item->response)});
       trace_.emit({.kind = TraceKind::kBegin, .when = now, .track = entry.name, .name = "QUEUE"});
     }
   }
-  queue_.push_back(std::make_unique<Item>(std::move(response), way, generation_, std::move(arrivals)));
+  queue_.push_back(std::move(item));
+}
+
+// Buckets of a plan run on one backend, but for barriers.
+bool Dispatcher::has_room_for(int64_t bucket) const {
+  if (!queue_.empty()) return false;
+  if (running_.empty()) return true;
+  const Item& last = *running_.back();
+  return !last.must_run_alone() && last.backend->has_room(static_cast<uint64_t>(bucket));
 }
 
 bool Dispatcher::progress() {
@@ -143,13 +174,14 @@ bool Dispatcher::start_one() {
   full.clear();
   for (size_t i = 0; i < window; ++i) {
     Item& item = *queue_[i];
+    if (is_held_up(item)) return false;
     const bool is_alone = item.must_run_alone();
     if (is_alone && (i > 0 || !running_.empty())) return false;
     const bool is_mine_to_run = item.batch || (item.is_call() && is_mine(*item.response));
     if (is_mine_to_run && !item.batch && !plan(item)) return false;
     if (is_mine_to_run && item.backend != nullptr) {
       const bool is_known = std::ranges::find(full, item.backend) != full.end();
-      const bool has_room = item.backend->room() > 0;
+      const bool has_room = item.backend->has_room(item.order);
       if (!is_known && !has_room) full.push_back(item.backend);
       if (is_alone ? !full.empty() : full.size() == backends_.all().size()) return false;
       if (is_known || !has_room) continue;
@@ -159,20 +191,28 @@ bool Dispatcher::start_one() {
     if (is_mine_to_run)
       start(std::move(next));
     else if (!next->is_call())
-      handle_notice(*next->response);
+      handle_notice(*next->notice);
     return true;
   }
   return false;
 }
 
-bool Dispatcher::is_mine(const control::Response& response) const {
+// A bucket that is taken back uses its tensors until it ends, and they may be in a later call already. Nor
+// may a bucket start once this rank has said how far it is.
+bool Dispatcher::is_held_up(const Item& item) const {
+  if (item.origin == Origin::kDiscarded) return false;
+  if (is_paused_ && item.origin == Origin::kPlanned) return true;
+  return std::ranges::any_of(running_, [](const auto& running) { return running->is_ending_bucket(); });
+}
+
+bool Dispatcher::is_mine(const control::Bucket& response) const {
   const std::shared_ptr<const Group> group = groups_.find(response.process_set);
   return group != nullptr && group->is_member();
 }
 
 bool Dispatcher::plan(Item& item) {
   Result<Batch> planned = plan_batch(item.response, groups_.find(item.response->process_set), operations_,
-                                     item.way == Way::kDrained);
+                                     item.origin == Origin::kDiscarded);
   if (!planned.is_ok()) {
     failure_ = planned.status();
     return false;
@@ -182,54 +222,56 @@ bool Dispatcher::plan(Item& item) {
   return true;
 }
 
-void Dispatcher::handle_notice(const control::Response& response) {
-  using Kind = control::Response::Kind;
-  if (response.kind == Kind::kSetAdded) groups_.add(response.set_id, response.set_ranks);
-  if (response.kind == Kind::kSetRemoved) groups_.remove(response.set_id);
-  const bool is_error = response.kind == Kind::kError;
-  const Status status = is_error ? Status(response.code, response.error) : Status::ok();
-  for (const control::Entry& entry : response.entries) {
-    // An error answers the submissions it names; this rank may have submitted the name again since.
-    const std::vector<Rank>& failed = entry.failed_ranks;
-    if (is_error && std::find(failed.begin(), failed.end(), me_) == failed.end()) continue;
-    const std::optional<TensorRef> ref = operations_.lookup(response.process_set, entry.name);
-    if (!ref) continue;  // this rank never submitted it
-    if (is_error && trace_.is_on()) {
+void Dispatcher::handle_notice(const control::Response& notice) {
+  const auto* failure = std::get_if<control::Failure>(&notice);
+  const auto* joined = std::get_if<control::Joined>(&notice);
+  const auto* added = std::get_if<control::SetAdded>(&notice);
+  const auto* removed = std::get_if<control::SetRemoved>(&notice);
+  if (added != nullptr) groups_.add(added->id, added->ranks);
+  if (removed != nullptr) groups_.remove(removed->id);
+  const Status status = failure != nullptr ? Status(failure->code, failure->error) : Status::ok();
+  control::for_each_answer(notice, me_, [&](int32_t process_set, const std::string& name) {
+    const std::optional<TensorRef> ref = operations_.lookup(process_set, name);
+    if (!ref) return;  // this rank never submitted it
+    if (failure != nullptr && trace_.is_on()) {
       const Nanos now = monotonic_now();
-      trace_.emit({.kind = TraceKind::kBegin, .when = now, .track = entry.name, .name = "ERROR"});
-      trace_.emit({.kind = TraceKind::kEnd, .when = now, .track = entry.name});
+      trace_.emit({.kind = TraceKind::kBegin, .when = now, .track = name, .name = "ERROR"});
+      trace_.emit({.kind = TraceKind::kEnd, .when = now, .track = name});
     }
-    ref->operation->last_joined = response.last_joined;
-    ref->operation->tag = response.tag;
-    ref->operation->set_id = response.set_id;
+    if (joined != nullptr) {
+      ref->operation->last_joined = joined->last;
+      ref->operation->tag = joined->tag;
+    }
+    if (added != nullptr) ref->operation->set_id = added->id;
     operations_.finish(*ref, status);
-  }
+  });
 }
 
 void Dispatcher::start(std::unique_ptr<Item> owner) {
   Item& item = *owner;
   Batch& batch = *item.batch;
   if (item.backend == nullptr) return fail_unsupported(batch);
-  const bool is_drained = item.way == Way::kDrained;
+  const bool is_discarded = item.origin == Origin::kDiscarded;
   item.id = next_call_++;
-  if (!is_drained && is_traced(*item.response)) item.trace = &trace_;
-  if (!is_drained) mark_queue_end(batch);
+  if (!is_discarded && is_traced(*item.response)) item.trace = &trace_;
+  if (!is_discarded) mark_end(*batch.response);
   if (const Status prepared = prepare_batch(batch); !prepared.is_ok()) {
     failure_ = prepared;  // the others have started: this rank alone cannot back out
     return;
   }
   const backend::Call call{.id = item.id,
+                           .order = item.order,
                            .group = batch.group.get(),
                            .spec = batch.spec,
                            .segments = batch.segments,
                            .prescale = is_reduction(item.response->what) ? item.response->prescale : 1.0,
                            .memory = batch.memory,
-                           .may_be_taken_back = item.way != Way::kAgreed,
+                           .may_be_taken_back = item.origin != Origin::kNegotiated,
                            .generation = item.generation,
                            .activities = item.trace == nullptr ? nullptr : &item};
-  item.is_taken_back = is_drained;
+  item.is_taken_back = is_discarded;
   running_.push_back(std::move(owner));
-  if (is_drained) return item.backend->drain(call, item.arrivals);
+  if (is_discarded) return item.backend->discard(call, item.arrivals);
   count(counters_.batches);
   count(counters_.tensors, static_cast<int64_t>(batch.tensors.size()));
   count(counters_.bytes, batch.spec.count * static_cast<int64_t>(size_of(batch.spec.dtype)));
@@ -241,16 +283,16 @@ void Dispatcher::fail_unsupported(const Batch& batch) {
   const Status status{Code::kUnsupported, "no backend of this job takes tensor " +
                                               batch.response->entries.front().name +
                                               " where it lies; copy it to host memory first."};
-  mark_queue_end(batch);
+  mark_end(*batch.response);
   mark_ends(batch, false);
   for (const BatchTensor& tensor : batch.tensors)
     if (tensor.ref) operations_.finish(*tensor.ref, status);
 }
 
 void Dispatcher::finish(Item& item, const backend::Done& done) {
-  counters_.way.store(done.how.data(), std::memory_order_relaxed);
+  counters_.algorithm.store(done.how.data(), std::memory_order_relaxed);
   // A refusal that follows from the request is the same on every rank; anything else happened here alone, and
-  // the lanes are out of step.
+  // the channels are out of step.
   const Status& status = done.status;
   const bool is_everywhere = status.code == Code::kUnsupported || status.code == Code::kInvalidArgument;
   if (!status.is_ok() && !is_everywhere) {
@@ -265,23 +307,39 @@ void Dispatcher::finish(Item& item, const backend::Done& done) {
     if (tensor.ref) operations_.finish(*tensor.ref, status);
 }
 
-std::vector<int32_t> Dispatcher::pause() {
-  return running_.empty() ? std::vector<int32_t>() : running_.front()->backend->pause();
+std::vector<control::BucketUnderWay> Dispatcher::pause() {
+  is_paused_ = true;
+  std::vector<control::BucketUnderWay> buckets;
+  for (const auto& item : running_)
+    if (item->is_open_bucket())
+      buckets.push_back(
+          {.bucket = static_cast<int64_t>(item->order), .sent = item->backend->pause(item->id)});
+  return buckets;
 }
 
 void Dispatcher::resume() {
-  if (!running_.empty()) running_.front()->backend->resume();
+  is_paused_ = false;
+  for (const auto& item : running_)
+    if (item->is_open_bucket()) item->backend->resume(item->id);
 }
 
-void Dispatcher::take_back(std::span<const int32_t> arrivals) {
+void Dispatcher::take_back(int64_t bucket, std::span<const int32_t> arrivals) {
   if (!failure_.is_ok()) return;  // the epoch ends
-  RUEDA_CHECK(running_.size() == 1 && queue_.empty(),
-              "only a planned batch, which runs alone, is taken back");
-  Item& item = *running_.front();
+  const auto is_it = [&](const std::unique_ptr<Item>& item) {
+    return item->is_open_bucket() && item->order == static_cast<uint64_t>(bucket);
+  };
+  if (const auto waiting = std::ranges::find_if(queue_, is_it); waiting != queue_.end()) {
+    for (int open = 2; open > 0; --open) mark_end(*(*waiting)->response);  // QUEUE, and the operation
+    queue_.erase(waiting);
+    return;
+  }
+  const auto at = std::ranges::find_if(running_, is_it);
+  RUEDA_CHECK(at != running_.end(), "a bucket that all ranks have started is not taken back");
+  Item& item = **at;
   item.end_activity();
   mark_ends(*item.batch, false);
   item.is_taken_back = true;
-  item.backend->take_back(arrivals);
+  item.backend->take_back(item.id, arrivals);
 }
 
 void Dispatcher::abort() {
@@ -289,10 +347,10 @@ void Dispatcher::abort() {
   running_.clear();
 }
 
-void Dispatcher::mark_queue_end(const Batch& batch) {
-  if (!is_traced(*batch.response)) return;
+void Dispatcher::mark_end(const control::Bucket& response) {
+  if (!is_traced(response)) return;
   const Nanos now = monotonic_now();
-  for (const control::Entry& entry : batch.response->entries)
+  for (const control::Entry& entry : response.entries)
     trace_.emit({.kind = TraceKind::kEnd, .when = now, .track = entry.name});
 }
 
@@ -313,7 +371,7 @@ void Dispatcher::mark_ends(const Batch& batch, bool is_ok) {
 }
 
 // Ranks outside the process set hear of its responses too, and take no part.
-bool Dispatcher::is_traced(const control::Response& response) const {
+bool Dispatcher::is_traced(const control::Bucket& response) const {
   if (!trace_.is_on() || response.what == Collective::kBarrier || response.what == Collective::kJoin)
     return false;
   return is_mine(response);

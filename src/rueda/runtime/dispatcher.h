@@ -1,6 +1,7 @@
 // Turns the coordinator's responses into backend calls, and their results into finished operations. Each
 // backend gets its calls in the single global order of the responses: that keeps overlapping process sets
-// from deadlocking. Calls of different backends overlap. Engine thread only.
+// from deadlocking. Calls of different backends overlap, and those of one backend as far as it has room.
+// Engine thread only.
 #pragma once
 
 #include <deque>
@@ -12,6 +13,7 @@
 
 #include "rueda/backend/table.h"
 #include "rueda/base/trace_sink.h"
+#include "rueda/control/frames.h"
 #include "rueda/control/messages.h"
 #include "rueda/runtime/batch.h"
 #include "rueda/runtime/counters.h"
@@ -26,49 +28,53 @@ class Dispatcher {
              TraceSink& trace, EngineCounters& counters);
   ~Dispatcher();
 
-  void enqueue(control::Response response) { enqueue(share(std::move(response)), Way::kAgreed, {}); }
-  // Not all ranks may have started it, and it may be cancelled; runs alone.
-  void enqueue_planned(control::SharedResponse response) { enqueue(std::move(response), Way::kPlanned, {}); }
+  void enqueue(control::Response response);
+  // A bucket of a plan, by its number there. Not all ranks may have started it, and it may be taken back.
+  void enqueue_planned(control::SharedResponse response, int64_t bucket);
   // One that other ranks have started and cancelled. arrivals: messages that each rank has sent for it.
-  void enqueue_drained(control::Response response, std::vector<int32_t> arrivals) {
-    enqueue(share(std::move(response)), Way::kDrained, std::move(arrivals));
-  }
+  void enqueue_discarded(control::Bucket response, int64_t bucket, std::vector<int32_t> arrivals);
+  // Would the bucket start at once?
+  [[nodiscard]] bool has_room_for(int64_t bucket) const;
   bool progress();  // true if anything moved
   [[nodiscard]] bool is_idle() const { return queue_.empty() && running_.empty(); }
   // Responses not finished yet: the coordinator holds back while there are several, so that tensors fuse.
   [[nodiscard]] size_t backlog() const { return queue_.size() + running_.size(); }
   // All that runs waits for what other processes write into memory, and something does.
   [[nodiscard]] bool waits_on_memory() const;
-  // As backend::Backend: how far the planned batch is, for the ranks that may never start it.
-  std::vector<int32_t> pause();
+  // As backend::Backend: how far the planned batches are, for the ranks that may never start them.
+  std::vector<control::BucketUnderWay> pause();
   void resume();
-  // Takes back the one batch that was started, which not all ranks have started: its operations stay open.
-  void take_back(std::span<const int32_t> arrivals);
+  // Takes back a bucket that not all ranks have started: its operations stay open.
+  void take_back(int64_t bucket, std::span<const int32_t> arrivals);
   // Of responses enqueued from now on (backend::Call): its changes have a place in the global order.
-  void set_generation(uint16_t generation) { generation_ = generation; }
+  void set_generation(uint16_t generation) {
+    generation_ = generation;
+    next_order_ = 0;
+  }
   // Forgets everything; the caller closes the operations.
   void abort();
   // Not ok once something failed on this rank alone: the epoch must end, for the others wait for this rank.
   [[nodiscard]] const Status& failure() const { return failure_; }
 
  private:
-  enum class Way : uint8_t { kAgreed, kPlanned, kDrained };
+  enum class Origin : uint8_t { kNegotiated, kPlanned, kDiscarded };
   class Item;  // a response on its way: queued, then under way; tells the timeline what becomes of it
-  static control::SharedResponse share(control::Response response) {
-    return std::make_shared<const control::Response>(std::move(response));
+  static control::SharedResponse share(control::Bucket response) {
+    return std::make_shared<const control::Bucket>(std::move(response));
   }
-  void enqueue(control::SharedResponse response, Way way, std::vector<int32_t> arrivals);
+  void enqueue(std::unique_ptr<Item> item);
   bool start_what_fits();
   bool start_one();
-  void handle_notice(const control::Response& response);
-  [[nodiscard]] bool is_mine(const control::Response& response) const;
+  [[nodiscard]] bool is_held_up(const Item& item) const;
+  void handle_notice(const control::Response& notice);
+  [[nodiscard]] bool is_mine(const control::Bucket& response) const;
   bool plan(Item& item);
   void start(std::unique_ptr<Item> owner);
   void finish(Item& item, const backend::Done& done);
   void fail_unsupported(const Batch& batch);
-  void mark_queue_end(const Batch& batch);
+  void mark_end(const control::Bucket& response);  // of the innermost bar of each tensor
   void mark_ends(const Batch& batch, bool is_ok);
-  [[nodiscard]] bool is_traced(const control::Response& response) const;
+  [[nodiscard]] bool is_traced(const control::Bucket& response) const;
 
   Rank me_;  // world rank
   Operations& operations_;
@@ -82,6 +88,8 @@ class Dispatcher {
   std::vector<backend::Done> done_;
   backend::CallId next_call_ = 1;
   uint16_t generation_ = 0;
+  uint64_t next_order_ = 0;  // of the calls of this generation
+  bool is_paused_ = false;   // no bucket of a plan starts
   Status failure_;
 };
 

@@ -2,13 +2,18 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace rueda::runtime {
 
-Groups::Groups(Epoch epoch, Rank me, Rank world_size) : epoch_(epoch), me_(me) {
+Groups::Groups(Epoch epoch, Rank me, Rank world_size, const std::vector<std::vector<Rank>>& sets)
+    : epoch_(epoch), me_(me) {
   std::vector<Rank> world(static_cast<size_t>(world_size));
   std::iota(world.begin(), world.end(), 0);
   add(0, std::move(world));
+  int32_t id = 1;
+  for (const std::vector<Rank>& ranks : sets)
+    if (std::cmp_not_equal(ranks.size(), world_size)) add(id++, ranks);
 }
 
 void Groups::add(int32_t id, std::vector<Rank> members) {

@@ -13,7 +13,8 @@ namespace rueda::runtime {
 
 class Groups {
  public:
-  Groups(Epoch epoch, Rank me, Rank world_size);
+  // sets: those that exist from the beginning, with ids from 1; one of all ranks is the world itself.
+  Groups(Epoch epoch, Rank me, Rank world_size, const std::vector<std::vector<Rank>>& sets = {});
 
   void add(int32_t id, std::vector<Rank> members);
   void remove(int32_t id);

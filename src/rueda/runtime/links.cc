@@ -6,6 +6,8 @@
 #include <iterator>
 #include <utility>
 
+#include "rueda/base/transport_names.h"
+
 namespace rueda::runtime {
 namespace {
 
@@ -25,46 +27,68 @@ constexpr Nanos kInterruptCheck = 200 * kMillisecond;
 
 }  // namespace
 
-Links::Links(std::vector<std::unique_ptr<transport::Transport>> transports, Rank me,
-             const std::vector<Facts>& all)
-    : transports_(std::move(transports)), me_(me), all_(all), peers_(all.size()) {}
-
-std::string Links::address_of(Rank peer, std::string_view transport) const {
-  const Facts& facts = all_[static_cast<size_t>(peer)];
-  return transport == "shm" ? facts.shm_address : facts.tcp_address;
+size_t data_channels(const std::vector<PeerInfo>& all) {
+  const auto is_elsewhere = [&](const PeerInfo& info) { return info.host_key != all.front().host_key; };
+  return std::ranges::any_of(all, is_elsewhere) ? kMaxDataChannels : 1;
 }
 
-Status Links::choose_transport(Rank peer) {
-  const bool is_same_host =
-      all_[static_cast<size_t>(peer)].host_key == all_[static_cast<size_t>(me_)].host_key;
-  for (size_t t = 0; t < transports_.size(); ++t) {
-    const std::string address = address_of(peer, transports_[t]->name());
-    if (address.empty()) continue;
-    if (transports_[t]->name() == "shm" && !is_same_host) continue;
-    if (!transports_[t]->reaches(address)) continue;
-    peers_[static_cast<size_t>(peer)].transport = t;
-    if (Status s = transports_[t]->connect(peer, address, kDataLane); !s.is_ok()) return s;
-    if (has_control_lane(peer)) {
-      if (Status s = transports_[t]->connect(peer, address, kControlLane); !s.is_ok()) return s;
-    }
-    return Status::ok();
+Links::Links(std::vector<OpenTransport> transports, Rank me, const std::vector<PeerInfo>& all)
+    : transports_(std::move(transports)),
+      me_(me),
+      all_(all),
+      data_channels_(data_channels(all)),
+      peers_(all.size()) {}
+
+// Both ranks of a pair choose alike: they go through the transports in the same order.
+Status Links::begin_connecting(Rank peer) {
+  const PeerInfo& info = all_[static_cast<size_t>(peer)];
+  for (const OpenTransport& open : transports_) {
+    const auto address = info.addresses.find(open.transport->name());
+    if (address == info.addresses.end()) continue;
+    if (open.reach == Reach::kHost && !are_on_one_host(all_, me_, peer)) continue;
+    if (!open.transport->reaches(address->second)) continue;
+    peers_[static_cast<size_t>(peer)].transport = open.transport.get();
+    for (size_t channel = 0; channel < data_channels_; ++channel)
+      if (Status s = open.transport->connect(peer, address->second, data_channel(channel)); !s.is_ok())
+        return s;
+    return has_control_channel(peer) ? open.transport->connect(peer, address->second, kControlChannel)
+                                     : Status::ok();
   }
-  return {Code::kUnavailable, "no transport reaches " + describe(peer, all_[static_cast<size_t>(peer)]) +
-                                  "; allow tcp with RUEDA_TRANSPORTS=shm,tcp."};
+  const auto kinds = transport_kinds();
+  const auto network = std::ranges::find(kinds, Reach::kNetwork, &TransportKind::reach);
+  return {Code::kUnavailable, "no transport reaches " + describe(peer, info) + "; allow " +
+                                  std::string(network->name) +
+                                  " with RUEDA_TRANSPORTS=" + all_transports(",") + "."};
 }
 
-bool Links::adopt_endpoints() {
+bool Links::is_up(Rank peer) const {
+  const Peer& p = peers_[static_cast<size_t>(peer)];
+  const auto data = std::span(p.data).first(data_channels_);
+  const bool has_data = std::ranges::find(data, nullptr) == data.end();
+  return peer == me_ || (has_data && (p.control != nullptr || !has_control_channel(peer)));
+}
+
+Result<bool> Links::acquire(Rank peer) {
+  Peer& p = peers_[static_cast<size_t>(peer)];
+  if (p.transport == nullptr) {
+    if (Status s = begin_connecting(peer); !s.is_ok()) return s;
+  }
+  for (size_t channel = 0; channel < data_channels_; ++channel)
+    if (p.data[channel] == nullptr) p.data[channel] = p.transport->endpoint(peer, data_channel(channel));
+  if (p.control == nullptr && has_control_channel(peer)) {
+    p.control = p.transport->endpoint(peer, kControlChannel);
+    if (p.control != nullptr) expect_header(peer);
+  }
+  return is_up(peer);
+}
+
+Result<bool> Links::acquire_all() {
   bool is_complete = true;
   for (Rank peer = 0; peer < static_cast<Rank>(peers_.size()); ++peer) {
-    if (peer == me_) continue;
-    Peer& p = peers_[static_cast<size_t>(peer)];
-    transport::Transport& t = *transports_[p.transport];
-    if (p.data == nullptr) p.data = t.endpoint(peer, kDataLane);
-    if (p.control == nullptr && has_control_lane(peer)) {
-      p.control = t.endpoint(peer, kControlLane);
-      if (p.control != nullptr) expect_header(peer);
-    }
-    is_complete = is_complete && p.data != nullptr && (p.control != nullptr || !has_control_lane(peer));
+    if (is_up(peer)) continue;
+    const Result<bool> has_channels = acquire(peer);
+    if (!has_channels.is_ok()) return has_channels.status();
+    is_complete = is_complete && has_channels.value();
   }
   return is_complete;
 }
@@ -72,23 +96,21 @@ bool Links::adopt_endpoints() {
 std::string Links::missing_peers() const {
   std::string text;
   for (Rank peer = 0; peer < static_cast<Rank>(peers_.size()); ++peer) {
-    const Peer& p = peers_[static_cast<size_t>(peer)];
-    if (peer == me_ || (p.data != nullptr && (p.control != nullptr || !has_control_lane(peer)))) continue;
+    if (is_up(peer)) continue;
+    const PeerInfo& info = all_[static_cast<size_t>(peer)];
+    const std::string transport(transport_name(peer));
     if (!text.empty()) text += ", ";
-    text += describe(peer, all_[static_cast<size_t>(peer)]) + " over " +
-            std::string(transports_[p.transport]->name()) + " at " +
-            address_of(peer, transports_[p.transport]->name());
+    text += describe(peer, info) + " over " + transport + " at " + info.addresses.at(transport);
   }
   return text;
 }
 
 Status Links::connect_all(Deadline deadline, const std::function<Status()>& interrupted) {
-  for (Rank peer = 0; peer < static_cast<Rank>(peers_.size()); ++peer) {
-    if (peer == me_) continue;
-    if (Status s = choose_transport(peer); !s.is_ok()) return s;
-  }
   Nanos next_check = monotonic_now() + kInterruptCheck;
-  while (!adopt_endpoints()) {
+  while (true) {
+    const Result<bool> complete = acquire_all();
+    if (!complete.is_ok()) return complete.status();
+    if (complete.value()) return Status::ok();
     const bool moved = progress([](const Completion&) {});
     if (const std::vector<transport::Loss> losses = take_losses(); !losses.empty()) {
       const Rank peer = losses.front().peer;
@@ -107,26 +129,29 @@ Status Links::connect_all(Deadline deadline, const std::function<Status()>& inte
     }
     if (!moved) sleep(Deadline::at(std::min(deadline.when(), std::min(next_check, now + 20 * kMillisecond))));
   }
-  return Status::ok();
 }
 
-transport::Endpoint* Links::data(Rank peer) const { return peers_[static_cast<size_t>(peer)].data; }
+transport::Endpoint* Links::data(Rank peer, size_t channel) const {
+  return peers_[static_cast<size_t>(peer)].data[channel];
+}
 
 std::string_view Links::transport_name(Rank peer) const {
-  return peer == me_ ? "self" : transports_[peers_[static_cast<size_t>(peer)].transport]->name();
+  if (peer == me_) return "self";
+  const transport::Transport* const transport = peers_[static_cast<size_t>(peer)].transport;
+  return transport == nullptr ? "none" : transport->name();
 }
 
 void Links::send_frame(Rank peer, FrameType type, Bytes payload) {
-  transport::Endpoint* lane = peers_[static_cast<size_t>(peer)].control;
-  if (lane == nullptr) return;  // lost or never up: the loss is reported elsewhere
+  transport::Endpoint* channel = peers_[static_cast<size_t>(peer)].control;
+  if (channel == nullptr) return;  // lost or never up: the loss is reported elsewhere
   const auto header = control::encode_header({.bytes = static_cast<uint32_t>(payload.size()), .type = type});
   const Ticket header_ticket = ticket_of(Owner::kSend, next_send_++);
   Bytes& owned_header = outgoing_[header_ticket] = Bytes(header.begin(), header.end());
-  lane->send(header_ticket, owned_header);
+  channel->send(header_ticket, owned_header);
   if (payload.empty()) return;
   const Ticket body_ticket = ticket_of(Owner::kSend, next_send_++);
   Bytes& owned_body = outgoing_[body_ticket] = std::move(payload);
-  lane->send(body_ticket, owned_body);
+  channel->send(body_ticket, owned_body);
 }
 
 void Links::broadcast_frame(FrameType type, const Bytes& payload) {
@@ -150,13 +175,13 @@ void Links::on_control(const Completion& completion) {
     outgoing_.erase(completion.ticket);
     return;
   }
-  if (!completion.status.is_ok()) return;  // the loss of the lane is reported by the transport
+  if (!completion.status.is_ok()) return;  // the loss of the channel is reported by the transport
   const Rank peer = peer_of(completion.ticket);
   Peer& p = peers_[static_cast<size_t>(peer)];
   if (owner_of(completion.ticket) == static_cast<uint8_t>(Owner::kHeader)) {
     const Result<control::FrameHeader> header = control::decode_header(p.header);
     if (!header.is_ok()) {
-      losses_.push_back({peer, kControlLane, header.status()});
+      losses_.push_back({peer, kControlChannel, header.status()});
       return;
     }
     p.parsed = header.value();
@@ -173,9 +198,9 @@ void Links::on_control(const Completion& completion) {
 
 bool Links::progress(const std::function<void(const Completion&)>& on_data) {
   bool moved = false;
-  for (const auto& transport : transports_) {
+  for (const OpenTransport& open : transports_) {
     completions_.clear();
-    moved = transport->progress(completions_) || moved;
+    moved = open.transport->progress(completions_) || moved;
     // on_control and on_data post new work on endpoints but never re-enter progress().
     for (const Completion& completion : completions_) {
       const uint8_t owner = owner_of(completion.ticket);
@@ -188,22 +213,24 @@ bool Links::progress(const std::function<void(const Completion&)>& on_data) {
 }
 
 std::vector<transport::Loss> Links::take_losses() {
-  for (const auto& transport : transports_) {
-    for (transport::Loss& loss : transport->take_losses()) losses_.push_back(std::move(loss));
+  for (const OpenTransport& open : transports_) {
+    for (transport::Loss& loss : open.transport->take_losses()) losses_.push_back(std::move(loss));
   }
   for (const transport::Loss& loss : losses_) {
-    if (loss.peer >= 0 && loss.lane == kControlLane) peers_[static_cast<size_t>(loss.peer)].control = nullptr;
+    if (loss.peer >= 0 && loss.channel == kControlChannel)
+      peers_[static_cast<size_t>(loss.peer)].control = nullptr;
   }
   return std::exchange(losses_, {});
 }
 
 bool Links::prepare_sleep() {
-  return std::ranges::all_of(transports_, [](const auto& transport) { return transport->prepare_sleep(); });
+  return std::ranges::all_of(transports_,
+                             [](const OpenTransport& open) { return open.transport->prepare_sleep(); });
 }
 
 std::vector<int> Links::wake_fds() const {
   std::vector<int> fds;
-  for (const auto& transport : transports_) transport->wake_fds(fds);
+  for (const OpenTransport& open : transports_) open.transport->wake_fds(fds);
   return fds;
 }
 
@@ -211,10 +238,14 @@ void Links::sleep(Deadline deadline) {
   if (prepare_sleep()) sleep_on(wake_fds(), deadline);
 }
 
-bool Links::is_all_shared_memory() const {
-  for (Rank peer = 0; peer < static_cast<Rank>(peers_.size()); ++peer)
-    if (peer != me_ && transport_name(peer) != "shm") return false;
-  return true;
+bool Links::are_silent() const {
+  return std::ranges::all_of(
+      peers_, [](const Peer& peer) { return peer.transport == nullptr || peer.transport->is_silent(); });
+}
+
+std::vector<UniqueFd> Links::take_shared(Rank peer) {
+  transport::Transport* const transport = peers_[static_cast<size_t>(peer)].transport;
+  return transport == nullptr ? std::vector<UniqueFd>() : transport->take_shared(peer);
 }
 
 void sleep_on(std::span<const int> fds, Deadline deadline) {
@@ -226,7 +257,7 @@ void sleep_on(std::span<const int> fds, Deadline deadline) {
 }
 
 void Links::abort(const Status& why) {
-  for (const auto& transport : transports_) transport->abort(why);
+  for (const OpenTransport& open : transports_) open.transport->abort(why);
 }
 
 }  // namespace rueda::runtime

@@ -1,5 +1,6 @@
-// The wires of one epoch: for every peer the best transport both sides have, one data lane and - between the
-// coordinator and each rank - one control lane that carries frames. Engine thread only (init runs before it).
+// The wires of one epoch: for every peer the best transport both sides have, data channels and - between the
+// coordinator and each rank - one control channel that carries frames. Engine thread only (init runs before
+// it).
 #pragma once
 
 #include <array>
@@ -15,15 +16,21 @@
 #include "rueda/base/clock.h"
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
-#include "rueda/control/messages.h"
-#include "rueda/runtime/facts.h"
+#include "rueda/control/frames.h"
+#include "rueda/runtime/peer_info.h"
+#include "rueda/runtime/transports.h"
 #include "rueda/transport/transport.h"
 
 namespace rueda::runtime {
 
-inline constexpr uint16_t kDataLane = 0;
-inline constexpr uint16_t kControlLane = 1;
+inline constexpr uint16_t kControlChannel = 1;
+inline constexpr size_t kMaxDataChannels = 2;
 inline constexpr Rank kCoordinator = 0;
+
+// The channel of a transport that is the i-th data channel.
+constexpr uint16_t data_channel(size_t i) { return static_cast<uint16_t>(i == 0 ? 0 : kControlChannel + i); }
+// Between hosts two calls run at once. On one host that would only cost memory.
+size_t data_channels(const std::vector<PeerInfo>& all);
 
 struct Frame {
   Rank from = -1;
@@ -36,14 +43,16 @@ void sleep_on(std::span<const int> fds, Deadline deadline);
 
 class Links {
  public:
-  // transports: best first. all: the facts of every rank, mine included; outlives this object.
-  Links(std::vector<std::unique_ptr<transport::Transport>> transports, Rank me,
-        const std::vector<Facts>& all);
+  // transports: best first. all: the peer info of every rank, mine included; outlives this object.
+  Links(std::vector<OpenTransport> transports, Rank me, const std::vector<PeerInfo>& all);
 
-  // Brings every lane up. interrupted is asked now and then; its failure ends the wait.
+  // Are the channels to that rank up? The first call begins to connect; progress() goes on with it, and what
+  // fails later is a loss.
+  Result<bool> acquire(Rank peer);
+  // Brings every channel up. interrupted is asked now and then; its failure ends the wait.
   Status connect_all(Deadline deadline, const std::function<Status()>& interrupted);
 
-  [[nodiscard]] transport::Endpoint* data(Rank peer) const;
+  [[nodiscard]] transport::Endpoint* data(Rank peer, size_t channel = 0) const;  // null: not up
   [[nodiscard]] std::string_view transport_name(Rank peer) const;
 
   void send_frame(Rank peer, control::FrameType type, Bytes payload);
@@ -51,7 +60,7 @@ class Links {
   void broadcast_frame(control::FrameType type, const Bytes& payload);
   [[nodiscard]] bool has_unsent_frames() const { return !outgoing_.empty(); }
 
-  // Moves bytes. Completions of control lanes become frames; those of data lanes go to on_data.
+  // Moves bytes. Completions of control channels become frames; those of data channels go to on_data.
   bool progress(const std::function<void(const transport::Completion&)>& on_data);
   std::vector<Frame> take_frames() { return std::exchange(frames_, {}); }
   // Frames taken too early; they come first in the next take_frames().
@@ -62,29 +71,35 @@ class Links {
   bool prepare_sleep();
   [[nodiscard]] std::vector<int> wake_fds() const;
   void sleep(Deadline deadline);
-  [[nodiscard]] bool is_all_shared_memory() const;
+  // Whether no peer's data wakes a rank that has not announced its sleep.
+  [[nodiscard]] bool are_silent() const;
+  // What that rank shares with this one, once; see Transport::take_shared.
+  std::vector<UniqueFd> take_shared(Rank peer);
   void abort(const Status& why);
 
  private:
   struct Peer {
-    size_t transport = 0;
-    transport::Endpoint* data = nullptr;
+    transport::Transport* transport = nullptr;  // null: not begun to connect
+    std::array<transport::Endpoint*, kMaxDataChannels> data{};
     transport::Endpoint* control = nullptr;
     std::array<std::byte, control::kFrameHeaderBytes> header{};
     control::FrameHeader parsed;
     Bytes body;
   };
-  [[nodiscard]] bool has_control_lane(Rank peer) const { return me_ == kCoordinator || peer == kCoordinator; }
-  Status choose_transport(Rank peer);
-  [[nodiscard]] std::string address_of(Rank peer, std::string_view transport) const;
-  bool adopt_endpoints();  // true when every lane is up
+  [[nodiscard]] bool has_control_channel(Rank peer) const {
+    return me_ == kCoordinator || peer == kCoordinator;
+  }
+  Status begin_connecting(Rank peer);
+  [[nodiscard]] bool is_up(Rank peer) const;
+  Result<bool> acquire_all();  // true when every channel is up
   [[nodiscard]] std::string missing_peers() const;
   void expect_header(Rank peer);
   void on_control(const transport::Completion& completion);
 
-  std::vector<std::unique_ptr<transport::Transport>> transports_;
+  std::vector<OpenTransport> transports_;
   Rank me_;
-  const std::vector<Facts>& all_;
+  const std::vector<PeerInfo>& all_;
+  size_t data_channels_;
   std::vector<Peer> peers_;
   std::vector<Frame> frames_;
   std::vector<transport::Loss> losses_;

@@ -4,6 +4,8 @@
 #include <string_view>
 #include <utility>
 
+#include "rueda/runtime/transports.h"
+
 namespace rueda::runtime {
 namespace {
 
@@ -13,27 +15,27 @@ constexpr size_t kMaxArenaBytes = size_t{1} << 46;
 
 }  // namespace
 
-Result<SharedWithHost> SharedWithHost::create(std::shared_ptr<memory::Arena> arena, int bell) {
+Result<SharedWithHost> SharedWithHost::create(std::shared_ptr<memory::Arena> arena, int doorbell) {
   SharedWithHost self;
-  Result<memory::SharedMemory> board = memory::SharedMemory::create(backend::kBoardBytes);
-  if (!board.is_ok()) return board.status();
-  self.board_ = std::move(board).value();
+  Result<memory::SharedMemory> control_block = memory::SharedMemory::create(backend::kControlBlockBytes);
+  if (!control_block.is_ok()) return control_block.status();
+  self.control_block_ = std::move(control_block).value();
   if (arena == nullptr) {
     Result<memory::SharedMemory> nothing = memory::SharedMemory::create(kNoArenaBytes);
     if (!nothing.is_ok()) return nothing.status();
     self.no_arena_ = std::move(nothing).value();
   }
   self.arena_ = std::move(arena);
-  self.bell_ = bell;
+  self.doorbell_ = doorbell;
   return self;
 }
 
 std::vector<int> SharedWithHost::descriptors() const {
-  return {board_.fd(), bell_, arena_ ? arena_->memory().fd() : no_arena_.fd()};
+  return {control_block_.fd(), doorbell_, arena_ ? arena_->memory().fd() : no_arena_.fd()};
 }
 
-Result<std::shared_ptr<backend::LocalHost>> SharedWithHost::join(transport::ShmTransport& shm, Rank me,
-                                                                 const std::vector<Facts>& all) && {
+Result<std::shared_ptr<backend::LocalHost>> SharedWithHost::join(Links& links, Rank me,
+                                                                 const std::vector<PeerInfo>& all) && {
   std::vector<backend::LocalRank> ranks;
   size_t my_index = 0;
   for (Rank rank = 0; rank < static_cast<Rank>(all.size()); ++rank) {
@@ -41,20 +43,20 @@ Result<std::shared_ptr<backend::LocalHost>> SharedWithHost::join(transport::ShmT
     local.world_rank = rank;
     if (rank == me) {
       my_index = ranks.size();
-      local.board = std::move(board_);
-      local.board.close_fd();
+      local.control_block = std::move(control_block_);
+      local.control_block.close_fd();
       local.arena = arena_ ? &arena_->memory() : nullptr;
       ranks.push_back(std::move(local));
       continue;
     }
-    std::vector<UniqueFd> given = shm.take_shared(rank);
+    std::vector<UniqueFd> given = links.take_shared(rank);
     if (given.size() != 3) continue;  // not on this host, or without shared memory
-    Result<memory::SharedMemory> board =
-        memory::SharedMemory::adopt(std::move(given[0]), backend::kBoardBytes, backend::kBoardBytes);
-    if (!board.is_ok()) return board.status();
-    local.board = std::move(board).value();
-    local.board.close_fd();
-    local.bell = std::move(given[1]);
+    Result<memory::SharedMemory> control_block = memory::SharedMemory::adopt(
+        std::move(given[0]), backend::kControlBlockBytes, backend::kControlBlockBytes);
+    if (!control_block.is_ok()) return control_block.status();
+    local.control_block = std::move(control_block).value();
+    local.control_block.close_fd();
+    local.doorbell = std::move(given[1]);
     Result<memory::SharedMemory> arena =
         memory::SharedMemory::adopt(std::move(given[2]), kNoArenaBytes, kMaxArenaBytes);
     if (!arena.is_ok()) return arena.status();
@@ -67,14 +69,14 @@ Result<std::shared_ptr<backend::LocalHost>> SharedWithHost::join(transport::ShmT
   return std::make_shared<backend::LocalHost>(std::move(ranks), my_index, std::move(arena_));
 }
 
-std::string warn_of_crowded_hosts(const std::vector<Facts>& all) {
+std::string warn_of_crowded_hosts(const std::vector<PeerInfo>& all) {
   std::map<std::string_view, size_t> counts;  // of ranks that offer shared memory, by host key
-  for (const Facts& facts : all)
-    if (!facts.shm_address.empty()) ++counts[facts.host_key];
-  for (const Facts& facts : all) {
-    const size_t count = counts[facts.host_key];
+  for (const PeerInfo& info : all)
+    if (offers_shared_memory(info)) ++counts[info.host_key];
+  for (const PeerInfo& info : all) {
+    const size_t count = counts[info.host_key];
     if (count <= backend::kMaxLocalRanks) continue;
-    return "host " + facts.host + " has " + std::to_string(count) +
+    return "host " + info.host + " has " + std::to_string(count) +
            " ranks; the shared-memory backend serves at most " + std::to_string(backend::kMaxLocalRanks) +
            " a host, so that this host runs without it: collectives are slower and take about 12 MB more a "
            "rank; start fewer ranks a host, each with more threads.";

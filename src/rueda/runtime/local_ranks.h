@@ -1,5 +1,7 @@
-// What the ranks of one host share besides the rings of their lanes: boards, arenas, bells. Made before the
-// lanes, which carry the descriptors, and joined to a LocalHost when all lanes are up.
+// What the ranks of one host share besides the channels between them: control blocks, arenas of
+// shared buffers, and doorbells. bootstrap creates this rank's part before the connections, because its
+// descriptors are passed over them. When all connections are up, join() maps what the other ranks passed and
+// makes the LocalHost that backend/local works on. Used during init only, on the thread that called it.
 #pragma once
 
 #include <memory>
@@ -8,29 +10,29 @@
 
 #include "rueda/backend/local/host.h"
 #include "rueda/memory/arena.h"
-#include "rueda/runtime/facts.h"
-#include "rueda/transport/shm/shm.h"
+#include "rueda/runtime/links.h"
+#include "rueda/runtime/peer_info.h"
 
 namespace rueda::runtime {
 
 class SharedWithHost {
  public:
-  // arena may be null: then this rank offers none. bell: the engine's eventfd.
-  static Result<SharedWithHost> create(std::shared_ptr<memory::Arena> arena, int bell);
+  // arena may be null: then this rank offers none. doorbell: the engine's eventfd.
+  static Result<SharedWithHost> create(std::shared_ptr<memory::Arena> arena, int doorbell);
 
   // In the order that join() expects. Valid as long as this object lives.
   [[nodiscard]] std::vector<int> descriptors() const;
-  // After every lane is up. Null when no other rank of this host gave anything.
-  Result<std::shared_ptr<backend::LocalHost>> join(transport::ShmTransport& shm, Rank me,
-                                                   const std::vector<Facts>& all) &&;
+  // After every channel is up. Null when no other rank of this host gave anything.
+  Result<std::shared_ptr<backend::LocalHost>> join(Links& links, Rank me,
+                                                   const std::vector<PeerInfo>& all) &&;
 
  private:
-  memory::SharedMemory board_, no_arena_;
+  memory::SharedMemory control_block_, no_arena_;
   std::shared_ptr<memory::Arena> arena_;
-  int bell_ = -1;
+  int doorbell_ = -1;
 };
 
-// One sentence about a host with more ranks than boards have room for; "" where there is none.
-std::string warn_of_crowded_hosts(const std::vector<Facts>& all);
+// One sentence about a host with more ranks than a control block has mailboxes for; "" where there is none.
+std::string warn_of_crowded_hosts(const std::vector<PeerInfo>& all);
 
 }  // namespace rueda::runtime

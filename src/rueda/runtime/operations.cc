@@ -54,29 +54,48 @@ int64_t Tensor::row_count() const {
 
 size_t Tensor::bytes() const { return static_cast<size_t>(count()) * size_of(request.dtype); }
 
+const std::string& Operation::name() const {
+  return set_change ? set_change->name : tensors.front().request.name;
+}
+
 Result<int64_t> Operations::submit(std::vector<Tensor> tensors, bool wakes) {
   auto operation = std::make_shared<Operation>();
-  operation->open = tensors.size();
   operation->tensors = std::move(tensors);
-  {
-    const std::lock_guard lock(mutex_);
-    if (!closed_.is_ok()) return closed_;
-    for (size_t i = 0; i < operation->tensors.size(); ++i) {
-      const control::Request& request = operation->tensors[i].request;
-      const bool is_new =
-          in_flight_.try_emplace(Key{request.process_set, request.name}, TensorRef{operation, i}).second;
-      if (is_new) continue;
-      for (size_t k = 0; k < i; ++k) {  // nothing half-done: forget the members before it
-        const control::Request& earlier = operation->tensors[k].request;
-        in_flight_.erase(Key{earlier.process_set, earlier.name});
-      }
-      return duplicate(request.name);
-    }
-    operation->handle = next_handle_++;
-    handles_.emplace(operation->handle, operation);
-    submitted_.push_back(operation);
+  operation->open = operation->tensors.size();
+  Result<int64_t> handle = enter(operation);
+  if (wakes && handle.is_ok()) wake_engine_();
+  return handle;
+}
+
+Result<int64_t> Operations::submit(control::SetChange change) {
+  auto operation = std::make_shared<Operation>();
+  operation->set_change = std::move(change);
+  operation->open = 1;
+  Result<int64_t> handle = enter(operation);
+  if (handle.is_ok()) wake_engine_();
+  return handle;
+}
+
+Operations::Key Operations::key_of(const Operation& operation, size_t index) {
+  if (operation.set_change) return {0, operation.set_change->name};
+  const control::TensorRequest& request = operation.tensors[index].request;
+  return {request.process_set, request.name};
+}
+
+Result<int64_t> Operations::enter(const std::shared_ptr<Operation>& operation) {
+  const std::lock_guard lock(mutex_);
+  if (!closed_.is_ok()) return closed_;
+  for (size_t i = 0; i < operation->open; ++i) {
+    const auto [at, is_new] = in_flight_.try_emplace(key_of(*operation, i), TensorRef{operation, i});
+    if (is_new) continue;
+    Status refused = duplicate(at->first.name);
+    for (size_t k = 0; k < i; ++k)  // nothing half-done: forget the members before it
+      in_flight_.erase(key_of(*operation, k));
+    return refused;
   }
-  if (wakes) wake_engine_();
+  operation->handle = next_handle_++;
+  handles_.emplace(operation->handle, operation);
+  submitted_.push_back(operation);
   return operation->handle;
 }
 
@@ -116,7 +135,7 @@ Status Operations::wait(int64_t handle, std::optional<Deadline> deadline) {
   } else {
     const auto left = std::chrono::nanoseconds(std::max<Nanos>(0, deadline->when() - monotonic_now()));
     if (!completed_.wait_for(lock, left, is_done)) {
-      return {Code::kTimeout, "Operation " + operation->tensors.front().request.name + " is still pending."};
+      return {Code::kTimeout, "Operation " + operation->name() + " is still pending."};
     }
   }
   return operation->status;
@@ -179,8 +198,7 @@ void Operations::finish(const TensorRef& ref, const Status& status) {
   {
     const std::lock_guard lock(mutex_);
     Operation& operation = *ref.operation;
-    const control::Request& request = ref.tensor().request;
-    in_flight_.erase(Key{request.process_set, request.name});
+    in_flight_.erase(key_of(operation, ref.index));
     RUEDA_CHECK(operation.open > 0, "a tensor was finished twice");
     --operation.open;
     if (!status.is_ok() && operation.status.is_ok()) operation.status = status;

@@ -1,5 +1,7 @@
-// What callers have in flight: submissions on their way to the engine thread, handles on their way back.
-// Any thread. The engine thread is the only one that completes operations.
+// The operations in flight, and the one place where callers and the engine meet. A caller submits tensors and
+// gets a handle, with which it polls, waits, or asks to be called back. The engine thread takes what was
+// submitted, finds its tensors by name when a response names them, and completes them; no other thread
+// completes operations. Any thread, except for what is marked "engine thread".
 #pragma once
 
 #include <atomic>
@@ -29,7 +31,7 @@ HostMemory allocate_host(size_t bytes);  // 64-byte aligned, at least one byte; 
 
 // One tensor of an operation: what was asked, where its bytes are, and what came of it.
 struct Tensor {
-  control::Request request;
+  control::TensorRequest request;
   const void* input = nullptr;
   void* output = nullptr;  // the caller's, or allocated.get()
   Memory memory;           // where both are; request.memory says the same of its kind
@@ -48,25 +50,31 @@ struct Callback {
   void* argument = nullptr;
 };
 
-// What one handle stands for; a group completes as a whole.
+// What one handle stands for: a tensor, a group of tensors, which completes as a whole, or a change of the
+// process sets.
 struct Operation {
   int64_t handle = 0;
-  std::vector<Tensor> tensors;
+  std::vector<Tensor> tensors;  // none: a change of the process sets
+  std::optional<control::SetChange> set_change;
   size_t open = 0;        // engine thread only: tensors not yet finished
   Status status;          // the first failure; read after is_done
   Rank last_joined = -1;  // join
   int64_t tag = 0;        // join
-  int32_t set_id = 0;     // of an added or removed process set
+  int32_t set_id = 0;     // of the process set that was added
   std::atomic<bool> is_done{false};
   // From when on somebody waits for it, as far as known; 0 = nobody. Polling counts as waiting after a while.
   mutable std::atomic<Nanos> wanted_from{0};
   std::vector<Callback> callbacks;  // under the mutex of Operations; called once, after is_done
+
+  [[nodiscard]] const std::string& name() const;  // of the first tensor, or of the change
 };
 
-// A tensor the engine thread works on.
+// What a name stands for while it is in flight: a tensor the engine thread works on, or a change of the
+// process sets, which has none.
 struct TensorRef {
   std::shared_ptr<Operation> operation;
   size_t index = 0;
+  [[nodiscard]] bool has_tensor() const { return index < operation->tensors.size(); }
   [[nodiscard]] Tensor& tensor() const { return operation->tensors[index]; }
 };
 
@@ -81,6 +89,7 @@ class Operations {
   // closed, everything with the closing status.
   // wakes: false when the caller is about to do the engine's work itself.
   Result<int64_t> submit(std::vector<Tensor> tensors, bool wakes = true);
+  Result<int64_t> submit(control::SetChange change);
   int poll(int64_t handle) const;  // 1 done, 0 pending, -1 unknown
   Status wait(int64_t handle, std::optional<Deadline> deadline);
   std::shared_ptr<Operation> find(int64_t handle) const;  // null when unknown
@@ -119,7 +128,9 @@ class Operations {
              (static_cast<size_t>(key.process_set) * 0x9E3779B97F4A7C15u);
     }
   };
-  std::vector<Callback> complete_locked(Operation& operation);  // to be called without the lock
+  static Key key_of(const Operation& operation, size_t index);
+  Result<int64_t> enter(const std::shared_ptr<Operation>& operation);  // all its names, or none
+  std::vector<Callback> complete_locked(Operation& operation);         // to be called without the lock
 
   std::function<void()> wake_engine_;
   mutable std::atomic<uint64_t> wants_{0};

@@ -14,9 +14,13 @@ Planner::Planner(Options options, Operations& operations, Dispatcher& dispatcher
       dispatcher_(dispatcher),
       counters_(counters),
       actions_(std::move(actions)),
-      decisions_(options) {}
+      decisions_(std::move(options)) {}
 
 bool Planner::take(const std::shared_ptr<Operation>& operation) {
+  if (operation->set_change) {
+    carry_out(decisions_.submitted(operation->handle, *operation->set_change));
+    return false;
+  }
   requests_.clear();
   for (const Tensor& tensor : operation->tensors) requests_.push_back(&tensor.request);
   control::Planner::Submitted submitted = decisions_.submitted(operation->handle, requests_, monotonic_now());
@@ -28,7 +32,7 @@ bool Planner::take(const std::shared_ptr<Operation>& operation) {
 }
 
 bool Planner::accept(control::Response& response) {
-  if (response.kind == control::Response::Kind::kPlanBegin) forget_finished();
+  if (std::holds_alternative<control::PlanBegin>(response)) forget_finished();
   std::optional<control::Actions> actions = decisions_.response(response, monotonic_now());
   if (!actions) return false;
   carry_out(std::move(*actions));
@@ -38,7 +42,8 @@ bool Planner::accept(control::Response& response) {
 // What failed while it waited for an answer is not begun again.
 void Planner::forget_finished() {
   const auto is_open = [&](control::OperationId handle, const control::Request& request) {
-    const std::optional<TensorRef> ref = operations_.lookup(request.process_set, request.name);
+    const auto& [process_set, name] = control::name_of(request);
+    const std::optional<TensorRef> ref = operations_.lookup(process_set, name);
     return ref && ref->operation->handle == handle && !ref->operation->is_done;
   };
   std::vector<control::OperationId> finished;
@@ -51,8 +56,8 @@ void Planner::forget_finished() {
 
 bool Planner::progress(Nanos now) {
   bool moved = false;
-  while (dispatcher_.is_idle()) {
-    std::optional<control::StartBucket> started = decisions_.idle(now);
+  while (dispatcher_.has_room_for(decisions_.started())) {
+    std::optional<control::StartBucket> started = decisions_.room(now);
     if (!started) break;
     carry_out(*started);
     dispatcher_.progress();  // hands it to the backend
@@ -71,32 +76,25 @@ void Planner::watch(Nanos now) {
   carry_out(decisions_.wanted(now, wants, wanted));
 }
 
-void Planner::propose(control::Coordinator& coordinator, Nanos now, TraceSink* trace) {
-  control::Actions actions = decisions_.propose(coordinator);
-  for (const control::Action& action : actions)
-    if (std::holds_alternative<control::ForgetWaiting>(action)) coordinator.forget_waiting(now, trace);
-  carry_out(std::move(actions));
-}
-
 void Planner::carry_out(control::Actions actions) {
   for (control::Action& action : actions) std::visit([this](auto& one) { carry_out(one); }, action);
 }
 
 void Planner::carry_out(control::TellDeparture& told) {
-  RUEDA_LOG(kDebug, "this rank departs from plan " + std::to_string(told.news.generation) + " after " +
+  RUEDA_LOG(kDebug, "this rank departs from plan " + std::to_string(told.news.plan_number) + " after " +
                         std::to_string(told.news.started) + " buckets: " + told.why + ".");
   actions_.tell_coordinator(control::FrameType::kPlanDepart, told.news);
 }
 
 void Planner::carry_out(control::TellPosition& told) {
-  told.news.sent = dispatcher_.pause();
+  told.news.under_way = dispatcher_.pause();
   actions_.tell_coordinator(control::FrameType::kPlanPosition, told.news);
 }
 
 void Planner::carry_out(control::NegotiationOver& over) {
   for (const control::Request& request : over.requests) {
     actions_.negotiation_is_over(request);
-    if (over.is_taken) actions_.is_taken(request);
+    if (over.is_taken) actions_.is_taken(std::get<control::TensorRequest>(request));
   }
 }
 
@@ -107,12 +105,12 @@ void Planner::carry_out(control::PlanOver&) {
 
 void Planner::carry_out(control::StartBucket& started) {
   actions_.bucket_starts(*started.bucket);
-  dispatcher_.enqueue_planned(std::move(started.bucket));
+  dispatcher_.enqueue_planned(std::move(started.bucket), started.number);
   count(counters_.planned_batches);
 }
 
-void Planner::carry_out(control::Drain& drained) {
-  dispatcher_.enqueue_drained(std::move(drained.bucket), std::move(drained.arrivals));
+void Planner::carry_out(control::Discard& discarded) {
+  dispatcher_.enqueue_discarded(std::move(discarded.bucket), discarded.number, std::move(discarded.arrivals));
 }
 
 }  // namespace rueda::runtime

@@ -23,8 +23,8 @@ struct PlannerActions {
   std::function<void(std::span<const control::Request>)> negotiate;
   // For the timeline.
   std::function<void(const control::Request&)> negotiation_is_over;
-  std::function<void(const control::Request&)> is_taken;  // by a plan; it waits for its bucket now
-  std::function<void(const control::Response&)> bucket_starts;
+  std::function<void(const control::TensorRequest&)> is_taken;  // by a plan; it waits for its bucket now
+  std::function<void(const control::Bucket&)> bucket_starts;
   std::function<void()> plan_is_over;
   // Coordinator only: to every rank, itself included.
   std::function<void(const control::PlanNews&)> freeze_all;
@@ -52,10 +52,8 @@ class Planner {
   [[nodiscard]] int64_t plans_begun() const { return decisions_.plans_begun(); }
 
   // ---- coordinator ----
-  void saw_submissions(std::span<const control::Request> requests) { decisions_.saw_submissions(requests); }
-  void saw_responses(std::span<const control::Response> responses) { decisions_.saw_responses(responses); }
-  // A plan begins if one is learned and nothing is in its way.
-  void propose(control::Coordinator& coordinator, Nanos now, TraceSink* trace);
+  // What control::Rounds tells and asks.
+  [[nodiscard]] control::Planner& decisions() { return decisions_; }
   // Nothing else runs while a plan is active: responses wait for its end.
   [[nodiscard]] bool holds_back() const { return decisions_.holds_back(); }
   void on_depart(const control::PlanNews& news) { carry_out(decisions_.on_depart(news)); }
@@ -63,9 +61,10 @@ class Planner {
     carry_out(decisions_.on_position(from, news));
   }
 
- private:
   // In order. Each may lead to further events, whose actions come before the rest: no decision is under way.
   void carry_out(control::Actions actions);
+
+ private:
   void carry_out(control::TellDeparture& told);
   void carry_out(control::TellPosition& told);
   void carry_out(control::Negotiate& negotiated) { actions_.negotiate(negotiated.requests); }
@@ -74,11 +73,10 @@ class Planner {
   void carry_out(control::PlanOver&);
   void carry_out(control::StartBucket& started);
   void carry_out(control::SetGeneration& set) { dispatcher_.set_generation(set.generation); }
-  void carry_out(control::Cancel& cancelled) { dispatcher_.take_back(cancelled.arrivals); }
+  void carry_out(control::Cancel& cancelled) { dispatcher_.take_back(cancelled.number, cancelled.arrivals); }
   void carry_out(control::Resume&) { dispatcher_.resume(); }
-  void carry_out(control::Drain& drained);
+  void carry_out(control::Discard& discarded);
   void carry_out(control::FreezeAll& frozen) { actions_.freeze_all(frozen.news); }
-  void carry_out(control::ForgetWaiting&) {}  // in propose(), which has the coordinator
   void carry_out(control::Respond& said) { actions_.respond(std::move(said.responses)); }
   void forget_finished();
 
@@ -87,7 +85,7 @@ class Planner {
   EngineCounters& counters_;
   PlannerActions actions_;
   control::Planner decisions_;
-  std::vector<const control::Request*> requests_;  // of take(); kept for its memory
+  std::vector<const control::TensorRequest*> requests_;  // of take(); kept for its memory
 };
 
 }  // namespace rueda::runtime

@@ -1,4 +1,6 @@
-// What an init has made and an engine lives on: the connected job of one epoch. Owned by the engine.
+// What a successful init hands to the engine: settings, the peer info of all ranks, the connections, the
+// backends, and what was measured. bootstrap makes it on the thread that called init. The engine then owns it
+// until the epoch ends; from then on only the engine thread changes it.
 #pragma once
 
 #include <functional>
@@ -11,8 +13,8 @@
 #include "rueda/base/types.h"
 #include "rueda/base/unique_fd.h"
 #include "rueda/runtime/calibrate.h"
-#include "rueda/runtime/facts.h"
 #include "rueda/runtime/links.h"
+#include "rueda/runtime/peer_info.h"
 #include "rueda/trace/timeline.h"
 
 namespace rueda::runtime {
@@ -22,13 +24,14 @@ struct Session {
   Config config;
   Rank me = 0;
   Epoch epoch = 0;
-  std::unique_ptr<std::vector<Facts>> all;  // stable address: links and backend refer to it
+  std::unique_ptr<std::vector<PeerInfo>> all;  // stable address: links and backend refer to it
   Place place;
   std::string launcher, launcher_reason;
-  std::unique_ptr<Links> links;  // null for a world of one
+  std::string listen_host;       // address of this machine that peers dial; empty: none does
+  std::unique_ptr<Links> links;  // null in a single-process job
   std::unique_ptr<backend::BackendTable> backends;
   bool reduces_in_shared_memory = false;  // the ranks of one host
-  UniqueFd bell;  // an eventfd: wakes the engine thread; peers of this host ring it as well
+  UniqueFd doorbell;  // an eventfd: wakes the engine thread; peers of this host ring it as well
   std::function<void(const transport::Completion&)> on_data;  // feeds the backend
   MeasuredLinks measured;
   int64_t first_handle = 1;                   // larger than any handle this process has given out

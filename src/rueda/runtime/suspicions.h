@@ -1,5 +1,5 @@
-// What a broken data lane means, as the coordinator sees it: a rank was lost, or two living ranks lost sight
-// of each other. Pure: time comes in as a value.
+// What a broken data channel means, as the coordinator sees it: a rank was lost, or two living ranks lost
+// sight of each other. Pure: time comes in as a value.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace rueda::runtime {
 
-// How long a suspect has to answer. A dead process is known sooner: its control lane ends.
+// How long a suspect has to answer. A dead process is known sooner: its control channel ends.
 inline constexpr Nanos kAnswerWait = kSecond;
 
 class Suspicions {
@@ -19,10 +19,10 @@ class Suspicions {
   struct Verdict {
     Rank reporter = -1, suspect = -1;
     bool is_lost = false;  // else both live and the connection between them broke
-    std::string why;       // of the broken lane
+    std::string why;       // of the broken channel
   };
 
-  // reporter lives and has lost its lane to suspect. The suspect must be asked for a sign of life now.
+  // reporter lives and has lost its channel to suspect. The suspect must be asked for a sign of life now.
   void report(Rank reporter, Rank suspect, std::string why, Nanos now);
   // A heartbeat of that rank which answers one sent at that time.
   void answered(Rank rank, Nanos asked_at);

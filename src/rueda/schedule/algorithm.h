@@ -1,5 +1,6 @@
-// The registry of algorithms and the choice among them. To add one: a file with cost and build, a line in
-// registry.cc; the verifier suite then runs it for world sizes 1 to 32. Pure and immutable: any thread.
+// The registry of algorithms and the choice among them. To add an algorithm, write a file with cost and
+// build, and a line in registry.cc; the verifier suite then runs it for world sizes 1 to 32. Pure and
+// immutable: any thread.
 #pragma once
 
 #include <optional>
@@ -13,20 +14,20 @@
 
 namespace rueda::schedule {
 
-// Where an algorithm keeps the reproducibility guarantee: each element reduced by the canonical association
-// of the topology (fold.h), whatever its offset in the buffer.
+// On which topologies an algorithm keeps the reproducibility guarantee: it reduces each element in the
+// canonical order of the topology (reduction_order.h), whatever the offset of the element in the buffer.
 enum class Keeps : uint8_t { kNever, kWhereHostsHaveOneRank, kAlways };
 
 struct Algorithm {
   std::string_view name;  // "ring"
   Collective what;
   Keeps keeps_order;
-  // Predicted microseconds, or nothing when the algorithm cannot serve this spec on this topology.
+  // The predicted time in microseconds. Empty if the algorithm does not support this spec on this topology.
   std::optional<double> (*cost_us)(const Spec&, const Topology&);
   Schedule (*build)(const Spec&, const Topology&, Rank);
 };
 
-// Only algorithms of which this is true are chosen unless one is forced.
+// Unless an algorithm is forced, only those for which this is true are chosen.
 bool is_order_preserving(const Algorithm& algorithm, const Topology& topology);
 
 std::span<const Algorithm> algorithms();
@@ -37,14 +38,15 @@ struct Choice {
   double cost_us = 0;
 };
 
-// Do the spec's fields fit one another and the size of the group? A fault here is the caller's argument.
+// Whether the fields of the spec fit one another and the size of the group. If not, an argument of the
+// caller is wrong.
 Status check_spec(const Spec& spec, Rank size);
 
-// forced: an algorithm name, or empty. A forced name that does not serve this collective falls back to the
-// model. Every rank of a group computes the same choice from the same values.
+// forced: the name of an algorithm, or empty. If that algorithm does not support this collective, the cost
+// model chooses. All ranks of a group make the same choice, because they have the same values.
 Result<Choice> choose(const Spec& spec, const Topology& topology, std::string_view forced);
-// Why choose() takes what it takes, for people: "direct: 41.0 us; ring: 57.0 us; …", the cheapest is chosen;
-// and whether a forced name serves.
+// The reason for the choice, for people: "direct: 41.0 us; ring: 57.0 us; …" (the cheapest is chosen), and
+// whether a forced algorithm supports the call.
 Result<std::string> explain(const Spec& spec, const Topology& topology, std::string_view forced);
 
 }  // namespace rueda::schedule

@@ -1,4 +1,4 @@
-// Every algorithm of the house, for the registry; each is explained at the top of its own file.
+// All algorithms, for the registry. Each is explained at the top of its own file.
 #pragma once
 
 #include "rueda/schedule/algorithm.h"

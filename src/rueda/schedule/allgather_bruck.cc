@@ -1,7 +1,7 @@
-// Bruck's allgather: what a rank holds doubles with every step; for small blocks and any number of ranks.
-// Blocks are kept in the order me, me + 1, … in scratch and put into place at the end. Bruck et al.,
-// "Efficient algorithms for all-to-all communications in multiport message-passing systems" (1997). Steps:
-// ceil(log2 n). Bytes sent per rank: n-1 blocks.
+// Bruck's allgather: each step doubles the number of blocks that a rank holds. For small blocks and any
+// number of ranks. Scratch holds the blocks in the order me, me + 1, …; the last step puts them into place.
+// Bruck et al., "Efficient algorithms for all-to-all communications in multiport message-passing systems"
+// (1997). Steps: ceil(log2 n). Bytes sent per rank: n-1 blocks.
 #include <algorithm>
 
 #include "rueda/schedule/algorithms.h"

@@ -1,5 +1,5 @@
-// Direct allgather: everybody sends its block to everybody, straight into place, peers rotated against
-// incast. Steps: 1. Bytes sent per rank: (n-1) times its own block.
+// Direct allgather: every rank sends its block to every other rank, directly into place. The order of peers
+// is rotated to avoid incast. Steps: 1. Bytes sent per rank: (n-1) times its own block.
 #include <algorithm>
 
 #include "rueda/schedule/algorithms.h"

@@ -1,6 +1,6 @@
-// Ring allgather: blocks travel once around the ring in chunks; between hosts one rank a host sends.
-// Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH" (2005).
-// Steps: n-1. Bytes sent per rank: all blocks but that of the next rank.
+// Ring allgather: blocks travel once around the ring, in chunks. Between hosts, only one rank of each host
+// sends. Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH"
+// (2005). Steps: n-1. Bytes sent per rank: all blocks but that of the next rank.
 #include "rueda/schedule/algorithms.h"
 #include "rueda/schedule/cost.h"
 #include "rueda/schedule/ring.h"

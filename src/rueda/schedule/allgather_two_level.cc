@@ -1,6 +1,6 @@
-// Two-level allgather: a block goes to one rank of every other host, which passes it on inside; chunks are
-// passed on while the next ones arrive. Any topology. Steps: 2. Bytes between hosts: every block once per
-// host.
+// Two-level allgather: each block goes to one rank of every other host, which passes it on inside its host.
+// Chunks are passed on while the next ones arrive. Any topology. Steps: 2. Bytes between hosts: every block
+// once per host.
 #include "rueda/schedule/algorithms.h"
 #include "rueda/schedule/cost.h"
 #include "rueda/schedule/owners.h"

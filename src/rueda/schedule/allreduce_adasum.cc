@@ -16,13 +16,13 @@ namespace {
 std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
   if (spec.op != ReduceOp::kAdasum) return std::nullopt;
   const double bytes = partial_bytes_of(spec, spec.count);
-  // Three dot products and the combination: about four passes of a reduction.
+  // Three dot products and the combination cost about as much as four passes of a reduction.
   return ceil_log2(topology.size()) *
          (phase_us(topology, anywhere(topology, bytes)) + 4 * reduce_us(topology, bytes));
 }
 
-// The vector of a block is known to all its ranks. Rank i of the left block hears from rank i mod m of the
-// right block, which has m ≤ `width` ranks; rank j of the right one hears from rank j of the left one.
+// All ranks of a block know its vector. The right block has m ≤ `width` ranks: rank i of the left block
+// receives from its rank i mod m, and rank j of the right block receives from rank j of the left one.
 void exchange(Builder& builder, Rank me, Rank left, const std::pair<Rank, Rank>& right, const Slice& mine,
               const Slice& theirs) {
   const auto [first, end] = right;
@@ -68,7 +68,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 }  // namespace
 
-// Its tree over ranks is its canonical order: nothing else may be chosen for the operation.
+// The tree over ranks is the canonical order of Adasum, so no other algorithm may be chosen for it.
 const Algorithm kAllreduceAdasum{.name = "adasum",
                                  .what = Collective::kAllreduce,
                                  .keeps_order = Keeps::kAlways,

@@ -1,5 +1,5 @@
-// Direct allreduce: the owner of a block receives it from everybody, reduces in the canonical order of the
-// topology and sends the result to everybody. Order preserving: the bits of an element depend on no offset,
+// Direct allreduce: the owner of a block receives it from all ranks, reduces in the canonical order of the
+// topology, and sends the result to all ranks. Order preserving: the bits of an element depend on no offset,
 // chunk or size. Steps: 2. Bytes sent per rank: 2 (n-1)/n S, as few as a ring's. Source of the idea: the
 // direct-exchange reduce-scatter and allgather of Thakur, Rabenseifner and Gropp, "Optimization of collective
 // communication operations in MPICH" (2005), with a fixed order of reduction.

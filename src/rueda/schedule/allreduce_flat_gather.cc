@@ -1,13 +1,13 @@
-// Flat gather: everybody sends everything to everybody, and each rank reduces all of it in canonical order.
-// The lowest latency there is, for tiny buffers, and for two ranks. Order preserving. Steps: 1. Bytes sent
-// per rank: (n-1) S.
+// Flat gather: every rank sends its whole buffer to all others, and each rank reduces all of them in
+// canonical order. It has the lowest possible latency, for tiny buffers and for two ranks. Order preserving.
+// Steps: 1. Bytes sent per rank: (n-1) S.
 #include <algorithm>
 
 #include "rueda/schedule/algorithms.h"
 #include "rueda/schedule/blocks.h"
 #include "rueda/schedule/cost.h"
-#include "rueda/schedule/fold.h"
 #include "rueda/schedule/owners.h"
+#include "rueda/schedule/reduction_order.h"
 
 namespace rueda::schedule {
 namespace {
@@ -18,8 +18,9 @@ std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
   return phase_us(topology, all_to_all(topology, bytes)) + reduce_us(topology, bytes * topology.size());
 }
 
-// Of two ranks: what arrives waits in scratch until my input has left, and is then added into the output. To
-// receive it there at once could never end: both would wait for the other to take what they send.
+// With two ranks, the received data waits in scratch until my input has been sent, and is then added into the
+// output. Receiving it directly into the output could deadlock: both ranks would wait until the other takes
+// what they send.
 void reduce_pair(Builder& builder, Rank me, const Slice& own, const Slice& landing) {
   const Slice to = output(own.begin, own.count);
   builder.recv(1 - me, landing);
@@ -33,13 +34,13 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
   const auto hosts = topology.members();
   const Chunks chunks = Chunks::plan(spec, topology, spec.count, 2 * n);
   const int64_t slot = std::min(chunks.granule, spec.count);
-  const int32_t levels = fold_levels(hosts);
+  const int32_t levels = reduction_levels(hosts);
   const Slice sums = builder.scratch(n > 1 ? levels * kSlots * slot : 0);
   for (int64_t round = 0; round < chunks.rounds; ++round) {
     const Slice own = chunks.of(input(0, spec.count), round);
     if (own.count == 0) break;
     for (Rank distance = 1; distance < n; ++distance) builder.send(mod(me - distance, n), own);
-    const FoldSpace space = fold_space(sums, levels, slot, round, own.count);
+    const ReductionSpace space = reduction_space(sums, levels, slot, round, own.count);
     if (n == 2 && can_accumulate_in_output(spec)) {
       reduce_pair(builder, me, own, space.levels.front());
       continue;
@@ -49,9 +50,8 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
       terms.emplace_back();
       for (Rank rank : host) terms.back().push_back(rank == me ? mine(own) : from_peer(rank, Wire::kElement));
     }
-    // The sum stays in scratch until my input has left: both ends of a pair may share one memory with the
-    // output.
-    builder.deliver(output(own.begin, own.count), fold_hosts(builder, spec.op, terms, space));
+    // The sum stays in scratch until my input has been sent, because input and output may be the same memory.
+    builder.deliver(output(own.begin, own.count), reduce_host_terms(builder, spec.op, terms, space));
   }
   return builder.take("flat_gather");
 }

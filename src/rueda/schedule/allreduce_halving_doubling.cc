@@ -1,20 +1,20 @@
 // Halving-doubling: recursive halving makes the reduce-scatter, recursive doubling the allgather.
-// Rabenseifner, "Optimization of collective reduction operations" (2004).
-// Steps: 2 log2 n, two more when n is no power of two. Bytes sent per rank: 2 (n-1)/n S for powers of two.
-// Neighbours exchange first, so that every block's sum is the same tree: the canonical one where every rank
-// has a host of its own. (Rabenseifner begins with the farthest corner, whose sums are another tree.)
+// Rabenseifner, "Optimization of collective reduction operations" (2004). Steps: 2 log2 n, two more if n is
+// not a power of two. Bytes sent per rank: 2 (n-1)/n S for powers of two. Neighbours exchange first, so that
+// the sum of every block is the same tree: the canonical one if every rank has its own host. (Rabenseifner
+// begins with the farthest rank, which gives another tree.)
 #include <algorithm>
 
 #include "rueda/schedule/algorithms.h"
 #include "rueda/schedule/blocks.h"
 #include "rueda/schedule/cost.h"
-#include "rueda/schedule/fold.h"
 #include "rueda/schedule/powers.h"
+#include "rueda/schedule/reduction_order.h"
 
 namespace rueda::schedule {
 namespace {
 
-// Is every rank's peer at this distance on its own host?
+// Whether every rank's peer at this distance is on the same host.
 bool stays_in_hosts(const Topology& topology, const Hypercube& cube, int32_t distance) {
   for (int32_t corner = 0; corner < cube.size; ++corner)
     if (topology.host_of[cube.rank_at(corner)] != topology.host_of[cube.rank_at(corner ^ distance)])
@@ -43,10 +43,10 @@ std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
   return total;
 }
 
-// The buffer goes in segments of half a chunk: one is shared while the next one is reduced, so that a late
-// rank or a long way leaves the wire busy, and no more than two segments are on their way to anybody. Larger
-// ones arrive in bursts that overflow the queues: between 8 hosts of 1 Gbit/s 64 MiB took 1.02 s by 128 KiB
-// and 1.05 by 256 KiB, 16 MiB 255 ms by 256 KiB and 345 by 1 MiB.
+// The buffer is sent in segments of half a chunk. One is shared while the next one is reduced, so that the
+// link stays busy despite a late rank or a long latency, and at most two segments are in flight to each rank.
+// Larger segments arrive in bursts that overflow the queues: between 8 hosts of 1 Gbit/s, 64 MiB took 1.02 s
+// with segments of 128 KiB and 1.05 s with 256 KiB; 16 MiB took 255 ms with 256 KiB and 345 ms with 1 MiB.
 class Halving {
  public:
   Halving(Builder& builder, const Spec& spec, const Topology& topology, Rank me)
@@ -119,7 +119,7 @@ class Halving {
     builder_.recv(peer, range(Space::kOutput, round, first ^ width, width));
   }
 
-  // Of the blocks that are left to me after so many steps.
+  // The blocks that are left to me after this many steps.
   [[nodiscard]] int32_t first_after(int32_t steps) const {
     int32_t first = 0;
     for (int32_t step = 0; step < steps; ++step)

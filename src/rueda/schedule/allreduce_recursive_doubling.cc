@@ -1,11 +1,11 @@
 // Recursive doubling: whole buffers are exchanged at distance 1, 2, 4, …, and both sides add; for small
 // buffers. Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH"
-// (2005). Steps: log2 n, two more when n is no power of two. Bytes sent per rank: S log2 n. Its tree is the
-// canonical one where every rank has a host of its own.
+// (2005). Steps: log2 n, two more if n is not a power of two. Bytes sent per rank: S log2 n. Its tree is the
+// canonical one if every rank has its own host.
 #include "rueda/schedule/algorithms.h"
 #include "rueda/schedule/cost.h"
-#include "rueda/schedule/fold.h"
 #include "rueda/schedule/powers.h"
+#include "rueda/schedule/reduction_order.h"
 
 namespace rueda::schedule {
 namespace {
@@ -29,8 +29,8 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
     builder.recv(me + 1, out);
     return builder.take("recursive_doubling");
   }
-  // Two sums alternate, one on its way while the other is made; the output waits, it may be the input's
-  // memory.
+  // Two sums alternate: one is sent while the other is computed. The output is written last, because it may
+  // be the memory of the input.
   const int64_t need = topology.size() > 1 ? spec.count : 0;
   const Slice sums[2] = {builder.scratch(need), builder.scratch(need)};
   const Slice theirs = builder.scratch(is_commutative(spec.op) ? 0 : need);

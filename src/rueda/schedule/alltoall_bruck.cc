@@ -28,7 +28,8 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
   Builder builder(spec);
   const Rank n = topology.size();
   const int64_t count = spec.counts.front();
-  // held[i]: the block that has i places to go before (and has gone i places after) its bits are worked off
+  // held[i]: the block that must move i places in total. It has moved all of them once every bit of
+  // i is handled.
   std::vector<Slice> held;
   for (Rank i = 0; i < n; ++i) held.push_back(input(mod(me + i, n) * count, count));
   for (Rank distance = 1; distance < n; distance *= 2) {

@@ -1,6 +1,6 @@
-// Dissemination barrier: in step k a rank tells the rank 2^k places on that it, and all it has heard of, are
-// here. Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization" (1988). Steps: ceil(log2 n).
-// Bytes: none, messages are empty.
+// Dissemination barrier: in step k, a rank tells the rank 2^k places further that it and all ranks it knows
+// of have arrived. Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization" (1988). Steps:
+// ceil(log2 n). Bytes: none, messages are empty.
 #include "rueda/schedule/algorithms.h"
 #include "rueda/schedule/blocks.h"
 #include "rueda/schedule/builder.h"

@@ -1,5 +1,5 @@
-// How a buffer is cut: blocks (one a rank) and chunks (the granule of pipelining). Pure: every rank computes
-// the same cuts from the same spec and topology. Any thread.
+// How a buffer is cut into blocks (one per rank) and chunks (the unit of pipelining). Pure: every rank
+// computes the same cuts from the same spec and topology. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct Blocks {
   [[nodiscard]] int64_t largest() const;
 
   static Blocks of_counts(const std::vector<int64_t>& counts);
-  // n nearly equal blocks with ends on cache lines, so that tiny buffers make one block and the rest are
-  // empty.
+  // n nearly equal blocks that end at cache lines. A tiny buffer therefore makes one block, and the
+  // others are empty.
   static Blocks even(int64_t count, int32_t n, DType dtype);
 };
 
@@ -31,10 +31,10 @@ struct Chunks {
   int64_t granule = 1;  // elements
   int64_t rounds = 1;   // chunks of the largest block
 
-  // Chunk `round` of a slice; empty behind its end.
+  // Chunk `round` of a slice; empty beyond its end.
   [[nodiscard]] Slice of(const Slice& slice, int64_t round) const;
 
-  // Topology::chunk_bytes, or more where the schedule would grow beyond some thousand steps.
+  // Topology::chunk_bytes, or more if the schedule would otherwise have more than some thousand steps.
   static Chunks plan(const Spec& spec, const Topology& topology, int64_t largest_block,
                      int64_t steps_per_round);
 };

@@ -1,5 +1,5 @@
-// Binomial broadcast: who has the data doubles with every step. Textbook; see Thakur, Rabenseifner and Gropp
-// (2005). Steps: ceil(log2 n). Bytes sent by the root: S log2 n.
+// Binomial broadcast: each step doubles the number of ranks that have the data. Textbook; see Thakur,
+// Rabenseifner and Gropp (2005). Steps: ceil(log2 n). Bytes sent by the root: S log2 n.
 #include "rueda/schedule/algorithms.h"
 #include "rueda/schedule/cost.h"
 #include "rueda/schedule/tree.h"

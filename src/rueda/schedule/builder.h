@@ -1,6 +1,6 @@
-// Writes a schedule down in the order one would execute it by hand; the dependencies follow from what each
-// step reads and writes, so an algorithm states none. Input and output count as one memory where they may be
-// one (allreduce, broadcast). One thread, one schedule.
+// Writes a schedule in the order in which one would execute it by hand. The builder derives the dependencies
+// from what each step reads and writes, so an algorithm states none. Where input and output may be the same
+// memory (allreduce, broadcast), they count as the same. One thread, one schedule.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 namespace rueda::schedule {
 
 using StepId = int32_t;
-inline constexpr StepId kNoStep = -1;  // an empty slice makes no step
+inline constexpr StepId kNoStep = -1;  // the result for an empty slice, which makes no step
 
 inline Slice input(int64_t begin, int64_t count) { return {Space::kInput, begin, count}; }
 inline Slice output(int64_t begin, int64_t count) { return {Space::kOutput, begin, count}; }
@@ -32,7 +32,7 @@ class Builder {
 
   // Scratch that overlaps no earlier one, aligned to cache lines.
   Slice scratch(int64_t count);
-  // What a slice of mine is called on the wire; its receiver must name the same.
+  // The element type of a slice of mine on the wire. Its receiver must name the same.
   [[nodiscard]] Wire wire_of(const Slice& from) const;
 
   StepId send(Rank peer, const Slice& from);
@@ -43,11 +43,11 @@ class Builder {
   StepId adasum(const Slice& to, const Slice& from, const Slice& from2);
   StepId finish(const Slice& to, const Slice& from);
 
-  // Messages without bytes, for what only needs to be known: never left out.
+  // Messages without data. They are never left out.
   StepId signal(Rank peer);
   StepId await(Rank peer);
 
-  // An order that data does not force: pacing, signals. Nothing if either is kNoStep.
+  // An order that the data does not require, for pacing and signals. No effect if either is kNoStep.
   void order(StepId later, StepId earlier);
 
   // Brings a reduced (or, alone in a group, the unreduced) value to the output and scales it: every element

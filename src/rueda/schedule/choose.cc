@@ -32,7 +32,7 @@ bool may_be_chosen(const Algorithm& algorithm, const Spec& spec, const Topology&
   return algorithm.what == spec.what && is_order_preserving(algorithm, topology);
 }
 
-// A forced algorithm, if it serves.
+// A forced algorithm, if it supports the call.
 std::optional<Choice> find_forced(const Spec& spec, const Topology& topology, std::string_view forced) {
   const Algorithm* algorithm = forced.empty() ? nullptr : find_algorithm(spec.what, forced);
   const std::optional<double> cost = algorithm != nullptr ? algorithm->cost_us(spec, topology) : std::nullopt;
@@ -85,8 +85,8 @@ Result<std::string> explain(const Spec& spec, const Topology& topology, std::str
   if (!forced.empty()) {
     reason = find_algorithm(spec.what, forced) == nullptr
                  ? join(name_of(spec.what), " has no algorithm '", forced, "'")
-                 : join("'", forced, "' does not serve this call");
-    reason += ", the cost model decides; ";
+                 : join("'", forced, "' does not support this call");
+    reason += ", so the cost model decides; ";
   }
   for (const Algorithm& algorithm : algorithms()) {
     if (!may_be_chosen(algorithm, spec, topology)) continue;

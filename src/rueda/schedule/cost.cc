@@ -5,8 +5,8 @@
 namespace rueda::schedule {
 namespace {
 
-// A further message costs less than the first one's latency: posting it overlaps the flight of the others. A
-// fifth is what a system call is of a loopback half round trip.
+// Each further message costs less than the latency of the first, because posting it overlaps the flight of
+// the others. A fifth: a system call takes about a fifth of half a round trip on loopback.
 constexpr double kGapShare = 0.2;
 
 double link_us(const LinkCost& link, double messages, double bytes) {
@@ -18,8 +18,8 @@ double link_us(const LinkCost& link, double messages, double bytes) {
 
 // Where flows meet, the queue of the last switch port overflows and TCP waits for its timers. Between hosts
 // of 1 Gbit/s an allreduce of 16 MiB by the direct algorithm took 1.2 times its bytes' time with 3 senders to
-// each receiver, 2.4 times with 7; sizes that end within a burst of losses take 200 ms more. More was not
-// measured.
+// each receiver, 2.4 times with 7; sizes that end within a burst of losses take 200 ms more. Larger numbers
+// were not measured.
 double contention(int32_t senders) {
   constexpr double kPerFurtherSender = 0.2;
   constexpr int32_t kMeasured = 7;

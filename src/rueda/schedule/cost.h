@@ -1,6 +1,6 @@
-// The alpha-beta model behind every algorithm's cost_us: a collective is a few phases, a phase is what one
-// rank sends while the others do the same. Pure: the same values on every rank give the same double. Any
-// thread.
+// The alpha-beta model behind the cost_us of every algorithm. A collective has a few phases; a phase is
+// what one rank sends while the others do the same. Pure: the same values give the same double on every
+// rank. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,13 @@ struct Phase {
   int32_t senders = 1;  // hosts that send to one host at the same time
 };
 
-// How many times longer bytes take to a host that so many others send to at once.
+// How many times longer bytes take to a host if this many other hosts send to it at once.
 double contention(int32_t senders);
 double phase_us(const Topology& topology, const Phase& phase);
-// One step of a pipeline around all ranks in rank order: bytes pass at the pace of the slowest link,
-// latencies add up to those of the links on the way.
+// One step of a pipeline around all ranks in rank order. Bytes pass at the speed of the slowest link, and the
+// latencies of all links on the way add up.
 double hop_us(const Topology& topology, double bytes);
-// How long a rank is busy with a message besides moving its bytes.
+// How long a rank is busy with a message, apart from moving its bytes.
 double gap_us(const LinkCost& link);
 double reduce_us(const Topology& topology, double bytes);
 double copy_us(const Topology& topology, double bytes);
@@ -36,8 +36,8 @@ double partial_bytes_of(const Spec& spec, int64_t elements);  // as accumulators
 
 // Every rank sends `bytes` to each of the other ranks.
 Phase all_to_all(const Topology& topology, double bytes);
-// Every rank sends `messages` messages with `bytes` altogether to one neighbour in rank order: one rank a
-// host crosses its border.
+// Every rank sends `messages` messages, `bytes` bytes in total, to one neighbour in rank order. One rank of
+// each host sends to another host.
 Phase neighbour(const Topology& topology, double messages, double bytes);
 // Every rank sends one message of `bytes` to a rank that may be anywhere.
 Phase anywhere(const Topology& topology, double bytes);

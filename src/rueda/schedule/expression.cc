@@ -4,7 +4,7 @@
 #include <iterator>
 
 #include "rueda/schedule/builder.h"
-#include "rueda/schedule/fold.h"
+#include "rueda/schedule/reduction_order.h"
 
 namespace rueda::schedule {
 

@@ -1,5 +1,5 @@
-// What an element has become, as a formula over the ranks' inputs. Equal formulas have equal numbers, so that
-// two ranks agree bit for bit exactly when their numbers do. For the verifier; one thread.
+// The value of an element, as a formula over the inputs of the ranks. Equal formulas have equal numbers, so
+// two ranks have equal bits exactly if their numbers are equal. For the verifier; one thread.
 #pragma once
 
 #include <map>
@@ -21,11 +21,11 @@ class Expressions {
   Expr leaf(Rank rank);          // an element of a rank's input
   Expr combine(Expr a, Expr b);  // a op b
   Expr adasum(Expr a, Expr b);
-  Expr finish(Expr a);  // scaled and rounded; a itself where that changes nothing
+  Expr finish(Expr a);  // scaled and rounded; returns a itself if that changes nothing
 
   [[nodiscard]] bool is_finished(Expr e) const { return nodes_[e].kind == Kind::kFinish; }
   [[nodiscard]] Expr unfinished(Expr e) const { return is_finished(e) ? nodes_[e].a : e; }
-  // The ranks whose inputs are in e, ascending, one entry for each time.
+  // The ranks whose inputs occur in e, in ascending order, one entry per occurrence.
   [[nodiscard]] const std::vector<Rank>& ranks_in(Expr e) const { return nodes_[e].ranks; }
   [[nodiscard]] std::string to_string(Expr e) const;  // "((0 op 1) op 2)"
 

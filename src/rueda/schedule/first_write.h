@@ -1,12 +1,12 @@
-// When a schedule begins to overwrite what it was given. Pure; any thread.
+// When a schedule begins to overwrite its input. Pure; any thread.
 #pragma once
 
 #include "rueda/schedule/step.h"
 
 namespace rueda::schedule {
 
-// Called in place: is every write to the buffer a receive, or after one? In a group of two, nothing is lost
-// then before both ranks have begun.
+// For a call in place: whether every write to the buffer is a receive, or comes after one. In a group of two
+// ranks, nothing is then overwritten before both ranks have begun.
 bool hears_before_writing(const Schedule& schedule);
 
 }  // namespace rueda::schedule

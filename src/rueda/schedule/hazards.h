@@ -1,5 +1,5 @@
-// Remembers who last read and wrote every element of a buffer, so that the builder can order conflicting
-// steps. Built and dropped with one schedule: one thread.
+// Remembers which steps last read and wrote each element of a buffer, so that the builder can order
+// conflicting steps. It lives as long as the building of one schedule. One thread.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace rueda::schedule {
 
 class Hazards {
  public:
-  // The steps that `step` must come after, appended: earlier writers of what it reads …
+  // Appends the steps that must come before `step`: earlier writers of what it reads …
   void read(int32_t step, int64_t begin, int64_t end, std::vector<int32_t>& after);
   // … and earlier readers (or the writer, if nobody read since) of what it writes.
   void write(int32_t step, int64_t begin, int64_t end, std::vector<int32_t>& after);

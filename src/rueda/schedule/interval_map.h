@@ -1,4 +1,5 @@
-// A value for every element of a buffer, kept per run of equal treatment. For the builder and the verifier.
+// A value for each element of a buffer, stored once per run of elements that were treated alike. For the
+// builder and the verifier.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +13,8 @@ namespace rueda::schedule {
 template <class T>
 class IntervalMap {
  public:
-  // Calls visit(begin, end, T&) for the runs that make up [begin, end); what has no value yet gets T{}.
+  // Calls visit(begin, end, T&) for the runs that make up [begin, end). Elements without a value
+  // get T{} first.
   template <class Visit>
   void visit(int64_t begin, int64_t end, Visit&& visit) {
     if (begin >= end) return;

@@ -24,7 +24,7 @@ Status check_network(const Network& network, int32_t hosts) {
   const auto n = static_cast<size_t>(hosts);
   if (network.port_gbps.size() != n || network.links.size() != n * n)
     return {Code::kInvalidArgument, "a network of " + std::to_string(n) + " hosts has " + std::to_string(n) +
-                                        " ports and " + std::to_string(n * n) + " links, this one has " +
+                                        " ports and " + std::to_string(n * n) + " links; this one has " +
                                         std::to_string(network.port_gbps.size()) + " and " +
                                         std::to_string(network.links.size())};
   const bool has_ports = std::ranges::all_of(network.port_gbps, is_positive);
@@ -32,7 +32,8 @@ Status check_network(const Network& network, int32_t hosts) {
     return std::isfinite(link.latency_us) && link.latency_us >= 0 && is_positive(link.bandwidth_gbps);
   });
   if (!has_ports || !has_links)
-    return {Code::kInvalidArgument, "a network has latencies of at least 0 and bandwidths above 0"};
+    return {Code::kInvalidArgument,
+            "the latencies of a network must be at least 0, and its bandwidths above 0"};
   return Status::ok();
 }
 

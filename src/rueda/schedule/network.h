@@ -1,5 +1,5 @@
-// What lies between the hosts of a topology, pair by pair, where one description for the whole world is not
-// enough: a slow pair, a host with a slower port. Values; any thread.
+// The links between the hosts of a topology, pair by pair, for networks that one description does not fit:
+// with a slow pair, or a host with a slower port. Values; any thread.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@
 namespace rueda::schedule {
 
 struct Network {
-  // [sending host * hosts + receiving host]; where both are the same, between two ranks of that host.
+  // [sending host * hosts + receiving host]. If both are the same: the link between two ranks of that host.
   std::vector<LinkCost> links;
-  // [hosts] gigabytes per second that all ranks of a host together send to other hosts, and as many that they
-  // receive.
+  // [hosts] gigabytes per second that all ranks of a host together can send to other hosts, and
+  // receive from them.
   std::vector<double> port_gbps;
 
   [[nodiscard]] const LinkCost& link(int32_t from_host, int32_t to_host) const {
@@ -23,11 +23,11 @@ struct Network {
   [[nodiscard]] LinkCost& link(int32_t from_host, int32_t to_host) {
     return links[static_cast<size_t>(from_host) * port_gbps.size() + static_cast<size_t>(to_host)];
   }
-  // Every pair has the costs of the topology; a port carries as much as a link.
+  // Every pair has the costs of the topology. A port carries as much as a link.
   static Network uniform(const Topology& topology);
 };
 
-// Does it describe so many hosts, with latencies of at least 0 and bandwidths above 0?
+// Whether it describes this many hosts, with latencies of at least 0 and bandwidths above 0.
 Status check_network(const Network& network, int32_t hosts);
 
 }  // namespace rueda::schedule

@@ -2,9 +2,9 @@
 // below work on one chunk of every block; an algorithm runs them over the chunks, later stages some chunks
 // behind, and each rank lists them in the same order, so that the messages of a pair meet.
 //
-// Flat: contributions go straight to the owner. Two-level: a rank of each host (the entry) reduces the host's
-// contributions first and receives shared results for its host, so that everything crosses between two hosts
-// once.
+// Flat: contributions go straight to the owner. Two-level: one rank of each host (the entry) first reduces
+// the contributions of its host, and receives shared results for its host, so that all data crosses between
+// two hosts only once.
 #pragma once
 
 #include <deque>
@@ -12,17 +12,18 @@
 
 #include "rueda/schedule/blocks.h"
 #include "rueda/schedule/builder.h"
-#include "rueda/schedule/fold.h"
+#include "rueda/schedule/reduction_order.h"
 #include "rueda/schedule/topology.h"
 
 namespace rueda::schedule {
 
-// Chunks in flight between two stages of a pipeline: scratch of one is reused this many chunks later.
+// How many chunks are in flight between two stages of a pipeline. The scratch of a chunk is reused this
+// many chunks later.
 inline constexpr int64_t kSlots = 4;
 
-// The pieces of scratch in which a fold over the hosts is made for one chunk: of `sums`, which holds kSlots
-// slots of `slot` elements for each level.
-FoldSpace fold_space(const Slice& sums, int32_t levels, int64_t slot, int64_t round, int64_t count);
+// The slices of scratch for a reduction over the hosts of one chunk. They are part of `sums`, which holds
+// kSlots slots of `slot` elements for each level.
+ReductionSpace reduction_space(const Slice& sums, int32_t levels, int64_t slot, int64_t round, int64_t count);
 
 struct OwnerCall {
   const Spec& spec;
@@ -51,7 +52,7 @@ class FlatOwners {
   std::vector<Rank> order_;  // host by host
   int64_t my_place_ = 0;     // in order_
   Slice sums_;               // [levels * slots * slot_]
-  int32_t levels_ = 0;       // of a fold
+  int32_t levels_ = 0;       // of a reduction
   int64_t slot_ = 0;
   std::deque<StepId> in_flight_;
 };
@@ -80,7 +81,7 @@ class TwoLevelOwners {
   std::vector<int32_t> local_index_;  // of each rank in its host
   std::vector<int32_t> duty_;         // of each owner: which of my partials is its, or -1
   Slice sums_, partials_;             // [levels * slots * slot_], [duties * slots * slot_]
-  int32_t levels_ = 0;                // of a fold over the hosts
+  int32_t levels_ = 0;                // of a reduction over the hosts
   int64_t slot_ = 0;
 };
 

@@ -4,8 +4,9 @@
 
 namespace rueda::schedule {
 
-FoldSpace fold_space(const Slice& sums, int32_t levels, int64_t slot, int64_t round, int64_t count) {
-  FoldSpace space;
+ReductionSpace reduction_space(const Slice& sums, int32_t levels, int64_t slot, int64_t round,
+                               int64_t count) {
+  ReductionSpace space;
   for (int32_t level = 0; level < levels; ++level)
     space.levels.push_back(sums.count > 0 ? part(sums, (level * kSlots + round % kSlots) * slot, count)
                                           : Slice{});
@@ -18,7 +19,7 @@ FlatOwners::FlatOwners(Builder& builder, const OwnerCall& call)
   my_place_ = std::find(order_.begin(), order_.end(), call.me) - order_.begin();
   if (!is_reduction(call.spec.what) || order_.size() == 1) return;
   slot_ = std::min(call.chunks.granule, call.blocks.count(call.me));
-  levels_ = fold_levels(hosts_);
+  levels_ = reduction_levels(hosts_);
   sums_ = builder_.scratch(levels_ * kSlots * slot_);
 }
 
@@ -26,8 +27,8 @@ Rank FlatOwners::at_distance(int64_t distance) const {
   return order_[mod(my_place_ - distance, static_cast<int32_t>(order_.size()))];
 }
 
-// Between hosts at most one round of sends is on its way: with the rotated order of peers, a receiver's link
-// is then shared by few senders. Inside a host nothing is shared and a bound would only add waiting.
+// Between hosts, at most one round of sends is in flight. Because the order of peers is rotated, few senders
+// then share the link of a receiver. Inside a host no link is shared, and a limit would only add waiting.
 void FlatOwners::pace(StepId send) {
   if (send == kNoStep || hosts_.size() == 1) return;
   if (in_flight_.size() + 1 >= order_.size() && in_flight_.size() >= 2) {
@@ -56,9 +57,9 @@ void FlatOwners::reduce(int64_t round, const Slice& result) {
     for (Rank rank : host)
       terms.back().push_back(rank == call_.me ? mine(own) : from_peer(rank, Wire::kElement));
   }
-  FoldSpace space = fold_space(sums_, levels_, slot_, round, own.count);
+  ReductionSpace space = reduction_space(sums_, levels_, slot_, round, own.count);
   if (can_accumulate_in_output(call_.spec)) space.last_to = to;
-  builder_.deliver(to, fold_hosts(builder_, call_.spec.op, terms, space));
+  builder_.deliver(to, reduce_host_terms(builder_, call_.spec.op, terms, space));
 }
 
 void FlatOwners::share(int64_t round, const Slice& result) {

@@ -17,12 +17,12 @@ TwoLevelOwners::TwoLevelOwners(Builder& builder, const OwnerCall& call)
     if (entry(call.topology.host_of[call.me], owner) == call.me) duty_[owner] = duties++;
   if (!is_reduction(call.spec.what)) return;
   slot_ = std::min(call.chunks.granule, call.blocks.largest());
-  levels_ = fold_levels(static_cast<int32_t>(hosts_.size()));
+  levels_ = reduction_levels(static_cast<int32_t>(hosts_.size()));
   sums_ = builder_.scratch(levels_ * kSlots * slot_);
   if (my_host().size() > 1) partials_ = builder_.scratch(duties * kSlots * slot_);
 }
 
-// Owners of one host are spread over the ranks of another.
+// The owners of one host are spread over the ranks of each other host.
 Rank TwoLevelOwners::entry(int32_t host, Rank owner) const {
   const auto& ranks = hosts_[host];
   return ranks[local_index_[owner] % static_cast<int32_t>(ranks.size())];
@@ -36,7 +36,7 @@ Slice TwoLevelOwners::chunk_of(Rank owner, int64_t round, Space space) const {
   return call_.chunks.of({space, call_.blocks.begin(owner), call_.blocks.count(owner)}, round);
 }
 
-// A host of one rank has nothing to reduce: its partial is the input itself, and travels as elements.
+// A host with one rank has nothing to reduce. Its partial sum is the input itself, which is sent as elements.
 Slice TwoLevelOwners::partial_of(Rank owner, int64_t round) const {
   const Slice own = chunk_of(owner, round, Space::kInput);
   if (my_host().size() == 1) return own;
@@ -63,7 +63,7 @@ void TwoLevelOwners::reduce_in_host(int64_t round) {
     std::vector<Term> terms;
     for (Rank rank : my_host())
       terms.push_back(rank == call_.me ? mine(own) : from_peer(rank, Wire::kElement));
-    fold(builder_, call_.spec.op, terms, partial_of(owner, round));
+    reduce_terms(builder_, call_.spec.op, terms, partial_of(owner, round));
   }
 }
 
@@ -84,9 +84,9 @@ void TwoLevelOwners::reduce_hosts(int64_t round, const Slice& result) {
     const Wire wire = hosts_[host].size() == 1 ? Wire::kElement : Wire::kAccumulator;
     terms.push_back({from == call_.me ? mine(partial_of(call_.me, round)) : from_peer(from, wire)});
   }
-  FoldSpace space = fold_space(sums_, levels_, slot_, round, to.count);
+  ReductionSpace space = reduction_space(sums_, levels_, slot_, round, to.count);
   if (can_accumulate_in_output(call_.spec)) space.last_to = to;
-  builder_.deliver(to, fold_hosts(builder_, call_.spec.op, terms, space));
+  builder_.deliver(to, reduce_host_terms(builder_, call_.spec.op, terms, space));
 }
 
 void TwoLevelOwners::share(int64_t round, const Slice& result) {

@@ -1,5 +1,6 @@
-// Hypercube algorithms on any number of ranks: the ranks beyond the largest power of two first fold into a
-// neighbour and receive the result at the end. Of the first 2 * extra ranks, the odd ones take part for both.
+// Hypercube algorithms on any number of ranks. The ranks beyond the largest power of two first add their
+// data to a neighbour, and receive the result at the end. Among the first 2 * extra ranks, the odd ones take
+// part for both.
 #pragma once
 
 #include "rueda/schedule/blocks.h"

@@ -33,7 +33,7 @@ class Simulation {
     host_in_.resize(topology.host_count());
     pair_.resize(host_in_.size() * host_in_.size());
     in_line_.resize(host_in_.size() * host_in_.size());
-    lanes_.resize(ranks * ranks);
+    channels_.resize(ranks * ranks);
     states_.resize(ranks);
     for (Rank rank = 0; rank < n_; ++rank) index_rank(rank);
   }
@@ -45,35 +45,36 @@ class Simulation {
     while (!events_.empty()) {
       const Event event = events_.top();
       events_.pop();
-      if (event.lane >= 0)
+      if (event.channel >= 0)
         transfer(event);
       else
         compute(event);
     }
     if (open_ > 0)
-      return Status{Code::kInternal, std::string(schedules_[0].name) + ": a deadlock, it has no price"};
+      return Status{Code::kInternal,
+                    std::string(schedules_[0].name) + ": the schedules deadlock, so they have no price"};
     return std::move(done_);
   }
 
  private:
   struct State {
     int32_t waits_for = 0;
-    int64_t lane = -1;
+    int64_t channel = -1;
     double ready = 0;  // when all of `after` was complete
     std::vector<size_t> followers;
   };
-  struct Lane {
+  struct Channel {
     std::vector<size_t> sends, recvs;
     size_t sends_posted = 0, recvs_posted = 0, met = 0;
     std::vector<double> arrivals;  // of the messages that were sent
-    double last_ready = 0;         // messages of a lane keep their order
+    double last_ready = 0;         // messages of a channel keep their order
   };
   struct Event {
     double at = 0;
-    int64_t order = 0;  // breaks ties the same way every time
-    int64_t lane = -1;  // of a message that leaves; else a step that needs no more waiting
+    int64_t order = 0;     // breaks ties the same way every time
+    int64_t channel = -1;  // of a message that is sent; -1 = a step that waits for nothing any more
     Rank rank = -1;
-    size_t index = 0;         // of the message in its lane, or of the step
+    size_t index = 0;         // of the message in its channel, or of the step
     bool is_in_line = false;  // a message that waits for its turn
     bool operator>(const Event& other) const { return std::tie(at, order) > std::tie(other.at, other.order); }
   };
@@ -89,48 +90,51 @@ class Simulation {
       for (int32_t earlier : steps[i].after) states[earlier].followers.push_back(i);
       if (!is_message(steps[i])) continue;
       const bool is_send = steps[i].action == Action::kSend;
-      states[i].lane = is_send ? int64_t{rank} * n_ + steps[i].peer : int64_t{steps[i].peer} * n_ + rank;
-      auto& lane = lanes_[states[i].lane];
-      (is_send ? lane.sends : lane.recvs).push_back(i);
+      states[i].channel = is_send ? int64_t{rank} * n_ + steps[i].peer : int64_t{steps[i].peer} * n_ + rank;
+      auto& channel = channels_[states[i].channel];
+      (is_send ? channel.sends : channel.recvs).push_back(i);
     }
   }
 
   void make_ready(Rank rank, size_t step) {
     const State& state = states_[rank][step];
-    if (state.lane < 0) {
+    if (state.channel < 0) {
       events_.push({.at = state.ready, .order = next_order_++, .rank = rank, .index = step});
       return;
     }
-    Lane& lane = lanes_[state.lane];
-    const auto from = static_cast<Rank>(state.lane / n_);
-    const auto to = static_cast<Rank>(state.lane % n_);
+    Channel& channel = channels_[state.channel];
+    const auto from = static_cast<Rank>(state.channel / n_);
+    const auto to = static_cast<Rank>(state.channel % n_);
     const auto post = [](const auto& steps, size_t& posted, const std::vector<State>& states) {
       while (posted < steps.size() && states[steps[posted]].waits_for == 0) ++posted;
     };
-    const size_t first_send = lane.sends_posted;
-    post(lane.sends, lane.sends_posted, states_[from]);
-    for (size_t i = first_send; i < lane.sends_posted; ++i) {
-      lane.last_ready = std::max(lane.last_ready, states_[from][lane.sends[i]].ready);
-      events_.push(
-          {.at = lane.last_ready, .order = next_order_++, .lane = state.lane, .rank = from, .index = i});
+    const size_t first_send = channel.sends_posted;
+    post(channel.sends, channel.sends_posted, states_[from]);
+    for (size_t i = first_send; i < channel.sends_posted; ++i) {
+      channel.last_ready = std::max(channel.last_ready, states_[from][channel.sends[i]].ready);
+      events_.push({.at = channel.last_ready,
+                    .order = next_order_++,
+                    .channel = state.channel,
+                    .rank = from,
+                    .index = i});
     }
-    post(lane.recvs, lane.recvs_posted, states_[to]);
-    arrive(lane, to);
+    post(channel.recvs, channel.recvs_posted, states_[to]);
+    arrive(channel, to);
   }
 
-  // Receives whose message has come, in order.
-  void arrive(Lane& lane, Rank to) {
-    for (; lane.met < std::min(lane.arrivals.size(), lane.recvs_posted); ++lane.met) {
-      const size_t recv = lane.recvs[lane.met];
-      const double at = std::max(lane.arrivals[lane.met], states_[to][recv].ready);
+  // The receives whose message has arrived, in order.
+  void arrive(Channel& channel, Rank to) {
+    for (; channel.met < std::min(channel.arrivals.size(), channel.recvs_posted); ++channel.met) {
+      const size_t recv = channel.recvs[channel.met];
+      const double at = std::max(channel.arrivals[channel.met], states_[to][recv].ready);
       events_.push({.at = at, .order = next_order_++, .rank = to, .index = recv});
     }
   }
 
   void transfer(Event event) {
-    Lane& lane = lanes_[event.lane];
-    const auto from = static_cast<Rank>(event.lane / n_);
-    const auto to = static_cast<Rank>(event.lane % n_);
+    Channel& channel = channels_[event.channel];
+    const auto from = static_cast<Rank>(event.channel / n_);
+    const auto to = static_cast<Rank>(event.channel % n_);
     const int32_t from_host = topology_.host_of[from];
     const int32_t to_host = topology_.host_of[to];
     const bool is_local = from_host == to_host;
@@ -139,7 +143,7 @@ class Simulation {
     if (!is_local) start = std::max({start, host_out_[from_host], host_in_[to_host], pair_[pair]});
     int64_t& in_line = in_line_[pair];
     if (!event.is_in_line) ++in_line;
-    if (start > event.at) {  // others may be ready before the link is free: ask again then
+    if (start > event.at) {  // others may be ready before the link is free: decide again then
       event.at = start;
       event.is_in_line = true;
       events_.push(event);
@@ -147,13 +151,13 @@ class Simulation {
     }
     const double slowdown = is_local ? 1 : contention(senders_to(to_host));
     --in_line;
-    const Step& send = schedules_[from].steps[lane.sends[event.index]];
+    const Step& send = schedules_[from].steps[channel.sends[event.index]];
     const LinkCost& link = network_.link(from_host, to_host);
     const double bytes = wire_bytes(send, send.from.count);
     double sent = start + bytes / (link.bandwidth_gbps * 1e3);
     if (!is_local) {
-      // Where senders meet, ports lose time, not links. A port that is faster than the link is free for other
-      // pairs while the link still carries the message.
+      // If several hosts send to one, its port loses time and the links do not. A port that is faster than
+      // the link is free for other pairs while the link still carries the message.
       const double left = start + slowdown * bytes / (network_.port_gbps[from_host] * 1e3);
       const double came = start + slowdown * bytes / (network_.port_gbps[to_host] * 1e3);
       sent = std::max({sent, left, came});
@@ -163,9 +167,9 @@ class Simulation {
     }
     out_[from] = sent + gap_us(link);
     in_[to] = sent;
-    lane.arrivals.push_back(sent + link.latency_us);
-    complete(from, lane.sends[event.index], sent);
-    arrive(lane, to);
+    channel.arrivals.push_back(sent + link.latency_us);
+    complete(from, channel.sends[event.index], sent);
+    arrive(channel, to);
   }
 
   [[nodiscard]] int32_t senders_to(int32_t host) const {
@@ -180,7 +184,7 @@ class Simulation {
 
   void compute(const Event& event) {
     const Step& step = schedules_[event.rank].steps[event.index];
-    if (step.action == Action::kRecv) {  // the wire has put it into place
+    if (step.action == Action::kRecv) {  // the transport has put it into place
       complete(event.rank, event.index, event.at);
       return;
     }
@@ -206,11 +210,12 @@ class Simulation {
   std::span<const Schedule> schedules_;
   Rank n_;
   std::vector<double> done_;  // [ranks] when the last step so far was complete; at first, the rank's start
-  // When each is free again: a rank's two directions, a host's two to others, a rank's core.
+  // When each is free again: the two directions of a rank, the two directions of a host to other hosts, the
+  // core of a rank.
   std::vector<double> out_, in_, host_out_, host_in_, cpu_;
-  std::vector<double> pair_;      // … and the link [receiving host * hosts + sending host]
-  std::vector<int64_t> in_line_;  // [receiving host * hosts + sending host] messages that are ready to go
-  std::vector<Lane> lanes_;       // [sender * ranks + receiver]
+  std::vector<double> pair_;       // … and the link [receiving host * hosts + sending host]
+  std::vector<int64_t> in_line_;   // [receiving host * hosts + sending host] messages that are ready to go
+  std::vector<Channel> channels_;  // [sender * ranks + receiver]
   std::vector<std::vector<State>> states_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   int64_t next_order_ = 0;

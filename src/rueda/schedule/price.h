@@ -1,7 +1,8 @@
-// Virtual time: how long a set of schedules would take on a topology. A rank sends one message and receives
-// one message at a time; the ranks of a host share its port to other hosts, which slows down when several
-// hosts send to one; a rank reduces one thing at a time; wires buffer what comes early. It shows what the
-// closed formulas of cost_us leave out: pipelining, waiting, uneven ranks, uneven networks. Pure; any thread.
+// Virtual time: how long a set of schedules would take on a topology. The rules: a rank sends one message
+// and receives one message at a time, and reduces one thing at a time. The ranks of a host share its port to
+// other hosts; the port slows down if several hosts send to it. Messages that arrive early are buffered.
+// This includes what the formulas of cost_us leave out: pipelining, waiting, uneven ranks, uneven networks.
+// Pure; any thread.
 #pragma once
 
 #include <span>
@@ -14,13 +15,14 @@
 
 namespace rueda::schedule {
 
-// [ranks] microseconds when each rank is done, on one clock with starts_us [ranks], when each of them begins.
-// Links are the network's, the rest of the costs the topology's. Schedules that deadlock are an error.
+// Returns when each rank is done, in microseconds: [ranks], on the clock of starts_us [ranks], which says
+// when each rank begins. The costs of links come from the network, all other costs from the topology. Fails
+// if the schedules deadlock.
 Result<std::vector<double>> finish_times_us(const Spec& spec, const Topology& topology,
                                             const Network& network, std::span<const Schedule> schedules,
                                             std::span<const double> starts_us);
 
-// Microseconds on that clock until the last rank is done.
+// When the last rank is done, in microseconds on that clock.
 Result<double> price_us(const Spec& spec, const Topology& topology, const Network& network,
                         std::span<const Schedule> schedules, std::span<const double> starts_us);
 // All ranks start at 0 on the uniform network of the topology.

@@ -5,7 +5,7 @@
 
 namespace rueda::schedule {
 
-// Of equal costs the first one is chosen.
+// If costs are equal, the first algorithm is chosen.
 std::span<const Algorithm> algorithms() {
   static const std::array all = {
       kAllreduceDirect,

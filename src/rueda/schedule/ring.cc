@@ -15,8 +15,8 @@ void ring_reduce_scatter(Builder& builder, const RingCall& call, const Slice& re
     builder.deliver(result, block_of(call, 0, Space::kInput));
     return;
   }
-  // Where the output holds every block in the accumulator's type, partial sums live there; otherwise in two
-  // scratch blocks: one is sent while the next one is received.
+  // If the output holds every block in the type of the accumulator, it also holds the partial sums. Otherwise
+  // two scratch blocks hold them: one is sent while the next one is received.
   const bool is_in_output = can_accumulate_in_output(call.spec) && call.spec.what == Collective::kAllreduce;
   const int64_t largest = is_in_output ? 0 : call.blocks.largest();
   const Slice spare[2] = {builder.scratch(largest), builder.scratch(largest)};

@@ -14,11 +14,11 @@ struct RingCall {
   Chunks chunks;
 };
 
-// Partial sums of a block travel once around, each rank adding its own; block r ends at rank r, delivered to
-// result.
+// The partial sum of a block travels once around the ring, and each rank adds its own input. Block r ends at
+// rank r, in result.
 void ring_reduce_scatter(Builder& builder, const RingCall& call, const Slice& result);
 
-// Finished blocks travel once around. source: my block; the others arrive in the output.
+// Finished blocks travel once around the ring. source: my block. The others arrive in the output.
 void ring_allgather(Builder& builder, const RingCall& call, const Slice& source);
 
 }  // namespace rueda::schedule

@@ -1,5 +1,6 @@
-// A collective algorithm is a pure function (spec, topology, rank) -> Schedule; this is the Schedule. It can
-// be printed, verified for any world size, priced, cached, replayed and simulated without socket or clock.
+// The Schedule. A collective algorithm is a pure function (spec, topology, rank) -> Schedule. A schedule
+// can be printed, verified for any world size, priced, cached, replayed and simulated without a socket
+// or a clock.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +12,10 @@
 
 namespace rueda::schedule {
 
-// The three buffers of a call. Input and output hold elements of the spec's dtype, scratch holds elements of
-// accumulator_of(dtype) when the collective reduces and of dtype otherwise. Input and output may be the same
-// memory for allreduce and broadcast; a schedule must stay right then (the verifier checks both).
+// The three buffers of a call. Input and output hold elements of the spec's dtype, scratch holds elements
+// of accumulator_of(dtype) when the collective reduces and of dtype otherwise. For allreduce and
+// broadcast, input and output may be the same memory, and the schedule must be right then, too (the
+// verifier checks both).
 enum class Space : uint8_t { kInput, kOutput, kScratch };
 
 struct Slice {
@@ -35,7 +37,7 @@ enum class Action : uint8_t {
   kAdasum,      // to = adasum(from, from2), all in output or scratch; per tensor segment of the call
 };
 
-// The element type on the wire, as the receiver must know it.
+// The element type on the wire, which the receiver must know.
 enum class Wire : uint8_t { kElement, kAccumulator };
 
 struct Step {
@@ -50,15 +52,15 @@ inline bool is_receive(const Step& step) {
   return step.action == Action::kRecv || step.action == Action::kRecvReduce;
 }
 
-// Sends to one peer, and receives from one peer, are posted in the order of the list: lanes are FIFO, and the
-// i-th receive from a peer meets its i-th send. A step may start when everything in `after` is complete.
+// Sends to one peer, and receives from one peer, are posted in the order of the list: channels are FIFO, and
+// the i-th receive from a peer meets its i-th send. A step may start when everything in `after` is complete.
 struct Schedule {
   std::vector<Step> steps;
   int64_t scratch_count = 0;  // elements of scratch
   std::string_view name;      // of the algorithm; static, ends with a null
 };
 
-// What is asked for. One call is one (possibly fused) collective over a group.
+// The collective that a call must compute: one (possibly fused) collective over a group.
 struct Spec {
   Collective what = Collective::kAllreduce;
   DType dtype = DType::kFloat32;

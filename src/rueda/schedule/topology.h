@@ -1,4 +1,5 @@
-// Where the ranks of a group live and what a byte costs between them: all an algorithm may know of the world.
+// On which hosts the ranks of a group run, and what a byte costs between them. An algorithm may know nothing
+// else of the world.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +20,16 @@ struct Topology {
   LinkCost local{.latency_us = 1, .bandwidth_gbps = 8};    // between ranks of one host
   LinkCost remote{.latency_us = 30, .bandwidth_gbps = 1};  // between hosts
   double reduce_gbps = 6;                                  // gigabytes per second one rank reduces
-  int64_t chunk_bytes = 256 << 10;                         // pipelining granule
+  int64_t chunk_bytes = 256 << 10;                         // unit of pipelining
 
   [[nodiscard]] Rank size() const { return static_cast<Rank>(host_of.size()); }
   [[nodiscard]] int32_t host_count() const;
   [[nodiscard]] bool is_single_host() const { return host_count() <= 1; }
-  // Every host has the same number of ranks, and ranks of a host are consecutive.
+  // Whether every host has the same number of ranks and the ranks of each host are consecutive.
   [[nodiscard]] bool is_regular() const;
   [[nodiscard]] std::vector<std::vector<Rank>> members() const;  // of each host, in ascending order
-  [[nodiscard]] Topology as_single_host() const;  // all ranks as if on one, at the cost of their slowest link
+  [[nodiscard]] Topology as_single_host()
+      const;  // as if all ranks were on one host, at the cost of their slowest link
   static Topology single_host(Rank size);
   static Topology regular(int32_t hosts, Rank ranks_per_host);
 };

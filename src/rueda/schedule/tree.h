@@ -12,7 +12,7 @@ namespace rueda::schedule {
 
 struct TreePlace {
   Rank parent = -1;            // -1: the root
-  std::vector<Rank> children;  // in the order served
+  std::vector<Rank> children;  // in the order in which they are served
 };
 
 Schedule broadcast_along(const Spec& spec, const Chunks& chunks, const TreePlace& place,
@@ -22,7 +22,7 @@ Schedule broadcast_along(const Spec& spec, const Chunks& chunks, const TreePlace
 // place that has a parent keeps it.
 void join_binomial(const std::vector<Rank>& ranks, int32_t my_index, TreePlace& place);
 
-// Ranks host by host, beginning with the root, then its host, then the hosts after it.
+// All ranks, host by host: first the root, then the rest of its host, then the hosts after it.
 std::vector<std::vector<Rank>> hosts_from(const Topology& topology, Rank root);
 
 }  // namespace rueda::schedule

@@ -11,10 +11,10 @@
 namespace rueda::schedule {
 namespace {
 
-// In the place of a formula: any with every rank once.
+// In place of a formula: any formula that contains every rank once.
 constexpr Expr kAnyOrder = kUnwritten;
 
-// A run of the output: which formula, and the index of its first element.
+// A run of the output: its formula and the index of its first element.
 struct Expected {
   int64_t begin = 0, count = 0;
   Expr expr = kAnyOrder;
@@ -87,10 +87,11 @@ Status check_run(const Claim& claim, Rank rank, const Expected& want, const Piec
     return wrong(claim, rank, place, "was not finished");
   if (want.expr == kAnyOrder) {
     if (!has_every_rank_once(expressions.ranks_in(raw), claim.topology.size()))
-      return wrong(claim, rank, place, "has not every contribution once: " + expressions.to_string(raw));
+      return wrong(claim, rank, place,
+                   "does not contain every contribution exactly once: " + expressions.to_string(raw));
   } else if (raw != want.expr) {
     return wrong(claim, rank, place,
-                 "is " + expressions.to_string(raw) + " in place of " + expressions.to_string(want.expr));
+                 "is " + expressions.to_string(raw) + " instead of " + expressions.to_string(want.expr));
   }
   return Status::ok();
 }
@@ -114,8 +115,8 @@ Status check_outputs(const Claim& claim, Execution& execution, Expressions& expr
   return Status::ok();
 }
 
-// A barrier carries no data, only knowledge: a message tells which ranks its sender surely knew to be there.
-// Ranks learn in rounds until nobody learns more; then everybody must know everybody.
+// A barrier carries no data, only knowledge: a message tells which ranks its sender certainly knew to have
+// arrived. Ranks learn in rounds until no rank learns more. Then every rank must know of all ranks.
 Status check_barrier(std::span<const Schedule> schedules) {
   const size_t n = schedules.size();
   std::vector<Ancestors> ancestors(schedules.begin(), schedules.end());
@@ -153,7 +154,7 @@ Status check_barrier(std::span<const Schedule> schedules) {
     for (const auto& some : known[rank]) all.insert(some.begin(), some.end());
     if (all.size() != n)
       return {Code::kInternal,
-              "BARRIER: rank " + std::to_string(rank) + " leaves without having heard of all"};
+              "BARRIER: rank " + std::to_string(rank) + " leaves before it knows of all ranks"};
   }
   return Status::ok();
 }
@@ -195,7 +196,7 @@ Expr canonical(const Spec& spec, const Topology& topology, Expressions& expressi
     }
     level.push_back(sum);
   }
-  // First the pairs without which there are as many as a power of two, then all.
+  // First the pairs that reduce the number to a power of two, then all.
   const auto hosts = static_cast<uint32_t>(level.size());
   for (size_t pairs = hosts - std::bit_floor(hosts); level.size() > 1; pairs = level.size() / 2) {
     if (pairs == 0) pairs = level.size() / 2;
@@ -219,7 +220,7 @@ Result<Report> verify_schedules(const Spec& spec, const Topology& topology,
     if (Status status = check_form(spec, n, rank, schedule); !status.is_ok()) return status;
     if (n == 2 && spec.what == Collective::kAllreduce && !hears_before_writing(schedule))
       return Status{Code::kInternal, "ALLREDUCE: rank " + std::to_string(rank) +
-                                         " of two overwrites its input before it has heard of the other"};
+                                         " of two overwrites its input before it has heard from the other"};
     const Ancestors ancestors(schedule);
     for (const bool is_aliased : {false, true}) {
       if (is_aliased && !may_alias(spec.what)) continue;

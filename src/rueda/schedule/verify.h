@@ -33,7 +33,7 @@ struct Report {
 
 Result<Report> verify(const Spec& spec, const Topology& topology, const Algorithm& algorithm);
 
-// schedules: one per rank. is_order_preserving: hold them to the canonical order.
+// schedules: one per rank. is_order_preserving: they must use the canonical order.
 Result<Report> verify_schedules(const Spec& spec, const Topology& topology,
                                 std::span<const Schedule> schedules, bool is_order_preserving);
 

@@ -10,7 +10,7 @@ int64_t sum(const std::vector<int64_t>& values) {
   return std::accumulate(values.begin(), values.end(), int64_t{0});
 }
 
-// Why a step is malformed, or nothing.
+// Why a step is malformed; empty if it is not.
 class FormCheck {
  public:
   FormCheck(const Spec& spec, Rank size, Rank rank, const Schedule& schedule)
@@ -62,7 +62,8 @@ class FormCheck {
   }
   [[nodiscard]] std::string why_send(const Step& step) const {
     const bool is_sum = step.from.space == Space::kScratch && is_reduction(spec_.what);
-    if ((step.wire == Wire::kAccumulator) != is_sum) return "names another wire type than it sends";
+    if ((step.wire == Wire::kAccumulator) != is_sum)
+      return "names a wire type that differs from what it sends";
     return {};
   }
   [[nodiscard]] std::string why_arriving(const Step& step) const {
@@ -87,8 +88,8 @@ class FormCheck {
   [[nodiscard]] std::string why_finish(const Step& step) const {
     if (!is_reduction(spec_.what)) return "finishes where nothing is reduced";
     if (step.to.count != step.from.count) return "changes the number of elements";
-    if (step.to.space != Space::kOutput) return "finishes into something else than the output";
-    if (step.from.space != Space::kScratch && !(step.from == step.to)) return "finishes from somewhere else";
+    if (step.to.space != Space::kOutput) return "does not finish into the output";
+    if (step.from.space != Space::kScratch && !(step.from == step.to)) return "finishes from a wrong place";
     return {};
   }
 

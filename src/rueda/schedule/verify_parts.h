@@ -26,7 +26,7 @@ Status step_fault(Rank rank, size_t step, const Schedule& schedule, const std::s
 // Indices, bounds, spaces and wire types of one rank's steps.
 Status check_form(const Spec& spec, Rank size, Rank rank, const Schedule& schedule);
 
-// Which earlier steps are surely complete when a step starts: a bit per pair.
+// Which earlier steps are certainly complete when a step starts: one bit per pair.
 class Ancestors {
  public:
   explicit Ancestors(const Schedule& schedule);
@@ -41,8 +41,8 @@ class Ancestors {
 
 Status check_races(Rank rank, const Schedule& schedule, const Ancestors& ancestors, bool is_aliased);
 
-// What a buffer holds: an element of a formula's vectors at each place. shift: index in the vectors less the
-// place.
+// What a buffer holds: at each place an element of the vectors of a formula. shift: the index in the vectors
+// minus the place.
 struct Cell {
   Expr expr = kUnwritten;
   int64_t shift = 0;
@@ -67,7 +67,7 @@ class Memory {
   bool is_aliased_ = false;
 };
 
-// Executes all ranks on wires that buffer nothing.
+// Executes all ranks on channels that buffer nothing.
 class Execution {
  public:
   Execution(const Spec& spec, std::span<const Schedule> schedules, bool is_aliased, Expressions& expressions);
@@ -80,10 +80,10 @@ class Execution {
   struct State {
     int32_t waits_for = 0;  // incomplete steps in `after`
     bool is_started = false, is_complete = false;
-    int64_t lane = -1, place = -1;  // of a message: which lane and how many-th in it
-    int64_t round = 0;              // longest chain of messages that ends here
+    int64_t channel = -1, place = -1;  // of a message: which channel and how many-th in it
+    int64_t round = 0;                 // longest chain of messages that ends here
   };
-  struct Lane {                        // from one rank to another
+  struct Channel {                     // from one rank to another
     std::vector<size_t> sends, recvs;  // step indices
     size_t sends_posted = 0, recvs_posted = 0;
   };
@@ -93,9 +93,9 @@ class Execution {
   };
 
   void index_rank(Rank rank);
-  Status check_lanes() const;
+  Status check_channels() const;
   Status advance(Event event);  // starts the step if it may start, and what follows from that
-  Status meet(int64_t lane, size_t place);
+  Status meet(int64_t channel, size_t place);
   Status apply(Event event, const std::vector<Piece>* received);
   void complete(Event event, int64_t round);
   Status stuck() const;
@@ -108,7 +108,7 @@ class Execution {
   std::vector<Memory> memories_;
   std::vector<std::vector<State>> states_;
   std::vector<std::vector<std::vector<size_t>>> followers_;  // [rank][step]
-  std::vector<Lane> lanes_;                                  // [sender * ranks + receiver]
+  std::vector<Channel> channels_;                            // [sender * ranks + receiver]
   std::vector<Event> ready_;
   int64_t rounds_ = 0;
 };

@@ -28,8 +28,8 @@ bool overlap_partly(const Slice& a, const Slice& b) {
 
 }  // namespace
 
-// In list order, which `after` refines to: a write must come after all readers and the writer before it, a
-// read after the writer. Older accesses are then ordered through these.
+// Steps are checked in the order of the list: a write must come after the previous writer and all readers
+// since, a read after the previous writer. This also orders older accesses.
 Status check_races(Rank rank, const Schedule& schedule, const Ancestors& ancestors, bool is_aliased) {
   std::array<IntervalMap<Accesses>, 3> spaces;
   const auto index = [&](Space space) {

@@ -30,7 +30,7 @@ Execution::Execution(const Spec& spec, std::span<const Schedule> schedules, bool
   const auto n = static_cast<Rank>(schedules.size());
   states_.resize(n);
   followers_.resize(n);
-  lanes_.resize(static_cast<size_t>(n) * n);
+  channels_.resize(static_cast<size_t>(n) * n);
   for (Rank rank = 0; rank < n; ++rank) {
     if (is_aliased) memories_[rank].set_aliased();
     const int64_t count = shape_of(spec, n, rank).input;
@@ -51,30 +51,31 @@ void Execution::index_rank(Rank rank) {
     for (int32_t earlier : steps[i].after) followers_[rank][earlier].push_back(i);
     const bool is_send = steps[i].action == Action::kSend;
     if (!is_send && steps[i].action != Action::kRecv && steps[i].action != Action::kRecvReduce) continue;
-    state.lane = is_send ? rank * n + steps[i].peer : steps[i].peer * n + rank;
-    auto& messages = is_send ? lanes_[state.lane].sends : lanes_[state.lane].recvs;
+    state.channel = is_send ? rank * n + steps[i].peer : steps[i].peer * n + rank;
+    auto& messages = is_send ? channels_[state.channel].sends : channels_[state.channel].recvs;
     state.place = static_cast<int64_t>(messages.size());
     messages.push_back(i);
   }
 }
 
-Status Execution::check_lanes() const {
+Status Execution::check_channels() const {
   const auto n = static_cast<Rank>(schedules_.size());
   for (Rank from = 0; from < n; ++from) {
     for (Rank to = 0; to < n; ++to) {
-      const Lane& lane = lanes_[static_cast<size_t>(from) * n + to];
-      if (lane.sends.size() != lane.recvs.size())
+      const Channel& channel = channels_[static_cast<size_t>(from) * n + to];
+      if (channel.sends.size() != channel.recvs.size())
         return {Code::kInternal, std::string(schedules_[from].name) + ": rank " + std::to_string(from) +
-                                     " sends " + std::to_string(lane.sends.size()) + " messages to rank " +
+                                     " sends " + std::to_string(channel.sends.size()) + " messages to rank " +
                                      std::to_string(to) + ", which receives " +
-                                     std::to_string(lane.recvs.size())};
-      for (size_t i = 0; i < lane.sends.size(); ++i) {
-        const Step& send = schedules_[from].steps[lane.sends[i]];
-        const Step& recv = schedules_[to].steps[lane.recvs[i]];
+                                     std::to_string(channel.recvs.size())};
+      for (size_t i = 0; i < channel.sends.size(); ++i) {
+        const Step& send = schedules_[from].steps[channel.sends[i]];
+        const Step& recv = schedules_[to].steps[channel.recvs[i]];
         if (send.from.count != recv.to.count || send.wire != recv.wire)
-          return step_fault(to, lane.recvs[i], schedules_[to],
-                            "receives another size or type than step " + std::to_string(lane.sends[i]) +
-                                " of rank " + std::to_string(from) + " sends");
+          return step_fault(to, channel.recvs[i], schedules_[to],
+                            "receives a size or type that differs from what step " +
+                                std::to_string(channel.sends[i]) + " of rank " + std::to_string(from) +
+                                " sends");
       }
     }
   }
@@ -82,7 +83,7 @@ Status Execution::check_lanes() const {
 }
 
 Status Execution::run() {
-  if (Status status = check_lanes(); !status.is_ok()) return status;
+  if (Status status = check_channels(); !status.is_ok()) return status;
   for (Rank rank = 0; rank < static_cast<Rank>(schedules_.size()); ++rank)
     for (size_t i = 0; i < states_[rank].size(); ++i)
       if (states_[rank][i].waits_for == 0) ready_.push_back({rank, i});
@@ -97,33 +98,33 @@ Status Execution::run() {
 Status Execution::advance(Event event) {
   State& state = states_[event.rank][event.step];
   if (state.is_started || state.waits_for > 0) return Status::ok();
-  if (state.lane < 0) {
+  if (state.channel < 0) {
     state.is_started = true;
     if (Status status = apply(event, nullptr); !status.is_ok()) return status;
     complete(event, state.round);
     return Status::ok();
   }
-  Lane& lane = lanes_[state.lane];
+  Channel& channel = channels_[state.channel];
   const bool is_send = step(event).action == Action::kSend;
-  const auto& messages = is_send ? lane.sends : lane.recvs;
-  size_t& posted = is_send ? lane.sends_posted : lane.recvs_posted;
+  const auto& messages = is_send ? channel.sends : channel.recvs;
+  size_t& posted = is_send ? channel.sends_posted : channel.recvs_posted;
   if (static_cast<size_t>(state.place) != posted) return Status::ok();  // tried again when its turn comes
   state.is_started = true;
   ++posted;
   if (posted < messages.size()) ready_.push_back({event.rank, messages[posted]});
-  if (std::min(lane.sends_posted, lane.recvs_posted) > static_cast<size_t>(state.place))
-    return meet(state.lane, static_cast<size_t>(state.place));
+  if (std::min(channel.sends_posted, channel.recvs_posted) > static_cast<size_t>(state.place))
+    return meet(state.channel, static_cast<size_t>(state.place));
   return Status::ok();
 }
 
 Status Execution::meet(int64_t index, size_t place) {
   const auto n = static_cast<int64_t>(schedules_.size());
-  const Event send{static_cast<Rank>(index / n), lanes_[index].sends[place]};
-  const Event recv{static_cast<Rank>(index % n), lanes_[index].recvs[place]};
+  const Event send{static_cast<Rank>(index / n), channels_[index].sends[place]};
+  const Event recv{static_cast<Rank>(index % n), channels_[index].recvs[place]};
   const auto pieces = memories_[send.rank].read(step(send).from);
   if (Status status = apply(recv, &pieces); !status.is_ok()) return status;
-  // A chain grows where a message leaves after another has come; arrivals that wait for one another overlap
-  // in flight.
+  // A chain grows when a message is sent after another has arrived. Arrivals that wait for one another
+  // overlap in flight.
   const int64_t round =
       std::max(states_[send.rank][send.step].round + 1, states_[recv.rank][recv.step].round);
   complete(send, round);
@@ -153,7 +154,7 @@ Status Execution::apply(Event event, const std::vector<Piece>* received) {
   const auto second = received != nullptr ? *received : memory.read(now.from2);
   for (const auto* pieces : {&first, &second})
     for (const Piece& piece : *pieces)
-      if (piece.cell.expr == kUnwritten) return fault("reads or receives what nobody has written");
+      if (piece.cell.expr == kUnwritten) return fault("reads or receives data that nobody has written");
   switch (now.action) {
     case Action::kRecv:
     case Action::kCopy:
@@ -196,7 +197,7 @@ Status Execution::combine(Event event, const std::vector<Piece>& a, const std::v
     if (element != b[j].element + (at - b[j].offset)) return fault("combines different elements");
     const Expr x = a[i].cell.expr;
     const Expr y = b[j].cell.expr;
-    if (expressions_.is_finished(x) || expressions_.is_finished(y)) return fault("reduces what was finished");
+    if (expressions_.is_finished(x) || expressions_.is_finished(y)) return fault("reduces a finished value");
     const Expr sum = now.action == Action::kAdasum ? expressions_.adasum(x, y) : expressions_.combine(x, y);
     result.push_back({.offset = at, .count = end - at, .cell = {sum, 0}, .element = element});
     at = end;
@@ -211,7 +212,7 @@ Status Execution::stuck() const {
       if (!states_[rank][i].is_complete)
         return step_fault(
             rank, i, schedules_[rank],
-            states_[rank][i].is_started ? "waits for its peer for ever" : "never starts: deadlock");
+            states_[rank][i].is_started ? "waits for its peer forever" : "never starts: deadlock");
   return Status::ok();
 }
 

@@ -2,6 +2,7 @@
 
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netinet/in.h>
 
 #include <algorithm>
 #include <cstring>
@@ -12,7 +13,7 @@
 namespace rueda::store {
 namespace {
 
-// Documentation addresses (RFC 5737, RFC 3849): asking the kernel for the way there sends nothing.
+// Documentation addresses (RFC 5737, RFC 3849). Asking the kernel for a route to them sends nothing.
 constexpr const char* kFarIpv4 = "192.0.2.1";
 constexpr const char* kFarIpv6 = "2001:db8::1";
 
@@ -31,23 +32,20 @@ Result<std::string> asked_for(const std::string& interface) {
   const std::vector<LocalAddress> addresses = local_addresses();
   for (const LocalAddress& address : addresses)
     if (address.interface == interface || address.ip == interface) return address.ip;
-  // Every 127.x.y.z is this machine though only one of them is listed.
+  // Every 127.x.y.z belongs to this machine, although only one of them is listed.
   if (is_ip_literal(interface) && interface.starts_with("127.")) return interface;
   return Status(Code::kInvalidArgument, "network interface or address '" + interface +
-                                            "' is not of this machine; it has " + listing(addresses) +
-                                            " (RUEDA_INTERFACE)");
+                                            "' does not belong to this machine, which has " +
+                                            listing(addresses) + " (RUEDA_INTERFACE)");
 }
 
-// The source address the kernel would use. A datagram socket's connect sends nothing.
+// The source address that the kernel would use. connect() on a datagram socket sends nothing.
 Result<std::string> source_towards(const SocketAddress& peer) {
-  const UniqueFd fd(socket(peer.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  SocketAddress mine;
-  mine.size = sizeof(mine.storage);
-  if (!fd.is_open() || connect(fd.get(), peer.get(), peer.size) != 0 ||
-      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&mine.storage), &mine.size) != 0)
+  const UniqueFd fd(socket(peer.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd.is_open() || connect(fd.get(), peer.get(), peer.size) != 0)
     return Status(Code::kUnavailable,
-                  std::string("no way towards ") + peer.ip() + ": " + std::strerror(errno));
-  return mine.ip();
+                  std::string("there is no route to ") + peer.ip() + ": " + std::strerror(errno));
+  return own_address(fd.get()).ip();
 }
 
 std::string towards_the_network() {
@@ -56,7 +54,7 @@ std::string towards_the_network() {
     if (!peer.is_ok()) continue;
     if (const auto source = source_towards(peer.value().front()); source.is_ok()) return source.value();
   }
-  for (const LocalAddress& address : local_addresses())  // no default route: any network will do
+  for (const LocalAddress& address : local_addresses())  // no default route, so take any network
     if (!address.is_loopback) return address.ip;
   return "127.0.0.1";
 }
@@ -75,7 +73,7 @@ std::vector<LocalAddress> local_addresses() {
     if (address.size == 0) continue;
     std::memcpy(&address.storage, at->ifa_addr, address.size);
     const std::string ip = address.ip();
-    if (ip.starts_with("fe80:")) continue;  // means nothing without the interface's number
+    if (ip.starts_with("fe80:")) continue;  // a link-local address has no meaning without an interface
     addresses.push_back({at->ifa_name, ip, address.is_loopback()});
   }
   freeifaddrs(all);
@@ -93,8 +91,8 @@ Result<std::string> choose_address(const std::string& interface, const std::stri
   Status last;
   for (const SocketAddress& peer : peers.value()) {
     if (peer.is_loopback() && is_ip_literal(towards))
-      return std::string(peer.storage.ss_family == AF_INET ? "127.0.0.1" : "::1");
-    // A name that means loopback here means this very machine; its peers reach it from the network.
+      return std::string(peer.family() == AF_INET ? "127.0.0.1" : "::1");
+    // A name that means loopback here stands for this machine, which its peers reach through the network.
     if (peer.is_loopback()) return towards_the_network();
     Result<std::string> source = source_towards(peer);
     if (source.is_ok()) return source;

@@ -15,9 +15,9 @@ struct LocalAddress {
 };
 std::vector<LocalAddress> local_addresses();  // of interfaces that are up; IPv4 first, no link-local IPv6
 
-// The address of this machine that peers reach when they dial `host`: one of those the name resolves to, or,
-// where this machine's own name means loopback to itself only (Debian's 127.0.1.1), the one towards the
-// network.
+// The address of this machine that peers reach when they connect to `host`: one of those that the name
+// resolves to. If the machine's own name means loopback on the machine itself only (127.0.1.1 on Debian), its
+// address in the network.
 Result<std::string> address_behind(const std::string& host, bool is_one_host);
 
 }  // namespace rueda::store

@@ -1,5 +1,5 @@
-// The innermost launcher wins: one that another can have started comes first. mpirun inside salloc, say,
-// leaves the Slurm variables of its daemon in every rank's environment.
+// The innermost launcher wins, so a launcher that another one can start comes first. For example, mpirun
+// inside salloc leaves the Slurm variables of its daemon in the environment of every rank.
 #include <unistd.h>
 
 #include <array>
@@ -31,7 +31,8 @@ bool has_either(const Environment& env, const Names& names) {
   return env.has(names.rank) || env.has(names.size);
 }
 
-// Both local numbers, or -1 for both: half a pair would be completed from another source, which may disagree.
+// Both local numbers, or -1 for both. If one were missing, it would be taken from another source,
+// which may disagree.
 Status read_local(const Environment& env, const Names& names, World& world) {
   world.local_rank = world.local_size = -1;
   if (!env.has(names.local_rank) || !env.has(names.local_size)) return Status::ok();
@@ -68,15 +69,15 @@ void take_step(const SlurmStep& step, World& world) {
   world.launcher = "slurm";
   world.job = make_job_id("slurm-" + step.id);
   world.seed_host = step.first_host;
-  world.seed_fallback = step.srun_host;  // node names need not be host names
+  world.seed_fallback = step.srun_host;  // a node name is not always a host name
 }
 
-// kPmi and kPmix stand already; the rest is decided here.
+// kPmi and kPmix are decided already; this decides the rest.
 Result<World> settle(const Environment& env, World world) {
   if (world.size == 1) {
     world.local_rank = 0;
     world.local_size = 1;
-    world.meeting = World::Meeting::kNone;
+    world.method = World::Method::kNone;
     return world;
   }
   const bool is_one_host = world.size > 0 && world.local_size == world.size;
@@ -84,17 +85,17 @@ Result<World> settle(const Environment& env, World world) {
   if (env.has("RUEDA_STORE")) {
     world.url = env.text("RUEDA_STORE");
     if (const auto url = parse_store_url(world.url); !url.is_ok()) return url.status();
-    world.meeting = World::Meeting::kUrl;
+    world.method = World::Method::kUrl;
     world.is_store_served = env.text("RUEDA_STORE_SERVED") == "1";
     return world;
   }
-  if (world.meeting != World::Meeting::kNone) return world;
+  if (world.method != World::Method::kNone) return world;
   if (world.seed_host.empty() || world.launcher == "rueda")
     return Status(Code::kInvalidArgument,
                   world.reason +
-                      ", but nothing says where the ranks meet; set RUEDA_STORE to tcp://HOST:PORT of "
+                      ", but nothing says where the ranks meet; set RUEDA_STORE to the tcp://HOST:PORT of "
                       "rank 0 or to file:///DIRECTORY that all ranks share");
-  world.meeting = World::Meeting::kSeed;
+  world.method = World::Method::kSeed;
   return world;
 }
 
@@ -119,7 +120,8 @@ Result<World> from_horovodrun(const Environment& env, World world) {
   return settle(env, std::move(world));
 }
 
-// The port of MASTER_PORT is never bound: torchrun's own store may listen there. It only tells jobs apart.
+// The port in MASTER_PORT is never bound, because torchrun's own store may listen there. It
+// only distinguishes jobs.
 Result<World> from_torch_names(const Environment& env, World world, const char* launcher) {
   const Names names{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
   if (Status status = read_numbers(env, names, world); !status.is_ok()) return status;
@@ -133,7 +135,7 @@ Result<World> from_torch_names(const Environment& env, World world, const char* 
   return settle(env, std::move(world));
 }
 
-// "3735158784.0;tcp://10.0.0.1,192.168.0.1:33333": where mpirun runs, mostly the host of rank 0 too.
+// "3735158784.0;tcp://10.0.0.1,192.168.0.1:33333": the host where mpirun runs, usually also that of rank 0.
 std::string host_of_mpirun(const Environment& env) {
   const std::string uri = env.text("OMPI_MCA_orte_hnp_uri");
   const size_t begin = uri.find("tcp://");
@@ -150,7 +152,7 @@ Result<World> from_open_mpi(const Environment& env, World world) {
   world.seed_host = host_of_mpirun(env);
   world.job = make_job_id("openmpi-" + (env.has("PMIX_NAMESPACE") ? env.text("PMIX_NAMESPACE")
                                                                   : env.text("OMPI_MCA_ess_base_jobid")));
-  if (env.has("PMIX_NAMESPACE")) world.meeting = World::Meeting::kPmix;
+  if (env.has("PMIX_NAMESPACE")) world.method = World::Method::kPmix;
   return settle(env, std::move(world));
 }
 
@@ -172,9 +174,9 @@ Names pmi_names(const Environment& env) {
 
 Result<World> from_pmi(const Environment& env, World world) {
   world.launcher = pmi_launcher(env);
-  if (env.has("PMI_FD") || env.has("PMI_PORT")) world.meeting = World::Meeting::kPmi;
-  if (!has_either(env,
-                  {"PMI_RANK", "PMI_SIZE", "", ""})) {  // mpiexec -pmi-port tells both over the connection
+  if (env.has("PMI_FD") || env.has("PMI_PORT")) world.method = World::Method::kPmi;
+  // With mpiexec -pmi-port, rank and size come over the connection.
+  if (!has_either(env, {"PMI_RANK", "PMI_SIZE", "", ""})) {
     world.rank = world.size = -1;
     world.local_rank = world.local_size = -1;
     world.reason = "PMI_PORT and PMI_ID are set";
@@ -183,7 +185,7 @@ Result<World> from_pmi(const Environment& env, World world) {
   if (Status status = read_numbers(env, pmi_names(env), world); !status.is_ok()) return status;
   world.job = make_job_id(std::string(world.launcher) + "-" + env.text("PMI_JOBID"));
   const auto step = read_slurm_step(env);
-  // Only then srun itself is the launcher and its local numbers are ours.
+  // Only then is srun itself the launcher, and its local numbers are those of this rank.
   if (step.is_ok() && step.value() && env.text("PMI_JOBID") == step.value()->id) {
     take_step(*step.value(), world);
     world.reason += " by srun --mpi=pmi2";
@@ -213,7 +215,7 @@ Result<World> from_flux(const Environment& env, World world) {
 Result<World> from_jsm(const Environment& env, World world) {
   world.launcher = "jsm";
   world.job = make_job_id("jsm-" + env.text("LSB_JOBID") + "-" + env.text("PMIX_NAMESPACE"));
-  if (env.has("PMIX_NAMESPACE")) world.meeting = World::Meeting::kPmix;
+  if (env.has("PMIX_NAMESPACE")) world.method = World::Method::kPmix;
   return from_plain_names(
       env, std::move(world),
       {"JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK", "JSM_NAMESPACE_LOCAL_SIZE"});
@@ -226,7 +228,7 @@ Result<World> from_pmix(const Environment& env, World world) {
   world.rank = rank.value();
   world.size = world.local_rank = world.local_size = -1;
   world.launcher = "pmix";
-  world.meeting = World::Meeting::kPmix;
+  world.method = World::Method::kPmix;
   world.reason = "PMIX_RANK and PMIX_NAMESPACE are set";
   world.job = make_job_id("pmix-" + env.text("PMIX_NAMESPACE"));
   const auto step = read_slurm_step(env);
@@ -243,13 +245,13 @@ Result<World> from_pmix(const Environment& env, World world) {
 
 std::string outside_of_step(const Environment& env, const std::string& tasks) {
   return "inside a Slurm allocation for " + env.text(tasks.c_str()) +
-         " tasks but not started by srun, so this is a world of one; try `srun python train.py`";
+         " tasks but not started by srun, so this is a single-process job; try `srun python train.py`";
 }
 
 Result<World> from_slurm(const Environment& env, World world, const SlurmStep& step) {
   world.reason = "SLURM_STEP_ID and SLURM_STEP_NUM_TASKS are set";
   if (step.size > 1 && env.has("SLURM_PTY_PORT")) {
-    // Under --pty one task has the terminal and the others have ended or wait for ever.
+    // Under --pty, one task has the terminal, and the others have ended or wait forever.
     world.launcher = "single";
     world.reason = "srun --pty is a terminal, not a job";
     world.warning = outside_of_step(env, "SLURM_STEP_NUM_TASKS");
@@ -262,15 +264,15 @@ Result<World> from_slurm(const Environment& env, World world, const SlurmStep& s
   world.size = step.size;
   take_step(step, world);
   if (env.has("RANK") && env.has("WORLD_SIZE") && env.text("WORLD_SIZE") != std::to_string(step.size))
-    world.warning =
-        assigned(env, "RANK") + " and " + assigned(env, "WORLD_SIZE") +
-        " differ from the Slurm step, which was followed; set RUEDA_RANK and RUEDA_SIZE to follow them";
+    world.warning = assigned(env, "RANK") + " and " + assigned(env, "WORLD_SIZE") +
+                    " differ from the Slurm step, so they were ignored; set RUEDA_RANK and RUEDA_SIZE to use "
+                    "them instead";
   return settle(env, std::move(world));
 }
 
 Result<World> single(const Environment& env, World world) {
   world.launcher = "single";
-  world.reason = "no launcher's variables are set";
+  world.reason = "no variables of a launcher are set";
   const std::string tasks = env.text("SLURM_NTASKS");
   if (env.has("SLURM_JOB_ID") && !tasks.empty() && tasks != "1")
     world.warning = outside_of_step(env, "SLURM_NTASKS");

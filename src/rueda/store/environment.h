@@ -1,4 +1,4 @@
-// Variables as values: absent, text or a bounded number, with faults that name them.
+// Environment variables as values: absent, text or a bounded number. Errors name the variable.
 #pragma once
 
 #include <charconv>

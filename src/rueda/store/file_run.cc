@@ -20,7 +20,8 @@ constexpr const char* kLease = "/lease";
 
 std::string current_key(const std::string& job) { return "current run of " + job; }
 
-// File systems without locks count as held: then the user keeps runs apart by their directories.
+// On a file system without locks, every lock counts as held. The user must then give each run
+// its own directory.
 bool is_held(const std::string& run_dir) {
   const UniqueFd fd(open((run_dir + kLease).c_str(), O_RDWR | O_CLOEXEC));
   if (!fd.is_open()) return false;
@@ -31,7 +32,7 @@ void remove_finished_runs(const std::string& dir) {
   std::error_code error;
   for (std::filesystem::directory_iterator at(dir, error), end; !error && at != end; at.increment(error)) {
     if (!at->path().filename().string().starts_with(kRunPrefix) || is_held(at->path())) continue;
-    std::error_code ignored;  // another rank 0 may be sweeping as well
+    std::error_code ignored;  // another rank 0 may remove the same directories
     std::filesystem::remove_all(at->path(), ignored);
   }
 }
@@ -45,7 +46,7 @@ Status fault(const std::string& what) {
 Result<FileRun> begin_file_run(const std::string& dir, const std::string& job, Deadline deadline) {
   Result<std::unique_ptr<Store>> root = open_file_store(dir);
   if (!root.is_ok()) return root.status();
-  // Its lock is taken before it gets the name by which sweepers and joiners know a run.
+  // The lock is taken before the directory gets its final name, by which other processes recognise a run.
   std::string draft = dir + "/.new-XXXXXX";
   if (mkdtemp(draft.data()) == nullptr) return fault("make a directory in " + dir);
   UniqueFd lease(open((draft + kLease).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
@@ -63,7 +64,7 @@ Result<FileRun> begin_file_run(const std::string& dir, const std::string& job, D
 
 void end_file_run(FileLease& lease) {
   if (lease.dir.empty()) return;
-  std::error_code ignored;  // what stays is swept when the next run begins
+  std::error_code ignored;  // the next run removes what is left
   std::filesystem::remove_all(lease.dir, ignored);
   lease = {};
 }
@@ -80,8 +81,8 @@ Result<FileRun> join_file_run(const std::string& dir, const std::string& job, De
       return FileRun{std::move(store).value(), {}};
     }
     if (deadline.is_past())
-      return Status(Code::kTimeout, "rank 0 of job '" + job + "' did not come to the store at file://" + dir +
-                                        " in time; is it running, and does it share this directory?");
+      return Status(Code::kTimeout, "rank 0 of job '" + job + "' did not appear in the store at file://" +
+                                        dir + " in time; is it running, and does it share this directory?");
     const timespec duration{0, kPause};
     nanosleep(&duration, nullptr);
   }

@@ -1,6 +1,6 @@
-// One run of a job in a directory that outlives it. Keys of an earlier run under the same directory and job
-// must not be taken for those of this one, so every run has a directory of its own, and rank 0 keeps a lock
-// in it: a directory whose lock nobody holds belongs to a run that is over.
+// One run of a job in a directory that outlives it. Keys of an earlier run in the same directory must not be
+// mistaken for keys of this one. So every run has its own subdirectory with a lock that rank 0 holds. If
+// nobody holds the lock, the run is over.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace rueda::store {
 
-// Ends when the process does, in whatever way.
+// The lease ends with the process, however the process ends.
 struct FileLease {
   UniqueFd lock;
   std::string dir;  // of this run
@@ -24,9 +24,9 @@ struct FileRun {
 };
 // Rank 0: opens a new run and removes those that are over.
 Result<FileRun> begin_file_run(const std::string& dir, const std::string& job, Deadline deadline);
-// Rank 0, once no rank needs the store any more: removes the run's directory. Harmless without a lease.
+// Rank 0, when no rank needs the store any more: removes the directory of the run. No effect without a lease.
 void end_file_run(FileLease& lease);
-// Others: wait for the run that rank 0 holds.
+// Other ranks: waits for the run that rank 0 holds.
 Result<FileRun> join_file_run(const std::string& dir, const std::string& job, Deadline deadline);
 
 }  // namespace rueda::store

@@ -1,7 +1,7 @@
-// A store in a directory that all ranks share, local or NFS-like. One file a key, replaced by rename(2), so
-// that a reader sees a whole value or none; counters are guarded by flock(2), which Linux forwards to NFS
-// servers. There is no authentication beyond the directory's permissions, so a directory others may write is
-// refused.
+// A store in a directory that all ranks share, local or on NFS. Each key is one file, which is replaced by
+// rename(2), so that a reader sees a whole value or none. Counters are guarded by flock(2), which Linux
+// forwards to NFS servers. Only the permissions of the directory protect it, so a directory that others may
+// write to is refused.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -25,18 +25,18 @@ namespace rueda::store {
 namespace {
 
 constexpr Nanos kFirstPause = kMillisecond / 2;
-constexpr Nanos kLongestPause = 20 * kMillisecond;  // 50 lookups a second and rank: an NFS server bears it
+constexpr Nanos kLongestPause = 20 * kMillisecond;  // 50 lookups per second and rank: not too many for NFS
 constexpr size_t kNamedKeyBytes = 80;               // 2 + 160 + 1 + 64 characters stay below NAME_MAX (255)
 constexpr std::string_view kFilePrefix = "k.";
-constexpr std::string_view kNameSalt = "rueda file store";  // the digest only keeps long names apart
+constexpr std::string_view kNameSalt = "rueda file store";  // the digest only distinguishes long names
 
 std::string errno_text() { return std::strerror(errno); }
 
-// Doubles from kFirstPause to kLongestPause, and ends at the deadline.
+// Each pause is twice as long, from kFirstPause to kLongestPause, but none goes beyond the deadline.
 class Backoff {
  public:
   explicit Backoff(Deadline deadline) : deadline_(deadline) {}
-  // False when the deadline has passed.
+  // Returns false if the deadline has passed.
   bool pause() {
     const Nanos left = deadline_.when() - monotonic_now();
     if (left <= 0) return false;
@@ -86,7 +86,7 @@ class FileStore final : public Store {
       const Result<std::optional<std::string>> value = read(file_name_of(key), key);
       if (!value.is_ok()) return value.status();
       if (value.value()) return *value.value();
-      if (is_dir_gone()) return fault("wait for key '" + std::string(key) + "'", "the directory is gone");
+      if (is_dir_gone()) return fault("wait for key '" + std::string(key) + "'", "the directory was removed");
       if (!backoff.pause()) return key_timeout(key, description());
     }
   }
@@ -112,7 +112,7 @@ class FileStore final : public Store {
   }
 
   Status remove_prefix(std::string_view prefix, Deadline) override {
-    // Names carry the first bytes of their keys; only a longer prefix needs a look into the files.
+    // A file name contains the first bytes of its key. Only for a longer prefix must the files be read.
     const std::string name_prefix =
         std::string(kFilePrefix) + to_hex(bytes_of(prefix.substr(0, kNamedKeyBytes)));
     std::error_code error;
@@ -138,12 +138,12 @@ class FileStore final : public Store {
 
   [[nodiscard]] bool is_dir_gone() const { return access(dir_.c_str(), F_OK) != 0; }
 
-  // File layout: key as a counted string, then the value.
+  // The layout of a file: the key with its length, then the value.
   Status replace(std::string_view key, std::string_view value) {
     ByteWriter whole;
     whole.put_string(key);
     whole.put_raw(bytes_of(value));
-    // mkstemp gives 0600 and a name no other host uses.
+    // mkstemp creates the file with mode 0600 and a name that no other host uses.
     std::string temporary = path(".new.XXXXXX");
     const UniqueFd fd(mkostemp(temporary.data(), O_CLOEXEC));
     if (!fd.is_open()) return fault("write key '" + std::string(key) + "'", errno_text());
@@ -160,7 +160,7 @@ class FileStore final : public Store {
     return Status::ok();
   }
 
-  // Empty optional: no such file. NFS clients remember that a name is absent; opening the directory makes
+  // Empty if there is no such file. NFS clients remember that a name is absent; opening the directory makes
   // them ask the server again.
   Result<std::optional<std::string>> read(const std::string& name, std::string_view key) const {
     const UniqueFd fresh(open(dir_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -203,7 +203,7 @@ class FileStore final : public Store {
     return reader.get_string(kMaxStoreKeyBytes);
   }
 
-  // The lock ends with the descriptor, also when its holder is killed.
+  // The lock ends with the descriptor, even if its holder is killed.
   Result<UniqueFd> take_lock(std::string_view key, Deadline deadline) const {
     UniqueFd fd(open(path(".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (!fd.is_open()) return fault("lock key '" + std::string(key) + "'", errno_text());
@@ -228,16 +228,18 @@ Result<std::unique_ptr<Store>> open_file_store(const std::string& dir) {
   if (dir.empty() || dir.front() != '/')
     return Status(
         Code::kInvalidArgument,
-        "the directory of a file store is an absolute path, as in file:///scratch/job1, not '" + dir + "'");
+        "the directory of a file store must be an absolute path, as in file:///scratch/job1, not '" + dir +
+            "'");
   if (mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST)
     return Status(Code::kUnavailable, "cannot make the store directory " + dir + ": " + errno_text());
   struct stat info {};
   if (stat(dir.c_str(), &info) != 0 || !S_ISDIR(info.st_mode))
     return Status(Code::kUnavailable, "the store directory " + dir + " is not a directory");
   if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0 || (info.st_uid != geteuid() && info.st_uid != 0))
-    return Status(Code::kPermissionDenied, "the store directory " + dir +
-                                               " may be written by others; name one that only you may write "
-                                               "(chmod 700)");
+    return Status(Code::kPermissionDenied,
+                  "the store directory " + dir +
+                      " is writable by others; name a directory that only you may write "
+                      "(chmod 700)");
   return std::unique_ptr<Store>(std::make_unique<FileStore>(dir));
 }
 

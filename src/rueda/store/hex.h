@@ -1,4 +1,5 @@
-// Bytes as lower-case hexadecimal digits: for file names, key files and launchers whose values are words.
+// Bytes as lower-case hexadecimal digits, for file names, for key files, and for launchers whose
+// values are words.
 #pragma once
 
 #include <span>

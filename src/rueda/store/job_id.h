@@ -1,4 +1,5 @@
-// Names derived from what a launcher says: public job ids and the ports two strangers would both think of.
+// Names derived from what a launcher says: public job ids, and ports that processes can agree on
+// without a message.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +20,7 @@ inline std::array<std::byte, 32> digest_of(std::string_view salt, std::string_vi
   return hmac_sha256(std::as_bytes(std::span(salt)), std::as_bytes(std::span(text)));
 }
 
-// text itself where it can stand in a file name, else a digest of it.
+// The text itself if a file name may contain it, otherwise a digest of it.
 inline std::string make_job_id(std::string_view text) {
   const auto is_plain = [](unsigned char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
@@ -32,7 +33,8 @@ inline std::string make_job_id(std::string_view text) {
   return "job-" + to_hex(std::span(digest).first(16));
 }
 
-// Different jobs on one host mostly think of different ports; 16 of them make a common one harmless.
+// Different jobs on one host usually get different ports. There are 16 of them, so a port in common
+// does no harm.
 inline std::array<int, kSeedPorts> seed_ports(std::string_view job) {
   constexpr int kFirst = 20'000, kCount = 40'000;
   const auto digest = digest_of("rueda seed ports", job);

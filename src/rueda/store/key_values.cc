@@ -19,15 +19,15 @@ Status check_value(std::string_view key, std::string_view value) {
 }
 
 Status key_timeout(std::string_view key, std::string_view where) {
-  return {Code::kTimeout, "key '" + std::string(key) + "' did not appear in the store at " +
-                              std::string(where) +
-                              " in time; the rank that sets it is late or gone (RUEDA_START_TIMEOUT gives it "
-                              "longer)"};
+  return {Code::kTimeout,
+          "key '" + std::string(key) + "' did not appear in the store at " + std::string(where) +
+              " in time; the rank that sets it is late or has ended (RUEDA_START_TIMEOUT gives it "
+              "longer)"};
 }
 
 Status key_absent(std::string_view key, std::string_view where) {
   return {Code::kUnavailable,
-          "key '" + std::string(key) + "' is not (yet) in the store at " + std::string(where)};
+          "key '" + std::string(key) + "' is not yet in the store at " + std::string(where)};
 }
 
 Result<int64_t> add_to_text(std::string_view key, const std::optional<std::string>& text, int64_t amount) {
@@ -35,8 +35,8 @@ Result<int64_t> add_to_text(std::string_view key, const std::optional<std::strin
   if (text) {
     const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
     if (error != std::errc() || end != text->data() + text->size())
-      return Status(Code::kInvalidArgument,
-                    "store key '" + std::string(key) + "' holds no number, so nothing can be added to it");
+      return Status(Code::kInvalidArgument, "store key '" + std::string(key) +
+                                                "' does not hold a number, so nothing can be added to it");
   }
   if (__builtin_add_overflow(value, amount, &value))
     return Status(Code::kInvalidArgument, "adding " + std::to_string(amount) + " to store key '" +

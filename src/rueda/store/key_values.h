@@ -1,4 +1,5 @@
-// The values behind the memory store and the TCP server, and the faults all stores share. Not thread-safe.
+// The values of the memory store and of the TCP server, and the errors that all stores
+// share. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace rueda::store {
 
-// All values of one store together; a job of 65,536 ranks with 4 KiB each stays below it.
+// The limit for all values of one store together. A job of 65,536 ranks with 4 KiB each stays below it.
 inline constexpr size_t kMaxStoreBytes = size_t{1} << 30;
 
 Status check_key(std::string_view key);

@@ -1,5 +1,6 @@
-// The private key-value space that MPI's process managers lend to the ranks they start. It carries two short
-// values (where our own store is, and its secret) and tells rank and size where the environment does not.
+// The private key-value space that the process managers of MPI offer to the ranks they start. It carries
+// two short values (where our own store is, and its secret), and it tells rank and size if the
+// environment does not.
 #pragma once
 
 #include <memory>
@@ -26,7 +27,7 @@ class LauncherSpace {
   [[nodiscard]] virtual const LauncherFacts& facts() const = 0;
   // Words without spaces, up to 255 bytes.
   virtual Status put(const std::string& key, const std::string& value, Deadline deadline) = 0;
-  // Every rank calls it; afterwards all see what was put before.
+  // Every rank calls it. Afterwards all ranks see what was put before.
   virtual Status fence(Deadline deadline) = 0;
   virtual Result<std::string> get(const std::string& key, Rank from, Deadline deadline) = 0;
   // Ends the use of the space; nothing else may be called after it.

@@ -8,7 +8,7 @@
 namespace rueda::store {
 namespace {
 
-// Any thread: tests let one thread wait for what another sets.
+// Any thread, because tests let one thread wait for a key that another one sets.
 class MemoryStore final : public Store {
  public:
   Status set(std::string_view key, std::string_view value, Deadline) override {

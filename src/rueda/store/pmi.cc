@@ -1,6 +1,6 @@
-// PMI-1: lines of space-separated key=value over a socket that the process manager left open (PMI_FD), or
-// that is dialled (PMI_PORT). A program that later calls MPI_Init finds the space used up: initialise MPI
-// first, or tell rueda where to meet with RUEDA_STORE.
+// PMI-1: lines of key=value pairs, separated by spaces, over a socket that the process manager left open
+// (PMI_FD) or to which we connect (PMI_PORT). The space can be used only once, so MPI_Init fails after it:
+// initialise MPI first, or tell rueda with RUEDA_STORE where to meet.
 #include <charconv>
 #include <cstdlib>
 #include <map>
@@ -12,7 +12,7 @@
 namespace rueda::store {
 namespace {
 
-constexpr size_t kMaxLineBytes = 4'096;  // longer than any reply to what is asked here
+constexpr size_t kMaxLineBytes = 4'096;  // longer than any reply to our requests
 
 using Fields = std::map<std::string, std::string>;
 
@@ -41,7 +41,7 @@ std::string variable(const char* name) {
 
 class PmiSpace final : public LauncherSpace {
  public:
-  // is_ours: a connection we dialled; PMI_FD belongs to the environment, but ends with finish() all the same.
+  // is_ours: we opened the connection. PMI_FD belongs to the environment, but finish() ends its use, too.
   explicit PmiSpace(UniqueFd fd) : fd_(std::move(fd)) {}
 
   Status begin(const std::string& pmi_id, Deadline deadline) {
@@ -74,7 +74,7 @@ class PmiSpace final : public LauncherSpace {
     const Result<Fields> reply = ask("cmd=get kvsname=" + name_ + " key=" + key, "get_result", deadline);
     if (!reply.is_ok()) return reply.status();
     const auto value = reply.value().find("value");
-    if (value == reply.value().end()) return fault("key '" + key + "' is not there");
+    if (value == reply.value().end()) return fault("key '" + key + "' is missing");
     return value->second;
   }
 
@@ -90,7 +90,7 @@ class PmiSpace final : public LauncherSpace {
             "the process manager's PMI space failed: " + why + "; set RUEDA_STORE to meet without it"};
   }
 
-  // Answered by "set size", "set rank" and "set debug" lines.
+  // The answers are lines "set size", "set rank" and "set debug".
   Status introduce(const std::string& pmi_id, Deadline deadline) {
     Result<Fields> reply = ask("cmd=initack pmiid=" + pmi_id, "initack", deadline);
     for (int lines = 0; reply.is_ok() && lines < 16; ++lines) {
@@ -100,7 +100,7 @@ class PmiSpace final : public LauncherSpace {
       if (reply.value().contains("size")) facts_.size = number_of(reply.value().at("size"));
       if (reply.value().contains("rank")) facts_.rank = number_of(reply.value().at("rank"));
     }
-    return reply.is_ok() ? fault("rank and size were not told") : reply.status();
+    return reply.is_ok() ? fault("it did not tell rank and size") : reply.status();
   }
 
   Result<Fields> ask(const std::string& request, const std::string& expected, Deadline deadline) {
@@ -113,10 +113,10 @@ class PmiSpace final : public LauncherSpace {
 
   static Status named(const Status& status, const std::string& request) {
     const std::string what =
-        request.substr(0, request.find(" kvsname"));  // without values: one is the secret
+        request.substr(0, request.find(" kvsname"));  // without values, because one is the secret
     if (status.code == Code::kTimeout)
       return {Code::kTimeout,
-              "the process manager did not answer '" + what + "' in time; a rank is late or gone"};
+              "the process manager did not answer '" + what + "' in time; a rank is late or has ended"};
     return fault("'" + what + "': " + status.why);
   }
 
@@ -130,7 +130,7 @@ class PmiSpace final : public LauncherSpace {
         if (fields.contains("rc") && fields["rc"] != "0")
           return Status(Code::kUnavailable, "rc=" + fields["rc"]);
         if (expected == "my_kvsname" && !fields.contains("kvsname"))
-          return Status(Code::kUnavailable, "no name was told");
+          return Status(Code::kUnavailable, "it did not tell its name");
         return fields;
       }
       if (pending_.size() > kMaxLineBytes) return Status(Code::kUnavailable, "a line is too long");

@@ -1,5 +1,5 @@
-// PMIx through libpmix.so.2, loaded when needed. The few types of its ABI (stable since version 2, and the
-// same in 4 and 5) are declared here, because the library is mostly installed without its headers.
+// PMIx through libpmix.so.2, which is loaded when needed. The few types of its ABI (stable since version 2,
+// and equal in 4 and 5) are declared here, because the library is usually installed without its headers.
 #include <dlfcn.h>
 #include <sys/time.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kSuccess = 0;
 constexpr int kUnreachable = -25;
-constexpr int kOperationSucceeded = -157;  // done at once: the callback will not come
+constexpr int kOperationSucceeded = -157;  // done at once, without a callback
 constexpr uint32_t kWildcardRank = UINT32_MAX - 1;
 constexpr uint16_t kTypeBool = 1, kTypeString = 3, kTypeUint16 = 13, kTypeUint32 = 14;
 constexpr uint8_t kScopeGlobal = 3;
@@ -38,7 +38,7 @@ struct Value {
     struct {
       char *name, *value;
       char separator;
-    } envar;  // the largest member of the original: gives the union its size
+    } envar;  // the largest member of the original, which determines the size of the union
   } data;
 };
 
@@ -66,7 +66,7 @@ bool load(void* handle, const char* name, F*& function) {
 }
 
 Result<Library> load_library() {
-  // Never closed: the library keeps a thread of its own.
+  // Never closed, because the library keeps a thread of its own.
   void* handle = dlopen("libpmix.so.2", RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) return Status(Code::kUnavailable, "libpmix.so.2 cannot be loaded");
   Library library{};
@@ -78,7 +78,7 @@ Result<Library> load_library() {
   return library;
 }
 
-// Outlives a fence that was given up: its callback may still come.
+// It outlives a fence that was given up, because the callback may still come.
 struct FenceState {
   std::mutex mutex;
   std::condition_variable changed;
@@ -136,12 +136,12 @@ class PmixSpace final : public LauncherSpace {
     const int error = library_.fence(&state->everyone, 1, &state->collect, 1, on_fence_done, held.get());
     if (error == kOperationSucceeded) return Status::ok();
     if (error != kSuccess) return fault("PMIx_Fence", error, "");
-    // From here on the callback owns it.
+    // From here on, the callback owns it.
     [[maybe_unused]] const auto* released = held.release();
     std::unique_lock lock(state->mutex);
     const auto limit = std::chrono::milliseconds(deadline.timeout_ms());
     if (!state->changed.wait_for(lock, limit, [&] { return state->is_done; }))
-      return {Code::kTimeout, "the PMIx fence was not reached by all ranks in time; a rank is late or gone"};
+      return {Code::kTimeout, "not all ranks reached the PMIx fence in time; a rank is late or has ended"};
     return state->status == kSuccess ? Status::ok() : fault("PMIx_Fence", state->status, "");
   }
 

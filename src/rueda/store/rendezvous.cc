@@ -18,16 +18,16 @@
 namespace rueda::store {
 namespace {
 
-constexpr Nanos kSeedAttempt = 2 * kSecond;  // a foreign service on a candidate port may never answer
+constexpr Nanos kSeedAttempt = 2 * kSecond;  // another service on one of the ports may never answer
 constexpr Nanos kSeedPause = 50 * kMillisecond;
-constexpr Nanos kFarewell = 5 * kSecond;  // for the launcher's last reply
+constexpr Nanos kFarewell = 5 * kSecond;  // how long we wait for the launcher's last reply
 constexpr const char* kUrlKey = "rueda-url";
 constexpr const char* kSecretKey = "rueda-secret";
 constexpr const char* kFailed = "failed";
 constexpr const char* kShareKey =
     "; ranks on several hosts need the same key: share the home directory, or set RUEDA_SECRET_FILE";
 
-// What every way of meeting needs; borrowed for one call of open_rendezvous.
+// What every rendezvous method needs. Borrowed for one call of open_rendezvous.
 struct Attempt {
   const World& world;
   const std::string& interface;
@@ -53,7 +53,7 @@ Result<Rendezvous> serve_and_join(const Attempt& attempt, const std::string& add
   const World& world = attempt.world;
   // Every rank keeps one connection to the store.
   const std::string too_few = allow_descriptors(descriptors_for(world.size));
-  if (!too_few.empty()) RUEDA_LOG(kDebug, too_few);  // init warns of it
+  if (!too_few.empty()) RUEDA_LOG(kDebug, too_few);  // init warns about it
   Result<std::unique_ptr<StoreServer>> server =
       serve_store(address, port, world.job, secret, attempt.release);
   if (!server.is_ok()) return server.status();
@@ -63,8 +63,8 @@ Result<Rendezvous> serve_and_join(const Attempt& attempt, const std::string& add
   return Rendezvous{std::move(server).value(), std::move(store).value(), secret, {}};
 }
 
-// The names by which a rank may dial rank 0: on rank 0's own host its name can mean a loopback address on
-// which nobody listens, because ranks elsewhere could not reach it.
+// The names under which a rank may reach rank 0. On the host of rank 0, its name can mean a loopback address.
+// Nobody listens there, because ranks on other hosts could not reach it.
 std::vector<std::string> hosts_to_dial(const Attempt& attempt, const std::string& host) {
   std::vector<std::string> hosts = {host};
   const auto addresses = resolve(host, 9);
@@ -79,12 +79,11 @@ void pause_for(Nanos pause) {
   nanosleep(&duration, nullptr);
 }
 
-// Tries every host with every port, round and round. is_final_refusal: a refusal at one of them ends the
-// search.
+// Tries every host with every port, again and again. is_final_refusal: the first refusal ends the search.
 Result<Rendezvous> dial_around(const Attempt& attempt, const std::string& host, std::span<const int> ports,
                                const Secret& secret) {
   const bool is_final_refusal = ports.size() == 1;
-  Status last(Code::kTimeout, "nobody was asked"), refusal;
+  Status last(Code::kTimeout, "no port was tried"), refusal;
   while (true) {
     for (const std::string& name : hosts_to_dial(attempt, host))
       for (const int port : ports) {
@@ -101,12 +100,13 @@ Result<Rendezvous> dial_around(const Attempt& attempt, const std::string& host, 
     if (attempt.deadline.is_past()) break;
     pause_for(kSeedPause);
   }
-  return Status(
-      Code::kTimeout,
-      "rank " + std::to_string(attempt.world.rank) + " did not find rank 0 of job '" + attempt.world.job +
-          "' at " + host + ", ports " + std::to_string(ports.front()) + " to " +
-          std::to_string(ports.back()) + ", in time: " + (refusal.is_ok() ? last.why : refusal.why) +
-          (refusal.is_ok() ? "; is rank 0 running there, and does a firewall let it through?" : kShareKey));
+  return Status(Code::kTimeout,
+                "rank " + std::to_string(attempt.world.rank) + " did not find rank 0 of job '" +
+                    attempt.world.job + "' at " + host + ", ports " + std::to_string(ports.front()) + " to " +
+                    std::to_string(ports.back()) +
+                    ", in time: " + (refusal.is_ok() ? last.why : refusal.why) +
+                    (refusal.is_ok() ? "; is rank 0 running there, and does a firewall block these ports?"
+                                     : kShareKey));
 }
 
 Result<Rendezvous> meet_at_url(const Attempt& attempt) {
@@ -135,7 +135,7 @@ Result<Rendezvous> meet_at_seed(const Attempt& attempt) {
   const Result<Secret> secret = secret_from_files(world);
   if (!secret.is_ok()) return secret.status();
   const auto ports = seed_ports(world.job);
-  const std::string host = meeting_host(world);
+  const std::string host = rendezvous_host(world);
   if (world.rank != 0) return dial_around(attempt, host, ports, secret.value());
   const Result<std::string> address = address_behind(host, attempt.is_one_host());
   if (!address.is_ok()) return address.status();
@@ -148,7 +148,7 @@ Result<Rendezvous> meet_at_seed(const Attempt& attempt) {
                                        address.value() + ": " + met.status().why + "; set RUEDA_STORE");
 }
 
-// Rank 0 puts where it serves, and a fresh secret, into the space that only this job can read.
+// Rank 0 puts its address and a new secret into the space, which only this job can read.
 Result<Rendezvous> serve_in_space(const Attempt& attempt, LauncherSpace& space,
                                   const Result<Secret>& secret) {
   Result<Rendezvous> served = secret.is_ok() ? Status(Code::kInternal, "not served yet") : secret.status();
@@ -159,7 +159,7 @@ Result<Rendezvous> serve_in_space(const Attempt& attempt, LauncherSpace& space,
     served = address.is_ok() ? serve_and_join(attempt, address.value(), 0, secret.value())
                              : Result<Rendezvous>(address.status());
   }
-  // The others wait in the fence: they must hear of a failure too.
+  // The other ranks wait in the fence, so they must be told about a failure.
   const std::string url = served.is_ok() ? served.value().server->url() : kFailed;
   Status status = space.put(kUrlKey, url, attempt.deadline);
   if (status.is_ok() && served.is_ok() && attempt.world.secret_file.empty())
@@ -174,7 +174,8 @@ Result<Rendezvous> join_in_space(const Attempt& attempt, LauncherSpace& space) {
   const Result<std::string> text = space.get(kUrlKey, 0, attempt.deadline);
   if (!text.is_ok()) return text.status();
   if (text.value() == kFailed)
-    return Status(Code::kUnavailable, "rank 0 could not serve the rendezvous; its own message says why");
+    return Status(Code::kUnavailable,
+                  "rank 0 could not open the rendezvous; the message of rank 0 gives the reason");
   const Result<StoreUrl> url = parse_store_url(text.value());
   if (!url.is_ok()) return url.status();
   Secret secret;
@@ -190,16 +191,16 @@ Result<Rendezvous> join_in_space(const Attempt& attempt, LauncherSpace& space) {
     secret = read.value();
   }
   if (secret.key.size() < 16)
-    return Status(Code::kPermissionDenied, "the launcher's space holds a short secret");
+    return Status(Code::kPermissionDenied, "the secret in the launcher's space is too short");
   Result<std::unique_ptr<Store>> store = open_tcp_store(url.value().host, url.value().port, attempt.world.job,
                                                         secret, attempt.release, attempt.deadline);
   if (!store.is_ok()) return store.status();
   return Rendezvous{nullptr, std::move(store).value(), secret, {}};
 }
 
-Result<std::shared_ptr<LauncherSpace>> open_space(World::Meeting meeting, Deadline deadline) {
+Result<std::shared_ptr<LauncherSpace>> open_space(World::Method method, Deadline deadline) {
   Result<std::unique_ptr<LauncherSpace>> space =
-      meeting == World::Meeting::kPmix ? open_pmix_space() : open_pmi_space(deadline);
+      method == World::Method::kPmix ? open_pmix_space() : open_pmi_space(deadline);
   if (!space.is_ok()) return space.status();
   return std::shared_ptr<LauncherSpace>(std::move(space).value());
 }
@@ -208,7 +209,7 @@ Result<Rendezvous> meet_in_space(const Attempt& attempt) {
   const World& world = attempt.world;
   std::shared_ptr<LauncherSpace> space = world.space;
   if (space == nullptr) {
-    Result<std::shared_ptr<LauncherSpace>> opened = open_space(world.meeting, attempt.deadline);
+    Result<std::shared_ptr<LauncherSpace>> opened = open_space(world.method, attempt.deadline);
     if (!opened.is_ok() && !world.seed_host.empty()) return meet_at_seed(attempt);
     if (!opened.is_ok()) return opened.status();
     space = std::move(opened).value();
@@ -232,7 +233,7 @@ Status rank_unknown(const World& world) {
 
 }  // namespace
 
-std::string meeting_host(const World& world) {
+std::string rendezvous_host(const World& world) {
   if (!world.seed_host.empty()) {
     const bool is_named = world.seed_fallback.empty() || resolve(world.seed_host, 9).is_ok();
     return is_named ? world.seed_host : world.seed_fallback;
@@ -242,13 +243,13 @@ std::string meeting_host(const World& world) {
 }
 
 Result<World> complete_world(World world, Deadline deadline) {
-  const bool is_pmix = world.meeting == World::Meeting::kPmix || world.launcher == "pmix";
+  const bool is_pmix = world.method == World::Method::kPmix || world.launcher == "pmix";
   const bool is_unknown = world.rank < 0 || world.size < 0;
-  // Hydra says nowhere else which job this is.
-  const bool is_nameless = world.meeting == World::Meeting::kPmi && world.launcher != "slurm";
+  // With Hydra, the job id can be found nowhere else.
+  const bool is_nameless = world.method == World::Method::kPmi && world.launcher != "slurm";
   if (!is_unknown && !is_nameless) return world;
   Result<std::shared_ptr<LauncherSpace>> space =
-      open_space(is_pmix ? World::Meeting::kPmix : World::Meeting::kPmi, deadline);
+      open_space(is_pmix ? World::Method::kPmix : World::Method::kPmi, deadline);
   if (!space.is_ok()) return is_unknown ? Result<World>(space.status()) : Result<World>(std::move(world));
   const LauncherFacts& facts = space.value()->facts();
   if (is_unknown) {
@@ -266,8 +267,8 @@ Result<World> complete_world(World world, Deadline deadline) {
     world.local_rank = 0;
     world.local_size = 1;
   }
-  if (world.size == 1 || world.meeting == World::Meeting::kUrl) {
-    if (world.size == 1) world.meeting = World::Meeting::kNone;
+  if (world.size == 1 || world.method == World::Method::kUrl) {
+    if (world.size == 1) world.method = World::Method::kNone;
     if (Status status = space.value()->finish(deadline); !status.is_ok()) return status;
     return world;
   }
@@ -279,15 +280,15 @@ Result<Rendezvous> open_rendezvous(const World& world, const std::string& interf
                                    const std::string& release, Deadline deadline) {
   if (world.rank < 0 || world.rank >= world.size) return rank_unknown(world);
   const Attempt attempt{world, interface, release, deadline};
-  switch (world.meeting) {
-    case World::Meeting::kUrl:
+  switch (world.method) {
+    case World::Method::kUrl:
       return meet_at_url(attempt);
-    case World::Meeting::kSeed:
+    case World::Method::kSeed:
       return meet_at_seed(attempt);
-    case World::Meeting::kPmi:
-    case World::Meeting::kPmix:
+    case World::Method::kPmi:
+    case World::Method::kPmix:
       return meet_in_space(attempt);
-    case World::Meeting::kNone:
+    case World::Method::kNone:
       break;
   }
   Result<Secret> secret = make_secret();

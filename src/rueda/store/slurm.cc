@@ -16,7 +16,7 @@ std::optional<uint32_t> digits(std::string_view text) {
   return value;
 }
 
-// Cuts at commas outside of brackets.
+// Splits at commas outside brackets.
 std::vector<std::string_view> cut(std::string_view text) {
   std::vector<std::string_view> pieces;
   size_t begin = 0;
@@ -32,14 +32,14 @@ std::vector<std::string_view> cut(std::string_view text) {
   return pieces;
 }
 
-// "08-10" → 08 09 10: the width of the first number is kept.
+// "08-10" → 08 09 10. All numbers have the width of the first one.
 Result<std::vector<std::string>> expand_range(std::string_view range) {
   const size_t dash = range.find('-');
   const std::string_view first = range.substr(0, dash);
   const std::string_view last = dash == std::string_view::npos ? first : range.substr(dash + 1);
   const auto from = digits(first), to = digits(last);
   if (!from || !to || *to < *from || *to - *from >= static_cast<uint32_t>(kMaxRanks))
-    return bad_list(range, "it is no range of numbers");
+    return bad_list(range, "it is not a range of numbers");
   std::vector<std::string> numbers;
   for (uint32_t i = *from; i <= *to; ++i) {
     std::string number = std::to_string(i);
@@ -49,7 +49,7 @@ Result<std::vector<std::string>> expand_range(std::string_view range) {
   return numbers;
 }
 
-// One comma piece, with any number of brackets: "rack[0-1]n[1-2]".
+// One entry between commas, with any number of brackets: "rack[0-1]n[1-2]".
 Result<std::vector<std::string>> expand_host(std::string_view text) {
   std::vector<std::string> hosts = {""};
   std::string_view rest = text;
@@ -76,7 +76,7 @@ Result<std::vector<std::string>> expand_host(std::string_view text) {
   return hosts;
 }
 
-// The tasks of this process's node; -1 when srun does not say.
+// The number of tasks on this node, or -1 if srun does not say.
 Rank local_size_of(const Environment& env) {
   const auto tasks = expand_tasks_per_node(env.text("SLURM_STEP_TASKS_PER_NODE"));
   const auto node = env.number("SLURM_NODEID");
@@ -110,7 +110,7 @@ Result<std::vector<Rank>> expand_tasks_per_node(std::string_view text) {
       times = piece.ends_with(')') ? digits(piece.substr(open + 2, piece.size() - open - 3)) : std::nullopt;
     constexpr uint32_t kMost = kMaxRanks;
     if (!count || !times || *count > kMost || *times > kMost || tasks.size() + *times > kMost)
-      return bad_list(text, "'" + std::string(piece) + "' is no number of tasks");
+      return bad_list(text, "'" + std::string(piece) + "' is not a number of tasks");
     tasks.insert(tasks.end(), *times, static_cast<Rank>(*count));
   }
   return tasks;

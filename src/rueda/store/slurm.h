@@ -1,5 +1,5 @@
-// What srun tells a task. Pure. The variables of a step also surround the daemons of mpirun and Hydra, so a
-// caller looks for those launchers first.
+// What srun tells a task. Pure. The daemons of mpirun and Hydra see the variables of a step, too, so a caller
+// must look for those launchers first.
 #pragma once
 
 #include <optional>
@@ -18,10 +18,10 @@ struct SlurmStep {
   Rank local_size = -1;
   std::string id;          // "<job>.<step>", as in PMI_JOBID
   std::string first_host;  // where rank 0 runs; empty if the node list is absent
-  std::string srun_host;   // where srun runs: under sbatch mostly the same
+  std::string srun_host;   // where srun runs; under sbatch usually the same host
 };
 
-// Empty: not inside a step. Contradictory variables are kInvalidArgument.
+// Empty if not inside a step. Fails with kInvalidArgument if the variables contradict each other.
 Result<std::optional<SlurmStep>> read_slurm_step(const Environment& env);
 
 // "n[1-2,07],m3" → n1 n2 n07 m3. At most kMaxRanks hosts.

@@ -1,16 +1,13 @@
 #include "rueda/store/socket.h"
 
-#include <arpa/inet.h>
-#include <fcntl.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-
-#include "rueda/base/descriptors.h"
 
 namespace rueda::store {
 namespace {
@@ -26,48 +23,7 @@ int wait_for(int fd, short events, Deadline deadline) {
   }
 }
 
-void set_option(int fd, int level, int option) {
-  const int on = 1;
-  setsockopt(fd, level, option, &on, sizeof(on));
-}
-
-// The kernel may pick the port we dial as our own source port when nobody listens: TCP then connects to
-// itself.
-bool is_connected_to_itself(int fd) {
-  SocketAddress mine, peer;
-  mine.size = peer.size = sizeof(sockaddr_storage);
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&mine.storage), &mine.size) != 0) return false;
-  if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer.storage), &peer.size) != 0) return false;
-  return mine.size == peer.size && std::memcmp(&mine.storage, &peer.storage, mine.size) == 0;
-}
-
 }  // namespace
-
-std::string SocketAddress::ip() const {
-  char text[INET6_ADDRSTRLEN] = "";
-  if (storage.ss_family == AF_INET)
-    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(&storage)->sin_addr, text, sizeof(text));
-  if (storage.ss_family == AF_INET6)
-    inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_addr, text, sizeof(text));
-  return text;
-}
-
-bool SocketAddress::is_loopback() const {
-  if (storage.ss_family == AF_INET)
-    return ntohl(reinterpret_cast<const sockaddr_in*>(&storage)->sin_addr.s_addr) >> 24 == 127;
-  return storage.ss_family == AF_INET6 &&
-         IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_addr);
-}
-
-std::string host_and_port(const std::string& host, int port) {
-  const bool is_v6 = host.find(':') != std::string::npos;
-  return (is_v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
-}
-
-bool is_ip_literal(const std::string& host) {
-  in6_addr address{};
-  return inet_pton(AF_INET, host.c_str(), &address) == 1 || inet_pton(AF_INET6, host.c_str(), &address) == 1;
-}
 
 Result<std::vector<SocketAddress>> resolve(const std::string& host, int port) {
   addrinfo hints{};
@@ -86,56 +42,26 @@ Result<std::vector<SocketAddress>> resolve(const std::string& host, int port) {
     addresses.push_back(address);
   }
   freeaddrinfo(found);
-  std::ranges::stable_sort(addresses, {},
-                           [](const SocketAddress& a) { return a.storage.ss_family != AF_INET; });
+  std::ranges::stable_sort(addresses, {}, [](const SocketAddress& a) { return a.family() != AF_INET; });
   return addresses;
 }
 
 Result<UniqueFd> connect_to(const SocketAddress& address, Deadline deadline) {
-  UniqueFd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd.is_open() && is_out_of_descriptors(errno)) return out_of_descriptors(errno);
-  if (!fd.is_open()) return unavailable(std::string("no socket: ") + std::strerror(errno));
-  fd.close_on_fork();
-  set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY);
-  int error = connect(fd.get(), address.get(), address.size) == 0 ? 0 : errno;
-  if (error == EINPROGRESS || error == EINTR) {
-    if (wait_for(fd.get(), POLLOUT, deadline) == 0) return Status(Code::kTimeout, "no answer");
-    socklen_t size = sizeof(error);
-    getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
-  }
-  if (error != 0) return unavailable(std::strerror(error));
-  if (is_connected_to_itself(fd.get())) return unavailable("nobody listens there");
-  return fd;
+  Result<UniqueFd> opened = open_socket(address.family());
+  if (!opened.is_ok()) return opened;
+  const int fd = opened.value().get();
+  set_option(fd, IPPROTO_TCP, TCP_NODELAY);
+  const Result<bool> begun = begin_connecting(fd, address);
+  if (!begun.is_ok()) return begun.status();
+  if (!begun.value() && wait_for(fd, POLLOUT, deadline) == 0) return Status(Code::kTimeout, "no answer");
+  if (Status status = connection_result(fd); !status.is_ok()) return status;
+  return opened;
 }
 
 Result<UniqueFd> listen_on(const std::string& address, int port) {
-  if (!is_ip_literal(address))
-    return Status(Code::kInvalidArgument, "'" + address + "' is no IP address to listen on");
-  const Result<std::vector<SocketAddress>> resolved = resolve(address, port);
-  if (!resolved.is_ok()) return resolved.status();
-  const SocketAddress& where = resolved.value().front();
-  const std::string text = host_and_port(address, port);
-  UniqueFd fd(socket(where.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd.is_open()) return unavailable("no socket for " + text + ": " + std::strerror(errno));
-  fd.close_on_fork();
-  set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR);
-  if (where.storage.ss_family == AF_INET6) set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY);
-  if (bind(fd.get(), where.get(), where.size) != 0 || listen(fd.get(), SOMAXCONN) != 0) {
-    if (errno == EADDRINUSE)
-      return unavailable("port " + std::to_string(port) + " of " + address +
-                         " is in use by another process; name another port or end that process");
-    return unavailable("cannot listen on " + text + ": " + std::strerror(errno));
-  }
-  return fd;
-}
-
-int local_port(int fd) {
-  SocketAddress mine;
-  mine.size = sizeof(mine.storage);
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&mine.storage), &mine.size) != 0) return 0;
-  if (mine.storage.ss_family == AF_INET6)
-    return ntohs(reinterpret_cast<const sockaddr_in6*>(&mine.storage)->sin6_port);
-  return ntohs(reinterpret_cast<const sockaddr_in*>(&mine.storage)->sin_port);
+  const Result<SocketAddress> where = make_tcp_address(address, static_cast<uint16_t>(port));
+  if (!where.is_ok()) return where.status();
+  return open_listening(where.value(), SOMAXCONN);
 }
 
 Status send_all(int fd, std::span<const std::byte> bytes, Deadline deadline) {

@@ -1,5 +1,5 @@
-// Key-value rendezvous: how ranks find one another. Keys and values are plain bytes; nothing is ever executed
-// or un-pickled. Knows nothing of collectives. Each implementation is used by one thread at a time.
+// A key-value store in which ranks find one another. Keys and values are plain bytes; nothing is executed or
+// unpickled. One thread at a time may use it.
 #pragma once
 
 #include <functional>
@@ -17,13 +17,13 @@ namespace rueda::store {
 class Store {
  public:
   virtual ~Store() = default;
-  // Overwrites. ≤ kMaxStoreKeyBytes, ≤ kMaxStoreValueBytes.
+  // Overwrites the old value. Keys have at most kMaxStoreKeyBytes, values at most kMaxStoreValueBytes.
   virtual Status set(std::string_view key, std::string_view value, Deadline deadline) = 0;
   // Waits until the key exists. kTimeout names the key and the store's address.
   virtual Result<std::string> get(std::string_view key, Deadline deadline) = 0;
-  // As get, without waiting: an empty optional-like Result is kUnavailable.
+  // Like get, but without waiting: fails with kUnavailable if the key does not exist.
   virtual Result<std::string> try_get(std::string_view key, Deadline deadline) = 0;
-  // Adds and returns the new value; an absent key counts as 0. Atomic across clients.
+  // Adds to the value and returns the new one. An absent key counts as 0. Atomic across clients.
   virtual Result<int64_t> add(std::string_view key, int64_t amount, Deadline deadline) = 0;
   // Removes every key that begins with prefix.
   virtual Status remove_prefix(std::string_view prefix, Deadline deadline) = 0;
@@ -33,21 +33,22 @@ class Store {
 std::unique_ptr<Store> make_memory_store();                              // one process; tests
 Result<std::unique_ptr<Store>> open_file_store(const std::string& dir);  // file:///dir, shared directory
 
-// A thread that serves a memory store to authenticated clients. Survives garbage: unauthenticated connections
-// are bounded in number, bytes and time. Destruction stops it.
+// A thread that serves a memory store to authenticated clients. Connections that are not authenticated yet
+// are limited in number, bytes and time, so garbage does no harm. The destructor stops the thread.
 class StoreServer {
  public:
   virtual ~StoreServer() = default;
   [[nodiscard]] virtual int port() const = 0;
   [[nodiscard]] virtual std::string url() const = 0;  // "tcp://host:port"
-  // Called on the server's thread after a client set a key (the launcher watches progress with it).
+  // Called on the server's thread after a client has set a key. The launcher uses it to watch the progress.
   virtual void on_set(std::function<void(std::string_view key, std::string_view value)> callback) = 0;
 };
-// address: an IP address to listen on ("127.0.0.1"); port 0 = any. Fails with kUnavailable if the port is in
-// use.
+// address: the IP address to listen on ("127.0.0.1"). port: 0 = any free port. Fails with kUnavailable if the
+// port is in use.
 Result<std::unique_ptr<StoreServer>> serve_store(const std::string& address, int port, const std::string& job,
                                                  const Secret& secret, const std::string& release);
-// Dials until the deadline (the server may come up later). A wrong secret or version fails at once.
+// Tries to connect until the deadline, because the server may start later. Fails at once if the secret or the
+// version is wrong.
 Result<std::unique_ptr<Store>> open_tcp_store(const std::string& host, int port, const std::string& job,
                                               const Secret& secret, const std::string& release,
                                               Deadline deadline);

@@ -13,11 +13,11 @@ namespace rueda::store {
 struct StoreUrl {
   bool is_file = false;
   std::string dir;
-  std::string host;  // without brackets
+  std::string host;  // without the brackets of IPv6
   int port = 0;
 };
 
-// From 1 to 65535, in digits alone.
+// From 1 to 65535, digits only.
 inline std::optional<int> parse_port(std::string_view text) {
   uint16_t port = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);

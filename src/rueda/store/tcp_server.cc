@@ -1,7 +1,7 @@
-// One thread, one epoll, non-blocking sockets. A stranger may hold one of kMaxStrangers connections for
-// kStrangerTime and make the server keep at most one handshake message; when all are taken, the oldest
-// stranger makes room, so that idle garbage cannot keep ranks out. A waiting get is parked until its key is
-// set.
+// One thread, one epoll, non-blocking sockets. A stranger (a client that is not authenticated yet) may hold
+// one of kMaxStrangers connections for kStrangerTime, and makes the server keep at most one handshake
+// message. When all are taken, the oldest stranger is closed, so that idle connections cannot keep ranks out.
+// A get that must wait is parked until its key is set.
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -20,8 +20,8 @@
 
 #include "rueda/base/refusal_log.h"
 #include "rueda/base/thread.h"
-#include "rueda/store/frames.h"
 #include "rueda/store/key_values.h"
+#include "rueda/store/messages.h"
 #include "rueda/store/socket.h"
 #include "rueda/store/store.h"
 
@@ -29,9 +29,7 @@ namespace rueda::store {
 namespace {
 
 constexpr size_t kMaxStrangers = 256;               // a rank's handshake takes about a millisecond
-constexpr Nanos kStrangerTime = 5 * kSecond;        // a loaded rank on a slow network still makes it
-constexpr Nanos kAcceptPause = 100 * kMillisecond;  // when descriptors run out and no stranger can be closed
-constexpr int kAcceptsPerRound = 64;                // garbage must not keep the served ones waiting
+constexpr Nanos kAcceptPause = 100 * kMillisecond;  // if descriptors run out and no stranger can be closed
 
 using ConnectionId = uint64_t;
 constexpr ConnectionId kListenerId = 0;
@@ -44,7 +42,7 @@ struct Connection {
   Bytes in;
   Bytes out;
   size_t sent = 0;      // of out
-  std::string awaited;  // key of a parked get, else empty
+  std::string awaited;  // key of a parked get, otherwise empty
   uint32_t events = EPOLLIN;
 };
 
@@ -53,7 +51,7 @@ class Server final : public StoreServer {
   Server(UniqueFd listener, std::string address, Introduction accepted, Secret secret, std::string release)
       : listener_(std::move(listener)),
         address_(std::move(address)),
-        port_(local_port(listener_.get())),
+        port_(own_address(listener_.get()).port()),
         accepted_(std::move(accepted)),
         secret_(std::move(secret)),
         release_(std::move(release)) {}
@@ -82,7 +80,7 @@ class Server final : public StoreServer {
   }
 
  private:
-  // Everything below: server thread only.
+  // Everything below is for the server thread only.
   void run() {
     pthread_setname_np(pthread_self(), "rueda-store");
     std::array<epoll_event, 256> events{};
@@ -119,12 +117,11 @@ class Server final : public StoreServer {
 
   void accept_some() {
     for (int i = 0; i < kAcceptsPerRound; ++i) {
-      UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      UniqueFd fd = accept_caller(listener_.get());
       if (!fd.is_open()) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) on_no_descriptor();
-        return;  // anything else is nobody waiting, or a peer gone already
+        return;  // otherwise nobody waits, or the peer has already gone
       }
-      fd.close_on_fork();
       if (strangers_.size() >= kMaxStrangers) close_connection(strangers_.front());
       const ConnectionId id = next_id_++;
       if (!watch(EPOLL_CTL_ADD, fd.get(), EPOLLIN, id)) continue;
@@ -137,7 +134,7 @@ class Server final : public StoreServer {
     }
   }
 
-  // The listener stays readable while nothing can be accepted: without a pause this thread would spin.
+  // The listener stays readable while nothing can be accepted. Without a pause this thread would spin.
   void on_no_descriptor() {
     if (!strangers_.empty()) return close_connection(strangers_.front());
     accept_again_ = Deadline::after(kAcceptPause);
@@ -176,8 +173,8 @@ class Server final : public StoreServer {
     bool is_alive = (events & (EPOLLERR | EPOLLHUP)) == 0 || (events & EPOLLIN) != 0;
     if (is_alive && (events & EPOLLIN) != 0) is_alive = read_some(connection);
     if (is_alive && connection.handshake) is_alive = shake_hands(id, connection);
-    if (is_alive && !connection.handshake) is_alive = answer_requests(id, connection);
-    if (is_alive) is_alive = flush(connection) && answer_requests(id, connection) && rearm(id, connection);
+    if (is_alive && !connection.handshake) is_alive = answer_commands(id, connection);
+    if (is_alive) is_alive = flush(connection) && answer_commands(id, connection) && rearm(id, connection);
     if (!is_alive) close_connection(id);
   }
 
@@ -196,7 +193,7 @@ class Server final : public StoreServer {
     connection.out.insert(connection.out.end(), out.begin(), out.end());
     if (!taken.is_ok()) {
       refusals_.warn("the store at " + url(), taken.status());
-      flush(connection);  // the verdict; whether it arrives is the stranger's concern
+      flush(connection);  // sends the verdict, without waiting for its arrival
       return false;
     }
     connection.in.erase(connection.in.begin(), connection.in.begin() + static_cast<ptrdiff_t>(taken.value()));
@@ -207,57 +204,56 @@ class Server final : public StoreServer {
     return true;
   }
 
-  // Requests are taken one at a time: none while a reply is unsent or a get is parked, so a client that does
-  // not read cannot make the server keep more than one reply.
-  bool answer_requests(ConnectionId id, Connection& connection) {
+  // Commands are taken one at a time, and none while a reply is unsent or a get is parked. So a client that
+  // does not read cannot make the server keep more than one reply.
+  bool answer_commands(ConnectionId id, Connection& connection) {
     while (!connection.handshake && connection.out.empty() && connection.awaited.empty()) {
-      const Result<size_t> whole = frame_bytes(connection.in);
+      const Result<size_t> whole = message_bytes(connection.in);
       if (!whole.is_ok()) return false;
       if (whole.value() == 0 || connection.in.size() < whole.value()) return true;
-      const auto body =
-          std::span<const std::byte>(connection.in).first(whole.value()).subspan(kFrameSizeBytes);
-      const Result<Request> request = decode_request(body);
-      if (!request.is_ok()) return false;
+      const auto body = std::span<const std::byte>(connection.in).first(whole.value()).subspan(kLengthBytes);
+      const Result<Command> command = decode_command(body);
+      if (!command.is_ok()) return false;
       connection.in.erase(connection.in.begin(),
                           connection.in.begin() + static_cast<ptrdiff_t>(whole.value()));
-      if (const std::optional<Reply> reply = perform(id, connection, request.value()))
+      if (const std::optional<Reply> reply = perform(id, connection, command.value()))
         connection.out = encode(*reply);
       if (!flush(connection)) return false;
     }
-    // One request under way is the protocol; more than a frame beyond it is a client gone mad.
-    return connection.in.size() <= kFrameSizeBytes + kMaxStoreFrameBytes;
+    // The protocol allows one command at a time. A client that sends more than another message is faulty.
+    return connection.in.size() <= kLengthBytes + kMaxStoreMessageBytes;
   }
 
-  // Empty: parked.
-  std::optional<Reply> perform(ConnectionId id, Connection& connection, const Request& request) {
-    const std::string* value = values_.find(request.key);
-    switch (request.op) {
+  // Empty if the command is parked.
+  std::optional<Reply> perform(ConnectionId id, Connection& connection, const Command& command) {
+    const std::string* value = values_.find(command.key);
+    switch (command.op) {
       case Op::kSet: {
-        const Status status = values_.set(request.key, request.value);
-        if (status.is_ok()) after_set(request.key, request.value);
+        const Status status = values_.set(command.key, command.value);
+        if (status.is_ok()) after_set(command.key, command.value);
         return Reply{.code = status.code, .text = status.why};
       }
       case Op::kGet:
         if (value != nullptr) return Reply{.text = *value};
-        if (Status status = check_key(request.key); !status.is_ok())
+        if (Status status = check_key(command.key); !status.is_ok())
           return Reply{.code = status.code, .text = status.why};
-        connection.awaited = request.key;
-        parked_.emplace(request.key, id);
+        connection.awaited = command.key;
+        parked_.emplace(command.key, id);
         return std::nullopt;
       case Op::kTryGet:
         if (value != nullptr) return Reply{.text = *value};
         return Reply{.code = Code::kUnavailable, .text = ""};
       case Op::kAdd: {
-        const Result<int64_t> sum = values_.add(request.key, request.amount);
+        const Result<int64_t> sum = values_.add(command.key, command.amount);
         if (!sum.is_ok()) return Reply{.code = sum.status().code, .text = sum.status().why};
-        after_set(request.key, std::to_string(sum.value()));
+        after_set(command.key, std::to_string(sum.value()));
         return Reply{.text = "", .sum = sum.value()};
       }
       case Op::kRemovePrefix:
-        values_.remove_prefix(request.key);
+        values_.remove_prefix(command.key);
         return Reply{};
     }
-    return Reply{.code = Code::kUnsupported, .text = "this store does not know the request"};
+    return Reply{.code = Code::kUnsupported, .text = "this store does not know the command"};
   }
 
   void after_set(const std::string& key, const std::string& value) {
@@ -269,8 +265,8 @@ class Server final : public StoreServer {
       Connection& connection = connections_.at(id);
       connection.awaited.clear();
       connection.out = encode(Reply{.text = value});
-      // A waiter that is gone shows on its own next event; closing it here could close the connection being
-      // served.
+      // A waiting client that has gone is noticed at its own next event. Closing it here could close the
+      // connection that is being served.
       if (flush(connection)) rearm(id, connection);
     }
     std::function<void(std::string_view, std::string_view)> callback;
@@ -321,7 +317,7 @@ class Server final : public StoreServer {
 
   UniqueFd epoll_, wake_;
   std::atomic<bool> is_stopping_{false};
-  std::jthread thread_;  // last: joins before anything it uses goes away
+  std::jthread thread_;  // the last member, so it joins before anything it uses is destroyed
 };
 
 }  // namespace
@@ -332,7 +328,7 @@ Result<std::unique_ptr<StoreServer>> serve_store(const std::string& address, int
   if (!listener.is_ok()) return listener.status();
   Introduction accepted;
   accepted.job = job;
-  accepted.channel = Channel::kStore;
+  accepted.kind = ConnectionKind::kStore;
   auto server = std::make_unique<Server>(std::move(listener).value(), address, accepted, secret, release);
   if (Status status = server->start(); !status.is_ok()) return status;
   return std::unique_ptr<StoreServer>(std::move(server));

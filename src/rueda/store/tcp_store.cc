@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <ctime>
 
-#include "rueda/store/frames.h"
 #include "rueda/store/key_values.h"
+#include "rueda/store/messages.h"
 #include "rueda/store/socket.h"
 
 namespace rueda::store {
@@ -16,17 +16,17 @@ namespace {
 
 constexpr Nanos kFirstPause = 5 * kMillisecond;
 constexpr Nanos kLongestPause =
-    200 * kMillisecond;  // thousands of ranks waiting for rank 0 stay below 10⁴ SYN/s
+    200 * kMillisecond;  // so that thousands of waiting ranks send fewer than 10⁴ SYN/s
 constexpr Nanos kLongestAttempt = 5 * kSecond;
 
 Deadline earlier(Deadline a, Deadline b) { return a.when() < b.when() ? a : b; }
 
-// Performs the client's handshake. The server says nothing until asked, so no byte of the stream can follow
-// it.
+// Performs the handshake of the client. The server sends nothing unasked, so no byte of the stream
+// can follow it.
 Status shake_hands(int fd, const TcpSite& site, Deadline deadline) {
   Introduction mine;
   mine.job = site.job;
-  mine.channel = Channel::kStore;
+  mine.kind = ConnectionKind::kStore;
   Handshake handshake = Handshake::client(site.secret, mine, site.release);
   std::array<std::byte, kMaxHandshakeBytes> buffer{};
   while (true) {
@@ -41,7 +41,7 @@ Status shake_hands(int fd, const TcpSite& site, Deadline deadline) {
       return taken.status();
     }
     if (taken.value() != got.value())
-      return {Code::kPermissionDenied, "the peer sent bytes that nobody asked for"};
+      return {Code::kPermissionDenied, "the peer sent bytes without a command"};
   }
 }
 
@@ -101,44 +101,44 @@ class TcpStore final : public Store {
     return std::move(reply.value().text);
   }
 
-  // A connection that broke between requests is made again once. One that broke while a request was under way
-  // is made again only if doing the request twice is the same as once, which is not so for add.
-  Result<Reply> ask(const Request& request, Deadline deadline) {
-    const Bytes frame = encode(request);
+  // A connection that broke between commands is opened again once. If it broke during a command, it is opened
+  // again only if repeating the command does no harm, which excludes add.
+  Result<Reply> ask(const Command& command, Deadline deadline) {
+    const Bytes message = encode(command);
     Status last;
     for (int attempt = 0; attempt < 2; ++attempt) {
       if (is_broken()) {
         Result<UniqueFd> fd = dial_once(site_, deadline);
-        if (!fd.is_ok()) return lost(request, fd.status());
+        if (!fd.is_ok()) return lost(command, fd.status());
         fd_ = std::move(fd).value();
       }
-      Result<Reply> reply = exchange(frame, deadline);
-      if (reply.is_ok()) return answered(request, std::move(reply).value());
-      fd_.reset();  // a late reply must not be taken for that of the next request
+      Result<Reply> reply = exchange(message, deadline);
+      if (reply.is_ok()) return answered(command, std::move(reply).value());
+      fd_.reset();  // a late reply must not be mistaken for the reply to the next command
       last = reply.status();
-      if (last.code != Code::kPeerLost || request.op == Op::kAdd) break;
+      if (last.code != Code::kPeerLost || command.op == Op::kAdd) break;
     }
-    return lost(request, last);
+    return lost(command, last);
   }
 
-  [[nodiscard]] Status lost(const Request& request, const Status& why) const {
-    if (why.code == Code::kTimeout && request.op == Op::kGet) return key_timeout(request.key, description());
+  [[nodiscard]] Status lost(const Command& command, const Status& why) const {
+    if (why.code == Code::kTimeout && command.op == Op::kGet) return key_timeout(command.key, description());
     if (why.code == Code::kTimeout)
-      return {Code::kTimeout, "the store at " + description() + " did not answer about key '" + request.key +
+      return {Code::kTimeout, "the store at " + description() + " did not answer about key '" + command.key +
                                   "' in time: " + why.why};
     return {why.code == Code::kPermissionDenied ? why.code : Code::kPeerLost,
-            "the store at " + description() + " was lost while asked about key '" + request.key +
-                "': " + why.why + "; did the process that serves it end?"};
+            "the connection to the store at " + description() + " broke during a command for key '" +
+                command.key + "': " + why.why + "; the process that serves it may have ended"};
   }
 
-  Result<Reply> answered(const Request& request, Reply reply) const {
+  Result<Reply> answered(const Command& command, Reply reply) const {
     if (reply.code == Code::kOk) return reply;
-    if (reply.code == Code::kUnavailable && request.op == Op::kTryGet)
-      return key_absent(request.key, description());
+    if (reply.code == Code::kUnavailable && command.op == Op::kTryGet)
+      return key_absent(command.key, description());
     return Status(reply.code, std::move(reply.text));
   }
 
-  // Between requests nothing may arrive: whatever is readable is the end of the connection.
+  // Nothing may arrive between commands, so a readable connection has ended.
   [[nodiscard]] bool is_broken() const {
     if (!fd_.is_open()) return true;
     std::byte byte{};
@@ -146,16 +146,16 @@ class TcpStore final : public Store {
     return got >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
   }
 
-  Result<Reply> exchange(const Bytes& frame, Deadline deadline) {
-    if (Status status = send_all(fd_.get(), frame, deadline); !status.is_ok()) return status;
+  Result<Reply> exchange(const Bytes& message, Deadline deadline) {
+    if (Status status = send_all(fd_.get(), message, deadline); !status.is_ok()) return status;
     Bytes in;
     std::array<std::byte, 16'384> buffer{};
     while (true) {
-      const Result<size_t> whole = frame_bytes(in);
+      const Result<size_t> whole = message_bytes(in);
       if (!whole.is_ok()) return whole.status();
       if (whole.value() != 0 && in.size() >= whole.value()) {
-        if (in.size() > whole.value()) return malformed_frame();
-        return decode_reply(std::span<const std::byte>(in).subspan(kFrameSizeBytes));
+        if (in.size() > whole.value()) return malformed_message();
+        return decode_reply(std::span<const std::byte>(in).subspan(kLengthBytes));
       }
       const Result<size_t> got = receive_some(fd_.get(), buffer, deadline);
       if (!got.is_ok()) return got.status();

@@ -1,4 +1,5 @@
-// The client's side of a TCP store, with the single attempt that finding a server among several ports needs.
+// The client of a TCP store, and the single connection attempt that is needed to find a server
+// among several ports.
 #pragma once
 
 #include <memory>
@@ -8,7 +9,7 @@
 
 namespace rueda::store {
 
-// Where a store is and how to prove that one belongs to it.
+// Where a store is, and the secret that proves membership.
 struct TcpSite {
   std::string host;
   int port = 0;
@@ -17,8 +18,8 @@ struct TcpSite {
   std::string release;
 };
 
-// One attempt. kUnavailable: nobody listens; kPermissionDenied: somebody else does; kPeerLost, kTimeout: try
-// again.
+// One attempt. kUnavailable: nobody listens. kPermissionDenied: another service listens. kPeerLost,
+// kTimeout: try again.
 Result<std::unique_ptr<Store>> dial_tcp_store_once(const TcpSite& site, Deadline deadline);
 
 }  // namespace rueda::store

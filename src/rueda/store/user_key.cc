@@ -25,11 +25,12 @@ std::string home_of_user() {
   return entry.pw_dir;
 }
 
-// link(2), unlike rename(2), fails when the name is taken: whoever comes second reads the first one's key.
+// link(2), unlike rename(2), fails if the name exists. A process that comes second then reads the key
+// of the first.
 Status make_key(const std::string& path) {
   const Result<Secret> fresh = make_secret();
   if (!fresh.is_ok()) return fresh.status();
-  // Host and process number would not do: containers share both.
+  // A host name and a process number would not be unique, because containers share both.
   const Result<Secret> name = make_secret();
   if (!name.is_ok()) return name.status();
   const std::string draft = path + "." + to_hex(std::span(name.value().key).first(8));

@@ -1,4 +1,4 @@
-// A key per user, for jobs whose launcher hands out no secret.
+// A key per user, for jobs whose launcher does not provide a secret.
 #pragma once
 
 #include <string>
@@ -9,11 +9,13 @@
 
 namespace rueda::store {
 
-// $XDG_CONFIG_HOME/rueda/key, else ~/.config/rueda/key.
+// $XDG_CONFIG_HOME/rueda/key, or ~/.config/rueda/key if the variable is not set.
 Result<std::string> user_key_path(const GetEnv& get_env);
-// Reads the key; makes it (0600) where there is none. Processes that race to make it end with the same one.
+// Reads the key, and creates it (mode 0600) if there is none. Processes that create it at the same time get
+// the same key.
 Result<Secret> user_key(const std::string& path);
-// Derives the secret of one job, so that what one job shows of its secret says nothing about another's.
+// Derives the secret of one job. What a job reveals about its secret then says nothing about the secret
+// of another job.
 Secret secret_of_job(const Secret& key, const std::string& job);
 
 }  // namespace rueda::store

@@ -1,6 +1,6 @@
-// Which rank am I, of how many, and where do we meet? Reads the environment of whichever launcher started
-// this process, innermost first, and says what it found and why. Detection is pure: it takes the environment
-// as a function; opening the rendezvous is the effect.
+// The rank of this process, the size of its world, and where the ranks meet. All of it comes from the
+// environment that the innermost launcher of this process has set, together with the reason for the choice.
+// Detection is pure and takes the environment as a function. Opening the rendezvous is an effect.
 #pragma once
 
 #include <functional>
@@ -19,57 +19,57 @@ using GetEnv = std::function<const char*(const char*)>;
 class LauncherSpace;  // the launcher's own key-value space (PMI, PMIx), see launcher_space.h
 
 struct World {
-  Rank rank = 0;         // -1: only the launcher knows, complete_world() asks it
-  Rank size = 1;         // -1 likewise
-  Rank local_rank = 0;   // -1: not told; derived from host keys after the ranks have met
-  Rank local_size = 1;   // -1 likewise
+  Rank rank = 0;         // -1: only the launcher knows it; complete_world() asks
+  Rank size = 1;         // -1: the same
+  Rank local_rank = 0;   // -1: unknown; derived from host keys after the ranks have met
+  Rank local_size = 1;   // -1: the same
   std::string launcher;  // "rueda", "torchrun", "openmpi", "mpich", "slurm", "environment", "single", …
   std::string reason;    // "RUEDA_RANK and RUEDA_SIZE are set"
-  std::string warning;   // "inside a Slurm allocation for 4 tasks but not started by srun; …", else empty
+  std::string warning;   // "inside a Slurm allocation for 4 tasks but not started by srun; …", or empty
   std::string job;       // public job id, equal on all ranks, ≤ 64 bytes
   std::string host;      // name of this host for messages (RUEDA_HOSTNAME, HOROVOD_HOSTNAME or gethostname)
 
-  // How to meet: exactly one of these kinds.
-  enum class Meeting { kNone, kUrl, kSeed, kPmi, kPmix };
-  Meeting meeting = Meeting::kNone;
+  // The rendezvous method: exactly one of these.
+  enum class Method { kNone, kUrl, kSeed, kPmi, kPmix };
+  Method method = Method::kNone;
   std::string url;               // kUrl: file:///dir or tcp://host:port
-  bool is_store_served = false;  // kUrl tcp: true when a launcher serves it; else rank 0 does
+  bool is_store_served = false;  // kUrl tcp: true = a launcher serves it; false = rank 0 does
   std::string seed_host;  // kSeed: rank 0's host; it serves on the first free port derived from the job id.
                           // kPmix: the same as a second choice, where libpmix cannot be used; may be empty
-  std::string seed_fallback;             // used in its place where its name cannot be resolved; may be empty
+  std::string seed_fallback;             // used if the name seed_host cannot be resolved; may be empty
   std::string secret_file;               // RUEDA_SECRET_FILE, may be empty
-  std::shared_ptr<LauncherSpace> space;  // set by complete_world() once the launcher was asked
+  std::shared_ptr<LauncherSpace> space;  // set by complete_world() after it asked the launcher
 };
 
-// The first match of the documented order wins. Contradictory or unparsable variables are kInvalidArgument,
-// naming them; only one of a pair present likewise.
+// The first match in the documented order wins. Fails with kInvalidArgument, naming the variables, if they
+// contradict each other, cannot be parsed, or if one of a pair is missing.
 Result<World> detect_world(const GetEnv& get_env);
 
 // Asks the launcher for what its environment does not say: rank and size under `mpiexec -pmi-port` and PMIx,
-// a job id under Hydra. Returns other worlds as they are. Call it once per process, between detect_world()
-// and open_rendezvous(), and keep the answer for every later init: a launcher may be asked only once.
+// the job id under Hydra. Returns other worlds unchanged. A launcher may be asked only once, so call this
+// once per process, between detect_world() and open_rendezvous(), and keep the answer for every later init.
 Result<World> complete_world(World world, Deadline deadline);
 
-// The machine where the ranks meet: whoever can be reached from there can be reached by the ranks. "" = not
-// told. Asks the system's resolver where a launcher named two hosts.
-std::string meeting_host(const World& world);
+// The host where the ranks meet: an address that this host can reach can be reached by the ranks, too. "" =
+// unknown. Asks the resolver of the system if a launcher named two hosts.
+std::string rendezvous_host(const World& world);
 
 // Everything that must stay alive while the job runs.
 struct Rendezvous {
   std::unique_ptr<StoreServer> server;  // only where this process serves
-  std::unique_ptr<Store> store;         // null for a world of one
+  std::unique_ptr<Store> store;         // null in a single-process job
   Secret secret;
-  FileLease lease;  // kUrl file, rank 0: keeps the directory of this run for as long as the job lives
+  FileLease lease;  // kUrl file, rank 0: keeps the directory of this run as long as the job runs
 };
-// Open it once per process and keep it for every later init (the launcher's space can be used once only; a
-// server that stays up cannot be mistaken for that of an earlier init). interface: Config::interface.
-// release: version text. The secret comes from secret_file, from the launcher's private key-value space (PMI,
-// PMIx) or from a per-user key file (0600), in this order.
+// Open it once per process and keep it for every later init: the launcher's space can be used only once, and
+// a server that stays up cannot be mistaken for that of an earlier init. interface: Config::interface.
+// release: the version. The secret comes from secret_file, from the launcher's private key-value space (PMI,
+// PMIx) or from the key file of the user (0600), in this order.
 Result<Rendezvous> open_rendezvous(const World& world, const std::string& interface,
                                    const std::string& release, Deadline deadline);
 
-// Addresses of this machine a peer may be told: the interface or address asked for, else loopback when every
-// rank is local, else the address the kernel would use to reach `towards`.
+// The address of this machine that peers are told: the requested interface or address, otherwise loopback if
+// every rank is local, otherwise the address that the kernel would use to reach `towards`.
 Result<std::string> choose_address(const std::string& interface, const std::string& towards);
 
 }  // namespace rueda::store

@@ -7,12 +7,13 @@
 namespace rueda::trace {
 namespace {
 
-// Unnamed operations get a name each, so a long job may have any number; the rest share one track.
+// Unnamed operations get a new name each, so a long job may have any number of names. Beyond this limit they
+// share one track.
 constexpr size_t kMaxTracks = 1u << 20;
 constexpr std::string_view kOtherTracks = "other tensors";
 
-// Length of the well-formed UTF-8 sequence at the beginning of text, 0 if there is none (Unicode 15, table
-// 3-7).
+// The length of the well-formed UTF-8 sequence at the start of text; 0 if there is none (Unicode
+// 15, table 3-7).
 size_t utf8_length(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
@@ -73,7 +74,7 @@ void ChromeFormat::add(Rank rank, const TraceEvent& event, Nanos offset) {
   }
   const int32_t pid = pid_of(event.track);
   int32_t& open = open_[rank][pid];
-  if (event.kind == TraceKind::kEnd && open == 0) return;  // its begin was lost
+  if (event.kind == TraceKind::kEnd && open == 0) return;  // the matching begin was lost
   announce_rank(pid, rank);
   const std::string where = place(ts, pid, rank);
   switch (event.kind) {
@@ -130,7 +131,7 @@ void ChromeFormat::metadata(const std::string& object) { object_text(object, tru
 void ChromeFormat::object(const std::string& object) { object_text(object, false); }
 
 void ChromeFormat::object_text(const std::string& object, bool is_metadata) {
-  // As Horovod writes it, for scripts that read lines: only a metadata object ends its line.
+  // As in Horovod, only a metadata object ends its line, because scripts read the file by lines.
   out_.push_back((has_any_ ? (was_metadata_ ? ",\n" : ",") : "") + object);
   has_any_ = true;
   was_metadata_ = is_metadata;
@@ -155,7 +156,7 @@ void ChromeFormat::announce_rank(int32_t pid, Rank rank) {
            R"(, "args": {"name": "rank )" + number(rank) + R"("}})");
 }
 
-// Rank 0 has no tid: its objects are exactly those of traces that show one rank.
+// Rank 0 has no tid, so that its objects are exactly those of a trace of one rank.
 std::string ChromeFormat::place(int64_t ts, int32_t pid, Rank rank) const {
   std::string text = R"(, "ts": )" + number(ts) + R"(, "pid": )" + number(pid);
   if (rank != 0) text += R"(, "tid": )" + number(rank);

@@ -1,4 +1,4 @@
-// Events to the text of a Chrome trace. Pure: no file, no clock, no thread.
+// Turns events into the text of a Chrome trace. Pure: no file, no clock, no thread.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@
 
 namespace rueda::trace {
 
-// A JSON string with its quotes. Bytes that are no UTF-8 become U+FFFD, so that the file is always valid.
+// A JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD, so that the file is always valid.
 std::string json_quote(std::string_view text);
 
-// Turns events into JSON objects; each knows how it is separated from the one before. Begin and end stay
-// balanced per tensor and rank: an end without a begin is left out, and what is open when events were lost is
-// closed there.
+// Turns events into JSON objects, each with the separator before it. Begins and ends are balanced per
+// tensor and rank: an end without a begin is left out, and when events were lost, everything that is open
+// is closed there.
 class ChromeFormat {
  public:
   // start: on the clock of the events; epoch_micros: the same moment in microseconds since 1970.
@@ -28,10 +28,10 @@ class ChromeFormat {
 
   void add(Rank rank, const TraceEvent& event, Nanos offset);
   void add_gap(Rank rank, int64_t dropped);
-  // Ends what is open, of one rank or (-1) of all: the file is about to end.
+  // Ends everything that is open, of one rank or (-1) of all, before the file ends.
   void close_open(Rank rank);
 
-  // Objects since the last call, in order. Concatenated after "[\n" and followed by "]" they are an array.
+  // The objects since the last call, in order. Between "[\n" and "]" they form an array.
   std::vector<std::string> take();
 
  private:
@@ -46,11 +46,11 @@ class ChromeFormat {
   Nanos start_;
   bool has_any_ = false;
   bool was_metadata_ = false;
-  std::map<Rank, int64_t> last_ts_;  // what is closed early ends here
+  std::map<Rank, int64_t> last_ts_;  // where an event ends that is closed early
   std::vector<std::string> out_;
   std::unordered_map<std::string, int32_t> pids_;    // track -> 1, 2, … in order of first appearance
   std::unordered_set<int64_t> announced_;            // pid << 32 | rank
-  std::map<Rank, std::map<int32_t, int32_t>> open_;  // rank -> pid -> begun and not ended
+  std::map<Rank, std::map<int32_t, int32_t>> open_;  // rank -> pid -> how many have begun and not ended
 };
 
 }  // namespace rueda::trace

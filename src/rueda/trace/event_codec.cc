@@ -6,9 +6,9 @@
 namespace rueda::trace {
 namespace {
 
-constexpr uint8_t kGap = 255;  // in the place of a kind
+constexpr uint8_t kGap = 255;  // stands where other records have their kind
 constexpr int kKindCount = static_cast<int>(TraceKind::kCycle) + 1;
-constexpr int64_t kMaxDropped = int64_t{1} << 40;  // sums of such numbers stay meaningful
+constexpr int64_t kMaxDropped = int64_t{1} << 40;  // so that sums of such numbers do not overflow
 constexpr Nanos kMaxWhen = INT64_MAX / 4;          // offsets and differences cannot overflow
 constexpr size_t kMaxArgBytes = 1'024;
 
@@ -73,7 +73,7 @@ Status visit_batch(std::span<const std::byte> batch, const BatchVisitor& visitor
   }
   if (!reader.is_ok())
     return {Code::kInternal,
-            "A batch of timeline events is malformed; its sender is damaged or of another version."};
+            "A batch of timeline events is malformed; its sender is faulty or of another release."};
   return Status::ok();
 }
 

@@ -1,5 +1,5 @@
-// Events as bytes: what a process keeps until they are written, and what other ranks forward. Fixed layout,
-// bounded fields.
+// Events as bytes, as a process keeps them until they are written and as other ranks forward them. Fixed
+// layout, bounded fields.
 #pragma once
 
 #include <functional>
@@ -11,20 +11,20 @@
 
 namespace rueda::trace {
 
-inline constexpr size_t kMaxBatchBytes = 1u << 20;  // of one forwarded batch, and of one chunk that is kept
+inline constexpr size_t kMaxBatchBytes = 1u << 20;  // of one forwarded batch, and of one kept chunk
 inline constexpr size_t kMaxTrackBytes = 4'096;     // longer names are cut
 inline constexpr size_t kMaxEventBytes = 10'240;    // of one encoded event
 
 void append_event(Bytes& out, const TraceEvent& event);
-// `dropped` events are missing here: there was no room for them.
+// `dropped` events are missing here, because there was no room for them.
 void append_gap(Bytes& out, int64_t dropped);
 
 struct BatchVisitor {
-  std::function<void(const TraceEvent&)> event;  // its views point into the batch
+  std::function<void(const TraceEvent&)> event;  // the views in the event point into the batch
   std::function<void(int64_t dropped)> gap;
 };
-// Refuses a batch that is not exactly a sequence of well-formed events; then nothing was visited but what
-// came before the fault, so check with an empty visitor first where that matters.
+// Refuses a batch that is not exactly a sequence of well-formed events. The events before the fault have been
+// visited by then; if that matters, check the batch with an empty visitor first.
 Status visit_batch(std::span<const std::byte> batch, const BatchVisitor& visitor);
 
 }  // namespace rueda::trace

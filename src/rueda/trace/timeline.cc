@@ -1,7 +1,7 @@
-// emit() encodes the event into a bounded buffer under a lock that is held only for that copy (the writer
-// takes whole buffers by swapping). When the buffer is full, events are dropped until the writer has emptied
-// it; the batch that follows begins with a gap record, at which the writer closes what was open
-// (chrome_format.h), so that begins and ends stay balanced whatever was lost.
+// emit() encodes the event into a bounded buffer. It holds the lock only for that copy, because the writer
+// takes whole buffers by swapping. When the buffer is full, events are dropped until the writer has emptied
+// it. The next batch begins with a gap record, at which the writer closes everything that is open
+// (chrome_format.h), so that begins and ends stay balanced.
 #include "rueda/trace/timeline.h"
 
 #include <atomic>
@@ -22,8 +22,9 @@ namespace rueda::trace {
 namespace {
 
 constexpr size_t kMaxChunks = 4;                // of kMaxBatchBytes each: tens of thousands of events
-constexpr size_t kMaxForeignBytes = 32u << 20;  // of other ranks' batches that wait for the writer
-constexpr auto kBatchTime = std::chrono::milliseconds(50);  // events wait this long to be written together
+constexpr size_t kMaxForeignBytes = 32u << 20;  // of batches of other ranks that wait for the writer
+// How long events wait, so that several are written together.
+constexpr auto kBatchTime = std::chrono::milliseconds(50);
 
 struct ForeignBatch {
   Rank from = 0;
@@ -66,7 +67,7 @@ class FileTimeline : public Timeline {
     {
       const std::lock_guard lock(mutex_);
       if (!is_on_) return;
-      // A mark of all ranks' rounds would say the same thing once per rank.
+      // Marks from every rank would show the same round several times.
       if (event.kind == TraceKind::kCycle && (!options_.mark_cycles || options_.rank != 0)) return;
       const size_t chunks = chunks_.size();
       if (is_full_ || !reserve_chunk()) {
@@ -76,7 +77,7 @@ class FileTimeline : public Timeline {
         return;
       }
       append_event(chunks_.back(), event);
-      is_news = chunks_.size() != chunks;  // the first event since the writer came, or much has gathered
+      is_news = chunks_.size() != chunks;  // wake the writer for the first event, or for many
     }
     if (is_news) wake_.notify_one();
   }
@@ -133,7 +134,7 @@ class FileTimeline : public Timeline {
     wake_.notify_one();
     if (writer_.joinable()) writer_.join();
     file_.close();
-    options_.forward = {};  // what it refers to may go
+    options_.forward = {};  // it must not be called any more
   }
 
   Status open_file() {
@@ -147,7 +148,7 @@ class FileTimeline : public Timeline {
     return status;
   }
 
-  // Room for one more event in the last chunk; mutex_ held.
+  // Makes room for one more event in the last chunk. mutex_ is held.
   bool reserve_chunk() {
     if (!chunks_.empty() && chunks_.back().size() + kMaxEventBytes <= kMaxBatchBytes) return true;
     if (chunks_.size() == kMaxChunks) return false;
@@ -198,7 +199,7 @@ class FileTimeline : public Timeline {
         visit_batch(bytes, {.event = [&](const TraceEvent& e) { format_->add(rank, e, offset); },
                             .gap = [&](int64_t dropped) { format_->add_gap(rank, dropped); }});
     RUEDA_CHECK(status.is_ok(), "batches were encoded here or checked by ingest");
-    flush();  // piecewise: text is several times the size of its events
+    flush();  // in pieces, because the text is several times as large as the events
   }
 
   void flush() {
@@ -216,9 +217,9 @@ class FileTimeline : public Timeline {
 
   std::mutex lifecycle_;  // start and stop
   TimelineOptions options_;
-  std::unique_ptr<ChromeFormat> format_;  // writer thread only, while it runs; kept for a file that goes on
-  TraceFile file_;                        // likewise
-  std::string written_path_;              // what format_ and file_ belong to
+  std::unique_ptr<ChromeFormat> format_;  // writer thread only, while it runs; kept to continue a file
+  TraceFile file_;                        // the same
+  std::string written_path_;              // the file of format_ and file_
   std::thread writer_;
 
   std::atomic<bool> is_on_{false};
@@ -226,7 +227,7 @@ class FileTimeline : public Timeline {
   std::mutex mutex_;  // everything below
   std::condition_variable wake_;
   std::vector<Bytes> chunks_;
-  bool is_full_ = false;  // drop until the writer has taken what there is: a gap is one stretch of events
+  bool is_full_ = false;  // drop events until the writer has taken all: a gap is one run of events
   int64_t gap_ = 0;
   std::deque<ForeignBatch> foreign_;
   size_t foreign_bytes_ = 0;

@@ -20,20 +20,20 @@ struct TimelineOptions {
   std::string path;  // rank 0: the file
   Rank rank = 0;
   bool mark_cycles = false;
-  bool goes_on = false;  // where this timeline has written the file before: append, on the same clock
-  std::function<void(Bytes batch)> forward;  // other ranks: called on the writer thread, ≤ 1 MiB a batch
+  bool goes_on = false;  // if this timeline has written the file before: append, on the same clock
+  std::function<void(Bytes batch)> forward;  // other ranks: called on the writer thread, with at most 1 MiB
 };
 
 class Timeline : public TraceSink {
  public:
-  // Rank 0 opens the file; kUnavailable says why not (path and errno). Starts the writer thread.
+  // Starts the writer thread; rank 0 also opens the file. Fails with kUnavailable, naming path and errno.
   virtual Status start(const TimelineOptions& options) = 0;
-  // Rank 0 only, any thread: events of another rank. offset is added to its times to give this host's clock.
-  // A malformed batch is refused.
+  // Rank 0 only, any thread: adds events of another rank. offset is added to their times to convert them to
+  // the clock of this host. A malformed batch is refused.
   virtual Status ingest(Rank from, Nanos offset, std::span<const std::byte> batch) = 0;
-  // Drains, closes. Harmless when none is open. After it start() may be called again.
+  // Writes all events and closes the file. No effect if none is open. start() may be called again afterwards.
   virtual void stop() = 0;
-  // Events lost because the writer did not keep up; also written into the file.
+  // How many events were lost because the writer was too slow. The number is also written into the file.
   [[nodiscard]] virtual int64_t dropped() const = 0;
 };
 std::unique_ptr<Timeline> make_timeline();

@@ -10,8 +10,8 @@
 namespace rueda::trace {
 namespace {
 
-// A kill can tear a write only between two pages, so writes are small: at most one page border lies in most
-// of them.
+// A kill can cut a write only between two pages. Writes are small, so most of them contain at most
+// one page boundary.
 constexpr size_t kWriteBytes = 4'096;
 
 }  // namespace
@@ -22,7 +22,7 @@ Status TraceFile::open(const std::string& path) {
   fd_ = UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!is_open())
     return {Code::kUnavailable, "Cannot open the timeline file " + path + ": " + std::strerror(errno) +
-                                    ". Name a file in a directory that exists and can be written to."};
+                                    ". Name a file in an existing, writable directory."};
   bracket_ = 0;
   if (Status status = write_array_part("[\n]"); !status.is_ok()) return status;
   bracket_ = 2;
@@ -65,7 +65,7 @@ Status TraceFile::write_array_part(std::string text) {
     if (n <= 0) {
       const Status status{Code::kUnavailable, "Cannot write the timeline file " + path_ + ": " +
                                                   std::strerror(n < 0 ? errno : ENOSPC) + "."};
-      // What the failed write left is cut off, so that the file stays an array.
+      // Cuts off the rest of the failed write, so that the file stays an array.
       if (::pwrite(fd_.get(), "]", 1, bracket_) == 1) (void)!::ftruncate(fd_.get(), bracket_ + 1);
       return status;
     }

@@ -15,10 +15,10 @@ class TraceFile {
  public:
   // Creates or empties the file and writes an empty array.
   Status open(const std::string& path);
-  // Opens the file that was closed last, to append to it. False if it is no longer as it was left.
+  // Opens the file that was closed last, to append to it. Returns false if it has changed since.
   [[nodiscard]] bool reopen();
-  // Objects with their separators (ChromeFormat::take). Each write replaces the closing bracket of the last
-  // one.
+  // Takes objects with their separators (ChromeFormat::take). Each write replaces the closing bracket of
+  // the previous one.
   Status append(const std::vector<std::string>& objects);
   void close();
   [[nodiscard]] bool is_open() const { return fd_.get() >= 0; }

@@ -13,7 +13,6 @@ namespace {
 
 constexpr Nanos kFirstBackoff = 5 * kMillisecond;
 constexpr Nanos kLongestBackoff = 500 * kMillisecond;
-constexpr int kAcceptsPerRound = 64;
 
 }  // namespace
 
@@ -30,19 +29,19 @@ Status check_identity(const Identity& identity) {
   return Status::ok();
 }
 
-Status check_lane(const Identity& identity, const LaneName& name) {
+Status check_channel(const Identity& identity, const ChannelName& name) {
   if (name.peer < 0 || name.peer >= identity.size || name.peer == identity.rank)
     return {Code::kInvalidArgument, "rank " + std::to_string(identity.rank) + " cannot connect to rank " +
                                         std::to_string(name.peer) + " of " + std::to_string(identity.size) +
                                         "."};
-  if (name.lane >= Connector::kMaxLanes)
+  if (name.channel >= Connector::kMaxChannels)
     return {Code::kInvalidArgument,
-            "lane " + std::to_string(name.lane) + " is beyond the 16 lanes of a peer."};
+            "channel " + std::to_string(name.channel) + " is beyond the 16 channels of a peer."};
   return Status::ok();
 }
 
-Connector::Connector(const Identity& identity, Channel channel, Poller& poller, Vet vet)
-    : identity_(identity), channel_(channel), poller_(poller), vet_(std::move(vet)) {}
+Connector::Connector(const Identity& identity, ConnectionKind kind, Poller& poller, Vet vet)
+    : identity_(identity), kind_(kind), poller_(poller), vet_(std::move(vet)) {}
 
 Connector::~Connector() { close(); }
 
@@ -52,7 +51,7 @@ Status Connector::listen_on(UniqueFd listening) {
   return poller_.add(listening_.get(), listening_watch_);
 }
 
-void Connector::dial(LaneName name, SocketAddress address) {
+void Connector::dial(ChannelName name, SocketAddress address) {
   auto dialing = std::make_unique<Dialing>();
   dialing->name = name;
   dialing->address = address;
@@ -85,7 +84,7 @@ bool Connector::has_work() const {
 Nanos Connector::next_due() const {
   Nanos due = 0;
   const auto sooner = [&due](Nanos when) { due = due == 0 ? when : std::min(due, when); };
-  if (!pending_.empty()) sooner(pending_.front()->started() + kGreetingTime);
+  if (!pending_.empty()) sooner(pending_.front()->started() + kStrangerTime);
   for (const auto& dialing : dialing_) {
     if (!dialing->greeting && !dialing->fd.is_open()) sooner(std::max<Nanos>(dialing->retry_at, 1));
   }
@@ -114,13 +113,12 @@ bool Connector::accept_some(Nanos now) {
 }
 
 bool Connector::accept_one(Nanos now) {
-  UniqueFd fd(accept4(listening_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  UniqueFd fd = accept_caller(listening_.get());
   if (!fd.is_open()) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
     if (is_out_of_descriptors(errno)) turn_away(out_of_descriptors(errno));
     return true;  // that one is gone; the next may be fine. The caller's loop is bounded.
   }
-  fd.close_on_fork();
   if (Status status = vet_(fd.get()); !status.is_ok()) {
     refusals_.warn("this rank", status);
     return true;
@@ -143,7 +141,7 @@ void Connector::turn_away(const Status& why) {
   if (pending_.empty() && failures_.empty()) failures_.push_back({-1, 0, why});
   if (!pending_.empty()) evict_one();
   reserve_.reset();
-  { const UniqueFd turned_away(accept4(listening_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)); }
+  { const UniqueFd turned_away = accept_caller(listening_.get()); }
   reserve_ = UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC));
   refusals_.warn("this rank", why);
 }
@@ -166,7 +164,7 @@ bool Connector::greet(Nanos now) {
       greeting.watch.clear(~static_cast<uint32_t>(EPOLLIN));
       state = greeting.advance();
     }
-    const bool is_late = now - greeting.started() > kGreetingTime;
+    const bool is_late = now - greeting.started() > kStrangerTime;
     if (state == Greeting::State::kBusy && !is_late) {
       ++it;
       continue;
@@ -181,9 +179,9 @@ bool Connector::greet(Nanos now) {
 }
 
 void Connector::admit(Greeting& greeting) {
-  const LaneName name{greeting.introduction().from, greeting.introduction().lane};
+  const ChannelName name{greeting.introduction().from, greeting.introduction().channel};
   // The higher rank dials; anything else knows the secret but not the rules.
-  if (name.peer <= identity_.rank || name.peer >= identity_.size || name.lane >= kMaxLanes) {
+  if (name.peer <= identity_.rank || name.peer >= identity_.size || name.channel >= kMaxChannels) {
     refusals_.warn("this rank",
                    {Code::kPermissionDenied, to_string(name) + " has no reason to dial this rank."});
     return;
@@ -197,12 +195,9 @@ bool Connector::advance(Dialing& dialing, Nanos now) {
     if (Status status = start(dialing, now); !status.is_ok()) return fail(dialing, status), true;
   }
   if (dialing.fd.is_open() && dialing.watch.ready != 0) {
-    int error = 0;
-    socklen_t size = sizeof(error);
-    getsockopt(dialing.fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
     poller_.remove(dialing.fd.get());
     dialing.watch.ready = 0;
-    if (error != 0 || is_connected_to_itself(dialing.fd.get())) {
+    if (!connection_result(dialing.fd.get()).is_ok()) {
       retry_later(dialing, now);
       return false;
     }
@@ -227,16 +222,14 @@ bool Connector::advance(Dialing& dialing, Nanos now) {
 
 // Fails where a later attempt would fail as well.
 Status Connector::start(Dialing& dialing, Nanos now) {
-  dialing.fd = UniqueFd(socket(dialing.address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  Result<UniqueFd> opened = open_socket(dialing.address.family());
+  if (!opened.is_ok()) return opened.status();
+  dialing.fd = std::move(opened).value();
   dialing.watch.ready = 0;
-  if (!dialing.fd.is_open() && is_out_of_descriptors(errno)) return out_of_descriptors(errno);
-  if (!dialing.fd.is_open()) return retry_later(dialing, now), Status::ok();
-  dialing.fd.close_on_fork();
-  const int result = connect(dialing.fd.get(), dialing.address.get(), dialing.address.size);
-  const bool is_under_way = result == 0 || errno == EINPROGRESS;
-  if (!is_under_way || !poller_.add(dialing.fd.get(), dialing.watch).is_ok())
+  const Result<bool> begun = begin_connecting(dialing.fd.get(), dialing.address);
+  if (!begun.is_ok() || !poller_.add(dialing.fd.get(), dialing.watch).is_ok())
     return retry_later(dialing, now), Status::ok();
-  if (result == 0) dialing.watch.ready = EPOLLOUT;
+  if (begun.value()) dialing.watch.ready = EPOLLOUT;
   return Status::ok();
 }
 
@@ -251,14 +244,14 @@ void Connector::retry_later(Dialing& dialing, Nanos now) {
 
 void Connector::fail(const Dialing& dialing, Status why) {
   why.why = "cannot connect to " + to_string(dialing.name) + ": " + why.why;
-  failures_.push_back({dialing.name.peer, dialing.name.lane, std::move(why)});
+  failures_.push_back({dialing.name.peer, dialing.name.channel, std::move(why)});
 }
 
-Introduction Connector::introduce(const LaneName& name) const {
+Introduction Connector::introduce(const ChannelName& name) const {
   return {.job = identity_.job,
           .epoch = identity_.epoch,
-          .channel = channel_,
-          .lane = name.lane,
+          .kind = kind_,
+          .channel = name.channel,
           .from = identity_.rank,
           .to = name.peer};
 }

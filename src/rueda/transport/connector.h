@@ -1,4 +1,4 @@
-// Brings lanes up, whatever kind of socket carries them: accepts and dials, proves both ends, retries, and
+// Brings channels up, whatever kind of socket carries them: accepts and dials, proves both ends, retries, and
 // bounds what strangers can cost in number, bytes and time. Engine thread only.
 #pragma once
 
@@ -9,38 +9,37 @@
 #include <vector>
 
 #include "rueda/base/refusal_log.h"
+#include "rueda/base/socket.h"
 #include "rueda/transport/frame.h"
 #include "rueda/transport/greeting.h"
 #include "rueda/transport/poller.h"
-#include "rueda/transport/socket.h"
 #include "rueda/transport/transport.h"
 
 namespace rueda::transport {
 
 struct Connected {
   UniqueFd fd;
-  LaneName name;
+  ChannelName name;
   bool is_dialer = false;
 };
 
 // What a transport may be built with and asked for.
 Status check_identity(const Identity& identity);
-Status check_lane(const Identity& identity, const LaneName& name);
+Status check_channel(const Identity& identity, const ChannelName& name);
 
 class Connector {
  public:
-  static constexpr size_t kMaxPending = 64;            // strangers at a time; then the oldest has to go
-  static constexpr Nanos kGreetingTime = 5 * kSecond;  // for a stranger to prove itself
-  static constexpr size_t kMaxLanes = 16;              // per peer
+  static constexpr size_t kMaxPending = 64;   // strangers at a time; then the oldest has to go
+  static constexpr size_t kMaxChannels = 16;  // per peer
 
   // vet sees every accepted or connected socket before a byte is exchanged. poller outlives this.
   using Vet = std::function<Status(int fd)>;
-  Connector(const Identity& identity, Channel channel, Poller& poller, Vet vet);
+  Connector(const Identity& identity, ConnectionKind kind, Poller& poller, Vet vet);
   ~Connector();
 
   Status listen_on(UniqueFd listening);
-  void dial(LaneName name, SocketAddress address);
-  // After this no more lanes come up.
+  void dial(ChannelName name, SocketAddress address);
+  // After this no more channels come up.
   void close();
 
   // To be called when the poller was polled; true if anything happened.
@@ -53,7 +52,7 @@ class Connector {
 
  private:
   struct Dialing {
-    LaneName name;
+    ChannelName name;
     SocketAddress address;
     UniqueFd fd;  // connecting
     Watch watch;
@@ -72,10 +71,10 @@ class Connector {
   Status start(Dialing& dialing, Nanos now);
   void retry_later(Dialing& dialing, Nanos now);
   void fail(const Dialing& dialing, Status why);
-  Introduction introduce(const LaneName& name) const;
+  Introduction introduce(const ChannelName& name) const;
 
   const Identity& identity_;
-  Channel channel_;
+  ConnectionKind kind_;
   Poller& poller_;
   Vet vet_;
   UniqueFd listening_, reserve_;

@@ -1,4 +1,5 @@
-// What every message carries in front of it on byte streams (tcp, shm), and the requests that wait at a lane.
+// What every message carries in front of it on byte streams (tcp, shm), and the requests that wait at a
+// channel.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,7 @@ inline constexpr uint32_t kFrameMagic = 0x46445552;  // "RUDF"
 // No rendezvous: both sides derive sizes from the same schedule. The header only proves that they did.
 struct FrameHeader {
   uint32_t magic = kFrameMagic;
-  uint32_t sequence = 0;  // of the message on its lane, modulo 2^32
+  uint32_t sequence = 0;  // of the message on its channel, modulo 2^32
   uint64_t bytes = 0;     // of the payload
 };
 static_assert(sizeof(FrameHeader) == 16);
@@ -34,18 +35,18 @@ struct RecvRequest {
   Consumer* consumer = nullptr;
 };
 
-struct LaneName {
+struct ChannelName {
   Rank peer = -1;
-  uint16_t lane = 0;
-  auto operator<=>(const LaneName&) const = default;
+  uint16_t channel = 0;
+  auto operator<=>(const ChannelName&) const = default;
 };
 
-inline std::string to_string(const LaneName& name) {
-  return "rank " + std::to_string(name.peer) + " (lane " + std::to_string(name.lane) + ")";
+inline std::string to_string(const ChannelName& name) {
+  return "rank " + std::to_string(name.peer) + " (channel " + std::to_string(name.channel) + ")";
 }
 
 // Ok when the header announces exactly the message that the oldest receive expects.
-inline Status check_frame(const FrameHeader& got, uint32_t sequence, size_t bytes, const LaneName& from) {
+inline Status check_frame(const FrameHeader& got, uint32_t sequence, size_t bytes, const ChannelName& from) {
   if (got.magic != kFrameMagic || got.sequence != sequence)
     return {Code::kInternal, to_string(from) + " broke the protocol: message " + std::to_string(sequence) +
                                  " does not begin where it should."};
@@ -56,7 +57,7 @@ inline Status check_frame(const FrameHeader& got, uint32_t sequence, size_t byte
   return Status::ok();
 }
 
-inline Status peer_lost(const LaneName& name, const std::string& how) {
+inline Status peer_lost(const ChannelName& name, const std::string& how) {
   return {Code::kPeerLost, to_string(name) + " " + how + "."};
 }
 

@@ -28,7 +28,7 @@ Greeting::State Greeting::advance() {
   for (int round = 0; round < 8; ++round) {
     if (!flush()) return State::kHungUp;
     if (handshake_.is_done()) return unsent_.empty() ? State::kDone : State::kBusy;
-    // Peek, so that bytes behind the handshake stay in the kernel for the lane.
+    // Peek, so that bytes behind the handshake stay in the kernel for the channel.
     std::array<std::byte, kMaxHandshakeBytes> buffer;
     const ssize_t got = recv(fd_.get(), buffer.data(), buffer.size(), MSG_PEEK | MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;

@@ -1,21 +1,33 @@
-// What waits at one lane, and what the lanes of a transport share.
+// Bookkeeping that tcp, shm and sim have in common. Requests: the sends and receives that wait at one
+// channel. Outcome: the completions and losses of all channels of a transport, until its owner fetches them.
+// Engine thread only (during init, the thread that called it).
 #pragma once
 
 #include <algorithm>
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "rueda/transport/frame.h"
 
 namespace rueda::transport {
 
-// Where lanes put what their owner hands on in its next progress() or take_losses().
+// Where channels put what their owner hands on in its next progress() or take_losses().
 struct Outcome {
   std::vector<Completion> completions;
   std::vector<Loss> losses;
+
+  // True if there was a completion.
+  bool hand_over(std::vector<Completion>& done) {
+    const bool is_any = !completions.empty();
+    done.insert(done.end(), completions.begin(), completions.end());
+    completions.clear();
+    return is_any;
+  }
+  std::vector<Loss> take_losses() { return std::exchange(losses, {}); }
 };
 
-// The two queues of a lane and its end. A request that comes after the end completes with its reason.
+// The two queues of a channel and its end. A request that comes after the end completes with its reason.
 class Requests {
  public:
   explicit Requests(Outcome& outcome) : outcome_(outcome) {}
@@ -47,7 +59,7 @@ class Requests {
   }
   // All that is open completes with why.
   void end(const Status& why) {
-    RUEDA_CHECK(!why.is_ok() && !is_ended(), "a lane ends once, with a reason");
+    RUEDA_CHECK(!why.is_ok() && !is_ended(), "a channel ends once, with a reason");
     why_ = why;
     for (const SendRequest& request : sends) complete(request.ticket, why);
     for (const RecvRequest& request : recvs) complete(request.ticket, why);

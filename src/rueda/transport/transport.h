@@ -1,5 +1,5 @@
-// Moves bytes between two ranks. The seam for shared memory, TCP, the simulator and later RDMA; nothing here
-// knows collectives or groups. Engine thread only, unless a member says otherwise. Nothing blocks.
+// Moves bytes between two ranks. The interface for shared memory, TCP, the simulator and later RDMA; nothing
+// here knows collectives or groups. Engine thread only, unless a member says otherwise. Nothing blocks.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,7 @@
 #include "rueda/base/handshake.h"
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
+#include "rueda/base/unique_fd.h"
 
 namespace rueda::transport {
 
@@ -32,8 +33,8 @@ class Consumer {
   virtual void consume(size_t offset, std::span<const std::byte> piece) = 0;
 };
 
-// One FIFO lane to one peer: the i-th receive here meets the i-th send there, and both name the same size (a
-// difference is a bug that both sides detect). Buffers are borrowed until the ticket completes. Zero bytes
+// One FIFO channel to one peer: the i-th receive here meets the i-th send there, and both name the same size
+// (a difference is a bug that both sides detect). Buffers are borrowed until the ticket completes. Zero bytes
 // are legal.
 class Endpoint {
  public:
@@ -42,14 +43,15 @@ class Endpoint {
   virtual void recv(Ticket ticket, std::span<std::byte> bytes) = 0;
   virtual void recv_into(Ticket ticket, size_t bytes, size_t granule, Consumer& consumer) = 0;
   // Takes back up to so many of the newest receives: they do not complete. Not one whose message has begun to
-  // arrive, and none once the lane has ended, for then they complete with its reason. How many it took back.
+  // arrive, and none once the channel has ended, for then they complete with its reason. How many it took
+  // back.
   virtual size_t withdraw(size_t receives) = 0;
 };
 
-// A lane that ended, with the reason: the peer closed, died, was cut off, broke the protocol.
+// A channel that ended, with the reason: the peer closed, died, was cut off, broke the protocol.
 struct Loss {
   Rank peer = -1;
-  uint16_t lane = 0;
+  uint16_t channel = 0;
   Status status;
 };
 
@@ -74,22 +76,28 @@ class Transport {
 
   // Starts connecting; both ranks of a pair call it. The lower rank listens, the higher one dials. Progress
   // with progress() until endpoint() is non-null or losses() names the peer.
-  virtual Status connect(Rank peer, std::string_view peer_address, uint16_t lane) = 0;
-  // Null until the lane is up. Lives until the transport is destroyed.
-  virtual Endpoint* endpoint(Rank peer, uint16_t lane) = 0;
+  virtual Status connect(Rank peer, std::string_view peer_address, uint16_t channel) = 0;
+  // Null until the channel is up. Lives until the transport is destroyed.
+  virtual Endpoint* endpoint(Rank peer, uint16_t channel) = 0;
 
   // Moves what can be moved without waiting; appends completions. True if anything moved.
   virtual bool progress(std::vector<Completion>& done) = 0;
-  // Lanes lost since the last call. Their open tickets complete with the same Status through progress().
+  // Channels lost since the last call. Their open tickets complete with the same Status through progress().
   virtual std::vector<Loss> take_losses() = 0;
 
   // To sleep until there is work: prepare_sleep(), then poll these descriptors for input, then progress().
   // When prepare_sleep returns false there is work already: do not sleep. (shm tells its writers to ring the
-  // bell here.)
+  // doorbell here.)
   virtual bool prepare_sleep() = 0;
   virtual void wake_fds(std::vector<int>& fds) const = 0;
 
-  // Ends every lane now: peers see a loss, open tickets complete with why.
+  // Descriptors that the peer gave with channel 0, once; none before that channel is up, and from a transport
+  // that passes none.
+  virtual std::vector<UniqueFd> take_shared(Rank) { return {}; }
+  // Whether arriving data makes an event only for a rank that has announced its sleep with prepare_sleep().
+  [[nodiscard]] virtual bool is_silent() const { return false; }
+
+  // Ends every channel now: peers see a loss, open tickets complete with why.
   virtual void abort(const Status& why) = 0;
 };
 

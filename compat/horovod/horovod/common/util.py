@@ -43,9 +43,7 @@ ccl_built = _query("ccl_built")
 
 @contextlib.contextmanager
 def env(**kwargs: Any) -> Iterator[None]:
-    """Sets environment variables within the block; those given as None are left alone. Restores them
-    afterwards.
-    """
+    """Sets environment variables within the block, and restores them. Those given as None are left alone."""
     before = {name: os.environ.get(name) for name, value in kwargs.items() if value is not None}
     for name in before:
         os.environ[name] = str(kwargs[name])

@@ -38,9 +38,7 @@ def run(
     min_np: int | None = None,
     max_np: int | None = None,
 ) -> list[Any]:
-    """Runs func(*args, **kwargs) in num_proc processes and returns the results in rank order; see
-    rueda.run.
-    """
+    """Runs func(*args, **kwargs) in num_proc processes; its results in rank order. See rueda.run."""
     given = dict(locals())
     if np is not None:  # the older name wins, as it always did
         warnings.warn("Argument np is deprecated; use num_proc.", DeprecationWarning, stacklevel=2)

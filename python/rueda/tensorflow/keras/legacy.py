@@ -13,7 +13,7 @@ from rueda import _core
 from rueda.keras import Compression
 from rueda.keras.backends import check_choice
 from rueda.keras.optimizer import check_wrapping, keep_local, subclass
-from rueda.keras.saving import known_objects
+from rueda.keras.saving import known_objects, optimizer_of
 from rueda.local_layers import layers_of
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.tensorflow.arguments import variable_key
@@ -94,8 +94,7 @@ def PartialDistributedOptimizer(
 ) -> Any:
     """DistributedOptimizer that leaves the weights of local_layers to each rank.
 
-    local_layers: one layer of tf_keras or several; ValueError where one is not built. Otherwise as
-    DistributedOptimizer.
+    local_layers: one layer of tf_keras or several; ValueError where one is not built.
     """
     layers = layers_of(
         local_layers, tf_keras.layers.Layer, "tf_keras.layers.Layer", caller="PartialDistributedOptimizer"
@@ -118,13 +117,9 @@ def load_model(
     """
     known = known_objects(custom_optimizers, custom_objects)
     model = tf_keras.models.load_model(filepath, custom_objects=known)
-    if getattr(model, "optimizer", None) is None:
-        raise ValueError(
-            f"load_model: {filepath} holds a model without an optimizer; load it with "
-            f"tf_keras.models.load_model and compile it with hvd.DistributedOptimizer(…)."
-        )
-    if not getattr(model.optimizer, "_rueda_is_distributed", False):  # by custom_objects
-        DistributedOptimizer(model.optimizer, compression=compression)
+    optimizer = optimizer_of(model, filepath, "tf_keras.models.load_model")
+    if not getattr(optimizer, "_rueda_is_distributed", False):  # by custom_objects
+        DistributedOptimizer(optimizer, compression=compression)
     return model
 
 

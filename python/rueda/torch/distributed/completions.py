@@ -4,8 +4,8 @@ The engine's thread never takes the GIL: it posts a semaphore, on which one of t
 sleeps outside the GIL. It looks for operations that have ended and completes their futures, so callbacks run
 one after the other. A callback may wait for another operation's future, as those of PyTorch's powerSGD_hook
 do. It gives up the service where it asks for that future, and else loses it after `_GRACE_S`; the stand-by
-then serves, and a new one takes its place. What ends does not wake the stand-by: it looks at the server every
-`_GRACE_S`.
+then serves, and a new one takes its place. What ends does not wake the stand-by, which looks at the server
+every `_GRACE_S` seconds.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ class _Watch:
     done: Callable[[Exception | None], None]
 
     def is_due(self) -> bool:
-        return self.flight.settle() or time.monotonic() >= self.deadline
+        return self.flight.try_settle() or time.monotonic() >= self.deadline
 
     def tell(self) -> None:
-        self.done(self.flight.error if self.flight.settle() else self.flight.late(self.seconds))
+        self.done(self.flight.error if self.flight.try_settle() else self.flight.late(self.seconds))
 
 
 class Completions:

@@ -54,8 +54,9 @@ def all_to_all_single(
     splits: tuple[Sequence[int], Sequence[int]],
     members: Members,
 ) -> Part:
-    """Rows of source to all ranks, rows from all ranks to output. splits: of output and of source, empty for
-    even.
+    """Rows of source to all ranks, rows from all ranks to output.
+
+    splits: of output and of source; empty: equal parts.
     """
     same_type([output, source], "all_to_all_single")
     out_splits, in_splits = list(splits[0]), list(splits[1])
@@ -144,7 +145,10 @@ def _joined(blocks: Sequence[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
 def _even_rows(tensor: torch.Tensor, members: Members) -> list[int]:
     rows = tensor.shape[0] if tensor.dim() > 0 else 1
     if rows % members.count:
-        raise ValueError(f"all_to_all_single of {rows} rows in a group of {members.count} needs split sizes.")
+        raise ValueError(
+            f"all_to_all_single of {rows} rows in a group of {members.count} needs split sizes, because "
+            "the rows do not divide evenly."
+        )
     return [rows // members.count] * members.count
 
 

@@ -1,13 +1,12 @@
-"""Operations of process groups between submission and result: what they borrow, how they end, who waits.
+"""Operations of process groups between submission and result: how they are entered, and who waits.
 
 The engine reads and writes tensors until an operation has ended, also when the caller drops its Work
-(DDP.join does), so this module holds them and not the Work. Results are settled once: by whoever waits, by
-a thread of completions.py when a future was asked for, or by a later submission.
+(DDP.join does), so the record of what is in flight holds them and not the Work. Results are taken once: by
+whoever waits, by a thread of completions.py when a future was asked for, or by a later submission.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,69 +16,37 @@ from typing import Any
 import torch
 
 from rueda import _core, errors, operations
-from rueda.basics import basics
 from rueda.errors import HorovodInternalError
+from rueda.in_flight import InFlight, open_operations
 from rueda.operations import Call
 
 _REAP_AT_ONCE = 16  # how many ended operations one submission settles at most
 
 
-class Flight:
-    """One operation. Any thread."""
+class Flight(InFlight):
+    """One operation of a process group. Any thread."""
 
-    def __init__(self, what: str, held: Sequence[Any], finish: Callable[[int], None] | None) -> None:
-        self.what = what  # for error texts: "all_reduce of 12 elements in group 0"
-        self.engine_handle = 0
-        self._held: Sequence[Any] = held
-        self._finish = finish
-        self._lock = threading.Lock()
-        self._is_settled = False
-        self._error: Exception | None = None
+    __slots__ = ("what",)
 
-    def settle(self) -> bool:
-        """Whether the operation has ended. The first call that finds so puts the results in place."""
-        if self._is_settled:
-            return True
-        with self._lock:
-            if self._is_settled:
-                return True
-            state = _core.poll(self.engine_handle)
-            if state == 0:
-                return False
-            try:
-                self._end(state)
-            except Exception as error:
-                self._error = error
-            _core.release(self.engine_handle)
-            self._held, self._finish = (), None
-            self._is_settled = True
-        return True
+    def __init__(
+        self, engine_handle: int, held: Sequence[Any], finish: Callable[[int], None] | None, what: str
+    ) -> None:
+        """what: for error texts: "all_reduce of 12 elements in group 0"."""
 
-    def _end(self, state: int) -> None:
-        if state < 0:
-            raise errors.internal_error(errors.SHUTTING_DOWN)
-        if _core.wait(self.engine_handle, 0.0) != _core.OK:
-            text = _core.last_error()
-            raise errors.internal_error(_core.error(self.engine_handle) or text or errors.SHUTTING_DOWN)
-        if self._finish is not None:
-            with torch.no_grad():
-                self._finish(self.engine_handle)
+        def put_in_place(engine_handle: int) -> None:
+            if finish is not None:
+                with torch.no_grad():
+                    finish(engine_handle)
 
-    @property
-    def error(self) -> Exception | None:
-        """Why a settled operation failed; None if it succeeded."""
-        return self._error
+        super().__init__(engine_handle, held, put_in_place)
+        self.what = what
+        _to_reap.append(engine_handle)
 
     def wait(self, seconds: float) -> None:
         """Returns once the operation has succeeded; raises HorovodInternalError if it failed or is late."""
-        deadline = time.monotonic() + seconds
-        while not self.settle():
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise self.late(seconds)
-            _core.wait(self.engine_handle, min(operations.WAIT_SLICE_S, left))
-        if self._error is not None:
-            raise self._error
+        if not self.ends_by(time.monotonic() + seconds):
+            raise self.late(seconds)
+        self.settle()
 
     def late(self, seconds: float) -> HorovodInternalError:
         """The error of a wait that took too long; the operation itself stays open."""
@@ -89,14 +56,16 @@ class Flight:
         )
 
 
-_open: deque[Flight] = deque()
+# In which order submissions look for what has ended and nobody waits for; by the engine's handle.
+_to_reap: deque[int] = deque()
 
 
-def launch(flight: Flight, calls: Sequence[Call], target: tuple[int, str], will_wait: bool) -> None:
-    """Submits the calls as one operation. ValueError or HorovodInternalError if refused.
+def submit(calls: Sequence[Call], target: tuple[int, str], will_wait: bool) -> int:
+    """Submits the calls as one operation and returns the engine's handle, which the caller makes a Flight at
+    once. ValueError or HorovodInternalError if refused.
 
-    target: the process set and the name. will_wait: this thread waits for it next, and so does the engine's
-    work meanwhile.
+    target: the process set and the name. will_wait: this thread waits for it next, and meanwhile does what
+    the engine would have to do.
     """
     set_id, name = target
     operations.check_usable()
@@ -109,25 +78,16 @@ def launch(flight: Flight, calls: Sequence[Call], target: tuple[int, str], will_
     status = start(byref(requests), len(calls), byref(handle))
     if status != _core.OK:
         operations.raise_refused(status, _core.last_error())
-    flight.engine_handle = handle.value
-    _open.append(flight)
+    return handle.value
 
 
 def _reap() -> None:
     for _ in range(_REAP_AT_ONCE):
         try:
-            flight = _open.popleft()
+            engine_handle = _to_reap.popleft()
         except IndexError:
             return
-        if not flight.settle():
-            _open.appendleft(flight)  # another thread may have come between; the order is of no importance
+        flight = open_operations.get(engine_handle)
+        if isinstance(flight, Flight) and not flight.try_settle():
+            _to_reap.appendleft(engine_handle)  # another thread may have come between: any order will do
             return
-
-
-def _forget() -> None:
-    for flight in list(_open):
-        flight.settle()
-    _open.clear()
-
-
-basics.on_shutdown(_forget)

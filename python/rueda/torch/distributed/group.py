@@ -14,14 +14,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from rueda import errors, operations
-from rueda.basics import basics
+from rueda import epochs, errors, operations
 from rueda.torch.distributed import exchanges, flights, names, parts, profiling, sets
 from rueda.torch.distributed.flights import Flight
 from rueda.torch.distributed.parts import Members, Part
 from rueda.torch.distributed.reductions import reduction
 from rueda.torch.distributed.work import RuedaWork
-from rueda.torch.handles import shutdowns
 
 Tensors = Sequence[torch.Tensor]
 
@@ -39,10 +37,10 @@ class RuedaProcessGroup(dist.ProcessGroup):
         self._members = Members(rank, tuple(world_ranks))
         self._name = name
         self._description = "undefined"
-        self._prefix = f"torch.distributed/{names.generation}/{name}"
+        self._prefix = f"torch.distributed/{names.default_groups}/{name}"
         self._set = sets.set_of(world_ranks)
         self._seconds = timeout.total_seconds()
-        self._shutdowns = shutdowns()
+        self._epoch = epochs.current()
         self._lock = threading.Lock()
         self._sequence = 0
         self._messages: dict[tuple[int, int, int], int] = {}  # (from, to, tag) -> messages so far
@@ -336,10 +334,11 @@ class RuedaProcessGroup(dist.ProcessGroup):
             for index, one in finishes:
                 one(handle, index)
 
-        flight = Flight(f"{word} {name}", [part.held for part in made], finish if finishes else None)
         # What torch.distributed's functions start without async_op, they wait for at once.
         will_wait = self._coalescing is None and getattr(options, "asyncOp", True) is False
-        flights.launch(flight, [part.call for part in made], (set_id, name), will_wait)
+        engine_handle = flights.submit([part.call for part in made], (set_id, name), will_wait)
+        held = [part.held for part in made]
+        flight = Flight(engine_handle, held, finish if finishes else None, f"{word} {name}")
         if self._coalescing is not None:
             self._coalescing.append(flight)
         return RuedaWork([flight], outputs, seconds)
@@ -348,12 +347,11 @@ class RuedaProcessGroup(dist.ProcessGroup):
         if self._is_closed:
             raise errors.internal_error(f"Process group {self._name} was destroyed; make another one.")
         operations.check_usable()
-        if self._shutdowns != shutdowns():
+        if self._epoch != epochs.current():
             raise errors.internal_error(
                 f"Process group {self._name} ended with the engine, which hvd.shutdown() stopped; call "
                 "destroy_process_group and init_process_group again."
             )
-        assert basics.is_initialized()
 
 
 def _listed(tensors: Any) -> Tensors:

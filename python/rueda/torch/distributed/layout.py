@@ -70,7 +70,9 @@ def same_type(tensors: Sequence[torch.Tensor], what: str) -> None:
     """Raises ValueError unless all tensors have one dtype."""
     kinds = {tensor.dtype for tensor in tensors}
     if len(kinds) > 1:
-        raise ValueError(f"{what} takes tensors of one dtype, but got {', '.join(sorted(map(str, kinds)))}.")
+        raise ValueError(
+            f"{what} takes tensors of one dtype, but got {', '.join(sorted(map(str, kinds)))}; convert them."
+        )
 
 
 def call(what: int, dtype: int, shape: tuple[int, ...], addresses: tuple[int, int], **more: Any) -> Call:

@@ -2,6 +2,7 @@
 
 NAME = "rueda"
 
-# How often this process made or joined a default group: torch.distributed numbers groups from 0 each time,
-# and names of operations must not come back while an old one may be open.
-generation = 0
+# How many default groups this process has made or joined. torch.distributed numbers groups from 0 in each,
+# and names of operations must not come back while an old one may be open. This is no epoch: the engine goes
+# on when a default group is destroyed, and may stop and start again while one lasts.
+default_groups = 0

@@ -1,10 +1,8 @@
-"""The collectives of torch.distributed as requests of the engine. One part is one tensor's share of an
-operation.
+"""The collectives of torch.distributed as requests of the engine: a part for each tensor.
 
 Blocks are in the order of group ranks here and in the order of world ranks in the engine; `Members.place`
 tells one from the other. Shapes are chosen so that the engine, which compares ranks' requests, refuses what
-would not fit: a result lands in the caller's memory only where every rank's share of it is known to have one
-size.
+would not fit: a result lands in the caller's memory only where the shares of all ranks must have one size.
 """
 
 from __future__ import annotations
@@ -59,9 +57,7 @@ class Members:
 
 @dataclass(frozen=True)
 class Part:
-    """One request, what must live as long as it, and what happens when it has succeeded: finish(handle,
-    index).
-    """
+    """One request, what must live as long as it, and finish(handle, index) for when it has succeeded."""
 
     call: Call
     held: Sequence[Any]
@@ -134,7 +130,8 @@ def all_gather(outputs: Sequence[torch.Tensor], source: torch.Tensor, members: M
     counts = [output.numel() for output in outputs]
     if counts[members.me] != source.numel():
         raise ValueError(
-            f"all_gather of {source.numel()} elements got an output of {counts[members.me]} for this rank."
+            f"all_gather of {source.numel()} elements got an output of {counts[members.me]} for this rank; "
+            "make them equal."
         )
     if len(set(counts)) == 1:
         flat = torch.empty(members.count, source.numel(), dtype=source.dtype)
@@ -194,7 +191,8 @@ def reduce_scatter(
     same_type([*sources, output], "reduce_scatter")
     if sources[members.me].numel() != output.numel():
         raise ValueError(
-            f"reduce_scatter to {output.numel()} elements got {sources[members.me].numel()} for this rank."
+            f"reduce_scatter to {output.numel()} elements got {sources[members.me].numel()} for this rank; "
+            "make them equal."
         )
     if len({source.numel() for source in sources}) > 1:
         return _reduce_all_keep_own(list(sources), output, reduction, members)
@@ -229,7 +227,10 @@ def _ascending(members: Members) -> tuple[int, ...]:
 
 def check_list(word: str, tensors: Sequence[torch.Tensor], members: Members) -> None:
     if len(tensors) != members.count:
-        raise ValueError(f"{word} in a group of {members.count} ranks got a list of {len(tensors)} tensors.")
+        raise ValueError(
+            f"{word} in a group of {members.count} ranks got a list of {len(tensors)} tensors; "
+            "give one for each rank."
+        )
 
 
 def taken(handle: int, index: int, dtype: torch.dtype) -> torch.Tensor:

@@ -51,7 +51,7 @@ def _start_engine(store: Any, rank: int, size: int, timeout_s: float) -> None:
     from rueda.torch.distributed import sets, start
 
     if start.is_up_to_torch(size):
-        start.by_store(store, rank, size, names.generation)
+        start.by_store(store, rank, size, names.default_groups)
     basics.init()
     sets.register_pairs(timeout_s)
 
@@ -94,7 +94,7 @@ def _follow_new_groups() -> None:
 def _meet(given: dict[str, Any]) -> None:
     ranks, backend = given["global_ranks_in_group"], str(given["backend"]).lower()
     if len(ranks) == 0:
-        names.generation += 1
+        names.default_groups += 1
     backends = {part.rpartition(":")[2] for part in backend.split(",")}
     if NAME not in backends:
         return
@@ -111,7 +111,7 @@ def _meet(given: dict[str, Any]) -> None:
     timeout = given.get("timeout")
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else 1800.0
     _start_engine(given["store"], dist.get_rank(), dist.get_world_size(), seconds)
-    sets.register_group(ranks, f"torch.distributed/{names.generation}/{given['group_name']}", seconds)
+    sets.register_group(ranks, f"torch.distributed/{names.default_groups}/{given['group_name']}", seconds)
 
 
 def _is_local(given: dict[str, Any]) -> bool:
@@ -144,7 +144,11 @@ def _is_made_again(given: dict[str, str]) -> bool:
 
     torchrun's lives as long as the job. given: what init_process_group was told of rank and world_size.
     """
-    if names.generation == 0 or not basics.is_initialized() or os.environ.get("TORCHELASTIC_USE_AGENT_STORE"):
+    if (
+        names.default_groups == 0
+        or not basics.is_initialized()
+        or os.environ.get("TORCHELASTIC_USE_AGENT_STORE")
+    ):
         return False
     place = given.get("rank", os.environ.get("RANK")), given.get("world_size", os.environ.get("WORLD_SIZE"))
     return place == (str(basics.rank()), str(basics.size()))

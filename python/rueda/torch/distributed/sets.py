@@ -30,7 +30,7 @@ LOCAL_SYNCHRONIZATION = (
 def set_of(ranks: Sequence[int]) -> int:
     """Id of the set of these world ranks; HorovodInternalError if the job did not register it."""
     key = tuple(sorted(ranks))
-    set_id = 0 if len(key) == basics.size() else process_set_table.kept.get(key)
+    set_id = 0 if len(key) == basics.size() else process_set_table.kept_id(key)
     if set_id is None:
         raise internal_error(LOCAL_SYNCHRONIZATION.format(ranks=list(key)))
     return set_id
@@ -39,7 +39,7 @@ def set_of(ranks: Sequence[int]) -> int:
 def pair_of(one: int, other: int) -> int:
     """Id of the set of two world ranks, which send and recv run on."""
     key = (min(one, other), max(one, other))
-    set_id = 0 if basics.size() == 2 else process_set_table.kept.get(key)
+    set_id = 0 if basics.size() == 2 else process_set_table.kept_id(key)
     if set_id is None:
         raise internal_error(
             f"Ranks {key[0]} and {key[1]} cannot send to one another: jobs of more than "
@@ -55,7 +55,7 @@ def register(many: Sequence[Sequence[int]], timeout_s: float) -> None:
     Raises HorovodInternalError when the other ranks do not follow within timeout_s.
     """
     keys = _keys(many)
-    if not all(key in process_set_table.kept for key in keys):
+    if any(process_set_table.kept_id(key) is None for key in keys):
         _within(timeout_s, lambda: process_set_table.keep(keys), keys[0])
 
 
@@ -65,9 +65,7 @@ def register_group(ranks: Sequence[int], name: str, timeout_s: float) -> None:
     """
 
     def keep() -> None:
-        keys = _keys(_all_of_them(tuple(sorted(ranks)), name))
-        if not all(key in process_set_table.kept for key in keys):
-            process_set_table.keep(keys)
+        process_set_table.keep(_keys(_all_of_them(tuple(sorted(ranks)), name)))
 
     _within(timeout_s, keep, tuple(sorted(ranks)))
 
@@ -98,9 +96,7 @@ def _all_of_them(mine: tuple[int, ...], name: str) -> list[tuple[int, ...]]:
 
 
 def _within(timeout_s: float, keep: Callable[[], None], key: Sequence[int]) -> None:
-    """keep(), for which the engine waits for all ranks without a limit; here Ctrl-C and the limit are
-    served.
-    """
+    """keep() with a limit and with Ctrl-C: the engine waits for all ranks as long as it takes."""
     outcome: list[Exception | None] = []
 
     def run() -> None:
@@ -132,7 +128,6 @@ def prepare_send_recv(ranks: Sequence[int], timeout_s: float = 300.0) -> None:
     """Lets these world ranks send to one another, in a job of more than 32 ranks; smaller jobs need no call.
 
     Collective over all ranks of the job, with the same ranks everywhere: n ranks register n (n - 1) / 2
-    pairs, of which a job can have 4096. Raises HorovodInternalError when some rank does not call it within
-    timeout_s.
+    pairs, of which a job can have 4096. HorovodInternalError if a rank does not call it within timeout_s.
     """
     register(list(itertools.combinations(sorted(set(ranks)), 2)), timeout_s)

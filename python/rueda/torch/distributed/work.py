@@ -49,7 +49,7 @@ class RuedaWork(_TorchWork):
 
     def is_completed(self) -> bool:
         """Whether wait() would return, or raise, at once."""
-        return all(flight.settle() for flight in self._flights)
+        return all(flight.try_settle() for flight in self._flights)
 
     def is_success(self) -> bool:
         """Whether the operation has ended well."""
@@ -98,7 +98,7 @@ def _complete(
     ended: torch.futures.Future[Exception | None], flights: Sequence[Flight], seconds: float
 ) -> None:
     """Has `ended` hold None, or the first error, once all flights have ended or one is late."""
-    left = [flight for flight in flights if not flight.settle()]
+    left = [flight for flight in flights if not flight.try_settle()]
     if not left:
         failed = (flight.error for flight in flights if flight.error is not None)
         _set(ended, next(failed, None))

@@ -23,24 +23,24 @@ double stages_us(double bytes, double others, const MemoryCost& memory) {
 
 }  // namespace
 
-std::string_view name_of(LocalWay way) {
-  switch (way) {
-    case LocalWay::kInline:
+std::string_view name_of(LocalAlgorithm algorithm) {
+  switch (algorithm) {
+    case LocalAlgorithm::kInline:
       return "inline";
-    case LocalWay::kOneShot:
+    case LocalAlgorithm::kOneShot:
       return "one_shot";
-    case LocalWay::kRegistered:
+    case LocalAlgorithm::kRegistered:
       return "registered";
-    case LocalWay::kStaged:
+    case LocalAlgorithm::kStaged:
       return "staged";
   }
   return "";
 }
 
-LocalWay local_way(size_t bytes, size_t ranks, bool is_registered) {
-  if (bytes <= kInlineBytes) return LocalWay::kInline;
-  if (is_registered && bytes >= kRegisteredFromBytes) return LocalWay::kRegistered;
-  return bytes <= one_shot_limit_bytes(ranks) ? LocalWay::kOneShot : LocalWay::kStaged;
+LocalAlgorithm local_algorithm(size_t bytes, size_t ranks, bool is_registered) {
+  if (bytes <= kInlineBytes) return LocalAlgorithm::kInline;
+  if (is_registered && bytes >= kRegisteredFromBytes) return LocalAlgorithm::kRegistered;
+  return bytes <= one_shot_limit_bytes(ranks) ? LocalAlgorithm::kOneShot : LocalAlgorithm::kStaged;
 }
 
 MemoryCost memory_cost(const schedule::Topology& topology) {
@@ -49,7 +49,7 @@ MemoryCost memory_cost(const schedule::Topology& topology) {
           .reduce_gbps = topology.reduce_gbps};
 }
 
-double local_us(size_t bytes, size_t ranks, LocalWay way, const MemoryCost& memory) {
+double local_us(size_t bytes, size_t ranks, LocalAlgorithm algorithm, const MemoryCost& memory) {
   if (ranks <= 1) return 0;
   const auto s = static_cast<double>(bytes);
   const auto n = static_cast<double>(ranks);
@@ -59,15 +59,15 @@ double local_us(size_t bytes, size_t ranks, LocalWay way, const MemoryCost& memo
     // Every input is read from memory once, every output written once, by all ranks together.
     return memory.host_gbps > 0 ? std::max(rank_us, us(2 * s * n, memory.host_gbps)) : rank_us;
   };
-  switch (way) {
-    case LocalWay::kInline:
+  switch (algorithm) {
+    case LocalAlgorithm::kInline:
       return told_us(others, memory) + us(s * others, memory.reduce_gbps);
-    case LocalWay::kOneShot:  // my input into my slot; then the slots of all, which caches hold
+    case LocalAlgorithm::kOneShot:  // my input into my slot; then the slots of all, which caches hold
       return told_us(others, memory) + us(s, memory.copy_gbps) + us(s * others, memory.reduce_gbps);
-    case LocalWay::kRegistered:  // my slice of all inputs, into all outputs; then all have left
+    case LocalAlgorithm::kRegistered:  // my slice of all inputs, into all outputs; then all have left
       return 2 * told_us(others, memory) +
              bounded(us(shared, memory.reduce_gbps) + us(shared, memory.copy_gbps));
-    case LocalWay::kStaged:  // the others' slices out, my slice reduced, the others' results in
+    case LocalAlgorithm::kStaged:  // the others' slices out, my slice reduced, the others' results in
       return stages_us(s, others, memory) +
              bounded(us(shared, memory.reduce_gbps) + 2 * us(shared, memory.copy_gbps));
   }

@@ -1,12 +1,13 @@
-// What a call of the local backend would take, and which way it would run: a step on one host can be priced
-// without running it. Pure: values in, values out; any thread. The ways themselves are in local.h.
+// What a call of the local backend would take, and which algorithm would run: a step on one host can be
+// priced without running it. Pure: values in, values out; any thread. The algorithms are described in
+// local.h.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <string_view>
 
-#include "rueda/backend/local/board.h"
+#include "rueda/backend/local/control_block.h"
 #include "rueda/schedule/topology.h"
 
 namespace rueda::backend {
@@ -18,11 +19,11 @@ inline constexpr size_t one_shot_limit_bytes(size_t ranks) {
   return std::min(kSlotBytes, 2 * kSlotBytes / std::max<size_t>(ranks, 1));
 }
 
-enum class LocalWay { kInline, kOneShot, kRegistered, kStaged };
-std::string_view name_of(LocalWay way);  // as Done::how
+enum class LocalAlgorithm { kInline, kOneShot, kRegistered, kStaged };
+std::string_view name_of(LocalAlgorithm algorithm);  // as Done::how
 
 // is_registered: all tensors of all ranks lie in arenas, and no rank has to scale or fill its input first.
-LocalWay local_way(size_t bytes, size_t ranks, bool is_registered);
+LocalAlgorithm local_algorithm(size_t bytes, size_t ranks, bool is_registered);
 
 // As measured on the host, or assumed.
 struct MemoryCost {
@@ -34,7 +35,7 @@ struct MemoryCost {
 MemoryCost memory_cost(const schedule::Topology& topology);  // of the ranks of one host
 
 // Microseconds of an allreduce of so many bytes from when the last rank has submitted it until every rank has
-// its result. 0 bytes is a barrier. Within one way more bytes or more ranks never cost less.
-double local_us(size_t bytes, size_t ranks, LocalWay way, const MemoryCost& memory);
+// its result. 0 bytes is a barrier. Within one algorithm more bytes or more ranks never cost less.
+double local_us(size_t bytes, size_t ranks, LocalAlgorithm algorithm, const MemoryCost& memory);
 
 }  // namespace rueda::backend

@@ -14,7 +14,7 @@ LocalHost::LocalHost(std::vector<LocalRank> ranks, size_t me, std::shared_ptr<co
     if (i != me) ranks_[i].arena = &ranks_[i].adopted_arena;
   RUEDA_CHECK(me < ranks_.size() && ranks_.size() <= kMaxLocalRanks, "a host has a bounded number of ranks");
   for (size_t i = 0; i < ranks_.size(); ++i) {
-    RUEDA_CHECK(ranks_[i].board.bytes() >= kBoardBytes, "a board has a fixed size");
+    RUEDA_CHECK(ranks_[i].control_block.bytes() >= kControlBlockBytes, "a control block has a fixed size");
     const auto rank = static_cast<size_t>(ranks_[i].world_rank);
     if (rank >= index_of_.size()) index_of_.resize(rank + 1, -1);
     index_of_[rank] = static_cast<int32_t>(i);
@@ -27,19 +27,19 @@ int32_t LocalHost::index_of(Rank world_rank) const {
 }
 
 void LocalHost::ring(size_t peer) const {
-  std::atomic_ref<uint32_t> flag(layout_of(ranks_[peer].board).sleep.is_sleeping);
+  std::atomic_ref<uint32_t> flag(control_block_in(ranks_[peer].control_block).sleep.is_sleeping);
   if (flag.load(std::memory_order_seq_cst) == 0 || flag.exchange(0) == 0) return;
   const uint64_t one = 1;
-  // A full counter is as good as a ring; a peer that is gone is told by its lane.
-  [[maybe_unused]] const ssize_t written = write(ranks_[peer].bell.get(), &one, sizeof(one));
+  // A full counter is as good as a ring; a peer that is gone is told by its channel.
+  [[maybe_unused]] const ssize_t written = write(ranks_[peer].doorbell.get(), &one, sizeof(one));
 }
 
 void LocalHost::announce_sleep() const {
-  std::atomic_ref<uint32_t>(my_board().sleep.is_sleeping).store(1, std::memory_order_seq_cst);
+  std::atomic_ref<uint32_t>(my_control_block().sleep.is_sleeping).store(1, std::memory_order_seq_cst);
 }
 
 void LocalHost::announce_waking() const {
-  std::atomic_ref<uint32_t>(my_board().sleep.is_sleeping).store(0, std::memory_order_relaxed);
+  std::atomic_ref<uint32_t>(my_control_block().sleep.is_sleeping).store(0, std::memory_order_relaxed);
 }
 
 }  // namespace rueda::backend

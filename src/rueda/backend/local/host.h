@@ -1,12 +1,12 @@
-// The ranks of one host as a rank sees them: their boards, arenas and bells, and how many calls each pair has
-// begun. Shared by all groups of the process. Engine thread only.
+// The ranks of one host as a rank sees them: their control blocks, arenas and doorbells, and how many calls
+// each pair has begun. Shared by all groups of the process. Engine thread only.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
-#include "rueda/backend/local/board.h"
+#include "rueda/backend/local/control_block.h"
 #include "rueda/base/types.h"
 #include "rueda/base/unique_fd.h"
 
@@ -14,11 +14,11 @@ namespace rueda::backend {
 
 struct LocalRank {
   Rank world_rank = -1;
-  memory::SharedMemory board;  // mine: created here; a peer's: adopted
+  memory::SharedMemory control_block;  // mine: created here; a peer's: adopted
   const memory::SharedMemory* arena =
       nullptr;                         // mine, or null when I have none; a peer's is set by LocalHost
   memory::SharedMemory adopted_arena;  // of a peer
-  UniqueFd bell;                       // an eventfd, of a peer
+  UniqueFd doorbell;                   // an eventfd, of a peer
 };
 
 class LocalHost {
@@ -31,10 +31,12 @@ class LocalHost {
   // Index on this host, or -1.
   [[nodiscard]] int32_t index_of(Rank world_rank) const;
   [[nodiscard]] const LocalRank& rank(size_t index) const { return ranks_[index]; }
-  [[nodiscard]] BoardLayout& my_board() const { return layout_of(ranks_[me_].board); }
-  [[nodiscard]] const BoardLayout& board(size_t index) const { return layout_of(ranks_[index].board); }
-  [[nodiscard]] PeerBox& my_box(size_t reader) const { return my_board().boxes[reader]; }
-  [[nodiscard]] const PeerBox& box_of(size_t owner) const { return board(owner).boxes[me_]; }
+  [[nodiscard]] ControlBlock& my_control_block() const { return control_block_in(ranks_[me_].control_block); }
+  [[nodiscard]] const ControlBlock& control_block(size_t index) const {
+    return control_block_in(ranks_[index].control_block);
+  }
+  [[nodiscard]] Mailbox& my_mailbox(size_t reader) const { return my_control_block().mailboxes[reader]; }
+  [[nodiscard]] const Mailbox& mailbox_of(size_t owner) const { return control_block(owner).mailboxes[me_]; }
 
   uint64_t next_sequence(size_t peer) { return ++sequences_[peer]; }
   void take_back_sequence(size_t peer) { --sequences_[peer]; }

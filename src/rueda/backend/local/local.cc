@@ -87,7 +87,7 @@ bool LocalBackend::advance() {
     case State::kWaitingForSlot:
       return post();
     case State::kPosted:
-      return have_arrived() && choose_way();
+      return have_arrived() && choose_algorithm();
     case State::kCopied:
       return reduce_slots();
     case State::kStaged:
@@ -115,11 +115,11 @@ bool LocalBackend::post() {
     if (shows_registered_)
       show_table();
     else if (bytes_ <= one_shot_limit_bytes(peers_.size() + 1))
-      load_range(0, segments_.count(), host_->my_board().slots[parity]);
+      load_range(0, segments_.count(), host_->my_control_block().slots[parity]);
     note_users(slot_users_[parity]);
   }
   for (const Peer& peer : peers_) {
-    Post& post = host_->my_box(peer.index).posts[peer.sequence % 2];
+    Post& post = host_->my_mailbox(peer.index).posts[peer.sequence % 2];
     post.is_registered = shows_registered_ ? 1 : 0;
     post.parity = static_cast<uint32_t>(parity);
     post.bytes = bytes_;
@@ -132,7 +132,7 @@ bool LocalBackend::post() {
 }
 
 // All members have announced the call: the same facts are before all of them.
-bool LocalBackend::choose_way() {
+bool LocalBackend::choose_algorithm() {
   for (const Peer& peer : peers_) {
     const Post& post = post_of(peer);
     if (post.bytes == bytes_ && post.parity < 2) continue;
@@ -158,7 +158,7 @@ bool LocalBackend::choose_way() {
   }
   if (bytes_ <= one_shot_limit_bytes(peers_.size() + 1)) {
     if (shows_registered_) {  // but somebody else's tensors are not: mine go through the slot as well
-      load_range(0, segments_.count(), host_->my_board().slots[calls_ % 2]);
+      load_range(0, segments_.count(), host_->my_control_block().slots[calls_ % 2]);
       publish(&Progress::staged, 1);
     }
     how_ = "one_shot";
@@ -181,14 +181,15 @@ bool LocalBackend::have_arrived() const {
 }
 
 const Post& LocalBackend::post_of(const Peer& peer) const {
-  return host_->box_of(peer.index).posts[peer.sequence % 2];
+  return host_->mailbox_of(peer.index).posts[peer.sequence % 2];
 }
 
 // A peer that announced a later call is done with this one: it could not have ended it otherwise.
 bool LocalBackend::has_finished(const User& user) const {
-  const PeerBox& box = host_->box_of(user.index);
-  return look(box.progress.finished) >= user.sequence ||
-         std::max(look(box.posts[0].arrived), look(box.posts[1].arrived)) >= arrival(user.sequence + 1);
+  const Mailbox& mailbox = host_->mailbox_of(user.index);
+  return look(mailbox.progress.finished) >= user.sequence ||
+         std::max(look(mailbox.posts[0].arrived), look(mailbox.posts[1].arrived)) >=
+             arrival(user.sequence + 1);
 }
 
 bool LocalBackend::is_free(const std::vector<User>& users) const {
@@ -210,7 +211,7 @@ bool LocalBackend::is_registered() const {
 }
 
 void LocalBackend::show_table() {
-  SegmentAddress* table = host_->my_board().tables[calls_ % 2];
+  SegmentAddress* table = host_->my_control_block().tables[calls_ % 2];
   const memory::SharedMemory& arena = *host_->rank(host_->me()).arena;
   for (const Segment& segment : segments_.segments()) {
     *table++ = segment.count == 0 ? SegmentAddress{}
@@ -228,14 +229,14 @@ void LocalBackend::load_range(size_t begin, size_t end, std::byte* to) const {
 
 void LocalBackend::publish(uint64_t Progress::*field, uint64_t chunks) {
   for (const Peer& peer : peers_) {
-    show(host_->my_box(peer.index).progress.*field, progress_of(peer.sequence, chunks));
+    show(host_->my_mailbox(peer.index).progress.*field, progress_of(peer.sequence, chunks));
     host_->ring(peer.index);
   }
 }
 
 void LocalBackend::leave() {
   for (const Peer& peer : peers_) {
-    show(host_->my_box(peer.index).progress.finished, peer.sequence);
+    show(host_->my_mailbox(peer.index).progress.finished, peer.sequence);
     host_->ring(peer.index);
   }
 }
@@ -256,7 +257,7 @@ bool LocalBackend::prepare_sleep() {
 void LocalBackend::wake_up() { host_->announce_waking(); }
 
 // Nothing was written to anybody's buffers: that begins when all members have announced the call.
-void LocalBackend::take_back(std::span<const int32_t>) {
+void LocalBackend::take_back(CallId, std::span<const int32_t>) {
   if (state_ == State::kIdle) return;  // it failed
   RUEDA_CHECK(state_ == State::kWaitingForSlot || state_ == State::kPosted,
               "a call that all members started runs");
@@ -268,7 +269,7 @@ void LocalBackend::take_back(std::span<const int32_t>) {
 }
 
 // What was announced and taken back was never looked at.
-void LocalBackend::drain(const Call& call, std::span<const int32_t>) {
+void LocalBackend::discard(const Call& call, std::span<const int32_t>) {
   finished_.push_back({.id = call.id, .status = Status::ok(), .how = ""});
 }
 

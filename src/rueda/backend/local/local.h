@@ -1,19 +1,17 @@
 // Allreduce and barrier among ranks of one host, through memory that all of them map. Engine thread only.
 //
-// How a call runs. Every member announces it to the others in a post (board.h) and nothing is written to
-// anybody's buffers before all have announced it. Then, by size and by where the tensors lie, the same on
-// all:
+// How a call runs. Every member announces it to the others in a post (control_block.h), and nothing is
+// written to anybody's buffers before all have announced it. Then one of four algorithms runs, chosen by size
+// and by where the tensors lie, the same on all ranks:
 //   inline      ≤ 96 bytes: the values are in the posts.
-//   one_shot    each rank copies its input into a slot of its own; each reduces all slots into its own
-//   output.
+//   one_shot    Each rank copies its input into a slot of its own, and reduces all slots into its output.
 //               One synchronisation; reads (n - 1) * S.
-//   registered  all tensors of all ranks lie in arenas: each rank reduces its slice of all inputs and writes
-//   it
-//               into all outputs. No copy: every input is read once and every output written once.
-//   staged      chunks go through small rings that stay in cache: contribute, reduce my slice, take the
-//   others'.
-// Sums are taken in rank order in the accumulator type and rounded once, whatever the way (reduce_sources),
-// so results have the same bits whatever was fused and wherever it lay.
+//   registered  All tensors of all ranks lie in arenas: each rank reduces its slice of all inputs and writes
+//               it into all outputs. No copy: every input is read once and every output written once.
+//   staged      Chunks go through small rings that stay in cache: contribute, reduce my slice, take the
+//               others' results.
+// Every algorithm adds in rank order in the accumulator type and rounds once (reduce_sources), so results
+// have the same bits whatever was fused and wherever it lay.
 #pragma once
 
 #include <memory>
@@ -35,15 +33,15 @@ class LocalBackend final : public Backend {
   [[nodiscard]] bool accepts(const Group& group, const schedule::Spec& spec,
                              const Memory& memory) const override;
   [[nodiscard]] bool can_take_back(const Group&, const schedule::Spec&) const override { return true; }
-  [[nodiscard]] size_t room() const override { return is_idle() ? 1 : 0; }
+  [[nodiscard]] bool has_room(uint64_t) const override { return is_idle(); }
   void start(const Call& call) override;
   bool progress(std::vector<Done>& done) override;
   [[nodiscard]] bool is_idle() const override { return state_ == State::kIdle && finished_.empty(); }
   [[nodiscard]] bool waits_on_memory() const override { return state_ != State::kIdle; }
   bool prepare_sleep() override;
   void wake_up() override;
-  void take_back(std::span<const int32_t> arrivals) override;
-  void drain(const Call& call, std::span<const int32_t> arrivals) override;
+  void take_back(CallId call, std::span<const int32_t> arrivals) override;
+  void discard(const Call& call, std::span<const int32_t> arrivals) override;
   void abort(const Status& why) override;
 
  private:
@@ -60,7 +58,7 @@ class LocalBackend final : public Backend {
 
   bool advance();  // one bounded piece of work; false if nothing could be done
   bool post();
-  bool choose_way();
+  bool choose_algorithm();
   void reduce_posts();
   bool reduce_slots();
   bool run_stages();

@@ -20,29 +20,29 @@ size_t wire_bytes(const Step& receive, const Buffers& buffers) {
 
 }  // namespace
 
-void Execution::begin(const Plan& plan, const Buffers& buffers,
+void Execution::begin(const PreparedSchedule& prepared, const Buffers& buffers,
                       std::span<transport::Endpoint* const> endpoints, transport::Ticket first_ticket) {
-  reset(plan, buffers, endpoints, first_ticket);
-  for (size_t i = 0; i < plan.size(); ++i)
-    if (plan.blockers[i] == 0) make_ready(static_cast<int32_t>(i));
+  reset(prepared, buffers, endpoints, first_ticket);
+  for (size_t i = 0; i < prepared.size(); ++i)
+    if (prepared.blockers[i] == 0) make_ready(static_cast<int32_t>(i));
 }
 
-void Execution::reset(const Plan& plan, const Buffers& buffers,
+void Execution::reset(const PreparedSchedule& prepared, const Buffers& buffers,
                       std::span<transport::Endpoint* const> endpoints, transport::Ticket first_ticket) {
-  plan_ = &plan;
+  prepared_ = &prepared;
   buffers_ = buffers;
   endpoints_ = endpoints;
   first_ticket_ = first_ticket;
   status_ = Status::ok();
-  states_.assign(plan.size(), State::kBlocked);
-  blockers_ = plan.blockers;
-  queue_heads_.assign(plan.queues.size(), 0);
+  states_.assign(prepared.size(), State::kBlocked);
+  blockers_ = prepared.blockers;
+  queue_heads_.assign(prepared.queues.size(), 0);
   local_.clear();
   local_head_ = 0;
-  remaining_ = plan.size();
+  remaining_ = prepared.size();
   in_flight_ = 0;
   is_paused_ = is_cancelled_ = false;
-  while (arrivals_.size() < static_cast<size_t>(plan.consumer_count)) arrivals_.emplace_back();
+  while (arrivals_.size() < static_cast<size_t>(prepared.consumer_count)) arrivals_.emplace_back();
 }
 
 bool Execution::is_over() const {
@@ -52,29 +52,29 @@ bool Execution::is_over() const {
 
 void Execution::make_ready(int32_t index) {
   states_[index] = State::kReady;
-  if (plan_->queue_of[index] >= 0)
-    advance(plan_->queue_of[index]);
+  if (prepared_->queue_of[index] >= 0)
+    advance(prepared_->queue_of[index]);
   else
     local_.push_back(index);
 }
 
-// Lanes are FIFO: a message that is ready waits until those before it in its queue are posted.
+// Channels are FIFO: a message that is ready waits until those before it in its queue are posted.
 void Execution::advance(int32_t queue) {
-  const std::vector<int32_t>& steps = plan_->queues[queue].steps;
+  const std::vector<int32_t>& steps = prepared_->queues[queue].steps;
   size_t& head = queue_heads_[queue];
   if (is_paused_) return;
   while (head < steps.size() && states_[steps[head]] == State::kReady && status_.is_ok()) post(steps[head++]);
 }
 
 void Execution::post(int32_t index) {
-  const Step& step = plan_->schedule.steps[index];
+  const Step& step = prepared_->schedule.steps[index];
   transport::Endpoint& endpoint = *endpoints_[step.peer];
   const transport::Ticket ticket = first_ticket_ + static_cast<uint32_t>(index);
   states_[index] = State::kPosted;
   ++in_flight_;
   if (step.action == Action::kSend)
     return endpoint.send(ticket, {buffers_.read(step.from), buffers_.bytes_of(step.from)});
-  const int32_t consumer = plan_->consumer_of[index];
+  const int32_t consumer = prepared_->consumer_of[index];
   if (consumer < 0) return endpoint.recv(ticket, {buffers_.write(step.to), buffers_.bytes_of(step.to)});
   const size_t granule = size_of(type_of(*buffers_.spec, step.wire));
   arrivals_[consumer].reset(step, buffers_);
@@ -90,8 +90,8 @@ void Execution::on_completion(int32_t index, const Status& status) {
     return;
   }
   if (is_cancelled_) return;
-  if (const int32_t consumer = plan_->consumer_of[index]; consumer >= 0) {
-    const Step& step = plan_->schedule.steps[index];
+  if (const int32_t consumer = prepared_->consumer_of[index]; consumer >= 0) {
+    const Step& step = prepared_->schedule.steps[index];
     RUEDA_CHECK(arrivals_[consumer].received() == wire_bytes(step, buffers_),
                 "a receive completed before all its bytes arrived");
   }
@@ -101,7 +101,7 @@ void Execution::on_completion(int32_t index, const Status& status) {
 void Execution::finish_step(int32_t index) {
   states_[index] = State::kDone;
   --remaining_;
-  for (const int32_t next : plan_->dependents_of(index))
+  for (const int32_t next : prepared_->dependents_of(index))
     if (--blockers_[next] == 0) make_ready(next);
 }
 
@@ -109,8 +109,8 @@ void Execution::finish_step(int32_t index) {
 // a receive of this call.
 void Execution::pause() {
   is_paused_ = true;
-  for (size_t queue = 0; queue < plan_->queues.size(); ++queue) {
-    const Plan::Queue& receives = plan_->queues[queue];
+  for (size_t queue = 0; queue < prepared_->queues.size(); ++queue) {
+    const PreparedSchedule::Queue& receives = prepared_->queues[queue];
     if (receives.sends) continue;
     size_t& head = queue_heads_[queue];
     const auto is_open = [&](size_t i) { return states_[receives.steps[i]] == State::kPosted; };
@@ -124,14 +124,14 @@ void Execution::pause() {
 
 void Execution::resume() {
   is_paused_ = false;
-  for (size_t queue = 0; queue < plan_->queues.size(); ++queue) advance(static_cast<int32_t>(queue));
+  for (size_t queue = 0; queue < prepared_->queues.size(); ++queue) advance(static_cast<int32_t>(queue));
 }
 
 std::vector<int32_t> Execution::sent(size_t members) const {
   std::vector<int32_t> counts(members, 0);
-  for (size_t queue = 0; queue < plan_->queues.size(); ++queue)
-    if (plan_->queues[queue].sends)
-      counts[plan_->queues[queue].peer] = static_cast<int32_t>(queue_heads_[queue]);
+  for (size_t queue = 0; queue < prepared_->queues.size(); ++queue)
+    if (prepared_->queues[queue].sends)
+      counts[prepared_->queues[queue].peer] = static_cast<int32_t>(queue_heads_[queue]);
   return counts;
 }
 
@@ -139,8 +139,8 @@ void Execution::cancel(std::span<const int32_t> arrivals) {
   static Nowhere nowhere;
   is_cancelled_ = true;
   is_paused_ = true;
-  for (size_t queue = 0; queue < plan_->queues.size(); ++queue) {
-    const Plan::Queue& receives = plan_->queues[queue];
+  for (size_t queue = 0; queue < prepared_->queues.size(); ++queue) {
+    const PreparedSchedule::Queue& receives = prepared_->queues[queue];
     if (receives.sends) continue;
     transport::Endpoint& endpoint = *endpoints_[receives.peer];
     const auto expected = static_cast<size_t>(arrivals[receives.peer]);
@@ -151,15 +151,15 @@ void Execution::cancel(std::span<const int32_t> arrivals) {
       states_[index] = State::kPosted;
       ++in_flight_;
       endpoint.recv_into(first_ticket_ + static_cast<uint32_t>(index),
-                         wire_bytes(plan_->schedule.steps[index], buffers_), 1, nowhere);
+                         wire_bytes(prepared_->schedule.steps[index], buffers_), 1, nowhere);
     }
   }
 }
 
-void Execution::drain(const Plan& plan, const Buffers& buffers,
-                      std::span<transport::Endpoint* const> endpoints, transport::Ticket first_ticket,
-                      std::span<const int32_t> arrivals) {
-  reset(plan, buffers, endpoints, first_ticket);
+void Execution::discard(const PreparedSchedule& prepared, const Buffers& buffers,
+                        std::span<transport::Endpoint* const> endpoints, transport::Ticket first_ticket,
+                        std::span<const int32_t> arrivals) {
+  reset(prepared, buffers, endpoints, first_ticket);
   cancel(arrivals);
 }
 
@@ -169,7 +169,7 @@ bool Execution::run_ready(size_t budget) {
   bool moved = false;
   while (local_head_ < local_.size() && status_.is_ok() && work <= budget) {
     const int32_t index = local_[local_head_++];
-    const Step& step = plan_->schedule.steps[index];
+    const Step& step = prepared_->schedule.steps[index];
     work += work_of(step, buffers_);
     run_local(step, buffers_);
     finish_step(index);

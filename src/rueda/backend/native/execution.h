@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "rueda/backend/native/local_steps.h"
-#include "rueda/backend/native/plan.h"
+#include "rueda/backend/native/prepared_schedule.h"
 #include "rueda/base/status.h"
 #include "rueda/transport/transport.h"
 
@@ -16,10 +16,10 @@ namespace rueda::backend {
 
 class Execution {
  public:
-  // endpoints[rank in the group]; null where the plan needs none. Everything is borrowed until the call is
-  // over.
-  void begin(const Plan& plan, const Buffers& buffers, std::span<transport::Endpoint* const> endpoints,
-             transport::Ticket first_ticket);
+  // endpoints[rank in the group]; null where the schedule needs none. Everything is borrowed until the call
+  // is over.
+  void begin(const PreparedSchedule& prepared, const Buffers& buffers,
+             std::span<transport::Endpoint* const> endpoints, transport::Ticket first_ticket);
   // Nothing more is sent, received or computed until resume(), but for a message that has begun to arrive.
   void pause();
   void resume();
@@ -29,28 +29,33 @@ class Execution {
   // are received, and what was sent has left. Only while some member has posted nothing.
   void cancel(std::span<const int32_t> arrivals);
   // begin(), but cancelled from the start: what others have sent is received and dropped.
-  void drain(const Plan& plan, const Buffers& buffers, std::span<transport::Endpoint* const> endpoints,
-             transport::Ticket first_ticket, std::span<const int32_t> arrivals);
+  void discard(const PreparedSchedule& prepared, const Buffers& buffers,
+               std::span<transport::Endpoint* const> endpoints, transport::Ticket first_ticket,
+               std::span<const int32_t> arrivals);
   // The step `index` of this call is complete on the wire.
   void on_completion(int32_t index, const Status& status);
   // Runs ready local steps, at most about `budget` bytes of them. True if there was one.
   bool run_ready(size_t budget);
 
+  // There are local steps to run.
+  [[nodiscard]] bool has_ready() const {
+    return !is_paused_ && status_.is_ok() && local_head_ < local_.size();
+  }
   // Nothing is left to do, and no wire holds a buffer of the call any more.
   [[nodiscard]] bool is_over() const;
   [[nodiscard]] const Status& status() const { return status_; }
-  [[nodiscard]] size_t step_count() const { return plan_ == nullptr ? 0 : plan_->size(); }
+  [[nodiscard]] size_t step_count() const { return prepared_ == nullptr ? 0 : prepared_->size(); }
 
  private:
   enum class State : uint8_t { kBlocked, kReady, kPosted, kDone };
-  void reset(const Plan& plan, const Buffers& buffers, std::span<transport::Endpoint* const> endpoints,
-             transport::Ticket first_ticket);
+  void reset(const PreparedSchedule& prepared, const Buffers& buffers,
+             std::span<transport::Endpoint* const> endpoints, transport::Ticket first_ticket);
   void make_ready(int32_t index);
   void advance(int32_t queue);
   void post(int32_t index);
   void finish_step(int32_t index);
 
-  const Plan* plan_ = nullptr;
+  const PreparedSchedule* prepared_ = nullptr;
   Buffers buffers_;
   std::span<transport::Endpoint* const> endpoints_;
   transport::Ticket first_ticket_ = 0;

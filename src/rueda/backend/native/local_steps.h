@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <span>
 
-#include "rueda/backend/native/plan.h"
+#include "rueda/backend/native/prepared_schedule.h"
 #include "rueda/schedule/step.h"
 #include "rueda/transport/transport.h"
 

@@ -1,4 +1,4 @@
-// The memory of one lane: two rings and two sleep words. Anonymous, of a size that nobody can change any
+// The memory of one channel: two rings and two sleep words. Anonymous, of a size that nobody can change any
 // more, so that a peer can neither leave it behind nor pull it away from under a reader.
 #pragma once
 

@@ -14,7 +14,7 @@
 #include <string>
 
 #include "rueda/transport/connector.h"
-#include "rueda/transport/shm/lane.h"
+#include "rueda/transport/shm/channel.h"
 
 namespace rueda::transport {
 namespace {
@@ -62,14 +62,14 @@ Status vet_user(int fd) {
   return Status::ok();
 }
 
-class SharedMemoryTransport final : public ShmTransport {
+class SharedMemoryTransport final : public Transport {
  public:
   SharedMemoryTransport(ShmOptions options, std::string host, std::unique_ptr<Poller> poller)
       : options_(std::move(options)),
         host_(std::move(host)),
         socket_name_(random_name()),
         poller_(std::move(poller)),
-        connector_(options_.identity, Channel::kShm, *poller_, vet_user) {}
+        connector_(options_.identity, ConnectionKind::kShm, *poller_, vet_user) {}
 
   Status open() {
     Result<UniqueFd> listening = open_listening(make_abstract_address(socket_name_), kBacklog);
@@ -87,10 +87,10 @@ class SharedMemoryTransport final : public ShmTransport {
            peer_address.size() == mine.size() - kSocketPrefix.size() + kSocketNameBytes;
   }
 
-  Status connect(Rank peer, std::string_view peer_address, uint16_t lane) override {
-    const LaneName name{peer, lane};
+  Status connect(Rank peer, std::string_view peer_address, uint16_t channel) override {
+    const ChannelName name{peer, channel};
     if (!abort_.is_ok()) return abort_;
-    if (Status status = check_lane(options_.identity, name); !status.is_ok()) return status;
+    if (Status status = check_channel(options_.identity, name); !status.is_ok()) return status;
     if (!reaches(peer_address))
       return {Code::kInvalidArgument, "rank " + std::to_string(peer) + " shares no memory with this host."};
     ++wanted_;
@@ -100,40 +100,40 @@ class SharedMemoryTransport final : public ShmTransport {
     return Status::ok();
   }
 
-  Endpoint* endpoint(Rank peer, uint16_t lane) override {
-    const auto it = lanes_.find({peer, lane});
-    if (it == lanes_.end() || !(it->second->is_up() || it->second->is_ended())) return nullptr;
+  Endpoint* endpoint(Rank peer, uint16_t channel) override {
+    const auto it = channels_.find({peer, channel});
+    if (it == channels_.end() || !(it->second->is_up() || it->second->is_ended())) return nullptr;
     return it->second.get();
   }
 
   std::vector<UniqueFd> take_shared(Rank peer) override {
-    const auto it = lanes_.find({peer, 0});
-    return it == lanes_.end() || !it->second->is_up() ? std::vector<UniqueFd>() : it->second->take_shared();
+    const auto it = channels_.find({peer, 0});
+    return it == channels_.end() || !it->second->is_up() ? std::vector<UniqueFd>()
+                                                         : it->second->take_shared();
   }
+
+  [[nodiscard]] bool is_silent() const override { return true; }
 
   bool progress(std::vector<Completion>& done) override {
     const bool was_asleep = std::exchange(is_asleep_, false);
     if (was_asleep) wake_up();
     bool is_moved = false;
-    if (was_asleep || lanes_up_ < wanted_ || ++rounds_since_poll_ >= kRoundsPerPoll)
+    if (was_asleep || channels_up_ < wanted_ || ++rounds_since_poll_ >= kRoundsPerPoll)
       is_moved = look_outside();
-    for (ShmLane* lane : order_) is_moved |= lane->progress();
-    is_moved |= !outcome_.completions.empty();
-    done.insert(done.end(), outcome_.completions.begin(), outcome_.completions.end());
-    outcome_.completions.clear();
-    return is_moved;
+    for (ShmChannel* channel : order_) is_moved |= channel->progress();
+    return outcome_.hand_over(done) || is_moved;
   }
 
-  std::vector<Loss> take_losses() override { return std::exchange(outcome_.losses, {}); }
+  std::vector<Loss> take_losses() override { return outcome_.take_losses(); }
 
   bool prepare_sleep() override {
     is_asleep_ = true;
     bool is_idle = outcome_.completions.empty() && outcome_.losses.empty() && !connector_.has_work();
-    for (ShmLane* lane : order_) is_idle = is_idle && lane->fall_asleep();
+    for (ShmChannel* channel : order_) is_idle = is_idle && channel->fall_asleep();
     if (!is_idle) {
       is_asleep_ = false;
       wake_up();
-      look_outside();  // what a lane waits for may be on its socket
+      look_outside();  // what a channel waits for may be on its socket
       return false;
     }
     poller_->wake_at(connector_.next_due());
@@ -146,38 +146,42 @@ class SharedMemoryTransport final : public ShmTransport {
     if (!abort_.is_ok()) return;
     abort_ = why;
     connector_.close();
-    for (ShmLane* lane : order_) lane->end(why);
+    for (ShmChannel* channel : order_) channel->end(why);
   }
 
  private:
   void wake_up() {
-    for (ShmLane* lane : order_) lane->wake_up();
+    for (ShmChannel* channel : order_) channel->wake_up();
   }
 
-  // Sockets: bells, ends, newcomers.
+  [[nodiscard]] size_t ring_bytes(uint16_t channel) const {
+    return channel == 0 ? options_.ring_bytes : std::max(options_.ring_bytes / 8, Segment::kMinRingBytes);
+  }
+
+  // Sockets: doorbells, ends, newcomers.
   bool look_outside() {
     rounds_since_poll_ = 0;
     poller_->poll();
     const bool is_moved = connector_.progress(monotonic_now());
     for (Connected& connected : connector_.take_connected()) adopt(std::move(connected));
     for (Loss& loss : connector_.take_failures()) outcome_.losses.push_back(std::move(loss));
-    lanes_up_ = 0;
-    for (ShmLane* lane : order_) {
-      lane->on_socket();
-      if (lane->is_up() || lane->is_ended()) ++lanes_up_;
+    channels_up_ = 0;
+    for (ShmChannel* channel : order_) {
+      channel->on_socket();
+      if (channel->is_up() || channel->is_ended()) ++channels_up_;
     }
     return is_moved;
   }
 
   void adopt(Connected connected) {
-    if (lanes_.contains(connected.name)) return;  // a lane comes up once; the newcomer is closed
+    if (channels_.contains(connected.name)) return;  // a channel comes up once; the newcomer is closed
     const std::span<const int> shared =
-        connected.name.lane == 0 ? std::span<const int>(options_.shared) : std::span<const int>();
-    auto lane =
-        std::make_unique<ShmLane>(connected.name, std::move(connected.fd), shared, *poller_, outcome_);
-    if (!connected.is_dialer) lane->offer_memory(options_.ring_bytes);
-    order_.push_back(lane.get());
-    lanes_[connected.name] = std::move(lane);
+        connected.name.channel == 0 ? std::span<const int>(options_.shared) : std::span<const int>();
+    auto channel =
+        std::make_unique<ShmChannel>(connected.name, std::move(connected.fd), shared, *poller_, outcome_);
+    if (!connected.is_dialer) channel->offer_memory(ring_bytes(connected.name.channel));
+    order_.push_back(channel.get());
+    channels_[connected.name] = std::move(channel);
   }
 
   ShmOptions options_;
@@ -185,9 +189,9 @@ class SharedMemoryTransport final : public ShmTransport {
   std::unique_ptr<Poller> poller_;
   Outcome outcome_;
   Connector connector_;
-  std::map<LaneName, std::unique_ptr<ShmLane>> lanes_;
-  std::vector<ShmLane*> order_;
-  size_t wanted_ = 0, lanes_up_ = 0;
+  std::map<ChannelName, std::unique_ptr<ShmChannel>> channels_;
+  std::vector<ShmChannel*> order_;
+  size_t wanted_ = 0, channels_up_ = 0;
   int rounds_since_poll_ = 0;
   bool is_asleep_ = false;
   Status abort_;
@@ -195,7 +199,7 @@ class SharedMemoryTransport final : public ShmTransport {
 
 }  // namespace
 
-Result<std::unique_ptr<ShmTransport>> make_shm(ShmOptions options) {
+Result<std::unique_ptr<Transport>> make_shm(ShmOptions options) {
   if (Status status = check_identity(options.identity); !status.is_ok()) return status;
   options.ring_bytes =
       std::bit_ceil(std::clamp(options.ring_bytes, Segment::kMinRingBytes, Segment::kMaxRingBytes));
@@ -206,7 +210,7 @@ Result<std::unique_ptr<ShmTransport>> make_shm(ShmOptions options) {
   auto transport = std::make_unique<SharedMemoryTransport>(std::move(options), std::move(host).value(),
                                                            std::move(poller).value());
   if (Status status = transport->open(); !status.is_ok()) return status;
-  return std::unique_ptr<ShmTransport>(std::move(transport));
+  return std::unique_ptr<Transport>(std::move(transport));
 }
 
 }  // namespace rueda::transport

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "rueda/transport/carry.h"
 #include "rueda/transport/connector.h"
 #include "rueda/transport/requests.h"
 
@@ -42,10 +43,10 @@ struct SimState {
 
 namespace {
 
-// One direction of a lane lives at its receiver: `inbound` is what the peer has sent and we have not read.
-class SimLane final : public Endpoint {
+// One direction of a channel lives at its receiver: `inbound` is what the peer has sent and we have not read.
+class SimChannel final : public Endpoint {
  public:
-  SimLane(SimState& net, LaneName name, Outcome& outcome)
+  SimChannel(SimState& net, ChannelName name, Outcome& outcome)
       : net_(net), name_(name), outcome_(outcome), requests_(outcome) {}
 
   void send(Ticket ticket, std::span<const std::byte> bytes) override {
@@ -59,8 +60,8 @@ class SimLane final : public Endpoint {
   }
   size_t withdraw(size_t receives) override { return requests_.withdraw(receives, received_ > 0); }
 
-  void join(SimLane* peer) { peer_ = peer; }
-  [[nodiscard]] SimLane* peer() const { return peer_; }
+  void join(SimChannel* peer) { peer_ = peer; }
+  [[nodiscard]] SimChannel* peer() const { return peer_; }
   [[nodiscard]] bool is_ended() const { return requests_.is_ended(); }
 
   bool progress() {
@@ -71,7 +72,7 @@ class SimLane final : public Endpoint {
 
   void lose(const Status& why) {
     if (is_ended()) return;
-    outcome_.losses.push_back({name_.peer, name_.lane, why});
+    outcome_.losses.push_back({name_.peer, name_.channel, why});
     end(why);
   }
   // Both ends part: the peer learns of it as a loss.
@@ -79,9 +80,9 @@ class SimLane final : public Endpoint {
     if (is_ended()) return;
     requests_.end(why);
     for (const Ticket ticket : std::exchange(unread_, {})) requests_.complete(ticket, why);
-    if (SimLane* peer = std::exchange(peer_, nullptr)) {
+    if (SimChannel* peer = std::exchange(peer_, nullptr)) {
       peer->peer_ = nullptr;
-      peer->lose(peer_lost(peer->name_, "closed its lane"));
+      peer->lose(peer_lost(peer->name_, "closed its channel"));
     }
     inbound_.clear();
   }
@@ -122,9 +123,12 @@ class SimLane final : public Endpoint {
       lose(status);
       return true;
     }
-    const Bytes piece = std::move(message.pieces.front().bytes);
+    Bytes piece = std::move(message.pieces.front().bytes);
     message.pieces.pop_front();
-    deliver(request, piece);
+    received_ += piece.size();
+    piece.insert(piece.begin(), carry_.size(), std::byte{});  // consumers rely on the alignment of granules
+    carry_.prepend_to(piece);
+    carry_.deliver(request, received_, piece);
     if (received_ < request.bytes) return true;
     const Ticket sent = message.ticket;
     inbound_.pop_front();
@@ -135,18 +139,6 @@ class SimLane final : public Endpoint {
     return true;
   }
 
-  void deliver(const RecvRequest& request, const Bytes& piece) {
-    received_ += piece.size();
-    if (request.consumer == nullptr) {
-      std::copy(piece.begin(), piece.end(), request.into + (received_ - piece.size()));
-      return;
-    }
-    carry_.insert(carry_.end(), piece.begin(), piece.end());
-    const size_t whole = carry_.size() / request.granule * request.granule;
-    if (whole > 0) request.consumer->consume(received_ - carry_.size(), std::span(carry_).first(whole));
-    carry_.erase(carry_.begin(), carry_.begin() + static_cast<ptrdiff_t>(whole));
-  }
-
   void on_read(Ticket ticket) {
     RUEDA_CHECK(!unread_.empty() && unread_.front() == ticket,
                 "messages are read in the order they were sent");
@@ -155,16 +147,16 @@ class SimLane final : public Endpoint {
   }
 
   SimState& net_;
-  LaneName name_;
+  ChannelName name_;
   Outcome& outcome_;
   Requests requests_;
-  SimLane* peer_ = nullptr;
+  SimChannel* peer_ = nullptr;
   std::deque<Message> inbound_;
   std::deque<Ticket> unread_;  // rendezvous: sends that the peer has not read
   uint64_t last_arrival_ = 0;
   size_t received_ = 0;  // of the oldest receive
   uint32_t sequence_ = 0;
-  Bytes carry_;
+  Carry carry_;
 };
 
 }  // namespace
@@ -185,62 +177,59 @@ class SimTransport final : public Transport {
     return peer_address.starts_with("sim:");
   }
 
-  Status connect(Rank peer, std::string_view peer_address, uint16_t lane) override {
-    const LaneName name{peer, lane};
+  Status connect(Rank peer, std::string_view peer_address, uint16_t channel) override {
+    const ChannelName name{peer, channel};
     Identity me;
     me.rank = rank_;
     me.size = net_.options.size;
     if (!abort_.is_ok()) return abort_;
-    if (Status status = check_lane(me, name); !status.is_ok()) return status;
+    if (Status status = check_channel(me, name); !status.is_ok()) return status;
     if (!reaches(peer_address))
       return {Code::kInvalidArgument, "'" + std::string(peer_address) + "' is no address of the simulator."};
-    auto mine = std::make_unique<SimLane>(net_, name, outcome_);
+    auto mine = std::make_unique<SimChannel>(net_, name, outcome_);
     const auto found = net_.ranks.find(peer);
     if (found != net_.ranks.end()) {
-      if (SimLane* theirs = found->second->lane({rank_, lane})) {
+      if (SimChannel* theirs = found->second->channel({rank_, channel})) {
         mine->join(theirs);
         theirs->join(mine.get());
       }
     }
-    lanes_[name] = std::move(mine);
+    channels_[name] = std::move(mine);
     return Status::ok();
   }
 
-  Endpoint* endpoint(Rank peer, uint16_t lane_number) override {
-    SimLane* found = lane({peer, lane_number});
+  Endpoint* endpoint(Rank peer, uint16_t channel_number) override {
+    SimChannel* found = channel({peer, channel_number});
     return found != nullptr && (found->peer() != nullptr || found->is_ended()) ? found : nullptr;
   }
 
-  // Lanes have their turn in random order.
+  // Channels have their turn in random order.
   bool progress(std::vector<Completion>& done) override {
     ++net_.now;
-    std::vector<SimLane*> order;
-    for (const auto& [name, lane] : lanes_) order.push_back(lane.get());
+    std::vector<SimChannel*> order;
+    for (const auto& [name, channel] : channels_) order.push_back(channel.get());
     std::shuffle(order.begin(), order.end(), net_.random);
     bool is_moved = false;
-    for (SimLane* lane : order) is_moved |= lane->progress();
-    is_moved |= !outcome_.completions.empty();
-    done.insert(done.end(), outcome_.completions.begin(), outcome_.completions.end());
-    outcome_.completions.clear();
-    return is_moved;
+    for (SimChannel* channel : order) is_moved |= channel->progress();
+    return outcome_.hand_over(done) || is_moved;
   }
 
-  std::vector<Loss> take_losses() override { return std::exchange(outcome_.losses, {}); }
+  std::vector<Loss> take_losses() override { return outcome_.take_losses(); }
   bool prepare_sleep() override { return false; }  // time passes only while somebody makes progress
   void wake_fds(std::vector<int>&) const override {}
 
   void abort(const Status& why) override {
     abort_ = why;
-    for (const auto& [name, lane] : lanes_) lane->end(why);
+    for (const auto& [name, channel] : channels_) channel->end(why);
   }
 
-  SimLane* lane(LaneName name) {
-    const auto it = lanes_.find(name);
-    return it == lanes_.end() ? nullptr : it->second.get();
+  SimChannel* channel(ChannelName name) {
+    const auto it = channels_.find(name);
+    return it == channels_.end() ? nullptr : it->second.get();
   }
   void die(const Status& why) {
-    for (const auto& [name, lane] : lanes_) {
-      if (lane->peer() != nullptr) lane->peer()->lose(why);
+    for (const auto& [name, channel] : channels_) {
+      if (channel->peer() != nullptr) channel->peer()->lose(why);
     }
   }
 
@@ -248,7 +237,7 @@ class SimTransport final : public Transport {
   SimState& net_;
   Rank rank_;
   Outcome outcome_;
-  std::map<LaneName, std::unique_ptr<SimLane>> lanes_;
+  std::map<ChannelName, std::unique_ptr<SimChannel>> channels_;
   Status abort_;
 };
 

@@ -1,6 +1,6 @@
-// A network inside one thread, for testing the rooms above: seeded, so that a failure can be run again. Bytes
-// travel in pieces of random size and delay; lanes overtake one another, bytes of one lane never do. Time is
-// virtual: every progress() of any rank is one tick.
+// A network inside one thread, for testing the modules above: seeded, so that a failure can be run again.
+// Bytes travel in pieces of random size and delay; channels overtake one another, bytes of one channel never
+// do. Time is virtual: every progress() of any rank is one tick.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class SimNetwork {
   SimNetwork& operator=(const SimNetwork&) = delete;
 
   std::unique_ptr<Transport> make(Rank rank);
-  // The rank dies now: every lane to it is lost; what it sent and has not arrived is lost too.
+  // The rank dies now: every channel to it is lost; what it sent and has not arrived is lost too.
   void drop(Rank rank, const Status& why);
   [[nodiscard]] uint64_t ticks() const;
 

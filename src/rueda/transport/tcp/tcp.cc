@@ -9,7 +9,7 @@
 #include <map>
 
 #include "rueda/transport/connector.h"
-#include "rueda/transport/tcp/lane.h"
+#include "rueda/transport/tcp/channel.h"
 
 namespace rueda::transport {
 namespace {
@@ -17,17 +17,13 @@ namespace {
 constexpr int kBacklog = 1024;
 constexpr Nanos kLivenessPeriod = kSecond;
 
-void set_option(int fd, int level, int name, int value) {
-  setsockopt(fd, level, name, &value, sizeof(value));
-}
-
 // Send and receive buffers are left alone: setting them switches the kernel's autotuning off.
 // TCP_USER_TIMEOUT is not used: it also ends connections whose peer is healthy but has posted no receive yet
-// (a window of zero); lanes look at the age of the last acknowledgement instead.
+// (a window of zero); channels look at the age of the last acknowledgement instead.
 void tune(int fd, Nanos peer_timeout) {
-  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(fd, IPPROTO_TCP, TCP_NODELAY);
   const int seconds = static_cast<int>(std::max<Nanos>(peer_timeout / kSecond, 6));
-  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(fd, SOL_SOCKET, SO_KEEPALIVE);
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, seconds / 2);
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, seconds / 6);
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
@@ -46,7 +42,7 @@ class TcpTransport final : public Transport {
       : options_(std::move(options)),
         poller_(std::move(poller)),
         scratch_(options_.chunk_bytes + kAlignment),
-        connector_(options_.identity, Channel::kData, *poller_, [this](int fd) {
+        connector_(options_.identity, ConnectionKind::kData, *poller_, [this](int fd) {
           tune(fd, options_.peer_timeout);
           return Status::ok();
         }) {}
@@ -55,14 +51,9 @@ class TcpTransport final : public Transport {
     Result<SocketAddress> address = make_tcp_address(options_.bind_host, options_.bind_port);
     if (!address.is_ok()) return address.status();
     Result<UniqueFd> listening = open_listening(address.value(), kBacklog);
-    if (!listening.is_ok()) {
-      return {Code::kUnavailable, "cannot listen on " + options_.bind_host + " port " +
-                                      std::to_string(options_.bind_port) + ": " + listening.status().why};
-    }
-    Result<uint16_t> port = port_of(listening.value().get());
-    if (!port.is_ok()) return port.status();
-    address_ = format_tcp_address(
-        options_.advertised_host.empty() ? options_.bind_host : options_.advertised_host, port.value());
+    if (!listening.is_ok()) return listening.status();
+    address_ = host_and_port(options_.advertised_host.empty() ? options_.bind_host : options_.advertised_host,
+                             own_address(listening.value().get()).port());
     if (Result<SocketAddress> advertised = parse_tcp_address(address_); !advertised.is_ok())
       return advertised.status();
     return connector_.listen_on(std::move(listening).value());
@@ -74,19 +65,19 @@ class TcpTransport final : public Transport {
     return parse_tcp_address(peer_address).is_ok();
   }
 
-  Status connect(Rank peer, std::string_view peer_address, uint16_t lane) override {
-    const LaneName name{peer, lane};
+  Status connect(Rank peer, std::string_view peer_address, uint16_t channel) override {
+    const ChannelName name{peer, channel};
     if (!abort_.is_ok()) return abort_;
-    if (Status status = check_lane(options_.identity, name); !status.is_ok()) return status;
+    if (Status status = check_channel(options_.identity, name); !status.is_ok()) return status;
     Result<SocketAddress> address = parse_tcp_address(peer_address);
     if (!address.is_ok()) return address.status();
     if (peer < options_.identity.rank) connector_.dial(name, address.value());
     return Status::ok();
   }
 
-  Endpoint* endpoint(Rank peer, uint16_t lane) override {
-    const auto it = lanes_.find({peer, lane});
-    return it == lanes_.end() ? nullptr : it->second.get();
+  Endpoint* endpoint(Rank peer, uint16_t channel) override {
+    const auto it = channels_.find({peer, channel});
+    return it == channels_.end() ? nullptr : it->second.get();
   }
 
   bool progress(std::vector<Completion>& done) override {
@@ -94,26 +85,23 @@ class TcpTransport final : public Transport {
     const Nanos now = monotonic_now();
     bool is_moved = connector_.progress(now);
     adopt();
-    for (const auto& [name, lane] : lanes_) is_moved |= lane->progress();
+    for (const auto& [name, channel] : channels_) is_moved |= channel->progress();
     if (now >= next_liveness_) {
       next_liveness_ = now + kLivenessPeriod;
-      for (const auto& [name, lane] : lanes_) lane->check_liveness(now, options_.peer_timeout);
+      for (const auto& [name, channel] : channels_) channel->check_liveness(now, options_.peer_timeout);
     }
-    is_moved |= !outcome_.completions.empty();
-    done.insert(done.end(), outcome_.completions.begin(), outcome_.completions.end());
-    outcome_.completions.clear();
-    return is_moved;
+    return outcome_.hand_over(done) || is_moved;
   }
 
-  std::vector<Loss> take_losses() override { return std::exchange(outcome_.losses, {}); }
+  std::vector<Loss> take_losses() override { return outcome_.take_losses(); }
 
   bool prepare_sleep() override {
     if (!outcome_.completions.empty() || !outcome_.losses.empty() || connector_.has_work()) return false;
-    for (const auto& [name, lane] : lanes_) {
-      if (lane->has_work()) return false;
+    for (const auto& [name, channel] : channels_) {
+      if (channel->has_work()) return false;
     }
     Nanos due = connector_.next_due();
-    if (!lanes_.empty()) due = due == 0 ? next_liveness_ : std::min(due, next_liveness_);
+    if (!channels_.empty()) due = due == 0 ? next_liveness_ : std::min(due, next_liveness_);
     poller_->wake_at(due);
     return true;
   }
@@ -124,7 +112,7 @@ class TcpTransport final : public Transport {
     if (!abort_.is_ok()) return;
     abort_ = why;
     connector_.close();
-    for (const auto& [name, lane] : lanes_) lane->end(why);
+    for (const auto& [name, channel] : channels_) channel->end(why);
   }
 
  private:
@@ -139,9 +127,9 @@ class TcpTransport final : public Transport {
 
   void adopt() {
     for (Connected& connected : connector_.take_connected()) {
-      if (lanes_.contains(connected.name)) continue;  // a lane comes up once; the newcomer is closed
-      lanes_[connected.name] = std::make_unique<TcpLane>(connected.name, std::move(connected.fd), *poller_,
-                                                         outcome_, aligned_scratch());
+      if (channels_.contains(connected.name)) continue;  // a channel comes up once; the newcomer is closed
+      channels_[connected.name] = std::make_unique<TcpChannel>(connected.name, std::move(connected.fd),
+                                                               *poller_, outcome_, aligned_scratch());
     }
     for (Loss& loss : connector_.take_failures()) outcome_.losses.push_back(std::move(loss));
   }
@@ -152,7 +140,7 @@ class TcpTransport final : public Transport {
   Outcome outcome_;
   Bytes scratch_;
   Connector connector_;
-  std::map<LaneName, std::unique_ptr<TcpLane>> lanes_;
+  std::map<ChannelName, std::unique_ptr<TcpChannel>> channels_;
   Nanos next_liveness_ = 0;
   Status abort_;
 };

@@ -1,5 +1,5 @@
-// TCP between ranks: one connection per lane, non-blocking, driven by the caller's progress(). Engine thread
-// only.
+// TCP between ranks: one connection per channel, non-blocking, driven by the caller's progress(). Engine
+// thread only.
 #pragma once
 
 #include <memory>

@@ -65,8 +65,9 @@ def execute_function_multithreaded(
     block_until_all_done: bool = True,
     max_concurrent_executions: int = 1000,
 ) -> dict[int, Any] | None:
-    """Calls fn(*args) for each entry in threads; {index: result} of those that did not raise, None if not
-    awaited.
+    """Calls fn(*args) for each entry in threads. Returns {index: result} of those that did not raise.
+
+    None if they are not awaited.
     """
     if not args_list:
         return {}

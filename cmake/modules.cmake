@@ -1,0 +1,50 @@
+# rueda_module(<name> DEPS <libs>): a static library of src/rueda/<name>/**.cc and, where tests/unit/<name>_*test.cc or
+# tests/conformance/<name>_*test.cc exist, one test program <name>_test.
+find_library(RUEDA_LIBCRYPTO NAMES libcrypto.a REQUIRED)  # static: the wheel depends on glibc alone
+if(RUEDA_BUILD_TESTS)
+  enable_testing()
+  include(GoogleTest)
+  find_package(GTest REQUIRED)
+  find_library(RUEDA_RAPIDCHECK NAMES rapidcheck REQUIRED)  # Debian: librapidcheck-dev
+  add_custom_target(rueda_tests)  # every C++ test program; their paths are listed in tests.txt of the build tree
+endif()
+# Messages name src/…, not the machine a wheel was built on.
+# Under ccache paths are relative to build/<preset>.
+target_compile_options(rueda_flags INTERFACE -fmacro-prefix-map=${CMAKE_SOURCE_DIR}/= -fmacro-prefix-map=../../=)
+if(RUEDA_SANITIZE)
+  target_compile_options(rueda_flags INTERFACE -fno-sanitize-recover=all)  # a finding fails the test
+  target_compile_options(rueda_flags INTERFACE -fno-sanitize=object-size)  # AddressSanitizer finds what is too far
+  # Files of one module are compiled together, six at a time: half the time of a build from nothing. Those that
+  # have a name in common are exempt at the end of products.cmake.
+  set(CMAKE_UNITY_BUILD ON)
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE 6)
+endif()
+
+function(rueda_module name)
+  cmake_parse_arguments(MODULE "" "" "DEPS" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/rueda/${name}/*.cc)
+  if(sources)
+    add_library(rueda_${name} STATIC ${sources})
+    target_link_libraries(rueda_${name} PUBLIC rueda_flags ${MODULE_DEPS} Threads::Threads)
+  else()
+    add_library(rueda_${name} INTERFACE)
+    target_link_libraries(rueda_${name} INTERFACE rueda_flags ${MODULE_DEPS} Threads::Threads)
+  endif()
+  rueda_module_test(${name} rueda_${name})
+endfunction()
+
+function(rueda_module_test name)
+  if(NOT RUEDA_BUILD_TESTS)
+    return()
+  endif()
+  file(GLOB tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/unit/${name}_*test.cc
+       ${CMAKE_SOURCE_DIR}/tests/conformance/${name}_*test.cc)
+  if(tests)
+    add_executable(${name}_test ${tests})
+    target_link_libraries(${name}_test PRIVATE ${ARGN} GTest::gmock GTest::gtest_main ${RUEDA_RAPIDCHECK})
+    gtest_discover_tests(${name}_test TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
+                         DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT 120)
+    add_dependencies(rueda_tests ${name}_test)
+    set_property(GLOBAL APPEND PROPERTY RUEDA_TEST_PROGRAMS ${name}_test)
+  endif()
+endfunction()

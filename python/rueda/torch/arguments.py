@@ -1,0 +1,76 @@
+"""The arguments of DistributedOptimizer: what is refused, and how."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from rueda.operations import check_compression
+from rueda.policy import OPS, Adasum, check_predivide
+
+OTHER_MODEL = (
+    "model holds none of the optimizer's parameters, so its forward passes wait for nothing; give the module "
+    "that this optimizer trains."
+)
+NO_MODEL = "cross_step=True needs model=, the module whose forward passes are to wait for their parameters."
+
+
+def check_reduction(compression: Any, op: int, predivide: float, passes: int) -> None:
+    """Raises ValueError or TypeError for what no reduction can do."""
+    check_compression(compression)
+    if op not in OPS:
+        raise ValueError(f"op must be one of Average, Sum, Adasum, Min, Max and Product, not {op!r}.")
+    check_predivide(op, predivide)
+    if passes <= 0:
+        raise ValueError("backward_passes_per_step must be > 0")
+
+
+def check_groups(groups: Any) -> None:
+    """Raises ValueError or TypeError unless groups is None, a number, or lists of parameters."""
+    if groups is None:
+        return
+    if isinstance(groups, list):
+        for group in groups:
+            if isinstance(group, torch.Tensor) or not isinstance(group, Iterable):
+                raise TypeError(
+                    f"groups should be an integer or a list of list of torch.Tensor, not a list with "
+                    f"{type(group).__name__}."
+                )
+        return
+    if not isinstance(groups, int) or isinstance(groups, bool):
+        raise TypeError(
+            f"groups should be an integer or a list of list of torch.Tensor, not {type(groups).__name__}."
+        )
+    if groups <= 0:
+        raise ValueError("groups should be a non-negative integer or a list of list of torch.Tensor.")
+
+
+def groups_of(groups: Any, num_groups: int) -> Any:
+    """The argument groups, or its older form."""
+    if num_groups == 0:
+        return groups
+    warnings.warn(
+        "Parameter `num_groups` has been replaced by `groups` and will be removed.",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+    return num_groups if groups is None else groups
+
+
+def check_cross_step(
+    optimizer: torch.optim.Optimizer, model: torch.nn.Module | None, op: int, groups: Any
+) -> None:
+    """Raises ValueError where step() cannot return while gradients are being reduced."""
+    if not isinstance(model, torch.nn.Module):
+        raise ValueError(NO_MODEL)
+    mine = set(model.parameters())
+    if not any(p in mine for group in optimizer.param_groups for p in group["params"]):
+        raise ValueError(OTHER_MODEL)
+    if op == Adasum or isinstance(optimizer, torch.optim.LBFGS):
+        what = "op=Adasum" if op == Adasum else "LBFGS"
+        raise ValueError(f"{what} needs all gradients at once; use it with cross_step=False.")
+    if groups is not None:
+        raise ValueError("groups are reduced as a whole; leave them out, or use cross_step=False.")

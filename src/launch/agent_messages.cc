@@ -1,0 +1,193 @@
+#include "launch/agent_messages.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "rueda/base/limits.h"
+
+namespace rueda::launch {
+namespace {
+
+constexpr size_t kMaxText = kMaxFrameBytes;
+constexpr size_t kMaxVariables = 1 << 20;
+constexpr size_t kMaxSkippedBytes = 64 << 10;
+
+void put(ByteWriter& writer, const Variables& variables) {
+  writer.put(static_cast<uint32_t>(variables.size()));
+  for (const auto& [name, value] : variables) {
+    writer.put_string(name);
+    writer.put_string(value);
+  }
+}
+
+Variables get_variables(ByteReader& reader) {
+  Variables variables;
+  const auto count = reader.get<uint32_t>();
+  if (count > kMaxVariables) reader.fail();
+  for (uint32_t i = 0; i < count && reader.is_ok(); ++i) {
+    std::string name = reader.get_string(kMaxText);
+    std::string value = reader.get_string(kMaxText);
+    variables.emplace_back(std::move(name), std::move(value));
+  }
+  return variables;
+}
+
+template <class T>
+Result<T> checked(const ByteReader& reader, T value, std::string_view what) {
+  if (!reader.is_ok() || !reader.is_at_end())
+    return Status(Code::kInternal,
+                  fmt::format("a malformed {} message arrived between launcher and agent", what));
+  return value;
+}
+
+}  // namespace
+
+Bytes encode_message(MessageType type, std::span<const std::byte> payload) {
+  RUEDA_CHECK(payload.size() < kMaxFrameBytes, "a message is bounded by its sender");
+  ByteWriter writer;
+  writer.put(static_cast<uint32_t>(payload.size() + 1));
+  writer.put(type);
+  writer.put_raw(payload);
+  return std::move(writer).take();
+}
+
+Bytes encode(const Hello& hello) {
+  ByteWriter writer;
+  writer.put(hello.protocol);
+  writer.put_string(hello.release);
+  writer.put_string(hello.host);
+  writer.put(hello.pid);
+  writer.put_string(hello.private_dir);
+  writer.put(hello.free_port);
+  writer.put_string(hello.ssh_connection);
+  return std::move(writer).take();
+}
+
+Result<Hello> decode_hello(std::span<const std::byte> payload) {
+  ByteReader reader(payload);
+  Hello hello;
+  hello.protocol = reader.get<int32_t>();
+  hello.release = reader.get_string(256);
+  hello.host = reader.get_string(256);
+  hello.pid = reader.get<int32_t>();
+  hello.private_dir = reader.get_string(4096);
+  hello.free_port = reader.get<int32_t>();
+  hello.ssh_connection = reader.get_string(1024);
+  return checked(reader, std::move(hello), "hello");
+}
+
+Bytes encode(const Job& job) {
+  ByteWriter writer;
+  writer.put(static_cast<uint32_t>(job.argv.size()));
+  for (const std::string& argument : job.argv) writer.put_string(argument);
+  writer.put_string(job.cwd);
+  put(writer, job.env);
+  writer.put(static_cast<uint32_t>(job.ranks.size()));
+  for (const RankJob& rank : job.ranks) {
+    writer.put(rank.rank);
+    put(writer, rank.env);
+  }
+  writer.put_string(job.secret);
+  writer.put_string(job.stage);
+  writer.put(job.ping_timeout_ms);
+  writer.put(static_cast<uint8_t>(job.binds_cores));
+  return std::move(writer).take();
+}
+
+Result<Job> decode_job(std::span<const std::byte> payload) {
+  ByteReader reader(payload);
+  Job job;
+  const auto arguments = reader.get<uint32_t>();
+  if (arguments > kMaxVariables) reader.fail();
+  for (uint32_t i = 0; i < arguments && reader.is_ok(); ++i) job.argv.push_back(reader.get_string(kMaxText));
+  job.cwd = reader.get_string(kMaxText);
+  job.env = get_variables(reader);
+  const auto ranks = reader.get<uint32_t>();
+  if (ranks > static_cast<uint32_t>(kMaxRanks)) reader.fail();
+  for (uint32_t i = 0; i < ranks && reader.is_ok(); ++i) {
+    RankJob rank;
+    rank.rank = reader.get<int32_t>();
+    rank.env = get_variables(reader);
+    job.ranks.push_back(std::move(rank));
+  }
+  job.secret = reader.get_string(256);
+  job.stage = reader.get_string(kMaxText);
+  job.ping_timeout_ms = reader.get<int32_t>();
+  job.binds_cores = reader.get<uint8_t>() != 0;
+  if (job.argv.empty() || job.ranks.empty()) reader.fail();
+  return checked(reader, std::move(job), "job");
+}
+
+Bytes encode(const Exit& exit) {
+  ByteWriter writer;
+  writer.put(exit.rank);
+  writer.put(exit.pid);
+  writer.put(exit.exit_code);
+  writer.put(exit.signal);
+  writer.put(exit.at);
+  writer.put(exit.was_stopped);
+  writer.put(exit.was_out_of_memory);
+  writer.put_string(exit.trouble);
+  return std::move(writer).take();
+}
+
+Result<Exit> decode_exit(std::span<const std::byte> payload) {
+  ByteReader reader(payload);
+  Exit exit;
+  exit.rank = reader.get<int32_t>();
+  exit.pid = reader.get<int32_t>();
+  exit.exit_code = reader.get<int32_t>();
+  exit.signal = reader.get<int32_t>();
+  exit.at = reader.get<int64_t>();
+  exit.was_stopped = reader.get<uint8_t>();
+  exit.was_out_of_memory = reader.get<int8_t>();
+  exit.trouble = reader.get_string(1 << 16);
+  return checked(reader, std::move(exit), "exit");
+}
+
+void MessageReader::feed(std::span<const std::byte> bytes) {
+  if (read_ > 0 && read_ * 2 >= buffer_.size()) {
+    buffer_.erase(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(read_));
+    read_ = 0;
+  }
+  buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+}
+
+Status MessageReader::skip_to_magic() {
+  const std::string_view all = as_text(buffer_);
+  const size_t at = all.find(magic_);
+  if (at == std::string_view::npos) {
+    skipped_ = all.substr(0, kMaxSkippedBytes);
+    if (all.size() <= kMaxSkippedBytes) return Status::ok();
+    return {Code::kInternal, "what answered is not an agent of rueda"};
+  }
+  skipped_ = all.substr(0, at);
+  read_ = at + magic_.size();
+  magic_.clear();
+  return Status::ok();
+}
+
+Result<std::optional<AgentMessage>> MessageReader::next() {
+  if (!magic_.empty()) {
+    if (Status skipped = skip_to_magic(); !skipped.is_ok()) return skipped;
+    if (!magic_.empty()) return std::optional<AgentMessage>();
+  }
+  const std::span<const std::byte> rest = std::span<const std::byte>(buffer_).subspan(read_);
+  if (rest.size() < sizeof(uint32_t)) return std::optional<AgentMessage>();
+  ByteReader reader(rest);
+  const auto length = reader.get<uint32_t>();
+  if (length == 0 || length > kMaxFrameBytes)
+    return Status(
+        Code::kInternal,
+        fmt::format("a message of {} bytes, which is too long, arrived between launcher and agent", length));
+  if (rest.size() < sizeof(uint32_t) + length) return std::optional<AgentMessage>();
+  AgentMessage message;
+  message.type = reader.get<MessageType>();
+  const std::span<const std::byte> payload = reader.get_raw(length - 1);
+  message.payload.assign(payload.begin(), payload.end());
+  read_ += sizeof(uint32_t) + length;
+  return std::optional<AgentMessage>(std::move(message));
+}
+
+}  // namespace rueda::launch

@@ -1,0 +1,120 @@
+// The messages between launcher and agent, over the agent's stdin and stdout. They are binary, because
+// arguments and variables need not be UTF-8. A message is the length of the rest (u32, little-endian), one
+// byte of type, and the payload. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launch/environment.h"
+#include "launch/output.h"
+#include "rueda/base/bytes.h"
+#include "rueda/base/clock.h"
+#include "rueda/base/status.h"
+
+namespace rueda::launch {
+
+enum class MessageType : uint8_t {
+  // launcher -> agent
+  kJob = 1,     // Job: start the ranks; once
+  kSignal = 2,  // i32 signal: pass it to the ranks
+  kStop = 3,    // i64 grace in ms: SIGTERM now, SIGKILL after the grace
+  kKill = 4,    // SIGKILL now
+  kPing = 5,
+  kHold = 6,  // u8: the launcher is about to be suspended (1) and sends no pings, or goes on (0)
+  // agent -> launcher
+  kHello = 16,    // Hello
+  kStarted = 17,  // i32 rank, i32 pid
+  kOutput = 18,   // i32 rank, u8 stream, bytes
+  kExit = 19,     // Exit
+  kFile = 20,     // i32 rank, bytes: the next part of the rank's result file
+  kBye = 21,      // every process on this host has ended, and its end was reported
+  kPong = 22,     // i64 agent's monotonic clock; sent every second, for liveness and to align the clocks
+};
+
+inline constexpr size_t kMaxOutputBytes = 64 << 10;  // payload of one kOutput or kFile message
+inline constexpr int kProtocol = 1;
+// Sent before the first message. Whatever a login script prints before it is skipped.
+inline constexpr std::string_view kAgentMagic = "\n\x01rueda-agent-1\x01\n";
+
+struct Hello {
+  int32_t protocol = kProtocol;
+  std::string release;
+  std::string host;  // gethostname
+  int32_t pid = 0;
+  // The agent removes it. If both processes of a local agent are dead, the launcher does.
+  std::string private_dir{};
+  int32_t free_port = 0;       // a port that was free a moment ago, for MASTER_PORT
+  std::string ssh_connection;  // SSH_CONNECTION: "client port server port"; "" = started without ssh
+};
+
+struct RankJob {
+  int32_t rank = 0;
+  Variables env;
+};
+
+struct Job {
+  std::vector<std::string> argv;
+  std::string cwd;
+  Variables env{};  // overrides the agent's own
+  std::vector<RankJob> ranks{};
+  std::string secret;  // hex; the agent puts it into a private file
+  std::string stage;   // contents of a file for all ranks, put into the private directory; "" = none
+  // The ranks are ended when the launcher is silent for longer. 0 = they are ended at end of file only.
+  int32_t ping_timeout_ms = 0;
+  bool binds_cores = false;  // each rank runs on its own share of the host's cores
+};
+
+struct Exit {
+  int32_t rank = 0;
+  int32_t pid = 0;
+  int32_t exit_code = 0;
+  int32_t signal = 0;
+  int64_t at = 0;  // agent's monotonic clock
+  uint8_t was_stopped = 0;
+  int8_t was_out_of_memory = -1;  // -1 = unreadable
+  std::string trouble{};          // why it could not be started
+};
+
+struct AgentMessage {
+  MessageType type{};
+  Bytes payload;
+};
+
+// The whole message with its length, ready to be written.
+Bytes encode_message(MessageType type, std::span<const std::byte> payload);
+Bytes encode(const Hello& hello);
+Bytes encode(const Job& job);
+Bytes encode(const Exit& exit);
+Result<Hello> decode_hello(std::span<const std::byte> payload);
+Result<Job> decode_job(std::span<const std::byte> payload);
+Result<Exit> decode_exit(std::span<const std::byte> payload);
+
+// Cuts a stream into messages. A message longer than kMaxFrameBytes is refused before it is buffered.
+class MessageReader {
+ public:
+  // If a magic is given, everything up to its end is skipped first, at most 64 KiB.
+  explicit MessageReader(std::string_view magic = {}) : magic_(magic) {}
+  void feed(std::span<const std::byte> bytes);
+  // Empty if more bytes are needed.
+  Result<std::optional<AgentMessage>> next();
+  [[nodiscard]] std::string_view skipped() const { return skipped_; }  // what came before the magic
+
+ private:
+  Status skip_to_magic();
+  std::string magic_;
+  std::string skipped_;
+  Bytes buffer_;
+  size_t read_ = 0;  // bytes of buffer_ already consumed
+};
+
+inline std::string_view as_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+inline std::span<const std::byte> as_bytes(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+}  // namespace rueda::launch

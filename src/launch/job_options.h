@@ -1,0 +1,35 @@
+// What a job is asked to do: the ranks to start, where, and how they are watched.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launch/environment.h"
+#include "launch/hosts.h"
+#include "launch/rank_output.h"
+#include "launch/starters/starter.h"
+#include "rueda/base/clock.h"
+
+namespace rueda::launch {
+
+struct RunOptions {
+  int size = 1;
+  std::vector<HostSlots> hosts;
+  std::vector<std::string> command;
+  Tuning tuning;
+  SshOptions ssh;
+  OutputOptions output;
+  double start_timeout_s = 30;
+  double grace_s = 5;             // from SIGTERM to SIGKILL
+  double agent_timeout_s = 20;    // a host behind ssh that is silent for longer is lost
+  bool is_stdin_watched = false;  // end of file on stdin counts as SIGTERM: the calling program has ended
+  bool is_verbose = false;
+  bool binds_cores = false;  // each rank runs on its own share of its host's cores
+  std::string stage_file;    // given to every host; see Job::stage
+  std::string collect_dir;   // where the ranks' result files are gathered; "" = nowhere
+  std::string binary;        // absolute path of this program
+};
+
+inline Nanos from_seconds(double seconds) { return static_cast<Nanos>(seconds * kSecond); }
+
+}  // namespace rueda::launch

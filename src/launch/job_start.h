@@ -1,0 +1,35 @@
+// What the ranks of a job need to start: the store that the launcher serves, and a message to each agent with
+// its ranks, their command and their environment.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "launch/host_link.h"
+#include "launch/job_options.h"
+#include "rueda/base/handshake.h"
+#include "rueda/store/store.h"
+
+namespace rueda::launch {
+
+struct JobIdentity {
+  std::string id;  // public: it appears in messages and in names of shared memory
+  Secret secret;
+};
+Result<JobIdentity> make_identity();
+
+struct JobStart {
+  std::unique_ptr<store::StoreServer> store;  // must live as long as the job
+  RendezvousSettings rendezvous;
+  Job common;  // what the messages to all agents have in common
+};
+// All agents have said hello.
+Result<JobStart> prepare_ranks(const RunOptions& options, const JobIdentity& identity,
+                               std::span<const HostLink> links);
+// The payload of kJob for this host of the placements.
+Result<Bytes> job_message(const RunOptions& options, const JobStart& start,
+                          std::span<const Placement> placements, const HostLink& link, int host);
+
+}  // namespace rueda::launch

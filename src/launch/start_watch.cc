@@ -1,0 +1,54 @@
+#include "launch/start_watch.h"
+
+#include <fmt/format.h>
+
+#include "rueda/base/release.h"
+
+namespace rueda::launch {
+namespace {
+
+constexpr Nanos kNoticeInterval = 5 * kSecond;  // between lines that name the hosts we still wait for
+
+// Why the job cannot start with this agent; ok if it can, or if the agent has not answered yet.
+Status refusal(const AgentState& agent) {
+  if (agent.lost_because)
+    return {Code::kUnavailable, fmt::format("cannot start the job: the agent of {} has ended: {}", agent.host,
+                                            *agent.lost_because)};
+  if (agent.hello && (agent.hello->release != kRelease || agent.hello->protocol != kProtocol))
+    return {Code::kPermissionDenied,
+            fmt::format(
+                "{} runs release {} of rueda, but this is release {}; install the same release on all hosts",
+                agent.host, agent.hello->release, kRelease)};
+  return Status::ok();
+}
+
+}  // namespace
+
+StartWatch::Decision StartWatch::decide(std::span<const AgentState> agents, Nanos waited) {
+  using enum Decision::Next;
+  std::string missing, first_missing;
+  for (const AgentState& agent : agents) {
+    if (Status why = refusal(agent); !why.is_ok()) return {.next = kFail, .why = std::move(why)};
+    if (agent.hello) continue;
+    if (missing.empty()) first_missing = agent.host;
+    missing += fmt::format("{}{}", missing.empty() ? "" : ", ", agent.host);
+  }
+  if (missing.empty()) return {.next = kStart};
+  Decision decision;
+  if (waited >= next_notice_) {
+    decision.notice = fmt::format("still waiting for {} after {} s", missing, waited / kSecond);
+    next_notice_ = waited + kNoticeInterval;
+  }
+  if (waited >= static_cast<Nanos>(timeout_s_ * kSecond)) {
+    decision.next = kFail;
+    decision.why = {
+        Code::kTimeout,
+        fmt::format(
+            "no answer within {} s from the agent of {}; check that `ssh {} true` works without asking "
+            "anything, or raise --start-timeout",
+            timeout_s_, missing, first_missing)};
+  }
+  return decision;
+}
+
+}  // namespace rueda::launch

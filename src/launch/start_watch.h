@@ -1,0 +1,38 @@
+// Whether the ranks can be started: every agent must have answered, in time and with our release. Pure.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "launch/agent_messages.h"
+#include "rueda/base/clock.h"
+#include "rueda/base/status.h"
+
+namespace rueda::launch {
+
+struct AgentState {  // host and hello are borrowed
+  std::string_view host;
+  const Hello* hello = nullptr;             // null = it has not answered
+  std::optional<std::string> lost_because;  // set = it has ended
+};
+
+class StartWatch {
+ public:
+  explicit StartWatch(double timeout_s) : timeout_s_(timeout_s) {}
+
+  struct Decision {
+    enum class Next { kWait, kStart, kFail } next = Next::kWait;
+    Status why{};          // of kFail
+    std::string notice{};  // for the user; "" = none
+  };
+  // waited: since the agents were started. Call it at least every few seconds.
+  Decision decide(std::span<const AgentState> agents, Nanos waited);
+
+ private:
+  double timeout_s_;
+  Nanos next_notice_ = 5 * kSecond;
+};
+
+}  // namespace rueda::launch

@@ -1,0 +1,78 @@
+// What a rank shows the other ranks of its host: one SharedMemory per rank, written by its owner, read by the
+// others, laid out by this file alone. Values a peer wrote are checked before they become addresses.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "rueda/memory/shared_memory.h"
+
+namespace rueda::backend {
+
+inline constexpr size_t kMaxLocalRanks = 128;
+inline constexpr size_t kInlineBytes = 96;              // travel in the post itself
+inline constexpr size_t kSlotBytes = 128 << 10;         // one-shot: a whole input
+inline constexpr size_t kChunkBytes = 128 << 10;        // staged: stays in the L2 caches of both sides
+inline constexpr uint64_t kStages = 4;                  // chunks of a staged call under way
+inline constexpr size_t kMaxRegisteredSegments = 1024;  // tensors of a call whose addresses are shown
+
+// One call as its owner announces it to one peer. `arrived` is written last: (sequence << 16) | generation,
+// the sequence counting the calls of this pair. Two posts alternate: a rank that announces call s + 2 has
+// seen the peer announce s + 1, so the peer is done with s.
+struct alignas(128) Post {
+  uint64_t arrived;
+  uint32_t is_registered;  // all segments lie in the owner's arena, at the addresses of `table`
+  uint32_t parity;         // of the owner's slot and table for this call
+  uint64_t bytes;          // must be equal on both sides
+  uint64_t unused;
+  std::byte payload[kInlineBytes];
+};
+static_assert(sizeof(Post) == 128);
+
+// How far the owner is, in units that only grow: (sequence << 24) | chunks.
+struct alignas(64) Progress {
+  uint64_t staged;    // my contributions to so many chunks lie in my stages
+  uint64_t reduced;   // my slices of so many chunks are results, in my stages
+  uint64_t taken;     // I have copied the peer's results of so many chunks
+  uint64_t finished;  // a sequence: I read nothing of the peer's for this call or earlier ones any more
+};
+
+constexpr uint64_t progress_of(uint64_t sequence, uint64_t chunks) { return sequence << 24 | chunks; }
+
+struct alignas(128) Mailbox {
+  Post posts[2];
+  Progress progress;
+};
+
+struct SegmentAddress {
+  uint64_t input, output;  // offsets in the owner's arena
+};
+
+struct ControlBlock {
+  struct alignas(64) Sleep {
+    uint32_t is_sleeping;  // set by the owner, taken back by whoever rings its doorbell
+  };
+  Sleep sleep;
+  Mailbox mailboxes[kMaxLocalRanks];  // [reader's index on the host]
+  SegmentAddress tables[2][kMaxRegisteredSegments];
+  alignas(4096) std::byte slots[2][kSlotBytes];
+  alignas(4096) std::byte contributions[kStages][kChunkBytes];
+  alignas(4096) std::byte results[kStages][kChunkBytes];
+};
+inline constexpr size_t kControlBlockBytes = sizeof(ControlBlock);
+
+inline ControlBlock& control_block_in(const memory::SharedMemory& memory) {
+  return *reinterpret_cast<ControlBlock*>(memory.base());
+}
+
+// Showing something and then looking whether the other side sleeps, against announcing sleep and then looking
+// at what is shown: one side must see the other's store, which needs a single order of all four.
+inline uint64_t look(const uint64_t& word) {
+  return std::atomic_ref<uint64_t>(const_cast<uint64_t&>(word)).load(std::memory_order_seq_cst);
+}
+inline void show(uint64_t& word, uint64_t value) {
+  std::atomic_ref<uint64_t>(word).store(value, std::memory_order_seq_cst);
+}
+
+}  // namespace rueda::backend

@@ -1,0 +1,167 @@
+#include "rueda/backend/native/call_runner.h"
+
+#include <cstring>
+#include <utility>
+
+#include "rueda/base/check.h"
+#include "rueda/kernels/kernels.h"
+
+namespace rueda::backend {
+namespace {
+
+// A group of one has nobody to talk to.
+void run_alone(const schedule::Spec& spec, const std::byte* input, std::byte* output) {
+  const auto count = static_cast<size_t>(output_count(spec, 0, 1));
+  if (is_reduction(spec.what)) return kernels::scale(spec.dtype, input, output, count, spec.scale);
+  if (input != output && count != 0) std::memcpy(output, input, count * size_of(spec.dtype));
+}
+
+// Two hear of one another before they write: the verifier proves it, and prepare_schedule() insists on it.
+// Several tensors are reduced in a buffer of their own.
+bool spares_inputs(const Call& call) { return call.segments.size() > 1 || call.group->size() == 2; }
+
+size_t bytes_of(const Call& call) { return static_cast<size_t>(call.spec.count) * size_of(call.spec.dtype); }
+
+}  // namespace
+
+// Else nothing may be written before all members have started the call. The same on every member, whatever is
+// in place there.
+bool CallRunner::needs_start_barrier(const Call& call) const {
+  if (!call.may_be_taken_back || call.spec.what != Collective::kAllreduce) return false;
+  const size_t bytes = bytes_of(call);
+  if (bytes == 0) return true;  // without elements there are no messages that would keep members together
+  return !spares_inputs(call) && bytes > context_.options.copied_bytes;
+}
+
+void CallRunner::begin(const Call& call, transport::Ticket first_ticket, Arrivals discarded) {
+  RUEDA_CHECK(call.group != nullptr && call.group->is_member(), "a call needs a group that I belong to");
+  RUEDA_CHECK(is_idle(), "the calls of one channel run one after the other");
+  current_ = call;
+  first_ticket_ = first_ticket;
+  is_taken_back_ = discarded.has_value();
+  is_at_start_barrier_ = needs_start_barrier(call);
+  how_ = "";
+  if (!context_.broken.is_ok()) return end(context_.broken);
+  if (const Status loaded = load(call, is_taken_back_); !loaded.is_ok()) return end(loaded);
+  if (call.group->size() == 1) {
+    how_ = "copy";
+    if (!is_taken_back_) run_alone(call.spec, packing_.input(), packing_.output());
+    return end(Status::ok());
+  }
+  const schedule::Spec barrier = {.what = Collective::kBarrier, .counts = {}, .scale = {}, .segments = {}};
+  if (const Status status = prepare(is_at_start_barrier_ ? barrier : call.spec, discarded); !status.is_ok())
+    return end(status);
+  is_running_ = true;
+}
+
+// What may be taken back and has no start barrier is not reduced in place.
+Status CallRunner::load(const Call& call, bool is_discarded) {
+  if (is_discarded) {
+    packing_.clear();
+    return Status::ok();
+  }
+  const bool is_in_place =
+      call.segments.size() == 1 && call.segments.front().input == call.segments.front().output;
+  const bool is_copied = call.may_be_taken_back && call.spec.what == Collective::kAllreduce && is_in_place &&
+                         !is_at_start_barrier_ && !spares_inputs(call);
+  if (const Status packed = packing_.pack(call, is_copied); !packed.is_ok()) {
+    context_.broken = packed;  // the other members run the call: my channels carry what nobody will take
+    return packed;
+  }
+  call.note(Activity::kTransfer);
+  return Status::ok();
+}
+
+Status CallRunner::prepare(const schedule::Spec& spec, Arrivals discarded) {
+  const Group& group = *current_.group;
+  const NativeOptions& options = context_.options;
+  auto found = context_.schedules.find_or_make(group, spec, [&]() -> Result<schedule::Schedule> {
+    schedule::Topology topology = context_.mesh.topology(group);
+    RUEDA_CHECK(topology.size() == group.size(), "the topology describes another group");
+    topology.chunk_bytes = options.chunk_bytes;
+    return options.maker(spec, topology, group.me);
+  });
+  if (!found.is_ok()) return found.status();  // every member comes to the same verdict
+  prepared_ = std::move(found).value();
+  how_ = prepared_->schedule.name;
+  const size_t element = size_of(type_of(spec, schedule::Space::kScratch));
+  const auto scratch = scratch_.reserve(static_cast<size_t>(prepared_->schedule.scratch_count) * element);
+  if (!scratch.is_ok()) {
+    context_.broken =
+        scratch.status();  // the other members run the call: my channels carry what nobody will take
+    return context_.broken;
+  }
+  endpoints_.assign(group.size(), nullptr);
+  for (const PreparedSchedule::Queue& queue : prepared_->queues) {
+    transport::Endpoint* endpoint = context_.mesh.endpoint(group.members[queue.peer], channel_);
+    RUEDA_CHECK(endpoint != nullptr, "a channel that a schedule needs is not up");
+    endpoints_[queue.peer] = endpoint;
+  }
+  spec_ = spec;
+  const Buffers buffers{
+      .spec = &spec_, .input = packing_.input(), .output = packing_.output(), .scratch = scratch.value()};
+  if (discarded)
+    execution_.discard(*prepared_, buffers, endpoints_, first_ticket_, *discarded);
+  else
+    execution_.begin(*prepared_, buffers, endpoints_, first_ticket_);
+  return Status::ok();
+}
+
+bool CallRunner::progress(size_t budget, std::vector<Done>& done) {
+  bool moved = false;
+  if (is_running_) {
+    moved = execution_.run_ready(budget);
+    if (execution_.is_over()) {
+      if (!execution_.status().is_ok()) context_.broken = execution_.status();
+      if (is_at_start_barrier_ && execution_.status().is_ok() && !is_taken_back_)
+        pass_start_barrier();
+      else
+        end(execution_.status());
+      moved = true;
+    }
+  }
+  if (!finished_) return moved;
+  done.push_back(std::move(*finished_));
+  finished_.reset();
+  return true;
+}
+
+// All members have started the call: it can no longer be taken back.
+void CallRunner::pass_start_barrier() {
+  is_at_start_barrier_ = false;
+  if (const Status status = prepare(current_.spec, std::nullopt); !status.is_ok()) end(status);
+}
+
+std::vector<int32_t> CallRunner::pause() {
+  if (!is_running_ || is_taken_back_) return {};
+  execution_.pause();
+  return execution_.sent(static_cast<size_t>(current_.group->size()));
+}
+
+void CallRunner::resume() {
+  if (is_running_ && !is_taken_back_) execution_.resume();
+}
+
+void CallRunner::take_back(std::span<const int32_t> arrivals) {
+  if (!is_running_) return;  // it failed
+  RUEDA_CHECK(!is_taken_back_, "a call is taken back once");
+  is_taken_back_ = true;
+  execution_.cancel(arrivals);
+}
+
+void CallRunner::on_completion(uint32_t step, const Status& status) {
+  RUEDA_CHECK(step < execution_.step_count(), "a ticket that was never given out");
+  execution_.on_completion(static_cast<int32_t>(step), status);
+}
+
+void CallRunner::end(const Status& status) {
+  is_running_ = false;
+  if (status.is_ok() && !is_taken_back_) packing_.unpack(current_);
+  finished_ = Done{.id = current_.id, .status = status, .how = how_};
+}
+
+void CallRunner::abort(const Status& why) {
+  if (is_running_) end(why);
+}
+
+}  // namespace rueda::backend

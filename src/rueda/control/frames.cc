@@ -1,0 +1,119 @@
+#include "rueda/control/frames.h"
+
+#include <cstring>
+
+#include "rueda/base/limits.h"
+
+namespace rueda::control {
+namespace {
+
+constexpr int kFirstFrameType = static_cast<int>(FrameType::kRequests);
+constexpr int kLastFrameType = static_cast<int>(FrameType::kPlanPosition);
+
+}  // namespace
+
+Status malformed(std::string_view what) {
+  return {Code::kInternal, "A control message (" + std::string(what) +
+                               ") is malformed; the sender is damaged or of another version."};
+}
+
+Bytes encode(const PlanNews& news) {
+  ByteWriter writer;
+  writer.put(news.plan_number);
+  writer.put(news.started);
+  writer.put(static_cast<uint32_t>(news.under_way.size()));
+  for (const BucketUnderWay& one : news.under_way) {
+    writer.put(one.bucket);
+    writer.put_vector(one.sent);
+  }
+  return std::move(writer).take();
+}
+
+Result<PlanNews> decode_plan_news(std::span<const std::byte> payload) {
+  ByteReader reader(payload);
+  PlanNews news;
+  news.plan_number = reader.get<int64_t>();
+  news.started = reader.get<int64_t>();
+  const auto under_way = reader.get<uint32_t>();
+  for (uint32_t i = 0; i < under_way && reader.is_ok(); ++i) {
+    BucketUnderWay& one = news.under_way.emplace_back();
+    one.bucket = reader.get<int64_t>();
+    one.sent = reader.get_vector<int32_t>(kMaxRanks);
+    if (one.bucket < 0 || one.bucket >= news.started) reader.fail();
+  }
+  if (news.plan_number < 0 || news.started < 0) reader.fail();
+  if (!is_whole(reader)) return malformed("plan news");
+  return news;
+}
+
+std::array<std::byte, kFrameHeaderBytes> encode_header(const FrameHeader& header) {
+  std::array<std::byte, kFrameHeaderBytes> raw{};
+  std::memcpy(raw.data(), &header.bytes, sizeof(header.bytes));
+  raw[4] = static_cast<std::byte>(header.type);
+  return raw;
+}
+
+Result<FrameHeader> decode_header(std::span<const std::byte, kFrameHeaderBytes> raw) {
+  ByteReader reader(raw);
+  FrameHeader header;
+  header.bytes = reader.get<uint32_t>();
+  const auto type = reader.get<uint8_t>();
+  for (int i = 0; i < 3; ++i)
+    if (reader.get<uint8_t>() != 0) return malformed("frame header");
+  if (header.bytes > kMaxFrameBytes) return malformed("frame length");
+  if (type < kFirstFrameType || type > kLastFrameType) return malformed("frame type");
+  header.type = static_cast<FrameType>(type);
+  return header;
+}
+
+Bytes encode(const Heartbeat& heartbeat) {
+  ByteWriter writer;
+  writer.put(heartbeat.sent);
+  writer.put(heartbeat.echo_sent);
+  writer.put(heartbeat.echo_received);
+  return std::move(writer).take();
+}
+
+Result<Heartbeat> decode_heartbeat(std::span<const std::byte> payload) {
+  ByteReader reader(payload);
+  Heartbeat heartbeat;
+  heartbeat.sent = reader.get<Nanos>();
+  heartbeat.echo_sent = reader.get<Nanos>();
+  heartbeat.echo_received = reader.get<Nanos>();
+  if (!is_whole(reader)) return malformed("heartbeat");
+  return heartbeat;
+}
+
+Bytes encode_rank(Rank rank) {
+  ByteWriter writer;
+  writer.put(rank);
+  return std::move(writer).take();
+}
+
+Rank decode_rank(std::span<const std::byte> payload) {
+  ByteReader reader(payload);
+  const auto rank = reader.get<Rank>();
+  return is_whole(reader) ? rank : -1;
+}
+
+Bytes encode(const Abort& abort) {
+  ByteWriter writer;
+  writer.put(abort.lost);
+  writer.put(static_cast<int32_t>(abort.code));
+  writer.put_string(std::string_view(abort.why).substr(0, kMaxSentenceBytes));
+  return std::move(writer).take();
+}
+
+Result<Abort> decode_abort(std::span<const std::byte> payload) {
+  ByteReader reader(payload);
+  Abort abort;
+  abort.lost = reader.get<Rank>();
+  const auto code = reader.get<int32_t>();
+  if (code < 0 || code >= kCodeCount) reader.fail();
+  abort.code = static_cast<Code>(code);
+  abort.why = reader.get_string(kMaxSentenceBytes);
+  if (!is_whole(reader)) return malformed("abort");
+  return abort;
+}
+
+}  // namespace rueda::control

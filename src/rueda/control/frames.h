@@ -1,0 +1,89 @@
+// What ranks and coordinator send each other: the types of control frames, and the payloads that are neither
+// requests nor responses (messages.h). Every field is bounded.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rueda/base/bytes.h"
+#include "rueda/base/clock.h"
+#include "rueda/base/status.h"
+#include "rueda/base/types.h"
+
+namespace rueda::control {
+
+// Control frames: {u32 payload bytes, u8 type, 3 bytes zero} then the payload.
+enum class FrameType : uint8_t {
+  kRequests = 1,       // rank -> coordinator: Submitted
+  kResponses = 2,      // coordinator -> rank
+  kHeartbeat = 3,      // both ways: Heartbeat, for liveness and clock offsets
+  kAbort = 4,          // both ways: {i32 lost world rank or -1, i32 code, string why}
+  kShutdown = 5,       // rank -> coordinator: I leave in good order; coordinator -> rank: everybody does
+  kStallReport = 6,    // coordinator -> rank: text
+  kTrace = 7,          // rank -> coordinator: a batch of timeline events
+  kDone = 8,           // rank -> coordinator: I have stopped; coordinator -> rank: all have, close
+  kCosts = 9,          // coordinator -> rank at start: measured link costs
+  kPlanDepart = 10,    // rank -> coordinator: I submit something else than the plan (PlanNews)
+  kPlanFreeze = 11,    // coordinator -> rank: start no more buckets, tell me how far you are (PlanNews)
+  kPlanPosition = 12,  // rank -> coordinator: so far (PlanNews)
+};
+inline constexpr size_t kFrameHeaderBytes = 8;
+
+struct FrameHeader {
+  uint32_t bytes = 0;
+  FrameType type = FrameType::kHeartbeat;
+};
+std::array<std::byte, kFrameHeaderBytes> encode_header(const FrameHeader& header);
+Result<FrameHeader> decode_header(
+    std::span<const std::byte, kFrameHeaderBytes> raw);  // bounds by kMaxFrameBytes
+
+inline constexpr size_t kMaxSentenceBytes = 1u << 20;  // of a failure or an abort
+inline constexpr int kCodeCount = static_cast<int>(Code::kStalled) + 1;
+// Why a payload is refused. is_whole: it was read to its last byte, and no further.
+Status malformed(std::string_view what);
+inline bool is_whole(const ByteReader& reader) { return reader.is_ok() && reader.is_at_end(); }
+
+// A bucket that a rank has started and not finished.
+struct BucketUnderWay {
+  int64_t bucket = 0;         // counted from the begin of the plan
+  std::vector<int32_t> sent;  // [ranks] messages, to each rank; empty: none
+
+  bool operator==(const BucketUnderWay&) const = default;
+};
+
+// What ranks and coordinator tell each other when a plan ends.
+struct PlanNews {
+  int64_t plan_number = 0;
+  int64_t started = 0;                    // kPlanPosition: buckets the sender has started
+  std::vector<BucketUnderWay> under_way;  // kPlanPosition: those of them that it has not finished
+};
+Bytes encode(const PlanNews& news);
+Result<PlanNews> decode_plan_news(std::span<const std::byte> payload);
+
+// The sender's clock now, and an echo of the other side's last heartbeat: what NTP needs for one offset
+// sample.
+struct Heartbeat {
+  Nanos sent = 0;
+  Nanos echo_sent = 0;      // `sent` of the heartbeat this one answers, 0 if none
+  Nanos echo_received = 0;  // when it arrived here
+};
+Bytes encode(const Heartbeat& heartbeat);
+Result<Heartbeat> decode_heartbeat(std::span<const std::byte> payload);
+
+// kShutdown from the coordinator: the world rank that asked for it first.
+Bytes encode_rank(Rank rank);
+Rank decode_rank(std::span<const std::byte> payload);  // -1 where there is none
+
+struct Abort {
+  Rank lost = -1;
+  Code code = Code::kPeerLost;
+  std::string why;
+};
+Bytes encode(const Abort& abort);
+Result<Abort> decode_abort(std::span<const std::byte> payload);
+
+}  // namespace rueda::control

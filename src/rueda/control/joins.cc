@@ -1,0 +1,33 @@
+#include "rueda/control/joins.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rueda/base/check.h"
+
+namespace rueda::control {
+
+bool Joins::add(Rank from, const TensorRequest& request, int64_t round) {
+  const auto rank = static_cast<size_t>(from);
+  if (has_joined_[rank]) return false;
+  has_joined_[rank] = true;
+  answer_.tag = is_nobody() ? request.tag : std::max(answer_.tag, request.tag);
+  if (std::ranges::find(answer_.names, request.name) == answer_.names.end())
+    answer_.names.push_back(request.name);
+  ++count_;
+  // Ranks that join in one round have no order among them: the highest counts as last, whatever arrived
+  // first.
+  answer_.last = last_round_ == round ? std::max(answer_.last, from) : from;
+  last_round_ = round;
+  return true;
+}
+
+Joined Joins::take() {
+  RUEDA_CHECK(is_everybody(), "all ranks must have joined");
+  std::fill(has_joined_.begin(), has_joined_.end(), false);
+  count_ = 0;
+  last_round_ = -1;
+  return std::exchange(answer_, {});
+}
+
+}  // namespace rueda::control

@@ -1,0 +1,31 @@
+// Ready tensors that have a priority, the most urgent first: one bucket leaves at a time, so that what
+// becomes ready later and is more urgent overtakes the rest. As in P3 (Jayarajan et al., "Priority-based
+// parameter propagation for distributed DNN training", 2019) and ByteScheduler (Peng et al., 2019). Pure; the
+// coordinator's, so all ranks follow the same order.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+
+#include "rueda/control/tensor.h"
+
+namespace rueda::control {
+
+class PriorityQueue {
+ public:
+  [[nodiscard]] bool is_empty() const { return waiting_.empty(); }
+  // Of the most urgent tensor; 0 when there is none.
+  [[nodiscard]] int32_t highest() const { return waiting_.empty() ? 0 : -waiting_.begin()->first.first; }
+  void add(Candidate candidate);
+  // The most urgent tensor, and the next ones that may share its transfer as long as all have at most
+  // bucket_bytes. Equals leave in the order in which they came.
+  Bucket take(int64_t bucket_bytes);
+
+ private:
+  using Place = std::pair<int32_t, uint64_t>;  // minus priority, arrival
+  std::map<Place, Candidate> waiting_;
+  uint64_t arrivals_ = 0;
+};
+
+}  // namespace rueda::control

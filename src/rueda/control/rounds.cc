@@ -1,0 +1,37 @@
+#include "rueda/control/rounds.h"
+
+#include <utility>
+
+namespace rueda::control {
+
+void Rounds::submitted(Rank from, int64_t plans_begun, std::vector<Request> requests, Nanos now,
+                       TraceSink* trace) {
+  // Sent before the sender saw a plan begin: it has put them into the plan, or sends them again.
+  if (plans_begun != planner_.plans_begun()) return;
+  planner_.saw_submissions(requests);
+  coordinator_.submit(from, std::move(requests), now, trace);
+}
+
+std::vector<StallReport> Rounds::take_stalls(Nanos now) {
+  if (now < next_stall_check_) return {};
+  std::vector<StallReport> reports = coordinator_.check_stalls(now);
+  next_stall_check_ = coordinator_.next_check(now);
+  return reports;
+}
+
+std::vector<Response> Rounds::take_round(Nanos now, size_t backlog, TraceSink* trace) {
+  if (planner_.holds_back() || backlog >= options_.max_backlog || now < next_round_) return {};
+  std::vector<Response> responses = coordinator_.take_ready(now, trace);
+  if (responses.empty()) return responses;
+  next_round_ = now + options_.cycle_time;
+  planner_.saw_responses(responses);
+  return responses;
+}
+
+Actions Rounds::responded(Nanos now, TraceSink* trace) {
+  Actions actions = planner_.propose(coordinator_);
+  if (!actions.empty()) coordinator_.forget_waiting(now, trace);
+  return actions;
+}
+
+}  // namespace rueda::control

@@ -1,0 +1,38 @@
+#include "rueda/runtime/control_channel.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace rueda::runtime {
+
+void ControlChannel::send(Rank peer, control::FrameType type, Bytes payload) {
+  if (links_ == nullptr) return;
+  links_->send_frame(peer, type, std::move(payload));
+  count(counters_.control_frames);
+}
+
+void ControlChannel::broadcast(control::FrameType type, const Bytes& payload) {
+  if (links_ == nullptr) return;
+  links_->broadcast_frame(type, payload);
+  count(counters_.control_frames, size_ - 1);
+}
+
+void ControlChannel::send_negotiation(control::FrameType type, Bytes payload) {
+  send(kCoordinator, type, std::move(payload));
+  count(counters_.negotiation_frames);
+}
+
+void ControlChannel::broadcast_negotiation(control::FrameType type, const Bytes& payload) {
+  broadcast(type, payload);
+  count(counters_.negotiation_frames, size_ - 1);
+}
+
+void ControlChannel::flush(Nanos at_most, const std::function<void(const transport::Completion&)>& on_data) {
+  const Deadline deadline = Deadline::after(at_most);
+  while (has_unsent() && !deadline.is_past()) {
+    if (!links_->progress(on_data))
+      links_->sleep(Deadline::at(std::min(deadline.when(), monotonic_now() + kMillisecond)));
+  }
+}
+
+}  // namespace rueda::runtime

@@ -1,0 +1,39 @@
+// Control messages of this rank on their way out, counted. A single-process job has nobody to tell. Engine
+// thread only.
+#pragma once
+
+#include <functional>
+
+#include "rueda/base/bytes.h"
+#include "rueda/base/clock.h"
+#include "rueda/base/types.h"
+#include "rueda/control/frames.h"
+#include "rueda/runtime/counters.h"
+#include "rueda/runtime/links.h"
+
+namespace rueda::runtime {
+
+class ControlChannel {
+ public:
+  // links: null in a single-process job; outlives this object.
+  ControlChannel(Links* links, Rank size, EngineCounters& counters)
+      : links_(links), size_(size), counters_(counters) {}
+
+  [[nodiscard]] bool is_open() const { return links_ != nullptr; }
+  void send(Rank peer, control::FrameType type, Bytes payload);
+  // To every other rank; coordinator only.
+  void broadcast(control::FrameType type, const Bytes& payload);
+  // The same, of which tensors run: also counted as such.
+  void send_negotiation(control::FrameType type, Bytes payload);  // to the coordinator
+  void broadcast_negotiation(control::FrameType type, const Bytes& payload);
+  [[nodiscard]] bool has_unsent() const { return links_ != nullptr && links_->has_unsent_frames(); }
+  // Until everything is sent. on_data: as Links::progress.
+  void flush(Nanos at_most, const std::function<void(const transport::Completion&)>& on_data);
+
+ private:
+  Links* links_;
+  Rank size_;
+  EngineCounters& counters_;
+};
+
+}  // namespace rueda::runtime

@@ -1,0 +1,191 @@
+#include "rueda/runtime/driver.h"
+
+#include <sched.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "rueda/base/log.h"
+#include "rueda/base/thread.h"
+#include "rueda/runtime/floating_point.h"
+#include "rueda/runtime/links.h"
+
+namespace rueda::runtime {
+namespace {
+
+// After the last movement a thread yields this long before it sleeps; sleeping costs a wake-up of some 30
+// us, and spinning longer would take cores from the computation this library serves.
+constexpr Nanos kYieldBeforeParking = 50 * kMicrosecond;
+constexpr Nanos kMaxSleep = 500 * kMillisecond;
+// Where nobody else wants the core, a thread that waits for its own operation goes on looking for so long.
+constexpr Nanos kPatienceAlone = 200 * kMicrosecond;
+// A yield that takes less had nobody to yield to.
+constexpr Nanos kIdleYield = kMicrosecond;
+// The engine's own thread leaves the wires to those who wait for so long, and longer when they go on.
+constexpr Nanos kQuietTime = kMillisecond, kLongestQuietTime = 8 * kMillisecond;
+
+void pin_thread(const std::string& affinity, Rank local_rank) {
+  if (affinity.empty()) return;
+  std::string_view rest = affinity;
+  for (Rank i = 0; i < local_rank && !rest.empty(); ++i) {
+    const size_t comma = rest.find(',');
+    rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
+  }
+  const std::string entry(rest.substr(0, rest.find(',')));
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  const bool is_number =
+      !entry.empty() && std::all_of(entry.begin(), entry.end(), [](char c) { return c >= '0' && c <= '9'; });
+  if (is_number && entry.size() < 5) CPU_SET(static_cast<size_t>(std::stoi(entry)), &set);
+  if (!is_number || sched_setaffinity(0, sizeof(set), &set) != 0) {
+    RUEDA_LOG(kError, "RUEDA_THREAD_AFFINITY=" + affinity + " has no usable core for local rank " +
+                          std::to_string(local_rank) + "; the engine thread is not pinned.");
+  }
+}
+
+}  // namespace
+
+Driver::Driver(Work& work, Options options)
+    : work_(work), options_(std::move(options)), wake_filter_(std::exchange(options_.wake_fds, {})) {}
+
+Status Driver::start() {
+  return start_thread(thread_, "the engine", [this] { run(); });
+}
+
+void Driver::join() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void Driver::run() {
+  prctl(PR_SET_NAME, "rueda-engine");
+  const DefaultFloatingPoint arithmetic;
+  pin_thread(options_.affinity, options_.local_rank);
+  std::unique_lock lock(mutex_);
+  last_moved_ = monotonic_now();
+  while (!work_.is_over()) {
+    if (work_.turn()) {
+      last_moved_ = monotonic_now();
+    } else if (!work_.is_over()) {
+      idle(lock);
+    }
+  }
+  lock.unlock();
+  work_.ended();
+}
+
+void Driver::wake() {
+  // The thread announces its sleep, then looks once more; whoever clears the flag rings.
+  if (!is_asleep_.exchange(false)) return;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(options_.doorbell, &one, sizeof(one));
+}
+
+void Driver::idle(std::unique_lock<std::mutex>& lock) {
+  const Nanos now = monotonic_now();
+  if (now - last_moved_ >= kYieldBeforeParking || is_left_to_waiters(now))
+    return park(lock, sleeps_until(now));
+  lock.unlock();
+  sched_yield();
+  lock.lock();
+}
+
+Nanos Driver::sleeps_until(Nanos now) const {
+  const Nanos until = std::min(now + kMaxSleep, work_.next_event(now));
+  return std::max(until, now + kMillisecond);  // a date that has passed is no reason to spin
+}
+
+bool Driver::prepare_sleep() {
+  is_asleep_.store(true);
+  return work_.prepare_sleep();
+}
+
+void Driver::end_sleep() {
+  is_asleep_.store(false);
+  work_.wake_up();
+}
+
+// Who has waited often waits again at once. What arrives meanwhile is mostly for that call, and where nothing
+// is in flight it can do without the engine's own thread for so long.
+bool Driver::is_left_to_waiters(Nanos now) const {
+  return now - last_driven_ < kQuietTime && work_.is_quiet();
+}
+
+void Driver::set_wake_filter(bool is_left, Nanos now) {
+  is_left ? wake_filter_.close_until(now + quiet_time_, now) : wake_filter_.open();
+}
+
+void Driver::park(std::unique_lock<std::mutex>& lock, Nanos until) {
+  const Nanos now = monotonic_now();
+  const bool is_left = is_left_to_waiters(now);
+  set_wake_filter(is_left, now);
+  // The longer they go on waiting, the less often this thread comes back to see whether they still do.
+  quiet_time_ = is_left ? std::min(2 * quiet_time_, kLongestQuietTime) : kQuietTime;
+  if (prepare_sleep()) {
+    std::vector<int> fds(wake_filter_.fds().begin(), wake_filter_.fds().end());
+    fds.push_back(options_.doorbell);
+    is_parked_ = true;
+    lock.unlock();
+    sleep_on(fds, Deadline::at(until));
+    lock.lock();
+    is_parked_ = false;
+  }
+  end_sleep();
+  uint64_t rings = 0;
+  [[maybe_unused]] const ssize_t taken = read(options_.doorbell, &rings, sizeof(rings));
+}
+
+void Driver::help(const std::atomic<bool>& is_done, std::optional<Deadline> deadline) {
+  const Nanos since = monotonic_now();
+  bool is_driven = false;
+  for (; !is_done.load(std::memory_order_acquire); sched_yield()) {
+    // Whoever has the engine often has it only for a look.
+    is_driven = drive(is_done, deadline);
+    if (is_driven || monotonic_now() - since >= kYieldBeforeParking) break;
+  }
+  // Its own thread may have looked before the operation was there.
+  if (!is_driven && !is_done.load(std::memory_order_acquire)) wake();
+}
+
+// False where somebody else does the work.
+bool Driver::drive(const std::atomic<bool>& is_done, std::optional<Deadline> deadline) {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return false;
+  if (work_.is_over()) return true;
+  const DefaultFloatingPoint arithmetic;
+  if (is_parked_) {
+    if (!options_.has_silent_channels) wake_filter_.close();
+    end_sleep();
+  }
+  Nanos now = monotonic_now();
+  for (Nanos moved = now; !is_done.load(std::memory_order_acquire) && !work_.is_over();) {
+    if (work_.turn()) {
+      moved = monotonic_now();
+      continue;
+    }
+    now = monotonic_now();
+    const Nanos patience = has_core_to_itself_ ? kPatienceAlone : kYieldBeforeParking;
+    if (now - moved >= patience || (deadline && deadline->is_past(now))) break;
+    if (has_core_to_itself_ && work_.look_closely(is_done)) {
+      moved = monotonic_now();
+      continue;
+    }
+    now = monotonic_now();
+    sched_yield();
+    has_core_to_itself_ = monotonic_now() - now < kIdleYield;
+  }
+  last_moved_ = last_driven_ = monotonic_now();
+  if (is_parked_) leave_parked();
+  return true;
+}
+
+// The parked thread goes on where this one stops: it must be woken for what it would not notice.
+void Driver::leave_parked() {
+  const bool is_left = is_left_to_waiters(last_moved_);
+  if (!options_.has_silent_channels || !is_left) set_wake_filter(is_left, last_moved_);
+  const bool may_sleep = prepare_sleep();
+  if (!may_sleep || work_.has_dates(last_moved_)) wake();
+}
+
+}  // namespace rueda::runtime

@@ -1,0 +1,113 @@
+// How an epoch ends: what the engine does when the verdicts and the farewell have decided.
+
+#include <utility>
+#include <variant>
+
+#include "rueda/base/log.h"
+#include "rueda/runtime/engine.h"
+
+namespace rueda::runtime {
+namespace {
+
+// For the news of a failure to leave, and for that of a good end.
+constexpr Nanos kNewsWait = 300 * kMillisecond;
+constexpr Nanos kReleaseWait = kSecond;
+
+}  // namespace
+
+// The sentence is Horovod's; who began is ours.
+Status Engine::shut_down_status() const {
+  std::string text =
+      "Horovod has been shut down. This was caused by an exception on one of the ranks or an attempt to run "
+      "a collective after one of the ranks finished execution. If the shutdown was caused by an exception, "
+      "you should see it in the log before the first shutdown message.";
+  const Rank leaver = farewell_.first_leaver();
+  if (leaver >= 0 && leaver < session_.size()) {
+    const std::string who = describe(leaver, (*session_.all)[static_cast<size_t>(leaver)]);
+    text += " The first to leave was " + who + ".";
+  }
+  return {Code::kShutDown, std::move(text)};
+}
+
+void Engine::carry_out(const Verdicts::Actions& actions) {
+  for (const Verdicts::Action& action : actions)
+    std::visit([this](const auto& one) { carry_out(one); }, action);
+}
+
+void Engine::carry_out(const Verdicts::Ping& ping) {
+  const control::Heartbeat heartbeat{.sent = monotonic_now(), .echo_sent = 0, .echo_received = 0};
+  const Bytes payload = control::encode(heartbeat);
+  for (const Rank peer : ping.to) channel_.send(peer, control::FrameType::kHeartbeat, payload);
+}
+
+void Engine::carry_out(const Verdicts::Answer& answer) {
+  const control::Heartbeat heartbeat{
+      .sent = monotonic_now(), .echo_sent = answer.sent, .echo_received = answer.received};
+  channel_.send(kCoordinator, control::FrameType::kHeartbeat, control::encode(heartbeat));
+}
+
+void Engine::carry_out(const Verdicts::Report& report) {
+  channel_.send(kCoordinator, control::FrameType::kAbort, control::encode(report.abort));
+}
+
+void Engine::carry_out(const Verdicts::End& end) {
+  if (farewell_.is_closed()) return;
+  farewell_.close();
+  lost_rank_ = end.lost;
+  const std::string waiting = negotiation_.pending_summary();
+  if (!waiting.empty()) RUEDA_LOG(kInfo, "When the job ended, " + waiting + ".");
+  if (session_.links) {
+    if (end.tells_others) tell_end(end);
+    session_.links->abort(end.why);
+    session_.links->progress(session_.on_data);
+  }
+  session_.backends->abort(end.why);
+  dispatcher_.abort();
+  operations_.close(end.why);
+}
+
+void Engine::tell_end(const Verdicts::End& end) {
+  // From a rank that is not the coordinator, a lost rank would be a report and no news.
+  const Rank named = is_coordinator() ? end.lost : -1;
+  const Bytes news = control::encode(control::Abort{.lost = named, .code = end.why.code, .why = end.why.why});
+  if (is_coordinator())
+    channel_.broadcast(control::FrameType::kAbort, news);
+  else if (end.lost != kCoordinator)
+    channel_.send(kCoordinator, control::FrameType::kAbort, news);
+  channel_.flush(kNewsWait, session_.on_data);
+}
+
+Farewell::Facts Engine::farewell_facts() const {
+  return {.has_plan = negotiation_.has_plan(), .is_idle = dispatcher_.is_idle()};
+}
+
+void Engine::carry_out(const Farewell::Actions& actions) {
+  for (const Farewell::Action action : actions) carry_out(action);
+}
+
+void Engine::carry_out(Farewell::Action action) {
+  using control::FrameType;
+  switch (action) {
+    case Farewell::Action::kAskToLeave:
+      return channel_.send(kCoordinator, FrameType::kShutdown, {});
+    case Farewell::Action::kEndPlan:
+      return negotiation_.depart("a rank leaves");
+    case Farewell::Action::kTellOthers:
+      return channel_.broadcast(FrameType::kShutdown, control::encode_rank(farewell_.first_leaver()));
+    case Farewell::Action::kStop:
+      return stop();
+    case Farewell::Action::kReleaseAll:
+      channel_.broadcast(FrameType::kDone, {});
+      return channel_.flush(kReleaseWait, session_.on_data);
+  }
+}
+
+void Engine::stop() {
+  operations_.close(shut_down_status());
+  if (is_coordinator()) return;
+  stop_timeline();  // its last events must reach rank 0 before the farewell, which writes until all are in
+  send_trace_batches();
+  channel_.send(kCoordinator, control::FrameType::kDone, {});
+}
+
+}  // namespace rueda::runtime

@@ -1,0 +1,67 @@
+// How a rank leaves in good order: everything that the coordinator has ordered completes, then all ranks
+// stop, say so, and only then close. Pure: facts in, actions out, to be carried out in their order before the
+// next event.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "rueda/base/types.h"
+
+namespace rueda::runtime {
+
+class Farewell {
+ public:
+  // Draining: nothing new is accepted. Stopped: nothing of mine is under way. Closed: the epoch is over.
+  enum class Phase : uint8_t { kRunning, kDraining, kStopped, kClosed };
+  enum class Action : uint8_t {
+    kAskToLeave,  // tell the coordinator
+    kEndPlan,     // coordinator: it must be known first how far all ranks are in the learned plan
+    kTellOthers,  // coordinator: a rank leaves (first_leaver())
+    kStop,        // refuse everything from now on; all but the coordinator report that they have stopped
+    kReleaseAll,  // coordinator: all ranks have stopped and may close
+  };
+  using Actions = std::vector<Action>;
+  struct Facts {
+    bool has_plan = false;  // coordinator: a learned plan is active
+    bool is_idle = false;   // everything ordered is complete
+  };
+
+  Farewell(Rank me, Rank size) : me_(me), has_stopped_(static_cast<size_t>(size), false) {}
+
+  // This rank wants to leave. Any thread.
+  void leave() { wants_to_leave_.store(true); }
+  // leaver asked first; coordinator: that rank asks now.
+  Actions on_shutdown(Rank leaver, Facts facts) { return drain(leaver, facts); }
+  // On the coordinator: that rank has stopped. Elsewhere: all have.
+  void on_done(Rank from);
+  // Of a rank that has stopped: nothing of its own depends on the other any more.
+  void on_loss(Rank peer);
+  // The epoch ends otherwise.
+  void close() { phase_ = Phase::kClosed; }
+  // At every turn of the engine.
+  Actions tick(Facts facts);
+
+  [[nodiscard]] Phase phase() const { return phase_; }
+  [[nodiscard]] bool is_running() const { return phase_ == Phase::kRunning; }
+  [[nodiscard]] bool is_closed() const { return phase_ == Phase::kClosed; }
+  // Somebody has called leave(), and tick() has not seen it yet.
+  [[nodiscard]] bool has_news() const { return wants_to_leave_ && !has_asked_ && is_running(); }
+  // Who asked to shut down, -1 if unknown.
+  [[nodiscard]] Rank first_leaver() const { return first_leaver_; }
+
+ private:
+  [[nodiscard]] bool is_coordinator() const { return me_ == 0; }
+  Actions drain(Rank leaver, Facts facts);
+
+  Rank me_;
+  std::atomic<bool> wants_to_leave_{false};
+  bool has_asked_ = false;
+  Phase phase_ = Phase::kRunning;
+  bool drains_after_plan_ = false;  // coordinator
+  Rank first_leaver_ = -1;
+  std::vector<bool> has_stopped_;  // coordinator: [rank]
+};
+
+}  // namespace rueda::runtime

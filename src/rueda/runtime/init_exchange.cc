@@ -1,0 +1,313 @@
+#include "rueda/runtime/init_exchange.h"
+
+#include <algorithm>
+#include <charconv>
+#include <ctime>
+#include <utility>
+
+#include "rueda/base/log.h"
+#include "rueda/base/release.h"
+
+namespace rueda::runtime {
+namespace {
+
+constexpr Nanos kSlice = 250 * kMillisecond;  // between looks for a failure of others
+constexpr Nanos kFirstPause = 2 * kMillisecond;
+constexpr Nanos kLongestPause = 100 * kMillisecond;
+constexpr Nanos kTell = 2 * kSecond;  // for one answer of a store that may be gone
+constexpr Nanos kRefusalWait = kSecond;
+constexpr Nanos kCauseWait = kSecond;
+constexpr Epoch kMostMissed = 64;
+
+// "<number> open" while ranks may still come, "<number> closed" afterwards.
+constexpr std::string_view kExchangeKey = "meeting";
+constexpr std::string_view kOpen = " open";
+// The largest number under which a rank has met that rank 0 does not know of.
+constexpr std::string_view kLeastKey = "meeting-least";
+// Of a rank that came before rank 0.
+constexpr std::string_view kRefusalKey = "meeting-refused";
+
+struct Announced {
+  Epoch number = 0;
+  bool is_open = false;
+};
+
+Announced parse_announced(std::string_view text) {
+  Announced announced;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), announced.number);
+  announced.is_open = error == std::errc() && text.substr(static_cast<size_t>(end - text.data())) == kOpen;
+  return announced;
+}
+
+std::string site_of(const store::World& world) {
+  return world.launcher + "|" + world.job + "|" + world.url + "|" + world.seed_host;
+}
+
+std::string identity_of(const store::World& world) {
+  return site_of(world) + "|" + std::to_string(world.rank) + "|" + std::to_string(world.size);
+}
+
+std::string prefix_of(Epoch number) { return "init" + std::to_string(number) + "/"; }
+
+void pause_for(Nanos pause) {
+  const timespec duration{pause / kSecond, pause % kSecond};
+  nanosleep(&duration, nullptr);
+}
+
+Deadline soon(Deadline deadline, Nanos at_most) {
+  return Deadline::at(std::min(deadline.when(), monotonic_now() + at_most));
+}
+
+void log_failure(const Status& status) {
+  if (!status.is_ok()) RUEDA_LOG(kDebug, status.why);
+}
+
+}  // namespace
+
+Status not_back(const LostRank& lost, Nanos waited) {
+  return {Code::kPeerLost, lost.who + " was lost before this init and has not come back within " +
+                               std::to_string(waited / kSecond) +
+                               " s; start it again and call init on every rank, or start the job again."};
+}
+
+Result<store::World> RendezvousPoint::complete(store::World detected, Deadline deadline) {
+  const std::string identity = identity_of(detected);
+  if (identity == detected_) return completed_;
+  Result<store::World> completed = store::complete_world(std::move(detected), deadline);
+  if (!completed.is_ok()) return completed;
+  detected_ = identity;
+  completed_ = completed.value();
+  return completed;
+}
+
+Status RendezvousPoint::open(const store::World& world, const std::string& interface, Deadline deadline) {
+  const bool is_same_place =
+      rendezvous_.store && site_of(world) == site_of(world_) && (world.rank == 0) == (world_.rank == 0);
+  if (!is_same_place) {
+    rendezvous_ = {};
+    Result<store::Rendezvous> opened = store::open_rendezvous(world, interface, kRelease, deadline);
+    if (!opened.is_ok()) return opened.status();
+    rendezvous_ = std::move(opened).value();
+  }
+  world_ = world;
+  interface_ = interface;
+  return Status::ok();
+}
+
+Result<Epoch> RendezvousPoint::next_number(Deadline deadline) {
+  bool is_refusal_told = false;  // the next failed exchange is this rank's own doing
+  if (std::exchange(has_left_refusal_, false)) {
+    is_refusal_told = !rendezvous_.store->try_get(kRefusalKey, soon(deadline, kTell)).is_ok();
+    log_failure(rendezvous_.store->remove_prefix(kRefusalKey, soon(deadline, kTell)));
+  }
+  return world_.rank == 0 ? choose_number(deadline) : await_number(is_refusal_told, deadline);
+}
+
+// The first exchange up to the announced one that this rank has not had: open, or failed before it came, so
+// that the n-th init of all ranks is one exchange. 0: none.
+Epoch RendezvousPoint::first_missed(Epoch announced, bool& is_refusal_told, Deadline deadline) {
+  for (Epoch number = std::max(number_, announced - kMostMissed) + 1; number <= announced; ++number) {
+    const std::string failed = prefix_of(number) + "failed";
+    const bool is_failed = (number < announced || is_refusal_told) &&
+                           rendezvous_.store->try_get(failed, soon(deadline, kTell)).is_ok();
+    if (is_failed && std::exchange(is_refusal_told, false))
+      number_ = number;
+    else if (is_failed || number == announced)
+      return number;
+  }
+  return 0;
+}
+
+Result<Epoch> RendezvousPoint::choose_number(Deadline deadline) {
+  store::Store& store = *rendezvous_.store;
+  Epoch last = number_;
+  for (const std::string_view key : {kExchangeKey, kLeastKey}) {
+    const Result<std::string> text = store.try_get(key, deadline);
+    if (!text.is_ok() && text.status().code != Code::kUnavailable) return text.status();
+    if (text.is_ok()) last = std::max(last, parse_announced(text.value()).number);
+  }
+  const std::string announced = std::to_string(last + 1) + std::string(kOpen);
+  if (Status s = store.set(kExchangeKey, announced, deadline); !s.is_ok()) return s;
+  return number_ = last + 1;
+}
+
+Result<Epoch> RendezvousPoint::await_number(bool is_refusal_told, Deadline deadline) {
+  Status last(Code::kTimeout, "rank 0 of " + std::to_string(world_.size) +
+                                  " did not call init in time (met at " + rendezvous_.store->description() +
+                                  "); start every rank, or raise RUEDA_START_TIMEOUT.");
+  Nanos pause = kFirstPause;
+  Nanos look_elsewhere_at = monotonic_now() + kSlice;
+  bool has_objected = false;
+  while (true) {
+    const Result<std::string> text = rendezvous_.store->get(kExchangeKey, soon(deadline, kSlice));
+    if (text.is_ok()) {
+      const Announced announced = parse_announced(text.value());
+      const Epoch missed = announced.is_open ? first_missed(announced.number, is_refusal_told, deadline) : 0;
+      if (missed > 0) return number_ = missed;
+      // A rank 0 that is new to the job may count from one again.
+      if (announced.is_open && announced.number <= number_ && !std::exchange(has_objected, true))
+        log_failure(rendezvous_.store->set(kLeastKey, std::to_string(number_), soon(deadline, kTell)));
+    } else if (text.status().code == Code::kPermissionDenied) {
+      return text.status();
+    } else if (text.status().code != Code::kTimeout) {
+      last = text.status();
+    }
+    if (deadline.is_past()) return last;
+    if (monotonic_now() >= look_elsewhere_at) {
+      look_elsewhere();
+      look_elsewhere_at = monotonic_now() + kSlice;
+    }
+    pause_for(std::min(pause, std::max<Nanos>(deadline.when() - monotonic_now(), 0)));
+    pause = std::min(2 * pause, kLongestPause);
+  }
+}
+
+// Another process may be rank 0 by now and serve elsewhere. A store over TCP dials again by itself.
+void RendezvousPoint::look_elsewhere() {
+  if (world_.method != store::World::Method::kUrl || !world_.url.starts_with("file:")) return;
+  Result<store::Rendezvous> opened =
+      store::open_rendezvous(world_, interface_, kRelease, Deadline::after(kSlice));
+  if (opened.is_ok()) rendezvous_ = std::move(opened).value();
+}
+
+void RendezvousPoint::close_exchange() {
+  const std::string closed = std::to_string(number_) + " closed";
+  store::Store& store = *rendezvous_.store;
+  log_failure(store.set(kExchangeKey, closed, Deadline::after(kTell)));
+  const Epoch oldest = std::max({last_closed_, number_ - kMostMissed, Epoch{1}});
+  for (Epoch number = oldest; number < number_; ++number)
+    log_failure(store.remove_prefix(prefix_of(number), Deadline::after(kTell)));
+  last_closed_ = number_;
+}
+
+void RendezvousPoint::refuse(const Status& why) {
+  const Result<Epoch> number = next_number(Deadline::after(world_.rank == 0 ? kTell : kRefusalWait));
+  if (number.is_ok()) {
+    InitExchange exchange(*rendezvous_.store, number.value(), world_.rank, world_.size,
+                          Deadline::after(kTell));
+    log_failure(exchange.settle(why));
+    return;
+  }
+  const std::string text = "rank " + std::to_string(world_.rank) + ": " + why.why;
+  log_failure(rendezvous_.store->set(kRefusalKey, text, Deadline::after(kTell)));
+  has_left_refusal_ = true;
+}
+
+const LostRank* RendezvousPoint::loss(const store::World& world) const {
+  return lost_ && lost_->size == world.size ? &*lost_ : nullptr;
+}
+
+InitExchange::InitExchange(store::Store& store, Epoch number, Rank me, Rank size, Deadline deadline,
+                           const LostRank* lost, Nanos return_time)
+    : store_(store),
+      number_(number),
+      prefix_(prefix_of(number)),
+      me_(me),
+      size_(size),
+      deadline_(deadline),
+      lost_(lost),
+      return_time_(return_time),
+      return_deadline_(std::min(deadline.when(), monotonic_now() + return_time)) {}
+
+Status InitExchange::publish(const PeerInfo& info) {
+  const Bytes raw = encode(info);
+  return store_.set(key(me_), {reinterpret_cast<const char*>(raw.data()), raw.size()}, deadline_);
+}
+
+Status InitExchange::gather(std::vector<PeerInfo>& all) {
+  for (Rank rank = 0; rank < size_; ++rank) {
+    Result<std::string> raw = await(rank);
+    if (!raw.is_ok()) return raw.status();
+    Result<PeerInfo> info = decode_peer_info(std::as_bytes(std::span(raw.value())));
+    if (!info.is_ok()) return info.status();
+    all.push_back(std::move(info).value());
+  }
+  return Status::ok();
+}
+
+Status InitExchange::interrupted() {
+  const auto echo = [this](const std::string& first) {
+    is_told_ = true;
+    return Status(Code::kUnavailable, "another rank could not initialize: " + first);
+  };
+  const Result<std::string> failed = store_.try_get(prefix_ + "failed", Deadline::after(kTell));
+  if (failed.is_ok()) return echo(failed.value());
+  if (me_ == 0) {
+    const Result<std::string> refusal = store_.try_get(kRefusalKey, Deadline::after(kTell));
+    if (refusal.is_ok()) {
+      log_failure(store_.set(prefix_ + "failed", refusal.value(), Deadline::after(kTell)));
+      log_failure(store_.remove_prefix(kRefusalKey, Deadline::after(kTell)));
+      return echo(refusal.value());
+    }
+  }
+  const Result<std::string> other =
+      store_.try_get(me_ == 0 ? kLeastKey : kExchangeKey, Deadline::after(kTell));
+  const Epoch number = other.is_ok() ? parse_announced(other.value()).number : 0;
+  is_superseded_ = me_ == 0 ? number >= number_ : number > number_;
+  if (!is_superseded_) return Status::ok();
+  return {Code::kUnavailable, "the ranks of this job meet under another number by now."};
+}
+
+Status InitExchange::settle(const Status& mine) {
+  // Of two ends of a channel one may have closed it for a cause that it is about to tell.
+  const Deadline deadline = Deadline::after(mine.code == Code::kPeerLost ? kCauseWait : 0);
+  while (!is_told_ && !deadline.is_past()) {
+    const Status cause = interrupted();
+    if (is_told_) return settle(cause);
+    pause_for(5 * kMillisecond);
+  }
+  const Result<int64_t> order = store_.add(prefix_ + "failures", 1, Deadline::after(kTell));
+  if (is_told_) return mine;
+  if (order.is_ok() && order.value() > 1) {
+    const Result<std::string> first = store_.get(prefix_ + "failed", Deadline::after(kTell));
+    if (first.is_ok()) return {Code::kUnavailable, "another rank could not initialize: " + first.value()};
+    return mine;  // whoever was first could not tell
+  }
+  const std::string text = "rank " + std::to_string(me_) + ": " + mine.why;
+  log_failure(store_.set(prefix_ + "failed", text, Deadline::after(kTell)));
+  return mine;
+}
+
+void InitExchange::await_readers(Nanos at_most) {
+  const Deadline deadline = Deadline::after(at_most);
+  while (!deadline.is_past()) {
+    const Result<int64_t> count = store_.add(prefix_ + "failures", 0, deadline);
+    if (!count.is_ok() || count.value() >= size_) return;
+    pause_for(5 * kMillisecond);
+  }
+}
+
+Result<std::string> InitExchange::await(Rank rank) {
+  while (true) {
+    Result<std::string> raw = store_.get(key(rank), soon(deadline_, kSlice));
+    if (raw.is_ok() || raw.status().code != Code::kTimeout) return raw;
+    if (Status s = interrupted(); !s.is_ok()) return s;
+    if (Status s = check_lost(); !s.is_ok()) return s;
+    if (deadline_.is_past()) {
+      return Status(Code::kTimeout, missing() + " of " + std::to_string(size_) +
+                                        " did not call init in time (met at " + store_.description() +
+                                        "); start every rank, or raise RUEDA_START_TIMEOUT.");
+    }
+  }
+}
+
+Status InitExchange::check_lost() {
+  if (lost_ == nullptr || monotonic_now() < return_deadline_) return Status::ok();
+  if (store_.try_get(key(lost_->rank), soon(deadline_, kTell)).is_ok()) return Status::ok();
+  return not_back(*lost_, return_time_);
+}
+
+std::string InitExchange::missing() const {
+  std::string text;
+  int count = 0;
+  for (Rank rank = 0; rank < size_ && count < 9; ++rank) {
+    if (store_.try_get(key(rank), Deadline::after(kSlice)).is_ok()) continue;
+    if (++count == 9)
+      text += ", …";
+    else
+      text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  }
+  return (count == 1 ? "rank " : "ranks ") + text;
+}
+
+}  // namespace rueda::runtime

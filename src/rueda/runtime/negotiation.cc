@@ -1,0 +1,218 @@
+#include "rueda/runtime/negotiation.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "rueda/base/limits.h"
+#include "rueda/base/log.h"
+#include "rueda/runtime/backends.h"
+#include "rueda/runtime/treatment.h"
+
+namespace rueda::runtime {
+namespace {
+
+Nanos nanos(double value, Nanos unit) { return static_cast<Nanos>(value * static_cast<double>(unit)); }
+
+control::CoordinatorOptions coordinator_options(const Session& session, const Groups& groups) {
+  const PeerInfo& mine = session.all->front();  // rank 0's settings hold for the job
+  return {.world_size = session.size(),
+          .fusion_bytes = mine.fusion_bytes,
+          .priority_bytes = session.config.priority_bytes,
+          .group_fusion_disabled = mine.group_fusion_disabled,
+          .stall_check_disabled = session.config.stall_check_disabled,
+          .stall_warning = nanos(session.config.stall_warning_s, kSecond),
+          .stall_shutdown = nanos(session.config.stall_shutdown_s, kSecond),
+          .process_sets = groups.without_world(),
+          .treatment_of = treatments_of(*session.backends, groups)};
+}
+
+Planner::Options planner_options(const Session& session, const Groups& groups) {
+  return {.may_plan = session.me == kCoordinator && session.config.plans && session.size() > 1,
+          .bucket_bytes = std::min(plan_bucket_bytes(session), session.all->front().fusion_bytes),
+          .me = session.me,
+          .ranks = session.size(),
+          .treatment_of = treatments_of(*session.backends, groups)};
+}
+
+}  // namespace
+
+Negotiation::Negotiation(Parts parts)
+    : parts_(parts),
+      waits_(parts_.trace, is_coordinator()),
+      planner_(planner_options(parts_.session, parts_.groups), parts_.operations, parts_.dispatcher,
+               parts_.counters, planner_actions()) {
+  if (!is_coordinator()) return;
+  // Besides the calls that run at once, one that is ready to follow.
+  const control::Rounds::Options options{
+      .cycle_time = nanos(parts_.session.config.cycle_time_ms, kMillisecond),
+      .max_backlog = data_channels(*parts_.session.all) + 1};
+  rounds_ = std::make_unique<control::Rounds>(coordinator_options(parts_.session, parts_.groups), options,
+                                              planner_.decisions());
+}
+
+PlannerActions Negotiation::planner_actions() {
+  PlannerActions actions;
+  actions.tell_coordinator = [this](control::FrameType type, const control::PlanNews& news) {
+    if (!is_coordinator())
+      parts_.channel.send_negotiation(type, control::encode(news));
+    else if (type == control::FrameType::kPlanDepart)
+      planner_.on_depart(news);
+    else
+      planner_.on_position(parts_.session.me, news);
+  };
+  actions.negotiate = [this](std::span<const control::Request> requests) { negotiate(requests); };
+  actions.negotiation_is_over = [this](const control::Request& request) { waits_.negotiation_ends(request); };
+  actions.is_taken = [this](const control::TensorRequest& request) { waits_.is_taken(request); };
+  actions.bucket_starts = [this](const control::Bucket& bucket) { waits_.bucket_starts(bucket); };
+  actions.plan_is_over = [this] { waits_.plan_is_over(); };
+  actions.freeze_all = [this](const control::PlanNews& news) {
+    parts_.channel.broadcast_negotiation(control::FrameType::kPlanFreeze, control::encode(news));
+    planner_.on_freeze(news);
+  };
+  actions.respond = [this](std::vector<control::Response> responses) { respond(std::move(responses)); };
+  return actions;
+}
+
+bool Negotiation::take_submissions() {
+  std::vector<control::Request> requests;
+  const std::vector<std::shared_ptr<Operation>> submitted = parts_.operations.take_submitted();
+  for (const std::shared_ptr<Operation>& operation : submitted) {
+    if (planner_.take(operation)) continue;
+    for (const Tensor& tensor : operation->tensors) requests.emplace_back(tensor.request);
+    if (operation->set_change) requests.emplace_back(*operation->set_change);
+  }
+  if (!requests.empty()) negotiate(requests);
+  return !submitted.empty();
+}
+
+void Negotiation::negotiate(std::span<const control::Request> requests) {
+  for (const control::Request& request : requests) waits_.negotiation_begins(request);
+  if (!rounds_) return send_requests(requests);
+  rounds_->submitted(parts_.session.me, planner_.plans_begun(), {requests.begin(), requests.end()},
+                     monotonic_now(), &parts_.trace);
+}
+
+// All requests of a group travel in one frame; frames are cut between groups.
+void Negotiation::send_requests(std::span<const control::Request> requests) {
+  Bytes payload = control::encode(planner_.plans_begun(), requests);
+  size_t cut = requests.size() / 2;
+  const auto is_inside_group = [](const control::Request& request) {
+    const auto* tensor = std::get_if<control::TensorRequest>(&request);
+    return tensor != nullptr && tensor->group_index != 0;
+  };
+  while (cut < requests.size() && is_inside_group(requests[cut])) ++cut;
+  if (payload.size() > kMaxFrameBytes && cut > 0 && cut < requests.size()) {
+    send_requests(requests.first(cut));
+    send_requests(requests.subspan(cut));
+    return;
+  }
+  parts_.channel.send_negotiation(control::FrameType::kRequests, std::move(payload));
+}
+
+bool Negotiation::begin_round(Nanos now) {
+  std::vector<control::Response> responses =
+      rounds_->take_round(now, parts_.dispatcher.backlog(), &parts_.trace);
+  if (responses.empty()) return false;
+  waits_.round_begins(now);
+  respond(std::move(responses));
+  planner_.carry_out(rounds_->responded(now, &parts_.trace));
+  return true;
+}
+
+Status Negotiation::report_stalls(Nanos now) {
+  for (const control::StallReport& report : rounds_->take_stalls(now)) {
+    if (report.is_fatal)
+      RUEDA_LOG(kError, report.text);
+    else
+      RUEDA_LOG(kWarning, report.is_news ? report.text : report.short_text);
+    const auto text = std::as_bytes(std::span(report.short_text));
+    parts_.channel.broadcast(control::FrameType::kStallReport, Bytes(text.begin(), text.end()));
+    if (report.is_fatal) return {Code::kStalled, "Horovod has been shut down. " + report.text};
+  }
+  return Status::ok();
+}
+
+void Negotiation::respond(std::vector<control::Response> responses) {
+  if (parts_.channel.is_open()) broadcast(responses);
+  accept(std::move(responses));
+}
+
+void Negotiation::broadcast(std::span<const control::Response> responses) {
+  const Bytes payload = control::encode(responses);
+  if (payload.size() > kMaxFrameBytes && responses.size() > 1) {  // thousands of ranks in an alltoall
+    broadcast(responses.first(responses.size() / 2));
+    broadcast(responses.subspan(responses.size() / 2));
+    return;
+  }
+  parts_.channel.broadcast_negotiation(control::FrameType::kResponses, payload);
+}
+
+void Negotiation::accept(std::vector<control::Response> responses) {
+  for (control::Response& response : responses) {
+    if (planner_.accept(response)) continue;
+    if (waits_.is_on() && !is_coordinator()) trace_answers(response);
+    parts_.dispatcher.enqueue(std::move(response));
+  }
+}
+
+void Negotiation::trace_answers(const control::Response& response) {
+  const Rank me = parts_.session.me;
+  control::for_each_answer(response, me, [this](int32_t process_set, const std::string& name) {
+    const std::optional<TensorRef> ref = parts_.operations.lookup(process_set, name);
+    const bool is_join = ref && ref->has_tensor() && ref->tensor().request.what == Collective::kJoin;
+    if (ref && !is_join) waits_.negotiation_ends(name);
+  });
+}
+
+bool Negotiation::run_plan(Nanos now) {
+  const bool moved = planner_.progress(now);
+  planner_.watch(now);
+  return moved;
+}
+
+Status Negotiation::on_frame(const Frame& frame, Nanos now, bool accepts_requests) {
+  using control::FrameType;
+  if (frame.type == FrameType::kRequests) {
+    Result<control::Submitted> submitted = control::decode_submitted(frame.payload);
+    if (!submitted.is_ok()) return submitted.status();
+    if (!rounds_) return {Code::kInternal, "requests belong to rank 0."};
+    if (!accepts_requests) return Status::ok();
+    rounds_->submitted(frame.from, submitted.value().plans_begun, std::move(submitted).value().requests, now,
+                       &parts_.trace);
+    return Status::ok();
+  }
+  if (frame.type == FrameType::kResponses) {
+    Result<std::vector<control::Response>> responses = control::decode_responses(frame.payload);
+    if (!responses.is_ok()) return responses.status();
+    if (rounds_) return {Code::kInternal, "responses come from rank 0 only."};
+    accept(std::move(responses).value());
+    return Status::ok();
+  }
+  return on_plan_news(frame);
+}
+
+Status Negotiation::on_plan_news(const Frame& frame) {
+  const Result<control::PlanNews> news = control::decode_plan_news(frame.payload);
+  const bool is_for_me = (frame.type == control::FrameType::kPlanFreeze) != is_coordinator();
+  if (!news.is_ok()) return news.status();
+  if (!is_for_me) return {Code::kInternal, "this news of a plan is for the other side."};
+  if (frame.type == control::FrameType::kPlanDepart)
+    planner_.on_depart(news.value());
+  else if (frame.type == control::FrameType::kPlanPosition)
+    planner_.on_position(frame.from, news.value());
+  else
+    planner_.on_freeze(news.value());
+  return Status::ok();
+}
+
+Nanos Negotiation::next_event(Nanos now, bool begins_rounds) const {
+  Nanos next = planner_.next_event();
+  if (rounds_ && begins_rounds) {
+    next = std::min(next, rounds_->next_stall_check());
+    if (rounds_->next_round() > now) next = std::min(next, rounds_->next_round());
+  }
+  return next;
+}
+
+}  // namespace rueda::runtime

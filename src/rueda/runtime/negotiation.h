@@ -1,0 +1,77 @@
+// Which tensors run next, on one rank: submissions go to the coordinator or into the learned plan, its
+// responses go to the dispatcher in the one global order. Carries out what control::Rounds (on rank 0) and
+// control::Planner decide. Engine thread only.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rueda/base/clock.h"
+#include "rueda/base/status.h"
+#include "rueda/control/rounds.h"
+#include "rueda/runtime/control_channel.h"
+#include "rueda/runtime/dispatcher.h"
+#include "rueda/runtime/groups.h"
+#include "rueda/runtime/operations.h"
+#include "rueda/runtime/planner.h"
+#include "rueda/runtime/session.h"
+#include "rueda/runtime/wait_trace.h"
+
+namespace rueda::runtime {
+
+class Negotiation {
+ public:
+  // All outlive this object.
+  struct Parts {
+    const Session& session;
+    const Groups& groups;
+    Operations& operations;
+    Dispatcher& dispatcher;
+    ControlChannel& channel;
+    TraceSink& trace;
+    EngineCounters& counters;
+  };
+  explicit Negotiation(Parts parts);
+
+  // Takes new operations. True if there were any.
+  bool take_submissions();
+  // Rank 0: a round of negotiation, if one may begin. True if one did.
+  bool begin_round(Nanos now);
+  // Rank 0: tells all ranks about stalls. Not ok where one must end the job.
+  Status report_stalls(Nanos now);
+  // Starts buckets of a learned plan, and leaves it when a wait would be in vain. True if anything moved.
+  bool run_plan(Nanos now);
+  // A message about which tensors run. Not ok: it is none that this rank can read.
+  Status on_frame(const Frame& frame, Nanos now, bool accepts_requests);
+  // This rank leaves the learned plan.
+  void depart(const std::string& why) { planner_.depart(why); }
+  // Rank 0: a learned plan is active.
+  [[nodiscard]] bool has_plan() const { return planner_.holds_back(); }
+
+  // When something of the above is due by itself; begins_rounds: while nobody leaves.
+  [[nodiscard]] Nanos next_event(Nanos now, bool begins_rounds) const;
+  // Rank 0: a round waits for its time.
+  [[nodiscard]] bool has_dates(Nanos now) const { return rounds_ && rounds_->next_round() > now; }
+  // What waits for ranks, for the log when a job ends; empty if nothing does.
+  [[nodiscard]] std::string pending_summary() const { return rounds_ ? rounds_->pending_summary() : ""; }
+
+ private:
+  [[nodiscard]] bool is_coordinator() const { return parts_.session.me == kCoordinator; }
+  [[nodiscard]] PlannerActions planner_actions();
+  void negotiate(std::span<const control::Request> requests);
+  void send_requests(std::span<const control::Request> requests);
+  void broadcast(std::span<const control::Response> responses);
+  void respond(std::vector<control::Response> responses);
+  void accept(std::vector<control::Response> responses);
+  void trace_answers(const control::Response& response);
+  Status on_plan_news(const Frame& frame);
+
+  Parts parts_;
+  WaitTrace waits_;
+  Planner planner_;
+  std::unique_ptr<control::Rounds> rounds_;  // rank 0 only
+};
+
+}  // namespace rueda::runtime

@@ -1,0 +1,208 @@
+#include "rueda/runtime/peer_info.h"
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+
+#include "rueda/base/limits.h"
+
+namespace rueda::runtime {
+namespace {
+
+constexpr size_t kMaxTextBytes = 4096;
+constexpr uint32_t kMaxTransports = 64;
+
+TransportAddresses get_addresses(ByteReader& in) {
+  TransportAddresses addresses;
+  const auto count = in.get<uint32_t>();
+  if (count > kMaxTransports) in.fail();
+  for (uint32_t i = 0; in.is_ok() && i < count; ++i) {
+    std::string transport = in.get_string(kMaxTextBytes);
+    if (!addresses.emplace(std::move(transport), in.get_string(kMaxTextBytes)).second) in.fail();
+  }
+  return addresses;
+}
+
+std::string rank_text(Rank rank) { return "rank " + std::to_string(rank); }
+
+}  // namespace
+
+Bytes encode(const PeerInfo& info) {
+  ByteWriter out;
+  out.put_string(info.release);
+  out.put(info.pid);
+  out.put_string(info.host);
+  out.put_string(info.host_key);
+  out.put(info.local_rank);
+  out.put(info.local_size);
+  out.put(info.size);
+  out.put(static_cast<uint32_t>(info.addresses.size()));
+  for (const auto& [transport, address] : info.addresses) {
+    out.put_string(transport);
+    out.put_string(address);
+  }
+  out.put(info.fusion_bytes);
+  out.put(info.chunk_bytes);
+  out.put_string(info.algorithm);
+  out.put(static_cast<uint8_t>(info.is_bitwise));
+  out.put(static_cast<uint8_t>(info.group_fusion_disabled));
+  out.put(static_cast<uint8_t>(info.dynamic_process_sets));
+  out.put(static_cast<uint32_t>(info.process_sets.size()));
+  for (const std::vector<Rank>& ranks : info.process_sets) out.put_vector(ranks);
+  return std::move(out).take();
+}
+
+Result<PeerInfo> decode_peer_info(std::span<const std::byte> raw) {
+  ByteReader in(raw);
+  PeerInfo info;
+  info.release = in.get_string(kMaxTextBytes);
+  info.pid = in.get<int64_t>();
+  info.host = in.get_string(kMaxTextBytes);
+  info.host_key = in.get_string(kMaxTextBytes);
+  info.local_rank = in.get<Rank>();
+  info.local_size = in.get<Rank>();
+  info.size = in.get<Rank>();
+  info.addresses = get_addresses(in);
+  info.fusion_bytes = in.get<int64_t>();
+  info.chunk_bytes = in.get<int64_t>();
+  info.algorithm = in.get_string(kMaxTextBytes);
+  info.is_bitwise = in.get<uint8_t>() != 0;
+  info.group_fusion_disabled = in.get<uint8_t>() != 0;
+  info.dynamic_process_sets = in.get<uint8_t>() != 0;
+  const auto set_count = in.get<uint32_t>();
+  if (set_count > kMaxGroups) in.fail();
+  for (uint32_t i = 0; in.is_ok() && i < set_count; ++i) {
+    info.process_sets.push_back(in.get_vector<Rank>(kMaxRanks));
+  }
+  if (!in.is_ok() || !in.is_at_end()) {
+    return Status(Code::kPermissionDenied,
+                  "a rank published peer info that this release cannot read: all ranks must run "
+                  "the same release of rueda");
+  }
+  return info;
+}
+
+std::string describe(Rank rank, const PeerInfo& info) {
+  return rank_text(rank) + " (host " + info.host + ", pid " + std::to_string(info.pid) + ")";
+}
+
+bool are_on_one_host(const std::vector<PeerInfo>& all, Rank one, Rank other) {
+  return all[static_cast<size_t>(one)].host_key == all[static_cast<size_t>(other)].host_key;
+}
+
+Status check_process_sets(const std::vector<std::vector<Rank>>& sets, Rank world_size) {
+  std::set<std::vector<Rank>> seen;
+  for (size_t i = 0; i < sets.size(); ++i) {
+    const std::string where = " in process_sets entry number " + std::to_string(i + 1);
+    for (size_t k = 0; k < sets[i].size(); ++k) {
+      const Rank rank = sets[i][k];
+      if (rank < 0 || rank >= world_size) {
+        return {Code::kInvalidArgument, "invalid rank: " + std::to_string(rank) + where +
+                                            "; ranks are 0 to " + std::to_string(world_size - 1) + "."};
+      }
+      if (k > 0 && sets[i][k - 1] == rank) {
+        return {Code::kInvalidArgument, "duplicate rank: " + std::to_string(rank) + where + "."};
+      }
+    }
+    if (!seen.insert(sets[i]).second) {
+      return {Code::kInvalidArgument, "process_sets entry number " + std::to_string(i + 1) +
+                                          " is a duplicate of an earlier one; list every set once."};
+    }
+  }
+  return Status::ok();
+}
+
+Status check_agreement(const std::vector<PeerInfo>& all) {
+  const PeerInfo& first = all.front();
+  for (size_t r = 0; r < all.size(); ++r) {
+    const PeerInfo& info = all[r];
+    const std::string whom = rank_text(static_cast<Rank>(r));
+    if (info.release != first.release) {
+      return {Code::kPermissionDenied, whom + " runs rueda " + info.release + " but rank 0 runs " +
+                                           first.release + "; install the same release everywhere."};
+    }
+    if (info.size != static_cast<Rank>(all.size())) {
+      return {Code::kInvalidArgument, whom + " was told that the world has " + std::to_string(info.size) +
+                                          " ranks, this rank " + std::to_string(all.size()) +
+                                          "; give all ranks the same RUEDA_SIZE."};
+    }
+    if (info.process_sets.size() != first.process_sets.size()) {
+      return {Code::kInvalidArgument,
+              "Different ranks tried to set up mismatching numbers of process sets: rank 0 " +
+                  std::to_string(first.process_sets.size()) + ", " + whom + " " +
+                  std::to_string(info.process_sets.size()) + "."};
+    }
+    for (size_t i = 0; i < info.process_sets.size(); ++i) {
+      const bool is_size = info.process_sets[i].size() != first.process_sets[i].size();
+      if (info.process_sets[i] == first.process_sets[i]) continue;
+      return {Code::kInvalidArgument, "process_sets entry number " + std::to_string(i + 1) +
+                                          " has mismatching " + (is_size ? "size" : "values") +
+                                          " on different ranks: rank 0 and " + whom + "."};
+    }
+    if (info.dynamic_process_sets != first.dynamic_process_sets) {
+      return {Code::kInvalidArgument, "rank 0 and " + whom +
+                                          " disagree about HOROVOD_DYNAMIC_PROCESS_SETS; set it "
+                                          "on all ranks or on none."};
+    }
+  }
+  return Status::ok();
+}
+
+Result<Place> place_of(Rank rank, const std::vector<PeerInfo>& all) {
+  // Told by every rank's launcher, or derived for every rank: the two are never mixed.
+  const bool is_told = std::all_of(all.begin(), all.end(),
+                                   [](const PeerInfo& f) { return f.local_rank >= 0 && f.local_size > 0; });
+  std::vector<std::string_view> hosts;  // in order of first rank
+  std::vector<std::vector<Rank>> members;
+  for (size_t r = 0; r < all.size(); ++r) {
+    const auto found = std::find(hosts.begin(), hosts.end(), all[r].host_key);
+    const auto host = static_cast<size_t>(found - hosts.begin());
+    if (found == hosts.end()) {
+      hosts.push_back(all[r].host_key);
+      members.emplace_back();
+    }
+    members[host].push_back(static_cast<Rank>(r));
+  }
+  const auto local_rank_of = [&](size_t host, size_t index) {
+    return is_told ? all[static_cast<size_t>(members[host][index])].local_rank : static_cast<Rank>(index);
+  };
+  Place place;
+  for (size_t h = 0; h < members.size(); ++h) {
+    place.is_homogeneous = place.is_homogeneous && members[h].size() == members.front().size();
+    for (size_t i = 0; i < members[h].size(); ++i) {
+      if (members[h][i] != rank) continue;
+      place.local_rank = local_rank_of(h, i);
+      place.local_size =
+          is_told ? all[static_cast<size_t>(rank)].local_size : static_cast<Rank>(members[h].size());
+    }
+  }
+  // A launcher may split one machine into several hosts, which then share local ranks.
+  place.cross_size = 0;
+  for (size_t h = 0; h < members.size(); ++h) {
+    for (size_t i = 0; i < members[h].size(); ++i) {
+      if (local_rank_of(h, i) != place.local_rank) continue;
+      if (members[h][i] == rank) place.cross_rank = place.cross_size;
+      ++place.cross_size;
+    }
+  }
+  if (is_told && place.local_rank >= place.local_size) {
+    return Status(Code::kInvalidArgument, "local rank " + std::to_string(place.local_rank) +
+                                              " is not below local size " + std::to_string(place.local_size) +
+                                              "; check RUEDA_LOCAL_RANK and "
+                                              "RUEDA_LOCAL_SIZE.");
+  }
+  return place;
+}
+
+schedule::Topology topology_of(const std::vector<Rank>& members, const std::vector<PeerInfo>& all) {
+  schedule::Topology topology;
+  std::map<std::string_view, int32_t> index_of;
+  for (const Rank member : members) {
+    const std::string_view key = all[static_cast<size_t>(member)].host_key;
+    const auto [entry, is_new] = index_of.try_emplace(key, static_cast<int32_t>(index_of.size()));
+    topology.host_of.push_back(entry->second);
+  }
+  return topology;
+}
+
+}  // namespace rueda::runtime

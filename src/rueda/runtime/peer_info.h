@@ -1,0 +1,66 @@
+// What every rank publishes about itself before the first connection, and what follows from all of it. Pure.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rueda/base/bytes.h"
+#include "rueda/base/status.h"
+#include "rueda/base/types.h"
+#include "rueda/schedule/topology.h"
+
+namespace rueda::runtime {
+
+// What reaches a rank: the name of a transport, and its address there. Absent: the rank does not have it.
+using TransportAddresses = std::map<std::string, std::string, std::less<>>;
+
+struct PeerInfo {
+  std::string release;
+  int64_t pid = 0;
+  std::string host;      // for people
+  std::string host_key;  // equal exactly for the ranks of one host (name and network namespace)
+  Rank local_rank = -1;  // as told by the launcher, -1 = not told
+  Rank local_size = -1;
+  Rank size = 0;  // of the world, as this rank was told
+  TransportAddresses addresses;
+  // Settings by which all ranks must plan alike: everybody takes those of rank 0. What only the coordinator
+  // decides by (fusion of priorities, cycle time, stalls, plans) is read on rank 0 and not published.
+  int64_t fusion_bytes = 0;
+  int64_t chunk_bytes = 0;
+  std::string algorithm;
+  bool is_bitwise = false;  // RUEDA_DETERMINISM
+  bool group_fusion_disabled = false;
+  bool dynamic_process_sets = false;
+  std::vector<std::vector<Rank>> process_sets;  // static ones, sorted; ids 1, 2, … and 0 for the world
+
+  bool operator==(const PeerInfo&) const = default;
+};
+
+Bytes encode(const PeerInfo& info);
+Result<PeerInfo> decode_peer_info(std::span<const std::byte> raw);
+
+// "rank 3 (host b, pid 4711)"
+std::string describe(Rank rank, const PeerInfo& info);
+
+// Whether two ranks share memory and a clock; hosts of one name may be different machines.
+bool are_on_one_host(const std::vector<PeerInfo>& all, Rank one, Rank other);
+
+// Where I am among the others.
+struct Place {
+  Rank local_rank = 0, local_size = 1, cross_rank = 0, cross_size = 1;
+  bool is_homogeneous = true;
+};
+
+// Versions, world sizes and process sets agree; one sentence about the first that does not.
+Status check_agreement(const std::vector<PeerInfo>& all);
+// Checks one rank's own list: ranks in range, none twice, no set twice.
+Status check_process_sets(const std::vector<std::vector<Rank>>& sets, Rank world_size);
+Result<Place> place_of(Rank rank, const std::vector<PeerInfo>& all);
+// The topology of a group: dense host indices in order of first appearance.
+schedule::Topology topology_of(const std::vector<Rank>& members, const std::vector<PeerInfo>& all);
+
+}  // namespace rueda::runtime

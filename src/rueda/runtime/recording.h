@@ -1,0 +1,43 @@
+// The timeline as the engine of one epoch uses it. The file and its writer thread belong to trace::Timeline,
+// which goes on from epoch to epoch. This class starts and stops it. On ranks other than 0 it also keeps the
+// batches of events that the writer has made, until the engine thread sends them to rank 0. Any thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "rueda/base/bytes.h"
+#include "rueda/base/status.h"
+#include "rueda/base/types.h"
+#include "rueda/trace/timeline.h"
+
+namespace rueda::runtime {
+
+class Recording {
+ public:
+  // timeline: of earlier epochs of this process; null: there were none. on_batch: one waits to be sent.
+  Recording(std::shared_ptr<trace::Timeline> timeline, Rank me, std::function<void()> on_batch);
+
+  // goes_on: as TimelineOptions.
+  Status start(const std::string& path, bool mark_cycles, bool goes_on);
+  void stop();
+  [[nodiscard]] trace::Timeline& timeline() const { return *timeline_; }
+
+  // Where this rank is not the one that writes.
+  [[nodiscard]] bool has_batches();
+  std::vector<Bytes> take_batches();
+
+ private:
+  Rank me_;
+  std::function<void()> on_batch_;
+  std::mutex mutex_;
+  std::shared_ptr<trace::Timeline> timeline_;
+  std::string path_;  // empty: not started by this epoch
+  std::mutex batches_mutex_;
+  std::vector<Bytes> batches_;
+};
+
+}  // namespace rueda::runtime

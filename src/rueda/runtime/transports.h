@@ -1,0 +1,61 @@
+// The transports that a rank may have, one row each. This table and base/transport_names.h are the only
+// places outside transport/ that name one.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rueda/base/config.h"
+#include "rueda/base/status.h"
+#include "rueda/runtime/peer_info.h"
+#include "rueda/store/world.h"
+#include "rueda/transport/transport.h"
+
+namespace rueda::runtime {
+
+// What a rank makes a transport from.
+struct TransportSite {
+  const Config& config;
+  const transport::Identity& identity;
+  std::span<const int> shared;     // descriptors for the other ranks of this host, who give as many
+  const std::string& listen_host;  // numeric; known where the transport reaches other hosts
+};
+
+enum class Reach : uint8_t {
+  kHost,     // ranks of one host, who also pass one another what they share
+  kNetwork,  // any rank
+};
+
+struct TransportKind {
+  std::string_view name;
+  Reach reach;
+  Result<std::unique_ptr<transport::Transport>> (*make)(const TransportSite& site);
+};
+
+// Best first: two ranks use the first kind that both have and that reaches.
+std::span<const TransportKind> transport_kinds();
+
+// A transport that this rank has opened.
+struct OpenTransport {
+  Reach reach = Reach::kNetwork;
+  std::unique_ptr<transport::Transport> transport;
+};
+
+struct OpenTransports {
+  std::vector<OpenTransport> list;  // best first
+  std::string listen_host;          // of those that reach other hosts; empty: there are none
+
+  [[nodiscard]] TransportAddresses addresses() const;  // for the peers
+};
+
+// Those that the settings allow.
+Result<OpenTransports> open_transports(const Config& config, const store::World& world,
+                                       const transport::Identity& identity, std::span<const int> shared);
+
+// Whether the rank has a transport that only the ranks of its host reach.
+bool offers_shared_memory(const PeerInfo& info);
+
+}  // namespace rueda::runtime

@@ -1,0 +1,29 @@
+#include "rueda/runtime/treatment.h"
+
+#include <memory>
+
+#include "rueda/runtime/batch.h"
+
+namespace rueda::runtime {
+namespace {
+
+// Where tensors have to be packed. A copy in and a copy out of so much take as long as a call of its own.
+constexpr int64_t kAloneBytes = 1 << 20;
+
+}  // namespace
+
+control::Treatments treatments_of(const backend::BackendTable& backends, const Groups& groups) {
+  return [&backends, &groups](int32_t process_set, const control::Terms& terms) -> control::Treatment {
+    std::shared_ptr<const Group> group = groups.find(process_set);
+    // The other ranks may use a new set before this rank's dispatcher has come to it.
+    if (group == nullptr) group = groups.find(0);
+    const schedule::Spec spec = spec_of(terms, group->size());
+    const Memory memory{.kind = terms.memory, .device = terms.device, .ready = nullptr};
+    const backend::Backend* backend = backends.choose(*group, spec, memory);
+    if (backend == nullptr) return {.alone_bytes = 0, .can_take_back = false};  // the dispatcher refuses it
+    return {.alone_bytes = backend->copies_fused(*group, spec) ? kAloneBytes : 0,
+            .can_take_back = backend->can_take_back(*group, spec)};
+  };
+}
+
+}  // namespace rueda::runtime

@@ -1,0 +1,114 @@
+#include "rueda/runtime/verdicts.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace rueda::runtime {
+namespace {
+
+// How long a rank that lost a data channel waits for the coordinator to name the culprit.
+constexpr Nanos kVerdictWait = kAnswerWait + 1500 * kMillisecond;
+// And how long one whose call failed by that: the verdict names the culprit and may be on its way.
+constexpr Nanos kFailureWait = 2 * kSecond;
+
+// A transport's reason is a sentence of its own; here it becomes part of one.
+std::string without_period(const std::string& sentence) {
+  return sentence.ends_with('.') ? sentence.substr(0, sentence.size() - 1) : sentence;
+}
+
+}  // namespace
+
+std::string Verdicts::describe(Rank rank) const {
+  return runtime::describe(rank, all_[static_cast<size_t>(rank)]);
+}
+
+Verdicts::End Verdicts::lost(Rank rank, const std::string& why) const {
+  return {.why = {Code::kPeerLost, describe(rank) + " was lost: " + without_period(why) + "."}, .lost = rank};
+}
+
+Verdicts::End Verdicts::unreadable(Rank from, const std::string& why) const {
+  return {.why = {Code::kInternal, describe(from) + " sent a control frame this rank cannot read: " + why}};
+}
+
+Verdicts::Actions Verdicts::on_heartbeat(Rank from, const control::Heartbeat& heartbeat, Nanos now) {
+  if (!is_coordinator()) return {Answer{.sent = heartbeat.sent, .received = now}};
+  // Ranks of one host share CLOCK_MONOTONIC; an estimate could only make it worse.
+  if (!are_on_one_host(all_, from, me_)) liveness_.on_answer(from, heartbeat, now);
+  suspicions_.answered(from, heartbeat.echo_sent);
+  return {};
+}
+
+Verdicts::Actions Verdicts::on_loss(Rank peer, bool carries_control, const std::string& why, Nanos now) {
+  // A data channel may break because its other end already learnt of a third rank's death: the control
+  // channel, on which that news travels, decides.
+  if (carries_control) return {lost(peer, why)};
+  if (is_coordinator()) return suspect(me_, peer, why, now);
+  if (suspect_ >= 0) return {};
+  suspect_ = peer;
+  suspect_reason_ = why;
+  suspect_deadline_ = now + kVerdictWait;
+  return {Report{.abort = {.lost = peer, .code = Code::kPeerLost, .why = why}}};
+}
+
+Verdicts::Actions Verdicts::on_abort(Rank from, const control::Abort& abort, Nanos now) {
+  const bool names_a_rank = abort.lost >= 0 && std::cmp_less(abort.lost, all_.size());
+  if (is_coordinator() && names_a_rank) {
+    const std::string who = " (as reported by rank " + std::to_string(from) + ")";
+    return suspect(from, abort.lost, without_period(abort.why) + who, now);
+  }
+  // The text names the culprit already.
+  return {End{.why = {abort.code, abort.why}, .lost = abort.lost, .tells_others = is_coordinator()}};
+}
+
+// A channel between two ranks broke; only a sign of life of the other one tells which of two things it means.
+Verdicts::Actions Verdicts::suspect(Rank reporter, Rank whom, const std::string& why, Nanos now) {
+  suspicions_.report(reporter, whom, why, now);
+  if (whom != me_) return {Ping{.to = {whom}}};
+  suspicions_.answered(whom, now);
+  return {};
+}
+
+Verdicts::Actions Verdicts::on_failure(const Status& why, Nanos now) {
+  if (failure_deadline_ == 0) failure_deadline_ = why.code == Code::kPeerLost ? now + kFailureWait : now;
+  if (now < failure_deadline_) return {};
+  return {End{.why = {why.code, describe(me_) + " failed: " + why.why}}};
+}
+
+Verdicts::Actions Verdicts::tick(Nanos now) {
+  Actions actions;
+  if (liveness_.take_due(now) && is_coordinator()) {
+    std::vector<Rank> others;
+    for (Rank peer = 1; std::cmp_less(peer, all_.size()); ++peer) others.push_back(peer);
+    actions.emplace_back(Ping{.to = std::move(others)});
+  }
+  if (const std::optional<Rank> silent = liveness_.silent(now)) {
+    actions.emplace_back(
+        lost(*silent, "it has not answered for " + std::to_string(liveness_.timeout() / kSecond) +
+                          " s (stopped, overloaded or cut off; RUEDA_PEER_TIMEOUT_SECONDS sets the limit)"));
+  } else if (!suspicions_.is_empty()) {
+    if (const std::optional<Suspicions::Verdict> verdict = suspicions_.judge(now))
+      actions.emplace_back(judged(*verdict));
+  } else if (suspect_ >= 0 && now >= suspect_deadline_) {
+    actions.emplace_back(lost(suspect_, suspect_reason_));
+  }
+  return actions;
+}
+
+Verdicts::End Verdicts::judged(const Suspicions::Verdict& verdict) const {
+  if (verdict.is_lost) return lost(verdict.suspect, verdict.why);
+  const auto [low, high] = std::minmax(verdict.reporter, verdict.suspect);
+  return {.why = {Code::kPeerLost, "the connection between " + describe(low) + " and " + describe(high) +
+                                       " broke while both ranks were alive: " + without_period(verdict.why) +
+                                       "; look at the network between them."}};
+}
+
+Nanos Verdicts::next_event() const {
+  Nanos next = all_.size() > 1 ? liveness_.next_event() : std::numeric_limits<Nanos>::max();
+  if (suspect_ >= 0) next = std::min(next, suspect_deadline_);
+  if (!suspicions_.is_empty()) next = std::min(next, suspicions_.next_event());
+  if (failure_deadline_ != 0) next = std::min(next, failure_deadline_);
+  return next;
+}
+
+}  // namespace rueda::runtime

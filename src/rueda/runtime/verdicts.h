@@ -1,0 +1,85 @@
+// What becomes of an epoch in which something broke: whether a rank was lost, which, and what all ranks are
+// told. Joins who was heard of when (liveness.h) to what broken connections mean (suspicions.h). Pure: events
+// in (time included), actions out, to be carried out in their order before the next event.
+//
+// The coordinator's verdict counts. Another rank that lost a connection reports it and waits for the verdict;
+// only when none comes does it judge by itself.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rueda/base/clock.h"
+#include "rueda/base/status.h"
+#include "rueda/base/types.h"
+#include "rueda/control/frames.h"
+#include "rueda/runtime/liveness.h"
+#include "rueda/runtime/peer_info.h"
+#include "rueda/runtime/suspicions.h"
+
+namespace rueda::runtime {
+
+class Verdicts {
+ public:
+  struct Ping {  // asks for a sign of life
+    std::vector<Rank> to;
+  };
+  struct Answer {  // to a ping of the coordinator
+    Nanos sent = 0, received = 0;
+  };
+  struct Report {  // to the coordinator
+    control::Abort abort;
+  };
+  struct End {  // of the epoch
+    Status why;
+    Rank lost = -1;  // the culprit, where it is one rank
+    bool tells_others = true;
+  };
+  using Action = std::variant<Ping, Answer, Report, End>;
+  using Actions = std::vector<Action>;
+
+  // all: the peer info of every rank; outlives this object.
+  Verdicts(Rank me, const std::vector<PeerInfo>& all, Nanos timeout, Nanos now)
+      : me_(me), all_(all), liveness_(me, static_cast<Rank>(all.size()), timeout, now) {}
+
+  void heard(Rank from, Nanos now) { liveness_.heard(from, now); }
+  Actions on_heartbeat(Rank from, const control::Heartbeat& heartbeat, Nanos now);
+  // A connection broke. carries_control: between the coordinator and a rank.
+  Actions on_loss(Rank peer, bool carries_control, const std::string& why, Nanos now);
+  Actions on_abort(Rank from, const control::Abort& abort, Nanos now);
+  // A call failed on this rank alone. To be told at every turn from then on.
+  Actions on_failure(const Status& why, Nanos now);
+  // At every turn.
+  Actions tick(Nanos now);
+  // Of a message that cannot be read.
+  [[nodiscard]] End unreadable(Rank from, const std::string& why) const;
+
+  // When tick() must be called at the latest.
+  [[nodiscard]] Nanos next_event() const;
+  // Something broke, and the end is a matter of time.
+  [[nodiscard]] bool is_undecided() const {
+    return suspect_ >= 0 || !suspicions_.is_empty() || failure_deadline_ != 0;
+  }
+  // As Liveness.
+  [[nodiscard]] Nanos clock_offset(Rank peer) const { return liveness_.offset(peer); }
+
+ private:
+  [[nodiscard]] bool is_coordinator() const { return me_ == 0; }
+  [[nodiscard]] std::string describe(Rank rank) const;
+  [[nodiscard]] End lost(Rank rank, const std::string& why) const;
+  [[nodiscard]] End judged(const Suspicions::Verdict& verdict) const;
+  Actions suspect(Rank reporter, Rank whom, const std::string& why, Nanos now);
+
+  Rank me_;
+  const std::vector<PeerInfo>& all_;
+  Liveness liveness_;
+  Suspicions suspicions_;  // coordinator
+  Rank suspect_ = -1;      // other ranks: that I reported; the verdict is awaited
+  Nanos suspect_deadline_ = 0;
+  std::string suspect_reason_;
+  Nanos failure_deadline_ = 0;  // of a call that failed here, 0 = none
+};
+
+}  // namespace rueda::runtime

@@ -1,0 +1,91 @@
+// What client and server of a TCP store tell each other after the handshake. Each command and each reply is
+// one message, preceded by its length. A client sends one command at a time. The reply to kGet may take long.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "rueda/base/bytes.h"
+#include "rueda/base/limits.h"
+#include "rueda/base/status.h"
+
+namespace rueda::store {
+
+// Part of the wire format: append only.
+enum class Op : uint8_t { kSet = 1, kGet = 2, kTryGet = 3, kAdd = 4, kRemovePrefix = 5 };
+
+struct Command {
+  Op op = Op::kGet;
+  std::string key;
+  std::string value;
+  int64_t amount = 0;
+};
+
+struct Reply {
+  Code code = Code::kOk;
+  std::string text;  // the value, or the reason why there is none
+  int64_t sum = 0;
+};
+
+inline constexpr size_t kLengthBytes = sizeof(uint32_t);
+inline constexpr size_t kMaxStoreMessageBytes =
+    kMaxStoreKeyBytes + kMaxStoreValueBytes + 64;  // 64: fixed fields
+
+inline Bytes with_length(const Bytes& body) {
+  ByteWriter message;
+  message.put(static_cast<uint32_t>(body.size()));
+  message.put_raw(body);
+  return std::move(message).take();
+}
+
+inline Bytes encode(const Command& command) {
+  ByteWriter body;
+  body.put(command.op);
+  body.put_string(command.key);
+  body.put_string(command.value);
+  body.put(command.amount);
+  return with_length(body.bytes());
+}
+
+inline Bytes encode(const Reply& reply) {
+  ByteWriter body;
+  body.put(static_cast<uint8_t>(reply.code));
+  body.put_string(reply.text);
+  body.put(reply.sum);
+  return with_length(body.bytes());
+}
+
+inline Status malformed_message() { return {Code::kPermissionDenied, "a store message is malformed"}; }
+
+// The size of the message at the front of bytes, including its length field; 0 while too few bytes are there.
+// Fails if the length is impossible.
+inline Result<size_t> message_bytes(std::span<const std::byte> bytes) {
+  if (bytes.size() < kLengthBytes) return size_t{0};
+  const auto size = ByteReader(bytes).get<uint32_t>();
+  if (size == 0 || size > kMaxStoreMessageBytes) return malformed_message();
+  return kLengthBytes + size;
+}
+
+inline Result<Command> decode_command(std::span<const std::byte> body) {
+  ByteReader reader(body);
+  Command command;
+  command.op = reader.get<Op>();
+  command.key = reader.get_string(kMaxStoreKeyBytes);
+  command.value = reader.get_string(kMaxStoreValueBytes);
+  command.amount = reader.get<int64_t>();
+  if (!reader.is_ok() || !reader.is_at_end() || command.op < Op::kSet || command.op > Op::kRemovePrefix)
+    return malformed_message();
+  return command;
+}
+
+inline Result<Reply> decode_reply(std::span<const std::byte> body) {
+  ByteReader reader(body);
+  Reply reply;
+  reply.code = static_cast<Code>(reader.get<uint8_t>());
+  reply.text = reader.get_string(kMaxStoreValueBytes);
+  reply.sum = reader.get<int64_t>();
+  if (!reader.is_ok() || !reader.is_at_end() || reply.code > Code::kStalled) return malformed_message();
+  return reply;
+}
+
+}  // namespace rueda::store

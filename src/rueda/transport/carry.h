@@ -1,0 +1,53 @@
+// Delivers the bytes of an arriving message to the receive that waits for it: into its memory, or to its
+// consumer, which takes whole granules only (an element, say). Bytes arrive cut anywhere: the part of a
+// granule that is left over is carried until the rest arrives. One per channel of tcp and shm. Engine thread
+// only.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <span>
+
+#include "rueda/base/bytes.h"
+#include "rueda/transport/frame.h"
+
+namespace rueda::transport {
+
+class Carry {
+ public:
+  // Less than a granule.
+  [[nodiscard]] size_t size() const { return bytes_.size(); }
+
+  // Moves what is carried in front of a piece that was read behind size() bytes of room: both then begin
+  // where the room does, with its alignment.
+  void prepend_to(std::span<std::byte> room) {
+    if (!bytes_.empty()) std::memcpy(room.data(), bytes_.data(), bytes_.size());
+    bytes_.clear();
+  }
+
+  // received: how many bytes of the message have arrived, those of the piece included.
+  void deliver(const RecvRequest& request, size_t received, std::span<const std::byte> piece) {
+    if (piece.empty()) return;
+    if (request.consumer == nullptr) {
+      std::memcpy(request.into + (received - piece.size()), piece.data(), piece.size());
+      return;
+    }
+    if (!bytes_.empty()) {
+      const size_t missing = std::min(request.granule - bytes_.size(), piece.size());
+      bytes_.insert(bytes_.end(), piece.begin(), piece.begin() + static_cast<ptrdiff_t>(missing));
+      piece = piece.subspan(missing);
+      if (bytes_.size() < request.granule) return;
+      request.consumer->consume(received - piece.size() - bytes_.size(), bytes_);
+      bytes_.clear();
+    }
+    const size_t whole = piece.size() / request.granule * request.granule;
+    if (whole > 0) request.consumer->consume(received - piece.size(), piece.first(whole));
+    bytes_.assign(piece.begin() + static_cast<ptrdiff_t>(whole), piece.end());
+  }
+
+ private:
+  Bytes bytes_;
+};
+
+}  // namespace rueda::transport

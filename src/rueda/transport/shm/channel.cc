@@ -1,0 +1,299 @@
+#include "rueda/transport/shm/channel.h"
+
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "rueda/base/descriptors.h"
+#include "rueda/base/socket.h"
+#include "rueda/transport/shm/descriptors.h"
+
+namespace rueda::transport {
+namespace {
+
+constexpr uint32_t kHangup = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
+constexpr size_t kPieceBytes = 64 << 10;  // published at once: large messages flow while they are copied
+constexpr size_t kInlineBytes = kLine - sizeof(FrameHeader);  // a payload up to this shares the header's line
+constexpr int kRounds = 8;
+constexpr uint32_t kMemoryMagic = 0x4d445552;  // "RUDM", comes with the memory
+
+}  // namespace
+
+ShmChannel::ShmChannel(ChannelName name, UniqueFd socket, std::span<const int> shared, Poller& poller,
+                       Outcome& outcome)
+    : name_(name),
+      socket_(std::move(socket)),
+      shared_(shared.begin(), shared.end()),
+      poller_(poller),
+      outcome_(outcome),
+      requests_(outcome) {
+  // Without EPOLLOUT: a peer that answers our doorbell would wake us by making room for the next.
+  const Status status = poller_.add(socket_.get(), watch_, EPOLLIN | EPOLLRDHUP);
+  if (!status.is_ok()) {
+    lose(status);
+    return;
+  }
+  watch_.ready = EPOLLIN;
+  watch_process();
+}
+
+ShmChannel::~ShmChannel() {
+  if (process_.is_open()) poller_.remove(process_.get());
+  if (socket_.is_open()) poller_.remove(socket_.get());
+  hang_up(socket_);
+}
+
+// A killed rank's forked data loaders hold its socket open; its process is then the only one to tell.
+void ShmChannel::watch_process() {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0) return;
+  process_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+  if (!process_.is_open() && is_out_of_descriptors(errno)) return lose(out_of_descriptors(errno));
+  if (process_.is_open() && !poller_.add(process_.get(), process_watch_, EPOLLIN).is_ok()) process_.reset();
+}
+
+void ShmChannel::offer_memory(size_t ring_bytes) {
+  if (requests_.is_ended()) return;
+  Result<Segment> segment = Segment::create(ring_bytes);
+  if (!segment.is_ok()) return lose(segment.status());
+  std::vector<int> descriptors{segment.value().fd()};
+  descriptors.insert(descriptors.end(), shared_.begin(), shared_.end());
+  if (!send_descriptors(socket_.get(), kMemoryMagic, descriptors))
+    return lose(
+        peer_lost(name_, "did not take the shared memory (" + std::string(std::strerror(errno)) + ")"));
+  begin(std::move(segment).value(), true);
+}
+
+// The first thing on the socket: the accepting end gives the rings, both give what their ranks share.
+void ShmChannel::adopt_memory() {
+  using State = ReceivedDescriptors::State;
+  ReceivedDescriptors received = receive_descriptors(socket_.get(), kMemoryMagic);
+  if (received.state == State::kNothingYet) return;
+  if (received.state == State::kClosed) return lose(peer_lost(name_, "closed its connection"));
+  if (received.state == State::kNoRoom) return lose(out_of_descriptors(EMFILE));
+  std::vector<UniqueFd>& given = received.descriptors;
+  const size_t expected = shared_.size() + (is_creator_ ? 0 : 1);
+  if (received.state == State::kGarbage || given.size() != expected)
+    return lose({Code::kInternal, to_string(name_) + " sent something else than its shared memory."});
+  if (!is_creator_) {
+    Result<Segment> segment = Segment::adopt(std::move(given.front()));
+    if (!segment.is_ok()) return lose(segment.status());
+    given.erase(given.begin());
+    if (!shared_.empty() && !send_descriptors(socket_.get(), kMemoryMagic, shared_))
+      return lose(
+          peer_lost(name_, "did not take the shared memory (" + std::string(std::strerror(errno)) + ")"));
+    begin(std::move(segment).value(), false);
+  }
+  peers_shared_ = std::move(given);
+  is_up_ = true;
+}
+
+void ShmChannel::begin(Segment segment, bool is_creator) {
+  segment_ = std::move(segment);
+  segment_.close_fd();
+  const int out = is_creator ? 0 : 1;
+  const int in = 1 - out;
+  Segment::Control& control = segment_.control();
+  writer_ = RingWriter(control.rings[out], segment_.ring(out));
+  reader_ = RingReader(control.rings[in], segment_.ring(in));
+  my_sleep_ = &control.sleeps[out].interest;
+  peer_sleep_ = &control.sleeps[in].interest;
+  is_creator_ = is_creator;
+  is_up_ = shared_.empty();  // else with what the peer shares
+}
+
+void ShmChannel::send(Ticket ticket, std::span<const std::byte> bytes) {
+  requests_.post(SendRequest{ticket, bytes});
+}
+
+void ShmChannel::recv(Ticket ticket, std::span<std::byte> bytes) {
+  requests_.post(RecvRequest{.ticket = ticket, .into = bytes.data(), .bytes = bytes.size()});
+}
+
+void ShmChannel::recv_into(Ticket ticket, size_t bytes, size_t granule, Consumer& consumer) {
+  requests_.post(RecvRequest{.ticket = ticket, .bytes = bytes, .granule = granule, .consumer = &consumer});
+}
+
+bool ShmChannel::progress() {
+  if (!is_up_ || requests_.is_ended()) return false;
+  bool is_moved = false;
+  for (int round = 0; round < kRounds; ++round) {
+    const bool is_sent = send_some();
+    const bool is_received = recv_some();
+    if (!is_sent && !is_received) break;
+    is_moved = true;
+  }
+  lose_if_broken();
+  if (!is_moved && is_at_end()) lose(peer_lost(name_, "closed its connection"));
+  return is_moved;
+}
+
+// What the peer wrote before it went is kept for who asks; whoever waits for more learns the truth.
+bool ShmChannel::is_at_end() {
+  return is_hung_up_ && (!requests_.sends.empty() || !requests_.recvs.empty() || reader_.available(1) == 0);
+}
+
+bool ShmChannel::send_some() {
+  size_t put = 0;
+  while (!requests_.sends.empty() && put < kPieceBytes && !is_hung_up_) {
+    const std::span<const std::byte> bytes = requests_.sends.front().bytes;
+    const size_t room = writer_.room(kLine);
+    if (room < kLine || writer_.is_broken()) break;
+    size_t step = kLine;
+    if (!is_header_sent_) {
+      std::array<std::byte, kLine> line;
+      const FrameHeader header{.sequence = send_sequence_, .bytes = bytes.size()};
+      std::memcpy(line.data(), &header, sizeof(header));
+      const size_t used = bytes.size() <= kInlineBytes ? bytes.size() : 0;
+      if (used > 0) std::memcpy(line.data() + sizeof(header), bytes.data(), used);
+      writer_.put(std::span(line).first(sizeof(header) + used));
+      sent_bytes_ = used;
+      is_header_sent_ = true;
+    } else {
+      step = std::min({writer_.room(kPieceBytes), bytes.size() - sent_bytes_, kPieceBytes});
+      writer_.put(bytes.subspan(sent_bytes_, step));
+      sent_bytes_ += step;
+    }
+    put += step;
+    if (sent_bytes_ < bytes.size()) continue;
+    is_header_sent_ = false;
+    ++send_sequence_;
+    requests_.finish_send();
+  }
+  if (put == 0) return false;
+  publish_sent();
+  return true;
+}
+
+bool ShmChannel::recv_some() {
+  size_t taken = 0;
+  while (!requests_.recvs.empty() && taken < kPieceBytes) {
+    if (reader_.available(kLine) < kLine || reader_.is_broken()) break;
+    const size_t bytes = requests_.recvs.front().bytes;
+    if (!is_header_taken_) {
+      if (!take_header()) return taken > 0;
+      taken += kLine;
+    } else {
+      reader_.available(kPieceBytes);
+      const auto piece = reader_.peek(std::min(bytes - received_bytes_, kPieceBytes));
+      received_bytes_ += piece.size();
+      carry_.deliver(requests_.recvs.front(), received_bytes_, piece);
+      reader_.skip(piece.size());
+      taken += piece.size();
+    }
+    if (received_bytes_ == bytes) finish_message();
+  }
+  if (taken == 0) return false;
+  publish_received();
+  return true;
+}
+
+bool ShmChannel::take_header() {
+  // Copied before it is checked: the peer could change it in between.
+  std::array<std::byte, kLine> line;
+  std::memcpy(line.data(), reader_.peek(kLine).data(), kLine);
+  FrameHeader header;
+  std::memcpy(&header, line.data(), sizeof(header));
+  const RecvRequest& request = requests_.recvs.front();
+  if (Status status = check_frame(header, recv_sequence_, request.bytes, name_); !status.is_ok())
+    return lose(status), false;
+  is_header_taken_ = true;
+  received_bytes_ = request.bytes <= kInlineBytes ? request.bytes : 0;
+  carry_.deliver(request, received_bytes_, std::span(line).subspan(sizeof(header), received_bytes_));
+  reader_.skip(kLine);
+  return true;
+}
+
+void ShmChannel::finish_message() {
+  RUEDA_CHECK(carry_.size() == 0, "a message ended within a granule");
+  is_header_taken_ = false;
+  received_bytes_ = 0;
+  ++recv_sequence_;
+  requests_.finish_recv();
+}
+
+void ShmChannel::publish_sent() {
+  writer_.publish();
+  ring_doorbell(kWantsData);
+}
+
+void ShmChannel::publish_received() {
+  reader_.publish();
+  ring_doorbell(kWantsRoom);
+}
+
+void ShmChannel::ring_doorbell(uint32_t interest) {
+  if ((load_shared(*peer_sleep_) & interest) == 0) return;
+  std::atomic_ref<uint32_t>(*peer_sleep_).store(0, std::memory_order_relaxed);  // one ring is enough
+  const std::byte doorbell{1};
+  // A full socket holds unread doorbells already; an ended one is told by the poller.
+  (void)!::send(socket_.get(), &doorbell, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+bool ShmChannel::has_ring_work() {
+  return (!requests_.recvs.empty() && reader_.available(kLine) > 0) ||
+         (!requests_.sends.empty() && writer_.room(kLine) > 0);
+}
+
+bool ShmChannel::fall_asleep() {
+  if (requests_.is_ended()) return true;
+  if (watch_.ready != 0 || process_watch_.ready != 0) return false;
+  if (!is_up_) return true;
+  if (is_at_end()) return false;
+  const uint32_t interest =
+      (requests_.recvs.empty() ? 0 : kWantsData) | (requests_.sends.empty() ? 0 : kWantsRoom);
+  store_shared(*my_sleep_, interest);
+  return !has_ring_work();
+}
+
+void ShmChannel::wake_up() {
+  if (is_up_ && !requests_.is_ended())
+    std::atomic_ref<uint32_t>(*my_sleep_).store(0, std::memory_order_relaxed);
+}
+
+void ShmChannel::on_socket() {
+  if (requests_.is_ended()) return;
+  if (process_watch_.ready != 0) is_hung_up_ = true;
+  process_watch_.ready = 0;
+  if (watch_.has(EPOLLIN) && !is_up_) adopt_memory();
+  if (requests_.is_ended()) return;
+  if (watch_.has(kHangup)) is_hung_up_ = true;
+  if (is_hung_up_ && !is_up_) return lose(peer_lost(name_, "closed its connection"));
+  // Bounded: doorbells that are left make room for an edge by the next one or by the end of the socket.
+  std::array<std::byte, 256> doorbells;
+  for (int i = 0; i < kRounds && is_up_ && watch_.has(EPOLLIN); ++i) {
+    const ssize_t got = ::recv(socket_.get(), doorbells.data(), doorbells.size(), MSG_DONTWAIT);
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
+      is_hung_up_ = true;
+    if (got < static_cast<ssize_t>(doorbells.size())) break;
+  }
+  watch_.ready = 0;
+}
+
+void ShmChannel::lose_if_broken() {
+  if (!writer_.is_broken() && !reader_.is_broken()) return;
+  lose({Code::kInternal, to_string(name_) + " wrote impossible positions into the shared ring."});
+}
+
+void ShmChannel::lose(const Status& why) {
+  if (requests_.is_ended()) return;
+  outcome_.losses.push_back({name_.peer, name_.channel, why});
+  end(why);
+}
+
+void ShmChannel::end(const Status& why) {
+  if (requests_.is_ended()) return;
+  requests_.end(why);
+  if (process_.is_open()) poller_.remove(process_.get());
+  process_.reset();
+  if (socket_.is_open()) poller_.remove(socket_.get());
+  hang_up(socket_);
+  watch_.ready = process_watch_.ready = 0;
+}
+
+}  // namespace rueda::transport

@@ -1,0 +1,86 @@
+// One pair of rings as a FIFO channel, and the UNIX socket beside it: a byte on it is the doorbell that wakes
+// a sleeper, its end is the end of the peer.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "rueda/base/unique_fd.h"
+#include "rueda/transport/carry.h"
+#include "rueda/transport/poller.h"
+#include "rueda/transport/requests.h"
+#include "rueda/transport/shm/segment.h"
+#include "rueda/transport/transport.h"
+
+namespace rueda::transport {
+
+class ShmChannel final : public Endpoint {
+ public:
+  // A dialer waits for the memory that the other end makes; then is_up. shared: descriptors for the peer, who
+  // gives as many; borrowed until then.
+  ShmChannel(ChannelName name, UniqueFd socket, std::span<const int> shared, Poller& poller,
+             Outcome& outcome);
+  ~ShmChannel() override;
+
+  void offer_memory(size_t ring_bytes);  // the accepting end
+
+  void send(Ticket ticket, std::span<const std::byte> bytes) override;
+  void recv(Ticket ticket, std::span<std::byte> bytes) override;
+  void recv_into(Ticket ticket, size_t bytes, size_t granule, Consumer& consumer) override;
+  size_t withdraw(size_t receives) override { return requests_.withdraw(receives, is_header_taken_); }
+
+  bool progress();     // true if anything moved; no system call
+  void on_socket();    // after the poller was polled
+  bool fall_asleep();  // false: there is work. Call wake_up in either case before the next progress.
+  void wake_up();
+  void end(const Status& why);
+  [[nodiscard]] bool is_up() const { return is_up_; }
+  [[nodiscard]] bool is_ended() const { return requests_.is_ended(); }
+  std::vector<UniqueFd> take_shared() { return std::exchange(peers_shared_, {}); }  // once up
+
+ private:
+  void adopt_memory();
+  void begin(Segment segment, bool is_creator);
+  bool send_some();
+  bool recv_some();
+  bool take_header();  // false: none yet, or the channel was lost
+  void finish_message();
+  bool has_ring_work();
+  bool is_at_end();
+  void publish_sent();
+  void publish_received();
+  void ring_doorbell(uint32_t interest);
+  void watch_process();
+  void lose(const Status& why);
+  void lose_if_broken();
+
+  ChannelName name_;
+  UniqueFd socket_, process_;
+  std::vector<int> shared_;
+  std::vector<UniqueFd> peers_shared_;
+  Poller& poller_;
+  Watch watch_, process_watch_;
+  Outcome& outcome_;
+  Requests requests_;
+  bool is_up_ = false;
+  bool is_creator_ = false;
+  bool is_hung_up_ = false;
+
+  Segment segment_;
+  RingWriter writer_;
+  RingReader reader_;
+  uint32_t* my_sleep_ = nullptr;
+  uint32_t* peer_sleep_ = nullptr;
+
+  uint32_t send_sequence_ = 0;
+  bool is_header_sent_ = false;  // of the oldest send
+  size_t sent_bytes_ = 0;
+  uint32_t recv_sequence_ = 0;
+  bool is_header_taken_ = false;  // of the oldest receive
+  size_t received_bytes_ = 0;
+  Carry carry_;  // used only when the granule does not divide a line
+};
+
+}  // namespace rueda::transport

@@ -1,0 +1,241 @@
+#include "rueda/transport/tcp/channel.h"
+
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "rueda/base/socket.h"
+
+namespace rueda::transport {
+namespace {
+
+constexpr uint32_t kHangup = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
+constexpr size_t kHeaderBytes = sizeof(FrameHeader);
+constexpr size_t kMessagesPerCall = 8;
+constexpr Nanos kLastWords = kSecond;  // that a channel which cannot send any more waits to be read out
+constexpr int kRounds = 4;             // sends and receives alternate; then other channels have their turn
+
+}  // namespace
+
+TcpChannel::TcpChannel(ChannelName name, UniqueFd fd, Poller& poller, Outcome& outcome,
+                       std::span<std::byte> scratch)
+    : name_(name),
+      fd_(std::move(fd)),
+      poller_(poller),
+      outcome_(outcome),
+      requests_(outcome),
+      scratch_(scratch) {
+  if (Status status = poller_.add(fd_.get(), watch_); !status.is_ok()) lose(status);
+  watch_.ready |= EPOLLIN | EPOLLOUT;  // unknown: trying finds out
+}
+
+TcpChannel::~TcpChannel() {
+  if (fd_.is_open()) poller_.remove(fd_.get());
+  hang_up(fd_);
+}
+
+void TcpChannel::send(Ticket ticket, std::span<const std::byte> bytes) {
+  requests_.post(SendRequest{ticket, bytes});
+}
+
+void TcpChannel::recv(Ticket ticket, std::span<std::byte> bytes) {
+  requests_.post(RecvRequest{.ticket = ticket, .into = bytes.data(), .bytes = bytes.size()});
+}
+
+void TcpChannel::recv_into(Ticket ticket, size_t bytes, size_t granule, Consumer& consumer) {
+  RUEDA_CHECK(granule <= scratch_.size() / 2, "the granule does not fit into a chunk");
+  requests_.post(RecvRequest{.ticket = ticket, .bytes = bytes, .granule = granule, .consumer = &consumer});
+}
+
+bool TcpChannel::has_work() const {
+  if (requests_.is_ended()) return false;
+  return (!requests_.sends.empty() && watch_.has(EPOLLOUT)) ||
+         (!requests_.recvs.empty() && watch_.has(EPOLLIN)) || watch_.has(kHangup);
+}
+
+bool TcpChannel::progress() {
+  bool is_moved = false;
+  for (int round = 0; round < kRounds && has_work(); ++round) {
+    if (watch_.has(kHangup)) on_hangup();
+    const bool is_sent = send_some();
+    const bool is_received = recv_some();
+    if (!is_sent && !is_received) break;
+    is_moved = true;
+  }
+  return is_moved;
+}
+
+bool TcpChannel::send_some() {
+  if (requests_.sends.empty() || !watch_.has(EPOLLOUT) || !why_deaf_.is_ok()) return false;
+  std::array<FrameHeader, kMessagesPerCall> headers;
+  std::array<iovec, 2 * kMessagesPerCall> parts;
+  size_t part_count = 0;
+  size_t total = 0;
+  size_t skip = sent_bytes_;
+  const auto add = [&](const void* data, size_t size) {
+    const size_t skipped = std::min(skip, size);
+    skip -= skipped;
+    const size_t part = std::min(size - skipped, scratch_.size() - total);  // a chunk a call stays cache-hot
+    if (part == 0) return;
+    parts[part_count++] = {const_cast<char*>(static_cast<const char*>(data)) + skipped, part};
+    total += part;
+  };
+  const size_t count = std::min(kMessagesPerCall, requests_.sends.size());
+  for (size_t i = 0; i < count && total < scratch_.size(); ++i) {
+    const std::span<const std::byte> bytes = requests_.sends[i].bytes;
+    headers[i] = {.sequence = send_sequence_ + static_cast<uint32_t>(i), .bytes = bytes.size()};
+    add(&headers[i], kHeaderBytes);
+    add(bytes.data(), bytes.size());
+  }
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = part_count;
+  const ssize_t sent = sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent < 0) {
+    if (errno == EINTR) return true;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return watch_.clear(EPOLLOUT), false;
+    return on_deaf_peer(), true;
+  }
+  if (static_cast<size_t>(sent) < total) watch_.clear(EPOLLOUT);  // full; room makes the next edge
+  account_for(static_cast<size_t>(sent));
+  return true;
+}
+
+void TcpChannel::account_for(size_t sent) {
+  sent_bytes_ += sent;
+  while (!requests_.sends.empty()) {
+    const size_t whole = kHeaderBytes + requests_.sends.front().bytes.size();
+    if (sent_bytes_ < whole) return;
+    sent_bytes_ -= whole;
+    ++send_sequence_;
+    requests_.finish_send();
+  }
+  RUEDA_CHECK(sent_bytes_ == 0, "more was sent than was asked for");
+}
+
+bool TcpChannel::recv_some() {
+  if (requests_.recvs.empty() || !watch_.has(EPOLLIN)) return false;
+  const RecvRequest& request = requests_.recvs.front();
+  // The header and the payload in one call: the receiver knows the size already and never reads beyond the
+  // message.
+  std::array<iovec, 2> parts;
+  size_t part_count = 0;
+  size_t total = 0;
+  const auto add = [&](std::byte* data, size_t size) {
+    if (size == 0) return;
+    parts[part_count++] = {data, size};
+    total += size;
+  };
+  add(reinterpret_cast<std::byte*>(&header_) + header_bytes_, kHeaderBytes - header_bytes_);
+  const size_t missing = request.bytes - payload_bytes_;
+  if (request.consumer == nullptr) {
+    if (missing > 0) add(request.into + payload_bytes_, std::min(missing, scratch_.size()));
+  } else {
+    add(scratch_.data() + carry_.size(), std::min(missing, scratch_.size() - carry_.size()));
+  }
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = part_count;
+  const ssize_t got = recvmsg(fd_.get(), &message, MSG_DONTWAIT);
+  if (got == 0) return lose(peer_lost(name_, "closed its connection")), true;
+  if (got < 0) {
+    if (errno == EINTR) return true;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return watch_.clear(EPOLLIN), false;
+    return lose(lost_by_errno()), true;
+  }
+  // A short read has emptied the socket; the next bytes make an edge - but the end makes none twice.
+  if (static_cast<size_t>(got) < total && !is_hung_up_) watch_.clear(EPOLLIN);
+  take(static_cast<size_t>(got));
+  return true;
+}
+
+void TcpChannel::take(size_t arrived) {
+  const size_t of_header = std::min(arrived, kHeaderBytes - header_bytes_);
+  header_bytes_ += of_header;
+  if (header_bytes_ < kHeaderBytes) return;
+  const RecvRequest& request = requests_.recvs.front();
+  if (of_header > 0) {
+    Status status = check_frame(header_, recv_sequence_, request.bytes, name_);
+    if (!status.is_ok()) return lose(status);
+  }
+  deliver(arrived - of_header);
+  if (payload_bytes_ < request.bytes) return;
+  RUEDA_CHECK(carry_.size() == 0, "a message ended within a granule");
+  header_bytes_ = payload_bytes_ = 0;
+  ++recv_sequence_;
+  requests_.finish_recv();
+}
+
+void TcpChannel::deliver(size_t payload) {
+  const RecvRequest& request = requests_.recvs.front();
+  payload_bytes_ += payload;
+  if (request.consumer == nullptr || payload == 0) return;
+  const auto piece = scratch_.first(carry_.size() + payload);
+  carry_.prepend_to(piece);
+  carry_.deliver(request, payload_bytes_, piece);
+}
+
+void TcpChannel::on_hangup() {
+  watch_.clear(kHangup);
+  is_hung_up_ = true;
+  std::byte next{};
+  const ssize_t got = ::recv(fd_.get(), &next, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (got == 0) return lose(peer_lost(name_, "closed its connection"));
+  if (got < 0) return lose(lost_by_errno());
+  watch_.ready |= EPOLLIN;  // what it sent before is still to be read
+}
+
+// Its last words, which often say why it went, may still be here unread.
+void TcpChannel::on_deaf_peer() {
+  why_deaf_ = lost_by_errno();
+  std::byte next{};
+  if (::recv(fd_.get(), &next, 1, MSG_PEEK | MSG_DONTWAIT) <= 0) return lose(why_deaf_);
+  is_hung_up_ = true;
+  watch_.ready |= EPOLLIN;
+}
+
+void TcpChannel::check_liveness(Nanos now, Nanos peer_timeout) {
+  if (requests_.is_ended()) return;
+  if (!why_deaf_.is_ok()) {
+    // Whoever reads on meets the end by himself. The others get a while to ask for the next message.
+    if (deaf_since_ == 0) deaf_since_ = now;
+    if (now - deaf_since_ >= kLastWords) lose(why_deaf_);
+    return;
+  }
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  if (getsockopt(fd_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return;
+  const bool is_waiting = info.tcpi_unacked > 0 || info.tcpi_probes > 0;
+  if (!is_waiting) return void(waiting_since_ = 0);
+  if (waiting_since_ == 0)
+    waiting_since_ = now;  // the last acknowledgement may be from before a long idle time
+  const Nanos silence = std::min<Nanos>(info.tcpi_last_ack_recv * kMillisecond, now - waiting_since_);
+  if (silence > peer_timeout)
+    lose(peer_lost(name_, "has acknowledged nothing for " + std::to_string(silence / kSecond) +
+                              " s; its host is down or cut off"));
+}
+
+Status TcpChannel::lost_by_errno() const {
+  return peer_lost(name_, "lost its connection (" + std::string(std::strerror(errno)) + ")");
+}
+
+void TcpChannel::lose(const Status& why) {
+  if (requests_.is_ended()) return;
+  outcome_.losses.push_back({name_.peer, name_.channel, why});
+  end(why);
+}
+
+void TcpChannel::end(const Status& why) {
+  if (requests_.is_ended()) return;
+  requests_.end(why);
+  if (fd_.is_open()) poller_.remove(fd_.get());
+  hang_up(fd_);
+  watch_.ready = 0;
+}
+
+}  // namespace rueda::transport

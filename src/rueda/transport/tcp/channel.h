@@ -1,0 +1,66 @@
+// One TCP connection as a FIFO channel.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+
+#include "rueda/base/unique_fd.h"
+#include "rueda/transport/carry.h"
+#include "rueda/transport/poller.h"
+#include "rueda/transport/requests.h"
+#include "rueda/transport/transport.h"
+
+namespace rueda::transport {
+
+class TcpChannel final : public Endpoint {
+ public:
+  // scratch is shared by all channels of a transport: nothing stays in it between two calls.
+  TcpChannel(ChannelName name, UniqueFd fd, Poller& poller, Outcome& outcome, std::span<std::byte> scratch);
+  ~TcpChannel() override;
+
+  void send(Ticket ticket, std::span<const std::byte> bytes) override;
+  void recv(Ticket ticket, std::span<std::byte> bytes) override;
+  void recv_into(Ticket ticket, size_t bytes, size_t granule, Consumer& consumer) override;
+  size_t withdraw(size_t receives) override { return requests_.withdraw(receives, header_bytes_ > 0); }
+
+  bool progress();  // true if anything moved
+  [[nodiscard]] bool has_work() const;
+  // Loses the channel when the other host has acknowledged nothing for longer than that.
+  void check_liveness(Nanos now, Nanos peer_timeout);
+  void end(const Status& why);  // open tickets complete with why, the connection closes
+
+ private:
+  bool send_some();
+  bool recv_some();
+  void take(size_t arrived);
+  void account_for(size_t sent);
+  void deliver(size_t payload);
+  void lose(const Status& why);
+  [[nodiscard]] Status lost_by_errno() const;
+  void on_hangup();
+  void on_deaf_peer();
+
+  ChannelName name_;
+  UniqueFd fd_;
+  Poller& poller_;
+  Watch watch_;
+  Outcome& outcome_;
+  Requests requests_;
+  std::span<std::byte> scratch_;
+  bool is_hung_up_ = false;  // the peer closed; bytes it sent before may still be unread
+  Status why_deaf_;          // not ok: the peer takes no more bytes, for this reason
+  Nanos deaf_since_ = 0;     // when that was first noticed
+
+  Nanos waiting_since_ = 0;  // when bytes without an acknowledgement were first seen
+
+  uint32_t send_sequence_ = 0;
+  size_t sent_bytes_ = 0;  // of the oldest send, header included
+  uint32_t recv_sequence_ = 0;
+  size_t header_bytes_ = 0;  // of the oldest receive
+  size_t payload_bytes_ = 0;
+  FrameHeader header_;
+  Carry carry_;
+};
+
+}  // namespace rueda::transport

@@ -1,0 +1,132 @@
+"""`rueda run` on one machine: how a job ends, by itself, by a failure or by a signal. Plain programs."""
+
+import os
+import re
+import signal
+import time
+
+import pytest
+from launch_support import PYTHON, RUEDA, Run, run
+
+pytestmark = pytest.mark.skipif(not os.path.exists(RUEDA), reason=f"{RUEDA} is not built")
+
+
+def test_first_failure_is_named_with_its_last_words():
+    script = "import os,sys,time\nif os.environ['RANK'] == '2': sys.exit('the disk is full')\ntime.sleep(60)"
+    status, _, err = run("-np", 3, "--grace", 1, PYTHON, "-c", script)
+    assert status == 1
+    assert re.search(r"the job failed: rank 2 on localhost \(pid \d+\) exited with code 1", err)
+    assert "  | the disk is full" in err
+    assert "ranks 0, 1: stopped by rueda (SIGTERM)" in err
+
+
+def test_ranks_that_notice_may_end_by_themselves_and_are_not_blamed():
+    script = (
+        "import os,sys,time\nif os.environ['RANK'] == '0': os.abort()\n"
+        "time.sleep(0.5); sys.exit('rank 0 is dead')"
+    )
+    status, _, err = run("-np", 2, PYTHON, "-c", script)
+    assert status == 128 + signal.SIGABRT
+    assert "rank 0 on localhost" in err and "was killed by SIGABRT" in err
+    assert "[1 localhost] rank 0 is dead" in err and "rank 1: exited with code 1" in err
+
+
+def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace():
+    script = "trap '' TERM; [ $RANK = 1 ] && exit 4; while :; do sleep 1; done"
+    status, _, err = run("-np", 2, "--grace", 0.3, "sh", "-c", script)
+    assert status == 4 and "stopped by rueda (SIGKILL)" in err
+
+
+def test_sigkill_is_explained():
+    status, _, err = run("-np", 1, "sh", "-c", "kill -9 $$")
+    assert status == 137 and "SIGKILL" in err and "out-of-memory killer" in err
+
+
+@pytest.mark.parametrize(
+    "command, code, sentence",
+    [
+        (["no-such-command"], 127, "command not found: no-such-command"),
+        (["/no/such/command"], 127, "command not found: /no/such/command"),
+        (["/etc/passwd"], 126, "cannot execute /etc/passwd"),
+    ],
+)
+def test_commands_that_cannot_run_have_the_status_of_a_shell(command, code, sentence):
+    status, _, err = run("-np", 2, *command)
+    assert status == code and sentence in err
+
+
+TRAP = """
+import os, signal, sys, time
+def handler(number, frame):
+    print('got', signal.Signals(number).name, flush=True)
+    if number in (signal.SIGINT, signal.SIGTERM): sys.exit(0)
+for name in ('SIGINT', 'SIGTERM', 'SIGUSR1', 'SIGUSR2'):
+    signal.signal(getattr(signal, name), handler)
+print('ready', flush=True)
+while True: time.sleep(0.1)
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_stop_signals_reach_every_rank_once(name):
+    job = Run("-np", 2, PYTHON, "-c", TRAP)
+    job.read_until(2, lambda line: "ready" in line)
+    job.process.send_signal(getattr(signal, name))
+    status, out, err = job.finish()
+    assert status == 128 + getattr(signal, name)
+    assert sorted(out.splitlines()) == [f"[{r} localhost] got {name}" for r in range(2)]
+    assert f"stopped by {name}" in err
+    job.assert_gone_within(5)
+
+
+def test_a_stop_is_obeyed_while_ranks_are_being_started():
+    job = Run("-np", 500, "sh", "-c", "echo up; exec sleep 300")
+    job.read_until(1, lambda line: "up" in line)
+    job.process.send_signal(signal.SIGTERM)
+    status, _, err = job.finish()
+    assert status == 143 and "-499: stopped by rueda before its start" in err and "SIGKILL" not in err
+    job.assert_gone_within(5)
+
+
+def test_user_signals_are_passed_on_and_end_nothing():
+    job = Run("-np", 2, PYTHON, "-c", TRAP)
+    job.read_until(2, lambda line: "ready" in line)
+    job.process.send_signal(signal.SIGUSR1)
+    job.read_until(2, lambda line: "got SIGUSR1" in line)
+    job.process.send_signal(signal.SIGUSR2)
+    job.read_until(2, lambda line: "got SIGUSR2" in line)
+    job.process.send_signal(signal.SIGTERM)
+    assert job.finish()[0] == 143
+    job.assert_gone_within(5)
+
+
+def test_second_interrupt_kills_now():
+    job = Run("-np", 2, "--grace", 60, "sh", "-c", "trap '' INT TERM; echo ready; while :; do sleep 1; done")
+    job.read_until(2, lambda line: "ready" in line)
+    job.process.send_signal(signal.SIGINT)
+    while "passed on to the ranks" not in job.process.stderr.readline():
+        pass
+    began = time.monotonic()
+    job.process.send_signal(signal.SIGINT)
+    status, _, err = job.finish(timeout=20)
+    assert status == 130 and "SIGKILL" in err
+    assert time.monotonic() - began < 10
+    job.assert_gone_within(5)
+
+
+def test_blocked_terminal_does_not_stop_the_watch():
+    """Nobody reads our stdout: the ranks wait, and the job can still be ended."""
+    read, write = os.pipe()
+    job = Run("-np", 1, "sh", "-c", "yes " + "x" * 1000, stdout=write)
+    os.close(write)
+    deadline = time.monotonic() + 20
+    while len(job.processes()) < 4 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    job.process.send_signal(signal.SIGTERM)
+    while [p for p in job.processes() if p != job.process.pid] and time.monotonic() < deadline:
+        time.sleep(0.02)
+    ranks_left = [p for p in job.processes() if p != job.process.pid]
+    os.close(read)
+    job.process.communicate(timeout=20)
+    assert ranks_left == []
+    job.assert_gone_within(5)

@@ -1,0 +1,159 @@
+// When rounds of negotiation begin on rank 0, and what leaves in them.
+#include "rueda/control/rounds.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "control_fixture.h"
+
+namespace rueda::control {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr size_t kIdle = 0;
+
+Planner::Options planning_among(Rank ranks) { return {.may_plan = true, .ranks = ranks}; }
+
+// Rank 0 of two.
+class TwoRanks : public testing::Test {
+ protected:
+  explicit TwoRanks(Rounds::Options options = {}, CoordinatorOptions coordinator = world_of(2),
+                    Planner::Options planner = planning_among(2))
+      : planner_(std::move(planner)), rounds_(std::move(coordinator), options, planner_) {}
+
+  void submit(const Request& request, int64_t plans_begun = 0) {
+    for (Rank rank = 0; rank < 2; ++rank) rounds_.submitted(rank, plans_begun, {request}, now_, nullptr);
+  }
+  std::vector<std::vector<std::string>> round(size_t backlog = kIdle) {
+    std::vector<std::vector<std::string>> out;
+    last_round_ = rounds_.take_round(now_, backlog, nullptr);
+    for (const Response& response : last_round_) out.push_back(names(response));
+    return out;
+  }
+  // Submits, runs and answers the request, as often as it takes to begin a plan. False if it never does.
+  bool learns(const Request& request) {
+    for (int i = 0; i < 10; ++i) {
+      submit(request);
+      round();
+      for (Response& response : last_round_) planner_.response(response, now_);
+      for (Action& action : rounds_.responded(now_, nullptr)) {
+        auto* said = std::get_if<Respond>(&action);
+        if (said == nullptr) continue;
+        for (Response& response : said->responses) planner_.response(response, now_);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  Nanos now_ = kSecond;
+  Planner planner_;
+  Rounds rounds_;
+  std::vector<Response> last_round_;
+};
+
+class Backlog : public TwoRanks {};
+
+TEST_F(Backlog, what_becomes_ready_while_two_responses_are_in_progress_waits_and_is_fused) {
+  submit(allreduce("a"));
+  EXPECT_THAT(round(0), ElementsAre(ElementsAre("a")));
+  submit(allreduce("b"));
+  EXPECT_THAT(round(1), ElementsAre(ElementsAre("b")));
+  submit(allreduce("c"));
+  EXPECT_THAT(round(2), IsEmpty());
+  submit(allreduce("d"));
+  EXPECT_THAT(round(2), IsEmpty());
+  EXPECT_THAT(round(1), ElementsAre(ElementsAre("c", "d")));
+  EXPECT_THAT(round(1), IsEmpty());
+}
+
+class CycleTime : public TwoRanks {
+ protected:
+  CycleTime() : TwoRanks({.cycle_time = 5 * kMillisecond}) {}
+};
+
+TEST_F(CycleTime, a_round_begins_a_cycle_time_after_the_last_one_that_had_something_to_say) {
+  EXPECT_THAT(round(), IsEmpty());
+  EXPECT_LE(rounds_.next_round(), now_) << "an empty round delays nothing";
+  submit(allreduce("a"));
+  EXPECT_THAT(round(), SizeIs(1));
+  EXPECT_EQ(rounds_.next_round(), now_ + 5 * kMillisecond);
+  submit(allreduce("b"));
+  now_ += 5 * kMillisecond - 1;
+  EXPECT_THAT(round(), IsEmpty());
+  submit(allreduce("c"));
+  now_ += 1;
+  EXPECT_THAT(round(), ElementsAre(ElementsAre("b", "c")));
+}
+
+class Plans : public TwoRanks {};
+
+TEST_F(Plans, no_round_begins_while_a_plan_is_active) {
+  ASSERT_TRUE(learns(allreduce("a")));
+  EXPECT_EQ(planner_.plans_begun(), 1);
+  submit(allreduce("b"), 1);
+  EXPECT_THAT(round(), IsEmpty());
+}
+
+TEST_F(Plans, requests_from_before_a_plan_began_are_void) {
+  ASSERT_TRUE(learns(allreduce("a")));
+  submit(allreduce("b"), 0);
+  EXPECT_EQ(rounds_.pending_summary(), "");
+  rounds_.submitted(1, 1, {allreduce("b")}, now_, nullptr);
+  EXPECT_THAT(rounds_.pending_summary(), HasSubstr("b waits for rank 0"));
+}
+
+TEST_F(Plans, what_waits_when_a_plan_begins_is_forgotten_for_the_ranks_repeat_it) {
+  int steps = 0;
+  for (Actions begun; begun.empty() && steps < 10; ++steps) {
+    submit(allreduce("a"));
+    round();
+    for (Response& response : last_round_) planner_.response(response, now_);
+    rounds_.submitted(1, 0, {allreduce("a")}, now_, nullptr);  // it is ahead
+    begun = rounds_.responded(now_, nullptr);
+    if (!begun.empty()) break;
+    rounds_.submitted(0, 0, {allreduce("a")}, now_, nullptr);
+    round();
+    for (Response& response : last_round_) planner_.response(response, now_);
+  }
+  ASSERT_LT(steps, 10);
+  EXPECT_EQ(rounds_.pending_summary(), "");
+}
+
+// Integers run where no call can be taken back.
+Treatment integers_stay(int32_t, const Terms& terms) {
+  return {.can_take_back = terms.dtype != DType::kInt32};
+}
+
+class TwoKinds : public TwoRanks {
+ protected:
+  TwoKinds() : TwoRanks({}, world_of(2), {.may_plan = true, .ranks = 2, .treatment_of = integers_stay}) {}
+};
+
+TEST_F(TwoKinds, only_what_can_be_taken_back_becomes_a_plan) {
+  EXPECT_FALSE(learns(allreduce("whole", {4}, DType::kInt32)));
+  EXPECT_TRUE(learns(allreduce("real")));
+}
+
+class Stalls : public TwoRanks {};
+
+TEST_F(Stalls, are_looked_for_when_one_may_have_begun_and_not_at_every_look) {
+  EXPECT_THAT(rounds_.take_stalls(now_), IsEmpty());
+  EXPECT_EQ(rounds_.next_stall_check(), now_ + 60 * kSecond);
+  rounds_.submitted(1, 0, {allreduce("late")}, now_, nullptr);
+  now_ += 60 * kSecond - 1;
+  EXPECT_THAT(rounds_.take_stalls(now_), IsEmpty());
+  now_ += 1;
+  const std::vector<StallReport> reports = rounds_.take_stalls(now_);
+  ASSERT_THAT(reports, SizeIs(1));
+  EXPECT_THAT(reports[0].text, HasSubstr("0: [late]"));
+  EXPECT_THAT(rounds_.take_stalls(now_), IsEmpty());
+  EXPECT_EQ(rounds_.next_stall_check(), now_ + 60 * kSecond);
+}
+
+}  // namespace
+}  // namespace rueda::control

@@ -1,0 +1,67 @@
+#include "launch/start_watch.h"
+
+#include <gmock/gmock.h>
+
+#include "rueda/base/release.h"
+
+namespace rueda::launch {
+namespace {
+
+using Next = StartWatch::Decision::Next;
+using ::testing::HasSubstr;
+
+Hello our_release() {
+  Hello hello;
+  hello.release = kRelease;
+  return hello;
+}
+
+TEST(StartWatch, starts_once_every_agent_has_answered) {
+  const Hello hello = our_release();
+  StartWatch watch(30);
+  std::vector<AgentState> agents = {{"a", &hello, {}}, {"b", nullptr, {}}};
+  EXPECT_EQ(watch.decide(agents, kSecond).next, Next::kWait);
+  agents[1].hello = &hello;
+  EXPECT_EQ(watch.decide(agents, kSecond).next, Next::kStart);
+}
+
+TEST(StartWatch, names_the_missing_hosts_every_five_seconds) {
+  const Hello hello = our_release();
+  StartWatch watch(30);
+  const std::vector<AgentState> agents = {{"a", nullptr, {}}, {"b", &hello, {}}, {"c", nullptr, {}}};
+  EXPECT_EQ(watch.decide(agents, 4 * kSecond).notice, "");
+  EXPECT_EQ(watch.decide(agents, 5 * kSecond).notice, "still waiting for a, c after 5 s");
+  EXPECT_EQ(watch.decide(agents, 6 * kSecond).notice, "");
+  EXPECT_NE(watch.decide(agents, 10 * kSecond).notice, "");
+}
+
+TEST(StartWatch, fails_when_the_time_is_over_and_says_what_to_try) {
+  StartWatch watch(30);
+  const std::vector<AgentState> agents = {{"a", nullptr, {}}, {"b", nullptr, {}}};
+  const StartWatch::Decision decision = watch.decide(agents, 30 * kSecond);
+  EXPECT_EQ(decision.next, Next::kFail);
+  EXPECT_EQ(decision.why.code, Code::kTimeout);
+  EXPECT_THAT(decision.why.why, HasSubstr("no answer within 30 s from the agent of a, b"));
+  EXPECT_THAT(decision.why.why, HasSubstr("`ssh a true`"));
+}
+
+TEST(StartWatch, agent_that_ended_fails_the_start_at_once) {
+  StartWatch watch(30);
+  const std::vector<AgentState> agents = {{"a", nullptr, {}}, {"b", nullptr, "ssh was killed by SIGKILL"}};
+  const StartWatch::Decision decision = watch.decide(agents, 0);
+  EXPECT_EQ(decision.next, Next::kFail);
+  EXPECT_THAT(decision.why.why, HasSubstr("the agent of b has ended: ssh was killed by SIGKILL"));
+}
+
+TEST(StartWatch, another_release_is_refused_before_the_others_answer) {
+  Hello hello = our_release();
+  hello.release = "0.0.1";
+  StartWatch watch(30);
+  const std::vector<AgentState> agents = {{"a", nullptr, {}}, {"b", &hello, {}}};
+  const StartWatch::Decision decision = watch.decide(agents, 0);
+  EXPECT_EQ(decision.why.code, Code::kPermissionDenied);
+  EXPECT_THAT(decision.why.why, HasSubstr("b runs release 0.0.1"));
+}
+
+}  // namespace
+}  // namespace rueda::launch

@@ -1,0 +1,161 @@
+// Where ranks meet again and again, with other numbers and other processes each time.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <future>
+#include <thread>
+
+#include "rueda/base/handshake.h"
+#include "rueda/runtime/init_exchange.h"
+
+namespace rueda::runtime {
+namespace {
+
+using testing::HasSubstr;
+
+Deadline soon() { return Deadline::after(20 * kSecond); }
+
+class RendezvousPointTest : public testing::Test {
+ protected:
+  RendezvousPointTest() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "rueda-meeting-XXXXXX").string();
+    dir_ = mkdtemp(pattern.data());
+    EXPECT_TRUE(write_secret_file(dir_ + "/secret", make_secret().value()).is_ok());
+  }
+  ~RendezvousPointTest() override { std::filesystem::remove_all(dir_); }
+
+  store::World world(Rank rank, Rank size) const {
+    store::World world;
+    world.rank = rank;
+    world.size = size;
+    world.job = "meeting-test";
+    world.launcher = "environment";
+    world.method = store::World::Method::kUrl;
+    world.url = "file://" + dir_ + "/store";
+    world.secret_file = dir_ + "/secret";
+    return world;
+  }
+
+  // Every place gets its rank and the size of the world; the numbers under which they meet, by place.
+  std::vector<Epoch> meet(const std::vector<std::pair<RendezvousPoint*, Rank>>& members) {
+    std::vector<std::future<Epoch>> numbers;
+    for (const auto& [place, rank] : members) {
+      numbers.push_back(std::async(std::launch::async, [&, place = place, rank = rank] {
+        const Status opened = place->open(world(rank, static_cast<Rank>(members.size())), "", soon());
+        EXPECT_TRUE(opened.is_ok()) << opened.why;
+        const Result<Epoch> number = place->next_number(soon());
+        EXPECT_TRUE(number.is_ok()) << number.status().why;
+        return number.is_ok() ? number.value() : -1;
+      }));
+    }
+    std::vector<Epoch> all;
+    for (auto& number : numbers) all.push_back(number.get());
+    for (const auto& [place, rank] : members)
+      if (rank == 0) place->close_exchange();
+    return all;
+  }
+
+  std::string dir_;
+};
+
+TEST_F(RendezvousPointTest, no_number_comes_twice_whatever_rank_or_size_changed) {
+  RendezvousPoint a, b, c;
+  EXPECT_EQ(meet({{&a, 0}, {&b, 1}, {&c, 2}}), (std::vector<Epoch>{1, 1, 1}));
+  EXPECT_EQ(meet({{&a, 0}, {&b, 1}, {&c, 2}}), (std::vector<Epoch>{2, 2, 2}));
+  EXPECT_EQ(meet({{&a, 0}, {&b, 2}, {&c, 1}}), (std::vector<Epoch>{3, 3, 3}));  // other ranks
+  EXPECT_EQ(meet({{&a, 0}, {&c, 1}}), (std::vector<Epoch>{4, 4}));              // another size
+  EXPECT_EQ(meet({{&a, 0}, {&b, 1}, {&c, 2}}), (std::vector<Epoch>{5, 5, 5}));  // one stayed away
+}
+
+TEST_F(RendezvousPointTest, a_process_new_to_the_job_joins_the_others) {
+  RendezvousPoint a, b;
+  meet({{&a, 0}, {&b, 1}});
+  meet({{&a, 0}, {&b, 1}});
+  RendezvousPoint restarted;
+  EXPECT_EQ(meet({{&a, 0}, {&restarted, 1}}), (std::vector<Epoch>{3, 3}));
+}
+
+TEST_F(RendezvousPointTest, a_new_rank_0_with_a_store_of_its_own_does_not_count_from_one) {
+  RendezvousPoint b;
+  {
+    RendezvousPoint a;
+    meet({{&a, 0}, {&b, 1}});
+    meet({{&a, 0}, {&b, 1}});
+  }
+  RendezvousPoint restarted;
+  ASSERT_TRUE(restarted.open(world(0, 2), "", soon()).is_ok());
+  ASSERT_TRUE(b.open(world(1, 2), "", soon()).is_ok());
+  const Epoch first = restarted.next_number(soon()).value();
+  std::future<Epoch> joined = std::async(std::launch::async, [&] { return b.next_number(soon()).value(); });
+  InitExchange exchange(*restarted.rendezvous().store, first, 0, 2, soon());
+  std::vector<PeerInfo> all;
+  ASSERT_TRUE(exchange.publish(PeerInfo{}).is_ok());
+  EXPECT_FALSE(exchange.gather(all).is_ok());
+  EXPECT_TRUE(exchange.is_superseded()) << "rank 1 has met under this number and says so";
+  EXPECT_EQ(restarted.next_number(soon()).value(), 3);
+  EXPECT_EQ(joined.get(), 3);
+}
+
+TEST_F(RendezvousPointTest, a_rank_that_comes_late_has_the_failed_exchange_first) {
+  RendezvousPoint a, b;
+  ASSERT_TRUE(a.open(world(0, 2), "", soon()).is_ok());
+  a.refuse({Code::kInvalidArgument, "RUEDA_X is wrong."});
+  EXPECT_EQ(a.next_number(soon()).value(), 2);  // it is ahead
+  ASSERT_TRUE(b.open(world(1, 2), "", soon()).is_ok());
+  ASSERT_EQ(b.next_number(soon()).value(), 1);
+  InitExchange failed(*b.rendezvous().store, 1, 1, 2, soon());
+  EXPECT_THAT(failed.interrupted().why, HasSubstr("rank 0: RUEDA_X is wrong."));
+  EXPECT_EQ(b.next_number(soon()).value(), 2);
+}
+
+TEST_F(RendezvousPointTest, a_refusal_reaches_a_rank_0_that_comes_later) {
+  RendezvousPoint a, b;
+  std::thread refused([&] {
+    ASSERT_TRUE(b.open(world(1, 2), "", soon()).is_ok());
+    b.refuse({Code::kInvalidArgument, "RUEDA_X is wrong."});
+  });
+  ASSERT_TRUE(a.open(world(0, 2), "", soon()).is_ok());
+  refused.join();  // it has given up before rank 0 has announced an exchange
+  InitExchange exchange(*a.rendezvous().store, a.next_number(soon()).value(), 0, 2, soon());
+  EXPECT_THAT(exchange.interrupted().why, HasSubstr("rank 1: RUEDA_X is wrong."));
+  RendezvousPoint* const both[] = {&a, &b};
+  EXPECT_EQ(meet({{both[0], 0}, {both[1], 1}}), (std::vector<Epoch>{2, 2}));
+}
+
+TEST(InitExchange, every_rank_reports_the_failure_that_was_told_first) {
+  const auto store = store::make_memory_store();
+  InitExchange first(*store, 1, 2, 3, soon()), echo(*store, 1, 0, 3, soon()), late(*store, 1, 1, 3, soon());
+  EXPECT_EQ(first.settle({Code::kUnavailable, "no memory."}).why, "no memory.");
+  const std::string told = "another rank could not initialize: rank 2: no memory.";
+  EXPECT_EQ(echo.settle({Code::kPeerLost, "rank 2 closed its connection."}).why, told);
+  const Status noticed = late.interrupted();
+  EXPECT_EQ(noticed.why, told);
+  EXPECT_EQ(late.settle(noticed).why, told);
+}
+
+TEST(InitExchange, a_rank_whose_channel_was_closed_waits_for_the_cause_of_it) {
+  const auto store = store::make_memory_store();
+  InitExchange echo(*store, 1, 0, 2, soon()), cause(*store, 1, 1, 2, soon());
+  std::future<Status> told = std::async(std::launch::async, [&] {
+    return echo.settle({Code::kPeerLost, "rank 1 closed its connection."});
+  });
+  EXPECT_EQ(cause.settle({Code::kUnavailable, "no memory."}).why, "no memory.");
+  EXPECT_EQ(told.get().why, "another rank could not initialize: rank 1: no memory.");
+}
+
+TEST(InitExchange, a_rank_lost_before_and_not_back_is_named_soon) {
+  const auto store = store::make_memory_store();
+  const LostRank lost{1, 2, "rank 1 (host b, pid 7)"};
+  const Nanos start = monotonic_now();
+  InitExchange exchange(*store, 2, 0, 2, Deadline::after(300 * kSecond), &lost, 300 * kMillisecond);
+  std::vector<PeerInfo> all;
+  ASSERT_TRUE(exchange.publish(PeerInfo{}).is_ok());
+  const Status status = exchange.gather(all);
+  EXPECT_THAT(status.why, HasSubstr("rank 1 (host b, pid 7) was lost before this init"));
+  EXPECT_LT(monotonic_now() - start, 30 * kSecond);
+}
+
+}  // namespace
+}  // namespace rueda::runtime

@@ -1,0 +1,374 @@
+// Which transport each pair uses, what a failed connection says, and what travels on the control channels.
+#include "rueda/runtime/links.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "rueda/transport/sim/sim.h"
+
+namespace rueda::runtime {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Pair;
+using transport::Completion;
+using transport::Loss;
+using transport::Ticket;
+
+Status go_on() { return Status::ok(); }
+
+// Hosts "aab": ranks 0 and 1 on host a, rank 2 on host b. Every rank has every transport named.
+std::vector<PeerInfo> world(const std::string& hosts, const std::vector<std::string>& transports) {
+  std::vector<PeerInfo> all(hosts.size());
+  for (size_t rank = 0; rank < hosts.size(); ++rank) {
+    all[rank].host = all[rank].host_key = hosts.substr(rank, 1);
+    all[rank].pid = 100 + static_cast<int64_t>(rank);
+    for (const std::string& name : transports) all[rank].addresses[name] = name + ":" + std::to_string(rank);
+  }
+  return all;
+}
+
+// Records what is asked of it; a test says what has come of it.
+class FakeTransport final : public transport::Transport {
+ public:
+  class Channel final : public transport::Endpoint {
+   public:
+    void send(Ticket ticket, std::span<const std::byte>) override { sent.push_back(ticket); }
+    void recv(Ticket, std::span<std::byte>) override {}
+    void recv_into(Ticket, size_t, size_t, transport::Consumer&) override {}
+    size_t withdraw(size_t) override { return 0; }
+    std::vector<Ticket> sent;
+  };
+
+  explicit FakeTransport(std::string name) : name_(std::move(name)) {}
+  [[nodiscard]] std::string_view name() const override { return name_; }
+  [[nodiscard]] std::string address() const override { return name_ + ":0"; }
+  [[nodiscard]] bool reaches(std::string_view address) const override {
+    return address.starts_with(name_) && !unreachable.contains(address);
+  }
+  Status connect(Rank peer, std::string_view address, uint16_t channel) override {
+    if (!refusal.is_ok()) return refusal;
+    asked.insert({std::string(address), channel});
+    if (comes_up) channels[{peer, channel}];
+    return Status::ok();
+  }
+  transport::Endpoint* endpoint(Rank peer, uint16_t channel) override {
+    const auto found = channels.find({peer, channel});
+    return found == channels.end() ? nullptr : &found->second;
+  }
+  bool progress(std::vector<Completion>& completions) override {
+    completions.insert(completions.end(), done.begin(), done.end());
+    return !std::exchange(done, {}).empty();
+  }
+  std::vector<Loss> take_losses() override { return std::exchange(losses, {}); }
+  bool prepare_sleep() override { return true; }
+  void wake_fds(std::vector<int>&) const override {}
+  void abort(const Status&) override {}
+  [[nodiscard]] bool is_silent() const override { return silent; }
+
+  std::set<std::string, std::less<>> unreachable;
+  std::set<std::pair<std::string, uint16_t>> asked;  // address and channel
+  std::map<std::pair<Rank, uint16_t>, Channel> channels;
+  std::vector<Completion> done;
+  std::vector<Loss> losses;
+  Status refusal;
+  bool comes_up = true, silent = false;
+
+ private:
+  std::string name_;
+};
+
+// The links of one rank over two transports: one within its host, one to everywhere.
+struct TwoWays {
+  explicit TwoWays(std::vector<PeerInfo> ranks, Rank me = 0)
+      : all(std::move(ranks)), links(open(), me, all) {}
+
+  std::vector<OpenTransport> open() {
+    std::vector<OpenTransport> transports;
+    for (const auto& [name, reach] : {std::pair{"near", Reach::kHost}, std::pair{"far", Reach::kNetwork}}) {
+      auto made = std::make_unique<FakeTransport>(name);
+      (reach == Reach::kHost ? near : far) = made.get();
+      transports.push_back({reach, std::move(made)});
+    }
+    return transports;
+  }
+  Status connect(Nanos patience = 10 * kSecond) {
+    return links.connect_all(Deadline::after(patience), go_on);
+  }
+
+  FakeTransport* near = nullptr;
+  FakeTransport* far = nullptr;
+  std::vector<PeerInfo> all;
+  Links links;
+};
+
+TEST(LinksChoice, is_the_first_transport_within_a_host_and_another_between_hosts) {
+  TwoWays two(world("aab", {"near", "far"}));
+  ASSERT_TRUE(two.connect().is_ok());
+  EXPECT_EQ(two.links.transport_name(0), "self");
+  EXPECT_EQ(two.links.transport_name(1), "near");
+  EXPECT_EQ(two.links.transport_name(2), "far") << "though it can be reached: a launcher said two hosts";
+}
+
+TEST(LinksChoice, passes_over_what_the_peer_does_not_have_or_is_not_reached_by) {
+  std::vector<PeerInfo> all = world("aaa", {"near", "far"});
+  all[1].addresses.erase("near");
+  TwoWays two(std::move(all));
+  two.near->unreachable = {"near:2"};
+  ASSERT_TRUE(two.connect().is_ok());
+  EXPECT_EQ(two.links.transport_name(1), "far");
+  EXPECT_EQ(two.links.transport_name(2), "far");
+  EXPECT_THAT(two.near->asked, IsEmpty());
+}
+
+TEST(LinksChoice, that_leaves_nothing_names_the_peer_and_the_setting) {
+  TwoWays two(world("ab", {"near"}));
+  const Status status = two.connect();
+  EXPECT_EQ(status.code, Code::kUnavailable);
+  EXPECT_EQ(status.why,
+            "no transport reaches rank 1 (host b, pid 101); allow tcp with RUEDA_TRANSPORTS=shm,tcp.");
+}
+
+TEST(LinksChoice, of_silent_transports_only_makes_silent_links) {
+  TwoWays two(world("aab", {"near", "far"})), one_host(world("aa", {"near", "far"}));
+  two.near->silent = one_host.near->silent = true;
+  ASSERT_TRUE(two.connect().is_ok());
+  ASSERT_TRUE(one_host.connect().is_ok());
+  EXPECT_FALSE(two.links.are_silent());
+  EXPECT_TRUE(one_host.links.are_silent());
+}
+
+TEST(LinksStar, a_rank_has_a_control_channel_to_the_coordinator_only) {
+  TwoWays coordinator(world("aaa", {"far"}), 0), other(world("aaa", {"far"}), 1);
+  ASSERT_TRUE(coordinator.connect().is_ok());
+  ASSERT_TRUE(other.connect().is_ok());
+  EXPECT_THAT(coordinator.far->asked,
+              ElementsAre(Pair("far:1", 0), Pair("far:1", 1), Pair("far:2", 0), Pair("far:2", 1)));
+  EXPECT_THAT(other.far->asked, ElementsAre(Pair("far:0", 0), Pair("far:0", 1), Pair("far:2", 0)));
+  other.links.send_frame(2, control::FrameType::kHeartbeat, {});
+  EXPECT_FALSE(other.links.has_unsent_frames()) << "there is no such channel";
+}
+
+TEST(LinksStar, between_hosts_every_pair_has_two_data_channels_those_of_one_host_as_well) {
+  TwoWays other(world("aab", {"far"}), 1);
+  ASSERT_TRUE(other.connect().is_ok());
+  EXPECT_THAT(other.far->asked, ElementsAre(Pair("far:0", 0), Pair("far:0", 1), Pair("far:0", 2),
+                                            Pair("far:2", 0), Pair("far:2", 2)));
+  EXPECT_NE(other.links.data(2, 0), other.links.data(2, 1));
+  EXPECT_EQ(data_channels(world("aa", {"far"})), 1u);
+}
+
+TEST(LinksAcquire, waits_for_both_channels_and_connects_once) {
+  TwoWays two(world("aa", {"far"}));
+  two.far->comes_up = false;
+  EXPECT_EQ(two.links.transport_name(1), "none");
+  EXPECT_FALSE(two.links.acquire(1).value());
+  two.far->asked.clear();
+  auto* const data = &two.far->channels[{1, data_channel(0)}];
+  EXPECT_FALSE(two.links.acquire(1).value()) << "the control channel is not up";
+  two.far->channels[{1, kControlChannel}];
+  EXPECT_TRUE(two.links.acquire(1).value());
+  EXPECT_EQ(two.links.data(1), data);
+  EXPECT_THAT(two.far->asked, IsEmpty()) << "the first call asked already";
+}
+
+TEST(LinksFailure, is_the_first_cause_with_the_peer_it_is_about) {
+  TwoWays two(world("abc", {"far"}));
+  two.far->comes_up = false;
+  two.far->losses = {{2, data_channel(0), {Code::kPermissionDenied, "the secret is another."}},
+                     {1, data_channel(0), {Code::kPeerLost, "closed."}}};
+  const Status status = two.connect();
+  EXPECT_EQ(status.code, Code::kPermissionDenied);
+  EXPECT_EQ(status.why, "connecting to rank 2 (host c, pid 102) failed: the secret is another.");
+}
+
+TEST(LinksFailure, of_no_peer_is_told_as_it_is) {
+  TwoWays two(world("ab", {"far"}));
+  two.far->comes_up = false;
+  two.far->losses = {{-1, 0, {Code::kUnavailable, "out of file descriptors."}}};
+  EXPECT_EQ(two.connect().why, "out of file descriptors.");
+}
+
+TEST(LinksFailure, to_begin_ends_the_wait_at_once) {
+  TwoWays two(world("ab", {"far"}));
+  two.far->refusal = {Code::kInvalidArgument, "no such address."};
+  EXPECT_EQ(two.connect().why, "no such address.");
+}
+
+TEST(LinksFailure, by_time_names_every_peer_that_is_missing_and_where_it_was_looked_for) {
+  TwoWays two(world("aab", {"near", "far"}));
+  two.near->comes_up = false;
+  const Status status = two.connect(0);
+  EXPECT_EQ(status.code, Code::kTimeout);
+  EXPECT_THAT(status.why, AllOf(HasSubstr("rank 1 (host a, pid 101) over near at near:1; "),
+                                HasSubstr("RUEDA_START_TIMEOUT"), testing::Not(HasSubstr("rank 2"))));
+}
+
+TEST(LinksFailure, of_another_rank_interrupts_the_wait) {
+  TwoWays two(world("ab", {"far"}));
+  two.far->comes_up = false;
+  const Status status = two.links.connect_all(Deadline::after(60 * kSecond), [] {
+    return Status(Code::kUnavailable, "another rank could not initialize.");
+  });
+  EXPECT_EQ(status.why, "another rank could not initialize.");
+}
+
+TEST(LinksLoss, is_reported_once_and_silences_its_control_channel) {
+  TwoWays two(world("ab", {"far"}));
+  ASSERT_TRUE(two.connect().is_ok());
+  FakeTransport::Channel& control = two.far->channels[{1, kControlChannel}];
+  two.links.send_frame(1, control::FrameType::kHeartbeat, {});
+  EXPECT_EQ(control.sent.size(), 1u);
+  two.far->losses = {{1, kControlChannel, {Code::kPeerLost, "closed."}}};
+  const std::vector<Loss> losses = two.links.take_losses();
+  ASSERT_EQ(losses.size(), 1u);
+  EXPECT_EQ(losses[0].status.why, "closed.");
+  EXPECT_THAT(two.links.take_losses(), IsEmpty());
+  two.links.send_frame(1, control::FrameType::kHeartbeat, {});
+  EXPECT_EQ(control.sent.size(), 1u);
+  EXPECT_NE(two.links.data(1), nullptr) << "what arrived on the data channel can still be received";
+}
+
+// Links of all ranks in one thread, over the simulator.
+class Star {
+ public:
+  explicit Star(Rank size) : network_({.size = size, .seed = 5}) {
+    all_ = world(std::string(static_cast<size_t>(size), 'a'), {"sim"});
+    for (Rank rank = 0; rank < size; ++rank) {
+      std::vector<OpenTransport> transports;
+      transports.push_back({Reach::kNetwork, network_.make(rank)});
+      links_.push_back(std::make_unique<Links>(std::move(transports), rank, all_));
+    }
+    EXPECT_TRUE(step_until([this] { return is_up(); }));
+  }
+
+  Links& at(Rank rank) { return *links_[static_cast<size_t>(rank)]; }
+  transport::SimNetwork& network() { return network_; }
+  std::vector<Frame>& frames(Rank rank) { return frames_[rank]; }
+
+  bool step_until(const std::function<bool()>& condition) {
+    for (int step = 0; step < 10'000; ++step) {
+      if (condition()) return true;
+      for (Rank rank = 0; rank < size(); ++rank) {
+        at(rank).progress([this, rank](const Completion& done) { data_[rank].push_back(done.ticket); });
+        for (Frame& frame : at(rank).take_frames()) frames_[rank].push_back(std::move(frame));
+      }
+    }
+    return false;
+  }
+  std::vector<Ticket>& data(Rank rank) { return data_[rank]; }
+
+ private:
+  [[nodiscard]] Rank size() const { return static_cast<Rank>(links_.size()); }
+  bool is_up() {
+    bool up = true;
+    for (Rank rank = 0; rank < size(); ++rank)
+      for (Rank peer = 0; peer < size(); ++peer)
+        if (peer != rank) up = at(rank).acquire(peer).value() && up;
+    return up;
+  }
+
+  transport::SimNetwork network_;
+  std::vector<PeerInfo> all_;
+  std::vector<std::unique_ptr<Links>> links_;
+  std::map<Rank, std::vector<Frame>> frames_;
+  std::map<Rank, std::vector<Ticket>> data_;
+};
+
+Bytes text(std::string_view of) {
+  const auto raw = std::as_bytes(std::span(of));
+  return {raw.begin(), raw.end()};
+}
+
+TEST(LinksStar, frames_of_one_rank_arrive_whole_and_in_order) {
+  Star star(3);
+  const Bytes large(50'000, std::byte{7});
+  star.at(1).send_frame(0, control::FrameType::kRequests, large);
+  star.at(1).send_frame(0, control::FrameType::kHeartbeat, {});
+  star.at(1).send_frame(0, control::FrameType::kTrace, text("last"));
+  star.at(2).send_frame(0, control::FrameType::kShutdown, {});
+  ASSERT_TRUE(star.step_until([&] { return star.frames(0).size() == 4; }));
+  std::vector<std::pair<control::FrameType, Bytes>> of_first;
+  for (const Frame& frame : star.frames(0))
+    if (frame.from == 1) of_first.emplace_back(frame.type, frame.payload);
+  EXPECT_THAT(of_first, ElementsAre(Pair(control::FrameType::kRequests, large),
+                                    Pair(control::FrameType::kHeartbeat, Bytes()),
+                                    Pair(control::FrameType::kTrace, text("last"))));
+  EXPECT_TRUE(star.step_until([&] { return !star.at(1).has_unsent_frames(); }));
+}
+
+TEST(LinksStar, a_broadcast_reaches_every_other_rank) {
+  Star star(4);
+  star.at(0).broadcast_frame(control::FrameType::kStallReport, text("slow"));
+  ASSERT_TRUE(star.step_until(
+      [&] { return !star.frames(1).empty() && !star.frames(2).empty() && !star.frames(3).empty(); }));
+  for (const Rank rank : {1, 2, 3}) {
+    EXPECT_EQ(star.frames(rank)[0].from, 0);
+    EXPECT_EQ(star.frames(rank)[0].payload, text("slow"));
+  }
+  EXPECT_THAT(star.frames(0), IsEmpty());
+}
+
+TEST(LinksStar, frames_put_back_come_before_later_ones) {
+  Star star(2);
+  star.at(1).send_frame(0, control::FrameType::kHeartbeat, text("second"));
+  ASSERT_TRUE(star.step_until([&] { return !star.frames(0).empty(); }));
+  std::vector<Frame> frames = std::move(star.frames(0));
+  star.at(0).put_back_frames({std::move(frames[0])});
+  star.at(0).put_back_frames({{.from = 1, .payload = text("first")}});
+  frames = star.at(0).take_frames();
+  ASSERT_EQ(frames.size(), 2u);
+  EXPECT_EQ(frames[0].payload, text("first"));
+  EXPECT_EQ(frames[1].payload, text("second"));
+}
+
+TEST(LinksStar, data_is_handed_to_its_owner_and_is_no_frame) {
+  Star star(2);
+  const Bytes sent(100, std::byte{1});
+  Bytes received(100);
+  star.at(0).data(1)->send(11, sent);
+  star.at(1).data(0)->recv(12, received);
+  ASSERT_TRUE(star.step_until([&] { return !star.data(0).empty() && !star.data(1).empty(); }));
+  EXPECT_THAT(star.data(0), ElementsAre(11));
+  EXPECT_THAT(star.data(1), ElementsAre(12));
+  EXPECT_EQ(received, sent);
+  EXPECT_THAT(star.frames(1), IsEmpty());
+}
+
+TEST(LinksLoss, a_lost_rank_is_named_on_each_of_its_channels_and_the_others_go_on) {
+  Star star(3);
+  star.network().drop(2, {Code::kPeerLost, "rank 2 was unplugged."});
+  std::vector<uint16_t> channels;
+  for (const Loss& loss : star.at(0).take_losses()) {
+    EXPECT_EQ(loss.peer, 2);
+    EXPECT_EQ(loss.status.why, "rank 2 was unplugged.");
+    channels.push_back(loss.channel);
+  }
+  EXPECT_THAT(channels, testing::UnorderedElementsAre(data_channel(0), kControlChannel));
+  EXPECT_THAT(star.at(1).take_losses(), testing::SizeIs(1)) << "it has no control channel to rank 2";
+  star.at(0).broadcast_frame(control::FrameType::kAbort, text("verdict"));
+  EXPECT_TRUE(star.step_until([&] { return !star.frames(1).empty(); }));
+}
+
+TEST(LinksLoss, what_is_no_frame_loses_the_control_channel_it_came_on) {
+  Star star(2);
+  std::vector<Loss> losses;
+  star.at(1).send_frame(0, static_cast<control::FrameType>(0xff), {});
+  ASSERT_TRUE(star.step_until([&] {
+    losses = star.at(0).take_losses();
+    return !losses.empty();
+  }));
+  EXPECT_EQ(losses[0].peer, 1);
+  EXPECT_EQ(losses[0].channel, kControlChannel);
+}
+
+}  // namespace
+}  // namespace rueda::runtime

@@ -1,0 +1,172 @@
+// What a loss means and what all ranks are told, event by event.
+#include "rueda/runtime/verdicts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace rueda::runtime {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr Nanos kBegin = 100 * kSecond;
+constexpr Nanos kTimeout = 8 * kSecond;
+
+template <class T>
+std::vector<T> only(const Verdicts::Actions& actions) {
+  std::vector<T> found;
+  for (const Verdicts::Action& action : actions)
+    if (const T* one = std::get_if<T>(&action)) found.push_back(*one);
+  return found;
+}
+
+// A world of four, seen by one of them.
+class WorldOfFour : public testing::Test {
+ protected:
+  explicit WorldOfFour(Rank me) : all_(info()), verdicts_(me, all_, kTimeout, kBegin) {}
+
+  static std::vector<PeerInfo> info() {
+    std::vector<PeerInfo> all(4);
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      all[rank].host = std::string(1, static_cast<char>('a' + rank));
+      all[rank].pid = static_cast<int32_t>(1000 + rank);
+    }
+    return all;
+  }
+  void answer(Rank from, Nanos asked_at, Nanos now) {
+    verdicts_.heard(from, now);
+    verdicts_.on_heartbeat(from, {.sent = now, .echo_sent = asked_at, .echo_received = now}, now);
+  }
+
+  std::vector<PeerInfo> all_;
+  Verdicts verdicts_;
+};
+
+class OnRankZero : public WorldOfFour {
+ protected:
+  OnRankZero() : WorldOfFour(0) {}
+};
+class OnAnotherRank : public WorldOfFour {
+ protected:
+  OnAnotherRank() : WorldOfFour(2) {}
+};
+
+TEST_F(OnRankZero, asks_every_rank_for_a_sign_of_life_once_per_interval) {
+  const auto pings = only<Verdicts::Ping>(verdicts_.tick(kBegin));
+  ASSERT_THAT(pings, SizeIs(1));
+  EXPECT_THAT(pings[0].to, ElementsAre(1, 2, 3));
+  EXPECT_THAT(verdicts_.tick(kBegin + 1), IsEmpty());
+  EXPECT_EQ(verdicts_.next_event(), kBegin + kSecond);
+}
+
+TEST_F(OnRankZero, a_control_channel_that_ends_names_its_rank_at_once) {
+  const auto ends = only<Verdicts::End>(verdicts_.on_loss(3, true, "it was closed.", kBegin));
+  ASSERT_THAT(ends, SizeIs(1));
+  EXPECT_EQ(ends[0].lost, 3);
+  EXPECT_TRUE(ends[0].tells_others);
+  EXPECT_EQ(ends[0].why.code, Code::kPeerLost);
+  EXPECT_THAT(ends[0].why.why, HasSubstr("was lost: it was closed."));
+  EXPECT_THAT(ends[0].why.why, HasSubstr("rank 3 (host d"));
+}
+
+TEST_F(OnRankZero, a_reported_rank_that_answers_lives_and_the_connection_is_blamed) {
+  const control::Abort report{.lost = 3, .code = Code::kPeerLost, .why = "reset."};
+  const auto pings = only<Verdicts::Ping>(verdicts_.on_abort(1, report, kBegin));
+  ASSERT_THAT(pings, SizeIs(1));
+  EXPECT_THAT(pings[0].to, ElementsAre(3));
+  EXPECT_TRUE(verdicts_.is_undecided());
+  EXPECT_THAT(only<Verdicts::End>(verdicts_.tick(kBegin)), IsEmpty());
+  answer(3, kBegin, kBegin + kMillisecond);
+  const auto ends = only<Verdicts::End>(verdicts_.tick(kBegin + kMillisecond));
+  ASSERT_THAT(ends, SizeIs(1));
+  EXPECT_EQ(ends[0].lost, -1);
+  EXPECT_THAT(ends[0].why.why, HasSubstr("the connection between rank 1 (host b"));
+  EXPECT_THAT(ends[0].why.why, HasSubstr("reset (as reported by rank 1); look at the network"));
+}
+
+TEST_F(OnRankZero, a_reported_rank_that_does_not_answer_is_lost) {
+  verdicts_.on_abort(1, {.lost = 3, .code = Code::kPeerLost, .why = "reset."}, kBegin);
+  verdicts_.tick(kBegin);
+  EXPECT_THAT(verdicts_.tick(kBegin + kAnswerWait - 1), IsEmpty());
+  EXPECT_EQ(verdicts_.next_event(), kBegin + kAnswerWait);
+  const auto ends = only<Verdicts::End>(verdicts_.tick(kBegin + kAnswerWait));
+  ASSERT_THAT(ends, SizeIs(1));
+  EXPECT_EQ(ends[0].lost, 3);
+}
+
+TEST_F(OnRankZero, a_report_about_rank_0_is_answered_without_a_ping) {
+  EXPECT_THAT(verdicts_.on_abort(1, {.lost = 0, .code = Code::kPeerLost, .why = "reset."}, kBegin),
+              IsEmpty());
+  const auto ends = only<Verdicts::End>(verdicts_.tick(kBegin));
+  ASSERT_THAT(ends, SizeIs(1));
+  EXPECT_EQ(ends[0].lost, -1) << "rank 0 lives";
+}
+
+TEST_F(OnRankZero, the_failure_of_another_rank_is_passed_on) {
+  const auto ends = only<Verdicts::End>(
+      verdicts_.on_abort(1, {.lost = -1, .code = Code::kUnavailable, .why = "no memory."}, kBegin));
+  ASSERT_THAT(ends, SizeIs(1));
+  EXPECT_EQ(ends[0].why.why, "no memory.");
+  EXPECT_TRUE(ends[0].tells_others);
+}
+
+TEST_F(OnRankZero, a_rank_that_falls_silent_is_lost) {
+  for (const Rank rank : {1, 3}) verdicts_.heard(rank, kBegin + kTimeout);
+  for (Nanos now = kBegin; now <= kBegin + kTimeout; now += kSecond) verdicts_.tick(now);
+  const auto ends = only<Verdicts::End>(verdicts_.tick(kBegin + kTimeout + 1));
+  ASSERT_THAT(ends, SizeIs(1));
+  EXPECT_EQ(ends[0].lost, 2);
+  EXPECT_THAT(ends[0].why.why, HasSubstr("it has not answered for 8 s"));
+}
+
+TEST_F(OnAnotherRank, reports_a_broken_data_channel_once_and_waits_for_the_verdict) {
+  const auto reports = only<Verdicts::Report>(verdicts_.on_loss(3, false, "reset.", kBegin));
+  ASSERT_THAT(reports, SizeIs(1));
+  EXPECT_EQ(reports[0].abort.lost, 3);
+  EXPECT_THAT(verdicts_.on_loss(1, false, "reset.", kBegin), IsEmpty());
+  EXPECT_TRUE(verdicts_.is_undecided());
+  EXPECT_THAT(verdicts_.tick(kBegin + kSecond), IsEmpty());
+  const auto told = only<Verdicts::End>(
+      verdicts_.on_abort(0, {.lost = 1, .code = Code::kPeerLost, .why = "rank 1 was lost."}, kBegin));
+  ASSERT_THAT(told, SizeIs(1));
+  EXPECT_EQ(told[0].lost, 1);
+  EXPECT_FALSE(told[0].tells_others) << "the news came from the coordinator";
+}
+
+TEST_F(OnAnotherRank, judges_by_itself_when_no_verdict_comes) {
+  verdicts_.on_loss(3, false, "reset.", kBegin);
+  const Nanos deadline = verdicts_.next_event();
+  verdicts_.heard(0, kBegin + kSecond);
+  Verdicts::Actions actions;
+  for (Nanos now = deadline; actions.empty() && now < kBegin + kTimeout; now += 100 * kMillisecond)
+    actions = verdicts_.tick(now);
+  const auto ends = only<Verdicts::End>(actions);
+  ASSERT_THAT(ends, SizeIs(1));
+  EXPECT_EQ(ends[0].lost, 3);
+}
+
+TEST_F(OnAnotherRank, answers_the_coordinator) {
+  const auto answers = only<Verdicts::Answer>(verdicts_.on_heartbeat(0, {.sent = 7}, kBegin));
+  ASSERT_THAT(answers, SizeIs(1));
+  EXPECT_EQ(answers[0].sent, 7);
+  EXPECT_EQ(answers[0].received, kBegin);
+}
+
+TEST_F(OnAnotherRank, a_call_that_failed_by_a_loss_waits_for_the_culprit_and_another_one_does_not) {
+  const Status by_loss{Code::kPeerLost, "a channel broke."};
+  EXPECT_THAT(verdicts_.on_failure(by_loss, kBegin), IsEmpty());
+  EXPECT_TRUE(verdicts_.is_undecided());
+  EXPECT_THAT(verdicts_.on_failure(by_loss, kBegin + 2 * kSecond - 1), IsEmpty());
+  EXPECT_THAT(only<Verdicts::End>(verdicts_.on_failure(by_loss, kBegin + 2 * kSecond)), SizeIs(1));
+  Verdicts fresh(2, all_, kTimeout, kBegin);
+  const auto ends = only<Verdicts::End>(fresh.on_failure({Code::kUnavailable, "no memory."}, kBegin));
+  ASSERT_THAT(ends, SizeIs(1));
+  EXPECT_THAT(ends[0].why.why, HasSubstr("failed: no memory."));
+  EXPECT_EQ(ends[0].lost, -1);
+}
+
+}  // namespace
+}  // namespace rueda::runtime
