@@ -1,7 +1,9 @@
 #include "rueda/transport/tcp/channel.h"
 
+#include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -108,6 +110,7 @@ bool TcpChannel::send_some() {
 
 void TcpChannel::account_for(size_t sent) {
   sent_bytes_ += sent;
+  may_be_unsent_ = true;
   while (!requests_.sends.empty()) {
     const size_t whole = kHeaderBytes + requests_.sends.front().bytes.size();
     if (sent_bytes_ < whole) return;
@@ -116,6 +119,13 @@ void TcpChannel::account_for(size_t sent) {
     requests_.finish_send();
   }
   RUEDA_CHECK(sent_bytes_ == 0, "more was sent than was asked for");
+}
+
+void TcpChannel::push() {
+  if (requests_.is_ended()) return void(may_be_unsent_ = false);
+  int unsent = 0;
+  if (ioctl(fd_.get(), SIOCOUTQNSD, &unsent) != 0 || unsent == 0) return void(may_be_unsent_ = false);
+  set_option(fd_.get(), IPPROTO_TCP, TCP_NODELAY);  // setting it again sends what can be sent
 }
 
 bool TcpChannel::recv_some() {

@@ -28,6 +28,11 @@ class TcpChannel final : public Endpoint {
   [[nodiscard]] bool has_work() const;
   // Loses the channel when the other host has acknowledged nothing for longer than that.
   void check_liveness(Nanos now, Nanos peer_timeout);
+  // Bytes that the kernel was given may still wait in it.
+  [[nodiscard]] bool may_be_unsent() const { return may_be_unsent_; }
+  // Asks the kernel to try such bytes again. Without that, a segment which the host's own queue dropped while
+  // no other was on its way waits for a timer of 200 ms or more.
+  void push();
   void end(const Status& why);  // open tickets complete with why, the connection closes
 
  private:
@@ -56,6 +61,7 @@ class TcpChannel final : public Endpoint {
 
   uint32_t send_sequence_ = 0;
   size_t sent_bytes_ = 0;  // of the oldest send, header included
+  bool may_be_unsent_ = false;
   uint32_t recv_sequence_ = 0;
   size_t header_bytes_ = 0;  // of the oldest receive
   size_t payload_bytes_ = 0;

@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kBacklog = 1024;
 constexpr Nanos kLivenessPeriod = kSecond;
+constexpr Nanos kPushPeriod = 4 * kMillisecond;
 
 // Send and receive buffers are left alone: setting them switches the kernel's autotuning off.
 // TCP_USER_TIMEOUT is not used: it also ends connections whose peer is healthy but has posted no receive yet
@@ -86,6 +87,7 @@ class TcpTransport final : public Transport {
     bool is_moved = connector_.progress(now);
     adopt();
     for (const auto& [name, channel] : channels_) is_moved |= channel->progress();
+    push(now);
     if (now >= next_liveness_) {
       next_liveness_ = now + kLivenessPeriod;
       for (const auto& [name, channel] : channels_) channel->check_liveness(now, options_.peer_timeout);
@@ -102,6 +104,9 @@ class TcpTransport final : public Transport {
     }
     Nanos due = connector_.next_due();
     if (!channels_.empty()) due = due == 0 ? next_liveness_ : std::min(due, next_liveness_);
+    for (const auto& [name, channel] : channels_) {
+      if (channel->may_be_unsent()) due = std::min(due, next_push_);
+    }
     poller_->wake_at(due);
     return true;
   }
@@ -125,6 +130,14 @@ class TcpTransport final : public Transport {
     return {static_cast<std::byte*>(data), options_.chunk_bytes};
   }
 
+  void push(Nanos now) {
+    if (now < next_push_) return;
+    next_push_ = now + kPushPeriod;
+    for (const auto& [name, channel] : channels_) {
+      if (channel->may_be_unsent()) channel->push();
+    }
+  }
+
   void adopt() {
     for (Connected& connected : connector_.take_connected()) {
       if (channels_.contains(connected.name)) continue;  // a channel comes up once; the newcomer is closed
@@ -142,6 +155,7 @@ class TcpTransport final : public Transport {
   Connector connector_;
   std::map<ChannelName, std::unique_ptr<TcpChannel>> channels_;
   Nanos next_liveness_ = 0;
+  Nanos next_push_ = 0;
   Status abort_;
 };
 
