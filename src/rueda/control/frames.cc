@@ -21,11 +21,10 @@ Bytes encode(const PlanNews& news) {
   ByteWriter writer;
   writer.put(news.plan_number);
   writer.put(news.started);
-  writer.put(static_cast<uint32_t>(news.under_way.size()));
-  for (const BucketUnderWay& one : news.under_way) {
-    writer.put(one.bucket);
-    writer.put_vector(one.sent);
-  }
+  writer.put_list(news.under_way, [](ByteWriter& to, const BucketUnderWay& one) {
+    to.put(one.bucket);
+    to.put_vector(one.sent);
+  });
   return std::move(writer).take();
 }
 
@@ -34,13 +33,11 @@ Result<PlanNews> decode_plan_news(std::span<const std::byte> payload) {
   PlanNews news;
   news.plan_number = reader.get<int64_t>();
   news.started = reader.get<int64_t>();
-  const auto under_way = reader.get<uint32_t>();
-  for (uint32_t i = 0; i < under_way && reader.is_ok(); ++i) {
-    BucketUnderWay& one = news.under_way.emplace_back();
-    one.bucket = reader.get<int64_t>();
-    one.sent = reader.get_vector<int32_t>(kMaxRanks);
-    if (one.bucket < 0 || one.bucket >= news.started) reader.fail();
-  }
+  news.under_way = reader.get_list([&news](ByteReader& from) {
+    BucketUnderWay one{.bucket = from.get<int64_t>(), .sent = from.get_vector<int32_t>(kMaxRanks)};
+    if (one.bucket < 0 || one.bucket >= news.started) from.fail();
+    return one;
+  });
   if (news.plan_number < 0 || news.started < 0) reader.fail();
   if (!is_whole(reader)) return malformed("plan news");
   return news;
