@@ -27,10 +27,7 @@ constexpr Nanos kInterruptCheck = 200 * kMillisecond;
 
 }  // namespace
 
-size_t data_channels(const std::vector<PeerInfo>& all) {
-  const auto is_elsewhere = [&](const PeerInfo& info) { return info.host_key != all.front().host_key; };
-  return std::ranges::any_of(all, is_elsewhere) ? kMaxDataChannels : 1;
-}
+size_t data_channels(const std::vector<PeerInfo>& all) { return is_one_host(all) ? 1 : kMaxDataChannels; }
 
 Links::Links(std::vector<OpenTransport> transports, Rank me, const std::vector<PeerInfo>& all)
     : transports_(std::move(transports)),

@@ -48,6 +48,8 @@ std::string describe(Rank rank, const PeerInfo& info);
 
 // Whether two ranks share memory and a clock; hosts of one name may be different machines.
 bool are_on_one_host(const std::vector<PeerInfo>& all, Rank one, Rank other);
+// As are_on_one_host, for all ranks of the world.
+bool is_one_host(const std::vector<PeerInfo>& all);
 
 // Where I am among the others.
 struct Place {
