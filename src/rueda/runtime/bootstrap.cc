@@ -182,8 +182,7 @@ Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const sto
   if (!detected.is_ok()) return detected.status();
   const Result<Config> parsed = parse_config(get_env);
   const Config config = parsed.is_ok() ? parsed.value() : Config{};
-  const Deadline deadline =
-      Deadline::after(static_cast<Nanos>(config.start_timeout_s * static_cast<double>(kSecond)));
+  const Deadline deadline = Deadline::after(nanos(config.start_timeout_s, kSecond));
   const Result<store::World> completed = point.complete(std::move(detected).value(), deadline);
   if (!completed.is_ok()) return completed.status();
   const store::World& world = completed.value();

@@ -11,8 +11,6 @@ namespace {
 constexpr Nanos kLeavingLook = 10 * kMillisecond;  // while ranks leave
 constexpr int kCloseLooks = 4;                     // rounds of the backend, some 3 us each
 
-Nanos seconds(double s) { return static_cast<Nanos>(s * static_cast<double>(kSecond)); }
-
 Driver::Options driver_options(const Session& session) {
   return {.doorbell = session.doorbell.get(),
           .wake_fds = session.links ? session.links->wake_fds() : std::vector<int>(),
@@ -37,7 +35,7 @@ Engine::Engine(Session session)
                     .channel = channel_,
                     .trace = recording_.timeline(),
                     .counters = counters_}),
-      verdicts_(session_.me, *session_.all, seconds(session_.config.peer_timeout_s), monotonic_now()),
+      verdicts_(session_.me, *session_.all, nanos(session_.config.peer_timeout_s, kSecond), monotonic_now()),
       farewell_(session_.me, session_.size()),
       driver_(*this, driver_options(session_)) {
   const std::string& path = session_.config.timeline;

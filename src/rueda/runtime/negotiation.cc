@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "rueda/base/check.h"
 #include "rueda/base/limits.h"
 #include "rueda/base/log.h"
 #include "rueda/runtime/backends.h"
