@@ -190,7 +190,7 @@ class World {
   void accept(Rank rank, const std::vector<Response>& responses) {
     Node& node = nodes_[rank];
     for (Response response : responses) {
-      if (std::optional<Actions> actions = node.planner->response(response, now_))
+      if (std::optional<Actions> actions = node.planner->response(response, now_).value())
         carry_out(rank, std::move(*actions));
       else
         node.queue.push_back({.key = {0, ++node.agreed}, .names = names(response)});
@@ -259,7 +259,7 @@ class World {
   }
   void carry_out(Rank rank, TellPosition& told) {
     const auto tell = [this, rank, news = told.news] {
-      carry_out(0, nodes_[0].planner->on_position(rank, news));
+      carry_out(0, nodes_[0].planner->on_position(rank, news).value());
       cycle(0);
     };
     rank == 0 ? at(now_, tell) : send(tell);

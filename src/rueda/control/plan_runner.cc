@@ -1,14 +1,18 @@
 #include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <utility>
 
 #include "rueda/base/check.h"
 #include "rueda/control/plans.h"
 
 namespace rueda::control {
 
-void PlanLedger::begin(int64_t plan_number, Rank ranks) {
+void PlanLedger::begin(int64_t plan_number, Rank ranks, int64_t size) {
   is_active_ = true;
   is_frozen_ = false;
   plan_number_ = plan_number;
+  size_ = size;
   positions_.assign(static_cast<size_t>(ranks),
                     PlanNews{.plan_number = plan_number, .started = -1, .under_way = {}});
   missing_ = ranks;
@@ -19,13 +23,28 @@ bool PlanLedger::depart(int64_t plan_number) {
   return !std::exchange(is_frozen_, true);
 }
 
-std::optional<PlanLedger::End> PlanLedger::stopped_at(Rank rank, const PlanNews& position) {
+// A tensor is submitted again when its bucket has run everywhere, so no rank is a round ahead of another.
+Status PlanLedger::check(const PlanNews& position) const {
+  const std::string plan = "learned plan " + std::to_string(plan_number_);
+  if (!is_frozen_) return {Code::kInternal, "Nobody has asked how far the rank is in " + plan + "."};
+  for (const PlanNews& other : positions_) {
+    if (other.started < 0 || std::abs(other.started - position.started) <= size_) continue;
+    return {Code::kInternal, "A rank that has started " + std::to_string(position.started) + " buckets of " +
+                                 plan + " is more than a round of " + std::to_string(size_) +
+                                 " buckets away from one that has started " + std::to_string(other.started) +
+                                 "."};
+  }
+  return Status::ok();
+}
+
+Result<std::optional<PlanLedger::End>> PlanLedger::stopped_at(Rank rank, const PlanNews& position) {
   const bool is_known_rank = rank >= 0 && static_cast<size_t>(rank) < positions_.size();
-  if (!is_active_ || position.plan_number != plan_number_ || !is_known_rank) return std::nullopt;
+  if (!is_active_ || position.plan_number != plan_number_ || !is_known_rank) return std::optional<End>();
+  if (Status possible = check(position); !possible.is_ok()) return possible;
   PlanNews& known = positions_[static_cast<size_t>(rank)];
   if (known.started < 0) --missing_;
   known = position;
-  if (missing_ > 0) return std::nullopt;
+  if (missing_ > 0) return std::optional<End>();
   is_active_ = false;
   End end{.buckets = std::ranges::min(positions_, {}, &PlanNews::started).started, .flows = {}};
   for (size_t from = 0; from < positions_.size(); ++from) {
@@ -39,7 +58,7 @@ std::optional<PlanLedger::End> PlanLedger::stopped_at(Rank rank, const PlanNews&
                                .messages = sent[to]});
     }
   }
-  return end;
+  return std::optional(std::move(end));
 }
 
 void PlanRunner::begin(int64_t plan_number, std::vector<Bucket> buckets) {
@@ -97,10 +116,15 @@ bool PlanRunner::is_waiting_in_vain(const std::string& name) const {
   }
 }
 
-std::vector<LeftOver> PlanRunner::finish(int64_t end) {
-  // A tensor is submitted again when its bucket has run everywhere.
-  RUEDA_CHECK(is_active_ && started_ >= end && std::cmp_less_equal(started_ - end, buckets_.size()),
-              "no rank is a round ahead of another");
+Result<std::vector<LeftOver>> PlanRunner::finish(int64_t end) {
+  if (!is_active_) return Status(Code::kInternal, "A learned plan ends, but this rank runs none.");
+  // No rank is a round ahead of another; see PlanLedger.
+  if (end < 0 || end > started_ || started_ - end > size()) {
+    return Status(Code::kInternal, "Learned plan " + std::to_string(plan_number_) +
+                                       ", a round of which has " + std::to_string(size()) +
+                                       " buckets, cannot end after " + std::to_string(end) +
+                                       " buckets: this rank has started " + std::to_string(started_) + ".");
+  }
   std::vector<LeftOver> left;
   for (int64_t cancelled = end; cancelled < started_; ++cancelled)
     for (const Entry& entry : bucket(cancelled).entries) left.push_back(slots_.at(entry.name).last);

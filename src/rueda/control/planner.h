@@ -89,8 +89,9 @@ class Planner {
   Submitted submitted(OperationId operation, std::span<const TensorRequest* const> requests, Nanos now);
   // A new operation that changes the process sets: it must be negotiated, after the actions.
   Actions submitted(OperationId operation, const SetChange& change);
-  // A response in the global order. Nothing: it does not concern plans, and runs.
-  std::optional<Actions> response(Response& response, Nanos now);
+  // A response in the global order. Nothing: it does not concern plans, and runs. Not ok: it contradicts what
+  // this rank knows of the plan.
+  Result<std::optional<Actions>> response(Response& response, Nanos now);
   // There is room for a bucket, the one with the number started(): it, if all its tensors are ready.
   std::optional<StartBucket> room(Nanos now);
   // Departs when the others do not come, or this rank brings nothing more.
@@ -120,11 +121,12 @@ class Planner {
   // Nothing else runs while a plan is active: responses wait for its end.
   [[nodiscard]] bool holds_back() const { return ledger_.is_active(); }
   Actions on_depart(const PlanNews& news);
-  Actions on_position(Rank from, const PlanNews& news);
+  // Not ok: the position cannot be true.
+  Result<Actions> on_position(Rank from, const PlanNews& news);
 
  private:
-  Actions begin(int64_t plan_number, Nanos now);
-  Actions end(const PlanEnd& end);
+  Result<std::optional<Actions>> begin(int64_t plan_number, Nanos now);
+  Result<std::optional<Actions>> end(const PlanEnd& end);
   // What becomes of the buckets that not all ranks have started.
   void undo(const PlanEnd& end, Actions& actions) const;
   void take(OperationId operation, std::span<const TensorRequest* const> requests, Nanos now);

@@ -55,7 +55,8 @@ class PlanLearner {
 // The coordinator's: where the ranks of a plan are when it ends.
 class PlanLedger {
  public:
-  void begin(int64_t plan_number, Rank ranks);
+  // size: buckets of one round.
+  void begin(int64_t plan_number, Rank ranks, int64_t size);
   [[nodiscard]] bool is_active() const { return is_active_; }
   [[nodiscard]] int64_t plan_number() const { return plan_number_; }
   // A rank departs. True when this is the first to do so: every rank must be told to freeze.
@@ -64,12 +65,16 @@ class PlanLedger {
     int64_t buckets = 0;      // that all ranks have started: these run
     std::vector<Flow> flows;  // messages sent for later ones, which do not run
   };
-  // A frozen rank says how far it is. The answer, once all have said so.
-  std::optional<End> stopped_at(Rank rank, const PlanNews& position);
+  // A frozen rank says how far it is. The end of the plan, once all ranks have said so. Not ok: this cannot
+  // be true.
+  Result<std::optional<End>> stopped_at(Rank rank, const PlanNews& position);
 
  private:
+  [[nodiscard]] Status check(const PlanNews& position) const;
+
   bool is_active_ = false, is_frozen_ = false;
   int64_t plan_number_ = 0;
+  int64_t size_ = 0;                 // buckets of one round
   std::vector<PlanNews> positions_;  // [rank], started -1: unknown
   Rank missing_ = 0;
 };
@@ -107,8 +112,9 @@ class PlanRunner {
     return *buckets_[static_cast<size_t>(started) % buckets_.size()];
   }
   // The plan ended when `end` buckets had been started everywhere. What has to be negotiated after all, in
-  // the order it was submitted. Buckets this rank has started beyond the end must be cancelled.
-  std::vector<LeftOver> finish(int64_t end);
+  // the order it was submitted. Buckets this rank has started beyond the end must be cancelled. Not ok: the
+  // plan cannot have ended there.
+  Result<std::vector<LeftOver>> finish(int64_t end);
 
  private:
   struct Slot {

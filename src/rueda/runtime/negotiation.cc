@@ -13,8 +13,6 @@
 namespace rueda::runtime {
 namespace {
 
-Nanos nanos(double value, Nanos unit) { return static_cast<Nanos>(value * static_cast<double>(unit)); }
-
 control::CoordinatorOptions coordinator_options(const Session& session, const Groups& groups) {
   const PeerInfo& mine = session.all->front();  // rank 0's settings hold for the job
   return {.world_size = session.size(),
@@ -55,12 +53,10 @@ Negotiation::Negotiation(Parts parts)
 PlannerActions Negotiation::planner_actions() {
   PlannerActions actions;
   actions.tell_coordinator = [this](control::FrameType type, const control::PlanNews& news) {
-    if (!is_coordinator())
-      parts_.channel.send_negotiation(type, control::encode(news));
-    else if (type == control::FrameType::kPlanDepart)
-      planner_.on_depart(news);
-    else
-      planner_.on_position(parts_.session.me, news);
+    if (!is_coordinator()) return parts_.channel.send_negotiation(type, control::encode(news));
+    if (type == control::FrameType::kPlanDepart) return planner_.on_depart(news);
+    const Status counted = planner_.on_position(parts_.session.me, news);
+    RUEDA_CHECK(counted.is_ok(), "rank 0 is asked first, and contradicts nobody");
   };
   actions.negotiate = [this](std::span<const control::Request> requests) { negotiate(requests); };
   actions.negotiation_is_over = [this](const control::Request& request) { waits_.negotiation_ends(request); };
@@ -136,7 +132,8 @@ Status Negotiation::report_stalls(Nanos now) {
 
 void Negotiation::respond(std::vector<control::Response> responses) {
   if (parts_.channel.is_open()) broadcast(responses);
-  accept(std::move(responses));
+  const Status accepted = accept(std::move(responses));
+  RUEDA_CHECK(accepted.is_ok(), "rank 0 does not contradict itself");
 }
 
 void Negotiation::broadcast(std::span<const control::Response> responses) {
@@ -149,12 +146,15 @@ void Negotiation::broadcast(std::span<const control::Response> responses) {
   parts_.channel.broadcast_negotiation(control::FrameType::kResponses, payload);
 }
 
-void Negotiation::accept(std::vector<control::Response> responses) {
+Status Negotiation::accept(std::vector<control::Response> responses) {
   for (control::Response& response : responses) {
-    if (planner_.accept(response)) continue;
+    const Result<bool> is_of_plan = planner_.accept(response);
+    if (!is_of_plan.is_ok()) return is_of_plan.status();
+    if (is_of_plan.value()) continue;
     if (waits_.is_on() && !is_coordinator()) trace_answers(response);
     parts_.dispatcher.enqueue(std::move(response));
   }
+  return Status::ok();
 }
 
 void Negotiation::trace_answers(const control::Response& response) {
@@ -187,8 +187,7 @@ Status Negotiation::on_frame(const Frame& frame, Nanos now, bool accepts_request
     Result<std::vector<control::Response>> responses = control::decode_responses(frame.payload);
     if (!responses.is_ok()) return responses.status();
     if (rounds_) return {Code::kInternal, "responses come from rank 0 only."};
-    accept(std::move(responses).value());
-    return Status::ok();
+    return accept(std::move(responses).value());
   }
   return on_plan_news(frame);
 }
@@ -198,10 +197,9 @@ Status Negotiation::on_plan_news(const Frame& frame) {
   const bool is_for_me = (frame.type == control::FrameType::kPlanFreeze) != is_coordinator();
   if (!news.is_ok()) return news.status();
   if (!is_for_me) return {Code::kInternal, "this news of a plan is for the other side."};
+  if (frame.type == control::FrameType::kPlanPosition) return planner_.on_position(frame.from, news.value());
   if (frame.type == control::FrameType::kPlanDepart)
     planner_.on_depart(news.value());
-  else if (frame.type == control::FrameType::kPlanPosition)
-    planner_.on_position(frame.from, news.value());
   else
     planner_.on_freeze(news.value());
   return Status::ok();

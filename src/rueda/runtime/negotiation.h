@@ -64,7 +64,7 @@ class Negotiation {
   void send_requests(std::span<const control::Request> requests);
   void broadcast(std::span<const control::Response> responses);
   void respond(std::vector<control::Response> responses);
-  void accept(std::vector<control::Response> responses);
+  Status accept(std::vector<control::Response> responses);
   void trace_answers(const control::Response& response);
   Status on_plan_news(const Frame& frame);
 

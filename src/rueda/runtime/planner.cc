@@ -31,12 +31,20 @@ bool Planner::take(const std::shared_ptr<Operation>& operation) {
   return submitted.is_taken;
 }
 
-bool Planner::accept(control::Response& response) {
+Result<bool> Planner::accept(control::Response& response) {
   if (std::holds_alternative<control::PlanBegin>(response)) forget_finished();
-  std::optional<control::Actions> actions = decisions_.response(response, monotonic_now());
-  if (!actions) return false;
-  carry_out(std::move(*actions));
+  Result<std::optional<control::Actions>> decided = decisions_.response(response, monotonic_now());
+  if (!decided.is_ok()) return decided.status();
+  if (!decided.value()) return false;
+  carry_out(std::move(*decided.value()));
   return true;
+}
+
+Status Planner::on_position(Rank from, const control::PlanNews& news) {
+  Result<control::Actions> actions = decisions_.on_position(from, news);
+  if (!actions.is_ok()) return actions.status();
+  carry_out(std::move(actions).value());
+  return Status::ok();
 }
 
 // What failed while it waited for an answer is not begun again.

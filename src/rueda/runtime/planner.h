@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "rueda/base/clock.h"
+#include "rueda/base/status.h"
 #include "rueda/control/coordinator.h"
 #include "rueda/control/planner.h"
 #include "rueda/runtime/dispatcher.h"
@@ -40,8 +41,9 @@ class Planner {
   // ---- every rank ----
   // A new operation: true when the plan takes it; else it must be negotiated (and this rank departs).
   bool take(const std::shared_ptr<Operation>& operation);
-  // A response in the global order: true when it concerned plans and is dealt with.
-  bool accept(control::Response& response);
+  // A response in the global order: true when it concerned plans and is dealt with. Not ok: it contradicts
+  // what this rank knows of the plan.
+  Result<bool> accept(control::Response& response);
   // Starts what may start. True if anything did.
   bool progress(Nanos now);
   // Departs when a wait would be in vain, or when the others do not come.
@@ -57,9 +59,8 @@ class Planner {
   // Nothing else runs while a plan is active: responses wait for its end.
   [[nodiscard]] bool holds_back() const { return decisions_.holds_back(); }
   void on_depart(const control::PlanNews& news) { carry_out(decisions_.on_depart(news)); }
-  void on_position(Rank from, const control::PlanNews& news) {
-    carry_out(decisions_.on_position(from, news));
-  }
+  // Not ok: the position cannot be true.
+  Status on_position(Rank from, const control::PlanNews& news);
 
   // In order. Each may lead to further events, whose actions come before the rest: no decision is under way.
   void carry_out(control::Actions actions);
