@@ -10,7 +10,7 @@
 namespace rueda::launch {
 namespace {
 
-constexpr size_t kMaxText = kMaxFrameBytes;
+constexpr size_t kMaxText = kMaxMessageBytes;
 constexpr size_t kMaxVariables = 1 << 20, kMaxArguments = 1 << 20;
 constexpr size_t kMaxSkippedBytes = 64 << 10;
 
@@ -39,7 +39,7 @@ Result<T> checked(const ByteReader& reader, T value, std::string_view what) {
 }  // namespace
 
 Bytes encode_message(MessageType type, std::span<const std::byte> payload) {
-  RUEDA_CHECK(payload.size() < kMaxFrameBytes, "a message is bounded by its sender");
+  RUEDA_CHECK(payload.size() < kMaxMessageBytes, "a message is bounded by its sender");
   ByteWriter writer;
   writer.put(static_cast<uint32_t>(payload.size() + 1));
   writer.put(type);
@@ -163,7 +163,7 @@ Result<std::optional<AgentMessage>> MessageReader::next() {
   if (rest.size() < sizeof(uint32_t)) return std::optional<AgentMessage>();
   ByteReader reader(rest);
   const auto length = reader.get<uint32_t>();
-  if (length == 0 || length > kMaxFrameBytes)
+  if (length == 0 || length > kMaxMessageBytes)
     return Status(
         Code::kInternal,
         fmt::format("a message of {} bytes, which is too long, arrived between launcher and agent", length));

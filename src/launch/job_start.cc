@@ -58,10 +58,10 @@ Result<std::string> read_stage_file(const std::string& path) {
   if (path.empty()) return std::string();
   std::ifstream file(path, std::ios::binary);
   std::string stage{std::istreambuf_iterator<char>(file), {}};
-  if (file && !stage.empty() && stage.size() <= kMaxFrameBytes / 2) return stage;
+  if (file && !stage.empty() && stage.size() <= kMaxMessageBytes / 2) return stage;
   return Status(Code::kUnavailable,
                 fmt::format("cannot pass {} to the ranks: it is missing, empty or larger than {} MiB", path,
-                            kMaxFrameBytes / 2 >> 20));
+                            kMaxMessageBytes / 2 >> 20));
 }
 
 }  // namespace
@@ -111,7 +111,7 @@ Result<Bytes> job_message(const RunOptions& options, const JobStart& start,
     if (place.host == host)
       job.ranks.push_back({place.rank, rank_variables(place, options.size, link.host(), start.rendezvous)});
   Bytes payload = encode(job);
-  if (payload.size() < kMaxFrameBytes) return payload;
+  if (payload.size() < kMaxMessageBytes) return payload;
   return Status(Code::kInvalidArgument,
                 "the environment and the command are too large to be sent to the agents; unset variables "
                 "that are not needed");

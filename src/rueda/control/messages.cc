@@ -4,12 +4,12 @@
 #include <type_traits>
 
 #include "rueda/base/limits.h"
-#include "rueda/control/frames.h"
+#include "rueda/control/message_types.h"
 
 namespace rueda::control {
 namespace {
 
-constexpr size_t kMaxRows = kMaxFrameBytes / sizeof(int64_t);  // alltoall: n * n; a frame bounds it
+constexpr size_t kMaxRows = kMaxMessageBytes / sizeof(int64_t);  // alltoall: n * n; a message bounds it
 template <class E>
 constexpr int kCount = 0;  // of the enum's names, which are numbered from 0
 template <>

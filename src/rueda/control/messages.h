@@ -161,7 +161,7 @@ struct PlanEnd {
 using Response = std::variant<Bucket, Failure, Joined, SetAdded, SetRemoved, PlanBucket, PlanBegin, PlanEnd>;
 
 // What a rank holds of a response that runs: the buckets of a learned plan run step after step.
-using SharedResponse = std::shared_ptr<const Bucket>;
+using SharedBucket = std::shared_ptr<const Bucket>;
 
 // Which submissions of rank `me` a response answers: answered(process set, name).
 template <class F>
@@ -187,7 +187,8 @@ void for_each_answer(const Response& response, Rank me, const F& answered) {
 
 // ---- encoding ----
 
-// A frame's payload. `encode` never fails; `decode` refuses what is not exactly one well-formed message.
+// The payload of a control message. `encode` never fails; `decode` refuses what is not exactly one
+// well-formed message.
 Bytes encode(std::span<const Request> requests);
 Bytes encode(std::span<const Response> responses);
 Result<std::vector<Request>> decode_requests(std::span<const std::byte> payload);

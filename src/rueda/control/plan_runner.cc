@@ -92,7 +92,7 @@ void PlanRunner::accept(const TensorRequest& request, OperationId operation) {
   ++waiting_;
 }
 
-SharedResponse PlanRunner::next() const {
+SharedBucket PlanRunner::next() const {
   if (!is_open()) return nullptr;
   const size_t bucket = head();
   return ready_[bucket] == buckets_[bucket]->entries.size() ? buckets_[bucket] : nullptr;

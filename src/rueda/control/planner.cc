@@ -181,7 +181,7 @@ Result<std::optional<Actions>> Planner::end(const PlanEnd& end) {
 }
 
 std::optional<StartBucket> Planner::room(Nanos now) {
-  SharedResponse next = runner_.next();
+  SharedBucket next = runner_.next();
   if (next == nullptr) return std::nullopt;
   const int64_t number = runner_.started();
   runner_.start_next();

@@ -40,7 +40,7 @@ struct NegotiationOver {  // of what was submitted before the plan began; for th
 struct PlanBegun {};
 struct PlanOver {};
 struct StartBucket {
-  SharedResponse bucket;
+  SharedBucket bucket;
   int64_t number = 0;  // counted from the begin of the plan
 };
 // Calls that start from now on belong to another generation: what is cancelled must not be taken for what

@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "rueda/control/frames.h"
+#include "rueda/control/message_types.h"
 #include "rueda/control/messages.h"
 
 namespace rueda::control {
@@ -103,7 +103,7 @@ class PlanRunner {
   void accept(const TensorRequest& request, OperationId operation = 0);
   [[nodiscard]] size_t waiting() const { return waiting_; }  // tensors accepted, their bucket not started
   // The bucket to start now, or null.
-  [[nodiscard]] SharedResponse next() const;
+  [[nodiscard]] SharedBucket next() const;
   void start_next();
   // Waiting for this tensor would be in vain: its bucket, or one before it, lacks tensors of this rank.
   [[nodiscard]] bool is_waiting_in_vain(const std::string& name) const;
@@ -130,7 +130,7 @@ class PlanRunner {
   int64_t started_ = 0;  // buckets, all rounds
   uint64_t clock_ = 0;
   size_t waiting_ = 0;
-  std::vector<SharedResponse> buckets_;
+  std::vector<SharedBucket> buckets_;
   std::vector<size_t> ready_;  // [bucket] tensors that are waiting
   std::unordered_map<std::string, Slot> slots_;
 };

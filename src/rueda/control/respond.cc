@@ -7,7 +7,7 @@
 namespace rueda::control {
 namespace {
 
-// A sentence that names thousands of tensors must still fit a frame.
+// A sentence that names thousands of tensors must still fit a message.
 constexpr size_t kMaxErrorBytes = 16'384;
 
 // A shape may be absurd (the bound of one tensor is 2^63 bytes); sums over ranks must not overflow.

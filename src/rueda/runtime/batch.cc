@@ -131,7 +131,7 @@ schedule::Spec spec_of(const control::Terms& terms, Rank group_size) {
   return spec;
 }
 
-Result<Batch> plan_batch(control::SharedResponse response, std::shared_ptr<const Group> group,
+Result<Batch> make_batch(control::SharedBucket response, std::shared_ptr<const Group> group,
                          const Operations& operations, bool is_discarded) {
   Batch batch;
   batch.response = std::move(response);

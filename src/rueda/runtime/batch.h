@@ -24,7 +24,7 @@ struct BatchTensor {
 };
 
 struct Batch {
-  control::SharedResponse response;
+  control::SharedBucket response;
   std::shared_ptr<const Group> group;
   std::vector<BatchTensor> tensors;
   schedule::Spec spec;
@@ -37,7 +37,7 @@ schedule::Spec spec_of(const control::Terms& terms, Rank group_size);
 
 // Fails when a tensor this rank must have is not there. discarded: this rank takes no part with tensors of
 // its own.
-Result<Batch> plan_batch(control::SharedResponse response, std::shared_ptr<const Group> group,
+Result<Batch> make_batch(control::SharedBucket response, std::shared_ptr<const Group> group,
                          const Operations& operations, bool is_discarded = false);
 // Allocates outputs the engine owns, and lists the segments. Fails when this machine has no memory for one.
 Status prepare_batch(Batch& batch);

@@ -36,8 +36,8 @@ constexpr size_t kLookAhead = 16;
 
 class Dispatcher::Item final : public backend::ActivitySink {
  public:
-  Item(control::SharedResponse said, Origin why, uint16_t epoch, uint64_t position)
-      : response(std::move(said)), origin(why), generation(epoch), order(position) {}
+  Item(control::SharedBucket said, Origin why, uint16_t call_generation, uint64_t position)
+      : response(std::move(said)), origin(why), generation(call_generation), order(position) {}
   explicit Item(control::Response said) : notice(std::move(said)) {}
 
   void begin(backend::Activity activity) override {
@@ -54,7 +54,7 @@ class Dispatcher::Item final : public backend::ActivitySink {
   [[nodiscard]] bool is_open_bucket() const { return origin == Origin::kPlanned && !is_taken_back; }
   [[nodiscard]] bool is_ending_bucket() const { return origin == Origin::kPlanned && is_taken_back; }
 
-  control::SharedResponse response;         // null: a notice
+  control::SharedBucket response;           // null: a notice
   std::optional<control::Response> notice;  // what else all ranks are told
   Origin origin = Origin::kNegotiated;
   uint16_t generation = 0;
@@ -107,7 +107,7 @@ void Dispatcher::enqueue(control::Response response) {
   enqueue(std::make_unique<Item>(std::move(response)));
 }
 
-void Dispatcher::enqueue_planned(control::SharedResponse response, int64_t bucket) {
+void Dispatcher::enqueue_planned(control::SharedBucket response, int64_t bucket) {
   enqueue(std::make_unique<Item>(std::move(response), Origin::kPlanned, generation_,
                                  static_cast<uint64_t>(bucket)));
 }
@@ -178,7 +178,7 @@ bool Dispatcher::start_one() {
     const bool is_alone = item.must_run_alone();
     if (is_alone && (i > 0 || !running_.empty())) return false;
     const bool is_mine_to_run = item.batch || (item.is_call() && is_mine(*item.response));
-    if (is_mine_to_run && !item.batch && !plan(item)) return false;
+    if (is_mine_to_run && !item.batch && !make_batch_of(item)) return false;
     if (is_mine_to_run && item.backend != nullptr) {
       const bool is_known = std::ranges::find(full, item.backend) != full.end();
       const bool has_room = item.backend->has_room(item.order);
@@ -210,14 +210,14 @@ bool Dispatcher::is_mine(const control::Bucket& response) const {
   return group != nullptr && group->is_member();
 }
 
-bool Dispatcher::plan(Item& item) {
-  Result<Batch> planned = plan_batch(item.response, groups_.find(item.response->process_set), operations_,
-                                     item.origin == Origin::kDiscarded);
-  if (!planned.is_ok()) {
-    failure_ = planned.status();
+bool Dispatcher::make_batch_of(Item& item) {
+  Result<Batch> made = make_batch(item.response, groups_.find(item.response->process_set), operations_,
+                                  item.origin == Origin::kDiscarded);
+  if (!made.is_ok()) {
+    failure_ = made.status();
     return false;
   }
-  const Batch& batch = item.batch.emplace(std::move(planned).value());
+  const Batch& batch = item.batch.emplace(std::move(made).value());
   item.backend = backends_.choose(*batch.group, batch.spec, batch.memory);
   return true;
 }

@@ -13,7 +13,7 @@
 
 #include "rueda/backend/table.h"
 #include "rueda/base/trace_sink.h"
-#include "rueda/control/frames.h"
+#include "rueda/control/message_types.h"
 #include "rueda/control/messages.h"
 #include "rueda/runtime/batch.h"
 #include "rueda/runtime/counters.h"
@@ -30,7 +30,7 @@ class Dispatcher {
 
   void enqueue(control::Response response);
   // A bucket of a plan, by its number there. Not all ranks may have started it, and it may be taken back.
-  void enqueue_planned(control::SharedResponse response, int64_t bucket);
+  void enqueue_planned(control::SharedBucket response, int64_t bucket);
   // One that other ranks have started and cancelled. arrivals: messages that each rank has sent for it.
   void enqueue_discarded(control::Bucket response, int64_t bucket, std::vector<int32_t> arrivals);
   // Would the bucket start at once?
@@ -59,7 +59,7 @@ class Dispatcher {
  private:
   enum class Origin : uint8_t { kNegotiated, kPlanned, kDiscarded };
   class Item;  // a response on its way: queued, then under way; tells the timeline what becomes of it
-  static control::SharedResponse share(control::Bucket response) {
+  static control::SharedBucket share(control::Bucket response) {
     return std::make_shared<const control::Bucket>(std::move(response));
   }
   void enqueue(std::unique_ptr<Item> item);
@@ -68,7 +68,7 @@ class Dispatcher {
   [[nodiscard]] bool is_held_up(const Item& item) const;
   void handle_notice(const control::Response& notice);
   [[nodiscard]] bool is_mine(const control::Bucket& response) const;
-  bool plan(Item& item);
+  bool make_batch_of(Item& item);
   void start(std::unique_ptr<Item> owner);
   void finish(Item& item, const backend::Done& done);
   void fail_unsupported(const Batch& batch);

@@ -78,8 +78,8 @@ class Engine final : private Work {
   void wake_up() override;
 
   // ---- events ----
-  bool handle_frames();
-  void handle_frame(const Frame& frame, Nanos now);
+  bool handle_messages();
+  void handle_message(const ControlMessage& message, Nanos now);
   void handle_losses();
   [[nodiscard]] Farewell::Facts farewell_facts() const;
 

@@ -1,5 +1,5 @@
 // The wires of one epoch: for every peer the best transport both sides have, data channels and - between the
-// coordinator and each rank - one control channel that carries frames. Engine thread only (init runs before
+// coordinator and each rank - one control channel that carries messages. Engine thread only (init runs before
 // it).
 #pragma once
 
@@ -16,7 +16,7 @@
 #include "rueda/base/clock.h"
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
-#include "rueda/control/frames.h"
+#include "rueda/control/message_types.h"
 #include "rueda/runtime/peer_info.h"
 #include "rueda/runtime/transports.h"
 #include "rueda/transport/transport.h"
@@ -32,9 +32,9 @@ constexpr uint16_t data_channel(size_t i) { return static_cast<uint16_t>(i == 0 
 // Between hosts two calls run at once. On one host that would only cost memory.
 size_t data_channels(const std::vector<PeerInfo>& all);
 
-struct Frame {
+struct ControlMessage {
   Rank from = -1;
-  control::FrameType type = control::FrameType::kHeartbeat;
+  control::MessageType type = control::MessageType::kHeartbeat;
   Bytes payload;
 };
 
@@ -55,16 +55,16 @@ class Links {
   [[nodiscard]] transport::Endpoint* data(Rank peer, size_t channel = 0) const;  // null: not up
   [[nodiscard]] std::string_view transport_name(Rank peer) const;
 
-  void send_frame(Rank peer, control::FrameType type, Bytes payload);
+  void send_control(Rank peer, control::MessageType type, Bytes payload);
   // To every other rank; coordinator only.
-  void broadcast_frame(control::FrameType type, const Bytes& payload);
-  [[nodiscard]] bool has_unsent_frames() const { return !outgoing_.empty(); }
+  void broadcast_control(control::MessageType type, const Bytes& payload);
+  [[nodiscard]] bool has_unsent_control() const { return !outgoing_.empty(); }
 
-  // Moves bytes. Completions of control channels become frames; those of data channels go to on_data.
+  // Moves bytes. Completions of control channels become messages; those of data channels go to on_data.
   bool progress(const std::function<void(const transport::Completion&)>& on_data);
-  std::vector<Frame> take_frames() { return std::exchange(frames_, {}); }
-  // Frames taken too early; they come first in the next take_frames().
-  void put_back_frames(std::vector<Frame> frames);
+  std::vector<ControlMessage> take_control() { return std::exchange(messages_, {}); }
+  // Messages taken too early; they come first in the next take_control().
+  void put_back_control(std::vector<ControlMessage> messages);
   std::vector<transport::Loss> take_losses();
 
   // To sleep: prepare_sleep(), poll wake_fds(), progress(). A false says that there is work already.
@@ -82,8 +82,8 @@ class Links {
     transport::Transport* transport = nullptr;  // null: not begun to connect
     std::array<transport::Endpoint*, kMaxDataChannels> data{};
     transport::Endpoint* control = nullptr;
-    std::array<std::byte, control::kFrameHeaderBytes> header{};
-    control::FrameHeader parsed;
+    std::array<std::byte, control::kControlHeaderBytes> header{};
+    control::ControlHeader parsed;
     Bytes body;
   };
   [[nodiscard]] bool has_control_channel(Rank peer) const {
@@ -101,7 +101,7 @@ class Links {
   const std::vector<PeerInfo>& all_;
   size_t data_channels_;
   std::vector<Peer> peers_;
-  std::vector<Frame> frames_;
+  std::vector<ControlMessage> messages_;
   std::vector<transport::Loss> losses_;
   std::vector<transport::Completion> completions_;
   std::unordered_map<transport::Ticket, Bytes> outgoing_;

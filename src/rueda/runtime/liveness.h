@@ -6,7 +6,7 @@
 
 #include "rueda/base/clock.h"
 #include "rueda/base/types.h"
-#include "rueda/control/frames.h"
+#include "rueda/control/message_types.h"
 
 namespace rueda::runtime {
 

@@ -44,7 +44,7 @@ class Negotiation {
   // Starts buckets of a learned plan, and leaves it when a wait would be in vain. True if anything moved.
   bool run_plan(Nanos now);
   // A message about which tensors run. Not ok: it is none that this rank can read.
-  Status on_frame(const Frame& frame, Nanos now, bool accepts_requests);
+  Status on_message(const ControlMessage& message, Nanos now, bool accepts_requests);
   // This rank leaves the learned plan.
   void depart(const std::string& why) { planner_.depart(why); }
   // Rank 0: a learned plan is active.
@@ -66,7 +66,7 @@ class Negotiation {
   void respond(std::vector<control::Response> responses);
   Status accept(std::vector<control::Response> responses);
   void trace_answers(const control::Response& response);
-  Status on_plan_news(const Frame& frame);
+  Status on_plan_news(const ControlMessage& message);
 
   Parts parts_;
   WaitTrace waits_;

@@ -91,12 +91,12 @@ void Planner::carry_out(control::Actions actions) {
 void Planner::carry_out(control::TellDeparture& told) {
   RUEDA_LOG(kDebug, "this rank departs from plan " + std::to_string(told.news.plan_number) + " after " +
                         std::to_string(told.news.started) + " buckets: " + told.why + ".");
-  actions_.tell_coordinator(control::FrameType::kPlanDepart, told.news);
+  actions_.tell_coordinator(control::MessageType::kPlanDepart, told.news);
 }
 
 void Planner::carry_out(control::TellPosition& told) {
   told.news.under_way = dispatcher_.pause();
-  actions_.tell_coordinator(control::FrameType::kPlanPosition, told.news);
+  actions_.tell_coordinator(control::MessageType::kPlanPosition, told.news);
 }
 
 void Planner::carry_out(control::NegotiationOver& over) {

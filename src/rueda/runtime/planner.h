@@ -1,5 +1,5 @@
 // Learned plans in the engine: tells the pure control::Planner what happens and carries out what it decides,
-// on operations, dispatcher and frames. Engine thread only.
+// on operations, dispatcher and messages. Engine thread only.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ namespace rueda::runtime {
 // What the planner has others do.
 struct PlannerActions {
   // To the coordinator; on rank 0 to itself.
-  std::function<void(control::FrameType, const control::PlanNews&)> tell_coordinator;
+  std::function<void(control::MessageType, const control::PlanNews&)> tell_coordinator;
   std::function<void(std::span<const control::Request>)> negotiate;
   // For the timeline.
   std::function<void(const control::Request&)> negotiation_is_over;

@@ -28,7 +28,7 @@ Verdicts::End Verdicts::lost(Rank rank, const std::string& why) const {
 }
 
 Verdicts::End Verdicts::unreadable(Rank from, const std::string& why) const {
-  return {.why = {Code::kInternal, describe(from) + " sent a control frame this rank cannot read: " + why}};
+  return {.why = {Code::kInternal, describe(from) + " sent a control message this rank cannot read: " + why}};
 }
 
 Verdicts::Actions Verdicts::on_heartbeat(Rank from, const control::Heartbeat& heartbeat, Nanos now) {

@@ -14,7 +14,7 @@
 #include "rueda/base/clock.h"
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
-#include "rueda/control/frames.h"
+#include "rueda/control/message_types.h"
 #include "rueda/runtime/liveness.h"
 #include "rueda/runtime/peer_info.h"
 #include "rueda/runtime/suspicions.h"

@@ -12,15 +12,15 @@
 
 namespace rueda::transport {
 
-inline constexpr uint32_t kFrameMagic = 0x46445552;  // "RUDF"
+inline constexpr uint32_t kMessageMagic = 0x46445552;  // "RUDF"
 
 // No rendezvous: both sides derive sizes from the same schedule. The header only proves that they did.
-struct FrameHeader {
-  uint32_t magic = kFrameMagic;
+struct MessageHeader {
+  uint32_t magic = kMessageMagic;
   uint32_t sequence = 0;  // of the message on its channel, modulo 2^32
   uint64_t bytes = 0;     // of the payload
 };
-static_assert(sizeof(FrameHeader) == 16);
+static_assert(sizeof(MessageHeader) == 16);
 
 struct SendRequest {
   Ticket ticket = 0;
@@ -46,8 +46,9 @@ inline std::string to_string(const ChannelName& name) {
 }
 
 // Ok when the header announces exactly the message that the oldest receive expects.
-inline Status check_frame(const FrameHeader& got, uint32_t sequence, size_t bytes, const ChannelName& from) {
-  if (got.magic != kFrameMagic || got.sequence != sequence)
+inline Status check_header(const MessageHeader& got, uint32_t sequence, size_t bytes,
+                           const ChannelName& from) {
+  if (got.magic != kMessageMagic || got.sequence != sequence)
     return {Code::kInternal, to_string(from) + " broke the protocol: message " + std::to_string(sequence) +
                                  " does not begin where it should."};
   if (got.bytes != bytes)

@@ -1,4 +1,4 @@
-#include "rueda/control/frames.h"
+#include "rueda/control/message_types.h"
 
 #include <cstring>
 
@@ -7,8 +7,8 @@
 namespace rueda::control {
 namespace {
 
-constexpr int kFirstFrameType = static_cast<int>(FrameType::kRequests);
-constexpr int kLastFrameType = static_cast<int>(FrameType::kPlanPosition);
+constexpr int kFirstType = static_cast<int>(MessageType::kRequests);
+constexpr int kLastType = static_cast<int>(MessageType::kPlanPosition);
 
 }  // namespace
 
@@ -43,23 +43,23 @@ Result<PlanNews> decode_plan_news(std::span<const std::byte> payload) {
   return news;
 }
 
-std::array<std::byte, kFrameHeaderBytes> encode_header(const FrameHeader& header) {
-  std::array<std::byte, kFrameHeaderBytes> raw{};
+std::array<std::byte, kControlHeaderBytes> encode_header(const ControlHeader& header) {
+  std::array<std::byte, kControlHeaderBytes> raw{};
   std::memcpy(raw.data(), &header.bytes, sizeof(header.bytes));
   raw[4] = static_cast<std::byte>(header.type);
   return raw;
 }
 
-Result<FrameHeader> decode_header(std::span<const std::byte, kFrameHeaderBytes> raw) {
+Result<ControlHeader> decode_header(std::span<const std::byte, kControlHeaderBytes> raw) {
   ByteReader reader(raw);
-  FrameHeader header;
+  ControlHeader header;
   header.bytes = reader.get<uint32_t>();
   const auto type = reader.get<uint8_t>();
   for (int i = 0; i < 3; ++i)
-    if (reader.get<uint8_t>() != 0) return malformed("frame header");
-  if (header.bytes > kMaxFrameBytes) return malformed("frame length");
-  if (type < kFirstFrameType || type > kLastFrameType) return malformed("frame type");
-  header.type = static_cast<FrameType>(type);
+    if (reader.get<uint8_t>() != 0) return malformed("header");
+  if (header.bytes > kMaxMessageBytes) return malformed("length");
+  if (type < kFirstType || type > kLastType) return malformed("type");
+  header.type = static_cast<MessageType>(type);
   return header;
 }
 

@@ -1,5 +1,5 @@
-// What ranks and coordinator send each other: the types of control frames, and the payloads that are neither
-// requests nor responses (messages.h). Every field is bounded.
+// What ranks and coordinator send each other: the types of control messages, and the payloads that are
+// neither requests nor responses (messages.h). Every field is bounded.
 #pragma once
 
 #include <array>
@@ -16,8 +16,8 @@
 
 namespace rueda::control {
 
-// Control frames: {u32 payload bytes, u8 type, 3 bytes zero} then the payload.
-enum class FrameType : uint8_t {
+// Control messages: {u32 payload bytes, u8 type, 3 bytes zero} then the payload.
+enum class MessageType : uint8_t {
   kRequests = 1,       // rank -> coordinator: Submitted
   kResponses = 2,      // coordinator -> rank
   kHeartbeat = 3,      // both ways: Heartbeat, for liveness and clock offsets
@@ -31,15 +31,15 @@ enum class FrameType : uint8_t {
   kPlanFreeze = 11,    // coordinator -> rank: start no more buckets, tell me how far you are (PlanNews)
   kPlanPosition = 12,  // rank -> coordinator: so far (PlanNews)
 };
-inline constexpr size_t kFrameHeaderBytes = 8;
+inline constexpr size_t kControlHeaderBytes = 8;
 
-struct FrameHeader {
+struct ControlHeader {
   uint32_t bytes = 0;
-  FrameType type = FrameType::kHeartbeat;
+  MessageType type = MessageType::kHeartbeat;
 };
-std::array<std::byte, kFrameHeaderBytes> encode_header(const FrameHeader& header);
-Result<FrameHeader> decode_header(
-    std::span<const std::byte, kFrameHeaderBytes> raw);  // bounds by kMaxFrameBytes
+std::array<std::byte, kControlHeaderBytes> encode_header(const ControlHeader& header);
+Result<ControlHeader> decode_header(
+    std::span<const std::byte, kControlHeaderBytes> raw);  // bounds by kMaxMessageBytes
 
 inline constexpr size_t kMaxSentenceBytes = 1u << 20;  // of a failure or an abort
 inline constexpr int kCodeCount = static_cast<int>(Code::kStalled) + 1;
