@@ -9,9 +9,9 @@
 namespace rueda::control {
 namespace {
 
-constexpr size_t kMaxRows = kMaxMessageBytes / sizeof(int64_t);  // alltoall: n * n; a message bounds it
+constexpr size_t kMaxRows = kMaxMessageBytes / sizeof(int64_t);  // an alltoall has n * n rows
 template <class E>
-constexpr int kCount = 0;  // of the enum's names, which are numbered from 0
+constexpr int kCount = 0;  // how many values an enum has; they are numbered from 0
 template <>
 constexpr int kCount<Collective> = static_cast<int>(Collective::kReducescatter) + 1;
 template <>
@@ -129,7 +129,7 @@ Request get_request(ByteReader& reader) {
   return {};
 }
 
-// ---- responses: of each alternative, what is put and how it is read ----
+// ---- responses: how each alternative is written and read ----
 
 void put_entry(ByteWriter& writer, const Entry& entry) {
   put_name(writer, entry.name);
@@ -246,7 +246,7 @@ void put_response(ByteWriter& writer, const Response& response) {
   std::visit([&](const auto& one) { put_fields(writer, one); }, response);
 }
 
-// The alternative whose number is `kind`, made in place.
+// Makes the alternative with the number `kind`, in place.
 template <size_t kFirst = 0>
 void get_alternative(ByteReader& reader, size_t kind, Response& response) {
   if constexpr (kFirst == std::variant_size_v<Response>) {

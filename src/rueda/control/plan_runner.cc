@@ -19,18 +19,19 @@ void PlanLedger::begin(int64_t plan_number, Rank ranks, int64_t size) {
 }
 
 bool PlanLedger::depart(int64_t plan_number) {
-  if (!is_active_ || plan_number != plan_number_) return false;  // it ended before this word arrived
+  if (!is_active_ || plan_number != plan_number_) return false;  // the plan ended before this message arrived
   return !std::exchange(is_frozen_, true);
 }
 
-// A tensor is submitted again when its bucket has run everywhere, so no rank is a round ahead of another.
+// A tensor is submitted again only when its bucket has run on all ranks, so no rank is more than one pass
+// ahead of another.
 Status PlanLedger::check(const PlanNews& position) const {
   const std::string plan = "learned plan " + std::to_string(plan_number_);
   if (!is_frozen_) return {Code::kInternal, "Nobody has asked how far the rank is in " + plan + "."};
   for (const PlanNews& other : positions_) {
     if (other.started < 0 || std::abs(other.started - position.started) <= size_) continue;
     return {Code::kInternal, "A rank that has started " + std::to_string(position.started) + " buckets of " +
-                                 plan + " is more than a round of " + std::to_string(size_) +
+                                 plan + " is more than one pass of " + std::to_string(size_) +
                                  " buckets away from one that has started " + std::to_string(other.started) +
                                  "."};
   }
@@ -86,7 +87,7 @@ bool PlanRunner::fits(const TensorRequest& request) const {
 void PlanRunner::accept(const TensorRequest& request, OperationId operation) {
   Slot& slot = slots_.at(request.name);
   slot.last.operation = operation;
-  slot.last.request = request;  // step after step the same: nothing is allocated
+  slot.last.request = request;  // the same in every step, so nothing is allocated
   slot.accepted = ++clock_;
   ++ready_[slot.bucket];
   ++waiting_;
@@ -118,12 +119,12 @@ bool PlanRunner::is_waiting_in_vain(const std::string& name) const {
 
 Result<std::vector<LeftOver>> PlanRunner::finish(int64_t end) {
   if (!is_active_) return Status(Code::kInternal, "A learned plan ends, but this rank runs none.");
-  // No rank is a round ahead of another; see PlanLedger.
+  // No rank is more than one pass ahead of another; see PlanLedger.
   if (end < 0 || end > started_ || started_ - end > size()) {
-    return Status(Code::kInternal, "Learned plan " + std::to_string(plan_number_) +
-                                       ", a round of which has " + std::to_string(size()) +
-                                       " buckets, cannot end after " + std::to_string(end) +
-                                       " buckets: this rank has started " + std::to_string(started_) + ".");
+    return Status(Code::kInternal, "Learned plan " + std::to_string(plan_number_) + ", which has " +
+                                       std::to_string(size()) + " buckets in one pass, cannot end after " +
+                                       std::to_string(end) + " buckets: this rank has started " +
+                                       std::to_string(started_) + ".");
   }
   std::vector<LeftOver> left;
   for (int64_t cancelled = end; cancelled < started_; ++cancelled)

@@ -8,8 +8,8 @@
 namespace rueda::control {
 namespace {
 
-// A bucket the others do not start for so long: they are busy, or will never come. Negotiation knows which,
-// and reports it.
+// If the other ranks do not start a bucket for so long, they are busy or will never start it. Negotiation
+// finds out which, and reports it.
 constexpr Nanos kPatience = kSecond;
 constexpr Nanos kLookEvery = 5 * kMillisecond;  // for polls that have become waits
 
@@ -17,7 +17,7 @@ void append(Actions& actions, Actions more) {
   for (Action& action : more) actions.push_back(std::move(action));
 }
 
-// The requests of one operation; none when it changes the process sets.
+// The requests of one operation; none if it changes the process sets.
 std::vector<const TensorRequest*> tensors_of(const std::vector<Request>& requests) {
   std::vector<const TensorRequest*> tensors;
   for (const Request& request : requests)
@@ -99,7 +99,8 @@ void Planner::answered(const Response& response) {
   });
 }
 
-// What I submitted and the coordinator has not answered: it has forgotten it, and has every rank do as I do.
+// The coordinator has forgotten the requests that it had not answered. Every rank puts its own ones into the
+// plan or submits them again.
 Result<std::optional<Actions>> Planner::begin(int64_t plan_number, Nanos now) {
   if (runner_.is_active() || arriving_.empty()) {
     return Status(Code::kInternal,
@@ -130,7 +131,7 @@ Result<std::optional<Actions>> Planner::begin(int64_t plan_number, Nanos now) {
   return std::optional(std::move(actions));
 }
 
-// What others have sent for buckets that do not run must be taken before anything else is.
+// Messages that others have sent for buckets that do not run must be received before all later messages.
 void Planner::undo(const PlanEnd& end, Actions& actions) const {
   const int64_t beyond = end.buckets + runner_.size();
   std::map<int64_t, std::vector<int32_t>> arrivals;  // of each bucket
@@ -165,7 +166,7 @@ Result<std::optional<Actions>> Planner::end(const PlanEnd& end) {
   std::vector<Request> again;
   for (auto& [operation, requests] : open) {
     std::ranges::sort(requests, {}, &TensorRequest::group_index);
-    // Where a part of the group is reduced, it is so on every rank: the rest is no group any more.
+    // If a part of a group was reduced, it was reduced on every rank; the rest is no longer a group.
     if (std::cmp_less(requests.size(), requests.front().group_size)) {
       for (TensorRequest& request : requests) {
         request.group_index = 0;

@@ -29,7 +29,7 @@ schedule::Topology measured_topology(const std::vector<Rank>& members, const std
   return topology;
 }
 
-// Of the whole world, as the cost model sees it.
+// The topology of the world, as the cost model sees it.
 schedule::Topology world_topology(const Session& session) {
   std::vector<Rank> world(session.all->size());
   std::iota(world.begin(), world.end(), 0);
@@ -119,7 +119,8 @@ int64_t plan_bucket_bytes(const Session& session) {
 }
 
 void attach_backends(Session& session, std::shared_ptr<backend::LocalHost> host) {
-  // Only what outlives the backend is captured, and only values equal on every rank shape the choice.
+  // The functions capture only what outlives the backend. Only values that are equal on every rank decide
+  // which algorithm runs.
   Links* links = session.links.get();
   const std::vector<PeerInfo>* all = session.all.get();
   const MeasuredLinks measured = session.measured;

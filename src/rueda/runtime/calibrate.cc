@@ -12,8 +12,7 @@ namespace {
 using control::MessageType;
 
 constexpr size_t kPingBytes = 8;
-constexpr size_t kBulkBytes =
-    256 << 10;  // long enough to leave start-up costs behind, short at 1 Gbit/s (2 ms)
+constexpr size_t kBulkBytes = 256 << 10;  // hides start-up costs, and takes only 2 ms at 1 Gbit/s
 constexpr int kPings = 8;
 constexpr int kBulks = 3;
 
@@ -54,7 +53,7 @@ class LinkDriver {
     return Status::ok();
   }
 
-  // One message each way, `first` says who begins.
+  // One message each way. is_first: this rank begins.
   Status exchange(Rank peer, std::span<std::byte> buffer, bool is_first) {
     const auto wait = [&](int64_t target) {
       return until([&] { return completed_ >= target; },
@@ -72,7 +71,7 @@ class LinkDriver {
   }
 
   const std::vector<ControlMessage>& messages() const { return messages_; }
-  // Whatever arrived after the first message of each peer belongs to the engine.
+  // All messages after the first one of each peer are for the engine.
   void give_back_later_messages() {
     std::vector<bool> is_seen(all_.size(), false);
     std::vector<ControlMessage> later;
@@ -168,7 +167,7 @@ Result<MeasuredLinks> calibrate(Links& links, Rank me, const std::vector<PeerInf
       link->gbps = in.get<double>();
     }
     if (!in.is_ok() || driver.messages().front().type != MessageType::kCosts) {
-      return Status(Code::kInternal, "rank 0 sent something else than link costs at the end of init.");
+      return Status(Code::kInternal, "rank 0 did not send the costs of links at the end of init.");
     }
     driver.give_back_later_messages();
     return measured;

@@ -8,8 +8,8 @@
 namespace rueda::runtime {
 namespace {
 
-constexpr Nanos kLeavingLook = 10 * kMillisecond;  // while ranks leave
-constexpr int kCloseLooks = 4;                     // rounds of the backend, some 3 us each
+constexpr Nanos kLeavingLook = 10 * kMillisecond;  // between two looks, while ranks leave
+constexpr int kCloseLooks = 4;                     // at the backend, some 3 us each
 
 Driver::Options driver_options(const Session& session) {
   return {.doorbell = session.doorbell.get(),
@@ -53,13 +53,13 @@ Result<std::shared_ptr<Engine>> Engine::start(Session session) {
 
 Engine::~Engine() {
   shutdown();
-  stop_timeline();  // where the thread never ran
+  stop_timeline();  // if the thread never ran
 }
 
 void Engine::shutdown() {
   farewell_.leave();
   driver_.wake();
-  // Bounded: ordered operations move, or a peer that does not is lost after RUEDA_PEER_TIMEOUT_SECONDS.
+  // Bounded: the ordered operations complete, or a silent peer is lost after RUEDA_PEER_TIMEOUT_SECONDS.
   driver_.join();
 }
 
@@ -110,8 +110,8 @@ Nanos Engine::next_event(Nanos now) const {
   return farewell_.is_running() ? next : std::min(next, now + kLeavingLook);
 }
 
-bool Engine::has_dates(Nanos now) const {
-  return !farewell_.is_running() || verdicts_.is_undecided() || negotiation_.has_dates(now);
+bool Engine::has_due_times(Nanos now) const {
+  return !farewell_.is_running() || verdicts_.is_undecided() || negotiation_.has_due_times(now);
 }
 
 bool Engine::is_quiet() const {
@@ -138,9 +138,7 @@ bool Engine::handle_messages() {
 
 void Engine::handle_message(const ControlMessage& message, Nanos now) {
   using control::MessageType;
-  const auto refuse = [&](const Status& status) {
-    carry_out(verdicts_.unreadable(message.from, status.why));
-  };
+  const auto refuse = [&](const Status& status) { carry_out(verdicts_.refused(message.from, status.why)); };
   switch (message.type) {
     case MessageType::kRequests:
     case MessageType::kResponses:

@@ -9,13 +9,13 @@
 namespace rueda::runtime {
 namespace {
 
-// For the news of a failure to leave, and for that of a good end.
+// How long sending may take: the news of a failure, and that of an orderly end.
 constexpr Nanos kNewsWait = 300 * kMillisecond;
 constexpr Nanos kReleaseWait = kSecond;
 
 }  // namespace
 
-// The sentence is Horovod's; who began is ours.
+// The text is Horovod's; the name of the first rank to leave is ours.
 Status Engine::shut_down_status() const {
   std::string text =
       "Horovod has been shut down. This was caused by an exception on one of the ranks or an attempt to run "
@@ -67,7 +67,7 @@ void Engine::carry_out(const Verdicts::End& end) {
 }
 
 void Engine::tell_end(const Verdicts::End& end) {
-  // From a rank that is not the coordinator, a lost rank would be a report and no news.
+  // From a rank other than the coordinator, an abort that names a lost rank would be a report.
   const Rank named = is_coordinator() ? end.lost : -1;
   const Bytes news = control::encode(control::Abort{.lost = named, .code = end.why.code, .why = end.why.why});
   if (is_coordinator())
@@ -105,7 +105,7 @@ void Engine::carry_out(Farewell::Action action) {
 void Engine::stop() {
   operations_.close(shut_down_status());
   if (is_coordinator()) return;
-  stop_timeline();  // its last events must reach rank 0 before the farewell, which writes until all are in
+  stop_timeline();  // its last events must reach rank 0 before kDone does
   send_trace_batches();
   channel_.send(kCoordinator, control::MessageType::kDone, {});
 }

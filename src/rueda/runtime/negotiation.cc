@@ -42,7 +42,7 @@ Negotiation::Negotiation(Parts parts)
       planner_(planner_options(parts_.session, parts_.groups), parts_.operations, parts_.dispatcher,
                parts_.counters, planner_actions()) {
   if (!is_coordinator()) return;
-  // Besides the calls that run at once, one that is ready to follow.
+  // The calls that run at once, and one that is ready to follow.
   const control::Rounds::Options options{
       .cycle_time = nanos(parts_.session.config.cycle_time_ms, kMillisecond),
       .max_backlog = data_channels(*parts_.session.all) + 1};
@@ -177,7 +177,7 @@ Status Negotiation::on_message(const ControlMessage& message, Nanos now, bool ac
   if (message.type == MessageType::kRequests) {
     Result<control::Submitted> submitted = control::decode_submitted(message.payload);
     if (!submitted.is_ok()) return submitted.status();
-    if (!rounds_) return {Code::kInternal, "requests belong to rank 0."};
+    if (!rounds_) return {Code::kInternal, "only rank 0 receives requests."};
     if (!accepts_requests) return Status::ok();
     rounds_->submitted(message.from, submitted.value().plans_begun, std::move(submitted).value().requests,
                        now, &parts_.trace);
@@ -186,7 +186,7 @@ Status Negotiation::on_message(const ControlMessage& message, Nanos now, bool ac
   if (message.type == MessageType::kResponses) {
     Result<std::vector<control::Response>> responses = control::decode_responses(message.payload);
     if (!responses.is_ok()) return responses.status();
-    if (rounds_) return {Code::kInternal, "responses come from rank 0 only."};
+    if (rounds_) return {Code::kInternal, "only rank 0 sends responses."};
     return accept(std::move(responses).value());
   }
   return on_plan_news(message);
@@ -196,7 +196,7 @@ Status Negotiation::on_plan_news(const ControlMessage& message) {
   const Result<control::PlanNews> news = control::decode_plan_news(message.payload);
   const bool is_for_me = (message.type == control::MessageType::kPlanFreeze) != is_coordinator();
   if (!news.is_ok()) return news.status();
-  if (!is_for_me) return {Code::kInternal, "this news of a plan is for the other side."};
+  if (!is_for_me) return {Code::kInternal, "this message about a plan is for another rank."};
   if (message.type == control::MessageType::kPlanPosition)
     return planner_.on_position(message.from, news.value());
   if (message.type == control::MessageType::kPlanDepart)

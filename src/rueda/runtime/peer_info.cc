@@ -151,7 +151,7 @@ Status check_agreement(const std::vector<PeerInfo>& all) {
 }
 
 Result<Place> place_of(Rank rank, const std::vector<PeerInfo>& all) {
-  // Told by every rank's launcher, or derived for every rank: the two are never mixed.
+  // Local ranks are told by the launcher of every rank, or derived for every rank. The two are never mixed.
   const bool is_told = std::all_of(all.begin(), all.end(),
                                    [](const PeerInfo& f) { return f.local_rank >= 0 && f.local_size > 0; });
   std::vector<std::string_view> hosts;  // in order of first rank

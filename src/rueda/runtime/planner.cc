@@ -47,7 +47,7 @@ Status Planner::on_position(Rank from, const control::PlanNews& news) {
   return Status::ok();
 }
 
-// What failed while it waited for an answer is not begun again.
+// An operation that failed while it waited for an answer is not begun again.
 void Planner::forget_finished() {
   const auto is_open = [&](control::OperationId handle, const control::Request& request) {
     const auto& [process_set, name] = control::name_of(request);

@@ -18,13 +18,14 @@ class Suspicions {
  public:
   struct Verdict {
     Rank reporter = -1, suspect = -1;
-    bool is_lost = false;  // else both live and the connection between them broke
+    bool is_lost = false;  // false: both ranks live, and the connection between them broke
     std::string why;       // of the broken channel
   };
 
-  // reporter lives and has lost its channel to suspect. The suspect must be asked for a sign of life now.
+  // The reporter lives and has lost its channel to the suspect. The suspect must now be asked for a
+  // sign of life.
   void report(Rank reporter, Rank suspect, std::string why, Nanos now);
-  // A heartbeat of that rank which answers one sent at that time.
+  // The rank has answered a heartbeat that was sent at asked_at.
   void answered(Rank rank, Nanos asked_at);
   [[nodiscard]] std::optional<Verdict> judge(Nanos now) const;
   [[nodiscard]] bool is_empty() const { return open_.empty(); }
