@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <fstream>
 #include <iterator>
 
+#include "rueda/base/clock.h"
 #include "rueda/base/limits.h"
 #include "rueda/base/release.h"
 #include "rueda/store/world.h"
@@ -17,6 +19,10 @@ extern char** environ;
 
 namespace rueda::launch {
 namespace {
+
+int32_t to_ms(double seconds) {
+  return static_cast<int32_t>(std::min<Nanos>(nanos(seconds, kSecond) / kMillisecond, INT32_MAX));
+}
 
 std::string to_hex(std::span<const std::byte> bytes) {
   std::string text;
@@ -106,7 +112,7 @@ Result<Bytes> job_message(const RunOptions& options, const JobStart& start,
   job.env = forwarded_environment(environ, link.is_remote());
   const Variables tuning = tuning_variables(options.tuning);
   job.env.insert(job.env.end(), tuning.begin(), tuning.end());
-  job.ping_timeout_ms = link.is_remote() ? static_cast<int32_t>(options.agent_timeout_s * 1000) : 0;
+  job.ping_timeout_ms = link.is_remote() ? to_ms(options.agent_timeout_s) : 0;
   for (const Placement& place : placements)
     if (place.host == host)
       job.ranks.push_back({place.rank, rank_variables(place, options.size, link.host(), start.rendezvous)});

@@ -45,7 +45,7 @@ void sleep_on(std::span<const int> fds, Deadline deadline);
 
 class Links {
  public:
-  // transports: best first. all: the peer info of every rank, mine included; outlives this object.
+  // transports: best first. all: the peer info of every rank, also of this one; outlives this object.
   Links(std::vector<OpenTransport> transports, Rank me, const std::vector<PeerInfo>& all);
 
   // Whether the channels to that rank are up. The first call begins to connect, and progress() goes on with

@@ -20,7 +20,7 @@ class Liveness {
   // Whether the coordinator's next ping is due. True once per interval.
   bool take_due(Nanos now);
   [[nodiscard]] Nanos next_event() const { return next_; }
-  // A peer this rank watches that has been silent for longer than the timeout.
+  // A peer that this rank watches and that has been silent for longer than the timeout.
   [[nodiscard]] std::optional<Rank> silent(Nanos now) const;
   [[nodiscard]] Nanos timeout() const { return timeout_; }
 

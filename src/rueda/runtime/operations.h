@@ -130,7 +130,7 @@ class Operations {
   };
   static Key key_of(const Operation& operation, size_t index);
   Result<int64_t> enter(const std::shared_ptr<Operation>& operation);  // all its names, or none
-  std::vector<Callback> complete_locked(Operation& operation);         // to be called without the lock
+  std::vector<Callback> complete_locked(Operation& operation);         // to call without the lock
 
   std::function<void()> wake_engine_;
   mutable std::atomic<uint64_t> wants_{0};

@@ -1,5 +1,5 @@
-// What a broken data channel means, as the coordinator sees it: a rank was lost, or two living ranks lost
-// sight of each other. Pure: time comes in as a value.
+// What a broken data channel means, as the coordinator sees it: a rank was lost, or the connection between
+// two living ranks broke. Pure: time is passed as a value.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace rueda::runtime {
 
-// How long a suspect has to answer. A dead process is known sooner: its control channel ends.
+// How long a suspect has to answer. A dead process is noticed sooner, because its control channel ends.
 inline constexpr Nanos kAnswerWait = kSecond;
 
 class Suspicions {

@@ -20,12 +20,12 @@ namespace rueda::runtime {
 struct TransportSite {
   const Config& config;
   const transport::Identity& identity;
-  std::span<const int> shared;     // descriptors for the other ranks of this host, who give as many
+  std::span<const int> shared;     // descriptors for the other ranks of this host, which pass as many
   const std::string& listen_host;  // numeric; set if the transport reaches other hosts
 };
 
 enum class Reach : uint8_t {
-  kHost,     // ranks of one host, who also pass one another what they share
+  kHost,     // ranks of one host, which also pass one another what they share
   kNetwork,  // any rank
 };
 

@@ -77,7 +77,7 @@ bool has_every_rank_once(const std::vector<Rank>& ranks, Rank n) {
   return true;
 }
 
-Status check_run(const Claim& claim, Rank rank, const Expected& want, const Extent& got,
+Status check_run(const Claim& claim, Rank rank, const Expected& want, const Piece& got,
                  Expressions& expressions) {
   const int64_t place = want.begin + got.offset;
   if (got.cell.expr == kUnwritten) return wrong(claim, rank, place, "is never written");
@@ -100,7 +100,7 @@ Status check_outputs(const Claim& claim, Execution& execution, Expressions& expr
   IntervalMap<Expr> first;  // rank 0's: where all ranks get the same elements they must get the same bits
   for (Rank rank = 0; rank < claim.topology.size(); ++rank) {
     for (const Expected& want : expected_of(claim, rank, expressions)) {
-      for (const Extent& got : execution.memory(rank).read(output(want.begin, want.count))) {
+      for (const Piece& got : execution.memory(rank).read(output(want.begin, want.count))) {
         if (Status status = check_run(claim, rank, want, got, expressions); !status.is_ok()) return status;
         if (claim.spec.what != Collective::kAllreduce) continue;
         const int64_t begin = want.begin + got.offset;

@@ -47,7 +47,7 @@ struct Cell {
   Expr expr = kUnwritten;
   int64_t shift = 0;
 };
-struct Extent {
+struct Piece {
   int64_t offset = 0, count = 0;  // within the slice that was read
   Cell cell;                      // its shift is that of the place it was read from
   int64_t element = 0;            // index in the vectors of the first element
@@ -55,8 +55,8 @@ struct Extent {
 
 class Memory {
  public:
-  void write(const Slice& to, const std::vector<Extent>& extents);
-  std::vector<Extent> read(const Slice& from);
+  void write(const Slice& to, const std::vector<Piece>& pieces);
+  std::vector<Piece> read(const Slice& from);
   void set_aliased() { is_aliased_ = true; }
 
  private:
@@ -96,10 +96,10 @@ class Execution {
   Status check_channels() const;
   Status advance(Event event);  // starts the step if it may start, and what follows from that
   Status meet(int64_t channel, size_t place);
-  Status apply(Event event, const std::vector<Extent>* received);
+  Status apply(Event event, const std::vector<Piece>* received);
   void complete(Event event, int64_t round);
   Status stuck() const;
-  Status combine(Event event, const std::vector<Extent>& a, const std::vector<Extent>& b);
+  Status combine(Event event, const std::vector<Piece>& a, const std::vector<Piece>& b);
   [[nodiscard]] const Step& step(Event event) const { return schedules_[event.rank].steps[event.step]; }
 
   const Spec& spec_;

@@ -4,24 +4,24 @@
 
 namespace rueda::schedule {
 
-void Memory::write(const Slice& to, const std::vector<Extent>& extents) {
+void Memory::write(const Slice& to, const std::vector<Piece>& pieces) {
   auto& space = spaces_[index(to.space)];
-  for (const Extent& extent : extents) {
-    const int64_t begin = to.begin + extent.offset;
-    space.assign(begin, begin + extent.count, {.expr = extent.cell.expr, .shift = extent.element - begin});
+  for (const Piece& piece : pieces) {
+    const int64_t begin = to.begin + piece.offset;
+    space.assign(begin, begin + piece.count, {.expr = piece.cell.expr, .shift = piece.element - begin});
   }
 }
 
-std::vector<Extent> Memory::read(const Slice& from) {
-  std::vector<Extent> extents;
+std::vector<Piece> Memory::read(const Slice& from) {
+  std::vector<Piece> pieces;
   spaces_[index(from.space)].visit(from.begin, from.begin + from.count,
                                    [&](int64_t begin, int64_t end, const Cell& cell) {
-                                     extents.push_back({.offset = begin - from.begin,
-                                                        .count = end - begin,
-                                                        .cell = cell,
-                                                        .element = begin + cell.shift});
+                                     pieces.push_back({.offset = begin - from.begin,
+                                                       .count = end - begin,
+                                                       .cell = cell,
+                                                       .element = begin + cell.shift});
                                    });
-  return extents;
+  return pieces;
 }
 
 Execution::Execution(const Spec& spec, std::span<const Schedule> schedules, bool is_aliased,
@@ -34,7 +34,7 @@ Execution::Execution(const Spec& spec, std::span<const Schedule> schedules, bool
   for (Rank rank = 0; rank < n; ++rank) {
     if (is_aliased) memories_[rank].set_aliased();
     const int64_t count = shape_of(spec, n, rank).input;
-    const Extent all{.offset = 0, .count = count, .cell = {expressions.leaf(rank), 0}, .element = 0};
+    const Piece all{.offset = 0, .count = count, .cell = {expressions.leaf(rank), 0}, .element = 0};
     memories_[rank].write({Space::kInput, 0, count}, {all});
     index_rank(rank);
   }
@@ -121,8 +121,8 @@ Status Execution::meet(int64_t index, size_t place) {
   const auto n = static_cast<int64_t>(schedules_.size());
   const Event send{static_cast<Rank>(index / n), channels_[index].sends[place]};
   const Event recv{static_cast<Rank>(index % n), channels_[index].recvs[place]};
-  const auto extents = memories_[send.rank].read(step(send).from);
-  if (Status status = apply(recv, &extents); !status.is_ok()) return status;
+  const auto pieces = memories_[send.rank].read(step(send).from);
+  if (Status status = apply(recv, &pieces); !status.is_ok()) return status;
   // A chain grows when a message is sent after another has arrived. Arrivals that wait for one another
   // overlap in flight.
   const int64_t round =
@@ -144,7 +144,7 @@ void Execution::complete(Event event, int64_t round) {
   }
 }
 
-Status Execution::apply(Event event, const std::vector<Extent>* received) {
+Status Execution::apply(Event event, const std::vector<Piece>* received) {
   const Step& now = step(event);
   Memory& memory = memories_[event.rank];
   const auto fault = [&](const std::string& why) {
@@ -152,9 +152,9 @@ Status Execution::apply(Event event, const std::vector<Extent>* received) {
   };
   const auto first = received != nullptr && now.action == Action::kRecv ? *received : memory.read(now.from);
   const auto second = received != nullptr ? *received : memory.read(now.from2);
-  for (const auto* extents : {&first, &second})
-    for (const Extent& extent : *extents)
-      if (extent.cell.expr == kUnwritten) return fault("reads or receives data that nobody has written");
+  for (const auto* pieces : {&first, &second})
+    for (const Piece& piece : *pieces)
+      if (piece.cell.expr == kUnwritten) return fault("reads or receives data that nobody has written");
   switch (now.action) {
     case Action::kRecv:
     case Action::kCopy:
@@ -166,9 +166,9 @@ Status Execution::apply(Event event, const std::vector<Extent>* received) {
       return combine(event, first, second);
     case Action::kFinish: {
       auto finished = first;
-      for (Extent& extent : finished) {
-        if (expressions_.is_finished(extent.cell.expr)) return fault("finishes twice");
-        extent.cell.expr = expressions_.finish(extent.cell.expr);
+      for (Piece& piece : finished) {
+        if (expressions_.is_finished(piece.cell.expr)) return fault("finishes twice");
+        piece.cell.expr = expressions_.finish(piece.cell.expr);
       }
       memory.write(now.to, finished);
       return Status::ok();
@@ -179,14 +179,14 @@ Status Execution::apply(Event event, const std::vector<Extent>* received) {
   return fault("is a send and cannot be applied");
 }
 
-Status Execution::combine(Event event, const std::vector<Extent>& a, const std::vector<Extent>& b) {
+Status Execution::combine(Event event, const std::vector<Piece>& a, const std::vector<Piece>& b) {
   const Step& now = step(event);
   const auto fault = [&](const std::string& why) {
     return step_fault(event.rank, event.step, schedules_[event.rank], why);
   };
   if ((now.action == Action::kAdasum) != (spec_.op == ReduceOp::kAdasum))
     return fault("applies the wrong operation");
-  std::vector<Extent> result;
+  std::vector<Piece> result;
   size_t i = 0;
   size_t j = 0;
   for (int64_t at = 0; at < now.to.count;) {  // runs of a and b need not end at the same places
