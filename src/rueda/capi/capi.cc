@@ -31,7 +31,7 @@ static_assert(static_cast<int>(rueda::Collective::kReducescatter) == RUEDA_REDUC
 static_assert(static_cast<int>(rueda::ReduceOp::kProduct) == RUEDA_PRODUCT);
 
 constexpr int32_t kMaxGroupTensors = 1 << 20;
-constexpr double kLongWait = 1e9;  // seconds; a longer wait has no deadline
+constexpr double kLongWait = 1e9;  // seconds; a longer deadline would overflow and means none
 
 int topology(int (*read)(const Engine&)) {
   const std::shared_ptr<Engine> engine = capi::engine();
@@ -277,8 +277,10 @@ int rueda_wait(int64_t handle, double timeout_s) {
   const std::shared_ptr<Engine> engine = capi::engine();
   if (!engine) return capi::fail_not_initialized();
   std::optional<rueda::Deadline> deadline;
-  if (timeout_s >= 0 && timeout_s < kLongWait)
-    deadline = rueda::Deadline::after(rueda::nanos(timeout_s, rueda::kSecond));
+  if (timeout_s >= 0 && timeout_s < kLongWait) {
+    deadline =
+        rueda::Deadline::after(static_cast<rueda::Nanos>(timeout_s * static_cast<double>(rueda::kSecond)));
+  }
   const Status status = engine->wait(handle, deadline);
   return status.is_ok() ? RUEDA_OK : capi::fail(status);
 }

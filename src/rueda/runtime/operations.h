@@ -97,8 +97,8 @@ class Operations {
   void release(int64_t handle);
   // A thread waits for the operation from then on. True if none did before.
   bool want(const Operation& operation, Nanos from) const;
-  // Calls back once when the operation is done: on the engine thread, or at once if it is done already. No
-  // lock is held, so the callback may use this object.
+  // Calls back once when the operation is done: on the engine thread, or here if it is done already. Without
+  // any lock held, so that the callback may use this object.
   Status on_done(int64_t handle, Callback callback);
 
   // ---- engine thread ----
@@ -106,7 +106,8 @@ class Operations {
   [[nodiscard]] bool has_submitted() const;
   [[nodiscard]] bool is_empty() const;  // nothing is in flight
   std::optional<TensorRef> lookup(int32_t process_set, const std::string& name) const;
-  // The tensor is finished. Its operation completes with the last one; the first failure becomes its status.
+  // The tensor is finished; its operation completes with the last of them, or at once for all when status
+  // fails.
   void finish(const TensorRef& ref, const Status& status);
   // Everything in flight fails; later submissions are refused with the same status.
   void close(const Status& why);
