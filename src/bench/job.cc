@@ -11,9 +11,9 @@
 #include <optional>
 #include <thread>
 
+#include "bench/link_commands.h"
 #include "bench/measure.h"
-#include "bench/space_plan.h"
-#include "bench/spaces.h"
+#include "bench/network_namespaces.h"
 #include "launch/cores.h"
 #include "launch/job_runner.h"
 #include "rueda/store/world.h"
@@ -44,9 +44,10 @@ void apply_settings(const Request& request, const Job& job) {
 Status move_to_host(const Request& request, const Job& job) {
   const int rank = std::atoi(getenv("RUEDA_RANK"));
   const int host = rank / request.per_host;
-  if (host >= std::ssize(job.spaces))
+  if (host >= std::ssize(job.namespaces))
     return {Code::kInternal, "there are more ranks than the hosts were made for"};
-  if (Status entered = enter_space(job.spaces[static_cast<size_t>(host)]); !entered.is_ok()) return entered;
+  if (Status entered = enter_namespace(job.namespaces[static_cast<size_t>(host)]); !entered.is_ok())
+    return entered;
   const int first = host * request.per_host;
   set("RUEDA_HOSTNAME", fmt::format("host{}", host));
   set("RUEDA_LOCAL_RANK", std::to_string(rank - first));
@@ -76,7 +77,7 @@ int become(const std::vector<std::string>& command) {
 }
 
 int run_rank(const Request& request, const Job& job, const std::string& own_path, bool is_direct) {
-  if (!job.spaces.empty())
+  if (!job.namespaces.empty())
     if (Status moved = move_to_host(request, job); !moved.is_ok()) return fail(moved);
   apply_settings(request, job);
   if (!request.command.empty()) return become(request.command);
@@ -148,13 +149,13 @@ int run_job(const Request& request, Job job, const std::string& own_path, std::v
   if (!made.is_ok()) return fail(made.status());
   const Folder folder(made.value());
   job.report = folder.path + "/rows";
-  std::optional<Spaces> spaces;
+  std::optional<NetworkNamespaces> namespaces;
   if (request.what == "replay") {
     const int hosts = (job.ranks + request.per_host - 1) / request.per_host;
-    Result<Spaces> ready = Spaces::make(hosts, request.rate, request.congestion);
+    Result<NetworkNamespaces> ready = NetworkNamespaces::make(hosts, request.rate, request.congestion);
     if (!ready.is_ok()) return fail(ready.status());
-    spaces = std::move(ready).value();
-    job.spaces = spaces->paths();
+    namespaces = std::move(ready).value();
+    job.namespaces = namespaces->paths();
   }
   const int status = start(request, job, own_path);
   Result<std::vector<Row>> found = read_rows(job.report);

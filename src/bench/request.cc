@@ -23,16 +23,20 @@ std::vector<Job> jobs_of(const Request& request) {
                             .strategy = strategy,
                             .model = model,
                             .report = "",
-                            .spaces = {},
+                            .namespaces = {},
                             .is_one_machine = true});
   return jobs;
 }
 
 std::string encode(const Job& job) {
-  return nlohmann::json{{"ranks", job.ranks},   {"transport", job.transport},
-                        {"mode", job.mode},     {"strategy", job.strategy},
-                        {"model", job.model},   {"report", job.report},
-                        {"spaces", job.spaces}, {"one_machine", job.is_one_machine}}
+  return nlohmann::json{{"ranks", job.ranks},
+                        {"transport", job.transport},
+                        {"mode", job.mode},
+                        {"strategy", job.strategy},
+                        {"model", job.model},
+                        {"report", job.report},
+                        {"namespaces", job.namespaces},
+                        {"one_machine", job.is_one_machine}}
       .dump();
 }
 
@@ -46,8 +50,8 @@ Result<Job> decode_job(const std::string& text) {
     if (!root.contains(key) || !root[key].is_string()) return malformed;
   const auto is_text = [](const nlohmann::json& entry) { return entry.is_string(); };
   if (!root.contains("ranks") || !root["ranks"].is_number_integer() || !root.contains("one_machine") ||
-      !root["one_machine"].is_boolean() || !root.contains("spaces") || !root["spaces"].is_array() ||
-      !std::all_of(root["spaces"].begin(), root["spaces"].end(), is_text))
+      !root["one_machine"].is_boolean() || !root.contains("namespaces") || !root["namespaces"].is_array() ||
+      !std::all_of(root["namespaces"].begin(), root["namespaces"].end(), is_text))
     return malformed;
   return Job{.ranks = root["ranks"],
              .transport = root["transport"],
@@ -55,7 +59,7 @@ Result<Job> decode_job(const std::string& text) {
              .strategy = root["strategy"],
              .model = root["model"],
              .report = root["report"],
-             .spaces = root["spaces"],
+             .namespaces = root["namespaces"],
              .is_one_machine = root["one_machine"]};
 }
 

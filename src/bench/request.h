@@ -43,10 +43,10 @@ inline double dilation_of(const Request& request) {
 struct Job {
   int ranks = 2;
   std::string transport = "auto", mode = "planned", strategy = "auto";
-  std::string model;                // burst and replay: Model::name
-  std::string report;               // rank 0 appends its rows here, a JSON object a line; "" = only prints
-  std::vector<std::string> spaces;  // replay: where the namespace of each host can be opened
-  bool is_one_machine = false;      // all ranks share one clock
+  std::string model;   // burst and replay: Model::name
+  std::string report;  // rank 0 appends its rows here, a JSON object a line; "" = only prints
+  std::vector<std::string> namespaces;  // replay: where the namespace of each host can be opened
+  bool is_one_machine = false;          // all ranks share one clock
 };
 
 std::vector<Job> jobs_of(const Request& request);

@@ -23,7 +23,7 @@ constexpr const char* kHelp = R"(rueda bench WHAT [options]: measures the librar
   latency    small allreduces back to back: percentiles and a histogram
   burst      all gradients of a model at once: --mode fused,unfused,planned
   replay     training steps whose computing is slept and whose communication is real, between hosts made of
-             network name spaces with limited links (needs root); a command after -- runs there instead
+             network namespaces with limited links (needs root); a command after -- runs there instead
 
   rueda bench allreduce -np 2 --sizes 4B,64KiB,64MiB --memory private --transport shm,tcp --json out.json
   rueda bench burst -np 2 --model resnet50

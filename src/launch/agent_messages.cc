@@ -3,34 +3,29 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "rueda/base/limits.h"
 
 namespace rueda::launch {
 namespace {
 
-constexpr size_t kMaxText = kMaxFrameBytes;
-constexpr size_t kMaxVariables = 1 << 20;
+constexpr size_t kMaxText = kMaxMessageBytes;
+constexpr size_t kMaxVariables = 1 << 20, kMaxArguments = 1 << 20;
 constexpr size_t kMaxSkippedBytes = 64 << 10;
 
-void put(ByteWriter& writer, const Variables& variables) {
-  writer.put(static_cast<uint32_t>(variables.size()));
-  for (const auto& [name, value] : variables) {
-    writer.put_string(name);
-    writer.put_string(value);
-  }
+void put_variables(ByteWriter& writer, const Variables& variables) {
+  writer.put_list(variables, [](ByteWriter& to, const auto& variable) {
+    to.put_string(variable.first);
+    to.put_string(variable.second);
+  });
 }
 
 Variables get_variables(ByteReader& reader) {
-  Variables variables;
-  const auto count = reader.get<uint32_t>();
-  if (count > kMaxVariables) reader.fail();
-  for (uint32_t i = 0; i < count && reader.is_ok(); ++i) {
-    std::string name = reader.get_string(kMaxText);
-    std::string value = reader.get_string(kMaxText);
-    variables.emplace_back(std::move(name), std::move(value));
-  }
-  return variables;
+  return reader.get_list(kMaxVariables, [](ByteReader& from) {
+    std::string name = from.get_string(kMaxText);
+    return std::pair(std::move(name), from.get_string(kMaxText));
+  });
 }
 
 template <class T>
@@ -44,7 +39,7 @@ Result<T> checked(const ByteReader& reader, T value, std::string_view what) {
 }  // namespace
 
 Bytes encode_message(MessageType type, std::span<const std::byte> payload) {
-  RUEDA_CHECK(payload.size() < kMaxFrameBytes, "a message is bounded by its sender");
+  RUEDA_CHECK(payload.size() < kMaxMessageBytes, "a message is bounded by its sender");
   ByteWriter writer;
   writer.put(static_cast<uint32_t>(payload.size() + 1));
   writer.put(type);
@@ -79,15 +74,13 @@ Result<Hello> decode_hello(std::span<const std::byte> payload) {
 
 Bytes encode(const Job& job) {
   ByteWriter writer;
-  writer.put(static_cast<uint32_t>(job.argv.size()));
-  for (const std::string& argument : job.argv) writer.put_string(argument);
+  writer.put_list(job.argv, [](ByteWriter& to, const std::string& argument) { to.put_string(argument); });
   writer.put_string(job.cwd);
-  put(writer, job.env);
-  writer.put(static_cast<uint32_t>(job.ranks.size()));
-  for (const RankJob& rank : job.ranks) {
-    writer.put(rank.rank);
-    put(writer, rank.env);
-  }
+  put_variables(writer, job.env);
+  writer.put_list(job.ranks, [](ByteWriter& to, const RankJob& rank) {
+    to.put(rank.rank);
+    put_variables(to, rank.env);
+  });
   writer.put_string(job.secret);
   writer.put_string(job.stage);
   writer.put(job.ping_timeout_ms);
@@ -98,19 +91,12 @@ Bytes encode(const Job& job) {
 Result<Job> decode_job(std::span<const std::byte> payload) {
   ByteReader reader(payload);
   Job job;
-  const auto arguments = reader.get<uint32_t>();
-  if (arguments > kMaxVariables) reader.fail();
-  for (uint32_t i = 0; i < arguments && reader.is_ok(); ++i) job.argv.push_back(reader.get_string(kMaxText));
+  job.argv = reader.get_list(kMaxArguments, [](ByteReader& from) { return from.get_string(kMaxText); });
   job.cwd = reader.get_string(kMaxText);
   job.env = get_variables(reader);
-  const auto ranks = reader.get<uint32_t>();
-  if (ranks > static_cast<uint32_t>(kMaxRanks)) reader.fail();
-  for (uint32_t i = 0; i < ranks && reader.is_ok(); ++i) {
-    RankJob rank;
-    rank.rank = reader.get<int32_t>();
-    rank.env = get_variables(reader);
-    job.ranks.push_back(std::move(rank));
-  }
+  job.ranks = reader.get_list(kMaxRanks, [](ByteReader& from) {
+    return RankJob{.rank = from.get<int32_t>(), .env = get_variables(from)};
+  });
   job.secret = reader.get_string(256);
   job.stage = reader.get_string(kMaxText);
   job.ping_timeout_ms = reader.get<int32_t>();
@@ -177,7 +163,7 @@ Result<std::optional<AgentMessage>> MessageReader::next() {
   if (rest.size() < sizeof(uint32_t)) return std::optional<AgentMessage>();
   ByteReader reader(rest);
   const auto length = reader.get<uint32_t>();
-  if (length == 0 || length > kMaxFrameBytes)
+  if (length == 0 || length > kMaxMessageBytes)
     return Status(
         Code::kInternal,
         fmt::format("a message of {} bytes, which is too long, arrived between launcher and agent", length));

@@ -92,7 +92,7 @@ Result<Hello> decode_hello(std::span<const std::byte> payload);
 Result<Job> decode_job(std::span<const std::byte> payload);
 Result<Exit> decode_exit(std::span<const std::byte> payload);
 
-// Cuts a stream into messages. A message longer than kMaxFrameBytes is refused before it is buffered.
+// Cuts a stream into messages. A message longer than kMaxMessageBytes is refused before it is buffered.
 class MessageReader {
  public:
   // If a magic is given, everything up to its end is skipped first, at most 64 KiB.

@@ -30,7 +30,7 @@ std::string trimmed(std::string text) {
 }  // namespace
 
 HostLink::HostLink(std::string host, bool is_remote)
-    : host_(std::move(host)), is_remote_(is_remote), queue_(kMaxFrameBytes) {}
+    : host_(std::move(host)), is_remote_(is_remote), queue_(kMaxMessageBytes) {}
 
 void HostLink::attach(AgentProcess process) {
   process_ = std::move(process);

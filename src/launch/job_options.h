@@ -8,7 +8,6 @@
 #include "launch/hosts.h"
 #include "launch/rank_output.h"
 #include "launch/starters/starter.h"
-#include "rueda/base/clock.h"
 
 namespace rueda::launch {
 
@@ -29,7 +28,5 @@ struct RunOptions {
   std::string collect_dir;   // where the ranks' result files are gathered; "" = nowhere
   std::string binary;        // absolute path of this program
 };
-
-inline Nanos from_seconds(double seconds) { return static_cast<Nanos>(seconds * kSecond); }
 
 }  // namespace rueda::launch

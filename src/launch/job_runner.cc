@@ -30,7 +30,7 @@ JobRunner::JobRunner(RunOptions options)
                       if (phase_ == Phase::kRunning) say_lines(link.host(), lines);
                     }},
       start_watch_(options_.start_timeout_s),
-      stop_plan_(from_seconds(options_.grace_s)) {}
+      stop_plan_(nanos(options_.grace_s, kSecond)) {}
 
 int JobRunner::run() {
   const Status ready = prepare();
@@ -124,7 +124,7 @@ void JobRunner::step() {
 
 void JobRunner::tick(Nanos now) {
   if (phase_ == Phase::kStarting) start_when_ready(now);
-  agents_.check_silence(now, phase_ == Phase::kStarting ? 0 : from_seconds(options_.agent_timeout_s));
+  agents_.check_silence(now, phase_ == Phase::kStarting ? 0 : nanos(options_.agent_timeout_s, kSecond));
   if (phase_ == Phase::kRunning)
     for (size_t host = 0; host < agents_.links().size(); ++host)
       if (agents_.links()[host].is_lost()) lose_host(static_cast<int>(host), now);
@@ -139,7 +139,7 @@ void JobRunner::perform(StopPlan::Step step, Nanos now) {
   switch (step) {
     case StopPlan::Step::kStop: {
       ByteWriter grace;
-      grace.put(from_seconds(options_.grace_s) / kMillisecond);
+      grace.put(nanos(options_.grace_s, kSecond) / kMillisecond);
       return agents_.broadcast(MessageType::kStop, grace.bytes());
     }
     case StopPlan::Step::kKill:

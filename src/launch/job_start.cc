@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <fstream>
 #include <iterator>
 
+#include "rueda/base/clock.h"
 #include "rueda/base/limits.h"
 #include "rueda/base/release.h"
 #include "rueda/store/world.h"
@@ -17,6 +19,10 @@ extern char** environ;
 
 namespace rueda::launch {
 namespace {
+
+int32_t to_ms(double seconds) {
+  return static_cast<int32_t>(std::min<Nanos>(nanos(seconds, kSecond) / kMillisecond, INT32_MAX));
+}
 
 std::string to_hex(std::span<const std::byte> bytes) {
   std::string text;
@@ -58,10 +64,10 @@ Result<std::string> read_stage_file(const std::string& path) {
   if (path.empty()) return std::string();
   std::ifstream file(path, std::ios::binary);
   std::string stage{std::istreambuf_iterator<char>(file), {}};
-  if (file && !stage.empty() && stage.size() <= kMaxFrameBytes / 2) return stage;
+  if (file && !stage.empty() && stage.size() <= kMaxMessageBytes / 2) return stage;
   return Status(Code::kUnavailable,
                 fmt::format("cannot pass {} to the ranks: it is missing, empty or larger than {} MiB", path,
-                            kMaxFrameBytes / 2 >> 20));
+                            kMaxMessageBytes / 2 >> 20));
 }
 
 }  // namespace
@@ -106,12 +112,12 @@ Result<Bytes> job_message(const RunOptions& options, const JobStart& start,
   job.env = forwarded_environment(environ, link.is_remote());
   const Variables tuning = tuning_variables(options.tuning);
   job.env.insert(job.env.end(), tuning.begin(), tuning.end());
-  job.ping_timeout_ms = link.is_remote() ? static_cast<int32_t>(options.agent_timeout_s * 1000) : 0;
+  job.ping_timeout_ms = link.is_remote() ? to_ms(options.agent_timeout_s) : 0;
   for (const Placement& place : placements)
     if (place.host == host)
       job.ranks.push_back({place.rank, rank_variables(place, options.size, link.host(), start.rendezvous)});
   Bytes payload = encode(job);
-  if (payload.size() < kMaxFrameBytes) return payload;
+  if (payload.size() < kMaxMessageBytes) return payload;
   return Status(Code::kInvalidArgument,
                 "the environment and the command are too large to be sent to the agents; unset variables "
                 "that are not needed");

@@ -64,14 +64,14 @@ void LineAssembler::finish(const Emit& emit) {
   ended_with_return_ = false;
 }
 
-void Tail::add(const Piece& piece) {
-  if (piece.is_continuation || piece.text.empty()) return;
+void Tail::add(const Fragment& fragment) {
+  if (fragment.is_continuation || fragment.text.empty()) return;
   // Lines are cut because people read the report. The limit leaves room for a mismatch error that
   // names all ranks.
   constexpr size_t kMaxTailLine = 1000;
-  std::string line(piece.text.size() > kMaxTailLine
-                       ? fmt::format("{}…", piece.text.substr(0, utf8_cut(piece.text, kMaxTailLine)))
-                       : std::string(piece.text));
+  std::string line(fragment.text.size() > kMaxTailLine
+                       ? fmt::format("{}…", fragment.text.substr(0, utf8_cut(fragment.text, kMaxTailLine)))
+                       : std::string(fragment.text));
   if (ring_.size() < max_lines_) {
     ring_.push_back(std::move(line));
     return;

@@ -16,18 +16,19 @@ enum class Stream : uint8_t { kStdout = 1, kStderr = 2 };
 // exhaust our memory.
 inline constexpr size_t kMaxLineBytes = 64 << 10;
 
-struct Piece {
+struct Fragment {
   std::string_view text;         // without its end
   std::string_view end;          // "\n", "\r", "\r\n"; "" for text that is shown as it came
   bool is_continuation = false;  // the "\n" after a "\r" that was already emitted; gets no prefix
 };
-using Emit = std::function<void(const Piece&)>;
+using Emit = std::function<void(const Fragment&)>;
 
-// '\r' ends a piece and is kept, so that progress bars redraw. An empty piece before '\r' is dropped.
+// '\r' ends a fragment and is kept, so that progress bars redraw. An empty fragment before '\r' is dropped.
 class LineAssembler {
  public:
-  // is_verbatim: the pieces together are exactly the bytes that were fed, so a piece that was cut or never
-  // finished has no end. Otherwise such a piece gets "\n", so that the next prefix begins a new line.
+  // is_verbatim: the fragments together are exactly the bytes that were fed, so a fragment that was cut or
+  // never finished has no end. Otherwise such a fragment gets "\n", so that the next prefix begins a new
+  // line.
   explicit LineAssembler(bool is_verbatim = false) : is_verbatim_(is_verbatim) {}
   void feed(std::string_view bytes, const Emit& emit);
   void finish(const Emit& emit);  // the stream ended: emits an unfinished line
@@ -44,7 +45,7 @@ class LineAssembler {
 class Tail {
  public:
   explicit Tail(size_t max_lines) : max_lines_(max_lines) {}
-  void add(const Piece& piece);
+  void add(const Fragment& fragment);
   [[nodiscard]] std::vector<std::string> lines() const;
 
  private:

@@ -89,27 +89,27 @@ void RankOutput::name_host(Rank rank, std::string host) {
 void RankOutput::feed(Rank rank, Stream stream, std::string_view bytes) {
   RankStream& state = ranks_[static_cast<size_t>(rank)].streams[index_of(stream)];
   write_log(state.log, bytes);
-  state.assembler.feed(bytes, [&](const Piece& piece) { write_piece(rank, stream, piece); });
+  state.assembler.feed(bytes, [&](const Fragment& fragment) { write_fragment(rank, stream, fragment); });
 }
 
 void RankOutput::finish(Rank rank) {
   for (const Stream stream : {Stream::kStdout, Stream::kStderr})
     ranks_[static_cast<size_t>(rank)].streams[index_of(stream)].assembler.finish(
-        [&](const Piece& piece) { write_piece(rank, stream, piece); });
+        [&](const Fragment& fragment) { write_fragment(rank, stream, fragment); });
 }
 
-void RankOutput::write_piece(Rank rank, Stream stream, const Piece& piece) {
+void RankOutput::write_fragment(Rank rank, Stream stream, const Fragment& fragment) {
   RankState& state = ranks_[static_cast<size_t>(rank)];
   RankStream& own = state.streams[index_of(stream)];
-  own.tail.add(piece);
+  own.tail.add(fragment);
   const auto line = [&](PrefixStyle style) {
     std::string text;
-    if (!piece.is_continuation) {
+    if (!fragment.is_continuation) {
       const std::string time = style.has_time ? local_time(style.kind) : std::string();
       text = line_prefix(style, rank, state.host, stream, time);
     }
-    text += piece.text;
-    text += piece.end;
+    text += fragment.text;
+    text += fragment.end;
     return text;
   };
   PrefixStyle style = options_.style;

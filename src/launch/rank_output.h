@@ -56,7 +56,7 @@ class RankOutput {
     std::string host;
     std::array<RankStream, 2> streams;  // stdout, stderr
   };
-  void write_piece(Rank rank, Stream stream, const Piece& piece);
+  void write_fragment(Rank rank, Stream stream, const Fragment& fragment);
   void write_log(const LogFile& log, std::string_view bytes);
   [[nodiscard]] std::string log_path(Rank rank, Stream stream) const;
   [[nodiscard]] std::string output_path(Rank rank, Stream stream) const;

@@ -39,7 +39,7 @@ StartWatch::Decision StartWatch::decide(std::span<const AgentState> agents, Nano
     decision.notice = fmt::format("still waiting for {} after {} s", missing, waited / kSecond);
     next_notice_ = waited + kNoticeInterval;
   }
-  if (waited >= static_cast<Nanos>(timeout_s_ * kSecond)) {
+  if (waited >= nanos(timeout_s_, kSecond)) {
     decision.next = kFail;
     decision.why = {
         Code::kTimeout,

@@ -5,7 +5,7 @@
 
 #include "control_fixture.h"
 #include "rueda/base/limits.h"
-#include "rueda/control/frames.h"
+#include "rueda/control/message_types.h"
 
 namespace rueda::control {
 namespace {
@@ -217,12 +217,12 @@ TEST(Messages, enum_values_out_of_range_and_negative_dimensions_are_refused) {
   EXPECT_FALSE(decode_requests(encode(std::vector<Request>{outside})).is_ok());
 }
 
-TEST(Messages, frame_headers_are_checked) {
-  const auto raw = encode_header({.bytes = 77, .type = FrameType::kStallReport});
+TEST(Messages, headers_are_checked) {
+  const auto raw = encode_header({.bytes = 77, .type = MessageType::kStallReport});
   const auto header = decode_header(raw);
   ASSERT_TRUE(header.is_ok());
   EXPECT_EQ(header.value().bytes, 77u);
-  EXPECT_EQ(header.value().type, FrameType::kStallReport);
+  EXPECT_EQ(header.value().type, MessageType::kStallReport);
   for (const auto& [at, value] : {std::pair(4, 0), {4, 99}, {5, 1}, {7, 1}, {3, 0x7f}}) {
     auto bad = raw;
     bad[static_cast<size_t>(at)] = static_cast<std::byte>(value);

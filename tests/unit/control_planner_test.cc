@@ -10,6 +10,9 @@
 namespace rueda::control {
 namespace {
 
+using testing::AllOf;
+using testing::HasSubstr;
+
 template <class T>
 std::vector<T> all_of(const Actions& actions) {
   std::vector<T> found;
@@ -20,7 +23,13 @@ std::vector<T> all_of(const Actions& actions) {
 
 class OneRank : public testing::Test {
  protected:
-  Actions respond(Response response) { return planner_.response(response, now_).value_or(Actions{}); }
+  Actions respond(Response response) {
+    Result<std::optional<Actions>> decided = planner_.response(response, now_);
+    EXPECT_TRUE(decided.is_ok()) << decided.status().why;
+    return decided.is_ok() ? std::move(decided).value().value_or(Actions{}) : Actions{};
+  }
+  // Why a response is refused; empty if it is not.
+  std::string refusal(Response response) { return planner_.response(response, now_).status().why; }
   static Response bucket_of(const std::vector<std::string>& tensors) {
     PlanBucket planned;
     for (const std::string& name : tensors)
@@ -52,7 +61,7 @@ TEST_F(OneRank, takes_what_is_unanswered_when_a_plan_begins_and_negotiates_what_
   Bucket bucket;
   bucket.entries.push_back({.name = "answered", .shape = {4}, .rows = {}});
   Response answer = bucket;
-  EXPECT_FALSE(planner_.response(answer, now_).has_value())
+  EXPECT_FALSE(planner_.response(answer, now_).value().has_value())
       << "it runs, and is none of the planner's business";
   const Actions actions = begin_plan({{"a", "b"}});
   const auto over = all_of<NegotiationOver>(actions);
@@ -75,7 +84,7 @@ TEST_F(OneRank, a_change_of_process_sets_departs_from_the_plan_and_is_negotiated
   begin_plan({{"a"}});
   EXPECT_TRUE(planner_.submitted(2, std::get<SetChange>(remove_set(1))).empty()) << "it has departed already";
   Response added = SetAdded{.names = {"add_process_set"}, .id = 1, .ranks = {0}};
-  planner_.response(added, now_);
+  respond(added);
   EXPECT_FALSE(planner_.unanswered().contains(1));
   EXPECT_TRUE(planner_.unanswered().contains(2));
 }
@@ -89,10 +98,10 @@ TEST_F(OneRank, does_not_begin_again_what_it_is_told_to_forget) {
 TEST_F(OneRank, an_answer_to_another_ranks_error_leaves_its_own_submission_open) {
   submit(1, {allreduce("x")});
   Response error = make_failure(0, {{.name = "x", .ranks = {0, 2}}}, {Code::kMismatch, "why"});
-  planner_.response(error, now_);
+  respond(error);
   EXPECT_EQ(planner_.unanswered().size(), 1u);
   std::get<Failure>(error).failed[0].ranks = {1};
-  planner_.response(error, now_);
+  respond(error);
   EXPECT_TRUE(planner_.unanswered().empty());
 }
 
@@ -160,19 +169,62 @@ TEST_F(OneRank, several_buckets_under_way_are_each_undone_by_their_number) {
 
 TEST(PlanLedger, tells_of_every_bucket_that_not_all_ranks_have_started) {
   PlanLedger ledger;
-  ledger.begin(4, 3);
+  ledger.begin(4, 3, 2);
   EXPECT_TRUE(ledger.depart(4));
+  const auto stopped_at = [&](Rank rank, const PlanNews& position) {
+    return ledger.stopped_at(rank, position).value();
+  };
   EXPECT_FALSE(
-      ledger.stopped_at(0, {.plan_number = 4, .started = 7, .under_way = {{5, {0, 1, 1}}, {6, {0, 2, 0}}}}));
-  EXPECT_FALSE(ledger.stopped_at(1, {.plan_number = 4, .started = 5, .under_way = {{4, {8, 0, 8}}}}));
+      stopped_at(0, {.plan_number = 4, .started = 7, .under_way = {{5, {0, 1, 1}}, {6, {0, 2, 0}}}}));
+  EXPECT_FALSE(stopped_at(1, {.plan_number = 4, .started = 5, .under_way = {{4, {8, 0, 8}}}}));
   const auto end =
-      ledger.stopped_at(2, {.plan_number = 4, .started = 6, .under_way = {{4, {9, 9, 0}}, {5, {3, 0, 0}}}});
+      stopped_at(2, {.plan_number = 4, .started = 6, .under_way = {{4, {9, 9, 0}}, {5, {3, 0, 0}}}});
   ASSERT_TRUE(end.has_value());
   EXPECT_EQ(end->buckets, 5) << "the one before it runs on all ranks";
   EXPECT_EQ(end->flows, (std::vector<Flow>{{.bucket = 5, .from = 0, .to = 1, .messages = 1},
                                            {.bucket = 5, .from = 0, .to = 2, .messages = 1},
                                            {.bucket = 6, .from = 0, .to = 1, .messages = 2},
                                            {.bucket = 5, .from = 2, .to = 0, .messages = 3}}));
+}
+
+TEST(PlanLedger, refuses_a_position_that_nobody_asked_for_or_that_is_a_round_away_from_another) {
+  PlanLedger ledger;
+  ledger.begin(4, 3, 2);
+  const auto stopped_at = [&](Rank rank, int64_t started) {
+    return ledger.stopped_at(rank, {.plan_number = 4, .started = started, .under_way = {}});
+  };
+  EXPECT_THAT(stopped_at(1, 5).status().why, HasSubstr("asked"));
+  EXPECT_TRUE(ledger.depart(4));
+  EXPECT_TRUE(stopped_at(0, 5).is_ok());
+  for (const int64_t impossible : {int64_t{2}, int64_t{8}, INT64_MAX}) {
+    EXPECT_THAT(stopped_at(1, impossible).status().why,
+                AllOf(HasSubstr(std::to_string(impossible)), HasSubstr("plan 4")));
+  }
+  EXPECT_TRUE(stopped_at(1, 3).is_ok());
+  EXPECT_FALSE(stopped_at(2, 6).is_ok()) << "rank 1 is at 3";
+  EXPECT_EQ(stopped_at(2, 4).value()->buckets, 3);
+}
+
+TEST_F(OneRank, refuses_an_end_that_contradicts_what_it_has_started_and_keeps_its_plan) {
+  EXPECT_THAT(refusal(PlanEnd{}), HasSubstr("runs none"));
+  begin_plan({{"a"}});
+  for (int step = 0; step < 2; ++step) {
+    submit(step, {allreduce("a")});
+    ASSERT_TRUE(planner_.room(now_).has_value());
+  }
+  const std::string ahead = refusal(PlanEnd{.buckets = 3, .flows = {}});
+  EXPECT_THAT(ahead, AllOf(HasSubstr("plan 1"), HasSubstr("after 3 buckets"), HasSubstr("started 2")));
+  EXPECT_THAT(refusal(PlanEnd{.buckets = 0, .flows = {}}), HasSubstr("after 0 buckets"))
+      << "a whole round is not undone";
+  EXPECT_TRUE(planner_.has_plan());
+  EXPECT_EQ(all_of<Cancel>(end_plan(1)).size(), 1u);
+}
+
+TEST_F(OneRank, refuses_a_plan_without_buckets_and_one_that_begins_within_another) {
+  EXPECT_THAT(refusal(PlanBegin{.plan_number = 1}), HasSubstr("without buckets"));
+  begin_plan({{"a"}});
+  respond(bucket_of({"b"}));
+  EXPECT_THAT(refusal(PlanBegin{.plan_number = 2}), HasSubstr("before another"));
 }
 
 TEST_F(OneRank, departs_once_when_it_waits_in_vain) {

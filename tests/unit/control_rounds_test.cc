@@ -34,16 +34,19 @@ class TwoRanks : public testing::Test {
     for (const Response& response : last_round_) out.push_back(names(response));
     return out;
   }
+  void hear(std::vector<Response>& responses) {
+    for (Response& response : responses) EXPECT_TRUE(planner_.response(response, now_).is_ok());
+  }
   // Submits, runs and answers the request, as often as it takes to begin a plan. False if it never does.
   bool learns(const Request& request) {
     for (int i = 0; i < 10; ++i) {
       submit(request);
       round();
-      for (Response& response : last_round_) planner_.response(response, now_);
+      hear(last_round_);
       for (Action& action : rounds_.responded(now_, nullptr)) {
         auto* said = std::get_if<Respond>(&action);
         if (said == nullptr) continue;
-        for (Response& response : said->responses) planner_.response(response, now_);
+        hear(said->responses);
         return true;
       }
     }
@@ -112,13 +115,13 @@ TEST_F(Plans, what_waits_when_a_plan_begins_is_forgotten_for_the_ranks_repeat_it
   for (Actions begun; begun.empty() && steps < 10; ++steps) {
     submit(allreduce("a"));
     round();
-    for (Response& response : last_round_) planner_.response(response, now_);
+    hear(last_round_);
     rounds_.submitted(1, 0, {allreduce("a")}, now_, nullptr);  // it is ahead
     begun = rounds_.responded(now_, nullptr);
     if (!begun.empty()) break;
     rounds_.submitted(0, 0, {allreduce("a")}, now_, nullptr);
     round();
-    for (Response& response : last_round_) planner_.response(response, now_);
+    hear(last_round_);
   }
   ASSERT_LT(steps, 10);
   EXPECT_EQ(rounds_.pending_summary(), "");

@@ -1,5 +1,5 @@
 // A thousand ranks in one process under virtual time: the decisions of the Coordinator and of every rank's
-// Planner are values, so the test carries them out itself. Frames take 50 us; a call ends 200 us after its
+// Planner are values, so the test carries them out itself. Messages take 50 us; a call ends 200 us after its
 // last rank has started it, and two run at once. Deterministic: equal times keep their order.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -63,7 +63,7 @@ class World {
 
   [[nodiscard]] bool is_finished() const { return finished_ == kRanks; }
   [[nodiscard]] Nanos now() const { return now_; }
-  [[nodiscard]] int64_t frames() const { return frames_; }
+  [[nodiscard]] int64_t messages() const { return messages_; }
   [[nodiscard]] int64_t calls() const { return calls_; }
   [[nodiscard]] int64_t cancelled() const { return cancelled_; }
   [[nodiscard]] const std::vector<std::string>& stalls() const { return stalls_; }
@@ -114,7 +114,7 @@ class World {
 
   void at(Nanos when, std::function<void()> what) { events_.push({when, next_order_++, std::move(what)}); }
   void send(std::function<void()> what) {
-    ++frames_;
+    ++messages_;
     at(now_ + kFlight, std::move(what));
   }
 
@@ -190,7 +190,7 @@ class World {
   void accept(Rank rank, const std::vector<Response>& responses) {
     Node& node = nodes_[rank];
     for (Response response : responses) {
-      if (std::optional<Actions> actions = node.planner->response(response, now_))
+      if (std::optional<Actions> actions = node.planner->response(response, now_).value())
         carry_out(rank, std::move(*actions));
       else
         node.queue.push_back({.key = {0, ++node.agreed}, .names = names(response)});
@@ -259,7 +259,7 @@ class World {
   }
   void carry_out(Rank rank, TellPosition& told) {
     const auto tell = [this, rank, news = told.news] {
-      carry_out(0, nodes_[0].planner->on_position(rank, news));
+      carry_out(0, nodes_[0].planner->on_position(rank, news).value());
       cycle(0);
     };
     rank == 0 ? at(now_, tell) : send(tell);
@@ -294,7 +294,7 @@ class World {
   Nanos now_ = 0;
   std::map<Key, std::vector<Rank>> started_;  // calls that not all ranks have started, or that run
   Rank finished_ = 0;
-  int64_t frames_ = 0, calls_ = 0, cancelled_ = 0;
+  int64_t messages_ = 0, calls_ = 0, cancelled_ = 0;
   std::vector<std::string> stalls_;
   std::set<std::string> departures_;
 };
@@ -312,10 +312,10 @@ TEST(Simulation, a_thousand_ranks_learn_a_plan_and_say_no_more_word) {
   World world([](Rank rank, int) { return training_step(rank); }, 40);
   world.run_to_step(10, kSecond);
   ASSERT_TRUE(world.have_all_plan());
-  const int64_t frames = world.frames();
+  const int64_t messages = world.messages();
   world.run(10 * kSecond);
   EXPECT_TRUE(world.is_finished());
-  EXPECT_EQ(world.frames(), frames);
+  EXPECT_EQ(world.messages(), messages);
   EXPECT_EQ(world.plans_begun(), std::set<int64_t>{1});
   EXPECT_EQ(world.cancelled(), 0);
   EXPECT_LT(world.now(), 40 * 10 * kMillisecond);

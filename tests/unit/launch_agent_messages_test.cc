@@ -116,7 +116,7 @@ TEST(MessageReader, endless_chatter_before_the_magic_is_refused) {
 
 TEST(MessageReader, message_of_no_or_too_great_length_is_refused_before_it_is_buffered) {
   for (const uint32_t length :
-       {uint32_t{0}, static_cast<uint32_t>(kMaxFrameBytes) + 1, uint32_t{0xFFFFFFFF}}) {
+       {uint32_t{0}, static_cast<uint32_t>(kMaxMessageBytes) + 1, uint32_t{0xFFFFFFFF}}) {
     ByteWriter writer;
     writer.put(length);
     MessageReader reader;

@@ -14,21 +14,22 @@ class Assembled {
  public:
   void feed(std::string_view bytes) { assembler_.feed(bytes, emit_); }
   void finish() { assembler_.finish(emit_); }
-  std::vector<std::string> pieces;  // text and end; '+' in front of a continuation
+  std::vector<std::string> fragments;  // text and end; '+' in front of a continuation
 
  private:
   LineAssembler assembler_;
-  Emit emit_ = [this](const Piece& piece) {
-    pieces.push_back((piece.is_continuation ? "+" : "") + std::string(piece.text) + std::string(piece.end));
+  Emit emit_ = [this](const Fragment& fragment) {
+    fragments.push_back((fragment.is_continuation ? "+" : "") + std::string(fragment.text) +
+                        std::string(fragment.end));
   };
 };
 
 TEST(LineAssembler, line_waits_for_its_end) {
   Assembled lines;
   lines.feed("ab");
-  EXPECT_THAT(lines.pieces, IsEmpty());
+  EXPECT_THAT(lines.fragments, IsEmpty());
   lines.feed("c\nd");
-  EXPECT_THAT(lines.pieces, ElementsAre("abc\n"));
+  EXPECT_THAT(lines.fragments, ElementsAre("abc\n"));
 }
 
 TEST(LineAssembler, unfinished_line_comes_out_at_the_end_of_the_stream) {
@@ -36,37 +37,37 @@ TEST(LineAssembler, unfinished_line_comes_out_at_the_end_of_the_stream) {
   lines.feed("abc");
   lines.finish();
   lines.finish();
-  EXPECT_THAT(lines.pieces, ElementsAre("abc\n"));
+  EXPECT_THAT(lines.fragments, ElementsAre("abc\n"));
 }
 
 TEST(LineAssembler, empty_lines_are_lines) {
   Assembled lines;
   lines.feed("\n\na\n");
-  EXPECT_THAT(lines.pieces, ElementsAre("\n", "\n", "a\n"));
+  EXPECT_THAT(lines.fragments, ElementsAre("\n", "\n", "a\n"));
 }
 
-TEST(LineAssembler, return_ends_a_piece_at_once_and_is_kept) {
+TEST(LineAssembler, return_ends_a_fragment_at_once_and_is_kept) {
   Assembled lines;
   lines.feed("10%\r20%\r");
-  EXPECT_THAT(lines.pieces, ElementsAre("10%\r", "20%\r"));
+  EXPECT_THAT(lines.fragments, ElementsAre("10%\r", "20%\r"));
 }
 
-TEST(LineAssembler, leading_return_of_a_progress_bar_makes_no_empty_piece) {
+TEST(LineAssembler, leading_return_of_a_progress_bar_makes_no_empty_fragment) {
   Assembled lines;
   lines.feed("\r10%");
   lines.feed("\r20%\n");
-  EXPECT_THAT(lines.pieces, ElementsAre("10%\r", "20%\n"));
+  EXPECT_THAT(lines.fragments, ElementsAre("10%\r", "20%\n"));
 }
 
 TEST(LineAssembler, return_and_newline_are_one_end_even_when_torn_apart) {
   Assembled whole;
   whole.feed("a\r\nb\r\n");
-  EXPECT_THAT(whole.pieces, ElementsAre("a\r\n", "b\r\n"));
+  EXPECT_THAT(whole.fragments, ElementsAre("a\r\n", "b\r\n"));
   Assembled torn;
   torn.feed("a\r");
   torn.feed("\nb");
   torn.finish();
-  EXPECT_THAT(torn.pieces, ElementsAre("a\r", "+\n", "b\n"));
+  EXPECT_THAT(torn.fragments, ElementsAre("a\r", "+\n", "b\n"));
 }
 
 TEST(LineAssembler, endless_line_is_cut_between_characters) {
@@ -75,12 +76,12 @@ TEST(LineAssembler, endless_line_is_cut_between_characters) {
   while (text.size() <= 2 * kMaxLineBytes) text += "€";  // three bytes, so that the limit falls inside one
   lines.feed(text);
   lines.finish();
-  ASSERT_EQ(lines.pieces.size(), 3u);
+  ASSERT_EQ(lines.fragments.size(), 3u);
   std::string joined;
-  for (const std::string& piece : lines.pieces) {
-    EXPECT_LE(piece.size(), kMaxLineBytes + 1);
-    EXPECT_NE(static_cast<unsigned char>(piece.front()) & 0xC0, 0x80) << "begins inside a character";
-    joined += piece.substr(0, piece.size() - 1);
+  for (const std::string& fragment : lines.fragments) {
+    EXPECT_LE(fragment.size(), kMaxLineBytes + 1);
+    EXPECT_NE(static_cast<unsigned char>(fragment.front()) & 0xC0, 0x80) << "begins inside a character";
+    joined += fragment.substr(0, fragment.size() - 1);
   }
   EXPECT_EQ(joined, text);
 }
@@ -96,12 +97,12 @@ TEST(LineAssembler, chunks_do_not_matter) {
       at += size;
     }
     lines.finish();
-    EXPECT_THAT(lines.pieces, ElementsAre("alpha\n", "beta gamma\n", "\n", "δέλτα\n", "last\n"))
+    EXPECT_THAT(lines.fragments, ElementsAre("alpha\n", "beta gamma\n", "\n", "δέλτα\n", "last\n"))
         << "round " << round;
   }
 }
 
-TEST(LineAssembler, verbatim_pieces_are_the_bytes_and_keep_lines_whole) {
+TEST(LineAssembler, verbatim_fragments_are_the_bytes_and_keep_lines_whole) {
   const std::string long_line(kMaxLineBytes + 5, 'x');
   const std::string text = "\r10%\r\n\r\r\nwhole line\n" + long_line + "\nno end";
   std::mt19937 random(11);
@@ -109,9 +110,9 @@ TEST(LineAssembler, verbatim_pieces_are_the_bytes_and_keep_lines_whole) {
     std::string joined;
     std::vector<std::string> lines;
     LineAssembler assembler(true);
-    const Emit emit = [&](const Piece& piece) {
-      lines.emplace_back(piece.text);
-      joined.append(piece.text).append(piece.end);
+    const Emit emit = [&](const Fragment& fragment) {
+      lines.emplace_back(fragment.text);
+      joined.append(fragment.text).append(fragment.end);
     };
     for (size_t at = 0; at < text.size();) {
       const size_t size = 1 + random() % (round < 25 ? 9 : 5000);

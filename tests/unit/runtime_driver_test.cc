@@ -23,7 +23,7 @@ class CountedWork final : public Work {
   [[nodiscard]] bool is_over() const override { return is_over_; }
   void ended() override { has_ended = true; }
   [[nodiscard]] Nanos next_event(Nanos now) const override { return now + kSecond; }
-  [[nodiscard]] bool has_dates(Nanos) const override { return false; }
+  [[nodiscard]] bool has_due_times(Nanos) const override { return false; }
   [[nodiscard]] bool is_quiet() const override { return true; }
   bool prepare_sleep() override { return true; }
   void wake_up() override {}

@@ -153,8 +153,8 @@ TEST(LinksStar, a_rank_has_a_control_channel_to_the_coordinator_only) {
   EXPECT_THAT(coordinator.far->asked,
               ElementsAre(Pair("far:1", 0), Pair("far:1", 1), Pair("far:2", 0), Pair("far:2", 1)));
   EXPECT_THAT(other.far->asked, ElementsAre(Pair("far:0", 0), Pair("far:0", 1), Pair("far:2", 0)));
-  other.links.send_frame(2, control::FrameType::kHeartbeat, {});
-  EXPECT_FALSE(other.links.has_unsent_frames()) << "there is no such channel";
+  other.links.send_control(2, control::MessageType::kHeartbeat, {});
+  EXPECT_FALSE(other.links.has_unsent_control()) << "there is no such channel";
 }
 
 TEST(LinksStar, between_hosts_every_pair_has_two_data_channels_those_of_one_host_as_well) {
@@ -225,14 +225,14 @@ TEST(LinksLoss, is_reported_once_and_silences_its_control_channel) {
   TwoWays two(world("ab", {"far"}));
   ASSERT_TRUE(two.connect().is_ok());
   FakeTransport::Channel& control = two.far->channels[{1, kControlChannel}];
-  two.links.send_frame(1, control::FrameType::kHeartbeat, {});
+  two.links.send_control(1, control::MessageType::kHeartbeat, {});
   EXPECT_EQ(control.sent.size(), 1u);
   two.far->losses = {{1, kControlChannel, {Code::kPeerLost, "closed."}}};
   const std::vector<Loss> losses = two.links.take_losses();
   ASSERT_EQ(losses.size(), 1u);
   EXPECT_EQ(losses[0].status.why, "closed.");
   EXPECT_THAT(two.links.take_losses(), IsEmpty());
-  two.links.send_frame(1, control::FrameType::kHeartbeat, {});
+  two.links.send_control(1, control::MessageType::kHeartbeat, {});
   EXPECT_EQ(control.sent.size(), 1u);
   EXPECT_NE(two.links.data(1), nullptr) << "what arrived on the data channel can still be received";
 }
@@ -252,14 +252,14 @@ class Star {
 
   Links& at(Rank rank) { return *links_[static_cast<size_t>(rank)]; }
   transport::SimNetwork& network() { return network_; }
-  std::vector<Frame>& frames(Rank rank) { return frames_[rank]; }
+  std::vector<ControlMessage>& messages(Rank rank) { return messages_[rank]; }
 
   bool step_until(const std::function<bool()>& condition) {
     for (int step = 0; step < 10'000; ++step) {
       if (condition()) return true;
       for (Rank rank = 0; rank < size(); ++rank) {
         at(rank).progress([this, rank](const Completion& done) { data_[rank].push_back(done.ticket); });
-        for (Frame& frame : at(rank).take_frames()) frames_[rank].push_back(std::move(frame));
+        for (ControlMessage& message : at(rank).take_control()) messages_[rank].push_back(std::move(message));
       }
     }
     return false;
@@ -279,7 +279,7 @@ class Star {
   transport::SimNetwork network_;
   std::vector<PeerInfo> all_;
   std::vector<std::unique_ptr<Links>> links_;
-  std::map<Rank, std::vector<Frame>> frames_;
+  std::map<Rank, std::vector<ControlMessage>> messages_;
   std::map<Rank, std::vector<Ticket>> data_;
 };
 
@@ -291,46 +291,46 @@ Bytes text(std::string_view of) {
 TEST(LinksStar, frames_of_one_rank_arrive_whole_and_in_order) {
   Star star(3);
   const Bytes large(50'000, std::byte{7});
-  star.at(1).send_frame(0, control::FrameType::kRequests, large);
-  star.at(1).send_frame(0, control::FrameType::kHeartbeat, {});
-  star.at(1).send_frame(0, control::FrameType::kTrace, text("last"));
-  star.at(2).send_frame(0, control::FrameType::kShutdown, {});
-  ASSERT_TRUE(star.step_until([&] { return star.frames(0).size() == 4; }));
-  std::vector<std::pair<control::FrameType, Bytes>> of_first;
-  for (const Frame& frame : star.frames(0))
-    if (frame.from == 1) of_first.emplace_back(frame.type, frame.payload);
-  EXPECT_THAT(of_first, ElementsAre(Pair(control::FrameType::kRequests, large),
-                                    Pair(control::FrameType::kHeartbeat, Bytes()),
-                                    Pair(control::FrameType::kTrace, text("last"))));
-  EXPECT_TRUE(star.step_until([&] { return !star.at(1).has_unsent_frames(); }));
+  star.at(1).send_control(0, control::MessageType::kRequests, large);
+  star.at(1).send_control(0, control::MessageType::kHeartbeat, {});
+  star.at(1).send_control(0, control::MessageType::kTrace, text("last"));
+  star.at(2).send_control(0, control::MessageType::kShutdown, {});
+  ASSERT_TRUE(star.step_until([&] { return star.messages(0).size() == 4; }));
+  std::vector<std::pair<control::MessageType, Bytes>> of_first;
+  for (const ControlMessage& message : star.messages(0))
+    if (message.from == 1) of_first.emplace_back(message.type, message.payload);
+  EXPECT_THAT(of_first, ElementsAre(Pair(control::MessageType::kRequests, large),
+                                    Pair(control::MessageType::kHeartbeat, Bytes()),
+                                    Pair(control::MessageType::kTrace, text("last"))));
+  EXPECT_TRUE(star.step_until([&] { return !star.at(1).has_unsent_control(); }));
 }
 
 TEST(LinksStar, a_broadcast_reaches_every_other_rank) {
   Star star(4);
-  star.at(0).broadcast_frame(control::FrameType::kStallReport, text("slow"));
+  star.at(0).broadcast_control(control::MessageType::kStallReport, text("slow"));
   ASSERT_TRUE(star.step_until(
-      [&] { return !star.frames(1).empty() && !star.frames(2).empty() && !star.frames(3).empty(); }));
+      [&] { return !star.messages(1).empty() && !star.messages(2).empty() && !star.messages(3).empty(); }));
   for (const Rank rank : {1, 2, 3}) {
-    EXPECT_EQ(star.frames(rank)[0].from, 0);
-    EXPECT_EQ(star.frames(rank)[0].payload, text("slow"));
+    EXPECT_EQ(star.messages(rank)[0].from, 0);
+    EXPECT_EQ(star.messages(rank)[0].payload, text("slow"));
   }
-  EXPECT_THAT(star.frames(0), IsEmpty());
+  EXPECT_THAT(star.messages(0), IsEmpty());
 }
 
 TEST(LinksStar, frames_put_back_come_before_later_ones) {
   Star star(2);
-  star.at(1).send_frame(0, control::FrameType::kHeartbeat, text("second"));
-  ASSERT_TRUE(star.step_until([&] { return !star.frames(0).empty(); }));
-  std::vector<Frame> frames = std::move(star.frames(0));
-  star.at(0).put_back_frames({std::move(frames[0])});
-  star.at(0).put_back_frames({{.from = 1, .payload = text("first")}});
-  frames = star.at(0).take_frames();
-  ASSERT_EQ(frames.size(), 2u);
-  EXPECT_EQ(frames[0].payload, text("first"));
-  EXPECT_EQ(frames[1].payload, text("second"));
+  star.at(1).send_control(0, control::MessageType::kHeartbeat, text("second"));
+  ASSERT_TRUE(star.step_until([&] { return !star.messages(0).empty(); }));
+  std::vector<ControlMessage> messages = std::move(star.messages(0));
+  star.at(0).put_back_control({std::move(messages[0])});
+  star.at(0).put_back_control({{.from = 1, .payload = text("first")}});
+  messages = star.at(0).take_control();
+  ASSERT_EQ(messages.size(), 2u);
+  EXPECT_EQ(messages[0].payload, text("first"));
+  EXPECT_EQ(messages[1].payload, text("second"));
 }
 
-TEST(LinksStar, data_is_handed_to_its_owner_and_is_no_frame) {
+TEST(LinksStar, data_is_handed_to_its_owner_and_is_no_control_message) {
   Star star(2);
   const Bytes sent(100, std::byte{1});
   Bytes received(100);
@@ -340,7 +340,7 @@ TEST(LinksStar, data_is_handed_to_its_owner_and_is_no_frame) {
   EXPECT_THAT(star.data(0), ElementsAre(11));
   EXPECT_THAT(star.data(1), ElementsAre(12));
   EXPECT_EQ(received, sent);
-  EXPECT_THAT(star.frames(1), IsEmpty());
+  EXPECT_THAT(star.messages(1), IsEmpty());
 }
 
 TEST(LinksLoss, a_lost_rank_is_named_on_each_of_its_channels_and_the_others_go_on) {
@@ -354,14 +354,14 @@ TEST(LinksLoss, a_lost_rank_is_named_on_each_of_its_channels_and_the_others_go_o
   }
   EXPECT_THAT(channels, testing::UnorderedElementsAre(data_channel(0), kControlChannel));
   EXPECT_THAT(star.at(1).take_losses(), testing::SizeIs(1)) << "it has no control channel to rank 2";
-  star.at(0).broadcast_frame(control::FrameType::kAbort, text("verdict"));
-  EXPECT_TRUE(star.step_until([&] { return !star.frames(1).empty(); }));
+  star.at(0).broadcast_control(control::MessageType::kAbort, text("verdict"));
+  EXPECT_TRUE(star.step_until([&] { return !star.messages(1).empty(); }));
 }
 
-TEST(LinksLoss, what_is_no_frame_loses_the_control_channel_it_came_on) {
+TEST(LinksLoss, what_is_no_control_message_loses_the_control_channel_it_came_on) {
   Star star(2);
   std::vector<Loss> losses;
-  star.at(1).send_frame(0, static_cast<control::FrameType>(0xff), {});
+  star.at(1).send_control(0, static_cast<control::MessageType>(0xff), {});
   ASSERT_TRUE(star.step_until([&] {
     losses = star.at(0).take_losses();
     return !losses.empty();

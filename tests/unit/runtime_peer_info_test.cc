@@ -139,6 +139,9 @@ TEST(PeerInfo, two_machines_of_one_name_do_not_share_a_clock) {
   for (PeerInfo& info : all) info.host = "node";
   EXPECT_TRUE(are_on_one_host(all, 0, 1));
   EXPECT_FALSE(are_on_one_host(all, 0, 2));
+  EXPECT_FALSE(is_one_host(all));
+  EXPECT_TRUE(is_one_host(world("aaa", true)));
+  EXPECT_TRUE(is_one_host(world("a", false)));
 }
 
 TEST(LocalRanks, a_host_with_more_ranks_than_a_control_block_serves_is_named) {

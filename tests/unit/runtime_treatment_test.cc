@@ -55,7 +55,7 @@ class HostAndDevice : public testing::Test {
   std::vector<control::Response> run(const std::vector<Request>& requests) {
     for (Rank rank = 0; rank < 2; ++rank) rounds_->submitted(rank, 0, requests, 0, nullptr);
     std::vector<control::Response> responses = rounds_->take_round(0, 0, nullptr);
-    for (control::Response& response : responses) planner_->response(response, 0);
+    for (control::Response& response : responses) EXPECT_TRUE(planner_->response(response, 0).is_ok());
     return responses;
   }
   std::vector<std::vector<std::string>> fused(const std::vector<Request>& requests) {

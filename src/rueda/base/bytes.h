@@ -35,6 +35,12 @@ class ByteWriter {
     put(static_cast<uint32_t>(values.size()));
     put_raw(std::as_bytes(std::span(values)));
   }
+  // put_item(writer, item) writes one item: at least one byte.
+  template <class Items, class Put>
+  void put_list(const Items& items, const Put& put_item) {
+    put(static_cast<uint32_t>(items.size()));
+    for (const auto& item : items) put_item(*this, item);
+  }
   void put_raw(std::span<const std::byte> raw) { bytes_.insert(bytes_.end(), raw.begin(), raw.end()); }
 
   [[nodiscard]] const Bytes& bytes() const { return bytes_; }
@@ -70,6 +76,21 @@ class ByteReader {
     const std::span<const std::byte> raw = get_raw(size * sizeof(T));
     if (!raw.empty()) std::memcpy(values.data(), raw.data(), raw.size());
     return values;
+  }
+  // get_item(reader) reads one item. An item takes at least one byte, so a list that announces more items
+  // than bytes are left is refused, and nothing is allocated before its item has been read.
+  template <class Get>
+  auto get_list(size_t max, const Get& get_item) {
+    std::vector<decltype(get_item(*this))> items;
+    const auto count = get<uint32_t>();
+    if (count > max || count > rest_.size()) return fail(), items;
+    while (is_ok_ && items.size() < count) items.push_back(get_item(*this));
+    return items;
+  }
+  // A list that only the length of the payload limits.
+  template <class Get>
+  auto get_list(const Get& get_item) {
+    return get_list(rest_.size(), get_item);
   }
   // Empty if size is 0, or if fewer than size bytes are left; in that case the reader has failed.
   std::span<const std::byte> get_raw(size_t size) {

@@ -8,6 +8,12 @@
 
 namespace rueda {
 
+Nanos nanos(double value, Nanos unit) {
+  const double exact = value * static_cast<double>(unit);
+  if (!(exact > 0)) return 0;  // not a number, too
+  return exact < static_cast<double>(kLongestTime) ? static_cast<Nanos>(exact) : kLongestTime;
+}
+
 Nanos monotonic_now() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);

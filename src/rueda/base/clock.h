@@ -11,6 +11,12 @@ inline constexpr Nanos kMicrosecond = 1'000;
 inline constexpr Nanos kMillisecond = 1'000'000;
 inline constexpr Nanos kSecond = 1'000'000'000;
 
+// The longest duration that a setting means, 146 years: it can be added to any point in time.
+inline constexpr Nanos kLongestTime = INT64_MAX / 2;
+
+// A setting in nanoseconds, `value` times `unit`: at least 0 and at most kLongestTime.
+Nanos nanos(double value, Nanos unit);
+
 Nanos monotonic_now();       // CLOCK_MONOTONIC: shared by the ranks of a host
 int64_t epoch_micros_now();  // CLOCK_REALTIME in microseconds since 1970
 

@@ -205,10 +205,10 @@ Result<size_t> Handshake::feed(std::span<const std::byte> arrived) {
     Result<size_t> need = missing();
     Status status = need.is_ok() ? Status::ok() : need.status();
     if (status.is_ok() && need.value() > 0) {
-      const auto piece = arrived.subspan(taken, std::min(need.value(), arrived.size() - taken));
-      if (piece.empty()) break;
-      buffer_.insert(buffer_.end(), piece.begin(), piece.end());
-      taken += piece.size();
+      const auto bytes = arrived.subspan(taken, std::min(need.value(), arrived.size() - taken));
+      if (bytes.empty()) break;
+      buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+      taken += bytes.size();
       continue;
     }
     if (status.is_ok()) status = step();

@@ -1,5 +1,5 @@
-// Its sentences begin as Horovod's do, word for word, because programs and tests look for them; what follows
-// is ours.
+// The error sentences begin with Horovod's words, because programs and tests look for them. The rest of each
+// sentence is ours.
 #include "rueda/control/check_request.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace rueda::control {
 namespace {
 
-// "Allreduce": as the sentences of the API spell it.
+// "Allreduce", as Horovod's sentences spell it.
 std::string_view title_of(Collective what) {
   switch (what) {
     case Collective::kAllreduce:
@@ -98,7 +98,7 @@ Status check_op(const TensorRequest& request) {
 }
 
 Status check_splits(const TensorRequest& request, size_t member_count) {
-  if (request.shape.empty()) return Status::ok();  // the coordinator answers, with Horovod's text
+  if (request.shape.empty()) return Status::ok();  // the coordinator refuses it with Horovod's text
   const int64_t rows = request.shape[0];
   if (request.splits.empty()) {
     if (rows % static_cast<int64_t>(member_count) == 0) return Status::ok();

@@ -1,7 +1,7 @@
-// The checks of one request that need no other rank's: is its root a member, do its splits add up, does the
-// operation exist for its element type. The engine makes them on the caller's thread when a tensor is
-// submitted; the coordinator repeats them for every request that reaches it. What needs the requests of all
-// ranks is in mismatch.h. Pure.
+// Checks one request by itself: whether its root is a member, its splits add up, and its operation exists
+// for its element type. The engine makes these checks on the caller's thread when a tensor is submitted;
+// the coordinator repeats them for every request that it receives. mismatch.h compares the requests of
+// all ranks. Pure.
 #pragma once
 
 #include <vector>
@@ -12,8 +12,7 @@
 
 namespace rueda::control {
 
-// Root, splits, scalar inputs, dtypes, op, membership, unknown set. members: the set's world ranks, or null
-// when the set is unknown. The texts begin as Horovod's.
+// members: the world ranks of the process set, or null if the set does not exist.
 Status check_request(const TensorRequest& request, const std::vector<Rank>* members, Rank me,
                      Rank world_size);
 

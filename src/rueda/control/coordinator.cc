@@ -1,5 +1,6 @@
-// Puts the pieces together: pending names (pending.h), who has joined (joins.h), changes of process sets
-// (process_sets.h), agreement (mismatch.h), responses (respond.h), their order (ready.h), stalls (stalls.h).
+// Combines the parts of the coordinator: pending names (pending.h), ranks that have joined (joins.h),
+// changes of process sets (process_sets.h), agreement (mismatch.h), responses (respond.h), their order
+// (ready.h) and stalls (stalls.h).
 #include "rueda/control/coordinator.h"
 
 #include <algorithm>
@@ -17,7 +18,8 @@
 namespace rueda::control {
 namespace {
 
-// Names waiting in one set; far above any model. Beyond it a rank submits without end.
+// The most names that may wait in one set. No model has as many; a rank that reaches the limit
+// submits without end.
 constexpr size_t kMaxPending = 1u << 20;
 constexpr size_t kMaxListed = 6;
 
@@ -31,7 +33,7 @@ FailedName failed_name(const PendingTensor& tensor) {
   return failed;
 }
 
-// A change is answered to all ranks at once, so every open request of these names is meant.
+// The answer to a change goes to all ranks at once, and so answers every open request of these names.
 std::vector<FailedName> failed_names(const std::vector<ProcessSets::Asked>& match) {
   std::vector<FailedName> failed;
   for (const ProcessSets::Asked& one : match) {
@@ -42,7 +44,7 @@ std::vector<FailedName> failed_names(const std::vector<ProcessSets::Asked>& matc
   return failed;
 }
 
-// The error of one rank's request that nobody else has a part in.
+// The failure of a request of one rank; it concerns no other rank.
 Response refusal(Rank from, const TensorRequest& request, const Status& why) {
   return make_failure(request.process_set, {{.name = request.name, .ranks = {from}}}, why);
 }
@@ -78,11 +80,11 @@ void Coordinator::enter(Nanos now, TraceSink* trace) {
 
 void Coordinator::submit(Rank from, std::vector<Request> requests, Nanos now, TraceSink* trace) {
   if (from < 0 || from >= world_size_) {
-    RUEDA_LOG(kError, "Requests came from rank " + std::to_string(from) + ", which does not exist; ignored.");
+    RUEDA_LOG(kError, "Requests from rank " + std::to_string(from) + ", which does not exist, are ignored.");
     return;
   }
   enter(now, trace);
-  std::vector<int32_t> touched;  // with repeats where a rank alternates between sets
+  std::vector<int32_t> touched;  // may contain an id more than once
   for (Request& request : requests) {
     const auto* tensor = std::get_if<TensorRequest>(&request);
     if (tensor != nullptr && (touched.empty() || touched.back() != tensor->process_set))
@@ -97,7 +99,8 @@ void Coordinator::submit_one(Rank from, TensorRequest&& request) {
   if (request.what == Collective::kJoin && request.process_set == 0) return submit_join(from, request);
   const int32_t id = request.process_set;
   submit_tensor(from, std::move(request));
-  // One by one, so that what becomes ready is ordered across sets as it came.
+  // After each request, so that the tensors of different sets become ready in the order in which
+  // they were submitted.
   if (const auto at = pending_.find(id); at != pending_.end()) collect(at->second);
 }
 
@@ -105,7 +108,7 @@ void Coordinator::submit_tensor(Rank from, TensorRequest&& request) {
   const auto at = pending_.find(request.process_set);
   const bool is_full = at != pending_.end() && at->second.waiting().size() >= kMaxPending;
   if (at == pending_.end() || is_full || request.name.empty()) {
-    // Nobody else can be waiting for a set that does not exist, so the error meets only those who asked.
+    // No other rank can wait for a set that does not exist, so only this rank gets the error.
     Status status = check_request(request, nullptr, from, world_size_);
     if (is_full)
       status = {Code::kUnavailable, "More than " + std::to_string(kMaxPending) + " tensors wait for ranks."};
@@ -113,20 +116,20 @@ void Coordinator::submit_tensor(Rank from, TensorRequest&& request) {
   }
   PendingSet& set = at->second;
   const Rank member = set.index_of(from);
-  if (member < 0) {  // the rank's own check refuses this; only that rank is told
+  if (member < 0) {  // the rank's own check refuses this too; only that rank is told
     const Status status = check_request(request, &set.members(), from, world_size_);
     return ready_.add(refusal(from, request, status));
   }
   const Status fault = check_request(request, &set.members(), from, world_size_);
   if (request.group_size < 1 || request.group_index < 0 || request.group_index >= request.group_size) {
-    request.group_size = 1;  // a fault already; it must not upset the count of a real group
+    request.group_size = 1;  // already a fault; it must not count as a member of a real group
     request.group_index = 0;
   }
   if (trace_ == nullptr) {
     set.submit(from, std::move(request), fault, now_);
     return;
   }
-  // Events are made from a copy: the submission may complete the tensor and so remove it.
+  // The events are made from a copy, because the submission may complete the tensor, which removes it.
   PendingTensor shown;
   shown.name = request.name;
   shown.submissions.push_back({from, request});
@@ -215,7 +218,7 @@ void Coordinator::finish(const PendingSet& set, Finished finished) {
   ready_.add(make_failure(set.id(), std::move(failed), verdict));
 }
 
-// A group fails as a whole: the first member that errs speaks for all.
+// A group fails as a whole, with the error of its first member that has one.
 Status Coordinator::judge(const PendingSet& set, const Finished& finished,
                           std::vector<Candidate>& out) const {
   if (!finished.verdict.is_ok()) return finished.verdict;
@@ -234,7 +237,7 @@ Status Coordinator::judge(const PendingSet& set, const Finished& finished,
 
 void Coordinator::trace_event(TraceKind kind, const PendingSet& set, const PendingTensor& tensor,
                               int64_t value) const {
-  // The coordinator's row shows only sets that rank 0 is in: two sets may use one name at the same time.
+  // Two sets may use the same name at the same time, so rank 0 traces only the sets to which it belongs.
   if (trace_ == nullptr || set.index_of(0) != 0) return;
   const std::string name = negotiate_name(tensor);
   trace_->emit({.kind = kind, .when = now_, .track = tensor.name, .name = name, .value = value});

@@ -1,6 +1,6 @@
-// What runs next, in which order: the pure heart of scheduling. Rank 0 of the world holds the one
-// Coordinator; it orders the operations of all process sets in a single global sequence, so that overlapping
-// sets cannot deadlock. Takes values (time included), returns values. No I/O, no threads.
+// Decides what runs next, and in which order. Rank 0 has the only Coordinator of a job. It orders the
+// operations of all process sets in one global sequence, so that overlapping sets cannot deadlock. Pure: it
+// takes values (time included) and returns values. It has no threads, and does no I/O except for log records.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ namespace rueda::control {
 struct CoordinatorOptions {
   Rank world_size = 1;
   int64_t fusion_bytes = 64 << 20;   // 0 = off
-  int64_t priority_bytes = 2 << 20;  // of tensors with a priority; the smaller of the two counts
+  int64_t priority_bytes = 2 << 20;  // for tensors with a priority; the smaller limit holds
   bool group_fusion_disabled = false;
   bool stall_check_disabled = false;
   Nanos stall_warning = 60 * kSecond;
@@ -41,27 +41,29 @@ class Coordinator {
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
-  // Requests one rank made ready, in its submission order. trace may be null: RankReady and NEGOTIATE events.
+  // Takes the requests of one rank, in the order in which it submitted them. trace receives the NEGOTIATE_*
+  // and RankReady events; it may be null.
   void submit(Rank from, std::vector<Request> requests, Nanos now, TraceSink* trace);
-  // What may run now, fused, in the order all ranks must follow: one bucket of what has a priority,
-  // everything of what has none. Empty when nothing is ready.
+  // Returns what may run now, fused, in the order that all ranks must follow: one bucket of the tensors with
+  // a priority, and all tensors without one. Empty if nothing is ready.
   std::vector<Response> take_ready(Nanos now, TraceSink* trace);
-  // Call now and then (at least every stall_warning); at most one report per interval.
+  // To be called at least once in every stall_warning. Returns at most one report in that time.
   std::vector<StallReport> check_stalls(Nanos now);
-  // When check_stalls should be called next.
+  // When check_stalls() should be called next.
   [[nodiscard]] Nanos next_check(Nanos now) const;
-  // Names that wait for ranks, and for which ones: for the log when a job ends.
+  // The names that wait, and the ranks for which they wait: for the log when a job ends.
   [[nodiscard]] std::string pending_summary() const;
   [[nodiscard]] const std::map<int32_t, std::vector<Rank>>& process_sets() const;
 
-  // May ranks run the named tensors of the world without negotiation from now on? Not while anything else
-  // waits.
+  // Whether the ranks may run the named tensors of the world without negotiation from now on: only if
+  // nothing else waits.
   [[nodiscard]] bool may_begin_plan(const std::unordered_set<std::string>& names) const;
-  // Forgets what waits: a plan begins, and the ranks keep or repeat what they have submitted.
+  // Forgets all requests that wait, because a plan begins. The ranks put theirs into the plan or
+  // submit them again.
   void forget_waiting(Nanos now, TraceSink* trace);
 
  private:
-  void enter(Nanos now, TraceSink* trace);  // a call begins: what it does happens now, and is traced there
+  void enter(Nanos now, TraceSink* trace);  // begins each public call: sets now_ and trace_
   void submit_one(Rank from, TensorRequest&& request);
   void submit_one(Rank from, SetChange&& change);
   void submit_tensor(Rank from, TensorRequest&& request);
@@ -69,7 +71,7 @@ class Coordinator {
   void match_set_changes();
   void apply(SetAdded added);
   void apply(SetRemoved removed);
-  void fail_outstanding(int32_t id);  // of a set that ends
+  void fail_outstanding(int32_t id);  // of a set that is removed
   void collect(PendingSet& set);
   void collect_conflicts(PendingSet& set);
   void finish(const PendingSet& set, Finished finished);
@@ -82,11 +84,11 @@ class Coordinator {
   Rank world_size_;
   ProcessSets sets_;
   Joins joins_;
-  std::map<int32_t, PendingSet> pending_;  // by process set; the world's is there always
+  std::map<int32_t, PendingSet> pending_;  // by process set; that of the world always exists
   Ready ready_;
   StallWatch stalls_;
   int64_t round_ = 0;
-  // Of the call in progress.
+  // Of the public call in progress.
   Nanos now_ = 0;
   TraceSink* trace_ = nullptr;  // null: not traced
 };

@@ -9,8 +9,8 @@ namespace {
 
 using Key = std::tuple<int32_t, TermsKey, int32_t, std::vector<Rank>>;
 
-// A group is packed first-fit over this many of its latest buckets: bounds the scan for groups of huge
-// tensors.
+// The members of a group are packed first-fit into at most this many of its latest buckets, which bounds the
+// search in groups of huge tensors.
 constexpr size_t kMaxOpenOfGroup = 16;
 
 bool is_fusible(Collective what) {
@@ -50,7 +50,7 @@ class Packer {
   }
 
   [[nodiscard]] bool fits(size_t bucket, int64_t bytes) const {
-    return bytes <= options_.fusion_bytes - bytes_[bucket];  // both at most fusion_bytes: no overflow
+    return bytes <= options_.fusion_bytes - bytes_[bucket];  // no overflow: both are at most fusion_bytes
   }
 
   size_t open(Candidate candidate) {
@@ -78,8 +78,8 @@ class Packer {
     }
   }
 
-  // A group whose members are all alike and fit may ride along with earlier tensors; else it gets buckets
-  // of its own, one directly after the other.
+  // A group whose members are all alike may ride along with earlier tensors if it fits there as a whole.
+  // Otherwise it gets buckets of its own, which follow one another directly.
   void add_group(std::vector<Candidate> members) {
     if (rides_along(members)) return;
     std::map<Key, std::vector<size_t>> own;
@@ -120,7 +120,7 @@ class Packer {
   const FusionOptions& options_;
   std::vector<Bucket> buckets_;
   std::vector<int64_t> bytes_;  // of each bucket
-  std::map<Key, size_t> open_;  // the bucket that tensors of a kind may still join
+  std::map<Key, size_t> open_;  // the bucket to which tensors of a kind may still be added
 };
 
 }  // namespace
@@ -130,7 +130,7 @@ bool can_share(const Candidate& a, const Candidate& b) {
 }
 
 std::vector<Bucket> fuse(std::vector<Unit> units, const FusionOptions& options) {
-  if (units.size() == 1 && units[0].candidates.size() == 1) {  // as in most rounds of small tensors
+  if (units.size() == 1 && units[0].candidates.size() == 1) {  // the usual case with small tensors
     std::vector<Bucket> alone;
     alone.push_back(std::move(units[0].candidates[0].bucket));
     return alone;

@@ -15,8 +15,8 @@ bool Joins::add(Rank from, const TensorRequest& request, int64_t round) {
   if (std::ranges::find(answer_.names, request.name) == answer_.names.end())
     answer_.names.push_back(request.name);
   ++count_;
-  // Ranks that join in one round have no order among them: the highest counts as last, whatever arrived
-  // first.
+  // Ranks that join in the same round have no order among themselves: the highest rank counts as the last
+  // one, whichever request came first.
   answer_.last = last_round_ == round ? std::max(answer_.last, from) : from;
   last_round_ = round;
   return true;

@@ -1,4 +1,4 @@
-// Which ranks have joined, and what all of them are told once the last has. Pure.
+// Which ranks have joined, and the answer for all ranks once the last one has joined. Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,20 @@ class Joins {
  public:
   explicit Joins(Rank world_size) : has_joined_(static_cast<size_t>(world_size), false) {}
 
-  // By world rank; stays where it is.
+  // By world rank. The reference stays valid.
   [[nodiscard]] const std::vector<bool>& has_joined() const { return has_joined_; }
   [[nodiscard]] bool is_nobody() const { return count_ == 0; }
   [[nodiscard]] bool is_everybody() const { return static_cast<size_t>(count_) == has_joined_.size(); }
 
-  // A rank joins in the coordinator's round-th round. False when it has joined already.
+  // A rank joins. round: the number of the coordinator's round. False if the rank has joined already.
   bool add(Rank from, const TensorRequest& request, int64_t round);
-  // Everybody has joined: the answer, and nobody has from now on.
+  // To be called when all ranks have joined. Returns the answer; from now on no rank has joined.
   Joined take();
 
  private:
   std::vector<bool> has_joined_;
   Rank count_ = 0;
-  int64_t last_round_ = -1;  // of answer_.last
+  int64_t last_round_ = -1;  // in which answer_.last joined
   Joined answer_;
 };
 

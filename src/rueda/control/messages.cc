@@ -4,14 +4,14 @@
 #include <type_traits>
 
 #include "rueda/base/limits.h"
-#include "rueda/control/frames.h"
+#include "rueda/control/message_types.h"
 
 namespace rueda::control {
 namespace {
 
-constexpr size_t kMaxRows = kMaxFrameBytes / sizeof(int64_t);  // alltoall: n * n; a frame bounds it
+constexpr size_t kMaxRows = kMaxMessageBytes / sizeof(int64_t);  // an alltoall has n * n rows
 template <class E>
-constexpr int kCount = 0;  // of the enum's names, which are numbered from 0
+constexpr int kCount = 0;  // how many values an enum has; they are numbered from 0
 template <>
 constexpr int kCount<Collective> = static_cast<int>(Collective::kReducescatter) + 1;
 template <>
@@ -61,21 +61,6 @@ void put_terms(ByteWriter& writer, const Terms& terms) {
 
 void get_terms(ByteReader& reader, Terms& terms) {
   for_each_term(terms, [&](auto& term) { get_value(reader, term); });
-}
-
-template <class Items, class Put>
-void put_list(ByteWriter& writer, const Items& items, Put put) {
-  writer.put(static_cast<uint32_t>(items.size()));
-  for (const auto& item : items) put(writer, item);
-}
-
-// Nothing is allocated for a count: the list grows by what is read, and ends with the payload.
-template <class Get>
-auto get_list(ByteReader& reader, Get get) {
-  std::vector<decltype(get(reader))> items;
-  const auto count = reader.get<uint32_t>();
-  for (uint32_t i = 0; i < count && reader.is_ok(); ++i) items.push_back(get(reader));
-  return items;
 }
 
 void put_name(ByteWriter& writer, const std::string& name) { writer.put_string(name); }
@@ -144,7 +129,7 @@ Request get_request(ByteReader& reader) {
   return {};
 }
 
-// ---- responses: of each alternative, what is put and how it is read ----
+// ---- responses: how each alternative is written and read ----
 
 void put_entry(ByteWriter& writer, const Entry& entry) {
   put_name(writer, entry.name);
@@ -160,7 +145,7 @@ void put_fields(ByteWriter& writer, const Bucket& bucket) {
   put_terms(writer, bucket);
   writer.put(bucket.process_set);
   writer.put(bucket.root);
-  put_list(writer, bucket.entries, put_entry);
+  writer.put_list(bucket.entries, put_entry);
   writer.put_vector(bucket.joined);
 }
 
@@ -168,13 +153,13 @@ void get_fields(ByteReader& reader, Bucket& bucket) {
   get_terms(reader, bucket);
   bucket.process_set = reader.get<int32_t>();
   bucket.root = reader.get<Rank>();
-  bucket.entries = get_list(reader, get_entry);
+  bucket.entries = reader.get_list(get_entry);
   bucket.joined = reader.get_vector<Rank>(kMaxRanks);
 }
 
 void put_fields(ByteWriter& writer, const Failure& failure) {
   writer.put(failure.process_set);
-  put_list(writer, failure.failed, [](ByteWriter& to, const FailedName& one) {
+  writer.put_list(failure.failed, [](ByteWriter& to, const FailedName& one) {
     put_name(to, one.name);
     to.put_vector(one.ranks);
   });
@@ -184,7 +169,7 @@ void put_fields(ByteWriter& writer, const Failure& failure) {
 
 void get_fields(ByteReader& reader, Failure& failure) {
   failure.process_set = reader.get<int32_t>();
-  failure.failed = get_list(reader, [](ByteReader& from) {
+  failure.failed = reader.get_list([](ByteReader& from) {
     return FailedName{.name = get_name(from), .ranks = from.get_vector<Rank>(kMaxRanks)};
   });
   get_value(reader, failure.code);
@@ -192,36 +177,36 @@ void get_fields(ByteReader& reader, Failure& failure) {
 }
 
 void put_fields(ByteWriter& writer, const Joined& joined) {
-  put_list(writer, joined.names, put_name);
+  writer.put_list(joined.names, put_name);
   writer.put(joined.last);
   writer.put(joined.tag);
 }
 
 void get_fields(ByteReader& reader, Joined& joined) {
-  joined.names = get_list(reader, get_name);
+  joined.names = reader.get_list(get_name);
   joined.last = reader.get<Rank>();
   joined.tag = reader.get<int64_t>();
 }
 
 void put_fields(ByteWriter& writer, const SetAdded& added) {
-  put_list(writer, added.names, put_name);
+  writer.put_list(added.names, put_name);
   writer.put(added.id);
   writer.put_vector(added.ranks);
 }
 
 void get_fields(ByteReader& reader, SetAdded& added) {
-  added.names = get_list(reader, get_name);
+  added.names = reader.get_list(get_name);
   added.id = reader.get<int32_t>();
   added.ranks = reader.get_vector<Rank>(kMaxRanks);
 }
 
 void put_fields(ByteWriter& writer, const SetRemoved& removed) {
-  put_list(writer, removed.names, put_name);
+  writer.put_list(removed.names, put_name);
   writer.put(removed.id);
 }
 
 void get_fields(ByteReader& reader, SetRemoved& removed) {
-  removed.names = get_list(reader, get_name);
+  removed.names = reader.get_list(get_name);
   removed.id = reader.get<int32_t>();
 }
 
@@ -235,7 +220,7 @@ void get_fields(ByteReader& reader, PlanBegin& begin) { begin.plan_number = read
 
 void put_fields(ByteWriter& writer, const PlanEnd& end) {
   writer.put(end.buckets);
-  put_list(writer, end.flows, [](ByteWriter& to, const Flow& flow) {
+  writer.put_list(end.flows, [](ByteWriter& to, const Flow& flow) {
     to.put(flow.bucket);
     to.put(flow.from);
     to.put(flow.to);
@@ -245,7 +230,7 @@ void put_fields(ByteWriter& writer, const PlanEnd& end) {
 
 void get_fields(ByteReader& reader, PlanEnd& end) {
   end.buckets = reader.get<int64_t>();
-  end.flows = get_list(reader, [](ByteReader& from) {
+  end.flows = reader.get_list([](ByteReader& from) {
     const Flow flow{.bucket = from.get<int64_t>(),
                     .from = from.get<Rank>(),
                     .to = from.get<Rank>(),
@@ -261,7 +246,7 @@ void put_response(ByteWriter& writer, const Response& response) {
   std::visit([&](const auto& one) { put_fields(writer, one); }, response);
 }
 
-// The alternative whose number is `kind`, made in place.
+// Makes the alternative with the number `kind`, in place.
 template <size_t kFirst = 0>
 void get_alternative(ByteReader& reader, size_t kind, Response& response) {
   if constexpr (kFirst == std::variant_size_v<Response>) {
@@ -288,26 +273,26 @@ std::pair<int32_t, const std::string&> name_of(const Request& request) {
 
 Bytes encode(std::span<const Request> requests) {
   ByteWriter writer;
-  put_list(writer, requests, put_request);
+  writer.put_list(requests, put_request);
   return std::move(writer).take();
 }
 
 Bytes encode(std::span<const Response> responses) {
   ByteWriter writer;
-  put_list(writer, responses, put_response);
+  writer.put_list(responses, put_response);
   return std::move(writer).take();
 }
 
 Result<std::vector<Request>> decode_requests(std::span<const std::byte> payload) {
   ByteReader reader(payload);
-  std::vector<Request> requests = get_list(reader, get_request);
+  std::vector<Request> requests = reader.get_list(get_request);
   if (!is_whole(reader)) return malformed("requests");
   return requests;
 }
 
 Result<std::vector<Response>> decode_responses(std::span<const std::byte> payload) {
   ByteReader reader(payload);
-  std::vector<Response> responses = get_list(reader, get_response);
+  std::vector<Response> responses = reader.get_list(get_response);
   if (!is_whole(reader)) return malformed("responses");
   return responses;
 }
@@ -315,7 +300,7 @@ Result<std::vector<Response>> decode_responses(std::span<const std::byte> payloa
 Bytes encode(int64_t plans_begun, std::span<const Request> requests) {
   ByteWriter writer;
   writer.put(plans_begun);
-  put_list(writer, requests, put_request);
+  writer.put_list(requests, put_request);
   return std::move(writer).take();
 }
 
@@ -323,7 +308,7 @@ Result<Submitted> decode_submitted(std::span<const std::byte> payload) {
   ByteReader reader(payload);
   Submitted submitted;
   submitted.plans_begun = reader.get<int64_t>();
-  submitted.requests = get_list(reader, get_request);
+  submitted.requests = reader.get_list(get_request);
   if (!is_whole(reader)) return malformed("requests");
   return submitted;
 }

@@ -1,5 +1,5 @@
-// What ranks ask of the coordinator and what it answers: values, and their fixed-layout encoding, every field
-// bounded.
+// Requests and responses: what the ranks ask of the coordinator, and what it answers. Plain values, and their
+// encoding, which has a fixed layout and bounds every field.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace rueda::control {
 
 // ---- requests: what one rank asks for ----
 
-// One tensor one rank has ready.
+// One tensor that one rank has ready.
 struct TensorRequest : Terms {
   int32_t process_set = 0;
   std::string name;
@@ -31,7 +31,7 @@ struct TensorRequest : Terms {
   int32_t group_size = 1;       // 1 = alone
   std::string group_name;       // name of the group's first member; empty when alone
   int64_t tag = 0;              // join: any number, see Joined
-  int32_t priority = 0;         // see rueda.h; waits in control/priority_queue.h
+  int32_t priority = 0;         // see rueda.h and control/priority_queue.h
 
   bool operator==(const TensorRequest&) const = default;
 };
@@ -50,7 +50,7 @@ struct RemoveSet {
 
 // A change of the process sets. All ranks of the world must ask for the same one.
 struct SetChange {
-  std::string name;  // the answer carries it; in flight once, as a tensor's name in the world
+  std::string name;  // the answer carries it; in flight only once, like the name of a tensor
   std::variant<AddSet, RemoveSet> what;
 
   bool operator==(const SetChange&) const = default;
@@ -58,7 +58,7 @@ struct SetChange {
 
 using Request = std::variant<TensorRequest, SetChange>;
 
-// Process set and name, by which a response answers the request.
+// The process set and the name by which a response refers to the request.
 std::pair<int32_t, const std::string&> name_of(const Request& request);
 
 // ---- responses: what every rank does next, in this order everywhere ----
@@ -66,16 +66,16 @@ std::pair<int32_t, const std::string&> name_of(const Request& request);
 // One tensor of a bucket.
 struct Entry {
   std::string name;
-  std::vector<int64_t> shape;  // of the coordinator's first request: what a joined rank needs to make zeros
-  // allgather: first dimension of each member. reducescatter: rows each member receives.
-  // alltoall: n * n rows, [src * n + dst]. Else empty. Member order of the set.
+  std::vector<int64_t> shape;  // of the first request; a rank that has joined needs it
+  // In the order of the members. allgather: the first dimension of each. reducescatter: the rows that each
+  // receives. alltoall: n * n rows, [src * n + dst]. Otherwise empty.
   std::vector<int64_t> rows;
 
   bool operator==(const Entry&) const = default;
 };
 
 // A collective that every member of the set runs.
-struct Bucket : Terms {  // device: of some rank
+struct Bucket : Terms {  // device: that of one of the ranks
   int32_t process_set = 0;
   Rank root = -1;              // broadcast: world rank
   std::vector<Entry> entries;  // more than one: fused into one transfer
@@ -84,7 +84,8 @@ struct Bucket : Terms {  // device: of some rank
   bool operator==(const Bucket&) const = default;
 };
 
-// The ranks whose submission of a name fails; a later submission of the same name is another matter.
+// A name that fails, and the ranks whose submission of it fails. A later submission of the name
+// is not affected.
 struct FailedName {
   std::string name;
   std::vector<Rank> ranks;  // world ranks
@@ -104,8 +105,8 @@ struct Failure {
 
 // All ranks have joined.
 struct Joined {
-  std::vector<std::string> names;  // of the requests; the ranks may call it differently
-  Rank last = -1;                  // that joined
+  std::vector<std::string> names;  // of the requests; ranks may use different ones
+  Rank last = -1;                  // the rank that joined last
   int64_t tag = 0;                 // the largest of all ranks
 
   bool operator==(const Joined&) const = default;
@@ -126,21 +127,21 @@ struct SetRemoved {
   bool operator==(const SetRemoved&) const = default;
 };
 
-// A bucket of the plan that the next PlanBegin starts.
+// One bucket of the plan that begins with the next PlanBegin.
 struct PlanBucket {
   Bucket bucket;
 
   bool operator==(const PlanBucket&) const = default;
 };
 
-// Requests that were not answered belong to the plan, or are sent again.
+// A plan begins. Requests that have not been answered become part of it, or are sent again.
 struct PlanBegin {
   int64_t plan_number = 0;
 
   bool operator==(const PlanBegin&) const = default;
 };
 
-// Messages one rank has sent to another for a bucket that does not run.
+// How many messages one rank has sent to another for a bucket that does not run.
 struct Flow {
   int64_t bucket = 0;  // counted from the begin of the plan
   Rank from = -1, to = -1;
@@ -149,21 +150,21 @@ struct Flow {
   bool operator==(const Flow&) const = default;
 };
 
-// The first buckets of the plan run; the rest is negotiated.
+// A plan ends. Its first buckets run; the rest is negotiated.
 struct PlanEnd {
-  int64_t buckets = 0;      // that run, of all rounds
-  std::vector<Flow> flows;  // for later ones, which do not
+  int64_t buckets = 0;      // how many run, counted over all passes
+  std::vector<Flow> flows;  // for later ones, which do not run
 
   bool operator==(const PlanEnd&) const = default;
 };
 
-// The order is that of their numbers on the wire.
+// The position of an alternative is its number on the wire.
 using Response = std::variant<Bucket, Failure, Joined, SetAdded, SetRemoved, PlanBucket, PlanBegin, PlanEnd>;
 
-// What a rank holds of a response that runs: the buckets of a learned plan run step after step.
-using SharedResponse = std::shared_ptr<const Bucket>;
+// Shared, because the buckets of a learned plan run again and again.
+using SharedBucket = std::shared_ptr<const Bucket>;
 
-// Which submissions of rank `me` a response answers: answered(process set, name).
+// Calls answered(process_set, name) for each submission of rank `me` that the response answers.
 template <class F>
 void for_each_answer(const Response& response, Rank me, const F& answered) {
   const auto has_me = [me](const std::vector<Rank>& ranks) {
@@ -180,20 +181,22 @@ void for_each_answer(const Response& response, Rank me, const F& answered) {
     if (const auto* joined = std::get_if<Joined>(&response)) names = &joined->names;
     if (const auto* added = std::get_if<SetAdded>(&response)) names = &added->names;
     if (const auto* removed = std::get_if<SetRemoved>(&response)) names = &removed->names;
-    if (names == nullptr) return;  // plans answer nothing
+    if (names == nullptr) return;  // responses about plans answer no request
     for (const std::string& name : *names) answered(0, name);
   }
 }
 
 // ---- encoding ----
 
-// A frame's payload. `encode` never fails; `decode` refuses what is not exactly one well-formed message.
+// The payloads of control messages. encode() never fails. The decoders refuse everything that is not exactly
+// one well-formed payload.
 Bytes encode(std::span<const Request> requests);
 Bytes encode(std::span<const Response> responses);
 Result<std::vector<Request>> decode_requests(std::span<const std::byte> payload);
 Result<std::vector<Response>> decode_responses(std::span<const std::byte> payload);
 
-// Requests, and how many plans their sender had seen begin: those from before a plan's begin are void.
+// Requests, and how many plans their sender had seen begin. Requests that were sent before a plan
+// began are void.
 struct Submitted {
   int64_t plans_begun = 0;
   std::vector<Request> requests;

@@ -13,7 +13,7 @@ namespace {
 
 using Submissions = std::vector<Submission>;
 
-// Bounds of what a sentence lists; a job may have thousands of ranks.
+// A sentence lists at most so much; a job may have thousands of ranks.
 constexpr size_t kMaxListedRanks = 10;
 constexpr size_t kMaxListedValues = 4;
 
@@ -23,7 +23,8 @@ std::string factor_text(double value) {
   return text.data();
 }
 
-// An average is a sum with 1/n folded into the postscale, so for reducescatter the two disagree as factors.
+// In a reducescatter an average is a sum with 1/n in its postscale. Ranks that disagree about the two
+// therefore disagree about factors.
 double effective_postscale(const TensorRequest& request, size_t member_count) {
   if (request.what == Collective::kReducescatter && request.op == ReduceOp::kAverage)
     return request.postscale / static_cast<double>(member_count);
@@ -66,8 +67,8 @@ std::string who_said_what(const Submissions& all, Text text) {
   return out + ".";
 }
 
-// One check: `get` is compared; `text` shows a value in Horovod's sentence, `detail` in the list of
-// ranks.
+// One check. The results of `get` are compared. `text` makes Horovod's sentence from two requests; `detail`
+// shows the value of one request in the list of ranks.
 template <class Get, class Text, class Detail>
 Status compare(const Submissions& all, Get get, Text text, Detail detail) {
   const TensorRequest* other = first_other(all, get);
@@ -121,7 +122,7 @@ Status check_factors(const CompleteTensor& tensor) {
   const auto factors = [n](const TensorRequest& r) {
     return std::pair(r.prescale, effective_postscale(r, n));
   };
-  const auto bits = [&](const TensorRequest& r) {  // equal where both are no number, too
+  const auto bits = [&](const TensorRequest& r) {  // so that two NaNs are equal
     const auto [pre, post] = factors(r);
     return std::pair(std::bit_cast<uint64_t>(pre), std::bit_cast<uint64_t>(post));
   };
@@ -199,7 +200,7 @@ Status check_devices(const Submissions& all) {
       kind);
 }
 
-// One rank must not wait for a backend of devices while another sums in host memory.
+// Otherwise one rank would wait in a backend for devices while another sums in host memory.
 Status check_memory(const Submissions& all) {
   const auto kind = [](const TensorRequest& r) { return std::string(name_of(r.memory)); };
   return compare(

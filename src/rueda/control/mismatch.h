@@ -1,5 +1,6 @@
-// Do the ranks agree about a tensor? Pure. Its sentences begin as Horovod's do, word for word and in its
-// order of checks, because programs and tests look for them; the tensor and who said what follow.
+// Checks whether the ranks agree about a tensor. Pure. The sentences begin with Horovod's words, and the
+// checks are made in Horovod's order, because programs and tests look for these texts. Then each sentence
+// names the tensor and says what each rank has submitted.
 #pragma once
 
 #include "rueda/base/status.h"
@@ -7,10 +8,10 @@
 
 namespace rueda::control {
 
-// Ok, kMismatch, or kUnsupported (the collective needs a rank that has joined).
+// Returns ok, kMismatch, or kUnsupported (the collective needs a rank that has joined).
 Status find_mismatch(const CompleteTensor& tensor);
 
-// "rank 0", "ranks 0, 2": at most ten, then how many more.
+// "rank 0" or "ranks 0, 2". Lists at most ten, then says how many more there are.
 std::string rank_list(const std::vector<Rank>& ranks);
 
 }  // namespace rueda::control

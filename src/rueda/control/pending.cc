@@ -9,7 +9,7 @@
 namespace rueda::control {
 namespace {
 
-// "x" of "x_1of3": how the API names the first member of a group of 3. Empty when the name has another form.
+// "x" for "x_1of3", as the API names the first member of a group of 3. Empty for other names.
 std::string base_name(const TensorRequest& request) {
   if (request.group_index != 0) return {};
   const std::string suffix = "_1of" + std::to_string(request.group_size);
@@ -84,7 +84,7 @@ bool PendingSet::submit(Rank from, TensorRequest&& request, const Status& fault,
   if (!has_joined_[static_cast<size_t>(from)] && tensor.missing > 0) --tensor.missing;
   enter_group(tensor, request);
   tensor.submissions.push_back({from, std::move(request)});
-  // A lone rank finds the others joined: then its tensor is complete without ever having waited for anybody.
+  // If all other ranks have joined, a tensor is complete at its first submission.
   if (tensor.is_complete() && (!was_complete || is_first)) {
     complete(tensor);
   } else if (!tensor.base.empty()) {
@@ -136,8 +136,8 @@ void PendingSet::enter_group(PendingTensor& tensor, const TensorRequest& request
       tensor.has_group_conflict || group.size != request.group_size || member->second != &tensor;
   if (!group.has_conflict) return;
   if (!is_new && member->second != &tensor) {
-    // Two tensors claim one position. The second is kept where no position is, so that it fails with the
-    // others.
+    // Two tensors claim the same position. The second is kept under a negative one, which no tensor has, so
+    // that it fails with the others.
     tensor.has_group_conflict = true;
     const int32_t lowest = group.members.begin()->first;
     group.members.emplace(std::min(lowest, 0) - 1, &tensor);
@@ -145,7 +145,7 @@ void PendingSet::enter_group(PendingTensor& tensor, const TensorRequest& request
   suspect(group);
 }
 
-// One complete member is enough to look at the whole group when the batch has ended.
+// One complete member is enough for take_conflicts() to look at the whole group.
 void PendingSet::suspect(PendingGroup& group) {
   if (group.is_suspect) return;
   for (const auto& [position, member] : group.members) {
@@ -191,8 +191,8 @@ void PendingSet::join(Rank from) {
     if (--tensor->missing == 0) completed.push_back(tensor);
     if (!tensor->base.empty() && bases_[tensor->base].size() > 1) suspect_bases_.push_back(tensor->base);
   }
-  // Completing a tensor removes it, and with it perhaps its group, whose other members are complete as well
-  // and come before it here: none of those still to come is removed.
+  // complete() removes the tensor, and perhaps its group. The other members of that group are complete too
+  // and come earlier in this list, so it removes no tensor that is still to come.
   for (PendingTensor* tensor : completed) complete(*tensor);
 }
 
@@ -207,7 +207,7 @@ std::vector<Finished> PendingSet::take_conflicts() {
 
 void PendingSet::fail_conflict(const std::string& name, std::vector<Finished>& out) {
   const auto at = tensors_.find(name);
-  if (at == tensors_.end()) return;  // failed already, with a relative
+  if (at == tensors_.end()) return;  // it has failed already, with a related tensor
   std::vector<PendingTensor*> all = related({at->second.get()});
   const auto culprit =
       std::find_if(all.begin(), all.end(), [](const PendingTensor* t) { return t->has_group_conflict; });
@@ -228,9 +228,9 @@ void PendingSet::fail_length_conflict(const std::string& base, std::vector<Finis
   out.push_back(std::move(finished));
 }
 
-// Every member has submitted some group of this base, and none of these groups has all members. A base used
-// for two lengths at once in the same order everywhere never gets here: of its groups the older one completes
-// first.
+// True if every member has submitted some group of this base, and none of these groups is complete. If all
+// ranks use the base for groups of two lengths in the same order, this is never true, because the older
+// group completes first.
 bool PendingSet::can_never_complete(const std::vector<PendingTensor*>& rivals) const {
   if (rivals.size() < 2) return false;
   for (const PendingTensor* rival : rivals)
@@ -258,7 +258,7 @@ std::vector<PendingTensor*> PendingSet::related(std::vector<PendingTensor*> seed
   return all;
 }
 
-// Tensors leave with all their groups: callers pass whole groups.
+// Removes the groups of the tensors too: callers pass whole groups.
 std::vector<std::unique_ptr<PendingTensor>> PendingSet::remove(std::vector<PendingTensor*> tensors) {
   std::vector<std::unique_ptr<PendingTensor>> out;
   out.reserve(tensors.size());

@@ -1,6 +1,6 @@
-// The names of one process set that wait for ranks: matching by name, groups, and ranks that disagree about
-// groups. A tensor is complete when every member has submitted it or has joined. Values in, finished tensors
-// out.
+// The tensors of one process set that wait for ranks: matches requests by name, completes tensor groups,
+// and finds ranks that disagree about groups. A tensor is complete when every member has submitted it or
+// has joined. Pure.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,11 @@ struct PendingTensor {
   std::vector<bool> is_submitted;       // by member index
   Rank missing = 0;                     // members that neither submitted nor joined
   Nanos since = 0;                      // first submission
-  uint64_t order = 0;                   // ascending with first submission, within the set
-  Status fault;                       // a submission that cannot be served; told when the tensor is complete
-  std::vector<PendingGroup*> groups;  // more than one when ranks disagree
+  uint64_t order = 0;                   // of the first submission, within the set
+  Status fault;                         // of a submission; reported when the tensor is complete
+  std::vector<PendingGroup*> groups;    // more than one when ranks disagree
   bool has_group_conflict = false;
-  std::string base;  // "x" when this is the first member, "x_1of3", of a group named by the API
+  std::string base;  // "x" if this is "x_1of3", the first member of a group that the API named
   std::list<PendingTensor*>::iterator at;
 
   [[nodiscard]] bool is_complete() const { return missing == 0; }
@@ -41,10 +41,11 @@ struct PendingGroup {
   std::map<int32_t, PendingTensor*> members;  // by position
   int32_t complete = 0;
   bool has_conflict = false;
-  bool is_suspect = false;  // has a conflict and a complete member: fails at the end of the batch
+  bool is_suspect = false;  // has a conflict and a complete member: take_conflicts() looks at it
 };
 
-// Tensors that leave the table together, in order of first submission (a group: of position).
+// Tensors that leave the table together, in order of first submission; those of a group, in
+// order of position.
 struct Finished {
   std::vector<std::unique_ptr<PendingTensor>> tensors;
   Status verdict;  // why they fail; ok: check and run them
@@ -53,28 +54,28 @@ struct Finished {
 
 class PendingSet {
  public:
-  // has_joined: by world rank, owned by the coordinator, outlives this.
+  // has_joined: by world rank; the coordinator owns it, and it outlives this object.
   PendingSet(int32_t id, std::vector<Rank> members, const std::vector<bool>& has_joined);
 
   [[nodiscard]] int32_t id() const { return id_; }
   [[nodiscard]] const std::vector<Rank>& members() const { return members_; }
   [[nodiscard]] Rank index_of(Rank world_rank) const;  // -1: not a member
-  // In order of first submission; complete members of incomplete groups are among them.
+  // In order of first submission. Includes the complete members of incomplete groups.
   [[nodiscard]] const std::list<PendingTensor*>& waiting() const { return waiting_; }
   [[nodiscard]] std::vector<Rank> missing_ranks(const PendingTensor& tensor) const;
 
   [[nodiscard]] bool is_waiting(const std::string& name) const { return tensors_.contains(name); }
 
-  // A member submits a tensor. True when it is the name's first submission.
+  // A member submits a tensor. True if this is the first submission of the name.
   bool submit(Rank from, TensorRequest&& request, const Status& fault, Nanos now);
-  // A member has joined: has_joined says so already.
+  // A member has joined. has_joined says so already.
   void join(Rank from);
-  // What the calls above finished.
+  // What the calls above have finished.
   std::vector<Finished> take_finished();
-  // Tensors on whose groups the ranks disagree. After a whole batch of a rank, so that its groups are all
-  // known.
+  // Tensors about whose groups the ranks disagree. To be called after all requests that a rank has sent
+  // together, when all its groups are known.
   std::vector<Finished> take_conflicts();
-  // Everything that waits, because the set ends.
+  // Everything that waits, because the set is removed or a plan begins.
   std::vector<std::unique_ptr<PendingTensor>> take_all();
 
  private:
@@ -94,8 +95,8 @@ class PendingSet {
   uint64_t next_order_ = 0;
   std::unordered_map<std::string, std::unique_ptr<PendingTensor>> tensors_;
   std::unordered_map<std::string, PendingGroup> groups_;
-  // First members of groups by base name: more than one of a base means that ranks may disagree about its
-  // length.
+  // The first members of groups, by base name. If a base has several, the ranks may disagree about the length
+  // of its group.
   std::unordered_map<std::string, std::vector<PendingTensor*>> bases_;
   std::list<PendingTensor*> waiting_;
   std::vector<Finished> finished_;

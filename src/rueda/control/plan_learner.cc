@@ -5,10 +5,10 @@
 namespace rueda::control {
 namespace {
 
-constexpr size_t kMaxStep = 1 << 14;     // tensors; a step that never ends is no step
-constexpr size_t kMaxWatched = 1 << 16;  // names submitted and not yet run
-constexpr int kMaxRepeats = 64;          // proof asked after many plans ended early
-constexpr int64_t kManyTimes = 32;       // that a plan recurred, if it was worth its while
+constexpr size_t kMaxStep = 1 << 14;     // tensors; a longer step is assumed never to end
+constexpr size_t kMaxWatched = 1 << 16;  // names that are submitted and have not run
+constexpr int kMaxRepeats = 64;          // most repeats asked for before the next plan
+constexpr int64_t kManyTimes = 32;       // passes after which a plan has paid
 
 bool is_plannable(const Bucket& bucket) {
   const bool is_reduction = bucket.what == Collective::kAllreduce && bucket.op != ReduceOp::kAdasum;
@@ -30,7 +30,7 @@ bool can_fuse(const Bucket& a, const Bucket& b) {
 }  // namespace
 
 void PlanLearner::saw_submission(const TensorRequest& request) {
-  if (request.priority != 0) return forget();  // what runs next depends on what is ready: no fixed order
+  if (request.priority != 0) return forget();  // what is ready decides the order, so none is fixed
   if (first_seen_.size() >= kMaxWatched) forget();
   first_seen_.try_emplace(request.name, ++clock_);
 }
@@ -55,7 +55,7 @@ void PlanLearner::saw_response(const Response& response) {
   }
 }
 
-// The same tensors, whatever their order: it varies with the ranks' timing.
+// The same tensors in any order, because the order varies with the timing of the ranks.
 bool PlanLearner::is_like_last_step() const {
   if (step_.size() != last_step_.size()) return false;
   return std::ranges::all_of(last_step_, [&](const Tensor& tensor) {
@@ -71,14 +71,14 @@ void PlanLearner::end_step() {
 }
 
 std::optional<std::vector<Bucket>> PlanLearner::take_plan() {
-  // At the end of a step only: a plan begins with its first bucket.
+  // Only at the end of a step, because a plan begins with its first bucket.
   if (step_.empty() || repeats_ + 1 < repeats_needed_ || !is_like_last_step()) return std::nullopt;
   std::vector<Bucket> buckets;
   int64_t bytes = 0;
   uint64_t started = 0;  // of the bucket's first tensor
   for (Tensor& tensor : step_) {
     const bool fits = !buckets.empty() && tensor.bytes <= bucket_bytes_ - std::min(bytes, bucket_bytes_);
-    // Submitted before anything of the bucket ran, so it depends on no result of the bucket.
+    // The tensor was submitted before the bucket ran, so it does not depend on a result of the bucket.
     if (fits && tensor.seen < started && can_fuse(buckets.back(), tensor.bucket)) {
       buckets.back().entries.push_back(std::move(tensor.bucket.entries[0]));
       bytes += tensor.bytes;

@@ -1,31 +1,51 @@
 #include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <utility>
 
 #include "rueda/base/check.h"
 #include "rueda/control/plans.h"
 
 namespace rueda::control {
 
-void PlanLedger::begin(int64_t plan_number, Rank ranks) {
+void PlanLedger::begin(int64_t plan_number, Rank ranks, int64_t size) {
   is_active_ = true;
   is_frozen_ = false;
   plan_number_ = plan_number;
+  size_ = size;
   positions_.assign(static_cast<size_t>(ranks),
                     PlanNews{.plan_number = plan_number, .started = -1, .under_way = {}});
   missing_ = ranks;
 }
 
 bool PlanLedger::depart(int64_t plan_number) {
-  if (!is_active_ || plan_number != plan_number_) return false;  // it ended before this word arrived
+  if (!is_active_ || plan_number != plan_number_) return false;  // the plan ended before this message arrived
   return !std::exchange(is_frozen_, true);
 }
 
-std::optional<PlanLedger::End> PlanLedger::stopped_at(Rank rank, const PlanNews& position) {
+// A tensor is submitted again only when its bucket has run on all ranks, so no rank is more than one pass
+// ahead of another.
+Status PlanLedger::check(const PlanNews& position) const {
+  const std::string plan = "learned plan " + std::to_string(plan_number_);
+  if (!is_frozen_) return {Code::kInternal, "Nobody has asked how far the rank is in " + plan + "."};
+  for (const PlanNews& other : positions_) {
+    if (other.started < 0 || std::abs(other.started - position.started) <= size_) continue;
+    return {Code::kInternal, "A rank that has started " + std::to_string(position.started) + " buckets of " +
+                                 plan + " is more than one pass of " + std::to_string(size_) +
+                                 " buckets away from one that has started " + std::to_string(other.started) +
+                                 "."};
+  }
+  return Status::ok();
+}
+
+Result<std::optional<PlanLedger::End>> PlanLedger::stopped_at(Rank rank, const PlanNews& position) {
   const bool is_known_rank = rank >= 0 && static_cast<size_t>(rank) < positions_.size();
-  if (!is_active_ || position.plan_number != plan_number_ || !is_known_rank) return std::nullopt;
+  if (!is_active_ || position.plan_number != plan_number_ || !is_known_rank) return std::optional<End>();
+  if (Status possible = check(position); !possible.is_ok()) return possible;
   PlanNews& known = positions_[static_cast<size_t>(rank)];
   if (known.started < 0) --missing_;
   known = position;
-  if (missing_ > 0) return std::nullopt;
+  if (missing_ > 0) return std::optional<End>();
   is_active_ = false;
   End end{.buckets = std::ranges::min(positions_, {}, &PlanNews::started).started, .flows = {}};
   for (size_t from = 0; from < positions_.size(); ++from) {
@@ -39,7 +59,7 @@ std::optional<PlanLedger::End> PlanLedger::stopped_at(Rank rank, const PlanNews&
                                .messages = sent[to]});
     }
   }
-  return end;
+  return std::optional(std::move(end));
 }
 
 void PlanRunner::begin(int64_t plan_number, std::vector<Bucket> buckets) {
@@ -67,13 +87,13 @@ bool PlanRunner::fits(const TensorRequest& request) const {
 void PlanRunner::accept(const TensorRequest& request, OperationId operation) {
   Slot& slot = slots_.at(request.name);
   slot.last.operation = operation;
-  slot.last.request = request;  // step after step the same: nothing is allocated
+  slot.last.request = request;  // the same in every step, so nothing is allocated
   slot.accepted = ++clock_;
   ++ready_[slot.bucket];
   ++waiting_;
 }
 
-SharedResponse PlanRunner::next() const {
+SharedBucket PlanRunner::next() const {
   if (!is_open()) return nullptr;
   const size_t bucket = head();
   return ready_[bucket] == buckets_[bucket]->entries.size() ? buckets_[bucket] : nullptr;
@@ -97,10 +117,15 @@ bool PlanRunner::is_waiting_in_vain(const std::string& name) const {
   }
 }
 
-std::vector<LeftOver> PlanRunner::finish(int64_t end) {
-  // A tensor is submitted again when its bucket has run everywhere.
-  RUEDA_CHECK(is_active_ && started_ >= end && std::cmp_less_equal(started_ - end, buckets_.size()),
-              "no rank is a round ahead of another");
+Result<std::vector<LeftOver>> PlanRunner::finish(int64_t end) {
+  if (!is_active_) return Status(Code::kInternal, "A learned plan ends, but this rank runs none.");
+  // No rank is more than one pass ahead of another; see PlanLedger.
+  if (end < 0 || end > started_ || started_ - end > size()) {
+    return Status(Code::kInternal, "Learned plan " + std::to_string(plan_number_) + ", which has " +
+                                       std::to_string(size()) + " buckets in one pass, cannot end after " +
+                                       std::to_string(end) + " buckets: this rank has started " +
+                                       std::to_string(started_) + ".");
+  }
   std::vector<LeftOver> left;
   for (int64_t cancelled = end; cancelled < started_; ++cancelled)
     for (const Entry& entry : bucket(cancelled).entries) left.push_back(slots_.at(entry.name).last);

@@ -8,8 +8,8 @@
 namespace rueda::control {
 namespace {
 
-// A bucket the others do not start for so long: they are busy, or will never come. Negotiation knows which,
-// and reports it.
+// If the other ranks do not start a bucket for so long, they are busy or will never start it. Negotiation
+// finds out which, and reports it.
 constexpr Nanos kPatience = kSecond;
 constexpr Nanos kLookEvery = 5 * kMillisecond;  // for polls that have become waits
 
@@ -17,7 +17,7 @@ void append(Actions& actions, Actions more) {
   for (Action& action : more) actions.push_back(std::move(action));
 }
 
-// The requests of one operation; none when it changes the process sets.
+// The requests of one operation; none if it changes the process sets.
 std::vector<const TensorRequest*> tensors_of(const std::vector<Request>& requests) {
   std::vector<const TensorRequest*> tensors;
   for (const Request& request : requests)
@@ -81,15 +81,15 @@ Actions Planner::depart(const std::string& why) {
   return {TellDeparture{.news = news(), .why = why}};
 }
 
-std::optional<Actions> Planner::response(Response& response, Nanos now) {
+Result<std::optional<Actions>> Planner::response(Response& response, Nanos now) {
   if (auto* planned = std::get_if<PlanBucket>(&response)) {
     arriving_.push_back(std::move(planned->bucket));
-    return Actions();
+    return std::optional(Actions());
   }
   if (const auto* begins = std::get_if<PlanBegin>(&response)) return begin(begins->plan_number, now);
   if (const auto* ends = std::get_if<PlanEnd>(&response)) return end(*ends);
   answered(response);
-  return std::nullopt;
+  return std::optional<Actions>();
 }
 
 void Planner::answered(const Response& response) {
@@ -99,8 +99,14 @@ void Planner::answered(const Response& response) {
   });
 }
 
-// What I submitted and the coordinator has not answered: it has forgotten it, and has every rank do as I do.
-Actions Planner::begin(int64_t plan_number, Nanos now) {
+// The coordinator has forgotten the requests that it had not answered. Every rank puts its own ones into the
+// plan or submits them again.
+Result<std::optional<Actions>> Planner::begin(int64_t plan_number, Nanos now) {
+  if (runner_.is_active() || arriving_.empty()) {
+    return Status(Code::kInternal,
+                  "Learned plan " + std::to_string(plan_number) + " begins " +
+                      (arriving_.empty() ? "without buckets." : "before another has ended."));
+  }
   ++plans_begun_;
   Actions actions;
   actions.emplace_back(PlanBegun{});
@@ -122,13 +128,11 @@ Actions Planner::begin(int64_t plan_number, Nanos now) {
     remember(operation, std::move(requests));
   }
   if (!again.empty()) actions.emplace_back(Negotiate{.requests = std::move(again)});
-  return actions;
+  return std::optional(std::move(actions));
 }
 
-// What others have sent for buckets that do not run must be taken before anything else is.
+// Messages that others have sent for buckets that do not run must be received before all later messages.
 void Planner::undo(const PlanEnd& end, Actions& actions) const {
-  // A tensor is submitted again when its bucket has run everywhere: no rank is a round ahead of another.
-  RUEDA_CHECK(runner_.is_active() && end.buckets <= runner_.started(), "a plan ends that this rank has not");
   const int64_t beyond = end.buckets + runner_.size();
   std::map<int64_t, std::vector<int32_t>> arrivals;  // of each bucket
   for (int64_t number = end.buckets; number < runner_.started(); ++number)
@@ -150,18 +154,19 @@ void Planner::undo(const PlanEnd& end, Actions& actions) const {
           Discard{.number = number, .bucket = runner_.bucket(number), .arrivals = std::move(messages)});
 }
 
-Actions Planner::end(const PlanEnd& end) {
-  const int64_t bucket = end.buckets;
+Result<std::optional<Actions>> Planner::end(const PlanEnd& end) {
+  Result<std::vector<LeftOver>> left_over = runner_.finish(end.buckets);
+  if (!left_over.is_ok()) return left_over.status();
   Actions actions;
   actions.emplace_back(PlanOver{});
   undo(end, actions);
   actions.emplace_back(SetGeneration{.generation = ++generation_});
   std::map<OperationId, std::vector<TensorRequest>> open;  // what was not reduced
-  for (LeftOver& left : runner_.finish(bucket)) open[left.operation].push_back(std::move(left.request));
+  for (LeftOver& left : left_over.value()) open[left.operation].push_back(std::move(left.request));
   std::vector<Request> again;
   for (auto& [operation, requests] : open) {
     std::ranges::sort(requests, {}, &TensorRequest::group_index);
-    // Where a part of the group is reduced, it is so on every rank: the rest is no group any more.
+    // If a part of a group was reduced, it was reduced on every rank; the rest is no longer a group.
     if (std::cmp_less(requests.size(), requests.front().group_size)) {
       for (TensorRequest& request : requests) {
         request.group_index = 0;
@@ -173,11 +178,11 @@ Actions Planner::end(const PlanEnd& end) {
     remember(operation, {std::make_move_iterator(requests.begin()), std::make_move_iterator(requests.end())});
   }
   if (!again.empty()) actions.emplace_back(Negotiate{.requests = std::move(again)});
-  return actions;
+  return std::optional(std::move(actions));
 }
 
 std::optional<StartBucket> Planner::room(Nanos now) {
-  SharedResponse next = runner_.next();
+  SharedBucket next = runner_.next();
   if (next == nullptr) return std::nullopt;
   const int64_t number = runner_.started();
   runner_.start_next();
@@ -246,7 +251,7 @@ Actions Planner::propose(const Coordinator& coordinator) {
     for (const Entry& entry : bucket.entries) names.insert(entry.name);
   if (!coordinator.may_begin_plan(names)) return {};  // it will be learned again
   const int64_t plan_number = plans_begun_ + 1;
-  ledger_.begin(plan_number, options_.ranks);
+  ledger_.begin(plan_number, options_.ranks, std::ssize(*plan));
   std::vector<Response> responses;
   for (Bucket& bucket : *plan) responses.emplace_back(PlanBucket{.bucket = std::move(bucket)});
   responses.emplace_back(PlanBegin{.plan_number = plan_number});
@@ -258,13 +263,15 @@ Actions Planner::on_depart(const PlanNews& departed) {
   return {FreezeAll{.news = departed}};
 }
 
-Actions Planner::on_position(Rank from, const PlanNews& position) {
-  std::optional<PlanLedger::End> end = ledger_.stopped_at(from, position);
-  if (!end) return {};
+Result<Actions> Planner::on_position(Rank from, const PlanNews& position) {
+  Result<std::optional<PlanLedger::End>> stopped = ledger_.stopped_at(from, position);
+  if (!stopped.is_ok()) return stopped.status();
+  std::optional<PlanLedger::End>& end = stopped.value();
+  if (!end) return Actions();
   learner_.plan_ended(end->buckets);
   std::vector<Response> responses;
   responses.emplace_back(PlanEnd{.buckets = end->buckets, .flows = std::move(end->flows)});
-  return {Respond{.responses = std::move(responses)}};
+  return Actions{Respond{.responses = std::move(responses)}};
 }
 
 }  // namespace rueda::control

@@ -1,8 +1,9 @@
 // What one rank decides about learned plans (buckets that recur, and run without negotiation): which
-// submitted tensors belong to the plan, which bucket starts next, and what has to be done when a plan begins
-// or ends. On rank 0 it also proposes plans and ends them. It joins the parts of plans.h; runtime/planner.h
-// feeds it and carries out its actions. A pure state machine: events in (time and facts included), actions
-// out, to be carried out in their order before the next event. No I/O, no clock, no threads, no callbacks.
+// submitted tensors belong to the plan, which bucket starts next, and what has to be done when a plan
+// begins or ends. On rank 0 it also proposes plans and ends them. It combines the parts of plans.h;
+// runtime/planner.h calls it and carries out its actions. A pure state machine: events in (time
+// included), actions out; the caller carries them out in order before the next event. No I/O, no clock,
+// no threads, no callbacks.
 #pragma once
 
 #include <cstdint>
@@ -22,44 +23,47 @@
 namespace rueda::control {
 
 // ---- actions of every rank ----
-struct TellDeparture {  // to the coordinator: on_depart() there
+struct TellDeparture {  // tell the coordinator, which calls on_depart()
   PlanNews news;
   std::string why;
 };
-struct TellPosition {  // stop sending for the buckets that run, add what was sent for them, tell the
-                       // coordinator
+// Stop sending for the buckets under way, add to the news what was sent for them, and tell the coordinator.
+struct TellPosition {
   PlanNews news;
 };
 struct Negotiate {  // as if they were submitted now
   std::vector<Request> requests;
 };
-struct NegotiationOver {  // of what was submitted before the plan began; for the timeline
+struct NegotiationOver {  // for the timeline: what was submitted before the plan began
   std::vector<Request> requests;
-  bool is_taken = false;  // it waits for its buckets now
+  bool is_taken = false;  // the plan has taken it: it waits for its buckets now
 };
 struct PlanBegun {};
 struct PlanOver {};
 struct StartBucket {
-  SharedResponse bucket;
+  SharedBucket bucket;
   int64_t number = 0;  // counted from the begin of the plan
 };
-// Calls that start from now on belong to another generation: what is cancelled must not be taken for what
-// comes in its place.
+// Calls that start from now on belong to another generation, so that a cancelled call is not taken for the
+// call that comes in its place.
 struct SetGeneration {
   uint16_t generation = 0;
 };
-struct Cancel {  // a bucket I have started. arrivals: [ranks] messages that each rank has sent to me for it
+// A bucket that this rank has started. arrivals: [ranks] messages that each rank has sent to this
+// rank for it.
+struct Cancel {
   int64_t number = 0;
   std::vector<int32_t> arrivals;
 };
-struct Resume {};  // sending for the other buckets that run
-struct Discard {   // a bucket I have not started: others have sent for it and cancelled it
+struct Resume {};  // sending for the other buckets under way
+// A bucket that this rank has not started; others have sent messages for it and cancelled it.
+struct Discard {
   int64_t number = 0;
   Bucket bucket;
   std::vector<int32_t> arrivals;
 };
 // ---- actions of the coordinator ----
-struct FreezeAll {  // every rank, itself included: on_freeze() there
+struct FreezeAll {  // every rank, itself included; each calls on_freeze()
   PlanNews news;
 };
 struct Respond {  // to every rank, itself included, in the global order
@@ -73,7 +77,7 @@ using Actions = std::vector<Action>;
 class Planner {
  public:
   struct Options {
-    bool may_plan = false;  // coordinator: propose plans at all
+    bool may_plan = false;  // coordinator: whether it proposes plans
     int64_t bucket_bytes = 1 << 20;
     Rank me = 0, ranks = 1;
     Treatments treatment_of = default_treatment;
@@ -82,26 +86,29 @@ class Planner {
 
   // ---- events of every rank ----
   struct Submitted {
-    bool is_taken = false;  // by the plan; else it must be negotiated, after the actions (this rank departs)
+    bool is_taken = false;  // by the plan; otherwise the operation must be negotiated, after the actions
     Actions actions;
   };
   // A new operation and its requests: one, or the members of one group.
   Submitted submitted(OperationId operation, std::span<const TensorRequest* const> requests, Nanos now);
-  // A new operation that changes the process sets: it must be negotiated, after the actions.
+  // A new operation that changes the process sets. It must be negotiated, after the actions.
   Actions submitted(OperationId operation, const SetChange& change);
-  // A response in the global order. Nothing: it does not concern plans, and runs.
-  std::optional<Actions> response(Response& response, Nanos now);
-  // There is room for a bucket, the one with the number started(): it, if all its tensors are ready.
+  // A response in the global order. Empty if it does not concern plans; then it runs. Fails if it contradicts
+  // what this rank knows of the plan.
+  Result<std::optional<Actions>> response(Response& response, Nanos now);
+  // There is room for one more bucket. Returns the next one, whose number is started(), if all its
+  // tensors are ready.
   std::optional<StartBucket> room(Nanos now);
-  // Departs when the others do not come, or this rank brings nothing more.
+  // Departs if the other ranks do not start a bucket, or if this rank submits nothing more.
   Actions tick(Nanos now, bool is_idle);
-  // Departs when a wait would be in vain. To be asked when somebody begins to wait (`waits` has grown) and
-  // every few milliseconds, with the names that somebody waits for. All submissions must be known.
+  // Departs if it is in vain to wait for one of the names. asks_for_wanted() says when to call wanted(): when
+  // a thread begins to wait (`waits` has grown), and every few milliseconds. names: what threads wait for.
+  // All earlier submissions must be known.
   [[nodiscard]] bool asks_for_wanted(Nanos now, uint64_t waits) const;
   Actions wanted(Nanos now, uint64_t waits, std::span<const std::string> names);
   Actions on_freeze(const PlanNews& news);
   Actions depart(const std::string& why);
-  // The operation failed otherwise: it is not negotiated again.
+  // The operation has failed for another reason, so it is not negotiated again.
   void forget(OperationId operation);
 
   [[nodiscard]] Nanos next_event(bool is_idle) const;
@@ -114,17 +121,18 @@ class Planner {
   // ---- events of the coordinator ----
   void saw_submissions(std::span<const Request> requests);
   void saw_responses(std::span<const Response> responses);
-  // A plan begins if one is learned and nothing is in its way; with any action, the coordinator forgets what
-  // waits.
+  // Begins a plan, if one has been learned and nothing prevents it. If there are actions, the coordinator
+  // must forget what waits.
   Actions propose(const Coordinator& coordinator);
   // Nothing else runs while a plan is active: responses wait for its end.
   [[nodiscard]] bool holds_back() const { return ledger_.is_active(); }
   Actions on_depart(const PlanNews& news);
-  Actions on_position(Rank from, const PlanNews& news);
+  // Fails if the position cannot be true.
+  Result<Actions> on_position(Rank from, const PlanNews& news);
 
  private:
-  Actions begin(int64_t plan_number, Nanos now);
-  Actions end(const PlanEnd& end);
+  Result<std::optional<Actions>> begin(int64_t plan_number, Nanos now);
+  Result<std::optional<Actions>> end(const PlanEnd& end);
   // What becomes of the buckets that not all ranks have started.
   void undo(const PlanEnd& end, Actions& actions) const;
   void take(OperationId operation, std::span<const TensorRequest* const> requests, Nanos now);
@@ -141,9 +149,9 @@ class Planner {
   std::map<OperationId, std::vector<Request>> unanswered_;
   std::map<std::pair<int32_t, std::string>, OperationId> operation_of_;  // (process set, name); unanswered
   int64_t plans_begun_ = 0;
-  uint16_t generation_ = 0;  // of backend calls: every begin and every end changes it
-  Nanos started_at_ = 0;     // the last bucket
-  Nanos taken_at_ = 0;       // the last operation
+  uint16_t generation_ = 0;  // of backend calls; changes when a plan begins or ends
+  Nanos started_at_ = 0;     // when the last bucket started
+  Nanos taken_at_ = 0;       // when the plan took the last operation
   uint64_t seen_waits_ = 0;
   Nanos next_look_ = 0;
 };

@@ -1,8 +1,9 @@
 // Learned plans: once the same allreduces (and barriers) recur step after step, ranks stop negotiating them.
 // A plan is a list of buckets in a fixed order; every rank starts the next bucket as soon as all its tensors
-// are ready, without a control message. Whoever submits something else departs from the plan: the coordinator
-// freezes it, learns how far each rank is, and ends it at the first bucket that not all ranks had started;
-// what was submitted and not reduced is negotiated again. Pure: no I/O, no clock, no threads.
+// are ready, without a control message. A rank that submits something else departs from the plan: the
+// coordinator freezes the plan, learns how far each rank is, and ends the plan at the first bucket that not
+// all ranks have started. Tensors that were submitted and not reduced are negotiated again. Pure: no I/O, no
+// clock, no threads.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +12,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "rueda/control/frames.h"
+#include "rueda/control/message_types.h"
 #include "rueda/control/messages.h"
 
 namespace rueda::control {
 
-// The coordinator's: watches what is submitted and what runs, and proposes a plan when steps repeat.
+// On the coordinator: watches what is submitted and what runs, and proposes a plan when steps repeat.
 class PlanLearner {
  public:
   // bucket_bytes: tensors are fused up to this size; a larger one is a bucket of its own.
@@ -24,10 +25,11 @@ class PlanLearner {
 
   void saw_submission(const TensorRequest& request);  // of any rank, in order of arrival
   void saw_response(const Response& response);        // in the order all ranks follow
-  // The buckets, when a step has just ended and the last ones were alike; then it starts to watch afresh.
+  // The buckets of a plan, if a step has just ended and the last steps were alike. The learner
+  // then starts afresh.
   std::optional<std::vector<Bucket>> take_plan();
-  // A plan ended after so many buckets: one that held for long has proved its worth, after others the next
-  // one needs more proof.
+  // A plan has ended after so many buckets. If it did not last long, the steps must repeat more often before
+  // the next plan.
   void plan_ended(int64_t buckets);
   void forget();
 
@@ -35,7 +37,7 @@ class PlanLearner {
   struct Tensor {
     Bucket bucket;  // with this tensor alone
     int64_t bytes = 0;
-    uint64_t seen = 0, started = 0;  // first submission, and the response, on one clock
+    uint64_t seen = 0, started = 0;  // when it was first submitted and when it was answered, by clock_
   };
   void end_step();
   [[nodiscard]] bool is_like_last_step() const;
@@ -44,7 +46,7 @@ class PlanLearner {
 
   int64_t bucket_bytes_;
   int repeats_needed_ = kLeastRepeats;
-  int64_t planned_ = 0;  // buckets of the last plan
+  int64_t planned_ = 0;  // how many buckets the last plan had
   int repeats_ = 0;
   uint64_t clock_ = 0;  // counts submissions and responses
   std::unordered_map<std::string, uint64_t> first_seen_;
@@ -52,37 +54,42 @@ class PlanLearner {
   std::unordered_map<std::string, size_t> in_step_;  // name -> position
 };
 
-// The coordinator's: where the ranks of a plan are when it ends.
+// On the coordinator: how far the ranks are when a plan ends.
 class PlanLedger {
  public:
-  void begin(int64_t plan_number, Rank ranks);
+  // size: buckets of one pass.
+  void begin(int64_t plan_number, Rank ranks, int64_t size);
   [[nodiscard]] bool is_active() const { return is_active_; }
   [[nodiscard]] int64_t plan_number() const { return plan_number_; }
-  // A rank departs. True when this is the first to do so: every rank must be told to freeze.
+  // A rank departs. True if it is the first one; then every rank must be told to freeze.
   bool depart(int64_t plan_number);
   struct End {
-    int64_t buckets = 0;      // that all ranks have started: these run
+    int64_t buckets = 0;      // all ranks have started these, so they run
     std::vector<Flow> flows;  // messages sent for later ones, which do not run
   };
-  // A frozen rank says how far it is. The answer, once all have said so.
-  std::optional<End> stopped_at(Rank rank, const PlanNews& position);
+  // A frozen rank says how far it is. Returns the end of the plan once all ranks have said so. Fails if the
+  // position cannot be true.
+  Result<std::optional<End>> stopped_at(Rank rank, const PlanNews& position);
 
  private:
+  [[nodiscard]] Status check(const PlanNews& position) const;
+
   bool is_active_ = false, is_frozen_ = false;
   int64_t plan_number_ = 0;
+  int64_t size_ = 0;                 // buckets of one pass
   std::vector<PlanNews> positions_;  // [rank], started -1: unknown
-  Rank missing_ = 0;
+  Rank missing_ = 0;                 // how many positions are unknown
 };
 
-using OperationId = int64_t;  // of one rank: what one handle stands for
+using OperationId = int64_t;  // the handle of an operation; each rank has its own
 
-// What a rank has submitted to a plan and must negotiate after all.
+// A request that a rank has put into a plan and must negotiate after all.
 struct LeftOver {
   OperationId operation = 0;
   TensorRequest request;
 };
 
-// Every rank's: which bucket may start.
+// On every rank: which bucket may start.
 class PlanRunner {
  public:
   void begin(int64_t plan_number, std::vector<Bucket> buckets);
@@ -91,40 +98,41 @@ class PlanRunner {
   [[nodiscard]] bool is_active() const { return is_active_; }
   [[nodiscard]] int64_t plan_number() const { return plan_number_; }
   [[nodiscard]] int64_t started() const { return started_; }
-  [[nodiscard]] int64_t size() const { return static_cast<int64_t>(buckets_.size()); }  // of one round
-  // False: it is not the plan's; this rank departs. All tensors of an operation must fit before one is
-  // accepted.
+  [[nodiscard]] int64_t size() const { return static_cast<int64_t>(buckets_.size()); }  // of one pass
+  // False if the plan does not expect the tensor; then this rank departs. All tensors of an operation must
+  // fit before one of them is accepted.
   [[nodiscard]] bool fits(const TensorRequest& request) const;
   void accept(const TensorRequest& request, OperationId operation = 0);
-  [[nodiscard]] size_t waiting() const { return waiting_; }  // tensors accepted, their bucket not started
+  [[nodiscard]] size_t waiting() const { return waiting_; }  // accepted tensors whose bucket has not started
   // The bucket to start now, or null.
-  [[nodiscard]] SharedResponse next() const;
+  [[nodiscard]] SharedBucket next() const;
   void start_next();
-  // Waiting for this tensor would be in vain: its bucket, or one before it, lacks tensors of this rank.
+  // Whether it is in vain to wait for this tensor: its bucket, or one before it, lacks tensors of this rank.
   [[nodiscard]] bool is_waiting_in_vain(const std::string& name) const;
   void freeze() { is_frozen_ = true; }
   [[nodiscard]] const Bucket& bucket(int64_t started) const {
     return *buckets_[static_cast<size_t>(started) % buckets_.size()];
   }
-  // The plan ended when `end` buckets had been started everywhere. What has to be negotiated after all, in
-  // the order it was submitted. Buckets this rank has started beyond the end must be cancelled.
-  std::vector<LeftOver> finish(int64_t end);
+  // The plan ends after `end` buckets. Returns what must be negotiated after all, in the order in which it
+  // was submitted. The caller cancels the buckets that this rank has started beyond the end. Fails if the
+  // plan cannot end there.
+  Result<std::vector<LeftOver>> finish(int64_t end);
 
  private:
   struct Slot {
     size_t bucket = 0;
     size_t entry = 0;
-    uint64_t accepted = 0;  // 0: not waiting; else when, in order of submission
+    uint64_t accepted = 0;  // when, by clock_; 0: it does not wait
     LeftOver last = {};     // what was accepted last
   };
   [[nodiscard]] size_t head() const { return static_cast<size_t>(started_) % buckets_.size(); }
 
   bool is_active_ = false, is_frozen_ = false;
   int64_t plan_number_ = 0;
-  int64_t started_ = 0;  // buckets, all rounds
+  int64_t started_ = 0;  // buckets, over all passes
   uint64_t clock_ = 0;
   size_t waiting_ = 0;
-  std::vector<SharedResponse> buckets_;
+  std::vector<SharedBucket> buckets_;
   std::vector<size_t> ready_;  // [bucket] tensors that are waiting
   std::unordered_map<std::string, Slot> slots_;
 };

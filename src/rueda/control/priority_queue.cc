@@ -9,13 +9,13 @@
 namespace rueda::control {
 namespace {
 
-// Tensors of another kind that are looked past for one bucket: bounds the scan.
+// How many tensors of another kind the search for one bucket may pass.
 constexpr int kMaxPassed = 64;
 
 }  // namespace
 
 void PriorityQueue::add(Candidate candidate) {
-  // -INT32_MIN does not exist; nobody needs it.
+  // -INT32_MIN would overflow.
   candidate.priority = std::max(candidate.priority, -std::numeric_limits<int32_t>::max());
   waiting_.emplace(Place{-candidate.priority, arrivals_++}, std::move(candidate));
 }

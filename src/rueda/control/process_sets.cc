@@ -8,7 +8,7 @@
 namespace rueda::control {
 namespace {
 
-// The calls block, so a well-behaved rank has one open per thread.
+// The calls block, so a correct program has one open request per thread.
 constexpr size_t kMaxOpenRequests = 1'024;
 constexpr size_t kMaxListedRequests = 4;
 
@@ -43,7 +43,7 @@ Status disagreement(const std::vector<ProcessSets::Asked>& match) {
   return {Code::kMismatch, why + ". All ranks must add and remove the same process sets in the same order."};
 }
 
-// Without repeats: as a rule all ranks call it alike.
+// Each name once. As a rule all ranks use the same one.
 std::vector<std::string> names_of(const std::vector<ProcessSets::Asked>& match) {
   std::vector<std::string> names;
   for (const ProcessSets::Asked& one : match)
@@ -126,7 +126,7 @@ Result<SetAdded> ProcessSets::judge(const AddSet& added) const {
     if (members == ranks)
       return Status(Code::kInvalidArgument, "Attempted to add a duplicate process set: " + ranks_text(ranks) +
                                                 " is registered with id " + std::to_string(known) + ".");
-    if (known == id) ++id;  // ascending ids: stops at the first gap
+    if (known == id) ++id;  // ids ascend, so this stops at the first gap
   }
   if (sets_.size() >= kMaxGroups)
     return Status(Code::kUnavailable,

@@ -1,5 +1,5 @@
-// The process sets of the world and the collective requests that change them: the i-th request of each rank
-// is matched with the i-th of every other.
+// The process sets of the world, and the requests that change them: the i-th request of each rank is matched
+// with the i-th request of every other rank. Pure.
 #pragma once
 
 #include <deque>
@@ -19,23 +19,23 @@ class ProcessSets {
  public:
   ProcessSets(Rank world_size, std::map<int32_t, std::vector<Rank>> sets);
 
-  // One rank asks for a change. kUnavailable when it has too many requests open.
+  // One rank asks for a change. kUnavailable if it has too many requests open.
   Status push(Rank from, SetChange change, Nanos now);
   struct Asked {
     Rank rank = 0;
     SetChange change;
   };
-  // Removes one request of each rank once every rank has one, or once all ranks that have not joined do.
+  // Removes and returns one request of each rank, once every rank that has not joined has one.
   std::optional<std::vector<Asked>> take_match(const std::vector<bool>& has_joined);
 
-  // What all ranks asked for, or why it cannot be. Before a set is removed, the caller fails its outstanding
-  // operations. Sets change only by apply().
+  // Returns the change that all ranks ask for, or why it is refused. Only apply() changes the sets. Before a
+  // set is removed, the caller fails its outstanding operations.
   using Verdict = std::variant<SetAdded, SetRemoved>;
   Result<Verdict> judge(const std::vector<Asked>& match) const;
   void apply(const SetAdded& added) { sets_[added.id] = added.ranks; }
   void apply(const SetRemoved& removed) { sets_.erase(removed.id); }
 
-  // Ranks whose request is missing while others wait, and since when; empty when nobody waits.
+  // The ranks whose request is missing while others wait, and since when these wait. Empty if no rank waits.
   struct Waiting {
     std::string name;
     Nanos since = 0;

@@ -10,7 +10,7 @@ std::vector<Response> Ready::take() {
   const auto flush = [&] {
     for (Bucket& bucket : fuse(std::exchange(units, {}), fusion_)) out.emplace_back(std::move(bucket));
   };
-  // What runs nothing keeps its place in the order, also in that of tensors with a priority.
+  // A response that runs nothing keeps its place in the order, also among tensors with a priority.
   for (std::variant<Unit, Response>& one : std::exchange(arrived_, {})) {
     Unit* unit = std::get_if<Unit>(&one);
     if (unit == nullptr) {

@@ -1,5 +1,5 @@
-// What is ready, in the order of becoming ready, and what leaves next: fused, with the most urgent tensors
-// first. Pure; the coordinator's.
+// Tensors that are ready, in the order in which they became ready, and what leaves next: fused, and the most
+// urgent tensors first. Pure. Part of the coordinator.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,9 @@ class Ready {
 
   [[nodiscard]] bool is_empty() const { return arrived_.empty() && prioritized_.is_empty(); }
   void add(Unit unit) { arrived_.emplace_back(std::move(unit)); }
-  // Of what runs nothing: nothing is fused across it.
+  // A response that runs nothing. Tensors are not fused across it.
   void add(Response response) { arrived_.emplace_back(std::move(response)); }
-  // One bucket of what has a priority, everything of what has none.
+  // Takes one bucket of the tensors with a priority, and all tensors without one.
   std::vector<Response> take();
 
  private:

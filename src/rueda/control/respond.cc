@@ -7,10 +7,10 @@
 namespace rueda::control {
 namespace {
 
-// A sentence that names thousands of tensors must still fit a frame.
+// A sentence that names thousands of tensors must still fit into a message.
 constexpr size_t kMaxErrorBytes = 16'384;
 
-// A shape may be absurd (the bound of one tensor is 2^63 bytes); sums over ranks must not overflow.
+// One tensor may claim almost 2^63 bytes, so sums over ranks could overflow.
 int64_t saturating_product(int64_t a, int64_t b) {
   int64_t product = 0;
   return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;

@@ -6,7 +6,8 @@ namespace rueda::control {
 
 void Rounds::submitted(Rank from, int64_t plans_begun, std::vector<Request> requests, Nanos now,
                        TraceSink* trace) {
-  // Sent before the sender saw a plan begin: it has put them into the plan, or sends them again.
+  // The sender had not yet seen the last plan begin. It has put these requests into the plan, or
+  // sends them again.
   if (plans_begun != planner_.plans_begun()) return;
   planner_.saw_submissions(requests);
   coordinator_.submit(from, std::move(requests), now, trace);

@@ -1,7 +1,7 @@
-// Rounds of negotiation on rank 0: when one begins, which tensors leave in it, and when stalls are reported.
-// Joins the Coordinator to the Planner of its rank. A pure state machine: events in (time and facts
-// included), values out, to be carried out in their order before the next event. No I/O, no clock, no
-// threads.
+// Rounds of negotiation on rank 0: when a round begins, which tensors leave in it, and when stalls
+// are reported. Connects the Coordinator to the Planner of rank 0. A pure state machine: events in
+// (time included), values out; the caller acts on them in order before the next event. No I/O, no
+// clock, no threads.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@ namespace rueda::control {
 class Rounds {
  public:
   struct Options {
-    Nanos cycle_time = 0;  // from one round to the next; meanwhile tensors become ready and are fused
-    // Responses that rank 0 keeps in progress; what becomes ready beyond them waits, and is fused.
+    Nanos cycle_time = 0;  // from one round to the next, so that more tensors are fused
+    // How many responses rank 0 keeps in progress. Tensors that become ready meanwhile wait and are fused.
     size_t max_backlog = 2;
   };
   // planner: of rank 0; outlives this object.
@@ -30,15 +30,17 @@ class Rounds {
 
   // Requests of one rank. plans_begun: how many plans it had seen begin when it sent them.
   void submitted(Rank from, int64_t plans_begun, std::vector<Request> requests, Nanos now, TraceSink* trace);
-  // What is to be reported now. If one is fatal, the job ends and no round begins any more.
+  // The stalls to report now. If a report is fatal, the job ends and no further round begins.
   std::vector<StallReport> take_stalls(Nanos now);
-  // A round, if one may begin and anything is ready: what every rank does next, this one included. backlog:
-  // responses in progress on this rank. After they are handed out: responded().
+  // Begins a round, if one may begin and anything is ready. Returns what every rank, this one
+  // included, does next. backlog: responses in progress on this rank. The caller hands the responses
+  // out and then calls responded().
   std::vector<Response> take_round(Nanos now, size_t backlog, TraceSink* trace);
-  // A plan begins if one is learned and nothing is in its way.
+  // Begins a plan, if one has been learned and nothing prevents it.
   Actions responded(Nanos now, TraceSink* trace);
 
-  // A round may begin, or stalls be reported, by itself. A time that has passed: nothing is awaited.
+  // When a round may begin, or stalls must be checked, without any other event. A time in the past means that
+  // nothing is awaited.
   [[nodiscard]] Nanos next_round() const { return next_round_; }
   [[nodiscard]] Nanos next_stall_check() const { return next_stall_check_; }
   // As Coordinator.

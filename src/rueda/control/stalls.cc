@@ -12,7 +12,8 @@
 namespace rueda::control {
 namespace {
 
-// Horovod's number, and its "..." from the sixth name on, whether or not another follows: scripts read them.
+// As in Horovod, because scripts read the report: it ends with "..." from the sixth name on, whether or
+// not another follows.
 constexpr size_t kMaxNamesOfRank = 6;
 constexpr size_t kMaxListedTensors = 20;
 constexpr size_t kMaxListedRanks = 64;
@@ -108,7 +109,7 @@ StallReport stall_report(const std::vector<StalledTensor>& tensors, Nanos warnin
 Nanos StallWatch::next_check(Nanos oldest, Nanos now) const {
   if (options_.is_disabled || oldest == kNobody) return now + std::max(options_.warning, kMillisecond);
   const Nanos next = std::max(oldest, last_check_) + options_.warning;
-  // The end of the job does not wait for the next report's turn.
+  // The job may have to end before the next report is due.
   const Nanos end = oldest + options_.shutdown;
   const bool may_end = options_.shutdown > 0 && options_.shutdown >= options_.warning && last_check_ < end;
   return may_end ? std::min(next, end) : next;

@@ -1,5 +1,5 @@
-// The report about tensors that some ranks submitted and others did not. Pure; the shape is the one operators
-// of Horovod know, with the tensors' own lines added.
+// Reports tensors that some ranks have submitted and others have not. Pure. The format is Horovod's, because
+// people and scripts know it, with one more line for each tensor.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ namespace rueda::control {
 
 struct StallReport {
   std::string text;        // in full
-  std::string short_text;  // one sentence: for the other ranks, and for rank 0 where nothing is new
-  bool is_news = true;     // names a tensor that no earlier report of this wait has named
-  bool is_fatal = false;   // the shutdown time passed: end the job with kStalled
+  std::string short_text;  // one sentence: for the other ranks, and for rank 0 if nothing is new
+  bool is_news = true;     // names a tensor that the report before did not name
+  bool is_fatal = false;   // the shutdown time has passed: end the job with kStalled
 };
 
 struct StalledTensor {
@@ -30,7 +30,7 @@ struct StalledTensor {
   std::vector<Rank> missing;  // world ranks, ascending
 };
 
-// Whether, when and what to report. At most one report per warning interval.
+// Decides whether, when and what to report: at most one report per warning interval.
 class StallWatch {
  public:
   struct Options {
@@ -41,14 +41,15 @@ class StallWatch {
   static constexpr Nanos kNobody = std::numeric_limits<Nanos>::max();
 
   explicit StallWatch(const Options& options) : options_(options) {}
-  // When the next check is due. oldest: since when the oldest request waits; kNobody: none does.
+  // When the next check is due. oldest: since when the oldest request waits; kNobody if none waits.
   [[nodiscard]] Nanos next_check(Nanos oldest, Nanos now) const;
   [[nodiscard]] bool is_due(Nanos oldest, Nanos now) const {
     return !options_.is_disabled && now >= next_check(oldest, now);
   }
-  // What a report lists: it is often a little younger than what is reported, and explains it.
+  // The least age of a tensor in a report. A tensor that is a little younger than the stalled ones
+  // often explains them.
   [[nodiscard]] Nanos least_age() const { return options_.warning - options_.warning / 10; }
-  // A check. waiting: what has waited for least_age() or longer.
+  // waiting: what has waited for least_age() or longer.
   std::vector<StallReport> check(const std::vector<StalledTensor>& waiting, Nanos now);
 
  private:
@@ -56,8 +57,8 @@ class StallWatch {
 
   Options options_;
   Nanos last_check_ = std::numeric_limits<Nanos>::min() / 2;
-  // What the last report named: process set, name and since when. A later wait under the same name is another
-  // one.
+  // What the last report named: process set, name, and since when it waits. A later wait under the same name
+  // is another wait.
   std::set<std::tuple<int32_t, std::string, Nanos>> named_;
 };
 

@@ -1,7 +1,7 @@
 // The values that the parts of the coordinator hand to one another, from "every rank has submitted this
-// tensor" to "these tensors run together": Submission and CompleteTensor come from pending and go to
-// mismatch, which compares them, and to respond, which makes a Candidate of them. ready, fusion and turns put
-// Units of candidates into buckets. Pure values.
+// tensor" to "these tensors run together". Submission and CompleteTensor come from pending and go to
+// mismatch, which compares them, and to respond, which makes a Candidate of them. ready, fusion and
+// priority_queue put Units of candidates into buckets. Pure values.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct Submission {
   TensorRequest request;
 };
 
-// The view of one complete tensor that mismatch checks and responses are made from.
+// A view of one complete tensor: what mismatch compares and respond answers.
 struct CompleteTensor {
   const std::vector<Submission>& submissions;  // ascending world ranks, never empty
   const std::vector<Rank>& members;            // of the set, ascending world ranks
@@ -28,7 +28,7 @@ struct CompleteTensor {
 // A tensor that may run, not yet fused with others.
 struct Candidate {
   Bucket bucket;      // one entry
-  int64_t bytes = 0;  // what it takes of a fused transfer
+  int64_t bytes = 0;  // its share of a fused transfer
   int32_t priority = 0;
 };
 
@@ -38,7 +38,7 @@ struct Unit {
   bool is_group = false;
 };
 
-// Names as operators know them: an allreduce with op Adasum is "ADASUM".
+// The name in sentences and in the timeline: an allreduce with op Adasum is "ADASUM".
 std::string_view operation_name(const TensorRequest& request);
 
 }  // namespace rueda::control

@@ -34,8 +34,8 @@ void for_each_term(T& terms, const F& f) {
   f(terms.postscale);
 }
 
-// Equal where the terms agree. Ranks may use GPUs of different numbers, and shared memory is host memory;
-// factors are compared bit by bit.
+// Equal if the terms agree. Ranks may use GPUs with different numbers, and shared memory counts as host
+// memory. Factors are compared bit by bit.
 inline auto key_of(const Terms& terms) {
   return std::tuple(terms.what, terms.dtype, terms.op, std::bit_cast<uint64_t>(terms.prescale),
                     std::bit_cast<uint64_t>(terms.postscale), terms.device >= 0,

@@ -29,7 +29,7 @@ schedule::Topology measured_topology(const std::vector<Rank>& members, const std
   return topology;
 }
 
-// Of the whole world, as the cost model sees it.
+// The topology of the world, as the cost model sees it.
 schedule::Topology world_topology(const Session& session) {
   std::vector<Rank> world(session.all->size());
   std::iota(world.begin(), world.end(), 0);
@@ -81,7 +81,7 @@ std::vector<Prediction> predict_allreduces(const Session& session) {
   const std::vector<PeerInfo>& all = *session.all;
   if (all.size() < 2) return {};
   const schedule::Topology topology = world_topology(session);
-  const bool is_local = session.reduces_in_shared_memory && data_channels(all) == 1;
+  const bool is_local = session.reduces_in_shared_memory && is_one_host(all);
   std::vector<Prediction> predictions;
   for (const int64_t bytes : {1 << 10, 64 << 10, 1 << 20, 64 << 20}) {
     Prediction& one = predictions.emplace_back(Prediction{.bytes = bytes, .text = {}});
@@ -100,23 +100,27 @@ int64_t plan_bucket_bytes(const Session& session) {
   // Starting a bucket of 1 MiB costs nothing beside reducing it in memory (some 100 us).
   constexpr int64_t kLeast = 1 << 20, kMost = 16 << 20;
   constexpr double kLatencyShare = 0.2;  // of the time of a bucket; the bucket beside it uses the network
-  if (data_channels(*session.all) == 1) return kLeast;
+  if (is_one_host(*session.all)) return kLeast;
   const schedule::Topology topology = world_topology(session);
   const auto cost_us = [&](int64_t bytes) {
     const auto choice = schedule::choose(float_allreduce(bytes), topology, session.all->front().algorithm);
     return choice.is_ok() ? choice.value().cost_us : 0.0;
   };
   int64_t bytes = kLeast;
-  for (; bytes < kMost; bytes *= 2) {
-    const double once = cost_us(bytes);
-    const double latency = 2 * once - cost_us(2 * bytes);  // what does not grow with the size
+  double once = cost_us(bytes);
+  while (bytes < kMost) {
+    const double twice = cost_us(2 * bytes);
+    const double latency = 2 * once - twice;  // what does not grow with the size
     if (latency <= kLatencyShare * once) break;
+    bytes *= 2;
+    once = twice;
   }
   return bytes;
 }
 
 void attach_backends(Session& session, std::shared_ptr<backend::LocalHost> host) {
-  // Only what outlives the backend is captured, and only values equal on every rank shape the choice.
+  // The functions capture only what outlives the backend. Only values that are equal on every rank decide
+  // which algorithm runs.
   Links* links = session.links.get();
   const std::vector<PeerInfo>* all = session.all.get();
   const MeasuredLinks measured = session.measured;

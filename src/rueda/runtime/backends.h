@@ -12,24 +12,23 @@
 
 namespace rueda::runtime {
 
-// A forced algorithm that exists for no collective is a mistake; one that serves only some is not. Nor may it
-// break the order of sums that was asked for.
+// Refuses RUEDA_ALGORITHM if no collective has an algorithm of that name, or if the algorithm breaks the
+// order of sums that RUEDA_DETERMINISM asks for.
 Status check_algorithm_settings(const Config& config);
 
-// host: null when no rank of this host shares memory with this one.
 struct Prediction {
   int64_t bytes = 0;  // of a float32 allreduce over the world
   std::string text;   // what runs it, and the predicted time of every candidate
 };
-// Of a few sizes; empty in a single-process job. Any thread.
+// Predictions for a few sizes; empty in a single-process job. Any thread.
 std::vector<Prediction> predict_allreduces(const Session& session);
 
-// How large the buckets of a learned plan are: large enough that its latency is a small part of what a bucket
-// takes between hosts, as measured when the job started; small enough that reduction begins early in the
-// backward pass and the last bucket is not long. The same on every rank.
+// The size of the buckets of a learned plan: large enough that the latency between hosts, as measured during
+// init, is a small part of the time of a bucket, and small enough that reduction begins early in the backward
+// pass and the last bucket is short. The same on every rank.
 int64_t plan_bucket_bytes(const Session& session);
 
-// Sets session.backends and session.on_data.
+// Sets session.backends and session.on_data. host: null if no rank of this host shares memory with this one.
 void attach_backends(Session& session, std::shared_ptr<backend::LocalHost> host);
 
 }  // namespace rueda::runtime

@@ -23,7 +23,7 @@ int64_t rows_total(const BatchTensor& tensor, size_t begin, size_t count) {
                          tensor.rows.begin() + static_cast<ptrdiff_t>(begin + count), int64_t{0});
 }
 
-// Rows this rank gets out of the collective.
+// How many rows the result has on this rank.
 int64_t result_rows(const Batch& batch, const BatchTensor& tensor) {
   const auto n = static_cast<size_t>(batch.group->size());
   const auto me = static_cast<size_t>(batch.group->me);
@@ -105,14 +105,15 @@ Status allocate_outputs(Batch& batch) {
   return Status::ok();
 }
 
-// A rank that has joined has no tensors, but runs the call where the others do.
+// A rank that has joined has no tensors, but runs the call in memory of the same kind as the others.
 Memory memory_of(const Batch& batch) {
   for (const BatchTensor& tensor : batch.tensors)
     if (tensor.ref) return tensor.ref->tensor().memory;
   return {.kind = batch.response->memory, .device = -1, .ready = nullptr};
 }
 
-// Is this the submission the response answers? The coordinator compared it, so only its kind can be wrong.
+// Whether this is the submission that the response answers. The coordinator has compared the submissions, so
+// it is enough to look at their kind.
 bool is_meant(const std::optional<TensorRef>& ref, const control::Bucket& response) {
   if (!ref || !ref->has_tensor()) return false;
   const control::TensorRequest& request = ref->tensor().request;
@@ -131,7 +132,7 @@ schedule::Spec spec_of(const control::Terms& terms, Rank group_size) {
   return spec;
 }
 
-Result<Batch> plan_batch(control::SharedResponse response, std::shared_ptr<const Group> group,
+Result<Batch> make_batch(control::SharedBucket response, std::shared_ptr<const Group> group,
                          const Operations& operations, bool is_discarded) {
   Batch batch;
   batch.response = std::move(response);
@@ -144,8 +145,9 @@ Result<Batch> plan_batch(control::SharedResponse response, std::shared_ptr<const
     // A rank that has joined may have submitted the name since: that submission belongs to a later round.
     if (!has_joined) tensor.ref = operations.lookup(batch.response->process_set, entry.name);
     if (!has_joined && !is_meant(tensor.ref, *batch.response)) {
-      return Status(Code::kInternal, "the coordinator started tensor " + entry.name +
-                                         ", which this rank did not submit like that; please report it.");
+      return Status(Code::kInternal,
+                    "the coordinator started tensor " + entry.name +
+                        ", which this rank has not submitted in this form; please report it.");
     }
     tensor.shape = tensor.ref ? tensor.ref->tensor().request.shape : entry.shape;
     tensor.rows = entry.rows;

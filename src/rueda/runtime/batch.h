@@ -1,5 +1,5 @@
-// The tensors of one response as one backend call: which operations they belong to, what is asked for, where
-// the bytes are. Engine thread only.
+// The tensors of one response as one call of a backend: the operations they belong to, what the call must
+// compute, and where the bytes are. Engine thread only.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace rueda::runtime {
 
-// One tensor of a batch. ref is empty when this rank has joined and takes part with identity elements.
+// One tensor of a batch. ref is empty if this rank has joined and takes part with identity elements.
 struct BatchTensor {
   std::optional<TensorRef> ref;
   std::vector<int64_t> shape;
@@ -24,22 +24,23 @@ struct BatchTensor {
 };
 
 struct Batch {
-  control::SharedResponse response;
+  control::SharedBucket response;
   std::shared_ptr<const Group> group;
   std::vector<BatchTensor> tensors;
   schedule::Spec spec;
   Memory memory;                           // of all tensors
-  std::vector<backend::Segment> segments;  // after prepare_batch(); refer to tensors
+  std::vector<backend::Segment> segments;  // set by prepare_batch(); refer to tensors
 };
 
-// What a call of tensors with these terms asks of a backend, without the sizes.
+// The spec of a call with tensors of these terms, without the sizes.
 schedule::Spec spec_of(const control::Terms& terms, Rank group_size);
 
-// Fails when a tensor this rank must have is not there. discarded: this rank takes no part with tensors of
-// its own.
-Result<Batch> plan_batch(control::SharedResponse response, std::shared_ptr<const Group> group,
+// Fails if this rank has not submitted a tensor of the response. is_discarded: this rank takes part without
+// tensors of its own.
+Result<Batch> make_batch(control::SharedBucket response, std::shared_ptr<const Group> group,
                          const Operations& operations, bool is_discarded = false);
-// Allocates outputs the engine owns, and lists the segments. Fails when this machine has no memory for one.
+// Allocates the outputs that the engine owns, and lists the segments. Fails if this machine has no memory
+// for an output.
 Status prepare_batch(Batch& batch);
 
 }  // namespace rueda::runtime

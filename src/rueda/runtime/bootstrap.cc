@@ -23,7 +23,7 @@
 namespace rueda::runtime {
 namespace {
 
-constexpr Nanos kFarewellWait = kSecond;  // of the rank that serves the store, after a failure
+constexpr Nanos kFarewellWait = kSecond;  // how long the rank that serves the store stays after a failure
 
 void apply_log_settings(const Config& config, Rank rank) {
   const auto* const level = std::ranges::find(kLogLevelNames, config.log_level);
@@ -32,7 +32,7 @@ void apply_log_settings(const Config& config, Rank rank) {
   set_log_rank(rank);
 }
 
-// Ranks with equal keys share memory and a network stack; a launcher's host name splits them further.
+// Ranks with equal keys share memory and a network stack. The host name may split a machine further.
 std::string host_key(const std::string& host) {
   std::string boot_id;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
@@ -73,7 +73,7 @@ Result<Session> make_session(const Config& config, const store::World& world, Ep
   return session;
 }
 
-// What one init goes by.
+// What one init starts from.
 struct Start {
   const Config& config;
   const store::World& world;
@@ -81,7 +81,8 @@ struct Start {
   Deadline deadline;
 };
 
-// Fills in the session. After a failure session and transports keep the channels up, until it has been told.
+// Fills in the session. After a failure, session and transports keep the channels up until the other ranks
+// have been told.
 Status connect_world(const Start& start, InitExchange& exchange, const Secret& secret,
                      OpenTransports& transports, Session& session) {
   const auto& [config, world, options, deadline] = start;
@@ -119,7 +120,7 @@ Status connect_world(const Start& start, InitExchange& exchange, const Secret& s
   return Status::ok();
 }
 
-// One exchange. An empty result: it was superseded by another.
+// One init exchange. Empty if another one has superseded it.
 Result<std::optional<Session>> meet(const Start& start, RendezvousPoint& point) {
   const store::World& world = start.world;
   const LostRank* const lost = point.loss(world);
@@ -131,7 +132,8 @@ Result<std::optional<Session>> meet(const Start& start, RendezvousPoint& point) 
   if (!number.is_ok()) return awaits_lost ? not_back(*lost, kReturnTime) : number.status();
   InitExchange exchange(*point.rendezvous().store, number.value(), world.rank, world.size, start.deadline,
                         lost);
-  // So that a rank that runs out of descriptors can still tell it through a store of files.
+  // Freed after a failure, so that a rank that has run out of descriptors can still report it through
+  // a file store.
   std::array<UniqueFd, 4> reserve;
   for (UniqueFd& fd : reserve) fd = UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   OpenTransports transports;
@@ -182,8 +184,7 @@ Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const sto
   if (!detected.is_ok()) return detected.status();
   const Result<Config> parsed = parse_config(get_env);
   const Config config = parsed.is_ok() ? parsed.value() : Config{};
-  const Deadline deadline =
-      Deadline::after(static_cast<Nanos>(config.start_timeout_s * static_cast<double>(kSecond)));
+  const Deadline deadline = Deadline::after(nanos(config.start_timeout_s, kSecond));
   const Result<store::World> completed = point.complete(std::move(detected).value(), deadline);
   if (!completed.is_ok()) return completed.status();
   const store::World& world = completed.value();

@@ -1,6 +1,6 @@
-// From an environment to a connected world: detect, meet, exchange peer info, connect, measure. Every failure
-// is told to the other ranks through the store, so that all of init fails everywhere, soon, with the same
-// cause.
+// Makes a connected world from the environment: detects the launcher, meets the other ranks, exchanges peer
+// info, connects and measures. A failure is told to the other ranks through the store, so that init fails
+// soon on all ranks and with the same cause.
 #pragma once
 
 #include <functional>
@@ -19,8 +19,8 @@ namespace rueda::runtime {
 struct InitOptions {
   std::vector<std::vector<Rank>> process_sets;  // static; any order of ranks
   Rank expected_size = 0;                       // 0 = any
-  std::shared_ptr<memory::Arena> arena =
-      {};  // shared buffers of this process, shown to the ranks of its host
+  // The shared buffers of this process; the other ranks of its host map them.
+  std::shared_ptr<memory::Arena> arena = {};
 };
 
 Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const store::GetEnv& get_env);

@@ -9,19 +9,18 @@
 namespace rueda::runtime {
 namespace {
 
-using control::FrameType;
+using control::MessageType;
 
 constexpr size_t kPingBytes = 8;
-constexpr size_t kBulkBytes =
-    256 << 10;  // long enough to leave start-up costs behind, short at 1 Gbit/s (2 ms)
+constexpr size_t kBulkBytes = 256 << 10;  // hides start-up costs, and takes only 2 ms at 1 Gbit/s
 constexpr int kPings = 8;
 constexpr int kBulks = 3;
 
 // Drives the links until a condition holds.
-class Driver {
+class LinkDriver {
  public:
-  Driver(Links& links, const std::vector<PeerInfo>& all, Deadline deadline,
-         const std::function<Status()>& interrupted)
+  LinkDriver(Links& links, const std::vector<PeerInfo>& all, Deadline deadline,
+             const std::function<Status()>& interrupted)
       : links_(links), all_(all), deadline_(deadline), interrupted_(interrupted) {}
 
   Status until(const std::function<bool()>& is_done, const std::function<std::string()>& waiting_for) {
@@ -31,7 +30,7 @@ class Driver {
         if (!c.status.is_ok()) failure_ = c.status;
         ++completed_;
       });
-      for (Frame& frame : links_.take_frames()) frames_.push_back(std::move(frame));
+      for (ControlMessage& message : links_.take_control()) messages_.push_back(std::move(message));
       for (const transport::Loss& loss : links_.take_losses()) {
         if (loss.peer < 0) return loss.status;
         const auto peer = static_cast<size_t>(loss.peer);
@@ -54,7 +53,7 @@ class Driver {
     return Status::ok();
   }
 
-  // One message each way, `first` says who begins.
+  // One message each way. is_first: this rank begins.
   Status exchange(Rank peer, std::span<std::byte> buffer, bool is_first) {
     const auto wait = [&](int64_t target) {
       return until([&] { return completed_ >= target; },
@@ -71,17 +70,17 @@ class Driver {
     return Status::ok();
   }
 
-  const std::vector<Frame>& frames() const { return frames_; }
-  // Whatever arrived after the first frame of each peer belongs to the engine.
-  void give_back_later_frames() {
+  const std::vector<ControlMessage>& messages() const { return messages_; }
+  // All messages after the first one of each peer are for the engine.
+  void give_back_later_messages() {
     std::vector<bool> is_seen(all_.size(), false);
-    std::vector<Frame> later;
-    for (Frame& frame : frames_) {
-      const auto from = static_cast<size_t>(frame.from);
-      if (is_seen[from]) later.push_back(std::move(frame));
+    std::vector<ControlMessage> later;
+    for (ControlMessage& message : messages_) {
+      const auto from = static_cast<size_t>(message.from);
+      if (is_seen[from]) later.push_back(std::move(message));
       is_seen[from] = true;
     }
-    links_.put_back_frames(std::move(later));
+    links_.put_back_control(std::move(later));
   }
 
  private:
@@ -89,7 +88,7 @@ class Driver {
   const std::vector<PeerInfo>& all_;
   Deadline deadline_;
   const std::function<Status()>& interrupted_;
-  std::vector<Frame> frames_;
+  std::vector<ControlMessage> messages_;
   Status failure_;
   int64_t completed_ = 0;
 };
@@ -101,7 +100,7 @@ Rank first_partner(const std::vector<PeerInfo>& all, bool is_local) {
   return -1;
 }
 
-Status measure(Driver& driver, Rank peer, bool is_first, MeasuredLink& link) {
+Status measure(LinkDriver& driver, Rank peer, bool is_first, MeasuredLink& link) {
   std::vector<std::byte> buffer(kBulkBytes);
   const auto best_of = [&](int times, std::span<std::byte> bytes, Nanos& best) -> Status {
     for (int i = 0; i < times; ++i) {
@@ -122,11 +121,11 @@ Status measure(Driver& driver, Rank peer, bool is_first, MeasuredLink& link) {
   return Status::ok();
 }
 
-Status await_everybody(Driver& driver, const std::vector<PeerInfo>& all) {
+Status await_everybody(LinkDriver& driver, const std::vector<PeerInfo>& all) {
   std::vector<bool> is_here(all.size(), false);
   is_here[0] = true;
   const auto is_complete = [&] {
-    for (const Frame& frame : driver.frames()) is_here[static_cast<size_t>(frame.from)] = true;
+    for (const ControlMessage& message : driver.messages()) is_here[static_cast<size_t>(message.from)] = true;
     return std::find(is_here.begin(), is_here.end(), false) == is_here.end();
   };
   return driver.until(is_complete, [&] {
@@ -149,28 +148,28 @@ Bytes encode_links(const MeasuredLinks& links) {
 
 Result<MeasuredLinks> calibrate(Links& links, Rank me, const std::vector<PeerInfo>& all, Deadline deadline,
                                 const std::function<Status()>& interrupted) {
-  Driver driver(links, all, deadline, interrupted);
+  LinkDriver driver(links, all, deadline, interrupted);
   MeasuredLinks measured;
   const std::array<Rank, 2> partners = {first_partner(all, true), first_partner(all, false)};
   const std::array<MeasuredLink*, 2> slots = {&measured.local, &measured.remote};
   if (me != kCoordinator) {
-    links.send_frame(kCoordinator, FrameType::kHeartbeat, control::encode(control::Heartbeat{}));
+    links.send_control(kCoordinator, MessageType::kHeartbeat, control::encode(control::Heartbeat{}));
     for (size_t i = 0; i < partners.size(); ++i) {
       if (partners[i] != me) continue;
       if (Status s = measure(driver, kCoordinator, false, *slots[i]); !s.is_ok()) return s;
     }
-    const Status told = driver.until([&] { return !driver.frames().empty(); },
+    const Status told = driver.until([&] { return !driver.messages().empty(); },
                                      [&] { return describe(kCoordinator, all[0]) + " to start the job"; });
     if (!told.is_ok()) return told;
-    ByteReader in(driver.frames().front().payload);
+    ByteReader in(driver.messages().front().payload);
     for (MeasuredLink* link : slots) {
       link->latency_us = in.get<double>();
       link->gbps = in.get<double>();
     }
-    if (!in.is_ok() || driver.frames().front().type != FrameType::kCosts) {
-      return Status(Code::kInternal, "rank 0 sent something else than link costs at the end of init.");
+    if (!in.is_ok() || driver.messages().front().type != MessageType::kCosts) {
+      return Status(Code::kInternal, "rank 0 did not send the costs of links at the end of init.");
     }
-    driver.give_back_later_frames();
+    driver.give_back_later_messages();
     return measured;
   }
   if (Status s = await_everybody(driver, all); !s.is_ok()) return s;
@@ -178,11 +177,11 @@ Result<MeasuredLinks> calibrate(Links& links, Rank me, const std::vector<PeerInf
     if (partners[i] < 0) continue;
     if (Status s = measure(driver, partners[i], true, *slots[i]); !s.is_ok()) return s;
   }
-  links.broadcast_frame(FrameType::kCosts, encode_links(measured));
+  links.broadcast_control(MessageType::kCosts, encode_links(measured));
   const Status flushed =
-      driver.until([&] { return !links.has_unsent_frames(); }, [] { return "the network"; });
+      driver.until([&] { return !links.has_unsent_control(); }, [] { return "the network"; });
   if (!flushed.is_ok()) return flushed;
-  driver.give_back_later_frames();
+  driver.give_back_later_messages();
   return measured;
 }
 

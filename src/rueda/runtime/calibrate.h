@@ -1,5 +1,5 @@
-// Measures what a byte costs, so that the choice of algorithms rests on this cluster and not on a guess. It
-// doubles as the barrier at the end of init: nobody starts before everybody is connected.
+// Measures latency and bandwidth, so that algorithms are chosen for this cluster and not by a guess. This is
+// also the barrier at the end of init: no rank starts before all ranks are connected.
 #pragma once
 
 #include <functional>
@@ -17,11 +17,11 @@ struct MeasuredLink {
 };
 
 struct MeasuredLinks {
-  MeasuredLink local;   // rank 0 and the first other rank of its host
-  MeasuredLink remote;  // rank 0 and the first rank of another host
+  MeasuredLink local;   // between rank 0 and the first other rank of its host
+  MeasuredLink remote;  // between rank 0 and the first rank of another host
 };
 
-// Rank 0 measures and tells everybody; all ranks return the same values.
+// Rank 0 measures and tells the others; all ranks return the same values.
 Result<MeasuredLinks> calibrate(Links& links, Rank me, const std::vector<PeerInfo>& all, Deadline deadline,
                                 const std::function<Status()>& interrupted);
 

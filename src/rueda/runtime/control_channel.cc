@@ -5,24 +5,24 @@
 
 namespace rueda::runtime {
 
-void ControlChannel::send(Rank peer, control::FrameType type, Bytes payload) {
+void ControlChannel::send(Rank peer, control::MessageType type, Bytes payload) {
   if (links_ == nullptr) return;
-  links_->send_frame(peer, type, std::move(payload));
+  links_->send_control(peer, type, std::move(payload));
   count(counters_.control_frames);
 }
 
-void ControlChannel::broadcast(control::FrameType type, const Bytes& payload) {
+void ControlChannel::broadcast(control::MessageType type, const Bytes& payload) {
   if (links_ == nullptr) return;
-  links_->broadcast_frame(type, payload);
+  links_->broadcast_control(type, payload);
   count(counters_.control_frames, size_ - 1);
 }
 
-void ControlChannel::send_negotiation(control::FrameType type, Bytes payload) {
+void ControlChannel::send_negotiation(control::MessageType type, Bytes payload) {
   send(kCoordinator, type, std::move(payload));
   count(counters_.negotiation_frames);
 }
 
-void ControlChannel::broadcast_negotiation(control::FrameType type, const Bytes& payload) {
+void ControlChannel::broadcast_negotiation(control::MessageType type, const Bytes& payload) {
   broadcast(type, payload);
   count(counters_.negotiation_frames, size_ - 1);
 }

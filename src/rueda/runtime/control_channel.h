@@ -1,5 +1,5 @@
-// Control messages of this rank on their way out, counted. A single-process job has nobody to tell. Engine
-// thread only.
+// Sends the control messages of this rank, and counts them. In a single-process job it sends nothing.
+// Engine thread only.
 #pragma once
 
 #include <functional>
@@ -7,7 +7,7 @@
 #include "rueda/base/bytes.h"
 #include "rueda/base/clock.h"
 #include "rueda/base/types.h"
-#include "rueda/control/frames.h"
+#include "rueda/control/message_types.h"
 #include "rueda/runtime/counters.h"
 #include "rueda/runtime/links.h"
 
@@ -20,14 +20,14 @@ class ControlChannel {
       : links_(links), size_(size), counters_(counters) {}
 
   [[nodiscard]] bool is_open() const { return links_ != nullptr; }
-  void send(Rank peer, control::FrameType type, Bytes payload);
+  void send(Rank peer, control::MessageType type, Bytes payload);
   // To every other rank; coordinator only.
-  void broadcast(control::FrameType type, const Bytes& payload);
-  // The same, of which tensors run: also counted as such.
-  void send_negotiation(control::FrameType type, Bytes payload);  // to the coordinator
-  void broadcast_negotiation(control::FrameType type, const Bytes& payload);
-  [[nodiscard]] bool has_unsent() const { return links_ != nullptr && links_->has_unsent_frames(); }
-  // Until everything is sent. on_data: as Links::progress.
+  void broadcast(control::MessageType type, const Bytes& payload);
+  // The same for messages about which tensors run, which are also counted separately.
+  void send_negotiation(control::MessageType type, Bytes payload);  // to the coordinator
+  void broadcast_negotiation(control::MessageType type, const Bytes& payload);
+  [[nodiscard]] bool has_unsent() const { return links_ != nullptr && links_->has_unsent_control(); }
+  // Returns when everything is sent, or when the time is over. on_data: as in Links::progress().
   void flush(Nanos at_most, const std::function<void(const transport::Completion&)>& on_data);
 
  private:

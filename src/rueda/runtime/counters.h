@@ -1,5 +1,5 @@
-// What the engine has done, for rueda_describe and tests: written by the engine, read by any thread. What a
-// batch did is counted before its operations are done.
+// What the engine has done, for rueda_describe and tests. The engine writes, any thread reads. A batch is
+// counted before its operations are done.
 #pragma once
 
 #include <atomic>
@@ -11,15 +11,15 @@ struct EngineCounters {
   std::atomic<int64_t> control_frames{0};      // sent by this rank
   std::atomic<int64_t> negotiation_frames{0};  // of those: about which tensors run
   std::atomic<int64_t> batches{0};             // backend calls
-  std::atomic<int64_t> tensors{0};             // that they carried
-  std::atomic<int64_t> bytes{0};               // of input
+  std::atomic<int64_t> tensors{0};             // in these calls
+  std::atomic<int64_t> bytes{0};               // of their input
   std::atomic<int64_t> plans{0};               // begun
   std::atomic<int64_t> departures{0};          // plans that ended
   std::atomic<int64_t> planned_batches{0};     // started without negotiation
   std::atomic<const char*> algorithm{""};      // of the last batch; static
 };
 
-// There is one writer: no bus lock.
+// There is only one writer, so a locked addition is not needed.
 inline void count(std::atomic<int64_t>& counter, int64_t more = 1) {
   counter.store(counter.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
 }

@@ -29,15 +29,15 @@ std::string_view transfer_name(Collective what) {
   }
 }
 
-// Responses that may overtake one whose backend is busy: enough to keep other backends at work.
+// How many responses may overtake one whose backend is busy: enough to keep other backends at work.
 constexpr size_t kLookAhead = 16;
 
 }  // namespace
 
 class Dispatcher::Item final : public backend::ActivitySink {
  public:
-  Item(control::SharedResponse said, Origin why, uint16_t epoch, uint64_t position)
-      : response(std::move(said)), origin(why), generation(epoch), order(position) {}
+  Item(control::SharedBucket said, Origin why, uint16_t call_generation, uint64_t position)
+      : response(std::move(said)), origin(why), generation(call_generation), order(position) {}
   explicit Item(control::Response said) : notice(std::move(said)) {}
 
   void begin(backend::Activity activity) override {
@@ -49,18 +49,18 @@ class Dispatcher::Item final : public backend::ActivitySink {
     if (std::exchange(is_open_, false)) emit(TraceKind::kEnd, {});
   }
   [[nodiscard]] bool is_call() const { return response != nullptr; }
-  // Process sets come and go, errors are told and barriers are passed when all before them is done.
+  // Changes of process sets, errors and barriers wait for everything before them.
   [[nodiscard]] bool must_run_alone() const { return !is_call() || response->what == Collective::kBarrier; }
   [[nodiscard]] bool is_open_bucket() const { return origin == Origin::kPlanned && !is_taken_back; }
   [[nodiscard]] bool is_ending_bucket() const { return origin == Origin::kPlanned && is_taken_back; }
 
-  control::SharedResponse response;         // null: a notice
-  std::optional<control::Response> notice;  // what else all ranks are told
+  control::SharedBucket response;           // null: a notice
+  std::optional<control::Response> notice;  // a response that is no call
   Origin origin = Origin::kNegotiated;
   uint16_t generation = 0;
-  uint64_t order = 0;                   // of the calls of its generation; a bucket's number in its plan
-  std::vector<int32_t> arrivals;        // kDiscarded
-  std::optional<Batch> batch;           // once it was looked at
+  uint64_t order = 0;             // among the calls of its generation; the number of a bucket in its plan
+  std::vector<int32_t> arrivals;  // kDiscarded
+  std::optional<Batch> batch;     // once it is made
   backend::Backend* backend = nullptr;  // that runs it
   backend::CallId id = 0;
   bool is_taken_back = false;  // it has no result
@@ -99,7 +99,7 @@ Dispatcher::Dispatcher(Rank me, Operations& operations, Groups& groups, backend:
 
 Dispatcher::~Dispatcher() = default;
 
-// Ranks outside a process set count its calls too: all count alike.
+// Ranks outside a process set count its calls too, so that all ranks count alike.
 void Dispatcher::enqueue(control::Response response) {
   if (auto* bucket = std::get_if<control::Bucket>(&response))
     return enqueue(
@@ -107,7 +107,7 @@ void Dispatcher::enqueue(control::Response response) {
   enqueue(std::make_unique<Item>(std::move(response)));
 }
 
-void Dispatcher::enqueue_planned(control::SharedResponse response, int64_t bucket) {
+void Dispatcher::enqueue_planned(control::SharedBucket response, int64_t bucket) {
   enqueue(std::make_unique<Item>(std::move(response), Origin::kPlanned, generation_,
                                  static_cast<uint64_t>(bucket)));
 }
@@ -133,7 +133,7 @@ void Dispatcher::enqueue(std::unique_ptr<Item> item) {
   queue_.push_back(std::move(item));
 }
 
-// Buckets of a plan run on one backend, but for barriers.
+// All buckets of a plan except barriers run on one backend.
 bool Dispatcher::has_room_for(int64_t bucket) const {
   if (!queue_.empty()) return false;
   if (running_.empty()) return true;
@@ -167,7 +167,8 @@ bool Dispatcher::start_what_fits() {
   return moved;
 }
 
-// The first response whose backend has room. None overtakes another of its backend, nor one that runs alone.
+// Starts the first response whose backend has room. No response overtakes another one of the same backend, or
+// one that runs alone.
 bool Dispatcher::start_one() {
   const size_t window = std::min(queue_.size(), kLookAhead);
   std::vector<const backend::Backend*>& full = full_;
@@ -178,7 +179,7 @@ bool Dispatcher::start_one() {
     const bool is_alone = item.must_run_alone();
     if (is_alone && (i > 0 || !running_.empty())) return false;
     const bool is_mine_to_run = item.batch || (item.is_call() && is_mine(*item.response));
-    if (is_mine_to_run && !item.batch && !plan(item)) return false;
+    if (is_mine_to_run && !item.batch && !make_batch_of(item)) return false;
     if (is_mine_to_run && item.backend != nullptr) {
       const bool is_known = std::ranges::find(full, item.backend) != full.end();
       const bool has_room = item.backend->has_room(item.order);
@@ -197,8 +198,8 @@ bool Dispatcher::start_one() {
   return false;
 }
 
-// A bucket that is taken back uses its tensors until it ends, and they may be in a later call already. Nor
-// may a bucket start once this rank has said how far it is.
+// A bucket that is taken back uses its tensors until it ends, and a later call may have the same tensors.
+// Once this rank has said how far it is in a plan, no bucket of the plan may start.
 bool Dispatcher::is_held_up(const Item& item) const {
   if (item.origin == Origin::kDiscarded) return false;
   if (is_paused_ && item.origin == Origin::kPlanned) return true;
@@ -210,14 +211,14 @@ bool Dispatcher::is_mine(const control::Bucket& response) const {
   return group != nullptr && group->is_member();
 }
 
-bool Dispatcher::plan(Item& item) {
-  Result<Batch> planned = plan_batch(item.response, groups_.find(item.response->process_set), operations_,
-                                     item.origin == Origin::kDiscarded);
-  if (!planned.is_ok()) {
-    failure_ = planned.status();
+bool Dispatcher::make_batch_of(Item& item) {
+  Result<Batch> made = make_batch(item.response, groups_.find(item.response->process_set), operations_,
+                                  item.origin == Origin::kDiscarded);
+  if (!made.is_ok()) {
+    failure_ = made.status();
     return false;
   }
-  const Batch& batch = item.batch.emplace(std::move(planned).value());
+  const Batch& batch = item.batch.emplace(std::move(made).value());
   item.backend = backends_.choose(*batch.group, batch.spec, batch.memory);
   return true;
 }
@@ -291,8 +292,8 @@ void Dispatcher::fail_unsupported(const Batch& batch) {
 
 void Dispatcher::finish(Item& item, const backend::Done& done) {
   counters_.algorithm.store(done.how.data(), std::memory_order_relaxed);
-  // A refusal that follows from the request is the same on every rank; anything else happened here alone, and
-  // the channels are out of step.
+  // A refusal that follows from the request is the same on every rank. Any other failure happened on this
+  // rank alone, and the channels are out of step.
   const Status& status = done.status;
   const bool is_everywhere = status.code == Code::kUnsupported || status.code == Code::kInvalidArgument;
   if (!status.is_ok() && !is_everywhere) {
@@ -370,7 +371,7 @@ void Dispatcher::mark_ends(const Batch& batch, bool is_ok) {
   }
 }
 
-// Ranks outside the process set hear of its responses too, and take no part.
+// Ranks outside the process set receive its responses too, but take no part in them.
 bool Dispatcher::is_traced(const control::Bucket& response) const {
   if (!trace_.is_on() || response.what == Collective::kBarrier || response.what == Collective::kJoin)
     return false;

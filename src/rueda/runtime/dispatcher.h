@@ -1,6 +1,6 @@
 // Turns the coordinator's responses into backend calls, and their results into finished operations. Each
-// backend gets its calls in the single global order of the responses: that keeps overlapping process sets
-// from deadlocking. Calls of different backends overlap, and those of one backend as far as it has room.
+// backend gets its calls in the global order of the responses, so that overlapping process sets cannot
+// deadlock. Calls of different backends overlap; calls of one backend overlap as far as it has room.
 // Engine thread only.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 #include "rueda/backend/table.h"
 #include "rueda/base/trace_sink.h"
-#include "rueda/control/frames.h"
+#include "rueda/control/message_types.h"
 #include "rueda/control/messages.h"
 #include "rueda/runtime/batch.h"
 #include "rueda/runtime/counters.h"
@@ -29,37 +29,39 @@ class Dispatcher {
   ~Dispatcher();
 
   void enqueue(control::Response response);
-  // A bucket of a plan, by its number there. Not all ranks may have started it, and it may be taken back.
-  void enqueue_planned(control::SharedResponse response, int64_t bucket);
-  // One that other ranks have started and cancelled. arrivals: messages that each rank has sent for it.
+  // A bucket of a plan. bucket: its number in the plan. If not all ranks start it, it is taken back.
+  void enqueue_planned(control::SharedBucket response, int64_t bucket);
+  // A bucket that other ranks have started and cancelled. arrivals: messages that each rank has sent for it.
   void enqueue_discarded(control::Bucket response, int64_t bucket, std::vector<int32_t> arrivals);
-  // Would the bucket start at once?
+  // Whether the bucket would start at once.
   [[nodiscard]] bool has_room_for(int64_t bucket) const;
   bool progress();  // true if anything moved
   [[nodiscard]] bool is_idle() const { return queue_.empty() && running_.empty(); }
   // Responses not finished yet: the coordinator holds back while there are several, so that tensors fuse.
   [[nodiscard]] size_t backlog() const { return queue_.size() + running_.size(); }
-  // All that runs waits for what other processes write into memory, and something does.
+  // Something runs, and all that runs waits for what other processes write into memory.
   [[nodiscard]] bool waits_on_memory() const;
-  // As backend::Backend: how far the planned batches are, for the ranks that may never start them.
+  // As in backend::Backend. Returns how far the planned batches are, for ranks that may never start them.
   std::vector<control::BucketUnderWay> pause();
   void resume();
-  // Takes back a bucket that not all ranks have started: its operations stay open.
+  // Takes back a bucket that not all ranks have started. Its operations stay open.
   void take_back(int64_t bucket, std::span<const int32_t> arrivals);
-  // Of responses enqueued from now on (backend::Call): its changes have a place in the global order.
+  // The call generation of the responses that are enqueued from now on. It changes at one place of
+  // the global order.
   void set_generation(uint16_t generation) {
     generation_ = generation;
     next_order_ = 0;
   }
   // Forgets everything; the caller closes the operations.
   void abort();
-  // Not ok once something failed on this rank alone: the epoch must end, for the others wait for this rank.
+  // Not ok once something has failed on this rank alone. The epoch must then end, because the others wait
+  // for this rank.
   [[nodiscard]] const Status& failure() const { return failure_; }
 
  private:
   enum class Origin : uint8_t { kNegotiated, kPlanned, kDiscarded };
-  class Item;  // a response on its way: queued, then under way; tells the timeline what becomes of it
-  static control::SharedResponse share(control::Bucket response) {
+  class Item;  // a response that is queued or under way, and its bars in the timeline
+  static control::SharedBucket share(control::Bucket response) {
     return std::make_shared<const control::Bucket>(std::move(response));
   }
   void enqueue(std::unique_ptr<Item> item);
@@ -68,7 +70,7 @@ class Dispatcher {
   [[nodiscard]] bool is_held_up(const Item& item) const;
   void handle_notice(const control::Response& notice);
   [[nodiscard]] bool is_mine(const control::Bucket& response) const;
-  bool plan(Item& item);
+  bool make_batch_of(Item& item);
   void start(std::unique_ptr<Item> owner);
   void finish(Item& item, const backend::Done& done);
   void fail_unsupported(const Batch& batch);
@@ -84,7 +86,7 @@ class Dispatcher {
   EngineCounters& counters_;
   std::deque<std::unique_ptr<Item>> queue_;
   std::vector<std::unique_ptr<Item>> running_;  // in start order
-  std::vector<const backend::Backend*> full_;   // of start_one()
+  std::vector<const backend::Backend*> full_;   // scratch of start_one()
   std::vector<backend::Done> done_;
   backend::CallId next_call_ = 1;
   uint16_t generation_ = 0;

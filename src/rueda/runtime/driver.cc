@@ -19,11 +19,12 @@ namespace {
 // us, and spinning longer would take cores from the computation this library serves.
 constexpr Nanos kYieldBeforeParking = 50 * kMicrosecond;
 constexpr Nanos kMaxSleep = 500 * kMillisecond;
-// Where nobody else wants the core, a thread that waits for its own operation goes on looking for so long.
+// If no other thread wants the core, a thread that waits for its own operation goes on looking for so long.
 constexpr Nanos kPatienceAlone = 200 * kMicrosecond;
-// A yield that takes less had nobody to yield to.
+// A yield that takes less time found no other thread that wanted the core.
 constexpr Nanos kIdleYield = kMicrosecond;
-// The engine's own thread leaves the wires to those who wait for so long, and longer when they go on.
+// The engine's own thread leaves arriving data to waiting threads for so long, and for longer if they
+// go on waiting.
 constexpr Nanos kQuietTime = kMillisecond, kLongestQuietTime = 8 * kMillisecond;
 
 void pin_thread(const std::string& affinity, Rank local_rank) {
@@ -76,7 +77,7 @@ void Driver::run() {
 }
 
 void Driver::wake() {
-  // The thread announces its sleep, then looks once more; whoever clears the flag rings.
+  // The engine's own thread announces its sleep, then looks once more. The thread that clears the flag rings.
   if (!is_asleep_.exchange(false)) return;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(options_.doorbell, &one, sizeof(one));
@@ -93,7 +94,7 @@ void Driver::idle(std::unique_lock<std::mutex>& lock) {
 
 Nanos Driver::sleeps_until(Nanos now) const {
   const Nanos until = std::min(now + kMaxSleep, work_.next_event(now));
-  return std::max(until, now + kMillisecond);  // a date that has passed is no reason to spin
+  return std::max(until, now + kMillisecond);  // a time that has passed is no reason to spin
 }
 
 bool Driver::prepare_sleep() {
@@ -106,8 +107,8 @@ void Driver::end_sleep() {
   work_.wake_up();
 }
 
-// Who has waited often waits again at once. What arrives meanwhile is mostly for that call, and where nothing
-// is in flight it can do without the engine's own thread for so long.
+// A thread that has waited often waits again at once. Data that arrives in between is mostly for its next
+// call. If nothing is in flight, the engine's own thread need not look at it for a while.
 bool Driver::is_left_to_waiters(Nanos now) const {
   return now - last_driven_ < kQuietTime && work_.is_quiet();
 }
@@ -140,15 +141,15 @@ void Driver::help(const std::atomic<bool>& is_done, std::optional<Deadline> dead
   const Nanos since = monotonic_now();
   bool is_driven = false;
   for (; !is_done.load(std::memory_order_acquire); sched_yield()) {
-    // Whoever has the engine often has it only for a look.
+    // Another thread often holds the engine only for one look.
     is_driven = drive(is_done, deadline);
     if (is_driven || monotonic_now() - since >= kYieldBeforeParking) break;
   }
-  // Its own thread may have looked before the operation was there.
+  // The engine's own thread may have looked before the operation was submitted.
   if (!is_driven && !is_done.load(std::memory_order_acquire)) wake();
 }
 
-// False where somebody else does the work.
+// False if another thread does the work.
 bool Driver::drive(const std::atomic<bool>& is_done, std::optional<Deadline> deadline) {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return false;
@@ -180,12 +181,12 @@ bool Driver::drive(const std::atomic<bool>& is_done, std::optional<Deadline> dea
   return true;
 }
 
-// The parked thread goes on where this one stops: it must be woken for what it would not notice.
+// The parked thread continues after this one. It must be woken for whatever it would not notice.
 void Driver::leave_parked() {
   const bool is_left = is_left_to_waiters(last_moved_);
   if (!options_.has_silent_channels || !is_left) set_wake_filter(is_left, last_moved_);
   const bool may_sleep = prepare_sleep();
-  if (!may_sleep || work_.has_dates(last_moved_)) wake();
+  if (!may_sleep || work_.has_due_times(last_moved_)) wake();
 }
 
 }  // namespace rueda::runtime

@@ -1,9 +1,9 @@
-// Who does the engine's work, and how it sleeps and is woken.
+// Which thread does the engine's work, and how it sleeps and is woken.
 //
 // The engine's own thread holds the engine while it works, and gives it up while it yields or sleeps
 // ("parked"). A thread that waits for an operation may take it meanwhile and do the work itself: a small
-// allreduce then costs no wake-up of another thread, which takes some 30 us. It leaves the engine as it found
-// it: parked, with every doorbell announced.
+// allreduce then costs no wake-up of another thread, which takes some 30 us. Afterwards it leaves the engine
+// as it found it: parked, and with its sleep announced.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,8 @@
 
 namespace rueda::runtime {
 
-// What is driven. Only whoever holds the engine calls it; "engine thread" in other headers means the holder.
+// The work to do. Only the thread that holds the engine calls it; other headers call that thread
+// the engine thread.
 class Work {
  public:
   virtual ~Work() = default;
@@ -29,15 +30,16 @@ class Work {
   // Looks at nothing but the calls under way, a few times. True if one moved.
   virtual bool look_closely(const std::atomic<bool>& is_done) = 0;
   [[nodiscard]] virtual bool is_over() const = 0;  // there are no more turns
-  virtual void ended() = 0;                        // once, on the engine's own thread, which holds it no more
+  virtual void ended() = 0;  // once, on the engine's own thread, after it has given up the engine
 
   // When turn() must be called at the latest.
   [[nodiscard]] virtual Nanos next_event(Nanos now) const = 0;
-  // Something has a date that the parked thread may not know of.
-  [[nodiscard]] virtual bool has_dates(Nanos now) const = 0;
-  // Nothing is in flight: only what arrives from other ranks makes work.
+  // Something is due at a time of which the parked thread may not know.
+  [[nodiscard]] virtual bool has_due_times(Nanos now) const = 0;
+  // Nothing is in flight, so only messages from other ranks make work.
   [[nodiscard]] virtual bool is_quiet() const = 0;
-  // Announces sleep everywhere, then looks everywhere once more. False: there is work. wake_up() ends it.
+  // Announces to all who may wake this rank that it sleeps, then looks for work once more. False if there is
+  // work. wake_up() withdraws the announcement.
   virtual bool prepare_sleep() = 0;
   virtual void wake_up() = 0;
 };
@@ -46,21 +48,21 @@ class Driver {
  public:
   struct Options {
     int doorbell = -1;                 // eventfd that wakes the engine's own thread; borrowed
-    std::vector<int> wake_fds;         // as WakeFilter borrows them
-    bool has_silent_channels = false;  // only shared memory: it wakes nobody who has not announced sleep
+    std::vector<int> wake_fds;         // borrowed, for the WakeFilter
+    bool has_silent_channels = false;  // only shared memory, which wakes only ranks that have announced sleep
     std::string affinity;              // RUEDA_THREAD_AFFINITY
-    Rank local_rank = 0;               // whose entry of it counts
+    Rank local_rank = 0;               // which entry of affinity counts
   };
   Driver(Work& work, Options options);
 
-  // The engine's own thread. Fails where this machine has no thread to give.
+  // Starts the engine's own thread. Fails if this machine cannot start one.
   Status start();
   void join();
 
   // ---- any thread ----
   void wake();
-  // Does the engine's work until is_done, as long as there is any and nobody else is at it. The caller still
-  // has to wait.
+  // Does the engine's work until is_done, as long as there is work and no other thread does it. The caller
+  // still has to wait for the operation.
   void help(const std::atomic<bool>& is_done, std::optional<Deadline> deadline);
 
  private:
@@ -79,13 +81,13 @@ class Driver {
   Options options_;
   std::atomic<bool> is_asleep_{false};
 
-  std::mutex mutex_;                 // whoever holds it is the engine
-  bool is_parked_ = false;           // the engine's own thread sleeps in poll until rung
-  WakeFilter wake_filter_;           // of the transports' descriptors
-  bool has_core_to_itself_ = false;  // as far as the last yield has shown
+  std::mutex mutex_;                 // the thread that has locked it holds the engine
+  bool is_parked_ = false;           // the engine's own thread sleeps in poll until it is rung
+  WakeFilter wake_filter_;           // in front of the transports' descriptors
+  bool has_core_to_itself_ = false;  // as the last yield has shown
   Nanos last_moved_ = 0;
-  Nanos last_driven_ = -kSecond;     // by a thread that waited
-  Nanos quiet_time_ = kMillisecond;  // that the engine's own thread leaves the wires to such threads
+  Nanos last_driven_ = -kSecond;     // when a waiting thread last did the work
+  Nanos quiet_time_ = kMillisecond;  // for which the engine's own thread leaves arriving data to such threads
 
   std::thread thread_;
 };

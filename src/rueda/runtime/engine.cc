@@ -8,10 +8,8 @@
 namespace rueda::runtime {
 namespace {
 
-constexpr Nanos kLeavingLook = 10 * kMillisecond;  // while ranks leave
-constexpr int kCloseLooks = 4;                     // rounds of the backend, some 3 us each
-
-Nanos seconds(double s) { return static_cast<Nanos>(s * static_cast<double>(kSecond)); }
+constexpr Nanos kLeavingLook = 10 * kMillisecond;  // between two looks, while ranks leave
+constexpr int kCloseLooks = 4;                     // at the backend, some 3 us each
 
 Driver::Options driver_options(const Session& session) {
   return {.doorbell = session.doorbell.get(),
@@ -37,7 +35,7 @@ Engine::Engine(Session session)
                     .channel = channel_,
                     .trace = recording_.timeline(),
                     .counters = counters_}),
-      verdicts_(session_.me, *session_.all, seconds(session_.config.peer_timeout_s), monotonic_now()),
+      verdicts_(session_.me, *session_.all, nanos(session_.config.peer_timeout_s, kSecond), monotonic_now()),
       farewell_(session_.me, session_.size()),
       driver_(*this, driver_options(session_)) {
   const std::string& path = session_.config.timeline;
@@ -55,13 +53,13 @@ Result<std::shared_ptr<Engine>> Engine::start(Session session) {
 
 Engine::~Engine() {
   shutdown();
-  stop_timeline();  // where the thread never ran
+  stop_timeline();  // if the thread never ran
 }
 
 void Engine::shutdown() {
   farewell_.leave();
   driver_.wake();
-  // Bounded: ordered operations move, or a peer that does not is lost after RUEDA_PEER_TIMEOUT_SECONDS.
+  // Bounded: the ordered operations complete, or a silent peer is lost after RUEDA_PEER_TIMEOUT_SECONDS.
   driver_.join();
 }
 
@@ -76,7 +74,7 @@ bool Engine::turn() {
       farewell_.is_running() ? negotiation_.take_submissions() : !operations_.take_submitted().empty();
   if (session_.links) {
     moved = session_.links->progress(session_.on_data) || moved;
-    moved = handle_frames() || moved;
+    moved = handle_messages() || moved;
     handle_losses();
     if (farewell_.is_closed()) return true;
     send_trace_batches();
@@ -112,8 +110,8 @@ Nanos Engine::next_event(Nanos now) const {
   return farewell_.is_running() ? next : std::min(next, now + kLeavingLook);
 }
 
-bool Engine::has_dates(Nanos now) const {
-  return !farewell_.is_running() || verdicts_.is_undecided() || negotiation_.has_dates(now);
+bool Engine::has_due_times(Nanos now) const {
+  return !farewell_.is_running() || verdicts_.is_undecided() || negotiation_.has_due_times(now);
 }
 
 bool Engine::is_quiet() const {
@@ -127,57 +125,57 @@ bool Engine::prepare_sleep() {
 
 void Engine::wake_up() { session_.backends->wake_up(); }
 
-bool Engine::handle_frames() {
-  const std::vector<Frame> frames = session_.links->take_frames();
+bool Engine::handle_messages() {
+  const std::vector<ControlMessage> messages = session_.links->take_control();
   const Nanos now = monotonic_now();
-  for (const Frame& frame : frames) {
+  for (const ControlMessage& message : messages) {
     if (farewell_.is_closed()) break;
-    verdicts_.heard(frame.from, now);
-    handle_frame(frame, now);
+    verdicts_.heard(message.from, now);
+    handle_message(message, now);
   }
-  return !frames.empty();
+  return !messages.empty();
 }
 
-void Engine::handle_frame(const Frame& frame, Nanos now) {
-  using control::FrameType;
-  const auto refuse = [&](const Status& status) { carry_out(verdicts_.unreadable(frame.from, status.why)); };
-  switch (frame.type) {
-    case FrameType::kRequests:
-    case FrameType::kResponses:
-    case FrameType::kPlanDepart:
-    case FrameType::kPlanFreeze:
-    case FrameType::kPlanPosition: {
-      const Status read = negotiation_.on_frame(frame, now, farewell_.is_running());
+void Engine::handle_message(const ControlMessage& message, Nanos now) {
+  using control::MessageType;
+  const auto refuse = [&](const Status& status) { carry_out(verdicts_.refused(message.from, status.why)); };
+  switch (message.type) {
+    case MessageType::kRequests:
+    case MessageType::kResponses:
+    case MessageType::kPlanDepart:
+    case MessageType::kPlanFreeze:
+    case MessageType::kPlanPosition: {
+      const Status read = negotiation_.on_message(message, now, farewell_.is_running());
       return read.is_ok() ? void() : refuse(read);
     }
-    case FrameType::kHeartbeat: {
-      const Result<control::Heartbeat> heartbeat = control::decode_heartbeat(frame.payload);
+    case MessageType::kHeartbeat: {
+      const Result<control::Heartbeat> heartbeat = control::decode_heartbeat(message.payload);
       if (!heartbeat.is_ok()) return refuse(heartbeat.status());
-      return carry_out(verdicts_.on_heartbeat(frame.from, heartbeat.value(), now));
+      return carry_out(verdicts_.on_heartbeat(message.from, heartbeat.value(), now));
     }
-    case FrameType::kAbort: {
-      const Result<control::Abort> abort = control::decode_abort(frame.payload);
+    case MessageType::kAbort: {
+      const Result<control::Abort> abort = control::decode_abort(message.payload);
       if (!abort.is_ok()) return refuse(abort.status());
-      return carry_out(verdicts_.on_abort(frame.from, abort.value(), monotonic_now()));
+      return carry_out(verdicts_.on_abort(message.from, abort.value(), monotonic_now()));
     }
-    case FrameType::kShutdown: {
-      const Rank leaver = is_coordinator() ? frame.from : control::decode_rank(frame.payload);
+    case MessageType::kShutdown: {
+      const Rank leaver = is_coordinator() ? message.from : control::decode_rank(message.payload);
       return carry_out(farewell_.on_shutdown(leaver, farewell_facts()));
     }
-    case FrameType::kDone:
-      return farewell_.on_done(frame.from);
-    case FrameType::kStallReport: {
-      const std::string text(reinterpret_cast<const char*>(frame.payload.data()), frame.payload.size());
+    case MessageType::kDone:
+      return farewell_.on_done(message.from);
+    case MessageType::kStallReport: {
+      const std::string text(reinterpret_cast<const char*>(message.payload.data()), message.payload.size());
       RUEDA_LOG(kWarning, text);
       return;
     }
-    case FrameType::kTrace: {
-      const Nanos offset = verdicts_.clock_offset(frame.from);
-      const Status status = recording_.timeline().ingest(frame.from, offset, frame.payload);
+    case MessageType::kTrace: {
+      const Nanos offset = verdicts_.clock_offset(message.from);
+      const Status status = recording_.timeline().ingest(message.from, offset, message.payload);
       if (!status.is_ok()) RUEDA_LOG(kDebug, status.why);
       return;
     }
-    case FrameType::kCosts:
+    case MessageType::kCosts:
       return;  // start-up only
   }
 }
@@ -196,7 +194,7 @@ void Engine::handle_losses() {
 
 void Engine::send_trace_batches() {
   for (Bytes& batch : recording_.take_batches())
-    channel_.send(kCoordinator, control::FrameType::kTrace, std::move(batch));
+    channel_.send(kCoordinator, control::MessageType::kTrace, std::move(batch));
 }
 
 }  // namespace rueda::runtime

@@ -1,9 +1,9 @@
 // The engine of one epoch. It joins control to backends: submissions go to the coordinator, responses come
 // back in one global order and run, peers are watched, and everything in flight fails at once with a named
-// culprit when the epoch breaks. What it does is cut into four jobs: the driver (who does the work, and how
-// it sleeps), the negotiation (what runs next), the verdicts (what a loss means), the farewell (leaving in
-// good order). This class passes events to them and carries out what they decide. Public members: any thread,
-// unless they say otherwise.
+// culprit when the epoch breaks. Its work is divided into four jobs: the driver (which thread does the work,
+// and how it sleeps), the negotiation (what runs next), the verdicts (what a loss means) and the farewell
+// (how ranks leave in good order). This class passes events to them and carries out what they decide. Public
+// members: any thread, unless they say otherwise.
 #pragma once
 
 #include <atomic>
@@ -29,28 +29,29 @@ namespace rueda::runtime {
 
 class Engine final : private Work {
  public:
-  // Fails where this machine has no thread to give.
+  // Fails if this machine cannot start a thread.
   static Result<std::shared_ptr<Engine>> start(Session session);
   ~Engine() override;  // as shutdown()
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Validates, registers and starts the tensors as one operation. will_wait: the caller's next call is
-  // wait().
+  // Validates, registers and starts the tensors as one operation. will_wait: the caller's next
+  // call is wait().
   Result<int64_t> submit(std::vector<Tensor> tensors, bool will_wait = false);
-  // As Operations::wait. Unless somebody is at it, the caller does the engine's work.
+  // As Operations::wait(). Meanwhile the caller does the engine's work, unless another thread does it.
   Status wait(int64_t handle, std::optional<Deadline> deadline);
   // Collective over the world; blocks.
   Result<int32_t> add_process_set(std::vector<Rank> ranks);
   Status remove_process_set(int32_t id);
 
-  // As Recording.
+  // As in Recording.
   Status start_timeline(const std::string& path, bool mark_cycles) {
     return recording_.start(path, mark_cycles, false);
   }
   void stop_timeline() { recording_.stop(); }
 
-  // Leaves in good order: everything the coordinator has ordered completes, then all ranks stop. Bounded.
+  // Leaves in good order: everything the coordinator has ordered completes, then all ranks stop.
+  // Bounded in time.
   void shutdown();
   [[nodiscard]] Status health() const { return operations_.closed_with(); }
   // The rank whose loss ended this epoch, as all ranks have been told, or -1.
@@ -72,14 +73,14 @@ class Engine final : private Work {
   [[nodiscard]] bool is_over() const override { return farewell_.is_closed(); }
   void ended() override;
   [[nodiscard]] Nanos next_event(Nanos now) const override;
-  [[nodiscard]] bool has_dates(Nanos now) const override;
+  [[nodiscard]] bool has_due_times(Nanos now) const override;
   [[nodiscard]] bool is_quiet() const override;
   bool prepare_sleep() override;
   void wake_up() override;
 
   // ---- events ----
-  bool handle_frames();
-  void handle_frame(const Frame& frame, Nanos now);
+  bool handle_messages();
+  void handle_message(const ControlMessage& message, Nanos now);
   void handle_losses();
   [[nodiscard]] Farewell::Facts farewell_facts() const;
 

@@ -12,7 +12,8 @@ namespace {
 constexpr char kAddSetName[] = "process_set.add";
 constexpr char kRemoveSetName[] = "process_set.remove";
 
-// Fills in even splits where the caller gave none; where there are none, check_request says so.
+// Fills in even splits if the caller gave none. If the rows cannot be split evenly,
+// check_request() refuses them.
 Status resolve_splits(control::TensorRequest& request, Rank group_size) {
   if (request.what != Collective::kAlltoall || !request.splits.empty() || request.shape.empty())
     return Status::ok();

@@ -9,13 +9,13 @@
 namespace rueda::runtime {
 namespace {
 
-// For the news of a failure to leave, and for that of a good end.
+// How long sending may take: the news of a failure, and that of an orderly end.
 constexpr Nanos kNewsWait = 300 * kMillisecond;
 constexpr Nanos kReleaseWait = kSecond;
 
 }  // namespace
 
-// The sentence is Horovod's; who began is ours.
+// The text is Horovod's; the name of the first rank to leave is ours.
 Status Engine::shut_down_status() const {
   std::string text =
       "Horovod has been shut down. This was caused by an exception on one of the ranks or an attempt to run "
@@ -37,17 +37,17 @@ void Engine::carry_out(const Verdicts::Actions& actions) {
 void Engine::carry_out(const Verdicts::Ping& ping) {
   const control::Heartbeat heartbeat{.sent = monotonic_now(), .echo_sent = 0, .echo_received = 0};
   const Bytes payload = control::encode(heartbeat);
-  for (const Rank peer : ping.to) channel_.send(peer, control::FrameType::kHeartbeat, payload);
+  for (const Rank peer : ping.to) channel_.send(peer, control::MessageType::kHeartbeat, payload);
 }
 
 void Engine::carry_out(const Verdicts::Answer& answer) {
   const control::Heartbeat heartbeat{
       .sent = monotonic_now(), .echo_sent = answer.sent, .echo_received = answer.received};
-  channel_.send(kCoordinator, control::FrameType::kHeartbeat, control::encode(heartbeat));
+  channel_.send(kCoordinator, control::MessageType::kHeartbeat, control::encode(heartbeat));
 }
 
 void Engine::carry_out(const Verdicts::Report& report) {
-  channel_.send(kCoordinator, control::FrameType::kAbort, control::encode(report.abort));
+  channel_.send(kCoordinator, control::MessageType::kAbort, control::encode(report.abort));
 }
 
 void Engine::carry_out(const Verdicts::End& end) {
@@ -67,13 +67,13 @@ void Engine::carry_out(const Verdicts::End& end) {
 }
 
 void Engine::tell_end(const Verdicts::End& end) {
-  // From a rank that is not the coordinator, a lost rank would be a report and no news.
+  // From a rank other than the coordinator, an abort that names a lost rank would be a report.
   const Rank named = is_coordinator() ? end.lost : -1;
   const Bytes news = control::encode(control::Abort{.lost = named, .code = end.why.code, .why = end.why.why});
   if (is_coordinator())
-    channel_.broadcast(control::FrameType::kAbort, news);
+    channel_.broadcast(control::MessageType::kAbort, news);
   else if (end.lost != kCoordinator)
-    channel_.send(kCoordinator, control::FrameType::kAbort, news);
+    channel_.send(kCoordinator, control::MessageType::kAbort, news);
   channel_.flush(kNewsWait, session_.on_data);
 }
 
@@ -86,18 +86,18 @@ void Engine::carry_out(const Farewell::Actions& actions) {
 }
 
 void Engine::carry_out(Farewell::Action action) {
-  using control::FrameType;
+  using control::MessageType;
   switch (action) {
     case Farewell::Action::kAskToLeave:
-      return channel_.send(kCoordinator, FrameType::kShutdown, {});
+      return channel_.send(kCoordinator, MessageType::kShutdown, {});
     case Farewell::Action::kEndPlan:
       return negotiation_.depart("a rank leaves");
     case Farewell::Action::kTellOthers:
-      return channel_.broadcast(FrameType::kShutdown, control::encode_rank(farewell_.first_leaver()));
+      return channel_.broadcast(MessageType::kShutdown, control::encode_rank(farewell_.first_leaver()));
     case Farewell::Action::kStop:
       return stop();
     case Farewell::Action::kReleaseAll:
-      channel_.broadcast(FrameType::kDone, {});
+      channel_.broadcast(MessageType::kDone, {});
       return channel_.flush(kReleaseWait, session_.on_data);
   }
 }
@@ -105,9 +105,9 @@ void Engine::carry_out(Farewell::Action action) {
 void Engine::stop() {
   operations_.close(shut_down_status());
   if (is_coordinator()) return;
-  stop_timeline();  // its last events must reach rank 0 before the farewell, which writes until all are in
+  stop_timeline();  // its last events must reach rank 0 before kDone does
   send_trace_batches();
-  channel_.send(kCoordinator, control::FrameType::kDone, {});
+  channel_.send(kCoordinator, control::MessageType::kDone, {});
 }
 
 }  // namespace rueda::runtime

@@ -1,6 +1,6 @@
 // How a rank leaves in good order: everything that the coordinator has ordered completes, then all ranks
-// stop, say so, and only then close. Pure: facts in, actions out, to be carried out in their order before the
-// next event.
+// stop, say so, and only then close. Pure: facts in, actions out; the caller carries them out in order before
+// the next event.
 #pragma once
 
 #include <atomic>
@@ -13,11 +13,11 @@ namespace rueda::runtime {
 
 class Farewell {
  public:
-  // Draining: nothing new is accepted. Stopped: nothing of mine is under way. Closed: the epoch is over.
+  // Draining: nothing new is accepted. Stopped: nothing of this rank is under way. Closed: the epoch is over.
   enum class Phase : uint8_t { kRunning, kDraining, kStopped, kClosed };
   enum class Action : uint8_t {
     kAskToLeave,  // tell the coordinator
-    kEndPlan,     // coordinator: it must be known first how far all ranks are in the learned plan
+    kEndPlan,     // coordinator: first end the learned plan
     kTellOthers,  // coordinator: a rank leaves (first_leaver())
     kStop,        // refuse everything from now on; all but the coordinator report that they have stopped
     kReleaseAll,  // coordinator: all ranks have stopped and may close
@@ -32,13 +32,13 @@ class Farewell {
 
   // This rank wants to leave. Any thread.
   void leave() { wants_to_leave_.store(true); }
-  // leaver asked first; coordinator: that rank asks now.
+  // leaver: the rank that asked first. On the coordinator: the rank that asks now.
   Actions on_shutdown(Rank leaver, Facts facts) { return drain(leaver, facts); }
-  // On the coordinator: that rank has stopped. Elsewhere: all have.
+  // On the coordinator: that rank has stopped. On other ranks: all ranks have stopped.
   void on_done(Rank from);
-  // Of a rank that has stopped: nothing of its own depends on the other any more.
+  // The peer was lost after this rank had stopped. Nothing of this rank depends on it any more.
   void on_loss(Rank peer);
-  // The epoch ends otherwise.
+  // The epoch ends in another way.
   void close() { phase_ = Phase::kClosed; }
   // At every turn of the engine.
   Actions tick(Facts facts);
@@ -46,9 +46,9 @@ class Farewell {
   [[nodiscard]] Phase phase() const { return phase_; }
   [[nodiscard]] bool is_running() const { return phase_ == Phase::kRunning; }
   [[nodiscard]] bool is_closed() const { return phase_ == Phase::kClosed; }
-  // Somebody has called leave(), and tick() has not seen it yet.
+  // A thread has called leave(), and tick() has not seen it yet.
   [[nodiscard]] bool has_news() const { return wants_to_leave_ && !has_asked_ && is_running(); }
-  // Who asked to shut down, -1 if unknown.
+  // The rank that asked first to shut down; -1 if unknown.
   [[nodiscard]] Rank first_leaver() const { return first_leaver_; }
 
  private:

@@ -1,5 +1,5 @@
-// The rounding mode and flush-to-zero of the caller must not leak into reductions: all ranks compute the same
-// bits.
+// The rounding mode and flush-to-zero of the caller must not affect reductions, so that all ranks compute
+// the same bits.
 #pragma once
 
 #include <cfenv>
@@ -10,7 +10,7 @@
 
 namespace rueda::runtime {
 
-// The default environment for the life of the object, on this thread.
+// Sets the default environment on this thread for the life of the object.
 class DefaultFloatingPoint {
  public:
   DefaultFloatingPoint(const DefaultFloatingPoint&) = delete;

@@ -13,7 +13,7 @@ namespace rueda::runtime {
 
 class Groups {
  public:
-  // sets: those that exist from the beginning, with ids from 1; one of all ranks is the world itself.
+  // sets: those that exist from the beginning, with ids from 1. A set of all ranks is the world itself.
   Groups(Epoch epoch, Rank me, Rank world_size, const std::vector<std::vector<Rank>>& sets = {});
 
   void add(int32_t id, std::vector<Rank> members);

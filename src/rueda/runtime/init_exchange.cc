@@ -22,9 +22,9 @@ constexpr Epoch kMostMissed = 64;
 // "<number> open" while ranks may still come, "<number> closed" afterwards.
 constexpr std::string_view kExchangeKey = "meeting";
 constexpr std::string_view kOpen = " open";
-// The largest number under which a rank has met that rank 0 does not know of.
+// The largest number under which a rank has met and of which rank 0 does not know.
 constexpr std::string_view kLeastKey = "meeting-least";
-// Of a rank that came before rank 0.
+// The refusal of a rank that came before rank 0.
 constexpr std::string_view kRefusalKey = "meeting-refused";
 
 struct Announced {
@@ -95,7 +95,7 @@ Status RendezvousPoint::open(const store::World& world, const std::string& inter
 }
 
 Result<Epoch> RendezvousPoint::next_number(Deadline deadline) {
-  bool is_refusal_told = false;  // the next failed exchange is this rank's own doing
+  bool is_refusal_told = false;  // the next failed exchange failed by this rank's own refusal
   if (std::exchange(has_left_refusal_, false)) {
     is_refusal_told = !rendezvous_.store->try_get(kRefusalKey, soon(deadline, kTell)).is_ok();
     log_failure(rendezvous_.store->remove_prefix(kRefusalKey, soon(deadline, kTell)));
@@ -103,8 +103,8 @@ Result<Epoch> RendezvousPoint::next_number(Deadline deadline) {
   return world_.rank == 0 ? choose_number(deadline) : await_number(is_refusal_told, deadline);
 }
 
-// The first exchange up to the announced one that this rank has not had: open, or failed before it came, so
-// that the n-th init of all ranks is one exchange. 0: none.
+// The first exchange, up to the announced one, in which this rank has not taken part: it is open, or it
+// failed before this rank came. So the n-th init of every rank is the same exchange. 0: there is none.
 Epoch RendezvousPoint::first_missed(Epoch announced, bool& is_refusal_told, Deadline deadline) {
   for (Epoch number = std::max(number_, announced - kMostMissed) + 1; number <= announced; ++number) {
     const std::string failed = prefix_of(number) + "failed";
@@ -249,7 +249,7 @@ Status InitExchange::interrupted() {
 }
 
 Status InitExchange::settle(const Status& mine) {
-  // Of two ends of a channel one may have closed it for a cause that it is about to tell.
+  // If a channel broke, its other end may have closed it for a cause that it is about to tell.
   const Deadline deadline = Deadline::after(mine.code == Code::kPeerLost ? kCauseWait : 0);
   while (!is_told_ && !deadline.is_past()) {
     const Status cause = interrupted();
@@ -261,7 +261,7 @@ Status InitExchange::settle(const Status& mine) {
   if (order.is_ok() && order.value() > 1) {
     const Result<std::string> first = store_.get(prefix_ + "failed", Deadline::after(kTell));
     if (first.is_ok()) return {Code::kUnavailable, "another rank could not initialize: " + first.value()};
-    return mine;  // whoever was first could not tell
+    return mine;  // the first rank could not tell its failure
   }
   const std::string text = "rank " + std::to_string(me_) + ": " + mine.why;
   log_failure(store_.set(prefix_ + "failed", text, Deadline::after(kTell)));

@@ -1,6 +1,6 @@
-// How the ranks of a job find one another before they are connected: one rendezvous point per process, one
-// numbered exchange per init. A failure of one rank reaches all ranks of its exchange, and all report the
-// first one.
+// How the ranks of a job find one another before they are connected: one rendezvous point per process,
+// one numbered exchange per init. A failure of one rank reaches all ranks of its exchange, and all report
+// the first one.
 #pragma once
 
 #include <optional>
@@ -15,13 +15,13 @@
 
 namespace rueda::runtime {
 
-// A rank that the last epoch of this process lost, and how long the next init waits for its successor.
+// A rank that the last epoch of this process lost.
 struct LostRank {
   Rank rank = -1;
   Rank size = 0;    // of the world that lost it
   std::string who;  // "rank 3 (host b, pid 4711)"
 };
-inline constexpr Nanos kReturnTime = 10 * kSecond;
+inline constexpr Nanos kReturnTime = 10 * kSecond;  // how long the next init waits for its successor
 
 Status not_back(const LostRank& lost, Nanos waited);
 
@@ -29,26 +29,27 @@ Status not_back(const LostRank& lost, Nanos waited);
 // at a time.
 class RendezvousPoint {
  public:
-  // Fills in what only the launcher knows. It answers a process once, so the answer is kept.
+  // Fills in what only the launcher knows. The launcher answers a process only once, so the answer is kept.
   Result<store::World> complete(store::World detected, Deadline deadline);
-  // Opens the rendezvous, or keeps it where the job is the one of the last call and this process still serves
-  // it, or still does not. Ranks may have other numbers, and the world another size, than at the last call.
+  // Opens the rendezvous. Keeps the one of the last call if the job is the same, and if this process
+  // serves the store now as it did then. Ranks may have other numbers than at the last call, and the
+  // world another size.
   Status open(const store::World& world, const std::string& interface, Deadline deadline);
   [[nodiscard]] store::Rendezvous& rendezvous() { return rendezvous_; }
 
   // The number of the next exchange. Rank 0 chooses it and announces it in the store; the others wait for it.
-  // No process meets twice under one number, and a process that is new to the job learns where it stands.
+  // No process meets twice under one number, and a process that is new to the job learns the current one.
   Result<Epoch> next_number(Deadline deadline);
-  // The same where there is nobody to meet.
+  // The same in a single-process job.
   Epoch next_alone() { return ++number_; }
-  // Rank 0, when all have met: who comes from now on waits for the next exchange.
+  // Rank 0, when all ranks have met. A rank that comes later waits for the next exchange.
   void close_exchange();
-  // A rank whose own settings are wrong tells the others, who may not have come yet.
+  // A rank whose own settings are wrong tells the other ranks, which may not have come yet.
   void refuse(const Status& why);
 
   void note_loss(LostRank lost) { lost_ = std::move(lost); }
   void forget_loss() { lost_.reset(); }
-  // Null where this world has lost nobody.
+  // Null if this world has lost no rank.
   [[nodiscard]] const LostRank* loss(const store::World& world) const;
 
  private:
@@ -68,7 +69,8 @@ class RendezvousPoint {
   std::optional<LostRank> lost_;
 };
 
-// One exchange: the peer info of every rank, and the wait for others that notices when one of them gave up.
+// One init exchange: publishes and gathers peer info. While it waits for other ranks, it notices if one of
+// them has given up.
 class InitExchange {
  public:
   // lost, if not null, is a rank whose successor has return_time to come.
@@ -77,14 +79,14 @@ class InitExchange {
 
   Status publish(const PeerInfo& info);
   Status gather(std::vector<PeerInfo>& all);
-  // Whether another rank gave up, or the others meet under another number by now.
+  // Fails if another rank has given up, or if the other ranks meet under another number by now.
   Status interrupted();
   [[nodiscard]] bool is_superseded() const { return is_superseded_; }
 
-  // The failure that all ranks report: the first one that was told. Call it while the channels are up: their
-  // end is what other ranks would report in its place.
+  // Returns the failure that all ranks report: the first one that was told. To be called while the channels
+  // are up, or other ranks would report that they were closed.
   Status settle(const Status& mine);
-  // Rank 0 serves the store: it stays until all have read why, but not longer than this.
+  // Rank 0, which serves the store, stays until all ranks have read the failure, but not longer than this.
   void await_readers(Nanos at_most);
 
  private:

@@ -11,7 +11,7 @@
 namespace rueda::runtime {
 namespace {
 
-using control::FrameType;
+using control::MessageType;
 using transport::Completion;
 using transport::Ticket;
 
@@ -27,10 +27,7 @@ constexpr Nanos kInterruptCheck = 200 * kMillisecond;
 
 }  // namespace
 
-size_t data_channels(const std::vector<PeerInfo>& all) {
-  const auto is_elsewhere = [&](const PeerInfo& info) { return info.host_key != all.front().host_key; };
-  return std::ranges::any_of(all, is_elsewhere) ? kMaxDataChannels : 1;
-}
+size_t data_channels(const std::vector<PeerInfo>& all) { return is_one_host(all) ? 1 : kMaxDataChannels; }
 
 Links::Links(std::vector<OpenTransport> transports, Rank me, const std::vector<PeerInfo>& all)
     : transports_(std::move(transports)),
@@ -141,7 +138,7 @@ std::string_view Links::transport_name(Rank peer) const {
   return transport == nullptr ? "none" : transport->name();
 }
 
-void Links::send_frame(Rank peer, FrameType type, Bytes payload) {
+void Links::send_control(Rank peer, MessageType type, Bytes payload) {
   transport::Endpoint* channel = peers_[static_cast<size_t>(peer)].control;
   if (channel == nullptr) return;  // lost or never up: the loss is reported elsewhere
   const auto header = control::encode_header({.bytes = static_cast<uint32_t>(payload.size()), .type = type});
@@ -154,15 +151,15 @@ void Links::send_frame(Rank peer, FrameType type, Bytes payload) {
   channel->send(body_ticket, owned_body);
 }
 
-void Links::broadcast_frame(FrameType type, const Bytes& payload) {
+void Links::broadcast_control(MessageType type, const Bytes& payload) {
   for (Rank peer = 0; peer < static_cast<Rank>(peers_.size()); ++peer) {
-    if (peer != me_) send_frame(peer, type, payload);
+    if (peer != me_) send_control(peer, type, payload);
   }
 }
 
-void Links::put_back_frames(std::vector<Frame> frames) {
-  frames_.insert(frames_.begin(), std::make_move_iterator(frames.begin()),
-                 std::make_move_iterator(frames.end()));
+void Links::put_back_control(std::vector<ControlMessage> messages) {
+  messages_.insert(messages_.begin(), std::make_move_iterator(messages.begin()),
+                   std::make_move_iterator(messages.end()));
 }
 
 void Links::expect_header(Rank peer) {
@@ -179,7 +176,7 @@ void Links::on_control(const Completion& completion) {
   const Rank peer = peer_of(completion.ticket);
   Peer& p = peers_[static_cast<size_t>(peer)];
   if (owner_of(completion.ticket) == static_cast<uint8_t>(Owner::kHeader)) {
-    const Result<control::FrameHeader> header = control::decode_header(p.header);
+    const Result<control::ControlHeader> header = control::decode_header(p.header);
     if (!header.is_ok()) {
       losses_.push_back({peer, kControlChannel, header.status()});
       return;
@@ -192,7 +189,7 @@ void Links::on_control(const Completion& completion) {
     }
     p.body.clear();
   }
-  frames_.push_back({peer, p.parsed.type, std::exchange(p.body, {})});
+  messages_.push_back({peer, p.parsed.type, std::exchange(p.body, {})});
   expect_header(peer);
 }
 

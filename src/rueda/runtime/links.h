@@ -1,6 +1,6 @@
-// The wires of one epoch: for every peer the best transport both sides have, data channels and - between the
-// coordinator and each rank - one control channel that carries frames. Engine thread only (init runs before
-// it).
+// The connections of one epoch: for every peer the best transport that both ranks have, its data channels
+// and, between the coordinator and every other rank, one control channel. Engine thread only, except during
+// init, which runs before it.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 #include "rueda/base/clock.h"
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
-#include "rueda/control/frames.h"
+#include "rueda/control/message_types.h"
 #include "rueda/runtime/peer_info.h"
 #include "rueda/runtime/transports.h"
 #include "rueda/transport/transport.h"
@@ -27,63 +27,67 @@ inline constexpr uint16_t kControlChannel = 1;
 inline constexpr size_t kMaxDataChannels = 2;
 inline constexpr Rank kCoordinator = 0;
 
-// The channel of a transport that is the i-th data channel.
+// The number of the i-th data channel.
 constexpr uint16_t data_channel(size_t i) { return static_cast<uint16_t>(i == 0 ? 0 : kControlChannel + i); }
-// Between hosts two calls run at once. On one host that would only cost memory.
+// How many data channels a job has. Between hosts two calls run at once. On one host that would
+// only cost memory.
 size_t data_channels(const std::vector<PeerInfo>& all);
 
-struct Frame {
+// A control message that has arrived.
+struct ControlMessage {
   Rank from = -1;
-  control::FrameType type = control::FrameType::kHeartbeat;
+  control::MessageType type = control::MessageType::kHeartbeat;
   Bytes payload;
 };
 
-// Until one of them has input or the deadline is past.
+// Returns when one of the descriptors has input or the deadline has passed.
 void sleep_on(std::span<const int> fds, Deadline deadline);
 
 class Links {
  public:
-  // transports: best first. all: the peer info of every rank, mine included; outlives this object.
+  // transports: best first. all: the peer info of every rank, also of this one; outlives this object.
   Links(std::vector<OpenTransport> transports, Rank me, const std::vector<PeerInfo>& all);
 
-  // Are the channels to that rank up? The first call begins to connect; progress() goes on with it, and what
-  // fails later is a loss.
+  // Whether the channels to that rank are up. The first call begins to connect, and progress() goes on with
+  // it. A later failure is a loss.
   Result<bool> acquire(Rank peer);
-  // Brings every channel up. interrupted is asked now and then; its failure ends the wait.
+  // Brings every channel up. interrupted() is called from time to time; if it fails, the wait ends.
   Status connect_all(Deadline deadline, const std::function<Status()>& interrupted);
 
   [[nodiscard]] transport::Endpoint* data(Rank peer, size_t channel = 0) const;  // null: not up
   [[nodiscard]] std::string_view transport_name(Rank peer) const;
 
-  void send_frame(Rank peer, control::FrameType type, Bytes payload);
+  void send_control(Rank peer, control::MessageType type, Bytes payload);
   // To every other rank; coordinator only.
-  void broadcast_frame(control::FrameType type, const Bytes& payload);
-  [[nodiscard]] bool has_unsent_frames() const { return !outgoing_.empty(); }
+  void broadcast_control(control::MessageType type, const Bytes& payload);
+  [[nodiscard]] bool has_unsent_control() const { return !outgoing_.empty(); }
 
-  // Moves bytes. Completions of control channels become frames; those of data channels go to on_data.
+  // Moves bytes. Completions of control channels become control messages; those of data channels
+  // go to on_data.
   bool progress(const std::function<void(const transport::Completion&)>& on_data);
-  std::vector<Frame> take_frames() { return std::exchange(frames_, {}); }
-  // Frames taken too early; they come first in the next take_frames().
-  void put_back_frames(std::vector<Frame> frames);
+  std::vector<ControlMessage> take_control() { return std::exchange(messages_, {}); }
+  // Gives back messages that were taken too early; they come first in the next take_control().
+  void put_back_control(std::vector<ControlMessage> messages);
   std::vector<transport::Loss> take_losses();
 
-  // To sleep: prepare_sleep(), poll wake_fds(), progress(). A false says that there is work already.
+  // To sleep: call prepare_sleep(), poll wake_fds(), then call progress(). prepare_sleep() is false if there
+  // is work already.
   bool prepare_sleep();
   [[nodiscard]] std::vector<int> wake_fds() const;
   void sleep(Deadline deadline);
-  // Whether no peer's data wakes a rank that has not announced its sleep.
+  // Whether the data of peers wakes this rank only if it has announced its sleep.
   [[nodiscard]] bool are_silent() const;
-  // What that rank shares with this one, once; see Transport::take_shared.
+  // What that rank shares with this one; only once. See Transport::take_shared.
   std::vector<UniqueFd> take_shared(Rank peer);
   void abort(const Status& why);
 
  private:
   struct Peer {
-    transport::Transport* transport = nullptr;  // null: not begun to connect
+    transport::Transport* transport = nullptr;  // null: connecting has not begun
     std::array<transport::Endpoint*, kMaxDataChannels> data{};
     transport::Endpoint* control = nullptr;
-    std::array<std::byte, control::kFrameHeaderBytes> header{};
-    control::FrameHeader parsed;
+    std::array<std::byte, control::kControlHeaderBytes> header{};
+    control::ControlHeader parsed;
     Bytes body;
   };
   [[nodiscard]] bool has_control_channel(Rank peer) const {
@@ -101,7 +105,7 @@ class Links {
   const std::vector<PeerInfo>& all_;
   size_t data_channels_;
   std::vector<Peer> peers_;
-  std::vector<Frame> frames_;
+  std::vector<ControlMessage> messages_;
   std::vector<transport::Loss> losses_;
   std::vector<transport::Completion> completions_;
   std::unordered_map<transport::Ticket, Bytes> outgoing_;

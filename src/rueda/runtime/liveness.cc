@@ -20,7 +20,7 @@ Liveness::Liveness(Rank me, Rank world_size, Nanos timeout, Nanos now)
 
 bool Liveness::take_due(Nanos now) {
   if (now < next_) return false;
-  // A process that was stopped and continued has heard of nobody meanwhile: that is no peer's fault.
+  // If this process was suspended, it has heard of no peer meanwhile. That is not the fault of the peers.
   if (now - next_ > timeout_ / 2) std::fill(last_heard_.begin(), last_heard_.end(), now);
   next_ = now + interval_;
   return true;

@@ -1,4 +1,5 @@
-// Who has been heard of when, and how far the clocks of two hosts are apart. Pure: time comes in as a value.
+// When each peer was last heard of, and how far the clocks of two hosts are apart. Pure: time is passed
+// as a value.
 #pragma once
 
 #include <optional>
@@ -6,7 +7,7 @@
 
 #include "rueda/base/clock.h"
 #include "rueda/base/types.h"
-#include "rueda/control/frames.h"
+#include "rueda/control/message_types.h"
 
 namespace rueda::runtime {
 
@@ -16,16 +17,16 @@ class Liveness {
   Liveness(Rank me, Rank world_size, Nanos timeout, Nanos now);
 
   void heard(Rank peer, Nanos now) { last_heard_[static_cast<size_t>(peer)] = now; }
-  // The next ping is due (coordinator): returns true once per interval.
+  // Whether the coordinator's next ping is due. True once per interval.
   bool take_due(Nanos now);
   [[nodiscard]] Nanos next_event() const { return next_; }
-  // A peer this rank watches that has been silent for longer than the timeout.
+  // A peer that this rank watches and that has been silent for longer than the timeout.
   [[nodiscard]] std::optional<Rank> silent(Nanos now) const;
   [[nodiscard]] Nanos timeout() const { return timeout_; }
 
-  // One answered ping: keeps the estimate of the fastest round trip. Coordinator only.
+  // A ping was answered. Keeps the estimate of the fastest round trip. Coordinator only.
   void on_answer(Rank peer, const control::Heartbeat& answer, Nanos now);
-  // Add this to a time of the peer's clock to get mine.
+  // Add this to a time on the peer's clock to get the time on the clock of this rank.
   [[nodiscard]] Nanos offset(Rank peer) const { return -offset_[static_cast<size_t>(peer)]; }
 
  private:
@@ -34,8 +35,8 @@ class Liveness {
   Nanos interval_;
   Nanos next_;
   std::vector<Nanos> last_heard_;
-  std::vector<Nanos> offset_;      // peer clock minus mine
-  std::vector<Nanos> round_trip_;  // of the sample behind it; 0 = none yet
+  std::vector<Nanos> offset_;      // clock of the peer minus that of this rank
+  std::vector<Nanos> round_trip_;  // of the sample behind the offset; 0 = none yet
 };
 
 }  // namespace rueda::runtime

@@ -9,8 +9,7 @@
 namespace rueda::runtime {
 namespace {
 
-constexpr size_t kNoArenaBytes =
-    4096;  // stands for "no arena": every rank gives the same number of descriptors
+constexpr size_t kNoArenaBytes = 4096;  // stands for "no arena": every rank passes three descriptors
 constexpr size_t kMaxArenaBytes = size_t{1} << 46;
 
 }  // namespace

@@ -1,7 +1,7 @@
 // What the ranks of one host share besides the channels between them: control blocks, arenas of
 // shared buffers, and doorbells. bootstrap creates this rank's part before the connections, because its
 // descriptors are passed over them. When all connections are up, join() maps what the other ranks passed and
-// makes the LocalHost that backend/local works on. Used during init only, on the thread that called it.
+// makes the LocalHost that backend/local works on. Used only during init, on the thread that called init.
 #pragma once
 
 #include <memory>
@@ -17,12 +17,12 @@ namespace rueda::runtime {
 
 class SharedWithHost {
  public:
-  // arena may be null: then this rank offers none. doorbell: the engine's eventfd.
+  // arena: null if this rank offers none. doorbell: the engine's eventfd.
   static Result<SharedWithHost> create(std::shared_ptr<memory::Arena> arena, int doorbell);
 
   // In the order that join() expects. Valid as long as this object lives.
   [[nodiscard]] std::vector<int> descriptors() const;
-  // After every channel is up. Null when no other rank of this host gave anything.
+  // To be called when every channel is up. Null if no other rank of this host has passed anything.
   Result<std::shared_ptr<backend::LocalHost>> join(Links& links, Rank me,
                                                    const std::vector<PeerInfo>& all) &&;
 

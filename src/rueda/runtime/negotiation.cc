@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "rueda/base/check.h"
 #include "rueda/base/limits.h"
 #include "rueda/base/log.h"
 #include "rueda/runtime/backends.h"
@@ -11,8 +12,6 @@
 
 namespace rueda::runtime {
 namespace {
-
-Nanos nanos(double value, Nanos unit) { return static_cast<Nanos>(value * static_cast<double>(unit)); }
 
 control::CoordinatorOptions coordinator_options(const Session& session, const Groups& groups) {
   const PeerInfo& mine = session.all->front();  // rank 0's settings hold for the job
@@ -43,7 +42,7 @@ Negotiation::Negotiation(Parts parts)
       planner_(planner_options(parts_.session, parts_.groups), parts_.operations, parts_.dispatcher,
                parts_.counters, planner_actions()) {
   if (!is_coordinator()) return;
-  // Besides the calls that run at once, one that is ready to follow.
+  // The calls that run at once, and one that is ready to follow.
   const control::Rounds::Options options{
       .cycle_time = nanos(parts_.session.config.cycle_time_ms, kMillisecond),
       .max_backlog = data_channels(*parts_.session.all) + 1};
@@ -53,13 +52,11 @@ Negotiation::Negotiation(Parts parts)
 
 PlannerActions Negotiation::planner_actions() {
   PlannerActions actions;
-  actions.tell_coordinator = [this](control::FrameType type, const control::PlanNews& news) {
-    if (!is_coordinator())
-      parts_.channel.send_negotiation(type, control::encode(news));
-    else if (type == control::FrameType::kPlanDepart)
-      planner_.on_depart(news);
-    else
-      planner_.on_position(parts_.session.me, news);
+  actions.tell_coordinator = [this](control::MessageType type, const control::PlanNews& news) {
+    if (!is_coordinator()) return parts_.channel.send_negotiation(type, control::encode(news));
+    if (type == control::MessageType::kPlanDepart) return planner_.on_depart(news);
+    const Status counted = planner_.on_position(parts_.session.me, news);
+    RUEDA_CHECK(counted.is_ok(), "rank 0 is asked first, and contradicts nobody");
   };
   actions.negotiate = [this](std::span<const control::Request> requests) { negotiate(requests); };
   actions.negotiation_is_over = [this](const control::Request& request) { waits_.negotiation_ends(request); };
@@ -67,7 +64,7 @@ PlannerActions Negotiation::planner_actions() {
   actions.bucket_starts = [this](const control::Bucket& bucket) { waits_.bucket_starts(bucket); };
   actions.plan_is_over = [this] { waits_.plan_is_over(); };
   actions.freeze_all = [this](const control::PlanNews& news) {
-    parts_.channel.broadcast_negotiation(control::FrameType::kPlanFreeze, control::encode(news));
+    parts_.channel.broadcast_negotiation(control::MessageType::kPlanFreeze, control::encode(news));
     planner_.on_freeze(news);
   };
   actions.respond = [this](std::vector<control::Response> responses) { respond(std::move(responses)); };
@@ -93,7 +90,7 @@ void Negotiation::negotiate(std::span<const control::Request> requests) {
                      monotonic_now(), &parts_.trace);
 }
 
-// All requests of a group travel in one frame; frames are cut between groups.
+// All requests of a group travel in one message; messages are cut between groups.
 void Negotiation::send_requests(std::span<const control::Request> requests) {
   Bytes payload = control::encode(planner_.plans_begun(), requests);
   size_t cut = requests.size() / 2;
@@ -102,12 +99,12 @@ void Negotiation::send_requests(std::span<const control::Request> requests) {
     return tensor != nullptr && tensor->group_index != 0;
   };
   while (cut < requests.size() && is_inside_group(requests[cut])) ++cut;
-  if (payload.size() > kMaxFrameBytes && cut > 0 && cut < requests.size()) {
+  if (payload.size() > kMaxMessageBytes && cut > 0 && cut < requests.size()) {
     send_requests(requests.first(cut));
     send_requests(requests.subspan(cut));
     return;
   }
-  parts_.channel.send_negotiation(control::FrameType::kRequests, std::move(payload));
+  parts_.channel.send_negotiation(control::MessageType::kRequests, std::move(payload));
 }
 
 bool Negotiation::begin_round(Nanos now) {
@@ -127,7 +124,7 @@ Status Negotiation::report_stalls(Nanos now) {
     else
       RUEDA_LOG(kWarning, report.is_news ? report.text : report.short_text);
     const auto text = std::as_bytes(std::span(report.short_text));
-    parts_.channel.broadcast(control::FrameType::kStallReport, Bytes(text.begin(), text.end()));
+    parts_.channel.broadcast(control::MessageType::kStallReport, Bytes(text.begin(), text.end()));
     if (report.is_fatal) return {Code::kStalled, "Horovod has been shut down. " + report.text};
   }
   return Status::ok();
@@ -135,25 +132,29 @@ Status Negotiation::report_stalls(Nanos now) {
 
 void Negotiation::respond(std::vector<control::Response> responses) {
   if (parts_.channel.is_open()) broadcast(responses);
-  accept(std::move(responses));
+  const Status accepted = accept(std::move(responses));
+  RUEDA_CHECK(accepted.is_ok(), "rank 0 does not contradict itself");
 }
 
 void Negotiation::broadcast(std::span<const control::Response> responses) {
   const Bytes payload = control::encode(responses);
-  if (payload.size() > kMaxFrameBytes && responses.size() > 1) {  // thousands of ranks in an alltoall
+  if (payload.size() > kMaxMessageBytes && responses.size() > 1) {  // thousands of ranks in an alltoall
     broadcast(responses.first(responses.size() / 2));
     broadcast(responses.subspan(responses.size() / 2));
     return;
   }
-  parts_.channel.broadcast_negotiation(control::FrameType::kResponses, payload);
+  parts_.channel.broadcast_negotiation(control::MessageType::kResponses, payload);
 }
 
-void Negotiation::accept(std::vector<control::Response> responses) {
+Status Negotiation::accept(std::vector<control::Response> responses) {
   for (control::Response& response : responses) {
-    if (planner_.accept(response)) continue;
+    const Result<bool> is_of_plan = planner_.accept(response);
+    if (!is_of_plan.is_ok()) return is_of_plan.status();
+    if (is_of_plan.value()) continue;
     if (waits_.is_on() && !is_coordinator()) trace_answers(response);
     parts_.dispatcher.enqueue(std::move(response));
   }
+  return Status::ok();
 }
 
 void Negotiation::trace_answers(const control::Response& response) {
@@ -171,36 +172,35 @@ bool Negotiation::run_plan(Nanos now) {
   return moved;
 }
 
-Status Negotiation::on_frame(const Frame& frame, Nanos now, bool accepts_requests) {
-  using control::FrameType;
-  if (frame.type == FrameType::kRequests) {
-    Result<control::Submitted> submitted = control::decode_submitted(frame.payload);
+Status Negotiation::on_message(const ControlMessage& message, Nanos now, bool accepts_requests) {
+  using control::MessageType;
+  if (message.type == MessageType::kRequests) {
+    Result<control::Submitted> submitted = control::decode_submitted(message.payload);
     if (!submitted.is_ok()) return submitted.status();
-    if (!rounds_) return {Code::kInternal, "requests belong to rank 0."};
+    if (!rounds_) return {Code::kInternal, "only rank 0 receives requests."};
     if (!accepts_requests) return Status::ok();
-    rounds_->submitted(frame.from, submitted.value().plans_begun, std::move(submitted).value().requests, now,
-                       &parts_.trace);
+    rounds_->submitted(message.from, submitted.value().plans_begun, std::move(submitted).value().requests,
+                       now, &parts_.trace);
     return Status::ok();
   }
-  if (frame.type == FrameType::kResponses) {
-    Result<std::vector<control::Response>> responses = control::decode_responses(frame.payload);
+  if (message.type == MessageType::kResponses) {
+    Result<std::vector<control::Response>> responses = control::decode_responses(message.payload);
     if (!responses.is_ok()) return responses.status();
-    if (rounds_) return {Code::kInternal, "responses come from rank 0 only."};
-    accept(std::move(responses).value());
-    return Status::ok();
+    if (rounds_) return {Code::kInternal, "only rank 0 sends responses."};
+    return accept(std::move(responses).value());
   }
-  return on_plan_news(frame);
+  return on_plan_news(message);
 }
 
-Status Negotiation::on_plan_news(const Frame& frame) {
-  const Result<control::PlanNews> news = control::decode_plan_news(frame.payload);
-  const bool is_for_me = (frame.type == control::FrameType::kPlanFreeze) != is_coordinator();
+Status Negotiation::on_plan_news(const ControlMessage& message) {
+  const Result<control::PlanNews> news = control::decode_plan_news(message.payload);
+  const bool is_for_me = (message.type == control::MessageType::kPlanFreeze) != is_coordinator();
   if (!news.is_ok()) return news.status();
-  if (!is_for_me) return {Code::kInternal, "this news of a plan is for the other side."};
-  if (frame.type == control::FrameType::kPlanDepart)
+  if (!is_for_me) return {Code::kInternal, "this message about a plan is for another rank."};
+  if (message.type == control::MessageType::kPlanPosition)
+    return planner_.on_position(message.from, news.value());
+  if (message.type == control::MessageType::kPlanDepart)
     planner_.on_depart(news.value());
-  else if (frame.type == control::FrameType::kPlanPosition)
-    planner_.on_position(frame.from, news.value());
   else
     planner_.on_freeze(news.value());
   return Status::ok();

@@ -1,6 +1,6 @@
-// Which tensors run next, on one rank: submissions go to the coordinator or into the learned plan, its
-// responses go to the dispatcher in the one global order. Carries out what control::Rounds (on rank 0) and
-// control::Planner decide. Engine thread only.
+// Finds out which tensors run next on this rank: submissions go to the coordinator or into the learned plan,
+// and the responses go to the dispatcher in the global order. Carries out what control::Rounds (on rank 0)
+// and control::Planner decide. Engine thread only.
 #pragma once
 
 #include <memory>
@@ -37,24 +37,24 @@ class Negotiation {
 
   // Takes new operations. True if there were any.
   bool take_submissions();
-  // Rank 0: a round of negotiation, if one may begin. True if one did.
+  // Rank 0: begins a round of negotiation, if one may begin. True if one did.
   bool begin_round(Nanos now);
-  // Rank 0: tells all ranks about stalls. Not ok where one must end the job.
+  // Rank 0: tells all ranks about stalls. Fails if one must end the job.
   Status report_stalls(Nanos now);
-  // Starts buckets of a learned plan, and leaves it when a wait would be in vain. True if anything moved.
+  // Starts buckets of the learned plan, and departs from it if a wait is in vain. True if anything moved.
   bool run_plan(Nanos now);
-  // A message about which tensors run. Not ok: it is none that this rank can read.
-  Status on_frame(const Frame& frame, Nanos now, bool accepts_requests);
-  // This rank leaves the learned plan.
+  // A control message about which tensors run. Fails if this rank must refuse it.
+  Status on_message(const ControlMessage& message, Nanos now, bool accepts_requests);
+  // This rank departs from the learned plan.
   void depart(const std::string& why) { planner_.depart(why); }
   // Rank 0: a learned plan is active.
   [[nodiscard]] bool has_plan() const { return planner_.holds_back(); }
 
-  // When something of the above is due by itself; begins_rounds: while nobody leaves.
+  // When something of the above is due without any other event. begins_rounds: no rank leaves.
   [[nodiscard]] Nanos next_event(Nanos now, bool begins_rounds) const;
-  // Rank 0: a round waits for its time.
-  [[nodiscard]] bool has_dates(Nanos now) const { return rounds_ && rounds_->next_round() > now; }
-  // What waits for ranks, for the log when a job ends; empty if nothing does.
+  // Rank 0: the next round waits for its time.
+  [[nodiscard]] bool has_due_times(Nanos now) const { return rounds_ && rounds_->next_round() > now; }
+  // What waits for ranks, for the log when a job ends. Empty if nothing waits.
   [[nodiscard]] std::string pending_summary() const { return rounds_ ? rounds_->pending_summary() : ""; }
 
  private:
@@ -64,9 +64,9 @@ class Negotiation {
   void send_requests(std::span<const control::Request> requests);
   void broadcast(std::span<const control::Response> responses);
   void respond(std::vector<control::Response> responses);
-  void accept(std::vector<control::Response> responses);
+  Status accept(std::vector<control::Response> responses);
   void trace_answers(const control::Response& response);
-  Status on_plan_news(const Frame& frame);
+  Status on_plan_news(const ControlMessage& message);
 
   Parts parts_;
   WaitTrace waits_;

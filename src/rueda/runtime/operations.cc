@@ -9,10 +9,10 @@
 namespace rueda::runtime {
 namespace {
 
-// A waiter that yields this long before it sleeps meets fast operations without paying a wake-up of some 30
-// us.
+// A thread that yields for so long before it sleeps sees fast operations end without a wake-up, which takes
+// some 30 us.
 constexpr Nanos kYieldBeforeSleep = 60 * kMicrosecond;
-// Who polls this long does nothing else meanwhile, as far as the operation is concerned.
+// A thread that has polled an operation for so long counts as one that waits for it.
 constexpr Nanos kPatientPolling = 20 * kMillisecond;
 
 Status duplicate(const std::string& name) {
@@ -89,7 +89,7 @@ Result<int64_t> Operations::enter(const std::shared_ptr<Operation>& operation) {
     const auto [at, is_new] = in_flight_.try_emplace(key_of(*operation, i), TensorRef{operation, i});
     if (is_new) continue;
     Status refused = duplicate(at->first.name);
-    for (size_t k = 0; k < i; ++k)  // nothing half-done: forget the members before it
+    for (size_t k = 0; k < i; ++k)  // all or none: forget the names before this one
       in_flight_.erase(key_of(*operation, k));
     return refused;
   }
@@ -163,7 +163,7 @@ Status Operations::on_done(int64_t handle, Callback callback) {
     if (found == handles_.end()) return unknown_handle(handle);
     if (!found->second->is_done.load(std::memory_order_acquire)) {
       found->second->callbacks.push_back(callback);
-      want(*found->second, monotonic_now() + kPatientPolling);  // what happens next may depend on it
+      want(*found->second, monotonic_now() + kPatientPolling);  // the next submission may depend on it
       return Status::ok();
     }
   }

@@ -27,15 +27,15 @@ struct FreeDeleter {
   void operator()(void* memory) const;
 };
 using HostMemory = std::unique_ptr<void, FreeDeleter>;
-HostMemory allocate_host(size_t bytes);  // 64-byte aligned, at least one byte; null when there is no memory
+HostMemory allocate_host(size_t bytes);  // 64-byte aligned, at least one byte; null if there is no memory
 
 // One tensor of an operation: what was asked, where its bytes are, and what came of it.
 struct Tensor {
   control::TensorRequest request;
   const void* input = nullptr;
   void* output = nullptr;  // the caller's, or allocated.get()
-  Memory memory;           // where both are; request.memory says the same of its kind
-  HostMemory allocated;    // set when the caller gave no output
+  Memory memory;           // of both; request.memory says of which kind it is
+  HostMemory allocated;    // set if the caller gave no output
   std::vector<int64_t> result_shape;
   std::vector<int32_t> received_splits;  // alltoall: rows from each member
 
@@ -50,8 +50,8 @@ struct Callback {
   void* argument = nullptr;
 };
 
-// What one handle stands for: a tensor, a group of tensors, which completes as a whole, or a change of the
-// process sets.
+// What one handle stands for: a tensor, a group of tensors, which completes as a whole, or a change of
+// the process sets.
 struct Operation {
   int64_t handle = 0;
   std::vector<Tensor> tensors;  // none: a change of the process sets
@@ -62,15 +62,16 @@ struct Operation {
   int64_t tag = 0;        // join
   int32_t set_id = 0;     // of the process set that was added
   std::atomic<bool> is_done{false};
-  // From when on somebody waits for it, as far as known; 0 = nobody. Polling counts as waiting after a while.
+  // From when on a thread waits for it, as far as known; 0 = none waits. Polling counts as waiting
+  // after a while.
   mutable std::atomic<Nanos> wanted_from{0};
   std::vector<Callback> callbacks;  // under the mutex of Operations; called once, after is_done
 
   [[nodiscard]] const std::string& name() const;  // of the first tensor, or of the change
 };
 
-// What a name stands for while it is in flight: a tensor the engine thread works on, or a change of the
-// process sets, which has none.
+// What a name stands for while it is in flight: a tensor on which the engine thread works, or a change of the
+// process sets, which has no tensor.
 struct TensorRef {
   std::shared_ptr<Operation> operation;
   size_t index = 0;
@@ -85,16 +86,16 @@ class Operations {
       : wake_engine_(std::move(wake_engine)), next_handle_(first_handle) {}
   [[nodiscard]] int64_t next_handle() const;
 
-  // Registers all tensors of one operation or none. Refuses names in flight (kDuplicateName) and, once
-  // closed, everything with the closing status.
-  // wakes: false when the caller is about to do the engine's work itself.
+  // Registers all tensors of one operation or none. Refuses names in flight (kDuplicateName) and,
+  // once closed, everything with the closing status. wakes: false if the caller is about to do the
+  // engine's work itself.
   Result<int64_t> submit(std::vector<Tensor> tensors, bool wakes = true);
   Result<int64_t> submit(control::SetChange change);
   int poll(int64_t handle) const;  // 1 done, 0 pending, -1 unknown
   Status wait(int64_t handle, std::optional<Deadline> deadline);
-  std::shared_ptr<Operation> find(int64_t handle) const;  // null when unknown
+  std::shared_ptr<Operation> find(int64_t handle) const;  // null if unknown
   void release(int64_t handle);
-  // Somebody waits for the operation from then on. True when that is news.
+  // A thread waits for the operation from then on. True if none did before.
   bool want(const Operation& operation, Nanos from) const;
   // Calls back once when the operation is done: on the engine thread, or here if it is done already. Without
   // any lock held, so that the callback may use this object.
@@ -111,9 +112,9 @@ class Operations {
   // Everything in flight fails; later submissions are refused with the same status.
   void close(const Status& why);
   [[nodiscard]] Status closed_with() const;  // ok while open
-  // Grows whenever somebody begins to wait for an operation that is not done.
+  // Grows whenever a thread begins to wait for an operation that is not done.
   [[nodiscard]] uint64_t wants() const { return wants_.load(std::memory_order_relaxed); }
-  // Names of the world's tensors whose operation somebody waits for by then.
+  // The tensors of the world for which a thread waits at this time.
   [[nodiscard]] std::vector<std::string> wanted_names(Nanos now) const;
 
  private:
@@ -130,7 +131,7 @@ class Operations {
   };
   static Key key_of(const Operation& operation, size_t index);
   Result<int64_t> enter(const std::shared_ptr<Operation>& operation);  // all its names, or none
-  std::vector<Callback> complete_locked(Operation& operation);         // to be called without the lock
+  std::vector<Callback> complete_locked(Operation& operation);         // to call without the lock
 
   std::function<void()> wake_engine_;
   mutable std::atomic<uint64_t> wants_{0};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "rueda/base/limits.h"
 
@@ -10,16 +11,16 @@ namespace rueda::runtime {
 namespace {
 
 constexpr size_t kMaxTextBytes = 4096;
-constexpr uint32_t kMaxTransports = 64;
+constexpr size_t kMaxTransports = 64;
 
 TransportAddresses get_addresses(ByteReader& in) {
   TransportAddresses addresses;
-  const auto count = in.get<uint32_t>();
-  if (count > kMaxTransports) in.fail();
-  for (uint32_t i = 0; in.is_ok() && i < count; ++i) {
-    std::string transport = in.get_string(kMaxTextBytes);
-    if (!addresses.emplace(std::move(transport), in.get_string(kMaxTextBytes)).second) in.fail();
-  }
+  const auto get_one = [](ByteReader& from) {
+    std::string transport = from.get_string(kMaxTextBytes);
+    return std::pair(std::move(transport), from.get_string(kMaxTextBytes));
+  };
+  for (auto& one : in.get_list(kMaxTransports, get_one))
+    if (!addresses.insert(std::move(one)).second) in.fail();
   return addresses;
 }
 
@@ -36,19 +37,18 @@ Bytes encode(const PeerInfo& info) {
   out.put(info.local_rank);
   out.put(info.local_size);
   out.put(info.size);
-  out.put(static_cast<uint32_t>(info.addresses.size()));
-  for (const auto& [transport, address] : info.addresses) {
-    out.put_string(transport);
-    out.put_string(address);
-  }
+  out.put_list(info.addresses, [](ByteWriter& to, const auto& one) {
+    to.put_string(one.first);
+    to.put_string(one.second);
+  });
   out.put(info.fusion_bytes);
   out.put(info.chunk_bytes);
   out.put_string(info.algorithm);
   out.put(static_cast<uint8_t>(info.is_bitwise));
   out.put(static_cast<uint8_t>(info.group_fusion_disabled));
   out.put(static_cast<uint8_t>(info.dynamic_process_sets));
-  out.put(static_cast<uint32_t>(info.process_sets.size()));
-  for (const std::vector<Rank>& ranks : info.process_sets) out.put_vector(ranks);
+  out.put_list(info.process_sets,
+               [](ByteWriter& to, const std::vector<Rank>& ranks) { to.put_vector(ranks); });
   return std::move(out).take();
 }
 
@@ -69,11 +69,8 @@ Result<PeerInfo> decode_peer_info(std::span<const std::byte> raw) {
   info.is_bitwise = in.get<uint8_t>() != 0;
   info.group_fusion_disabled = in.get<uint8_t>() != 0;
   info.dynamic_process_sets = in.get<uint8_t>() != 0;
-  const auto set_count = in.get<uint32_t>();
-  if (set_count > kMaxGroups) in.fail();
-  for (uint32_t i = 0; in.is_ok() && i < set_count; ++i) {
-    info.process_sets.push_back(in.get_vector<Rank>(kMaxRanks));
-  }
+  info.process_sets =
+      in.get_list(kMaxGroups, [](ByteReader& from) { return from.get_vector<Rank>(kMaxRanks); });
   if (!in.is_ok() || !in.is_at_end()) {
     return Status(Code::kPermissionDenied,
                   "a rank published peer info that this release cannot read: all ranks must run "
@@ -88,6 +85,11 @@ std::string describe(Rank rank, const PeerInfo& info) {
 
 bool are_on_one_host(const std::vector<PeerInfo>& all, Rank one, Rank other) {
   return all[static_cast<size_t>(one)].host_key == all[static_cast<size_t>(other)].host_key;
+}
+
+bool is_one_host(const std::vector<PeerInfo>& all) {
+  return std::ranges::all_of(all,
+                             [&](const PeerInfo& info) { return info.host_key == all.front().host_key; });
 }
 
 Status check_process_sets(const std::vector<std::vector<Rank>>& sets, Rank world_size) {
@@ -149,7 +151,7 @@ Status check_agreement(const std::vector<PeerInfo>& all) {
 }
 
 Result<Place> place_of(Rank rank, const std::vector<PeerInfo>& all) {
-  // Told by every rank's launcher, or derived for every rank: the two are never mixed.
+  // Local ranks are told by the launcher of every rank, or derived for every rank. The two are never mixed.
   const bool is_told = std::all_of(all.begin(), all.end(),
                                    [](const PeerInfo& f) { return f.local_rank >= 0 && f.local_size > 0; });
   std::vector<std::string_view> hosts;  // in order of first rank

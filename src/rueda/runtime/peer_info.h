@@ -1,4 +1,5 @@
-// What every rank publishes about itself before the first connection, and what follows from all of it. Pure.
+// What every rank publishes about itself before the first connection, and what follows from the peer info of
+// all ranks. Pure.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@
 
 namespace rueda::runtime {
 
-// What reaches a rank: the name of a transport, and its address there. Absent: the rank does not have it.
+// How a rank can be reached: the names of the transports that it has, and its address in each.
 using TransportAddresses = std::map<std::string, std::string, std::less<>>;
 
 struct PeerInfo {
@@ -27,8 +28,8 @@ struct PeerInfo {
   Rank local_size = -1;
   Rank size = 0;  // of the world, as this rank was told
   TransportAddresses addresses;
-  // Settings by which all ranks must plan alike: everybody takes those of rank 0. What only the coordinator
-  // decides by (fusion of priorities, cycle time, stalls, plans) is read on rank 0 and not published.
+  // Settings that must be equal on all ranks: every rank uses those of rank 0. Settings that only the
+  // coordinator uses (fusion of tensors with a priority, cycle time, stalls, plans) are not published.
   int64_t fusion_bytes = 0;
   int64_t chunk_bytes = 0;
   std::string algorithm;
@@ -46,16 +47,18 @@ Result<PeerInfo> decode_peer_info(std::span<const std::byte> raw);
 // "rank 3 (host b, pid 4711)"
 std::string describe(Rank rank, const PeerInfo& info);
 
-// Whether two ranks share memory and a clock; hosts of one name may be different machines.
+// Whether two ranks are on one host, and so share memory and a clock. Two machines may have the same name.
 bool are_on_one_host(const std::vector<PeerInfo>& all, Rank one, Rank other);
+// Whether all ranks of the world are on one host.
+bool is_one_host(const std::vector<PeerInfo>& all);
 
-// Where I am among the others.
+// The placement of one rank.
 struct Place {
   Rank local_rank = 0, local_size = 1, cross_rank = 0, cross_size = 1;
   bool is_homogeneous = true;
 };
 
-// Versions, world sizes and process sets agree; one sentence about the first that does not.
+// Checks that releases, world sizes and process sets agree. The error names the first one that does not.
 Status check_agreement(const std::vector<PeerInfo>& all);
 // Checks one rank's own list: ranks in range, none twice, no set twice.
 Status check_process_sets(const std::vector<std::vector<Rank>>& sets, Rank world_size);

@@ -31,15 +31,23 @@ bool Planner::take(const std::shared_ptr<Operation>& operation) {
   return submitted.is_taken;
 }
 
-bool Planner::accept(control::Response& response) {
+Result<bool> Planner::accept(control::Response& response) {
   if (std::holds_alternative<control::PlanBegin>(response)) forget_finished();
-  std::optional<control::Actions> actions = decisions_.response(response, monotonic_now());
-  if (!actions) return false;
-  carry_out(std::move(*actions));
+  Result<std::optional<control::Actions>> decided = decisions_.response(response, monotonic_now());
+  if (!decided.is_ok()) return decided.status();
+  if (!decided.value()) return false;
+  carry_out(std::move(*decided.value()));
   return true;
 }
 
-// What failed while it waited for an answer is not begun again.
+Status Planner::on_position(Rank from, const control::PlanNews& news) {
+  Result<control::Actions> actions = decisions_.on_position(from, news);
+  if (!actions.is_ok()) return actions.status();
+  carry_out(std::move(actions).value());
+  return Status::ok();
+}
+
+// An operation that failed while it waited for an answer is not begun again.
 void Planner::forget_finished() {
   const auto is_open = [&](control::OperationId handle, const control::Request& request) {
     const auto& [process_set, name] = control::name_of(request);
@@ -83,12 +91,12 @@ void Planner::carry_out(control::Actions actions) {
 void Planner::carry_out(control::TellDeparture& told) {
   RUEDA_LOG(kDebug, "this rank departs from plan " + std::to_string(told.news.plan_number) + " after " +
                         std::to_string(told.news.started) + " buckets: " + told.why + ".");
-  actions_.tell_coordinator(control::FrameType::kPlanDepart, told.news);
+  actions_.tell_coordinator(control::MessageType::kPlanDepart, told.news);
 }
 
 void Planner::carry_out(control::TellPosition& told) {
   told.news.under_way = dispatcher_.pause();
-  actions_.tell_coordinator(control::FrameType::kPlanPosition, told.news);
+  actions_.tell_coordinator(control::MessageType::kPlanPosition, told.news);
 }
 
 void Planner::carry_out(control::NegotiationOver& over) {

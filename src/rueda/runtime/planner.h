@@ -1,5 +1,5 @@
-// Learned plans in the engine: tells the pure control::Planner what happens and carries out what it decides,
-// on operations, dispatcher and frames. Engine thread only.
+// Learned plans in the engine: tells the pure control::Planner what happens, and carries out what it decides
+// with operations, dispatcher and control messages. Engine thread only.
 #pragma once
 
 #include <functional>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "rueda/base/clock.h"
+#include "rueda/base/status.h"
 #include "rueda/control/coordinator.h"
 #include "rueda/control/planner.h"
 #include "rueda/runtime/dispatcher.h"
@@ -16,14 +17,14 @@
 
 namespace rueda::runtime {
 
-// What the planner has others do.
+// What the planner asks others to do.
 struct PlannerActions {
   // To the coordinator; on rank 0 to itself.
-  std::function<void(control::FrameType, const control::PlanNews&)> tell_coordinator;
+  std::function<void(control::MessageType, const control::PlanNews&)> tell_coordinator;
   std::function<void(std::span<const control::Request>)> negotiate;
   // For the timeline.
   std::function<void(const control::Request&)> negotiation_is_over;
-  std::function<void(const control::TensorRequest&)> is_taken;  // by a plan; it waits for its bucket now
+  std::function<void(const control::TensorRequest&)> is_taken;  // by the plan; it waits for its bucket now
   std::function<void(const control::Bucket&)> bucket_starts;
   std::function<void()> plan_is_over;
   // Coordinator only: to every rank, itself included.
@@ -38,13 +39,14 @@ class Planner {
           PlannerActions actions);
 
   // ---- every rank ----
-  // A new operation: true when the plan takes it; else it must be negotiated (and this rank departs).
+  // A new operation. True if the plan takes it; otherwise it must be negotiated, and this rank departs.
   bool take(const std::shared_ptr<Operation>& operation);
-  // A response in the global order: true when it concerned plans and is dealt with.
-  bool accept(control::Response& response);
+  // A response in the global order. True if it concerned plans; then there is nothing more to do. Fails if it
+  // contradicts what this rank knows of the plan.
+  Result<bool> accept(control::Response& response);
   // Starts what may start. True if anything did.
   bool progress(Nanos now);
-  // Departs when a wait would be in vain, or when the others do not come.
+  // Departs if a wait is in vain, or if the other ranks do not start a bucket.
   void watch(Nanos now);
   [[nodiscard]] Nanos next_event() const { return decisions_.next_event(dispatcher_.is_idle()); }
   void on_freeze(const control::PlanNews& news) { carry_out(decisions_.on_freeze(news)); }
@@ -52,16 +54,16 @@ class Planner {
   [[nodiscard]] int64_t plans_begun() const { return decisions_.plans_begun(); }
 
   // ---- coordinator ----
-  // What control::Rounds tells and asks.
+  // For control::Rounds.
   [[nodiscard]] control::Planner& decisions() { return decisions_; }
   // Nothing else runs while a plan is active: responses wait for its end.
   [[nodiscard]] bool holds_back() const { return decisions_.holds_back(); }
   void on_depart(const control::PlanNews& news) { carry_out(decisions_.on_depart(news)); }
-  void on_position(Rank from, const control::PlanNews& news) {
-    carry_out(decisions_.on_position(from, news));
-  }
+  // Fails if the position cannot be true.
+  Status on_position(Rank from, const control::PlanNews& news);
 
-  // In order. Each may lead to further events, whose actions come before the rest: no decision is under way.
+  // Carries out the actions in order. One may lead to further events, whose actions are carried out before
+  // the rest; no decision is under way then.
   void carry_out(control::Actions actions);
 
  private:

@@ -32,7 +32,7 @@ Status Recording::start(const std::string& path, bool mark_cycles, bool goes_on)
 
 void Recording::stop() {
   const std::lock_guard lock(mutex_);
-  if (path_.empty()) return;  // by now it may be another epoch's
+  if (path_.empty()) return;  // by now the timeline may be that of another epoch
   timeline_->stop();
   path_.clear();
 }

@@ -18,15 +18,16 @@ namespace rueda::runtime {
 
 class Recording {
  public:
-  // timeline: of earlier epochs of this process; null: there were none. on_batch: one waits to be sent.
+  // timeline: of earlier epochs of this process; null: there were none. on_batch: called when a batch waits
+  // to be sent.
   Recording(std::shared_ptr<trace::Timeline> timeline, Rank me, std::function<void()> on_batch);
 
-  // goes_on: as TimelineOptions.
+  // goes_on: as in TimelineOptions.
   Status start(const std::string& path, bool mark_cycles, bool goes_on);
   void stop();
   [[nodiscard]] trace::Timeline& timeline() const { return *timeline_; }
 
-  // Where this rank is not the one that writes.
+  // On ranks other than 0.
   [[nodiscard]] bool has_batches();
   std::vector<Bytes> take_batches();
 

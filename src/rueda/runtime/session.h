@@ -19,7 +19,6 @@
 
 namespace rueda::runtime {
 
-// What bootstrap hands over: a connected world.
 struct Session {
   Config config;
   Rank me = 0;

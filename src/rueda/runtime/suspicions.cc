@@ -5,7 +5,7 @@
 namespace rueda::runtime {
 
 void Suspicions::report(Rank reporter, Rank suspect, std::string why, Nanos now) {
-  // Whoever reports lives: that settles what others suspect of it.
+  // The reporter lives, so suspicions against it are settled.
   for (Suspicion& other : open_) other.is_alive = other.is_alive || other.suspect == reporter;
   open_.push_back({reporter, suspect, std::move(why), now});
 }

@@ -1,5 +1,5 @@
-// What a broken data channel means, as the coordinator sees it: a rank was lost, or two living ranks lost
-// sight of each other. Pure: time comes in as a value.
+// What a broken data channel means, as the coordinator sees it: a rank was lost, or the connection between
+// two living ranks broke. Pure: time is passed as a value.
 #pragma once
 
 #include <optional>
@@ -11,20 +11,21 @@
 
 namespace rueda::runtime {
 
-// How long a suspect has to answer. A dead process is known sooner: its control channel ends.
+// How long a suspect has to answer. A dead process is noticed sooner, because its control channel ends.
 inline constexpr Nanos kAnswerWait = kSecond;
 
 class Suspicions {
  public:
   struct Verdict {
     Rank reporter = -1, suspect = -1;
-    bool is_lost = false;  // else both live and the connection between them broke
+    bool is_lost = false;  // false: both ranks live, and the connection between them broke
     std::string why;       // of the broken channel
   };
 
-  // reporter lives and has lost its channel to suspect. The suspect must be asked for a sign of life now.
+  // The reporter lives and has lost its channel to the suspect. The suspect must now be asked for a
+  // sign of life.
   void report(Rank reporter, Rank suspect, std::string why, Nanos now);
-  // A heartbeat of that rank which answers one sent at that time.
+  // The rank has answered a heartbeat that was sent at asked_at.
   void answered(Rank rank, Nanos asked_at);
   [[nodiscard]] std::optional<Verdict> judge(Nanos now) const;
   [[nodiscard]] bool is_empty() const { return open_.empty(); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "rueda/base/clock.h"
 #include "rueda/base/transport_names.h"
 #include "rueda/transport/shm/shm.h"
 #include "rueda/transport/tcp/tcp.h"
@@ -22,7 +23,7 @@ Made make_tcp(const TransportSite& site) {
   transport::TcpOptions options;
   options.identity = site.identity;
   options.bind_host = site.listen_host;
-  options.peer_timeout = static_cast<Nanos>(site.config.peer_timeout_s * static_cast<double>(kSecond));
+  options.peer_timeout = nanos(site.config.peer_timeout_s, kSecond);
   return transport::make_tcp(std::move(options));
 }
 

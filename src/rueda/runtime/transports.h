@@ -20,12 +20,12 @@ namespace rueda::runtime {
 struct TransportSite {
   const Config& config;
   const transport::Identity& identity;
-  std::span<const int> shared;     // descriptors for the other ranks of this host, who give as many
-  const std::string& listen_host;  // numeric; known where the transport reaches other hosts
+  std::span<const int> shared;     // descriptors for the other ranks of this host, which pass as many
+  const std::string& listen_host;  // numeric; set if the transport reaches other hosts
 };
 
 enum class Reach : uint8_t {
-  kHost,     // ranks of one host, who also pass one another what they share
+  kHost,     // ranks of one host, which also pass one another what they share
   kNetwork,  // any rank
 };
 
@@ -35,7 +35,7 @@ struct TransportKind {
   Result<std::unique_ptr<transport::Transport>> (*make)(const TransportSite& site);
 };
 
-// Best first: two ranks use the first kind that both have and that reaches.
+// Best first: two ranks use the first kind that both have and that connects them.
 std::span<const TransportKind> transport_kinds();
 
 // A transport that this rank has opened.
@@ -51,11 +51,11 @@ struct OpenTransports {
   [[nodiscard]] TransportAddresses addresses() const;  // for the peers
 };
 
-// Those that the settings allow.
+// Opens the transports that the settings allow.
 Result<OpenTransports> open_transports(const Config& config, const store::World& world,
                                        const transport::Identity& identity, std::span<const int> shared);
 
-// Whether the rank has a transport that only the ranks of its host reach.
+// Whether the rank has a transport for the ranks of its host only.
 bool offers_shared_memory(const PeerInfo& info);
 
 }  // namespace rueda::runtime

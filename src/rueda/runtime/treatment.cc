@@ -7,7 +7,7 @@
 namespace rueda::runtime {
 namespace {
 
-// Where tensors have to be packed. A copy in and a copy out of so much take as long as a call of its own.
+// From this size on, copying a tensor into and out of the fusion buffer takes as long as a call of its own.
 constexpr int64_t kAloneBytes = 1 << 20;
 
 }  // namespace
@@ -15,7 +15,7 @@ constexpr int64_t kAloneBytes = 1 << 20;
 control::Treatments treatments_of(const backend::BackendTable& backends, const Groups& groups) {
   return [&backends, &groups](int32_t process_set, const control::Terms& terms) -> control::Treatment {
     std::shared_ptr<const Group> group = groups.find(process_set);
-    // The other ranks may use a new set before this rank's dispatcher has come to it.
+    // The other ranks may use a new set before the dispatcher of this rank has added it.
     if (group == nullptr) group = groups.find(0);
     const schedule::Spec spec = spec_of(terms, group->size());
     const Memory memory{.kind = terms.memory, .device = terms.device, .ready = nullptr};

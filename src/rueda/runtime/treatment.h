@@ -9,7 +9,7 @@
 
 namespace rueda::runtime {
 
-// Both outlive what is returned. Engine thread only.
+// Both arguments outlive the function that is returned. Engine thread only.
 control::Treatments treatments_of(const backend::BackendTable& backends, const Groups& groups);
 
 }  // namespace rueda::runtime

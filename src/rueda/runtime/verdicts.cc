@@ -9,10 +9,11 @@ namespace {
 
 // How long a rank that lost a data channel waits for the coordinator to name the culprit.
 constexpr Nanos kVerdictWait = kAnswerWait + 1500 * kMillisecond;
-// And how long one whose call failed by that: the verdict names the culprit and may be on its way.
+// How long a rank waits after a call failed because of a lost channel: the verdict, which names the culprit,
+// may be on its way.
 constexpr Nanos kFailureWait = 2 * kSecond;
 
-// A transport's reason is a sentence of its own; here it becomes part of one.
+// The reason that a transport gives is a sentence; here it becomes part of one.
 std::string without_period(const std::string& sentence) {
   return sentence.ends_with('.') ? sentence.substr(0, sentence.size() - 1) : sentence;
 }
@@ -27,8 +28,9 @@ Verdicts::End Verdicts::lost(Rank rank, const std::string& why) const {
   return {.why = {Code::kPeerLost, describe(rank) + " was lost: " + without_period(why) + "."}, .lost = rank};
 }
 
-Verdicts::End Verdicts::unreadable(Rank from, const std::string& why) const {
-  return {.why = {Code::kInternal, describe(from) + " sent a control frame this rank cannot read: " + why}};
+Verdicts::End Verdicts::refused(Rank from, const std::string& why) const {
+  return {.why = {Code::kInternal,
+                  describe(from) + " sent a control message that this rank must refuse: " + why}};
 }
 
 Verdicts::Actions Verdicts::on_heartbeat(Rank from, const control::Heartbeat& heartbeat, Nanos now) {
@@ -40,8 +42,8 @@ Verdicts::Actions Verdicts::on_heartbeat(Rank from, const control::Heartbeat& he
 }
 
 Verdicts::Actions Verdicts::on_loss(Rank peer, bool carries_control, const std::string& why, Nanos now) {
-  // A data channel may break because its other end already learnt of a third rank's death: the control
-  // channel, on which that news travels, decides.
+  // A data channel may break because its other end has already learnt that a third rank died. That news
+  // travels on the control channel, so if the control channel broke, the peer itself was lost.
   if (carries_control) return {lost(peer, why)};
   if (is_coordinator()) return suspect(me_, peer, why, now);
   if (suspect_ >= 0) return {};
@@ -61,7 +63,8 @@ Verdicts::Actions Verdicts::on_abort(Rank from, const control::Abort& abort, Nan
   return {End{.why = {abort.code, abort.why}, .lost = abort.lost, .tells_others = is_coordinator()}};
 }
 
-// A channel between two ranks broke; only a sign of life of the other one tells which of two things it means.
+// A channel between two ranks broke. A sign of life from the suspect tells whether it was lost or
+// only the connection.
 Verdicts::Actions Verdicts::suspect(Rank reporter, Rank whom, const std::string& why, Nanos now) {
   suspicions_.report(reporter, whom, why, now);
   if (whom != me_) return {Ping{.to = {whom}}};

@@ -1,9 +1,10 @@
-// What becomes of an epoch in which something broke: whether a rank was lost, which, and what all ranks are
-// told. Joins who was heard of when (liveness.h) to what broken connections mean (suspicions.h). Pure: events
-// in (time included), actions out, to be carried out in their order before the next event.
+// Decides what happens to an epoch in which something broke: whether a rank was lost, which one, and what all
+// ranks are told. Combines when ranks were last heard of (liveness.h) with what broken connections mean
+// (suspicions.h). Pure: events in (time included), actions out; the caller carries them out in order before
+// the next event.
 //
-// The coordinator's verdict counts. Another rank that lost a connection reports it and waits for the verdict;
-// only when none comes does it judge by itself.
+// The verdict of the coordinator counts. Another rank that lost a connection reports it and waits for the
+// verdict. It judges by itself only if no verdict comes.
 #pragma once
 
 #include <optional>
@@ -14,7 +15,7 @@
 #include "rueda/base/clock.h"
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
-#include "rueda/control/frames.h"
+#include "rueda/control/message_types.h"
 #include "rueda/runtime/liveness.h"
 #include "rueda/runtime/peer_info.h"
 #include "rueda/runtime/suspicions.h"
@@ -34,7 +35,7 @@ class Verdicts {
   };
   struct End {  // of the epoch
     Status why;
-    Rank lost = -1;  // the culprit, where it is one rank
+    Rank lost = -1;  // the culprit, if it is one rank
     bool tells_others = true;
   };
   using Action = std::variant<Ping, Answer, Report, End>;
@@ -46,23 +47,23 @@ class Verdicts {
 
   void heard(Rank from, Nanos now) { liveness_.heard(from, now); }
   Actions on_heartbeat(Rank from, const control::Heartbeat& heartbeat, Nanos now);
-  // A connection broke. carries_control: between the coordinator and a rank.
+  // A channel broke. carries_control: it is a control channel.
   Actions on_loss(Rank peer, bool carries_control, const std::string& why, Nanos now);
   Actions on_abort(Rank from, const control::Abort& abort, Nanos now);
-  // A call failed on this rank alone. To be told at every turn from then on.
+  // A call has failed on this rank alone. To be called at every turn from then on.
   Actions on_failure(const Status& why, Nanos now);
   // At every turn.
   Actions tick(Nanos now);
-  // Of a message that cannot be read.
-  [[nodiscard]] End unreadable(Rank from, const std::string& why) const;
+  // A control message was refused.
+  [[nodiscard]] End refused(Rank from, const std::string& why) const;
 
   // When tick() must be called at the latest.
   [[nodiscard]] Nanos next_event() const;
-  // Something broke, and the end is a matter of time.
+  // Something broke, and the end is only a matter of time.
   [[nodiscard]] bool is_undecided() const {
     return suspect_ >= 0 || !suspicions_.is_empty() || failure_deadline_ != 0;
   }
-  // As Liveness.
+  // As in Liveness.
   [[nodiscard]] Nanos clock_offset(Rank peer) const { return liveness_.offset(peer); }
 
  private:
@@ -76,7 +77,7 @@ class Verdicts {
   const std::vector<PeerInfo>& all_;
   Liveness liveness_;
   Suspicions suspicions_;  // coordinator
-  Rank suspect_ = -1;      // other ranks: that I reported; the verdict is awaited
+  Rank suspect_ = -1;      // other ranks: whom this rank has reported; it awaits the verdict
   Nanos suspect_deadline_ = 0;
   std::string suspect_reason_;
   Nanos failure_deadline_ = 0;  // of a call that failed here, 0 = none

@@ -3,7 +3,8 @@
 namespace rueda::runtime {
 namespace {
 
-// In a learned plan nothing is negotiated: a tensor waits until the others of its bucket are submitted here.
+// In a learned plan nothing is negotiated: a tensor waits until this rank has submitted the others
+// of its bucket.
 constexpr std::string_view kWaitForBucket = "WAIT_FOR_BUCKET";
 
 }  // namespace
@@ -34,7 +35,7 @@ void WaitTrace::is_taken(const control::TensorRequest& request) {
 }
 
 void WaitTrace::bucket_starts(const control::Bucket& bucket) {
-  if (!is_on() && waiting_in_plan_.empty()) return;  // it may have been stopped meanwhile
+  if (!is_on() && waiting_in_plan_.empty()) return;  // the timeline may have been stopped meanwhile
   if (is_coordinator_) round_begins(monotonic_now());
   for (const control::Entry& entry : bucket.entries)
     if (waiting_in_plan_.erase(entry.name) > 0) emit(TraceKind::kEnd, entry.name, {});

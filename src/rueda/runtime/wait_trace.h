@@ -21,7 +21,7 @@ class WaitTrace {
   void negotiation_begins(const control::Request& request);
   void negotiation_ends(const control::Request& request);
   void negotiation_ends(const std::string& name) { emit(TraceKind::kEnd, name, {}); }
-  // By a learned plan; it waits for its bucket now.
+  // A learned plan has taken it; it waits for its bucket now.
   void is_taken(const control::TensorRequest& request);
   void bucket_starts(const control::Bucket& bucket);
   void plan_is_over();

@@ -1,5 +1,5 @@
 // Stands between the transports' descriptors and the engine's own thread, which sleeps on them. While another
-// thread does the engine's work the filter is closed: what arrives is that thread's, and wakes nobody in
+// thread does the engine's work, the filter is closed: what arrives is for that thread, and wakes no other in
 // vain. Engine thread only.
 #pragma once
 
@@ -13,13 +13,13 @@ namespace rueda::runtime {
 
 class WakeFilter {
  public:
-  // Borrows the descriptors. Without one of its own (the process has none left) it stays open.
+  // Borrows the descriptors. If the process has none left for the filter itself, the filter stays open.
   explicit WakeFilter(std::vector<int> behind);
 
   void open();
   void close();
-  // Closes, but not for ever: when the time has come fds() wake, for whoever sleeps on them to open it. An
-  // earlier time that is not past stands, so that to close it so again and again costs nothing.
+  // Closes until a time at which fds() wake the thread that sleeps on them, so that it can open the filter.
+  // An earlier time that has not passed is kept, so that repeated calls cost nothing.
   void close_until(Nanos when, Nanos now);
   // What to poll for input.
   [[nodiscard]] std::span<const int> fds() const { return fds_; }

@@ -18,18 +18,18 @@ std::optional<uint32_t> digits(std::string_view text) {
 
 // Splits at commas outside brackets.
 std::vector<std::string_view> cut(std::string_view text) {
-  std::vector<std::string_view> pieces;
+  std::vector<std::string_view> entries;
   size_t begin = 0;
   int depth = 0;
   for (size_t i = 0; i <= text.size(); ++i) {
     if (i < text.size() && text[i] == '[') ++depth;
     if (i < text.size() && text[i] == ']') --depth;
     if (i == text.size() || (text[i] == ',' && depth == 0)) {
-      pieces.push_back(text.substr(begin, i - begin));
+      entries.push_back(text.substr(begin, i - begin));
       begin = i + 1;
     }
   }
-  return pieces;
+  return entries;
 }
 
 // "08-10" → 08 09 10. All numbers have the width of the first one.
@@ -90,9 +90,9 @@ Rank local_size_of(const Environment& env) {
 
 Result<std::vector<std::string>> expand_node_list(std::string_view text) {
   std::vector<std::string> hosts;
-  for (const std::string_view piece : cut(text)) {
-    if (piece.empty()) return bad_list(text, "an entry is empty");
-    Result<std::vector<std::string>> part = expand_host(piece);
+  for (const std::string_view entry : cut(text)) {
+    if (entry.empty()) return bad_list(text, "an entry is empty");
+    Result<std::vector<std::string>> part = expand_host(entry);
     if (!part.is_ok()) return part;
     hosts.insert(hosts.end(), part.value().begin(), part.value().end());
     if (hosts.size() > static_cast<size_t>(kMaxRanks)) return bad_list(text, "too many hosts");
@@ -102,15 +102,15 @@ Result<std::vector<std::string>> expand_node_list(std::string_view text) {
 
 Result<std::vector<Rank>> expand_tasks_per_node(std::string_view text) {
   std::vector<Rank> tasks;
-  for (const std::string_view piece : cut(text)) {
-    const size_t open = piece.find("(x");
-    const auto count = digits(piece.substr(0, open));
+  for (const std::string_view entry : cut(text)) {
+    const size_t open = entry.find("(x");
+    const auto count = digits(entry.substr(0, open));
     std::optional<uint32_t> times = 1;
     if (open != std::string_view::npos)
-      times = piece.ends_with(')') ? digits(piece.substr(open + 2, piece.size() - open - 3)) : std::nullopt;
+      times = entry.ends_with(')') ? digits(entry.substr(open + 2, entry.size() - open - 3)) : std::nullopt;
     constexpr uint32_t kMost = kMaxRanks;
     if (!count || !times || *count > kMost || *times > kMost || tasks.size() + *times > kMost)
-      return bad_list(text, "'" + std::string(piece) + "' is not a number of tasks");
+      return bad_list(text, "'" + std::string(entry) + "' is not a number of tasks");
     tasks.insert(tasks.end(), *times, static_cast<Rank>(*count));
   }
   return tasks;

@@ -10,7 +10,7 @@
 #include <span>
 
 #include "rueda/base/bytes.h"
-#include "rueda/transport/frame.h"
+#include "rueda/transport/message.h"
 
 namespace rueda::transport {
 

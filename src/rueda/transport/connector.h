@@ -10,8 +10,8 @@
 
 #include "rueda/base/refusal_log.h"
 #include "rueda/base/socket.h"
-#include "rueda/transport/frame.h"
 #include "rueda/transport/greeting.h"
+#include "rueda/transport/message.h"
 #include "rueda/transport/poller.h"
 #include "rueda/transport/transport.h"
 

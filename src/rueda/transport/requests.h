@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "rueda/transport/frame.h"
+#include "rueda/transport/message.h"
 
 namespace rueda::transport {
 

@@ -37,13 +37,13 @@ NativeBackend::NativeBackend(Mesh mesh, NativeOptions options)
 NativeBackend::~NativeBackend() = default;
 
 void NativeBackend::start(const Call& call) {
-  runners_[call.order % runners_.size()].begin(call, ticket_base(call.id), std::nullopt);
+  runners_[channel_of(call.order)].begin(call, ticket_base(call.id), std::nullopt);
 }
 
 void NativeBackend::discard(const Call& call, std::span<const int32_t> arrivals) {
   RUEDA_CHECK(arrivals.size() == static_cast<size_t>(call.group->size()),
               "every member has sent a number of messages");
-  runners_[call.order % runners_.size()].begin(call, ticket_base(call.id), arrivals);
+  runners_[channel_of(call.order)].begin(call, ticket_base(call.id), arrivals);
 }
 
 CallRunner& NativeBackend::runner_of(CallId call) {

@@ -41,9 +41,7 @@ class NativeBackend final : public Backend {
   }
   [[nodiscard]] bool copies_fused(const Group&, const schedule::Spec&) const override { return true; }
   [[nodiscard]] bool can_take_back(const Group&, const schedule::Spec&) const override { return true; }
-  [[nodiscard]] bool has_room(uint64_t order) const override {
-    return runners_[order % runners_.size()].is_idle();
-  }
+  [[nodiscard]] bool has_room(uint64_t order) const override { return runners_[channel_of(order)].is_idle(); }
   void start(const Call& call) override;
   std::vector<int32_t> pause(CallId call) override;
   void resume(CallId call) override;
@@ -59,6 +57,8 @@ class NativeBackend final : public Backend {
   [[nodiscard]] const ScheduleCache& schedules() const { return context_.schedules; }
 
  private:
+  // The data channel of a call: its position in the global order decides, so all members choose alike.
+  [[nodiscard]] size_t channel_of(uint64_t order) const { return order % runners_.size(); }
   CallRunner& runner_of(CallId call);
 
   RunnerContext context_;

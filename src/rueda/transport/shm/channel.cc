@@ -17,7 +17,8 @@ namespace {
 
 constexpr uint32_t kHangup = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
 constexpr size_t kPieceBytes = 64 << 10;  // published at once: large messages flow while they are copied
-constexpr size_t kInlineBytes = kLine - sizeof(FrameHeader);  // a payload up to this shares the header's line
+constexpr size_t kInlineBytes =
+    kLine - sizeof(MessageHeader);  // a payload up to this shares the header's line
 constexpr int kRounds = 8;
 constexpr uint32_t kMemoryMagic = 0x4d445552;  // "RUDM", comes with the memory
 
@@ -147,7 +148,7 @@ bool ShmChannel::send_some() {
     size_t step = kLine;
     if (!is_header_sent_) {
       std::array<std::byte, kLine> line;
-      const FrameHeader header{.sequence = send_sequence_, .bytes = bytes.size()};
+      const MessageHeader header{.sequence = send_sequence_, .bytes = bytes.size()};
       std::memcpy(line.data(), &header, sizeof(header));
       const size_t used = bytes.size() <= kInlineBytes ? bytes.size() : 0;
       if (used > 0) std::memcpy(line.data() + sizeof(header), bytes.data(), used);
@@ -197,10 +198,10 @@ bool ShmChannel::take_header() {
   // Copied before it is checked: the peer could change it in between.
   std::array<std::byte, kLine> line;
   std::memcpy(line.data(), reader_.peek(kLine).data(), kLine);
-  FrameHeader header;
+  MessageHeader header;
   std::memcpy(&header, line.data(), sizeof(header));
   const RecvRequest& request = requests_.recvs.front();
-  if (Status status = check_frame(header, recv_sequence_, request.bytes, name_); !status.is_ok())
+  if (Status status = check_header(header, recv_sequence_, request.bytes, name_); !status.is_ok())
     return lose(status), false;
   is_header_taken_ = true;
   received_bytes_ = request.bytes <= kInlineBytes ? request.bytes : 0;

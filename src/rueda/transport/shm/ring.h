@@ -11,7 +11,7 @@
 
 namespace rueda::transport {
 
-inline constexpr size_t kLine = 64;  // frames and pieces begin at multiples of this
+inline constexpr size_t kLine = 64;  // headers and pieces begin at multiples of this
 
 inline size_t round_to_line(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 

@@ -118,8 +118,8 @@ class SimChannel final : public Endpoint {
     Message& message = inbound_.front();
     const RecvRequest request = requests_.recvs.front();
     if (message.pieces.front().arrives_at > net_.now) return false;
-    const FrameHeader header{.sequence = sequence_, .bytes = message.bytes};
-    if (Status status = check_frame(header, sequence_, request.bytes, name_); !status.is_ok()) {
+    const MessageHeader header{.sequence = sequence_, .bytes = message.bytes};
+    if (Status status = check_header(header, sequence_, request.bytes, name_); !status.is_ok()) {
       lose(status);
       return true;
     }

@@ -17,7 +17,7 @@ namespace rueda::transport {
 namespace {
 
 constexpr uint32_t kHangup = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
-constexpr size_t kHeaderBytes = sizeof(FrameHeader);
+constexpr size_t kHeaderBytes = sizeof(MessageHeader);
 constexpr size_t kMessagesPerCall = 8;
 constexpr Nanos kLastWords = kSecond;  // that a channel which cannot send any more waits to be read out
 constexpr int kRounds = 4;             // sends and receives alternate; then other channels have their turn
@@ -74,7 +74,7 @@ bool TcpChannel::progress() {
 
 bool TcpChannel::send_some() {
   if (requests_.sends.empty() || !watch_.has(EPOLLOUT) || !why_deaf_.is_ok()) return false;
-  std::array<FrameHeader, kMessagesPerCall> headers;
+  std::array<MessageHeader, kMessagesPerCall> headers;
   std::array<iovec, 2 * kMessagesPerCall> parts;
   size_t part_count = 0;
   size_t total = 0;
@@ -170,7 +170,7 @@ void TcpChannel::take(size_t arrived) {
   if (header_bytes_ < kHeaderBytes) return;
   const RecvRequest& request = requests_.recvs.front();
   if (of_header > 0) {
-    Status status = check_frame(header_, recv_sequence_, request.bytes, name_);
+    Status status = check_header(header_, recv_sequence_, request.bytes, name_);
     if (!status.is_ok()) return lose(status);
   }
   deliver(arrived - of_header);

@@ -65,7 +65,7 @@ class TcpChannel final : public Endpoint {
   uint32_t recv_sequence_ = 0;
   size_t header_bytes_ = 0;  // of the oldest receive
   size_t payload_bytes_ = 0;
-  FrameHeader header_;
+  MessageHeader header_;
   Carry carry_;
 };
 

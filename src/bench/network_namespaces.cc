@@ -1,4 +1,4 @@
-#include "bench/spaces.h"
+#include "bench/network_namespaces.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -16,7 +16,7 @@
 #include <cstring>
 #include <thread>
 
-#include "bench/space_plan.h"
+#include "bench/link_commands.h"
 #include "launch/processes.h"
 #include "rueda/base/clock.h"
 
@@ -36,8 +36,8 @@ Status elsewhere(Work&& work) {
   return status;
 }
 
-Result<UniqueFd> new_space() {
-  UniqueFd space;
+Result<UniqueFd> new_namespace() {
+  UniqueFd opened;
   const Status made = elsewhere([&]() -> Status {
     if (unshare(CLONE_NEWNET) != 0) {
       if (errno == EPERM)
@@ -48,12 +48,12 @@ Result<UniqueFd> new_space() {
                                               "/proc/sys/user/max_net_namespaces",
                                               std::strerror(errno))};
     }
-    space = UniqueFd(open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
-    return space.is_open() ? Status::ok()
-                           : Status(Code::kUnavailable, "cannot open /proc/thread-self/ns/net; mount /proc");
+    opened = UniqueFd(open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
+    return opened.is_open() ? Status::ok()
+                            : Status(Code::kUnavailable, "cannot open /proc/thread-self/ns/net; mount /proc");
   });
   if (!made.is_ok()) return made;
-  return space;
+  return opened;
 }
 
 // Waits until the program ends, and returns what it wrote to stderr.
@@ -132,42 +132,43 @@ Status enter(int fd) {
 
 }  // namespace
 
-Result<Spaces> Spaces::make(int hosts, int64_t bits_per_s, const std::string& congestion) {
-  Spaces spaces;
+Result<NetworkNamespaces> NetworkNamespaces::make(int hosts, int64_t bits_per_s,
+                                                  const std::string& congestion) {
+  NetworkNamespaces namespaces;
   for (int host = -1; host < hosts; ++host) {
-    Result<UniqueFd> made = new_space();
+    Result<UniqueFd> made = new_namespace();
     if (!made.is_ok()) return made.status();
     if (host < 0) {
-      spaces.switch_ = std::move(made).value();
+      namespaces.switch_ = std::move(made).value();
       continue;
     }
-    spaces.hosts_.push_back(std::move(made).value());
-    spaces.paths_.push_back(fmt::format("/proc/{}/fd/{}", getpid(), spaces.hosts_.back().get()));
+    namespaces.hosts_.push_back(std::move(made).value());
+    namespaces.paths_.push_back(fmt::format("/proc/{}/fd/{}", getpid(), namespaces.hosts_.back().get()));
     const Status set = elsewhere([&] {
-      Status status = enter(spaces.hosts_.back().get());
+      Status status = enter(namespaces.hosts_.back().get());
       return status.is_ok() ? set_congestion(congestion) : status;
     });
     if (!set.is_ok()) return set;
   }
-  for (const SpaceCommand& command : plan_spaces(spaces.paths_, bits_per_s)) {
-    const UniqueFd& space =
-        command.space == kSwitch ? spaces.switch_ : spaces.hosts_[static_cast<size_t>(command.space)];
+  for (const LinkCommand& command : link_commands(namespaces.paths_, bits_per_s)) {
+    const UniqueFd& where =
+        command.host == kSwitch ? namespaces.switch_ : namespaces.hosts_[static_cast<size_t>(command.host)];
     const Status done = elsewhere([&] {
-      Status status = enter(space.get());
+      Status status = enter(where.get());
       return status.is_ok() ? run_program(command.argv) : status;
     });
     if (!done.is_ok()) return done;
   }
-  return spaces;
+  return namespaces;
 }
 
-Status enter_space(const std::string& path) {
-  const UniqueFd space(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!space.is_open())
+Status enter_namespace(const std::string& path) {
+  const UniqueFd opened(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!opened.is_open())
     return {Code::kUnavailable,
             fmt::format("cannot open the network namespace {}: {}; its launcher has ended", path,
                         std::strerror(errno))};
-  return enter(space.get());
+  return enter(opened.get());
 }
 
 }  // namespace rueda::bench

@@ -1,4 +1,4 @@
-#include "bench/space_plan.h"
+#include "bench/link_commands.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,10 +12,10 @@ namespace {
 using ::testing::Contains;
 
 std::vector<std::string> lines_of(int hosts, int64_t rate) {
-  std::vector<std::string> spaces, lines;
-  for (int host = 0; host < hosts; ++host) spaces.push_back(fmt::format("/proc/1/fd/{}", host));
-  for (const SpaceCommand& command : plan_spaces(spaces, rate))
-    lines.push_back(fmt::format("{}: {}", command.space, fmt::join(command.argv, " ")));
+  std::vector<std::string> namespaces, lines;
+  for (int host = 0; host < hosts; ++host) namespaces.push_back(fmt::format("/proc/1/fd/{}", host));
+  for (const LinkCommand& command : link_commands(namespaces, rate))
+    lines.push_back(fmt::format("{}: {}", command.host, fmt::join(command.argv, " ")));
   return lines;
 }
 
@@ -37,8 +37,8 @@ TEST(SpacePlan, every_host_is_limited_in_both_directions) {
 }
 
 TEST(SpacePlan, no_command_runs_in_the_machines_own_network) {
-  for (const SpaceCommand& command : plan_spaces(std::vector<std::string>{"/proc/1/fd/3"}, 1'000'000'000))
-    EXPECT_TRUE(command.space == kSwitch || command.space == 0);
+  for (const LinkCommand& command : link_commands(std::vector<std::string>{"/proc/1/fd/3"}, 1'000'000'000))
+    EXPECT_TRUE(command.host == kSwitch || command.host == 0);
 }
 
 TEST(SpacePlan, a_veth_is_made_before_it_is_used) {

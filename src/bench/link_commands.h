@@ -9,8 +9,8 @@
 
 namespace rueda::bench {
 
-struct SpaceCommand {
-  int space = 0;  // index of the host in whose namespace it runs; kSwitch
+struct LinkCommand {
+  int host = 0;  // the index of the host in whose namespace it runs, or kSwitch
   std::vector<std::string> argv;
 };
 inline constexpr int kSwitch = -1;
@@ -23,9 +23,9 @@ Shaping shaping_of(int64_t bits_per_s);
 
 std::string host_address(int host);  // "10.77.0.1" for host 0
 
-// spaces: the namespaces of the hosts, as `ip` can name them. Each host gets an interface net0 that is
+// namespaces: the namespaces of the hosts, as `ip` can name them. Each host gets an interface net0 that is
 // limited to the rate in both directions. Its own queue limits what it sends. The queue of the switch limits
 // what it receives, and is longer, as in real switches.
-std::vector<SpaceCommand> plan_spaces(std::span<const std::string> spaces, int64_t bits_per_s);
+std::vector<LinkCommand> link_commands(std::span<const std::string> namespaces, int64_t bits_per_s);
 
 }  // namespace rueda::bench

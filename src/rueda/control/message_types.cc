@@ -1,4 +1,4 @@
-#include "rueda/control/frames.h"
+#include "rueda/control/message_types.h"
 
 #include <cstring>
 
@@ -7,8 +7,8 @@
 namespace rueda::control {
 namespace {
 
-constexpr int kFirstFrameType = static_cast<int>(FrameType::kRequests);
-constexpr int kLastFrameType = static_cast<int>(FrameType::kPlanPosition);
+constexpr int kFirstType = static_cast<int>(MessageType::kRequests);
+constexpr int kLastType = static_cast<int>(MessageType::kPlanPosition);
 
 }  // namespace
 
@@ -21,11 +21,10 @@ Bytes encode(const PlanNews& news) {
   ByteWriter writer;
   writer.put(news.plan_number);
   writer.put(news.started);
-  writer.put(static_cast<uint32_t>(news.under_way.size()));
-  for (const BucketUnderWay& one : news.under_way) {
-    writer.put(one.bucket);
-    writer.put_vector(one.sent);
-  }
+  writer.put_list(news.under_way, [](ByteWriter& to, const BucketUnderWay& one) {
+    to.put(one.bucket);
+    to.put_vector(one.sent);
+  });
   return std::move(writer).take();
 }
 
@@ -34,35 +33,33 @@ Result<PlanNews> decode_plan_news(std::span<const std::byte> payload) {
   PlanNews news;
   news.plan_number = reader.get<int64_t>();
   news.started = reader.get<int64_t>();
-  const auto under_way = reader.get<uint32_t>();
-  for (uint32_t i = 0; i < under_way && reader.is_ok(); ++i) {
-    BucketUnderWay& one = news.under_way.emplace_back();
-    one.bucket = reader.get<int64_t>();
-    one.sent = reader.get_vector<int32_t>(kMaxRanks);
-    if (one.bucket < 0 || one.bucket >= news.started) reader.fail();
-  }
+  news.under_way = reader.get_list([&news](ByteReader& from) {
+    BucketUnderWay one{.bucket = from.get<int64_t>(), .sent = from.get_vector<int32_t>(kMaxRanks)};
+    if (one.bucket < 0 || one.bucket >= news.started) from.fail();
+    return one;
+  });
   if (news.plan_number < 0 || news.started < 0) reader.fail();
   if (!is_whole(reader)) return malformed("plan news");
   return news;
 }
 
-std::array<std::byte, kFrameHeaderBytes> encode_header(const FrameHeader& header) {
-  std::array<std::byte, kFrameHeaderBytes> raw{};
+std::array<std::byte, kControlHeaderBytes> encode_header(const ControlHeader& header) {
+  std::array<std::byte, kControlHeaderBytes> raw{};
   std::memcpy(raw.data(), &header.bytes, sizeof(header.bytes));
   raw[4] = static_cast<std::byte>(header.type);
   return raw;
 }
 
-Result<FrameHeader> decode_header(std::span<const std::byte, kFrameHeaderBytes> raw) {
+Result<ControlHeader> decode_header(std::span<const std::byte, kControlHeaderBytes> raw) {
   ByteReader reader(raw);
-  FrameHeader header;
+  ControlHeader header;
   header.bytes = reader.get<uint32_t>();
   const auto type = reader.get<uint8_t>();
   for (int i = 0; i < 3; ++i)
-    if (reader.get<uint8_t>() != 0) return malformed("frame header");
-  if (header.bytes > kMaxFrameBytes) return malformed("frame length");
-  if (type < kFirstFrameType || type > kLastFrameType) return malformed("frame type");
-  header.type = static_cast<FrameType>(type);
+    if (reader.get<uint8_t>() != 0) return malformed("header");
+  if (header.bytes > kMaxMessageBytes) return malformed("length");
+  if (type < kFirstType || type > kLastType) return malformed("type");
+  header.type = static_cast<MessageType>(type);
   return header;
 }
 

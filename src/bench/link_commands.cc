@@ -1,4 +1,4 @@
-#include "bench/space_plan.h"
+#include "bench/link_commands.h"
 
 #include <fmt/format.h>
 
@@ -39,15 +39,15 @@ Shaping shaping_of(int64_t bits_per_s) {
 
 std::string host_address(int host) { return fmt::format("10.77.{}.{}", host / 250, host % 250 + 1); }
 
-std::vector<SpaceCommand> plan_spaces(std::span<const std::string> spaces, int64_t bits_per_s) {
+std::vector<LinkCommand> link_commands(std::span<const std::string> namespaces, int64_t bits_per_s) {
   const Shaping shaping = shaping_of(bits_per_s);
-  std::vector<SpaceCommand> plan = {{kSwitch, {"ip", "link", "add", "switch", "type", "bridge"}},
-                                    {kSwitch, {"ip", "link", "set", "switch", "up"}}};
-  for (int host = 0; host < std::ssize(spaces); ++host) {
+  std::vector<LinkCommand> plan = {{kSwitch, {"ip", "link", "add", "switch", "type", "bridge"}},
+                                   {kSwitch, {"ip", "link", "set", "switch", "up"}}};
+  for (int host = 0; host < std::ssize(namespaces); ++host) {
     const std::string port = fmt::format("port{}", host);
     plan.push_back({kSwitch,
                     {"ip", "link", "add", port, "type", "veth", "peer", "name", "net0", "netns",
-                     spaces[static_cast<size_t>(host)]}});
+                     namespaces[static_cast<size_t>(host)]}});
     plan.push_back({kSwitch, {"ip", "link", "set", port, "master", "switch", "up"}});
     plan.push_back(
         {kSwitch, token_bucket(port, bits_per_s, shaping.burst_bytes, kSwitchQueue + shaping.limit_bytes)});

@@ -1,5 +1,5 @@
-// What ranks and coordinator send each other: the types of control frames, and the payloads that are neither
-// requests nor responses (messages.h). Every field is bounded.
+// Control messages, which ranks and coordinator send each other: their types, their header, and the payloads
+// other than requests and responses (messages.h has these). Every field is bounded.
 #pragma once
 
 #include <array>
@@ -16,41 +16,41 @@
 
 namespace rueda::control {
 
-// Control frames: {u32 payload bytes, u8 type, 3 bytes zero} then the payload.
-enum class FrameType : uint8_t {
+// On the wire: {u32 payload bytes, u8 type, 3 zero bytes}, then the payload.
+enum class MessageType : uint8_t {
   kRequests = 1,       // rank -> coordinator: Submitted
   kResponses = 2,      // coordinator -> rank
   kHeartbeat = 3,      // both ways: Heartbeat, for liveness and clock offsets
   kAbort = 4,          // both ways: {i32 lost world rank or -1, i32 code, string why}
-  kShutdown = 5,       // rank -> coordinator: I leave in good order; coordinator -> rank: everybody does
+  kShutdown = 5,       // rank -> coordinator: I want to shut down; coordinator -> rank: all shut down
   kStallReport = 6,    // coordinator -> rank: text
   kTrace = 7,          // rank -> coordinator: a batch of timeline events
-  kDone = 8,           // rank -> coordinator: I have stopped; coordinator -> rank: all have, close
-  kCosts = 9,          // coordinator -> rank at start: measured link costs
-  kPlanDepart = 10,    // rank -> coordinator: I submit something else than the plan (PlanNews)
+  kDone = 8,           // rank -> coordinator: I have stopped; coordinator -> rank: all have stopped, close
+  kCosts = 9,          // coordinator -> rank, at the end of init: measured costs of links
+  kPlanDepart = 10,    // rank -> coordinator: I submit something that is not in the plan (PlanNews)
   kPlanFreeze = 11,    // coordinator -> rank: start no more buckets, tell me how far you are (PlanNews)
-  kPlanPosition = 12,  // rank -> coordinator: so far (PlanNews)
+  kPlanPosition = 12,  // rank -> coordinator: how far I am (PlanNews)
 };
-inline constexpr size_t kFrameHeaderBytes = 8;
+inline constexpr size_t kControlHeaderBytes = 8;
 
-struct FrameHeader {
+struct ControlHeader {
   uint32_t bytes = 0;
-  FrameType type = FrameType::kHeartbeat;
+  MessageType type = MessageType::kHeartbeat;
 };
-std::array<std::byte, kFrameHeaderBytes> encode_header(const FrameHeader& header);
-Result<FrameHeader> decode_header(
-    std::span<const std::byte, kFrameHeaderBytes> raw);  // bounds by kMaxFrameBytes
+std::array<std::byte, kControlHeaderBytes> encode_header(const ControlHeader& header);
+// Refuses a payload of more than kMaxMessageBytes.
+Result<ControlHeader> decode_header(std::span<const std::byte, kControlHeaderBytes> raw);
 
 inline constexpr size_t kMaxSentenceBytes = 1u << 20;  // of a failure or an abort
 inline constexpr int kCodeCount = static_cast<int>(Code::kStalled) + 1;
-// Why a payload is refused. is_whole: it was read to its last byte, and no further.
+// malformed: why a payload is refused. is_whole: a payload was read to its last byte, and no further.
 Status malformed(std::string_view what);
 inline bool is_whole(const ByteReader& reader) { return reader.is_ok() && reader.is_at_end(); }
 
 // A bucket that a rank has started and not finished.
 struct BucketUnderWay {
   int64_t bucket = 0;         // counted from the begin of the plan
-  std::vector<int32_t> sent;  // [ranks] messages, to each rank; empty: none
+  std::vector<int32_t> sent;  // [ranks] messages sent to each rank; empty: none
 
   bool operator==(const BucketUnderWay&) const = default;
 };
@@ -64,8 +64,8 @@ struct PlanNews {
 Bytes encode(const PlanNews& news);
 Result<PlanNews> decode_plan_news(std::span<const std::byte> payload);
 
-// The sender's clock now, and an echo of the other side's last heartbeat: what NTP needs for one offset
-// sample.
+// The time on the sender's clock, and an echo of the last heartbeat from the other side: what NTP needs for
+// one sample of the offset.
 struct Heartbeat {
   Nanos sent = 0;
   Nanos echo_sent = 0;      // `sent` of the heartbeat this one answers, 0 if none

@@ -1,5 +1,4 @@
-// What every message carries in front of it on byte streams (tcp, shm), and the requests that wait at a
-// channel.
+// The header in front of every message on byte streams (tcp, shm), and the requests that wait at a channel.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +11,16 @@
 
 namespace rueda::transport {
 
-inline constexpr uint32_t kFrameMagic = 0x46445552;  // "RUDF"
+inline constexpr uint32_t kMessageMagic = 0x46445552;  // "RUDF"
 
-// No rendezvous: both sides derive sizes from the same schedule. The header only proves that they did.
-struct FrameHeader {
-  uint32_t magic = kFrameMagic;
+// Both sides derive the sizes from the same schedule, so they need not agree on them first. The header only
+// proves that they agree.
+struct MessageHeader {
+  uint32_t magic = kMessageMagic;
   uint32_t sequence = 0;  // of the message on its channel, modulo 2^32
   uint64_t bytes = 0;     // of the payload
 };
-static_assert(sizeof(FrameHeader) == 16);
+static_assert(sizeof(MessageHeader) == 16);
 
 struct SendRequest {
   Ticket ticket = 0;
@@ -29,7 +29,7 @@ struct SendRequest {
 
 struct RecvRequest {
   Ticket ticket = 0;
-  std::byte* into = nullptr;  // null when a consumer takes the bytes
+  std::byte* into = nullptr;  // null if a consumer takes the bytes
   size_t bytes = 0;
   size_t granule = 1;
   Consumer* consumer = nullptr;
@@ -45,9 +45,10 @@ inline std::string to_string(const ChannelName& name) {
   return "rank " + std::to_string(name.peer) + " (channel " + std::to_string(name.channel) + ")";
 }
 
-// Ok when the header announces exactly the message that the oldest receive expects.
-inline Status check_frame(const FrameHeader& got, uint32_t sequence, size_t bytes, const ChannelName& from) {
-  if (got.magic != kFrameMagic || got.sequence != sequence)
+// Ok if the header announces exactly the message that the oldest receive expects.
+inline Status check_header(const MessageHeader& got, uint32_t sequence, size_t bytes,
+                           const ChannelName& from) {
+  if (got.magic != kMessageMagic || got.sequence != sequence)
     return {Code::kInternal, to_string(from) + " broke the protocol: message " + std::to_string(sequence) +
                                  " does not begin where it should."};
   if (got.bytes != bytes)

@@ -10,10 +10,10 @@
 
 namespace rueda::bench {
 
-class Spaces {
+class NetworkNamespaces {
  public:
   // Needs CAP_SYS_ADMIN, CAP_NET_ADMIN, ip and tc. If one of them is missing, the error says which.
-  static Result<Spaces> make(int hosts, int64_t bits_per_s, const std::string& congestion);
+  static Result<NetworkNamespaces> make(int hosts, int64_t bits_per_s, const std::string& congestion);
   // The paths by which a child process can open the namespaces, one per host.
   [[nodiscard]] const std::vector<std::string>& paths() const { return paths_; }
 
@@ -24,6 +24,6 @@ class Spaces {
 };
 
 // Moves the calling thread, and every thread and process that it starts later, into the namespace at path.
-Status enter_space(const std::string& path);
+Status enter_namespace(const std::string& path);
 
 }  // namespace rueda::bench
