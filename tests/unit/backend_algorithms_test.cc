@@ -354,7 +354,7 @@ TEST_P(AdasumAlgorithm, adasum_treats_each_tensor_of_a_fused_call_by_itself) {
       const Rank n = topology.size();
       const bool is_half = dtype == DType::kBfloat16;
       spec.dtype = dtype;
-      spec.segments = {3, 0, 250, 1, 46};
+      spec.segment_counts = {3, 0, 250, 1, 46};
       spec.count = 300;
       std::mt19937_64 random(seed_);
       std::vector<std::vector<float>> vectors(n);
@@ -369,7 +369,7 @@ TEST_P(AdasumAlgorithm, adasum_treats_each_tensor_of_a_fused_call_by_itself) {
         out[me].resize(in[me].size());
       }
       if (!run(topology, spec, in, out, false)) return;
-      const std::vector<float> want = adasum_tree(vectors, spec.segments);
+      const std::vector<float> want = adasum_tree(vectors, spec.segment_counts);
       for (Rank me = 0; me < n; ++me)
         for (size_t i = 0; i < want.size(); ++i) {
           if (is_half)

@@ -15,7 +15,7 @@ using Call = TestCall;
 using schedule::Topology;
 
 schedule::Spec allreduce(int64_t count) {
-  return {.what = Collective::kAllreduce, .count = count, .counts = {}, .scale = {}, .segments = {}};
+  return {.what = Collective::kAllreduce, .count = count, .counts = {}, .scale = {}, .segment_counts = {}};
 }
 
 backend::NativeOptions copying_up_to(size_t bytes) {

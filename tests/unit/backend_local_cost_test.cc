@@ -109,7 +109,7 @@ class Host {
                         .count = static_cast<int64_t>(bytes),
                         .counts = {},
                         .scale = {},
-                        .segments = {}};
+                        .segment_counts = {}};
     std::vector<Segment> segments(backends_.size());
     for (size_t r = 0; r < backends_.size(); ++r) {
       std::byte* at = is_registered ? bytes_in_arena_[r] : bytes_elsewhere_[r].data();

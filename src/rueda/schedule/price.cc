@@ -179,7 +179,7 @@ class Simulation {
   }
 
   [[nodiscard]] double wire_bytes(const Step& step, int64_t count) const {
-    return step.wire == Wire::kElement ? bytes_of(spec_, count) : partial_bytes_of(spec_, count);
+    return step.wire == WireType::kElement ? bytes_of(spec_, count) : partial_bytes_of(spec_, count);
   }
 
   void compute(const Event& event) {
