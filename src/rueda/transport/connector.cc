@@ -109,7 +109,7 @@ bool Connector::accept_some(Nanos now) {
       return i > 0;
     }
   }
-  return true;  // the bit stays: more may be waiting
+  return true;  // the event stays set, because more connections may be waiting
 }
 
 bool Connector::accept_one(Nanos now) {
@@ -117,7 +117,7 @@ bool Connector::accept_one(Nanos now) {
   if (!fd.is_open()) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
     if (is_out_of_descriptors(errno)) turn_away(out_of_descriptors(errno));
-    return true;  // that one is gone; the next may be fine. The caller's loop is bounded.
+    return true;  // this one is gone; the next may be fine. The caller's loop is bounded.
   }
   if (Status status = vet_(fd.get()); !status.is_ok()) {
     refusals_.warn("this rank", status);
@@ -130,13 +130,14 @@ bool Connector::accept_one(Nanos now) {
   auto greeting = std::make_unique<Greeting>(
       std::move(fd), Handshake::server(identity_.secret, accepted, identity_.release), now);
   if (!poller_.add(greeting->fd(), greeting->watch).is_ok()) return true;
-  greeting->watch.ready = EPOLLIN;  // its first message is often here already
+  greeting->watch.ready = EPOLLIN;  // its first message has often arrived already
   pending_.push_back(std::move(greeting));
   return true;
 }
 
-// Without a spare descriptor nothing could be accepted, not even to be closed, and the listener would stay
-// readable. Where no stranger holds descriptors, waiting does not help.
+// Closes one waiting connection with the help of a spare descriptor. Without a spare, no connection could be
+// accepted, not even to be closed, and the listener would stay readable. If no strangers hold descriptors,
+// waiting would not help, so this becomes a failure.
 void Connector::turn_away(const Status& why) {
   if (pending_.empty() && failures_.empty()) failures_.push_back({-1, 0, why});
   if (!pending_.empty()) evict_one();
@@ -146,7 +147,7 @@ void Connector::turn_away(const Status& why) {
   refusals_.warn("this rank", why);
 }
 
-// A peer in mid-handshake is worth more than one that has said nothing.
+// Prefers a stranger that has said nothing to one that is in the middle of its handshake.
 void Connector::evict_one() {
   auto victim =
       std::find_if(pending_.begin(), pending_.end(), [](const auto& g) { return !g->has_greeted(); });
@@ -180,7 +181,7 @@ bool Connector::greet(Nanos now) {
 
 void Connector::admit(Greeting& greeting) {
   const ChannelName name{greeting.introduction().from, greeting.introduction().channel};
-  // The higher rank dials; anything else knows the secret but not the rules.
+  // The higher rank dials. Anyone else knows the secret but breaks the rules.
   if (name.peer <= identity_.rank || name.peer >= identity_.size || name.channel >= kMaxChannels) {
     refusals_.warn("this rank",
                    {Code::kPermissionDenied, to_string(name) + " has no reason to dial this rank."});
@@ -220,7 +221,7 @@ bool Connector::advance(Dialing& dialing, Nanos now) {
   return true;
 }
 
-// Fails where a later attempt would fail as well.
+// Fails only if a later attempt would fail as well.
 Status Connector::start(Dialing& dialing, Nanos now) {
   Result<UniqueFd> opened = open_socket(dialing.address.family());
   if (!opened.is_ok()) return opened.status();
@@ -233,7 +234,7 @@ Status Connector::start(Dialing& dialing, Nanos now) {
   return Status::ok();
 }
 
-// The caller bounds the attempts by its own deadline: the peer may just not be up yet.
+// The peer may just not be up yet. The deadline of the caller limits the attempts.
 void Connector::retry_later(Dialing& dialing, Nanos now) {
   dialing.fd.reset();
   dialing.greeting.reset();

@@ -1,5 +1,4 @@
-// What every message carries in front of it on byte streams (tcp, shm), and the requests that wait at a
-// channel.
+// The header in front of every message on byte streams (tcp, shm), and the requests that wait at a channel.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +13,8 @@ namespace rueda::transport {
 
 inline constexpr uint32_t kFrameMagic = 0x46445552;  // "RUDF"
 
-// No rendezvous: both sides derive sizes from the same schedule. The header only proves that they did.
+// Both sides derive the sizes from the same schedule, so they need not agree on them first. The header only
+// proves that they agree.
 struct FrameHeader {
   uint32_t magic = kFrameMagic;
   uint32_t sequence = 0;  // of the message on its channel, modulo 2^32
@@ -29,7 +29,7 @@ struct SendRequest {
 
 struct RecvRequest {
   Ticket ticket = 0;
-  std::byte* into = nullptr;  // null when a consumer takes the bytes
+  std::byte* into = nullptr;  // null if a consumer takes the bytes
   size_t bytes = 0;
   size_t granule = 1;
   Consumer* consumer = nullptr;
@@ -45,7 +45,7 @@ inline std::string to_string(const ChannelName& name) {
   return "rank " + std::to_string(name.peer) + " (channel " + std::to_string(name.channel) + ")";
 }
 
-// Ok when the header announces exactly the message that the oldest receive expects.
+// Ok if the header announces exactly the message that the oldest receive expects.
 inline Status check_frame(const FrameHeader& got, uint32_t sequence, size_t bytes, const ChannelName& from) {
   if (got.magic != kFrameMagic || got.sequence != sequence)
     return {Code::kInternal, to_string(from) + " broke the protocol: message " + std::to_string(sequence) +
