@@ -40,7 +40,7 @@ std::string test_block(ArenaAllocator& ours, size_t bytes, bool is_in_arena) {
 
 std::string test_original(Allocator& original) {
   if (original.raw_deleter() == nullptr) return "torch's allocator has no deleter of its own";
-  // Between words that nobody may touch: a larger object than ours would overwrite them.
+  // Placed between words that nobody may touch: an object larger than ours would overwrite them.
   struct {
     volatile uint64_t before = 0x5a5a5a5a5a5a5a5a;
     DataPtr made;
