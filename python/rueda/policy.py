@@ -1,4 +1,4 @@
-"""What every front end decides alike about collectives and optimizers. Knows no framework."""
+"""What all front ends decide alike about collectives and optimizers. Knows no framework."""
 
 from __future__ import annotations
 

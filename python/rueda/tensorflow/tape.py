@@ -16,7 +16,7 @@ from rueda.tensorflow.gradients import GradientReducer
 
 
 class _DistributedTape:
-    """What is put in front of the tape's own class."""
+    """The class that is put in front of the tape's own class."""
 
     _reducer: GradientReducer
 

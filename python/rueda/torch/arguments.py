@@ -63,7 +63,7 @@ def groups_of(groups: Any, num_groups: int) -> Any:
 def check_cross_step(
     optimizer: torch.optim.Optimizer, model: torch.nn.Module | None, op: int, groups: Any
 ) -> None:
-    """Raises ValueError where step() cannot return while gradients are being reduced."""
+    """Raises ValueError if step() cannot return while gradients are being reduced."""
     if not isinstance(model, torch.nn.Module):
         raise ValueError(NO_MODEL)
     mine = set(model.parameters())
