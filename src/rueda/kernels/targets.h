@@ -16,7 +16,7 @@ namespace rueda::kernels {
 // not compiled in.
 bool fill_real(int64_t target, Table& table);
 bool fill_half(int64_t target, Table& table);
-bool fill_whole(int64_t target, Table& table);
+bool fill_integer(int64_t target, Table& table);
 
 }  // namespace rueda::kernels
 
