@@ -1,4 +1,4 @@
-// Several ranks of one host in one thread, each moving when a seeded die says so.
+// Several ranks of one host in one thread; a seeded generator chooses which one moves next.
 #include "rueda/backend/local/local.h"
 
 #include <gtest/gtest.h>
@@ -25,9 +25,9 @@ class Ranks {
       doorbells_.emplace_back(eventfd(0, EFD_NONBLOCK));
     }
     for (size_t me = 0; me < size; ++me) {
-      std::vector<LocalRank> seen;
+      std::vector<HostRank> seen;
       for (size_t i = 0; i < size; ++i) {
-        LocalRank rank;
+        HostRank rank;
         rank.world_rank = static_cast<Rank>(i);
         rank.control_block = memory::SharedMemory::adopt(UniqueFd(dup(control_blocks_[i].fd())),
                                                          kControlBlockBytes, kControlBlockBytes)
@@ -106,7 +106,7 @@ void fill(DType dtype, std::byte* at, int64_t count, std::mt19937_64& random) {
 
 // One rank's part in a case.
 struct Member {
-  bool has_joined = false;  // and so gives nothing and takes nothing
+  bool has_joined = false;  // so it gives nothing and takes nothing
   Group group;
   std::vector<Tensor> tensors;
   std::vector<Segment> segments;

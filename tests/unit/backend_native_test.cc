@@ -1,4 +1,4 @@
-// The executor on schedules written by hand, and its life: order, failure, abort, memory.
+// The executor on schedules written by hand, and its life cycle: order, failure, abort, memory.
 #include "rueda/backend/native/native.h"
 
 #include <gtest/gtest.h>
@@ -73,8 +73,8 @@ INSTANTIATE_TEST_SUITE_P(Backend, Scripted, testing::Values(WireKind::kRendezvou
                            return info.param == WireKind::kRendezvous ? "rendezvous" : "buffered";
                          });
 
-// Rank 0's first send waits for a message; its second one is ready at once and must not overtake it. The wire
-// checks that sizes meet.
+// Rank 0's first send waits for a message. Its second one is ready at once and must not overtake it. The wire
+// checks that sizes agree.
 TEST_P(Scripted, messages_to_one_peer_leave_in_list_order_whatever_is_ready_first) {
   const auto steps = [](Rank me) -> std::vector<Step> {
     if (me == 0)

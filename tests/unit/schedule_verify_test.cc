@@ -1,4 +1,5 @@
-// The verifier finds every kind of fault: a right schedule is broken in one place, and it must say so.
+// The verifier finds every kind of fault: a right schedule is broken in one place, and the verifier
+// must say so.
 #include "rueda/schedule/verify.h"
 
 #include <gmock/gmock.h>
@@ -182,7 +183,7 @@ TEST(schedule_verify, finds_what_is_out_of_bounds_or_of_the_wrong_type) {
               HasSubstr("names a wire type that differs"));
   EXPECT_THAT(fault_after([](Broken& b) { b.schedules[0].steps.back().after = {99}; }),
               HasSubstr("not an earlier one"));
-  // The sum of float32 may be made in the output, that of float16 may not: it would be rounded too early.
+  // A float32 sum may be made in the output. A float16 sum may not, because it would be rounded too early.
   EXPECT_THAT(fault_after([](Broken& b) { b.spec.dtype = DType::kFloat16; }),
               HasSubstr("round a partial sum"));
 }

@@ -8,7 +8,7 @@
 #include "rueda/schedule/algorithms.h"
 #include "rueda/schedule/blocks.h"
 #include "rueda/schedule/cost.h"
-#include "rueda/schedule/powers.h"
+#include "rueda/schedule/hypercube.h"
 #include "rueda/schedule/reduction_order.h"
 
 namespace rueda::schedule {
@@ -153,8 +153,8 @@ class Halving {
   Rank me_;
   int32_t corner_;
   Chunks chunks_;
-  Slice sums_;    // [count]: the output, or scratch where the accumulator is wider
-  Slice theirs_;  // [count] scratch where the order of operands matters
+  Slice sums_;    // [count]: the output, or scratch if the accumulator is wider
+  Slice theirs_;  // [count] scratch if the order of operands matters
 };
 
 Schedule build(const Spec& spec, const Topology& topology, Rank me) {

@@ -4,7 +4,7 @@
 // canonical one if every rank has its own host.
 #include "rueda/schedule/algorithms.h"
 #include "rueda/schedule/cost.h"
-#include "rueda/schedule/powers.h"
+#include "rueda/schedule/hypercube.h"
 #include "rueda/schedule/reduction_order.h"
 
 namespace rueda::schedule {

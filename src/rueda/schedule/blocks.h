@@ -29,7 +29,7 @@ struct Blocks {
 // Cuts every block into chunks of `chunk_elements` elements; the last one of a block may be shorter.
 struct Chunks {
   int64_t chunk_elements = 1;
-  int64_t rounds = 1;          // chunks of the largest block
+  int64_t rounds = 1;  // chunks of the largest block
 
   // Chunk `round` of a slice; empty beyond its end.
   [[nodiscard]] Slice of(const Slice& slice, int64_t round) const;

@@ -74,7 +74,7 @@ class TwoLevelOwners {
   [[nodiscard]] Rank entry(int32_t host, Rank owner) const;
   [[nodiscard]] bool is_in_my_host(Rank rank) const;
   [[nodiscard]] Slice chunk_of(Rank owner, int64_t round, Buffer buffer) const;
-  [[nodiscard]] Slice partial_of(Rank owner, int64_t round) const;  // of my host, where I am the entry
+  [[nodiscard]] Slice partial_of(Rank owner, int64_t round) const;  // of my host; I must be the entry
 
   Builder& builder_;
   const OwnerCall& call_;

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "rueda/base/check.h"
-#include "rueda/schedule/powers.h"
+#include "rueda/schedule/hypercube.h"
 
 namespace rueda::schedule {
 namespace {
@@ -77,7 +77,7 @@ Operand combine(Builder& builder, ReduceOp op, const Operand& left, const Operan
 
 Operand reduce_operands(Builder& builder, ReduceOp op, const std::vector<Operand>& operands,
                         const Slice& scratch, std::optional<Slice> last_to) {
-  RUEDA_CHECK(!operands.empty(), "a reduction needs a operand");
+  RUEDA_CHECK(!operands.empty(), "a reduction needs an operand");
   Operand sum = operands.front();
   for (size_t i = 1; i < operands.size(); ++i) {
     const Slice& to = i + 1 == operands.size() ? last_to.value_or(scratch) : scratch;

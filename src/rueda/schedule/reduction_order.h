@@ -1,6 +1,6 @@
 // Reductions in a fixed order. The canonical association of a topology, which every order-preserving
 // algorithm computes for every element: within each host from the first rank to the last, then the hosts by
-// the tree of a hypercube (powers.h), neighbours first,
+// the tree of a hypercube (hypercube.h), neighbours first,
 //   ((x0 + x1) + x2) + ((x3 + x4) + x5)              for hosts {0,1,2} and {3,4,5},
 //   (x0 + x1) + (x2 + x3)                            for four hosts of one rank,
 //   ((x0 + x1) + x2) + (x3 + x4)                     for five: the first two share a corner.

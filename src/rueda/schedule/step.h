@@ -69,9 +69,10 @@ struct Spec {
   // allgather: elements contributed by each rank. reducescatter: elements each rank receives; sums to count.
   // alltoall: n*n matrix, counts[src * n + dst] elements. Otherwise empty.
   std::vector<int64_t> counts;
-  Rank root = -1;                       // broadcast: index in the group
-  Scale scale;                          // applied once, where a reduced element is finished
-  std::vector<int64_t> segment_counts;  // Adasum: element counts of the tensors in a fused call; else empty
+  Rank root = -1;  // broadcast: index in the group
+  Scale scale;     // applied once, where a reduced element is finished
+  std::vector<int64_t>
+      segment_counts;  // Adasum: element counts of the tensors in a fused call; otherwise empty
 
   bool operator==(const Spec&) const = default;
 };

@@ -77,7 +77,7 @@ bool has_every_rank_once(const std::vector<Rank>& ranks, Rank n) {
   return true;
 }
 
-Status check_run(const Claim& claim, Rank rank, const Expected& want, const Run& got,
+Status check_run(const Claim& claim, Rank rank, const Expected& want, const Extent& got,
                  Expressions& expressions) {
   const int64_t place = want.begin + got.offset;
   if (got.cell.expr == kUnwritten) return wrong(claim, rank, place, "is never written");
@@ -100,7 +100,7 @@ Status check_outputs(const Claim& claim, SymbolicExecution& execution, Expressio
   IntervalMap<Expr> first;  // of rank 0: the other ranks must get the same bits
   for (Rank rank = 0; rank < claim.topology.size(); ++rank) {
     for (const Expected& want : expected_of(claim, rank, expressions)) {
-      for (const Run& got : execution.memory(rank).read(output(want.begin, want.count))) {
+      for (const Extent& got : execution.memory(rank).read(output(want.begin, want.count))) {
         if (Status status = check_run(claim, rank, want, got, expressions); !status.is_ok()) return status;
         if (claim.spec.what != Collective::kAllreduce) continue;
         const int64_t begin = want.begin + got.offset;

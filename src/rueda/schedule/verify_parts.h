@@ -47,16 +47,16 @@ struct Cell {
   Expr expr = kUnwritten;
   int64_t shift = 0;
 };
-struct Run {
+struct Extent {
   int64_t offset = 0, count = 0;  // within the slice that was read
-  Cell cell;                      // as it was where it was read
+  Cell cell;                      // the one that was read
   int64_t element = 0;            // which element of the inputs the first place holds
 };
 
 class SymbolicMemory {
  public:
-  void write(const Slice& to, const std::vector<Run>& runs);
-  std::vector<Run> read(const Slice& from);
+  void write(const Slice& to, const std::vector<Extent>& extents);
+  std::vector<Extent> read(const Slice& from);
   void set_aliased() { is_aliased_ = true; }
 
  private:
@@ -97,10 +97,10 @@ class SymbolicExecution {
   Status check_channels() const;
   Status advance(Event event);  // starts the step if it may start, and completes what that makes possible
   Status meet(int64_t channel, size_t place);
-  Status apply(Event event, const std::vector<Run>* received);
+  Status apply(Event event, const std::vector<Extent>* received);
   void complete(Event event, int64_t round);
   Status stuck() const;
-  Status combine(Event event, const std::vector<Run>& a, const std::vector<Run>& b);
+  Status combine(Event event, const std::vector<Extent>& a, const std::vector<Extent>& b);
   [[nodiscard]] const Step& step(Event event) const { return schedules_[event.rank].steps[event.step]; }
 
   const Spec& spec_;

@@ -4,24 +4,24 @@
 
 namespace rueda::schedule {
 
-void SymbolicMemory::write(const Slice& to, const std::vector<Run>& runs) {
+void SymbolicMemory::write(const Slice& to, const std::vector<Extent>& extents) {
   auto& buffer = buffers_[index(to.buffer)];
-  for (const Run& run : runs) {
-    const int64_t begin = to.begin + run.offset;
-    buffer.assign(begin, begin + run.count, {.expr = run.cell.expr, .shift = run.element - begin});
+  for (const Extent& extent : extents) {
+    const int64_t begin = to.begin + extent.offset;
+    buffer.assign(begin, begin + extent.count, {.expr = extent.cell.expr, .shift = extent.element - begin});
   }
 }
 
-std::vector<Run> SymbolicMemory::read(const Slice& from) {
-  std::vector<Run> runs;
+std::vector<Extent> SymbolicMemory::read(const Slice& from) {
+  std::vector<Extent> extents;
   buffers_[index(from.buffer)].visit(from.begin, from.begin + from.count,
                                      [&](int64_t begin, int64_t end, const Cell& cell) {
-                                       runs.push_back({.offset = begin - from.begin,
-                                                       .count = end - begin,
-                                                       .cell = cell,
-                                                       .element = begin + cell.shift});
+                                       extents.push_back({.offset = begin - from.begin,
+                                                          .count = end - begin,
+                                                          .cell = cell,
+                                                          .element = begin + cell.shift});
                                      });
-  return runs;
+  return extents;
 }
 
 SymbolicExecution::SymbolicExecution(const Spec& spec, std::span<const Schedule> schedules, bool is_aliased,
@@ -34,7 +34,7 @@ SymbolicExecution::SymbolicExecution(const Spec& spec, std::span<const Schedule>
   for (Rank rank = 0; rank < n; ++rank) {
     if (is_aliased) memories_[rank].set_aliased();
     const int64_t count = shape_of(spec, n, rank).input;
-    const Run all{.offset = 0, .count = count, .cell = {expressions.leaf(rank), 0}, .element = 0};
+    const Extent all{.offset = 0, .count = count, .cell = {expressions.leaf(rank), 0}, .element = 0};
     memories_[rank].write({Buffer::kInput, 0, count}, {all});
     index_rank(rank);
   }
@@ -121,8 +121,8 @@ Status SymbolicExecution::meet(int64_t index, size_t place) {
   const auto n = static_cast<int64_t>(schedules_.size());
   const Event send{static_cast<Rank>(index / n), channels_[index].sends[place]};
   const Event recv{static_cast<Rank>(index % n), channels_[index].recvs[place]};
-  const auto runs = memories_[send.rank].read(step(send).from);
-  if (Status status = apply(recv, &runs); !status.is_ok()) return status;
+  const auto extents = memories_[send.rank].read(step(send).from);
+  if (Status status = apply(recv, &extents); !status.is_ok()) return status;
   // A chain grows when a message is sent after another has arrived. Arrivals that wait for one another
   // overlap in flight.
   const int64_t round =
@@ -144,7 +144,7 @@ void SymbolicExecution::complete(Event event, int64_t round) {
   }
 }
 
-Status SymbolicExecution::apply(Event event, const std::vector<Run>* received) {
+Status SymbolicExecution::apply(Event event, const std::vector<Extent>* received) {
   const Step& now = step(event);
   SymbolicMemory& memory = memories_[event.rank];
   const auto fault = [&](const std::string& why) {
@@ -152,9 +152,9 @@ Status SymbolicExecution::apply(Event event, const std::vector<Run>* received) {
   };
   const auto first = received != nullptr && now.action == Action::kRecv ? *received : memory.read(now.from);
   const auto second = received != nullptr ? *received : memory.read(now.from2);
-  for (const auto* runs : {&first, &second})
-    for (const Run& run : *runs)
-      if (run.cell.expr == kUnwritten) return fault("reads or receives data that nobody has written");
+  for (const auto* extents : {&first, &second})
+    for (const Extent& extent : *extents)
+      if (extent.cell.expr == kUnwritten) return fault("reads or receives data that nobody has written");
   switch (now.action) {
     case Action::kRecv:
     case Action::kCopy:
@@ -166,9 +166,9 @@ Status SymbolicExecution::apply(Event event, const std::vector<Run>* received) {
       return combine(event, first, second);
     case Action::kFinish: {
       auto finished = first;
-      for (Run& run : finished) {
-        if (expressions_.is_finished(run.cell.expr)) return fault("finishes twice");
-        run.cell.expr = expressions_.finish(run.cell.expr);
+      for (Extent& extent : finished) {
+        if (expressions_.is_finished(extent.cell.expr)) return fault("finishes twice");
+        extent.cell.expr = expressions_.finish(extent.cell.expr);
       }
       memory.write(now.to, finished);
       return Status::ok();
@@ -179,14 +179,14 @@ Status SymbolicExecution::apply(Event event, const std::vector<Run>* received) {
   return fault("is a send and cannot be applied");
 }
 
-Status SymbolicExecution::combine(Event event, const std::vector<Run>& a, const std::vector<Run>& b) {
+Status SymbolicExecution::combine(Event event, const std::vector<Extent>& a, const std::vector<Extent>& b) {
   const Step& now = step(event);
   const auto fault = [&](const std::string& why) {
     return step_fault(event.rank, event.step, schedules_[event.rank], why);
   };
   if ((now.action == Action::kAdasum) != (spec_.op == ReduceOp::kAdasum))
     return fault("applies the wrong operation");
-  std::vector<Run> result;
+  std::vector<Extent> result;
   size_t i = 0;
   size_t j = 0;
   for (int64_t at = 0; at < now.to.count;) {  // runs of a and b need not end at the same places

@@ -8,7 +8,7 @@
 
 namespace rueda::backend {
 
-LocalHost::LocalHost(std::vector<LocalRank> ranks, size_t me, std::shared_ptr<const void> keep_alive)
+LocalHost::LocalHost(std::vector<HostRank> ranks, size_t me, std::shared_ptr<const void> keep_alive)
     : ranks_(std::move(ranks)), me_(me), keep_alive_(std::move(keep_alive)), sequences_(ranks_.size(), 0) {
   for (size_t i = 0; i < ranks_.size(); ++i)
     if (i != me) ranks_[i].arena = &ranks_[i].adopted_arena;

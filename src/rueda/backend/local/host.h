@@ -12,7 +12,7 @@
 
 namespace rueda::backend {
 
-struct LocalRank {
+struct HostRank {
   Rank world_rank = -1;
   memory::SharedMemory control_block;           // created by this process if it is mine, otherwise adopted
   const memory::SharedMemory* arena = nullptr;  // mine, or null if I have none; LocalHost sets those of peers
@@ -23,13 +23,13 @@ struct LocalRank {
 class LocalHost {
  public:
   // ranks[me] is this process. keep_alive owns its arena.
-  LocalHost(std::vector<LocalRank> ranks, size_t me, std::shared_ptr<const void> keep_alive = nullptr);
+  LocalHost(std::vector<HostRank> ranks, size_t me, std::shared_ptr<const void> keep_alive = nullptr);
 
   [[nodiscard]] size_t me() const { return me_; }
   [[nodiscard]] size_t size() const { return ranks_.size(); }
   // Index on this host, or -1 if the rank is on another host.
   [[nodiscard]] int32_t index_of(Rank world_rank) const;
-  [[nodiscard]] const LocalRank& rank(size_t index) const { return ranks_[index]; }
+  [[nodiscard]] const HostRank& rank(size_t index) const { return ranks_[index]; }
   [[nodiscard]] ControlBlock& my_control_block() const { return control_block_in(ranks_[me_].control_block); }
   [[nodiscard]] const ControlBlock& control_block(size_t index) const {
     return control_block_in(ranks_[index].control_block);
@@ -46,7 +46,7 @@ class LocalHost {
   void announce_waking() const;
 
  private:
-  std::vector<LocalRank> ranks_;
+  std::vector<HostRank> ranks_;
   size_t me_;
   std::shared_ptr<const void> keep_alive_;
   std::vector<int32_t> index_of_;  // [world rank], up to the highest rank on this host

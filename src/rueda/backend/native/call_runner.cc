@@ -27,7 +27,7 @@ size_t bytes_of(const Call& call) { return static_cast<size_t>(call.spec.count) 
 
 // A call that may be taken back must not change its inputs before all members have started it. If the call
 // does not ensure this itself and its tensors are too large to be copied, a barrier runs first. Every member
-// decides alike, because the answer does not depend on where the tensors lie.
+// decides alike: whether the outputs are the inputs, which may differ between members, plays no part.
 bool CallRunner::needs_start_barrier(const Call& call) const {
   if (!call.may_be_taken_back || call.spec.what != Collective::kAllreduce) return false;
   const size_t bytes = bytes_of(call);

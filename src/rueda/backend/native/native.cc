@@ -42,7 +42,7 @@ void NativeBackend::start(const Call& call) {
 
 void NativeBackend::discard(const Call& call, std::span<const int32_t> arrivals) {
   RUEDA_CHECK(arrivals.size() == static_cast<size_t>(call.group->size()),
-              "every member has sent a number of messages");
+              "a discarded call needs the messages of every member");
   runners_[call.order % runners_.size()].begin(call, ticket_base(call.id), arrivals);
 }
 
