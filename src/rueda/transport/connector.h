@@ -11,7 +11,7 @@
 #include "rueda/base/refusal_log.h"
 #include "rueda/base/socket.h"
 #include "rueda/transport/frame.h"
-#include "rueda/transport/greeting.h"
+#include "rueda/transport/pending_connection.h"
 #include "rueda/transport/poller.h"
 #include "rueda/transport/transport.h"
 
@@ -57,7 +57,7 @@ class Connector {
     SocketAddress address;
     UniqueFd fd;  // connecting
     Watch watch;
-    std::unique_ptr<Greeting> greeting;
+    std::unique_ptr<PendingConnection> connection;
     Nanos retry_at = 0;
     Nanos backoff = 0;
   };
@@ -65,8 +65,8 @@ class Connector {
   bool accept_some(Nanos now);
   bool accept_one(Nanos now);         // false: no connection is waiting
   void turn_away(const Status& why);  // if the process is out of descriptors
-  bool greet(Nanos now);
-  void admit(Greeting& greeting);
+  bool advance_pending(Nanos now);
+  void admit(PendingConnection& connection);
   void evict_one();
   bool advance(Dialing& dialing, Nanos now);
   Status start(Dialing& dialing, Nanos now);
@@ -80,7 +80,7 @@ class Connector {
   Vet vet_;
   UniqueFd listening_, reserve_;
   Watch listening_watch_;
-  std::list<std::unique_ptr<Greeting>> pending_;  // oldest first
+  std::list<std::unique_ptr<PendingConnection>> pending_;  // oldest first
   std::list<std::unique_ptr<Dialing>> dialing_;
   std::vector<Connected> connected_;
   std::vector<Loss> failures_;

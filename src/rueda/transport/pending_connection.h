@@ -9,7 +9,7 @@
 
 namespace rueda::transport {
 
-class Greeting {
+class PendingConnection {
  public:
   enum class State : uint8_t {
     kBusy,
@@ -18,13 +18,13 @@ class Greeting {
     kRefused,  // one side refused the other; why() says why
   };
 
-  Greeting(UniqueFd fd, Handshake handshake, Nanos started);
+  PendingConnection(UniqueFd fd, Handshake handshake, Nanos started);
 
   // Sends and receives what is possible without waiting.
   State advance();
   [[nodiscard]] const Status& why() const { return why_; }
   [[nodiscard]] Nanos started() const { return started_; }
-  [[nodiscard]] bool has_greeted() const { return has_greeted_; }  // this side has sent something
+  [[nodiscard]] bool has_answered() const { return has_answered_; }  // this side has sent something
   [[nodiscard]] const Introduction& introduction() const { return handshake_.introduction(); }
   [[nodiscard]] int fd() const { return fd_.get(); }
   UniqueFd take_fd() { return std::move(fd_); }
@@ -38,7 +38,7 @@ class Greeting {
   Nanos started_;
   Bytes unsent_;
   Status why_;
-  bool has_greeted_ = false;
+  bool has_answered_ = false;
 };
 
 }  // namespace rueda::transport
