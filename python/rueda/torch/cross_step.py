@@ -98,8 +98,8 @@ class CrossStep:
         self._options: list[dict[str, Any]] = []  # of the groups, when step() was called
         self._called: dict[torch.nn.Module, int] = {}  # since the last step, in the order of first calls
         self._parents: dict[torch.nn.Module, torch.nn.Module] = {}
-        # The modules whose call waits for a parameter: those that hold it, and those that were seen to use it
-        # for them.
+        # The modules whose call waits for a parameter: those that hold it, and those that were seen to use
+        # it for them.
         self._places: dict[torch.Tensor, list[torch.nn.Module]] = {}
         self._awaited: dict[torch.nn.Module, list[torch.Tensor]] = {}  # the same, by module
         self._watch(model)
