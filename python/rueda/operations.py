@@ -228,7 +228,7 @@ def check_splits(rows: Sequence[int]) -> None:
 
 
 def members_of_group(values: Iterable[Member], what: str, is_single: bool) -> Sequence[Member]:
-    """The members of a grouped operation, which a generator may give. TypeError for what is no group.
+    """The members of a grouped operation, which a generator may give. TypeError for anything else.
 
     what: the word for a member ("tensor"). is_single: whether a member was given in place of a group.
     """
@@ -247,7 +247,7 @@ def check_usable() -> None:
 
 
 def process_set_id(process_set: ProcessSet, kind: str) -> int:
-    """Id of a registered set; ValueError for one that is not, TypeError for what is no set."""
+    """Id of a registered set; ValueError if the set is not registered, TypeError for anything but a set."""
     if not isinstance(process_set, ProcessSet):
         raise TypeError(
             f"{kind}: process_set must be a ProcessSet, such as one that add_process_set returned, not "

@@ -31,7 +31,7 @@ def _unknown_op(op: int) -> Exception:
 def handle_average_backwards_compatibility(
     op: int | None, average: bool | None, unknown: Callable[[int], Exception] = _unknown_op
 ) -> int:
-    """The op meant by the arguments `op` and (older) `average`. unknown: what to raise for what is no op."""
+    """The op meant by the arguments `op` and (older) `average`. unknown: what to raise for anything else."""
     if op is not None:
         if average is not None:
             raise ValueError(BOTH)

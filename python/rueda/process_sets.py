@@ -275,7 +275,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 
 def _raise_set_error(status: int, ranks: Sequence[int]) -> None:
-    """ranks: as the caller gave them, where the engine may have been told others."""
+    """ranks: as the caller gave them; the engine may have got others."""
     text = _core.last_error()
     if status == _core.SHUT_DOWN:
         raise ValueError(errors.SHUTTING_DOWN)

@@ -118,7 +118,7 @@ def PartialDistributedOptimizer(
 ) -> Any:
     """DistributedOptimizer that leaves the weights of local_layers to each rank.
 
-    local_layers: one keras layer or several; ValueError where one is not built.
+    local_layers: one keras layer or several; ValueError if one is not built.
 
     >>> optimizer = hvd.PartialDistributedOptimizer(optimizer, local_layers=model.layers[-1])
     """

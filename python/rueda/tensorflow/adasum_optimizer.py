@@ -85,13 +85,13 @@ class DistributedAdasumOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[
             return tf.constant(True)
 
     def get_slot(self, *args: Any, **kwargs: Any) -> Any:
-        """Of the wrapped optimizer."""
+        """That of the wrapped optimizer."""
         return self._optimizer.get_slot(*args, **kwargs)
 
     def get_slot_names(self, *args: Any, **kwargs: Any) -> Any:
-        """Of the wrapped optimizer."""
+        """That of the wrapped optimizer."""
         return self._optimizer.get_slot_names(*args, **kwargs)
 
     def variables(self, *args: Any, **kwargs: Any) -> Any:
-        """Of the wrapped optimizer."""
+        """That of the wrapped optimizer."""
         return self._optimizer.variables(*args, **kwargs)

@@ -19,7 +19,7 @@ NO_MODEL = "cross_step=True needs model=, the module whose forward passes are to
 
 
 def check_reduction(compression: Any, op: int, predivide: float, passes: int) -> None:
-    """Raises ValueError or TypeError for what no reduction can do."""
+    """Raises ValueError or TypeError for arguments that no reduction can satisfy."""
     check_compression(compression)
     if op not in OPS:
         raise ValueError(f"op must be one of Average, Sum, Adasum, Min, Max and Product, not {op!r}.")

@@ -133,7 +133,7 @@ class _DistributedMixin(torch.optim.Optimizer):
         return super().step(closure)
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """As the wrapped optimizer's; refused while gradients are being reduced.
+        """Like the wrapped optimizer's; refused while gradients are being reduced.
 
         Reduced gradients that no step has used are forgotten: a GradScaler skips steps that overflow.
         """
@@ -250,7 +250,7 @@ class _CrossStepMixin(_DistributedMixin):
         return super().local_step(closure)
 
     def state_dict(self) -> Any:
-        """As the wrapped optimizer's, after outstanding updates."""
+        """Like the wrapped optimizer's, after outstanding updates."""
         self.finish()
         return super().state_dict()
 

@@ -94,7 +94,7 @@ def PartialDistributedOptimizer(
 ) -> Any:
     """DistributedOptimizer that leaves the weights of local_layers to each rank.
 
-    local_layers: one layer of tf_keras or several; ValueError where one is not built.
+    local_layers: one layer of tf_keras or several; ValueError if one is not built.
     """
     layers = layers_of(
         local_layers, tf_keras.layers.Layer, "tf_keras.layers.Layer", caller="PartialDistributedOptimizer"
