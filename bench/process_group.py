@@ -4,8 +4,8 @@
 
 The models are a small CNN with the buckets of DDP, and 20 small layers with one bucket each, which show the
 cost of an operation. All three ways take turns in the same processes. A ratio compares the two halves of one
-turn, so that disturbances by the machine affect both; the spread is over turns. Times are measured on rank 0,
-for forward, backward and step of one batch. gloo uses TCP over loopback, with its defaults.
+turn, so disturbances by the machine affect both; the spread is over turns. Times are measured on rank 0, for
+forward, backward and step of one batch. gloo uses TCP over loopback, with its defaults.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """``make bench``: measures this machine, prints tables, writes build/bench/report.json.
 
-Numbers are for reading and comparing on one quiet machine; no test asserts them. All of it takes the better
-part of an hour on two cores; ``--only`` takes some of allreduce, compare, training, process_group,
-front_ends, graph, transport, kernels. What needs root (links with a limit) is left out without, by name.
+The numbers are for reading and comparing on one quiet machine; no test asserts them. All parts together take
+most of an hour on two cores. ``--only`` selects some of allreduce, compare, training, process_group,
+front_ends, graph, transport and kernels. Parts that need root (links with a limit) are left out and named if
+this is not root.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def output_of(command: List[str], limit_s: float = 600, **env: str) -> str:
 
 
 def report_of(command: List[str], report: Path, limit_s: float = 600, echo: bool = True, **env: str) -> Any:
-    """What a command wrote to `report`, its last two arguments; its tables are printed."""
+    """Runs a command that writes a JSON report, prints its tables, and returns the report."""
     report.unlink(missing_ok=True)
     said = output_of([*command, "--report", str(report)], limit_s, **env)
     if echo:
@@ -50,7 +51,7 @@ def report_of(command: List[str], report: Path, limit_s: float = 600, echo: bool
 
 
 def machine() -> Dict[str, Any]:
-    """What numbers depend on."""
+    """What the numbers depend on."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {
@@ -123,14 +124,14 @@ def can_limit_links() -> bool:
 
 
 def compare() -> Any:
-    """The libraries that are here, in turns; between hosts with a figure of it, scaling.svg."""
+    """The libraries that are installed here, in turns; between hosts also the figure scaling.svg."""
     out = OUT / "compare"
     parts = "collective,burst,train" + (",replay,links" if can_limit_links() else "")
     command = [sys.executable, "bench/compare"]
     all_here = ["--rounds", "5", "--parts", parts, "--out", str(out)]
     print(output_of([*command, *all_here], 5400), end="", flush=True)
     found = json.loads((out / "compare.json").read_text())
-    # More ranks than cores, for which rueda's peers yield or do not.
+    # More ranks than cores: some peers yield then, and others do not.
     crowd = ["--rounds", "3", "--parts", "collective", "--ranks", str(2 * (os.cpu_count() or 1))]
     crowd += ["--sizes", "4,1048576,67108864", "--out", str(out / "crowded")]
     print(output_of([*command, *crowd], 1800), end="", flush=True)
@@ -139,7 +140,7 @@ def compare() -> Any:
 
 
 def training() -> Dict[str, Any]:
-    """Models of PyTorch for real, on one host and between two whose links have 1 Gbit/s."""
+    """Really trains PyTorch models, on one host and between two hosts whose links have 1 Gbit/s."""
     places = {"one host": ([RUEDA, "run", "-np", "2"], "lo", "silent,pointer,arena,ddp-gloo")}
     if can_limit_links():
         limited = [RUEDA, "bench", "replay", "-np", "2", "--rate", "1gbit", "--"]
@@ -164,7 +165,7 @@ def process_group() -> Any:
 
 
 def front_ends() -> Dict[str, Any]:
-    """TensorFlow's own strategy against rueda, and what two ranks give by front end."""
+    """TensorFlow's own strategy against rueda, and the efficiency of two ranks with each front end."""
     found = {}
     for part in ("strategy", "scaling"):
         print(f"\nfront ends: {part}")
@@ -216,7 +217,7 @@ def main() -> int:
     path = OUT / "report.json"
     for name in wanted:
         report[name] = PARTS[name]()
-        # What was measured stays, should a later part fail.
+        # Written after each part, so that a later failure loses nothing.
         path.write_text(json.dumps(report, indent=1) + "\n")
     print(f"\nwritten to {path.relative_to(ROOT)}")
     return 0

@@ -63,7 +63,7 @@ def soak(seconds: float) -> Tuple[List[Tuple[float, float]], int]:
     arrays = [np.ones(size, np.float32) for size in SIZES]
     samples = np.full(
         (SAMPLES + 1, 2), -1.0
-    )  # allocated at the start, because a list that grows would be measured, too
+    )  # allocated at the start, because a growing list would be measured, too
     began, steps, taken, is_over = time.monotonic(), 0, 0, False
     while not is_over:
         step(arrays)

@@ -2,11 +2,11 @@
 
     rueda run -np 2 python bench/torch_training.py --model resnet50 --report out.json
 
-The ways take turns in the same processes, so that what the machine does meanwhile meets all of them:
-"silent" trains without communication, "pointer" reduces gradients where torch put them, "arena" lets them be
-born in memory that all ranks map, "ddp-gloo" is DistributedDataParallel over gloo. A share is the silent time
-of a turn over the way's time in that turn, so 1.00 is the throughput of independent processes; time is of the
-slower rank. "gradients" is one allreduce of all gradients, without computing.
+The ways take turns in the same processes, so that disturbances by the machine affect all of them: "silent"
+trains without communication, "pointer" reduces gradients where torch put them, "arena" allocates them in
+memory that all ranks map, and "ddp-gloo" is DistributedDataParallel over gloo. A share is the silent time of
+a turn over the time of the way in that turn, so 1.00 is the throughput of independent processes. Times are
+those of the slower rank. "gradients" is one allreduce of all gradients, without computation.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Measures rueda and its peers in the same run: ``python bench/compare``.
 
-Parts: ``collective`` (allreduce at several sizes), ``burst`` (all gradients of a model), ``train`` (a
-small network for real, against DDP), ``replay`` (training between hosts with limited links, and the
-figure of scaling efficiency; needs root), ``links`` (how much of a limited link's rate an allreduce uses,
-and training that crosses the step; needs root). Rounds are interleaved: each library runs once in each, in
-turns. Written to ``--out``: compare.json and scaling.svg. A peer that cannot take part is named with the
-reason; no figure is printed that this run did not measure.
+Parts: ``collective`` (allreduce at several sizes), ``burst`` (all gradients of a model), ``train`` (really
+trains a small network, against DDP), ``replay`` (training between hosts with limited links, and the figure of
+scaling efficiency; needs root), ``links`` (how much of a limited link's rate an allreduce uses, and training
+that crosses the step; needs root). Each library runs once in every round, in turns. The results are written
+to ``--out``: compare.json and scaling.svg. A peer that cannot take part is named with the reason. No figure
+is printed that this run did not measure.
 
-As root, everything but the installation of peers happens in a network name space of its own, whose TCP
-uses the congestion control of ``--congestion``: with some kernels' default, BBR, loopback gives half of
-what it can.
+As root, everything except the installation of peers happens in a network namespace of its own, whose TCP uses
+the congestion control of ``--congestion``. With BBR, the default of some kernels, loopback reaches only half
+of its bandwidth.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ IN_SPACE = "COMPARE_IN_NAME_SPACE"
 
 
 def take_part(options: argparse.Namespace, left_out: Dict[str, str]) -> List[peers.Peer]:
-    """The peers that can run here. The reasons why others cannot go to left_out."""
+    """The peers that can run here. left_out receives the reasons why others cannot."""
     present = []
     for kind in peers.ALL:
         if options.peers and kind.name not in options.peers.split(",") and kind is not peers.Rueda:
@@ -93,7 +93,7 @@ def collective(options: argparse.Namespace, present: List[peers.Peer], left_out:
 
 
 def burst(options: argparse.Namespace, present: List[peers.Peer], left_out: Dict[str, str]) -> Any:
-    """Each way of each peer, relative to the planned burst of rueda."""
+    """Each way of sending of each peer, relative to the planned burst of rueda."""
     can = [peer for peer in present if not isinstance(peer, peers.OneCcl)]
     rounds = rounds_of(options, can, lambda peer: peer.burst(options.model, 5), left_out)
     named: List[ratios.Round] = [
@@ -197,7 +197,7 @@ def parse() -> argparse.Namespace:
 
 
 def enter_name_space(congestion: str) -> str:
-    """Starts this program again in a name space of its own; returns the congestion control in force."""
+    """Starts this program again in its own network namespace; returns the congestion control in force."""
     current = Path("/proc/sys/net/ipv4/tcp_congestion_control")
     if IN_SPACE in os.environ:
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True, timeout=10)

@@ -7,14 +7,12 @@ from typing import Dict, List
 
 COLOURS = ["#1b6ca8", "#e08214", "#7a7a7a", "#4d9221", "#8e44ad"]
 GROUP = 0.8  # width of a group's bars together; 1 is the distance between groups
-ROOM = (
-    8.0  # percent: a bar as high holds its own label, where nothing can cross it; a lower one has it on top
-)
+ROOM = 8.0  # percent: a bar of this height holds its own label; a lower bar has the label on top
 
 
 def bars(title: str, note: str, groups: List[str], series: Dict[str, List[float]], ideal: List[float]) -> str:
-    """groups along the axis, a bar of each series (0..1) in each, the ideal as a line across the group."""
-    import matplotlib  # here, since what draws no figure needs none
+    """Draws groups along the axis: in each a bar of each series (0..1), and the ideal as a line across it."""
+    import matplotlib  # imported here, because runs without a figure need none
 
     matplotlib.use("Agg")
     from matplotlib import pyplot

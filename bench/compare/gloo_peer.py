@@ -4,11 +4,11 @@
     gloo_peer.py OUT RANK SIZE MEETING burst MODEL.json:CALLS
     gloo_peer.py OUT RANK SIZE MEETING replay MODEL.json:STEPS:COMPUTE_MS
 
-Each rank writes lines "LABEL START END" (nanoseconds of CLOCK_MONOTONIC) to OUT.RANK. In a burst "each"
-sends every tensor by itself with async_op, "flat" all of them as one, and "ddp" sends DDP's buckets (1 MiB,
-then 25 MiB). A replay sleeps while computing would take place and sends a DDP bucket when its last gradient
-is there. Gradients are views of their buckets, as with DDP(gradient_as_bucket_view=True), the faster of DDP's
-two settings: nothing is copied.
+Each rank writes lines "LABEL START END" (nanoseconds of CLOCK_MONOTONIC) to OUT.RANK. In a burst, "each"
+sends every tensor by itself with async_op, "flat" sends all of them as one, and "ddp" sends DDP's buckets (1
+MiB, then 25 MiB). A replay sleeps instead of computing, and sends a bucket of DDP when its last gradient is
+ready. Gradients are views of their buckets, as with DDP(gradient_as_bucket_view=True), which is the faster of
+DDP's two settings because nothing is copied.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def collectives(job: Job, specs: List[str]) -> None:
 
 
 def gradients(counts: List[int]) -> Tuple[torch.Tensor, List[torch.Tensor], List[torch.Tensor]]:
-    """All gradients as one tensor, one by one, and as DDP's buckets; all share their memory."""
+    """All gradients as one tensor, one by one, and as DDP's buckets. All three use the same memory."""
     whole = torch.zeros(sum(counts))
     sizes = [sum(counts[i] for i in bucket) for bucket in buckets_of(counts)]
     return whole, list(whole.split(counts)), list(whole.split(sizes))
@@ -116,7 +116,7 @@ def replay(job: Job, spec: str) -> None:
         start = time.monotonic()
         works = []
         for bucket, last in zip(buckets, last_gradients):
-            share = (last + 1) / len(counts)  # of backward, when the bucket's last gradient is there
+            share = (last + 1) / len(counts)  # of backward, at which the last gradient of the bucket is ready
             time.sleep(max(0.0, start + compute / 3 + share * compute * 2 / 3 - time.monotonic()))
             works.append(dist.all_reduce(bucket, async_op=True))
         for work in works:

@@ -1,8 +1,9 @@
 """Allreduce between hosts with limited links: how much of the line rate it uses, next to the ring of Gloo.
 
-The share of the line rate is 2(n-1)/n times the bytes, which every rank must send at least, divided by the
-median time and the rate. TCP leaves 95.7 % of Ethernet with 1500 bytes; a token bucket lets the first 128 KiB
-pass faster. MPI and oneCCL are missing, because their launchers do not start ranks in the namespaces.
+The share of the line rate is 2(n-1)/n times the bytes, which every rank must at least send, divided by
+the median time and the rate. TCP leaves 95.7 % of Ethernet with packets of 1500 bytes; a token bucket
+lets the first 128 KiB pass faster. MPI and oneCCL are missing, because their launchers do not start ranks
+in the namespaces.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def gloo(out: Path, ranks: int, rate: str) -> Dict[int, float]:
 
 
 def measure(out: Path, rounds: int) -> Any:
-    """Both libraries in turns."""
+    """Measures both libraries in turns."""
     shares: Dict[Tuple[str, int, str, int], List[float]] = {}
     for number in range(rounds):
         for ranks, rate in PLACES:

@@ -20,7 +20,7 @@ Medians = Dict[str, float]  # label -> microseconds
 
 
 def calls_for(size: int) -> int:
-    """As many as take about as long at every size."""
+    """How many calls take about the same time at every size."""
     for most, calls in ((16 << 10, 500), (64 << 10, 300), (1 << 20, 100), (16 << 20, 20)):
         if size <= most:
             return calls
@@ -32,7 +32,7 @@ class Peer:
 
     name = ""
     transports: ClassVar[List[str]] = []
-    settings = ""  # what was chosen for it, for the report
+    settings = ""  # the settings chosen for it, for the report
 
     def __init__(self, transport: str, ranks: int, out: Path) -> None:
         self.transport, self.ranks, self.out = transport, ranks, out
@@ -67,7 +67,7 @@ class Rueda(Peer):
 
     def collective(self, sizes: List[int]) -> Medians:
         found = {}
-        for size in sizes:  # each with as many calls as the peers
+        for size in sizes:  # each with as many calls as the peers make
             calls = str(calls_for(size))
             (row,) = self.bench(["allreduce", "--sizes", f"{size}B", "--iterations", calls])
             found[str(size)] = float(str(row["median_us"]))
@@ -197,7 +197,7 @@ class OneCcl(Peer):
         return f"in place, cached schedules, CCL_WORKER_OFFLOAD=0, {how}, ranks bound to cores"
 
     def prepare(self) -> None:
-        given = os.environ.get("COMPARE_ONECCL")  # an environment that has the two wheels
+        given = os.environ.get("COMPARE_ONECCL")  # a virtual environment that has the two wheels
         self.prefix = Path(given) if given else self.out / "oneccl-venv"
         if not (self.prefix / "include/oneapi/ccl.hpp").exists():
             if given:

@@ -47,7 +47,7 @@ def size_text(size: int) -> str:
 def table(rounds: List[Round], base: str, transport: str, labels: List[str]) -> List[Dict[str, Any]]:
     """A row for each peer of a transport: its own median time and its ratio to base, for each label.
 
-    Peers that know only TCP stand in both tables: on one host it is what their users get.
+    Peers that know only TCP are in both tables, because on one host their users get TCP.
     """
     names = list(dict.fromkeys((name, over) for one in rounds for name, over, _ in one))
     tcp_only = {name for name, _ in names} - {name for name, over in names if over == "shm"}

@@ -3,9 +3,8 @@
     python bench/front_ends strategy    step time of one CNN, MultiWorkerMirroredStrategy over rueda
     python bench/front_ends scaling     efficiency of 2 ranks (step of one / step of two), by front end
 
-Programs take turns. Ratios are taken within a round, and their spread over the rounds. Efficiencies
-compare the fastest tenth of the steps, because two ranks on two cores are disturbed by everything else
-that the machine does.
+Programs take turns. Ratios are taken within a round, and their spread over the rounds. Efficiencies compare
+the fastest tenth of the steps, because everything else that the machine does disturbs two ranks on two cores.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Times(NamedTuple):
     """The step times of one run, in milliseconds."""
 
     median: float
-    tenth: float  # a tenth of the steps was faster: the time when nothing else runs
+    tenth: float  # a tenth of the steps was faster: about the time when nothing else runs
 
 
 def launcher() -> str:

@@ -2,11 +2,11 @@
 
     rueda run -np 1 python bench/front_ends/graph_cost.py
 
-Two graphs of 200 small tensors take turns: additions alone, and additions that are allreduced in a job of
-one rank. The cost is the second minus the first: the time of the front end and of the bookkeeping in the
-engine. With ``--engine build/release/libidle_engine.so``, an engine that does nothing replaces the
-engine, which leaves the time of the front end. ``make bench`` (``python bench/run.py --only graph``)
-builds it and runs both.
+Two graphs of 200 small tensors take turns: one only adds, the other also reduces the sums in a job of one
+rank. The cost is the time of the second minus that of the first: the front end and the bookkeeping in the
+engine. With ``--engine build/release/libidle_engine.so``, an engine that does nothing replaces the real
+one, which leaves the time of the front end. ``make bench`` (``python bench/run.py --only graph``) builds it
+and runs both.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """One measured program of bench/front_ends: `python steps.py NAME` prints its step times as JSON on rank 0.
 
-Names: torch, tensorflow, keras, jax train the same network (784-512-512-10, 669,706 parameters in 6 tensors);
-cnn and strategy train one small CNN with rueda.tensorflow and with MultiWorkerMirroredStrategy in custom
-loops. Each process has one computing thread. For the first four names it also has one core, so that a single
-process cannot use the other core for what its framework does besides computing. A second argument: how many
-steps are measured.
+Names: torch, tensorflow, keras and jax train the same network (784-512-512-10, 669,706 parameters in 6
+tensors). cnn and strategy train one small CNN in loops of their own, with rueda.tensorflow and with
+MultiWorkerMirroredStrategy. Each process has one computing thread. For the first four names it also has one
+core, so that a single process cannot use the other core for what its framework does besides computing. A
+second argument says how many steps are measured.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ WARM_UP = 20
 
 
 def measure(step: Callable[[], Any], steps: int) -> List[float]:
-    """Milliseconds of the median step and of the one that a tenth beats; step returns when its result is
-    there.
+    """Milliseconds of the median step, and of the step that a tenth of all steps beat. `step` returns when
+    its result is ready.
     """
     times: List[float] = []
     for _ in range(WARM_UP + steps):

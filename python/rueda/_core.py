@@ -1,9 +1,9 @@
 """The C ABI of librueda.so: the only module that names C symbols.
 
-Calls that never block go through `fast` (PyDLL, the GIL is kept: releasing it costs up to 5 ms when another
-thread is busy in bytecode). Calls that wait go through `slow` (CDLL, the GIL is released). Hot functions have
-no argtypes, since those double the cost of a call: their integers are 32 bits wide or wrapped by the caller,
-and pointers travel inside prepared structs or as `c_void_p`.
+Calls that never block go through `fast` (PyDLL), which keeps the GIL: releasing it costs up to 5 ms when
+another thread is busy in bytecode. Calls that wait go through `slow` (CDLL), which releases the GIL. Hot
+functions have no argtypes, because those double the cost of a call. Their integers are therefore 32 bits wide
+or wrapped by the caller, and pointers travel inside prepared structs or as `c_void_p`.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def library_path() -> Path:
 
 
 def _load(path: Path) -> tuple[ctypes.PyDLL, ctypes.CDLL]:
-    mode = os.RTLD_NOW | os.RTLD_LOCAL  # local: nothing of ours may satisfy a framework's symbols
+    mode = os.RTLD_NOW | os.RTLD_LOCAL  # local, so that no symbol of ours resolves one of a framework
     try:
         return ctypes.PyDLL(str(path), mode=mode), ctypes.CDLL(str(path), mode=mode)
     except OSError as error:
@@ -125,7 +125,7 @@ def _load(path: Path) -> tuple[ctypes.PyDLL, ctypes.CDLL]:
 
 fast, slow = _load(library_path())
 
-# Never blocking, hot: no argtypes (see above).
+# These never block and are hot, so they have no argtypes (see above).
 submit = fast.rueda_submit
 submit_for_wait = fast.rueda_submit_for_wait
 is_initialized = fast.rueda_is_initialized
@@ -140,7 +140,7 @@ health = fast.rueda_health
 epoch = fast.rueda_epoch
 epoch.restype = c_int64
 
-# Never blocking, once or twice per operation: typed, for handles have 64 bits.
+# These never block and are called once or twice per operation. They are typed, because handles have 64 bits.
 poll = fast.rueda_poll
 poll.argtypes = [c_int64]
 result = fast.rueda_result
@@ -159,14 +159,14 @@ is_bucket.argtypes = [c_void_p]
 trim_memory = fast.rueda_trim_memory
 trim_memory.argtypes = []
 trim_memory.restype = None
-on_done = fast.rueda_on_done  # the function is given by address: a Python callback would need the GIL
+on_done = fast.rueda_on_done  # takes the address of a C function: a Python callback would need the GIL
 on_done.argtypes = [c_int64, c_void_p, c_void_p]
 process_set_ids = fast.rueda_process_set_ids
 process_set_ids.argtypes = [POINTER(c_int32), c_int32]
 process_set_ranks = fast.rueda_process_set_ranks
 process_set_ranks.argtypes = [c_int32, POINTER(c_int32), c_int32]
 
-# Waiting.
+# These wait.
 init = slow.rueda_init
 init.argtypes = [POINTER(InitOptions)]
 shutdown = slow.rueda_shutdown
@@ -183,7 +183,7 @@ start_timeline.argtypes = [c_char_p, c_int]
 stop_timeline = slow.rueda_stop_timeline
 stop_timeline.argtypes = []
 
-# Text. The pointers are valid until the thread's next call into the library, so it is copied at once.
+# These return text. It is copied at once: the pointer is valid until the thread's next call of the library.
 fast.rueda_last_error.restype = c_char_p
 fast.rueda_error.restype = c_char_p
 fast.rueda_error.argtypes = [c_int64]
@@ -197,20 +197,20 @@ LARGEST_INT32 = 2**31 - 1
 
 
 def fits_int32(number: int) -> bool:
-    """Whether ctypes passes the number as it is: it cuts what is beyond 32 bits without a word."""
+    """Whether ctypes passes the number unchanged. It silently cuts off what is beyond 32 bits."""
     return -LARGEST_INT32 - 1 <= number <= LARGEST_INT32
 
 
 def c_text(text: str, what: str, encoding: str = "utf-8") -> bytes:
-    """Text as the C ABI takes it. what: the word for it ("name"). TypeError for what is no text, ValueError
-    for what no C string holds.
+    """Text as the C ABI takes it. what: the word for it ("name"). Raises TypeError for anything but text, and
+    ValueError for text that a C string cannot hold.
     """
     if not isinstance(text, str):
         raise TypeError(f"The {what} has to be a string, not {type(text).__name__} ({text!r}).")
     if "\0" in text:
         raise ValueError(f"The {what} {text!r} holds a NUL character; leave it out.")
     try:
-        return text.encode(encoding, "surrogateescape")  # file names may hold bytes that are no UTF-8
+        return text.encode(encoding, "surrogateescape")  # file names may hold bytes that are not UTF-8
     except UnicodeEncodeError as error:
         raise ValueError(
             f"The {what} {text!r} holds {text[error.start]!r}, which {encoding} cannot encode; leave it out."

@@ -19,7 +19,7 @@ def _dumps(value: Any) -> bytes:
 
 
 def _pickled_error(error: BaseException) -> Optional[bytes]:
-    """None for what does not survive the way there and back."""
+    """The pickled value; None if it cannot be pickled and loaded again."""
     try:
         body = _dumps(error.with_traceback(None))
         pickle.loads(body)

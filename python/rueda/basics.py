@@ -104,10 +104,10 @@ class HorovodBasics:
             self._end()
 
     def _end_with_process(self) -> None:
-        # Other ranks still need what this one has under way, unless it ends by an exception.
+        # Other ranks still need the operations under way here, unless this process ends by an exception.
         if self.is_initialized() and not hasattr(sys, "last_value"):
             for complete in self._before_shutdown:
-                with suppress(Exception):  # nobody is there any more to be told, or to use the result
+                with suppress(Exception):  # nobody is left to be told, or to use the result
                     complete()
         self._end()
 
@@ -119,7 +119,7 @@ class HorovodBasics:
             forget()
 
     def before_shutdown(self, complete: Callable[[], None]) -> None:
-        """Registers what a front end completes before shutdown(), and before a process ends in good order."""
+        """Registers what a front end completes before shutdown(), and before a process ends normally."""
         self._before_shutdown.append(complete)
 
     def on_shutdown(self, forget: Callable[[], None]) -> None:
@@ -178,7 +178,7 @@ class HorovodBasics:
     def start_timeline(self, file_path: str, mark_cycles: bool = False) -> None:
         """Writes a Chrome trace of all operations to file_path (by rank 0), also without RUEDA_TIMELINE.
 
-        A file that cannot be opened is a RuntimeWarning: training goes on.
+        A file that cannot be opened causes a RuntimeWarning, and training goes on.
         """
         self.require_initialized()
         path = _core.c_text(os.fsdecode(file_path), "timeline's path", sys.getfilesystemencoding())
@@ -209,7 +209,7 @@ class HorovodBasics:
         return False
 
     def gloo_enabled(self) -> bool:
-        """Whether the engine runs; the name is what scripts ask for "works without MPI"."""
+        """Whether the engine runs. Scripts call this to ask whether rueda works without MPI."""
         return self.is_initialized()
 
     def gloo_built(self) -> bool:
@@ -246,7 +246,7 @@ class HorovodBasics:
 
 
 def _dynamic_text() -> str | None:
-    """What the environment says about dynamic process sets; like the engine, takes blank for unset."""
+    """What the environment says about dynamic process sets. As in the engine, empty means unset."""
     texts = (os.environ.get(f"{prefix}_{_DYNAMIC}", "").strip() for prefix in ("RUEDA", "HOROVOD"))
     return next((text for text in texts if text), None)
 

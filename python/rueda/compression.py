@@ -1,4 +1,4 @@
-"""What a compression of gradients has to offer, for the tensors of any framework."""
+"""The interface of gradient compression, for the tensors of any framework."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Compressor:
 
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:
-        """The tensor to reduce in place of `tensor`, and what decompress needs."""
+        """Returns the tensor to reduce instead of `tensor`, and the context that decompress needs."""
         raise NotImplementedError
 
     @staticmethod
@@ -34,7 +34,7 @@ class NoneCompressor(Compressor):
 
 
 class CastCompressor(Compressor):
-    """Base of those that send floating-point tensors in a type of fewer bits, and others as they are."""
+    """Base of compressors that send floating-point tensors in fewer bits, and others as they are."""
 
     dtype: ClassVar[Any]  # on the wire
 
@@ -50,7 +50,7 @@ class CastCompressor(Compressor):
 
     @classmethod
     def compress(cls, tensor: Any) -> tuple[Any, Any]:
-        """The tensor in the type of the wire, and its own."""
+        """The tensor in the type in which it travels, and its own type."""
         return (cls.cast(tensor, cls.dtype), tensor.dtype) if cls.is_floating(tensor) else (tensor, None)
 
     @classmethod

@@ -1,7 +1,7 @@
 """The epoch of this process: the time from an init to the next shutdown, under a number of the engine's.
 
-Handles, process sets and the numbers of unnamed operations belong to the epoch in which they were made.
-Whatever has to know whether something is of an earlier epoch asks here: nothing else counts inits.
+Handles, process sets and the numbers of unnamed operations belong to the epoch in which they were made. Code
+that must know whether something belongs to an earlier epoch asks here. Nothing else counts inits.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _before_fork() -> None:
 
 
 def _after_fork_in_child() -> None:
-    # The engine's threads and sockets belong to the parent; its locks may be held for ever here.
+    # The engine's threads and sockets belong to the parent. Its locks may stay locked here forever.
     global _is_forked
     _is_forked |= _had_engine_at_fork
 

@@ -24,7 +24,7 @@ class HostsUpdatedInterrupt(RuntimeError):
 
 
 def get_version_mismatch_message(name: str, version: str, installed_version: str) -> str:
-    """The sentence for a framework that is not the one something was built for."""
+    """The sentence about a framework other than the one something was built for."""
     return (
         f"Framework {name} installed with version {installed_version} but found version {version}; "
         f"reinstall or use {name} {installed_version}."
@@ -42,7 +42,7 @@ class HorovodVersionMismatchError(ImportError):
 
 
 def no_elastic(module: str) -> str:
-    """The sentence for whoever asks a module for elastic training."""
+    """The sentence for code that asks a module for elastic training."""
     return f"This version of {module} has no elastic module; run the job without elastic training."
 
 

@@ -1,4 +1,4 @@
-"""What frameworks this machine has and what they see. Imports each only when it is asked about."""
+"""Which frameworks this machine has, and what they see. Imports each only when it is asked about."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which front end serves an object of a framework: for one front end to load another without knowing it."""
+"""Which front end serves an object of a framework. One front end can so load another without knowing it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _OF_OPTIMIZERS = {"tf_keras": "rueda.tensorflow.keras.legacy", "keras": "rueda.k
 
 
 def of_keras_optimizer(optimizer: Any) -> Any:
-    """The front end whose DistributedOptimizer wraps it; None for what is no optimizer of Keras."""
+    """The front end whose DistributedOptimizer wraps it; None if it is not an optimizer of Keras."""
     packages = {cls.__module__.split(".")[0] for cls in type(optimizer).__mro__}
     for package, front_end in _OF_OPTIMIZERS.items():
         if package in packages:

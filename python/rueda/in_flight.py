@@ -1,8 +1,8 @@
 """What is in flight: the one record of operations between submission and result, for any front end.
 
-An operation is entered when it has been submitted, with everything the engine reads or writes for it, and
-removed when its result has been taken. Callers may drop their handles meanwhile. The record holds operations
-of the current epoch only: a shutdown ends them all, and the results of those that are still here are lost.
+An operation is entered when it has been submitted, with all that the engine reads or writes for it, and
+removed when its result has been taken. Callers may drop their handles meanwhile. The record holds only
+operations of the current epoch: a shutdown ends them all, and the results of those still in it are lost.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rueda.errors import HorovodInternalError
 from rueda.operations import Call
 from rueda.process_sets import ProcessSet
 
-# How long operations that were started together may outlast the failure of one of them.
+# How long operations that were started together may go on after one of them has failed.
 LINGER_S = 5.0
 
 UNKNOWN = "Handle {handle} was not created or has been cleared."
@@ -34,7 +34,7 @@ LOST = (
 
 
 class Handle(int):
-    """The number that users get for an operation. Since numbers start again with each epoch, it also holds
+    """The number that users get for an operation. Because numbers start again with each epoch, it also holds
     the epoch and the engine's handle.
     """
 
@@ -43,19 +43,19 @@ class Handle(int):
 
 
 class Reduction(Protocol):
-    """What an optimizer has to know of an operation, or of several that end together."""
+    """What an optimizer has to know about an operation, or about several that end together."""
 
     @property
     def is_lost(self) -> bool:
         """Whether a shutdown ended it before its result was taken."""
 
     def settle(self) -> Any:
-        """Waits and returns the result. Raises HorovodInternalError when it failed or is lost."""
+        """Waits and returns the result. Raises HorovodInternalError if the operation failed or is lost."""
 
 
 class InFlight:
-    """One operation. Any thread: the first that finds it ended takes its result and frees it, and whoever
-    waits meanwhile gets the same.
+    """One operation. Any thread: the first that finds it ended takes its result and frees it, and all others
+    that wait for it get the same.
     """
 
     __slots__ = (
@@ -72,8 +72,8 @@ class InFlight:
     def __init__(
         self, engine_handle: int, borrowed: Any, finish: Callable[[int], Any], number: int = 0
     ) -> None:
-        """Enters it. borrowed: everything the engine reads or writes. finish(engine_handle) makes the result
-        of an operation that succeeded. number: of its handle, if it has one.
+        """Enters the operation. borrowed: all that the engine reads or writes. finish(engine_handle) makes
+        the result of an operation that succeeded. number: the one of its handle, if it has one.
         """
         self.engine_handle = engine_handle
         self.number = number
@@ -82,11 +82,11 @@ class InFlight:
         self._lock = threading.Lock()
         self._result: Any = None
         self._failure: str | None = None
-        self._is_settled = False  # the engine knows the handle no more
+        self._is_settled = False  # the engine does not know the handle any more
         open_operations[engine_handle] = self
 
     def then(self, change: Callable[[Any], Any]) -> InFlight:
-        """Makes change(result) the result. For whoever started it, before anybody else knows of it."""
+        """Makes change(result) the result. Only its starter may call this, before other code knows it."""
         finish = self._finish
         self._finish = lambda engine_handle: change(finish(engine_handle))
         return self
@@ -107,13 +107,13 @@ class InFlight:
         try:
             operations.wait(self.engine_handle)
         except HorovodInternalError as error:
-            failure = str(error)  # not the error, which would keep this frame and with it the tensors
+            failure = str(error)  # not the error itself, which would keep this frame and its tensors alive
         with self._lock:
             if not self._is_settled:
                 self._end(failure)
 
     def try_settle(self) -> bool:
-        """Whether it has ended, well or not; its result is taken then. Does not wait and raises nothing."""
+        """Whether it has ended, successfully or not; if so, its result is taken. Does not wait or raise."""
         if not self._is_settled and operations.is_done(self.engine_handle):
             with suppress(Exception):
                 self._settle()
@@ -130,7 +130,7 @@ class InFlight:
         return self._failure is LOST
 
     def ends_by(self, deadline: float) -> bool:
-        """Whether it has ended, well or not, by this time.monotonic(). Signals are served meanwhile."""
+        """Whether it has ended, successfully or not, by this time.monotonic(). Serves signals meanwhile."""
         while not (self._is_settled or operations.is_done(self.engine_handle)):
             left = deadline - time.monotonic()
             if left <= 0:
@@ -210,10 +210,10 @@ class Repeated:
 
 
 def _no_result(_: int) -> None:
-    """Takes the place of a finish that has run, and of one that nobody needs."""
+    """Replaces a `finish` that has run, or that nobody needs."""
 
 
-# The record, by the handle of the engine, which gives none twice in a process.
+# The record, by the handle of the engine. The engine never gives a handle twice in a process.
 open_operations: dict[int, InFlight | Repeated] = {}
 
 
@@ -262,7 +262,7 @@ def run_unnumbered(engine_handle: int, borrowed: Any) -> None:
     except HorovodInternalError:
         _core.release(engine_handle)
         raise
-    except BaseException:  # a signal handler's: the engine goes on with what it borrowed
+    except BaseException:  # from a signal handler: the engine goes on with what it borrowed
         InFlight(engine_handle, borrowed, _no_result)
         raise
     _core.release(engine_handle)
@@ -278,14 +278,14 @@ def find(handle: int) -> InFlight | None:
             raise errors.internal_error(OF_EARLIER_EPOCH.format(handle=handle))
         operation = open_operations.get(handle.engine_handle)
         return operation if isinstance(operation, InFlight) else None
-    for operation in list(open_operations.values()):  # the bare number, for instance out of an array
+    for operation in list(open_operations.values()):  # a bare number, for instance taken out of an array
         if isinstance(operation, InFlight) and handle and operation.number == handle:
             return operation
     return None
 
 
 def of_handle(handle: int) -> InFlight:
-    """As find; ValueError if there is none."""
+    """Like find, but raises ValueError if there is none."""
     operation = find(handle)
     if operation is None:
         raise ValueError(UNKNOWN.format(handle=handle))
@@ -302,7 +302,7 @@ def poll(handle: int) -> bool:
 
 
 def synchronize_all(handles: Iterable[int]) -> list[Any]:
-    """What synchronize gives for each. Raises the first error once all have ended or linger."""
+    """The result of synchronize for each. Raises the first error once all others have ended or been left."""
     return settle_all([of_handle(handle) for handle in handles])
 
 
@@ -321,10 +321,10 @@ def settle_all(started: Sequence[InFlight]) -> list[Any]:
 
 
 def let_end(started: Iterable[InFlight | int]) -> None:
-    """After an error: takes the results of these operations, or handles, from the engine, for whoever tries
-    again needs their names.
+    """After an error: takes the results of these operations, or handles, from the engine, because a second
+    attempt needs their names.
 
-    Those that have not ended within LINGER_S in all stay in flight: some rank may never submit them.
+    Operations that have not ended within LINGER_S altogether stay in flight: some rank may never submit them.
     """
     deadline = time.monotonic() + LINGER_S
     for one in started:

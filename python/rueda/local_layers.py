@@ -14,8 +14,8 @@ NOT_BUILT = (
 def layers_of(local_layers: Any, kind: type, kind_name: str, caller: str) -> list[Any]:
     """One layer, several or None as a list.
 
-    kind: the layer class of the Keras in use, kind_name: how messages call it. Raises ValueError for what is
-    no layer, and for a layer that has not made its weights yet.
+    kind: the layer class of the Keras in use. kind_name: what messages call it. Raises ValueError for
+    anything but a layer, and for a layer that has not made its weights yet.
     """
     layers = [] if local_layers is None else local_layers
     layers = list(layers) if isinstance(layers, Iterable) and not isinstance(layers, kind) else [layers]

@@ -66,8 +66,8 @@ _thread = _Thread()
 
 @contextmanager
 def about_to_wait() -> Iterator[None]:
-    """Operations submitted within are waited for at once, by this thread: it does the engine's work itself
-    then, which saves waking another thread.
+    """Operations submitted within are waited for at once, by this thread. The thread then does the engine's
+    work itself, which saves waking another thread.
     """
     _thread.will_wait = True
     try:
@@ -81,14 +81,14 @@ def submit(
 ) -> tuple[int, int]:
     """Submits the calls as one operation.
 
-    make_name(number, index) gives the name of each call; kind is the word error texts begin with
-    ("Allreduce"). Returns (handle number, handle of the engine). Raises when this rank refuses the operation;
+    make_name(number, index) gives the name of each call. kind is the word with which error texts begin
+    ("Allreduce"). Returns (handle number, handle of the engine). Raises if this rank refuses the operation;
     nothing is counted then.
     """
     check_usable()
     set_id = process_set_id(process_set, kind)
     requests = (_core.Request * len(calls))()
-    # ctypes keeps what the structs point to alive only through the objects assigned; the array holds them.
+    # ctypes keeps what the structs point to alive only through the assigned objects, which the array holds.
     with numbers:
         number = numbers.next_in_set(set_id)
         for index, call in enumerate(calls):
@@ -104,7 +104,7 @@ def submit(
 def submit_named(
     calls: Sequence[Call], naming: tuple[str, str | None], process_set: ProcessSet
 ) -> tuple[int, int]:
-    """As submit, with the names every front end uses.
+    """Like submit, with the names that every front end uses.
 
     naming: the word the operation's key begins with ("allreduce", "grouped_allreduce"), and the name that the
     user gave, or None.
@@ -123,12 +123,12 @@ def submit_named(
 def prepare(
     parts: Sequence[tuple[str, int, Call]], process_set: ProcessSet, kind: str
 ) -> Callable[[int], int]:
-    """Makes start(address) for one operation that is submitted again and again under its names: only the
-    address changes. One thread at a time.
+    """Makes start(address) for one operation that is submitted again and again under its names, so that only
+    the address changes. One thread at a time.
 
-    parts: name, offset in bytes and call of each part of the memory; usually one. start runs in place on the
-    memory at address and returns the handle of the engine; otherwise as submit(). It counts nothing:
-    numbers.skip does, for many at once.
+    parts: name, offset in bytes and call of each part of the memory; usually there is one. start runs in
+    place on the memory at address and returns the handle of the engine; otherwise it is like submit(). It
+    counts nothing: numbers.skip counts many operations at once.
     """
     requests, handle = (_core.Request * len(parts))(), c_int64(0)
     # Plain memory and locals: fields of a ctypes struct and attributes of an object take longer.
@@ -145,7 +145,7 @@ def prepare(
     def start(address: int) -> int:
         nonlocal known_set
         if process_set.process_set_id != known_set:
-            known_set = -1  # should there be none any more
+            known_set = -1  # if there is none any more
             known_set = process_set_id(process_set, kind)
             for request in requests:
                 request.process_set = known_set
@@ -161,10 +161,10 @@ def prepare(
 
 
 def repeat(call: Call, word: str, name: str | None) -> Callable[[ProcessSet, int, int], int]:
-    """Makes start(process_set, input, output) for an operation of one tensor that comes again with other
-    memory, and that its caller waits for next. Any thread.
+    """Makes start(process_set, input, output) for an operation of one tensor that recurs with other memory,
+    and for which its caller waits next. Any thread.
 
-    word, name: as in submit_named. start returns the handle of the engine; otherwise as submit().
+    word, name: as in submit_named. start returns the handle of the engine; otherwise it is like submit().
     """
     requests, handle = (_core.Request * 1)(), c_int64(0)
     request, kind = requests[0], word.capitalize()
@@ -208,7 +208,7 @@ def fill(request: _core.Request, call: Call, set_id: int, name: str) -> None:
     request.input = call.input
     request.output = call.output
     if call.splits is not None:
-        # An empty list is not the same as none: the pointer must not be null.
+        # An empty list differs from no list: its pointer must not be null.
         splits = (c_int32 * max(1, len(call.splits)))(*call.splits)
         request.splits = cast(splits, POINTER(c_int32))
         request.split_count = len(call.splits)
@@ -217,7 +217,7 @@ def fill(request: _core.Request, call: Call, set_id: int, name: str) -> None:
 
 
 def check_splits(rows: Sequence[int]) -> None:
-    """Raises ValueError unless these are numbers of rows; their sum and their count the engine checks."""
+    """Raises ValueError unless these are numbers of rows. The engine checks their sum and their count."""
     if any(count < 0 for count in rows):
         raise ValueError(f"alltoall expects splits without negative elements, but got {list(rows)}.")
     if not all(_core.fits_int32(count) for count in rows):
@@ -228,7 +228,7 @@ def check_splits(rows: Sequence[int]) -> None:
 
 
 def members_of_group(values: Iterable[Member], what: str, is_single: bool) -> Sequence[Member]:
-    """The members of a grouped operation, which a generator may give. TypeError for what is no group.
+    """The members of a grouped operation, which a generator may give. TypeError for anything else.
 
     what: the word for a member ("tensor"). is_single: whether a member was given in place of a group.
     """
@@ -247,7 +247,7 @@ def check_usable() -> None:
 
 
 def process_set_id(process_set: ProcessSet, kind: str) -> int:
-    """Id of a registered set; ValueError for one that is not, TypeError for what is no set."""
+    """Id of a registered set; ValueError if the set is not registered, TypeError for anything but a set."""
     if not isinstance(process_set, ProcessSet):
         raise TypeError(
             f"{kind}: process_set must be a ProcessSet, such as one that add_process_set returned, not "
@@ -265,7 +265,7 @@ def process_set_id(process_set: ProcessSet, kind: str) -> int:
 
 
 def check_compression(compression: Any) -> None:
-    """ValueError for what cannot compress, such as the name of a compression."""
+    """Raises ValueError for anything that cannot compress, such as the name of a compression."""
     if not (hasattr(compression, "compress") and hasattr(compression, "decompress")):
         raise ValueError(
             f"compression must be one of Compression.none, .fp16, .bf16, or have compress and decompress, "
@@ -302,10 +302,10 @@ def wait(engine_handle: int) -> None:
         if status == _core.TIMEOUT:
             if not _core.poll(engine_handle):
                 continue
-            status = _core.wait(engine_handle, 0.0)  # it has ended since: how it ended is what counts
+            status = _core.wait(engine_handle, 0.0)  # it has ended since; this returns how
         if status == _core.OK:
             return
-        why = _core.last_error()  # after a shutdown by another thread nothing else remembers the operation
+        why = _core.last_error()  # after a shutdown by another thread, nothing else remembers the operation
         raise errors.internal_error(_core.error(engine_handle) or why or errors.SHUTTING_DOWN)
 
 

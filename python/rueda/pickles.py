@@ -9,20 +9,20 @@ from typing import Any
 
 from rueda import errors
 
-# Of the operations that carry an object nobody named. Not the class: ranks often hold different ones, such as
-# None on all but root, and would wait for one another for ever.
+# The name of operations that carry an unnamed object. The class is not part of it, because ranks often hold
+# different ones, such as None on all but root, and would then wait for one another forever.
 DEFAULT_NAME = "object"
 
 
 class Unsendable:
-    """Travels in the place of an object that its rank could not pickle: the others wait for something."""
+    """Sent instead of an object that its rank could not pickle, because the other ranks wait for one."""
 
     def __init__(self, why: str) -> None:
         self.why = why
 
 
 def dumps(obj: Any) -> bytes:
-    """The object as bytes. Without cloudpickle functions and classes of a script itself cannot be sent."""
+    """The object as bytes. Without cloudpickle, functions and classes of the script itself cannot be sent."""
     try:
         import cloudpickle
     except ImportError:
@@ -31,7 +31,7 @@ def dumps(obj: Any) -> bytes:
 
 
 def attempt(obj: Any) -> tuple[bytes, Exception | None]:
-    """What to send, and what to raise after it was sent: objects may refuse with any exception."""
+    """What to send, and what to raise afterwards: pickling may raise any exception."""
     try:
         return dumps(obj), None
     except Exception as error:
@@ -40,7 +40,7 @@ def attempt(obj: Any) -> tuple[bytes, Exception | None]:
 
 
 def loads(payload: Any) -> Any:
-    """The object in this buffer. HorovodInternalError where its rank could not pickle it."""
+    """The object in this buffer. Raises HorovodInternalError if its rank could not pickle it."""
     obj = pickle.loads(payload)  # cloudpickles are pickles
     if isinstance(obj, Unsendable):
         raise errors.internal_error(obj.why)

@@ -1,4 +1,4 @@
-"""What every front end decides alike about collectives and optimizers. Knows no framework."""
+"""What all front ends decide alike about collectives and optimizers. Knows no framework."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _unknown_op(op: int) -> Exception:
 def handle_average_backwards_compatibility(
     op: int | None, average: bool | None, unknown: Callable[[int], Exception] = _unknown_op
 ) -> int:
-    """The op meant by the arguments `op` and (older) `average`. unknown: what to raise for what is no op."""
+    """The op meant by the arguments `op` and (older) `average`. unknown: what to raise for anything else."""
     if op is not None:
         if average is not None:
             raise ValueError(BOTH)

@@ -24,7 +24,7 @@ class ProcessSet:
     ranks: list[int] | None = None
     mpi_comm: Any = None
     _set_id: int | None = None
-    _epoch: int | None = None  # which the id is of; None: any
+    _epoch: int | None = None  # the epoch of the id; None: any
 
     def __init__(self, ranks_or_comm: Iterable[int]) -> None:
         if isinstance(ranks_or_comm, int) or hasattr(ranks_or_comm, "Get_rank"):
@@ -107,7 +107,7 @@ class ProcessSetTable:
     """The engine's process sets, read through the C ABI. Any thread."""
 
     def __init__(self) -> None:
-        # Set by operations: the id may have been another set's, with other ranks, before.
+        # Set by operations, because the id may have belonged to another set with other ranks before.
         self.on_new_set: Callable[[int], None] = _nobody_counts
         self.is_dynamic = False  # whether the user may add and remove sets; set by basics at init
         self._kept = PerEpoch(_Kept)
@@ -127,7 +127,7 @@ class ProcessSetTable:
         known = {tuple(ranks): set_id for set_id, ranks in self._all().items()} if missing else {}
         for ranks in missing:
             if ranks in known:
-                kept.adopted.add(known[ranks])  # by whoever added it
+                kept.adopted.add(known[ranks])  # by the code that added it
             kept.ids[ranks] = known[ranks] if ranks in known else _add(ranks)
 
     def adopt_kept(self, ranks: Sequence[int]) -> int | None:
@@ -236,7 +236,7 @@ def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
 
 def _add(ranks: Sequence[int]) -> int:
     set_id = c_int32(-1)
-    # In place of a number that does not fit the engine gets another that is no rank: it refuses on all ranks.
+    # A number that does not fit is replaced by another that is no rank: the engine refuses it on all ranks.
     sent = [rank if _core.fits_int32(rank) else _core.LARGEST_INT32 for rank in ranks]
     status = _core.add_process_set((c_int32 * len(sent))(*sent), len(sent), byref(set_id))
     if status != _core.OK:
@@ -275,7 +275,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 
 def _raise_set_error(status: int, ranks: Sequence[int]) -> None:
-    """ranks: as the caller gave them, where the engine may have been told others."""
+    """ranks: as the caller gave them; the engine may have got others."""
     text = _core.last_error()
     if status == _core.SHUT_DOWN:
         raise ValueError(errors.SHUTTING_DOWN)

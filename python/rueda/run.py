@@ -17,7 +17,7 @@ FAILURE = (
     "Horovod detected that one or more processes exited with non-zero status, thus causing the job to be "
     "terminated. The first process to do so was:\nProcess name: {}\nExit code: {}\n"
 )
-# Appended to the path: the rank may find rueda nowhere else, but what it has of its own comes first.
+# Appended to the path: the rank may find rueda nowhere else, but its own packages come first.
 WORKER = "import sys; sys.path.append({!r}); from rueda._run_worker import main; sys.exit(main())"
 ELASTIC = (
     "rueda.run starts a fixed number of processes: leave min_num_proc, max_num_proc, slots, reset_limit, "
@@ -117,7 +117,7 @@ def _refusal(directory: str, command: str) -> Exception:
             sentence = file.read().strip()
     except FileNotFoundError:
         sentence = ""
-    # The names of the options are ours, not the caller's: only another build can be unaware of one of them.
+    # These options come from here and not from the caller, so only another build can reject one of them.
     if not sentence or "not expected" in sentence:
         return RuntimeError(OTHER_BUILD.format(command))
     return ValueError(sentence)
@@ -137,7 +137,7 @@ def _failure(directory: str, status: int, size: int, command: str) -> Exception:
             f"rueda run ended with status {status} before all ranks had started; see its messages."
         )
     failure = RuntimeError(FAILURE.format(rank, code))
-    # A rank that was killed raised nothing; then another's exception says at least what they noticed.
+    # A rank that was killed raised nothing. The exception of another rank then says what that rank noticed.
     for candidate in [rank, *(other for other in range(size) if other != rank)]:
         outcome = _read_outcome(directory, candidate)
         if outcome is None or not outcome.traceback:
@@ -146,7 +146,7 @@ def _failure(directory: str, status: int, size: int, command: str) -> Exception:
         if outcome.error is not None:
             try:
                 cause = pickle.loads(outcome.error)
-            except Exception:  # its class may not exist here: the text then has to do
+            except Exception:  # its class may not exist here, so the text has to do
                 cause = None
         if isinstance(cause, BaseException):
             cause.__cause__ = RemoteTraceback(candidate, outcome.traceback)
@@ -252,10 +252,10 @@ def _run_command(stage: bytes, arguments: list[str], size: int, python: str) -> 
         with open(stage_file, "wb") as file:
             file.write(stage)
         command = find_command()
-        # --collect-dir comes first: only there does a launcher that cannot parse the rest look for it.
+        # --collect-dir comes first: a launcher that cannot parse the rest looks for it only there.
         options = ["--collect-dir", directory, *arguments, "--stage-file", stage_file, "--watch-stdin"]
-        # The launcher ends the job when its stdin closes, so also when this process is killed. It gets its
-        # own session, so that Ctrl-C comes to it once, from here.
+        # The launcher ends the job when its stdin closes, so also when this process is killed. It has its own
+        # session, so that it gets Ctrl-C once, from here.
         launcher = subprocess.Popen(
             [command, "run", *options, python, "-c", WORKER.format(_package_root())],
             stdin=subprocess.PIPE,

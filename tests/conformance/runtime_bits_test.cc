@@ -88,8 +88,9 @@ TEST_P(Bits, do_not_depend_on_settings) {
   const bool is_one_each =
       std::set<char>(world.hosts.begin(), world.hosts.end()).size() == world.hosts.size();
   for (const schedule::Algorithm& algorithm : schedule::algorithms()) {
-    const bool keeps = algorithm.keeps_order == schedule::Keeps::kAlways ||
-                       (is_one_each && algorithm.keeps_order == schedule::Keeps::kWhereHostsHaveOneRank);
+    const bool keeps =
+        algorithm.preserves_order == schedule::PreservesOrder::kAlways ||
+        (is_one_each && algorithm.preserves_order == schedule::PreservesOrder::kWhereHostsHaveOneRank);
     if (algorithm.what == Collective::kAllreduce && keeps && algorithm.name != "adasum")
       settings.push_back({{"RUEDA_ALGORITHM", std::string(algorithm.name)}});
   }

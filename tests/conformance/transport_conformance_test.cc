@@ -1,4 +1,4 @@
-// What every transport must do. A new one joins by one more name at the end of this file.
+// What every transport must do. A new transport joins with one more name at the end of this file.
 #include <numeric>
 
 #include "transport_world.h"
@@ -212,7 +212,7 @@ TEST_P(Conformance, bytes_sent_before_a_good_end_can_still_be_read) {
   Bytes received(10'000), more(1);
   Bytes kept(10'000);
   world.end(0, 1).send(1, sent);
-  if (is_sim()) world.end(1, 0).recv(2, received);  // the simulator's wire forgets
+  if (is_sim()) world.end(1, 0).recv(2, received);  // the simulator loses what was under way
   ASSERT_TRUE(world.pump_until([&] { return world.is_done(0, 1) && (!is_sim() || world.is_done(1, 2)); }));
   world.kill(0);
   for (int i = 0; i < 5; ++i) world.pump();

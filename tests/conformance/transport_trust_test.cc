@@ -1,4 +1,4 @@
-// Who may come in, and what strangers can cost. For the transports that listen.
+// Who may connect, and what strangers can use up, for the transports that listen.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -103,7 +103,7 @@ TEST_P(Trust, five_hundred_garbage_connections_leave_channels_working_and_leak_n
         UniqueFd fd = connect_raw(target);
         Bytes garbage(random() % 600);
         for (std::byte& b : garbage) b = static_cast<std::byte>(random());
-        // A third says nothing, a third says noise, a third begins well and stays silent.
+        // One third says nothing, one third sends noise, and one third begins well and then stays silent.
         if (i % 3 == 1) (void)!::send(fd.get(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
         if (i % 3 == 2) (void)!::send(fd.get(), "RUD1", 4, MSG_NOSIGNAL);
         if (i % 2 == 0) strangers.push_back(std::move(fd));
@@ -123,7 +123,7 @@ TEST_P(Trust, five_hundred_garbage_connections_leave_channels_working_and_leak_n
   EXPECT_EQ(open_descriptors(), before);
 }
 
-// Over tcp only: the name of a shared memory socket is drawn anew each time.
+// Only over tcp, because a shared-memory socket has a new random name each time.
 TEST(TrustTcp, a_peer_that_is_not_up_yet_is_dialled_again) {
   uint16_t port = 0;
   {
@@ -150,7 +150,7 @@ TEST_P(Trust, a_rank_that_should_listen_may_not_dial_and_none_comes_in_twice) {
   world.connect_all();
   const SocketAddress target = socket_address_of(world.at(0));
   const ConnectionKind kind = GetParam() == "tcp" ? ConnectionKind::kData : ConnectionKind::kShm;
-  // Both know the secret: rank 0 pretending to dial itself, and a second rank 1.
+  // Both know the secret: one pretends to be rank 0 and dials itself, the other is a second rank 1.
   for (const Rank from : {0, 1, 2, -1}) {
     UniqueFd fd = connect_raw(target);
     Handshake handshake = Handshake::client(

@@ -1,5 +1,5 @@
-// Sleeping ranks: no wake-up is ever lost, and the death of a real process is seen. For the transports with
-// descriptors.
+// Sleeping ranks: no wake-up is ever lost, and the death of a real process is noticed. For the
+// transports with descriptors.
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 class Wake : public ::testing::TestWithParam<std::string> {};
 
-// Sleeps as an engine does. Long enough that a lost wake-up is a failure and no delay.
+// Sleeps as an engine does, long enough that a lost wake-up is a failure and not a delay.
 bool sleep_until_work(Transport& transport) {
   if (!transport.prepare_sleep()) return true;
   std::vector<int> fds;
@@ -23,7 +23,7 @@ bool sleep_until_work(Transport& transport) {
   return ::poll(&polled, 1, 20'000) == 1;
 }
 
-// Runs until the ticket is done, sleeping whenever nothing moves; false = slept through its own wake-up.
+// Runs until the ticket is done, and sleeps whenever nothing moves. False: it slept through its wake-up.
 bool await(Transport& transport, Ticket ticket) {
   std::vector<Completion> done;
   while (true) {
@@ -89,8 +89,8 @@ TEST_P(Wake, a_stream_in_both_directions_between_sleeping_threads_arrives_whole)
   EXPECT_TRUE(received[0] == sent[1] && received[1] == sent[0]);
 }
 
-// The child lives as rank 1 in a process of its own, with an orphan beside it that holds its sockets open -
-// as data loader workers do. Only shared memory can tell the two apart; over tcp that is left to heartbeats.
+// The child is rank 1 in a process of its own. Beside it lives an orphan that holds its sockets open, as data
+// loader workers do. Only shared memory can tell the two apart; over tcp, heartbeats must.
 TEST_P(Wake, a_killed_process_is_a_loss_within_a_second) {
   Identity low = identity_of(0, 2), high = identity_of(1, 2);
   auto mine = make_transport(GetParam(), low, nullptr);

@@ -73,7 +73,7 @@ class World {
     return true;
   }
 
-  // One progress() of every living rank; sleeps briefly when nothing moved and all agree that there is
+  // One progress() of every living rank. Sleeps briefly if nothing moved and all agree that there is
   // nothing to do.
   void pump() {
     bool is_moved = false;
@@ -131,7 +131,7 @@ inline Bytes pattern(size_t size, uint64_t seed) {
   return bytes;
 }
 
-// Checks order, coverage and granularity of what a transport hands on.
+// Checks order, coverage and granularity of what a transport delivers.
 class Collector final : public Consumer {
  public:
   Collector(size_t bytes, size_t granule) : bytes_(bytes), granule_(granule) {}

@@ -207,6 +207,6 @@ def test_process_sets_and_values_at_rest():
 def test_the_way_through_host_memory_that_other_devices_take():
     n, rank = hvd.size(), hvd.rank()
     for what, expected in ((_core.ALLREDUCE, [n * 1.0] * 2), (_core.ALLGATHER, [1.0] * 2 * n)):
-        spec = primitive.Spec(what, ("a", "b"), hvd.global_process_set, 0, rank, n)
+        spec = primitive.CollectiveSpec(what, ("a", "b"), hvd.global_process_set, 0, rank, n)
         a, b = jax.jit(lambda x: primitive._staged(x, 2 * x, spec=spec))(jnp.ones(2))  # noqa: B023
         assert a.tolist() == expected and b.tolist() == [2 * value for value in expected]

@@ -1,6 +1,5 @@
 // Every algorithm of the registry, executed on every kind of wire and compared with the definition of its
-// collective, element by element: bit for bit where the algorithm promises an order or the type has no
-// rounding.
+// collective, element by element: bit for bit if the algorithm promises an order or the type does not round.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -52,8 +51,8 @@ struct Case {
 class EveryAlgorithm : public testing::TestWithParam<Case> {
  protected:
   [[nodiscard]] const Algorithm& algorithm() const { return *GetParam().algorithm; }
-  // Runs spec on all ranks; in and out are byte vectors a rank. False if the algorithm does not serve the
-  // spec.
+  // Runs spec on all ranks. in and out hold one byte vector per rank. Returns false if the algorithm does not
+  // serve the spec.
   bool run(const Topology& topology, const Spec& spec, std::vector<std::vector<std::byte>>& in,
            std::vector<std::vector<std::byte>>& out, bool in_place);
   void reductions(const Topology& topology, DType dtype, ReduceOp op, int64_t count, const Scale& scale);
@@ -139,8 +138,8 @@ std::vector<std::byte> bytes_of(const std::vector<T>& values) {
   return bytes;
 }
 
-// Inside each host from the first rank to the last; then hosts by a tree: the first ones in pairs until their
-// number is a power of two, then neighbours.
+// Inside each host from the first rank to the last. Then the hosts by a tree: first pairs of the first hosts,
+// until their number is a power of two, then neighbours.
 template <DType kType>
 typename Element<kType>::Acc canonical(ReduceOp op, const Topology& topology,
                                        const std::vector<typename Element<kType>::Acc>& terms) {
@@ -354,7 +353,7 @@ TEST_P(AdasumAlgorithm, adasum_treats_each_tensor_of_a_fused_call_by_itself) {
       const Rank n = topology.size();
       const bool is_half = dtype == DType::kBfloat16;
       spec.dtype = dtype;
-      spec.segments = {3, 0, 250, 1, 46};
+      spec.segment_counts = {3, 0, 250, 1, 46};
       spec.count = 300;
       std::mt19937_64 random(seed_);
       std::vector<std::vector<float>> vectors(n);
@@ -369,7 +368,7 @@ TEST_P(AdasumAlgorithm, adasum_treats_each_tensor_of_a_fused_call_by_itself) {
         out[me].resize(in[me].size());
       }
       if (!run(topology, spec, in, out, false)) return;
-      const std::vector<float> want = adasum_tree(vectors, spec.segments);
+      const std::vector<float> want = adasum_tree(vectors, spec.segment_counts);
       for (Rank me = 0; me < n; ++me)
         for (size_t i = 0; i < want.size(); ++i) {
           if (is_half)

@@ -1,5 +1,5 @@
-// Calls that some members start and others never do: they are taken back, and the channels serve the next
-// call.
+// Calls that some members start and others never do: they are taken back, and the channels then serve
+// the next call.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ using Call = TestCall;
 using schedule::Topology;
 
 schedule::Spec allreduce(int64_t count) {
-  return {.what = Collective::kAllreduce, .count = count, .counts = {}, .scale = {}, .segments = {}};
+  return {.what = Collective::kAllreduce, .count = count, .counts = {}, .scale = {}, .segment_counts = {}};
 }
 
 backend::NativeOptions copying_up_to(size_t bytes) {
@@ -51,8 +51,8 @@ struct World {
   }
 };
 
-// A whole allreduce, whose sums are right only if no byte of an earlier call is left on a channel, and if
-// none of its own was taken for the earlier one.
+// A whole allreduce. Its sums are right only if no byte of an earlier call is left on a channel and none of
+// its own bytes was taken for the earlier call.
 class NextCall {
  public:
   NextCall(World& world, int64_t count) : world_(world), spec_(allreduce(count)) {
@@ -87,8 +87,8 @@ class NextCall {
   std::vector<std::vector<float>> data_;
 };
 
-// What a departure from a plan does: everybody says how far he is, then all take back, or take, the same.
-// Where there is a next call, each goes on with it at once, while others have not heard yet.
+// What a departure from a plan does: every member says how far it is; then all take back, or discard, the
+// same calls. If there is a next call, each member goes on with it at once, while others have not heard yet.
 void start_on_some_and_take_back(World& world, const schedule::Spec& spec, uint64_t seed, NextCall* next) {
   std::mt19937_64 random(seed);
   FakeMesh& mesh = world.mesh;
@@ -116,7 +116,8 @@ void start_on_some_and_take_back(World& world, const schedule::Spec& spec, uint6
   std::vector<std::vector<int32_t>> sent(n);
   for (size_t me = 0; me < n; ++me) {
     if (starts[me]) sent[me] = mesh.backend(static_cast<Rank>(me)).pause(world.next_call);
-    mesh.shake(static_cast<int>(random() % 5));  // freezing takes time; nobody may send more for it
+    mesh.shake(
+        static_cast<int>(random() % 5));  // freezing takes time, in which nobody may send more for the call
   }
   for (size_t me = 0; me < n; ++me) {
     std::vector<int32_t> arrivals(n, 0);
@@ -167,8 +168,8 @@ TEST(Cancel, a_call_that_not_all_start_leaves_no_trace_whatever_had_happened) {
   }
 }
 
-// Two calls at once on four ranks, as at the end of a plan: each rank has started so many of them; those that
-// all have started run, the others are taken back.
+// Two calls at once on four ranks, as at the end of a plan. Each rank has started a number of calls. Those
+// that all have started run; the others are taken back.
 class SeveralCalls {
  public:
   SeveralCalls(uint64_t seed, int64_t count)
@@ -296,8 +297,8 @@ TEST(Cancel, a_pause_that_ends_well_changes_nothing) {
   }
 }
 
-// Two hear of one another before they write; of more, a rank may write what one has sent before another has
-// begun.
+// Two ranks write only after they have heard from one another. Among more, a rank may write what one rank has
+// sent before another has begun.
 TEST(Cancel, an_input_in_place_is_untouched_while_one_has_not_started) {
   for (const Rank n : {2, 3}) {
     for (const int64_t count : {1, 1000, 100'000}) {
@@ -323,7 +324,7 @@ TEST(Cancel, an_input_in_place_is_untouched_while_one_has_not_started) {
   }
 }
 
-// At the start barrier nothing of the call itself is on the wires yet.
+// At the start barrier, nothing of the call itself has been sent yet.
 TEST(Cancel, a_call_behind_a_start_barrier_writes_nothing_before_all_have_started) {
   World world(Topology::single_host(3), WireKind::kBuffered, 7, copying_up_to(0));
   std::vector<std::vector<float>> data(3, std::vector<float>(500, 2.0f));

@@ -1,6 +1,6 @@
 // Several ranks in one thread, joined by wires that move when the test says so, in a random order that a seed
-// reproduces. Two kinds of wire: kRendezvous reads the sender's memory while it moves (like mapped memory)
-// and kBuffered copies at once and completes the send early (like a socket buffer).
+// reproduces. There are two kinds of wire. kRendezvous reads the sender's memory while it moves (like mapped
+// memory). kBuffered copies at once and completes the send early (like a socket buffer).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -73,7 +73,7 @@ class FakeWire {
     return true;
   }
 
-  // From now on nothing moves; what was posted fails, or waits for fail_open().
+  // From now on nothing moves. What was posted fails at once, or waits for fail_open().
   void cut() { is_cut_ = true; }
   void fail_open(const Status& why) {
     cut();
@@ -167,7 +167,7 @@ class FakeMesh {
     return group(me, members);
   }
 
-  // Random events until every backend is idle; false when nothing moves any more before that.
+  // Random events until every backend is idle. False if nothing moves any more before that.
   [[nodiscard]] bool run() {
     constexpr int kMaxSweeps = 1'000'000;
     for (int sweep = 0; sweep < kMaxSweeps; ++sweep) {
@@ -176,11 +176,11 @@ class FakeMesh {
     }
     return false;
   }
-  // So many random events, or until nothing moves.
+  // This many random events, or fewer if nothing moves any more.
   void shake(int sweeps) {
     for (int sweep = 0; sweep < sweeps; ++sweep) random_events();
   }
-  // Everything that can happen once, in order; false if nothing could.
+  // Everything that can happen once, in order. False if nothing could.
   bool sweep_all() {
     bool moved = false;
     for (auto& wire : wires_) moved = wire->move(random_) || moved;
@@ -190,7 +190,7 @@ class FakeMesh {
     }
     return moved;
   }
-  // Hands all waiting completions over without moving a wire.
+  // Delivers all waiting completions without moving a wire.
   void deliver_all() {
     for (Rank rank = 0; rank < size_; ++rank)
       while (deliver(rank)) backends_[rank].progress(done_[rank]);

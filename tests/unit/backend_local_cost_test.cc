@@ -84,7 +84,7 @@ class Host {
     }
     for (size_t me = 0; me < size; ++me) {
       groups_[me].me = static_cast<Rank>(me);
-      std::vector<LocalRank> seen(size);
+      std::vector<HostRank> seen(size);
       for (size_t i = 0; i < size; ++i) {
         groups_[me].members.push_back(static_cast<Rank>(i));
         seen[i].world_rank = static_cast<Rank>(i);
@@ -103,13 +103,13 @@ class Host {
     }
   }
 
-  // Of an allreduce of so many bytes.
+  // For an allreduce of this many bytes.
   std::string_view algorithm_of(size_t bytes, bool is_registered) {
     schedule::Spec spec{.dtype = DType::kUint8,
                         .count = static_cast<int64_t>(bytes),
                         .counts = {},
                         .scale = {},
-                        .segments = {}};
+                        .segment_counts = {}};
     std::vector<Segment> segments(backends_.size());
     for (size_t r = 0; r < backends_.size(); ++r) {
       std::byte* at = is_registered ? bytes_in_arena_[r] : bytes_elsewhere_[r].data();

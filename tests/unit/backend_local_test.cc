@@ -1,4 +1,4 @@
-// Several ranks of one host in one thread, each moving when a seeded die says so.
+// Several ranks of one host in one thread; a seeded generator chooses which one moves next.
 #include "rueda/backend/local/local.h"
 
 #include <gtest/gtest.h>
@@ -25,9 +25,9 @@ class Ranks {
       doorbells_.emplace_back(eventfd(0, EFD_NONBLOCK));
     }
     for (size_t me = 0; me < size; ++me) {
-      std::vector<LocalRank> seen;
+      std::vector<HostRank> seen;
       for (size_t i = 0; i < size; ++i) {
-        LocalRank rank;
+        HostRank rank;
         rank.world_rank = static_cast<Rank>(i);
         rank.control_block = memory::SharedMemory::adopt(UniqueFd(dup(control_blocks_[i].fd())),
                                                          kControlBlockBytes, kControlBlockBytes)
@@ -106,7 +106,7 @@ void fill(DType dtype, std::byte* at, int64_t count, std::mt19937_64& random) {
 
 // One rank's part in a case.
 struct Member {
-  bool has_joined = false;  // and so gives nothing and takes nothing
+  bool has_joined = false;  // so it gives nothing and takes nothing
   Group group;
   std::vector<Tensor> tensors;
   std::vector<Segment> segments;
@@ -168,7 +168,7 @@ void check(Ranks& ranks, const Case& c, uint64_t seed) {
                         .count = static_cast<int64_t>(total),
                         .counts = {},
                         .scale = c.scale,
-                        .segments = {}};
+                        .segment_counts = {}};
     ranks.at(rank).start({.id = 1,
                           .group = &members[rank].group,
                           .spec = spec,
@@ -253,7 +253,8 @@ TEST(LocalBackend, overlapping_groups_keep_their_calls_apart) {
         groups.back()->me = static_cast<Rank>(std::ranges::find(members, rank) - members.begin());
         buffers.emplace_back(count, static_cast<float>(rank + 1 + k));
         expectations.push_back({buffers.size() - 1, sum});
-        schedule::Spec spec{.count = static_cast<int64_t>(count), .counts = {}, .scale = {}, .segments = {}};
+        schedule::Spec spec{
+            .count = static_cast<int64_t>(count), .counts = {}, .scale = {}, .segment_counts = {}};
         const auto r = static_cast<size_t>(rank);
         ranks.at(r).start({.id = static_cast<CallId>(k),
                            .group = groups.back().get(),
@@ -281,7 +282,7 @@ TEST(LocalBackend, a_sleeper_is_rung_when_its_peer_announces) {
   groups[0].me = 0, groups[1].me = 1;
   float x[2] = {1, 2};
   const auto start = [&](size_t r) {
-    schedule::Spec spec{.count = 1, .counts = {}, .scale = {}, .segments = {}};
+    schedule::Spec spec{.count = 1, .counts = {}, .scale = {}, .segment_counts = {}};
     ranks.at(r).start({.id = 1, .group = &groups[r], .spec = spec, .input = &x[r], .output = &x[r]});
   };
   std::vector<Done> done[2];
@@ -306,7 +307,7 @@ TEST(LocalBackend, abort_fails_what_runs_and_what_waits) {
   Ranks ranks(2);
   Group group{.members = {0, 1}, .me = 0};
   float x = 1;
-  schedule::Spec spec{.count = 1, .counts = {}, .scale = {}, .segments = {}};
+  schedule::Spec spec{.count = 1, .counts = {}, .scale = {}, .segment_counts = {}};
   for (CallId id = 1; id <= 2; ++id)
     ranks.at(0).start({.id = id, .group = &group, .spec = spec, .input = &x, .output = &x});
   std::vector<Done> done;
@@ -327,7 +328,7 @@ TEST(LocalBackend, announcing_other_sizes_is_a_fault_not_an_overrun) {
   for (size_t r = 0; r < 2; ++r) {
     std::vector<float>& mine = r == 0 ? x : y;
     schedule::Spec spec{
-        .count = static_cast<int64_t>(mine.size()), .counts = {}, .scale = {}, .segments = {}};
+        .count = static_cast<int64_t>(mine.size()), .counts = {}, .scale = {}, .segment_counts = {}};
     ranks.at(r).start(
         {.id = 1, .group = &groups[r], .spec = spec, .input = mine.data(), .output = mine.data()});
   }

@@ -1,4 +1,4 @@
-// The executor on schedules written by hand, and its life: order, failure, abort, memory.
+// The executor on schedules written by hand, and its life cycle: order, failure, abort, memory.
 #include "rueda/backend/native/native.h"
 
 #include <gtest/gtest.h>
@@ -16,15 +16,15 @@ using Call = TestCall;
 using backend::Done;
 using backend::NativeOptions;
 using schedule::Action;
+using schedule::Buffer;
 using schedule::Slice;
-using schedule::Space;
 using schedule::Spec;
 using schedule::Step;
 using schedule::Topology;
-using schedule::Wire;
+using schedule::WireType;
 
-Slice in(int64_t begin, int64_t count) { return {Space::kInput, begin, count}; }
-Slice out(int64_t begin, int64_t count) { return {Space::kOutput, begin, count}; }
+Slice in(int64_t begin, int64_t count) { return {Buffer::kInput, begin, count}; }
+Slice out(int64_t begin, int64_t count) { return {Buffer::kOutput, begin, count}; }
 
 NativeOptions scripted(std::function<std::vector<Step>(Rank me)> steps, int64_t scratch = 0) {
   NativeOptions options;
@@ -73,8 +73,8 @@ INSTANTIATE_TEST_SUITE_P(Backend, Scripted, testing::Values(WireKind::kRendezvou
                            return info.param == WireKind::kRendezvous ? "rendezvous" : "buffered";
                          });
 
-// Rank 0's first send waits for a message; its second one is ready at once and must not overtake it. The wire
-// checks that sizes meet.
+// Rank 0's first send waits for a message. Its second one is ready at once and must not overtake it. The wire
+// checks that sizes agree.
 TEST_P(Scripted, messages_to_one_peer_leave_in_list_order_whatever_is_ready_first) {
   const auto steps = [](Rank me) -> std::vector<Step> {
     if (me == 0)
@@ -119,12 +119,15 @@ TEST_P(Scripted, messages_without_bytes_order_steps) {
 
 // to = from op peer, then scaled and rounded: the operands in this order, pieces of any size.
 TEST_P(Scripted, arriving_pieces_are_reduced_where_they_belong) {
-  const Slice acc{Space::kScratch, 16, 1000};
+  const Slice acc{Buffer::kScratch, 16, 1000};
   const auto steps = [acc](Rank me) -> std::vector<Step> {
     if (me == 0)
-      return {
-          {.action = Action::kRecvReduce, .peer = 1, .to = acc, .from = in(0, 1000), .wire = Wire::kElement},
-          {.action = Action::kFinish, .to = out(0, 1000), .from = acc, .after = {0}}};
+      return {{.action = Action::kRecvReduce,
+               .peer = 1,
+               .to = acc,
+               .from = in(0, 1000),
+               .wire = WireType::kElement},
+              {.action = Action::kFinish, .to = out(0, 1000), .from = acc, .after = {0}}};
     return {{.action = Action::kSend, .peer = 0, .from = in(0, 1000)}};
   };
   for (uint64_t seed = 0; seed < 20; ++seed) {

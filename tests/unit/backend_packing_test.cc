@@ -1,4 +1,4 @@
-// Tensors that lie apart, laid out for one call: by itself, and through the native backend.
+// Tensors that lie apart are laid out for one call: by Packing alone, and through the native backend.
 #include "rueda/backend/packing.h"
 
 #include <gtest/gtest.h>
@@ -120,7 +120,7 @@ TEST(Packing, an_alltoall_knows_its_two_sides) {
   EXPECT_EQ(backend::elements_taken(Collective::kAlltoall, segment, 1, 2), 6);
 }
 
-// The same numbers whether the tensors go together or alone.
+// The numbers are the same whether the tensors travel together or alone.
 TEST(Packing, the_native_backend_reduces_tensors_where_they_lie) {
   FakeMesh mesh(schedule::Topology::regular(2, 2), WireKind::kBuffered, 3);
   std::vector<Group> groups;

@@ -1,4 +1,4 @@
-// The scalar truth the kernels are compared with: one element at a time, written for reading.
+// The scalar definition with which the kernels are compared: one element at a time, written for reading.
 #pragma once
 
 #include <algorithm>
@@ -165,8 +165,8 @@ T scale_one(const Scale& scale, bool is_bool, T x) {
   }
 }
 
-// Equal bits, except that any NaN equals any NaN: which payload an addition of two NaNs keeps is the CPU's
-// affair.
+// Equal bits, except that any NaN equals any NaN: which payload an addition of two NaNs keeps is
+// the CPU's affair.
 template <DType kType>
 bool same_element(typename Element<kType>::Raw a, typename Element<kType>::Raw b) {
   using Raw = typename Element<kType>::Raw;

@@ -1,4 +1,4 @@
-// Every kernel against the scalar truth, on every instruction set this CPU has.
+// Every kernel against the scalar definition, on every instruction set that this CPU has.
 #include "rueda/kernels/kernels.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 using namespace rueda::kernels_test;
 
 constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct};
-// Around every vector width and unroll factor, and past the block of 1024.
+// Counts around every vector width and unroll factor, and beyond the block of 1024.
 constexpr size_t kCounts[] = {0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 200, 257, 1024, 2500};
 
 class EveryTarget : public testing::TestWithParam<std::string> {
@@ -289,7 +289,7 @@ TEST(Kernels, no_slot_of_a_table_is_empty) {
       for (const ReduceFn reduction : reductions) EXPECT_NE(reduction, nullptr) << each.name;
     for (const auto& reductions : each.reduce_real)
       for (const ReduceFn reduction : reductions) EXPECT_NE(reduction, nullptr) << each.name;
-    for (const auto& reductions : each.reduce_whole)
+    for (const auto& reductions : each.reduce_integer)
       for (const ReduceFn reduction : reductions) EXPECT_NE(reduction, nullptr) << each.name;
     for (int i = 0; i < 2; ++i) {
       EXPECT_TRUE(each.widen[i] && each.narrow[i] && each.dot[i] && each.combine[i]) << each.name;

@@ -1,5 +1,5 @@
-// Every algorithm, proved by the verifier for world sizes 1 to 32; and its steps and bytes against the
-// literature.
+// Every algorithm, proved by the verifier for world sizes 1 to 32. Its steps and bytes are compared
+// with the literature.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -54,8 +54,8 @@ TEST(schedule_builder, scratch_is_disjoint_and_sums_travel_as_accumulators) {
   const Slice b = builder.scratch(20);
   EXPECT_EQ(a.begin, 0);
   EXPECT_EQ(b.begin, 16);
-  EXPECT_EQ(builder.wire_of(a), Wire::kAccumulator);
-  EXPECT_EQ(builder.wire_of(input(0, 1)), Wire::kElement);
+  EXPECT_EQ(builder.wire_of(a), WireType::kAccumulator);
+  EXPECT_EQ(builder.wire_of(input(0, 1)), WireType::kElement);
   EXPECT_EQ(builder.take("test").scratch_count, 36);
 }
 
@@ -92,7 +92,7 @@ TEST(schedule_blocks, chunks_of_a_slice_cover_it_once) {
   topology.chunk_bytes = 40;
   const Spec spec = spec_of(Collective::kAllreduce, 2, 0);
   const Chunks chunks = Chunks::plan(spec, topology, 101, 4);
-  EXPECT_EQ(chunks.granule, 10);
+  EXPECT_EQ(chunks.chunk_elements, 10);
   EXPECT_EQ(chunks.rounds, 11);
   int64_t at = 5;
   for (int64_t round = 0; round < chunks.rounds + 2; ++round) {

@@ -45,7 +45,7 @@ TEST(schedule_choose, large_collectives_over_hosts_cross_between_them_once) {
   EXPECT_EQ(chosen(spec_of(Collective::kBroadcast, 16, 100'000'000), topology), "chain");
 }
 
-// Many senders to one receiver overflow its switch port: TCP then waits for timers.
+// Many senders to one receiver overflow its switch port, and TCP then waits for its timers.
 TEST(schedule_choose, large_allreduces_between_many_hosts_let_each_hear_one_other) {
   for (int32_t hosts : {4, 8, 16, 32}) {
     Topology topology = Topology::regular(hosts, 1);

@@ -1,5 +1,4 @@
-// Virtual time: exact where it can be worked out by hand, and a check on the closed formulas of the
-// algorithms.
+// Virtual time: exact if it can be worked out by hand. It also checks the closed formulas of the algorithms.
 #include "rueda/schedule/price.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +22,7 @@ double priced(const Spec& spec, const Topology& topology, std::string_view name)
   return price.is_ok() ? price.value() : 0;
 }
 
-// All ranks late by their own time, on a network of its own.
+// All ranks start late, each by its own time, on a given network.
 std::vector<double> finished(const Spec& spec, const Topology& topology, const Network& network,
                              std::string_view name, std::vector<double> starts_us) {
   starts_us.resize(static_cast<size_t>(topology.size()), 0);
@@ -137,13 +136,13 @@ TEST(schedule_price, a_late_rank_delays_exactly_what_depends_on_it) {
   const Network network = Network::uniform(topology);
   const std::vector<double> together = finished(spec, topology, network, "chain", {});
   EXPECT_NEAR(together[3], 3 * 110, 1);
-  // What comes before rank 2's turn waits for it on the wire: 220 us it would have waited anyway.
+  // What arrives before rank 2's turn waits for it: 220 us that it would have waited anyway.
   EXPECT_EQ(finished(spec, topology, network, "chain", {0, 0, 200, 0}), together);
   const std::vector<double> late = finished(spec, topology, network, "chain", {0, 0, 1000, 0});
   EXPECT_EQ(late[0], together[0]);
   EXPECT_EQ(late[1], together[1]);
   EXPECT_NEAR(late[3], 1000 + 110, 1);
-  // The root delays everybody by all it is late.
+  // The root delays all ranks by the whole time that it is late.
   const std::vector<double> all_late = finished(spec, topology, network, "chain", {1000, 0, 0, 0});
   for (size_t rank = 0; rank < 4; ++rank) EXPECT_NEAR(all_late[rank], together[rank] + 1000, 1e-6);
 }

@@ -1,4 +1,5 @@
-// Random specs and topologies: whatever is chosen or could be forced is right, and all ranks choose the same.
+// Random specs and topologies: every algorithm that is chosen or could be forced is right, and all ranks
+// choose the same one.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 

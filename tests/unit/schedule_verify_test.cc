@@ -1,4 +1,5 @@
-// The verifier finds every kind of fault: a right schedule is broken in one place, and it must say so.
+// The verifier finds every kind of fault: a right schedule is broken in one place, and the verifier
+// must say so.
 #include "rueda/schedule/verify.h"
 
 #include <gmock/gmock.h>
@@ -58,7 +59,7 @@ TEST(schedule_verify, finds_an_order_that_ignores_hosts) {
 TEST(schedule_verify, finds_what_two_ranks_overwrite_too_early) {
   Broken broken("direct", Topology::single_host(2), 200);
   EXPECT_EQ(broken.fault(), "");
-  const Slice early{Space::kOutput, 0, 1};
+  const Slice early{Buffer::kOutput, 0, 1};
   broken.schedules[1].steps.insert(broken.schedules[1].steps.begin(),
                                    Step{.action = Action::kFinish, .to = early, .from = early});
   for (size_t i = 1; i < broken.schedules[1].steps.size(); ++i)
@@ -67,7 +68,7 @@ TEST(schedule_verify, finds_what_two_ranks_overwrite_too_early) {
 }
 
 TEST(schedule_first_write, hears_first_only_if_it_waits_for_a_receive) {
-  const Slice input{Space::kInput, 0, 4}, output{Space::kOutput, 0, 4}, scratch{Space::kScratch, 0, 4};
+  const Slice input{Buffer::kInput, 0, 4}, output{Buffer::kOutput, 0, 4}, scratch{Buffer::kScratch, 0, 4};
   const Step send{.action = Action::kSend, .peer = 1, .from = input};
   const Step receive{.action = Action::kRecv, .peer = 1, .to = scratch};
   Step sum{.action = Action::kReduce, .to = output, .from = input, .from2 = scratch};
@@ -79,14 +80,15 @@ TEST(schedule_first_write, hears_first_only_if_it_waits_for_a_receive) {
   EXPECT_TRUE(is_spared({send, receive, sum}));
   const Step in_place{.action = Action::kCopy, .to = output, .from = input};
   EXPECT_TRUE(is_spared({in_place, receive}));
-  const Step moves{.action = Action::kCopy, .to = {Space::kOutput, 0, 2}, .from = {Space::kInput, 2, 2}};
+  const Step moves{.action = Action::kCopy, .to = {Buffer::kOutput, 0, 2}, .from = {Buffer::kInput, 2, 2}};
   EXPECT_FALSE(is_spared({moves, receive}));
 }
 
 TEST(schedule_verify, finds_a_contribution_that_is_counted_twice) {
   Broken broken("ring", Topology::single_host(3), 300);
   for (Step& step : broken.schedules[1].steps)
-    if (step.action == Action::kSend && step.from.space == Space::kOutput) step.from.space = Space::kInput;
+    if (step.action == Action::kSend && step.from.buffer == Buffer::kOutput)
+      step.from.buffer = Buffer::kInput;
   EXPECT_THAT(broken.fault(), HasSubstr("rank"));
   Broken twice("recursive_doubling", Topology::single_host(2), 64);
   Step& sum = twice.first(0, Action::kRecvReduce);
@@ -175,13 +177,13 @@ TEST(schedule_verify, finds_what_is_out_of_bounds_or_of_the_wrong_type) {
   };
   EXPECT_THAT(fault_after([](Broken& b) { b.schedules[1].scratch_count = 1; }), HasSubstr("out of bounds"));
   EXPECT_THAT(fault_after([](Broken& b) { b.first(0, Action::kSend).peer = 3; }), HasSubstr("no such peer"));
-  EXPECT_THAT(fault_after([](Broken& b) { b.first(0, Action::kRecv).to.space = Space::kInput; }),
+  EXPECT_THAT(fault_after([](Broken& b) { b.first(0, Action::kRecv).to.buffer = Buffer::kInput; }),
               HasSubstr("writes the input"));
-  EXPECT_THAT(fault_after([](Broken& b) { b.first(0, Action::kSend).wire = Wire::kAccumulator; }),
+  EXPECT_THAT(fault_after([](Broken& b) { b.first(0, Action::kSend).wire = WireType::kAccumulator; }),
               HasSubstr("names a wire type that differs"));
   EXPECT_THAT(fault_after([](Broken& b) { b.schedules[0].steps.back().after = {99}; }),
               HasSubstr("not an earlier one"));
-  // The sum of float32 may be made in the output, that of float16 may not: it would be rounded too early.
+  // A float32 sum may be made in the output. A float16 sum may not, because it would be rounded too early.
   EXPECT_THAT(fault_after([](Broken& b) { b.spec.dtype = DType::kFloat16; }),
               HasSubstr("round a partial sum"));
 }

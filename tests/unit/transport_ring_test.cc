@@ -6,7 +6,7 @@
 #include <random>
 
 #include "rueda/base/bytes.h"
-#include "rueda/transport/shm/segment.h"
+#include "rueda/transport/shm/ring_mapping.h"
 
 namespace rueda::transport {
 namespace {
@@ -82,9 +82,9 @@ TEST(Ring, a_tail_that_cannot_be_is_a_fault_and_not_an_address) {
   }
 }
 
-TEST(Segment, both_ends_see_the_same_memory) {
-  Segment mine = Segment::create(4096).value();
-  Segment theirs = Segment::adopt(UniqueFd(dup(mine.fd()))).value();
+TEST(RingMapping, both_ends_see_the_same_memory) {
+  RingMapping mine = RingMapping::create(4096).value();
+  RingMapping theirs = RingMapping::adopt(UniqueFd(dup(mine.fd()))).value();
   mine.ring(1)[4095] = std::byte{7};
   mine.control().rings[0].head = 64;
   EXPECT_EQ(theirs.ring(1)[4095], std::byte{7});
@@ -92,26 +92,26 @@ TEST(Segment, both_ends_see_the_same_memory) {
   EXPECT_EQ(theirs.control().rings[0].head, 64u);
 }
 
-TEST(Segment, nobody_can_change_its_size) {
-  const Segment segment = Segment::create(4096).value();
-  EXPECT_NE(ftruncate(segment.fd(), 0), 0);
-  EXPECT_NE(ftruncate(segment.fd(), 1 << 20), 0);
+TEST(RingMapping, nobody_can_change_its_size) {
+  const RingMapping mapping = RingMapping::create(4096).value();
+  EXPECT_NE(ftruncate(mapping.fd(), 0), 0);
+  EXPECT_NE(ftruncate(mapping.fd(), 1 << 20), 0);
 }
 
-TEST(Segment, memory_that_could_be_pulled_away_is_refused) {
+TEST(RingMapping, memory_that_could_be_pulled_away_is_refused) {
   UniqueFd open_ended(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(ftruncate(open_ended.get(), 4096 * 3), 0);
-  EXPECT_EQ(Segment::adopt(std::move(open_ended)).status().code, Code::kPermissionDenied);
-  EXPECT_EQ(Segment::adopt(UniqueFd(open("/dev/null", O_RDWR | O_CLOEXEC))).status().code,
+  EXPECT_EQ(RingMapping::adopt(std::move(open_ended)).status().code, Code::kPermissionDenied);
+  EXPECT_EQ(RingMapping::adopt(UniqueFd(open("/dev/null", O_RDWR | O_CLOEXEC))).status().code,
             Code::kPermissionDenied);
 }
 
-TEST(Segment, memory_of_an_impossible_size_is_refused) {
+TEST(RingMapping, memory_of_an_impossible_size_is_refused) {
   for (const off_t size : {0, 1, 4096, 4096 + 2 * 2048, 4096 + 2 * 5000, 4096 * 3 + 1}) {
     UniqueFd fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     ASSERT_EQ(ftruncate(fd.get(), size), 0);
     ASSERT_EQ(fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
-    EXPECT_EQ(Segment::adopt(std::move(fd)).status().code, Code::kPermissionDenied) << size;
+    EXPECT_EQ(RingMapping::adopt(std::move(fd)).status().code, Code::kPermissionDenied) << size;
   }
 }
 

@@ -16,19 +16,19 @@ from rueda.basics import basics
 from rueda.in_flight import let_end
 from rueda.jax.compression import Compression, Compressor
 from rueda.jax.naming import name_in_program, name_of_call
-from rueda.jax.primitive import WORDS, Spec, collective, finish, start
+from rueda.jax.primitive import WORDS, CollectiveSpec, collective, finish, start
 from rueda.numpy.arrays import DTYPES
 from rueda.operations import check_compression
 from rueda.policy import OPS, Average, Sum, check_op
 from rueda.process_sets import ProcessSet, global_process_set
 
 
-def _describe(what: int, process_set: ProcessSet, **settings: Any) -> Spec:
+def _describe(what: int, process_set: ProcessSet, **settings: Any) -> CollectiveSpec:
     """A spec without names. Raises where this rank cannot take part."""
     basics.require_initialized()
     set_id = operations.process_set_id(process_set, "Collective")
     ranks = process_set.rank(), process_set.size()
-    return Spec(what, (), process_set, set_id, ranks[0] or 0, ranks[1] or 1, **settings)
+    return CollectiveSpec(what, (), process_set, set_id, ranks[0] or 0, ranks[1] or 1, **settings)
 
 
 def is_traced(leaves: list[Any]) -> bool:
@@ -37,17 +37,17 @@ def is_traced(leaves: list[Any]) -> bool:
 
 
 def _flatten(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
-    """(path, leaf) of every leaf, and what puts leaves together again."""
+    """(path, leaf) of every leaf, and the structure that puts leaves together again."""
     return jax.tree_util.tree_flatten_with_path(tree)
 
 
-# What is only moved may have types the engine does not compute with: the bits travel as another type.
+# Arrays that are only moved may have types that the engine cannot add: their bits travel as another type.
 _MOVED = (_core.BROADCAST, _core.ALLGATHER, _core.ALLTOALL)
 _AS_SIGNED = {"uint32": jnp.int32, "uint64": jnp.int64}
 
 
 def _encode(leaf: Any, what: int, label: str) -> tuple[Any, Callable[[Any], Any]]:
-    """An array that can be sent, and what makes the leaf's type of a result again."""
+    """An array that can be sent, and a function that gives a result the type of the leaf again."""
     kind = getattr(leaf, "dtype", None)
     if what in _MOVED and kind is not None and jnp.issubdtype(kind, jax.dtypes.prng_key):
         random = jax.random.key_impl(leaf)
@@ -72,7 +72,7 @@ def _encode(leaf: Any, what: int, label: str) -> tuple[Any, Callable[[Any], Any]
     return array, lambda result: result
 
 
-def _apply(tree: Any, name: str | None, spec: Spec, splits: Any = None) -> Any:
+def _apply(tree: Any, name: str | None, spec: CollectiveSpec, splits: Any = None) -> Any:
     """The collective on every leaf; names are `name` and the path of the leaf in the tree."""
     with_paths, structure = _flatten(tree)
     if not with_paths:
@@ -93,7 +93,7 @@ def _apply(tree: Any, name: str | None, spec: Spec, splits: Any = None) -> Any:
     return structure.unflatten([decode(result) for decode, result in zip(decoders, results)])
 
 
-def _run_eagerly(spec: Spec, names: list[str | None], leaves: list[Any], splits: Any) -> list[Any]:
+def _run_eagerly(spec: CollectiveSpec, names: list[str | None], leaves: list[Any], splits: Any) -> list[Any]:
     handles: list[int] = []
     try:
         for i, leaf in enumerate(leaves):

@@ -1,8 +1,8 @@
 """Names of traced collectives, unique within a program and equal on all ranks that run the same one.
 
-A rank may trace a function again when others do not (other shapes, an evicted cache), so calls are not
-counted over the life of the process but within one trace, by the line of code that makes them. Programs of
-one thread run one after the other; names have to be unique within a program only.
+A rank may trace a function again when others do not (other shapes, an evicted cache). Calls are therefore not
+counted over the life of the process, but within one trace and by the line of code that makes them. Programs
+of one thread run one after the other, so names need to be unique only within a program.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def name_in_program(name: str, tracer: Any) -> str:
 
 
 def _count(key: str, trace: Any) -> int:
-    """How many times this key was counted within the trace, now included."""
+    """How many times this key was counted within the trace, including this time."""
     counter = _calls.setdefault(trace, Counter())
     counter[key] += 1
     return counter[key]
@@ -51,14 +51,14 @@ def _calling_line() -> str:
 
 
 class _Process:
-    """Stands for everything that is traced without an identity of its own."""
+    """Stands for all traces that have no identity of their own."""
 
 
 _process = _Process()
 
 
 def _trace_of(tracer: Any) -> Any:
-    """What lives as long as the innermost jitted function is being traced."""
+    """An object that lives as long as the innermost jitted function is being traced."""
     trace: Any = getattr(tracer, "_trace", None)
     while not hasattr(trace, "frame") and getattr(trace, "parent_trace", None) is not None:
         trace = trace.parent_trace  # grad and vmap work on top of the trace that has a frame

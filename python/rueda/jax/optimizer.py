@@ -84,7 +84,7 @@ def _reducer(
     predivide: float,
     process_set: ProcessSet,
 ) -> Callable[[Any], Any]:
-    """Pytree of gradients -> the reduced one, under names that do not depend on the order of traces."""
+    """Reduces a pytree of gradients, under names that do not depend on the order of traces."""
     check_gradient_op(op, what)
     check_predivide(op, predivide)
     prefix = name if name is not None else f"gradients.{next(_numbers)}"

@@ -1,12 +1,12 @@
 """The one JAX primitive behind all collectives: its shapes, lowering and derivatives.
 
 It takes N arrays and returns N. On the CPU it becomes N `start` calls, each made as soon as its array is
-there, and one `done` call, so that collectives run while the program computes on. Ranks are matched by name,
-never by order: XLA runs independent calls in any order. Each block of the program `begin`s by saying how many
-groups it has, so that a failure can wait for the last of them.
+ready, and one `done` call, so that the program computes while collectives run. Ranks are matched by name and
+never by order, because XLA runs independent calls in any order. Each block of the program calls `begin` first
+to say how many groups it has, so that a failure can wait for the last of them.
 
-Derivatives are those of the sum over all ranks of what each rank differentiates: the transpose of a sum is a
-sum, of an allgather a reducescatter.
+Derivatives are those of the sum, over all ranks, of what each rank differentiates: the transpose of a sum is
+a sum, and that of an allgather is a reducescatter.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ IN_PLACE = (_core.ALLREDUCE, _core.BROADCAST)
 
 
 @dataclass(frozen=True)
-class Spec:
-    """What is the same for all arrays of one collective, and their names. A parameter of the primitive."""
+class CollectiveSpec:
+    """What one collective computes: what its arrays share, and their names. A parameter of the primitive."""
 
     what: int
     names: tuple[str, ...]  # ranks are matched by them
@@ -55,17 +55,17 @@ class Spec:
     root_rank: int = -1  # world rank
     prescale: float = 1.0
     postscale: float = 1.0
-    total_rows: tuple[int, ...] = ()  # allgather: of each result, where ranks give unequally many
+    total_rows: tuple[int, ...] = ()  # allgather: of each result, if ranks give unequal numbers of rows
 
-    def part(self, indices: Sequence[int], suffix: str) -> Spec:
+    def part(self, indices: Sequence[int], suffix: str) -> CollectiveSpec:
         """The same collective for some of the arrays, under derived names."""
         names = tuple(self.names[i] + suffix for i in indices)
         rows = tuple(self.total_rows[i] for i in indices) if self.total_rows else ()
         return replace(self, names=names, total_rows=rows)
 
 
-def result_shape(spec: Spec, index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Shape of the index-th result on this rank; ValueError where there can be none."""
+def result_shape(spec: CollectiveSpec, index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Shape of the index-th result on this rank; ValueError if there can be none."""
     if spec.what in IN_PLACE:
         return shape
     label = f"{WORDS[spec.what]} of {spec.names[index]}"
@@ -89,7 +89,7 @@ collective.multiple_results = True
 
 
 @collective.def_abstract_eval
-def _shapes(*avals: Any, spec: Spec) -> list[Any]:
+def _shapes(*avals: Any, spec: CollectiveSpec) -> list[Any]:
     return [
         aval.update(shape=result_shape(spec, i, aval.shape), weak_type=False) for i, aval in enumerate(avals)
     ]
@@ -98,7 +98,7 @@ def _shapes(*avals: Any, spec: Spec) -> list[Any]:
 # ---- outside jit ----
 
 
-def start(spec: Spec, index: int, name: str | None, value: Any, splits: Any = None) -> int:
+def start(spec: CollectiveSpec, index: int, name: str | None, value: Any, splits: Any = None) -> int:
     """Starts the collective of one concrete array and returns its handle of rueda.numpy."""
     array = np.asarray(value)
     factors = {"prescale_factor": spec.prescale, "postscale_factor": spec.postscale}
@@ -118,12 +118,12 @@ def finish(handles: Sequence[int]) -> list[Any]:
     return [result[0] if isinstance(result, tuple) else result for result in synchronize_all(handles)]
 
 
-def _run_on_host(spec: Spec, *values: Any) -> list[Any]:
+def _run_on_host(spec: CollectiveSpec, *values: Any) -> list[Any]:
     return finish([start(spec, i, spec.names[i], value) for i, value in enumerate(values)])
 
 
 @collective.def_impl
-def _run(*values: Any, spec: Spec) -> list[Any]:
+def _run(*values: Any, spec: CollectiveSpec) -> list[Any]:
     return [jnp.asarray(result) for result in _run_on_host(spec, *values)]
 
 
@@ -132,12 +132,12 @@ def _run(*values: Any, spec: Spec) -> list[Any]:
 _ids = itertools.count(1)  # of call sites in compiled programs of this process
 
 
-_CONFIG = "mhlo.backend_config"  # where a custom call has its attributes
+_CONFIG = "mhlo.backend_config"  # the attribute in which a custom call has its own
 _RUN = jax.core.ShapedArray((), np.dtype("int32"))  # the number of a block's run
 
 
 def _run_of_block(ctx: Any) -> Any:
-    """The number of this run of the block that is being lowered, which has one group more than so far."""
+    """The number of the run of the block that is being lowered. Counts one more group of that block."""
     block = ir.InsertionPoint.current.block
     begin: Any = block.operations[0] if len(block.operations) else None
     if not _is_begin(begin):
@@ -159,8 +159,8 @@ def _is_begin(operation: Any) -> bool:
     return target == _plugin.BEGIN
 
 
-def _require_one_device(ctx: Any, spec: Spec) -> None:
-    axes = ctx.module_context.axis_context  # of jit, shard_map or pmap, each with its own way to say it
+def _require_one_device(ctx: Any, spec: CollectiveSpec) -> None:
+    axes = ctx.module_context.axis_context  # jit, shard_map and pmap each describe it in their own way
     sizes = (
         getattr(axes, "num_devices", None),
         getattr(getattr(axes, "mesh", None), "size", None),
@@ -175,7 +175,7 @@ def _require_one_device(ctx: Any, spec: Spec) -> None:
         )
 
 
-def _lower_cpu(ctx: Any, *operands: Any, spec: Spec) -> Any:
+def _lower_cpu(ctx: Any, *operands: Any, spec: CollectiveSpec) -> Any:
     _require_one_device(ctx, spec)
     first = next(_ids)
     for _ in operands[1:]:
@@ -202,8 +202,8 @@ def _lower_cpu(ctx: Any, *operands: Any, spec: Spec) -> Any:
     )
 
 
-def _staged(*values: Any, spec: Spec) -> Any:
-    """Elsewhere than on the CPU: through host memory, blocking."""
+def _staged(*values: Any, spec: CollectiveSpec) -> Any:
+    """On other devices than the CPU: goes through host memory and blocks."""
     shapes = [
         jax.ShapeDtypeStruct(result_shape(spec, i, value.shape), value.dtype)
         for i, value in enumerate(values)
@@ -211,7 +211,7 @@ def _staged(*values: Any, spec: Spec) -> Any:
     return jax.pure_callback(lambda *arrays: _run_on_host(spec, *arrays), shapes, *values)
 
 
-# Lowered within its block, not as a function of its own that JAX then calls.
+# Lowered within its block, and not as a separate function that JAX then calls.
 _IN_PLACE = (
     {"cacheable": False} if "cacheable" in inspect.signature(mlir.register_lowering).parameters else {}
 )
@@ -222,7 +222,7 @@ mlir.register_lowering(collective, mlir.lower_fun(_staged, multiple_results=True
 # ---- derivatives ----
 
 
-def _require_linear(spec: Spec) -> None:
+def _require_linear(spec: CollectiveSpec) -> None:
     if spec.what == _core.ALLREDUCE and spec.op not in (_core.SUM, _core.AVERAGE):
         raise ValueError(
             f"allreduce of {spec.names[0]}: only Sum and Average have a derivative; use one of them, or "
@@ -230,7 +230,7 @@ def _require_linear(spec: Spec) -> None:
         )
 
 
-def _jvp(primals: Any, tangents: Any, *, spec: Spec) -> Any:
+def _jvp(primals: Any, tangents: Any, *, spec: CollectiveSpec) -> Any:
     _require_linear(spec)
     outputs = collective.bind(*primals, spec=spec)
     moved = [i for i, tangent in enumerate(tangents) if type(tangent) is not ad.Zero]
@@ -242,10 +242,10 @@ def _jvp(primals: Any, tangents: Any, *, spec: Spec) -> Any:
     return outputs, results
 
 
-def _transposed(spec: Spec, operands: Any) -> tuple[Spec, float]:
+def _transposed(spec: CollectiveSpec, operands: Any) -> tuple[CollectiveSpec, float]:
     """The collective whose matrix over all ranks is the transpose, and a factor for its results.
 
-    For a broadcast all but root have to set theirs to zero.
+    For a broadcast, all ranks except root have to set their results to zero.
     """
     if spec.what == _core.ALLGATHER:
         return replace(spec, what=_core.REDUCESCATTER, op=_core.SUM, total_rows=()), 1.0
@@ -258,7 +258,7 @@ def _transposed(spec: Spec, operands: Any) -> tuple[Spec, float]:
     return spec, 1.0
 
 
-def _transpose(cotangents: Any, *operands: Any, spec: Spec) -> Any:
+def _transpose(cotangents: Any, *operands: Any, spec: CollectiveSpec) -> Any:
     results: list[Any] = [ad.Zero(operand.aval) for operand in operands]
     moved = [i for i, cotangent in enumerate(cotangents) if type(cotangent) is not ad.Zero]
     if not moved:
@@ -277,7 +277,7 @@ ad.primitive_transposes[collective] = _transpose
 # ---- vmap ----
 
 
-def _batch(operands: Any, axes: Any, *, spec: Spec) -> Any:
+def _batch(operands: Any, axes: Any, *, spec: CollectiveSpec) -> Any:
     if spec.what == _core.ALLREDUCE and spec.op == _core.ADASUM:
         raise ValueError(
             f"allreduce of {spec.names[0]}: Adasum weighs whole arrays and cannot be taken under vmap; call "
@@ -290,7 +290,7 @@ def _batch(operands: Any, axes: Any, *, spec: Spec) -> Any:
         is_batched = axis is not None
         if is_batched and operand.ndim == 1:
             raise ValueError(f"{WORDS[spec.what]} of {name}: a scalar has no rows; give a dimension.")
-        # Rows stay in front: they are what moves between ranks.
+        # Rows stay in front, because rows move between ranks.
         moved.append(jnp.moveaxis(operand, axis, 1) if is_batched else operand)
         out_axes.append(1 if is_batched else axis)
     return collective.bind(*moved, spec=spec), out_axes

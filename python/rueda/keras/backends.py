@@ -24,7 +24,7 @@ class Compression:
 
 
 def check_choice(compression: Any) -> None:
-    """ValueError for what is neither a choice of Compression nor a compression of the framework's."""
+    """Raises ValueError for anything but a choice of Compression or a compression of the framework."""
     if not isinstance(compression, str):
         check_compression(compression)
     elif compression not in (Compression.none, Compression.fp16, Compression.bf16):
@@ -33,7 +33,7 @@ def check_choice(compression: Any) -> None:
 
 @dataclass
 class Reduction:
-    """How the gradients of one optimizer become those of all ranks."""
+    """How the gradients of one optimizer are reduced over all ranks."""
 
     prefix: str  # of the names under which ranks match gradients
     op: int = _core.AVERAGE
@@ -69,7 +69,7 @@ def front_end() -> Any:
 
 
 def reduce_gradients(reduction: Reduction, gradients: Sequence[Any], names: Sequence[str]) -> list[Any]:
-    """The gradients, none of them None, reduced over the ranks. Traced where the train step is compiled."""
+    """The gradients (none is None), reduced over the ranks. If the train step is compiled, this is traced."""
     if reduction.size() == 1 or not gradients:
         return list(gradients)
     return _REDUCERS[backend_name()](reduction, gradients, names)
@@ -136,7 +136,7 @@ _REDUCERS: dict[str, Callable[[Reduction, Sequence[Any], Sequence[str]], list[An
 
 
 def await_values(variables: Sequence[Any]) -> None:
-    """Raises what went wrong in steps that run in the background, as on JAX, where Keras passes over it."""
+    """Raises errors of steps that run in the background, as on JAX, where Keras would ignore them."""
     if keras.backend.backend() == "jax":
         import jax
 
@@ -146,7 +146,7 @@ def await_values(variables: Sequence[Any]) -> None:
 def exchange_in_trace(
     is_step: Any, reduce: Callable[[list[Any]], list[Any]], gradients: list[Any]
 ) -> list[Any]:
-    """reduce(gradients) where is_step holds, else the gradients, within JAX: only the taken branch runs."""
+    """Within JAX: reduce(gradients) if is_step holds, else the gradients. Only the taken branch runs."""
     import jax
 
     result: list[Any] = jax.lax.cond(is_step, reduce, list, gradients)

@@ -59,7 +59,7 @@ def is_first(model: Any) -> bool:
 
 
 def warn_if_plain(model: Any) -> None:
-    """A warning where the ranks would train apart without a word."""
+    """The warning for ranks that would train apart without an error."""
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None or is_distributed(optimizer) or not basics.is_initialized() or basics.size() == 1:
         return
@@ -73,7 +73,7 @@ def _is_xla_asked_for(model: Any) -> bool:
 
 
 def _sync(model: Any) -> None:
-    """On JAX the training loop holds the values; brings them back to the variables, and lets it take them."""
+    """On JAX the training loop holds the values: brings them back to the variables, and lets it take them."""
     if hasattr(model, "jax_state_sync"):
         model.jax_state_sync()
 
@@ -102,7 +102,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         self._local.add(id(var))
 
     def set_model(self, model: Any) -> None:
-        """Also makes the model's compiled step communicate where it would not."""
+        """Also makes a compiled step of the model communicate if it would not."""
         super().set_model(model)
         optimizer = getattr(model, "optimizer", None)
         inner = getattr(optimizer, "inner_optimizer", None)
@@ -114,10 +114,10 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
             if _is_xla_asked_for(model):
                 warnings.warn(NO_XLA, RuntimeWarning, stacklevel=2)
             model.jit_compile = False  # XLA has no implementation of our operations there
-        model.train_function = None  # a step compiled before the optimizer was wrapped knows nothing of it
+        model.train_function = None  # a step compiled before the optimizer was wrapped does not communicate
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Sends where everything is built."""
+        """Sends, if everything is built already."""
         model = _model_of(self)
         warn_if_plain(model)
         if not model.built or not model.trainable_variables or model.optimizer is None:
@@ -127,7 +127,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         self._send(model)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Sends where the first batch has built everything."""
+        """Sends, if the first batch has built everything."""
         if self._sent is not _model_of(self):
             _sync(self.model)
             self._send(self.model)
@@ -147,11 +147,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         if self.root_rank not in (team.ranks or ()):
             raise ValueError(BAD_ROOT.format(root=self.root_rank, ranks=team.ranks))
         seen, variables = set(self._local), []
-        own = model.optimizer.variables
-        for variable in [
-            *model.variables,
-            *(own() if callable(own) else own),
-        ]:  # a method of some in tf_keras
+        own = model.optimizer.variables  # in tf_keras sometimes a method
+        for variable in [*model.variables, *(own() if callable(own) else own)]:
             if id(variable) not in seen:
                 seen.add(id(variable))
                 variables.append(variable)
@@ -186,7 +183,7 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 def _check_same(names: Sequence[str], team: ProcessSet) -> None:
-    """Raises on every rank where the names of metrics differ, for which ranks would wait for ever."""
+    """Raises on every rank if the names of metrics differ, because ranks would wait for them forever."""
     of_ranks = host.allgather_object(names, "MetricAverageCallback.names", team)
     known = set().union(*of_ranks)
     lacking: dict[str, list[str]] = {}  # names of metrics, and the ranks without them

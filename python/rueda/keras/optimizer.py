@@ -1,7 +1,7 @@
 """DistributedOptimizer: the user's Keras optimizer, which reduces gradients before it applies them.
 
-The optimizer object stays and only its class changes, to a subclass made for it that bears the same name. So
-its state, its place in a compiled model and its saved form are the plain optimizer's.
+The optimizer object stays. Only its class changes, to a subclass that is made for it and has the same name.
+Its state, its place in a compiled model and its saved form are therefore those of the plain optimizer.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def PartialDistributedOptimizer(
 ) -> Any:
     """DistributedOptimizer that leaves the weights of local_layers to each rank.
 
-    local_layers: one keras layer or several; ValueError where one is not built.
+    local_layers: one keras layer or several; ValueError if one is not built.
 
     >>> optimizer = hvd.PartialDistributedOptimizer(optimizer, local_layers=model.layers[-1])
     """
@@ -192,7 +192,7 @@ def _accumulate(optimizer: Any, passes: int) -> None:
 
 
 class _Reducing:
-    """What the made classes add to the optimizer's own. First in their order of bases."""
+    """What the classes made here add to the optimizer's own class. It comes first among their bases."""
 
     _rueda_is_distributed = True
     _rueda_reduction: Reduction
@@ -213,7 +213,7 @@ class _Reducing:
         return self._rueda_base.apply(self, self._rueda_reduce(list(grads), variables), trainable_variables)
 
     def stateless_apply(self: Any, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
-        """As apply, without side effects. LossScaleOptimizer tests gradients here, before any apply."""
+        """Like apply, without side effects. LossScaleOptimizer tests gradients here, before any apply."""
         if not _is_loss_scaling(self):
             return self._rueda_base.stateless_apply(self, optimizer_variables, grads, trainable_variables)
         reduced = self._rueda_reduce(list(grads), self._trainable_variables)
@@ -224,7 +224,7 @@ class _Reducing:
             self._rueda_is_reduced = False
 
     def _clip_gradients(self: Any, grads: Any) -> Any:
-        """Where Keras adds up gradients over several batches, the sum comes through here."""
+        """If Keras adds up gradients over several batches, it passes the sum through here."""
         if self._rueda_reduces_late():
             _refuse_loss_scaling_outside()
             grads = self._rueda_reduce_sum(list(grads))
@@ -261,7 +261,7 @@ class _Reducing:
                 grads[i] = _scaled(grad, self._rueda_factor / share)
                 continue
             chosen.append(i)
-            # "3.kernel": layers of a model that a rank has loaded may be named otherwise than a new one's.
+            # For example "3.kernel". Layers of a loaded model may have other names than those of a new one.
             own = getattr(variable, "path", "").rpartition("/")[2]
             names.append(f"{i}.{own}" if own else str(i))
         reduced = reduce_gradients(reduction, [grads[i] for i in chosen], names)
@@ -280,7 +280,7 @@ def _scaled(grad: Any, factor: float) -> Any:
 
 
 def subclass(first: type, base: type) -> type:
-    """A class made for one optimizer: `first` before its own class, under the name and metaclass of that."""
+    """Makes a class for one optimizer: `first` before its own class, with the name and metaclass of that."""
     members = {
         "__module__": base.__module__,
         "__qualname__": base.__qualname__,
@@ -295,7 +295,7 @@ def subclass(first: type, base: type) -> type:
 def _change_class(optimizer: Any, reduction: Reduction, factor: float, scales_local: bool) -> None:
     base = type(optimizer)
     made = subclass(_Reducing, base)
-    # Not through the optimizer's own __setattr__, which would track them as state.
+    # Bypasses the optimizer's own __setattr__, which would track them as state.
     for key, value in (
         ("_rueda_reduction", reduction),
         ("_rueda_factor", factor),
@@ -304,30 +304,30 @@ def _change_class(optimizer: Any, reduction: Reduction, factor: float, scales_lo
         ("_rueda_is_reduced", False),
     ):
         object.__setattr__(optimizer, key, value)
-        setattr(made, key, value)  # of copies that the class makes of a configuration
+        setattr(made, key, value)  # for copies that the class makes from a configuration
     optimizer.__class__ = made
     _save_as(base, made)
 
 
 def _save_as(base: type, made: type) -> None:
-    """Makes the saved form name the base class, as its public name where it has one."""
+    """Makes the saved form name the base class, by its public name if it has one."""
     try:
         from keras.src.api_export import REGISTERED_OBJS_TO_NAMES as names
     except ImportError:
-        return  # saved under module and name, which are the base's
+        return  # it is saved under its module and name, which are those of the base
     if base in names:
         names[made] = names[base]
 
 
 def unwrap(optimizer: Any) -> Any:
-    """Gives a wrapped optimizer its own class back; (reduction, factor, scales_local) it was wrapped with."""
+    """Gives a wrapped optimizer its own class back. Returns its (reduction, factor, scales_local)."""
     state = (optimizer._rueda_reduction, optimizer._rueda_factor, optimizer._rueda_scales_local)
     optimizer.__class__ = type(optimizer)._rueda_base
     return state
 
 
 def wrap_loss_scaling(optimizer: Any) -> None:
-    """A LossScaleOptimizer that Keras put around a distributed one becomes the distributed one."""
+    """Makes a LossScaleOptimizer that Keras put around a distributed optimizer the distributed one."""
     _change_class(optimizer, *unwrap(optimizer.inner_optimizer))
 
 

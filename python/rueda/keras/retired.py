@@ -7,13 +7,13 @@ from typing import Any
 
 import keras
 
-# Asked Keras 2.0 not to run the step by a path that knew nothing of wrapped optimizers; Keras 3 has one path.
+# It asked Keras 2.0 not to use a path for the step that ignored wrapped optimizers. Keras 3 has one path.
 _WITHOUT_EFFECT = ("experimental_run_tf_function",)
 
 
 def accept() -> None:
-    """Makes Model.compile take arguments that mean nothing any more. Once for the process."""
-    # Where it is defined, not on Model: loading compiles a model only where its class has the trainer's own.
+    """Makes Model.compile accept arguments that no longer mean anything. Done once per process."""
+    # Patched where it is defined, not on Model, because loading compiles only models with the trainer's own.
     owner = next(one for one in keras.Model.__mro__ if "compile" in vars(one))
     plain = owner.compile
     if getattr(plain, "takes_retired", False):

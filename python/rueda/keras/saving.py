@@ -1,4 +1,4 @@
-"""Loading models whose training goes on with all ranks."""
+"""Loading models that all ranks continue to train."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rueda.keras.optimizer import DistributedOptimizer
 def known_objects(
     custom_optimizers: Sequence[type] | None, custom_objects: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """What a file may name beside Keras's own classes; custom_objects wins where names agree."""
+    """What a file may name besides Keras's own classes; custom_objects wins if names agree."""
     known: dict[str, Any] = dict(_own_layers())
     known |= {one.__name__: one for one in custom_optimizers or []}
     known.update(custom_objects or {})
@@ -23,11 +23,11 @@ def known_objects(
 
 
 def _own_layers() -> dict[str, Any]:
-    """rueda's layers by the names in files, for Keras does not import what a file names."""
+    """rueda's layers by the names in files, because Keras does not import what a file names."""
     if keras.backend.backend() != "tensorflow":
         return {}
     layer = importlib.import_module("rueda.tensorflow.sync_batch_norm").SyncBatchNormalization
-    return {name: layer for name in (layer.__name__, f"rueda>{layer.__name__}")}  # Horovod's files, and ours
+    return {name: layer for name in (layer.__name__, f"rueda>{layer.__name__}")}  # Horovod's name, and ours
 
 
 def optimizer_of(model: Any, filepath: Any, loader: str) -> Any:

@@ -30,7 +30,7 @@ def as_numpy(value: Any) -> Array:
 
 
 def _compress(array: Array, compression: Any) -> Array:
-    """The array as it travels. compression: of this front end, or a class of the framework's own."""
+    """The array as it travels. compression: one of this front end, or a class of the framework."""
     check_choice(compression)
     chosen = compression if isinstance(compression, str) else compression.__name__.lower()
     if array.dtype.kind != "f" or "16" not in chosen:
@@ -102,14 +102,14 @@ def broadcast_variables(
         if getattr(variable, "path", "").endswith(_KEPT_LOCAL):
             continue
         array = as_numpy(variable)
-        # What the engine has no type for travels as bytes.
+        # Types that the engine does not have travel as bytes.
         is_known = array.dtype.name in DTYPES
         sent = array if is_known else np.frombuffer(array.tobytes(), np.uint8)
         try:
-            # By place alone: a model that root has loaded names its variables otherwise than a new one.
+            # Named by place alone, because a model that root has loaded may name its variables differently.
             handle = host.broadcast_async(sent, root_rank, f"variables.{i}", process_set)
         except HorovodInternalError:
-            _received(pending)  # where one has failed before, that is the cause
+            _received(pending)  # if one has failed before, that is the cause
             raise
         except Exception:
             let_end(handle for _, _, _, handle in pending)
@@ -120,7 +120,7 @@ def broadcast_variables(
 
 
 def _received(pending: Sequence[tuple[int, Any, Array, int]]) -> list[Array]:
-    """The arrays of all; an error names the variable, and comes when the others have ended or linger."""
+    """The arrays of all. An error names the variable; it comes once the others have ended or been left."""
     arrays: list[Array] = []
     for i, variable, _, handle in pending:
         try:

@@ -30,7 +30,7 @@ class DistributedAdasumOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[
         self._step: Any = None
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
-        """The wrapped optimizer's: local gradients."""
+        """Like the wrapped optimizer's: returns local gradients."""
         return self._optimizer.compute_gradients(*args, **kwargs)
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
@@ -85,13 +85,13 @@ class DistributedAdasumOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[
             return tf.constant(True)
 
     def get_slot(self, *args: Any, **kwargs: Any) -> Any:
-        """Of the wrapped optimizer."""
+        """That of the wrapped optimizer."""
         return self._optimizer.get_slot(*args, **kwargs)
 
     def get_slot_names(self, *args: Any, **kwargs: Any) -> Any:
-        """Of the wrapped optimizer."""
+        """That of the wrapped optimizer."""
         return self._optimizer.get_slot_names(*args, **kwargs)
 
     def variables(self, *args: Any, **kwargs: Any) -> Any:
-        """Of the wrapped optimizer."""
+        """That of the wrapped optimizer."""
         return self._optimizer.variables(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""What several functions of the front end are given, checked alike."""
+"""Checks of arguments that several functions of the front end have."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _unknown_op(op: int) -> Exception:
     )
 
 
-# A partial function has no frame of its own: the warning names the caller's caller, as elsewhere.
+# A partial function has no frame of its own, so the warning names the caller's caller, as elsewhere.
 handle_average_backwards_compatibility = functools.partial(
     policy.handle_average_backwards_compatibility, unknown=_unknown_op
 )
@@ -89,5 +89,5 @@ def underlying(variable: Any) -> Any:
 
 
 def variable_key(variable: Any) -> int:
-    """What two references to one variable have in common."""
+    """A key that is equal for all references to one variable."""
     return id(underlying(variable))

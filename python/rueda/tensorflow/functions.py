@@ -33,7 +33,7 @@ def broadcast_variables(
     if inplace:
         return _broadcast_in_place(variables, root_rank, process_set)
     if tf.executing_eagerly():
-        # Numbered, not named after the type: ranks whose types differ must meet to be told.
+        # Named by number and not after the type, so that ranks whose types differ meet and get an error.
         for number, positions in enumerate(_by_type(variables).values()):
             mine = [variables[i] for i in positions]
             values = [tf.convert_to_tensor(variable) for variable in mine]
@@ -94,7 +94,7 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: 
         self.bcast_op: Any = None
 
     def begin(self) -> None:
-        """Builds the operation, again when the default graph is another one."""
+        """Builds the operation, and builds it again for another default graph."""
         if self.bcast_op is None or self.bcast_op.graph is not tf.compat.v1.get_default_graph():
             with tf.device(self.device or None):
                 self.bcast_op = broadcast_global_variables(self.root_rank)

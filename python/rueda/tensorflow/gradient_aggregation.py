@@ -14,7 +14,7 @@ SLICES = (
 
 
 class Aggregation:
-    """What sums over several passes have in common, in graphs and elsewhere.
+    """The base of sums over several passes, in graphs and elsewhere.
 
     reduce: makes reduced gradients of gradients and variables.
     """
@@ -41,7 +41,7 @@ class Aggregation:
         return gradient
 
     def _scaled(self, totals: list[Any]) -> list[Any]:
-        """The sums of all passes as they are to be reduced."""
+        """The sums of all passes, in the form in which they are reduced."""
         return [total / self._passes for total in totals] if self._average else totals
 
 
@@ -102,5 +102,5 @@ class LocalGradientAggregationHelper(Aggregation):
 
 
 def as_list(values: Any) -> list[Any]:
-    """What tf.cond was given a list for; of one tensor it makes no list."""
+    """The results of tf.cond as a list; tf.cond returns a single tensor without a list."""
     return list(values) if isinstance(values, (list, tuple)) else [values]

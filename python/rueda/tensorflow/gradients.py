@@ -1,4 +1,4 @@
-"""Reducing the gradients of a step: what DistributedGradientTape and the optimizers share."""
+"""Reduces the gradients of a step, for DistributedGradientTape and the optimizers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOT_IN_NODES = re.compile("[^A-Za-z0-9_.]")
 
 @dataclass
 class GradientReducer:
-    """How the gradients of one optimizer or tape become those of all ranks."""
+    """How the gradients of one optimizer or tape are reduced over all ranks."""
 
     scope: str
     device_dense: str = ""
@@ -120,7 +120,7 @@ class GradientReducer:
         dense = [i for i in present if not isinstance(outputs[i], tf.IndexedSlices)]
         before: list[Any] = []
         for number, members in enumerate(self._parts(dense, variables)):
-            # Where operations block, they must come in one order on all ranks.
+            # Operations that block must come in the same order on all ranks.
             with tf.control_dependencies([] if is_async() or tf.executing_eagerly() else before):
                 if len(members) == 1 and self.groups is None:
                     name = names.get(members[0]) or self._eager_name(str(number))
@@ -141,7 +141,7 @@ class GradientReducer:
         if self.groups is not None and variables is not None:
             return self._given_parts(dense, variables)
         if tf.executing_eagerly() or not is_async():
-            return [dense] if dense else []  # one after the other each would cost a full exchange
+            return [dense] if dense else []  # one after the other, each would cost a full exchange
         return [[i] for i in dense]  # each starts as soon as the backward pass has it
 
     def _given_parts(self, dense: list[int], variables: Sequence[Any]) -> list[list[int]]:
@@ -155,7 +155,7 @@ class GradientReducer:
         return {"op": self.op, "prescale_factor": before, "postscale_factor": after}
 
     def _eager_name(self, part: str) -> str | None:
-        """What errors call it in eager execution, where tensors have no names; None in graphs."""
+        """The name for errors in eager execution, in which tensors have no names; None in graphs."""
         return f"{self.scope}_Allreduce_{part}" if tf.executing_eagerly() else None
 
     def _reduce_one(self, gradient: Any, name: str | None) -> Any:

@@ -71,7 +71,7 @@ def _run_grouped(
     process_set: ProcessSet,
     **settings: Any,
 ) -> list[Any]:
-    """As _run for several tensors of one type."""
+    """Like _run, for several tensors of one type."""
     what, known = f"HorovodGrouped{word}", set_id(process_set, word)
     name = name or default_name(what, tensors[0], tensors[-1])
     return list(run(function, what, name, tensors=list(tensors), process_set_id=known, **settings))
@@ -112,7 +112,7 @@ def _grouped_allreduce(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
-    """As _allreduce for tensors of one type, as one operation."""
+    """Like _allreduce, for tensors of one type as one operation."""
     return _run_grouped(
         functions.horovod_grouped_allreduce,
         "Allreduce",
@@ -158,7 +158,7 @@ def _grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[Any]:
-    """As _reducescatter for tensors of one type, as one operation."""
+    """Like _reducescatter, for tensors of one type as one operation."""
     return _run_grouped(
         functions.horovod_grouped_reducescatter,
         "Reducescatter",

@@ -1,4 +1,4 @@
-"""Gradients of the collectives, known to TensorFlow by the operations' types."""
+"""Gradients of the collectives; TensorFlow finds them by the types of the operations."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _grouped_allreduce_gradient(operation: Any, *grads: Any) -> Any:
 
 
 def _my_rows(operation: Any, index: int, averaged: Any, counts: Any) -> Any:
-    """Of a gathered tensor's gradient the rows that came from this rank. counts: rows per rank of the set."""
+    """The rows of a gathered tensor's gradient that came from this rank. counts: rows per rank of the set."""
     set_number = int(operation.get_attr("process_set_id"))
     if set_number == 0:
         me = rank_op()

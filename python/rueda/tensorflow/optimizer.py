@@ -42,7 +42,7 @@ class DistributedLegacyOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[
         self._reducer.register_local(var)
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
-        """As the wrapped optimizer's, then reduced over the ranks; (gradient, variable) pairs."""
+        """Like the wrapped optimizer's, then reduced over the ranks; (gradient, variable) pairs."""
         pairs = self._optimizer.compute_gradients(*args, **kwargs)
         gradients, variables = [g for g, _ in pairs], [v for _, v in pairs]
         if self._aggregation is not None:
@@ -52,7 +52,7 @@ class DistributedLegacyOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[
         return list(zip(reduced, variables))
 
     def apply_gradients(self, *args: Any, **kwargs: Any) -> Any:
-        """As the wrapped optimizer's; with backward_passes_per_step > 1 in every N-th step only."""
+        """Like the wrapped optimizer's; with backward_passes_per_step > 1 only in every N-th step."""
         if self._aggregation is None:
             return self._optimizer.apply_gradients(*args, **kwargs)
         global_step = kwargs.get("global_step", args[1] if len(args) > 1 else None)
@@ -61,15 +61,15 @@ class DistributedLegacyOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[
         )
 
     def get_slot(self, *args: Any, **kwargs: Any) -> Any:
-        """Of the wrapped optimizer."""
+        """That of the wrapped optimizer."""
         return self._optimizer.get_slot(*args, **kwargs)
 
     def get_slot_names(self, *args: Any, **kwargs: Any) -> Any:
-        """Of the wrapped optimizer."""
+        """That of the wrapped optimizer."""
         return self._optimizer.get_slot_names(*args, **kwargs)
 
     def variables(self, *args: Any, **kwargs: Any) -> Any:
-        """Of the wrapped optimizer."""
+        """That of the wrapped optimizer."""
         return self._optimizer.variables(*args, **kwargs)
 
 

@@ -32,7 +32,7 @@ def _load() -> tuple[Any, ctypes.CDLL]:
     try:
         functions = tf.load_op_library(
             str(path)
-        )  # first: only this call makes Python functions of operations
+        )  # comes first: only this call makes Python functions of operations
         library = ctypes.CDLL(str(path), mode=os.RTLD_LOCAL)
     except (tf.errors.OpError, OSError) as error:
         why = f"{error}; reinstall rueda, or build the target rueda_tensorflow beside librueda.so."
@@ -50,9 +50,9 @@ functions, _library = _load()
 def is_async() -> bool:
     """Whether operations may be run in any order without blocking TensorFlow's threads.
 
-    Not so when this TensorFlow's asynchronous kernels are not what the plugin knows, or with
-    RUEDA_TENSORFLOW_ASYNC=0. Before the first operation has run it is not known in a program without eager
-    execution; then True.
+    They may not if the asynchronous kernels of this TensorFlow are not as the plugin knows them, or with
+    RUEDA_TENSORFLOW_ASYNC=0. In a program without eager execution this is unknown until the first operation
+    has run; the answer is True until then.
     """
     found = int(_library["rueda_tensorflow_is_async"]())
     if found < 0 and os.environ.get("RUEDA_TENSORFLOW_ASYNC") == "0":
@@ -72,9 +72,9 @@ class DefaultName(str):
 def run(function: Callable[..., Any], what: str, name: str | None, **arguments: Any) -> Any:
     """Runs or builds one operation and returns its output or outputs.
 
-    what: its type, for messages. name: under which ranks match it; in graphs the name of the node. A name
-    that the user gave holds wherever tf.function puts the node: calls of functions become prefixes of node
-    names, and they are numbered in the order of the calls.
+    what: its type, for messages. name: the name by which ranks match it, which in graphs is the name of the
+    node. A name that the user gave holds wherever tf.function puts the node: calls of functions become
+    prefixes of node names, which are numbered in the order of the calls.
     """
     _core.c_text(name or "", "name")
     if tf.executing_eagerly():
@@ -93,9 +93,10 @@ def run(function: Callable[..., Any], what: str, name: str | None, **arguments: 
 def _let_run_in_any_order(graph: Any, outputs: Any) -> None:
     """Takes the operation out of the chain in which tf.function runs stateful operations.
 
-    In the chain an operation waits for the one before it; ranks whose order differs would wait for ever,
-    and nothing would overlap with the backward pass. It still must run. Not inside loops, whose rounds use
-    one name one after the other, and not when operations block, for then the chain keeps them in order.
+    In the chain an operation waits for the one before it. Ranks whose order differs would wait forever, and
+    nothing would overlap with the backward pass. The operation must still run. This is not done inside
+    loops, whose rounds use one name one after the other, nor if operations block, because the chain then
+    keeps them in order.
     """
     manager = getattr(graph, "experimental_acd_manager", None)
     if manager is None or not is_async() or _is_in_loop(graph):
@@ -116,7 +117,7 @@ def _is_in_loop(graph: Any) -> bool:
 
 
 def default_name(prefix: str, *tensors: Any) -> str | None:
-    """A node's name made of tensors' names; None where these have none (eager execution)."""
+    """A node's name, made of tensors' names; None if they have none (eager execution)."""
     if tf.executing_eagerly():
         return None
     names = [getattr(tensor, "name", None) for tensor in tensors]

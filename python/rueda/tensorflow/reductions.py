@@ -76,7 +76,7 @@ def allreduce(
 def _allreduce_slices(
     slices: Any, op: int, name: str | None, process_set: ProcessSet, ignore_name_scope: bool
 ) -> Any:
-    """All ranks' slices in one; rows that several ranks have stay apart and add up where they are used."""
+    """All ranks' slices in one. Rows that several ranks have stay apart, and add up when they are used."""
     if op == Adasum:
         raise NotImplementedError(NO_SPARSE_ADASUM)
     if op not in (Average, Sum):
@@ -85,7 +85,7 @@ def _allreduce_slices(
     values = allgather(slices.values, names[0], ignore_name_scope, process_set)
     indices = allgather(slices.indices, names[1], ignore_name_scope, process_set)
     if op == Average:
-        # True division, by which integers become floats: rows of several ranks are added after it.
+        # True division, which makes floats of integers, because rows of several ranks are added after it.
         values = values / tf.cast(size_op(set_id(process_set, "Allreduce")), values.dtype)
     return tf.IndexedSlices(values, indices, dense_shape=slices.dense_shape)
 
@@ -110,7 +110,7 @@ def _reduce_group(
     outputs: list[Any] = [None] * len(pairs)
     types = by_type([compressed for compressed, _ in pairs])
     for dtype, positions in types.items():
-        # Types of one call need names of their own: in eager execution all would have the operation's.
+        # Each type of a call needs its own name: in eager execution all would have that of the operation.
         own = name if len(types) == 1 or name is None else f"{name}_{dtype.name}"
         reduced = reduce([pairs[i][0] for i in positions], own)
         for position, output in zip(positions, reduced):

@@ -16,7 +16,7 @@ from rueda.tensorflow.gradients import GradientReducer
 
 
 class _DistributedTape:
-    """What is put in front of the tape's own class."""
+    """The class that is put in front of the tape's own class."""
 
     _reducer: GradientReducer
 
@@ -47,7 +47,7 @@ class _DistributedTape:
     def get_local_and_global_gradients(
         self, target: Any, sources: Any, output_gradients: Any = None, use_generic_names: bool = False
     ) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
-        """As gradient, in two lists of (source, gradient): the local ones and the reduced ones."""
+        """Like gradient, but in two lists of (source, gradient): the local ones and the reduced ones."""
         flat = tf.nest.flatten(sources)
         gradients = self.gradient(target, flat, output_gradients, use_generic_names)
         local = [(s, g) for s, g in zip(flat, gradients) if self._reducer.is_local(s)]

@@ -107,7 +107,7 @@ class AdasumMixin(torch.optim.Optimizer):
         self._pending[parameter] = of_handle(handle).then(lambda change: decompress(change, context))
 
     def synchronize(self) -> None:
-        """Nothing: the changes are awaited in step()."""
+        """Does nothing, because step() awaits the changes."""
 
     @contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -134,7 +134,7 @@ class AdasumMixin(torch.optim.Optimizer):
         try:
             changes = settle_all([self._pending[parameter] for parameter in self._trained])
         except Exception:
-            for parameter in self._trained:  # they hold changes now; give the weights back
+            for parameter in self._trained:  # they hold changes now, so give the weights back
                 parameter.data.copy_(self._start_of[parameter])
             raise
         finally:
@@ -143,7 +143,7 @@ class AdasumMixin(torch.optim.Optimizer):
             parameter.data.copy_(self._start_of[parameter] + change.view_as(parameter))
         return loss
 
-    step.hooked = True  # type: ignore[attr-defined]  # the wrapped class's step runs the step hooks
+    step.hooked = True  # type: ignore[attr-defined]  # the step of the wrapped class runs the step hooks
 
     def _rearm(self) -> None:
         self._pending.clear()
@@ -163,7 +163,7 @@ class AdasumMixin(torch.optim.Optimizer):
         return super().step(closure)
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """As the wrapped optimizer's; refused while weight changes are being reduced."""
+        """Like the wrapped optimizer's; refused while weight changes are being reduced."""
         if self._pending:
             raise AssertionError(ZEROED_EARLY)
         super().zero_grad(*args, **kwargs)
@@ -177,6 +177,6 @@ class AdasumMixin(torch.optim.Optimizer):
         self._passes_left = dict.fromkeys(self._trained, passes)
 
     def load_state_dict(self, state_dict: Any) -> None:
-        """Awaits changes under way, whether they fail or not, forgets them and pass counts, then loads."""
+        """Awaits changes under way, whether they fail or not, forgets them and the pass counts, and loads."""
         self._abandon()
         super().load_state_dict(state_dict)

@@ -1,7 +1,7 @@
-"""Gradients that are born in memory which all ranks of the host map, so that reducing them copies nothing.
+"""Gradients are allocated in memory that all ranks of the host map, so that reducing them copies nothing.
 
-RUEDA_TORCH_ARENA=1 asks for it. `librueda_torch.so` then puts an allocator in front of torch's own; it tests
-itself first, and any doubt leaves torch as it was. Results are the same bits either way.
+RUEDA_TORCH_ARENA=1 asks for it. `librueda_torch.so` then puts an allocator in front of torch's own. It first
+tests itself, and leaves torch as it was if anything is in doubt. The results have the same bits either way.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ ALONE = "no other rank runs on this host"
 
 @dataclass(frozen=True)
 class State:
-    """Whether gradients are placed in shared memory, and what has become of those that were to be."""
+    """Whether gradients are placed in shared memory, and how many were."""
 
     is_on: bool
-    why: str  # a clause; "" when it is on
+    why: str  # why not, as a clause; "" if it is on
     placed: int = 0  # blocks that were allocated there
     refused: int = 0  # blocks for which there was no room: they lie in private memory
 
@@ -55,7 +55,7 @@ def plugin_path() -> Path:
 
 
 def install() -> str:
-    """Puts the allocator in front of torch's, once per process. "", or why torch was left as it is."""
+    """Puts the allocator in front of torch's, once per process. Returns "", or why torch was left alone."""
     global _plugin, _why
     with _lock:
         if _why is None:
@@ -100,7 +100,7 @@ def _count(size_bytes: int, by: int) -> int:
 
 
 def try_out() -> str:
-    """After install(): whether a gradient comes where it should. Returns "", or what was not as expected."""
+    """Tests after install() where a gradient is placed. Returns "", or what was not as expected."""
     parameter = torch.ones(1000, requires_grad=True)
     _count(4000, 1)
     try:

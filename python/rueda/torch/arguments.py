@@ -19,7 +19,7 @@ NO_MODEL = "cross_step=True needs model=, the module whose forward passes are to
 
 
 def check_reduction(compression: Any, op: int, predivide: float, passes: int) -> None:
-    """Raises ValueError or TypeError for what no reduction can do."""
+    """Raises ValueError or TypeError for arguments that no reduction can satisfy."""
     check_compression(compression)
     if op not in OPS:
         raise ValueError(f"op must be one of Average, Sum, Adasum, Min, Max and Product, not {op!r}.")
@@ -63,7 +63,7 @@ def groups_of(groups: Any, num_groups: int) -> Any:
 def check_cross_step(
     optimizer: torch.optim.Optimizer, model: torch.nn.Module | None, op: int, groups: Any
 ) -> None:
-    """Raises ValueError where step() cannot return while gradients are being reduced."""
+    """Raises ValueError if step() cannot return while gradients are being reduced."""
     if not isinstance(model, torch.nn.Module):
         raise ValueError(NO_MODEL)
     mine = set(model.parameters())

@@ -1,7 +1,8 @@
-"""Updates that cross the step: each parameter's is made when the next forward pass comes to its module.
+"""Updates that cross the step: each parameter is updated when the next forward pass comes to its module.
 
-The same arithmetic as a step that waits for everything, in another order of time, as in ByteScheduler (Peng
-et al., "A generic communication scheduler for distributed DNN training acceleration", 2019).
+The arithmetic is that of a step that waits for everything; only the time of each update differs. The
+idea is that of ByteScheduler (Peng et al., "A generic communication scheduler for distributed DNN
+training acceleration", 2019).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ COMPILED = (
     "torch.compile(module) instead and give that as model."
 )
 
-# Parts of a tensor on the wire: whatever is needed earlier overtakes between two of them.
+# A longer tensor travels in parts of this size, so that tensors needed earlier can overtake it in between.
 PART_BYTES = 1 << 20
 
 
@@ -42,13 +43,13 @@ class Flight:
 
     parameter: torch.Tensor
     grad: torch.Tensor
-    reduction: Reduction | None  # leaves its result in grad; None: it is there
+    reduction: Reduction | None  # leaves its result in grad; None: the result is there
     has_landed: Callable[[], None]
     group: int = 0  # of the optimizer
 
 
 def _nothing(*_: Any) -> None:
-    """What is left of a gate in a copy of its module."""
+    """Replaces a gate in a copy of its module."""
 
 
 def _no_gate() -> Callable[..., None]:
@@ -56,7 +57,7 @@ def _no_gate() -> Callable[..., None]:
 
 
 class _Gate:
-    """A hook of a module that waits; copies of the module go without."""
+    """A hook of a module that waits. Copies of the module do not have it."""
 
     def __init__(self, crossing: CrossStep, wait: Callable[[CrossStep, Any], None]) -> None:
         self._crossing = weakref.ref(crossing)
@@ -71,8 +72,8 @@ class _Gate:
         return _no_gate, ()
 
 
-# Those that have something outstanding, and their optimizers: no update may be lost with them, and the engine
-# holds their names.
+# The objects with outstanding updates, and their optimizers. They are kept alive, because no update may be
+# lost with them and the engine holds their names.
 _outstanding: dict[CrossStep, torch.optim.Optimizer] = {}
 
 
@@ -97,7 +98,8 @@ class CrossStep:
         self._options: list[dict[str, Any]] = []  # of the groups, when step() was called
         self._called: dict[torch.nn.Module, int] = {}  # since the last step, in the order of first calls
         self._parents: dict[torch.nn.Module, torch.nn.Module] = {}
-        # Whose call waits for a parameter: the modules that hold it, and what was seen to use it for them.
+        # The modules whose call waits for a parameter: those that hold it, and those that were seen to use
+        # it for them.
         self._places: dict[torch.Tensor, list[torch.nn.Module]] = {}
         self._awaited: dict[torch.nn.Module, list[torch.Tensor]] = {}  # the same, by module
         self._watch(model)
@@ -123,7 +125,7 @@ class CrossStep:
                 module.register_state_dict_pre_hook(finish),
                 module._register_load_state_dict_pre_hook(_Gate(self, CrossStep._finish_for)),
             ]
-            if module not in inside:  # a graph is not broken by a wait: its wrapper waits for all of it
+            if module not in inside:  # a wait would break its graph, so its wrapper waits for all of it
                 gate = _Gate(self, arrive)
                 hooks.append(module.register_forward_pre_hook(gate, prepend=True))
             for hook in hooks:
@@ -135,7 +137,7 @@ class CrossStep:
             return
         if module.training and torch.is_grad_enabled():
             wanted: Iterable[torch.Tensor] = self._awaited.get(module, ())
-        else:  # no gradient will tell that a parameter was read early by another module than its own
+        else:  # no gradient will show that another module than its own read a parameter early
             wanted = [*self._awaited.get(module, ()), *module.parameters()]
         self._land([p for p in dict.fromkeys(wanted) if p in self._flights])
 
@@ -143,12 +145,12 @@ class CrossStep:
         self.finish()
 
     def _place(self, parameter: torch.Tensor) -> torch.nn.Module | None:
-        """The module whose call waits for this parameter first; None when no such call was seen."""
+        """The module whose call first waits for this parameter; None if no such call was seen."""
         places = self._places.get(parameter, [])
         seen = [module for module in places if module in self._called]
         if seen:
             return min(seen, key=self._called.__getitem__)
-        for holder in places:  # used as a function: torch.nn.MultiheadAttention does that to its out_proj
+        for holder in places:  # used without a call, as torch.nn.MultiheadAttention uses its out_proj
             module: torch.nn.Module | None = holder
             while module is not None and module not in self._called:
                 module = self._parents.get(module)
@@ -157,16 +159,17 @@ class CrossStep:
         return None
 
     def priority_of(self, parameter: torch.Tensor) -> int:
-        """Below zero, and the larger the earlier the forward pass of this step came to the parameter."""
+        """A negative number; it is larger if the forward pass of this step came to the parameter earlier."""
         place = self._place(parameter)
         return -1 - (self._called[place] if place is not None else len(self._called))
 
     # ---- steps ----
 
     def depart(self, flights: Iterable[Flight], groups: list[dict[str, Any]]) -> None:
-        """Takes over what a step() leaves outstanding; what no forward pass would wait for is made at once.
+        """Takes over what a step() leaves outstanding. Updates for which no forward pass would wait are
+        made at once.
 
-        groups: the optimizer's, whose options of now count for these updates.
+        groups: those of the optimizer; their current options apply to these updates.
         """
         self._options = [
             {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in group.items() if k != "params"}
@@ -197,7 +200,7 @@ class CrossStep:
             for flight in flights:
                 self._await(flight)
         except KeyboardInterrupt:
-            raise  # outstanding still
+            raise  # still outstanding
         except BaseException:
             self.abandon()
             raise
@@ -221,7 +224,7 @@ class CrossStep:
     def abandon(self) -> None:
         """Waits for every reduction, whether it fails or not, and forgets the updates."""
         for flight in self._flights.values():
-            with suppress(Exception):  # the first failure is the one that is told
+            with suppress(Exception):  # the first failure is reported
                 self._await(flight)
             flight.has_landed()
         self._forget()
@@ -238,7 +241,7 @@ class CrossStep:
         for flight in flights:
             flight.parameter.grad = flight.grad
         try:
-            # A forward pass may run in other modes than a step.
+            # A forward pass may run in other modes than a step does.
             with torch.inference_mode(False), torch.autocast(flights[0].grad.device.type, enabled=False):
                 optimizer._step_groups(groups)
         finally:

@@ -83,7 +83,7 @@ def allgather_object(
 
 
 def _tensor(payload: bytes) -> torch.Tensor:
-    # bytearray: torch warns about memory it may not write to.
+    # A bytearray, because torch warns about memory that it may not write to.
     return torch.frombuffer(bytearray(payload), dtype=torch.uint8)
 
 
@@ -174,7 +174,7 @@ def _apply_options(optimizer: torch.optim.Optimizer, options: list[dict[str, Any
         for key, value in values.items():
             mine = group.get(key)
             if isinstance(mine, torch.Tensor) and isinstance(value, torch.Tensor):
-                mine.detach().copy_(value)  # learning-rate schedulers hold on to the tensor
+                mine.detach().copy_(value)  # learning-rate schedulers keep the tensor
             else:
                 group[key] = value
 

@@ -226,7 +226,7 @@ def _check_splits(splits: Any) -> tuple[list[int] | None, torch.device]:
     if splits.dtype != torch.int32:
         raise ValueError("alltoall expects splits to contain 32-bit integer elements.")
     rows = [int(count) for count in splits.tolist()]
-    if not rows:  # to the engine an empty list is no list
+    if not rows:  # to the engine, an empty list is no list
         raise ValueError("Number of entries in splits does not equal number of workers.")
     operations.check_splits(rows)
     return rows, splits.device

@@ -25,7 +25,7 @@ def synchronize(handle: int) -> Any:
 
 
 def copy_back(host: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
-    """Brings results from their host stages to the tensors they belong to."""
+    """Copies results from their host stages to the tensors to which they belong."""
     with torch.no_grad():
         for stage, output in zip(host, outputs):
             if stage.data_ptr() != output.data_ptr() or stage.device != output.device:
@@ -39,7 +39,7 @@ def start_gathering(
     naming: tuple[str, str | None],
     process_set: ProcessSet,
 ) -> int:
-    """Submits operations whose results the engine allocates; these come to the devices of `tensors`."""
+    """Submits operations whose results the engine allocates; they are moved to the devices of `tensors`."""
     is_group = naming[0].startswith("grouped_")
     kinds = [(tensor.dtype, tensor.device) for tensor in tensors]
 

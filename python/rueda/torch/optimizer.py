@@ -30,8 +30,8 @@ TWICE = (
 NO_CLOSURE = (
     "step() takes no closure with cross_step=True: it needs all updates at once; use cross_step=False."
 )
-# The module that classes of wrapped optimizers show. Programs recognise Horovod's by it, so the alias package
-# puts its own here.
+# The module that classes of wrapped optimizers show. Programs recognise Horovod's classes by it, so the alias
+# package puts its own name here.
 class_module = __name__
 
 TWICE_WRAPPED = "This optimizer is a DistributedOptimizer already; wrap the optimizer that it was made from."
@@ -57,12 +57,12 @@ class _DistributedMixin(torch.optim.Optimizer):
     def param_groups(self) -> list[dict[str, Any]]:
         """The groups of the wrapped optimizer. Reading them awaits the reductions that have been started.
 
-        This is the door through which others reach `.grad`, above all torch's GradScaler: it must not see or
+        Other code reaches `.grad` through this property, above all torch's GradScaler. It must not see or
         change gradients that are being reduced, and what it looks for in them must be the same on all ranks.
-        Gradients that backward has not computed are not reduced before synchronize(): where parameters are
+        Gradients that backward has not computed are not reduced before synchronize(): if parameters are
         unused on some ranks only, call synchronize() before unscaling.
         """
-        reducer: Reducer | None = self.__dict__.get("_reducer")  # none while the wrapper is being built
+        reducer: Reducer | None = self.__dict__.get("_reducer")  # None while the wrapper is being built
         if reducer is not None and reducer.is_busy:
             reducer.settle()
         groups: list[dict[str, Any]] = self.__dict__["param_groups"]
@@ -83,7 +83,7 @@ class _DistributedMixin(torch.optim.Optimizer):
 
     @contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """Within it step() does not synchronize: for use after synchronize(), as to clip gradients."""
+        """Within it, step() does not synchronize: for use after synchronize(), as to clip gradients."""
         self._should_synchronize = False
         try:
             yield
@@ -110,7 +110,7 @@ class _DistributedMixin(torch.optim.Optimizer):
             self._synchronized = False
 
     def _synchronizing(self, closure: Callable[[], Any], reducer: Reducer) -> Callable[[], Any]:
-        """The closure, leaving reduced gradients behind; reduces first what was computed before it."""
+        """The closure, followed by a reduction. First reduces what was computed before it."""
         is_current = reducer.has_work
         if is_current:
             self.synchronize()
@@ -125,7 +125,7 @@ class _DistributedMixin(torch.optim.Optimizer):
 
         return synchronized
 
-    # The wrapped class's step runs the step hooks; without this mark they would run for both.
+    # The step of the wrapped class runs the step hooks. Without this mark they would run twice.
     step.hooked = True  # type: ignore[attr-defined]
 
     def local_step(self, closure: Any = None) -> Any:
@@ -133,7 +133,7 @@ class _DistributedMixin(torch.optim.Optimizer):
         return super().step(closure)
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """As the wrapped optimizer's; refused while gradients are being reduced.
+        """Like the wrapped optimizer's; refused while gradients are being reduced.
 
         Reduced gradients that no step has used are forgotten: a GradScaler skips steps that overflow.
         """
@@ -147,7 +147,7 @@ class _DistributedMixin(torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds parameters, for instance of layers that were frozen; their gradients are reduced too."""
         super().add_param_group(param_group)
-        reducer = getattr(self, "_reducer", None)  # none yet while the wrapper is being built
+        reducer = getattr(self, "_reducer", None)  # None while the wrapper is being built
         if reducer is not None:
             group = len(self.param_groups) - 1
             for index, parameter in enumerate(self.param_groups[group]["params"]):
@@ -202,12 +202,12 @@ class _CrossStepMixin(_DistributedMixin):
             self._crossing.finish()
 
     def synchronize(self) -> None:
-        """Makes outstanding updates; then as without cross_step: the following step is made at once."""
+        """Makes outstanding updates, then acts as without cross_step: the following step is made at once."""
         self.finish()
         super().synchronize()
 
     def step(self, closure: Any = None) -> Any:
-        """Returns while gradients are being reduced; the options of now count for the updates.
+        """Returns while gradients are being reduced. The current options apply to the updates.
 
         `.grad` is None afterwards. A closure is refused: it would need all updates at once.
         """
@@ -250,12 +250,12 @@ class _CrossStepMixin(_DistributedMixin):
         return super().local_step(closure)
 
     def state_dict(self) -> Any:
-        """As the wrapped optimizer's, after outstanding updates."""
+        """Like the wrapped optimizer's, after outstanding updates."""
         self.finish()
         return super().state_dict()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As without cross_step, after outstanding updates."""
+        """Like without cross_step, after outstanding updates."""
         self.finish()
         super().add_param_group(param_group)
 
@@ -272,13 +272,13 @@ def _rewrap(optimizer: torch.optim.Optimizer, mixin: type[torch.optim.Optimizer]
     wrapper: Any = type(cls.__name__, (mixin, cls), {"__module__": class_module, "__doc__": cls.__doc__})
     wrapped = wrapper.__new__(wrapper)
     own = set(torch.optim.Optimizer([torch.zeros(1)], {}).__dict__) | {"state", "param_groups", "defaults"}
-    own |= {"step"}  # replaced on the instance by learning-rate schedulers
+    own |= {"step"}  # learning-rate schedulers replace it on the instance
     extra = {key: value for key, value in optimizer.__dict__.items() if key not in own}
     known = inspect.signature(cls.__init__).parameters
     options = {name: value for name, value in optimizer.defaults.items() if name in known}
     try:
         cls.__init__(wrapped, optimizer.param_groups, **options)  # some make their first state here
-    except TypeError:  # required arguments that are no options: the groups hold all that matters
+    except TypeError:  # it has required arguments that are not options; the groups hold all that matters
         torch.optim.Optimizer.__init__(wrapped, optimizer.param_groups, optimizer.defaults)
     wrapped.__dict__.update(extra)
     return wrapped
@@ -291,7 +291,7 @@ def _make_reducer(
     passes: int,
     settings: Settings,
 ) -> Reducer | None:
-    """None where this rank trains alone, or is not among those that train together."""
+    """None if this rank trains alone, or is not among those that train together."""
     is_alone = basics.size() == 1 and not is_enabled("ELASTIC")
     if is_alone or settings.process_set.included() is False:
         resolve_groups(groups, [], names, None)  # the checks must not depend on the number of ranks

@@ -51,7 +51,7 @@ def resolve_groups(
         return [[member for member in group if id(member) in trained] for group in groups]
     if process_set is None:
         return []
-    # Ranks may have built the model in different orders; they must agree on the groups.
+    # Ranks may have built the model in different orders, but must agree on the groups.
     root = (process_set.ranks or [0])[0]
     order = broadcast_object([names[p] for p in parameters], root, "optimizer.parameter_order", process_set)
     by_name = {names[p]: p for p in parameters}
@@ -82,7 +82,7 @@ class Reducer:
         self._passes = passes
         self._slots: dict[torch.Tensor, Slot] = {}
         self._activity = Activity()
-        # Gives a parameter's reductions a priority, when the first begins.
+        # Gives the reductions of a parameter their priority, when the first begins.
         self.priority_of: Callable[[torch.Tensor], int] | None = None
         self._frozen: dict[torch.Tensor, str] = {}
         for parameter in parameters:
@@ -93,14 +93,14 @@ class Reducer:
                 slot.group = members
 
     def take(self, parameter: torch.Tensor, name: str) -> None:
-        """Reduces this parameter's gradients from now on, or from when it is no longer frozen."""
+        """Reduces this parameter's gradients from now on, or as soon as it is no longer frozen."""
         if parameter.requires_grad:
             self._watch(parameter, name)
         else:
             self._frozen[parameter] = name
 
     def _watch_unfrozen(self) -> None:
-        """Where layers were unfrozen since the last step, as on all ranks: torch takes no hook before."""
+        """Hooks layers unfrozen since the last step, as all ranks do: torch takes no hook before."""
         for parameter in [p for p in self._frozen if p.requires_grad]:
             self._watch(parameter, self._frozen.pop(parameter))
 
@@ -137,7 +137,7 @@ class Reducer:
     def reset(self) -> None:
         """Awaits what is under way, whether it fails or not, and forgets it and pass counts.
 
-        Without waiting the engine would still hold the names when the next backward pass uses them.
+        Otherwise the engine would still hold the names when the next backward pass uses them.
         """
         self._finish_started()
         for slot in self._slots.values():
@@ -179,9 +179,9 @@ class Reducer:
                 numbers.skip(set_id, sent)
 
     def depart(self) -> dict[torch.Tensor, Flight]:
-        """Starts what has not started, and hands everything over with the gradients: `.grad` is None then.
+        """Starts what has not started, and passes everything on with the gradients: `.grad` is None then.
 
-        Where some are sparse all are awaited: their results are new tensors.
+        If some are sparse, all are awaited, because the results of sparse ones are new tensors.
         """
         slots = self._start_rest()
         if any(slot.fill().is_sparse for slot in slots):
@@ -240,7 +240,7 @@ class Reducer:
             raise failure
 
     def reduce_loss(self, loss: Any) -> Any:
-        """The loss of all ranks, where it is a number and gradients are averaged or summed."""
+        """The loss of all ranks, if it is a number and gradients are averaged or summed."""
         op, process_set = self._settings.op, self._settings.process_set
         is_number = isinstance(loss, float) or (isinstance(loss, torch.Tensor) and loss.is_floating_point())
         if op not in (Average, Sum) or not is_number:

@@ -25,11 +25,11 @@ def _start_allreduce(
     process_set: ProcessSet,
     priority: int = 0,
 ) -> int:
-    """Outputs may be the tensors themselves. What is not direct, as on GPUs, goes through host memory."""
+    """Outputs may be the tensors themselves. Tensors that are not direct (on GPUs) go through host memory."""
     memory.check_group(tensors)
     device = memory.device_index(tensors[0])
     inputs = [memory.to_host(tensor) for tensor in tensors]
-    # The host copy of a tensor that is not direct is ours: reduce it in place.
+    # The host copy of a tensor that is not direct is ours, so it is reduced in place.
     direct = [memory.is_direct(output) for output in outputs]
     stages = [output.detach() if ok else source for output, source, ok in zip(outputs, inputs, direct)]
     is_staged = not all(direct)
@@ -45,7 +45,7 @@ def _start_allreduce(
     return in_flight.start(calls, [*inputs, *stages, *tensors], finish, naming, process_set)
 
 
-# What was reduced at once before: a step reduces the same tensors as the one before it.
+# Prepared operations of tensors that were reduced before: each step reduces the same tensors.
 _repeats: dict[tuple[Any, ...], Callable[[ProcessSet, int, int], int]] = {}
 _MOST_REPEATS = 4096
 
@@ -58,7 +58,7 @@ def _reduce_now(
     factors: tuple[float, float],
     process_set: ProcessSet,
 ) -> None:
-    """allreduce_async and synchronize of one direct tensor, without what only handles need."""
+    """allreduce_async and synchronize of one direct tensor, without the work that only handles need."""
     key = (name, tensor.dtype, tensor.shape, op, factors)
     start = _repeats.get(key)
     if start is None:
@@ -230,7 +230,7 @@ def prepare_allreduce_(
 ) -> Callable[[int], int]:
     """allreduce_async_ for tensors like this one that are reduced again and again: see operations.prepare.
 
-    urgency: a priority as in rueda.h, and the bytes of the parts that others may overtake; 0: a whole.
+    urgency: a priority as in rueda.h, and the bytes of the parts that others may overtake; 0: no parts.
     """
     priority, part_bytes = urgency
     count, name = like.numel(), f"allreduce.{name}"

@@ -76,7 +76,7 @@ class Slot:
         self.shape: torch.Size | None = None
 
     def fill(self) -> torch.Tensor:
-        """The gradient; one that says zero, of the kind other ranks are likely to have, if there is none."""
+        """The gradient. If there is none: zeros, of the kind that other ranks are likely to have."""
         grad = self.parameter.grad
         if grad is None:
             if self.sparse_dim is None:
@@ -87,14 +87,14 @@ class Slot:
         return grad
 
     def prepare(self, grad: torch.Tensor, settings: Settings) -> bool:
-        """Whether `send` may be called with this gradient: dense, on the CPU, as it is."""
+        """Whether `send` may be called with this gradient: it is dense, on the CPU, and needs no change."""
         if settings.compression is not Compression.none or not is_direct(grad):
             return False
         if grad.layout != torch.strided or not grad.is_contiguous():
             return False
         if (grad.dtype, grad.shape) != (self.dtype, self.shape):
             if grad.dtype not in DTYPES:
-                return False  # the ordinary way says so
+                return False  # the ordinary way reports it
             arguments = (self.name, settings.op, settings.factors, settings.process_set)
             start = prepare_allreduce_(grad, *arguments, (self.priority, settings.part_bytes))
             self.prepared = Repeated(start)
@@ -102,7 +102,7 @@ class Slot:
         return True
 
     def send(self, grad: torch.Tensor) -> None:
-        """Starts reducing a gradient that was prepared for."""
+        """Starts reducing a gradient for which the operation was prepared."""
         assert self.prepared is not None
         self.prepared.send(grad.data_ptr(), grad)
         self.reduction = self.prepared
@@ -121,7 +121,7 @@ def settle(reduction: Reduction) -> None:
 
 
 class Activity:
-    """Whether some slot of a reducer may be under way: asked often, and mostly in vain."""
+    """Whether some slot of a reducer may be under way. Asked often, and usually not so."""
 
     __slots__ = ("is_possible",)
 
@@ -130,7 +130,7 @@ class Activity:
 
 
 def weakly(method: Callable[[torch.Tensor], None]) -> Callable[[torch.Tensor], None]:
-    """The method as a hook of parameters, which outlive its object: does nothing once that is gone."""
+    """The method as a hook of parameters, which outlive its object. It does nothing once that is gone."""
     held = weakref.WeakMethod(method)
 
     def hook(parameter: torch.Tensor) -> None:
@@ -151,8 +151,9 @@ def make_hook(
 ) -> Callable[[torch.Tensor], None]:
     """What autograd calls when a gradient is complete. It keeps neither the slot nor its owner alive.
 
-    The usual case is done here, without a call that can be spared: backward waits for it. in_general does the
-    others: more passes to come, members of a group, gradients that cannot be sent as they are, the first one.
+    The usual case is handled here, without any call that can be avoided, because backward waits for it.
+    in_general handles the others: more passes to come, members of a group, gradients that need a change,
+    the first gradient.
     """
     get_slot = weakref.ref(slot)
     strided = torch.strided

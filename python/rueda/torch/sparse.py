@@ -22,7 +22,7 @@ def empty_like(tensor: torch.Tensor, sparse_dim: int) -> torch.Tensor:
 
 
 class SparseReduction:
-    """The sum or average of sparse COO tensors, of which indices and values are under way. Any thread."""
+    """The sum or average of sparse COO tensors whose indices and values are under way. Any thread."""
 
     def __init__(
         self,
@@ -32,10 +32,10 @@ class SparseReduction:
         process_set: ProcessSet,
         use: Callable[[torch.Tensor], Any] | None = None,
     ) -> None:
-        """As sparse_allreduce_async. use: called with the result, once."""
+        """Like sparse_allreduce_async. use: called once with the result."""
         if tensor.layout != torch.sparse_coo:
             raise ValueError(f"Tensor type {tensor.type()} is not sparse; use allreduce for dense tensors.")
-        # Indices are [dimensions, entries]; ranks differ in entries, so these must come first.
+        # Indices are [dimensions, entries]. Ranks differ in entries, so that dimension must come first.
         indices = tensor._indices().transpose(0, 1).contiguous()
         indices_handle = allgather_async(indices, f"{name}.indices", process_set)
         values_handle = allgather_async(tensor._values().contiguous(), f"{name}.values", process_set)

@@ -65,7 +65,7 @@ class _SyncBatchNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, input: torch.Tensor, weight: Any, bias: Any, eps: float) -> Any:
-        # Statistics are held in float32 at least: sums of 16-bit values lose everything.
+        # Statistics are held in float32 at least, because 16-bit sums lose too much.
         x = input if input.dtype == torch.float64 else input.float()
         axes = [axis for axis in range(x.dim()) if axis != 1]
         count = x.numel() // max(1, x.shape[1])
@@ -90,7 +90,7 @@ class _SyncBatchNorm(torch.autograd.Function):
         sum_dy = dy.sum(axes)
         sum_dy_xmu = (dy * centred).sum(axes)
         grad_input = grad_weight = grad_bias = None
-        if weight is not None:  # stay local: the optimizer reduces them
+        if weight is not None:  # these stay local, because the optimizer reduces them
             grad_weight = (sum_dy_xmu * invstd).to(weight.dtype) if ctx.needs_input_grad[1] else None
             grad_bias = sum_dy.to(weight.dtype) if ctx.needs_input_grad[2] else None
         if ctx.needs_input_grad[0]:
@@ -104,7 +104,7 @@ class _SyncBatchNorm(torch.autograd.Function):
 
 
 def _local_statistics(x: torch.Tensor, axes: list[int], count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    if count == 0:  # an empty batch has no mean; zeros get no weight later
+    if count == 0:  # an empty batch has no mean; its zeros get no weight later
         zeros = torch.zeros(x.shape[1], dtype=x.dtype, device=x.device)
         return zeros, zeros
     variance, mean = torch.var_mean(x, axes, correction=0)

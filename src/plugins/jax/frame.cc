@@ -5,7 +5,7 @@
 namespace rueda::jax {
 namespace {
 
-// The attribute's value if its type is the wanted one, else null.
+// Returns the value of the attribute if it has the wanted type, otherwise null.
 const void* find(const CallFrame* frame, std::string_view name, AttributeType type) {
   const Attributes& all = frame->attributes;
   for (int64_t i = 0; i < all.count; ++i) {

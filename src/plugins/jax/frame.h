@@ -1,4 +1,4 @@
-// Reading what XLA hands to a handler. Any thread; everything lives as long as the call.
+// Reads what XLA passes to a handler. Any thread; everything lives as long as the call.
 #ifndef RUEDA_PLUGINS_JAX_FRAME_H_
 #define RUEDA_PLUGINS_JAX_FRAME_H_
 
@@ -11,20 +11,21 @@
 
 namespace rueda::jax {
 
-// Answers the question for metadata that XLA asks when a handler is registered; false for a real call.
+// Answers XLA if it asks for the metadata of a handler, as it does at registration. Returns false for
+// a real call.
 bool answer_metadata(CallFrame* frame);
 
-// What the handler returns to fail the program with this sentence.
+// Makes the error that a handler returns to fail the program with this sentence.
 Error* make_error(const CallFrame* frame, ErrorCode code, const std::string& why);
 
-// An attribute of the call; empty if there is none of that name and type.
+// Returns an attribute of the call; empty if there is none of that name and type.
 std::optional<int64_t> int_attribute(const CallFrame* frame, std::string_view name);
 std::optional<double> double_attribute(const CallFrame* frame, std::string_view name);
 std::optional<std::string> string_attribute(const CallFrame* frame, std::string_view name);
 
-// rueda_dtype of an element type, -1 if the engine has none.
+// The rueda_dtype of an element type; -1 if the engine has none.
 int dtype_of(PrimitiveType type);
-// Bytes of one element; 0 if the engine has no such type.
+// The bytes of one element; 0 if the engine has no such type.
 size_t element_bytes(PrimitiveType type);
 size_t bytes_of(const Buffer& buffer);
 inline std::span<const int64_t> shape_of(const Buffer& buffer) {

@@ -1,11 +1,11 @@
-// The calls XLA makes for a group of collectives: one start for each tensor as soon as it is ready, and one
-// done for the whole group. Between them the program computes on. Ranks may make the calls in any order:
-// the engine matches operations by name. Neither call blocks before every start of its group has been made,
-// so no order of execution can lock two ranks against each other.
+// The calls that XLA makes for a group of collectives: one start for each tensor as soon as it is ready, and
+// one done for the whole group. The program computes meanwhile. Ranks may make the calls in any order,
+// because the engine matches operations by name. Neither call blocks before every start of its group has been
+// made, so no order of execution can make ranks wait for each other forever.
 //
-// A failed call ends the program: XLA frees its buffers while the engine may still use those of other groups,
-// and other ranks wait for groups that would never be started here. So a start never fails, and of the groups
-// of one block of the program only the last done does: begin has counted them.
+// A failed call ends the program. XLA would then free buffers that the engine still uses for other groups,
+// and other ranks would wait for groups that are never started here. Therefore a start never fails, and among
+// the groups of one block of the program only the last done fails. begin has counted the groups.
 
 #include <cstring>
 #include <string>
@@ -30,7 +30,8 @@ std::string called_twice(const std::string& name) {
          "own.";
 }
 
-// Submits the operation the attributes describe, in place on the buffer where the result has its size.
+// Submits the operation that the attributes describe. It works in place if the result has the size
+// of the buffer.
 Operation submit(const CallFrame* frame, const Buffer& buffer, bool* is_understood) {
   const auto name = string_attribute(frame, "name");
   const auto what = int_attribute(frame, "what");
@@ -67,7 +68,7 @@ Operation submit(const CallFrame* frame, const Buffer& buffer, bool* is_understo
   return operation;
 }
 
-// Brings a result the engine allocated to where XLA wants it; why not, if it has another shape.
+// Copies a result that the engine allocated to where XLA wants it. Returns why not, if it has another shape.
 std::string take_result(const Operation& operation, const Buffer& result) {
   rueda_result_info info{};
   info.struct_size = sizeof info;
@@ -88,13 +89,14 @@ std::string take_result(const Operation& operation, const Buffer& result) {
   return "";
 }
 
-// Waits for one operation and delivers its result; why it failed, else empty.
+// Waits for one operation and delivers its result. Returns why it failed, or an empty text.
 std::string finish(const Operation& operation, const Buffer& argument, const Buffer& result) {
   if (operation.handle == 0) {
     return operation.why;
   }
   std::string why;
-  // Bounded although it says for ever: the engine ends every operation, at the latest when a peer is lost.
+  // This wait ends although it has no limit: the engine ends every operation, at the latest when a
+  // peer is lost.
   if (rueda_wait(operation.handle, -1.0) != RUEDA_OK) {
     why = rueda_last_error();
   } else if (argument.data != result.data) {
@@ -106,7 +108,7 @@ std::string finish(const Operation& operation, const Buffer& argument, const Buf
 
 }  // namespace
 
-// () -> int32 []: the number of this run of a block. Attribute: groups, how many done calls a run makes.
+// () -> int32 []: the number of this run of a block. Attribute: groups, the number of done calls in a run.
 extern "C" RUEDA_API Error* rueda_jax_begin(CallFrame* frame) {
   if (answer_metadata(frame)) {
     return nullptr;
@@ -145,8 +147,8 @@ extern "C" RUEDA_API Error* rueda_jax_start(CallFrame* frame) {
   return nullptr;
 }
 
-// (x…, run) -> y…: the i-th is what the start with number id + i gave and becomes, 0 if any has failed. In
-// place for allreduce and broadcast.
+// (x…, run) -> y…: the i-th result is that of the start with number id + i, or 0 if any has failed. In place
+// for allreduce and broadcast.
 extern "C" RUEDA_API Error* rueda_jax_done(CallFrame* frame) {
   if (answer_metadata(frame)) {
     return nullptr;
@@ -156,7 +158,7 @@ extern "C" RUEDA_API Error* rueda_jax_done(CallFrame* frame) {
   if (!id || frame->arguments.count != count + 1) {
     return make_error(frame, ErrorCode::kInternal, kBrokenProgram);
   }
-  std::string why;  // of the first that failed; all are waited for, since their buffers are XLA's afterwards
+  std::string why;  // of the first failure. All are waited for, because XLA owns the buffers afterwards
   for (int64_t i = 0; i < count; ++i) {
     const Buffer& argument = *frame->arguments.buffers[i];
     const std::optional<Operation> operation = in_flight().take(*id + i, argument.data);
@@ -168,7 +170,7 @@ extern "C" RUEDA_API Error* rueda_jax_done(CallFrame* frame) {
       why = std::move(mine);
     }
   }
-  if (!why.empty()) {  // the rest of the program goes on with the same numbers on every rank
+  if (!why.empty()) {  // so that the rest of the program has the same numbers on every rank
     for (int64_t i = 0; i < count; ++i) {
       const Buffer& result = *frame->results.buffers[i];
       std::memset(result.data, 0, bytes_of(result));
@@ -180,7 +182,7 @@ extern "C" RUEDA_API Error* rueda_jax_done(CallFrame* frame) {
   if (why.empty()) {
     return nullptr;
   }
-  in_flight().wait();  // other blocks' operations still use the program's memory
+  in_flight().wait();  // operations of other blocks still use the memory of the program
   return make_error(frame, ErrorCode::kInternal, why);
 }
 

@@ -50,7 +50,7 @@ void InFlight::wait() {
   }
   for (int64_t handle : handles) {
     if (handle != 0) {
-      rueda_wait(handle, -1.0);  // how it ended is for its own done to say
+      rueda_wait(handle, -1.0);  // its own done reports how it ended
     }
   }
 }

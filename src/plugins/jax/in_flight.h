@@ -1,4 +1,4 @@
-// Operations between their start and their done, by the number the trace gave them. Any thread.
+// Operations between their start and their done, by the number that tracing gave them. Any thread.
 #ifndef RUEDA_PLUGINS_JAX_IN_FLIGHT_H_
 #define RUEDA_PLUGINS_JAX_IN_FLIGHT_H_
 
@@ -12,9 +12,9 @@
 namespace rueda::jax {
 
 struct Operation {
-  std::string name;    // the user's or the trace's, for messages
-  void* buffer;        // what the engine reads, and for reductions and broadcasts writes
-  int64_t handle = 0;  // of the engine; 0: it refused, and why says so
+  std::string name;    // from the user or from tracing, for messages
+  void* buffer;        // the engine reads it; reductions and broadcasts also write it
+  int64_t handle = 0;  // of the engine; 0: the engine refused, and `why` says why
   std::string why;
 };
 
@@ -22,9 +22,10 @@ class InFlight {
  public:
   bool has(int64_t id);
   void add(int64_t id, Operation operation);
-  // The oldest operation with this number on this buffer; empty if there is none.
+  // Returns the oldest operation with this number on this buffer; empty if there is none.
   std::optional<Operation> take(int64_t id, const void* buffer);
-  // Returns once the engine uses none of the buffers any more. Whoever takes the operations meanwhile may.
+  // Returns once the engine uses none of the buffers any more. Other threads may take
+  // the operations meanwhile.
   void wait();
 
  private:
@@ -33,7 +34,7 @@ class InFlight {
   std::unordered_map<int64_t, std::deque<Operation>> operations_;
 };
 
-// The one of this process. Never destroyed: threads of XLA may still use it while the process ends.
+// The only instance. Never destroyed, because threads of XLA may still use it while the process ends.
 InFlight& in_flight();
 
 }  // namespace rueda::jax

@@ -1,8 +1,8 @@
 // The part of XLA's FFI C interface that the handlers use, declared by hand from its published layout.
 //
-// One declaration serves every jaxlib since 0.5: XLA only appends to these structs and to its function table.
-// tests/python/test_jax_abi.py compares each field with the header of the installed jaxlib. Not declared,
-// because their meaning or place changed between releases: state, type registration, futures.
+// One declaration fits every jaxlib since 0.5, because XLA only appends to these structs and to its function
+// table. tests/python/test_jax_abi.py compares each field with the header of the installed jaxlib. State,
+// type registration and futures are not declared, because their meaning or place changed between releases.
 #ifndef RUEDA_PLUGINS_JAX_XLA_FFI_H_
 #define RUEDA_PLUGINS_JAX_XLA_FFI_H_
 
@@ -11,7 +11,7 @@
 
 namespace rueda::jax {
 
-// The interface version the handlers are written for. XLA accepts 0.1 up to its own.
+// The interface version for which the handlers are written. XLA accepts 0.1 up to its own version.
 inline constexpr int kApiMajor = 0;
 inline constexpr int kApiMinor = 1;
 
@@ -117,7 +117,7 @@ struct Api {
 struct CallFrame {
   size_t struct_size;
   Extension* extensions;
-  const Api* api;  // null in jaxlib up to 0.7.2 when only metadata is asked for
+  const Api* api;  // null in jaxlib up to 0.7.2 if XLA only asks for metadata
   void* context;
   int32_t stage;
   Buffers arguments;

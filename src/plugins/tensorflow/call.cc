@@ -6,7 +6,7 @@
 namespace rueda::tensorflow {
 namespace {
 
-char g_nothing = 0;  // where tensors without elements are said to be
+char g_nothing = 0;  // the address given for tensors without elements
 
 int32_t engine_type(TF_DataType type) {
   switch (type) {
@@ -33,11 +33,11 @@ int32_t engine_type(TF_DataType type) {
     case kTfHalf:
       return RUEDA_FLOAT16;
     default:
-      return -1;  // the operations' definitions let no other type through
+      return -1;  // the definitions of the operations admit no other type
   }
 }
 
-// The class of tf.errors that scripts written for Horovod catch.
+// Chooses the class of tf.errors that scripts written for Horovod catch.
 TF_Code code_of(int engine_status) {
   switch (engine_status) {
     case RUEDA_MISMATCH:
@@ -85,17 +85,17 @@ Call::~Call() {
 void Call::run() {
   if (!prepare() || !submit()) return end();
   if (mode() == Mode::kBlocking) {
-    engine.wait(handle_, -1.0);  // ends when the operation does; the engine ends all when a peer is lost
+    engine.wait(handle_, -1.0);  // ends with the operation; if a peer is lost, the engine ends all operations
     return complete();
   }
-  // Refused only when the engine ended between the two calls; then nothing else will call.
+  // Refused only if the engine ended between the two calls. Then nobody else will call on_done.
   if (const int status = engine.on_done(handle_, &Call::on_done, this); status != RUEDA_OK) {
     fail(status, engine.last_error());
     end();
   }
 }
 
-// ---- before: inputs and outputs ----
+// ---- before the operation: inputs and outputs ----
 
 bool Call::prepare() {
   if (kernel_.what == RUEDA_JOIN || kernel_.what == RUEDA_BARRIER) {
@@ -130,11 +130,11 @@ bool Call::prepare_item(int index, const std::string& name) {
   return !keeps_shape || prepare_output(index, item);
 }
 
-// Reduces in the input's own memory if TensorFlow allows that. New pages would cost more than the copy that
-// they save.
+// Reduces in the input's own memory if TensorFlow allows that. New pages would cost more than the copy
+// that they save.
 bool Call::prepare_output(int index, Item& item) {
   TfStatus status;
-  tf.TF_DeleteTensor(std::exchange(item.input, nullptr));  // another reference would forbid the forwarding
+  tf.TF_DeleteTensor(std::exchange(item.input, nullptr));  // TensorFlow forwards only the last reference
   int forwarded = -1;
   item.output =
       tf.TF_ForwardInputOrAllocateOutput(context_, &index, 1, index, item.shape.data(),
@@ -154,7 +154,7 @@ bool Call::read_splits() {
   if (is_vector) {
     const auto* const first = static_cast<const int32_t*>(tf.TF_TensorData(splits));
     splits_.assign(first, first + tf.TF_Dim(splits, 0));
-    has_splits_ = !splits_.empty();  // the front end says "even" by an empty vector
+    has_splits_ = !splits_.empty();  // an empty vector stands for an even split
   }
   tf.TF_DeleteTensor(splits);
   if (!is_vector)
@@ -191,12 +191,12 @@ bool Call::submit() {
   return status == RUEDA_OK;
 }
 
-// ---- after: results ----
+// ---- after the operation: results ----
 
 void Call::on_done(void* call) { static_cast<Call*>(call)->complete(); }
 
 void Call::complete() {
-  const int status = engine.wait(handle_, 0.0);  // has ended: tells how
+  const int status = engine.wait(handle_, 0.0);  // it has ended; this returns how
   if (status != RUEDA_OK) {
     std::string why = engine.last_error();
     if (const char* const said = engine.error(handle_); said != nullptr && said[0] != '\0') why = said;
@@ -227,7 +227,8 @@ bool Call::deliver(int index) {
   if (info.bytes == 0) {
     output = tf.TF_AllocateOutput(context_, index, type, info.shape, info.ndim, 0, status.get());
   } else {
-    // The engine's memory is lent, not copied; TensorFlow frees it. (It is aligned as TensorFlow wants it.)
+    // Passes the engine's memory on without a copy; TensorFlow frees it. (It is aligned as
+    // TensorFlow wants it.)
     void* const data = engine.detach(handle_, index);
     output = tf.TF_NewTensor(type, info.shape, info.ndim, data, info.bytes, free_engine_memory, nullptr);
     tf.TF_SetOutput(context_, index, output, status.get());
@@ -268,7 +269,7 @@ void Call::fail(int engine_status, const std::string& why) {
 
 void Call::end() {
   Done done = std::move(done_);
-  delete this;  // references to tensors must be gone before TensorFlow goes on
+  delete this;  // the references to tensors must be gone before TensorFlow goes on
   done();
 }
 

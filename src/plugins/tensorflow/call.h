@@ -1,8 +1,8 @@
-// One execution of a collective operation: from TensorFlow's compute to its done. Owns itself while in
-// flight.
+// One execution of a collective operation, from TensorFlow's compute to its done. It owns itself while it
+// is in flight.
 //
-// Threads: made on one of TensorFlow's, finished on the engine's (or on TensorFlow's, in blocking mode and
-// when the operation is refused). Nothing blocks in asynchronous mode.
+// Threads: created on a thread of TensorFlow and finished on the engine's thread (in blocking mode, or if the
+// operation is refused, on TensorFlow's). In asynchronous mode nothing blocks.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ class Call {
  private:
   // One tensor; the handles keep the memory alive while the engine uses it.
   struct Item {
-    TF_Tensor* input = nullptr;   // null when its memory became the output's
-    TF_Tensor* output = nullptr;  // null when the engine allocates the result
+    TF_Tensor* input = nullptr;   // null if the output took over its memory
+    TF_Tensor* output = nullptr;  // null if the engine allocates the result
     TF_DataType type = kTfFloat;
     std::vector<int64_t> shape;
     std::string name;
@@ -36,7 +36,7 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  bool prepare();  // false: the failure is reported
+  bool prepare();  // false: it failed, and the failure is reported
   bool prepare_item(int index, const std::string& name);
   bool prepare_output(int index, Item& item);
   bool read_splits();
@@ -45,12 +45,12 @@ class Call {
 
   static void on_done(void* call);
   void complete();                 // the engine has finished
-  bool deliver(int index);         // one result the engine allocated
+  bool deliver(int index);         // one result that the engine allocated
   bool deliver_received_splits();  // alltoall
   bool deliver_int32(int output, const std::vector<int32_t>& values, bool is_scalar);
   void fail(int engine_status, const std::string& why);
-  bool check(const TfStatus& status);  // false, and reported, unless ok
-  void end();                          // calls done; the call and everything it points to is gone afterwards
+  bool check(const TfStatus& status);  // false if not ok; then the failure is reported
+  void end();                          // calls done; afterwards the call and all it points to are gone
 
   const Kernel& kernel_;
   TF_OpKernelContext* context_;

@@ -1,9 +1,9 @@
-// TensorFlow's `done` of an asynchronous kernel, kept beyond the call.
+// Keeps TensorFlow's `done` of an asynchronous kernel beyond the kernel's call.
 //
-// The adapter in TensorFlow hands out the address of a std::function<void()> on its own stack (2.16 to 2.21):
-// the pointer dies with the call, the function does not. So the function is copied, after a look whether the
-// object is what it should be: libstdc++ keeps manager and invoker in the third and fourth word, and both
-// must be TensorFlow's.
+// The adapter in TensorFlow (2.16 to 2.21) passes the address of a std::function<void()> on its own stack.
+// The pointer dies with the call, but the function does not. So the function is copied, after a check that
+// the object is what it should be: libstdc++ keeps manager and invoker in the third and fourth word, and both
+// must belong to TensorFlow.
 #pragma once
 
 #include <functional>
@@ -16,12 +16,12 @@ namespace rueda::tensorflow {
 enum class Mode { kUnknown, kAsynchronous, kBlocking };
 
 Mode mode();                                             // any thread
-Mode look_at(const TF_AsyncOpKernelDoneCallback* done);  // decides at the first call; any thread
+Mode look_at(const TF_AsyncOpKernelDoneCallback* done);  // the first call decides; any thread
 
 class Done {
  public:
   Done() = default;
-  // Copies in asynchronous mode, else borrows for the length of the kernel's call.
+  // In asynchronous mode it copies `done`; otherwise it borrows it during the call of the kernel.
   explicit Done(TF_AsyncOpKernelDoneCallback* done);
   void operator()();  // once; the context and the kernel may be gone when it returns
 

@@ -1,5 +1,5 @@
-// The engine's C ABI (rueda.h), found at run time: one engine per process serves all front ends, so the
-// plugin must get the very library that Python has opened. Immutable after find_engine(); any thread.
+// The engine's C ABI (rueda.h), found at run time. One engine per process serves all front ends, so the
+// plugin must use the library that Python has opened. Immutable after find_engine(); any thread.
 #pragma once
 
 #include <string>
@@ -25,9 +25,10 @@ struct EngineApi {
   decltype(&rueda_process_set_ranks) process_set_ranks;
 };
 
-extern EngineApi engine;  // all null until find_engine() succeeded
+extern EngineApi engine;  // all null until find_engine() has succeeded
 
-// Opens RUEDA_LIBRARY, else librueda.so beside this plugin. Returns an empty string, or the sentence why not.
+// Opens RUEDA_LIBRARY, or else librueda.so beside this plugin. Returns an empty string, or a sentence that
+// says why it failed.
 std::string find_engine();
 
 }  // namespace rueda::tensorflow

@@ -21,8 +21,8 @@ int32_t read_int(TF_OpKernelConstruction* construction, const char* name, TfStat
   return static_cast<int32_t>(value);
 }
 
-// The attribute tensor_name where the front end gave one (eager mode, where nodes have no names of their
-// own), else the node's name, without its scopes if asked.
+// Returns the attribute tensor_name if the front end gave one (in eager mode, in which nodes have no names of
+// their own). Otherwise returns the node's name, without its scopes if asked.
 std::string read_name(TF_OpKernelConstruction* construction, TfStatus& status) {
   std::string given = read_string(construction, "tensor_name", status);
   if (!status.is_ok() || !given.empty()) return given;
@@ -50,7 +50,7 @@ Kernel* read_kernel(TF_OpKernelConstruction* construction, rueda_collective what
   kernel->what = what;
   kernel->is_group = is_group;
   if (what == RUEDA_JOIN) {
-    kernel->name = "join.noname";  // one per rank at a time: there is nothing else to match
+    kernel->name = "join.noname";  // a rank has only one at a time, so one name is enough
     return kernel.release();
   }
   kernel->name = read_name(construction, status);

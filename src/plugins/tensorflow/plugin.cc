@@ -1,4 +1,4 @@
-// The plugin's door: what happens at load, and the few functions the front end calls by ctypes.
+// The entry of the plugin: what happens at load, and the few functions that the front end calls by ctypes.
 #include <string>
 
 #include "plugins/tensorflow/done.h"
@@ -16,9 +16,9 @@ std::string load() {
   return why;
 }
 
-// TensorFlow makes Python functions only of operations registered while it opens the file, hence a static
-// object; not an ELF constructor, which would run before the file's own objects exist. Leaked on purpose:
-// kernels may still run when static objects die.
+// TensorFlow makes Python functions only for operations that are registered while it opens the file. Hence a
+// static object, and not an ELF constructor, which would run before the file's own objects exist. Leaked on
+// purpose, because kernels may still run while static objects are destroyed.
 const std::string& g_problem = *new std::string(load());
 
 }  // namespace
@@ -26,7 +26,7 @@ const std::string& g_problem = *new std::string(load());
 
 extern "C" {
 
-// The sentence why the plugin cannot be used; empty when it can.
+// A sentence that says why the plugin cannot be used; empty if it can.
 __attribute__((visibility("default"))) const char* rueda_tensorflow_problem() {
   return rueda::tensorflow::g_problem.c_str();
 }

@@ -1,4 +1,4 @@
-// The operations carry Horovod's names, since saved graphs and users' filters of messages contain them.
+// The operations have Horovod's names, because saved graphs and users' message filters contain them.
 #include "plugins/tensorflow/register.h"
 
 #include <initializer_list>
@@ -45,7 +45,7 @@ void compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCall
 
 void destroy(void* kernel) { delete static_cast<Kernel*>(kernel); }
 
-// Looks at `done` and does nothing else, so that the front end can learn the mode before it builds anything.
+// Only looks at `done`, so that the front end can learn the mode before it builds anything.
 void* create_probe(TF_OpKernelConstruction* /*construction*/) { return new Kernel; }
 void compute_probe(void* /*kernel*/, TF_OpKernelContext* /*context*/, TF_AsyncOpKernelDoneCallback* done) {
   Done copy(done);
@@ -148,7 +148,8 @@ std::string define(const Operation& operation) {
   for (const char* attribute : operation.attributes) tf.TF_OpDefinitionBuilderAddAttr(builder, attribute);
   for (const char* input : operation.inputs) tf.TF_OpDefinitionBuilderAddInput(builder, input);
   for (const char* output : operation.outputs) tf.TF_OpDefinitionBuilderAddOutput(builder, output);
-  // Stateful: never merged with its like, never left out, never computed while a graph is optimised.
+  // Stateful, so that TensorFlow never merges it with another one, leaves it out, or computes it while it
+  // optimises a graph.
   tf.TF_OpDefinitionBuilderSetIsStateful(builder, true);
   if (operation.shapes != nullptr) {
     tf.TF_OpDefinitionBuilderSetShapeInferenceFunction(builder, operation.shapes);
@@ -158,7 +159,7 @@ std::string define(const Operation& operation) {
   return status.is_ok() ? std::string() : tf.TF_Message(status.get());
 }
 
-// Kernels for the GPU take host memory: TensorFlow copies there and back.
+// Kernels for the GPU take host memory, so TensorFlow copies the tensors there and back.
 std::string add_kernel(const Operation& operation, TF_KernelBuilder* builder, bool is_gpu) {
   for (const auto* arguments : {&operation.inputs, &operation.outputs}) {
     for (const std::string_view spec : *arguments) {

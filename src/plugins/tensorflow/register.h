@@ -5,7 +5,8 @@
 
 namespace rueda::tensorflow {
 
-// Returns an empty string, or the sentence why not (another library has taken the names, for instance).
+// Returns an empty string, or a sentence that says why it failed (for example, another library has
+// taken the names).
 std::string register_everything();
 
 }  // namespace rueda::tensorflow

@@ -3,8 +3,7 @@
 namespace rueda::tensorflow {
 namespace {
 
-constexpr auto kUnknownSize =
-    static_cast<size_t>(-1);  // what TensorFlow takes for a dimension it does not know
+constexpr auto kUnknownSize = static_cast<size_t>(-1);  // TensorFlow's number for an unknown dimension
 
 class Shape {
  public:
@@ -60,7 +59,8 @@ void same_shapes(TF_ShapeInferenceContext* context, TF_Status* status) {
 }
 
 void unknown_rows(TF_ShapeInferenceContext* context, TF_Status* status) {
-  // One output that cannot be described leaves all of them unknown: there is no call for a single one.
+  // If one output cannot be described, all of them stay unknown, because the API cannot do this for
+  // a single one.
   const auto count = static_cast<int>(tf.TF_ShapeInferenceContextNumInputs(context));
   for (int i = 0; i < count && is_ok(status); ++i) {
     if (!set_rows_unknown(context, i, status) && is_ok(status)) {

@@ -1,4 +1,4 @@
-// Shapes of results while a graph is built; what is unknown stays unknown. Pure; any thread.
+// The shapes of results while a graph is built. What is unknown stays unknown. Pure; any thread.
 #pragma once
 
 #include "plugins/tensorflow/tf_api.h"
@@ -7,9 +7,10 @@ namespace rueda::tensorflow {
 
 using ShapeFunction = void (*)(TF_ShapeInferenceContext*, TF_Status*);
 
-void same_shapes(TF_ShapeInferenceContext* context, TF_Status* status);     // output i as input i
-void unknown_rows(TF_ShapeInferenceContext* context, TF_Status* status);    // [?, …] per input
-void scattered_rows(TF_ShapeInferenceContext* context, TF_Status* status);  // the same, refusing scalars
+void same_shapes(TF_ShapeInferenceContext* context, TF_Status* status);   // output i as input i
+void unknown_rows(TF_ShapeInferenceContext* context, TF_Status* status);  // [?, …] per input
+void scattered_rows(TF_ShapeInferenceContext* context,
+                    TF_Status* status);  // the same, but scalars are refused
 void exchanged_rows(TF_ShapeInferenceContext* context, TF_Status* status);  // alltoall: [?, …] and [?]
 void one_number(TF_ShapeInferenceContext* context, TF_Status* status);      // []
 

@@ -15,15 +15,15 @@ namespace {
 const void* g_base = nullptr;  // load address of the library that holds the C API
 
 int collect_path(dl_phdr_info* info, size_t /*size*/, void* paths) {
-  // dlopen from inside this callback would take the loader's locks in the wrong order: paths only.
+  // Collects paths only: dlopen inside this callback would take the loader's locks in the wrong order.
   if (info->dlpi_name != nullptr && std::strstr(info->dlpi_name, "tensorflow") != nullptr) {
     static_cast<std::vector<std::string>*>(paths)->emplace_back(info->dlpi_name);
   }
   return 0;
 }
 
-// Frameworks are loaded RTLD_LOCAL, so the default search does not see them. This asks each loaded object in
-// turn instead.
+// Frameworks are loaded RTLD_LOCAL, so the default search does not see them. This asks each loaded object
+// in turn instead.
 void* open_owner() {
   std::vector<std::string> paths;
   dl_iterate_phdr(collect_path, &paths);

@@ -1,5 +1,5 @@
-// TensorFlow's C API without its headers: the types by name, the numbers used, and a table of functions found
-// in the process at load. Immutable after find_tensorflow(); any thread.
+// TensorFlow's C API without its headers: the types by name, the numbers that are used, and a table of
+// functions that are looked up in the process at load. Immutable after find_tensorflow(); any thread.
 #pragma once
 
 #include <cstddef>
@@ -58,7 +58,7 @@ struct TfApi {
 };
 #undef RUEDA_TF_MEMBER
 
-extern TfApi tf;  // all null until find_tensorflow() succeeded
+extern TfApi tf;  // all null until find_tensorflow() has succeeded
 
 // Fills `tf` from the TensorFlow that is loaded in this process. Returns an empty string, or a sentence that
 // says why it failed.

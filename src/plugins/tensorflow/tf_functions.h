@@ -1,9 +1,9 @@
-// The functions of TensorFlow's C API that the plugin uses, as RUEDA_TF_FUNCTIONS(F): F(result, name,
-// (arguments)).
+// The functions of TensorFlow's C API that the plugin uses, as RUEDA_TF_FUNCTIONS(F):
+// F(result, name, (arguments)).
 //
-// The only list: tf_api.h makes the table of pointers of it, and a test compares each line with the headers
-// of the installed wheel. All are in libtensorflow_framework.so.2 of TensorFlow 2.16 to 2.21.
-// kernels_experimental.h is not used: parts of it went in 2.20.
+// There is no other list: tf_api.h makes the table of pointers from it, and a test compares each line with
+// the headers of the installed wheel. All of them are in libtensorflow_framework.so.2 of TensorFlow 2.16
+// to 2.21. kernels_experimental.h is not used, because 2.20 removed parts of it.
 #pragma once
 
 // clang-format off

@@ -8,9 +8,10 @@ namespace rueda::torch {
 namespace {
 
 Deleter g_original_deleter = nullptr;
-// Gradients are awaited. Otherwise nobody will want the pages of those that are freed.
+// Whether gradients are awaited. If not, nobody will need the pages of those that are freed.
 std::atomic<bool> g_serves{false};
-// All blocks of the arena lie between: the usual question, whether a block is torch's own, takes no lock.
+// All blocks of the arena lie between these addresses, so the usual question whether a block is torch's own
+// takes no lock.
 std::atomic<uintptr_t> g_lowest{UINTPTR_MAX}, g_highest{0};
 thread_local int t_placing = 0;
 

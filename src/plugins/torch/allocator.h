@@ -14,8 +14,8 @@ namespace rueda::torch {
 
 class ArenaAllocator final : public Allocator {
  public:
-  // Only one can exist: a deleter of torch is a function without an argument of its own. It is never
-  // destroyed once torch has it.
+  // Only one can exist, because a deleter of torch is a function without context. It is never destroyed once
+  // torch has it.
   ArenaAllocator(Allocator* original, int (*graph_task)());
 
   DataPtr allocate(size_t bytes) override;
@@ -23,14 +23,16 @@ class ArenaAllocator final : public Allocator {
   [[nodiscard]] Deleter raw_deleter() const override;
   void copy_data(void* to, const void* from, size_t bytes) const override;
 
-  // A gradient of this size is awaited, or no longer. They return how many are awaited then, of any size.
+  // A gradient of this size is awaited, or no longer awaited. Both return how many gradients of any size
+  // are awaited then.
   int32_t await(size_t bytes);
   int32_t forget(size_t bytes);
-  // For ever: for a forked child, in which the lock may be held by a thread that does not exist there.
+  // Ends the use of the arena for good. It is for a forked child, in which a thread that does not exist there
+  // may hold the lock.
   void leave_to_torch();
 
   [[nodiscard]] int64_t placed() const { return placed_.load(); }    // blocks that came from the arena
-  [[nodiscard]] int64_t refused() const { return refused_.load(); }  // and those for which it had no room
+  [[nodiscard]] int64_t refused() const { return refused_.load(); }  // blocks for which it had no room
 
  private:
   [[nodiscard]] bool is_awaited(size_t bytes);
@@ -44,7 +46,7 @@ class ArenaAllocator final : public Allocator {
   std::atomic<int64_t> placed_{0}, refused_{0};
 };
 
-// While one exists blocks of its thread count as gradients outside of a backward pass, too.
+// While one exists, blocks that its thread allocates count as gradients outside of a backward pass, too.
 class Placing {
  public:
   Placing();

@@ -10,7 +10,7 @@ namespace {
 constexpr const char* kAllocatorTable = "_ZTVN3c109AllocatorE";
 constexpr const char* kDefaultTable = "_ZTVN3c1019DefaultCPUAllocatorE";
 constexpr const char* kIsSimple = "_ZNK3c109Allocator18is_simple_data_ptrERKNS_7DataPtrE";
-// Two words before the functions; two destructors and the four functions of Allocator.
+// Two words come before the six functions: two destructors and the four functions of Allocator.
 constexpr size_t kHeader = 2, kFunctions = 6;
 constexpr size_t kIsSimpleAt = 3;
 

@@ -1,6 +1,7 @@
-// What this plugin has to know of libc10.so, declared by hand: the objects that torch's CPU allocator hands
-// out, its virtual functions, and where it is set. Equal in torch 2.2 to 2.14; `find_c10` refuses a library
-// whose table of virtual functions is another one. Taken from c10/core/Allocator.h of torch 2.13.
+// What this plugin has to know of libc10.so, declared by hand: the objects that torch's CPU allocator
+// returns, its virtual functions, and the functions that set it. This is equal in torch 2.2 to 2.14;
+// `find_c10` refuses a library with another table of virtual functions. Taken from c10/core/Allocator.h
+// of torch 2.13.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +26,7 @@ class Allocator {
   virtual ~Allocator() = default;
   virtual DataPtr allocate(size_t bytes) = 0;
   [[nodiscard]] virtual bool is_simple_data_ptr(const DataPtr& pointer) const = 0;
-  // Not null: allocate() returns pointers with this deleter and no other context.
+  // If it is not null, allocate() returns pointers with this deleter and no other context.
   [[nodiscard]] virtual Deleter raw_deleter() const = 0;
   virtual void copy_data(void* to, const void* from, size_t bytes) const = 0;
 };
@@ -33,10 +34,11 @@ class Allocator {
 struct C10 {
   Allocator* (*get)() = nullptr;
   void (*set)(Allocator* allocator, uint8_t priority) = nullptr;
-  int (*graph_task)() = nullptr;  // of the backward pass this thread is in; negative: none
+  int (*graph_task)() = nullptr;  // number of the backward pass in which this thread is; negative: none
 };
 
-// Looks everything up in libraries that are loaded already. Returns the reason where torch cannot be served.
+// Looks everything up in libraries that are loaded already. Returns why torch cannot be served, or
+// an empty text.
 std::string find_c10(const char* libc10, const char* libtorch_cpu, C10& c10);
 
 }  // namespace rueda::torch

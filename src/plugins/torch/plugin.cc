@@ -1,4 +1,4 @@
-// The plugin's door: what rueda/torch/arena.py calls by ctypes.
+// The entry of the plugin: what rueda/torch/arena.py calls by ctypes.
 #include <pthread.h>
 
 #include <string>
@@ -13,7 +13,7 @@
 namespace rueda::torch {
 namespace {
 
-// Leaked on purpose: torch frees tensors while static objects die.
+// Leaked on purpose, because torch frees tensors while static objects are destroyed.
 ArenaAllocator* g_allocator = nullptr;
 C10 g_c10;
 
@@ -32,7 +32,7 @@ std::string install(const char* libc10, const char* libtorch_cpu) {
   g_c10.set(ours, 0);
   if (g_c10.get() != ours) return "torch keeps an allocator of higher priority";
   g_allocator = ours;
-  // A child has no engine, and its lock may have been held by another thread.
+  // A forked child has no engine, and another thread may have held the lock.
   pthread_atfork(nullptr, nullptr, leave_to_torch);
   return "";
 }
@@ -42,15 +42,15 @@ std::string install(const char* libc10, const char* libtorch_cpu) {
 
 using rueda::torch::g_allocator;
 
-// Makes torch allocate awaited gradients in the arena. "" or the reason why torch's own allocator was left in
-// place. Call it from one thread.
+// Makes torch allocate awaited gradients in the arena. Returns "", or the reason why torch's own allocator
+// was left in place. Call it from one thread.
 RUEDA_EXPORT const char* rueda_torch_install(const char* libc10, const char* libtorch_cpu) {
   static std::string& why = *new std::string;
   why = rueda::torch::install(libc10, libtorch_cpu);
   return why.c_str();
 }
 
-// After a successful rueda_torch_install. by: 1 or -1. Returns how many gradients are awaited then.
+// Requires a successful rueda_torch_install. by: 1 or -1. Returns how many gradients are awaited then.
 RUEDA_EXPORT int32_t rueda_torch_await(uint64_t bytes, int32_t by) {
   return by > 0 ? g_allocator->await(bytes) : g_allocator->forget(bytes);
 }

@@ -23,7 +23,7 @@ bool is_simple_block(const Allocator& allocator, const DataPtr& made) {
 
 std::string test_block(ArenaAllocator& ours, size_t bytes, bool is_in_arena) {
   DataPtr made = ours.allocate(bytes);
-  if (!is_simple_block(ours, made)) return "a block has not the form that torch expects";
+  if (!is_simple_block(ours, made)) return "a block does not have the form that torch expects";
   if ((rueda_is_bucket(made.data) != 0) != is_in_arena) return "a block does not lie where it should";
   std::memset(made.data, 7, bytes);
   DataPtr copy = ours.allocate(bytes);
@@ -40,7 +40,7 @@ std::string test_block(ArenaAllocator& ours, size_t bytes, bool is_in_arena) {
 
 std::string test_original(Allocator& original) {
   if (original.raw_deleter() == nullptr) return "torch's allocator has no deleter of its own";
-  // Between words that nobody may touch: a larger object than ours would overwrite them.
+  // Placed between words that nobody may touch: an object larger than ours would overwrite them.
   struct {
     volatile uint64_t before = 0x5a5a5a5a5a5a5a5a;
     DataPtr made;

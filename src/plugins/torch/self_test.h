@@ -1,4 +1,4 @@
-// Whether the allocators of this torch behave as c10.h says, asked before torch is given ours.
+// Tests whether the allocators of this torch behave as c10.h says, before torch is given ours.
 #pragma once
 
 #include <string>
@@ -7,9 +7,10 @@
 
 namespace rueda::torch {
 
-// Of torch's own allocator: only then may ArenaAllocator be built on it. "" or what was not as expected.
+// Tests torch's own allocator. ArenaAllocator may be built on it only if this succeeds. Returns "" or what
+// was not as expected.
 std::string test_original(Allocator& original);
-// Of ours, as torch would use it. `find_c10` has succeeded.
+// Tests ours as torch would use it. `find_c10` must have succeeded.
 std::string test_ours(ArenaAllocator& ours);
 
 }  // namespace rueda::torch

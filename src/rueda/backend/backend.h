@@ -1,8 +1,8 @@
-// Runs a whole collective for one group: the interface for our own algorithms (native, local) and vendor
-// libraries. Knows no tensor names, frameworks or policy. Engine thread only.
+// The interface of all that runs a whole collective for one group: our own algorithms (native, local), and
+// vendor libraries later. It knows no tensor names, frameworks or policy. Engine thread only.
 //
-// A call is always a list of tensors where the framework has them. A backend that wants them in one run of
-// memory packs them itself (packing.h).
+// A call lists the tensors where the framework has them. A backend that needs them in one run of memory packs
+// them itself (packing.h).
 #pragma once
 
 #include <cstddef>
@@ -21,17 +21,17 @@ namespace rueda::backend {
 
 using CallId = uint64_t;
 
-// One tensor of a call. input and output may be the same. Both null: this rank takes part with identity
-// elements and wants no result.
+// One tensor of a call. input and output may be the same memory. If both are null, this rank contributes
+// identity elements and takes no result.
 struct Segment {
   const void* input = nullptr;
   void* output = nullptr;
   int64_t count = 0;  // elements of the input
-  // Allgather, reducescatter: elements of each member. Alltoall: [n * n], source-major. Else empty.
+  // Allgather, reducescatter: elements of each member. Alltoall: [n * n], source-major. Otherwise empty.
   std::span<const int64_t> counts = {};
 };
 
-// What a backend does with the tensors of a call, for the timeline. The activity before ends.
+// What a backend does with the tensors of a call, for the timeline. begin() also ends the activity before it.
 enum class Activity : uint8_t { kPack, kTransfer, kUnpack };
 class ActivitySink {
  public:
@@ -49,10 +49,10 @@ struct Call {
   std::span<const Segment> segments = {};
   double prescale = 1.0;  // of every input of a reduction
   Memory memory = {};
-  // Not all members may have started it, and it may be taken back: its inputs, which may be its outputs, are
-  // untouched until all members have.
+  // Some members may not have started the call, and it may be taken back. The backend must therefore leave
+  // its inputs (which may be its outputs) untouched until all members have started it.
   bool may_be_taken_back = false;
-  // Tells a call that was taken back from the next one in its place.
+  // Distinguishes a call that was taken back from the next call in its place.
   uint16_t generation = 0;
   ActivitySink* activities = nullptr;  // may be null
 
@@ -64,54 +64,60 @@ struct Call {
 struct Done {
   CallId id = 0;
   Status status;
-  std::string_view how =
-      "";  // it ran, for descriptions: "two_level", "registered". Static, ends with a null.
+  // The algorithm that ran, for descriptions: "two_level", "registered". A static string that ends
+  // with a null.
+  std::string_view how = "";
 };
 
 class Backend {
  public:
   virtual ~Backend() = default;
   [[nodiscard]] virtual std::string_view name() const = 0;
-  // Can it run this call? The same answer on every member of the group, as of all questions that follow.
+  // Whether this backend can run such a call. The answer to this and to the next two questions is the
+  // same on every member of the group.
   [[nodiscard]] virtual bool accepts(const Group& group, const schedule::Spec& spec,
                                      const Memory& memory) const = 0;
-  // Are the tensors of a fused call copied to one place and back? Then large ones had better go alone.
+  // Whether the tensors of a fused call are copied to one place and back. If so, large tensors had
+  // better travel alone.
   [[nodiscard]] virtual bool copies_fused(const Group&, const schedule::Spec&) const { return false; }
-  // May a call have may_be_taken_back?
+  // Whether a call may have may_be_taken_back set.
   [[nodiscard]] virtual bool can_take_back(const Group&, const schedule::Spec&) const { return false; }
 
-  // Can it start the call at this position of the global order now?
+  // Whether the backend has room now for the call at this position of the global order.
   [[nodiscard]] virtual bool has_room(uint64_t order) const = 0;
-  // Only where there is room. Every member of a group starts the same calls of one backend in the same global
+  // Requires has_room(). Every member of a group starts the same calls of one backend in the same global
   // order (the coordinator's), so that calls of overlapping groups cannot deadlock.
   virtual void start(const Call& call) = 0;
-  // Advances; appends calls that finished. True if anything moved.
+  // Advances the running calls and appends those that have finished. Returns whether anything moved.
   virtual bool progress(std::vector<Done>& done) = 0;
-  // Nothing runs, and progress() has handed everything out.
+  // Whether nothing runs and progress() has returned all finished calls.
   [[nodiscard]] virtual bool is_idle() const = 0;
-  // Fails everything open with why; nothing touches the callers' buffers afterwards.
+  // Fails all running calls with `why`. After this, nothing touches the buffers of the callers.
   virtual void abort(const Status& why) = 0;
 
-  // Is the running call waiting for what other processes write into memory? Looking again is cheap then, and
-  // progress() has looked for a while before it says that nothing moved.
+  // Whether the running call waits for what other processes write into memory. Checking again is cheap then,
+  // and progress() has checked for a while before it reports that nothing moved.
   [[nodiscard]] virtual bool waits_on_memory() const { return false; }
-  // Before this thread sleeps: peers shall ring when there is something to do. False: there is already. After
-  // sleeping, or a false: wake_up().
+  // To be called before this thread sleeps: asks the peers to ring when there is something to do. Returns
+  // false if there is something to do already. In both cases wake_up() must follow.
   virtual bool prepare_sleep() { return true; }
   virtual void wake_up() {}
 
-  // ---- where can_take_back() ----
-  // Nothing more is sent for this call, which progress() has not handed out, until resume() or take_back().
-  // Messages sent for it so far, to each member of its group; empty where nobody needs to know.
+  // ---- only if can_take_back() ----
+
+  // Sends nothing more for this call until resume() or take_back(). progress() must not have returned the
+  // call yet. Returns how many messages were sent for it so far to each member of its group; empty if nobody
+  // needs to know.
   virtual std::vector<int32_t> pause(CallId) { return {}; }
   virtual void resume(CallId) {}
-  // Takes back a call that runs and that some member has not started, nor ever will. It is done once nothing
-  // holds its buffers any more. arrivals: messages that each member has sent to me for it, as its pause()
-  // said; empty where nobody needs to know. The next calls of its group have another generation.
+  // Takes back a running call that some member has not started and never will. The call is done as soon as
+  // nothing holds its buffers any more. arrivals: how many messages each member has sent to me for it, as its
+  // pause() returned; empty if nobody needs to know. The next calls of its group have another generation.
   virtual void take_back(CallId, std::span<const int32_t> /*arrivals*/) {
     RUEDA_CHECK(false, "this backend takes no call back");
   }
-  // Such a call on a member that never started it, in its place: takes what the others have sent.
+  // The counterpart of take_back() on a member that never started the call: receives in its place what the
+  // others have sent, and throws it away.
   virtual void discard(const Call& /*call*/, std::span<const int32_t> /*arrivals*/) {
     RUEDA_CHECK(false, "this backend takes no call back");
   }

@@ -23,7 +23,7 @@ void store(const Segment& segment, int64_t begin, const std::byte* from, size_t 
   std::memcpy(static_cast<std::byte*>(segment.output) + static_cast<size_t>(begin) * element, from, bytes);
 }
 
-// Calls f(segment, its first element, elements) for the parts of all segments, member by member.
+// Calls f(segment, its first element, elements) for the parts of all segments, one member after the other.
 template <class F>
 void for_members(const Call& call, const F& f) {
   std::vector<int64_t> begins(call.segments.size(), 0);
@@ -42,7 +42,7 @@ void pack_input(const Call& call, std::byte* to) {
     load(call.spec, call.prescale, segment, static_cast<size_t>(begin), static_cast<size_t>(count), to);
     to += static_cast<size_t>(count) * element;
   };
-  // Destination-major: what member 0 receives of every tensor, then member 1, …
+  // Destination-major: what member 0 receives of every tensor, then the same for member 1, and so on.
   if (call.spec.what == Collective::kReducescatter) return for_members(call, add);
   for (const Segment& segment : call.segments)
     add(segment, 0, elements_given(call.spec.what, segment, call.group->me, call.group->size()));
@@ -55,7 +55,7 @@ void unpack_output(const Call& call, const std::byte* from) {
     store(segment, begin, from, bytes, element);
     from += bytes;
   };
-  // Source-major: all tensors' parts of member 0, then of member 1, …
+  // Source-major: the parts of all tensors that come from member 0, then those from member 1, and so on.
   if (call.spec.what == Collective::kAllgather) return for_members(call, take);
   for (const Segment& segment : call.segments)
     take(segment, 0, elements_taken(call.spec.what, segment, call.group->me, call.group->size()));
@@ -96,7 +96,7 @@ bool Packing::is_needed(const Call& call) {
 }
 
 std::byte* Packing::reserve(size_t bytes) {
-  if (bytes > capacity_ || buffer_ == nullptr) {  // also for no bytes: null is for no memory
+  if (bytes > capacity_ || buffer_ == nullptr) {  // also for 0 bytes, because null means "no memory"
     buffer_.reset();
     capacity_ = 0;
     buffer_.reset(static_cast<std::byte*>(std::aligned_alloc(kLine, round_up(std::max<size_t>(bytes, 1)))));

@@ -1,5 +1,6 @@
-// Lays the tensors of one call out as one input and one output, and takes the result apart again: for
-// backends that need one run of memory. One tensor goes by its own memory where it can. Engine thread only.
+// Lays the tensors of one call out as one input and one output, and takes the result apart again,
+// for backends that need one run of memory. A single tensor stays in its own memory if possible.
+// Engine thread only.
 #pragma once
 
 #include <cstdlib>
@@ -9,19 +10,20 @@
 
 namespace rueda::backend {
 
-// Elements that the segment gives to, and gets from, a call on member `me` of n.
+// How many elements of the segment member `me` of n contributes to a call, and how many it receives.
 int64_t elements_given(Collective what, const Segment& segment, Rank me, Rank n);
 int64_t elements_taken(Collective what, const Segment& segment, Rank me, Rank n);
 
 class Packing {
  public:
-  // Must bytes be moved before the call can run? The same on every member, unless it has joined.
+  // Whether bytes must be copied before the call can run. The answer is the same on every member that
+  // has not joined.
   [[nodiscard]] static bool is_needed(const Call& call);
-  // Sets input and output. is_copied: moves the bytes although is_needed() does not ask for it. Fails when
-  // this machine has no memory for the buffer.
+  // Sets input and output. is_copied: copies the bytes even if is_needed() does not ask for it. Fails if this
+  // machine has no memory for the buffer.
   Status pack(const Call& call, bool is_copied);
-  void clear();  // no memory: input and output are null
-  // Moves the results to the tensors' outputs, if pack() moved them.
+  void clear();  // sets input and output to null
+  // Copies the results to the outputs of the tensors, if pack() has copied the inputs.
   void unpack(const Call& call);
 
   [[nodiscard]] const std::byte* input() const { return input_; }
@@ -31,9 +33,9 @@ class Packing {
   struct Free {
     void operator()(void* memory) const { std::free(memory); }
   };
-  [[nodiscard]] std::byte* reserve(size_t bytes);  // null when there is no memory
+  [[nodiscard]] std::byte* reserve(size_t bytes);  // null if there is no memory
 
-  std::unique_ptr<std::byte, Free> buffer_;  // grows to what is asked, and is kept
+  std::unique_ptr<std::byte, Free> buffer_;  // grows when a call needs more, and never shrinks
   size_t capacity_ = 0;
   bool is_packed_ = false;
   const std::byte* input_ = nullptr;

@@ -1,4 +1,4 @@
-// The tensors of a call as one run of elements that lie in several places. Engine thread only.
+// Treats the tensors of a call, which lie in several places, as one run of elements. Engine thread only.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,8 @@ class SegmentList {
   [[nodiscard]] size_t count() const { return count_; }  // elements
   [[nodiscard]] std::span<const Segment> segments() const { return segments_; }
 
-  // Calls f(segment index, first element within the segment, element number, elements) for [begin, end).
+  // Calls f(segment index, first element within the segment, first element within the run, elements) for each
+  // segment that has a part in [begin, end).
   template <class F>
   void for_range(size_t begin, size_t end, const F& f) const {
     if (begin >= end) return;
@@ -43,12 +44,12 @@ class SegmentList {
 
  private:
   std::vector<Segment> segments_;
-  std::vector<size_t> begins_;  // [segments] first element
+  std::vector<size_t> begins_;  // [segments] first element within the run
   size_t count_ = 0;
 };
 
-// count elements of the segment's input from `begin` on, prescaled; identity elements where this rank has
-// none. to does not overlap them.
+// Writes `count` elements of the segment's input, from `begin` on, to `to`: prescaled, or identity elements
+// if this rank has no input. `to` must not overlap the input.
 void load(const schedule::Spec& spec, double prescale, const Segment& segment, size_t begin, size_t count,
           std::byte* to);
 

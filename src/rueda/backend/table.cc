@@ -6,7 +6,7 @@ namespace rueda::backend {
 
 BackendTable::BackendTable(std::vector<std::unique_ptr<Backend>> best_first)
     : backends_(std::move(best_first)) {
-  RUEDA_CHECK(!backends_.empty(), "a choice needs something to choose from");
+  RUEDA_CHECK(!backends_.empty(), "a table needs at least one backend");
 }
 
 Backend* BackendTable::choose(const Group& group, const schedule::Spec& spec, const Memory& memory) const {

@@ -1,4 +1,5 @@
-// The backends of a session, best first. Which one runs a call is asked for each call. Engine thread only.
+// The backends of a session, best first. The table is asked for each call which backend runs it.
+// Engine thread only.
 #pragma once
 
 #include <memory>
@@ -13,11 +14,11 @@ class BackendTable {
  public:
   explicit BackendTable(std::vector<std::unique_ptr<Backend>> best_first);
 
-  // The first that accepts such a call; null where none does. The same on every member of the group.
+  // Returns the first backend that accepts such a call, or null. The same on every member of the group.
   [[nodiscard]] Backend* choose(const Group& group, const schedule::Spec& spec, const Memory& memory) const;
   [[nodiscard]] std::span<const std::unique_ptr<Backend>> all() const { return backends_; }
 
-  // As Backend, of all of them.
+  // The same as in Backend, for all of them.
   bool prepare_sleep();
   void wake_up();
   void abort(const Status& why);

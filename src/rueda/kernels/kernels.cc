@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "rueda/base/check.h"
+#include "rueda/kernels/integers.h"
 #include "rueda/kernels/table.h"
-#include "rueda/kernels/whole.h"
 
 namespace rueda::kernels {
 namespace {
@@ -41,21 +41,21 @@ Real real_of(DType dtype) { return dtype == DType::kFloat64 ? Real::kFloat64 : R
 
 ReduceFn reduction_of(const Table& table, DType dtype, Op op) {
   const auto pick = [op](const ReduceFn(&reductions)[kOpCount]) { return reductions[static_cast<int>(op)]; };
-  const auto whole = [&](Whole type) { return pick(table.reduce_whole[static_cast<int>(type)]); };
+  const auto integer = [&](Integer type) { return pick(table.reduce_integer[static_cast<int>(type)]); };
   switch (dtype) {
     case DType::kUint8:
     case DType::kBool:
-      return whole(Whole::kUint8);
+      return integer(Integer::kUint8);
     case DType::kInt8:
-      return whole(Whole::kInt8);
+      return integer(Integer::kInt8);
     case DType::kUint16:
-      return whole(Whole::kUint16);
+      return integer(Integer::kUint16);
     case DType::kInt16:
-      return whole(Whole::kInt16);
+      return integer(Integer::kInt16);
     case DType::kInt32:
-      return whole(Whole::kInt32);
+      return integer(Integer::kInt32);
     case DType::kInt64:
-      return whole(Whole::kInt64);
+      return integer(Integer::kInt64);
     case DType::kFloat16:
     case DType::kBfloat16:
       return pick(table.reduce_half[static_cast<int>(half_of(dtype))]);
@@ -81,8 +81,8 @@ void copy(const void* in, void* out, size_t bytes) {
 // Plain code scales integers after the reduction, block by block, through a buffer that stays in cache. There
 // may be any number of sources; they are reduced a window at a time. `out` may be one of them, so nothing is
 // written to it before all sources of the block have been read.
-void reduce_whole_scaled(ReduceFn reduction, DType dtype, std::span<const void* const> sources, void* out,
-                         const Scale& scale, size_t count) {
+void reduce_integers_scaled(ReduceFn reduction, DType dtype, std::span<const void* const> sources, void* out,
+                            const Scale& scale, size_t count) {
   constexpr size_t kWindow = 32;
   std::array<const void*, kWindow + 1> window;
   alignas(64) std::byte block[kBlock * sizeof(int64_t)];
@@ -95,7 +95,7 @@ void reduce_whole_scaled(ReduceFn reduction, DType dtype, std::span<const void* 
       for (size_t k = first; k < last; ++k) window[used++] = at(sources[k], dtype, begin);
       reduction(window.data(), used, block, size, nullptr);
     }
-    scale_whole(dtype, block, at(out, dtype, begin), size, scale);
+    scale_integers(dtype, block, at(out, dtype, begin), size, scale);
   }
 }
 
@@ -193,7 +193,7 @@ void reduce_sources(ReduceOp op, DType dtype, std::span<const void* const> sourc
   RUEDA_CHECK(!sources.empty(), "a reduction needs at least one source");
   const ReduceFn reduction = reduction_of(table(), dtype, op_of(op, dtype));
   if (scale.is_identity()) return reduction(sources.data(), sources.size(), out, count, nullptr);
-  if (!is_floating(dtype)) return reduce_whole_scaled(reduction, dtype, sources, out, scale, count);
+  if (!is_floating(dtype)) return reduce_integers_scaled(reduction, dtype, sources, out, scale, count);
   const FloatScale float_scale{static_cast<double>(scale.divisor), scale.factor};
   reduction(sources.data(), sources.size(), out, count, &float_scale);
 }

@@ -1,5 +1,6 @@
-// out[i] = scale(sources[0][i] op sources[1][i] op …): the loop behind every reduction. Per instruction set,
-// like simd-inl.h. Reads every source once and writes out once; out may be one of the sources.
+// out[i] = scale(sources[0][i] op sources[1][i] op …): the loop behind every reduction, compiled once
+// per instruction set like simd-inl.h. It reads every source once and writes out once. out may be one
+// of the sources.
 #if defined(RUEDA_KERNELS_REDUCE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RUEDA_KERNELS_REDUCE_INL_H_
 #undef RUEDA_KERNELS_REDUCE_INL_H_

@@ -21,7 +21,7 @@ inline constexpr int kOpCount = 4;
 
 enum class Half : uint8_t { kFloat16, kBfloat16 };
 enum class Real : uint8_t { kFloat32, kFloat64 };
-enum class Whole : uint8_t { kUint8, kInt8, kUint16, kInt16, kInt32, kInt64 };
+enum class Integer : uint8_t { kUint8, kInt8, kUint16, kInt16, kInt32, kInt64 };
 
 // Sums of products of two vectors, for Adasum. Each has eight partial sums; element i goes into partial sum i
 // mod 8, so that the order of additions does not depend on the width of a register.
@@ -45,7 +45,7 @@ struct Table {
   const char* name = nullptr;  // "AVX2"
   ReduceFn reduce_half[2][kOpCount] = {};
   ReduceFn reduce_real[2][kOpCount] = {};
-  ReduceFn reduce_whole[6][kOpCount] = {};
+  ReduceFn reduce_integer[6][kOpCount] = {};
   AccumulateFn accumulate[2][kOpCount] = {};
   WidenFn widen[2] = {};
   NarrowFn narrow[2] = {};

@@ -40,7 +40,7 @@ struct Tables {
 #endif
       Table& next = usable[count];
       if (!is_supported(target)) continue;
-      if (fill_real(target, next) && fill_half(target, next) && fill_whole(target, next)) ++count;
+      if (fill_real(target, next) && fill_half(target, next) && fill_integer(target, next)) ++count;
     }
   }
 };

@@ -12,10 +12,11 @@
 
 namespace rueda::kernels {
 
-// Each fills its part of the table of one HWY_TARGET bit. Returns false if that target is not compiled in.
+// Each function fills its part of the table of one HWY_TARGET bit. Returns false if that target is
+// not compiled in.
 bool fill_real(int64_t target, Table& table);
 bool fill_half(int64_t target, Table& table);
-bool fill_whole(int64_t target, Table& table);
+bool fill_integer(int64_t target, Table& table);
 
 }  // namespace rueda::kernels
 

@@ -38,7 +38,7 @@ schedule::Topology world_topology(const Session& session) {
 }
 
 schedule::Spec float_allreduce(int64_t bytes) {
-  return {.count = bytes / 4, .counts = {}, .scale = {}, .segments = {}};
+  return {.count = bytes / 4, .counts = {}, .scale = {}, .segment_counts = {}};
 }
 
 std::string explain_local(size_t bytes, size_t ranks, const backend::MemoryCost& memory) {
@@ -61,7 +61,7 @@ Status check_algorithm_settings(const Config& config) {
   if (name.empty()) return Status::ok();
   if (std::ranges::find(known, name, &schedule::Algorithm::name) != known.end()) {
     const bool breaks_order = std::ranges::any_of(known, [&](const schedule::Algorithm& algorithm) {
-      return algorithm.name == name && algorithm.keeps_order != schedule::Keeps::kAlways;
+      return algorithm.name == name && algorithm.preserves_order != schedule::PreservesOrder::kAlways;
     });
     if (config.determinism != "bitwise" || !breaks_order) return Status::ok();
     return {Code::kInvalidArgument, "RUEDA_ALGORITHM=" + name +

@@ -72,7 +72,7 @@ void fill_spec(Batch& batch) {
   }
   fill_counts(batch);
   if (spec.op == ReduceOp::kAdasum) {
-    for (const BatchTensor& tensor : batch.tensors) spec.segments.push_back(count_of(tensor));
+    for (const BatchTensor& tensor : batch.tensors) spec.segment_counts.push_back(count_of(tensor));
   }
 }
 

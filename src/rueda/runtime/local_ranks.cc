@@ -35,10 +35,10 @@ std::vector<int> SharedWithHost::descriptors() const {
 
 Result<std::shared_ptr<backend::LocalHost>> SharedWithHost::join(Links& links, Rank me,
                                                                  const std::vector<PeerInfo>& all) && {
-  std::vector<backend::LocalRank> ranks;
+  std::vector<backend::HostRank> ranks;
   size_t my_index = 0;
   for (Rank rank = 0; rank < static_cast<Rank>(all.size()); ++rank) {
-    backend::LocalRank local;
+    backend::HostRank local;
     local.world_rank = rank;
     if (rank == me) {
       my_index = ranks.size();

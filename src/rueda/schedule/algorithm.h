@@ -16,12 +16,12 @@ namespace rueda::schedule {
 
 // On which topologies an algorithm keeps the reproducibility guarantee: it reduces each element in the
 // canonical order of the topology (reduction_order.h), whatever the offset of the element in the buffer.
-enum class Keeps : uint8_t { kNever, kWhereHostsHaveOneRank, kAlways };
+enum class PreservesOrder : uint8_t { kNever, kWhereHostsHaveOneRank, kAlways };
 
 struct Algorithm {
   std::string_view name;  // "ring"
   Collective what;
-  Keeps keeps_order;
+  PreservesOrder preserves_order;
   // The predicted time in microseconds. Empty if the algorithm does not support this spec on this topology.
   std::optional<double> (*cost_us)(const Spec&, const Topology&);
   Schedule (*build)(const Spec&, const Topology&, Rank);

@@ -17,7 +17,7 @@ std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
 Schedule build(const Spec& spec, const Topology& topology, Rank me) {
   Builder builder(spec);
   Blocks blocks = Blocks::of_counts(spec.counts);
-  const Chunks chunks{.granule = std::max<int64_t>(1, blocks.largest()),
+  const Chunks chunks{.chunk_elements = std::max<int64_t>(1, blocks.largest()),
                       .rounds = 1};  // nothing to overlap with
   const Slice mine = input(0, blocks.count(me));
   builder.copy(output(blocks.begin(me), blocks.count(me)), mine);
@@ -31,7 +31,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kAllgatherDirect{.name = "direct",
                                  .what = Collective::kAllgather,
-                                 .keeps_order = Keeps::kAlways,
+                                 .preserves_order = PreservesOrder::kAlways,
                                  .cost_us = cost_us,
                                  .build = build};
 

@@ -28,7 +28,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kAllgatherRing{.name = "ring",
                                .what = Collective::kAllgather,
-                               .keeps_order = Keeps::kAlways,
+                               .preserves_order = PreservesOrder::kAlways,
                                .cost_us = cost_us,
                                .build = build};
 

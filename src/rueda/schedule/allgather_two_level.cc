@@ -44,7 +44,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kAllgatherTwoLevel{.name = "two_level",
                                    .what = Collective::kAllgather,
-                                   .keeps_order = Keeps::kAlways,
+                                   .preserves_order = PreservesOrder::kAlways,
                                    .cost_us = cost_us,
                                    .build = build};
 

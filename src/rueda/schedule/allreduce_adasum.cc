@@ -30,12 +30,12 @@ void exchange(Builder& builder, Rank me, Rank left, const std::pair<Rank, Rank>&
   if (me < first) {
     const Rank i = me - left;
     if (i < width) builder.send(first + i, mine);
-    builder.recv(first + i % width, theirs, Wire::kAccumulator);
+    builder.recv(first + i % width, theirs, WireType::kAccumulator);
     return;
   }
   const Rank j = me - first;
   for (Rank i = j; i < first - left; i += width) builder.send(left + i, mine);
-  builder.recv(left + j, theirs, Wire::kAccumulator);
+  builder.recv(left + j, theirs, WireType::kAccumulator);
 }
 
 Schedule build(const Spec& spec, const Topology& topology, Rank me) {
@@ -71,7 +71,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 // The tree over ranks is the canonical order of Adasum, so no other algorithm may be chosen for it.
 const Algorithm kAllreduceAdasum{.name = "adasum",
                                  .what = Collective::kAllreduce,
-                                 .keeps_order = Keeps::kAlways,
+                                 .preserves_order = PreservesOrder::kAlways,
                                  .cost_us = cost_us,
                                  .build = build};
 

@@ -39,7 +39,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kAllreduceDirect{.name = "direct",
                                  .what = Collective::kAllreduce,
-                                 .keeps_order = Keeps::kAlways,
+                                 .preserves_order = PreservesOrder::kAlways,
                                  .cost_us = cost_us,
                                  .build = build};
 

@@ -33,25 +33,26 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
   const Rank n = topology.size();
   const auto hosts = topology.members();
   const Chunks chunks = Chunks::plan(spec, topology, spec.count, 2 * n);
-  const int64_t slot = std::min(chunks.granule, spec.count);
+  const int64_t slot = std::min(chunks.chunk_elements, spec.count);
   const int32_t levels = reduction_levels(hosts);
   const Slice sums = builder.scratch(n > 1 ? levels * kSlots * slot : 0);
   for (int64_t round = 0; round < chunks.rounds; ++round) {
     const Slice own = chunks.of(input(0, spec.count), round);
     if (own.count == 0) break;
     for (Rank distance = 1; distance < n; ++distance) builder.send(mod(me - distance, n), own);
-    const ReductionSpace space = reduction_space(sums, levels, slot, round, own.count);
+    const ReductionScratch scratch = reduction_scratch(sums, levels, slot, round, own.count);
     if (n == 2 && can_accumulate_in_output(spec)) {
-      reduce_pair(builder, me, own, space.levels.front());
+      reduce_pair(builder, me, own, scratch.levels.front());
       continue;
     }
-    std::vector<std::vector<Term>> terms;
+    std::vector<std::vector<Operand>> operands;
     for (const auto& host : hosts) {
-      terms.emplace_back();
-      for (Rank rank : host) terms.back().push_back(rank == me ? mine(own) : from_peer(rank, Wire::kElement));
+      operands.emplace_back();
+      for (Rank rank : host)
+        operands.back().push_back(rank == me ? mine(own) : from_peer(rank, WireType::kElement));
     }
     // The sum stays in scratch until my input has been sent, because input and output may be the same memory.
-    builder.deliver(output(own.begin, own.count), reduce_host_terms(builder, spec.op, terms, space));
+    builder.deliver(output(own.begin, own.count), reduce_host_operands(builder, spec.op, operands, scratch));
   }
   return builder.take("flat_gather");
 }
@@ -60,7 +61,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kAllreduceFlatGather{.name = "flat_gather",
                                      .what = Collective::kAllreduce,
-                                     .keeps_order = Keeps::kAlways,
+                                     .preserves_order = PreservesOrder::kAlways,
                                      .cost_us = cost_us,
                                      .build = build};
 

@@ -8,7 +8,7 @@
 #include "rueda/schedule/algorithms.h"
 #include "rueda/schedule/blocks.h"
 #include "rueda/schedule/cost.h"
-#include "rueda/schedule/powers.h"
+#include "rueda/schedule/hypercube.h"
 #include "rueda/schedule/reduction_order.h"
 
 namespace rueda::schedule {
@@ -43,10 +43,10 @@ std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
   return total;
 }
 
-// The buffer is sent in segments of half a chunk. One is shared while the next one is reduced, so that the
-// link stays busy despite a late rank or a long latency, and at most two segments are in flight to each rank.
-// Larger segments arrive in bursts that overflow the queues: between 8 hosts of 1 Gbit/s, 64 MiB took 1.02 s
-// with segments of 128 KiB and 1.05 s with 256 KiB; 16 MiB took 255 ms with 256 KiB and 345 ms with 1 MiB.
+// The buffer is sent in chunks of half the usual size. One is shared while the next one is reduced, so that
+// the link stays busy despite a late rank or a long latency, and at most two chunks are in flight to each
+// rank. Larger ones arrive in bursts that overflow the queues: between 8 hosts of 1 Gbit/s, 64 MiB took 1.02
+// s with chunks of 128 KiB and 1.05 s with 256 KiB; 16 MiB took 255 ms with 256 KiB and 345 ms with 1 MiB.
 class Halving {
  public:
   Halving(Builder& builder, const Spec& spec, const Topology& topology, Rank me)
@@ -55,7 +55,7 @@ class Halving {
     Topology by_block = topology;
     by_block.chunk_bytes = std::max<int64_t>(1, topology.chunk_bytes / 2 / cube_.size);
     const Chunks chunks = Chunks::plan(spec, by_block, block, 4 * ceil_log2(cube_.size) + 3);
-    segments_ = {.granule = chunks.granule * cube_.size, .rounds = chunks.rounds};
+    chunks_ = {.chunk_elements = chunks.chunk_elements * cube_.size, .rounds = chunks.rounds};
   }
 
   void run() {
@@ -64,29 +64,30 @@ class Halving {
     sums_ = can_accumulate_in_output(spec_) ? output(0, spec_.count) : builder_.scratch(need);
     theirs_ = builder_.scratch(is_commutative(spec_.op) ? 0 : need);
     const int32_t steps = ceil_log2(cube_.size);
-    for (int64_t round = 0; round <= segments_.rounds; ++round) {
-      if (round < segments_.rounds) begin(round);
+    for (int64_t round = 0; round <= chunks_.rounds; ++round) {
+      if (round < chunks_.rounds) begin(round);
       for (int32_t step = 0; step < steps; ++step) {
-        if (round < segments_.rounds) halve(round, step);
+        if (round < chunks_.rounds) halve(round, step);
         if (round > 0) share(round - 1, step);
       }
-      if (round < segments_.rounds) deliver(round);
-      if (round > 0 && cube_.takes_one_in(me_)) builder_.send(me_ - 1, segment(Space::kOutput, round - 1));
+      if (round < chunks_.rounds) deliver(round);
+      if (round > 0 && cube_.takes_one_in(me_)) builder_.send(me_ - 1, chunk(Buffer::kOutput, round - 1));
     }
   }
 
  private:
   void run_folded_in() {
-    for (int64_t round = 0; round < segments_.rounds; ++round)
-      builder_.send(me_ + 1, segment(Space::kInput, round));
-    for (int64_t round = 0; round < segments_.rounds; ++round)
-      builder_.recv(me_ + 1, segment(Space::kOutput, round));
+    for (int64_t round = 0; round < chunks_.rounds; ++round)
+      builder_.send(me_ + 1, chunk(Buffer::kInput, round));
+    for (int64_t round = 0; round < chunks_.rounds; ++round)
+      builder_.recv(me_ + 1, chunk(Buffer::kOutput, round));
   }
 
   void begin(int64_t round) {
     if (!cube_.takes_one_in(me_)) return;
-    const Slice own = segment(Space::kInput, round);
-    combine(builder_, spec_.op, from_peer(me_ - 1, Wire::kElement), mine(own), landing(round, 0, cube_.size));
+    const Slice own = chunk(Buffer::kInput, round);
+    combine(builder_, spec_.op, from_peer(me_ - 1, WireType::kElement), mine(own),
+            landing(round, 0, cube_.size));
   }
 
   void halve(int64_t round, int32_t step) {
@@ -94,29 +95,29 @@ class Halving {
     const int32_t width = cube_.size / 2 / distance;  // blocks that I keep
     const Rank peer = cube_.rank_at(corner_ ^ distance);
     const bool is_start = step == 0;
-    const Space held = is_start && !cube_.takes_one_in(me_) ? Space::kInput : sums_.space;
+    const Buffer held = is_start && !cube_.takes_one_in(me_) ? Buffer::kInput : sums_.buffer;
     const bool is_raw = is_start && !cube_.takes_one_in(peer);
     const int32_t first = first_after(step);
     const int32_t kept = first_after(step + 1);
     builder_.send(peer, range(held, round, kept == first ? first + width : first, width));
-    const Term own = mine(range(held, round, kept, width));
-    const Term got = from_peer(peer, is_raw ? Wire::kElement : builder_.wire_of(sums_));
+    const Operand own = mine(range(held, round, kept, width));
+    const Operand got = from_peer(peer, is_raw ? WireType::kElement : builder_.wire_of(sums_));
     const bool is_upper = kept != first;
     combine(builder_, spec_.op, is_upper ? got : own, is_upper ? own : got, landing(round, kept, width));
   }
 
   void deliver(int64_t round) {
     const int32_t block = first_after(ceil_log2(cube_.size));
-    const Space summed = cube_.size > 1 ? sums_.space : Space::kInput;
-    builder_.deliver(range(Space::kOutput, round, block, 1), range(summed, round, block, 1));
+    const Buffer summed = cube_.size > 1 ? sums_.buffer : Buffer::kInput;
+    builder_.deliver(range(Buffer::kOutput, round, block, 1), range(summed, round, block, 1));
   }
 
   void share(int64_t round, int32_t step) {
     const int32_t width = 1 << step;  // blocks that are mine to pass on
     const Rank peer = cube_.rank_at(corner_ ^ (cube_.size / 2 / width));
     const int32_t first = first_after(ceil_log2(cube_.size)) & ~(width - 1);
-    builder_.send(peer, range(Space::kOutput, round, first, width));
-    builder_.recv(peer, range(Space::kOutput, round, first ^ width, width));
+    builder_.send(peer, range(Buffer::kOutput, round, first, width));
+    builder_.recv(peer, range(Buffer::kOutput, round, first ^ width, width));
   }
 
   // The blocks that are left to me after this many steps.
@@ -127,22 +128,22 @@ class Halving {
     return first;
   }
 
-  [[nodiscard]] Slice segment(Space space, int64_t round) const {
-    return segments_.of({space, 0, spec_.count}, round);
+  [[nodiscard]] Slice chunk(Buffer buffer, int64_t round) const {
+    return chunks_.of({buffer, 0, spec_.count}, round);
   }
 
-  [[nodiscard]] Slice range(Space space, int64_t round, int32_t first, int32_t count) const {
-    const Slice whole = segment(space, round);
+  [[nodiscard]] Slice range(Buffer buffer, int64_t round, int32_t first, int32_t count) const {
+    const Slice whole = chunk(buffer, round);
     const Blocks blocks = Blocks::even(whole.count, cube_.size, spec_.dtype);
-    const int64_t base = space == Space::kScratch ? sums_.begin : 0;
-    return {space, base + whole.begin + blocks.begin(first),
+    const int64_t base = buffer == Buffer::kScratch ? sums_.begin : 0;
+    return {buffer, base + whole.begin + blocks.begin(first),
             blocks.begin(first + count) - blocks.begin(first)};
   }
 
   [[nodiscard]] Landing landing(int64_t round, int32_t first, int32_t count) const {
-    const Slice to = range(sums_.space, round, first, count);
+    const Slice to = range(sums_.buffer, round, first, count);
     if (theirs_.count == 0) return {.to = to, .landing = {}};
-    const int64_t base = sums_.space == Space::kScratch ? sums_.begin : 0;
+    const int64_t base = sums_.buffer == Buffer::kScratch ? sums_.begin : 0;
     return {.to = to, .landing = part(theirs_, to.begin - base, to.count)};
   }
 
@@ -151,9 +152,9 @@ class Halving {
   Hypercube cube_;
   Rank me_;
   int32_t corner_;
-  Chunks segments_;
-  Slice sums_;    // [count]: the output, or scratch where the accumulator is wider
-  Slice theirs_;  // [count] scratch where the order of operands matters
+  Chunks chunks_;
+  Slice sums_;    // [count]: the output, or scratch if the accumulator is wider
+  Slice theirs_;  // [count] scratch if the order of operands matters
 };
 
 Schedule build(const Spec& spec, const Topology& topology, Rank me) {
@@ -166,7 +167,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kAllreduceHalvingDoubling{.name = "halving_doubling",
                                           .what = Collective::kAllreduce,
-                                          .keeps_order = Keeps::kWhereHostsHaveOneRank,
+                                          .preserves_order = PreservesOrder::kWhereHostsHaveOneRank,
                                           .cost_us = cost_us,
                                           .build = build};
 

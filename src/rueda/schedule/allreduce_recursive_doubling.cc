@@ -4,7 +4,7 @@
 // canonical one if every rank has its own host.
 #include "rueda/schedule/algorithms.h"
 #include "rueda/schedule/cost.h"
-#include "rueda/schedule/powers.h"
+#include "rueda/schedule/hypercube.h"
 #include "rueda/schedule/reduction_order.h"
 
 namespace rueda::schedule {
@@ -38,18 +38,18 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
   Slice current = in;
   if (cube.takes_one_in(me)) {
     const Landing where{.to = sums[made++ % 2], .landing = theirs};
-    current = combine(builder, spec.op, from_peer(me - 1, Wire::kElement), mine(in), where).own;
+    current = combine(builder, spec.op, from_peer(me - 1, WireType::kElement), mine(in), where).own;
   }
   const int32_t corner = cube.corner_of(me);
   for (int32_t distance = 1; distance < cube.size; distance *= 2) {
     const int32_t other = corner ^ distance;
     const Rank peer = cube.rank_at(other);
     const bool is_raw = distance == 1 && !cube.takes_one_in(peer);
-    const Wire wire = is_raw ? Wire::kElement : Wire::kAccumulator;
+    const WireType wire = is_raw ? WireType::kElement : WireType::kAccumulator;
     const Landing where{.to = sums[made++ % 2], .landing = theirs};
     builder.send(peer, current);
-    const Term own = mine(current);
-    const Term got = from_peer(peer, wire);
+    const Operand own = mine(current);
+    const Operand got = from_peer(peer, wire);
     current = (corner < other ? combine(builder, spec.op, own, got, where)
                               : combine(builder, spec.op, got, own, where))
                   .own;
@@ -63,7 +63,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kAllreduceRecursiveDoubling{.name = "recursive_doubling",
                                             .what = Collective::kAllreduce,
-                                            .keeps_order = Keeps::kWhereHostsHaveOneRank,
+                                            .preserves_order = PreservesOrder::kWhereHostsHaveOneRank,
                                             .cost_us = cost_us,
                                             .build = build};
 

@@ -35,7 +35,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kAllreduceRing{.name = "ring",
                                .what = Collective::kAllreduce,
-                               .keeps_order = Keeps::kNever,
+                               .preserves_order = PreservesOrder::kNever,
                                .cost_us = cost_us,
                                .build = build};
 

@@ -56,7 +56,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kAllreduceTwoLevel{.name = "two_level",
                                    .what = Collective::kAllreduce,
-                                   .keeps_order = Keeps::kAlways,
+                                   .preserves_order = PreservesOrder::kAlways,
                                    .cost_us = cost_us,
                                    .build = build};
 

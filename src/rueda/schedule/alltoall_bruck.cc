@@ -54,7 +54,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kAlltoallBruck{.name = "bruck",
                                .what = Collective::kAlltoall,
-                               .keeps_order = Keeps::kAlways,
+                               .preserves_order = PreservesOrder::kAlways,
                                .cost_us = cost_us,
                                .build = build};
 

@@ -49,7 +49,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kAlltoallPairwise{.name = "pairwise",
                                   .what = Collective::kAlltoall,
-                                  .keeps_order = Keeps::kAlways,
+                                  .preserves_order = PreservesOrder::kAlways,
                                   .cost_us = cost_us,
                                   .build = build};
 

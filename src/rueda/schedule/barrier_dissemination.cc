@@ -30,7 +30,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kBarrierDissemination{.name = "dissemination",
                                       .what = Collective::kBarrier,
-                                      .keeps_order = Keeps::kAlways,
+                                      .preserves_order = PreservesOrder::kAlways,
                                       .cost_us = cost_us,
                                       .build = build};
 

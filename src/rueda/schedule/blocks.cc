@@ -37,8 +37,8 @@ Blocks Blocks::even(int64_t count, int32_t n, DType dtype) {
 }
 
 Slice Chunks::of(const Slice& slice, int64_t round) const {
-  const int64_t begin = std::min(slice.count, round * granule);
-  return {slice.space, slice.begin + begin, std::min(granule, slice.count - begin)};
+  const int64_t begin = std::min(slice.count, round * chunk_elements);
+  return {slice.buffer, slice.begin + begin, std::min(chunk_elements, slice.count - begin)};
 }
 
 Chunks Chunks::plan(const Spec& spec, const Topology& topology, int64_t largest_block,
@@ -48,8 +48,8 @@ Chunks Chunks::plan(const Spec& spec, const Topology& topology, int64_t largest_
   const int64_t max_rounds = std::max<int64_t>(1, kMaxSteps / std::max<int64_t>(1, steps_per_round));
   const int64_t wanted =
       std::max<int64_t>(1, topology.chunk_bytes / static_cast<int64_t>(size_of(spec.dtype)));
-  chunks.granule = std::max(wanted, (largest_block + max_rounds - 1) / max_rounds);
-  chunks.rounds = std::max<int64_t>(1, (largest_block + chunks.granule - 1) / chunks.granule);
+  chunks.chunk_elements = std::max(wanted, (largest_block + max_rounds - 1) / max_rounds);
+  chunks.rounds = std::max<int64_t>(1, (largest_block + chunks.chunk_elements - 1) / chunks.chunk_elements);
   return chunks;
 }
 

@@ -26,10 +26,10 @@ struct Blocks {
   static Blocks even(int64_t count, int32_t n, DType dtype);
 };
 
-// Cuts every block into chunks of `granule` elements; the last one of a block may be shorter.
+// Cuts every block into chunks of `chunk_elements` elements; the last one of a block may be shorter.
 struct Chunks {
-  int64_t granule = 1;  // elements
-  int64_t rounds = 1;   // chunks of the largest block
+  int64_t chunk_elements = 1;
+  int64_t rounds = 1;  // chunks of the largest block
 
   // Chunk `round` of a slice; empty beyond its end.
   [[nodiscard]] Slice of(const Slice& slice, int64_t round) const;

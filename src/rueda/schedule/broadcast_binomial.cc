@@ -25,7 +25,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kBroadcastBinomial{.name = "binomial",
                                    .what = Collective::kBroadcast,
-                                   .keeps_order = Keeps::kAlways,
+                                   .preserves_order = PreservesOrder::kAlways,
                                    .cost_us = cost_us,
                                    .build = build};
 

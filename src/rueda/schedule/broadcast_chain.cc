@@ -14,7 +14,7 @@ std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
   const Rank n = topology.size();
   if (n == 1) return 0;
   const Chunks chunks = Chunks::plan(spec, topology, spec.count, 2);
-  const double chunk = bytes_of(spec, std::min(chunks.granule, spec.count));
+  const double chunk = bytes_of(spec, std::min(chunks.chunk_elements, spec.count));
   const double hop = phase_us(topology, neighbour(topology, 1, chunk));
   const double in_host = phase_us(topology, {.local_messages = 1, .local_bytes = chunk});
   const double crossings = topology.host_count() - 1;
@@ -35,7 +35,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kBroadcastChain{.name = "chain",
                                 .what = Collective::kBroadcast,
-                                .keeps_order = Keeps::kAlways,
+                                .preserves_order = PreservesOrder::kAlways,
                                 .cost_us = cost_us,
                                 .build = build};
 

@@ -21,8 +21,8 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
   const Chunks chunks = Chunks::plan(spec, topology, blocks.largest(), 2 * n);
   const bool is_root = me == spec.root;
   const auto block = [&](Rank rank, int64_t round) {
-    const Space space = is_root ? Space::kInput : Space::kOutput;
-    return chunks.of({space, blocks.begin(rank), blocks.count(rank)}, round);
+    const Buffer buffer = is_root ? Buffer::kInput : Buffer::kOutput;
+    return chunks.of({buffer, blocks.begin(rank), blocks.count(rank)}, round);
   };
   for (int64_t round = 0; round < chunks.rounds; ++round) {
     for (Rank distance = 1; is_root && distance < n; ++distance) {
@@ -45,7 +45,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kBroadcastScatterAllgather{.name = "scatter_allgather",
                                            .what = Collective::kBroadcast,
-                                           .keeps_order = Keeps::kAlways,
+                                           .preserves_order = PreservesOrder::kAlways,
                                            .cost_us = cost_us,
                                            .build = build};
 

@@ -13,7 +13,7 @@ constexpr int64_t kScratchAlign = 16;  // elements: a cache line of float32, two
 
 Slice part(const Slice& slice, int64_t offset, int64_t count) {
   RUEDA_CHECK(offset >= 0 && count >= 0 && offset + count <= slice.count, "a part lies within its slice");
-  return {slice.space, slice.begin + offset, count};
+  return {slice.buffer, slice.begin + offset, count};
 }
 
 bool may_alias(Collective what) { return what == Collective::kAllreduce || what == Collective::kBroadcast; }
@@ -25,11 +25,12 @@ Builder::Builder(const Spec& spec) : spec_(spec) {}
 Slice Builder::scratch(int64_t count) {
   const int64_t begin = (schedule_.scratch_count + kScratchAlign - 1) / kScratchAlign * kScratchAlign;
   if (count > 0) schedule_.scratch_count = begin + count;
-  return {Space::kScratch, begin, count};
+  return {Buffer::kScratch, begin, count};
 }
 
-Wire Builder::wire_of(const Slice& from) const {
-  return from.space == Space::kScratch && is_reduction(spec_.what) ? Wire::kAccumulator : Wire::kElement;
+WireType Builder::wire_of(const Slice& from) const {
+  return from.buffer == Buffer::kScratch && is_reduction(spec_.what) ? WireType::kAccumulator
+                                                                     : WireType::kElement;
 }
 
 StepId Builder::send(Rank peer, const Slice& from) {
@@ -37,12 +38,12 @@ StepId Builder::send(Rank peer, const Slice& from) {
   return add({.action = Action::kSend, .peer = peer, .from = from, .wire = wire_of(from)});
 }
 
-StepId Builder::recv(Rank peer, const Slice& to, Wire wire) {
+StepId Builder::recv(Rank peer, const Slice& to, WireType wire) {
   if (to.count == 0) return kNoStep;
   return add({.action = Action::kRecv, .peer = peer, .to = to, .wire = wire});
 }
 
-StepId Builder::recv_reduce(Rank peer, const Slice& to, const Slice& from, Wire wire) {
+StepId Builder::recv_reduce(Rank peer, const Slice& to, const Slice& from, WireType wire) {
   RUEDA_CHECK(to.count == from.count, "a reduction keeps the number of elements");
   if (to.count == 0) return kNoStep;
   return add({.action = Action::kRecvReduce, .peer = peer, .to = to, .from = from, .wire = wire});
@@ -87,7 +88,7 @@ void Builder::order(StepId later, StepId earlier) {
 }
 
 void Builder::deliver(const Slice& to, const Slice& value) {
-  if (value.space == Space::kScratch) {
+  if (value.buffer == Buffer::kScratch) {
     finish(to, value);
     return;
   }
@@ -112,8 +113,9 @@ StepId Builder::add(Step step) {
 
 void Builder::depend(const Slice& slice, bool is_write, std::vector<int32_t>& after) {
   if (slice.count == 0) return;
-  const Space space = slice.space == Space::kOutput && may_alias(spec_.what) ? Space::kInput : slice.space;
-  Hazards& hazards = hazards_[static_cast<size_t>(space)];
+  const Buffer buffer =
+      slice.buffer == Buffer::kOutput && may_alias(spec_.what) ? Buffer::kInput : slice.buffer;
+  Hazards& hazards = hazards_[static_cast<size_t>(buffer)];
   const auto step = static_cast<int32_t>(schedule_.steps.size());
   if (is_write)
     hazards.write(step, slice.begin, slice.begin + slice.count, after);

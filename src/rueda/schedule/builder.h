@@ -16,8 +16,8 @@ namespace rueda::schedule {
 using StepId = int32_t;
 inline constexpr StepId kNoStep = -1;  // the result for an empty slice, which makes no step
 
-inline Slice input(int64_t begin, int64_t count) { return {Space::kInput, begin, count}; }
-inline Slice output(int64_t begin, int64_t count) { return {Space::kOutput, begin, count}; }
+inline Slice input(int64_t begin, int64_t count) { return {Buffer::kInput, begin, count}; }
+inline Slice output(int64_t begin, int64_t count) { return {Buffer::kOutput, begin, count}; }
 // The elements [offset, offset + count) of a slice.
 Slice part(const Slice& slice, int64_t offset, int64_t count);
 
@@ -33,11 +33,11 @@ class Builder {
   // Scratch that overlaps no earlier one, aligned to cache lines.
   Slice scratch(int64_t count);
   // The element type of a slice of mine on the wire. Its receiver must name the same.
-  [[nodiscard]] Wire wire_of(const Slice& from) const;
+  [[nodiscard]] WireType wire_of(const Slice& from) const;
 
   StepId send(Rank peer, const Slice& from);
-  StepId recv(Rank peer, const Slice& to, Wire wire = Wire::kElement);
-  StepId recv_reduce(Rank peer, const Slice& to, const Slice& from, Wire wire);
+  StepId recv(Rank peer, const Slice& to, WireType wire = WireType::kElement);
+  StepId recv_reduce(Rank peer, const Slice& to, const Slice& from, WireType wire);
   StepId copy(const Slice& to, const Slice& from);
   StepId reduce(const Slice& to, const Slice& from, const Slice& from2);
   StepId adasum(const Slice& to, const Slice& from, const Slice& from2);
@@ -62,7 +62,7 @@ class Builder {
 
   const Spec& spec_;
   Schedule schedule_;
-  std::array<Hazards, 3> hazards_;  // by Space; aliased ones share the first
+  std::array<Hazards, 3> hazards_;  // by Buffer; aliased ones share the first
 };
 
 }  // namespace rueda::schedule

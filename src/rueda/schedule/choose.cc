@@ -32,7 +32,7 @@ bool may_be_chosen(const Algorithm& algorithm, const Spec& spec, const Topology&
   return algorithm.what == spec.what && is_order_preserving(algorithm, topology);
 }
 
-// A forced algorithm, if it supports the call.
+// The forced algorithm, if it supports the call.
 std::optional<Choice> find_forced(const Spec& spec, const Topology& topology, std::string_view forced) {
   const Algorithm* algorithm = forced.empty() ? nullptr : find_algorithm(spec.what, forced);
   const std::optional<double> cost = algorithm != nullptr ? algorithm->cost_us(spec, topology) : std::nullopt;

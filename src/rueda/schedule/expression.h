@@ -1,4 +1,4 @@
-// The value of an element, as a formula over the inputs of the ranks. Equal formulas have equal numbers, so
+// The value of an element as a formula over the inputs of the ranks. Equal formulas have equal numbers, so
 // two ranks have equal bits exactly if their numbers are equal. For the verifier; one thread.
 #pragma once
 

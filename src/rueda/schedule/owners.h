@@ -23,7 +23,8 @@ inline constexpr int64_t kSlots = 4;
 
 // The slices of scratch for a reduction over the hosts of one chunk. They are part of `sums`, which holds
 // kSlots slots of `slot` elements for each level.
-ReductionSpace reduction_space(const Slice& sums, int32_t levels, int64_t slot, int64_t round, int64_t count);
+ReductionScratch reduction_scratch(const Slice& sums, int32_t levels, int64_t slot, int64_t round,
+                                   int64_t count);
 
 struct OwnerCall {
   const Spec& spec;
@@ -43,7 +44,7 @@ class FlatOwners {
   void share(int64_t round, const Slice& result);  // sends my block, receives the others into output
 
  private:
-  [[nodiscard]] Rank at_distance(int64_t distance) const;  // so many places behind me in canonical order
+  [[nodiscard]] Rank at_distance(int64_t distance) const;  // this many places behind me in canonical order
   void pace(StepId send);
 
   Builder& builder_;
@@ -72,8 +73,8 @@ class TwoLevelOwners {
   [[nodiscard]] const std::vector<Rank>& my_host() const { return hosts_[call_.topology.host_of[call_.me]]; }
   [[nodiscard]] Rank entry(int32_t host, Rank owner) const;
   [[nodiscard]] bool is_in_my_host(Rank rank) const;
-  [[nodiscard]] Slice chunk_of(Rank owner, int64_t round, Space space) const;
-  [[nodiscard]] Slice partial_of(Rank owner, int64_t round) const;  // of my host, where I am the entry
+  [[nodiscard]] Slice chunk_of(Rank owner, int64_t round, Buffer buffer) const;
+  [[nodiscard]] Slice partial_of(Rank owner, int64_t round) const;  // of my host; I must be the entry
 
   Builder& builder_;
   const OwnerCall& call_;

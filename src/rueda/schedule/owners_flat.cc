@@ -4,13 +4,13 @@
 
 namespace rueda::schedule {
 
-ReductionSpace reduction_space(const Slice& sums, int32_t levels, int64_t slot, int64_t round,
-                               int64_t count) {
-  ReductionSpace space;
+ReductionScratch reduction_scratch(const Slice& sums, int32_t levels, int64_t slot, int64_t round,
+                                   int64_t count) {
+  ReductionScratch scratch;
   for (int32_t level = 0; level < levels; ++level)
-    space.levels.push_back(sums.count > 0 ? part(sums, (level * kSlots + round % kSlots) * slot, count)
-                                          : Slice{});
-  return space;
+    scratch.levels.push_back(sums.count > 0 ? part(sums, (level * kSlots + round % kSlots) * slot, count)
+                                            : Slice{});
+  return scratch;
 }
 
 FlatOwners::FlatOwners(Builder& builder, const OwnerCall& call)
@@ -18,7 +18,7 @@ FlatOwners::FlatOwners(Builder& builder, const OwnerCall& call)
   for (const auto& host : hosts_) order_.insert(order_.end(), host.begin(), host.end());
   my_place_ = std::find(order_.begin(), order_.end(), call.me) - order_.begin();
   if (!is_reduction(call.spec.what) || order_.size() == 1) return;
-  slot_ = std::min(call.chunks.granule, call.blocks.count(call.me));
+  slot_ = std::min(call.chunks.chunk_elements, call.blocks.count(call.me));
   levels_ = reduction_levels(hosts_);
   sums_ = builder_.scratch(levels_ * kSlots * slot_);
 }
@@ -51,15 +51,15 @@ void FlatOwners::reduce(int64_t round, const Slice& result) {
   const Slice own = call_.chunks.of(block, round);
   const Slice to = call_.chunks.of(result, round);
   if (own.count == 0) return;
-  std::vector<std::vector<Term>> terms;
+  std::vector<std::vector<Operand>> operands;
   for (const auto& host : hosts_) {
-    terms.emplace_back();
+    operands.emplace_back();
     for (Rank rank : host)
-      terms.back().push_back(rank == call_.me ? mine(own) : from_peer(rank, Wire::kElement));
+      operands.back().push_back(rank == call_.me ? mine(own) : from_peer(rank, WireType::kElement));
   }
-  ReductionSpace space = reduction_space(sums_, levels_, slot_, round, own.count);
-  if (can_accumulate_in_output(call_.spec)) space.last_to = to;
-  builder_.deliver(to, reduce_host_terms(builder_, call_.spec.op, terms, space));
+  ReductionScratch scratch = reduction_scratch(sums_, levels_, slot_, round, own.count);
+  if (can_accumulate_in_output(call_.spec)) scratch.last_to = to;
+  builder_.deliver(to, reduce_host_operands(builder_, call_.spec.op, operands, scratch));
 }
 
 void FlatOwners::share(int64_t round, const Slice& result) {

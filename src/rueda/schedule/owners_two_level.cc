@@ -16,7 +16,7 @@ TwoLevelOwners::TwoLevelOwners(Builder& builder, const OwnerCall& call)
   for (Rank owner = 0; owner < n; ++owner)
     if (entry(call.topology.host_of[call.me], owner) == call.me) duty_[owner] = duties++;
   if (!is_reduction(call.spec.what)) return;
-  slot_ = std::min(call.chunks.granule, call.blocks.largest());
+  slot_ = std::min(call.chunks.chunk_elements, call.blocks.largest());
   levels_ = reduction_levels(static_cast<int32_t>(hosts_.size()));
   sums_ = builder_.scratch(levels_ * kSlots * slot_);
   if (my_host().size() > 1) partials_ = builder_.scratch(duties * kSlots * slot_);
@@ -32,13 +32,13 @@ bool TwoLevelOwners::is_in_my_host(Rank rank) const {
   return call_.topology.host_of[rank] == call_.topology.host_of[call_.me];
 }
 
-Slice TwoLevelOwners::chunk_of(Rank owner, int64_t round, Space space) const {
-  return call_.chunks.of({space, call_.blocks.begin(owner), call_.blocks.count(owner)}, round);
+Slice TwoLevelOwners::chunk_of(Rank owner, int64_t round, Buffer buffer) const {
+  return call_.chunks.of({buffer, call_.blocks.begin(owner), call_.blocks.count(owner)}, round);
 }
 
 // A host with one rank has nothing to reduce. Its partial sum is the input itself, which is sent as elements.
 Slice TwoLevelOwners::partial_of(Rank owner, int64_t round) const {
-  const Slice own = chunk_of(owner, round, Space::kInput);
+  const Slice own = chunk_of(owner, round, Buffer::kInput);
   if (my_host().size() == 1) return own;
   RUEDA_CHECK(duty_[owner] >= 0, "only an entry has the partial of its host");
   return part(partials_, (duty_[owner] * kSlots + round % kSlots) * slot_, own.count);
@@ -51,19 +51,19 @@ void TwoLevelOwners::contribute(int64_t round) {
     const Rank to = host[mod(local_index_[call_.me] - distance, ranks)];
     for (Rank owner = 0; owner < call_.topology.size(); ++owner)
       if (entry(call_.topology.host_of[call_.me], owner) == to)
-        builder_.send(to, chunk_of(owner, round, Space::kInput));
+        builder_.send(to, chunk_of(owner, round, Buffer::kInput));
   }
 }
 
 void TwoLevelOwners::reduce_in_host(int64_t round) {
   if (my_host().size() == 1) return;
   for (Rank owner = 0; owner < call_.topology.size(); ++owner) {
-    const Slice own = chunk_of(owner, round, Space::kInput);
+    const Slice own = chunk_of(owner, round, Buffer::kInput);
     if (duty_[owner] < 0 || own.count == 0) continue;
-    std::vector<Term> terms;
+    std::vector<Operand> operands;
     for (Rank rank : my_host())
-      terms.push_back(rank == call_.me ? mine(own) : from_peer(rank, Wire::kElement));
-    reduce_terms(builder_, call_.spec.op, terms, partial_of(owner, round));
+      operands.push_back(rank == call_.me ? mine(own) : from_peer(rank, WireType::kElement));
+    reduce_operands(builder_, call_.spec.op, operands, partial_of(owner, round));
   }
 }
 
@@ -78,15 +78,15 @@ void TwoLevelOwners::exchange(int64_t round) {
 void TwoLevelOwners::reduce_hosts(int64_t round, const Slice& result) {
   const Slice to = call_.chunks.of(result, round);
   if (to.count == 0) return;
-  std::vector<std::vector<Term>> terms;
+  std::vector<std::vector<Operand>> operands;
   for (int32_t host = 0; host < static_cast<int32_t>(hosts_.size()); ++host) {
     const Rank from = entry(host, call_.me);
-    const Wire wire = hosts_[host].size() == 1 ? Wire::kElement : Wire::kAccumulator;
-    terms.push_back({from == call_.me ? mine(partial_of(call_.me, round)) : from_peer(from, wire)});
+    const WireType wire = hosts_[host].size() == 1 ? WireType::kElement : WireType::kAccumulator;
+    operands.push_back({from == call_.me ? mine(partial_of(call_.me, round)) : from_peer(from, wire)});
   }
-  ReductionSpace space = reduction_space(sums_, levels_, slot_, round, to.count);
-  if (can_accumulate_in_output(call_.spec)) space.last_to = to;
-  builder_.deliver(to, reduce_host_terms(builder_, call_.spec.op, terms, space));
+  ReductionScratch scratch = reduction_scratch(sums_, levels_, slot_, round, to.count);
+  if (can_accumulate_in_output(call_.spec)) scratch.last_to = to;
+  builder_.deliver(to, reduce_host_operands(builder_, call_.spec.op, operands, scratch));
 }
 
 void TwoLevelOwners::share(int64_t round, const Slice& result) {
@@ -103,10 +103,10 @@ void TwoLevelOwners::share(int64_t round, const Slice& result) {
 
 void TwoLevelOwners::forward(int64_t round) {
   for (Rank owner : my_host())
-    if (owner != call_.me) builder_.recv(owner, chunk_of(owner, round, Space::kOutput));
+    if (owner != call_.me) builder_.recv(owner, chunk_of(owner, round, Buffer::kOutput));
   for (Rank owner = 0; owner < call_.topology.size(); ++owner) {
     if (is_in_my_host(owner)) continue;
-    const Slice to = chunk_of(owner, round, Space::kOutput);
+    const Slice to = chunk_of(owner, round, Buffer::kOutput);
     const bool is_entry = duty_[owner] >= 0;
     builder_.recv(is_entry ? owner : entry(call_.topology.host_of[call_.me], owner), to);
     if (!is_entry) continue;

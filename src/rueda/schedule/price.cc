@@ -72,7 +72,7 @@ class Simulation {
   struct Event {
     double at = 0;
     int64_t order = 0;     // breaks ties the same way every time
-    int64_t channel = -1;  // of a message that is sent; -1 = a step that waits for nothing any more
+    int64_t channel = -1;  // of a message that is sent; -1 = a local step or a receive that is ready
     Rank rank = -1;
     size_t index = 0;         // of the message in its channel, or of the step
     bool is_in_line = false;  // a message that waits for its turn
@@ -179,7 +179,7 @@ class Simulation {
   }
 
   [[nodiscard]] double wire_bytes(const Step& step, int64_t count) const {
-    return step.wire == Wire::kElement ? bytes_of(spec_, count) : partial_bytes_of(spec_, count);
+    return step.wire == WireType::kElement ? bytes_of(spec_, count) : partial_bytes_of(spec_, count);
   }
 
   void compute(const Event& event) {
@@ -231,7 +231,7 @@ Result<std::vector<double>> finish_times_us(const Spec& spec, const Topology& to
   if (schedules.size() != ranks || starts_us.size() != ranks)
     return Status{Code::kInvalidArgument, "a price needs one schedule and one start for each rank"};
   if (!std::ranges::all_of(starts_us, [](double start) { return std::isfinite(start) && start >= 0; }))
-    return Status{Code::kInvalidArgument, "a rank starts at 0 microseconds or later"};
+    return Status{Code::kInvalidArgument, "the start of a rank must be at least 0 microseconds"};
   if (Status status = check_network(network, topology.host_count()); !status.is_ok()) return status;
   return Simulation(spec, topology, network, schedules, starts_us).run();
 }

@@ -26,13 +26,15 @@ const char* name_of(Action action) {
 }
 
 std::ostream& operator<<(std::ostream& out, const Slice& slice) {
-  const char* space = slice.space == Space::kInput ? "in" : slice.space == Space::kOutput ? "out" : "scratch";
-  return out << space << '[' << slice.begin << ',' << slice.begin + slice.count << ')';
+  const char* buffer = slice.buffer == Buffer::kInput    ? "in"
+                       : slice.buffer == Buffer::kOutput ? "out"
+                                                         : "scratch";
+  return out << buffer << '[' << slice.begin << ',' << slice.begin + slice.count << ')';
 }
 
 void print(std::ostream& out, const Step& step) {
   out << name_of(step.action);
-  const char* wire = step.wire == Wire::kAccumulator ? " as accumulators" : "";
+  const char* wire = step.wire == WireType::kAccumulator ? " as accumulators" : "";
   switch (step.action) {
     case Action::kSend:
       out << ' ' << step.from << " -> " << step.peer << wire;

@@ -31,7 +31,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kReducescatterDirect{.name = "direct",
                                      .what = Collective::kReducescatter,
-                                     .keeps_order = Keeps::kAlways,
+                                     .preserves_order = PreservesOrder::kAlways,
                                      .cost_us = cost_us,
                                      .build = build};
 

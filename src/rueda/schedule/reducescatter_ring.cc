@@ -28,7 +28,7 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
 
 const Algorithm kReducescatterRing{.name = "ring",
                                    .what = Collective::kReducescatter,
-                                   .keeps_order = Keeps::kNever,
+                                   .preserves_order = PreservesOrder::kNever,
                                    .cost_us = cost_us,
                                    .build = build};
 

@@ -3,47 +3,51 @@
 #include <algorithm>
 
 #include "rueda/base/check.h"
-#include "rueda/schedule/powers.h"
+#include "rueda/schedule/hypercube.h"
 
 namespace rueda::schedule {
 namespace {
 
 class HostTree {
  public:
-  HostTree(Builder& builder, ReduceOp op, const std::vector<std::vector<Term>>& hosts,
-           const ReductionSpace& space)
-      : builder_(builder), op_(op), hosts_(hosts), space_(space), cube_(static_cast<Rank>(hosts.size())) {}
+  HostTree(Builder& builder, ReduceOp op, const std::vector<std::vector<Operand>>& hosts,
+           const ReductionScratch& scratch)
+      : builder_(builder),
+        op_(op),
+        hosts_(hosts),
+        scratch_(scratch),
+        cube_(static_cast<Rank>(hosts.size())) {}
 
-  Term all() { return corners(0, cube_.size, 0, space_.last_to); }
+  Operand all() { return corners(0, cube_.size, 0, scratch_.last_to); }
 
  private:
   // The left part stays at its level while the right part is computed one level further down.
-  Term corners(int32_t first, int32_t count, size_t level, std::optional<Slice> last_to) {
+  Operand corners(int32_t first, int32_t count, size_t level, std::optional<Slice> last_to) {
     if (count == 1) return corner(first, level, last_to);
-    const Term left = corners(first, count / 2, level, {});
-    const Term right = corners(first + count / 2, count / 2, level + 1, {});
-    const Slice& slot = space_.levels[level];
+    const Operand left = corners(first, count / 2, level, {});
+    const Operand right = corners(first + count / 2, count / 2, level + 1, {});
+    const Slice& slot = scratch_.levels[level];
     return combine(builder_, op_, left, right, {.to = last_to.value_or(slot), .landing = slot});
   }
 
-  Term corner(int32_t corner, size_t level, std::optional<Slice> last_to) {
+  Operand corner(int32_t corner, size_t level, std::optional<Slice> last_to) {
     const Rank host = cube_.rank_at(corner);
     if (!cube_.takes_one_in(host)) return of_host(host, level, last_to);
-    const Term left = of_host(host - 1, level, {});
-    const Term right = of_host(host, level + 1, {});
-    const Slice& slot = space_.levels[level];
+    const Operand left = of_host(host - 1, level, {});
+    const Operand right = of_host(host, level + 1, {});
+    const Slice& slot = scratch_.levels[level];
     return combine(builder_, op_, left, right, {.to = last_to.value_or(slot), .landing = slot});
   }
 
-  Term of_host(Rank host, size_t level, std::optional<Slice> last_to) {
+  Operand of_host(Rank host, size_t level, std::optional<Slice> last_to) {
     if (hosts_[host].size() == 1) return hosts_[host].front();
-    return reduce_terms(builder_, op_, hosts_[host], space_.levels[level], last_to);
+    return reduce_operands(builder_, op_, hosts_[host], scratch_.levels[level], last_to);
   }
 
   Builder& builder_;
   ReduceOp op_;
-  const std::vector<std::vector<Term>>& hosts_;
-  const ReductionSpace& space_;
+  const std::vector<std::vector<Operand>>& hosts_;
+  const ReductionScratch& scratch_;
   Hypercube cube_;
 };
 
@@ -51,13 +55,14 @@ class HostTree {
 
 bool is_commutative(ReduceOp op) { return op == ReduceOp::kSum || op == ReduceOp::kProduct; }
 
-Slice arrived(Builder& builder, const Term& term, const Slice& landing) {
-  if (term.is_mine()) return term.own;
-  builder.recv(term.peer, landing, term.wire);
+Slice arrived(Builder& builder, const Operand& operand, const Slice& landing) {
+  if (operand.is_mine()) return operand.own;
+  builder.recv(operand.peer, landing, operand.wire);
   return landing;
 }
 
-Term combine(Builder& builder, ReduceOp op, const Term& left, const Term& right, const Landing& where) {
+Operand combine(Builder& builder, ReduceOp op, const Operand& left, const Operand& right,
+                const Landing& where) {
   if (right.is_mine() && !left.is_mine() && is_commutative(op)) {
     builder.recv_reduce(left.peer, where.to, right.own, left.wire);
     return mine(where.to);
@@ -70,13 +75,13 @@ Term combine(Builder& builder, ReduceOp op, const Term& left, const Term& right,
   return mine(where.to);
 }
 
-Term reduce_terms(Builder& builder, ReduceOp op, const std::vector<Term>& terms, const Slice& space,
-                  std::optional<Slice> last_to) {
-  RUEDA_CHECK(!terms.empty(), "a reduction needs a term");
-  Term sum = terms.front();
-  for (size_t i = 1; i < terms.size(); ++i) {
-    const Slice& to = i + 1 == terms.size() ? last_to.value_or(space) : space;
-    sum = combine(builder, op, sum, terms[i], {.to = to, .landing = space});
+Operand reduce_operands(Builder& builder, ReduceOp op, const std::vector<Operand>& operands,
+                        const Slice& scratch, std::optional<Slice> last_to) {
+  RUEDA_CHECK(!operands.empty(), "a reduction needs an operand");
+  Operand sum = operands.front();
+  for (size_t i = 1; i < operands.size(); ++i) {
+    const Slice& to = i + 1 == operands.size() ? last_to.value_or(scratch) : scratch;
+    sum = combine(builder, op, sum, operands[i], {.to = to, .landing = scratch});
   }
   return sum;
 }
@@ -89,10 +94,10 @@ int32_t reduction_levels(const std::vector<std::vector<Rank>>& hosts) {
 
 int32_t reduction_levels(int32_t hosts) { return std::max(1, ceil_log2(floor_power_of_two(hosts))); }
 
-Slice reduce_host_terms(Builder& builder, ReduceOp op, const std::vector<std::vector<Term>>& hosts,
-                        const ReductionSpace& space) {
-  const Term sum = HostTree(builder, op, hosts, space).all();
-  return sum.is_mine() ? sum.own : arrived(builder, sum, space.levels.front());
+Slice reduce_host_operands(Builder& builder, ReduceOp op, const std::vector<std::vector<Operand>>& hosts,
+                           const ReductionScratch& scratch) {
+  const Operand sum = HostTree(builder, op, hosts, scratch).all();
+  return sum.is_mine() ? sum.own : arrived(builder, sum, scratch.levels.front());
 }
 
 }  // namespace rueda::schedule

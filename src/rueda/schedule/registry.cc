@@ -34,7 +34,8 @@ std::span<const Algorithm> algorithms() {
 }
 
 bool is_order_preserving(const Algorithm& algorithm, const Topology& topology) {
-  if (algorithm.keeps_order != Keeps::kWhereHostsHaveOneRank) return algorithm.keeps_order == Keeps::kAlways;
+  if (algorithm.preserves_order != PreservesOrder::kWhereHostsHaveOneRank)
+    return algorithm.preserves_order == PreservesOrder::kAlways;
   return topology.host_count() == topology.size();
 }
 

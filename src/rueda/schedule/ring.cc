@@ -3,8 +3,8 @@
 namespace rueda::schedule {
 namespace {
 
-Slice block_of(const RingCall& call, int32_t block, Space space) {
-  return {space, call.blocks.begin(block), call.blocks.count(block)};
+Slice block_of(const RingCall& call, int32_t block, Buffer buffer) {
+  return {buffer, call.blocks.begin(block), call.blocks.count(block)};
 }
 
 }  // namespace
@@ -12,7 +12,7 @@ Slice block_of(const RingCall& call, int32_t block, Space space) {
 void ring_reduce_scatter(Builder& builder, const RingCall& call, const Slice& result) {
   const Rank n = call.size;
   if (n == 1) {
-    builder.deliver(result, block_of(call, 0, Space::kInput));
+    builder.deliver(result, block_of(call, 0, Buffer::kInput));
     return;
   }
   // If the output holds every block in the type of the accumulator, it also holds the partial sums. Otherwise
@@ -21,7 +21,7 @@ void ring_reduce_scatter(Builder& builder, const RingCall& call, const Slice& re
   const int64_t largest = is_in_output ? 0 : call.blocks.largest();
   const Slice spare[2] = {builder.scratch(largest), builder.scratch(largest)};
   const auto partial = [&](int64_t step, int32_t block) {  // the sum received in a step
-    if (is_in_output) return block_of(call, block, Space::kOutput);
+    if (is_in_output) return block_of(call, block, Buffer::kOutput);
     if (step == n - 2 && can_accumulate_in_output(call.spec)) return result;
     return part(spare[step % 2], 0, call.blocks.count(block));
   };
@@ -30,10 +30,12 @@ void ring_reduce_scatter(Builder& builder, const RingCall& call, const Slice& re
   for (int64_t step = 0; step < n - 1; ++step) {
     const int32_t leaving = mod(call.me - 1 - step, n);
     const int32_t arriving = mod(call.me - 2 - step, n);
-    const Slice sent = step == 0 ? block_of(call, leaving, Space::kInput) : partial(step - 1, leaving);
+    const Slice sent = step == 0 ? block_of(call, leaving, Buffer::kInput) : partial(step - 1, leaving);
     const Slice summed = partial(step, arriving);
-    const Slice own = block_of(call, arriving, Space::kInput);
-    const Wire wire = step == 0 ? Wire::kElement : is_in_output ? Wire::kElement : Wire::kAccumulator;
+    const Slice own = block_of(call, arriving, Buffer::kInput);
+    const WireType wire = step == 0      ? WireType::kElement
+                          : is_in_output ? WireType::kElement
+                                         : WireType::kAccumulator;
     for (int64_t round = 0; round < call.chunks.rounds; ++round) {
       builder.send(next, call.chunks.of(sent, round));
       builder.recv_reduce(previous, call.chunks.of(summed, round), call.chunks.of(own, round), wire);
@@ -49,8 +51,8 @@ void ring_allgather(Builder& builder, const RingCall& call, const Slice& source)
   for (int64_t step = 0; step < n - 1; ++step) {
     const int32_t leaving = mod(call.me - step, n);
     const int32_t arriving = mod(call.me - 1 - step, n);
-    const Slice sent = step == 0 ? source : block_of(call, leaving, Space::kOutput);
-    const Slice got = block_of(call, arriving, Space::kOutput);
+    const Slice sent = step == 0 ? source : block_of(call, leaving, Buffer::kOutput);
+    const Slice got = block_of(call, arriving, Buffer::kOutput);
     for (int64_t round = 0; round < call.chunks.rounds; ++round) {
       builder.send(mod(call.me + 1, n), call.chunks.of(sent, round));
       builder.recv(mod(call.me - 1, n), call.chunks.of(got, round));

@@ -16,35 +16,35 @@ namespace rueda::schedule {
 // of accumulator_of(dtype) when the collective reduces and of dtype otherwise. For allreduce and
 // broadcast, input and output may be the same memory, and the schedule must be right then, too (the
 // verifier checks both).
-enum class Space : uint8_t { kInput, kOutput, kScratch };
+enum class Buffer : uint8_t { kInput, kOutput, kScratch };
 
 struct Slice {
-  Space space = Space::kInput;
+  Buffer buffer = Buffer::kInput;
   int64_t begin = 0;  // elements
   int64_t count = 0;  // elements
   bool operator==(const Slice&) const = default;
 };
 
 enum class Action : uint8_t {
-  kSend,        // from -> peer. The wire carries from's element type.
-  kRecv,        // peer -> to. An element-type wire into scratch widens.
+  kSend,        // from -> peer, in the element type of `from`
+  kRecv,        // peer -> to. Elements that arrive in scratch are widened.
   kRecvReduce,  // to = from op (what peer sent). `to` is scratch, or output when that is the same type;
                 // `from` is any slice of mine with the same count (widened when it is input or output).
   kCopy,        // to = from (widening into scratch; when reducing, never scratch -> output: that is kFinish)
   kReduce,      // to = from op from2: a local reduction. `to` is scratch, or output when that is the same
                 // type; from and from2 are any slices of mine (widened when they are input or output)
   kFinish,      // to (output) = round(scale(from)), from scratch or from output itself (then only scaling)
-  kAdasum,      // to = adasum(from, from2), all in output or scratch; per tensor segment of the call
+  kAdasum,      // to = adasum(from, from2), all in output or scratch; each segment of the call apart
 };
 
 // The element type on the wire, which the receiver must know.
-enum class Wire : uint8_t { kElement, kAccumulator };
+enum class WireType : uint8_t { kElement, kAccumulator };
 
 struct Step {
   Action action = Action::kCopy;
   Rank peer = -1;  // index in the group; only for sends and receives
   Slice to = {}, from = {}, from2 = {};
-  Wire wire = Wire::kElement;
+  WireType wire = WireType::kElement;
   std::vector<int32_t> after = {};  // indices of earlier steps that must be complete before this one starts
 };
 
@@ -67,11 +67,12 @@ struct Spec {
   ReduceOp op = ReduceOp::kSum;  // kAverage never arrives here: it is kSum with a Scale
   int64_t count = 0;             // allreduce, broadcast: elements; reducescatter: elements of the input
   // allgather: elements contributed by each rank. reducescatter: elements each rank receives; sums to count.
-  // alltoall: n*n matrix, counts[src * n + dst] elements. Else empty.
+  // alltoall: n*n matrix, counts[src * n + dst] elements. Otherwise empty.
   std::vector<int64_t> counts;
-  Rank root = -1;                 // broadcast: index in the group
-  Scale scale;                    // applied once, where a reduced element is finished
-  std::vector<int64_t> segments;  // Adasum: element counts of the tensors in a fused call; else empty
+  Rank root = -1;  // broadcast: index in the group
+  Scale scale;     // applied once, where a reduced element is finished
+  std::vector<int64_t>
+      segment_counts;  // Adasum: element counts of the tensors in a fused call; otherwise empty
 
   bool operator==(const Spec&) const = default;
 };

@@ -18,8 +18,8 @@ struct TreePlace {
 Schedule broadcast_along(const Spec& spec, const Chunks& chunks, const TreePlace& place,
                          std::string_view name);
 
-// Adds to place the neighbours of ranks[my_index] in the binomial tree over ranks, whose root is ranks[0]. A
-// place that has a parent keeps it.
+// Adds the neighbours of ranks[my_index] in the binomial tree over `ranks`, whose root is ranks[0], to
+// `place`. A place that has a parent keeps it.
 void join_binomial(const std::vector<Rank>& ranks, int32_t my_index, TreePlace& place);
 
 // All ranks, host by host: first the root, then the rest of its host, then the hosts after it.

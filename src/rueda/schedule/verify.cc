@@ -77,7 +77,7 @@ bool has_every_rank_once(const std::vector<Rank>& ranks, Rank n) {
   return true;
 }
 
-Status check_run(const Claim& claim, Rank rank, const Expected& want, const Piece& got,
+Status check_run(const Claim& claim, Rank rank, const Expected& want, const Extent& got,
                  Expressions& expressions) {
   const int64_t place = want.begin + got.offset;
   if (got.cell.expr == kUnwritten) return wrong(claim, rank, place, "is never written");
@@ -96,11 +96,11 @@ Status check_run(const Claim& claim, Rank rank, const Expected& want, const Piec
   return Status::ok();
 }
 
-Status check_outputs(const Claim& claim, Execution& execution, Expressions& expressions) {
-  IntervalMap<Expr> first;  // rank 0's: where all ranks get the same elements they must get the same bits
+Status check_outputs(const Claim& claim, SymbolicExecution& execution, Expressions& expressions) {
+  IntervalMap<Expr> first;  // of rank 0: the other ranks must get the same bits
   for (Rank rank = 0; rank < claim.topology.size(); ++rank) {
     for (const Expected& want : expected_of(claim, rank, expressions)) {
-      for (const Piece& got : execution.memory(rank).read(output(want.begin, want.count))) {
+      for (const Extent& got : execution.memory(rank).read(output(want.begin, want.count))) {
         if (Status status = check_run(claim, rank, want, got, expressions); !status.is_ok()) return status;
         if (claim.spec.what != Collective::kAllreduce) continue;
         const int64_t begin = want.begin + got.offset;
@@ -162,7 +162,7 @@ Status check_barrier(std::span<const Schedule> schedules) {
 RankTotals totals_of(const Spec& spec, const Schedule& schedule) {
   RankTotals totals{.steps = static_cast<int64_t>(schedule.steps.size())};
   for (const Step& step : schedule.steps) {
-    const DType type = step.wire == Wire::kElement ? spec.dtype : accumulator_of(spec.dtype);
+    const DType type = step.wire == WireType::kElement ? spec.dtype : accumulator_of(spec.dtype);
     const auto bytes = static_cast<int64_t>(size_of(type));
     if (step.action == Action::kSend) {
       ++totals.messages_sent;
@@ -232,7 +232,7 @@ Result<Report> verify_schedules(const Spec& spec, const Topology& topology,
   for (const bool is_aliased : {false, true}) {
     if (is_aliased && !may_alias(spec.what)) continue;
     Expressions expressions(spec);
-    Execution execution(spec, schedules, is_aliased, expressions);
+    SymbolicExecution execution(spec, schedules, is_aliased, expressions);
     if (Status status = execution.run(); !status.is_ok()) return status;
     if (Status status = check_outputs(claim, execution, expressions); !status.is_ok()) return status;
     report.rounds = execution.rounds();

@@ -1,13 +1,15 @@
-// Proves a set of schedules right without running them: all ranks are executed with formulas in place of
-// numbers. Checked, with input and output apart and (where a call may do that) as one memory:
+// Proves that a set of schedules is right without running them: all ranks are executed with formulas
+// instead of numbers. It checks the following, with input and output apart and, if a call may have that,
+// as one memory:
 //   - every output element is written on every rank, with every contribution exactly once, in the topology's
-//     canonical order where that is claimed, and equal on all ranks; scaled and rounded once;
-//   - nothing unwritten is read, slices stay in bounds, types fit the spaces;
+//     canonical order if that is claimed, and equal on all ranks; it is scaled and rounded once;
+//   - nothing unwritten is read, slices stay in bounds, types fit the buffers;
 //   - two steps that touch the same elements, one of them writing, are ordered by `after`;
 //   - the i-th receive from a peer meets an i-th send of the same size and wire type;
-//   - an allreduce of two ranks overwrites nothing before both have begun: it may be taken back until then;
-//   - nothing deadlocks, even where a send completes only when it is received. (Buffering only lets steps
-//     complete earlier, and that never stops another step: nothing deadlocks on a buffering wire either.)
+//   - an allreduce of two ranks overwrites nothing before both have begun, so it may be taken back until
+//   then;
+//   - nothing deadlocks, even if a send completes only when it is received. (Buffering lets steps complete
+//     earlier and never stops another step, so nothing deadlocks on a transport that buffers either.)
 // For tests and tools. Pure; any thread.
 #pragma once
 

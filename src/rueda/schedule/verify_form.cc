@@ -10,7 +10,7 @@ int64_t sum(const std::vector<int64_t>& values) {
   return std::accumulate(values.begin(), values.end(), int64_t{0});
 }
 
-// Why a step is malformed; empty if it is not.
+// Says why a step is malformed; empty if it is not.
 class FormCheck {
  public:
   FormCheck(const Spec& spec, Rank size, Rank rank, const Schedule& schedule)
@@ -28,7 +28,7 @@ class FormCheck {
     const bool is_message =
         step.action == Action::kSend || step.action == Action::kRecv || step.action == Action::kRecvReduce;
     if (is_message && (step.peer < 0 || step.peer >= size_ || step.peer == rank_)) return "has no such peer";
-    if (step.action != Action::kSend && step.to.space == Space::kInput) return "writes the input";
+    if (step.action != Action::kSend && step.to.buffer == Buffer::kInput) return "writes the input";
     switch (step.action) {
       case Action::kSend:
         return why_send(step);
@@ -36,7 +36,7 @@ class FormCheck {
         return why_arriving(step);
       case Action::kRecvReduce:
         if (step.to.count != step.from.count) return "changes the number of elements";
-        if (!may_hold_sums(step.to.space)) return "would round a partial sum";
+        if (!may_hold_sums(step.to.buffer)) return "would round a partial sum";
         return why_arriving(step);
       case Action::kCopy:
         return why_copy(step);
@@ -51,45 +51,46 @@ class FormCheck {
 
  private:
   [[nodiscard]] bool is_in_bounds(const Slice& slice) const {
-    const int64_t size = slice.space == Space::kInput    ? shape_.input
-                         : slice.space == Space::kOutput ? shape_.output
-                                                         : scratch_;
+    const int64_t size = slice.buffer == Buffer::kInput    ? shape_.input
+                         : slice.buffer == Buffer::kOutput ? shape_.output
+                                                           : scratch_;
     return slice.begin >= 0 && slice.count >= 0 && slice.begin + slice.count <= size;
   }
-  [[nodiscard]] bool may_hold_sums(Space space) const {
+  [[nodiscard]] bool may_hold_sums(Buffer buffer) const {
     return is_reduction(spec_.what) &&
-           (space == Space::kScratch || (space == Space::kOutput && can_accumulate_in_output(spec_)));
+           (buffer == Buffer::kScratch || (buffer == Buffer::kOutput && can_accumulate_in_output(spec_)));
   }
   [[nodiscard]] std::string why_send(const Step& step) const {
-    const bool is_sum = step.from.space == Space::kScratch && is_reduction(spec_.what);
-    if ((step.wire == Wire::kAccumulator) != is_sum)
+    const bool is_sum = step.from.buffer == Buffer::kScratch && is_reduction(spec_.what);
+    if ((step.wire == WireType::kAccumulator) != is_sum)
       return "names a wire type that differs from what it sends";
     return {};
   }
   [[nodiscard]] std::string why_arriving(const Step& step) const {
-    if (step.wire == Wire::kAccumulator && !may_hold_sums(step.to.space)) return "would round a partial sum";
+    if (step.wire == WireType::kAccumulator && !may_hold_sums(step.to.buffer))
+      return "would round a partial sum";
     return {};
   }
   [[nodiscard]] std::string why_copy(const Step& step) const {
     if (step.to.count != step.from.count) return "changes the number of elements";
-    if (is_reduction(spec_.what) && step.from.space == Space::kScratch && step.to.space == Space::kOutput)
+    if (is_reduction(spec_.what) && step.from.buffer == Buffer::kScratch && step.to.buffer == Buffer::kOutput)
       return "copies a sum to the output without finishing it";
     return {};
   }
   [[nodiscard]] std::string why_reduce(const Step& step) const {
     if (step.to.count != step.from.count || step.to.count != step.from2.count)
       return "changes the number of elements";
-    if (!may_hold_sums(step.to.space)) return "would round a partial sum";
+    if (!may_hold_sums(step.to.buffer)) return "would round a partial sum";
     if (step.action == Action::kAdasum &&
-        (!may_hold_sums(step.from.space) || !may_hold_sums(step.from2.space)))
+        (!may_hold_sums(step.from.buffer) || !may_hold_sums(step.from2.buffer)))
       return "takes Adasum operands of another type";
     return {};
   }
   [[nodiscard]] std::string why_finish(const Step& step) const {
     if (!is_reduction(spec_.what)) return "finishes where nothing is reduced";
     if (step.to.count != step.from.count) return "changes the number of elements";
-    if (step.to.space != Space::kOutput) return "does not finish into the output";
-    if (step.from.space != Space::kScratch && !(step.from == step.to)) return "finishes from a wrong place";
+    if (step.to.buffer != Buffer::kOutput) return "does not finish into the output";
+    if (step.from.buffer != Buffer::kScratch && !(step.from == step.to)) return "finishes from a wrong place";
     return {};
   }
 

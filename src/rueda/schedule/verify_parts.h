@@ -23,10 +23,10 @@ Shape shape_of(const Spec& spec, Rank size, Rank rank);
 // A fault of one step of one rank.
 Status step_fault(Rank rank, size_t step, const Schedule& schedule, const std::string& why);
 
-// Indices, bounds, spaces and wire types of one rank's steps.
+// Checks indices, bounds, buffers and wire types of the steps of one rank.
 Status check_form(const Spec& spec, Rank size, Rank rank, const Schedule& schedule);
 
-// Which earlier steps are certainly complete when a step starts: one bit per pair.
+// Which earlier steps are certainly complete when a step starts: one bit per pair of steps.
 class Ancestors {
  public:
   explicit Ancestors(const Schedule& schedule);
@@ -41,46 +41,47 @@ class Ancestors {
 
 Status check_races(Rank rank, const Schedule& schedule, const Ancestors& ancestors, bool is_aliased);
 
-// What a buffer holds: at each place an element of the vectors of a formula. shift: the index in the vectors
-// minus the place.
+// What one place of a buffer holds: a formula over the inputs of the ranks, and which element of the inputs
+// it takes. That element has the index place + shift.
 struct Cell {
   Expr expr = kUnwritten;
   int64_t shift = 0;
 };
-struct Piece {
+struct Extent {
   int64_t offset = 0, count = 0;  // within the slice that was read
-  Cell cell;                      // its shift is that of the place it was read from
-  int64_t element = 0;            // index in the vectors of the first element
+  Cell cell;                      // the one that was read
+  int64_t element = 0;            // which element of the inputs the first place holds
 };
 
-class Memory {
+class SymbolicMemory {
  public:
-  void write(const Slice& to, const std::vector<Piece>& pieces);
-  std::vector<Piece> read(const Slice& from);
+  void write(const Slice& to, const std::vector<Extent>& extents);
+  std::vector<Extent> read(const Slice& from);
   void set_aliased() { is_aliased_ = true; }
 
  private:
-  [[nodiscard]] size_t index(Space space) const {
-    return is_aliased_ && space == Space::kOutput ? 0 : static_cast<size_t>(space);
+  [[nodiscard]] size_t index(Buffer buffer) const {
+    return is_aliased_ && buffer == Buffer::kOutput ? 0 : static_cast<size_t>(buffer);
   }
-  std::array<IntervalMap<Cell>, 3> spaces_;
+  std::array<IntervalMap<Cell>, 3> buffers_;
   bool is_aliased_ = false;
 };
 
 // Executes all ranks on channels that buffer nothing.
-class Execution {
+class SymbolicExecution {
  public:
-  Execution(const Spec& spec, std::span<const Schedule> schedules, bool is_aliased, Expressions& expressions);
+  SymbolicExecution(const Spec& spec, std::span<const Schedule> schedules, bool is_aliased,
+                    Expressions& expressions);
 
   Status run();
-  [[nodiscard]] Memory& memory(Rank rank) { return memories_[rank]; }
+  [[nodiscard]] SymbolicMemory& memory(Rank rank) { return memories_[rank]; }
   [[nodiscard]] int64_t rounds() const { return rounds_; }
 
  private:
   struct State {
     int32_t waits_for = 0;  // incomplete steps in `after`
     bool is_started = false, is_complete = false;
-    int64_t channel = -1, place = -1;  // of a message: which channel and how many-th in it
+    int64_t channel = -1, place = -1;  // of a message: its channel, and its index there
     int64_t round = 0;                 // longest chain of messages that ends here
   };
   struct Channel {                     // from one rank to another
@@ -94,18 +95,18 @@ class Execution {
 
   void index_rank(Rank rank);
   Status check_channels() const;
-  Status advance(Event event);  // starts the step if it may start, and what follows from that
+  Status advance(Event event);  // starts the step if it may start, and completes what that makes possible
   Status meet(int64_t channel, size_t place);
-  Status apply(Event event, const std::vector<Piece>* received);
+  Status apply(Event event, const std::vector<Extent>* received);
   void complete(Event event, int64_t round);
   Status stuck() const;
-  Status combine(Event event, const std::vector<Piece>& a, const std::vector<Piece>& b);
+  Status combine(Event event, const std::vector<Extent>& a, const std::vector<Extent>& b);
   [[nodiscard]] const Step& step(Event event) const { return schedules_[event.rank].steps[event.step]; }
 
   const Spec& spec_;
   std::span<const Schedule> schedules_;
   Expressions& expressions_;
-  std::vector<Memory> memories_;
+  std::vector<SymbolicMemory> memories_;
   std::vector<std::vector<State>> states_;
   std::vector<std::vector<std::vector<size_t>>> followers_;  // [rank][step]
   std::vector<Channel> channels_;                            // [sender * ranks + receiver]

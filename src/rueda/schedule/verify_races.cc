@@ -31,9 +31,9 @@ bool overlap_partly(const Slice& a, const Slice& b) {
 // Steps are checked in the order of the list: a write must come after the previous writer and all readers
 // since, a read after the previous writer. This also orders older accesses.
 Status check_races(Rank rank, const Schedule& schedule, const Ancestors& ancestors, bool is_aliased) {
-  std::array<IntervalMap<Accesses>, 3> spaces;
-  const auto index = [&](Space space) {
-    return is_aliased && space == Space::kOutput ? size_t{0} : static_cast<size_t>(space);
+  std::array<IntervalMap<Accesses>, 3> buffers;
+  const auto index = [&](Buffer buffer) {
+    return is_aliased && buffer == Buffer::kOutput ? size_t{0} : static_cast<size_t>(buffer);
   };
   for (size_t i = 0; i < schedule.steps.size(); ++i) {
     const Step& step = schedule.steps[i];
@@ -43,15 +43,15 @@ Status check_races(Rank rank, const Schedule& schedule, const Ancestors& ancesto
         conflict = earlier;
     };
     for (const Slice* from : {&step.from, &step.from2}) {
-      if (index(from->space) == index(step.to.space) && overlap_partly(step.to, *from))
+      if (index(from->buffer) == index(step.to.buffer) && overlap_partly(step.to, *from))
         return step_fault(rank, i, schedule, "overwrites part of what it reads");
-      spaces[index(from->space)].visit(from->begin, from->begin + from->count,
-                                       [&](int64_t, int64_t, Accesses& accesses) {
-                                         require(accesses.writer);
-                                         accesses.readers.push_back(static_cast<int32_t>(i));
-                                       });
+      buffers[index(from->buffer)].visit(from->begin, from->begin + from->count,
+                                         [&](int64_t, int64_t, Accesses& accesses) {
+                                           require(accesses.writer);
+                                           accesses.readers.push_back(static_cast<int32_t>(i));
+                                         });
     }
-    auto& written = spaces[index(step.to.space)];
+    auto& written = buffers[index(step.to.buffer)];
     written.visit(step.to.begin, step.to.begin + step.to.count,
                   [&](int64_t, int64_t, const Accesses& accesses) {
                     require(accesses.writer);

@@ -4,28 +4,28 @@
 
 namespace rueda::schedule {
 
-void Memory::write(const Slice& to, const std::vector<Piece>& pieces) {
-  auto& space = spaces_[index(to.space)];
-  for (const Piece& piece : pieces) {
-    const int64_t begin = to.begin + piece.offset;
-    space.assign(begin, begin + piece.count, {.expr = piece.cell.expr, .shift = piece.element - begin});
+void SymbolicMemory::write(const Slice& to, const std::vector<Extent>& extents) {
+  auto& buffer = buffers_[index(to.buffer)];
+  for (const Extent& extent : extents) {
+    const int64_t begin = to.begin + extent.offset;
+    buffer.assign(begin, begin + extent.count, {.expr = extent.cell.expr, .shift = extent.element - begin});
   }
 }
 
-std::vector<Piece> Memory::read(const Slice& from) {
-  std::vector<Piece> pieces;
-  spaces_[index(from.space)].visit(from.begin, from.begin + from.count,
-                                   [&](int64_t begin, int64_t end, const Cell& cell) {
-                                     pieces.push_back({.offset = begin - from.begin,
-                                                       .count = end - begin,
-                                                       .cell = cell,
-                                                       .element = begin + cell.shift});
-                                   });
-  return pieces;
+std::vector<Extent> SymbolicMemory::read(const Slice& from) {
+  std::vector<Extent> extents;
+  buffers_[index(from.buffer)].visit(from.begin, from.begin + from.count,
+                                     [&](int64_t begin, int64_t end, const Cell& cell) {
+                                       extents.push_back({.offset = begin - from.begin,
+                                                          .count = end - begin,
+                                                          .cell = cell,
+                                                          .element = begin + cell.shift});
+                                     });
+  return extents;
 }
 
-Execution::Execution(const Spec& spec, std::span<const Schedule> schedules, bool is_aliased,
-                     Expressions& expressions)
+SymbolicExecution::SymbolicExecution(const Spec& spec, std::span<const Schedule> schedules, bool is_aliased,
+                                     Expressions& expressions)
     : spec_(spec), schedules_(schedules), expressions_(expressions), memories_(schedules.size()) {
   const auto n = static_cast<Rank>(schedules.size());
   states_.resize(n);
@@ -34,13 +34,13 @@ Execution::Execution(const Spec& spec, std::span<const Schedule> schedules, bool
   for (Rank rank = 0; rank < n; ++rank) {
     if (is_aliased) memories_[rank].set_aliased();
     const int64_t count = shape_of(spec, n, rank).input;
-    const Piece all{.offset = 0, .count = count, .cell = {expressions.leaf(rank), 0}, .element = 0};
-    memories_[rank].write({Space::kInput, 0, count}, {all});
+    const Extent all{.offset = 0, .count = count, .cell = {expressions.leaf(rank), 0}, .element = 0};
+    memories_[rank].write({Buffer::kInput, 0, count}, {all});
     index_rank(rank);
   }
 }
 
-void Execution::index_rank(Rank rank) {
+void SymbolicExecution::index_rank(Rank rank) {
   const auto n = static_cast<int64_t>(schedules_.size());
   const auto& steps = schedules_[rank].steps;
   states_[rank].resize(steps.size());
@@ -58,7 +58,7 @@ void Execution::index_rank(Rank rank) {
   }
 }
 
-Status Execution::check_channels() const {
+Status SymbolicExecution::check_channels() const {
   const auto n = static_cast<Rank>(schedules_.size());
   for (Rank from = 0; from < n; ++from) {
     for (Rank to = 0; to < n; ++to) {
@@ -82,7 +82,7 @@ Status Execution::check_channels() const {
   return Status::ok();
 }
 
-Status Execution::run() {
+Status SymbolicExecution::run() {
   if (Status status = check_channels(); !status.is_ok()) return status;
   for (Rank rank = 0; rank < static_cast<Rank>(schedules_.size()); ++rank)
     for (size_t i = 0; i < states_[rank].size(); ++i)
@@ -95,7 +95,7 @@ Status Execution::run() {
   return stuck();
 }
 
-Status Execution::advance(Event event) {
+Status SymbolicExecution::advance(Event event) {
   State& state = states_[event.rank][event.step];
   if (state.is_started || state.waits_for > 0) return Status::ok();
   if (state.channel < 0) {
@@ -117,12 +117,12 @@ Status Execution::advance(Event event) {
   return Status::ok();
 }
 
-Status Execution::meet(int64_t index, size_t place) {
+Status SymbolicExecution::meet(int64_t index, size_t place) {
   const auto n = static_cast<int64_t>(schedules_.size());
   const Event send{static_cast<Rank>(index / n), channels_[index].sends[place]};
   const Event recv{static_cast<Rank>(index % n), channels_[index].recvs[place]};
-  const auto pieces = memories_[send.rank].read(step(send).from);
-  if (Status status = apply(recv, &pieces); !status.is_ok()) return status;
+  const auto extents = memories_[send.rank].read(step(send).from);
+  if (Status status = apply(recv, &extents); !status.is_ok()) return status;
   // A chain grows when a message is sent after another has arrived. Arrivals that wait for one another
   // overlap in flight.
   const int64_t round =
@@ -132,7 +132,7 @@ Status Execution::meet(int64_t index, size_t place) {
   return Status::ok();
 }
 
-void Execution::complete(Event event, int64_t round) {
+void SymbolicExecution::complete(Event event, int64_t round) {
   State& state = states_[event.rank][event.step];
   state.is_complete = true;
   state.round = round;
@@ -144,17 +144,17 @@ void Execution::complete(Event event, int64_t round) {
   }
 }
 
-Status Execution::apply(Event event, const std::vector<Piece>* received) {
+Status SymbolicExecution::apply(Event event, const std::vector<Extent>* received) {
   const Step& now = step(event);
-  Memory& memory = memories_[event.rank];
+  SymbolicMemory& memory = memories_[event.rank];
   const auto fault = [&](const std::string& why) {
     return step_fault(event.rank, event.step, schedules_[event.rank], why);
   };
   const auto first = received != nullptr && now.action == Action::kRecv ? *received : memory.read(now.from);
   const auto second = received != nullptr ? *received : memory.read(now.from2);
-  for (const auto* pieces : {&first, &second})
-    for (const Piece& piece : *pieces)
-      if (piece.cell.expr == kUnwritten) return fault("reads or receives data that nobody has written");
+  for (const auto* extents : {&first, &second})
+    for (const Extent& extent : *extents)
+      if (extent.cell.expr == kUnwritten) return fault("reads or receives data that nobody has written");
   switch (now.action) {
     case Action::kRecv:
     case Action::kCopy:
@@ -166,9 +166,9 @@ Status Execution::apply(Event event, const std::vector<Piece>* received) {
       return combine(event, first, second);
     case Action::kFinish: {
       auto finished = first;
-      for (Piece& piece : finished) {
-        if (expressions_.is_finished(piece.cell.expr)) return fault("finishes twice");
-        piece.cell.expr = expressions_.finish(piece.cell.expr);
+      for (Extent& extent : finished) {
+        if (expressions_.is_finished(extent.cell.expr)) return fault("finishes twice");
+        extent.cell.expr = expressions_.finish(extent.cell.expr);
       }
       memory.write(now.to, finished);
       return Status::ok();
@@ -179,14 +179,14 @@ Status Execution::apply(Event event, const std::vector<Piece>* received) {
   return fault("is a send and cannot be applied");
 }
 
-Status Execution::combine(Event event, const std::vector<Piece>& a, const std::vector<Piece>& b) {
+Status SymbolicExecution::combine(Event event, const std::vector<Extent>& a, const std::vector<Extent>& b) {
   const Step& now = step(event);
   const auto fault = [&](const std::string& why) {
     return step_fault(event.rank, event.step, schedules_[event.rank], why);
   };
   if ((now.action == Action::kAdasum) != (spec_.op == ReduceOp::kAdasum))
     return fault("applies the wrong operation");
-  std::vector<Piece> result;
+  std::vector<Extent> result;
   size_t i = 0;
   size_t j = 0;
   for (int64_t at = 0; at < now.to.count;) {  // runs of a and b need not end at the same places
@@ -206,7 +206,7 @@ Status Execution::combine(Event event, const std::vector<Piece>& a, const std::v
   return Status::ok();
 }
 
-Status Execution::stuck() const {
+Status SymbolicExecution::stuck() const {
   for (Rank rank = 0; rank < static_cast<Rank>(schedules_.size()); ++rank)
     for (size_t i = 0; i < states_[rank].size(); ++i)
       if (!states_[rank][i].is_complete)

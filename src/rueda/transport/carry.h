@@ -1,7 +1,7 @@
 // Delivers the bytes of an arriving message to the receive that waits for it: into its memory, or to its
-// consumer, which takes whole granules only (an element, say). Bytes arrive cut anywhere: the part of a
-// granule that is left over is carried until the rest arrives. One per channel of tcp and shm. Engine thread
-// only.
+// consumer, which takes only whole granules (for example elements). The bytes arrive cut at any place.
+// The incomplete granule at the end of a piece is kept until the rest arrives. Each channel has one.
+// Engine thread only.
 #pragma once
 
 #include <algorithm>
@@ -16,17 +16,17 @@ namespace rueda::transport {
 
 class Carry {
  public:
-  // Less than a granule.
+  // How many bytes are kept: less than a granule.
   [[nodiscard]] size_t size() const { return bytes_.size(); }
 
-  // Moves what is carried in front of a piece that was read behind size() bytes of room: both then begin
+  // Puts the kept bytes in front of a piece that was read behind size() bytes of room. Together they begin
   // where the room does, with its alignment.
   void prepend_to(std::span<std::byte> room) {
     if (!bytes_.empty()) std::memcpy(room.data(), bytes_.data(), bytes_.size());
     bytes_.clear();
   }
 
-  // received: how many bytes of the message have arrived, those of the piece included.
+  // received: how many bytes of the message have arrived, including this piece.
   void deliver(const RecvRequest& request, size_t received, std::span<const std::byte> piece) {
     if (piece.empty()) return;
     if (request.consumer == nullptr) {

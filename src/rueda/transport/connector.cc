@@ -21,7 +21,7 @@ Status check_identity(const Identity& identity) {
   if (identity.job.empty() || identity.job.size() > 64)
     return invalid("a job identifier has 1 to 64 bytes; this one has " + std::to_string(identity.job.size()) +
                    ".");
-  if (identity.release.size() > 64) return invalid("a release text has at most 64 bytes.");
+  if (identity.release.size() > 64) return invalid("the text of the release has more than 64 bytes.");
   if (identity.secret.key.size() < 16) return invalid("the job's secret has fewer than 16 bytes.");
   if (identity.rank < 0 || identity.rank >= identity.size)
     return invalid("rank " + std::to_string(identity.rank) + " is impossible in a world of " +
@@ -59,10 +59,10 @@ void Connector::dial(ChannelName name, SocketAddress address) {
 }
 
 void Connector::close() {
-  for (const auto& greeting : pending_) poller_.remove(greeting->fd());
+  for (const auto& connection : pending_) poller_.remove(connection->fd());
   for (const auto& dialing : dialing_) {
     if (dialing->fd.is_open()) poller_.remove(dialing->fd.get());
-    if (dialing->greeting) poller_.remove(dialing->greeting->fd());
+    if (dialing->connection) poller_.remove(dialing->connection->fd());
   }
   pending_.clear();
   dialing_.clear();
@@ -72,11 +72,11 @@ void Connector::close() {
 }
 
 bool Connector::has_work() const {
-  const auto is_ready = [](const auto& greeting) { return greeting->watch.has(EPOLLIN); };
+  const auto is_ready = [](const auto& connection) { return connection->watch.has(EPOLLIN); };
   return listening_watch_.has(EPOLLIN) || !connected_.empty() || !failures_.empty() ||
          std::any_of(pending_.begin(), pending_.end(), is_ready) ||
          std::any_of(dialing_.begin(), dialing_.end(), [](const auto& dialing) {
-           if (dialing->greeting) return dialing->greeting->watch.ready != 0;
+           if (dialing->connection) return dialing->connection->watch.ready != 0;
            return dialing->watch.ready != 0 || (!dialing->fd.is_open() && dialing->retry_at == 0);
          });
 }
@@ -86,14 +86,14 @@ Nanos Connector::next_due() const {
   const auto sooner = [&due](Nanos when) { due = due == 0 ? when : std::min(due, when); };
   if (!pending_.empty()) sooner(pending_.front()->started() + kStrangerTime);
   for (const auto& dialing : dialing_) {
-    if (!dialing->greeting && !dialing->fd.is_open()) sooner(std::max<Nanos>(dialing->retry_at, 1));
+    if (!dialing->connection && !dialing->fd.is_open()) sooner(std::max<Nanos>(dialing->retry_at, 1));
   }
   return due;
 }
 
 bool Connector::progress(Nanos now) {
   bool is_moved = listening_watch_.has(EPOLLIN) && accept_some(now);
-  is_moved |= greet(now);
+  is_moved |= advance_pending(now);
   for (auto it = dialing_.begin(); it != dialing_.end();) {
     const bool is_over = advance(**it, now);
     is_moved |= is_over;
@@ -109,7 +109,7 @@ bool Connector::accept_some(Nanos now) {
       return i > 0;
     }
   }
-  return true;  // the bit stays: more may be waiting
+  return true;  // the event stays set, because more connections may be waiting
 }
 
 bool Connector::accept_one(Nanos now) {
@@ -117,7 +117,7 @@ bool Connector::accept_one(Nanos now) {
   if (!fd.is_open()) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
     if (is_out_of_descriptors(errno)) turn_away(out_of_descriptors(errno));
-    return true;  // that one is gone; the next may be fine. The caller's loop is bounded.
+    return true;  // this one is gone; the next may be fine. The caller's loop is bounded.
   }
   if (Status status = vet_(fd.get()); !status.is_ok()) {
     refusals_.warn("this rank", status);
@@ -127,16 +127,17 @@ bool Connector::accept_one(Nanos now) {
   Introduction accepted = introduce({});
   accepted.from = -1;
   accepted.to = identity_.rank;
-  auto greeting = std::make_unique<Greeting>(
+  auto connection = std::make_unique<PendingConnection>(
       std::move(fd), Handshake::server(identity_.secret, accepted, identity_.release), now);
-  if (!poller_.add(greeting->fd(), greeting->watch).is_ok()) return true;
-  greeting->watch.ready = EPOLLIN;  // its first message is often here already
-  pending_.push_back(std::move(greeting));
+  if (!poller_.add(connection->fd(), connection->watch).is_ok()) return true;
+  connection->watch.ready = EPOLLIN;  // its first message has often arrived already
+  pending_.push_back(std::move(connection));
   return true;
 }
 
-// Without a spare descriptor nothing could be accepted, not even to be closed, and the listener would stay
-// readable. Where no stranger holds descriptors, waiting does not help.
+// Closes one waiting connection with the help of a spare descriptor. Without a spare, no connection could be
+// accepted, not even to be closed, and the listener would stay readable. If no strangers hold descriptors,
+// waiting would not help, so this becomes a failure.
 void Connector::turn_away(const Status& why) {
   if (pending_.empty() && failures_.empty()) failures_.push_back({-1, 0, why});
   if (!pending_.empty()) evict_one();
@@ -146,51 +147,51 @@ void Connector::turn_away(const Status& why) {
   refusals_.warn("this rank", why);
 }
 
-// A peer in mid-handshake is worth more than one that has said nothing.
+// Evicts a stranger that has said nothing rather than one in the middle of its handshake.
 void Connector::evict_one() {
   auto victim =
-      std::find_if(pending_.begin(), pending_.end(), [](const auto& g) { return !g->has_greeted(); });
+      std::find_if(pending_.begin(), pending_.end(), [](const auto& g) { return !g->has_answered(); });
   if (victim == pending_.end()) victim = pending_.begin();
   poller_.remove((*victim)->fd());
   pending_.erase(victim);
 }
 
-bool Connector::greet(Nanos now) {
+bool Connector::advance_pending(Nanos now) {
   bool is_moved = false;
   for (auto it = pending_.begin(); it != pending_.end();) {
-    Greeting& greeting = **it;
-    auto state = Greeting::State::kBusy;
-    if (greeting.watch.ready != 0) {
-      greeting.watch.clear(~static_cast<uint32_t>(EPOLLIN));
-      state = greeting.advance();
+    PendingConnection& connection = **it;
+    auto state = PendingConnection::State::kBusy;
+    if (connection.watch.ready != 0) {
+      connection.watch.clear(~static_cast<uint32_t>(EPOLLIN));
+      state = connection.advance();
     }
-    const bool is_late = now - greeting.started() > kStrangerTime;
-    if (state == Greeting::State::kBusy && !is_late) {
+    const bool is_late = now - connection.started() > kStrangerTime;
+    if (state == PendingConnection::State::kBusy && !is_late) {
       ++it;
       continue;
     }
     is_moved = true;
-    poller_.remove(greeting.fd());
-    if (state == Greeting::State::kDone) admit(greeting);
-    if (state == Greeting::State::kRefused) refusals_.warn("this rank", greeting.why());
+    poller_.remove(connection.fd());
+    if (state == PendingConnection::State::kDone) admit(connection);
+    if (state == PendingConnection::State::kRefused) refusals_.warn("this rank", connection.why());
     it = pending_.erase(it);
   }
   return is_moved;
 }
 
-void Connector::admit(Greeting& greeting) {
-  const ChannelName name{greeting.introduction().from, greeting.introduction().channel};
-  // The higher rank dials; anything else knows the secret but not the rules.
+void Connector::admit(PendingConnection& connection) {
+  const ChannelName name{connection.introduction().from, connection.introduction().channel};
+  // The higher rank dials. Anyone else knows the secret but breaks the rules.
   if (name.peer <= identity_.rank || name.peer >= identity_.size || name.channel >= kMaxChannels) {
     refusals_.warn("this rank",
                    {Code::kPermissionDenied, to_string(name) + " has no reason to dial this rank."});
     return;
   }
-  connected_.push_back({greeting.take_fd(), name, false});
+  connected_.push_back({connection.take_fd(), name, false});
 }
 
 bool Connector::advance(Dialing& dialing, Nanos now) {
-  if (!dialing.greeting && !dialing.fd.is_open()) {
+  if (!dialing.connection && !dialing.fd.is_open()) {
     if (now < dialing.retry_at) return false;
     if (Status status = start(dialing, now); !status.is_ok()) return fail(dialing, status), true;
   }
@@ -202,25 +203,25 @@ bool Connector::advance(Dialing& dialing, Nanos now) {
       return false;
     }
     if (Status status = vet_(dialing.fd.get()); !status.is_ok()) return fail(dialing, status), true;
-    dialing.greeting = std::make_unique<Greeting>(
+    dialing.connection = std::make_unique<PendingConnection>(
         std::move(dialing.fd),
         Handshake::client(identity_.secret, introduce(dialing.name), identity_.release), now);
-    if (Status status = poller_.add(dialing.greeting->fd(), dialing.greeting->watch); !status.is_ok())
+    if (Status status = poller_.add(dialing.connection->fd(), dialing.connection->watch); !status.is_ok())
       return fail(dialing, status), true;
-    dialing.greeting->watch.ready = EPOLLOUT;
+    dialing.connection->watch.ready = EPOLLOUT;
   }
-  if (!dialing.greeting || dialing.greeting->watch.ready == 0) return false;
-  dialing.greeting->watch.clear(~static_cast<uint32_t>(EPOLLIN));
-  const Greeting::State state = dialing.greeting->advance();
-  if (state == Greeting::State::kBusy) return false;
-  poller_.remove(dialing.greeting->fd());
-  if (state == Greeting::State::kHungUp) return retry_later(dialing, now), false;
-  if (state == Greeting::State::kRefused) return fail(dialing, dialing.greeting->why()), true;
-  connected_.push_back({dialing.greeting->take_fd(), dialing.name, true});
+  if (!dialing.connection || dialing.connection->watch.ready == 0) return false;
+  dialing.connection->watch.clear(~static_cast<uint32_t>(EPOLLIN));
+  const PendingConnection::State state = dialing.connection->advance();
+  if (state == PendingConnection::State::kBusy) return false;
+  poller_.remove(dialing.connection->fd());
+  if (state == PendingConnection::State::kHungUp) return retry_later(dialing, now), false;
+  if (state == PendingConnection::State::kRefused) return fail(dialing, dialing.connection->why()), true;
+  connected_.push_back({dialing.connection->take_fd(), dialing.name, true});
   return true;
 }
 
-// Fails where a later attempt would fail as well.
+// Fails only if a later attempt would fail as well.
 Status Connector::start(Dialing& dialing, Nanos now) {
   Result<UniqueFd> opened = open_socket(dialing.address.family());
   if (!opened.is_ok()) return opened.status();
@@ -233,10 +234,10 @@ Status Connector::start(Dialing& dialing, Nanos now) {
   return Status::ok();
 }
 
-// The caller bounds the attempts by its own deadline: the peer may just not be up yet.
+// The peer may just not be up yet. The deadline of the caller limits the attempts.
 void Connector::retry_later(Dialing& dialing, Nanos now) {
   dialing.fd.reset();
-  dialing.greeting.reset();
+  dialing.connection.reset();
   dialing.watch.ready = 0;
   dialing.backoff = std::clamp(dialing.backoff * 2, kFirstBackoff, kLongestBackoff);
   dialing.retry_at = now + dialing.backoff;

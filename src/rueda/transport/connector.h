@@ -1,5 +1,5 @@
-// Brings channels up, whatever kind of socket carries them: accepts and dials, proves both ends, retries, and
-// bounds what strangers can cost in number, bytes and time. Engine thread only.
+// Brings channels up on any kind of socket: accepts and dials, authenticates both ends, and retries. It
+// limits how many connections, bytes and seconds strangers can use up. Engine thread only.
 #pragma once
 
 #include <functional>
@@ -10,8 +10,8 @@
 
 #include "rueda/base/refusal_log.h"
 #include "rueda/base/socket.h"
-#include "rueda/transport/greeting.h"
 #include "rueda/transport/message.h"
+#include "rueda/transport/pending_connection.h"
 #include "rueda/transport/poller.h"
 #include "rueda/transport/transport.h"
 
@@ -23,30 +23,31 @@ struct Connected {
   bool is_dialer = false;
 };
 
-// What a transport may be built with and asked for.
+// Whether a transport may be created with this identity, and whether it may be asked for this channel.
 Status check_identity(const Identity& identity);
 Status check_channel(const Identity& identity, const ChannelName& name);
 
 class Connector {
  public:
-  static constexpr size_t kMaxPending = 64;   // strangers at a time; then the oldest has to go
+  static constexpr size_t kMaxPending = 64;   // strangers at a time; one more evicts another one
   static constexpr size_t kMaxChannels = 16;  // per peer
 
-  // vet sees every accepted or connected socket before a byte is exchanged. poller outlives this.
+  // vet checks every accepted or connected socket before a byte is exchanged. poller must
+  // outlive this object.
   using Vet = std::function<Status(int fd)>;
   Connector(const Identity& identity, ConnectionKind kind, Poller& poller, Vet vet);
   ~Connector();
 
   Status listen_on(UniqueFd listening);
   void dial(ChannelName name, SocketAddress address);
-  // After this no more channels come up.
+  // No more channels come up after this.
   void close();
 
-  // To be called when the poller was polled; true if anything happened.
+  // To be called after the poller was polled. Returns whether anything happened.
   bool progress(Nanos now);
   std::vector<Connected> take_connected() { return std::exchange(connected_, {}); }
   std::vector<Loss> take_failures() { return std::exchange(failures_, {}); }
-  [[nodiscard]] bool has_work() const;   // without a new event
+  [[nodiscard]] bool has_work() const;   // progress() has something to do without a new event
   [[nodiscard]] Nanos next_due() const;  // 0 = no timer needed
   [[nodiscard]] size_t pending_count() const { return pending_.size(); }
 
@@ -56,16 +57,16 @@ class Connector {
     SocketAddress address;
     UniqueFd fd;  // connecting
     Watch watch;
-    std::unique_ptr<Greeting> greeting;
+    std::unique_ptr<PendingConnection> connection;
     Nanos retry_at = 0;
     Nanos backoff = 0;
   };
 
   bool accept_some(Nanos now);
-  bool accept_one(Nanos now);         // false: nobody is waiting
-  void turn_away(const Status& why);  // out of descriptors
-  bool greet(Nanos now);
-  void admit(Greeting& greeting);
+  bool accept_one(Nanos now);         // false: no connection is waiting
+  void turn_away(const Status& why);  // if the process is out of descriptors
+  bool advance_pending(Nanos now);
+  void admit(PendingConnection& connection);
   void evict_one();
   bool advance(Dialing& dialing, Nanos now);
   Status start(Dialing& dialing, Nanos now);
@@ -79,7 +80,7 @@ class Connector {
   Vet vet_;
   UniqueFd listening_, reserve_;
   Watch listening_watch_;
-  std::list<std::unique_ptr<Greeting>> pending_;  // oldest first
+  std::list<std::unique_ptr<PendingConnection>> pending_;  // oldest first
   std::list<std::unique_ptr<Dialing>> dialing_;
   std::vector<Connected> connected_;
   std::vector<Loss> failures_;

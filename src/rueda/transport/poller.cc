@@ -43,7 +43,7 @@ void Poller::remove(int fd) { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr
 bool Poller::poll() {
   std::array<epoll_event, 64> events;
   bool is_any = false;
-  // Bounded: what is left over stays in the kernel's list and keeps fd() readable.
+  // Bounded. The remaining events stay in the kernel and keep fd() readable.
   for (int round = 0; round < 4; ++round) {
     const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
     for (int i = 0; i < count; ++i) {
@@ -55,7 +55,8 @@ bool Poller::poll() {
   }
   if (timer_watch_.has(EPOLLIN)) {
     uint64_t expirations = 0;
-    if (read(timer_.get(), &expirations, sizeof(expirations)) < 0) expirations = 0;  // somebody re-armed it
+    if (read(timer_.get(), &expirations, sizeof(expirations)) < 0)
+      expirations = 0;  // it was set again meanwhile
     timer_watch_.clear(EPOLLIN);
     armed_for_ = 0;
   }

@@ -1,5 +1,6 @@
-// epoll and one timer behind one descriptor. Edge-triggered: readiness collects in a Watch until its owner,
-// who has met EAGAIN, clears it. So a socket nobody wants to read from costs nothing and never spins.
+// epoll and one timer behind one descriptor. Edge-triggered: events collect in a Watch until its owner
+// meets EAGAIN and clears them. A socket that nobody wants to read therefore costs nothing and never makes
+// the thread spin.
 #pragma once
 
 #include <sys/epoll.h>
@@ -23,14 +24,14 @@ class Poller {
  public:
   static Result<std::unique_ptr<Poller>> make();
 
-  // The watch must stay where it is until remove(fd). Call remove before closing: a forked child may hold the
-  // descriptor open, and then the kernel would go on reporting it.
+  // The watch must stay at its address until remove(fd). Call remove() before closing the descriptor: a
+  // forked child may hold it open, and the kernel would then go on reporting it.
   static constexpr uint32_t kAll = EPOLLIN | EPOLLOUT | EPOLLRDHUP;
   Status add(int fd, Watch& watch, uint32_t events = kAll);
   void remove(int fd);
 
-  bool poll();               // collects readiness without waiting; true if there was any
-  void wake_at(Nanos when);  // makes fd() readable then; 0 = never
+  bool poll();               // collects events without waiting; true if there were any
+  void wake_at(Nanos when);  // makes fd() readable at that time; 0 = never
   [[nodiscard]] int fd() const { return epoll_.get(); }
 
  private:

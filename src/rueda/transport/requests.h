@@ -1,6 +1,6 @@
-// Bookkeeping that tcp, shm and sim have in common. Requests: the sends and receives that wait at one
-// channel. Outcome: the completions and losses of all channels of a transport, until its owner fetches them.
-// Engine thread only (during init, the thread that called it).
+// Bookkeeping that tcp, shm and sim share. Requests: the sends and receives that wait at one channel.
+// Outcome: the completions and losses of all channels of a transport, until its owner fetches them. Engine
+// thread only (during init, the thread that called it).
 #pragma once
 
 #include <algorithm>
@@ -12,12 +12,12 @@
 
 namespace rueda::transport {
 
-// Where channels put what their owner hands on in its next progress() or take_losses().
+// Collects what the owner of the channels returns from its next progress() or take_losses().
 struct Outcome {
   std::vector<Completion> completions;
   std::vector<Loss> losses;
 
-  // True if there was a completion.
+  // Returns whether there was a completion.
   bool hand_over(std::vector<Completion>& done) {
     const bool is_any = !completions.empty();
     done.insert(done.end(), completions.begin(), completions.end());
@@ -27,7 +27,8 @@ struct Outcome {
   std::vector<Loss> take_losses() { return std::exchange(losses, {}); }
 };
 
-// The two queues of a channel and its end. A request that comes after the end completes with its reason.
+// The two queues of a channel, and how it ended. A request that is posted after the end completes with the
+// reason of the end.
 class Requests {
  public:
   explicit Requests(Outcome& outcome) : outcome_(outcome) {}
@@ -57,7 +58,7 @@ class Requests {
     recvs.resize(recvs.size() - taken);
     return taken;
   }
-  // All that is open completes with why.
+  // Completes all waiting requests with `why`.
   void end(const Status& why) {
     RUEDA_CHECK(!why.is_ok() && !is_ended(), "a channel ends once, with a reason");
     why_ = why;

@@ -1,5 +1,6 @@
-// Moves bytes between two ranks. The interface for shared memory, TCP, the simulator and later RDMA; nothing
-// here knows collectives or groups. Engine thread only, unless a member says otherwise. Nothing blocks.
+// Moves bytes between two ranks. This is the interface of shared memory, TCP, the simulator and,
+// later, RDMA. It knows neither collectives nor groups. Engine thread only, unless a member says
+// otherwise. Nothing blocks.
 #pragma once
 
 #include <cstddef>
@@ -24,31 +25,31 @@ struct Completion {
   Status status;
 };
 
-// Takes arriving bytes piece by piece, in order, straight from wherever the transport holds them (mapped
-// memory of the peer, a receive chunk hot in cache). Offsets and sizes are multiples of the granule the
-// caller asked for.
+// Takes arriving bytes piece by piece, in order, directly from where the transport has them: the mapped
+// memory of the peer, or a buffer that is still in cache. Offsets and sizes are multiples of the granule that
+// the caller asked for.
 class Consumer {
  public:
   virtual ~Consumer() = default;
   virtual void consume(size_t offset, std::span<const std::byte> piece) = 0;
 };
 
-// One FIFO channel to one peer: the i-th receive here meets the i-th send there, and both name the same size
-// (a difference is a bug that both sides detect). Buffers are borrowed until the ticket completes. Zero bytes
-// are legal.
+// One FIFO channel to one peer: the i-th receive here takes the i-th send there. Both must have the same
+// size; a difference is a bug, which both sides detect. Buffers are borrowed until the ticket completes. Zero
+// bytes are allowed.
 class Endpoint {
  public:
   virtual ~Endpoint() = default;
   virtual void send(Ticket ticket, std::span<const std::byte> bytes) = 0;
   virtual void recv(Ticket ticket, std::span<std::byte> bytes) = 0;
   virtual void recv_into(Ticket ticket, size_t bytes, size_t granule, Consumer& consumer) = 0;
-  // Takes back up to so many of the newest receives: they do not complete. Not one whose message has begun to
-  // arrive, and none once the channel has ended, for then they complete with its reason. How many it took
-  // back.
+  // Withdraws up to `receives` of the newest posted receives, which then never complete, and returns how many
+  // it has withdrawn. A receive whose message has begun to arrive stays. After the end of the channel none
+  // can be withdrawn: all complete with the reason of the end.
   virtual size_t withdraw(size_t receives) = 0;
 };
 
-// A channel that ended, with the reason: the peer closed, died, was cut off, broke the protocol.
+// A channel that ended, and the reason: the peer closed it, died, was cut off or broke the protocol.
 struct Loss {
   Rank peer = -1;
   uint16_t channel = 0;
@@ -61,7 +62,7 @@ struct Identity {
   Rank rank = -1;  // world rank
   Rank size = 0;
   Secret secret;
-  std::string release;  // version text, must be equal on all ranks
+  std::string release;  // version text; must be equal on all ranks
 };
 
 class Transport {
@@ -69,35 +70,38 @@ class Transport {
   virtual ~Transport() = default;
   [[nodiscard]] virtual std::string_view name() const = 0;  // "shm", "tcp", "sim"
 
-  // What the peers need to reach me: published in the store as is. Plain text without spaces, ≤ 1 KiB.
+  // What the peers need to reach me. It is published in the store as it is: plain text without spaces, at
+  // most 1 KiB.
   [[nodiscard]] virtual std::string address() const = 0;
-  // Could this address be reached from here (same host for shm)? Decided without I/O.
+  // Whether this address can be reached from here (for shm: whether it is on the same host).
+  // Decided without I/O.
   [[nodiscard]] virtual bool reaches(std::string_view peer_address) const = 0;
 
-  // Starts connecting; both ranks of a pair call it. The lower rank listens, the higher one dials. Progress
-  // with progress() until endpoint() is non-null or losses() names the peer.
+  // Starts connecting; both ranks of a pair call it. The lower rank listens, the higher one dials. Call
+  // progress() until endpoint() is not null or take_losses() names the peer.
   virtual Status connect(Rank peer, std::string_view peer_address, uint16_t channel) = 0;
-  // Null until the channel is up. Lives until the transport is destroyed.
+  // Null until the channel is up. It lives until the transport is destroyed.
   virtual Endpoint* endpoint(Rank peer, uint16_t channel) = 0;
 
-  // Moves what can be moved without waiting; appends completions. True if anything moved.
+  // Moves what can be moved without waiting, and appends completions. Returns whether anything moved.
   virtual bool progress(std::vector<Completion>& done) = 0;
-  // Channels lost since the last call. Their open tickets complete with the same Status through progress().
+  // The channels lost since the last call. Their open tickets complete with the same
+  // Status through progress().
   virtual std::vector<Loss> take_losses() = 0;
 
-  // To sleep until there is work: prepare_sleep(), then poll these descriptors for input, then progress().
-  // When prepare_sleep returns false there is work already: do not sleep. (shm tells its writers to ring the
-  // doorbell here.)
+  // To sleep until there is work, call prepare_sleep(), poll these descriptors for input, and call
+  // progress(). If prepare_sleep() returns false, there is work already and the caller must not sleep. (In
+  // shm, prepare_sleep() asks the writers to ring the doorbell.)
   virtual bool prepare_sleep() = 0;
   virtual void wake_fds(std::vector<int>& fds) const = 0;
 
-  // Descriptors that the peer gave with channel 0, once; none before that channel is up, and from a transport
-  // that passes none.
+  // The descriptors that the peer has passed with channel 0; each is returned once. None before that channel
+  // is up, and none from a transport that passes no descriptors.
   virtual std::vector<UniqueFd> take_shared(Rank) { return {}; }
   // Whether arriving data makes an event only for a rank that has announced its sleep with prepare_sleep().
   [[nodiscard]] virtual bool is_silent() const { return false; }
 
-  // Ends every channel now: peers see a loss, open tickets complete with why.
+  // Ends every channel now: the peers see a loss, and open tickets complete with `why`.
   virtual void abort(const Status& why) = 0;
 };
 

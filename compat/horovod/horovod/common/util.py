@@ -15,7 +15,7 @@ _FRONT_ENDS = ("torch", "tensorflow", "keras")
 
 
 def _front_end() -> Any:
-    """The basics of the engine if any front end can be loaded, else None. Imports a framework only where none
+    """The basics of the engine if any front end can be loaded, else None. Imports a framework only if none
     is imported yet.
     """
     in_use = [name for name in _FRONT_ENDS if name in sys.modules]

@@ -1,4 +1,4 @@
-"""Horovod's Keras front end, served by rueda.keras; where TF_USE_LEGACY_KERAS is set, for tf_keras too."""
+"""Horovod's Keras front end, served by rueda.keras; with TF_USE_LEGACY_KERAS also for tf_keras."""
 
 from horovod.keras import callbacks
 from horovod.keras.chosen import IS_LEGACY

@@ -1,4 +1,4 @@
-"""Which Keras scripts mean: keras, or tf_keras, as tf.keras is with TF_USE_LEGACY_KERAS=1."""
+"""Which Keras a script means: keras, or tf_keras, which tf.keras is with TF_USE_LEGACY_KERAS=1."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _front_end_of(optimizer: Any) -> Any:
 
 
 def DistributedOptimizer(optimizer: Any, *arguments: Any, **settings: Any) -> Any:
-    """That of rueda.tensorflow.keras for an optimizer of tf_keras, that of rueda.keras for others."""
+    """For an optimizer of tf_keras the one of rueda.tensorflow.keras, for others that of rueda.keras."""
     return _front_end_of(optimizer).DistributedOptimizer(optimizer, *arguments, **settings)
 
 

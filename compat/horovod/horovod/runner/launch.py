@@ -15,7 +15,7 @@ def command_line(arguments: Sequence[str]) -> list[str]:
 
 
 def run_commandline(arguments: Sequence[str] | None = None) -> None:
-    """Becomes the `rueda run` process. Raises SystemExit with one sentence when there is no such command."""
+    """Becomes the `rueda run` process. Raises SystemExit with one sentence if there is no such command."""
     try:
         command = command_line(sys.argv[1:] if arguments is None else arguments)
     except RuntimeError as error:

@@ -94,7 +94,7 @@ def PartialDistributedOptimizer(
 ) -> Any:
     """DistributedOptimizer that leaves the weights of local_layers to each rank.
 
-    local_layers: one layer of tf_keras or several; ValueError where one is not built.
+    local_layers: one layer of tf_keras or several; ValueError if one is not built.
     """
     layers = layers_of(
         local_layers, tf_keras.layers.Layer, "tf_keras.layers.Layer", caller="PartialDistributedOptimizer"
@@ -149,7 +149,7 @@ def _is_loss_scaling(optimizer: Any) -> bool:
 
 
 def _by_place(reducer: GradientReducer) -> Callable[[Sequence[Any], Sequence[Any]], list[Any]]:
-    """Reduces the gradients under names such as "3.kernel": layers may be named otherwise on another rank."""
+    """Reduces the gradients under names such as "3.kernel", because ranks may name layers differently."""
 
     def reduce(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         own = [variable.name.rpartition("/")[2].partition(":")[0] for variable in variables]
@@ -159,15 +159,15 @@ def _by_place(reducer: GradientReducer) -> Callable[[Sequence[Any], Sequence[Any
 
 
 class _Reduced:
-    """Whose gradients compute_gradients has reduced that apply_gradients has not had yet.
+    """The variables whose gradients compute_gradients has reduced and apply_gradients has not seen yet.
 
-    The caller may clip them in between, which makes other tensors of them. So they are known by their
+    The caller may clip the gradients in between, which makes new tensors. They are therefore known by their
     variables, and by the graph or eager execution that computed them: code in a tf.function runs once here,
     and every time there. One thread at a time.
     """
 
     def __init__(self) -> None:
-        # Variables by their keys: keeping them keeps another one from getting the key of one that is gone.
+        # Variables by their keys. They are kept so that no other variable gets the key of one that is gone.
         self._eagerly: dict[int, Any] = {}
         self._in_graphs: weakref.WeakKeyDictionary[Any, dict[int, Any]] = weakref.WeakKeyDictionary()
 
@@ -176,10 +176,10 @@ class _Reduced:
         self._here().update({variable_key(pair[1]): pair[1] for pair in pairs if pair[0] is not None})
 
     def take(self, variables: Sequence[Any]) -> list[bool]:
-        """For each variable whether its gradient, now to be applied, is reduced already."""
+        """For each variable, whether its gradient, which is now applied, is already reduced."""
         known = set(self._eagerly).union(*self._in_graphs.values())
         keys = [variable_key(variable) for variable in variables]
-        for key in keys:  # what another graph computes stays known: it is computed again each time it runs
+        for key in keys:  # entries of another graph stay, because it computes them again each time it runs
             self._here().pop(key, None)
         return [key in known for key in keys]
 
@@ -190,7 +190,7 @@ class _Reduced:
 
 
 class _Reducing:
-    """What the made classes add to the optimizer's own. First in their order of bases."""
+    """What the classes made here add to the optimizer's own class. It comes first among their bases."""
 
     _rueda_is_distributed = True
     _rueda_base: type
@@ -199,7 +199,7 @@ class _Reducing:
     _rueda_reduced: _Reduced
 
     def compute_gradients(self: Any, *arguments: Any, **settings: Any) -> list[tuple[Any, Any]]:
-        """As the plain optimizer's, then reduced; (gradient, variable) pairs."""
+        """Like the plain optimizer's, then reduced; (gradient, variable) pairs."""
         pairs: Any = self._rueda_base.compute_gradients(self, *arguments, **settings)
         reduced: list[tuple[Any, Any]] = self._rueda_reduce_pairs(pairs)
         return reduced
@@ -240,7 +240,7 @@ class _Reducing:
         return reduced
 
     def _rueda_reduce(self: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """The reduced gradients, or where several passes make a step what is known of them in this pass."""
+        """The reduced gradients; if a step has several passes, what this pass knows of them."""
         if self._rueda_aggregation is not None:
             sums: list[Any] = self._rueda_aggregation.compute_gradients(gradients, variables)
             return sums
@@ -261,7 +261,7 @@ def _change_class(
         ("_rueda_aggregation", aggregation),
         ("_rueda_reduced", _Reduced()),
     ):
-        # Not through the optimizer's own __setattr__, which would track them as state.
+        # Bypasses the optimizer's own __setattr__, which would track them as state.
         object.__setattr__(optimizer, key, value)
-        setattr(made, key, value)  # of copies that the class makes of a configuration
+        setattr(made, key, value)  # for copies that the class makes from a configuration
     optimizer.__class__ = made

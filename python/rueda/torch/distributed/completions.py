@@ -1,11 +1,11 @@
 """Futures of operations: the threads that complete them, and so run their callbacks.
 
-The engine's thread never takes the GIL: it posts a semaphore, on which one of these threads, the server,
-sleeps outside the GIL. It looks for operations that have ended and completes their futures, so callbacks run
-one after the other. A callback may wait for another operation's future, as those of PyTorch's powerSGD_hook
-do. It gives up the service where it asks for that future, and else loses it after `_GRACE_S`; the stand-by
-then serves, and a new one takes its place. What ends does not wake the stand-by, which looks at the server
-every `_GRACE_S` seconds.
+The engine's thread never takes the GIL. It posts a semaphore, and one of these threads, the server, sleeps on
+it outside the GIL. The server looks for operations that have ended and completes their futures, so callbacks
+run one after the other. A callback may wait for another operation's future, as those of PyTorch's
+powerSGD_hook do. The server gives up its service when a callback asks for such a future, and loses it if the
+callback lasts longer than `_GRACE_S`. The stand-by then becomes the server, and a new stand-by takes its
+place. Ended operations do not wake the stand-by; it looks at the server every `_GRACE_S` seconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rueda.basics import basics
 from rueda.torch.distributed.flights import Flight
 
 _POLL_S = 1.0  # the longest sleep; a future given meanwhile may have an earlier deadline
-_GRACE_S = 0.02  # longer than a callback that only computes on a few tensors; it may be twice that
+_GRACE_S = 0.02  # longer than a callback that only computes on a few tensors; the wait may be twice as long
 _MOST_IDLE = 4  # stand-bys kept; a step of powerSGD_hook needs three threads
 _JOIN_S = 5.0
 
@@ -34,12 +34,12 @@ class _Timespec(ctypes.Structure):
 
 
 class _Semaphore:
-    """A POSIX semaphore: what a C thread can post without the GIL."""
+    """A POSIX semaphore, which a C thread can post without the GIL."""
 
     def __init__(self) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         self._timed_wait = libc.sem_timedwait
-        self._try_wait = ctypes.PyDLL(None).sem_trywait  # too short to give up the GIL for
+        self._try_wait = ctypes.PyDLL(None).sem_trywait  # too short to give up the GIL
         self._post = libc.sem_post
         self._memory = (ctypes.c_int64 * 8)()  # sem_t has 32 bytes on 64-bit Linux
         if libc.sem_init(self._memory, 0, 0) != 0:
@@ -53,20 +53,20 @@ class _Semaphore:
         self._post(self._memory)
 
     def wait(self, seconds: float) -> None:
-        """Returns when posted, or after so many seconds, or now and then for no reason."""
+        """Returns when posted, after this many seconds, or sometimes for no reason."""
         until = time.time() + seconds
         limit = _Timespec(int(until), int((until % 1) * 1e9))
         self._timed_wait(self._memory, byref(limit))
 
     def drain(self) -> None:
-        """Forgets the posts so far: one look serves them all."""
+        """Forgets the posts so far, because one look serves them all."""
         while self._try_wait(self._memory) == 0:
             pass
 
 
 @dataclass(eq=False)
 class _Watch:
-    """A flight whose end somebody wants to hear of."""
+    """A flight whose end somebody wants to know."""
 
     flight: Flight
     seconds: float
@@ -91,7 +91,7 @@ class Completions:
         self._watched: list[_Watch] = []
         self._threads: set[threading.Thread] = set()
         self._server: int | None = None
-        self._callback = 0  # the number of the one the server is in, or was in last
+        self._callback = 0  # the number of the callback that the server runs or ran last
         self._is_in_callback = False
         self._standing_by = 0
         self._is_stopping = False
@@ -109,10 +109,10 @@ class Completions:
                 self._end_service()  # this callback may be about to wait
         status = _core.on_done(flight.engine_handle, semaphore.post_address, semaphore.address)
         if status != _core.OK:
-            semaphore.post()  # settled and released meanwhile, or the engine has stopped
+            semaphore.post()  # it was settled and released meanwhile, or the engine has stopped
 
     def stop(self) -> None:
-        """Completes what has ended, with the engine, and ends the threads that no callback keeps."""
+        """The engine has stopped: completes what ended with it, and ends threads that no callback keeps."""
         with self._lock:
             threads, semaphore = list(self._threads), self._semaphore
             self._is_stopping = True
@@ -125,17 +125,17 @@ class Completions:
         with self._lock:
             self._is_stopping = False
             if self._watched and not self._threads:
-                self._start_thread()  # watched since the last thread looked
+                self._start_thread()  # was watched after the last thread looked
 
     # ---- threads ----
 
     def _start_thread(self) -> None:
-        """Another stand-by. Under the lock."""
+        """Starts another stand-by. Under the lock."""
         thread = threading.Thread(target=self._run, name="rueda-futures", daemon=True)
         try:
             thread.start()
         except RuntimeError:
-            return  # the interpreter is ending; those that run are the last
+            return  # the interpreter is ending, so no more threads can start
         self._threads.add(thread)
         self._standing_by += 1
 
@@ -150,7 +150,7 @@ class Completions:
                 self._standing_by += 1
 
     def _stand_by(self) -> None:
-        """Returns with the service: once it is given up, or its callback has lasted too long."""
+        """Returns as the server: once the service was given up, or its callback has lasted too long."""
         with self._first_in_line, self._lock:
             seen = None
             while self._server is not None:
@@ -164,7 +164,7 @@ class Completions:
             self._standing_by -= 1
 
     def _serve(self) -> None:
-        """Completes what ends, until another thread has the service or the engine stops."""
+        """Completes what ends, until another thread is the server or the engine stops."""
         assert self._semaphore is not None
         while True:
             self._semaphore.drain()
@@ -179,7 +179,7 @@ class Completions:
             try:
                 watch.tell()
             except Exception:
-                traceback.print_exc()  # nobody waits for a thread of its own accord
+                traceback.print_exc()  # nobody waits for this thread
             with self._lock:
                 if self._server != threading.get_ident():
                     return
@@ -190,7 +190,7 @@ class Completions:
         return max(0.0, min(_POLL_S, next_deadline - time.monotonic()))
 
     def _next_due(self) -> _Watch | None:
-        """Takes the first that is due off the list, and has a stand-by look while it is told."""
+        """Takes the first that is due off the list; a stand-by watches while its callbacks run."""
         due = next((watch for watch in list(self._watched) if watch.is_due()), None)
         if due is not None:
             with self._lock:

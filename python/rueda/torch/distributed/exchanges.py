@@ -1,4 +1,4 @@
-"""Collectives of torch.distributed that are the engine's alltoall: every rank says how much goes to whom."""
+"""Collectives of torch.distributed that run as alltoall: every rank says how much goes to whom."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_SPLIT = 2**31 - 1
 
 
 def gather(outputs: Sequence[torch.Tensor] | None, source: torch.Tensor, root: int, members: Members) -> Part:
-    """source of each rank to outputs[rank] on root: an alltoall in which root alone receives."""
+    """Sends source of each rank to outputs[rank] on root: an alltoall in which only root receives."""
     if outputs is not None:
         check_list("gather", outputs, members)
         same_type([*outputs, source], "gather")
@@ -32,7 +32,7 @@ def gather(outputs: Sequence[torch.Tensor] | None, source: torch.Tensor, root: i
 
 
 def scatter(output: torch.Tensor, sources: Sequence[torch.Tensor] | None, members: Members) -> Part:
-    """sources[rank] of root to output: an alltoall in which root alone sends. sources: None elsewhere."""
+    """Sends sources[rank] of root to output: an alltoall in which only root sends. Others pass None."""
     blocks: list[torch.Tensor] = []
     if sources is not None:
         check_list("scatter", sources, members)
@@ -54,9 +54,9 @@ def all_to_all_single(
     splits: tuple[Sequence[int], Sequence[int]],
     members: Members,
 ) -> Part:
-    """Rows of source to all ranks, rows from all ranks to output.
+    """Sends rows of source to all ranks and receives rows from all ranks into output.
 
-    splits: of output and of source; empty: equal parts.
+    splits: those of output and of source; empty: equal parts.
     """
     same_type([output, source], "all_to_all_single")
     out_splits, in_splits = list(splits[0]), list(splits[1])
@@ -92,7 +92,7 @@ def _all_to_all_even(output: torch.Tensor, source: torch.Tensor, members: Member
     if share_memory(result.host, given.host):
         given.host = given.host.clone()
     dtype, count = moved(source.dtype, source.numel() // members.count)
-    # As many rows as ranks: the engine refuses ranks whose rows have other lengths.
+    # As many rows as ranks, so that the engine refuses ranks whose rows have other lengths.
     request = call(_core.ALLTOALL, dtype, (members.count, count), (given.address, result.address))
     request.device = device_index(source)
     finish = None if result.is_direct else lambda handle, index: result.bring_back()
@@ -100,7 +100,7 @@ def _all_to_all_even(output: torch.Tensor, source: torch.Tensor, members: Member
 
 
 def all_to_all(outputs: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], members: Members) -> Part:
-    """sources[rank] to rank, outputs[rank] from rank."""
+    """Sends sources[rank] to each rank, and receives outputs[rank] from it."""
     check_list("all_to_all", outputs, members)
     check_list("all_to_all", sources, members)
     same_type([*outputs, *sources], "all_to_all")
@@ -115,7 +115,7 @@ def all_to_all(outputs: Sequence[torch.Tensor], sources: Sequence[torch.Tensor],
     return _alltoall("all_to_all", given, (dtype, (sum(splits),), splits), [outputs, sources], finish)
 
 
-# ---- shared pieces ----
+# ---- shared helpers ----
 
 
 def _alltoall(

@@ -1,8 +1,8 @@
 """Operations of process groups between submission and result: how they are entered, and who waits.
 
-The engine reads and writes tensors until an operation has ended, also when the caller drops its Work
-(DDP.join does), so the record of what is in flight holds them and not the Work. Results are taken once: by
-whoever waits, by a thread of completions.py when a future was asked for, or by a later submission.
+The engine reads and writes tensors until an operation has ended, even if the caller drops its Work (DDP.join
+does). Therefore the record of what is in flight holds them, and not the Work. Results are taken once: by the
+thread that waits, by a thread of completions.py if a future was asked for, or by a later submission.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Flight(InFlight):
         )
 
 
-# In which order submissions look for what has ended and nobody waits for; by the engine's handle.
+# The order in which submissions look for ended operations that nobody waits for; by the engine's handle.
 _to_reap: deque[int] = deque()
 
 
@@ -64,8 +64,8 @@ def submit(calls: Sequence[Call], target: tuple[int, str], will_wait: bool) -> i
     """Submits the calls as one operation and returns the engine's handle, which the caller makes a Flight at
     once. ValueError or HorovodInternalError if refused.
 
-    target: the process set and the name. will_wait: this thread waits for it next, and meanwhile does what
-    the engine would have to do.
+    target: the process set and the name. will_wait: this thread waits for it next, and does the
+    engine's work meanwhile.
     """
     set_id, name = target
     operations.check_usable()
@@ -89,5 +89,5 @@ def _reap() -> None:
             return
         flight = open_operations.get(engine_handle)
         if isinstance(flight, Flight) and not flight.try_settle():
-            _to_reap.appendleft(engine_handle)  # another thread may have come between: any order will do
+            _to_reap.appendleft(engine_handle)  # another thread may have come between; any order will do
             return

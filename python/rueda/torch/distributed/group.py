@@ -1,7 +1,7 @@
 """The process group itself: what torch.distributed and its C++ parts call on backend "rueda".
 
-Methods carry the names of PyTorch 2.9 (`_allgather_base`, `alltoall_base`) and those of 2.13 and later
-(`all_gather_single`, `all_to_all_single`); which are called depends on the version and on the caller.
+Methods have the names of PyTorch 2.9 (`_allgather_base`, `alltoall_base`) and those of 2.13 and later
+(`all_gather_single`, `all_to_all_single`). Which of them are called depends on the version and on the caller.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RuedaProcessGroup(dist.ProcessGroup):
     """Ranks of torch.distributed that run collectives on the engine. Any thread.
 
     All ranks of a group call the same collectives in the same order, as torch.distributed demands. Every
-    method returns a Work; arguments are checked at once (ValueError), everything else is told by the Work
+    method returns a Work. Wrong arguments raise ValueError at once; all other errors come from the Work
     (HorovodInternalError, a RuntimeError).
     """
 
@@ -198,7 +198,7 @@ class RuedaProcessGroup(dist.ProcessGroup):
         return self._run("all_gather", made, _flat(results), timeout or opts)
 
     def allgather_coalesced(self, outputs: Any, inputs: Tensors, opts: Any = None) -> RuedaWork:
-        """inputs[tensor] of each rank to outputs[rank][tensor]."""
+        """Sends inputs[tensor] of each rank to outputs[rank][tensor]."""
         counts = [len(of_rank) for of_rank in outputs]
         if counts != [len(inputs)] * self._members.count:
             raise ValueError(
@@ -261,13 +261,13 @@ class RuedaProcessGroup(dist.ProcessGroup):
         return self._run("barrier", [parts.barrier()], [], timeout or opts)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """A barrier that is waited for; the engine's warnings name the ranks that are missing."""
+        """A barrier that waits; the engine's warnings name the ranks that are missing."""
         self.barrier().wait(timeout)
 
     # ---- between two ranks ----
 
     def send(self, tensors: Tensors, destination: int, tag: int = 0) -> RuedaWork:
-        """A broadcast in the set of the two ranks: it costs a collective of two, negotiation included."""
+        """A broadcast in the set of the two ranks. It costs a collective of two, including negotiation."""
         return self._message("send", tensors[0], (self._members.me, destination, tag))
 
     def recv(self, tensors: Tensors, source: int, tag: int = 0) -> RuedaWork:
@@ -334,7 +334,7 @@ class RuedaProcessGroup(dist.ProcessGroup):
             for index, one in finishes:
                 one(handle, index)
 
-        # What torch.distributed's functions start without async_op, they wait for at once.
+        # torch.distributed's functions wait at once for what they start without async_op.
         will_wait = self._coalescing is None and getattr(options, "asyncOp", True) is False
         engine_handle = flights.submit([part.call for part in made], (set_id, name), will_wait)
         held = [part.held for part in made]
@@ -368,7 +368,7 @@ def _flat(lists: Sequence[Tensors]) -> list[torch.Tensor]:
 
 
 def _root(options: Any, root: int) -> int:
-    """The root's rank in the group, of options, or given as a number."""
+    """The root's rank in the group, taken from options or given as a number."""
     if isinstance(options, int):
         return options
     return int(getattr(options, "rootRank", root))
@@ -381,7 +381,7 @@ def _seconds(options: Any, otherwise: float) -> float:
 
 
 def _keep_out_of_graphs() -> None:
-    """torch.compile must call these as they are: tracing into the engine's calls would fail or drop them."""
+    """Makes torch.compile call these as they are: tracing the engine's calls would fail or drop them."""
     for owner in (RuedaProcessGroup, RuedaWork):
         for name, member in list(vars(owner).items()):
             if callable(member) and not name.startswith("__"):

@@ -1,7 +1,7 @@
 """Tensors of process groups as the engine takes them: flat, contiguous, on the host, of a type it knows.
 
-What is so already travels by its own memory. Everything else goes through a stage, which is copied back when
-the operation has ended.
+Tensors that are so already travel in their own memory. All others go through a stage, which is copied back
+when the operation has ended.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Stage:
 
 
 def moved(dtype: torch.dtype, count: int) -> tuple[int, int]:
-    """(type, number) that moved elements have in the engine; types it does not know go as bytes."""
+    """(type, number) of elements that are only moved, as the engine has them; unknown types go as bytes."""
     known = memory.DTYPES.get(dtype)
     return (known, count) if known is not None else (_core.UINT8, count * dtype.itemsize)
 

@@ -2,7 +2,7 @@
 
 NAME = "rueda"
 
-# How many default groups this process has made or joined. torch.distributed numbers groups from 0 in each,
-# and names of operations must not come back while an old one may be open. This is no epoch: the engine goes
-# on when a default group is destroyed, and may stop and start again while one lasts.
+# How many default groups this process has made or joined. torch.distributed numbers the groups in each from
+# 0, and a name must not recur while an old operation with that name may be open. This is not an epoch: the
+# engine goes on when a default group is destroyed, and may stop and start again during one.
 default_groups = 0

@@ -1,9 +1,9 @@
 """Works that C++ keeps longer than Python does.
 
-C++ that is given a Work, as DDP's reducer is for join(), owns the C++ half alone. Once the Python half is
-gone, C++ finds only the methods of the base class, whose wait() never ends. So a Work that Python drops is
+C++ that gets a Work, as DDP's reducer does for join(), owns only the C++ half. Once the Python half is gone,
+C++ finds only the methods of the base class, whose wait() never ends. A Work that Python drops is therefore
 kept here as long as its C++ half has another owner. PyTorch offers no count of owners; it is read from
-memory, where `can_count` has found it.
+memory, at the place that `can_count` has found.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch._C._distributed_c10d import Work as _TorchWork
 _TO_POINTER = object.__basicsize__  # pybind11's instance: the head of any Python object, then the C++ half
 _TO_COUNT = 8  # c10::intrusive_ptr_target: the table of virtual functions, then the strong count
 
-_kept: dict[int, _TorchWork] = {}  # by id; no lock, for garbage collection may come at any point
+_kept: dict[int, _TorchWork] = {}  # by id; no lock, because garbage collection may run at any point
 
 
 def count(work: _TorchWork) -> int:
@@ -38,14 +38,14 @@ can_count = _finds_counts()
 
 
 def keep_if_shared(work: _TorchWork) -> None:
-    """Called when Python drops a Work, on any thread: revives it where C++ owns it too."""
+    """Called when Python drops a Work, on any thread: revives it if C++ also owns it."""
     release_unshared()
     if can_count and count(work) > 1:
         _kept[id(work)] = work
 
 
 def release_unshared() -> None:
-    """Drops the kept Works that C++ has dropped; mostly there are none, or one."""
+    """Drops the kept Works that C++ has dropped. Usually there are none, or one."""
     if not _kept:
         return
     for key, work in list(_kept.items()):

@@ -1,8 +1,8 @@
-"""The collectives of torch.distributed as requests of the engine: a part for each tensor.
+"""The collectives of torch.distributed as requests of the engine, with one Part for each tensor.
 
 Blocks are in the order of group ranks here and in the order of world ranks in the engine; `Members.place`
-tells one from the other. Shapes are chosen so that the engine, which compares ranks' requests, refuses what
-would not fit: a result lands in the caller's memory only where the shares of all ranks must have one size.
+maps one to the other. The engine compares the requests of ranks. Shapes are chosen so that it refuses what
+would not fit: a result is written to the caller's memory only if the shares of all ranks must have one size.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Members:
 
 @dataclass(frozen=True)
 class Part:
-    """One request, what must live as long as it, and finish(handle, index) for when it has succeeded."""
+    """One request, what must live as long as it, and finish(handle, index), called when it has succeeded."""
 
     call: Call
     held: Sequence[Any]
@@ -74,7 +74,7 @@ def allreduce(tensor: torch.Tensor, op: int, factor: float) -> Part:
 
 
 def reduce(tensor: torch.Tensor, op: int, factor: float, is_root: bool) -> Part:
-    """An allreduce whose result the others throw away: the engine has no reduction to one rank."""
+    """An allreduce whose result the other ranks throw away: the engine has no reduction to one rank."""
     return allreduce(tensor if is_root else tensor.detach().clone(), op, factor)
 
 
@@ -95,7 +95,7 @@ def barrier() -> Part:
 
 
 def all_gather_single(output: torch.Tensor, source: torch.Tensor, members: Members) -> Part:
-    """source [k] of each rank to output [ranks, k]."""
+    """Gathers source [k] of each rank into output [ranks, k]."""
     same_type([output, source], "all_gather_into_tensor")
     if output.numel() != members.count * source.numel():
         raise ValueError(
@@ -124,7 +124,7 @@ def all_gather_single(output: torch.Tensor, source: torch.Tensor, members: Membe
 
 
 def all_gather(outputs: Sequence[torch.Tensor], source: torch.Tensor, members: Members) -> Part:
-    """source of each rank to outputs[rank]; sizes may differ between ranks when the outputs say so."""
+    """Gathers source of each rank into outputs[rank]. Sizes may differ between ranks if the outputs do."""
     check_list("all_gather", outputs, members)
     same_type([*outputs, source], "all_gather")
     counts = [output.numel() for output in outputs]
@@ -160,7 +160,7 @@ def all_gather(outputs: Sequence[torch.Tensor], source: torch.Tensor, members: M
 def reduce_scatter_single(
     output: torch.Tensor, source: torch.Tensor, reduction: tuple[int, float], members: Members
 ) -> Part:
-    """source [ranks, k], reduced, of which each rank gets its row: output [k]."""
+    """Reduces source [ranks, k]; each rank gets its row as output [k]."""
     same_type([output, source], "reduce_scatter_tensor")
     if source.numel() != members.count * output.numel():
         raise ValueError(
@@ -186,7 +186,7 @@ def reduce_scatter_single(
 def reduce_scatter(
     output: torch.Tensor, sources: Sequence[torch.Tensor], reduction: tuple[int, float], members: Members
 ) -> Part:
-    """sources[rank] of all ranks, reduced, to rank; sizes may differ between ranks."""
+    """Reduces sources[rank] of all ranks; each rank gets its own. Sizes may differ between ranks."""
     check_list("reduce_scatter", sources, members)
     same_type([*sources, output], "reduce_scatter")
     if sources[members.me].numel() != output.numel():
@@ -203,8 +203,8 @@ def reduce_scatter(
 def _reduce_all_keep_own(
     blocks: Sequence[torch.Tensor], output: torch.Tensor, reduction: tuple[int, float], members: Members
 ) -> Part:
-    """What the engine's reducescatter does not do (other operations than sums, unequal parts): an allreduce,
-    of which each rank keeps its block; the group's number of ranks times the bytes.
+    """For what the engine's reducescatter does not do (operations other than sums, unequal parts): an
+    allreduce of which each rank keeps its block. It moves as many times the bytes as the group has ranks.
     """
     everything = torch.cat([block.detach().reshape(-1) for block in blocks]).cpu()
     start = sum(block.numel() for block in blocks[: members.me])
@@ -218,7 +218,7 @@ def _reduce_all_keep_own(
     return Part(inner.call, [inner.held, output], finish)
 
 
-# ---- shared pieces ----
+# ---- shared helpers ----
 
 
 def _ascending(members: Members) -> tuple[int, ...]:
@@ -234,7 +234,7 @@ def check_list(word: str, tensors: Sequence[torch.Tensor], members: Members) -> 
 
 
 def taken(handle: int, index: int, dtype: torch.dtype) -> torch.Tensor:
-    """The result the engine allocated, on the host, flat."""
+    """The result that the engine allocated: flat, on the host."""
     known = moved(dtype, 1)[1] == 1
     tensor, _ = handles.take(handle, index, dtype if known else torch.uint8, torch.device("cpu"))
     return tensor.reshape(-1) if known else tensor.reshape(-1).view(dtype)

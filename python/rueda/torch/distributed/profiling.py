@@ -13,7 +13,7 @@ __all__ = ["is_on", "ranged"]
 
 
 def ranged(word: str, start: Callable[[], RuedaWork]) -> RuedaWork:
-    """start(), in a range that ends with the operation, on whatever thread that is."""
+    """Calls start() in a range that ends with the operation, whatever thread ends it."""
     span = record_function(f"rueda:{word}")
     span.__enter__()
     try:

@@ -1,4 +1,4 @@
-"""How torch.distributed finds the backend, and where all ranks of the job are met when a group is made."""
+"""How torch.distributed finds the backend, and how all ranks of the job learn that a group is made."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RENDEZVOUS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def register() -> None:
-    """Makes "rueda" a backend of torch.distributed, where torch has it. Idempotent."""
+    """Makes "rueda" a backend of torch.distributed, if this torch has torch.distributed. Idempotent."""
     if not dist.is_available() or NAME in dist.Backend.backend_list:
         return
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
@@ -47,7 +47,7 @@ def _create(options: Any, backend_options: Any) -> Any:
 
 
 def _start_engine(store: Any, rank: int, size: int, timeout_s: float) -> None:
-    """Starts it unless it runs. Collective over all ranks of torch.distributed: rank of size."""
+    """Starts the engine unless it runs. Collective over all ranks of torch.distributed: rank of size."""
     from rueda.torch.distributed import sets, start
 
     if start.is_up_to_torch(size):
@@ -123,12 +123,12 @@ def _is_local(given: dict[str, Any]) -> bool:
 
 
 def _fill_in_rendezvous() -> None:
-    """init_process_group without a URL reads RANK and MASTER_ADDR; where they are missing, rueda knows."""
+    """init_process_group without a URL reads RANK and MASTER_ADDR. Without them, ranks meet by the engine."""
     # The package has a function of the module's name.
     handlers = getattr(importlib.import_module("torch.distributed.rendezvous"), "_rendezvous_handlers", {})
     by_environment = handlers.get("env")
     if by_environment is None:
-        return  # another PyTorch than those known: scripts pass a URL or a store
+        return  # an unknown PyTorch, for which scripts pass a URL or a store
 
     def handle(url: str, *args: Any, **kwargs: Any) -> Any:
         knows_env = any(os.environ.get(name) for name in _RENDEZVOUS) or not _is_launched()
@@ -142,7 +142,7 @@ def _fill_in_rendezvous() -> None:
 def _is_made_again(given: dict[str, str]) -> bool:
     """Whether the store at MASTER_PORT may still be the last group's, about to end with it on rank 0.
 
-    torchrun's lives as long as the job. given: what init_process_group was told of rank and world_size.
+    torchrun's store lives as long as the job. given: the rank and world_size passed to init_process_group.
     """
     if (
         names.default_groups == 0
@@ -157,7 +157,7 @@ def _is_made_again(given: dict[str, str]) -> bool:
 def _is_launched() -> bool:
     """Whether the engine knows the job: it runs, or a launcher other than torchrun started this process.
 
-    An environment that contradicts itself counts: init() says in a sentence what is wrong with it.
+    An environment that contradicts itself counts as known, because init() says what is wrong with it.
     """
     return basics.is_initialized() or bool(_facts().get("launcher") != "single")
 
@@ -175,7 +175,8 @@ def _facts() -> dict[str, Any]:
 def _meet_by_engine(timeout: timedelta) -> Iterator[Any]:
     """A store of torch.distributed on rank 0, whose address the engine tells the others.
 
-    It is PyTorch's own and asks nobody for a secret, so it listens only where the engine's connections do.
+    It is PyTorch's own store and asks nobody for a secret, so it listens only on the address on which
+    the engine listens.
     """
     from torch._C._distributed_c10d import TCPStore
 

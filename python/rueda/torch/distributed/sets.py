@@ -1,9 +1,9 @@
 """Which process set of the engine a process group runs on.
 
-Registering a set takes every rank of the job, while torch.distributed builds a group on its members alone. So
-sets are registered where torch.distributed calls all ranks: when a group is asked for (registration.py),
-members or not, and for the pairs that send and recv need when the first group is made. Sets stay until the
-engine stops: only a group's members hear that it is destroyed.
+Registering a set takes every rank of the job, but torch.distributed builds a group on its members alone. Sets
+are therefore registered where torch.distributed calls all ranks, members or not: when a group is asked for
+(registration.py), and for the pairs that send and recv need, when the first group is made. Sets stay until
+the engine stops, because only the members of a group learn that it is destroyed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rueda.basics import basics
 from rueda.errors import internal_error
 from rueda.process_sets import process_set_table
 
-# A pair costs one round trip through rank 0 (about 0.1 ms on one host), and an engine takes 4096 sets.
+# A pair costs one round trip through rank 0 (about 0.1 ms on one host), and an engine allows 4096 sets.
 MOST_RANKS_WITH_PAIRS = 32
 LOCAL_SYNCHRONIZATION = (
     "new_group(use_local_synchronization=True) cannot make a group on backend rueda, because all ranks of "
@@ -37,7 +37,7 @@ def set_of(ranks: Sequence[int]) -> int:
 
 
 def pair_of(one: int, other: int) -> int:
-    """Id of the set of two world ranks, which send and recv run on."""
+    """Id of the set of two world ranks on which send and recv run."""
     key = (min(one, other), max(one, other))
     set_id = 0 if basics.size() == 2 else process_set_table.kept_id(key)
     if set_id is None:
@@ -60,8 +60,8 @@ def register(many: Sequence[Sequence[int]], timeout_s: float) -> None:
 
 
 def register_group(ranks: Sequence[int], name: str, timeout_s: float) -> None:
-    """Registers the set of a new group. Collective as register(), but ranks may differ between ranks of the
-    job, as where each part of it divides itself. name: of the group, equal everywhere.
+    """Registers the set of a new group. Collective like register(), but ranks may differ between ranks of the
+    job, as when each part of it divides itself. name: that of the group, equal everywhere.
     """
 
     def keep() -> None:
@@ -75,7 +75,7 @@ def _keys(many: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
 
 
 def _all_of_them(mine: tuple[int, ...], name: str) -> list[tuple[int, ...]]:
-    """The different sets that ranks of the job ask for at once; mostly one."""
+    """The different sets that ranks of the job ask for at once; usually one."""
     from rueda.torch.functions import allgather_object
     from rueda.torch.mpi_ops import allgather
 
@@ -96,7 +96,7 @@ def _all_of_them(mine: tuple[int, ...], name: str) -> list[tuple[int, ...]]:
 
 
 def _within(timeout_s: float, keep: Callable[[], None], key: Sequence[int]) -> None:
-    """keep() with a limit and with Ctrl-C: the engine waits for all ranks as long as it takes."""
+    """keep() with a time limit that Ctrl-C can interrupt: the engine itself waits without limit."""
     outcome: list[Exception | None] = []
 
     def run() -> None:
@@ -119,7 +119,7 @@ def _within(timeout_s: float, keep: Callable[[], None], key: Sequence[int]) -> N
 
 
 def register_pairs(timeout_s: float) -> None:
-    """Registers all pairs of a job that is small enough for it. Collective."""
+    """Registers all pairs of a job that is small enough. Collective."""
     if 2 < basics.size() <= MOST_RANKS_WITH_PAIRS:
         register(list(itertools.combinations(range(basics.size()), 2)), timeout_s)
 

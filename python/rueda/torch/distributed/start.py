@@ -1,9 +1,9 @@
 """Starting the engine in a job whose ranks only torch.distributed knows: they meet through its store.
 
-So it is where a script tells init_process_group its rank and the number of ranks, as under
-torch.multiprocessing.spawn. Rank 0 says in the store where the engine's ranks meet and, where the user gave
-no RUEDA_SECRET_FILE, the secret of this job: whoever can read that store can join it. Nothing else goes
-through it. The engine is told by the variables of a launcher, which stand while it starts.
+This is so if a script tells init_process_group its rank and the number of ranks, as under
+torch.multiprocessing.spawn. Rank 0 puts into the store where the engine's ranks meet and, if the user gave no
+RUEDA_SECRET_FILE, the secret of this job, so anyone who can read that store can join the job. Nothing else
+goes through it. The engine reads all this from the variables of a launcher, which are set while it starts.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from rueda.basics import basics, setting
 from rueda.errors import internal_error
 
 _SECRET_FILE = "RUEDA_SECRET_FILE"
-# What says which rank this process is, and where ranks meet: of the launchers that the engine asks before
-# torchrun, and of torchrun.
+# The variables that say which rank this process is and where ranks meet: those of the launchers that the
+# engine recognises before torchrun, and those of torchrun.
 _LAUNCHERS = (
     *(f"{prefix}_{name}" for prefix in ("RUEDA", "HOROVOD") for name in ("RANK", "SIZE")),
     *(f"{prefix}_LOCAL_{name}" for prefix in ("RUEDA", "HOROVOD") for name in ("RANK", "SIZE")),
@@ -36,11 +36,11 @@ _LAUNCHERS = (
 
 
 def is_up_to_torch(size: int) -> bool:
-    """Whether the engine has yet to start, and no launcher tells of a job with so many ranks."""
+    """Whether the engine has not started yet, and no launcher describes a job with this many ranks."""
     if basics.is_initialized() or size == 1:
         return False
     told = ("RANK", "WORLD_SIZE")
-    is_half = sum(name in os.environ for name in told) == 1  # init_process_group was given the rest
+    is_half = sum(name in os.environ for name in told) == 1  # init_process_group got the other one
     with _environment(dict.fromkeys(told) if is_half else {}):
         found = json.loads(_core.describe())
     return found.get("launcher_size", size) not in (size, -1)
@@ -49,7 +49,7 @@ def is_up_to_torch(size: int) -> bool:
 def by_store(store: Any, rank: int, size: int, number: int) -> None:
     """basics.init() as this rank. Collective; number: of this start in the process, equal on all ranks.
 
-    Raises HorovodInternalError where not all ranks come within the timeout of the store.
+    Raises HorovodInternalError if not all ranks come within the timeout of the store.
     """
     keys = f"rueda/{number}/"
     try:
@@ -68,14 +68,14 @@ def by_store(store: Any, rank: int, size: int, number: int) -> None:
         "WORLD_SIZE": str(size),
         "MASTER_ADDR": job["host"],
         "MASTER_PORT": None,
-        "TORCHELASTIC_RUN_ID": job["name"],  # makes these the innermost launcher's
+        "TORCHELASTIC_RUN_ID": job["name"],  # so that these count as the innermost launcher's
         "RUEDA_JOB": job["name"],
     }
     if job["is_one_host"]:
         variables |= {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)}
     with _secret_file(job["secret"]) as path, _environment({**variables, _SECRET_FILE: path}):
         basics.init()
-    if rank == 0:  # all have read it
+    if rank == 0:  # all ranks have read it
         with suppress(RuntimeError):  # not every store can delete
             store.delete_key(f"{keys}job")
 
@@ -118,7 +118,7 @@ def _is_here(host: str) -> bool:
 
 @contextmanager
 def _secret_file(secret: str | None) -> Iterator[str | None]:
-    """A path with the secret, in no directory; the user's own file, or none, where there is no secret."""
+    """Yields the path of an unnamed file with the secret. Without a secret: the user's file, or None."""
     if secret is None:
         yield os.environ.get(_SECRET_FILE)
         return
@@ -133,7 +133,7 @@ def _secret_file(secret: str | None) -> Iterator[str | None]:
 
 @contextmanager
 def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
-    """Sets these variables, and unsets those that are None, for as long as the block runs."""
+    """Sets these variables, and unsets those that are None, while the block runs."""
     before = {name: os.environ.get(name) for name in variables}
     _set(variables)
     try:

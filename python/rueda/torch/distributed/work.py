@@ -1,4 +1,4 @@
-"""The handle torch.distributed gives for an operation: `Work`, over one or several flights."""
+"""`Work`, the handle that torch.distributed gives for an operation, over one or several flights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rueda.torch.distributed.flights import Flight
 class RuedaWork(_TorchWork):
     """One operation of a process group, or several that end together. Any thread.
 
-    It may be dropped at any time: what the engine reads and writes is held elsewhere until the operation has
+    It may be dropped at any time. What the engine reads and writes is held elsewhere until the operation has
     ended, and so is the Work itself while C++ has it.
     """
 
@@ -35,8 +35,8 @@ class RuedaWork(_TorchWork):
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Returns True once the results are in the output tensors.
 
-        timeout: of this call; None or 0 means that of the operation or its group. Raises HorovodInternalError
-        (a RuntimeError) when the operation failed, or has not ended in time.
+        timeout: the limit of this call; None or 0 means that of the operation or its group. Raises
+        HorovodInternalError (a RuntimeError) if the operation failed or has not ended in time.
         """
         seconds = timeout.total_seconds() if timeout is not None else 0.0
         for flight in self._flights:
@@ -52,7 +52,7 @@ class RuedaWork(_TorchWork):
         return all(flight.try_settle() for flight in self._flights)
 
     def is_success(self) -> bool:
-        """Whether the operation has ended well."""
+        """Whether the operation has succeeded."""
         return self.is_completed() and self.exception() is None
 
     def exception(self) -> Exception | None:
@@ -87,8 +87,8 @@ class RuedaWork(_TorchWork):
                     raise error
                 return outputs
 
-            # Only a callback can give a future an error that C++ sees: set_exception makes it a value, which
-            # DDP's reducer would take for tensors.
+            # Only a callback can give a future an error that C++ sees. set_exception makes the error a value,
+            # which DDP's reducer would take for tensors.
             self._future = ended.then(result)
             _complete(ended, self._flights, self._seconds)
         return self._future
@@ -97,7 +97,7 @@ class RuedaWork(_TorchWork):
 def _complete(
     ended: torch.futures.Future[Exception | None], flights: Sequence[Flight], seconds: float
 ) -> None:
-    """Has `ended` hold None, or the first error, once all flights have ended or one is late."""
+    """Sets `ended` to None or the first error once all flights have ended or one is late."""
     left = [flight for flight in flights if not flight.try_settle()]
     if not left:
         failed = (flight.error for flight in flights if flight.error is not None)

@@ -11,14 +11,16 @@ namespace rueda::backend {
 namespace {
 
 constexpr size_t kLine = 64;
-// A result is copied to the other ranks from where it was just made: half of an L1 cache.
+// A result is copied to the other ranks in blocks of this size, while it is still in the L1 cache
+// (half of one).
 constexpr size_t kBlockBytes = 16 << 10;
-// Between two looks at the other wires: some 200 us.
+// About 200 us of work; then the caller looks after its other transports.
 constexpr size_t kBudgetBytes = 2 << 20;
 
 }  // namespace
 
-// Member `member` owns [slice_begin(member), slice_begin(member + 1)) of count elements; cuts at whole lines.
+// Member `member` owns the elements [slice_begin(member), slice_begin(member + 1)) of `count`. Slices begin
+// at cache lines.
 size_t LocalBackend::slice_begin(size_t count, Rank member) const {
   const size_t ranks = peers_.size() + 1;
   const size_t line = std::max<size_t>(kLine / element_, 1);
@@ -44,9 +46,10 @@ void LocalBackend::reduce_posts() {
 }
 
 bool LocalBackend::reduce_slots() {
-  for (const Peer& peer : peers_) {  // those that had shown their addresses copy only now
+  // A peer that had published its addresses copies its input into its slot only now.
+  for (const Peer& peer : peers_) {
     if (post_of(peer).is_registered != 0 &&
-        look(host_->mailbox_of(peer.index).progress.staged) < progress_of(peer.sequence, 1))
+        load_shared(host_->mailbox_of(peer.index).progress.staged) < progress_of(peer.sequence, 1))
       return false;
   }
   const std::byte* my_slot = host_->my_control_block().slots[calls_ % 2];
@@ -69,8 +72,8 @@ bool LocalBackend::reduce_slots() {
   return true;
 }
 
-// Contribute to chunk k, reduce k - 1, take k - 2: so each step finds ready what it needs when ranks keep
-// pace.
+// Contributes to chunk k, reduces chunk k - 1 and takes chunk k - 2. If all ranks keep pace, each step then
+// finds what it needs.
 bool LocalBackend::run_stages() {
   if (contributed_ <= taken_ + 2 && contribute()) return true;
   if (reduce_chunk()) return true;
@@ -90,18 +93,18 @@ bool LocalBackend::contribute() {
     if (!is_free(stage_users_)) return false;
     note_users(stage_users_);
   }
-  // The slot's last contents: each peer has reduced its slice of them.
+  // Each peer must have reduced its slice of what this stage held before.
   if (contributed_ >= kStages) {
     for (const Peer& peer : peers_) {
       const uint64_t needed = progress_of(peer.sequence, contributed_ - kStages + 1);
-      if (look(host_->mailbox_of(peer.index).progress.reduced) < needed) return false;
+      if (load_shared(host_->mailbox_of(peer.index).progress.reduced) < needed) return false;
     }
   }
   const size_t begin = contributed_ * chunk_elements_;
   const size_t count = std::min(chunk_elements_, segments_.count() - begin);
   std::byte* stage = host_->my_control_block().contributions[contributed_ % kStages];
   for (Rank member = 0; member < call_.group->size(); ++member) {
-    if (member == call_.group->me && !must_load_) continue;  // my own slice is read where it lies
+    if (member == call_.group->me && !must_load_) continue;  // my own slice is read from the tensor
     const size_t from = slice_begin(count, member), to = slice_begin(count, member + 1);
     load_range(begin + from, begin + to, stage + from * element_);
   }
@@ -113,9 +116,10 @@ bool LocalBackend::reduce_chunk() {
   if (reduced_ >= contributed_) return false;
   for (const Peer& peer : peers_) {
     const Progress& progress = host_->mailbox_of(peer.index).progress;
-    if (look(progress.staged) < progress_of(peer.sequence, reduced_ + 1)) return false;
-    // The last contents of the stage my result goes to: the peer has taken them.
-    if (reduced_ >= kStages && look(progress.taken) < progress_of(peer.sequence, reduced_ - kStages + 1))
+    if (load_shared(progress.staged) < progress_of(peer.sequence, reduced_ + 1)) return false;
+    // The peer must have taken what the stage for my result held before.
+    if (reduced_ >= kStages &&
+        load_shared(progress.taken) < progress_of(peer.sequence, reduced_ - kStages + 1))
       return false;
   }
   const size_t begin = reduced_ * chunk_elements_;
@@ -147,7 +151,7 @@ bool LocalBackend::take_chunk() {
   if (taken_ >= reduced_) return false;
   for (const Peer& peer : peers_) {
     const Progress& progress = host_->mailbox_of(peer.index).progress;
-    if (look(progress.reduced) < progress_of(peer.sequence, taken_ + 1)) return false;
+    if (load_shared(progress.reduced) < progress_of(peer.sequence, taken_ + 1)) return false;
   }
   const size_t begin = taken_ * chunk_elements_;
   const size_t count = std::min(chunk_elements_, segments_.count() - begin);
@@ -198,7 +202,7 @@ bool LocalBackend::reduce_registered() {
     }
   });
   if (!is_valid) {
-    end({Code::kInternal, "a rank of this host shows addresses outside its memory; please report it."});
+    end({Code::kInternal, "a rank of this host published addresses outside its memory; please report it."});
     return true;
   }
   reduced_to_ += to - from;

@@ -1,5 +1,6 @@
-// What a rank shows the other ranks of its host: one SharedMemory per rank, written by its owner, read by the
-// others, laid out by this file alone. Values a peer wrote are checked before they become addresses.
+// The control block: what a rank shows the other ranks of its host. Each rank has one SharedMemory, which it
+// writes and the others read. This file alone defines its layout. Values that a peer wrote are checked before
+// they are used as addresses.
 #pragma once
 
 #include <atomic>
@@ -11,18 +12,18 @@
 namespace rueda::backend {
 
 inline constexpr size_t kMaxLocalRanks = 128;
-inline constexpr size_t kInlineBytes = 96;              // travel in the post itself
+inline constexpr size_t kInlineBytes = 96;              // these travel in the post itself
 inline constexpr size_t kSlotBytes = 128 << 10;         // one-shot: a whole input
 inline constexpr size_t kChunkBytes = 128 << 10;        // staged: stays in the L2 caches of both sides
 inline constexpr uint64_t kStages = 4;                  // chunks of a staged call under way
 inline constexpr size_t kMaxRegisteredSegments = 1024;  // tensors of a call whose addresses are shown
 
-// One call as its owner announces it to one peer. `arrived` is written last: (sequence << 16) | generation,
-// the sequence counting the calls of this pair. Two posts alternate: a rank that announces call s + 2 has
-// seen the peer announce s + 1, so the peer is done with s.
+// Announces one call of the owner to one peer. `arrived` is written last: (sequence << 16) | generation,
+// where the sequence counts the calls of this pair. Two posts alternate: before a rank announces call s + 2,
+// it has seen the peer announce call s + 1, so the peer is done with call s.
 struct alignas(128) Post {
   uint64_t arrived;
-  uint32_t is_registered;  // all segments lie in the owner's arena, at the addresses of `table`
+  uint32_t is_registered;  // all segments lie in the owner's arena, at the addresses in its table
   uint32_t parity;         // of the owner's slot and table for this call
   uint64_t bytes;          // must be equal on both sides
   uint64_t unused;
@@ -30,12 +31,12 @@ struct alignas(128) Post {
 };
 static_assert(sizeof(Post) == 128);
 
-// How far the owner is, in units that only grow: (sequence << 24) | chunks.
+// How far the owner has come. The values only grow: (sequence << 24) | chunks.
 struct alignas(64) Progress {
-  uint64_t staged;    // my contributions to so many chunks lie in my stages
-  uint64_t reduced;   // my slices of so many chunks are results, in my stages
-  uint64_t taken;     // I have copied the peer's results of so many chunks
-  uint64_t finished;  // a sequence: I read nothing of the peer's for this call or earlier ones any more
+  uint64_t staged;    // chunks: my contributions to them lie in my stages
+  uint64_t reduced;   // chunks: the results of my slices of them lie in my stages
+  uint64_t taken;     // chunks: I have copied the peer's results of them
+  uint64_t finished;  // a sequence: I have stopped reading the peer's memory for this call and all before it
 };
 
 constexpr uint64_t progress_of(uint64_t sequence, uint64_t chunks) { return sequence << 24 | chunks; }
@@ -51,7 +52,7 @@ struct SegmentAddress {
 
 struct ControlBlock {
   struct alignas(64) Sleep {
-    uint32_t is_sleeping;  // set by the owner, taken back by whoever rings its doorbell
+    uint32_t is_sleeping;  // set by the owner, cleared by the rank that rings its doorbell
   };
   Sleep sleep;
   Mailbox mailboxes[kMaxLocalRanks];  // [reader's index on the host]
@@ -66,12 +67,13 @@ inline ControlBlock& control_block_in(const memory::SharedMemory& memory) {
   return *reinterpret_cast<ControlBlock*>(memory.base());
 }
 
-// Showing something and then looking whether the other side sleeps, against announcing sleep and then looking
-// at what is shown: one side must see the other's store, which needs a single order of all four.
-inline uint64_t look(const uint64_t& word) {
+// A rank stores a value and then reads whether the other side sleeps. The other side announces its sleep
+// and then reads the values. One of them must see what the other stored, which needs a single order of
+// all four accesses.
+inline uint64_t load_shared(const uint64_t& word) {
   return std::atomic_ref<uint64_t>(const_cast<uint64_t&>(word)).load(std::memory_order_seq_cst);
 }
-inline void show(uint64_t& word, uint64_t value) {
+inline void store_shared(uint64_t& word, uint64_t value) {
   std::atomic_ref<uint64_t>(word).store(value, std::memory_order_seq_cst);
 }
 

@@ -5,7 +5,8 @@
 namespace rueda::backend {
 namespace {
 
-// Telling one more rank: a store to a line that only that rank reads, beside the first one's latency.
+// The cost of telling one more rank, relative to the latency of telling the first: a store to a cache line
+// that only that rank reads.
 constexpr double kGapShare = 0.2;
 
 double us(double bytes, double gbps) { return bytes / (gbps * 1e3); }
@@ -14,8 +15,8 @@ double told_us(double others, const MemoryCost& memory) {
   return memory.latency_us * (1 + kGapShare * (others - 1));
 }
 
-// Chunks overlap: while one is reduced, the next one is contributed and the last one taken. The first chunk
-// passes through the three synchronisations alone; every further one is announced three times.
+// Chunks overlap: while one is reduced, the next one is contributed and the previous one is taken. Only the
+// first chunk waits for the three synchronisations; every further chunk costs three announcements.
 double stages_us(double bytes, double others, const MemoryCost& memory) {
   const double chunks = std::ceil(bytes / static_cast<double>(kChunkBytes));
   return 3 * told_us(others, memory) + 3 * kGapShare * memory.latency_us * others * (chunks - 1);
@@ -54,20 +55,23 @@ double local_us(size_t bytes, size_t ranks, LocalAlgorithm algorithm, const Memo
   const auto s = static_cast<double>(bytes);
   const auto n = static_cast<double>(ranks);
   const double others = n - 1;
-  const double shared = s * others / n;  // what the others have of a result, or need of mine
+  const double shared =
+      s * others / n;  // the part of a result that the others have, or the part of my input that they need
   const auto bounded = [&](double rank_us) {
-    // Every input is read from memory once, every output written once, by all ranks together.
+    // All ranks together read every input once from memory and write every output once.
     return memory.host_gbps > 0 ? std::max(rank_us, us(2 * s * n, memory.host_gbps)) : rank_us;
   };
   switch (algorithm) {
     case LocalAlgorithm::kInline:
       return told_us(others, memory) + us(s * others, memory.reduce_gbps);
-    case LocalAlgorithm::kOneShot:  // my input into my slot; then the slots of all, which caches hold
+    case LocalAlgorithm::kOneShot:  // copies my input to my slot, then reads all slots, which are in cache
       return told_us(others, memory) + us(s, memory.copy_gbps) + us(s * others, memory.reduce_gbps);
-    case LocalAlgorithm::kRegistered:  // my slice of all inputs, into all outputs; then all have left
+    case LocalAlgorithm::kRegistered:  // reduces my slice of all inputs into all outputs, then waits for all
+                                       // ranks
       return 2 * told_us(others, memory) +
              bounded(us(shared, memory.reduce_gbps) + us(shared, memory.copy_gbps));
-    case LocalAlgorithm::kStaged:  // the others' slices out, my slice reduced, the others' results in
+    case LocalAlgorithm::kStaged:  // copies the others' slices out, reduces mine, copies the others' results
+                                   // in
       return stages_us(s, others, memory) +
              bounded(us(shared, memory.reduce_gbps) + 2 * us(shared, memory.copy_gbps));
   }

@@ -8,7 +8,7 @@
 
 namespace rueda::backend {
 
-LocalHost::LocalHost(std::vector<LocalRank> ranks, size_t me, std::shared_ptr<const void> keep_alive)
+LocalHost::LocalHost(std::vector<HostRank> ranks, size_t me, std::shared_ptr<const void> keep_alive)
     : ranks_(std::move(ranks)), me_(me), keep_alive_(std::move(keep_alive)), sequences_(ranks_.size(), 0) {
   for (size_t i = 0; i < ranks_.size(); ++i)
     if (i != me) ranks_[i].arena = &ranks_[i].adopted_arena;
@@ -30,7 +30,7 @@ void LocalHost::ring(size_t peer) const {
   std::atomic_ref<uint32_t> flag(control_block_in(ranks_[peer].control_block).sleep.is_sleeping);
   if (flag.load(std::memory_order_seq_cst) == 0 || flag.exchange(0) == 0) return;
   const uint64_t one = 1;
-  // A full counter is as good as a ring; a peer that is gone is told by its channel.
+  // A full counter also wakes the peer. If the peer is gone, its channel reports the loss.
   [[maybe_unused]] const ssize_t written = write(ranks_[peer].doorbell.get(), &one, sizeof(one));
 }
 

@@ -1,5 +1,5 @@
-// The ranks of one host as a rank sees them: their control blocks, arenas and doorbells, and how many calls
-// each pair has begun. Shared by all groups of the process. Engine thread only.
+// The ranks of one host: their control blocks, arenas and doorbells, and how many calls each pair has begun.
+// All groups of the process share it. Engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +12,24 @@
 
 namespace rueda::backend {
 
-struct LocalRank {
+struct HostRank {
   Rank world_rank = -1;
-  memory::SharedMemory control_block;  // mine: created here; a peer's: adopted
-  const memory::SharedMemory* arena =
-      nullptr;                         // mine, or null when I have none; a peer's is set by LocalHost
-  memory::SharedMemory adopted_arena;  // of a peer
-  UniqueFd doorbell;                   // an eventfd, of a peer
+  memory::SharedMemory control_block;           // created by this process if it is mine, otherwise adopted
+  const memory::SharedMemory* arena = nullptr;  // mine, or null if I have none; LocalHost sets those of peers
+  memory::SharedMemory adopted_arena;           // only of a peer
+  UniqueFd doorbell;                            // an eventfd, only of a peer
 };
 
 class LocalHost {
  public:
-  // ranks[me] is this process; keep_alive is what its arena belongs to.
-  LocalHost(std::vector<LocalRank> ranks, size_t me, std::shared_ptr<const void> keep_alive = nullptr);
+  // ranks[me] is this process. keep_alive owns its arena.
+  LocalHost(std::vector<HostRank> ranks, size_t me, std::shared_ptr<const void> keep_alive = nullptr);
 
   [[nodiscard]] size_t me() const { return me_; }
   [[nodiscard]] size_t size() const { return ranks_.size(); }
-  // Index on this host, or -1.
+  // Index on this host, or -1 if the rank is on another host.
   [[nodiscard]] int32_t index_of(Rank world_rank) const;
-  [[nodiscard]] const LocalRank& rank(size_t index) const { return ranks_[index]; }
+  [[nodiscard]] const HostRank& rank(size_t index) const { return ranks_[index]; }
   [[nodiscard]] ControlBlock& my_control_block() const { return control_block_in(ranks_[me_].control_block); }
   [[nodiscard]] const ControlBlock& control_block(size_t index) const {
     return control_block_in(ranks_[index].control_block);
@@ -41,16 +40,16 @@ class LocalHost {
   uint64_t next_sequence(size_t peer) { return ++sequences_[peer]; }
   void take_back_sequence(size_t peer) { --sequences_[peer]; }
 
-  // After publishing something the peer may wait for: wakes it if it sleeps.
+  // To be called after publishing something that the peer may wait for: wakes the peer if it sleeps.
   void ring(size_t peer) const;
   void announce_sleep() const;
   void announce_waking() const;
 
  private:
-  std::vector<LocalRank> ranks_;
+  std::vector<HostRank> ranks_;
   size_t me_;
   std::shared_ptr<const void> keep_alive_;
-  std::vector<int32_t> index_of_;  // [world rank up to the last one here]
+  std::vector<int32_t> index_of_;  // [world rank], up to the highest rank on this host
   std::vector<uint64_t> sequences_;
 };
 

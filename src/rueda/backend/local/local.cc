@@ -15,8 +15,8 @@
 namespace rueda::backend {
 namespace {
 
-// Waiting costs 0.13 us a look; when the peer shares this core, everything beyond some twenty looks is lost
-// to it (the caller yields then).
+// One look costs 0.13 us. If the peer shares this core, looking more than about twenty times only takes time
+// from it, so the caller yields then.
 constexpr int kLooks = 20;
 constexpr int kSteps = 16;  // of 10 to 200 us each
 
@@ -39,7 +39,7 @@ bool LocalBackend::accepts(const Group& group, const schedule::Spec& spec, const
 
 bool LocalBackend::progress(std::vector<Done>& done) {
   bool moved = !finished_.empty();
-  // Bounded: the owner of this thread has other wires to look at.
+  // Bounded, because the owner of this thread must look after its other transports.
   for (int looks = 0, steps = 0; state_ != State::kIdle && looks < kLooks && steps < kSteps;) {
     if (advance()) {
       moved = true;
@@ -124,14 +124,14 @@ bool LocalBackend::post() {
     post.parity = static_cast<uint32_t>(parity);
     post.bytes = bytes_;
     if (bytes_ <= kInlineBytes) std::memcpy(post.payload, payload, bytes_);
-    show(post.arrived, arrival(peer.sequence, call_.generation));
+    store_shared(post.arrived, arrival(peer.sequence, call_.generation));
     host_->ring(peer.index);
   }
   state_ = State::kPosted;
   return true;
 }
 
-// All members have announced the call: the same facts are before all of them.
+// All members have announced the call, so all of them choose from the same values.
 bool LocalBackend::choose_algorithm() {
   for (const Peer& peer : peers_) {
     const Post& post = post_of(peer);
@@ -157,7 +157,7 @@ bool LocalBackend::choose_algorithm() {
     return true;
   }
   if (bytes_ <= one_shot_limit_bytes(peers_.size() + 1)) {
-    if (shows_registered_) {  // but somebody else's tensors are not: mine go through the slot as well
+    if (shows_registered_) {  // another rank's tensors are not, so mine go through the slot, too
       load_range(0, segments_.count(), host_->my_control_block().slots[calls_ % 2]);
       publish(&Progress::staged, 1);
     }
@@ -173,10 +173,11 @@ bool LocalBackend::choose_algorithm() {
   return true;
 }
 
-// The same number with another generation is the peer's cancelled call, whose place it will use again.
+// A post with the same sequence but another generation announces a cancelled call of the peer, which will use
+// that sequence again.
 bool LocalBackend::have_arrived() const {
   return std::ranges::all_of(peers_, [&](const Peer& peer) {
-    return look(post_of(peer).arrived) == arrival(peer.sequence, call_.generation);
+    return load_shared(post_of(peer).arrived) == arrival(peer.sequence, call_.generation);
   });
 }
 
@@ -184,11 +185,12 @@ const Post& LocalBackend::post_of(const Peer& peer) const {
   return host_->mailbox_of(peer.index).posts[peer.sequence % 2];
 }
 
-// A peer that announced a later call is done with this one: it could not have ended it otherwise.
+// A peer that has announced a later call is done with this one, because it ends one call before it
+// starts the next.
 bool LocalBackend::has_finished(const User& user) const {
   const Mailbox& mailbox = host_->mailbox_of(user.index);
-  return look(mailbox.progress.finished) >= user.sequence ||
-         std::max(look(mailbox.posts[0].arrived), look(mailbox.posts[1].arrived)) >=
+  return load_shared(mailbox.progress.finished) >= user.sequence ||
+         std::max(load_shared(mailbox.posts[0].arrived), load_shared(mailbox.posts[1].arrived)) >=
              arrival(user.sequence + 1);
 }
 
@@ -220,7 +222,7 @@ void LocalBackend::show_table() {
   }
 }
 
-// My contribution to [begin, end), prescaled; identity elements where this rank has none.
+// Writes my contribution to [begin, end): prescaled, or identity elements if this rank has no input.
 void LocalBackend::load_range(size_t begin, size_t end, std::byte* to) const {
   segments_.for_range(begin, end, [&](size_t index, size_t within, size_t at, size_t size) {
     load(call_.spec, call_.prescale, segments_.segments()[index], within, size, to + (at - begin) * element_);
@@ -229,14 +231,14 @@ void LocalBackend::load_range(size_t begin, size_t end, std::byte* to) const {
 
 void LocalBackend::publish(uint64_t Progress::*field, uint64_t chunks) {
   for (const Peer& peer : peers_) {
-    show(host_->my_mailbox(peer.index).progress.*field, progress_of(peer.sequence, chunks));
+    store_shared(host_->my_mailbox(peer.index).progress.*field, progress_of(peer.sequence, chunks));
     host_->ring(peer.index);
   }
 }
 
 void LocalBackend::leave() {
   for (const Peer& peer : peers_) {
-    show(host_->my_mailbox(peer.index).progress.finished, peer.sequence);
+    store_shared(host_->my_mailbox(peer.index).progress.finished, peer.sequence);
     host_->ring(peer.index);
   }
 }
@@ -256,19 +258,19 @@ bool LocalBackend::prepare_sleep() {
 
 void LocalBackend::wake_up() { host_->announce_waking(); }
 
-// Nothing was written to anybody's buffers: that begins when all members have announced the call.
+// No buffer has been written to yet, because that begins only when all members have announced the call.
 void LocalBackend::take_back(CallId, std::span<const int32_t>) {
-  if (state_ == State::kIdle) return;  // it failed
+  if (state_ == State::kIdle) return;  // the call has failed already
   RUEDA_CHECK(state_ == State::kWaitingForSlot || state_ == State::kPosted,
-              "a call that all members started runs");
+              "a call that all members have started cannot be taken back");
   for (const Peer& peer : peers_) host_->take_back_sequence(peer.index);
   if (state_ == State::kPosted && bytes_ > kInlineBytes)
-    slot_users_[calls_ % 2].clear();  // it was free before
+    slot_users_[calls_ % 2].clear();  // the slot was free before
   --calls_;
   end(Status::ok());
 }
 
-// What was announced and taken back was never looked at.
+// Nobody has looked at what was announced and taken back, so there is nothing to receive.
 void LocalBackend::discard(const Call& call, std::span<const int32_t>) {
   finished_.push_back({.id = call.id, .status = Status::ok(), .how = ""});
 }

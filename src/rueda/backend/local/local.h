@@ -1,17 +1,17 @@
 // Allreduce and barrier among ranks of one host, through memory that all of them map. Engine thread only.
 //
-// How a call runs. Every member announces it to the others in a post (control_block.h), and nothing is
-// written to anybody's buffers before all have announced it. Then one of four algorithms runs, chosen by size
-// and by where the tensors lie, the same on all ranks:
-//   inline      ≤ 96 bytes: the values are in the posts.
-//   one_shot    Each rank copies its input into a slot of its own, and reduces all slots into its output.
-//               One synchronisation; reads (n - 1) * S.
-//   registered  All tensors of all ranks lie in arenas: each rank reduces its slice of all inputs and writes
-//               it into all outputs. No copy: every input is read once and every output written once.
-//   staged      Chunks go through small rings that stay in cache: contribute, reduce my slice, take the
-//               others' results.
-// Every algorithm adds in rank order in the accumulator type and rounds once (reduce_sources), so results
-// have the same bits whatever was fused and wherever it lay.
+// How a call runs: every member announces the call to the others in a post (control_block.h). Nothing is
+// written to any tensor before all members have announced it. Then one of four algorithms runs. The size and
+// the place of the tensors decide which one, and all ranks decide alike:
+//   inline      Up to 96 bytes: the values travel in the posts.
+//   one_shot    Each rank copies its input into its slot, and then reduces all slots into its output.
+//               One synchronisation; each rank reads (n - 1) * S bytes from the others.
+//   registered  All tensors of all ranks lie in arenas. Each rank reduces its slice of all inputs and writes
+//               the result into all outputs. Every input is read once and every output is written once.
+//   staged      Chunks pass through small rings that stay in cache: each rank contributes its input, reduces
+//               its slice and takes the results of the others.
+// Every algorithm adds in rank order, in the accumulator type, and rounds once (reduce_sources). The bits of
+// a result therefore depend neither on fusion nor on the place of the tensors.
 #pragma once
 
 #include <memory>
@@ -51,12 +51,12 @@ class LocalBackend final : public Backend {
     Rank member = 0;   // in the group
     uint64_t sequence = 0;
   };
-  struct User {  // of a slot, a table or the stages: a peer that may still read it
+  struct User {  // a peer that may still read a slot, a table or the stages
     size_t index = 0;
     uint64_t sequence = 0;
   };
 
-  bool advance();  // one bounded piece of work; false if nothing could be done
+  bool advance();  // does a bounded amount of work; false if there was nothing to do
   bool post();
   bool choose_algorithm();
   void reduce_posts();
@@ -86,19 +86,19 @@ class LocalBackend final : public Backend {
 
   // The running call.
   State state_ = State::kIdle;
-  std::string_view how_ = "";  // of the list above
+  std::string_view how_ = "";  // one of the four names above
   Call call_;
   SegmentList segments_;
   std::vector<Peer> peers_;  // the other members, in rank order
   size_t element_ = 0;       // bytes
   size_t bytes_ = 0;
-  bool must_load_ = false;  // my contribution is not simply my input
+  bool must_load_ = false;  // my contribution differs from my input, or I have no input
   bool shows_registered_ = false;
   size_t chunk_elements_ = 0;
   uint64_t chunks_ = 0, contributed_ = 0, reduced_ = 0, taken_ = 0;
-  size_t reduced_to_ = 0;  // registered: elements of my slice that are done, from its begin
+  size_t reduced_to_ = 0;  // registered: how many elements of my slice are done
 
-  uint64_t calls_ = 0;  // of this backend: its parity chooses slot and table
+  uint64_t calls_ = 0;  // calls of this backend so far; its parity chooses slot and table
   std::vector<User> slot_users_[2], stage_users_;
   std::vector<const void*> sources_;
   std::vector<std::byte> block_;

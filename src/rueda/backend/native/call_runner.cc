@@ -16,20 +16,22 @@ void run_alone(const schedule::Spec& spec, const std::byte* input, std::byte* ou
   if (input != output && count != 0) std::memcpy(output, input, count * size_of(spec.dtype));
 }
 
-// Two hear of one another before they write: the verifier proves it, and prepare_schedule() insists on it.
-// Several tensors are reduced in a buffer of their own.
+// Whether the call leaves its inputs alone until all members have started it. Two ranks write only after they
+// have heard from one another: the verifier proves it, and prepare_schedule() checks it. Several tensors are
+// reduced in a separate buffer.
 bool spares_inputs(const Call& call) { return call.segments.size() > 1 || call.group->size() == 2; }
 
 size_t bytes_of(const Call& call) { return static_cast<size_t>(call.spec.count) * size_of(call.spec.dtype); }
 
 }  // namespace
 
-// Else nothing may be written before all members have started the call. The same on every member, whatever is
-// in place there.
+// A call that may be taken back must not change its inputs before all members have started it. If the call
+// does not ensure this itself and its tensors are too large to be copied, a barrier runs first. Every member
+// decides alike: whether the outputs are the inputs, which may differ between members, plays no part.
 bool CallRunner::needs_start_barrier(const Call& call) const {
   if (!call.may_be_taken_back || call.spec.what != Collective::kAllreduce) return false;
   const size_t bytes = bytes_of(call);
-  if (bytes == 0) return true;  // without elements there are no messages that would keep members together
+  if (bytes == 0) return true;  // without elements no message would make members wait for one another
   return !spares_inputs(call) && bytes > context_.options.copied_bytes;
 }
 
@@ -48,13 +50,14 @@ void CallRunner::begin(const Call& call, transport::Ticket first_ticket, Arrival
     if (!is_taken_back_) run_alone(call.spec, packing_.input(), packing_.output());
     return end(Status::ok());
   }
-  const schedule::Spec barrier = {.what = Collective::kBarrier, .counts = {}, .scale = {}, .segments = {}};
+  const schedule::Spec barrier = {
+      .what = Collective::kBarrier, .counts = {}, .scale = {}, .segment_counts = {}};
   if (const Status status = prepare(is_at_start_barrier_ ? barrier : call.spec, discarded); !status.is_ok())
     return end(status);
   is_running_ = true;
 }
 
-// What may be taken back and has no start barrier is not reduced in place.
+// A call that may be taken back is not reduced in place, unless a start barrier protects its inputs.
 Status CallRunner::load(const Call& call, bool is_discarded) {
   if (is_discarded) {
     packing_.clear();
@@ -65,7 +68,7 @@ Status CallRunner::load(const Call& call, bool is_discarded) {
   const bool is_copied = call.may_be_taken_back && call.spec.what == Collective::kAllreduce && is_in_place &&
                          !is_at_start_barrier_ && !spares_inputs(call);
   if (const Status packed = packing_.pack(call, is_copied); !packed.is_ok()) {
-    context_.broken = packed;  // the other members run the call: my channels carry what nobody will take
+    context_.broken = packed;  // the other members run the call, and nobody here will receive what they send
     return packed;
   }
   call.note(Activity::kTransfer);
@@ -81,14 +84,14 @@ Status CallRunner::prepare(const schedule::Spec& spec, Arrivals discarded) {
     topology.chunk_bytes = options.chunk_bytes;
     return options.maker(spec, topology, group.me);
   });
-  if (!found.is_ok()) return found.status();  // every member comes to the same verdict
+  if (!found.is_ok()) return found.status();  // every member gets the same failure
   prepared_ = std::move(found).value();
   how_ = prepared_->schedule.name;
-  const size_t element = size_of(type_of(spec, schedule::Space::kScratch));
+  const size_t element = size_of(type_of(spec, schedule::Buffer::kScratch));
   const auto scratch = scratch_.reserve(static_cast<size_t>(prepared_->schedule.scratch_count) * element);
   if (!scratch.is_ok()) {
-    context_.broken =
-        scratch.status();  // the other members run the call: my channels carry what nobody will take
+    // The other members run the call, and nobody here will receive what they send.
+    context_.broken = scratch.status();
     return context_.broken;
   }
   endpoints_.assign(group.size(), nullptr);
@@ -126,7 +129,7 @@ bool CallRunner::progress(size_t budget, std::vector<Done>& done) {
   return true;
 }
 
-// All members have started the call: it can no longer be taken back.
+// All members have started the call, so it can no longer be taken back.
 void CallRunner::pass_start_barrier() {
   is_at_start_barrier_ = false;
   if (const Status status = prepare(current_.spec, std::nullopt); !status.is_ok()) end(status);
@@ -143,7 +146,7 @@ void CallRunner::resume() {
 }
 
 void CallRunner::take_back(std::span<const int32_t> arrivals) {
-  if (!is_running_) return;  // it failed
+  if (!is_running_) return;  // the call has failed already
   RUEDA_CHECK(!is_taken_back_, "a call is taken back once");
   is_taken_back_ = true;
   execution_.cancel(arrivals);

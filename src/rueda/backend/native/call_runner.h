@@ -1,9 +1,9 @@
-// Runs one call at a time on one data channel to each member of its group: packs it, gets its schedule from
-// the cache, executes it step by step, unpacks it. Engine thread only.
+// Runs one call at a time on one data channel to each member of its group: packs the tensors, gets the
+// schedule from the cache, executes it step by step, and unpacks the result. Engine thread only.
 //
-// Failure. When a ticket fails, the call stays open until its other tickets are complete, because the
-// transports still hold the caller's memory until then; it then ends with the first failure, and so does
-// every later call of any channel: the channels are out of step.
+// Failure: when a ticket fails, the call stays open until its other tickets are complete, because the
+// transports hold the caller's memory until then. The call then ends with the first failure. Every later call
+// on any channel fails as well, because the channels are out of step.
 #pragma once
 
 #include <cstdint>
@@ -24,55 +24,56 @@
 
 namespace rueda::backend {
 
-// What the backend sees of the world.
+// The connections of the backend, and where the ranks are.
 struct Mesh {
-  // A data channel to a world rank other than mine; never null while calls run.
+  // Returns a data channel to a world rank other than mine; never null while calls run.
   std::function<transport::Endpoint*(Rank world_rank, size_t channel)> endpoint;
   // Where the members of a group live. The same on every member.
   std::function<schedule::Topology(const Group&)> topology;
 };
 
 struct NativeOptions {
-  std::string algorithm;            // forces one by name; empty: the cost model chooses
-  bool is_bitwise = false;          // sums in rank order, wherever the ranks are; the same on every rank
-  int64_t chunk_bytes = 256 << 10;  // pipelining granule; the same on every rank
-  // Calls that run at once, each on data channels of its own; the same on every rank.
+  std::string algorithm;            // the name of a forced algorithm; empty: the cost model chooses
+  bool is_bitwise = false;          // adds in rank order wherever the ranks are; the same on every rank
+  int64_t chunk_bytes = 256 << 10;  // unit of pipelining; the same on every rank
+  // How many calls run at once, each on data channels of its own; the same on every rank.
   size_t channels = 1;
-  // A tensor up to this size that may be taken back is copied: sooner done than hearing that all members have
-  // started. The same on every rank.
+  // A tensor up to this size is copied if its call may be taken back, because a copy takes less time than
+  // waiting until all members have started the call. The same on every rank.
   size_t copied_bytes = 256 << 10;
-  ScheduleMaker maker;  // tests: how to make a schedule; empty: choose() and build
+  ScheduleMaker maker;  // for tests; empty: schedules come from the registry
 };
 
-// What the runners of a backend have in common.
+// What the runners of one backend share.
 struct RunnerContext {
   Mesh mesh;
   NativeOptions options;
   ScheduleCache schedules;
-  Status broken;  // why nothing can run any more: the first failure of a wire, or the abort
+  Status broken;  // why nothing can run any more: the first failure of a channel, or the abort
 };
 
 class CallRunner {
  public:
-  using Arrivals = std::optional<std::span<const int32_t>>;  // of a call that is discarded
+  // [member] how many messages arrive for a call that is discarded; empty for a call that runs.
+  using Arrivals = std::optional<std::span<const int32_t>>;
 
   CallRunner(RunnerContext& context, size_t channel) : context_(context), channel_(channel) {}
 
-  // first_ticket: the steps of the call have the tickets from here on.
+  // first_ticket: step i of the call has the ticket first_ticket + i.
   void begin(const Call& call, transport::Ticket first_ticket, Arrivals discarded);
   std::vector<int32_t> pause();
   void resume();
   void take_back(std::span<const int32_t> arrivals);
-  // Appends the call if it has ended. True if anything moved. Runs at most about `budget` bytes of local
-  // steps.
+  // Appends the call if it has ended. Returns whether anything moved. Runs local steps of about `budget`
+  // bytes at most.
   bool progress(size_t budget, std::vector<Done>& done);
   void on_completion(uint32_t step, const Status& status);
-  // The transports hold no buffer any more.
+  // The transports must hold no buffer any more.
   void abort(const Status& why);
 
   [[nodiscard]] bool is_idle() const { return !is_running_ && !finished_; }
   [[nodiscard]] bool is_running() const { return is_running_; }
-  // progress() would move something.
+  // Whether progress() would do anything.
   [[nodiscard]] bool has_work() const {
     return finished_ || (is_running_ && (execution_.has_ready() || execution_.is_over()));
   }
@@ -89,17 +90,17 @@ class CallRunner {
   RunnerContext& context_;
   size_t channel_;
   bool is_running_ = false;
-  bool is_at_start_barrier_ = false;  // it runs before the call itself
+  bool is_at_start_barrier_ = false;  // the start barrier runs, not yet the call itself
   bool is_taken_back_ = false;
   Call current_;
   transport::Ticket first_ticket_ = 0;
   Packing packing_;      // of current_
-  schedule::Spec spec_;  // of what runs: of current_, or of its start barrier
+  schedule::Spec spec_;  // what runs now: current_ or its start barrier
   Scratch scratch_;
   Execution execution_;
   std::string_view how_ = "";
-  std::shared_ptr<const PreparedSchedule>
-      prepared_;  // of current_, or of the last call; alive even if the cache drops it
+  // Of current_, or of the last call. Shared, because the cache may drop it meanwhile.
+  std::shared_ptr<const PreparedSchedule> prepared_;
   std::vector<transport::Endpoint*> endpoints_;  // [rank in the group of current_]
   std::optional<Done> finished_;                 // to be handed out by progress()
 };

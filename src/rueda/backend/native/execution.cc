@@ -9,8 +9,8 @@ using schedule::Step;
 
 namespace {
 
-// Takes the bytes of a cancelled call.
-class Nowhere final : public transport::Consumer {
+// Throws the bytes of a cancelled call away.
+class DiscardingConsumer final : public transport::Consumer {
   void consume(size_t, std::span<const std::byte>) override {}
 };
 
@@ -42,7 +42,7 @@ void Execution::reset(const PreparedSchedule& prepared, const Buffers& buffers,
   remaining_ = prepared.size();
   in_flight_ = 0;
   is_paused_ = is_cancelled_ = false;
-  while (arrivals_.size() < static_cast<size_t>(prepared.consumer_count)) arrivals_.emplace_back();
+  while (consumers_.size() < static_cast<size_t>(prepared.consumer_count)) consumers_.emplace_back();
 }
 
 bool Execution::is_over() const {
@@ -58,7 +58,7 @@ void Execution::make_ready(int32_t index) {
     local_.push_back(index);
 }
 
-// Channels are FIFO: a message that is ready waits until those before it in its queue are posted.
+// Channels are FIFO, so a ready message waits until all messages before it in its queue are posted.
 void Execution::advance(int32_t queue) {
   const std::vector<int32_t>& steps = prepared_->queues[queue].steps;
   size_t& head = queue_heads_[queue];
@@ -77,8 +77,8 @@ void Execution::post(int32_t index) {
   const int32_t consumer = prepared_->consumer_of[index];
   if (consumer < 0) return endpoint.recv(ticket, {buffers_.write(step.to), buffers_.bytes_of(step.to)});
   const size_t granule = size_of(type_of(*buffers_.spec, step.wire));
-  arrivals_[consumer].reset(step, buffers_);
-  endpoint.recv_into(ticket, wire_bytes(step, buffers_), granule, arrivals_[consumer]);
+  consumers_[consumer].reset(step, buffers_);
+  endpoint.recv_into(ticket, wire_bytes(step, buffers_), granule, consumers_[consumer]);
 }
 
 void Execution::on_completion(int32_t index, const Status& status) {
@@ -92,7 +92,7 @@ void Execution::on_completion(int32_t index, const Status& status) {
   if (is_cancelled_) return;
   if (const int32_t consumer = prepared_->consumer_of[index]; consumer >= 0) {
     const Step& step = prepared_->schedule.steps[index];
-    RUEDA_CHECK(arrivals_[consumer].received() == wire_bytes(step, buffers_),
+    RUEDA_CHECK(consumers_[consumer].received() == wire_bytes(step, buffers_),
                 "a receive completed before all its bytes arrived");
   }
   finish_step(index);
@@ -105,8 +105,8 @@ void Execution::finish_step(int32_t index) {
     if (--blockers_[next] == 0) make_ready(next);
 }
 
-// Members that have taken the call back go on before this rank hears of it: what they send then must not meet
-// a receive of this call.
+// Withdraws posted receives, because members that have taken the call back go on before this rank knows about
+// it. What they send then must not meet a receive of this call.
 void Execution::pause() {
   is_paused_ = true;
   for (size_t queue = 0; queue < prepared_->queues.size(); ++queue) {
@@ -136,7 +136,7 @@ std::vector<int32_t> Execution::sent(size_t members) const {
 }
 
 void Execution::cancel(std::span<const int32_t> arrivals) {
-  static Nowhere nowhere;
+  static DiscardingConsumer discarding;
   is_cancelled_ = true;
   is_paused_ = true;
   for (size_t queue = 0; queue < prepared_->queues.size(); ++queue) {
@@ -145,13 +145,13 @@ void Execution::cancel(std::span<const int32_t> arrivals) {
     transport::Endpoint& endpoint = *endpoints_[receives.peer];
     const auto expected = static_cast<size_t>(arrivals[receives.peer]);
     RUEDA_CHECK(expected <= receives.steps.size(), "a peer has sent more than the schedule has");
-    size_t& posted = queue_heads_[queue];  // what pause() left has arrived, or begun to
+    size_t& posted = queue_heads_[queue];  // the receives that pause() left have arrived or begun to
     for (; posted < expected; ++posted) {
       const int32_t index = receives.steps[posted];
       states_[index] = State::kPosted;
       ++in_flight_;
       endpoint.recv_into(first_ticket_ + static_cast<uint32_t>(index),
-                         wire_bytes(prepared_->schedule.steps[index], buffers_), 1, nowhere);
+                         wire_bytes(prepared_->schedule.steps[index], buffers_), 1, discarding);
     }
   }
 }

@@ -1,5 +1,5 @@
-// One call in flight: which steps are ready, posted and complete. Reused from call to call, so that in a
-// steady state nothing is allocated. Engine thread only.
+// One call in flight: which of its steps are ready, posted and complete. The object is reused from call to
+// call, so nothing is allocated in a steady state. Engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -16,32 +16,34 @@ namespace rueda::backend {
 
 class Execution {
  public:
-  // endpoints[rank in the group]; null where the schedule needs none. Everything is borrowed until the call
-  // is over.
+  // endpoints[rank in the group]; null if the schedule needs none for that rank. Everything is borrowed until
+  // the call is over.
   void begin(const PreparedSchedule& prepared, const Buffers& buffers,
              std::span<transport::Endpoint* const> endpoints, transport::Ticket first_ticket);
-  // Nothing more is sent, received or computed until resume(), but for a message that has begun to arrive.
+  // Sends, receives and computes nothing more until resume(), except that a message which has begun to arrive
+  // is received to its end.
   void pause();
   void resume();
-  // Messages sent so far to each of `members` ranks of the group.
+  // How many messages were sent so far to each of the `members` ranks of the group.
   [[nodiscard]] std::vector<int32_t> sent(size_t members) const;
-  // The call, which is paused, ends without a result: once exactly arrivals[rank] messages of every member
-  // are received, and what was sent has left. Only while some member has posted nothing.
+  // Ends the paused call without a result, once exactly arrivals[rank] messages of every member are received
+  // and what was sent has left. Allowed only while some member has posted nothing.
   void cancel(std::span<const int32_t> arrivals);
-  // begin(), but cancelled from the start: what others have sent is received and dropped.
+  // Like begin(), but the call is cancelled from the start: what others have sent is received
+  // and thrown away.
   void discard(const PreparedSchedule& prepared, const Buffers& buffers,
                std::span<transport::Endpoint* const> endpoints, transport::Ticket first_ticket,
                std::span<const int32_t> arrivals);
-  // The step `index` of this call is complete on the wire.
+  // The transport has completed step `index` of this call.
   void on_completion(int32_t index, const Status& status);
-  // Runs ready local steps, at most about `budget` bytes of them. True if there was one.
+  // Runs ready local steps of about `budget` bytes at most. Returns whether there was one.
   bool run_ready(size_t budget);
 
-  // There are local steps to run.
+  // Whether local steps are ready to run.
   [[nodiscard]] bool has_ready() const {
     return !is_paused_ && status_.is_ok() && local_head_ < local_.size();
   }
-  // Nothing is left to do, and no wire holds a buffer of the call any more.
+  // Whether nothing is left to do and no transport holds a buffer of the call any more.
   [[nodiscard]] bool is_over() const;
   [[nodiscard]] const Status& status() const { return status_; }
   [[nodiscard]] size_t step_count() const { return prepared_ == nullptr ? 0 : prepared_->size(); }
@@ -61,13 +63,14 @@ class Execution {
   transport::Ticket first_ticket_ = 0;
   Status status_;                    // the first failure
   std::vector<State> states_;        // [steps]
-  std::vector<int32_t> blockers_;    // [steps] that are not complete yet
-  std::vector<size_t> queue_heads_;  // [queues] the next to be posted
-  std::vector<int32_t> local_;       // ready local steps; [local_head_, end) in order of becoming ready
+  std::vector<int32_t> blockers_;    // [steps] how many steps it still waits for
+  std::vector<size_t> queue_heads_;  // [queues] the next step to be posted
+  std::vector<int32_t> local_;  // local steps in the order in which they became ready; those from local_head_
+                                // on still have to run
   size_t local_head_ = 0;
-  std::deque<Arrival> arrivals_;  // [consumers] at least; addresses are stable
-  size_t remaining_ = 0;          // steps that are not complete
-  size_t in_flight_ = 0;          // messages that are posted and not complete
+  std::deque<StepConsumer> consumers_;  // at least consumer_count; their addresses are stable
+  size_t remaining_ = 0;                // steps that are not complete
+  size_t in_flight_ = 0;                // messages that are posted and not complete
   bool is_paused_ = false;
   bool is_cancelled_ = false;
 };

@@ -11,19 +11,19 @@ namespace rueda::backend {
 namespace {
 
 using schedule::Action;
+using schedule::Buffer;
 using schedule::Slice;
-using schedule::Space;
 using schedule::Spec;
 using schedule::Step;
 
-constexpr size_t kBlock = 1024;  // elements widened at a time: they stay in L1
+constexpr size_t kBlock = 1024;  // elements widened at a time, so that they stay in the L1 cache
 
 void copy(const Step& step, const Buffers& buffers) {
   const Operand from = buffers.operand(step.from);
   std::byte* to = buffers.write(step.to);
-  if (from.type != type_of(*buffers.spec, step.to.space))
+  if (from.type != type_of(*buffers.spec, step.to.buffer))
     return kernels::widen(from.type, from.data, to, static_cast<size_t>(step.to.count));
-  // memmove: input and output may be the same memory, the slices then being equal.
+  // memmove, because input and output may be the same memory (the slices are equal then).
   if (to != from.data && step.to.count != 0) std::memmove(to, from.data, buffers.bytes_of(step.to));
 }
 
@@ -40,15 +40,15 @@ void finish(const Step& step, const Buffers& buffers) {
 void adasum(const Step& step, const Buffers& buffers) {
   const Spec& spec = *buffers.spec;
   const Operand a = buffers.operand(step.from), b = buffers.operand(step.from2);
-  RUEDA_CHECK(a.type == b.type && a.type == type_of(spec, step.to.space),
+  RUEDA_CHECK(a.type == b.type && a.type == type_of(spec, step.to.buffer),
               "Adasum between different element types");
   std::byte* out = buffers.write(step.to);
-  if (spec.segments.empty())
+  if (spec.segment_counts.empty())
     return kernels::adasum(a.type, a.data, b.data, out, static_cast<size_t>(step.to.count));
-  const int64_t total = std::accumulate(spec.segments.begin(), spec.segments.end(), int64_t{0});
+  const int64_t total = std::accumulate(spec.segment_counts.begin(), spec.segment_counts.end(), int64_t{0});
   RUEDA_CHECK(total == step.to.count, "Adasum needs whole tensors: its slices must span all segments");
   size_t at = 0;
-  for (const int64_t segment : spec.segments) {
+  for (const int64_t segment : spec.segment_counts) {
     kernels::adasum(a.type, a.data + at, b.data + at, out + at, static_cast<size_t>(segment));
     at += static_cast<size_t>(segment) * size_of(a.type);
   }
@@ -57,29 +57,29 @@ void adasum(const Step& step, const Buffers& buffers) {
 }  // namespace
 
 size_t Buffers::bytes_of(const Slice& slice) const {
-  return static_cast<size_t>(slice.count) * size_of(type_of(*spec, slice.space));
+  return static_cast<size_t>(slice.count) * size_of(type_of(*spec, slice.buffer));
 }
 
 const std::byte* Buffers::read(const Slice& slice) const {
-  const std::byte* base = slice.space == Space::kInput    ? input
-                          : slice.space == Space::kOutput ? output
-                                                          : scratch;
-  if (slice.count == 0) return base;  // which may be null
-  return base + static_cast<size_t>(slice.begin) * size_of(type_of(*spec, slice.space));
+  const std::byte* base = slice.buffer == Buffer::kInput    ? input
+                          : slice.buffer == Buffer::kOutput ? output
+                                                            : scratch;
+  if (slice.count == 0) return base;  // may be null
+  return base + static_cast<size_t>(slice.begin) * size_of(type_of(*spec, slice.buffer));
 }
 
 std::byte* Buffers::write(const Slice& slice) const {
-  std::byte* base = slice.space == Space::kOutput ? output : scratch;
+  std::byte* base = slice.buffer == Buffer::kOutput ? output : scratch;
   if (slice.count == 0) return base;
-  RUEDA_CHECK(slice.space != Space::kInput, "a step writes the input");
-  return base + static_cast<size_t>(slice.begin) * size_of(type_of(*spec, slice.space));
+  RUEDA_CHECK(slice.buffer != Buffer::kInput, "a step writes the input");
+  return base + static_cast<size_t>(slice.begin) * size_of(type_of(*spec, slice.buffer));
 }
 
 void combine(const Spec& spec, Operand a, Operand b, std::byte* acc_out, size_t count) {
   const DType acc = accumulator_of(spec.dtype);
   if (a.type == acc && b.type == acc) return kernels::reduce(spec.op, acc, a.data, b.data, acc_out, count);
   if (a.type == acc) return kernels::accumulate(spec.op, spec.dtype, a.data, b.data, acc_out, count);
-  // a is elements of a 16-bit float: widened block by block, since acc_out may be b.
+  // a holds 16-bit floats. They are widened block by block, because acc_out may be b.
   alignas(64) float wide[kBlock];
   for (size_t begin = 0; begin < count; begin += kBlock) {
     const size_t size = std::min(kBlock, count - begin);
@@ -116,7 +116,7 @@ size_t work_of(const Step& step, const Buffers& buffers) {
   return buffers.bytes_of(step.to) + buffers.bytes_of(step.from) + buffers.bytes_of(step.from2);
 }
 
-void Arrival::consume(size_t offset, std::span<const std::byte> piece) {
+void StepConsumer::consume(size_t offset, std::span<const std::byte> piece) {
   const Spec& spec = *buffers_->spec;
   const DType wire = type_of(spec, step_->wire);
   const size_t begin = offset / size_of(wire), count = piece.size() / size_of(wire);
@@ -124,7 +124,7 @@ void Arrival::consume(size_t offset, std::span<const std::byte> piece) {
   RUEDA_CHECK(piece.size() % size_of(wire) == 0 && begin + count <= static_cast<size_t>(step_->to.count),
               "a piece is whole elements within its message");
   received_ += piece.size();
-  const DType to_type = type_of(spec, step_->to.space);
+  const DType to_type = type_of(spec, step_->to.buffer);
   std::byte* to = buffers_->write(step_->to) + begin * size_of(to_type);
   if (step_->action == Action::kRecv) return kernels::widen(wire, piece.data(), to, count);
   Operand mine = buffers_->operand(step_->from);

@@ -1,4 +1,4 @@
-// The memory of one call, and what its steps do to it: where schedules meet the kernels. Engine thread only.
+// The memory of one call, and what its steps do to it. Here schedules meet the kernels. Engine thread only.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace rueda::backend {
 
-// A run of elements and how they are stored.
+// A run of elements and their type.
 struct Operand {
   const std::byte* data = nullptr;
   DType type = DType::kFloat32;
@@ -24,9 +24,9 @@ struct Buffers {
 
   [[nodiscard]] size_t bytes_of(const schedule::Slice& slice) const;
   [[nodiscard]] const std::byte* read(const schedule::Slice& slice) const;
-  [[nodiscard]] std::byte* write(const schedule::Slice& slice) const;  // never the input
+  [[nodiscard]] std::byte* write(const schedule::Slice& slice) const;  // must not be in the input
   [[nodiscard]] Operand operand(const schedule::Slice& slice) const {
-    return {read(slice), type_of(*spec, slice.space)};
+    return {read(slice), type_of(*spec, slice.buffer)};
   }
 };
 
@@ -36,11 +36,11 @@ void combine(const schedule::Spec& spec, Operand a, Operand b, std::byte* acc_ou
 // A copy, reduction, finish or Adasum step.
 void run_local(const schedule::Step& step, const Buffers& buffers);
 
-// Bytes a local step touches, roughly: to bound the work of one round of progress.
+// About how many bytes a local step touches, to limit the work of one round of progress.
 size_t work_of(const schedule::Step& step, const Buffers& buffers);
 
-// Takes the bytes of one receive that reduces or widens, piece by piece as they arrive.
-class Arrival final : public transport::Consumer {
+// Processes the bytes of a receive that reduces or widens, piece by piece as they arrive.
+class StepConsumer final : public transport::Consumer {
  public:
   void reset(const schedule::Step& step, const Buffers& buffers) {
     step_ = &step;

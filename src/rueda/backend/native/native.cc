@@ -10,13 +10,13 @@ namespace {
 
 using transport::Ticket;
 
-// A ticket: kTicketByte, 24 bits of the call's number, 32 bits of the step's index.
+// A ticket consists of kTicketByte, 24 bits of the call's number and 32 bits of the step's index.
 constexpr int kByteShift = 56;
 constexpr int kCallShift = 32;
 constexpr Ticket kCallMask = 0xFFFFFF;
 
-// Between two looks at the wires, run at most about this many bytes of local steps of each call: some 100 us,
-// so that what arrives meanwhile is passed on in time.
+// The most bytes of local steps of each call between two looks at the transports. They take about 100 us, so
+// that what arrives meanwhile is passed on in time.
 constexpr size_t kRoundBudget = 1 << 20;
 
 Ticket ticket_base(CallId id) {
@@ -42,7 +42,7 @@ void NativeBackend::start(const Call& call) {
 
 void NativeBackend::discard(const Call& call, std::span<const int32_t> arrivals) {
   RUEDA_CHECK(arrivals.size() == static_cast<size_t>(call.group->size()),
-              "every member has sent a number of messages");
+              "a discarded call needs the messages of every member");
   runners_[channel_of(call.order)].begin(call, ticket_base(call.id), arrivals);
 }
 
@@ -71,7 +71,7 @@ bool NativeBackend::is_idle() const {
   return std::ranges::all_of(runners_, [](const CallRunner& runner) { return runner.is_idle(); });
 }
 
-// A call whose local steps are not all run needs no message to go on.
+// A call that has local steps to run goes on without any message, so this thread must not sleep.
 bool NativeBackend::prepare_sleep() {
   return std::ranges::none_of(runners_, [](const CallRunner& runner) { return runner.has_work(); });
 }
@@ -82,7 +82,7 @@ void NativeBackend::on_completion(const transport::Completion& completion) {
   for (CallRunner& runner : runners_)
     if (runner.is_running() && runner.first_ticket() == base)
       return runner.on_completion(static_cast<uint32_t>(completion.ticket), completion.status);
-  // Only abort() leaves tickets behind.
+  // Only abort() leaves tickets without a running call.
   RUEDA_CHECK(!context_.broken.is_ok(), "a completion for a call that is not running");
 }
 

@@ -1,18 +1,18 @@
-// Our own algorithms on our own transports: chooses a schedule for each call and executes it step by step.
-// Where `schedule` and `transport` meet. Engine thread only.
+// Runs our own algorithms on our own transports: chooses a schedule for each call and executes it step by
+// step. Here `schedule` and `transport` meet. Engine thread only.
 //
 // Several calls run at once, each on data channels of its own, so that the latency of one hides behind the
-// bytes of the next. Channels are FIFO and messages carry no name of their call: which channel a call uses
-// follows from its position in the global order, and is the same on every member. No call waits for a message
-// of another.
+// bytes of the next. Channels are FIFO, and messages do not say to which call they belong. The position of
+// a call in the global order chooses its channel, so all members choose alike. No call waits for a message
+// of another one.
 //
-// How it is driven. The owner of the transports passes every completion of a data channel to on_completion()
-// - from within its loop over Transport::progress() if it likes: on_completion() posts sends and receives but
-// never calls progress() - and calls progress() as long as that returns true. Tickets of this class carry
-// kTicketByte in their high byte, so that one transport can serve other channels as well.
+// How it is driven: the owner of the transports passes every completion of a data channel to on_completion(),
+// and calls progress() as long as that returns true. on_completion() posts sends and receives but never calls
+// Transport::progress(), so the owner may call it from its loop over the completions. Tickets of this class
+// carry kTicketByte in their high byte, so that one transport can serve other channels as well.
 //
-// abort() ends all waiting. Its precondition: every transport was aborted before, so that no wire touches a
-// buffer any more. Completions that arrive after abort() are ignored.
+// abort() ends all waiting. Every transport must have been aborted before, so that none touches a buffer any
+// more. Completions that arrive after abort() are ignored.
 #pragma once
 
 #include <cstdint>

@@ -11,8 +11,8 @@ namespace rueda::backend {
 namespace {
 
 using schedule::Action;
+using schedule::Buffer;
 using schedule::Slice;
-using schedule::Space;
 using schedule::Spec;
 using schedule::Step;
 
@@ -22,10 +22,10 @@ int64_t sum(const std::vector<int64_t>& counts) {
 
 bool is_send(const Step& step) { return step.action == Action::kSend; }
 
-// A receive whose bytes cannot simply be put where they belong.
+// Whether the bytes of a receive cannot simply be put where they belong.
 bool needs_consumer(const Step& step, const Spec& spec) {
   if (step.action == Action::kRecvReduce) return true;
-  return step.action == Action::kRecv && type_of(spec, step.wire) != type_of(spec, step.to.space);
+  return step.action == Action::kRecv && type_of(spec, step.wire) != type_of(spec, step.to.buffer);
 }
 
 class Checker {
@@ -46,20 +46,20 @@ class Checker {
     RUEDA_CHECK(!has_peer || (step.peer >= 0 && step.peer < n_ && step.peer != me_),
                 "a message goes to a rank outside the group or to its sender");
     if (!is_send(step))
-      RUEDA_CHECK(step.to.space != Space::kInput || step.to.count == 0, "a step writes the input");
+      RUEDA_CHECK(step.to.buffer != Buffer::kInput || step.to.count == 0, "a step writes the input");
     check_types(step);
   }
 
  private:
   void check_slice(const Slice& slice) const {
-    const int64_t limit = limits_[static_cast<size_t>(slice.space)];
+    const int64_t limit = limits_[static_cast<size_t>(slice.buffer)];
     RUEDA_CHECK(
         slice.begin >= 0 && slice.count >= 0 && (slice.count == 0 || slice.begin + slice.count <= limit),
         "a slice lies outside its buffer");
   }
   void check_types(const Step& step) const {
     const DType accumulator = accumulator_of(spec_.dtype);
-    const DType to = type_of(spec_, step.to.space);
+    const DType to = type_of(spec_, step.to.buffer);
     switch (step.action) {
       case Action::kSend:
       case Action::kAdasum:
@@ -71,7 +71,8 @@ class Checker {
       }
       case Action::kCopy:
         RUEDA_CHECK(step.to.count == step.from.count, "a copy between slices of different size");
-        RUEDA_CHECK(to == type_of(spec_, step.from.space) || to == accumulator, "a copy would have to round");
+        RUEDA_CHECK(to == type_of(spec_, step.from.buffer) || to == accumulator,
+                    "a copy would have to round");
         return;
       case Action::kRecvReduce:
         RUEDA_CHECK(to == accumulator, "a partial reduction must be held in the accumulator type");
@@ -83,7 +84,7 @@ class Checker {
                     "a reduction of slices of different size");
         return;
       case Action::kFinish:
-        RUEDA_CHECK(step.to.space == Space::kOutput && step.to.count == step.from.count,
+        RUEDA_CHECK(step.to.buffer == Buffer::kOutput && step.to.count == step.from.count,
                     "a finish must write the output, element by element");
         return;
     }
@@ -170,12 +171,12 @@ int64_t output_count(const Spec& spec, Rank me, Rank n) {
   return 0;
 }
 
-DType type_of(const Spec& spec, Space space) {
-  return space == Space::kScratch && is_reduction(spec.what) ? accumulator_of(spec.dtype) : spec.dtype;
+DType type_of(const Spec& spec, Buffer buffer) {
+  return buffer == Buffer::kScratch && is_reduction(spec.what) ? accumulator_of(spec.dtype) : spec.dtype;
 }
 
-DType type_of(const Spec& spec, schedule::Wire wire) {
-  return wire == schedule::Wire::kAccumulator ? accumulator_of(spec.dtype) : spec.dtype;
+DType type_of(const Spec& spec, schedule::WireType wire) {
+  return wire == schedule::WireType::kAccumulator ? accumulator_of(spec.dtype) : spec.dtype;
 }
 
 PreparedSchedule prepare_schedule(schedule::Schedule schedule, const Spec& spec, Rank me, Rank n) {

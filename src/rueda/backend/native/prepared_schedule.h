@@ -1,7 +1,7 @@
-// A prepared schedule: what `schedule` made for one rank and one call, checked and rearranged so that it runs
-// fast: dependencies as counts and lists of dependents, messages as one queue per peer and direction. It is
-// not a learned plan (control/plans.h). schedule_cache.h makes it once; execution.h runs it many times.
-// Immutable: any thread.
+// A prepared schedule: the schedule of one rank for one call, checked and rearranged so that it runs fast.
+// Dependencies become counts and lists of dependents, and messages become one queue per peer and direction.
+// It has nothing to do with learned plans (control/plans.h). schedule_cache.h makes it once; execution.h runs
+// it many times. Immutable: any thread.
 #pragma once
 
 #include <cstdint>
@@ -13,26 +13,26 @@
 
 namespace rueda::backend {
 
-// Elements of a call's input and output on the rank `me` of a group of n.
+// How many elements the input and the output of a call have on the rank `me` of a group of n.
 int64_t input_count(const schedule::Spec& spec, Rank me, Rank n);
 int64_t output_count(const schedule::Spec& spec, Rank me, Rank n);
-// Element type of a buffer, and of what a peer sends.
-DType type_of(const schedule::Spec& spec, schedule::Space space);
-DType type_of(const schedule::Spec& spec, schedule::Wire wire);
+// The element type of a buffer, and of what a peer sends.
+DType type_of(const schedule::Spec& spec, schedule::Buffer buffer);
+DType type_of(const schedule::Spec& spec, schedule::WireType wire);
 
 struct PreparedSchedule {
   struct Queue {
     Rank peer = -1;              // index in the group
-    bool sends = false;          // else receives
+    bool sends = false;          // otherwise receives
     std::vector<int32_t> steps;  // in posting order
   };
 
-  schedule::Schedule schedule;            // `after` of its steps is empty: blockers and dependents say it
+  schedule::Schedule schedule;            // `after` of its steps is empty; blockers and dependents replace it
   std::vector<int32_t> blockers;          // [steps] number of steps it waits for
   std::vector<int32_t> dependents;        // all lists, one after the other
   std::vector<int32_t> dependents_begin;  // [steps + 1] into dependents
   std::vector<int32_t> queue_of;          // [steps] index into queues; -1: a local step
-  std::vector<int32_t> consumer_of;       // [steps] dense number of receives that are not plain copies, or -1
+  std::vector<int32_t> consumer_of;       // [steps] numbers the receives that need a consumer; -1: none
   std::vector<Queue> queues;
   int32_t consumer_count = 0;
 
@@ -43,8 +43,8 @@ struct PreparedSchedule {
   }
 };
 
-// Checks that every slice lies in its buffer and every dependency points backwards: a schedule that does not
-// is a bug of its algorithm and must not reach memory.
+// Checks that every slice lies in its buffer and that every step depends only on earlier ones. A schedule
+// that violates this is a bug of its algorithm and must not reach memory.
 PreparedSchedule prepare_schedule(schedule::Schedule schedule, const schedule::Spec& spec, Rank me, Rank n);
 
 }  // namespace rueda::backend

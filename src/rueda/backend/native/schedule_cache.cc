@@ -10,7 +10,7 @@
 namespace rueda::backend {
 namespace {
 
-// FNV-1a over 64-bit words: the equality test decides, this only spreads.
+// FNV-1a over 64-bit words. The comparison of entries decides; the hash only spreads them.
 struct Hash {
   uint64_t value = 14695981039346656037u;
   void add(uint64_t word) { value = (value ^ word) * 1099511628211u; }
@@ -33,7 +33,7 @@ uint64_t hash_of(const Group& group, const schedule::Spec& spec) {
   hash.add(std::bit_cast<uint64_t>(spec.scale.factor));
   hash.add(static_cast<uint64_t>(spec.scale.divisor));
   hash.add_all(spec.counts);
-  hash.add_all(spec.segments);
+  hash.add_all(spec.segment_counts);
   return hash.value;
 }
 
@@ -90,7 +90,7 @@ Result<std::shared_ptr<const PreparedSchedule>> ScheduleCache::find_or_make(
                        .prepared = shared});
   index_.emplace(hash, entries_.begin());
   steps_ += shared->size();
-  // The schedule just made stays, however large.
+  // The schedule just made stays, however large it is.
   while (entries_.size() > 1 && (entries_.size() > kMaxSchedules || steps_ > kMaxSteps)) drop_oldest();
   return shared;
 }

@@ -1,5 +1,6 @@
-// Chooses the schedule of a call, and keeps the prepared schedules of recent calls: training repeats the same
-// few hundred. The least recently used ones go first. Each native backend has one cache. Engine thread only.
+// Chooses the schedule of a call, and keeps the prepared schedules of recent calls, because training repeats
+// the same few hundred. The least recently used ones are dropped first. Each native backend has one cache.
+// Engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +20,16 @@ namespace rueda::backend {
 using ScheduleMaker =
     std::function<Result<schedule::Schedule>(const schedule::Spec&, const schedule::Topology&, Rank me)>;
 
-// The one of production: the cheapest algorithm of the registry, or the forced one. is_bitwise: sums are
-// taken in rank order over all hosts, as on a single one.
+// The maker that jobs use. It takes the cheapest algorithm of the registry, or the forced one. is_bitwise:
+// sums are taken in rank order over all hosts, as on a single host.
 ScheduleMaker make_with_registry(std::string forced, bool is_bitwise = false);
 
 class ScheduleCache {
  public:
   static constexpr size_t kMaxSchedules = 512;
-  static constexpr size_t kMaxSteps = 1 << 20;  // over all of them, about 100 bytes each
+  static constexpr size_t kMaxSteps = 1 << 20;  // of all schedules together, about 100 bytes each
 
-  // The schedule for spec in group, made by `make` unless it is known.
+  // Returns the schedule for `spec` in `group`. Calls `make` if the cache does not have it.
   Result<std::shared_ptr<const PreparedSchedule>> find_or_make(
       const Group& group, const schedule::Spec& spec,
       const std::function<Result<schedule::Schedule>()>& make);
@@ -40,7 +41,7 @@ class ScheduleCache {
     uint64_t hash = 0;
     Epoch epoch = 0;
     std::vector<Rank>
-        members;  // rather than the group's id: a removed set's id may come back with other ranks
+        members;  // not the id of the group, because a new set may reuse the id of a removed one
     Rank me = -1;
     schedule::Spec spec;
     std::shared_ptr<const PreparedSchedule> prepared;

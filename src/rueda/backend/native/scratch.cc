@@ -9,7 +9,7 @@
 namespace rueda::backend {
 namespace {
 constexpr size_t kPage = 4096;
-constexpr size_t kHugePage = 2 << 20;  // worth asking for: fewer TLB misses in every pass over the buffer
+constexpr size_t kHugePage = 2 << 20;  // saves TLB misses in every pass over the buffer
 }  // namespace
 
 Status Scratch::resize(size_t bytes) {
@@ -29,7 +29,7 @@ Status Scratch::resize(size_t bytes) {
 }
 
 Result<std::byte*> Scratch::reserve(size_t bytes) {
-  // Powers of two from a page on: also a multiple of the alignment, as aligned_alloc wants it.
+  // Powers of two from one page on. They are also multiples of the alignment, as aligned_alloc requires.
   const auto rounded = [](size_t need) { return std::bit_ceil(std::max(need, kPage)); };
   if (bytes * 4 < bytes_) {
     largest_ = modest_ == 0 ? bytes : std::max(largest_, bytes);

@@ -1,5 +1,5 @@
-// Memory for partial results, kept between calls: it grows when a call needs more and shrinks when for a long
-// time no call needed a quarter of it. Engine thread only.
+// Memory for partial results, kept between calls. It grows when a call needs more, and shrinks when for a
+// long time no call has needed a quarter of it. Engine thread only.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ class Scratch {
  public:
   static constexpr int kShrinkAfter = 256;  // calls
 
-  // At least `bytes` bytes, aligned to a page; the contents are undefined. Not while a call uses the last
-  // answer.
+  // Returns at least `bytes` bytes, aligned to a page, with undefined contents. Must not be called while a
+  // call still uses the memory returned before.
   Result<std::byte*> reserve(size_t bytes);
   [[nodiscard]] size_t bytes() const { return bytes_; }
 
@@ -27,8 +27,8 @@ class Scratch {
 
   std::unique_ptr<std::byte, Free> memory_;
   size_t bytes_ = 0;
-  size_t largest_ = 0;  // need since modest_ was 0
-  int modest_ = 0;      // calls in a row that needed less than a quarter
+  size_t largest_ = 0;  // the largest need since modest_ was 0
+  int modest_ = 0;      // how many calls in a row needed less than a quarter
 };
 
 }  // namespace rueda::backend

@@ -16,11 +16,12 @@ namespace rueda::transport {
 namespace {
 
 constexpr uint32_t kHangup = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
-constexpr size_t kPieceBytes = 64 << 10;  // published at once: large messages flow while they are copied
+constexpr size_t kPieceBytes =
+    64 << 10;  // published at a time, so that a large message flows while it is copied
 constexpr size_t kInlineBytes =
-    kLine - sizeof(MessageHeader);  // a payload up to this shares the header's line
+    kLine - sizeof(MessageHeader);  // a payload up to this size shares the line of the header
 constexpr int kRounds = 8;
-constexpr uint32_t kMemoryMagic = 0x4d445552;  // "RUDM", comes with the memory
+constexpr uint32_t kMemoryMagic = 0x4d445552;  // "RUDM"; sent with the memory
 
 }  // namespace
 
@@ -32,7 +33,7 @@ ShmChannel::ShmChannel(ChannelName name, UniqueFd socket, std::span<const int> s
       poller_(poller),
       outcome_(outcome),
       requests_(outcome) {
-  // Without EPOLLOUT: a peer that answers our doorbell would wake us by making room for the next.
+  // Not EPOLLOUT: when the peer reads our doorbell, the free room would wake us.
   const Status status = poller_.add(socket_.get(), watch_, EPOLLIN | EPOLLRDHUP);
   if (!status.is_ok()) {
     lose(status);
@@ -48,7 +49,8 @@ ShmChannel::~ShmChannel() {
   hang_up(socket_);
 }
 
-// A killed rank's forked data loaders hold its socket open; its process is then the only one to tell.
+// If a rank is killed, its forked data loaders hold its socket open. Then only its process tells that
+// it is gone.
 void ShmChannel::watch_process() {
   ucred peer{};
   socklen_t size = sizeof(peer);
@@ -60,17 +62,18 @@ void ShmChannel::watch_process() {
 
 void ShmChannel::offer_memory(size_t ring_bytes) {
   if (requests_.is_ended()) return;
-  Result<Segment> segment = Segment::create(ring_bytes);
-  if (!segment.is_ok()) return lose(segment.status());
-  std::vector<int> descriptors{segment.value().fd()};
+  Result<RingMapping> mapping = RingMapping::create(ring_bytes);
+  if (!mapping.is_ok()) return lose(mapping.status());
+  std::vector<int> descriptors{mapping.value().fd()};
   descriptors.insert(descriptors.end(), shared_.begin(), shared_.end());
   if (!send_descriptors(socket_.get(), kMemoryMagic, descriptors))
     return lose(
         peer_lost(name_, "did not take the shared memory (" + std::string(std::strerror(errno)) + ")"));
-  begin(std::move(segment).value(), true);
+  begin(std::move(mapping).value(), true);
 }
 
-// The first thing on the socket: the accepting end gives the rings, both give what their ranks share.
+// The first message on the socket: the accepting end passes the rings, and both ends pass what
+// their ranks share.
 void ShmChannel::adopt_memory() {
   using State = ReceivedDescriptors::State;
   ReceivedDescriptors received = receive_descriptors(socket_.get(), kMemoryMagic);
@@ -80,32 +83,32 @@ void ShmChannel::adopt_memory() {
   std::vector<UniqueFd>& given = received.descriptors;
   const size_t expected = shared_.size() + (is_creator_ ? 0 : 1);
   if (received.state == State::kGarbage || given.size() != expected)
-    return lose({Code::kInternal, to_string(name_) + " sent something else than its shared memory."});
+    return lose({Code::kInternal, to_string(name_) + " sent something other than its shared memory."});
   if (!is_creator_) {
-    Result<Segment> segment = Segment::adopt(std::move(given.front()));
-    if (!segment.is_ok()) return lose(segment.status());
+    Result<RingMapping> mapping = RingMapping::adopt(std::move(given.front()));
+    if (!mapping.is_ok()) return lose(mapping.status());
     given.erase(given.begin());
     if (!shared_.empty() && !send_descriptors(socket_.get(), kMemoryMagic, shared_))
       return lose(
           peer_lost(name_, "did not take the shared memory (" + std::string(std::strerror(errno)) + ")"));
-    begin(std::move(segment).value(), false);
+    begin(std::move(mapping).value(), false);
   }
   peers_shared_ = std::move(given);
   is_up_ = true;
 }
 
-void ShmChannel::begin(Segment segment, bool is_creator) {
-  segment_ = std::move(segment);
-  segment_.close_fd();
+void ShmChannel::begin(RingMapping mapping, bool is_creator) {
+  mapping_ = std::move(mapping);
+  mapping_.close_fd();
   const int out = is_creator ? 0 : 1;
   const int in = 1 - out;
-  Segment::Control& control = segment_.control();
-  writer_ = RingWriter(control.rings[out], segment_.ring(out));
-  reader_ = RingReader(control.rings[in], segment_.ring(in));
+  RingMapping::Control& control = mapping_.control();
+  writer_ = RingWriter(control.rings[out], mapping_.ring(out));
+  reader_ = RingReader(control.rings[in], mapping_.ring(in));
   my_sleep_ = &control.sleeps[out].interest;
   peer_sleep_ = &control.sleeps[in].interest;
   is_creator_ = is_creator;
-  is_up_ = shared_.empty();  // else with what the peer shares
+  is_up_ = shared_.empty();  // otherwise once the peer's descriptors are here
 }
 
 void ShmChannel::send(Ticket ticket, std::span<const std::byte> bytes) {
@@ -134,7 +137,8 @@ bool ShmChannel::progress() {
   return is_moved;
 }
 
-// What the peer wrote before it went is kept for who asks; whoever waits for more learns the truth.
+// Whether the peer is gone and nothing is left that somebody may still receive. What it wrote before it went
+// is kept for receives that may come; a send, or a receive for more, ends the channel.
 bool ShmChannel::is_at_end() {
   return is_hung_up_ && (!requests_.sends.empty() || !requests_.recvs.empty() || reader_.available(1) == 0);
 }
@@ -195,7 +199,7 @@ bool ShmChannel::recv_some() {
 }
 
 bool ShmChannel::take_header() {
-  // Copied before it is checked: the peer could change it in between.
+  // Copied before it is checked, because the peer could change it in between.
   std::array<std::byte, kLine> line;
   std::memcpy(line.data(), reader_.peek(kLine).data(), kLine);
   MessageHeader header;
@@ -232,7 +236,7 @@ void ShmChannel::ring_doorbell(uint32_t interest) {
   if ((load_shared(*peer_sleep_) & interest) == 0) return;
   std::atomic_ref<uint32_t>(*peer_sleep_).store(0, std::memory_order_relaxed);  // one ring is enough
   const std::byte doorbell{1};
-  // A full socket holds unread doorbells already; an ended one is told by the poller.
+  // A full socket holds doorbells that the peer has not read yet. If the peer is gone, the poller reports it.
   (void)!::send(socket_.get(), &doorbell, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
@@ -265,7 +269,8 @@ void ShmChannel::on_socket() {
   if (requests_.is_ended()) return;
   if (watch_.has(kHangup)) is_hung_up_ = true;
   if (is_hung_up_ && !is_up_) return lose(peer_lost(name_, "closed its connection"));
-  // Bounded: doorbells that are left make room for an edge by the next one or by the end of the socket.
+  // Bounded. Unread doorbells may remain, because the next doorbell, or the end of the socket, makes a new
+  // event anyway.
   std::array<std::byte, 256> doorbells;
   for (int i = 0; i < kRounds && is_up_ && watch_.has(EPOLLIN); ++i) {
     const ssize_t got = ::recv(socket_.get(), doorbells.data(), doorbells.size(), MSG_DONTWAIT);

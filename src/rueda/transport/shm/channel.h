@@ -1,5 +1,5 @@
-// One pair of rings as a FIFO channel, and the UNIX socket beside it: a byte on it is the doorbell that wakes
-// a sleeper, its end is the end of the peer.
+// A FIFO channel made of a pair of rings and a UNIX socket. A byte on the socket is the doorbell that wakes a
+// sleeping peer; the end of the socket means that the peer is gone.
 #pragma once
 
 #include <cstddef>
@@ -11,15 +11,15 @@
 #include "rueda/transport/carry.h"
 #include "rueda/transport/poller.h"
 #include "rueda/transport/requests.h"
-#include "rueda/transport/shm/segment.h"
+#include "rueda/transport/shm/ring_mapping.h"
 #include "rueda/transport/transport.h"
 
 namespace rueda::transport {
 
 class ShmChannel final : public Endpoint {
  public:
-  // A dialer waits for the memory that the other end makes; then is_up. shared: descriptors for the peer, who
-  // gives as many; borrowed until then.
+  // A dialer is up when it has the memory that the other end creates. shared: descriptors for the peer, which
+  // passes equally many; borrowed until the channel is up.
   ShmChannel(ChannelName name, UniqueFd socket, std::span<const int> shared, Poller& poller,
              Outcome& outcome);
   ~ShmChannel() override;
@@ -32,8 +32,8 @@ class ShmChannel final : public Endpoint {
   size_t withdraw(size_t receives) override { return requests_.withdraw(receives, is_header_taken_); }
 
   bool progress();     // true if anything moved; no system call
-  void on_socket();    // after the poller was polled
-  bool fall_asleep();  // false: there is work. Call wake_up in either case before the next progress.
+  void on_socket();    // to be called after the poller was polled
+  bool fall_asleep();  // false: there is work. In both cases wake_up() comes before the next progress().
   void wake_up();
   void end(const Status& why);
   [[nodiscard]] bool is_up() const { return is_up_; }
@@ -42,10 +42,10 @@ class ShmChannel final : public Endpoint {
 
  private:
   void adopt_memory();
-  void begin(Segment segment, bool is_creator);
+  void begin(RingMapping mapping, bool is_creator);
   bool send_some();
   bool recv_some();
-  bool take_header();  // false: none yet, or the channel was lost
+  bool take_header();  // false: none has arrived, or the channel is lost
   void finish_message();
   bool has_ring_work();
   bool is_at_end();
@@ -68,7 +68,7 @@ class ShmChannel final : public Endpoint {
   bool is_creator_ = false;
   bool is_hung_up_ = false;
 
-  Segment segment_;
+  RingMapping mapping_;
   RingWriter writer_;
   RingReader reader_;
   uint32_t* my_sleep_ = nullptr;

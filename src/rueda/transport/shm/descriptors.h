@@ -1,4 +1,4 @@
-// Descriptors over a UNIX socket: one message with a magic number and a few of them.
+// Passes descriptors over a UNIX socket: one message with a magic number and a few of them.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace rueda::transport {
 
 inline constexpr size_t kMaxDescriptors = 8;
 
-// False when the socket does not take the message at once.
+// Returns false if the socket does not take the message at once.
 bool send_descriptors(int socket, uint32_t magic, std::span<const int> descriptors);
 
 struct ReceivedDescriptors {
@@ -25,7 +25,7 @@ struct ReceivedDescriptors {
   std::vector<UniqueFd> descriptors;
 };
 // Never waits. kGarbage: the message is not exactly the magic number. kNoRoom: this process may open no more
-// descriptors, and the kernel has thrown away what did not fit.
+// descriptors, and the kernel has dropped those that did not fit.
 ReceivedDescriptors receive_descriptors(int socket, uint32_t magic);
 
 }  // namespace rueda::transport

@@ -1,5 +1,5 @@
-// A byte ring in shared memory with one writer and one reader. Positions only grow; the peer's position is
-// never trusted beyond the ring: a value that cannot be is a fault, not an address.
+// A byte ring in shared memory with one writer and one reader. Positions only grow. The position that the
+// peer wrote is checked: an impossible value is a fault and never becomes an address.
 #pragma once
 
 #include <algorithm>
@@ -15,21 +15,22 @@ inline constexpr size_t kLine = 64;  // headers and pieces begin at multiples of
 
 inline size_t round_to_line(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
-// Shared state of one direction: each word has a cache line, and a writer, of its own. Zero to begin with.
+// The shared state of one direction. Each word has a cache line and a single writer. Both begin at zero.
 struct RingControl {
   alignas(kLine) uint64_t head;  // bytes published; written by the writer
   alignas(kLine) uint64_t tail;  // bytes consumed; written by the reader
 };
 
-// Who sleeps, and what would wake it. Written by the sleeper; taken back by the one who rings.
+// Whether a side sleeps, and what would wake it. The sleeper writes it; the side that rings clears it.
 struct SleepControl {
   alignas(kLine) uint32_t interest;
 };
 inline constexpr uint32_t kWantsData = 1;
 inline constexpr uint32_t kWantsRoom = 2;
 
-// Publishing a position and looking whether the other side sleeps, against declaring sleep and looking at the
-// positions: one side must see the other's store, which needs a single order of all four.
+// One side publishes a position and then reads whether the other sleeps. The other announces its sleep
+// and then reads the positions. One of them must see what the other stored, which needs a single order of
+// all four accesses.
 template <class T>
 T load_shared(T& word) {
   return std::atomic_ref<T>(word).load(std::memory_order_seq_cst);
@@ -44,13 +45,13 @@ class RingWriter {
   RingWriter() = default;
   RingWriter(RingControl& control, std::span<std::byte> data) : control_(&control), data_(data) {}
 
-  // Bytes that may be written now, a multiple of kLine. wanted: do not look again as long as there are that
-  // many.
+  // How many bytes may be written now, a multiple of kLine. The position of the reader is read again only if
+  // fewer than `wanted` bytes are known to be free.
   size_t room(size_t wanted) {
     if (data_.size() - (head_ - tail_) < wanted) refresh();
     return data_.size() - (head_ - tail_);
   }
-  // At most room(); ends at a line.
+  // Writes at most room() bytes and skips to the end of the line.
   void put(std::span<const std::byte> bytes) {
     const size_t at = head_ % data_.size();
     const size_t first = std::min(bytes.size(), data_.size() - at);
@@ -82,12 +83,12 @@ class RingReader {
   RingReader() = default;
   RingReader(RingControl& control, std::span<const std::byte> data) : control_(&control), data_(data) {}
 
-  // Bytes that may be read now, a multiple of kLine.
+  // How many bytes may be read now, a multiple of kLine. `wanted` has the same meaning as in room().
   size_t available(size_t wanted) {
     if (head_ - tail_ < wanted) refresh();
     return head_ - tail_;
   }
-  // What lies at the position without a break, at most `most`.
+  // The bytes at the reading position that are contiguous in memory, at most `most`.
   [[nodiscard]] std::span<const std::byte> peek(size_t most) const {
     const size_t at = tail_ % data_.size();
     return data_.subspan(at, std::min({most, data_.size() - at, static_cast<size_t>(head_ - tail_)}));

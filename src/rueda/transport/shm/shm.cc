@@ -23,12 +23,12 @@ constexpr int kBacklog = 256;
 constexpr std::string_view kPrefix = "shm:";
 constexpr std::string_view kSocketPrefix = "rueda-";
 constexpr size_t kSocketNameBytes = kSocketPrefix.size() + 32;
-// While only memory moves, the socket is looked at every so many rounds: system calls cost more than the
-// rings.
+// While data only moves in memory, the socket is looked at once in this many rounds, because a system call
+// costs more than looking at the rings.
 constexpr int kRoundsPerPoll = 64;
 
-// Abstract sockets are seen within a network namespace; memory can be shared within a running kernel and a
-// user.
+// Identifies where memory can be shared. Abstract sockets are visible within a network namespace, and memory
+// can be shared within a running kernel by processes of one user.
 Result<std::string> host_key() {
   const UniqueFd fd(open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
   std::array<char, 36> boot{};
@@ -53,7 +53,8 @@ std::string random_name() {
   return name;
 }
 
-// Only processes of this user: the secret proves the job, this keeps the strangers of the host out before it.
+// Admits only processes of this user. The secret proves the job; this check already keeps other users of
+// the host out.
 Status vet_user(int fd) {
   ucred peer{};
   socklen_t size = sizeof(peer);
@@ -155,10 +156,10 @@ class SharedMemoryTransport final : public Transport {
   }
 
   [[nodiscard]] size_t ring_bytes(uint16_t channel) const {
-    return channel == 0 ? options_.ring_bytes : std::max(options_.ring_bytes / 8, Segment::kMinRingBytes);
+    return channel == 0 ? options_.ring_bytes : std::max(options_.ring_bytes / 8, RingMapping::kMinRingBytes);
   }
 
-  // Sockets: doorbells, ends, newcomers.
+  // Looks at the sockets: doorbells, closed connections, new connections.
   bool look_outside() {
     rounds_since_poll_ = 0;
     poller_->poll();
@@ -174,7 +175,7 @@ class SharedMemoryTransport final : public Transport {
   }
 
   void adopt(Connected connected) {
-    if (channels_.contains(connected.name)) return;  // a channel comes up once; the newcomer is closed
+    if (channels_.contains(connected.name)) return;  // a channel comes up once; a second connection is closed
     const std::span<const int> shared =
         connected.name.channel == 0 ? std::span<const int>(options_.shared) : std::span<const int>();
     auto channel =
@@ -202,7 +203,7 @@ class SharedMemoryTransport final : public Transport {
 Result<std::unique_ptr<Transport>> make_shm(ShmOptions options) {
   if (Status status = check_identity(options.identity); !status.is_ok()) return status;
   options.ring_bytes =
-      std::bit_ceil(std::clamp(options.ring_bytes, Segment::kMinRingBytes, Segment::kMaxRingBytes));
+      std::bit_ceil(std::clamp(options.ring_bytes, RingMapping::kMinRingBytes, RingMapping::kMaxRingBytes));
   Result<std::string> host = host_key();
   if (!host.is_ok()) return host.status();
   Result<std::unique_ptr<Poller>> poller = Poller::make();

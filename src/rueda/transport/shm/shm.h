@@ -1,6 +1,6 @@
-// Shared memory between ranks of one host and user: a byte ring per channel and direction, in anonymous
-// memory that is handed over a UNIX socket after the handshake. Nothing has a name in the file system. Engine
-// thread only.
+// Shared memory between ranks of one host and user: one byte ring per channel and direction, in anonymous
+// memory that is passed over a UNIX socket after the handshake. Nothing has a name in the file system.
+// Engine thread only.
 #pragma once
 
 #include <memory>
@@ -13,11 +13,12 @@ namespace rueda::transport {
 
 struct ShmOptions {
   Identity identity;
-  // Of channel 0, per direction; rounded up to a power of two, 4 KiB .. 1 GiB. Other channels, which carry
-  // less, have an eighth, at least 4 KiB: a ring becomes resident as it is written round and round.
+  // The bytes of each ring of channel 0, rounded up to a power of two from 4 KiB to 1 GiB. Other channels
+  // carry less and have an eighth of it, at least 4 KiB, because all of a ring becomes resident once it has
+  // been written around.
   size_t ring_bytes = 1 << 20;
-  // Descriptors every peer gets with channel 0, after it has proved who it is. Borrowed as long as channels
-  // come up; every rank gives the same number, at most 7.
+  // Descriptors that every peer gets with channel 0 after it has proved who it is. They are borrowed as long
+  // as channels come up. Every rank passes equally many, at most 7.
   std::vector<int> shared = {};
 };
 

@@ -21,11 +21,11 @@ struct Piece {
 
 struct Message {
   uint64_t bytes = 0;
-  std::deque<Piece> pieces;  // what is under way or has arrived and was not read
+  std::deque<Piece> pieces;  // those under way, and those that have arrived and were not read
   Ticket ticket = 0;
 };
 
-// A message of any size is over after about this many pieces, so that large ones do not take for ever.
+// A message of any size is cut into at most about this many pieces, so that large ones do not take forever.
 constexpr size_t kMaxPieces = 256;
 
 }  // namespace
@@ -43,7 +43,8 @@ struct SimState {
 
 namespace {
 
-// One direction of a channel lives at its receiver: `inbound` is what the peer has sent and we have not read.
+// Each direction of a channel lives at its receiver: `inbound_` holds what the peer has sent and this side
+// has not read.
 class SimChannel final : public Endpoint {
  public:
   SimChannel(SimState& net, ChannelName name, Outcome& outcome)
@@ -75,7 +76,7 @@ class SimChannel final : public Endpoint {
     outcome_.losses.push_back({name_.peer, name_.channel, why});
     end(why);
   }
-  // Both ends part: the peer learns of it as a loss.
+  // Ends both sides of the channel; the peer sees a loss.
   void end(const Status& why) {
     if (is_ended()) return;
     requests_.end(why);
@@ -94,7 +95,7 @@ class SimChannel final : public Endpoint {
     Message message{.bytes = request.bytes.size(), .pieces = {}, .ticket = request.ticket};
     const size_t largest = std::max(net_.options.max_piece_bytes, request.bytes.size() / kMaxPieces);
     if (net_.options.is_rendezvous) {
-      requests_.sends.pop_front();  // completes when read
+      requests_.sends.pop_front();  // completes when the peer has read it
       unread_.push_back(request.ticket);
     } else {
       requests_.finish_send();
@@ -126,7 +127,7 @@ class SimChannel final : public Endpoint {
     Bytes piece = std::move(message.pieces.front().bytes);
     message.pieces.pop_front();
     received_ += piece.size();
-    piece.insert(piece.begin(), carry_.size(), std::byte{});  // consumers rely on the alignment of granules
+    piece.insert(piece.begin(), carry_.size(), std::byte{});  // consumers rely on aligned granules
     carry_.prepend_to(piece);
     carry_.deliver(request, received_, piece);
     if (received_ < request.bytes) return true;
@@ -203,7 +204,7 @@ class SimTransport final : public Transport {
     return found != nullptr && (found->peer() != nullptr || found->is_ended()) ? found : nullptr;
   }
 
-  // Channels have their turn in random order.
+  // Channels take their turns in random order.
   bool progress(std::vector<Completion>& done) override {
     ++net_.now;
     std::vector<SimChannel*> order;

@@ -1,6 +1,6 @@
-// A network inside one thread, for testing the modules above: seeded, so that a failure can be run again.
-// Bytes travel in pieces of random size and delay; channels overtake one another, bytes of one channel never
-// do. Time is virtual: every progress() of any rank is one tick.
+// A network inside one thread, for testing the modules above. It is seeded, so a failure can be repeated.
+// Bytes travel in pieces of random size and delay. Channels overtake one another, but the bytes of one
+// channel keep their order. Time is virtual: every progress() of any rank is one tick.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@ namespace rueda::transport {
 struct SimOptions {
   Rank size = 2;
   uint64_t seed = 1;
-  bool is_rendezvous =
-      false;  // a send completes only when the peer has received it; else as soon as it is posted
-  uint64_t max_delay_ticks = 8;  // each piece takes 1 .. max ticks
+  // Whether a send completes only when the peer has received it. Otherwise it completes once it is posted.
+  bool is_rendezvous = false;
+  uint64_t max_delay_ticks = 8;  // each piece takes 1 to this many ticks
   size_t max_piece_bytes = 4096;
 };
 
 struct SimState;
 
-// Single thread. Outlives its transports.
+// One thread only. It must outlive its transports.
 class SimNetwork {
  public:
   explicit SimNetwork(SimOptions options);
@@ -31,7 +31,7 @@ class SimNetwork {
   SimNetwork& operator=(const SimNetwork&) = delete;
 
   std::unique_ptr<Transport> make(Rank rank);
-  // The rank dies now: every channel to it is lost; what it sent and has not arrived is lost too.
+  // The rank dies now: every channel to it is lost, and so is what it has sent and has not arrived yet.
   void drop(Rank rank, const Status& why);
   [[nodiscard]] uint64_t ticks() const;
 

@@ -19,8 +19,9 @@ namespace {
 constexpr uint32_t kHangup = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
 constexpr size_t kHeaderBytes = sizeof(MessageHeader);
 constexpr size_t kMessagesPerCall = 8;
-constexpr Nanos kLastWords = kSecond;  // that a channel which cannot send any more waits to be read out
-constexpr int kRounds = 4;             // sends and receives alternate; then other channels have their turn
+constexpr Nanos kLastWords =
+    kSecond;                // how long a channel that cannot send waits for somebody to read the rest
+constexpr int kRounds = 4;  // of sends and receives; then it is the turn of other channels
 
 }  // namespace
 
@@ -33,7 +34,7 @@ TcpChannel::TcpChannel(ChannelName name, UniqueFd fd, Poller& poller, Outcome& o
       requests_(outcome),
       scratch_(scratch) {
   if (Status status = poller_.add(fd_.get(), watch_); !status.is_ok()) lose(status);
-  watch_.ready |= EPOLLIN | EPOLLOUT;  // unknown: trying finds out
+  watch_.ready |= EPOLLIN | EPOLLOUT;  // unknown until the first attempt
 }
 
 TcpChannel::~TcpChannel() {
@@ -50,7 +51,7 @@ void TcpChannel::recv(Ticket ticket, std::span<std::byte> bytes) {
 }
 
 void TcpChannel::recv_into(Ticket ticket, size_t bytes, size_t granule, Consumer& consumer) {
-  RUEDA_CHECK(granule <= scratch_.size() / 2, "the granule does not fit into a chunk");
+  RUEDA_CHECK(granule <= scratch_.size() / 2, "the granule does not fit into the receive buffer");
   requests_.post(RecvRequest{.ticket = ticket, .bytes = bytes, .granule = granule, .consumer = &consumer});
 }
 
@@ -82,7 +83,7 @@ bool TcpChannel::send_some() {
   const auto add = [&](const void* data, size_t size) {
     const size_t skipped = std::min(skip, size);
     skip -= skipped;
-    const size_t part = std::min(size - skipped, scratch_.size() - total);  // a chunk a call stays cache-hot
+    const size_t part = std::min(size - skipped, scratch_.size() - total);  // small enough to stay in cache
     if (part == 0) return;
     parts[part_count++] = {const_cast<char*>(static_cast<const char*>(data)) + skipped, part};
     total += part;
@@ -103,7 +104,7 @@ bool TcpChannel::send_some() {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return watch_.clear(EPOLLOUT), false;
     return on_deaf_peer(), true;
   }
-  if (static_cast<size_t>(sent) < total) watch_.clear(EPOLLOUT);  // full; room makes the next edge
+  if (static_cast<size_t>(sent) < total) watch_.clear(EPOLLOUT);  // full; free room will make a new event
   account_for(static_cast<size_t>(sent));
   return true;
 }
@@ -131,8 +132,8 @@ void TcpChannel::push() {
 bool TcpChannel::recv_some() {
   if (requests_.recvs.empty() || !watch_.has(EPOLLIN)) return false;
   const RecvRequest& request = requests_.recvs.front();
-  // The header and the payload in one call: the receiver knows the size already and never reads beyond the
-  // message.
+  // Receives the header and the payload in one call: the receiver already knows the size and never reads
+  // beyond the message.
   std::array<iovec, 2> parts;
   size_t part_count = 0;
   size_t total = 0;
@@ -158,7 +159,8 @@ bool TcpChannel::recv_some() {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return watch_.clear(EPOLLIN), false;
     return lose(lost_by_errno()), true;
   }
-  // A short read has emptied the socket; the next bytes make an edge - but the end makes none twice.
+  // A short read has emptied the socket, and the next bytes will make a new event. The end of the connection
+  // makes only one event, so then the bit stays.
   if (static_cast<size_t>(got) < total && !is_hung_up_) watch_.clear(EPOLLIN);
   take(static_cast<size_t>(got));
   return true;
@@ -197,10 +199,10 @@ void TcpChannel::on_hangup() {
   const ssize_t got = ::recv(fd_.get(), &next, 1, MSG_PEEK | MSG_DONTWAIT);
   if (got == 0) return lose(peer_lost(name_, "closed its connection"));
   if (got < 0) return lose(lost_by_errno());
-  watch_.ready |= EPOLLIN;  // what it sent before is still to be read
+  watch_.ready |= EPOLLIN;  // what the peer sent before can still be read
 }
 
-// Its last words, which often say why it went, may still be here unread.
+// The last messages of the peer, which often say why it went, may still be unread.
 void TcpChannel::on_deaf_peer() {
   why_deaf_ = lost_by_errno();
   std::byte next{};
@@ -212,7 +214,7 @@ void TcpChannel::on_deaf_peer() {
 void TcpChannel::check_liveness(Nanos now, Nanos peer_timeout) {
   if (requests_.is_ended()) return;
   if (!why_deaf_.is_ok()) {
-    // Whoever reads on meets the end by himself. The others get a while to ask for the next message.
+    // A channel that is read notices the end by itself. Others have some time to ask for the next message.
     if (deaf_since_ == 0) deaf_since_ = now;
     if (now - deaf_since_ >= kLastWords) lose(why_deaf_);
     return;
@@ -222,8 +224,8 @@ void TcpChannel::check_liveness(Nanos now, Nanos peer_timeout) {
   if (getsockopt(fd_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return;
   const bool is_waiting = info.tcpi_unacked > 0 || info.tcpi_probes > 0;
   if (!is_waiting) return void(waiting_since_ = 0);
-  if (waiting_since_ == 0)
-    waiting_since_ = now;  // the last acknowledgement may be from before a long idle time
+  // The last acknowledgement may be older than a long idle time.
+  if (waiting_since_ == 0) waiting_since_ = now;
   const Nanos silence = std::min<Nanos>(info.tcpi_last_ack_recv * kMillisecond, now - waiting_since_);
   if (silence > peer_timeout)
     lose(peer_lost(name_, "has acknowledged nothing for " + std::to_string(silence / kSecond) +

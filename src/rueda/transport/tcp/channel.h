@@ -15,7 +15,7 @@ namespace rueda::transport {
 
 class TcpChannel final : public Endpoint {
  public:
-  // scratch is shared by all channels of a transport: nothing stays in it between two calls.
+  // All channels of a transport share `scratch`; nothing stays in it between two calls.
   TcpChannel(ChannelName name, UniqueFd fd, Poller& poller, Outcome& outcome, std::span<std::byte> scratch);
   ~TcpChannel() override;
 
@@ -26,14 +26,14 @@ class TcpChannel final : public Endpoint {
 
   bool progress();  // true if anything moved
   [[nodiscard]] bool has_work() const;
-  // Loses the channel when the other host has acknowledged nothing for longer than that.
+  // Loses the channel if the other host has acknowledged nothing for longer than peer_timeout.
   void check_liveness(Nanos now, Nanos peer_timeout);
   // Bytes that the kernel was given may still wait in it.
   [[nodiscard]] bool may_be_unsent() const { return may_be_unsent_; }
   // Asks the kernel to try such bytes again. Without that, a segment which the host's own queue dropped while
   // no other was on its way waits for a timer of 200 ms or more.
   void push();
-  void end(const Status& why);  // open tickets complete with why, the connection closes
+  void end(const Status& why);  // completes open tickets with why and closes the connection
 
  private:
   bool send_some();

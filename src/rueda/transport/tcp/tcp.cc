@@ -18,9 +18,9 @@ constexpr int kBacklog = 1024;
 constexpr Nanos kLivenessPeriod = kSecond;
 constexpr Nanos kPushPeriod = 4 * kMillisecond;
 
-// Send and receive buffers are left alone: setting them switches the kernel's autotuning off.
-// TCP_USER_TIMEOUT is not used: it also ends connections whose peer is healthy but has posted no receive yet
-// (a window of zero); channels look at the age of the last acknowledgement instead.
+// Send and receive buffers are left alone, because setting them switches the kernel's autotuning off.
+// TCP_USER_TIMEOUT is not used, because it also ends connections to healthy peers that have posted no receive
+// yet (their window is zero). Channels look at the age of the last acknowledgement instead.
 void tune(int fd, Nanos peer_timeout) {
   set_option(fd, IPPROTO_TCP, TCP_NODELAY);
   const int seconds = static_cast<int>(std::max<Nanos>(peer_timeout / kSecond, 6));
@@ -29,8 +29,8 @@ void tune(int fd, Nanos peer_timeout) {
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, seconds / 6);
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
   if (!is_same_host(fd)) return;
-  // BBR paces even where there is no queue to build: on loopback it halves the bandwidth (2.4 instead of 5.1
-  // GB/s).
+  // BBR paces even if there is no queue to build up: on loopback it halves the bandwidth (2.4 GB/s instead
+  // of 5.1 GB/s).
   for (const std::string_view name : {"reno", "cubic"}) {
     if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size())) == 0)
       return;
@@ -42,7 +42,7 @@ class TcpTransport final : public Transport {
   TcpTransport(TcpOptions options, std::unique_ptr<Poller> poller)
       : options_(std::move(options)),
         poller_(std::move(poller)),
-        scratch_(options_.chunk_bytes + kAlignment),
+        scratch_(options_.bytes_per_call + kAlignment),
         connector_(options_.identity, ConnectionKind::kData, *poller_, [this](int fd) {
           tune(fd, options_.peer_timeout);
           return Status::ok();
@@ -126,8 +126,8 @@ class TcpTransport final : public Transport {
   std::span<std::byte> aligned_scratch() {
     void* data = scratch_.data();
     size_t space = scratch_.size();
-    std::align(kAlignment, options_.chunk_bytes, data, space);
-    return {static_cast<std::byte*>(data), options_.chunk_bytes};
+    std::align(kAlignment, options_.bytes_per_call, data, space);
+    return {static_cast<std::byte*>(data), options_.bytes_per_call};
   }
 
   void push(Nanos now) {
@@ -140,7 +140,8 @@ class TcpTransport final : public Transport {
 
   void adopt() {
     for (Connected& connected : connector_.take_connected()) {
-      if (channels_.contains(connected.name)) continue;  // a channel comes up once; the newcomer is closed
+      if (channels_.contains(connected.name))
+        continue;  // a channel comes up once; a second connection is closed
       channels_[connected.name] = std::make_unique<TcpChannel>(connected.name, std::move(connected.fd),
                                                                *poller_, outcome_, aligned_scratch());
     }
@@ -163,7 +164,7 @@ class TcpTransport final : public Transport {
 
 Result<std::unique_ptr<Transport>> make_tcp(TcpOptions options) {
   if (Status status = check_identity(options.identity); !status.is_ok()) return status;
-  options.chunk_bytes = std::clamp<size_t>(options.chunk_bytes, 4 << 10, 16 << 20);
+  options.bytes_per_call = std::clamp<size_t>(options.bytes_per_call, 4 << 10, 16 << 20);
   Result<std::unique_ptr<Poller>> poller = Poller::make();
   if (!poller.is_ok()) return poller.status();
   auto transport = std::make_unique<TcpTransport>(std::move(options), std::move(poller).value());

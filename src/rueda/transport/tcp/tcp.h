@@ -1,5 +1,5 @@
-// TCP between ranks: one connection per channel, non-blocking, driven by the caller's progress(). Engine
-// thread only.
+// TCP between ranks: one non-blocking connection per channel, driven by the caller's progress().
+// Engine thread only.
 #pragma once
 
 #include <memory>
@@ -13,10 +13,10 @@ namespace rueda::transport {
 
 struct TcpOptions {
   Identity identity;
-  std::string bind_host = "127.0.0.1";  // numeric IPv4 or IPv6 address; nothing else listens
+  std::string bind_host = "127.0.0.1";  // numeric IPv4 or IPv6 address to listen on
   uint16_t bind_port = 0;               // 0 = chosen by the kernel
-  std::string advertised_host = "";     // numeric; empty = bind_host. Needed when bind_host is a wildcard.
-  size_t chunk_bytes = 256 << 10;       // most that one system call moves: keeps the bytes in the L2 cache
+  std::string advertised_host = "";     // numeric; empty = bind_host. Needed if bind_host is a wildcard.
+  size_t bytes_per_call = 256 << 10;    // most that one system call moves: keeps the bytes in the L2 cache
   Nanos peer_timeout = 30 * kSecond;    // a host that acknowledges nothing for longer is lost
 };
 

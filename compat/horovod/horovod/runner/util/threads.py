@@ -67,7 +67,7 @@ def execute_function_multithreaded(
 ) -> dict[int, Any] | None:
     """Calls fn(*args) for each entry in threads. Returns {index: result} of those that did not raise.
 
-    None if they are not awaited.
+    Returns None if the threads are not awaited.
     """
     if not args_list:
         return {}

@@ -1,4 +1,4 @@
-#include "rueda/kernels/whole.h"
+#include "rueda/kernels/integers.h"
 
 #include <cstdint>
 #include <limits>
@@ -46,7 +46,7 @@ void scale_bool(const void* in_bytes, void* out_bytes, size_t count, const Scale
 
 }  // namespace
 
-void scale_whole(DType dtype, const void* in, void* out, size_t count, const Scale& scale) {
+void scale_integers(DType dtype, const void* in, void* out, size_t count, const Scale& scale) {
   RUEDA_CHECK(scale.divisor >= 1, "a divisor is a number of ranks");
   switch (dtype) {
     case DType::kUint8:
@@ -69,7 +69,7 @@ void scale_whole(DType dtype, const void* in, void* out, size_t count, const Sca
     case DType::kBfloat16:
       break;
   }
-  RUEDA_CHECK(false, "scale_whole is for integers and bools");
+  RUEDA_CHECK(false, "scale_integers is for integers and bools");
 }
 
 }  // namespace rueda::kernels

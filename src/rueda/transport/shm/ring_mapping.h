@@ -1,5 +1,5 @@
-// The memory of one channel: two rings and two sleep words. Anonymous, of a size that nobody can change any
-// more, so that a peer can neither leave it behind nor pull it away from under a reader.
+// The memory of one channel: two rings and two sleep words. It is anonymous and its size is sealed, so that a
+// peer can neither leave it behind nor take pages away from a reader.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace rueda::transport {
 
-class Segment {
+class RingMapping {
  public:
   static constexpr size_t kMinRingBytes = 4 << 10;
   static constexpr size_t kMaxRingBytes = 1 << 30;
@@ -21,15 +21,15 @@ class Segment {
     SleepControl sleeps[2];
   };
 
-  // ring_bytes is a power of two within the bounds.
-  static Result<Segment> create(size_t ring_bytes);
-  // Maps what a peer sent after checking that its size is sealed and plausible.
-  static Result<Segment> adopt(UniqueFd memory);
+  // ring_bytes is a power of two within these bounds.
+  static Result<RingMapping> create(size_t ring_bytes);
+  // Maps what a peer sent, after checking that its size is sealed and plausible.
+  static Result<RingMapping> adopt(UniqueFd memory);
 
-  Segment() = default;
-  Segment(Segment&& other) noexcept { *this = std::move(other); }
-  Segment& operator=(Segment&& other) noexcept;
-  ~Segment() { unmap(); }
+  RingMapping() = default;
+  RingMapping(RingMapping&& other) noexcept { *this = std::move(other); }
+  RingMapping& operator=(RingMapping&& other) noexcept;
+  ~RingMapping() { unmap(); }
 
   [[nodiscard]] Control& control() const { return *reinterpret_cast<Control*>(base_); }
   [[nodiscard]] std::span<std::byte> ring(int index) const;

@@ -1,4 +1,5 @@
-// A connection whose other end still has to prove who it is: a Handshake joined to a socket.
+// A connection during its handshake: a Handshake joined to a socket. The other end still has to prove
+// who it is.
 #pragma once
 
 #include "rueda/base/clock.h"
@@ -8,22 +9,22 @@
 
 namespace rueda::transport {
 
-class Greeting {
+class PendingConnection {
  public:
   enum class State : uint8_t {
     kBusy,
     kDone,
-    kHungUp,   // the other end went away before the end; a dialer may try again
-    kRefused,  // one side turned the other down; why() tells
+    kHungUp,   // the other end closed the connection too early; a dialer may try again
+    kRefused,  // one side refused the other; why() says why
   };
 
-  Greeting(UniqueFd fd, Handshake handshake, Nanos started);
+  PendingConnection(UniqueFd fd, Handshake handshake, Nanos started);
 
-  // Moves what can be moved without waiting.
+  // Sends and receives what is possible without waiting.
   State advance();
   [[nodiscard]] const Status& why() const { return why_; }
   [[nodiscard]] Nanos started() const { return started_; }
-  [[nodiscard]] bool has_greeted() const { return has_greeted_; }  // worth an answer already
+  [[nodiscard]] bool has_answered() const { return has_answered_; }  // this side has sent something
   [[nodiscard]] const Introduction& introduction() const { return handshake_.introduction(); }
   [[nodiscard]] int fd() const { return fd_.get(); }
   UniqueFd take_fd() { return std::move(fd_); }
@@ -31,13 +32,13 @@ class Greeting {
   Watch watch;
 
  private:
-  bool flush();  // false: the other end is gone
+  bool flush();  // false: the other end has closed the connection
   UniqueFd fd_;
   Handshake handshake_;
   Nanos started_;
   Bytes unsent_;
   Status why_;
-  bool has_greeted_ = false;
+  bool has_answered_ = false;
 };
 
 }  // namespace rueda::transport

@@ -1,6 +1,6 @@
 // Integers: reductions that wrap around.
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "rueda/kernels/simd_whole.cc"
+#define HWY_TARGET_INCLUDE "rueda/kernels/simd_integer.cc"
 #include "rueda/kernels/targets.h"
 
 #include "hwy/foreach_target.h"  // must come before highway.h
@@ -26,21 +26,21 @@ void reduce_product(const void* const* sources, size_t source_count, void* out, 
 }
 
 template <class T>
-void fill_type(Table& table, Whole whole) {
-  ReduceFn(&reductions)[kOpCount] = table.reduce_whole[static_cast<int>(whole)];
+void fill_type(Table& table, Integer integer) {
+  ReduceFn(&reductions)[kOpCount] = table.reduce_integer[static_cast<int>(integer)];
   reductions[static_cast<int>(Op::kSum)] = &reduce_all<Plain<T>, Sum>;
   reductions[static_cast<int>(Op::kMin)] = &reduce_all<Plain<T>, Min>;
   reductions[static_cast<int>(Op::kMax)] = &reduce_all<Plain<T>, Max>;
   reductions[static_cast<int>(Op::kProduct)] = &reduce_product<T>;
 }
 
-void fill_whole(Table& table) {
-  fill_type<uint8_t>(table, Whole::kUint8);
-  fill_type<int8_t>(table, Whole::kInt8);
-  fill_type<uint16_t>(table, Whole::kUint16);
-  fill_type<int16_t>(table, Whole::kInt16);
-  fill_type<int32_t>(table, Whole::kInt32);
-  fill_type<int64_t>(table, Whole::kInt64);
+void fill_integer(Table& table) {
+  fill_type<uint8_t>(table, Integer::kUint8);
+  fill_type<int8_t>(table, Integer::kInt8);
+  fill_type<uint16_t>(table, Integer::kUint16);
+  fill_type<int16_t>(table, Integer::kInt16);
+  fill_type<int32_t>(table, Integer::kInt32);
+  fill_type<int64_t>(table, Integer::kInt64);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -48,5 +48,5 @@ void fill_whole(Table& table) {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-RUEDA_KERNELS_DEFINE_FILL(fill_whole)
+RUEDA_KERNELS_DEFINE_FILL(fill_integer)
 #endif

@@ -1,4 +1,4 @@
-#include "rueda/transport/shm/segment.h"
+#include "rueda/transport/shm/ring_mapping.h"
 
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -15,7 +15,7 @@ namespace rueda::transport {
 namespace {
 
 constexpr size_t kControlBytes = 4096;
-static_assert(sizeof(Segment::Control) <= kControlBytes);
+static_assert(sizeof(RingMapping::Control) <= kControlBytes);
 
 Status fault(const std::string& what) {
   return {Code::kUnavailable, "cannot " + what + " shared memory: " + std::strerror(errno) + "."};
@@ -23,18 +23,18 @@ Status fault(const std::string& what) {
 
 }  // namespace
 
-Result<Segment> Segment::create(size_t ring_bytes) {
+Result<RingMapping> RingMapping::create(size_t ring_bytes) {
   RUEDA_CHECK(std::has_single_bit(ring_bytes) && ring_bytes >= kMinRingBytes && ring_bytes <= kMaxRingBytes,
-              "a ring has a power of two of bytes");
+              "the bytes of a ring are a power of two");
   Result<UniqueFd> memory = make_memory_file(kControlBytes + 2 * ring_bytes);
   if (!memory.is_ok()) return memory.status();
-  Segment self;
+  RingMapping self;
   self.memory_ = std::move(memory).value();
   if (Status status = self.map(ring_bytes); !status.is_ok()) return status;
   return self;
 }
 
-Result<Segment> Segment::adopt(UniqueFd memory) {
+Result<RingMapping> RingMapping::adopt(UniqueFd memory) {
   const auto denied = [](const char* what) {
     return Status(Code::kPermissionDenied, std::string("the peer sent memory that ") + what + ".");
   };
@@ -46,13 +46,13 @@ Result<Segment> Segment::adopt(UniqueFd memory) {
   if (!std::has_single_bit(ring_bytes) || ring_bytes < kMinRingBytes || ring_bytes > kMaxRingBytes ||
       size != kControlBytes + 2 * ring_bytes)
     return denied("has an impossible size");
-  Segment self;
+  RingMapping self;
   self.memory_ = std::move(memory);
   if (Status status = self.map(ring_bytes); !status.is_ok()) return status;
   return self;
 }
 
-Segment& Segment::operator=(Segment&& other) noexcept {
+RingMapping& RingMapping::operator=(RingMapping&& other) noexcept {
   if (this != &other) {
     unmap();
     memory_ = std::move(other.memory_);
@@ -62,12 +62,13 @@ Segment& Segment::operator=(Segment&& other) noexcept {
   return *this;
 }
 
-std::span<std::byte> Segment::ring(int index) const {
+std::span<std::byte> RingMapping::ring(int index) const {
   return {base_ + kControlBytes + static_cast<size_t>(index) * ring_bytes_, ring_bytes_};
 }
 
-// Not populated: most pairs of a large host never exchange data, and untouched pages cost nothing.
-Status Segment::map(size_t ring_bytes) {
+// The pages are not touched here, because most pairs of ranks on a large host never exchange data, and
+// untouched pages cost nothing.
+Status RingMapping::map(size_t ring_bytes) {
   void* mapped =
       mmap(nullptr, kControlBytes + 2 * ring_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory_.get(), 0);
   if (mapped == MAP_FAILED) return fault("map");
@@ -76,7 +77,7 @@ Status Segment::map(size_t ring_bytes) {
   return Status::ok();
 }
 
-void Segment::unmap() {
+void RingMapping::unmap() {
   if (base_ != nullptr) munmap(base_, kControlBytes + 2 * ring_bytes_);
   base_ = nullptr;
 }

@@ -1,4 +1,4 @@
-#include "rueda/transport/greeting.h"
+#include "rueda/transport/pending_connection.h"
 
 #include <sys/socket.h>
 
@@ -7,13 +7,13 @@
 
 namespace rueda::transport {
 
-Greeting::Greeting(UniqueFd fd, Handshake handshake, Nanos started)
+PendingConnection::PendingConnection(UniqueFd fd, Handshake handshake, Nanos started)
     : fd_(std::move(fd)), handshake_(std::move(handshake)), started_(started) {}
 
-bool Greeting::flush() {
+bool PendingConnection::flush() {
   const Bytes more = handshake_.take_output();
   unsent_.insert(unsent_.end(), more.begin(), more.end());
-  if (!more.empty()) has_greeted_ = true;
+  if (!more.empty()) has_answered_ = true;
   while (!unsent_.empty()) {
     const ssize_t sent = send(fd_.get(), unsent_.data(), unsent_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
@@ -23,12 +23,12 @@ bool Greeting::flush() {
   return true;
 }
 
-Greeting::State Greeting::advance() {
-  // A handshake is two messages each way; more rounds than this are only empty wake-ups.
+PendingConnection::State PendingConnection::advance() {
+  // A handshake has two messages in each direction. Any further rounds would be empty wake-ups.
   for (int round = 0; round < 8; ++round) {
     if (!flush()) return State::kHungUp;
     if (handshake_.is_done()) return unsent_.empty() ? State::kDone : State::kBusy;
-    // Peek, so that bytes behind the handshake stay in the kernel for the channel.
+    // Peeks, so that bytes behind the handshake stay in the kernel for the channel.
     std::array<std::byte, kMaxHandshakeBytes> buffer;
     const ssize_t got = recv(fd_.get(), buffer.data(), buffer.size(), MSG_PEEK | MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
@@ -38,7 +38,8 @@ Greeting::State Greeting::advance() {
     }
     if (got <= 0) return State::kHungUp;
     Result<size_t> taken = handshake_.feed(std::span(buffer).first(static_cast<size_t>(got)));
-    // Take all of a refused greeting from the kernel: closing over unread bytes would overtake our verdict.
+    // Takes all of a refused message out of the kernel. If unread bytes were left, closing the socket would
+    // destroy our verdict before the other end has read it.
     const size_t consumed = taken.is_ok() ? taken.value() : static_cast<size_t>(got);
     if (recv(fd_.get(), buffer.data(), consumed, MSG_DONTWAIT) < 0) return State::kHungUp;
     if (!taken.is_ok()) {
