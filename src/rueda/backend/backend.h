@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rueda/backend/device_event.h"
 #include "rueda/base/check.h"
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
@@ -61,11 +62,14 @@ struct Call {
   }
 };
 
+// In host memory the call has ended. In device memory it was launched: it is enqueued on a stream of the
+// backend, and ends when its event happens. A failure after the launch is the event's.
 struct Done {
   CallId id = 0;
   Status status;
   std::string_view how =
       "";  // it ran, for descriptions: "two_level", "registered". Static, ends with a null.
+  std::shared_ptr<DeviceEvent> event = nullptr;  // null: host memory, or nothing was launched
 };
 
 class Backend {
@@ -85,11 +89,12 @@ class Backend {
   // Only where there is room. Every member of a group starts the same calls of one backend in the same global
   // order (the coordinator's), so that calls of overlapping groups cannot deadlock.
   virtual void start(const Call& call) = 0;
-  // Advances; appends calls that finished. True if anything moved.
+  // Advances; appends calls that finished, or were launched on a device. True if anything moved.
   virtual bool progress(std::vector<Done>& done) = 0;
-  // Nothing runs, and progress() has handed everything out.
+  // Nothing runs, not even on a device, and progress() has handed everything out.
   [[nodiscard]] virtual bool is_idle() const = 0;
-  // Fails everything open with why; nothing touches the callers' buffers afterwards.
+  // Fails everything open with why, launched calls as well: their events happen. Nothing touches the callers'
+  // buffers afterwards.
   virtual void abort(const Status& why) = 0;
 
   // Is the running call waiting for what other processes write into memory? Looking again is cheap then, and
