@@ -173,14 +173,19 @@ RUEDA_API int rueda_poll(int64_t handle);
 /* Waits at most timeout_s seconds. Negative: until the operation ends; the engine ends every operation when a
  * peer is lost. Returns the status of the operation, or RUEDA_TIMEOUT if it is still pending. */
 RUEDA_API int rueda_wait(int64_t handle, double timeout_s);
-/* What the caller enqueues on stream after this call sees the result. An operation in device memory is
- * launched, and ends on the device later: this waits on the host until it is launched, then makes the stream
- * wait for its end. An operation in host memory has ended when this returns, as after rueda_wait, and stream
- * is not used.
- * stream: a handle of the device's runtime, such as a cudaStream_t; its default stream may be NULL.
- * timeout_s, the result, and the handle, which stays valid until rueda_release: as rueda_wait. What fails on
- * the device later is reported by rueda_wait. The buffers of an operation that was launched stay borrowed
- * until it ends on the device; after this call, memory may be freed or used again in the order of stream. */
+/* Makes a stream of a device wait: what is enqueued on stream after this call sees the result.
+ *
+ * An operation in device memory is launched, and ends on the device later. This function blocks until the
+ * operation is launched, and makes the stream wait for its end. In host memory there is nothing that a stream
+ * could wait for: this function blocks until the operation has ended, as rueda_wait does, and ignores stream.
+ *
+ * stream: a handle of the device's runtime, such as a cudaStream_t; NULL = its default stream. timeout_s: as
+ * rueda_wait. Returns RUEDA_OK, the status of an operation that has failed, RUEDA_TIMEOUT if it is not
+ * launched (in host memory: has not ended) yet, or the reason why the device does not take the stream. If the
+ * operation fails on the device later, rueda_wait returns its status.
+ *
+ * The handle stays valid until rueda_release. The buffers stay borrowed until the operation has ended on the
+ * device; in the order of stream, they may be written or freed from now on. */
 RUEDA_API int rueda_wait_on_stream(int64_t handle, void* stream, double timeout_s);
 
 /* Calls done(argument) once when the operation has ended, or was launched on a device: on the engine thread,

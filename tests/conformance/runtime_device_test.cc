@@ -51,8 +51,7 @@ void run_with_devices(const DeviceBody& body) {
 }
 
 Tensor on_device(const std::string& name, std::vector<float>& data) {
-  Tensor tensor =
-      make_tensor(Collective::kAllreduce, name, {static_cast<int64_t>(data.size())}, data.data());
+  Tensor tensor = make_tensor(Collective::kAllreduce, name, {static_cast<int64_t>(data.size())}, data.data());
   tensor.request.memory = MemoryKind::kDevice;
   tensor.request.device = 0;
   tensor.memory = {.kind = MemoryKind::kDevice, .device = 0};

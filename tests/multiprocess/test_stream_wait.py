@@ -1,4 +1,4 @@
-"""Waiting on a stream through the C ABI. In host memory it is waiting for the operation: there are no streams."""
+"""Waiting on a stream through the C ABI. In host memory, where there are none, it waits for the operation."""
 
 import ctypes
 
@@ -58,7 +58,7 @@ def test_a_deadline_names_the_operation_and_leaves_it_pending():
 def test_the_failure_of_the_operation_is_that_of_the_wait():
     array = np.ones(2 + hvd.rank(), dtype="float32")
     handle = start(array, "stream.unequal")
-    with pytest.raises(hvd.HorovodInternalError, match="stream.unequal"):
+    with pytest.raises(hvd.HorovodInternalError, match=r"stream\.unequal"):
         operations.wait_on_stream(handle, NO_STREAM)
     assert _core.wait_on_stream(handle, NO_STREAM, 0.0) == _core.MISMATCH
     assert "stream.unequal" in _core.last_error()

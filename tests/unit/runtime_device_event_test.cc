@@ -49,7 +49,8 @@ class Launched : public testing::Test {
     for (const char* name : names) tensors.emplace_back().request.name = name;
     return operations_.submit(std::move(tensors)).value();
   }
-  void finish(const char* name, const std::shared_ptr<TestEvent>& event, const Status& status = Status::ok()) {
+  void finish(const char* name, const std::shared_ptr<TestEvent>& event,
+              const Status& status = Status::ok()) {
     operations_.finish(*operations_.lookup(0, name), status, event);
   }
   Status wait(int64_t handle) { return operations_.wait(handle, Deadline::after(0)); }

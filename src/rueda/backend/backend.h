@@ -40,7 +40,8 @@ class ActivitySink {
   virtual void begin(Activity activity) = 0;
 };
 
-// group, segments, their memory and the sink are borrowed until the call is done.
+// group, segments and the sink are borrowed until the call is done, the memory of the segments until it has
+// ended.
 struct Call {
   CallId id = 0;
   // Its position in the global order of calls, the same on every member. Counted anew with each generation.

@@ -3,10 +3,11 @@
 //
 // Any thread, several at once, and none of them holds a lock of the engine. A thread may have another device
 // current, or none: a function selects the device that it needs, and restores what it found. The engine drops
-// all references before it destroys the backend, so a backend may keep its events in a pool.
+// all references before it destroys the backend, so a backend may keep its events in a pool. It may drop them
+// before the event has happened, too.
 //
-// Every event happens. It is late at most by what the device still has to do before the call: a backend that
-// can tell that the device or a peer is lost, and Backend::abort() in any case, make it happen with a failure.
+// Every event happens: when the call ends on the device, or with a failure when the backend notices that the
+// device is lost, or when Backend::abort() is called.
 #pragma once
 
 #include <optional>
@@ -21,8 +22,8 @@ class DeviceEvent {
   virtual ~DeviceEvent() = default;
 
   // What is enqueued on the stream from now on runs after the event. Returns at once. stream: a handle of the
-  // device's runtime, as the C ABI takes it. Fails if the call is known to have failed, or the device does not
-  // take the stream.
+  // device's runtime, as the C ABI takes it. Fails if the call is known to have failed, or the device does
+  // not take the stream.
   [[nodiscard]] virtual Status make_stream_wait(void* stream) = 0;
   // How the call ended on the device; empty until then.
   [[nodiscard]] virtual std::optional<Status> outcome() = 0;

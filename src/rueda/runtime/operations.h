@@ -59,12 +59,13 @@ struct Operation {
   std::optional<control::SetChange> set_change;
   size_t open = 0;        // engine thread only: tensors not yet finished
   Status status;          // the first failure; read after is_done
-  // Of the calls that were launched on a device, each once; read after is_done. Empty for host memory.
-  std::vector<std::shared_ptr<backend::DeviceEvent>> events;
   Rank last_joined = -1;  // join
   int64_t tag = 0;        // join
   int32_t set_id = 0;     // of the process set that was added
-  std::atomic<bool> is_done{false};  // for the engine: it has ended, or its calls were launched on a device
+  // The engine is done with it: it has ended, or its calls were launched on a device.
+  std::atomic<bool> is_done{false};
+  // Of the launched calls, each once; read after is_done. Empty for host memory.
+  std::vector<std::shared_ptr<backend::DeviceEvent>> events;
   // From when on somebody waits for it, as far as known; 0 = nobody. Polling counts as waiting after a while.
   mutable std::atomic<Nanos> wanted_from{0};
   std::vector<Callback> callbacks;  // under the mutex of Operations; called once, after is_done
@@ -104,8 +105,8 @@ class Operations {
   void release(int64_t handle);
   // Somebody waits for the operation from then on. True when that is news.
   bool want(const Operation& operation, Nanos from) const;
-  // Calls back once when the operation is done (is_done): on the engine thread, or here if it is done already.
-  // Without any lock held, so that the callback may use this object.
+  // Calls back once when is_done: on the engine thread, or here if it is done already. Without any lock held,
+  // so that the callback may use this object.
   Status on_done(int64_t handle, Callback callback);
 
   // ---- engine thread ----
@@ -138,8 +139,9 @@ class Operations {
     }
   };
   static Key key_of(const Operation& operation, size_t index);
+  // kTimeout where it is not done by then.
+  Status until_done(const Operation& operation, std::optional<Deadline> deadline);
   Result<int64_t> enter(const std::shared_ptr<Operation>& operation);  // all its names, or none
-  Status until_done(const Operation& operation, std::optional<Deadline> deadline);  // ok, or kTimeout
   std::vector<Callback> complete_locked(Operation& operation);         // to be called without the lock
 
   std::function<void()> wake_engine_;
