@@ -3,7 +3,8 @@
  * Conventions. Functions that can fail return a rueda_status; the sentence behind the last failure of the
  * calling thread is rueda_last_error(). All functions may be called from any thread. Buffers given to
  * rueda_submit are borrowed until the handle is done. Structs that may grow begin with
- * struct_size = sizeof(the struct); a size that this library never had is refused.
+ * struct_size = sizeof(the struct); a size that this library never had is refused. Functions that are added
+ * later leave RUEDA_ABI as it is.
  */
 #ifndef RUEDA_RUEDA_H_
 #define RUEDA_RUEDA_H_
@@ -172,10 +173,25 @@ RUEDA_API int rueda_poll(int64_t handle);
 /* Waits at most timeout_s seconds. Negative: until the operation ends; the engine ends every operation when a
  * peer is lost. Returns the status of the operation, or RUEDA_TIMEOUT if it is still pending. */
 RUEDA_API int rueda_wait(int64_t handle, double timeout_s);
+/* Makes a stream of a device wait: what is enqueued on stream after this call sees the result.
+ *
+ * An operation in device memory is launched, and ends on the device later. This function blocks until the
+ * operation is launched, and makes the stream wait for its end. In host memory there is nothing that a stream
+ * could wait for: this function blocks until the operation has ended, as rueda_wait does, and ignores stream.
+ *
+ * stream: a handle of the device's runtime, such as a cudaStream_t; NULL = its default stream. timeout_s: as
+ * rueda_wait. Returns RUEDA_OK, the status of an operation that has failed, RUEDA_TIMEOUT if it is not
+ * launched (in host memory: has not ended) yet, or the reason why the device does not take the stream. If the
+ * operation fails on the device later, rueda_wait returns its status.
+ *
+ * The handle stays valid until rueda_release. The buffers stay borrowed until the operation has ended on the
+ * device; in the order of stream, they may be written or freed from now on. */
+RUEDA_API int rueda_wait_on_stream(int64_t handle, void* stream, double timeout_s);
 
-/* Calls done(argument) once when the operation has ended: on the engine thread, or before this returns if it
- * has already ended. The callback must be short and must not wait or shut down; it may submit, fetch results
- * and release. It is called even if the handle is released meanwhile. */
+/* Calls done(argument) once when the operation has ended, or was launched on a device: on the engine thread,
+ * or before this returns if that has already happened. The callback must be short and must not wait or shut
+ * down; it may submit, fetch results, release, and call rueda_wait_on_stream, which then returns at once. It
+ * is called even if the handle is released meanwhile. */
 RUEDA_API int rueda_on_done(int64_t handle, void (*done)(void* argument), void* argument);
 
 typedef struct rueda_result_info {
@@ -190,8 +206,9 @@ typedef struct rueda_result_info {
   int64_t tag;              /* join: the largest tag */
 } rueda_result_info;
 
-/* The result of an operation that has succeeded. Pointers are valid until rueda_release or rueda_shutdown;
- * data that rueda_detach took is valid until rueda_free. */
+/* The result of an operation that has succeeded, or was launched on a device: its shape is known then, and
+ * data may be read after rueda_wait, or on a stream after rueda_wait_on_stream. Pointers are valid until
+ * rueda_release or rueda_shutdown; data that rueda_detach took is valid until rueda_free. */
 RUEDA_API int rueda_result(int64_t handle, int32_t index, rueda_result_info* info);
 /* Takes ownership of the data that the engine allocated for one result; free it with rueda_free. NULL if
  * there is none. */

@@ -148,6 +148,10 @@ class Handle {
     const char* why = code == RUEDA_TIMEOUT ? rueda_last_error() : rueda_error(id_);
     return {static_cast<rueda_status>(code), why};
   }
+  // As rueda_wait_on_stream. The destructor still waits until the operation has ended.
+  Outcome wait_on_stream(void* stream, double timeout_s = -1) const {
+    return last_outcome(rueda_wait_on_stream(id_, stream, timeout_s));
+  }
   [[nodiscard]] int64_t id() const { return id_; }
 
  private:

@@ -305,8 +305,29 @@ def wait(engine_handle: int) -> None:
             status = _core.wait(engine_handle, 0.0)  # it has ended since; this returns how
         if status == _core.OK:
             return
-        why = _core.last_error()  # after a shutdown by another thread, nothing else remembers the operation
-        raise errors.internal_error(_core.error(engine_handle) or why or errors.SHUTTING_DOWN)
+        raise_failed(engine_handle)
+
+
+def wait_on_stream(engine_handle: int, stream: int) -> None:
+    """What is enqueued on the stream afterwards sees the result; otherwise as wait().
+
+    stream: a handle of the device's runtime, such as torch.cuda.current_stream().cuda_stream. An operation in
+    device memory is waited for until it was launched, one in host memory until it has ended.
+    """
+    while True:
+        status = _core.wait_on_stream(engine_handle, stream, WAIT_SLICE_S)
+        if status == _core.OK:
+            return
+        if status != _core.TIMEOUT:
+            raise_failed(engine_handle)
+        if _core.poll(engine_handle):
+            return wait(engine_handle)  # it has ended since: how it ended is what counts
+
+
+def raise_failed(engine_handle: int) -> NoReturn:
+    """Raises for an operation that this thread has just waited for in vain."""
+    why = _core.last_error()  # after a shutdown by another thread nothing else remembers the operation
+    raise errors.internal_error(_core.error(engine_handle) or why or errors.SHUTTING_DOWN)
 
 
 def result(engine_handle: int, index: int) -> Result:

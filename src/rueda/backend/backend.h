@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rueda/backend/device_event.h"
 #include "rueda/base/check.h"
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
@@ -39,7 +40,8 @@ class ActivitySink {
   virtual void begin(Activity activity) = 0;
 };
 
-// group, segments, their memory and the sink are borrowed until the call is done.
+// group, segments and the sink are borrowed until the call is done, the memory of the segments until it has
+// ended.
 struct Call {
   CallId id = 0;
   // Its position in the global order of calls, the same on every member. Counted anew with each generation.
@@ -61,12 +63,15 @@ struct Call {
   }
 };
 
+// In host memory the call has ended. In device memory it was launched: it is enqueued on a stream of the
+// backend, and ends when its event happens. A failure after the launch is the event's.
 struct Done {
   CallId id = 0;
   Status status;
   // The algorithm that ran, for descriptions: "two_level", "registered". A static string that ends
   // with a null.
   std::string_view how = "";
+  std::shared_ptr<DeviceEvent> event = nullptr;  // null: host memory, or nothing was launched
 };
 
 class Backend {
@@ -88,11 +93,13 @@ class Backend {
   // Requires has_room(). Every member of a group starts the same calls of one backend in the same global
   // order (the coordinator's), so that calls of overlapping groups cannot deadlock.
   virtual void start(const Call& call) = 0;
-  // Advances the running calls and appends those that have finished. Returns whether anything moved.
+  // Advances the running calls. Appends those that have ended, or that were launched on a device. Returns
+  // whether anything moved.
   virtual bool progress(std::vector<Done>& done) = 0;
-  // Whether nothing runs and progress() has returned all finished calls.
+  // Whether nothing runs, not even on a device, and progress() has returned all calls.
   [[nodiscard]] virtual bool is_idle() const = 0;
-  // Fails all running calls with `why`. After this, nothing touches the buffers of the callers.
+  // Fails all open calls with `why`, launched calls as well: their events happen. After this, nothing touches
+  // the buffers of the callers.
   virtual void abort(const Status& why) = 0;
 
   // Whether the running call waits for what other processes write into memory. Checking again is cheap then,

@@ -1,5 +1,6 @@
 #include "rueda/backend/table.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace rueda::backend {
@@ -13,6 +14,10 @@ Backend* BackendTable::choose(const Group& group, const schedule::Spec& spec, co
   for (const auto& backend : backends_)
     if (backend->accepts(group, spec, memory)) return backend.get();
   return nullptr;
+}
+
+bool BackendTable::is_idle() const {
+  return std::ranges::all_of(backends_, [](const auto& backend) { return backend->is_idle(); });
 }
 
 bool BackendTable::prepare_sleep() {

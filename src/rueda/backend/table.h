@@ -19,6 +19,7 @@ class BackendTable {
   [[nodiscard]] std::span<const std::unique_ptr<Backend>> all() const { return backends_; }
 
   // The same as in Backend, for all of them.
+  [[nodiscard]] bool is_idle() const;
   bool prepare_sleep();
   void wake_up();
   void abort(const Status& why);

@@ -108,11 +108,17 @@ Status read_request(const rueda_request& r, Tensor& tensor) {
   return Status::ok();
 }
 
+// Negative or very long: none.
+std::optional<rueda::Deadline> deadline_after(double timeout_s) {
+  if (!(timeout_s >= 0 && timeout_s < kLongWait)) return std::nullopt;
+  return rueda::Deadline::after(static_cast<rueda::Nanos>(timeout_s * static_cast<double>(rueda::kSecond)));
+}
+
 // The tensor of an operation that has succeeded. Otherwise sets the error and returns null.
 Tensor* result_tensor(const std::shared_ptr<Engine>& engine, int64_t handle, int32_t index,
                       std::shared_ptr<Operation>& operation) {
   operation = engine ? engine->operations().find(handle) : nullptr;
-  if (!operation || !operation->is_done || !operation->status.is_ok() || index < 0 ||
+  if (!operation || !operation->is_done || !operation->outcome().is_ok() || index < 0 ||
       static_cast<size_t>(index) >= operation->tensors.size()) {
     capi::fail({Code::kInvalidArgument, "Handle " + std::to_string(handle) + " has no result " +
                                             std::to_string(index) +
@@ -276,12 +282,14 @@ int rueda_poll(int64_t handle) {
 int rueda_wait(int64_t handle, double timeout_s) {
   const std::shared_ptr<Engine> engine = capi::engine();
   if (!engine) return capi::fail_not_initialized();
-  std::optional<rueda::Deadline> deadline;
-  if (timeout_s >= 0 && timeout_s < kLongWait) {
-    deadline =
-        rueda::Deadline::after(static_cast<rueda::Nanos>(timeout_s * static_cast<double>(rueda::kSecond)));
-  }
-  const Status status = engine->wait(handle, deadline);
+  const Status status = engine->wait(handle, deadline_after(timeout_s));
+  return status.is_ok() ? RUEDA_OK : capi::fail(status);
+}
+
+int rueda_wait_on_stream(int64_t handle, void* stream, double timeout_s) {
+  const std::shared_ptr<Engine> engine = capi::engine();
+  if (!engine) return capi::fail_not_initialized();
+  const Status status = engine->wait_on_stream(handle, stream, deadline_after(timeout_s));
   return status.is_ok() ? RUEDA_OK : capi::fail(status);
 }
 
@@ -297,8 +305,9 @@ int rueda_result(int64_t handle, int32_t index, rueda_result_info* info) {
   if (info == nullptr || info->struct_size != sizeof(rueda_result_info)) {
     return capi::fail({Code::kInvalidArgument, "rueda_result: struct_size does not match this library."});
   }
+  const std::shared_ptr<Engine> engine = capi::engine();  // outlives the operation
   std::shared_ptr<Operation> operation;
-  const Tensor* tensor = result_tensor(capi::engine(), handle, index, operation);
+  const Tensor* tensor = result_tensor(engine, handle, index, operation);
   if (tensor == nullptr) return RUEDA_INVALID_ARGUMENT;
   int64_t elements = 1;
   for (const int64_t dim : tensor->result_shape) elements *= dim;
@@ -314,8 +323,9 @@ int rueda_result(int64_t handle, int32_t index, rueda_result_info* info) {
 }
 
 void* rueda_detach(int64_t handle, int32_t index) {
+  const std::shared_ptr<Engine> engine = capi::engine();  // outlives the operation
   std::shared_ptr<Operation> operation;
-  Tensor* tensor = result_tensor(capi::engine(), handle, index, operation);
+  Tensor* tensor = result_tensor(engine, handle, index, operation);
   return tensor != nullptr ? tensor->allocated.release() : nullptr;
 }
 
@@ -328,7 +338,7 @@ void rueda_release(int64_t handle) {
 const char* rueda_error(int64_t handle) {
   const std::shared_ptr<Engine> engine = capi::engine();
   const std::shared_ptr<Operation> operation = engine ? engine->operations().find(handle) : nullptr;
-  return capi::keep_text(operation && operation->is_done ? operation->status.why : std::string());
+  return capi::keep_text(operation && operation->is_done ? operation->outcome().why : std::string());
 }
 
 void* rueda_alloc(size_t bytes) {

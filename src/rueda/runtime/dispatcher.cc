@@ -305,7 +305,7 @@ void Dispatcher::finish(Item& item, const backend::Done& done) {
   const Batch& batch = *item.batch;
   mark_ends(batch, status.is_ok());
   for (const BatchTensor& tensor : batch.tensors)
-    if (tensor.ref) operations_.finish(*tensor.ref, status);
+    if (tensor.ref) operations_.finish(*tensor.ref, status, done.event);
 }
 
 std::vector<control::BucketUnderWay> Dispatcher::pause() {

@@ -40,6 +40,8 @@ class Engine final : private Work {
   Result<int64_t> submit(std::vector<Tensor> tensors, bool will_wait = false);
   // As Operations::wait(). Meanwhile the caller does the engine's work, unless another thread does it.
   Status wait(int64_t handle, std::optional<Deadline> deadline);
+  // As Operations::wait_on_stream; otherwise as wait().
+  Status wait_on_stream(int64_t handle, void* stream, std::optional<Deadline> deadline);
   // Collective over the world; blocks.
   Result<int32_t> add_process_set(std::vector<Rank> ranks);
   Status remove_process_set(int32_t id);
@@ -65,6 +67,7 @@ class Engine final : private Work {
  private:
   explicit Engine(Session session);
   [[nodiscard]] bool is_coordinator() const { return session_.me == kCoordinator; }
+  void help(int64_t handle, std::optional<Deadline> deadline);
   Result<int32_t> change_process_sets(control::SetChange change);  // the id of the set that was added
 
   // ---- what the driver drives ----

@@ -45,10 +45,19 @@ Result<int64_t> Engine::submit(std::vector<Tensor> tensors, bool will_wait) {
   return operations_.submit(std::move(tensors), !will_wait);
 }
 
-Status Engine::wait(int64_t handle, std::optional<Deadline> deadline) {
+void Engine::help(int64_t handle, std::optional<Deadline> deadline) {
   if (const std::shared_ptr<Operation> operation = operations_.find(handle))
     driver_.help(operation->is_done, deadline);
+}
+
+Status Engine::wait(int64_t handle, std::optional<Deadline> deadline) {
+  help(handle, deadline);
   return operations_.wait(handle, deadline);
+}
+
+Status Engine::wait_on_stream(int64_t handle, void* stream, std::optional<Deadline> deadline) {
+  help(handle, deadline);
+  return operations_.wait_on_stream(handle, stream, deadline);
 }
 
 Result<int32_t> Engine::add_process_set(std::vector<Rank> ranks) {

@@ -78,7 +78,9 @@ void Engine::tell_end(const Verdicts::End& end) {
 }
 
 Farewell::Facts Engine::farewell_facts() const {
-  return {.has_plan = negotiation_.has_plan(), .is_idle = dispatcher_.is_idle()};
+  // What was launched on a device must end there while the ranks still watch one another.
+  const bool is_idle = dispatcher_.is_idle() && session_.backends->is_idle();
+  return {.has_plan = negotiation_.has_plan(), .is_idle = is_idle};
 }
 
 void Engine::carry_out(const Farewell::Actions& actions) {

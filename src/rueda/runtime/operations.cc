@@ -27,6 +27,22 @@ Status unknown_handle(int64_t handle) {
           "Handle " + std::to_string(handle) + " was not created or has been cleared."};
 }
 
+Status failed_on_device(const Operation& operation, const Status& why) {
+  return {why.code, "Operation " + operation.name() + " failed on its device: " + why.why};
+}
+
+// The first failure, once all events have happened: until then the device uses the buffers.
+Status wait_for_events(const Operation& operation, std::optional<Deadline> deadline) {
+  Status first = operation.status;
+  for (const std::shared_ptr<backend::DeviceEvent>& event : operation.events) {
+    const std::optional<Status> outcome = event->wait(deadline);
+    if (!outcome)
+      return {Code::kTimeout, "Operation " + operation.name() + " is still running on its device."};
+    if (first.is_ok() && !outcome->is_ok()) first = failed_on_device(operation, *outcome);
+  }
+  return first;
+}
+
 void call(const std::vector<Callback>& callbacks) {
   for (const Callback& each : callbacks) each.function(each.argument);
 }
@@ -56,6 +72,15 @@ size_t Tensor::bytes() const { return static_cast<size_t>(count()) * size_of(req
 
 const std::string& Operation::name() const {
   return set_change ? set_change->name : tensors.front().request.name;
+}
+
+Status Operation::outcome() const {
+  if (!status.is_ok()) return status;
+  for (const std::shared_ptr<backend::DeviceEvent>& event : events) {
+    const std::optional<Status> happened = event->outcome();
+    if (happened && !happened->is_ok()) return failed_on_device(*this, *happened);
+  }
+  return Status::ok();
 }
 
 Result<int64_t> Operations::submit(std::vector<Tensor> tensors, bool wakes) {
@@ -105,12 +130,20 @@ int64_t Operations::next_handle() const {
 }
 
 int Operations::poll(int64_t handle) const {
-  const std::lock_guard lock(mutex_);
-  const auto found = handles_.find(handle);
-  if (found == handles_.end()) return -1;
-  if (found->second->is_done.load(std::memory_order_acquire)) return 1;
-  want(*found->second, monotonic_now() + kPatientPolling);
-  return 0;
+  std::shared_ptr<const Operation> launched;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = handles_.find(handle);
+    if (found == handles_.end()) return -1;
+    if (!found->second->is_done.load(std::memory_order_acquire)) {
+      want(*found->second, monotonic_now() + kPatientPolling);
+      return 0;
+    }
+    if (found->second->events.empty()) return 1;
+    launched = found->second;
+  }
+  const auto has_happened = [](const auto& event) { return event->outcome().has_value(); };
+  return std::ranges::all_of(launched->events, has_happened) ? 1 : 0;
 }
 
 bool Operations::want(const Operation& operation, Nanos from) const {
@@ -124,21 +157,38 @@ bool Operations::want(const Operation& operation, Nanos from) const {
 Status Operations::wait(int64_t handle, std::optional<Deadline> deadline) {
   const std::shared_ptr<Operation> operation = find(handle);
   if (!operation) return unknown_handle(handle);
-  if (!operation->is_done.load(std::memory_order_acquire) && want(*operation, monotonic_now()))
-    wake_engine_();
+  if (Status late = until_done(*operation, deadline); !late.is_ok()) return late;
+  return operation->events.empty() ? operation->status : wait_for_events(*operation, deadline);
+}
+
+Status Operations::wait_on_stream(int64_t handle, void* stream, std::optional<Deadline> deadline) {
+  const std::shared_ptr<Operation> operation = find(handle);
+  if (!operation) return unknown_handle(handle);
+  if (Status late = until_done(*operation, deadline); !late.is_ok()) return late;
+  Status first = operation->status;
+  for (const std::shared_ptr<backend::DeviceEvent>& event : operation->events) {
+    const Status made = event->make_stream_wait(stream);
+    if (first.is_ok() && !made.is_ok())
+      first = {made.code, "The stream cannot wait for operation " + operation->name() + ": " + made.why};
+  }
+  return first;
+}
+
+Status Operations::until_done(const Operation& operation, std::optional<Deadline> deadline) {
+  if (!operation.is_done.load(std::memory_order_acquire) && want(operation, monotonic_now())) wake_engine_();
   const Nanos yield_until = monotonic_now() + kYieldBeforeSleep;
-  while (!operation->is_done.load(std::memory_order_acquire) && monotonic_now() < yield_until) sched_yield();
+  while (!operation.is_done.load(std::memory_order_acquire) && monotonic_now() < yield_until) sched_yield();
   std::unique_lock lock(mutex_);
-  const auto is_done = [&] { return operation->is_done.load(std::memory_order_acquire); };
+  const auto is_done = [&] { return operation.is_done.load(std::memory_order_acquire); };
   if (!deadline) {
     completed_.wait(lock, is_done);  // bounded by the engine: it ends every operation when a peer is lost
   } else {
     const auto left = std::chrono::nanoseconds(std::max<Nanos>(0, deadline->when() - monotonic_now()));
     if (!completed_.wait_for(lock, left, is_done)) {
-      return {Code::kTimeout, "Operation " + operation->name() + " is still pending."};
+      return {Code::kTimeout, "Operation " + operation.name() + " is still pending."};
     }
   }
-  return operation->status;
+  return Status::ok();
 }
 
 std::shared_ptr<Operation> Operations::find(int64_t handle) const {
@@ -193,7 +243,8 @@ std::optional<TensorRef> Operations::lookup(int32_t process_set, const std::stri
   return found->second;
 }
 
-void Operations::finish(const TensorRef& ref, const Status& status) {
+void Operations::finish(const TensorRef& ref, const Status& status,
+                        const std::shared_ptr<backend::DeviceEvent>& event) {
   std::vector<Callback> callbacks;
   {
     const std::lock_guard lock(mutex_);
@@ -202,6 +253,8 @@ void Operations::finish(const TensorRef& ref, const Status& status) {
     RUEDA_CHECK(operation.open > 0, "a tensor was finished twice");
     --operation.open;
     if (!status.is_ok() && operation.status.is_ok()) operation.status = status;
+    if (event != nullptr && (operation.events.empty() || operation.events.back() != event))
+      operation.events.push_back(event);  // the tensors of a call are finished one after the other
     if (operation.open == 0) callbacks = complete_locked(operation);
   }
   call(callbacks);

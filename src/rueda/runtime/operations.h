@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "rueda/backend/device_event.h"
 #include "rueda/base/clock.h"
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
@@ -61,13 +62,18 @@ struct Operation {
   Rank last_joined = -1;  // join
   int64_t tag = 0;        // join
   int32_t set_id = 0;     // of the process set that was added
+  // The engine is done with it: it has ended, or its calls were launched on a device.
   std::atomic<bool> is_done{false};
+  // Of the launched calls, each once; read after is_done. Empty for host memory.
+  std::vector<std::shared_ptr<backend::DeviceEvent>> events;
   // From when on a thread waits for it, as far as known; 0 = none waits. Polling counts as waiting
   // after a while.
   mutable std::atomic<Nanos> wanted_from{0};
   std::vector<Callback> callbacks;  // under the mutex of Operations; called once, after is_done
 
   [[nodiscard]] const std::string& name() const;  // of the first tensor, or of the change
+  // The first failure so far, on the device too. Only after is_done.
+  [[nodiscard]] Status outcome() const;
 };
 
 // What a name stands for while it is in flight: a tensor on which the engine thread works, or a change of the
@@ -91,14 +97,17 @@ class Operations {
   // engine's work itself.
   Result<int64_t> submit(std::vector<Tensor> tensors, bool wakes = true);
   Result<int64_t> submit(control::SetChange change);
+  // An operation is pending until its events have happened.
   int poll(int64_t handle) const;  // 1 done, 0 pending, -1 unknown
   Status wait(int64_t handle, std::optional<Deadline> deadline);
+  // Waits until the operation is done, and makes the stream wait for its events, also where it has failed.
+  Status wait_on_stream(int64_t handle, void* stream, std::optional<Deadline> deadline);
   std::shared_ptr<Operation> find(int64_t handle) const;  // null if unknown
   void release(int64_t handle);
   // A thread waits for the operation from then on. True if none did before.
   bool want(const Operation& operation, Nanos from) const;
-  // Calls back once when the operation is done: on the engine thread, or here if it is done already. Without
-  // any lock held, so that the callback may use this object.
+  // Calls back once when is_done: on the engine thread, or here if it is done already. Without any lock held,
+  // so that the callback may use this object.
   Status on_done(int64_t handle, Callback callback);
 
   // ---- engine thread ----
@@ -106,9 +115,10 @@ class Operations {
   [[nodiscard]] bool has_submitted() const;
   [[nodiscard]] bool is_empty() const;  // nothing is in flight
   std::optional<TensorRef> lookup(int32_t process_set, const std::string& name) const;
-  // The tensor is finished; its operation completes with the last of them, or at once for all when status
-  // fails.
-  void finish(const TensorRef& ref, const Status& status);
+  // The tensor is finished; its operation completes with the last of them. event: of the call that was
+  // launched with it; null for host memory.
+  void finish(const TensorRef& ref, const Status& status,
+              const std::shared_ptr<backend::DeviceEvent>& event = nullptr);
   // Everything in flight fails; later submissions are refused with the same status.
   void close(const Status& why);
   [[nodiscard]] Status closed_with() const;  // ok while open
@@ -130,6 +140,8 @@ class Operations {
     }
   };
   static Key key_of(const Operation& operation, size_t index);
+  // kTimeout where it is not done by then.
+  Status until_done(const Operation& operation, std::optional<Deadline> deadline);
   Result<int64_t> enter(const std::shared_ptr<Operation>& operation);  // all its names, or none
   std::vector<Callback> complete_locked(Operation& operation);         // to call without the lock
 
