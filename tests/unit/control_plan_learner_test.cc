@@ -66,6 +66,24 @@ TEST_F(Learner, fuses_in_order_up_to_the_size_of_a_bucket) {
   EXPECT_EQ(buckets_, (std::vector<Names>{{"a", "b", "c"}, {"d"}, {"e"}}));
 }
 
+TEST_F(Learner, gathers_small_tensors_from_between_large_ones) {
+  const Step step = {allreduce("bias1", 1), allreduce("weight1", 1024), allreduce("bias2", 2),
+                     allreduce("weight2", 9000), allreduce("bias3", 3)};
+  EXPECT_GT(steps_to_learn(step), 1);
+  EXPECT_EQ(buckets_, (std::vector<Names>{{"weight1"}, {"weight2"}, {"bias1", "bias2", "bias3"}}));
+}
+
+// weight is submitted when bias has run: a bucket that waits for weight would never begin.
+TEST_F(Learner, runs_nothing_before_a_small_tensor_whose_result_it_may_depend_on) {
+  std::optional<std::vector<Bucket>> plan;
+  for (int i = 0; i < 10 && !plan; ++i) {
+    one_by_one({allreduce("bias", 1), allreduce("weight", 9000)});
+    plan = learner_.take_plan();
+  }
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(names_of(*plan), (std::vector<Names>{{"bias"}, {"weight"}}));
+}
+
 TEST_F(Learner, keeps_apart_what_may_depend_on_a_result) {
   const Step step = {allreduce("a", 1), allreduce("b", 1)};
   std::optional<std::vector<Bucket>> plan;

@@ -111,7 +111,7 @@ Status read_request(const rueda_request& r, Tensor& tensor) {
 // Negative or very long: none.
 std::optional<rueda::Deadline> deadline_after(double timeout_s) {
   if (!(timeout_s >= 0 && timeout_s < kLongWait)) return std::nullopt;
-  return rueda::Deadline::after(static_cast<rueda::Nanos>(timeout_s * static_cast<double>(rueda::kSecond)));
+  return rueda::Deadline::after(rueda::nanos(timeout_s, rueda::kSecond));
 }
 
 // The tensor of an operation that has succeeded. Otherwise sets the error and returns null.

@@ -74,14 +74,22 @@ std::optional<std::vector<Bucket>> PlanLearner::take_plan() {
   // Only at the end of a step, because a plan begins with its first bucket.
   if (step_.empty() || repeats_ + 1 < repeats_needed_ || !is_like_last_step()) return std::nullopt;
   std::vector<Bucket> buckets;
-  int64_t bytes = 0;
-  uint64_t started = 0;  // of the bucket's first tensor
+  int64_t bytes = 0;     // of the last bucket, which may still grow
+  uint64_t started = 0;  // when its first tensor was
   for (Tensor& tensor : step_) {
     const bool fits = !buckets.empty() && tensor.bytes <= bucket_bytes_ - std::min(bytes, bucket_bytes_);
     // The tensor was submitted before the bucket ran, so it does not depend on a result of the bucket.
-    if (fits && tensor.seen < started && can_fuse(buckets.back(), tensor.bucket)) {
+    const bool is_free = tensor.seen < started;
+    if (fits && is_free && can_fuse(buckets.back(), tensor.bucket)) {
       buckets.back().entries.push_back(std::move(tensor.bucket.entries[0]));
       bytes += tensor.bytes;
+      continue;
+    }
+    // Otherwise every bias between two large tensors would be a bucket, and large ones would never be next to
+    // each other and overlap.
+    const bool is_small = bytes < bucket_bytes_ / 2;
+    if (!fits && is_free && is_small && tensor.bucket.what == Collective::kAllreduce) {
+      buckets.insert(buckets.end() - 1, std::move(tensor.bucket));
       continue;
     }
     bytes = tensor.bytes;
