@@ -27,6 +27,12 @@ constexpr Nanos kIdleYield = kMicrosecond;
 // go on waiting.
 constexpr Nanos kQuietTime = kMillisecond, kLongestQuietTime = 8 * kMillisecond;
 
+bool yield_finds_nobody() {
+  const Nanos before = monotonic_now();
+  sched_yield();
+  return monotonic_now() - before < kIdleYield;
+}
+
 void pin_thread(const std::string& affinity, Rank local_rank) {
   if (affinity.empty()) return;
   std::string_view rest = affinity;
@@ -68,6 +74,7 @@ void Driver::run() {
   while (!work_.is_over()) {
     if (work_.turn()) {
       last_moved_ = monotonic_now();
+      has_yielded_ = false;
     } else if (!work_.is_over()) {
       idle(lock);
     }
@@ -85,11 +92,18 @@ void Driver::wake() {
 
 void Driver::idle(std::unique_lock<std::mutex>& lock) {
   const Nanos now = monotonic_now();
-  if (now - last_moved_ >= kYieldBeforeParking || is_left_to_waiters(now))
-    return park(lock, sleeps_until(now));
+  const bool is_patient = !has_yielded_ || now - last_moved_ < yields_for();
+  if (!is_patient || is_left_to_waiters(now)) return park(lock, sleeps_until(now));
   lock.unlock();
-  sched_yield();
+  const bool is_alone = yield_finds_nobody();
   lock.lock();
+  has_core_to_itself_ = is_alone;
+  has_yielded_ = true;
+}
+
+// Where other threads want the core, they get it: yielding would only take turns with them.
+Nanos Driver::yields_for() const {
+  return options_.spans_hosts && !has_core_to_itself_ ? 0 : kYieldBeforeParking;
 }
 
 Nanos Driver::sleeps_until(Nanos now) const {
@@ -160,21 +174,22 @@ bool Driver::drive(const std::atomic<bool>& is_done, std::optional<Deadline> dea
     end_sleep();
   }
   Nanos now = monotonic_now();
+  bool has_yielded = false;  // since anything moved
   for (Nanos moved = now; !is_done.load(std::memory_order_acquire) && !work_.is_over();) {
     if (work_.turn()) {
       moved = monotonic_now();
+      has_yielded = false;
       continue;
     }
     now = monotonic_now();
-    const Nanos patience = has_core_to_itself_ ? kPatienceAlone : kYieldBeforeParking;
-    if (now - moved >= patience || (deadline && deadline->is_past(now))) break;
+    const Nanos patience = has_core_to_itself_ ? kPatienceAlone : yields_for();
+    if ((has_yielded && now - moved >= patience) || (deadline && deadline->is_past(now))) break;
     if (has_core_to_itself_ && work_.look_closely(is_done)) {
       moved = monotonic_now();
       continue;
     }
-    now = monotonic_now();
-    sched_yield();
-    has_core_to_itself_ = monotonic_now() - now < kIdleYield;
+    has_core_to_itself_ = yield_finds_nobody();
+    has_yielded = true;
   }
   last_moved_ = last_driven_ = monotonic_now();
   if (is_parked_) leave_parked();

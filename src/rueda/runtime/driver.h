@@ -50,6 +50,7 @@ class Driver {
     int doorbell = -1;                 // eventfd that wakes the engine's own thread; borrowed
     std::vector<int> wake_fds;         // borrowed, for the WakeFilter
     bool has_silent_channels = false;  // only shared memory, which wakes only ranks that have announced sleep
+    bool spans_hosts = false;          // a message takes longer than the wake-up of a thread
     std::string affinity;              // RUEDA_THREAD_AFFINITY
     Rank local_rank = 0;               // which entry of affinity counts
   };
@@ -74,6 +75,7 @@ class Driver {
   [[nodiscard]] bool prepare_sleep();
   void end_sleep();
   [[nodiscard]] Nanos sleeps_until(Nanos now) const;
+  [[nodiscard]] Nanos yields_for() const;
   bool drive(const std::atomic<bool>& is_done, std::optional<Deadline> deadline);
   void leave_parked();
 
@@ -86,6 +88,7 @@ class Driver {
   WakeFilter wake_filter_;           // in front of the transports' descriptors
   bool has_core_to_itself_ = false;  // as the last yield has shown
   Nanos last_moved_ = 0;
+  bool has_yielded_ = false;         // since anything moved
   Nanos last_driven_ = -kSecond;     // when a waiting thread last did the work
   Nanos quiet_time_ = kMillisecond;  // for which the engine's own thread leaves arriving data to such threads
 

@@ -15,6 +15,7 @@ Driver::Options driver_options(const Session& session) {
   return {.doorbell = session.doorbell.get(),
           .wake_fds = session.links ? session.links->wake_fds() : std::vector<int>(),
           .has_silent_channels = !session.links || session.links->are_silent(),
+          .spans_hosts = !is_one_host(*session.all),
           .affinity = session.config.thread_affinity,
           .local_rank = session.place.local_rank};
 }
