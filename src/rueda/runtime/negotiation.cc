@@ -13,10 +13,17 @@
 namespace rueda::runtime {
 namespace {
 
+// As many transfers as there are data channels run at once, each with a fusion buffer: together they take no
+// more memory than one did.
+int64_t fusion_bytes(const Session& session) {
+  const std::vector<PeerInfo>& all = *session.all;
+  return all.front().fusion_bytes / static_cast<int64_t>(data_channels(all));
+}
+
 control::CoordinatorOptions coordinator_options(const Session& session, const Groups& groups) {
   const PeerInfo& mine = session.all->front();  // rank 0's settings hold for the job
   return {.world_size = session.size(),
-          .fusion_bytes = mine.fusion_bytes,
+          .fusion_bytes = fusion_bytes(session),
           .priority_bytes = session.config.priority_bytes,
           .group_fusion_disabled = mine.group_fusion_disabled,
           .stall_check_disabled = session.config.stall_check_disabled,
@@ -28,7 +35,7 @@ control::CoordinatorOptions coordinator_options(const Session& session, const Gr
 
 Planner::Options planner_options(const Session& session, const Groups& groups) {
   return {.may_plan = session.me == kCoordinator && session.config.plans && session.size() > 1,
-          .bucket_bytes = std::min(plan_bucket_bytes(session), session.all->front().fusion_bytes),
+          .bucket_bytes = std::min(plan_bucket_bytes(session), fusion_bytes(session)),
           .me = session.me,
           .ranks = session.size(),
           .treatment_of = treatments_of(*session.backends, groups)};
