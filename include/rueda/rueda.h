@@ -73,8 +73,8 @@ typedef enum rueda_op {
 
 typedef struct rueda_init_options {
   uint32_t struct_size;
-  /* Static process sets: set_sizes[i] world ranks each, one after the other in set_ranks; their ids are 1, 2,
-   * … */
+  /* Static process sets: set_sizes[i] world ranks each, one after the other in set_ranks; their ids are
+   * 1, 2, … A set of all ranks is the world, 0, and takes no id. */
   int32_t set_count;
   const int32_t* set_sizes;
   const int32_t* set_ranks;

@@ -227,6 +227,17 @@ TEST_F(OneRank, refuses_a_plan_without_buckets_and_one_that_begins_within_anothe
   EXPECT_THAT(refusal(PlanBegin{.plan_number = 2}), HasSubstr("before another"));
 }
 
+TEST_F(OneRank, departs_when_a_bucket_stands_still_not_while_a_long_one_moves) {
+  begin_plan({{"a"}});
+  submit(1, {allreduce("a")});
+  ASSERT_TRUE(planner_.room(now_).has_value());
+  for (int second = 1; second <= 5; ++second) {
+    planner_.moved(now_ + second * kSecond);
+    EXPECT_TRUE(planner_.tick(now_ + second * kSecond + kSecond / 2, false).empty());
+  }
+  EXPECT_EQ(all_of<TellDeparture>(planner_.tick(now_ + 7 * kSecond, false)).size(), 1u);
+}
+
 TEST_F(OneRank, departs_once_when_it_waits_in_vain) {
   begin_plan({{"a", "b"}});
   submit(1, {allreduce("a")});

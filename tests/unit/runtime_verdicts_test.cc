@@ -113,6 +113,13 @@ TEST_F(OnRankZero, the_failure_of_another_rank_is_passed_on) {
   EXPECT_TRUE(ends[0].tells_others);
 }
 
+TEST_F(OnRankZero, a_lost_rank_that_does_not_exist_is_nobody) {
+  const auto ends = only<Verdicts::End>(
+      verdicts_.on_abort(1, {.lost = 9999, .code = Code::kPeerLost, .why = "it is gone."}, kBegin));
+  ASSERT_THAT(ends, SizeIs(1));
+  EXPECT_EQ(ends[0].lost, -1);
+}
+
 TEST_F(OnRankZero, a_rank_that_falls_silent_is_lost) {
   for (const Rank rank : {1, 3}) verdicts_.heard(rank, kBegin + kTimeout);
   for (Nanos now = kBegin; now <= kBegin + kTimeout; now += kSecond) verdicts_.tick(now);

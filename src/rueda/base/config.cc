@@ -144,10 +144,11 @@ Status parse_transports(Config& config, std::string_view text) {
 }
 
 void add_scheduling(std::vector<ConfigEntry>& table) {
-  table.push_back(integer({"fusion_bytes", "RUEDA_FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD", "bytes",
-                           "Largest transfer that is made by fusing small tensors; 0 fuses nothing. Between hosts two "
-                           "transfers run at once, and each is at most half as large."},
-                          &Config::fusion_bytes, "0..68719476736", {0, kMaxFusionBytes}));
+  table.push_back(
+      integer({"fusion_bytes", "RUEDA_FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD", "bytes",
+               "Largest transfer that is made by fusing small tensors; 0 fuses nothing. Between hosts two "
+               "transfers run at once, and each is at most half as large."},
+              &Config::fusion_bytes, "0..68719476736", {0, kMaxFusionBytes}));
   table.push_back(
       integer({"priority_bytes", "RUEDA_PRIORITY_BYTES", "", "bytes",
                "Largest transfer made by fusing tensors that have a priority: more urgent ones wait "

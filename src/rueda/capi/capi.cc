@@ -240,6 +240,9 @@ int rueda_add_process_set(const int32_t* ranks, int32_t count, int32_t* id) {
   if (count < 0 || count > rueda::kMaxRanks) {
     return capi::fail({Code::kInvalidArgument, "rueda_add_process_set: count is out of range."});
   }
+  if (id == nullptr || (ranks == nullptr && count > 0)) {
+    return capi::fail({Code::kInvalidArgument, "rueda_add_process_set: ranks and id must not be null."});
+  }
   const auto added = engine->add_process_set(std::vector<Rank>(ranks, ranks + count));
   if (!added.is_ok()) return capi::fail(added.status());
   *id = added.value();

@@ -112,7 +112,7 @@ Result<std::optional<Actions>> Planner::begin(int64_t plan_number, Nanos now) {
   actions.emplace_back(PlanBegun{});
   actions.emplace_back(SetGeneration{.generation = ++generation_});
   runner_.begin(plan_number, std::exchange(arriving_, {}));
-  started_at_ = now;
+  moved_at_ = now;
   std::vector<Request> again;
   operation_of_.clear();
   for (auto& [operation, requests] : std::exchange(unanswered_, {})) {
@@ -186,13 +186,13 @@ std::optional<StartBucket> Planner::room(Nanos now) {
   if (next == nullptr) return std::nullopt;
   const int64_t number = runner_.started();
   runner_.start_next();
-  started_at_ = now;
+  moved_at_ = now;
   return StartBucket{.bucket = std::move(next), .number = number};
 }
 
 Actions Planner::tick(Nanos now, bool is_idle) {
   if (!runner_.is_open()) return {};
-  if (!is_idle && now - started_at_ > kPatience) return depart("the other ranks have not come for a second");
+  if (!is_idle && now - moved_at_ > kPatience) return depart("the other ranks have not come for a second");
   if (is_idle && runner_.waiting() > 0 && now - taken_at_ > kPatience)
     return depart("it has submitted nothing more for a second");
   return {};
@@ -214,7 +214,7 @@ Actions Planner::wanted(Nanos now, uint64_t waits, std::span<const std::string> 
 Nanos Planner::next_event(bool is_idle) const {
   if (!runner_.is_open()) return std::numeric_limits<Nanos>::max();
   if (runner_.waiting() > 0) return next_look_;
-  return is_idle ? std::numeric_limits<Nanos>::max() : started_at_ + kPatience;
+  return is_idle ? std::numeric_limits<Nanos>::max() : moved_at_ + kPatience;
 }
 
 Actions Planner::on_freeze(const PlanNews& frozen) {

@@ -99,6 +99,8 @@ class Planner {
   // There is room for one more bucket. Returns the next one, whose number is started(), if all its
   // tensors are ready.
   std::optional<StartBucket> room(Nanos now);
+  // A call under way has moved, so the other ranks have come.
+  void moved(Nanos now) { moved_at_ = now; }
   // Departs if the other ranks do not start a bucket, or if this rank submits nothing more.
   Actions tick(Nanos now, bool is_idle);
   // Departs if it is in vain to wait for one of the names. asks_for_wanted() says when to call wanted(): when
@@ -150,7 +152,7 @@ class Planner {
   std::map<std::pair<int32_t, std::string>, OperationId> operation_of_;  // (process set, name); unanswered
   int64_t plans_begun_ = 0;
   uint16_t generation_ = 0;  // of backend calls; changes when a plan begins or ends
-  Nanos started_at_ = 0;     // when the last bucket started
+  Nanos moved_at_ = 0;       // when a bucket last started or moved
   Nanos taken_at_ = 0;       // when the plan took the last operation
   uint64_t seen_waits_ = 0;
   Nanos next_look_ = 0;

@@ -22,7 +22,6 @@ class SharedMemory {
   // Maps what another process created, after checking that its size is sealed and within [least, most].
   static Result<SharedMemory> adopt(UniqueFd memory, size_t least, size_t most);
 
-  [[nodiscard]] bool is_mapped() const { return base_ != nullptr; }
   [[nodiscard]] std::byte* base() const { return base_; }
   [[nodiscard]] size_t bytes() const { return bytes_; }
   [[nodiscard]] int fd() const { return memory_.get(); }  // -1 after close_fd()

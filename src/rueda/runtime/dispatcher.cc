@@ -145,6 +145,7 @@ bool Dispatcher::progress() {
   bool moved = false;
   for (size_t i = 0; !running_.empty() && i < backends_.all().size(); ++i)
     if (!backends_.all()[i]->is_idle()) moved = backends_.all()[i]->progress(done_) || moved;
+  has_moved_ = has_moved_ || moved;
   for (const backend::Done& done : std::exchange(done_, {})) {
     const auto at = std::ranges::find(running_, done.id, [](const auto& item) { return item->id; });
     RUEDA_CHECK(at != running_.end(), "a backend finished a call that was not running");

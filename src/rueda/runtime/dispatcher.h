@@ -36,6 +36,8 @@ class Dispatcher {
   // Whether the bucket would start at once.
   [[nodiscard]] bool has_room_for(int64_t bucket) const;
   bool progress();  // true if anything moved
+  // Whether a call has moved since this was asked last.
+  bool take_moved() { return std::exchange(has_moved_, false); }
   [[nodiscard]] bool is_idle() const { return queue_.empty() && running_.empty(); }
   // Responses not finished yet: the coordinator holds back while there are several, so that tensors fuse.
   [[nodiscard]] size_t backlog() const { return queue_.size() + running_.size(); }
@@ -93,6 +95,7 @@ class Dispatcher {
   uint64_t next_order_ = 0;  // of the calls of this generation
   bool is_paused_ = false;   // no bucket of a plan starts
   Status failure_;
+  bool has_moved_ = false;  // a call, since take_moved()
 };
 
 }  // namespace rueda::runtime

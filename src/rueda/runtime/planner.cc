@@ -76,6 +76,7 @@ bool Planner::progress(Nanos now) {
 }
 
 void Planner::watch(Nanos now) {
+  if (dispatcher_.take_moved()) decisions_.moved(now);
   carry_out(decisions_.tick(now, dispatcher_.is_idle()));
   if (!decisions_.asks_for_wanted(now, operations_.wants())) return;
   const uint64_t wants = operations_.wants();

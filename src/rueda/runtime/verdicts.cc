@@ -60,7 +60,8 @@ Verdicts::Actions Verdicts::on_abort(Rank from, const control::Abort& abort, Nan
     return suspect(from, abort.lost, without_period(abort.why) + who, now);
   }
   // The text names the culprit already.
-  return {End{.why = {abort.code, abort.why}, .lost = abort.lost, .tells_others = is_coordinator()}};
+  const Rank lost = names_a_rank ? abort.lost : -1;
+  return {End{.why = {abort.code, abort.why}, .lost = lost, .tells_others = is_coordinator()}};
 }
 
 // A channel between two ranks broke. A sign of life from the suspect tells whether it was lost or

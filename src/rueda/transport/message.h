@@ -46,7 +46,8 @@ inline std::string to_string(const ChannelName& name) {
 }
 
 // Ok if the header announces exactly the message that the oldest receive expects.
-inline Status check_header(const MessageHeader& got, uint32_t sequence, size_t bytes, const ChannelName& from) {
+inline Status check_header(const MessageHeader& got, uint32_t sequence, size_t bytes,
+                           const ChannelName& from) {
   if (got.magic != kMessageMagic || got.sequence != sequence)
     return {Code::kInternal, to_string(from) + " broke the protocol: message " + std::to_string(sequence) +
                                  " does not begin where it should."};

@@ -62,7 +62,7 @@ void NativeBackend::take_back(CallId call, std::span<const int32_t> arrivals) {
 }
 
 bool NativeBackend::progress(std::vector<Done>& done) {
-  bool moved = false;
+  bool moved = std::exchange(has_completions_, false);
   for (CallRunner& runner : runners_) moved = runner.progress(kRoundBudget, done) || moved;
   return moved;
 }
@@ -78,6 +78,7 @@ bool NativeBackend::prepare_sleep() {
 
 void NativeBackend::on_completion(const transport::Completion& completion) {
   RUEDA_CHECK(completion.ticket >> kByteShift == kTicketByte, "a ticket of another owner");
+  has_completions_ = true;
   const Ticket base = completion.ticket & ~uint64_t{UINT32_MAX};
   for (CallRunner& runner : runners_)
     if (runner.is_running() && runner.first_ticket() == base)

@@ -63,6 +63,7 @@ class NativeBackend final : public Backend {
 
   RunnerContext context_;
   std::vector<CallRunner> runners_;  // [channel]
+  bool has_completions_ = false;     // since the last progress()
 };
 
 }  // namespace rueda::backend
