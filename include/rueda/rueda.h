@@ -86,7 +86,7 @@ typedef struct rueda_init_options {
 RUEDA_API int rueda_init(const rueda_init_options* options);
 /* Ends the engine on every rank. Pending operations, and later operations of other ranks, fail with
  * RUEDA_SHUT_DOWN. Later operations of this rank fail with RUEDA_NOT_INITIALIZED until it calls rueda_init
- * again. Idempotent. */
+ * again. May be called repeatedly. */
 RUEDA_API void rueda_shutdown(void);
 RUEDA_API int rueda_is_initialized(void);
 /* RUEDA_OK while operations can succeed; otherwise the reason: a peer was lost, or another rank shut down. */

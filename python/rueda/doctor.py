@@ -102,7 +102,7 @@ def _test_torch() -> Tested:
     state = arena.state()
     wanted = "" if state.why != arena.OFF else "; RUEDA_TORCH_ARENA=1 switches it on"
     if why:
-        return {"arena": f"not to be had: {why}"}, []
+        return {"arena": f"unavailable: {why}"}, []
     return {"arena": f"passes its self-test{wanted}"}, []
 
 

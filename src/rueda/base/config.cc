@@ -151,8 +151,8 @@ void add_scheduling(std::vector<ConfigEntry>& table) {
               &Config::fusion_bytes, "0..68719476736", {0, kMaxFusionBytes}));
   table.push_back(
       integer({"priority_bytes", "RUEDA_PRIORITY_BYTES", "", "bytes",
-               "Largest transfer made by fusing tensors that have a priority: more urgent ones wait "
-               "for two of them at most."},
+               "Largest transfer made by fusing tensors that have a priority. A more urgent tensor waits "
+               "for at most two such transfers on one host, and for three between hosts."},
               &Config::priority_bytes, "0..68719476736", {0, int64_t{64} << 30}));
   table.push_back(
       number({"cycle_time_ms", "RUEDA_CYCLE_TIME", "HOROVOD_CYCLE_TIME", "milliseconds",
@@ -186,8 +186,8 @@ void add_diagnosis(std::vector<ConfigEntry>& table) {
   table.push_back(
       number({"stall_shutdown_s", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
               "seconds",
-              "Age at which such a tensor ends the job; 0 never does, and a value below the warning "
-              "time is ignored."},
+              "Age at which a tensor that some ranks have not submitted ends the job; 0 never does, and a "
+              "value below the warning time is ignored."},
              &Config::stall_shutdown_s, "0..100000000", {0, kMaxSeconds}));
   table.push_back(text({"timeline", "RUEDA_TIMELINE", "HOROVOD_TIMELINE", "",
                         "Path of the timeline file; DYNAMIC waits for start_timeline."},

@@ -85,8 +85,8 @@ std::optional<std::vector<Bucket>> PlanLearner::take_plan() {
       bytes += tensor.bytes;
       continue;
     }
-    // Otherwise every bias between two large tensors would be a bucket, and large ones would never be next to
-    // each other and overlap.
+    // A large tensor overtakes a bucket that is still small. Without this, the bias between two weights would
+    // be a bucket of its own, and would take the place beside a weight at which the next weight can overlap.
     const bool is_small = bytes < bucket_bytes_ / 2;
     if (!fits && is_free && is_small && tensor.bucket.what == Collective::kAllreduce) {
       buckets.insert(buckets.end() - 1, std::move(tensor.bucket));

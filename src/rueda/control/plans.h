@@ -20,8 +20,8 @@ namespace rueda::control {
 // On the coordinator: watches what is submitted and what runs, and proposes a plan when steps repeat.
 class PlanLearner {
  public:
-  // bucket_bytes: tensors are fused up to this size; a larger one is a bucket of its own, and runs before a
-  // bucket of small tensors that is less than half full.
+  // bucket_bytes: tensors are fused up to this size. A larger tensor is a bucket of its own. It may overtake
+  // small tensors, so that these fuse with later ones.
   explicit PlanLearner(int64_t bucket_bytes) : bucket_bytes_(bucket_bytes) {}
 
   void saw_submission(const TensorRequest& request);  // of any rank, in order of arrival
