@@ -158,7 +158,7 @@ def run_programs(
         command = [program, "--gtest_brief=1", f"--gtest_output=xml:{report}", *arguments]
         if preset == "tsan":  # its shadow memory does not fit every address layout
             command = ["setarch", "-R", *command]
-        status = run(command, limit_s=600, env=env)
+        status = run(command, limit_s=900, env=env)
         tally.add_report(label, report, status)
         print(f"  {label}: {time.monotonic() - started:.1f} s", flush=True)
 

@@ -1,8 +1,9 @@
 // Random programs of all collectives on whole engines, over every backend and transport, on one host and on
 // several. Every result is compared, bit for bit, with a scalar definition that adds in the documented order.
 // It is one for all worlds in which sums follow rank order, so these also agree with one another.
-// RUEDA_TEST_PROGRAMS: how many programs for each world. RUEDA_TEST_SEED: runs only this one.
+// RUEDA_TEST_PROGRAMS: twice the programs for each world; 1 at least. RUEDA_TEST_SEED: runs only this one.
 // RUEDA_TEST_ALGORITHM: forces this algorithm everywhere. With "ring" the test must fail.
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 #include <map>
@@ -303,7 +304,7 @@ class RandomPrograms : public testing::TestWithParam<World> {};
 TEST_P(RandomPrograms, give_the_documented_bits) {
   const char* const chosen = std::getenv("RUEDA_TEST_SEED");
   const char* const wanted = std::getenv("RUEDA_TEST_PROGRAMS");
-  const int programs = chosen != nullptr ? 1 : wanted != nullptr ? std::atoi(wanted) : 1;
+  const int programs = chosen != nullptr || wanted == nullptr ? 1 : std::max(1, std::atoi(wanted) / 2);
   const bool is_local = std::string(GetParam().name).starts_with("local");
   Outcome total;
   for (int i = 0; i < programs && !HasFailure(); ++i) {
@@ -316,7 +317,7 @@ TEST_P(RandomPrograms, give_the_documented_bits) {
       total.departures += outcome.departures;
     }
     if (HasFailure()) std::cout << "to repeat this: RUEDA_TEST_SEED=" << seed << "\n";
-    EXPECT_TRUE(seed != 0 || total.planned > 0) << "no plan was learned";
+    EXPECT_GT(total.planned, 0) << "no plan was learned, seed " << seed;
   }
   std::cout << "[ programs ] " << programs << " on " << GetParam().name << ": " << total.tensors
             << " results, " << total.planned << " buckets of plans, " << total.departures << " departures\n";
