@@ -51,6 +51,7 @@ static void measure(const char* label, const int64_t* counts, int tensors, int c
     for (int t = 0; t < tensors; at += counts[t++])
       MPI_Allreduce(MPI_IN_PLACE, at, (int)counts[t], MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     const int64_t end = now();
+    MPI_Barrier(MPI_COMM_WORLD);  // the check would take the cores from ranks that have not finished
     check(values, total, call);
     if (call >= kWarmUps) fprintf(out_, "%s %lld %lld\n", label, (long long)start, (long long)end);
   }

@@ -151,7 +151,9 @@ Status measure_size(const Context& context, rueda_collective what, int64_t bytes
     noted.starts.push_back(monotonic_now());
     Status status = context.rank.run(operation);
     noted.ends.push_back(monotonic_now());
-    if (status.is_ok() && !load.is_right(i)) noted.is_right = false;
+    if (!status.is_ok()) return status;
+    if (Status met = context.rank.barrier(); !met.is_ok()) return met;  // see timed() in measure_model.cc
+    noted.is_right = noted.is_right && load.is_right(i);
     return status;
   });
   return times.is_ok() ? add_row(context, load.bytes(), memory, times.value()) : times.status();

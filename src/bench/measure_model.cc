@@ -38,6 +38,9 @@ Status timed(const Context& context, const Gradients& gradients, int64_t iterati
   times.starts.push_back(monotonic_now());
   Status status = step(times.starts.back());
   times.ends.push_back(monotonic_now());
+  if (!status.is_ok()) return status;
+  // Where ranks share cores, the check of a rank that ends early would delay the others.
+  if (Status met = context.rank.barrier(); !met.is_ok()) return met;
   times.is_right &= gradients.hold_sum(context.rank.size(), iteration);
   return status;
 }
@@ -100,7 +103,7 @@ struct Pace {
 // The forward pass is a third of a step: the backward pass computes two gradients, for inputs
 // and for weights.
 Pace pace_of(const Context& context, const Model& model) {
-  const auto step = static_cast<Nanos>(model.compute_ms * 1e6 * dilation_of(context.request));
+  const auto step = nanos(model.compute_ms * dilation_of(context.request), kMillisecond);
   return {.forward = step / 3, .backward = step - step / 3};
 }
 

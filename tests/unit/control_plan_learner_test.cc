@@ -84,6 +84,21 @@ TEST_F(Learner, runs_nothing_before_a_small_tensor_whose_result_it_may_depend_on
   EXPECT_EQ(names_of(*plan), (std::vector<Names>{{"bias"}, {"weight"}}));
 }
 
+TEST_F(Learner, runs_nothing_before_a_barrier_that_came_first) {
+  std::optional<std::vector<Bucket>> plan;
+  for (int i = 0; i < 10 && !plan; ++i) {
+    const TensorRequest barrier = allreduce("barrier", 0), weight = allreduce("weight", 9000);
+    for (const TensorRequest& request : {barrier, weight}) learner_.saw_submission(request);
+    Bucket first = response_to(barrier);
+    first.what = Collective::kBarrier;
+    learner_.saw_response(first);
+    learner_.saw_response(response_to(weight));
+    plan = learner_.take_plan();
+  }
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(names_of(*plan), (std::vector<Names>{{"barrier"}, {"weight"}}));
+}
+
 TEST_F(Learner, keeps_apart_what_may_depend_on_a_result) {
   const Step step = {allreduce("a", 1), allreduce("b", 1)};
   std::optional<std::vector<Bucket>> plan;

@@ -23,9 +23,11 @@ int64_t bytes_of(const Bucket& bucket, const Entry& entry) {
   return bytes;
 }
 
-bool can_fuse(const Bucket& a, const Bucket& b) {
-  return a.what == Collective::kAllreduce && key_of(a) == key_of(b);
+bool are_reductions(const Bucket& a, const Bucket& b) {
+  return a.what == Collective::kAllreduce && b.what == Collective::kAllreduce;
 }
+
+bool can_fuse(const Bucket& a, const Bucket& b) { return are_reductions(a, b) && key_of(a) == key_of(b); }
 
 }  // namespace
 
@@ -87,8 +89,9 @@ std::optional<std::vector<Bucket>> PlanLearner::take_plan() {
     }
     // A large tensor overtakes a bucket that is still small. Without this, the bias between two weights would
     // be a bucket of its own, and would take the place beside a weight at which the next weight can overlap.
+    // Nothing overtakes a barrier.
     const bool is_small = bytes < bucket_bytes_ / 2;
-    if (!fits && is_free && is_small && tensor.bucket.what == Collective::kAllreduce) {
+    if (!fits && is_free && is_small && are_reductions(buckets.back(), tensor.bucket)) {
       buckets.insert(buckets.end() - 1, std::move(tensor.bucket));
       continue;
     }

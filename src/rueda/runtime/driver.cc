@@ -70,14 +70,12 @@ void Driver::run() {
   const DefaultFloatingPoint arithmetic;
   pin_thread(options_.affinity, options_.local_rank);
   std::unique_lock lock(mutex_);
-  last_moved_ = monotonic_now();
+  stillness_.moved(monotonic_now());
   while (!work_.is_over()) {
-    if (work_.turn()) {
-      last_moved_ = monotonic_now();
-      has_yielded_ = false;
-    } else if (!work_.is_over()) {
+    if (work_.turn())
+      stillness_.moved(monotonic_now());
+    else if (!work_.is_over())
       idle(lock);
-    }
   }
   lock.unlock();
   work_.ended();
@@ -92,13 +90,12 @@ void Driver::wake() {
 
 void Driver::idle(std::unique_lock<std::mutex>& lock) {
   const Nanos now = monotonic_now();
-  const bool is_patient = !has_yielded_ || now - last_moved_ < yields_for();
-  if (!is_patient || is_left_to_waiters(now)) return park(lock, sleeps_until(now));
+  if (stillness_.exceeds(yields_for(), now) || is_left_to_waiters(now)) return park(lock, sleeps_until(now));
   lock.unlock();
   const bool is_alone = yield_finds_nobody();
   lock.lock();
   has_core_to_itself_ = is_alone;
-  has_yielded_ = true;
+  stillness_.yielded();
 }
 
 // Where other threads want the core, they get it: yielding would only take turns with them.
@@ -173,35 +170,33 @@ bool Driver::drive(const std::atomic<bool>& is_done, std::optional<Deadline> dea
     if (!options_.has_silent_channels) wake_filter_.close();
     end_sleep();
   }
-  Nanos now = monotonic_now();
-  bool has_yielded = false;  // since anything moved
-  for (Nanos moved = now; !is_done.load(std::memory_order_acquire) && !work_.is_over();) {
+  stillness_.moved(monotonic_now());
+  while (!is_done.load(std::memory_order_acquire) && !work_.is_over()) {
     if (work_.turn()) {
-      moved = monotonic_now();
-      has_yielded = false;
+      stillness_.moved(monotonic_now());
       continue;
     }
-    now = monotonic_now();
+    const Nanos now = monotonic_now();
     const Nanos patience = has_core_to_itself_ ? kPatienceAlone : yields_for();
-    if ((has_yielded && now - moved >= patience) || (deadline && deadline->is_past(now))) break;
+    if (stillness_.exceeds(patience, now) || (deadline && deadline->is_past(now))) break;
     if (has_core_to_itself_ && work_.look_closely(is_done)) {
-      moved = monotonic_now();
+      stillness_.moved(monotonic_now());
       continue;
     }
     has_core_to_itself_ = yield_finds_nobody();
-    has_yielded = true;
+    stillness_.yielded();
   }
-  last_moved_ = last_driven_ = monotonic_now();
+  last_driven_ = monotonic_now();
   if (is_parked_) leave_parked();
   return true;
 }
 
 // The parked thread continues after this one. It must be woken for whatever it would not notice.
 void Driver::leave_parked() {
-  const bool is_left = is_left_to_waiters(last_moved_);
-  if (!options_.has_silent_channels || !is_left) set_wake_filter(is_left, last_moved_);
+  const bool is_left = is_left_to_waiters(last_driven_);
+  if (!options_.has_silent_channels || !is_left) set_wake_filter(is_left, last_driven_);
   const bool may_sleep = prepare_sleep();
-  if (!may_sleep || work_.has_due_times(last_moved_)) wake();
+  if (!may_sleep || work_.has_due_times(last_driven_)) wake();
 }
 
 }  // namespace rueda::runtime

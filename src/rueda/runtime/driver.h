@@ -44,6 +44,24 @@ class Work {
   virtual void wake_up() = 0;
 };
 
+// Since when nothing has moved, and whether the thread that looks for work has yielded since.
+class Stillness {
+ public:
+  void moved(Nanos now) {
+    since_ = now;
+    has_yielded_ = false;
+  }
+  void yielded() { has_yielded_ = true; }
+  // Whether a thread with this much patience stops looking. It yields at least once first.
+  [[nodiscard]] bool exceeds(Nanos patience, Nanos now) const {
+    return has_yielded_ && now - since_ >= patience;
+  }
+
+ private:
+  Nanos since_ = 0;
+  bool has_yielded_ = false;
+};
+
 class Driver {
  public:
   struct Options {
@@ -87,8 +105,7 @@ class Driver {
   bool is_parked_ = false;           // the engine's own thread sleeps in poll until it is rung
   WakeFilter wake_filter_;           // in front of the transports' descriptors
   bool has_core_to_itself_ = false;  // as the last yield has shown
-  Nanos last_moved_ = 0;
-  bool has_yielded_ = false;         // since anything moved
+  Stillness stillness_;
   Nanos last_driven_ = -kSecond;     // when a waiting thread last did the work
   Nanos quiet_time_ = kMillisecond;  // for which the engine's own thread leaves arriving data to such threads
 
