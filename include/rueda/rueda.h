@@ -101,8 +101,8 @@ RUEDA_API int rueda_cross_rank(void);
 RUEDA_API int rueda_cross_size(void);
 RUEDA_API int rueda_is_homogeneous(void); /* 1, 0, or -1 */
 /* The number of the current epoch. It is equal on all ranks and larger than that of any earlier init of this
- * process. When it changes, everything that belongs to the old epoch (process sets, handles, results) is
- * invalid. */
+ * process. When it changes, everything that belongs to the old epoch becomes invalid: process sets, handles
+ * and results. */
 RUEDA_API int64_t rueda_epoch(void);
 
 RUEDA_API const char* rueda_version(void);    /* "0.1.0" */
