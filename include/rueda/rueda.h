@@ -230,7 +230,7 @@ RUEDA_API void* rueda_alloc(size_t bytes);
 /* Releases a shared buffer. No operation may use it any more. NULL is allowed. */
 RUEDA_API void rueda_release_memory(void* buffer);
 /* 1 if the address lies in memory from which shared buffers are allocated. */
-RUEDA_API int rueda_is_bucket(const void* address);
+RUEDA_API int rueda_is_shared_buffer(const void* address);
 /* Returns the pages of released shared buffers to the system. Otherwise they are kept for the next ones. */
 RUEDA_API void rueda_trim_memory(void);
 

@@ -362,7 +362,7 @@ void rueda_release_memory(void* buffer) {
     RUEDA_LOG(kError, "rueda_release_memory: the address is not that of a shared buffer.");
 }
 
-int rueda_is_bucket(const void* address) { return capi::is_shared_buffer(address) ? 1 : 0; }
+int rueda_is_shared_buffer(const void* address) { return capi::is_shared_buffer(address) ? 1 : 0; }
 void rueda_trim_memory(void) { capi::trim_shared_buffers(); }
 
 void rueda_log(int level, const char* text) {
