@@ -140,7 +140,7 @@ TEST(Handshake, each_differing_term_is_named_on_both_sides) {
   accepted.kind = ConnectionKind::kStore;
   verdicts = converse(caller(), accepted);
   expect_denied(verdicts.client, "does not accept data connections");
-  expect_denied(verdicts.server, "asked for a data connection; here are store connections");
+  expect_denied(verdicts.server, "asked for a data connection; this side accepts store connections");
   accepted = callee();
   accepted.to = 2;
   verdicts = converse(caller(), accepted);
