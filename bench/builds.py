@@ -2,11 +2,11 @@
 
     python bench/builds.py OLD/librueda.so NEW/librueda.so --turns 15 --json out.json
 
-Each turn runs `rueda bench allreduce` with the old build, with the new build, and with the old build once more,
-in an order that changes from turn to turn. A ratio is the time of the old build divided by the time of the new
-build in the same turn: above 1 the new build is faster. The spread of the machine is the ratio of the two runs
-of the old build. A cell counts as slower if its median ratio lies below 0.97 and below the first quartile of
-that spread.
+Each turn runs `rueda bench allreduce` with the old build, with the new build, and with the old build again, in
+an order that changes from turn to turn. A ratio is the time of the old build divided by the time of the new
+build in the same turn: above 1 the new build is faster. The spread of the machine is the ratio of the two
+runs of the old build. A cell counts as slower if its median ratio lies below 0.97 and below the first
+quartile of that spread.
 
 The command must be that of the old build: a new library accepts the structs of an older program, but an old
 library does not accept those of a newer one.

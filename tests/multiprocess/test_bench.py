@@ -207,7 +207,7 @@ REFUSED = {
     "unknown model": (["burst", "--model", "resnet51"], "choose one of bert_base, gpt2"),
     "model twice": (["burst", "--model", "gpt2,gpt2"], "name each once"),
     "unknown unit": (["allreduce", "--sizes", "4B,1XiB"], "unknown unit XiB;"),
-    "parts of an element": (["allreduce", "--sizes", "4B,3B"], "3 B is not a whole number of float32 elements"),
+    "parts of an element": (["allreduce", "--sizes", "4B,3B"], "3 B is not a whole number of float32"),
     "no folder for the results": (["allreduce", "--json", "/nowhere/x.json"], "cannot write /nowhere/x.json"),
     "a folder for the results": (["allreduce", "--json", "/tmp"], "cannot write /tmp"),
     "empty entry": (["allreduce", "--sizes", "4B,,8B"], "empty entry"),

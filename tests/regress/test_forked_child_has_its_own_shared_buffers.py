@@ -1,6 +1,6 @@
-"""Shared buffers are shared mappings, and fork() leaves a shared mapping shared: a child's writes were its parent's.
+"""Shared buffers are shared mappings, and fork() leaves these shared: a child wrote into its parent's buffers.
 
-A child has a private copy of its parent's shared buffers, and what it allocates comes from an arena of its own.
+A child has a private copy of its parent's shared buffers, and what it allocates comes from its own arena.
 """
 
 import ctypes
