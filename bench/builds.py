@@ -2,9 +2,9 @@
 
     python bench/builds.py OLD/librueda.so NEW/librueda.so --turns 15 --json out.json
 
-Each turn runs `rueda bench allreduce` with the old build, with the new build, and with the old build again, in
-an order that changes from turn to turn. A ratio is the time of the old build divided by the time of the new
-build in the same turn: above 1 the new build is faster. The spread of the machine is the ratio of the two
+Each turn runs `rueda bench allreduce` with the old build, with the new build, and with the old build again,
+in an order that changes from turn to turn. A ratio is the time of the old build divided by the time of the
+new build in the same turn: above 1 the new build is faster. The spread of the machine is the ratio of the two
 runs of the old build. A cell counts as slower if its median ratio lies below 0.97 and below the first
 quartile of that spread.
 

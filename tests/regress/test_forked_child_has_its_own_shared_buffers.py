@@ -1,4 +1,4 @@
-"""Shared buffers are shared mappings, and fork() leaves these shared: a child wrote into its parent's buffers.
+"""Shared buffers are shared mappings, and fork() keeps them shared: a child wrote into its parent's memory.
 
 A child has a private copy of its parent's shared buffers, and what it allocates comes from its own arena.
 """
