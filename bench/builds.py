@@ -1,14 +1,15 @@
-"""Compares two builds of rueda, in turns, in one run: is any cell slower than before?
+"""Compares two builds of rueda, in turns, in one run: is the new build slower anywhere?
 
-    python bench/builds.py BEFORE/librueda.so AFTER/librueda.so --turns 15 --json out.json
+    python bench/builds.py OLD/librueda.so NEW/librueda.so --turns 15 --json out.json
 
-Each turn runs `rueda bench allreduce` with the build before, the build after, and the build before once more,
-in an order that changes from turn to turn. A ratio is the time of "before" over the time of "after" in the
-same turn: above 1 the new build is faster. The spread of the machine is the ratio of the two "before" runs. A
-cell counts as slower if the median ratio lies below 0.97 and below the first quartile of that spread.
+Each turn runs `rueda bench allreduce` with the old build, with the new build, and with the old build again,
+in an order that changes from turn to turn. A ratio is the time of the old build divided by the time of the
+new build in the same turn: above 1 the new build is faster. The spread of the machine is the ratio of the two
+runs of the old build. A cell counts as slower if its median ratio lies below 0.97 and below the first
+quartile of that spread.
 
-The command must be that of the build before: a new library takes the structs of an older program, but not the
-other way round.
+The command must be that of the old build: a new library accepts the structs of an older program, but an old
+library does not accept those of a newer one.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ class Row(NamedTuple):
     """One cell over all turns."""
 
     cell: Cell
-    before_us: float
-    change: Ratio  # before over after
-    spread: Ratio  # before over before
+    old_us: float
+    change: Ratio  # old / new
+    spread: Ratio  # old / old
 
     def is_slower(self) -> bool:
         """Below the allowed ratio, and below the ratios of the same build with itself."""
@@ -45,14 +46,14 @@ class Row(NamedTuple):
 
 
 def rows_of(turns: List[Tuple[Times, Times, Times]]) -> List[Row]:
-    """A row for each cell that all runs have. A turn is (before, after, before again)."""
+    """A row for each cell that all runs have. A turn is (old, new, old again)."""
     cells = [cell for cell in turns[0][0] if all(cell in times for turn in turns for times in turn)]
     rows = []
     for cell in cells:
         changes = [(turn[0][cell] * turn[2][cell]) ** 0.5 / turn[1][cell] for turn in turns]
         spreads = [turn[0][cell] / turn[2][cell] for turn in turns]
-        before = quartiles([turn[0][cell] for turn in turns]).median
-        rows.append(Row(cell, before, quartiles(changes), quartiles(spreads)))
+        old = quartiles([turn[0][cell] for turn in turns]).median
+        rows.append(Row(cell, old, quartiles(changes), quartiles(spreads)))
     return rows
 
 
@@ -60,7 +61,7 @@ def run(command: str, library: str, ranks: int, seconds: float) -> Times:
     """One run of the benchmark over all cells."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        arguments = ["bench", "allreduce", "-np", str(ranks), "--sizes", SIZES, "--memory", "private,bucket"]
+        arguments = ["bench", "allreduce", "-np", str(ranks), "--sizes", SIZES, "--memory", "private,shared"]
         arguments += ["--transport", "shm,tcp", "--seconds", str(seconds), "--json", str(report)]
         environment = {**os.environ, "RUEDA_LIBRARY": library}
         subprocess.run(
@@ -74,9 +75,9 @@ def run(command: str, library: str, ranks: int, seconds: float) -> Times:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("before", help="librueda.so of the build before")
-    parser.add_argument("after", help="librueda.so of the build after")
-    parser.add_argument("--command", default="rueda", help="the rueda command of the build before")
+    parser.add_argument("old", help="librueda.so of the old build")
+    parser.add_argument("new", help="librueda.so of the new build")
+    parser.add_argument("--command", default="rueda", help="the rueda command of the old build")
     parser.add_argument("--turns", type=int, default=15)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=0.2, help="for each cell of each run")
@@ -87,15 +88,15 @@ def main() -> int:
     for turn in range(options.turns):
         times: List[Times] = [{}, {}, {}]
         for which in orders[turn % len(orders)]:
-            library = options.after if which == 1 else options.before
+            library = options.new if which == 1 else options.old
             times[which] = run(options.command, library, options.ranks, options.seconds)
         turns.append((times[0], times[1], times[2]))
     rows = rows_of(turns)
-    print(f"{'transport':<10}{'memory':<9}{'size':>8}{'before':>12}  before/after      before/before")
+    print(f"{'transport':<10}{'memory':<9}{'size':>8}{'old':>12}  old/new           old/old")
     for row in rows:
         transport, memory, size = row.cell
         verdict = "  SLOWER" if row.is_slower() else ""
-        cells = f"{transport:<10}{memory:<9}{size_text(size):>8}{row.before_us:>9.1f} us"
+        cells = f"{transport:<10}{memory:<9}{size_text(size):>8}{row.old_us:>9.1f} us"
         print(f"{cells}  {row.change}  {row.spread}{verdict}")
     if options.json:
         listed = [

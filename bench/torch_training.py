@@ -90,7 +90,7 @@ class Bench:
         owner = Owner(self._nets[way]) if way == "arena" else None
         self._steps[way]()
         gradients = [p.grad for p in self._nets[way].parameters() if p.grad is not None]
-        placed = [_core.is_bucket(gradient.data_ptr()) for gradient in gradients]
+        placed = [_core.is_shared_buffer(gradient.data_ptr()) for gradient in gradients]
         if way in ("pointer", "arena") and set(placed) != {int(way == "arena")}:
             raise SystemExit(f"{way}: {sum(placed)} of {len(placed)} gradients lie in the arena")
         del gradients

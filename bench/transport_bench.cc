@@ -1,8 +1,8 @@
 // Ping-pong latency and 64 MiB bandwidth of a channel between two processes, each spinning briefly, then
 // sleeping. Numbers for the cost model and for changes to a transport; nothing asserts them.
 //
-//   transport_bench            prints one line per transport and size: half the round trip, and bytes per
-//   second
+//   transport_bench            prints, for each transport and size, half the round trip and the bytes
+//                              per second
 #include <poll.h>
 #include <sched.h>
 #include <sys/socket.h>

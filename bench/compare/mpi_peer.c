@@ -1,9 +1,9 @@
 /* Allreduce of an MPI library, measured as `rueda bench` measures: input rewritten, barrier, call in place,
- * every result checked. Each rank writes lines "LABEL START END" (nanoseconds of CLOCK_MONOTONIC) to
- * OUT.RANK.
+ * every result checked. Each rank writes lines to OUT.RANK: "LABEL START END" (nanoseconds of
+ * CLOCK_MONOTONIC).
  *
  *   mpi_peer OUT BYTES:CALLS...          one tensor
- *   mpi_peer OUT burst:FILE:CALLS        FILE: a count of elements a line; labels "each" and "flat"
+ *   mpi_peer OUT burst:FILE:CALLS        FILE: one count of elements in each line; labels "each" and "flat"
  */
 #include <mpi.h>
 #include <stdint.h>

@@ -79,9 +79,9 @@ class Rueda(Peer):
 
 
 class RuedaBucket(Rueda):
-    name = "rueda (bucket)"
+    name = "rueda (shared)"
     settings = "tensors in memory of rueda_alloc"
-    memory = "bucket"
+    memory = "shared"
 
 
 class Gloo(Peer):

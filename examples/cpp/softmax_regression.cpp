@@ -78,9 +78,9 @@ std::array<double, 2> count_right(const Images& images, std::span<const float> w
 rueda::Outcome train(const Images& training, const Images& test) {
   const int64_t ranks = rueda::size();
   std::vector<float> weights(static_cast<size_t>(kClasses * (training.size + 1)));
-  auto bucket = rueda::Bucket<float>::make(weights.size());  // rueda: reduced without a copy on one host
-  if (!bucket.ok()) return bucket.outcome();
-  const std::span<float> gradient = bucket.value().values();
+  auto shared = rueda::SharedBuffer<float>::make(weights.size());  // rueda: no copy on one host
+  if (!shared.ok()) return shared.outcome();
+  const std::span<float> gradient = shared.value().values();
   if (auto sent = rueda::broadcast(weights, 0, "weights"); !sent.ok()) return sent;  // rueda
   for (int epoch = 1; epoch <= kEpochs; ++epoch) {
     for (int64_t first = 0; first + ranks * kBatch <= training.count; first += ranks * kBatch) {

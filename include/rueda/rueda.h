@@ -101,8 +101,8 @@ RUEDA_API int rueda_cross_rank(void);
 RUEDA_API int rueda_cross_size(void);
 RUEDA_API int rueda_is_homogeneous(void); /* 1, 0, or -1 */
 /* The number of the current epoch. It is equal on all ranks and larger than that of any earlier init of this
- * process. When it changes, everything that belongs to the old epoch (process sets, handles, results) is
- * invalid. */
+ * process. When it changes, everything that belongs to the old epoch becomes invalid: process sets, handles
+ * and results. */
 RUEDA_API int64_t rueda_epoch(void);
 
 RUEDA_API const char* rueda_version(void);    /* "0.1.0" */
@@ -230,7 +230,7 @@ RUEDA_API void* rueda_alloc(size_t bytes);
 /* Releases a shared buffer. No operation may use it any more. NULL is allowed. */
 RUEDA_API void rueda_release_memory(void* buffer);
 /* 1 if the address lies in memory from which shared buffers are allocated. */
-RUEDA_API int rueda_is_bucket(const void* address);
+RUEDA_API int rueda_is_shared_buffer(const void* address);
 /* Returns the pages of released shared buffers to the system. Otherwise they are kept for the next ones. */
 RUEDA_API void rueda_trim_memory(void);
 

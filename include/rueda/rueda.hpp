@@ -218,18 +218,18 @@ Expected<std::vector<T>> take_rows(const rueda_request& request,
 // Elements in a shared buffer: memory that all ranks of a host map, so that an allreduce copies nothing. It
 // works before init() and after shutdown, too. The initial contents are unspecified.
 template <Element T>
-class Bucket {
+class SharedBuffer {
  public:
-  static Expected<Bucket> make(size_t count) {
+  static Expected<SharedBuffer> make(size_t count) {
     const bool is_countable = count <= SIZE_MAX / sizeof(T);
     void* const memory = rueda_alloc(is_countable ? count * sizeof(T) : SIZE_MAX);
     if (memory == nullptr) return last_outcome(RUEDA_UNAVAILABLE);
-    return Bucket(static_cast<T*>(memory), count);
+    return SharedBuffer(static_cast<T*>(memory), count);
   }
-  ~Bucket() { rueda_release_memory(data_); }
-  Bucket(Bucket&& other) noexcept
+  ~SharedBuffer() { rueda_release_memory(data_); }
+  SharedBuffer(SharedBuffer&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-  Bucket& operator=(Bucket&& other) noexcept {
+  SharedBuffer& operator=(SharedBuffer&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
     return *this;
@@ -238,7 +238,7 @@ class Bucket {
   [[nodiscard]] std::span<T> values() const { return {data_, size_}; }
 
  private:
-  Bucket(T* data, size_t size) : data_(data), size_(size) {}
+  SharedBuffer(T* data, size_t size) : data_(data), size_(size) {}
   T* data_ = nullptr;
   size_t size_ = 0;
 };

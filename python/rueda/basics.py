@@ -178,7 +178,7 @@ class HorovodBasics:
     def start_timeline(self, file_path: str, mark_cycles: bool = False) -> None:
         """Writes a Chrome trace of all operations to file_path (by rank 0), also without RUEDA_TIMELINE.
 
-        A file that cannot be opened causes a RuntimeWarning, and training goes on.
+        A file that cannot be opened causes a RuntimeWarning, and training continues.
         """
         self.require_initialized()
         path = _core.c_text(os.fsdecode(file_path), "timeline's path", sys.getfilesystemencoding())
@@ -198,7 +198,7 @@ class HorovodBasics:
 
     def mpi_threads_supported(self) -> bool:
         """Always raises ValueError: there is no MPI underneath."""
-        raise ValueError("MPI is not enabled: rueda runs without MPI, also when mpirun started the job.")
+        raise ValueError("MPI is not enabled: rueda runs without MPI, even if mpirun started the job.")
 
     def mpi_enabled(self) -> bool:
         """False: True would make scripts choose mpirun."""

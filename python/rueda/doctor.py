@@ -100,7 +100,7 @@ def _test_torch() -> Tested:
     _expect(torch.equal(hvd.allreduce(torch.ones(3), op=hvd.Sum), torch.ones(3)), "allreduce")
     why = arena.install() or arena.try_out()
     state = arena.state()
-    wanted = "" if state.why != arena.OFF else "; RUEDA_TORCH_ARENA=1 switches it on"
+    wanted = "" if state.why != arena.OFF else "; RUEDA_TORCH_ARENA=1 turns it on"
     if why:
         return {"arena": f"unavailable: {why}"}, []
     return {"arena": f"passes its self-test{wanted}"}, []
@@ -117,8 +117,8 @@ def _test_tensorflow() -> Tested:
     if plugin.is_async():
         return {"operations": "asynchronous"}, []
     sentence = (
-        "operations of rueda.tensorflow block TensorFlow's threads here: run them in one order everywhere; "
-        "a TensorFlow from 2.16 to 2.21 would not need it"
+        "operations of rueda.tensorflow block TensorFlow's threads here: run them in the same order on "
+        "all ranks, or use TensorFlow 2.16 to 2.21"
     )
     return {"operations": "blocking"}, [sentence]
 

@@ -38,7 +38,7 @@ def require() -> None:
 
 
 class PerEpoch(Generic[T]):
-    """A value that is made anew in each epoch."""
+    """A value that is made again in each epoch."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make

@@ -24,8 +24,8 @@ LINGER_S = 5.0
 
 UNKNOWN = "Handle {handle} was not created or has been cleared."
 OF_EARLIER_EPOCH = (
-    "Handle {handle} was given out before shutdown() and means nothing since: its operation has ended, and a "
-    "result that nobody took is lost; start the operation again after init()."
+    "Handle {handle} is from before shutdown() and is no longer valid: its operation has ended, and its "
+    "result is lost unless it was taken; start the operation again after init()."
 )
 LOST = (
     "The operation was under way when Horovod was shut down, so its result is lost; start it again after "

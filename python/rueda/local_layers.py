@@ -7,7 +7,7 @@ from typing import Any
 
 NOT_BUILT = (
     "{caller}: layer {layer} is not built: build the model (give it an Input, or call it once) before "
-    "{caller}, for it has no weights yet that could stay local."
+    "{caller}, because it has no weights yet."
 )
 
 

@@ -325,7 +325,7 @@ def wait_on_stream(engine_handle: int, stream: int) -> None:
 
 
 def raise_failed(engine_handle: int) -> NoReturn:
-    """Raises for an operation that this thread has just waited for in vain."""
+    """Raises the error of an operation for which this thread has just waited."""
     why = _core.last_error()  # after a shutdown by another thread nothing else remembers the operation
     raise errors.internal_error(_core.error(engine_handle) or why or errors.SHUTTING_DOWN)
 

@@ -1,4 +1,4 @@
-"""What all front ends decide alike about collectives and optimizers. Knows no framework."""
+"""Decisions about collectives and optimizers that all front ends share. Knows no framework."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ FAILURE = (
 # Appended to the path: the rank may find rueda nowhere else, but its own packages come first.
 WORKER = "import sys; sys.path.append({!r}); from rueda._run_worker import main; sys.exit(main())"
 ELASTIC = (
-    "rueda.run starts a fixed number of processes: leave min_num_proc, max_num_proc, slots, reset_limit, "
-    "cooldown_range and host_discovery_script away."
+    "rueda.run starts a fixed number of processes: leave out min_num_proc, max_num_proc, slots, reset_limit, "
+    "cooldown_range and host_discovery_script."
 )
 
 USAGE_ERROR = 2  # exit status of `rueda run` for arguments that it does not accept
@@ -66,7 +66,7 @@ def find_command() -> str:
     found = os.environ.get("RUEDA_BIN") or (beside if os.path.exists(beside) else shutil.which("rueda"))
     if found is None:
         raise RuntimeError(
-            "The rueda command is neither beside this Python nor in PATH; set RUEDA_BIN to it."
+            "The rueda command is neither beside this Python nor in PATH; set RUEDA_BIN to its path."
         )
     return found
 
@@ -163,7 +163,7 @@ def _check(
     if use_gloo and use_mpi:
         raise ValueError("Argument use_gloo and use_mpi only allow one set True.")
     if use_mpi:
-        raise ValueError("MPI support has not been built. Leave use_mpi away: rueda needs no MPI.")
+        raise ValueError("MPI support has not been built. Leave out use_mpi: rueda needs no MPI.")
 
 
 def _refuse_elastic(*values: Any) -> None:

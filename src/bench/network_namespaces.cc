@@ -42,7 +42,7 @@ Result<UniqueFd> new_namespace() {
     if (unshare(CLONE_NEWNET) != 0) {
       if (errno == EPERM)
         return {Code::kPermissionDenied,
-                "replay makes network namespaces, which this user must not do; run it as root, or as "
+                "replay makes network namespaces, which this user may not do; run it as root, or as "
                 "`unshare --user --map-root-user rueda bench replay ...` if that is allowed"};
       return {Code::kUnavailable, fmt::format("cannot make a network namespace: {}; check "
                                               "/proc/sys/user/max_net_namespaces",

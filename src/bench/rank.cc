@@ -160,7 +160,7 @@ Result<Buffer> Buffer::make(const Library& library, std::string_view kind, int64
   Buffer buffer;
   const size_t bytes = sizeof(float) * static_cast<size_t>(count);
   void* memory = nullptr;
-  if (kind == "bucket") {
+  if (kind == "shared") {
     memory = library.alloc(bytes);
     if (memory == nullptr) return Status(Code::kUnavailable, library.last_error());
     buffer.release_shared_ = library.release_memory;

@@ -14,7 +14,7 @@ struct Request {
   std::string what;                     // allreduce … barrier, latency, burst, replay
   std::vector<int> ranks = {2};         // one job for each
   std::vector<int64_t> sizes;           // bytes
-  std::vector<std::string> memory;      // of "bucket", "private"
+  std::vector<std::string> memory;      // of "shared", "private"
   std::vector<std::string> transports;  // of "auto", "shm", "tcp"
   std::vector<std::string> modes;       // burst: of "fused", "unfused", "planned"
   std::vector<std::string> strategies;  // replay: of "auto", "ring", "two-level", "parameter-server"

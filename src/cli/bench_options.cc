@@ -48,7 +48,7 @@ void add_options(CLI::App& app, Raw& raw, bench::Request& request) {
   app.add_option("--np,--num-proc", raw.ranks, "-np N[,N...]: ranks, a job for each number (2)");
   app.add_option("--sizes", raw.sizes, "sizes of a rank's buffer: 4B,64KiB,64MiB")->check(is_not_empty);
   app.add_option("--memory", raw.memory,
-                 "where buffers are: bucket (rueda_alloc), private, or both (both; replay: private)");
+                 "where buffers are: shared (rueda_alloc), private, or both (both; replay: private)");
   app.add_option("--transport", raw.transport,
                  "auto, " + all_transports(", ") + ", or several of them (auto)");
   app.add_option("--algorithm", request.algorithm, "force an algorithm, as RUEDA_ALGORITHM does");
@@ -68,7 +68,7 @@ void add_options(CLI::App& app, Raw& raw, bench::Request& request) {
   app.add_option("--per-host", request.per_host, "replay: ranks on one host (1)")->check(CLI::Range(1, 64));
   app.add_option(
          "--dilation", request.dilation,
-         "replay: stretches computing (default: 6.25 Gbit/s over the rate, so that a slow link stands "
+         "replay: stretches computing (default: 6.25 Gbit/s divided by the rate, so that a slow link stands "
          "for a quarter of 25 Gbit/s)")
       ->check(CLI::Range(0.0001, 1e6));
   app.add_option("--congestion", request.congestion, "replay: TCP's congestion control (reno)");
@@ -109,7 +109,7 @@ Status complete(const Raw& raw, bench::Request& request) {
   if (!request.command.empty() && !request.json.empty())
     return {Code::kInvalidArgument, "--json is for what rueda bench measures itself, not for a command"};
   if (std::isnan(request.seconds) || std::isnan(request.dilation))  // the options' ranges let it pass
-    return {Code::kInvalidArgument, "--seconds and --dilation are numbers"};
+    return {Code::kInvalidArgument, "--seconds and --dilation must be numbers"};
   const bool is_replay = request.what == "replay";
   const Result<std::vector<int>> ranks =
       bench::parse_counts(raw.ranks.empty() ? "2" : raw.ranks, 1, is_replay ? kMaxReplayRanks : kMaxRanks);
@@ -122,13 +122,13 @@ Status complete(const Raw& raw, bench::Request& request) {
   for (const int64_t size : request.sizes)
     if (size % 4 != 0)
       return {Code::kInvalidArgument,
-              fmt::format("{} are no whole float32 elements; give sizes that 4 B divide",
+              fmt::format("{} is not a whole number of float32 elements; give multiples of 4 B",
                           bench::size_text(size))};
   const Result<int64_t> rate = bench::parse_rate(raw.rate);
   if (!rate.is_ok()) return rate.status();
   request.rate = rate.value();
-  const std::string memory = !raw.memory.empty() ? raw.memory : is_replay ? "private" : "bucket,private";
-  if (Status status = take_words("--memory", memory, {"bucket", "private"}, request.memory); !status.is_ok())
+  const std::string memory = !raw.memory.empty() ? raw.memory : is_replay ? "private" : "shared,private";
+  if (Status status = take_words("--memory", memory, {"shared", "private"}, request.memory); !status.is_ok())
     return status;
   std::vector<std::string> transports = {"auto"};
   transports.insert(transports.end(), kTransportNames.begin(), kTransportNames.end());
@@ -171,7 +171,7 @@ Result<BenchRequest> parse_bench(const std::vector<std::string>& arguments) {
   const auto dashes = std::ranges::find(arguments, "--");
   if (dashes != arguments.end()) request.command.assign(dashes + 1, arguments.end());
   if (!request.command.empty() && what != "replay")
-    return Status(Code::kInvalidArgument, "a command after -- is for replay only, whose hosts it runs on");
+    return Status(Code::kInvalidArgument, "a command after -- is only for replay, on whose hosts it runs");
   if (!request.command.empty() && !request.json.empty())
     return Status(Code::kInvalidArgument,
                   "--json is for what rueda bench measures itself, not for a command");

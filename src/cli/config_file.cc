@@ -49,7 +49,8 @@ Result<std::string> parse_quoted(std::string_view text) {
     const char next = at + 1 < text.size() ? text[at + 1] : '\0';
     if (quote == '"' && text[at] == '\\') {
       const char meant = unescaped(next);
-      if (meant == 0) return Status(Code::kInvalidArgument, R"(has a backslash not before ", \, t or n)");
+      if (meant == 0)
+        return Status(Code::kInvalidArgument, R"(has a backslash that is not followed by ", \, t or n)");
       value += meant;
       ++at;
     } else if (quote == '\'' && text[at] == quote && next == quote) {

@@ -15,14 +15,14 @@ std::string stop_notice(PrefixStyle::Kind style, Rank failed, int running, Nanos
   if (running == 0) return {};
   if (style == PrefixStyle::Kind::kHorovod)
     return fmt::format("Terminating remaining workers after failure of Process {}.\n", failed);
-  return fmt::format("rueda: rank {} failed; ranks that still run: {}; they have {} s to end by themselves\n",
-                     failed, running, grace / kSecond);
+  return fmt::format("rueda: rank {} failed; {} {} still running and {} {} s to end by {}\n", failed, running,
+                     running == 1 ? "rank is" : "ranks are", running == 1 ? "has" : "have", grace / kSecond,
+                     running == 1 ? "itself" : "themselves");
 }
 
 std::string interrupt_notice(int signal, double grace_s) {
-  return fmt::format(
-      "rueda: {} was passed on to the ranks, which have {} s to end; {} again kills them now\n",
-      signal_name(signal), grace_s, signal == SIGINT ? "Ctrl-C" : "the signal");
+  return fmt::format("rueda: {} was passed on to the ranks, which have {} s to end; {} kills them at once\n",
+                     signal_name(signal), grace_s, signal == SIGINT ? "another Ctrl-C" : "a second signal");
 }
 
 std::string closing_notice(PrefixStyle::Kind style, const Ending& cause) {

@@ -26,9 +26,9 @@ using Emit = std::function<void(const Fragment&)>;
 // '\r' ends a fragment and is kept, so that progress bars redraw. An empty fragment before '\r' is dropped.
 class LineAssembler {
  public:
-  // is_verbatim: the fragments together are exactly the bytes that were fed, so a fragment that was cut or
-  // never finished has no end. Otherwise such a fragment gets "\n", so that the next prefix begins a new
-  // line.
+  // is_verbatim: the fragments together are exactly the bytes that were fed, so a fragment that was
+  // cut or never finished has no end. Otherwise such a fragment gets "\n", so that the next prefix
+  // begins a new line.
   explicit LineAssembler(bool is_verbatim = false) : is_verbatim_(is_verbatim) {}
   void feed(std::string_view bytes, const Emit& emit);
   void finish(const Emit& emit);  // the stream ended: emits an unfinished line

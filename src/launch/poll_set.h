@@ -10,7 +10,7 @@
 
 namespace rueda::launch {
 
-// One thread. Made anew for every turn of the loop.
+// One thread. Made again for every turn of the loop.
 class PollSet {
  public:
   void watch(int fd, short events, std::function<void()> action);  // a negative fd is never ready

@@ -1,6 +1,6 @@
-// Random programs on whole engines, each run twice: with learned plans and fusion, and with neither. Both
-// must give the same bits, whatever a program does to its plans. RUEDA_TEST_PROGRAMS: how many for each
-// world.
+// Random programs on whole engines, each run twice: with learned plans and fusion, and with
+// neither. Both must give the same bits, whatever a program does to its plans. RUEDA_TEST_PROGRAMS:
+// how many for each world.
 #include <cstring>
 #include <iostream>
 #include <map>

@@ -93,8 +93,8 @@ class Plans : public testing::TestWithParam<Wires> {
 TEST_P(Plans, no_word_is_said_once_steps_recur) {
   job_.run([&](Engine& engine, Rank rank) {
     Trainer trainer(engine, rank, ranks());
-    // A machine so busy that a rank is away for a second ends a plan; then there is something to say for a
-    // while.
+    // A machine so busy that a rank is away for a second ends a plan; then there is something to
+    // say for a while.
     int silent = 0, longest = 0;
     int64_t frames = 0;
     for (int i = 0; i < 300; ++i) {

@@ -8,8 +8,8 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// The liar has no engine: it sends one message over its links, and waits for the news that the other rank has
-// ended.
+// The liar has no engine: it sends one message over its links, and waits for the news that the
+// other rank has ended.
 class RefusedMessages : public testing::TestWithParam<std::string> {
  protected:
   // How an operation of the other rank ends, and the news that the liar gets.

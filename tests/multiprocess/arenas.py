@@ -41,7 +41,7 @@ def wrap(net, **options):
 
 
 def are_in_arena(net):
-    return {p.grad is not None and _core.is_bucket(p.grad.data_ptr()) == 1 for p in net.parameters()}
+    return {p.grad is not None and _core.is_shared_buffer(p.grad.data_ptr()) == 1 for p in net.parameters()}
 
 
 def train(net, is_on, steps=4, loss=lambda net, x: net(x).square().mean(), set_to_none=True, **options):

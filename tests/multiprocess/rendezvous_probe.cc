@@ -1,6 +1,6 @@
-// Meets the other ranks of whichever launcher started this process, and prints one line: who it is, why it
-// thinks so, and whom it met. Exit code 1 if that fails. RUEDA_INTERFACE and RUEDA_START_TIMEOUT are
-// honoured.
+// Meets the other ranks of whichever launcher started this process, and prints one line:
+// who it is, why it thinks so, and whom it met. Exit code 1 if that fails. RUEDA_INTERFACE
+// and RUEDA_START_TIMEOUT are honoured.
 #include <unistd.h>
 
 #include <cstdio>

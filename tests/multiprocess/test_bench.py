@@ -94,16 +94,16 @@ def test_other_collectives_of_three_ranks_are_right(what: str, tmp_path: Path) -
     assert [row["bytes"] for row in rows] == whole
 
 
-def test_buckets_are_measured_without_staging_and_plans_without_a_word(tmp_path: Path) -> None:
+def test_shared_buffers_are_measured_without_staging_and_plans_without_a_word(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    options = ["--sizes", "256KiB", "--memory", "bucket,private", "--transport", "shm", "--iterations", "200"]
+    options = ["--sizes", "256KiB", "--memory", "shared,private", "--transport", "shm", "--iterations", "200"]
     frames = {}
     for plans in ("1", "0"):
         done = bench("allreduce", "-np", "2", *options, "--json", str(out), RUEDA_PLANS=plans)
         assert done.returncode == 0, done.stderr
         rows = results(out)
         found = [(row["memory"], row["algorithm"], row["correct"]) for row in rows]
-        assert found == [("bucket", "registered", True), ("private", "staged", True)]
+        assert found == [("shared", "registered", True), ("private", "staged", True)]
         frames[plans] = sum(row["negotiation_frames"] for row in rows)
     # Each call and the barrier before it: a message to rank 0 and one back.
     assert frames["0"] == 2 * 2 * 200 * 2 and frames["1"] < frames["0"] / 2
@@ -207,16 +207,16 @@ REFUSED = {
     "unknown model": (["burst", "--model", "resnet51"], "choose one of bert_base, gpt2"),
     "model twice": (["burst", "--model", "gpt2,gpt2"], "name each once"),
     "unknown unit": (["allreduce", "--sizes", "4B,1XiB"], "unknown unit XiB;"),
-    "parts of an element": (["allreduce", "--sizes", "4B,3B"], "3 B are no whole float32 elements"),
+    "parts of an element": (["allreduce", "--sizes", "4B,3B"], "3 B is not a whole number of float32"),
     "no folder for the results": (["allreduce", "--json", "/nowhere/x.json"], "cannot write /nowhere/x.json"),
     "a folder for the results": (["allreduce", "--json", "/tmp"], "cannot write /tmp"),
     "empty entry": (["allreduce", "--sizes", "4B,,8B"], "empty entry"),
     "results of a command": (["replay", "--json", "x", "--", "true"], "not for a command"),
     "no sizes": (["allreduce", "--sizes", ""], "--sizes: nothing is given"),
-    "no number of seconds": (["allreduce", "--seconds", "nan"], "--seconds and --dilation are numbers"),
+    "no number of seconds": (["allreduce", "--seconds", "nan"], "--seconds and --dilation must be numbers"),
     "impossible rate": (["replay", "--rate", "9000gbit"], "from 1mbit to 400gbit"),
     "no rate": (["replay", "--rate", "fast"], "1gbit or 500mbit"),
-    "unknown memory": (["allreduce", "--memory", "heap"], "choose from bucket, private"),
+    "unknown memory": (["allreduce", "--memory", "heap"], "choose from shared, private"),
     "unknown transport": (["allreduce", "--transport", "ib"], "choose from auto, shm, tcp"),
     "unknown strategy": (["replay", "--strategy", "star"], "parameter-server"),
     "too many ranks": (["replay", "-np", "65"], "give 1 to 64"),

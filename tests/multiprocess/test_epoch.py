@@ -37,7 +37,7 @@ import numpy as np
 import pytest, torch
 import rueda.numpy, rueda.torch
 hvd = rueda.torch
-STALE = "Handle 1 was given out before shutdown.*; start the operation again after init"
+STALE = "Handle 1 is from before shutdown.*; start the operation again after init"
 """
 
 

@@ -135,7 +135,7 @@ def test_random_keys_travel_and_other_types_are_refused_by_name():
     for reduce in (hvd.allreduce, jax.jit(hvd.allreduce, static_argnums=1)):
         with pytest.raises(ValueError, match=r"allreduce of t\['b'\]: no collective takes the type uint32"):
             reduce({"a": jnp.ones(2), "b": jnp.ones(2, jnp.uint32)}, "t")
-    with pytest.raises(ValueError, match=r"broadcast of broadcast_parameters\['name'\]: str is no array"):
+    with pytest.raises(ValueError, match=r"broadcast of broadcast_parameters\['name'\]: str is not an array"):
         hvd.broadcast_parameters({"a": jnp.ones(2), "name": "adam"})
     assert hvd.broadcast_parameters({"a": jnp.ones(2)})["a"].tolist() == [1.0, 1.0]  # its name is free
 

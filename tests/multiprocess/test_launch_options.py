@@ -104,7 +104,7 @@ def test_quoted_values_mean_what_yaml_says(tmp_path, written, meant):
     [
         ('x: 1\ntimeline:\n  filename: "a" b\n', "line 3 of {} has text after the closing quote"),
         ("timeline:\n  filename: 'a\n", "line 2 of {} has no closing quote"),
-        (r'filename: "\x41"', 'line 1 of {} has a backslash not before ", \\, t or n'),
+        (r'filename: "\x41"', 'line 1 of {} has a backslash that is not followed by ", \\, t or n'),
         (
             "params:\n  cycle_time_ms: soon\n",
             'params.cycle_time_ms = "soon" in {} has the wrong type',

@@ -48,7 +48,7 @@ def test_only_gradients_are_placed():
         assert (arena.state().placed > placed) == is_on
         optimizer.step()
         held = [x, x.grad, *ordinary, *(state["momentum_buffer"] for state in optimizer.state.values())]
-        assert not any(_core.is_bucket(tensor.data_ptr()) for tensor in held)
+        assert not any(_core.is_shared_buffer(tensor.data_ptr()) for tensor in held)
         return [*net.parameters()]
 
     compare(scenario)
@@ -74,7 +74,7 @@ def test_frozen_unused_and_thawed_parameters():
             if step % 2 == 0 and hvd.rank() == 0:  # used on one rank, in some steps
                 loss = loss + net.extra(x).square().mean()
             loss.backward()
-            assert (_core.is_bucket(net[2].weight.grad.data_ptr()) == 1) == is_on
+            assert (_core.is_shared_buffer(net[2].weight.grad.data_ptr()) == 1) == is_on
             optimizer.step()
         return [*net.parameters()]
 
@@ -90,7 +90,7 @@ def test_freezing_and_thawing_after_wrapping():
             net[2].weight.requires_grad_(step not in (2, 3))
             optimizer.zero_grad()
             net(batch(step)).square().mean().backward()
-            assert (_core.is_bucket(net[0].weight.grad.data_ptr()) == 1) == is_on
+            assert (_core.is_shared_buffer(net[0].weight.grad.data_ptr()) == 1) == is_on
             optimizer.step()
         return [*net.parameters()]
 
@@ -286,7 +286,7 @@ def test_what_users_do_with_gradients():
         assert grad.data_ptr() % 64 == 0
         before = grad.clone()
         shared = grad.share_memory_()  # moves it to memory of torch's own
-        assert shared.is_shared() and not _core.is_bucket(shared.data_ptr())
+        assert shared.is_shared() and not _core.is_shared_buffer(shared.data_ptr())
         assert torch.equal(shared, before)
         other = net[0].weight.grad
         kept = other.clone()

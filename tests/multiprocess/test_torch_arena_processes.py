@@ -15,7 +15,7 @@ def step(net, optimizer, seed=0):
     torch.manual_seed(seed + hvd.rank())
     optimizer.zero_grad()
     net(torch.randn(4, 64)).square().mean().backward()
-    is_placed = all(_core.is_bucket(p.grad.data_ptr()) for p in net.parameters())
+    is_placed = all(_core.is_shared_buffer(p.grad.data_ptr()) for p in net.parameters())
     optimizer.step()
     return is_placed
 
@@ -66,7 +66,7 @@ def change():
     placed = arena.state().placed
     leaf = torch.ones_like(weight, requires_grad=True)
     (leaf * 2).sum().backward()  # allocated in the child
-    return not _core.is_bucket(leaf.grad.data_ptr()) and arena.state().placed == placed
+    return not _core.is_shared_buffer(leaf.grad.data_ptr()) and arena.state().placed == placed
 
 looks = in_child(late_look)
 os.close(reading)

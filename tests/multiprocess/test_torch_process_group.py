@@ -207,7 +207,7 @@ def test_ranks_that_disagree_about_sizes_all_fail_and_no_memory_is_overwritten()
             with pytest.raises(hvd.HorovodInternalError):
                 attempt()
             assert not guard.any()
-        with pytest.raises(hvd.HorovodInternalError, match="make the sizes on all ranks agree"):
+        with pytest.raises(hvd.HorovodInternalError, match="make the sizes agree on all ranks"):
             dist.all_to_all([torch.zeros(1)] * size, [torch.ones(2)] * size)
         dist.barrier()
 

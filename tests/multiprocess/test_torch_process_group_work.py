@@ -349,7 +349,7 @@ def test_launchers_that_disagree_about_ranks_are_refused():
     size, rank = hvd.size(), hvd.rank()
     path = hvd.broadcast_object(tempfile.mkdtemp() if rank == 0 else None, 0, "folder")
     for claimed, world, text in (
-        ((rank + 1) % size, size, "let one launcher give both their ranks"),
+        ((rank + 1) % size, size, "let one launcher set the ranks of both"),
         (rank, size + 1, "let one launcher start the job"),
     ):
         store = dist.FileStore(f"{path}/{world}", world)

@@ -137,7 +137,7 @@ def test_a_build_is_slower_only_beyond_the_spread_of_the_build_before() -> None:
     builds = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = builds
     spec.loader.exec_module(builds)
-    quiet, wide, same = ("shm", "private", 4), ("tcp", "private", 4), ("shm", "bucket", 4)
+    quiet, wide, same = ("shm", "private", 4), ("tcp", "private", 4), ("shm", "shared", 4)
     turns = []
     for noise in (0.8, 1.0, 1.25):  # of one cell: the machine does to itself what the new build seems to do
         before = {quiet: 10.0, wide: 10.0, same: 10.0}

@@ -15,11 +15,11 @@ namespace {
 using Call = TestCall;
 using backend::Done;
 using backend::NativeOptions;
-using schedule::Action;
 using schedule::Buffer;
 using schedule::Slice;
 using schedule::Spec;
 using schedule::Step;
+using schedule::StepKind;
 using schedule::Topology;
 using schedule::WireType;
 
@@ -78,12 +78,12 @@ INSTANTIATE_TEST_SUITE_P(Backend, Scripted, testing::Values(WireKind::kRendezvou
 TEST_P(Scripted, messages_to_one_peer_leave_in_list_order_whatever_is_ready_first) {
   const auto steps = [](Rank me) -> std::vector<Step> {
     if (me == 0)
-      return {{.action = Action::kRecv, .peer = 1, .to = out(0, 1)},
-              {.action = Action::kSend, .peer = 1, .from = out(0, 1), .after = {0}},
-              {.action = Action::kSend, .peer = 1, .from = in(1, 3)}};
-    return {{.action = Action::kSend, .peer = 0, .from = in(0, 1)},
-            {.action = Action::kRecv, .peer = 0, .to = out(0, 1)},
-            {.action = Action::kRecv, .peer = 0, .to = out(1, 3)}};
+      return {{.kind = StepKind::kRecv, .peer = 1, .to = out(0, 1)},
+              {.kind = StepKind::kSend, .peer = 1, .from = out(0, 1), .after = {0}},
+              {.kind = StepKind::kSend, .peer = 1, .from = in(1, 3)}};
+    return {{.kind = StepKind::kSend, .peer = 0, .from = in(0, 1)},
+            {.kind = StepKind::kRecv, .peer = 0, .to = out(0, 1)},
+            {.kind = StepKind::kRecv, .peer = 0, .to = out(1, 3)}};
   };
   for (uint64_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -101,10 +101,10 @@ TEST_P(Scripted, messages_to_one_peer_leave_in_list_order_whatever_is_ready_firs
 TEST_P(Scripted, messages_without_bytes_order_steps) {
   const auto steps = [](Rank me) -> std::vector<Step> {
     if (me == 0)
-      return {{.action = Action::kCopy, .to = out(0, 2), .from = in(0, 2)},
-              {.action = Action::kSend, .peer = 1, .from = in(0, 0), .after = {0}}};
-    return {{.action = Action::kRecv, .peer = 0, .to = out(0, 0)},
-            {.action = Action::kCopy, .to = out(0, 2), .from = in(0, 2), .after = {0}}};
+      return {{.kind = StepKind::kCopy, .to = out(0, 2), .from = in(0, 2)},
+              {.kind = StepKind::kSend, .peer = 1, .from = in(0, 0), .after = {0}}};
+    return {{.kind = StepKind::kRecv, .peer = 0, .to = out(0, 0)},
+            {.kind = StepKind::kCopy, .to = out(0, 2), .from = in(0, 2), .after = {0}}};
   };
   FakeMesh mesh(Topology::single_host(2), GetParam(), 1, scripted(steps));
   Ranks ranks(mesh, 2);
@@ -122,13 +122,13 @@ TEST_P(Scripted, arriving_pieces_are_reduced_where_they_belong) {
   const Slice acc{Buffer::kScratch, 16, 1000};
   const auto steps = [acc](Rank me) -> std::vector<Step> {
     if (me == 0)
-      return {{.action = Action::kRecvReduce,
+      return {{.kind = StepKind::kRecvReduce,
                .peer = 1,
                .to = acc,
                .from = in(0, 1000),
                .wire = WireType::kElement},
-              {.action = Action::kFinish, .to = out(0, 1000), .from = acc, .after = {0}}};
-    return {{.action = Action::kSend, .peer = 0, .from = in(0, 1000)}};
+              {.kind = StepKind::kFinish, .to = out(0, 1000), .from = acc, .after = {0}}};
+    return {{.kind = StepKind::kSend, .peer = 0, .from = in(0, 1000)}};
   };
   for (uint64_t seed = 0; seed < 20; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -170,8 +170,8 @@ TEST(NativeBackend, a_broken_channel_fails_the_call_only_when_no_channel_holds_i
     std::vector<Step> all;
     for (Rank peer = 0; peer < 3; ++peer) {
       if (peer == me) continue;
-      all.push_back({.action = Action::kSend, .peer = peer, .from = in(100 * me, 100)});
-      all.push_back({.action = Action::kRecv, .peer = peer, .to = out(100 * peer, 100)});
+      all.push_back({.kind = StepKind::kSend, .peer = peer, .from = in(100 * me, 100)});
+      all.push_back({.kind = StepKind::kRecv, .peer = peer, .to = out(100 * peer, 100)});
     }
     return all;
   };
@@ -338,7 +338,7 @@ using NativeBackendDeathTest = testing::Test;
 TEST(NativeBackendDeathTest, a_schedule_that_leaves_its_buffers_is_stopped_before_it_runs) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto steps = [](Rank) -> std::vector<Step> {
-    return {{.action = Action::kCopy, .to = out(8, 3), .from = in(8, 3)}};
+    return {{.kind = StepKind::kCopy, .to = out(8, 3), .from = in(8, 3)}};
   };
   EXPECT_DEATH(
       {

@@ -1,5 +1,5 @@
-// Lists on the wire: the same bytes as a count and the items one by one, and no count that makes a reader
-// allocate.
+// Lists on the wire: the same bytes as a count and the items one by one, and no count that
+// makes a reader allocate.
 #include "rueda/base/bytes.h"
 
 #include <gmock/gmock.h>

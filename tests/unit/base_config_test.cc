@@ -94,7 +94,7 @@ TEST(BaseConfig, a_bad_value_is_refused_with_variable_value_and_range) {
     const Result<Config> result = parse({{variable, value}});
     ASSERT_FALSE(result.is_ok()) << variable << "=" << value;
     EXPECT_EQ(result.status().code, Code::kInvalidArgument);
-    EXPECT_THAT(result.status().why, AllOf(HasSubstr(variable), HasSubstr(value), HasSubstr("allowed is")));
+    EXPECT_THAT(result.status().why, AllOf(HasSubstr(variable), HasSubstr(value), HasSubstr("allowed: ")));
   }
 }
 

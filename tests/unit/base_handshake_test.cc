@@ -26,8 +26,8 @@ struct Verdicts {
   size_t longest = 0;
 };
 
-// Moves messages between the two until neither has more to say; tamper sees each message before it is
-// delivered.
+// Moves messages between the two until neither has more to say; tamper sees each message
+// before it is delivered.
 using Tamper = std::function<void(int index, Bytes& message)>;
 Verdicts converse(Handshake& client, Handshake& server, const Tamper& tamper = {}) {
   Verdicts verdicts;
@@ -140,7 +140,7 @@ TEST(Handshake, each_differing_term_is_named_on_both_sides) {
   accepted.kind = ConnectionKind::kStore;
   verdicts = converse(caller(), accepted);
   expect_denied(verdicts.client, "does not accept data connections");
-  expect_denied(verdicts.server, "asked for a data connection; here are store connections");
+  expect_denied(verdicts.server, "asked for a data connection; this side accepts store connections");
   accepted = callee();
   accepted.to = 2;
   verdicts = converse(caller(), accepted);
@@ -162,8 +162,8 @@ TEST(Handshake, every_flipped_bit_of_every_message_is_refused) {
         message[at] ^= std::byte{1};
       });
       EXPECT_FALSE(verdicts.both_done) << "message " << target << ", byte " << at;
-      // Whoever received the changed bytes must not believe them; a longer size leaves it waiting for the
-      // rest.
+      // Whoever received the changed bytes must not believe them; a longer size leaves it
+      // waiting for the rest.
       const bool is_to_server = target % 2 == 0;
       EXPECT_FALSE((is_to_server ? server : client).is_done()) << "message " << target << ", byte " << at;
     }

@@ -1,5 +1,5 @@
-// docs/settings.md is printed from the table of settings; this fails when the table changed and the page did
-// not.
+// docs/settings.md is printed from the table of settings; this fails when the table changed and
+// the page did not.
 #include <gtest/gtest.h>
 
 #include <fstream>

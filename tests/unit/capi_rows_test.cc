@@ -6,9 +6,9 @@
 
 namespace {
 
-TEST(Buckets, of_more_elements_than_there_are_bytes_are_refused) {
-  EXPECT_FALSE(rueda::Bucket<float>::make(SIZE_MAX / 4 + 2).ok());
-  EXPECT_FALSE(rueda::Bucket<double>::make(SIZE_MAX).ok());
+TEST(SharedBuffers, of_more_elements_than_there_are_bytes_are_refused) {
+  EXPECT_FALSE(rueda::SharedBuffer<float>::make(SIZE_MAX / 4 + 2).ok());
+  EXPECT_FALSE(rueda::SharedBuffer<double>::make(SIZE_MAX).ok());
 }
 
 TEST(Rows, are_whole_or_refused) {

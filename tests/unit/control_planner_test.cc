@@ -14,19 +14,19 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 template <class T>
-std::vector<T> all_of(const Actions& actions) {
+std::vector<T> all_of(const PlannerActions& actions) {
   std::vector<T> found;
-  for (const Action& action : actions)
+  for (const PlannerAction& action : actions)
     if (const T* one = std::get_if<T>(&action)) found.push_back(*one);
   return found;
 }
 
 class OneRank : public testing::Test {
  protected:
-  Actions respond(Response response) {
-    Result<std::optional<Actions>> decided = planner_.response(response, now_);
+  PlannerActions respond(Response response) {
+    Result<std::optional<PlannerActions>> decided = planner_.response(response, now_);
     EXPECT_TRUE(decided.is_ok()) << decided.status().why;
-    return decided.is_ok() ? std::move(decided).value().value_or(Actions{}) : Actions{};
+    return decided.is_ok() ? std::move(decided).value().value_or(PlannerActions{}) : PlannerActions{};
   }
   // Why a response is refused; empty if it is not.
   std::string refusal(Response response) { return planner_.response(response, now_).status().why; }
@@ -36,14 +36,14 @@ class OneRank : public testing::Test {
       planned.bucket.entries.push_back({.name = name, .shape = {4}, .rows = {}});
     return planned;
   }
-  Actions begin_plan(const std::vector<std::vector<std::string>>& buckets) {
+  PlannerActions begin_plan(const std::vector<std::vector<std::string>>& buckets) {
     for (const auto& tensors : buckets) respond(bucket_of(tensors));
     return respond(PlanBegin{.plan_number = ++plan_number_});
   }
-  Actions end_plan(int64_t after, std::vector<Flow> flows = {}) {
+  PlannerActions end_plan(int64_t after, std::vector<Flow> flows = {}) {
     return respond(PlanEnd{.buckets = after, .flows = std::move(flows)});
   }
-  Planner::Submitted submit(OperationId operation, const Tensors& requests) {
+  Planner::Decision submit(OperationId operation, const Tensors& requests) {
     std::vector<const TensorRequest*> pointers;
     for (const TensorRequest& request : requests) pointers.push_back(&request);
     return planner_.submitted(operation, pointers, now_);
@@ -63,7 +63,7 @@ TEST_F(OneRank, takes_what_is_unanswered_when_a_plan_begins_and_negotiates_what_
   Response answer = bucket;
   EXPECT_FALSE(planner_.response(answer, now_).value().has_value())
       << "it runs, and is none of the planner's business";
-  const Actions actions = begin_plan({{"a", "b"}});
+  const PlannerActions actions = begin_plan({{"a", "b"}});
   const auto over = all_of<NegotiationOver>(actions);
   ASSERT_EQ(over.size(), 2u);
   EXPECT_TRUE(over[0].is_taken);
@@ -124,7 +124,7 @@ TEST_F(OneRank, what_is_left_of_a_group_is_negotiated_as_no_group_and_a_whole_on
   EXPECT_TRUE(submit(2, whole).is_taken);
   planner_.room(now_);
   planner_.room(now_);  // both have started here, only the first everywhere
-  const Actions actions = end_plan(1);
+  const PlannerActions actions = end_plan(1);
   EXPECT_EQ(all_of<Cancel>(actions).size(), 1u);
   const auto again = all_of<Negotiate>(actions);
   ASSERT_EQ(again.size(), 1u);
@@ -135,7 +135,7 @@ TEST_F(OneRank, what_is_left_of_a_group_is_negotiated_as_no_group_and_a_whole_on
 
 TEST_F(OneRank, takes_off_the_channels_what_others_have_sent_for_a_bucket_it_has_not_started) {
   begin_plan({{"a"}, {"b"}});
-  const Actions actions =
+  const PlannerActions actions =
       end_plan(0, {{.from = 0, .to = 1, .messages = 2}, {.from = 0, .to = 2, .messages = 9}});
   EXPECT_TRUE(all_of<Cancel>(actions).empty());
   const auto discarded = all_of<Discard>(actions);
@@ -149,9 +149,9 @@ TEST_F(OneRank, several_buckets_under_way_are_each_undone_by_their_number) {
   for (const std::string name : {"a", "b"}) submit(name == "a" ? 1 : 2, {allreduce(name)});
   EXPECT_EQ(planner_.room(now_).value().number, 0);
   EXPECT_EQ(planner_.room(now_).value().number, 1);
-  const Actions actions = end_plan(0, {{.bucket = 0, .from = 2, .to = 1, .messages = 3},
-                                       {.bucket = 1, .from = 0, .to = 1, .messages = 1},
-                                       {.bucket = 2, .from = 0, .to = 1, .messages = 5}});
+  const PlannerActions actions = end_plan(0, {{.bucket = 0, .from = 2, .to = 1, .messages = 3},
+                                              {.bucket = 1, .from = 0, .to = 1, .messages = 1},
+                                              {.bucket = 2, .from = 0, .to = 1, .messages = 5}});
   const auto cancelled = all_of<Cancel>(actions);
   ASSERT_EQ(cancelled.size(), 2u);
   EXPECT_EQ(cancelled[0].number, 0);

@@ -1,5 +1,5 @@
-// Random programs of several ranks in random interleavings: what the engine relies on must hold for all of
-// them.
+// Random programs of several ranks in random interleavings: what the engine relies on must hold
+// for all of them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -43,7 +43,7 @@ class TwoRanks : public testing::Test {
       submit(request);
       round();
       hear(last_round_);
-      for (Action& action : rounds_.responded(now_, nullptr)) {
+      for (PlannerAction& action : rounds_.responded(now_, nullptr)) {
         auto* said = std::get_if<Respond>(&action);
         if (said == nullptr) continue;
         hear(said->responses);
@@ -112,7 +112,7 @@ TEST_F(Plans, requests_from_before_a_plan_began_are_void) {
 
 TEST_F(Plans, what_waits_when_a_plan_begins_is_forgotten_for_the_ranks_repeat_it) {
   int steps = 0;
-  for (Actions begun; begun.empty() && steps < 10; ++steps) {
+  for (PlannerActions begun; begun.empty() && steps < 10; ++steps) {
     submit(allreduce("a"));
     round();
     hear(last_round_);

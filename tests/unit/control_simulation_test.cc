@@ -136,9 +136,9 @@ class World {
     open = {.operation = ++node.last_operation,
             .times = ++node.times[name],
             .request = allreduce(name, {50'000})};
-    Planner::Submitted submitted = node.planner->submitted(open.operation, std::vector{&open.request}, now_);
-    carry_out(rank, std::move(submitted.actions));
-    if (!submitted.is_taken) negotiate(rank, {open.request});
+    Planner::Decision decision = node.planner->submitted(open.operation, std::vector{&open.request}, now_);
+    carry_out(rank, std::move(decision.actions));
+    if (!decision.is_taken) negotiate(rank, {open.request});
     if (--node.to_submit == 0) ++node.waits;
     cycle(rank);
   }
@@ -190,7 +190,7 @@ class World {
   void accept(Rank rank, const std::vector<Response>& responses) {
     Node& node = nodes_[rank];
     for (Response response : responses) {
-      if (std::optional<Actions> actions = node.planner->response(response, now_).value())
+      if (std::optional<PlannerActions> actions = node.planner->response(response, now_).value())
         carry_out(rank, std::move(*actions));
       else
         node.queue.push_back({.key = {0, ++node.agreed}, .names = names(response)});
@@ -249,8 +249,8 @@ class World {
     ++cancelled_;
   }
 
-  void carry_out(Rank rank, Actions actions) {
-    for (Action& action : actions) std::visit([&](auto& one) { carry_out(rank, one); }, action);
+  void carry_out(Rank rank, PlannerActions actions) {
+    for (PlannerAction& action : actions) std::visit([&](auto& one) { carry_out(rank, one); }, action);
   }
   void carry_out(Rank rank, TellDeparture& told) {
     departures_.insert(told.why);

@@ -101,7 +101,7 @@ TEST(Notices, own_style_says_how_long_the_others_have) {
   EXPECT_EQ(closing_notice(style, lost_at(1)), "");
   EXPECT_EQ(stop_notice(style, 2, 0, kSecond), "") << "nobody is left to be stopped";
   EXPECT_THAT(stop_notice(style, 2, 3, 2 * kSecond), HasSubstr("rank 2 failed"));
-  EXPECT_THAT(interrupt_notice(SIGINT, 5), HasSubstr("Ctrl-C again kills them now"));
+  EXPECT_THAT(interrupt_notice(SIGINT, 5), HasSubstr("another Ctrl-C kills them at once"));
 }
 
 }  // namespace

@@ -9,12 +9,12 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
-using Do = Farewell::Action;
+using Do = FarewellAction;
 using Phase = Farewell::Phase;
 
-constexpr Farewell::Facts kBusy{.has_plan = false, .is_idle = false};
-constexpr Farewell::Facts kIdle{.has_plan = false, .is_idle = true};
-constexpr Farewell::Facts kPlanned{.has_plan = true, .is_idle = true};
+constexpr EngineState kBusy{.has_plan = false, .is_idle = false};
+constexpr EngineState kIdle{.has_plan = false, .is_idle = true};
+constexpr EngineState kPlanned{.has_plan = true, .is_idle = true};
 
 TEST(Farewell, nothing_happens_until_somebody_leaves) {
   Farewell farewell(0, 2);

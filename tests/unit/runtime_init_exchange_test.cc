@@ -20,7 +20,7 @@ Deadline soon() { return Deadline::after(20 * kSecond); }
 class RendezvousPointTest : public testing::Test {
  protected:
   RendezvousPointTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "rueda-meeting-XXXXXX").string();
+    std::string pattern = (std::filesystem::temp_directory_path() / "rueda-exchange-XXXXXX").string();
     dir_ = mkdtemp(pattern.data());
     EXPECT_TRUE(write_secret_file(dir_ + "/secret", make_secret().value()).is_ok());
   }
@@ -30,7 +30,7 @@ class RendezvousPointTest : public testing::Test {
     store::World world;
     world.rank = rank;
     world.size = size;
-    world.job = "meeting-test";
+    world.job = "exchange-test";
     world.launcher = "environment";
     world.method = store::World::Method::kUrl;
     world.url = "file://" + dir_ + "/store";

@@ -72,6 +72,13 @@ TEST_F(OnRankZero, a_control_channel_that_ends_names_its_rank_at_once) {
   EXPECT_THAT(ends[0].why.why, HasSubstr("rank 3 (host d"));
 }
 
+TEST_F(OnRankZero, a_lost_rank_is_named_once) {
+  const auto ends =
+      only<Verdicts::End>(verdicts_.on_loss(3, true, "rank 3 (channel 1) closed its connection.", kBegin));
+  ASSERT_THAT(ends, SizeIs(1));
+  EXPECT_THAT(ends[0].why.why, testing::EndsWith(") was lost: on channel 1 it closed its connection."));
+}
+
 TEST_F(OnRankZero, a_reported_rank_that_answers_lives_and_the_connection_is_blamed) {
   const control::Abort report{.lost = 3, .code = Code::kPeerLost, .why = "reset."};
   const auto pings = only<Verdicts::Ping>(verdicts_.on_abort(1, report, kBegin));

@@ -205,7 +205,7 @@ int64_t bytes_between_hosts(const Spec& spec, const Topology& topology, const Al
   int64_t bytes = 0;
   for (Rank rank = 0; rank < topology.size(); ++rank)
     for (const Step& step : algorithm.build(spec, topology, rank).steps)
-      if (step.action == Action::kSend && topology.host_of[step.peer] != topology.host_of[rank])
+      if (step.kind == StepKind::kSend && topology.host_of[step.peer] != topology.host_of[rank])
         bytes += 4 * step.from.count;
   return bytes;
 }

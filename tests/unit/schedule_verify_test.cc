@@ -32,9 +32,9 @@ struct Broken {
     const auto report = verify_schedules(spec, topology, schedules, is_order_preserving);
     return report.is_ok() ? "" : report.status().why;
   }
-  Step& first(Rank rank, Action action) {
+  Step& first(Rank rank, StepKind kind) {
     for (Step& step : schedules[rank].steps)
-      if (step.action == action) return step;
+      if (step.kind == kind) return step;
     ADD_FAILURE() << "no such step";
     return schedules[rank].steps.front();
   }
@@ -61,7 +61,7 @@ TEST(schedule_verify, finds_what_two_ranks_overwrite_too_early) {
   EXPECT_EQ(broken.fault(), "");
   const Slice early{Buffer::kOutput, 0, 1};
   broken.schedules[1].steps.insert(broken.schedules[1].steps.begin(),
-                                   Step{.action = Action::kFinish, .to = early, .from = early});
+                                   Step{.kind = StepKind::kFinish, .to = early, .from = early});
   for (size_t i = 1; i < broken.schedules[1].steps.size(); ++i)
     for (int32_t& before : broken.schedules[1].steps[i].after) ++before;
   EXPECT_THAT(broken.fault(), HasSubstr("rank 1 of two overwrites its input"));
@@ -69,30 +69,30 @@ TEST(schedule_verify, finds_what_two_ranks_overwrite_too_early) {
 
 TEST(schedule_first_write, hears_first_only_if_it_waits_for_a_receive) {
   const Slice input{Buffer::kInput, 0, 4}, output{Buffer::kOutput, 0, 4}, scratch{Buffer::kScratch, 0, 4};
-  const Step send{.action = Action::kSend, .peer = 1, .from = input};
-  const Step receive{.action = Action::kRecv, .peer = 1, .to = scratch};
-  Step sum{.action = Action::kReduce, .to = output, .from = input, .from2 = scratch};
+  const Step send{.kind = StepKind::kSend, .peer = 1, .from = input};
+  const Step receive{.kind = StepKind::kRecv, .peer = 1, .to = scratch};
+  Step sum{.kind = StepKind::kReduce, .to = output, .from = input, .from2 = scratch};
   const auto is_spared = [](std::vector<Step> steps) {
     return hears_before_writing({.steps = std::move(steps), .name = "test"});
   };
   EXPECT_FALSE(is_spared({send, receive, sum}));
   sum.after = {1};
   EXPECT_TRUE(is_spared({send, receive, sum}));
-  const Step in_place{.action = Action::kCopy, .to = output, .from = input};
+  const Step in_place{.kind = StepKind::kCopy, .to = output, .from = input};
   EXPECT_TRUE(is_spared({in_place, receive}));
-  const Step moves{.action = Action::kCopy, .to = {Buffer::kOutput, 0, 2}, .from = {Buffer::kInput, 2, 2}};
+  const Step moves{.kind = StepKind::kCopy, .to = {Buffer::kOutput, 0, 2}, .from = {Buffer::kInput, 2, 2}};
   EXPECT_FALSE(is_spared({moves, receive}));
 }
 
 TEST(schedule_verify, finds_a_contribution_that_is_counted_twice) {
   Broken broken("ring", Topology::single_host(3), 300);
   for (Step& step : broken.schedules[1].steps)
-    if (step.action == Action::kSend && step.from.buffer == Buffer::kOutput)
+    if (step.kind == StepKind::kSend && step.from.buffer == Buffer::kOutput)
       step.from.buffer = Buffer::kInput;
   EXPECT_THAT(broken.fault(), HasSubstr("rank"));
   Broken twice("recursive_doubling", Topology::single_host(2), 64);
-  Step& sum = twice.first(0, Action::kRecvReduce);
-  const Step again{.action = Action::kReduce, .to = sum.to, .from = sum.to, .from2 = sum.from, .after = {1}};
+  Step& sum = twice.first(0, StepKind::kRecvReduce);
+  const Step again{.kind = StepKind::kReduce, .to = sum.to, .from = sum.to, .from2 = sum.from, .after = {1}};
   auto& steps = twice.schedules[0].steps;
   steps.insert(steps.begin() + 2, again);
   steps[3].after.push_back(2);
@@ -123,19 +123,19 @@ TEST(schedule_verify, finds_a_missing_dependency) {
 TEST(schedule_verify, finds_a_race_that_only_shared_memory_has) {
   Broken broken("flat_gather", Topology::single_host(2), 64);
   Step& last = broken.schedules[0].steps.back();
-  ASSERT_EQ(last.action, Action::kReduce);
+  ASSERT_EQ(last.kind, StepKind::kReduce);
   last.after = {1};  // after the other's input has come, but not after mine has left
   EXPECT_THAT(broken.fault(), HasSubstr("races with step 0 when input and output are one"));
 }
 
 TEST(schedule_verify, finds_messages_that_do_not_meet) {
   Broken size = direct_of_three();
-  size.first(0, Action::kSend).from.count -= 1;
+  size.first(0, StepKind::kSend).from.count -= 1;
   EXPECT_THAT(size.fault(), HasSubstr("receives a size or type that differs"));
 
   Broken missing = direct_of_three();
   auto& steps = missing.schedules[2].steps;
-  while (steps.back().action != Action::kRecv) steps.pop_back();
+  while (steps.back().kind != StepKind::kRecv) steps.pop_back();
   steps.pop_back();
   EXPECT_THAT(missing.fault(), HasSubstr("which receives"));
 }
@@ -143,7 +143,7 @@ TEST(schedule_verify, finds_messages_that_do_not_meet) {
 TEST(schedule_verify, finds_a_deadlock_of_sends_that_wait_for_receives) {
   Broken broken("recursive_doubling", Topology::single_host(2), 64);
   for (Rank rank : {0, 1}) {
-    Step& sum = broken.first(rank, Action::kRecvReduce);
+    Step& sum = broken.first(rank, StepKind::kRecvReduce);
     sum.after = {0};  // both receive only when their own send is done
   }
   EXPECT_THAT(broken.fault(), HasSubstr("forever"));
@@ -161,7 +161,7 @@ TEST(schedule_verify, finds_crossed_messages_of_one_channel) {
   ASSERT_TRUE(verify_schedules(spec, topology, schedules, true).is_ok());
   std::vector<Step*> sends;
   for (Step& step : schedules[0].steps)
-    if (step.action == Action::kSend) sends.push_back(&step);
+    if (step.kind == StepKind::kSend) sends.push_back(&step);
   ASSERT_EQ(sends.size(), 2U);
   std::swap(sends[0]->from, sends[1]->from);
   const auto report = verify_schedules(spec, topology, schedules, true);
@@ -176,10 +176,11 @@ TEST(schedule_verify, finds_what_is_out_of_bounds_or_of_the_wrong_type) {
     return broken.fault();
   };
   EXPECT_THAT(fault_after([](Broken& b) { b.schedules[1].scratch_count = 1; }), HasSubstr("out of bounds"));
-  EXPECT_THAT(fault_after([](Broken& b) { b.first(0, Action::kSend).peer = 3; }), HasSubstr("no such peer"));
-  EXPECT_THAT(fault_after([](Broken& b) { b.first(0, Action::kRecv).to.buffer = Buffer::kInput; }),
+  EXPECT_THAT(fault_after([](Broken& b) { b.first(0, StepKind::kSend).peer = 3; }),
+              HasSubstr("no such peer"));
+  EXPECT_THAT(fault_after([](Broken& b) { b.first(0, StepKind::kRecv).to.buffer = Buffer::kInput; }),
               HasSubstr("writes the input"));
-  EXPECT_THAT(fault_after([](Broken& b) { b.first(0, Action::kSend).wire = WireType::kAccumulator; }),
+  EXPECT_THAT(fault_after([](Broken& b) { b.first(0, StepKind::kSend).wire = WireType::kAccumulator; }),
               HasSubstr("names a wire type that differs"));
   EXPECT_THAT(fault_after([](Broken& b) { b.schedules[0].steps.back().after = {99}; }),
               HasSubstr("not an earlier one"));

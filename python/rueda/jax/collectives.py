@@ -57,7 +57,7 @@ def _encode(leaf: Any, what: int, label: str) -> tuple[Any, Callable[[Any], Any]
         array = jnp.asarray(leaf)
     except TypeError as error:
         raise ValueError(
-            f"{label}: {type(leaf).__name__} is no array ({error}); leave it out of the tree."
+            f"{label}: {type(leaf).__name__} is not an array ({error}); leave it out of the tree."
         ) from None
     signed = _AS_SIGNED.get(array.dtype.name) if what in _MOVED else None
     if signed is not None:

@@ -171,7 +171,7 @@ def _require_one_device(ctx: Any, spec: CollectiveSpec) -> None:
         raise NotImplementedError(
             f"{WORDS[spec.what]} of {spec.names[0]}: the program runs on {devices} devices of this process, "
             f"but a rank of rueda drives one: start a rank for each device, or reduce over the devices of a "
-            f"process by jax.lax.psum and call rueda outside."
+            f"process with jax.lax.psum and call rueda outside."
         )
 
 
@@ -280,7 +280,7 @@ ad.primitive_transposes[collective] = _transpose
 def _batch(operands: Any, axes: Any, *, spec: CollectiveSpec) -> Any:
     if spec.what == _core.ALLREDUCE and spec.op == _core.ADASUM:
         raise ValueError(
-            f"allreduce of {spec.names[0]}: Adasum weighs whole arrays and cannot be taken under vmap; call "
+            f"allreduce of {spec.names[0]}: Adasum weighs whole arrays and cannot be used under vmap; call "
             f"it on the batched array outside vmap."
         )
     if spec.what in IN_PLACE:

@@ -12,7 +12,7 @@ from rueda.tensorflow.gradient_aggregation import Aggregation, as_list
 
 
 class LocalGradientAggregationHelperEager(Aggregation):
-    """Sums gradients in variables; every `passes`-th call reduces them. Only then they are to be applied.
+    """Sums gradients in variables; every `passes`-th call reduces them. Apply them only then.
 
     One thread at a time.
     """

@@ -110,7 +110,7 @@ def try_out() -> str:
     gradient = parameter.grad
     if gradient is None or not bool((gradient == 2).all()):
         return "a gradient was wrong"
-    if not _core.is_bucket(gradient.data_ptr()):
+    if not _core.is_shared_buffer(gradient.data_ptr()):
         return "torch allocated a gradient elsewhere"
     del gradient
     parameter.grad = None

@@ -15,7 +15,7 @@ OTHER_MODEL = (
     "model holds none of the optimizer's parameters, so its forward passes wait for nothing; give the module "
     "that this optimizer trains."
 )
-NO_MODEL = "cross_step=True needs model=, the module whose forward passes are to wait for their parameters."
+NO_MODEL = "cross_step=True needs model=, the module whose forward passes must wait for their parameters."
 
 
 def check_reduction(compression: Any, op: int, predivide: float, passes: int) -> None:

@@ -29,8 +29,8 @@ READ_EARLY = (
     "forward pass, or use cross_step=False."
 )
 COMPILED = (
-    "cross_step=True cannot place its waits in a module compiled by Module.compile(); compile it by "
-    "torch.compile(module) instead and give that as model."
+    "cross_step=True cannot place its waits in a module compiled by Module.compile(); compile it with "
+    "torch.compile(module) instead and pass the result as model."
 )
 
 # A longer tensor travels in parts of this size, so that tensors needed earlier can overtake it in between.

@@ -25,9 +25,8 @@ constexpr const char* kBrokenProgram =
 
 std::string called_twice(const std::string& name) {
   return "rueda: " + name +
-         " is called again while its first call is under way, by a jitted function that one program calls "
-         "for several values or by programs of several threads; call such a function without jax.jit of its "
-         "own.";
+         " was called again before its first call had ended: either one program calls a jitted function for "
+         "several values, or several threads run programs that call it; remove jax.jit from that function.";
 }
 
 // Submits the operation that the attributes describe. It works in place if the result has the size

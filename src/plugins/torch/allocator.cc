@@ -26,7 +26,7 @@ void note(const void* block) {
 void release(void* block) {
   const auto at = reinterpret_cast<uintptr_t>(block);
   if (at >= g_lowest.load(std::memory_order_relaxed) && at <= g_highest.load(std::memory_order_relaxed) &&
-      rueda_is_bucket(block) != 0) {
+      rueda_is_shared_buffer(block) != 0) {
     rueda_release_memory(block);
     if (!g_serves) rueda_trim_memory();
   } else {

@@ -24,7 +24,7 @@ bool is_simple_block(const Allocator& allocator, const DataPtr& made) {
 std::string test_block(ArenaAllocator& ours, size_t bytes, bool is_in_arena) {
   DataPtr made = ours.allocate(bytes);
   if (!is_simple_block(ours, made)) return "a block does not have the form that torch expects";
-  if ((rueda_is_bucket(made.data) != 0) != is_in_arena) return "a block does not lie where it should";
+  if ((rueda_is_shared_buffer(made.data) != 0) != is_in_arena) return "a block does not lie where it should";
   std::memset(made.data, 7, bytes);
   DataPtr copy = ours.allocate(bytes);
   ours.copy_data(copy.data, made.data, bytes);

@@ -1,5 +1,5 @@
-// The interface of all that runs a whole collective for one group: our own algorithms (native, local), and
-// vendor libraries later. It knows no tensor names, frameworks or policy. Engine thread only.
+// The interface of everything that runs a whole collective for one group: our own algorithms (native, local),
+// and vendor libraries later. It knows no tensor names, frameworks or policy. Engine thread only.
 //
 // A call lists the tensors where the framework has them. A backend that needs them in one run of memory packs
 // them itself (packing.h).
@@ -40,11 +40,12 @@ class ActivitySink {
   virtual void begin(Activity activity) = 0;
 };
 
-// group, segments and the sink are borrowed until the call is done, the memory of the segments until it has
-// ended.
+// group, segments and the sink are borrowed until the call is done. The memory of the segments is borrowed
+// until the call has ended.
 struct Call {
   CallId id = 0;
-  // Its position in the global order of calls, the same on every member. Counted anew with each generation.
+  // Its position in the global order of calls, the same on every member. The count
+  // restarts with each generation.
   uint64_t order = 0;
   const Group* group = nullptr;  // I am a member
   schedule::Spec spec;           // of all segments together
@@ -82,8 +83,8 @@ class Backend {
   // same on every member of the group.
   [[nodiscard]] virtual bool accepts(const Group& group, const schedule::Spec& spec,
                                      const Memory& memory) const = 0;
-  // Whether the tensors of a fused call are copied to one place and back. If so, large tensors had
-  // better travel alone.
+  // Whether the tensors of a fused call are copied to one place and back. If so, large tensors
+  // should travel alone.
   [[nodiscard]] virtual bool copies_fused(const Group&, const schedule::Spec&) const { return false; }
   // Whether a call may have may_be_taken_back set.
   [[nodiscard]] virtual bool can_take_back(const Group&, const schedule::Spec&) const { return false; }

@@ -146,7 +146,7 @@ Status parse_transports(Config& config, std::string_view text) {
 void add_scheduling(std::vector<ConfigEntry>& table) {
   table.push_back(
       integer({"fusion_bytes", "RUEDA_FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD", "bytes",
-               "Largest transfer that is made by fusing small tensors; 0 fuses nothing. Between hosts two "
+               "Largest transfer that is made by fusing small tensors; 0 turns fusion off. Between hosts two "
                "transfers run at once, and each is at most half as large."},
               &Config::fusion_bytes, "0..68719476736", {0, kMaxFusionBytes}));
   table.push_back(
@@ -160,12 +160,12 @@ void add_scheduling(std::vector<ConfigEntry>& table) {
              &Config::cycle_time_ms, "0..60000", {0, 60'000}));
   table.push_back(
       boolean({"group_fusion_disabled", "RUEDA_DISABLE_GROUP_FUSION", "HOROVOD_DISABLE_GROUP_FUSION", "",
-               "Members of a group of tensors are fused with one another only."},
+               "Members of a tensor group are fused only with one another."},
               &Config::group_fusion_disabled));
-  table.push_back(
-      boolean({"plans", "RUEDA_PLANS", "", "",
-               "Allreduces that recur step after step run without negotiation (rank 0's setting holds)."},
-              &Config::plans));
+  table.push_back(boolean({"plans", "RUEDA_PLANS", "", "",
+                           "Allreduces that recur step after step run without negotiation (rank 0's setting "
+                           "applies to all ranks)."},
+                          &Config::plans));
   table.push_back(
       boolean({"dynamic_process_sets", "RUEDA_DYNAMIC_PROCESS_SETS", "HOROVOD_DYNAMIC_PROCESS_SETS", "",
                "Process sets may be added and removed after init."},
@@ -186,7 +186,7 @@ void add_diagnosis(std::vector<ConfigEntry>& table) {
   table.push_back(
       number({"stall_shutdown_s", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
               "seconds",
-              "Age at which a tensor that some ranks have not submitted ends the job; 0 never does, and a "
+              "Age at which a tensor that some ranks have not submitted ends the job; 0 means never, and a "
               "value below the warning time is ignored."},
              &Config::stall_shutdown_s, "0..100000000", {0, kMaxSeconds}));
   table.push_back(text({"timeline", "RUEDA_TIMELINE", "HOROVOD_TIMELINE", "",
@@ -231,11 +231,10 @@ void add_wires(std::vector<ConfigEntry>& table) {
   table.push_back(integer({"shm_ring_bytes", "RUEDA_SHM_RING_BYTES", "", "bytes",
                            "Shared-memory ring per directed pair of ranks on one host."},
                           &Config::shm_ring_bytes, "4096..1073741824", {4096, 1 << 30}));
-  table.push_back(
-      integer({"arena_bytes", "RUEDA_ARENA_BYTES", "", "bytes",
-               "Address space for shared buffers; a page takes memory once it is touched. 0: as much as "
-               "the machine has memory, or as limits of the process allow."},
-              &Config::arena_bytes, "0..70368744177664", {0, int64_t{1} << 46}));
+  table.push_back(integer({"arena_bytes", "RUEDA_ARENA_BYTES", "", "bytes",
+                           "Address space for shared buffers; a page takes memory once it is touched. 0: as "
+                           "much as the machine's memory, or less if limits of the process require it."},
+                          &Config::arena_bytes, "0..70368744177664", {0, int64_t{1} << 46}));
   table.push_back(boolean({"torch_arena", "RUEDA_TORCH_ARENA", "", "",
                            "PyTorch gradients are allocated in shared buffers, if this torch allows it."},
                           &Config::torch_arena));
@@ -301,7 +300,7 @@ Status take(const GetEnv& get_env, const ConfigEntry& entry, Config& config) {
   if (status.is_ok()) return status;
   const std::string unit = entry.unit.empty() ? std::string() : " " + std::string(entry.unit);
   return {Code::kInvalidArgument, std::string(found->variable) + "='" + std::string(found->text) +
-                                      "' is refused: allowed is " + std::string(entry.range) + unit +
+                                      "' is refused; allowed: " + std::string(entry.range) + unit +
                                       "; correct or unset it"};
 }
 
@@ -369,7 +368,7 @@ std::vector<std::string> ignored_settings(const GetEnv& get_env) {
       {"HOROVOD_BATCH_D2D_MEMCOPIES", is_set_to_false, "copies of fused tensors are always batched"},
       {"HOROVOD_ENABLE_ASYNC_COMPLETION", is_set_to_false, "operations always complete asynchronously"},
       {"HOROVOD_AUTOTUNE", when_on,
-       "nothing is left to tune: tensors fuse while they wait, and algorithms go by measured cost"},
+       "there is nothing to tune: tensors fuse while they wait, and measured costs choose the algorithm"},
       {"HOROVOD_HIERARCHICAL_ALLREDUCE", when_on, kByCost},
       {"HOROVOD_HIERARCHICAL_ALLGATHER", when_on, kByCost},
       {"HOROVOD_TORUS_ALLREDUCE", when_on, kByCost},

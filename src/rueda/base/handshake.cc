@@ -161,9 +161,9 @@ std::pair<Verdict, Status> judge(const Introduction& asked, const Introduction& 
             denied("a peer of epoch " + std::to_string(asked.epoch) + " called; this is epoch " +
                    std::to_string(accepted.epoch) + " of job '" + accepted.job + "'.")};
   if (asked.kind != accepted.kind)
-    return {Verdict::kWrongConnectionKind,
-            denied("a peer asked for a " + std::string(name_of(asked.kind)) + " connection; here are " +
-                   std::string(name_of(accepted.kind)) + " connections.")};
+    return {Verdict::kWrongConnectionKind, denied("a peer asked for a " + std::string(name_of(asked.kind)) +
+                                                  " connection; this side accepts " +
+                                                  std::string(name_of(accepted.kind)) + " connections.")};
   if (!is_rank(asked.from) || !is_rank(asked.to))
     return {Verdict::kWrongRank,
             denied("a peer named an impossible rank: from " + std::to_string(asked.from) + " to " +

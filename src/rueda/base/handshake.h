@@ -1,7 +1,7 @@
-// Mutual challenge-response without I/O: it takes bytes and returns bytes. Every connection of a job starts
-// with it. Both sides prove that they know the secret of the job without sending it. The proofs are bound to
-// job, epoch, connection kind, both ranks and the direction, so they cannot be replayed elsewhere. See also
-// docs/wire.md.
+// Mutual challenge-response without I/O: it takes bytes and returns bytes. Every connection of a job
+// starts with it. Both sides prove that they know the secret of the job without sending it. The proofs are
+// bound to job, epoch, connection kind, both ranks and the direction, so they cannot be replayed
+// elsewhere. See also docs/wire.md.
 //
 //   client -> server: hello   {wire version, release, job, epoch, connection kind, channel, from, to, nonce}
 //   server -> client: answer  {wire version, release, verdict, nonce,

@@ -84,7 +84,8 @@ Result<SocketAddress> parse_tcp_address(std::string_view text) {
   const std::string_view digits = colon == std::string_view::npos ? "" : text.substr(colon + 1);
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
   if (digits.empty() || error != std::errc() || end != digits.data() + digits.size() || port == 0)
-    return Status(Code::kInvalidArgument, "'" + std::string(text) + "' is no address of the form host:port.");
+    return Status(Code::kInvalidArgument,
+                  "'" + std::string(text) + "' is not an address of the form host:port.");
   if (host.size() >= 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
   return make_tcp_address(std::string(host), port);
 }

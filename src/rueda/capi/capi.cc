@@ -48,7 +48,7 @@ Status check_shape(const rueda_request& r) {
   for (int32_t i = 0; i < r.ndim; ++i) {
     if (r.shape[i] < 0) return bad_request("dimension " + std::to_string(i) + " is negative.");
     if (__builtin_mul_overflow(elements, r.shape[i], &elements) || elements > (int64_t{1} << 56)) {
-      return bad_request("the tensor is larger than any machine; check its shape.");
+      return bad_request("the tensor is larger than the memory of any machine; check its shape.");
     }
   }
   if (elements > 0 && r.input == nullptr && r.what != RUEDA_JOIN && r.what != RUEDA_BARRIER) {
@@ -359,10 +359,10 @@ void* rueda_alloc(size_t bytes) {
 
 void rueda_release_memory(void* buffer) {
   if (buffer != nullptr && !capi::release_shared_buffer(buffer))
-    RUEDA_LOG(kError, "rueda_release_memory: the address is no shared buffer.");
+    RUEDA_LOG(kError, "rueda_release_memory: the address is not that of a shared buffer.");
 }
 
-int rueda_is_bucket(const void* address) { return capi::is_shared_buffer(address) ? 1 : 0; }
+int rueda_is_shared_buffer(const void* address) { return capi::is_shared_buffer(address) ? 1 : 0; }
 void rueda_trim_memory(void) { capi::trim_shared_buffers(); }
 
 void rueda_log(int level, const char* text) {

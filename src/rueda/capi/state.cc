@@ -27,8 +27,8 @@ struct State {
   std::mutex arena_mutex;
   std::shared_ptr<memory::Arena> arena;
   Status arena_status;
-  std::vector<std::shared_ptr<memory::Arena>>
-      inherited;  // in a forked child: copies of the arenas of its parent
+  // In a forked child: copies of the arenas of its parent.
+  std::vector<std::shared_ptr<memory::Arena>> inherited;
 };
 
 // Never freed, because threads and handles may outlive static destruction.

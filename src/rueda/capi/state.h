@@ -14,8 +14,8 @@ namespace rueda::capi {
 // Null before init, after shutdown and in a forked child.
 std::shared_ptr<runtime::Engine> engine();
 
-// The arena from which shared buffers are allocated. It is made at the first call and kept until the process
-// ends.
+// The arena from which shared buffers are allocated. It is made at the first call and kept
+// until the process ends.
 Result<std::shared_ptr<memory::Arena>> arena();
 // Looks in that arena and, in a forked child, in the copy of its parent's arena.
 bool is_shared_buffer(const void* address);

@@ -164,12 +164,12 @@ void Coordinator::submit_one(Rank from, SetChange&& change) {
 
 void Coordinator::match_set_changes() {
   while (const std::optional<std::vector<ProcessSets::Asked>> match = sets_.take_match(joins_.has_joined())) {
-    Result<ProcessSets::Verdict> verdict = sets_.judge(*match);
-    if (!verdict.is_ok()) {
-      ready_.add(make_failure(0, failed_names(*match), verdict.status()));
+    Result<ProcessSets::Outcome> outcome = sets_.judge(*match);
+    if (!outcome.is_ok()) {
+      ready_.add(make_failure(0, failed_names(*match), outcome.status()));
       continue;
     }
-    std::visit([&](auto& change) { apply(std::move(change)); }, verdict.value());
+    std::visit([&](auto& change) { apply(std::move(change)); }, outcome.value());
   }
 }
 

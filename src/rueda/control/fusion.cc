@@ -78,7 +78,7 @@ class Packer {
     }
   }
 
-  // A group whose members are all alike may ride along with earlier tensors if it fits there as a whole.
+  // A group whose members have equal terms may join a bucket of earlier tensors if it fits there as a whole.
   // Otherwise it gets buckets of its own, which follow one another directly.
   void add_group(std::vector<Candidate> members) {
     if (rides_along(members)) return;

@@ -18,8 +18,8 @@ struct FusionOptions {
 // Whether two tensors may share a transfer.
 bool can_share(const Candidate& a, const Candidate& b);
 
-// Returns buckets in the order of their first tensor. A later tensor may ride along with an earlier one of
-// its kind. The members of a group are put into the same bucket, or into buckets that follow one another.
+// Returns buckets in the order of their first tensor. A later tensor may join the bucket of an earlier one
+// of its kind. The members of a group are put into the same bucket, or into buckets that follow one another.
 std::vector<Bucket> fuse(std::vector<Unit> units, const FusionOptions& options);
 
 }  // namespace rueda::control

@@ -49,7 +49,7 @@ inline bool is_whole(const ByteReader& reader) { return reader.is_ok() && reader
 
 // A bucket that a rank has started and not finished.
 struct BucketUnderWay {
-  int64_t bucket = 0;         // counted from the begin of the plan
+  int64_t bucket = 0;         // counted from the beginning of the plan
   std::vector<int32_t> sent;  // [ranks] messages sent to each rank; empty: none
 
   bool operator==(const BucketUnderWay&) const = default;

@@ -143,7 +143,7 @@ struct PlanBegin {
 
 // How many messages one rank has sent to another for a bucket that does not run.
 struct Flow {
-  int64_t bucket = 0;  // counted from the begin of the plan
+  int64_t bucket = 0;  // counted from the beginning of the plan
   Rank from = -1, to = -1;
   int32_t messages = 0;
 

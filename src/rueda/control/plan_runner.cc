@@ -107,7 +107,7 @@ void PlanRunner::start_next() {
   ++started_;
 }
 
-bool PlanRunner::is_waiting_in_vain(const std::string& name) const {
+bool PlanRunner::would_wait_forever(const std::string& name) const {
   if (!is_open()) return false;
   const auto found = slots_.find(name);
   if (found == slots_.end() || found->second.accepted == 0) return false;

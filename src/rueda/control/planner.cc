@@ -13,8 +13,8 @@ namespace {
 constexpr Nanos kPatience = kSecond;
 constexpr Nanos kLookEvery = 5 * kMillisecond;  // for polls that have become waits
 
-void append(Actions& actions, Actions more) {
-  for (Action& action : more) actions.push_back(std::move(action));
+void append(PlannerActions& actions, PlannerActions more) {
+  for (PlannerAction& action : more) actions.push_back(std::move(action));
 }
 
 // The requests of one operation; none if it changes the process sets.
@@ -55,9 +55,9 @@ void Planner::forget(OperationId operation) {
   unanswered_.erase(found);
 }
 
-Planner::Submitted Planner::submitted(OperationId operation, std::span<const TensorRequest* const> requests,
-                                      Nanos now) {
-  Submitted out;
+Planner::Decision Planner::submitted(OperationId operation, std::span<const TensorRequest* const> requests,
+                                     Nanos now) {
+  Decision out;
   if (runner_.is_open() && fits(requests)) {
     take(operation, requests, now);
     out.is_taken = true;
@@ -70,26 +70,26 @@ Planner::Submitted Planner::submitted(OperationId operation, std::span<const Ten
   return out;
 }
 
-Actions Planner::submitted(OperationId operation, const SetChange& change) {
+PlannerActions Planner::submitted(OperationId operation, const SetChange& change) {
   remember(operation, {change});
   return depart("it submits " + change.name);
 }
 
-Actions Planner::depart(const std::string& why) {
+PlannerActions Planner::depart(const std::string& why) {
   if (!runner_.is_open()) return {};
   runner_.freeze();
   return {TellDeparture{.news = news(), .why = why}};
 }
 
-Result<std::optional<Actions>> Planner::response(Response& response, Nanos now) {
+Result<std::optional<PlannerActions>> Planner::response(Response& response, Nanos now) {
   if (auto* planned = std::get_if<PlanBucket>(&response)) {
     arriving_.push_back(std::move(planned->bucket));
-    return std::optional(Actions());
+    return std::optional(PlannerActions());
   }
   if (const auto* begins = std::get_if<PlanBegin>(&response)) return begin(begins->plan_number, now);
   if (const auto* ends = std::get_if<PlanEnd>(&response)) return end(*ends);
   answered(response);
-  return std::optional<Actions>();
+  return std::optional<PlannerActions>();
 }
 
 void Planner::answered(const Response& response) {
@@ -101,14 +101,14 @@ void Planner::answered(const Response& response) {
 
 // The coordinator has forgotten the requests that it had not answered. Every rank puts its own ones into the
 // plan or submits them again.
-Result<std::optional<Actions>> Planner::begin(int64_t plan_number, Nanos now) {
+Result<std::optional<PlannerActions>> Planner::begin(int64_t plan_number, Nanos now) {
   if (runner_.is_active() || arriving_.empty()) {
     return Status(Code::kInternal,
                   "Learned plan " + std::to_string(plan_number) + " begins " +
                       (arriving_.empty() ? "without buckets." : "before another has ended."));
   }
   ++plans_begun_;
-  Actions actions;
+  PlannerActions actions;
   actions.emplace_back(PlanBegun{});
   actions.emplace_back(SetGeneration{.generation = ++generation_});
   runner_.begin(plan_number, std::exchange(arriving_, {}));
@@ -132,7 +132,7 @@ Result<std::optional<Actions>> Planner::begin(int64_t plan_number, Nanos now) {
 }
 
 // Messages that others have sent for buckets that do not run must be received before all later messages.
-void Planner::undo(const PlanEnd& end, Actions& actions) const {
+void Planner::undo(const PlanEnd& end, PlannerActions& actions) const {
   const int64_t beyond = end.buckets + runner_.size();
   std::map<int64_t, std::vector<int32_t>> arrivals;  // of each bucket
   for (int64_t number = end.buckets; number < runner_.started(); ++number)
@@ -154,10 +154,10 @@ void Planner::undo(const PlanEnd& end, Actions& actions) const {
           Discard{.number = number, .bucket = runner_.bucket(number), .arrivals = std::move(messages)});
 }
 
-Result<std::optional<Actions>> Planner::end(const PlanEnd& end) {
+Result<std::optional<PlannerActions>> Planner::end(const PlanEnd& end) {
   Result<std::vector<LeftOver>> left_over = runner_.finish(end.buckets);
   if (!left_over.is_ok()) return left_over.status();
-  Actions actions;
+  PlannerActions actions;
   actions.emplace_back(PlanOver{});
   undo(end, actions);
   actions.emplace_back(SetGeneration{.generation = ++generation_});
@@ -190,7 +190,7 @@ std::optional<StartBucket> Planner::room(Nanos now) {
   return StartBucket{.bucket = std::move(next), .number = number};
 }
 
-Actions Planner::tick(Nanos now, bool is_idle) {
+PlannerActions Planner::tick(Nanos now, bool is_idle) {
   if (!runner_.is_open()) return {};
   if (!is_idle && now - moved_at_ > kPatience) return depart("the other ranks have not come for a second");
   if (is_idle && runner_.waiting() > 0 && now - taken_at_ > kPatience)
@@ -202,11 +202,11 @@ bool Planner::asks_for_wanted(Nanos now, uint64_t waits) const {
   return runner_.is_open() && runner_.waiting() > 0 && (waits != seen_waits_ || now >= next_look_);
 }
 
-Actions Planner::wanted(Nanos now, uint64_t waits, std::span<const std::string> names) {
+PlannerActions Planner::wanted(Nanos now, uint64_t waits, std::span<const std::string> names) {
   seen_waits_ = waits;
   next_look_ = now + kLookEvery;
   for (const std::string& name : names)
-    if (runner_.is_waiting_in_vain(name))
+    if (runner_.would_wait_forever(name))
       return depart("it waits for " + name + " before it submits the rest of its bucket");
   return {};
 }
@@ -217,7 +217,7 @@ Nanos Planner::next_event(bool is_idle) const {
   return is_idle ? std::numeric_limits<Nanos>::max() : moved_at_ + kPatience;
 }
 
-Actions Planner::on_freeze(const PlanNews& frozen) {
+PlannerActions Planner::on_freeze(const PlanNews& frozen) {
   if (!runner_.is_active() || frozen.plan_number != runner_.plan_number()) return {};
   runner_.freeze();
   return {TellPosition{.news = news()}};
@@ -242,7 +242,7 @@ void Planner::saw_responses(std::span<const Response> responses) {
   }
 }
 
-Actions Planner::propose(const Coordinator& coordinator) {
+PlannerActions Planner::propose(const Coordinator& coordinator) {
   if (!options_.may_plan || ledger_.is_active()) return {};
   std::optional<std::vector<Bucket>> plan = learner_.take_plan();
   if (!plan) return {};
@@ -258,20 +258,20 @@ Actions Planner::propose(const Coordinator& coordinator) {
   return {Respond{.responses = std::move(responses)}};
 }
 
-Actions Planner::on_depart(const PlanNews& departed) {
+PlannerActions Planner::on_depart(const PlanNews& departed) {
   if (!ledger_.depart(departed.plan_number)) return {};
   return {FreezeAll{.news = departed}};
 }
 
-Result<Actions> Planner::on_position(Rank from, const PlanNews& position) {
+Result<PlannerActions> Planner::on_position(Rank from, const PlanNews& position) {
   Result<std::optional<PlanLedger::End>> stopped = ledger_.stopped_at(from, position);
   if (!stopped.is_ok()) return stopped.status();
   std::optional<PlanLedger::End>& end = stopped.value();
-  if (!end) return Actions();
+  if (!end) return PlannerActions();
   learner_.plan_ended(end->buckets);
   std::vector<Response> responses;
   responses.emplace_back(PlanEnd{.buckets = end->buckets, .flows = std::move(end->flows)});
-  return Actions{Respond{.responses = std::move(responses)}};
+  return PlannerActions{Respond{.responses = std::move(responses)}};
 }
 
 }  // namespace rueda::control

@@ -1,7 +1,7 @@
 // What one rank decides about learned plans (buckets that recur, and run without negotiation): which
 // submitted tensors belong to the plan, which bucket starts next, and what has to be done when a plan
 // begins or ends. On rank 0 it also proposes plans and ends them. It combines the parts of plans.h;
-// runtime/planner.h calls it and carries out its actions. A pure state machine: events in (time
+// runtime/learned_plans.h calls it and carries out its actions. A pure state machine: events in (time
 // included), actions out; the caller carries them out in order before the next event. No I/O, no clock,
 // no threads, no callbacks.
 #pragma once
@@ -36,13 +36,13 @@ struct Negotiate {  // as if they were submitted now
 };
 struct NegotiationOver {  // for the timeline: what was submitted before the plan began
   std::vector<Request> requests;
-  bool is_taken = false;  // the plan has taken it: it waits for its buckets now
+  bool is_taken = false;  // the plan has taken them: they wait for their buckets now
 };
 struct PlanBegun {};
 struct PlanOver {};
 struct StartBucket {
   SharedBucket bucket;
-  int64_t number = 0;  // counted from the begin of the plan
+  int64_t number = 0;  // counted from the beginning of the plan
 };
 // Calls that start from now on belong to another generation, so that a cancelled call is not taken for the
 // call that comes in its place.
@@ -70,9 +70,10 @@ struct Respond {  // to every rank, itself included, in the global order
   std::vector<Response> responses;
 };
 
-using Action = std::variant<TellDeparture, TellPosition, Negotiate, NegotiationOver, PlanBegun, PlanOver,
-                            StartBucket, SetGeneration, Cancel, Resume, Discard, FreezeAll, Respond>;
-using Actions = std::vector<Action>;
+using PlannerAction =
+    std::variant<TellDeparture, TellPosition, Negotiate, NegotiationOver, PlanBegun, PlanOver, StartBucket,
+                 SetGeneration, Cancel, Resume, Discard, FreezeAll, Respond>;
+using PlannerActions = std::vector<PlannerAction>;
 
 class Planner {
  public:
@@ -85,31 +86,31 @@ class Planner {
   explicit Planner(Options options) : options_(std::move(options)), learner_(options_.bucket_bytes) {}
 
   // ---- events of every rank ----
-  struct Submitted {
+  struct Decision {
     bool is_taken = false;  // by the plan; otherwise the operation must be negotiated, after the actions
-    Actions actions;
+    PlannerActions actions;
   };
   // A new operation and its requests: one, or the members of one group.
-  Submitted submitted(OperationId operation, std::span<const TensorRequest* const> requests, Nanos now);
+  Decision submitted(OperationId operation, std::span<const TensorRequest* const> requests, Nanos now);
   // A new operation that changes the process sets. It must be negotiated, after the actions.
-  Actions submitted(OperationId operation, const SetChange& change);
+  PlannerActions submitted(OperationId operation, const SetChange& change);
   // A response in the global order. Empty if it does not concern plans; then it runs. Fails if it contradicts
   // what this rank knows of the plan.
-  Result<std::optional<Actions>> response(Response& response, Nanos now);
+  Result<std::optional<PlannerActions>> response(Response& response, Nanos now);
   // There is room for one more bucket. Returns the next one, whose number is started(), if all its
   // tensors are ready.
   std::optional<StartBucket> room(Nanos now);
   // A call under way has moved, so the other ranks have come.
   void moved(Nanos now) { moved_at_ = now; }
   // Departs if the other ranks do not start a bucket, or if this rank submits nothing more.
-  Actions tick(Nanos now, bool is_idle);
-  // Departs if it is in vain to wait for one of the names. asks_for_wanted() says when to call wanted(): when
-  // a thread begins to wait (`waits` has grown), and every few milliseconds. names: what threads wait for.
-  // All earlier submissions must be known.
+  PlannerActions tick(Nanos now, bool is_idle);
+  // names: what threads wait for. Departs if one of them cannot complete in the plan. All earlier submissions
+  // must be known. asks_for_wanted() says when to call wanted(): when a thread begins to wait (`waits` has
+  // grown), and every few milliseconds.
   [[nodiscard]] bool asks_for_wanted(Nanos now, uint64_t waits) const;
-  Actions wanted(Nanos now, uint64_t waits, std::span<const std::string> names);
-  Actions on_freeze(const PlanNews& news);
-  Actions depart(const std::string& why);
+  PlannerActions wanted(Nanos now, uint64_t waits, std::span<const std::string> names);
+  PlannerActions on_freeze(const PlanNews& news);
+  PlannerActions depart(const std::string& why);
   // The operation has failed for another reason, so it is not negotiated again.
   void forget(OperationId operation);
 
@@ -125,18 +126,18 @@ class Planner {
   void saw_responses(std::span<const Response> responses);
   // Begins a plan, if one has been learned and nothing prevents it. If there are actions, the coordinator
   // must forget what waits.
-  Actions propose(const Coordinator& coordinator);
+  PlannerActions propose(const Coordinator& coordinator);
   // Nothing else runs while a plan is active: responses wait for its end.
   [[nodiscard]] bool holds_back() const { return ledger_.is_active(); }
-  Actions on_depart(const PlanNews& news);
+  PlannerActions on_depart(const PlanNews& news);
   // Fails if the position cannot be true.
-  Result<Actions> on_position(Rank from, const PlanNews& news);
+  Result<PlannerActions> on_position(Rank from, const PlanNews& news);
 
  private:
-  Result<std::optional<Actions>> begin(int64_t plan_number, Nanos now);
-  Result<std::optional<Actions>> end(const PlanEnd& end);
-  // What becomes of the buckets that not all ranks have started.
-  void undo(const PlanEnd& end, Actions& actions) const;
+  Result<std::optional<PlannerActions>> begin(int64_t plan_number, Nanos now);
+  Result<std::optional<PlannerActions>> end(const PlanEnd& end);
+  // Cancels or discards the buckets that not all ranks have started.
+  void undo(const PlanEnd& end, PlannerActions& actions) const;
   void take(OperationId operation, std::span<const TensorRequest* const> requests, Nanos now);
   void remember(OperationId operation, std::vector<Request> requests);
   void answered(const Response& response);

@@ -26,8 +26,8 @@ class PlanLearner {
 
   void saw_submission(const TensorRequest& request);  // of any rank, in order of arrival
   void saw_response(const Response& response);        // in the order all ranks follow
-  // The buckets of a plan, if a step has just ended and the last steps were alike. The learner
-  // then starts afresh.
+  // The buckets of a plan, if a step has just ended and the last steps were equal. The learner
+  // then starts again.
   std::optional<std::vector<Bucket>> take_plan();
   // A plan has ended after so many buckets. If it did not last long, the steps must repeat more often before
   // the next plan.
@@ -108,8 +108,9 @@ class PlanRunner {
   // The bucket to start now, or null.
   [[nodiscard]] SharedBucket next() const;
   void start_next();
-  // Whether it is in vain to wait for this tensor: its bucket, or one before it, lacks tensors of this rank.
-  [[nodiscard]] bool is_waiting_in_vain(const std::string& name) const;
+  // Whether a thread that waits for this tensor would never return: its bucket, or one before it, lacks
+  // tensors of this rank.
+  [[nodiscard]] bool would_wait_forever(const std::string& name) const;
   void freeze() { is_frozen_ = true; }
   [[nodiscard]] const Bucket& bucket(int64_t started) const {
     return *buckets_[static_cast<size_t>(started) % buckets_.size()];

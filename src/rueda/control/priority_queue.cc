@@ -17,7 +17,7 @@ constexpr int kMaxPassed = 64;
 void PriorityQueue::add(Candidate candidate) {
   // -INT32_MIN would overflow.
   candidate.priority = std::max(candidate.priority, -std::numeric_limits<int32_t>::max());
-  waiting_.emplace(Place{-candidate.priority, arrivals_++}, std::move(candidate));
+  waiting_.emplace(SortKey{-candidate.priority, arrivals_++}, std::move(candidate));
 }
 
 Bucket PriorityQueue::take(int64_t bucket_bytes) {

@@ -23,8 +23,8 @@ class PriorityQueue {
   Bucket take(int64_t bucket_bytes);
 
  private:
-  using Place = std::pair<int32_t, uint64_t>;  // minus priority, arrival
-  std::map<Place, Candidate> waiting_;
+  using SortKey = std::pair<int32_t, uint64_t>;  // minus priority, arrival
+  std::map<SortKey, Candidate> waiting_;
   uint64_t arrivals_ = 0;
 };
 

@@ -85,7 +85,7 @@ std::optional<std::vector<ProcessSets::Asked>> ProcessSets::take_match(const std
   return match;
 }
 
-Result<ProcessSets::Verdict> ProcessSets::judge(const std::vector<Asked>& match) const {
+Result<ProcessSets::Outcome> ProcessSets::judge(const std::vector<Asked>& match) const {
   if (std::cmp_less(match.size(), world_size_))
     return Status(Code::kUnsupported, "Changing process sets is not supported with Join at this time: " +
                                           std::to_string(world_size_ - static_cast<Rank>(match.size())) +
@@ -94,11 +94,11 @@ Result<ProcessSets::Verdict> ProcessSets::judge(const std::vector<Asked>& match)
   for (const Asked& one : match)
     if (one.change.what != first.what) return disagreement(match);
   return std::visit(
-      [&](const auto& change) -> Result<Verdict> {
+      [&](const auto& change) -> Result<Outcome> {
         auto verdict = judge(change);
         if (!verdict.is_ok()) return verdict.status();
         verdict.value().names = names_of(match);
-        return Verdict(std::move(verdict).value());
+        return Outcome(std::move(verdict).value());
       },
       first.what);
 }

@@ -30,8 +30,8 @@ class ProcessSets {
 
   // Returns the change that all ranks ask for, or why it is refused. Only apply() changes the sets. Before a
   // set is removed, the caller fails its outstanding operations.
-  using Verdict = std::variant<SetAdded, SetRemoved>;
-  Result<Verdict> judge(const std::vector<Asked>& match) const;
+  using Outcome = std::variant<SetAdded, SetRemoved>;
+  Result<Outcome> judge(const std::vector<Asked>& match) const;
   void apply(const SetAdded& added) { sets_[added.id] = added.ranks; }
   void apply(const SetRemoved& removed) { sets_.erase(removed.id); }
 

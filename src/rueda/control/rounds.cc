@@ -29,8 +29,8 @@ std::vector<Response> Rounds::take_round(Nanos now, size_t backlog, TraceSink* t
   return responses;
 }
 
-Actions Rounds::responded(Nanos now, TraceSink* trace) {
-  Actions actions = planner_.propose(coordinator_);
+PlannerActions Rounds::responded(Nanos now, TraceSink* trace) {
+  PlannerActions actions = planner_.propose(coordinator_);
   if (!actions.empty()) coordinator_.forget_waiting(now, trace);
   return actions;
 }

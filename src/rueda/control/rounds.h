@@ -37,7 +37,7 @@ class Rounds {
   // out and then calls responded().
   std::vector<Response> take_round(Nanos now, size_t backlog, TraceSink* trace);
   // Begins a plan, if one has been learned and nothing prevents it.
-  Actions responded(Nanos now, TraceSink* trace);
+  PlannerActions responded(Nanos now, TraceSink* trace);
 
   // When a round may begin, or stalls must be checked, without any other event. A time in the past means that
   // nothing is awaited.

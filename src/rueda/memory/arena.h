@@ -3,7 +3,7 @@
 //
 // After fork() parent and child would share the mapping, and each would see the other's changes. The child
 // therefore gets a private copy of the blocks in use, at the same addresses. The fork waits until the copy is
-// made: some 1 ms per MB in use.
+// made: about 1 ms per MB in use.
 #pragma once
 
 #include <cstddef>

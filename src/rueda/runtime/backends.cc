@@ -74,7 +74,8 @@ Status check_algorithm_settings(const Config& config) {
   names.erase(std::unique(names.begin(), names.end()), names.end());
   std::string text;
   for (const std::string_view one : names) text += (text.empty() ? "" : ", ") + std::string(one);
-  return {Code::kInvalidArgument, "RUEDA_ALGORITHM=" + name + " is no algorithm; use one of " + text + "."};
+  return {Code::kInvalidArgument,
+          "RUEDA_ALGORITHM=" + name + " is not an algorithm; use one of " + text + "."};
 }
 
 std::vector<Prediction> predict_allreduces(const Session& session) {
@@ -97,7 +98,7 @@ std::vector<Prediction> predict_allreduces(const Session& session) {
 }
 
 int64_t plan_bucket_bytes(const Session& session) {
-  // Starting a bucket of 1 MiB costs nothing beside reducing it in memory (some 100 us).
+  // Starting a bucket of 1 MiB costs nothing beside reducing it in memory (about 100 us).
   constexpr int64_t kLeast = 1 << 20, kMost = 16 << 20;
   constexpr double kLatencyShare = 0.2;  // of the time of a bucket; the bucket beside it uses the network
   if (is_one_host(*session.all)) return kLeast;

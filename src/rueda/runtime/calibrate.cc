@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "rueda/base/bytes.h"
+#include "rueda/runtime/loss_reason.h"
 
 namespace rueda::runtime {
 namespace {
@@ -34,15 +35,14 @@ class LinkDriver {
       for (const transport::Loss& loss : links_.take_losses()) {
         if (loss.peer < 0) return loss.status;
         const auto peer = static_cast<size_t>(loss.peer);
-        return {Code::kPeerLost,
-                describe(loss.peer, all_[peer]) + " was lost during init: " + loss.status.why};
+        return {Code::kPeerLost, describe(loss.peer, all_[peer]) +
+                                     " was lost during init: " + loss_reason(loss.peer, loss.status.why)};
       }
       if (!failure_.is_ok()) return failure_;
       const Nanos now = monotonic_now();
       if (deadline_.is_past(now)) {
-        return {Code::kTimeout, "init waited in vain for " + waiting_for() +
-                                    "; raise RUEDA_START_TIMEOUT if it is "
-                                    "only slow."};
+        return {Code::kTimeout, "init timed out while it waited for " + waiting_for() +
+                                    "; raise RUEDA_START_TIMEOUT if that rank is only slow."};
       }
       if (now >= next_check) {
         if (Status s = interrupted_(); !s.is_ok()) return s;

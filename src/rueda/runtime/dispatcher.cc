@@ -1,6 +1,7 @@
 #include "rueda/runtime/dispatcher.h"
 
 #include <algorithm>
+#include <cctype>
 #include <optional>
 #include <utility>
 
@@ -12,21 +13,14 @@ std::string_view operation_name(const control::Bucket& response) {
   return name_of(response.what);
 }
 
-std::string_view transfer_name(Collective what) {
-  switch (what) {
-    case Collective::kAllreduce:
-      return "NATIVE_ALLREDUCE";
-    case Collective::kAllgather:
-      return "NATIVE_ALLGATHER";
-    case Collective::kBroadcast:
-      return "NATIVE_BCAST";
-    case Collective::kAlltoall:
-      return "NATIVE_ALLTOALL";
-    case Collective::kReducescatter:
-      return "NATIVE_REDUCESCATTER";
-    default:
-      return "NATIVE_BARRIER";
-  }
+// LOCAL_ALLREDUCE, NATIVE_BCAST: the backend and the collective, as in Horovod's timelines.
+std::string transfer_name(std::string_view backend, Collective what) {
+  std::string text(backend);
+  text += '_';
+  text += what == Collective::kBroadcast ? "bcast" : name_of(what);
+  std::ranges::transform(text, text.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return text;
 }
 
 // How many responses may overtake one whose backend is busy: enough to keep other backends at work.
@@ -67,7 +61,7 @@ class Dispatcher::Item final : public backend::ActivitySink {
   TraceSink* trace = nullptr;  // null: not traced
 
  private:
-  [[nodiscard]] std::string_view name_of(backend::Activity activity) const {
+  [[nodiscard]] std::string name_of(backend::Activity activity) const {
     switch (activity) {
       case backend::Activity::kPack:
         return "MEMCPY_IN_FUSION_BUFFER";
@@ -76,7 +70,7 @@ class Dispatcher::Item final : public backend::ActivitySink {
       case backend::Activity::kTransfer:
         break;
     }
-    return transfer_name(response->what);
+    return transfer_name(backend->name(), response->what);
   }
   void emit(TraceKind kind, std::string_view name) {
     if (trace == nullptr) return;
@@ -99,7 +93,7 @@ Dispatcher::Dispatcher(Rank me, Operations& operations, Groups& groups, backend:
 
 Dispatcher::~Dispatcher() = default;
 
-// Ranks outside a process set count its calls too, so that all ranks count alike.
+// Ranks outside a process set count its calls too, so that all ranks have the same count.
 void Dispatcher::enqueue(control::Response response) {
   if (auto* bucket = std::get_if<control::Bucket>(&response))
     return enqueue(
@@ -133,7 +127,6 @@ void Dispatcher::enqueue(std::unique_ptr<Item> item) {
   queue_.push_back(std::move(item));
 }
 
-// All buckets of a plan except barriers run on one backend.
 bool Dispatcher::has_room_for(int64_t bucket) const {
   if (!queue_.empty()) return false;
   if (running_.empty()) return true;
@@ -282,9 +275,9 @@ void Dispatcher::start(std::unique_ptr<Item> owner) {
 
 // Every rank comes to the same verdict.
 void Dispatcher::fail_unsupported(const Batch& batch) {
-  const Status status{Code::kUnsupported, "no backend of this job takes tensor " +
+  const Status status{Code::kUnsupported, "no backend of this job can use the memory of tensor " +
                                               batch.response->entries.front().name +
-                                              " where it lies; copy it to host memory first."};
+                                              "; copy the tensor to host memory first."};
   mark_end(*batch.response);
   mark_ends(batch, false);
   for (const BatchTensor& tensor : batch.tensors)

@@ -33,7 +33,8 @@ class Dispatcher {
   void enqueue_planned(control::SharedBucket response, int64_t bucket);
   // A bucket that other ranks have started and cancelled. arrivals: messages that each rank has sent for it.
   void enqueue_discarded(control::Bucket response, int64_t bucket, std::vector<int32_t> arrivals);
-  // Whether the bucket would start at once.
+  // Whether this bucket of a plan would start at once. This is an estimate: it asks the backend of the last
+  // running call, and the bucket may run on another one. A bucket that cannot start yet waits in the queue.
   [[nodiscard]] bool has_room_for(int64_t bucket) const;
   bool progress();  // true if anything moved
   // Whether a call has moved since this was asked last.

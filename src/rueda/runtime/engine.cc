@@ -9,7 +9,7 @@ namespace rueda::runtime {
 namespace {
 
 constexpr Nanos kLeavingLook = 10 * kMillisecond;  // between two looks, while ranks leave
-constexpr int kCloseLooks = 4;                     // at the backend, some 3 us each
+constexpr int kCloseLooks = 4;                     // at the backend, about 3 us each
 
 Driver::Options driver_options(const Session& session) {
   return {.doorbell = session.doorbell.get(),
@@ -42,7 +42,7 @@ Engine::Engine(Session session)
   const std::string& path = session_.config.timeline;
   if (!path.empty() && path != "DYNAMIC") {
     const Status started = recording_.start(path, session_.config.timeline_mark_cycles, true);
-    if (!started.is_ok()) RUEDA_LOG(kError, started.why);  // training goes on without it
+    if (!started.is_ok()) RUEDA_LOG(kError, started.why);  // training continues without it
   }
 }
 
@@ -65,7 +65,7 @@ void Engine::shutdown() {
 }
 
 void Engine::ended() {
-  operations_.close(shut_down_status());  // whatever ended the epoch, nobody waits for ever
+  operations_.close(shut_down_status());  // whatever ended the epoch, no thread may wait forever
   stop_timeline();
 }
 
@@ -92,7 +92,7 @@ bool Engine::turn() {
   if (!dispatcher_.failure().is_ok()) carry_out(verdicts_.on_failure(dispatcher_.failure(), now));
   if (farewell_.is_closed()) return true;
   if (session_.links) carry_out(verdicts_.tick(now));
-  carry_out(farewell_.tick(farewell_facts()));
+  carry_out(farewell_.tick(state_for_farewell()));
   return moved;
 }
 
@@ -161,7 +161,7 @@ void Engine::handle_message(const ControlMessage& message, Nanos now) {
     }
     case MessageType::kShutdown: {
       const Rank leaver = is_coordinator() ? message.from : control::decode_rank(message.payload);
-      return carry_out(farewell_.on_shutdown(leaver, farewell_facts()));
+      return carry_out(farewell_.on_shutdown(leaver, state_for_farewell()));
     }
     case MessageType::kDone:
       return farewell_.on_done(message.from);

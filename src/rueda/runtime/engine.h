@@ -85,7 +85,7 @@ class Engine final : private Work {
   bool handle_messages();
   void handle_message(const ControlMessage& message, Nanos now);
   void handle_losses();
-  [[nodiscard]] Farewell::Facts farewell_facts() const;
+  [[nodiscard]] EngineState state_for_farewell() const;
 
   // ---- what was decided ----
   void carry_out(const Verdicts::Actions& actions);
@@ -93,8 +93,8 @@ class Engine final : private Work {
   void carry_out(const Verdicts::Answer& answer);
   void carry_out(const Verdicts::Report& report);
   void carry_out(const Verdicts::End& end);
-  void carry_out(const Farewell::Actions& actions);
-  void carry_out(Farewell::Action action);
+  void carry_out(const FarewellActions& actions);
+  void carry_out(FarewellAction action);
   void stop();
   void tell_end(const Verdicts::End& end);
   void send_trace_batches();

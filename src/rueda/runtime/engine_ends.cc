@@ -77,28 +77,28 @@ void Engine::tell_end(const Verdicts::End& end) {
   channel_.flush(kNewsWait, session_.on_data);
 }
 
-Farewell::Facts Engine::farewell_facts() const {
+EngineState Engine::state_for_farewell() const {
   // What was launched on a device must end there while the ranks still watch one another.
   const bool is_idle = dispatcher_.is_idle() && session_.backends->is_idle();
   return {.has_plan = negotiation_.has_plan(), .is_idle = is_idle};
 }
 
-void Engine::carry_out(const Farewell::Actions& actions) {
-  for (const Farewell::Action action : actions) carry_out(action);
+void Engine::carry_out(const FarewellActions& actions) {
+  for (const FarewellAction action : actions) carry_out(action);
 }
 
-void Engine::carry_out(Farewell::Action action) {
+void Engine::carry_out(FarewellAction action) {
   using control::MessageType;
   switch (action) {
-    case Farewell::Action::kAskToLeave:
+    case FarewellAction::kAskToLeave:
       return channel_.send(kCoordinator, MessageType::kShutdown, {});
-    case Farewell::Action::kEndPlan:
+    case FarewellAction::kEndPlan:
       return negotiation_.depart("a rank leaves");
-    case Farewell::Action::kTellOthers:
+    case FarewellAction::kTellOthers:
       return channel_.broadcast(MessageType::kShutdown, control::encode_rank(farewell_.first_leaver()));
-    case Farewell::Action::kStop:
+    case FarewellAction::kStop:
       return stop();
-    case Farewell::Action::kReleaseAll:
+    case FarewellAction::kReleaseAll:
       channel_.broadcast(MessageType::kDone, {});
       return channel_.flush(kReleaseWait, session_.on_data);
   }

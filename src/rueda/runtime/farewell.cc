@@ -4,16 +4,16 @@
 
 namespace rueda::runtime {
 
-Farewell::Actions Farewell::drain(Rank leaver, Facts facts) {
+FarewellActions Farewell::drain(Rank leaver, EngineState engine) {
   if (!is_running()) return {};
   if (first_leaver_ < 0) first_leaver_ = leaver;
-  if (facts.has_plan) {
+  if (engine.has_plan) {
     drains_after_plan_ = true;
-    return {Action::kEndPlan};
+    return {FarewellAction::kEndPlan};
   }
   phase_ = Phase::kDraining;
   if (!is_coordinator()) return {};
-  return {Action::kTellOthers};
+  return {FarewellAction::kTellOthers};
 }
 
 void Farewell::on_done(Rank from) {
@@ -28,25 +28,25 @@ void Farewell::on_loss(Rank peer) {
   if (peer == 0) phase_ = Phase::kClosed;
 }
 
-Farewell::Actions Farewell::tick(Facts facts) {
-  Actions actions;
-  if (drains_after_plan_ && !facts.has_plan) actions = drain(first_leaver_, facts);
+FarewellActions Farewell::tick(EngineState engine) {
+  FarewellActions actions;
+  if (drains_after_plan_ && !engine.has_plan) actions = drain(first_leaver_, engine);
   if (has_news()) {
     has_asked_ = true;
     if (is_coordinator())
-      actions = drain(me_, facts);
+      actions = drain(me_, engine);
     else
-      actions.push_back(Action::kAskToLeave);
+      actions.push_back(FarewellAction::kAskToLeave);
   }
-  if (phase_ == Phase::kDraining && facts.is_idle) {
+  if (phase_ == Phase::kDraining && engine.is_idle) {
     phase_ = Phase::kStopped;
     has_stopped_[static_cast<size_t>(me_)] = true;
-    actions.push_back(Action::kStop);
+    actions.push_back(FarewellAction::kStop);
   }
   if (phase_ == Phase::kStopped && is_coordinator() &&
       std::ranges::all_of(has_stopped_, [](bool has) { return has; })) {
     phase_ = Phase::kClosed;
-    actions.push_back(Action::kReleaseAll);
+    actions.push_back(FarewellAction::kReleaseAll);
   }
   return actions;
 }

@@ -1,6 +1,6 @@
 // How a rank leaves in good order: everything that the coordinator has ordered completes, then all ranks
-// stop, say so, and only then close. Pure: facts in, actions out; the caller carries them out in order before
-// the next event.
+// report that they have stopped, and only then close their connections. Pure: events in, actions out; the
+// caller carries them out in order before the next event.
 #pragma once
 
 #include <atomic>
@@ -11,29 +11,33 @@
 
 namespace rueda::runtime {
 
+// What the engine does next.
+enum class FarewellAction : uint8_t {
+  kAskToLeave,  // tell the coordinator
+  kEndPlan,     // coordinator: first end the learned plan
+  kTellOthers,  // coordinator: a rank leaves (Farewell::first_leaver())
+  kStop,        // refuse everything from now on; all but the coordinator report that they have stopped
+  kReleaseAll,  // coordinator: all ranks have stopped and may close
+};
+using FarewellActions = std::vector<FarewellAction>;
+
+// What the farewell must know of the engine.
+struct EngineState {
+  bool has_plan = false;  // coordinator: a learned plan is active
+  bool is_idle = false;   // everything ordered is complete
+};
+
 class Farewell {
  public:
   // Draining: nothing new is accepted. Stopped: nothing of this rank is under way. Closed: the epoch is over.
   enum class Phase : uint8_t { kRunning, kDraining, kStopped, kClosed };
-  enum class Action : uint8_t {
-    kAskToLeave,  // tell the coordinator
-    kEndPlan,     // coordinator: first end the learned plan
-    kTellOthers,  // coordinator: a rank leaves (first_leaver())
-    kStop,        // refuse everything from now on; all but the coordinator report that they have stopped
-    kReleaseAll,  // coordinator: all ranks have stopped and may close
-  };
-  using Actions = std::vector<Action>;
-  struct Facts {
-    bool has_plan = false;  // coordinator: a learned plan is active
-    bool is_idle = false;   // everything ordered is complete
-  };
 
   Farewell(Rank me, Rank size) : me_(me), has_stopped_(static_cast<size_t>(size), false) {}
 
   // This rank wants to leave. Any thread.
   void leave() { wants_to_leave_.store(true); }
   // leaver: the rank that asked first. On the coordinator: the rank that asks now.
-  Actions on_shutdown(Rank leaver, Facts facts) { return drain(leaver, facts); }
+  FarewellActions on_shutdown(Rank leaver, EngineState engine) { return drain(leaver, engine); }
   // On the coordinator: that rank has stopped. On other ranks: all ranks have stopped.
   void on_done(Rank from);
   // The peer was lost after this rank had stopped. Nothing of this rank depends on it any more.
@@ -41,7 +45,7 @@ class Farewell {
   // The epoch ends in another way.
   void close() { phase_ = Phase::kClosed; }
   // At every turn of the engine.
-  Actions tick(Facts facts);
+  FarewellActions tick(EngineState engine);
 
   [[nodiscard]] Phase phase() const { return phase_; }
   [[nodiscard]] bool is_running() const { return phase_ == Phase::kRunning; }
@@ -53,7 +57,7 @@ class Farewell {
 
  private:
   [[nodiscard]] bool is_coordinator() const { return me_ == 0; }
-  Actions drain(Rank leaver, Facts facts);
+  FarewellActions drain(Rank leaver, EngineState engine);
 
   Rank me_;
   std::atomic<bool> wants_to_leave_{false};

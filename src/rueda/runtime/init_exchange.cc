@@ -20,12 +20,12 @@ constexpr Nanos kCauseWait = kSecond;
 constexpr Epoch kMostMissed = 64;
 
 // "<number> open" while ranks may still come, "<number> closed" afterwards.
-constexpr std::string_view kExchangeKey = "meeting";
+constexpr std::string_view kExchangeKey = "exchange";
 constexpr std::string_view kOpen = " open";
-// The largest number under which a rank has met and of which rank 0 does not know.
-constexpr std::string_view kLeastKey = "meeting-least";
+// The largest number under which a rank has met and that rank 0 does not know.
+constexpr std::string_view kLeastKey = "exchange-least";
 // The refusal of a rank that came before rank 0.
-constexpr std::string_view kRefusalKey = "meeting-refused";
+constexpr std::string_view kRefusalKey = "exchange-refused";
 
 struct Announced {
   Epoch number = 0;
@@ -162,7 +162,7 @@ Result<Epoch> RendezvousPoint::await_number(bool is_refusal_told, Deadline deadl
   }
 }
 
-// Another process may be rank 0 by now and serve elsewhere. A store over TCP dials again by itself.
+// Another process may be rank 0 now and serve the store elsewhere. A store over TCP dials again by itself.
 void RendezvousPoint::look_elsewhere() {
   if (world_.method != store::World::Method::kUrl || !world_.url.starts_with("file:")) return;
   Result<store::Rendezvous> opened =
@@ -245,7 +245,7 @@ Status InitExchange::interrupted() {
   const Epoch number = other.is_ok() ? parse_announced(other.value()).number : 0;
   is_superseded_ = me_ == 0 ? number >= number_ : number > number_;
   if (!is_superseded_) return Status::ok();
-  return {Code::kUnavailable, "the ranks of this job meet under another number by now."};
+  return {Code::kUnavailable, "the ranks of this job now meet under another number."};
 }
 
 Status InitExchange::settle(const Status& mine) {

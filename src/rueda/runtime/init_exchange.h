@@ -79,7 +79,7 @@ class InitExchange {
 
   Status publish(const PeerInfo& info);
   Status gather(std::vector<PeerInfo>& all);
-  // Fails if another rank has given up, or if the other ranks meet under another number by now.
+  // Fails if another rank has given up, or if the other ranks now meet under another number.
   Status interrupted();
   [[nodiscard]] bool is_superseded() const { return is_superseded_; }
 

@@ -36,7 +36,7 @@ Links::Links(std::vector<OpenTransport> transports, Rank me, const std::vector<P
       data_channels_(data_channels(all)),
       peers_(all.size()) {}
 
-// Both ranks of a pair choose alike: they go through the transports in the same order.
+// Both ranks of a pair make the same choice, because they go through the transports in the same order.
 Status Links::begin_connecting(Rank peer) {
   const PeerInfo& info = all_[static_cast<size_t>(peer)];
   for (const OpenTransport& open : transports_) {
@@ -117,7 +117,7 @@ Status Links::connect_all(Deadline deadline, const std::function<Status()>& inte
     }
     const Nanos now = monotonic_now();
     if (deadline.is_past(now)) {
-      return {Code::kTimeout, "no connection in time to " + missing_peers() +
+      return {Code::kTimeout, "could not connect in time to " + missing_peers() +
                                   "; check firewalls and interfaces, or raise RUEDA_START_TIMEOUT."};
     }
     if (now >= next_check) {

@@ -76,9 +76,9 @@ std::string warn_of_crowded_hosts(const std::vector<PeerInfo>& all) {
     const size_t count = counts[info.host_key];
     if (count <= backend::kMaxLocalRanks) continue;
     return "host " + info.host + " has " + std::to_string(count) +
-           " ranks; the shared-memory backend serves at most " + std::to_string(backend::kMaxLocalRanks) +
-           " a host, so that this host runs without it: collectives are slower and take about 12 MB more a "
-           "rank; start fewer ranks a host, each with more threads.";
+           " ranks, but the shared-memory backend serves at most " + std::to_string(backend::kMaxLocalRanks) +
+           " per host, so this host runs without it. Collectives are slower and take about 12 MB more per "
+           "rank; start fewer ranks per host, each with more threads.";
   }
   return "";
 }

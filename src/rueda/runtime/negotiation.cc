@@ -33,7 +33,7 @@ control::CoordinatorOptions coordinator_options(const Session& session, const Gr
           .treatment_of = treatments_of(*session.backends, groups)};
 }
 
-Planner::Options planner_options(const Session& session, const Groups& groups) {
+LearnedPlans::Options planner_options(const Session& session, const Groups& groups) {
   return {.may_plan = session.me == kCoordinator && session.config.plans && session.size() > 1,
           .bucket_bytes = std::min(plan_bucket_bytes(session), fusion_bytes(session)),
           .me = session.me,
@@ -46,43 +46,45 @@ Planner::Options planner_options(const Session& session, const Groups& groups) {
 Negotiation::Negotiation(Parts parts)
     : parts_(parts),
       waits_(parts_.trace, is_coordinator()),
-      planner_(planner_options(parts_.session, parts_.groups), parts_.operations, parts_.dispatcher,
-               parts_.counters, planner_actions()) {
+      plans_(planner_options(parts_.session, parts_.groups), parts_.operations, parts_.dispatcher,
+             parts_.counters, plan_callbacks()) {
   if (!is_coordinator()) return;
   // The calls that run at once, and one that is ready to follow.
   const control::Rounds::Options options{
       .cycle_time = nanos(parts_.session.config.cycle_time_ms, kMillisecond),
       .max_backlog = data_channels(*parts_.session.all) + 1};
   rounds_ = std::make_unique<control::Rounds>(coordinator_options(parts_.session, parts_.groups), options,
-                                              planner_.decisions());
+                                              plans_.planner());
 }
 
-PlannerActions Negotiation::planner_actions() {
-  PlannerActions actions;
-  actions.tell_coordinator = [this](control::MessageType type, const control::PlanNews& news) {
+PlanCallbacks Negotiation::plan_callbacks() {
+  PlanCallbacks callbacks;
+  callbacks.tell_coordinator = [this](control::MessageType type, const control::PlanNews& news) {
     if (!is_coordinator()) return parts_.channel.send_negotiation(type, control::encode(news));
-    if (type == control::MessageType::kPlanDepart) return planner_.on_depart(news);
-    const Status counted = planner_.on_position(parts_.session.me, news);
+    if (type == control::MessageType::kPlanDepart) return plans_.on_depart(news);
+    const Status counted = plans_.on_position(parts_.session.me, news);
     RUEDA_CHECK(counted.is_ok(), "rank 0 is asked first, and contradicts nobody");
   };
-  actions.negotiate = [this](std::span<const control::Request> requests) { negotiate(requests); };
-  actions.negotiation_is_over = [this](const control::Request& request) { waits_.negotiation_ends(request); };
-  actions.is_taken = [this](const control::TensorRequest& request) { waits_.is_taken(request); };
-  actions.bucket_starts = [this](const control::Bucket& bucket) { waits_.bucket_starts(bucket); };
-  actions.plan_is_over = [this] { waits_.plan_is_over(); };
-  actions.freeze_all = [this](const control::PlanNews& news) {
-    parts_.channel.broadcast_negotiation(control::MessageType::kPlanFreeze, control::encode(news));
-    planner_.on_freeze(news);
+  callbacks.negotiate = [this](std::span<const control::Request> requests) { negotiate(requests); };
+  callbacks.negotiation_is_over = [this](const control::Request& request) {
+    waits_.negotiation_ends(request);
   };
-  actions.respond = [this](std::vector<control::Response> responses) { respond(std::move(responses)); };
-  return actions;
+  callbacks.is_taken = [this](const control::TensorRequest& request) { waits_.is_taken(request); };
+  callbacks.bucket_starts = [this](const control::Bucket& bucket) { waits_.bucket_starts(bucket); };
+  callbacks.plan_is_over = [this] { waits_.plan_is_over(); };
+  callbacks.freeze_all = [this](const control::PlanNews& news) {
+    parts_.channel.broadcast_negotiation(control::MessageType::kPlanFreeze, control::encode(news));
+    plans_.on_freeze(news);
+  };
+  callbacks.respond = [this](std::vector<control::Response> responses) { respond(std::move(responses)); };
+  return callbacks;
 }
 
 bool Negotiation::take_submissions() {
   std::vector<control::Request> requests;
   const std::vector<std::shared_ptr<Operation>> submitted = parts_.operations.take_submitted();
   for (const std::shared_ptr<Operation>& operation : submitted) {
-    if (planner_.take(operation)) continue;
+    if (plans_.take(operation)) continue;
     for (const Tensor& tensor : operation->tensors) requests.emplace_back(tensor.request);
     if (operation->set_change) requests.emplace_back(*operation->set_change);
   }
@@ -93,13 +95,13 @@ bool Negotiation::take_submissions() {
 void Negotiation::negotiate(std::span<const control::Request> requests) {
   for (const control::Request& request : requests) waits_.negotiation_begins(request);
   if (!rounds_) return send_requests(requests);
-  rounds_->submitted(parts_.session.me, planner_.plans_begun(), {requests.begin(), requests.end()},
+  rounds_->submitted(parts_.session.me, plans_.plans_begun(), {requests.begin(), requests.end()},
                      monotonic_now(), &parts_.trace);
 }
 
 // All requests of a group travel in one message; messages are cut between groups.
 void Negotiation::send_requests(std::span<const control::Request> requests) {
-  Bytes payload = control::encode(planner_.plans_begun(), requests);
+  Bytes payload = control::encode(plans_.plans_begun(), requests);
   size_t cut = requests.size() / 2;
   const auto is_inside_group = [](const control::Request& request) {
     const auto* tensor = std::get_if<control::TensorRequest>(&request);
@@ -120,7 +122,7 @@ bool Negotiation::begin_round(Nanos now) {
   if (responses.empty()) return false;
   waits_.round_begins(now);
   respond(std::move(responses));
-  planner_.carry_out(rounds_->responded(now, &parts_.trace));
+  plans_.carry_out(rounds_->responded(now, &parts_.trace));
   return true;
 }
 
@@ -155,7 +157,7 @@ void Negotiation::broadcast(std::span<const control::Response> responses) {
 
 Status Negotiation::accept(std::vector<control::Response> responses) {
   for (control::Response& response : responses) {
-    const Result<bool> is_of_plan = planner_.accept(response);
+    const Result<bool> is_of_plan = plans_.accept(response);
     if (!is_of_plan.is_ok()) return is_of_plan.status();
     if (is_of_plan.value()) continue;
     if (waits_.is_on() && !is_coordinator()) trace_answers(response);
@@ -174,8 +176,8 @@ void Negotiation::trace_answers(const control::Response& response) {
 }
 
 bool Negotiation::run_plan(Nanos now) {
-  const bool moved = planner_.progress(now);
-  planner_.watch(now);
+  const bool moved = plans_.progress(now);
+  plans_.watch(now);
   return moved;
 }
 
@@ -205,16 +207,16 @@ Status Negotiation::on_plan_news(const ControlMessage& message) {
   if (!news.is_ok()) return news.status();
   if (!is_for_me) return {Code::kInternal, "this message about a plan is for another rank."};
   if (message.type == control::MessageType::kPlanPosition)
-    return planner_.on_position(message.from, news.value());
+    return plans_.on_position(message.from, news.value());
   if (message.type == control::MessageType::kPlanDepart)
-    planner_.on_depart(news.value());
+    plans_.on_depart(news.value());
   else
-    planner_.on_freeze(news.value());
+    plans_.on_freeze(news.value());
   return Status::ok();
 }
 
 Nanos Negotiation::next_event(Nanos now, bool begins_rounds) const {
-  Nanos next = planner_.next_event();
+  Nanos next = plans_.next_event();
   if (rounds_ && begins_rounds) {
     next = std::min(next, rounds_->next_stall_check());
     if (rounds_->next_round() > now) next = std::min(next, rounds_->next_round());

@@ -14,8 +14,8 @@
 #include "rueda/runtime/control_channel.h"
 #include "rueda/runtime/dispatcher.h"
 #include "rueda/runtime/groups.h"
+#include "rueda/runtime/learned_plans.h"
 #include "rueda/runtime/operations.h"
-#include "rueda/runtime/planner.h"
 #include "rueda/runtime/session.h"
 #include "rueda/runtime/wait_trace.h"
 
@@ -41,14 +41,14 @@ class Negotiation {
   bool begin_round(Nanos now);
   // Rank 0: tells all ranks about stalls. Fails if one must end the job.
   Status report_stalls(Nanos now);
-  // Starts buckets of the learned plan, and departs from it if a wait is in vain. True if anything moved.
+  // Starts buckets of the learned plan, and departs from it if that is necessary. True if anything moved.
   bool run_plan(Nanos now);
   // A control message about which tensors run. Fails if this rank must refuse it.
   Status on_message(const ControlMessage& message, Nanos now, bool accepts_requests);
   // This rank departs from the learned plan.
-  void depart(const std::string& why) { planner_.depart(why); }
+  void depart(const std::string& why) { plans_.depart(why); }
   // Rank 0: a learned plan is active.
-  [[nodiscard]] bool has_plan() const { return planner_.holds_back(); }
+  [[nodiscard]] bool has_plan() const { return plans_.holds_back(); }
 
   // When something of the above is due without any other event. begins_rounds: no rank leaves.
   [[nodiscard]] Nanos next_event(Nanos now, bool begins_rounds) const;
@@ -59,7 +59,7 @@ class Negotiation {
 
  private:
   [[nodiscard]] bool is_coordinator() const { return parts_.session.me == kCoordinator; }
-  [[nodiscard]] PlannerActions planner_actions();
+  [[nodiscard]] PlanCallbacks plan_callbacks();
   void negotiate(std::span<const control::Request> requests);
   void send_requests(std::span<const control::Request> requests);
   void broadcast(std::span<const control::Response> responses);
@@ -70,7 +70,7 @@ class Negotiation {
 
   Parts parts_;
   WaitTrace waits_;
-  Planner planner_;
+  LearnedPlans plans_;
   std::unique_ptr<control::Rounds> rounds_;  // rank 0 only
 };
 

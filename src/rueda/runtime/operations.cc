@@ -10,7 +10,7 @@ namespace rueda::runtime {
 namespace {
 
 // A thread that yields for so long before it sleeps sees fast operations end without a wake-up, which takes
-// some 30 us.
+// about 30 us.
 constexpr Nanos kYieldBeforeSleep = 60 * kMicrosecond;
 // A thread that has polled an operation for so long counts as one that waits for it.
 constexpr Nanos kPatientPolling = 20 * kMillisecond;

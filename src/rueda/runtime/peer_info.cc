@@ -125,7 +125,7 @@ Status check_agreement(const std::vector<PeerInfo>& all) {
     }
     if (info.size != static_cast<Rank>(all.size())) {
       return {Code::kInvalidArgument, whom + " was told that the world has " + std::to_string(info.size) +
-                                          " ranks, this rank " + std::to_string(all.size()) +
+                                          " ranks, but this rank was told " + std::to_string(all.size()) +
                                           "; give all ranks the same RUEDA_SIZE."};
     }
     if (info.process_sets.size() != first.process_sets.size()) {

@@ -32,7 +32,7 @@ Status Recording::start(const std::string& path, bool mark_cycles, bool goes_on)
 
 void Recording::stop() {
   const std::lock_guard lock(mutex_);
-  if (path_.empty()) return;  // by now the timeline may be that of another epoch
+  if (path_.empty()) return;  // the timeline may belong to another epoch now
   timeline_->stop();
   path_.clear();
 }

@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "rueda/runtime/loss_reason.h"
+
 namespace rueda::runtime {
 namespace {
 
@@ -25,7 +27,8 @@ std::string Verdicts::describe(Rank rank) const {
 }
 
 Verdicts::End Verdicts::lost(Rank rank, const std::string& why) const {
-  return {.why = {Code::kPeerLost, describe(rank) + " was lost: " + without_period(why) + "."}, .lost = rank};
+  const std::string reason = without_period(loss_reason(rank, why));
+  return {.why = {Code::kPeerLost, describe(rank) + " was lost: " + reason + "."}, .lost = rank};
 }
 
 Verdicts::End Verdicts::refused(Rank from, const std::string& why) const {

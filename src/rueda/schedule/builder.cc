@@ -35,49 +35,49 @@ WireType Builder::wire_of(const Slice& from) const {
 
 StepId Builder::send(Rank peer, const Slice& from) {
   if (from.count == 0) return kNoStep;
-  return add({.action = Action::kSend, .peer = peer, .from = from, .wire = wire_of(from)});
+  return add({.kind = StepKind::kSend, .peer = peer, .from = from, .wire = wire_of(from)});
 }
 
 StepId Builder::recv(Rank peer, const Slice& to, WireType wire) {
   if (to.count == 0) return kNoStep;
-  return add({.action = Action::kRecv, .peer = peer, .to = to, .wire = wire});
+  return add({.kind = StepKind::kRecv, .peer = peer, .to = to, .wire = wire});
 }
 
 StepId Builder::recv_reduce(Rank peer, const Slice& to, const Slice& from, WireType wire) {
   RUEDA_CHECK(to.count == from.count, "a reduction keeps the number of elements");
   if (to.count == 0) return kNoStep;
-  return add({.action = Action::kRecvReduce, .peer = peer, .to = to, .from = from, .wire = wire});
+  return add({.kind = StepKind::kRecvReduce, .peer = peer, .to = to, .from = from, .wire = wire});
 }
 
 StepId Builder::copy(const Slice& to, const Slice& from) {
   RUEDA_CHECK(to.count == from.count, "a copy keeps the number of elements");
   if (to.count == 0) return kNoStep;
-  return add({.action = Action::kCopy, .to = to, .from = from});
+  return add({.kind = StepKind::kCopy, .to = to, .from = from});
 }
 
 StepId Builder::reduce(const Slice& to, const Slice& from, const Slice& from2) {
   RUEDA_CHECK(to.count == from.count && to.count == from2.count, "a reduction keeps the number of elements");
   if (to.count == 0) return kNoStep;
-  return add({.action = Action::kReduce, .to = to, .from = from, .from2 = from2});
+  return add({.kind = StepKind::kReduce, .to = to, .from = from, .from2 = from2});
 }
 
 StepId Builder::adasum(const Slice& to, const Slice& from, const Slice& from2) {
   RUEDA_CHECK(to.count == from.count && to.count == from2.count, "a reduction keeps the number of elements");
   if (to.count == 0) return kNoStep;
-  return add({.action = Action::kAdasum, .to = to, .from = from, .from2 = from2});
+  return add({.kind = StepKind::kAdasum, .to = to, .from = from, .from2 = from2});
 }
 
 StepId Builder::finish(const Slice& to, const Slice& from) {
   RUEDA_CHECK(to.count == from.count, "finishing keeps the number of elements");
   if (to.count == 0) return kNoStep;
-  return add({.action = Action::kFinish, .to = to, .from = from});
+  return add({.kind = StepKind::kFinish, .to = to, .from = from});
 }
 
 StepId Builder::signal(Rank peer) {
-  return add({.action = Action::kSend, .peer = peer, .from = input(0, 0)});
+  return add({.kind = StepKind::kSend, .peer = peer, .from = input(0, 0)});
 }
 
-StepId Builder::await(Rank peer) { return add({.action = Action::kRecv, .peer = peer, .to = output(0, 0)}); }
+StepId Builder::await(Rank peer) { return add({.kind = StepKind::kRecv, .peer = peer, .to = output(0, 0)}); }
 
 void Builder::order(StepId later, StepId earlier) {
   if (later == kNoStep || earlier == kNoStep) return;

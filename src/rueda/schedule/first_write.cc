@@ -7,9 +7,9 @@ namespace rueda::schedule {
 namespace {
 
 bool overwrites(const Step& step) {
-  if (step.action == Action::kSend || step.to.buffer != Buffer::kOutput || step.to.count == 0) return false;
+  if (step.kind == StepKind::kSend || step.to.buffer != Buffer::kOutput || step.to.count == 0) return false;
   const bool is_in_place =
-      step.action == Action::kCopy && step.from.buffer == Buffer::kInput && step.from.begin == step.to.begin;
+      step.kind == StepKind::kCopy && step.from.buffer == Buffer::kInput && step.from.begin == step.to.begin;
   return !is_in_place;
 }
 

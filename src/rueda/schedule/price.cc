@@ -12,7 +12,7 @@ namespace rueda::schedule {
 namespace {
 
 bool is_message(const Step& step) {
-  return step.action == Action::kSend || step.action == Action::kRecv || step.action == Action::kRecvReduce;
+  return step.kind == StepKind::kSend || step.kind == StepKind::kRecv || step.kind == StepKind::kRecvReduce;
 }
 
 class Simulation {
@@ -89,7 +89,7 @@ class Simulation {
       states[i].ready = done_[rank];  // its start, so far
       for (int32_t earlier : steps[i].after) states[earlier].followers.push_back(i);
       if (!is_message(steps[i])) continue;
-      const bool is_send = steps[i].action == Action::kSend;
+      const bool is_send = steps[i].kind == StepKind::kSend;
       states[i].channel = is_send ? int64_t{rank} * n_ + steps[i].peer : int64_t{steps[i].peer} * n_ + rank;
       auto& channel = channels_[states[i].channel];
       (is_send ? channel.sends : channel.recvs).push_back(i);
@@ -184,7 +184,7 @@ class Simulation {
 
   void compute(const Event& event) {
     const Step& step = schedules_[event.rank].steps[event.index];
-    if (step.action == Action::kRecv) {  // the transport has put it into place
+    if (step.kind == StepKind::kRecv) {  // the transport has put it into place
       complete(event.rank, event.index, event.at);
       return;
     }

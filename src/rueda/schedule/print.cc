@@ -5,21 +5,21 @@
 namespace rueda::schedule {
 namespace {
 
-const char* name_of(Action action) {
-  switch (action) {
-    case Action::kSend:
+const char* name_of(StepKind kind) {
+  switch (kind) {
+    case StepKind::kSend:
       return "send";
-    case Action::kRecv:
+    case StepKind::kRecv:
       return "recv";
-    case Action::kRecvReduce:
+    case StepKind::kRecvReduce:
       return "recv_reduce";
-    case Action::kCopy:
+    case StepKind::kCopy:
       return "copy";
-    case Action::kReduce:
+    case StepKind::kReduce:
       return "reduce";
-    case Action::kFinish:
+    case StepKind::kFinish:
       return "finish";
-    case Action::kAdasum:
+    case StepKind::kAdasum:
       return "adasum";
   }
   return "?";
@@ -33,24 +33,24 @@ std::ostream& operator<<(std::ostream& out, const Slice& slice) {
 }
 
 void print(std::ostream& out, const Step& step) {
-  out << name_of(step.action);
+  out << name_of(step.kind);
   const char* wire = step.wire == WireType::kAccumulator ? " as accumulators" : "";
-  switch (step.action) {
-    case Action::kSend:
+  switch (step.kind) {
+    case StepKind::kSend:
       out << ' ' << step.from << " -> " << step.peer << wire;
       break;
-    case Action::kRecv:
+    case StepKind::kRecv:
       out << ' ' << step.to << " <- " << step.peer << wire;
       break;
-    case Action::kRecvReduce:
+    case StepKind::kRecvReduce:
       out << ' ' << step.to << " = " << step.from << " op <- " << step.peer << wire;
       break;
-    case Action::kCopy:
-    case Action::kFinish:
+    case StepKind::kCopy:
+    case StepKind::kFinish:
       out << ' ' << step.to << " = " << step.from;
       break;
-    case Action::kReduce:
-    case Action::kAdasum:
+    case StepKind::kReduce:
+    case StepKind::kAdasum:
       out << ' ' << step.to << " = " << step.from << " op " << step.from2;
       break;
   }

@@ -25,7 +25,7 @@ struct Slice {
   bool operator==(const Slice&) const = default;
 };
 
-enum class Action : uint8_t {
+enum class StepKind : uint8_t {
   kSend,        // from -> peer, in the element type of `from`
   kRecv,        // peer -> to. Elements that arrive in scratch are widened.
   kRecvReduce,  // to = from op (what peer sent). `to` is scratch, or output when that is the same type;
@@ -34,14 +34,14 @@ enum class Action : uint8_t {
   kReduce,      // to = from op from2: a local reduction. `to` is scratch, or output when that is the same
                 // type; from and from2 are any slices of mine (widened when they are input or output)
   kFinish,      // to (output) = round(scale(from)), from scratch or from output itself (then only scaling)
-  kAdasum,      // to = adasum(from, from2), all in output or scratch; each segment of the call apart
+  kAdasum,      // to = adasum(from, from2), all in output or scratch; each segment of the call by itself
 };
 
 // The element type on the wire, which the receiver must know.
 enum class WireType : uint8_t { kElement, kAccumulator };
 
 struct Step {
-  Action action = Action::kCopy;
+  StepKind kind = StepKind::kCopy;
   Rank peer = -1;  // index in the group; only for sends and receives
   Slice to = {}, from = {}, from2 = {};
   WireType wire = WireType::kElement;
@@ -49,7 +49,7 @@ struct Step {
 };
 
 inline bool is_receive(const Step& step) {
-  return step.action == Action::kRecv || step.action == Action::kRecvReduce;
+  return step.kind == StepKind::kRecv || step.kind == StepKind::kRecvReduce;
 }
 
 // Sends to one peer, and receives from one peer, are posted in the order of the list: channels are FIFO, and
@@ -69,10 +69,9 @@ struct Spec {
   // allgather: elements contributed by each rank. reducescatter: elements each rank receives; sums to count.
   // alltoall: n*n matrix, counts[src * n + dst] elements. Otherwise empty.
   std::vector<int64_t> counts;
-  Rank root = -1;  // broadcast: index in the group
-  Scale scale;     // applied once, where a reduced element is finished
-  std::vector<int64_t>
-      segment_counts;  // Adasum: element counts of the tensors in a fused call; otherwise empty
+  Rank root = -1;                       // broadcast: index in the group
+  Scale scale;                          // applied once, where a reduced element is finished
+  std::vector<int64_t> segment_counts;  // Adasum: elements of each tensor in a fused call; otherwise empty
 
   bool operator==(const Spec&) const = default;
 };

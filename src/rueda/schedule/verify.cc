@@ -134,12 +134,12 @@ Status check_barrier(std::span<const Schedule> schedules) {
         for (size_t earlier = 0; earlier < i; ++earlier)
           if (ancestors[rank].precedes(earlier, i))
             mine.insert(known[rank][earlier].begin(), known[rank][earlier].end());
-        if (steps[i].action == Action::kRecv) {
+        if (steps[i].kind == StepKind::kRecv) {
           const auto peer = static_cast<size_t>(steps[i].peer);
           size_t skip = next_from[peer]++;
           for (size_t j = 0; j < schedules[peer].steps.size(); ++j) {
             const Step& theirs = schedules[peer].steps[j];
-            if (theirs.action != Action::kSend || theirs.peer != static_cast<Rank>(rank) || skip-- > 0)
+            if (theirs.kind != StepKind::kSend || theirs.peer != static_cast<Rank>(rank) || skip-- > 0)
               continue;
             mine.insert(known[peer][j].begin(), known[peer][j].end());
             break;
@@ -164,7 +164,7 @@ RankTotals totals_of(const Spec& spec, const Schedule& schedule) {
   for (const Step& step : schedule.steps) {
     const DType type = step.wire == WireType::kElement ? spec.dtype : accumulator_of(spec.dtype);
     const auto bytes = static_cast<int64_t>(size_of(type));
-    if (step.action == Action::kSend) {
+    if (step.kind == StepKind::kSend) {
       ++totals.messages_sent;
       totals.bytes_sent += step.from.count * bytes;
     }

@@ -26,27 +26,27 @@ class FormCheck {
     for (const Slice* slice : {&step.to, &step.from, &step.from2})
       if (!is_in_bounds(*slice)) return "has a slice out of bounds";
     const bool is_message =
-        step.action == Action::kSend || step.action == Action::kRecv || step.action == Action::kRecvReduce;
+        step.kind == StepKind::kSend || step.kind == StepKind::kRecv || step.kind == StepKind::kRecvReduce;
     if (is_message && (step.peer < 0 || step.peer >= size_ || step.peer == rank_)) return "has no such peer";
-    if (step.action != Action::kSend && step.to.buffer == Buffer::kInput) return "writes the input";
-    switch (step.action) {
-      case Action::kSend:
+    if (step.kind != StepKind::kSend && step.to.buffer == Buffer::kInput) return "writes the input";
+    switch (step.kind) {
+      case StepKind::kSend:
         return why_send(step);
-      case Action::kRecv:
+      case StepKind::kRecv:
         return why_arriving(step);
-      case Action::kRecvReduce:
+      case StepKind::kRecvReduce:
         if (step.to.count != step.from.count) return "changes the number of elements";
         if (!may_hold_sums(step.to.buffer)) return "would round a partial sum";
         return why_arriving(step);
-      case Action::kCopy:
+      case StepKind::kCopy:
         return why_copy(step);
-      case Action::kReduce:
-      case Action::kAdasum:
+      case StepKind::kReduce:
+      case StepKind::kAdasum:
         return why_reduce(step);
-      case Action::kFinish:
+      case StepKind::kFinish:
         return why_finish(step);
     }
-    return "has an unknown action";
+    return "has an unknown kind";
   }
 
  private:
@@ -81,7 +81,7 @@ class FormCheck {
     if (step.to.count != step.from.count || step.to.count != step.from2.count)
       return "changes the number of elements";
     if (!may_hold_sums(step.to.buffer)) return "would round a partial sum";
-    if (step.action == Action::kAdasum &&
+    if (step.kind == StepKind::kAdasum &&
         (!may_hold_sums(step.from.buffer) || !may_hold_sums(step.from2.buffer)))
       return "takes Adasum operands of another type";
     return {};

@@ -49,8 +49,8 @@ void SymbolicExecution::index_rank(Rank rank) {
     State& state = states_[rank][i];
     state.waits_for = static_cast<int32_t>(steps[i].after.size());
     for (int32_t earlier : steps[i].after) followers_[rank][earlier].push_back(i);
-    const bool is_send = steps[i].action == Action::kSend;
-    if (!is_send && steps[i].action != Action::kRecv && steps[i].action != Action::kRecvReduce) continue;
+    const bool is_send = steps[i].kind == StepKind::kSend;
+    if (!is_send && steps[i].kind != StepKind::kRecv && steps[i].kind != StepKind::kRecvReduce) continue;
     state.channel = is_send ? rank * n + steps[i].peer : steps[i].peer * n + rank;
     auto& messages = is_send ? channels_[state.channel].sends : channels_[state.channel].recvs;
     state.place = static_cast<int64_t>(messages.size());
@@ -105,7 +105,7 @@ Status SymbolicExecution::advance(Event event) {
     return Status::ok();
   }
   Channel& channel = channels_[state.channel];
-  const bool is_send = step(event).action == Action::kSend;
+  const bool is_send = step(event).kind == StepKind::kSend;
   const auto& messages = is_send ? channel.sends : channel.recvs;
   size_t& posted = is_send ? channel.sends_posted : channel.recvs_posted;
   if (static_cast<size_t>(state.place) != posted) return Status::ok();  // tried again when its turn comes
@@ -150,21 +150,21 @@ Status SymbolicExecution::apply(Event event, const std::vector<Extent>* received
   const auto fault = [&](const std::string& why) {
     return step_fault(event.rank, event.step, schedules_[event.rank], why);
   };
-  const auto first = received != nullptr && now.action == Action::kRecv ? *received : memory.read(now.from);
+  const auto first = received != nullptr && now.kind == StepKind::kRecv ? *received : memory.read(now.from);
   const auto second = received != nullptr ? *received : memory.read(now.from2);
   for (const auto* extents : {&first, &second})
     for (const Extent& extent : *extents)
       if (extent.cell.expr == kUnwritten) return fault("reads or receives data that nobody has written");
-  switch (now.action) {
-    case Action::kRecv:
-    case Action::kCopy:
+  switch (now.kind) {
+    case StepKind::kRecv:
+    case StepKind::kCopy:
       memory.write(now.to, first);
       return Status::ok();
-    case Action::kRecvReduce:
-    case Action::kReduce:
-    case Action::kAdasum:
+    case StepKind::kRecvReduce:
+    case StepKind::kReduce:
+    case StepKind::kAdasum:
       return combine(event, first, second);
-    case Action::kFinish: {
+    case StepKind::kFinish: {
       auto finished = first;
       for (Extent& extent : finished) {
         if (expressions_.is_finished(extent.cell.expr)) return fault("finishes twice");
@@ -173,7 +173,7 @@ Status SymbolicExecution::apply(Event event, const std::vector<Extent>* received
       memory.write(now.to, finished);
       return Status::ok();
     }
-    case Action::kSend:
+    case StepKind::kSend:
       break;
   }
   return fault("is a send and cannot be applied");
@@ -184,7 +184,7 @@ Status SymbolicExecution::combine(Event event, const std::vector<Extent>& a, con
   const auto fault = [&](const std::string& why) {
     return step_fault(event.rank, event.step, schedules_[event.rank], why);
   };
-  if ((now.action == Action::kAdasum) != (spec_.op == ReduceOp::kAdasum))
+  if ((now.kind == StepKind::kAdasum) != (spec_.op == ReduceOp::kAdasum))
     return fault("applies the wrong operation");
   std::vector<Extent> result;
   size_t i = 0;
@@ -198,7 +198,7 @@ Status SymbolicExecution::combine(Event event, const std::vector<Extent>& a, con
     const Expr x = a[i].cell.expr;
     const Expr y = b[j].cell.expr;
     if (expressions_.is_finished(x) || expressions_.is_finished(y)) return fault("reduces a finished value");
-    const Expr sum = now.action == Action::kAdasum ? expressions_.adasum(x, y) : expressions_.combine(x, y);
+    const Expr sum = now.kind == StepKind::kAdasum ? expressions_.adasum(x, y) : expressions_.combine(x, y);
     result.push_back({.offset = at, .count = end - at, .cell = {sum, 0}, .element = element});
     at = end;
   }

@@ -30,7 +30,7 @@ class Environment {
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
     if (error != std::errc() || end != value.data() + value.size() || result < 0 || result > kMaxRanks)
       return Status(Code::kInvalidArgument, std::string(name) + "='" + value +
-                                                "' is refused: allowed is a whole number from 0 to " +
+                                                "' is refused: it must be a whole number from 0 to " +
                                                 std::to_string(kMaxRanks));
     return result;
   }

@@ -100,7 +100,7 @@ class PmiSpace final : public LauncherSpace {
       if (reply.value().contains("size")) facts_.size = number_of(reply.value().at("size"));
       if (reply.value().contains("rank")) facts_.rank = number_of(reply.value().at("rank"));
     }
-    return reply.is_ok() ? fault("it did not tell rank and size") : reply.status();
+    return reply.is_ok() ? fault("it did not give rank and size") : reply.status();
   }
 
   Result<Fields> ask(const std::string& request, const std::string& expected, Deadline deadline) {
@@ -130,7 +130,7 @@ class PmiSpace final : public LauncherSpace {
         if (fields.contains("rc") && fields["rc"] != "0")
           return Status(Code::kUnavailable, "rc=" + fields["rc"]);
         if (expected == "my_kvsname" && !fields.contains("kvsname"))
-          return Status(Code::kUnavailable, "it did not tell its name");
+          return Status(Code::kUnavailable, "it did not give its name");
         return fields;
       }
       if (pending_.size() > kMaxLineBytes) return Status(Code::kUnavailable, "a line is too long");

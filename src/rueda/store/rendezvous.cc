@@ -226,9 +226,9 @@ Result<Rendezvous> meet_in_space(const Attempt& attempt) {
 }
 
 Status rank_unknown(const World& world) {
-  return {Code::kInvalidArgument, "rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) +
-                                      " is what is known where " + world.reason +
-                                      "; set RUEDA_RANK, RUEDA_SIZE and RUEDA_STORE to tell more"};
+  return {Code::kInvalidArgument, "the launcher gave rank " + std::to_string(world.rank) + " of " +
+                                      std::to_string(world.size) + ", which is not possible (" +
+                                      world.reason + "); set RUEDA_RANK, RUEDA_SIZE and RUEDA_STORE"};
 }
 
 }  // namespace

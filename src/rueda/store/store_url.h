@@ -28,7 +28,7 @@ inline std::optional<int> parse_port(std::string_view text) {
 inline Result<StoreUrl> parse_store_url(std::string_view text) {
   const Status bad(
       Code::kInvalidArgument,
-      "RUEDA_STORE='" + std::string(text) + "' is refused: allowed is file:///directory or tcp://host:port");
+      "RUEDA_STORE='" + std::string(text) + "' is refused: it must be file:///directory or tcp://host:port");
   constexpr std::string_view kFile = "file://", kTcp = "tcp://";
   StoreUrl url;
   if (text.starts_with(kFile)) {

@@ -209,7 +209,7 @@ class FileTimeline : public Timeline {
       return;
     }
     if (const Status status = file_.append(objects); !status.is_ok()) {
-      RUEDA_LOG(kError, status.why + " The timeline ends here; training goes on.");
+      RUEDA_LOG(kError, status.why + " The timeline ends here; training continues.");
       dropped_ += static_cast<int64_t>(objects.size());
       file_.close();
     }

@@ -157,7 +157,7 @@ def _check_splits(tensor: torch.Tensor, splits: Sequence[int], members: Members)
     if len(splits) != members.count or sum(splits) != rows or min(splits) < 0:
         raise ValueError(
             f"all_to_all_single got split sizes {list(splits)} for {rows} rows in a group of "
-            f"{members.count}; they are one number for each rank and add up to the rows."
+            f"{members.count}; give one number for each rank; their sum must be the number of rows."
         )
 
 
@@ -169,6 +169,6 @@ def _unpack(handle: int, index: int, outputs: Sequence[torch.Tensor], word: str,
     if got != expected:
         raise errors.internal_error(
             f"{word} received {got} elements from the ranks of the group, but its outputs have room for "
-            f"{expected}; make the sizes on all ranks agree."
+            f"{expected}; make the sizes agree on all ranks."
         )
     deal(taken(handle, index, outputs[0].dtype), outputs, word)

@@ -246,7 +246,7 @@ def deal(flat: torch.Tensor, outputs: Sequence[torch.Tensor], word: str) -> None
     if flat.numel() != sum(counts):
         raise errors.internal_error(
             f"{word} received {flat.numel()} elements, but its outputs have {sum(counts)}; make the sizes "
-            "on all ranks agree."
+            "agree on all ranks."
         )
     for output, block in zip(outputs, flat.split(counts)):
         output.detach().copy_(block.view(output.shape))

@@ -67,7 +67,7 @@ def _check_world(options: Any, ranks: list[int]) -> None:
     if ranks[options.group_rank] != basics.rank():
         raise internal_error(
             f"This process is rank {ranks[options.group_rank]} of torch.distributed, but rank "
-            f"{basics.rank()} of rueda; let one launcher give both their ranks."
+            f"{basics.rank()} of rueda; let one launcher set the ranks of both."
         )
 
 

@@ -66,12 +66,10 @@ double local_us(size_t bytes, size_t ranks, LocalAlgorithm algorithm, const Memo
       return told_us(others, memory) + us(s * others, memory.reduce_gbps);
     case LocalAlgorithm::kOneShot:  // copies my input to my slot, then reads all slots, which are in cache
       return told_us(others, memory) + us(s, memory.copy_gbps) + us(s * others, memory.reduce_gbps);
-    case LocalAlgorithm::kRegistered:  // reduces my slice of all inputs into all outputs, then waits for all
-                                       // ranks
+    case LocalAlgorithm::kRegistered:  // reduces my slice of all inputs into all outputs, then waits
       return 2 * told_us(others, memory) +
              bounded(us(shared, memory.reduce_gbps) + us(shared, memory.copy_gbps));
-    case LocalAlgorithm::kStaged:  // copies the others' slices out, reduces mine, copies the others' results
-                                   // in
+    case LocalAlgorithm::kStaged:  // gives the others their slices, reduces mine, takes their results
       return stages_us(s, others, memory) +
              bounded(us(shared, memory.reduce_gbps) + 2 * us(shared, memory.copy_gbps));
   }

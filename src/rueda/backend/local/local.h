@@ -2,7 +2,7 @@
 //
 // How a call runs: every member announces the call to the others in a post (control_block.h). Nothing is
 // written to any tensor before all members have announced it. Then one of four algorithms runs. The size and
-// the place of the tensors decide which one, and all ranks decide alike:
+// the place of the tensors decide which one, and all ranks make the same decision:
 //   inline      Up to 96 bytes: the values travel in the posts.
 //   one_shot    Each rank copies its input into its slot, and then reduces all slots into its output.
 //               One synchronisation; each rank reads (n - 1) * S bytes from the others.

@@ -4,8 +4,8 @@
 
 namespace rueda::backend {
 
-using schedule::Action;
 using schedule::Step;
+using schedule::StepKind;
 
 namespace {
 
@@ -72,7 +72,7 @@ void Execution::post(int32_t index) {
   const transport::Ticket ticket = first_ticket_ + static_cast<uint32_t>(index);
   states_[index] = State::kPosted;
   ++in_flight_;
-  if (step.action == Action::kSend)
+  if (step.kind == StepKind::kSend)
     return endpoint.send(ticket, {buffers_.read(step.from), buffers_.bytes_of(step.from)});
   const int32_t consumer = prepared_->consumer_of[index];
   if (consumer < 0) return endpoint.recv(ticket, {buffers_.write(step.to), buffers_.bytes_of(step.to)});

@@ -10,11 +10,11 @@
 namespace rueda::backend {
 namespace {
 
-using schedule::Action;
 using schedule::Buffer;
 using schedule::Slice;
 using schedule::Spec;
 using schedule::Step;
+using schedule::StepKind;
 
 constexpr size_t kBlock = 1024;  // elements widened at a time, so that they stay in the L1 cache
 
@@ -94,19 +94,19 @@ void combine(const Spec& spec, Operand a, Operand b, std::byte* acc_out, size_t 
 }
 
 void run_local(const Step& step, const Buffers& buffers) {
-  switch (step.action) {
-    case Action::kCopy:
+  switch (step.kind) {
+    case StepKind::kCopy:
       return copy(step, buffers);
-    case Action::kReduce:
+    case StepKind::kReduce:
       return combine(*buffers.spec, buffers.operand(step.from), buffers.operand(step.from2),
                      buffers.write(step.to), static_cast<size_t>(step.to.count));
-    case Action::kFinish:
+    case StepKind::kFinish:
       return finish(step, buffers);
-    case Action::kAdasum:
+    case StepKind::kAdasum:
       return adasum(step, buffers);
-    case Action::kSend:
-    case Action::kRecv:
-    case Action::kRecvReduce:
+    case StepKind::kSend:
+    case StepKind::kRecv:
+    case StepKind::kRecvReduce:
       break;
   }
   RUEDA_CHECK(false, "a message is not a local step");
@@ -126,7 +126,7 @@ void StepConsumer::consume(size_t offset, std::span<const std::byte> piece) {
   received_ += piece.size();
   const DType to_type = type_of(spec, step_->to.buffer);
   std::byte* to = buffers_->write(step_->to) + begin * size_of(to_type);
-  if (step_->action == Action::kRecv) return kernels::widen(wire, piece.data(), to, count);
+  if (step_->kind == StepKind::kRecv) return kernels::widen(wire, piece.data(), to, count);
   Operand mine = buffers_->operand(step_->from);
   mine.data += begin * size_of(mine.type);
   combine(spec, mine, {piece.data(), wire}, to, count);

@@ -3,8 +3,8 @@
 //
 // Several calls run at once, each on data channels of its own, so that the latency of one hides behind the
 // bytes of the next. Channels are FIFO, and messages do not say to which call they belong. The position of
-// a call in the global order chooses its channel, so all members choose alike. No call waits for a message
-// of another one.
+// a call in the global order chooses its channel, so all members make the same choice. No call waits for a
+// message of another one.
 //
 // How it is driven: the owner of the transports passes every completion of a data channel to on_completion(),
 // and calls progress() as long as that returns true. on_completion() posts sends and receives but never calls
@@ -57,7 +57,8 @@ class NativeBackend final : public Backend {
   [[nodiscard]] const ScheduleCache& schedules() const { return context_.schedules; }
 
  private:
-  // The data channel of a call: its position in the global order decides, so all members choose alike.
+  // The data channel of a call: its position in the global order decides, so all members
+  // make the same choice.
   [[nodiscard]] size_t channel_of(uint64_t order) const { return order % runners_.size(); }
   CallRunner& runner_of(CallId call);
 

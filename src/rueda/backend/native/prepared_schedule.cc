@@ -10,22 +10,22 @@
 namespace rueda::backend {
 namespace {
 
-using schedule::Action;
 using schedule::Buffer;
 using schedule::Slice;
 using schedule::Spec;
 using schedule::Step;
+using schedule::StepKind;
 
 int64_t sum(const std::vector<int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), int64_t{0});
 }
 
-bool is_send(const Step& step) { return step.action == Action::kSend; }
+bool is_send(const Step& step) { return step.kind == StepKind::kSend; }
 
 // Whether the bytes of a receive cannot simply be put where they belong.
 bool needs_consumer(const Step& step, const Spec& spec) {
-  if (step.action == Action::kRecvReduce) return true;
-  return step.action == Action::kRecv && type_of(spec, step.wire) != type_of(spec, step.to.buffer);
+  if (step.kind == StepKind::kRecvReduce) return true;
+  return step.kind == StepKind::kRecv && type_of(spec, step.wire) != type_of(spec, step.to.buffer);
 }
 
 class Checker {
@@ -60,30 +60,30 @@ class Checker {
   void check_types(const Step& step) const {
     const DType accumulator = accumulator_of(spec_.dtype);
     const DType to = type_of(spec_, step.to.buffer);
-    switch (step.action) {
-      case Action::kSend:
-      case Action::kAdasum:
+    switch (step.kind) {
+      case StepKind::kSend:
+      case StepKind::kAdasum:
         return;
-      case Action::kRecv: {
+      case StepKind::kRecv: {
         const bool narrows = type_of(spec_, step.wire) != to && to != accumulator;
         RUEDA_CHECK(!narrows, "a receive would put accumulators where elements belong");
         return;
       }
-      case Action::kCopy:
+      case StepKind::kCopy:
         RUEDA_CHECK(step.to.count == step.from.count, "a copy between slices of different size");
         RUEDA_CHECK(to == type_of(spec_, step.from.buffer) || to == accumulator,
                     "a copy would have to round");
         return;
-      case Action::kRecvReduce:
+      case StepKind::kRecvReduce:
         RUEDA_CHECK(to == accumulator, "a partial reduction must be held in the accumulator type");
         RUEDA_CHECK(step.to.count == step.from.count, "a reduction of slices of different size");
         return;
-      case Action::kReduce:
+      case StepKind::kReduce:
         RUEDA_CHECK(to == accumulator, "a partial reduction must be held in the accumulator type");
         RUEDA_CHECK(step.to.count == step.from.count && step.to.count == step.from2.count,
                     "a reduction of slices of different size");
         return;
-      case Action::kFinish:
+      case StepKind::kFinish:
         RUEDA_CHECK(step.to.buffer == Buffer::kOutput && step.to.count == step.from.count,
                     "a finish must write the output, element by element");
         return;

@@ -40,8 +40,8 @@ class ScheduleCache {
   struct Entry {
     uint64_t hash = 0;
     Epoch epoch = 0;
-    std::vector<Rank>
-        members;  // not the id of the group, because a new set may reuse the id of a removed one
+    // Not the id of the group, because a new set may reuse the id of a removed one.
+    std::vector<Rank> members;
     Rank me = -1;
     schedule::Spec spec;
     std::shared_ptr<const PreparedSchedule> prepared;

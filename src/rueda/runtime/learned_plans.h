@@ -1,5 +1,5 @@
-// Learned plans in the engine: tells the pure control::Planner what happens, and carries out what it decides
-// with operations, dispatcher and control messages. Engine thread only.
+// Learned plans in the engine: tells control::Planner what happens, and carries out the actions that it
+// returns. Engine thread only.
 #pragma once
 
 #include <functional>
@@ -17,8 +17,8 @@
 
 namespace rueda::runtime {
 
-// What the planner asks others to do.
-struct PlannerActions {
+// Actions of the planner that Negotiation carries out.
+struct PlanCallbacks {
   // To the coordinator; on rank 0 to itself.
   std::function<void(control::MessageType, const control::PlanNews&)> tell_coordinator;
   std::function<void(std::span<const control::Request>)> negotiate;
@@ -32,11 +32,11 @@ struct PlannerActions {
   std::function<void(std::vector<control::Response>)> respond;
 };
 
-class Planner {
+class LearnedPlans {
  public:
   using Options = control::Planner::Options;
-  Planner(Options options, Operations& operations, Dispatcher& dispatcher, EngineCounters& counters,
-          PlannerActions actions);
+  LearnedPlans(Options options, Operations& operations, Dispatcher& dispatcher, EngineCounters& counters,
+               PlanCallbacks callbacks);
 
   // ---- every rank ----
   // A new operation. True if the plan takes it; otherwise it must be negotiated, and this rank departs.
@@ -46,30 +46,30 @@ class Planner {
   Result<bool> accept(control::Response& response);
   // Starts what may start. True if anything did.
   bool progress(Nanos now);
-  // Departs if a wait is in vain, or if the other ranks do not start a bucket.
+  // Departs if a thread waits for a tensor that cannot complete, or if the other ranks do not start a bucket.
   void watch(Nanos now);
-  [[nodiscard]] Nanos next_event() const { return decisions_.next_event(dispatcher_.is_idle()); }
-  void on_freeze(const control::PlanNews& news) { carry_out(decisions_.on_freeze(news)); }
-  void depart(const std::string& why) { carry_out(decisions_.depart(why)); }
-  [[nodiscard]] int64_t plans_begun() const { return decisions_.plans_begun(); }
+  [[nodiscard]] Nanos next_event() const { return planner_.next_event(dispatcher_.is_idle()); }
+  void on_freeze(const control::PlanNews& news) { carry_out(planner_.on_freeze(news)); }
+  void depart(const std::string& why) { carry_out(planner_.depart(why)); }
+  [[nodiscard]] int64_t plans_begun() const { return planner_.plans_begun(); }
 
   // ---- coordinator ----
   // For control::Rounds.
-  [[nodiscard]] control::Planner& decisions() { return decisions_; }
+  [[nodiscard]] control::Planner& planner() { return planner_; }
   // Nothing else runs while a plan is active: responses wait for its end.
-  [[nodiscard]] bool holds_back() const { return decisions_.holds_back(); }
-  void on_depart(const control::PlanNews& news) { carry_out(decisions_.on_depart(news)); }
+  [[nodiscard]] bool holds_back() const { return planner_.holds_back(); }
+  void on_depart(const control::PlanNews& news) { carry_out(planner_.on_depart(news)); }
   // Fails if the position cannot be true.
   Status on_position(Rank from, const control::PlanNews& news);
 
   // Carries out the actions in order. One may lead to further events, whose actions are carried out before
   // the rest; no decision is under way then.
-  void carry_out(control::Actions actions);
+  void carry_out(control::PlannerActions actions);
 
  private:
   void carry_out(control::TellDeparture& told);
   void carry_out(control::TellPosition& told);
-  void carry_out(control::Negotiate& negotiated) { actions_.negotiate(negotiated.requests); }
+  void carry_out(control::Negotiate& negotiated) { callbacks_.negotiate(negotiated.requests); }
   void carry_out(control::NegotiationOver& over);
   void carry_out(control::PlanBegun&) { count(counters_.plans); }
   void carry_out(control::PlanOver&);
@@ -78,15 +78,15 @@ class Planner {
   void carry_out(control::Cancel& cancelled) { dispatcher_.take_back(cancelled.number, cancelled.arrivals); }
   void carry_out(control::Resume&) { dispatcher_.resume(); }
   void carry_out(control::Discard& discarded);
-  void carry_out(control::FreezeAll& frozen) { actions_.freeze_all(frozen.news); }
-  void carry_out(control::Respond& said) { actions_.respond(std::move(said.responses)); }
+  void carry_out(control::FreezeAll& frozen) { callbacks_.freeze_all(frozen.news); }
+  void carry_out(control::Respond& said) { callbacks_.respond(std::move(said.responses)); }
   void forget_finished();
 
   Operations& operations_;
   Dispatcher& dispatcher_;
   EngineCounters& counters_;
-  PlannerActions actions_;
-  control::Planner decisions_;
+  PlanCallbacks callbacks_;
+  control::Planner planner_;
   std::vector<const control::TensorRequest*> requests_;  // of take(); kept for its memory
 };
 
