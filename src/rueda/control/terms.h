@@ -22,7 +22,7 @@ struct Terms {
   bool operator==(const Terms&) const = default;
 };
 
-// Every term once, in the order of the wire. T: Terms or const Terms.
+// Every term once, in the order of the wire. An enum needs a count_of beside it. T: Terms or const Terms.
 template <class T, class F>
 void for_each_term(T& terms, const F& f) {
   f(terms.what);
