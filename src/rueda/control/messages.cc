@@ -10,7 +10,7 @@ namespace rueda::control {
 namespace {
 
 constexpr size_t kMaxRows = kMaxMessageBytes / sizeof(int64_t);  // an alltoall has n * n rows
-// The enums of the terms have theirs beside them.
+// How many values there are. The enums of the terms have a count_of beside them.
 constexpr int count_of(Code /*code*/) { return kCodeCount; }
 constexpr int count_of(bool /*flag*/) { return 2; }
 

@@ -7,11 +7,6 @@
 namespace rueda::runtime {
 namespace {
 
-std::string_view operation_name(const control::Bucket& response) {
-  if (response.op == ReduceOp::kAdasum && response.what == Collective::kAllreduce) return "ADASUM";
-  return name_of(response.what);
-}
-
 std::string_view transfer_name(Collective what) {
   switch (what) {
     case Collective::kAllreduce:
