@@ -27,6 +27,8 @@ enum class DType : uint8_t {
   kBfloat16 = 10,
 };
 inline constexpr int kDTypeCount = 11;
+// count_of: how many values an enum has, which are numbered from 0. Messages are checked against it.
+constexpr int count_of(DType /*dtype*/) { return kDTypeCount; }
 
 size_t size_of(DType dtype);            // bytes of one element
 std::string_view name_of(DType dtype);  // "float32"
@@ -44,6 +46,7 @@ enum class Collective : uint8_t {
   kBarrier = 5,
   kReducescatter = 6,
 };
+constexpr int count_of(Collective /*what*/) { return static_cast<int>(Collective::kReducescatter) + 1; }
 // "ALLREDUCE", as in timelines and mismatch texts. Adasum has a name of its own there.
 std::string_view name_of(Collective what);
 constexpr bool is_reduction(Collective what) {
@@ -52,6 +55,7 @@ constexpr bool is_reduction(Collective what) {
 
 // The numbers are those of the public constants of Horovod.
 enum class ReduceOp : uint8_t { kAverage = 0, kSum = 1, kAdasum = 2, kMin = 3, kMax = 4, kProduct = 5 };
+constexpr int count_of(ReduceOp /*op*/) { return static_cast<int>(ReduceOp::kProduct) + 1; }
 std::string_view name_of(ReduceOp op);
 
 // Ranks that run collectives together. It never changes. members are world ranks in ascending order.
@@ -71,7 +75,7 @@ enum class MemoryKind : uint8_t {
   kShared = 1,  // host memory that all ranks of the host map
   kDevice = 2,  // memory of an accelerator
 };
-
+constexpr int count_of(MemoryKind /*kind*/) { return static_cast<int>(MemoryKind::kDevice) + 1; }
 std::string_view name_of(MemoryKind kind);  // "host"
 
 // Where bytes are, and when they may be read.

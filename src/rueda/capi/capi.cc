@@ -60,6 +60,9 @@ Status check_shape(const rueda_request& r) {
 // The struct sizes of programs that were built before `priority`, before `ready`, and now.
 constexpr std::array<uint32_t, 3> kRequestBytes{offsetof(rueda_request, priority),
                                                 offsetof(rueda_request, ready), sizeof(rueda_request)};
+static_assert(std::ranges::all_of(kRequestBytes,
+                                  [](uint32_t bytes) { return bytes % alignof(rueda_request) == 0; }),
+              "the new field lies in the padding of the older struct; give it a type of 8 bytes");
 
 // The i-th element of an array whose elements have the size that the caller's header defines.
 Status copy_request(const rueda_request* requests, int32_t i, rueda_request& copy) {

@@ -236,11 +236,6 @@ Status check_operations(const Submissions& all) {
 
 }  // namespace
 
-std::string_view operation_name(const TensorRequest& request) {
-  if (request.what == Collective::kAllreduce && request.op == ReduceOp::kAdasum) return "ADASUM";
-  return name_of(request.what);
-}
-
 std::string rank_list(const std::vector<Rank>& ranks) {
   std::string out = ranks.size() == 1 ? "rank " : "ranks ";
   for (size_t i = 0; i < ranks.size() && i < kMaxListedRanks; ++i)

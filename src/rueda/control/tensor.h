@@ -38,7 +38,4 @@ struct Unit {
   bool is_group = false;
 };
 
-// The name in sentences and in the timeline: an allreduce with op Adasum is "ADASUM".
-std::string_view operation_name(const TensorRequest& request);
-
 }  // namespace rueda::control

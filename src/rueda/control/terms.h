@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <string_view>
 #include <tuple>
 
 #include "rueda/base/types.h"
@@ -22,7 +23,7 @@ struct Terms {
   bool operator==(const Terms&) const = default;
 };
 
-// Every term once, in the order of the wire. T: Terms or const Terms.
+// Every term once, in the order of the wire. An enum needs a count_of beside it. T: Terms or const Terms.
 template <class T, class F>
 void for_each_term(T& terms, const F& f) {
   f(terms.what);
@@ -42,5 +43,11 @@ inline auto key_of(const Terms& terms) {
                     terms.memory == MemoryKind::kDevice);
 }
 using TermsKey = decltype(key_of(Terms()));
+
+// The name in sentences and in the timeline: an allreduce with op Adasum is "ADASUM".
+inline std::string_view operation_name(const Terms& terms) {
+  return terms.what == Collective::kAllreduce && terms.op == ReduceOp::kAdasum ? "ADASUM"
+                                                                               : name_of(terms.what);
+}
 
 }  // namespace rueda::control

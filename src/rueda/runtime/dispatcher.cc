@@ -8,11 +8,6 @@
 namespace rueda::runtime {
 namespace {
 
-std::string_view operation_name(const control::Bucket& response) {
-  if (response.op == ReduceOp::kAdasum && response.what == Collective::kAllreduce) return "ADASUM";
-  return name_of(response.what);
-}
-
 // LOCAL_ALLREDUCE, NATIVE_BCAST: the backend and the collective, as in Horovod's timelines.
 std::string transfer_name(std::string_view backend, Collective what) {
   std::string text(backend);
