@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "rueda/base/limits.h"
 #include "rueda/transport/sim/sim.h"
 
 namespace rueda::runtime {
@@ -41,11 +42,15 @@ class FakeTransport final : public transport::Transport {
  public:
   class Channel final : public transport::Endpoint {
    public:
-    void send(Ticket ticket, std::span<const std::byte>) override { sent.push_back(ticket); }
+    void send(Ticket ticket, std::span<const std::byte> bytes) override {
+      sent.push_back(ticket);
+      spans.push_back(bytes);
+    }
     void recv(Ticket, std::span<std::byte>) override {}
     void recv_into(Ticket, size_t, size_t, transport::Consumer&) override {}
     size_t withdraw(size_t) override { return 0; }
     std::vector<Ticket> sent;
+    std::vector<std::span<const std::byte>> spans;
   };
 
   explicit FakeTransport(std::string name) : name_(std::move(name)) {}
@@ -71,12 +76,17 @@ class FakeTransport final : public transport::Transport {
   std::vector<Loss> take_losses() override { return std::exchange(losses, {}); }
   bool prepare_sleep() override { return true; }
   void wake_fds(std::vector<int>&) const override {}
+  [[nodiscard]] std::string trouble_with(Rank peer) const override {
+    const auto found = troubles.find(peer);
+    return found == troubles.end() ? "" : found->second;
+  }
   void abort(const Status&) override {}
   [[nodiscard]] bool is_silent() const override { return silent; }
 
   std::set<std::string, std::less<>> unreachable;
   std::set<std::pair<std::string, uint16_t>> asked;  // address and channel
   std::map<std::pair<Rank, uint16_t>, Channel> channels;
+  std::map<Rank, std::string> troubles;
   std::vector<Completion> done;
   std::vector<Loss> losses;
   Status refusal;
@@ -208,8 +218,39 @@ TEST(LinksFailure, by_time_names_every_peer_that_is_missing_and_where_it_was_loo
   two.near->comes_up = false;
   const Status status = two.connect(0);
   EXPECT_EQ(status.code, Code::kTimeout);
-  EXPECT_THAT(status.why, AllOf(HasSubstr("rank 1 (host a, pid 101) over near at near:1; "),
-                                HasSubstr("RUEDA_START_TIMEOUT"), testing::Not(HasSubstr("rank 2"))));
+  EXPECT_THAT(status.why,
+              AllOf(HasSubstr("rank 1 (host a, pid 101) over near at near:1: it has not called this rank. "),
+                    HasSubstr("RUEDA_START_TIMEOUT"), testing::Not(HasSubstr("rank 2"))));
+}
+
+TEST(LinksFailure, by_time_gives_the_last_reason_for_each_peer_that_was_dialled) {
+  TwoWays two(world("abc", {"far"}), 2);
+  two.far->comes_up = false;
+  two.far->troubles = {{0, "Connection refused"}, {1, "No route to host"}};
+  EXPECT_THAT(two.connect(0).why,
+              AllOf(HasSubstr("rank 0 (host a, pid 100) over far at far:0: Connection refused; "
+                              "rank 1 (host b, pid 101) over far at far:1: No route to host. "),
+                    HasSubstr("RUEDA_INTERFACE")));
+}
+
+TEST(LinksFailure, by_time_comes_later_to_a_rank_that_is_dialled_than_to_the_dialler_who_knows_why) {
+  TwoWays listener(world("ab", {"far"}), 0), dialler(world("ab", {"far"}), 1);
+  listener.far->comes_up = dialler.far->comes_up = false;
+  dialler.far->troubles = {{0, "Connection refused"}};
+  const Nanos began = monotonic_now();
+  EXPECT_EQ(dialler.connect(0).code, Code::kTimeout);
+  EXPECT_LT(monotonic_now() - began, 400 * kMillisecond);
+  EXPECT_EQ(listener.connect(0).code, Code::kTimeout);
+  EXPECT_GE(monotonic_now() - began, 500 * kMillisecond);
+}
+
+TEST(LinksFailure, by_time_of_a_thousand_peers_lists_a_few_and_counts_the_rest) {
+  TwoWays two(world(std::string(1'000, 'a'), {"far"}), 999);
+  two.far->comes_up = false;
+  for (Rank peer = 0; peer < 999; ++peer) two.far->troubles[peer] = "Connection refused";
+  const std::string why = two.connect(0).why;
+  EXPECT_THAT(why, AllOf(HasSubstr("rank 5 (host a"), HasSubstr("; and 993 more. ")));
+  EXPECT_LT(why.size(), 1'000u);
 }
 
 TEST(LinksFailure, of_another_rank_interrupts_the_wait) {
@@ -219,6 +260,40 @@ TEST(LinksFailure, of_another_rank_interrupts_the_wait) {
     return Status(Code::kUnavailable, "another rank could not initialize.");
   });
   EXPECT_EQ(status.why, "another rank could not initialize.");
+}
+
+TEST(LinksStar, a_broadcast_keeps_one_copy_of_its_payload_for_all_peers) {
+  TwoWays two(world("aaaa", {"far"}));
+  ASSERT_TRUE(two.connect().is_ok());
+  two.links.broadcast_control(control::MessageType::kResponses, Bytes(1'000, std::byte{1}));
+  std::set<const std::byte*> payloads;
+  for (const Rank peer : {1, 2, 3}) {
+    const FakeTransport::Channel& control = two.far->channels[{peer, kControlChannel}];
+    ASSERT_EQ(control.spans.size(), 2u);
+    EXPECT_EQ(control.spans[0].size(), control::kControlHeaderBytes);
+    EXPECT_EQ(control.spans[1].size(), 1'000u);
+    payloads.insert(control.spans[1].data());
+  }
+  EXPECT_EQ(payloads.size(), 1u);
+  for (const Rank peer : {1, 2, 3})
+    for (const Ticket ticket : two.far->channels[{peer, kControlChannel}].sent)
+      two.far->done.push_back({ticket, Status::ok()});
+  two.links.progress([](const Completion&) {});
+  EXPECT_FALSE(two.links.has_unsent_control()) << "the last completion frees it";
+}
+
+TEST(LinksLoss, a_message_above_the_limit_is_not_sent_and_the_reason_is_its_size) {
+  TwoWays two(world("ab", {"far"}));
+  ASSERT_TRUE(two.connect().is_ok());
+  two.links.broadcast_control(control::MessageType::kResponses, Bytes(kMaxMessageBytes));
+  EXPECT_THAT(two.links.take_losses(), IsEmpty());
+  two.links.broadcast_control(control::MessageType::kResponses, Bytes(kMaxMessageBytes + 1));
+  const std::vector<Loss> losses = two.links.take_losses();
+  ASSERT_EQ(losses.size(), 1u);
+  EXPECT_THAT(losses[0].status.why,
+              AllOf(HasSubstr("a control message of 67108865 bytes exceeds the limit of 67108864"),
+                    HasSubstr("smaller groups or process sets")));
+  EXPECT_EQ((two.far->channels[{1, kControlChannel}].sent.size()), 2u) << "only the first was sent";
 }
 
 TEST(LinksLoss, is_reported_once_and_silences_its_control_channel) {
