@@ -167,9 +167,9 @@ Result<Epoch> RendezvousPoint::await_number(bool is_refusal_told, Deadline deadl
       last = text.status();
     }
     if (deadline.is_past()) return last;
-    if (const auto ended = find_ended(*rendezvous_.store, world_.size, soon(deadline, kTell)))
-      return never_came(*ended);
     if (monotonic_now() >= look_elsewhere_at) {
+      if (const auto ended = find_ended(*rendezvous_.store, world_.size, soon(deadline, kTell)))
+        return never_came(*ended);
       look_elsewhere();
       look_elsewhere_at = monotonic_now() + kSlice;
     }
