@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/run_options.h"
+#include "doctor/settings.h"
 #include "launch/job_runner.h"
 
 namespace rueda::cli {
@@ -33,6 +34,8 @@ int run_command(const Arguments& arguments) {
     return 0;
   }
   for (const std::string& sentence : request.value().without_effect)
+    fmt::print(stderr, "rueda: {}\n", sentence);
+  for (const std::string& sentence : doctor::misspelt_settings(launch::forwarded_environment(environ, false)))
     fmt::print(stderr, "rueda: {}\n", sentence);
   launch::RunOptions options = std::move(request.value().options);
   options.binary = own_path();

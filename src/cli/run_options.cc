@@ -293,6 +293,12 @@ Result<Config> settings_of_ranks(const Tuning& tuning) {
   });
 }
 
+// The user's own command, as an example of what to write.
+std::string example_of(const std::vector<std::string>& command) {
+  const std::string script = command.front().ends_with(".py") ? command.front() : "train.py";
+  return "write rueda run -np 4 python " + script;
+}
+
 Status complete(Raw& raw) {
   RunOptions& options = raw.options;
   if (!raw.config_file.empty()) {
@@ -313,8 +319,7 @@ Status complete(Raw& raw) {
   options.hosts = std::move(hosts.value());
   const bool are_hosts_given = !raw.hosts.empty() || !raw.host_file.empty();
   if (raw.size == 0 && !are_hosts_given && options.hosts.front().name == "localhost")
-    return {Code::kInvalidArgument,
-            "the number of processes is missing; write rueda run -np 4 python train.py"};
+    return {Code::kInvalidArgument, "the number of processes is missing; " + example_of(options.command)};
   options.size = raw.size;
   if (raw.size == 0)
     for (const launch::HostSlots& host : options.hosts) options.size += host.slots;

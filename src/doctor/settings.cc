@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <set>
-#include <vector>
 
 #include "rueda/base/config.h"
 
@@ -77,6 +76,11 @@ std::set<std::string, std::less<>> known_names() {
   return names;
 }
 
+std::string unknown_setting(std::string_view name, const std::string& nearest) {
+  const std::string hint = nearest.empty() ? "unset it" : "did you mean " + nearest + "?";
+  return fmt::format("{} is not a setting of this version and has no effect; {}", name, hint);
+}
+
 // The Levenshtein distance.
 size_t edits(std::string_view from, std::string_view to) {
   std::vector<size_t> row(to.size() + 1);
@@ -106,6 +110,17 @@ std::string nearest_setting(std::string_view unknown) {
   return best;
 }
 
+std::vector<std::string> misspelt_settings(const launch::Variables& environment) {
+  std::vector<std::string> sentences;
+  const auto known = known_names();
+  for (const auto& [name, value] : environment) {
+    if (!name.starts_with("RUEDA_") || value.empty() || known.contains(name)) continue;
+    const std::string nearest = nearest_setting(name);
+    if (!nearest.empty()) sentences.push_back(unknown_setting(name, nearest));
+  }
+  return sentences;
+}
+
 Section examine_settings(const launch::Variables& environment) {
   Section section{.title = "settings", .facts = {}, .problems = {}};
   const auto get_env = [&](const char* name) -> const char* {
@@ -121,9 +136,7 @@ Section examine_settings(const launch::Variables& environment) {
       section.add(name, value);
       continue;
     }
-    const std::string nearest = nearest_setting(name);
-    const std::string hint = nearest.empty() ? "unset it" : "did you mean " + nearest + "?";
-    section.advise(fmt::format("{} is not a setting of this version and has no effect; {}", name, hint));
+    section.advise(unknown_setting(name, nearest_setting(name)));
   }
   if (section.facts.empty()) section.add("set here", "none");
   for (const std::string& sentence : refused_settings(get_env)) section.fail(sentence + ".");

@@ -16,6 +16,7 @@
 #include "launch/notices.h"
 #include "launch/private_dir.h"
 #include "launch/processes.h"
+#include "rueda/store/ended.h"
 
 namespace rueda::launch {
 
@@ -167,6 +168,7 @@ void JobRunner::lose_host(int host, Nanos now) {
   ending.was_stopped = loss.was_stopped;
   ending.trouble = fmt::format("was lost with its host: {}", link.lost_because());
   if (!ranks_.on_host_lost(host, ending)) return;
+  tell_ended();
   if (!link.is_remote()) {
     // Guardian and worker are both dead. Their remaining descendants are now ours.
     std::error_code ignored;
@@ -201,7 +203,16 @@ void JobRunner::on_news(HostLink& link, const Exit& exit) {
   const Ending& ending =
       ranks_.on_exit(exit, link.to_our_clock(exit.at) - started_, stop_plan_.interrupt() != 0);
   output_.say(exit_notice(options_.output.style.kind, ending));
+  tell_ended();
   if (ending.is_failure()) on_failure(monotonic_now());
+}
+
+// Ranks that wait in init for this one learn that it will not come. The first one is enough.
+void JobRunner::tell_ended() {
+  if (std::exchange(is_ended_told_, true)) return;
+  const Ending ending = ranks_.endings().front();
+  store_->put(std::string(store::kEndedKey),
+              store::format_ended({.size = options_.size, .rank = ending.rank, .how = describe(ending)}));
 }
 
 void JobRunner::on_failure(Nanos now) {

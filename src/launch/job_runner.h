@@ -51,6 +51,7 @@ class JobRunner {
   // failures
   void lose_host(int host, Nanos now);
   void on_failure(Nanos now);
+  void tell_ended();
   void perform(StopPlan::Step step, Nanos now);
   // ending
   int finish();
@@ -71,6 +72,7 @@ class JobRunner {
   JobIdentity identity_;
   std::unique_ptr<store::StoreServer> store_;
   Phase phase_ = Phase::kStarting;
+  bool is_ended_told_ = false;
   bool is_orphaned_ = false;       // the program that started this one is gone
   Nanos began_ = 0, started_ = 0;  // the agents, the ranks
   Nanos next_ping_ = 0;

@@ -69,17 +69,24 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   fail_child(report, 3);
 }
 
+// Scripts need their interpreter in front; who forgets it is told the command to write.
+std::string script_hint(std::string_view program) {
+  const std::string_view name = program.substr(program.rfind('/') + 1);
+  return name.ends_with(".py") && name.size() > 3 ? fmt::format("; write python {}", program) : "";
+}
+
 Status spawn_error(const SpawnSpec& spec, const ExecFailure& failure) {
   const std::string why = std::strerror(failure.error);
   if (failure.stage == 2)
     return {Code::kInvalidArgument, fmt::format("cannot enter the directory {}: {}", spec.cwd, why)};
   if (failure.stage == 1) return {Code::kUnavailable, "cannot set up its stdin, stdout and stderr: " + why};
   if (failure.error == ENOENT || failure.error == ENOTDIR)
-    return {Code::kInvalidArgument, fmt::format("command not found: {} (or its interpreter)", spec.path)};
+    return {Code::kInvalidArgument, fmt::format("command not found: {} (or its interpreter){}", spec.path,
+                                                script_hint(spec.argv.front()))};
   const Code code =
       failure.error == EAGAIN || failure.error == ENOMEM ? Code::kUnavailable : Code::kPermissionDenied;
-  const std::string_view hint =
-      failure.error == ENOEXEC ? "; a script needs a first line such as #!/bin/sh" : "";
+  std::string hint = script_hint(spec.argv.front());
+  if (hint.empty() && failure.error == ENOEXEC) hint = "; a script needs a first line such as #!/bin/sh";
   return {code, fmt::format("cannot execute {}: {}{}", spec.path, why, hint)};
 }
 
@@ -170,10 +177,11 @@ Result<std::string> find_program(const std::string& name, std::string_view path,
     is_forbidden = true;
   }
   if (is_forbidden)
-    return Status(Code::kPermissionDenied,
-                  fmt::format("cannot execute {}: it is in PATH but not executable", name));
+    return Status(
+        Code::kPermissionDenied,
+        fmt::format("cannot execute {}: it is in PATH but not executable{}", name, script_hint(name)));
   return Status(Code::kInvalidArgument,
-                fmt::format("command not found: {} is in no directory of PATH", name));
+                fmt::format("command not found: {} is in no directory of PATH{}", name, script_hint(name)));
 }
 
 Result<Pipe> make_pipe() {

@@ -25,7 +25,8 @@ bool is_victim(const Ending& ending) {
   if (ending.signal != 0 || !ending.trouble.empty()) return false;
   return std::ranges::any_of(ending.last_lines, [](const std::string& line) {
     return line.find(" was lost: ") != std::string::npos ||
-           line.find("Horovod has been shut down. ") != std::string::npos;
+           line.find("Horovod has been shut down. ") != std::string::npos ||
+           line.find(" before it called init; ") != std::string::npos;
   });
 }
 
@@ -91,6 +92,11 @@ std::string signal_name(int signal) {
   return fmt::format("signal {}", signal);
 }
 
+std::string describe(const Ending& ending) {
+  const std::string pid = ending.pid > 0 ? fmt::format(" (pid {})", ending.pid) : "";
+  return fmt::format("rank {} on {}{} {}", ending.rank, ending.host, pid, what_happened(ending));
+}
+
 std::optional<size_t> first_cause(std::span<const Ending> endings) {
   std::optional<size_t> best;
   const auto key = [](const Ending& e) {
@@ -120,11 +126,9 @@ std::string failure_report(std::span<const Ending> endings, int interrupt) {
            collateral_lines(endings, endings.size());
   if (!cause) return {};
   const Ending& first = endings[*cause];
-  const std::string pid = first.pid > 0 ? fmt::format(" (pid {})", first.pid) : "";
   const std::string when =
       first.pid > 0 ? fmt::format(" after {:.1f} s", std::max(0.0, seconds(first.at))) : "";
-  std::string text = fmt::format("rueda: the job failed: rank {} on {}{} {}{}\n", first.rank, first.host, pid,
-                                 what_happened(first), when);
+  std::string text = fmt::format("rueda: the job failed: {}{}\n", describe(first), when);
   if (const std::string why = explanation(first); !why.empty()) text += "  " + why + "\n";
   if (!first.last_lines.empty()) {
     text += fmt::format("  last lines of its {}:\n", first.stream);

@@ -39,6 +39,9 @@ int exit_status(const Ending& ending);
 // The exit status of the job: that of the first cause, 128 + interrupt if the user stopped the job, or 0.
 int job_exit_status(std::span<const Ending> endings, int interrupt);
 
+// "rank 1 on localhost (pid 4711) exited with code 1"
+std::string describe(const Ending& ending);
+
 std::string signal_name(int signal);  // "SIGKILL", or "signal 70" if it has no name
 
 // The text at the end of a failed job; "" if nothing failed. interrupt: the signal by which the user ended

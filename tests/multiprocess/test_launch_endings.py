@@ -6,7 +6,8 @@ import signal
 import time
 
 import pytest
-from launch_support import PYTHON, RUEDA, Run, run
+from harness import library
+from launch_support import PYTHON, ROOT, RUEDA, Run, run
 
 pytestmark = pytest.mark.skipif(not os.path.exists(RUEDA), reason=f"{RUEDA} is not built")
 
@@ -37,6 +38,39 @@ def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace():
     assert status == 4 and "stopped by rueda (SIGKILL)" in err
 
 
+WITH_RUEDA = {"PYTHONPATH": str(ROOT / "python"), "RUEDA_LIBRARY": library()}
+BEFORE_INIT = """
+import os, sys
+if os.environ["RANK"] == "{rank}": {act}
+import rueda.numpy as hvd
+hvd.init()
+"""
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_ranks_in_init_do_not_wait_for_one_that_ended_without_init(rank):
+    began = time.monotonic()
+    script = BEFORE_INIT.format(rank=rank, act="sys.exit(0)")
+    status, _, err = run("-np", 3, PYTHON, "-c", script, env=WITH_RUEDA)
+    assert time.monotonic() - began < 10  # the timeout of init is 30 s
+    assert status == 1
+    named = re.findall(
+        rf"rank {rank} on localhost \(pid \d+\) exited with code 0 before it called init; ", err
+    )
+    assert len(named) >= 2, err  # on both ranks
+    assert f"rank {rank}: ended well" in err
+
+
+def test_ranks_in_init_end_with_the_one_that_raised_before_and_are_not_blamed():
+    script = BEFORE_INIT.format(rank=1, act="raise ImportError('no tyop')")
+    status, _, err = run("-np", 3, PYTHON, "-c", script, env=WITH_RUEDA)
+    assert status == 1
+    assert re.search(r"the job failed: rank 1 on localhost \(pid \d+\) exited with code 1", err)
+    assert "  | ImportError: no tyop" in err
+    assert "exited with code 1 before it called init; " in err
+    assert "ranks 0, 2: exited with code 1" in err, "they had not to be stopped"
+
+
 def test_sigkill_is_explained():
     status, _, err = run("-np", 1, "sh", "-c", "kill -9 $$")
     assert status == 137 and "SIGKILL" in err and "out-of-memory killer" in err
@@ -48,6 +82,8 @@ def test_sigkill_is_explained():
         (["no-such-command"], 127, "command not found: no-such-command"),
         (["/no/such/command"], 127, "command not found: /no/such/command"),
         (["/etc/passwd"], 126, "cannot execute /etc/passwd"),
+        (["np1.py"], 127, "command not found: np1.py is in no directory of PATH; write python np1.py"),
+        ([__file__], 126, f"cannot execute {__file__}: Permission denied; write python {__file__}"),
     ],
 )
 def test_commands_that_cannot_run_have_the_status_of_a_shell(command, code, sentence):

@@ -42,6 +42,29 @@ def test_interfaces_are_listed_or_given_one_by_one(option):
         assert (env["RUEDA_INTERFACE"], env["NCCL_SOCKET_IFNAME"]) == ("lo", "lo,other")
 
 
+def test_a_script_without_its_number_of_processes_is_part_of_the_example():
+    status, _, err = run("np1.py")
+    assert status == 2
+    assert err == "rueda run: the number of processes is missing; write rueda run -np 4 python np1.py\n"
+
+
+def test_a_misspelt_setting_is_told_once_with_the_name_that_was_meant():
+    environment = {"RUEDA_CYCLE_TIEM": "2", "RUEDA_OF_THE_SITE": "1"}
+    status, out, err = run("-np", 2, "--no-prefix", "echo", "ran", env=environment)
+    assert (status, out) == (0, "ran\nran\n")
+    assert err == (
+        "rueda: RUEDA_CYCLE_TIEM is not a setting of this version and has no effect; "
+        "did you mean RUEDA_CYCLE_TIME?\n"
+    )
+
+
+def test_a_malformed_thread_affinity_is_refused():
+    status, _, err = run("-np", 1, "true", env={"RUEDA_THREAD_AFFINITY": "x"})
+    assert (
+        status == 2 and "RUEDA_THREAD_AFFINITY='x' is refused: allowed is comma list of core numbers" in err
+    )
+
+
 def test_assignments_before_the_command_are_its_environment():
     for separator in ([], ["--"]):
         script = ["sh", "-c", "echo $MINE,$OTHER"]

@@ -207,6 +207,21 @@ assert torch.equal(hvd.allreduce(numbers, op=hvd.Sum), 2 * numbers)
     assert os.path.isdir("/dev/shm")
 
 
+@pytest.mark.skipif(not can_unshare(), reason="needs the right to make a network name space")
+def test_every_rank_reads_why_the_dialler_could_not_connect(jobs: Jobs) -> None:
+    body = f"""
+import ctypes
+CLONE_NEWNET = 0x40000000
+if os.environ["RUEDA_RANK"] == "1":
+    assert ctypes.CDLL(None).unshare(CLONE_NEWNET) == 0
+{TRY}
+"""
+    job = jobs.start(2, body, transports="tcp", environment={**START, "RUEDA_STORE": "file://$FOLDER/store"})
+    for text in refusals(job):
+        assert "no connection in time to rank 0 (" in text and "Network is unreachable" in text, text
+        assert "RUEDA_INTERFACE" in text, text
+
+
 def in_few(files: int, hard: bool) -> str:
     """A body in whose ranks of an odd number so many more files may be opened than are open."""
     limit = "(most, most)" if hard else "(most, resource.getrlimit(resource.RLIMIT_NOFILE)[1])"

@@ -40,8 +40,10 @@ TEST(BaseConfig, every_entry_prints_what_it_parses) {
     if (entry.type == "boolean") text = text == "1" ? "0" : "1";
     if (entry.type == "integer" || entry.type == "number") text = "5000";
     if (entry.type == "text") {
-      const std::map<std::string_view, std::string> choices = {
-          {"log_level", "debug"}, {"transports", "tcp"}, {"determinism", "bitwise"}};
+      const std::map<std::string_view, std::string> choices = {{"log_level", "debug"},
+                                                               {"transports", "tcp"},
+                                                               {"determinism", "bitwise"},
+                                                               {"thread_affinity", "0,8"}};
       const auto choice = choices.find(entry.name);
       text = choice == choices.end() ? "x" : choice->second;
     }
@@ -89,6 +91,10 @@ TEST(BaseConfig, a_bad_value_is_refused_with_variable_value_and_range) {
                                                                 {"RUEDA_START_TIMEOUT", "0"},
                                                                 {"RUEDA_TRANSPORTS", "shm,smoke"},
                                                                 {"RUEDA_CHUNK_BYTES", "1e6"},
+                                                                {"RUEDA_THREAD_AFFINITY", "x"},
+                                                                {"RUEDA_THREAD_AFFINITY", "0,,2"},
+                                                                {"RUEDA_THREAD_AFFINITY", "0-3"},
+                                                                {"HOROVOD_THREAD_AFFINITY", "0,4096"},
                                                                 {"HOROVOD_GLOO_TIMEOUT_SECONDS", "1e300"}};
   for (const auto& [variable, value] : bad) {
     const Result<Config> result = parse({{variable, value}});

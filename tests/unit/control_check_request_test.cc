@@ -1,7 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "control_fixture.h"
+#include "rueda/base/limits.h"
 #include "rueda/control/check_request.h"
 #include "rueda/control/respond.h"
 
@@ -74,6 +77,23 @@ TEST(CheckRequest, alltoall_splits) {
   request.splits = {0, 3, 0};
   EXPECT_TRUE(check(request).is_ok());
   EXPECT_TRUE(check(collective(Collective::kAlltoall, "t", {0})).is_ok());
+}
+
+TEST(CheckRequest, an_alltoall_whose_answer_would_exceed_a_message_is_refused_in_a_sentence) {
+  std::vector<Rank> members(2'895);
+  std::iota(members.begin(), members.end(), 0);
+  TensorRequest request = collective(Collective::kAlltoall, "t");
+  request.shape = {0};
+  EXPECT_TRUE(check(request, &members).is_ok());
+  Bucket bucket;
+  bucket.entries.push_back({.name = std::string(kMaxNameBytes, 'n'),
+                            .shape = std::vector<int64_t>(kMaxDims, 1),
+                            .rows = std::vector<int64_t>(members.size() * members.size())});
+  EXPECT_LE(encode(std::vector<Response>{bucket}).size(), kMaxMessageBytes);
+  members.push_back(2'895);
+  const Status status = check(request, &members);
+  expect_refused(status, "Alltoall of tensor t is refused: 2896 ranks", Code::kUnsupported);
+  EXPECT_THAT(status.why, HasSubstr("smaller process sets"));
 }
 
 TEST(CheckRequest, reducescatter_takes_average_and_sum_of_tensors_with_rows) {

@@ -9,6 +9,7 @@
 
 #include "rueda/base/handshake.h"
 #include "rueda/runtime/init_exchange.h"
+#include "rueda/store/ended.h"
 
 namespace rueda::runtime {
 namespace {
@@ -124,6 +125,16 @@ TEST_F(RendezvousPointTest, a_refusal_reaches_a_rank_0_that_comes_later) {
   EXPECT_EQ(meet({{both[0], 0}, {both[1], 1}}), (std::vector<Epoch>{2, 2}));
 }
 
+TEST_F(RendezvousPointTest, a_rank_0_that_its_launcher_saw_end_is_not_waited_for) {
+  RendezvousPoint a, b;
+  ASSERT_TRUE(a.open(world(0, 2), "", soon()).is_ok());
+  const store::EndedRank ended{.size = 2, .rank = 0, .how = "rank 0 on a exited with code 1"};
+  ASSERT_TRUE(a.rendezvous().store->set(store::kEndedKey, format_ended(ended), soon()).is_ok());
+  ASSERT_TRUE(b.open(world(1, 2), "", soon()).is_ok());
+  EXPECT_THAT(b.next_number(Deadline::after(300 * kSecond)).status().why,
+              HasSubstr("rank 0 on a exited with code 1 before it called init; "));
+}
+
 TEST(InitExchange, every_rank_reports_the_failure_that_was_told_first) {
   const auto store = store::make_memory_store();
   InitExchange first(*store, 1, 2, 3, soon()), echo(*store, 1, 0, 3, soon()), late(*store, 1, 1, 3, soon());
@@ -143,6 +154,29 @@ TEST(InitExchange, a_rank_whose_channel_was_closed_waits_for_the_cause_of_it) {
   });
   EXPECT_EQ(cause.settle({Code::kUnavailable, "no memory."}).why, "no memory.");
   EXPECT_EQ(told.get().why, "another rank could not initialize: rank 1: no memory.");
+}
+
+TEST(InitExchange, a_rank_that_its_launcher_saw_end_is_not_waited_for) {
+  const auto store = store::make_memory_store();
+  InitExchange exchange(*store, 1, 0, 3, Deadline::after(300 * kSecond));
+  ASSERT_TRUE(exchange.publish(PeerInfo{}).is_ok());
+  const store::EndedRank ended{.size = 3, .rank = 2, .how = "rank 2 on b (pid 7) exited with code 0"};
+  ASSERT_TRUE(store->set(store::kEndedKey, format_ended(ended), soon()).is_ok());
+  std::vector<PeerInfo> all;
+  const Status status = exchange.gather(all);
+  EXPECT_THAT(status.why, HasSubstr("rank 2 on b (pid 7) exited with code 0 before it called init; "));
+  EXPECT_EQ(exchange.settle(status).why, status.why) << "the other ranks read the same";
+}
+
+TEST(InitExchange, a_rank_that_has_taken_part_may_end_and_so_may_one_of_another_world) {
+  const auto store = store::make_memory_store();
+  InitExchange zero(*store, 1, 0, 2, Deadline::after(kSecond)), one(*store, 1, 1, 2, soon());
+  ASSERT_TRUE(one.publish(PeerInfo{}).is_ok());
+  for (const store::EndedRank& ended : {store::EndedRank{2, 1, "rank 1 ended"}, {3, 0, "rank 0 ended"}}) {
+    ASSERT_TRUE(store->set(store::kEndedKey, format_ended(ended), soon()).is_ok());
+    std::vector<PeerInfo> all;
+    EXPECT_THAT(zero.gather(all).why, HasSubstr("rank 0 of 2 did not call init in time"));
+  }
 }
 
 TEST(InitExchange, a_rank_lost_before_and_not_back_is_named_soon) {

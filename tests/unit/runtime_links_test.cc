@@ -1,4 +1,4 @@
-// Which transport each pair uses, what a failed connection says, and what travels on the control channels.
+// Which transport each pair uses, what a failed connection says, and what is sent on the control channels.
 #include "rueda/runtime/links.h"
 
 #include <gmock/gmock.h>
@@ -9,7 +9,8 @@
 #include <set>
 #include <utility>
 
-#include "rueda/transport/sim/sim.h"
+#include "rueda/base/limits.h"
+#include "runtime_links_world.h"
 
 namespace rueda::runtime {
 namespace {
@@ -25,27 +26,20 @@ using transport::Ticket;
 
 Status go_on() { return Status::ok(); }
 
-// Hosts "aab": ranks 0 and 1 on host a, rank 2 on host b. Every rank has every transport named.
-std::vector<PeerInfo> world(const std::string& hosts, const std::vector<std::string>& transports) {
-  std::vector<PeerInfo> all(hosts.size());
-  for (size_t rank = 0; rank < hosts.size(); ++rank) {
-    all[rank].host = all[rank].host_key = hosts.substr(rank, 1);
-    all[rank].pid = 100 + static_cast<int64_t>(rank);
-    for (const std::string& name : transports) all[rank].addresses[name] = name + ":" + std::to_string(rank);
-  }
-  return all;
-}
-
 // Records what is asked of it; a test says what has come of it.
 class FakeTransport final : public transport::Transport {
  public:
   class Channel final : public transport::Endpoint {
    public:
-    void send(Ticket ticket, std::span<const std::byte>) override { sent.push_back(ticket); }
+    void send(Ticket ticket, std::span<const std::byte> bytes) override {
+      sent.push_back(ticket);
+      spans.push_back(bytes);
+    }
     void recv(Ticket, std::span<std::byte>) override {}
     void recv_into(Ticket, size_t, size_t, transport::Consumer&) override {}
     size_t withdraw(size_t) override { return 0; }
     std::vector<Ticket> sent;
+    std::vector<std::span<const std::byte>> spans;
   };
 
   explicit FakeTransport(std::string name) : name_(std::move(name)) {}
@@ -71,12 +65,17 @@ class FakeTransport final : public transport::Transport {
   std::vector<Loss> take_losses() override { return std::exchange(losses, {}); }
   bool prepare_sleep() override { return true; }
   void wake_fds(std::vector<int>&) const override {}
+  [[nodiscard]] std::string trouble_with(Rank peer) const override {
+    const auto found = troubles.find(peer);
+    return found == troubles.end() ? "" : found->second;
+  }
   void abort(const Status&) override {}
   [[nodiscard]] bool is_silent() const override { return silent; }
 
   std::set<std::string, std::less<>> unreachable;
   std::set<std::pair<std::string, uint16_t>> asked;  // address and channel
   std::map<std::pair<Rank, uint16_t>, Channel> channels;
+  std::map<Rank, std::string> troubles;
   std::vector<Completion> done;
   std::vector<Loss> losses;
   Status refusal;
@@ -208,8 +207,39 @@ TEST(LinksFailure, by_time_names_every_peer_that_is_missing_and_where_it_was_loo
   two.near->comes_up = false;
   const Status status = two.connect(0);
   EXPECT_EQ(status.code, Code::kTimeout);
-  EXPECT_THAT(status.why, AllOf(HasSubstr("rank 1 (host a, pid 101) over near at near:1; "),
-                                HasSubstr("RUEDA_START_TIMEOUT"), testing::Not(HasSubstr("rank 2"))));
+  EXPECT_THAT(status.why,
+              AllOf(HasSubstr("rank 1 (host a, pid 101) over near at near:1: it has not called this rank. "),
+                    HasSubstr("RUEDA_START_TIMEOUT"), testing::Not(HasSubstr("rank 2"))));
+}
+
+TEST(LinksFailure, by_time_gives_the_last_reason_for_each_peer_that_was_dialled) {
+  TwoWays two(world("abc", {"far"}), 2);
+  two.far->comes_up = false;
+  two.far->troubles = {{0, "Connection refused"}, {1, "No route to host"}};
+  EXPECT_THAT(two.connect(0).why,
+              AllOf(HasSubstr("rank 0 (host a, pid 100) over far at far:0: Connection refused; "
+                              "rank 1 (host b, pid 101) over far at far:1: No route to host. "),
+                    HasSubstr("RUEDA_INTERFACE")));
+}
+
+TEST(LinksFailure, by_time_comes_later_to_a_rank_that_is_dialled_than_to_the_dialler_who_knows_why) {
+  TwoWays listener(world("ab", {"far"}), 0), dialler(world("ab", {"far"}), 1);
+  listener.far->comes_up = dialler.far->comes_up = false;
+  dialler.far->troubles = {{0, "Connection refused"}};
+  const Nanos began = monotonic_now();
+  EXPECT_EQ(dialler.connect(0).code, Code::kTimeout);
+  EXPECT_LT(monotonic_now() - began, 400 * kMillisecond);
+  EXPECT_EQ(listener.connect(0).code, Code::kTimeout);
+  EXPECT_GE(monotonic_now() - began, 500 * kMillisecond);
+}
+
+TEST(LinksFailure, by_time_of_a_thousand_peers_lists_a_few_and_counts_the_rest) {
+  TwoWays two(world(std::string(1'000, 'a'), {"far"}), 999);
+  two.far->comes_up = false;
+  for (Rank peer = 0; peer < 999; ++peer) two.far->troubles[peer] = "Connection refused";
+  const std::string why = two.connect(0).why;
+  EXPECT_THAT(why, AllOf(HasSubstr("rank 5 (host a"), HasSubstr("; and 993 more. ")));
+  EXPECT_LT(why.size(), 1'000u);
 }
 
 TEST(LinksFailure, of_another_rank_interrupts_the_wait) {
@@ -219,6 +249,40 @@ TEST(LinksFailure, of_another_rank_interrupts_the_wait) {
     return Status(Code::kUnavailable, "another rank could not initialize.");
   });
   EXPECT_EQ(status.why, "another rank could not initialize.");
+}
+
+TEST(LinksStar, a_broadcast_keeps_one_copy_of_its_payload_for_all_peers) {
+  TwoWays two(world("aaaa", {"far"}));
+  ASSERT_TRUE(two.connect().is_ok());
+  two.links.broadcast_control(control::MessageType::kResponses, Bytes(1'000, std::byte{1}));
+  std::set<const std::byte*> payloads;
+  for (const Rank peer : {1, 2, 3}) {
+    const FakeTransport::Channel& control = two.far->channels[{peer, kControlChannel}];
+    ASSERT_EQ(control.spans.size(), 2u);
+    EXPECT_EQ(control.spans[0].size(), control::kControlHeaderBytes);
+    EXPECT_EQ(control.spans[1].size(), 1'000u);
+    payloads.insert(control.spans[1].data());
+  }
+  EXPECT_EQ(payloads.size(), 1u);
+  for (const Rank peer : {1, 2, 3})
+    for (const Ticket ticket : two.far->channels[{peer, kControlChannel}].sent)
+      two.far->done.push_back({ticket, Status::ok()});
+  two.links.progress([](const Completion&) {});
+  EXPECT_FALSE(two.links.has_unsent_control()) << "the last completion frees it";
+}
+
+TEST(LinksLoss, a_message_above_the_limit_is_not_sent_and_the_reason_is_its_size) {
+  TwoWays two(world("ab", {"far"}));
+  ASSERT_TRUE(two.connect().is_ok());
+  two.links.broadcast_control(control::MessageType::kResponses, Bytes(kMaxMessageBytes));
+  EXPECT_THAT(two.links.take_losses(), IsEmpty());
+  two.links.broadcast_control(control::MessageType::kResponses, Bytes(kMaxMessageBytes + 1));
+  const std::vector<Loss> losses = two.links.take_losses();
+  ASSERT_EQ(losses.size(), 1u);
+  EXPECT_THAT(losses[0].status.why,
+              AllOf(HasSubstr("a control message of 67108865 bytes exceeds the limit of 67108864"),
+                    HasSubstr("smaller groups or process sets")));
+  EXPECT_EQ((two.far->channels[{1, kControlChannel}].sent.size()), 2u) << "only the first was sent";
 }
 
 TEST(LinksLoss, is_reported_once_and_silences_its_control_channel) {
@@ -235,139 +299,6 @@ TEST(LinksLoss, is_reported_once_and_silences_its_control_channel) {
   two.links.send_control(1, control::MessageType::kHeartbeat, {});
   EXPECT_EQ(control.sent.size(), 1u);
   EXPECT_NE(two.links.data(1), nullptr) << "what arrived on the data channel can still be received";
-}
-
-// Links of all ranks in one thread, over the simulator.
-class Star {
- public:
-  explicit Star(Rank size) : network_({.size = size, .seed = 5}) {
-    all_ = world(std::string(static_cast<size_t>(size), 'a'), {"sim"});
-    for (Rank rank = 0; rank < size; ++rank) {
-      std::vector<OpenTransport> transports;
-      transports.push_back({Reach::kNetwork, network_.make(rank)});
-      links_.push_back(std::make_unique<Links>(std::move(transports), rank, all_));
-    }
-    EXPECT_TRUE(step_until([this] { return is_up(); }));
-  }
-
-  Links& at(Rank rank) { return *links_[static_cast<size_t>(rank)]; }
-  transport::SimNetwork& network() { return network_; }
-  std::vector<ControlMessage>& messages(Rank rank) { return messages_[rank]; }
-
-  bool step_until(const std::function<bool()>& condition) {
-    for (int step = 0; step < 10'000; ++step) {
-      if (condition()) return true;
-      for (Rank rank = 0; rank < size(); ++rank) {
-        at(rank).progress([this, rank](const Completion& done) { data_[rank].push_back(done.ticket); });
-        for (ControlMessage& message : at(rank).take_control()) messages_[rank].push_back(std::move(message));
-      }
-    }
-    return false;
-  }
-  std::vector<Ticket>& data(Rank rank) { return data_[rank]; }
-
- private:
-  [[nodiscard]] Rank size() const { return static_cast<Rank>(links_.size()); }
-  bool is_up() {
-    bool up = true;
-    for (Rank rank = 0; rank < size(); ++rank)
-      for (Rank peer = 0; peer < size(); ++peer)
-        if (peer != rank) up = at(rank).acquire(peer).value() && up;
-    return up;
-  }
-
-  transport::SimNetwork network_;
-  std::vector<PeerInfo> all_;
-  std::vector<std::unique_ptr<Links>> links_;
-  std::map<Rank, std::vector<ControlMessage>> messages_;
-  std::map<Rank, std::vector<Ticket>> data_;
-};
-
-Bytes text(std::string_view of) {
-  const auto raw = std::as_bytes(std::span(of));
-  return {raw.begin(), raw.end()};
-}
-
-TEST(LinksStar, frames_of_one_rank_arrive_whole_and_in_order) {
-  Star star(3);
-  const Bytes large(50'000, std::byte{7});
-  star.at(1).send_control(0, control::MessageType::kRequests, large);
-  star.at(1).send_control(0, control::MessageType::kHeartbeat, {});
-  star.at(1).send_control(0, control::MessageType::kTrace, text("last"));
-  star.at(2).send_control(0, control::MessageType::kShutdown, {});
-  ASSERT_TRUE(star.step_until([&] { return star.messages(0).size() == 4; }));
-  std::vector<std::pair<control::MessageType, Bytes>> of_first;
-  for (const ControlMessage& message : star.messages(0))
-    if (message.from == 1) of_first.emplace_back(message.type, message.payload);
-  EXPECT_THAT(of_first, ElementsAre(Pair(control::MessageType::kRequests, large),
-                                    Pair(control::MessageType::kHeartbeat, Bytes()),
-                                    Pair(control::MessageType::kTrace, text("last"))));
-  EXPECT_TRUE(star.step_until([&] { return !star.at(1).has_unsent_control(); }));
-}
-
-TEST(LinksStar, a_broadcast_reaches_every_other_rank) {
-  Star star(4);
-  star.at(0).broadcast_control(control::MessageType::kStallReport, text("slow"));
-  ASSERT_TRUE(star.step_until(
-      [&] { return !star.messages(1).empty() && !star.messages(2).empty() && !star.messages(3).empty(); }));
-  for (const Rank rank : {1, 2, 3}) {
-    EXPECT_EQ(star.messages(rank)[0].from, 0);
-    EXPECT_EQ(star.messages(rank)[0].payload, text("slow"));
-  }
-  EXPECT_THAT(star.messages(0), IsEmpty());
-}
-
-TEST(LinksStar, frames_put_back_come_before_later_ones) {
-  Star star(2);
-  star.at(1).send_control(0, control::MessageType::kHeartbeat, text("second"));
-  ASSERT_TRUE(star.step_until([&] { return !star.messages(0).empty(); }));
-  std::vector<ControlMessage> messages = std::move(star.messages(0));
-  star.at(0).put_back_control({std::move(messages[0])});
-  star.at(0).put_back_control({{.from = 1, .payload = text("first")}});
-  messages = star.at(0).take_control();
-  ASSERT_EQ(messages.size(), 2u);
-  EXPECT_EQ(messages[0].payload, text("first"));
-  EXPECT_EQ(messages[1].payload, text("second"));
-}
-
-TEST(LinksStar, data_is_handed_to_its_owner_and_is_no_control_message) {
-  Star star(2);
-  const Bytes sent(100, std::byte{1});
-  Bytes received(100);
-  star.at(0).data(1)->send(11, sent);
-  star.at(1).data(0)->recv(12, received);
-  ASSERT_TRUE(star.step_until([&] { return !star.data(0).empty() && !star.data(1).empty(); }));
-  EXPECT_THAT(star.data(0), ElementsAre(11));
-  EXPECT_THAT(star.data(1), ElementsAre(12));
-  EXPECT_EQ(received, sent);
-  EXPECT_THAT(star.messages(1), IsEmpty());
-}
-
-TEST(LinksLoss, a_lost_rank_is_named_on_each_of_its_channels_and_the_others_go_on) {
-  Star star(3);
-  star.network().drop(2, {Code::kPeerLost, "rank 2 was unplugged."});
-  std::vector<uint16_t> channels;
-  for (const Loss& loss : star.at(0).take_losses()) {
-    EXPECT_EQ(loss.peer, 2);
-    EXPECT_EQ(loss.status.why, "rank 2 was unplugged.");
-    channels.push_back(loss.channel);
-  }
-  EXPECT_THAT(channels, testing::UnorderedElementsAre(data_channel(0), kControlChannel));
-  EXPECT_THAT(star.at(1).take_losses(), testing::SizeIs(1)) << "it has no control channel to rank 2";
-  star.at(0).broadcast_control(control::MessageType::kAbort, text("verdict"));
-  EXPECT_TRUE(star.step_until([&] { return !star.messages(1).empty(); }));
-}
-
-TEST(LinksLoss, what_is_no_control_message_loses_the_control_channel_it_came_on) {
-  Star star(2);
-  std::vector<Loss> losses;
-  star.at(1).send_control(0, static_cast<control::MessageType>(0xff), {});
-  ASSERT_TRUE(star.step_until([&] {
-    losses = star.at(0).take_losses();
-    return !losses.empty();
-  }));
-  EXPECT_EQ(losses[0].peer, 1);
-  EXPECT_EQ(losses[0].channel, kControlChannel);
 }
 
 }  // namespace

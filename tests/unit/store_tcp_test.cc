@@ -8,6 +8,7 @@
 #include <atomic>
 #include <thread>
 
+#include "rueda/store/ended.h"
 #include "rueda/store/messages.h"
 #include "rueda/store/socket.h"
 #include "rueda/store/store.h"
@@ -19,6 +20,16 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 Deadline soon() { return Deadline::after(20 * kSecond); }
+
+TEST(StoreEnded, is_read_as_it_was_written_and_anything_else_is_nothing) {
+  const auto ended = parse_ended(format_ended({.size = 3, .rank = 1, .how = "rank 1 on b exited"}));
+  ASSERT_TRUE(ended);
+  EXPECT_EQ(ended->size, 3);
+  EXPECT_EQ(ended->rank, 1);
+  EXPECT_EQ(ended->how, "rank 1 on b exited");
+  for (const char* text : {"", "3", "3 1", "3 3 x", "3 -1 x", "x 1 y", "99999999999 1 x"})
+    EXPECT_FALSE(parse_ended(text)) << text;
+}
 
 class StoreTcp : public ::testing::Test {
  protected:
@@ -63,6 +74,18 @@ class StoreTcp : public ::testing::Test {
   Secret secret_ = make_secret().value();
   std::unique_ptr<StoreServer> server_;
 };
+
+TEST_F(StoreTcp, what_the_server_puts_reaches_clients_that_wait_for_it_and_later_ones) {
+  const auto client = open();
+  std::thread putting([&] { server_->put("ended", "now"); });
+  EXPECT_EQ(client->get("ended", soon()).value(), "now");
+  putting.join();
+  EXPECT_EQ(open()->try_get("ended", soon()).value(), "now");
+  server_->put("ended", "again");
+  server_->put("last", "1");
+  EXPECT_EQ(client->get("last", soon()).value(), "1");
+  EXPECT_EQ(client->try_get("ended", soon()).value(), "again");
+}
 
 TEST_F(StoreTcp, a_wrong_secret_is_refused_at_once) {
   const auto store = open(make_secret().value());

@@ -185,6 +185,21 @@ TEST_F(ConnectorTest, a_dialler_backs_off_between_attempts_and_asks_for_a_timer)
   EXPECT_TRUE(dialler.take_failures().empty());
 }
 
+TEST_F(ConnectorTest, a_dialler_can_say_why_a_peer_is_not_connected) {
+  Connector dialler(identity_, ConnectionKind::kShm, *poller_, [](int) { return Status::ok(); });
+  EXPECT_EQ(dialler.trouble_with(1), "") << "it does not dial this rank";
+  dialler.dial({1, 0}, make_abstract_address("rueda-nobody-" + std::to_string(getpid())));
+  dialler.progress(1);
+  EXPECT_THAT(dialler.trouble_with(1),
+              testing::AllOf(HasSubstr("Connection refused"), HasSubstr("the process has ended")));
+  dialler.progress(dialler.next_due());
+  EXPECT_THAT(dialler.trouble_with(1), HasSubstr("Connection refused"))
+      << "the next attempt had the same end";
+  dialler.dial({0, 0}, address_);
+  dialler.progress(1);
+  EXPECT_THAT(dialler.trouble_with(0), HasSubstr("does not complete the handshake"));
+}
+
 TEST(PollerTest, its_timer_makes_the_descriptor_readable_and_silence_does_not) {
   auto poller = Poller::make().value();
   pollfd polled{poller->fd(), POLLIN, 0};

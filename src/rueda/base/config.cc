@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <optional>
 
+#include "rueda/base/config_texts.h"
 #include "rueda/base/limits.h"
 #include "rueda/base/log.h"
 
@@ -17,35 +17,11 @@ using GetEnv = std::function<const char*(const char*)>;
 
 constexpr double kMaxSeconds = 1e8;  // three years, which is practically never and cannot overflow Nanos
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  std::ranges::transform(result, result.begin(), [](unsigned char c) { return std::tolower(c); });
-  return result;
-}
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front()))) text.remove_prefix(1);
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.remove_suffix(1);
-  return text;
-}
-
-// Parses the whole text as one number. Integer types accept no fraction.
-template <class T>
-std::optional<T> number_in(std::string_view text) {
-  T value{};
-  if (text.starts_with('+')) text.remove_prefix(1);
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 std::string number_text(double value) {
   std::array<char, 64> text{};
   const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() ? std::string(text.data(), end) : std::string("?");
 }
-
-Status refused(const std::string& want) { return {Code::kInvalidArgument, want}; }
 
 // The description of an entry, without its parser.
 struct Labels {
@@ -115,34 +91,6 @@ ConfigEntry text(const Labels& labels, std::string Config::*field, std::string_v
   return entry;
 }
 
-Status parse_log_level(Config& config, std::string_view text) {
-  const std::string level = lower(text);
-  if (std::ranges::find(kLogLevelNames, level) == kLogLevelNames.end())
-    return refused("one of the log levels");
-  config.log_level = level;
-  return Status::ok();
-}
-
-Status parse_determinism(Config& config, std::string_view text) {
-  const std::string mode = lower(trimmed(text));
-  if (mode != "hosts" && mode != "bitwise") return refused("one of the two");
-  config.determinism = mode;
-  return Status::ok();
-}
-
-Status parse_transports(Config& config, std::string_view text) {
-  std::string names;
-  while (!text.empty()) {
-    const size_t comma = text.find(',');
-    const std::string name = lower(trimmed(text.substr(0, comma)));
-    if (!is_transport_name(name)) return refused("a list of transports");
-    names += (names.empty() ? "" : ",") + name;
-    text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
-  }
-  config.transports = names;
-  return Status::ok();
-}
-
 void add_scheduling(std::vector<ConfigEntry>& table) {
   table.push_back(
       integer({"fusion_bytes", "RUEDA_FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD", "bytes",
@@ -173,6 +121,7 @@ void add_scheduling(std::vector<ConfigEntry>& table) {
   table.push_back(text({"thread_affinity", "RUEDA_THREAD_AFFINITY", "HOROVOD_THREAD_AFFINITY", "",
                         "Comma list of core numbers; entry local_rank pins the engine thread of that rank."},
                        &Config::thread_affinity, "comma list of core numbers"));
+  table.back().parse = parse_thread_affinity;
 }
 
 void add_diagnosis(std::vector<ConfigEntry>& table) {

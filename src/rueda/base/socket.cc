@@ -18,6 +18,26 @@ constexpr int kSocketFlags = SOCK_NONBLOCK | SOCK_CLOEXEC;
 
 Status unavailable(const std::string& what) { return {Code::kUnavailable, what}; }
 
+// What the error says, and what it usually means to somebody who has to mend it.
+Status cannot_connect(int error) {
+  const std::string text = std::strerror(error);
+  switch (error) {
+    case ECONNREFUSED:
+      return unavailable(text +
+                         " (nobody listens there: the process has ended, or the address is that of "
+                         "another machine or container)");
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+      return unavailable(text +
+                         " (this machine does not reach that address; RUEDA_INTERFACE chooses the "
+                         "network that all hosts share)");
+    case ETIMEDOUT:
+      return unavailable(text + " (a firewall drops the packets, or nobody has that address)");
+    default:
+      return unavailable(text);
+  }
+}
+
 const sockaddr_in& as_ipv4(const SocketAddress& address) {
   return reinterpret_cast<const sockaddr_in&>(address.storage);
 }
@@ -154,14 +174,14 @@ UniqueFd accept_caller(int listening_fd) {
 Result<bool> begin_connecting(int fd, const SocketAddress& address) {
   if (connect(fd, address.get(), address.size) == 0) return true;
   if (errno == EINPROGRESS || errno == EINTR) return false;
-  return unavailable(std::strerror(errno));
+  return cannot_connect(errno);
 }
 
 Status connection_result(int fd) {
   int error = 0;
   socklen_t size = sizeof(error);
   if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
-  if (error != 0) return unavailable(std::strerror(error));
+  if (error != 0) return cannot_connect(error);
   if (is_connected_to_itself(fd)) return unavailable("nobody listens there");
   return Status::ok();
 }

@@ -33,6 +33,11 @@ std::string_view title_of(Collective what) {
   return "Operation";
 }
 
+// The answer to an alltoall has the rows of each pair of ranks, and travels as one message. Names, shape and
+// terms take less than the reserve.
+constexpr size_t kReserve = 16 << 10;
+constexpr size_t kMaxPairs = (kMaxMessageBytes - kReserve) / sizeof(int64_t);
+
 Status refuse(std::string why) { return {Code::kInvalidArgument, std::move(why)}; }
 
 bool contains(const std::vector<Rank>& members, Rank rank) {
@@ -98,6 +103,11 @@ Status check_op(const TensorRequest& request) {
 }
 
 Status check_splits(const TensorRequest& request, size_t member_count) {
+  if (member_count * member_count > kMaxPairs)
+    return {Code::kUnsupported,
+            "Alltoall of tensor " + request.name + " is refused: " + std::to_string(member_count) +
+                " ranks have more pairs than fit into one control message (" + std::to_string(kMaxPairs) +
+                "); run it on smaller process sets, for example within hosts and then between them."};
   if (request.shape.empty()) return Status::ok();  // the coordinator refuses it with Horovod's text
   const int64_t rows = request.shape[0];
   if (request.splits.empty()) {

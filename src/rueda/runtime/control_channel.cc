@@ -11,9 +11,9 @@ void ControlChannel::send(Rank peer, control::MessageType type, Bytes payload) {
   count(counters_.control_frames);
 }
 
-void ControlChannel::broadcast(control::MessageType type, const Bytes& payload) {
+void ControlChannel::broadcast(control::MessageType type, Bytes payload) {
   if (links_ == nullptr) return;
-  links_->broadcast_control(type, payload);
+  links_->broadcast_control(type, std::move(payload));
   count(counters_.control_frames, size_ - 1);
 }
 
@@ -22,8 +22,8 @@ void ControlChannel::send_negotiation(control::MessageType type, Bytes payload) 
   count(counters_.negotiation_frames);
 }
 
-void ControlChannel::broadcast_negotiation(control::MessageType type, const Bytes& payload) {
-  broadcast(type, payload);
+void ControlChannel::broadcast_negotiation(control::MessageType type, Bytes payload) {
+  broadcast(type, std::move(payload));
   count(counters_.negotiation_frames, size_ - 1);
 }
 

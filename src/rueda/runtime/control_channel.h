@@ -22,10 +22,10 @@ class ControlChannel {
   [[nodiscard]] bool is_open() const { return links_ != nullptr; }
   void send(Rank peer, control::MessageType type, Bytes payload);
   // To every other rank; coordinator only.
-  void broadcast(control::MessageType type, const Bytes& payload);
+  void broadcast(control::MessageType type, Bytes payload);
   // The same for messages about which tensors run, which are also counted separately.
   void send_negotiation(control::MessageType type, Bytes payload);  // to the coordinator
-  void broadcast_negotiation(control::MessageType type, const Bytes& payload);
+  void broadcast_negotiation(control::MessageType type, Bytes payload);
   [[nodiscard]] bool has_unsent() const { return links_ != nullptr && links_->has_unsent_control(); }
   // Returns when everything is sent, or when the time is over. on_data: as in Links::progress().
   void flush(Nanos at_most, const std::function<void(const transport::Completion&)>& on_data);

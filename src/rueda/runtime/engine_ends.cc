@@ -69,11 +69,11 @@ void Engine::carry_out(const Verdicts::End& end) {
 void Engine::tell_end(const Verdicts::End& end) {
   // From a rank other than the coordinator, an abort that names a lost rank would be a report.
   const Rank named = is_coordinator() ? end.lost : -1;
-  const Bytes news = control::encode(control::Abort{.lost = named, .code = end.why.code, .why = end.why.why});
+  Bytes news = control::encode(control::Abort{.lost = named, .code = end.why.code, .why = end.why.why});
   if (is_coordinator())
-    channel_.broadcast(control::MessageType::kAbort, news);
+    channel_.broadcast(control::MessageType::kAbort, std::move(news));
   else if (end.lost != kCoordinator)
-    channel_.send(kCoordinator, control::MessageType::kAbort, news);
+    channel_.send(kCoordinator, control::MessageType::kAbort, std::move(news));
   channel_.flush(kNewsWait, session_.on_data);
 }
 

@@ -7,6 +7,7 @@
 
 #include "rueda/base/log.h"
 #include "rueda/base/release.h"
+#include "rueda/store/ended.h"
 
 namespace rueda::runtime {
 namespace {
@@ -56,6 +57,19 @@ void pause_for(Nanos pause) {
 
 Deadline soon(Deadline deadline, Nanos at_most) {
   return Deadline::at(std::min(deadline.when(), monotonic_now() + at_most));
+}
+
+// The rank of this world that will not come, because its launcher says that it has ended.
+std::optional<store::EndedRank> find_ended(store::Store& store, Rank size, Deadline deadline) {
+  const Result<std::string> text = store.try_get(store::kEndedKey, deadline);
+  const auto ended = text.is_ok() ? store::parse_ended(text.value()) : std::nullopt;
+  return ended && ended->size == size ? ended : std::nullopt;
+}
+
+Status never_came(const store::EndedRank& ended) {
+  return {Code::kUnavailable, ended.how +
+                                  " before it called init; its output may say why. Every rank has to "
+                                  "call init."};
 }
 
 void log_failure(const Status& status) {
@@ -154,6 +168,8 @@ Result<Epoch> RendezvousPoint::await_number(bool is_refusal_told, Deadline deadl
     }
     if (deadline.is_past()) return last;
     if (monotonic_now() >= look_elsewhere_at) {
+      if (const auto ended = find_ended(*rendezvous_.store, world_.size, soon(deadline, kTell)))
+        return never_came(*ended);
       look_elsewhere();
       look_elsewhere_at = monotonic_now() + kSlice;
     }
@@ -281,6 +297,7 @@ Result<std::string> InitExchange::await(Rank rank) {
   while (true) {
     Result<std::string> raw = store_.get(key(rank), soon(deadline_, kSlice));
     if (raw.is_ok() || raw.status().code != Code::kTimeout) return raw;
+    if (Status s = check_ended(); !s.is_ok()) return s;
     if (Status s = interrupted(); !s.is_ok()) return s;
     if (Status s = check_lost(); !s.is_ok()) return s;
     if (deadline_.is_past()) {
@@ -289,6 +306,14 @@ Result<std::string> InitExchange::await(Rank rank) {
                                         "); start every rank, or raise RUEDA_START_TIMEOUT.");
     }
   }
+}
+
+// All ranks read this from the launcher, so nobody needs to tell the others.
+Status InitExchange::check_ended() {
+  const auto ended = find_ended(store_, size_, soon(deadline_, kTell));
+  if (!ended || store_.try_get(key(ended->rank), soon(deadline_, kTell)).is_ok()) return Status::ok();
+  is_told_ = true;
+  return never_came(*ended);
 }
 
 Status InitExchange::check_lost() {

@@ -92,6 +92,7 @@ class InitExchange {
  private:
   [[nodiscard]] std::string key(Rank rank) const { return prefix_ + "rank" + std::to_string(rank); }
   Result<std::string> await(Rank rank);
+  Status check_ended();
   Status check_lost();
   [[nodiscard]] std::string missing() const;
 

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "rueda/base/limits.h"
 #include "rueda/base/transport_names.h"
 
 namespace rueda::runtime {
@@ -24,6 +25,16 @@ uint8_t owner_of(Ticket ticket) { return static_cast<uint8_t>(ticket >> kOwnerSh
 Rank peer_of(Ticket ticket) { return static_cast<Rank>(ticket & 0xFFFFFFFFu); }
 
 constexpr Nanos kInterruptCheck = 200 * kMillisecond;
+// A rank that only waits to be dialled cannot know why nobody does. It gives up this much later, so that the
+// rank that dials is the first to tell.
+constexpr Nanos kDiallerTellsFirst = 500 * kMillisecond;
+constexpr size_t kMaxListed = 6;
+
+Status too_large(size_t bytes) {
+  return {Code::kUnsupported, "a control message of " + std::to_string(bytes) +
+                                  " bytes exceeds the limit of " + std::to_string(kMaxMessageBytes) +
+                                  "; submit fewer tensors at once, or use smaller groups or process sets."};
+}
 
 }  // namespace
 
@@ -90,16 +101,30 @@ Result<bool> Links::acquire_all() {
   return is_complete;
 }
 
-std::string Links::missing_peers() const {
+std::vector<Rank> Links::missing_peers() const {
+  std::vector<Rank> missing;
+  for (Rank peer = 0; peer < static_cast<Rank>(peers_.size()); ++peer)
+    if (!is_up(peer)) missing.push_back(peer);
+  return missing;
+}
+
+std::string Links::describe_missing(Rank peer) const {
+  const PeerInfo& info = all_[static_cast<size_t>(peer)];
+  const std::string transport(transport_name(peer));
+  const std::string trouble = peers_[static_cast<size_t>(peer)].transport->trouble_with(peer);
+  return describe(peer, info) + " over " + transport + " at " + info.addresses.at(transport) + ": " +
+         (trouble.empty() ? "it has not called this rank" : trouble);
+}
+
+Status Links::out_of_time() const {
+  const std::vector<Rank> missing = missing_peers();
   std::string text;
-  for (Rank peer = 0; peer < static_cast<Rank>(peers_.size()); ++peer) {
-    if (is_up(peer)) continue;
-    const PeerInfo& info = all_[static_cast<size_t>(peer)];
-    const std::string transport(transport_name(peer));
-    if (!text.empty()) text += ", ";
-    text += describe(peer, info) + " over " + transport + " at " + info.addresses.at(transport);
-  }
-  return text;
+  for (size_t i = 0; i < missing.size() && i < kMaxListed; ++i)
+    text += (text.empty() ? "" : "; ") + describe_missing(missing[i]);
+  if (missing.size() > kMaxListed) text += "; and " + std::to_string(missing.size() - kMaxListed) + " more";
+  return {Code::kTimeout, "no connection in time to " + text +
+                              ". Check firewalls and interfaces (RUEDA_INTERFACE), or raise "
+                              "RUEDA_START_TIMEOUT."};
 }
 
 Status Links::connect_all(Deadline deadline, const std::function<Status()>& interrupted) {
@@ -117,14 +142,17 @@ Status Links::connect_all(Deadline deadline, const std::function<Status()>& inte
     }
     const Nanos now = monotonic_now();
     if (deadline.is_past(now)) {
-      return {Code::kTimeout, "could not connect in time to " + missing_peers() +
-                                  "; check firewalls and interfaces, or raise RUEDA_START_TIMEOUT."};
+      const auto is_dialled = [this](Rank peer) {
+        return !peers_[static_cast<size_t>(peer)].transport->trouble_with(peer).empty();
+      };
+      if (now >= deadline.when() + kDiallerTellsFirst || std::ranges::any_of(missing_peers(), is_dialled))
+        return out_of_time();
     }
     if (now >= next_check) {
       if (Status s = interrupted(); !s.is_ok()) return s;
       next_check = now + kInterruptCheck;
     }
-    if (!moved) sleep(Deadline::at(std::min(deadline.when(), std::min(next_check, now + 20 * kMillisecond))));
+    if (!moved) sleep(Deadline::at(std::min(next_check, now + 20 * kMillisecond)));
   }
 }
 
@@ -139,22 +167,30 @@ std::string_view Links::transport_name(Rank peer) const {
 }
 
 void Links::send_control(Rank peer, MessageType type, Bytes payload) {
-  transport::Endpoint* channel = peers_[static_cast<size_t>(peer)].control;
-  if (channel == nullptr) return;  // lost or never up: the loss is reported elsewhere
-  const auto header = control::encode_header({.bytes = static_cast<uint32_t>(payload.size()), .type = type});
-  const Ticket header_ticket = ticket_of(Owner::kSend, next_send_++);
-  Bytes& owned_header = outgoing_[header_ticket] = Bytes(header.begin(), header.end());
-  channel->send(header_ticket, owned_header);
-  if (payload.empty()) return;
-  const Ticket body_ticket = ticket_of(Owner::kSend, next_send_++);
-  Bytes& owned_body = outgoing_[body_ticket] = std::move(payload);
-  channel->send(body_ticket, owned_body);
+  send_shared(peer, type, std::make_shared<const Bytes>(std::move(payload)));
 }
 
-void Links::broadcast_control(MessageType type, const Bytes& payload) {
+// One buffer serves all peers: the answer to an alltoall of 1,000 ranks has 8 MB.
+void Links::broadcast_control(MessageType type, Bytes payload) {
+  const auto shared = std::make_shared<const Bytes>(std::move(payload));
   for (Rank peer = 0; peer < static_cast<Rank>(peers_.size()); ++peer) {
-    if (peer != me_) send_control(peer, type, payload);
+    if (peer != me_) send_shared(peer, type, shared);
   }
+}
+
+void Links::send_shared(Rank peer, MessageType type, const std::shared_ptr<const Bytes>& payload) {
+  transport::Endpoint* channel = peers_[static_cast<size_t>(peer)].control;
+  if (channel == nullptr) return;          // lost or never up: the loss is reported elsewhere
+  if (payload->size() > kMaxMessageBytes)  // the peer would take it for garbage
+    return losses_.push_back({peer, kControlChannel, too_large(payload->size())});
+  const auto header = control::encode_header({.bytes = static_cast<uint32_t>(payload->size()), .type = type});
+  const auto send = [&](std::shared_ptr<const Bytes> bytes) {
+    const Ticket ticket = ticket_of(Owner::kSend, next_send_++);
+    const auto& owned = outgoing_[ticket] = std::move(bytes);
+    channel->send(ticket, *owned);
+  };
+  send(std::make_shared<const Bytes>(header.begin(), header.end()));
+  if (!payload->empty()) send(payload);
 }
 
 void Links::put_back_control(std::vector<ControlMessage> messages) {

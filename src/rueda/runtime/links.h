@@ -59,7 +59,7 @@ class Links {
 
   void send_control(Rank peer, control::MessageType type, Bytes payload);
   // To every other rank; coordinator only.
-  void broadcast_control(control::MessageType type, const Bytes& payload);
+  void broadcast_control(control::MessageType type, Bytes payload);
   [[nodiscard]] bool has_unsent_control() const { return !outgoing_.empty(); }
 
   // Moves bytes. Completions of control channels become control messages; those of data channels
@@ -96,7 +96,11 @@ class Links {
   Status begin_connecting(Rank peer);
   [[nodiscard]] bool is_up(Rank peer) const;
   Result<bool> acquire_all();  // true when every channel is up
-  [[nodiscard]] std::string missing_peers() const;
+  // The rank, its address and the trouble with it.
+  [[nodiscard]] std::string describe_missing(Rank peer) const;
+  [[nodiscard]] std::vector<Rank> missing_peers() const;
+  [[nodiscard]] Status out_of_time() const;
+  void send_shared(Rank peer, control::MessageType type, const std::shared_ptr<const Bytes>& payload);
   void expect_header(Rank peer);
   void on_control(const transport::Completion& completion);
 
@@ -108,7 +112,7 @@ class Links {
   std::vector<ControlMessage> messages_;
   std::vector<transport::Loss> losses_;
   std::vector<transport::Completion> completions_;
-  std::unordered_map<transport::Ticket, Bytes> outgoing_;
+  std::unordered_map<transport::Ticket, std::shared_ptr<const Bytes>> outgoing_;
   uint64_t next_send_ = 0;
 };
 

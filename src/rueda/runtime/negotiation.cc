@@ -146,13 +146,13 @@ void Negotiation::respond(std::vector<control::Response> responses) {
 }
 
 void Negotiation::broadcast(std::span<const control::Response> responses) {
-  const Bytes payload = control::encode(responses);
+  Bytes payload = control::encode(responses);
   if (payload.size() > kMaxMessageBytes && responses.size() > 1) {  // thousands of ranks in an alltoall
     broadcast(responses.first(responses.size() / 2));
     broadcast(responses.subspan(responses.size() / 2));
     return;
   }
-  parts_.channel.broadcast_negotiation(control::MessageType::kResponses, payload);
+  parts_.channel.broadcast_negotiation(control::MessageType::kResponses, std::move(payload));
 }
 
 Status Negotiation::accept(std::vector<control::Response> responses) {

@@ -58,8 +58,7 @@ class Server final : public StoreServer {
 
   ~Server() override {
     is_stopping_ = true;
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
+    wake();
   }  // thread_ joins
 
   Status start() {
@@ -74,12 +73,24 @@ class Server final : public StoreServer {
 
   [[nodiscard]] int port() const override { return port_; }
   [[nodiscard]] std::string url() const override { return "tcp://" + host_and_port(address_, port_); }
+  void put(std::string key, std::string value) override {
+    {
+      const std::scoped_lock lock(mutex_);
+      puts_.emplace_back(std::move(key), std::move(value));
+    }
+    wake();
+  }
   void on_set(std::function<void(std::string_view, std::string_view)> callback) override {
-    const std::scoped_lock lock(callback_mutex_);
+    const std::scoped_lock lock(mutex_);
     callback_ = std::move(callback);
   }
 
  private:
+  void wake() {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
+  }
+
   // Everything below is for the server thread only.
   void run() {
     pthread_setname_np(pthread_self(), "rueda-store");
@@ -90,7 +101,9 @@ class Server final : public StoreServer {
         const ConnectionId id = events[static_cast<size_t>(i)].data.u64;
         if (id == kListenerId)
           accept_some();
-        else if (id != kWakeId)
+        else if (id == kWakeId)
+          carry_out_puts();
+        else
           serve(id, events[static_cast<size_t>(i)].events);
       }
       close_late_strangers();
@@ -103,6 +116,18 @@ class Server final : public StoreServer {
     event.events = events;
     event.data.u64 = id;
     return epoll_ctl(epoll_.get(), operation, fd, &event) == 0;
+  }
+
+  void carry_out_puts() {
+    uint64_t wakes = 0;
+    [[maybe_unused]] const ssize_t got = read(wake_.get(), &wakes, sizeof(wakes));
+    std::vector<std::pair<std::string, std::string>> puts;
+    {
+      const std::scoped_lock lock(mutex_);
+      puts = std::exchange(puts_, {});
+    }
+    for (const auto& [key, value] : puts)
+      if (values_.set(key, value).is_ok()) after_set(key, value);
   }
 
   [[nodiscard]] int next_timeout_ms() const {
@@ -271,7 +296,7 @@ class Server final : public StoreServer {
     }
     std::function<void(std::string_view, std::string_view)> callback;
     {
-      const std::scoped_lock lock(callback_mutex_);
+      const std::scoped_lock lock(mutex_);
       callback = callback_;
     }
     if (callback) callback(key, value);
@@ -304,8 +329,9 @@ class Server final : public StoreServer {
   const Secret secret_;
   const std::string release_;
 
-  std::mutex callback_mutex_;
+  std::mutex mutex_;  // of the two below
   std::function<void(std::string_view, std::string_view)> callback_;
+  std::vector<std::pair<std::string, std::string>> puts_;
 
   KeyValues values_;
   std::unordered_map<ConnectionId, Connection> connections_;

@@ -91,6 +91,18 @@ Nanos Connector::next_due() const {
   return due;
 }
 
+std::string Connector::trouble_with(Rank peer) const {
+  std::string trouble;
+  for (const auto& dialing : dialing_) {
+    if (dialing->name.peer != peer) continue;
+    if (!dialing->trouble.empty()) return dialing->trouble;
+    trouble = dialing->connection
+                  ? "the connection is open, but the other end does not complete the handshake"
+                  : "no answer (does a firewall drop the packets?)";
+  }
+  return trouble;
+}
+
 bool Connector::progress(Nanos now) {
   bool is_moved = listening_watch_.has(EPOLLIN) && accept_some(now);
   is_moved |= advance_pending(now);
@@ -198,10 +210,8 @@ bool Connector::advance(Dialing& dialing, Nanos now) {
   if (dialing.fd.is_open() && dialing.watch.ready != 0) {
     poller_.remove(dialing.fd.get());
     dialing.watch.ready = 0;
-    if (!connection_result(dialing.fd.get()).is_ok()) {
-      retry_later(dialing, now);
-      return false;
-    }
+    if (const Status result = connection_result(dialing.fd.get()); !result.is_ok())
+      return retry_later(dialing, result.why, now), false;
     if (Status status = vet_(dialing.fd.get()); !status.is_ok()) return fail(dialing, status), true;
     dialing.connection = std::make_unique<PendingConnection>(
         std::move(dialing.fd),
@@ -215,7 +225,8 @@ bool Connector::advance(Dialing& dialing, Nanos now) {
   const PendingConnection::State state = dialing.connection->advance();
   if (state == PendingConnection::State::kBusy) return false;
   poller_.remove(dialing.connection->fd());
-  if (state == PendingConnection::State::kHungUp) return retry_later(dialing, now), false;
+  if (state == PendingConnection::State::kHungUp)
+    return retry_later(dialing, "the other end closed the connection during the handshake", now), false;
   if (state == PendingConnection::State::kRefused) return fail(dialing, dialing.connection->why()), true;
   connected_.push_back({dialing.connection->take_fd(), dialing.name, true});
   return true;
@@ -228,14 +239,15 @@ Status Connector::start(Dialing& dialing, Nanos now) {
   dialing.fd = std::move(opened).value();
   dialing.watch.ready = 0;
   const Result<bool> begun = begin_connecting(dialing.fd.get(), dialing.address);
-  if (!begun.is_ok() || !poller_.add(dialing.fd.get(), dialing.watch).is_ok())
-    return retry_later(dialing, now), Status::ok();
+  const Status watched = begun.is_ok() ? poller_.add(dialing.fd.get(), dialing.watch) : begun.status();
+  if (!watched.is_ok()) return retry_later(dialing, watched.why, now), Status::ok();
   if (begun.value()) dialing.watch.ready = EPOLLOUT;
   return Status::ok();
 }
 
 // The peer may just not be up yet. The deadline of the caller limits the attempts.
-void Connector::retry_later(Dialing& dialing, Nanos now) {
+void Connector::retry_later(Dialing& dialing, std::string why, Nanos now) {
+  dialing.trouble = std::move(why);
   dialing.fd.reset();
   dialing.connection.reset();
   dialing.watch.ready = 0;

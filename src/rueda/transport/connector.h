@@ -47,6 +47,8 @@ class Connector {
   bool progress(Nanos now);
   std::vector<Connected> take_connected() { return std::exchange(connected_, {}); }
   std::vector<Loss> take_failures() { return std::exchange(failures_, {}); }
+  // Why the peer that this rank dials is not connected yet. "" if this rank does not dial it.
+  [[nodiscard]] std::string trouble_with(Rank peer) const;
   [[nodiscard]] bool has_work() const;   // progress() has something to do without a new event
   [[nodiscard]] Nanos next_due() const;  // 0 = no timer needed
   [[nodiscard]] size_t pending_count() const { return pending_.size(); }
@@ -60,6 +62,7 @@ class Connector {
     std::unique_ptr<PendingConnection> connection;
     Nanos retry_at = 0;
     Nanos backoff = 0;
+    std::string trouble;  // why the last attempt failed; "" = none has failed
   };
 
   bool accept_some(Nanos now);
@@ -70,7 +73,7 @@ class Connector {
   void evict_one();
   bool advance(Dialing& dialing, Nanos now);
   Status start(Dialing& dialing, Nanos now);
-  void retry_later(Dialing& dialing, Nanos now);
+  void retry_later(Dialing& dialing, std::string why, Nanos now);
   void fail(const Dialing& dialing, Status why);
   Introduction introduce(const ChannelName& name) const;
 

@@ -82,6 +82,9 @@ class Transport {
   virtual Status connect(Rank peer, std::string_view peer_address, uint16_t channel) = 0;
   // Null until the channel is up. It lives until the transport is destroyed.
   virtual Endpoint* endpoint(Rank peer, uint16_t channel) = 0;
+  // Why a channel to the peer is not up yet, for the message of whoever gives up. "" if only the peer can
+  // know, because it dials.
+  [[nodiscard]] virtual std::string trouble_with(Rank /*peer*/) const { return {}; }
 
   // Moves what can be moved without waiting, and appends completions. Returns whether anything moved.
   virtual bool progress(std::vector<Completion>& done) = 0;

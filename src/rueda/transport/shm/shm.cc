@@ -107,6 +107,8 @@ class SharedMemoryTransport final : public Transport {
     return it->second.get();
   }
 
+  [[nodiscard]] std::string trouble_with(Rank peer) const override { return connector_.trouble_with(peer); }
+
   std::vector<UniqueFd> take_shared(Rank peer) override {
     const auto it = channels_.find({peer, 0});
     return it == channels_.end() || !it->second->is_up() ? std::vector<UniqueFd>()

@@ -81,6 +81,8 @@ class TcpTransport final : public Transport {
     return it == channels_.end() ? nullptr : it->second.get();
   }
 
+  [[nodiscard]] std::string trouble_with(Rank peer) const override { return connector_.trouble_with(peer); }
+
   bool progress(std::vector<Completion>& done) override {
     poller_->poll();
     const Nanos now = monotonic_now();

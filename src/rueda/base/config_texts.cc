@@ -1,0 +1,66 @@
+#include "rueda/base/config_texts.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdint>
+
+#include "rueda/base/log.h"
+
+namespace rueda {
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  std::ranges::transform(result, result.begin(), [](unsigned char c) { return std::tolower(c); });
+  return result;
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front()))) text.remove_prefix(1);
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.remove_suffix(1);
+  return text;
+}
+
+Status parse_log_level(Config& config, std::string_view text) {
+  const std::string level = lower(text);
+  if (std::ranges::find(kLogLevelNames, level) == kLogLevelNames.end())
+    return refused("one of the log levels");
+  config.log_level = level;
+  return Status::ok();
+}
+
+Status parse_determinism(Config& config, std::string_view text) {
+  const std::string mode = lower(trimmed(text));
+  if (mode != "hosts" && mode != "bitwise") return refused("one of the two");
+  config.determinism = mode;
+  return Status::ok();
+}
+
+Status parse_transports(Config& config, std::string_view text) {
+  std::string names;
+  while (!text.empty()) {
+    const size_t comma = text.find(',');
+    const std::string name = lower(trimmed(text.substr(0, comma)));
+    if (!is_transport_name(name)) return refused("a list of transports");
+    names += (names.empty() ? "" : ",") + name;
+    text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
+  }
+  config.transports = names;
+  return Status::ok();
+}
+
+Status parse_thread_affinity(Config& config, std::string_view text) {
+  std::string cores;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const auto core = number_in<uint16_t>(trimmed(text.substr(begin, end - begin)));
+    if (!core || *core >= CPU_SETSIZE) return refused("a list of cores");
+    cores += (begin == 0 ? "" : ",") + std::to_string(*core);
+    begin = end + 1;
+  }
+  config.thread_affinity = cores;
+  return Status::ok();
+}
+
+}  // namespace rueda
