@@ -17,7 +17,7 @@ from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch.adasum_optimizer import AdasumMixin
 from rueda.torch.arguments import check_cross_step, check_groups, check_reduction, groups_of
 from rueda.torch.compression import Compression, Compressor
-from rueda.torch.cross_step import PART_BYTES, CrossStep, Flight, finish_all
+from rueda.torch.cross_step import PART_BYTES, CrossStep, OutstandingUpdate, finish_all
 from rueda.torch.naming import name_parameters
 from rueda.torch.reducer import ZEROED_EARLY, GroupList, Reducer, resolve_groups
 from rueda.torch.slots import Settings
@@ -222,16 +222,16 @@ class _CrossStepMixin(_DistributedMixin):
             return None
         groups: list[dict[str, Any]] = self.__dict__["param_groups"]
         frozen = [p for group in groups for p in group["params"] if p.grad is not None]
-        flights = self._reducer.depart()
+        updates = self._reducer.hand_over()
         for parameter in frozen:  # gradients that nobody reduces
-            if parameter not in flights:
-                flights[parameter] = Flight(parameter, parameter.grad, None, lambda: None)
+            if parameter not in updates:
+                updates[parameter] = OutstandingUpdate(parameter, parameter.grad, None, lambda: None)
                 parameter.grad = None
         for at, group in enumerate(groups):
             for parameter in group["params"]:
-                if parameter in flights:
-                    flights[parameter].group = at
-        self._crossing.depart(flights.values(), groups)
+                if parameter in updates:
+                    updates[parameter].group = at
+        self._crossing.take_over(updates.values(), groups)
         return None
 
     def _must_be_whole(self) -> bool:

@@ -23,7 +23,7 @@ from rueda.operations import Call
 _REAP_AT_ONCE = 16  # how many ended operations one submission settles at most
 
 
-class Flight(InFlight):
+class GroupOperation(InFlight):
     """One operation of a process group. Any thread."""
 
     __slots__ = ("what",)
@@ -61,8 +61,8 @@ _to_reap: deque[int] = deque()
 
 
 def submit(calls: Sequence[Call], target: tuple[int, str], will_wait: bool) -> int:
-    """Submits the calls as one operation and returns the engine's handle, which the caller makes a Flight at
-    once. ValueError or HorovodInternalError if refused.
+    """Submits the calls as one operation and returns the engine's handle, of which the caller makes a
+    GroupOperation at once. ValueError or HorovodInternalError if refused.
 
     target: the process set and the name. will_wait: this thread waits for it next, and does the
     engine's work meanwhile.
@@ -87,7 +87,7 @@ def _reap() -> None:
             engine_handle = _to_reap.popleft()
         except IndexError:
             return
-        flight = open_operations.get(engine_handle)
-        if isinstance(flight, Flight) and not flight.try_settle():
+        operation = open_operations.get(engine_handle)
+        if isinstance(operation, GroupOperation) and not operation.try_settle():
             _to_reap.appendleft(engine_handle)  # another thread may have come between; any order will do
             return
