@@ -11,6 +11,8 @@ from typing import Any
 from rueda import _core, epochs, errors
 from rueda.epochs import PerEpoch
 
+__all__ = ["ProcessSet", "add_process_set", "global_process_set", "remove_process_set"]
+
 NOT_A_LIST = "ProcessSet should be initialized with a list of process ranks or an mpi4py Comm object"
 
 

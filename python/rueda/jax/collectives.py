@@ -22,6 +22,8 @@ from rueda.operations import check_compression
 from rueda.policy import OPS, Average, Sum, check_op
 from rueda.process_sets import ProcessSet, global_process_set
 
+__all__ = ["allgather", "allreduce", "alltoall", "broadcast", "grouped_allreduce", "reducescatter"]
+
 
 def _describe(what: int, process_set: ProcessSet, **settings: Any) -> CollectiveSpec:
     """A spec without names. Raises where this rank cannot take part."""

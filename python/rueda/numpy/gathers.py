@@ -13,6 +13,18 @@ from rueda.numpy import arrays
 from rueda.numpy.arrays import Array
 from rueda.process_sets import ProcessSet, global_process_set
 
+__all__ = [
+    "allgather",
+    "allgather_async",
+    "alltoall",
+    "alltoall_async",
+    "barrier",
+    "broadcast",
+    "broadcast_async",
+    "grouped_allgather",
+    "join",
+]
+
 # ---- allgather ----
 
 

@@ -13,6 +13,8 @@ from rueda.numpy.arrays import Array
 from rueda.numpy.gathers import allgather, broadcast_async
 from rueda.process_sets import ProcessSet, global_process_set
 
+__all__ = ["allgather_object", "broadcast_object"]
+
 
 def broadcast_object(
     obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set

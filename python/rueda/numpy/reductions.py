@@ -13,6 +13,16 @@ from rueda.numpy.arrays import Array
 from rueda.policy import OPS, Average, Sum, check_op
 from rueda.process_sets import ProcessSet, global_process_set
 
+__all__ = [
+    "allreduce",
+    "allreduce_async",
+    "grouped_allreduce",
+    "grouped_allreduce_async",
+    "grouped_reducescatter",
+    "reducescatter",
+    "reducescatter_async",
+]
+
 
 def _start_allreduce(
     values: Sequence[Any],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -75,6 +75,19 @@ def check_groups(groups: Any, num_groups: int) -> list[list[Any]] | int | None:
     if len(members) != len(set(members)):
         raise ValueError("A variable can only appear once in groups.")
     return lists
+
+
+def by_kind(values: Iterable[Any], kind_of: Callable[[Any], Any]) -> dict[Any, list[int]]:
+    """Positions of the values of each kind, since one operation takes one type, on one device."""
+    positions: dict[Any, list[int]] = {}
+    for position, value in enumerate(values):
+        positions.setdefault(kind_of(value), []).append(position)
+    return positions
+
+
+def type_of(value: Any) -> Any:
+    """The type of a tensor or of a variable, Keras's included."""
+    return tf.as_dtype(value.dtype).base_dtype
 
 
 def is_variable(value: Any) -> bool:

@@ -17,14 +17,8 @@ class LocalGradientAggregationHelperEager(Aggregation):
     One thread at a time.
     """
 
-    def __init__(
-        self,
-        backward_passes_per_step: int,
-        reduce: Callable[[Sequence[Any], Sequence[Any]], list[Any]],
-        sparse_as_dense: bool = False,
-        average_aggregated_gradients: bool = False,
-    ) -> None:
-        super().__init__(backward_passes_per_step, reduce, sparse_as_dense, average_aggregated_gradients)
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
         self._sums: dict[int, Any] = {}  # by variable; each is made when it has its first gradient
         with tf.init_scope():
             self.counter = tf.Variable(0, dtype=tf.int32, trainable=False, name="rueda_aggregation_passes")

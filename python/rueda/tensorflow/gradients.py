@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import tensorflow as tf
@@ -40,6 +40,12 @@ class GradientReducer:
         check_predivide(self.op, self.gradient_predivide_factor)
         check_compression(self.compression)
         self._local: set[int] = set()
+
+    @classmethod
+    def of_options(cls, scope: str, options: Mapping[str, Any]) -> GradientReducer:
+        """With those arguments of a function that have the names of fields."""
+        own = {one.name: options[one.name] for one in fields(cls) if one.name in options}
+        return cls(scope, **own)
 
     # ---- variables that stay local ----
 

@@ -17,6 +17,8 @@ from rueda.torch.cross_step import finish_all
 from rueda.torch.gathers import allgather, broadcast_async_
 from rueda.torch.handles import synchronize
 
+__all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
+
 
 def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = global_process_set) -> None:
     """Overwrites tensors with root's, for instance a model's before training.

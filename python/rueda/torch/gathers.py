@@ -17,6 +17,21 @@ from rueda.torch import handles
 from rueda.torch import tensors as memory
 from rueda.torch.reductions import allreduce_async, gradient_name
 
+__all__ = [
+    "allgather",
+    "allgather_async",
+    "alltoall",
+    "alltoall_async",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "grouped_allgather",
+    "grouped_allgather_async",
+    "join",
+]
+
 # ---- allgather ----
 
 

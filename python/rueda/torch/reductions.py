@@ -15,6 +15,17 @@ from rueda.torch import handles
 from rueda.torch import tensors as memory
 from rueda.torch.compression import Compression, Compressor
 
+__all__ = [
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
+]
+
 
 def _start_allreduce(
     tensors: Sequence[torch.Tensor],

@@ -62,24 +62,16 @@ def DistributedOptimizer(
 
     >>> optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.Adam(1e-3 * hvd.size()))
     """
+    given = dict(locals())
     _check(optimizer, op, backward_passes_per_step, gradient_predivide_factor)
     check_choice(compression)
     scaling = tf_keras.mixed_precision.LossScaleOptimizer
     if tf_keras.mixed_precision.global_policy().name == "mixed_float16" and not _is_loss_scaling(optimizer):
         optimizer = scaling(optimizer)
-    kind = getattr(TensorflowCompression, compression) if isinstance(compression, str) else compression
-    reducer = GradientReducer(
-        name or f"Distributed{type(optimizer).__name__}.{next(_numbers)}",
-        device_dense,
-        device_sparse,
-        kind,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        None,
-        process_set,
-        scale_local_gradients,
-    )
+    if isinstance(compression, str):
+        given["compression"] = getattr(TensorflowCompression, compression)
+    scope = name or f"Distributed{type(optimizer).__name__}.{next(_numbers)}"
+    reducer = GradientReducer.of_options(scope, {**given, "groups": None})
     aggregation = None
     if backward_passes_per_step > 1:
         aggregation = LocalGradientAggregationHelperEager(

@@ -16,6 +16,13 @@ from rueda.torch.compression import Compression, Compressor
 from rueda.torch.gathers import allgather, grouped_allgather
 from rueda.torch.reductions import gradient_name
 
+__all__ = [
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
+    "reducescatter",
+    "reducescatter_async",
+]
+
 
 def _start_reducescatter(
     tensors: Sequence[torch.Tensor],
