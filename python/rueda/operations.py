@@ -93,12 +93,20 @@ def submit(
         number = numbers.next_in_set(set_id)
         for index, call in enumerate(calls):
             fill(requests[index], call, set_id, make_name(number, index))
-        engine_handle = c_int64(0)
-        start = _core.submit_for_wait if _thread.will_wait else _core.submit
-        status = start(byref(requests), len(calls), byref(engine_handle))
-        if status == _core.OK:
-            return numbers.take(set_id), engine_handle.value
-    raise_refused(status, _core.last_error())
+        engine_handle = start(requests, len(calls), _thread.will_wait)
+        return numbers.take(set_id), engine_handle
+
+
+def start(requests: Any, count: int, will_wait: bool = False) -> int:
+    """Submits filled requests as one operation and returns the handle of the engine. Raises if this rank
+    refuses them. will_wait: this thread waits for the operation next, and does the engine's work meanwhile.
+    """
+    engine_handle = c_int64(0)
+    submit_now = _core.submit_for_wait if will_wait else _core.submit
+    status = submit_now(byref(requests), count, byref(engine_handle))
+    if status != _core.OK:
+        _raise_refused(status)
+    return engine_handle.value
 
 
 def submit_named(
@@ -155,7 +163,7 @@ def prepare(
         if status == 0:
             return result[0]
         check_usable()
-        raise_refused(status, _core.last_error())
+        _raise_refused(status)
 
     return start
 
@@ -185,7 +193,7 @@ def repeat(call: Call, word: str, name: str | None) -> Callable[[ProcessSet, int
             if status == 0:
                 numbers.take(set_id)
                 return result[0]
-        raise_refused(status, _core.last_error())
+        _raise_refused(status)
 
     return start
 
@@ -281,13 +289,12 @@ def set_size(process_set: ProcessSet, kind: str) -> int:
     return size
 
 
-def raise_refused(status: int, text: str) -> NoReturn:
-    """Raises for a submission that the engine refused on this rank alone."""
+def _raise_refused(status: int) -> NoReturn:
+    """Raises for a submission that the engine has just refused on this rank alone."""
+    text = _core.last_error()
     if status in (_core.INVALID_ARGUMENT, _core.DUPLICATE_NAME):
         raise ValueError(text)
-    if status == _core.NOT_INITIALIZED:
-        raise errors.internal_error(errors.NOT_INITIALIZED)
-    raise errors.internal_error(text)
+    raise errors.internal_error(errors.NOT_INITIALIZED if status == _core.NOT_INITIALIZED else text)
 
 
 def is_done(engine_handle: int) -> bool:
@@ -357,15 +364,12 @@ def join() -> int:
     with numbers:
         call = Call(what=_core.JOIN, dtype=_core.FLOAT32, shape=(), input=0, tag=numbers.last_handle)
         fill(request, call, 0, "join.noname")
-        engine_handle = c_int64(0)
-        status = _core.submit(byref(request), 1, byref(engine_handle))
-    if status != _core.OK:
-        raise_refused(status, _core.last_error())
+        engine_handle = start(request, 1)
     try:
-        wait(engine_handle.value)
-        outcome = result(engine_handle.value, 0)
+        wait(engine_handle)
+        outcome = result(engine_handle, 0)
     finally:
-        _core.release(engine_handle.value)
+        _core.release(engine_handle)
     with numbers:
         numbers.align(outcome.tag)
     return outcome.last_joined_rank

@@ -67,10 +67,11 @@ def calls(what: int, inputs: Sequence[Array], outputs: Sequence[Array] = (), **s
 
 
 def start_gathering(
-    calls: Sequence[Call],
+    what: int,
     inputs: Sequence[Array],
     naming: tuple[str, str | None],
     process_set: ProcessSet,
+    **settings: Any,
 ) -> int:
     """Submits operations whose results the engine allocates; they have the types of the inputs."""
     dtypes = [source.dtype for source in inputs]
@@ -80,7 +81,7 @@ def start_gathering(
         outputs = [from_engine(engine_handle, i, dtype)[0] for i, dtype in enumerate(dtypes)]
         return outputs if is_group else outputs[0]
 
-    return in_flight.start(calls, inputs, finish, naming, process_set)
+    return in_flight.start(calls(what, inputs, **settings), inputs, finish, naming, process_set)
 
 
 def from_engine(engine_handle: int, index: int, dtype: np.dtype[Any]) -> tuple[Array, operations.Result]:

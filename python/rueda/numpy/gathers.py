@@ -30,7 +30,7 @@ __all__ = [
 
 def _start_allgather(values: Sequence[Any], naming: tuple[str, str | None], process_set: ProcessSet) -> int:
     inputs = [arrays.as_input(value) for value in values]
-    return arrays.start_gathering(arrays.calls(_core.ALLGATHER, inputs), inputs, naming, process_set)
+    return arrays.start_gathering(_core.ALLGATHER, inputs, naming, process_set)
 
 
 def allgather_async(array: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:

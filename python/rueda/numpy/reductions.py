@@ -135,9 +135,8 @@ def _start_reducescatter(
     inputs = [arrays.as_input(value) for value in values]
     if any(source.ndim == 0 for source in inputs):
         raise ValueError("Reducescatter does not support scalar inputs; give at least one dimension.")
-    pre, post = factors
-    calls = arrays.calls(_core.REDUCESCATTER, inputs, op=op, prescale=pre, postscale=post)
-    return arrays.start_gathering(calls, inputs, naming, process_set)
+    settings = {"op": op, "prescale": factors[0], "postscale": factors[1]}
+    return arrays.start_gathering(_core.REDUCESCATTER, inputs, naming, process_set, **settings)
 
 
 def reducescatter_async(

@@ -10,7 +10,6 @@ import torch
 
 from rueda import _core, errors, in_flight, operations
 from rueda.basics import basics
-from rueda.operations import Call
 from rueda.policy import Average
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch import handles
@@ -39,10 +38,7 @@ def _start_allgather(
     tensors: Sequence[torch.Tensor], naming: tuple[str, str | None], process_set: ProcessSet
 ) -> int:
     memory.check_group(tensors)
-    device = memory.device_index(tensors[0])
-    inputs = [memory.to_host(tensor) for tensor in tensors]
-    calls = memory.calls(_core.ALLGATHER, inputs, device=device)
-    return handles.start_gathering(calls, inputs, tensors, naming, process_set)
+    return handles.start_gathering(_core.ALLGATHER, tensors, naming, process_set)
 
 
 def allgather_async(
@@ -259,14 +255,7 @@ def alltoall_async(
     memory.check(tensor)
     rows, splits_device = _check_splits(splits)
     source = memory.to_host(tensor)
-    call = Call(
-        what=_core.ALLTOALL,
-        dtype=memory.DTYPES[tensor.dtype],
-        shape=tuple(tensor.shape),
-        input=source.data_ptr(),
-        device=memory.device_index(tensor),
-        splits=rows,
-    )
+    calls = memory.calls(_core.ALLTOALL, [source], device=memory.device_index(tensor), splits=rows)
     dtype, device = tensor.dtype, tensor.device
 
     def finish(engine_handle: int) -> Any:
@@ -274,7 +263,7 @@ def alltoall_async(
         received = torch.tensor(result.received_splits, dtype=torch.int32, device=splits_device)
         return output, received
 
-    return in_flight.start([call], [source, tensor], finish, ("alltoall", name), process_set)
+    return in_flight.start(calls, [source, tensor], finish, ("alltoall", name), process_set)
 
 
 class _Alltoall(torch.autograd.Function):

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from rueda import in_flight, operations
-from rueda.operations import Call
 from rueda.process_sets import ProcessSet
 from rueda.torch import tensors as memory
 
@@ -33,13 +32,18 @@ def copy_back(host: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> 
 
 
 def start_gathering(
-    calls: Sequence[Call],
-    inputs: Sequence[torch.Tensor],
+    what: int,
     tensors: Sequence[torch.Tensor],
     naming: tuple[str, str | None],
     process_set: ProcessSet,
+    **settings: Any,
 ) -> int:
-    """Submits operations whose results the engine allocates; they are moved to the devices of `tensors`."""
+    """Submits operations whose results the engine allocates; they are moved to the devices of `tensors`.
+
+    settings: as in Call.
+    """
+    inputs = [memory.to_host(tensor) for tensor in tensors]
+    calls = memory.calls(what, inputs, device=memory.device_index(tensors[0]), **settings)
     is_group = naming[0].startswith("grouped_")
     kinds = [(tensor.dtype, tensor.device) for tensor in tensors]
 

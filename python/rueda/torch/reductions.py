@@ -56,6 +56,12 @@ def _start_allreduce(
     return in_flight.start(calls, [*inputs, *stages, *tensors], finish, naming, process_set)
 
 
+def _call_like(tensor: torch.Tensor, op: int, factors: tuple[float, float]) -> Call:
+    """The allreduce of tensors like this one, whose addresses follow later."""
+    dtype, shape = memory.DTYPES[tensor.dtype], tuple(tensor.shape)
+    return Call(_core.ALLREDUCE, dtype, shape, input=0, op=op, prescale=factors[0], postscale=factors[1])
+
+
 # Prepared operations of tensors that were reduced before: each step reduces the same tensors.
 _repeats: dict[tuple[Any, ...], Callable[[ProcessSet, int, int], int]] = {}
 _MOST_REPEATS = 4096
@@ -73,16 +79,7 @@ def _reduce_now(
     key = (name, tensor.dtype, tensor.shape, op, factors)
     start = _repeats.get(key)
     if start is None:
-        call = Call(
-            what=_core.ALLREDUCE,
-            dtype=memory.DTYPES[tensor.dtype],
-            shape=tuple(tensor.shape),
-            input=0,
-            op=op,
-            prescale=factors[0],
-            postscale=factors[1],
-        )
-        start = operations.repeat(call, "allreduce", name)
+        start = operations.repeat(_call_like(tensor, op, factors), "allreduce", name)
         if len(_repeats) >= _MOST_REPEATS:
             _repeats.clear()
         _repeats[key] = start
@@ -249,16 +246,10 @@ def prepare_allreduce_(
     total = max(1, -(-count // part))
     parts = []
     for index in range(total):
-        call = Call(
-            what=_core.ALLREDUCE,
-            dtype=memory.DTYPES[like.dtype],
-            shape=tuple(like.shape) if total == 1 else (min(part, count - index * part),),
-            input=0,
-            op=op,
-            prescale=factors[0],
-            postscale=factors[1],
-            priority=priority,
-        )
+        call = _call_like(like, op, factors)
+        call.priority = priority
+        if total > 1:
+            call.shape = (min(part, count - index * part),)
         part_name = name if total == 1 else f"{name}_{index + 1}of{total}"
         parts.append((part_name, index * part * like.element_size(), call))
     return operations.prepare(parts, process_set, "Allreduce")

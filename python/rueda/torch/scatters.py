@@ -36,11 +36,8 @@ def _start_reducescatter(
     memory.check_group(tensors)
     if any(tensor.dim() == 0 for tensor in tensors):
         raise ValueError("Reducescatter does not support scalar inputs")
-    device = memory.device_index(tensors[0])
-    inputs = [memory.to_host(tensor) for tensor in tensors]
-    pre, post = factors
-    calls = memory.calls(_core.REDUCESCATTER, inputs, op=op, prescale=pre, postscale=post, device=device)
-    return handles.start_gathering(calls, inputs, tensors, naming, process_set)
+    settings = {"op": op, "prescale": factors[0], "postscale": factors[1]}
+    return handles.start_gathering(_core.REDUCESCATTER, tensors, naming, process_set, **settings)
 
 
 def reducescatter_async(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from ctypes import byref, c_int64
 from typing import Any
 
 import torch
@@ -69,16 +68,11 @@ def submit(calls: Sequence[Call], target: tuple[int, str], will_wait: bool) -> i
     """
     set_id, name = target
     operations.check_usable()
-    handle = c_int64(0)
     requests = (_core.Request * len(calls))()
     for index, call in enumerate(calls):
         operations.fill(requests[index], call, set_id, name if index == 0 else f"{name}/{index}")
     _reap()
-    start = _core.submit_for_wait if will_wait else _core.submit
-    status = start(byref(requests), len(calls), byref(handle))
-    if status != _core.OK:
-        operations.raise_refused(status, _core.last_error())
-    return handle.value
+    return operations.start(requests, len(calls), will_wait)
 
 
 def _reap() -> None:
