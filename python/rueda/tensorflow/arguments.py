@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -47,15 +46,8 @@ def check_num_rank_power_of_2(num_rank: int) -> bool:
     return num_rank > 0 and num_rank & (num_rank - 1) == 0
 
 
-def check_groups(groups: Any, num_groups: int) -> list[list[Any]] | int | None:
-    """The argument `groups`, with the older `num_groups` taken into account."""
-    if num_groups != 0:
-        warnings.warn(
-            "Parameter `num_groups` has been replaced by `groups` and will be removed.",
-            DeprecationWarning,
-            stacklevel=3,
-        )
-        groups = num_groups if groups is None else groups
+def check_groups(groups: Any) -> list[list[Any]] | int | None:
+    """The argument `groups`; ValueError unless it is None, a number, or lists of variables."""
     if groups is None:
         return None
     if isinstance(groups, int):

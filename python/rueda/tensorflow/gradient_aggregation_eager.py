@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from rueda.tensorflow.arguments import variable_key
-from rueda.tensorflow.gradient_aggregation import Aggregation, as_list
+from rueda.tensorflow.gradient_aggregation import Aggregation
 
 
 class LocalGradientAggregationHelperEager(Aggregation):
@@ -41,10 +41,7 @@ class LocalGradientAggregationHelperEager(Aggregation):
                 one.assign(tf.zeros_like(one))
             return [tf.identity(gradient) for gradient in combined]
 
-        def waiting() -> list[Any]:
-            return [tf.identity(total) for total in totals]
-
-        for i, gradient in zip(sums, as_list(tf.cond(tf.equal(self.counter, 0), reduced, waiting))):
+        for i, gradient in zip(sums, self._in_last_pass(tf.equal(self.counter, 0), reduced, totals)):
             outputs[i] = gradient
         return outputs
 

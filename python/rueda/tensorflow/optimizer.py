@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from rueda import front_ends
-from rueda.policy import Adasum, Average
+from rueda.policy import ALREADY_DISTRIBUTED, Adasum, Average, check_passes, groups_of
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.tensorflow.adasum_optimizer import DistributedAdasumOptimizer, Wrapper
 from rueda.tensorflow.arguments import check_groups
@@ -90,13 +90,10 @@ def DistributedOptimizer(
     >>> optimizer = hvd.DistributedOptimizer(tf.compat.v1.train.AdagradOptimizer(0.001 * hvd.size()))
     """
     own = {key: value for key, value in locals().items() if key not in ("optimizer", "num_groups")}
-    own["groups"] = check_groups(groups, num_groups)
-    if backward_passes_per_step <= 0:
-        raise ValueError("backward_passes_per_step must be > 0")
+    own["groups"] = check_groups(groups_of(groups, num_groups))
+    check_passes(backward_passes_per_step)
     if isinstance(optimizer, (DistributedLegacyOptimizer, DistributedAdasumOptimizer)):
-        raise ValueError(
-            "This optimizer is a DistributedOptimizer already; wrap the optimizer that it was made from."
-        )
+        raise ValueError(ALREADY_DISTRIBUTED)
     if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
         return _wrap_for_keras(optimizer, own)
     if op == Adasum:

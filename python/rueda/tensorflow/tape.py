@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from rueda.local_layers import layers_of
-from rueda.policy import Average
+from rueda.policy import Average, groups_of
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.tensorflow.arguments import check_groups
 from rueda.tensorflow.compression import Compression, Compressor
@@ -87,7 +87,7 @@ def DistributedGradientTape(
         )
     if not isinstance(gradtape, tf.GradientTape):
         raise TypeError(f"DistributedGradientTape takes a tf.GradientTape, not {type(gradtape).__name__}.")
-    given["groups"] = check_groups(groups, num_groups)
+    given["groups"] = check_groups(groups_of(groups, num_groups))
     reducer = GradientReducer.of_options("DistributedGradientTape", given)
     cls = type(gradtape)
     wrapped: Any = object.__new__(type(cls.__name__, (_DistributedTape, cls), {}))

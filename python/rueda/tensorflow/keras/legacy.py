@@ -12,7 +12,7 @@ import tensorflow as tf
 from rueda import _core
 from rueda.keras import Compression
 from rueda.keras.backends import check_choice
-from rueda.keras.optimizer import check_wrapping, keep_local, subclass
+from rueda.keras.optimizer import change_class, check_wrapping, keep_local
 from rueda.keras.saving import known_objects, optimizer_of
 from rueda.local_layers import layers_of
 from rueda.process_sets import ProcessSet, global_process_set
@@ -77,7 +77,12 @@ def DistributedOptimizer(
         aggregation = LocalGradientAggregationHelperEager(
             backward_passes_per_step, _by_place(reducer), sparse_as_dense, average_aggregated_gradients
         )
-    _change_class(optimizer, reducer, aggregation)
+    attributes = {
+        "_rueda_reducer": reducer,
+        "_rueda_aggregation": aggregation,
+        "_rueda_reduced": _Reduced(),
+    }
+    change_class(optimizer, _Reducing, attributes)
     return optimizer
 
 
@@ -241,19 +246,3 @@ class _Reducing:
     def register_local_var(self: Any, var: Any) -> None:
         """The gradients of this variable are not reduced."""
         self._rueda_reducer.register_local(var)
-
-
-def _change_class(
-    optimizer: Any, reducer: GradientReducer, aggregation: LocalGradientAggregationHelperEager | None
-) -> None:
-    """The optimizer object stays: its state, its place in a compiled model and its saved form."""
-    made = subclass(_Reducing, type(optimizer))
-    for key, value in (
-        ("_rueda_reducer", reducer),
-        ("_rueda_aggregation", aggregation),
-        ("_rueda_reduced", _Reduced()),
-    ):
-        # Bypasses the optimizer's own __setattr__, which would track them as state.
-        object.__setattr__(optimizer, key, value)
-        setattr(made, key, value)  # for copies that the class makes from a configuration
-    optimizer.__class__ = made
