@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TypeVar
 from rueda import _core, epochs, errors
 from rueda.basics import FORKED
 from rueda.numbering import numbers
-from rueda.process_sets import ProcessSet
+from rueda.process_sets import ProcessSet, global_process_set
 
 # A waiting main thread looks for signals (Ctrl-C) this often.
 WAIT_SLICE_S = 0.25
@@ -355,9 +355,10 @@ def result(engine_handle: int, index: int) -> Result:
 
 
 def join() -> int:
-    """Takes part in the others' allreduces with nothing to add until every rank has joined.
+    """Blocks until every rank has joined, adding nothing to the allreduces of the others meanwhile.
 
-    Returns the world rank that joined last. Numbers of unnamed operations agree again afterwards.
+    For uneven amounts of data: call it when this rank has no more batches. Returns the world rank that joined
+    last. Average still divides by the number of all ranks.
     """
     check_usable()
     request = _core.Request()
@@ -371,12 +372,12 @@ def join() -> int:
     finally:
         _core.release(engine_handle)
     with numbers:
-        numbers.align(outcome.tag)
+        numbers.align(outcome.tag)  # so that the numbers of unnamed operations agree again
     return outcome.last_joined_rank
 
 
-def barrier(process_set: ProcessSet) -> None:
-    """Returns once every rank of the set has called it."""
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Returns once every rank of the process set has called it."""
     call = Call(what=_core.BARRIER, dtype=_core.FLOAT32, shape=(), input=0)
     with about_to_wait():
         _, engine_handle = submit([call], process_set, lambda number, index: "barrier.noname", "Barrier")

@@ -16,7 +16,7 @@ from rueda.jax.collectives import *  # noqa: F403
 from rueda.jax.compression import Compression
 from rueda.jax.functions import *  # noqa: F403
 from rueda.jax.optimizer import DistributedOptimizer, distributed_value_and_grad
-from rueda.numpy import barrier, join
+from rueda.operations import barrier, join
 from rueda.process_sets import *  # noqa: F403
 
 _plugin.register()

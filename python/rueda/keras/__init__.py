@@ -19,7 +19,8 @@ from rueda.keras.backends import Compression
 from rueda.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer
 from rueda.keras.saving import load_model
 from rueda.keras.values import *  # noqa: F403
-from rueda.numpy import allgather_object, barrier, broadcast_object, join
+from rueda.numpy import allgather_object, broadcast_object
+from rueda.operations import barrier, join
 from rueda.process_sets import *  # noqa: F403
 
 __all__ = [

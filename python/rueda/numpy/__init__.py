@@ -20,9 +20,10 @@ from rueda.numpy.gathers import *  # noqa: F403
 from rueda.numpy.handles import synchronize
 from rueda.numpy.objects import *  # noqa: F403
 from rueda.numpy.reductions import *  # noqa: F403
+from rueda.operations import barrier, join
 from rueda.process_sets import *  # noqa: F403
 
-__all__ = ["HorovodInternalError", "poll", "synchronize"]
+__all__ = ["HorovodInternalError", "barrier", "join", "poll", "synchronize"]
 __all__ += exports.__all__
 __all__ += gathers.__all__
 __all__ += objects.__all__

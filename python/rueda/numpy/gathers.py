@@ -1,4 +1,4 @@
-"""allgather, broadcast, alltoall, join and barrier."""
+"""allgather, broadcast and alltoall."""
 
 from __future__ import annotations
 
@@ -18,11 +18,9 @@ __all__ = [
     "allgather_async",
     "alltoall",
     "alltoall_async",
-    "barrier",
     "broadcast",
     "broadcast_async",
     "grouped_allgather",
-    "join",
 ]
 
 # ---- allgather ----
@@ -136,20 +134,3 @@ def alltoall(
     """
     output, received = in_flight.run(alltoall_async, array, splits, name, process_set)
     return output if splits is None else (output, received)
-
-
-# ---- join, barrier ----
-
-
-def join() -> int:
-    """Blocks until every rank has joined, adding nothing to the allreduces of the others meanwhile.
-
-    For uneven amounts of data: call it when this rank has no more batches. Returns the world rank that joined
-    last. Average still divides by the number of all ranks.
-    """
-    return operations.join()
-
-
-def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Returns once every rank of the process set has called it."""
-    operations.barrier(process_set)

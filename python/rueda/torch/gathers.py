@@ -1,4 +1,4 @@
-"""allgather, broadcast, alltoall, join and barrier, with their gradients."""
+"""allgather, broadcast and alltoall with their gradients, and join."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ __all__ = [
     "allgather_async",
     "alltoall",
     "alltoall_async",
-    "barrier",
     "broadcast",
     "broadcast_",
     "broadcast_async",
@@ -304,7 +303,7 @@ def alltoall(
     return output if splits is None else (output, received)
 
 
-# ---- join, barrier ----
+# ---- join ----
 
 
 def join(device: int = -1) -> int:
@@ -314,8 +313,3 @@ def join(device: int = -1) -> int:
     scripts. Returns the world rank that joined last. Average still divides by the number of all ranks.
     """
     return operations.join()
-
-
-def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Returns once every rank of the process set has called it."""
-    operations.barrier(process_set)

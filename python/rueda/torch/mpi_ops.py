@@ -7,6 +7,7 @@ from rueda.basics import basics
 from rueda.errors import HorovodInternalError
 from rueda.exports import *  # noqa: F403
 from rueda.in_flight import poll
+from rueda.operations import barrier
 from rueda.policy import handle_average_backwards_compatibility
 from rueda.process_sets import *  # noqa: F403
 from rueda.torch import gathers, reductions, scatters
@@ -21,6 +22,7 @@ _basics = basics  # libraries use it under this name
 
 __all__ = [
     "HorovodInternalError",
+    "barrier",
     "handle_average_backwards_compatibility",
     "poll",
     "sparse_allreduce_async",
