@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_int32, c_int64, cast
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Optional, Tuple, TypeVar
 
 from rueda import _core, epochs, errors
 from rueda.basics import FORKED
@@ -22,6 +22,10 @@ from rueda.process_sets import ProcessSet, global_process_set
 WAIT_SLICE_S = 0.25
 
 Member = TypeVar("Member")
+
+# What an operation is called: the word with which its key begins ("allreduce", "grouped_allreduce"), and the
+# name that the user gave, or None.
+Naming = Tuple[str, Optional[str]]
 
 
 @dataclass
@@ -109,21 +113,19 @@ def start(requests: Any, count: int, will_wait: bool = False) -> int:
     return engine_handle.value
 
 
-def submit_named(
-    calls: Sequence[Call], naming: tuple[str, str | None], process_set: ProcessSet
-) -> tuple[int, int]:
-    """Like submit, with the names that every front end uses.
+def is_group(naming: Naming) -> bool:
+    """Whether the operation has several tensors, which the user gets as several results."""
+    return naming[0].startswith("grouped_")
 
-    naming: the word the operation's key begins with ("allreduce", "grouped_allreduce"), and the name that the
-    user gave, or None.
-    """
+
+def submit_named(calls: Sequence[Call], naming: Naming, process_set: ProcessSet) -> tuple[int, int]:
+    """Like submit, with the names that every front end uses."""
     word, name = naming
-    is_group = word.startswith("grouped_")
-    count = len(calls)
+    count, has_many = len(calls), is_group(naming)
 
     def make_name(number: int, index: int) -> str:
         base = f"{word}.{name}" if name is not None else f"{word}.noname.{number}"
-        return f"{base}_{index + 1}of{count}" if is_group else base
+        return f"{base}_{index + 1}of{count}" if has_many else base
 
     return submit(calls, process_set, make_name, word.removeprefix("grouped_").capitalize())
 
@@ -172,7 +174,7 @@ def repeat(call: Call, word: str, name: str | None) -> Callable[[ProcessSet, int
     """Makes start(process_set, input, output) for an operation of one tensor that recurs with other memory,
     and for which its caller waits next. Any thread.
 
-    word, name: as in submit_named. start returns the handle of the engine; otherwise it is like submit().
+    word, name: as in Naming. start returns the handle of the engine; otherwise it is like submit().
     """
     requests, handle = (_core.Request * 1)(), c_int64(0)
     request, kind = requests[0], word.capitalize()

@@ -11,6 +11,7 @@ from rueda import _core, in_flight, operations
 from rueda.basics import basics
 from rueda.numpy import arrays
 from rueda.numpy.arrays import Array
+from rueda.operations import Naming
 from rueda.process_sets import ProcessSet, global_process_set
 
 __all__ = [
@@ -26,7 +27,7 @@ __all__ = [
 # ---- allgather ----
 
 
-def _start_allgather(values: Sequence[Any], naming: tuple[str, str | None], process_set: ProcessSet) -> int:
+def _start_allgather(values: Sequence[Any], naming: Naming, process_set: ProcessSet) -> int:
     inputs = [arrays.as_input(value) for value in values]
     return arrays.start_gathering(_core.ALLGATHER, inputs, naming, process_set)
 

@@ -10,6 +10,7 @@ import torch
 
 from rueda import _core, errors, in_flight, operations
 from rueda.basics import basics
+from rueda.operations import Naming
 from rueda.policy import Average
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch import handles
@@ -33,9 +34,7 @@ __all__ = [
 # ---- allgather ----
 
 
-def _start_allgather(
-    tensors: Sequence[torch.Tensor], naming: tuple[str, str | None], process_set: ProcessSet
-) -> int:
+def _start_allgather(tensors: Sequence[torch.Tensor], naming: Naming, process_set: ProcessSet) -> int:
     memory.check_group(tensors)
     return handles.start_gathering(_core.ALLGATHER, tensors, naming, process_set)
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from rueda import _core, in_flight, operations
-from rueda.operations import Call
+from rueda.operations import Call, Naming, is_group
 from rueda.policy import handle_average_backwards_compatibility
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch import handles
@@ -30,7 +30,7 @@ __all__ = [
 def _start_allreduce(
     tensors: Sequence[torch.Tensor],
     outputs: Sequence[torch.Tensor],
-    naming: tuple[str, str | None],
+    naming: Naming,
     op: int,
     factors: tuple[float, float],
     process_set: ProcessSet,
@@ -46,12 +46,11 @@ def _start_allreduce(
     is_staged = not all(direct)
     settings = {"op": op, "prescale": factors[0], "postscale": factors[1], "priority": priority}
     calls = memory.calls(_core.ALLREDUCE, inputs, stages, device=device, **settings)
-    is_group = naming[0].startswith("grouped_")
 
     def finish(engine_handle: int) -> Any:
         if is_staged:
             handles.copy_back(stages, outputs)
-        return tuple(outputs) if is_group else outputs[0]
+        return tuple(outputs) if is_group(naming) else outputs[0]
 
     return in_flight.start(calls, [*inputs, *stages, *tensors], finish, naming, process_set)
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from rueda import _core, errors, in_flight
+from rueda.operations import Naming
 from rueda.policy import Average, Sum
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch import handles
@@ -26,7 +27,7 @@ __all__ = [
 
 def _start_reducescatter(
     tensors: Sequence[torch.Tensor],
-    naming: tuple[str, str | None],
+    naming: Naming,
     op: int,
     factors: tuple[float, float],
     process_set: ProcessSet,
