@@ -188,10 +188,6 @@ class HorovodBasics:
             raise ValueError(errors.NOT_INITIALIZED)
         return value
 
-    def require_initialized(self) -> None:
-        """Raises the ValueError of the topology functions before init and after shutdown."""
-        epochs.require()
-
     # ---- timeline ----
 
     def start_timeline(self, file_path: str, mark_cycles: bool = False) -> None:
@@ -199,7 +195,7 @@ class HorovodBasics:
 
         A file that cannot be opened causes a RuntimeWarning, and training goes on.
         """
-        self.require_initialized()
+        epochs.require()
         path = _core.c_text(os.fsdecode(file_path), "timeline's path", sys.getfilesystemencoding())
         status = _core.start_timeline(path, int(bool(mark_cycles)))
         if status == _core.UNAVAILABLE:
@@ -209,7 +205,7 @@ class HorovodBasics:
 
     def stop_timeline(self) -> None:
         """Closes the timeline; harmless when none is open."""
-        self.require_initialized()
+        epochs.require()
         if _core.stop_timeline() != _core.OK:
             raise ValueError(_core.last_error())
 
@@ -260,7 +256,7 @@ class HorovodBasics:
         return False
 
     def _get_process_set_ids_and_ranks(self) -> dict[int, list[int]]:
-        self.require_initialized()
+        epochs.require()
         return process_set_table.ids_and_ranks()
 
 

@@ -10,9 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from rueda import _core, operations
+from rueda import _core, epochs, operations
 from rueda import numpy as host
-from rueda.basics import basics
 from rueda.in_flight import let_end
 from rueda.jax.compression import Compression, Compressor
 from rueda.jax.naming import name_in_program, name_of_call
@@ -27,7 +26,7 @@ __all__ = ["allgather", "allreduce", "alltoall", "broadcast", "grouped_allreduce
 
 def _describe(what: int, process_set: ProcessSet, **settings: Any) -> CollectiveSpec:
     """A spec without names. Raises where this rank cannot take part."""
-    basics.require_initialized()
+    epochs.require()
     set_id = operations.process_set_id(process_set, "Collective")
     ranks = process_set.rank(), process_set.size()
     return CollectiveSpec(what, (), process_set, set_id, ranks[0] or 0, ranks[1] or 1, **settings)

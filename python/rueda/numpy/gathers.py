@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rueda import _core, in_flight, operations
-from rueda.basics import basics
+from rueda import _core, epochs, in_flight, operations
 from rueda.numpy import arrays
 from rueda.numpy.arrays import Array
 from rueda.operations import Naming
@@ -110,7 +109,7 @@ def alltoall_async(
     array: Any, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
     """Starts an alltoall; synchronize on its handle returns (output, received splits). See alltoall."""
-    basics.require_initialized()
+    epochs.require()
     source = arrays.as_input(array)
     calls = arrays.calls(_core.ALLTOALL, [source], splits=_check_splits(splits))
     dtype = source.dtype

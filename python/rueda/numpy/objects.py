@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rueda import pickles
+from rueda import epochs, pickles
 from rueda.basics import basics
 from rueda.numpy import handles
 from rueda.numpy.arrays import Array
@@ -25,7 +25,7 @@ def broadcast_object(
 
     >>> config = hvd.broadcast_object(read_config() if hvd.rank() == 0 else None)
     """
-    basics.require_initialized()
+    epochs.require()
     key = name if name is not None else pickles.DEFAULT_NAME
 
     def send(array: Array, part: str) -> Array:

@@ -9,7 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from rueda.basics import basics, is_enabled
+from rueda import epochs
+from rueda.basics import is_enabled
 from rueda.operations import check_compression, set_size
 from rueda.policy import Adasum, Average, check_predivide, predivide_factors, split_evenly
 from rueda.process_sets import ProcessSet, global_process_set
@@ -89,7 +90,7 @@ class GradientReducer:
         Graphs match gradients by the tensors' names; with use_generic_names by grad_0, grad_1, …; with parts,
         one for each gradient, by these under the reducer's scope.
         """
-        basics.require_initialized()
+        epochs.require()
         outputs = list(gradients)
         present = [i for i, gradient in enumerate(outputs) if gradient is not None]
         if variables is not None:

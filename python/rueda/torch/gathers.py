@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rueda import _core, errors, in_flight, operations
+from rueda import _core, epochs, errors, in_flight, operations
 from rueda.basics import basics
 from rueda.operations import Naming
 from rueda.policy import Average
@@ -249,7 +249,7 @@ def alltoall_async(
 ) -> int:
     """Starts an alltoall; synchronize on its handle returns (output, received splits). See alltoall."""
     if splits is None:
-        basics.require_initialized()  # even splits need the number of ranks
+        epochs.require()  # even splits need the number of ranks
     memory.check(tensor)
     rows, splits_device = _check_splits(splits)
     source = memory.to_host(tensor)
