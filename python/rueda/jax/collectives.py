@@ -97,8 +97,8 @@ def _apply(tree: Any, name: str | None, spec: CollectiveSpec, splits: Any = None
 def _run_eagerly(spec: CollectiveSpec, names: list[str | None], leaves: list[Any], splits: Any) -> list[Any]:
     handles: list[int] = []
     try:
-        for i, leaf in enumerate(leaves):
-            handles.append(start(spec, i, names[i], leaf, splits))
+        for name, leaf in zip(names, leaves):
+            handles.append(start(spec, name, leaf, splits))
     except Exception:
         let_end(handles)  # their names are free again
         raise
