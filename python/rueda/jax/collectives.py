@@ -73,7 +73,7 @@ def _encode(leaf: Any, what: int, label: str) -> tuple[Any, Callable[[Any], Any]
     return array, lambda result: result
 
 
-def _apply(tree: Any, name: str | None, spec: CollectiveSpec, splits: Any = None) -> Any:
+def _apply(tree: Any, name: str | None, spec: CollectiveSpec) -> Any:
     """The collective on every leaf; names are `name` and the path of the leaf in the tree."""
     with_paths, structure = _flatten(tree)
     if not with_paths:
@@ -90,15 +90,15 @@ def _apply(tree: Any, name: str | None, spec: CollectiveSpec, splits: Any = None
         results = collective.bind(*leaves, spec=named)
     else:
         names = [None if name is None else name + path for path in paths]
-        results = [jnp.asarray(result) for result in _run_eagerly(spec, names, leaves, splits)]
+        results = [jnp.asarray(result) for result in _run_eagerly(spec, names, leaves)]
     return structure.unflatten([decode(result) for decode, result in zip(decoders, results)])
 
 
-def _run_eagerly(spec: CollectiveSpec, names: list[str | None], leaves: list[Any], splits: Any) -> list[Any]:
+def _run_eagerly(spec: CollectiveSpec, names: list[str | None], leaves: list[Any]) -> list[Any]:
     handles: list[int] = []
     try:
         for name, leaf in zip(names, leaves):
-            handles.append(start(spec, name, leaf, splits))
+            handles.append(start(spec, name, leaf))
     except Exception:
         let_end(handles)  # their names are free again
         raise
