@@ -5,7 +5,7 @@
 Written against the import name horovod, as existing scripts are; `import rueda.keras as hvd` is the same.
 The lines marked `rueda` are what a script for one process needs in addition to train with many. The data
 are Debian's package dataset-fashion-mnist; --data names another folder with the four IDX files,
-compressed or not.
+compressed or not. Nothing is written unless --checkpoints names a folder.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
     parser.add_argument("--epochs", type=int, default=24)
     parser.add_argument("--steps", type=int, default=500, help="batches per epoch, of all ranks together")
+    parser.add_argument("--checkpoints", type=Path, help="folder for rank 0's checkpoint of each epoch")
     args = parser.parse_args()
 
     hvd.init()  # rueda: join the other ranks
@@ -88,8 +89,11 @@ def main() -> None:
         hvd.callbacks.MetricAverageCallback(),
         hvd.callbacks.LearningRateWarmupCallback(initial_lr=scaled_lr, warmup_epochs=3, verbose=1),
     ]
-    if hvd.rank() == 0:
-        callbacks.append(tf.keras.callbacks.ModelCheckpoint("./checkpoint-{epoch}.keras"))
+    if hvd.rank() == 0 and args.checkpoints is not None:
+        args.checkpoints.mkdir(parents=True, exist_ok=True)
+        callbacks.append(
+            tf.keras.callbacks.ModelCheckpoint(str(args.checkpoints / "checkpoint-{epoch}.keras"))
+        )
     steps = max(1, args.steps // hvd.size())
     model.fit(
         dataset,

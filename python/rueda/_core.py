@@ -23,6 +23,7 @@ from ctypes import (
     c_void_p,
 )
 from pathlib import Path
+from typing import Any, Callable
 
 (
     OK,
@@ -140,59 +141,43 @@ health = fast.rueda_health
 epoch = fast.rueda_epoch
 epoch.restype = c_int64
 
-# These never block and are called once or twice per operation. They are typed, because handles have 64 bits.
-poll = fast.rueda_poll
-poll.argtypes = [c_int64]
-result = fast.rueda_result
-result.argtypes = [c_int64, c_int32, POINTER(ResultInfo)]
-detach = fast.rueda_detach
-detach.argtypes = [c_int64, c_int32]
-detach.restype = c_void_p
-free = fast.rueda_free
-free.argtypes = [c_void_p]
-free.restype = None
-release = fast.rueda_release
-release.argtypes = [c_int64]
-release.restype = None
-is_shared_buffer = fast.rueda_is_shared_buffer
-is_shared_buffer.argtypes = [c_void_p]
-trim_memory = fast.rueda_trim_memory
-trim_memory.argtypes = []
-trim_memory.restype = None
-on_done = fast.rueda_on_done  # takes the address of a C function: a Python callback would need the GIL
-on_done.argtypes = [c_int64, c_void_p, c_void_p]
-process_set_ids = fast.rueda_process_set_ids
-process_set_ids.argtypes = [POINTER(c_int32), c_int32]
-process_set_ranks = fast.rueda_process_set_ranks
-process_set_ranks.argtypes = [c_int32, POINTER(c_int32), c_int32]
+
+def _typed(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
+    """A function of the library that checks its arguments, among them handles, which have 64 bits."""
+    function = library[f"rueda_{name}"]
+    function.restype, function.argtypes = result, arguments
+    return function
+
+
+# These never block and are called once or twice per operation.
+poll = _typed(fast, "poll", c_int, c_int64)
+result = _typed(fast, "result", c_int, c_int64, c_int32, POINTER(ResultInfo))
+detach = _typed(fast, "detach", c_void_p, c_int64, c_int32)
+free = _typed(fast, "free", None, c_void_p)
+release = _typed(fast, "release", None, c_int64)
+is_shared_buffer = _typed(fast, "is_shared_buffer", c_int, c_void_p)
+trim_memory = _typed(fast, "trim_memory", None)
+# Takes the address of a C function: a Python callback would need the GIL.
+on_done = _typed(fast, "on_done", c_int, c_int64, c_void_p, c_void_p)
+process_set_ids = _typed(fast, "process_set_ids", c_int, POINTER(c_int32), c_int32)
+process_set_ranks = _typed(fast, "process_set_ranks", c_int, c_int32, POINTER(c_int32), c_int32)
 
 # These wait.
-init = slow.rueda_init
-init.argtypes = [POINTER(InitOptions)]
-shutdown = slow.rueda_shutdown
-shutdown.argtypes = []
-shutdown.restype = None
-wait = slow.rueda_wait
-wait.argtypes = [c_int64, c_double]
-wait_on_stream = slow.rueda_wait_on_stream
-wait_on_stream.argtypes = [c_int64, c_void_p, c_double]
-add_process_set = slow.rueda_add_process_set
-add_process_set.argtypes = [POINTER(c_int32), c_int32, POINTER(c_int32)]
-remove_process_set = slow.rueda_remove_process_set
-remove_process_set.argtypes = [c_int32]
-start_timeline = slow.rueda_start_timeline
-start_timeline.argtypes = [c_char_p, c_int]
-stop_timeline = slow.rueda_stop_timeline
-stop_timeline.argtypes = []
+init = _typed(slow, "init", c_int, POINTER(InitOptions))
+shutdown = _typed(slow, "shutdown", None)
+wait = _typed(slow, "wait", c_int, c_int64, c_double)
+wait_on_stream = _typed(slow, "wait_on_stream", c_int, c_int64, c_void_p, c_double)
+add_process_set = _typed(slow, "add_process_set", c_int, POINTER(c_int32), c_int32, POINTER(c_int32))
+remove_process_set = _typed(slow, "remove_process_set", c_int, c_int32)
+start_timeline = _typed(slow, "start_timeline", c_int, c_char_p, c_int)
+stop_timeline = _typed(slow, "stop_timeline", c_int)
 
 # These return text. It is copied at once: the pointer is valid until the thread's next call of the library.
-fast.rueda_last_error.restype = c_char_p
-fast.rueda_error.restype = c_char_p
-fast.rueda_error.argtypes = [c_int64]
-fast.rueda_describe.restype = c_char_p
-fast.rueda_version.restype = c_char_p
-fast.rueda_log.argtypes = [c_int, c_char_p]
-fast.rueda_log.restype = None
+_last_error = _typed(fast, "last_error", c_char_p)
+_error = _typed(fast, "error", c_char_p, c_int64)
+_describe = _typed(fast, "describe", c_char_p)
+_version = _typed(fast, "version", c_char_p)
+_log = _typed(fast, "log", None, c_int, c_char_p)
 
 
 LARGEST_INT32 = 2**31 - 1
@@ -221,22 +206,22 @@ def c_text(text: str, what: str, encoding: str = "utf-8") -> bytes:
 
 def last_error() -> str:
     """Why the last call of this thread failed."""
-    return _text(fast.rueda_last_error())
+    return _text(_last_error())
 
 
 def error(handle: int) -> str:
     """Why the operation behind the handle failed."""
-    return _text(fast.rueda_error(handle))
+    return _text(_error(handle))
 
 
 def describe() -> str:
     """What the engine found and chose, as JSON."""
-    return _text(fast.rueda_describe())
+    return _text(_describe())
 
 
 def version() -> str:
     """Version of the library, for instance "0.1.0"."""
-    return _text(fast.rueda_version())
+    return _text(_version())
 
 
 LOG_INFO = 2
@@ -244,7 +229,7 @@ LOG_INFO = 2
 
 def log(level: int, text: str) -> None:
     """Writes a record to the engine's log, which RUEDA_LOG_LEVEL filters."""
-    fast.rueda_log(level, text.encode())
+    _log(level, text.encode())
 
 
 def _text(raw: bytes | None) -> str:

@@ -6,22 +6,15 @@ import os
 import pickle
 import sys
 import traceback
-from typing import Any, Optional
+from typing import Optional
 
-
-def _dumps(value: Any) -> bytes:
-    try:
-        import cloudpickle
-
-        return bytes(cloudpickle.dumps(value))
-    except ImportError:
-        return pickle.dumps(value)
+from rueda.pickles import dumps
 
 
 def _pickled_error(error: BaseException) -> Optional[bytes]:
     """The pickled value; None if it cannot be pickled and loaded again."""
     try:
-        body = _dumps(error.with_traceback(None))
+        body = dumps(error.with_traceback(None))
         pickle.loads(body)
     except Exception:
         return None
@@ -43,7 +36,7 @@ def main() -> int:
             path, body = pickle.load(file)
         sys.path[:] = path + [entry for entry in sys.path if entry not in path]
         func, args, kwargs = pickle.loads(body)
-        value = _dumps(func(*args, **kwargs))
+        value = dumps(func(*args, **kwargs))
     except BaseException as error:
         text = traceback.format_exc()
         sys.stderr.write(f"{text}User function raise error: {error}\n")

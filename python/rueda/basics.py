@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from ctypes import byref, c_int32
 from ctypes import sizeof as size_in_bytes
@@ -37,6 +37,25 @@ def setting(name: str) -> str | None:
     """Value of the setting RUEDA_{name}, else of HOROVOD_{name}, else None."""
     value = os.environ.get(f"RUEDA_{name}")
     return value if value is not None else os.environ.get(f"HOROVOD_{name}")
+
+
+@contextmanager
+def environment(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """Sets these environment variables, and unsets those that are None, while the block runs."""
+    before = {name: os.environ.get(name) for name in variables}
+    _set_environment(variables)
+    try:
+        yield
+    finally:
+        _set_environment(before)
+
+
+def _set_environment(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def is_enabled(name: str) -> bool:
@@ -86,7 +105,7 @@ class HorovodBasics:
         options.set_count = len(sets)
         options.set_sizes = (c_int32 * len(sizes))(*sizes)
         options.set_ranks = (c_int32 * len(flat))(*flat)
-        with _engine_takes_sets():
+        with environment(_engine_takes_sets()):
             if _core.init(byref(options)) != _core.OK:
                 raise ValueError(INIT_FAILED.format(cause=_core.last_error()))
         process_set_table.is_dynamic = (_dynamic_text() or "0").lower() not in _FALSE_WORDS
@@ -169,10 +188,6 @@ class HorovodBasics:
             raise ValueError(errors.NOT_INITIALIZED)
         return value
 
-    def require_initialized(self) -> None:
-        """Raises the ValueError of the topology functions before init and after shutdown."""
-        epochs.require()
-
     # ---- timeline ----
 
     def start_timeline(self, file_path: str, mark_cycles: bool = False) -> None:
@@ -180,7 +195,7 @@ class HorovodBasics:
 
         A file that cannot be opened causes a RuntimeWarning, and training continues.
         """
-        self.require_initialized()
+        epochs.require()
         path = _core.c_text(os.fsdecode(file_path), "timeline's path", sys.getfilesystemencoding())
         status = _core.start_timeline(path, int(bool(mark_cycles)))
         if status == _core.UNAVAILABLE:
@@ -190,7 +205,7 @@ class HorovodBasics:
 
     def stop_timeline(self) -> None:
         """Closes the timeline; harmless when none is open."""
-        self.require_initialized()
+        epochs.require()
         if _core.stop_timeline() != _core.OK:
             raise ValueError(_core.last_error())
 
@@ -241,7 +256,7 @@ class HorovodBasics:
         return False
 
     def _get_process_set_ids_and_ranks(self) -> dict[int, list[int]]:
-        self.require_initialized()
+        epochs.require()
         return process_set_table.ids_and_ranks()
 
 
@@ -251,23 +266,11 @@ def _dynamic_text() -> str | None:
     return next((text for text in texts if text), None)
 
 
-@contextmanager
-def _engine_takes_sets() -> Iterator[None]:
-    """Lets process groups of a framework register sets later, unless the environment decides about sets.
-
-    What the user may do is checked in process_sets.py.
+def _engine_takes_sets() -> dict[str, str | None]:
+    """The variable that lets process groups of a framework register sets later, unless the environment
+    decides about sets. What the user may do is checked in process_sets.py.
     """
-    name = f"RUEDA_{_DYNAMIC}"
-    before = os.environ.get(name)
-    if _dynamic_text() is None:
-        os.environ[name] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = before
+    return {f"RUEDA_{_DYNAMIC}": "1"} if _dynamic_text() is None else {}
 
 
 def _check_comm(comm: Any) -> None:

@@ -46,6 +46,14 @@ def no_elastic(module: str) -> str:
     return f"This version of {module} has no elastic module; run the job without elastic training."
 
 
+def missing_attribute(module: str, name: str) -> AttributeError:
+    """What a front end raises for an attribute that it does not have."""
+    is_elastic = name == "elastic"
+    return AttributeError(
+        no_elastic(module) if is_elastic else f"module {module!r} has no attribute {name!r}"
+    )
+
+
 def internal_error(text: str) -> HorovodInternalError:
     """The exception of a failed collective."""
     return HorovodInternalError(RuntimeError(text))

@@ -3,6 +3,37 @@
 from __future__ import annotations
 
 import importlib
+import operator
+import re
+from typing import Any
+
+
+def require(front_end: str, what: str, requirement: str, feature: str = "") -> None:
+    """Imports the framework of a front end. ImportError that names the cure if it is missing or too old.
+
+    what: what the front end needs, in words ("PyTorch 2.1 or newer"), and requirement: the same for pip
+    ("torch>=2.1"). feature: an attribute by which to tell whether it is new enough, in place of its version.
+    """
+    name, _, least = requirement.partition(">=")
+    needs = f"{front_end} needs {what}, but {{}}; install it with `pip install '{requirement}'`."
+    try:
+        framework = importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(needs.format(f"importing {name} failed ({error})")) from error
+    if not (_has(framework, feature) if feature else _release(framework.__version__) >= _release(least)):
+        raise ImportError(needs.format(f"{name} {framework.__version__} is installed"))
+
+
+def _has(framework: Any, feature: str) -> bool:
+    try:
+        operator.attrgetter(feature)(framework)
+    except AttributeError:
+        return False
+    return True
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall("[0-9]+", version)[:2])
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from rueda import _core, epochs, errors, operations
 from rueda.basics import basics
 from rueda.errors import HorovodInternalError
-from rueda.operations import Call
+from rueda.operations import Call, Naming
 from rueda.process_sets import ProcessSet
 
 # How long operations that were started together may go on after one of them has failed.
@@ -234,13 +234,10 @@ def start(
     calls: Sequence[Call],
     borrowed: Sequence[Any],
     finish: Callable[[int], Any],
-    naming: tuple[str, str | None],
+    naming: Naming,
     process_set: ProcessSet,
 ) -> Handle:
-    """Submits and returns the handle.
-
-    naming: the word the operation's key begins with ("allreduce") and the user's name or None.
-    """
+    """Submits and returns the handle."""
     number, engine_handle = operations.submit_named(calls, naming, process_set)
     InFlight(engine_handle, borrowed, finish, number)
     handle = Handle(number)

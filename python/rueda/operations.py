@@ -11,17 +11,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_int32, c_int64, cast
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Optional, Tuple, TypeVar
 
 from rueda import _core, epochs, errors
 from rueda.basics import FORKED
 from rueda.numbering import numbers
-from rueda.process_sets import ProcessSet
+from rueda.process_sets import ProcessSet, global_process_set
 
 # A waiting main thread looks for signals (Ctrl-C) this often.
 WAIT_SLICE_S = 0.25
 
 Member = TypeVar("Member")
+
+# What an operation is called: the word with which its key begins ("allreduce", "grouped_allreduce"), and the
+# name that the user gave, or None.
+Naming = Tuple[str, Optional[str]]
 
 
 @dataclass
@@ -93,29 +97,35 @@ def submit(
         number = numbers.next_in_set(set_id)
         for index, call in enumerate(calls):
             fill(requests[index], call, set_id, make_name(number, index))
-        engine_handle = c_int64(0)
-        start = _core.submit_for_wait if _thread.will_wait else _core.submit
-        status = start(byref(requests), len(calls), byref(engine_handle))
-        if status == _core.OK:
-            return numbers.take(set_id), engine_handle.value
-    raise_refused(status, _core.last_error())
+        engine_handle = start(requests, len(calls), _thread.will_wait)
+        return numbers.take(set_id), engine_handle
 
 
-def submit_named(
-    calls: Sequence[Call], naming: tuple[str, str | None], process_set: ProcessSet
-) -> tuple[int, int]:
-    """Like submit, with the names that every front end uses.
-
-    naming: the word the operation's key begins with ("allreduce", "grouped_allreduce"), and the name that the
-    user gave, or None.
+def start(requests: Any, count: int, will_wait: bool = False) -> int:
+    """Submits filled requests as one operation and returns the handle of the engine. Raises if this rank
+    refuses them. will_wait: this thread waits for the operation next, and does the engine's work meanwhile.
     """
+    engine_handle = c_int64(0)
+    submit_now = _core.submit_for_wait if will_wait else _core.submit
+    status = submit_now(byref(requests), count, byref(engine_handle))
+    if status != _core.OK:
+        _raise_refused(status)
+    return engine_handle.value
+
+
+def is_group(naming: Naming) -> bool:
+    """Whether the operation has several tensors, which the user gets as several results."""
+    return naming[0].startswith("grouped_")
+
+
+def submit_named(calls: Sequence[Call], naming: Naming, process_set: ProcessSet) -> tuple[int, int]:
+    """Like submit, with the names that every front end uses."""
     word, name = naming
-    is_group = word.startswith("grouped_")
-    count = len(calls)
+    count, has_many = len(calls), is_group(naming)
 
     def make_name(number: int, index: int) -> str:
         base = f"{word}.{name}" if name is not None else f"{word}.noname.{number}"
-        return f"{base}_{index + 1}of{count}" if is_group else base
+        return f"{base}_{index + 1}of{count}" if has_many else base
 
     return submit(calls, process_set, make_name, word.removeprefix("grouped_").capitalize())
 
@@ -155,7 +165,7 @@ def prepare(
         if status == 0:
             return result[0]
         check_usable()
-        raise_refused(status, _core.last_error())
+        _raise_refused(status)
 
     return start
 
@@ -164,7 +174,7 @@ def repeat(call: Call, word: str, name: str | None) -> Callable[[ProcessSet, int
     """Makes start(process_set, input, output) for an operation of one tensor that recurs with other memory,
     and for which its caller waits next. Any thread.
 
-    word, name: as in submit_named. start returns the handle of the engine; otherwise it is like submit().
+    word, name: as in Naming. start returns the handle of the engine; otherwise it is like submit().
     """
     requests, handle = (_core.Request * 1)(), c_int64(0)
     request, kind = requests[0], word.capitalize()
@@ -185,7 +195,7 @@ def repeat(call: Call, word: str, name: str | None) -> Callable[[ProcessSet, int
             if status == 0:
                 numbers.take(set_id)
                 return result[0]
-        raise_refused(status, _core.last_error())
+        _raise_refused(status)
 
     return start
 
@@ -281,13 +291,12 @@ def set_size(process_set: ProcessSet, kind: str) -> int:
     return size
 
 
-def raise_refused(status: int, text: str) -> NoReturn:
-    """Raises for a submission that the engine refused on this rank alone."""
+def _raise_refused(status: int) -> NoReturn:
+    """Raises for a submission that the engine has just refused on this rank alone."""
+    text = _core.last_error()
     if status in (_core.INVALID_ARGUMENT, _core.DUPLICATE_NAME):
         raise ValueError(text)
-    if status == _core.NOT_INITIALIZED:
-        raise errors.internal_error(errors.NOT_INITIALIZED)
-    raise errors.internal_error(text)
+    raise errors.internal_error(errors.NOT_INITIALIZED if status == _core.NOT_INITIALIZED else text)
 
 
 def is_done(engine_handle: int) -> bool:
@@ -348,31 +357,29 @@ def result(engine_handle: int, index: int) -> Result:
 
 
 def join() -> int:
-    """Takes part in the others' allreduces with nothing to add until every rank has joined.
+    """Blocks until every rank has joined, adding nothing to the allreduces of the others meanwhile.
 
-    Returns the world rank that joined last. Numbers of unnamed operations agree again afterwards.
+    For uneven amounts of data: call it when this rank has no more batches. Returns the world rank that joined
+    last. Average still divides by the number of all ranks.
     """
     check_usable()
     request = _core.Request()
     with numbers:
         call = Call(what=_core.JOIN, dtype=_core.FLOAT32, shape=(), input=0, tag=numbers.last_handle)
         fill(request, call, 0, "join.noname")
-        engine_handle = c_int64(0)
-        status = _core.submit(byref(request), 1, byref(engine_handle))
-    if status != _core.OK:
-        raise_refused(status, _core.last_error())
+        engine_handle = start(request, 1)
     try:
-        wait(engine_handle.value)
-        outcome = result(engine_handle.value, 0)
+        wait(engine_handle)
+        outcome = result(engine_handle, 0)
     finally:
-        _core.release(engine_handle.value)
+        _core.release(engine_handle)
     with numbers:
-        numbers.align(outcome.tag)
+        numbers.align(outcome.tag)  # so that the numbers of unnamed operations agree again
     return outcome.last_joined_rank
 
 
-def barrier(process_set: ProcessSet) -> None:
-    """Returns once every rank of the set has called it."""
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Returns once every rank of the process set has called it."""
     call = Call(what=_core.BARRIER, dtype=_core.FLOAT32, shape=(), input=0)
     with about_to_wait():
         _, engine_handle = submit([call], process_set, lambda number, index: "barrier.noname", "Barrier")

@@ -23,6 +23,10 @@ AVERAGE_REPLACED = (
     "Parameter `average` has been replaced with `op` and will be removed; use op=hvd.Average or hvd.Sum."
 )
 
+ALREADY_DISTRIBUTED = (
+    "This optimizer is a DistributedOptimizer already; wrap the optimizer that it was made from."
+)
+
 
 def _unknown_op(op: int) -> Exception:
     return errors.internal_error("Reduction op type not supported.")
@@ -72,6 +76,24 @@ def predivide_factors(factor: float) -> tuple[float, float]:
     The division by the number of ranks is the engine's, as for every average.
     """
     return 1.0 / factor, factor
+
+
+def check_passes(passes: int) -> None:
+    """ValueError unless gradients can be summed over this many passes."""
+    if passes < 1:
+        raise ValueError(f"backward_passes_per_step is {passes}, but backward_passes_per_step must be > 0.")
+
+
+def groups_of(groups: Any, num_groups: int) -> Any:
+    """The argument `groups`, or its older form. Called by the function that the user calls."""
+    if num_groups == 0:
+        return groups
+    warnings.warn(
+        "Parameter `num_groups` has been replaced by `groups` and will be removed.",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+    return num_groups if groups is None else groups
 
 
 def even_share(count: int, parts: int, part: int) -> int:

@@ -11,6 +11,8 @@ from typing import Any
 from rueda import _core, epochs, errors
 from rueda.epochs import PerEpoch
 
+__all__ = ["ProcessSet", "add_process_set", "global_process_set", "remove_process_set"]
+
 NOT_A_LIST = "ProcessSet should be initialized with a list of process ranks or an mpi4py Comm object"
 
 
@@ -157,18 +159,17 @@ class ProcessSetTable:
 
     def adopt_again(self, sets: Sequence[ProcessSet]) -> None:
         """adopt for an init() while initialized, which registers nothing. ValueError if it would have to."""
-        by_ranks = {tuple(ranks): set_id for set_id, ranks in self.ids_and_ranks().items()}
+        known = {tuple(ranks) for ranks in self.ids_and_ranks().values()}
         given = [tuple(process_set.ranks or ()) for process_set in sets]
         for index, ranks in enumerate(given):
             if ranks in given[:index]:
                 raise ValueError(f"process_sets holds the ranks {list(ranks)} twice.")
-            if ranks not in by_ranks:
+            if ranks not in known:
                 raise ValueError(
                     f"init() was called before, without the process set of ranks {list(ranks)}; call "
                     "shutdown() first, or add_process_set()."
                 )
-        for process_set, ranks in zip(sets, given):
-            process_set.process_set_id = by_ranks[ranks]
+        self.adopt(sets)
 
     def ids_and_ranks(self) -> dict[int, list[int]]:
         """All sets the user knows, the world (id 0) included; empty before init."""

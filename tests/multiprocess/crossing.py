@@ -51,4 +51,4 @@ def same(one, other):
 
 
 def outstanding(optimizer):
-    return len(optimizer._crossing._flights)
+    return len(optimizer._crossing._updates)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
     [
         ("tensorflow/fashion_mnist.py", ["--steps", "60"], 45),
         ("tensorflow/fashion_mnist_session.py", [*SESSION, "--checkpoints", "ck"], 45),
-        ("keras/fashion_mnist.py", KERAS, 45),
+        ("keras/fashion_mnist.py", [*KERAS, "--checkpoints", "ck"], 45),
         ("jax/fashion_mnist.py", ["--epochs", "1", "--steps", "60"], 45),
     ],
 )

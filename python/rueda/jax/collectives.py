@@ -10,9 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from rueda import _core, operations
+from rueda import _core, epochs, operations
 from rueda import numpy as host
-from rueda.basics import basics
 from rueda.in_flight import let_end
 from rueda.jax.compression import Compression, Compressor
 from rueda.jax.naming import name_in_program, name_of_call
@@ -22,10 +21,12 @@ from rueda.operations import check_compression
 from rueda.policy import OPS, Average, Sum, check_op
 from rueda.process_sets import ProcessSet, global_process_set
 
+__all__ = ["allgather", "allreduce", "alltoall", "broadcast", "grouped_allreduce", "reducescatter"]
+
 
 def _describe(what: int, process_set: ProcessSet, **settings: Any) -> CollectiveSpec:
     """A spec without names. Raises where this rank cannot take part."""
-    basics.require_initialized()
+    epochs.require()
     set_id = operations.process_set_id(process_set, "Collective")
     ranks = process_set.rank(), process_set.size()
     return CollectiveSpec(what, (), process_set, set_id, ranks[0] or 0, ranks[1] or 1, **settings)
@@ -72,7 +73,7 @@ def _encode(leaf: Any, what: int, label: str) -> tuple[Any, Callable[[Any], Any]
     return array, lambda result: result
 
 
-def _apply(tree: Any, name: str | None, spec: CollectiveSpec, splits: Any = None) -> Any:
+def _apply(tree: Any, name: str | None, spec: CollectiveSpec) -> Any:
     """The collective on every leaf; names are `name` and the path of the leaf in the tree."""
     with_paths, structure = _flatten(tree)
     if not with_paths:
@@ -89,15 +90,15 @@ def _apply(tree: Any, name: str | None, spec: CollectiveSpec, splits: Any = None
         results = collective.bind(*leaves, spec=named)
     else:
         names = [None if name is None else name + path for path in paths]
-        results = [jnp.asarray(result) for result in _run_eagerly(spec, names, leaves, splits)]
+        results = [jnp.asarray(result) for result in _run_eagerly(spec, names, leaves)]
     return structure.unflatten([decode(result) for decode, result in zip(decoders, results)])
 
 
-def _run_eagerly(spec: CollectiveSpec, names: list[str | None], leaves: list[Any], splits: Any) -> list[Any]:
+def _run_eagerly(spec: CollectiveSpec, names: list[str | None], leaves: list[Any]) -> list[Any]:
     handles: list[int] = []
     try:
-        for i, leaf in enumerate(leaves):
-            handles.append(start(spec, i, names[i], leaf, splits))
+        for name, leaf in zip(names, leaves):
+            handles.append(start(spec, name, leaf))
     except Exception:
         let_end(handles)  # their names are free again
         raise

@@ -11,7 +11,7 @@ import jax
 from rueda.jax.collectives import allreduce
 from rueda.jax.compression import Compression, Compressor
 from rueda.operations import set_size
-from rueda.policy import Average, check_gradient_op, check_predivide, predivide_factors
+from rueda.policy import Average, check_gradient_op, check_passes, check_predivide, predivide_factors
 from rueda.process_sets import ProcessSet, global_process_set
 
 NEEDS_OPTAX = (
@@ -54,8 +54,7 @@ def DistributedOptimizer(
         )
     if getattr(optimizer.update, "is_distributed", False):
         raise ValueError("DistributedOptimizer: this optimizer is wrapped already; wrap it once.")
-    if backward_passes_per_step < 1:
-        raise ValueError(f"backward_passes_per_step is {backward_passes_per_step}, but must be at least 1.")
+    check_passes(backward_passes_per_step)
     reduce = _reducer("DistributedOptimizer", name, op, compression, gradient_predivide_factor, process_set)
     inner = optax.with_extra_args_support(optimizer)
 

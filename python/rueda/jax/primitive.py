@@ -98,7 +98,7 @@ def _shapes(*avals: Any, spec: CollectiveSpec) -> list[Any]:
 # ---- outside jit ----
 
 
-def start(spec: CollectiveSpec, index: int, name: str | None, value: Any, splits: Any = None) -> int:
+def start(spec: CollectiveSpec, name: str | None, value: Any) -> int:
     """Starts the collective of one concrete array and returns its handle of rueda.numpy."""
     array = np.asarray(value)
     factors = {"prescale_factor": spec.prescale, "postscale_factor": spec.postscale}
@@ -109,7 +109,7 @@ def start(spec: CollectiveSpec, index: int, name: str | None, value: Any, splits
     if spec.what == _core.BROADCAST:
         return host.broadcast_async(array, spec.root_rank, name, spec.process_set)
     if spec.what == _core.ALLTOALL:
-        return host.alltoall_async(array, splits, name, spec.process_set)
+        return host.alltoall_async(array, None, name, spec.process_set)
     return host.allgather_async(array, name, spec.process_set)
 
 
@@ -119,7 +119,7 @@ def finish(handles: Sequence[int]) -> list[Any]:
 
 
 def _run_on_host(spec: CollectiveSpec, *values: Any) -> list[Any]:
-    return finish([start(spec, i, spec.names[i], value) for i, value in enumerate(values)])
+    return finish([start(spec, name, value) for name, value in zip(spec.names, values)])
 
 
 @collective.def_impl

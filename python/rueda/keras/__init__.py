@@ -4,62 +4,41 @@
 
 from __future__ import annotations
 
-_NEEDS_KERAS = "rueda.keras needs Keras 3, but {found}; install it with `pip install 'keras>=3'`."
+from rueda.extensions import require as _require
 
-try:
-    import keras as _keras
-except ImportError as _error:
-    raise ImportError(_NEEDS_KERAS.format(found=f"importing keras failed ({_error})")) from _error
-if int(_keras.__version__.split(".")[0]) < 3:
-    raise ImportError(_NEEDS_KERAS.format(found=f"keras {_keras.__version__} is installed"))
+_require("rueda.keras", "Keras 3", "keras>=3")
 
-from typing import Any
+from typing import NoReturn
 
-from rueda import exports
+from rueda import exports, process_sets
 from rueda.errors import HorovodInternalError
-from rueda.errors import no_elastic as _no_elastic
+from rueda.errors import missing_attribute as _missing_attribute
 from rueda.exports import *  # noqa: F403
-from rueda.keras import callbacks
+from rueda.keras import callbacks, values
 from rueda.keras.backends import Compression
 from rueda.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer
 from rueda.keras.saving import load_model
-from rueda.keras.values import (
-    allgather,
-    allreduce,
-    broadcast,
-    broadcast_global_variables,
-    broadcast_variables,
-    reducescatter,
-)
-from rueda.numpy import allgather_object, barrier, broadcast_object, join
-from rueda.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from rueda.keras.values import *  # noqa: F403
+from rueda.numpy import allgather_object, broadcast_object
+from rueda.operations import barrier, join
+from rueda.process_sets import *  # noqa: F403
 
 __all__ = [
     "Compression",
     "DistributedOptimizer",
     "HorovodInternalError",
     "PartialDistributedOptimizer",
-    "ProcessSet",
-    "add_process_set",
-    "allgather",
     "allgather_object",
-    "allreduce",
     "barrier",
-    "broadcast",
-    "broadcast_global_variables",
     "broadcast_object",
-    "broadcast_variables",
     "callbacks",
-    "global_process_set",
     "join",
     "load_model",
-    "reducescatter",
-    "remove_process_set",
 ]
 __all__ += exports.__all__
+__all__ += process_sets.__all__
+__all__ += values.__all__
 
 
-def __getattr__(name: str) -> Any:
-    if name == "elastic":
-        raise AttributeError(_no_elastic("rueda.keras"))
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __getattr__(name: str) -> NoReturn:
+    raise _missing_attribute("rueda.keras", name)

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 
 from rueda import _core
+from rueda.in_flight import synchronize_all
 from rueda.operations import check_compression, set_size
 from rueda.policy import predivide_factors
 from rueda.process_sets import ProcessSet, global_process_set
@@ -92,8 +93,6 @@ def _with_jax(reduction: Reduction, gradients: Sequence[Any], names: Sequence[st
 
 def _with_torch(reduction: Reduction, gradients: Sequence[Any], names: Sequence[str]) -> list[Any]:
     import torch
-
-    from rueda.in_flight import synchronize_all
 
     hvd, compression = front_end(), _compression(reduction)
     op, prescale, postscale = reduction.factors()

@@ -346,16 +346,10 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
             print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {self._rate():g}.")
 
 
-class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
-    """Saves the best model so far, on the first rank that trains it.
+class SavesOnFirstRank:
+    """What stands in front of Keras's ModelCheckpoint in BestModelCheckpoint."""
 
-    Set `filepath` (ending in .keras) before model.fit.
-
-    monitor, verbose, mode, save_freq, save_weights_only: as in keras.callbacks.ModelCheckpoint.
-
-    >>> best = hvd.callbacks.BestModelCheckpoint(monitor="val_loss")
-    >>> best.filepath = "best.keras"
-    """
+    filepath: Any
 
     def __init__(
         self,
@@ -366,7 +360,8 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc
         save_freq: Any = "epoch",
     ) -> None:
         suffix = ".weights.h5" if save_weights_only else ".keras"
-        super().__init__(f"unset{suffix}", monitor, verbose, True, save_weights_only, mode, save_freq)
+        unset: Any = (f"unset{suffix}", monitor, verbose, True, save_weights_only, mode, save_freq)
+        super().__init__(*unset)
         self.filepath = None
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -374,10 +369,23 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc
         _model_of(self)
         if not self.filepath:
             raise ValueError("BestModelCheckpoint has no filepath: set it before model.fit.")
+        super().on_train_begin(logs)  # type: ignore[misc]
 
     def _save_model(self, *arguments: Any, **settings: Any) -> None:
         if is_first(_model_of(self)):
-            super()._save_model(*arguments, **settings)
+            super()._save_model(*arguments, **settings)  # type: ignore[misc]
+
+
+class BestModelCheckpoint(SavesOnFirstRank, keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
+    """Saves the best model so far, on the first rank that trains it.
+
+    Set `filepath` (ending in .keras) before model.fit.
+
+    monitor, verbose, mode, save_freq, save_weights_only: as in keras.callbacks.ModelCheckpoint.
+
+    >>> best = hvd.callbacks.BestModelCheckpoint(monitor="val_loss")
+    >>> best.filepath = "best.keras"
+    """
 
 
 __all__ = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -24,7 +24,7 @@ from rueda.keras.backends import (
     reduce_gradients,
 )
 from rueda.local_layers import layers_of
-from rueda.policy import check_gradient_op, check_predivide
+from rueda.policy import check_gradient_op, check_passes, check_predivide
 from rueda.process_sets import ProcessSet, global_process_set
 
 LATE = (
@@ -160,8 +160,7 @@ def check_wrapping(optimizer: Any, op: int, passes: int, predivide: float) -> No
         raise ValueError(INNER)
     check_gradient_op(op, "DistributedOptimizer")
     check_predivide(op, predivide)
-    if passes < 1:
-        raise ValueError(f"backward_passes_per_step is {passes}, but must be at least 1.")
+    check_passes(passes)
 
 
 def _is_loss_scaling(optimizer: Any) -> bool:
@@ -279,7 +278,7 @@ def _scaled(grad: Any, factor: float) -> Any:
     return grad * factor
 
 
-def subclass(first: type, base: type) -> type:
+def _subclass(first: type, base: type) -> type:
     """Makes a class for one optimizer: `first` before its own class, with the name and metaclass of that."""
     members = {
         "__module__": base.__module__,
@@ -292,21 +291,29 @@ def subclass(first: type, base: type) -> type:
     return made
 
 
-def _change_class(optimizer: Any, reduction: Reduction, factor: float, scales_local: bool) -> None:
-    base = type(optimizer)
-    made = subclass(_Reducing, base)
-    # Bypasses the optimizer's own __setattr__, which would track them as state.
-    for key, value in (
-        ("_rueda_reduction", reduction),
-        ("_rueda_factor", factor),
-        ("_rueda_scales_local", scales_local),
-        ("_rueda_local", set()),
-        ("_rueda_is_reduced", False),
-    ):
+def change_class(optimizer: Any, first: type, attributes: Mapping[str, Any]) -> type:
+    """Gives the optimizer such a class, and these attributes; returns the class. The object stays: its state,
+    its place in a compiled model and its saved form.
+    """
+    made = _subclass(first, type(optimizer))
+    for key, value in attributes.items():
+        # Bypasses the optimizer's own __setattr__, which would track them as state.
         object.__setattr__(optimizer, key, value)
         setattr(made, key, value)  # for copies that the class makes from a configuration
     optimizer.__class__ = made
-    _save_as(base, made)
+    return made
+
+
+def _change_class(optimizer: Any, reduction: Reduction, factor: float, scales_local: bool) -> None:
+    base = type(optimizer)
+    attributes = {
+        "_rueda_reduction": reduction,
+        "_rueda_factor": factor,
+        "_rueda_scales_local": scales_local,
+        "_rueda_local": set(),
+        "_rueda_is_reduced": False,
+    }
+    _save_as(base, change_class(optimizer, _Reducing, attributes))
 
 
 def _save_as(base: type, made: type) -> None:

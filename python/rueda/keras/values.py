@@ -18,6 +18,15 @@ from rueda.numpy.arrays import DTYPES, Array
 from rueda.policy import BOTH
 from rueda.process_sets import ProcessSet, global_process_set
 
+__all__ = [
+    "allgather",
+    "allreduce",
+    "broadcast",
+    "broadcast_global_variables",
+    "broadcast_variables",
+    "reducescatter",
+]
+
 # Ranks draw different dropout masks and augmentations; that is meant to stay.
 _KEPT_LOCAL = "seed_generator_state"
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rueda import _core, errors, in_flight, operations
-from rueda.operations import Call
+from rueda.operations import Call, Naming, is_group
 from rueda.process_sets import ProcessSet
 
 Array = np.ndarray[Any, Any]
@@ -67,20 +67,20 @@ def calls(what: int, inputs: Sequence[Array], outputs: Sequence[Array] = (), **s
 
 
 def start_gathering(
-    calls: Sequence[Call],
+    what: int,
     inputs: Sequence[Array],
-    naming: tuple[str, str | None],
+    naming: Naming,
     process_set: ProcessSet,
+    **settings: Any,
 ) -> int:
     """Submits operations whose results the engine allocates; they have the types of the inputs."""
     dtypes = [source.dtype for source in inputs]
-    is_group = naming[0].startswith("grouped_")
 
     def finish(engine_handle: int) -> Any:
         outputs = [from_engine(engine_handle, i, dtype)[0] for i, dtype in enumerate(dtypes)]
-        return outputs if is_group else outputs[0]
+        return outputs if is_group(naming) else outputs[0]
 
-    return in_flight.start(calls, inputs, finish, naming, process_set)
+    return in_flight.start(calls(what, inputs, **settings), inputs, finish, naming, process_set)
 
 
 def from_engine(engine_handle: int, index: int, dtype: np.dtype[Any]) -> tuple[Array, operations.Result]:

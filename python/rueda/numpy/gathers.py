@@ -1,4 +1,4 @@
-"""allgather, broadcast, alltoall, join and barrier."""
+"""allgather, broadcast and alltoall."""
 
 from __future__ import annotations
 
@@ -7,18 +7,28 @@ from typing import Any
 
 import numpy as np
 
-from rueda import _core, in_flight, operations
-from rueda.basics import basics
+from rueda import _core, epochs, in_flight, operations
 from rueda.numpy import arrays
 from rueda.numpy.arrays import Array
+from rueda.operations import Naming
 from rueda.process_sets import ProcessSet, global_process_set
+
+__all__ = [
+    "allgather",
+    "allgather_async",
+    "alltoall",
+    "alltoall_async",
+    "broadcast",
+    "broadcast_async",
+    "grouped_allgather",
+]
 
 # ---- allgather ----
 
 
-def _start_allgather(values: Sequence[Any], naming: tuple[str, str | None], process_set: ProcessSet) -> int:
+def _start_allgather(values: Sequence[Any], naming: Naming, process_set: ProcessSet) -> int:
     inputs = [arrays.as_input(value) for value in values]
-    return arrays.start_gathering(arrays.calls(_core.ALLGATHER, inputs), inputs, naming, process_set)
+    return arrays.start_gathering(_core.ALLGATHER, inputs, naming, process_set)
 
 
 def allgather_async(array: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
@@ -99,7 +109,7 @@ def alltoall_async(
     array: Any, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
     """Starts an alltoall; synchronize on its handle returns (output, received splits). See alltoall."""
-    basics.require_initialized()
+    epochs.require()
     source = arrays.as_input(array)
     calls = arrays.calls(_core.ALLTOALL, [source], splits=_check_splits(splits))
     dtype = source.dtype
@@ -124,20 +134,3 @@ def alltoall(
     """
     output, received = in_flight.run(alltoall_async, array, splits, name, process_set)
     return output if splits is None else (output, received)
-
-
-# ---- join, barrier ----
-
-
-def join() -> int:
-    """Blocks until every rank has joined, adding nothing to the allreduces of the others meanwhile.
-
-    For uneven amounts of data: call it when this rank has no more batches. Returns the world rank that joined
-    last. Average still divides by the number of all ranks.
-    """
-    return operations.join()
-
-
-def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Returns once every rank of the process set has called it."""
-    operations.barrier(process_set)

@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from rueda import pickles
+from rueda import epochs, pickles
 from rueda.basics import basics
 from rueda.numpy import handles
 from rueda.numpy.arrays import Array
 from rueda.numpy.gathers import allgather, broadcast_async
 from rueda.process_sets import ProcessSet, global_process_set
+
+__all__ = ["allgather_object", "broadcast_object"]
 
 
 def broadcast_object(
@@ -23,7 +25,7 @@ def broadcast_object(
 
     >>> config = hvd.broadcast_object(read_config() if hvd.rank() == 0 else None)
     """
-    basics.require_initialized()
+    epochs.require()
     key = name if name is not None else pickles.DEFAULT_NAME
 
     def send(array: Array, part: str) -> Array:

@@ -10,13 +10,24 @@ import numpy as np
 from rueda import _core, in_flight
 from rueda.numpy import arrays
 from rueda.numpy.arrays import Array
+from rueda.operations import Naming, is_group
 from rueda.policy import OPS, Average, Sum, check_op
 from rueda.process_sets import ProcessSet, global_process_set
+
+__all__ = [
+    "allreduce",
+    "allreduce_async",
+    "grouped_allreduce",
+    "grouped_allreduce_async",
+    "grouped_reducescatter",
+    "reducescatter",
+    "reducescatter_async",
+]
 
 
 def _start_allreduce(
     values: Sequence[Any],
-    naming: tuple[str, str | None],
+    naming: Naming,
     op: int,
     factors: tuple[float, float],
     process_set: ProcessSet,
@@ -26,10 +37,9 @@ def _start_allreduce(
     outputs = [np.empty_like(source) for source in inputs]
     pre, post = factors
     calls = arrays.calls(_core.ALLREDUCE, inputs, outputs, op=op, prescale=pre, postscale=post)
-    is_group = naming[0].startswith("grouped_")
 
     def finish(engine_handle: int) -> Any:
-        return outputs if is_group else outputs[0]
+        return outputs if is_group(naming) else outputs[0]
 
     return in_flight.start(calls, [*inputs, *outputs], finish, naming, process_set)
 
@@ -116,7 +126,7 @@ def grouped_allreduce(
 
 def _start_reducescatter(
     values: Sequence[Any],
-    naming: tuple[str, str | None],
+    naming: Naming,
     op: int,
     factors: tuple[float, float],
     process_set: ProcessSet,
@@ -125,9 +135,8 @@ def _start_reducescatter(
     inputs = [arrays.as_input(value) for value in values]
     if any(source.ndim == 0 for source in inputs):
         raise ValueError("Reducescatter does not support scalar inputs; give at least one dimension.")
-    pre, post = factors
-    calls = arrays.calls(_core.REDUCESCATTER, inputs, op=op, prescale=pre, postscale=post)
-    return arrays.start_gathering(calls, inputs, naming, process_set)
+    settings = {"op": op, "prescale": factors[0], "postscale": factors[1]}
+    return arrays.start_gathering(_core.REDUCESCATTER, inputs, naming, process_set, **settings)
 
 
 def reducescatter_async(

@@ -11,7 +11,27 @@ from rueda.tensorflow.compression import Compressor
 from rueda.tensorflow.reductions import grouped_allreduce
 
 
-class DistributedAdasumOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
+class Wrapper(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
+    """An optimizer around another, whose slots and variables it shows."""
+
+    def __init__(self, optimizer: Any, name: str, use_locking: bool) -> None:
+        super().__init__(name=name, use_locking=use_locking)
+        self._optimizer = optimizer
+
+    def get_slot(self, *args: Any, **kwargs: Any) -> Any:
+        """That of the wrapped optimizer."""
+        return self._optimizer.get_slot(*args, **kwargs)
+
+    def get_slot_names(self, *args: Any, **kwargs: Any) -> Any:
+        """That of the wrapped optimizer."""
+        return self._optimizer.get_slot_names(*args, **kwargs)
+
+    def variables(self, *args: Any, **kwargs: Any) -> Any:
+        """That of the wrapped optimizer."""
+        return self._optimizer.variables(*args, **kwargs)
+
+
+class DistributedAdasumOptimizer(Wrapper):
     """Applies local gradients; every N-th step combines the changes since the last exchange by Adasum.
 
     The inner optimizer's own scaling (momentum, Adagrad, …) thus acts before the combination. For
@@ -22,8 +42,7 @@ class DistributedAdasumOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[
     def __init__(
         self, optimizer: Any, name: str | None, use_locking: bool, compression: type[Compressor], passes: int
     ) -> None:
-        super().__init__(name=name or f"DistributedDelta{type(optimizer).__name__}", use_locking=use_locking)
-        self._optimizer = optimizer
+        super().__init__(optimizer, name or f"DistributedDelta{type(optimizer).__name__}", use_locking)
         self._compression = compression
         self._passes = passes
         self._starts: dict[int, Any] = {}  # weights at the last exchange, by id of the variable
@@ -83,15 +102,3 @@ class DistributedAdasumOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[
         ]
         with tf.control_dependencies(written):
             return tf.constant(True)
-
-    def get_slot(self, *args: Any, **kwargs: Any) -> Any:
-        """That of the wrapped optimizer."""
-        return self._optimizer.get_slot(*args, **kwargs)
-
-    def get_slot_names(self, *args: Any, **kwargs: Any) -> Any:
-        """That of the wrapped optimizer."""
-        return self._optimizer.get_slot_names(*args, **kwargs)
-
-    def variables(self, *args: Any, **kwargs: Any) -> Any:
-        """That of the wrapped optimizer."""
-        return self._optimizer.variables(*args, **kwargs)

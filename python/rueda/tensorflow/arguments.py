@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -47,15 +46,8 @@ def check_num_rank_power_of_2(num_rank: int) -> bool:
     return num_rank > 0 and num_rank & (num_rank - 1) == 0
 
 
-def check_groups(groups: Any, num_groups: int) -> list[list[Any]] | int | None:
-    """The argument `groups`, with the older `num_groups` taken into account."""
-    if num_groups != 0:
-        warnings.warn(
-            "Parameter `num_groups` has been replaced by `groups` and will be removed.",
-            DeprecationWarning,
-            stacklevel=3,
-        )
-        groups = num_groups if groups is None else groups
+def check_groups(groups: Any) -> list[list[Any]] | int | None:
+    """The argument `groups`; ValueError unless it is None, a number, or lists of variables."""
     if groups is None:
         return None
     if isinstance(groups, int):
@@ -75,6 +67,19 @@ def check_groups(groups: Any, num_groups: int) -> list[list[Any]] | int | None:
     if len(members) != len(set(members)):
         raise ValueError("A variable can only appear once in groups.")
     return lists
+
+
+def by_kind(values: Iterable[Any], kind_of: Callable[[Any], Any]) -> dict[Any, list[int]]:
+    """Positions of the values of each kind, since one operation takes one type, on one device."""
+    positions: dict[Any, list[int]] = {}
+    for position, value in enumerate(values):
+        positions.setdefault(kind_of(value), []).append(position)
+    return positions
+
+
+def type_of(value: Any) -> Any:
+    """The type of a tensor or of a variable, Keras's included."""
+    return tf.as_dtype(value.dtype).base_dtype
 
 
 def is_variable(value: Any) -> bool:

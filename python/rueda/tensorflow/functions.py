@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import tensorflow as tf
 from rueda import pickles
 from rueda.basics import basics
 from rueda.process_sets import ProcessSet, global_process_set
+from rueda.tensorflow.arguments import by_kind, type_of
 from rueda.tensorflow.mpi_ops import _grouped_broadcast, allgather, broadcast, broadcast_
 from rueda.tensorflow.plugin import default_name
 
@@ -34,7 +35,7 @@ def broadcast_variables(
         return _broadcast_in_place(variables, root_rank, process_set)
     if tf.executing_eagerly():
         # Named by number and not after the type, so that ranks whose types differ meet and get an error.
-        for number, positions in enumerate(_by_type(variables).values()):
+        for number, positions in enumerate(by_kind(variables, type_of).values()):
             mine = [variables[i] for i in positions]
             values = [tf.convert_to_tensor(variable) for variable in mine]
             name = f"broadcast_variables_{number}"
@@ -51,20 +52,11 @@ def broadcast_variables(
     return tf.group(*[one for one in assigned if one is not None])
 
 
-def _by_type(variables: Sequence[Any]) -> dict[Any, list[int]]:
-    positions: dict[Any, list[int]] = {}
-    for position, variable in enumerate(variables):
-        positions.setdefault(tf.as_dtype(variable.dtype).base_dtype, []).append(position)
-    return positions
-
-
 def _broadcast_in_place(variables: list[Any], root_rank: int, process_set: ProcessSet) -> Any:
-    together: dict[Any, list[Any]] = {}
-    for variable in variables:
-        key = (str(getattr(variable, "device", "")), tf.as_dtype(variable.dtype).base_dtype)
-        together.setdefault(key, []).append(variable)
+    together = by_kind(variables, lambda one: (str(getattr(one, "device", "")), type_of(one)))
     operations = []
-    for number, group in enumerate(together.values()):
+    for number, positions in enumerate(together.values()):
+        group = [variables[i] for i in positions]
         updates = broadcast_(group, root_rank, f"broadcast_variables_{number}", process_set)
         operations += [] if tf.executing_eagerly() else [update.op for update in updates]
     return None if tf.executing_eagerly() or tf.inside_function() else tf.group(*operations)

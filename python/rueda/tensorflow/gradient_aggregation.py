@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from rueda.policy import check_passes
+
 SLICES = (
     "IndexedSlices are not supported when `backward_passes_per_step` > 1; pass sparse_as_dense=True to "
     "DistributedOptimizer."
@@ -26,8 +28,7 @@ class Aggregation:
         sparse_as_dense: bool = False,
         average_aggregated_gradients: bool = False,
     ) -> None:
-        if backward_passes_per_step <= 0:
-            raise ValueError("backward_passes_per_step must be > 0")
+        check_passes(backward_passes_per_step)
         self._passes = backward_passes_per_step
         self._reduce = reduce
         self._sparse_as_dense = sparse_as_dense
@@ -43,6 +44,11 @@ class Aggregation:
     def _scaled(self, totals: list[Any]) -> list[Any]:
         """The sums of all passes, in the form in which they are reduced."""
         return [total / self._passes for total in totals] if self._average else totals
+
+    def _in_last_pass(self, is_last: Any, reduced: Callable[[], list[Any]], totals: list[Any]) -> list[Any]:
+        """reduced() in the last pass, the sums so far in the others."""
+        chosen = tf.cond(is_last, reduced, lambda: [tf.identity(total) for total in totals])
+        return list(chosen) if isinstance(chosen, (list, tuple)) else [chosen]  # a single one has no list
 
 
 class LocalGradientAggregationHelper(Aggregation):
@@ -70,10 +76,7 @@ class LocalGradientAggregationHelper(Aggregation):
             with tf.control_dependencies(cleared):
                 return [tf.identity(gradient) for gradient in combined]
 
-        def waiting() -> list[Any]:
-            return [tf.identity(total) for total in totals]
-
-        for i, gradient in zip(present, as_list(tf.cond(self._is_last, reduced, waiting))):
+        for i, gradient in zip(present, self._in_last_pass(self._is_last, reduced, totals)):
             outputs[i] = gradient
         return outputs
 
@@ -99,8 +102,3 @@ class LocalGradientAggregationHelper(Aggregation):
             use_resource=True,
             collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
         )
-
-
-def as_list(values: Any) -> list[Any]:
-    """The results of tf.cond as a list; tf.cond returns a single tensor without a list."""
-    return list(values) if isinstance(values, (list, tuple)) else [values]

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from rueda.tensorflow.arguments import variable_key
-from rueda.tensorflow.gradient_aggregation import Aggregation, as_list
+from rueda.tensorflow.gradient_aggregation import Aggregation
 
 
 class LocalGradientAggregationHelperEager(Aggregation):
@@ -17,14 +17,8 @@ class LocalGradientAggregationHelperEager(Aggregation):
     One thread at a time.
     """
 
-    def __init__(
-        self,
-        backward_passes_per_step: int,
-        reduce: Callable[[Sequence[Any], Sequence[Any]], list[Any]],
-        sparse_as_dense: bool = False,
-        average_aggregated_gradients: bool = False,
-    ) -> None:
-        super().__init__(backward_passes_per_step, reduce, sparse_as_dense, average_aggregated_gradients)
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
         self._sums: dict[int, Any] = {}  # by variable; each is made when it has its first gradient
         with tf.init_scope():
             self.counter = tf.Variable(0, dtype=tf.int32, trainable=False, name="rueda_aggregation_passes")
@@ -47,10 +41,7 @@ class LocalGradientAggregationHelperEager(Aggregation):
                 one.assign(tf.zeros_like(one))
             return [tf.identity(gradient) for gradient in combined]
 
-        def waiting() -> list[Any]:
-            return [tf.identity(total) for total in totals]
-
-        for i, gradient in zip(sums, as_list(tf.cond(tf.equal(self.counter, 0), reduced, waiting))):
+        for i, gradient in zip(sums, self._in_last_pass(tf.equal(self.counter, 0), reduced, totals)):
             outputs[i] = gradient
         return outputs
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import tensorflow as tf
 
-from rueda.basics import basics, is_enabled
+from rueda import epochs
+from rueda.basics import is_enabled
 from rueda.operations import check_compression, set_size
 from rueda.policy import Adasum, Average, check_predivide, predivide_factors, split_evenly
 from rueda.process_sets import ProcessSet, global_process_set
@@ -40,6 +41,12 @@ class GradientReducer:
         check_predivide(self.op, self.gradient_predivide_factor)
         check_compression(self.compression)
         self._local: set[int] = set()
+
+    @classmethod
+    def of_options(cls, scope: str, options: Mapping[str, Any]) -> GradientReducer:
+        """With those arguments of a function that have the names of fields."""
+        own = {one.name: options[one.name] for one in fields(cls) if one.name in options}
+        return cls(scope, **own)
 
     # ---- variables that stay local ----
 
@@ -83,7 +90,7 @@ class GradientReducer:
         Graphs match gradients by the tensors' names; with use_generic_names by grad_0, grad_1, …; with parts,
         one for each gradient, by these under the reducer's scope.
         """
-        basics.require_initialized()
+        epochs.require()
         outputs = list(gradients)
         present = [i for i, gradient in enumerate(outputs) if gradient is not None]
         if variables is not None:
@@ -124,7 +131,7 @@ class GradientReducer:
             with tf.control_dependencies([] if is_async() or tf.executing_eagerly() else before):
                 if len(members) == 1 and self.groups is None:
                     name = names.get(members[0]) or self._eager_name(str(number))
-                    reduced = [self._reduce_one(outputs[members[0]], name)]
+                    reduced = [allreduce(outputs[members[0]], name=name, **self._settings())]
                 else:
                     reduced = self._reduce_group([outputs[i] for i in members], number, bool(names))
             before = reduced
@@ -150,34 +157,25 @@ class GradientReducer:
         parts = [[by_key.pop(k) for k in map(variable_key, g) if k in by_key] for g in self.groups]
         return [part for part in parts if part] + [[i] for i in by_key.values()]
 
-    def _factors(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Any]:
+        """The arguments with which dense gradients are reduced."""
         before, after = predivide_factors(self.gradient_predivide_factor)
-        return {"op": self.op, "prescale_factor": before, "postscale_factor": after}
+        return {
+            "op": self.op,
+            "prescale_factor": before,
+            "postscale_factor": after,
+            "device_dense": self.device_dense,
+            "compression": self.compression,
+            "process_set": self.process_set,
+        }
 
     def _eager_name(self, part: str) -> str | None:
         """The name for errors in eager execution, in which tensors have no names; None in graphs."""
         return f"{self.scope}_Allreduce_{part}" if tf.executing_eagerly() else None
 
-    def _reduce_one(self, gradient: Any, name: str | None) -> Any:
-        return allreduce(
-            gradient,
-            device_dense=self.device_dense,
-            compression=self.compression,
-            name=name,
-            process_set=self.process_set,
-            **self._factors(),
-        )
-
     def _reduce_group(self, gradients: list[Any], number: int, has_generic_names: bool) -> list[Any]:
         name = f"grads_{number}" if has_generic_names else self._eager_name(str(number))
-        return grouped_allreduce(
-            gradients,
-            device_dense=self.device_dense,
-            compression=self.compression,
-            name=name,
-            process_set=self.process_set,
-            **self._factors(),
-        )
+        return grouped_allreduce(gradients, name=name, **self._settings())
 
     def _reduce_slices(self, gradient: Any, name: str | None) -> Any:
         return allreduce(

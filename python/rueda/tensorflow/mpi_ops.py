@@ -6,15 +6,16 @@ that of the node, in eager execution the argument `name`, else the operation's t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from rueda import exports
+from rueda import exports, process_sets
 from rueda.basics import basics
 from rueda.exports import *  # noqa: F403
 from rueda.policy import Average, Sum
+from rueda.process_sets import *  # noqa: F403
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.tensorflow.arguments import (
     check_num_rank_power_of_2,
@@ -29,14 +30,12 @@ _basics = basics  # libraries use it under this name
 
 
 __all__ = [
-    "ProcessSet",
     "allgather",
     "alltoall",
     "barrier",
     "broadcast",
     "broadcast_",
     "check_num_rank_power_of_2",
-    "global_process_set",
     "grouped_allgather",
     "handle_average_backwards_compatibility",
     "join",
@@ -47,37 +46,34 @@ __all__ = [
     "size_op",
 ]
 __all__ += exports.__all__
+__all__ += process_sets.__all__
 
 
-def _run(
-    function: Callable[..., Any],
-    word: str,
-    tensor: Any,
-    name: str | None,
-    process_set: ProcessSet,
-    **settings: Any,
-) -> Any:
+def _run(word: str, tensor: Any, name: str | None, process_set: ProcessSet, **settings: Any) -> Any:
     """Runs or builds the operation of one tensor. word: "Allreduce". name: the user's."""
     what, known = f"Horovod{word}", set_id(process_set, word)
+    function = getattr(functions, f"horovod_{word.lower()}")
     name = name or default_name(what, tensor)
     return run(function, what, name, tensor=tensor, process_set_id=known, **settings)
 
 
 def _run_grouped(
-    function: Callable[..., Any],
-    word: str,
-    tensors: Sequence[Any],
-    name: str | None,
-    process_set: ProcessSet,
-    **settings: Any,
+    word: str, tensors: Sequence[Any], name: str | None, process_set: ProcessSet, **settings: Any
 ) -> list[Any]:
     """Like _run, for several tensors of one type."""
     what, known = f"HorovodGrouped{word}", set_id(process_set, word)
+    function = getattr(functions, f"horovod_grouped_{word.lower()}")
     name = name or default_name(what, tensors[0], tensors[-1])
     return list(run(function, what, name, tensors=list(tensors), process_set_id=known, **settings))
 
 
 # ---- reductions of dense tensors; compression and slices are added by reductions.py ----
+
+
+def _reduction(op: int, prescale: float, postscale: float, ignore_name_scope: bool) -> dict[str, Any]:
+    """The attributes of an operation that reduces."""
+    factors = {"prescale_factor": prescale, "postscale_factor": postscale}
+    return {"reduce_op": op, **factors, "ignore_name_scope": ignore_name_scope}
 
 
 def _allreduce(
@@ -90,17 +86,8 @@ def _allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """postscale · op(prescale · tensor) over the set; the shape and type of tensor."""
-    return _run(
-        functions.horovod_allreduce,
-        "Allreduce",
-        tensor,
-        name,
-        process_set,
-        reduce_op=op,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        ignore_name_scope=ignore_name_scope,
-    )
+    settings = _reduction(op, prescale_factor, postscale_factor, ignore_name_scope)
+    return _run("Allreduce", tensor, name, process_set, **settings)
 
 
 def _grouped_allreduce(
@@ -113,17 +100,8 @@ def _grouped_allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """Like _allreduce, for tensors of one type as one operation."""
-    return _run_grouped(
-        functions.horovod_grouped_allreduce,
-        "Allreduce",
-        tensors,
-        name,
-        process_set,
-        reduce_op=op,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        ignore_name_scope=ignore_name_scope,
-    )
+    settings = _reduction(op, prescale_factor, postscale_factor, ignore_name_scope)
+    return _run_grouped("Allreduce", tensors, name, process_set, **settings)
 
 
 def _reducescatter(
@@ -136,17 +114,8 @@ def _reducescatter(
     postscale_factor: float = 1.0,
 ) -> Any:
     """This rank's rows of the reduced tensor: [d // n (+ 1 on the first d % n ranks), …]."""
-    return _run(
-        functions.horovod_reducescatter,
-        "Reducescatter",
-        tensor,
-        name,
-        process_set,
-        reduce_op=op,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        ignore_name_scope=ignore_name_scope,
-    )
+    settings = _reduction(op, prescale_factor, postscale_factor, ignore_name_scope)
+    return _run("Reducescatter", tensor, name, process_set, **settings)
 
 
 def _grouped_reducescatter(
@@ -159,17 +128,8 @@ def _grouped_reducescatter(
     postscale_factor: float = 1.0,
 ) -> list[Any]:
     """Like _reducescatter, for tensors of one type as one operation."""
-    return _run_grouped(
-        functions.horovod_grouped_reducescatter,
-        "Reducescatter",
-        tensors,
-        name,
-        process_set,
-        reduce_op=op,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        ignore_name_scope=ignore_name_scope,
-    )
+    settings = _reduction(op, prescale_factor, postscale_factor, ignore_name_scope)
+    return _run_grouped("Reducescatter", tensors, name, process_set, **settings)
 
 
 # ---- gathers, broadcasts, exchanges ----
@@ -186,14 +146,7 @@ def allgather(
     tensor: [rows, …], any number of rows per rank, other dimensions and type equal. Differentiable: the
     gradient is averaged over the ranks and cut back to this rank's rows.
     """
-    return _run(
-        functions.horovod_allgather,
-        "Allgather",
-        tensor,
-        name,
-        process_set,
-        ignore_name_scope=ignore_name_scope,
-    )
+    return _run("Allgather", tensor, name, process_set, ignore_name_scope=ignore_name_scope)
 
 
 def grouped_allgather(
@@ -206,14 +159,7 @@ def grouped_allgather(
     tensors = group_of(tensors)
     if not tensors:
         return []
-    return _run_grouped(
-        functions.horovod_grouped_allgather,
-        "Allgather",
-        tensors,
-        name,
-        process_set,
-        ignore_name_scope=ignore_name_scope,
-    )
+    return _run_grouped("Allgather", tensors, name, process_set, ignore_name_scope=ignore_name_scope)
 
 
 def broadcast(
@@ -228,13 +174,7 @@ def broadcast(
     Differentiable: root's gradient is the average of all ranks' gradients, that of the others zero.
     """
     return _run(
-        functions.horovod_broadcast,
-        "Broadcast",
-        tensor,
-        name,
-        process_set,
-        root_rank=root_rank,
-        ignore_name_scope=ignore_name_scope,
+        "Broadcast", tensor, name, process_set, root_rank=root_rank, ignore_name_scope=ignore_name_scope
     )
 
 
@@ -244,14 +184,7 @@ def _grouped_broadcast(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
-    return _run_grouped(
-        functions.horovod_grouped_broadcast,
-        "Broadcast",
-        tensors,
-        name,
-        process_set,
-        root_rank=root_rank,
-    )
+    return _run_grouped("Broadcast", tensors, name, process_set, root_rank=root_rank)
 
 
 def broadcast_(
@@ -294,7 +227,6 @@ def alltoall(
     rank, int32 [size of the set].
     """
     output, received_splits = _run(
-        functions.horovod_alltoall,
         "Alltoall",
         tensor,
         name,

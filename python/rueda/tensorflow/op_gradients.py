@@ -72,7 +72,7 @@ def _grouped_allreduce_gradient(operation: Any, *grads: Any) -> Any:
     return _grouped_allreduce(_of_outputs_types(operation, grads), **_reduction_of(operation))
 
 
-def _my_rows(operation: Any, index: int, averaged: Any, counts: Any) -> Any:
+def _my_rows(operation: Any, averaged: Any, counts: Any) -> Any:
     """The rows of a gathered tensor's gradient that came from this rank. counts: rows per rank of the set."""
     set_number = int(operation.get_attr("process_set_id"))
     if set_number == 0:
@@ -89,7 +89,7 @@ def _allgather_gradient(operation: Any, grad: Any) -> Any:
     averaged = _allreduce(tf.convert_to_tensor(grad), op=Average, **place)
     mine = tf.shape(operation.inputs[0], out_type=tf.int32)[:1]
     place["name"] = place["name"] and f"{place['name']}.rows"
-    return _my_rows(operation, 0, averaged, allgather(mine, **place))
+    return _my_rows(operation, averaged, allgather(mine, **place))
 
 
 @tf.RegisterGradient("HorovodGroupedAllgather")
@@ -99,7 +99,7 @@ def _grouped_allgather_gradient(operation: Any, *grads: Any) -> Any:
     mine = tf.stack([tf.shape(tensor, out_type=tf.int32)[0] for tensor in operation.inputs])
     place["name"] = place["name"] and f"{place['name']}.rows"
     counts = allgather(mine[tf.newaxis], **place)  # [ranks, tensors]
-    return [_my_rows(operation, i, one, counts[:, i]) for i, one in enumerate(averaged)]
+    return [_my_rows(operation, one, counts[:, i]) for i, one in enumerate(averaged)]
 
 
 def _root_only(operation: Any, averaged: Any) -> Any:

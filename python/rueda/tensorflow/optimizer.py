@@ -8,9 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from rueda import front_ends
-from rueda.policy import Adasum, Average
+from rueda.policy import ALREADY_DISTRIBUTED, Adasum, Average, check_passes, groups_of
 from rueda.process_sets import ProcessSet, global_process_set
-from rueda.tensorflow.adasum_optimizer import DistributedAdasumOptimizer
+from rueda.tensorflow.adasum_optimizer import DistributedAdasumOptimizer, Wrapper
 from rueda.tensorflow.arguments import check_groups
 from rueda.tensorflow.compression import Compression, Compressor
 from rueda.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
@@ -18,7 +18,7 @@ from rueda.tensorflow.gradients import GradientReducer
 from rueda.tensorflow.tape import local_variables_of
 
 
-class DistributedLegacyOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
+class DistributedLegacyOptimizer(Wrapper):
     """Wraps a TensorFlow 1 optimizer: compute_gradients, and so minimize, gives the gradients of all ranks.
 
     Everything else is the wrapped optimizer's: slots, variables, how gradients are applied.
@@ -32,8 +32,7 @@ class DistributedLegacyOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[
         reducer: GradientReducer,
         aggregation: LocalGradientAggregationHelper | None,
     ) -> None:
-        super().__init__(name=name or f"Distributed{type(optimizer).__name__}", use_locking=use_locking)
-        self._optimizer = optimizer
+        super().__init__(optimizer, name or f"Distributed{type(optimizer).__name__}", use_locking)
         self._reducer = reducer
         self._aggregation = aggregation
 
@@ -59,18 +58,6 @@ class DistributedLegacyOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[
         return self._aggregation.apply_gradients(
             lambda: self._optimizer.apply_gradients(*args, **kwargs), global_step
         )
-
-    def get_slot(self, *args: Any, **kwargs: Any) -> Any:
-        """That of the wrapped optimizer."""
-        return self._optimizer.get_slot(*args, **kwargs)
-
-    def get_slot_names(self, *args: Any, **kwargs: Any) -> Any:
-        """That of the wrapped optimizer."""
-        return self._optimizer.get_slot_names(*args, **kwargs)
-
-    def variables(self, *args: Any, **kwargs: Any) -> Any:
-        """That of the wrapped optimizer."""
-        return self._optimizer.variables(*args, **kwargs)
 
 
 def DistributedOptimizer(
@@ -103,13 +90,10 @@ def DistributedOptimizer(
     >>> optimizer = hvd.DistributedOptimizer(tf.compat.v1.train.AdagradOptimizer(0.001 * hvd.size()))
     """
     own = {key: value for key, value in locals().items() if key not in ("optimizer", "num_groups")}
-    own["groups"] = check_groups(groups, num_groups)
-    if backward_passes_per_step <= 0:
-        raise ValueError("backward_passes_per_step must be > 0")
+    own["groups"] = check_groups(groups_of(groups, num_groups))
+    check_passes(backward_passes_per_step)
     if isinstance(optimizer, (DistributedLegacyOptimizer, DistributedAdasumOptimizer)):
-        raise ValueError(
-            "This optimizer is a DistributedOptimizer already; wrap the optimizer that it was made from."
-        )
+        raise ValueError(ALREADY_DISTRIBUTED)
     if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
         return _wrap_for_keras(optimizer, own)
     if op == Adasum:
@@ -118,18 +102,8 @@ def DistributedOptimizer(
 
 
 def _wrap_for_tensorflow_1(optimizer: Any, options: dict[str, Any]) -> Any:
-    reducer = GradientReducer(
-        options["name"] or f"Distributed{type(optimizer).__name__}",
-        options["device_dense"],
-        options["device_sparse"],
-        options["compression"],
-        options["sparse_as_dense"],
-        options["op"],
-        options["gradient_predivide_factor"],
-        options["groups"],
-        options["process_set"],
-        options["scale_local_gradients"],
-    )
+    scope = options["name"] or f"Distributed{type(optimizer).__name__}"
+    reducer = GradientReducer.of_options(scope, options)
     passes = options["backward_passes_per_step"]
     aggregation = None
     if passes > 1:
@@ -190,22 +164,9 @@ def PartialDistributedOptimizer(
     scale_local_gradients: bool = True,
 ) -> Any:
     """DistributedOptimizer that leaves the weights of local_layers, one Keras layer or several, alone."""
+    given = {key: value for key, value in locals().items() if key != "local_layers"}
     local = local_variables_of(local_layers, caller="PartialDistributedOptimizer")
-    wrapped = DistributedOptimizer(
-        optimizer,
-        name=name,
-        device_dense=device_dense,
-        device_sparse=device_sparse,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        backward_passes_per_step=backward_passes_per_step,
-        op=op,
-        gradient_predivide_factor=gradient_predivide_factor,
-        average_aggregated_gradients=average_aggregated_gradients,
-        groups=groups,
-        process_set=process_set,
-        scale_local_gradients=scale_local_gradients,
-    )
+    wrapped = DistributedOptimizer(**given)
     for variable in local:
         wrapped.register_local_var(variable)
     return wrapped

@@ -11,7 +11,13 @@ import tensorflow as tf
 from rueda.operations import check_compression
 from rueda.policy import Adasum, Average, Sum
 from rueda.process_sets import ProcessSet, global_process_set
-from rueda.tensorflow.arguments import group_of, handle_average_backwards_compatibility, set_id
+from rueda.tensorflow.arguments import (
+    by_kind,
+    group_of,
+    handle_average_backwards_compatibility,
+    set_id,
+    type_of,
+)
 from rueda.tensorflow.compression import Compression, Compressor
 from rueda.tensorflow.mpi_ops import (
     _allreduce,
@@ -22,6 +28,8 @@ from rueda.tensorflow.mpi_ops import (
     size_op,
 )
 from rueda.tensorflow.plugin import default_name
+
+__all__ = ["allreduce", "grouped_allreduce", "grouped_reducescatter", "reducescatter"]
 
 NO_SPARSE_ADASUM = (
     "The Adasum reduction does not currently support sparse tensors. As a workaround please pass "
@@ -90,14 +98,6 @@ def _allreduce_slices(
     return tf.IndexedSlices(values, indices, dense_shape=slices.dense_shape)
 
 
-def by_type(tensors: Sequence[Any]) -> dict[Any, list[int]]:
-    """Positions of the tensors of each type, since one operation takes one type."""
-    positions: dict[Any, list[int]] = {}
-    for position, tensor in enumerate(tensors):
-        positions.setdefault(tensor.dtype.base_dtype, []).append(position)
-    return positions
-
-
 def _reduce_group(
     tensors: Sequence[Any],
     compression: type[Compressor],
@@ -108,7 +108,7 @@ def _reduce_group(
     check_compression(compression)
     pairs = [compression.compress(tf.convert_to_tensor(tensor)) for tensor in tensors]
     outputs: list[Any] = [None] * len(pairs)
-    types = by_type([compressed for compressed, _ in pairs])
+    types = by_kind(pairs, lambda pair: type_of(pair[0]))
     for dtype, positions in types.items():
         # Each type of a call needs its own name: in eager execution all would have that of the operation.
         own = name if len(types) == 1 or name is None else f"{name}_{dtype.name}"

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from rueda.local_layers import layers_of
-from rueda.policy import Average
+from rueda.policy import Average, groups_of
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.tensorflow.arguments import check_groups
 from rueda.tensorflow.compression import Compression, Compressor
@@ -80,24 +80,15 @@ def DistributedGradientTape(
     >>> tape = hvd.DistributedGradientTape(tape)
     >>> gradients = tape.gradient(loss, model.trainable_variables)
     """
+    given = dict(locals())
     if isinstance(gradtape, _DistributedTape):
         raise ValueError(
             "This tape is a DistributedGradientTape already; wrap the tape that it was made from."
         )
     if not isinstance(gradtape, tf.GradientTape):
         raise TypeError(f"DistributedGradientTape takes a tf.GradientTape, not {type(gradtape).__name__}.")
-    reducer = GradientReducer(
-        "DistributedGradientTape",
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        check_groups(groups, num_groups),
-        process_set,
-        scale_local_gradients,
-    )
+    given["groups"] = check_groups(groups_of(groups, num_groups))
+    reducer = GradientReducer.of_options("DistributedGradientTape", given)
     cls = type(gradtape)
     wrapped: Any = object.__new__(type(cls.__name__, (_DistributedTape, cls), {}))
     wrapped.__dict__.update(gradtape.__dict__)
@@ -132,20 +123,9 @@ def PartialDistributedGradientTape(
     local_layers: a Keras layer or a collection of layers; ValueError for anything else, and for layers that
     are not built.
     """
+    given = {key: value for key, value in locals().items() if key != "local_layers"}
     local = local_variables_of(local_layers, caller="PartialDistributedGradientTape")
-    tape = DistributedGradientTape(
-        gradtape,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        num_groups,
-        groups,
-        process_set,
-        scale_local_gradients,
-    )
+    tape = DistributedGradientTape(**given)
     for variable in local:
         tape.register_local_source(variable)
     return tape

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 
 from rueda.in_flight import InFlight, of_handle, settle_all
-from rueda.policy import Adasum
+from rueda.policy import Adasum, check_passes
 from rueda.process_sets import ProcessSet
 from rueda.torch.compression import Compressor
+from rueda.torch.naming import default_names
 from rueda.torch.reducer import TOO_MANY_PASSES, ZEROED_EARLY
 from rueda.torch.reductions import allreduce_async_
 from rueda.torch.slots import watch_gradient, weakly
@@ -69,11 +70,10 @@ class AdasumMixin(torch.optim.Optimizer):
         super().add_param_group(param_group)
         if "_trained" not in self.__dict__:  # the wrapper is being built
             return
-        group = len(self.param_groups) - 1
-        members = self.param_groups[group]["params"]
-        for index, parameter in enumerate(members):
-            self._parameter_names.setdefault(parameter, f"allreduce.noname.{group}.{index}")
-        self._take(members)
+        added = default_names(self, len(self.param_groups) - 1)
+        for parameter, name in added.items():
+            self._parameter_names.setdefault(parameter, name)
+        self._take(list(added))
 
     def _after_accumulation(self, parameter: torch.Tensor) -> None:
         if self._passes_left[parameter] <= 0:
@@ -170,8 +170,7 @@ class AdasumMixin(torch.optim.Optimizer):
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Changes how many backward passes are summed before a step, and starts counting again."""
-        if passes <= 0:
-            raise ValueError("backward_passes_per_step must be > 0")
+        check_passes(passes)
         self._abandon()
         self.backward_passes_per_step = passes
         self._passes_left = dict.fromkeys(self._trained, passes)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 from rueda.operations import check_compression
-from rueda.policy import OPS, Adasum, check_predivide
+from rueda.policy import OPS, Adasum, check_passes, check_predivide
 
 OTHER_MODEL = (
     "model holds none of the optimizer's parameters, so its forward passes wait for nothing; give the module "
@@ -24,8 +23,7 @@ def check_reduction(compression: Any, op: int, predivide: float, passes: int) ->
     if op not in OPS:
         raise ValueError(f"op must be one of Average, Sum, Adasum, Min, Max and Product, not {op!r}.")
     check_predivide(op, predivide)
-    if passes <= 0:
-        raise ValueError("backward_passes_per_step must be > 0")
+    check_passes(passes)
 
 
 def check_groups(groups: Any) -> None:
@@ -46,18 +44,6 @@ def check_groups(groups: Any) -> None:
         )
     if groups <= 0:
         raise ValueError("groups should be a non-negative integer or a list of list of torch.Tensor.")
-
-
-def groups_of(groups: Any, num_groups: int) -> Any:
-    """The argument groups, or its older form."""
-    if num_groups == 0:
-        return groups
-    warnings.warn(
-        "Parameter `num_groups` has been replaced by `groups` and will be removed.",
-        DeprecationWarning,
-        stacklevel=3,
-    )
-    return num_groups if groups is None else groups
 
 
 def check_cross_step(

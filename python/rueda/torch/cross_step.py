@@ -38,25 +38,25 @@ PART_BYTES = 1 << 20
 
 
 @dataclass
-class Flight:
+class OutstandingUpdate:
     """A gradient whose reduction or whose update is outstanding."""
 
     parameter: torch.Tensor
     grad: torch.Tensor
     reduction: Reduction | None  # leaves its result in grad; None: the result is there
-    has_landed: Callable[[], None]
+    when_settled: Callable[[], None]
     group: int = 0  # of the optimizer
 
 
 def _nothing(*_: Any) -> None:
-    """Replaces a gate in a copy of its module."""
+    """Replaces a hook in a copy of its module."""
 
 
-def _no_gate() -> Callable[..., None]:
+def _no_hook() -> Callable[..., None]:
     return _nothing
 
 
-class _Gate:
+class _WaitingHook:
     """A hook of a module that waits. Copies of the module do not have it."""
 
     def __init__(self, crossing: CrossStep, wait: Callable[[CrossStep, Any], None]) -> None:
@@ -69,7 +69,7 @@ class _Gate:
             self._wait(crossing, arguments[0])
 
     def __reduce__(self) -> Any:
-        return _no_gate, ()
+        return _no_hook, ()
 
 
 # The objects with outstanding updates, and their optimizers. They are kept alive, because no update may be
@@ -94,7 +94,7 @@ class CrossStep:
 
     def __init__(self, model: torch.nn.Module, optimizer: Any) -> None:
         self._optimizer = weakref.ref(optimizer)
-        self._flights: dict[torch.Tensor, Flight] = {}
+        self._updates: dict[torch.Tensor, OutstandingUpdate] = {}
         self._options: list[dict[str, Any]] = []  # of the groups, when step() was called
         self._called: dict[torch.nn.Module, int] = {}  # since the last step, in the order of first calls
         self._parents: dict[torch.nn.Module, torch.nn.Module] = {}
@@ -107,7 +107,7 @@ class CrossStep:
     # ---- modules ----
 
     def _watch(self, model: torch.nn.Module) -> None:
-        arrive = torch.compiler.disable(CrossStep._arrive)
+        before_forward = torch.compiler.disable(CrossStep._before_forward)
         inside: set[torch.nn.Module] = set()
         for module in model.modules():
             for child in module.children():
@@ -120,26 +120,26 @@ class CrossStep:
             self._awaited[module] = list(module.parameters(recurse=False))
             for parameter in self._awaited[module]:
                 self._places.setdefault(parameter, []).append(module)
-            finish = _Gate(self, CrossStep._finish_for)
+            finish = _WaitingHook(self, CrossStep._finish_for)
             hooks = [
                 module.register_state_dict_pre_hook(finish),
-                module._register_load_state_dict_pre_hook(_Gate(self, CrossStep._finish_for)),
+                module._register_load_state_dict_pre_hook(_WaitingHook(self, CrossStep._finish_for)),
             ]
             if module not in inside:  # a wait would break its graph, so its wrapper waits for all of it
-                gate = _Gate(self, arrive)
-                hooks.append(module.register_forward_pre_hook(gate, prepend=True))
+                wait = _WaitingHook(self, before_forward)
+                hooks.append(module.register_forward_pre_hook(wait, prepend=True))
             for hook in hooks:
                 weakref.finalize(self, hook.remove)
 
-    def _arrive(self, module: torch.nn.Module) -> None:
+    def _before_forward(self, module: torch.nn.Module) -> None:
         self._called.setdefault(module, len(self._called))
-        if not self._flights:
+        if not self._updates:
             return
         if module.training and torch.is_grad_enabled():
             wanted: Iterable[torch.Tensor] = self._awaited.get(module, ())
         else:  # no gradient will show that another module than its own read a parameter early
             wanted = [*self._awaited.get(module, ()), *module.parameters()]
-        self._land([p for p in dict.fromkeys(wanted) if p in self._flights])
+        self._make_updates([p for p in dict.fromkeys(wanted) if p in self._updates])
 
     def _finish_for(self, _: Any) -> None:
         self.finish()
@@ -165,7 +165,7 @@ class CrossStep:
 
     # ---- steps ----
 
-    def depart(self, flights: Iterable[Flight], groups: list[dict[str, Any]]) -> None:
+    def take_over(self, updates: Iterable[OutstandingUpdate], groups: list[dict[str, Any]]) -> None:
         """Takes over what a step() leaves outstanding. Updates for which no forward pass would wait are
         made at once.
 
@@ -176,77 +176,77 @@ class CrossStep:
             for group in groups
         ]
         at_once = []
-        for flight in flights:
-            self._flights[flight.parameter] = flight
-            place = self._place(flight.parameter)
-            if place is None or flight.reduction is None:
-                at_once.append(flight.parameter)
-            elif place not in self._places[flight.parameter]:
-                self._places[flight.parameter].append(place)
-                self._awaited[place].append(flight.parameter)
+        for update in updates:
+            self._updates[update.parameter] = update
+            place = self._place(update.parameter)
+            if place is None or update.reduction is None:
+                at_once.append(update.parameter)
+            elif place not in self._places[update.parameter]:
+                self._places[update.parameter].append(place)
+                self._awaited[place].append(update.parameter)
         self._called.clear()
         owner = self._optimizer()
         assert owner is not None  # it is on the stack
         _outstanding[self] = owner
-        self._land(at_once)
+        self._make_updates(at_once)
 
     def finish(self) -> None:
         """Makes all outstanding updates. Raises HorovodInternalError when a reduction failed."""
-        self._land(list(self._flights))
+        self._make_updates(list(self._updates))
 
-    def _land(self, parameters: list[torch.Tensor]) -> None:
-        flights = [self._flights[parameter] for parameter in parameters]
+    def _make_updates(self, parameters: list[torch.Tensor]) -> None:
+        updates = [self._updates[parameter] for parameter in parameters]
         try:
-            for flight in flights:
-                self._await(flight)
+            for update in updates:
+                self._await(update)
         except KeyboardInterrupt:
             raise  # still outstanding
         except BaseException:
             self.abandon()
             raise
-        for flight in flights:
-            del self._flights[flight.parameter]
-            flight.has_landed()
-        if flights:
-            self._apply(flights)
-        if not self._flights:
+        for update in updates:
+            del self._updates[update.parameter]
+            update.when_settled()
+        if updates:
+            self._apply(updates)
+        if not self._updates:
             self._forget()
 
     def _forget(self) -> None:
-        self._flights.clear()
+        self._updates.clear()
         _outstanding.pop(self, None)
 
-    def _await(self, flight: Flight) -> None:
-        if flight.reduction is not None:
-            settle(flight.reduction)
-            flight.reduction = None
+    def _await(self, update: OutstandingUpdate) -> None:
+        if update.reduction is not None:
+            settle(update.reduction)
+            update.reduction = None
 
     def abandon(self) -> None:
         """Waits for every reduction, whether it fails or not, and forgets the updates."""
-        for flight in self._flights.values():
+        for update in self._updates.values():
             with suppress(Exception):  # the first failure is reported
-                self._await(flight)
-            flight.has_landed()
+                self._await(update)
+            update.when_settled()
         self._forget()
 
-    def _apply(self, flights: list[Flight]) -> None:
+    def _apply(self, updates: list[OutstandingUpdate]) -> None:
         optimizer = self._optimizer()
         assert optimizer is not None  # it is on the stack, or kept
         by_group: dict[int, list[torch.Tensor]] = {}
-        for flight in flights:
-            by_group.setdefault(flight.group, []).append(flight.parameter)
+        for update in updates:
+            by_group.setdefault(update.group, []).append(update.parameter)
         groups = [{**self._options[at], "params": by_group[at]} for at in sorted(by_group)]
         before = [dict(group) for group in groups]
-        kept = [flight.parameter.grad for flight in flights]
-        for flight in flights:
-            flight.parameter.grad = flight.grad
+        kept = [update.parameter.grad for update in updates]
+        for update in updates:
+            update.parameter.grad = update.grad
         try:
             # A forward pass may run in other modes than a step does.
-            with torch.inference_mode(False), torch.autocast(flights[0].grad.device.type, enabled=False):
+            with torch.inference_mode(False), torch.autocast(updates[0].grad.device.type, enabled=False):
                 optimizer._step_groups(groups)
         finally:
-            for flight, grad in zip(flights, kept):
-                flight.parameter.grad = grad
+            for update, grad in zip(updates, kept):
+                update.parameter.grad = grad
         changed = {key for old, new in zip(before, groups) for key in new if new[key] is not old.get(key)}
         if changed:
             keys = ", ".join(sorted(changed))

@@ -9,13 +9,15 @@ from typing import Any
 
 import torch
 
-from rueda import pickles
+from rueda import epochs, pickles
 from rueda.basics import basics
 from rueda.in_flight import let_end, synchronize_all
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch.cross_step import finish_all
 from rueda.torch.gathers import allgather, broadcast_async_
 from rueda.torch.handles import synchronize
+
+__all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
 
 
 def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = global_process_set) -> None:
@@ -54,7 +56,7 @@ def broadcast_object(
     The object travels as a cloudpickle. root_rank: a world rank. Raises what pickling raises, and
     HorovodInternalError on the other ranks then.
     """
-    basics.require_initialized()
+    epochs.require()
     key = name if name is not None else pickles.DEFAULT_NAME
 
     def send(tensor: torch.Tensor, part: str) -> torch.Tensor:

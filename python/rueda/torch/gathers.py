@@ -1,4 +1,4 @@
-"""allgather, broadcast, alltoall, join and barrier, with their gradients."""
+"""allgather, broadcast and alltoall with their gradients, and join."""
 
 from __future__ import annotations
 
@@ -8,26 +8,35 @@ from typing import Any
 
 import torch
 
-from rueda import _core, errors, in_flight, operations
+from rueda import _core, epochs, errors, in_flight, operations
 from rueda.basics import basics
-from rueda.operations import Call
+from rueda.operations import Naming
 from rueda.policy import Average
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch import handles
 from rueda.torch import tensors as memory
 from rueda.torch.reductions import allreduce_async, gradient_name
 
+__all__ = [
+    "allgather",
+    "allgather_async",
+    "alltoall",
+    "alltoall_async",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "grouped_allgather",
+    "grouped_allgather_async",
+    "join",
+]
+
 # ---- allgather ----
 
 
-def _start_allgather(
-    tensors: Sequence[torch.Tensor], naming: tuple[str, str | None], process_set: ProcessSet
-) -> int:
+def _start_allgather(tensors: Sequence[torch.Tensor], naming: Naming, process_set: ProcessSet) -> int:
     memory.check_group(tensors)
-    device = memory.device_index(tensors[0])
-    inputs = [memory.to_host(tensor) for tensor in tensors]
-    calls = memory.calls(_core.ALLGATHER, inputs, device=device)
-    return handles.start_gathering(calls, inputs, tensors, naming, process_set)
+    return handles.start_gathering(_core.ALLGATHER, tensors, naming, process_set)
 
 
 def allgather_async(
@@ -240,18 +249,11 @@ def alltoall_async(
 ) -> int:
     """Starts an alltoall; synchronize on its handle returns (output, received splits). See alltoall."""
     if splits is None:
-        basics.require_initialized()  # even splits need the number of ranks
+        epochs.require()  # even splits need the number of ranks
     memory.check(tensor)
     rows, splits_device = _check_splits(splits)
     source = memory.to_host(tensor)
-    call = Call(
-        what=_core.ALLTOALL,
-        dtype=memory.DTYPES[tensor.dtype],
-        shape=tuple(tensor.shape),
-        input=source.data_ptr(),
-        device=memory.device_index(tensor),
-        splits=rows,
-    )
+    calls = memory.calls(_core.ALLTOALL, [source], device=memory.device_index(tensor), splits=rows)
     dtype, device = tensor.dtype, tensor.device
 
     def finish(engine_handle: int) -> Any:
@@ -259,7 +261,7 @@ def alltoall_async(
         received = torch.tensor(result.received_splits, dtype=torch.int32, device=splits_device)
         return output, received
 
-    return in_flight.start([call], [source, tensor], finish, ("alltoall", name), process_set)
+    return in_flight.start(calls, [source, tensor], finish, ("alltoall", name), process_set)
 
 
 class _Alltoall(torch.autograd.Function):
@@ -300,7 +302,7 @@ def alltoall(
     return output if splits is None else (output, received)
 
 
-# ---- join, barrier ----
+# ---- join ----
 
 
 def join(device: int = -1) -> int:
@@ -310,8 +312,3 @@ def join(device: int = -1) -> int:
     scripts. Returns the world rank that joined last. Average still divides by the number of all ranks.
     """
     return operations.join()
-
-
-def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Returns once every rank of the process set has called it."""
-    operations.barrier(process_set)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from rueda import in_flight, operations
-from rueda.operations import Call
+from rueda.operations import Naming, is_group
 from rueda.process_sets import ProcessSet
 from rueda.torch import tensors as memory
 
@@ -33,19 +33,23 @@ def copy_back(host: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> 
 
 
 def start_gathering(
-    calls: Sequence[Call],
-    inputs: Sequence[torch.Tensor],
+    what: int,
     tensors: Sequence[torch.Tensor],
-    naming: tuple[str, str | None],
+    naming: Naming,
     process_set: ProcessSet,
+    **settings: Any,
 ) -> int:
-    """Submits operations whose results the engine allocates; they are moved to the devices of `tensors`."""
-    is_group = naming[0].startswith("grouped_")
+    """Submits operations whose results the engine allocates; they are moved to the devices of `tensors`.
+
+    settings: as in Call.
+    """
+    inputs = [memory.to_host(tensor) for tensor in tensors]
+    calls = memory.calls(what, inputs, device=memory.device_index(tensors[0]), **settings)
     kinds = [(tensor.dtype, tensor.device) for tensor in tensors]
 
     def finish(engine_handle: int) -> Any:
         outputs = tuple(take(engine_handle, index, *kind)[0] for index, kind in enumerate(kinds))
-        return outputs if is_group else outputs[0]
+        return outputs if is_group(naming) else outputs[0]
 
     return in_flight.start(calls, [*inputs, *tensors], finish, naming, process_set)
 

@@ -2,44 +2,19 @@
 
 from __future__ import annotations
 
-from rueda import exports
+from rueda import exports, process_sets
 from rueda.basics import basics
 from rueda.errors import HorovodInternalError
 from rueda.exports import *  # noqa: F403
 from rueda.in_flight import poll
+from rueda.operations import barrier
 from rueda.policy import handle_average_backwards_compatibility
-from rueda.process_sets import ProcessSet, global_process_set
-from rueda.torch.gathers import (
-    allgather,
-    allgather_async,
-    alltoall,
-    alltoall_async,
-    barrier,
-    broadcast,
-    broadcast_,
-    broadcast_async,
-    broadcast_async_,
-    grouped_allgather,
-    grouped_allgather_async,
-    join,
-)
+from rueda.process_sets import *  # noqa: F403
+from rueda.torch import gathers, reductions, scatters
+from rueda.torch.gathers import *  # noqa: F403
 from rueda.torch.handles import synchronize
-from rueda.torch.reducescatter import (
-    grouped_reducescatter,
-    grouped_reducescatter_async,
-    reducescatter,
-    reducescatter_async,
-)
-from rueda.torch.reductions import (
-    allreduce,
-    allreduce_,
-    allreduce_async,
-    allreduce_async_,
-    grouped_allreduce,
-    grouped_allreduce_,
-    grouped_allreduce_async,
-    grouped_allreduce_async_,
-)
+from rueda.torch.reductions import *  # noqa: F403
+from rueda.torch.scatters import *  # noqa: F403
 from rueda.torch.sparse import sparse_allreduce_async
 
 _basics = basics  # libraries use it under this name
@@ -47,35 +22,14 @@ _basics = basics  # libraries use it under this name
 
 __all__ = [
     "HorovodInternalError",
-    "ProcessSet",
-    "allgather",
-    "allgather_async",
-    "allreduce",
-    "allreduce_",
-    "allreduce_async",
-    "allreduce_async_",
-    "alltoall",
-    "alltoall_async",
     "barrier",
-    "broadcast",
-    "broadcast_",
-    "broadcast_async",
-    "broadcast_async_",
-    "global_process_set",
-    "grouped_allgather",
-    "grouped_allgather_async",
-    "grouped_allreduce",
-    "grouped_allreduce_",
-    "grouped_allreduce_async",
-    "grouped_allreduce_async_",
-    "grouped_reducescatter",
-    "grouped_reducescatter_async",
     "handle_average_backwards_compatibility",
-    "join",
     "poll",
-    "reducescatter",
-    "reducescatter_async",
     "sparse_allreduce_async",
     "synchronize",
 ]
 __all__ += exports.__all__
+__all__ += gathers.__all__
+__all__ += process_sets.__all__
+__all__ += reductions.__all__
+__all__ += scatters.__all__

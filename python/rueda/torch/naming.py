@@ -14,16 +14,21 @@ NOT_PAIRS = (
 )
 
 
+def default_names(optimizer: torch.optim.Optimizer, first: int = 0) -> dict[torch.Tensor, str]:
+    """Names for the parameters of all groups from this one on, made of their places."""
+    return {
+        parameter: f"allreduce.noname.{i}.{j}"
+        for i, group in enumerate(optimizer.param_groups[first:], first)
+        for j, parameter in enumerate(group["params"])
+    }
+
+
 def name_parameters(
     optimizer: torch.optim.Optimizer, named_parameters: Iterable[tuple[str, torch.Tensor]] | None
 ) -> dict[torch.Tensor, str]:
     """A unique name for every parameter of the optimizer; given names are checked, missing ones are made."""
     if named_parameters is None:
-        return {
-            parameter: f"allreduce.noname.{i}.{j}"
-            for i, group in enumerate(optimizer.param_groups)
-            for j, parameter in enumerate(group["params"])
-        }
+        return default_names(optimizer)
     pairs: list[Any] = list(named_parameters)
     if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
         raise ValueError(NOT_PAIRS)

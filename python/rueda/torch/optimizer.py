@@ -12,13 +12,13 @@ import torch
 
 from rueda.basics import basics, is_enabled
 from rueda.errors import HorovodInternalError
-from rueda.policy import Adasum, Average
+from rueda.policy import ALREADY_DISTRIBUTED, Adasum, Average, check_passes, groups_of
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch.adasum_optimizer import AdasumMixin
-from rueda.torch.arguments import check_cross_step, check_groups, check_reduction, groups_of
+from rueda.torch.arguments import check_cross_step, check_groups, check_reduction
 from rueda.torch.compression import Compression, Compressor
-from rueda.torch.cross_step import PART_BYTES, CrossStep, Flight, finish_all
-from rueda.torch.naming import name_parameters
+from rueda.torch.cross_step import PART_BYTES, CrossStep, OutstandingUpdate, finish_all
+from rueda.torch.naming import default_names, name_parameters
 from rueda.torch.reducer import ZEROED_EARLY, GroupList, Reducer, resolve_groups
 from rueda.torch.slots import Settings
 
@@ -33,8 +33,6 @@ NO_CLOSURE = (
 # The module that classes of wrapped optimizers show. Programs recognise Horovod's classes by it, so the alias
 # package puts its own name here.
 class_module = __name__
-
-TWICE_WRAPPED = "This optimizer is a DistributedOptimizer already; wrap the optimizer that it was made from."
 
 
 class _DistributedMixin(torch.optim.Optimizer):
@@ -149,16 +147,14 @@ class _DistributedMixin(torch.optim.Optimizer):
         super().add_param_group(param_group)
         reducer = getattr(self, "_reducer", None)  # None while the wrapper is being built
         if reducer is not None:
-            group = len(self.param_groups) - 1
-            for index, parameter in enumerate(self.param_groups[group]["params"]):
-                reducer.take(parameter, f"allreduce.noname.{group}.{index}")
+            for parameter, name in default_names(self, len(self.param_groups) - 1).items():
+                reducer.take(parameter, name)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Changes how many backward passes are summed before a reduction, and starts counting again. Awaits
         reductions under way.
         """
-        if passes <= 0:
-            raise ValueError("backward_passes_per_step must be > 0")
+        check_passes(passes)
         self.backward_passes_per_step = passes
         if self._reducer is not None:
             self._reducer.set_passes(passes)
@@ -222,16 +218,16 @@ class _CrossStepMixin(_DistributedMixin):
             return None
         groups: list[dict[str, Any]] = self.__dict__["param_groups"]
         frozen = [p for group in groups for p in group["params"] if p.grad is not None]
-        flights = self._reducer.depart()
+        updates = self._reducer.hand_over()
         for parameter in frozen:  # gradients that nobody reduces
-            if parameter not in flights:
-                flights[parameter] = Flight(parameter, parameter.grad, None, lambda: None)
+            if parameter not in updates:
+                updates[parameter] = OutstandingUpdate(parameter, parameter.grad, None, lambda: None)
                 parameter.grad = None
         for at, group in enumerate(groups):
             for parameter in group["params"]:
-                if parameter in flights:
-                    flights[parameter].group = at
-        self._crossing.depart(flights.values(), groups)
+                if parameter in updates:
+                    updates[parameter].group = at
+        self._crossing.take_over(updates.values(), groups)
         return None
 
     def _must_be_whole(self) -> bool:
@@ -341,7 +337,7 @@ def DistributedOptimizer(
     if not isinstance(process_set, ProcessSet):
         raise TypeError(f"process_set must be a ProcessSet, not {type(process_set).__name__}.")
     if isinstance(optimizer, (_DistributedMixin, AdasumMixin)):
-        raise ValueError(TWICE_WRAPPED)
+        raise ValueError(ALREADY_DISTRIBUTED)
     if cross_step:
         check_cross_step(optimizer, model, op, groups)
     elif model is not None:

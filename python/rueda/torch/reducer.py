@@ -14,7 +14,7 @@ from rueda.policy import Average, Sum, split_evenly
 from rueda.process_sets import ProcessSet
 from rueda.torch import arena
 from rueda.torch.compression import Compressor
-from rueda.torch.cross_step import READ_EARLY, Flight
+from rueda.torch.cross_step import READ_EARLY, OutstandingUpdate
 from rueda.torch.functions import broadcast_object
 from rueda.torch.reductions import allreduce, allreduce_async_, grouped_allreduce_async_, start_allreduce_
 from rueda.torch.slots import Activity, Settings, Slot, make_hook, settle, watch_gradient, weakly
@@ -178,7 +178,7 @@ class Reducer:
             with numbers:
                 numbers.skip(set_id, sent)
 
-    def depart(self) -> dict[torch.Tensor, Flight]:
+    def hand_over(self) -> dict[torch.Tensor, OutstandingUpdate]:
         """Starts what has not started, and passes everything on with the gradients: `.grad` is None then.
 
         If some are sparse, all are awaited, because the results of sparse ones are new tensors.
@@ -186,16 +186,16 @@ class Reducer:
         slots = self._start_rest()
         if any(slot.fill().is_sparse for slot in slots):
             self.settle()
-        flights = {}
+        updates = {}
         for slot in slots:
-            flights[slot.parameter] = self._hand_over(slot)
+            updates[slot.parameter] = self._outstanding_update(slot)
         self._count(sum(slot.is_sent for slot in slots))
         for slot in slots:
             slot.reduction = None
             slot.parameter.grad = None
             self._rearm(slot)
         self._activity.is_possible = False
-        return flights
+        return updates
 
     def _start_rest(self) -> list[Slot]:
         """Starts what has not started. Returns all slots."""
@@ -207,10 +207,10 @@ class Reducer:
                 self._start(slot.group)
         return slots
 
-    def _hand_over(self, slot: Slot) -> Flight:
+    def _outstanding_update(self, slot: Slot) -> OutstandingUpdate:
         slot.is_outstanding = slot.reduction is not None
-        has_landed = partial(setattr, slot, "is_outstanding", False)
-        return Flight(slot.parameter, slot.fill(), slot.reduction, has_landed)
+        when_settled = partial(setattr, slot, "is_outstanding", False)
+        return OutstandingUpdate(slot.parameter, slot.fill(), slot.reduction, when_settled)
 
     def _rearm(self, slot: Slot) -> None:
         slot.passes_left = self._passes

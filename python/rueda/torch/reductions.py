@@ -8,18 +8,29 @@ from typing import Any
 import torch
 
 from rueda import _core, in_flight, operations
-from rueda.operations import Call
+from rueda.operations import Call, Naming, is_group
 from rueda.policy import handle_average_backwards_compatibility
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch import handles
 from rueda.torch import tensors as memory
 from rueda.torch.compression import Compression, Compressor
 
+__all__ = [
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
+]
+
 
 def _start_allreduce(
     tensors: Sequence[torch.Tensor],
     outputs: Sequence[torch.Tensor],
-    naming: tuple[str, str | None],
+    naming: Naming,
     op: int,
     factors: tuple[float, float],
     process_set: ProcessSet,
@@ -35,14 +46,19 @@ def _start_allreduce(
     is_staged = not all(direct)
     settings = {"op": op, "prescale": factors[0], "postscale": factors[1], "priority": priority}
     calls = memory.calls(_core.ALLREDUCE, inputs, stages, device=device, **settings)
-    is_group = naming[0].startswith("grouped_")
 
     def finish(engine_handle: int) -> Any:
         if is_staged:
             handles.copy_back(stages, outputs)
-        return tuple(outputs) if is_group else outputs[0]
+        return tuple(outputs) if is_group(naming) else outputs[0]
 
     return in_flight.start(calls, [*inputs, *stages, *tensors], finish, naming, process_set)
+
+
+def _call_like(tensor: torch.Tensor, op: int, factors: tuple[float, float]) -> Call:
+    """The allreduce of tensors like this one, whose addresses follow later."""
+    dtype, shape = memory.DTYPES[tensor.dtype], tuple(tensor.shape)
+    return Call(_core.ALLREDUCE, dtype, shape, input=0, op=op, prescale=factors[0], postscale=factors[1])
 
 
 # Prepared operations of tensors that were reduced before: each step reduces the same tensors.
@@ -62,16 +78,7 @@ def _reduce_now(
     key = (name, tensor.dtype, tensor.shape, op, factors)
     start = _repeats.get(key)
     if start is None:
-        call = Call(
-            what=_core.ALLREDUCE,
-            dtype=memory.DTYPES[tensor.dtype],
-            shape=tuple(tensor.shape),
-            input=0,
-            op=op,
-            prescale=factors[0],
-            postscale=factors[1],
-        )
-        start = operations.repeat(call, "allreduce", name)
+        start = operations.repeat(_call_like(tensor, op, factors), "allreduce", name)
         if len(_repeats) >= _MOST_REPEATS:
             _repeats.clear()
         _repeats[key] = start
@@ -238,16 +245,10 @@ def prepare_allreduce_(
     total = max(1, -(-count // part))
     parts = []
     for index in range(total):
-        call = Call(
-            what=_core.ALLREDUCE,
-            dtype=memory.DTYPES[like.dtype],
-            shape=tuple(like.shape) if total == 1 else (min(part, count - index * part),),
-            input=0,
-            op=op,
-            prescale=factors[0],
-            postscale=factors[1],
-            priority=priority,
-        )
+        call = _call_like(like, op, factors)
+        call.priority = priority
+        if total > 1:
+            call.shape = (min(part, count - index * part),)
         part_name = name if total == 1 else f"{name}_{index + 1}of{total}"
         parts.append((part_name, index * part * like.element_size(), call))
     return operations.prepare(parts, process_set, "Allreduce")

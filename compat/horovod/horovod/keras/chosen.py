@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 from typing import Any
 
 import rueda.keras
@@ -12,7 +11,7 @@ from rueda import front_ends
 from rueda.keras.backends import backend_name
 
 IS_LEGACY = (
-    os.environ.get("TF_USE_LEGACY_KERAS") in ("true", "True", "1")  # TensorFlow's own rule
+    front_ends.is_tf_keras()
     and importlib.util.find_spec("tf_keras") is not None
     and backend_name() == "tensorflow"
 )

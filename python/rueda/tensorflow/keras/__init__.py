@@ -11,6 +11,7 @@ import os
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
 import rueda.keras as _front_end
+from rueda import front_ends as _front_ends
 from rueda.keras import *  # noqa: F403 (the interface is rueda.keras's __all__)
 from rueda.keras import __all__, __getattr__, retired  # noqa: F401
 from rueda.keras.backends import backend_name as _backend_name
@@ -21,7 +22,7 @@ if _backend_name() != "tensorflow":
         f"KERAS_BACKEND=tensorflow before keras is imported, or import rueda.keras."
     )
 
-if os.environ.get("TF_USE_LEGACY_KERAS") in ("true", "True", "1"):  # TensorFlow's own rule
+if _front_ends.is_tf_keras():
     from rueda.tensorflow.keras import legacy_callbacks as callbacks  # type: ignore[no-redef]
     from rueda.tensorflow.keras.legacy import (  # type: ignore[assignment] # noqa: F401 (replaces the others)
         DistributedOptimizer,

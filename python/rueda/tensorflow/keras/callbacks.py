@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
+from rueda import front_ends
 
-if os.environ.get("TF_USE_LEGACY_KERAS") in ("true", "True", "1"):
+if front_ends.is_tf_keras():
     from rueda.tensorflow.keras.legacy_callbacks import *  # noqa: F403
     from rueda.tensorflow.keras.legacy_callbacks import __all__
 else:

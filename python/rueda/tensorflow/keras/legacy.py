@@ -12,7 +12,7 @@ import tensorflow as tf
 from rueda import _core
 from rueda.keras import Compression
 from rueda.keras.backends import check_choice
-from rueda.keras.optimizer import check_wrapping, keep_local, subclass
+from rueda.keras.optimizer import change_class, check_wrapping, keep_local
 from rueda.keras.saving import known_objects, optimizer_of
 from rueda.local_layers import layers_of
 from rueda.process_sets import ProcessSet, global_process_set
@@ -62,30 +62,27 @@ def DistributedOptimizer(
 
     >>> optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.Adam(1e-3 * hvd.size()))
     """
+    given = dict(locals())
     _check(optimizer, op, backward_passes_per_step, gradient_predivide_factor)
     check_choice(compression)
     scaling = tf_keras.mixed_precision.LossScaleOptimizer
     if tf_keras.mixed_precision.global_policy().name == "mixed_float16" and not _is_loss_scaling(optimizer):
         optimizer = scaling(optimizer)
-    kind = getattr(TensorflowCompression, compression) if isinstance(compression, str) else compression
-    reducer = GradientReducer(
-        name or f"Distributed{type(optimizer).__name__}.{next(_numbers)}",
-        device_dense,
-        device_sparse,
-        kind,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        None,
-        process_set,
-        scale_local_gradients,
-    )
+    if isinstance(compression, str):
+        given["compression"] = getattr(TensorflowCompression, compression)
+    scope = name or f"Distributed{type(optimizer).__name__}.{next(_numbers)}"
+    reducer = GradientReducer.of_options(scope, {**given, "groups": None})
     aggregation = None
     if backward_passes_per_step > 1:
         aggregation = LocalGradientAggregationHelperEager(
             backward_passes_per_step, _by_place(reducer), sparse_as_dense, average_aggregated_gradients
         )
-    _change_class(optimizer, reducer, aggregation)
+    attributes = {
+        "_rueda_reducer": reducer,
+        "_rueda_aggregation": aggregation,
+        "_rueda_reduced": _Reduced(),
+    }
+    change_class(optimizer, _Reducing, attributes)
     return optimizer
 
 
@@ -249,19 +246,3 @@ class _Reducing:
     def register_local_var(self: Any, var: Any) -> None:
         """The gradients of this variable are not reduced."""
         self._rueda_reducer.register_local(var)
-
-
-def _change_class(
-    optimizer: Any, reducer: GradientReducer, aggregation: LocalGradientAggregationHelperEager | None
-) -> None:
-    """The optimizer object stays: its state, its place in a compiled model and its saved form."""
-    made = subclass(_Reducing, type(optimizer))
-    for key, value in (
-        ("_rueda_reducer", reducer),
-        ("_rueda_aggregation", aggregation),
-        ("_rueda_reduced", _Reduced()),
-    ):
-        # Bypasses the optimizer's own __setattr__, which would track them as state.
-        object.__setattr__(optimizer, key, value)
-        setattr(made, key, value)  # for copies that the class makes from a configuration
-    optimizer.__class__ = made

@@ -54,30 +54,8 @@ class LearningRateWarmupCallback(current.LearningRateWarmupCallback, _Callback):
     __doc__ = current.LearningRateWarmupCallback.__doc__
 
 
-class BestModelCheckpoint(tf_keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
+class BestModelCheckpoint(current.SavesOnFirstRank, tf_keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
     __doc__ = current.BestModelCheckpoint.__doc__
-
-    def __init__(
-        self,
-        monitor: str = "val_loss",
-        verbose: int = 0,
-        save_weights_only: bool = False,
-        mode: str = "auto",
-        save_freq: Any = "epoch",
-    ) -> None:
-        super().__init__("unset", monitor, verbose, True, save_weights_only, mode, save_freq)
-        self.filepath: Any = None
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        """Refuses to train without a place to save to."""
-        current._model_of(self)
-        if not self.filepath:
-            raise ValueError("BestModelCheckpoint has no filepath: set it before model.fit.")
-        super().on_train_begin(logs)
-
-    def _save_model(self, *arguments: Any, **settings: Any) -> None:
-        if current.is_first(current._model_of(self)):
-            super()._save_model(*arguments, **settings)
 
 
 __all__ = list(current.__all__)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from rueda import _core, errors
 from rueda.basics import basics
-from rueda.torch.distributed.flights import Flight
+from rueda.torch.distributed.group_operations import GroupOperation
 
 _POLL_S = 1.0  # the longest sleep; a future given meanwhile may have an earlier deadline
 _GRACE_S = 0.02  # longer than a callback that only computes on a few tensors; the wait may be twice as long
@@ -58,7 +58,7 @@ class _Semaphore:
         limit = _Timespec(int(until), int((until % 1) * 1e9))
         self._timed_wait(self._memory, byref(limit))
 
-    def drain(self) -> None:
+    def clear(self) -> None:
         """Forgets the posts so far, because one look serves them all."""
         while self._try_wait(self._memory) == 0:
             pass
@@ -66,18 +66,18 @@ class _Semaphore:
 
 @dataclass(eq=False)
 class _Watch:
-    """A flight whose end somebody wants to know."""
+    """An operation whose end somebody wants to know."""
 
-    flight: Flight
+    operation: GroupOperation
     seconds: float
     deadline: float
     done: Callable[[Exception | None], None]
 
     def is_due(self) -> bool:
-        return self.flight.try_settle() or time.monotonic() >= self.deadline
+        return self.operation.try_settle() or time.monotonic() >= self.deadline
 
     def tell(self) -> None:
-        self.done(self.flight.error if self.flight.try_settle() else self.flight.late(self.seconds))
+        self.done(self.operation.error if self.operation.try_settle() else self.operation.late(self.seconds))
 
 
 class Completions:
@@ -96,18 +96,20 @@ class Completions:
         self._standing_by = 0
         self._is_stopping = False
 
-    def watch(self, flight: Flight, seconds: float, done: Callable[[Exception | None], None]) -> None:
-        """Calls done(error or None) on a thread when the flight has ended or seconds have passed."""
+    def watch(
+        self, operation: GroupOperation, seconds: float, done: Callable[[Exception | None], None]
+    ) -> None:
+        """Calls done(error or None) on a thread when the operation has ended or seconds have passed."""
         with self._lock:
             if self._semaphore is None:
                 self._semaphore = _Semaphore()
             semaphore = self._semaphore
-            self._watched.append(_Watch(flight, seconds, time.monotonic() + seconds, done))
+            self._watched.append(_Watch(operation, seconds, time.monotonic() + seconds, done))
             if not self._threads:
                 self._start_thread()
             if self._server == threading.get_ident():
                 self._end_service()  # this callback may be about to wait
-        status = _core.on_done(flight.engine_handle, semaphore.post_address, semaphore.address)
+        status = _core.on_done(operation.engine_handle, semaphore.post_address, semaphore.address)
         if status != _core.OK:
             semaphore.post()  # it was settled and released meanwhile, or the engine has stopped
 
@@ -167,7 +169,7 @@ class Completions:
         """Completes what ends, until another thread is the server or the engine stops."""
         assert self._semaphore is not None
         while True:
-            self._semaphore.drain()
+            self._semaphore.clear()
             watch = self._next_due()
             if watch is None:
                 with self._lock:

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 
 from rueda import _core, errors, operations
-from rueda.torch.distributed.layout import Stage, call, moved, same_type, share_memory
-from rueda.torch.distributed.parts import Members, Part, check_list, deal, taken
-from rueda.torch.tensors import device_index
-
-_MOST_SPLIT = 2**31 - 1
+from rueda.operations import Call
+from rueda.torch.distributed.layout import Stage, moved, same_type
+from rueda.torch.distributed.requests import Members, Request, check_list, deal, taken
 
 
-def gather(outputs: Sequence[torch.Tensor] | None, source: torch.Tensor, root: int, members: Members) -> Part:
+def gather(
+    outputs: Sequence[torch.Tensor] | None, source: torch.Tensor, root: int, members: Members
+) -> Request:
     """Sends source of each rank to outputs[rank] on root: an alltoall in which only root receives."""
     if outputs is not None:
         check_list("gather", outputs, members)
@@ -31,7 +31,7 @@ def gather(outputs: Sequence[torch.Tensor] | None, source: torch.Tensor, root: i
     return _alltoall("gather", given, (dtype, (count,), splits), [source, outputs], finish)
 
 
-def scatter(output: torch.Tensor, sources: Sequence[torch.Tensor] | None, members: Members) -> Part:
+def scatter(output: torch.Tensor, sources: Sequence[torch.Tensor] | None, members: Members) -> Request:
     """Sends sources[rank] of root to output: an alltoall in which only root sends. Others pass None."""
     blocks: list[torch.Tensor] = []
     if sources is not None:
@@ -53,7 +53,7 @@ def all_to_all_single(
     source: torch.Tensor,
     splits: tuple[Sequence[int], Sequence[int]],
     members: Members,
-) -> Part:
+) -> Request:
     """Sends rows of source to all ranks and receives rows from all ranks into output.
 
     splits: those of output and of source; empty: equal parts.
@@ -78,28 +78,26 @@ def all_to_all_single(
         _unpack(handle, index, blocks, "all_to_all_single", width)
         output.detach().copy_(torch.cat(members.to_group(blocks)).view(output.shape))
 
-    request = (dtype, (rows.shape[0], width), members.to_set(in_splits))
-    return _alltoall("all_to_all_single", given, request, [output, source], finish)
+    what = (dtype, (rows.shape[0], width), members.to_set(in_splits))
+    return _alltoall("all_to_all_single", given, what, [output, source], finish)
 
 
-def _all_to_all_even(output: torch.Tensor, source: torch.Tensor, members: Members) -> Part:
+def _all_to_all_even(output: torch.Tensor, source: torch.Tensor, members: Members) -> Request:
     if source.numel() % members.count or output.numel() != source.numel():
         raise ValueError(
             f"all_to_all_single without split sizes got {source.numel()} elements for {members.count} ranks "
             f"and an output of {output.numel()}; both must be equal and divide evenly."
         )
     result, given = Stage(output, is_input=False), Stage(source)
-    if share_memory(result.host, given.host):
-        given.host = given.host.clone()
+    given.keep_apart_from(result)
     dtype, count = moved(source.dtype, source.numel() // members.count)
     # As many rows as ranks, so that the engine refuses ranks whose rows have other lengths.
-    request = call(_core.ALLTOALL, dtype, (members.count, count), (given.address, result.address))
-    request.device = device_index(source)
-    finish = None if result.is_direct else lambda handle, index: result.bring_back()
-    return Part(request, [result, given, output, source], finish)
+    shape = (members.count, count)
+    call = Call(_core.ALLTOALL, dtype, shape, given.address, result.address, device=given.device)
+    return Request(call, [result, given, output, source], result.finish)
 
 
-def all_to_all(outputs: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], members: Members) -> Part:
+def all_to_all(outputs: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], members: Members) -> Request:
     """Sends sources[rank] to each rank, and receives outputs[rank] from it."""
     check_list("all_to_all", outputs, members)
     check_list("all_to_all", sources, members)
@@ -121,19 +119,19 @@ def all_to_all(outputs: Sequence[torch.Tensor], sources: Sequence[torch.Tensor],
 def _alltoall(
     word: str,
     given: Stage,
-    request: tuple[int, tuple[int, ...], list[int]],
+    what: tuple[int, tuple[int, ...], list[int]],
     held: Sequence[Any],
     finish: Callable[[int, int], None],
-) -> Part:
-    dtype, shape, splits = request
-    if max(splits) > _MOST_SPLIT:
+) -> Request:
+    """what: type, shape and splits."""
+    dtype, shape, splits = what
+    if not _core.fits_int32(max(splits)):
         raise ValueError(
-            f"{word} of {max(splits)} elements to one rank is more than {_MOST_SPLIT}; send it in several "
-            "parts."
+            f"{word} of {max(splits)} elements to one rank is more than {_core.LARGEST_INT32}; send it in "
+            "several parts."
         )
-    made = call(_core.ALLTOALL, dtype, shape, (given.address, 0), splits=splits)
-    made.device = device_index(given.tensor)
-    return Part(made, [given, *held], finish)
+    call = Call(_core.ALLTOALL, dtype, shape, given.address, splits=splits, device=given.device)
+    return Request(call, [given, *held], finish)
 
 
 def _joined(blocks: Sequence[torch.Tensor], like: torch.Tensor) -> torch.Tensor:

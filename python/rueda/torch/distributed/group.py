@@ -15,10 +15,10 @@ import torch
 import torch.distributed as dist
 
 from rueda import epochs, errors, operations
-from rueda.torch.distributed import exchanges, flights, names, parts, profiling, sets
-from rueda.torch.distributed.flights import Flight
-from rueda.torch.distributed.parts import Members, Part
+from rueda.torch.distributed import exchanges, group_operations, names, profiling, requests, sets
+from rueda.torch.distributed.group_operations import GroupOperation
 from rueda.torch.distributed.reductions import reduction
+from rueda.torch.distributed.requests import Members, Request
 from rueda.torch.distributed.work import RuedaWork
 
 Tensors = Sequence[torch.Tensor]
@@ -44,7 +44,7 @@ class RuedaProcessGroup(dist.ProcessGroup):
         self._lock = threading.Lock()
         self._sequence = 0
         self._messages: dict[tuple[int, int, int], int] = {}  # (from, to, tag) -> messages so far
-        self._coalescing: list[Flight] | None = None
+        self._coalescing: list[GroupOperation] | None = None
         self._is_closed = False
 
     # ---- identity ----
@@ -52,19 +52,10 @@ class RuedaProcessGroup(dist.ProcessGroup):
     def getBackendName(self) -> str:
         return names.NAME
 
-    def name(self) -> str:
-        return names.NAME
-
     def getRank(self) -> int:
         return self._members.me
 
-    def rank(self) -> int:
-        return self._members.me
-
     def getSize(self) -> int:
-        return self._members.count
-
-    def size(self) -> int:
         return self._members.count
 
     def getGroupName(self) -> str:
@@ -73,25 +64,15 @@ class RuedaProcessGroup(dist.ProcessGroup):
     def setGroupName(self, name: str) -> None:
         self._name = name
 
-    def _set_group_name(self, name: str) -> None:
-        self._name = name
-
-    @property
-    def group_name(self) -> str:
-        return self._name
-
     def getGroupDesc(self) -> str:
         return self._description
 
     def setGroupDesc(self, description: str) -> None:
         self._description = description
 
-    def _set_group_desc(self, description: str) -> None:
-        self._description = description
-
-    @property
-    def group_desc(self) -> str:
-        return self._description
+    name, rank, size = getBackendName, getRank, getSize
+    _set_group_name, _set_group_desc = setGroupName, setGroupDesc
+    group_name, group_desc = property(getGroupName), property(getGroupDesc)
 
     @property
     def _device_types(self) -> list[torch.device]:
@@ -101,17 +82,7 @@ class RuedaProcessGroup(dist.ProcessGroup):
     def _get_backend(self, device: torch.device) -> Any:
         return self
 
-    @property
-    def supports_splitting(self) -> bool:
-        return False
-
-    @property
-    def supports_coalescing(self) -> bool:
-        return False
-
-    @property
-    def supports_time_estimate(self) -> bool:
-        return False
+    supports_splitting = supports_coalescing = supports_time_estimate = property(lambda self: False)
 
     def supports_tensor_alloc(self, device: torch.device) -> bool:
         return False
@@ -126,22 +97,21 @@ class RuedaProcessGroup(dist.ProcessGroup):
         """The longest wait for an operation that names no other."""
         self._seconds = timeout.total_seconds()
 
-    def _set_default_timeout(self, timeout: timedelta) -> None:
-        self.set_timeout(timeout)
+    _set_default_timeout = set_timeout
 
     def shutdown(self) -> None:
         """Ends this group. The engine, which other groups and hvd may share, runs until the process ends."""
         self._is_closed = True
 
-    def abort(self) -> None:
-        self.shutdown()
+    abort = shutdown
 
     # ---- reductions ----
 
     def allreduce(self, tensors: Any, opts: Any = None, timeout: Any = None, op: Any = None) -> RuedaWork:
         given = _listed(tensors)
         kind = reduction(op if op is not None else opts)
-        return self._run("all_reduce", [parts.allreduce(one, *kind) for one in given], given, timeout or opts)
+        made = [requests.allreduce(one, *kind) for one in given]
+        return self._run("all_reduce", made, given, timeout or opts)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> RuedaWork:
         return self.allreduce(tensors, opts)
@@ -152,7 +122,7 @@ class RuedaProcessGroup(dist.ProcessGroup):
         given = _listed(tensors)
         root = _root(opts, root)
         kind = reduction(op if op is not None or isinstance(opts, int) else opts)
-        made = [parts.reduce(one, *kind, self._members.me == root) for one in given]
+        made = [requests.reduce(one, *kind, self._members.me == root) for one in given]
         return self._run("reduce", made, given, timeout or opts)
 
     def reduce_scatter(
@@ -160,13 +130,15 @@ class RuedaProcessGroup(dist.ProcessGroup):
     ) -> RuedaWork:
         results, sources = _listed(outputs), _nested(inputs)
         kind = reduction(op if op is not None else opts)
-        made = [parts.reduce_scatter(one, many, kind, self._members) for one, many in zip(results, sources)]
+        made = [
+            requests.reduce_scatter(one, many, kind, self._members) for one, many in zip(results, sources)
+        ]
         return self._run("reduce_scatter", made, results, timeout or opts)
 
     def reduce_scatter_single(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = None
     ) -> RuedaWork:
-        made = parts.reduce_scatter_single(output, source, reduction(opts), self._members)
+        made = requests.reduce_scatter_single(output, source, reduction(opts), self._members)
         return self._run("reduce_scatter_tensor", [made], [output], opts)
 
     _reduce_scatter_base = reduce_scatter_single
@@ -176,7 +148,7 @@ class RuedaProcessGroup(dist.ProcessGroup):
     ) -> RuedaWork:
         kind = reduction(opts)
         made = [
-            parts.reduce_scatter_single(output, source, kind, self._members)
+            requests.reduce_scatter_single(output, source, kind, self._members)
             for output, source in zip(outputs, inputs)
         ]
         return self._run("reduce_scatter_tensor", made, outputs, opts)
@@ -188,13 +160,12 @@ class RuedaProcessGroup(dist.ProcessGroup):
     def broadcast(self, tensors: Any, opts: Any = None, timeout: Any = None, root: int = 0) -> RuedaWork:
         given = _listed(tensors)
         world_root = self._members.world_ranks[_root(opts, root)]
-        return self._run(
-            "broadcast", [parts.broadcast(one, world_root) for one in given], given, timeout or opts
-        )
+        made = [requests.broadcast(one, world_root) for one in given]
+        return self._run("broadcast", made, given, timeout or opts)
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None, timeout: Any = None) -> RuedaWork:
         results, sources = _nested(outputs), _listed(inputs)
-        made = [parts.all_gather(many, one, self._members) for many, one in zip(results, sources)]
+        made = [requests.all_gather(many, one, self._members) for many, one in zip(results, sources)]
         return self._run("all_gather", made, _flat(results), timeout or opts)
 
     def allgather_coalesced(self, outputs: Any, inputs: Tensors, opts: Any = None) -> RuedaWork:
@@ -206,19 +177,21 @@ class RuedaProcessGroup(dist.ProcessGroup):
                 f"needs a list of {len(inputs)} outputs for each rank, but got lists of {counts}."
             )
         made = [
-            parts.all_gather(list(of_input), one, self._members)
+            requests.all_gather(list(of_input), one, self._members)
             for of_input, one in zip(zip(*outputs), inputs)
         ]
         return self._run("all_gather_coalesced", made, _flat(outputs), opts)
 
     def all_gather_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> RuedaWork:
-        made = parts.all_gather_single(output, source, self._members)
+        made = requests.all_gather_single(output, source, self._members)
         return self._run("all_gather_into_tensor", [made], [output], opts)
 
     _allgather_base = all_gather_single
 
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> RuedaWork:
-        made = [parts.all_gather_single(one, source, self._members) for one, source in zip(outputs, inputs)]
+        made = [
+            requests.all_gather_single(one, source, self._members) for one, source in zip(outputs, inputs)
+        ]
         return self._run("all_gather_into_tensor", made, outputs, opts)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
@@ -258,7 +231,7 @@ class RuedaProcessGroup(dist.ProcessGroup):
         return self._run("all_to_all", [made], outputs, opts)
 
     def barrier(self, opts: Any = None, timeout: Any = None) -> RuedaWork:
-        return self._run("barrier", [parts.barrier()], [], timeout or opts)
+        return self._run("barrier", [requests.barrier()], [], timeout or opts)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """A barrier that waits; the engine's warnings name the ranks that are missing."""
@@ -287,13 +260,13 @@ class RuedaProcessGroup(dist.ProcessGroup):
             )
         sender, receiver = self._members.world_ranks[origin], self._members.world_ranks[destination]
         set_id = sets.pair_of(sender, receiver)
-        part = parts.broadcast(tensor, sender)
-        part.call.device = -1  # one side may have a GPU
+        request = requests.broadcast(tensor, sender)
+        request.call.device = -1  # one side may have a GPU
         with self._lock:
             number = self._messages.get(route, 0) + 1
             self._messages[route] = number
             name = f"{self._prefix}/{origin}>{destination}/{tag}/{number}"
-        return self._submit(word, [part], [tensor], (None, set_id, name))
+        return self._submit(word, [request], [tensor], (None, set_id, name))
 
     # ---- several at once ----
 
@@ -309,7 +282,7 @@ class RuedaProcessGroup(dist.ProcessGroup):
 
     # ---- how all of them start ----
 
-    def _run(self, word: str, made: Sequence[Part], outputs: Tensors, options: Any) -> RuedaWork:
+    def _run(self, word: str, made: Sequence[Request], outputs: Tensors, options: Any) -> RuedaWork:
         with self._lock:
             self._sequence += 1
             name = f"{self._prefix}/{self._sequence}"
@@ -321,14 +294,16 @@ class RuedaProcessGroup(dist.ProcessGroup):
         return self._launch(word, *operation)
 
     def _launch(
-        self, word: str, made: Sequence[Part], outputs: Tensors, target: tuple[Any, int, str]
+        self, word: str, made: Sequence[Request], outputs: Tensors, target: tuple[Any, int, str]
     ) -> RuedaWork:
         options, set_id, name = target
         self._check_open()
         seconds = _seconds(options, self._seconds)
         if not made:
             return RuedaWork([], outputs, seconds)
-        finishes = [(index, part.finish) for index, part in enumerate(made) if part.finish is not None]
+        finishes = [
+            (index, request.finish) for index, request in enumerate(made) if request.finish is not None
+        ]
 
         def finish(handle: int) -> None:
             for index, one in finishes:
@@ -336,12 +311,12 @@ class RuedaProcessGroup(dist.ProcessGroup):
 
         # torch.distributed's functions wait at once for what they start without async_op.
         will_wait = self._coalescing is None and getattr(options, "asyncOp", True) is False
-        engine_handle = flights.submit([part.call for part in made], (set_id, name), will_wait)
-        held = [part.held for part in made]
-        flight = Flight(engine_handle, held, finish if finishes else None, f"{word} {name}")
+        engine_handle = group_operations.submit([request.call for request in made], (set_id, name), will_wait)
+        held = [request.held for request in made]
+        operation = GroupOperation(engine_handle, held, finish if finishes else None, f"{word} {name}")
         if self._coalescing is not None:
-            self._coalescing.append(flight)
-        return RuedaWork([flight], outputs, seconds)
+            self._coalescing.append(operation)
+        return RuedaWork([operation], outputs, seconds)
 
     def _check_open(self) -> None:
         if self._is_closed:

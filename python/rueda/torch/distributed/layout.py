@@ -6,13 +6,11 @@ when the operation has ended.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 
 from rueda import _core
-from rueda.operations import Call
 from rueda.torch import tensors as memory
 
 
@@ -43,10 +41,25 @@ class Stage:
     def address(self) -> int:
         return self.host.data_ptr()
 
+    @property
+    def device(self) -> int:
+        """Where the tensor is, as requests say it."""
+        return memory.device_index(self.tensor)
+
+    @property
+    def finish(self) -> Callable[[int, int], None] | None:
+        """What a request does when it has succeeded; None if the engine wrote to the tensor itself."""
+        return None if self.is_direct else lambda handle, index: self.bring_back()
+
     def bring_back(self) -> None:
         """Copies what the engine wrote to the tensor, if it wrote elsewhere."""
         if not self.is_direct:
             self.tensor.copy_(self.host)
+
+    def keep_apart_from(self, output: Stage) -> None:
+        """Has the engine read a copy if writing the output would change this input."""
+        if share_memory(output.host, self.host):
+            self.host = self.host.clone()
 
 
 def moved(dtype: torch.dtype, count: int) -> tuple[int, int]:
@@ -73,11 +86,6 @@ def same_type(tensors: Sequence[torch.Tensor], what: str) -> None:
         raise ValueError(
             f"{what} takes tensors of one dtype, but got {', '.join(sorted(map(str, kinds)))}; convert them."
         )
-
-
-def call(what: int, dtype: int, shape: tuple[int, ...], addresses: tuple[int, int], **more: Any) -> Call:
-    """A request of the engine; addresses: of input and output (0: the engine allocates)."""
-    return Call(what=what, dtype=dtype, shape=shape, input=addresses[0], output=addresses[1], **more)
 
 
 def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -22,6 +22,7 @@ from rueda.operations import barrier
 from rueda.process_sets import global_process_set
 from rueda.torch.distributed import names
 from rueda.torch.distributed.names import NAME
+from rueda.torch.functions import broadcast_object
 
 _RENDEZVOUS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -179,8 +180,6 @@ def _meet_by_engine(timeout: timedelta) -> Iterator[Any]:
     the engine listens.
     """
     from torch._C._distributed_c10d import TCPStore
-
-    from rueda.torch.functions import broadcast_object
 
     basics.init()
     listening = _listen() if basics.rank() == 0 else None

@@ -18,6 +18,8 @@ import torch
 from rueda.basics import basics
 from rueda.errors import internal_error
 from rueda.process_sets import process_set_table
+from rueda.torch.functions import allgather_object
+from rueda.torch.gathers import allgather
 
 # A pair costs one round trip through rank 0 (about 0.1 ms on one host), and an engine allows 4096 sets.
 MOST_RANKS_WITH_PAIRS = 32
@@ -76,9 +78,6 @@ def _keys(many: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
 
 def _all_of_them(mine: tuple[int, ...], name: str) -> list[tuple[int, ...]]:
     """The different sets that ranks of the job ask for at once; usually one."""
-    from rueda.torch.functions import allgather_object
-    from rueda.torch.mpi_ops import allgather
-
     digest = hashlib.sha256(repr(mine).encode()).digest()
     digests = allgather(torch.frombuffer(bytearray(digest), dtype=torch.uint8)[None], f"{name}/digests")
     if bool((digests == digests[0]).all()):

@@ -12,14 +12,14 @@ import json
 import os
 import secrets
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from torch._C._distributed_c10d import PrefixStore
 
 from rueda import _core
-from rueda.basics import basics, setting
+from rueda.basics import basics, environment, setting
 from rueda.errors import internal_error
 
 _SECRET_FILE = "RUEDA_SECRET_FILE"
@@ -41,7 +41,7 @@ def is_up_to_torch(size: int) -> bool:
         return False
     told = ("RANK", "WORLD_SIZE")
     is_half = sum(name in os.environ for name in told) == 1  # init_process_group got the other one
-    with _environment(dict.fromkeys(told) if is_half else {}):
+    with environment(dict.fromkeys(told) if is_half else {}):
         found = json.loads(_core.describe())
     return found.get("launcher_size", size) not in (size, -1)
 
@@ -73,7 +73,7 @@ def by_store(store: Any, rank: int, size: int, number: int) -> None:
     }
     if job["is_one_host"]:
         variables |= {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)}
-    with _secret_file(job["secret"]) as path, _environment({**variables, _SECRET_FILE: path}):
+    with _secret_file(job["secret"]) as path, environment({**variables, _SECRET_FILE: path}):
         basics.init()
     if rank == 0:  # all ranks have read it
         with suppress(RuntimeError):  # not every store can delete
@@ -129,22 +129,3 @@ def _secret_file(secret: str | None) -> Iterator[str | None]:
         yield f"/proc/self/fd/{fd}"
     finally:
         os.close(fd)
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
-    """Sets these variables, and unsets those that are None, while the block runs."""
-    before = {name: os.environ.get(name) for name in variables}
-    _set(variables)
-    try:
-        yield
-    finally:
-        _set(before)
-
-
-def _set(variables: Mapping[str, str | None]) -> None:
-    for name, value in variables.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value

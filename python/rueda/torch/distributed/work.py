@@ -1,4 +1,4 @@
-"""`Work`, the handle that torch.distributed gives for an operation, over one or several flights."""
+"""`Work`, the handle that torch.distributed gives for one operation of a process group, or for several."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch._C._distributed_c10d import Work as _TorchWork
 
 from rueda.torch.distributed import owners
 from rueda.torch.distributed.completions import completions
-from rueda.torch.distributed.flights import Flight
+from rueda.torch.distributed.group_operations import GroupOperation
 
 
 class RuedaWork(_TorchWork):
@@ -20,10 +20,12 @@ class RuedaWork(_TorchWork):
     ended, and so is the Work itself while C++ has it.
     """
 
-    def __init__(self, flights: Sequence[Flight], outputs: Sequence[torch.Tensor], seconds: float) -> None:
+    def __init__(
+        self, operations: Sequence[GroupOperation], outputs: Sequence[torch.Tensor], seconds: float
+    ) -> None:
         super().__init__()
         owners.release_unshared()
-        self._flights = list(flights)
+        self._operations = list(operations)
         self._outputs = list(outputs)
         self._seconds = seconds
         self._source = -1
@@ -39,8 +41,8 @@ class RuedaWork(_TorchWork):
         HorovodInternalError (a RuntimeError) if the operation failed or has not ended in time.
         """
         seconds = timeout.total_seconds() if timeout is not None else 0.0
-        for flight in self._flights:
-            flight.wait(seconds if seconds > 0 else self._seconds)
+        for operation in self._operations:
+            operation.wait(seconds if seconds > 0 else self._seconds)
         return True
 
     def synchronize(self) -> None:
@@ -49,7 +51,7 @@ class RuedaWork(_TorchWork):
 
     def is_completed(self) -> bool:
         """Whether wait() would return, or raise, at once."""
-        return all(flight.try_settle() for flight in self._flights)
+        return all(operation.try_settle() for operation in self._operations)
 
     def is_success(self) -> bool:
         """Whether the operation has succeeded."""
@@ -57,7 +59,7 @@ class RuedaWork(_TorchWork):
 
     def exception(self) -> Exception | None:
         """Why the operation failed; None while it runs and when it succeeded."""
-        return next((flight.error for flight in self._flights if flight.error is not None), None)
+        return next((operation.error for operation in self._operations if operation.error is not None), None)
 
     def result(self) -> list[torch.Tensor]:
         """The output tensors."""
@@ -67,8 +69,7 @@ class RuedaWork(_TorchWork):
         """The rank within the group that a received tensor came from."""
         return self._source
 
-    def _source_rank(self) -> int:
-        return self._source
+    _source_rank = source_rank
 
     def came_from(self, group_rank: int) -> RuedaWork:
         """Names the sender of a received tensor; returns the work itself."""
@@ -90,23 +91,23 @@ class RuedaWork(_TorchWork):
             # Only a callback can give a future an error that C++ sees. set_exception makes the error a value,
             # which DDP's reducer would take for tensors.
             self._future = ended.then(result)
-            _complete(ended, self._flights, self._seconds)
+            _complete(ended, self._operations, self._seconds)
         return self._future
 
 
 def _complete(
-    ended: torch.futures.Future[Exception | None], flights: Sequence[Flight], seconds: float
+    ended: torch.futures.Future[Exception | None], operations: Sequence[GroupOperation], seconds: float
 ) -> None:
-    """Sets `ended` to None or the first error once all flights have ended or one is late."""
-    left = [flight for flight in flights if not flight.try_settle()]
+    """Sets `ended` to None or the first error once all operations have ended or one is late."""
+    left = [operation for operation in operations if not operation.try_settle()]
     if not left:
-        failed = (flight.error for flight in flights if flight.error is not None)
+        failed = (operation.error for operation in operations if operation.error is not None)
         _set(ended, next(failed, None))
         return
 
     def go_on(error: Exception | None) -> None:
         if error is None:
-            _complete(ended, flights, seconds)
+            _complete(ended, operations, seconds)
         else:
             _set(ended, error)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from ctypes import byref, c_int64
 from typing import Any
 
 import torch
@@ -23,7 +22,7 @@ from rueda.operations import Call
 _REAP_AT_ONCE = 16  # how many ended operations one submission settles at most
 
 
-class Flight(InFlight):
+class GroupOperation(InFlight):
     """One operation of a process group. Any thread."""
 
     __slots__ = ("what",)
@@ -61,24 +60,19 @@ _to_reap: deque[int] = deque()
 
 
 def submit(calls: Sequence[Call], target: tuple[int, str], will_wait: bool) -> int:
-    """Submits the calls as one operation and returns the engine's handle, which the caller makes a Flight at
-    once. ValueError or HorovodInternalError if refused.
+    """Submits the calls as one operation and returns the engine's handle, of which the caller makes a
+    GroupOperation at once. ValueError or HorovodInternalError if refused.
 
     target: the process set and the name. will_wait: this thread waits for it next, and does the
     engine's work meanwhile.
     """
     set_id, name = target
     operations.check_usable()
-    handle = c_int64(0)
     requests = (_core.Request * len(calls))()
     for index, call in enumerate(calls):
         operations.fill(requests[index], call, set_id, name if index == 0 else f"{name}/{index}")
     _reap()
-    start = _core.submit_for_wait if will_wait else _core.submit
-    status = start(byref(requests), len(calls), byref(handle))
-    if status != _core.OK:
-        operations.raise_refused(status, _core.last_error())
-    return handle.value
+    return operations.start(requests, len(calls), will_wait)
 
 
 def _reap() -> None:
@@ -87,7 +81,7 @@ def _reap() -> None:
             engine_handle = _to_reap.popleft()
         except IndexError:
             return
-        flight = open_operations.get(engine_handle)
-        if isinstance(flight, Flight) and not flight.try_settle():
+        operation = open_operations.get(engine_handle)
+        if isinstance(operation, GroupOperation) and not operation.try_settle():
             _to_reap.appendleft(engine_handle)  # another thread may have come between; any order will do
             return

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from rueda import _core, errors, in_flight
+from rueda.operations import Naming
 from rueda.policy import Average, Sum
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch import handles
@@ -16,10 +17,17 @@ from rueda.torch.compression import Compression, Compressor
 from rueda.torch.gathers import allgather, grouped_allgather
 from rueda.torch.reductions import gradient_name
 
+__all__ = [
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
+    "reducescatter",
+    "reducescatter_async",
+]
+
 
 def _start_reducescatter(
     tensors: Sequence[torch.Tensor],
-    naming: tuple[str, str | None],
+    naming: Naming,
     op: int,
     factors: tuple[float, float],
     process_set: ProcessSet,
@@ -29,11 +37,8 @@ def _start_reducescatter(
     memory.check_group(tensors)
     if any(tensor.dim() == 0 for tensor in tensors):
         raise ValueError("Reducescatter does not support scalar inputs")
-    device = memory.device_index(tensors[0])
-    inputs = [memory.to_host(tensor) for tensor in tensors]
-    pre, post = factors
-    calls = memory.calls(_core.REDUCESCATTER, inputs, op=op, prescale=pre, postscale=post, device=device)
-    return handles.start_gathering(calls, inputs, tensors, naming, process_set)
+    settings = {"op": op, "prescale": factors[0], "postscale": factors[1]}
+    return handles.start_gathering(_core.REDUCESCATTER, tensors, naming, process_set, **settings)
 
 
 def reducescatter_async(

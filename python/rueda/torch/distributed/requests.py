@@ -1,4 +1,4 @@
-"""The collectives of torch.distributed as requests of the engine, with one Part for each tensor.
+"""The collectives of torch.distributed as requests of the engine, one for each tensor.
 
 Blocks are in the order of group ranks here and in the order of world ranks in the engine; `Members.place`
 maps one to the other. The engine compares the requests of ranks. Shapes are chosen so that it refuses what
@@ -16,10 +16,8 @@ import torch
 from rueda import _core, errors
 from rueda.operations import Call
 from rueda.torch import handles
-from rueda.torch.distributed.layout import Stage, call, moved, reduced, same_type, share_memory
+from rueda.torch.distributed.layout import Stage, moved, reduced, same_type
 from rueda.torch.tensors import device_index
-
-_MOST_SPLIT = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class Members:
 
 
 @dataclass(frozen=True)
-class Part:
+class Request:
     """One request, what must live as long as it, and finish(handle, index), called when it has succeeded."""
 
     call: Call
@@ -64,37 +62,37 @@ class Part:
     finish: Callable[[int, int], None] | None = None
 
 
-def allreduce(tensor: torch.Tensor, op: int, factor: float) -> Part:
+def allreduce(tensor: torch.Tensor, op: int, factor: float) -> Request:
     """In place."""
     stage = Stage(tensor)
-    shape, memory = (tensor.numel(),), (stage.address, stage.address)
-    request = call(_core.ALLREDUCE, reduced(tensor.dtype), shape, memory, op=op, prescale=factor)
-    request.device = device_index(tensor)
-    return Part(request, [stage], None if stage.is_direct else lambda handle, index: stage.bring_back())
+    dtype, shape = reduced(tensor.dtype), (tensor.numel(),)
+    memory = (stage.address, stage.address)
+    call = Call(_core.ALLREDUCE, dtype, shape, *memory, op, prescale=factor, device=stage.device)
+    return Request(call, [stage], stage.finish)
 
 
-def reduce(tensor: torch.Tensor, op: int, factor: float, is_root: bool) -> Part:
+def reduce(tensor: torch.Tensor, op: int, factor: float, is_root: bool) -> Request:
     """An allreduce whose result the other ranks throw away: the engine has no reduction to one rank."""
     return allreduce(tensor if is_root else tensor.detach().clone(), op, factor)
 
 
-def broadcast(tensor: torch.Tensor, world_root: int) -> Part:
+def broadcast(tensor: torch.Tensor, world_root: int) -> Request:
     """In place."""
     stage = Stage(tensor)
     dtype, count = moved(tensor.dtype, tensor.numel())
-    request = call(_core.BROADCAST, dtype, (count,), (stage.address, stage.address), root_rank=world_root)
-    request.device = device_index(tensor)
-    return Part(request, [stage], None if stage.is_direct else lambda handle, index: stage.bring_back())
+    memory = (stage.address, stage.address)
+    call = Call(_core.BROADCAST, dtype, (count,), *memory, root_rank=world_root, device=stage.device)
+    return Request(call, [stage], stage.finish)
 
 
-def barrier() -> Part:
-    return Part(call(_core.BARRIER, _core.FLOAT32, (), (0, 0)), [])
+def barrier() -> Request:
+    return Request(Call(_core.BARRIER, _core.FLOAT32, (), 0), [])
 
 
 # ---- gathering ----
 
 
-def all_gather_single(output: torch.Tensor, source: torch.Tensor, members: Members) -> Part:
+def all_gather_single(output: torch.Tensor, source: torch.Tensor, members: Members) -> Request:
     """Gathers source [k] of each rank into output [ranks, k]."""
     same_type([output, source], "all_gather_into_tensor")
     if output.numel() != members.count * source.numel():
@@ -107,12 +105,11 @@ def all_gather_single(output: torch.Tensor, source: torch.Tensor, members: Membe
         result.host = torch.empty_like(output)
     block = source.numel() * source.element_size()
     is_own_block = members.is_sorted and given.address == result.address + members.me * block
-    if share_memory(result.host, given.host) and not is_own_block:
-        given.host = given.host.clone()
+    if not is_own_block:
+        given.keep_apart_from(result)
     dtype, count = moved(source.dtype, source.numel())
     # With a first dimension of 1 the engine refuses ranks whose counts differ.
-    request = call(_core.ALLGATHER, dtype, (1, count), (given.address, result.address))
-    request.device = device_index(source)
+    call = Call(_core.ALLGATHER, dtype, (1, count), given.address, result.address, device=given.device)
 
     def finish(handle: int, index: int) -> None:
         if not members.is_sorted:
@@ -120,10 +117,10 @@ def all_gather_single(output: torch.Tensor, source: torch.Tensor, members: Membe
             result.host = torch.stack(members.to_group(list(blocks))).view(output.shape)
         result.bring_back()
 
-    return Part(request, [result, given, output, source], None if result.is_direct else finish)
+    return Request(call, [result, given, output, source], None if result.is_direct else finish)
 
 
-def all_gather(outputs: Sequence[torch.Tensor], source: torch.Tensor, members: Members) -> Part:
+def all_gather(outputs: Sequence[torch.Tensor], source: torch.Tensor, members: Members) -> Request:
     """Gathers source of each rank into outputs[rank]. Sizes may differ between ranks if the outputs do."""
     check_list("all_gather", outputs, members)
     same_type([*outputs, source], "all_gather")
@@ -135,23 +132,23 @@ def all_gather(outputs: Sequence[torch.Tensor], source: torch.Tensor, members: M
         )
     if len(set(counts)) == 1:
         flat = torch.empty(members.count, source.numel(), dtype=source.dtype)
-        inner = all_gather_single(flat, source.cpu(), Members(members.place[members.me], _ascending(members)))
+        in_set = Members(members.place[members.me], tuple(sorted(members.world_ranks)))
+        inner = all_gather_single(flat, source.cpu(), in_set)
 
         def finish_even(handle: int, index: int) -> None:
             for output, block in zip(outputs, members.to_group(list(flat))):
                 output.detach().copy_(block.view(output.shape))
 
         inner.call.device = device_index(source)
-        return Part(inner.call, [inner.held, flat, outputs, source], finish_even)
+        return Request(inner.call, [inner.held, flat, outputs, source], finish_even)
     given = Stage(source)
     dtype, count = moved(source.dtype, source.numel())
-    request = call(_core.ALLGATHER, dtype, (count,), (given.address, 0))
-    request.device = device_index(source)
+    call = Call(_core.ALLGATHER, dtype, (count,), given.address, device=given.device)
 
     def finish(handle: int, index: int) -> None:
         deal(taken(handle, index, source.dtype), members.to_set(outputs), "all_gather")
 
-    return Part(request, [given, source, outputs], finish)
+    return Request(call, [given, source, outputs], finish)
 
 
 # ---- reduce-scatter ----
@@ -159,7 +156,7 @@ def all_gather(outputs: Sequence[torch.Tensor], source: torch.Tensor, members: M
 
 def reduce_scatter_single(
     output: torch.Tensor, source: torch.Tensor, reduction: tuple[int, float], members: Members
-) -> Part:
+) -> Request:
     """Reduces source [ranks, k]; each rank gets its row as output [k]."""
     same_type([output, source], "reduce_scatter_tensor")
     if source.numel() != members.count * output.numel():
@@ -174,18 +171,16 @@ def reduce_scatter_single(
     if not members.is_sorted:
         rows = torch.stack(members.to_set(list(rows)))
     result, given = Stage(output, is_input=False), Stage(rows)
-    if share_memory(result.host, given.host):
-        given.host = given.host.clone()
-    shape, memory = (members.count, output.numel()), (given.address, result.address)
-    request = call(_core.REDUCESCATTER, reduced(source.dtype), shape, memory, op=op, prescale=factor)
-    request.device = device_index(source)
-    finish = None if result.is_direct else lambda handle, index: result.bring_back()
-    return Part(request, [result, given, output, source], finish)
+    given.keep_apart_from(result)
+    dtype, shape = reduced(source.dtype), (members.count, output.numel())
+    memory = (given.address, result.address)
+    call = Call(_core.REDUCESCATTER, dtype, shape, *memory, op, prescale=factor, device=given.device)
+    return Request(call, [result, given, output, source], result.finish)
 
 
 def reduce_scatter(
     output: torch.Tensor, sources: Sequence[torch.Tensor], reduction: tuple[int, float], members: Members
-) -> Part:
+) -> Request:
     """Reduces sources[rank] of all ranks; each rank gets its own. Sizes may differ between ranks."""
     check_list("reduce_scatter", sources, members)
     same_type([*sources, output], "reduce_scatter")
@@ -202,7 +197,7 @@ def reduce_scatter(
 
 def _reduce_all_keep_own(
     blocks: Sequence[torch.Tensor], output: torch.Tensor, reduction: tuple[int, float], members: Members
-) -> Part:
+) -> Request:
     """For what the engine's reducescatter does not do (operations other than sums, unequal parts): an
     allreduce of which each rank keeps its block. It moves as many times the bytes as the group has ranks.
     """
@@ -215,14 +210,10 @@ def _reduce_all_keep_own(
         mine = everything[start : start + output.numel()]
         output.detach().copy_(mine.view(output.shape))
 
-    return Part(inner.call, [inner.held, output], finish)
+    return Request(inner.call, [inner.held, output], finish)
 
 
 # ---- shared helpers ----
-
-
-def _ascending(members: Members) -> tuple[int, ...]:
-    return tuple(sorted(members.world_ranks))
 
 
 def check_list(word: str, tensors: Sequence[torch.Tensor], members: Members) -> None:
