@@ -94,10 +94,8 @@ std::string Links::missing_peers() const {
   std::string text;
   for (Rank peer = 0; peer < static_cast<Rank>(peers_.size()); ++peer) {
     if (is_up(peer)) continue;
-    const PeerInfo& info = all_[static_cast<size_t>(peer)];
-    const std::string transport(transport_name(peer));
     if (!text.empty()) text += ", ";
-    text += describe(peer, info) + " over " + transport + " at " + info.addresses.at(transport);
+    text += describe_link(peer);
   }
   return text;
 }
@@ -136,6 +134,13 @@ std::string_view Links::transport_name(Rank peer) const {
   if (peer == me_) return "self";
   const transport::Transport* const transport = peers_[static_cast<size_t>(peer)].transport;
   return transport == nullptr ? "none" : transport->name();
+}
+
+std::string Links::describe_link(Rank peer) const {
+  const PeerInfo& info = all_[static_cast<size_t>(peer)];
+  if (peers_[static_cast<size_t>(peer)].transport == nullptr) return describe(peer, info);
+  const std::string transport(transport_name(peer));
+  return describe(peer, info) + " over " + transport + " at " + info.addresses.at(transport);
 }
 
 void Links::send_control(Rank peer, MessageType type, Bytes payload) {
