@@ -162,6 +162,7 @@ class DeviceBackend final : public backend::Backend {
     }
     auto event = std::make_shared<Event>();
     const std::vector<backend::Segment> segments(call.segments.begin(), call.segments.end());
+    for (const backend::Segment& segment : segments) awaited.push_back(segment.memory.ready);
     stream_.enqueue([this, event, segments, order = call.order] { reduce(*event, segments, order); });
     ++launches;
     open_.push_back(event);
@@ -190,16 +191,24 @@ class DeviceBackend final : public backend::Backend {
   void fail_on_device(Status fault) { set(fault_, std::move(fault)); }
   void fail_launches(Status fault) { set(launch_fault_, std::move(fault)); }
   std::atomic<int> launches{0};
+  std::vector<void*> awaited;  // the events of all tensors so far; engine thread, or after a launch was seen
 
  private:
   void reduce(Event& event, const std::vector<backend::Segment>& segments, uint64_t order) {
     is_held_.wait(true);
     std::vector<float> values;
+    for (const backend::Segment& segment : segments)
+      wait_for(static_cast<Event*>(segment.memory.ready), event);
     if (!event.work([&] { values = gather(segments); })) return;
     values = fabric_->sum(order, me_, std::move(values));
     const Status fault = get(fault_);
     if (fault.is_ok()) event.work([&] { scatter(values, segments); });
     event.happen(fault);
+  }
+  // Also ends when the call has ended: by abort().
+  static void wait_for(Event* ready, Event& call) {
+    while (ready != nullptr && !call.outcome() && !ready->wait(Deadline::after(kMillisecond))) {
+    }
   }
   Status get(const Status& status) {
     const std::lock_guard lock(mutex_);

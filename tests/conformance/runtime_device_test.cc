@@ -13,10 +13,12 @@ namespace rueda::runtime {
 namespace {
 
 using device_test::DeviceBackend;
+using device_test::Event;
 using device_test::Fabric;
 using device_test::Stream;
 using testing::AllOf;
 using testing::Each;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr Rank kRanks = 2;
@@ -126,6 +128,55 @@ TEST(Device, the_tensors_of_a_batch_share_its_event) {
     EXPECT_EQ(device.launches, 1);
     EXPECT_EQ(engine.operations().find(handle)->events.size(), 1U);
     for (const auto& tensor : data) EXPECT_THAT(tensor, Each(3.0F));
+  });
+}
+
+// Each tensor gets its value only just before its event: a backend that reads it sooner adds up other
+// numbers.
+TEST(Device, the_tensors_of_a_batch_are_read_after_the_event_of_each) {
+  for (const size_t last : {0U, 1U}) {
+    SCOPED_TRACE("the last event is that of tensor " + std::to_string(last));
+    run_with_devices([last](Engine& engine, Rank rank, DeviceBackend& device) {
+      std::vector<std::vector<float>> data(2, std::vector<float>(kCount, -1.0F));
+      const std::vector<std::shared_ptr<Event>> ready{std::make_shared<Event>(), std::make_shared<Event>()};
+      std::vector<Tensor> tensors;
+      for (size_t i = 0; i < data.size(); ++i) {
+        tensors.push_back(on_device("grad" + std::to_string(i), data[i]));
+        tensors[i].memory.ready = ready[i].get();
+        tensors[i].request.group_name = "grads";
+        tensors[i].request.group_index = static_cast<int32_t>(i);
+        tensors[i].request.group_size = static_cast<int32_t>(data.size());
+      }
+      const int64_t handle = engine.submit(std::move(tensors)).value();
+      Stream user(kSeed + 100 + static_cast<uint32_t>(rank));
+      ASSERT_TRUE(engine.wait_on_stream(handle, &user, soon()).is_ok()) << "a launch waits for no event";
+      EXPECT_EQ(device.launches, 1);
+      EXPECT_THAT(device.awaited, ElementsAre(ready[0].get(), ready[1].get()));
+      for (const size_t i : {1 - last, last}) {
+        EXPECT_EQ(engine.wait(handle, Deadline::after(5 * kMillisecond)).code, Code::kTimeout);
+        EXPECT_THAT(data[i], Each(-1.0F));
+        std::ranges::fill(data[i], static_cast<float>(rank + 1));
+        ready[i]->happen(Status::ok());
+      }
+      ASSERT_TRUE(engine.wait(handle, soon()).is_ok());
+      for (const auto& tensor : data) EXPECT_THAT(tensor, Each(3.0F));
+    });
+  }
+}
+
+TEST(Device, the_end_of_an_epoch_waits_for_no_event_of_a_tensor) {
+  const auto never = std::make_shared<Event>();
+  run_with_devices([&](Engine& engine, Rank rank, DeviceBackend& device) {
+    std::vector<float> data = filled(rank), refused = filled(rank);
+    Tensor tensor = on_device("launched", data);
+    tensor.memory.ready = never.get();
+    const int64_t handle = must_submit(engine, std::move(tensor));
+    Stream user(kSeed + 100 + static_cast<uint32_t>(rank));
+    ASSERT_TRUE(engine.wait_on_stream(handle, &user, soon()).is_ok());
+    if (rank == 1) device.fail_launches({Code::kUnavailable, "the device has no memory."});
+    must_submit(engine, on_device("refused", refused));
+    EXPECT_THAT(engine.wait(handle, std::nullopt).why, HasSubstr("the device has no memory"));
+    user.synchronize();
   });
 }
 

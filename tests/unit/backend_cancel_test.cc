@@ -138,7 +138,8 @@ void start_on_some_and_take_back(World& world, const schedule::Spec& spec, uint6
         << "the input of rank " << me << " is as it was";
 }
 
-TEST(Cancel, a_call_that_not_all_start_leaves_no_trace_whatever_had_happened) {
+// is_late: channels come up while calls wait for them.
+void expect_no_trace(bool is_late) {
   for (uint64_t seed = 0; seed < 400; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const Rank hosts = 1 + static_cast<Rank>(seed % 3),
@@ -150,6 +151,7 @@ TEST(Cancel, a_call_that_not_all_start_leaves_no_trace_whatever_had_happened) {
     std::mt19937_64 random(seed);
     World world(Topology::regular(hosts, each), seed % 2 ? WireKind::kBuffered : WireKind::kRendezvous, seed,
                 options);
+    if (is_late) world.mesh.connect_late();
     const int64_t counts[] = {1, 3, 64, 1000};
     for (uint64_t round = 0; round < 3; ++round) {
       const int64_t count = counts[(seed / 5 + round) % 4];
@@ -168,11 +170,15 @@ TEST(Cancel, a_call_that_not_all_start_leaves_no_trace_whatever_had_happened) {
   }
 }
 
+TEST(Cancel, a_call_that_not_all_start_leaves_no_trace_whatever_had_happened) { expect_no_trace(false); }
+
+TEST(Cancel, a_call_that_waits_for_its_channels_leaves_no_trace_either) { expect_no_trace(true); }
+
 // Two calls at once on four ranks, as at the end of a plan. Each rank has started a number of calls. Those
 // that all have started run; the others are taken back.
 class SeveralCalls {
  public:
-  SeveralCalls(uint64_t seed, int64_t count)
+  SeveralCalls(uint64_t seed, int64_t count, bool is_late)
       : random_(seed),
         world_(Topology::regular(2, 2), seed % 2 ? WireKind::kBuffered : WireKind::kRendezvous, seed,
                options(seed)),
@@ -181,6 +187,7 @@ class SeveralCalls {
         sent_(kRanks * kCalls) {
     for (size_t& started : started_) started = random_() % (kCalls + 1);
     end_ = *std::ranges::min_element(started_);
+    if (is_late) world_.mesh.connect_late();
   }
 
   void start() {
@@ -259,7 +266,7 @@ class SeveralCalls {
 TEST(Cancel, several_calls_under_way_are_taken_back_each_with_its_own_messages) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    SeveralCalls calls(seed, seed % 5 == 0 ? 1 : 700);
+    SeveralCalls calls(seed, seed % 5 == 0 ? 1 : 700, seed % 4 < 2);
     calls.start();
     calls.pause();
     calls.end();
@@ -274,6 +281,7 @@ TEST(Cancel, a_pause_that_ends_well_changes_nothing) {
     std::mt19937_64 random(seed);
     World world(Topology::single_host(3), seed % 2 ? WireKind::kBuffered : WireKind::kRendezvous, seed,
                 copying_up_to(seed % 3 == 0 ? 0 : 256 << 10));
+    if (seed % 4 < 2) world.mesh.connect_late();
     std::vector<std::vector<float>> data(3, std::vector<float>(500, 2.0f));
     for (Rank me = 0; me < 3; ++me) {
       std::vector<float>& mine = data[static_cast<size_t>(me)];

@@ -123,6 +123,8 @@ using NativeQueue = Queue<backend::NativeBackend>;
 
 class FakeMesh {
  public:
+  static constexpr Nanos kPatience = 5 * kSecond;
+
   FakeMesh(schedule::Topology topology, WireKind kind, uint64_t seed,
            const backend::NativeOptions& options = {})
       : topology_(std::move(topology)),
@@ -135,6 +137,7 @@ class FakeMesh {
         for (Rank to = 0; to < size_; ++to)
           wires_.push_back(std::make_unique<FakeWire>(kind, completions_[from], completions_[to]));
     endpoints_.resize(wires_.size());
+    states_.resize(wires_.size(), State::kUp);
     for (size_t channel = 0; channel < options.channels; ++channel)
       for (Rank me = 0; me < size_; ++me)
         for (Rank peer = 0; peer < size_; ++peer) {
@@ -142,9 +145,15 @@ class FakeMesh {
           endpoints_[at(me, peer, channel)].in = wires_[at(peer, me, channel)].get();
         }
     for (Rank me = 0; me < size_; ++me) {
-      backend::Mesh mesh{
-          .endpoint = [this, me](Rank peer, size_t channel) { return &endpoints_[at(me, peer, channel)]; },
-          .topology = [this](const Group& group) { return topology_of(group); }};
+      backend::Mesh mesh{.endpoint = [this, me](Rank peer, size_t channel) -> transport::Endpoint* {
+                           const size_t index = at(me, peer, channel);
+                           return states_[index] == State::kUp ? &endpoints_[index] : nullptr;
+                         },
+                         .connect = [this, me](Rank peer) { return connect(me, peer); },
+                         .describe = [](Rank peer) { return "rank " + std::to_string(peer) + " over wires"; },
+                         .topology = [this](const Group& group) { return topology_of(group); },
+                         .patience = kPatience,
+                         .now = [this] { return now; }};
       backends_.emplace_back(std::make_unique<backend::NativeBackend>(std::move(mesh), options));
     }
   }
@@ -153,6 +162,16 @@ class FakeMesh {
   NativeQueue& backend(Rank rank) { return backends_[static_cast<size_t>(rank)]; }
   FakeWire& wire(Rank from, Rank to) { return *wires_[at(from, to, 0)]; }
   std::vector<backend::Done>& done(Rank rank) { return done_[rank]; }
+
+  // From now on an end of a channel comes up only after its rank has asked for it, at any time.
+  void connect_late() { states_.assign(states_.size(), State::kUnasked); }
+  // This end of the channel does not come up before let_come().
+  void hold(Rank me, Rank peer, size_t channel) { states_[at(me, peer, channel)] = State::kHeld; }
+  void let_come(Rank me, Rank peer, size_t channel) { states_[at(me, peer, channel)] = State::kUp; }
+
+  Nanos now = 0;
+  Status refusal;    // of all attempts to connect
+  int connects = 0;  // how often ranks have asked for a channel
 
   // The members' view of a group of world ranks.
   [[nodiscard]] Group group(Rank me, std::vector<Rank> members, int32_t id = 0) const {
@@ -183,6 +202,7 @@ class FakeMesh {
   // Everything that can happen once, in order. False if nothing could.
   bool sweep_all() {
     bool moved = false;
+    for (State& state : states_) moved = come_up(state) || moved;
     for (auto& wire : wires_) moved = wire->move(random_) || moved;
     for (Rank rank = 0; rank < size_; ++rank) {
       while (deliver(rank)) moved = true;
@@ -209,6 +229,18 @@ class FakeMesh {
   }
 
  private:
+  enum class State : uint8_t { kUnasked, kAsked, kHeld, kUp };
+  Status connect(Rank me, Rank peer) {
+    ++connects;
+    for (size_t channel = 0; channel * size_ * size_ < states_.size(); ++channel)
+      if (State& state = states_[at(me, peer, channel)]; state == State::kUnasked) state = State::kAsked;
+    return refusal;
+  }
+  static bool come_up(State& state) {
+    if (state != State::kAsked) return false;
+    state = State::kUp;
+    return true;
+  }
   [[nodiscard]] size_t at(Rank me, Rank peer, size_t channel) const {
     return (channel * static_cast<size_t>(size_) + static_cast<size_t>(me)) * static_cast<size_t>(size_) +
            static_cast<size_t>(peer);
@@ -240,6 +272,7 @@ class FakeMesh {
     bool moved = false;
     for (Rank i = 0; i < size_ * 4; ++i) {
       const auto rank = static_cast<Rank>(random_() % size_);
+      moved = come_up(states_[random_() % states_.size()]) || moved;
       switch (random_() % 4) {
         case 0:
           moved = deliver(rank) || moved;
@@ -262,6 +295,7 @@ class FakeMesh {
   std::vector<std::vector<backend::Done>> done_;
   std::vector<std::unique_ptr<FakeWire>> wires_;  // at(from, to, channel)
   std::vector<FakeEndpoint> endpoints_;           // at(me, peer, channel)
+  std::vector<State> states_;                     // the same
   std::deque<NativeQueue> backends_;
 };
 

@@ -1,12 +1,17 @@
-// What a session says about the time of its allreduces.
+// What a session says about the time of its allreduces, and that its backends connect to the ranks they need.
 #include "rueda/runtime/backends.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <deque>
+
+#include "rueda/transport/sim/sim.h"
+
 namespace rueda::runtime {
 namespace {
 
+using testing::Each;
 using testing::HasSubstr;
 
 Session session_of(std::vector<std::string> host_keys) {
@@ -64,6 +69,86 @@ TEST(PlanBuckets, of_one_host_do_not_depend_on_a_network) {
 }
 
 TEST(Predictions, are_none_for_a_rank_alone) { EXPECT_TRUE(predict_allreduces(session_of({"a"})).empty()); }
+
+// Sessions of all ranks in one thread, each on a host of its own, over the simulator.
+class Sessions {
+ public:
+  explicit Sessions(Rank size) : network_({.size = size, .seed = 11}) {
+    for (Rank rank = 0; rank < size; ++rank) {
+      Session& session = sessions_.emplace_back();
+      session.me = rank;
+      session.all = std::make_unique<std::vector<PeerInfo>>(static_cast<size_t>(size));
+      for (Rank peer = 0; peer < size; ++peer) {
+        PeerInfo& info = (*session.all)[static_cast<size_t>(peer)];
+        info.host = info.host_key = std::string(1, static_cast<char>('a' + peer));
+        info.addresses["sim"] = "sim:" + std::to_string(peer);
+        info.chunk_bytes = 256 << 10;
+      }
+      std::vector<OpenTransport> transports;
+      transports.push_back({Reach::kNetwork, network_.make(rank)});
+      session.links = std::make_unique<Links>(std::move(transports), rank, *session.all);
+      attach_backends(session, nullptr);
+    }
+  }
+
+  // An allreduce of these ranks in place.
+  void start(const std::vector<Rank>& members, std::vector<std::vector<float>>& data) {
+    for (size_t i = 0; i < members.size(); ++i) {
+      const Group& group =
+          groups_.emplace_back(Group{.id = 1, .epoch = 1, .members = members, .me = static_cast<Rank>(i)});
+      const auto count = static_cast<int64_t>(data[i].size());
+      const backend::Segment& segment = segments_.emplace_back(
+          backend::Segment{.input = data[i].data(), .output = data[i].data(), .count = count});
+      const schedule::Spec spec{.count = count, .counts = {}, .scale = {}, .segment_counts = {}};
+      backend_of(members[i])
+          .start({.id = next_, .order = next_, .group = &group, .spec = spec, .segments = {&segment, 1}});
+    }
+    ++next_;
+  }
+  // Until `calls` calls have ended on all ranks together.
+  bool run(size_t calls) {
+    std::vector<backend::Done> done;
+    for (int step = 0; step < 10'000 && done.size() < calls; ++step) {
+      for (Session& session : sessions_) {
+        session.links->progress(session.on_data);
+        session.backends->all().front()->progress(done);
+      }
+    }
+    for (const backend::Done& each : done) EXPECT_TRUE(each.status.is_ok()) << each.status.why;
+    return done.size() == calls;
+  }
+  Links& links(Rank rank) { return *sessions_[static_cast<size_t>(rank)].links; }
+
+ private:
+  backend::Backend& backend_of(Rank rank) {
+    return *sessions_[static_cast<size_t>(rank)].backends->all().front();
+  }
+
+  transport::SimNetwork network_;
+  std::deque<Session> sessions_;
+  std::deque<Group> groups_;
+  std::deque<backend::Segment> segments_;
+  backend::CallId next_ = 0;
+};
+
+TEST(AttachedBackends, bring_up_the_channels_that_calls_need_and_no_others) {
+  Sessions sessions(4);
+  std::vector<std::vector<float>> data(2, std::vector<float>(5000, 1.5F)), more = data;
+  sessions.start({1, 3}, data);
+  sessions.start({1, 3}, more);  // on the other data channel
+  ASSERT_TRUE(sessions.run(4));
+  for (const auto& each : data) EXPECT_THAT(each, Each(3.0F));
+  for (const auto& each : more) EXPECT_THAT(each, Each(3.0F));
+  EXPECT_EQ(sessions.links(1).transport_name(3), "sim");
+  EXPECT_EQ(sessions.links(1).transport_name(0), "none");
+  EXPECT_EQ(sessions.links(0).transport_name(1), "none");
+  EXPECT_EQ(sessions.links(1).describe_link(3), "rank 3 (host d, pid 0) over sim at sim:3");
+
+  std::vector<std::vector<float>> all(4, std::vector<float>(700, 2.0F));
+  sessions.start({0, 1, 2, 3}, all);
+  ASSERT_TRUE(sessions.run(4));
+  for (const auto& each : all) EXPECT_THAT(each, Each(8.0F));
+}
 
 }  // namespace
 }  // namespace rueda::runtime

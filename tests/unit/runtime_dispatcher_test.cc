@@ -22,7 +22,8 @@ class FakeBackend final : public Backend {
 
   [[nodiscard]] std::string_view name() const override { return "fake"; }
   [[nodiscard]] bool accepts(const Group&, const schedule::Spec& spec, const Memory& memory) const override {
-    return spec.dtype == mine_ && memory.kind != MemoryKind::kDevice;
+    EXPECT_EQ(memory.ready, nullptr) << "the answer must not depend on it";
+    return spec.dtype == mine_ && (takes_devices || memory.kind != MemoryKind::kDevice);
   }
   [[nodiscard]] bool can_take_back(const Group&, const schedule::Spec&) const override { return true; }
   [[nodiscard]] bool has_room(uint64_t) const override { return running_.size() < room_; }
@@ -31,6 +32,7 @@ class FakeBackend final : public Backend {
     running_.push_back(call.id);
     orders.push_back(call.order);
     segments.push_back(call.segments.size());
+    for (const backend::Segment& segment : call.segments) events.push_back(segment.memory.ready);
     started.push_back(call.segments.empty() ? 0 : call.segments.front().count);
   }
   bool progress(std::vector<backend::Done>& done) override {
@@ -61,6 +63,8 @@ class FakeBackend final : public Backend {
   std::vector<int64_t> started;  // elements of the first tensor of each call, in start order
   std::vector<uint64_t> orders;  // in start order
   bool ends_at_once = true;      // what is taken back
+  bool takes_devices = false;
+  std::vector<void*> events;  // of all tensors, in start order
   std::vector<size_t> segments;
   std::vector<int32_t> taken_back, discarded;
 
@@ -198,6 +202,18 @@ TEST_F(OneRank, fused_tensors_go_to_the_backend_as_they_lie) {
   dispatcher_->enqueue(response({{"a", 1}, {"b", 2}}, DType::kFloat32));
   settle();
   EXPECT_THAT(floats_->segments, ElementsAre(2u));
+}
+
+TEST_F(OneRank, fused_tensors_keep_the_event_after_which_each_may_be_read) {
+  floats_->takes_devices = true;
+  int first = 0, second = 0;  // their addresses stand for events
+  submit("a", 1, DType::kFloat32, {.kind = MemoryKind::kDevice, .device = 0, .ready = &first});
+  submit("b", 2, DType::kFloat32, {.kind = MemoryKind::kDevice, .device = 0, .ready = &second});
+  submit("c", 3, DType::kFloat32, {.kind = MemoryKind::kDevice, .device = 0});
+  dispatcher_->enqueue(response({{"a", 1}, {"b", 2}, {"c", 3}}, DType::kFloat32));
+  settle();
+  EXPECT_THAT(floats_->segments, ElementsAre(3u));
+  EXPECT_THAT(floats_->events, ElementsAre(&first, &second, nullptr));
 }
 
 TEST_F(OneRank, memory_that_no_backend_takes_fails_its_operation_alone) {

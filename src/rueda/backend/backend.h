@@ -30,6 +30,9 @@ struct Segment {
   int64_t count = 0;  // elements of the input
   // Allgather, reducescatter: elements of each member. Alltoall: [n * n], source-major. Otherwise empty.
   std::span<const int64_t> counts = {};
+  // The tensors of a fused call may come from several streams, so each has an event of its own: its input may
+  // be read, and its output written, when memory.ready has happened.
+  Memory memory = {};
 };
 
 // What a backend does with the tensors of a call, for the timeline. begin() also ends the activity before it.
@@ -51,7 +54,6 @@ struct Call {
   schedule::Spec spec;           // of all segments together
   std::span<const Segment> segments = {};
   double prescale = 1.0;  // of every input of a reduction
-  Memory memory = {};
   // Some members may not have started the call, and it may be taken back. The backend must therefore leave
   // its inputs (which may be its outputs) untouched until all members have started it.
   bool may_be_taken_back = false;
@@ -79,8 +81,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
   [[nodiscard]] virtual std::string_view name() const = 0;
-  // Whether this backend can run such a call. The answer to this and to the next two questions is the
-  // same on every member of the group.
+  // Whether this backend can run such a call on tensors in such memory; memory.ready is null. The answer to
+  // this and to the next two questions is the same on every member of the group.
   [[nodiscard]] virtual bool accepts(const Group& group, const schedule::Spec& spec,
                                      const Memory& memory) const = 0;
   // Whether the tensors of a fused call are copied to one place and back. If so, large tensors

@@ -127,6 +127,9 @@ void attach_backends(Session& session, std::shared_ptr<backend::LocalHost> host)
   const MeasuredLinks measured = session.measured;
   backend::Mesh mesh;
   mesh.endpoint = [links](Rank peer, size_t channel) { return links->data(peer, channel); };
+  mesh.connect = [links](Rank peer) { return links->acquire(peer).status(); };
+  mesh.describe = [links](Rank peer) { return links->describe_link(peer); };
+  mesh.patience = nanos(session.config.peer_timeout_s, kSecond);
   mesh.topology = [all, measured](const Group& group) {
     return measured_topology(group.members, *all, measured);
   };

@@ -107,9 +107,10 @@ Status allocate_outputs(Batch& batch) {
 
 // A rank that has joined has no tensors, but runs the call in memory of the same kind as the others.
 Memory memory_of(const Batch& batch) {
-  for (const BatchTensor& tensor : batch.tensors)
-    if (tensor.ref) return tensor.ref->tensor().memory;
-  return {.kind = batch.response->memory, .device = -1, .ready = nullptr};
+  const auto mine = std::ranges::find_if(batch.tensors, [](const auto& tensor) { return !!tensor.ref; });
+  if (mine == batch.tensors.end()) return {.kind = batch.response->memory};
+  const Memory& memory = mine->ref->tensor().memory;
+  return {.kind = memory.kind, .device = memory.device};
 }
 
 // Whether this is the submission that the response answers. The coordinator has compared the submissions, so
@@ -168,9 +169,11 @@ Status prepare_batch(Batch& batch) {
     backend::Segment& segment = batch.segments.emplace_back();
     segment.count = count_of(tensor);
     segment.counts = tensor.counts;
+    segment.memory = batch.memory;
     if (!tensor.ref) continue;  // joined: identity elements
     segment.input = tensor.ref->tensor().input;
     segment.output = tensor.ref->tensor().output;
+    segment.memory = tensor.ref->tensor().memory;
   }
   return Status::ok();
 }

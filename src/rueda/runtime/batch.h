@@ -28,7 +28,7 @@ struct Batch {
   std::shared_ptr<const Group> group;
   std::vector<BatchTensor> tensors;
   schedule::Spec spec;
-  Memory memory;                           // of all tensors
+  Memory memory;                           // of all tensors; each has an event of its own
   std::vector<backend::Segment> segments;  // set by prepare_batch(); refer to tensors
 };
 

@@ -255,7 +255,6 @@ void Dispatcher::start(std::unique_ptr<Item> owner) {
                            .spec = batch.spec,
                            .segments = batch.segments,
                            .prescale = is_reduction(item.response->what) ? item.response->prescale : 1.0,
-                           .memory = batch.memory,
                            .may_be_taken_back = item.origin != Origin::kNegotiated,
                            .generation = item.generation,
                            .activities = item.trace == nullptr ? nullptr : &item};

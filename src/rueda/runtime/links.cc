@@ -109,11 +109,8 @@ std::vector<Rank> Links::missing_peers() const {
 }
 
 std::string Links::describe_missing(Rank peer) const {
-  const PeerInfo& info = all_[static_cast<size_t>(peer)];
-  const std::string transport(transport_name(peer));
   const std::string trouble = peers_[static_cast<size_t>(peer)].transport->trouble_with(peer);
-  return describe(peer, info) + " over " + transport + " at " + info.addresses.at(transport) + ": " +
-         (trouble.empty() ? "it has not called this rank" : trouble);
+  return describe_link(peer) + ": " + (trouble.empty() ? "it has not called this rank" : trouble);
 }
 
 Status Links::out_of_time() const {
@@ -164,6 +161,13 @@ std::string_view Links::transport_name(Rank peer) const {
   if (peer == me_) return "self";
   const transport::Transport* const transport = peers_[static_cast<size_t>(peer)].transport;
   return transport == nullptr ? "none" : transport->name();
+}
+
+std::string Links::describe_link(Rank peer) const {
+  const PeerInfo& info = all_[static_cast<size_t>(peer)];
+  if (peers_[static_cast<size_t>(peer)].transport == nullptr) return describe(peer, info);
+  const std::string transport(transport_name(peer));
+  return describe(peer, info) + " over " + transport + " at " + info.addresses.at(transport);
 }
 
 void Links::send_control(Rank peer, MessageType type, Bytes payload) {

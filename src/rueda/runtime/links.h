@@ -49,13 +49,15 @@ class Links {
   Links(std::vector<OpenTransport> transports, Rank me, const std::vector<PeerInfo>& all);
 
   // Whether the channels to that rank are up. The first call begins to connect, and progress() goes on with
-  // it. A later failure is a loss.
+  // it. A later failure is a loss. Both ranks of a pair must call it.
   Result<bool> acquire(Rank peer);
   // Brings every channel up. interrupted() is called from time to time; if it fails, the wait ends.
   Status connect_all(Deadline deadline, const std::function<Status()>& interrupted);
 
   [[nodiscard]] transport::Endpoint* data(Rank peer, size_t channel = 0) const;  // null: not up
   [[nodiscard]] std::string_view transport_name(Rank peer) const;
+  // The rank and where it was looked for: "rank 1 (host a, pid 101) over tcp at 10.0.0.1:4000".
+  [[nodiscard]] std::string describe_link(Rank peer) const;
 
   void send_control(Rank peer, control::MessageType type, Bytes payload);
   // To every other rank; coordinator only.

@@ -18,7 +18,7 @@ control::Treatments treatments_of(const backend::BackendTable& backends, const G
     // The other ranks may use a new set before the dispatcher of this rank has added it.
     if (group == nullptr) group = groups.find(0);
     const schedule::Spec spec = spec_of(terms, group->size());
-    const Memory memory{.kind = terms.memory, .device = terms.device, .ready = nullptr};
+    const Memory memory{.kind = terms.memory, .device = terms.device};
     const backend::Backend* backend = backends.choose(*group, spec, memory);
     if (backend == nullptr) return {.alone_bytes = 0, .can_take_back = false};  // the dispatcher refuses it
     return {.alone_bytes = backend->copies_fused(*group, spec) ? kAloneBytes : 0,

@@ -41,6 +41,8 @@ void CallRunner::begin(const Call& call, transport::Ticket first_ticket, Arrival
   current_ = call;
   first_ticket_ = first_ticket;
   is_taken_back_ = discarded.has_value();
+  if (discarded) arrivals_.assign(discarded->begin(), discarded->end());
+  is_held_ = false;
   is_at_start_barrier_ = needs_start_barrier(call);
   how_ = "";
   if (!context_.broken.is_ok()) return end(context_.broken);
@@ -52,9 +54,8 @@ void CallRunner::begin(const Call& call, transport::Ticket first_ticket, Arrival
   }
   const schedule::Spec barrier = {
       .what = Collective::kBarrier, .counts = {}, .scale = {}, .segment_counts = {}};
-  if (const Status status = prepare(is_at_start_barrier_ ? barrier : call.spec, discarded); !status.is_ok())
-    return end(status);
   is_running_ = true;
+  if (const Status status = prepare(is_at_start_barrier_ ? barrier : call.spec); !status.is_ok()) end(status);
 }
 
 // A call that may be taken back is not reduced in place, unless a start barrier protects its inputs.
@@ -75,7 +76,7 @@ Status CallRunner::load(const Call& call, bool is_discarded) {
   return Status::ok();
 }
 
-Status CallRunner::prepare(const schedule::Spec& spec, Arrivals discarded) {
+Status CallRunner::prepare(const schedule::Spec& spec) {
   const Group& group = *current_.group;
   const NativeOptions& options = context_.options;
   auto found = context_.schedules.find_or_make(group, spec, [&]() -> Result<schedule::Schedule> {
@@ -94,26 +95,37 @@ Status CallRunner::prepare(const schedule::Spec& spec, Arrivals discarded) {
     context_.broken = scratch.status();
     return context_.broken;
   }
-  endpoints_.assign(group.size(), nullptr);
-  for (const PreparedSchedule::Queue& queue : prepared_->queues) {
-    transport::Endpoint* endpoint = context_.mesh.endpoint(group.members[queue.peer], channel_);
-    RUEDA_CHECK(endpoint != nullptr, "a channel that a schedule needs is not up");
-    endpoints_[queue.peer] = endpoint;
-  }
   spec_ = spec;
-  const Buffers buffers{
+  buffers_ = {
       .spec = &spec_, .input = packing_.input(), .output = packing_.output(), .scratch = scratch.value()};
-  if (discarded)
-    execution_.discard(*prepared_, buffers, endpoints_, first_ticket_, *discarded);
+  channels_.begin(group, *prepared_);
+  return connect();
+}
+
+// Starts what is prepared if its channels are up; otherwise it goes on waiting for them.
+Status CallRunner::connect() {
+  const Arrivals arrivals = is_taken_back_ ? Arrivals(arrivals_) : std::nullopt;
+  is_connecting_ = !channels_.are_up(arrivals);
+  if (is_connecting_) {
+    const Status& failure = channels_.failure();
+    if (!failure.is_ok()) context_.broken = failure;  // the other members run the call
+    return failure;
+  }
+  if (arrivals)
+    execution_.discard(*prepared_, buffers_, channels_.endpoints(), first_ticket_, *arrivals);
   else
-    execution_.begin(*prepared_, buffers, endpoints_, first_ticket_);
+    execution_.begin(*prepared_, buffers_, channels_.endpoints(), first_ticket_);
   return Status::ok();
 }
 
 bool CallRunner::progress(size_t budget, std::vector<Done>& done) {
   bool moved = false;
-  if (is_running_) {
-    moved = execution_.run_ready(budget);
+  if (is_connecting_ && !is_held_) {
+    if (const Status status = connect(); !status.is_ok()) end(status);
+    moved = !is_connecting_;
+  }
+  if (is_running_ && !is_connecting_) {
+    moved = execution_.run_ready(budget) || moved;
     if (execution_.is_over()) {
       if (!execution_.status().is_ok()) context_.broken = execution_.status();
       if (is_at_start_barrier_ && execution_.status().is_ok() && !is_taken_back_)
@@ -132,24 +144,31 @@ bool CallRunner::progress(size_t budget, std::vector<Done>& done) {
 // All members have started the call, so it can no longer be taken back.
 void CallRunner::pass_start_barrier() {
   is_at_start_barrier_ = false;
-  if (const Status status = prepare(current_.spec, std::nullopt); !status.is_ok()) end(status);
+  if (const Status status = prepare(current_.spec); !status.is_ok()) end(status);
 }
 
 std::vector<int32_t> CallRunner::pause() {
   if (!is_running_ || is_taken_back_) return {};
+  const auto members = static_cast<size_t>(current_.group->size());
+  is_held_ = true;
+  if (is_connecting_) return std::vector<int32_t>(members, 0);
   execution_.pause();
-  return execution_.sent(static_cast<size_t>(current_.group->size()));
+  return execution_.sent(members);
 }
 
 void CallRunner::resume() {
-  if (is_running_ && !is_taken_back_) execution_.resume();
+  is_held_ = false;
+  if (is_running_ && !is_taken_back_ && !is_connecting_) execution_.resume();
 }
 
 void CallRunner::take_back(std::span<const int32_t> arrivals) {
   if (!is_running_) return;  // the call has failed already
   RUEDA_CHECK(!is_taken_back_, "a call is taken back once");
   is_taken_back_ = true;
-  execution_.cancel(arrivals);
+  is_held_ = false;
+  if (!is_connecting_) return execution_.cancel(arrivals);
+  arrivals_.assign(arrivals.begin(), arrivals.end());  // as if it had been discarded from the start
+  if (const Status status = connect(); !status.is_ok()) end(status);
 }
 
 void CallRunner::on_completion(uint32_t step, const Status& status) {
@@ -158,7 +177,7 @@ void CallRunner::on_completion(uint32_t step, const Status& status) {
 }
 
 void CallRunner::end(const Status& status) {
-  is_running_ = false;
+  is_running_ = is_connecting_ = false;
   if (status.is_ok() && !is_taken_back_) packing_.unpack(current_);
   finished_ = Done{.id = current_.id, .status = status, .how = how_};
 }

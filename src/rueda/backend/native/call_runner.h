@@ -1,6 +1,9 @@
 // Runs one call at a time on one data channel to each member of its group: packs the tensors, gets the
 // schedule from the cache, executes it step by step, and unpacks the result. Engine thread only.
 //
+// A call waits here until the channels that its schedule needs are up. Until then it has posted nothing, and
+// the next call of this channel waits behind it, so that all members keep one order.
+//
 // Failure: when a ticket fails, the call stays open until its other tickets are complete, because the
 // transports hold the caller's memory until then. The call then ends with the first failure. Every later call
 // on any channel fails as well, because the channels are out of step.
@@ -16,21 +19,13 @@
 
 #include "rueda/backend/backend.h"
 #include "rueda/backend/native/execution.h"
+#include "rueda/backend/native/mesh.h"
 #include "rueda/backend/native/schedule_cache.h"
 #include "rueda/backend/native/scratch.h"
 #include "rueda/backend/packing.h"
-#include "rueda/schedule/topology.h"
 #include "rueda/transport/transport.h"
 
 namespace rueda::backend {
-
-// The connections of the backend, and where the ranks are.
-struct Mesh {
-  // Returns a data channel to a world rank other than mine; never null while calls run.
-  std::function<transport::Endpoint*(Rank world_rank, size_t channel)> endpoint;
-  // Where the members of a group live. The same on every member.
-  std::function<schedule::Topology(const Group&)> topology;
-};
 
 struct NativeOptions {
   std::string algorithm;            // the name of a forced algorithm; empty: the cost model chooses
@@ -57,7 +52,7 @@ class CallRunner {
   // [member] how many messages arrive for a call that is discarded; empty for a call that runs.
   using Arrivals = std::optional<std::span<const int32_t>>;
 
-  CallRunner(RunnerContext& context, size_t channel) : context_(context), channel_(channel) {}
+  CallRunner(RunnerContext& context, size_t channel) : context_(context), channels_(context.mesh, channel) {}
 
   // first_ticket: step i of the call has the ticket first_ticket + i.
   void begin(const Call& call, transport::Ticket first_ticket, Arrivals discarded);
@@ -75,7 +70,7 @@ class CallRunner {
   [[nodiscard]] bool is_running() const { return is_running_; }
   // Whether progress() would do anything.
   [[nodiscard]] bool has_work() const {
-    return finished_ || (is_running_ && (execution_.has_ready() || execution_.is_over()));
+    return finished_ || (is_running_ && !is_connecting_ && (execution_.has_ready() || execution_.is_over()));
   }
   [[nodiscard]] CallId call() const { return current_.id; }
   [[nodiscard]] transport::Ticket first_ticket() const { return first_ticket_; }
@@ -83,26 +78,30 @@ class CallRunner {
  private:
   [[nodiscard]] bool needs_start_barrier(const Call& call) const;
   Status load(const Call& call, bool is_discarded);
-  Status prepare(const schedule::Spec& spec, Arrivals discarded);
+  Status prepare(const schedule::Spec& spec);
+  Status connect();
   void pass_start_barrier();
   void end(const Status& status);
 
   RunnerContext& context_;
-  size_t channel_;
+  CallChannels channels_;  // of current_
   bool is_running_ = false;
+  bool is_connecting_ = false;        // waits for channels
+  bool is_held_ = false;              // between pause() and resume()
   bool is_at_start_barrier_ = false;  // the start barrier runs, not yet the call itself
   bool is_taken_back_ = false;
+  std::vector<int32_t> arrivals_;  // [member] of a call that is taken back
   Call current_;
   transport::Ticket first_ticket_ = 0;
   Packing packing_;      // of current_
   schedule::Spec spec_;  // what runs now: current_ or its start barrier
+  Buffers buffers_;      // the same
   Scratch scratch_;
   Execution execution_;
   std::string_view how_ = "";
   // Of current_, or of the last call. Shared, because the cache may drop it meanwhile.
   std::shared_ptr<const PreparedSchedule> prepared_;
-  std::vector<transport::Endpoint*> endpoints_;  // [rank in the group of current_]
-  std::optional<Done> finished_;                 // to be handed out by progress()
+  std::optional<Done> finished_;  // to be handed out by progress()
 };
 
 }  // namespace rueda::backend

@@ -30,7 +30,7 @@ class Execution {
   // and what was sent has left. Allowed only while some member has posted nothing.
   void cancel(std::span<const int32_t> arrivals);
   // Like begin(), but the call is cancelled from the start: what others have sent is received
-  // and thrown away.
+  // and thrown away. Needs endpoints only for members of which messages arrive.
   void discard(const PreparedSchedule& prepared, const Buffers& buffers,
                std::span<transport::Endpoint* const> endpoints, transport::Ticket first_ticket,
                std::span<const int32_t> arrivals);
