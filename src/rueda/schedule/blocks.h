@@ -34,7 +34,7 @@ struct Chunks {
   // Chunk `round` of a slice; empty beyond its end.
   [[nodiscard]] Slice of(const Slice& slice, int64_t round) const;
 
-  // Topology::chunk_bytes, or more if the schedule would otherwise have more than some thousand steps.
+  // Topology::chunk_bytes, or more if the schedule would otherwise have more than some ten thousand steps.
   static Chunks plan(const Spec& spec, const Topology& topology, int64_t largest_block,
                      int64_t steps_per_round);
 };
