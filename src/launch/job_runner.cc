@@ -209,7 +209,7 @@ void JobRunner::on_news(HostLink& link, const Exit& exit) {
 
 // Ranks that wait in init for this one learn that it will not come. The first one is enough.
 void JobRunner::tell_ended() {
-  if (std::exchange(is_ended_told_, true)) return;
+  if (store_ == nullptr || std::exchange(is_ended_told_, true)) return;
   const Ending ending = ranks_.endings().front();
   store_->put(std::string(store::kEndedKey),
               store::format_ended({.size = options_.size, .rank = ending.rank, .how = describe(ending)}));

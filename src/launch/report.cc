@@ -26,7 +26,7 @@ bool is_victim(const Ending& ending) {
   return std::ranges::any_of(ending.last_lines, [](const std::string& line) {
     return line.find(" was lost: ") != std::string::npos ||
            line.find("Horovod has been shut down. ") != std::string::npos ||
-           line.find(" before it called init; ") != std::string::npos;
+           line.find(", so it does not take part in this init; ") != std::string::npos;
   });
 }
 

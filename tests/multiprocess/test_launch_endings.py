@@ -55,7 +55,7 @@ def test_ranks_in_init_do_not_wait_for_one_that_ended_without_init(rank):
     assert time.monotonic() - began < 10  # the timeout of init is 30 s
     assert status == 1
     named = re.findall(
-        rf"rank {rank} on localhost \(pid \d+\) exited with code 0 before it called init; ", err
+        rf"rank {rank} on localhost \(pid \d+\) exited with code 0, so it does not take part in this init; ", err
     )
     assert len(named) >= 2, err  # on both ranks
     assert f"rank {rank}: ended well" in err
@@ -67,7 +67,7 @@ def test_ranks_in_init_end_with_the_one_that_raised_before_and_are_not_blamed():
     assert status == 1
     assert re.search(r"the job failed: rank 1 on localhost \(pid \d+\) exited with code 1", err)
     assert "  | ImportError: no tyop" in err
-    assert "exited with code 1 before it called init; " in err
+    assert "exited with code 1, so it does not take part in this init; " in err
     assert "ranks 0, 2: exited with code 1" in err, "they had not to be stopped"
 
 

@@ -44,7 +44,7 @@ TEST(Report, rank_that_failed_because_another_left_is_no_cause_though_it_ended_f
       "UnknownError: {{function_node __wrapped__}} Horovod has been shut down. This was"};
   EXPECT_EQ(first_cause(endings), 1u) << "in an exception of the framework's";
   endings[0].last_lines = {
-      "ValueError: … rank 1 on h1 (pid 101) exited with code 7 before it called init; its"};
+      "ValueError: … rank 1 on h1 (pid 101) exited with code 7, so it does not take part in this init; its"};
   EXPECT_EQ(first_cause(endings), 1u);
   endings[1].last_lines = {"HorovodInternalError: rank 2 (host b, pid 3) was lost: its process ended."};
   EXPECT_EQ(first_cause(endings), 0u) << "where all are victims, the first speaks for them";

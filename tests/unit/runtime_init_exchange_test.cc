@@ -132,7 +132,30 @@ TEST_F(RendezvousPointTest, a_rank_0_that_its_launcher_saw_end_is_not_waited_for
   ASSERT_TRUE(a.rendezvous().store->set(store::kEndedKey, format_ended(ended), soon()).is_ok());
   ASSERT_TRUE(b.open(world(1, 2), "", soon()).is_ok());
   EXPECT_THAT(b.next_number(Deadline::after(300 * kSecond)).status().why,
-              HasSubstr("rank 0 on a exited with code 1 before it called init; "));
+              HasSubstr("rank 0 on a exited with code 1, so it does not take part in this init; "));
+}
+
+TEST_F(RendezvousPointTest, a_rank_that_was_refused_and_ended_is_quoted_where_rank_0_has_not_come) {
+  RendezvousPoint a, b, c;
+  ASSERT_TRUE(a.open(world(0, 3), "", soon()).is_ok());
+  ASSERT_TRUE(c.open(world(2, 3), "", soon()).is_ok());
+  c.refuse({Code::kInvalidArgument, "RUEDA_X is wrong."});
+  const store::EndedRank ended{.size = 3, .rank = 2, .how = "rank 2 on a exited with code 1"};
+  ASSERT_TRUE(c.rendezvous().store->set(store::kEndedKey, format_ended(ended), soon()).is_ok());
+  ASSERT_TRUE(b.open(world(1, 3), "", soon()).is_ok());
+  EXPECT_EQ(b.next_number(Deadline::after(300 * kSecond)).status().why,
+            "another rank could not initialize: rank 2: RUEDA_X is wrong.");
+}
+
+TEST(InitExchange, a_rank_that_told_its_failure_and_ended_is_quoted) {
+  const auto store = store::make_memory_store();
+  InitExchange zero(*store, 1, 0, 2, Deadline::after(300 * kSecond)), one(*store, 1, 1, 2, soon());
+  ASSERT_TRUE(zero.publish(PeerInfo{}).is_ok());
+  EXPECT_EQ(one.settle({Code::kUnavailable, "no memory."}).why, "no memory.");
+  const store::EndedRank ended{.size = 2, .rank = 1, .how = "rank 1 on b exited with code 1"};
+  ASSERT_TRUE(store->set(store::kEndedKey, format_ended(ended), soon()).is_ok());
+  std::vector<PeerInfo> all;
+  EXPECT_EQ(zero.gather(all).why, "another rank could not initialize: rank 1: no memory.");
 }
 
 TEST(InitExchange, every_rank_reports_the_failure_that_was_told_first) {
@@ -164,7 +187,8 @@ TEST(InitExchange, a_rank_that_its_launcher_saw_end_is_not_waited_for) {
   ASSERT_TRUE(store->set(store::kEndedKey, format_ended(ended), soon()).is_ok());
   std::vector<PeerInfo> all;
   const Status status = exchange.gather(all);
-  EXPECT_THAT(status.why, HasSubstr("rank 2 on b (pid 7) exited with code 0 before it called init; "));
+  EXPECT_THAT(status.why,
+              HasSubstr("rank 2 on b (pid 7) exited with code 0, so it does not take part in this init; "));
   EXPECT_EQ(exchange.settle(status).why, status.why) << "the other ranks read the same";
 }
 

@@ -7,7 +7,6 @@
 
 #include "rueda/base/log.h"
 #include "rueda/base/release.h"
-#include "rueda/store/ended.h"
 
 namespace rueda::runtime {
 namespace {
@@ -59,7 +58,8 @@ Deadline soon(Deadline deadline, Nanos at_most) {
   return Deadline::at(std::min(deadline.when(), monotonic_now() + at_most));
 }
 
-// The rank of this world that will not come, because its launcher says that it has ended.
+// The rank of this world that will not come, because its launcher says that it has ended. Whoever asks reads
+// what the rank has told about a failure after this: it tells before it ends.
 std::optional<store::EndedRank> find_ended(store::Store& store, Rank size, Deadline deadline) {
   const Result<std::string> text = store.try_get(store::kEndedKey, deadline);
   const auto ended = text.is_ok() ? store::parse_ended(text.value()) : std::nullopt;
@@ -68,8 +68,12 @@ std::optional<store::EndedRank> find_ended(store::Store& store, Rank size, Deadl
 
 Status never_came(const store::EndedRank& ended) {
   return {Code::kUnavailable, ended.how +
-                                  " before it called init; its output may say why. Every rank has to "
-                                  "call init."};
+                                  ", so it does not take part in this init; its output may say why. Every "
+                                  "rank has to call init."};
+}
+
+Status echo_of(const std::string& first) {
+  return {Code::kUnavailable, "another rank could not initialize: " + first};
 }
 
 void log_failure(const Status& status) {
@@ -169,13 +173,24 @@ Result<Epoch> RendezvousPoint::await_number(bool is_refusal_told, Deadline deadl
     if (deadline.is_past()) return last;
     if (monotonic_now() >= look_elsewhere_at) {
       if (const auto ended = find_ended(*rendezvous_.store, world_.size, soon(deadline, kTell)))
-        return never_came(*ended);
+        return cause_of(*ended, text.is_ok() ? parse_announced(text.value()).number : 0);
       look_elsewhere();
       look_elsewhere_at = monotonic_now() + kSlice;
     }
     pause_for(std::min(pause, std::max<Nanos>(deadline.when() - monotonic_now(), 0)));
     pause = std::min(2 * pause, kLongestPause);
   }
+}
+
+// What a rank has told of its failure in an exchange that this rank has missed, or else that one has ended.
+Status RendezvousPoint::cause_of(const store::EndedRank& ended, Epoch announced) {
+  const std::string failed = prefix_of(announced) + "failed";
+  for (const std::string_view key : {std::string_view(failed), kRefusalKey}) {
+    if (key == failed && announced <= number_) continue;
+    const Result<std::string> told = rendezvous_.store->try_get(key, Deadline::after(kTell));
+    if (told.is_ok()) return echo_of(told.value());
+  }
+  return never_came(ended);
 }
 
 // Another process may be rank 0 now and serve the store elsewhere. A store over TCP dials again by itself.
@@ -244,7 +259,7 @@ Status InitExchange::gather(std::vector<PeerInfo>& all) {
 Status InitExchange::interrupted() {
   const auto echo = [this](const std::string& first) {
     is_told_ = true;
-    return Status(Code::kUnavailable, "another rank could not initialize: " + first);
+    return echo_of(first);
   };
   const Result<std::string> failed = store_.try_get(prefix_ + "failed", Deadline::after(kTell));
   if (failed.is_ok()) return echo(failed.value());
@@ -276,7 +291,7 @@ Status InitExchange::settle(const Status& mine) {
   if (is_told_) return mine;
   if (order.is_ok() && order.value() > 1) {
     const Result<std::string> first = store_.get(prefix_ + "failed", Deadline::after(kTell));
-    if (first.is_ok()) return {Code::kUnavailable, "another rank could not initialize: " + first.value()};
+    if (first.is_ok()) return echo_of(first.value());
     return mine;  // the first rank could not tell its failure
   }
   const std::string text = "rank " + std::to_string(me_) + ": " + mine.why;
@@ -297,8 +312,9 @@ Result<std::string> InitExchange::await(Rank rank) {
   while (true) {
     Result<std::string> raw = store_.get(key(rank), soon(deadline_, kSlice));
     if (raw.is_ok() || raw.status().code != Code::kTimeout) return raw;
-    if (Status s = check_ended(); !s.is_ok()) return s;
+    const auto ended = find_ended(store_, size_, soon(deadline_, kTell));
     if (Status s = interrupted(); !s.is_ok()) return s;
+    if (Status s = ended ? check_ended(*ended) : Status::ok(); !s.is_ok()) return s;
     if (Status s = check_lost(); !s.is_ok()) return s;
     if (deadline_.is_past()) {
       return Status(Code::kTimeout, missing() + " of " + std::to_string(size_) +
@@ -308,12 +324,13 @@ Result<std::string> InitExchange::await(Rank rank) {
   }
 }
 
-// All ranks read this from the launcher, so nobody needs to tell the others.
-Status InitExchange::check_ended() {
-  const auto ended = find_ended(store_, size_, soon(deadline_, kTell));
-  if (!ended || store_.try_get(key(ended->rank), soon(deadline_, kTell)).is_ok()) return Status::ok();
+// All ranks read this from the launcher, so nobody needs to tell the others. A rank that ended without a
+// number has left its refusal for rank 0, which may not have passed it on yet.
+Status InitExchange::check_ended(const store::EndedRank& ended) {
+  if (store_.try_get(key(ended.rank), soon(deadline_, kTell)).is_ok()) return Status::ok();
   is_told_ = true;
-  return never_came(*ended);
+  const Result<std::string> refusal = store_.try_get(kRefusalKey, soon(deadline_, kTell));
+  return refusal.is_ok() ? echo_of(refusal.value()) : never_came(ended);
 }
 
 Status InitExchange::check_lost() {

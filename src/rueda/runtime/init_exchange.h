@@ -11,6 +11,7 @@
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
 #include "rueda/runtime/peer_info.h"
+#include "rueda/store/ended.h"
 #include "rueda/store/world.h"
 
 namespace rueda::runtime {
@@ -56,6 +57,7 @@ class RendezvousPoint {
   Result<Epoch> choose_number(Deadline deadline);
   Result<Epoch> await_number(bool is_refusal_told, Deadline deadline);
   Epoch first_missed(Epoch announced, bool& is_refusal_told, Deadline deadline);
+  Status cause_of(const store::EndedRank& ended, Epoch announced);
   void look_elsewhere();
 
   std::string detected_;  // identity of the world that completed_ completes
@@ -92,7 +94,7 @@ class InitExchange {
  private:
   [[nodiscard]] std::string key(Rank rank) const { return prefix_ + "rank" + std::to_string(rank); }
   Result<std::string> await(Rank rank);
-  Status check_ended();
+  Status check_ended(const store::EndedRank& ended);
   Status check_lost();
   [[nodiscard]] std::string missing() const;
 
