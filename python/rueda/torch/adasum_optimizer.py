@@ -80,7 +80,12 @@ class AdasumMixin(torch.optim.Optimizer):
             raise AssertionError(TOO_MANY_PASSES)
         self._passes_left[parameter] -= 1
         if self._passes_left[parameter] == 0:
-            self._start(parameter)
+            try:
+                self._start(parameter)
+            except Exception:  # the weights come back, and the next attempt starts anew
+                parameter.data.copy_(self._start_of[parameter])
+                self._abandon()
+                raise
 
     @torch.no_grad()
     def _start(self, parameter: torch.Tensor) -> None:

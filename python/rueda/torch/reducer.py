@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from rueda import epochs
 from rueda.in_flight import of_handle
 from rueda.numbering import numbers
 from rueda.policy import Average, Sum, split_evenly
@@ -219,6 +220,7 @@ class Reducer:
 
     def _after_accumulation(self, parameter: torch.Tensor) -> None:
         slot = self._slots[parameter]
+        self._follow_epoch()
         if slot.is_outstanding:
             raise RuntimeError(READ_EARLY.format(name=slot.name))
         if slot.passes_left <= 0:
@@ -228,7 +230,18 @@ class Reducer:
         if slot.passes_left == 0:
             slot.is_ready = True
             if all(member.is_ready for member in slot.group):
-                self._start(slot.group)
+                try:
+                    self._start(slot.group)
+                except BaseException:  # so that the next attempt says why as well
+                    slot.passes_left, slot.is_ready = 1, False
+                    raise
+
+    def _follow_epoch(self) -> None:
+        """After a new init: forgets passes and reductions of an earlier epoch, which ended them all."""
+        epoch = epochs.current()
+        if epoch not in (epochs.NONE, self._activity.epoch):
+            self._activity.epoch = epoch
+            self.reset()
 
     def synchronize(self) -> None:
         """Starts what has not started, waits for everything, stores the results in `.grad`."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from rueda import epochs
 from rueda.errors import internal_error
 from rueda.in_flight import Reduction, Repeated, open_operations
 from rueda.policy import predivide_factors
@@ -123,10 +124,11 @@ def settle(reduction: Reduction) -> None:
 class Activity:
     """Whether some slot of a reducer may be under way. Asked often, and usually not so."""
 
-    __slots__ = ("is_possible",)
+    __slots__ = ("epoch", "is_possible")
 
     def __init__(self) -> None:
         self.is_possible = False
+        self.epoch = epochs.current()  # the one to which the counts of passes belong
 
 
 def weakly(method: Callable[[torch.Tensor], None]) -> Callable[[torch.Tensor], None]:
@@ -157,6 +159,7 @@ def make_hook(
     """
     get_slot = weakref.ref(slot)
     strided = torch.strided
+    current_epoch = epochs.current
 
     def hook(parameter: torch.Tensor) -> None:
         slot = get_slot()
@@ -165,6 +168,7 @@ def make_hook(
         grad, prepared = parameter.grad, slot.prepared
         if (
             slot.passes_left != 1
+            or activity.epoch != current_epoch()
             or slot.is_outstanding
             or grad is None
             or prepared is None
@@ -177,12 +181,14 @@ def make_hook(
         ):
             in_general(parameter)
             return
+        prepared.engine_handle = engine_handle = prepared.start(
+            grad.data_ptr()
+        )  # changes nothing if it raises
         slot.passes_left = 0
         slot.is_ready = True
         slot.is_settled = False
         slot.sparse_dim = None
         activity.is_possible = True
-        prepared.engine_handle = engine_handle = prepared.start(grad.data_ptr())
         prepared.borrowed = grad
         open_operations[engine_handle] = slot.reduction = prepared
 
