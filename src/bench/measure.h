@@ -23,6 +23,7 @@ Status measure_replay(const Context& context);
 
 // When each iteration began and ended on this rank, and whether all results so far were right.
 struct Times {
+  std::string algorithm;              // that ran in the warm-ups
   std::vector<int64_t> starts, ends;  // nanoseconds
   bool is_right = true;
   int64_t frames_before = 0;  // Rank::negotiation_frames() when measuring began

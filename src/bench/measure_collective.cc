@@ -93,7 +93,6 @@ Result<AllTimes> repeat(const Context& context, Run&& run) {
   Times times;
   for (int64_t i = 0; i < kWarmUps; ++i)
     if (Status status = run(i, times); !status.is_ok()) return status;
-  const std::string algorithm = context.rank.algorithm();
   const double us = static_cast<double>(times.ends.back() - times.starts.back()) / 1e3;
   const Result<int> iterations = agree_iterations(context, us, kLeastIterations);
   if (!iterations.is_ok()) return iterations.status();
@@ -101,7 +100,7 @@ Result<AllTimes> repeat(const Context& context, Run&& run) {
   for (int64_t i = 0; i < iterations.value(); ++i)
     if (Status status = run(kWarmUps + i, times); !status.is_ok()) return status;
   Result<AllTimes> all = gather_times(context, times);
-  if (all.is_ok()) all.value().algorithm = algorithm;
+  if (all.is_ok()) all.value().algorithm = times.algorithm;
   return all;
 }
 
@@ -127,11 +126,12 @@ Status add_row(const Context& context, int64_t bytes, const std::string& memory,
 }
 
 Status measure_barrier(const Context& context) {
-  const Result<AllTimes> times = repeat(context, [&](int64_t, Times& noted) {
+  const Result<AllTimes> times = repeat(context, [&](int64_t i, Times& noted) {
     if (Status met = context.rank.barrier(); !met.is_ok()) return met;
     noted.starts.push_back(monotonic_now());
     Status status = context.rank.barrier();
     noted.ends.push_back(monotonic_now());
+    if (i < kWarmUps) noted.algorithm = context.rank.algorithm();
     return status;
   });
   return times.is_ok() ? add_row(context, 0, "none", times.value()) : times.status();
@@ -152,6 +152,7 @@ Status measure_size(const Context& context, rueda_collective what, int64_t bytes
     Status status = context.rank.run(operation);
     noted.ends.push_back(monotonic_now());
     if (!status.is_ok()) return status;
+    if (i < kWarmUps) noted.algorithm = context.rank.algorithm();
     if (Status met = context.rank.barrier(); !met.is_ok()) return met;  // see timed() in measure_model.cc
     noted.is_right = noted.is_right && load.is_right(i);
     return status;

@@ -61,7 +61,7 @@ def test_a_misspelt_setting_is_told_once_with_the_name_that_was_meant():
 def test_a_malformed_thread_affinity_is_refused():
     status, _, err = run("-np", 1, "true", env={"RUEDA_THREAD_AFFINITY": "x"})
     assert (
-        status == 2 and "RUEDA_THREAD_AFFINITY='x' is refused: allowed is comma list of core numbers" in err
+        status == 2 and "RUEDA_THREAD_AFFINITY='x' is refused; allowed: comma list of core numbers" in err
     )
 
 
