@@ -153,7 +153,7 @@ Status measure_size(const Context& context, rueda_collective what, int64_t bytes
     noted.ends.push_back(monotonic_now());
     if (!status.is_ok()) return status;
     if (i < kWarmUps) noted.algorithm = context.rank.algorithm();
-    if (Status met = context.rank.barrier(); !met.is_ok()) return met;  // see timed() in measure_model.cc
+    if (Status met = context.rank.barrier("bench.end"); !met.is_ok()) return met;  // see timed()
     noted.is_right = noted.is_right && load.is_right(i);
     return status;
   });

@@ -40,7 +40,7 @@ Status timed(const Context& context, const Gradients& gradients, int64_t iterati
   times.ends.push_back(monotonic_now());
   if (!status.is_ok()) return status;
   // Where ranks share cores, the check of a rank that ends early would delay the others.
-  if (Status met = context.rank.barrier(); !met.is_ok()) return met;
+  if (Status met = context.rank.barrier("bench.end"); !met.is_ok()) return met;
   times.is_right &= gradients.hold_sum(context.rank.size(), iteration);
   return status;
 }

@@ -112,8 +112,8 @@ Result<std::span<const float>> Rank::output_of(int64_t handle) const {
   return std::span(static_cast<const float*>(info.data), info.bytes / sizeof(float));
 }
 
-Status Rank::barrier() {
-  rueda_request request = request_of({.what = RUEDA_BARRIER, .name = "bench.barrier"}, nullptr);
+Status Rank::barrier(const char* name) {
+  rueda_request request = request_of({.what = RUEDA_BARRIER, .name = name}, nullptr);
   request.ndim = 0;
   int64_t handle = 0;
   const int code = library_.submit_for_wait(&request, 1, &handle);

@@ -50,7 +50,8 @@ class Rank {
   Status run(const Operation& operation);
   // The output that the engine allocated for a handle that is done but not released.
   Result<std::span<const float>> output_of(int64_t handle) const;
-  Status barrier();
+  // Two barriers of one iteration need two names: recurring names tell learned plans where a step ends.
+  Status barrier(const char* name = "bench.barrier");
   // Collective. Returns the numbers of all ranks: [ranks * numbers.size()], rank-major. All ranks
   // pass equally many.
   Result<std::vector<int64_t>> gather(std::span<const int64_t> numbers);

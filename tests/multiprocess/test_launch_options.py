@@ -60,9 +60,7 @@ def test_a_misspelt_setting_is_told_once_with_the_name_that_was_meant():
 
 def test_a_malformed_thread_affinity_is_refused():
     status, _, err = run("-np", 1, "true", env={"RUEDA_THREAD_AFFINITY": "x"})
-    assert (
-        status == 2 and "RUEDA_THREAD_AFFINITY='x' is refused; allowed: comma list of core numbers" in err
-    )
+    assert status == 2 and "RUEDA_THREAD_AFFINITY='x' is refused; allowed: comma list of core numbers" in err
 
 
 def test_assignments_before_the_command_are_its_environment():
