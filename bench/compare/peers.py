@@ -78,7 +78,7 @@ class Rueda(Peer):
         return {str(row["mode"]): float(str(row["median_us"])) for row in rows}
 
 
-class RuedaBucket(Rueda):
+class RuedaShared(Rueda):
     name = "rueda (shared)"
     settings = "tensors in memory of rueda_alloc"
     memory = "shared"
@@ -232,4 +232,4 @@ class OneCcl(Peer):
         return tools.call_medians(self.times, self.ranks)
 
 
-ALL = [Rueda, RuedaBucket, Gloo, OpenMpi, Mpich, OneCcl]
+ALL = [Rueda, RuedaShared, Gloo, OpenMpi, Mpich, OneCcl]

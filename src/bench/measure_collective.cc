@@ -99,9 +99,7 @@ Result<AllTimes> repeat(const Context& context, Run&& run) {
   start_measuring(context, times);
   for (int64_t i = 0; i < iterations.value(); ++i)
     if (Status status = run(kWarmUps + i, times); !status.is_ok()) return status;
-  Result<AllTimes> all = gather_times(context, times);
-  if (all.is_ok()) all.value().algorithm = times.algorithm;
-  return all;
+  return gather_times(context, times);
 }
 
 Status add_row(const Context& context, int64_t bytes, const std::string& memory, const AllTimes& times) {
@@ -181,7 +179,7 @@ Result<AllTimes> gather_times(const Context& context, const Times& mine) {
   return AllTimes{
       .us = call_times_us(starts.value(), ends.value(), context.rank.size(), context.is_clock_shared),
       .is_right = is_right.value(),
-      .algorithm = {},
+      .algorithm = mine.algorithm,
       .frames = std::accumulate(frames.value().begin(), frames.value().end(), int64_t{0})};
 }
 

@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "rueda/base/check.h"
+#include "rueda/base/listing.h"
 #include "rueda/base/log.h"
 #include "rueda/control/check_request.h"
 #include "rueda/control/mismatch.h"
@@ -283,11 +284,9 @@ Nanos Coordinator::next_check(Nanos now) const { return stalls_.next_check(oldes
 
 std::string Coordinator::pending_summary() const {
   const std::vector<StalledTensor> waiting = waiting_longer_than(std::numeric_limits<Nanos>::min() / 2, 0);
-  std::string out;
-  for (size_t i = 0; i < waiting.size() && i < kMaxListed; ++i)
-    out += (i == 0 ? "" : "; ") + waiting[i].name + " waits for " + rank_list(waiting[i].missing);
-  if (waiting.size() > kMaxListed) out += "; and " + std::to_string(waiting.size() - kMaxListed) + " more";
-  return out;
+  return list_first(waiting, kMaxListed, [](const StalledTensor& tensor) {
+    return tensor.name + " waits for " + rank_list(tensor.missing);
+  });
 }
 
 bool Coordinator::may_begin_plan(const std::unordered_set<std::string>& names) const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <ctime>
+#include <initializer_list>
 #include <utility>
 
 #include "rueda/base/log.h"
@@ -74,6 +75,16 @@ Status never_came(const store::EndedRank& ended) {
 
 Status echo_of(const std::string& first) {
   return {Code::kUnavailable, "another rank could not initialize: " + first};
+}
+
+// What a rank has told of its failure, under one of these keys, or else that one has ended.
+Status cause_of(const store::EndedRank& ended, store::Store& store,
+                std::initializer_list<std::string_view> keys) {
+  for (const std::string_view key : keys) {
+    const Result<std::string> told = store.try_get(key, Deadline::after(kTell));
+    if (told.is_ok()) return echo_of(told.value());
+  }
+  return never_came(ended);
 }
 
 void log_failure(const Status& status) {
@@ -173,7 +184,7 @@ Result<Epoch> RendezvousPoint::await_number(bool is_refusal_told, Deadline deadl
     if (deadline.is_past()) return last;
     if (monotonic_now() >= look_elsewhere_at) {
       if (const auto ended = find_ended(*rendezvous_.store, world_.size, soon(deadline, kTell)))
-        return cause_of(*ended, text.is_ok() ? parse_announced(text.value()).number : 0);
+        return why_ended(*ended, text.is_ok() ? parse_announced(text.value()).number : 0);
       look_elsewhere();
       look_elsewhere_at = monotonic_now() + kSlice;
     }
@@ -182,15 +193,11 @@ Result<Epoch> RendezvousPoint::await_number(bool is_refusal_told, Deadline deadl
   }
 }
 
-// What a rank has told of its failure in an exchange that this rank has missed, or else that one has ended.
-Status RendezvousPoint::cause_of(const store::EndedRank& ended, Epoch announced) {
+// The exchange that was announced last may have failed, and been closed, before this rank came.
+Status RendezvousPoint::why_ended(const store::EndedRank& ended, Epoch announced) const {
   const std::string failed = prefix_of(announced) + "failed";
-  for (const std::string_view key : {std::string_view(failed), kRefusalKey}) {
-    if (key == failed && announced <= number_) continue;
-    const Result<std::string> told = rendezvous_.store->try_get(key, Deadline::after(kTell));
-    if (told.is_ok()) return echo_of(told.value());
-  }
-  return never_came(ended);
+  if (announced <= number_) return cause_of(ended, *rendezvous_.store, {kRefusalKey});
+  return cause_of(ended, *rendezvous_.store, {failed, kRefusalKey});
 }
 
 // Another process may be rank 0 now and serve the store elsewhere. A store over TCP dials again by itself.
@@ -329,8 +336,7 @@ Result<std::string> InitExchange::await(Rank rank) {
 Status InitExchange::check_ended(const store::EndedRank& ended) {
   if (store_.try_get(key(ended.rank), soon(deadline_, kTell)).is_ok()) return Status::ok();
   is_told_ = true;
-  const Result<std::string> refusal = store_.try_get(kRefusalKey, soon(deadline_, kTell));
-  return refusal.is_ok() ? echo_of(refusal.value()) : never_came(ended);
+  return cause_of(ended, store_, {kRefusalKey});
 }
 
 Status InitExchange::check_lost() {

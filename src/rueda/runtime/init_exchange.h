@@ -57,7 +57,7 @@ class RendezvousPoint {
   Result<Epoch> choose_number(Deadline deadline);
   Result<Epoch> await_number(bool is_refusal_told, Deadline deadline);
   Epoch first_missed(Epoch announced, bool& is_refusal_told, Deadline deadline);
-  Status cause_of(const store::EndedRank& ended, Epoch announced);
+  [[nodiscard]] Status why_ended(const store::EndedRank& ended, Epoch announced) const;
   void look_elsewhere();
 
   std::string detected_;  // identity of the world that completed_ completes

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "rueda/base/limits.h"
+#include "rueda/base/listing.h"
 #include "rueda/base/transport_names.h"
 
 namespace rueda::runtime {
@@ -114,12 +115,8 @@ std::string Links::describe_missing(Rank peer) const {
 }
 
 Status Links::out_of_time() const {
-  const std::vector<Rank> missing = missing_peers();
-  std::string text;
-  for (size_t i = 0; i < missing.size() && i < kMaxListed; ++i)
-    text += (text.empty() ? "" : "; ") + describe_missing(missing[i]);
-  if (missing.size() > kMaxListed) text += "; and " + std::to_string(missing.size() - kMaxListed) + " more";
-  return {Code::kTimeout, "no connection in time to " + text +
+  const auto describe = [this](Rank peer) { return describe_missing(peer); };
+  return {Code::kTimeout, "no connection in time to " + list_first(missing_peers(), kMaxListed, describe) +
                               ". Check firewalls and interfaces (RUEDA_INTERFACE), or raise "
                               "RUEDA_START_TIMEOUT."};
 }
