@@ -57,11 +57,11 @@ def rows_of(turns: List[Tuple[Times, Times, Times]]) -> List[Row]:
     return rows
 
 
-def run(command: str, library: str, ranks: int, seconds: float) -> Times:
+def run(command: str, library: str, ranks: int, seconds: float, memory: str) -> Times:
     """One run of the benchmark over all cells."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        arguments = ["bench", "allreduce", "-np", str(ranks), "--sizes", SIZES, "--memory", "private,shared"]
+        arguments = ["bench", "allreduce", "-np", str(ranks), "--sizes", SIZES, "--memory", memory]
         arguments += ["--transport", "shm,tcp", "--seconds", str(seconds), "--json", str(report)]
         environment = {**os.environ, "RUEDA_LIBRARY": library}
         subprocess.run(
@@ -78,6 +78,7 @@ def main() -> int:
     parser.add_argument("old", help="librueda.so of the old build")
     parser.add_argument("new", help="librueda.so of the new build")
     parser.add_argument("--command", default="rueda", help="the rueda command of the old build")
+    parser.add_argument("--memory", default="private,shared", help="as that command names them")
     parser.add_argument("--turns", type=int, default=15)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=0.2, help="for each cell of each run")
@@ -89,7 +90,7 @@ def main() -> int:
         times: List[Times] = [{}, {}, {}]
         for which in orders[turn % len(orders)]:
             library = options.new if which == 1 else options.old
-            times[which] = run(options.command, library, options.ranks, options.seconds)
+            times[which] = run(options.command, library, options.ranks, options.seconds, options.memory)
         turns.append((times[0], times[1], times[2]))
     rows = rows_of(turns)
     print(f"{'transport':<10}{'memory':<9}{'size':>8}{'old':>12}  old/new           old/old")

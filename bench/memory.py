@@ -3,7 +3,7 @@
     rueda run -np 2 python bench/memory.py
     rueda bench replay -np 4 --rate 1gbit -- python bench/memory.py      (as root: 4 hosts)
 
-The phases: init, small allreduces, eight steps with the same 41 MB of gradients, allreduces of 64 MiB.
+The phases: init, small allreduces, 24 steps with the same 41 MB of gradients, allreduces of 64 MiB.
 RUEDA_LIBRARY selects another build of the library.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 
 import rueda.numpy as hvd
 
-STEPS = 8
+STEPS = 24
 LARGE, SMALL = 250_000, 500  # float32 elements of a gradient
 WHOLE = 16 << 20
 

@@ -186,7 +186,7 @@ def asan(tally: Tally) -> None:
     """The C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer."""
     if configure(tally, "asan") and build(tally, "asan", ["rueda_tests"]):
         env = {
-            "ASAN_OPTIONS": "detect_stack_use_after_return=1",
+            "ASAN_OPTIONS": "detect_stack_use_after_return=1:allocator_may_return_null=1",
             "LSAN_OPTIONS": f"suppressions={ROOT / 'tools/lsan.supp'}:print_suppressions=0",
             "UBSAN_OPTIONS": "print_stacktrace=1",
             **FEWER_PROGRAMS,

@@ -6,6 +6,7 @@ into its own tensors. Nothing here knows a framework.
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -201,17 +202,20 @@ def repeat(call: Call, word: str, name: str | None) -> Callable[[ProcessSet, int
 
 
 def fill(request: _core.Request, call: Call, set_id: int, name: str) -> None:
-    if not _core.fits_int32(call.root_rank):
-        raise ValueError(f"broadcast received invalid root rank {call.root_rank} for provided process set")
+    try:
+        root_rank = operator.index(call.root_rank)
+        request.prescale, request.postscale = call.prescale, call.postscale
+    except TypeError:
+        raise TypeError(_not_numbers(call)) from None
+    if not _core.fits_int32(root_rank):
+        raise ValueError(f"broadcast received invalid root rank {root_rank} for provided process set")
     request.struct_size = _core.REQUEST_BYTES
     request.what = call.what
     request.dtype = call.dtype
     request.op = call.op
     request.name = _core.c_text(name, "name")
     request.process_set = set_id
-    request.root_rank = call.root_rank
-    request.prescale = call.prescale
-    request.postscale = call.postscale
+    request.root_rank = root_rank
     request.ndim = len(call.shape)
     request.device = call.device
     request.shape = (c_int64 * len(call.shape))(*call.shape)
@@ -224,6 +228,12 @@ def fill(request: _core.Request, call: Call, set_id: int, name: str) -> None:
         request.split_count = len(call.splits)
     request.tag = call.tag
     request.priority = call.priority
+
+
+def _not_numbers(call: Call) -> str:
+    if call.what == _core.BROADCAST:
+        return f"broadcast: root_rank must be an int, not {type(call.root_rank).__name__}."
+    return f"prescale_factor and postscale_factor must be numbers, not {call.prescale!r}, {call.postscale!r}."
 
 
 def check_splits(rows: Sequence[int]) -> None:

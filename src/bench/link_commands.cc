@@ -10,6 +10,9 @@ namespace {
 constexpr int64_t kKilo = 1024;  // tc's "kb"
 // The packet memory of one switch port.
 constexpr int64_t kSwitchQueue = 2 * kKilo * kKilo;
+// What a host may queue: the 1000 frames of Linux's default txqueuelen. A shorter queue would drop segments
+// of a host that sends on several connections, because TCP lets each of them queue about 128 KiB.
+constexpr int64_t kHostQueue = 1000 * 1514;
 
 std::vector<std::string> token_bucket(const std::string& device, int64_t rate, int64_t burst, int64_t limit) {
   return {"tc",
@@ -33,8 +36,7 @@ Shaping shaping_of(int64_t bits_per_s) {
   // Offloaded segments have up to 64 KiB. If a burst is smaller than two of them, TCP collapses in both
   // directions. Above 5 Gbit/s the burst is what the link sends in 200 us, so that timers keep up.
   const int64_t burst = std::max(128 * kKilo, bits_per_s / 8 / 5000);
-  const int64_t limit = bits_per_s <= 1'000'000'000 ? 2 * burst : 4 * burst;
-  return {.burst_bytes = burst, .limit_bytes = limit};
+  return {.burst_bytes = burst, .limit_bytes = std::max(kHostQueue, 4 * burst)};
 }
 
 std::string host_address(int host) { return fmt::format("10.77.{}.{}", host / 250, host % 250 + 1); }

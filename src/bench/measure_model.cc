@@ -112,12 +112,13 @@ Status replay_row(const Context& context, const Model& model, const Pace& pace, 
   const double compute_ms = static_cast<double>(pace.step()) / 1e6;
   const int ranks = context.rank.size();
   const int hosts = (ranks + context.request.per_host - 1) / context.request.per_host;
-  const double wire_ms = 8e3 * bus_factor("allreduce", hosts) * static_cast<double>(model.bytes()) /
-                         (kPayloadShare * static_cast<double>(context.request.rate));
+  const double ms_per_byte =
+      8e3 * bus_factor("allreduce", hosts) / (kPayloadShare * static_cast<double>(context.request.rate));
+  const double wire_ms = ms_per_byte * static_cast<double>(model.bytes());
   const double ideal_ms = context.request.cross_step
                               ? std::max(compute_ms, wire_ms)
-                              : (static_cast<double>(pace.forward) / 1e6) +
-                                    std::max(static_cast<double>(pace.backward) / 1e6, wire_ms);
+                              : earliest_end_ms(model, static_cast<double>(pace.forward) / 1e6,
+                                                static_cast<double>(pace.backward) / 1e6, ms_per_byte);
   const double step_ms = summary.median / 1e3;
   return context.report.add({{"model", model.name},
                              {"ranks", ranks},

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -18,6 +19,16 @@ int64_t Model::total() const {
   int64_t sum = 0;
   for (const Parameter& parameter : parameters) sum += parameter.count;
   return sum;
+}
+
+double earliest_end_ms(const Model& model, double forward_ms, double backward_ms, double ms_per_byte) {
+  const auto count = static_cast<double>(model.parameters.size());
+  double end = 0, appeared = 0;
+  for (const Parameter& parameter : model.parameters) {
+    const double ready = forward_ms + backward_ms * ++appeared / count;
+    end = std::max(end, ready) + ms_per_byte * 4 * static_cast<double>(parameter.count);
+  }
+  return end;
 }
 
 Result<Model> parse_model(std::string_view json, std::string_view path) {

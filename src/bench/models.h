@@ -23,6 +23,10 @@ struct Model {
   [[nodiscard]] int64_t bytes() const { return 4 * total(); }
 };
 
+// The earliest end of a step: gradients appear evenly during backward, and a link that is never idle without
+// need sends each of them from then on.
+double earliest_end_ms(const Model& model, double forward_ms, double backward_ms, double ms_per_byte);
+
 // path is for messages only. "total" in the file must be the sum of its counts.
 Result<Model> parse_model(std::string_view json, std::string_view path);
 std::vector<std::string> model_names();  // the models that are built into this program

@@ -46,6 +46,19 @@ def odd():
 
 
 @on_every_rank
+def test_arguments_that_are_not_numbers():
+    x = torch.ones(3)
+    raised(TypeError, lambda: hvd.broadcast(x, "a", name="m"), "root_rank must be an int, not str")
+    raised(TypeError, lambda: hvd.broadcast(x, 0.5, name="m"), "root_rank must be an int, not float")
+    scaled = partial(hvd.allreduce, x, op=hvd.Sum, name="m")
+    text = "prescale_factor and postscale_factor must be numbers"
+    raised(TypeError, lambda: scaled(prescale_factor="x"), text, "'x'")
+    raised(TypeError, lambda: scaled(postscale_factor="x"), text, "'x'")
+    raised(TypeError, lambda: hvd.DistributedOptimizer(None), "torch.optim.Optimizer, not NoneType")
+    assert hvd.allreduce(x, op=hvd.Sum, name="m").tolist() == [hvd.size()] * 3
+
+
+@on_every_rank
 def test_mismatched_data_types():
     x = torch.ones(3, dtype=torch.int32 if odd() else torch.float32)
     text = "Mismatched data types: One rank had type "

@@ -321,19 +321,6 @@ TEST(NativeBackend, bitwise_schedules_sum_in_rank_order_wherever_the_ranks_are) 
       << "what sums nothing is chosen as ever";
 }
 
-TEST(NativeBackend, scratch_grows_at_once_and_shrinks_after_many_modest_calls) {
-  backend::Scratch scratch;
-  ASSERT_TRUE(scratch.reserve(10'000'000).is_ok());
-  const size_t large = scratch.bytes();
-  EXPECT_GE(large, 10'000'000u);
-  for (int i = 0; i + 1 < backend::Scratch::kShrinkAfter; ++i) ASSERT_TRUE(scratch.reserve(5'000).is_ok());
-  EXPECT_EQ(scratch.bytes(), large);
-  auto memory = scratch.reserve(3'000);
-  ASSERT_TRUE(memory.is_ok());
-  EXPECT_EQ(scratch.bytes(), 8192u) << "the largest of the modest calls, rounded up";
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(memory.value()) % 64, 0u);
-}
-
 using NativeBackendDeathTest = testing::Test;
 TEST(NativeBackendDeathTest, a_schedule_that_leaves_its_buffers_is_stopped_before_it_runs) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");

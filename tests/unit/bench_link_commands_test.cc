@@ -26,11 +26,11 @@ TEST(SpacePlan, every_host_is_limited_in_both_directions) {
                            "-1: ip link add port{0} type veth peer name net0 netns /proc/1/fd/{0}", host)));
     EXPECT_THAT(lines,
                 Contains(fmt::format("-1: tc qdisc add dev port{} root tbf rate 1000000000bit burst 131072 "
-                                     "limit 2359296",
+                                     "limit 3611152",
                                      host)));
     EXPECT_THAT(lines,
                 Contains(fmt::format("{}: tc qdisc add dev net0 root tbf rate 1000000000bit burst 131072 "
-                                     "limit 262144",
+                                     "limit 1514000",
                                      host)));
     EXPECT_THAT(lines, Contains(fmt::format("{}: ip addr add 10.77.0.{}/16 dev net0", host, host + 1)));
   }
@@ -58,7 +58,12 @@ TEST(SpacePlan, bursts_never_fall_below_two_offloaded_segments) {
     EXPECT_GE(shaping_of(rate).burst_bytes, 128 * 1024) << rate;
     EXPECT_GE(shaping_of(rate).limit_bytes, 2 * shaping_of(rate).burst_bytes) << rate;
   }
-  EXPECT_EQ(shaping_of(5'000'000'000).limit_bytes, 512 * 1024);
+}
+
+TEST(SpacePlan, a_host_queues_as_many_frames_as_linux_does_by_default) {
+  EXPECT_EQ(shaping_of(1'000'000).limit_bytes, 1'514'000);
+  EXPECT_EQ(shaping_of(1'000'000'000).limit_bytes, 1'514'000);
+  EXPECT_EQ(shaping_of(100'000'000'000).limit_bytes, 10'000'000);
 }
 
 TEST(SpacePlan, addresses_of_many_hosts_differ_and_end_in_no_zero) {

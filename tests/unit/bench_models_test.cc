@@ -92,5 +92,26 @@ TEST(Shards, small_tensor_goes_whole_to_the_emptiest_server) {
   EXPECT_EQ(assign_shards(counts, 2), (std::vector<std::vector<int32_t>>{{10, 0}, {0, 4}, {0, 3}}));
 }
 
+// Three gradients of 4000 bytes appear 20, 30 and 40 ms after the start.
+Model three_gradients() {
+  Model model;
+  model.parameters = {{"c", 1000}, {"b", 1000}, {"a", 1000}};
+  return model;
+}
+
+TEST(EarliestEnd, is_one_transfer_after_backward_if_the_link_is_fast) {
+  EXPECT_DOUBLE_EQ(earliest_end_ms(three_gradients(), 10, 30, 1.0 / 4000), 41);
+}
+
+TEST(EarliestEnd, is_all_transfers_after_the_first_gradient_if_the_link_is_slow) {
+  EXPECT_DOUBLE_EQ(earliest_end_ms(three_gradients(), 10, 30, 20.0 / 4000), 20 + 3 * 20);
+}
+
+TEST(EarliestEnd, counts_the_time_in_which_the_link_has_nothing_to_send) {
+  Model model = three_gradients();
+  model.parameters[0].count = 100;  // its transfer takes 2 ms, and then the link waits for the next gradient
+  EXPECT_DOUBLE_EQ(earliest_end_ms(model, 10, 30, 20.0 / 4000), 30 + 2 * 20);
+}
+
 }  // namespace
 }  // namespace rueda::bench

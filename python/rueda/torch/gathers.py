@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -133,13 +132,11 @@ def _start_broadcast(
     tensor: torch.Tensor, output: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet
 ) -> int:
     memory.check(tensor)
-    if not isinstance(root_rank, numbers.Integral):
-        raise TypeError(f"broadcast: root_rank must be an int, not {type(root_rank).__name__}.")
     device = memory.device_index(tensor)
     source = memory.to_host(tensor)
     is_staged = not memory.is_direct(output)
     stage = source if is_staged else output.detach()
-    calls = memory.calls(_core.BROADCAST, [source], [stage], root_rank=int(root_rank), device=device)
+    calls = memory.calls(_core.BROADCAST, [source], [stage], root_rank=root_rank, device=device)
 
     def finish(engine_handle: int) -> Any:
         if is_staged:

@@ -336,6 +336,8 @@ def DistributedOptimizer(
     check_groups(groups)
     if not isinstance(process_set, ProcessSet):
         raise TypeError(f"process_set must be a ProcessSet, not {type(process_set).__name__}.")
+    if not hasattr(optimizer, "param_groups"):
+        raise TypeError(f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}.")
     if isinstance(optimizer, (_DistributedMixin, AdasumMixin)):
         raise ValueError(ALREADY_DISTRIBUTED)
     if cross_step:

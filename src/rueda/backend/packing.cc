@@ -95,19 +95,10 @@ bool Packing::is_needed(const Call& call) {
   return has_joined || (is_reduction(call.spec.what) && call.prescale != 1.0);
 }
 
-std::byte* Packing::reserve(size_t bytes) {
-  if (bytes > capacity_ || buffer_ == nullptr) {  // also for 0 bytes, because null means "no memory"
-    buffer_.reset();
-    capacity_ = 0;
-    buffer_.reset(static_cast<std::byte*>(std::aligned_alloc(kLine, round_up(std::max<size_t>(bytes, 1)))));
-    if (buffer_ != nullptr) capacity_ = bytes;
-  }
-  return buffer_.get();
-}
-
 Status Packing::pack(const Call& call, bool is_copied) {
   is_packed_ = is_needed(call) || is_copied;
   if (!is_packed_) {
+    buffer_.pass();
     const bool has_one = call.segments.size() == 1;  // a barrier has no memory
     input_ = has_one ? static_cast<const std::byte*>(call.segments.front().input) : nullptr;
     output_ = has_one ? static_cast<std::byte*>(call.segments.front().output) : nullptr;
@@ -123,16 +114,12 @@ Status Packing::pack(const Call& call, bool is_copied) {
   const bool is_in_place = call.spec.what == Collective::kAllreduce;
   const size_t out_begin = is_in_place ? 0 : round_up(in_bytes);
   const size_t bytes = is_in_place ? in_bytes : out_begin + static_cast<size_t>(taken) * element;
-  std::byte* buffer = reserve(bytes);
-  if (buffer == nullptr) {
-    return {Code::kUnavailable,
-            "no memory to pack tensors of " + std::to_string(bytes) +
-                " bytes; lower RUEDA_FUSION_THRESHOLD or use a machine with more memory."};
-  }
+  const Result<std::byte*> buffer = buffer_.reserve(bytes);
+  if (!buffer.is_ok()) return buffer.status();
   call.note(Activity::kPack);
-  pack_input(call, buffer);
-  input_ = buffer;
-  output_ = buffer + out_begin;
+  pack_input(call, buffer.value());
+  input_ = buffer.value();
+  output_ = buffer.value() + out_begin;
   return Status::ok();
 }
 

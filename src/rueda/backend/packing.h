@@ -3,10 +3,10 @@
 // Engine thread only.
 #pragma once
 
-#include <cstdlib>
-#include <memory>
+#include <cstddef>
 
 #include "rueda/backend/backend.h"
+#include "rueda/backend/reused_buffer.h"
 
 namespace rueda::backend {
 
@@ -30,13 +30,7 @@ class Packing {
   [[nodiscard]] std::byte* output() const { return output_; }
 
  private:
-  struct Free {
-    void operator()(void* memory) const { std::free(memory); }
-  };
-  [[nodiscard]] std::byte* reserve(size_t bytes);  // null if there is no memory
-
-  std::unique_ptr<std::byte, Free> buffer_;  // grows when a call needs more, and never shrinks
-  size_t capacity_ = 0;
+  ReusedBuffer buffer_;
   bool is_packed_ = false;
   const std::byte* input_ = nullptr;
   std::byte* output_ = nullptr;

@@ -21,8 +21,8 @@
 #include "rueda/backend/native/execution.h"
 #include "rueda/backend/native/mesh.h"
 #include "rueda/backend/native/schedule_cache.h"
-#include "rueda/backend/native/scratch.h"
 #include "rueda/backend/packing.h"
+#include "rueda/backend/reused_buffer.h"
 #include "rueda/transport/transport.h"
 
 namespace rueda::backend {
@@ -96,7 +96,7 @@ class CallRunner {
   Packing packing_;      // of current_
   schedule::Spec spec_;  // what runs now: current_ or its start barrier
   Buffers buffers_;      // the same
-  Scratch scratch_;
+  ReusedBuffer scratch_;
   Execution execution_;
   std::string_view how_ = "";
   // Of current_, or of the last call. Shared, because the cache may drop it meanwhile.
