@@ -32,6 +32,7 @@ struct Raw {
   std::string hosts, host_file, ranks, config_file, ssh_args;
   bool is_silent_prefix = false, has_timestamp = false, is_horovod_output = false;
   bool is_version = false, is_check_build = false;
+  bool leaves_srun = false;
   std::vector<std::string> without_effect;  // options and settings that are accepted and ignored
 };
 
@@ -60,7 +61,9 @@ void add_job_options(CLI::App& app, Raw& raw) {
   app.add_option("--np,--num-proc", raw.size,
                  "-np N: number of processes (default: all slots of the hosts given)")
       ->check(CLI::Range(1, kMaxRanks));
-  app.add_option("-H,--hosts", raw.hosts, "hosts and their slots, as in a:2,b:2 (default: this machine)")
+  app.add_option(
+         "-H,--hosts", raw.hosts,
+         "hosts and their slots, as in a:2,b:2 (default: the nodes of the Slurm allocation, or this machine)")
       ->check(is_not_empty);
   app.add_option("--hostfile", raw.host_file, "file of lines \"name slots=2\"")->check(is_not_empty);
   app.add_option("-p,--ssh-port", options.ssh.port, "port of the ssh servers")->check(CLI::Range(1, 65535));
@@ -68,6 +71,9 @@ void add_job_options(CLI::App& app, Raw& raw) {
   app.add_option("-F,--ssh-config", options.ssh.config_file,
                  "configuration file for ssh instead of the user's");
   app.add_option("--ssh-args", raw.ssh_args, "further options for ssh, separated by blanks");
+  app.add_flag(
+      "--no-srun", raw.leaves_srun,
+      "ignore the Slurm allocation: without -H all ranks run here, and other hosts are reached through ssh");
   app.add_option("--network-interfaces,--network-interface", options.tuning.network_interface,
                  "network interface or address to use (default: the address from which the hosts see this "
                  "one connect)")
@@ -244,6 +250,8 @@ Result<std::vector<launch::HostSlots>> find_hosts(const Raw& raw) {
   // In the launcher pod of the MPI Operator, the workers are the hosts.
   const char* role = getenv("K_MPI_JOB_ROLE");
   if (path.empty() && role != nullptr && std::strcmp(role, "launcher") == 0) path = "/etc/mpi/hostfile";
+  if (path.empty() && !raw.options.allocation.empty())
+    return launch::slots_of(raw.options.allocation, raw.size);
   if (path.empty()) return std::vector<launch::HostSlots>{{"localhost", std::max(1, raw.size)}};
   Result<std::string> text = read_file(path);
   if (!text.is_ok()) return text.status();
@@ -314,6 +322,11 @@ Status complete(Raw& raw) {
   if (Status valid = launch::validate(options.tuning); !valid.is_ok()) return valid;
   if (options.command.empty())
     return {Code::kInvalidArgument, "no command was given; write rueda run -np 4 python train.py"};
+  if (!raw.leaves_srun) {
+    Result<std::vector<launch::SlurmNode>> nodes = launch::read_slurm_allocation(&getenv);
+    if (!nodes.is_ok()) return nodes.status();
+    options.allocation = std::move(nodes.value());
+  }
   Result<std::vector<launch::HostSlots>> hosts = find_hosts(raw);
   if (!hosts.is_ok()) return hosts.status();
   options.hosts = std::move(hosts.value());
@@ -344,7 +357,9 @@ Status complete(Raw& raw) {
 
 Result<RunRequest> parse_run(const std::vector<std::string>& arguments) {
   Raw raw;
-  CLI::App app("Starts a command as several ranks, on this machine or on several through ssh.", "rueda run");
+  CLI::App app(
+      "Starts a command as several ranks, on this machine or on several, through ssh or Slurm's srun.",
+      "rueda run");
   add_job_options(app, raw);
   add_output_options(app, raw);
   add_tuning_options(app, raw);

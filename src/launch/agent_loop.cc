@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <sstream>
 
 #include "launch/poll_set.h"
 #include "launch/processes.h"
@@ -52,6 +53,22 @@ Status write_file(const std::string& path, std::string_view text) {
   return Status::ok();
 }
 
+struct Addresses {
+  std::string launcher, own;  // "" = unknown
+};
+
+// What ssh or srun says about the connection by which it has started this agent.
+Addresses addresses_of_start() {
+  const char* launch_node = getenv("SLURM_LAUNCH_NODE_IPADDR");
+  const char* connection = getenv("SSH_CONNECTION");  // "client port server port"
+  if (connection == nullptr) return {.launcher = launch_node != nullptr ? launch_node : "", .own = ""};
+  std::istringstream words(connection);
+  Addresses addresses;
+  std::string port;
+  words >> addresses.launcher >> port >> addresses.own;
+  return addresses;
+}
+
 }  // namespace
 
 AgentLoop::AgentLoop(std::string release, std::string private_dir, pid_t guardian, UniqueFd signals)
@@ -78,13 +95,14 @@ bool AgentLoop::is_finished() const {
 void AgentLoop::say_hello() {
   std::array<char, 256> name{};
   gethostname(name.data(), name.size() - 1);
-  const char* connection = getenv("SSH_CONNECTION");
+  const Addresses addresses = addresses_of_start();
   const Hello hello{.release = release_,
                     .host = name.data(),
                     .pid = getpid(),
                     .private_dir = private_dir_,
                     .free_port = find_free_port(),
-                    .ssh_connection = connection != nullptr ? connection : ""};
+                    .launcher_address = addresses.launcher,
+                    .own_address = addresses.own};
   out_.push(as_bytes(kAgentMagic));
   send(MessageType::kHello, encode(hello));
 }
@@ -204,8 +222,10 @@ void AgentLoop::start_job(Job job) {
     return leave_unstarted(
         {.exit_code = exit_code_of(files), .trouble = "could not be started: " + files.why});
   for (const char* const* entry = environ; *entry != nullptr; ++entry)
-    if (const char* equals = std::strchr(*entry, '='))
-      common_.emplace_back(std::string(static_cast<const char*>(*entry), equals), equals + 1);
+    if (const char* equals = std::strchr(*entry, '=')) {
+      const std::string name(static_cast<const char*>(*entry), equals);
+      if (is_kept_by_agent(name)) common_.emplace_back(name, equals + 1);
+    }
   common_.insert(common_.end(), job_->env.begin(), job_->env.end());
   common_.emplace_back("RUEDA_SECRET_FILE", private_dir_ + "/secret");
   if (!job_->stage.empty()) common_.emplace_back("RUEDA_STAGE_DIR", private_dir_);

@@ -55,7 +55,8 @@ Bytes encode(const Hello& hello) {
   writer.put(hello.pid);
   writer.put_string(hello.private_dir);
   writer.put(hello.free_port);
-  writer.put_string(hello.ssh_connection);
+  writer.put_string(hello.launcher_address);
+  writer.put_string(hello.own_address);
   return std::move(writer).take();
 }
 
@@ -68,7 +69,8 @@ Result<Hello> decode_hello(std::span<const std::byte> payload) {
   hello.pid = reader.get<int32_t>();
   hello.private_dir = reader.get_string(4096);
   hello.free_port = reader.get<int32_t>();
-  hello.ssh_connection = reader.get_string(1024);
+  hello.launcher_address = reader.get_string(256);
+  hello.own_address = reader.get_string(256);
   return checked(reader, std::move(hello), "hello");
 }
 

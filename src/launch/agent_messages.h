@@ -46,8 +46,9 @@ struct Hello {
   int32_t pid = 0;
   // The agent removes it. If both processes of a local agent are dead, the launcher does.
   std::string private_dir{};
-  int32_t free_port = 0;       // a port that was free a moment ago, for MASTER_PORT
-  std::string ssh_connection;  // SSH_CONNECTION: "client port server port"; "" = started without ssh
+  int32_t free_port = 0;           // a port that was free a moment ago, for MASTER_PORT
+  std::string launcher_address{};  // of the launcher's host, as seen from here; "" = unknown
+  std::string own_address{};       // at which the launcher has reached this host; "" = unknown
 };
 
 struct RankJob {

@@ -8,9 +8,14 @@
 
 namespace rueda::launch {
 
-Status Agents::start(const std::string& host, const SshOptions& ssh, const std::string& binary) {
-  HostLink& link = links_.emplace_back(host, !is_this_machine(host));
-  Result<AgentProcess> agent = link.is_remote() ? start_ssh_agent(ssh, host, binary) : start_local_agent();
+Status Agents::start(const std::string& host, const RunOptions& options) {
+  const auto node = std::ranges::find(options.allocation, host, &SlurmNode::name);
+  const bool is_node = node != options.allocation.end();
+  const StartWay way = is_this_machine(host) ? StartWay::kHere : is_node ? StartWay::kSrun : StartWay::kSsh;
+  HostLink& link = links_.emplace_back(host, way);
+  Result<AgentProcess> agent = way == StartWay::kHere  ? start_local_agent()
+                               : way == StartWay::kSsh ? start_ssh_agent(options.ssh, host, options.binary)
+                                                       : start_srun_agent(host, node->cpus, options.binary);
   if (!agent.is_ok())
     return {agent.status().code, fmt::format("cannot start the agent of {}: {}", host, agent.status().why)};
   link.attach(std::move(agent.value()));
@@ -83,6 +88,7 @@ std::vector<AgentState> Agents::states() const {
   for (const HostLink& link : links_) {
     AgentState& state = states.emplace_back();
     state.host = link.host();
+    state.way = link.way();
     if (link.hello()) state.hello = &*link.hello();
     if (link.is_lost()) state.lost_because = link.lost_because();
   }

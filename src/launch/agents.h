@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "launch/host_link.h"
+#include "launch/job_options.h"
 #include "launch/poll_set.h"
 #include "launch/start_watch.h"
 
@@ -15,8 +16,8 @@ namespace rueda::launch {
 // One thread.
 class Agents {
  public:
-  // Starts the agent of one host: here, or through ssh.
-  Status start(const std::string& host, const SshOptions& ssh, const std::string& binary);
+  // Starts the agent of one host: here, through srun if it is a node of the allocation, or through ssh.
+  Status start(const std::string& host, const RunOptions& options);
 
   struct Handlers {
     std::function<void(HostLink&, const AgentMessage&)> on_rank_message;

@@ -11,6 +11,22 @@
 namespace rueda::launch {
 namespace {
 
+// What Slurm tells about one node and the job's devices there.
+bool is_of_slurm_node(std::string_view name) {
+  constexpr std::array<std::string_view, 11> kNode = {
+      "SLURM_NODEID",        "SLURM_CPUS_ON_NODE",  "SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS",
+      "SLURM_STEP_GPUS",     "SLURM_TOPOLOGY_ADDR", "SLURMD_NODENAME",    "ROCR_VISIBLE_DEVICES",
+      "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL",  "ZE_AFFINITY_MASK"};
+  return std::ranges::find(kNode, name) != kNode.end();
+}
+
+// What Slurm tells a task about itself.
+bool is_of_slurm_task(std::string_view name) {
+  constexpr std::array<std::string_view, 4> kTask = {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_GTIDS",
+                                                     "SLURM_TASK_PID"};
+  return name.starts_with("SLURM_STEP") || std::ranges::find(kTask, name) != kTask.end();
+}
+
 std::string to_text(bool value) { return value ? "1" : "0"; }
 std::string to_text(int64_t value) { return std::to_string(value); }
 // The shortest text that reads back as the same number, always with a decimal point, as Python
@@ -176,8 +192,11 @@ bool is_forwarded(std::string_view name, bool is_remote) {
                                                          "XDG_SESSION_ID",
                                                          "TMPDIR",
                                                          "DBUS_SESSION_BUS_ADDRESS"};
-  return std::ranges::find(kMachine, name) == kMachine.end() && !name.ends_with("CUDA_VISIBLE_DEVICES");
+  return std::ranges::find(kMachine, name) == kMachine.end() && !is_of_slurm_node(name) &&
+         !is_of_slurm_task(name) && !name.ends_with("CUDA_VISIBLE_DEVICES");
 }
+
+bool is_kept_by_agent(std::string_view name) { return !name.starts_with("SLURM_") || is_of_slurm_node(name); }
 
 Variables forwarded_environment(const char* const* environment, bool is_remote) {
   Variables variables;

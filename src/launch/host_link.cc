@@ -29,8 +29,8 @@ std::string trimmed(std::string text) {
 
 }  // namespace
 
-HostLink::HostLink(std::string host, bool is_remote)
-    : host_(std::move(host)), is_remote_(is_remote), queue_(kMaxMessageBytes) {}
+HostLink::HostLink(std::string host, StartWay way)
+    : host_(std::move(host)), way_(way), queue_(kMaxMessageBytes) {}
 
 void HostLink::attach(AgentProcess process) {
   process_ = std::move(process);
@@ -132,10 +132,10 @@ void HostLink::check_silence(Nanos now, Nanos timeout) {
 }
 
 void HostLink::force_end(Nanos now) {
-  const bool is_unreachable = is_remote_ && is_silent(now);
+  const bool is_unreachable = is_remote() && is_silent(now);
   if (closed_because_.empty() && !has_said_bye_ && !is_reaped())
     closed_because_ = is_unreachable ? unreachable(now) : "it could not be ended";
-  if (is_remote_)
+  if (is_remote())
     signal(SIGKILL);
   else if (hello_ && !has_said_bye_)
     kill(hello_->pid, SIGKILL);  // its guardian then kills what is left and ends
@@ -152,7 +152,7 @@ void HostLink::note_clock(Nanos agent_clock, Nanos arrived) {
 
 Nanos HostLink::to_our_clock(Nanos agent_clock) const {
   // All processes of one machine share a clock.
-  return agent_clock + (is_remote_ ? clock_offset_.value_or(0) : 0);
+  return agent_clock + (is_remote() ? clock_offset_.value_or(0) : 0);
 }
 
 bool HostLink::is_lost() const { return process_.pid != 0 && !has_said_bye_ && !is_open() && is_reaped(); }
@@ -162,15 +162,16 @@ bool HostLink::is_over() const { return process_.pid == 0 || (is_reaped() && (ha
 std::string HostLink::lost_because() const {
   const std::string words = trimmed(error_tail_);
   const std::string quoted = words.empty() ? "" : fmt::format(": {}", words);
-  const std::string who = is_remote_ ? "ssh" : "its agent";
   if (!closed_because_.empty()) return closed_because_ + quoted;  // the exit status only follows from that
   if (wait_status_ && WIFSIGNALED(*wait_status_))
-    return fmt::format("{} was killed by {}", who, signal_name(WTERMSIG(*wait_status_)));
+    return fmt::format("{} was killed by {}", program_of(way_), signal_name(WTERMSIG(*wait_status_)));
   const int code = wait_status_ ? WEXITSTATUS(*wait_status_) : 0;
-  if (is_remote_ && code == 255) return fmt::format("ssh could not connect or lost its connection{}", quoted);
+  if (way_ == StartWay::kSsh && code == 255)
+    return fmt::format("ssh could not connect or lost its connection{}", quoted);
   if (!hello_ && (code == 127 || code == 126))
     return fmt::format("rueda is not installed there: it is neither at the same path as here nor in PATH{}",
                        quoted);
+  if (way_ == StartWay::kSrun && !hello_) return "srun could not start it" + quoted;
   if (code > 128) return fmt::format("its agent was killed by {}", signal_name(code - 128));
   if (code != 0) return fmt::format("its agent exited with code {}{}", code, quoted);
   return "its connection was closed" + quoted;

@@ -18,7 +18,7 @@ inline constexpr Nanos kSilence = 2 * kPingInterval;
 // One thread. Descriptors are non-blocking; the owner polls them.
 class HostLink {
  public:
-  HostLink(std::string host, bool is_remote);
+  HostLink(std::string host, StartWay way);
 
   void attach(AgentProcess process);
   void send(MessageType type, std::span<const std::byte> payload = {});
@@ -26,7 +26,7 @@ class HostLink {
   // Reads what is there. Messages about the agent itself (hello, pong, bye) are kept here; those about a rank
   // are handed on. Closes on end of file and on garbage.
   void read_messages(const std::function<void(const AgentMessage&)>& on_rank_message);
-  // Reads the stderr of the agent or of ssh; returns whole new lines.
+  // Reads the stderr of the agent, ssh or srun; returns whole new lines.
   std::string read_errors();
   void on_reaped(int wait_status);
   // why: for lost_because; "" = use the way its process ended.
@@ -49,7 +49,8 @@ class HostLink {
   [[nodiscard]] bool is_over() const;  // nothing more is expected from it
 
   [[nodiscard]] const std::string& host() const { return host_; }
-  [[nodiscard]] bool is_remote() const { return is_remote_; }
+  [[nodiscard]] StartWay way() const { return way_; }
+  [[nodiscard]] bool is_remote() const { return way_ != StartWay::kHere; }
   [[nodiscard]] const std::optional<Hello>& hello() const { return hello_; }
   [[nodiscard]] bool has_said_bye() const { return has_said_bye_; }
   [[nodiscard]] pid_t pid() const { return process_.pid; }
@@ -72,7 +73,7 @@ class HostLink {
   [[nodiscard]] std::string unreachable(Nanos now) const;
 
   std::string host_;
-  bool is_remote_;
+  StartWay way_;
   AgentProcess process_;
   uint64_t started_ticks_ = 0;
   MessageReader reader_{kAgentMagic};

@@ -7,6 +7,7 @@
 #include "launch/environment.h"
 #include "launch/hosts.h"
 #include "launch/rank_output.h"
+#include "launch/slurm_allocation.h"
 #include "launch/starters/starter.h"
 
 namespace rueda::launch {
@@ -14,13 +15,14 @@ namespace rueda::launch {
 struct RunOptions {
   int size = 1;
   std::vector<HostSlots> hosts;
+  std::vector<SlurmNode> allocation;  // hosts among these nodes are reached through srun
   std::vector<std::string> command;
   Tuning tuning;
   SshOptions ssh;
   OutputOptions output;
   double start_timeout_s = 30;
   double grace_s = 5;             // from SIGTERM to SIGKILL
-  double agent_timeout_s = 20;    // a host behind ssh that is silent for longer is lost
+  double agent_timeout_s = 20;    // another host that is silent for longer is lost
   bool is_stdin_watched = false;  // end of file on stdin counts as SIGTERM: the calling program has ended
   bool is_verbose = false;
   bool binds_cores = false;  // each rank runs on its own share of its host's cores

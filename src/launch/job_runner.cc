@@ -56,14 +56,14 @@ Status JobRunner::prepare() {
 }
 
 Status JobRunner::start_agents() {
-  SshOptions ssh = options_.ssh;
-  ssh.connect_timeout_s = std::max(1, static_cast<int>(std::ceil(options_.start_timeout_s)));
+  options_.ssh.connect_timeout_s = std::max(1, static_cast<int>(std::ceil(options_.start_timeout_s)));
   for (int host = 0; host < ranks_.host_count(); ++host) {
     const std::string& name = options_.hosts[static_cast<size_t>(host)].name;
-    if (Status started = agents_.start(name, ssh, options_.binary); !started.is_ok()) return started;
+    if (Status started = agents_.start(name, options_); !started.is_ok()) return started;
+    const StartWay way = agents_.links().back().way();
     if (options_.is_verbose)
       say(fmt::format("starting the agent of {} {}", name,
-                      agents_.links().back().is_remote() ? "through ssh" : "here"));
+                      way == StartWay::kHere ? "here" : fmt::format("through {}", program_of(way))));
   }
   return Status::ok();
 }
@@ -174,7 +174,8 @@ void JobRunner::lose_host(int host, Nanos now) {
     std::error_code ignored;
     const std::string left = link.hello() ? link.hello()->private_dir : "";
     if (is_private_dir_name(left)) std::filesystem::remove_all(left, ignored);
-    if (agents_.are_local_gone()) kill_descendants(Deadline::after(2 * kSecond), link.started_ticks(), "ssh");
+    if (agents_.are_local_gone())
+      kill_descendants(Deadline::after(2 * kSecond), link.started_ticks(), kReachOtherHosts);
   }
   on_failure(now);
 }

@@ -37,14 +37,6 @@ std::string make_job_id() {
   return "job-" + to_hex(random);
 }
 
-// Field of SSH_CONNECTION: "client port server port".
-std::string ssh_field(const std::optional<Hello>& hello, int index) {
-  if (!hello) return {};
-  std::string_view text = hello->ssh_connection;
-  for (; index > 0 && !text.empty(); --index) text.remove_prefix(std::min(text.size(), text.find(' ') + 1));
-  return std::string(text.substr(0, text.find(' ')));
-}
-
 Result<std::string> choose_store_address(const Tuning& tuning, std::span<const HostLink> links) {
   const auto remote = std::ranges::find_if(links, &HostLink::is_remote);
   const std::string interfaces = tuning.network_interface.value_or("");
@@ -54,9 +46,9 @@ Result<std::string> choose_store_address(const Tuning& tuning, std::span<const H
     return store::choose_address(interface, "127.0.0.1");
   }
   // The host can reach the address from which it saw us connect, unless an address translation lies between.
-  const std::string seen = ssh_field(remote->hello(), 0);
+  const std::string seen = remote->hello() ? remote->hello()->launcher_address : "";
   if (interface.empty() && !seen.empty() && is_own_address(seen)) return seen;
-  const std::string there = ssh_field(remote->hello(), 2);
+  const std::string there = remote->hello() ? remote->hello()->own_address : "";
   return store::choose_address(interface, there.empty() ? remote->host() : there);
 }
 
@@ -91,7 +83,7 @@ Result<JobStart> prepare_ranks(const RunOptions& options, const JobIdentity& ide
   if (getcwd(cwd.data(), cwd.size()) == nullptr)
     return Status(Code::kUnavailable, "the current directory no longer exists; change to another one");
   const HostLink& first = links.front();
-  const std::string there = ssh_field(first.hello(), 2);
+  const std::string& there = first.hello()->own_address;
   const RendezvousSettings rendezvous{.job = identity.id,
                                       .store_url = store.value()->url(),
                                       .master_addr = !first.is_remote() ? address.value()

@@ -222,12 +222,12 @@ std::vector<pid_t> descendants_of(pid_t ancestor) {
   return found;
 }
 
-size_t kill_descendants(Deadline deadline, uint64_t since, std::string_view spare) {
+size_t kill_descendants(Deadline deadline, uint64_t since, std::span<const std::string_view> spare) {
   while (true) {
     size_t left = 0;
     for (const pid_t pid : descendants_of(getpid())) {
       const std::optional<ProcessStat> stat = read_stat(pid);
-      if (!stat || stat->start < since || (!spare.empty() && stat->name == spare)) continue;
+      if (!stat || stat->start < since || std::ranges::find(spare, stat->name) != spare.end()) continue;
       kill(pid, SIGKILL);
       ++left;
     }

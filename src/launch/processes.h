@@ -46,9 +46,9 @@ void set_nonblocking(int fd);
 // is their subreaper.
 std::vector<pid_t> descendants_of(pid_t ancestor);
 // Sends SIGKILL to all descendants of this process until none is alive or the deadline passes. Zombies remain
-// to be reaped. Processes that started before `since` (see start_ticks) or are named `spare` are left alone.
-// Returns how many are still alive.
-size_t kill_descendants(Deadline deadline, uint64_t since = 0, std::string_view spare = {});
+// to be reaped. Processes that started before `since` (see start_ticks) have one of the names in `spare` are
+// left alone. Returns how many are still alive.
+size_t kill_descendants(Deadline deadline, uint64_t since = 0, std::span<const std::string_view> spare = {});
 uint64_t start_ticks(pid_t pid);  // its start time in the kernel's clock ticks; 0 = no such process
 
 // The counter "oom_kill" of the memory cgroup of this process (cgroup v2 or v1), or -1 if it cannot be read.

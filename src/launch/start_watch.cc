@@ -26,11 +26,14 @@ Status refusal(const AgentState& agent) {
 
 StartWatch::Decision StartWatch::decide(std::span<const AgentState> agents, Nanos waited) {
   using enum Decision::Next;
-  std::string missing, first_missing;
+  std::string missing, check;
   for (const AgentState& agent : agents) {
     if (Status why = refusal(agent); !why.is_ok()) return {.next = kFail, .why = std::move(why)};
     if (agent.hello) continue;
-    if (missing.empty()) first_missing = agent.host;
+    if (missing.empty())
+      check = agent.way == StartWay::kSrun
+                  ? fmt::format("that `srun --overlap -n 1 -w {} true` works", agent.host)
+                  : fmt::format("that `ssh {} true` works without asking anything", agent.host);
     missing += fmt::format("{}{}", missing.empty() ? "" : ", ", agent.host);
   }
   if (missing.empty()) return {.next = kStart};
@@ -43,10 +46,8 @@ StartWatch::Decision StartWatch::decide(std::span<const AgentState> agents, Nano
     decision.next = kFail;
     decision.why = {
         Code::kTimeout,
-        fmt::format(
-            "no answer within {} s from the agent of {}; check that `ssh {} true` works without asking "
-            "anything, or raise --start-timeout",
-            timeout_s_, missing, first_missing)};
+        fmt::format("no answer within {} s from the agent of {}; check {}, or raise --start-timeout",
+                    timeout_s_, missing, check)};
   }
   return decision;
 }

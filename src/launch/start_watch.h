@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "launch/agent_messages.h"
+#include "launch/starters/starter.h"
 #include "rueda/base/clock.h"
 #include "rueda/base/status.h"
 
@@ -14,8 +15,9 @@ namespace rueda::launch {
 
 struct AgentState {  // host and hello are borrowed
   std::string_view host;
-  const Hello* hello = nullptr;             // null = it has not answered
-  std::optional<std::string> lost_because;  // set = it has ended
+  const Hello* hello = nullptr;               // null = it has not answered
+  std::optional<std::string> lost_because{};  // set = it has ended
+  StartWay way = StartWay::kSsh;
 };
 
 class StartWatch {

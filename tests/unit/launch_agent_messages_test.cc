@@ -79,9 +79,10 @@ TEST(AgentMessages, exit_and_hello_survive_the_wire) {
   EXPECT_EQ(got.value().was_out_of_memory, 1);
   EXPECT_EQ(got.value().trouble, "no");
   const Result<Hello> hello =
-      decode_hello(encode(Hello{.release = "1", .host = "h", .ssh_connection = "a 1 b 2"}));
+      decode_hello(encode(Hello{.release = "1", .host = "h", .launcher_address = "a", .own_address = "b"}));
   ASSERT_TRUE(hello.is_ok());
-  EXPECT_EQ(hello.value().ssh_connection, "a 1 b 2");
+  EXPECT_EQ(hello.value().launcher_address, "a");
+  EXPECT_EQ(hello.value().own_address, "b");
 }
 
 TEST(MessageReader, messages_come_out_whole_however_they_arrive) {

@@ -98,6 +98,22 @@ TEST(Forwarding, what_belongs_to_a_machine_stays_there) {
     EXPECT_TRUE(is_forwarded(name, true)) << name;
 }
 
+TEST(Forwarding, a_node_of_slurm_tells_its_devices_and_the_launcher_tells_about_the_job) {
+  for (const char* name : {"SLURM_NODEID", "SLURM_JOB_GPUS", "SLURMD_NODENAME", "ROCR_VISIBLE_DEVICES"}) {
+    EXPECT_FALSE(is_forwarded(name, true)) << name;
+    EXPECT_TRUE(is_kept_by_agent(name)) << name;
+  }
+  for (const char* name : {"SLURM_PROCID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"}) {
+    EXPECT_FALSE(is_forwarded(name, true)) << name;
+    EXPECT_FALSE(is_kept_by_agent(name)) << name;
+  }
+  for (const char* name : {"SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NTASKS"}) {
+    EXPECT_TRUE(is_forwarded(name, true)) << name;
+    EXPECT_FALSE(is_kept_by_agent(name)) << name;
+  }
+  EXPECT_TRUE(is_kept_by_agent("PATH"));
+}
+
 TEST(Forwarding, value_may_contain_equals_signs_and_entry_may_lack_one) {
   const std::array<const char*, 4> environment = {"A=b=c", "broken", "E=", nullptr};
   const Variables variables = forwarded_environment(environment.data(), false);

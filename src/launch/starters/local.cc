@@ -42,15 +42,19 @@ std::set<std::string> own_addresses() {
 
 }  // namespace
 
+std::vector<std::string> own_environment() {
+  std::vector<std::string> env;
+  for (const char* const* entry = environ; *entry != nullptr; ++entry) env.emplace_back(*entry);
+  return env;
+}
+
 Result<AgentProcess> spawn_agent(const std::string& path, const std::vector<std::string>& argv,
-                                 int death_signal) {
+                                 int death_signal, std::vector<std::string> env) {
   Result<Pipe> in = make_pipe();
   Result<Pipe> out = make_pipe();
   Result<Pipe> err = make_pipe();
   for (const Result<Pipe>* pipe : {&in, &out, &err})
     if (!pipe->is_ok()) return pipe->status();
-  std::vector<std::string> env;
-  for (const char* const* entry = environ; *entry != nullptr; ++entry) env.emplace_back(*entry);
   Result<pid_t> pid = spawn({.path = path,
                              .argv = argv,
                              .env = std::move(env),

@@ -9,7 +9,11 @@
 
 namespace rueda::launch {
 
+// For a shell of another host: runs the program at that path if there is one, otherwise `rueda` from its
+// PATH.
+std::string agent_command(const std::string& binary);
+std::vector<std::string> own_environment();
 Result<AgentProcess> spawn_agent(const std::string& path, const std::vector<std::string>& argv,
-                                 int death_signal);
+                                 int death_signal, std::vector<std::string> env = own_environment());
 
 }  // namespace rueda::launch

@@ -22,10 +22,14 @@ std::string shell_quoted(const std::string& text) {
 
 }  // namespace
 
+std::string agent_command(const std::string& binary) {
+  const std::string path = shell_quoted(binary);
+  return "test -x " + path + " && exec " + path + " agent || exec rueda agent";
+}
+
 std::vector<std::string> ssh_command(const SshOptions& options, const std::string& host,
                                      const std::string& binary) {
-  const std::string path = shell_quoted(binary);
-  const std::string remote = "test -x " + path + " && exec " + path + " agent || exec rueda agent";
+  const std::string remote = agent_command(binary);
   if (options.program.substr(options.program.rfind('/') + 1) != "ssh") return {options.program, host, remote};
   std::vector<std::string> command = {options.program};
   if (!options.config_file.empty()) command.insert(command.end(), {"-F", options.config_file});

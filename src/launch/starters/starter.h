@@ -4,7 +4,9 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rueda/base/status.h"
@@ -12,8 +14,17 @@
 
 namespace rueda::launch {
 
+enum class StartWay : uint8_t { kHere, kSsh, kSrun };
+// The program that reaches another host; for kHere, what is ours there.
+inline std::string_view program_of(StartWay way) {
+  return way == StartWay::kSsh ? "ssh" : way == StartWay::kSrun ? "srun" : "its agent";
+}
+
+// The names of these programs' processes.
+inline constexpr std::array<std::string_view, 2> kReachOtherHosts = {"ssh", "srun"};
+
 struct AgentProcess {
-  pid_t pid = 0;  // the agent's guardian, or the ssh client
+  pid_t pid = 0;  // the agent's guardian, or the client of ssh or srun
   UniqueFd in;    // we write, non-blocking
   UniqueFd out;   // we read, non-blocking
   UniqueFd err;   // we read, non-blocking
@@ -30,12 +41,17 @@ struct SshOptions {
   // A program that is not named ssh gets only the host and the command (Kubeflow's kubexec.sh).
   std::string program = "ssh";
 };
-// Pure. binary: absolute path of this program. The host runs the program at that path if there is one,
-// otherwise `rueda` from its PATH.
+// Pure. binary: absolute path of this program. A host that has no program there runs `rueda` from its PATH.
 std::vector<std::string> ssh_command(const SshOptions& options, const std::string& host,
                                      const std::string& binary);
 Result<AgentProcess> start_ssh_agent(const SshOptions& options, const std::string& host,
                                      const std::string& binary);
+
+// Pure. node: of the Slurm allocation in which this process runs. cpus: how many of the node's belong to it.
+std::vector<std::string> srun_command(const std::string& node, int cpus, const std::string& binary);
+// Whether srun gets this variable. Pure.
+bool is_passed_to_srun(std::string_view name);
+Result<AgentProcess> start_srun_agent(const std::string& node, int cpus, const std::string& binary);
 
 // Whether the name stands for this machine: localhost, its host name, or a name that resolves to one of its
 // addresses. 127.0.0.2 and the like are not among them, because test-beds use them for other hosts.

@@ -1,0 +1,60 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <string_view>
+
+#include "launch/processes.h"
+#include "launch/starters/spawn_agent.h"
+#include "launch/starters/starter.h"
+
+extern char** environ;
+
+namespace rueda::launch {
+
+// One agent on one node, beside the other steps of the job, with all CPUs that the job has there. srun passes
+// on standard input and output unchanged; without -u it would keep output back until a line ends.
+std::vector<std::string> srun_command(const std::string& node, int cpus, const std::string& binary) {
+  return {"srun",
+          "--overlap",
+          "--nodes=1",
+          "--ntasks=1",
+          "--unbuffered",
+          "--nodelist=" + node,
+          "--mpi=none",
+          "--export=ALL",
+          fmt::format("--cpus-per-task={}", cpus),
+          "--input=all",
+          "--output=all",
+          "--error=all",
+          "--quiet",
+          "sh",
+          "-c",
+          agent_command(binary)};
+}
+
+// srun takes options from its environment, too. Those of the whole job do not fit a step of one task.
+bool is_passed_to_srun(std::string_view name) {
+  constexpr std::array<std::string_view, 7> kOfTheJob = {
+      "SLURM_LABELIO",        "SLURM_DISTRIBUTION", "SLURM_NTASKS",  "SLURM_NPROCS",
+      "SLURM_TASKS_PER_NODE", "SLURM_HINT",         "SSH_CONNECTION"};
+  if (name.starts_with("SLURM_CPU_BIND") || name.starts_with("SLURM_NTASKS_PER_")) return false;
+  return std::ranges::find(kOfTheJob, name) == kOfTheJob.end();
+}
+
+Result<AgentProcess> start_srun_agent(const std::string& node, int cpus, const std::string& binary) {
+  const char* path = getenv("PATH");
+  Result<std::string> program = find_program("srun", path != nullptr ? path : "/usr/bin:/bin", "");
+  if (!program.is_ok()) return program.status();
+  std::vector<std::string> env;
+  for (const char* const* entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    if (is_passed_to_srun(text.substr(0, text.find('=')))) env.emplace_back(text);
+  }
+  // srun dies with the launcher. The agent on the node then sees end of file.
+  return spawn_agent(program.value(), srun_command(node, cpus, binary), SIGTERM, std::move(env));
+}
+
+}  // namespace rueda::launch

@@ -1,0 +1,77 @@
+#include <gmock/gmock.h>
+
+#include <map>
+
+#include "launch/slurm_allocation.h"
+#include "launch/starters/starter.h"
+
+namespace rueda::launch {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+using Variables = std::map<std::string, std::string>;
+
+Result<std::vector<SlurmNode>> read(const Variables& variables) {
+  return read_slurm_allocation([&](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+Variables salloc() {
+  return {{"SLURM_JOB_ID", "7"},
+          {"SLURM_JOB_NODELIST", "n[1-2]"},
+          {"SLURM_TASKS_PER_NODE", "2,1"},
+          {"SLURM_JOB_CPUS_PER_NODE", "4(x2)"}};
+}
+
+TEST(SlurmAllocation, names_the_nodes_with_their_tasks_and_cpus) {
+  EXPECT_THAT(read(salloc()).value(), ElementsAre(SlurmNode{"n1", 2, 4}, SlurmNode{"n2", 1, 4}));
+}
+
+TEST(SlurmAllocation, there_is_none_outside_a_job_and_in_a_task_of_several) {
+  EXPECT_THAT(read({}).value(), IsEmpty());
+  Variables task = salloc();
+  task["SLURM_STEP_ID"] = "0";
+  task["SLURM_STEP_NUM_TASKS"] = "3";
+  EXPECT_THAT(read(task).value(), IsEmpty());
+  task["SLURM_STEP_NUM_TASKS"] = "1";  // the interactive step of salloc
+  EXPECT_THAT(read(task).value(), testing::SizeIs(2));
+}
+
+TEST(SlurmAllocation, lists_that_do_not_fit_are_refused) {
+  Variables wrong = salloc();
+  wrong["SLURM_TASKS_PER_NODE"] = "2";
+  EXPECT_THAT(read(wrong).status().why, HasSubstr("SLURM_TASKS_PER_NODE=2 does not fit the 2 nodes"));
+  wrong["SLURM_TASKS_PER_NODE"] = "many";
+  EXPECT_FALSE(read(wrong).is_ok());
+}
+
+TEST(SlurmAllocation, ranks_take_the_tasks_and_the_cpus_if_there_are_more_ranks_than_tasks) {
+  const auto nodes = read(salloc()).value();
+  EXPECT_THAT(slots_of(nodes, 0), ElementsAre(HostSlots{"n1", 2}, HostSlots{"n2", 1}));
+  EXPECT_THAT(slots_of(nodes, 3), ElementsAre(HostSlots{"n1", 2}, HostSlots{"n2", 1}));
+  EXPECT_THAT(slots_of(nodes, 4), ElementsAre(HostSlots{"n1", 4}, HostSlots{"n2", 4}));
+}
+
+TEST(SrunCommand, starts_one_agent_on_one_node_with_all_of_its_cpus) {
+  const std::vector<std::string> command = srun_command("n2", 4, "/opt/rueda");
+  EXPECT_EQ(command.front(), "srun");
+  for (const char* option : {"--overlap", "--nodelist=n2", "--ntasks=1", "--unbuffered", "--cpus-per-task=4"})
+    EXPECT_THAT(command, Contains(option));
+  EXPECT_EQ(command.back(), "test -x '/opt/rueda' && exec '/opt/rueda' agent || exec rueda agent");
+}
+
+TEST(SrunCommand, options_of_the_whole_job_do_not_reach_it) {
+  for (const char* name : {"SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_CPU_BIND_TYPE", "SLURM_LABELIO"})
+    EXPECT_FALSE(is_passed_to_srun(name)) << name;
+  for (const char* name : {"SLURM_JOB_ID", "SLURM_CONF", "PATH"})
+    EXPECT_TRUE(is_passed_to_srun(name)) << name;
+}
+
+}  // namespace
+}  // namespace rueda::launch
