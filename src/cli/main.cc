@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <string>
 
 #include "cli/commands.h"
@@ -55,4 +57,10 @@ std::string own_path() {
 
 }  // namespace rueda::cli
 
-int main(int argc, char** argv) { return rueda::cli::dispatch({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  const int status = rueda::cli::dispatch({argv + 1, argv + argc});
+  const bool is_written = std::ferror(stdout) == 0 && std::fflush(stdout) == 0;
+  if (is_written || status != 0) return status;
+  fmt::print(stderr, "rueda: standard output could not be written ({})\n", std::strerror(errno));
+  return 1;
+}

@@ -1,6 +1,7 @@
 """What `rueda run` accepts as horovodrun does: options without effect, assignments, files of settings."""
 
 import os
+import subprocess
 
 import pytest
 from launch_support import RUEDA, environments, run
@@ -140,3 +141,11 @@ def test_files_that_cannot_be_read_are_refused_in_a_sentence(tmp_path, text, sen
     file.write_text(text)
     status, _, err = run("-np", 1, "--config-file", file, "true")
     assert status == 2 and sentence.format(file) in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["run", "--help"], ["--version"], ["env"]])
+def test_a_text_that_cannot_be_written_is_a_failure(arguments):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([RUEDA, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30)
+    assert done.returncode == 1
+    assert done.stderr == "rueda: standard output could not be written (No space left on device)\n"

@@ -54,6 +54,10 @@ def test_arguments_that_are_not_numbers():
     text = "prescale_factor and postscale_factor must be numbers"
     raised(TypeError, lambda: scaled(prescale_factor="x"), text, "'x'")
     raised(TypeError, lambda: scaled(postscale_factor="x"), text, "'x'")
+    for function in (hvd.allreduce, hvd.reducescatter):
+        raised(ValueError, partial(function, x, compression="int8"), "compression must be one of")
+    for function in (hvd.grouped_allreduce, hvd.grouped_reducescatter):
+        raised(ValueError, partial(function, [x], compression=None), "compression must be one of")
     raised(TypeError, lambda: hvd.DistributedOptimizer(None), "torch.optim.Optimizer, not NoneType")
     assert hvd.allreduce(x, op=hvd.Sum, name="m").tolist() == [hvd.size()] * 3
 

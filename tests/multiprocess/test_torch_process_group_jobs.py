@@ -259,3 +259,32 @@ def test_a_single_process_job_needs_no_launcher_after_hvd_init():
     command = [sys.executable, "-c", HEAD + script]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+PROFILED = """
+import torch
+import torch.distributed as dist
+from torch.profiler import profile
+import rueda.torch
+
+dist.init_process_group("rueda")
+
+def profiled():
+    with profile() as result:
+        dist.all_reduce(torch.ones(4))
+        works = [dist.all_reduce(torch.ones(400_000), async_op=True) for _ in range(20)]
+    result.itself = result  # so that it is freed at the exit
+    for work in works:  # some end after the profiler
+        work.wait()
+    print("sees", sum(event.name == "rueda:all_reduce" for event in result.events()), flush=True)
+
+profiled()
+dist.destroy_process_group()
+"""
+
+
+def test_operations_that_outlast_a_profiler_leave_its_memory_alone(tmp_path: Path):
+    for _ in range(2):
+        done = run_script([RUEDA, "run", "-np", "2", sys.executable], tmp_path, PROFILED)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout.count("sees 21") == 2

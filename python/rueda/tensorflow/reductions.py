@@ -191,6 +191,7 @@ def reducescatter(
     tensor: [rows, …], at least one dimension, equal shape and type on all ranks. op: Average or Sum. Rank
     r of n gets rows // n rows, one more if r < rows % n, consecutive in rank order. Differentiable.
     """
+    check_compression(compression)
     _check_scatter_op(op)
     with _on(device_dense):
         name = name or default_name("HorovodReducescatter", tensor)

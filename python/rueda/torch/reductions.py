@@ -173,6 +173,7 @@ def allreduce(
     >>> hvd.allreduce(torch.ones(3), op=hvd.Sum)  # tensor([n, n, n])
     """
     op = handle_average_backwards_compatibility(op, average)
+    operations.check_compression(compression)
     compressed, context = compression.compress(tensor)
     reduce = _Allreduce.apply if _is_watched(compressed) else _reduce
     reduced = reduce(compressed, name, op, prescale_factor, postscale_factor, process_set)
@@ -305,6 +306,7 @@ def grouped_allreduce(
     tensors = memory.group(tensors)
     if not tensors:
         return []
+    operations.check_compression(compression)
     compressed, contexts = zip(*(compression.compress(tensor) for tensor in tensors))
     reduced = _GroupedAllreduce.apply(name, op, prescale_factor, postscale_factor, process_set, *compressed)
     return [compression.decompress(t, context) for t, context in zip(reduced, contexts)]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from rueda import _core, errors, in_flight
-from rueda.operations import Naming
+from rueda.operations import Naming, check_compression
 from rueda.policy import Average, Sum
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.torch import handles
@@ -88,6 +88,7 @@ def reducescatter(
     tensor: [rows, …], at least one dimension, equal on all ranks. Rank r of n receives rows // n rows, one
     more if r < rows % n, consecutive in rank order. op: Average (default) or Sum. Differentiable.
     """
+    check_compression(compression)
     compressed, context = compression.compress(tensor)
     output = _Reducescatter.apply(compressed, name, op, process_set, prescale_factor, postscale_factor)
     restored: torch.Tensor = compression.decompress(output, context)
@@ -138,6 +139,7 @@ def grouped_reducescatter(
     tensors = memory.group(tensors)
     if not tensors:
         return []
+    check_compression(compression)
     compressed, contexts = zip(*(compression.compress(tensor) for tensor in tensors))
     outputs = _GroupedReducescatter.apply(
         name, op, process_set, prescale_factor, postscale_factor, *compressed

@@ -9,8 +9,7 @@ namespace rueda::schedule {
 
 namespace {
 // The most steps of one rank, unless its share is larger than that. Larger chunks are received in bursts:
-// with a limit of 4,000 steps, 256 MiB between 4 hosts of 1 Gbit/s used 88 % of the links, with this one 99
-// %.
+// 256 MiB between 4 hosts of 1 Gbit/s used 88 % of the links with a limit of 4,000 steps, and 99 % with this.
 constexpr int64_t kMaxSteps = 1 << 16;
 constexpr int64_t kCacheLineBytes = 64;
 }  // namespace

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import torch
@@ -29,6 +29,7 @@ class RuedaWork(_TorchWork):
         self._outputs = list(outputs)
         self._seconds = seconds
         self._source = -1
+        self.after_wait: Callable[[], None] | None = None  # runs when wait() has ended, each time
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
 
     def __del__(self) -> None:
@@ -41,8 +42,12 @@ class RuedaWork(_TorchWork):
         HorovodInternalError (a RuntimeError) if the operation failed or has not ended in time.
         """
         seconds = timeout.total_seconds() if timeout is not None else 0.0
-        for operation in self._operations:
-            operation.wait(seconds if seconds > 0 else self._seconds)
+        try:
+            for operation in self._operations:
+                operation.wait(seconds if seconds > 0 else self._seconds)
+        finally:
+            if self.after_wait is not None:
+                self.after_wait()
         return True
 
     def synchronize(self) -> None:

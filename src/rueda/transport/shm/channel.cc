@@ -269,8 +269,7 @@ void ShmChannel::on_socket() {
   if (requests_.is_ended()) return;
   if (watch_.has(kHangup)) is_hung_up_ = true;
   if (is_hung_up_ && !is_up_) return lose(peer_lost(name_, "closed its connection"));
-  // Bounded. Unread doorbells may remain, because the next doorbell, or the end of the socket, makes a new
-  // event anyway.
+  // Bounded. Unread doorbells may remain: the next doorbell, or the end of the socket, makes a new event.
   std::array<std::byte, 256> doorbells;
   for (int i = 0; i < kRounds && is_up_ && watch_.has(EPOLLIN); ++i) {
     const ssize_t got = ::recv(socket_.get(), doorbells.data(), doorbells.size(), MSG_DONTWAIT);
