@@ -131,12 +131,9 @@ Variables tuning_variables(const Tuning& tuning) {
   Variables variables = writer.take();
   if (tuning.gloo_timeout_s)
     variables.emplace_back("RUEDA_PEER_TIMEOUT_SECONDS", std::to_string(*tuning.gloo_timeout_s));
-  if (tuning.network_interface) {  // may be a list with commas; the core takes one name
-    const std::string first = tuning.network_interface->substr(0, tuning.network_interface->find(','));
-    variables.emplace_back("RUEDA_INTERFACE", first);
-    variables.emplace_back("HOROVOD_GLOO_IFACE", first);
-    variables.emplace_back("NCCL_SOCKET_IFNAME", *tuning.network_interface);
-  }
+  if (tuning.network_interface)
+    for (const char* name : {"RUEDA_INTERFACE", "HOROVOD_GLOO_IFACE", "NCCL_SOCKET_IFNAME"})
+      variables.emplace_back(name, *tuning.network_interface);
   return variables;
 }
 

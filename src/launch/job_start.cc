@@ -39,8 +39,7 @@ std::string make_job_id() {
 
 Result<std::string> choose_store_address(const Tuning& tuning, std::span<const HostLink> links) {
   const auto remote = std::ranges::find_if(links, &HostLink::is_remote);
-  const std::string interfaces = tuning.network_interface.value_or("");
-  const std::string interface = interfaces.substr(0, interfaces.find(','));
+  const std::string interface = tuning.network_interface.value_or("");
   if (remote == links.end()) {
     if (interface.empty()) return std::string("127.0.0.1");
     return store::choose_address(interface, "127.0.0.1");

@@ -2,8 +2,10 @@
 
 import os
 import subprocess
+import sys
 
 import pytest
+from harness import ROOT, library
 from launch_support import RUEDA, environments, run
 
 pytestmark = pytest.mark.skipif(not os.path.exists(RUEDA), reason=f"{RUEDA} is not built")
@@ -40,7 +42,20 @@ def test_what_concerns_mpi_or_elastic_jobs_alone_is_accepted_and_said_to_be_igno
 def test_interfaces_are_listed_or_given_one_by_one(option):
     for arguments in ([f"{option}=lo,other"], [option, "lo", option, "other"]):
         env = environments("-np", 1, *arguments)[0]
-        assert (env["RUEDA_INTERFACE"], env["NCCL_SOCKET_IFNAME"]) == ("lo", "lo,other")
+        assert (env["RUEDA_INTERFACE"], env["NCCL_SOCKET_IFNAME"]) == ("lo,other", "lo,other")
+
+
+def test_a_host_uses_the_first_interface_that_it_has():
+    environment = {**os.environ, "RUEDA_LIBRARY": library(), "PYTHONPATH": str(ROOT / "python")}
+    command = [sys.executable, "-c", "import rueda.numpy as hvd; hvd.init(); print(hvd.size())"]
+    for interfaces, status in (("no1,127.0.0.1,no2", 0), ("no1,no2", 1)):
+        status_seen, out, err = run("-np", 2, "--network-interface", interfaces, *command, env=environment)
+        assert status_seen == status, err
+        if status:
+            sentence = (
+                "none of the network interfaces or addresses 'no1,no2' belongs to this machine, which has lo"
+            )
+            assert sentence in out + err
 
 
 def test_a_script_without_its_number_of_processes_is_part_of_the_example():

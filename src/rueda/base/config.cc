@@ -168,9 +168,11 @@ void add_wires(std::vector<ConfigEntry>& table) {
             "order, equal bits wherever the ranks run, with more bytes between hosts of several ranks."},
            &Config::determinism, "hosts|bitwise"));
   table.back().parse = parse_determinism;
-  table.push_back(text({"interface", "RUEDA_INTERFACE", "HOROVOD_GLOO_IFACE", "",
-                        "Network interface or address to listen on; empty lets rueda choose."},
-                       &Config::interface, "interface name or IP address"));
+  table.push_back(
+      text({"interface", "RUEDA_INTERFACE", "HOROVOD_GLOO_IFACE", "",
+            "Network interfaces or addresses to listen on, separated by commas; a host uses the first that "
+            "it has. Empty lets rueda choose."},
+           &Config::interface, "interface names or IP addresses"));
   table.push_back(number({"start_timeout_s", "RUEDA_START_TIMEOUT", "HOROVOD_START_TIMEOUT", "seconds",
                           "Time that init allows until all ranks are connected."},
                          &Config::start_timeout_s, "0.1..100000000", {0.1, kMaxSeconds}));

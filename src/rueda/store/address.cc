@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ranges>
 
 #include "rueda/store/socket.h"
 #include "rueda/store/world.h"
@@ -28,15 +29,22 @@ std::string listing(const std::vector<LocalAddress>& addresses) {
   return text.empty() ? "none" : text;
 }
 
-Result<std::string> asked_for(const std::string& interface) {
+// The address of the first of these interfaces or addresses, separated by commas, that this machine has.
+Result<std::string> asked_for(const std::string& interfaces) {
   const std::vector<LocalAddress> addresses = local_addresses();
-  for (const LocalAddress& address : addresses)
-    if (address.interface == interface || address.ip == interface) return address.ip;
-  // Every 127.x.y.z belongs to this machine, although only one of them is listed.
-  if (is_ip_literal(interface) && interface.starts_with("127.")) return interface;
-  return Status(Code::kInvalidArgument, "network interface or address '" + interface +
-                                            "' does not belong to this machine, which has " +
-                                            listing(addresses) + " (RUEDA_INTERFACE)");
+  for (const auto part : std::views::split(interfaces, ',')) {
+    const std::string one(part.begin(), part.end());
+    for (const LocalAddress& address : addresses)
+      if (address.interface == one || address.ip == one) return address.ip;
+    // Every 127.x.y.z belongs to this machine, although only one of them is listed.
+    if (is_ip_literal(one) && one.starts_with("127.")) return one;
+  }
+  const bool is_list = interfaces.find(',') != std::string::npos;
+  return Status(
+      Code::kInvalidArgument,
+      (is_list ? "none of the network interfaces or addresses '" : "network interface or address '") +
+          interfaces + (is_list ? "' belongs" : "' does not belong") + " to this machine, which has " +
+          listing(addresses) + " (RUEDA_INTERFACE)");
 }
 
 // The source address that the kernel would use. connect() on a datagram socket sends nothing.
