@@ -140,8 +140,8 @@ def keep_local(optimizer: Any, layers: Sequence[Any]) -> Any:
 def _check(optimizer: Any, op: int, predivide: float, passes: int) -> None:
     if type(optimizer).__module__.split(".")[0] == "tf_keras":
         raise ValueError(
-            "DistributedOptimizer of rueda.keras wraps optimizers of Keras 3, but got one of tf_keras; "
-            "import rueda.tensorflow.keras, with TF_USE_LEGACY_KERAS=1 set before tensorflow is imported."
+            "DistributedOptimizer of rueda.keras wraps optimizers of Keras 3, but got one of tf_keras; set "
+            "TF_USE_LEGACY_KERAS=1 before tensorflow is imported, and import rueda.tensorflow.keras."
         )
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise ValueError(
