@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from rueda import epochs
 from rueda.in_flight import InFlight, of_handle, settle_all
 from rueda.policy import Adasum, check_passes
 from rueda.process_sets import ProcessSet
@@ -37,6 +38,7 @@ class AdasumMixin(torch.optim.Optimizer):
         self._compression = compression
         self.backward_passes_per_step = passes
         self._process_set = process_set
+        self._epoch = epochs.current()  # the one to which the counts of passes belong
         self._trained: list[torch.Tensor] = []
         self._frozen: dict[torch.Tensor, None] = {}
         self._passes_left: dict[torch.Tensor, int] = {}
@@ -75,7 +77,15 @@ class AdasumMixin(torch.optim.Optimizer):
             self._parameter_names.setdefault(parameter, name)
         self._take(list(added))
 
+    def _follow_epoch(self) -> None:
+        """After a new init: forgets passes and changes of an earlier epoch, which ended them all."""
+        epoch = epochs.current()
+        if epoch not in (epochs.NONE, self._epoch):
+            self._epoch = epoch
+            self._abandon()
+
     def _after_accumulation(self, parameter: torch.Tensor) -> None:
+        self._follow_epoch()
         if self._passes_left[parameter] <= 0:
             raise AssertionError(TOO_MANY_PASSES)
         self._passes_left[parameter] -= 1
