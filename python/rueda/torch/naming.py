@@ -29,7 +29,7 @@ def name_parameters(
     """A unique name for every parameter of the optimizer; given names are checked, missing ones are made."""
     if named_parameters is None:
         return default_names(optimizer)
-    pairs: list[Any] = list(named_parameters)
+    pairs: list[Any] = list(named_parameters) if isinstance(named_parameters, Iterable) else [None]
     if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
         raise ValueError(NOT_PAIRS)
     duplicates = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
