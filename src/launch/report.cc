@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <initializer_list>
 #include <map>
 
 namespace rueda::launch {
@@ -26,7 +27,8 @@ bool is_victim(const Ending& ending) {
   return std::ranges::any_of(ending.last_lines, [](const std::string& line) {
     return line.find(" was lost: ") != std::string::npos ||
            line.find("Horovod has been shut down. ") != std::string::npos ||
-           line.find(", so it does not take part in this init; ") != std::string::npos;
+           line.find(", so it does not take part in this init; ") != std::string::npos ||
+           line.find(" before all ranks were connected, so this init failed; ") != std::string::npos;
   });
 }
 
@@ -73,16 +75,36 @@ std::string collateral_of(const Ending& ending) {
   return what_happened(ending);
 }
 
-std::string collateral_lines(std::span<const Ending> endings, size_t cause) {
+std::string collateral_lines(std::span<const Ending> endings, std::initializer_list<size_t> told) {
   std::map<std::string, std::vector<Rank>> groups;
   for (size_t i = 0; i < endings.size(); ++i)
-    if (i != cause) groups[collateral_of(endings[i])].push_back(endings[i].rank);
+    if (std::ranges::find(told, i) == told.end())
+      groups[collateral_of(endings[i])].push_back(endings[i].rank);
   std::string text;
   for (auto& [what, ranks] : groups) {
     std::ranges::sort(ranks);
     text += fmt::format("  {} {}: {}\n", ranks.size() == 1 ? "rank" : "ranks", rank_list(ranks), what);
   }
   return text;
+}
+
+std::string after(const Ending& ending) {
+  return ending.pid > 0 ? fmt::format(" after {:.1f} s", std::max(0.0, seconds(ending.at))) : "";
+}
+
+// The rank that ended without a failure and that a victim names as the one it could not go on without.
+std::optional<size_t> left_early(std::span<const Ending> endings, const Ending& victim) {
+  if (!is_victim(victim)) return std::nullopt;
+  for (size_t i = 0; i < endings.size(); ++i) {
+    if (endings[i].is_failure()) continue;
+    const std::string in_engine = fmt::format("rank {} (host ", endings[i].rank);
+    const std::string in_init = fmt::format("rank {} on {} (pid ", endings[i].rank, endings[i].host);
+    const auto names_it = [&](const std::string& line) {
+      return line.find(in_engine) != std::string::npos || line.find(in_init) != std::string::npos;
+    };
+    if (std::ranges::any_of(victim.last_lines, names_it)) return i;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -123,19 +145,21 @@ std::string failure_report(std::span<const Ending> endings, int interrupt) {
   const std::optional<size_t> cause = first_cause(endings);
   if (interrupt != 0 && (!cause || endings[*cause].was_stopped))
     return fmt::format("rueda: the job was stopped by {}\n", signal_name(interrupt)) +
-           collateral_lines(endings, endings.size());
+           collateral_lines(endings, {});
   if (!cause) return {};
   const Ending& first = endings[*cause];
-  const std::string when =
-      first.pid > 0 ? fmt::format(" after {:.1f} s", std::max(0.0, seconds(first.at))) : "";
-  std::string text = fmt::format("rueda: the job failed: {}{}\n", describe(first), when);
+  const std::optional<size_t> left = left_early(endings, first);
+  const Ending& blamed = left ? endings[*left] : first;
+  std::string text = fmt::format("rueda: the job failed: {}{}{}\n", describe(blamed), after(blamed),
+                                 left ? ", while other ranks still needed it" : "");
   if (const std::string why = explanation(first); !why.empty()) text += "  " + why + "\n";
+  if (left) text += fmt::format("  rank {} failed because of this{}\n", first.rank, after(first));
   if (!first.last_lines.empty()) {
     text += fmt::format("  last lines of its {}:\n", first.stream);
     for (const std::string& line : first.last_lines) text += "  | " + line + "\n";
   }
   if (!first.log_path.empty()) text += "  log: " + first.log_path + "\n";
-  text += collateral_lines(endings, *cause);
+  text += collateral_lines(endings, {*cause, left.value_or(*cause)});
   text += fmt::format("  exit status {}\n", job_exit_status(endings, interrupt));
   return text;
 }
