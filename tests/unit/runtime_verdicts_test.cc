@@ -76,7 +76,9 @@ TEST_F(OnRankZero, a_lost_rank_is_named_once) {
   const auto ends =
       only<Verdicts::End>(verdicts_.on_loss(3, true, "rank 3 (channel 1) closed its connection.", kBegin));
   ASSERT_THAT(ends, SizeIs(1));
-  EXPECT_THAT(ends[0].why.why, testing::EndsWith(") was lost: on channel 1 it closed its connection."));
+  EXPECT_THAT(ends[0].why.why,
+              testing::EndsWith(") was lost: on channel 1 it closed its connection; its process has "
+                                "probably ended, so look at its output and its exit code."));
 }
 
 TEST_F(OnRankZero, a_reported_rank_that_answers_lives_and_the_connection_is_blamed) {
