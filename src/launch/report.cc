@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
-#include <initializer_list>
 #include <map>
 
 namespace rueda::launch {
@@ -75,11 +74,10 @@ std::string collateral_of(const Ending& ending) {
   return what_happened(ending);
 }
 
-std::string collateral_lines(std::span<const Ending> endings, std::initializer_list<size_t> told) {
+std::string collateral_lines(std::span<const Ending> endings, size_t cause) {
   std::map<std::string, std::vector<Rank>> groups;
   for (size_t i = 0; i < endings.size(); ++i)
-    if (std::ranges::find(told, i) == told.end())
-      groups[collateral_of(endings[i])].push_back(endings[i].rank);
+    if (i != cause) groups[collateral_of(endings[i])].push_back(endings[i].rank);
   std::string text;
   for (auto& [what, ranks] : groups) {
     std::ranges::sort(ranks);
@@ -92,11 +90,12 @@ std::string after(const Ending& ending) {
   return ending.pid > 0 ? fmt::format(" after {:.1f} s", std::max(0.0, seconds(ending.at))) : "";
 }
 
-// The rank that ended without a failure and that a victim names as the one it could not go on without.
-std::optional<size_t> left_early(std::span<const Ending> endings, const Ending& victim) {
+// The rank that a victim names as the one it could not go on without. It has ended well, or it did not answer
+// and was stopped at the end.
+std::optional<size_t> culprit_of(const Ending& victim, std::span<const Ending> endings) {
   if (!is_victim(victim)) return std::nullopt;
   for (size_t i = 0; i < endings.size(); ++i) {
-    if (endings[i].is_failure()) continue;
+    if (endings[i].is_failure() && !endings[i].was_stopped) continue;
     const std::string in_engine = fmt::format("rank {} (host ", endings[i].rank);
     const std::string in_init = fmt::format("rank {} on {} (pid ", endings[i].rank, endings[i].host);
     const auto names_it = [&](const std::string& line) {
@@ -105,6 +104,14 @@ std::optional<size_t> left_early(std::span<const Ending> endings, const Ending& 
     if (std::ranges::any_of(victim.last_lines, names_it)) return i;
   }
   return std::nullopt;
+}
+
+std::string headline(const Ending& first, const Ending* culprit) {
+  if (culprit == nullptr) return describe(first) + after(first);
+  if (!culprit->was_stopped)
+    return describe(*culprit) + after(*culprit) + ", while other ranks still needed it";
+  return fmt::format("rank {} on {} (pid {}) was lost to the other ranks while it was still running",
+                     culprit->rank, culprit->host, culprit->pid);
 }
 
 }  // namespace
@@ -145,21 +152,20 @@ std::string failure_report(std::span<const Ending> endings, int interrupt) {
   const std::optional<size_t> cause = first_cause(endings);
   if (interrupt != 0 && (!cause || endings[*cause].was_stopped))
     return fmt::format("rueda: the job was stopped by {}\n", signal_name(interrupt)) +
-           collateral_lines(endings, {});
+           collateral_lines(endings, endings.size());
   if (!cause) return {};
   const Ending& first = endings[*cause];
-  const std::optional<size_t> left = left_early(endings, first);
-  const Ending& blamed = left ? endings[*left] : first;
-  std::string text = fmt::format("rueda: the job failed: {}{}{}\n", describe(blamed), after(blamed),
-                                 left ? ", while other ranks still needed it" : "");
+  const std::optional<size_t> culprit = culprit_of(first, endings);
+  std::string text =
+      "rueda: the job failed: " + headline(first, culprit ? &endings[*culprit] : nullptr) + "\n";
   if (const std::string why = explanation(first); !why.empty()) text += "  " + why + "\n";
-  if (left) text += fmt::format("  rank {} failed because of this{}\n", first.rank, after(first));
+  if (culprit) text += fmt::format("  rank {} failed because of this{}\n", first.rank, after(first));
   if (!first.last_lines.empty()) {
     text += fmt::format("  last lines of its {}:\n", first.stream);
     for (const std::string& line : first.last_lines) text += "  | " + line + "\n";
   }
   if (!first.log_path.empty()) text += "  log: " + first.log_path + "\n";
-  text += collateral_lines(endings, {*cause, left.value_or(*cause)});
+  text += collateral_lines(endings, *cause);
   text += fmt::format("  exit status {}\n", job_exit_status(endings, interrupt));
   return text;
 }
