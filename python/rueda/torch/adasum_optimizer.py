@@ -178,9 +178,14 @@ class AdasumMixin(torch.optim.Optimizer):
         return super().step(closure)
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """Like the wrapped optimizer's; refused while weight changes are being reduced."""
-        if self._pending:
+        """Like the wrapped optimizer's; refused while weight changes are being reduced.
+
+        Changes that a shutdown ended are taken back.
+        """
+        if not all(change.is_lost for change in self._pending.values()):
             raise AssertionError(ZEROED_EARLY)
+        if self._pending:
+            self._abandon()
         super().zero_grad(*args, **kwargs)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
