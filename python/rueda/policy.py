@@ -76,15 +76,20 @@ def check_name(name: Any) -> None:
         _core.check_text(name, "name")
 
 
+def number_of(value: Any, what: str, must_be_finite: bool = False) -> float:
+    """The argument `what` as a float; TypeError if it is not a number, ValueError if it is not finite."""
+    try:
+        number = c_double(value).value
+    except (TypeError, OverflowError):
+        raise TypeError(f"{what} must be a number, not {type(value).__name__} ({value!r}).") from None
+    if must_be_finite and not math.isfinite(number):
+        raise ValueError(f"{what} must be a finite number, not {number}.")
+    return number
+
+
 def check_factors(prescale: Any, postscale: Any) -> tuple[float, float]:
     """The arguments prescale_factor and postscale_factor as floats; TypeError if one is not a number."""
-    factors = []
-    for what, factor in (("prescale_factor", prescale), ("postscale_factor", postscale)):
-        try:
-            factors.append(c_double(factor).value)
-        except (TypeError, OverflowError):
-            raise TypeError(f"{what} must be a number, not {type(factor).__name__} ({factor!r}).") from None
-    return factors[0], factors[1]
+    return number_of(prescale, "prescale_factor"), number_of(postscale, "postscale_factor")
 
 
 def check_gradient_op(op: int, what: str) -> None:
