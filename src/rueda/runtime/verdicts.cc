@@ -1,6 +1,8 @@
 #include "rueda/runtime/verdicts.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -20,9 +22,11 @@ std::string without_period(const std::string& sentence) {
   return sentence.ends_with('.') ? sentence.substr(0, sentence.size() - 1) : sentence;
 }
 
-// What to do about it. A channel that is closed, and not broken, is closed by the end of its process.
+// What to do about it. A channel that is closed or reset, and not broken, was closed by the end of its
+// process.
 std::string advice_for(const std::string& reason) {
-  const bool has_ended = reason.find("closed its connection") != std::string::npos;
+  const bool has_ended = reason.find("closed its connection") != std::string::npos ||
+                         reason.find(std::strerror(ECONNRESET)) != std::string::npos;
   return has_ended ? "; its process has probably ended, so look at its output and its exit code" : "";
 }
 
