@@ -6,6 +6,7 @@ and results come back the same way: no shared file system is needed.
 
 from __future__ import annotations
 
+import numbers
 import os
 import sys
 import warnings
@@ -170,8 +171,8 @@ def _check(given: Mapping[str, Any]) -> None:
 _KINDS: Mapping[str, tuple[Any, str]] = {
     "args": (Iterable, "a list"),
     "kwargs": (Mapping, "a dict"),
-    "num_proc": (int, "an int"),
-    "np": (int, "an int"),
+    "num_proc": (numbers.Integral, "an int"),
+    "np": (numbers.Integral, "an int"),
     "hosts": (str, 'a string such as "a:2,b:2"'),
     "network_interfaces": (Iterable, "a list of names"),
     "executable": ((str, os.PathLike), "a path"),
