@@ -30,6 +30,7 @@ def test_broadcast_parameters_takes_any_iterable():
         lambda m: dict(m.named_parameters()),
         lambda m: list(m.named_parameters()),
         lambda m: m.named_parameters(),
+        lambda m: dict(enumerate(m.parameters())),  # keys may be numbers
         lambda m: list(m.parameters()),
         lambda m: m.parameters(),
         lambda m: collections.OrderedDict(m.state_dict()),

@@ -42,7 +42,8 @@ def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = 
     try:
         for name, tensor in pairs:
             flat = tensor.detach() if tensor.is_contiguous() else tensor.detach().contiguous()
-            pending.append((tensor, flat, broadcast_async_(flat, root_rank, name, process_set)))
+            key = str(name) if isinstance(name, int) else name
+            pending.append((tensor, flat, broadcast_async_(flat, root_rank, key, process_set)))
     except Exception:
         let_end(handle for _, _, handle in pending)
         raise

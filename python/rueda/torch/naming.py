@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from rueda.policy import check_name
+
 NOT_PAIRS = (
     "named_parameters should be a sequence of tuples (name, parameter), usually produced by "
     "model.named_parameters()."
@@ -32,6 +34,8 @@ def name_parameters(
     pairs: list[Any] = list(named_parameters) if isinstance(named_parameters, Iterable) else [None]
     if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
         raise ValueError(NOT_PAIRS)
+    for name, _ in pairs:
+        check_name(name)
     duplicates = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
     if duplicates:
         raise ValueError(
