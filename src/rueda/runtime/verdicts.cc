@@ -22,8 +22,7 @@ std::string without_period(const std::string& sentence) {
   return sentence.ends_with('.') ? sentence.substr(0, sentence.size() - 1) : sentence;
 }
 
-// What to do about it. A channel that is closed or reset, and not broken, was closed by the end of its
-// process.
+// What to do about it. A channel that was closed or reset did not break: its process has ended.
 std::string advice_for(const std::string& reason) {
   const bool has_ended = reason.find("closed its connection") != std::string::npos ||
                          reason.find(std::strerror(ECONNRESET)) != std::string::npos;
