@@ -9,6 +9,7 @@ own build.
 from __future__ import annotations
 
 import argparse
+import platform
 import re
 import subprocess
 import sys
@@ -64,7 +65,7 @@ def compile_bits(machine: Machine, folder: Path) -> Path:
 
 def emulator(machine: Machine) -> List[str]:
     """What runs programs of that architecture here."""
-    if machine.name == build_wheel.platform.machine():
+    if machine.name == platform.machine():
         return []
     glibc = portable_build.debian_files(machine, "libc6")
     return [f"qemu-{machine.name}-static", "-L", str(glibc)]
@@ -78,12 +79,13 @@ def bits_of(machine: Machine, library: Path, folder: Path) -> str:
 
 def check_bits(machine: Machine, wheel: Path) -> None:
     """Raises SystemExit unless the library of the wheel gives the bits of this machine's own build."""
-    here = MACHINES[[each.name for each in MACHINES].index(build_wheel.platform.machine())]
+    (here,) = (each for each in MACHINES if each.name == platform.machine())
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         with zipfile.ZipFile(wheel) as archive:
             archive.extract("rueda/lib/librueda.so", folder)
-        expected = bits_of(here, build_wheel.Build().tree / "librueda.so", folder)
+        build_wheel.build_binaries(folder / "here", build_wheel.Build())
+        expected = bits_of(here, folder / "here" / "lib" / "librueda.so", folder)
         found = bits_of(machine, folder / "rueda" / "lib" / "librueda.so", folder)
     if found != expected or not expected:
         raise SystemExit(f"{wheel.name} gives other bits than this machine's build:\n{expected}\n{found}")
