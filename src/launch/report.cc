@@ -10,6 +10,22 @@
 namespace rueda::launch {
 namespace {
 
+// sigabbrev_np() needs glibc 2.32; the wheel runs on older ones.
+struct SignalName {
+  int number;
+  const char* name;
+};
+constexpr SignalName kSignals[] = {
+    {SIGHUP, "SIGHUP"},   {SIGINT, "SIGINT"},       {SIGQUIT, "SIGQUIT"}, {SIGILL, "SIGILL"},
+    {SIGTRAP, "SIGTRAP"}, {SIGABRT, "SIGABRT"},     {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},
+    {SIGKILL, "SIGKILL"}, {SIGUSR1, "SIGUSR1"},     {SIGSEGV, "SIGSEGV"}, {SIGUSR2, "SIGUSR2"},
+    {SIGPIPE, "SIGPIPE"}, {SIGALRM, "SIGALRM"},     {SIGTERM, "SIGTERM"}, {SIGSTKFLT, "SIGSTKFLT"},
+    {SIGCHLD, "SIGCHLD"}, {SIGCONT, "SIGCONT"},     {SIGSTOP, "SIGSTOP"}, {SIGTSTP, "SIGTSTP"},
+    {SIGTTIN, "SIGTTIN"}, {SIGTTOU, "SIGTTOU"},     {SIGURG, "SIGURG"},   {SIGXCPU, "SIGXCPU"},
+    {SIGXFSZ, "SIGXFSZ"}, {SIGVTALRM, "SIGVTALRM"}, {SIGPROF, "SIGPROF"}, {SIGWINCH, "SIGWINCH"},
+    {SIGPOLL, "SIGPOLL"}, {SIGPWR, "SIGPWR"},       {SIGSYS, "SIGSYS"},
+};
+
 double seconds(Nanos duration) { return static_cast<double>(duration) / kSecond; }
 
 std::string what_happened(const Ending& ending) {
@@ -117,8 +133,8 @@ std::string headline(const Ending& first, const Ending* culprit) {
 }  // namespace
 
 std::string signal_name(int signal) {
-  if (const char* name = sigabbrev_np(signal)) return std::string("SIG") + name;
-  return fmt::format("signal {}", signal);
+  const auto* const found = std::ranges::find(kSignals, signal, &SignalName::number);
+  return found != std::end(kSignals) ? found->name : fmt::format("signal {}", signal);
 }
 
 std::string describe(const Ending& ending) {
