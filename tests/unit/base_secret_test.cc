@@ -58,6 +58,19 @@ TEST_F(SecretFile, one_that_others_may_read_is_refused_with_the_remedy) {
   }
 }
 
+TEST_F(SecretFile, one_that_root_lets_a_group_read_is_taken) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can make a file of root";
+  write("sixteen bytes at least", 0440);
+  EXPECT_TRUE(read_secret_file(path_).is_ok());
+  for (const mode_t mode : {0460, 0444, 0441, 0640}) {
+    write("sixteen bytes at least", mode);
+    EXPECT_EQ(read_secret_file(path_).status().code, Code::kPermissionDenied) << mode;
+  }
+  write("sixteen bytes at least", 0440);
+  ASSERT_EQ(chown(path_.c_str(), 12345, 0), 0);
+  EXPECT_EQ(read_secret_file(path_).status().code, Code::kPermissionDenied) << "of another user";
+}
+
 TEST_F(SecretFile, hex_is_decoded_and_anything_else_is_taken_as_it_is) {
   write("000102030405060708090A0b0c0d0e0f\n", 0600);
   const Secret hex = read_secret_file(path_).value();

@@ -205,6 +205,34 @@ TEST_F(StoreRendezvous, a_missing_rank_0_is_named_with_the_place) {
   }
 }
 
+TEST_F(StoreRendezvous, a_host_name_that_stays_unknown_is_named_with_its_variable) {
+  for (const Rank rank : {0, 1}) {
+    const auto met = open_rendezvous(at_url(rank, 2, "tcp://pod-0.invalid:29400"), "", "1.0", short_wait());
+    ASSERT_EQ(met.status().code, Code::kTimeout);
+    EXPECT_THAT(met.status().why,
+                AllOf(HasSubstr("rank " + std::to_string(rank)), HasSubstr("pod-0.invalid (RUEDA_STORE)"),
+                      HasSubstr("RUEDA_START_TIMEOUT")));
+    World seed = world(rank, 2, Method::kSeed);
+    seed.seed_host = "pod-0.invalid";
+    seed.seed_variable = "MASTER_ADDR";
+    EXPECT_THAT(open_rendezvous(seed, "", "1.0", short_wait()).status().why,
+                HasSubstr("pod-0.invalid (MASTER_ADDR)"));
+  }
+}
+
+TEST_F(StoreRendezvous, in_a_pod_the_manifest_must_mount_a_secret) {
+  World pod = at_url(0, 2, "tcp://127.0.0.1:29400");
+  pod.is_in_pod = true;
+  const auto unset = open_rendezvous(pod, "", "1.0", soon());
+  ASSERT_EQ(unset.status().code, Code::kInvalidArgument);
+  EXPECT_THAT(unset.status().why, HasSubstr("RUEDA_SECRET_FILE is not set"));
+  pod.secret_file = root_ + "/mount/secret";
+  const auto missing = open_rendezvous(pod, "", "1.0", soon());
+  ASSERT_FALSE(missing.is_ok());
+  EXPECT_THAT(missing.status().why,
+              HasSubstr("must mount the job's Secret at " + root_ + "/mount, readable"));
+}
+
 TEST_F(StoreRendezvous, a_wrong_secret_at_the_url_fails_before_the_deadline) {
   const auto server = serve_store("127.0.0.1", 0, job_, make_secret().value(), "1.0").value();
   const auto met = open_rendezvous(at_url(1, 2, server->url()), "", "1.0", soon());

@@ -114,12 +114,6 @@ TEST(StoreWorld, rueda_ranks_without_a_store_are_refused) {
   EXPECT_EQ(place(detect({{"RUEDA_RANK", "0"}, {"RUEDA_SIZE", "1"}})), "0/1 0/1 rueda");
 }
 
-TEST(StoreWorld, a_kubernetes_index_completes_rueda_size) {
-  const auto world =
-      detect({{"JOB_COMPLETION_INDEX", "2"}, {"RUEDA_SIZE", "3"}, {"RUEDA_STORE", "tcp://job-0.svc:4711"}});
-  EXPECT_EQ(place(world), "2/3 -1/-1 kubernetes");
-}
-
 TEST(StoreWorld, a_store_url_that_cannot_be_read_is_refused_by_name) {
   for (const char* url :
        {"10.0.0.1:1", "tcp://host", "tcp://:1", "tcp://h:0", "tcp://h:70000", "file://dir", "file:///"}) {

@@ -63,6 +63,13 @@ std::optional<Bytes> parse_hex(std::string_view text) {
   return key;
 }
 
+// A file of root may be readable for a group, as the Secrets are that Kubernetes mounts into pods with an
+// fsGroup; only root can have given it to that group. Nobody may write it, and others may not read it.
+bool is_private(const struct stat& info) {
+  const bool is_granted_by_root = info.st_uid == 0 && (info.st_mode & 0777) == 0440;
+  return (info.st_mode & 077) == 0 || is_granted_by_root;
+}
+
 std::string to_hex(std::span<const std::byte> bytes) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text;
@@ -108,7 +115,7 @@ Result<Secret> read_secret_file(const std::string& path) {
   if (fstat(fd.get(), &info) != 0) return file_fault("examine", path, errno);
   if (!S_ISREG(info.st_mode))
     return Status(Code::kInvalidArgument, "the secret file " + path + " is not a regular file.");
-  if ((info.st_mode & 077) != 0)
+  if (!is_private(info))
     return Status(Code::kPermissionDenied,
                   "the secret file " + path + " can be accessed by other users; run chmod 600 on it.");
   if (info.st_uid != geteuid() && info.st_uid != 0)

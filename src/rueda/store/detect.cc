@@ -72,6 +72,17 @@ void take_step(const SlurmStep& step, World& world) {
   world.seed_fallback = step.srun_host;  // a node name is not always a host name
 }
 
+constexpr const char* kNameStore =
+    "set RUEDA_STORE to the tcp://HOST:PORT of rank 0 or to file:///DIRECTORY that all ranks share";
+
+// A pod of an Indexed Job is named after the Job and its index: train-2 has its rank 0 in train-0.
+std::string name_first_pod(const Environment& env, const World& world) {
+  const std::string tail = "-" + env.text("JOB_COMPLETION_INDEX");
+  if (!world.host.ends_with(tail)) return kNameStore;
+  return "set RUEDA_STORE to tcp://" + world.host.substr(0, world.host.size() - tail.size()) +
+         "-0.SERVICE:29400, where SERVICE is the headless Service that the manifest names as subdomain";
+}
+
 // kPmi and kPmix are decided already; this decides the rest.
 Result<World> settle(const Environment& env, World world) {
   if (world.size == 1) {
@@ -92,9 +103,8 @@ Result<World> settle(const Environment& env, World world) {
   if (world.method != World::Method::kNone) return world;
   if (world.seed_host.empty() || world.launcher == "rueda")
     return Status(Code::kInvalidArgument,
-                  world.reason +
-                      ", but nothing says where the ranks meet; set RUEDA_STORE to the tcp://HOST:PORT of "
-                      "rank 0 or to file:///DIRECTORY that all ranks share");
+                  world.reason + ", but nothing says where the ranks meet; " +
+                      (world.launcher == "kubernetes" ? name_first_pod(env, world) : kNameStore));
   world.method = World::Method::kSeed;
   return world;
 }
@@ -116,6 +126,7 @@ Result<World> from_horovodrun(const Environment& env, World world) {
   const std::string address = env.text("HOROVOD_GLOO_RENDEZVOUS_ADDR");
   world.launcher = "horovodrun";
   world.seed_host = address;
+  world.seed_variable = "HOROVOD_GLOO_RENDEZVOUS_ADDR";
   world.job = make_job_id("horovodrun-" + address + "-" + env.text("HOROVOD_GLOO_RENDEZVOUS_PORT"));
   return settle(env, std::move(world));
 }
@@ -129,6 +140,7 @@ Result<World> from_torch_names(const Environment& env, World world, const char* 
     return contradiction(assigned(env, "MASTER_PORT") + " is not a port, from 1 to 65535");
   world.launcher = launcher;
   world.seed_host = env.text("MASTER_ADDR");
+  world.seed_variable = "MASTER_ADDR";
   world.job = make_job_id(std::string(launcher) + "-" + env.text("TORCHELASTIC_RUN_ID") + "-" +
                           env.text("TORCHELASTIC_RESTART_COUNT") + "-" + env.text("MASTER_ADDR") + "-" +
                           env.text("MASTER_PORT"));
@@ -270,9 +282,49 @@ Result<World> from_slurm(const Environment& env, World world, const SlurmStep& s
   return settle(env, std::move(world));
 }
 
+// What Kubeflow Trainer's torch runtime gives to torchrun. Where torchrun would start one process per pod,
+// the script may be started without it.
+Result<World> from_pet(const Environment& env, World world) {
+  const std::string per_node = env.text("PET_NPROC_PER_NODE");
+  if (env.text("PET_NNODES") != "1" && !per_node.empty() && per_node != "1")
+    return contradiction(assigned(env, "PET_NNODES") + " and " + assigned(env, "PET_NPROC_PER_NODE") +
+                         " are set for torchrun, which did not start this process; start the script with "
+                         "torchrun, or give each pod one process (numProcPerNode: 1)");
+  if (Status status = read_numbers(env, {"PET_NODE_RANK", "PET_NNODES", "", ""}, world); !status.is_ok())
+    return status;
+  world.launcher = "kubeflow";
+  world.seed_host = env.text("PET_MASTER_ADDR");
+  world.seed_variable = "PET_MASTER_ADDR";
+  world.job = make_job_id("kubeflow-" + world.seed_host + "-" + env.text("PET_MASTER_PORT"));
+  return settle(env, std::move(world));
+}
+
+// Kubeflow Trainer's JAX runtime, and people who start jax.distributed by hand. JAX's own service listens on
+// the port in the address, so that port only distinguishes jobs.
+Result<World> from_jax_names(const Environment& env, World world) {
+  if (Status status = read_numbers(env, {"JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "", ""}, world);
+      !status.is_ok())
+    return status;
+  const std::string coordinator = env.text("JAX_COORDINATOR_ADDRESS");
+  world.launcher = "jax";
+  world.seed_host = coordinator.substr(0, coordinator.rfind(':'));
+  world.seed_variable = "JAX_COORDINATOR_ADDRESS";
+  world.job = make_job_id("jax-" + coordinator);
+  return settle(env, std::move(world));
+}
+
 Result<World> single(const Environment& env, World world) {
   world.launcher = "single";
   world.reason = "no variables of a launcher are set";
+  if (env.has("JOB_COMPLETION_INDEX") && env.has("RUEDA_STORE"))
+    return contradiction(assigned(env, "JOB_COMPLETION_INDEX") + " and " + assigned(env, "RUEDA_STORE") +
+                         " are set but RUEDA_SIZE is not; set RUEDA_SIZE to the Job's number of completions");
+  // Array jobs, whose pods have nothing to do with one another, are Indexed Jobs too.
+  if (env.has("JOB_COMPLETION_INDEX"))
+    world.warning =
+        "in pod " + env.text("JOB_COMPLETION_INDEX") +
+        " of a Kubernetes Indexed Job, but RUEDA_SIZE is not set, so this is a single-process job; "
+        "if the pods are the ranks of one job, set RUEDA_SIZE and RUEDA_STORE";
   const std::string tasks = env.text("SLURM_NTASKS");
   if (env.has("SLURM_JOB_ID") && !tasks.empty() && tasks != "1")
     world.warning = outside_of_step(env, "SLURM_NTASKS");
@@ -306,6 +358,9 @@ Result<World> detect(const Environment& env, World world) {
   if (step.value()) return from_slurm(env, std::move(world), *step.value());
   if (has_either(env, {"RANK", "WORLD_SIZE", "", ""}))
     return from_torch_names(env, std::move(world), "environment");
+  if (env.has("PET_NNODES") && env.has("PET_NODE_RANK")) return from_pet(env, std::move(world));
+  if (env.has("JAX_COORDINATOR_ADDRESS") && env.has("JAX_PROCESS_ID"))
+    return from_jax_names(env, std::move(world));
   return single(env, std::move(world));
 }
 
@@ -316,6 +371,7 @@ Result<World> detect_world(const GetEnv& get_env) {
   World world;
   world.host = host_name(env);
   world.secret_file = env.text("RUEDA_SECRET_FILE");
+  world.is_in_pod = env.has("KUBERNETES_SERVICE_HOST");
   Result<World> found = detect(env, std::move(world));
   if (!found.is_ok()) return found;
   if (env.has("RUEDA_JOB")) found.value().job = make_job_id(env.text("RUEDA_JOB"));

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <ctime>
@@ -19,7 +21,9 @@ namespace rueda::store {
 namespace {
 
 constexpr Nanos kSeedAttempt = 2 * kSecond;  // another service on one of the ports may never answer
-constexpr Nanos kSeedPause = 50 * kMillisecond;
+constexpr Nanos kShortestPause = 50 * kMillisecond;
+constexpr Nanos kLongestPause = kSecond;
+constexpr Nanos kQuiet = 10 * kSecond;    // how long we wait for a name before we say so
 constexpr Nanos kFarewell = 5 * kSecond;  // how long we wait for the launcher's last reply
 constexpr const char* kUrlKey = "rueda-url";
 constexpr const char* kSecretKey = "rueda-secret";
@@ -39,8 +43,27 @@ struct Attempt {
 
 const char* process_variable(const char* name) { return std::getenv(name); }
 
+std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
+
+// In a pod the file comes from the manifest, so that is what must be corrected.
+Status secret_not_mounted(const World& world, const Status& status) {
+  std::string why = status.why;
+  if (why.ends_with('.')) why.pop_back();
+  return {status.code, why + "; RUEDA_SECRET_FILE names it, so the manifest must mount the job's Secret at " +
+                           folder_of(world.secret_file) + ", readable for user " + std::to_string(geteuid()) +
+                           " (defaultMode: 0400; fsGroup for other users than 0)"};
+}
+
 Result<Secret> secret_from_files(const World& world) {
-  if (!world.secret_file.empty()) return read_secret_file(world.secret_file);
+  if (!world.secret_file.empty()) {
+    Result<Secret> secret = read_secret_file(world.secret_file);
+    if (!secret.is_ok() && world.is_in_pod) return secret_not_mounted(world, secret.status());
+    return secret;
+  }
+  if (world.is_in_pod && world.local_size != world.size)
+    return Status(Code::kInvalidArgument,
+                  "RUEDA_SECRET_FILE is not set, and pods have no common home directory for a key; mount the "
+                  "job's Secret into every pod and set RUEDA_SECRET_FILE to the file in it");
   const Result<std::string> path = user_key_path(process_variable);
   if (!path.is_ok()) return path.status();
   const Result<Secret> key = user_key(path.value());
@@ -74,15 +97,58 @@ std::vector<std::string> hosts_to_dial(const Attempt& attempt, const std::string
   return hosts;
 }
 
-void pause_for(Nanos pause) {
-  const timespec duration{pause / kSecond, pause % kSecond};
+// A tenth of the time that was waited already, so that a thousand ranks do not ask the DNS for a pod that is
+// minutes late 20 times a second each.
+void pause_since(Nanos began, Deadline deadline) {
+  const Nanos now = monotonic_now();
+  const Nanos pause = std::clamp((now - began) / 10, kShortestPause, kLongestPause);
+  const Nanos left = std::clamp<Nanos>(deadline.when() - now, 0, pause);
+  const timespec duration{left / kSecond, left % kSecond};
   nanosleep(&duration, nullptr);
+}
+
+// "train-0.train (RUEDA_STORE)"
+std::string place_of_rank_0(const World& world, const std::string& host) {
+  const std::string variable = world.method == World::Method::kUrl ? "RUEDA_STORE" : world.seed_variable;
+  return variable.empty() ? host : host + " (" + variable + ")";
+}
+
+Status unresolved(const Attempt& attempt, const std::string& host) {
+  return {Code::kTimeout, "rank " + std::to_string(attempt.world.rank) + " waited for the host name " +
+                              place_of_rank_0(attempt.world, host) +
+                              " of rank 0, which this machine still cannot resolve; correct the name, check "
+                              "that the DNS knows it, or wait longer (RUEDA_START_TIMEOUT)"};
+}
+
+// The name of rank 0's host may reach the DNS long after the ranks have started: pods of Kubernetes get
+// theirs when they are scheduled. Says once that it waits.
+Status await_name(const Attempt& attempt, const std::string& host) {
+  const Nanos began = monotonic_now();
+  bool is_said = false;
+  while (!resolve(host, 9).is_ok()) {
+    if (attempt.deadline.is_past()) return unresolved(attempt, host);
+    if (!is_said && monotonic_now() - began > kQuiet) {
+      RUEDA_LOG(kWarning, "still waiting for the host name " + place_of_rank_0(attempt.world, host) +
+                              " of rank 0, which this machine cannot resolve yet");
+      is_said = true;
+    }
+    pause_since(began, attempt.deadline);
+  }
+  return Status::ok();
+}
+
+// Where rank 0 listens.
+Result<std::string> address_of_rank_0(const Attempt& attempt, const std::string& host) {
+  if (Status status = await_name(attempt, host); !status.is_ok()) return status;
+  return address_behind(host, attempt.is_one_host());
 }
 
 // Tries every host with every port, again and again. is_final_refusal: the first refusal ends the search.
 Result<Rendezvous> dial_around(const Attempt& attempt, const std::string& host, std::span<const int> ports,
                                const Secret& secret) {
   const bool is_final_refusal = ports.size() == 1;
+  if (Status status = await_name(attempt, host); !status.is_ok()) return status;
+  const Nanos began = monotonic_now();
   Status last(Code::kTimeout, "no port was tried"), refusal;
   while (true) {
     for (const std::string& name : hosts_to_dial(attempt, host))
@@ -98,12 +164,12 @@ Result<Rendezvous> dial_around(const Attempt& attempt, const std::string& host, 
         if (attempt.deadline.is_past()) break;
       }
     if (attempt.deadline.is_past()) break;
-    pause_for(kSeedPause);
+    pause_since(began, attempt.deadline);
   }
   return Status(Code::kTimeout,
                 "rank " + std::to_string(attempt.world.rank) + " did not find rank 0 of job '" +
-                    attempt.world.job + "' at " + host + ", ports " + std::to_string(ports.front()) + " to " +
-                    std::to_string(ports.back()) +
+                    attempt.world.job + "' at " + place_of_rank_0(attempt.world, host) + ", ports " +
+                    std::to_string(ports.front()) + " to " + std::to_string(ports.back()) +
                     ", in time: " + (refusal.is_ok() ? last.why : refusal.why) +
                     (refusal.is_ok() ? "; is rank 0 running there, and does a firewall block these ports?"
                                      : kShareKey));
@@ -125,7 +191,7 @@ Result<Rendezvous> meet_at_url(const Attempt& attempt) {
   const auto& [is_file, dir, host, port] = url.value();
   if (world.rank != 0 || world.is_store_served)
     return dial_around(attempt, host, std::span(&port, 1), secret.value());
-  const Result<std::string> address = address_behind(host, attempt.is_one_host());
+  const Result<std::string> address = address_of_rank_0(attempt, host);
   if (!address.is_ok()) return address.status();
   return serve_and_join(attempt, address.value(), port, secret.value());
 }
@@ -137,7 +203,7 @@ Result<Rendezvous> meet_at_seed(const Attempt& attempt) {
   const auto ports = seed_ports(world.job);
   const std::string host = rendezvous_host(world);
   if (world.rank != 0) return dial_around(attempt, host, ports, secret.value());
-  const Result<std::string> address = address_behind(host, attempt.is_one_host());
+  const Result<std::string> address = address_of_rank_0(attempt, host);
   if (!address.is_ok()) return address.status();
   Result<Rendezvous> met = Status(Code::kUnavailable, "no port was tried");
   for (const int port : ports) {

@@ -36,8 +36,10 @@ struct World {
   bool is_store_served = false;  // kUrl tcp: true = a launcher serves it; false = rank 0 does
   std::string seed_host;  // kSeed: rank 0's host; it serves on the first free port derived from the job id.
                           // kPmix: the same as a second choice, where libpmix cannot be used; may be empty
+  std::string seed_variable;             // what named seed_host, for messages; may be empty
   std::string seed_fallback;             // used if the name seed_host cannot be resolved; may be empty
   std::string secret_file;               // RUEDA_SECRET_FILE, may be empty
+  bool is_in_pod = false;                // a container of Kubernetes
   std::shared_ptr<LauncherSpace> space;  // set by complete_world() after it asked the launcher
 };
 
