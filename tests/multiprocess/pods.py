@@ -1,7 +1,7 @@
 """Pods without a cluster: processes that get what a manifest and Kubernetes give to containers.
 
 The pods of one cluster share a network name space of their own, and there a DNS that learns names when the
-test says so. Each pod has its host name, the variables of its manifest and those of Kubernetes, and the Secret
+test says so. Each pod has its host name, the variables of its manifest and of Kubernetes, and the Secret
 where the manifest mounts it.
 """
 
@@ -125,7 +125,8 @@ class Cluster:
         while not claim():
             if self._node.poll() is not None:
                 raise AssertionError((self._node.stderr.read() if self._node.stderr else b"").decode())
-            assert time.monotonic() < deadline, what
+            ended = [pod.output for pod in self.pods if pod.process.poll() is not None]
+            assert not ended and time.monotonic() < deadline, f"{what}: {ended}"
             time.sleep(0.02)
 
     def _save_names(self) -> None:
@@ -143,6 +144,7 @@ class Cluster:
         return (self.folder / "asked").read_text().count(f"{name}.{DOMAIN} ")
 
     def await_question(self, name: str, more_than: int = 0) -> None:
+        """One look-up asks two questions, for an IPv4 and an IPv6 address. No pod may end meanwhile."""
         self._await(lambda: self.questions(name) > more_than, f"somebody asks for {name}")
 
     def mount_secret(self, path: str, key: str) -> None:

@@ -96,7 +96,7 @@ def make_ranks(cluster: Cluster) -> Ranks:
 def test_rank_0_starts_before_the_dns_knows_its_name(ranks: Ranks) -> None:
     ranks.mount_secret()
     pods = {0: ranks.start(0)}
-    ranks.cluster.await_question(ranks.first)
+    ranks.cluster.await_question(ranks.first, more_than=6)  # it keeps asking
     ranks.cluster.publish(ranks.first, "10.77.0.1")
     pods |= {index: ranks.start(index) for index in range(1, ranks.size)}
     ranks.assert_right(pods)

@@ -1,6 +1,8 @@
 #include <fcntl.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -66,7 +68,19 @@ TEST_F(SecretFile, one_that_root_lets_a_group_read_is_taken) {
     write("sixteen bytes at least", mode);
     EXPECT_EQ(read_secret_file(path_).status().code, Code::kPermissionDenied) << mode;
   }
+  // A process of that group, as in a pod with an fsGroup.
   write("sixteen bytes at least", 0440);
+  ASSERT_EQ(chown(path_.c_str(), 0, 12345), 0);
+  ASSERT_EQ(chmod(directory_.c_str(), 0755), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const gid_t group = 12345;
+    const bool is_member = setgroups(1, &group) == 0 && setgid(1000) == 0 && setuid(1000) == 0;
+    _exit(is_member && read_secret_file(path_).is_ok() ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
   ASSERT_EQ(chown(path_.c_str(), 12345, 0), 0);
   EXPECT_EQ(read_secret_file(path_).status().code, Code::kPermissionDenied) << "of another user";
 }
