@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
 from harness import library
-from launch_support import assert_all_gone, marked_processes
+from launch_support import RUEDA, assert_all_gone, marked_processes
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = "local-cluster[2,2,1024]"
@@ -40,6 +40,7 @@ def environment(folder: Path) -> Dict[str, str]:
         "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("python", "compat/horovod")),
         "RUEDA_LIBRARY": library(),
         "RUEDA_INTERFACE": "lo",
+        "RUEDA_BIN": RUEDA,
         "OMP_NUM_THREADS": "1",
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "TMPDIR": str(folder),

@@ -256,7 +256,7 @@ class Supervisor:
         elif kind == channel.RAISED:
             peer.raised += body
             text = peer.raised.decode(errors="replace")
-            self._fail(peer, "failed: " + text.rstrip().rpartition("\n")[2], text)
+            self._fail(peer, "failed: " + text.rstrip().rpartition("\n")[2].rstrip("."), text)
         elif kind == channel.ENDED:
             peer.has_ended = True
             self._flush(peer)
