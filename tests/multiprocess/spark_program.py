@@ -1,5 +1,5 @@
-"""A Spark application of its own process, for tests that kill parts of it: starts ranks that wait, and says how
-`run` ended. Reads one line from stdin before each of its jobs.
+"""A Spark application of its own process, for tests that kill parts of it: starts ranks that wait, and says
+how `run` ended. Reads one line from stdin before each of its jobs.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ from launch_support import assert_all_gone, marked_processes, parent_of
 if why := spark_support.missing():
     pytest.skip(why, allow_module_level=True)
 
+pytestmark = pytest.mark.timeout(600)  # a JVM for each of the application's processes starts slowly
+
 PROGRAM = Path(__file__).with_name("spark_program.py")
 
 
@@ -89,7 +91,9 @@ def test_nothing_survives_the_death_of_any_part(program):
     # An executor.
     ranks = program.start_job()
     worker = worker_of(ranks[0])
-    executors = [pid for pid in program.everything() if "CoarseGrainedExecutor" in spark_support.command_line(pid)]
+    executors = [
+        pid for pid in program.everything() if "CoarseGrainedExecutor" in spark_support.command_line(pid)
+    ]
     victim = next(pid for pid in executors if pid in ancestors(worker))
     os.kill(victim, signal.SIGKILL)
     assert "was lost: its Spark task has ended" in program.read("failed:")

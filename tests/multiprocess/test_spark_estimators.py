@@ -3,11 +3,15 @@
 import importlib.util
 import io
 import os
+import re
+import runpy
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import spark_support
+from harness import ROOT
 
 if why := spark_support.missing():
     pytest.skip(why, allow_module_level=True)
@@ -18,6 +22,8 @@ from horovod.spark.common.backend import LocalBackend, SparkBackend  # noqa: E40
 from horovod.spark.common.store import Store  # noqa: E402
 from horovod.spark.torch import TorchEstimator, TorchModel  # noqa: E402
 
+pytestmark = pytest.mark.timeout(600)  # a JVM for each of the application's processes starts slowly
+
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory):
@@ -27,7 +33,7 @@ def spark(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def keras():
-    """Keras on the backend it has in this process already, else on PyTorch, which is there and starts fast."""
+    """Keras on the backend it has in this process already, else on PyTorch, which starts fast."""
     if importlib.util.find_spec("keras") is None:
         pytest.skip("keras is not installed")
     before = os.environ.get("KERAS_BACKEND")
@@ -115,7 +121,10 @@ def test_two_ranks_train_as_one_process_on_all_rows_and_a_run_is_resumed(frame, 
     resumed = estimator.setEpochs(5).fit(frame)
     for found, expected in zip(parameters(resumed), descend(*numbers, epochs=5)):  # momentum included
         np.testing.assert_allclose(found, expected, rtol=1e-4)
-    assert resumed.getHistory()["loss"][:2] == model.getHistory()["loss"] and len(resumed.getHistory()["loss"]) == 5
+    assert (
+        resumed.getHistory()["loss"][:2] == model.getHistory()["loss"]
+        and len(resumed.getHistory()["loss"]) == 5
+    )
     assert sorted(os.listdir(store.path(store.get_run_path("mine")))) == ["checkpoints", "logs"]
     assert os.listdir(store.path(store.join("intermediate"))) == []
 
@@ -179,7 +188,9 @@ def test_a_batch_function_of_the_user_several_passes_and_parquet(spark, frame, n
 
     # Four batches of ten rows, two of each rank: their gradients add up to one step of twice the mean.
     backend = LocalBackend(2)
-    model = torch_estimator(store, backend=backend, batch_size=10, backward_passes_per_step=2).fit_on_parquet()
+    model = torch_estimator(
+        store, backend=backend, batch_size=10, backward_passes_per_step=2
+    ).fit_on_parquet()
     for found, expected in zip(parameters(model), descend(*numbers, epochs=1, rate=0.2)):
         np.testing.assert_allclose(found, expected, rtol=1e-4)
 
@@ -255,3 +266,36 @@ def test_keras_returns_the_best_model_with_classes_of_the_user_and_predicts(kera
     expected = fitted.getModel().predict(numbers[0][:3], verbose=0).reshape(-1)
     rows = fitted.transform(frame.limit(3)).collect()
     np.testing.assert_allclose([row["y__output"] for row in rows], expected, rtol=1e-4)
+
+
+# ---- what is shown to users; the session is that of this file ----
+
+PAGE = (ROOT / "docs/spark.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
+DATA = Path("/usr/share/datasets/fashion-mnist")
+
+
+@pytest.fixture
+def session_stays(spark, monkeypatch):
+    """Programs may end their session, but this one is needed longer."""
+    monkeypatch.setattr(type(spark.session), "stop", lambda _: None)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=["run", "estimator"])
+def test_programs_of_the_page_run_as_they_stand(session_stays, block, capsys):
+    exec(compile(block, "docs/spark.md", "exec"), {"__name__": "__main__"})
+    said = capsys.readouterr().out
+    assert "[(0, 0." in said or "y__output" in said
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="Debian's package dataset-fashion-mnist is not installed")
+@pytest.mark.parametrize("name", ["run_function", "torch_estimator", "keras_estimator"])
+def test_examples_learn(session_stays, request, monkeypatch, capsys, name):
+    if name == "keras_estimator":
+        request.getfixturevalue("keras")
+    folder = ROOT / "examples/spark"
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setattr(sys, "argv", [name, "--epochs", "2", "--rows", "3000"])
+    runpy.run_path(str(folder / f"{name}.py"), run_name="__main__")
+    said = capsys.readouterr().out
+    assert float(said.rpartition("test accuracy ")[2].split(" %")[0]) > 55, said

@@ -10,10 +10,12 @@ from launch_support import assert_all_gone
 if why := spark_support.missing():
     pytest.skip(why, allow_module_level=True)
 
-import horovod.spark  # noqa: E402
-import rueda.spark  # noqa: E402
-from rueda.run import RemoteTraceback  # noqa: E402
-from rueda.spark import entry, launcher  # noqa: E402
+import horovod.spark
+import rueda.spark
+from rueda.run import RemoteTraceback
+from rueda.spark import entry, launcher
+
+pytestmark = pytest.mark.timeout(600)  # a JVM for each of the application's processes starts slowly
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +72,11 @@ def test_ranks_find_env_settings_and_what_other_programs_need(spark, monkeypatch
 
         secret = os.stat(os.environ["RUEDA_SECRET_FILE"])
         names = ("RUEDA_RANK", "RANK", "WORLD_SIZE", "MINE", "RUEDA_CYCLE_TIME", "MASTER_ADDR")
-        return [os.environ[n] for n in names], json.loads(os.environ["TF_CONFIG"]), stat.S_IMODE(secret.st_mode)
+        return (
+            [os.environ[n] for n in names],
+            json.loads(os.environ["TF_CONFIG"]),
+            stat.S_IMODE(secret.st_mode),
+        )
 
     results = rueda.spark.run(look, num_proc=2, env={"MINE": "x"}, tf_config=True)
     for rank, (values, tf_config, mode) in enumerate(results):
@@ -88,7 +94,10 @@ def test_ports_given_to_ranks_can_be_listened_on_and_are_given_to_nobody_else(sp
         port = int(os.environ["MASTER_PORT"])
         if os.environ["RANK"] != "0":
             return port
-        with socket.create_server(("127.0.0.1", port)) as server, socket.create_connection(("127.0.0.1", port)):
+        with (
+            socket.create_server(("127.0.0.1", port)) as server,
+            socket.create_connection(("127.0.0.1", port)),
+        ):
             return server.getsockname()[1]
 
     first, second = rueda.spark.run(serve, num_proc=2)
@@ -158,7 +167,9 @@ def test_processes_that_a_rank_hides_end_with_it(spark):
         import sys
 
         script = "import time; print('up', flush=True); time.sleep(300)"
-        child = subprocess.Popen([sys.executable, "-c", script], start_new_session=True, stdout=subprocess.PIPE)
+        child = subprocess.Popen(
+            [sys.executable, "-c", script], start_new_session=True, stdout=subprocess.PIPE
+        )
         child.stdout.readline()
         return child.pid
 
@@ -167,7 +178,9 @@ def test_processes_that_a_rank_hides_end_with_it(spark):
 
 def test_more_ranks_than_slots_is_a_sentence_with_both_numbers_at_once(spark):
     started = time.monotonic()
-    with pytest.raises(ValueError, match="asked for 5 ranks, but this Spark application can run 4 tasks at once"):
+    with pytest.raises(
+        ValueError, match="asked for 5 ranks, but this Spark application can run 4 tasks at once"
+    ):
         rueda.spark.run(lambda: 1, num_proc=5)
     assert time.monotonic() - started < 20  # Spark itself would retry for minutes
     with pytest.raises(ValueError, match="num_proc is 0"):
@@ -175,7 +188,10 @@ def test_more_ranks_than_slots_is_a_sentence_with_both_numbers_at_once(spark):
 
 
 def test_ranks_that_find_no_free_slot_are_counted_when_start_timeout_is_over(spark):
-    with spark.occupied(3), pytest.raises(RuntimeError, match=r"Only \d of 2 ranks had started when start_timeout was over"):
+    with (
+        spark.occupied(3),
+        pytest.raises(RuntimeError, match=r"Only \d of 2 ranks had started when start_timeout was over"),
+    ):
         rueda.spark.run(lambda: 1, num_proc=2, start_timeout=2)
 
 
@@ -183,7 +199,10 @@ def test_ranks_that_find_no_free_slot_are_counted_when_start_timeout_is_over(spa
     "requirements, sentence",
     [
         (entry.Requirements("99.0"), r"has rueda [\d.]+, but the driver has 99\.0; install the same version"),
-        (entry.Requirements(rueda.__version__, ("no_such_module",)), "The module no_such_module is not installed"),
+        (
+            entry.Requirements(rueda.__version__, ("no_such_module",)),
+            "no_such_module is not installed",
+        ),
     ],
 )
 def test_executors_that_lack_something_are_one_sentence(spark, monkeypatch, requirements, sentence):
@@ -195,7 +214,9 @@ def test_executors_that_lack_something_are_one_sentence(spark, monkeypatch, requ
 
 def test_another_python_on_executors_is_one_sentence(spark, monkeypatch):
     monkeypatch.setattr(spark.context, "pythonVer", "2.7", raising=False)
-    with pytest.raises(RuntimeError, match=r"The executors run Python 3\.\d+, but the driver runs Python") as caught:
+    with pytest.raises(
+        RuntimeError, match=r"The executors run Python 3\.\d+, but the driver runs Python"
+    ) as caught:
         rueda.spark.run(lambda: 1, num_proc=2)
     assert "\n" not in str(caught.value)
 
@@ -234,5 +255,5 @@ def test_without_a_context_there_is_a_sentence(monkeypatch, spark):
     from pyspark import SparkContext
 
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    with pytest.raises(RuntimeError, match="^Could not find an active SparkContext"):
+    with pytest.raises(RuntimeError, match=r"^Could not find an active SparkContext"):
         rueda.spark.run(lambda: 1, num_proc=1)

@@ -16,7 +16,10 @@ pyarrow = pytest.importorskip("pyarrow")
 
 
 def hellos(*hosts):
-    return [Hello(i, host, f"key of {host}", 100 + i, (1000 + i, 2000 + i, 3000 + i)) for i, host in enumerate(hosts)]
+    return [
+        Hello(i, host, f"key of {host}", 100 + i, (1000 + i, 2000 + i, 3000 + i))
+        for i, host in enumerate(hosts)
+    ]
 
 
 def test_ranks_of_a_host_are_adjacent_and_cross_ranks_count_hosts_with_that_local_rank():
@@ -24,7 +27,12 @@ def test_ranks_of_a_host_are_adjacent_and_cross_ranks_count_hosts_with_that_loca
     assert [places[i].rank for i in range(4)] == [0, 3, 1, 2]
     assert [places[i].local_rank for i in range(4)] == [0, 0, 1, 2]
     assert [places[i].local_size for i in range(4)] == [3, 1, 3, 3]
-    assert [(places[i].cross_rank, places[i].cross_size) for i in range(4)] == [(0, 2), (1, 2), (0, 1), (0, 1)]
+    assert [(places[i].cross_rank, places[i].cross_size) for i in range(4)] == [
+        (0, 2),
+        (1, 2),
+        (0, 1),
+        (0, 1),
+    ]
 
 
 def test_hosts_with_one_name_but_two_network_namespaces_are_two_hosts():
@@ -43,7 +51,13 @@ def test_all_ranks_meet_at_the_host_of_rank_0_and_find_all_names():
 
 
 def test_settings_of_the_driver_are_forwarded_and_its_own_place_is_not():
-    own = {"RUEDA_RANK": "3", "RUEDA_LOCAL_SIZE": "4", "HOROVOD_HOSTNAME": "x", "RUEDA_SECRET_FILE": "f", "PATH": "/"}
+    own = {
+        "RUEDA_RANK": "3",
+        "RUEDA_LOCAL_SIZE": "4",
+        "HOROVOD_HOSTNAME": "x",
+        "RUEDA_SECRET_FILE": "f",
+        "PATH": "/",
+    }
     settings = {"RUEDA_LOG_LEVEL": "info", "HOROVOD_TIMELINE": "t"}
     assert forwarded({**own, **settings, "RUEDA_LIBRARY": "here"}) == settings
 
@@ -64,9 +78,9 @@ def test_slots_that_spark_will_offer(master, settings, expected):
 
 def test_too_few_slots_are_refused_as_soon_as_it_is_certain():
     assert slots.SlotWatch(4, None, True, 0).look(4, 0)
-    with pytest.raises(ValueError, match="asked for 4 ranks, .* 3 tasks at once"):
+    with pytest.raises(ValueError, match=r"asked for 4 ranks, .* 3 tasks at once"):
         slots.SlotWatch(4, None, True, 0).look(3, 0)
-    with pytest.raises(ValueError, match="asked for 4 ranks, .* 2 tasks at once"):
+    with pytest.raises(ValueError, match=r"asked for 4 ranks, .* 2 tasks at once"):
         slots.SlotWatch(4, 2, False, 0).look(0, 0)
 
 
@@ -137,7 +151,9 @@ def test_strangers_get_nothing_and_disturb_nobody(supervised):
 
 def test_the_cause_is_the_first_failure_that_is_no_consequence():
     progress = driver.Progress(3)
-    progress.fail(driver.Failure(0, "a", 1, "failed", "rueda.errors.HorovodInternalError: rank 2 was lost"), 10.0)
+    progress.fail(
+        driver.Failure(0, "a", 1, "failed", "rueda.errors.HorovodInternalError: rank 2 was lost"), 10.0
+    )
     progress.fail(driver.Failure(2, "b", 2, "was killed by SIGKILL"), 10.5)
     assert progress.first_cause().rank == 2
     assert not progress.must_stop(11.9) and progress.must_stop(12.0)
@@ -146,14 +162,20 @@ def test_the_cause_is_the_first_failure_that_is_no_consequence():
 # ---- data ----
 
 
-@pytest.mark.parametrize("rows, size, batch", [(10, 3, 4), (203, 2, 16), (64, 4, 16), (65, 4, 16), (7, 7, 100)])
+@pytest.mark.parametrize(
+    "rows, size, batch", [(10, 3, 4), (203, 2, 16), (64, 4, 16), (65, 4, 16), (7, 7, 100)]
+)
 def test_every_row_is_read_once_in_equal_numbers_of_steps(rows, size, batch):
-    groups = [shards.RowGroup("f", 0, rows // 3), shards.RowGroup("g", 0, 0), shards.RowGroup("g", 1, rows - rows // 3)]
+    groups = [
+        shards.RowGroup("f", 0, rows // 3),
+        shards.RowGroup("g", 0, 0),
+        shards.RowGroup("g", 1, rows - rows // 3),
+    ]
     steps = shards.steps_per_epoch(rows, size, batch)
     seen = []
     for rank in range(size):
         pieces = shards.shard(groups, rank, size)
-        seen += [(p.path, p.index, row) for p in pieces for row in range(p.begin, p.end)]
+        seen += [(p.path, p.number, row) for p in pieces for row in range(p.begin, p.end)]
         own = sum(p.end - p.begin for p in pieces)
         sizes = [end - begin for begin, end in (shards.bounds(own, steps, i) for i in range(steps))]
         assert sum(sizes) == own and max(sizes) <= batch and max(sizes) - min(sizes) <= 1 and min(sizes) >= 1
@@ -184,7 +206,9 @@ def plan(store, **changes):
     groups = reading.row_groups(store, store.join("data"))
     given = {"rank": 0, "size": 1, "steps": 4, "shuffle": True, **changes}
     pieces = shards.shard(groups, given.pop("rank"), given.pop("size"))
-    return reading.ShardReader(reading.Plan(store=store, pieces=pieces, columns=["x", "pair"], seed=3, **given))
+    return reading.ShardReader(
+        reading.Plan(store=store, pieces=pieces, columns=["x", "pair"], seed=3, **given)
+    )
 
 
 @pytest.mark.parametrize("keep", [False, True])
@@ -199,13 +223,24 @@ def test_epochs_have_all_rows_in_another_order_each(parquet, keep):
 
 def test_a_given_number_of_steps_goes_on_where_the_last_epoch_ended(parquet):
     reader = plan(parquet, steps=2, whole_epochs=False, batch_size=8, shuffle=False)
-    assert [int(batch["x"][0]) for number in range(3) for batch in reader.epoch(number)] == [0, 8, 16, 24, 2, 10]
+    assert [int(batch["x"][0]) for number in range(3) for batch in reader.epoch(number)] == [
+        0,
+        8,
+        16,
+        24,
+        2,
+        10,
+    ]
 
 
 def test_columns_that_no_model_can_take_are_a_sentence(parquet):
     from rueda.spark.common.reading import row_groups, to_numpy
 
-    for values, words in (([1, None], "1 nulls"), ([[1], [1, 2]], "different lengths"), (["a"], "type string")):
+    for values, words in (
+        ([1, None], "1 nulls"),
+        ([[1], [1, 2]], "different lengths"),
+        (["a"], "type string"),
+    ):
         with pytest.raises(ValueError, match=words):
             to_numpy("x", pyarrow.chunked_array([values]))
     with pytest.raises(ValueError, match="no Parquet data"):
@@ -217,7 +252,9 @@ def test_columns_that_no_model_can_take_are_a_sentence(parquet):
 
 @pytest.fixture(params=["folder", "memory"])
 def store(request, tmp_path):
-    return Store.create(str(tmp_path) if request.param == "folder" else f"memory://rueda-{os.urandom(4).hex()}")
+    return Store.create(
+        str(tmp_path) if request.param == "folder" else f"memory://rueda-{os.urandom(4).hex()}"
+    )
 
 
 def test_only_the_last_checkpoint_is_kept_and_runs_are_apart(store):
@@ -226,7 +263,10 @@ def test_only_the_last_checkpoint_is_kept_and_runs_are_apart(store):
         store.save_checkpoint("a", epoch, b"%d" % epoch)
     store.save_checkpoint("b", 1, b"other")
     assert store.last_checkpoint("a") == b"10" and store.last_checkpoint("b") == b"other"
-    names = [name.rpartition("/")[2] for name in store.filesystem().ls(store.get_checkpoints_path("a"), detail=False)]
+    names = [
+        name.rpartition("/")[2]
+        for name in store.filesystem().ls(store.get_checkpoints_path("a"), detail=False)
+    ]
     assert names == ["checkpoint-000010"]
     store.save_logs("a", {"loss": [1.0]})
     store.save_logs("a", {"loss": [1.0, 0.5]})

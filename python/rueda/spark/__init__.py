@@ -9,8 +9,8 @@ from rueda.spark.launcher import run
 __all__ = ["run", "run_elastic"]
 
 NO_ELASTIC = (
-    "rueda.spark has no elastic training yet: Spark starts all tasks of a barrier stage together, and ends it when one "
-    "is lost. Use rueda.spark.run, and continue from a checkpoint after a failure."
+    "rueda.spark has no elastic training yet: Spark starts all tasks of a barrier stage together and ends it "
+    "when one is lost. Use rueda.spark.run, and continue from a checkpoint after a failure."
 )
 
 

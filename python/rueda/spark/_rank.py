@@ -50,7 +50,9 @@ def main() -> int:
     try:
         found = Outcome(_call(call), None, "")
     except BaseException as error:
-        own_frames = error.__traceback__ and error.__traceback__.tb_next and error.__traceback__.tb_next.tb_next
+        own_frames = (
+            error.__traceback__ and error.__traceback__.tb_next and error.__traceback__.tb_next.tb_next
+        )
         text = "".join(traceback.format_exception(type(error), error, own_frames))
         sys.stderr.write(text)
         is_exit = isinstance(error, SystemExit) and isinstance(error.code, int) and error.code != 0
@@ -59,7 +61,8 @@ def main() -> int:
     with open(outcome, "wb", closefd=False) as file:
         pickle.dump(tuple(found), file)
     if found.value is None:
-        # Before this process ends, so that the driver hears of the cause before the other ranks notice the effect.
+        # Before this process ends, so that the driver hears of the cause before the other ranks notice the
+        # effect.
         os.write(note, found.traceback.encode()[-MAX_TRACEBACK_BYTES:])
     os.close(note)
     return status

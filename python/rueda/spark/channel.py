@@ -1,7 +1,8 @@
 """The connection between a Spark task and the driver: a mutual handshake, then messages.
 
-A message has a kind (one byte), a length (4 bytes, big-endian) and a body of at most `MAX_BODY_BYTES`. Either end
-proves by HMAC-SHA256 that it knows the key of the job; nothing is encrypted, so no secret travels here.
+A message has a kind (one byte), a length (4 bytes, big-endian) and a body of at most `MAX_BODY_BYTES`.
+Either end proves by HMAC-SHA256 that it knows the key of the job; nothing is encrypted, so no secret
+travels here.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Decoder:
         self._bytes = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """The messages (kind, body) that these bytes complete. Raises Broken for a length beyond the bound."""
+        """The messages (kind, body) that these bytes complete. Raises Broken if a length is too large."""
         self._bytes += data
         while len(self._bytes) >= _HEADER.size:
             kind, length = _HEADER.unpack_from(self._bytes)

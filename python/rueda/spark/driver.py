@@ -117,7 +117,9 @@ class Terms:
 class Supervisor:
     """Serves the tasks of one job. show(kind, rank, host, line) prints a line of a rank."""
 
-    def __init__(self, listener: socket.socket, terms: Terms, show: Callable[[int, Place, str], None]) -> None:
+    def __init__(
+        self, listener: socket.socket, terms: Terms, show: Callable[[int, Place, str], None]
+    ) -> None:
         self.progress = Progress(terms.size)
         self.places: dict[int, Place] = {}
         self._terms = terms
@@ -210,7 +212,9 @@ class Supervisor:
         self._flush(peer)
         self._drop(peer)
         if peer.place is not None and not peer.has_ended and not self._stop_is_sent:
-            self._fail(peer, "was lost: its Spark task has ended, so the executor or its Python worker was killed")
+            self._fail(
+                peer, "was lost: its Spark task has ended, so the executor or its Python worker was killed"
+            )
 
     def _read(self, peer: Peer) -> None:
         try:
@@ -283,9 +287,7 @@ class Supervisor:
         for peer, hello in zip(peers, hellos):
             peer.place = self.places[hello.partition]
         for peer, hello in zip(peers, hellos):
-            variables = environment(
-                hellos, self.places, hello, self._terms.name, self._terms.with_tf_config
-            )
+            variables = environment(hellos, self.places, hello, self._terms.name, self._terms.with_tf_config)
             rank = self.places[hello.partition].rank
             self._send(peer, channel.PLACE, {"rank": rank, "environment": variables})
 

@@ -1,5 +1,5 @@
-"""The first thing that a Spark task does. This module travels with the task and is not imported on the executor,
-so that an executor without rueda, or with another version, is answered in one sentence.
+"""The first thing that a Spark task does. This module travels with the task and is not imported on the
+executor, so that an executor without rueda, or with another version, is answered in one sentence.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ def problem(wanted: Requirements, host: str) -> str | None:
     try:
         found = importlib.import_module("rueda").__version__
     except ImportError:
-        return f"rueda {wanted.rueda} is not installed for the Python of the executor on {host}; install it there."
+        return (
+            f"rueda {wanted.rueda} is not installed for the Python on {host}, an executor; install it there."
+        )
     if found != wanted.rueda:
         return (
             f"The executor on {host} has rueda {found}, but the driver has {wanted.rueda}; "
@@ -32,13 +34,13 @@ def problem(wanted: Requirements, host: str) -> str | None:
         )
     for module in wanted.modules:
         if importlib.util.find_spec(module) is None:
-            return f"The module {module} is not installed for the Python of the executor on {host}; install it there."
+            return f"{module} is not installed for the Python on {host}, an executor; install it there."
     return None
 
 
 def make_task(wanted: Requirements, job: dict[str, Any], call: Any) -> Callable[..., Iterator[Any]]:
-    """The function for mapPartitions. job: the arguments of rueda.spark.task.Job, by name; call: the broadcast
-    of the pickled function.
+    """The function for mapPartitions. job: the arguments of rueda.spark.task.Job, by name; call: the
+    broadcast of the pickled function.
     """
 
     def task(_: Iterable[Any]) -> Iterator[Any]:

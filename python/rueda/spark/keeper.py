@@ -2,17 +2,18 @@
 
     python -I -S keeper.py PYTHON ARGUMENT...
 
-stdin comes from the task: "T" asks the rank to end (SIGTERM), end of file kills it with everything it has started.
-stdout goes to the task, in lines: "started PID", "ended STATUS" (as waitpid has it). The rank's own stdout and stderr
-are the descriptors that RUEDA_KEEPER_FDS names.
+stdin comes from the task: "T" asks the rank to end (SIGTERM), end of file kills it with everything it has
+started. stdout goes to the task, in lines: "started PID", "ended STATUS" (as waitpid has it). The rank's
+own stdout and stderr are the descriptors that RUEDA_KEEPER_FDS names.
 
-It becomes two processes, a guardian and the rank's parent. Both are subreapers, so the rank's descendants stay below
-them even if they have made a session for themselves. If one of the two is killed, the other kills them; the rank
-itself gets SIGKILL from the kernel when its parent ends.
+It becomes two processes, a guardian and the rank's parent. Both are subreapers, so the rank's descendants
+stay below them even if they have made a session for themselves. If one of the two is killed, the other
+kills them; the rank itself gets SIGKILL from the kernel when its parent ends.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import select
@@ -57,8 +58,8 @@ def descendants(ancestor: int) -> list[int]:
 def kill_descendants() -> None:
     """Kills all there are, and those they have started meanwhile.
 
-    Processes change their parent while their old one ends, and a look at /proc takes time. So only several looks that
-    find nothing count.
+    Processes change their parent while their old one ends, and a look at /proc takes time. So only several
+    looks that find nothing count.
     """
     deadline = time.monotonic() + _KILL_SECONDS
     quiet = 0
@@ -66,10 +67,8 @@ def kill_descendants() -> None:
         left = descendants(os.getpid())
         quiet = 0 if left else quiet + 1
         for pid in left:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         time.sleep(0.01)
 
 
@@ -80,10 +79,8 @@ def _become_rank(command: list[str], keeper: int, fds: tuple[int, int]) -> None:
         if os.getppid() != keeper:
             os._exit(1)
         for number in range(1, signal.NSIG):
-            try:
+            with contextlib.suppress(OSError, ValueError):  # some cannot be set
                 signal.signal(number, signal.SIG_DFL)
-            except (OSError, ValueError):  # those that cannot be set
-                pass
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(fds[0], 1)
@@ -120,10 +117,8 @@ def _watch(rank: int, child_ended: int) -> int | None:
             request = os.read(0, 1)
             if not request:
                 return None
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(rank, signal.SIGTERM)
-            except ProcessLookupError:
-                pass
 
 
 def _guard() -> None:
@@ -170,10 +165,8 @@ def main() -> int:
     status = _watch(rank, child_ended)
     kill_descendants()
     if status is not None:
-        try:
+        with contextlib.suppress(BrokenPipeError):
             os.write(1, f"ended {status}\n".encode())
-        except BrokenPipeError:
-            pass
     return 0
 
 

@@ -1,8 +1,8 @@
 """`rueda.spark.run(fn)`: runs a function as one job of ranks in the tasks of a Spark application.
 
-One barrier stage holds all tasks. Each task starts its rank as a process of its own (`task`, `keeper`), and keeps a
-connection to the driver (`driver`). The function, the key of the job and all results travel through Spark;
-lines of output and the news of failures travel on the connections.
+One barrier stage holds all tasks. Each task starts its rank as a process of its own (`task`, `keeper`), and
+keeps a connection to the driver (`driver`). The function, the key of the job and all results travel through
+Spark; lines of output and the news of failures travel on the connections.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from rueda.spark.placement import Place, forwarded
 DEFAULT_START_TIMEOUT_SECONDS = 600.0
 NO_CONTEXT = "Could not find an active SparkContext, are you running in a PySpark session?"
 CONNECT = (
-    "rueda.spark.run needs a SparkContext, which Spark Connect does not offer; run the program with spark-submit or "
-    "a classic session."
+    "rueda.spark.run needs a SparkContext, which Spark Connect does not offer; run the program with "
+    "spark-submit, or use a classic session."
 )
 DYNAMIC = (
-    "Spark refuses barrier stages while spark.dynamicAllocation.enabled is true, and ranks must start together; "
-    "set it to false for this application."
+    "Spark refuses barrier stages while spark.dynamicAllocation.enabled is true, and ranks must start "
+    "together; set it to false for this application."
 )
 _NEWS_SECONDS = 5.0
 _LOSS_SECONDS = 3.0
@@ -88,7 +88,9 @@ def _listen(settings: Mapping[str, str], port: int) -> tuple[socket.socket, tupl
     """A listening socket where Spark's own driver listens, and its address for executors."""
     host = settings["spark.driver.host"]
     bind = settings.get("spark.driver.bindAddress", host).strip("[]")
-    family, _, _, _, address = socket.getaddrinfo(bind, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    family, _, _, _, address = socket.getaddrinfo(
+        bind, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -100,7 +102,9 @@ def _listen(settings: Mapping[str, str], port: int) -> tuple[socket.socket, tupl
     return listener, (host.strip("[]"), listener.getsockname()[1])
 
 
-def _wait_for_slots(context: Any, settings: Mapping[str, str], size: int, deadline: float, console: Console) -> None:
+def _wait_for_slots(
+    context: Any, settings: Mapping[str, str], size: int, deadline: float, console: Console
+) -> None:
     master = settings.get("spark.master", context.master)
     is_local = re.fullmatch(r"local(\[.*\])?", master) is not None
     ask = slots.count_slots(context)
@@ -117,7 +121,9 @@ def _wait_for_slots(context: Any, settings: Mapping[str, str], size: int, deadli
 
 @contextlib.contextmanager
 def _by_value(module: Any) -> Iterator[None]:
-    """Spark pickles functions of this module with their code: executors may lack it, or have another version."""
+    """Spark pickles functions of this module with their code: executors may lack it, or have another
+    version.
+    """
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(module)
@@ -147,7 +153,7 @@ class SparkJob:
         self._thread.start()
 
     def is_running(self) -> bool:
-        return self._thread.is_alive()
+        return bool(self._thread.is_alive())
 
     def cancel(self, wait_s: float) -> None:
         """Cancels the stage, and waits a while for its end."""
@@ -196,7 +202,9 @@ def spark_failure(error: BaseException) -> Exception:
 
 
 def rank_failure(cause: Failure, outcomes: Optional[list[Any]]) -> Exception:
-    """What to raise when a rank failed: the exception of that rank is its cause, if it could be brought here."""
+    """What to raise when a rank failed: the exception of that rank is its cause, if it could be brought
+    here.
+    """
     failure = RuntimeError(cause.sentence())
     for rank, _, outcome in outcomes or []:
         if rank == cause.rank and outcome is not None and outcome[2]:
@@ -226,8 +234,8 @@ def _supervise(job: SparkJob, supervisor: Supervisor, deadline: float, console: 
             continue
         if now > deadline:
             raise RuntimeError(
-                f"Only {supervisor.arrived()} of {size} ranks had started when start_timeout was over: other jobs may "
-                "occupy the executors; raise start_timeout, or lower num_proc."
+                f"Only {supervisor.arrived()} of {size} ranks had started when start_timeout was over: other "
+                "jobs may occupy the executors; raise start_timeout, or lower num_proc."
             )
         if now > told_at + _NEWS_SECONDS:
             console.tell(f"{supervisor.arrived()} of {size} tasks have started")
@@ -330,17 +338,17 @@ def run(
     """Runs `fn(*args, **kwargs)` on `num_proc` ranks, one in each task of a barrier stage of the active Spark
     application. Returns the list of results in rank order.
 
-    num_proc: default `spark.default.parallelism`. start_timeout: seconds until all ranks have started; default
-    RUEDA_SPARK_START_TIMEOUT, else 600. env: variables for the ranks, besides those of the executor and the RUEDA_*
-    and HOROVOD_* settings of the driver. stdout, stderr: text streams for the lines of the ranks; default those of
-    this process. verbose=0: no news while ranks start. nics: names of network interfaces, as RUEDA_INTERFACE.
-    executable: the Python of the ranks; default that of the executors. driver_port: on which the driver listens for
-    the ranks; 0 lets the kernel choose. tf_config: ranks find TF_CONFIG, for tf.distribute. use_gloo and
-    extra_mpi_args change nothing.
+    num_proc: default `spark.default.parallelism`. start_timeout: seconds until all ranks have started;
+    default RUEDA_SPARK_START_TIMEOUT, else 600. env: variables for the ranks, besides those of the executor
+    and the RUEDA_* and HOROVOD_* settings of the driver. stdout, stderr: text streams for the lines of the
+    ranks; default those of this process. verbose=0: no news while ranks start. nics: names of network
+    interfaces, as RUEDA_INTERFACE. executable: the Python of the ranks; default that of the executors.
+    driver_port: on which the driver listens for the ranks; 0 lets the kernel choose. tf_config: ranks find
+    TF_CONFIG, for tf.distribute. use_gloo and extra_mpi_args change nothing.
 
-    Raises RuntimeError if there is no SparkContext, if Spark cannot start the ranks, or if a rank failed: the text
-    names the rank, its host and its traceback, and the cause is what it raised. Raises ValueError if the application
-    has fewer slots than `num_proc`.
+    Raises RuntimeError if there is no SparkContext, if Spark cannot start the ranks, or if a rank failed:
+    the text names the rank, its host and its traceback, and the cause is what it raised. Raises ValueError
+    if the application has fewer slots than `num_proc`.
 
     >>> rueda.spark.run(lambda x: x * int(os.environ["RUEDA_RANK"]), args=(10,), num_proc=2)
     [0, 10]

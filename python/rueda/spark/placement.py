@@ -33,8 +33,8 @@ class Place:
 
 
 def place(hellos: Sequence[Hello]) -> dict[int, Place]:
-    """The place of each partition. Ranks of one host are adjacent, in the order of their partitions; hosts come
-    in the order of their first partition.
+    """The place of each partition. Ranks of one host are adjacent, in the order of their partitions; hosts
+    come in the order of their first partition.
     """
     hosts: dict[str, list[Hello]] = {}
     for hello in sorted(hellos, key=lambda one: one.partition):
@@ -65,7 +65,9 @@ def _numbers(place_of_rank: Place) -> dict[str, str]:
         "CROSS_SIZE": place_of_rank.cross_size,
         "HOSTNAME": place_of_rank.host,
     }
-    return {f"{prefix}_{name}": str(value) for prefix in ("RUEDA", "HOROVOD") for name, value in values.items()}
+    return {
+        f"{prefix}_{name}": str(value) for prefix in ("RUEDA", "HOROVOD") for name, value in values.items()
+    }
 
 
 def url_host(host: str) -> str:
@@ -105,7 +107,17 @@ def environment(
 
 
 # What belongs to one rank or one job; a rank of another job may start this one.
-_OWN = ("_RANK", "_SIZE", "_HOSTNAME", "_JOB", "_STORE", "_STORE_SERVED", "_SECRET_FILE", "_STAGE_DIR", "_BIN")
+_OWN = (
+    "_RANK",
+    "_SIZE",
+    "_HOSTNAME",
+    "_JOB",
+    "_STORE",
+    "_STORE_SERVED",
+    "_SECRET_FILE",
+    "_STAGE_DIR",
+    "_BIN",
+)
 
 
 def forwarded(driver: Mapping[str, str]) -> dict[str, str]:

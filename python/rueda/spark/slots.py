@@ -6,12 +6,15 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Optional
 
-# A cluster that has not offered another slot for so long offers no more, unless Spark says how many will come.
+# A cluster that has not offered another slot for so long offers no more, unless Spark says how many will
+# come.
 QUIET_SECONDS = 10.0
 
 
 def expected_slots(master: str, settings: Mapping[str, str]) -> Optional[int]:
-    """How many tasks can run at once when all executors are there; None if Spark does not know it in advance."""
+    """How many tasks can run at once when all executors are there; None if Spark does not know it in
+    advance.
+    """
     per_task = int(settings.get("spark.task.cpus", "1"))
     if re.fullmatch(r"local(\[.*\])?", master):
         return None  # all slots are there from the start
@@ -26,9 +29,9 @@ def expected_slots(master: str, settings: Mapping[str, str]) -> Optional[int]:
 def too_few(wanted: int, available: int) -> str:
     """The sentence for a job that does not fit."""
     return (
-        f"rueda.spark.run was asked for {wanted} ranks, but this Spark application can run {available} tasks at once; "
-        f"lower num_proc to {available}, or give it more executors or cores (spark.executor.instances, "
-        "spark.executor.cores, spark.task.cpus)."
+        f"rueda.spark.run was asked for {wanted} ranks, but this Spark application can run {available} "
+        f"tasks at once; lower num_proc to {available}, or give it more executors or cores "
+        "(spark.executor.instances, spark.executor.cores, spark.task.cpus)."
     )
 
 
@@ -58,8 +61,8 @@ class SlotWatch:
 
 
 def count_slots(context: Any) -> Callable[[], int]:
-    """A function that asks Spark how many tasks can run at once now; it is the question that Spark itself asks
-    before it starts a barrier stage.
+    """A function that asks Spark how many tasks can run at once now; it is the question that Spark itself
+    asks before it starts a barrier stage.
     """
     scala = context._jsc.sc()
     profile = scala.resourceProfileManager().defaultResourceProfile()

@@ -1,7 +1,8 @@
-"""What runs in a Spark task: it tells the driver where it is, becomes a rank's keeper, and brings its outcome."""
+"""What runs in a Spark task: it tells the driver where it is, starts a rank, and brings its outcome."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -23,9 +24,8 @@ UNREACHABLE = "The driver of rueda.spark.run cannot be reached:"
 _POLL_SECONDS = 1.0
 _DRAIN_SECONDS = 3.0
 _KEEPER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "keeper.py")
-_WORKER = (
-    "import sys; sys.path.append({!r}); from rueda.spark._rank import main; sys.exit(main())"  # as in rueda.run
-)
+# As in rueda.run: the rank's own packages come first.
+_WORKER = "import sys; sys.path.append({!r}); from rueda.spark._rank import main; sys.exit(main())"
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def host_key() -> str:
 
 
 class ReservedPort:
-    """A port that nobody else is given while this object lives, and that a program on this host can listen on:
+    """A port that nobody else is given while this object lives, and on which a program here can listen:
     the socket is bound but does not listen, and Linux shares it with sockets that allow reuse as well.
     """
 
@@ -111,10 +111,8 @@ class RankProcess:
     def terminate(self) -> None:
         """Asks the rank to end."""
         assert self.keeper.stdin is not None
-        try:
+        with contextlib.suppress(BrokenPipeError):
             self.keeper.stdin.write(b"T")
-        except BrokenPipeError:
-            pass
 
     def kill(self) -> None:
         """Ends the rank and whatever it has started; returns when they are gone."""
@@ -144,7 +142,7 @@ class RankProcess:
 
 
 class Relay:
-    """Moves what the rank says to the driver, and the driver's wishes to the rank, until the rank has ended."""
+    """Moves what the rank says to the driver, and the driver's wishes to the rank, until it has ended."""
 
     def __init__(self, rank: RankProcess, connection: socket.socket, grace_s: float = 5.0) -> None:
         self._rank = rank
@@ -167,7 +165,7 @@ class Relay:
             raise Stopped(f"the connection to the driver is lost: {error}") from None
 
     def run(self) -> Optional[int]:
-        """The wait status of the rank; None if its keeper was killed. Raises Stopped if driver or parent is gone."""
+        """The wait status of the rank; None if its keeper was killed. Raises Stopped if others are gone."""
         try:
             while set(self._names()) != {"driver"} and time.monotonic() < self._drain_until:
                 timeout = max(0.0, min(_POLL_SECONDS, self._kill_at - time.monotonic()))
@@ -247,10 +245,10 @@ def _gpus(context: Any) -> tuple[str, ...]:
 
 
 def run_task(context: Any, job: Job, fetch_call: Callable[[], bytes]) -> tuple[int, Optional[int], Any]:
-    """Runs one rank. Returns its number, its wait status (None if its keeper was killed) and its outcome or None.
+    """Runs one rank. Returns its number, its wait status (None if its keeper was killed), and its outcome.
 
-    context: pyspark's BarrierTaskContext. fetch_call: the pickled function. Raises RuntimeError if the job is over
-    or the driver cannot be reached.
+    context: pyspark's BarrierTaskContext. fetch_call: the pickled function. Raises RuntimeError if the job
+    is over or the driver cannot be reached.
     """
     partition = context.partitionId()
     host = context.getTaskInfos()[partition].address.rpartition(":")[0].strip("[]")
@@ -261,7 +259,7 @@ def run_task(context: Any, job: Job, fetch_call: Callable[[], bytes]) -> tuple[i
         where = f"{job.driver[0]}:{job.driver[1]}"
         raise RuntimeError(f"{UNREACHABLE} a task on {host} cannot use {where}: {error}") from None
     try:
-        numbers = tuple(port.number for port in ports)
+        numbers = (ports[0].number, ports[1].number, ports[2].number)
         hello = Hello(partition, host, host_key(), os.getpid(), numbers, _gpus(context))
         connection.sendall(channel.encode(channel.HELLO, asdict(hello)))
         kind, body = _reply(connection, job.start_timeout_s)

@@ -32,8 +32,8 @@ class Backend:
 
 
 class SparkBackend(Backend):
-    """Ranks in tasks of the active Spark application. num_proc: default `spark.default.parallelism`; env: variables
-    for the ranks; other arguments as for `rueda.spark.run`.
+    """Ranks in tasks of the active Spark application. num_proc: default `spark.default.parallelism`; env:
+    variables for the ranks; other arguments as for `rueda.spark.run`.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ def as_array(column: str, kind: Any) -> Any:
     return vector_to_array(quoted, "float32").alias(column) if isinstance(kind, VectorUDT) else quoted
 
 
-def split(frame: Any, validation: Union[None, float, str], seed: int) -> tuple[Any, Optional[Any]]:
+def split(frame: Any, validation: Union[float, str, None], seed: int) -> tuple[Any, Optional[Any]]:
     """(training rows, validation rows or None)."""
     from pyspark.sql.functions import col
 
@@ -56,7 +56,9 @@ def split(frame: Any, validation: Union[None, float, str], seed: int) -> tuple[A
         chosen = col(f"`{validation}`").cast("boolean")
         return frame.where(~chosen).drop(validation), frame.where(chosen).drop(validation)
     if not 0 < validation < 1:
-        raise ValueError(f"validation is {validation}; give a share between 0 and 1, or the name of a column.")
+        raise ValueError(
+            f"validation is {validation}; give a share between 0 and 1, or the name of a column."
+        )
     train, val = frame.randomSplit([1.0 - validation, validation], seed=seed)
     return train, val
 
@@ -76,7 +78,12 @@ class Columns:
 
 
 def write(
-    frame: Any, store: FilesystemStore, folder: str, columns: Sequence[str], split_by: tuple[Any, int], files: int
+    frame: Any,
+    store: FilesystemStore,
+    folder: str,
+    columns: Sequence[str],
+    split_by: tuple[Any, int],
+    files: int,
 ) -> Prepared:
     """Writes the columns to Parquet files below the folder. split_by: (validation, seed); files: 0 keeps the
     partitions of the DataFrame.

@@ -1,11 +1,13 @@
-"""What estimators of all frameworks do: prepare the data, run the training on ranks, and make a model of it."""
+"""What estimators of all frameworks do: prepare the data, run the training on ranks, and make a model of
+it.
+"""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, ClassVar, Optional
 
 from pyspark.ml import Estimator
 
@@ -38,14 +40,18 @@ class Schedule:
     def train_plan(self, rank: int, size: int) -> Plan:
         """What this rank reads in each epoch."""
         steps = self.steps or steps_per_epoch(self.data.train_rows, size, self.batch_size)
-        return self._plan(self.data.train, rank, size, (steps, self.steps is None, self.batch_size, self.shuffle))
+        return self._plan(
+            self.data.train, rank, size, (steps, self.steps is None, self.batch_size, self.shuffle)
+        )
 
     def val_plan(self, rank: int, size: int) -> Optional[Plan]:
         """What it reads for validation."""
         if not self.data.val:
             return None
         steps = self.val_steps or steps_per_epoch(self.data.val_rows, size, self.val_batch_size)
-        return self._plan(self.data.val, rank, size, (steps, self.val_steps is None, self.val_batch_size, False))
+        return self._plan(
+            self.data.val, rank, size, (steps, self.val_steps is None, self.val_batch_size, False)
+        )
 
     def _plan(self, groups: Sequence[Any], rank: int, size: int, how: tuple[int, bool, int, bool]) -> Plan:
         steps, whole_epochs, batch_size, shuffle = how
@@ -66,7 +72,7 @@ class Schedule:
 class SharedEstimator(Estimator):  # type: ignore[misc]
     """The base of `TorchEstimator` and `KerasEstimator`."""
 
-    param_defaults: Mapping[str, Any] = {}
+    param_defaults: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, **values: Any) -> None:
         super().__init__()
@@ -93,9 +99,11 @@ class SharedEstimator(Estimator):  # type: ignore[misc]
     def fit_on_parquet(
         self, params: Optional[Mapping[Any, Any]] = None, *, train_path: Any = None, val_path: Any = None
     ) -> Any:
-        """Like fit, on Parquet files: below these URLs, else where the store has its training and validation data.
+        """Like fit, on Parquet files: below these URLs, else where the store has its training and
+        validation data.
 
-        Vectors of Spark ML must be stored as arrays. Without a folder of validation data there is no validation.
+        Vectors of Spark ML must be stored as arrays. Without a folder of validation data there is no
+        validation.
         """
         if params:
             return self.copy(params).fit_on_parquet(train_path=train_path, val_path=val_path)

@@ -1,5 +1,5 @@
-"""The parameters of estimators and of the models that they return, as Spark ML has them: each has a getter and a
-setter in camel case, such as `setBatchSize`, and a keyword of the constructor.
+"""The parameters of estimators and of the models that they return, as Spark ML has them: each has a getter
+and a setter in camel case, such as `setBatchSize`, and a keyword of the constructor.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ SHARED: dict[str, tuple[Any, str]] = {
     "run_id": (None, "names checkpoints and logs; training continues from the last checkpoint of this id"),
     "train_steps_per_epoch": (None, "steps of an epoch; default: as many as every row once takes"),
     "validation_steps_per_epoch": (None, "the same for validation"),
-    "transformation_fn": (None, "called with a pandas DataFrame of rows that were read; returns one of equal length"),
+    "transformation_fn": (
+        None,
+        "called with a pandas DataFrame of rows that were read; returns one of equal length",
+    ),
     "train_reader_num_workers": (0, "processes of each rank that read (PyTorch only); 0: the rank itself"),
     "val_reader_num_workers": (0, "the same for validation"),
     "label_shapes": (None, "shapes of the labels, with -1 for the rows"),
@@ -74,7 +77,8 @@ def with_params(table: Mapping[str, tuple[Any, str]]) -> Callable[[type], type]:
             setattr(cls, name, Param(Params._dummy(), name, meaning))
             setattr(cls, f"get{camel(name)}", _getter(name))
             setattr(cls, f"set{camel(name)}", _setter(name))
-        cls.param_defaults = {name: default for name, (default, _) in table.items()}  # type: ignore[attr-defined]
+        made: Any = cls
+        made.param_defaults = {name: default for name, (default, _) in table.items()}
         return cls
 
     return add

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from pyspark.ml import Model
@@ -57,13 +57,15 @@ def batches(addition: Addition, arriving: Iterable[Any]) -> Iterator[Any]:
 
 
 def add_predictions(frame: Any, features: Sequence[str], addition: Addition) -> Any:
-    """The DataFrame with the columns `addition.names`. Their types come from a prediction of the first row."""
+    """The DataFrame with the columns `addition.names`. A prediction of the first row tells their types."""
     from pyspark.sql.types import ArrayType, DoubleType, FloatType, StructField, StructType
 
     check_columns(frame.columns, features)
     taken = [name for name in addition.names if name in frame.columns]
     if taken:
-        raise ValueError(f"The data have a column {', '.join(taken)} already; choose others with setOutputCols.")
+        raise ValueError(
+            f"The data have a column {', '.join(taken)} already; choose others with setOutputCols."
+        )
     kinds = {field.name: field.dataType for field in frame.schema.fields}
     helpers = [as_array(name, kinds[name]).alias(f"{_FEATURE}{i}") for i, name in enumerate(features)]
     schema = StructType(list(frame.schema.fields))
@@ -87,14 +89,16 @@ def _shapes(helpers: Any, addition: Addition) -> list[tuple[int, ...]]:
         inputs.append(array.astype(np.float32 if array.dtype.kind == "f" else np.int64))
     found = [tuple(output.shape[1:]) for output in addition.load()(inputs)]
     if len(found) != len(addition.names):
-        raise ValueError(f"The model has {len(found)} outputs, but {len(addition.names)} columns are to hold them.")
+        raise ValueError(
+            f"The model has {len(found)} outputs, but {len(addition.names)} columns are to hold them."
+        )
     return found
 
 
 class SharedModel(Model):  # type: ignore[misc]
     """The base of `TorchModel` and `KerasModel`."""
 
-    param_defaults: Any = {}
+    param_defaults: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, **values: Any) -> None:
         super().__init__()

@@ -15,7 +15,9 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 def row_groups(store: FilesystemStore, url: str) -> list[RowGroup]:
-    """All row groups of the Parquet files below this URL, in the order of their paths. ValueError without files."""
+    """All row groups of the Parquet files below this URL, in the order of their paths. ValueError without
+    files.
+    """
     import pyarrow.dataset
 
     files = store.filesystem()
@@ -31,8 +33,8 @@ def row_groups(store: FilesystemStore, url: str) -> list[RowGroup]:
 
 
 def to_numpy(name: str, column: Any) -> np.ndarray[Any, Any]:
-    """A column of an Arrow table as an array [rows, …]: lists of equal length become dimensions, floats float32,
-    and integers int64. ValueError for nulls, for lists of different lengths, and for other types.
+    """A column of an Arrow table as an array [rows, …]: lists of equal length become dimensions, floats
+    float32, and integers int64. ValueError for nulls, for lists of different lengths, and for other types.
     """
     import pyarrow
     import pyarrow.compute
@@ -42,7 +44,9 @@ def to_numpy(name: str, column: Any) -> np.ndarray[Any, Any]:
     while pyarrow.types.is_list(array.type) or pyarrow.types.is_fixed_size_list(array.type):
         lengths = pyarrow.compute.unique(pyarrow.compute.list_value_length(array)).to_pylist()
         if array.null_count or len(lengths) > 1:
-            raise ValueError(f"The column {name} has rows of different lengths: {sorted(map(str, lengths))[:4]}.")
+            raise ValueError(
+                f"The column {name} has rows of different lengths: {sorted(map(str, lengths))[:4]}."
+            )
         shape.append(lengths[0] if lengths else 0)
         array = array.flatten()
     if array.null_count:
@@ -53,7 +57,9 @@ def to_numpy(name: str, column: Any) -> np.ndarray[Any, Any]:
     elif pyarrow.types.is_floating(kind):
         wanted = np.float32
     else:
-        raise ValueError(f"The column {name} has the type {kind}; estimators take numbers, arrays and vectors.")
+        raise ValueError(
+            f"The column {name} has the type {kind}; estimators take numbers, arrays and vectors."
+        )
     return np.asarray(array.to_numpy(zero_copy_only=False)).astype(wanted).reshape(shape)
 
 
@@ -76,8 +82,9 @@ class Plan:
 class ShardReader:
     """The batches of one rank, epoch by epoch.
 
-    Row groups come in random order, and rows in random order within their row group (with `keep`: within the whole
-    shard), anew in each epoch. At most one row group is in memory, besides what a batch needs of the one before.
+    Row groups come in random order, and rows in random order within their row group (with `keep`: within
+    the whole shard), anew in each epoch. At most one row group is in memory, besides what a batch needs of
+    the one before.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -89,10 +96,14 @@ class ShardReader:
         """Exactly `steps` batches."""
         plan = self.plan
         if plan.whole_epochs:
-            sizes = [end - begin for begin, end in (bounds(self.rows, plan.steps, i) for i in range(plan.steps))]
+            sizes = [
+                end - begin for begin, end in (bounds(self.rows, plan.steps, i) for i in range(plan.steps))
+            ]
             yield from cut(self._parts(np.random.default_rng((plan.seed, number))), sizes)
             return
-        first = number * plan.steps * plan.batch_size  # the row at which this epoch begins, counting on and on
+        first = (
+            number * plan.steps * plan.batch_size
+        )  # the row at which this epoch begins, counting on and on
         lap, skip = divmod(first, self.rows)
         sizes = [plan.batch_size] * plan.steps
         yield from cut(_without(self._laps(lap), skip), sizes)
@@ -106,12 +117,14 @@ class ShardReader:
         if self.plan.keep:
             if self._kept is None:
                 parts = [self._read(piece) for piece in self.plan.pieces]
-                self._kept = {name: np.concatenate([part[name] for part in parts]) for name in self.plan.columns}
+                self._kept = {
+                    name: np.concatenate([part[name] for part in parts]) for name in self.plan.columns
+                }
             yield self._shuffled(self._kept, random)
             return
         pieces = list(self.plan.pieces)
         if self.plan.shuffle:
-            random.shuffle(pieces)  # type: ignore[arg-type]
+            random.shuffle(pieces)
         for piece in pieces:
             yield self._shuffled(self._read(piece), random)
 
@@ -121,12 +134,14 @@ class ShardReader:
         files = self.plan.store.filesystem()
         wanted = None if self.plan.transform else list(self.plan.columns)
         with files.open(piece.path, "rb") as file:
-            table = pyarrow.parquet.ParquetFile(file).read_row_group(piece.index, columns=wanted)
+            table = pyarrow.parquet.ParquetFile(file).read_row_group(piece.number, columns=wanted)
         table = table.slice(piece.begin, piece.end - piece.begin)
         if self.plan.transform is not None:
             table = pyarrow.Table.from_pandas(self.plan.transform(table.to_pandas()), preserve_index=False)
             if table.num_rows != piece.end - piece.begin:
-                raise ValueError("transformation_fn must keep the number of rows, because all ranks count on it.")
+                raise ValueError(
+                    "transformation_fn must keep the number of rows, because all ranks count on it."
+                )
         return {name: to_numpy(name, table.column(name)) for name in self.plan.columns}
 
     def _shuffled(self, arrays: Arrays, random: np.random.Generator) -> Arrays:

@@ -1,8 +1,8 @@
 """Which rows each rank reads, and how they are cut into batches. Numbers in, numbers out.
 
-Row i of n belongs to rank r of s if r·n/s ≤ i < (r+1)·n/s, so shards differ by one row at most. All ranks take the
-same number of steps, the number that the largest shard needs; each shard is cut into that many batches, whose
-sizes differ by one row at most. So no row is dropped and none is repeated.
+Row i of n belongs to rank r of s if r·n/s ≤ i < (r+1)·n/s, so shards differ by one row at most. All ranks
+take the same number of steps, the number that the largest shard needs; each shard is cut into that many
+batches, whose sizes differ by one row at most. So no row is dropped and none is repeated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class RowGroup(NamedTuple):
     """A row group of a Parquet file."""
 
     path: str
-    index: int
+    number: int  # within the file
     rows: int
 
 
@@ -23,7 +23,7 @@ class Piece(NamedTuple):
     """Consecutive rows of a row group."""
 
     path: str
-    index: int
+    number: int
     begin: int
     end: int
 
@@ -40,7 +40,7 @@ def shard(groups: Sequence[RowGroup], rank: int, size: int) -> list[Piece]:
     for group in groups:
         low, high = max(begin, first), min(end, first + group.rows)
         if low < high:
-            pieces.append(Piece(group.path, group.index, low - first, high - first))
+            pieces.append(Piece(group.path, group.number, low - first, high - first))
         first += group.rows
     return pieces
 

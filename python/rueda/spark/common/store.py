@@ -1,4 +1,4 @@
-"""Where estimators keep training data, checkpoints and logs: a folder of any file system that fsspec knows."""
+"""Where estimators keep training data, checkpoints and logs: a folder of any file system of fsspec."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def _fsspec() -> Any:
 class FilesystemStore:
     """A folder that the driver and all executors reach under the same URL.
 
-    prefix_path: a path, or a URL of fsspec such as "hdfs://…", "s3://…" or "file:///…"; its scheme must also be known
-    to Spark if a DataFrame is fitted. train_path, val_path: where `fit_on_parquet` finds its data. runs_path: the
-    folder of all runs, default PREFIX/runs. storage_options: what fsspec needs to open the file system. save_runs:
-    whether runs leave checkpoints and logs.
+    prefix_path: a path, or a URL of fsspec such as "hdfs://…", "s3://…" or "file:///…"; its scheme must
+    also be known to Spark if a DataFrame is fitted. train_path, val_path: where `fit_on_parquet` finds its
+    data. runs_path: the folder of all runs, default PREFIX/runs. storage_options: what fsspec needs to open
+    the file system. save_runs: whether runs leave checkpoints and logs.
 
-    A run has a folder RUNS/RUN_ID with "checkpoint-…" files, of which only the last one is kept, and "logs". A file
-    appears under its name only when it is complete.
+    A run has a folder RUNS/RUN_ID with "checkpoint-…" files, of which only the last one is kept, and
+    "logs". A file appears under its name only when it is complete.
     """
 
     def __init__(

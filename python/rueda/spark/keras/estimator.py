@@ -34,11 +34,11 @@ def _serialized(serialize: Any, kind: type, value: Any) -> Any:
 class KerasEstimator(SharedEstimator):
     """Trains a Keras 3 model on the rows of a DataFrame, with `rueda.keras` on `num_proc` ranks.
 
-    model: need not be compiled. optimizer: a Keras optimizer, or its name; its hyperparameters count, and not its
-    state. loss, metrics: as for `model.compile`. callbacks: Keras callbacks, for all ranks. The ranks use the Keras
-    backend of the driver. A column is reshaped to the input that it is for.
+    model: need not be compiled. optimizer: a Keras optimizer, or its name; its hyperparameters count, and
+    not its state. loss, metrics: as for `model.compile`. callbacks: Keras callbacks, for all ranks. The
+    ranks use the Keras backend of the driver. A column is reshaped to the input that it is for.
 
-    >>> estimator = KerasEstimator(num_proc=2, store=Store.create("/shared/by/all"), model=model, optimizer="adam",
+    >>> estimator = KerasEstimator(num_proc=2, store=Store.create("/data"), model=model, optimizer="adam",
     ...                            loss="mse", feature_cols=["x"], label_cols=["y"], epochs=3)
     >>> estimator.fit(df).transform(df).select("y", "y__output").show()
     """
@@ -79,8 +79,8 @@ class KerasEstimator(SharedEstimator):
 
 @params.with_params({**params.MODEL, "custom_objects": ({}, "classes and functions that the model names")})
 class KerasModel(SharedModel):
-    """A trained Keras model. `transform(df)` adds a column of predictions for each output: numbers, or arrays of
-    float32 if an output has several values for a row. `getModel()` returns the Keras model.
+    """A trained Keras model. `transform(df)` adds a column of predictions for each output: numbers, or
+    arrays of float32 if an output has several values for a row. `getModel()` returns the Keras model.
     """
 
     def __init__(self, **values: Any) -> None:
@@ -101,7 +101,9 @@ def load_predictor(content: bytes, custom_objects: Any, backend: str) -> Predict
     shapes = input_shapes(model)
 
     def predict(features: Sequence[np.ndarray[Any, Any]]) -> Sequence[np.ndarray[Any, Any]]:
-        inputs = [shaped(array, shape) for array, shape in zip(features, shapes)] if shapes else list(features)
+        inputs = (
+            [shaped(array, shape) for array, shape in zip(features, shapes)] if shapes else list(features)
+        )
         found = model.predict_on_batch(inputs[0] if len(inputs) == 1 else inputs)
         return [np.asarray(one) for one in (found if isinstance(found, (list, tuple)) else [found])]
 

@@ -52,7 +52,7 @@ def input_shapes(model: Any) -> list[Any]:
 
 
 class Batches(keras.utils.PyDataset):  # type: ignore[misc]
-    """The batches of a rank. Keras may look at the first ones before it begins, and then goes from first to last."""
+    """The batches of a rank. Keras may look at the first ones before it begins with the first."""
 
     def __init__(self, plan: Plan, columns: Columns, shapes: tuple[Sequence[Any], Any], epoch: int) -> None:
         super().__init__()
@@ -122,19 +122,24 @@ def _revive(deserialize: Any, value: Any) -> Any:
 
 
 def prepare(recipe: Recipe) -> tuple[Any, History, int]:
-    """The compiled model, the history and the epochs that are done: of the run's last checkpoint, or new ones."""
+    """The compiled model, the history and the epochs that are done, perhaps of the last checkpoint."""
     schedule = recipe.schedule
     own = schedule.store.last_checkpoint(schedule.run_id) if hvd.rank() == 0 else None
     checkpoint = host.broadcast_object(own, root_rank=0, name="checkpoint")
     compression = recipe.compression or hvd.Compression.none
+    history: History = {}
+    done = 0
     if checkpoint is None:
-        model, history, done = from_bytes(recipe.model, recipe.custom_objects), {}, 0
+        model = from_bytes(recipe.model, recipe.custom_objects)
         optimizer = keras.optimizers.deserialize(recipe.optimizer, custom_objects=dict(recipe.custom_objects))
         optimizer = hvd.DistributedOptimizer(optimizer, compression=compression)
     else:
         content, history, done = unpack(checkpoint)
         objects = dict(recipe.custom_objects)
-        load = lambda path: hvd.load_model(path, custom_objects=objects, compression=compression)  # noqa: E731
+
+        def load(path: str) -> Any:
+            return hvd.load_model(path, custom_objects=objects, compression=compression)
+
         model = with_file(load, content)[0]
         optimizer = model.optimizer
         if done >= schedule.epochs:

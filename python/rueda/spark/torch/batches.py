@@ -16,7 +16,7 @@ Shapes = Optional[Sequence[Sequence[int]]]
 Function = Callable[..., torch.Tensor]
 
 
-class Batches(IterableDataset):  # type: ignore[type-arg]
+class Batches(IterableDataset):
     """The batches of one epoch; with several workers each cuts out every n-th."""
 
     def __init__(self, reader: ShardReader, epoch: int) -> None:
@@ -56,7 +56,7 @@ def as_list(outputs: Any) -> list[torch.Tensor]:
 
 
 def match(outputs: Sequence[torch.Tensor], labels: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The labels in the shape of the outputs where they have as many values: [n] against [n, 1] would broadcast."""
+    """The labels, in the shape of the outputs where they have as many values: [n] would broadcast."""
     if len(outputs) != len(labels):
         raise ValueError(f"The model has {len(outputs)} outputs, but there are {len(labels)} label columns.")
     return [b.reshape(a.shape) if a.numel() == b.numel() else b for a, b in zip(outputs, labels)]
@@ -65,8 +65,10 @@ def match(outputs: Sequence[torch.Tensor], labels: Sequence[torch.Tensor]) -> li
 class Loss:
     """The weighted sum of the losses of all outputs."""
 
-    def __init__(self, losses: Union[Function, Sequence[Function]], weights: Optional[Sequence[float]]) -> None:
-        self._losses: list[Function] = list(losses) if isinstance(losses, (list, tuple)) else [losses]  # type: ignore[list-item]
+    def __init__(
+        self, losses: Union[Function, Sequence[Function]], weights: Optional[Sequence[float]]
+    ) -> None:
+        self._losses: list[Function] = [*losses] if isinstance(losses, Sequence) else [losses]
         self._weights = list(weights) if weights else [1.0] * len(self._losses)
         if len(self._weights) != len(self._losses):
             raise ValueError(f"There are {len(self._losses)} losses and {len(self._weights)} loss_weights.")
@@ -75,7 +77,9 @@ class Loss:
         self, outputs: Sequence[torch.Tensor], labels: Sequence[torch.Tensor], sample_weights: Any = None
     ) -> torch.Tensor:
         if len(outputs) != len(self._losses):
-            raise ValueError(f"The model has {len(outputs)} outputs, but there are {len(self._losses)} losses.")
+            raise ValueError(
+                f"The model has {len(outputs)} outputs, but there are {len(self._losses)} losses."
+            )
         triples = zip(self._losses, outputs, labels)
         values = [_mean(loss, output, label, sample_weights) for loss, output, label in triples]
         return torch.stack([value * weight for value, weight in zip(values, self._weights)]).sum()
@@ -84,19 +88,21 @@ class Loss:
 def _mean(loss: Function, output: torch.Tensor, label: torch.Tensor, weights: Any) -> torch.Tensor:
     if weights is None:
         return loss(output, label)
+    each: torch.Tensor
     if isinstance(loss, torch.nn.Module):
-        loss = copy.copy(loss)
-        loss.reduction = "none"  # type: ignore[attr-defined]
-        each = loss(output, label)
+        unreduced: Any = copy.copy(loss)
+        unreduced.reduction = "none"
+        each = unreduced(output, label)
     else:
         each = loss(output, label, reduction="none")
     each = each.reshape(len(weights), -1).mean(1)
-    return (each * weights).sum() / weights.sum()
+    mean: torch.Tensor = (each * weights).sum() / weights.sum()
+    return mean
 
 
 def named_metrics(metrics: Any) -> dict[str, Function]:
-    """A mapping, or functions under their own names; called with the first output and its labels, or with the lists
-    of all of them if there are several.
+    """A mapping, or functions under their own names; called with the output and its labels, or with the
+    lists of all outputs and labels if there are several.
     """
     if isinstance(metrics, Mapping):
         return dict(metrics)

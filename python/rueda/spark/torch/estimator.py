@@ -30,13 +30,13 @@ _TORCH: dict[str, tuple[Any, str]] = {
 class TorchEstimator(SharedEstimator):
     """Trains a PyTorch model on the rows of a DataFrame, with `rueda.torch` on `num_proc` ranks.
 
-    model, optimizer: a module, and an optimizer of its parameters. loss: a function or module of (output, labels), or
-    a list with one for each label column. metrics: functions of (output, labels), or a mapping from names to them.
-    train_minibatch_fn(model, optimizer, transform_outputs, loss_fn, inputs, labels, sample_weights) returns (outputs,
-    loss). callbacks: functions of (epoch, numbers), called on every rank. Columns of integers and booleans become
-    int64 tensors, all others float32.
+    model, optimizer: a module, and an optimizer of its parameters. loss: a function or module of (output,
+    labels), or a list with one for each label column. metrics: functions of (output, labels), or a mapping
+    from names to them. train_minibatch_fn(model, optimizer, transform_outputs, loss_fn, inputs, labels,
+    sample_weights) returns (outputs, loss). callbacks: functions of (epoch, numbers), called on every rank.
+    Columns of integers and booleans become int64 tensors, all others float32.
 
-    >>> estimator = TorchEstimator(num_proc=2, store=Store.create("/shared/by/all"), model=model, optimizer=optimizer,
+    >>> estimator = TorchEstimator(num_proc=2, store=Store.create("/data"), model=model, optimizer=optimizer,
     ...                            loss=torch.nn.MSELoss(), feature_cols=["x"], label_cols=["y"], epochs=3)
     >>> estimator.fit(df).transform(df).select("y", "y__output").show()
     """
@@ -81,8 +81,8 @@ class TorchEstimator(SharedEstimator):
 
 @params.with_params({**params.MODEL, "input_shapes": (None, "shapes of the inputs, with -1 for the rows")})
 class TorchModel(SharedModel):
-    """A trained PyTorch model. `transform(df)` adds a column of predictions for each output: numbers, or arrays of
-    float32 if an output has several values for a row. `getModel()` returns the module.
+    """A trained PyTorch model. `transform(df)` adds a column of predictions for each output: numbers, or
+    arrays of float32 if an output has several values for a row. `getModel()` returns the module.
     """
 
     def __init__(self, **values: Any) -> None:

@@ -103,7 +103,9 @@ class Trainer:
         self.model.train(is_training)
         step = self._train_step if is_training else self._evaluate
         for batch in batches:
-            inputs, labels, weights = take(batch, self.recipe.schedule.columns, self.recipe.shapes, self.device)
+            inputs, labels, weights = take(
+                batch, self.recipe.schedule.columns, self.recipe.shapes, self.device
+            )
             outputs, loss = step(inputs, labels, weights)
             rows = len(inputs[0])
             values = [float(loss.detach())]
@@ -112,7 +114,7 @@ class Trainer:
                 pair = (plain[0], labels[0]) if len(plain) == 1 else (plain, labels)
                 values += [float(metric(*pair)) for metric in self.metrics.values()]
             sums += torch.tensor([rows, *(rows * value for value in values)], dtype=torch.float64)
-        totals = hvd.allreduce(sums, op=hvd.Sum, name="train" if is_training else "val").tolist()
+        totals: list[float] = hvd.allreduce(sums, op=hvd.Sum, name="train" if is_training else "val").tolist()
         return {name: total / totals[0] for name, total in zip(names, totals[1:])}
 
     def _train_step(self, inputs: Any, labels: Any, weights: Any) -> tuple[list[torch.Tensor], torch.Tensor]:
@@ -125,7 +127,7 @@ class Trainer:
             self.optimizer.zero_grad()
         outputs = as_list(self.model(*inputs))
         loss = self.loss(outputs, match(outputs, labels), weights)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self._passes += 1
         if self._passes % self.recipe.passes == 0:
             self.optimizer.step()
