@@ -35,6 +35,8 @@ def main() -> None:
     for _ in sys.stdin:
         try:
             rueda.spark.run(wait, args=("rank",), num_proc=2, verbose=0)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
         except RuntimeError as error:
             print("failed:", " ".join(str(error).split()), flush=True)
     session.stop()

@@ -99,6 +99,12 @@ def test_nothing_survives_the_death_of_any_part(program):
     assert "was lost: its Spark task has ended" in program.read("failed:")
     assert_all_gone([worker, *flat(ranks)], seconds=10)
 
+    # Nothing but the job, by Ctrl-C.
+    ranks = program.start_job()
+    program.process.send_signal(signal.SIGINT)
+    assert "interrupted" in program.read("interrupted")
+    assert_all_gone(flat(ranks), seconds=1)
+
     # The driver.
     ranks = program.start_job()
     program.process.kill()

@@ -100,7 +100,6 @@ class Peer:
         self.pid = 0  # of the rank
         self.lines = {channel.OUT: b"", channel.ERR: b""}  # incomplete ones
         self.tail: list[str] = []
-        self.raised = b""
         self.has_ended = False
 
 
@@ -258,8 +257,7 @@ class Supervisor:
         elif kind == channel.STARTED:
             peer.pid = int(json.loads(body)["pid"])
         elif kind == channel.RAISED:
-            peer.raised += body
-            text = peer.raised.decode(errors="replace")
+            text = body.decode(errors="replace")
             self._fail(peer, "failed: " + text.rstrip().rpartition("\n")[2].rstrip("."), text)
         elif kind == channel.ENDED:
             peer.has_ended = True

@@ -126,9 +126,10 @@ class RankProcess:
 
     def outcome(self) -> Optional[Outcome]:
         """None if the rank ended without one."""
-        size = os.lseek(self._memory["outcome"], 0, os.SEEK_END)
+        os.lseek(self._memory["outcome"], 0, os.SEEK_SET)
         try:
-            return Outcome(*pickle.loads(os.pread(self._memory["outcome"], size, 0))) if size else None
+            with open(self._memory["outcome"], "rb", closefd=False) as file:
+                return Outcome(*pickle.load(file))
         except (EOFError, pickle.UnpicklingError):
             return None
 
@@ -152,7 +153,7 @@ class Relay:
         self._kill_at = self._drain_until = math.inf
         self._parent = os.getppid()
         self._decoder = channel.Decoder()
-        self._keeper_text = b""
+        self._keeper_text = self._note = b""
         self._selector = selectors.DefaultSelector()
         for name, fd in rank.readers.items():
             self._selector.register(fd, selectors.EVENT_READ, name)
@@ -193,14 +194,18 @@ class Relay:
         data = os.read(fd, 65536)
         if not data:
             self._selector.unregister(fd)
+            if name == "note" and self._note:
+                self._send(channel.RAISED, self._note)
             if name == "keeper":  # what the rank has said before is in the pipes
                 self._drain_until = time.monotonic() + _DRAIN_SECONDS
+        elif name == "note":
+            self._note += data
         elif name == "keeper":
             self._keeper_text += data
             if data.startswith(b"started"):
                 self._send(channel.STARTED, {"pid": int(data.split()[1])})
         else:
-            self._send({"out": channel.OUT, "err": channel.ERR, "note": channel.RAISED}[name], data)
+            self._send(channel.OUT if name == "out" else channel.ERR, data)
 
     def _obey(self, data: bytes) -> None:
         if not data:

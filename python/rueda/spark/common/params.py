@@ -7,7 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pyspark.ml.param import Param, Params
+try:
+    from pyspark.ml.param import Param, Params
+except ImportError:
+    raise ImportError("The estimators of rueda.spark need pyspark: pip install 'rueda[spark]'.") from None
 
 # name: (default, meaning). Estimators of all frameworks have these.
 SHARED: dict[str, tuple[Any, str]] = {
