@@ -233,6 +233,14 @@ def test_a_given_number_of_steps_goes_on_where_the_last_epoch_ended(parquet):
     ]
 
 
+def test_rows_can_be_changed_by_a_function_of_pandas_frames(parquet):
+    pytest.importorskip("pandas")
+    reader = plan(parquet, shuffle=False, transform=lambda frame: frame.assign(x=frame["x"] * 2))
+    assert [int(x) for batch in reader.epoch(0) for x in batch["x"]] == [2 * i for i in range(30)]
+    with pytest.raises(ValueError, match="keep the number of rows"):
+        list(plan(parquet, transform=lambda frame: frame.head(1)).epoch(0))
+
+
 def test_columns_that_no_model_can_take_are_a_sentence(parquet):
     from rueda.spark.common.reading import row_groups, to_numpy
 
