@@ -41,6 +41,7 @@ def environment(folder: Path) -> Dict[str, str]:
         "RUEDA_LIBRARY": library(),
         "RUEDA_INTERFACE": "lo",
         "RUEDA_BIN": RUEDA,
+        "RUEDA_START_TIMEOUT": "120",  # ranks of one job may start far apart on a busy machine
         "OMP_NUM_THREADS": "1",
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "TMPDIR": str(folder),

@@ -46,7 +46,7 @@ class Program:
                 line = self.process.stdout.readline().decode()
                 if word in line:
                     return line
-                assert line, f"the program ended without {word!r}"
+                assert line and "failed:" not in line, f"no {word!r}, but {line!r}"
         raise AssertionError(f"no {word!r} after three minutes")
 
     def start_job(self):
