@@ -39,13 +39,16 @@ inline std::string why_skipped(const std::string& kind) {
   return ucx::load_api().status().why;
 }
 
+inline Result<std::unique_ptr<Transport>> try_transport(const std::string& kind, Identity identity) {
+  if (is_ucx(kind)) return make_ucx({.identity = std::move(identity)});
+  if (kind == "shm") return make_shm({.identity = std::move(identity), .ring_bytes = 64 << 10});
+  return make_tcp({.identity = std::move(identity)});
+}
+
 inline std::unique_ptr<Transport> make_transport(const std::string& kind, Identity identity,
                                                  SimNetwork* network) {
-  const Rank rank = identity.rank;
-  if (kind == "tcp") return make_tcp({.identity = std::move(identity)}).value();
-  if (kind == "shm") return make_shm({.identity = std::move(identity), .ring_bytes = 64 << 10}).value();
-  if (is_ucx(kind)) return make_ucx({.identity = std::move(identity)}).value();
-  return network->make(rank);
+  if (kind.starts_with("sim")) return network->make(identity.rank);
+  return try_transport(kind, std::move(identity)).value();
 }
 
 class World {
