@@ -79,7 +79,8 @@ bool UcxChannel::may_send() const {
 
 bool UcxChannel::may_match() const {
   const InPiece& next = in_[slot(matched_)];
-  if (matched_ - consumed_ >= kUcxWindow || !next.is_here || matched_messages_ == requests_.recvs.size())
+  if (has_failed_ || matched_ - consumed_ >= kUcxWindow || !next.is_here ||
+      matched_messages_ == requests_.recvs.size())
     return false;
   if (!next.parcel.is_remote()) return true;
   const bool has_place = requests_.recvs[matched_messages_].consumer == nullptr || wire_.landing->has_room();
@@ -97,7 +98,7 @@ bool UcxChannel::has_work() const {
   const bool is_sent = oldest_ != next_piece_ && !out_[slot(oldest_)].operation.is_open;
   const bool is_received = consumed_ != matched_ && !in_[slot(consumed_)].operation.is_open;
   return is_sent || is_received || may_send() || may_match() || are_counts_due() ||
-         (!why_hung_up_.is_ok() && is_exhausted());
+         (!why_hung_up_.is_ok() && is_exhausted() && (!is_loss_reported_ || wire_.open_count == 0));
 }
 
 Result<bool> UcxChannel::progress() {
@@ -114,8 +115,11 @@ Result<bool> UcxChannel::progress() {
     is_moved |= is_received;
   }
   if (are_counts_due()) send_counts();
-  if (!why_hung_up_.is_ok() && !is_moved && is_exhausted()) lose(why_hung_up_);
-  return is_moved;
+  if (why_hung_up_.is_ok() || is_moved || !is_exhausted()) return is_moved;
+  report_loss();
+  if (wire_.open_count > 0) return false;
+  end(why_hung_up_);
+  return true;
 }
 
 Status UcxChannel::complete_sends(bool& is_moved) {
@@ -268,8 +272,9 @@ void UcxChannel::hand_over(InPiece& piece, const RecvRequest& request) {
   if (piece.landing != nullptr) wire_.landing->give_back(std::exchange(piece.landing, nullptr));
 }
 
-void UcxChannel::hang_up(const Status& why) {
-  if (why_hung_up_.is_ok()) why_hung_up_ = why;
+void UcxChannel::hang_up(const Status& why, bool has_failed) {
+  why_hung_up_ = why;
+  has_failed_ = has_failed;
 }
 
 // Whether the peer is gone and nothing is left that somebody may still receive. A send, or a receive for
@@ -277,7 +282,7 @@ void UcxChannel::hang_up(const Status& why) {
 bool UcxChannel::is_exhausted() const {
   const InPiece& next = in_[slot(matched_)];
   const bool is_readable = next.is_here && matched_ - consumed_ < kUcxWindow && !next.parcel.is_remote();
-  return !requests_.sends.empty() || !requests_.recvs.empty() || !is_readable;
+  return has_failed_ || !requests_.sends.empty() || !requests_.recvs.empty() || !is_readable;
 }
 
 void UcxChannel::drop_arrivals() {
@@ -292,10 +297,16 @@ void UcxChannel::end(const Status& why) {
   requests_.end(why);
 }
 
+void UcxChannel::report_loss() {
+  if (std::exchange(is_loss_reported_, true)) return;
+  outcome_.losses.push_back({name_.peer, name_.channel, why_hung_up_});
+}
+
 void UcxChannel::lose(const Status& why) {
   if (is_ended()) return;
-  outcome_.losses.push_back({name_.peer, name_.channel, why});
-  end(why);
+  if (why_hung_up_.is_ok()) why_hung_up_ = why;
+  report_loss();
+  end(why_hung_up_);
 }
 
 }  // namespace rueda::transport

@@ -48,9 +48,10 @@ class UcxChannel final : public Endpoint {
   void ask_for_report();
   [[nodiscard]] bool is_confirmed() const { return peer_arrived_ == next_piece_; }
 
-  // The peer is gone, and no operation of the link is open any more. What has arrived can still be received;
-  // the channel ends with this reason when somebody wants more.
-  void hang_up(const Status& why);
+  // The peer is gone. What has arrived can still be received, unless the channel has failed. When somebody
+  // wants more, the loss is reported, and the channel ends with this reason as soon as no operation of the
+  // link is open.
+  void hang_up(const Status& why, bool has_failed);
   [[nodiscard]] bool is_ended() const { return requests_.is_ended(); }
   // Gives back what has arrived and was not received. Before the worker ends.
   void drop_arrivals();
@@ -92,6 +93,7 @@ class UcxChannel final : public Endpoint {
   Status accept_counts(const PieceHeader& header);
   Status accept_piece(const PieceHeader& header, Parcel& parcel);
   [[nodiscard]] bool is_exhausted() const;
+  void report_loss();
   [[nodiscard]] Status broken(const std::string& how) const;
 
   ChannelName name_;
@@ -99,6 +101,7 @@ class UcxChannel final : public Endpoint {
   Outcome& outcome_;
   Requests requests_;
   Status why_hung_up_;  // not ok: the peer is gone
+  bool has_failed_ = false, is_loss_reported_ = false;
 
   // Sending. Pieces [oldest_, next_piece_) have slots.
   std::array<OutPiece, kUcxWindow> out_;

@@ -15,7 +15,7 @@
 namespace rueda::transport {
 namespace {
 
-constexpr Nanos kDrainTime = 2 * kSecond;  // what is left to do is local, and takes milliseconds
+constexpr Nanos kDrainTime = kSecond;  // what is left to do is local, and takes milliseconds
 constexpr uint32_t kHangup = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
 
 UcxToken random_token() {
@@ -46,7 +46,7 @@ UcxLink::~UcxLink() {
 void UcxLink::open(uint16_t number) {
   opened_ |= 1U << number;
   UcxChannel& opened = channel(number);
-  if (state_ == State::kGone) opened.lose(peer_lost(name_of(number), how_));
+  if (!is_alive()) opened.hang_up(peer_lost(name_of(number), how_), true);
 }
 
 UcxChannel& UcxLink::channel(uint16_t number) {
@@ -57,7 +57,7 @@ UcxChannel& UcxLink::channel(uint16_t number) {
 
 UcxChannel* UcxLink::endpoint(uint16_t number) {
   const auto found = channels_.find(number);
-  if (found == channels_.end() || (opened_ >> number & 1) == 0) return nullptr;
+  if (found == channels_.end() || !is_open(number)) return nullptr;
   return state_ >= State::kUp || found->second->is_ended() ? found->second.get() : nullptr;
 }
 
@@ -149,11 +149,11 @@ void UcxLink::on_message(const PieceHeader& header, Parcel& parcel) {
 bool UcxLink::has_work() const {
   if (is_hung_up() || (is_alive() && watch_.ready != 0 && (watch_.ready != EPOLLOUT || !unsent_.empty())))
     return true;
-  if (state_ == State::kLeaving) return is_drained();
+  if (state_ == State::kLeaving && (is_drained() || drain_deadline_ == 0)) return true;
   if (state_ == State::kProving && has_heard_) return true;
   if (is_alive() && peer_error_ != ucx::kOk) return true;
   return std::any_of(channels_.begin(), channels_.end(),
-                     [](const auto& named) { return named.second->has_work(); });
+                     [this](const auto& named) { return is_open(named.first) && named.second->has_work(); });
 }
 
 bool UcxLink::progress(Nanos now) {
@@ -163,10 +163,11 @@ bool UcxLink::progress(Nanos now) {
   if (is_hung_up()) leave("closed its connection");
   if (state_ == State::kProving && has_heard_) state_ = State::kUp;
   if (state_ == State::kLeaving && drain_deadline_ == 0) drain_deadline_ = now + kDrainTime;
-  if (state_ == State::kLeaving && is_drained()) finish_leaving();
+  if (state_ == State::kLeaving && is_drained()) state_ = State::kGone;  // UCX holds no buffer any more
   bool is_moved = state_ != before;
-  if (state_ != State::kUp && state_ != State::kGone) return is_moved;
+  if (state_ < State::kUp) return is_moved;
   for (const auto& [number, channel] : channels_) {
+    if (!is_open(number)) continue;
     const Result<bool> moved = channel->progress();
     if (!moved.is_ok()) return leave_because_of(number, moved.status()), true;
     is_moved |= moved.value();
@@ -189,34 +190,22 @@ void UcxLink::disconnect() {
   if (ucx::Peer* peer = std::exchange(wire_.peer, nullptr)) site_.worker->disconnect(peer);
 }
 
-void UcxLink::leave(std::string how) {
+// culprit: the channel that ended the link by itself; -1: the peer is gone.
+void UcxLink::leave(std::string how, int culprit, const Status& culprit_status) {
   if (!is_alive()) return;
   state_ = State::kLeaving;
   how_ = std::move(how);
   disconnect();
-}
-
-void UcxLink::leave_because_of(uint16_t number, Status why) {
-  if (!is_alive()) return;
-  leave("ended with its channel " + std::to_string(number));
-  culprit_ = number;
-  culprit_status_ = std::move(why);
-}
-
-// UCX holds no buffer of this link any more.
-void UcxLink::finish_leaving() {
-  state_ = State::kGone;
   if (socket_.is_open()) site_.poller->remove(socket_.get());
-  hang_up(socket_);
+  hang_up(socket_);  // so that the peer hears of it at once
   for (const auto& [number, channel] : channels_) {
-    const Status why = peer_lost(name_of(number), how_);
-    if ((opened_ >> number & 1) == 0)
-      channel->end(why);
-    else if (culprit_ < 0)
-      channel->hang_up(why);
-    else
-      channel->lose(culprit_ == number ? culprit_status_ : why);
+    const bool is_culprit = number == culprit;
+    channel->hang_up(is_culprit ? culprit_status : peer_lost(name_of(number), how_), culprit >= 0);
   }
+}
+
+void UcxLink::leave_because_of(uint16_t number, const Status& why) {
+  leave("ended with its channel " + std::to_string(number), number, why);
 }
 
 void UcxLink::drop_arrivals() {
@@ -224,8 +213,7 @@ void UcxLink::drop_arrivals() {
 }
 
 void UcxLink::lose_all(const Status& why) {
-  for (const auto& [number, channel] : channels_)
-    (opened_ >> number & 1) != 0 ? channel->lose(why) : channel->end(why);
+  for (const auto& [number, channel] : channels_) is_open(number) ? channel->lose(why) : channel->end(why);
   end(why);
 }
 

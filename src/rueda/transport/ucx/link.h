@@ -69,10 +69,10 @@ class UcxLink {
   void read_end();
   void connect();
   void send_hello();
-  void leave(std::string how);
-  void leave_because_of(uint16_t channel, Status why);
-  void finish_leaving();
+  void leave(std::string how, int culprit = -1, const Status& culprit_status = {});
+  void leave_because_of(uint16_t channel, const Status& why);
   UcxChannel& channel(uint16_t number);
+  [[nodiscard]] bool is_open(uint16_t number) const { return (opened_ >> number & 1) != 0; }
   [[nodiscard]] ChannelName name_of(uint16_t channel) const { return {peer_, channel}; }
 
   const Site site_;
@@ -89,9 +89,7 @@ class UcxLink {
   UcxOperation hello_operation_;
   ucx::Code8 peer_error_ = ucx::kOk;  // why UCX lost the peer
 
-  std::string how_;   // the peer ended, as in "closed its connection"
-  int culprit_ = -1;  // the channel that ended the link by itself; -1: none
-  Status culprit_status_;
+  std::string how_;  // the peer ended, as in "closed its connection"
   Nanos drain_deadline_ = 0;
 
   std::map<uint16_t, std::unique_ptr<UcxChannel>> channels_;

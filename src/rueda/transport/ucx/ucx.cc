@@ -23,7 +23,7 @@ constexpr int kBacklog = 1024;
 constexpr int kLooks = 16;                        // at the devices, before it is the turn of the channels
 constexpr int kLooksAtTheEnd = 4096;              // until a device whose peer has gone is empty
 constexpr Nanos kLastWords = 250 * kMillisecond;  // how long this rank waits until the peers have got them
-constexpr Nanos kDrainTime = kSecond;             // how long abort() waits for UCX to give back the buffers
+constexpr Nanos kDrainTime = 250 * kMillisecond;  // how long abort() waits for UCX to give back the buffers
 
 class UcxTransport final : public Transport {
  public:
@@ -147,12 +147,12 @@ class UcxTransport final : public Transport {
     }
     const int looks = has_lost ? kLooksAtTheEnd : kLooks;
     for (int look = 0; look < looks && worker_ != nullptr && worker_->progress(); ++look) is_moved = true;
-    bool is_stuck = false;
+    Rank stuck = -1;
     for (const auto& [peer, link] : links_) {
       is_moved |= link->progress(now);
-      is_stuck |= link->drain_deadline() != 0 && now >= link->drain_deadline();
+      if (link->drain_deadline() != 0 && now >= link->drain_deadline()) stuck = peer;
     }
-    if (is_stuck) give_up();
+    if (stuck >= 0) give_up(stuck);
     return is_moved;
   }
 
@@ -216,14 +216,17 @@ class UcxTransport final : public Transport {
   }
 
   // UCX did not complete the requests of a lost peer. Their buffers are the callers', so the worker must go,
-  // and all channels with it.
-  void give_up() {
+  // and all links with it.
+  void give_up(Rank stuck) {
+    abort_ = {Code::kPeerLost,
+              "UCX did not give back the buffers of rank " + std::to_string(stuck) + ", which is lost."};
+    connector_.close();
     release_worker();
+    links_[stuck]->lose_all(abort_);
     for (const auto& [peer, link] : links_)
       link->lose_all(
-          peer_lost({peer, 0}, "cannot be heard any more: UCX did not give back the buffers of a lost peer"));
-    connector_.close();
-    abort_ = {Code::kPeerLost, "UCX did not give back the buffers of a lost peer."};
+          peer_lost({peer, 0}, "was disconnected, because UCX did not give back the buffers of rank " +
+                                   std::to_string(stuck) + ", which is lost"));
   }
 
   UcxOptions options_;
