@@ -259,7 +259,8 @@ TEST_P(Conformance, an_impossible_peer_or_channel_is_refused_at_once) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, Conformance,
-                         ::testing::Values("tcp", "shm", "ucx_tcp", "ucx_sm", "sim_buffered", "sim_rendezvous"),
+                         ::testing::Values("tcp", "shm", "ucx_tcp", "ucx_sm", "sim_buffered",
+                                           "sim_rendezvous"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -95,6 +95,12 @@ TEST_P(Wake, a_stream_in_both_directions_between_sleeping_threads_arrives_whole)
   EXPECT_TRUE(received[0] == sent[1] && received[1] == sent[0]);
 }
 
+std::string read_text(int pipe) {
+  std::array<char, 1024> text{};
+  const ssize_t length = read(pipe, text.data(), text.size());
+  return {text.data(), static_cast<size_t>(std::max<ssize_t>(length, 0))};
+}
+
 // The child is rank 1 in a process of its own. Beside it lives an orphan that holds its sockets open, as data
 // loader workers do. Only shared memory can tell the two apart; over tcp, heartbeats must.
 TEST_P(Wake, a_killed_process_is_a_loss_within_a_second) {
@@ -106,11 +112,7 @@ TEST_P(Wake, a_killed_process_is_a_loss_within_a_second) {
   const pid_t child = fork();  // before any transport: a child of fork() has no threads of UCX
   if (child == 0) {
     auto theirs = make_transport(GetParam(), high, nullptr);
-    std::array<char, 1024> address{};
-    const ssize_t length = read(address_pipe[0], address.data(), address.size());
-    if (length <= 0) _exit(1);
-    const std::string my_address(address.data(), static_cast<size_t>(length));
-    if (!theirs->connect(0, my_address, 0).is_ok()) _exit(1);
+    if (!theirs->connect(0, read_text(address_pipe[0]), 0).is_ok()) _exit(1);
     std::vector<Completion> done;
     while (theirs->endpoint(0, 0) == nullptr) theirs->progress(done);
     const pid_t orphan = has_orphan ? fork() : 0;

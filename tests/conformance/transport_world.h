@@ -14,8 +14,8 @@
 #include "rueda/transport/shm/shm.h"
 #include "rueda/transport/sim/sim.h"
 #include "rueda/transport/tcp/tcp.h"
-#include "rueda/transport/ucx/api.h"
 #include "rueda/transport/ucx/ucx.h"
+#include "ucx_here.h"
 
 namespace rueda::transport::testing {
 
@@ -34,9 +34,8 @@ inline bool is_ucx(const std::string& kind) { return kind.starts_with("ucx"); }
 // Why a transport cannot be tested here; "" = it can. For ucx, also chooses what UCX uses.
 inline std::string why_skipped(const std::string& kind) {
   if (!is_ucx(kind)) return "";
-  setenv("UCX_TLS", kind == "ucx_tcp" ? "tcp,self" : "sm,self", 1);
-  setenv("UCX_NET_DEVICES", kind == "ucx_tcp" ? "lo" : "all", 1);
-  return ucx::load_api().status().why;
+  using rueda::ucx_test::UcxOver;
+  return rueda::ucx_test::why_no_ucx(kind == "ucx_tcp" ? UcxOver::kTcp : UcxOver::kSharedMemory);
 }
 
 inline Result<std::unique_ptr<Transport>> try_transport(const std::string& kind, Identity identity) {
