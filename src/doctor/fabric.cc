@@ -101,8 +101,8 @@ Section describe_fabric(const std::vector<RdmaPort>& ports, const UcxFound& ucx,
                 fmt::format("{}, {}, {}", port.state, port.rate, port.link_layer));
   if (ports.empty()) section.add("RDMA cards", "none in /sys/class/infiniband");
   section.add("UCX", ucx.version.empty() ? "not available: " + ucx.why_not : ucx.version);
-  section.add("ranks of one host use", first_allowed(transports, false));
-  section.add("ranks of different hosts use", first_allowed(transports, true));
+  section.add("within a host", first_allowed(transports, false));
+  section.add("between hosts", first_allowed(transports, true));
   const bool has_active_port = std::ranges::find(ports, "ACTIVE", &RdmaPort::state) != ports.end();
   if (names(transports, "ucx"))
     add_problems_of_ucx(section, has_active_port, ucx, ucx_tls);

@@ -41,7 +41,7 @@ def test_the_page_names_what_would_be_used():
         library(),
         "127.0.0.1",
         "memfd",
-        "ranks of different hosts use",
+        "between hosts",
     ):
         assert part in done.stdout, part
     assert "did you mean RUEDA_FUSION_THRESHOLD?" in done.stdout

@@ -40,17 +40,23 @@ def digests(job: Job) -> List[str]:
     return [entry["digest"] for rank in range(len(job.pids)) for entry in job.said(rank, "sums")]
 
 
-@over
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks, ucx", [(2, OVER["tcp"]), (4, OVER["shared memory"])], ids=["2 tcp", "4 sm"])
 def test_sums_have_the_bits_of_tcp(jobs: Jobs, ranks: int, ucx: Dict[str, str]) -> None:
     found = digests(jobs.start(ranks, SUMS, transports="ucx", environment=ucx))
     assert len(found) == ranks
     assert set(found) == set(digests(jobs.start(ranks, SUMS, transports="tcp")))
 
 
-@over
-def test_two_named_hosts_compute_over_shm_and_ucx(jobs: Jobs, ucx: Dict[str, str]) -> None:
-    assert_right(jobs.start(RANKS, CHECK, transports="shm,ucx", environment=ucx, by_rank=place))
+def test_two_named_hosts_compute_over_shm_and_ucx(jobs: Jobs) -> None:
+    job = jobs.start(RANKS, CHECK, transports="shm,ucx", environment=OVER["shared memory"], by_rank=place)
+    assert_right(job)
+
+
+def test_a_rank_without_ucx_is_reached_over_tcp(jobs: Jobs) -> None:
+    def by_rank(rank: int) -> Dict[str, str]:
+        return {**place(rank), "RUEDA_TRANSPORTS": "shm,tcp" if rank == 3 else "shm,ucx,tcp"}
+
+    assert_right(jobs.start(RANKS, CHECK, environment=OVER["tcp"], by_rank=by_rank))
 
 
 # UCX finds its devices in /sys, which must be that of the name space.
@@ -64,6 +70,10 @@ assert libc.unshare(CLONE_NEWNS) == 0
 assert libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None) == 0
 assert libc.umount2(b"/sys", MNT_DETACH) == 0
 assert libc.mount(b"sysfs", b"/sys", b"sysfs", 0, None) == 0
+end = time.monotonic() + 10
+while open("/sys/class/net/wire/operstate").read().strip() != "up":  # UCX ignores it before
+    assert time.monotonic() < end
+    time.sleep(0.01)
 """
 
 
@@ -81,9 +91,16 @@ def test_ranks_that_ucx_does_not_join_are_told_what_to_do(jobs: Jobs) -> None:
     assert any("set RUEDA_TRANSPORTS=shm,tcp" in text for text in texts), texts
 
 
-@over
-@pytest.mark.parametrize("victim", [0, 1])
-@pytest.mark.parametrize("body", [WAITING, IN_THE_MIDDLE], ids=["waiting", "in the middle"])
+@pytest.mark.parametrize(
+    "body, victim, ucx",
+    [
+        (WAITING, 0, OVER["shared memory"]),
+        (WAITING, 1, OVER["tcp"]),
+        (IN_THE_MIDDLE, 1, OVER["shared memory"]),
+        (IN_THE_MIDDLE, 0, OVER["tcp"]),
+    ],
+    ids=["waiting-0-sm", "waiting-1-tcp", "middle-1-sm", "middle-0-tcp"],
+)
 def test_a_killed_rank_is_named_by_all_within_seconds(
     jobs: Jobs, body: str, victim: int, ucx: Dict[str, str]
 ) -> None:
@@ -96,17 +113,15 @@ def test_a_killed_rank_is_named_by_all_within_seconds(
         assert_lost(job, victim, job.await_said(victim, "dying")["at"])
 
 
-@over
-def test_two_jobs_run_at_once(jobs: Jobs, ucx: Dict[str, str]) -> None:
-    started = [jobs.start(2, SUMS, transports="ucx", environment=ucx) for _ in range(2)]
+def test_two_jobs_run_at_once(jobs: Jobs) -> None:
+    started = [jobs.start(2, SUMS, transports="ucx", environment=OVER["tcp"]) for _ in range(2)]
     first, second = (digests(job) for job in started)
     assert len(first) == 2 and first == second
 
 
-@over
-def test_a_lost_rank_that_is_started_again_joins_the_next_init(jobs: Jobs, ucx: Dict[str, str]) -> None:
+def test_a_lost_rank_that_is_started_again_joins_the_next_init(jobs: Jobs) -> None:
     body = "VICTIM = 1\nif not os.path.exists('again'):\n" + textwrap.indent(AFTER_A_LOSS, "    ") + TRY
-    job = jobs.start(3, body, transports="ucx", environment=ucx)
+    job = jobs.start(3, body, transports="ucx", environment=OVER["shared memory"])
     for rank in range(3):
         job.await_said(rank, "ready")
     job.kill(1)

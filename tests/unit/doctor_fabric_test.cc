@@ -44,8 +44,7 @@ TEST(DoctorFabric, cards_are_read_as_the_kernel_shows_them) {
 TEST(DoctorFabric, pairs_of_ranks_use_the_first_transport_that_is_allowed) {
   const auto used = [](std::string_view transports) {
     const Section section = describe_fabric({}, kUcx, transports, "tcp");
-    return value_of(section, "ranks of one host use") + " " +
-           value_of(section, "ranks of different hosts use");
+    return value_of(section, "within a host") + " " + value_of(section, "between hosts");
   };
   EXPECT_EQ(used("shm,tcp"), "shm tcp");
   EXPECT_EQ(used("shm,ucx"), "shm ucx");
