@@ -14,6 +14,9 @@ enum class UcxOver { kTcp, kSharedMemory };
 
 // Why UCX cannot be tested here; "" = it can. Call it before a transport is made.
 inline std::string why_no_ucx(UcxOver what) {
+#ifdef __SANITIZE_THREAD__
+  setenv("UCX_MEM_EVENTS", "n", 1);  // UCX patches functions that ThreadSanitizer has replaced
+#endif
   setenv("UCX_TLS", what == UcxOver::kTcp ? "tcp,self" : "sm,self", 1);
   setenv("UCX_NET_DEVICES", what == UcxOver::kTcp ? "lo" : "all", 1);
   return transport::ucx::load_api().status().why;

@@ -63,8 +63,8 @@ Status Links::begin_connecting(Rank peer) {
     return has_control_channel(peer) ? open.transport->connect(peer, address->second, kControlChannel)
                                      : Status::ok();
   }
-  return {Code::kUnavailable, "no transport reaches " + describe(peer, info) + "; set RUEDA_TRANSPORTS=" +
-                                  default_transports() + ", or name ucx on all ranks or on none."};
+  return {Code::kUnavailable, "no transport reaches " + describe(peer, info) +
+                                  "; allow tcp with RUEDA_TRANSPORTS=" + default_transports() + "."};
 }
 
 bool Links::is_up(Rank peer) const {
