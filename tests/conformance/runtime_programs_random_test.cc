@@ -11,6 +11,7 @@
 
 #include "engine_job.h"
 #include "random_program.h"
+#include "ucx_here.h"
 
 namespace rueda::runtime {
 namespace {
@@ -302,6 +303,10 @@ uint64_t seed_of_run() {
 class RandomPrograms : public testing::TestWithParam<World> {};
 
 TEST_P(RandomPrograms, give_the_documented_bits) {
+  using rueda::ucx_test::UcxOver;
+  const auto over = GetParam().hosts == "aa" ? UcxOver::kSharedMemory : UcxOver::kTcp;
+  if (const std::string why = rueda::ucx_test::why_no_ucx(GetParam().transports, over); !why.empty())
+    GTEST_SKIP() << why;
   const char* const chosen = std::getenv("RUEDA_TEST_SEED");
   const char* const wanted = std::getenv("RUEDA_TEST_PROGRAMS");
   const int programs = chosen != nullptr || wanted == nullptr ? 1 : std::max(1, std::atoi(wanted) / 2);
@@ -351,7 +356,9 @@ INSTANTIATE_TEST_SUITE_P(
                     World{"hosts_alternate_bitwise", "abaab", "shm,tcp", {{"RUEDA_DETERMINISM", "bitwise"}}},
                     World{.name = "hosts_with_arenas", .hosts = "aabb", .has_arena = true},
                     World{"hosts_halving", "abcd", "tcp", with("halving_doubling")},
-                    World{"hosts_two_level", "aabb", "shm,tcp", with("two_level")}),
+                    World{"hosts_two_level", "aabb", "shm,tcp", with("two_level")},
+                    World{"ucx_two", "aa", "ucx"}, World{"ucx_hosts_of_one", "abcd", "ucx"},
+                    World{"ucx_hosts_of_two_and_one", "aab", "shm,ucx"}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -155,7 +155,8 @@ void add_diagnosis(std::vector<ConfigEntry>& table) {
 
 void add_wires(std::vector<ConfigEntry>& table) {
   static const std::string range = "comma list of " + all_transports(", ");
-  table.push_back(text({"transports", "RUEDA_TRANSPORTS", "", "", "Transports that may be used."},
+  table.push_back(text({"transports", "RUEDA_TRANSPORTS", "", "",
+                        "Transports that may be used; ucx (InfiniBand, RoCE) needs libucp.so.0."},
                        &Config::transports, range));
   table.back().parse = parse_transports;
   table.push_back(

@@ -31,8 +31,8 @@ struct Config {
   std::string log_level = "warning";
   bool log_hide_time = false;
   // wires
-  std::string transports = all_transports(",");  // those allowed
-  std::string algorithm;                         // forces one algorithm by name; empty = cost model
+  std::string transports = default_transports();  // those allowed
+  std::string algorithm;                          // forces one algorithm by name; empty = cost model
   std::string determinism = "hosts";  // the order of sums depends on the hosts; "bitwise": on nothing
   std::string interface;              // network interface or address to listen on; empty = chosen
   double start_timeout_s = 30;        // time until init must have connected all ranks

@@ -63,11 +63,8 @@ Status Links::begin_connecting(Rank peer) {
     return has_control_channel(peer) ? open.transport->connect(peer, address->second, kControlChannel)
                                      : Status::ok();
   }
-  const auto kinds = transport_kinds();
-  const auto network = std::ranges::find(kinds, Reach::kNetwork, &TransportKind::reach);
-  return {Code::kUnavailable, "no transport reaches " + describe(peer, info) + "; allow " +
-                                  std::string(network->name) +
-                                  " with RUEDA_TRANSPORTS=" + all_transports(",") + "."};
+  return {Code::kUnavailable, "no transport reaches " + describe(peer, info) +
+                                  "; allow tcp with RUEDA_TRANSPORTS=" + default_transports() + "."};
 }
 
 bool Links::is_up(Rank peer) const {
