@@ -51,13 +51,19 @@ void Engine::help(int64_t handle, std::optional<Deadline> deadline) {
 }
 
 Status Engine::wait(int64_t handle, std::optional<Deadline> deadline) {
+  const Nanos begin = recording_.timeline().is_recording() ? monotonic_now() : 0;
   help(handle, deadline);
-  return operations_.wait(handle, deadline);
+  Status status = operations_.wait(handle, deadline);
+  if (begin != 0) recording_.waited(begin, monotonic_now());
+  return status;
 }
 
 Status Engine::wait_on_stream(int64_t handle, void* stream, std::optional<Deadline> deadline) {
+  const Nanos begin = recording_.timeline().is_recording() ? monotonic_now() : 0;
   help(handle, deadline);
-  return operations_.wait_on_stream(handle, stream, deadline);
+  Status status = operations_.wait_on_stream(handle, stream, deadline);
+  if (begin != 0) recording_.waited(begin, monotonic_now());
+  return status;
 }
 
 Result<int32_t> Engine::add_process_set(std::vector<Rank> ranks) {

@@ -53,6 +53,7 @@ void Engine::carry_out(const Verdicts::Report& report) {
 void Engine::carry_out(const Verdicts::End& end) {
   if (farewell_.is_closed()) return;
   farewell_.close();
+  recording_.failed(end.why);
   lost_rank_ = end.lost;
   const std::string waiting = negotiation_.pending_summary();
   if (!waiting.empty()) RUEDA_LOG(kInfo, "When the job ended, " + waiting + ".");

@@ -108,6 +108,7 @@ Operations::Key Operations::key_of(const Operation& operation, size_t index) {
 }
 
 Result<int64_t> Operations::enter(const std::shared_ptr<Operation>& operation) {
+  operation->submitted = monotonic_now();
   const std::lock_guard lock(mutex_);
   if (!closed_.is_ok()) return closed_;
   for (size_t i = 0; i < operation->open; ++i) {

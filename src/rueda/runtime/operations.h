@@ -58,6 +58,7 @@ struct Operation {
   std::vector<Tensor> tensors;  // none: a change of the process sets
   std::optional<control::SetChange> set_change;
   size_t open = 0;        // engine thread only: tensors not yet finished
+  Nanos submitted = 0;
   Status status;          // the first failure; read after is_done
   Rank last_joined = -1;  // join
   int64_t tag = 0;        // join
