@@ -38,6 +38,7 @@ struct CallTrace {
   Collective what = Collective::kAllreduce;
   bool is_planned = false;   // of a learned plan, so it was not negotiated
   bool is_launched = false;  // device memory: `ended` is when it was launched
+  bool is_waited_for = false;  // the thread that submitted it did nothing else until it ended
   uint16_t generation = 0;
   int32_t process_set = 0;
   uint64_t order = 0;
@@ -48,7 +49,7 @@ struct CallTrace {
   Nanos submitted = 0;       // the last of its tensors, by this rank; 0: this rank has joined
   Nanos ordered = 0;         // it entered the queue of this rank
   Nanos started = 0;         // a backend took it
-  Nanos transfer_began = 0;  // packing, if any, was over
+  Nanos transfer_began = 0;  // packing was over; `started` if nothing was packed
   Nanos unpack_began = 0;
   Nanos ended = 0;
 };

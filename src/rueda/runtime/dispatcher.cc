@@ -31,14 +31,16 @@ class Dispatcher::Item final : public backend::ActivitySink {
 
   void begin(backend::Activity activity) override {
     end_activity();
-    const Nanos now = monotonic_now();
-    if (activity == backend::Activity::kTransfer) transfer_began = now;
+    has_packed_ = has_packed_ || activity == backend::Activity::kPack;
+    const bool is_at_once = activity == backend::Activity::kTransfer && !has_packed_;
+    const Nanos now = trace == nullptr && is_at_once ? started : monotonic_now();
+    if (activity == backend::Activity::kTransfer) transfer_began = is_at_once ? started : now;
     if (activity == backend::Activity::kUnpack) unpack_began = now;
     emit(TraceKind::kBegin, name_of(activity), now);
     is_open_ = true;
   }
   void end_activity() {
-    if (std::exchange(is_open_, false)) emit(TraceKind::kEnd, {}, monotonic_now());
+    if (std::exchange(is_open_, false) && trace != nullptr) emit(TraceKind::kEnd, {}, monotonic_now());
   }
   [[nodiscard]] bool is_call() const { return response != nullptr; }
   // Changes of process sets, errors and barriers wait for everything before them.
@@ -62,11 +64,16 @@ class Dispatcher::Item final : public backend::ActivitySink {
 
   [[nodiscard]] CallTrace record_of(const backend::Done& done, Nanos ended) const {
     Nanos submitted = 0;
-    for (const BatchTensor& tensor : batch->tensors)
-      if (tensor.ref) submitted = std::max(submitted, tensor.ref->operation->submitted);
+    bool is_waited_for = false;
+    for (const BatchTensor& tensor : batch->tensors) {
+      if (!tensor.ref) continue;
+      submitted = std::max(submitted, tensor.ref->operation->submitted);
+      is_waited_for = tensor.ref->operation->is_waited_for;
+    }
     return {.what = response->what,
             .is_planned = origin == Origin::kPlanned,
             .is_launched = done.event != nullptr,
+            .is_waited_for = is_waited_for,
             .generation = generation,
             .process_set = response->process_set,
             .order = order,
@@ -101,6 +108,7 @@ class Dispatcher::Item final : public backend::ActivitySink {
   }
 
   bool is_open_ = false;
+  bool has_packed_ = false;
 };
 
 Dispatcher::Dispatcher(Rank me, Operations& operations, Groups& groups, backend::BackendTable& backends,
@@ -137,6 +145,7 @@ void Dispatcher::enqueue_discarded(control::Bucket response, int64_t bucket, std
 void Dispatcher::enqueue(std::unique_ptr<Item> item) {
   item->is_recorded = trace_.is_recording() && item->is_call() && item->origin != Origin::kDiscarded;
   if (item->is_recorded) item->ordered = monotonic_now();
+  if (is_idle()) item->started = item->ordered;  // the backend takes it in this turn
   if (item->origin != Origin::kDiscarded && item->is_call() && is_traced(*item->response)) {
     const Nanos now = monotonic_now();
     for (const control::Entry& entry : item->response->entries) {
@@ -272,7 +281,7 @@ void Dispatcher::start(std::unique_ptr<Item> owner) {
   const bool is_discarded = item.origin == Origin::kDiscarded;
   item.id = next_call_++;
   if (!is_discarded && is_traced(*item.response)) item.trace = &trace_;
-  if (item.is_recorded) item.started = monotonic_now();
+  if (item.is_recorded && item.started == 0) item.started = monotonic_now();
   if (!is_discarded) mark_end(*batch.response);
   if (const Status prepared = prepare_batch(batch); !prepared.is_ok()) {
     failure_ = prepared;  // the others have started: this rank alone cannot back out

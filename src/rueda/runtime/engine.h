@@ -67,7 +67,7 @@ class Engine final : private Work {
  private:
   explicit Engine(Session session);
   [[nodiscard]] bool is_coordinator() const { return session_.me == kCoordinator; }
-  void help(int64_t handle, std::optional<Deadline> deadline);
+  Nanos help(int64_t handle, std::optional<Deadline> deadline);
   Result<int32_t> change_process_sets(control::SetChange change);  // the id of the set that was added
 
   // ---- what the driver drives ----

@@ -87,6 +87,7 @@ Result<int64_t> Operations::submit(std::vector<Tensor> tensors, bool wakes) {
   auto operation = std::make_shared<Operation>();
   operation->tensors = std::move(tensors);
   operation->open = operation->tensors.size();
+  operation->is_waited_for = !wakes;
   Result<int64_t> handle = enter(operation);
   if (wakes && handle.is_ok()) wake_engine_();
   return handle;

@@ -59,6 +59,7 @@ struct Operation {
   std::optional<control::SetChange> set_change;
   size_t open = 0;        // engine thread only: tensors not yet finished
   Nanos submitted = 0;
+  bool is_waited_for = false;  // the next call of the thread that submitted it was wait()
   Status status;          // the first failure; read after is_done
   Rank last_joined = -1;  // join
   int64_t tag = 0;        // join

@@ -35,6 +35,7 @@ class Recording {
   void failed(const Status& why);
   void write_flight_record();
   [[nodiscard]] trace::Timeline& timeline() const { return *timeline_; }
+  [[nodiscard]] bool is_on() const { return timeline_->recorder().is_on(); }
 
   // On ranks other than 0.
   [[nodiscard]] bool has_batches();

@@ -33,6 +33,7 @@ enum class SlotKind : uint8_t {
   kGap = 10,  // b: how many records are missing here
 };
 
+// Every byte is written when a slot is used.
 struct Slot {
   SlotKind kind = SlotKind::kGap;
   uint8_t detail = 0;
@@ -68,7 +69,8 @@ inline constexpr size_t kSlotsOfCall = 3;
 inline constexpr size_t kSlotsOfEpoch = 3;
 
 inline void pack(const CallTrace& call, uint32_t name, uint32_t backend, Slot* out) {
-  const auto flags = static_cast<uint16_t>((call.is_planned ? 1 : 0) | (call.is_launched ? 2 : 0));
+  const auto flags = static_cast<uint16_t>((call.is_planned ? 1 : 0) | (call.is_launched ? 2 : 0) |
+                                           (call.is_waited_for ? 4 : 0));
   out[0] = {SlotKind::kCall, static_cast<uint8_t>(call.what), call.generation, name,
             static_cast<int64_t>(call.order), call.bytes,
             static_cast<int64_t>(static_cast<uint32_t>(call.tensors)) | int64_t{call.process_set} << 32};
@@ -81,6 +83,7 @@ inline CallTrace unpack_call(const Slot* in) {
   call.what = static_cast<Collective>(in[0].detail);
   call.is_planned = (in[1].extra & 1) != 0;
   call.is_launched = (in[1].extra & 2) != 0;
+  call.is_waited_for = (in[1].extra & 4) != 0;
   call.generation = in[0].extra;
   call.order = static_cast<uint64_t>(in[0].a);
   call.bytes = in[0].b;

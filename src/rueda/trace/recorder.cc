@@ -39,11 +39,14 @@ void Recorder::record(const CallTrace& call) {
   if (!is_on()) return;
   reserve(kSlotsOfCall, slots_for(call.name) + slots_for(call.backend), call.ended);
   const uint32_t name = id_of(call.name);
-  const uint32_t backend = id_of(call.backend);
+  const uint32_t backend = id_of_backend(call.backend);
   Segment& segment = *segments_.back();
   pack(call, name, backend, &segment.slots[segment.used]);
   segment.used += kSlotsOfCall;
   ++segment.records;
+  // The ring is larger than the caches. Without this the next record would wait for its memory.
+  __builtin_prefetch(&segment.slots[std::min(segment.used, kSegmentSlots - 1)], 1);
+  __builtin_prefetch(&segment.slots[std::min(segment.used + 2, kSegmentSlots - 1)], 1);
 }
 
 void Recorder::record(const TraceSpan& span) {
@@ -82,10 +85,11 @@ void Recorder::reserve(size_t slots, size_t name_slots, Nanos now) {
 void Recorder::new_segment(Nanos now) {
   drop_old(now);
   if (names_.size() > kMaxNames) names_.clear();
-  segments_.push_back(std::make_shared<Segment>());
+  segments_.push_back(spare_ ? std::move(spare_) : std::make_shared<Segment>());
   Segment& segment = *segments_.back();
   segment.number = next_segment_++;
   segment.last = now;
+  backend_ = nullptr;
   segment.slots[segment.used++] = {SlotKind::kSegment, 0, 0, 0, kSegmentMagic, segment.number, 0};
   const uint32_t host = id_of(epoch_.host);
   const uint32_t host_key = id_of(epoch_.host_key);
@@ -105,6 +109,10 @@ void Recorder::drop_old(Nanos now) {
       gap_ += oldest.records - oldest.written_records;
       dropped_ += oldest.records - oldest.written_records;
     }
+    if (segments_.front().use_count() == 1) {
+      spare_ = std::move(segments_.front());
+      spare_->clear();
+    }
     segments_.pop_front();
   }
 }
@@ -123,10 +131,20 @@ uint32_t Recorder::id_of(std::string_view text) {
   std::memcpy(&first.a, shown.data(), std::min(shown.size(), sizeof(Slot) - kNameHeaderBytes));
   if (shown.size() > sizeof(Slot) - kNameHeaderBytes) {
     const std::string_view rest = shown.substr(sizeof(Slot) - kNameHeaderBytes);
-    std::memcpy(&segment.slots[segment.used + 1], rest.data(), rest.size());
+    Slot* const more = &segment.slots[segment.used + 1];
+    std::fill_n(more, slots_of_name(shown.size()) - 1, Slot{});
+    std::memcpy(static_cast<void*>(more), rest.data(), rest.size());
   }
   segment.used += slots_of_name(shown.size());
   return name.id;
+}
+
+// Backends are few, and their names are constants.
+uint32_t Recorder::id_of_backend(std::string_view name) {
+  if (name.data() == backend_) return backend_id_;
+  backend_id_ = id_of(name);
+  backend_ = name.data();
+  return backend_id_;
 }
 
 void Recorder::update_is_on() { is_on_ = kept_bytes_ > 0 || has_file(); }
@@ -210,7 +228,7 @@ bool Recorder::write(const std::vector<Piece>& pieces, RecordFile& file) {
       const Slot gap{SlotKind::kGap, 0, 0, 0, 0, piece.gap, 0};
       status = file.append({&gap, 1});
     }
-    const std::span<const Slot> slots = piece.segment->slots;
+    const std::span<const Slot> slots(piece.segment->slots.get(), kSegmentSlots);
     if (status.is_ok()) status = file.append(slots.subspan(piece.from, piece.to - piece.from));
     if (status.is_ok()) continue;
     RUEDA_LOG(kError, status.why + " This rank's records end here; training continues.");
@@ -228,7 +246,7 @@ Status Recorder::write_ring(const std::string& path) {
   RecordFile file;
   if (Status status = file.open(path, false); !status.is_ok()) return status;
   for (const Piece& piece : pieces) {
-    const std::span<const Slot> slots = piece.segment->slots;
+    const std::span<const Slot> slots(piece.segment->slots.get(), kSegmentSlots);
     if (Status status = file.append(slots.first(piece.to)); !status.is_ok()) return status;
   }
   return Status::ok();

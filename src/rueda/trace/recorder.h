@@ -4,7 +4,6 @@
 // waits for a file: what the writer has not taken in time is dropped and counted. Any thread.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -56,13 +55,17 @@ class Recorder {
 
  private:
   struct Segment {
-    std::array<Slot, kSegmentSlots> slots;
+    std::unique_ptr<Slot[]> slots = std::make_unique_for_overwrite<Slot[]>(kSegmentSlots);
     size_t used = 0;
     size_t written = 0;  // by the file's writer
     int64_t number = 0;
     int64_t records = 0, written_records = 0;
     Nanos last = 0;  // when its latest record was made
 
+    void clear() {
+      used = written = 0;
+      records = written_records = 0;
+    }
     void mark_written() {
       written = used;
       written_records = records;
@@ -87,6 +90,7 @@ class Recorder {
   void new_segment(Nanos now);
   void drop_old(Nanos now);
   uint32_t id_of(std::string_view text);
+  uint32_t id_of_backend(std::string_view name);
   void update_is_on();
   std::vector<Piece> take_pieces();
 
@@ -105,10 +109,13 @@ class Recorder {
   bool is_stopping_ = false;
   size_t kept_bytes_ = 0;
   std::deque<std::shared_ptr<Segment>> segments_;
+  std::shared_ptr<Segment> spare_;  // the last that was dropped: its memory is used again
   int64_t next_segment_ = 0;
   int64_t gap_ = 0;  // records dropped before the writer took them
   std::unordered_map<std::string, Name, Hash, std::equal_to<>> names_;
   uint32_t next_name_ = 1;  // 0: no text
+  const char* backend_ = nullptr;  // whose name has been looked up last, in this segment
+  uint32_t backend_id_ = 0;
   EpochTrace epoch_;
   std::string host_, host_key_;
 };
