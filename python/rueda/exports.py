@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rueda.basics import basics
 from rueda.policy import Adasum, Average, Max, Min, Product, Sum
+from rueda.steps import mark_step, timed_input
 
 init = basics.init
 shutdown = basics.shutdown
@@ -48,6 +49,7 @@ __all__ = [
     "is_initialized",
     "local_rank",
     "local_size",
+    "mark_step",
     "mpi_built",
     "mpi_enabled",
     "mpi_threads_supported",

@@ -1,0 +1,58 @@
+#include "timeline/arrivals.h"
+
+namespace rueda::timeline {
+
+void Arrivals::add(Rank rank, const RankStep& step) {
+  for (const Call& call : step.calls) {
+    Last& last = calls_[key_of(call)];
+    if (call.submitted > last.submitted) {
+      last.submitted = call.submitted;
+      last.submitted_by = rank;
+    }
+    if (call.started > last.started) {
+      last.started = call.started;
+      last.started_by = rank;
+    }
+    last.first_started = std::min(last.first_started, call.started);
+  }
+}
+
+// A call may end in one step on one rank and in the next on another, so its entry may already be gone.
+void Arrivals::forget(const std::vector<RankStep>& steps) {
+  for (const RankStep& step : steps)
+    for (const Call& call : step.calls) {
+      const auto at = calls_.find(key_of(call));
+      if (at == calls_.end()) continue;
+      if (at->second.started > at->second.first_started) ++counts_[at->second.started_by];
+      calls_.erase(at);
+    }
+}
+
+CallTimes Arrivals::times_of(const Call& call, const RankFile& file) const {
+  CallTimes times{.submitted = call.submitted,
+                  .ordered = call.ordered,
+                  .started = call.started,
+                  .transfer_began = call.transfer_began,
+                  .unpack_began = call.unpack_began,
+                  .ended = call.ended};
+  const auto at = calls_.find(key_of(call));
+  if (at == calls_.end() || !file.is_aligned) return times;
+  const Last& last = at->second;
+  const Nanos bound = file.clock.at(call.ended).bound;
+  if (last.submitted_by != file.rank && last.submitted - call.submitted > bound) {
+    times.last_submitted = last.submitted;
+    times.submitted_last = last.submitted_by;
+  }
+  if (last.started_by != file.rank && last.started - call.started > bound) {
+    times.last_started = last.started;
+    times.started_last = last.started_by;
+  }
+  return times;
+}
+
+int64_t Arrivals::last_of(Rank rank) const {
+  const auto at = counts_.find(rank);
+  return at == counts_.end() ? 0 : at->second;
+}
+
+}  // namespace rueda::timeline
