@@ -91,6 +91,7 @@ class Engine final : private Work {
   void carry_out(const Verdicts::Actions& actions);
   void carry_out(const Verdicts::Ping& ping);
   void carry_out(const Verdicts::Answer& answer);
+  void carry_out(const Verdicts::Clock& clock);
   void carry_out(const Verdicts::Report& report);
   void carry_out(const Verdicts::End& end);
   void carry_out(const FarewellActions& actions);

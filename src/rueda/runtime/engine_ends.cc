@@ -43,7 +43,13 @@ void Engine::carry_out(const Verdicts::Ping& ping) {
 void Engine::carry_out(const Verdicts::Answer& answer) {
   const control::Heartbeat heartbeat{
       .sent = monotonic_now(), .echo_sent = answer.sent, .echo_received = answer.received};
-  channel_.send(kCoordinator, control::MessageType::kHeartbeat, control::encode(heartbeat));
+  channel_.send(answer.to, control::MessageType::kHeartbeat, control::encode(heartbeat));
+}
+
+void Engine::carry_out(const Verdicts::Clock& clock) {
+  const trace::ClockSample& sample = clock.sample;
+  recording_.timeline().record(TraceSpan{
+      .kind = SpanKind::kClock, .begin = sample.at, .end = sample.round_trip, .value = sample.offset});
 }
 
 void Engine::carry_out(const Verdicts::Report& report) {
