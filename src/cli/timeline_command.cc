@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "timeline/job.h"
 #include "timeline/summary.h"
+#include "timeline/trace_writer.h"
 
 namespace rueda::cli {
 namespace {
@@ -65,6 +66,17 @@ int diff_command(const std::string& before, const std::string& after) {
   return 0;
 }
 
+int merge_command(const std::string& out, const std::vector<std::string>& files) {
+  const Result<std::vector<std::string>> paths = timeline::find_files(files);
+  if (!paths.is_ok()) return fail(paths.status());
+  std::vector<std::string> remarks;
+  const Status merged = timeline::merge(out, paths.value(), remarks);
+  if (!merged.is_ok()) return fail(merged);
+  for (const std::string& remark : remarks) fmt::print(stderr, "rueda timeline: {}\n", remark);
+  fmt::print("{} has the records of {} files; open it in https://ui.perfetto.dev\n", out, paths.value().size());
+  return 0;
+}
+
 }  // namespace
 
 int timeline_command(const Arguments& arguments) {
@@ -75,7 +87,7 @@ int timeline_command(const Arguments& arguments) {
   CLI::App app(kHelp, "rueda timeline");
   app.require_subcommand(1);
   std::vector<std::string> files;
-  std::string html, before, after;
+  std::string html, before, after, out;
   int64_t epoch = -1;
   bool is_json = false;
   CLI::App* const summary = app.add_subcommand("summary", "where the time of each step went");
@@ -86,6 +98,9 @@ int timeline_command(const Arguments& arguments) {
   CLI::App* const diff = app.add_subcommand("diff", "what changed between two jobs");
   diff->add_option("BEFORE", before, "of the first job")->required();
   diff->add_option("AFTER", after, "of the second job")->required();
+  CLI::App* const merged = app.add_subcommand("merge", "one trace of all ranks");
+  merged->add_option("OUT", out, "the file to write: .json for Chrome's format, else Perfetto's")->required();
+  merged->add_option("FILE", files, "as for summary")->required();
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {
     app.parse(std::move(reversed));
@@ -97,7 +112,7 @@ int timeline_command(const Arguments& arguments) {
     return kUsageError;
   }
   if (summary->parsed()) return summary_command(files, epoch, is_json, html);
-  return diff_command(before, after);
+  return diff->parsed() ? diff_command(before, after) : merge_command(out, files);
 }
 
 }  // namespace rueda::cli
