@@ -61,4 +61,5 @@ __all__ = [
     "start_timeline",
     "stop_timeline",
     "sycl_built",
+    "timed_input",
 ]
