@@ -52,6 +52,21 @@ void advise_input(const Summary& summary, std::vector<Advice>& advice) {
                                        percent_text(least))});
 }
 
+void advise_links(const Summary& summary, std::vector<Advice>& advice) {
+  for (const LinkSummary& link : summary.links) {
+    if (!link.is_slow_out && !link.is_slow_in) continue;
+    double best = 0;
+    for (const LinkSummary& other : summary.links)
+      best = std::max(best, link.is_slow_out ? other.out_gbps : other.in_gbps);
+    const double mine = link.is_slow_out ? link.out_gbps : link.in_gbps;
+    advice.push_back({part(summary, Share::kTransfer) * (1 - mine / best),
+                      fmt::format("The link of rank {} is slow: it {} at {:.3g} GB/s on a busy connection, and the best "
+                                  "rank at {:.3g} GB/s. All ranks wait for it. Look at its cable, its port and its "
+                                  "speed (ethtool), and at other traffic of its host.",
+                                  link.rank, link.is_slow_out ? "sends" : "receives", mine, best)});
+  }
+}
+
 void advise_transfer(const Summary& summary, std::vector<Advice>& advice) {
   const double transfer = part(summary, Share::kTransfer);
   if (transfer >= kWorthSaying) {
@@ -95,6 +110,7 @@ std::vector<Advice> advise(const Summary& summary) {
   if (summary.steps == 0 || summary.step_length <= 0) return advice;
   advise_ranks(summary, advice);
   advise_input(summary, advice);
+  advise_links(summary, advice);
   advise_transfer(summary, advice);
   advise_negotiation(summary, advice);
   std::ranges::stable_sort(advice, std::greater<>(), &Advice::gain);

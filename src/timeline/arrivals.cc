@@ -2,16 +2,16 @@
 
 namespace rueda::timeline {
 
-void Arrivals::add(Rank rank, const RankStep& step) {
+void Arrivals::add(const RankFile& file, const RankStep& step) {
   for (const Call& call : step.calls) {
     Last& last = calls_[key_of(call)];
     if (call.submitted > last.submitted) {
       last.submitted = call.submitted;
-      last.submitted_by = rank;
+      last.submitted_by = &file;
     }
     if (call.started > last.started) {
       last.started = call.started;
-      last.started_by = rank;
+      last.started_by = &file;
     }
     last.first_started = std::min(last.first_started, call.started);
   }
@@ -23,7 +23,7 @@ void Arrivals::forget(const std::vector<RankStep>& steps) {
     for (const Call& call : step.calls) {
       const auto at = calls_.find(key_of(call));
       if (at == calls_.end()) continue;
-      if (at->second.started > at->second.first_started) ++counts_[at->second.started_by];
+      if (at->second.started > at->second.first_started) ++counts_[at->second.started_by->rank];
       calls_.erase(at);
     }
 }
@@ -38,14 +38,17 @@ CallTimes Arrivals::times_of(const Call& call, const RankFile& file) const {
   const auto at = calls_.find(key_of(call));
   if (at == calls_.end() || !file.is_aligned) return times;
   const Last& last = at->second;
-  const Nanos bound = file.clock.at(call.ended).bound;
-  if (last.submitted_by != file.rank && last.submitted - call.submitted > bound) {
+  const auto is_later = [&](const RankFile* other, Nanos theirs, Nanos mine) {
+    return other != nullptr && other->rank != file.rank && other->is_aligned &&
+           theirs - mine > file.bound(*other, call.ended);
+  };
+  if (is_later(last.submitted_by, last.submitted, call.submitted)) {
     times.last_submitted = last.submitted;
-    times.submitted_last = last.submitted_by;
+    times.submitted_last = last.submitted_by->rank;
   }
-  if (last.started_by != file.rank && last.started - call.started > bound) {
+  if (is_later(last.started_by, last.started, call.started)) {
     times.last_started = last.started;
-    times.started_last = last.started_by;
+    times.started_last = last.started_by->rank;
   }
   return times;
 }

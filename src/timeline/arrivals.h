@@ -13,7 +13,7 @@ namespace rueda::timeline {
 
 class Arrivals {
  public:
-  void add(Rank rank, const RankStep& step);
+  void add(const RankFile& file, const RankStep& step);  // the file outlives this object
   // The calls of a step that no later step looks at.
   void forget(const std::vector<RankStep>& steps);
 
@@ -26,7 +26,8 @@ class Arrivals {
  private:
   struct Last {
     Nanos submitted = 0, started = 0, first_started = INT64_MAX;
-    Rank submitted_by = -1, started_by = -1;
+    const RankFile* submitted_by = nullptr;
+    const RankFile* started_by = nullptr;
   };
   static uint64_t key_of(const Call& call) { return uint64_t{call.generation} << 48 ^ call.order; }
 

@@ -33,9 +33,9 @@ struct Interval {
 };
 
 struct RankStepTimes {
-  Interval step;
-  std::vector<CallTimes> calls;
-  std::vector<Interval> blocked, inputs;  // may overlap
+  Interval step = {};
+  std::vector<CallTimes> calls = {};
+  std::vector<Interval> blocked = {}, inputs = {};  // may overlap
 };
 
 struct Attribution {

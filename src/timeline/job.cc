@@ -58,6 +58,9 @@ void count(const Span& span, RankFile& file) {
     case SpanKind::kFailure:
       file.failure = span.text;
       return;
+    case SpanKind::kLink:
+      file.links[span.peer] = {span.value, span.end};
+      return;
   }
 }
 

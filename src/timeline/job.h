@@ -12,6 +12,12 @@
 
 namespace rueda::timeline {
 
+// What a rank has sent to another one.
+struct LinkTotal {
+  int64_t bytes = 0;
+  Nanos busy = 0;
+};
+
 // One rank in the epoch that is looked at.
 struct RankFile {
   std::string path;
@@ -29,11 +35,21 @@ struct RankFile {
   int64_t plans = 0, planned_calls = 0;
   std::map<std::string, int64_t> departures;  // why plans ended
   std::string failure;                        // why the epoch broke; empty: it did not
+  std::map<Rank, LinkTotal> links;            // by peer; those that something counts
   trace::ClockEstimate clock;                 // to the clock of rank 0; empty on rank 0's host
   bool is_aligned = true;
 
   // On the clock of rank 0.
   [[nodiscard]] Nanos aligned(Nanos when) const { return when == 0 ? 0 : when + clock.at(when).offset; }
+  // By how much times of this rank and of another may be wrong against each other, at an aligned time.
+  [[nodiscard]] Nanos bound(const RankFile& other, Nanos aligned) const {
+    return host_key == other.host_key ? 0 : own_bound(aligned) + other.own_bound(aligned);
+  }
+
+ private:
+  [[nodiscard]] Nanos own_bound(Nanos aligned) const {
+    return clock.at(aligned - clock.at(last).offset).bound;
+  }
 };
 
 struct Job {

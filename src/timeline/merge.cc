@@ -18,7 +18,7 @@ constexpr Nanos kNoTime = std::numeric_limits<Nanos>::max();
 
 struct LastRank {
   Nanos started = 0;
-  Rank rank = -1;
+  const RankFile* file = nullptr;
 };
 using LastRanks = std::unordered_map<uint64_t, LastRank>;
 
@@ -118,6 +118,7 @@ class RankMerger {
       case SpanKind::kFailure:
         return writer_.instant(Row::kSteps, "epoch broke: " + std::string(span.text), begin);
       case SpanKind::kClock:
+      case SpanKind::kLink:
         return;
     }
   }
@@ -142,11 +143,12 @@ class RankMerger {
     phase("PACK", call.started, began);
     const Nanos sent = call.unpack_began != 0 ? call.unpack_began : call.ended;
     Nanos arrived = began;
-    if (const auto at = last_.find(key_of(epoch_, call)); at != last_.end() && file_.is_aligned) {
-      const bool is_other = at->second.rank != file_.rank;
-      const bool is_clear = at->second.started - call.started > file_.clock.at(call.ended).bound;
-      if (is_other && is_clear) arrived = std::clamp(at->second.started, began, sent);
-      if (arrived > began) phase("WAIT_FOR_RANK_" + std::to_string(at->second.rank), began, arrived);
+    const auto at = last_.find(key_of(epoch_, call));
+    if (at != last_.end() && at->second.file->rank != file_.rank && at->second.file->is_aligned) {
+      const RankFile& other = *at->second.file;
+      const bool is_clear = at->second.started - call.started > file_.bound(other, call.ended);
+      if (is_clear && file_.is_aligned) arrived = std::clamp(at->second.started, began, sent);
+      if (arrived > began) phase("WAIT_FOR_RANK_" + std::to_string(other.rank), began, arrived);
     }
     phase("TRANSFER", arrived, sent);
     phase("UNPACK", sent, call.ended);
@@ -184,7 +186,7 @@ Status find_last(const Job& job, Names& names, LastRanks& last) {
         return Status::ok();
       LastRank& one = last[key_of(job.epoch, *call)];
       const Nanos started = file.aligned(call->started);
-      if (started > one.started) one = {started, file.rank};
+      if (started > one.started) one = {started, &file};
       return Status::ok();
     });
     if (!read.is_ok()) return read;

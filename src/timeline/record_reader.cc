@@ -159,6 +159,7 @@ const Record* RecordReader::read(const Slot& slot) {
       span.begin = in->a;
       span.end = in->b;
       span.value = in->c;
+      span.peer = static_cast<Rank>(in->extra) - 1;
       span.text_id = name(in->name);
       span.text = names_->text(span.text_id);
       return &record_;

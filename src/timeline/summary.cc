@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "timeline/arrivals.h"
+#include "timeline/slow_links.h"
 #include "timeline/step_stream.h"
 #include "timeline/transfers.h"
 
@@ -94,7 +95,7 @@ class Summarizer {
       if (!step) return {};  // one rank did not finish this step
       steps.push_back(std::move(*step));
     }
-    for (size_t i = 0; i < steps.size(); ++i) arrivals_.add(job_.ranks[i].rank, steps[i]);
+    for (size_t i = 0; i < steps.size(); ++i) arrivals_.add(job_.ranks[i], steps[i]);
     return steps;
   }
 
@@ -223,6 +224,7 @@ Summary Summarizer::finish(const Names& names) {
     if (!file.clock.is_empty())
       summary_.clock_bound =
           std::max(summary_.clock_bound, static_cast<double>(file.clock.at(file.last).bound));
+  summary_.links = links_of(job_);
   transfers_.finish(names, static_cast<int64_t>(job_.ranks.size()), summary_);
   summary_.advice = advise(summary_);
   return std::move(summary_);

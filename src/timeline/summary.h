@@ -45,6 +45,13 @@ struct TransferSummary {
   double bus_gbps = 0;       // 0: not a collective with a known traffic
 };
 
+// What a rank sends to the others, and what they send to it, in GB/s on a connection while it is busy; 0: not known.
+struct LinkSummary {
+  Rank rank = 0;
+  double out_gbps = 0, in_gbps = 0;
+  bool is_slow_out = false, is_slow_in = false;  // less than half of what the median rank does
+};
+
 struct Advice {
   double gain = 0;  // the part of a step's time that it would save at most
   std::string text;
@@ -69,6 +76,7 @@ struct Summary {
   std::vector<StepSummary> by_step;
   std::vector<RankSummary> by_rank;
   std::vector<TransferSummary> by_transfer;  // those that took most time first
+  std::vector<LinkSummary> links;            // between hosts
   std::vector<Advice> advice;                // most gain first
   std::vector<std::string> remarks;
 };

@@ -2,6 +2,7 @@
 // keyboard, and what they show is also text.
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "timeline/summary.h"
 #include "timeline/units.h"
@@ -53,14 +54,16 @@ document.getElementById("steps").addEventListener("keydown", (event) => {
 
 std::string escaped(std::string_view text) {
   std::string out;
+  bool is_code = false;
   for (const char c : text) {
-    if (c == '&') out += "&amp;";
+    if (c == '`') out += std::exchange(is_code, !is_code) ? "</code>" : "<code>";
+    else if (c == '&') out += "&amp;";
     else if (c == '<') out += "&lt;";
     else if (c == '>') out += "&gt;";
     else if (c == '"') out += "&quot;";
     else out += c;
   }
-  return out;
+  return is_code ? out + "</code>" : out;
 }
 
 std::string key() {

@@ -76,6 +76,12 @@ std::string as_json(const Summary& s) {
                            {"transfer_ns", one.transfer},
                            {"waiting_ns", one.waiting},
                            {"bus_gbps", one.bus_gbps}});
+  Json& links = json["links"] = Json::array();
+  for (const LinkSummary& link : s.links)
+    links.push_back({{"rank", link.rank},
+                     {"out_gbps", link.out_gbps},
+                     {"in_gbps", link.in_gbps},
+                     {"is_slow", link.is_slow_out || link.is_slow_in}});
   Json& advice = json["advice"] = Json::array();
   for (const Advice& one : s.advice) advice.push_back({{"gain", one.gain}, {"text", one.text}});
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -6,7 +6,7 @@
 namespace rueda::timeline {
 namespace {
 
-constexpr size_t kShownTransfers = 8, kShownRanks = 16;
+constexpr size_t kShownTransfers = 8, kShownRanks = 16, kShownLinks = 8;
 
 std::string_view explain(Share share) {
   switch (share) {
@@ -116,6 +116,22 @@ std::string transfers(const Summary& s) {
   return text;
 }
 
+std::string links(const Summary& s) {
+  if (s.links.empty()) return {};
+  std::string text = "\nLinks between hosts: a connection while it is busy\n";
+  text += fmt::format("  {:>5}{:>14}{:>14}\n", "rank", "sends", "receives");
+  std::vector<LinkSummary> sorted = s.links;
+  std::ranges::stable_sort(sorted, {}, [](const LinkSummary& link) {
+    return std::pair(!(link.is_slow_out || link.is_slow_in), std::min(link.out_gbps, link.in_gbps));
+  });
+  const auto speed = [](double gbps) { return gbps > 0 ? fmt::format("{:.3g} GB/s", gbps) : std::string("?"); };
+  for (size_t i = 0; i < std::min(sorted.size(), kShownLinks); ++i)
+    text += fmt::format("  {:>5}{:>14}{:>14}{}\n", sorted[i].rank, speed(sorted[i].out_gbps), speed(sorted[i].in_gbps),
+                        sorted[i].is_slow_out || sorted[i].is_slow_in ? "  slow" : "");
+  if (sorted.size() > kShownLinks) text += fmt::format("  and {} more\n", sorted.size() - kShownLinks);
+  return text;
+}
+
 std::string what_to_do(const Summary& s) {
   if (s.advice.empty()) return "\nNothing in these records takes more than 1 % of a step and could be saved.\n";
   std::string text = "\nWhat to do, most gain first\n";
@@ -130,7 +146,8 @@ std::string as_text(const Summary& summary) {
   if (summary.steps == 0)
     return head(summary) + "\nNo step was finished on all ranks, so there is nothing to divide.\n" +
            transfers(summary);
-  return head(summary) + shares(summary) + ranks(summary) + transfers(summary) + what_to_do(summary);
+  return head(summary) + shares(summary) + ranks(summary) + transfers(summary) + links(summary) +
+         what_to_do(summary);
 }
 
 std::string diff_text(const Summary& before, const Summary& after) {

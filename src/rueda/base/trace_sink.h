@@ -62,14 +62,16 @@ enum class SpanKind : uint8_t {
   kPlanEnds,    // an instant: a plan was left; text: why, as far as this rank knows
   kClock,       // begin: this rank's clock; end: how far the exchange took; value: add it to get rank 0's clock
   kFailure,     // an instant: the epoch broke; text: why
+  kLink,        // begin: now; value: bytes sent to `peer` in this epoch; end: for how long the link was busy
 };
-constexpr int count_of(SpanKind /*kind*/) { return static_cast<int>(SpanKind::kFailure) + 1; }
+constexpr int count_of(SpanKind /*kind*/) { return static_cast<int>(SpanKind::kLink) + 1; }
 
 struct TraceSpan {
   SpanKind kind = SpanKind::kWait;
   Nanos begin = 0, end = 0;  // monotonic_now(); equal for an instant
   int64_t value = 0;
   std::string_view text{};  // borrowed for the duration of record()
+  Rank peer = -1;           // kLink
 };
 
 class TraceSink {

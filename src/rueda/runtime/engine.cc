@@ -93,7 +93,10 @@ bool Engine::turn() {
   moved = negotiation_.run_plan(now) || moved;
   if (!dispatcher_.failure().is_ok()) carry_out(verdicts_.on_failure(dispatcher_.failure(), now));
   if (farewell_.is_closed()) return true;
-  if (session_.links) carry_out(verdicts_.tick(now));
+  if (session_.links) {
+    carry_out(verdicts_.tick(now));
+    recording_.look_at_links(*session_.links, now);
+  }
   carry_out(farewell_.tick(state_for_farewell()));
   return moved;
 }

@@ -8,6 +8,7 @@ namespace rueda::runtime {
 namespace {
 
 constexpr Nanos kShortestWait = 2 * kMicrosecond;
+constexpr Nanos kLookInterval = 5 * kSecond;  // one system call for each channel
 
 }  // namespace
 
@@ -48,6 +49,7 @@ void Recording::begin_epoch(const Session& session) {
   trace::Recorder& recorder = timeline_->recorder();
   recorder.keep(static_cast<size_t>(session.config.flight_record_bytes));
   flight_record_ = session.config.flight_record;
+  world_size_ = session.size();
   const PeerInfo& mine = (*session.all)[static_cast<size_t>(session.me)];
   const PeerInfo& first = session.all->front();
   const std::string job = first.host_key + "|" + std::to_string(first.pid);
@@ -66,6 +68,18 @@ void Recording::begin_epoch(const Session& session) {
 void Recording::waited(Nanos begin, Nanos end) {
   if (end - begin >= kShortestWait)
     timeline_->record(TraceSpan{.kind = SpanKind::kWait, .begin = begin, .end = end});
+}
+
+void Recording::look_at_links(const Links& links, Nanos now, bool is_last) {
+  if (!is_on() || (now < next_look_ && !is_last)) return;
+  next_look_ = now + kLookInterval;
+  for (Rank peer = 0; peer < world_size_; ++peer) {
+    if (peer == me_) continue;
+    const std::optional<transport::LinkUse> use = links.use(peer);
+    if (!use) continue;
+    timeline_->record(TraceSpan{
+        .kind = SpanKind::kLink, .begin = now, .end = use->busy, .value = use->sent_bytes, .peer = peer});
+  }
 }
 
 void Recording::failed(const Status& why) {

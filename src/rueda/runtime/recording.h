@@ -31,6 +31,8 @@ class Recording {
   void begin_epoch(const Session& session);
   // A thread of the program waited for an operation. Waits that end at once are not worth a record.
   void waited(Nanos begin, Nanos end);
+  // How much this rank has sent to the others, every few seconds and at the end. Engine thread.
+  void look_at_links(const Links& links, Nanos now, bool is_last = false);
   // The epoch broke. write_flight_record() then writes what happened before.
   void failed(const Status& why);
   void write_flight_record();
@@ -43,10 +45,12 @@ class Recording {
 
  private:
   Rank me_;
+  Rank world_size_ = 1;
   std::function<void()> on_batch_;
   std::mutex mutex_;
   std::shared_ptr<trace::Timeline> timeline_;
   std::string path_;  // empty: not started by this epoch
+  Nanos next_look_ = 0;  // at the links
   std::string flight_record_;  // where it goes when the epoch breaks
   std::atomic<bool> has_failed_{false};
   std::mutex batches_mutex_;

@@ -27,7 +27,7 @@ enum class SlotKind : uint8_t {
   kEpoch = 4,    // see EpochTrace; name: host
   kEpochMore = 5,
   kEvent = 6,  // detail: TraceKind; name: phase; a: when; b: value; c: track | dtype-and-shape << 32
-  kSpan = 7,   // detail: SpanKind; name: text; a: begin; b: end; c: value
+  kSpan = 7,   // detail: SpanKind; extra: peer + 1; name: text; a: begin; b: end; c: value
   kCall = 8,   // see CallTrace; name: first tensor
   kCallMore = 9,
   kGap = 10,  // b: how many records are missing here

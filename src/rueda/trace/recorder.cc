@@ -52,12 +52,12 @@ void Recorder::record(const CallTrace& call) {
 void Recorder::record(const TraceSpan& span) {
   const std::lock_guard lock(mutex_);
   if (!is_on()) return;
-  const bool is_clock = span.kind == SpanKind::kClock;
-  reserve(1, slots_for(span.text), is_clock ? span.begin : std::max(span.begin, span.end));
+  const bool is_instant = span.kind == SpanKind::kClock || span.kind == SpanKind::kLink;
+  reserve(1, slots_for(span.text), is_instant ? span.begin : std::max(span.begin, span.end));
   const uint32_t text = id_of(span.text);
   Segment& segment = *segments_.back();
   segment.slots[segment.used++] = {
-      SlotKind::kSpan, static_cast<uint8_t>(span.kind), 0, text, span.begin, span.end, span.value};
+      SlotKind::kSpan, static_cast<uint8_t>(span.kind), static_cast<uint16_t>(span.peer + 1), text, span.begin, span.end, span.value};
   ++segment.records;
 }
 
