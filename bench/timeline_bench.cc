@@ -48,7 +48,7 @@ void write_rank(const std::string& base, Rank rank, Rank ranks, int64_t steps) {
                                 .ended = begin + (71 + call) * kMillisecond});
     }
     recorder.record(TraceSpan{.begin = ready, .end = begin + 91 * kMillisecond});
-    if (step % 100 == 99) usleep(2'000);  // the writer keeps up
+    if (step % 25 == 24) usleep(2'000);  // the writer keeps up
   }
 }
 

@@ -11,6 +11,7 @@ shutdown = basics.shutdown
 is_initialized = basics.is_initialized
 start_timeline = basics.start_timeline
 stop_timeline = basics.stop_timeline
+write_flight_record = basics.write_flight_record
 size = basics.size
 local_size = basics.local_size
 cross_size = basics.cross_size
@@ -62,4 +63,5 @@ __all__ = [
     "stop_timeline",
     "sycl_built",
     "timed_input",
+    "write_flight_record",
 ]

@@ -86,6 +86,15 @@ void advise_transfer(const Summary& summary, std::vector<Advice>& advice) {
                                            percent_text(packing))});
 }
 
+void advise_cores(const Summary& summary, std::vector<Advice>& advice) {
+  const double waking = part(summary, Share::kWaking);
+  if (waking < kWorthSaying) return;
+  advice.push_back({waking, fmt::format("The training thread gets no core for {} of a step after its results are there: run "
+                                        "fewer threads (OMP_NUM_THREADS, data loader workers) or fewer ranks on a host, and "
+                                        "give each rank cores of its own (rueda run --bind-cores).",
+                                        time_text(summary.shares[static_cast<size_t>(Share::kWaking)]))});
+}
+
 void advise_negotiation(const Summary& summary, std::vector<Advice>& advice) {
   const double negotiation = part(summary, Share::kNegotiation) + part(summary, Share::kQueue);
   if (negotiation < kWorthSaying) return;
@@ -112,6 +121,7 @@ std::vector<Advice> advise(const Summary& summary) {
   advise_input(summary, advice);
   advise_links(summary, advice);
   advise_transfer(summary, advice);
+  advise_cores(summary, advice);
   advise_negotiation(summary, advice);
   std::ranges::stable_sort(advice, std::greater<>(), &Advice::gain);
   return advice;

@@ -23,7 +23,8 @@ void Arrivals::forget(const std::vector<RankStep>& steps) {
     for (const Call& call : step.calls) {
       const auto at = calls_.find(key_of(call));
       if (at == calls_.end()) continue;
-      if (at->second.started > at->second.first_started) ++counts_[at->second.started_by->rank];
+      const Last& last = at->second;
+      if (last.started_by != nullptr && last.started > last.first_started) ++counts_[last.started_by->rank];
       calls_.erase(at);
     }
 }

@@ -6,7 +6,7 @@ namespace rueda::timeline {
 namespace {
 
 constexpr std::array<std::string_view, kShares> kNames = {"compute", "input",       "waiting", "transfer",
-                                                          "packing", "negotiation", "queue",   "other"};
+                                                          "packing", "negotiation", "queue",   "waking", "other"};
 
 // What holds at a moment. The phases of calls come first, in the order in which they count.
 enum Layer : uint8_t { kTransferring, kPacks, kWaits, kNegotiates, kQueues, kUnderWay, kBlocked, kInputs };
@@ -58,14 +58,15 @@ void add(const CallTimes& call, Edges& edges) {
   edges.add(kUnderWay, call.started, call.ended);
 }
 
-Share share_of(const std::array<int32_t, kLayers>& open) {
+// has_ended: a call has ended since the thread was blocked.
+Share share_of(const std::array<int32_t, kLayers>& open, bool has_ended) {
   if (open[kBlocked] > 0) {
     if (open[kTransferring] > 0) return Share::kTransfer;
     if (open[kPacks] > 0) return Share::kPacking;
     if (open[kWaits] > 0) return Share::kWaiting;
     if (open[kNegotiates] > 0) return Share::kNegotiation;
     if (open[kQueues] > 0) return Share::kQueue;
-    return Share::kOther;
+    return has_ended ? Share::kWaking : Share::kOther;
   }
   return open[kInputs] > 0 ? Share::kInput : Share::kCompute;
 }
@@ -89,11 +90,12 @@ Attribution attribute(const RankStepTimes& times) {
   std::array<int32_t, kLayers> open{};
   std::vector<Rank> awaited;  // one entry for each wait that is open
   Nanos at = times.step.begin;
+  bool has_ended = true;  // a thread that is blocked when the step begins may wait for an earlier call
   const auto advance = [&](Nanos to) {
     const Nanos time = to - at;
     at = to;
     if (time <= 0) return;
-    const Share share = share_of(open);
+    const Share share = share_of(open, has_ended);
     result.shares[static_cast<size_t>(share)] += time;
     if (share == Share::kWaiting) result.waiting_for[awaited.front()] += time;
     if (open[kUnderWay] == 0) return;
@@ -103,6 +105,8 @@ Attribution attribute(const RankStepTimes& times) {
   for (const Edge& edge : std::move(edges).sorted()) {
     advance(edge.when);
     open[edge.layer] += edge.change;
+    if (edge.layer == kBlocked && edge.change > 0 && open[kBlocked] == 1) has_ended = false;
+    if (edge.layer == kUnderWay && edge.change < 0) has_ended = true;
     if (edge.layer != kWaits) continue;
     if (edge.change > 0)
       awaited.push_back(edge.rank);

@@ -3,6 +3,7 @@
 // The thread that trains is either blocked in rueda, or waits for its input, or computes. What it is blocked
 // by is read off the calls under way at that moment: if one of them transfers, the time is transfer; if not,
 // packing; if not, waiting for the rank that comes last; then negotiation, then the queue behind other calls.
+// If all have ended, the thread is about to wake up, which takes long where no core is free.
 #pragma once
 
 #include <array>
@@ -17,8 +18,8 @@
 
 namespace rueda::timeline {
 
-enum class Share : uint8_t { kCompute, kInput, kWaiting, kTransfer, kPacking, kNegotiation, kQueue, kOther };
-inline constexpr size_t kShares = 8;
+enum class Share : uint8_t { kCompute, kInput, kWaiting, kTransfer, kPacking, kNegotiation, kQueue, kWaking, kOther };
+inline constexpr size_t kShares = 9;
 std::string_view name_of(Share share);
 
 // A call as its rank saw it, on the common clock, with what the other ranks' files add.

@@ -9,6 +9,8 @@ std::string track_of(Row row, int lane) {
   switch (row) {
     case Row::kSteps:
       return "steps";
+    case Row::kEvents:
+      return "events";
     case Row::kInput:
       return "waiting for input";
     case Row::kBlocked:

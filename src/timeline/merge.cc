@@ -112,11 +112,11 @@ class RankMerger {
       case SpanKind::kWait:
         return writer_.slice(Row::kBlocked, waits_.take(begin, end), "WAIT", begin, end);
       case SpanKind::kPlanBegins:
-        return writer_.instant(Row::kSteps, "plan learned", begin);
+        return writer_.instant(Row::kEvents, "plan learned", begin);
       case SpanKind::kPlanEnds:
-        return writer_.instant(Row::kSteps, "plan left: " + std::string(span.text), begin);
+        return writer_.instant(Row::kEvents, "plan left: " + std::string(span.text), begin);
       case SpanKind::kFailure:
-        return writer_.instant(Row::kSteps, "epoch broke: " + std::string(span.text), begin);
+        return writer_.instant(Row::kEvents, "epoch broke: " + std::string(span.text), begin);
       case SpanKind::kClock:
       case SpanKind::kLink:
         return;
@@ -144,7 +144,7 @@ class RankMerger {
     const Nanos sent = call.unpack_began != 0 ? call.unpack_began : call.ended;
     Nanos arrived = began;
     const auto at = last_.find(key_of(epoch_, call));
-    if (at != last_.end() && at->second.file->rank != file_.rank && at->second.file->is_aligned) {
+    if (at != last_.end() && at->second.file != nullptr && at->second.file->rank != file_.rank && at->second.file->is_aligned) {
       const RankFile& other = *at->second.file;
       const bool is_clear = at->second.started - call.started > file_.bound(other, call.ended);
       if (is_clear && file_.is_aligned) arrived = std::clamp(at->second.started, began, sent);

@@ -95,7 +95,7 @@ class PerfettoWriter final : public TraceWriter {
   void gap(int64_t records) override {
     const Detail missing{"records", records};
     if (last_ != 0)
-      event(track_event::kInstant, track_of(Row::kBlocked, 0), "RECORDS_MISSING", last_, {&missing, 1});
+      event(track_event::kInstant, track_of(Row::kEvents, 0), "RECORDS_MISSING", last_, {&missing, 1});
   }
 
   std::string take() override { return std::exchange(bytes_, {}); }
@@ -106,6 +106,8 @@ class PerfettoWriter final : public TraceWriter {
     switch (row) {
       case Row::kSteps:
         return track_of("steps", process_, true);
+      case Row::kEvents:
+        return track_of("events", process_, true);
       case Row::kInput:
         return track_of("waiting for input", process_, true);
       case Row::kBlocked:

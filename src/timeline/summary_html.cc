@@ -16,9 +16,9 @@ constexpr double kChartWidth = 1000, kChartHeight = 240;
 // Colours that differ in lightness too, for readers who do not tell hues apart; one set for dark pages.
 constexpr std::string_view kStyle = R"(
 :root { color-scheme: light dark; --text: #1b1f24; --page: #fff; --faint: #5b6470; --line: #d8dde3;
-  --s0: #9fb8d1; --s1: #e3b341; --s2: #d1495b; --s3: #2b6cb0; --s4: #7a5195; --s5: #5f8f4e; --s6: #a3a86b; --s7: #8a8f98 }
+  --s0: #9fb8d1; --s1: #e3b341; --s2: #d1495b; --s3: #2b6cb0; --s4: #7a5195; --s5: #5f8f4e; --s6: #a3a86b; --s7: #d9a0b0; --s8: #8a8f98 }
 @media (prefers-color-scheme: dark) { :root { --text: #e6e9ed; --page: #14171a; --faint: #9aa4af; --line: #343a41;
-  --s0: #4a6178; --s1: #c99a2e; --s2: #e06c7a; --s3: #5b9be0; --s4: #a583c0; --s5: #7fb36c; --s6: #b3b878; --s7: #767c85 } }
+  --s0: #4a6178; --s1: #c99a2e; --s2: #e06c7a; --s3: #5b9be0; --s4: #a583c0; --s5: #7fb36c; --s6: #b3b878; --s7: #8d5f6d; --s8: #767c85 } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--page); max-width: 64rem;
   margin: 2rem auto; padding: 0 1rem }
 h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2.2rem }
@@ -34,7 +34,7 @@ svg { width: 100%; height: auto; display: block } svg text { fill: var(--faint);
 .c0 { fill: var(--s0); background: var(--s0) } .c1 { fill: var(--s1); background: var(--s1) }
 .c2 { fill: var(--s2); background: var(--s2) } .c3 { fill: var(--s3); background: var(--s3) }
 .c4 { fill: var(--s4); background: var(--s4) } .c5 { fill: var(--s5); background: var(--s5) }
-.c6 { fill: var(--s6); background: var(--s6) } .c7 { fill: var(--s7); background: var(--s7) }
+.c6 { fill: var(--s6); background: var(--s6) } .c7 { fill: var(--s7); background: var(--s7) } .c8 { fill: var(--s8); background: var(--s8) }
 g[tabindex]:focus { outline: 2px solid var(--text); outline-offset: 1px }
 #said { min-height: 3em }
 )";

@@ -24,6 +24,8 @@ std::string_view explain(Share share) {
       return "blocked while rank 0 ordered what all had ready";
     case Share::kQueue:
       return "blocked behind other transfers that had not begun";
+    case Share::kWaking:
+      return "blocked after the transfer had ended: no core was free";
     case Share::kOther:
       return "blocked, and no record says by what";
   }

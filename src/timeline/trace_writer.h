@@ -15,7 +15,7 @@
 namespace rueda::timeline {
 
 // Rows of a rank besides those of its tensors. kCalls has as many lanes as calls overlapped.
-enum class Row : uint8_t { kSteps, kInput, kBlocked, kCalls };
+enum class Row : uint8_t { kSteps, kEvents, kInput, kBlocked, kCalls };
 
 struct Detail {
   std::string_view name;

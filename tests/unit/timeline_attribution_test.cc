@@ -27,11 +27,18 @@ TEST(Attribution, a_blocked_thread_is_blocked_by_the_phases_of_the_call) {
   EXPECT_EQ(found.of(Share::kQueue), 5);
   EXPECT_EQ(found.of(Share::kPacking), 5 + 10);
   EXPECT_EQ(found.of(Share::kTransfer), 25);
-  EXPECT_EQ(found.of(Share::kOther), 5) << "it woke up late";
+  EXPECT_EQ(found.of(Share::kWaking), 5);
+  EXPECT_EQ(found.of(Share::kOther), 0);
   EXPECT_EQ(found.of(Share::kCompute), 15);
   EXPECT_EQ(found.total(), 100);
   EXPECT_EQ(found.under_way, 55);
   EXPECT_EQ(found.hidden, 0);
+}
+
+TEST(Attribution, what_no_record_explains_is_called_other) {
+  const Attribution found = attribute({.step = {0, 100}, .blocked = {{20, 60}}});
+  EXPECT_EQ(found.of(Share::kOther), 40) << "no call ended while it was blocked";
+  EXPECT_EQ(found.of(Share::kWaking), 0);
 }
 
 TEST(Attribution, a_transfer_that_nobody_waits_for_is_hidden) {
