@@ -27,7 +27,8 @@ constexpr int kCalls = 20;
 
 void write_rank(const std::string& base, Rank rank, Rank ranks, int64_t steps) {
   rueda::trace::Recorder recorder;
-  recorder.begin_epoch({.epoch = 1, .rank = rank, .size = ranks, .began = kSecond, .host = "a", .host_key = "a|1"});
+  recorder.begin_epoch(
+      {.epoch = 1, .rank = rank, .size = ranks, .began = kSecond, .host = "a", .host_key = "a|1"});
   if (!recorder.start_file(rueda::trace::record_path(base, rank), false).is_ok()) std::exit(1);
   for (int64_t step = 0; step < steps; ++step) {
     const Nanos begin = kSecond + step * 100 * kMillisecond;

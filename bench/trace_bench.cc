@@ -11,8 +11,8 @@
 namespace {
 
 using rueda::CallTrace;
-using rueda::Nanos;
 using rueda::monotonic_now;
+using rueda::Nanos;
 using rueda::trace::Recorder;
 
 constexpr size_t kNames = 160;  // tensors of a ResNet-50

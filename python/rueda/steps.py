@@ -23,7 +23,7 @@ def mark_step(source: object = None) -> None:
 
 
 def timed_input(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """The same batches. The time that the program waits for each appears as input in `rueda timeline summary`.
+    """The same batches. `rueda timeline summary` shows as input how long the program waits for them.
 
     Example::
 

@@ -47,11 +47,13 @@ Status write_file(const std::string& path, const std::string& text) {
   return {Code::kUnavailable, "cannot write " + path + ": " + std::strerror(error) + "."};
 }
 
-int summary_command(const std::vector<std::string>& files, int64_t epoch, bool is_json, const std::string& html) {
+int summary_command(const std::vector<std::string>& files, int64_t epoch, bool is_json,
+                    const std::string& html) {
   const Result<timeline::Summary> summary = summarize(files, epoch);
   if (!summary.is_ok()) return fail(summary.status());
   if (!html.empty()) {
-    if (Status status = write_file(html, timeline::as_html(summary.value())); !status.is_ok()) return fail(status);
+    if (Status status = write_file(html, timeline::as_html(summary.value())); !status.is_ok())
+      return fail(status);
   }
   fmt::print("{}", is_json ? timeline::as_json(summary.value()) : timeline::as_text(summary.value()));
   return 0;
@@ -73,7 +75,8 @@ int merge_command(const std::string& out, const std::vector<std::string>& files)
   const Status merged = timeline::merge(out, paths.value(), remarks);
   if (!merged.is_ok()) return fail(merged);
   for (const std::string& remark : remarks) fmt::print(stderr, "rueda timeline: {}\n", remark);
-  fmt::print("{} has the records of {} files; open it in https://ui.perfetto.dev\n", out, paths.value().size());
+  fmt::print("{} has the records of {} files; open it in https://ui.perfetto.dev\n", out,
+             paths.value().size());
   return 0;
 }
 
@@ -91,8 +94,10 @@ int timeline_command(const Arguments& arguments) {
   int64_t epoch = -1;
   bool is_json = false;
   CLI::App* const summary = app.add_subcommand("summary", "where the time of each step went");
-  summary->add_option("FILE", files, "record files, a folder of them, or the timeline beside them")->required();
-  summary->add_option("--epoch", epoch, "which init of the job, if it had several")->check(CLI::NonNegativeNumber);
+  summary->add_option("FILE", files, "record files, a folder of them, or the timeline beside them")
+      ->required();
+  summary->add_option("--epoch", epoch, "which init of the job, if it had several")
+      ->check(CLI::NonNegativeNumber);
   summary->add_flag("--json", is_json, "print JSON, with every step");
   summary->add_option("--html", html, "also write a page to this file");
   CLI::App* const diff = app.add_subcommand("diff", "what changed between two jobs");

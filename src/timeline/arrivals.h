@@ -1,4 +1,5 @@
-// Which rank came last to each call, from the records of all ranks. Keeps the calls of a few steps. One thread.
+// Which rank came last to each call, from the records of all ranks. Keeps the calls of a few steps. One
+// thread.
 #pragma once
 
 #include <cstdint>

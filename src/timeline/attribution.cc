@@ -5,8 +5,8 @@
 namespace rueda::timeline {
 namespace {
 
-constexpr std::array<std::string_view, kShares> kNames = {"compute", "input",       "waiting", "transfer",
-                                                          "packing", "negotiation", "queue",   "waking", "other"};
+constexpr std::array<std::string_view, kShares> kNames = {
+    "compute", "input", "waiting", "transfer", "packing", "negotiation", "queue", "waking", "other"};
 
 // What holds at a moment. The phases of calls come first, in the order in which they count.
 enum Layer : uint8_t { kTransferring, kPacks, kWaits, kNegotiates, kQueues, kUnderWay, kBlocked, kInputs };
@@ -42,7 +42,8 @@ class Edges {
 void add(const CallTimes& call, Edges& edges) {
   if (call.submitted != 0 && call.ordered > call.submitted) {
     const bool is_late = call.submitted_last >= 0;
-    const Nanos ready = is_late ? std::clamp(call.last_submitted, call.submitted, call.ordered) : call.submitted;
+    const Nanos ready =
+        is_late ? std::clamp(call.last_submitted, call.submitted, call.ordered) : call.submitted;
     edges.add(kWaits, call.submitted, ready, call.submitted_last);
     edges.add(kNegotiates, ready, call.ordered);
   }

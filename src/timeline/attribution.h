@@ -18,14 +18,24 @@
 
 namespace rueda::timeline {
 
-enum class Share : uint8_t { kCompute, kInput, kWaiting, kTransfer, kPacking, kNegotiation, kQueue, kWaking, kOther };
+enum class Share : uint8_t {
+  kCompute,
+  kInput,
+  kWaiting,
+  kTransfer,
+  kPacking,
+  kNegotiation,
+  kQueue,
+  kWaking,
+  kOther
+};
 inline constexpr size_t kShares = 9;
 std::string_view name_of(Share share);
 
 // A call as its rank saw it, on the common clock, with what the other ranks' files add.
 struct CallTimes {
   Nanos submitted = 0, ordered = 0, started = 0, transfer_began = 0, unpack_began = 0, ended = 0;
-  Nanos last_submitted = 0, last_started = 0;    // of all members; 0: not known
+  Nanos last_submitted = 0, last_started = 0;   // of all members; 0: not known
   Rank submitted_last = -1, started_last = -1;  // which of them; -1: this rank, or not known
 };
 

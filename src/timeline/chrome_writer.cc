@@ -33,7 +33,8 @@ class ChromeWriter final : public TraceWriter {
                    std::span<const Detail> details) override {
     const std::string track = track_of(row, lane);
     const int64_t bytes = !details.empty() && details.front().name == "bytes" ? details.front().value : 0;
-    format_.add(rank_, {.kind = TraceKind::kBegin, .when = begin, .track = track, .name = name, .value = bytes}, 0);
+    format_.add(rank_,
+                {.kind = TraceKind::kBegin, .when = begin, .track = track, .name = name, .value = bytes}, 0);
   }
   void slice_end(Row row, int lane, Nanos end) override {
     const std::string track = track_of(row, lane);

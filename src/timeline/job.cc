@@ -110,8 +110,8 @@ Status check_files(const Job& job) {
   for (size_t i = 1; i < job.ranks.size(); ++i) {
     const RankFile &a = job.ranks[i - 1], &b = job.ranks[i];
     if (a.job != b.job || a.size != b.size)
-      return {Code::kInvalidArgument, a.path + " and " + b.path +
-                                          " are of different jobs; give the files of one job."};
+      return {Code::kInvalidArgument,
+              a.path + " and " + b.path + " are of different jobs; give the files of one job."};
     if (a.rank == b.rank)
       return {Code::kInvalidArgument, a.path + " and " + b.path + " are both of rank " +
                                           std::to_string(a.rank) + "; give one of them."};

@@ -24,9 +24,9 @@ struct RankFile {
   Rank rank = 0, size = 1;
   int64_t job = 0, pid = 0;
   std::string host, host_key;
-  Nanos began = 0;           // the epoch, on this rank's clock
-  int64_t began_micros = 0;  // the same moment in microseconds since 1970
-  Nanos first = 0, last = 0;  // records of the epoch, on this rank's clock
+  Nanos began = 0;              // the epoch, on this rank's clock
+  int64_t began_micros = 0;     // the same moment in microseconds since 1970
+  Nanos first = 0, last = 0;    // records of the epoch, on this rank's clock
   int64_t calls = 0, lost = 0;  // lost: records that the writer dropped
   int64_t steps = 0;            // marks of step_source
   int64_t step_source = 0;
@@ -56,15 +56,15 @@ struct Job {
   Epoch epoch = 0;
   std::vector<Epoch> epochs;  // all that the files hold
   Rank size = 1;
-  std::vector<RankFile> ranks;         // sorted; those whose files were given
-  std::vector<std::string> remarks;    // what the user should know of the files, each a sentence
+  std::vector<RankFile> ranks;       // sorted; those whose files were given
+  std::vector<std::string> remarks;  // what the user should know of the files, each a sentence
 };
 
 // "t.json" stands for the files beside it, a folder for the record files in it. Fails if there are none.
 Result<std::vector<std::string>> find_files(const std::vector<std::string>& arguments);
 
-// epoch: -1 = the one with the most steps, or else with the most calls. Reads every file once. Fails if no file can
-// be read, or if they are of different jobs.
+// epoch: -1 = the one with the most steps, or else with the most calls. Reads every file once. Fails if no
+// file can be read, or if they are of different jobs.
 Result<Job> read_job(const std::vector<std::string>& paths, int64_t epoch, Names& names);
 
 }  // namespace rueda::timeline

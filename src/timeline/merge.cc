@@ -23,7 +23,8 @@ struct LastRank {
 using LastRanks = std::unordered_map<uint64_t, LastRank>;
 
 uint64_t key_of(Epoch epoch, const Call& call) {
-  return (call.order ^ uint64_t{call.generation} << 48) * 0x9E3779B97F4A7C15u ^ static_cast<uint64_t>(epoch) << 32;
+  return (call.order ^ uint64_t{call.generation} << 48) * 0x9E3779B97F4A7C15u ^ static_cast<uint64_t>(epoch)
+                                                                                    << 32;
 }
 
 // The first lane in which everything has ended.
@@ -31,9 +32,12 @@ class Lanes {
  public:
   int take(Nanos begin, Nanos end) {
     const auto free = std::ranges::find_if(ends_, [&](Nanos other) { return other <= begin; });
-    if (free != ends_.end()) *free = end;
-    else ends_.push_back(end);
-    return static_cast<int>(free != ends_.end() ? free - ends_.begin() : static_cast<ptrdiff_t>(ends_.size()) - 1);
+    if (free != ends_.end())
+      *free = end;
+    else
+      ends_.push_back(end);
+    return static_cast<int>(free != ends_.end() ? free - ends_.begin()
+                                                : static_cast<ptrdiff_t>(ends_.size()) - 1);
   }
 
  private:
@@ -93,8 +97,7 @@ class RankMerger {
     add_phases(shown);
     // An outer slice comes before those in it: begin, then the phases, then its end.
     writer_.slice_begin(Row::kCalls, lane, name, begin, details);
-    for (const Phase& phase : phases_)
-      writer_.slice(Row::kCalls, lane, phase.name, phase.begin, phase.end);
+    for (const Phase& phase : phases_) writer_.slice(Row::kCalls, lane, phase.name, phase.begin, phase.end);
     writer_.slice_end(Row::kCalls, lane, shown.ended);
   }
 
@@ -144,7 +147,8 @@ class RankMerger {
     const Nanos sent = call.unpack_began != 0 ? call.unpack_began : call.ended;
     Nanos arrived = began;
     const auto at = last_.find(key_of(epoch_, call));
-    if (at != last_.end() && at->second.file != nullptr && at->second.file->rank != file_.rank && at->second.file->is_aligned) {
+    if (at != last_.end() && at->second.file != nullptr && at->second.file->rank != file_.rank &&
+        at->second.file->is_aligned) {
       const RankFile& other = *at->second.file;
       const bool is_clear = at->second.started - call.started > file_.bound(other, call.ended);
       if (is_clear && file_.is_aligned) arrived = std::clamp(at->second.started, began, sent);
@@ -214,7 +218,8 @@ Status write_epoch(const Job& job, Names& names, TraceWriter& writer, File& out)
 
 }  // namespace
 
-Status merge(const std::string& out, const std::vector<std::string>& paths, std::vector<std::string>& remarks) {
+Status merge(const std::string& out, const std::vector<std::string>& paths,
+             std::vector<std::string>& remarks) {
   Names names;
   const Result<Job> first = read_job(paths, -1, names);
   if (!first.is_ok()) return first.status();
@@ -233,7 +238,8 @@ Status merge(const std::string& out, const std::vector<std::string>& paths, std:
         start = began;
         start_micros = file.began_micros;
       }
-  const auto writer = out.ends_with(".json") ? make_chrome_writer(start, start_micros) : make_perfetto_writer();
+  const auto writer =
+      out.ends_with(".json") ? make_chrome_writer(start, start_micros) : make_perfetto_writer();
   File file;
   if (Status status = file.open(out); !status.is_ok()) return status;
   for (const Job& job : jobs)

@@ -83,7 +83,8 @@ class PerfettoWriter final : public TraceWriter {
       case TraceKind::kEnd:
         return event(track_event::kEnd, tensor, {}, when, {});
       case TraceKind::kRankReady:
-        return event(track_event::kInstant, tensor, "rank " + std::to_string(each.value) + " is ready", when, {});
+        return event(track_event::kInstant, tensor, "rank " + std::to_string(each.value) + " is ready", when,
+                     {});
       case TraceKind::kInstant:
         return event(track_event::kInstant, tensor, each.name, when, {});
       case TraceKind::kCounter:
@@ -132,7 +133,8 @@ class PerfettoWriter final : public TraceWriter {
     return at->second;
   }
 
-  void event(int32_t type, uint64_t track, std::string_view name, Nanos when, std::span<const Detail> details) {
+  void event(int32_t type, uint64_t track, std::string_view name, Nanos when,
+             std::span<const Detail> details) {
     last_ = when;
     const auto [at, is_new] = name.empty() ? std::pair(names_.end(), false)
                                            : names_.try_emplace(std::string(name), names_.size() + 1);

@@ -43,13 +43,15 @@ Result<RecordReader> RecordReader::open(const std::string& path, Names& names) {
   const Slot* const first = reader.take(1);
   if (first == nullptr || first->kind != SlotKind::kFile || first->a != trace::kFileMagic) {
     return Status(Code::kInvalidArgument,
-                  path + " is not a record file of rueda. With RUEDA_TIMELINE=t.json they are called "
-                         "t.json.rank0.rec, t.json.rank1.rec and so on.");
+                  path +
+                      " is not a record file of rueda. With RUEDA_TIMELINE=t.json they are called "
+                      "t.json.rank0.rec, t.json.rank1.rec and so on.");
   }
   if (first->b != trace::kRecordVersion) {
-    return Status(Code::kInvalidArgument,
-                  path + " has version " + std::to_string(first->b) + " of the format, and this rueda reads " +
-                      std::to_string(trace::kRecordVersion) + "; use the rueda that recorded it.");
+    return Status(Code::kInvalidArgument, path + " has version " + std::to_string(first->b) +
+                                              " of the format, and this rueda reads " +
+                                              std::to_string(trace::kRecordVersion) +
+                                              "; use the rueda that recorded it.");
   }
   return reader;
 }

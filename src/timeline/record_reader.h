@@ -69,8 +69,8 @@ class RecordReader {
   std::vector<trace::Slot> buffer_;
   size_t at_ = 0, end_ = 0;  // in buffer_
   int64_t read_slots_ = 0;
-  std::vector<trace::Slot> taken_;                   // a record that crosses the end of the buffer
-  std::unordered_map<uint32_t, uint32_t> segment_;   // the names of this segment: id -> Names
+  std::vector<trace::Slot> taken_;                  // a record that crosses the end of the buffer
+  std::unordered_map<uint32_t, uint32_t> segment_;  // the names of this segment: id -> Names
   Record record_;
   Status fault_;
 };

@@ -5,8 +5,8 @@
 namespace rueda::timeline {
 namespace {
 
-constexpr double kSlow = 0.5;                // of what the median of the other ranks does
-constexpr int64_t kLeastBytes = 4 << 20;     // less says nothing about a link
+constexpr double kSlow = 0.5;             // of what the median of the other ranks does
+constexpr int64_t kLeastBytes = 4 << 20;  // less says nothing about a link
 constexpr Nanos kLeastBusy = 50 * kMillisecond;
 
 double speed(const LinkTotal& total) {

@@ -28,9 +28,7 @@ void StepStream::take(const Span& span, RankStep& step) const {
     step.inputs.emplace_back(file_->aligned(span.begin), file_->aligned(span.end));
 }
 
-std::optional<RankStep> StepStream::next() {
-  return division_.window > 0 ? next_window() : next_marked();
-}
+std::optional<RankStep> StepStream::next() { return division_.window > 0 ? next_window() : next_marked(); }
 
 std::optional<RankStep> StepStream::next_marked() {
   RankStep step;

@@ -20,9 +20,9 @@ struct RankStep {
 
 // How the time of a job is divided into steps.
 struct Division {
-  Nanos from = 0;     // the first step begins with the first mark from here on
-  Nanos window = 0;   // without marks: the length of a "step"; 0: there are marks
-  Nanos until = 0;    // without marks: where the last one ends
+  Nanos from = 0;    // the first step begins with the first mark from here on
+  Nanos window = 0;  // without marks: the length of a "step"; 0: there are marks
+  Nanos until = 0;   // without marks: where the last one ends
 };
 
 class StepStream {

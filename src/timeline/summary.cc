@@ -1,5 +1,5 @@
-// Reads all ranks in step. Of each rank three steps are in memory: a call may end after the step that began it,
-// and on one rank a step earlier than on another.
+// Reads all ranks in step. Of each rank three steps are in memory: a call may end after the step that began
+// it, and on one rank a step earlier than on another.
 #include "timeline/summary.h"
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 namespace rueda::timeline {
 namespace {
 
-constexpr Nanos kWindow = kSecond;       // where a program marks no steps
-constexpr size_t kMaxStepRows = 2'048;   // beyond, steps are taken together
+constexpr Nanos kWindow = kSecond;      // where a program marks no steps
+constexpr size_t kMaxStepRows = 2'048;  // beyond, steps are taken together
 constexpr size_t kMaxKeptLengths = 1u << 20;
 
 // Ranks that record only their last minute begin at different steps. A step ends on all ranks at about the
@@ -194,12 +194,13 @@ void Summarizer::finish_ranks() {
   for (size_t i = 0; i < summary_.by_rank.size(); ++i) {
     RankSummary& rank = summary_.by_rank[i];
     for (const auto& waited : waited_for_)
-      if (const auto at = waited.find(rank.rank); at != waited.end()) rank.cost += at->second / steps / others;
+      if (const auto at = waited.find(rank.rank); at != waited.end())
+        rank.cost += at->second / steps / others;
     rank.last = arrivals_.last_of(rank.rank);
     const double more_compute = compute[i] - median(compute), more_input = input[i] - median(input);
     rank.delay = std::max({more_compute, more_input, 0.0});
     if (rank.cost <= 0) continue;
-    rank.why = rank.delay < rank.cost / 4   ? Lateness::kUnknown
+    rank.why = rank.delay < rank.cost / 4  ? Lateness::kUnknown
                : more_input > more_compute ? Lateness::kInput
                                            : Lateness::kCompute;
   }
@@ -217,8 +218,7 @@ Summary Summarizer::finish(const Names& names) {
     summary_.step_p95 = lengths_[(lengths_.size() - 1) * 95 / 100];
     summary_.unattributed =
         1 - static_cast<double>(attributed_) / static_cast<double>(std::max<Nanos>(measured_, 1));
-    summary_.overlap =
-        under_way_ == 0 ? 0 : static_cast<double>(hidden_) / static_cast<double>(under_way_);
+    summary_.overlap = under_way_ == 0 ? 0 : static_cast<double>(hidden_) / static_cast<double>(under_way_);
   }
   for (const RankFile& file : job_.ranks)
     if (!file.clock.is_empty())

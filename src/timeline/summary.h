@@ -26,10 +26,10 @@ enum class Lateness : uint8_t { kNone, kCompute, kInput, kUnknown };
 struct RankSummary {
   Rank rank = 0;
   std::string host;
-  Shares shares{};       // nanoseconds, of an average step
-  int64_t last = 0;      // for how many calls the others waited for it
-  double cost = 0;       // nanoseconds of a step that the average other rank waited for it
-  double delay = 0;      // of a step: how much more it computed, or waited for input, than the median rank
+  Shares shares{};   // nanoseconds, of an average step
+  int64_t last = 0;  // for how many calls the others waited for it
+  double cost = 0;   // nanoseconds of a step that the average other rank waited for it
+  double delay = 0;  // of a step: how much more it computed, or waited for input, than the median rank
   Lateness why = Lateness::kNone;
 };
 
@@ -39,13 +39,14 @@ struct TransferSummary {
   int32_t tensors = 1;
   std::string what, backend;
   int64_t calls = 0;
-  int64_t bytes = 0;         // of one call
-  double transfer = 0;       // nanoseconds of one call, from when the last rank came to its end
-  double waiting = 0;        // of one call, mean over the ranks: for the last rank
-  double bus_gbps = 0;       // 0: not a collective with a known traffic
+  int64_t bytes = 0;    // of one call
+  double transfer = 0;  // nanoseconds of one call, from when the last rank came to its end
+  double waiting = 0;   // of one call, mean over the ranks: for the last rank
+  double bus_gbps = 0;  // 0: not a collective with a known traffic
 };
 
-// What a rank sends to the others, and what they send to it, in GB/s on a connection while it is busy; 0: not known.
+// What a rank sends to the others, and what they send to it, in GB/s on a connection while it is busy; 0: not
+// known.
 struct LinkSummary {
   Rank rank = 0;
   double out_gbps = 0, in_gbps = 0;
@@ -60,18 +61,18 @@ struct Advice {
 struct Summary {
   Epoch epoch = 0;
   Rank size = 1, files = 1;
-  bool has_steps = true;      // false: the program marks no steps, so time was cut into windows
-  bool knows_waits = true;    // false: the program does not say when it waits, so all calls count as waiting
+  bool has_steps = true;    // false: the program marks no steps, so time was cut into windows
+  bool knows_waits = true;  // false: the program does not say when it waits, so all calls count as waiting
   int64_t steps = 0;
-  double step_length = 0;     // mean, in nanoseconds
-  Shares shares{};            // of an average step, mean over the ranks
-  double unattributed = 0;    // the part of the time that no record explains
-  double overlap = 0;         // the part of the time of calls under way that was hidden behind computing
+  double step_length = 0;   // mean, in nanoseconds
+  Shares shares{};          // of an average step, mean over the ranks
+  double unattributed = 0;  // the part of the time that no record explains
+  double overlap = 0;       // the part of the time of calls under way that was hidden behind computing
   double step_p50 = 0, step_p95 = 0;
-  double clock_bound = 0;     // nanoseconds by which the clocks of two hosts may differ; 0: one host
+  double clock_bound = 0;  // nanoseconds by which the clocks of two hosts may differ; 0: one host
   int64_t calls = 0, planned_calls = 0, bytes = 0;  // of one rank, mean over the ranks; bytes of all steps
-  double bus_gbps = 0;        // of all transfers together
-  int64_t plans = 0;          // learned by a rank
+  double bus_gbps = 0;                              // of all transfers together
+  int64_t plans = 0;                                // learned by a rank
   std::map<std::string, int64_t> departures;
   std::vector<StepSummary> by_step;
   std::vector<RankSummary> by_rank;

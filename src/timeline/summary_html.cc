@@ -1,5 +1,5 @@
-// One page that needs nothing else: no script or style from elsewhere, pictures as SVG. Bars can be reached by
-// keyboard, and what they show is also text.
+// One page that needs nothing else: no script or style from elsewhere, pictures as SVG. Bars can be reached
+// by keyboard, and what they show is also text.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -56,12 +56,18 @@ std::string escaped(std::string_view text) {
   std::string out;
   bool is_code = false;
   for (const char c : text) {
-    if (c == '`') out += std::exchange(is_code, !is_code) ? "</code>" : "<code>";
-    else if (c == '&') out += "&amp;";
-    else if (c == '<') out += "&lt;";
-    else if (c == '>') out += "&gt;";
-    else if (c == '"') out += "&quot;";
-    else out += c;
+    if (c == '`')
+      out += std::exchange(is_code, !is_code) ? "</code>" : "<code>";
+    else if (c == '&')
+      out += "&amp;";
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '"')
+      out += "&quot;";
+    else
+      out += c;
   }
   return is_code ? out + "</code>" : out;
 }
@@ -78,7 +84,8 @@ std::string listing(const Shares& shares) {
   std::string text;
   for (size_t i = 0; i < kShares; ++i) {
     if (shares[i] < 1) continue;
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(static_cast<Share>(i)), time_text(shares[i]));
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(static_cast<Share>(i)),
+                        time_text(shares[i]));
   }
   return text;
 }
@@ -112,9 +119,9 @@ std::string step_chart(const Summary& summary) {
       kChartWidth, kChartHeight + 20);
   for (size_t i = 0; i < columns.size(); ++i) {
     const StepSummary& column = columns[i];
-    const std::string which = column.count == 1
-                                  ? fmt::format("Step {}", column.first)
-                                  : fmt::format("Steps {} to {}", column.first, column.first + column.count - 1);
+    const std::string which =
+        column.count == 1 ? fmt::format("Step {}", column.first)
+                          : fmt::format("Steps {} to {}", column.first, column.first + column.count - 1);
     svg += fmt::format("\n<g tabindex=\"{}\" role=\"img\" aria-label=\"{}, {}: {}\">", i == 0 ? 0 : -1, which,
                        time_text(column.length), listing(column.shares));
     double y = kChartHeight;
@@ -122,21 +129,23 @@ std::string step_chart(const Summary& summary) {
       const double height = column.shares[s] / longest * kChartHeight;
       if (height < 0.05) continue;
       y -= height;
-      svg += fmt::format(R"(<rect class="c{}" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}"/>)", s,
-                         static_cast<double>(i) * width, y, std::max(width - (width > 3 ? 1 : 0), 0.5), height);
+      svg +=
+          fmt::format(R"(<rect class="c{}" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}"/>)", s,
+                      static_cast<double>(i) * width, y, std::max(width - (width > 3 ? 1 : 0), 0.5), height);
     }
     svg += "</g>";
   }
   const int64_t last = columns.empty() ? 0 : columns.back().first + columns.back().count - 1;
-  svg += fmt::format("\n<text x=\"0\" y=\"{0}\">step 0</text><text x=\"{1}\" y=\"{0}\" text-anchor=\"end\">step "
-                     "{2}</text><text x=\"{1}\" y=\"12\" text-anchor=\"end\">{3}</text></svg>\n",
-                     kChartHeight + 16, kChartWidth, last, time_text(longest));
+  svg += fmt::format(
+      "\n<text x=\"0\" y=\"{0}\">step 0</text><text x=\"{1}\" y=\"{0}\" text-anchor=\"end\">step "
+      "{2}</text><text x=\"{1}\" y=\"12\" text-anchor=\"end\">{3}</text></svg>\n",
+      kChartHeight + 16, kChartWidth, last, time_text(longest));
   return svg;
 }
 
 std::string row_bar(const Shares& shares, double longest) {
-  std::string svg = fmt::format(R"(<svg viewBox="0 0 300 14" style="width:18rem" role="img" aria-label="{}">)",
-                                listing(shares));
+  std::string svg = fmt::format(
+      R"(<svg viewBox="0 0 300 14" style="width:18rem" role="img" aria-label="{}">)", listing(shares));
   double x = 0;
   for (size_t s = 0; s < kShares; ++s) {
     const double width = shares[s] / longest * 300;
@@ -151,8 +160,8 @@ std::string share_table(const Summary& s) {
   std::string text = "<table><tr><th>share<th>of a step<th>part</tr>\n";
   for (size_t i = 0; i < kShares; ++i)
     if (s.shares[i] > 0 || i == 0)
-      text += fmt::format("<tr><td>{}<td>{}<td>{}</tr>\n", name_of(static_cast<Share>(i)), time_text(s.shares[i]),
-                          percent_text(s.shares[i] / s.step_length));
+      text += fmt::format("<tr><td>{}<td>{}<td>{}</tr>\n", name_of(static_cast<Share>(i)),
+                          time_text(s.shares[i]), percent_text(s.shares[i] / s.step_length));
   return text + "</table>\n";
 }
 
@@ -166,52 +175,60 @@ std::string rank_table(const Summary& s) {
     longest = std::max(longest, length);
   }
   std::string text =
-      "<div class=\"wide\"><table><tr><th>rank<th class=\"left\">host<th>others wait for it<th>last to<th class=\"left\">"
+      "<div class=\"wide\"><table><tr><th>rank<th class=\"left\">host<th>others wait for it<th>last to<th "
+      "class=\"left\">"
       "its average step</tr>\n";
   for (const RankSummary& rank : ranks)
-    text += fmt::format("<tr><td>{}<td class=\"left\">{}<td>{}<td>{} calls<td class=\"left\">{}</tr>\n", rank.rank,
-                        escaped(rank.host), time_text(rank.cost), rank.last, row_bar(rank.shares, longest));
+    text += fmt::format("<tr><td>{}<td class=\"left\">{}<td>{}<td>{} calls<td class=\"left\">{}</tr>\n",
+                        rank.rank, escaped(rank.host), time_text(rank.cost), rank.last,
+                        row_bar(rank.shares, longest));
   return text + "</table></div>\n";
 }
 
 std::string transfer_table(const Summary& s) {
   std::string text =
-      "<div class=\"wide\"><table><tr><th>tensors<th class=\"left\">collective<th>size<th>times<th>transfer<th>waiting<th>"
+      "<div class=\"wide\"><table><tr><th>tensors<th "
+      "class=\"left\">collective<th>size<th>times<th>transfer<th>waiting<th>"
       "GB/s</tr>\n";
   for (const TransferSummary& one : s.by_transfer)
     text += fmt::format(
-        "<tr><td class=\"name\">{}{}<td class=\"left\">{} ({})<td>{}<td>{}<td>{}<td>{}<td>{}</tr>\n", escaped(one.name),
-        one.tensors > 1 ? fmt::format(" and {} more", one.tensors - 1) : "", escaped(one.what), escaped(one.backend),
-        size_text(one.bytes), one.calls, time_text(one.transfer), time_text(one.waiting),
-        one.bus_gbps > 0 ? fmt::format("{:.3g}", one.bus_gbps) : "");
+        "<tr><td class=\"name\">{}{}<td class=\"left\">{} ({})<td>{}<td>{}<td>{}<td>{}<td>{}</tr>\n",
+        escaped(one.name), one.tensors > 1 ? fmt::format(" and {} more", one.tensors - 1) : "",
+        escaped(one.what), escaped(one.backend), size_text(one.bytes), one.calls, time_text(one.transfer),
+        time_text(one.waiting), one.bus_gbps > 0 ? fmt::format("{:.3g}", one.bus_gbps) : "");
   return text + "</table></div>\n";
 }
 
 }  // namespace
 
 std::string as_html(const Summary& s) {
-  std::string page = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-                     "<meta name=\"viewport\" content=\"width=device-width\">\n<title>Where the time went</title>\n<style>";
+  std::string page =
+      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width\">\n<title>Where the time went</title>\n<style>";
   page += kStyle;
   page += "</style></head><body>\n<h1>Where the time went</h1>\n";
-  page += fmt::format("<p>{} ranks, epoch {}, {} {} of {} (median {}, 95th percentile {}).</p>\n", s.size, s.epoch, s.steps,
-                      s.has_steps ? "steps" : "windows of time", time_text(s.step_length), time_text(s.step_p50),
-                      time_text(s.step_p95));
+  page += fmt::format("<p>{} ranks, epoch {}, {} {} of {} (median {}, 95th percentile {}).</p>\n", s.size,
+                      s.epoch, s.steps, s.has_steps ? "steps" : "windows of time", time_text(s.step_length),
+                      time_text(s.step_p50), time_text(s.step_p95));
   for (const std::string& remark : s.remarks) page += "<p class=\"faint\">" + escaped(remark) + "</p>\n";
   page += "<h2>What to do</h2>\n";
   if (s.advice.empty()) page += "<p>Nothing takes more than 1 % of a step and could be saved.</p>\n";
   if (!s.advice.empty()) page += "<ol>\n";
   for (const Advice& advice : s.advice)
-    page += fmt::format("<li><strong>Up to {}.</strong> {}</li>\n", percent_text(advice.gain), escaped(advice.text));
+    page += fmt::format("<li><strong>Up to {}.</strong> {}</li>\n", percent_text(advice.gain),
+                        escaped(advice.text));
   if (!s.advice.empty()) page += "</ol>\n";
   if (s.steps > 0) {
     page += "<h2>Steps</h2>\n" + key() + step_chart(s);
-    page += "<p id=\"said\" class=\"faint\" aria-live=\"polite\">Point at a step, or reach it with Tab and the arrow "
-            "keys.</p>\n";
+    page +=
+        "<p id=\"said\" class=\"faint\" aria-live=\"polite\">Point at a step, or reach it with Tab and the "
+        "arrow "
+        "keys.</p>\n";
     page += share_table(s);
-    page += fmt::format("<p>{} of the time is explained by records. {}</p>\n", percent_text(1 - s.unattributed),
-                        s.knows_waits ? percent_text(s.overlap) + " of the time of transfers was hidden behind computing."
-                                      : std::string("Overlap is not known: the program does not say when it waits."));
+    page += fmt::format(
+        "<p>{} of the time is explained by records. {}</p>\n", percent_text(1 - s.unattributed),
+        s.knows_waits ? percent_text(s.overlap) + " of the time of transfers was hidden behind computing."
+                      : std::string("Overlap is not known: the program does not say when it waits."));
     page += "<h2>Ranks</h2>\n" + rank_table(s);
   }
   page += "<h2>Transfers</h2>\n" + transfer_table(s);

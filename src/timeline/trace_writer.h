@@ -48,6 +48,7 @@ std::unique_ptr<TraceWriter> make_perfetto_writer();
 std::unique_ptr<TraceWriter> make_chrome_writer(Nanos start, int64_t start_micros);
 
 // All epochs of all files, with one clock. out ends with .json: Chrome's format.
-Status merge(const std::string& out, const std::vector<std::string>& paths, std::vector<std::string>& remarks);
+Status merge(const std::string& out, const std::vector<std::string>& paths,
+             std::vector<std::string>& remarks);
 
 }  // namespace rueda::timeline

@@ -31,7 +31,7 @@ double bus_factor(Collective what, Rank ranks) {
 }
 
 size_t Transfers::Hash::operator()(const Key& key) const {
-  const auto mixed = static_cast<uint64_t>(key.bytes) * 0x9E3779B97F4A7C15u ^ uint64_t{key.name} << 20 ^
+  const auto mixed = static_cast<uint64_t>(key.bytes) * 0x9E3779B97F4A7C15u ^ uint64_t { key.name } << 20 ^
                      static_cast<uint64_t>(key.tensors);
   return mixed ^ mixed >> 29;
 }

@@ -42,7 +42,9 @@ hvd.shutdown()
 
 
 def timeline(*arguments: str) -> str:
-    done = subprocess.run([RUEDA, "timeline", *arguments], capture_output=True, text=True, timeout=CASE_LIMIT_S)
+    done = subprocess.run(
+        [RUEDA, "timeline", *arguments], capture_output=True, text=True, timeout=CASE_LIMIT_S
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -152,14 +154,19 @@ def test_a_merged_json_balances_and_has_all_ranks(tmp_path: Path) -> None:
 
 
 def test_the_death_of_rank_0_loses_nothing_of_the_others(tmp_path: Path) -> None:
-    body = TRAINING.replace("    hvd.mark_step()", "    hvd.mark_step()\n    if step == 20 and hvd.rank() == 0:\n        os.kill(os.getpid(), 9)")
+    body = TRAINING.replace(
+        "    hvd.mark_step()",
+        "    hvd.mark_step()\n    if step == 20 and hvd.rank() == 0:\n        os.kill(os.getpid(), 9)",
+    )
     flight = tmp_path / "flight"
     ended = launch(2, body, {"RUEDA_TIMELINE": str(tmp_path / "t.json"), "RUEDA_FLIGHT_RECORD": str(flight)})
     assert ended[0].status == -signal.SIGKILL and ended[1].status != 0
     for path in (tmp_path / "t.json.rank1.rec", tmp_path / "flight.rank1.rec"):
         found = summary(path)
         assert found["steps"] >= 19
-        assert any("rank 0" in remark and "was lost" in remark for remark in found["remarks"]), found["remarks"]
+        assert any("rank 0" in remark and "was lost" in remark for remark in found["remarks"]), found[
+            "remarks"
+        ]
     assert f"{flight}.rank1.rec" in ended[1].output
     assert summary(tmp_path / "t.json")["files"] == 2, "what rank 0 wrote can be read as well"
 
@@ -231,15 +238,24 @@ def make_hosts() -> Iterator[List[str]]:
 def test_a_slow_link_and_another_clock_are_found_between_hosts(hosts: List[str], tmp_path: Path) -> None:
     folder = make_job_folder()
     # Rank 2 is in a time namespace whose monotonic clock is 50 s ahead.
-    has_times = subprocess.run(["unshare", "-T", "--monotonic", "50", "true"], check=False, capture_output=True)
+    has_times = subprocess.run(
+        ["unshare", "-T", "--monotonic", "50", "true"], check=False, capture_output=True
+    )
     ahead = ["unshare", "-T", "--monotonic", "50"] if has_times.returncode == 0 else []
     ranks = []
     for rank, name in enumerate(hosts):
-        given = {"RUEDA_LOCAL_RANK": "0", "RUEDA_LOCAL_SIZE": "1", "RUEDA_INTERFACE": "net0", "COUNT": "300000"}
+        given = {
+            "RUEDA_LOCAL_RANK": "0",
+            "RUEDA_LOCAL_SIZE": "1",
+            "RUEDA_INTERFACE": "net0",
+            "COUNT": "300000",
+        }
         given |= {"STEPS": "8", "RUEDA_TIMELINE": str(tmp_path / "t.json")}
         command = ["ip", "netns", "exec", name, *(ahead if rank == 2 else []), PYTHON, "-c", TRAINING]
         environment = {**rank_environment(rank, 3, folder, "tcp"), **given}
-        ranks.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
+        ranks.append(
+            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        )
     outputs = [rank.communicate(timeout=CASE_LIMIT_S)[0] for rank in ranks]
     assert all(rank.returncode == 0 for rank in ranks), outputs
     shutil.rmtree(folder)

@@ -17,8 +17,16 @@ TEST(Attribution, a_step_without_calls_is_computing_and_input) {
 
 // One negotiated call with every phase, and a thread that is blocked from its submission to its end.
 TEST(Attribution, a_blocked_thread_is_blocked_by_the_phases_of_the_call) {
-  const CallTimes call{.submitted = 10, .ordered = 30, .started = 35, .transfer_began = 40, .unpack_began = 80,
-                       .ended = 90, .last_submitted = 25, .last_started = 55, .submitted_last = 2, .started_last = 3};
+  const CallTimes call{.submitted = 10,
+                       .ordered = 30,
+                       .started = 35,
+                       .transfer_began = 40,
+                       .unpack_began = 80,
+                       .ended = 90,
+                       .last_submitted = 25,
+                       .last_started = 55,
+                       .submitted_last = 2,
+                       .started_last = 3};
   const Attribution found = attribute({.step = {0, 100}, .calls = {call}, .blocked = {{10, 95}}});
   EXPECT_EQ(found.of(Share::kWaiting), 15 + 15);
   EXPECT_EQ(found.waiting_for.at(2), 15) << "before it submitted";
@@ -52,8 +60,13 @@ TEST(Attribution, a_transfer_that_nobody_waits_for_is_hidden) {
 
 TEST(Attribution, while_one_call_transfers_waiting_for_another_costs_nothing) {
   const CallTimes moves{.submitted = 0, .ordered = 0, .started = 0, .transfer_began = 0, .ended = 50};
-  const CallTimes waits{.submitted = 0, .ordered = 0, .started = 0, .transfer_began = 0, .ended = 100,
-                        .last_started = 80, .started_last = 1};
+  const CallTimes waits{.submitted = 0,
+                        .ordered = 0,
+                        .started = 0,
+                        .transfer_began = 0,
+                        .ended = 100,
+                        .last_started = 80,
+                        .started_last = 1};
   const Attribution found = attribute({.step = {0, 100}, .calls = {moves, waits}, .blocked = {{0, 100}}});
   EXPECT_EQ(found.of(Share::kTransfer), 50 + 20);
   EXPECT_EQ(found.of(Share::kWaiting), 30);
@@ -63,7 +76,9 @@ TEST(Attribution, every_moment_of_random_steps_is_counted_once) {
   const uint64_t seed = std::random_device{}();
   std::printf("seed %lu\n", seed);
   std::mt19937_64 random(seed);
-  const auto any = [&](Nanos from, Nanos to) { return from + static_cast<Nanos>(random() % (to - from + 1)); };
+  const auto any = [&](Nanos from, Nanos to) {
+    return from + static_cast<Nanos>(random() % (to - from + 1));
+  };
   for (int round = 0; round < 2'000; ++round) {
     RankStepTimes times{.step = {1'000, 1'000 + any(1, 1'000)}};
     for (Nanos i = any(0, 6); i > 0; --i) {

@@ -53,13 +53,21 @@ class SummaryTest : public testing::Test {
     for (Rank rank = 0; rank < plan.ranks; ++rank) {
       auto& recorder = *recorders.emplace_back(std::make_unique<trace::Recorder>());
       const bool is_apart = plan.offset != 0 && rank % 2 == 1;
-      recorder.begin_epoch({.epoch = 1, .rank = rank, .size = plan.ranks, .job = plan.job, .began = kSecond + skew(rank),
-                            .host = is_apart ? "b" : "a", .host_key = is_apart ? "b|2" : "a|1"});
+      recorder.begin_epoch({.epoch = 1,
+                            .rank = rank,
+                            .size = plan.ranks,
+                            .job = plan.job,
+                            .began = kSecond + skew(rank),
+                            .host = is_apart ? "b" : "a",
+                            .host_key = is_apart ? "b|2" : "a|1"});
       EXPECT_TRUE(recorder.start_file(trace::record_path(base, rank), false).is_ok());
       if (is_apart)
-        recorder.record(TraceSpan{.kind = SpanKind::kClock, .begin = kSecond + plan.offset, .end = 20'000,
+        recorder.record(TraceSpan{.kind = SpanKind::kClock,
+                                  .begin = kSecond + plan.offset,
+                                  .end = 20'000,
                                   .value = -plan.offset + 3'000});
-      recorder.record(TraceSpan{.kind = SpanKind::kStep, .begin = kSecond + skew(rank), .end = kSecond + skew(rank)});
+      recorder.record(
+          TraceSpan{.kind = SpanKind::kStep, .begin = kSecond + skew(rank), .end = kSecond + skew(rank)});
     }
     for (int64_t step = 0; step < plan.steps; ++step) write_step(plan, step, at, recorders);
     return base;
@@ -78,14 +86,22 @@ class SummaryTest : public testing::Test {
       const Nanos skew = r % 2 == 1 ? plan.offset : 0;
       trace::Recorder& out = *recorders[r];
       if (mine.input > 0)
-        out.record(TraceSpan{.kind = SpanKind::kInput, .begin = at[r] + skew, .end = at[r] + ms(mine.input) + skew});
+        out.record(
+            TraceSpan{.kind = SpanKind::kInput, .begin = at[r] + skew, .end = at[r] + ms(mine.input) + skew});
       Nanos now = ready[r];
       for (int32_t c = 0; c < plan.calls; ++c) {
         const Nanos end = std::max(now, last) + ms(mine.transfer / plan.calls);
         const std::string name = "grad" + std::to_string(c);
-        out.record(CallTrace{.is_planned = true, .order = static_cast<uint64_t>(step * plan.calls + c), .name = name,
-                             .backend = "local", .tensors = 1, .bytes = 1 << 20, .submitted = ready[r] + skew,
-                             .ordered = now + skew, .started = now + skew, .transfer_began = now + skew,
+        out.record(CallTrace{.is_planned = true,
+                             .order = static_cast<uint64_t>(step * plan.calls + c),
+                             .name = name,
+                             .backend = "local",
+                             .tensors = 1,
+                             .bytes = 1 << 20,
+                             .submitted = ready[r] + skew,
+                             .ordered = now + skew,
+                             .started = now + skew,
+                             .transfer_began = now + skew,
                              .ended = end + skew});
         now = end;
       }
@@ -169,8 +185,10 @@ TEST_F(SummaryTest, a_job_without_marks_is_divided_by_time) {
   for (Rank rank = 0; rank < 3; ++rank) {
     std::fstream file(trace::record_path(base, rank), std::ios::in | std::ios::out | std::ios::binary);
     trace::Slot slot;
-    for (std::streamoff at = 0; file.seekg(at).read(reinterpret_cast<char*>(&slot), sizeof(slot)); at += sizeof(slot)) {
-      if (slot.kind != trace::SlotKind::kSpan || slot.detail != static_cast<uint8_t>(SpanKind::kStep)) continue;
+    for (std::streamoff at = 0; file.seekg(at).read(reinterpret_cast<char*>(&slot), sizeof(slot));
+         at += sizeof(slot)) {
+      if (slot.kind != trace::SlotKind::kSpan || slot.detail != static_cast<uint8_t>(SpanKind::kStep))
+        continue;
       slot.detail = static_cast<uint8_t>(SpanKind::kWait);
       file.seekp(at).write(reinterpret_cast<const char*>(&slot), sizeof(slot));
     }
@@ -193,9 +211,11 @@ TEST_F(SummaryTest, bad_files_are_refused_or_used_as_far_as_they_go) {
     EXPECT_GT(summary.value().steps, 3);
   }
   std::ofstream(dir_ + "/foreign.rec") << R"([{"ph": "B", "ts": 0}, {"ph": "E", "ts": 1}, {}, {}])";
-  EXPECT_THAT(summarize_files({dir_ + "/foreign.rec"}).status().why, HasSubstr("is not a record file of rueda"));
+  EXPECT_THAT(summarize_files({dir_ + "/foreign.rec"}).status().why,
+              HasSubstr("is not a record file of rueda"));
   std::ofstream(dir_ + "/empty.rec").close();
-  EXPECT_THAT(summarize_files({dir_ + "/empty.rec"}).status().why, HasSubstr("is not a record file of rueda"));
+  EXPECT_THAT(summarize_files({dir_ + "/empty.rec"}).status().why,
+              HasSubstr("is not a record file of rueda"));
   EXPECT_THAT(summarize_files({dir_ + "/missing.json"}).status().why, HasSubstr("There are no record files"));
   EXPECT_THAT(summarize_files({dir_ + "/missing.rec"}).status().why, HasSubstr("No such file"));
   JobPlan other;
@@ -242,8 +262,10 @@ TEST_F(SummaryTest, the_json_and_the_page_hold_what_the_text_says) {
   for (const auto& row : json["by_step"]) steps += row["count"].get<int64_t>();
   EXPECT_EQ(steps, 3'000);
   const std::string page = as_html(summary.value());
-  for (const char* foreign : {"http:", "https:", "src=", "@import", "url("}) EXPECT_EQ(page.find(foreign), page.npos);
-  for (const char* needed : {"prefers-color-scheme: dark", "tabindex=\"0\"", "aria-label", "<html lang=\"en\">"})
+  for (const char* foreign : {"http:", "https:", "src=", "@import", "url("})
+    EXPECT_EQ(page.find(foreign), page.npos);
+  for (const char* needed :
+       {"prefers-color-scheme: dark", "tabindex=\"0\"", "aria-label", "<html lang=\"en\">"})
     EXPECT_NE(page.find(needed), page.npos) << needed;
   EXPECT_LT(page.size(), 500'000u);
 }
@@ -251,7 +273,8 @@ TEST_F(SummaryTest, the_json_and_the_page_hold_what_the_text_says) {
 TEST_F(SummaryTest, a_diff_says_what_changed_most) {
   JobPlan slow;
   slow.step = [](Rank, int64_t) { return StepPlan{.transfer = 9}; };
-  const auto before = summarize_files({write({}, "a.json")}), after = summarize_files({write(slow, "b.json")});
+  const auto before = summarize_files({write({}, "a.json")}),
+             after = summarize_files({write(slow, "b.json")});
   ASSERT_TRUE(before.is_ok() && after.is_ok());
   EXPECT_THAT(diff_text(before.value(), after.value()),
               HasSubstr("A step takes 4 ms more than before, most of all because of transfer (+4 ms)."));

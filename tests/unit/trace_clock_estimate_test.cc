@@ -12,9 +12,9 @@ namespace {
 
 // Two clocks: true_offset(t) is what must be added to a time of the first to get that of the second.
 struct Clocks {
-  double offset = 50e6;    // nanoseconds
-  double drift = 100e-6;   // at the beginning
-  double wander = 0;       // how much the drift swings, with a period of ten minutes
+  double offset = 50e6;   // nanoseconds
+  double drift = 100e-6;  // at the beginning
+  double wander = 0;      // how much the drift swings, with a period of ten minutes
 
   [[nodiscard]] double true_offset(Nanos when) const {
     const auto t = static_cast<double>(when);
@@ -26,12 +26,14 @@ struct Clocks {
 constexpr Nanos kStart = 1'000 * kSecond;
 
 // One exchange a second for ten minutes. Each way takes at least `least`, and mostly much longer on one way.
-ClockEstimate ten_minutes(const Clocks& clocks, Nanos least, std::mt19937_64& random, Nanos until = 600 * kSecond) {
+ClockEstimate ten_minutes(const Clocks& clocks, Nanos least, std::mt19937_64& random,
+                          Nanos until = 600 * kSecond) {
   ClockEstimate estimate;
   std::exponential_distribution<double> delay(1.0 / 300e3);  // 300 us on average
   for (Nanos t = 0; t < until; t += kSecond) {
     const Nanos sent = kStart + t;
-    const auto there = least + static_cast<Nanos>(delay(random)), back = least + static_cast<Nanos>(delay(random));
+    const auto there = least + static_cast<Nanos>(delay(random)),
+               back = least + static_cast<Nanos>(delay(random));
     const Nanos received = sent + there, now = received + back;
     const auto at_other = static_cast<Nanos>(std::llround(received + clocks.true_offset(received - kStart)));
     estimate.add({.at = sent + (now - sent) / 2,

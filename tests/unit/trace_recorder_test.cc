@@ -26,7 +26,8 @@ class RecorderTest : public testing::Test {
   static std::vector<Slot> read(const std::string& file) {
     std::vector<Slot> slots(std::filesystem::file_size(file) / sizeof(Slot));
     std::ifstream(file, std::ios::binary)
-        .read(reinterpret_cast<char*>(slots.data()), static_cast<std::streamsize>(slots.size() * sizeof(Slot)));
+        .read(reinterpret_cast<char*>(slots.data()),
+              static_cast<std::streamsize>(slots.size() * sizeof(Slot)));
     return slots;
   }
   static int64_t count(const std::vector<Slot>& slots, SlotKind kind) {
@@ -65,12 +66,14 @@ TEST_F(RecorderTest, the_ring_is_bounded_in_memory_and_in_time) {
   Recorder recorder;
   recorder.keep(4 * kSegmentBytes);
   begin(recorder);
-  for (int i = 1; i < 100'000; ++i) recorder.record(call(static_cast<uint64_t>(i), i, "t" + std::to_string(i % 999)));
+  for (int i = 1; i < 100'000; ++i)
+    recorder.record(call(static_cast<uint64_t>(i), i, "t" + std::to_string(i % 999)));
   EXPECT_LE(recorder.ring_bytes(), 4 * kSegmentBytes);
   ASSERT_TRUE(recorder.write_ring(path()).is_ok());
   const std::vector<Slot> slots = read(path());
   EXPECT_LE(slots.size() * sizeof(Slot), 4 * kSegmentBytes + sizeof(Slot));
-  const auto last = std::find_if(slots.rbegin(), slots.rend(), [](const Slot& s) { return s.kind == SlotKind::kCall; });
+  const auto last =
+      std::find_if(slots.rbegin(), slots.rend(), [](const Slot& s) { return s.kind == SlotKind::kCall; });
   EXPECT_EQ(last->a, 99'999) << "the latest is kept";
   // Later than a minute, nothing of that is left but the segment that was open.
   const Nanos later = kKeptTime + kSecond;
@@ -129,7 +132,8 @@ TEST_F(RecorderTest, a_process_killed_at_any_moment_leaves_whole_records) {
     const Deadline deadline = Deadline::after(20 * kSecond);
     std::error_code none;
     const auto size = static_cast<uintmax_t>(kill_at) * 10'000;
-    while (!deadline.is_past() && !(std::filesystem::exists(file, none) && std::filesystem::file_size(file, none) > size))
+    while (!deadline.is_past() &&
+           !(std::filesystem::exists(file, none) && std::filesystem::file_size(file, none) > size))
       std::this_thread::yield();
     kill(child, SIGKILL);
     int status = 0;
@@ -177,14 +181,15 @@ TEST_F(RecorderTest, a_full_disk_ends_the_file_and_nothing_else) {
   struct rlimit before {};
   getrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, SIG_IGN);
-  const struct rlimit full{100'000, before.rlim_max};
+  const struct rlimit full { 100'000, before.rlim_max };
   setrlimit(RLIMIT_FSIZE, &full);
   Recorder recorder;
   recorder.keep(1u << 20);
   begin(recorder);
   EXPECT_TRUE(recorder.start_file(path(), false).is_ok());
   const Deadline deadline = Deadline::after(20 * kSecond);
-  for (uint64_t i = 1; recorder.has_file() && !deadline.is_past(); ++i) recorder.record(call(i, monotonic_now()));
+  for (uint64_t i = 1; recorder.has_file() && !deadline.is_past(); ++i)
+    recorder.record(call(i, monotonic_now()));
   EXPECT_FALSE(recorder.has_file());
   EXPECT_TRUE(recorder.is_on()) << "the flight record goes on";
   recorder.record(call(1, monotonic_now()));

@@ -36,8 +36,8 @@ struct TraceEvent {
 // of the fields; 0 = it did not come to that. (generation, order) is the same on all members.
 struct CallTrace {
   Collective what = Collective::kAllreduce;
-  bool is_planned = false;   // of a learned plan, so it was not negotiated
-  bool is_launched = false;  // device memory: `ended` is when it was launched
+  bool is_planned = false;     // of a learned plan, so it was not negotiated
+  bool is_launched = false;    // device memory: `ended` is when it was launched
   bool is_waited_for = false;  // the thread that submitted it did nothing else until it ended
   uint16_t generation = 0;
   int32_t process_set = 0;
@@ -60,9 +60,9 @@ enum class SpanKind : uint8_t {
   kWait,        // a thread of the program waited for an operation
   kPlanBegins,  // an instant: a plan was learned
   kPlanEnds,    // an instant: a plan was left; text: why, as far as this rank knows
-  kClock,       // begin: this rank's clock; end: how far the exchange took; value: add it to get rank 0's clock
-  kFailure,     // an instant: the epoch broke; text: why
-  kLink,        // begin: now; value: bytes sent to `peer` in this epoch; end: for how long the link was busy
+  kClock,    // begin: this rank's clock; end: how far the exchange took; value: add it to get rank 0's clock
+  kFailure,  // an instant: the epoch broke; text: why
+  kLink,     // begin: now; value: bytes sent to `peer` in this epoch; end: for how long the link was busy
 };
 constexpr int count_of(SpanKind /*kind*/) { return static_cast<int>(SpanKind::kLink) + 1; }
 

@@ -93,7 +93,8 @@ void Recording::write_flight_record() {
   const std::string path = trace::record_path(flight_record_, me_);
   const Status written = timeline_->recorder().write_ring(path);
   if (written.is_ok())
-    RUEDA_LOG(kWarning, "The flight record of this rank is in " + path + "; `rueda timeline summary` reads it.");
+    RUEDA_LOG(kWarning,
+              "The flight record of this rank is in " + path + "; `rueda timeline summary` reads it.");
   else
     RUEDA_LOG(kError, written.why);
 }

@@ -49,8 +49,8 @@ class Recording {
   std::function<void()> on_batch_;
   std::mutex mutex_;
   std::shared_ptr<trace::Timeline> timeline_;
-  std::string path_;  // empty: not started by this epoch
-  Nanos next_look_ = 0;  // at the links
+  std::string path_;           // empty: not started by this epoch
+  Nanos next_look_ = 0;        // at the links
   std::string flight_record_;  // where it goes when the epoch breaks
   std::atomic<bool> has_failed_{false};
   std::mutex batches_mutex_;

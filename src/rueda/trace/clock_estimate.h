@@ -1,10 +1,10 @@
 // How far the clock of another host is from ours, from exchanges of time stamps. Pure: time is passed as a
 // value.
 //
-// Of an exchange it is known that the true offset lies within half its round trip. Only the fastest exchange of each window
-// counts (Cristian 1989; NTP's clock filter). Between two of them the offset is interpolated: clocks of real
-// machines drift by 10 to 50 ppm, and this drift changes slowly. Before the first and after the last it is
-// extrapolated with the drift that was measured.
+// Of an exchange it is known that the true offset lies within half its round trip. Only the fastest exchange
+// of each window counts (Cristian 1989; NTP's clock filter). Between two of them the offset is interpolated:
+// clocks of real machines drift by 10 to 50 ppm, and this drift changes slowly. Before the first and after
+// the last it is extrapolated with the drift that was measured.
 #pragma once
 
 #include <cstddef>

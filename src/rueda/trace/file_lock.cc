@@ -17,9 +17,10 @@ Status lock_for_writing(int fd, const std::string& path) {
   holder.l_type = F_WRLCK;
   holder.l_whence = SEEK_SET;
   const bool is_known = ::fcntl(fd, F_GETLK, &holder) == 0 && holder.l_type != F_UNLCK;
-  const std::string who = is_known && holder.l_pid > 0 ? "process " + std::to_string(holder.l_pid) : "another process";
-  return {Code::kUnavailable, "Cannot write " + path + ": " + who +
-                                  " is writing it. Give each job a timeline of its own."};
+  const std::string who =
+      is_known && holder.l_pid > 0 ? "process " + std::to_string(holder.l_pid) : "another process";
+  return {Code::kUnavailable,
+          "Cannot write " + path + ": " + who + " is writing it. Give each job a timeline of its own."};
 }
 
 }  // namespace rueda::trace

@@ -58,10 +58,10 @@ struct EpochTrace {
   Epoch epoch = 0;
   Rank rank = 0, size = 1, local_rank = 0;
   int64_t pid = 0;
-  int64_t job = 0;            // the same on all ranks of this epoch, and on no rank of another job
-  Nanos began = 0;            // monotonic_now()
-  int64_t began_micros = 0;   // the same moment in microseconds since 1970
-  std::string_view host{};    // for people
+  int64_t job = 0;              // the same on all ranks of this epoch, and on no rank of another job
+  Nanos began = 0;              // monotonic_now()
+  int64_t began_micros = 0;     // the same moment in microseconds since 1970
+  std::string_view host{};      // for people
   std::string_view host_key{};  // ranks with equal keys share a clock
 };
 
@@ -71,8 +71,12 @@ inline constexpr size_t kSlotsOfEpoch = 3;
 inline void pack(const CallTrace& call, uint32_t name, uint32_t backend, Slot* out) {
   const auto flags = static_cast<uint16_t>((call.is_planned ? 1 : 0) | (call.is_launched ? 2 : 0) |
                                            (call.is_waited_for ? 4 : 0));
-  out[0] = {SlotKind::kCall, static_cast<uint8_t>(call.what), call.generation, name,
-            static_cast<int64_t>(call.order), call.bytes,
+  out[0] = {SlotKind::kCall,
+            static_cast<uint8_t>(call.what),
+            call.generation,
+            name,
+            static_cast<int64_t>(call.order),
+            call.bytes,
             static_cast<int64_t>(static_cast<uint32_t>(call.tensors)) | int64_t{call.process_set} << 32};
   out[1] = {SlotKind::kCallMore, 1, flags, backend, call.submitted, call.ordered, call.started};
   out[2] = {SlotKind::kCallMore, 2, 0, 0, call.transfer_began, call.unpack_began, call.ended};

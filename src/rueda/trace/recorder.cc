@@ -10,8 +10,8 @@ namespace rueda::trace {
 namespace {
 
 constexpr auto kWriteInterval = std::chrono::milliseconds(50);  // what a killed process loses at most
-constexpr size_t kManySegments = 32;      // that wait: the writer comes at once
-constexpr size_t kMaxNames = 64u << 10;   // unnamed operations get a new name each
+constexpr size_t kManySegments = 32;                            // that wait: the writer comes at once
+constexpr size_t kMaxNames = 64u << 10;                         // unnamed operations get a new name each
 
 std::string_view cut(std::string_view text) { return text.substr(0, kMaxNameBytes); }
 size_t slots_for(std::string_view text) { return slots_of_name(cut(text).size()); }
@@ -56,8 +56,13 @@ void Recorder::record(const TraceSpan& span) {
   reserve(1, slots_for(span.text), is_instant ? span.begin : std::max(span.begin, span.end));
   const uint32_t text = id_of(span.text);
   Segment& segment = *segments_.back();
-  segment.slots[segment.used++] = {
-      SlotKind::kSpan, static_cast<uint8_t>(span.kind), static_cast<uint16_t>(span.peer + 1), text, span.begin, span.end, span.value};
+  segment.slots[segment.used++] = {SlotKind::kSpan,
+                                   static_cast<uint8_t>(span.kind),
+                                   static_cast<uint16_t>(span.peer + 1),
+                                   text,
+                                   span.begin,
+                                   span.end,
+                                   span.value};
   ++segment.records;
 }
 
@@ -71,8 +76,9 @@ void Recorder::record(const TraceEvent& event) {
   const int64_t track = id_of(event.track);
   const int64_t shape = id_of(args);
   Segment& segment = *segments_.back();
-  segment.slots[segment.used++] = {SlotKind::kEvent, static_cast<uint8_t>(event.kind), 0, name,
-                                   event.when,       event.value, track | shape << 32};
+  segment.slots[segment.used++] = {
+      SlotKind::kEvent,   static_cast<uint8_t>(event.kind), 0, name, event.when, event.value,
+      track | shape << 32};
   ++segment.records;
 }
 

@@ -21,7 +21,7 @@
 
 namespace rueda::trace {
 
-inline constexpr size_t kSegmentSlots = 2'048;                          // 64 KiB
+inline constexpr size_t kSegmentSlots = 2'048;  // 64 KiB
 inline constexpr size_t kSegmentBytes = kSegmentSlots * sizeof(Slot);
 inline constexpr size_t kFileRingBytes = 16u << 20;  // the least that may wait for the writer
 inline constexpr Nanos kKeptTime = 60 * kSecond;     // older records leave the ring
@@ -113,7 +113,7 @@ class Recorder {
   int64_t next_segment_ = 0;
   int64_t gap_ = 0;  // records dropped before the writer took them
   std::unordered_map<std::string, Name, Hash, std::equal_to<>> names_;
-  uint32_t next_name_ = 1;  // 0: no text
+  uint32_t next_name_ = 1;         // 0: no text
   const char* backend_ = nullptr;  // whose name has been looked up last, in this segment
   uint32_t backend_id_ = 0;
   EpochTrace epoch_;

@@ -57,8 +57,10 @@ class FileTimeline : public Timeline {
       is_on_ = true;
     }
     Status status = start_thread(writer_, "the timeline", [this] { write_loop(); });
-    if (!status.is_ok()) stop_locked();
-    else start_records();
+    if (!status.is_ok())
+      stop_locked();
+    else
+      start_records();
     return status;
   }
 
@@ -148,8 +150,7 @@ class FileTimeline : public Timeline {
   // A rank that cannot write its own records still sends its events to rank 0.
   void start_records() {
     if (options_.path.empty()) return;
-    const Status status =
-        recorder_.start_file(record_path(options_.path, options_.rank), options_.goes_on);
+    const Status status = recorder_.start_file(record_path(options_.path, options_.rank), options_.goes_on);
     if (!status.is_ok()) RUEDA_LOG(kWarning, status.why);
   }
 

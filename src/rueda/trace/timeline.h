@@ -3,8 +3,8 @@
 // forward their events in batches. emit() only copies a bounded record; a writer thread serialises. A killed
 // job leaves a readable file.
 //
-// Beside that file every rank writes the records of its own (recorder.h): the loss of rank 0 loses nothing, and
-// `rueda timeline` reads them.
+// Beside that file every rank writes the records of its own (recorder.h): the loss of rank 0 loses nothing,
+// and `rueda timeline` reads them.
 #pragma once
 
 #include <functional>
