@@ -130,7 +130,7 @@ const Record* RecordReader::read(const Slot& slot) {
   --at_;
   const Slot* const in = take(slots);
   if (in == nullptr) return nullptr;
-  const auto text = [&](uint32_t id) { return names_->text(name(id)); };
+  const auto text = [this](uint32_t id) { return names_->text(name(id)); };
   switch (in->kind) {
     case SlotKind::kCall: {
       if (in[1].kind != SlotKind::kCallMore || in[2].kind != SlotKind::kCallMore ||
@@ -178,8 +178,7 @@ const Record* RecordReader::read(const Slot& slot) {
       return &record_;
     }
     case SlotKind::kGap:
-      record_.emplace<Gap>().records = in->b;
-      return &record_;
+      return record_ = Gap{in->b}, &record_;
     default:
       return fail("a record has no known kind");
   }

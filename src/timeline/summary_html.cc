@@ -16,9 +16,12 @@ constexpr double kChartWidth = 1000, kChartHeight = 240;
 // Colours that differ in lightness too, for readers who do not tell hues apart; one set for dark pages.
 constexpr std::string_view kStyle = R"(
 :root { color-scheme: light dark; --text: #1b1f24; --page: #fff; --faint: #5b6470; --line: #d8dde3;
-  --s0: #9fb8d1; --s1: #e3b341; --s2: #d1495b; --s3: #2b6cb0; --s4: #7a5195; --s5: #5f8f4e; --s6: #a3a86b; --s7: #d9a0b0; --s8: #8a8f98 }
-@media (prefers-color-scheme: dark) { :root { --text: #e6e9ed; --page: #14171a; --faint: #9aa4af; --line: #343a41;
-  --s0: #4a6178; --s1: #c99a2e; --s2: #e06c7a; --s3: #5b9be0; --s4: #a583c0; --s5: #7fb36c; --s6: #b3b878; --s7: #8d5f6d; --s8: #767c85 } }
+  --s0: #9fb8d1; --s1: #e3b341; --s2: #d1495b; --s3: #2b6cb0; --s4: #7a5195;
+  --s5: #5f8f4e; --s6: #a3a86b; --s7: #d9a0b0; --s8: #8a8f98 }
+@media (prefers-color-scheme: dark) { :root {
+  --text: #e6e9ed; --page: #14171a; --faint: #9aa4af; --line: #343a41;
+  --s0: #4a6178; --s1: #c99a2e; --s2: #e06c7a; --s3: #5b9be0; --s4: #a583c0;
+  --s5: #7fb36c; --s6: #b3b878; --s7: #8d5f6d; --s8: #767c85 } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--page); max-width: 64rem;
   margin: 2rem auto; padding: 0 1rem }
 h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2.2rem }
@@ -29,12 +32,13 @@ th, td { text-align: right; padding: .25rem .6rem; border-bottom: 1px solid var(
 th:first-child, td:first-child, .left { text-align: left }
 td.name { white-space: normal; overflow-wrap: anywhere }
 svg { width: 100%; height: auto; display: block } svg text { fill: var(--faint); font-size: 12px }
-.key span { display: inline-block; margin-right: 1.1rem } .key i { display: inline-block; width: .8em; height: .8em;
-  margin-right: .35em; border-radius: 2px }
+.key span { display: inline-block; margin-right: 1.1rem }
+.key i { display: inline-block; width: .8em; height: .8em; margin-right: .35em; border-radius: 2px }
 .c0 { fill: var(--s0); background: var(--s0) } .c1 { fill: var(--s1); background: var(--s1) }
 .c2 { fill: var(--s2); background: var(--s2) } .c3 { fill: var(--s3); background: var(--s3) }
 .c4 { fill: var(--s4); background: var(--s4) } .c5 { fill: var(--s5); background: var(--s5) }
-.c6 { fill: var(--s6); background: var(--s6) } .c7 { fill: var(--s7); background: var(--s7) } .c8 { fill: var(--s8); background: var(--s8) }
+.c6 { fill: var(--s6); background: var(--s6) } .c7 { fill: var(--s7); background: var(--s7) }
+.c8 { fill: var(--s8); background: var(--s8) }
 g[tabindex]:focus { outline: 2px solid var(--text); outline-offset: 1px }
 #said { min-height: 3em }
 )";
@@ -43,7 +47,9 @@ g[tabindex]:focus { outline: 2px solid var(--text); outline-offset: 1px }
 constexpr std::string_view kScript = R"(
 for (const bar of document.querySelectorAll("g[tabindex]"))
   for (const event of ["focus", "mouseenter"])
-    bar.addEventListener(event, () => { document.getElementById("said").textContent = bar.getAttribute("aria-label") });
+    bar.addEventListener(event, () => {
+      document.getElementById("said").textContent = bar.getAttribute("aria-label");
+    });
 const bars = [...document.querySelectorAll("#steps g[tabindex]")];
 document.getElementById("steps").addEventListener("keydown", (event) => {
   const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
@@ -115,7 +121,7 @@ std::string step_chart(const Summary& summary) {
   for (const StepSummary& column : columns) longest = std::max(longest, column.length);
   const double width = kChartWidth / static_cast<double>(std::max<size_t>(columns.size(), 1));
   std::string svg = fmt::format(
-      R"(<svg id="steps" viewBox="0 0 {} {}" role="group" aria-label="Length of each step, divided into shares">)",
+      R"(<svg id="steps" viewBox="0 0 {} {}" role="group" aria-label="Length of each step, and its shares">)",
       kChartWidth, kChartHeight + 20);
   for (size_t i = 0; i < columns.size(); ++i) {
     const StepSummary& column = columns[i];

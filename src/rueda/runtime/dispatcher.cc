@@ -63,30 +63,18 @@ class Dispatcher::Item final : public backend::ActivitySink {
   Nanos ordered = 0, started = 0, transfer_began = 0, unpack_began = 0;  // if it is recorded
 
   [[nodiscard]] CallTrace record_of(const backend::Done& done, Nanos ended) const {
-    Nanos submitted = 0;
-    bool is_waited_for = false;
-    for (const BatchTensor& tensor : batch->tensors) {
-      if (!tensor.ref) continue;
-      submitted = std::max(submitted, tensor.ref->operation->submitted);
-      is_waited_for = tensor.ref->operation->is_waited_for;
-    }
-    return {.what = response->what,
-            .is_planned = origin == Origin::kPlanned,
-            .is_launched = done.event != nullptr,
-            .is_waited_for = is_waited_for,
-            .generation = generation,
-            .process_set = response->process_set,
-            .order = order,
-            .name = response->entries.front().name,
-            .backend = backend->name(),
-            .tensors = static_cast<int32_t>(response->entries.size()),
-            .bytes = batch->spec.count * static_cast<int64_t>(size_of(batch->spec.dtype)),
-            .submitted = submitted,
-            .ordered = ordered,
-            .started = started,
-            .transfer_began = transfer_began,
-            .unpack_began = unpack_began,
-            .ended = ended};
+    CallTrace call = trace_of(*batch);
+    call.is_planned = origin == Origin::kPlanned;
+    call.is_launched = done.event != nullptr;
+    call.generation = generation;
+    call.order = order;
+    call.backend = backend->name();
+    call.ordered = ordered;
+    call.started = started;
+    call.transfer_began = transfer_began;
+    call.unpack_began = unpack_began;
+    call.ended = ended;
+    return call;
   }
 
  private:
