@@ -211,6 +211,16 @@ class HorovodBasics:
         if _core.stop_timeline() != _core.OK:
             raise ValueError(_core.last_error())
 
+    def write_flight_record(self, file_path: str) -> None:
+        """Writes what this rank did in the last minute, for `rueda timeline summary`; no timeline need be on.
+
+        Raises ValueError if RUEDA_FLIGHT_RECORD_BYTES is 0, or if the file cannot be written.
+        """
+        epochs.require()
+        path = _core.c_text(os.fsdecode(file_path), "flight record's path", sys.getfilesystemencoding())
+        if _core.write_flight_record(path) != _core.OK:
+            raise ValueError(_core.last_error())
+
     # ---- what is built in; none of these needs init ----
 
     def mpi_threads_supported(self) -> bool:

@@ -32,6 +32,7 @@ VENDOR_HEADERS = {
     "tensorflow/": "src/plugins/tensorflow/",
     "xla/": "src/plugins/jax/",
     "CLI/": "src/cli/",
+    "protozero/": "src/timeline/",
 }
 
 

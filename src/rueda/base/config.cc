@@ -144,6 +144,14 @@ void add_diagnosis(std::vector<ConfigEntry>& table) {
   table.push_back(boolean({"timeline_mark_cycles", "RUEDA_TIMELINE_MARK_CYCLES",
                            "HOROVOD_TIMELINE_MARK_CYCLES", "", "The timeline also marks where rounds begin."},
                           &Config::timeline_mark_cycles));
+  table.push_back(integer({"flight_record_bytes", "RUEDA_FLIGHT_RECORD_BYTES", "", "bytes",
+                           "Memory for the flight record: the collectives of the last minute; 0: none."},
+                          &Config::flight_record_bytes, "0..1073741824", {0, 1 << 30}));
+  table.push_back(
+      text({"flight_record", "RUEDA_FLIGHT_RECORD", "", "",
+            "Path to which each rank writes its flight record, with .rank<N>.rec added, when a rank "
+            "is lost or a collective fails; empty: nowhere."},
+           &Config::flight_record, "a path"));
   table.push_back(
       text({"log_level", "RUEDA_LOG_LEVEL", "HOROVOD_LOG_LEVEL", "", "Least severe record that is logged."},
            &Config::log_level, "trace|debug|info|warning|error|fatal"));

@@ -28,6 +28,8 @@ struct Config {
   double stall_shutdown_s = 0;  // 0 = never
   std::string timeline;         // path; "DYNAMIC": a timeline begins only with start_timeline
   bool timeline_mark_cycles = false;
+  int64_t flight_record_bytes = 8 << 20;  // memory for what happened in the last minute; 0 = none
+  std::string flight_record;              // where it is written when an epoch breaks; empty: nowhere
   std::string log_level = "warning";
   bool log_hide_time = false;
   // wires

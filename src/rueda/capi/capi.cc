@@ -374,21 +374,4 @@ void rueda_log(int level, const char* text) {
   if (text != nullptr && known >= rueda::log_level()) rueda::log_record(known, __FILE__, __LINE__, text);
 }
 
-int rueda_start_timeline(const char* path, int mark_cycles) {
-  const std::shared_ptr<Engine> engine = capi::engine();
-  if (!engine) return capi::fail_not_initialized();
-  if (path == nullptr || path[0] == '\0') {
-    return capi::fail({Code::kInvalidArgument, "rueda_start_timeline: the path is empty."});
-  }
-  const Status status = engine->start_timeline(path, mark_cycles != 0);
-  return status.is_ok() ? RUEDA_OK : capi::fail(status);
-}
-
-int rueda_stop_timeline(void) {
-  const std::shared_ptr<Engine> engine = capi::engine();
-  if (!engine) return capi::fail_not_initialized();
-  engine->stop_timeline();
-  return RUEDA_OK;
-}
-
 }  // extern "C"

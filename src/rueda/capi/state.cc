@@ -177,6 +177,8 @@ void shutdown() {
   s.engine.reset();
 }
 
+trace::Timeline& timeline() { return *state().timeline; }
+
 int fail(const Status& why) {
   t_error = why.why;
   return static_cast<int>(why.code);

@@ -254,6 +254,18 @@ std::vector<transport::Loss> Links::take_losses() {
   return std::exchange(losses_, {});
 }
 
+std::optional<transport::LinkUse> Links::use(Rank peer) const {
+  std::optional<transport::LinkUse> total;
+  for (const transport::Endpoint* const channel : peers_[static_cast<size_t>(peer)].data) {
+    const auto one = channel == nullptr ? std::nullopt : channel->use();
+    if (!one) continue;
+    if (!total) total.emplace();
+    total->sent_bytes += one->sent_bytes;
+    total->busy += one->busy;
+  }
+  return total;
+}
+
 bool Links::prepare_sleep() {
   return std::ranges::all_of(transports_,
                              [](const OpenTransport& open) { return open.transport->prepare_sleep(); });

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,12 +35,20 @@ class Consumer {
   virtual void consume(size_t offset, std::span<const std::byte> piece) = 0;
 };
 
+// What a channel has sent since it is up, as its network stack counts.
+struct LinkUse {
+  int64_t sent_bytes = 0;  // acknowledged by the other host
+  Nanos busy = 0;          // bytes were on their way, and the receiver had room for more
+};
+
 // One FIFO channel to one peer: the i-th receive here takes the i-th send there. Both must have the same
 // size; a difference is a bug, which both sides detect. Buffers are borrowed until the ticket completes. Zero
 // bytes are allowed.
 class Endpoint {
  public:
   virtual ~Endpoint() = default;
+  // Empty where nothing counts it, as in shared memory.
+  [[nodiscard]] virtual std::optional<LinkUse> use() const { return std::nullopt; }
   virtual void send(Ticket ticket, std::span<const std::byte> bytes) = 0;
   virtual void recv(Ticket ticket, std::span<std::byte> bytes) = 0;
   virtual void recv_into(Ticket ticket, size_t bytes, size_t granule, Consumer& consumer) = 0;
