@@ -79,3 +79,9 @@ if(RUEDA_BUILD_TESTS AND EXISTS ${CMAKE_SOURCE_DIR}/tests/multiprocess/rendezvou
     set_tests_properties(multiprocess.ranks_meet_by_${how} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 120)
   endforeach()
 endif()
+if(RUEDA_BUILD_TESTS)
+  # One rank of random programs over MPI; tests/multiprocess/test_mpi.py starts it under each mpirun.
+  add_executable(mpi_programs ${CMAKE_SOURCE_DIR}/tests/multiprocess/mpi_programs.cc)
+  target_link_libraries(mpi_programs PRIVATE rueda_runtime GTest::gmock GTest::gtest_main)
+  add_dependencies(rueda_tests mpi_programs)
+endif()

@@ -79,6 +79,10 @@ typedef struct rueda_init_options {
   const int32_t* set_sizes;
   const int32_t* set_ranks;
   int32_t expected_size; /* 0 = any; otherwise init fails if the world has another size */
+  /* An MPI_Comm of an initialised MPI, as a number (an int or a pointer, whichever the MPI of this process
+   * has): its ranks are the ranks of the job. 0 = none; the launcher decides. Its members all call
+   * rueda_init. */
+  uint64_t mpi_communicator;
 } rueda_init_options;
 
 /* Collective: blocks until every rank has called it (RUEDA_START_TIMEOUT). NULL = defaults. A second call

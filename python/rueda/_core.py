@@ -57,6 +57,7 @@ class InitOptions(Structure):
         ("set_sizes", POINTER(c_int32)),
         ("set_ranks", POINTER(c_int32)),
         ("expected_size", c_int32),
+        ("mpi_communicator", c_uint64),
     ]
 
 

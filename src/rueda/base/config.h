@@ -45,6 +45,10 @@ struct Config {
   bool plans = true;                  // stop negotiating what recurs step after step
   int64_t chunk_bytes = 256 << 10;    // unit of pipelining
   std::string thread_affinity;        // comma list of cores, entry local_rank pins this engine thread
+  // MPI
+  std::string cpu_operations = "native";       // "mpi": collectives in host memory go through MPI
+  std::string mpi_library;                     // its path; empty = looked for
+  int64_t mpi_chunk_bytes = int64_t{1} << 30;  // of one operation of MPI at most
 };
 
 struct ConfigEntry {

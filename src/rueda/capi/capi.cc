@@ -173,7 +173,9 @@ extern "C" {
 int rueda_init(const rueda_init_options* options) {
   rueda::runtime::InitOptions parsed;
   if (options != nullptr) {
-    if (options->struct_size != sizeof(rueda_init_options)) {
+    constexpr size_t kWithoutCommunicator = offsetof(rueda_init_options, mpi_communicator);
+    const bool has_communicator = options->struct_size == sizeof(rueda_init_options);
+    if (!has_communicator && options->struct_size != kWithoutCommunicator) {
       return capi::fail({Code::kInvalidArgument, "rueda_init: struct_size does not match this library."});
     }
     if (options->set_count < 0 || (options->set_count > 0 && options->set_sizes == nullptr))
@@ -190,6 +192,7 @@ int rueda_init(const rueda_init_options* options) {
       next += options->set_sizes[i];
     }
     parsed.expected_size = options->expected_size;
+    if (has_communicator && options->mpi_communicator != 0) parsed.communicator = options->mpi_communicator;
   }
   const Status status = capi::init(std::move(parsed));
   return status.is_ok() ? RUEDA_OK : capi::fail(status);
