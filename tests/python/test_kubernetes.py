@@ -147,8 +147,8 @@ def test_no_secret_is_an_environment_variable(path: Path) -> None:
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=named)
 def test_every_variable_is_one_that_rueda_reads(path: Path) -> None:
-    known = set(re.findall(r"`(RUEDA_\w+)`", (ROOT / "docs/settings.md").read_text()))
-    known |= set(re.findall(r"`(RUEDA_\w+)`", (ROOT / "docs/run.md").read_text()))
+    known = set(re.findall(r"`(RUEDA_\w+)", (ROOT / "docs/settings.md").read_text()))
+    known |= set(re.findall(r"`(RUEDA_\w+)", (ROOT / "docs/run.md").read_text()))
     used = set(re.findall(r"name: (RUEDA_\w+)", path.read_text()))
     assert used <= known
 

@@ -1,5 +1,5 @@
 // Which launcher started this process? Environments of rueda, torchrun, Open MPI, MPICH and Slurm are as
-// seen under them; those of MVAPICH2, PALS, Flux, JSM and Kubernetes as their documentation has them; others
+// seen under them; those of MVAPICH2, PALS, Flux and JSM as their documentation has them; others
 // are traps: variables of one launcher left in the environment by another.
 #include "rueda/store/world.h"
 
@@ -12,6 +12,7 @@
 #include "rueda/store/job_id.h"
 #include "rueda/store/slurm.h"
 #include "rueda/store/store_url.h"
+#include "store_detected.h"
 
 namespace rueda::store {
 namespace {
@@ -20,26 +21,10 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Method = World::Method;
-using Variables = std::map<std::string, std::string>;
-
-Result<World> detect(const Variables& variables) {
-  return detect_world([&variables](const char* name) -> const char* {
-    const auto found = variables.find(name);
-    return found == variables.end() ? nullptr : found->second.c_str();
-  });
-}
 
 Variables with(Variables base, const Variables& more) {
   for (const auto& [name, value] : more) base[name] = value;
   return base;
-}
-
-// "rank/size local_rank/local_size launcher"
-std::string place(const Result<World>& found) {
-  if (!found.is_ok()) return found.status().to_string();
-  const World& world = found.value();
-  return std::to_string(world.rank) + "/" + std::to_string(world.size) + " " +
-         std::to_string(world.local_rank) + "/" + std::to_string(world.local_size) + " " + world.launcher;
 }
 
 const Variables kSrun = {{"SLURM_JOB_ID", "7"},
@@ -80,7 +65,7 @@ const Variables kTorchrun = {{"TORCHELASTIC_RUN_ID", "none"},
                              {"MASTER_PORT", "29500"}};
 
 TEST(StoreWorld, an_empty_environment_is_a_single_process) {
-  const World world = detect({}).value();
+  const World world = detect_in({}).value();
   EXPECT_EQ(place(world), "0/1 0/1 single");
   EXPECT_EQ(world.method, Method::kNone);
   EXPECT_EQ(world.warning, "");
@@ -96,7 +81,7 @@ TEST(StoreWorld, rueda_variables_win_over_all_others) {
                    {"RUEDA_SECRET_FILE", "/run/secret"},
                    {"RUEDA_JOB", "job7"},
                    {"RUEDA_HOSTNAME", "h1"}});
-  const World world = detect(all).value();
+  const World world = detect_in(all).value();
   EXPECT_EQ(place(world), "1/2 -1/-1 rueda");
   EXPECT_EQ(world.method, Method::kUrl);
   EXPECT_EQ(world.url, "tcp://10.0.0.1:4711");
@@ -108,16 +93,16 @@ TEST(StoreWorld, rueda_variables_win_over_all_others) {
 }
 
 TEST(StoreWorld, rueda_ranks_without_a_store_are_refused) {
-  const auto world = detect({{"RUEDA_RANK", "0"}, {"RUEDA_SIZE", "2"}});
+  const auto world = detect_in({{"RUEDA_RANK", "0"}, {"RUEDA_SIZE", "2"}});
   ASSERT_EQ(world.status().code, Code::kInvalidArgument);
   EXPECT_THAT(world.status().why, HasSubstr("RUEDA_STORE"));
-  EXPECT_EQ(place(detect({{"RUEDA_RANK", "0"}, {"RUEDA_SIZE", "1"}})), "0/1 0/1 rueda");
+  EXPECT_EQ(place(detect_in({{"RUEDA_RANK", "0"}, {"RUEDA_SIZE", "1"}})), "0/1 0/1 rueda");
 }
 
 TEST(StoreWorld, a_store_url_that_cannot_be_read_is_refused_by_name) {
   for (const char* url :
        {"10.0.0.1:1", "tcp://host", "tcp://:1", "tcp://h:0", "tcp://h:70000", "file://dir", "file:///"}) {
-    const auto world = detect({{"RUEDA_RANK", "0"}, {"RUEDA_SIZE", "2"}, {"RUEDA_STORE", url}});
+    const auto world = detect_in({{"RUEDA_RANK", "0"}, {"RUEDA_SIZE", "2"}, {"RUEDA_STORE", url}});
     ASSERT_EQ(world.status().code, Code::kInvalidArgument) << url;
     EXPECT_THAT(world.status().why, AllOf(HasSubstr("RUEDA_STORE"), HasSubstr(url)));
   }
@@ -126,13 +111,13 @@ TEST(StoreWorld, a_store_url_that_cannot_be_read_is_refused_by_name) {
 }
 
 TEST(StoreWorld, horovodrun_ranks_meet_at_its_rendezvous_host) {
-  const auto world = detect({{"HOROVOD_RANK", "2"},
-                             {"HOROVOD_SIZE", "4"},
-                             {"HOROVOD_LOCAL_RANK", "0"},
-                             {"HOROVOD_LOCAL_SIZE", "2"},
-                             {"HOROVOD_HOSTNAME", "h2"},
-                             {"HOROVOD_GLOO_RENDEZVOUS_ADDR", "10.0.0.5"},
-                             {"HOROVOD_GLOO_RENDEZVOUS_PORT", "1234"}});
+  const auto world = detect_in({{"HOROVOD_RANK", "2"},
+                                {"HOROVOD_SIZE", "4"},
+                                {"HOROVOD_LOCAL_RANK", "0"},
+                                {"HOROVOD_LOCAL_SIZE", "2"},
+                                {"HOROVOD_HOSTNAME", "h2"},
+                                {"HOROVOD_GLOO_RENDEZVOUS_ADDR", "10.0.0.5"},
+                                {"HOROVOD_GLOO_RENDEZVOUS_PORT", "1234"}});
   EXPECT_EQ(place(world), "2/4 0/2 horovodrun");
   EXPECT_EQ(world.value().method, Method::kSeed);
   EXPECT_EQ(world.value().seed_host, "10.0.0.5");
@@ -141,12 +126,12 @@ TEST(StoreWorld, horovodrun_ranks_meet_at_its_rendezvous_host) {
 
 TEST(StoreWorld, a_rueda_store_beside_horovod_ranks_is_used) {
   const auto world =
-      detect({{"HOROVOD_RANK", "0"}, {"HOROVOD_SIZE", "2"}, {"RUEDA_STORE", "file:///scratch/j"}});
+      detect_in({{"HOROVOD_RANK", "0"}, {"HOROVOD_SIZE", "2"}, {"RUEDA_STORE", "file:///scratch/j"}});
   EXPECT_EQ(world.value().method, Method::kUrl);
 }
 
 TEST(StoreWorld, torchrun_wins_over_the_slurm_step_around_it) {
-  const auto world = detect(with(kSrun, kTorchrun));
+  const auto world = detect_in(with(kSrun, kTorchrun));
   EXPECT_EQ(place(world), "5/8 1/4 torchrun");
   EXPECT_EQ(world.value().method, Method::kSeed);
   EXPECT_EQ(world.value().seed_host, "node1");
@@ -154,13 +139,13 @@ TEST(StoreWorld, torchrun_wins_over_the_slurm_step_around_it) {
 
 TEST(StoreWorld, a_restart_under_torchrun_is_another_job) {
   const Variables restarted = with(kTorchrun, {{"TORCHELASTIC_RESTART_COUNT", "1"}});
-  EXPECT_NE(detect(kTorchrun).value().job, detect(restarted).value().job);
-  EXPECT_EQ(detect(kTorchrun).value().job,
-            detect(with(kTorchrun, {{"RANK", "6"}, {"LOCAL_RANK", "2"}})).value().job);
+  EXPECT_NE(detect_in(kTorchrun).value().job, detect_in(restarted).value().job);
+  EXPECT_EQ(detect_in(kTorchrun).value().job,
+            detect_in(with(kTorchrun, {{"RANK", "6"}, {"LOCAL_RANK", "2"}})).value().job);
 }
 
 TEST(StoreWorld, srun_gives_rank_local_rank_and_first_host) {
-  const auto world = detect(kSrun);
+  const auto world = detect_in(kSrun);
   EXPECT_EQ(place(world), "1/4 1/3 slurm");
   EXPECT_EQ(world.value().method, Method::kSeed);
   EXPECT_EQ(world.value().seed_host, "n1");
@@ -168,78 +153,79 @@ TEST(StoreWorld, srun_gives_rank_local_rank_and_first_host) {
 }
 
 TEST(StoreWorld, the_host_of_srun_stands_in_for_a_node_name_that_is_no_host_name) {
-  EXPECT_EQ(detect(with(kSrun, {{"SLURM_LAUNCH_NODE_IPADDR", "10.0.0.9"}})).value().seed_fallback,
+  EXPECT_EQ(detect_in(with(kSrun, {{"SLURM_LAUNCH_NODE_IPADDR", "10.0.0.9"}})).value().seed_fallback,
             "10.0.0.9");
 }
 
 TEST(StoreWorld, srun_tasks_are_counted_where_the_step_does_not_list_them) {
-  EXPECT_EQ(place(detect(with(kSrun, {{"SLURM_STEP_TASKS_PER_NODE", ""}}))), "1/4 1/3 slurm");
-  EXPECT_EQ(place(detect(with(kSrun, {{"SLURM_STEP_TASKS_PER_NODE", ""}, {"SLURM_GTIDS", ""}}))),
+  EXPECT_EQ(place(detect_in(with(kSrun, {{"SLURM_STEP_TASKS_PER_NODE", ""}}))), "1/4 1/3 slurm");
+  EXPECT_EQ(place(detect_in(with(kSrun, {{"SLURM_STEP_TASKS_PER_NODE", ""}, {"SLURM_GTIDS", ""}}))),
             "1/4 -1/-1 slurm");
 }
 
 TEST(StoreWorld, a_step_on_one_node_meets_on_loopback) {
-  const auto world = detect(with(kSrun, {{"SLURM_STEP_TASKS_PER_NODE", "4"}, {"SLURM_STEP_NODELIST", "n1"}}));
+  const auto world =
+      detect_in(with(kSrun, {{"SLURM_STEP_TASKS_PER_NODE", "4"}, {"SLURM_STEP_NODELIST", "n1"}}));
   EXPECT_EQ(place(world), "1/4 1/4 slurm");
   EXPECT_EQ(world.value().seed_host, "127.0.0.1");
 }
 
 TEST(StoreWorld, open_mpi_inside_salloc_is_not_mistaken_for_its_daemons_step) {
-  const auto world = detect(with(kDaemonStep, kOpenMpi));
+  const auto world = detect_in(with(kDaemonStep, kOpenMpi));
   EXPECT_EQ(place(world), "3/4 0/1 openmpi");
   EXPECT_EQ(world.value().method, Method::kPmix);
 }
 
 TEST(StoreWorld, hydra_inside_salloc_is_not_mistaken_for_its_daemons_step) {
-  const auto world = detect(with(with(kDaemonStep, {{"SLURM_NTASKS", "4"}}), kHydra));
+  const auto world = detect_in(with(with(kDaemonStep, {{"SLURM_NTASKS", "4"}}), kHydra));
   EXPECT_EQ(place(world), "3/4 1/2 mpich");
   EXPECT_EQ(world.value().method, Method::kPmi);
 }
 
 TEST(StoreWorld, hydra_without_local_numbers_does_not_borrow_those_of_slurm) {
   const Variables hydra = {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"PMI_FD", "6"}};
-  EXPECT_EQ(place(detect(with(kDaemonStep, hydra))), "3/4 -1/-1 mpich");
+  EXPECT_EQ(place(detect_in(with(kDaemonStep, hydra))), "3/4 -1/-1 mpich");
 }
 
 TEST(StoreWorld, srun_pmi2_takes_its_local_numbers_from_slurm) {
   const auto world =
-      detect(with(kSrun, {{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"PMI_FD", "9"}, {"PMI_JOBID", "7.0"}}));
+      detect_in(with(kSrun, {{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"PMI_FD", "9"}, {"PMI_JOBID", "7.0"}}));
   EXPECT_EQ(place(world), "1/4 1/3 slurm");
   EXPECT_EQ(world.value().method, Method::kPmi);
   EXPECT_EQ(world.value().job, "slurm-7.0");
 }
 
 TEST(StoreWorld, srun_pmix_takes_its_local_numbers_from_slurm) {
-  const auto world = detect(with(kSrun, {{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "slurm.pmix.7.0"}}));
+  const auto world = detect_in(with(kSrun, {{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "slurm.pmix.7.0"}}));
   EXPECT_EQ(place(world), "1/4 1/3 slurm");
   EXPECT_EQ(world.value().method, Method::kPmix);
 }
 
 TEST(StoreWorld, a_pmix_namespace_that_is_not_the_steps_leaves_size_to_pmix) {
-  const auto world = detect(with(kDaemonStep, {{"PMIX_RANK", "3"}, {"PMIX_NAMESPACE", "prterun-n1-1@1"}}));
+  const auto world = detect_in(with(kDaemonStep, {{"PMIX_RANK", "3"}, {"PMIX_NAMESPACE", "prterun-n1-1@1"}}));
   EXPECT_EQ(place(world), "3/-1 -1/-1 pmix");
   EXPECT_EQ(world.value().method, Method::kPmix);
 }
 
 TEST(StoreWorld, mpiexec_with_a_pmi_port_leaves_rank_and_size_to_pmi) {
-  const auto world = detect({{"PMI_PORT", "n1:4711"}, {"PMI_ID", "2"}});
+  const auto world = detect_in({{"PMI_PORT", "n1:4711"}, {"PMI_ID", "2"}});
   EXPECT_EQ(place(world), "-1/-1 -1/-1 mpich");
   EXPECT_EQ(world.value().method, Method::kPmi);
 }
 
 TEST(StoreWorld, an_sbatch_script_without_srun_is_single_and_says_so) {
-  const auto world = detect({{"SLURM_JOB_ID", "7"},
-                             {"SLURM_PROCID", "0"},
-                             {"SLURM_NTASKS", "4"},
-                             {"SLURM_LOCALID", "0"},
-                             {"SLURM_GTIDS", "0"},
-                             {"SLURM_JOB_NODELIST", "n[1-2]"}});
+  const auto world = detect_in({{"SLURM_JOB_ID", "7"},
+                                {"SLURM_PROCID", "0"},
+                                {"SLURM_NTASKS", "4"},
+                                {"SLURM_LOCALID", "0"},
+                                {"SLURM_GTIDS", "0"},
+                                {"SLURM_JOB_NODELIST", "n[1-2]"}});
   EXPECT_EQ(place(world), "0/1 0/1 single");
   EXPECT_THAT(world.value().warning, AllOf(HasSubstr("4 tasks"), HasSubstr("srun")));
 }
 
 TEST(StoreWorld, the_shell_of_salloc_is_single_and_says_so) {
-  const auto world = detect({{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "2"}, {"SLURM_TASKS_PER_NODE", "2"}});
+  const auto world = detect_in({{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "2"}, {"SLURM_TASKS_PER_NODE", "2"}});
   EXPECT_EQ(place(world), "0/1 0/1 single");
   EXPECT_THAT(world.value().warning, HasSubstr("2 tasks"));
 }
@@ -249,50 +235,50 @@ TEST(StoreWorld, an_interactive_step_is_single) {
                                      {"SLURM_PROCID", "0"},
                                      {"SLURM_LOCALID", "0"},
                                      {"SLURM_STEP_TASKS_PER_NODE", "1"}});
-  EXPECT_EQ(place(detect(one)), "0/1 0/1 slurm");
-  const auto pty = detect(with(kSrun, {{"SLURM_PTY_PORT", "40000"}}));
+  EXPECT_EQ(place(detect_in(one)), "0/1 0/1 slurm");
+  const auto pty = detect_in(with(kSrun, {{"SLURM_PTY_PORT", "40000"}}));
   EXPECT_EQ(place(pty), "0/1 0/1 single");
   EXPECT_THAT(pty.value().warning, HasSubstr("srun"));
 }
 
 TEST(StoreWorld, bare_ranks_meet_at_their_master) {
   const auto world =
-      detect({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h1"}, {"MASTER_PORT", "29500"}});
+      detect_in({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h1"}, {"MASTER_PORT", "29500"}});
   EXPECT_EQ(place(world), "1/2 -1/-1 environment");
   EXPECT_EQ(world.value().method, Method::kSeed);
   EXPECT_EQ(world.value().seed_host, "h1");
-  EXPECT_EQ(detect({{"RANK", "1"}, {"WORLD_SIZE", "2"}}).status().code, Code::kInvalidArgument);
+  EXPECT_EQ(detect_in({{"RANK", "1"}, {"WORLD_SIZE", "2"}}).status().code, Code::kInvalidArgument);
 }
 
 TEST(StoreWorld, bare_ranks_that_differ_from_the_slurm_step_are_pointed_out) {
-  const auto world = detect(with(kSrun, {{"RANK", "0"}, {"WORLD_SIZE", "16"}, {"MASTER_ADDR", "h1"}}));
+  const auto world = detect_in(with(kSrun, {{"RANK", "0"}, {"WORLD_SIZE", "16"}, {"MASTER_ADDR", "h1"}}));
   EXPECT_EQ(place(world), "1/4 1/3 slurm");
   EXPECT_THAT(world.value().warning, HasSubstr("WORLD_SIZE=16"));
 }
 
 TEST(StoreWorld, other_launchers_are_known) {
-  EXPECT_EQ(place(detect({{"MV2_COMM_WORLD_RANK", "1"},
-                          {"MV2_COMM_WORLD_SIZE", "2"},
-                          {"MV2_COMM_WORLD_LOCAL_RANK", "1"},
-                          {"MV2_COMM_WORLD_LOCAL_SIZE", "2"}})),
+  EXPECT_EQ(place(detect_in({{"MV2_COMM_WORLD_RANK", "1"},
+                             {"MV2_COMM_WORLD_SIZE", "2"},
+                             {"MV2_COMM_WORLD_LOCAL_RANK", "1"},
+                             {"MV2_COMM_WORLD_LOCAL_SIZE", "2"}})),
             "1/2 1/2 mvapich2");
-  EXPECT_EQ(place(detect({{"JSM_NAMESPACE_RANK", "1"},
-                          {"JSM_NAMESPACE_SIZE", "4"},
-                          {"JSM_NAMESPACE_LOCAL_RANK", "1"},
-                          {"JSM_NAMESPACE_LOCAL_SIZE", "2"},
-                          {"PMIX_NAMESPACE", "j"},
-                          {"PMIX_RANK", "1"}})),
+  EXPECT_EQ(place(detect_in({{"JSM_NAMESPACE_RANK", "1"},
+                             {"JSM_NAMESPACE_SIZE", "4"},
+                             {"JSM_NAMESPACE_LOCAL_RANK", "1"},
+                             {"JSM_NAMESPACE_LOCAL_SIZE", "2"},
+                             {"PMIX_NAMESPACE", "j"},
+                             {"PMIX_RANK", "1"}})),
             "1/4 1/2 jsm");
-  EXPECT_EQ(place(detect({{"FLUX_TASK_RANK", "1"}, {"FLUX_JOB_SIZE", "4"}, {"RUEDA_STORE", "tcp://h:1"}})),
+  EXPECT_EQ(place(detect_in({{"FLUX_TASK_RANK", "1"}, {"FLUX_JOB_SIZE", "4"}, {"RUEDA_STORE", "tcp://h:1"}})),
             "1/4 -1/-1 flux");
-  EXPECT_EQ(place(detect({{"PALS_RANKID", "1"},
-                          {"PMI_RANK", "1"},
-                          {"PMI_SIZE", "4"},
-                          {"PMI_FD", "5"},
-                          {"PMI_LOCAL_RANK", "1"},
-                          {"PMI_LOCAL_SIZE", "2"}})),
+  EXPECT_EQ(place(detect_in({{"PALS_RANKID", "1"},
+                             {"PMI_RANK", "1"},
+                             {"PMI_SIZE", "4"},
+                             {"PMI_FD", "5"},
+                             {"PMI_LOCAL_RANK", "1"},
+                             {"PMI_LOCAL_SIZE", "2"}})),
             "1/4 1/2 pals");
-  EXPECT_THAT(detect({{"PALS_RANKID", "1"}}).status().why, HasSubstr("PALS_RANKID"));
+  EXPECT_THAT(detect_in({{"PALS_RANKID", "1"}}).status().why, HasSubstr("PALS_RANKID"));
 }
 
 TEST(StoreWorld, half_a_pair_is_refused_and_both_variables_are_named) {
@@ -307,11 +293,11 @@ TEST(StoreWorld, half_a_pair_is_refused_and_both_variables_are_named) {
       {"JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"}};
   for (const auto& [rank, size] : pairs)
     for (const char* present : {rank, size}) {
-      const auto world = detect({{present, "1"}});
+      const auto world = detect_in({{present, "1"}});
       ASSERT_EQ(world.status().code, Code::kInvalidArgument) << present;
       EXPECT_THAT(world.status().why, AllOf(HasSubstr(rank), HasSubstr(size)));
     }
-  EXPECT_THAT(detect({{"PMIX_RANK", "1"}}).status().why, HasSubstr("PMIX_NAMESPACE"));
+  EXPECT_THAT(detect_in({{"PMIX_RANK", "1"}}).status().why, HasSubstr("PMIX_NAMESPACE"));
 }
 
 TEST(StoreWorld, contradictory_numbers_are_refused_by_name) {
@@ -331,7 +317,7 @@ TEST(StoreWorld, contradictory_numbers_are_refused_by_name) {
       {with(kSrun, {{"PMIX_RANK", "2"}, {"PMIX_NAMESPACE", "slurm.pmix.7.0"}}), "PMIX_RANK=2"},
   };
   for (const auto& [variables, named] : bad) {
-    const auto world = detect(variables);
+    const auto world = detect_in(variables);
     ASSERT_EQ(world.status().code, Code::kInvalidArgument) << named;
     EXPECT_THAT(world.status().why, HasSubstr(named));
   }

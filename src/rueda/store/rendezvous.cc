@@ -21,8 +21,8 @@ namespace rueda::store {
 namespace {
 
 constexpr Nanos kSeedAttempt = 2 * kSecond;  // another service on one of the ports may never answer
-constexpr Nanos kShortestPause = 50 * kMillisecond;
-constexpr Nanos kLongestPause = kSecond;
+constexpr Nanos kQuickestPause = 50 * kMillisecond;
+constexpr Nanos kSlowestPause = kSecond;
 constexpr Nanos kQuiet = 10 * kSecond;    // how long we wait for a name before we say so
 constexpr Nanos kFarewell = 5 * kSecond;  // how long we wait for the launcher's last reply
 constexpr const char* kUrlKey = "rueda-url";
@@ -101,7 +101,7 @@ std::vector<std::string> hosts_to_dial(const Attempt& attempt, const std::string
 // minutes late 20 times a second each.
 void pause_since(Nanos began, Deadline deadline) {
   const Nanos now = monotonic_now();
-  const Nanos pause = std::clamp((now - began) / 10, kShortestPause, kLongestPause);
+  const Nanos pause = std::clamp((now - began) / 10, kQuickestPause, kSlowestPause);
   const Nanos left = std::clamp<Nanos>(deadline.when() - now, 0, pause);
   const timespec duration{left / kSecond, left % kSecond};
   nanosleep(&duration, nullptr);
