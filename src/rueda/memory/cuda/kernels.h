@@ -17,12 +17,12 @@
 namespace rueda::cuda {
 
 // A run of bytes of one tensor, and its place in the buffer into which tensors are packed.
-struct Run {
+struct TensorRun {
   std::byte* tensor = nullptr;  // first byte, in the memory of the device
   size_t offset = 0;            // in the buffer
   size_t bytes = 0;
 
-  bool operator==(const Run&) const = default;
+  bool operator==(const TensorRun&) const = default;
 };
 
 class Kernels {
@@ -35,8 +35,8 @@ class Kernels {
   // Copies all runs into the buffer, or out of it, with one launch. buffer: memory of the device, or pinned.
   // The table of runs goes to the device once and is found there again when the same runs return. It is
   // replaced only after the stream has used it.
-  Status pack(Stream& stream, std::span<const Run> runs, std::byte* buffer);
-  Status unpack(Stream& stream, std::span<const Run> runs, const std::byte* buffer);
+  Status pack(Stream& stream, std::span<const TensorRun> runs, std::byte* buffer);
+  Status unpack(Stream& stream, std::span<const TensorRun> runs, const std::byte* buffer);
 
   // The same bits as kernels::scale(), kernels::cast() and a sum of two in rank order give on the host. `to`
   // may be the memory of an input.
