@@ -10,6 +10,7 @@ pytestmark = pytest.mark.skipif(
 
 PREAMBLE = """
 import ctypes
+import json
 import numpy as np
 import rueda.numpy as hvd
 from fake_cuda import Cuda
@@ -41,6 +42,7 @@ def run(body: str, **settings: str) -> None:
 def test_ranks_sum_what_is_on_their_devices():
     run(
         """
+assert json.loads(_core.describe())["cuda"] == {"driver": 12040, "operations": "staged", "because": ""}
 stream = cuda.stream()
 for step in range(20):
     array = cuda.array(np.full(5000, hvd.rank() + step, dtype="float32"))

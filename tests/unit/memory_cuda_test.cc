@@ -97,6 +97,7 @@ TEST_F(CudaDevice, knows_its_own_memory) {
   EXPECT_TRUE(one->check_memory(nullptr).is_ok());
   EXPECT_THAT(other->check_memory(mine.data()).why, HasSubstr("on CUDA device 0, but device 1"));
   EXPECT_THAT(one->check_memory(host.data()).why, HasSubstr("not memory of a CUDA device"));
+  const ScopedContext current(*other);
   EXPECT_EQ(device_of(one->driver(), mine.data()), 0);
   EXPECT_EQ(device_of(one->driver(), host.data()), -1);
 }

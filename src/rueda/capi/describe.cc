@@ -6,6 +6,7 @@
 #include "rueda/capi/state.h"
 #include "rueda/kernels/kernels.h"
 #include "rueda/runtime/backends.h"
+#include "rueda/runtime/gpu.h"
 #include "rueda/store/world.h"
 
 namespace rueda::capi {
@@ -50,6 +51,10 @@ std::string describe_json(const runtime::Engine* engine) {
         {{"rank", peer}, {"host", info.host}, {"transport", session.links->transport_name(peer)}});
   }
   out["peers"] = std::move(peers);
+  // operations: empty if tensors in device memory are refused; because: why, where some rank has CUDA.
+  out["cuda"] = {{"driver", mine.cuda_version},
+                 {"operations", session.gpu_operations},
+                 {"because", runtime::why_no_devices(*session.all)}};
   const runtime::MeasuredLinks& links = session.measured;
   out["links"] = {
       {"local", {{"latency_us", links.local.latency_us}, {"gigabytes_per_s", links.local.gbps}}},

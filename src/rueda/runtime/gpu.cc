@@ -78,7 +78,10 @@ Status add_gpu_backends(Session& session, SessionBackends& backends) {
     is_reached = is_reached || is_wanted;
     if (!is_reached) continue;
     const Status added = row.add(session, backends);
-    if (added.is_ok()) continue;
+    if (added.is_ok()) {
+      session.gpu_operations.append(session.gpu_operations.empty() ? "" : ",").append(row.name);
+      continue;
+    }
     if (is_wanted) return {added.code, "RUEDA_GPU_OPERATIONS=" + wanted + " cannot be used: " + added.why};
     RUEDA_LOG(kInfo, "GPU tensors do not go through " + std::string(row.name) + ": " + added.why);
   }

@@ -31,6 +31,7 @@ struct Session {
   std::unique_ptr<Links> links;            // null in a single-process job
   std::shared_ptr<cuda::Devices> devices;  // null: this process has no CUDA driver, or none that is usable
   std::string cuda_fault;                  // why it is not usable
+  std::string gpu_operations;              // how calls in device memory run: "nccl,staged"; empty: not at all
   std::unique_ptr<backend::BackendTable> backends;
   bool reduces_in_shared_memory = false;  // the ranks of one host
   UniqueFd doorbell;  // an eventfd: wakes the engine thread; peers of this host ring it as well

@@ -55,6 +55,8 @@ Device::~Device() {
 
 Status Device::check_memory(const void* memory) const {
   if (memory == nullptr) return Status::ok();
+  const ScopedContext current(*this);
+  if (!current.status().is_ok()) return current.status();
   const int32_t owner = device_of(*driver_, memory);
   if (owner < 0)
     return {Code::kInvalidArgument, "its memory is not memory of a CUDA device, although device " +

@@ -77,7 +77,7 @@ class Devices {
   std::map<int32_t, std::shared_ptr<const Device>> open_;
 };
 
-// The device whose memory this is, or -1: memory of the host. Any context.
+// The device whose memory this is, or -1: memory of the host. Some context must be current.
 int32_t device_of(const Driver& driver, const void* memory);
 
 }  // namespace rueda::cuda
