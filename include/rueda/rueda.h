@@ -79,6 +79,10 @@ typedef struct rueda_init_options {
   const int32_t* set_sizes;
   const int32_t* set_ranks;
   int32_t expected_size; /* 0 = any; otherwise init fails if the world has another size */
+  /* An MPI_Comm of an initialised MPI, as a number (an int or a pointer, whichever the MPI of this process
+   * has): its ranks are the ranks of the job. 0 = none; the launcher decides. Its members all call
+   * rueda_init. */
+  uint64_t mpi_communicator;
 } rueda_init_options;
 
 /* Collective: blocks until every rank has called it (RUEDA_START_TIMEOUT). NULL = defaults. A second call
@@ -239,8 +243,18 @@ RUEDA_API void rueda_trim_memory(void);
 /* Writes a record to the engine's log. level: 0 trace, 1 debug, 2 info, 3 warning, 4 error, 5 fatal. */
 RUEDA_API void rueda_log(int level, const char* text);
 
+/* Rank 0 writes the timeline of all ranks to path. Each rank also writes records of its own beside it, to
+ * path.rank<N>.rec, which `rueda timeline` reads. */
 RUEDA_API int rueda_start_timeline(const char* path, int mark_cycles);
 RUEDA_API int rueda_stop_timeline(void);
+/* A step of training has ended. Front ends call this after each update of the parameters, so that summaries
+ * can divide time into steps. source: any number that tells optimizers apart; those of the first one count.
+ * Costs less than a microsecond, does nothing before init, and may be called from any thread. */
+RUEDA_API void rueda_mark_step(int64_t source);
+/* The program has just waited so many nanoseconds for the next batch of its input. */
+RUEDA_API void rueda_mark_input(int64_t waited_ns);
+/* Writes the flight record of this rank: its collectives of the last minute (RUEDA_FLIGHT_RECORD_BYTES). */
+RUEDA_API int rueda_write_flight_record(const char* path);
 
 #ifdef __cplusplus
 }

@@ -57,6 +57,7 @@ class InitOptions(Structure):
         ("set_sizes", POINTER(c_int32)),
         ("set_ranks", POINTER(c_int32)),
         ("expected_size", c_int32),
+        ("mpi_communicator", c_uint64),
     ]
 
 
@@ -162,6 +163,9 @@ on_done = _typed(fast, "on_done", c_int, c_int64, c_void_p, c_void_p)
 process_set_ids = _typed(fast, "process_set_ids", c_int, POINTER(c_int32), c_int32)
 process_set_ranks = _typed(fast, "process_set_ranks", c_int, c_int32, POINTER(c_int32), c_int32)
 
+mark_step = _typed(fast, "mark_step", None, c_int64)
+mark_input = _typed(fast, "mark_input", None, c_int64)
+
 # These wait.
 init = _typed(slow, "init", c_int, POINTER(InitOptions))
 shutdown = _typed(slow, "shutdown", None)
@@ -171,6 +175,7 @@ add_process_set = _typed(slow, "add_process_set", c_int, POINTER(c_int32), c_int
 remove_process_set = _typed(slow, "remove_process_set", c_int, c_int32)
 start_timeline = _typed(slow, "start_timeline", c_int, c_char_p, c_int)
 stop_timeline = _typed(slow, "stop_timeline", c_int)
+write_flight_record = _typed(slow, "write_flight_record", c_int, c_char_p)
 
 # These return text. It is copied at once: the pointer is valid until the thread's next call of the library.
 _last_error = _typed(fast, "last_error", c_char_p)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from rueda.basics import basics
 from rueda.policy import Adasum, Average, Max, Min, Product, Sum
+from rueda.steps import mark_step, timed_input
 
 init = basics.init
 shutdown = basics.shutdown
 is_initialized = basics.is_initialized
 start_timeline = basics.start_timeline
 stop_timeline = basics.stop_timeline
+write_flight_record = basics.write_flight_record
 size = basics.size
 local_size = basics.local_size
 cross_size = basics.cross_size
@@ -48,6 +50,7 @@ __all__ = [
     "is_initialized",
     "local_rank",
     "local_size",
+    "mark_step",
     "mpi_built",
     "mpi_enabled",
     "mpi_threads_supported",
@@ -59,4 +62,6 @@ __all__ = [
     "start_timeline",
     "stop_timeline",
     "sycl_built",
+    "timed_input",
+    "write_flight_record",
 ]

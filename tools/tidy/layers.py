@@ -27,7 +27,8 @@ PROGRAMS = {
     "launch": {"base", "store"},
     "bench": {"base", "store", "launch"},
     "doctor": {"base", "store", "launch", "bench"},
-    "cli": {"base", "store", "launch", "bench", "doctor"},
+    "timeline": {"base", "trace"},
+    "cli": {"base", "store", "launch", "bench", "doctor", "timeline"},
 }
 # Modules whose sub-folders implement one interface and must not know one another.
 FAMILIES = ("transport", "backend", "plugins")

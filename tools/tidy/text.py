@@ -26,11 +26,13 @@ VENDOR_HEADERS = {
     "cuda": "src/rueda/memory/",
     "pmix": "src/rueda/store/",
     "infiniband/": "src/rueda/transport/rdma/",
+    "ucp/": "src/rueda/transport/ucx/",
     "hwy/": "src/rueda/kernels/",
     "openssl/": "src/rueda/base/",
     "tensorflow/": "src/plugins/tensorflow/",
     "xla/": "src/plugins/jax/",
     "CLI/": "src/cli/",
+    "protozero/": "src/timeline/",
 }
 
 

@@ -19,6 +19,7 @@ from rueda.keras.values import as_numpy, broadcast_variables
 from rueda.operations import set_size
 from rueda.policy import number_of
 from rueda.process_sets import ProcessSet
+from rueda.steps import mark_step
 
 NO_STEPS = (
     "Could not autodetect the number of steps per epoch. Please specify the steps_per_epoch parameter of "
@@ -128,7 +129,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         self._send(model)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Sends, if the first batch has built everything."""
+        """Marks a step; sends, if the first batch has built everything."""
+        mark_step(self.model)
         if self._sent is not _model_of(self):
             _sync(self.model)
             self._send(self.model)

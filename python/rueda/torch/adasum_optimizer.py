@@ -15,6 +15,7 @@ from rueda import epochs
 from rueda.in_flight import InFlight, of_handle, settle_all
 from rueda.policy import Adasum, check_passes
 from rueda.process_sets import ProcessSet
+from rueda.steps import mark_step
 from rueda.torch.compression import Compressor
 from rueda.torch.naming import default_names
 from rueda.torch.reducer import TOO_MANY_PASSES, ZEROED_EARLY
@@ -156,6 +157,7 @@ class AdasumMixin(torch.optim.Optimizer):
             self._rearm()
         for parameter, change in zip(self._trained, changes):
             parameter.data.copy_(self._start_of[parameter] + change.view_as(parameter))
+        mark_step(self)
         return loss
 
     step.hooked = True  # type: ignore[attr-defined]  # the step of the wrapped class runs the step hooks

@@ -14,6 +14,7 @@ from rueda.basics import basics, is_enabled
 from rueda.errors import HorovodInternalError
 from rueda.policy import ALREADY_DISTRIBUTED, Adasum, Average, check_passes, groups_of
 from rueda.process_sets import ProcessSet, global_process_set
+from rueda.steps import mark_step
 from rueda.torch.adasum_optimizer import AdasumMixin
 from rueda.torch.arguments import check_cross_step, check_groups, check_reduction
 from rueda.torch.compression import Compression, Compressor
@@ -103,9 +104,11 @@ class _DistributedMixin(torch.optim.Optimizer):
                 closure = self._synchronizing(closure, self._reducer)
         self._synchronized = False
         try:
-            return super().step(closure)
+            result = super().step(closure)
         finally:
             self._synchronized = False
+        mark_step(self)
+        return result
 
     def _synchronizing(self, closure: Callable[[], Any], reducer: Reducer) -> Callable[[], Any]:
         """The closure, followed by a reduction. First reduces what was computed before it."""
@@ -229,6 +232,7 @@ class _CrossStepMixin(_DistributedMixin):
                 if parameter in updates:
                     updates[parameter].group = at
         self._crossing.take_over(updates.values(), groups)
+        mark_step(self)
         return None
 
     def _must_be_whole(self) -> bool:

@@ -113,6 +113,9 @@ class Backend {
   // Whether the running call waits for what other processes write into memory. Checking again is cheap then,
   // and progress() has checked for a while before it reports that nothing moved.
   [[nodiscard]] virtual bool waits_on_memory() const { return false; }
+  // Whether progress() must be called again and again, because nobody rings when a call has got further: MPI
+  // moves data only while it is called. The thread yields in between, but does not sleep.
+  [[nodiscard]] virtual bool needs_polling() const { return false; }
   // To be called before this thread sleeps: asks the peers to ring when there is something to do. Returns
   // false if there is something to do already. In both cases wake_up() must follow.
   virtual bool prepare_sleep() { return true; }

@@ -20,6 +20,10 @@ bool BackendTable::is_idle() const {
   return std::ranges::all_of(backends_, [](const auto& backend) { return backend->is_idle(); });
 }
 
+bool BackendTable::needs_polling() const {
+  return std::ranges::any_of(backends_, [](const auto& backend) { return backend->needs_polling(); });
+}
+
 bool BackendTable::prepare_sleep() {
   for (const auto& backend : backends_)
     if (!backend->prepare_sleep()) return false;

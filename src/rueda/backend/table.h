@@ -24,6 +24,7 @@ class BackendTable {
 
   // The same as in Backend, for all of them.
   [[nodiscard]] bool is_idle() const;
+  [[nodiscard]] bool needs_polling() const;
   bool prepare_sleep();
   void wake_up();
   void abort(const Status& why);

@@ -145,6 +145,14 @@ void add_diagnosis(std::vector<ConfigEntry>& table) {
   table.push_back(boolean({"timeline_mark_cycles", "RUEDA_TIMELINE_MARK_CYCLES",
                            "HOROVOD_TIMELINE_MARK_CYCLES", "", "The timeline also marks where rounds begin."},
                           &Config::timeline_mark_cycles));
+  table.push_back(integer({"flight_record_bytes", "RUEDA_FLIGHT_RECORD_BYTES", "", "bytes",
+                           "Memory for the flight record: the collectives of the last minute; 0: none."},
+                          &Config::flight_record_bytes, "0..1073741824", {0, 1 << 30}));
+  table.push_back(
+      text({"flight_record", "RUEDA_FLIGHT_RECORD", "", "",
+            "Path to which each rank writes its flight record, with .rank<N>.rec added, when a rank "
+            "is lost or a collective fails; empty: nowhere."},
+           &Config::flight_record, "a path"));
   table.push_back(
       text({"log_level", "RUEDA_LOG_LEVEL", "HOROVOD_LOG_LEVEL", "", "Least severe record that is logged."},
            &Config::log_level, "trace|debug|info|warning|error|fatal"));
@@ -156,7 +164,8 @@ void add_diagnosis(std::vector<ConfigEntry>& table) {
 
 void add_wires(std::vector<ConfigEntry>& table) {
   static const std::string range = "comma list of " + all_transports(", ");
-  table.push_back(text({"transports", "RUEDA_TRANSPORTS", "", "", "Transports that may be used."},
+  table.push_back(text({"transports", "RUEDA_TRANSPORTS", "", "",
+                        "Transports that may be used; ucx (InfiniBand, RoCE) needs libucp.so.0."},
                        &Config::transports, range));
   table.back().parse = parse_transports;
   table.push_back(
@@ -211,12 +220,29 @@ void add_wires(std::vector<ConfigEntry>& table) {
               &Config::chunk_bytes, "1024..1073741824", {1024, 1 << 30}));
 }
 
+void add_mpi(std::vector<ConfigEntry>& table) {
+  table.push_back(
+      text({"cpu_operations", "RUEDA_CPU_OPERATIONS", "HOROVOD_CPU_OPERATIONS", "",
+            "What runs collectives in host memory: rueda itself, or the MPI of the site (docs/mpi.md)."},
+           &Config::cpu_operations, "native|mpi"));
+  table.back().parse = parse_cpu_operations;
+  table.push_back(
+      text({"mpi_library", "RUEDA_MPI_LIBRARY", "", "",
+            "File of the MPI library; empty uses the one that the program has loaded, or else that "
+            "of the launcher."},
+           &Config::mpi_library, "path of a libmpi.so"));
+  table.push_back(integer({"mpi_chunk_bytes", "RUEDA_MPI_CHUNK_BYTES", "", "bytes",
+                           "Most bytes of one operation of MPI; longer collectives are cut into several."},
+                          &Config::mpi_chunk_bytes, "64..1073741824", {64, 1 << 30}));
+}
+
 const std::vector<ConfigEntry>& table_of_all() {
   static const std::vector<ConfigEntry> table = [] {
     std::vector<ConfigEntry> entries;
     add_scheduling(entries);
     add_diagnosis(entries);
     add_wires(entries);
+    add_mpi(entries);
     return entries;
   }();
   return table;
@@ -251,6 +277,7 @@ std::string_view translate_alias(const ConfigEntry& entry, std::string_view text
   }
   if (entry.name == "log_level" && std::ranges::find(kLogLevelNames, lower(text)) == kLogLevelNames.end())
     return "warning";
+  if (entry.name == "cpu_operations" && lower(text) != "mpi") return "native";
   return text;
 }
 
@@ -323,19 +350,24 @@ std::vector<std::string> ignored_settings(const GetEnv& get_env) {
     const char* why;
   };
   const auto always = [](const char*) { return true; };
+  const auto neither = [](const char* text) {
+    return lower(trimmed(text)) != "gloo" && lower(trimmed(text)) != "mpi";
+  };
   const auto unless_gloo = [](const char* text) { return lower(trimmed(text)) != "gloo"; };
   const auto when_on = [](const char* text) { return !is_set_to_false(text); };
   static constexpr const char* kByCost = "the cost model chooses the algorithm; RUEDA_ALGORITHM forces one";
   static constexpr const char* kForAll = "RUEDA_GPU_OPERATIONS chooses for all collectives";
   const std::array<Rule, 16> rules = {{
-      {"HOROVOD_CONTROLLER", unless_gloo, "rueda has one controller of its own and needs no MPI"},
-      {"HOROVOD_CPU_OPERATIONS", unless_gloo, "rueda runs its own collectives on CPUs"},
+      {"HOROVOD_CONTROLLER", unless_gloo,
+       "rueda has one controller of its own; RUEDA_CPU_OPERATIONS=mpi sends data through MPI"},
+      {"HOROVOD_CPU_OPERATIONS", neither, "rueda runs its own collectives on CPUs, or those of MPI"},
       {"HOROVOD_GPU_ALLREDUCE", always, kForAll},
       {"HOROVOD_GPU_ALLGATHER", always, kForAll},
       {"HOROVOD_GPU_BROADCAST", always, kForAll},
       {"HOROVOD_GPU_ALLTOALL", always, kForAll},
       {"HOROVOD_GPU_REDUCESCATTER", always, kForAll},
-      {"HOROVOD_MPI_THREADS_DISABLE", always, "rueda does not initialise MPI"},
+      {"HOROVOD_MPI_THREADS_DISABLE", always,
+       "with RUEDA_CPU_OPERATIONS=mpi several threads call MPI, one at a time"},
       {"HOROVOD_ADASUM_MPI_CHUNK_SIZE", always, "Adasum does not go through MPI; see RUEDA_CHUNK_BYTES"},
       {"HOROVOD_CCL_CACHE", always, "rueda does not use oneCCL"},
       {"HOROVOD_BATCH_D2D_MEMCOPIES", is_set_to_false, "copies of fused tensors are always batched"},

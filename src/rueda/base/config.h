@@ -28,11 +28,13 @@ struct Config {
   double stall_shutdown_s = 0;  // 0 = never
   std::string timeline;         // path; "DYNAMIC": a timeline begins only with start_timeline
   bool timeline_mark_cycles = false;
+  int64_t flight_record_bytes = 8 << 20;  // memory for what happened in the last minute; 0 = none
+  std::string flight_record;              // where it is written when an epoch breaks; empty: nowhere
   std::string log_level = "warning";
   bool log_hide_time = false;
   // wires
-  std::string transports = all_transports(",");  // those allowed
-  std::string algorithm;                         // forces one algorithm by name; empty = cost model
+  std::string transports = default_transports();  // those allowed
+  std::string algorithm;                          // forces one algorithm by name; empty = cost model
   std::string determinism = "hosts";  // the order of sums depends on the hosts; "bitwise": on nothing
   std::string gpu_operations;         // a name of gpu_operations.h; empty = the best that the ranks have
   int64_t staging_bytes = 8 << 20;    // of a section on its way through pinned host memory
@@ -46,6 +48,10 @@ struct Config {
   bool plans = true;                  // stop negotiating what recurs step after step
   int64_t chunk_bytes = 256 << 10;    // unit of pipelining
   std::string thread_affinity;        // comma list of cores, entry local_rank pins this engine thread
+  // MPI
+  std::string cpu_operations = "native";       // "mpi": collectives in host memory go through MPI
+  std::string mpi_library;                     // its path; empty = looked for
+  int64_t mpi_chunk_bytes = int64_t{1} << 30;  // of one operation of MPI at most
 };
 
 struct ConfigEntry {

@@ -45,6 +45,13 @@ Status parse_gpu_operations(Config& config, std::string_view text) {
   return Status::ok();
 }
 
+Status parse_cpu_operations(Config& config, std::string_view text) {
+  const std::string name = lower(trimmed(text));
+  if (name != "native" && name != "mpi") return refused("one of the two");
+  config.cpu_operations = name;
+  return Status::ok();
+}
+
 Status parse_transports(Config& config, std::string_view text) {
   std::string names;
   while (!text.empty()) {

@@ -1,11 +1,15 @@
-// Where modules report what happens: one interface for timelines and future analyses. emit() may be called
+// Where modules report what happens: one interface for timelines and analyses. Its functions may be called
 // from any thread and must not block; an implementation drops and counts events instead.
+//
+// There are two levels. Tensor events draw a bar for each phase of each tensor, and are asked for. Calls and
+// spans are one record for each collective and for each wait, few and cheap, and always on.
 #pragma once
 
 #include <cstdint>
 #include <string_view>
 
 #include "rueda/base/clock.h"
+#include "rueda/base/types.h"
 
 namespace rueda {
 
@@ -28,11 +32,56 @@ struct TraceEvent {
   int64_t value = 0;              // kRankReady: the rank; kCounter: its value; kBegin: bytes, 0 = unknown
 };
 
+// One collective as this rank saw it, when it has ended here. The times are on monotonic_now(), in the order
+// of the fields; 0 = it did not come to that. (generation, order) is the same on all members.
+struct CallTrace {
+  Collective what = Collective::kAllreduce;
+  bool is_planned = false;     // of a learned plan, so it was not negotiated
+  bool is_launched = false;    // device memory: `ended` is when it was launched
+  bool is_waited_for = false;  // the thread that submitted it did nothing else until it ended
+  uint16_t generation = 0;
+  int32_t process_set = 0;
+  uint64_t order = 0;
+  std::string_view name{};     // of its first tensor; borrowed for the duration of record()
+  std::string_view backend{};  // the same
+  int32_t tensors = 0;
+  int64_t bytes = 0;         // of this rank's input
+  Nanos submitted = 0;       // the last of its tensors, by this rank; 0: this rank has joined
+  Nanos ordered = 0;         // it entered the queue of this rank
+  Nanos started = 0;         // a backend took it
+  Nanos transfer_began = 0;  // packing was over; `started` if nothing was packed
+  Nanos unpack_began = 0;
+  Nanos ended = 0;
+};
+
+enum class SpanKind : uint8_t {
+  kStep,        // an instant: a step of training ended; value: which optimizer says so
+  kInput,       // the program waited for its input
+  kWait,        // a thread of the program waited for an operation
+  kPlanBegins,  // an instant: a plan was learned
+  kPlanEnds,    // an instant: a plan was left; text: why, as far as this rank knows
+  kClock,    // begin: this rank's clock; end: how far the exchange took; value: add it to get rank 0's clock
+  kFailure,  // an instant: the epoch broke; text: why
+  kLink,     // begin: now; value: bytes sent to `peer` in this epoch; end: for how long the link was busy
+};
+constexpr int count_of(SpanKind /*kind*/) { return static_cast<int>(SpanKind::kLink) + 1; }
+
+struct TraceSpan {
+  SpanKind kind = SpanKind::kWait;
+  Nanos begin = 0, end = 0;  // monotonic_now(); equal for an instant
+  int64_t value = 0;
+  std::string_view text{};  // borrowed for the duration of record()
+  Rank peer = -1;           // kLink
+};
+
 class TraceSink {
  public:
   virtual ~TraceSink() = default;
   virtual void emit(const TraceEvent& event) = 0;
-  [[nodiscard]] virtual bool is_on() const = 0;  // callers skip building events when false
+  [[nodiscard]] virtual bool is_on() const = 0;  // of tensor events; callers skip building them when false
+  virtual void record(const CallTrace& /*call*/) {}
+  virtual void record(const TraceSpan& /*span*/) {}
+  [[nodiscard]] virtual bool is_recording() const { return false; }  // of calls and spans
 };
 
 }  // namespace rueda

@@ -173,7 +173,9 @@ extern "C" {
 int rueda_init(const rueda_init_options* options) {
   rueda::runtime::InitOptions parsed;
   if (options != nullptr) {
-    if (options->struct_size != sizeof(rueda_init_options)) {
+    constexpr size_t kWithoutCommunicator = offsetof(rueda_init_options, mpi_communicator);
+    const bool has_communicator = options->struct_size == sizeof(rueda_init_options);
+    if (!has_communicator && options->struct_size != kWithoutCommunicator) {
       return capi::fail({Code::kInvalidArgument, "rueda_init: struct_size does not match this library."});
     }
     if (options->set_count < 0 || (options->set_count > 0 && options->set_sizes == nullptr))
@@ -190,6 +192,7 @@ int rueda_init(const rueda_init_options* options) {
       next += options->set_sizes[i];
     }
     parsed.expected_size = options->expected_size;
+    if (has_communicator && options->mpi_communicator != 0) parsed.communicator = options->mpi_communicator;
   }
   const Status status = capi::init(std::move(parsed));
   return status.is_ok() ? RUEDA_OK : capi::fail(status);
@@ -378,23 +381,6 @@ void rueda_log(int level, const char* text) {
   const auto known =
       std::clamp(static_cast<rueda::LogLevel>(level), rueda::LogLevel::kTrace, rueda::LogLevel::kFatal);
   if (text != nullptr && known >= rueda::log_level()) rueda::log_record(known, __FILE__, __LINE__, text);
-}
-
-int rueda_start_timeline(const char* path, int mark_cycles) {
-  const std::shared_ptr<Engine> engine = capi::engine();
-  if (!engine) return capi::fail_not_initialized();
-  if (path == nullptr || path[0] == '\0') {
-    return capi::fail({Code::kInvalidArgument, "rueda_start_timeline: the path is empty."});
-  }
-  const Status status = engine->start_timeline(path, mark_cycles != 0);
-  return status.is_ok() ? RUEDA_OK : capi::fail(status);
-}
-
-int rueda_stop_timeline(void) {
-  const std::shared_ptr<Engine> engine = capi::engine();
-  if (!engine) return capi::fail_not_initialized();
-  engine->stop_timeline();
-  return RUEDA_OK;
 }
 
 }  // extern "C"

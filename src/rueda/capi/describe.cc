@@ -22,6 +22,29 @@ void add_launcher(nlohmann::ordered_json& out) {
   out["launcher_reason"] = world.is_ok() ? world.value().reason : world.status().why;
 }
 
+// The MPI that init would load. It is looked for only where the environment asks for MPI, because a library
+// stays loaded.
+void add_mpi_to_come(nlohmann::ordered_json& out) {
+  const auto get_env = [](const char* name) -> const char* { return std::getenv(name); };
+  const Result<Config> config = parse_config(get_env);
+  if (!config.is_ok() || config.value().cpu_operations != "mpi") return;
+  const auto library = backend::mpi::find_library(config.value().mpi_library, get_env);
+  if (library.is_ok())
+    out["mpi"] = {{"library", library.value()->version()}, {"file", library.value()->path()}};
+  else
+    out["mpi"] = {{"problem", library.status().why}};
+}
+
+// The MPI through which the ranks met; it may run their collectives, too.
+void add_mpi(nlohmann::ordered_json& out, const runtime::Session& session) {
+  const backend::mpi::Process& mpi = *session.mpi->process;
+  out["mpi"] = {{"library", mpi.library().version()},
+                {"file", mpi.library().path()},
+                {"thread_level", backend::mpi::name_of(mpi.thread_level())},
+                {"is_initialized_here", mpi.was_initialized_here()},
+                {"runs_collectives", session.all->front().cpu_operations == "mpi"}};
+}
+
 }  // namespace
 
 std::string describe_json(const runtime::Engine* engine) {
@@ -34,6 +57,7 @@ std::string describe_json(const runtime::Engine* engine) {
   constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
   if (engine == nullptr) {
     add_launcher(out);
+    add_mpi_to_come(out);
     return out.dump(-1, ' ', false, kReplace);
   }
   const runtime::Session& session = engine->session();
@@ -65,6 +89,7 @@ std::string describe_json(const runtime::Engine* engine) {
   for (const ConfigEntry& entry : config_table()) {
     out["settings"][std::string(entry.name)] = entry.print(session.config);
   }
+  if (session.mpi) add_mpi(out, session);
   const runtime::EngineCounters& counters = engine->counters();
   out["counters"] = {{"control_messages", counters.control_messages.load()},
                      {"negotiation_messages", counters.negotiation_messages.load()},

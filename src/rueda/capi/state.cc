@@ -22,6 +22,7 @@ struct State {
   std::shared_ptr<runtime::Engine> engine;
   runtime::RendezvousPoint rendezvous;
   bool has_hooks = false;
+  bool has_mpi_hook = false;
   int64_t next_handle = 1;
   std::shared_ptr<trace::Timeline> timeline = trace::make_timeline();  // one file for all epochs
   bool has_ended_well = false;  // every rank left the last epoch by an orderly shutdown
@@ -85,6 +86,15 @@ void at_exit() {
   State& s = state();
   const std::lock_guard lock(s.init_mutex);
   if (s.has_ended_well) store::end_file_run(s.rendezvous.rendezvous().lease);
+}
+
+// Registered once MPI is initialised, so that it runs before MPI's own clean-up.
+void finalize_mpi() {
+  shutdown();
+  State& s = state();
+  const std::lock_guard lock(s.init_mutex);
+  // After a failure other ranks may not come, and MPI_Finalize would wait for them.
+  if (!g_is_forked_child && s.has_ended_well && s.rendezvous.mpi()) s.rendezvous.mpi()->finish();
 }
 
 thread_local std::string t_error;
@@ -168,6 +178,7 @@ Status init(runtime::InitOptions options) {
     RUEDA_LOG(kInfo, "no shared buffers: " + shared.status().why);  // tensors are then allocated elsewhere
   Result<runtime::Session> session = runtime::bootstrap(s.rendezvous, std::move(options),
                                                         [](const char* name) { return std::getenv(name); });
+  if (s.rendezvous.mpi() && !std::exchange(s.has_mpi_hook, true)) std::atexit(finalize_mpi);
   if (!session.is_ok()) return session.status();
   session.value().first_handle = s.next_handle;
   session.value().timeline = s.timeline;
@@ -195,6 +206,8 @@ void shutdown() {
   const std::lock_guard engine_lock(s.mutex);
   s.engine.reset();
 }
+
+trace::Timeline& timeline() { return *state().timeline; }
 
 int fail(const Status& why) {
   t_error = why.why;

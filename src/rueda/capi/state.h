@@ -30,6 +30,9 @@ bool release_detached(void* memory);
 Status init(runtime::InitOptions options);
 void shutdown();
 
+// Of all epochs of this process.
+trace::Timeline& timeline();
+
 // Keeps the sentence for rueda_last_error() and returns the code.
 int fail(const Status& why);
 int fail_not_initialized();

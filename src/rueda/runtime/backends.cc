@@ -7,6 +7,7 @@
 
 #include "rueda/backend/local/cost.h"
 #include "rueda/backend/local/local.h"
+#include "rueda/backend/mpi/mpi.h"
 #include "rueda/backend/native/native.h"
 #include "rueda/backend/table.h"
 #include "rueda/runtime/gpu.h"
@@ -58,6 +59,13 @@ std::string explain_local(size_t bytes, size_t ranks, const backend::MemoryCost&
 
 Status check_algorithm_settings(const Config& config) {
   const std::string& name = config.algorithm;
+  if (config.cpu_operations == "mpi" && (!name.empty() || config.determinism == "bitwise")) {
+    return {
+        Code::kInvalidArgument,
+        (name.empty() ? "RUEDA_DETERMINISM=bitwise" : "RUEDA_ALGORITHM=" + name) +
+            " cannot be kept with RUEDA_CPU_OPERATIONS=mpi, because MPI chooses how and in which order it "
+            "adds; unset one of them."};
+  }
   const auto known = schedule::algorithms();
   if (name.empty()) return Status::ok();
   if (std::ranges::find(known, name, &schedule::Algorithm::name) != known.end()) {
@@ -148,6 +156,11 @@ Status attach_backends(Session& session, std::shared_ptr<backend::LocalHost> hos
   if (session.reduces_in_shared_memory)  // a forced algorithm is one of the schedules
     backends.for_hosts.push_back(std::make_unique<backend::LocalBackend>(std::move(host)));
   backends.for_hosts.push_back(std::move(native));
+  if (session.mpi && all->front().cpu_operations == "mpi") {
+    const backend::mpi::MpiOptions mpi{.chunk_bytes = all->front().mpi_chunk_bytes};
+    backends.for_hosts.insert(backends.for_hosts.begin(), std::make_unique<backend::mpi::MpiBackend>(
+                                                              session.mpi->process, session.mpi->team, mpi));
+  }
   if (Status s = add_gpu_backends(session, backends); !s.is_ok()) return s;
   std::vector<std::unique_ptr<backend::Backend>> best_first = std::move(backends.for_devices);
   for (std::unique_ptr<backend::Backend>& each : backends.for_hosts) best_first.push_back(std::move(each));

@@ -153,6 +153,21 @@ schedule::Spec spec_of(const control::Terms& terms, Rank group_size) {
   return spec;
 }
 
+CallTrace trace_of(const Batch& batch) {
+  const control::Bucket& bucket = *batch.response;
+  CallTrace call{.what = bucket.what,
+                 .process_set = bucket.process_set,
+                 .name = bucket.entries.front().name,
+                 .tensors = static_cast<int32_t>(bucket.entries.size()),
+                 .bytes = batch.spec.count * static_cast<int64_t>(size_of(batch.spec.dtype))};
+  for (const BatchTensor& tensor : batch.tensors) {
+    if (!tensor.ref) continue;
+    call.submitted = std::max(call.submitted, tensor.ref->operation->submitted);
+    call.is_waited_for = tensor.ref->operation->is_waited_for;
+  }
+  return call;
+}
+
 Result<Batch> make_batch(control::SharedBucket response, std::shared_ptr<const Group> group,
                          const Operations& operations, bool is_discarded) {
   Batch batch;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "rueda/backend/backend.h"
+#include "rueda/base/trace_sink.h"
 #include "rueda/base/types.h"
 #include "rueda/control/messages.h"
 #include "rueda/runtime/operations.h"
@@ -34,6 +35,9 @@ struct Batch {
 
 // The spec of a call with tensors of these terms, without the sizes.
 schedule::Spec spec_of(const control::Terms& terms, Rank group_size);
+
+// What the record of a call says of its tensors; the times of the call are not known here.
+CallTrace trace_of(const Batch& batch);
 
 // Fails if this rank has not submitted a tensor of the response. is_discarded: this rank takes part without
 // tensors of its own.

@@ -19,6 +19,7 @@
 #include "rueda/runtime/calibrate.h"
 #include "rueda/runtime/gpu.h"
 #include "rueda/runtime/local_ranks.h"
+#include "rueda/runtime/mpi_meeting.h"
 #include "rueda/runtime/transports.h"
 
 namespace rueda::runtime {
@@ -60,6 +61,8 @@ PeerInfo own_info(const Session& session, const store::World& world, const InitO
   info.chunk_bytes = config.chunk_bytes;
   info.algorithm = config.algorithm;
   info.is_bitwise = config.determinism == "bitwise";
+  info.cpu_operations = config.cpu_operations;
+  info.mpi_chunk_bytes = config.mpi_chunk_bytes;
   info.group_fusion_disabled = config.group_fusion_disabled;
   info.dynamic_process_sets = config.dynamic_process_sets;
   info.process_sets = options.process_sets;
@@ -85,6 +88,7 @@ struct Start {
   const Config& config;
   const store::World& world;
   const InitOptions& options;
+  const std::optional<MpiWorld>& mpi;
   Deadline deadline;
 };
 
@@ -92,7 +96,7 @@ struct Start {
 // have been told.
 Status connect_world(const Start& start, InitExchange& exchange, const Secret& secret,
                      OpenTransports& transports, Session& session) {
-  const auto& [config, world, options, deadline] = start;
+  const auto& [config, world, options, mpi, deadline] = start;
   const transport::Identity identity{.job = world.job,
                                      .epoch = session.epoch,
                                      .rank = world.rank,
@@ -123,6 +127,7 @@ Status connect_world(const Start& start, InitExchange& exchange, const Secret& s
   session.measured = costs.value();
   auto host = std::move(shared).value().join(*session.links, session.me, *session.all);
   if (!host.is_ok()) return host.status();
+  session.mpi = mpi;
   return attach_backends(session, std::move(host).value());
 }
 
@@ -191,6 +196,14 @@ Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const sto
   const Result<Config> parsed = parse_config(get_env);
   const Config config = parsed.is_ok() ? parsed.value() : Config{};
   const Deadline deadline = Deadline::after(nanos(config.start_timeout_s, kSecond));
+  std::optional<MpiWorld> mpi;
+  if (config.cpu_operations == "mpi" || options.communicator) {
+    Result<MpiMeeting> met = meet_in_mpi(point, std::move(detected).value(), config, options.communicator,
+                                         MpiStart{get_env, deadline});
+    if (!met.is_ok()) return met.status();
+    detected = std::move(met.value().world);
+    mpi = std::move(met.value().mpi);
+  }
   const Result<store::World> completed = point.complete(std::move(detected).value(), deadline);
   if (!completed.is_ok()) return completed.status();
   const store::World& world = completed.value();
@@ -208,6 +221,7 @@ Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const sto
     Session& session = made.value();
     session.all->push_back(own_info(session, world, options));
     session.place.local_rank = std::max(world.local_rank, 0);
+    session.mpi = std::move(mpi);
     if (Status s = attach_backends(session, nullptr); !s.is_ok()) return s;
     RUEDA_LOG(kInfo, summary_of(session));
     return made;
@@ -218,7 +232,7 @@ Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const sto
     point.refuse(refused);
     return refused;
   }
-  const Start start{config, world, options, deadline};
+  const Start start{config, world, options, mpi, deadline};
   Result<std::optional<Session>> met = meet(start, point);
   while (met.is_ok() && !met.value()) met = meet(start, point);
   if (!met.is_ok()) return met.status();

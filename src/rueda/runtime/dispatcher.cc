@@ -31,11 +31,16 @@ class Dispatcher::Item final : public backend::ActivitySink {
 
   void begin(backend::Activity activity) override {
     end_activity();
-    emit(TraceKind::kBegin, name_of(activity));
+    has_packed_ = has_packed_ || activity == backend::Activity::kPack;
+    const bool is_at_once = activity == backend::Activity::kTransfer && !has_packed_;
+    const Nanos now = trace == nullptr && is_at_once ? started : monotonic_now();
+    if (activity == backend::Activity::kTransfer) transfer_began = is_at_once ? started : now;
+    if (activity == backend::Activity::kUnpack) unpack_began = now;
+    emit(TraceKind::kBegin, name_of(activity), now);
     is_open_ = true;
   }
   void end_activity() {
-    if (std::exchange(is_open_, false)) emit(TraceKind::kEnd, {});
+    if (std::exchange(is_open_, false) && trace != nullptr) emit(TraceKind::kEnd, {}, monotonic_now());
   }
   [[nodiscard]] bool is_call() const { return response != nullptr; }
   // Changes of process sets, errors and barriers wait for everything before them.
@@ -53,7 +58,24 @@ class Dispatcher::Item final : public backend::ActivitySink {
   backend::Backend* backend = nullptr;  // that runs it
   backend::CallId id = 0;
   bool is_taken_back = false;  // it has no result
-  TraceSink* trace = nullptr;  // null: not traced
+  TraceSink* trace = nullptr;  // null: its tensors have no bars in the timeline
+  bool is_recorded = false;
+  Nanos ordered = 0, started = 0, transfer_began = 0, unpack_began = 0;  // if it is recorded
+
+  [[nodiscard]] CallTrace record_of(const backend::Done& done, Nanos ended) const {
+    CallTrace call = trace_of(*batch);
+    call.is_planned = origin == Origin::kPlanned;
+    call.is_launched = done.event != nullptr;
+    call.generation = generation;
+    call.order = order;
+    call.backend = backend->name();
+    call.ordered = ordered;
+    call.started = started;
+    call.transfer_began = transfer_began;
+    call.unpack_began = unpack_began;
+    call.ended = ended;
+    return call;
+  }
 
  private:
   [[nodiscard]] std::string name_of(backend::Activity activity) const {
@@ -67,14 +89,14 @@ class Dispatcher::Item final : public backend::ActivitySink {
     }
     return transfer_name(backend->name(), response->what);
   }
-  void emit(TraceKind kind, std::string_view name) {
+  void emit(TraceKind kind, std::string_view name, Nanos now) {
     if (trace == nullptr) return;
-    const Nanos now = monotonic_now();
     for (const control::Entry& entry : response->entries)
       trace->emit({.kind = kind, .when = now, .track = entry.name, .name = name});
   }
 
   bool is_open_ = false;
+  bool has_packed_ = false;
 };
 
 Dispatcher::Dispatcher(Rank me, Operations& operations, Groups& groups, backend::BackendTable& backends,
@@ -110,6 +132,9 @@ void Dispatcher::enqueue_discarded(control::Bucket response, int64_t bucket, std
 }
 
 void Dispatcher::enqueue(std::unique_ptr<Item> item) {
+  item->is_recorded = trace_.is_recording() && item->is_call() && item->origin != Origin::kDiscarded;
+  if (item->is_recorded) item->ordered = monotonic_now();
+  if (is_idle()) item->started = item->ordered;  // the backend takes it in this turn
   if (item->origin != Origin::kDiscarded && item->is_call() && is_traced(*item->response)) {
     const Nanos now = monotonic_now();
     for (const control::Entry& entry : item->response->entries) {
@@ -257,6 +282,7 @@ void Dispatcher::start(std::unique_ptr<Item> owner) {
   const bool is_discarded = item.origin == Origin::kDiscarded;
   item.id = next_call_++;
   if (!is_discarded && is_traced(*item.response)) item.trace = &trace_;
+  if (item.is_recorded && item.started == 0) item.started = monotonic_now();
   if (!is_discarded) mark_end(*batch.response);
   if (const Status prepared = prepare_batch(batch, devices_); !prepared.is_ok()) {
     failure_ = prepared;  // the others have started: this rank alone cannot back out
@@ -270,7 +296,7 @@ void Dispatcher::start(std::unique_ptr<Item> owner) {
                            .prescale = is_reduction(item.response->what) ? item.response->prescale : 1.0,
                            .may_be_taken_back = item.origin != Origin::kNegotiated,
                            .generation = item.generation,
-                           .activities = item.trace == nullptr ? nullptr : &item};
+                           .activities = item.trace != nullptr || item.is_recorded ? &item : nullptr};
   item.is_taken_back = is_discarded;
   running_.push_back(std::move(owner));
   if (is_discarded) return item.backend->discard(call, item.arrivals);
@@ -308,6 +334,7 @@ void Dispatcher::finish(Item& item, const backend::Done& done) {
   if (item.is_taken_back) return;
   item.end_activity();
   if (done.event != nullptr) has_launched_ = true;
+  if (item.is_recorded) trace_.record(item.record_of(done, monotonic_now()));
   const Batch& batch = *item.batch;
   mark_ends(batch, status.is_ok());
   for (const BatchTensor& tensor : batch.tensors)

@@ -40,6 +40,7 @@ Engine::Engine(Session session)
       verdicts_(session_.me, *session_.all, nanos(session_.config.peer_timeout_s, kSecond), monotonic_now()),
       farewell_(session_.me, session_.size()),
       driver_(*this, driver_options(session_)) {
+  recording_.begin_epoch(session_);
   const std::string& path = session_.config.timeline;
   if (!path.empty() && path != "DYNAMIC") {
     const Status started = recording_.start(path, session_.config.timeline_mark_cycles, true);
@@ -68,6 +69,7 @@ void Engine::shutdown() {
 void Engine::ended() {
   operations_.close(shut_down_status());  // whatever ended the epoch, no thread may wait forever
   stop_timeline();
+  recording_.write_flight_record();
 }
 
 bool Engine::turn() {
@@ -92,7 +94,10 @@ bool Engine::turn() {
   moved = negotiation_.run_plan(now) || moved;
   if (!dispatcher_.failure().is_ok()) carry_out(verdicts_.on_failure(dispatcher_.failure(), now));
   if (farewell_.is_closed()) return true;
-  if (session_.links) carry_out(verdicts_.tick(now));
+  if (session_.links) {
+    carry_out(verdicts_.tick(now));
+    recording_.look_at_links(*session_.links, now);
+  }
   carry_out(farewell_.tick(state_for_farewell()));
   return moved;
 }

@@ -67,7 +67,7 @@ class Engine final : private Work {
  private:
   explicit Engine(Session session);
   [[nodiscard]] bool is_coordinator() const { return session_.me == kCoordinator; }
-  void help(int64_t handle, std::optional<Deadline> deadline);
+  Nanos help(int64_t handle, std::optional<Deadline> deadline);
   Result<int32_t> change_process_sets(control::SetChange change);  // the id of the set that was added
 
   // ---- what the driver drives ----
@@ -78,6 +78,7 @@ class Engine final : private Work {
   [[nodiscard]] Nanos next_event(Nanos now) const override;
   [[nodiscard]] bool has_due_times(Nanos now) const override;
   [[nodiscard]] bool is_quiet() const override;
+  [[nodiscard]] bool needs_polling() const override { return session_.backends->needs_polling(); }
   bool prepare_sleep() override;
   void wake_up() override;
 
@@ -91,6 +92,7 @@ class Engine final : private Work {
   void carry_out(const Verdicts::Actions& actions);
   void carry_out(const Verdicts::Ping& ping);
   void carry_out(const Verdicts::Answer& answer);
+  void carry_out(const Verdicts::Clock& clock);
   void carry_out(const Verdicts::Report& report);
   void carry_out(const Verdicts::End& end);
   void carry_out(const FarewellActions& actions);

@@ -45,19 +45,28 @@ Result<int64_t> Engine::submit(std::vector<Tensor> tensors, bool will_wait) {
   return operations_.submit(std::move(tensors), !will_wait);
 }
 
-void Engine::help(int64_t handle, std::optional<Deadline> deadline) {
-  if (const std::shared_ptr<Operation> operation = operations_.find(handle))
-    driver_.help(operation->is_done, deadline);
+// Returns when the wait began; 0 if it is not recorded: the record of the call says enough.
+Nanos Engine::help(int64_t handle, std::optional<Deadline> deadline) {
+  const std::shared_ptr<Operation> operation = operations_.find(handle);
+  if (!operation) return 0;
+  const bool is_recorded = !operation->is_waited_for && !operation->is_done && recording_.is_on();
+  const Nanos begin = is_recorded ? monotonic_now() : 0;
+  driver_.help(operation->is_done, deadline);
+  return begin;
 }
 
 Status Engine::wait(int64_t handle, std::optional<Deadline> deadline) {
-  help(handle, deadline);
-  return operations_.wait(handle, deadline);
+  const Nanos begin = help(handle, deadline);
+  Status status = operations_.wait(handle, deadline);
+  if (begin != 0) recording_.waited(begin, monotonic_now());
+  return status;
 }
 
 Status Engine::wait_on_stream(int64_t handle, void* stream, std::optional<Deadline> deadline) {
-  help(handle, deadline);
-  return operations_.wait_on_stream(handle, stream, deadline);
+  const Nanos begin = help(handle, deadline);
+  Status status = operations_.wait_on_stream(handle, stream, deadline);
+  if (begin != 0) recording_.waited(begin, monotonic_now());
+  return status;
 }
 
 Result<int32_t> Engine::add_process_set(std::vector<Rank> ranks) {

@@ -43,7 +43,13 @@ void Engine::carry_out(const Verdicts::Ping& ping) {
 void Engine::carry_out(const Verdicts::Answer& answer) {
   const control::Heartbeat heartbeat{
       .sent = monotonic_now(), .echo_sent = answer.sent, .echo_received = answer.received};
-  channel_.send(kCoordinator, control::MessageType::kHeartbeat, control::encode(heartbeat));
+  channel_.send(answer.to, control::MessageType::kHeartbeat, control::encode(heartbeat));
+}
+
+void Engine::carry_out(const Verdicts::Clock& clock) {
+  const trace::ClockSample& sample = clock.sample;
+  recording_.timeline().record(TraceSpan{
+      .kind = SpanKind::kClock, .begin = sample.at, .end = sample.round_trip, .value = sample.offset});
 }
 
 void Engine::carry_out(const Verdicts::Report& report) {
@@ -53,6 +59,7 @@ void Engine::carry_out(const Verdicts::Report& report) {
 void Engine::carry_out(const Verdicts::End& end) {
   if (farewell_.is_closed()) return;
   farewell_.close();
+  recording_.failed(end.why);
   lost_rank_ = end.lost;
   const std::string waiting = negotiation_.pending_summary();
   if (!waiting.empty()) RUEDA_LOG(kInfo, "When the job ended, " + waiting + ".");
@@ -106,6 +113,7 @@ void Engine::carry_out(FarewellAction action) {
 
 void Engine::stop() {
   operations_.close(shut_down_status());
+  if (session_.links) recording_.look_at_links(*session_.links, monotonic_now(), true);
   if (is_coordinator()) return;
   stop_timeline();  // its last events must reach rank 0 before kDone does
   send_trace_batches();

@@ -89,7 +89,14 @@ void LearnedPlans::carry_out(control::PlannerActions actions) {
   for (control::PlannerAction& action : actions) std::visit([this](auto& one) { carry_out(one); }, action);
 }
 
+void LearnedPlans::carry_out(control::PlanBegun&) {
+  count(counters_.plans);
+  departure_.clear();
+  callbacks_.plan_begins();
+}
+
 void LearnedPlans::carry_out(control::TellDeparture& told) {
+  departure_ = told.why;
   RUEDA_LOG(kDebug, "this rank departs from plan " + std::to_string(told.news.plan_number) + " after " +
                         std::to_string(told.news.started) + " buckets: " + told.why + ".");
   callbacks_.tell_coordinator(control::MessageType::kPlanDepart, told.news);
@@ -109,7 +116,7 @@ void LearnedPlans::carry_out(control::NegotiationOver& over) {
 
 void LearnedPlans::carry_out(control::PlanOver&) {
   count(counters_.departures);
-  callbacks_.plan_is_over();
+  callbacks_.plan_is_over(departure_.empty() ? "another rank departed" : departure_);
 }
 
 void LearnedPlans::carry_out(control::StartBucket& started) {

@@ -26,7 +26,8 @@ struct PlanCallbacks {
   std::function<void(const control::Request&)> negotiation_is_over;
   std::function<void(const control::TensorRequest&)> is_taken;  // by the plan; it waits for its bucket now
   std::function<void(const control::Bucket&)> bucket_starts;
-  std::function<void()> plan_is_over;
+  std::function<void()> plan_begins;
+  std::function<void(const std::string& why)> plan_is_over;
   // Coordinator only: to every rank, itself included.
   std::function<void(const control::PlanNews&)> freeze_all;
   std::function<void(std::vector<control::Response>)> respond;
@@ -71,7 +72,7 @@ class LearnedPlans {
   void carry_out(control::TellPosition& told);
   void carry_out(control::Negotiate& negotiated) { callbacks_.negotiate(negotiated.requests); }
   void carry_out(control::NegotiationOver& over);
-  void carry_out(control::PlanBegun&) { count(counters_.plans); }
+  void carry_out(control::PlanBegun&);
   void carry_out(control::PlanOver&);
   void carry_out(control::StartBucket& started);
   void carry_out(control::SetGeneration& set) { dispatcher_.set_generation(set.generation); }
@@ -88,6 +89,7 @@ class LearnedPlans {
   PlanCallbacks callbacks_;
   control::Planner planner_;
   std::vector<const control::TensorRequest*> requests_;  // of take(); kept for its memory
+  std::string departure_;                                // why this rank departs; empty: another rank does
 };
 
 }  // namespace rueda::runtime

@@ -63,11 +63,8 @@ Status Links::begin_connecting(Rank peer) {
     return has_control_channel(peer) ? open.transport->connect(peer, address->second, kControlChannel)
                                      : Status::ok();
   }
-  const auto kinds = transport_kinds();
-  const auto network = std::ranges::find(kinds, Reach::kNetwork, &TransportKind::reach);
-  return {Code::kUnavailable, "no transport reaches " + describe(peer, info) + "; allow " +
-                                  std::string(network->name) +
-                                  " with RUEDA_TRANSPORTS=" + all_transports(",") + "."};
+  return {Code::kUnavailable, "no transport reaches " + describe(peer, info) +
+                                  "; allow tcp with RUEDA_TRANSPORTS=" + default_transports() + "."};
 }
 
 bool Links::is_up(Rank peer) const {
@@ -255,6 +252,18 @@ std::vector<transport::Loss> Links::take_losses() {
       peers_[static_cast<size_t>(loss.peer)].control = nullptr;
   }
   return std::exchange(losses_, {});
+}
+
+std::optional<transport::LinkUse> Links::use(Rank peer) const {
+  std::optional<transport::LinkUse> total;
+  for (const transport::Endpoint* const channel : peers_[static_cast<size_t>(peer)].data) {
+    const auto one = channel == nullptr ? std::nullopt : channel->use();
+    if (!one) continue;
+    if (!total) total.emplace();
+    total->sent_bytes += one->sent_bytes;
+    total->busy += one->busy;
+  }
+  return total;
 }
 
 bool Links::prepare_sleep() {

@@ -72,6 +72,9 @@ class Links {
   void put_back_control(std::vector<ControlMessage> messages);
   std::vector<transport::Loss> take_losses();
 
+  // Of all data channels to that rank together; empty where nothing counts it.
+  [[nodiscard]] std::optional<transport::LinkUse> use(Rank peer) const;
+
   // To sleep: call prepare_sleep(), poll wake_fds(), then call progress(). prepare_sleep() is false if there
   // is work already.
   bool prepare_sleep();

@@ -15,8 +15,7 @@ Liveness::Liveness(Rank me, Rank world_size, Nanos timeout, Nanos now)
       interval_(std::min(kMaxInterval, timeout / 4)),
       next_(now),
       last_heard_(static_cast<size_t>(world_size), now),
-      offset_(static_cast<size_t>(world_size), 0),
-      round_trip_(static_cast<size_t>(world_size), 0) {}
+      clocks_(static_cast<size_t>(world_size)) {}
 
 bool Liveness::take_due(Nanos now) {
   if (now < next_) return false;
@@ -36,11 +35,29 @@ std::optional<Rank> Liveness::silent(Nanos now) const {
 
 void Liveness::on_answer(Rank peer, const control::Heartbeat& answer, Nanos now) {
   if (answer.echo_sent == 0) return;
-  const auto p = static_cast<size_t>(peer);
-  const Nanos round_trip = (now - answer.echo_sent) - (answer.sent - answer.echo_received);
-  if (round_trip_[p] != 0 && round_trip > round_trip_[p]) return;
-  round_trip_[p] = round_trip;
-  offset_[p] = ((answer.echo_received - answer.echo_sent) + (answer.sent - now)) / 2;
+  PeerClock& clock = clocks_[static_cast<size_t>(peer)];
+  clock.estimate.add(clock_of_answerer(answer, now));
+  clock.last = answer.sent;
+}
+
+Nanos Liveness::offset(Rank peer) const {
+  const PeerClock& clock = clocks_[static_cast<size_t>(peer)];
+  return clock.estimate.at(clock.last).offset;
+}
+
+// The four time stamps of NTP (RFC 5905, section 8), as differences, which cannot overflow.
+trace::ClockSample clock_of_answerer(const control::Heartbeat& echo, Nanos now) {
+  const Nanos there = echo.echo_received - echo.echo_sent, back = echo.sent - now;
+  return {.at = echo.echo_received + (echo.sent - echo.echo_received) / 2,
+          .offset = -(there + back) / 2,
+          .round_trip = (now - echo.echo_sent) - (echo.sent - echo.echo_received)};
+}
+
+trace::ClockSample clock_of_asker(const control::Heartbeat& echo, Nanos now) {
+  const trace::ClockSample other = clock_of_answerer(echo, now);
+  return {.at = echo.echo_sent + (now - echo.echo_sent) / 2,
+          .offset = -other.offset,
+          .round_trip = other.round_trip};
 }
 
 }  // namespace rueda::runtime

@@ -8,8 +8,15 @@
 #include "rueda/base/clock.h"
 #include "rueda/base/types.h"
 #include "rueda/control/message_types.h"
+#include "rueda/trace/clock_estimate.h"
 
 namespace rueda::runtime {
+
+// Of one exchange: a heartbeat that this rank sent, and its echo, which arrived now. Converts times of the
+// rank that answered to this rank's clock.
+trace::ClockSample clock_of_answerer(const control::Heartbeat& echo, Nanos now);
+// The same exchange, the other way round: converts this rank's times to the clock of the rank that answered.
+trace::ClockSample clock_of_asker(const control::Heartbeat& echo, Nanos now);
 
 // The coordinator pings every rank; a rank answers. Each side notices when the other falls silent.
 class Liveness {
@@ -24,10 +31,10 @@ class Liveness {
   [[nodiscard]] std::optional<Rank> silent(Nanos now) const;
   [[nodiscard]] Nanos timeout() const { return timeout_; }
 
-  // A ping was answered. Keeps the estimate of the fastest round trip. Coordinator only.
+  // A ping was answered. Coordinator only.
   void on_answer(Rank peer, const control::Heartbeat& answer, Nanos now);
-  // Add this to a time on the peer's clock to get the time on the clock of this rank.
-  [[nodiscard]] Nanos offset(Rank peer) const { return -offset_[static_cast<size_t>(peer)]; }
+  // Add this to the present time on the peer's clock to get the time on the clock of this rank.
+  [[nodiscard]] Nanos offset(Rank peer) const;
 
  private:
   Rank me_;
@@ -35,8 +42,11 @@ class Liveness {
   Nanos interval_;
   Nanos next_;
   std::vector<Nanos> last_heard_;
-  std::vector<Nanos> offset_;      // clock of the peer minus that of this rank
-  std::vector<Nanos> round_trip_;  // of the sample behind the offset; 0 = none yet
+  struct PeerClock {
+    trace::ClockEstimate estimate;
+    Nanos last = 0;  // on the peer's clock: its latest answer
+  };
+  std::vector<PeerClock> clocks_;
 };
 
 }  // namespace rueda::runtime

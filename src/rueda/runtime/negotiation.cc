@@ -71,7 +71,8 @@ PlanCallbacks Negotiation::plan_callbacks() {
   };
   callbacks.is_taken = [this](const control::TensorRequest& request) { waits_.is_taken(request); };
   callbacks.bucket_starts = [this](const control::Bucket& bucket) { waits_.bucket_starts(bucket); };
-  callbacks.plan_is_over = [this] { waits_.plan_is_over(); };
+  callbacks.plan_begins = [this] { waits_.plan_begins(); };
+  callbacks.plan_is_over = [this](const std::string& why) { waits_.plan_is_over(why); };
   callbacks.freeze_all = [this](const control::PlanNews& news) {
     parts_.channel.broadcast_negotiation(control::MessageType::kPlanFreeze, control::encode(news));
     plans_.on_freeze(news);

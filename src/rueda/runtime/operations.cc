@@ -106,6 +106,7 @@ Result<int64_t> Operations::submit(std::vector<Tensor> tensors, bool wakes) {
   auto operation = std::make_shared<Operation>();
   operation->tensors = std::move(tensors);
   operation->open = operation->tensors.size();
+  operation->is_waited_for = !wakes;
   Result<int64_t> handle = enter(operation);
   if (wakes && handle.is_ok()) wake_engine_();
   return handle;
@@ -127,6 +128,7 @@ Operations::Key Operations::key_of(const Operation& operation, size_t index) {
 }
 
 Result<int64_t> Operations::enter(const std::shared_ptr<Operation>& operation) {
+  operation->submitted = monotonic_now();
   const std::lock_guard lock(mutex_);
   if (!closed_.is_ok()) return closed_;
   for (size_t i = 0; i < operation->open; ++i) {

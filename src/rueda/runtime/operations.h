@@ -67,11 +67,13 @@ struct Operation {
   int64_t handle = 0;
   std::vector<Tensor> tensors;  // none: a change of the process sets
   std::optional<control::SetChange> set_change;
-  size_t open = 0;        // engine thread only: tensors not yet finished
-  Status status;          // the first failure; read after is_done
-  Rank last_joined = -1;  // join
-  int64_t tag = 0;        // join
-  int32_t set_id = 0;     // of the process set that was added
+  size_t open = 0;  // engine thread only: tensors not yet finished
+  Nanos submitted = 0;
+  bool is_waited_for = false;  // the next call of the thread that submitted it was wait()
+  Status status;               // the first failure; read after is_done
+  Rank last_joined = -1;       // join
+  int64_t tag = 0;             // join
+  int32_t set_id = 0;          // of the process set that was added
   // The engine is done with it: it has ended, or its calls were launched on a device.
   std::atomic<bool> is_done{false};
   // Of the launched calls, each once; read after is_done. Empty for host memory.

@@ -49,6 +49,8 @@ Bytes encode(const PeerInfo& info) {
   out.put_string(info.gpu_operations);
   out.put(info.staging_bytes);
   out.put(static_cast<uint8_t>(info.is_bitwise));
+  out.put_string(info.cpu_operations);
+  out.put(info.mpi_chunk_bytes);
   out.put(static_cast<uint8_t>(info.group_fusion_disabled));
   out.put(static_cast<uint8_t>(info.dynamic_process_sets));
   out.put_list(info.process_sets,
@@ -75,6 +77,8 @@ Result<PeerInfo> decode_peer_info(std::span<const std::byte> raw) {
   info.gpu_operations = in.get_string(kMaxTextBytes);
   info.staging_bytes = in.get<int64_t>();
   info.is_bitwise = in.get<uint8_t>() != 0;
+  info.cpu_operations = in.get_string(kMaxTextBytes);
+  info.mpi_chunk_bytes = in.get<int64_t>();
   info.group_fusion_disabled = in.get<uint8_t>() != 0;
   info.dynamic_process_sets = in.get<uint8_t>() != 0;
   info.process_sets =
@@ -148,6 +152,11 @@ Status check_agreement(const std::vector<PeerInfo>& all) {
       return {Code::kInvalidArgument, "process_sets entry number " + std::to_string(i + 1) +
                                           " has mismatching " + (is_size ? "size" : "values") +
                                           " on different ranks: rank 0 and " + whom + "."};
+    }
+    if (info.cpu_operations != first.cpu_operations) {
+      return {Code::kInvalidArgument, whom + " has RUEDA_CPU_OPERATIONS=" + info.cpu_operations +
+                                          " but rank 0 has " + first.cpu_operations +
+                                          "; set it alike on all ranks."};
     }
     if (info.dynamic_process_sets != first.dynamic_process_sets) {
       return {Code::kInvalidArgument, "rank 0 and " + whom +

@@ -40,6 +40,8 @@ struct PeerInfo {
   std::string gpu_operations;
   int64_t staging_bytes = 0;
   bool is_bitwise = false;  // RUEDA_DETERMINISM
+  std::string cpu_operations;
+  int64_t mpi_chunk_bytes = 0;
   bool group_fusion_disabled = false;
   bool dynamic_process_sets = false;
   std::vector<std::vector<Rank>> process_sets;  // static ones, sorted; ids 1, 2, … and 0 for the world

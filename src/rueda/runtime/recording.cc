@@ -2,7 +2,15 @@
 
 #include <utility>
 
+#include "rueda/base/log.h"
+
 namespace rueda::runtime {
+namespace {
+
+constexpr Nanos kShortestWait = 2 * kMicrosecond;
+constexpr Nanos kLookInterval = 5 * kSecond;  // one system call for each channel
+
+}  // namespace
 
 Recording::Recording(std::shared_ptr<trace::Timeline> timeline, Rank me, std::function<void()> on_batch)
     : me_(me),
@@ -35,6 +43,60 @@ void Recording::stop() {
   if (path_.empty()) return;  // the timeline may belong to another epoch now
   timeline_->stop();
   path_.clear();
+}
+
+void Recording::begin_epoch(const Session& session) {
+  trace::Recorder& recorder = timeline_->recorder();
+  recorder.keep(static_cast<size_t>(session.config.flight_record_bytes));
+  flight_record_ = session.config.flight_record;
+  world_size_ = session.size();
+  const PeerInfo& mine = (*session.all)[static_cast<size_t>(session.me)];
+  const PeerInfo& first = session.all->front();
+  const std::string job = first.host_key + "|" + std::to_string(first.pid);
+  recorder.begin_epoch({.epoch = session.epoch,
+                        .rank = session.me,
+                        .size = session.size(),
+                        .local_rank = session.place.local_rank,
+                        .pid = mine.pid,
+                        .job = static_cast<int64_t>(std::hash<std::string>()(job)),
+                        .began = monotonic_now(),
+                        .began_micros = epoch_micros_now(),
+                        .host = mine.host,
+                        .host_key = mine.host_key});
+}
+
+void Recording::waited(Nanos begin, Nanos end) {
+  if (end - begin >= kShortestWait)
+    timeline_->record(TraceSpan{.kind = SpanKind::kWait, .begin = begin, .end = end});
+}
+
+void Recording::look_at_links(const Links& links, Nanos now, bool is_last) {
+  if (!is_on() || (now < next_look_ && !is_last)) return;
+  next_look_ = now + kLookInterval;
+  for (Rank peer = 0; peer < world_size_; ++peer) {
+    if (peer == me_) continue;
+    const std::optional<transport::LinkUse> use = links.use(peer);
+    if (!use) continue;
+    timeline_->record(TraceSpan{
+        .kind = SpanKind::kLink, .begin = now, .end = use->busy, .value = use->sent_bytes, .peer = peer});
+  }
+}
+
+void Recording::failed(const Status& why) {
+  const Nanos now = monotonic_now();
+  timeline_->record(TraceSpan{.kind = SpanKind::kFailure, .begin = now, .end = now, .text = why.why});
+  has_failed_ = true;
+}
+
+void Recording::write_flight_record() {
+  if (!has_failed_ || flight_record_.empty() || !timeline_->is_recording()) return;
+  const std::string path = trace::record_path(flight_record_, me_);
+  const Status written = timeline_->recorder().write_ring(path);
+  if (written.is_ok())
+    RUEDA_LOG(kWarning,
+              "The flight record of this rank is in " + path + "; `rueda timeline summary` reads it.");
+  else
+    RUEDA_LOG(kError, written.why);
 }
 
 bool Recording::has_batches() {

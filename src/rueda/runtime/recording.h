@@ -3,6 +3,7 @@
 // batches of events that the writer has made, until the engine thread sends them to rank 0. Any thread.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -12,6 +13,7 @@
 #include "rueda/base/bytes.h"
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
+#include "rueda/runtime/session.h"
 #include "rueda/trace/timeline.h"
 
 namespace rueda::runtime {
@@ -25,7 +27,17 @@ class Recording {
   // goes_on: as in TimelineOptions.
   Status start(const std::string& path, bool mark_cycles, bool goes_on);
   void stop();
+  // This rank was connected; the records of all epochs say so.
+  void begin_epoch(const Session& session);
+  // A thread of the program waited for an operation. Waits that end at once are not worth a record.
+  void waited(Nanos begin, Nanos end);
+  // How much this rank has sent to the others, every few seconds and at the end. Engine thread.
+  void look_at_links(const Links& links, Nanos now, bool is_last = false);
+  // The epoch broke. write_flight_record() then writes what happened before.
+  void failed(const Status& why);
+  void write_flight_record();
   [[nodiscard]] trace::Timeline& timeline() const { return *timeline_; }
+  [[nodiscard]] bool is_on() const { return timeline_->recorder().is_on(); }
 
   // On ranks other than 0.
   [[nodiscard]] bool has_batches();
@@ -33,10 +45,14 @@ class Recording {
 
  private:
   Rank me_;
+  Rank world_size_ = 1;
   std::function<void()> on_batch_;
   std::mutex mutex_;
   std::shared_ptr<trace::Timeline> timeline_;
-  std::string path_;  // empty: not started by this epoch
+  std::string path_;           // empty: not started by this epoch
+  Nanos next_look_ = 0;        // at the links
+  std::string flight_record_;  // where it goes when the epoch breaks
+  std::atomic<bool> has_failed_{false};
   std::mutex batches_mutex_;
   std::vector<Bytes> batches_;
 };

@@ -5,9 +5,11 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "rueda/backend/mpi/process.h"
 #include "rueda/backend/table.h"
 #include "rueda/base/config.h"
 #include "rueda/base/types.h"
@@ -19,6 +21,11 @@
 #include "rueda/trace/timeline.h"
 
 namespace rueda::runtime {
+
+struct MpiWorld {
+  std::shared_ptr<backend::mpi::Process> process;
+  backend::mpi::Team team;
+};
 
 struct Session {
   Config config;
@@ -36,6 +43,8 @@ struct Session {
   bool reduces_in_shared_memory = false;  // the ranks of one host
   UniqueFd doorbell;  // an eventfd: wakes the engine thread; peers of this host ring it as well
   std::function<void(const transport::Completion&)> on_data;  // feeds the backend
+  // How the ranks met, if it was through MPI; it may run their collectives, too.
+  std::optional<MpiWorld> mpi;
   MeasuredLinks measured;
   int64_t first_handle = 1;                   // larger than any handle this process has given out
   std::shared_ptr<trace::Timeline> timeline;  // of this process's earlier epochs; null: there were none

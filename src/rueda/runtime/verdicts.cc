@@ -47,11 +47,16 @@ Verdicts::End Verdicts::refused(Rank from, const std::string& why) const {
 }
 
 Verdicts::Actions Verdicts::on_heartbeat(Rank from, const control::Heartbeat& heartbeat, Nanos now) {
-  if (!is_coordinator()) return {Answer{.sent = heartbeat.sent, .received = now}};
-  // Ranks of one host share CLOCK_MONOTONIC; an estimate could only make it worse.
-  if (!are_on_one_host(all_, from, me_)) liveness_.on_answer(from, heartbeat, now);
+  if (!is_coordinator()) {
+    if (heartbeat.echo_sent != 0) return {Clock{.sample = clock_of_asker(heartbeat, now)}};
+    return {Answer{.to = from, .sent = heartbeat.sent, .received = now}};
+  }
   suspicions_.answered(from, heartbeat.echo_sent);
-  return {};
+  // Ranks of one host share CLOCK_MONOTONIC; an estimate could only make it worse.
+  if (are_on_one_host(all_, from, me_)) return {};
+  liveness_.on_answer(from, heartbeat, now);
+  // Each rank keeps its offset in its own records, so that they can be read without those of rank 0.
+  return {Answer{.to = from, .sent = heartbeat.sent, .received = now}};
 }
 
 Verdicts::Actions Verdicts::on_loss(Rank peer, bool carries_control, const std::string& why, Nanos now) {

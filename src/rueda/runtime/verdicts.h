@@ -27,8 +27,12 @@ class Verdicts {
   struct Ping {  // asks for a sign of life
     std::vector<Rank> to;
   };
-  struct Answer {  // to a ping of the coordinator
+  struct Answer {  // to a heartbeat: a rank to the coordinator, and the coordinator to that answer
+    Rank to = 0;
     Nanos sent = 0, received = 0;
+  };
+  struct Clock {  // a rank of another host than the coordinator has compared clocks
+    trace::ClockSample sample;
   };
   struct Report {  // to the coordinator
     control::Abort abort;
@@ -38,7 +42,7 @@ class Verdicts {
     Rank lost = -1;  // the culprit, if it is one rank
     bool tells_others = true;
   };
-  using Action = std::variant<Ping, Answer, Report, End>;
+  using Action = std::variant<Ping, Answer, Clock, Report, End>;
   using Actions = std::vector<Action>;
 
   // all: the peer info of every rank; outlives this object.

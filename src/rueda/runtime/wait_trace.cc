@@ -41,7 +41,17 @@ void WaitTrace::bucket_starts(const control::Bucket& bucket) {
     if (waiting_in_plan_.erase(entry.name) > 0) emit(TraceKind::kEnd, entry.name, {});
 }
 
-void WaitTrace::plan_is_over() {
+void WaitTrace::plan_begins() {
+  if (!sink_.is_recording()) return;
+  const Nanos now = monotonic_now();
+  sink_.record(TraceSpan{.kind = SpanKind::kPlanBegins, .begin = now, .end = now});
+}
+
+void WaitTrace::plan_is_over(const std::string& why) {
+  if (sink_.is_recording()) {
+    const Nanos now = monotonic_now();
+    sink_.record(TraceSpan{.kind = SpanKind::kPlanEnds, .begin = now, .end = now, .text = why});
+  }
   for (const std::string& name : waiting_in_plan_) emit(TraceKind::kEnd, name, {});
   waiting_in_plan_.clear();
 }

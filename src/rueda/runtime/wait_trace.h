@@ -24,7 +24,8 @@ class WaitTrace {
   // A learned plan has taken it; it waits for its bucket now.
   void is_taken(const control::TensorRequest& request);
   void bucket_starts(const control::Bucket& bucket);
-  void plan_is_over();
+  void plan_begins();
+  void plan_is_over(const std::string& why);
   void round_begins(Nanos now);
 
  private:

@@ -57,12 +57,16 @@ class FileTimeline : public Timeline {
       is_on_ = true;
     }
     Status status = start_thread(writer_, "the timeline", [this] { write_loop(); });
-    if (!status.is_ok()) stop_locked();
+    if (!status.is_ok())
+      stop_locked();
+    else
+      start_records();
     return status;
   }
 
   void emit(const TraceEvent& event) override {
     if (!is_on()) return;
+    if (recorder_.has_file() && event.kind != TraceKind::kCycle) recorder_.record(event);
     bool is_news = false;
     {
       const std::lock_guard lock(mutex_);
@@ -83,6 +87,11 @@ class FileTimeline : public Timeline {
   }
 
   [[nodiscard]] bool is_on() const override { return is_on_.load(std::memory_order_relaxed); }
+
+  void record(const CallTrace& call) override { recorder_.record(call); }
+  void record(const TraceSpan& span) override { recorder_.record(span); }
+  [[nodiscard]] bool is_recording() const override { return recorder_.is_on(); }
+  [[nodiscard]] Recorder& recorder() override { return recorder_; }
 
   Status ingest(Rank from, Nanos offset, std::span<const std::byte> batch) override {
     if (from <= 0) return {Code::kInvalidArgument, "Timeline events of rank 0 are not forwarded."};
@@ -134,7 +143,15 @@ class FileTimeline : public Timeline {
     wake_.notify_one();
     if (writer_.joinable()) writer_.join();
     file_.close();
+    recorder_.stop_file();
     options_.forward = {};  // it must not be called any more
+  }
+
+  // A rank that cannot write its own records still sends its events to rank 0.
+  void start_records() {
+    if (options_.path.empty()) return;
+    const Status status = recorder_.start_file(record_path(options_.path, options_.rank), options_.goes_on);
+    if (!status.is_ok()) RUEDA_LOG(kWarning, status.why);
   }
 
   Status open_file() {
@@ -215,6 +232,7 @@ class FileTimeline : public Timeline {
     }
   }
 
+  Recorder recorder_;
   std::mutex lifecycle_;  // start and stop
   TimelineOptions options_;
   std::unique_ptr<ChromeFormat> format_;  // writer thread only, while it runs; kept to continue a file

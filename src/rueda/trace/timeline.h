@@ -2,6 +2,9 @@
 // know: a "process" per tensor name, and in it a "thread" per rank. Rank 0 writes the file; other ranks
 // forward their events in batches. emit() only copies a bounded record; a writer thread serialises. A killed
 // job leaves a readable file.
+//
+// Beside that file every rank writes the records of its own (recorder.h): the loss of rank 0 loses nothing,
+// and `rueda timeline` reads them.
 #pragma once
 
 #include <functional>
@@ -13,6 +16,7 @@
 #include "rueda/base/status.h"
 #include "rueda/base/trace_sink.h"
 #include "rueda/base/types.h"
+#include "rueda/trace/recorder.h"
 
 namespace rueda::trace {
 
@@ -33,6 +37,8 @@ class Timeline : public TraceSink {
   virtual Status ingest(Rank from, Nanos offset, std::span<const std::byte> batch) = 0;
   // Writes all events and closes the file. No effect if none is open. start() may be called again afterwards.
   virtual void stop() = 0;
+  // The flight record, and this rank's file while a timeline is on.
+  [[nodiscard]] virtual Recorder& recorder() = 0;
   // How many events were lost because the writer was too slow. The number is also written into the file.
   [[nodiscard]] virtual int64_t dropped() const = 0;
 };

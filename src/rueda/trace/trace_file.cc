@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "rueda/trace/file_lock.h"
+
 namespace rueda::trace {
 namespace {
 
@@ -19,10 +21,18 @@ constexpr size_t kWriteBytes = 4'096;
 Status TraceFile::open(const std::string& path) {
   close();
   path_ = path;
-  fd_ = UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  fd_ = UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
   if (!is_open())
     return {Code::kUnavailable, "Cannot open the timeline file " + path + ": " + std::strerror(errno) +
                                     ". Name a file in an existing, writable directory."};
+  Status locked = lock_for_writing(fd_.get(), path);
+  if (locked.is_ok() && ::ftruncate(fd_.get(), 0) != 0 && errno != EINVAL)  // EINVAL: a device
+    locked = {Code::kUnavailable,
+              "Cannot empty the timeline file " + path + ": " + std::strerror(errno) + "."};
+  if (!locked.is_ok()) {
+    close();
+    return locked;
+  }
   bracket_ = 0;
   if (Status status = write_array_part("[\n]"); !status.is_ok()) return status;
   bracket_ = 2;
@@ -38,7 +48,8 @@ bool TraceFile::reopen() {
   fd_ = UniqueFd(::open(path_.c_str(), O_WRONLY | O_CLOEXEC));
   struct stat info {};
   const bool is_same = is_open() && fstat(fd_.get(), &info) == 0 && info.st_dev == device_ &&
-                       info.st_ino == inode_ && info.st_size == bracket_ + 1;
+                       info.st_ino == inode_ && info.st_size == bracket_ + 1 &&
+                       lock_for_writing(fd_.get(), path_).is_ok();
   if (!is_same) close();
   return is_same;
 }

@@ -1,10 +1,11 @@
-// Moves bytes between two ranks. This is the interface of shared memory, TCP, the simulator and,
-// later, RDMA. It knows neither collectives nor groups. Engine thread only, unless a member says
+// Moves bytes between two ranks. This is the interface of shared memory, TCP, UCX (RDMA) and the
+// simulator. It knows neither collectives nor groups. Engine thread only, unless a member says
 // otherwise. Nothing blocks.
 #pragma once
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,12 +35,20 @@ class Consumer {
   virtual void consume(size_t offset, std::span<const std::byte> piece) = 0;
 };
 
+// What a channel has sent since it is up, as its network stack counts.
+struct LinkUse {
+  int64_t sent_bytes = 0;  // acknowledged by the other host
+  Nanos busy = 0;          // bytes were on their way, and the receiver had room for more
+};
+
 // One FIFO channel to one peer: the i-th receive here takes the i-th send there. Both must have the same
 // size; a difference is a bug, which both sides detect. Buffers are borrowed until the ticket completes. Zero
 // bytes are allowed.
 class Endpoint {
  public:
   virtual ~Endpoint() = default;
+  // Empty where nothing counts it, as in shared memory.
+  [[nodiscard]] virtual std::optional<LinkUse> use() const { return std::nullopt; }
   virtual void send(Ticket ticket, std::span<const std::byte> bytes) = 0;
   virtual void recv(Ticket ticket, std::span<std::byte> bytes) = 0;
   virtual void recv_into(Ticket ticket, size_t bytes, size_t granule, Consumer& consumer) = 0;
@@ -68,7 +77,7 @@ struct Identity {
 class Transport {
  public:
   virtual ~Transport() = default;
-  [[nodiscard]] virtual std::string_view name() const = 0;  // "shm", "tcp", "sim"
+  [[nodiscard]] virtual std::string_view name() const = 0;  // "shm", "ucx", "tcp", "sim"
 
   // What the peers need to reach me. It is published in the store as it is: plain text without spaces, at
   // most 1 KiB.

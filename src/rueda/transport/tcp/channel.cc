@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 
 #include "rueda/base/socket.h"
@@ -120,6 +121,18 @@ void TcpChannel::account_for(size_t sent) {
     requests_.finish_send();
   }
   RUEDA_CHECK(sent_bytes_ == 0, "more was sent than was asked for");
+}
+
+// Kernels before 4.10 return a shorter struct.
+std::optional<LinkUse> TcpChannel::use() const {
+  struct tcp_info info {};
+  socklen_t bytes = sizeof(info);
+  if (!fd_.is_open() || ::getsockopt(fd_.get(), IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0)
+    return std::nullopt;
+  if (bytes < offsetof(struct tcp_info, tcpi_sndbuf_limited)) return std::nullopt;
+  const auto limited = static_cast<int64_t>(std::min(info.tcpi_rwnd_limited, info.tcpi_busy_time));
+  return LinkUse{.sent_bytes = static_cast<int64_t>(info.tcpi_bytes_acked),
+                 .busy = (static_cast<int64_t>(info.tcpi_busy_time) - limited) * kMicrosecond};
 }
 
 void TcpChannel::push() {

@@ -24,6 +24,8 @@ class TcpChannel final : public Endpoint {
   void recv_into(Ticket ticket, size_t bytes, size_t granule, Consumer& consumer) override;
   size_t withdraw(size_t receives) override { return requests_.withdraw(receives, header_bytes_ > 0); }
 
+  [[nodiscard]] std::optional<LinkUse> use() const override;
+
   bool progress();  // true if anything moved
   [[nodiscard]] bool has_work() const;
   // Loses the channel if the other host has acknowledged nothing for longer than peer_timeout.

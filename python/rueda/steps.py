@@ -1,0 +1,41 @@
+"""What the program tells the timeline: where its steps end, and how long it waited for input.
+
+Front ends call `mark_step` after each update of the parameters, so most programs need nothing of this.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from rueda import _core
+
+Batch = TypeVar("Batch")
+
+
+def mark_step(source: object = None) -> None:
+    """A step of training has ended. Does nothing before `init`; takes less than a microsecond.
+
+    source: what ended it, such as the optimizer. If a program has several, those of the first count.
+    """
+    _core.mark_step(id(source))
+
+
+def timed_input(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """The same batches. `rueda timeline summary` shows as input how long the program waits for them.
+
+    Example::
+
+        for features, labels in hvd.timed_input(loader):
+            ...
+    """
+    iterator = iter(batches)
+    while True:
+        began = time.monotonic_ns()
+        try:
+            batch = next(iterator)
+        except StopIteration:
+            return
+        _core.mark_input(time.monotonic_ns() - began)
+        yield batch

@@ -1,0 +1,123 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "timeline/job.h"
+#include "timeline/summary.h"
+#include "timeline/trace_writer.h"
+
+namespace rueda::cli {
+namespace {
+
+constexpr const char* kHelp = R"(rueda timeline: what a job did, from the records of its ranks
+
+  rueda timeline summary FILE...     where the time of each step went, and what to do about it
+  rueda timeline diff BEFORE AFTER   what changed between two jobs
+  rueda timeline merge OUT FILE...   one trace for https://ui.perfetto.dev; OUT.json: Chrome's format
+
+FILE is a record file, a folder of record files, or the timeline beside which they lie: a job that ran with
+RUEDA_TIMELINE=t.json has t.json.rank0.rec, t.json.rank1.rec and so on.
+)";
+
+int fail(const Status& status) {
+  fmt::print(stderr, "rueda timeline: {}\n", status.why);
+  return 1;
+}
+
+Result<timeline::Summary> summarize(const std::vector<std::string>& arguments, int64_t epoch) {
+  timeline::Names names;
+  const Result<std::vector<std::string>> paths = timeline::find_files(arguments);
+  if (!paths.is_ok()) return paths.status();
+  const Result<timeline::Job> job = timeline::read_job(paths.value(), epoch, names);
+  if (!job.is_ok()) return job.status();
+  return timeline::summarize(job.value(), names);
+}
+
+Status write_file(const std::string& path, const std::string& text) {
+  std::FILE* const file = std::fopen(path.c_str(), "w");
+  const bool is_written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  const int error = errno;
+  if (file != nullptr && std::fclose(file) == 0 && is_written) return Status::ok();
+  return {Code::kUnavailable, "cannot write " + path + ": " + std::strerror(error) + "."};
+}
+
+int summary_command(const std::vector<std::string>& files, int64_t epoch, bool is_json,
+                    const std::string& html) {
+  const Result<timeline::Summary> summary = summarize(files, epoch);
+  if (!summary.is_ok()) return fail(summary.status());
+  if (!html.empty()) {
+    if (Status status = write_file(html, timeline::as_html(summary.value())); !status.is_ok())
+      return fail(status);
+  }
+  fmt::print("{}", is_json ? timeline::as_json(summary.value()) : timeline::as_text(summary.value()));
+  return 0;
+}
+
+int diff_command(const std::string& before, const std::string& after) {
+  const Result<timeline::Summary> a = summarize({before}, -1);
+  if (!a.is_ok()) return fail(a.status());
+  const Result<timeline::Summary> b = summarize({after}, -1);
+  if (!b.is_ok()) return fail(b.status());
+  fmt::print("{}", timeline::diff_text(a.value(), b.value()));
+  return 0;
+}
+
+int merge_command(const std::string& out, const std::vector<std::string>& files) {
+  const Result<std::vector<std::string>> paths = timeline::find_files(files);
+  if (!paths.is_ok()) return fail(paths.status());
+  std::vector<std::string> remarks;
+  const Status merged = timeline::merge(out, paths.value(), remarks);
+  if (!merged.is_ok()) return fail(merged);
+  for (const std::string& remark : remarks) fmt::print(stderr, "rueda timeline: {}\n", remark);
+  fmt::print("{} has the records of {} files; open it in https://ui.perfetto.dev\n", out,
+             paths.value().size());
+  return 0;
+}
+
+}  // namespace
+
+int timeline_command(const Arguments& arguments) {
+  if (arguments.empty() || arguments.front() == "--help" || arguments.front() == "-h") {
+    fmt::print(arguments.empty() ? stderr : stdout, "{}", kHelp);
+    return arguments.empty() ? kUsageError : 0;
+  }
+  CLI::App app(kHelp, "rueda timeline");
+  app.require_subcommand(1);
+  std::vector<std::string> files;
+  std::string html, before, after, out;
+  int64_t epoch = -1;
+  bool is_json = false;
+  CLI::App* const summary = app.add_subcommand("summary", "where the time of each step went");
+  summary->add_option("FILE", files, "record files, a folder of them, or the timeline beside them")
+      ->required();
+  summary->add_option("--epoch", epoch, "which init of the job, if it had several")
+      ->check(CLI::NonNegativeNumber);
+  summary->add_flag("--json", is_json, "print JSON, with every step");
+  summary->add_option("--html", html, "also write a page to this file");
+  CLI::App* const diff = app.add_subcommand("diff", "what changed between two jobs");
+  diff->add_option("BEFORE", before, "of the first job")->required();
+  diff->add_option("AFTER", after, "of the second job")->required();
+  CLI::App* const merged = app.add_subcommand("merge", "one trace of all ranks");
+  merged->add_option("OUT", out, "the file to write: .json for Chrome's format, else Perfetto's")->required();
+  merged->add_option("FILE", files, "as for summary")->required();
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  try {
+    app.parse(std::move(reversed));
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", app.help());
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    fmt::print(stderr, "rueda timeline: {}; rueda timeline --help lists all commands\n", error.what());
+    return kUsageError;
+  }
+  if (summary->parsed()) return summary_command(files, epoch, is_json, html);
+  return diff->parsed() ? diff_command(before, after) : merge_command(out, files);
+}
+
+}  // namespace rueda::cli

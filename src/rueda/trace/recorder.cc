@@ -1,0 +1,261 @@
+#include "rueda/trace/recorder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rueda/base/log.h"
+#include "rueda/base/thread.h"
+
+namespace rueda::trace {
+namespace {
+
+constexpr auto kWriteInterval = std::chrono::milliseconds(50);  // what a killed process loses at most
+constexpr size_t kManySegments = 32;                            // that wait: the writer comes at once
+constexpr size_t kMaxNames = 64u << 10;                         // unnamed operations get a new name each
+
+std::string_view cut(std::string_view text) { return text.substr(0, kMaxNameBytes); }
+size_t slots_for(std::string_view text) { return slots_of_name(cut(text).size()); }
+
+}  // namespace
+
+void Recorder::keep(size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  kept_bytes_ = bytes == 0 ? 0 : std::max(bytes, 2 * kSegmentBytes);
+  update_is_on();
+}
+
+void Recorder::begin_epoch(const EpochTrace& epoch) {
+  const std::lock_guard lock(mutex_);
+  host_ = cut(epoch.host);
+  host_key_ = cut(epoch.host_key);
+  epoch_ = epoch;
+  epoch_.host = host_;
+  epoch_.host_key = host_key_;
+  if (is_on()) new_segment(epoch.began);
+}
+
+void Recorder::record(const CallTrace& call) {
+  const std::lock_guard lock(mutex_);
+  if (!is_on()) return;
+  reserve(kSlotsOfCall, slots_for(call.name) + slots_for(call.backend), call.ended);
+  const uint32_t name = id_of(call.name);
+  const uint32_t backend = id_of_backend(call.backend);
+  Segment& segment = *segments_.back();
+  pack(call, name, backend, &segment.slots[segment.used]);
+  segment.used += kSlotsOfCall;
+  ++segment.records;
+  // The ring is larger than the caches. Without this the next record would wait for its memory.
+  __builtin_prefetch(&segment.slots[std::min(segment.used, kSegmentSlots - 1)], 1);
+  __builtin_prefetch(&segment.slots[std::min(segment.used + 2, kSegmentSlots - 1)], 1);
+}
+
+void Recorder::record(const TraceSpan& span) {
+  const std::lock_guard lock(mutex_);
+  if (!is_on()) return;
+  const bool is_instant = span.kind == SpanKind::kClock || span.kind == SpanKind::kLink;
+  reserve(1, slots_for(span.text), is_instant ? span.begin : std::max(span.begin, span.end));
+  const uint32_t text = id_of(span.text);
+  Segment& segment = *segments_.back();
+  segment.slots[segment.used++] = {SlotKind::kSpan,
+                                   static_cast<uint8_t>(span.kind),
+                                   static_cast<uint16_t>(span.peer + 1),
+                                   text,
+                                   span.begin,
+                                   span.end,
+                                   span.value};
+  ++segment.records;
+}
+
+void Recorder::record(const TraceEvent& event) {
+  const std::lock_guard lock(mutex_);
+  if (!is_on()) return;
+  std::string args;
+  if (!event.args_dtype.empty()) args.append(event.args_dtype).append(" ").append(event.args_shape);
+  reserve(1, slots_for(event.track) + slots_for(event.name) + slots_for(args), event.when);
+  const uint32_t name = id_of(event.name);
+  const int64_t track = id_of(event.track);
+  const int64_t shape = id_of(args);
+  Segment& segment = *segments_.back();
+  segment.slots[segment.used++] = {
+      SlotKind::kEvent,   static_cast<uint8_t>(event.kind), 0, name, event.when, event.value,
+      track | shape << 32};
+  ++segment.records;
+}
+
+// Room in the last segment for a record and the names that it may have to define.
+void Recorder::reserve(size_t slots, size_t name_slots, Nanos now) {
+  if (segments_.empty() || segments_.back()->used + slots + name_slots > kSegmentSlots) new_segment(now);
+  segments_.back()->last = now;
+}
+
+void Recorder::new_segment(Nanos now) {
+  drop_old(now);
+  if (names_.size() > kMaxNames) names_.clear();
+  segments_.push_back(spare_ ? std::move(spare_) : std::make_shared<Segment>());
+  Segment& segment = *segments_.back();
+  segment.number = next_segment_++;
+  segment.last = now;
+  backend_ = nullptr;
+  segment.slots[segment.used++] = {SlotKind::kSegment, 0, 0, 0, kSegmentMagic, segment.number, 0};
+  const uint32_t host = id_of(epoch_.host);
+  const uint32_t host_key = id_of(epoch_.host_key);
+  pack(epoch_, host, host_key, &segment.slots[segment.used]);
+  segment.used += kSlotsOfEpoch;
+  if (has_file()) wake_.notify_one();
+}
+
+void Recorder::drop_old(Nanos now) {
+  const size_t limit = std::max(kept_bytes_, has_file() ? kFileRingBytes : 0);
+  const auto is_old = [&](const Segment& segment) {
+    return (segments_.size() + 1) * kSegmentBytes > limit || segment.last < now - kKeptTime;
+  };
+  while (!segments_.empty() && is_old(*segments_.front())) {
+    const Segment& oldest = *segments_.front();
+    if (has_file()) {
+      gap_ += oldest.records - oldest.written_records;
+      dropped_ += oldest.records - oldest.written_records;
+    }
+    if (segments_.front().use_count() == 1) {
+      spare_ = std::move(segments_.front());
+      spare_->clear();
+    }
+    segments_.pop_front();
+  }
+}
+
+uint32_t Recorder::id_of(std::string_view text) {
+  if (text.empty()) return 0;
+  const std::string_view shown = cut(text);
+  auto at = names_.find(shown);
+  if (at == names_.end()) at = names_.emplace(std::string(shown), Name{next_name_++, -1}).first;
+  Segment& segment = *segments_.back();
+  Name& name = at->second;
+  if (name.segment == segment.number) return name.id;
+  name.segment = segment.number;
+  Slot& first = segment.slots[segment.used];
+  first = {SlotKind::kName, 0, static_cast<uint16_t>(shown.size()), name.id, 0, 0, 0};
+  std::memcpy(&first.a, shown.data(), std::min(shown.size(), sizeof(Slot) - kNameHeaderBytes));
+  if (shown.size() > sizeof(Slot) - kNameHeaderBytes) {
+    const std::string_view rest = shown.substr(sizeof(Slot) - kNameHeaderBytes);
+    Slot* const more = &segment.slots[segment.used + 1];
+    std::fill_n(more, slots_of_name(shown.size()) - 1, Slot{});
+    std::memcpy(static_cast<void*>(more), rest.data(), rest.size());
+  }
+  segment.used += slots_of_name(shown.size());
+  return name.id;
+}
+
+// Backends are few, and their names are constants.
+uint32_t Recorder::id_of_backend(std::string_view name) {
+  if (name.data() == backend_) return backend_id_;
+  backend_id_ = id_of(name);
+  backend_ = name.data();
+  return backend_id_;
+}
+
+void Recorder::update_is_on() { is_on_ = kept_bytes_ > 0 || has_file(); }
+
+size_t Recorder::ring_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return segments_.size() * kSegmentBytes;
+}
+
+Status Recorder::start_file(const std::string& path, bool goes_on) {
+  const std::lock_guard lifecycle(lifecycle_);
+  stop_file_locked();
+  if (Status status = file_.open(path, goes_on); !status.is_ok()) return status;
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopping_ = false;
+    gap_ = dropped_ = 0;
+    for (const auto& segment : segments_) segment->mark_written();  // it begins now
+    has_file_ = true;
+    update_is_on();
+    new_segment(monotonic_now());
+  }
+  Status status = start_thread(writer_, "the timeline's records", [this] { write_loop(); });
+  if (!status.is_ok()) stop_file_locked();
+  return status;
+}
+
+void Recorder::stop_file() {
+  const std::lock_guard lifecycle(lifecycle_);
+  stop_file_locked();
+}
+
+void Recorder::stop_file_locked() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopping_ = true;
+  }
+  wake_.notify_one();
+  if (writer_.joinable()) writer_.join();
+  file_.close();
+  const std::lock_guard lock(mutex_);
+  has_file_ = false;
+  update_is_on();
+}
+
+std::vector<Recorder::Piece> Recorder::take_pieces() {
+  std::vector<Piece> pieces;
+  for (const auto& segment : segments_) {
+    if (segment->written == segment->used) continue;
+    pieces.push_back({segment, segment->written, segment->used, std::exchange(gap_, 0)});
+    segment->mark_written();
+  }
+  return pieces;
+}
+
+void Recorder::write_loop() {
+  for (bool is_last = false; !is_last;) {
+    std::vector<Piece> pieces;
+    {
+      std::unique_lock lock(mutex_);
+      const auto has_many = [&] {
+        const auto waiting = std::ranges::count_if(segments_, [](const auto& s) { return s->written == 0; });
+        return is_stopping_ || std::cmp_greater(waiting, kManySegments);
+      };
+      wake_.wait_for(lock, kWriteInterval, has_many);
+      is_last = is_stopping_;
+      pieces = take_pieces();
+    }
+    if (write(pieces, file_)) continue;
+    const std::lock_guard lock(mutex_);
+    has_file_ = false;
+    update_is_on();
+    return;
+  }
+}
+
+bool Recorder::write(const std::vector<Piece>& pieces, RecordFile& file) {
+  for (const Piece& piece : pieces) {
+    Status status;
+    if (piece.gap > 0) {
+      const Slot gap{SlotKind::kGap, 0, 0, 0, 0, piece.gap, 0};
+      status = file.append({&gap, 1});
+    }
+    const std::span<const Slot> slots(piece.segment->slots.get(), kSegmentSlots);
+    if (status.is_ok()) status = file.append(slots.subspan(piece.from, piece.to - piece.from));
+    if (status.is_ok()) continue;
+    RUEDA_LOG(kError, status.why + " This rank's records end here; training continues.");
+    return false;
+  }
+  return true;
+}
+
+Status Recorder::write_ring(const std::string& path) {
+  std::vector<Piece> pieces;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& segment : segments_) pieces.push_back({segment, 0, segment->used, 0});
+  }
+  RecordFile file;
+  if (Status status = file.open(path, false); !status.is_ok()) return status;
+  for (const Piece& piece : pieces) {
+    const std::span<const Slot> slots(piece.segment->slots.get(), kSegmentSlots);
+    if (Status status = file.append(slots.first(piece.to)); !status.is_ok()) return status;
+  }
+  return Status::ok();
+}
+
+}  // namespace rueda::trace

@@ -1,0 +1,143 @@
+#include <algorithm>
+
+#include "timeline/summary.h"
+#include "timeline/units.h"
+
+namespace rueda::timeline {
+namespace {
+
+constexpr double kWorthSaying = 0.01;  // of a step's time
+constexpr double kMostlyPlanned = 0.5;
+
+double part(const Summary& summary, Share share) {
+  return summary.shares[static_cast<size_t>(share)] / summary.step_length;
+}
+
+std::string why_late(const RankSummary& rank) {
+  switch (rank.why) {
+    case Lateness::kCompute:
+      return "it computes " + time_text(rank.delay) +
+             " longer than the median rank. Look at what else runs on its cores, at their clock rate and "
+             "cooling, "
+             "and at batches that are larger than those of other ranks";
+    case Lateness::kInput:
+      return "it waits " + time_text(rank.delay) +
+             " longer for its input than the median rank. Look at the storage that it reads, and give its "
+             "data "
+             "loader more workers or a longer prefetch queue";
+    case Lateness::kNone:
+    case Lateness::kUnknown:
+      return "neither its computing nor its input takes longer than that of others, so different ranks may "
+             "be late "
+             "in turn. Look at garbage collection, evaluation or logging on one rank, and at other "
+             "processes on its host";
+  }
+  return {};
+}
+
+void advise_ranks(const Summary& summary, std::vector<Advice>& advice) {
+  for (const RankSummary& rank : summary.by_rank) {
+    const double gain = rank.cost / summary.step_length;
+    if (gain < kWorthSaying) continue;
+    advice.push_back({gain, fmt::format("The other ranks wait {} of each step for rank {} (host {}): {}.",
+                                        time_text(rank.cost), rank.rank, rank.host, why_late(rank))});
+  }
+}
+
+void advise_input(const Summary& summary, std::vector<Advice>& advice) {
+  // What one rank alone waits for counts above: the others wait for that rank.
+  double least = 1;
+  for (const RankSummary& rank : summary.by_rank)
+    least = std::min(least, rank.shares[static_cast<size_t>(Share::kInput)] / summary.step_length);
+  if (least < kWorthSaying) return;
+  advice.push_back(
+      {least, fmt::format("Every rank waits at least {} of its time for input: give the data loader more "
+                          "workers or a longer prefetch queue, or prepare the data beforehand.",
+                          percent_text(least))});
+}
+
+void advise_links(const Summary& summary, std::vector<Advice>& advice) {
+  for (const LinkSummary& link : summary.links) {
+    if (!link.is_slow_out && !link.is_slow_in) continue;
+    double best = 0;
+    for (const LinkSummary& other : summary.links)
+      best = std::max(best, link.is_slow_out ? other.out_gbps : other.in_gbps);
+    const double mine = link.is_slow_out ? link.out_gbps : link.in_gbps;
+    advice.push_back(
+        {part(summary, Share::kTransfer) * (1 - mine / best),
+         fmt::format("The link of rank {} is slow: it {} at {:.3g} GB/s on a busy connection, and the best "
+                     "rank at {:.3g} GB/s. All ranks wait for it. Look at its cable, its port and its "
+                     "speed (ethtool), and at other traffic of its host.",
+                     link.rank, link.is_slow_out ? "sends" : "receives", mine, best)});
+  }
+}
+
+void advise_transfer(const Summary& summary, std::vector<Advice>& advice) {
+  const double transfer = part(summary, Share::kTransfer);
+  if (transfer >= kWorthSaying) {
+    const std::string speed =
+        summary.bus_gbps > 0 ? fmt::format(" at {:.3g} GB/s for each rank", summary.bus_gbps) : std::string();
+    advice.push_back(
+        {transfer,
+         fmt::format(
+             "Training stands still for {} of a step while bytes are transferred{}. `rueda bench "
+             "allreduce` says whether the network gives more. compression=Compression.fp16 halves the bytes, "
+             "backward_passes_per_step=N sends them less often, and a larger batch hides more of them.",
+             time_text(summary.shares[static_cast<size_t>(Share::kTransfer)]), speed)});
+  }
+  const double packing = part(summary, Share::kPacking);
+  if (packing >= kWorthSaying)
+    advice.push_back(
+        {packing,
+         fmt::format("Packing and unpacking small tensors takes {} of a step: on one host, gradients "
+                     "in shared buffers need none (RUEDA_TORCH_ARENA=1, rueda_alloc).",
+                     percent_text(packing))});
+}
+
+void advise_cores(const Summary& summary, std::vector<Advice>& advice) {
+  const double waking = part(summary, Share::kWaking);
+  if (waking < kWorthSaying) return;
+  advice.push_back(
+      {waking,
+       fmt::format("The training thread gets no core for {} of a step after its results are there: run "
+                   "fewer threads (OMP_NUM_THREADS, data loader workers) or fewer ranks on a host, and "
+                   "give each rank cores of its own (rueda run --bind-cores).",
+                   time_text(summary.shares[static_cast<size_t>(Share::kWaking)]))});
+}
+
+void advise_negotiation(const Summary& summary, std::vector<Advice>& advice) {
+  const double negotiation = part(summary, Share::kNegotiation) + part(summary, Share::kQueue);
+  if (negotiation < kWorthSaying) return;
+  const double planned =
+      summary.calls == 0 ? 0
+                         : static_cast<double>(summary.planned_calls) / static_cast<double>(summary.calls);
+  std::string text = fmt::format(
+      "Negotiation and queues take {} of a step, and {} of the transfers ran by a learned "
+      "plan.",
+      percent_text(negotiation), percent_text(planned));
+  if (!summary.departures.empty()) {
+    const auto most =
+        std::ranges::max_element(summary.departures, {}, [](const auto& each) { return each.second; });
+    text += fmt::format(" Plans ended {} times, most often because: {}.", most->second, most->first);
+  } else if (planned < kMostlyPlanned) {
+    text += " A plan is learned when each step reduces the same tensors under the same names.";
+  }
+  advice.push_back({negotiation, std::move(text)});
+}
+
+}  // namespace
+
+std::vector<Advice> advise(const Summary& summary) {
+  std::vector<Advice> advice;
+  if (summary.steps == 0 || summary.step_length <= 0) return advice;
+  advise_ranks(summary, advice);
+  advise_input(summary, advice);
+  advise_links(summary, advice);
+  advise_transfer(summary, advice);
+  advise_cores(summary, advice);
+  advise_negotiation(summary, advice);
+  std::ranges::stable_sort(advice, std::greater<>(), &Advice::gain);
+  return advice;
+}
+
+}  // namespace rueda::timeline

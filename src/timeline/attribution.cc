@@ -1,0 +1,121 @@
+#include "timeline/attribution.h"
+
+#include <algorithm>
+
+namespace rueda::timeline {
+namespace {
+
+constexpr std::array<std::string_view, kShares> kNames = {
+    "compute", "input", "waiting", "transfer", "packing", "negotiation", "queue", "waking", "other"};
+
+// What holds at a moment. The phases of calls come first, in the order in which they count.
+enum Layer : uint8_t { kTransferring, kPacks, kWaits, kNegotiates, kQueues, kUnderWay, kBlocked, kInputs };
+constexpr size_t kLayers = 8;
+
+struct Edge {
+  Nanos when = 0;
+  Layer layer = kTransferring;
+  int8_t change = 0;
+  Rank rank = -1;  // kWaits: for whom
+};
+
+class Edges {
+ public:
+  explicit Edges(Interval within) : within_(within) {}
+  void add(Layer layer, Nanos begin, Nanos end, Rank rank = -1) {
+    begin = std::max(begin, within_.begin);
+    end = std::min(end, within_.end);
+    if (begin >= end) return;
+    edges_.push_back({begin, layer, 1, rank});
+    edges_.push_back({end, layer, -1, rank});
+  }
+  std::vector<Edge> sorted() && {
+    std::ranges::sort(edges_, {}, &Edge::when);
+    return std::move(edges_);
+  }
+
+ private:
+  Interval within_;
+  std::vector<Edge> edges_;
+};
+
+void add(const CallTimes& call, Edges& edges) {
+  if (call.submitted != 0 && call.ordered > call.submitted) {
+    const bool is_late = call.submitted_last >= 0;
+    const Nanos ready =
+        is_late ? std::clamp(call.last_submitted, call.submitted, call.ordered) : call.submitted;
+    edges.add(kWaits, call.submitted, ready, call.submitted_last);
+    edges.add(kNegotiates, ready, call.ordered);
+  }
+  edges.add(kQueues, call.ordered, call.started);
+  const Nanos began = std::max(call.started, call.transfer_began);
+  edges.add(kPacks, call.started, began);
+  const Nanos sent = call.unpack_began != 0 ? call.unpack_began : call.ended;
+  const bool has_late = call.started_last >= 0 && call.last_started > began;
+  const Nanos arrived = has_late ? std::min(call.last_started, sent) : began;
+  edges.add(kWaits, began, arrived, call.started_last);
+  edges.add(kTransferring, arrived, sent);
+  edges.add(kPacks, sent, call.ended);
+  edges.add(kUnderWay, call.started, call.ended);
+}
+
+// has_ended: a call has ended since the thread was blocked.
+Share share_of(const std::array<int32_t, kLayers>& open, bool has_ended) {
+  if (open[kBlocked] > 0) {
+    if (open[kTransferring] > 0) return Share::kTransfer;
+    if (open[kPacks] > 0) return Share::kPacking;
+    if (open[kWaits] > 0) return Share::kWaiting;
+    if (open[kNegotiates] > 0) return Share::kNegotiation;
+    if (open[kQueues] > 0) return Share::kQueue;
+    return has_ended ? Share::kWaking : Share::kOther;
+  }
+  return open[kInputs] > 0 ? Share::kInput : Share::kCompute;
+}
+
+}  // namespace
+
+std::string_view name_of(Share share) { return kNames[static_cast<size_t>(share)]; }
+
+Nanos Attribution::total() const {
+  Nanos sum = 0;
+  for (const Nanos share : shares) sum += share;
+  return sum;
+}
+
+Attribution attribute(const RankStepTimes& times) {
+  Edges edges(times.step);
+  for (const CallTimes& call : times.calls) add(call, edges);
+  for (const Interval& each : times.blocked) edges.add(kBlocked, each.begin, each.end);
+  for (const Interval& each : times.inputs) edges.add(kInputs, each.begin, each.end);
+  Attribution result;
+  std::array<int32_t, kLayers> open{};
+  std::vector<Rank> awaited;  // one entry for each wait that is open
+  Nanos at = times.step.begin;
+  bool has_ended = true;  // a thread that is blocked when the step begins may wait for an earlier call
+  const auto advance = [&](Nanos to) {
+    const Nanos time = to - at;
+    at = to;
+    if (time <= 0) return;
+    const Share share = share_of(open, has_ended);
+    result.shares[static_cast<size_t>(share)] += time;
+    if (share == Share::kWaiting) result.waiting_for[awaited.front()] += time;
+    if (open[kUnderWay] == 0) return;
+    result.under_way += time;
+    if (open[kBlocked] == 0) result.hidden += time;
+  };
+  for (const Edge& edge : std::move(edges).sorted()) {
+    advance(edge.when);
+    open[edge.layer] += edge.change;
+    if (edge.layer == kBlocked && edge.change > 0 && open[kBlocked] == 1) has_ended = false;
+    if (edge.layer == kUnderWay && edge.change < 0) has_ended = true;
+    if (edge.layer != kWaits) continue;
+    if (edge.change > 0)
+      awaited.push_back(edge.rank);
+    else
+      awaited.erase(std::ranges::find(awaited, edge.rank));
+  }
+  advance(times.step.end);
+  return result;
+}
+
+}  // namespace rueda::timeline

@@ -1,0 +1,81 @@
+// The shape of Horovod's timeline: a "process" for each tensor and each row, in it a "thread" for each rank.
+#include "rueda/trace/chrome_format.h"
+#include "timeline/trace_writer.h"
+
+namespace rueda::timeline {
+namespace {
+
+std::string track_of(Row row, int lane) {
+  switch (row) {
+    case Row::kSteps:
+      return "steps";
+    case Row::kEvents:
+      return "events";
+    case Row::kInput:
+      return "waiting for input";
+    case Row::kBlocked:
+      return lane == 0 ? "blocked" : "blocked " + std::to_string(lane + 1);
+    case Row::kCalls:
+      return lane == 0 ? "transfers" : "transfers " + std::to_string(lane + 1);
+  }
+  return {};
+}
+
+class ChromeWriter final : public TraceWriter {
+ public:
+  ChromeWriter(Nanos start, int64_t start_micros) : format_(start, start_micros) {}
+
+  void begin_rank(const RankFile& file) override {
+    if (rank_ >= 0) format_.close_open(rank_);
+    rank_ = file.rank;
+  }
+  void slice_begin(Row row, int lane, std::string_view name, Nanos begin,
+                   std::span<const Detail> details) override {
+    const std::string track = track_of(row, lane);
+    const int64_t bytes = !details.empty() && details.front().name == "bytes" ? details.front().value : 0;
+    format_.add(rank_,
+                {.kind = TraceKind::kBegin, .when = begin, .track = track, .name = name, .value = bytes}, 0);
+  }
+  void slice_end(Row row, int lane, Nanos end) override {
+    const std::string track = track_of(row, lane);
+    format_.add(rank_, {.kind = TraceKind::kEnd, .when = end, .track = track}, 0);
+  }
+  void instant(Row row, std::string_view name, Nanos when) override {
+    const std::string track = track_of(row, 0);
+    format_.add(rank_, {.kind = TraceKind::kInstant, .when = when, .track = track, .name = name}, 0);
+  }
+  void tensor_event(const Event& event, Nanos when) override {
+    TraceEvent shown = event;
+    shown.when = when;
+    const size_t cut = event.args.find(' ');
+    if (cut != std::string_view::npos) {
+      shown.args_dtype = event.args.substr(0, cut);
+      shown.args_shape = event.args.substr(cut + 1);
+    }
+    format_.add(rank_, shown, 0);
+  }
+  void gap(int64_t records) override { format_.add_gap(rank_, records); }
+
+  std::string take() override {
+    std::string text = std::exchange(is_first_, false) ? "[\n" : "";
+    for (const std::string& object : format_.take()) text += object;
+    return text;
+  }
+  std::string finish() override {
+    format_.close_open(-1);
+    return take() + "]\n";
+  }
+
+ private:
+  trace::ChromeFormat format_;
+  Rank rank_ = -1;
+  bool is_first_ = true;
+};
+
+}  // namespace
+
+std::unique_ptr<TraceWriter> make_chrome_writer(Nanos start, int64_t start_micros) {
+  return std::make_unique<ChromeWriter>(start, start_micros);
+}
+
+}  // namespace rueda::timeline

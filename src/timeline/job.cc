@@ -1,0 +1,226 @@
+#include "timeline/job.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+namespace rueda::timeline {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxDepartures = 64;  // different reasons that are kept
+constexpr std::string_view kSuffix = ".rec";
+
+// Everything that one file says, by epoch.
+struct Scan {
+  std::map<Epoch, RankFile> epochs;
+  Status fault;
+  int64_t lost = 0;
+};
+
+void count(const Call& call, RankFile& file) {
+  ++file.calls;
+  file.planned_calls += call.is_planned ? 1 : 0;
+  const Nanos first = call.submitted != 0 ? call.submitted : call.ordered;
+  file.first = file.first == 0 ? first : std::min(file.first, first);
+  file.last = std::max(file.last, call.ended);
+}
+
+void count_step(const Span& span, RankFile& file) {
+  if (file.steps == 0) file.step_source = span.value;
+  if (span.value != file.step_source) return;
+  ++file.steps;
+  if (file.steps == 1) file.first_mark = span.begin;
+  if (file.steps == 2) file.second_mark = span.begin;
+  file.last_mark = span.begin;
+}
+
+void count(const Span& span, RankFile& file) {
+  switch (span.kind) {
+    case SpanKind::kStep:
+      return count_step(span, file);
+    case SpanKind::kInput:
+      return;
+    case SpanKind::kWait:
+      ++file.waits;
+      return;
+    case SpanKind::kPlanBegins:
+      ++file.plans;
+      return;
+    case SpanKind::kPlanEnds:
+      if (file.departures.size() < kMaxDepartures || file.departures.contains(std::string(span.text)))
+        ++file.departures[std::string(span.text)];
+      return;
+    case SpanKind::kClock:
+      return file.clock.add({.at = span.begin, .offset = span.value, .round_trip = span.end});
+    case SpanKind::kFailure:
+      file.failure = span.text;
+      return;
+    case SpanKind::kLink:
+      file.links[span.peer] = {span.value, span.end};
+      return;
+  }
+}
+
+Result<Scan> scan(const std::string& path, Names& names) {
+  Result<RecordReader> reader = RecordReader::open(path, names);
+  if (!reader.is_ok()) return reader.status();
+  Scan scan;
+  RankFile* file = nullptr;
+  while (const Record* record = reader.value().next()) {
+    if (const auto* epoch = std::get_if<EpochRecord>(record)) {
+      const auto [at, is_new] = scan.epochs.try_emplace(epoch->epoch);
+      file = &at->second;
+      if (!is_new) continue;
+      file->path = path;
+      file->rank = epoch->rank;
+      file->size = epoch->size;
+      file->job = epoch->job;
+      file->pid = epoch->pid;
+      file->host = epoch->host;
+      file->host_key = epoch->host_key;
+      file->began = epoch->began;
+      file->began_micros = epoch->began_micros;
+    } else if (file != nullptr) {
+      if (const auto* call = std::get_if<Call>(record)) count(*call, *file);
+      if (const auto* span = std::get_if<Span>(record)) count(*span, *file);
+      if (const auto* gap = std::get_if<Gap>(record)) file->lost += gap->records;
+    }
+  }
+  scan.fault = reader.value().fault();
+  return scan;
+}
+
+// The epoch that says most about training.
+Epoch choose(const std::vector<Scan>& scans) {
+  std::map<Epoch, std::pair<int64_t, int64_t>> totals;
+  for (const Scan& scan : scans)
+    for (const auto& [epoch, file] : scan.epochs) {
+      totals[epoch].first += file.steps;
+      totals[epoch].second += file.calls;
+    }
+  const auto most = std::ranges::max_element(totals, {}, [](const auto& each) { return each.second; });
+  return most == totals.end() ? 0 : most->first;
+}
+
+// Two files of one rank: of a rank that was restarted, or of two jobs.
+Status check_files(const Job& job) {
+  for (size_t i = 1; i < job.ranks.size(); ++i) {
+    const RankFile &a = job.ranks[i - 1], &b = job.ranks[i];
+    if (a.job != b.job || a.size != b.size)
+      return {Code::kInvalidArgument,
+              a.path + " and " + b.path + " are of different jobs; give the files of one job."};
+    if (a.rank == b.rank)
+      return {Code::kInvalidArgument, a.path + " and " + b.path + " are both of rank " +
+                                          std::to_string(a.rank) + "; give one of them."};
+  }
+  return Status::ok();
+}
+
+// Ranks of one host share a clock, so one of them is enough to convert the times of all.
+void align(Job& job) {
+  const bool has_first = !job.ranks.empty() && job.ranks.front().rank == 0;
+  const std::string first_host = has_first ? job.ranks.front().host_key : std::string();
+  for (RankFile& file : job.ranks) {
+    if (has_first && file.host_key == first_host) {
+      file.clock = {};
+      continue;
+    }
+    if (!file.clock.is_empty()) continue;
+    const auto other = std::ranges::find_if(job.ranks, [&](const RankFile& each) {
+      return each.host_key == file.host_key && !each.clock.is_empty();
+    });
+    if (other != job.ranks.end()) file.clock = other->clock;
+    // Without rank 0, a host that never asked for the time is rank 0's.
+    file.is_aligned = !file.clock.is_empty() || !has_first;
+    if (file.is_aligned) continue;
+    job.remarks.push_back("The clock of host " + file.host + " (rank " + std::to_string(file.rank) +
+                          ") is not known, because the job ended too soon: waiting for ranks of other hosts "
+                          "is counted as transfer there.");
+  }
+}
+
+void remark(const std::vector<Scan>& scans, const std::vector<std::string>& paths, Job& job) {
+  for (size_t i = 0; i < scans.size(); ++i)
+    if (!scans[i].fault.is_ok()) job.remarks.push_back(scans[i].fault.why);
+  int64_t lost = 0;
+  for (const RankFile& file : job.ranks) lost += file.lost;
+  if (lost > 0)
+    job.remarks.push_back(std::to_string(lost) + " records are missing: the disk was slower than the job.");
+  if (std::cmp_less(job.ranks.size(), job.size)) {
+    job.remarks.push_back("Files of " + std::to_string(job.ranks.size()) + " of " + std::to_string(job.size) +
+                          " ranks were given: for the others, waiting is counted as transfer.");
+  }
+  if (job.epochs.size() > 1)
+    job.remarks.push_back("The files hold " + std::to_string(job.epochs.size()) + " epochs; this is epoch " +
+                          std::to_string(job.epoch) + ". --epoch chooses another one.");
+  std::set<std::string> failures;
+  for (const RankFile& file : job.ranks)
+    if (!file.failure.empty() && failures.insert(file.failure).second)
+      job.remarks.push_back("The epoch broke: " + file.failure);
+  (void)paths;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> find_files(const std::vector<std::string>& arguments) {
+  std::vector<std::string> paths;
+  std::error_code error;
+  for (const std::string& argument : arguments) {
+    const fs::path path(argument);
+    const bool is_folder = fs::is_directory(path, error);
+    if (!is_folder && argument.ends_with(kSuffix)) {
+      paths.push_back(argument);
+      continue;
+    }
+    const fs::path folder = is_folder ? path : (path.has_parent_path() ? path.parent_path() : fs::path("."));
+    const std::string prefix = is_folder ? std::string() : path.filename().string() + ".rank";
+    const size_t before = paths.size();
+    for (const auto& entry : fs::directory_iterator(folder, error)) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with(prefix) && name.ends_with(kSuffix)) paths.push_back(entry.path().string());
+    }
+    if (paths.size() == before && fs::exists(path, error) && !is_folder) {
+      paths.push_back(argument);  // it may have been renamed; reading it tells
+    } else if (paths.size() == before) {
+      return Status(Code::kInvalidArgument,
+                    "There are no record files " + (is_folder ? argument + "/*" : argument + ".rank*") +
+                        std::string(kSuffix) + ". Start the job with RUEDA_TIMELINE=PATH to record.");
+    }
+  }
+  std::ranges::sort(paths);
+  paths.erase(std::unique(paths.begin(), paths.end()), paths.end());
+  if (paths.empty()) return Status(Code::kInvalidArgument, "No file was given.");
+  return paths;
+}
+
+Result<Job> read_job(const std::vector<std::string>& paths, int64_t epoch, Names& names) {
+  std::vector<Scan> scans;
+  for (const std::string& path : paths) {
+    Result<Scan> read = scan(path, names);
+    if (!read.is_ok()) return read.status();
+    scans.push_back(std::move(read).value());
+  }
+  Job job;
+  job.epoch = epoch >= 0 ? static_cast<Epoch>(epoch) : choose(scans);
+  std::set<Epoch> all;
+  for (const Scan& scan : scans) {
+    for (const auto& [number, file] : scan.epochs) all.insert(number);
+    if (const auto at = scan.epochs.find(job.epoch); at != scan.epochs.end()) job.ranks.push_back(at->second);
+  }
+  job.epochs.assign(all.begin(), all.end());
+  if (job.ranks.empty())
+    return Status(Code::kInvalidArgument,
+                  epoch >= 0 ? "The files hold nothing of epoch " + std::to_string(epoch) + "."
+                             : "The files hold no records: the job ended before its init was complete.");
+  std::ranges::stable_sort(job.ranks, {}, &RankFile::rank);
+  if (Status status = check_files(job); !status.is_ok()) return status;
+  job.size = job.ranks.front().size;
+  align(job);
+  remark(scans, paths, job);
+  return job;
+}
+
+}  // namespace rueda::timeline

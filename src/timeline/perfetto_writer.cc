@@ -1,0 +1,176 @@
+// Perfetto's TrackEvent format, written with protozero. The numbers are those of the fields in
+// protos/perfetto/trace/ of Perfetto (stable by its rules).
+#include <protozero/pbf_writer.hpp>
+#include <unordered_map>
+
+#include "timeline/trace_writer.h"
+#include "timeline/units.h"
+
+namespace rueda::timeline {
+namespace {
+
+using protozero::pbf_writer;
+
+namespace trace_message {
+constexpr uint32_t kPacket = 1;
+}
+namespace packet {
+constexpr uint32_t kTimestamp = 8, kSequence = 10, kTrackEvent = 11, kInternedData = 12, kSequenceFlags = 13,
+                   kTrackDescriptor = 60;
+constexpr uint32_t kStateCleared = 1, kNeedsState = 2;
+}  // namespace packet
+namespace descriptor {
+constexpr uint32_t kUuid = 1, kName = 2, kProcess = 3, kParent = 5;
+constexpr uint32_t kPid = 1, kProcessName = 6;  // of ProcessDescriptor
+}  // namespace descriptor
+namespace track_event {
+constexpr uint32_t kAnnotations = 4, kType = 9, kNameIid = 10, kTrack = 11;
+constexpr int32_t kBegin = 1, kEnd = 2, kInstant = 3;
+}  // namespace track_event
+namespace annotation {
+constexpr uint32_t kIntValue = 4, kName = 10;
+}
+namespace interned {
+constexpr uint32_t kEventNames = 2, kIid = 1, kName = 2;
+}
+
+constexpr uint64_t kTracksOfRank = uint64_t{1} << 32;  // uuids: rank + 1, then the track
+
+class PerfettoWriter final : public TraceWriter {
+ public:
+  void begin_rank(const RankFile& file) override {
+    sequence_ = static_cast<uint32_t>(++ranks_begun_);
+    names_.clear();
+    tracks_.clear();
+    process_ = static_cast<uint64_t>(ranks_begun_) * kTracksOfRank;
+    std::string name = fmt::format("rank {} (host {})", file.rank, file.host);
+    if (!file.clock.is_empty())
+      name += fmt::format(", clock +- {}", time_text(static_cast<double>(file.clock.at(file.last).bound)));
+    {
+      pbf_writer trace(bytes_);
+      pbf_writer packet(trace, trace_message::kPacket);
+      packet.add_uint32(packet::kSequence, sequence_);
+      packet.add_uint32(packet::kSequenceFlags, packet::kStateCleared);
+      pbf_writer track(packet, packet::kTrackDescriptor);
+      track.add_uint64(descriptor::kUuid, process_);
+      pbf_writer process(track, descriptor::kProcess);
+      process.add_int32(descriptor::kPid, file.rank + 1);  // real ones may be the same on two hosts
+      process.add_string(descriptor::kProcessName, name);
+    }
+  }
+
+  void slice_begin(Row row, int lane, std::string_view name, Nanos begin,
+                   std::span<const Detail> details) override {
+    event(track_event::kBegin, track_of(row, lane), name, begin, details);
+  }
+  void slice_end(Row row, int lane, Nanos end) override {
+    event(track_event::kEnd, track_of(row, lane), {}, end, {});
+  }
+
+  void instant(Row row, std::string_view name, Nanos when) override {
+    event(track_event::kInstant, track_of(row, 0), name, when, {});
+  }
+
+  void tensor_event(const Event& each, Nanos when) override {
+    const uint64_t track = track_of("tensors", process_, true);
+    const uint64_t tensor = track_of(std::string(each.track), track, false);
+    switch (each.kind) {
+      case TraceKind::kBegin: {
+        const Detail bytes{"bytes", each.value};
+        return event(track_event::kBegin, tensor, each.name, when,
+                     each.value > 0 ? std::span(&bytes, 1) : std::span<const Detail>());
+      }
+      case TraceKind::kEnd:
+        return event(track_event::kEnd, tensor, {}, when, {});
+      case TraceKind::kRankReady:
+        return event(track_event::kInstant, tensor, "rank " + std::to_string(each.value) + " is ready", when,
+                     {});
+      case TraceKind::kInstant:
+        return event(track_event::kInstant, tensor, each.name, when, {});
+      case TraceKind::kCounter:
+      case TraceKind::kCycle:
+        return;
+    }
+  }
+
+  void gap(int64_t records) override {
+    const Detail missing{"records", records};
+    if (last_ != 0)
+      event(track_event::kInstant, track_of(Row::kEvents, 0), "RECORDS_MISSING", last_, {&missing, 1});
+  }
+
+  std::string take() override { return std::exchange(bytes_, {}); }
+  std::string finish() override { return take(); }
+
+ private:
+  uint64_t track_of(Row row, int lane) {
+    switch (row) {
+      case Row::kSteps:
+        return track_of("steps", process_, true);
+      case Row::kEvents:
+        return track_of("events", process_, true);
+      case Row::kInput:
+        return track_of("waiting for input", process_, true);
+      case Row::kBlocked:
+        return track_of(lane == 0 ? "blocked" : "blocked " + std::to_string(lane + 1), process_, true);
+      case Row::kCalls:
+        return track_of(lane == 0 ? "transfers" : "transfers " + std::to_string(lane + 1), process_, true);
+    }
+    return process_;
+  }
+
+  // Rows and tensors may have the same name.
+  uint64_t track_of(const std::string& name, uint64_t parent, bool is_row) {
+    const auto [at, is_new] = tracks_.try_emplace((is_row ? "r" : "t") + name, process_ + tracks_.size() + 1);
+    if (!is_new) return at->second;
+    pbf_writer trace(bytes_);
+    pbf_writer packet(trace, trace_message::kPacket);
+    packet.add_uint32(packet::kSequence, sequence_);
+    pbf_writer track(packet, packet::kTrackDescriptor);
+    track.add_uint64(descriptor::kUuid, at->second);
+    track.add_string(descriptor::kName, name);
+    track.add_uint64(descriptor::kParent, parent);
+    return at->second;
+  }
+
+  void event(int32_t type, uint64_t track, std::string_view name, Nanos when,
+             std::span<const Detail> details) {
+    last_ = when;
+    const auto [at, is_new] = name.empty() ? std::pair(names_.end(), false)
+                                           : names_.try_emplace(std::string(name), names_.size() + 1);
+    pbf_writer trace(bytes_);
+    pbf_writer packet(trace, trace_message::kPacket);
+    packet.add_uint64(packet::kTimestamp, static_cast<uint64_t>(when));
+    packet.add_uint32(packet::kSequence, sequence_);
+    packet.add_uint32(packet::kSequenceFlags, packet::kNeedsState);
+    if (is_new) {
+      pbf_writer data(packet, packet::kInternedData);
+      pbf_writer entry(data, interned::kEventNames);
+      entry.add_uint64(interned::kIid, at->second);
+      entry.add_string(interned::kName, at->first);
+    }
+    pbf_writer track_event(packet, packet::kTrackEvent);
+    for (const Detail& detail : details) {
+      pbf_writer one(track_event, track_event::kAnnotations);
+      one.add_int64(annotation::kIntValue, detail.value);
+      one.add_string(annotation::kName, detail.name.data(), detail.name.size());
+    }
+    track_event.add_enum(track_event::kType, type);
+    if (!name.empty()) track_event.add_uint64(track_event::kNameIid, at->second);
+    track_event.add_uint64(track_event::kTrack, track);
+  }
+
+  std::string bytes_;
+  int64_t ranks_begun_ = 0;
+  uint32_t sequence_ = 0;
+  uint64_t process_ = 0;
+  Nanos last_ = 0;
+  std::unordered_map<std::string, uint64_t> names_;   // of this sequence: iids
+  std::unordered_map<std::string, uint64_t> tracks_;  // of this rank: uuids
+};
+
+}  // namespace
+
+std::unique_ptr<TraceWriter> make_perfetto_writer() { return std::make_unique<PerfettoWriter>(); }
+
+}  // namespace rueda::timeline

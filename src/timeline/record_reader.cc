@@ -1,0 +1,187 @@
+#include "timeline/record_reader.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace rueda::timeline {
+namespace {
+
+using trace::Slot;
+using trace::SlotKind;
+
+constexpr size_t kBufferSlots = 4'096;  // 128 KiB for each open file
+constexpr size_t kMaxTexts = 1u << 20;
+constexpr std::string_view kOtherText = "(other)";
+
+}  // namespace
+
+uint32_t Names::id_of(std::string_view text) {
+  if (text.empty()) return 0;
+  if (const auto at = ids_.find(text); at != ids_.end()) return at->second;
+  if (texts_.size() >= kMaxTexts && text != kOtherText) return id_of(kOtherText);
+  texts_.emplace_back(text);
+  const auto id = static_cast<uint32_t>(texts_.size() - 1);
+  ids_.emplace(texts_.back(), id);
+  return id;
+}
+
+RecordReader::RecordReader(UniqueFd fd, std::string path, Names& names)
+    : fd_(std::move(fd)), path_(std::move(path)), names_(&names), buffer_(kBufferSlots) {}
+
+Result<RecordReader> RecordReader::open(const std::string& path, Names& names) {
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat info {};
+  if (!fd.is_open() || fstat(fd.get(), &info) != 0)
+    return Status(Code::kUnavailable, "Cannot read " + path + ": " + std::strerror(errno) + ".");
+  if (!S_ISREG(info.st_mode)) return Status(Code::kInvalidArgument, path + " is not a file.");
+  RecordReader reader(std::move(fd), path, names);
+  const Slot* const first = reader.take(1);
+  if (first == nullptr || first->kind != SlotKind::kFile || first->a != trace::kFileMagic) {
+    return Status(Code::kInvalidArgument,
+                  path +
+                      " is not a record file of rueda. With RUEDA_TIMELINE=t.json they are called "
+                      "t.json.rank0.rec, t.json.rank1.rec and so on.");
+  }
+  if (first->b != trace::kRecordVersion) {
+    return Status(Code::kInvalidArgument, path + " has version " + std::to_string(first->b) +
+                                              " of the format, and this rueda reads " +
+                                              std::to_string(trace::kRecordVersion) +
+                                              "; use the rueda that recorded it.");
+  }
+  return reader;
+}
+
+const Slot* RecordReader::take(size_t slots) {
+  if (at_ + slots <= end_) {
+    at_ += slots;
+    return &buffer_[at_ - slots];
+  }
+  std::move(buffer_.begin() + static_cast<ptrdiff_t>(at_), buffer_.begin() + static_cast<ptrdiff_t>(end_),
+            buffer_.begin());
+  end_ -= at_;
+  at_ = 0;
+  const auto start = static_cast<off_t>(read_slots_) * static_cast<off_t>(sizeof(Slot));
+  size_t bytes = 0;
+  const size_t room = (buffer_.size() - end_) * sizeof(Slot);
+  auto* const to = reinterpret_cast<std::byte*>(buffer_.data() + end_);
+  while (bytes < room) {
+    const ssize_t n = ::pread(fd_.get(), to + bytes, room - bytes, start + static_cast<off_t>(bytes));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail(std::strerror(errno));
+    if (n <= 0) break;
+    bytes += static_cast<size_t>(n);
+  }
+  read_slots_ += static_cast<int64_t>(bytes / sizeof(Slot));
+  end_ += bytes / sizeof(Slot);
+  if (slots > end_) return nullptr;
+  at_ = slots;
+  return buffer_.data();
+}
+
+const Record* RecordReader::fail(const std::string& what) {
+  if (fault_.is_ok())
+    fault_ = {Code::kInvalidArgument, path_ + " is damaged after " +
+                                          std::to_string(read_slots_ - static_cast<int64_t>(end_ - at_)) +
+                                          " records (" + what + "); what comes before is used."};
+  return nullptr;
+}
+
+bool RecordReader::read_name(const Slot& first) {
+  const size_t bytes = first.extra;
+  if (bytes > trace::kMaxNameBytes) return fail("a name is too long"), false;
+  const uint32_t id = first.name;
+  --at_;  // take it again, with the slots of its text
+  const Slot* const all = take(trace::slots_of_name(bytes));
+  if (all == nullptr) return false;
+  segment_[id] = names_->id_of({reinterpret_cast<const char*>(&all->a), bytes});
+  return true;
+}
+
+uint32_t RecordReader::name(uint32_t id) const {
+  const auto at = segment_.find(id);
+  return at == segment_.end() ? 0 : at->second;
+}
+
+const Record* RecordReader::next() {
+  while (fault_.is_ok()) {
+    const Slot* const slot = take(1);
+    if (slot == nullptr) return nullptr;
+    if (slot->kind == SlotKind::kFile) continue;
+    if (slot->kind == SlotKind::kSegment) {
+      if (slot->a != trace::kSegmentMagic) return fail("a segment has no mark");
+      segment_.clear();
+      continue;
+    }
+    if (slot->kind != SlotKind::kName) return read(*slot);
+    if (!read_name(*slot)) return nullptr;
+  }
+  return nullptr;
+}
+
+const Record* RecordReader::read(const Slot& slot) {
+  const size_t slots = slot.kind == SlotKind::kCall    ? trace::kSlotsOfCall
+                       : slot.kind == SlotKind::kEpoch ? trace::kSlotsOfEpoch
+                                                       : 1;
+  --at_;
+  const Slot* const in = take(slots);
+  if (in == nullptr) return nullptr;
+  const auto text = [this](uint32_t id) { return names_->text(name(id)); };
+  switch (in->kind) {
+    case SlotKind::kCall: {
+      if (in[1].kind != SlotKind::kCallMore || in[2].kind != SlotKind::kCallMore ||
+          in->detail >= count_of(Collective{}))
+        return fail("a call is not whole");
+      Call& call = record_.emplace<Call>();
+      static_cast<CallTrace&>(call) = trace::unpack_call(in);
+      call.name_id = name(in[0].name);
+      call.backend_id = name(in[1].name);
+      call.name = names_->text(call.name_id);
+      call.backend = names_->text(call.backend_id);
+      return &record_;
+    }
+    case SlotKind::kEpoch: {
+      if (in[1].kind != SlotKind::kEpochMore || in[2].kind != SlotKind::kEpochMore)
+        return fail("an epoch is not whole");
+      EpochRecord& epoch = record_.emplace<EpochRecord>();
+      static_cast<trace::EpochTrace&>(epoch) = trace::unpack_epoch(in);
+      if (epoch.rank < 0 || epoch.rank >= epoch.size) return fail("a rank is out of range");
+      epoch.host = text(in[0].name);
+      epoch.host_key = text(in[1].name);
+      return &record_;
+    }
+    case SlotKind::kSpan: {
+      if (in->detail >= count_of(SpanKind{})) return fail("a span has no known kind");
+      Span& span = record_.emplace<Span>();
+      span.kind = static_cast<SpanKind>(in->detail);
+      span.begin = in->a;
+      span.end = in->b;
+      span.value = in->c;
+      span.peer = static_cast<Rank>(in->extra) - 1;
+      span.text_id = name(in->name);
+      span.text = names_->text(span.text_id);
+      return &record_;
+    }
+    case SlotKind::kEvent: {
+      if (in->detail > static_cast<uint8_t>(TraceKind::kCycle)) return fail("an event has no known kind");
+      Event& event = record_.emplace<Event>();
+      event.kind = static_cast<TraceKind>(in->detail);
+      event.when = in->a;
+      event.value = in->b;
+      event.track = text(static_cast<uint32_t>(in->c & 0xFFFFFFFF));
+      event.name = text(in->name);
+      event.args = text(static_cast<uint32_t>(static_cast<uint64_t>(in->c) >> 32));
+      return &record_;
+    }
+    case SlotKind::kGap:
+      return record_ = Gap{in->b}, &record_;
+    default:
+      return fail("a record has no known kind");
+  }
+}
+
+}  // namespace rueda::timeline

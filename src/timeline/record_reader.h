@@ -1,0 +1,78 @@
+// Reads the record file of one rank, one record after the other, in bounded memory. A file that is cut off
+// ends early; one that is no record file, or is damaged, says so. One thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "rueda/base/status.h"
+#include "rueda/base/unique_fd.h"
+#include "rueda/trace/record_format.h"
+
+namespace rueda::timeline {
+
+// The texts of all files: names of tensors, backends, hosts, reasons. The number of names is bounded; those
+// beyond share one text.
+class Names {
+ public:
+  uint32_t id_of(std::string_view text);
+  [[nodiscard]] std::string_view text(uint32_t id) const { return texts_[id]; }
+
+ private:
+  std::deque<std::string> texts_{std::string()};  // stable addresses; 0: no text
+  std::unordered_map<std::string_view, uint32_t> ids_;
+};
+
+struct Call : CallTrace {
+  uint32_t name_id = 0, backend_id = 0;
+};
+struct Span : TraceSpan {
+  uint32_t text_id = 0;
+};
+struct Event : TraceEvent {
+  std::string_view args;  // "float32 [2, 3]"
+};
+struct EpochRecord : trace::EpochTrace {};
+struct Gap {
+  int64_t records = 0;
+};
+// Texts live as long as the Names.
+using Record = std::variant<EpochRecord, Call, Span, Event, Gap>;
+
+class RecordReader {
+ public:
+  // names outlives the reader.
+  static Result<RecordReader> open(const std::string& path, Names& names);
+
+  // Null at the end.
+  const Record* next();
+  // Why the file ended before its end; ok if it is whole, or was cut off within a record.
+  [[nodiscard]] const Status& fault() const { return fault_; }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  RecordReader(UniqueFd fd, std::string path, Names& names);
+  const trace::Slot* take(size_t slots);  // null at the end of the file
+  bool read_name(const trace::Slot& first);
+  [[nodiscard]] uint32_t name(uint32_t id) const;
+  const Record* read(const trace::Slot& slot);
+  const Record* fail(const std::string& what);
+
+  UniqueFd fd_;
+  std::string path_;
+  Names* names_;
+  std::vector<trace::Slot> buffer_;
+  size_t at_ = 0, end_ = 0;  // in buffer_
+  int64_t read_slots_ = 0;
+  std::vector<trace::Slot> taken_;                  // a record that crosses the end of the buffer
+  std::unordered_map<uint32_t, uint32_t> segment_;  // the names of this segment: id -> Names
+  Record record_;
+  Status fault_;
+};
+
+}  // namespace rueda::timeline

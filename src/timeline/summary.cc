@@ -1,0 +1,241 @@
+// Reads all ranks in step. Of each rank three steps are in memory: a call may end after the step that began
+// it, and on one rank a step earlier than on another.
+#include "timeline/summary.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <unordered_map>
+
+#include "timeline/arrivals.h"
+#include "timeline/slow_links.h"
+#include "timeline/step_stream.h"
+#include "timeline/transfers.h"
+
+namespace rueda::timeline {
+namespace {
+
+constexpr Nanos kWindow = kSecond;      // where a program marks no steps
+constexpr size_t kMaxStepRows = 2'048;  // beyond, steps are taken together
+constexpr size_t kMaxKeptLengths = 1u << 20;
+
+// Ranks that record only their last minute begin at different steps. A step ends on all ranks at about the
+// same time, because they need the same gradients.
+Division division_of(const Job& job) {
+  Division division;
+  const bool has_steps = std::ranges::all_of(job.ranks, [](const RankFile& f) { return f.steps >= 2; });
+  if (!has_steps) {
+    division.window = kWindow;
+    division.from = INT64_MAX;
+    for (const RankFile& file : job.ranks) {
+      if (file.calls == 0) continue;
+      division.from = std::min(division.from, file.aligned(file.first));
+      division.until = std::max(division.until, file.aligned(file.last));
+    }
+    if (division.until < division.from) division.from = division.until = 0;
+    // A short job is one window of its own length.
+    division.window = std::min(division.window, std::max<Nanos>(division.until - division.from, 1));
+    return division;
+  }
+  Nanos latest = INT64_MIN, step = INT64_MAX;
+  for (const RankFile& file : job.ranks) {
+    latest = std::max(latest, file.aligned(file.first_mark));
+    step = std::min(step, (file.last_mark - file.first_mark) / (file.steps - 1));
+  }
+  division.from = latest - step / 2;
+  return division;
+}
+
+class Summarizer {
+ public:
+  Summarizer(const Job& job, const Division& division) : job_(job), division_(division) {
+    summary_.epoch = job.epoch;
+    summary_.size = job.size;
+    summary_.files = static_cast<Rank>(job.ranks.size());
+    summary_.has_steps = division.window == 0;
+    summary_.knows_waits = std::ranges::any_of(job.ranks, [](const RankFile& f) { return f.waits > 0; });
+    summary_.remarks = job.remarks;
+    for (const RankFile& file : job.ranks) {
+      RankSummary& rank = summary_.by_rank.emplace_back();
+      rank.rank = file.rank;
+      rank.host = file.host;
+      summary_.plans = std::max(summary_.plans, file.plans);
+      for (const auto& [why, count] : file.departures) summary_.departures[why] += count;
+    }
+  }
+
+  Status run(Names& names) {
+    std::vector<StepStream> streams;
+    for (const RankFile& file : job_.ranks) {
+      Result<StepStream> stream = StepStream::open(file, job_.epoch, division_, names);
+      if (!stream.is_ok()) return stream.status();
+      streams.push_back(std::move(stream).value());
+    }
+    Steps before, now = read(streams), next = now.empty() ? Steps() : read(streams);
+    while (!now.empty()) {
+      add_step(now, next);
+      arrivals_.forget(before);
+      before = std::move(now);
+      now = std::move(next);
+      next = now.empty() ? Steps() : read(streams);
+    }
+    arrivals_.forget(before);
+    return Status::ok();
+  }
+
+  Summary finish(const Names& names);
+
+ private:
+  using Steps = std::vector<RankStep>;  // of all ranks in the order of job_.ranks; empty at the end
+
+  Steps read(std::vector<StepStream>& streams) {
+    Steps steps;
+    for (StepStream& stream : streams) {
+      std::optional<RankStep> step = stream.next();
+      if (!step) return {};  // one rank did not finish this step
+      steps.push_back(std::move(*step));
+    }
+    for (size_t i = 0; i < steps.size(); ++i) arrivals_.add(job_.ranks[i], steps[i]);
+    return steps;
+  }
+
+  void add_step(const Steps& steps, const Steps& next);
+  [[nodiscard]] RankStepTimes times_of(size_t i, const RankStep& step, const RankStep* next);
+  void add_rank(size_t i, const Attribution& attribution);
+  void finish_ranks();
+
+  const Job& job_;
+  Division division_;
+  Arrivals arrivals_;
+  Transfers transfers_;
+  Summary summary_;
+  Nanos hidden_ = 0, under_way_ = 0, attributed_ = 0, measured_ = 0;
+  std::vector<double> lengths_;
+  std::vector<std::unordered_map<Rank, double>> waited_for_;  // by rank: for whom
+};
+
+RankStepTimes Summarizer::times_of(size_t i, const RankStep& step, const RankStep* next) {
+  const RankFile& file = job_.ranks[i];
+  RankStepTimes times;
+  times.step = {step.begin, step.end};
+  for (const auto& [begin, end] : step.inputs) times.inputs.push_back({begin, end});
+  for (const RankStep* part : {&step, next}) {
+    if (part == nullptr) continue;
+    for (const auto& [begin, end] : part->waits)
+      if (begin < step.end) times.blocked.push_back({begin, end});
+    for (const Call& call : part->calls) {
+      const Nanos begin = call.submitted != 0 ? call.submitted : call.ordered;
+      if (begin >= step.end) continue;
+      times.calls.push_back(arrivals_.times_of(call, file));
+      if (call.is_waited_for || !summary_.knows_waits) times.blocked.push_back({begin, call.ended});
+      if (part == &step) transfers_.add(call, times.calls.back(), job_.size);
+    }
+  }
+  return times;
+}
+
+void Summarizer::add_rank(size_t i, const Attribution& attribution) {
+  RankSummary& rank = summary_.by_rank[i];
+  for (size_t s = 0; s < kShares; ++s) rank.shares[s] += static_cast<double>(attribution.shares[s]);
+  for (const auto& [whom, time] : attribution.waiting_for) waited_for_[i][whom] += static_cast<double>(time);
+  hidden_ += attribution.hidden;
+  under_way_ += attribution.under_way;
+}
+
+void Summarizer::add_step(const Steps& steps, const Steps& next) {
+  waited_for_.resize(steps.size());
+  StepSummary row{.first = summary_.steps};
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const RankStepTimes times = times_of(i, steps[i], next.empty() ? nullptr : &next[i]);
+    const Attribution attribution = attribute(times);
+    add_rank(i, attribution);
+    const auto length = static_cast<double>(steps[i].end - steps[i].begin);
+    measured_ += steps[i].end - steps[i].begin;
+    attributed_ += attribution.total() - attribution.of(Share::kOther);
+    row.length += length / static_cast<double>(steps.size());
+    for (size_t s = 0; s < kShares; ++s)
+      row.shares[s] += static_cast<double>(attribution.shares[s]) / static_cast<double>(steps.size());
+  }
+  ++summary_.steps;
+  if (lengths_.size() < kMaxKeptLengths) lengths_.push_back(row.length);
+  summary_.by_step.push_back(row);
+  if (summary_.by_step.size() <= kMaxStepRows) return;
+  // Two rows become one.
+  std::vector<StepSummary> half;
+  for (size_t i = 0; i + 1 < summary_.by_step.size(); i += 2) {
+    const StepSummary &a = summary_.by_step[i], &b = summary_.by_step[i + 1];
+    const auto x = static_cast<double>(a.count), y = static_cast<double>(b.count);
+    StepSummary both{.first = a.first, .count = a.count + b.count};
+    both.length = (a.length * x + b.length * y) / (x + y);
+    for (size_t s = 0; s < kShares; ++s) both.shares[s] = (a.shares[s] * x + b.shares[s] * y) / (x + y);
+    half.push_back(both);
+  }
+  if (summary_.by_step.size() % 2 == 1) half.push_back(summary_.by_step.back());
+  summary_.by_step = std::move(half);
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<ptrdiff_t>((values.size() - 1) / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+// Why the others wait for a rank: it computes for longer than most, or waits for its input for longer.
+void Summarizer::finish_ranks() {
+  const auto steps = static_cast<double>(summary_.steps);
+  std::vector<double> compute, input;
+  for (RankSummary& rank : summary_.by_rank) {
+    for (double& share : rank.shares) share /= steps;
+    compute.push_back(rank.shares[static_cast<size_t>(Share::kCompute)]);
+    input.push_back(rank.shares[static_cast<size_t>(Share::kInput)]);
+  }
+  const double others = std::max(1.0, static_cast<double>(summary_.by_rank.size()) - 1);
+  for (size_t i = 0; i < summary_.by_rank.size(); ++i) {
+    RankSummary& rank = summary_.by_rank[i];
+    for (const auto& waited : waited_for_)
+      if (const auto at = waited.find(rank.rank); at != waited.end())
+        rank.cost += at->second / steps / others;
+    rank.last = arrivals_.last_of(rank.rank);
+    const double more_compute = compute[i] - median(compute), more_input = input[i] - median(input);
+    rank.delay = std::max({more_compute, more_input, 0.0});
+    if (rank.cost <= 0) continue;
+    rank.why = rank.delay < rank.cost / 4  ? Lateness::kUnknown
+               : more_input > more_compute ? Lateness::kInput
+                                           : Lateness::kCompute;
+  }
+}
+
+Summary Summarizer::finish(const Names& names) {
+  if (summary_.steps > 0) {
+    finish_ranks();
+    for (const RankSummary& rank : summary_.by_rank)
+      for (size_t s = 0; s < kShares; ++s)
+        summary_.shares[s] += rank.shares[s] / static_cast<double>(summary_.by_rank.size());
+    for (const double share : summary_.shares) summary_.step_length += share;
+    std::ranges::sort(lengths_);
+    summary_.step_p50 = lengths_[(lengths_.size() - 1) / 2];
+    summary_.step_p95 = lengths_[(lengths_.size() - 1) * 95 / 100];
+    summary_.unattributed =
+        1 - static_cast<double>(attributed_) / static_cast<double>(std::max<Nanos>(measured_, 1));
+    summary_.overlap = under_way_ == 0 ? 0 : static_cast<double>(hidden_) / static_cast<double>(under_way_);
+  }
+  for (const RankFile& file : job_.ranks)
+    if (!file.clock.is_empty())
+      summary_.clock_bound =
+          std::max(summary_.clock_bound, static_cast<double>(file.clock.at(file.last).bound));
+  summary_.links = links_of(job_);
+  transfers_.finish(names, static_cast<int64_t>(job_.ranks.size()), summary_);
+  summary_.advice = advise(summary_);
+  return std::move(summary_);
+}
+
+}  // namespace
+
+Result<Summary> summarize(const Job& job, Names& names) {
+  Summarizer summarizer(job, division_of(job));
+  if (Status status = summarizer.run(names); !status.is_ok()) return status;
+  return summarizer.finish(names);
+}
+
+}  // namespace rueda::timeline

@@ -1,0 +1,97 @@
+// Where the time of a job went: by step, by rank, by transfer, and what to do about it.
+#pragma once
+
+#include <array>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "rueda/base/status.h"
+#include "timeline/attribution.h"
+#include "timeline/job.h"
+
+namespace rueda::timeline {
+
+using Shares = std::array<double, kShares>;  // nanoseconds
+
+// The mean over the ranks. Long jobs: over several steps in a row.
+struct StepSummary {
+  int64_t first = 0, count = 1;  // steps
+  double length = 0;             // of one, in nanoseconds
+  Shares shares{};               // of one
+};
+
+enum class Lateness : uint8_t { kNone, kCompute, kInput, kUnknown };
+
+struct RankSummary {
+  Rank rank = 0;
+  std::string host;
+  Shares shares{};   // nanoseconds, of an average step
+  int64_t last = 0;  // for how many calls the others waited for it
+  double cost = 0;   // nanoseconds of a step that the average other rank waited for it
+  double delay = 0;  // of a step: how much more it computed, or waited for input, than the median rank
+  Lateness why = Lateness::kNone;
+};
+
+// Calls with the same tensors.
+struct TransferSummary {
+  std::string name;  // of the first tensor
+  int32_t tensors = 1;
+  std::string what, backend;
+  int64_t calls = 0;
+  int64_t bytes = 0;    // of one call
+  double transfer = 0;  // nanoseconds of one call, from when the last rank came to its end
+  double waiting = 0;   // of one call, mean over the ranks: for the last rank
+  double bus_gbps = 0;  // 0: not a collective with a known traffic
+};
+
+// What a rank sends to the others, and what they send to it, in GB/s on a connection while it is busy; 0: not
+// known.
+struct LinkSummary {
+  Rank rank = 0;
+  double out_gbps = 0, in_gbps = 0;
+  bool is_slow_out = false, is_slow_in = false;  // less than half of what the median rank does
+};
+
+struct Advice {
+  double gain = 0;  // the part of a step's time that it would save at most
+  std::string text;
+};
+
+struct Summary {
+  Epoch epoch = 0;
+  Rank size = 1, files = 1;
+  bool has_steps = true;    // false: the program marks no steps, so time was cut into windows
+  bool knows_waits = true;  // false: the program does not say when it waits, so all calls count as waiting
+  int64_t steps = 0;
+  double step_length = 0;   // mean, in nanoseconds
+  Shares shares{};          // of an average step, mean over the ranks
+  double unattributed = 0;  // the part of the time that no record explains
+  double overlap = 0;       // the part of the time of calls under way that was hidden behind computing
+  double step_p50 = 0, step_p95 = 0;
+  double clock_bound = 0;  // nanoseconds by which the clocks of two hosts may differ; 0: one host
+  int64_t calls = 0, planned_calls = 0, bytes = 0;  // of one rank, mean over the ranks; bytes of all steps
+  double bus_gbps = 0;                              // of all transfers together
+  int64_t plans = 0;                                // learned by a rank
+  std::map<std::string, int64_t> departures;
+  std::vector<StepSummary> by_step;
+  std::vector<RankSummary> by_rank;
+  std::vector<TransferSummary> by_transfer;  // those that took most time first
+  std::vector<LinkSummary> links;            // between hosts
+  std::vector<Advice> advice;                // most gain first
+  std::vector<std::string> remarks;
+};
+
+// Reads the files of the job once more.
+Result<Summary> summarize(const Job& job, Names& names);
+// What to do, from everything else in the summary. Pure.
+std::vector<Advice> advise(const Summary& summary);
+
+std::string as_text(const Summary& summary);
+std::string as_json(const Summary& summary);
+// A page that needs nothing else.
+std::string as_html(const Summary& summary);
+// What changed from one job to the other.
+std::string diff_text(const Summary& before, const Summary& after);
+
+}  // namespace rueda::timeline

@@ -1,0 +1,90 @@
+#include <nlohmann/json.hpp>
+
+#include "timeline/summary.h"
+
+namespace rueda::timeline {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json shares_json(const Shares& shares) {
+  Json json = Json::object();
+  for (size_t i = 0; i < kShares; ++i) json[std::string(name_of(static_cast<Share>(i))) + "_ns"] = shares[i];
+  return json;
+}
+
+std::string_view name_of_lateness(Lateness why) {
+  switch (why) {
+    case Lateness::kNone:
+      return "none";
+    case Lateness::kCompute:
+      return "compute";
+    case Lateness::kInput:
+      return "input";
+    case Lateness::kUnknown:
+      return "unknown";
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string as_json(const Summary& s) {
+  Json json = {{"epoch", s.epoch},
+               {"ranks", s.size},
+               {"files", s.files},
+               {"steps", s.steps},
+               {"has_steps", s.has_steps},
+               {"knows_waits", s.knows_waits},
+               {"step_ns", s.step_length},
+               {"step_p50_ns", s.step_p50},
+               {"step_p95_ns", s.step_p95},
+               {"shares", shares_json(s.shares)},
+               {"unattributed", s.unattributed},
+               {"overlap", s.overlap},
+               {"clock_bound_ns", s.clock_bound},
+               {"calls", s.calls},
+               {"planned_calls", s.planned_calls},
+               {"bytes", s.bytes},
+               {"bus_gbps", s.bus_gbps},
+               {"plans", s.plans},
+               {"departures", s.departures},
+               {"remarks", s.remarks}};
+  Json& by_step = json["by_step"] = Json::array();
+  for (const StepSummary& step : s.by_step)
+    by_step.push_back({{"step", step.first},
+                       {"count", step.count},
+                       {"length_ns", step.length},
+                       {"shares", shares_json(step.shares)}});
+  Json& by_rank = json["by_rank"] = Json::array();
+  for (const RankSummary& rank : s.by_rank)
+    by_rank.push_back({{"rank", rank.rank},
+                       {"host", rank.host},
+                       {"cost_ns", rank.cost},
+                       {"last", rank.last},
+                       {"delay_ns", rank.delay},
+                       {"why", name_of_lateness(rank.why)},
+                       {"shares", shares_json(rank.shares)}});
+  Json& by_transfer = json["by_transfer"] = Json::array();
+  for (const TransferSummary& one : s.by_transfer)
+    by_transfer.push_back({{"name", one.name},
+                           {"tensors", one.tensors},
+                           {"what", one.what},
+                           {"backend", one.backend},
+                           {"calls", one.calls},
+                           {"bytes", one.bytes},
+                           {"transfer_ns", one.transfer},
+                           {"waiting_ns", one.waiting},
+                           {"bus_gbps", one.bus_gbps}});
+  Json& links = json["links"] = Json::array();
+  for (const LinkSummary& link : s.links)
+    links.push_back({{"rank", link.rank},
+                     {"out_gbps", link.out_gbps},
+                     {"in_gbps", link.in_gbps},
+                     {"is_slow", link.is_slow_out || link.is_slow_in}});
+  Json& advice = json["advice"] = Json::array();
+  for (const Advice& one : s.advice) advice.push_back({{"gain", one.gain}, {"text", one.text}});
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace rueda::timeline

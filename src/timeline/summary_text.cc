@@ -1,0 +1,198 @@
+#include <algorithm>
+
+#include "timeline/summary.h"
+#include "timeline/units.h"
+
+namespace rueda::timeline {
+namespace {
+
+constexpr size_t kShownTransfers = 8, kShownRanks = 16, kShownLinks = 8;
+
+std::string_view explain(Share share) {
+  switch (share) {
+    case Share::kCompute:
+      return "everything that is not below";
+    case Share::kInput:
+      return "waiting for the next batch";
+    case Share::kWaiting:
+      return "blocked until the last rank came";
+    case Share::kTransfer:
+      return "blocked while bytes moved";
+    case Share::kPacking:
+      return "blocked while tensors were copied together or apart";
+    case Share::kNegotiation:
+      return "blocked while rank 0 ordered what all had ready";
+    case Share::kQueue:
+      return "blocked behind other transfers that had not begun";
+    case Share::kWaking:
+      return "blocked after the transfer had ended: no core was free";
+    case Share::kOther:
+      return "blocked, and no record says by what";
+  }
+  return {};
+}
+
+std::string_view lateness_text(Lateness why) {
+  switch (why) {
+    case Lateness::kNone:
+      return "";
+    case Lateness::kCompute:
+      return "computes longer";
+    case Lateness::kInput:
+      return "waits for input";
+    case Lateness::kUnknown:
+      return "at times";
+  }
+  return {};
+}
+
+std::string bar(double part) {
+  const auto length = static_cast<size_t>(std::clamp(part, 0.0, 1.0) * 40 + 0.5);
+  return std::string(length, '#');
+}
+
+std::string head(const Summary& s) {
+  const std::string_view unit = s.has_steps ? "steps" : "windows of time (the program marks no steps)";
+  std::string text =
+      fmt::format("{} ranks, epoch {}, {} {} of {} (median {}, 95th percentile {})\n", s.size, s.epoch,
+                  s.steps, unit, time_text(s.step_length), time_text(s.step_p50), time_text(s.step_p95));
+  if (s.clock_bound > 0)
+    text += fmt::format("Clocks of hosts agree within {}; smaller differences are not called waiting.\n",
+                        time_text(s.clock_bound));
+  for (const std::string& remark : s.remarks) text += "Note: " + remark + "\n";
+  return text;
+}
+
+std::string shares(const Summary& s) {
+  std::string text = fmt::format("\nAn average step of an average rank\n");
+  for (size_t i = 0; i < kShares; ++i) {
+    const double part = s.shares[i] / s.step_length;
+    if (s.shares[i] <= 0 && i != 0) continue;
+    text +=
+        fmt::format("  {:<12}{:>9}  {:>6}  {:<40}  {}\n", name_of(static_cast<Share>(i)),
+                    time_text(s.shares[i]), percent_text(part), bar(part), explain(static_cast<Share>(i)));
+  }
+  text += fmt::format("  {} of the time is explained by records.\n", percent_text(1 - s.unattributed));
+  if (s.knows_waits)
+    text += fmt::format("  Overlap: {} of the time of transfers was hidden behind computing.\n",
+                        percent_text(s.overlap));
+  else
+    text +=
+        "  Overlap is not known: this program does not say when it waits, so all time of transfers counts as "
+        "blocked.\n";
+  return text;
+}
+
+std::string ranks(const Summary& s) {
+  std::string text = "\nRanks, those first for which the others wait most\n";
+  text += fmt::format("  {:>5}  {:<16}{:>12}{:>12}{:>12}{:>12}{:>12}  {:<16}\n", "rank", "host",
+                      "others wait", "last to", "compute", "input", "waiting", "why it is late");
+  std::vector<RankSummary> sorted = s.by_rank;
+  std::ranges::stable_sort(sorted, std::greater<>(), &RankSummary::cost);
+  const auto of = [](const RankSummary& rank, Share share) {
+    return rank.shares[static_cast<size_t>(share)];
+  };
+  for (size_t i = 0; i < std::min(sorted.size(), kShownRanks); ++i) {
+    const RankSummary& rank = sorted[i];
+    text += fmt::format("  {:>5}  {:<16}{:>12}{:>12}{:>12}{:>12}{:>12}  {:<16}\n", rank.rank,
+                        rank.host.substr(0, 15), time_text(rank.cost), fmt::format("{} calls", rank.last),
+                        time_text(of(rank, Share::kCompute)), time_text(of(rank, Share::kInput)),
+                        time_text(of(rank, Share::kWaiting)), lateness_text(rank.why));
+  }
+  if (sorted.size() > kShownRanks)
+    text += fmt::format("  and {} more (--json lists all)\n", sorted.size() - kShownRanks);
+  return text;
+}
+
+std::string transfers(const Summary& s) {
+  std::string text = fmt::format(
+      "\nTransfers: {} in {} for each rank, {} by a learned plan", s.calls, size_text(s.bytes),
+      percent_text(s.calls == 0 ? 0 : static_cast<double>(s.planned_calls) / static_cast<double>(s.calls)));
+  if (s.bus_gbps > 0) text += fmt::format(", {:.3g} GB/s on the bus", s.bus_gbps);
+  text += fmt::format("\n  {:<44}{:>10}{:>8}{:>11}{:>11}{:>10}\n", "tensors", "size", "times", "transfer",
+                      "waiting", "GB/s");
+  for (size_t i = 0; i < std::min(s.by_transfer.size(), kShownTransfers); ++i) {
+    const TransferSummary& one = s.by_transfer[i];
+    const std::string more = one.tensors > 1 ? fmt::format(" +{}", one.tensors - 1) : std::string();
+    const size_t room = 43 - more.size();
+    const std::string name =
+        one.name.size() > room ? "…" + one.name.substr(one.name.size() - room + 1) : one.name;
+    const std::string speed = one.bus_gbps > 0 ? fmt::format("{:.3g}", one.bus_gbps) : "";
+    text += fmt::format("  {:<44}{:>10}{:>8}{:>11}{:>11}{:>10}\n", name + more, size_text(one.bytes),
+                        one.calls, time_text(one.transfer), time_text(one.waiting), speed);
+  }
+  return text;
+}
+
+std::string links(const Summary& s) {
+  if (s.links.empty()) return {};
+  std::string text = "\nLinks between hosts: a connection while it is busy\n";
+  text += fmt::format("  {:>5}{:>14}{:>14}\n", "rank", "sends", "receives");
+  std::vector<LinkSummary> sorted = s.links;
+  std::ranges::stable_sort(sorted, {}, [](const LinkSummary& link) {
+    return std::pair(!(link.is_slow_out || link.is_slow_in), std::min(link.out_gbps, link.in_gbps));
+  });
+  const auto speed = [](double gbps) {
+    return gbps > 0 ? fmt::format("{:.3g} GB/s", gbps) : std::string("?");
+  };
+  for (size_t i = 0; i < std::min(sorted.size(), kShownLinks); ++i)
+    text +=
+        fmt::format("  {:>5}{:>14}{:>14}{}\n", sorted[i].rank, speed(sorted[i].out_gbps),
+                    speed(sorted[i].in_gbps), sorted[i].is_slow_out || sorted[i].is_slow_in ? "  slow" : "");
+  if (sorted.size() > kShownLinks) text += fmt::format("  and {} more\n", sorted.size() - kShownLinks);
+  return text;
+}
+
+std::string what_to_do(const Summary& s) {
+  if (s.advice.empty())
+    return "\nNothing in these records takes more than 1 % of a step and could be saved.\n";
+  std::string text = "\nWhat to do, most gain first\n";
+  for (const Advice& advice : s.advice)
+    text += fmt::format("  up to {:>5}  {}\n", percent_text(advice.gain), advice.text);
+  return text;
+}
+
+}  // namespace
+
+std::string as_text(const Summary& summary) {
+  if (summary.steps == 0)
+    return head(summary) + "\nNo step was finished on all ranks, so there is nothing to divide.\n" +
+           transfers(summary);
+  return head(summary) + shares(summary) + ranks(summary) + transfers(summary) + links(summary) +
+         what_to_do(summary);
+}
+
+std::string diff_text(const Summary& before, const Summary& after) {
+  if (before.steps == 0 || after.steps == 0) return "One of the two jobs has no finished step to compare.\n";
+  std::string text =
+      fmt::format("{:<14}{:>12}{:>12}{:>12}{:>9}\n", "of a step", "before", "after", "change", "");
+  const auto row = [&](std::string_view name, double a, double b) {
+    const std::string sign = b >= a ? "+" : "-";
+    const std::string part =
+        a > 0 ? fmt::format("{}{}", sign, percent_text(std::abs(b - a) / a)) : std::string();
+    text += fmt::format("{:<14}{:>12}{:>12}{:>12}{:>9}\n", name, time_text(a), time_text(b),
+                        sign + time_text(std::abs(b - a)), part);
+  };
+  row("length", before.step_length, after.step_length);
+  for (size_t i = 0; i < kShares; ++i)
+    if (before.shares[i] > 0 || after.shares[i] > 0)
+      row(name_of(static_cast<Share>(i)), before.shares[i], after.shares[i]);
+  text += fmt::format("{:<14}{:>12}{:>12}\n", "overlap", percent_text(before.overlap),
+                      percent_text(after.overlap));
+  text += fmt::format("{:<14}{:>12}{:>12}\n", "GB/s", fmt::format("{:.3g}", before.bus_gbps),
+                      fmt::format("{:.3g}", after.bus_gbps));
+  // The share that changed most says why.
+  size_t most = 0;
+  for (size_t i = 1; i < kShares; ++i)
+    if (std::abs(after.shares[i] - before.shares[i]) > std::abs(after.shares[most] - before.shares[most]))
+      most = i;
+  const double change = after.step_length - before.step_length;
+  text +=
+      fmt::format("\nA step takes {} {} than before, most of all because of {} ({}{}).\n",
+                  time_text(std::abs(change)), change < 0 ? "less" : "more",
+                  name_of(static_cast<Share>(most)), after.shares[most] >= before.shares[most] ? "+" : "-",
+                  time_text(std::abs(after.shares[most] - before.shares[most])));
+  return text;
+}
+
+}  // namespace rueda::timeline

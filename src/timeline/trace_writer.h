@@ -1,0 +1,54 @@
+// A trace file of all ranks, in one of two formats: Perfetto's protobuf (https://ui.perfetto.dev) or the JSON
+// of Chrome, which is what Horovod writes. One thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "rueda/base/status.h"
+#include "timeline/job.h"
+#include "timeline/record_reader.h"
+
+namespace rueda::timeline {
+
+// Rows of a rank besides those of its tensors. kCalls has as many lanes as calls overlapped.
+enum class Row : uint8_t { kSteps, kEvents, kInput, kBlocked, kCalls };
+
+struct Detail {
+  std::string_view name;
+  int64_t value = 0;
+};
+
+class TraceWriter {
+ public:
+  virtual ~TraceWriter() = default;
+  // What follows is of this rank. The times are on the common clock.
+  virtual void begin_rank(const RankFile& file) = 0;
+  // Slices of one lane come in the order of their times: those within another one between its begin and end.
+  virtual void slice_begin(Row row, int lane, std::string_view name, Nanos begin,
+                           std::span<const Detail> details) = 0;
+  virtual void slice_end(Row row, int lane, Nanos end) = 0;
+  void slice(Row row, int lane, std::string_view name, Nanos begin, Nanos end) {
+    slice_begin(row, lane, name, begin, {});
+    slice_end(row, lane, end);
+  }
+  virtual void instant(Row row, std::string_view name, Nanos when) = 0;
+  virtual void tensor_event(const Event& event, Nanos when) = 0;
+  virtual void gap(int64_t records) = 0;
+  // The bytes since the last call, to be written to the file in this order.
+  virtual std::string take() = 0;
+  virtual std::string finish() = 0;
+};
+
+// start: the earliest time of all ranks.
+std::unique_ptr<TraceWriter> make_perfetto_writer();
+std::unique_ptr<TraceWriter> make_chrome_writer(Nanos start, int64_t start_micros);
+
+// All epochs of all files, with one clock. out ends with .json: Chrome's format.
+Status merge(const std::string& out, const std::vector<std::string>& paths,
+             std::vector<std::string>& remarks);
+
+}  // namespace rueda::timeline

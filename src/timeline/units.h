@@ -1,0 +1,31 @@
+// Times and sizes as people read them.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <string>
+
+namespace rueda::timeline {
+
+inline std::string time_text(double nanoseconds) {
+  if (nanoseconds < 999.5) return fmt::format("{:.0f} ns", nanoseconds);
+  if (nanoseconds < 999.5e3) return fmt::format("{:.3g} us", nanoseconds / 1e3);
+  if (nanoseconds < 999.5e6) return fmt::format("{:.3g} ms", nanoseconds / 1e6);
+  return fmt::format("{:.3g} s", nanoseconds / 1e9);
+}
+
+inline std::string size_text(int64_t bytes) {
+  const auto value = static_cast<double>(bytes);
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  if (bytes < 1024 * 1024) return fmt::format("{:.3g} KiB", value / 1024);
+  if (bytes < 1024 * 1024 * 1024) return fmt::format("{:.3g} MiB", value / (1 << 20));
+  return fmt::format("{:.3g} GiB", value / (1 << 30));
+}
+
+inline std::string percent_text(double part) {
+  const double percent = part * 100;
+  return std::abs(percent) < 9.95 ? fmt::format("{:.1f} %", percent) : fmt::format("{:.0f} %", percent);
+}
+
+}  // namespace rueda::timeline

@@ -1,0 +1,269 @@
+"""Timelines of real jobs: what their ranks record, and what `rueda timeline` makes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Set, Tuple
+
+import pytest
+from harness import CASE_LIMIT_S, Finished, assert_all_succeed, launch, make_job_folder, rank_environment
+from launch_support import PYTHON, RUEDA
+
+# argv: what is late, and on which rank. A step takes about 10 ms without it.
+TRAINING = """
+import os, time
+import numpy as np
+import rueda.numpy as hvd
+
+hvd.init()
+late, who = os.environ.get("LATE", ""), int(os.environ.get("WHO", "-1"))
+
+def batches():
+    for step in range(int(os.environ.get("STEPS", "25"))):
+        if late == "input" and hvd.rank() == who:
+            time.sleep(0.03)
+        yield step
+
+gradients = [np.ones(int(os.environ.get("COUNT", "20000")), np.float32) for _ in range(3)]
+for step in hvd.timed_input(batches()):
+    time.sleep(0.01 + (0.03 if late == "compute" and hvd.rank() == who else 0))
+    handles = [hvd.allreduce_async(g, name=f"g{i}") for i, g in enumerate(gradients)]
+    for handle in handles:
+        hvd.synchronize(handle)
+    hvd.mark_step()
+hvd.shutdown()
+"""
+
+
+def timeline(*arguments: str) -> str:
+    done = subprocess.run(
+        [RUEDA, "timeline", *arguments], capture_output=True, text=True, timeout=CASE_LIMIT_S
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def summary(path: Path) -> Dict[str, Any]:
+    found: Dict[str, Any] = json.loads(timeline("summary", "--json", str(path)))
+    return found
+
+
+def train(path: Path, size: int = 3, **environment: str) -> List[Finished]:
+    return launch(size, TRAINING, {"RUEDA_TIMELINE": str(path), **environment})
+
+
+@pytest.mark.parametrize("late", ["compute", "input"])
+def test_the_summary_names_the_late_rank_and_why(late: str, tmp_path: Path) -> None:
+    assert_all_succeed(train(tmp_path / "t.json", LATE=late, WHO="1"))
+    found = summary(tmp_path / "t.json")
+    assert found["steps"] >= 20
+    assert found["unattributed"] < 0.02
+    ranks = sorted(found["by_rank"], key=lambda rank: -float(rank["cost_ns"]))
+    assert (ranks[0]["rank"], ranks[0]["why"]) == (1, late), ranks
+    assert ranks[0]["cost_ns"] > 5 * ranks[1]["cost_ns"], ranks
+    assert f"for rank 1 (host {ranks[0]['host']})" in timeline("summary", str(tmp_path / "t.json"))
+
+
+def test_steps_of_torch_are_marked_and_their_time_is_explained(tmp_path: Path) -> None:
+    body = """
+import torch
+import rueda.torch as hvd
+
+torch.set_num_threads(1)
+hvd.init()
+model = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(3)])
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.01))
+for _ in range(20):
+    optimizer.zero_grad()
+    model(torch.ones(8, 64)).sum().backward()
+    optimizer.step()
+hvd.shutdown()
+"""
+    assert_all_succeed(launch(2, body, {"RUEDA_TIMELINE": str(tmp_path / "t.json")}))
+    found = summary(tmp_path / "t.json")
+    assert found["has_steps"] and found["knows_waits"]
+    assert 15 <= found["steps"] <= 19
+    shares = sum(found["shares"].values())
+    assert shares == pytest.approx(found["step_ns"])
+    assert found["unattributed"] < 0.02
+
+
+def test_a_merged_trace_is_what_perfetto_defines(tmp_path: Path) -> None:
+    perfetto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+    unknown_fields = pytest.importorskip("google.protobuf.unknown_fields")
+
+    assert_all_succeed(train(tmp_path / "t.json", size=2, STEPS="8"))
+    timeline("merge", str(tmp_path / "out.pftrace"), str(tmp_path / "t.json"))
+    trace = perfetto.Trace()
+    trace.ParseFromString((tmp_path / "out.pftrace").read_bytes())
+
+    def unknown(message: Any) -> int:
+        inner = [value for field, value in message.ListFields() if field.message_type is not None]
+        nested = [one for value in inner for one in (value if hasattr(value, "add") else [value])]
+        return len(unknown_fields.UnknownFieldSet(message)) + sum(unknown(one) for one in nested)
+
+    assert unknown(trace) == 0
+    names: Dict[Tuple[int, int], str] = {}
+    parents: Dict[int, int] = {}
+    processes: Set[str] = set()
+    depth: Counter[int] = Counter()
+    slices: Counter[str] = Counter()
+    last: Dict[int, int] = {}
+    for packet in trace.packet:
+        sequence = packet.trusted_packet_sequence_id
+        for entry in packet.interned_data.event_names:
+            names[sequence, entry.iid] = entry.name
+        if packet.HasField("track_descriptor"):
+            track = packet.track_descriptor
+            parents[track.uuid] = track.parent_uuid
+            if track.HasField("process"):
+                processes.add(track.process.process_name)
+        if not packet.HasField("track_event"):
+            continue
+        event = packet.track_event
+        assert event.track_uuid in parents
+        assert packet.timestamp >= last.get(event.track_uuid, 0), "events of a track are in order"
+        last[event.track_uuid] = packet.timestamp
+        depth[event.track_uuid] += {event.TYPE_SLICE_BEGIN: 1, event.TYPE_SLICE_END: -1}.get(event.type, 0)
+        assert depth[event.track_uuid] >= 0
+        if event.type == event.TYPE_SLICE_BEGIN:
+            slices[names[sequence, event.name_iid]] += 1
+    assert not any(depth.values())
+    assert all(parent == 0 or parent in parents for parent in parents.values())
+    assert len(processes) == 2
+    assert slices["step 3"] == 2
+    assert slices["TRANSFER"] > 0 and slices["NEGOTIATE_ALLREDUCE"] > 0
+
+
+def test_a_merged_json_balances_and_has_all_ranks(tmp_path: Path) -> None:
+    assert_all_succeed(train(tmp_path / "t.json", size=2, STEPS="5"))
+    timeline("merge", str(tmp_path / "out.json"), str(tmp_path / "t.json"))
+    events = json.loads((tmp_path / "out.json").read_text())
+    depth: Counter[Tuple[int, int]] = Counter()
+    for event in events:
+        if event["ph"] in "BE":
+            depth[event["pid"], event.get("tid", 0)] += 1 if event["ph"] == "B" else -1
+    assert not any(depth.values())
+    assert {tid for _, tid in depth} == {0, 1}
+
+
+def test_the_death_of_rank_0_loses_nothing_of_the_others(tmp_path: Path) -> None:
+    body = TRAINING.replace(
+        "    hvd.mark_step()",
+        "    hvd.mark_step()\n    if step == 20 and hvd.rank() == 0:\n        os.kill(os.getpid(), 9)",
+    )
+    flight = tmp_path / "flight"
+    ended = launch(2, body, {"RUEDA_TIMELINE": str(tmp_path / "t.json"), "RUEDA_FLIGHT_RECORD": str(flight)})
+    assert ended[0].status == -signal.SIGKILL and ended[1].status != 0
+    for path in (tmp_path / "t.json.rank1.rec", tmp_path / "flight.rank1.rec"):
+        found = summary(path)
+        assert found["steps"] >= 19
+        assert any("rank 0" in remark and "was lost" in remark for remark in found["remarks"]), found[
+            "remarks"
+        ]
+    assert f"{flight}.rank1.rec" in ended[1].output
+    assert summary(tmp_path / "t.json")["files"] == 2, "what rank 0 wrote can be read as well"
+
+
+def test_two_jobs_with_one_path_and_a_path_that_cannot_be_written_train_on(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    holder = f"""
+import fcntl, sys
+file = open({str(path) + ".rank0.rec"!r}, "w")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+    other = subprocess.Popen([PYTHON, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert other.stdout is not None and other.stdout.readline() == b"held\n"
+        ended = train(path, size=2, STEPS="3")
+        assert_all_succeed(ended)
+        assert f"process {other.pid} is writing it" in ended[0].output
+    finally:
+        other.communicate(b"", timeout=20)
+    ended = train(tmp_path / "missing" / "t.json", size=2, STEPS="3")
+    assert_all_succeed(ended)
+    assert "missing/t.json" in ended[0].output
+
+
+# ---- several hosts: network namespaces of this machine, one of them with another clock ----
+
+SWITCH = "rueda-tl-sw"
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=20)
+
+
+@pytest.fixture(name="hosts")
+def make_hosts() -> Iterator[List[str]]:
+    """Three namespaces on one switch; rank 1's sends at a sixth of the rate of the others."""
+    if os.geteuid() != 0 or shutil.which("tc") is None:
+        pytest.skip("network namespaces need root and tc")
+    names = [f"rueda-tl-{os.getpid()}-{i}" for i in range(3)]
+    switch = f"{SWITCH}-{os.getpid()}"
+    made: List[str] = []
+    try:
+        for name in (switch, *names):
+            try:
+                ip("netns", "add", name)
+            except subprocess.CalledProcessError as error:
+                pytest.skip(f"this container may not make network namespaces: {error.stderr!r}")
+            made.append(name)
+        ip("-n", switch, "link", "add", "br0", "type", "bridge")
+        ip("-n", switch, "link", "set", "br0", "up")
+        for i, name in enumerate(names):
+            ip("-n", switch, "link", "add", f"p{i}", "type", "veth", "peer", "name", "net0", "netns", name)
+            ip("-n", switch, "link", "set", f"p{i}", "master", "br0", "up")
+            ip("-n", name, "link", "set", "lo", "up")
+            ip("-n", name, "addr", "add", f"10.78.0.{i + 1}/24", "dev", "net0")
+            ip("-n", name, "link", "set", "net0", "up")
+            rate = "60mbit" if i == 1 else "400mbit"
+            shape = ["tc", "qdisc", "add", "dev", "net0", "root", "tbf", "rate", rate]
+            command = ["ip", "netns", "exec", name, *shape, "burst", "131072", "limit", "1514000"]
+            subprocess.run(command, check=True, timeout=20)
+        yield names
+    finally:
+        for name in made:
+            subprocess.run(["ip", "netns", "del", name], check=False, timeout=20)
+
+
+def test_a_slow_link_and_another_clock_are_found_between_hosts(hosts: List[str], tmp_path: Path) -> None:
+    folder = make_job_folder()
+    # Rank 2 is in a time namespace whose monotonic clock is 50 s ahead.
+    has_times = subprocess.run(
+        ["unshare", "-T", "--monotonic", "50", "true"], check=False, capture_output=True
+    )
+    ahead = ["unshare", "-T", "--monotonic", "50"] if has_times.returncode == 0 else []
+    ranks = []
+    for rank, name in enumerate(hosts):
+        given = {
+            "RUEDA_LOCAL_RANK": "0",
+            "RUEDA_LOCAL_SIZE": "1",
+            "RUEDA_INTERFACE": "net0",
+            "COUNT": "300000",
+        }
+        given |= {"STEPS": "8", "RUEDA_TIMELINE": str(tmp_path / "t.json")}
+        command = ["ip", "netns", "exec", name, *(ahead if rank == 2 else []), PYTHON, "-c", TRAINING]
+        environment = {**rank_environment(rank, 3, folder, "tcp"), **given}
+        ranks.append(
+            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        )
+    outputs = [rank.communicate(timeout=CASE_LIMIT_S)[0] for rank in ranks]
+    assert all(rank.returncode == 0 for rank in ranks), outputs
+    shutil.rmtree(folder)
+    found = summary(tmp_path / "t.json")
+    assert [link["rank"] for link in found["links"] if link["is_slow"]] == [1], found["links"]
+    assert found["shares"]["transfer_ns"] > found["step_ns"] / 2, "the link is what takes the time"
+    assert "The link of rank 1 is slow" in timeline("summary", str(tmp_path / "t.json"))
+    # The clocks are known to be 50 s apart: otherwise the steps of the ranks would not meet.
+    assert found["steps"] >= 5
+    assert 0 < found["clock_bound_ns"] < 100e6
+    assert found["unattributed"] < 0.02

@@ -1,0 +1,301 @@
+// Jobs that never ran, written with the recorder, with a known cause for each lost moment.
+#include "timeline/summary.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "rueda/trace/recorder.h"
+#include "timeline/trace_writer.h"
+
+namespace rueda::timeline {
+namespace {
+
+using testing::HasSubstr;
+
+// What a rank does in a step, in milliseconds.
+struct StepPlan {
+  double input = 0, compute = 10, transfer = 5;
+};
+
+struct JobPlan {
+  Rank ranks = 3;
+  int64_t steps = 20;
+  int32_t calls = 2;
+  Nanos offset = 0;  // of the clocks of odd ranks, which are then on a host of their own
+  int64_t job = 7;
+  std::function<StepPlan(Rank rank, int64_t step)> step = [](Rank, int64_t) { return StepPlan(); };
+};
+
+class SummaryTest : public testing::Test {
+ protected:
+  SummaryTest() {
+    std::string pattern = testing::TempDir() + "rueda_summary_XXXXXX";
+    dir_ = mkdtemp(pattern.data());
+  }
+  ~SummaryTest() override { std::filesystem::remove_all(dir_); }
+
+  static Nanos ms(double value) { return static_cast<Nanos>(value * 1e6); }
+
+  // Writes dir/name.rank<N>.rec and returns dir/name.
+  std::string write(const JobPlan& plan, const std::string& name = "t.json") const {
+    const std::string base = dir_ + "/" + name;
+    std::vector<Nanos> at(static_cast<size_t>(plan.ranks), kSecond);
+    std::vector<std::unique_ptr<trace::Recorder>> recorders;
+    const auto skew = [&](Rank rank) { return rank % 2 == 1 ? plan.offset : 0; };
+    for (Rank rank = 0; rank < plan.ranks; ++rank) {
+      auto& recorder = *recorders.emplace_back(std::make_unique<trace::Recorder>());
+      const bool is_apart = plan.offset != 0 && rank % 2 == 1;
+      recorder.begin_epoch({.epoch = 1,
+                            .rank = rank,
+                            .size = plan.ranks,
+                            .job = plan.job,
+                            .began = kSecond + skew(rank),
+                            .host = is_apart ? "b" : "a",
+                            .host_key = is_apart ? "b|2" : "a|1"});
+      EXPECT_TRUE(recorder.start_file(trace::record_path(base, rank), false).is_ok());
+      if (is_apart)
+        recorder.record(TraceSpan{.kind = SpanKind::kClock,
+                                  .begin = kSecond + plan.offset,
+                                  .end = 20'000,
+                                  .value = -plan.offset + 3'000});
+      recorder.record(
+          TraceSpan{.kind = SpanKind::kStep, .begin = kSecond + skew(rank), .end = kSecond + skew(rank)});
+    }
+    for (int64_t step = 0; step < plan.steps; ++step) write_step(plan, step, at, recorders);
+    return base;
+  }
+
+  static void write_step(const JobPlan& plan, int64_t step, std::vector<Nanos>& at,
+                         std::vector<std::unique_ptr<trace::Recorder>>& recorders) {
+    std::vector<Nanos> ready(at);
+    for (size_t r = 0; r < at.size(); ++r) {
+      const StepPlan mine = plan.step(static_cast<Rank>(r), step);
+      ready[r] += ms(mine.input + mine.compute);
+    }
+    const Nanos last = *std::ranges::max_element(ready);
+    for (size_t r = 0; r < at.size(); ++r) {
+      const StepPlan mine = plan.step(static_cast<Rank>(r), step);
+      const Nanos skew = r % 2 == 1 ? plan.offset : 0;
+      trace::Recorder& out = *recorders[r];
+      if (mine.input > 0)
+        out.record(
+            TraceSpan{.kind = SpanKind::kInput, .begin = at[r] + skew, .end = at[r] + ms(mine.input) + skew});
+      Nanos now = ready[r];
+      for (int32_t c = 0; c < plan.calls; ++c) {
+        const Nanos end = std::max(now, last) + ms(mine.transfer / plan.calls);
+        const std::string name = "grad" + std::to_string(c);
+        out.record(CallTrace{.is_planned = true,
+                             .order = static_cast<uint64_t>(step * plan.calls + c),
+                             .name = name,
+                             .backend = "local",
+                             .tensors = 1,
+                             .bytes = 1 << 20,
+                             .submitted = ready[r] + skew,
+                             .ordered = now + skew,
+                             .started = now + skew,
+                             .transfer_began = now + skew,
+                             .ended = end + skew});
+        now = end;
+      }
+      out.record(TraceSpan{.kind = SpanKind::kWait, .begin = ready[r] + skew, .end = now + skew});
+      out.record(TraceSpan{.kind = SpanKind::kStep, .begin = now + skew, .end = now + skew});
+      at[r] = now;
+    }
+  }
+
+  static Result<Summary> summarize_files(const std::vector<std::string>& arguments, int64_t epoch = -1) {
+    Names names;
+    const auto paths = find_files(arguments);
+    if (!paths.is_ok()) return paths.status();
+    const auto job = read_job(paths.value(), epoch, names);
+    if (!job.is_ok()) return job.status();
+    return summarize(job.value(), names);
+  }
+  static double share(const Shares& shares, Share which) { return shares[static_cast<size_t>(which)] / 1e6; }
+
+  std::string dir_;
+};
+
+TEST_F(SummaryTest, time_is_divided_as_it_was_spent) {
+  const auto summary = summarize_files({write({})});
+  ASSERT_TRUE(summary.is_ok()) << summary.status().why;
+  const Summary& s = summary.value();
+  EXPECT_EQ(s.steps, 20);
+  EXPECT_NEAR(s.step_length / 1e6, 15, 0.01);
+  EXPECT_NEAR(share(s.shares, Share::kCompute), 10, 0.01);
+  EXPECT_NEAR(share(s.shares, Share::kTransfer), 5, 0.01);
+  EXPECT_LT(s.unattributed, 0.02);
+  EXPECT_EQ(s.calls, 40);
+  EXPECT_EQ(s.planned_calls, 40);
+  EXPECT_NEAR(s.bus_gbps, 4.0 / 3 * (1 << 20) / 2.5e6, 0.01);
+  ASSERT_FALSE(s.advice.empty());
+  EXPECT_NEAR(s.advice.front().gain, 5.0 / 15, 0.01);
+}
+
+TEST_F(SummaryTest, a_rank_that_computes_longer_is_named_with_its_cause) {
+  JobPlan plan;
+  plan.step = [](Rank rank, int64_t) { return StepPlan{.compute = rank == 1 ? 18.0 : 10.0}; };
+  const auto summary = summarize_files({write(plan)});
+  ASSERT_TRUE(summary.is_ok());
+  const RankSummary& late = summary.value().by_rank[1];
+  EXPECT_EQ(late.why, Lateness::kCompute);
+  EXPECT_NEAR(late.cost / 1e6, 8, 0.01);
+  EXPECT_EQ(late.last, 20) << "the first call of each step";
+  EXPECT_EQ(summary.value().by_rank[0].cost, 0);
+  EXPECT_THAT(summary.value().advice.front().text, HasSubstr("for rank 1 (host a): it computes 8 ms longer"));
+}
+
+TEST_F(SummaryTest, a_rank_that_waits_for_input_is_named_with_its_cause) {
+  JobPlan plan;
+  plan.step = [](Rank rank, int64_t) { return StepPlan{.input = rank == 2 ? 9.0 : 1.0}; };
+  const auto summary = summarize_files({write(plan)});
+  ASSERT_TRUE(summary.is_ok());
+  EXPECT_EQ(summary.value().by_rank[2].why, Lateness::kInput);
+  EXPECT_NEAR(share(summary.value().by_rank[2].shares, Share::kInput), 9, 0.01);
+  EXPECT_THAT(as_text(summary.value()), HasSubstr("it waits 8 ms longer for its input than the median rank"));
+}
+
+TEST_F(SummaryTest, clocks_that_are_an_hour_apart_change_nothing_but_the_bound) {
+  JobPlan plan;
+  plan.offset = 3'600 * kSecond;
+  plan.step = [](Rank rank, int64_t) { return StepPlan{.compute = rank == 1 ? 18.0 : 10.0}; };
+  const auto summary = summarize_files({write(plan)});
+  ASSERT_TRUE(summary.is_ok());
+  EXPECT_EQ(summary.value().steps, 20);
+  EXPECT_NEAR(summary.value().by_rank[1].cost / 1e6, 8, 0.1);
+  EXPECT_GT(summary.value().clock_bound, 3'000);
+  // A rank that is later by less than the bound is not called late.
+  plan.step = [](Rank rank, int64_t) { return StepPlan{.compute = rank == 1 ? 10.001 : 10.0}; };
+  const auto equal = summarize_files({write(plan, "u.json")});
+  ASSERT_TRUE(equal.is_ok());
+  EXPECT_EQ(equal.value().by_rank[1].cost, 0);
+}
+
+TEST_F(SummaryTest, a_job_without_marks_is_divided_by_time) {
+  const std::string base = write({});
+  // Takes the marks out: they become spans of no length that nobody counts.
+  for (Rank rank = 0; rank < 3; ++rank) {
+    std::fstream file(trace::record_path(base, rank), std::ios::in | std::ios::out | std::ios::binary);
+    trace::Slot slot;
+    for (std::streamoff at = 0; file.seekg(at).read(reinterpret_cast<char*>(&slot), sizeof(slot));
+         at += sizeof(slot)) {
+      if (slot.kind != trace::SlotKind::kSpan || slot.detail != static_cast<uint8_t>(SpanKind::kStep))
+        continue;
+      slot.detail = static_cast<uint8_t>(SpanKind::kWait);
+      file.seekp(at).write(reinterpret_cast<const char*>(&slot), sizeof(slot));
+    }
+  }
+  const auto summary = summarize_files({base});
+  ASSERT_TRUE(summary.is_ok());
+  EXPECT_FALSE(summary.value().has_steps);
+  EXPECT_GE(summary.value().steps, 1);
+  EXPECT_THAT(as_text(summary.value()), HasSubstr("the program marks no steps"));
+}
+
+TEST_F(SummaryTest, bad_files_are_refused_or_used_as_far_as_they_go) {
+  const std::string base = write({});
+  const std::string path = trace::record_path(base, 1);
+  const auto whole = std::filesystem::file_size(path);
+  for (const uintmax_t size : {whole - 1, whole - 33, whole / 2, whole / 2 - 17}) {
+    std::filesystem::resize_file(path, size);
+    const auto summary = summarize_files({base});
+    ASSERT_TRUE(summary.is_ok()) << summary.status().why;
+    EXPECT_GT(summary.value().steps, 3);
+  }
+  std::ofstream(dir_ + "/foreign.rec") << R"([{"ph": "B", "ts": 0}, {"ph": "E", "ts": 1}, {}, {}])";
+  EXPECT_THAT(summarize_files({dir_ + "/foreign.rec"}).status().why,
+              HasSubstr("is not a record file of rueda"));
+  std::ofstream(dir_ + "/empty.rec").close();
+  EXPECT_THAT(summarize_files({dir_ + "/empty.rec"}).status().why,
+              HasSubstr("is not a record file of rueda"));
+  EXPECT_THAT(summarize_files({dir_ + "/missing.json"}).status().why, HasSubstr("There are no record files"));
+  EXPECT_THAT(summarize_files({dir_ + "/missing.rec"}).status().why, HasSubstr("No such file"));
+  JobPlan other;
+  other.job = 8;
+  const std::string second = write(other, "other.json");
+  EXPECT_THAT(summarize_files({trace::record_path(base, 0), trace::record_path(second, 1)}).status().why,
+              HasSubstr("are of different jobs"));
+  EXPECT_THAT(summarize_files({trace::record_path(base, 0), trace::record_path(second, 0)}).status().why,
+              HasSubstr("different jobs"));
+  EXPECT_THAT(summarize_files({base}, 99).status().why, HasSubstr("nothing of epoch 99"));
+}
+
+TEST_F(SummaryTest, damaged_bytes_never_harm_the_reader) {
+  const uint64_t seed = std::random_device{}();
+  std::printf("seed %lu\n", seed);
+  std::mt19937_64 random(seed);
+  const std::string base = write({.steps = 6});
+  const std::string path = trace::record_path(base, 1);
+  std::stringstream good;
+  good << std::ifstream(path, std::ios::binary).rdbuf();
+  for (int round = 0; round < 200; ++round) {
+    std::string bad = good.str();
+    for (int i = 0; i < 4; ++i) bad[random() % bad.size()] = static_cast<char>(random());
+    std::ofstream(path, std::ios::binary) << bad;
+    const auto summary = summarize_files({base});
+    if (summary.is_ok()) {
+      EXPECT_FALSE(as_text(summary.value()).empty());
+    }
+    std::vector<std::string> remarks;
+    (void)merge(dir_ + "/out.pftrace", {path}, remarks);
+  }
+}
+
+TEST_F(SummaryTest, the_json_and_the_page_hold_what_the_text_says) {
+  JobPlan plan;
+  plan.steps = 3'000;
+  plan.ranks = 2;
+  const auto summary = summarize_files({write(plan)});
+  ASSERT_TRUE(summary.is_ok());
+  const auto json = nlohmann::json::parse(as_json(summary.value()));
+  EXPECT_EQ(json["steps"], 3'000);
+  EXPECT_LE(json["by_step"].size(), 2'048u);
+  int64_t steps = 0;
+  for (const auto& row : json["by_step"]) steps += row["count"].get<int64_t>();
+  EXPECT_EQ(steps, 3'000);
+  const std::string page = as_html(summary.value());
+  for (const char* foreign : {"http:", "https:", "src=", "@import", "url("})
+    EXPECT_EQ(page.find(foreign), page.npos);
+  for (const char* needed :
+       {"prefers-color-scheme: dark", "tabindex=\"0\"", "aria-label", "<html lang=\"en\">"})
+    EXPECT_NE(page.find(needed), page.npos) << needed;
+  EXPECT_LT(page.size(), 500'000u);
+}
+
+TEST_F(SummaryTest, a_diff_says_what_changed_most) {
+  JobPlan slow;
+  slow.step = [](Rank, int64_t) { return StepPlan{.transfer = 9}; };
+  const auto before = summarize_files({write({}, "a.json")}),
+             after = summarize_files({write(slow, "b.json")});
+  ASSERT_TRUE(before.is_ok() && after.is_ok());
+  EXPECT_THAT(diff_text(before.value(), after.value()),
+              HasSubstr("A step takes 4 ms more than before, most of all because of transfer (+4 ms)."));
+}
+
+// A small copy of a job of 256 ranks and 1,000 steps: reading keeps three steps of each rank.
+TEST_F(SummaryTest, memory_does_not_grow_with_the_number_of_steps) {
+  const auto peak_kib = [] {
+    struct rusage usage {};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;
+  };
+  const std::string few = write({.ranks = 32, .steps = 50, .calls = 10}, "few.json");
+  const std::string many = write({.ranks = 32, .steps = 500, .calls = 10}, "many.json");
+  ASSERT_TRUE(summarize_files({few}).is_ok());
+  const auto before = peak_kib();
+  const auto summary = summarize_files({many});
+  ASSERT_TRUE(summary.is_ok());
+  EXPECT_EQ(summary.value().steps, 500);
+  EXPECT_LT(peak_kib() - before, 8 * 1'024) << "the files have 16 MiB";
+}
+
+}  // namespace
+}  // namespace rueda::timeline

@@ -1,0 +1,246 @@
+#include "rueda/trace/recorder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+namespace rueda::trace {
+namespace {
+
+class RecorderTest : public testing::Test {
+ protected:
+  RecorderTest() {
+    std::string pattern = testing::TempDir() + "rueda_recorder_XXXXXX";
+    dir_ = mkdtemp(pattern.data());
+  }
+  ~RecorderTest() override { std::filesystem::remove_all(dir_); }
+  [[nodiscard]] std::string path(const std::string& name = "t.rec") const { return dir_ + "/" + name; }
+
+  static std::vector<Slot> read(const std::string& file) {
+    std::vector<Slot> slots(std::filesystem::file_size(file) / sizeof(Slot));
+    std::ifstream(file, std::ios::binary)
+        .read(reinterpret_cast<char*>(slots.data()),
+              static_cast<std::streamsize>(slots.size() * sizeof(Slot)));
+    return slots;
+  }
+  static int64_t count(const std::vector<Slot>& slots, SlotKind kind) {
+    return std::ranges::count_if(slots, [&](const Slot& slot) { return slot.kind == kind; });
+  }
+  static void begin(Recorder& recorder, Epoch epoch = 1) {
+    recorder.begin_epoch({.epoch = epoch, .rank = 3, .size = 4, .host = "a", .host_key = "a|1"});
+  }
+  static CallTrace call(uint64_t order, Nanos ended, std::string_view name = "grad") {
+    return {.order = order, .name = name, .backend = "local", .tensors = 1, .ended = ended};
+  }
+
+  std::string dir_;
+};
+
+TEST_F(RecorderTest, records_nothing_unless_it_keeps_something_or_has_a_file) {
+  Recorder recorder;
+  begin(recorder);
+  recorder.record(call(1, 1));
+  EXPECT_FALSE(recorder.is_on());
+  EXPECT_EQ(recorder.ring_bytes(), 0u);
+  ASSERT_TRUE(recorder.start_file(path(), false).is_ok());
+  EXPECT_TRUE(recorder.is_on());
+  recorder.record(call(2, 2));
+  recorder.stop_file();
+  EXPECT_FALSE(recorder.is_on());
+  recorder.record(call(3, 3));
+  const std::vector<Slot> slots = read(path());
+  ASSERT_EQ(count(slots, SlotKind::kCall), 1);
+  EXPECT_EQ(slots.front().a, kFileMagic);
+  const auto at = std::ranges::find(slots, SlotKind::kCall, &Slot::kind);
+  EXPECT_EQ(unpack_call(&*at).order, 2u);
+}
+
+TEST_F(RecorderTest, the_ring_is_bounded_in_memory_and_in_time) {
+  Recorder recorder;
+  recorder.keep(4 * kSegmentBytes);
+  begin(recorder);
+  for (int i = 1; i < 100'000; ++i)
+    recorder.record(call(static_cast<uint64_t>(i), i, "t" + std::to_string(i % 999)));
+  EXPECT_LE(recorder.ring_bytes(), 4 * kSegmentBytes);
+  ASSERT_TRUE(recorder.write_ring(path()).is_ok());
+  const std::vector<Slot> slots = read(path());
+  EXPECT_LE(slots.size() * sizeof(Slot), 4 * kSegmentBytes + sizeof(Slot));
+  const auto last =
+      std::find_if(slots.rbegin(), slots.rend(), [](const Slot& s) { return s.kind == SlotKind::kCall; });
+  EXPECT_EQ(last->a, 99'999) << "the latest is kept";
+  // Later than a minute, nothing of that is left but the segment that was open.
+  const Nanos later = kKeptTime + kSecond;
+  for (int i = 0; i < 3'000; ++i) recorder.record(call(1'000'000, later));
+  ASSERT_TRUE(recorder.write_ring(path()).is_ok());
+  for (const Slot& slot : read(path()))
+    if (slot.kind == SlotKind::kCall) {
+      EXPECT_EQ(slot.a, 1'000'000);
+    }
+}
+
+TEST_F(RecorderTest, every_segment_says_by_itself_who_recorded_it_and_what_its_names_are) {
+  Recorder recorder;
+  recorder.keep(1u << 20);
+  begin(recorder);
+  const std::string long_name(300, 'x');
+  for (int i = 1; i < 5'000; ++i) recorder.record(call(1, i, long_name));
+  ASSERT_TRUE(recorder.write_ring(path()).is_ok());
+  const std::vector<Slot> slots = read(path());
+  const int64_t segments = count(slots, SlotKind::kSegment);
+  EXPECT_GT(segments, 3);
+  EXPECT_EQ(count(slots, SlotKind::kEpoch), segments);
+  EXPECT_EQ(count(slots, SlotKind::kName), 4 * segments) << "host, its key, the backend and the tensor";
+}
+
+TEST_F(RecorderTest, a_second_epoch_goes_on_in_the_same_file) {
+  Recorder recorder;
+  for (Epoch epoch = 1; epoch <= 2; ++epoch) {
+    begin(recorder, epoch);
+    ASSERT_TRUE(recorder.start_file(path(), true).is_ok());
+    recorder.record(call(1, 1));
+    recorder.stop_file();
+  }
+  std::vector<Slot> slots = read(path());
+  EXPECT_EQ(count(slots, SlotKind::kCall), 2);
+  EXPECT_EQ(count(slots, SlotKind::kFile), 1);
+  Recorder other;  // another process: the file belonged to an earlier job
+  begin(other);
+  ASSERT_TRUE(other.start_file(path(), true).is_ok());
+  other.stop_file();
+  EXPECT_EQ(count(read(path()), SlotKind::kCall), 0);
+}
+
+TEST_F(RecorderTest, a_process_killed_at_any_moment_leaves_whole_records) {
+  int readable = 0;
+  for (int kill_at : {1, 40, 300}) {
+    const std::string file = path("kill" + std::to_string(kill_at));
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      Recorder recorder;
+      begin(recorder);
+      if (!recorder.start_file(file, false).is_ok()) _exit(1);
+      for (uint64_t i = 1;; ++i) recorder.record(call(i, monotonic_now()));
+    }
+    const Deadline deadline = Deadline::after(20 * kSecond);
+    std::error_code none;
+    const auto size = static_cast<uintmax_t>(kill_at) * 10'000;
+    while (!deadline.is_past() &&
+           !(std::filesystem::exists(file, none) && std::filesystem::file_size(file, none) > size))
+      std::this_thread::yield();
+    kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status));
+    const std::vector<Slot> slots = read(file);
+    for (size_t i = 0; i < slots.size(); ++i)
+      if (slots[i].kind == SlotKind::kCall && i + 2 < slots.size()) {
+        EXPECT_EQ(slots[i + 2].kind, SlotKind::kCallMore);
+        ++readable;
+      }
+  }
+  EXPECT_GT(readable, 300);
+}
+
+TEST_F(RecorderTest, a_file_that_another_process_writes_is_refused_with_a_sentence) {
+  Recorder recorder;
+  begin(recorder);
+  ASSERT_TRUE(recorder.start_file(path(), false).is_ok());
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    RecordFile other;
+    const Status status = other.open(path(), false);
+    const std::string expected = "process " + std::to_string(getppid()) + " is writing it. Give each job";
+    _exit(status.code == Code::kUnavailable && status.why.find(expected) != std::string::npos ? 7 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+  recorder.record(call(1, 1));
+  recorder.stop_file();
+  EXPECT_EQ(count(read(path()), SlotKind::kCall), 1) << "the first job keeps its file";
+}
+
+TEST_F(RecorderTest, a_path_that_cannot_be_written_is_named) {
+  Recorder recorder;
+  const Status status = recorder.start_file(path("missing/t.rec"), false);
+  EXPECT_EQ(status.code, Code::kUnavailable);
+  EXPECT_THAT(status.why, testing::HasSubstr(path("missing/t.rec") + ": No such file or directory"));
+  EXPECT_FALSE(recorder.has_file());
+}
+
+TEST_F(RecorderTest, a_full_disk_ends_the_file_and_nothing_else) {
+  struct rlimit before {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, SIG_IGN);
+  const struct rlimit full { 100'000, before.rlim_max };
+  setrlimit(RLIMIT_FSIZE, &full);
+  Recorder recorder;
+  recorder.keep(1u << 20);
+  begin(recorder);
+  EXPECT_TRUE(recorder.start_file(path(), false).is_ok());
+  const Deadline deadline = Deadline::after(20 * kSecond);
+  for (uint64_t i = 1; recorder.has_file() && !deadline.is_past(); ++i)
+    recorder.record(call(i, monotonic_now()));
+  EXPECT_FALSE(recorder.has_file());
+  EXPECT_TRUE(recorder.is_on()) << "the flight record goes on";
+  recorder.record(call(1, monotonic_now()));
+  setrlimit(RLIMIT_FSIZE, &before);
+  recorder.stop_file();
+  EXPECT_LE(std::filesystem::file_size(path()), 100'000u);
+  EXPECT_EQ(std::filesystem::file_size(path()) % sizeof(Slot), 0u);
+}
+
+TEST_F(RecorderTest, every_record_is_in_the_file_or_counted_as_lost) {
+  Recorder recorder;
+  begin(recorder);
+  ASSERT_TRUE(recorder.start_file(path(), false).is_ok());
+  constexpr int64_t kCalls = 400'000;  // 38 MB at once: more than may wait for the writer
+  for (int64_t i = 1; i <= kCalls; ++i) recorder.record(call(static_cast<uint64_t>(i), i));
+  EXPECT_LE(recorder.ring_bytes(), kFileRingBytes);
+  recorder.stop_file();
+  const std::vector<Slot> slots = read(path());
+  EXPECT_EQ(count(slots, SlotKind::kCall) + recorder.dropped(), kCalls);
+  int64_t missing = 0;
+  for (const Slot& slot : slots) missing += slot.kind == SlotKind::kGap ? slot.b : 0;
+  EXPECT_EQ(missing, recorder.dropped());
+}
+
+TEST_F(RecorderTest, many_threads_may_record_while_files_come_and_go) {
+  Recorder recorder;
+  recorder.keep(1u << 20);
+  begin(recorder);
+  std::atomic<bool> is_done{false};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&, t] {
+      const std::string track = "track" + std::to_string(t);
+      for (uint64_t i = 1; !is_done; ++i) {
+        recorder.record(call(i, monotonic_now(), track));
+        recorder.record(TraceEvent{.when = monotonic_now(), .track = track, .name = "A"});
+        recorder.record(TraceSpan{.begin = 1, .end = monotonic_now()});
+        if (i % 16 == 0) std::this_thread::yield();
+      }
+    });
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(recorder.start_file(path(std::to_string(i)), false).is_ok());
+    recorder.record(call(4'711, monotonic_now(), "main"));
+    begin(recorder, static_cast<Epoch>(i));
+    ASSERT_TRUE(recorder.write_ring(path("ring")).is_ok());
+    recorder.stop_file();
+    EXPECT_GE(count(read(path(std::to_string(i))), SlotKind::kCall), 1);
+  }
+  is_done = true;
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace rueda::trace
