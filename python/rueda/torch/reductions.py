@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rueda import _core, in_flight, operations
+from rueda import _core, in_flight, operations, policy
 from rueda.operations import Call, Naming, is_group
 from rueda.policy import handle_average_backwards_compatibility
 from rueda.process_sets import ProcessSet, global_process_set
@@ -76,7 +76,12 @@ def _reduce_now(
 ) -> None:
     """allreduce_async and synchronize of one direct tensor, without the work that only handles need."""
     key = (name, tensor.dtype, tensor.shape, op, factors)
-    start = _repeats.get(key)
+    try:
+        start = _repeats.get(key)
+    except TypeError:  # something that cannot be a key
+        policy.check_name(name)
+        policy.check_factors(*factors)
+        raise
     if start is None:
         start = operations.repeat(_call_like(tensor, op, factors), "allreduce", name)
         if len(_repeats) >= _MOST_REPEATS:

@@ -16,7 +16,7 @@ import torch
 
 from rueda import _core, errors, operations
 from rueda.errors import HorovodInternalError
-from rueda.in_flight import InFlight, open_operations
+from rueda.in_flight import LOST, InFlight, open_operations
 from rueda.operations import Call
 
 _REAP_AT_ONCE = 16  # how many ended operations one submission settles at most
@@ -30,7 +30,7 @@ class GroupOperation(InFlight):
     def __init__(
         self, engine_handle: int, held: Sequence[Any], finish: Callable[[int], None] | None, what: str
     ) -> None:
-        """what: for error texts: "all_reduce of 12 elements in group 0"."""
+        """what: for error texts: "all_reduce (call 12 of process group 0)"."""
 
         def put_in_place(engine_handle: int) -> None:
             if finish is not None:
@@ -46,6 +46,11 @@ class GroupOperation(InFlight):
         if not self.ends_by(time.monotonic() + seconds):
             raise self.late(seconds)
         self.settle()
+
+    def _end(self, failure: str | None) -> None:
+        # The engine's texts know the name alone.
+        is_told = failure is not None and failure is not LOST
+        super()._end(f"{failure} This rank called {self.what}." if is_told else failure)
 
     def late(self, seconds: float) -> HorovodInternalError:
         """The error of a wait that took too long; the operation itself stays open."""
