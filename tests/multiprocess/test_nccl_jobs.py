@@ -50,11 +50,13 @@ def test_a_killed_process_is_named_to_the_others():
         SUM
         + """
 import signal
-assert sum_of("first")[0] == _core.OK
-if hvd.rank() == 2:
-    os.kill(os.getpid(), signal.SIGKILL)
-code, _ = sum_of("second")
-assert code != _core.OK
+for step in range(10):
+    if hvd.rank() == 2 and step == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    code, _ = sum_of("sum")
+    if code != _core.OK:
+        break
+assert 2 <= step < 9, step
 assert "rank 2" in _core.last_error() and "was lost" in _core.last_error(), _core.last_error()
 """
     )
