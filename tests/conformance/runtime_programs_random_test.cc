@@ -8,6 +8,7 @@
 #include <iostream>
 
 #include "engine_job.h"
+#include "nccl_fixture.h"
 #include "random_program.h"
 #include "random_side.h"
 #include "rank_devices.h"
@@ -22,11 +23,12 @@ struct World {
   const char* name;
   std::string hosts;  // a letter for each rank
   const char* transports = "shm,tcp";
-  Env settings = {bool has_devices = false;  // two of three tensors are in device memory
+  Env settings = {};
+  bool has_arena = false;
+  bool is_exact = false;     // the order of additions is not the documented one
+  bool has_devices = false;  // two of three tensors are in device memory
+  bool has_nccl = false;     // which reduces them; then is_exact
 };
-bool has_arena = false;
-bool is_exact = false;  // the order of additions is not the documented one
-};                      // namespace
 
 class CudaDevices final : public SideDevices {
  public:
@@ -50,6 +52,8 @@ Env settings_of(const World& world, uint64_t seed) {
   Env settings = world.settings;
   settings["RUEDA_DYNAMIC_PROCESS_SETS"] = "1";
   if (world.has_devices) settings["RUEDA_CUDA_LIBRARY"] = RUEDA_FAKE_CUDA;
+  if (world.has_devices) settings["RUEDA_GPU_OPERATIONS"] = world.has_nccl ? "nccl" : "staged";
+  if (world.has_nccl) settings["RUEDA_NCCL_LIBRARY"] = nccl_test::kLibrary;
   if (const char* const algorithm = std::getenv("RUEDA_TEST_ALGORITHM"))
     settings["RUEDA_ALGORITHM"] = algorithm;
   std::mt19937_64 random(mix(seed));
@@ -74,7 +78,8 @@ std::vector<Outcome> run_program(const World& world, uint64_t seed) {
   const bool is_bitwise = settings.contains("RUEDA_DETERMINISM");
   const Setup setup{.seed = seed,
                     .hosts = is_bitwise ? std::string(world.hosts.size(), 'a') : world.hosts,
-                    .is_exact = world.is_exact};
+                    .is_exact = world.is_exact,
+                    .rounds_at_every_hop = world.has_nccl};
   std::vector<Outcome> outcomes(world.hosts.size());
   std::vector<std::thread> threads;
   for (Rank rank = 0; rank < size; ++rank) {
@@ -141,26 +146,33 @@ Env with(const char* algorithm) { return {{"RUEDA_ALGORITHM", algorithm}}; }
 
 INSTANTIATE_TEST_SUITE_P(
     Worlds, RandomPrograms,
-    testing::Values(World{"local_two", "aa"}, World{"local_three", "aaa"}, World{"local_five", "aaaaa"},
-                    World{.name = "local_arenas", .hosts = "aaaa", .has_arena = true},
-                    World{"shm_two", "aa", "shm,tcp", with("flat_gather")},
-                    World{"shm_four", "aaaa", "shm,tcp", with("direct")},
-                    World{"shm_pairwise_order", "ab", "shm,tcp", with("recursive_doubling")},
-                    World{.name = "shm_ring", .hosts = "aaa", .settings = with("ring"), .is_exact = true},
-                    World{"tcp_two", "aa", "tcp"}, World{"tcp_four", "aaaa", "tcp", with("direct")},
-                    World{"hosts_of_two_and_one", "aab"}, World{"hosts_that_alternate", "abab"},
-                    World{"hosts_of_one", "abc", "tcp"}, World{"hosts_of_one_folded", "abcde", "tcp"},
-                    World{"hosts_uneven", "abbca"},
-                    World{"hosts_bitwise", "aabb", "shm,tcp", {{"RUEDA_DETERMINISM", "bitwise"}}},
-                    World{"hosts_alternate_bitwise", "abaab", "shm,tcp", {{"RUEDA_DETERMINISM", "bitwise"}}},
-                    World{.name = "hosts_with_arenas", .hosts = "aabb", .has_arena = true},
-                    World{.name = "local_devices", .hosts = "aaa", .has_devices = true},
-                    World{.name = "hosts_with_devices", .hosts = "aab", .has_devices = true},
-                    World{"hosts_halving", "abcd", "tcp", with("halving_doubling")},
-                    World{"hosts_two_level", "aabb", "shm,tcp", with("two_level")},
-                    World{"ucx_two", "aa", "ucx"}, World{"ucx_hosts_of_one", "abcd", "ucx"},
-                    World{"ucx_hosts_of_two_and_one", "aab", "shm,ucx"}),
+    testing::Values(
+        World{"local_two", "aa"}, World{"local_three", "aaa"}, World{"local_five", "aaaaa"},
+        World{.name = "local_arenas", .hosts = "aaaa", .has_arena = true},
+        World{"shm_two", "aa", "shm,tcp", with("flat_gather")},
+        World{"shm_four", "aaaa", "shm,tcp", with("direct")},
+        World{"shm_pairwise_order", "ab", "shm,tcp", with("recursive_doubling")},
+        World{.name = "shm_ring", .hosts = "aaa", .settings = with("ring"), .is_exact = true},
+        World{"tcp_two", "aa", "tcp"}, World{"tcp_four", "aaaa", "tcp", with("direct")},
+        World{"hosts_of_two_and_one", "aab"}, World{"hosts_that_alternate", "abab"},
+        World{"hosts_of_one", "abc", "tcp"}, World{"hosts_of_one_folded", "abcde", "tcp"},
+        World{"hosts_uneven", "abbca"},
+        World{"hosts_bitwise", "aabb", "shm,tcp", {{"RUEDA_DETERMINISM", "bitwise"}}},
+        World{"hosts_alternate_bitwise", "abaab", "shm,tcp", {{"RUEDA_DETERMINISM", "bitwise"}}},
+        World{.name = "hosts_with_arenas", .hosts = "aabb", .has_arena = true},
+        World{.name = "local_devices", .hosts = "aaa", .has_devices = true},
+        World{.name = "hosts_with_devices", .hosts = "aab", .has_devices = true},
+        World{.name = "nccl", .hosts = "aa", .is_exact = true, .has_devices = true, .has_nccl = true},
+        World{.name = "nccl_hosts", .hosts = "ab", .is_exact = true, .has_devices = true, .has_nccl = true},
+        World{.name = "nccl_some_gpus_shared",
+              .hosts = "aab",
+              .is_exact = true,
+              .has_devices = true,
+              .has_nccl = true},
+        World{"hosts_halving", "abcd", "tcp", with("halving_doubling")},
+        World{"hosts_two_level", "aabb", "shm,tcp", with("two_level")}, World{"ucx_two", "aa", "ucx"},
+        World{"ucx_hosts_of_one", "abcd", "ucx"}, World{"ucx_hosts_of_two_and_one", "aab", "shm,ucx"}),
     [](const auto& info) { return info.param.name; });
 
-}  // namespace rueda::runtime
+}  // namespace
 }  // namespace rueda::runtime

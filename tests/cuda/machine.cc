@@ -114,7 +114,11 @@ void Machine::run(const std::shared_ptr<Stream>& stream) {
   std::unique_lock lock(mutex);
   for (;;) {
     changed.wait(lock, [&] { return !stream->work.empty() || stream->is_closing; });
-    if (stream->work.empty()) return;
+    if (stream->work.empty()) {
+      closing.erase(stream);
+      changed.notify_all();
+      return;
+    }
     const std::function<void()> work = std::move(stream->work.front());
     stream->work.pop_front();
     stream->is_working = true;
@@ -138,11 +142,12 @@ void Machine::run(const std::shared_ptr<Stream>& stream) {
 }
 
 void Machine::drain(std::unique_lock<std::mutex>& lock, const Context* context) {
+  const auto is_done = [&](const Stream& stream) {
+    return stream.context->device != context->device || (stream.work.empty() && !stream.is_working);
+  };
   changed.wait(lock, [&] {
-    return std::ranges::all_of(streams, [&](const auto& one) {
-      const Stream& stream = *one.second;
-      return stream.context->device != context->device || (stream.work.empty() && !stream.is_working);
-    });
+    return std::ranges::all_of(streams, [&](const auto& one) { return is_done(*one.second); }) &&
+           std::ranges::all_of(closing, [&](const auto& one) { return is_done(*one); });
   });
 }
 

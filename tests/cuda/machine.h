@@ -77,6 +77,7 @@ class Machine {
   size_t device_bytes = 0, pinned_bytes = 0;
   std::map<uintptr_t, Allocation> allocations;
   std::map<CUstream, std::shared_ptr<Stream>> streams;
+  std::set<std::shared_ptr<Stream>> closing;  // destroyed, with work left
   std::map<CUevent, std::shared_ptr<Event>> events;
   std::map<std::string, Plant> plants;
   std::map<std::string, size_t> calls;

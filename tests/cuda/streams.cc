@@ -44,6 +44,7 @@ CUresult cuStreamDestroy(CUstream stream) {
   const auto found = machine.streams.find(stream);
   if (found == machine.streams.end()) return CUDA_ERROR_INVALID_HANDLE;
   found->second->is_closing = true;  // its thread ends after what is enqueued
+  machine.closing.insert(found->second);
   machine.streams.erase(found);
   machine.changed.notify_all();
   return CUDA_SUCCESS;

@@ -14,7 +14,11 @@ constexpr std::chrono::microseconds kSleep(50);          // between two looks; C
 }  // namespace
 
 Status CudaEvent::make_stream_wait(void* stream) {
-  if (const auto known = outcome(); known && !known->is_ok()) return *known;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto known = outcome_locked(); known && !known->is_ok()) return *known;
+    if (sentence_) return *sentence_;
+  }
   const auto handle = static_cast<cuda::CUstream>(stream);
   for (const auto& event : events_) {
     const cuda::Device& device = event->device();
@@ -31,6 +35,10 @@ Status CudaEvent::make_stream_wait(void* stream) {
 
 std::optional<Status> CudaEvent::outcome() {
   const std::lock_guard lock(mutex_);
+  return outcome_locked();
+}
+
+std::optional<Status> CudaEvent::outcome_locked() {
   if (outcome_) return outcome_;
   Status first;
   for (const auto& event : events_) {
@@ -38,7 +46,7 @@ std::optional<Status> CudaEvent::outcome() {
     if (!one) return std::nullopt;
     if (first.is_ok()) first = *one;
   }
-  outcome_ = std::move(first);
+  outcome_ = sentence_ ? *sentence_ : std::move(first);
   return outcome_;
 }
 
@@ -55,10 +63,14 @@ std::optional<Status> CudaEvent::wait(std::optional<Deadline> deadline) {
   }
 }
 
-void CudaEvent::fail(const Status& why) {
-  if (outcome()) return;
+void CudaEvent::condemn(const Status& why) {
   const std::lock_guard lock(mutex_);
-  if (!outcome_) outcome_ = why;
+  if (!outcome_locked() && !sentence_) sentence_ = why;
+}
+
+void CudaEvent::fail(const Status& why) {
+  const std::lock_guard lock(mutex_);
+  if (!outcome_locked()) outcome_ = why;
 }
 
 }  // namespace rueda::backend

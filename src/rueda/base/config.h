@@ -47,6 +47,7 @@ struct Config {
   bool torch_arena = false;           // read by rueda.torch: gradients are allocated in shared buffers
   bool plans = true;                  // stop negotiating what recurs step after step
   int64_t chunk_bytes = 256 << 10;    // unit of pipelining
+  std::string nccl_library;           // path of NVIDIA's NCCL; empty = the one that is loaded or installed
   std::string thread_affinity;        // comma list of cores, entry local_rank pins this engine thread
   // MPI
   std::string cpu_operations = "native";       // "mpi": collectives in host memory go through MPI

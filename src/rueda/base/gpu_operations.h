@@ -9,7 +9,7 @@
 
 namespace rueda {
 
-inline constexpr std::array<std::string_view, 1> kGpuOperations = {"staged"};
+inline constexpr std::array<std::string_view, 2> kGpuOperations = {"nccl", "staged"};
 
 constexpr bool is_gpu_operations(std::string_view name) {
   return std::ranges::find(kGpuOperations, name) != kGpuOperations.end();

@@ -20,6 +20,7 @@
 #include "rueda/runtime/gpu.h"
 #include "rueda/runtime/local_ranks.h"
 #include "rueda/runtime/mpi_meeting.h"
+#include "rueda/runtime/nccl.h"
 #include "rueda/runtime/transports.h"
 
 namespace rueda::runtime {
@@ -55,6 +56,8 @@ PeerInfo own_info(const Session& session, const store::World& world, const InitO
   info.size = world.size;
   info.cuda_version = session.devices != nullptr ? session.devices->driver().version : 0;
   info.cuda_fault = session.cuda_fault;
+  info.nccl.version = session.nccl != nullptr ? session.nccl->version() : 0;
+  info.nccl.why_not = session.nccl_fault;
   info.gpu_operations = config.gpu_operations;
   info.staging_bytes = config.staging_bytes;
   info.fusion_bytes = config.fusion_bytes;
@@ -80,6 +83,7 @@ Result<Session> make_session(const Config& config, const store::World& world, Ep
   session.doorbell = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!session.doorbell.is_open()) return out_of_descriptors(errno);
   if (Status s = find_cuda(session); !s.is_ok()) return s;
+  find_nccl(session);
   return session;
 }
 

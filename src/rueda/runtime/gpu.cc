@@ -10,6 +10,7 @@
 #include "rueda/backend/device/staged.h"
 #include "rueda/base/gpu_operations.h"
 #include "rueda/base/log.h"
+#include "rueda/runtime/nccl.h"
 
 namespace rueda::runtime {
 namespace {
@@ -20,12 +21,30 @@ std::function<void()> ringer(const UniqueFd& doorbell) {
   return [mine] { (void)eventfd_write(mine->get(), 1); };
 }
 
+backend::StagedOptions staged_options(const Session& session) {
+  return {.section_bytes = static_cast<size_t>(session.all->front().staging_bytes)};
+}
+
+std::shared_ptr<backend::Shuttles> make_shuttles(const Session& session) {
+  return std::make_shared<backend::Shuttles>(session.devices, ringer(session.doorbell),
+                                             staged_options(session).section_bytes);
+}
+
+Status add_nccl(Session& session, SessionBackends& backends) {
+  const NcclChoice choice = choose_nccl(*session.all);
+  if (!choice.is_used) return {Code::kUnavailable, choice.why_not};
+  std::unique_ptr<backend::Backend> host = backends.make_for_meetings();
+  if (host != nullptr)
+    host = std::make_unique<backend::StagedBackend>(std::move(host), make_shuttles(session),
+                                                    staged_options(session));
+  backends.for_devices.push_back(make_nccl_backend(session, std::move(host)));
+  return Status::ok();
+}
+
 // Every backend for host memory now takes device memory as well.
 Status add_staged(Session& session, SessionBackends& backends) {
-  const backend::StagedOptions options{.section_bytes =
-                                           static_cast<size_t>(session.all->front().staging_bytes)};
-  const auto shuttles =
-      std::make_shared<backend::Shuttles>(session.devices, ringer(session.doorbell), options.section_bytes);
+  const backend::StagedOptions options = staged_options(session);
+  const auto shuttles = make_shuttles(session);
   for (std::unique_ptr<backend::Backend>& each : backends.for_hosts)
     each = std::make_unique<backend::StagedBackend>(std::move(each), shuttles, options);
   return Status::ok();
@@ -37,7 +56,8 @@ struct GpuOperations {
   Status (*add)(Session& session, SessionBackends& backends);
 };
 
-constexpr std::array<GpuOperations, kGpuOperations.size()> kTable = {{{"staged", add_staged}}};
+constexpr std::array<GpuOperations, kGpuOperations.size()> kTable = {
+    {{"nccl", add_nccl}, {"staged", add_staged}}};
 static_assert(std::ranges::equal(kTable, kGpuOperations, {}, &GpuOperations::name));
 
 }  // namespace
@@ -83,7 +103,8 @@ Status add_gpu_backends(Session& session, SessionBackends& backends) {
       continue;
     }
     if (is_wanted) return {added.code, "RUEDA_GPU_OPERATIONS=" + wanted + " cannot be used: " + added.why};
-    RUEDA_LOG(kInfo, "GPU tensors do not go through " + std::string(row.name) + ": " + added.why);
+    const std::string sentence = "GPU tensors do not go through " + std::string(row.name) + ": " + added.why;
+    if (session.me == 0 && !added.why.empty()) RUEDA_LOG(kWarning, sentence);
   }
   return Status::ok();
 }

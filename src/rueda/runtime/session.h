@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rueda/backend/mpi/process.h"
+#include "rueda/backend/nccl/library.h"
 #include "rueda/backend/table.h"
 #include "rueda/base/config.h"
 #include "rueda/base/types.h"
@@ -39,6 +40,8 @@ struct Session {
   std::shared_ptr<cuda::Devices> devices;  // null: this process has no CUDA driver, or none that is usable
   std::string cuda_fault;                  // why it is not usable
   std::string gpu_operations;              // how calls in device memory run: "nccl,staged"; empty: not at all
+  std::shared_ptr<const nccl::Library> nccl;  // null: this rank does not use NCCL
+  std::string nccl_fault;                     // why it cannot
   std::unique_ptr<backend::BackendTable> backends;
   bool reduces_in_shared_memory = false;  // the ranks of one host
   UniqueFd doorbell;  // an eventfd: wakes the engine thread; peers of this host ring it as well

@@ -2,16 +2,25 @@
 
 #include <utility>
 
+#include "rueda/memory/cuda/deferred_frees.h"
+
 namespace rueda::cuda {
+namespace {
+
+constexpr Nanos kPatience = 2 * kSecond;  // for memory that is being freed elsewhere
+
+}  // namespace
 
 Result<DeviceBuffer> DeviceBuffer::allocate(std::shared_ptr<const Device> device, size_t bytes) {
   const Driver& driver = device->driver();
   const ScopedContext current(*device);
   if (!current.status().is_ok()) return current.status();
   CUdeviceptr address = 0;
+  CUresult result = driver.cuMemAlloc(&address, bytes);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && wait_for_frees(Deadline::after(kPatience)))
+    result = driver.cuMemAlloc(&address, bytes);
   const Status made = driver.check(
-      driver.cuMemAlloc(&address, bytes),
-      "allocate " + std::to_string(bytes) + " bytes on device " + std::to_string(device->ordinal()));
+      result, "allocate " + std::to_string(bytes) + " bytes on device " + std::to_string(device->ordinal()));
   if (!made.is_ok()) return made;
   DeviceBuffer buffer;
   buffer.device_ = std::move(device);
@@ -45,9 +54,11 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
 
 void DeviceBuffer::free() {
   if (data_ == nullptr) return;
-  const ScopedContext current(*device_);
-  if (current.status().is_ok()) (void)device_->driver().cuMemFree(address_of(data_));
-  data_ = nullptr;
+  const auto free_it = [device = device_, data = std::exchange(data_, nullptr)] {
+    const ScopedContext current(*device);
+    if (current.status().is_ok()) (void)device->driver().cuMemFree(address_of(data));
+  };
+  if (!free_elsewhere(free_it)) free_it();
 }
 
 Result<PinnedBuffer> PinnedBuffer::allocate(std::shared_ptr<const Device> device, size_t bytes) {
@@ -78,9 +89,11 @@ PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
 
 void PinnedBuffer::free() {
   if (data_ == nullptr) return;
-  const ScopedContext current(*device_);
-  if (current.status().is_ok()) (void)device_->driver().cuMemFreeHost(data_);
-  data_ = nullptr;
+  const auto free_it = [device = device_, data = std::exchange(data_, nullptr)] {
+    const ScopedContext current(*device);
+    if (current.status().is_ok()) (void)device->driver().cuMemFreeHost(data);
+  };
+  if (!free_elsewhere(free_it)) free_it();
 }
 
 }  // namespace rueda::cuda
