@@ -21,6 +21,17 @@ void add_launcher(nlohmann::ordered_json& out) {
   out["launcher_reason"] = world.is_ok() ? world.value().reason : world.status().why;
 }
 
+// The backend for memory of devices; empty if there is none. The same on every rank.
+std::string device_backend(const runtime::Engine& engine) {
+  const auto world = engine.groups().find(0);
+  if (!world || !engine.session().backends) return {};
+  schedule::Spec spec;
+  spec.count = 1;
+  const Memory memory{.kind = MemoryKind::kDevice, .device = 0};
+  const backend::Backend* const found = engine.session().backends->choose(*world, spec, memory);
+  return found != nullptr ? std::string(found->name()) : std::string();
+}
+
 }  // namespace
 
 std::string describe_json(const runtime::Engine* engine) {
@@ -54,6 +65,7 @@ std::string describe_json(const runtime::Engine* engine) {
   out["links"] = {
       {"local", {{"latency_us", links.local.latency_us}, {"gigabytes_per_s", links.local.gbps}}},
       {"remote", {{"latency_us", links.remote.latency_us}, {"gigabytes_per_s", links.remote.gbps}}}};
+  out["device"] = {{"backend", device_backend(*engine)}};
   out["predictions"] = nlohmann::ordered_json::array();
   for (const runtime::Prediction& one : runtime::predict_allreduces(session))
     out["predictions"].push_back({{"collective", "ALLREDUCE"}, {"bytes", one.bytes}, {"because", one.text}});
