@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import sys
 import threading
@@ -232,8 +233,8 @@ class HorovodBasics:
         return True
 
     def nccl_built(self) -> int:
-        """Version code of the NCCL in use, 0 if none."""
-        return 0
+        """Version code of the NCCL that the engine uses or would use, such as 22807; 0 if none."""
+        return int(json.loads(_core.describe()).get("nccl", 0))
 
     def ddl_built(self) -> bool:
         """False."""
@@ -244,8 +245,8 @@ class HorovodBasics:
         return False
 
     def cuda_built(self) -> bool:
-        """Whether the engine moves GPU memory itself; otherwise GPU tensors are copied through the host."""
-        return False
+        """True: the engine loads the driver of CUDA where there is one."""
+        return True
 
     def sycl_built(self) -> bool:
         """False."""
