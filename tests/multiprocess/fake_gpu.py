@@ -25,7 +25,9 @@ def environment(**settings: object) -> Dict[str, str]:
     """Variables for a process that is to have GPUs. settings: of fake_cuda.h, without the prefix."""
     paths = [str(FOLDER), *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)]
     chosen = {"DELAY_US": 3000, **settings}
+    sharing = {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}  # ranks share device 0
     return {
+        **sharing,
         "LD_LIBRARY_PATH": os.pathsep.join(path for path in paths if path),
         **{f"FAKE_CUDA_{name}": str(value) for name, value in chosen.items()},
     }
@@ -91,10 +93,11 @@ class GpuArray:
             "stream": self.stream,
         }
 
-    def set_later(self, values: np.ndarray) -> "GpuArray":
+    def set_later(self, values: np.ndarray) -> GpuArray:
         """Enqueues the write of these values."""
         source = GpuArray(self.driver, self.shape, self.dtype.name, self.stream)
-        ctypes.memmove(source.address, values.astype(self.dtype).ctypes.data, self.size_bytes)
+        host = np.ascontiguousarray(values, self.dtype)
+        ctypes.memmove(source.address, host.ctypes.data, self.size_bytes)
         if self.size_bytes:
             self.driver.copy(self.address, source.address, self.size_bytes, self.stream or 1)
         self._kept = source
