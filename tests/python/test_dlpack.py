@@ -24,7 +24,9 @@ class Given:
         return dlpack.capsule(self, array.ctypes.data, array.shape, array.dtype.name, (dlpack.CPU, 0))
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"])
+@pytest.mark.parametrize(
+    "dtype", ["uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
+)
 @pytest.mark.parametrize("shape", [(), (5,), (2, 3), (0, 4)])
 def test_what_one_side_gives_the_other_reads(dtype, shape):
     array = np.arange(np.prod(shape, dtype=int), dtype=dtype).reshape(shape)
