@@ -11,6 +11,7 @@
 
 #include "engine_job.h"
 #include "random_program.h"
+#include "rank_devices.h"
 
 namespace rueda::runtime {
 namespace {
@@ -23,7 +24,8 @@ struct World {
   const char* transports = "shm,tcp";
   Env settings = {};
   bool has_arena = false;
-  bool is_exact = false;  // the order of additions is not the documented one
+  bool is_exact = false;     // the order of additions is not the documented one
+  bool has_devices = false;  // two of three tensors are in device memory
 };
 
 void PrintTo(const World& world, std::ostream* out) { *out << world.name; }
@@ -36,12 +38,14 @@ struct Outcome {
 // One rank's side of a program.
 class Side {
  public:
-  Side(Engine& engine, Rank rank, const Setup& setup, std::shared_ptr<memory::Arena> arena)
+  Side(Engine& engine, Rank rank, const Setup& setup, std::shared_ptr<memory::Arena> arena, bool has_devices)
       : engine_(engine),
         rank_(rank),
         setup_(setup),
         own_(mix(setup.seed + static_cast<uint64_t>(rank))),
-        arena_(std::move(arena)) {}
+        arena_(std::move(arena)) {
+    if (has_devices) devices_.emplace(rank);
+  }
 
   Outcome run(const Program& program) {
     sets_ = program.sets;
@@ -157,11 +161,19 @@ class Side {
                          .is_present = is_present},
               .tensor = {}};
     const Bytes input = input_of(open.moment, rank_);
-    std::byte* const data = memory(item.name, input.size());
-    std::ranges::copy(input, data);
+    const uint64_t pick = mix(std::hash<std::string>()(item.name));
+    const bool is_on_device = devices_ && pick % 3 != 0;
+    const int32_t device = is_on_device ? devices_->device_of(pick / 3) : -1;
+    std::byte* const data = memory(item.name, input.size(), device);
     open.tensor = make_tensor(item.what, item.name, {open.moment.rows(rank_), item.columns}, data);
     if (open.tensor.output != nullptr && !item.is_in_place())
-      open.tensor.output = memory(item.name + "out", input.size());
+      open.tensor.output = memory(item.name + "out", input.size(), device);
+    if (is_on_device)
+      open.tensor.memory = devices_->fill_later(device, data, input);
+    else
+      std::ranges::copy(input, data);
+    open.tensor.request.memory = open.tensor.memory.kind;
+    open.tensor.request.device = device;
     control::TensorRequest& request = open.tensor.request;
     request.dtype = item.dtype;
     request.op = item.op;
@@ -185,6 +197,11 @@ class Side {
     if (is_broken_) return;
     const Deadline deadline = Deadline::after(60 * kSecond);
     const auto way = own_() % 4;
+    if (way == 3 && devices_) {
+      const Status waits = engine_.wait_on_stream(handle, devices_->stream().handle(), deadline);
+      if (waits.is_ok()) return devices_->stream().synchronize();
+      return check(waits);
+    }
     while (way == 0 && engine_.operations().poll(handle) == 0 && !deadline.is_past(monotonic_now()))
       std::this_thread::yield();
     check(way == 1 ? engine_.operations().wait(handle, deadline) : engine_.wait(handle, deadline));
@@ -223,10 +240,12 @@ class Side {
   }
 
   // The same for a name each time, so that shared buffers stay registered.
-  std::byte* memory(const std::string& name, size_t bytes) {
+  std::byte* memory(const std::string& name, size_t bytes, int32_t device) {
     std::span<std::byte>& known = memory_[name];
     if (known.data() != nullptr && bytes <= known.size()) return known.data();
-    if (arena_ && mix(std::hash<std::string>()(name)) % 4 != 0) {
+    if (device >= 0) {
+      known = {devices_->allocate(device, bytes), bytes};
+    } else if (arena_ && mix(std::hash<std::string>()(name)) % 4 != 0) {
       known = {static_cast<std::byte*>(arena_->allocate(bytes)), bytes};
     } else {
       known = own_memory_.emplace_back(bytes + 1);
@@ -246,12 +265,14 @@ class Side {
   Outcome outcome_;
   std::map<std::string, std::span<std::byte>> memory_;
   std::deque<Bytes> own_memory_;
+  std::optional<cuda_test::RankDevices> devices_;
 };
 
 // None of them may change a bit. Seed 0 runs with the defaults.
 Env settings_of(const World& world, uint64_t seed) {
   Env settings = world.settings;
   settings["RUEDA_DYNAMIC_PROCESS_SETS"] = "1";
+  if (world.has_devices) settings["RUEDA_CUDA_LIBRARY"] = RUEDA_FAKE_CUDA;
   if (const char* const algorithm = std::getenv("RUEDA_TEST_ALGORITHM"))
     settings["RUEDA_ALGORITHM"] = algorithm;
   std::mt19937_64 random(mix(seed));
@@ -264,6 +285,7 @@ Env settings_of(const World& world, uint64_t seed) {
   maybe("RUEDA_PRIORITY_BYTES", {"1000", "100000"});
   maybe("RUEDA_CYCLE_TIME", {"0.2", "1"});
   maybe("RUEDA_DISABLE_GROUP_FUSION", {"1"});
+  maybe("RUEDA_STAGING_BYTES", {"4096", "4096", "100000"});
   return settings;
 }
 
@@ -286,7 +308,7 @@ std::vector<Outcome> run_program(const World& world, uint64_t seed) {
       Result<Session> session = job.start(rank, settings, std::move(options));
       ASSERT_TRUE(session.is_ok()) << "seed " << seed << ": " << session.status().to_string();
       const std::shared_ptr<Engine> engine = Engine::start(std::move(session).value()).value();
-      outcomes[static_cast<size_t>(rank)] = Side(*engine, rank, setup, arena).run(program);
+      outcomes[static_cast<size_t>(rank)] = Side(*engine, rank, setup, arena, world.has_devices).run(program);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -350,6 +372,8 @@ INSTANTIATE_TEST_SUITE_P(
                     World{"hosts_bitwise", "aabb", "shm,tcp", {{"RUEDA_DETERMINISM", "bitwise"}}},
                     World{"hosts_alternate_bitwise", "abaab", "shm,tcp", {{"RUEDA_DETERMINISM", "bitwise"}}},
                     World{.name = "hosts_with_arenas", .hosts = "aabb", .has_arena = true},
+                    World{.name = "local_devices", .hosts = "aaa", .has_devices = true},
+                    World{.name = "hosts_with_devices", .hosts = "aab", .has_devices = true},
                     World{"hosts_halving", "abcd", "tcp", with("halving_doubling")},
                     World{"hosts_two_level", "aabb", "shm,tcp", with("two_level")}),
     [](const auto& info) { return info.param.name; });

@@ -9,6 +9,7 @@
 #include "rueda/backend/local/local.h"
 #include "rueda/backend/native/native.h"
 #include "rueda/backend/table.h"
+#include "rueda/runtime/gpu.h"
 #include "rueda/schedule/algorithm.h"
 
 namespace rueda::runtime {
@@ -119,7 +120,7 @@ int64_t plan_bucket_bytes(const Session& session) {
   return bytes;
 }
 
-void attach_backends(Session& session, std::shared_ptr<backend::LocalHost> host) {
+Status attach_backends(Session& session, std::shared_ptr<backend::LocalHost> host) {
   // The functions capture only what outlives the backend. Only values that are equal on every rank decide
   // which algorithm runs.
   Links* links = session.links.get();
@@ -142,12 +143,17 @@ void attach_backends(Session& session, std::shared_ptr<backend::LocalHost> host)
   session.on_data = [backend = native.get()](const transport::Completion& done) {
     backend->on_completion(done);
   };
-  std::vector<std::unique_ptr<backend::Backend>> backends;
+  SessionBackends backends;
   session.reduces_in_shared_memory = host && all->front().algorithm.empty();
   if (session.reduces_in_shared_memory)  // a forced algorithm is one of the schedules
-    backends.push_back(std::make_unique<backend::LocalBackend>(std::move(host)));
-  backends.push_back(std::move(native));
-  session.backends = std::make_unique<backend::BackendTable>(std::move(backends));
+    backends.for_hosts.push_back(std::make_unique<backend::LocalBackend>(std::move(host)));
+  backends.for_hosts.push_back(std::move(native));
+  if (Status s = add_gpu_backends(session, backends); !s.is_ok()) return s;
+  std::vector<std::unique_ptr<backend::Backend>> best_first = std::move(backends.for_devices);
+  for (std::unique_ptr<backend::Backend>& each : backends.for_hosts) best_first.push_back(std::move(each));
+  session.backends =
+      std::make_unique<backend::BackendTable>(std::move(best_first), why_no_devices(*session.all));
+  return Status::ok();
 }
 
 }  // namespace rueda::runtime

@@ -41,9 +41,13 @@ Bytes encode(const PeerInfo& info) {
     to.put_string(one.first);
     to.put_string(one.second);
   });
+  out.put(info.cuda_version);
+  out.put_string(info.cuda_fault);
   out.put(info.fusion_bytes);
   out.put(info.chunk_bytes);
   out.put_string(info.algorithm);
+  out.put_string(info.gpu_operations);
+  out.put(info.staging_bytes);
   out.put(static_cast<uint8_t>(info.is_bitwise));
   out.put(static_cast<uint8_t>(info.group_fusion_disabled));
   out.put(static_cast<uint8_t>(info.dynamic_process_sets));
@@ -63,9 +67,13 @@ Result<PeerInfo> decode_peer_info(std::span<const std::byte> raw) {
   info.local_size = in.get<Rank>();
   info.size = in.get<Rank>();
   info.addresses = get_addresses(in);
+  info.cuda_version = in.get<int32_t>();
+  info.cuda_fault = in.get_string(kMaxTextBytes);
   info.fusion_bytes = in.get<int64_t>();
   info.chunk_bytes = in.get<int64_t>();
   info.algorithm = in.get_string(kMaxTextBytes);
+  info.gpu_operations = in.get_string(kMaxTextBytes);
+  info.staging_bytes = in.get<int64_t>();
   info.is_bitwise = in.get<uint8_t>() != 0;
   info.group_fusion_disabled = in.get<uint8_t>() != 0;
   info.dynamic_process_sets = in.get<uint8_t>() != 0;

@@ -28,11 +28,17 @@ struct PeerInfo {
   Rank local_size = -1;
   Rank size = 0;  // of the world, as this rank was told
   TransportAddresses addresses;
+  // CUDA on this rank: the version of its driver, 0 if it has none that rueda can use, and why not. Devices
+  // are found when the first tensor names one: a program may choose those that are visible after init.
+  int32_t cuda_version = 0;
+  std::string cuda_fault;
   // Settings that must be equal on all ranks: every rank uses those of rank 0. Settings that only the
   // coordinator uses (fusion of tensors with a priority, cycle time, stalls, plans) are not published.
   int64_t fusion_bytes = 0;
   int64_t chunk_bytes = 0;
   std::string algorithm;
+  std::string gpu_operations;
+  int64_t staging_bytes = 0;
   bool is_bitwise = false;  // RUEDA_DETERMINISM
   bool group_fusion_disabled = false;
   bool dynamic_process_sets = false;

@@ -20,6 +20,18 @@ Result<DeviceBuffer> DeviceBuffer::allocate(std::shared_ptr<const Device> device
   return buffer;
 }
 
+DeviceBuffer DeviceBuffer::adopt(std::shared_ptr<const Device> device, void* data) {
+  DeviceBuffer buffer;
+  buffer.device_ = std::move(device);
+  buffer.data_ = static_cast<std::byte*>(data);
+  return buffer;
+}
+
+void* DeviceBuffer::release() {
+  bytes_ = 0;
+  return std::exchange(data_, nullptr);
+}
+
 DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept { *this = std::move(other); }
 
 DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {

@@ -14,6 +14,8 @@ class DeviceBuffer {
  public:
   // kUnavailable: the device has no memory left. bytes > 0.
   static Result<DeviceBuffer> allocate(std::shared_ptr<const Device> device, size_t bytes);
+  // Takes what release() has given away.
+  static DeviceBuffer adopt(std::shared_ptr<const Device> device, void* data);
   DeviceBuffer() = default;
   ~DeviceBuffer() { free(); }
   DeviceBuffer(DeviceBuffer&& other) noexcept;
@@ -21,6 +23,7 @@ class DeviceBuffer {
 
   [[nodiscard]] std::byte* data() const { return data_; }  // an address of the device
   [[nodiscard]] size_t bytes() const { return bytes_; }
+  void* release();  // nobody owns the memory then
 
  private:
   void free();
