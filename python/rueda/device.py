@@ -42,7 +42,8 @@ def _find_support() -> Support:
     if current() == NONE:
         return Support("", NOT_STARTED)
     facts = json.loads(_core.describe()).get("device", {})
-    return Support(facts.get("backend", ""), facts.get("reason", "this job has no backend for their memory"))
+    reason = str(facts.get("reason", "")).rstrip(".")
+    return Support(facts.get("backend", ""), reason or "this job has no backend for their memory")
 
 
 _support = PerEpoch(_find_support)

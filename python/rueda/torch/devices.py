@@ -31,11 +31,6 @@ def current_stream(index: int) -> int:
     return int(handle)
 
 
-def stream_of(tensor: torch.Tensor) -> Stream | None:
-    """The stream on which the calling thread enqueues for the tensor's GPU; None for the CPU."""
-    return stream_at(index_of(tensor)) if is_on_gpu(tensor) else None
-
-
 def stream_at(index: int) -> Stream:
     """The stream on which the calling thread enqueues for this GPU."""
     return Stream(index, current_stream(index), partial(current_stream, index))

@@ -12,7 +12,7 @@ from rueda.basics import basics
 from rueda.operations import Naming
 from rueda.policy import Average
 from rueda.process_sets import ProcessSet, global_process_set
-from rueda.torch import devices, handles
+from rueda.torch import handles
 from rueda.torch import tensors as memory
 from rueda.torch.reductions import allreduce_async, gradient_name
 
@@ -143,7 +143,7 @@ def _start_broadcast(
             handles.copy_back([stage], [output])
         return output
 
-    borrowed, stream = [source, stage, tensor], devices.stream_of(source)
+    borrowed, stream = [source, stage, tensor], memory.stream_of(source)
     return in_flight.start(calls, borrowed, finish, ("broadcast", name), process_set, stream)
 
 

@@ -13,7 +13,7 @@ from rueda.in_flight import Repeated
 from rueda.operations import Call, Naming, is_group
 from rueda.policy import handle_average_backwards_compatibility
 from rueda.process_sets import ProcessSet, global_process_set
-from rueda.torch import devices, handles
+from rueda.torch import handles
 from rueda.torch import tensors as memory
 from rueda.torch.compression import Compression, Compressor
 
@@ -54,7 +54,7 @@ def _start_allreduce(
             handles.copy_back(stages, outputs)
         return tuple(outputs) if is_group(naming) else outputs[0]
 
-    borrowed, stream = [*inputs, *stages, *tensors], devices.stream_of(inputs[0])
+    borrowed, stream = [*inputs, *stages, *tensors], memory.stream_of(inputs[0])
     return in_flight.start(calls, borrowed, finish, naming, process_set, stream)
 
 
@@ -259,7 +259,7 @@ def prepare_allreduce_(
             call.shape = (min(part, count - index * part),)
         part_name = name if total == 1 else f"{name}_{index + 1}of{total}"
         parts.append((part_name, index * part * like.element_size(), call))
-    stream = devices.stream_of(like)
+    stream = memory.stream_of(like)
     if stream is None:
         return Repeated(repeats.prepare(parts, process_set, "Allreduce"))
     event = stream.mark([call for _, _, call in parts])

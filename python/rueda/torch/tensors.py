@@ -82,7 +82,12 @@ def calls(
 
 def memory_of(tensor: torch.Tensor) -> int:
     """The kind of memory in which a tensor lies that the engine is to use, as requests say it."""
-    return _core.DEVICE_MEMORY if devices.is_on_gpu(tensor) else _core.HOST_MEMORY
+    return _core.DEVICE_MEMORY if stays_on_gpu(tensor) else _core.HOST_MEMORY
+
+
+def stream_of(tensor: torch.Tensor) -> Stream | None:
+    """The stream in whose order the engine uses such a tensor; None for host memory."""
+    return devices.stream_at(devices.index_of(tensor)) if stays_on_gpu(tensor) else None
 
 
 def stays_on_gpu(tensor: torch.Tensor) -> bool:
@@ -127,8 +132,7 @@ class Kind:
 
 def kind_of(tensor: torch.Tensor) -> Kind:
     """That of results which are to be like this tensor."""
-    stream = devices.stream_of(tensor) if stays_on_gpu(tensor) else None
-    return Kind(tensor.dtype, tensor.device, stream)
+    return Kind(tensor.dtype, tensor.device, stream_of(tensor))
 
 
 class _EngineMemory:

@@ -21,15 +21,19 @@ void add_launcher(nlohmann::ordered_json& out) {
   out["launcher_reason"] = world.is_ok() ? world.value().reason : world.status().why;
 }
 
-// The backend for memory of devices; empty if there is none. The same on every rank.
-std::string device_backend(const runtime::Engine& engine) {
+// What the job does with memory of devices: the name of its backend, or why it has none. The same on every
+// rank. A backend of host memory that takes device memory stages it.
+nlohmann::ordered_json device_support(const runtime::Engine& engine) {
   const auto world = engine.groups().find(0);
-  if (!world || !engine.session().backends) return {};
+  const backend::BackendTable* const backends = engine.session().backends.get();
+  if (!world || backends == nullptr) return {{"backend", ""}};
   schedule::Spec spec;
   spec.count = 1;
   const Memory memory{.kind = MemoryKind::kDevice, .device = 0};
-  const backend::Backend* const found = engine.session().backends->choose(*world, spec, memory);
-  return found != nullptr ? std::string(found->name()) : std::string();
+  const backend::Backend* const found = backends->choose(*world, spec, memory);
+  if (found == nullptr) return {{"backend", ""}, {"reason", backends->why_no_devices()}};
+  const bool is_staged = found->name() == "native" || found->name() == "local";
+  return {{"backend", is_staged ? "staged" : std::string(found->name())}};
 }
 
 }  // namespace
@@ -65,7 +69,7 @@ std::string describe_json(const runtime::Engine* engine) {
   out["links"] = {
       {"local", {{"latency_us", links.local.latency_us}, {"gigabytes_per_s", links.local.gbps}}},
       {"remote", {{"latency_us", links.remote.latency_us}, {"gigabytes_per_s", links.remote.gbps}}}};
-  out["device"] = {{"backend", device_backend(*engine)}};
+  out["device"] = device_support(*engine);
   out["predictions"] = nlohmann::ordered_json::array();
   for (const runtime::Prediction& one : runtime::predict_allreduces(session))
     out["predictions"].push_back({{"collective", "ALLREDUCE"}, {"bytes", one.bytes}, {"because", one.text}});
