@@ -99,7 +99,8 @@ def is_direct(tensor: torch.Tensor) -> bool:
     """Whether the engine can work in the tensor's own memory: it takes that of the device, and the tensor is
     not the kind of view whose elements are the negatives of what its memory holds (`z.conj().imag`).
     """
-    return (tensor.is_cpu or stays_on_gpu(tensor)) and not tensor.is_neg()
+    is_taken = device.is_taken() if devices.is_on_gpu(tensor) else tensor.is_cpu
+    return is_taken and not tensor.is_neg()
 
 
 def is_direct_on_host(tensor: torch.Tensor) -> bool:
@@ -114,11 +115,12 @@ def for_engine(tensor: torch.Tensor) -> torch.Tensor:
     detached = tensor.detach()
     if is_direct(detached):
         return detached
-    if stays_on_gpu(detached):
-        return detached.resolve_neg()
-    if devices.is_on_gpu(detached):
+    if devices.is_on_gpu(detached) and not device.is_taken():
         device.warn_staged("CUDA tensors")
-    return detached.cpu().resolve_neg()
+        detached = detached.to("cpu", copy=True)
+    elif not devices.is_on_gpu(detached):
+        detached = detached.cpu()
+    return detached.resolve_neg()
 
 
 @dataclass(frozen=True)
