@@ -152,8 +152,9 @@ class Stream:
 
     def has_launched(self, engine_handle: int, timeout_s: float = 0.0) -> bool:
         """Whether wait() would return, or raise, at once; waits for that at most this long."""
-        status = _core.wait_on_stream(engine_handle, self.handle, timeout_s)
-        return status != _core.TIMEOUT or operations.is_done(engine_handle)
+        if timeout_s > 0 and _core.wait_on_stream(engine_handle, self.handle, timeout_s) != _core.TIMEOUT:
+            return True
+        return operations.is_done(engine_handle) or operations.has_result(engine_handle)
 
     def leave(self) -> int:
         """The result was taken on the calling thread's stream, which is returned. What the operation borrowed

@@ -248,6 +248,13 @@ def is_done(engine_handle: int) -> bool:
     return bool(_core.poll(engine_handle))
 
 
+def has_result(engine_handle: int) -> bool:
+    """Whether the operation has succeeded or was launched on a device. Does not wait."""
+    info = _core.ResultInfo()
+    info.struct_size = _core.RESULT_INFO_BYTES
+    return bool(_core.result(engine_handle, 0, byref(info)) == _core.OK)
+
+
 def wait(engine_handle: int) -> None:
     """Waits for the operation; raises HorovodInternalError when it failed. Signals are served meanwhile."""
     while True:

@@ -1,8 +1,9 @@
 """GPUs without a GPU: the tests' own libcuda, in whose streams work really happens later.
 
-`environment()` makes a process load it. In that process this module has memory, streams and arrays of the
-pretended GPUs, as a library with `__cuda_array_interface__` would. What is enqueued on a stream runs after
-seeded delays, so a test that forgets to wait reads old values.
+`environment()` makes a process find it, and so does a Driver that is made before rueda looks for one. In that
+process this module has memory, streams and arrays of the pretended GPUs, as a library with
+`__cuda_array_interface__` would. What is enqueued on a stream runs after seeded delays, so a test that
+forgets to wait reads old values.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Driver:
     """The functions that the tests call themselves, on one device."""
 
     def __init__(self, device: int = 0) -> None:
-        self._library = ctypes.CDLL("libcuda.so.1")
+        # A library that is loaded already is found by its name alone, so rueda uses this one.
+        self._library = ctypes.CDLL(str(FOLDER / "libcuda.so.1"))
         self.device = device
         context = ctypes.c_void_p()
         self("cuInit", 0)

@@ -8,7 +8,8 @@ import sys
 
 import fake_gpu
 import pytest
-from harness import ROOT, assert_all_succeed, launch, library
+from harness import ROOT, assert_all_succeed, library
+from nursery import launch
 
 PREPARE = """
 import fake_gpu
@@ -17,10 +18,10 @@ import rueda.numpy as hvd
 from rueda import _core
 from xla_calls import FLOAT32, Program, settings
 
+driver = fake_gpu.Driver()
 hvd.init()
 n, me = hvd.size(), hvd.rank()
 total = n * (n + 1) / 2
-driver = fake_gpu.Driver()
 stream = driver.stream()
 program = Program(stream)
 

@@ -2,7 +2,8 @@
 
 import fake_gpu
 import pytest
-from harness import assert_all_succeed, launch
+from harness import assert_all_succeed
+from nursery import launch
 
 pytestmark = fake_gpu.needed
 
@@ -18,10 +19,10 @@ import rueda.numpy as hvd
 from rueda import _core, device, dlpack, operations
 from rueda.numpy.on_device import DeviceArray
 
+driver = fake_gpu.Driver()
 hvd.init(process_sets="dynamic")
 n, me = hvd.size(), hvd.rank()
 total = n * (n + 1) / 2  # of the numbers that the ranks have
-driver = fake_gpu.Driver()
 stream = driver.stream()
 assert device.is_taken(), device.support()
 

@@ -1,7 +1,8 @@
-"""Tensors on a GPU in a job whose engine takes no memory of GPUs: they are copied, and one warning says so."""
+"""Tensors on a GPU in a job whose engine takes no memory of GPUs are copied, and one warning says so."""
 
 import fake_gpu
-from harness import assert_all_succeed, launch
+from harness import assert_all_succeed
+from nursery import launch
 
 pytestmark = fake_gpu.needed
 

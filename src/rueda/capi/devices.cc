@@ -43,20 +43,16 @@ class Devices {
   Result<Opened*> open(int32_t index) {
     const std::lock_guard lock(mutex_);
     if (const auto found = opened_.find(index); found != opened_.end()) return found->second.get();
-    if (!driver_) {
-      Result<std::shared_ptr<const cuda::Driver>> loaded = cuda::Driver::load();
-      if (!loaded.is_ok()) return Status{Code::kUnsupported, loaded.status().why};
-      driver_ = std::move(loaded).value();
-    }
+    if (Status s = load(); !s.is_ok()) return s;
     Result<std::shared_ptr<const cuda::Device>> device = cuda::Device::open(driver_, index);
     if (!device.is_ok()) return device.status();
     auto& kept = opened_[index] = std::make_unique<Opened>(std::move(device).value());
     return kept.get();
   }
-  // Null before the first open().
+  // Null if there is none. Opens no device: a context takes memory there.
   std::shared_ptr<const cuda::Driver> driver() {
     const std::lock_guard lock(mutex_);
-    return driver_;
+    return load().is_ok() ? driver_ : nullptr;
   }
 
   Result<void*> lend_event(Opened& on) {
@@ -79,6 +75,13 @@ class Devices {
   }
 
  private:
+  Status load() {
+    if (driver_) return Status::ok();
+    Result<std::shared_ptr<const cuda::Driver>> loaded = cuda::Driver::load();
+    if (!loaded.is_ok()) return {Code::kUnsupported, loaded.status().why};
+    driver_ = std::move(loaded).value();
+    return Status::ok();
+  }
   void drop_read() {
     std::erase_if(given_up_, [](const GivenUp& one) { return one.read && one.read->outcome().has_value(); });
   }
@@ -120,13 +123,8 @@ Status missing(const char* what) { return {Code::kInvalidArgument, std::string(w
 extern "C" {
 
 int rueda_device_of(const void* address) {
-  std::shared_ptr<const cuda::Driver> driver = devices().driver();
-  if (!driver) {  // memory of a device that nobody has opened through us
-    const Result<Opened*> first = devices().open(0);
-    driver = devices().driver();
-    if (!first.is_ok() || !driver) return -1;
-  }
-  return cuda::device_of(*driver, address);
+  const std::shared_ptr<const cuda::Driver> driver = devices().driver();
+  return driver ? cuda::device_of(*driver, address) : -1;
 }
 
 int rueda_alloc_on_device(int32_t device, size_t bytes, void** memory) {
