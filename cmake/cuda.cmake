@@ -28,7 +28,8 @@ if(RUEDA_BUILD_TESTS)
   add_library(fake_cuda SHARED ${fake_cuda})
   target_link_libraries(fake_cuda PRIVATE rueda_flags Threads::Threads)
   target_compile_options(fake_cuda PRIVATE -ffp-contract=off)
-  set_target_properties(fake_cuda PROPERTIES OUTPUT_NAME cuda SOVERSION 1 UNITY_BUILD OFF
+  # Without a name of its own the loader does not take it for the libcuda.so.1 that later tests look for.
+  set_target_properties(fake_cuda PROPERTIES OUTPUT_NAME cuda SUFFIX .so.1 NO_SONAME ON UNITY_BUILD OFF
                         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fake_cuda)
   foreach(program memory_test runtime_test backend_test)
     if(TARGET ${program})
