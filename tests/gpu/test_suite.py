@@ -22,11 +22,12 @@ import run as suite  # noqa: E402
 HAS_GPU = torch.cuda.is_available()
 
 
-def run_with_stand_in(name, count):
+def run_with_stand_in(name, count, backend):
     """The result of a part, in ranks that need not import torch themselves."""
     path = str(ranks.PARTS)
     source = f"import runpy, sys\nsys.path.insert(0, {path!r})\nrunpy.run_path({path!r} + '/{name}.py')\n"
     variables = {"RUEDA_GPU_STAND_IN": "1", **fake_gpu.environment(UNIFIED=1, DELAY_US=200)}
+    variables.update(fake_gpu.over(backend))
     finished = nursery.launch(count, source, variables, limit_s=150)
     assert_all_succeed(finished)
     lines = finished[0].output.splitlines()
@@ -37,14 +38,15 @@ def run_with_stand_in(name, count):
     return result
 
 
-def run_on_gpu(name, count):
-    mine = {"PYTHONPATH": str(ROOT / "python"), "RUEDA_LIBRARY": library()}
+def run_on_gpu(name, count, backend):
+    mine = {"PYTHONPATH": str(ROOT / "python"), "RUEDA_LIBRARY": library(), "RUEDA_GPU_OPERATIONS": backend}
     outcome = ranks.run_part(name, count, 150, mine, sharing="switch")
     assert outcome.status == "passed", outcome.why
     return outcome.result
 
 
 @pytest.mark.skipif(not HAS_GPU and not fake_gpu.IS_BUILT, reason="no GPU, and no libcuda of the tests")
+@pytest.mark.parametrize("backend", ["staged", "nccl"] if HAS_GPU else fake_gpu.BACKENDS)
 @pytest.mark.parametrize(
     "name, count",
     [
@@ -56,9 +58,9 @@ def run_on_gpu(name, count):
         ("resnet", 1),
     ],
 )
-def test_part(name, count):
-    result = (run_on_gpu if HAS_GPU else run_with_stand_in)(name, count)
-    assert result.get("backend"), result
+def test_part(name, count, backend):
+    result = (run_on_gpu if HAS_GPU else run_with_stand_in)(name, count, backend)
+    assert result["backend"] == backend
     if "torch" in name:
         assert len(result["checks"]) >= 6
 

@@ -1,9 +1,8 @@
 """GPUs without a GPU: the tests' own libcuda, in whose streams work really happens later.
 
-`environment()` makes a process find it, and so does a Driver that is made before rueda looks for one. In that
-process this module has memory, streams and arrays of the pretended GPUs, as a library with
-`__cuda_array_interface__` would. What is enqueued on a stream runs after seeded delays, so a test that
-forgets to wait reads old values.
+`environment()` gives it to a process. In that process this module has memory, streams and arrays of the
+pretended GPUs, as a library with `__cuda_array_interface__` would. What is enqueued on a stream runs after
+seeded delays, so a test that forgets to wait reads old values.
 """
 
 from __future__ import annotations
@@ -22,23 +21,41 @@ IS_BUILT = (FOLDER / "libcuda.so.1").exists()
 needed = pytest.mark.skipif(not IS_BUILT, reason="the tests' libcuda is not built: RUEDA_BUILD_TESTS=ON")
 
 
+NCCL = FOLDER.parent / "fake_nccl" / "libnccl.so.2"
+# The ways in which a job can use its GPUs here, for pytest.mark.parametrize.
+BACKENDS = ["staged", *(["nccl"] if NCCL.exists() else [])]
+
+
+def over(backend: str) -> Dict[str, str]:
+    """Variables for a job that is to use this backend."""
+    return {
+        "RUEDA_GPU_OPERATIONS": backend,
+        **({"RUEDA_NCCL_LIBRARY": str(NCCL)} if backend == "nccl" else {}),
+    }
+
+
 def environment(**settings: object) -> Dict[str, str]:
     """Variables for a process that is to have GPUs. settings: of fake_cuda.h, without the prefix."""
-    paths = [str(FOLDER), *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)]
     chosen = {"DELAY_US": 3000, **settings}
-    sharing = {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}  # ranks share device 0
     return {
-        **sharing,
-        "LD_LIBRARY_PATH": os.pathsep.join(path for path in paths if path),
+        "RUEDA_CUDA_LIBRARY": str(FOLDER / "libcuda.so.1"),
+        "NCCL_MULTI_RANK_GPU_ENABLE": "1",  # ranks share device 0
         **{f"FAKE_CUDA_{name}": str(value) for name, value in chosen.items()},
     }
+
+
+def found_by_name(**settings: object) -> Dict[str, str]:
+    """The same for processes of their own, which are to find the library as they would find CUDA's."""
+    variables = environment(**settings)
+    del variables["RUEDA_CUDA_LIBRARY"]
+    paths = [str(FOLDER), *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)]
+    return {**variables, "LD_LIBRARY_PATH": os.pathsep.join(path for path in paths if path)}
 
 
 class Driver:
     """The functions that the tests call themselves, on one device."""
 
     def __init__(self, device: int = 0) -> None:
-        # A library that is loaded already is found by its name alone, so rueda uses this one.
         self._library = ctypes.CDLL(str(FOLDER / "libcuda.so.1"))
         self.device = device
         context = ctypes.c_void_p()

@@ -36,12 +36,14 @@ def see(array):
 """
 
 
-def run(body, ranks=2, **settings):
-    assert_all_succeed(launch(ranks, PREPARE + body, fake_gpu.environment(**settings), limit_s=100))
+def run(body, ranks=2, backend="staged"):
+    variables = {**fake_gpu.environment(), **fake_gpu.over(backend)}
+    assert_all_succeed(launch(ranks, PREPARE + body, variables, limit_s=100))
 
 
+@pytest.mark.parametrize("backend", fake_gpu.BACKENDS)
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_collectives_read_after_the_stream_and_their_results_are_on_the_gpu(ranks):
+def test_collectives_read_after_the_stream_and_their_results_are_on_the_gpu(ranks, backend):
     run(
         """
 for dtype in ("float32", "float64", "float16", "int32", "int64", "uint8", "bool"):
@@ -68,11 +70,14 @@ out, received = hvd.alltoall(mine((n * (n + 1) // 2,)), splits=range(1, n + 1))
 assert received.tolist() == [me + 1] * n and (see(out) == np.repeat(np.arange(1, n + 1), me + 1)).all()
 """,
         ranks,
+        backend,
     )
 
 
-def test_the_host_does_not_wait_for_the_device():
-    run("""
+@pytest.mark.parametrize("backend", fake_gpu.BACKENDS)
+def test_the_host_does_not_wait_for_the_device(backend):
+    run(
+        """
 handles = [hvd.allreduce_async(mine(), name=f"late.{i}", op=hvd.Sum) for i in range(4)]
 before = driver.calls("cuStreamSynchronize"), driver.calls("cuEventSynchronize")
 waits = []
@@ -82,7 +87,9 @@ _core.wait = original
 assert not waits
 assert before == (driver.calls("cuStreamSynchronize"), driver.calls("cuEventSynchronize"))
 assert all((see(out) == total).all() for out in outs)
-""")
+""",
+        backend=backend,
+    )
 
 
 def test_poll_says_when_the_result_is_there():

@@ -1,8 +1,7 @@
 """Tensors on a GPU in a job whose engine takes no memory of GPUs are copied, and one warning says so."""
 
 import fake_gpu
-from harness import assert_all_succeed
-from nursery import launch
+from harness import assert_all_succeed, launch
 
 pytestmark = fake_gpu.needed
 
@@ -40,4 +39,4 @@ assert all("needs a driver for CUDA" in one and one.startswith("CUDA tensors are
 
 
 def test_results_are_the_same_and_the_first_rank_of_the_host_says_why():
-    assert_all_succeed(launch(2, SCRIPT, fake_gpu.environment(UNIFIED=1, VERSION=10020), limit_s=100))
+    assert_all_succeed(launch(2, SCRIPT, fake_gpu.found_by_name(UNIFIED=1, VERSION=10020), limit_s=100))

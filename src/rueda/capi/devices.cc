@@ -3,6 +3,7 @@
 
 #include "rueda/memory/cuda/device.h"
 
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "rueda/base/config.h"
 #include "rueda/capi/state.h"
 #include "rueda/memory/cuda/events.h"
 #include "rueda/rueda.h"
@@ -77,7 +79,12 @@ class Devices {
  private:
   Status load() {
     if (driver_) return Status::ok();
-    Result<std::shared_ptr<const cuda::Driver>> loaded = cuda::Driver::load();
+    const Result<rueda::Config> config =
+        rueda::parse_config([](const char* name) { return std::getenv(name); });
+    if (!config.is_ok()) return config.status();
+    const std::string& library = config.value().cuda_library;
+    Result<std::shared_ptr<const cuda::Driver>> loaded =
+        library.empty() ? cuda::Driver::load() : cuda::Driver::load(library);
     if (!loaded.is_ok()) return {Code::kUnsupported, loaded.status().why};
     driver_ = std::move(loaded).value();
     return Status::ok();
