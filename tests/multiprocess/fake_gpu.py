@@ -10,13 +10,14 @@ from __future__ import annotations
 import ctypes
 import os
 from pathlib import Path
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
+import harness
 import numpy as np
+import nursery
 import pytest
-from harness import library
 
-FOLDER = Path(library()).parent / "fake_cuda"
+FOLDER = Path(harness.library()).parent / "fake_cuda"
 IS_BUILT = (FOLDER / "libcuda.so.1").exists()
 needed = pytest.mark.skipif(not IS_BUILT, reason="the tests' libcuda is not built: RUEDA_BUILD_TESTS=ON")
 
@@ -26,20 +27,12 @@ NCCL = FOLDER.parent / "fake_nccl" / "libnccl.so.2"
 BACKENDS = ["staged", *(["nccl"] if NCCL.exists() else [])]
 
 
-def over(backend: str) -> Dict[str, str]:
-    """Variables for a job that is to use this backend."""
-    return {
-        "RUEDA_GPU_OPERATIONS": backend,
-        **({"RUEDA_NCCL_LIBRARY": str(NCCL)} if backend == "nccl" else {}),
-    }
-
-
 def environment(**settings: object) -> Dict[str, str]:
     """Variables for a process that is to have GPUs. settings: of fake_cuda.h, without the prefix."""
     chosen = {"DELAY_US": 3000, **settings}
     return {
         "RUEDA_CUDA_LIBRARY": str(FOLDER / "libcuda.so.1"),
-        "NCCL_MULTI_RANK_GPU_ENABLE": "1",  # ranks share device 0
+        "RUEDA_GPU_OPERATIONS": "staged",
         **{f"FAKE_CUDA_{name}": str(value) for name, value in chosen.items()},
     }
 
@@ -50,6 +43,19 @@ def found_by_name(**settings: object) -> Dict[str, str]:
     del variables["RUEDA_CUDA_LIBRARY"]
     paths = [str(FOLDER), *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)]
     return {**variables, "LD_LIBRARY_PATH": os.pathsep.join(path for path in paths if path)}
+
+
+def launch(ranks: int, script: str, backend: str, **settings: object) -> List[harness.Finished]:
+    """Runs a script on ranks that have GPUs and use them by this backend. All of them have device 0."""
+    if backend == "staged":
+        return nursery.launch(ranks, script, environment(**settings), limit_s=120)
+    variables = found_by_name(**settings)  # the tests' libnccl looks for libcuda by its name
+    nccl = {
+        "RUEDA_GPU_OPERATIONS": "nccl",
+        "RUEDA_NCCL_LIBRARY": str(NCCL),
+        "NCCL_MULTI_RANK_GPU_ENABLE": "1",
+    }
+    return harness.launch(ranks, script, {**variables, **nccl}, limit_s=120)
 
 
 class Driver:

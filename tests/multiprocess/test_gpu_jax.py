@@ -9,7 +9,6 @@ import sys
 import fake_gpu
 import pytest
 from harness import ROOT, assert_all_succeed, library
-from nursery import launch
 
 PREPARE = """
 import fake_gpu
@@ -50,7 +49,7 @@ def see(array):
 
 
 def run(body, ranks=2):
-    assert_all_succeed(launch(ranks, PREPARE + body, fake_gpu.environment(), limit_s=100))
+    assert_all_succeed(fake_gpu.launch(ranks, PREPARE + body, "staged"))
 
 
 @fake_gpu.needed

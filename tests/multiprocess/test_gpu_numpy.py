@@ -3,7 +3,6 @@
 import fake_gpu
 import pytest
 from harness import assert_all_succeed
-from nursery import launch
 
 pytestmark = fake_gpu.needed
 
@@ -37,8 +36,7 @@ def see(array):
 
 
 def run(body, ranks=2, backend="staged"):
-    variables = {**fake_gpu.environment(), **fake_gpu.over(backend)}
-    assert_all_succeed(launch(ranks, PREPARE + body, variables, limit_s=100))
+    assert_all_succeed(fake_gpu.launch(ranks, PREPARE + body, backend))
 
 
 @pytest.mark.parametrize("backend", fake_gpu.BACKENDS)
