@@ -210,8 +210,8 @@ typedef struct rueda_result_info {
  * data may be read after rueda_wait, or on a stream after rueda_wait_on_stream. Pointers are valid until
  * rueda_release or rueda_shutdown; data that rueda_detach took is valid until rueda_free. */
 RUEDA_API int rueda_result(int64_t handle, int32_t index, rueda_result_info* info);
-/* Takes ownership of the data that the engine allocated for one result, in memory of input's kind; free it with
- * rueda_free, which waits for the device if it is memory of one. NULL if there is none. */
+/* Takes ownership of the data that the engine allocated for one result, in memory of input's kind; free it
+ * with rueda_free, which waits for the device if it is memory of one. NULL if there is none. */
 RUEDA_API void* rueda_detach(int64_t handle, int32_t index);
 RUEDA_API void rueda_free(void* data);
 /* Releases the handle. A pending operation goes on, and its buffers stay borrowed until it ends. */

@@ -24,10 +24,10 @@ std::function<void()> ringer(const UniqueFd& doorbell) {
 Status add_staged(Session& session, SessionBackends& backends) {
   const backend::StagedOptions options{.section_bytes =
                                            static_cast<size_t>(session.all->front().staging_bytes)};
-  const auto lanes =
-      std::make_shared<backend::Lanes>(session.devices, ringer(session.doorbell), options.section_bytes);
+  const auto shuttles =
+      std::make_shared<backend::Shuttles>(session.devices, ringer(session.doorbell), options.section_bytes);
   for (std::unique_ptr<backend::Backend>& each : backends.for_hosts)
-    each = std::make_unique<backend::StagedBackend>(std::move(each), lanes, options);
+    each = std::make_unique<backend::StagedBackend>(std::move(each), shuttles, options);
   return Status::ok();
 }
 

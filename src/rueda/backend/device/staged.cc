@@ -30,7 +30,7 @@ void StagedBackend::start(const Call& call) {
   StagedCall& mine = *open_.emplace_back(std::make_unique<StagedCall>(call, options_.section_bytes));
   if (!broken_.is_ok()) return mine.fail(broken_);
   if (!mine.is_on_device()) return void(start_in_order());
-  if (const Status prepared = mine.prepare(*lanes_); !prepared.is_ok()) fail(mine, prepared);
+  if (const Status prepared = mine.prepare(*shuttles_); !prepared.is_ok()) fail(mine, prepared);
 }
 
 void StagedBackend::discard(const Call& call, std::span<const int32_t> arrivals) {
@@ -176,15 +176,15 @@ bool StagedBackend::prepare_sleep() {
 // The device rings when it has done what this call waits for.
 Status StagedBackend::ask_for_waking(StagedCall& call) {
   if (call.fetched < call.sections.size() && !std::exchange(call.is_watched, true))
-    for (const auto& [lane, events] : call.awaited())
-      if (Status s = lane->wake_after(events); !s.is_ok()) return s;
+    for (const auto& [shuttle, events] : call.awaited())
+      if (Status s = shuttle->wake_after(events); !s.is_ok()) return s;
   const bool is_coming = std::ranges::any_of(call.sections, [](const auto& one) { return !one.has_come(); });
   const bool needs_buffer = call.fetched < call.sections.size() && !buffers_.has_free();
-  for (Lane* lane : call.lanes()) {
+  for (Shuttle* shuttle : call.shuttles()) {
     if (is_coming)
-      if (Status s = lane->wake_after(Lane::Way::kToHost); !s.is_ok()) return s;
+      if (Status s = shuttle->wake_after(Shuttle::Way::kToHost); !s.is_ok()) return s;
     if (needs_buffer)
-      if (Status s = lane->wake_after(Lane::Way::kToDevice); !s.is_ok()) return s;
+      if (Status s = shuttle->wake_after(Shuttle::Way::kToDevice); !s.is_ok()) return s;
   }
   return Status::ok();
 }

@@ -37,10 +37,10 @@ struct StagedOptions {
 
 class StagedBackend final : public Backend {
  public:
-  StagedBackend(std::unique_ptr<Backend> host, std::shared_ptr<Lanes> lanes,
+  StagedBackend(std::unique_ptr<Backend> host, std::shared_ptr<Shuttles> shuttles,
                 const StagedOptions& options = {})
       : host_(std::move(host)),
-        lanes_(std::move(lanes)),
+        shuttles_(std::move(shuttles)),
         options_(options),
         buffers_(options.buffers, 2 * options.section_bytes) {}
 
@@ -80,7 +80,7 @@ class StagedBackend final : public Backend {
   Status ask_for_waking(StagedCall& call);
 
   std::unique_ptr<Backend> host_;
-  std::shared_ptr<Lanes> lanes_;
+  std::shared_ptr<Shuttles> shuttles_;
   StagedOptions options_;
   StagingBuffers buffers_;
   std::deque<std::unique_ptr<StagedCall>> open_;  // in the global order

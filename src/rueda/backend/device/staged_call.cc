@@ -6,14 +6,16 @@
 namespace rueda::backend {
 namespace {
 
-constexpr size_t kLine = 64;  // bytes; the output begins at one
+constexpr size_t kOutputAlignment = 64;  // bytes; the output begins at one
 
 size_t bytes_of(int64_t elements, const Call& call) {
   return static_cast<size_t>(elements) * size_of(call.spec.dtype);
 }
 
 size_t output_begin(const Section& plan, const Call& call) {
-  return plan.is_in_place ? 0 : (bytes_of(plan.given, call) + kLine - 1) / kLine * kLine;
+  return plan.is_in_place
+             ? 0
+             : (bytes_of(plan.given, call) + kOutputAlignment - 1) / kOutputAlignment * kOutputAlignment;
 }
 
 // What this process alone sees. The code says so: another one might count as the same refusal on every rank.
@@ -24,10 +26,10 @@ bool needs_input(const Call& call) {
 }
 
 template <class T>
-T& entry_of(std::vector<std::pair<Lane*, T>>& entries, Lane* lane) {
-  const auto found = std::ranges::find(entries, lane, &std::pair<Lane*, T>::first);
+T& entry_of(std::vector<std::pair<Shuttle*, T>>& entries, Shuttle* shuttle) {
+  const auto found = std::ranges::find(entries, shuttle, &std::pair<Shuttle*, T>::first);
   if (found != entries.end()) return found->second;
-  return entries.emplace_back(lane, T()).second;
+  return entries.emplace_back(shuttle, T()).second;
 }
 
 }  // namespace
@@ -57,15 +59,15 @@ bool StagedCall::is_over() const {
   return ended == sections.size();
 }
 
-Status StagedCall::prepare(Lanes& lanes) {
-  lane_of_.assign(call.segments.size(), nullptr);
+Status StagedCall::prepare(Shuttles& shuttles) {
+  shuttle_of_.assign(call.segments.size(), nullptr);
   for (size_t i = 0; has_tensors_ && i < call.segments.size(); ++i) {
     const Segment& segment = call.segments[i];
     culprit = i;
-    const Result<Lane*> lane = lanes.get(segment.memory.device);
-    if (!lane.is_ok()) return local_fault(lane.status());
-    lane_of_[i] = lane.value();
-    const cuda::Device& device = *lane.value()->device();
+    const Result<Shuttle*> shuttle = shuttles.get(segment.memory.device);
+    if (!shuttle.is_ok()) return local_fault(shuttle.status());
+    shuttle_of_[i] = shuttle.value();
+    const cuda::Device& device = *shuttle.value()->device();
     if (Status s = device.check_memory(segment.input); !s.is_ok()) return local_fault(s);
     if (segment.output != segment.input)
       if (Status s = device.check_memory(segment.output); !s.is_ok()) return local_fault(s);
@@ -83,7 +85,7 @@ Result<bool> StagedCall::is_ready() {
     const Segment& segment = call.segments[ready_];
     if (segment.memory.ready == nullptr) continue;
     const std::optional<Status> outcome =
-        cuda::outcome_of(*lane_of_[ready_]->device(), static_cast<cuda::CUevent>(segment.memory.ready));
+        cuda::outcome_of(*shuttle_of_[ready_]->device(), static_cast<cuda::CUevent>(segment.memory.ready));
     if (!outcome) return false;
     if (outcome->is_ok()) continue;
     culprit = ready_;
@@ -92,23 +94,23 @@ Result<bool> StagedCall::is_ready() {
   return true;
 }
 
-std::vector<std::pair<Lane*, std::vector<cuda::CUevent>>> StagedCall::awaited() const {
-  std::vector<std::pair<Lane*, std::vector<cuda::CUevent>>> events;
+std::vector<std::pair<Shuttle*, std::vector<cuda::CUevent>>> StagedCall::awaited() const {
+  std::vector<std::pair<Shuttle*, std::vector<cuda::CUevent>>> events;
   for (size_t i = ready_; has_tensors_ && i < call.segments.size(); ++i)
     if (call.segments[i].memory.ready != nullptr)
-      entry_of(events, lane_of_[i]).push_back(static_cast<cuda::CUevent>(call.segments[i].memory.ready));
+      entry_of(events, shuttle_of_[i]).push_back(static_cast<cuda::CUevent>(call.segments[i].memory.ready));
   return events;
 }
 
 // place: where the section's input or output begins in its buffer.
-std::vector<std::pair<Lane*, std::vector<cuda::TensorRun>>> StagedCall::runs_of(
+std::vector<std::pair<Shuttle*, std::vector<cuda::TensorRun>>> StagedCall::runs_of(
     const std::vector<SectionRun>& runs, size_t place, bool is_output) const {
-  std::vector<std::pair<Lane*, std::vector<cuda::TensorRun>>> made;
+  std::vector<std::pair<Shuttle*, std::vector<cuda::TensorRun>>> made;
   for (const SectionRun& run : runs) {
     const Segment& segment = call.segments[run.segment];
     // A backend writes to outputs and leaves inputs as they are; the copies take one type of address.
     auto* tensor = static_cast<std::byte*>(is_output ? segment.output : const_cast<void*>(segment.input));
-    entry_of(made, lane_of_[run.segment])
+    entry_of(made, shuttle_of_[run.segment])
         .push_back({.tensor = tensor + bytes_of(run.begin, call),
                     .offset = place + bytes_of(run.at, call),
                     .bytes = bytes_of(run.count, call)});
@@ -121,14 +123,14 @@ Result<bool> StagedCall::fetch(StagingBuffers& buffers) {
   const size_t place = output_begin(section.plan, call);
   const size_t bytes = place + bytes_of(section.plan.taken, call);
   const Result<StagingBuffer*> buffer =
-      buffers.take(lane_of_.front()->device(), std::max(bytes, bytes_of(section.plan.given, call)));
+      buffers.take(shuttle_of_.front()->device(), std::max(bytes, bytes_of(section.plan.given, call)));
   if (!buffer.is_ok()) return local_fault(buffer.status());
   if (buffer.value() == nullptr) return false;
   section.buffer = buffer.value();
   std::byte* const memory = section.buffer->memory.data();
   if (needs_input(call)) {
-    for (const auto& [lane, runs] : runs_of(section.plan.in, 0, false)) {
-      auto event = lane->copy(Lane::Way::kToHost, runs, memory);
+    for (const auto& [shuttle, runs] : runs_of(section.plan.in, 0, false)) {
+      auto event = shuttle->copy(Shuttle::Way::kToHost, runs, memory);
       if (!event.is_ok()) return local_fault(event.status());
       section.coming.push_back(std::move(event).value());
     }
@@ -142,15 +144,15 @@ Status StagedCall::store(StagedSection& section) {
   StagingBuffer& buffer = *std::exchange(section.buffer, nullptr);
   buffer.is_taken = false;  // it is free when it has been copied from
   const size_t place = output_begin(section.plan, call);
-  for (const auto& [lane, runs] : runs_of(section.plan.out, place, true)) {
-    auto copied = lane->copy(Lane::Way::kToDevice, runs, buffer.memory.data());
+  for (const auto& [shuttle, runs] : runs_of(section.plan.out, place, true)) {
+    auto copied = shuttle->copy(Shuttle::Way::kToDevice, runs, buffer.memory.data());
     if (!copied.is_ok()) return local_fault(copied.status());
     buffer.leaving.push_back(copied.value());
-    entry_of(stored_, lane) = std::move(copied).value();
+    entry_of(stored_, shuttle) = std::move(copied).value();
   }
   if (ended < sections.size() || stored_.empty()) return Status::ok();
   std::vector<std::shared_ptr<cuda::Event>> last;
-  for (const auto& [lane, copy] : stored_) last.push_back(copy);
+  for (const auto& [shuttle, copy] : stored_) last.push_back(copy);
   event = std::make_shared<CudaEvent>(std::move(last));
   return Status::ok();
 }
@@ -194,11 +196,12 @@ Done StagedCall::done() const {
   return done;
 }
 
-std::vector<Lane*> StagedCall::lanes() const {
-  std::vector<Lane*> lanes;
-  for (Lane* lane : lane_of_)
-    if (lane != nullptr && std::ranges::find(lanes, lane) == lanes.end()) lanes.push_back(lane);
-  return lanes;
+std::vector<Shuttle*> StagedCall::shuttles() const {
+  std::vector<Shuttle*> shuttles;
+  for (Shuttle* shuttle : shuttle_of_)
+    if (shuttle != nullptr && std::ranges::find(shuttles, shuttle) == shuttles.end())
+      shuttles.push_back(shuttle);
+  return shuttles;
 }
 
 }  // namespace rueda::backend

@@ -11,8 +11,8 @@
 
 #include "rueda/backend/backend.h"
 #include "rueda/backend/cuda_event.h"
-#include "rueda/backend/device/lane.h"
 #include "rueda/backend/device/sections.h"
+#include "rueda/backend/device/shuttle.h"
 #include "rueda/backend/device/staging_buffers.h"
 
 namespace rueda::backend {
@@ -46,12 +46,12 @@ class StagedCall {
   [[nodiscard]] bool is_at_work() const { return started > 0 && !sections.front().has_ended; }
   // Nothing is left to do, and no copy to the host is under way.
   [[nodiscard]] bool is_over() const;
-  // Opens the lanes of the devices and checks the memory of the tensors.
-  Status prepare(Lanes& lanes);
+  // Opens the shuttles of the devices and checks the memory of the tensors.
+  Status prepare(Shuttles& shuttles);
   // Looks at the ready events in turn. True when all have happened.
   Result<bool> is_ready();
-  // The ready events that have not happened yet, for each lane.
-  [[nodiscard]] std::vector<std::pair<Lane*, std::vector<cuda::CUevent>>> awaited() const;
+  // The ready events that have not happened yet, for each shuttle.
+  [[nodiscard]] std::vector<std::pair<Shuttle*, std::vector<cuda::CUevent>>> awaited() const;
   // Starts the copies of the next section to a buffer, if one is free. False: none is.
   Result<bool> fetch(StagingBuffers& buffers);
   // Starts the copies of a section's result to the devices.
@@ -63,7 +63,7 @@ class StagedCall {
   // Gives the buffers back that no copy uses any more.
   void return_buffers();
   [[nodiscard]] Done done() const;
-  [[nodiscard]] std::vector<Lane*> lanes() const;
+  [[nodiscard]] std::vector<Shuttle*> shuttles() const;
 
   Call call;
   std::vector<StagedSection> sections;
@@ -78,13 +78,13 @@ class StagedCall {
   std::shared_ptr<CudaEvent> event;  // once everything is launched
 
  private:
-  [[nodiscard]] std::vector<std::pair<Lane*, std::vector<cuda::TensorRun>>> runs_of(
+  [[nodiscard]] std::vector<std::pair<Shuttle*, std::vector<cuda::TensorRun>>> runs_of(
       const std::vector<SectionRun>& runs, size_t place, bool is_output) const;
 
   bool is_on_device_, has_tensors_;
-  std::vector<Lane*> lane_of_;  // [segments]; null: no bytes
-  size_t ready_ = 0;            // segments whose events have happened, from the first on
-  std::vector<std::pair<Lane*, std::shared_ptr<cuda::Event>>> stored_;  // the last copy to each device
+  std::vector<Shuttle*> shuttle_of_;  // [segments]; null: no bytes
+  size_t ready_ = 0;                  // segments whose events have happened, from the first on
+  std::vector<std::pair<Shuttle*, std::shared_ptr<cuda::Event>>> stored_;  // the last copy to each device
 };
 
 }  // namespace rueda::backend

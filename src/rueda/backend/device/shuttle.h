@@ -21,13 +21,13 @@
 
 namespace rueda::backend {
 
-class Lane {
+class Shuttle {
  public:
   enum class Way : uint8_t { kToHost, kToDevice };
 
   // wake: any thread; wakes the engine thread. gather_bytes: memory of the device wanted for each direction.
-  static Result<std::unique_ptr<Lane>> open(std::shared_ptr<const cuda::Device> device,
-                                            std::function<void()> wake, size_t gather_bytes);
+  static Result<std::unique_ptr<Shuttle>> open(std::shared_ptr<const cuda::Device> device,
+                                               std::function<void()> wake, size_t gather_bytes);
 
   // Copies all runs, which have places in `pinned`, in the order of the direction's stream. The event happens
   // when they have arrived. Runs ascend by place and leave no gaps.
@@ -47,7 +47,7 @@ class Lane {
     bool has_asked = false;  // for the buffer
     std::shared_ptr<std::atomic<bool>> will_wake = std::make_shared<std::atomic<bool>>(false);
   };
-  Lane(std::shared_ptr<const cuda::Device> device, std::function<void()> wake, size_t gather_bytes)
+  Shuttle(std::shared_ptr<const cuda::Device> device, std::function<void()> wake, size_t gather_bytes)
       : device_(device), wake_(std::move(wake)), gather_bytes_(gather_bytes), events_(std::move(device)) {}
 
   Direction& of(Way way) { return directions_[static_cast<size_t>(way)]; }
@@ -65,19 +65,19 @@ class Lane {
   std::unique_ptr<cuda::Stream> watch_;  // waits for the events of frameworks
 };
 
-// The lanes of the devices that tensors were on so far, shared by the backends that stage. Engine thread
+// The shuttles of the devices that tensors were on so far, shared by the backends that stage. Engine thread
 // only.
-class Lanes {
+class Shuttles {
  public:
-  Lanes(std::shared_ptr<cuda::Devices> devices, std::function<void()> wake, size_t gather_bytes)
+  Shuttles(std::shared_ptr<cuda::Devices> devices, std::function<void()> wake, size_t gather_bytes)
       : devices_(std::move(devices)), wake_(std::move(wake)), gather_bytes_(gather_bytes) {}
-  Result<Lane*> get(int32_t device);
+  Result<Shuttle*> get(int32_t device);
 
  private:
   std::shared_ptr<cuda::Devices> devices_;
   std::function<void()> wake_;
   size_t gather_bytes_;
-  std::map<int32_t, std::unique_ptr<Lane>> lanes_;
+  std::map<int32_t, std::unique_ptr<Shuttle>> shuttles_;
 };
 
 // Splits runs into parts of at most `bytes` bytes each, cutting runs where necessary. The places in each part

@@ -1,4 +1,4 @@
-#include "rueda/backend/device/lane.h"
+#include "rueda/backend/device/shuttle.h"
 
 #include <algorithm>
 #include <utility>
@@ -17,25 +17,25 @@ size_t total_bytes(std::span<const cuda::TensorRun> runs) {
 
 }  // namespace
 
-Result<std::unique_ptr<Lane>> Lane::open(std::shared_ptr<const cuda::Device> device,
-                                         std::function<void()> wake, size_t gather_bytes) {
-  std::unique_ptr<Lane> lane(new Lane(device, std::move(wake), gather_bytes));
-  for (Direction& direction : lane->directions_) {
+Result<std::unique_ptr<Shuttle>> Shuttle::open(std::shared_ptr<const cuda::Device> device,
+                                               std::function<void()> wake, size_t gather_bytes) {
+  std::unique_ptr<Shuttle> shuttle(new Shuttle(device, std::move(wake), gather_bytes));
+  for (Direction& direction : shuttle->directions_) {
     Result<std::unique_ptr<cuda::Stream>> stream = cuda::Stream::create(device);
     if (!stream.is_ok()) return stream.status();
     direction.stream = std::move(stream).value();
   }
   Result<std::unique_ptr<cuda::Stream>> watch = cuda::Stream::create(device);
   if (!watch.is_ok()) return watch.status();
-  lane->watch_ = std::move(watch).value();
+  shuttle->watch_ = std::move(watch).value();
   Result<std::unique_ptr<cuda::Kernels>> kernels = cuda::Kernels::load(device);
   if (!kernels.is_ok()) return kernels.status();
-  lane->kernels_ = std::move(kernels).value();
-  return lane;
+  shuttle->kernels_ = std::move(kernels).value();
+  return shuttle;
 }
 
-Result<std::shared_ptr<cuda::Event>> Lane::copy(Way way, std::span<const cuda::TensorRun> runs,
-                                                std::byte* pinned) {
+Result<std::shared_ptr<cuda::Event>> Shuttle::copy(Way way, std::span<const cuda::TensorRun> runs,
+                                                   std::byte* pinned) {
   Direction& direction = of(way);
   const bool is_worth_gathering = runs.size() > 1 && total_bytes(runs) / runs.size() < kAloneBytes;
   if (is_worth_gathering) reserve(direction);
@@ -50,7 +50,7 @@ Result<std::shared_ptr<cuda::Event>> Lane::copy(Way way, std::span<const cuda::T
 }
 
 // Asks once: a device that is full stays full while a model trains.
-void Lane::reserve(Direction& direction) {
+void Shuttle::reserve(Direction& direction) {
   if (std::exchange(direction.has_asked, true)) return;
   for (size_t bytes = gather_bytes_; bytes >= kLeastGathered; bytes /= 2) {
     Result<cuda::DeviceBuffer> buffer = cuda::DeviceBuffer::allocate(device_, bytes);
@@ -60,8 +60,8 @@ void Lane::reserve(Direction& direction) {
   }
 }
 
-Status Lane::copy_each(Direction& direction, Way way, std::span<const cuda::TensorRun> runs,
-                       std::byte* pinned) {
+Status Shuttle::copy_each(Direction& direction, Way way, std::span<const cuda::TensorRun> runs,
+                          std::byte* pinned) {
   for (const cuda::TensorRun& run : runs) {
     std::byte* const host = pinned + run.offset;
     const Status status = way == Way::kToHost ? direction.stream->copy(host, run.tensor, run.bytes)
@@ -72,8 +72,8 @@ Status Lane::copy_each(Direction& direction, Way way, std::span<const cuda::Tens
 }
 
 // The stream keeps the order: a part is gathered only after the part before it has left the buffer.
-Status Lane::copy_gathered(Direction& direction, Way way, std::span<const cuda::TensorRun> runs,
-                           std::byte* pinned) {
+Status Shuttle::copy_gathered(Direction& direction, Way way, std::span<const cuda::TensorRun> runs,
+                              std::byte* pinned) {
   cuda::Stream& stream = *direction.stream;
   std::byte* const buffer = direction.gathered.data();
   for (const GatheredPart& part : split_runs(runs, direction.gathered.bytes())) {
@@ -88,7 +88,7 @@ Status Lane::copy_gathered(Direction& direction, Way way, std::span<const cuda::
   return Status::ok();
 }
 
-Status Lane::wake_after(Way way) {
+Status Shuttle::wake_after(Way way) {
   Direction& direction = of(way);
   // If it will wake for what was enqueued earlier, the engine asks again then.
   if (direction.will_wake->exchange(true)) return Status::ok();
@@ -100,19 +100,19 @@ Status Lane::wake_after(Way way) {
   return status;
 }
 
-Status Lane::wake_after(std::span<const cuda::CUevent> events) {
+Status Shuttle::wake_after(std::span<const cuda::CUevent> events) {
   for (const cuda::CUevent event : events)
     if (Status s = watch_->wait(event); !s.is_ok()) return s;
   return watch_->call(wake_);
 }
 
-Result<Lane*> Lanes::get(int32_t device) {
-  if (const auto found = lanes_.find(device); found != lanes_.end()) return found->second.get();
+Result<Shuttle*> Shuttles::get(int32_t device) {
+  if (const auto found = shuttles_.find(device); found != shuttles_.end()) return found->second.get();
   Result<std::shared_ptr<const cuda::Device>> opened = devices_->get(device);
   if (!opened.is_ok()) return opened.status();
-  Result<std::unique_ptr<Lane>> lane = Lane::open(std::move(opened).value(), wake_, gather_bytes_);
-  if (!lane.is_ok()) return lane.status();
-  return lanes_.emplace(device, std::move(lane).value()).first->second.get();
+  Result<std::unique_ptr<Shuttle>> shuttle = Shuttle::open(std::move(opened).value(), wake_, gather_bytes_);
+  if (!shuttle.is_ok()) return shuttle.status();
+  return shuttles_.emplace(device, std::move(shuttle).value()).first->second.get();
 }
 
 std::vector<GatheredPart> split_runs(std::span<const cuda::TensorRun> runs, size_t bytes) {
