@@ -2,7 +2,7 @@
 VENV := .venv/bin/python
 unexport MAKEFLAGS MAKELEVEL MFLAGS
 
-.PHONY: help setup demo test test-matrix bench wheel clean
+.PHONY: help setup demo test test-matrix bench wheel wheels clean
 help:
 	@echo "make setup   what a Debian 12 machine needs, and .venv with rueda installed"
 	@echo "make demo    train Fashion-MNIST with 1 and 2 ranks through rueda run"
@@ -10,6 +10,7 @@ help:
 	@echo "make test-matrix   the front ends' tests over several versions of the frameworks"
 	@echo "make bench   measure this machine"
 	@echo "make wheel   dist/rueda-*.whl"
+	@echo "make wheels  dist/portable/: wheels for glibc 2.28 on x86_64 and aarch64, and the source distribution"
 	@echo "make clean   remove build/ and dist/ (not .venv/)"
 
 setup:
@@ -31,6 +32,10 @@ bench:
 wheel:
 	@tools/setup.sh apt
 	@python3 tools/build_wheel.py dist
+
+wheels: setup
+	@tools/setup.sh wheels
+	@$(VENV) tools/build_wheels.py
 
 clean:
 	@rm -rf build dist

@@ -2,8 +2,7 @@
 file(GLOB jax_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/plugins/jax/*.cc)
 add_library(rueda_jax SHARED ${jax_sources})
 target_link_libraries(rueda_jax PRIVATE rueda_flags rueda)
-target_link_options(rueda_jax PRIVATE -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL
-  -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/exports.map)
-set_target_properties(rueda_jax PROPERTIES LINK_DEPENDS ${CMAKE_SOURCE_DIR}/cmake/exports.map
-  BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH $ORIGIN)
+rueda_needs_glibc_alone(rueda_jax)
+rueda_exports_only(rueda_jax ${CMAKE_SOURCE_DIR}/cmake/exports.map)
+set_target_properties(rueda_jax PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH $ORIGIN)
 install(TARGETS rueda_jax LIBRARY DESTINATION lib COMPONENT rueda)

@@ -3,12 +3,11 @@ file(GLOB capi_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/rueda/capi/*.cc
 if(capi_sources)
   add_library(rueda SHARED ${capi_sources})
   target_link_libraries(rueda PRIVATE rueda_runtime)
-  target_link_options(rueda PRIVATE -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL
-    -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/exports.map)
+  rueda_needs_glibc_alone(rueda)
+  rueda_exports_only(rueda ${CMAKE_SOURCE_DIR}/cmake/exports.map)
   if(NOT RUEDA_SANITIZE)  # the sanitizers' own symbols come from the program
     target_link_options(rueda PRIVATE -Wl,-z,defs)
   endif()
-  set_target_properties(rueda PROPERTIES LINK_DEPENDS ${CMAKE_SOURCE_DIR}/cmake/exports.map)
   rueda_module_test(capi rueda rueda_flags)
 endif()
 
@@ -39,7 +38,7 @@ if(cli_sources)
   # In a folder of its own: beside librueda.so its name would hide the target `rueda` from Ninja.
   set_target_properties(rueda_cli PROPERTIES OUTPUT_NAME rueda RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
   target_link_libraries(rueda_cli PRIVATE rueda_launch rueda_bench rueda_doctor)
-  target_link_options(rueda_cli PRIVATE -static-libstdc++ -static-libgcc)
+  rueda_needs_glibc_alone(rueda_cli)
 endif()
 
 if(RUEDA_BUILD_TESTS)

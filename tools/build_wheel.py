@@ -20,8 +20,11 @@ import tarfile
 import tempfile
 import time
 import zipfile
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Tuple
+
+import sbom
 
 ROOT = Path(__file__).resolve().parent.parent
 GLIBC_LIBRARIES = {
@@ -35,6 +38,20 @@ GLIBC_LIBRARIES = {
 }
 MINIMAL_CMAKE = (3, 25)
 TARGETS = ["rueda", "rueda_cli", "rueda_jax", "rueda_tensorflow", "rueda_torch"]
+
+
+@dataclass(frozen=True)
+class Build:
+    """How the binaries of a wheel are made. The default: for this machine, with its compiler."""
+
+    tree: Path = Path(os.environ.get("RUEDA_BUILD_DIR", ROOT / "build" / "release"))
+    machine: str = platform.machine()
+    # The oldest glibc that the tag may name: 2.17 is the oldest that x86_64 wheels can name usefully.
+    glibc: Tuple[int, int] = (2, 17)
+    settings: Tuple[str, ...] = ("-DCMAKE_BUILD_TYPE=Release", "-DRUEDA_BUILD_TESTS=OFF")
+    install: Tuple[str, ...] = ("--strip",)
+    runtime: sbom.Component = sbom.GCC_RUNTIME
+    environment: Dict[str, str] = field(default_factory=dict)
 
 
 def project() -> Dict[str, Any]:
@@ -69,59 +86,58 @@ def find_cmake() -> Optional[str]:
 # ---- the binaries ----
 
 
-def build_binaries(prefix: Path) -> None:
+def build_binaries(prefix: Path, build: Build) -> None:
     """Configures, builds and installs the component `rueda` under prefix, stripped."""
     cmake = find_cmake()
     if cmake is None:
         raise SystemExit("rueda needs CMake 3.25 or newer to build: apt install cmake, or pip install cmake.")
-    tree = Path(os.environ.get("RUEDA_BUILD_DIR", ROOT / "build" / "release"))
-    if not (tree / "CMakeCache.txt").exists():
+    env = {**os.environ, **build.environment}
+    if not (build.tree / "CMakeCache.txt").exists():
         # An existing tree keeps its own settings (the C++ tests share its objects).
         generator = ["-G", "Ninja"] if find_tool("ninja") else []
-        settings = ["-DCMAKE_BUILD_TYPE=Release", "-DRUEDA_BUILD_TESTS=OFF"]
-        configure = [cmake, "-S", str(ROOT), "-B", str(tree), *generator, *settings]
-        subprocess.run(configure, check=True, stdout=sys.stderr)
+        configure = [cmake, "-S", str(ROOT), "-B", str(build.tree), *generator, *build.settings]
+        subprocess.run(configure, check=True, stdout=sys.stderr, env=env)
     jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count() or 1))
-    build = [cmake, "--build", str(tree), "--target", *TARGETS, "-j", jobs]
-    subprocess.run(build, check=True, stdout=sys.stderr)
-    install = [cmake, "--install", str(tree), "--prefix", str(prefix), "--component", "rueda", "--strip"]
-    subprocess.run(install, check=True, stdout=subprocess.DEVNULL)
+    compile_all = [cmake, "--build", str(build.tree), "--target", *TARGETS, "-j", jobs]
+    subprocess.run(compile_all, check=True, stdout=sys.stderr, env=env)
+    install = [cmake, "--install", str(build.tree), "--prefix", str(prefix), "--component", "rueda"]
+    subprocess.run([*install, *build.install], check=True, stdout=subprocess.DEVNULL)
 
 
 def dynamic_needs(binary: Path) -> Tuple[List[str], Tuple[int, int]]:
     """NEEDED libraries, and the newest GLIBC symbol version imported (0, 0 if none)."""
-    table = subprocess.run(["objdump", "-p", str(binary)], capture_output=True, text=True, check=True).stdout
-    needed = re.findall(r"^\s+NEEDED\s+(\S+)", table, re.M)
-    references = table.partition("Version References:")[2]
-    versions = [(int(a), int(b)) for a, b in re.findall(r"GLIBC_(\d+)\.(\d+)", references)]
+    read = ["readelf", "--wide", "--dynamic", "--version-info", str(binary)]
+    table = subprocess.run(read, capture_output=True, text=True, check=True, env={"LC_ALL": "C"}).stdout
+    needed = re.findall(r"\(NEEDED\)\s+Shared library: \[(\S+)\]", table)
+    versions = [(int(a), int(b)) for a, b in re.findall(r"Name: GLIBC_(\d+)\.(\d+)", table)]
     return needed, max(versions, default=(0, 0))
 
 
-def platform_tag(binaries: List[Path]) -> str:
+def platform_tag(binaries: List[Path], build: Build) -> str:
     """manylinux_X_Y_<machine> if nothing but glibc is needed, otherwise linux_<machine>."""
-    machine = platform.machine()
-    newest = (2, 17)  # the oldest that x86_64 wheels can name usefully
+    newest = build.glibc
     for binary in binaries:
         needed, version = dynamic_needs(binary)
         foreign = sorted(set(needed) - GLIBC_LIBRARIES - {"librueda.so"})  # which lies beside the plugins
         if foreign:
-            print(f"{binary.name} needs {', '.join(foreign)}: tagged linux_{machine}", file=sys.stderr)
-            return f"linux_{machine}"
+            print(f"{binary.name} needs {', '.join(foreign)}: tagged linux_{build.machine}", file=sys.stderr)
+            return f"linux_{build.machine}"
         newest = max(newest, version)
-    return f"manylinux_{newest[0]}_{newest[1]}_{machine}"
+    return f"manylinux_{newest[0]}_{newest[1]}_{build.machine}"
 
 
 # ---- the archive ----
 
 
-def metadata_text(table: Dict[str, Any]) -> str:
+def metadata_text(table: Dict[str, Any], licenses: Iterable[str] = ("LICENSE",)) -> str:
+    """PKG-INFO or METADATA. licenses: paths below the folder of licences."""
     lines = [
         "Metadata-Version: 2.4",
         f"Name: {table['name']}",
         f"Version: {table['version']}",
         f"Summary: {table['description']}",
         f"License-Expression: {table['license']}",
-        "License-File: LICENSE",
+        *(f"License-File: {path}" for path in licenses),
         f"Requires-Python: {table['requires-python']}",
         f"Keywords: {','.join(table['keywords'])}",
     ]
@@ -174,15 +190,20 @@ def build_wheel(
     metadata_directory: Optional[str] = None,
 ) -> str:
     """PEP 517: writes the wheel into wheel_directory and returns its name."""
+    return write_wheel(Path(wheel_directory), Build())
+
+
+def write_wheel(directory: Path, build: Build) -> str:
+    """Builds the binaries and writes the wheel into directory; returns its name."""
     table = project()
     stem = f"{table['name']}-{table['version']}"
     with tempfile.TemporaryDirectory() as scratch:
         prefix = Path(scratch)
-        build_binaries(prefix)
+        build_binaries(prefix, build)
         libraries, command = sorted((prefix / "lib").glob("*.so")), prefix / "bin" / "rueda"
-        tag = f"py3-none-{platform_tag([*libraries, command])}"
+        tag = f"py3-none-{platform_tag([*libraries, command], build)}"
         name = f"{stem}-{tag}.whl"
-        target = Path(wheel_directory) / name
+        target = directory / name
         target.parent.mkdir(parents=True, exist_ok=True)
         wheel = WheelWriter(target.with_suffix(".part"), f"{stem}.dist-info")
         for path in package_files():
@@ -193,15 +214,24 @@ def build_wheel(
             else:
                 mode = 0o755 if path in libraries else 0o644
                 wheel.add(f"rueda/{path.relative_to(prefix).as_posix()}", path.read_bytes(), mode)
-        wheel.add(f"{stem}.dist-info/METADATA", metadata_text(table).encode())
-        about = (
-            f"Wheel-Version: 1.0\nGenerator: rueda tools/build_wheel.py\nRoot-Is-Purelib: false\nTag: {tag}\n"
-        )
-        wheel.add(f"{stem}.dist-info/WHEEL", about.encode())
-        wheel.add(f"{stem}.dist-info/licenses/LICENSE", (ROOT / "LICENSE").read_bytes())
+        add_metadata(wheel, table, tag, [*sbom.LIBRARIES, build.runtime])
         wheel.finish()
     target.with_suffix(".part").replace(target)
     return name
+
+
+def add_metadata(
+    wheel: WheelWriter, table: Dict[str, Any], tag: str, components: List[sbom.Component]
+) -> None:
+    """The files of .dist-info but RECORD."""
+    about = f"Wheel-Version: 1.0\nGenerator: rueda tools/build_wheel.py\nRoot-Is-Purelib: false\nTag: {tag}\n"
+    listing = sbom.document(table["name"], table["version"], table["license"], components)
+    texts = {"LICENSE": (ROOT / "LICENSE").read_bytes(), **sbom.license_texts(components)}
+    wheel.add(f"{wheel.info}/METADATA", metadata_text(table, texts).encode())
+    wheel.add(f"{wheel.info}/WHEEL", about.encode())
+    wheel.add(f"{wheel.info}/sboms/rueda.cdx.json", listing.encode())
+    for path, text in texts.items():
+        wheel.add(f"{wheel.info}/licenses/{path}", text)
 
 
 def build_sdist(sdist_directory: str, config_settings: Optional[Dict[str, Any]] = None) -> str:

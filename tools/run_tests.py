@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
+import zipfile
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -219,10 +222,42 @@ def python(tally: Tally) -> None:
     tally.add_report("pytest", report, status)
 
 
+# What a library of another compiler could break: the arithmetic, and TensorFlow's callbacks.
+WITH_THE_PORTABLE_LIBRARY = [
+    "tests/multiprocess/test_numpy_collectives.py",
+    "tests/multiprocess/test_tensorflow_collectives.py",
+]
+
+
+def portable(tally: Tally) -> None:
+    """The wheel for older Linux: its symbols, its bits, and some tests with its library."""
+    folder = BUILD / "portable-wheel"
+    shutil.rmtree(folder, ignore_errors=True)
+    machine = platform.machine()
+    command = [sys.executable, "tools/build_wheels.py", "--machine", machine, str(folder)]
+    is_built = run(command, limit_s=1800) == 0
+    tally.note(
+        "portable wheel: auditwheel agrees with its tag, and it gives the bits of this build", is_built
+    )
+    if not is_built:
+        return
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "unpacked")
+    library = folder / "unpacked" / "rueda" / "lib" / "librueda.so"
+    env = {"RUEDA_PORTABLE_WHEEL": str(wheel), "RUEDA_LIBRARY": str(library)}
+    report = BUILD / "portable.xml"
+    report.unlink(missing_ok=True)
+    tests = ["tests/portable", *WITH_THE_PORTABLE_LIBRARY]
+    status = run([sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *tests], limit_s=900, env=env)
+    tally.add_report("portable", report, status)
+
+
 STAGES: Dict[str, Callable[[Tally], None]] = {
     "cpp": cpp,
     "lint": lint,
     "python": python,
+    "portable": portable,
     "asan": asan,
     "tsan": tsan,
 }

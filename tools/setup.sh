@@ -4,6 +4,7 @@
 #   tools/setup.sh apt    Debian packages only (enough for `make wheel`)
 #   tools/setup.sh        Debian packages, then .venv with rueda, the rueda command and the horovod alias installed
 #   tools/setup.sh bench  the same, and the libraries that `make bench` compares with
+#   tools/setup.sh wheels the same, and what runs programs of other architectures
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -22,7 +23,7 @@ packages_of() {  # a section of the list; the first one has no name
 
 required=$(packages_of '')
 optional=$(packages_of '[optional]')
-if [ "${1:-all}" = bench ]; then optional+=" $(packages_of '[bench]')"; fi
+case "${1:-all}" in bench | wheels) optional+=" $(packages_of "[$1]")" ;; esac
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
 

@@ -200,12 +200,17 @@ def fits_int32(number: int) -> bool:
     return -LARGEST_INT32 - 1 <= number <= LARGEST_INT32
 
 
+def check_text(text: Any, what: str) -> None:
+    """Raises TypeError for anything but text. what: the word for it ("name")."""
+    if not isinstance(text, str):
+        raise TypeError(f"The {what} has to be a string, not {type(text).__name__} ({text!r}).")
+
+
 def c_text(text: str, what: str, encoding: str = "utf-8") -> bytes:
     """Text as the C ABI takes it. what: the word for it ("name"). Raises TypeError for anything but text, and
     ValueError for text that a C string cannot hold.
     """
-    if not isinstance(text, str):
-        raise TypeError(f"The {what} has to be a string, not {type(text).__name__} ({text!r}).")
+    check_text(text, what)
     if "\0" in text:
         raise ValueError(f"The {what} {text!r} holds a NUL character; leave it out.")
     try:

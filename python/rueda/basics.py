@@ -197,6 +197,8 @@ class HorovodBasics:
         A file that cannot be opened causes a RuntimeWarning, and training continues.
         """
         epochs.require()
+        if not isinstance(file_path, (str, bytes, os.PathLike)):
+            raise TypeError(f"The timeline's path has to be a string, not {type(file_path).__name__}.")
         path = _core.c_text(os.fsdecode(file_path), "timeline's path", sys.getfilesystemencoding())
         status = _core.start_timeline(path, int(bool(mark_cycles)))
         if status == _core.UNAVAILABLE:
@@ -303,6 +305,8 @@ def _check_process_sets(process_sets: Sequence[ProcessSet] | str | None) -> list
             )
         os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
         return []
+    if not isinstance(process_sets, Iterable):
+        raise TypeError(f'process_sets is {process_sets!r}; pass "dynamic" or a list of ProcessSet objects.')
     sets = list(process_sets)
     for process_set in sets:
         if not isinstance(process_set, ProcessSet):

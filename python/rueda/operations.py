@@ -6,7 +6,6 @@ into its own tensors. Nothing here knows a framework.
 
 from __future__ import annotations
 
-import operator
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from typing import Any, NoReturn, Optional, Tuple, TypeVar
 from rueda import _core, epochs, errors
 from rueda.basics import FORKED
 from rueda.numbering import numbers
+from rueda.policy import check_factors, check_name, root_rank_of
 from rueda.process_sets import ProcessSet, global_process_set
 
 # A waiting main thread looks for signals (Ctrl-C) this often.
@@ -124,6 +124,7 @@ def is_group(naming: Naming) -> bool:
 def submit_named(calls: Sequence[Call], naming: Naming, process_set: ProcessSet) -> tuple[int, int]:
     """Like submit, with the names that every front end uses."""
     word, name = naming
+    check_name(name)
     count, has_many = len(calls), is_group(naming)
 
     def make_name(number: int, index: int) -> str:
@@ -134,11 +135,12 @@ def submit_named(calls: Sequence[Call], naming: Naming, process_set: ProcessSet)
 
 
 def fill(request: _core.Request, call: Call, set_id: int, name: str) -> None:
+    root_rank = root_rank_of(call.root_rank)
     try:
-        root_rank = operator.index(call.root_rank)
         request.prescale, request.postscale = call.prescale, call.postscale
-    except TypeError:
-        raise TypeError(_not_numbers(call)) from None
+    except (TypeError, OverflowError):
+        check_factors(call.prescale, call.postscale)
+        raise
     if not _core.fits_int32(root_rank):
         raise ValueError(f"broadcast received invalid root rank {root_rank} for provided process set")
     request.struct_size = _core.REQUEST_BYTES
@@ -162,12 +164,6 @@ def fill(request: _core.Request, call: Call, set_id: int, name: str) -> None:
     request.memory = call.memory
     request.ready = call.ready
     request.priority = call.priority
-
-
-def _not_numbers(call: Call) -> str:
-    if call.what == _core.BROADCAST:
-        return f"broadcast: root_rank must be an int, not {type(call.root_rank).__name__}."
-    return f"prescale_factor and postscale_factor must be numbers, not {call.prescale!r}, {call.postscale!r}."
 
 
 def check_splits(rows: Sequence[int]) -> None:

@@ -7,11 +7,17 @@ import pickle
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rueda import errors
+from rueda import errors, policy
 
 # The name of operations that carry an unnamed object. The class is not part of it, because ranks often hold
 # different ones, such as None on all but root, and would then wait for one another forever.
 DEFAULT_NAME = "object"
+
+
+def key_of(name: str | None) -> str:
+    """The name of the operations that carry an object, from the one that the user gave."""
+    policy.check_name(name)
+    return DEFAULT_NAME if name is None else name
 
 
 class Unsendable:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import operator
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from ctypes import c_double
+from typing import Any, SupportsFloat
 
 from rueda import _core, errors
 
@@ -53,7 +55,41 @@ def check_op(op: int, allowed: Sequence[int], kind: str) -> None:
     if op not in allowed:
         names = dict(zip(OPS, ("Average", "Sum", "Adasum", "Min", "Max", "Product")))
         wanted = ", ".join(names[one] for one in allowed)
-        raise ValueError(f"{kind}: op is {names.get(op, op)!r}, but it must be one of {wanted}.")
+        given = names.get(op, op) if isinstance(op, int) else op
+        raise ValueError(f"{kind}: op is {given!r}, but it must be one of {wanted}.")
+
+
+def root_rank_of(root_rank: Any) -> int:
+    """The argument root_rank as an int; TypeError unless it is a whole number."""
+    try:
+        return operator.index(root_rank)
+    except TypeError:
+        text = f"broadcast: root_rank must be an int, not {type(root_rank).__name__} ({root_rank!r})."
+        raise TypeError(text) from None
+
+
+def check_name(name: Any) -> None:
+    """Raises TypeError unless this is None or a string. The text of other objects may differ between ranks,
+    which would then wait for one another.
+    """
+    if name is not None:
+        _core.check_text(name, "name")
+
+
+def number_of(value: Any, what: str, must_be_finite: bool = False) -> float:
+    """The argument `what` as a float; TypeError if it is not a number, ValueError if it is not finite."""
+    try:
+        number = c_double(value).value
+    except (TypeError, OverflowError):
+        raise TypeError(f"{what} must be a number, not {type(value).__name__} ({value!r}).") from None
+    if must_be_finite and not math.isfinite(number):
+        raise ValueError(f"{what} must be a finite number, not {number}.")
+    return number
+
+
+def check_factors(prescale: Any, postscale: Any) -> tuple[float, float]:
+    """The arguments prescale_factor and postscale_factor as floats; TypeError if one is not a number."""
+    return number_of(prescale, "prescale_factor"), number_of(postscale, "postscale_factor")
 
 
 def check_gradient_op(op: int, what: str) -> None:
@@ -63,7 +99,9 @@ def check_gradient_op(op: int, what: str) -> None:
 
 
 def check_predivide(op: int, factor: float) -> None:
-    """ValueError unless the factor can split the division of an average in two."""
+    """ValueError unless the factor can split the division of an average in two, TypeError if it is none."""
+    if not isinstance(factor, SupportsFloat):
+        raise TypeError(f"gradient_predivide_factor must be a number, not {factor!r}.")
     if not (math.isfinite(factor) and factor != 0):
         raise ValueError(f"gradient_predivide_factor must be a finite number other than 0, not {factor}.")
     if factor != 1.0 and op != Average:
@@ -80,8 +118,25 @@ def predivide_factors(factor: float) -> tuple[float, float]:
 
 def check_passes(passes: int) -> None:
     """ValueError unless gradients can be summed over this many passes."""
+    try:
+        is_whole = int(passes) == passes
+    except (TypeError, ValueError, OverflowError):
+        is_whole = False
+    if not is_whole:
+        raise ValueError(f"backward_passes_per_step must be a whole number, not {passes!r}.")
     if passes < 1:
         raise ValueError(f"backward_passes_per_step is {passes}, but backward_passes_per_step must be > 0.")
+
+
+def variables_of(values: Any, kind: str) -> list[Any]:
+    """The variables, for instance a model's; TypeError for anything else. kind: the function called."""
+    if hasattr(values, "assign"):
+        raise TypeError(f"{kind} takes a list of variables; put a single variable into a list.")
+    variables = list(values) if isinstance(values, Iterable) else [values]
+    for variable in variables:
+        if not hasattr(variable, "assign"):
+            raise TypeError(f"{kind} takes a list of variables, but got {type(variable).__name__}.")
+    return variables
 
 
 def groups_of(groups: Any, num_groups: int) -> Any:

@@ -258,6 +258,11 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
     Collective over all ranks of the job; outstanding operations of the set fail.
     """
+    if not isinstance(process_set, ProcessSet):
+        raise TypeError(
+            f"remove_process_set takes a ProcessSet, such as one that add_process_set returned, not "
+            f"{type(process_set).__name__}."
+        )
     set_id = process_set.process_set_id
     if set_id is None or set_id == 0:
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_int64
 
-from rueda import _core, operations
+from rueda import _core, operations, policy
 from rueda.numbering import numbers
 from rueda.operations import Call
 from rueda.process_sets import ProcessSet
@@ -65,6 +65,7 @@ def repeat(call: Call, word: str, name: str | None) -> Callable[[ProcessSet, int
     operations.submit().
     """
     requests, handle = (_core.Request * 1)(), c_int64(0)
+    policy.check_name(name)
     request, kind = requests[0], word.capitalize()
     operations.fill(request, call, 0, f"{word}.{name}")
     words, result = memoryview(requests).cast("B").cast("Q"), memoryview(handle).cast("B").cast("q")

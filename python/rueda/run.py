@@ -6,6 +6,7 @@ and results come back the same way: no shared file system is needed.
 
 from __future__ import annotations
 
+import numbers
 import os
 import sys
 import warnings
@@ -155,15 +156,37 @@ def _failure(directory: str, status: int, size: int, command: str) -> Exception:
     return failure
 
 
-def _check(
-    hosts: Optional[str], hostfile: Optional[str], use_gloo: Optional[bool], use_mpi: Optional[bool]
-) -> None:
-    if hosts is not None and hostfile is not None:
+def _check(given: Mapping[str, Any]) -> None:
+    """Raises TypeError or ValueError for arguments that cannot be meant. given: all of run()'s, by name."""
+    _check_kinds(given)
+    if given["hosts"] is not None and given["hostfile"] is not None:
         raise ValueError("Argument hosts and hostfile only allow one provided.")
-    if use_gloo and use_mpi:
+    if given["use_gloo"] and given["use_mpi"]:
         raise ValueError("Argument use_gloo and use_mpi only allow one set True.")
-    if use_mpi:
+    if given["use_mpi"]:
         raise ValueError("MPI support has not been built. Leave out use_mpi: rueda needs no MPI.")
+
+
+# Types of arguments of run(), and the words for them.
+_KINDS: Mapping[str, tuple[Any, str]] = {
+    "args": (Iterable, "a list"),
+    "kwargs": (Mapping, "a dict"),
+    "num_proc": (numbers.Integral, "an int"),
+    "np": (numbers.Integral, "an int"),
+    "hosts": (str, 'a string such as "a:2,b:2"'),
+    "network_interfaces": (Iterable, "a list of names"),
+    "executable": ((str, os.PathLike), "a path"),
+}
+
+
+def _check_kinds(given: Mapping[str, Any]) -> None:
+    func = given["func"]
+    if not callable(func):
+        raise TypeError(f"rueda.run: func must be a function, not {type(func).__name__} ({func!r}).")
+    for name, (types, word) in _KINDS.items():
+        value = given[name]
+        if value is not None and not isinstance(value, types):
+            raise TypeError(f"rueda.run: {name} must be {word}, not {type(value).__name__} ({value!r}).")
 
 
 def _refuse_elastic(*values: Any) -> None:
@@ -215,17 +238,18 @@ def run(
     `use_gloo` change nothing.
 
     Raises `RuntimeError` if a process failed; its `__cause__` is the exception that `func` raised there, and
-    the cause of that shows the remote traceback. Raises `ValueError` for contradictory arguments and
-    for those that the launcher refuses, such as more processes than slots.
+    the cause of that shows the remote traceback. Raises `ValueError` for contradictory arguments and for
+    those that the launcher refuses, such as more processes than slots, and `TypeError` for wrong kinds.
 
     >>> rueda.run(lambda x: x * int(os.environ["RUEDA_RANK"]), args=(10,), np=2)
     [0, 10]
     """
-    _check(hosts, hostfile, use_gloo, use_mpi)
+    _check(dict(locals()))
     min_num_proc = _deprecated("min_np", min_np, "min_num_proc", min_num_proc)
     max_num_proc = _deprecated("max_np", max_np, "max_num_proc", max_num_proc)
     interfaces = _deprecated("network_interface", network_interface, "network_interfaces", network_interfaces)
     _refuse_elastic(min_num_proc, max_num_proc, slots, reset_limit, cooldown_range, host_discovery_script)
+    size = next(count for count in (np, num_proc, 1) if count is not None)
     options: dict[str, object] = {
         "--hosts": hosts,
         "--hostfile": hostfile,
@@ -236,7 +260,6 @@ def run(
         "--network-interfaces": _join(interfaces),
         "--mpi-args": mpi_args or None,  # no effect, as the launcher says
     }
-    size = int(next(count for count in (np, num_proc, 1) if count is not None))
     arguments = ["--num-proc", str(size), *(["--verbose"] if verbose else []), *_given(options)]
     return _run_command(_pickle_call(func, args, kwargs or {}), arguments, size, executable or sys.executable)
 

@@ -26,13 +26,13 @@ struct Times {
   std::string algorithm;              // that ran in the warm-ups
   std::vector<int64_t> starts, ends;  // nanoseconds
   bool is_right = true;
-  int64_t frames_before = 0;  // Rank::negotiation_frames() when measuring began
+  int64_t messages_before = 0;  // Rank::negotiation_messages() when measuring began
 };
 struct AllTimes {
   std::vector<double> us;  // of each iteration
   bool is_right = true;    // on all ranks
   std::string algorithm;   // as Rank::algorithm()
-  int64_t frames = 0;      // control messages that all ranks have sent since then
+  int64_t messages = 0;    // control messages that all ranks have sent since then
 };
 // Discards the times of the warm-up.
 void start_measuring(const Context& context, Times& times);

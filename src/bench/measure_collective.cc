@@ -119,7 +119,7 @@ Status add_row(const Context& context, int64_t bytes, const std::string& memory,
                              {"mean_us", summary.mean},
                              {"algbw_gbps", bandwidth},
                              {"busbw_gbps", bandwidth * factor},
-                             {"negotiation_frames", times.frames},
+                             {"negotiation_messages", times.messages},
                              {"correct", times.is_right}});
 }
 
@@ -163,13 +163,13 @@ Status measure_size(const Context& context, rueda_collective what, int64_t bytes
 void start_measuring(const Context& context, Times& times) {
   times.starts.clear();
   times.ends.clear();
-  times.frames_before = context.rank.negotiation_frames();
+  times.messages_before = context.rank.negotiation_messages();
 }
 
 Result<AllTimes> gather_times(const Context& context, const Times& mine) {
-  const int64_t sent = context.rank.negotiation_frames() - mine.frames_before;
-  const Result<std::vector<int64_t>> frames = context.rank.gather(std::span(&sent, 1));
-  if (!frames.is_ok()) return frames.status();
+  const int64_t sent = context.rank.negotiation_messages() - mine.messages_before;
+  const Result<std::vector<int64_t>> messages = context.rank.gather(std::span(&sent, 1));
+  if (!messages.is_ok()) return messages.status();
   Result<std::vector<int64_t>> starts = context.rank.gather(mine.starts);
   if (!starts.is_ok()) return starts.status();
   Result<std::vector<int64_t>> ends = context.rank.gather(mine.ends);
@@ -180,7 +180,7 @@ Result<AllTimes> gather_times(const Context& context, const Times& mine) {
       .us = call_times_us(starts.value(), ends.value(), context.rank.size(), context.is_clock_shared),
       .is_right = is_right.value(),
       .algorithm = mine.algorithm,
-      .frames = std::accumulate(frames.value().begin(), frames.value().end(), int64_t{0})};
+      .messages = std::accumulate(messages.value().begin(), messages.value().end(), int64_t{0})};
 }
 
 Result<int> agree_iterations(const Context& context, double us, int least) {
@@ -251,7 +251,7 @@ Status measure_latency(const Context& context) {
                  {"histogram", histogram(all.value().us)},
                  {"algbw_gbps", bandwidth},
                  {"busbw_gbps", bandwidth * bus_factor("allreduce", context.rank.size())},
-                 {"negotiation_frames", all.value().frames},
+                 {"negotiation_messages", all.value().messages},
                  {"correct", all.value().is_right}};
       if (Status status = context.report.add(std::move(row)); !status.is_ok()) return status;
     }

@@ -91,7 +91,7 @@ Status burst(const Context& context, const Model& model, const std::string& memo
        {"p99_us", summary.p99},
        {"algbw_gbps", bandwidth},
        {"busbw_gbps", bandwidth * bus_factor("allreduce", context.rank.size())},
-       {"negotiation_frames", all.value().frames},
+       {"negotiation_messages", all.value().messages},
        {"correct", all.value().is_right}});
 }
 

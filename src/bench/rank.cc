@@ -59,10 +59,10 @@ std::string Rank::algorithm() const {
   return facts.is_object() ? facts.value("last_algorithm", "unknown") : "unknown";
 }
 
-int64_t Rank::negotiation_frames() const {
+int64_t Rank::negotiation_messages() const {
   const nlohmann::json facts = facts_of(library_);
   if (!facts.is_object() || !facts.contains("counters")) return 0;
-  return facts["counters"].value("negotiation_frames", int64_t{0});
+  return facts["counters"].value("negotiation_messages", int64_t{0});
 }
 
 Status Rank::failure(int64_t handle, int code) const {

@@ -41,7 +41,7 @@ class Rank {
   [[nodiscard]] std::string algorithm() const;   // of the last batch that ran
   // The control messages for negotiation that this rank has sent so far. It sends none while a
   // learned plan runs.
-  [[nodiscard]] int64_t negotiation_frames() const;
+  [[nodiscard]] int64_t negotiation_messages() const;
 
   // Any thread. Call finish() once for each handle.
   Result<int64_t> submit(const Operation& operation);

@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "bench/sizes.h"
+#include "cli/parse_error.h"
 #include "rueda/base/transport_names.h"
 
 namespace rueda::cli {
@@ -185,7 +186,7 @@ Result<BenchRequest> parse_bench(const std::vector<std::string>& arguments) {
     parsed.text = kHelp + app.help();
     return parsed;
   } catch (const CLI::ParseError& error) {
-    return Status(Code::kInvalidArgument, fmt::format("{}; see rueda bench --help", error.what()));
+    return Status(Code::kInvalidArgument, sentence_of(error, "rueda bench"));
   }
   if (Status status = complete(raw, request); !status.is_ok()) return status;
   return parsed;

@@ -15,6 +15,7 @@
 #include <iterator>
 
 #include "cli/config_file.h"
+#include "cli/parse_error.h"
 #include "rueda/base/config.h"
 #include "rueda/base/limits.h"
 #include "rueda/base/release.h"
@@ -374,7 +375,7 @@ Result<RunRequest> parse_run(const std::vector<std::string>& arguments) {
   } catch (const CLI::CallForHelp&) {
     return RunRequest{.options = {}, .text = "rueda run -np N [options] command [arguments]\n" + app.help()};
   } catch (const CLI::ParseError& error) {
-    return Status(Code::kInvalidArgument, error.what());
+    return Status(Code::kInvalidArgument, sentence_of(error, "rueda run"));
   }
   if (raw.is_version) return RunRequest{.options = {}, .text = fmt::format("{}\n", kRelease)};
   if (raw.is_check_build) return RunRequest{.options = {}, .text = "", .is_check_build = true};

@@ -213,7 +213,8 @@ void JobRunner::tell_ended() {
   if (store_ == nullptr || std::exchange(is_ended_told_, true)) return;
   const Ending ending = ranks_.endings().front();
   store_->put(std::string(store::kEndedKey),
-              store::format_ended({.size = options_.size, .rank = ending.rank, .how = describe(ending)}));
+              store::format_ended(
+                  {.size = options_.size, .rank = ending.rank, .how = describe(ending), .pid = ending.pid}));
 }
 
 void JobRunner::on_failure(Nanos now) {

@@ -10,6 +10,22 @@
 namespace rueda::launch {
 namespace {
 
+// sigabbrev_np() needs glibc 2.32; the wheel runs on older ones.
+struct SignalName {
+  int number;
+  const char* name;
+};
+constexpr SignalName kSignals[] = {
+    {SIGHUP, "SIGHUP"},   {SIGINT, "SIGINT"},       {SIGQUIT, "SIGQUIT"}, {SIGILL, "SIGILL"},
+    {SIGTRAP, "SIGTRAP"}, {SIGABRT, "SIGABRT"},     {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},
+    {SIGKILL, "SIGKILL"}, {SIGUSR1, "SIGUSR1"},     {SIGSEGV, "SIGSEGV"}, {SIGUSR2, "SIGUSR2"},
+    {SIGPIPE, "SIGPIPE"}, {SIGALRM, "SIGALRM"},     {SIGTERM, "SIGTERM"}, {SIGSTKFLT, "SIGSTKFLT"},
+    {SIGCHLD, "SIGCHLD"}, {SIGCONT, "SIGCONT"},     {SIGSTOP, "SIGSTOP"}, {SIGTSTP, "SIGTSTP"},
+    {SIGTTIN, "SIGTTIN"}, {SIGTTOU, "SIGTTOU"},     {SIGURG, "SIGURG"},   {SIGXCPU, "SIGXCPU"},
+    {SIGXFSZ, "SIGXFSZ"}, {SIGVTALRM, "SIGVTALRM"}, {SIGPROF, "SIGPROF"}, {SIGWINCH, "SIGWINCH"},
+    {SIGPOLL, "SIGPOLL"}, {SIGPWR, "SIGPWR"},       {SIGSYS, "SIGSYS"},
+};
+
 double seconds(Nanos duration) { return static_cast<double>(duration) / kSecond; }
 
 std::string what_happened(const Ending& ending) {
@@ -26,7 +42,8 @@ bool is_victim(const Ending& ending) {
   return std::ranges::any_of(ending.last_lines, [](const std::string& line) {
     return line.find(" was lost: ") != std::string::npos ||
            line.find("Horovod has been shut down. ") != std::string::npos ||
-           line.find(", so it does not take part in this init; ") != std::string::npos;
+           line.find(", so it does not take part in this init; ") != std::string::npos ||
+           line.find(" before all ranks were connected, so this init failed; ") != std::string::npos;
   });
 }
 
@@ -85,11 +102,39 @@ std::string collateral_lines(std::span<const Ending> endings, size_t cause) {
   return text;
 }
 
+std::string after(const Ending& ending) {
+  return ending.pid > 0 ? fmt::format(" after {:.1f} s", std::max(0.0, seconds(ending.at))) : "";
+}
+
+// The rank that a victim names as the one it could not go on without. It has ended well, or it did not answer
+// and was stopped at the end.
+std::optional<size_t> culprit_of(const Ending& victim, std::span<const Ending> endings) {
+  if (!is_victim(victim)) return std::nullopt;
+  for (size_t i = 0; i < endings.size(); ++i) {
+    if (endings[i].is_failure() && !endings[i].was_stopped) continue;
+    const std::string in_engine = fmt::format("rank {} (host ", endings[i].rank);
+    const std::string in_init = fmt::format("rank {} on {} (pid ", endings[i].rank, endings[i].host);
+    const auto names_it = [&](const std::string& line) {
+      return line.find(in_engine) != std::string::npos || line.find(in_init) != std::string::npos;
+    };
+    if (std::ranges::any_of(victim.last_lines, names_it)) return i;
+  }
+  return std::nullopt;
+}
+
+std::string headline(const Ending& first, const Ending* culprit) {
+  if (culprit == nullptr) return describe(first) + after(first);
+  if (!culprit->was_stopped)
+    return describe(*culprit) + after(*culprit) + ", while other ranks still needed it";
+  return fmt::format("rank {} on {} (pid {}) was lost to the other ranks while it was still running",
+                     culprit->rank, culprit->host, culprit->pid);
+}
+
 }  // namespace
 
 std::string signal_name(int signal) {
-  if (const char* name = sigabbrev_np(signal)) return std::string("SIG") + name;
-  return fmt::format("signal {}", signal);
+  const auto* const found = std::ranges::find(kSignals, signal, &SignalName::number);
+  return found != std::end(kSignals) ? found->name : fmt::format("signal {}", signal);
 }
 
 std::string describe(const Ending& ending) {
@@ -126,10 +171,11 @@ std::string failure_report(std::span<const Ending> endings, int interrupt) {
            collateral_lines(endings, endings.size());
   if (!cause) return {};
   const Ending& first = endings[*cause];
-  const std::string when =
-      first.pid > 0 ? fmt::format(" after {:.1f} s", std::max(0.0, seconds(first.at))) : "";
-  std::string text = fmt::format("rueda: the job failed: {}{}\n", describe(first), when);
+  const std::optional<size_t> culprit = culprit_of(first, endings);
+  std::string text =
+      "rueda: the job failed: " + headline(first, culprit ? &endings[*culprit] : nullptr) + "\n";
   if (const std::string why = explanation(first); !why.empty()) text += "  " + why + "\n";
+  if (culprit) text += fmt::format("  rank {} failed because of this{}\n", first.rank, after(first));
   if (!first.last_lines.empty()) {
     text += fmt::format("  last lines of its {}:\n", first.stream);
     for (const std::string& line : first.last_lines) text += "  | " + line + "\n";

@@ -19,8 +19,7 @@ struct SlurmNode {
 };
 
 // The nodes of the allocation in salloc or sbatch. Empty elsewhere, and in a task of a step that has several:
-// there, each task starts a job of its own on its host. Fails with kInvalidArgument if variables contradict
-// each other.
+// there, each task starts a job of its own on its host. Contradictory variables are kInvalidArgument.
 Result<std::vector<SlurmNode>> read_slurm_allocation(const store::GetEnv& get_env);
 
 // The slots of the nodes for a job of `size` ranks (0: as many as there are tasks): the tasks, or all CPUs if

@@ -131,8 +131,7 @@ TEST(Device, the_tensors_of_a_batch_share_its_event) {
   });
 }
 
-// Each tensor gets its value only just before its event: a backend that reads it sooner adds up other
-// numbers.
+// Each tensor gets its value just before its event: a backend that reads it sooner adds other numbers.
 TEST(Device, the_tensors_of_a_batch_are_read_after_the_event_of_each) {
   for (const size_t last : {0U, 1U}) {
     SCOPED_TRACE("the last event is that of tensor " + std::to_string(last));

@@ -99,7 +99,7 @@ TEST_P(Plans, no_word_is_said_once_steps_recur) {
     int64_t frames = 0;
     for (int i = 0; i < 300; ++i) {
       trainer.step(model_, in_order(model_));
-      const int64_t now = engine.counters().negotiation_frames;
+      const int64_t now = engine.counters().negotiation_messages;
       silent = std::exchange(frames, now) == now ? silent + 1 : 0;
       longest = std::max(longest, silent);
     }

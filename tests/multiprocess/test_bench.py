@@ -97,16 +97,16 @@ def test_other_collectives_of_three_ranks_are_right(what: str, tmp_path: Path) -
 def test_shared_buffers_are_measured_without_staging_and_plans_without_a_word(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     options = ["--sizes", "256KiB", "--memory", "shared,private", "--transport", "shm", "--iterations", "200"]
-    frames = {}
+    sent = {}
     for plans in ("1", "0"):
         done = bench("allreduce", "-np", "2", *options, "--json", str(out), RUEDA_PLANS=plans)
         assert done.returncode == 0, done.stderr
         rows = results(out)
         found = [(row["memory"], row["algorithm"], row["correct"]) for row in rows]
         assert found == [("shared", "registered", True), ("private", "staged", True)]
-        frames[plans] = sum(row["negotiation_frames"] for row in rows)
+        sent[plans] = sum(row["negotiation_messages"] for row in rows)
     # Each call and the barriers around it: a message to rank 0 and one back.
-    assert frames["0"] == 3 * 2 * 200 * 2 and frames["1"] < frames["0"] / 2
+    assert sent["0"] == 3 * 2 * 200 * 2 and sent["1"] < sent["0"] / 2
 
 
 def test_algorithm_that_is_forced_runs(tmp_path: Path) -> None:

@@ -65,6 +65,17 @@ def test_what_this_rank_can_judge_is_refused_at_once():
         jax.jit(hvd.alltoall)(jnp.ones(3))
     with pytest.raises(ValueError, match="splits give results of a size that is not known"):
         jax.jit(lambda x: hvd.alltoall(x, [1, 1]))(jnp.ones(2))
+    for given, text in (
+        ({"name": 5}, r"The name has to be a string, not int \(5\)"),
+        ({"prescale_factor": "2"}, r"prescale_factor must be a number, not str \('2'\)"),
+    ):
+        for reduce in (hvd.allreduce, hvd.reducescatter, hvd.grouped_allreduce):
+            with pytest.raises(TypeError, match=text):
+                reduce([jnp.ones(2)], **given)
+    with pytest.raises(TypeError, match="root_rank must be an int, not float"):
+        hvd.broadcast(jnp.ones(2), root_rank=0.5)
+    with pytest.raises(TypeError, match="takes a list of arrays, not NoneType"):
+        hvd.grouped_allreduce(None)
     with pytest.raises(ValueError, match="op is 17"):
         hvd.allreduce(jnp.ones(2), op=17)
     with pytest.raises(ValueError, match="Adasum weighs whole arrays"):

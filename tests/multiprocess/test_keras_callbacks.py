@@ -210,6 +210,10 @@ def test_one_callback_broadcasts_every_model_it_is_given():
 @on_every_rank
 def test_misuse_is_one_sentence():
     schedule = hvd.callbacks.LearningRateScheduleCallback
+    with pytest.raises(TypeError, match=r"initial_lr must be a number, not str \('x'\)"):
+        hvd.callbacks.LearningRateWarmupCallback("x")
+    with pytest.raises(ValueError, match="warmup_epochs must be a finite number, not inf"):
+        hvd.callbacks.LearningRateWarmupCallback(0.1, warmup_epochs=float("inf"))
     with pytest.raises(ValueError, match="Parameter `initial_lr` is required"):
         schedule(None, 1.0)
     with pytest.raises(ValueError, match="LearningRateScheduleCallback has no model: pass it to"):

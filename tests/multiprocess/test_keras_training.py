@@ -274,6 +274,8 @@ def test_wrapping_late_or_twice_or_something_else():
         hvd.DistributedOptimizer(keras.optimizers.SGD(), compression="int8")
     with pytest.raises(ValueError, match="or have compress and decompress, unlike 8"):
         hvd.DistributedOptimizer(keras.optimizers.SGD(), compression=8)
+    with pytest.raises(TypeError, match="broadcast_variables takes a list of variables, but got str"):
+        hvd.broadcast_variables("x", root_rank=0)
     with pytest.raises(ValueError, match="only supports Average and Sum"):
         hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), op=hvd.Max)
     model = make_model(1)

@@ -157,6 +157,12 @@ def test_two_names_of_this_machine_are_two_hosts():
         (["-np", "2"], "no command was given"),
         (["true"], "the number of processes is missing"),
         (["-np", "0", "true"], "Value 0 not in range 1 to 65536"),
+        (["-np"], "--np needs a value; see rueda run --help"),
+        (["--bogus", "-np", "2", "true"], "was not expected: --bogus; see rueda run --help"),
+        (
+            ["--start-timeout", "-np", "2", "true"],
+            "--start-timeout = -np cannot be read; see rueda run --help",
+        ),
         (["-np", "2", "--log-level", "LOUD", "true"], "RUEDA_LOG_LEVEL='LOUD' is refused"),
         (["-np", "2", "--cycle-time-ms=-1", "true"], "cycle-time-ms=-1 must be >= 0"),
         (["-np", "2", "--mpi", "true"], "MPI support has not been built. Leave --mpi out"),

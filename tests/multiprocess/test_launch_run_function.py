@@ -144,6 +144,24 @@ def test_contradictions_are_value_errors(arguments, text):
         run(lambda: 1, **arguments)
 
 
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        ({"num_proc": "x"}, r"num_proc must be an int, not str \('x'\)"),
+        ({"num_proc": 1.5}, r"num_proc must be an int, not float \(1.5\)"),
+        ({"hosts": 5}, "hosts must be a string such as"),
+        ({"args": 5}, "args must be a list, not int"),
+        ({"kwargs": [1]}, "kwargs must be a dict, not list"),
+        ({"network_interfaces": 5}, "network_interfaces must be a list of names, not int"),
+        ({"executable": 5}, "executable must be a path, not int"),
+        ({"func": 5}, r"func must be a function, not int \(5\)"),
+    ],
+)
+def test_arguments_of_a_wrong_kind_are_type_errors(arguments, text):
+    with pytest.raises(TypeError, match=f"rueda.run: {text}"):
+        run(**{"func": lambda: 1, **arguments})
+
+
 def test_old_names_warn_and_work():
     with pytest.warns(DeprecationWarning, match="np is deprecated"):
         assert horovod.runner.run(lambda: int(os.environ["RANK"]), np=2) == [0, 1]

@@ -104,6 +104,17 @@ def test_what_cannot_be_sent_is_refused_in_one_sentence():
     for operation in (hvd.allreduce, hvd.allgather, lambda array: hvd.grouped_allreduce([np.ones(2), array])):
         with pytest.raises(ValueError, match="Masked arrays cannot be sent"):
             operation(masked)
+    for given, text in (
+        ({"name": 5}, r"The name has to be a string, not int \(5\)"),
+        ({"prescale_factor": "x"}, r"^prescale_factor must be a number, not str \('x'\)"),
+        ({"postscale_factor": None}, "^postscale_factor must be a number, not NoneType"),
+    ):
+        with pytest.raises(TypeError, match=text):
+            hvd.allreduce(np.ones(1), **given)
+    with pytest.raises(TypeError, match=r"root_rank must be an int, not str \('a'\)"):
+        hvd.broadcast(np.ones(1), "a")
+    with pytest.raises(TypeError, match="The timeline's path has to be a string, not int"):
+        hvd.start_timeline(5)
     with pytest.raises(ValueError, match="op is 'Max', but it must be one of Average, Sum"):
         hvd.reducescatter(np.ones(4), op=hvd.Max)
     for rows in (2**31, 2**32 + 1):

@@ -114,6 +114,11 @@ def test_names_and_groups_that_are_none_are_refused_in_one_sentence():
         for reduce in (hvd.allreduce, tf.function(hvd.allreduce)):
             with pytest.raises(ValueError, match=f"The name .*{why}.*; leave it out."):
                 reduce(tf.ones([2]), name=name)
+    raised(TypeError, lambda: hvd.broadcast_object(1, name=5), "The name has to be a string, not int")
+    for values in ("x", None, tf.Variable(1.0)):
+        for inplace in (False, True):
+            with pytest.raises(TypeError, match="broadcast_variables takes a list of variables"):
+                hvd.broadcast_variables(values, 0, inplace=inplace)
     for grouped in (hvd.grouped_allreduce, hvd.grouped_allgather, hvd.grouped_reducescatter):
         raised(TypeError, lambda f=grouped: f(tf.ones([2, 2])), "takes a list of tensors, not EagerTensor")
         outputs = grouped(tf.fill([hvd.size()], i) for i in range(2))

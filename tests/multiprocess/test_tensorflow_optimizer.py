@@ -195,6 +195,7 @@ def test_arguments_of_optimizers_are_checked():
             {"backward_passes_per_step": 2},
             "not yet supported for _LegacyOptimizer with eager",
         ),
+        (ValueError, sgd, {"op": "x"}, "op is 'x', but it must be one of Average, Sum"),
         (ValueError, sgd, {"gradient_predivide_factor": 0}, "must be a finite number other than 0, not 0"),
         (ValueError, sgd, {"op": hvd.Sum, "gradient_predivide_factor": 2.0}, "with op != Average"),
         (

@@ -51,9 +51,8 @@ def test_arguments_that_are_not_numbers():
     raised(TypeError, lambda: hvd.broadcast(x, "a", name="m"), "root_rank must be an int, not str")
     raised(TypeError, lambda: hvd.broadcast(x, 0.5, name="m"), "root_rank must be an int, not float")
     scaled = partial(hvd.allreduce, x, op=hvd.Sum, name="m")
-    text = "prescale_factor and postscale_factor must be numbers"
-    raised(TypeError, lambda: scaled(prescale_factor="x"), text, "'x'")
-    raised(TypeError, lambda: scaled(postscale_factor="x"), text, "'x'")
+    raised(TypeError, lambda: scaled(prescale_factor="x"), "prescale_factor must be a number, not str ('x')")
+    raised(TypeError, lambda: scaled(postscale_factor=[]), "postscale_factor must be a number, not list ([])")
     for function in (hvd.allreduce, hvd.reducescatter):
         raised(ValueError, partial(function, x, compression="int8"), "compression must be one of")
     for function in (hvd.grouped_allreduce, hvd.grouped_reducescatter):
@@ -241,6 +240,12 @@ def test_what_is_no_process_set_and_what_is_no_name():
     for process_set in ([0, 1], None):
         text = "Allreduce: process_set must be a ProcessSet, such as one that add_process_set returned, not "
         raised(TypeError, lambda: hvd.allreduce(torch.ones(2), process_set=process_set), text)  # noqa: B023
+    raised(TypeError, lambda: hvd.remove_process_set("x"), "remove_process_set takes a ProcessSet, ")
+    for name in (5, ["x"], object()):
+        text = f"The name has to be a string, not {type(name).__name__}"
+        for function in (hvd.allreduce, hvd.allreduce_, hvd.allgather, hvd.reducescatter, hvd.alltoall):
+            raised(TypeError, partial(function, torch.ones(2 * hvd.size()), name=name), text)
+        raised(TypeError, partial(hvd.broadcast_object, 1, name=name), text)
     raised(ValueError, lambda: hvd.allreduce(torch.ones(2), name="x\0y"), "holds a NUL character")
     error = raised(
         ValueError, lambda: hvd.allreduce(torch.ones(2), name="x\ud800y"), "cannot encode; leave it out."
@@ -275,6 +280,8 @@ def test_bad_splits():
     refuse([1.5] * n, wrong_type)
     refuse([3] * n, "Sum of splits entries is greater than the first dimension of tensor.")
     refuse([1] * (n + 1), "Number of entries in splits does not equal number of workers.")
+    for splits in (5, "x" * n, [[1], [2, 3]], {"a": 1}, object()):
+        refuse(splits, "alltoall: splits must be a list with one whole number for each rank, but got ")
     refuse([], "Number of entries in splits does not equal number of workers.")
     refuse([-1] + [1] * (n - 1), "without negative elements")
     refuse([2**32 + 1] + [0] * (n - 1), "splits of at most 2147483647 rows, but got [4294967297, ")

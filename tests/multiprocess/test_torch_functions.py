@@ -30,6 +30,7 @@ def test_broadcast_parameters_takes_any_iterable():
         lambda m: dict(m.named_parameters()),
         lambda m: list(m.named_parameters()),
         lambda m: m.named_parameters(),
+        lambda m: dict(enumerate(m.parameters())),  # keys may be numbers
         lambda m: list(m.parameters()),
         lambda m: m.parameters(),
         lambda m: collections.OrderedDict(m.state_dict()),
@@ -52,8 +53,9 @@ def test_broadcast_parameters_refuses_what_holds_no_tensors():
     for params in (3, None, "abc"):
         with pytest.raises(ValueError, match="invalid params of type: "):
             hvd.broadcast_parameters(params, 0)
-    with pytest.raises(AttributeError):
-        hvd.broadcast_parameters({"a": 3}, 0)
+    for params in ({"a": 3}, [3], [("a", 3)], [()]):
+        with pytest.raises(AttributeError, match="broadcast_parameters takes tensors, but params holds "):
+            hvd.broadcast_parameters(params, 0)
 
 
 class Shy:
@@ -146,6 +148,10 @@ def test_lbfgs_state_is_refused():
     optimizer = torch.optim.LBFGS(model(0).parameters())
     with pytest.raises(ValueError, match=r"cannot broadcast torch\.optim\.LBFGS state"):
         hvd.broadcast_optimizer_state(optimizer, 0)
+    with pytest.raises(TypeError, match=r"optimizer must be a torch\.optim\.Optimizer, not str"):
+        hvd.broadcast_optimizer_state("x", 0)
+    with pytest.raises(TypeError, match=r"model must be a torch\.nn\.Module or None, not int"):
+        hvd.broadcast_optimizer_state(torch.optim.SGD(model(0).parameters(), lr=0.1), 0, model=5)
 
 
 # ---- join ----

@@ -226,6 +226,8 @@ with pytest.raises(ValueError, match="dynamic"):
     hvd.init(process_sets="foo")
 with pytest.raises(ValueError, match="ProcessSet"):
     hvd.init(process_sets=[[0]])
+with pytest.raises(TypeError, match='process_sets is 5; pass "dynamic" or a list of ProcessSet objects.'):
+    hvd.init(process_sets=5)
 text = "Horovod initialization failed. Please check log messages above for a more descriptive error."
 causes = {(0, 5): "invalid rank: 5", (1, 1): "duplicate rank: 1", (2**32,): "invalid rank: 4294967296"}
 for ranks, cause in causes.items():

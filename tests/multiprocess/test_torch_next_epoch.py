@@ -95,3 +95,50 @@ assert not all(torch.equal(a, b) for a, b in zip(before, net.parameters()))
 hvd.barrier()
 """
     assert_all_succeed(launch(2, PREPARE + body))
+
+
+def test_adasum_forgets_passes_of_an_earlier_epoch() -> None:
+    body = """
+hvd.broadcast_parameters(net.state_dict(), root_rank=0)
+plain = torch.optim.SGD(net.parameters(), lr=0.5)
+optimizer = hvd.DistributedOptimizer(plain, net.named_parameters(), op=hvd.Adasum, backward_passes_per_step=2)
+if hvd.rank() == 0:  # this rank alone is in the middle of a step
+    backward()
+hvd.barrier()
+hvd.shutdown()
+hvd.init()
+optimizer.zero_grad()
+for _ in range(2):
+    backward()
+optimizer.step()
+mine = torch.cat([p.detach().flatten() for p in net.parameters()])
+assert torch.equal(hvd.broadcast(mine, root_rank=0, name="weights"), mine)
+"""
+    assert_all_succeed(launch(2, PREPARE + body))
+
+
+@pytest.mark.parametrize("op", ["Average", "Adasum"])
+def test_gradients_are_zeroed_after_a_shutdown_in_the_middle_of_a_step(op: str) -> None:
+    body = f"""
+hvd.broadcast_parameters(net.state_dict(), root_rank=0)
+plain = torch.optim.SGD(net.parameters(), lr=0.5)
+optimizer = hvd.DistributedOptimizer(plain, net.named_parameters(), op=hvd.{op})
+before = [p.detach().clone() for p in net.parameters()]
+if hvd.rank() == 0:  # the other rank never starts these reductions
+    backward()
+    with pytest.raises(AssertionError, match="before optimizer.step"):
+        optimizer.zero_grad()
+    hvd.allreduce(torch.ones(1), name="started")
+else:
+    hvd.allreduce(torch.ones(1), name="started")
+hvd.shutdown()
+optimizer.zero_grad()
+assert all(torch.equal(a, b) for a, b in zip(before, net.parameters()))
+hvd.init()
+backward()
+optimizer.step()
+assert not any(torch.equal(a, b) for a, b in zip(before, net.parameters()))
+mine = torch.cat([p.detach().flatten() for p in net.parameters()])
+assert torch.equal(hvd.broadcast(mine, root_rank=0, name="weights"), mine)
+"""
+    assert_all_succeed(launch(2, PREPARE + body))

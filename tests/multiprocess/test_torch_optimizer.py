@@ -327,6 +327,10 @@ def test_construction_errors():
         gradient_predivide_factor=2.0,
     )
     refuse(ValueError, "backward_passes_per_step must be > 0", backward_passes_per_step=0)
+    refuse(ValueError, "backward_passes_per_step must be a whole number", backward_passes_per_step=1.5)
+    refuse(ValueError, "named_parameters should be a sequence of tuples", named=5)
+    numbered = list(enumerate(net.parameters()))
+    refuse(TypeError, r"The name has to be a string, not int \(0\)", named=numbered)
     groups = "groups should be a non-negative integer or a list of list of torch.Tensor."
     refuse(ValueError, groups, groups=0)
     refuse(ValueError, groups, groups=-1)

@@ -192,6 +192,18 @@ def test_shares_of_different_size_reach_their_places():
 
 
 @on_every_rank
+def test_ranks_that_disagree_are_told_what_each_called():
+    with groups():
+        dist.barrier()
+        is_first = hvd.rank() == 0
+        mine = "all_reduce" if is_first else "broadcast"
+        where = r"torch.distributed/\d+/group (\w+)/call 2"
+        text = rf"Tensor {where}: .* This rank called {mine} \(call 2 of process group \1\)\."
+        with pytest.raises(hvd.HorovodInternalError, match=text):
+            dist.all_reduce(torch.ones(2)) if is_first else dist.broadcast(torch.ones(2), 0)
+
+
+@on_every_rank
 def test_ranks_that_disagree_about_sizes_all_fail_and_no_memory_is_overwritten():
     with groups():
         size, rank = hvd.size(), hvd.rank()

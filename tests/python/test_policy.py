@@ -41,6 +41,8 @@ def test_operations_are_checked_by_name():
         policy.check_op(policy.Max, (policy.Average, policy.Sum), "Allreduce")
     with pytest.raises(ValueError, match=r"op is 17, but it must be one of Average, Sum, Adasum, Min, Max"):
         policy.check_op(17, policy.OPS, "allreduce")
+    with pytest.raises(ValueError, match=r"op is \[\], but it must be one of Average"):
+        policy.check_op([], policy.OPS, "allreduce")
     with pytest.raises(ValueError, match="op currently only supports Average and Sum"):
         policy.check_gradient_op(policy.Adasum, "DistributedOptimizer")
 
@@ -63,6 +65,46 @@ def test_average_is_an_older_way_to_say_op():
 def test_a_predivide_factor_must_divide(factor):
     with pytest.raises(ValueError, match="must be a finite number other than 0"):
         policy.check_predivide(policy.Average, factor)
+
+
+def test_a_predivide_factor_is_a_number():
+    with pytest.raises(TypeError, match="gradient_predivide_factor must be a number, not 'x'"):
+        policy.check_predivide(policy.Average, "x")
+
+
+@pytest.mark.parametrize("passes", [1.5, float("nan"), float("inf"), "2", None, [1]])
+def test_passes_are_counted_in_whole_numbers(passes):
+    with pytest.raises(ValueError, match="backward_passes_per_step must be a whole number, not"):
+        policy.check_passes(passes)
+
+
+@pytest.mark.parametrize("name", [5, b"x", ["x"], object()])
+def test_names_are_strings(name):
+    with pytest.raises(TypeError, match=f"The name has to be a string, not {type(name).__name__}"):
+        policy.check_name(name)
+    with pytest.raises(TypeError, match="The name has to be a string"):
+        pickles.key_of(name)
+
+
+def test_factors_and_roots_are_numbers():
+    assert policy.check_factors(2, 0.5) == (2.0, 0.5) and policy.root_rank_of(1) == 1
+    with pytest.raises(TypeError, match=r"^prescale_factor must be a number, not str \('x'\)\.$"):
+        policy.check_factors("x", 1.0)
+    with pytest.raises(TypeError, match=r"^postscale_factor must be a number, not int \(10"):
+        policy.check_factors(1.0, 10**400)
+    with pytest.raises(TypeError, match=r"root_rank must be an int, not float \(1\.5\)"):
+        policy.root_rank_of(1.5)
+
+
+def test_variables_come_in_a_list():
+    class Variable:
+        assign = None
+
+    one = Variable()
+    assert policy.variables_of(iter([one]), "broadcast_variables") == [one]
+    for values, text in ((one, "put a single variable into a list"), ("x", "but got str"), (5, "got int")):
+        with pytest.raises(TypeError, match=f"broadcast_variables takes a list of variables.*{text}"):
+            policy.variables_of(values, "broadcast_variables")
 
 
 def test_predivision_leaves_the_average_to_the_engine():

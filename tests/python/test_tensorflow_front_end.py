@@ -149,6 +149,39 @@ def test_local_aggregation_helpers_sum_and_reduce_every_nth_time():
         LocalGradientAggregationHelperEager(0, reduce)
 
 
+def test_sums_of_a_failed_reduction_are_dropped():
+    tf = pytest.importorskip("tensorflow")
+    from rueda.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
+    from rueda.tensorflow.gradient_aggregation_eager import LocalGradientAggregationHelperEager
+
+    fails = tf.Variable(True)
+
+    def reduce(gradients, variables):
+        with tf.control_dependencies([tf.debugging.assert_equal(fails, False)]):
+            return [tf.identity(gradient) for gradient in gradients]
+
+    variables = [tf.Variable(0.0), tf.Variable(0.0)]
+    helper = LocalGradientAggregationHelperEager(2, reduce)
+    both, one = [tf.constant(100.0), tf.constant(100.0)], [tf.constant(1.0), None]
+    helper.compute_gradients(both, variables)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        helper.compute_gradients(both, variables)
+    fails.assign(False)
+    helper.compute_gradients(one, variables)
+    assert [float(total) for total in helper.compute_gradients(one, variables)] == [2.0, 0.0]
+
+    with tf.Graph().as_default():
+        gradient, fails = (tf.compat.v1.placeholder(kind, []) for kind in (tf.float32, tf.bool))
+        outputs = LocalGradientAggregationHelper(2, reduce).compute_gradients([gradient], [tf.zeros([])])
+        with tf.compat.v1.Session() as session:
+            session.run(tf.compat.v1.local_variables_initializer())
+            session.run(outputs, {gradient: 100.0, fails: True})
+            with pytest.raises(tf.errors.InvalidArgumentError):
+                session.run(outputs, {gradient: 100.0, fails: True})
+            session.run(outputs, {gradient: 1.0, fails: False})
+            assert session.run(outputs, {gradient: 1.0, fails: False}) == [2.0]
+
+
 def test_small_helpers():
     tf = pytest.importorskip("tensorflow")
     import horovod.tensorflow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -106,6 +107,17 @@ def test_record_lists_every_file_with_its_hash_and_size(wheel):
         kind, _, value = digest.partition("=")
         assert kind == "sha256" and urlsafe_b64decode(value + "==") == hashlib.sha256(data).digest()
         assert int(size) == len(data)
+
+
+def test_what_is_linked_is_listed_with_version_and_licence(wheel):
+    archive = zipfile.ZipFile(wheel)
+    listing = json.loads(archive.read("rueda-0.1.0.dist-info/sboms/rueda.cdx.json"))
+    assert listing["bomFormat"] == "CycloneDX" and listing["metadata"]["component"]["version"] == "0.1.0"
+    linked = {component["name"]: component for component in listing["components"]}
+    assert set(linked) == {"openssl", "fmt", "highway", "CLI11", "nlohmann-json", "libstdc++"}
+    assert linked["openssl"]["version"].startswith("3.") and linked["fmt"]["licenses"]
+    texts = archive.read("rueda-0.1.0.dist-info/licenses/linked/openssl.txt")
+    assert b"Apache" in texts
 
 
 def test_the_command_is_executable_in_the_archive(wheel):

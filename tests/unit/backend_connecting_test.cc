@@ -1,5 +1,4 @@
-// Calls whose channels come up while they wait: what goes on meanwhile, the results, and a peer that never
-// comes.
+// Calls whose channels come up while they wait: what goes on meanwhile, results, a peer that never comes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -49,10 +49,10 @@ TEST(TuningVariables, suboptions_need_their_main_option) {
   EXPECT_THAT(tuning_variables(tuning), Contains(Pair("HOROVOD_AUTOTUNE_WARMUP_SAMPLES", "5")));
 }
 
-TEST(TuningVariables, of_several_interfaces_the_core_gets_the_first) {
+TEST(TuningVariables, several_interfaces_reach_the_core_and_nccl) {
   Tuning tuning;
   tuning.network_interface = "eth0,eth1";
-  EXPECT_THAT(tuning_variables(tuning), Contains(Pair("RUEDA_INTERFACE", "eth0")));
+  EXPECT_THAT(tuning_variables(tuning), Contains(Pair("RUEDA_INTERFACE", "eth0,eth1")));
   EXPECT_THAT(tuning_variables(tuning), Contains(Pair("NCCL_SOCKET_IFNAME", "eth0,eth1")));
 }
 

@@ -50,6 +50,45 @@ TEST(Report, rank_that_failed_because_another_left_is_no_cause_though_it_ended_f
   EXPECT_EQ(first_cause(endings), 0u) << "where all are victims, the first speaks for them";
 }
 
+TEST(Report, rank_that_ended_well_while_others_needed_it_is_the_headline) {
+  std::vector<Ending> endings = {ended(0, kSecond, 0), ended(1, 2 * kSecond, 1), ended(2, 3 * kSecond, 1),
+                                 ended(3, kSecond, 0)};
+  const std::string line = "HorovodInternalError: rank 0 (host h0, pid 100) was lost: its process ended.";
+  endings[1].last_lines = {line};
+  endings[2].last_lines = {line};
+  const std::string report =
+      "rueda: the job failed: rank 0 on h0 (pid 100) exited with code 0 after 1.0 s, while other ranks still "
+      "needed it\n"
+      "  rank 1 failed because of this after 2.0 s\n"
+      "  last lines of its stderr:\n"
+      "  | " +
+      line +
+      "\n"
+      "  ranks 0, 3: ended well\n"
+      "  rank 2: exited with code 1\n"
+      "  exit status 1\n";
+  EXPECT_EQ(failure_report(endings, 0), report);
+  endings[1].last_lines = {
+      "ValueError: rank 0 on h0 (pid 100) exited with code 0 before all ranks were connected, so this init "
+      "failed; its output may say why."};
+  EXPECT_THAT(failure_report(endings, 0), HasSubstr("the job failed: rank 0 on h0 (pid 100) exited with"));
+  endings[1].last_lines = {"KeyError: 'boom'"};
+  EXPECT_THAT(failure_report(endings, 0), HasSubstr("the job failed: rank 1 on h1 (pid 101) exited with"));
+}
+
+TEST(Report, rank_that_did_not_answer_is_the_headline_though_rueda_stopped_it) {
+  std::vector<Ending> endings = {ended(0, 2 * kSecond, 1), stopped(1, 4 * kSecond)};
+  endings[0].last_lines = {"rank 1 (host h1, pid 101) was lost: it has not answered for 30 s."};
+  EXPECT_EQ(failure_report(endings, 0),
+            "rueda: the job failed: rank 1 on h1 (pid 101) was lost to the other ranks while it was still "
+            "running\n"
+            "  rank 0 failed because of this after 2.0 s\n"
+            "  last lines of its stderr:\n"
+            "  | rank 1 (host h1, pid 101) was lost: it has not answered for 30 s.\n"
+            "  rank 1: stopped by rueda (SIGTERM)\n"
+            "  exit status 1\n");
+}
+
 TEST(Report, at_the_same_moment_a_signal_wins_over_an_exit_code) {
   const std::vector<Ending> endings = {ended(0, 3, 1), ended(1, 3, 0, SIGSEGV)};
   EXPECT_EQ(first_cause(endings), 1u);

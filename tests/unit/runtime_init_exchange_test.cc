@@ -192,11 +192,34 @@ TEST(InitExchange, a_rank_that_its_launcher_saw_end_is_not_waited_for) {
   EXPECT_EQ(exchange.settle(status).why, status.why) << "the other ranks read the same";
 }
 
-TEST(InitExchange, a_rank_that_has_taken_part_may_end_and_so_may_one_of_another_world) {
+TEST(InitExchange, a_rank_that_ends_after_it_has_taken_part_is_named_at_once) {
+  const auto store = store::make_memory_store();
+  InitExchange zero(*store, 1, 0, 3, Deadline::after(300 * kSecond)), one(*store, 1, 1, 3, soon());
+  PeerInfo info;
+  info.pid = 7;
+  ASSERT_TRUE(zero.publish(PeerInfo{}).is_ok());
+  ASSERT_TRUE(one.publish(info).is_ok());
+  const store::EndedRank ended{.size = 3, .rank = 1, .how = "rank 1 on b (pid 7) ended", .pid = 7};
+  ASSERT_TRUE(store->set(store::kEndedKey, format_ended(ended), soon()).is_ok());
+  const std::string text = "rank 1 on b (pid 7) ended before all ranks were connected, so this init failed; ";
+  std::vector<PeerInfo> all;
+  EXPECT_THAT(zero.gather(all).why, HasSubstr(text)) << "while rank 2 has not come";
+  InitExchange two(*store, 1, 2, 3, soon());
+  ASSERT_TRUE(two.publish(PeerInfo{}).is_ok());
+  ASSERT_TRUE(two.gather(all).is_ok());
+  EXPECT_THAT(two.interrupted().why, HasSubstr(text)) << "while it connects";
+  InitExchange lost(*store, 1, 2, 3, soon());
+  EXPECT_THAT(lost.settle({Code::kPeerLost, "rank 1 closed its connection."}).why, HasSubstr(text));
+}
+
+TEST(InitExchange, another_process_than_the_one_that_took_part_may_end_and_so_may_one_of_another_world) {
   const auto store = store::make_memory_store();
   InitExchange zero(*store, 1, 0, 2, Deadline::after(kSecond)), one(*store, 1, 1, 2, soon());
-  ASSERT_TRUE(one.publish(PeerInfo{}).is_ok());
-  for (const store::EndedRank& ended : {store::EndedRank{2, 1, "rank 1 ended"}, {3, 0, "rank 0 ended"}}) {
+  PeerInfo info;
+  info.pid = 7;
+  ASSERT_TRUE(one.publish(info).is_ok());
+  for (const store::EndedRank& ended :
+       {store::EndedRank{2, 1, "rank 1 ended", 6}, {3, 0, "rank 0 ended", 7}}) {
     ASSERT_TRUE(store->set(store::kEndedKey, format_ended(ended), soon()).is_ok());
     std::vector<PeerInfo> all;
     EXPECT_THAT(zero.gather(all).why, HasSubstr("rank 0 of 2 did not call init in time"));

@@ -76,7 +76,18 @@ TEST_F(OnRankZero, a_lost_rank_is_named_once) {
   const auto ends =
       only<Verdicts::End>(verdicts_.on_loss(3, true, "rank 3 (channel 1) closed its connection.", kBegin));
   ASSERT_THAT(ends, SizeIs(1));
-  EXPECT_THAT(ends[0].why.why, testing::EndsWith(") was lost: on channel 1 it closed its connection."));
+  EXPECT_THAT(ends[0].why.why,
+              testing::EndsWith(") was lost: on channel 1 it closed its connection; its process has "
+                                "probably ended, so look at its output and its exit code."));
+}
+
+TEST_F(OnRankZero, a_reset_connection_is_taken_for_the_end_of_its_process) {
+  const std::string why = "rank 3 (channel 1) lost its connection (Connection reset by peer).";
+  const auto ends = only<Verdicts::End>(verdicts_.on_loss(3, true, why, kBegin));
+  ASSERT_THAT(ends, SizeIs(1));
+  EXPECT_THAT(ends[0].why.why,
+              testing::EndsWith("(Connection reset by peer); its process has probably ended, "
+                                "so look at its output and its exit code."));
 }
 
 TEST_F(OnRankZero, a_reported_rank_that_answers_lives_and_the_connection_is_blamed) {

@@ -22,12 +22,14 @@ using ::testing::HasSubstr;
 Deadline soon() { return Deadline::after(20 * kSecond); }
 
 TEST(StoreEnded, is_read_as_it_was_written_and_anything_else_is_nothing) {
-  const auto ended = parse_ended(format_ended({.size = 3, .rank = 1, .how = "rank 1 on b exited"}));
+  const auto ended = parse_ended(format_ended({.size = 3, .rank = 1, .how = "rank 1 on b exited", .pid = 7}));
   ASSERT_TRUE(ended);
   EXPECT_EQ(ended->size, 3);
   EXPECT_EQ(ended->rank, 1);
+  EXPECT_EQ(ended->pid, 7);
   EXPECT_EQ(ended->how, "rank 1 on b exited");
-  for (const char* text : {"", "3", "3 1", "3 3 x", "3 -1 x", "x 1 y", "99999999999 1 x"})
+  for (const char* text :
+       {"", "3", "3 1", "3 1 7", "3 1 x y", "3 3 7 x", "3 -1 7 x", "x 1 7 y", "99999999999 1 7 x"})
     EXPECT_FALSE(parse_ended(text)) << text;
 }
 

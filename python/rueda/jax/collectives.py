@@ -17,8 +17,8 @@ from rueda.jax.compression import Compression, Compressor
 from rueda.jax.naming import name_in_program, name_of_call
 from rueda.jax.primitive import WORDS, CollectiveSpec, collective, finish, from_engine, start
 from rueda.numpy.arrays import DTYPES
-from rueda.operations import check_compression
-from rueda.policy import OPS, Average, Sum, check_op
+from rueda.operations import check_compression, members_of_group
+from rueda.policy import OPS, Average, Sum, check_factors, check_name, check_op, root_rank_of
 from rueda.process_sets import ProcessSet, global_process_set
 
 __all__ = ["allgather", "allreduce", "alltoall", "broadcast", "grouped_allreduce", "reducescatter"]
@@ -75,6 +75,7 @@ def _encode(leaf: Any, what: int, label: str) -> tuple[Any, Callable[[Any], Any]
 
 def _apply(tree: Any, name: str | None, spec: CollectiveSpec) -> Any:
     """The collective on every leaf; names are `name` and the path of the leaf in the tree."""
+    check_name(name)
     with_paths, structure = _flatten(tree)
     if not with_paths:
         return tree
@@ -130,8 +131,8 @@ def allreduce(
     >>> jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum))(jnp.ones(3))  # Array([n, n, n])
     """
     check_op(op, OPS, "allreduce")
-    factors = {"prescale": float(prescale_factor), "postscale": float(postscale_factor)}
-    spec = _describe(_core.ALLREDUCE, process_set, op=op, **factors)
+    prescale, postscale = check_factors(prescale_factor, postscale_factor)
+    spec = _describe(_core.ALLREDUCE, process_set, op=op, prescale=prescale, postscale=postscale)
     if compression is Compression.none:
         return _apply(tree, name, spec)
     check_compression(compression)
@@ -152,7 +153,8 @@ def grouped_allreduce(arrays: Any, *arguments: Any, **settings: Any) -> list[Any
 
     >>> a, b = hvd.grouped_allreduce([a, b], op=hvd.Sum)
     """
-    reduced: list[Any] = allreduce(list(arrays), *arguments, **settings)
+    members = members_of_group(arrays, "array", isinstance(arrays, str))
+    reduced: list[Any] = allreduce(list(members), *arguments, **settings)
     return reduced
 
 
@@ -177,7 +179,7 @@ def broadcast(
 
     >>> key = hvd.broadcast(jax.random.key_data(jax.random.key(seed)), root_rank=0)
     """
-    return _apply(tree, name, _describe(_core.BROADCAST, process_set, root_rank=int(root_rank)))
+    return _apply(tree, name, _describe(_core.BROADCAST, process_set, root_rank=root_rank_of(root_rank)))
 
 
 def reducescatter(
@@ -196,7 +198,8 @@ def reducescatter(
     >>> hvd.reducescatter(jnp.ones((4, 2)), op=hvd.Sum)  # 2 ranks: [2, 2], all 2.0
     """
     check_op(op, (Average, Sum), "reducescatter")
-    factors = {"prescale": float(prescale_factor), "postscale": float(postscale_factor)}
+    prescale, postscale = check_factors(prescale_factor, postscale_factor)
+    factors = {"prescale": prescale, "postscale": postscale}
     return _apply(tree, name, _describe(_core.REDUCESCATTER, process_set, op=op, **factors))
 
 

@@ -17,6 +17,7 @@ from rueda.keras.backends import await_values
 from rueda.keras.optimizer import is_distributed, process_set_of, wrap_loss_scaling
 from rueda.keras.values import as_numpy, broadcast_variables
 from rueda.operations import set_size
+from rueda.policy import number_of
 from rueda.process_sets import ProcessSet
 
 NO_STEPS = (
@@ -223,7 +224,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         super().__init__()
         if initial_lr is None:
             raise ValueError("Parameter `initial_lr` is required")
-        self.initial_lr = float(initial_lr)
+        self.initial_lr = number_of(initial_lr, "initial_lr", True)
         self.start_epoch = start_epoch
         self.end_epoch = end_epoch
         self.staircase = staircase
@@ -235,7 +236,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         if callable(multiplier):
             self.multiplier = multiplier
         else:
-            constant = float(multiplier)
+            constant = number_of(multiplier, "multiplier", True)
             self.multiplier = lambda epoch: constant ** (epoch - start_epoch)
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -304,8 +305,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
 
     n: the number of ranks that train this model. initial_lr: the rate of n ranks, usually that of one times
     hvd.size(), as in Goyal et al., "Accurate, large minibatch SGD" (2017). verbose: the first of these ranks
-    says when it has ended. Otherwise as
-    LearningRateScheduleCallback.
+    says when the warm-up has ended. Otherwise as LearningRateScheduleCallback.
 
     >>> hvd.callbacks.LearningRateWarmupCallback(initial_lr=0.1 * hvd.size(), warmup_epochs=3, verbose=1)
     """
@@ -327,7 +327,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
             initial_lr,
             multiplier,
             0,
-            int(np.ceil(warmup_epochs)),
+            int(np.ceil(number_of(warmup_epochs, "warmup_epochs", True))),
             False,
             momentum_correction,
             steps_per_epoch,

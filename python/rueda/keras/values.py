@@ -15,7 +15,7 @@ from rueda.errors import HorovodInternalError, internal_error
 from rueda.in_flight import let_end
 from rueda.keras.backends import Compression, check_choice
 from rueda.numpy.arrays import DTYPES, Array
-from rueda.policy import BOTH
+from rueda.policy import BOTH, variables_of
 from rueda.process_sets import ProcessSet, global_process_set
 
 __all__ = [
@@ -107,7 +107,7 @@ def broadcast_variables(
     >>> hvd.broadcast_variables(model.variables, root_rank=0)
     """
     pending: list[tuple[int, Any, Array, int]] = []  # place, variable, what was sent, handle
-    for i, variable in enumerate(variables):
+    for i, variable in enumerate(variables_of(variables, "broadcast_variables")):
         if getattr(variable, "path", "").endswith(_KEPT_LOCAL):
             continue
         array = as_numpy(variable)

@@ -26,7 +26,7 @@ def broadcast_object(
     >>> config = hvd.broadcast_object(read_config() if hvd.rank() == 0 else None)
     """
     epochs.require()
-    key = name if name is not None else pickles.DEFAULT_NAME
+    key = pickles.key_of(name)
 
     def send(array: Array, part: str) -> Array:
         sent = broadcast_async(array, root_rank, f"{key}.{part}", process_set)
@@ -47,7 +47,7 @@ def allgather_object(
 
     >>> hosts = hvd.allgather_object(socket.gethostname())
     """
-    key = name if name is not None else pickles.DEFAULT_NAME
+    key = pickles.key_of(name)
     return pickles.allgather(
         obj,
         lambda size: allgather(np.array([size]), f"{key}.sz", process_set),

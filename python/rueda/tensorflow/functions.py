@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from rueda import pickles
 from rueda.basics import basics
+from rueda.policy import variables_of
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.tensorflow.arguments import by_kind, type_of
 from rueda.tensorflow.mpi_ops import _grouped_broadcast, allgather, broadcast, broadcast_
@@ -30,7 +31,7 @@ def broadcast_variables(
     in graphs for sessions returns one operation to be run.
     inplace: by broadcast_, one operation per device and type.
     """
-    variables = list(variables)
+    variables = variables_of(variables, "broadcast_variables")
     if inplace:
         return _broadcast_in_place(variables, root_rank, process_set)
     if tf.executing_eagerly():
@@ -150,7 +151,7 @@ def broadcast_object(
     The object travels as a cloudpickle. session: for graphs; else the default session, else one of its own.
     Raises what pickling raises, and HorovodInternalError on the other ranks then.
     """
-    key = name if name is not None else pickles.DEFAULT_NAME
+    key = pickles.key_of(name)
     return broadcast_object_fn(root_rank, session, key, process_set)(obj)
 
 
@@ -185,7 +186,7 @@ def allgather_object(
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """Returns every rank's object, in rank order of the set. The objects travel as cloudpickles."""
-    channel = _Channel(session, name if name is not None else pickles.DEFAULT_NAME, process_set)
+    channel = _Channel(session, pickles.key_of(name), process_set)
     return pickles.allgather(
         obj,
         lambda size: channel.allgather(np.array([size], np.int64), "sz"),

@@ -41,6 +41,12 @@ class Aggregation:
             return tf.convert_to_tensor(gradient)
         return gradient
 
+    def _is_first(self, count: Any) -> Any:
+        """Whether this pass starts new sums. count: the passes since the last reduction, with this one. Old
+        sums are dropped here, not after the reduction, so that those of a reduction that failed go as well.
+        """
+        return tf.equal(count, 1 % self._passes)
+
     def _scaled(self, totals: list[Any]) -> list[Any]:
         """The sums of all passes, in the form in which they are reduced."""
         return [total / self._passes for total in totals] if self._average else totals
@@ -67,14 +73,15 @@ class LocalGradientAggregationHelper(Aggregation):
         count = pass_number.assign(tf.math.mod(pass_number + 1, self._passes), read_value=True)
         self._is_last = tf.equal(count, 0)
         sums = [self._local_variable(f"sum_{i}", variables[i].shape, outputs[i].dtype) for i in present]
-        totals = [one.assign_add(outputs[i], read_value=True) for one, i in zip(sums, present)]
+        is_first = self._is_first(count)
+        totals = [
+            one.assign(tf.where(is_first, outputs[i], one + outputs[i]), read_value=True)
+            for one, i in zip(sums, present)
+        ]
 
         def reduced() -> list[Any]:
             combined = self._reduce(self._scaled(totals), [variables[i] for i in present])
-            with tf.control_dependencies(combined):
-                cleared = [one.assign(tf.zeros_like(total)) for one, total in zip(sums, totals)]
-            with tf.control_dependencies(cleared):
-                return [tf.identity(gradient) for gradient in combined]
+            return [tf.identity(gradient) for gradient in combined]
 
         for i, gradient in zip(present, self._in_last_pass(self._is_last, reduced, totals)):
             outputs[i] = gradient

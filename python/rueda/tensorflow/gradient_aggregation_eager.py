@@ -26,19 +26,18 @@ class LocalGradientAggregationHelperEager(Aggregation):
     def compute_gradients(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """The reduced sums in the last pass; in the others the sums so far, which are not to be applied."""
         outputs = [self._dense(gradient) for gradient in gradients]
+        self.counter.assign(tf.math.mod(self.counter + 1, self._passes))
+        is_first = self._is_first(self.counter)
         sums: dict[int, Any] = {}  # by position in outputs
         for i, (gradient, variable) in enumerate(zip(outputs, variables)):
             if (one := self._sum_of(variable, gradient)) is not None:
                 sums[i] = one
-            if gradient is not None:
-                sums[i].assign_add(gradient)
-        self.counter.assign(tf.math.mod(self.counter + 1, self._passes))
+                new = tf.zeros_like(one) if gradient is None else gradient
+                one.assign(tf.where(is_first, new, one + new))
         totals = [tf.convert_to_tensor(one) for one in sums.values()]
 
         def reduced() -> list[Any]:
             combined = self._reduce(self._scaled(totals), [variables[i] for i in sums])
-            for one in sums.values():
-                one.assign(tf.zeros_like(one))
             return [tf.identity(gradient) for gradient in combined]
 
         for i, gradient in zip(sums, self._in_last_pass(tf.equal(self.counter, 0), reduced, totals)):

@@ -12,7 +12,7 @@ import tensorflow as tf
 from rueda import epochs
 from rueda.basics import is_enabled
 from rueda.operations import check_compression, set_size
-from rueda.policy import Adasum, Average, check_predivide, predivide_factors, split_evenly
+from rueda.policy import OPS, Adasum, Average, check_op, check_predivide, predivide_factors, split_evenly
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.tensorflow.arguments import variable_key
 from rueda.tensorflow.compression import Compression, Compressor
@@ -38,6 +38,8 @@ class GradientReducer:
     scale_local_gradients: bool = True
 
     def __post_init__(self) -> None:
+        if self.op is not None:  # allreduce takes None for Average
+            check_op(self.op, OPS, self.scope)
         check_predivide(self.op, self.gradient_predivide_factor)
         check_compression(self.compression)
         self._local: set[int] = set()

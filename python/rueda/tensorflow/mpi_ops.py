@@ -14,7 +14,7 @@ import tensorflow as tf
 from rueda import exports, process_sets
 from rueda.basics import basics
 from rueda.exports import *  # noqa: F403
-from rueda.policy import Average, Sum
+from rueda.policy import Average, Sum, variables_of
 from rueda.process_sets import *  # noqa: F403
 from rueda.process_sets import ProcessSet, global_process_set
 from rueda.tensorflow.arguments import (
@@ -197,6 +197,7 @@ def broadcast_(
 
     Raises ValueError when resource variables and the reference variables of TensorFlow 1 are mixed.
     """
+    variables = variables_of(variables, "broadcast_")
     if not variables:
         return []
     kinds = {hasattr(underlying(variable), "handle") for variable in variables}  # True: resource variables

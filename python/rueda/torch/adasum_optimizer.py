@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from rueda import epochs
 from rueda.in_flight import InFlight, of_handle, settle_all
 from rueda.policy import Adasum, check_passes
 from rueda.process_sets import ProcessSet
@@ -37,6 +38,7 @@ class AdasumMixin(torch.optim.Optimizer):
         self._compression = compression
         self.backward_passes_per_step = passes
         self._process_set = process_set
+        self._epoch = epochs.current()  # the one to which the counts of passes belong
         self._trained: list[torch.Tensor] = []
         self._frozen: dict[torch.Tensor, None] = {}
         self._passes_left: dict[torch.Tensor, int] = {}
@@ -75,7 +77,15 @@ class AdasumMixin(torch.optim.Optimizer):
             self._parameter_names.setdefault(parameter, name)
         self._take(list(added))
 
+    def _follow_epoch(self) -> None:
+        """After a new init: forgets passes and changes of an earlier epoch, which ended them all."""
+        epoch = epochs.current()
+        if epoch not in (epochs.NONE, self._epoch):
+            self._epoch = epoch
+            self._abandon()
+
     def _after_accumulation(self, parameter: torch.Tensor) -> None:
+        self._follow_epoch()
         if self._passes_left[parameter] <= 0:
             raise AssertionError(TOO_MANY_PASSES)
         self._passes_left[parameter] -= 1
@@ -168,9 +178,14 @@ class AdasumMixin(torch.optim.Optimizer):
         return super().step(closure)
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """Like the wrapped optimizer's; refused while weight changes are being reduced."""
-        if self._pending:
+        """Like the wrapped optimizer's; refused while weight changes are being reduced.
+
+        Changes that a shutdown ended are taken back.
+        """
+        if not all(change.is_lost for change in self._pending.values()):
             raise AssertionError(ZEROED_EARLY)
+        if self._pending:
+            self._abandon()
         super().zero_grad(*args, **kwargs)
 
     def set_backward_passes_per_step(self, passes: int) -> None:

@@ -34,11 +34,16 @@ def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = 
         pairs = [param if isinstance(param, tuple) else (None, param) for param in params]
     else:
         raise ValueError(f"invalid params of type: {type(params)}")
+    for pair in pairs:
+        if len(pair) != 2 or not isinstance(pair[1], torch.Tensor):
+            # As before, of the class that Python itself raises for what is no tensor.
+            raise AttributeError(f"broadcast_parameters takes tensors, but params holds {pair!r}.")
     pending = []
     try:
         for name, tensor in pairs:
             flat = tensor.detach() if tensor.is_contiguous() else tensor.detach().contiguous()
-            pending.append((tensor, flat, broadcast_async_(flat, root_rank, name, process_set)))
+            key = str(name) if isinstance(name, int) else name
+            pending.append((tensor, flat, broadcast_async_(flat, root_rank, key, process_set)))
     except Exception:
         let_end(handle for _, _, handle in pending)
         raise
@@ -57,7 +62,7 @@ def broadcast_object(
     HorovodInternalError on the other ranks then.
     """
     epochs.require()
-    key = name if name is not None else pickles.DEFAULT_NAME
+    key = pickles.key_of(name)
 
     def send(tensor: torch.Tensor, part: str) -> torch.Tensor:
         synchronize(broadcast_async_(tensor, root_rank, f"{key}.{part}", process_set))
@@ -76,7 +81,7 @@ def allgather_object(
     obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
     """Returns every rank's object, in rank order of the process set. The objects travel as cloudpickles."""
-    key = name if name is not None else pickles.DEFAULT_NAME
+    key = pickles.key_of(name)
     return pickles.allgather(
         obj,
         lambda size: allgather(torch.tensor([size]), f"{key}.sz", process_set).tolist(),
@@ -111,6 +116,12 @@ def broadcast_optimizer_state(
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("cannot broadcast torch.optim.LBFGS state")
+    if not hasattr(optimizer, "param_groups"):
+        text = f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}."
+        raise TypeError(f"broadcast_optimizer_state: {text}")
+    if not isinstance(model, (torch.nn.Module, type(None))):
+        text = f"model must be a torch.nn.Module or None, not {type(model).__name__}."
+        raise TypeError(f"broadcast_optimizer_state: {text}")
     finish_all()
     if not any(optimizer.state.values()):
         _zero_gradients(optimizer, model)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from typing import Any
 
 import torch
@@ -217,17 +217,25 @@ def broadcast_(
 # ---- alltoall ----
 
 
+NO_SPLITS = "alltoall: splits must be a list with one whole number for each rank, but got {!r}."
+
+
 def _check_splits(splits: Any) -> tuple[list[int] | None, torch.device]:
     """Rows for each rank as integers, and where the received splits belong."""
     cpu = torch.device("cpu")
     if splits is None:
         return None, cpu
     if not isinstance(splits, torch.Tensor):
+        if not isinstance(splits, Sized) or not isinstance(splits, Iterable):
+            raise ValueError(NO_SPLITS.format(splits))
         if all(isinstance(rows, int) for rows in splits):
-            operations.check_splits(splits)
+            operations.check_splits(list(splits))
             splits = torch.tensor(list(splits), dtype=torch.int32)
         else:
-            splits = torch.tensor(splits)
+            try:
+                splits = torch.tensor(splits)
+            except (TypeError, ValueError, RuntimeError):
+                raise ValueError(NO_SPLITS.format(splits)) from None
     if splits.dim() != 1:
         raise ValueError("alltoall expects a 1D splits tensor")
     if splits.dtype != torch.int32:

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from rueda.policy import check_name
+
 NOT_PAIRS = (
     "named_parameters should be a sequence of tuples (name, parameter), usually produced by "
     "model.named_parameters()."
@@ -29,9 +31,11 @@ def name_parameters(
     """A unique name for every parameter of the optimizer; given names are checked, missing ones are made."""
     if named_parameters is None:
         return default_names(optimizer)
-    pairs: list[Any] = list(named_parameters)
+    pairs: list[Any] = list(named_parameters) if isinstance(named_parameters, Iterable) else [None]
     if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
         raise ValueError(NOT_PAIRS)
+    for name, _ in pairs:
+        check_name(name)
     duplicates = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
     if duplicates:
         raise ValueError(

@@ -133,12 +133,13 @@ class _DistributedMixin(torch.optim.Optimizer):
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """Like the wrapped optimizer's; refused while gradients are being reduced.
 
-        Reduced gradients that no step has used are forgotten: a GradScaler skips steps that overflow.
+        Reduced gradients that no step has used are forgotten: a GradScaler skips steps that overflow. So are
+        reductions that a shutdown ended.
         """
         if self._reducer is not None:
-            if self._reducer.is_busy:
+            if self._reducer.is_busy and not self._reducer.is_lost:
                 raise AssertionError(ZEROED_EARLY)
-            if self._reducer.has_settled:
+            if self._reducer.has_settled or self._reducer.is_busy:
                 self._reducer.reset()
         super().zero_grad(*args, **kwargs)
 

@@ -117,6 +117,12 @@ class Reducer:
         return self._activity.is_possible and any(slot.reduction is not None for slot in self._slots.values())
 
     @property
+    def is_lost(self) -> bool:
+        """Whether a shutdown ended all reductions that have not been awaited."""
+        started = [slot.reduction for slot in self._slots.values() if slot.reduction is not None]
+        return all(reduction.is_lost for reduction in started)
+
+    @property
     def has_work(self) -> bool:
         """Whether backward has computed gradients that no step has used."""
         slots = self._slots.values()

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rueda import _core, in_flight, operations, repeats
+from rueda import _core, in_flight, operations, policy, repeats
 from rueda.in_flight import Repeated
 from rueda.operations import Call, Naming, is_group
 from rueda.policy import handle_average_backwards_compatibility
@@ -83,7 +83,12 @@ def _reduce_now(
     need.
     """
     key = (name, tensor.dtype, tensor.shape, op, factors)
-    start = _repeats.get(key)
+    try:
+        start = _repeats.get(key)
+    except TypeError:  # something that cannot be a key
+        policy.check_name(name)
+        policy.check_factors(*factors)
+        raise
     if start is None:
         start = repeats.repeat(_call_like(tensor, op, factors), "allreduce", name)
         if len(_repeats) >= _MOST_REPEATS:

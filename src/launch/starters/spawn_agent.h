@@ -9,8 +9,7 @@
 
 namespace rueda::launch {
 
-// For a shell of another host: runs the program at that path if there is one, otherwise `rueda` from its
-// PATH.
+// For a shell of another host: runs the program at that path if there is one, otherwise `rueda` in PATH.
 std::string agent_command(const std::string& binary);
 std::vector<std::string> own_environment();
 Result<AgentProcess> spawn_agent(const std::string& path, const std::vector<std::string>& argv,

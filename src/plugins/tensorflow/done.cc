@@ -4,20 +4,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 namespace rueda::tensorflow {
 namespace {
 
 std::atomic<Mode> g_mode{Mode::kUnknown};
-
-static_assert(sizeof(std::function<void()>) == 4 * sizeof(void*), "storage of two words, manager, invoker");
-
-bool looks_like_a_function(const TF_AsyncOpKernelDoneCallback* done) {
-  const void* words[4];
-  std::memcpy(words, done, sizeof(words));
-  return words[2] != nullptr && words[3] != nullptr && is_in_tensorflow(words[2]) &&
-         is_in_tensorflow(words[3]);
-}
 
 bool is_forbidden() {
   const char* const setting = std::getenv("RUEDA_TENSORFLOW_ASYNC");
@@ -26,19 +18,48 @@ bool is_forbidden() {
 
 }  // namespace
 
+CopiedFunction::Words CopiedFunction::words_of(const void* function) {
+  Words words;
+  std::memcpy(&words, function, sizeof(words));
+  return words;
+}
+
+bool CopiedFunction::is_tensorflows(const void* function) {
+  const Words words = words_of(function);
+  const auto* const manager = reinterpret_cast<const void*>(words.manager);
+  return manager != nullptr && words.invoker != nullptr && is_in_tensorflow(manager) &&
+         is_in_tensorflow(words.invoker);
+}
+
+CopiedFunction::CopiedFunction(const void* function) {
+  Words words = words_of(function);
+  words.manager(&words.callable, function, Operation::kClone);
+  words_ = words;
+}
+
+CopiedFunction& CopiedFunction::operator=(CopiedFunction&& other) noexcept {
+  std::swap(words_, other.words_);
+  return *this;
+}
+
+CopiedFunction::~CopiedFunction() {
+  if (words_.manager != nullptr) words_.manager(&words_.callable, &words_.callable, Operation::kDestroy);
+}
+
 Mode mode() { return g_mode.load(std::memory_order_relaxed); }
 
 Mode look_at(const TF_AsyncOpKernelDoneCallback* done) {
   const Mode known = mode();
   if (known != Mode::kUnknown) return known;
-  const Mode found = !is_forbidden() && looks_like_a_function(done) ? Mode::kAsynchronous : Mode::kBlocking;
+  const Mode found =
+      !is_forbidden() && CopiedFunction::is_tensorflows(done) ? Mode::kAsynchronous : Mode::kBlocking;
   g_mode.store(found, std::memory_order_relaxed);
   return found;
 }
 
 Done::Done(TF_AsyncOpKernelDoneCallback* done) {
   if (look_at(done) == Mode::kAsynchronous) {
-    copied_ = *reinterpret_cast<const std::function<void()>*>(done);
+    copied_ = CopiedFunction(done);
   } else {
     borrowed_ = done;
   }
@@ -46,7 +67,7 @@ Done::Done(TF_AsyncOpKernelDoneCallback* done) {
 
 void Done::operator()() {
   auto* const callback =
-      borrowed_ != nullptr ? borrowed_ : reinterpret_cast<TF_AsyncOpKernelDoneCallback*>(&copied_);
+      borrowed_ != nullptr ? borrowed_ : static_cast<TF_AsyncOpKernelDoneCallback*>(copied_.get());
   tf.TF_RunAsyncOpKernelDoneCallback(callback);
 }
 

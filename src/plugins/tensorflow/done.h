@@ -6,8 +6,6 @@
 // must belong to TensorFlow.
 #pragma once
 
-#include <functional>
-
 #include "plugins/tensorflow/tf_api.h"
 
 namespace rueda::tensorflow {
@@ -18,6 +16,32 @@ enum class Mode { kUnknown, kAsynchronous, kBlocking };
 Mode mode();                                             // any thread
 Mode look_at(const TF_AsyncOpKernelDoneCallback* done);  // the first call decides; any thread
 
+// A copy of a std::function<void()> of libstdc++, whatever library this code is compiled with. The layout has
+// been the same since GCC 4: two words that hold the callable, or a pointer to it, and two functions.
+class CopiedFunction {
+ public:
+  CopiedFunction() = default;
+  explicit CopiedFunction(const void* function);
+  CopiedFunction(CopiedFunction&& other) noexcept { *this = static_cast<CopiedFunction&&>(other); }
+  CopiedFunction& operator=(CopiedFunction&& other) noexcept;
+  ~CopiedFunction();
+
+  [[nodiscard]] void* get() { return &words_; }  // as the address of a std::function<void()>
+  // Whether both functions of the object are code of TensorFlow.
+  [[nodiscard]] static bool is_tensorflows(const void* function);
+
+ private:
+  enum class Operation : int { kClone = 2, kDestroy = 3 };  // of std::_Manager_operation
+  struct Words {
+    void* callable[2] = {};
+    bool (*manager)(void* to, const void* from, Operation operation) = nullptr;
+    void* invoker = nullptr;
+  };
+  static Words words_of(const void* function);
+
+  Words words_;
+};
+
 class Done {
  public:
   Done() = default;
@@ -27,7 +51,7 @@ class Done {
 
  private:
   TF_AsyncOpKernelDoneCallback* borrowed_ = nullptr;
-  std::function<void()> copied_;
+  CopiedFunction copied_;
 };
 
 }  // namespace rueda::tensorflow

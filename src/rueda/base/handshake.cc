@@ -49,7 +49,7 @@ Nonce make_nonce() {
   return nonce;
 }
 
-Bytes frame(Kind kind, const Bytes& body) {
+Bytes message_of(Kind kind, const Bytes& body) {
   RUEDA_CHECK(kHeaderBytes + body.size() <= kMaxHandshakeBytes, "a handshake message is too long");
   ByteWriter writer;
   writer.put(kMagic);
@@ -121,7 +121,7 @@ Bytes encode_hello(const Introduction& mine, const std::string& version) {
   body.put(mine.from);
   body.put(mine.to);
   body.put_raw(make_nonce());
-  return frame(Kind::kHello, body.bytes());
+  return message_of(Kind::kHello, body.bytes());
 }
 
 Status wrong_secret(const std::string& job) {
@@ -258,7 +258,7 @@ Status Handshake::refuse(uint8_t verdict, Status why) {
   body.put(kWireVersion);
   body.put_string(version_);
   body.put(verdict);
-  output_ = frame(Kind::kAnswer, body.bytes());
+  output_ = message_of(Kind::kAnswer, body.bytes());
   return why;
 }
 
@@ -291,7 +291,7 @@ Status Handshake::on_hello(std::span<const std::byte> message) {
   answer.put(introduction_.to);  // binds the rank of the server even if the client asked for any rank
   answer.put_raw(make_nonce());
   answer.put_raw(prove(secret_, kServerLabel, hello_, answer.bytes()));
-  answer_ = frame(Kind::kAnswer, answer.bytes());
+  answer_ = message_of(Kind::kAnswer, answer.bytes());
   output_ = answer_;
   state_ = State::kAwaitProof;
   return Status::ok();
@@ -316,7 +316,7 @@ Status Handshake::on_answer(std::span<const std::byte> message) {
   if (!is_same(mac, prove(secret_, kServerLabel, hello_, Bytes(proven.begin(), proven.end())))) {
     proof.put(Verdict::kWrongSecret);
     proof.put_raw(Mac{});
-    output_ = frame(Kind::kProof, proof.bytes());
+    output_ = message_of(Kind::kProof, proof.bytes());
     return wrong_secret(introduction_.job);
   }
   if (introduction_.to != -1 && server != -1 && server != introduction_.to)
@@ -325,7 +325,7 @@ Status Handshake::on_answer(std::span<const std::byte> message) {
   answer_.assign(message.begin(), message.end());
   proof.put(Verdict::kAccepted);
   proof.put_raw(prove(secret_, kClientLabel, hello_, answer_));
-  output_ = frame(Kind::kProof, proof.bytes());
+  output_ = message_of(Kind::kProof, proof.bytes());
   state_ = State::kAwaitWelcome;
   return Status::ok();
 }
@@ -338,7 +338,7 @@ Status Handshake::on_proof(std::span<const std::byte> message) {
   const bool is_proven = is_same(mac, prove(secret_, kClientLabel, hello_, answer_));
   ByteWriter welcome;
   welcome.put(is_proven ? verdict : Verdict::kWrongSecret);
-  output_ = frame(Kind::kWelcome, welcome.bytes());
+  output_ = message_of(Kind::kWelcome, welcome.bytes());
   if (!is_proven || verdict != Verdict::kAccepted) return wrong_secret(introduction_.job);
   state_ = State::kDone;
   return Status::ok();

@@ -77,8 +77,8 @@ std::string describe_json(const runtime::Engine* engine) {
     out["settings"][std::string(entry.name)] = entry.print(session.config);
   }
   const runtime::EngineCounters& counters = engine->counters();
-  out["counters"] = {{"control_frames", counters.control_frames.load()},
-                     {"negotiation_frames", counters.negotiation_frames.load()},
+  out["counters"] = {{"control_messages", counters.control_messages.load()},
+                     {"negotiation_messages", counters.negotiation_messages.load()},
                      {"plans", counters.plans.load()},
                      {"departures", counters.departures.load()},
                      {"planned_batches", counters.planned_batches.load()},

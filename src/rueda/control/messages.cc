@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kMaxRows = kMaxMessageBytes / sizeof(int64_t);  // an alltoall has n * n rows
 // How many values there are. The enums of the terms have a count_of beside them.
 constexpr int count_of(Code /*code*/) { return kCodeCount; }
-constexpr int count_of(bool /*flag*/) { return 2; }
+[[maybe_unused]] constexpr int count_of(bool /*flag*/) { return 2; }
 
 enum class RequestKind : uint8_t { kTensor = 0, kAddSet = 1, kRemoveSet = 2 };
 

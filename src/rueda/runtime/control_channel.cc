@@ -8,23 +8,23 @@ namespace rueda::runtime {
 void ControlChannel::send(Rank peer, control::MessageType type, Bytes payload) {
   if (links_ == nullptr) return;
   links_->send_control(peer, type, std::move(payload));
-  count(counters_.control_frames);
+  count(counters_.control_messages);
 }
 
 void ControlChannel::broadcast(control::MessageType type, Bytes payload) {
   if (links_ == nullptr) return;
   links_->broadcast_control(type, std::move(payload));
-  count(counters_.control_frames, size_ - 1);
+  count(counters_.control_messages, size_ - 1);
 }
 
 void ControlChannel::send_negotiation(control::MessageType type, Bytes payload) {
   send(kCoordinator, type, std::move(payload));
-  count(counters_.negotiation_frames);
+  count(counters_.negotiation_messages);
 }
 
 void ControlChannel::broadcast_negotiation(control::MessageType type, Bytes payload) {
   broadcast(type, std::move(payload));
-  count(counters_.negotiation_frames, size_ - 1);
+  count(counters_.negotiation_messages, size_ - 1);
 }
 
 void ControlChannel::flush(Nanos at_most, const std::function<void(const transport::Completion&)>& on_data) {

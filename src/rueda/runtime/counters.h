@@ -8,15 +8,15 @@
 namespace rueda::runtime {
 
 struct EngineCounters {
-  std::atomic<int64_t> control_frames{0};      // sent by this rank
-  std::atomic<int64_t> negotiation_frames{0};  // of those: about which tensors run
-  std::atomic<int64_t> batches{0};             // backend calls
-  std::atomic<int64_t> tensors{0};             // in these calls
-  std::atomic<int64_t> bytes{0};               // of their input
-  std::atomic<int64_t> plans{0};               // begun
-  std::atomic<int64_t> departures{0};          // plans that ended
-  std::atomic<int64_t> planned_batches{0};     // started without negotiation
-  std::atomic<const char*> algorithm{""};      // of the last batch; static
+  std::atomic<int64_t> control_messages{0};      // sent by this rank
+  std::atomic<int64_t> negotiation_messages{0};  // of those: about which tensors run
+  std::atomic<int64_t> batches{0};               // backend calls
+  std::atomic<int64_t> tensors{0};               // in these calls
+  std::atomic<int64_t> bytes{0};                 // of their input
+  std::atomic<int64_t> plans{0};                 // begun
+  std::atomic<int64_t> departures{0};            // plans that ended
+  std::atomic<int64_t> planned_batches{0};       // started without negotiation
+  std::atomic<const char*> algorithm{""};        // of the last batch; static
 };
 
 // There is only one writer, so a locked addition is not needed.

@@ -73,18 +73,23 @@ Status never_came(const store::EndedRank& ended) {
                                   "rank has to call init."};
 }
 
+Status left_early(const store::EndedRank& ended) {
+  return {Code::kUnavailable, ended.how +
+                                  " before all ranks were connected, so this init failed; its output may say "
+                                  "why."};
+}
+
 Status echo_of(const std::string& first) {
   return {Code::kUnavailable, "another rank could not initialize: " + first};
 }
 
 // What a rank has told of its failure, under one of these keys, or else that one has ended.
-Status cause_of(const store::EndedRank& ended, store::Store& store,
-                std::initializer_list<std::string_view> keys) {
+Status cause_of(const Status& has_ended, store::Store& store, std::initializer_list<std::string_view> keys) {
   for (const std::string_view key : keys) {
     const Result<std::string> told = store.try_get(key, Deadline::after(kTell));
     if (told.is_ok()) return echo_of(told.value());
   }
-  return never_came(ended);
+  return has_ended;
 }
 
 void log_failure(const Status& status) {
@@ -196,8 +201,9 @@ Result<Epoch> RendezvousPoint::await_number(bool is_refusal_told, Deadline deadl
 // The exchange that was announced last may have failed, and been closed, before this rank came.
 Status RendezvousPoint::why_ended(const store::EndedRank& ended, Epoch announced) const {
   const std::string failed = prefix_of(announced) + "failed";
-  if (announced <= number_) return cause_of(ended, *rendezvous_.store, {kRefusalKey});
-  return cause_of(ended, *rendezvous_.store, {failed, kRefusalKey});
+  const Status has_ended = never_came(ended);
+  if (announced <= number_) return cause_of(has_ended, *rendezvous_.store, {kRefusalKey});
+  return cause_of(has_ended, *rendezvous_.store, {failed, kRefusalKey});
 }
 
 // Another process may be rank 0 now and serve the store elsewhere. A store over TCP dials again by itself.
@@ -264,6 +270,12 @@ Status InitExchange::gather(std::vector<PeerInfo>& all) {
 }
 
 Status InitExchange::interrupted() {
+  const auto ended = find_ended(store_, size_, Deadline::after(kTell));
+  if (Status s = check_others(); !s.is_ok()) return s;
+  return ended ? check_ended(*ended) : Status::ok();
+}
+
+Status InitExchange::check_others() {
   const auto echo = [this](const std::string& first) {
     is_told_ = true;
     return echo_of(first);
@@ -319,9 +331,7 @@ Result<std::string> InitExchange::await(Rank rank) {
   while (true) {
     Result<std::string> raw = store_.get(key(rank), soon(deadline_, kSlice));
     if (raw.is_ok() || raw.status().code != Code::kTimeout) return raw;
-    const auto ended = find_ended(store_, size_, soon(deadline_, kTell));
     if (Status s = interrupted(); !s.is_ok()) return s;
-    if (Status s = ended ? check_ended(*ended) : Status::ok(); !s.is_ok()) return s;
     if (Status s = check_lost(); !s.is_ok()) return s;
     if (deadline_.is_past()) {
       return Status(Code::kTimeout, missing() + " of " + std::to_string(size_) +
@@ -332,11 +342,16 @@ Result<std::string> InitExchange::await(Rank rank) {
 }
 
 // All ranks read this from the launcher, so nobody needs to tell the others. A rank that ended without a
-// number has left its refusal for rank 0, which may not have passed it on yet.
+// number has left its refusal for rank 0, which may not have passed it on yet. If another process has taken
+// part, it is a successor of the one that ended, or the program that the launcher started runs it as a child.
 Status InitExchange::check_ended(const store::EndedRank& ended) {
-  if (store_.try_get(key(ended.rank), soon(deadline_, kTell)).is_ok()) return Status::ok();
+  const Result<std::string> raw = store_.try_get(key(ended.rank), soon(deadline_, kTell));
+  if (raw.is_ok()) {
+    const Result<PeerInfo> info = decode_peer_info(std::as_bytes(std::span(raw.value())));
+    if (!info.is_ok() || info.value().pid != ended.pid) return Status::ok();
+  }
   is_told_ = true;
-  return cause_of(ended, store_, {kRefusalKey});
+  return cause_of(raw.is_ok() ? left_early(ended) : never_came(ended), store_, {kRefusalKey});
 }
 
 Status InitExchange::check_lost() {

@@ -81,7 +81,7 @@ class InitExchange {
 
   Status publish(const PeerInfo& info);
   Status gather(std::vector<PeerInfo>& all);
-  // Fails if another rank has given up, or if the other ranks now meet under another number.
+  // Fails if another rank has given up or ended, or if the other ranks now meet under another number.
   Status interrupted();
   [[nodiscard]] bool is_superseded() const { return is_superseded_; }
 
@@ -94,6 +94,7 @@ class InitExchange {
  private:
   [[nodiscard]] std::string key(Rank rank) const { return prefix_ + "rank" + std::to_string(rank); }
   Result<std::string> await(Rank rank);
+  Status check_others();
   Status check_ended(const store::EndedRank& ended);
   Status check_lost();
   [[nodiscard]] std::string missing() const;

@@ -1,6 +1,8 @@
 #include "rueda/runtime/verdicts.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -20,6 +22,13 @@ std::string without_period(const std::string& sentence) {
   return sentence.ends_with('.') ? sentence.substr(0, sentence.size() - 1) : sentence;
 }
 
+// What to do about it. A channel that was closed or reset did not break: its process has ended.
+std::string advice_for(const std::string& reason) {
+  const bool has_ended = reason.find("closed its connection") != std::string::npos ||
+                         reason.find(std::strerror(ECONNRESET)) != std::string::npos;
+  return has_ended ? "; its process has probably ended, so look at its output and its exit code" : "";
+}
+
 }  // namespace
 
 std::string Verdicts::describe(Rank rank) const {
@@ -28,7 +37,8 @@ std::string Verdicts::describe(Rank rank) const {
 
 Verdicts::End Verdicts::lost(Rank rank, const std::string& why) const {
   const std::string reason = without_period(loss_reason(rank, why));
-  return {.why = {Code::kPeerLost, describe(rank) + " was lost: " + reason + "."}, .lost = rank};
+  return {.why = {Code::kPeerLost, describe(rank) + " was lost: " + reason + advice_for(reason) + "."},
+          .lost = rank};
 }
 
 Verdicts::End Verdicts::refused(Rank from, const std::string& why) const {

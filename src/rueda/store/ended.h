@@ -1,5 +1,5 @@
-// What a launcher that serves the store tells ranks in init: one rank of the job has ended, so it will never
-// come to this init. Pure.
+// What a launcher that serves the store tells ranks in init: one rank of the job has ended, so this init will
+// never be complete. Pure.
 #pragma once
 
 #include <optional>
@@ -17,6 +17,7 @@ struct EndedRank {
   Rank size = 0;  // of the launcher's job. A world of another size has other numbers
   Rank rank = -1;
   std::string how;  // "rank 1 on host b (pid 4711) exited with code 0"
+  int pid = 0;      // of the process that the launcher started; 0: it could not be started
 };
 
 std::string format_ended(const EndedRank& ended);

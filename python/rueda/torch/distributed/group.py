@@ -37,7 +37,7 @@ class RuedaProcessGroup(dist.ProcessGroup):
         self._members = Members(rank, tuple(world_ranks))
         self._name = name
         self._description = "undefined"
-        self._prefix = f"torch.distributed/{names.default_groups}/{name}"
+        self._prefix = f"torch.distributed/{names.default_groups}/group {name}"
         self._set = sets.set_of(world_ranks)
         self._seconds = timeout.total_seconds()
         self._epoch = epochs.current()
@@ -266,8 +266,8 @@ class RuedaProcessGroup(dist.ProcessGroup):
         with self._lock:
             number = self._messages.get(route, 0) + 1
             self._messages[route] = number
-            name = f"{self._prefix}/{origin}>{destination}/{tag}/{number}"
-        return self._submit(word, [request], [tensor], (None, set_id, name))
+        place = f"message {number} from rank {origin} to rank {destination} with tag {tag}"
+        return self._submit(word, [request], [tensor], (None, set_id, place))
 
     # ---- several at once ----
 
@@ -286,8 +286,8 @@ class RuedaProcessGroup(dist.ProcessGroup):
     def _run(self, word: str, made: Sequence[Request], outputs: Tensors, options: Any) -> RuedaWork:
         with self._lock:
             self._sequence += 1
-            name = f"{self._prefix}/{self._sequence}"
-        return self._submit(word, made, outputs, (options, self._set, name))
+            place = f"call {self._sequence}"
+        return self._submit(word, made, outputs, (options, self._set, place))
 
     def _submit(self, word: str, *operation: Any) -> RuedaWork:
         if profiling.is_on():
@@ -297,7 +297,11 @@ class RuedaProcessGroup(dist.ProcessGroup):
     def _launch(
         self, word: str, made: Sequence[Request], outputs: Tensors, target: tuple[Any, int, str]
     ) -> RuedaWork:
-        options, set_id, name = target
+        """target: options that may hold a timeout, process set, and which operation of the group it is. The
+        name does not tell the collective, so that ranks which call different ones meet and are told so.
+        """
+        options, set_id, place = target
+        name = f"{self._prefix}/{place}"
         self._check_open()
         seconds = _seconds(options, self._seconds)
         if not made:
@@ -317,9 +321,8 @@ class RuedaProcessGroup(dist.ProcessGroup):
         if stream is not None:
             held.append([stream.mark(calls)])
         engine_handle = group_operations.submit(calls, (set_id, name), will_wait)
-        operation = GroupOperation(
-            engine_handle, held, finish if finishes else None, f"{word} {name}", stream
-        )
+        what = f"{word} ({place} of process group {self._name})"
+        operation = GroupOperation(engine_handle, held, finish if finishes else None, what, stream)
         if self._coalescing is not None:
             self._coalescing.append(operation)
         return RuedaWork([operation], outputs, seconds)

@@ -17,7 +17,7 @@ import torch
 from rueda import _core, errors, operations
 from rueda.device import Stream
 from rueda.errors import HorovodInternalError
-from rueda.in_flight import InFlight, open_operations
+from rueda.in_flight import LOST, InFlight, open_operations
 from rueda.operations import Call
 from rueda.torch import devices
 
@@ -37,7 +37,7 @@ class GroupOperation(InFlight):
         what: str,
         stream: Stream | None = None,
     ) -> None:
-        """what: for error texts: "all_reduce of 12 elements in group 0". stream: see InFlight."""
+        """what: for error texts: "all_reduce (call 12 of process group 0)". stream: see InFlight."""
 
         def put_in_place(engine_handle: int) -> None:
             if finish is not None:
@@ -60,6 +60,11 @@ class GroupOperation(InFlight):
     def gpu(self) -> int:
         """The index of the GPU whose streams wait for it; -1 if it is in host memory."""
         return -1 if self._stream is None else self._stream.device
+
+    def _end(self, failure: str | None) -> None:
+        # The engine's texts know the name alone.
+        is_told = failure is not None and failure is not LOST
+        super()._end(f"{failure} This rank called {self.what}." if is_told else failure)
 
     def late(self, seconds: float) -> HorovodInternalError:
         """The error of a wait that took too long; the operation itself stays open."""

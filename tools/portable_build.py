@@ -1,0 +1,150 @@
+"""What a build for other machines needs: a compiler that links against an old glibc, and their libraries.
+
+Zig's clang (PyPI: ziglang) brings the headers and symbol versions of every glibc and its own static C++
+library. Header-only libraries come from this machine's Debian packages. The static libcrypto of the other
+architecture comes from Debian's archive, with lists of apt's that are kept apart from the system's.
+
+Everything is kept in ~/.cache/rueda (or $RUEDA_CACHE) and made again if it is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, List
+
+ROOT = Path(__file__).resolve().parent.parent
+ZIG = "0.17.1"
+GLIBC = (2, 28)  # of RHEL 8; Ubuntu 20.04 has 2.31, Amazon Linux 2023 has 2.34
+HEADER_ONLY = ["CLI", "fmt", "hwy", "nlohmann"]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """An architecture, as Python's platform module and Debian name it."""
+
+    name: str
+    debian: str
+
+    @property
+    def zig(self) -> str:
+        return f"{self.name}-linux-gnu.{GLIBC[0]}.{GLIBC[1]}"
+
+
+MACHINES = [Machine("x86_64", "amd64"), Machine("aarch64", "arm64")]
+
+
+def cache() -> Path:
+    """The folder that outlives a clone."""
+    given = os.environ.get("RUEDA_CACHE")
+    return Path(given) if given else Path.home() / ".cache" / "rueda"
+
+
+def find_zig() -> Path:
+    """The compiler, installed if it is not there yet."""
+    folder = cache() / f"ziglang-{ZIG}"
+    if not folder.exists():
+        cache().mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache()) as scratch:
+            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "install"]
+            target = Path(scratch) / "zig"
+            subprocess.run([*pip, "--no-deps", "--target", str(target), f"ziglang=={ZIG}"], check=True)
+            target.rename(folder)
+    return folder / "ziglang" / "zig"
+
+
+def debian_files(machine: Machine, package: str) -> Path:
+    """The unpacked files of a Debian package for that architecture; nothing is installed."""
+    folder = cache() / "debian" / machine.debian / package
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            _download(Path(scratch), machine, package)
+            (archive,) = Path(scratch).glob("*.deb")
+            unpacked = Path(scratch) / "unpacked"
+            subprocess.run(["dpkg-deb", "-x", str(archive), str(unpacked)], check=True)
+            unpacked.rename(folder)
+    return folder
+
+
+def _download(where: Path, machine: Machine, package: str) -> None:
+    lists = cache() / "debian" / machine.debian / "apt"
+    for inner in ("state/lists/partial", "cache/archives/partial"):
+        (lists / inner).mkdir(parents=True, exist_ok=True)
+    (lists / "status").touch()
+    options = {
+        "APT::Architecture": machine.debian,
+        "APT::Architectures::": machine.debian,
+        "APT::Sandbox::User": "root",
+        "Dir::State": lists / "state",
+        "Dir::State::status": lists / "status",
+        "Dir::Cache": lists / "cache",
+        "Acquire::Retries": 3,
+    }
+    apt = ["apt-get", "-qq", *(word for key, value in options.items() for word in ("-o", f"{key}={value}"))]
+    subprocess.run([*apt, "update"], check=True, stdout=sys.stderr)
+    subprocess.run([*apt, "download", package], check=True, stdout=sys.stderr, cwd=where)
+
+
+def make_tools(machine: Machine, folder: Path) -> None:
+    """Programs with the names and the options that CMake expects."""
+    zig = find_zig()
+    folder.mkdir(parents=True, exist_ok=True)
+    commands = {"clang": f"cc -target {machine.zig}", "clang++": f"c++ -target {machine.zig}"}
+    for name, command in {**commands, "ar": "ar", "ranlib": "ranlib"}.items():
+        text = f'#!/bin/sh\nexec {zig} {command} "$@"\n'
+        path = folder / name
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+            path.chmod(0o755)
+
+
+def make_includes(machine: Machine, folder: Path) -> Path:
+    """A folder with the headers that may be used, and none of this machine's C library."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name in HEADER_ONLY:
+        (folder / name).symlink_to(f"/usr/include/{name}")
+    ssl = debian_files(machine, "libssl-dev") / "usr" / "include"
+    shutil.copytree(ssl / "openssl", folder / "openssl")
+    for path in ssl.glob("*/openssl/*.h"):  # of the architecture
+        shutil.copy(path, folder / "openssl")
+    return folder
+
+
+FMT_CONFIG = """add_library(fmt::fmt-header-only INTERFACE IMPORTED)
+set_target_properties(fmt::fmt-header-only PROPERTIES INTERFACE_COMPILE_DEFINITIONS FMT_HEADER_ONLY=1)
+"""
+
+
+def cmake_settings(machine: Machine, tree: Path) -> List[str]:
+    """Prepares everything in the build tree, and returns what to tell CMake."""
+    tools = tree / "portable" / "bin"
+    make_tools(machine, tools)
+    include = make_includes(machine, tree / "portable" / "include")
+    fmt = tree / "portable" / "fmt"
+    fmt.mkdir(exist_ok=True)
+    (fmt / "fmt-config.cmake").write_text(FMT_CONFIG)
+    (crypto,) = debian_files(machine, "libssl-dev").glob("usr/lib/*/libcrypto.a")
+    settings: Dict[str, object] = {
+        "CMAKE_BUILD_TYPE": "Release",
+        "RUEDA_BUILD_TESTS": "OFF",
+        "CMAKE_SYSTEM_NAME": "Linux",
+        "CMAKE_SYSTEM_PROCESSOR": machine.name,
+        "CMAKE_C_COMPILER": tools / "clang",
+        "CMAKE_CXX_COMPILER": tools / "clang++",
+        "CMAKE_AR": tools / "ar",
+        "CMAKE_RANLIB": tools / "ranlib",
+        "CMAKE_CXX_FLAGS": f"-isystem {include}",
+        "CMAKE_SHARED_LINKER_FLAGS": "-s",
+        "CMAKE_MODULE_LINKER_FLAGS": "-s",
+        "CMAKE_EXE_LINKER_FLAGS": "-s",
+        "fmt_DIR": fmt,
+        "RUEDA_LIBCRYPTO": crypto,
+    }
+    return [f"-D{key}={value}" for key, value in settings.items()]
