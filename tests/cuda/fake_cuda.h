@@ -3,6 +3,7 @@
 //
 //   FAKE_CUDA_DEVICES    devices of the machine; 2. CUDA_VISIBLE_DEVICES chooses among them, as for CUDA
 //   FAKE_CUDA_MEMORY     bytes of each device; 1 GiB
+//   FAKE_CUDA_UNIFIED    1: any memory of the process passes for that of its first device; 0
 //   FAKE_CUDA_VERSION    what cuDriverGetVersion answers; 12040
 //   FAKE_CUDA_MISSING    comma list of functions that cuGetProcAddress does not find
 //   FAKE_CUDA_PLANT      comma list of function:n:result: the n-th call from now on answers result

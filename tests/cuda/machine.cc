@@ -36,6 +36,7 @@ Machine::Machine() { read_environment(); }
 void Machine::read_environment() {
   const int devices = std::stoi(variable("FAKE_CUDA_DEVICES", "2"));
   memory_bytes = std::stoull(variable("FAKE_CUDA_MEMORY", "1073741824"));
+  is_unified = variable("FAKE_CUDA_UNIFIED", "0") == "1";
   version = std::stoi(variable("FAKE_CUDA_VERSION", "12040"));
   seed_ = static_cast<uint32_t>(std::stoul(variable("FAKE_CUDA_SEED", "1")));
   longest_delay_us_ = static_cast<uint32_t>(std::stoul(variable("FAKE_CUDA_DELAY_US", "200")));
@@ -72,10 +73,13 @@ CUresult Machine::enter(const char* function) {
 
 Allocation* Machine::find(CUdeviceptr address, size_t bytes) {
   const auto after = allocations.upper_bound(static_cast<uintptr_t>(address));
-  if (after == allocations.begin()) return nullptr;
-  const auto found = std::prev(after);
-  const bool is_inside = address + bytes <= found->first + found->second.bytes;
-  return is_inside ? &found->second : nullptr;
+  if (after != allocations.begin()) {
+    const auto found = std::prev(after);
+    if (address + bytes <= found->first + found->second.bytes) return &found->second;
+  }
+  if (!is_unified || address == 0) return nullptr;
+  everything_ = {.bytes = SIZE_MAX, .context = primary.front().get(), .is_device = true};
+  return &everything_;
 }
 
 std::shared_ptr<Stream> Machine::find(CUstream stream) {

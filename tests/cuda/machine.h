@@ -70,6 +70,7 @@ class Machine {
   int version = 12040;
   std::vector<int> visible;  // numbers of the devices of the machine
   size_t memory_bytes = size_t{1} << 30;
+  bool is_unified = false;
   std::vector<std::unique_ptr<Context>> primary;  // [visible]
   std::vector<std::unique_ptr<Context>> others;
   std::vector<Health> health;      // [visible]
@@ -85,7 +86,8 @@ class Machine {
 
   // ---- with the mutex held ----
 
-  // The allocation that has all of the range; null if none has.
+  // The allocation that has all of the range; null if none has. Of a unified machine, all other memory of the
+  // process is one allocation on its first device.
   Allocation* find(CUdeviceptr address, size_t bytes);
   std::shared_ptr<Stream> find(
       CUstream stream);  // null if unknown; the default stream of the current context
@@ -107,6 +109,7 @@ class Machine {
   uint32_t seed_ = 1;
   uint32_t longest_delay_us_ = 200;
   std::map<Context*, CUstream> defaults_;
+  Allocation everything_;
 };
 
 // The contexts that are current on this thread; the last one counts.

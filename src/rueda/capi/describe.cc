@@ -45,6 +45,21 @@ void add_mpi(nlohmann::ordered_json& out, const runtime::Session& session) {
                 {"runs_collectives", session.all->front().cpu_operations == "mpi"}};
 }
 
+// What the job does with memory of devices: the name of its backend, or why it has none. The same on every
+// rank. A backend of host memory that takes device memory stages it.
+nlohmann::ordered_json device_support(const runtime::Engine& engine) {
+  const auto world = engine.groups().find(0);
+  const backend::BackendTable* const backends = engine.session().backends.get();
+  if (!world || backends == nullptr) return {{"backend", ""}};
+  schedule::Spec spec;
+  spec.count = 1;
+  const Memory memory{.kind = MemoryKind::kDevice, .device = 0};
+  const backend::Backend* const found = backends->choose(*world, spec, memory);
+  if (found == nullptr) return {{"backend", ""}, {"reason", backends->why_no_devices()}};
+  const bool is_staged = found->name() == "native" || found->name() == "local" || found->name() == "mpi";
+  return {{"backend", is_staged ? "staged" : std::string(found->name())}};
+}
+
 }  // namespace
 
 std::string describe_json(const runtime::Engine* engine) {
@@ -83,6 +98,7 @@ std::string describe_json(const runtime::Engine* engine) {
   out["links"] = {
       {"local", {{"latency_us", links.local.latency_us}, {"gigabytes_per_s", links.local.gbps}}},
       {"remote", {{"latency_us", links.remote.latency_us}, {"gigabytes_per_s", links.remote.gbps}}}};
+  out["device"] = device_support(*engine);
   out["predictions"] = nlohmann::ordered_json::array();
   for (const runtime::Prediction& one : runtime::predict_allreduces(session))
     out["predictions"].push_back({{"collective", "ALLREDUCE"}, {"bytes", one.bytes}, {"because", one.text}});
@@ -90,6 +106,7 @@ std::string describe_json(const runtime::Engine* engine) {
     out["settings"][std::string(entry.name)] = entry.print(session.config);
   }
   if (session.mpi) add_mpi(out, session);
+  if (session.nccl && runtime::choose_nccl(*session.all).is_used) out["nccl"] = session.nccl->version();
   const runtime::EngineCounters& counters = engine->counters();
   out["counters"] = {{"control_messages", counters.control_messages.load()},
                      {"negotiation_messages", counters.negotiation_messages.load()},
