@@ -252,8 +252,8 @@ class HorovodBasics:
         return True
 
     def nccl_built(self) -> int:
-        """Version code of the NCCL in use, 0 if none."""
-        return 0
+        """Version code of the NCCL that the engine uses or would use, such as 22807; 0 if none."""
+        return int(json.loads(_core.describe()).get("nccl", 0))
 
     def ddl_built(self) -> bool:
         """False."""
@@ -264,8 +264,8 @@ class HorovodBasics:
         return False
 
     def cuda_built(self) -> bool:
-        """Whether the engine moves GPU memory itself; otherwise GPU tensors are copied through the host."""
-        return False
+        """True: the engine loads the driver of CUDA where there is one."""
+        return True
 
     def sycl_built(self) -> bool:
         """False."""

@@ -8,8 +8,10 @@
 #include <iostream>
 
 #include "engine_job.h"
+#include "nccl_fixture.h"
 #include "random_program.h"
 #include "random_side.h"
+#include "rank_devices.h"
 #include "ucx_here.h"
 
 namespace rueda::runtime {
@@ -23,7 +25,24 @@ struct World {
   const char* transports = "shm,tcp";
   Env settings = {};
   bool has_arena = false;
-  bool is_exact = false;  // the order of additions is not the documented one
+  bool is_exact = false;     // the order of additions is not the documented one
+  bool has_devices = false;  // two of three tensors are in device memory
+  bool has_nccl = false;     // which reduces them; then is_exact
+};
+
+class CudaDevices final : public SideDevices {
+ public:
+  explicit CudaDevices(Rank rank) : devices_(rank) {}
+  int32_t device_of(uint64_t pick) override { return devices_.device_of(pick); }
+  std::byte* allocate(int32_t device, size_t bytes) override { return devices_.allocate(device, bytes); }
+  Memory fill_later(int32_t device, std::byte* memory, const Bytes& bytes) override {
+    return devices_.fill_later(device, memory, bytes);
+  }
+  void* stream() override { return devices_.stream().handle(); }
+  void synchronize() override { devices_.stream().synchronize(); }
+
+ private:
+  cuda_test::RankDevices devices_;
 };
 
 void PrintTo(const World& world, std::ostream* out) { *out << world.name; }
@@ -32,6 +51,9 @@ void PrintTo(const World& world, std::ostream* out) { *out << world.name; }
 Env settings_of(const World& world, uint64_t seed) {
   Env settings = world.settings;
   settings["RUEDA_DYNAMIC_PROCESS_SETS"] = "1";
+  if (world.has_devices) settings["RUEDA_CUDA_LIBRARY"] = RUEDA_FAKE_CUDA;
+  if (world.has_devices) settings["RUEDA_GPU_OPERATIONS"] = world.has_nccl ? "nccl" : "staged";
+  if (world.has_nccl) settings["RUEDA_NCCL_LIBRARY"] = nccl_test::kLibrary;
   if (const char* const algorithm = std::getenv("RUEDA_TEST_ALGORITHM"))
     settings["RUEDA_ALGORITHM"] = algorithm;
   std::mt19937_64 random(mix(seed));
@@ -44,6 +66,7 @@ Env settings_of(const World& world, uint64_t seed) {
   maybe("RUEDA_PRIORITY_BYTES", {"1000", "100000"});
   maybe("RUEDA_CYCLE_TIME", {"0.2", "1"});
   maybe("RUEDA_DISABLE_GROUP_FUSION", {"1"});
+  maybe("RUEDA_STAGING_BYTES", {"4096", "4096", "100000"});
   return settings;
 }
 
@@ -55,7 +78,8 @@ std::vector<Outcome> run_program(const World& world, uint64_t seed) {
   const bool is_bitwise = settings.contains("RUEDA_DETERMINISM");
   const Setup setup{.seed = seed,
                     .hosts = is_bitwise ? std::string(world.hosts.size(), 'a') : world.hosts,
-                    .is_exact = world.is_exact};
+                    .is_exact = world.is_exact,
+                    .rounds_at_every_hop = world.has_nccl};
   std::vector<Outcome> outcomes(world.hosts.size());
   std::vector<std::thread> threads;
   for (Rank rank = 0; rank < size; ++rank) {
@@ -66,7 +90,8 @@ std::vector<Outcome> run_program(const World& world, uint64_t seed) {
       Result<Session> session = job.start(rank, settings, std::move(options));
       ASSERT_TRUE(session.is_ok()) << "seed " << seed << ": " << session.status().to_string();
       const std::shared_ptr<Engine> engine = Engine::start(std::move(session).value()).value();
-      outcomes[static_cast<size_t>(rank)] = Side(*engine, rank, setup, arena).run(program);
+      const auto devices = world.has_devices ? std::make_unique<CudaDevices>(rank) : nullptr;
+      outcomes[static_cast<size_t>(rank)] = Side(*engine, rank, setup, arena, devices.get()).run(program);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -121,23 +146,32 @@ Env with(const char* algorithm) { return {{"RUEDA_ALGORITHM", algorithm}}; }
 
 INSTANTIATE_TEST_SUITE_P(
     Worlds, RandomPrograms,
-    testing::Values(World{"local_two", "aa"}, World{"local_three", "aaa"}, World{"local_five", "aaaaa"},
-                    World{.name = "local_arenas", .hosts = "aaaa", .has_arena = true},
-                    World{"shm_two", "aa", "shm,tcp", with("flat_gather")},
-                    World{"shm_four", "aaaa", "shm,tcp", with("direct")},
-                    World{"shm_pairwise_order", "ab", "shm,tcp", with("recursive_doubling")},
-                    World{.name = "shm_ring", .hosts = "aaa", .settings = with("ring"), .is_exact = true},
-                    World{"tcp_two", "aa", "tcp"}, World{"tcp_four", "aaaa", "tcp", with("direct")},
-                    World{"hosts_of_two_and_one", "aab"}, World{"hosts_that_alternate", "abab"},
-                    World{"hosts_of_one", "abc", "tcp"}, World{"hosts_of_one_folded", "abcde", "tcp"},
-                    World{"hosts_uneven", "abbca"},
-                    World{"hosts_bitwise", "aabb", "shm,tcp", {{"RUEDA_DETERMINISM", "bitwise"}}},
-                    World{"hosts_alternate_bitwise", "abaab", "shm,tcp", {{"RUEDA_DETERMINISM", "bitwise"}}},
-                    World{.name = "hosts_with_arenas", .hosts = "aabb", .has_arena = true},
-                    World{"hosts_halving", "abcd", "tcp", with("halving_doubling")},
-                    World{"hosts_two_level", "aabb", "shm,tcp", with("two_level")},
-                    World{"ucx_two", "aa", "ucx"}, World{"ucx_hosts_of_one", "abcd", "ucx"},
-                    World{"ucx_hosts_of_two_and_one", "aab", "shm,ucx"}),
+    testing::Values(
+        World{"local_two", "aa"}, World{"local_three", "aaa"}, World{"local_five", "aaaaa"},
+        World{.name = "local_arenas", .hosts = "aaaa", .has_arena = true},
+        World{"shm_two", "aa", "shm,tcp", with("flat_gather")},
+        World{"shm_four", "aaaa", "shm,tcp", with("direct")},
+        World{"shm_pairwise_order", "ab", "shm,tcp", with("recursive_doubling")},
+        World{.name = "shm_ring", .hosts = "aaa", .settings = with("ring"), .is_exact = true},
+        World{"tcp_two", "aa", "tcp"}, World{"tcp_four", "aaaa", "tcp", with("direct")},
+        World{"hosts_of_two_and_one", "aab"}, World{"hosts_that_alternate", "abab"},
+        World{"hosts_of_one", "abc", "tcp"}, World{"hosts_of_one_folded", "abcde", "tcp"},
+        World{"hosts_uneven", "abbca"},
+        World{"hosts_bitwise", "aabb", "shm,tcp", {{"RUEDA_DETERMINISM", "bitwise"}}},
+        World{"hosts_alternate_bitwise", "abaab", "shm,tcp", {{"RUEDA_DETERMINISM", "bitwise"}}},
+        World{.name = "hosts_with_arenas", .hosts = "aabb", .has_arena = true},
+        World{.name = "local_devices", .hosts = "aaa", .has_devices = true},
+        World{.name = "hosts_with_devices", .hosts = "aab", .has_devices = true},
+        World{.name = "nccl", .hosts = "aa", .is_exact = true, .has_devices = true, .has_nccl = true},
+        World{.name = "nccl_hosts", .hosts = "ab", .is_exact = true, .has_devices = true, .has_nccl = true},
+        World{.name = "nccl_some_gpus_shared",
+              .hosts = "aab",
+              .is_exact = true,
+              .has_devices = true,
+              .has_nccl = true},
+        World{"hosts_halving", "abcd", "tcp", with("halving_doubling")},
+        World{"hosts_two_level", "aabb", "shm,tcp", with("two_level")}, World{"ucx_two", "aa", "ucx"},
+        World{"ucx_hosts_of_one", "abcd", "ucx"}, World{"ucx_hosts_of_two_and_one", "aab", "shm,ucx"}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -43,6 +43,7 @@ TEST(BaseConfig, every_entry_prints_what_it_parses) {
       const std::map<std::string_view, std::string> choices = {{"log_level", "debug"},
                                                                {"transports", "tcp"},
                                                                {"determinism", "bitwise"},
+                                                               {"gpu_operations", "staged"},
                                                                {"thread_affinity", "0,8"}};
       const auto choice = choices.find(entry.name);
       text = choice == choices.end() ? "x" : choice->second;

@@ -97,7 +97,7 @@ class Sessions {
       std::vector<OpenTransport> transports;
       transports.push_back({Reach::kNetwork, network_.make(rank)});
       session.links = std::make_unique<Links>(std::move(transports), rank, *session.all);
-      attach_backends(session, nullptr);
+      RUEDA_CHECK(attach_backends(session, nullptr).is_ok(), "there is no setting to refuse");
     }
   }
 

@@ -37,6 +37,10 @@ TEST(PeerInfo, survives_encoding_and_refuses_every_truncation) {
   info.process_sets = {{0, 1}, {}, {5}};
   info.algorithm = "ring";
   info.is_bitwise = true;
+  info.cuda_version = 12040;
+  info.cuda_fault = "it is too old";
+  info.gpu_operations = "staged";
+  info.staging_bytes = 4096;
   info.cpu_operations = "mpi";
   info.mpi_chunk_bytes = 4096;
   info.addresses = {{"tcp", "10.0.0.1:99"}, {"another", ""}};

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "rueda/base/config_texts.h"
+#include "rueda/base/gpu_operations.h"
 #include "rueda/base/limits.h"
 #include "rueda/base/log.h"
 
@@ -177,6 +178,19 @@ void add_wires(std::vector<ConfigEntry>& table) {
             "order, equal bits wherever the ranks run, with more bytes between hosts of several ranks."},
            &Config::determinism, "hosts|bitwise"));
   table.back().parse = parse_determinism;
+  static const std::string gpu_range = all_gpu_operations("|");
+  table.push_back(
+      text({"gpu_operations", "RUEDA_GPU_OPERATIONS", "HOROVOD_GPU_OPERATIONS", "",
+            "How collectives on tensors in GPU memory run (rank 0's setting applies to all "
+            "ranks). nccl: with NVIDIA's library. staged: through host memory. Empty: the best way "
+            "that all ranks have."},
+           &Config::gpu_operations, gpu_range));
+  table.back().parse = parse_gpu_operations;
+  table.push_back(
+      integer({"staging_bytes", "RUEDA_STAGING_BYTES", "", "bytes",
+               "Section of a call on GPU tensors that passes through pinned host memory while others "
+               "are copied; each rank pins up to eight of them (rank 0's setting applies)."},
+              &Config::staging_bytes, "4096..1073741824", {4096, 1 << 30}));
   table.push_back(
       text({"interface", "RUEDA_INTERFACE", "HOROVOD_GLOO_IFACE", "",
             "Network interfaces or addresses to listen on, separated by commas; a host uses the first that "
@@ -220,6 +234,16 @@ void add_mpi(std::vector<ConfigEntry>& table) {
                           &Config::mpi_chunk_bytes, "64..1073741824", {64, 1 << 30}));
 }
 
+void add_libraries(std::vector<ConfigEntry>& table) {
+  table.push_back(text({"cuda_library", "RUEDA_CUDA_LIBRARY", "", "",
+                        "Path of the CUDA driver library; empty: libcuda.so.1 as the loader finds it."},
+                       &Config::cuda_library, "a path"));
+  table.push_back(text({"nccl_library", "RUEDA_NCCL_LIBRARY", "", "",
+                        "Path of libnccl.so.2. Empty: the copy that the process has loaded, else that of the "
+                        "nvidia-nccl wheel, else that of the system."},
+                       &Config::nccl_library, "a path"));
+}
+
 const std::vector<ConfigEntry>& table_of_all() {
   static const std::vector<ConfigEntry> table = [] {
     std::vector<ConfigEntry> entries;
@@ -227,6 +251,7 @@ const std::vector<ConfigEntry>& table_of_all() {
     add_diagnosis(entries);
     add_wires(entries);
     add_mpi(entries);
+    add_libraries(entries);
     return entries;
   }();
   return table;
@@ -340,10 +365,16 @@ std::vector<std::string> ignored_settings(const GetEnv& get_env) {
   const auto unless_gloo = [](const char* text) { return lower(trimmed(text)) != "gloo"; };
   const auto when_on = [](const char* text) { return !is_set_to_false(text); };
   static constexpr const char* kByCost = "the cost model chooses the algorithm; RUEDA_ALGORITHM forces one";
-  const std::array<Rule, 11> rules = {{
+  static constexpr const char* kForAll = "RUEDA_GPU_OPERATIONS chooses for all collectives";
+  const std::array<Rule, 16> rules = {{
       {"HOROVOD_CONTROLLER", unless_gloo,
        "rueda has one controller of its own; RUEDA_CPU_OPERATIONS=mpi sends data through MPI"},
       {"HOROVOD_CPU_OPERATIONS", neither, "rueda runs its own collectives on CPUs, or those of MPI"},
+      {"HOROVOD_GPU_ALLREDUCE", always, kForAll},
+      {"HOROVOD_GPU_ALLGATHER", always, kForAll},
+      {"HOROVOD_GPU_BROADCAST", always, kForAll},
+      {"HOROVOD_GPU_ALLTOALL", always, kForAll},
+      {"HOROVOD_GPU_REDUCESCATTER", always, kForAll},
       {"HOROVOD_MPI_THREADS_DISABLE", always,
        "with RUEDA_CPU_OPERATIONS=mpi several threads call MPI, one at a time"},
       {"HOROVOD_ADASUM_MPI_CHUNK_SIZE", always, "Adasum does not go through MPI; see RUEDA_CHUNK_BYTES"},

@@ -335,10 +335,16 @@ void* rueda_detach(int64_t handle, int32_t index) {
   const std::shared_ptr<Engine> engine = capi::engine();  // outlives the operation
   std::shared_ptr<Operation> operation;
   Tensor* tensor = result_tensor(engine, handle, index, operation);
-  return tensor != nullptr ? tensor->allocated.release() : nullptr;
+  if (tensor == nullptr || tensor->allocated == nullptr) return nullptr;
+  if (tensor->allocated.get_deleter().device == nullptr) return tensor->allocated.release();
+  void* const data = tensor->allocated.get();
+  capi::keep_detached(std::move(tensor->allocated));
+  return data;
 }
 
-void rueda_free(void* data) { std::free(data); }
+void rueda_free(void* data) {
+  if (data != nullptr && !capi::release_detached(data)) std::free(data);
+}
 
 void rueda_release(int64_t handle) {
   if (const std::shared_ptr<Engine> engine = capi::engine()) engine->operations().release(handle);

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <map>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -28,6 +29,8 @@ struct State {
   std::mutex arena_mutex;
   std::shared_ptr<memory::Arena> arena;
   Status arena_status;
+  std::mutex detached_mutex;
+  std::map<void*, runtime::OwnedMemory> detached;  // on devices
   // In a forked child: copies of the arenas of its parent.
   std::vector<std::shared_ptr<memory::Arena>> inherited;
 };
@@ -103,6 +106,22 @@ std::shared_ptr<runtime::Engine> engine() {
   if (g_is_forked_child.load(std::memory_order_relaxed)) return nullptr;
   const std::lock_guard lock(state().mutex);
   return state().engine;
+}
+
+void keep_detached(runtime::OwnedMemory memory) {
+  const std::lock_guard lock(state().detached_mutex);
+  void* const address = memory.get();
+  state().detached.emplace(address, std::move(memory));
+}
+
+bool release_detached(void* memory) {
+  runtime::OwnedMemory last;  // freed after the lock is released
+  const std::lock_guard lock(state().detached_mutex);
+  const auto found = state().detached.find(memory);
+  if (found == state().detached.end()) return false;
+  last = std::move(found->second);
+  state().detached.erase(found);
+  return true;
 }
 
 Result<std::shared_ptr<memory::Arena>> arena() {

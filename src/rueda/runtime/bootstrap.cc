@@ -17,8 +17,10 @@
 #include "rueda/base/release.h"
 #include "rueda/runtime/backends.h"
 #include "rueda/runtime/calibrate.h"
+#include "rueda/runtime/gpu.h"
 #include "rueda/runtime/local_ranks.h"
 #include "rueda/runtime/mpi_meeting.h"
+#include "rueda/runtime/nccl.h"
 #include "rueda/runtime/transports.h"
 
 namespace rueda::runtime {
@@ -42,7 +44,8 @@ std::string host_key(const std::string& host) {
   return host + "|" + boot_id + "|" + (is_known ? std::to_string(network.st_ino) : "");
 }
 
-PeerInfo own_info(const Config& config, const store::World& world, const InitOptions& options) {
+PeerInfo own_info(const Session& session, const store::World& world, const InitOptions& options) {
+  const Config& config = session.config;
   PeerInfo info;
   info.release = kRelease;
   info.pid = getpid();
@@ -51,6 +54,12 @@ PeerInfo own_info(const Config& config, const store::World& world, const InitOpt
   info.local_rank = world.local_rank;
   info.local_size = world.local_size;
   info.size = world.size;
+  info.cuda_version = session.devices != nullptr ? session.devices->driver().version : 0;
+  info.cuda_fault = session.cuda_fault;
+  info.nccl.version = session.nccl != nullptr ? session.nccl->version() : 0;
+  info.nccl.why_not = session.nccl_fault;
+  info.gpu_operations = config.gpu_operations;
+  info.staging_bytes = config.staging_bytes;
   info.fusion_bytes = config.fusion_bytes;
   info.chunk_bytes = config.chunk_bytes;
   info.algorithm = config.algorithm;
@@ -73,6 +82,8 @@ Result<Session> make_session(const Config& config, const store::World& world, Ep
   session.launcher_reason = world.reason;
   session.doorbell = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!session.doorbell.is_open()) return out_of_descriptors(errno);
+  if (Status s = find_cuda(session); !s.is_ok()) return s;
+  find_nccl(session);
   return session;
 }
 
@@ -102,7 +113,7 @@ Status connect_world(const Start& start, InitExchange& exchange, const Secret& s
   if (!opened.is_ok()) return opened.status();
   transports = std::move(opened).value();
   session.listen_host = transports.listen_host;
-  PeerInfo mine = own_info(config, world, options);
+  PeerInfo mine = own_info(session, world, options);
   mine.addresses = transports.addresses();
   if (Status s = exchange.publish(mine); !s.is_ok()) return s;
   if (Status s = exchange.gather(*session.all); !s.is_ok()) return s;
@@ -121,8 +132,7 @@ Status connect_world(const Start& start, InitExchange& exchange, const Secret& s
   auto host = std::move(shared).value().join(*session.links, session.me, *session.all);
   if (!host.is_ok()) return host.status();
   session.mpi = mpi;
-  attach_backends(session, std::move(host).value());
-  return Status::ok();
+  return attach_backends(session, std::move(host).value());
 }
 
 // One init exchange. Empty if another one has superseded it.
@@ -213,10 +223,10 @@ Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const sto
     Result<Session> made = make_session(config, world, point.next_alone());
     if (!made.is_ok()) return made;
     Session& session = made.value();
-    session.all->push_back(own_info(config, world, options));
+    session.all->push_back(own_info(session, world, options));
     session.place.local_rank = std::max(world.local_rank, 0);
     session.mpi = std::move(mpi);
-    attach_backends(session, nullptr);
+    if (Status s = attach_backends(session, nullptr); !s.is_ok()) return s;
     RUEDA_LOG(kInfo, summary_of(session));
     return made;
   }
