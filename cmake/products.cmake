@@ -58,8 +58,8 @@ if(RUEDA_BUILD_TESTS)
 endif()
 # Under a sanitizer files are compiled together (modules.cmake); these have names in common, or headers that clash.
 set_target_properties(rueda_kernels rueda_schedule rueda_transport rueda_cli PROPERTIES UNITY_BUILD OFF)
-foreach(test backend_cancel backend_local_cost backend_native backend_packing control_planner control_simulation
-        runtime_connecting runtime_device runtime_dispatcher runtime_init_exchange runtime_links runtime_links_star
+foreach(test backend_cancel backend_device backend_local_cost backend_native backend_packing control_planner control_simulation
+        memory_cuda memory_cuda_kernels runtime_connecting runtime_cuda runtime_device runtime_dispatcher runtime_init_exchange runtime_links runtime_links_star
         runtime_plans runtime_plans_random runtime_programs_random store_pmi store_tcp transport_connector)
   foreach(folder unit conformance)
     set_source_files_properties(${CMAKE_SOURCE_DIR}/tests/${folder}/${test}_test.cc
@@ -78,4 +78,10 @@ if(RUEDA_BUILD_TESTS AND EXISTS ${CMAKE_SOURCE_DIR}/tests/multiprocess/rendezvou
       ${CMAKE_SOURCE_DIR}/tests/multiprocess/meet_by.py $<TARGET_FILE:rendezvous_probe> ${how})
     set_tests_properties(multiprocess.ranks_meet_by_${how} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 120)
   endforeach()
+endif()
+if(RUEDA_BUILD_TESTS)
+  # One rank of random programs over MPI; tests/multiprocess/test_mpi.py starts it under each mpirun.
+  add_executable(mpi_programs ${CMAKE_SOURCE_DIR}/tests/multiprocess/mpi_programs.cc)
+  target_link_libraries(mpi_programs PRIVATE rueda_runtime GTest::gmock GTest::gtest_main)
+  add_dependencies(rueda_tests mpi_programs)
 endif()

@@ -78,3 +78,4 @@ if [ ! -x .venv/bin/python ]; then
   "$python" -m venv .venv
 fi
 .venv/bin/python tools/setup_venv.py
+.venv/bin/python tools/setup_mpi.py

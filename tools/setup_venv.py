@@ -82,6 +82,10 @@ def install_tensorflow() -> None:
     run(*PIP, "install", "--retries", "5", "-r", "tools/requirements-tensorflow.txt")
 
 
+def install_spark() -> None:
+    run(*PIP, "install", "--retries", "5", "-r", "tools/requirements-spark.txt")
+
+
 def build_wheel() -> None:
     run(sys.executable, "tools/build_wheel.py", str(DIST))
 
@@ -107,6 +111,8 @@ def main() -> None:
     )
     files = ["tools/requirements-tensorflow.txt"]
     step("tensorflow", files, lambda: has_distribution("tensorflow"), install_tensorflow)
+    files = ["tools/requirements-spark.txt"]
+    step("spark", files, lambda: has_distribution("pyspark"), install_spark)
     wheel_inputs = [*WHEEL_INPUTS, "tools/build_wheel.py"]
     step("wheel", wheel_inputs, lambda: any(DIST.glob("rueda-*.whl")), build_wheel)
     step("install rueda", wheel_inputs, lambda: has_distribution("rueda"), install_wheel)

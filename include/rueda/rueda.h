@@ -79,6 +79,10 @@ typedef struct rueda_init_options {
   const int32_t* set_sizes;
   const int32_t* set_ranks;
   int32_t expected_size; /* 0 = any; otherwise init fails if the world has another size */
+  /* An MPI_Comm of an initialised MPI, as a number (an int or a pointer, whichever the MPI of this process
+   * has): its ranks are the ranks of the job. 0 = none; the launcher decides. Its members all call
+   * rueda_init. */
+  uint64_t mpi_communicator;
 } rueda_init_options;
 
 /* Collective: blocks until every rank has called it (RUEDA_START_TIMEOUT). NULL = defaults. A second call
@@ -108,9 +112,9 @@ RUEDA_API int64_t rueda_epoch(void);
 RUEDA_API const char* rueda_version(void);    /* "0.1.0" */
 RUEDA_API const char* rueda_last_error(void); /* of this thread; valid until its next call */
 /* What was found and chosen, as JSON: launcher and why, host, the address listened on, transports per peer,
- * settings, SIMD target, counters, the algorithm of this rank's last batch, and the predicted times of
- * allreduces by every algorithm that may be chosen. Before init: the launcher that init would follow. Valid
- * until the next call of this thread. */
+ * settings, SIMD target, how tensors in GPU memory are reduced, counters, the algorithm of this rank's last
+ * batch, and the predicted times of allreduces by every algorithm that may be chosen. Before init: the
+ * launcher that init would follow. Valid until the next call of this thread. */
 RUEDA_API const char* rueda_describe(void);
 
 /* ---- process sets ---- */
@@ -210,8 +214,8 @@ typedef struct rueda_result_info {
  * data may be read after rueda_wait, or on a stream after rueda_wait_on_stream. Pointers are valid until
  * rueda_release or rueda_shutdown; data that rueda_detach took is valid until rueda_free. */
 RUEDA_API int rueda_result(int64_t handle, int32_t index, rueda_result_info* info);
-/* Takes ownership of the data that the engine allocated for one result; free it with rueda_free. NULL if
- * there is none. */
+/* Takes ownership of the data that the engine allocated for one result, in memory of input's kind; free it
+ * with rueda_free, which waits for the device if it is memory of one. NULL if there is none. */
 RUEDA_API void* rueda_detach(int64_t handle, int32_t index);
 RUEDA_API void rueda_free(void* data);
 /* Releases the handle. A pending operation goes on, and its buffers stay borrowed until it ends. */
@@ -233,6 +237,32 @@ RUEDA_API void rueda_release_memory(void* buffer);
 RUEDA_API int rueda_is_shared_buffer(const void* address);
 /* Returns the pages of released shared buffers to the system. Otherwise they are kept for the next ones. */
 RUEDA_API void rueda_trim_memory(void);
+
+/* ---- memory of devices ---- */
+
+/* For frameworks that have no such functions of their own. They use the driver of the device's maker, and
+ * work before rueda_init too. Where there is no driver, or it refuses, they return RUEDA_UNSUPPORTED or
+ * another reason. device: an index as this process sees devices. stream: as for rueda_wait_on_stream. Any
+ * thread; the device that is current in the thread stays so. */
+
+/* The device whose memory an address lies in; -1: none. */
+RUEDA_API int rueda_device_of(const void* address);
+/* Memory of a device, aligned to at least 256 bytes; 0 bytes are allowed. */
+RUEDA_API int rueda_alloc_on_device(int32_t device, size_t bytes, void** memory);
+/* Releases it once the work that was enqueued before has run. NULL is allowed. */
+RUEDA_API void rueda_release_on_device(int32_t device, void* memory);
+/* Enqueues a copy within the memory of a device. */
+RUEDA_API int rueda_copy_on_stream(int32_t device, void* stream, void* to, const void* from, size_t bytes);
+/* An event for rueda_request.ready. It may be recorded again, or released, once the operations that were
+ * submitted with it have been launched or have ended. A stream that is captured into a graph is refused. */
+RUEDA_API int rueda_make_event(int32_t device, void** event);
+RUEDA_API int rueda_record_event(int32_t device, void* event, void* stream);
+RUEDA_API void rueda_release_event(int32_t device, void* event);
+/* What is enqueued on `after` from now on runs after what is enqueued on `before` so far. */
+RUEDA_API int rueda_order_streams(int32_t device, void* before, void* after);
+/* rueda_release once stream has come here: what is enqueued before may use the results that the engine
+ * allocated. */
+RUEDA_API int rueda_release_on_stream(int64_t handle, int32_t device, void* stream);
 
 /* ---- log and timeline ---- */
 

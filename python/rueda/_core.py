@@ -18,6 +18,7 @@ from ctypes import (
     c_int,
     c_int32,
     c_int64,
+    c_size_t,
     c_uint32,
     c_uint64,
     c_void_p,
@@ -47,6 +48,8 @@ ALLREDUCE, ALLGATHER, BROADCAST, JOIN, ALLTOALL, BARRIER, REDUCESCATTER = range(
 
 AVERAGE, SUM, ADASUM, MIN, MAX, PRODUCT = range(6)
 
+HOST_MEMORY, SHARED_MEMORY, DEVICE_MEMORY = range(3)
+
 
 class InitOptions(Structure):
     """rueda_init_options"""
@@ -57,6 +60,7 @@ class InitOptions(Structure):
         ("set_sizes", POINTER(c_int32)),
         ("set_ranks", POINTER(c_int32)),
         ("expected_size", c_int32),
+        ("mpi_communicator", c_uint64),
     ]
 
 
@@ -155,6 +159,13 @@ result = _typed(fast, "result", c_int, c_int64, c_int32, POINTER(ResultInfo))
 detach = _typed(fast, "detach", c_void_p, c_int64, c_int32)
 free = _typed(fast, "free", None, c_void_p)
 release = _typed(fast, "release", None, c_int64)
+release_on_stream = _typed(fast, "release_on_stream", c_int, c_int64, c_int32, c_void_p)
+make_event = _typed(fast, "make_event", c_int, c_int32, POINTER(c_void_p))
+record_event = _typed(fast, "record_event", c_int, c_int32, c_void_p, c_void_p)
+release_event = _typed(fast, "release_event", None, c_int32, c_void_p)
+device_of = _typed(fast, "device_of", c_int, c_void_p)
+order_streams = _typed(fast, "order_streams", c_int, c_int32, c_void_p, c_void_p)
+copy_on_stream = _typed(fast, "copy_on_stream", c_int, c_int32, c_void_p, c_void_p, c_void_p, c_size_t)
 is_shared_buffer = _typed(fast, "is_shared_buffer", c_int, c_void_p)
 trim_memory = _typed(fast, "trim_memory", None)
 # Takes the address of a C function: a Python callback would need the GIL.
@@ -170,6 +181,8 @@ init = _typed(slow, "init", c_int, POINTER(InitOptions))
 shutdown = _typed(slow, "shutdown", None)
 wait = _typed(slow, "wait", c_int, c_int64, c_double)
 wait_on_stream = _typed(slow, "wait_on_stream", c_int, c_int64, c_void_p, c_double)
+alloc_on_device = _typed(slow, "alloc_on_device", c_int, c_int32, c_size_t, POINTER(c_void_p))
+release_on_device = _typed(slow, "release_on_device", None, c_int32, c_void_p)
 add_process_set = _typed(slow, "add_process_set", c_int, POINTER(c_int32), c_int32, POINTER(c_int32))
 remove_process_set = _typed(slow, "remove_process_set", c_int, c_int32)
 start_timeline = _typed(slow, "start_timeline", c_int, c_char_p, c_int)
@@ -233,7 +246,7 @@ def version() -> str:
     return _text(_version())
 
 
-LOG_INFO = 2
+LOG_INFO, LOG_WARNING = 2, 3
 
 
 def log(level: int, text: str) -> None:

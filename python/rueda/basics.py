@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import sys
 import threading
@@ -13,15 +14,15 @@ from ctypes import byref, c_int32
 from ctypes import sizeof as size_in_bytes
 from typing import Any
 
-from rueda import _core, epochs, errors, policy
+from rueda import _core, epochs, errors, mpi, policy
 from rueda.process_sets import ProcessSet, beyond_int32, global_process_set, process_set_table
 
 INIT_FAILED = (
     "Horovod initialization failed. Please check log messages above for a more descriptive error. {cause}"
 )
 NO_MPI = (
-    "Horovod has not been built with MPI support: rueda needs no MPI and takes no communicators; "
-    "start the job with any launcher (mpirun included) and call init() without comm."
+    "Horovod has not been built with MPI support for a comm of type {type}: pass a communicator of mpi4py, "
+    "or start the job with any launcher (mpirun included) and call init() without comm."
 )
 FORKED = (
     "This process was forked from one that had initialized rueda, and the engine does not survive a fork; "
@@ -79,13 +80,14 @@ class HorovodBasics:
     def init(self, comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
         """Joins the job; blocks until every rank has called it.
 
-        comm: None, or a list of ranks, which is ignored: the launcher decides who takes part. process_sets:
-        None, "dynamic" (sets may be added later), or the same list of ProcessSet objects on every rank. One
-        that holds all ranks is the world.
+        comm: None, or a communicator of mpi4py, whose ranks are then the ranks of the job (all of them call
+        init); or a list of ranks, which is ignored: the launcher decides who takes part. process_sets: None,
+        "dynamic" (sets may be added later), or the same list of ProcessSet objects on every rank. One that
+        holds all ranks is the world.
         A call while initialized starts nothing; its process sets must be registered already.
         Raises ValueError with the cause when the job cannot be formed; the call may then be repeated.
         """
-        _check_comm(comm)
+        communicator = _check_comm(comm)
         sets = _check_process_sets(process_sets)
         with self._lock:
             if epochs.is_forked():
@@ -94,10 +96,10 @@ class HorovodBasics:
                 if sets:
                     process_set_table.adopt_again(sets)
                 return
-            self._start(sets)
+            self._start(sets, communicator)
             process_set_table.adopt(sets)
 
-    def _start(self, sets: Sequence[ProcessSet]) -> None:
+    def _start(self, sets: Sequence[ProcessSet], communicator: int) -> None:
         sizes = [len(process_set.ranks or []) for process_set in sets]
         flat = [rank for process_set in sets for rank in process_set.ranks or []]
         options = _core.InitOptions()
@@ -105,6 +107,7 @@ class HorovodBasics:
         options.set_count = len(sets)
         options.set_sizes = (c_int32 * len(sizes))(*sizes)
         options.set_ranks = (c_int32 * len(flat))(*flat)
+        options.mpi_communicator = communicator
         with environment(_engine_takes_sets()):
             if _core.init(byref(options)) != _core.OK:
                 raise ValueError(INIT_FAILED.format(cause=_core.last_error()))
@@ -224,15 +227,20 @@ class HorovodBasics:
     # ---- what is built in; none of these needs init ----
 
     def mpi_threads_supported(self) -> bool:
-        """Always raises ValueError: there is no MPI underneath."""
-        raise ValueError("MPI is not enabled: rueda runs without MPI, even if mpirun started the job.")
+        """Whether the program may call MPI (mpi4py) from any thread while operations are in flight.
+
+        Raises ValueError unless MPI runs the collectives (RUEDA_CPU_OPERATIONS=mpi, after init).
+        """
+        if not self.mpi_enabled():
+            raise ValueError("MPI is not enabled: rueda runs without MPI, even if mpirun started the job.")
+        return bool(_mpi_in_use().get("thread_level") == "MPI_THREAD_MULTIPLE")
 
     def mpi_enabled(self) -> bool:
-        """False: True would make scripts choose mpirun."""
-        return False
+        """Whether MPI runs the collectives of the current job (RUEDA_CPU_OPERATIONS=mpi)."""
+        return bool(_mpi_in_use().get("runs_collectives"))
 
     def mpi_built(self) -> bool:
-        """False: rueda needs no MPI."""
+        """False: rueda needs no MPI, and loads one at run time. True would make scripts choose mpirun."""
         return False
 
     def gloo_enabled(self) -> bool:
@@ -244,8 +252,8 @@ class HorovodBasics:
         return True
 
     def nccl_built(self) -> int:
-        """Version code of the NCCL in use, 0 if none."""
-        return 0
+        """Version code of the NCCL that the engine uses or would use, such as 22807; 0 if none."""
+        return int(json.loads(_core.describe()).get("nccl", 0))
 
     def ddl_built(self) -> bool:
         """False."""
@@ -256,8 +264,8 @@ class HorovodBasics:
         return False
 
     def cuda_built(self) -> bool:
-        """Whether the engine moves GPU memory itself; otherwise GPU tensors are copied through the host."""
-        return False
+        """True: the engine loads the driver of CUDA where there is one."""
+        return True
 
     def sycl_built(self) -> bool:
         """False."""
@@ -270,6 +278,14 @@ class HorovodBasics:
     def _get_process_set_ids_and_ranks(self) -> dict[int, list[int]]:
         epochs.require()
         return process_set_table.ids_and_ranks()
+
+
+def _mpi_in_use() -> dict[str, Any]:
+    """What the engine says about MPI; empty before init, and if the job does not use it."""
+    if epochs.current() == epochs.NONE:
+        return {}
+    found: dict[str, Any] = json.loads(_core.describe()).get("mpi", {})
+    return found
 
 
 def _dynamic_text() -> str | None:
@@ -285,15 +301,18 @@ def _engine_takes_sets() -> dict[str, str | None]:
     return {f"RUEDA_{_DYNAMIC}": "1"} if _dynamic_text() is None else {}
 
 
-def _check_comm(comm: Any) -> None:
+def _check_comm(comm: Any) -> int:
+    """The handle of a communicator, 0 if there is none."""
     if comm is None:
-        return
+        return 0
+    if mpi.is_communicator(comm):
+        return mpi.handle(comm)
     if isinstance(comm, (str, bytes)):
         raise TypeError(
             f"Invalid type of argument comm: {type(comm).__name__}; pass None or a list of ranks."
         )
     if not isinstance(comm, Iterable):
-        raise ValueError(NO_MPI)
+        raise ValueError(NO_MPI.format(type=type(comm).__name__))
     if not all(isinstance(rank, int) for rank in comm):
         raise ValueError("Invalid type of argument comm: a list must hold ranks as integers.")
     warnings.warn(
@@ -302,6 +321,7 @@ def _check_comm(comm: Any) -> None:
         RuntimeWarning,
         stacklevel=3,
     )
+    return 0
 
 
 def _check_process_sets(process_sets: Sequence[ProcessSet] | str | None) -> list[ProcessSet]:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from rueda import _core, epochs, errors, operations
 from rueda.basics import basics
+from rueda.device import Stream
 from rueda.errors import HorovodInternalError
 from rueda.operations import Call, Naming
 from rueda.process_sets import ProcessSet
@@ -65,21 +66,31 @@ class InFlight:
         "_is_settled",
         "_lock",
         "_result",
+        "_settled_on",
+        "_stream",
         "engine_handle",
         "number",
     )
 
     def __init__(
-        self, engine_handle: int, borrowed: Any, finish: Callable[[int], Any], number: int = 0
+        self,
+        engine_handle: int,
+        borrowed: Any,
+        finish: Callable[[int], Any],
+        number: int = 0,
+        stream: Stream | None = None,
     ) -> None:
         """Enters the operation. borrowed: all that the engine reads or writes. finish(engine_handle) makes
-        the result of an operation that succeeded. number: the one of its handle, if it has one.
+        the result of an operation that succeeded. number: the one of its handle, if it has one. stream: of an
+        operation in device memory.
         """
         self.engine_handle = engine_handle
         self.number = number
         self._borrowed = borrowed
         self._finish = finish
         self._lock = threading.Lock()
+        self._stream = stream
+        self._settled_on = 0  # the stream of the thread that took the result
         self._result: Any = None
         self._failure: str | None = None
         self._is_settled = False  # the engine does not know the handle any more
@@ -94,10 +105,14 @@ class InFlight:
     def settle(self) -> Any:
         """Waits and returns the result. Raises HorovodInternalError when the operation failed.
 
-        Whatever else is raised came from a signal handler and left the operation as it was: call again.
+        In device memory, the host waits until the operation was launched, and the stream of the caller until
+        it has ended. Whatever else is raised came from a signal handler and left the operation as it was:
+        call again.
         """
         if not self._is_settled:
             self._settle()
+        elif self._stream is not None:
+            self._stream.follow(self._settled_on)
         if self._failure is not None:
             raise errors.internal_error(self._failure)
         return self._result
@@ -105,7 +120,10 @@ class InFlight:
     def _settle(self) -> None:
         failure = None
         try:
-            operations.wait(self.engine_handle)
+            if self._stream is None:
+                operations.wait(self.engine_handle)
+            else:
+                self._stream.wait(self.engine_handle)
         except HorovodInternalError as error:
             failure = str(error)  # not the error itself, which would keep this frame and its tensors alive
         with self._lock:
@@ -113,11 +131,18 @@ class InFlight:
                 self._end(failure)
 
     def try_settle(self) -> bool:
-        """Whether it has ended, successfully or not; if so, its result is taken. Does not wait or raise."""
-        if not self._is_settled and operations.is_done(self.engine_handle):
+        """Whether it has ended, successfully or not, or was launched; if so, its result is taken. Does not
+        wait or raise.
+        """
+        if not self._is_settled and self._is_ready():
             with suppress(Exception):
                 self._settle()
         return self._is_settled
+
+    def _is_ready(self) -> bool:
+        if self._stream is None:
+            return operations.is_done(self.engine_handle)
+        return self._stream.has_launched(self.engine_handle)
 
     @property
     def error(self) -> HorovodInternalError | None:
@@ -130,12 +155,18 @@ class InFlight:
         return self._failure is LOST
 
     def ends_by(self, deadline: float) -> bool:
-        """Whether it has ended, successfully or not, by this time.monotonic(). Serves signals meanwhile."""
-        while not (self._is_settled or operations.is_done(self.engine_handle)):
+        """Whether it has ended, successfully or not, or was launched, by this time.monotonic(). Serves
+        signals meanwhile.
+        """
+        while not (self._is_settled or self._is_ready()):
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            _core.wait(self.engine_handle, min(operations.WAIT_SLICE_S, left))
+            limit_s = min(operations.WAIT_SLICE_S, left)
+            if self._stream is None:
+                _core.wait(self.engine_handle, limit_s)
+            else:
+                self._stream.has_launched(self.engine_handle, limit_s)
         return True
 
     def lose(self) -> None:
@@ -154,9 +185,14 @@ class InFlight:
             self._failure = str(error) if is_told else f"The result could not be taken: {error!r}"
             raise
         finally:
+            if self._stream is not None:
+                self._settled_on = self._stream.leave()
             self._borrowed, self._finish, self._is_settled = None, _no_result, True
             open_operations.pop(self.engine_handle, None)
-            _core.release(self.engine_handle)
+            if self._stream is None:
+                _core.release(self.engine_handle)
+            else:
+                self._stream.release(self.engine_handle)
 
 
 class Repeated:
@@ -166,11 +202,12 @@ class Repeated:
     The hook in torch/slots.py does what `send` does without calling it, to save a call for each gradient.
     """
 
-    __slots__ = ("borrowed", "engine_handle", "start")
+    __slots__ = ("borrowed", "engine_handle", "start", "stream")
 
-    def __init__(self, start: Callable[[int], int]) -> None:
-        """start: see operations.prepare."""
+    def __init__(self, start: Callable[[int], int], stream: Stream | None = None) -> None:
+        """start: see repeats.prepare. stream: see InFlight."""
         self.start = start
+        self.stream = stream
         self.engine_handle = 0
         self.borrowed: Any = None
 
@@ -193,7 +230,10 @@ class Repeated:
         if self.is_lost:
             raise errors.internal_error(LOST)
         try:
-            operations.wait(self.engine_handle)
+            if self.stream is None:
+                operations.wait(self.engine_handle)
+            else:
+                self.stream.wait(self.engine_handle)
         except HorovodInternalError:
             self._end()
             raise
@@ -236,10 +276,13 @@ def start(
     finish: Callable[[int], Any],
     naming: Naming,
     process_set: ProcessSet,
+    stream: Stream | None = None,
 ) -> Handle:
-    """Submits and returns the handle."""
+    """Submits and returns the handle. stream: of device memory; the calls wait for what is enqueued on it."""
+    if stream is not None:
+        borrowed = [*borrowed, stream.mark(calls)]
     number, engine_handle = operations.submit_named(calls, naming, process_set)
-    InFlight(engine_handle, borrowed, finish, number)
+    InFlight(engine_handle, borrowed, finish, number, stream)
     handle = Handle(number)
     handle.engine_handle, handle.epoch = engine_handle, epochs.current()
     return handle

@@ -42,7 +42,9 @@ class Call:
     root_rank: int = -1
     prescale: float = 1.0
     postscale: float = 1.0
-    device: int = -1  # -1 CPU, else GPU index; memory is host memory either way
+    device: int = -1  # where the framework has the tensor: -1 CPU, else GPU index
+    memory: int = _core.HOST_MEMORY  # where input and output are
+    ready: int = 0  # device memory: the event after which input may be read; 0: at once
     splits: Sequence[int] | None = None
     tag: int = 0
     priority: int = 0  # as in rueda.h
@@ -110,7 +112,7 @@ def start(requests: Any, count: int, will_wait: bool = False) -> int:
     submit_now = _core.submit_for_wait if will_wait else _core.submit
     status = submit_now(byref(requests), count, byref(engine_handle))
     if status != _core.OK:
-        _raise_refused(status)
+        raise_refused(status)
     return engine_handle.value
 
 
@@ -130,77 +132,6 @@ def submit_named(calls: Sequence[Call], naming: Naming, process_set: ProcessSet)
         return f"{base}_{index + 1}of{count}" if has_many else base
 
     return submit(calls, process_set, make_name, word.removeprefix("grouped_").capitalize())
-
-
-def prepare(
-    parts: Sequence[tuple[str, int, Call]], process_set: ProcessSet, kind: str
-) -> Callable[[int], int]:
-    """Makes start(address) for one operation that is submitted again and again under its names, so that only
-    the address changes. One thread at a time.
-
-    parts: name, offset in bytes and call of each part of the memory; usually there is one. start runs in
-    place on the memory at address and returns the handle of the engine; otherwise it is like submit(). It
-    counts nothing: numbers.skip counts many operations at once.
-    """
-    requests, handle = (_core.Request * len(parts))(), c_int64(0)
-    # Plain memory and locals: fields of a ctypes struct and attributes of an object take longer.
-    words, result = memoryview(requests).cast("B").cast("Q"), memoryview(handle).cast("B").cast("q")
-    at_input, at_output = _core.Request.input.offset // 8, _core.Request.output.offset // 8
-    places = []
-    for index, (name, offset, call) in enumerate(parts):
-        fill(requests[index], call, 0, name)
-        first = index * _core.REQUEST_BYTES // 8
-        places.append((first + at_input, first + at_output, offset))
-    arguments = (byref(requests), len(parts), byref(handle))
-    known_set = -1
-
-    def start(address: int) -> int:
-        nonlocal known_set
-        if process_set.process_set_id != known_set:
-            known_set = -1  # if there is none any more
-            known_set = process_set_id(process_set, kind)
-            for request in requests:
-                request.process_set = known_set
-        for to_input, to_output, offset in places:
-            words[to_input] = words[to_output] = address + offset
-        status = _core.submit(*arguments)
-        if status == 0:
-            return result[0]
-        check_usable()
-        _raise_refused(status)
-
-    return start
-
-
-def repeat(call: Call, word: str, name: str | None) -> Callable[[ProcessSet, int, int], int]:
-    """Makes start(process_set, input, output) for an operation of one tensor that recurs with other memory,
-    and for which its caller waits next. Any thread.
-
-    word, name: as in Naming. start returns the handle of the engine; otherwise it is like submit().
-    """
-    requests, handle = (_core.Request * 1)(), c_int64(0)
-    check_name(name)
-    request, kind = requests[0], word.capitalize()
-    fill(request, call, 0, f"{word}.{name}")
-    words, result = memoryview(requests).cast("B").cast("Q"), memoryview(handle).cast("B").cast("q")
-    at_input, at_output = _core.Request.input.offset // 8, _core.Request.output.offset // 8
-    arguments = (byref(requests), 1, byref(handle))
-
-    def start(process_set: ProcessSet, source: int, target: int) -> int:
-        check_usable()
-        set_id = process_set_id(process_set, kind)
-        with numbers:
-            if name is None:
-                request.name = b"%s.noname.%d" % (word.encode(), numbers.next_in_set(set_id))
-            request.process_set = set_id
-            words[at_input], words[at_output] = source, target
-            status = _core.submit_for_wait(*arguments)
-            if status == 0:
-                numbers.take(set_id)
-                return result[0]
-        _raise_refused(status)
-
-    return start
 
 
 def fill(request: _core.Request, call: Call, set_id: int, name: str) -> None:
@@ -230,6 +161,8 @@ def fill(request: _core.Request, call: Call, set_id: int, name: str) -> None:
         request.splits = cast(splits, POINTER(c_int32))
         request.split_count = len(call.splits)
     request.tag = call.tag
+    request.memory = call.memory
+    request.ready = call.ready
     request.priority = call.priority
 
 
@@ -298,7 +231,7 @@ def set_size(process_set: ProcessSet, kind: str) -> int:
     return size
 
 
-def _raise_refused(status: int) -> NoReturn:
+def raise_refused(status: int) -> NoReturn:
     """Raises for a submission that the engine has just refused on this rank alone."""
     text = _core.last_error()
     if status in (_core.INVALID_ARGUMENT, _core.DUPLICATE_NAME):
@@ -309,6 +242,13 @@ def _raise_refused(status: int) -> NoReturn:
 def is_done(engine_handle: int) -> bool:
     """Whether waiting would return at once; also true when the operation failed."""
     return bool(_core.poll(engine_handle))
+
+
+def has_result(engine_handle: int) -> bool:
+    """Whether the operation has succeeded or was launched on a device. Does not wait."""
+    info = _core.ResultInfo()
+    info.struct_size = _core.RESULT_INFO_BYTES
+    return bool(_core.result(engine_handle, 0, byref(info)) == _core.OK)
 
 
 def wait(engine_handle: int) -> None:

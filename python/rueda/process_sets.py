@@ -8,7 +8,7 @@ from ctypes import byref, c_int32
 from dataclasses import dataclass, field
 from typing import Any
 
-from rueda import _core, epochs, errors
+from rueda import _core, epochs, errors, mpi
 from rueda.epochs import PerEpoch
 
 __all__ = ["ProcessSet", "add_process_set", "global_process_set", "remove_process_set"]
@@ -19,7 +19,8 @@ NOT_A_LIST = "ProcessSet should be initialized with a list of process ranks or a
 class ProcessSet:
     """Ranks that run collectives together.
 
-    ranks_or_comm: any iterable of world ranks; they are sorted. Pass the object to init(process_sets=[…]) or
+    ranks_or_comm: any iterable of world ranks; they are sorted. Or a communicator of mpi4py; its ranks are
+    those of MPI.COMM_WORLD. Pass the object to init(process_sets=[…]) or
     to add_process_set. ranks are world ranks.
     """
 
@@ -29,10 +30,14 @@ class ProcessSet:
     _epoch: int | None = None  # the epoch of the id; None: any
 
     def __init__(self, ranks_or_comm: Iterable[int]) -> None:
+        if mpi.is_communicator(ranks_or_comm):
+            self.mpi_comm = ranks_or_comm
+            self.ranks = sorted(mpi.world_ranks(ranks_or_comm))
+            return
         if isinstance(ranks_or_comm, int) or hasattr(ranks_or_comm, "Get_rank"):
             raise ValueError(
-                "ProcessSet got an MPI communicator (or a single number), but Horovod has not been built "
-                "with MPI support; pass a list of process ranks."
+                "ProcessSet got a number or a communicator of something else than mpi4py, but Horovod has "
+                "not been built with MPI support for it; pass a list of process ranks."
             )
         try:
             self.ranks = sorted(operator.index(rank) for rank in ranks_or_comm)

@@ -181,15 +181,14 @@ Result<ConfigFile> parse_config_file(std::string_view text, std::string_view pat
   if (!settings.is_ok()) return settings.status();
   Settings rest = std::move(settings.value());
   rest.erase("library_options.mpi_threads_disable");  // concerns MPI only
+  ConfigFile file;
   if (const auto controller = rest.find("controller"); controller != rest.end()) {
-    if (controller->second != "gloo")
-      return Status(
-          Code::kUnsupported,
-          fmt::format("MPI support has not been built. Remove controller: {} from {}; rueda needs no MPI.",
-                      controller->second, path));
+    file.is_mpi = controller->second == "mpi";
+    if (controller->second != "gloo" && !file.is_mpi)
+      return Status(Code::kUnsupported,
+                    fmt::format("controller: {} in {} is neither gloo nor mpi", controller->second, path));
     rest.erase(controller);
   }
-  ConfigFile file;
   std::string bad;
   for_each_setting([&](const char* name, auto member) {
     const auto found = rest.find(name);

@@ -11,6 +11,7 @@ namespace rueda::cli {
 
 struct ConfigFile {
   launch::Tuning tuning;
+  bool is_mpi = false;               // controller: mpi
   std::vector<std::string> unknown;  // keys that neither rueda nor horovodrun knows
 };
 

@@ -23,6 +23,8 @@ std::string_view name_of(store::World::Method method) {
       return "the key-value space of PMI";
     case store::World::Method::kPmix:
       return "the key-value space of PMIx";
+    case store::World::Method::kGiven:
+      return "MPI";
   }
   return "";
 }

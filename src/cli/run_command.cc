@@ -38,6 +38,11 @@ int run_command(const Arguments& arguments) {
   for (const std::string& sentence : doctor::misspelt_settings(launch::forwarded_environment(environ, false)))
     fmt::print(stderr, "rueda: {}\n", sentence);
   launch::RunOptions options = std::move(request.value().options);
+  if (request.value().mpirun) {
+    const Status failed = launch::become_mpirun(*request.value().mpirun, options);
+    fmt::print(stderr, "rueda run: {}\n", failed.why);
+    return kUsageError;
+  }
   options.binary = own_path();
   return launch::JobRunner(std::move(options)).run();
 }

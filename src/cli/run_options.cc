@@ -16,6 +16,7 @@
 
 #include "cli/config_file.h"
 #include "cli/parse_error.h"
+#include "cli/words.h"
 #include "rueda/base/config.h"
 #include "rueda/base/limits.h"
 #include "rueda/base/release.h"
@@ -34,6 +35,9 @@ struct Raw {
   bool is_silent_prefix = false, has_timestamp = false, is_horovod_output = false;
   bool is_version = false, is_check_build = false;
   bool leaves_srun = false;
+  bool is_mpi = false, is_gloo = false;
+  launch::MpirunOptions mpirun;
+  std::string mpi_args, binding_args;
   std::vector<std::string> without_effect;  // options and settings that are accepted and ignored
 };
 
@@ -80,6 +84,13 @@ void add_job_options(CLI::App& app, Raw& raw) {
                  "one connect)")
       ->multi_option_policy(CLI::MultiOptionPolicy::Join)
       ->delimiter(',');
+  app.add_flag("--mpi", raw.is_mpi,
+               "start the ranks through mpirun, and run their collectives through its MPI (docs/mpi.md)");
+  app.add_option("--mpirun", raw.mpirun.program, "the mpirun to use with --mpi (mpirun)")
+      ->check(is_not_empty);
+  app.add_option("--mpi-args", raw.mpi_args, "further options for mpirun, separated by blanks");
+  app.add_option("--binding-args", raw.binding_args, "options of mpirun that bind ranks to cores");
+  app.add_flag("--gloo", raw.is_gloo)->group("");
   app.add_flag("--bind-cores", options.binds_cores,
                "give each rank its own share of its host's cores (default: every rank may use all)");
   app.add_option("--start-timeout", options.tuning.start_timeout_s,
@@ -109,7 +120,7 @@ void add_output_options(CLI::App& app, Raw& raw) {
   app.add_flag("--verbose", raw.options.is_verbose, "report each step of the start");
 }
 
-// Options that horovodrun ignores, too, if a job has a fixed size and does not use MPI.
+// Options that horovodrun ignores, too, if a job has a fixed size.
 void add_ignored_options(CLI::App& app, Raw& raw) {
   const auto ignore = [&](const std::string& name, int values, const std::string& why) {
     const auto note = [&raw, name, why](const std::vector<std::string>&) {
@@ -117,7 +128,6 @@ void add_ignored_options(CLI::App& app, Raw& raw) {
     };
     app.add_option_function<std::vector<std::string>>(name, note)->expected(values)->group("");
   };
-  for (const char* name : {"--mpi-args", "--binding-args"}) ignore(name, 1, "rueda needs no MPI");
   const std::string fixed = "rueda run starts a fixed number of processes";
   for (const char* name :
        {"--max-np", "--max-num-proc", "--slots", "--slots-per-host", "--reset-limit", "--elastic-timeout"})
@@ -158,17 +168,7 @@ void add_tuning_options(CLI::App& app, Raw& raw) {
   app.add_option("--gloo-timeout-seconds", tuning.gloo_timeout_s, "silence after which a peer is lost (30)");
   // These flags need no action: there is one controller, nothing is cached between jobs, and TCP
   // is always allowed.
-  app.add_flag("--gloo,--disable-cache,--tcp,--mpi-threads-disable,--no-mpi-threads-disable")->group("");
-}
-
-// horovodrun has long option names with a single dash, and accepts -n as short for the only one that
-// begins with it.
-std::string normalised(const std::string& word) {
-  const std::string_view name = std::string_view(word).substr(0, word.find('='));
-  if (name == "-n") return "--np" + word.substr(name.size());
-  for (const std::string_view known : {"-np", "-hostfile", "-prefix-timestamp"})
-    if (name == known) return "-" + word;
-  return name == "-cb" ? "--check-build" : word;
+  app.add_flag("--disable-cache,--tcp,--mpi-threads-disable,--no-mpi-threads-disable")->group("");
 }
 
 struct Split {
@@ -205,32 +205,17 @@ Split split_command(const CLI::App& app, const std::vector<std::string>& argumen
 Status refuse_known(const std::vector<std::string>& options) {
   constexpr std::array<std::string_view, 3> kElastic = {"--min-np", "--min-num-proc",
                                                         "--host-discovery-script"};
-  constexpr std::array<std::string_view, 2> kMpi = {"--mpi", "--jsrun"};
   for (const std::string& word : options) {
     const std::string_view name = std::string_view(word).substr(0, word.find('='));
     if (std::ranges::find(kElastic, name) != kElastic.end())
       return {Code::kUnsupported,
               fmt::format("{} is for elastic jobs; rueda run starts a fixed number of processes", name)};
-    if (std::ranges::find(kMpi, name) != kMpi.end())
-      return {Code::kUnsupported,
-              fmt::format("MPI support has not been built. Leave {} out: rueda needs no MPI.", name)};
+    if (name == "--jsrun")
+      return {
+          Code::kUnsupported,
+          "MPI support has not been built for jsrun. Leave --jsrun out, and start the command with jsrun."};
   }
   return Status::ok();
-}
-
-// An assignment `NAME=value`, which a shell accepts before a command.
-bool is_assignment(std::string_view word) {
-  const std::string_view name = word.substr(0, word.find('='));
-  const auto fits = [](char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0; };
-  return name.size() < word.size() && !name.empty() && std::ranges::all_of(name, fits) &&
-         std::isdigit(static_cast<unsigned char>(name.front())) == 0;
-}
-
-// horovodrun passes the command to a shell. `env` understands the assignments that may precede it.
-std::vector<std::string> with_assignments(std::vector<std::string> command) {
-  if (std::ranges::all_of(command, is_assignment)) return {};
-  if (is_assignment(command.front())) command.insert(command.begin(), "env");
-  return command;
 }
 
 Result<std::string> read_file(const std::string& path) {
@@ -281,12 +266,27 @@ void set_style(Raw& raw) {
   style.has_time = raw.has_timestamp;
 }
 
-void set_ssh(Raw& raw) {
-  for (size_t begin = 0; begin < raw.ssh_args.size();) {
-    const size_t end = std::min(raw.ssh_args.find(' ', begin), raw.ssh_args.size());
-    if (end > begin) raw.options.ssh.args.push_back(raw.ssh_args.substr(begin, end - begin));
-    begin = end + 1;
+Status set_mpirun(Raw& raw) {
+  raw.mpirun.args = words_of(raw.mpi_args);
+  raw.mpirun.binding = words_of(raw.binding_args);
+  if (raw.is_mpi && raw.is_gloo)
+    return {Code::kInvalidArgument, "Argument use_gloo and use_mpi only allow one set True."};
+  if (raw.is_mpi && !raw.options.collect_dir.empty())
+    return {Code::kUnsupported,
+            "results of functions cannot be collected with --mpi, because mpirun starts the ranks"};
+  if (raw.is_mpi) {
+    for (std::string& sentence : launch::ignored_by_mpirun(raw.options))
+      raw.without_effect.push_back(std::move(sentence));
+  } else {
+    for (const auto& [text, name] :
+         {std::pair(raw.mpi_args, "--mpi-args"), std::pair(raw.binding_args, "--binding-args")})
+      if (!text.empty()) raw.without_effect.push_back(fmt::format("{} has no effect without --mpi", name));
   }
+  return Status::ok();
+}
+
+void set_ssh(Raw& raw) {
+  raw.options.ssh.args = words_of(raw.ssh_args);
   const char* kubernetes_agent = getenv("OMPI_MCA_plm_rsh_agent");
   if (kubernetes_agent != nullptr && std::string_view(kubernetes_agent) == "/etc/mpi/kubexec.sh")
     raw.options.ssh.program = kubernetes_agent;
@@ -316,6 +316,7 @@ Status complete(Raw& raw) {
     Result<ConfigFile> file = parse_config_file(text.value(), raw.config_file);
     if (!file.is_ok()) return file.status();
     fill_gaps(options.tuning, file.value().tuning);
+    raw.is_mpi = raw.is_mpi || (file.value().is_mpi && !raw.is_gloo);
     for (const std::string& key : file.value().unknown)
       raw.without_effect.push_back(
           fmt::format("{} in {} has no effect: it is not a known setting", key, raw.config_file));
@@ -350,6 +351,7 @@ Status complete(Raw& raw) {
   }
   set_style(raw);
   set_ssh(raw);
+  if (Status status = set_mpirun(raw); !status.is_ok()) return status;
   const Result<std::vector<launch::Placement>> places = launch::place_ranks(options.hosts, options.size);
   return places.is_ok() ? Status::ok() : places.status();
 }
@@ -381,8 +383,10 @@ Result<RunRequest> parse_run(const std::vector<std::string>& arguments) {
   if (raw.is_check_build) return RunRequest{.options = {}, .text = "", .is_check_build = true};
   raw.options.command = with_assignments(std::move(split.command));
   if (Status status = complete(raw); !status.is_ok()) return status;
-  return RunRequest{
+  RunRequest request{
       .options = std::move(raw.options), .text = "", .without_effect = std::move(raw.without_effect)};
+  if (raw.is_mpi) request.mpirun = std::move(raw.mpirun);
+  return request;
 }
 
 }  // namespace rueda::cli

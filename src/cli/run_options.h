@@ -1,18 +1,21 @@
 // From the command line of `rueda run` to values.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "launch/job_options.h"
+#include "launch/mpirun.h"
 #include "rueda/base/status.h"
 
 namespace rueda::cli {
 
 struct RunRequest {
   launch::RunOptions options;
-  std::string text;                           // not empty: print this and exit with 0 (help, version)
-  bool is_check_build = false;                // -cb: as `rueda check-build`
+  std::string text;                               // not empty: print this and exit with 0 (help, version)
+  bool is_check_build = false;                    // -cb: as `rueda check-build`
+  std::optional<launch::MpirunOptions> mpirun{};  // --mpi: mpirun starts the ranks
   std::vector<std::string> without_effect{};  // sentences about options that were accepted and are ignored
 };
 

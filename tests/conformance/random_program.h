@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <numeric>
@@ -154,6 +155,7 @@ struct Setup {
   uint64_t seed = 0;
   std::string hosts;  // a letter for each rank; all alike: sums are taken in rank order
   bool is_exact = false;
+  bool rounds_at_every_hop = false;  // sums of 16-bit floats
 };
 
 // One tensor in one step.
@@ -346,6 +348,22 @@ inline int64_t first_difference(DType dtype, const Bytes& expected, const void* 
       if (!kernels_test::same_element<type()>(a, b)) return static_cast<int64_t>(i);
     }
     return -1;
+  });
+}
+
+// Whether two results with 16-bit floats differ by at most a few roundings.
+inline bool are_close(DType dtype, const Bytes& expected, const void* found) {
+  return kernels_test::with_type(dtype, [&](auto type) {
+    using Element = kernels_test::Element<type()>;
+    const double allowed = std::ldexp(4.0, dtype == DType::kBfloat16 ? -8 : -11);
+    for (size_t i = 0; i < expected.size() / sizeof(typename Element::Raw); ++i) {
+      typename Element::Raw a, b;
+      std::memcpy(&a, &expected[i * sizeof(a)], sizeof(a));
+      std::memcpy(&b, static_cast<const std::byte*>(found) + i * sizeof(b), sizeof(b));
+      const auto x = static_cast<double>(Element::widen(a)), y = static_cast<double>(Element::widen(b));
+      if (!(x == y || std::abs(x - y) <= allowed * std::abs(x))) return false;
+    }
+    return true;
   });
 }
 

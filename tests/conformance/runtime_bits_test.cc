@@ -7,6 +7,7 @@
 #include "engine_job.h"
 #include "rueda/kernels/kernels.h"
 #include "rueda/schedule/algorithm.h"
+#include "ucx_here.h"
 
 namespace rueda::runtime {
 namespace {
@@ -107,6 +108,17 @@ TEST_P(Bits, do_not_depend_on_settings) {
 TEST(Bits, of_these_numbers_show_another_order) {
   const World world{.name = "three", .hosts = "aaa", .transports = "tcp"};
   EXPECT_NE(run_with(world, {{"RUEDA_ALGORITHM", "ring"}})[0], run_with(world, {})[0]);
+}
+
+TEST(Bits, over_ucx_are_those_over_tcp) {
+  using rueda::ucx_test::UcxOver;
+  const auto expect_equal = [](const char* hosts, const char* ucx, const char* tcp) {
+    EXPECT_EQ(run_with(World{"ucx", hosts, ucx}, {}), run_with(World{"tcp", hosts, tcp}, {})) << hosts;
+  };
+  if (const std::string why = rueda::ucx_test::why_no_ucx(UcxOver::kTcp); !why.empty()) GTEST_SKIP() << why;
+  expect_equal("abc", "ucx", "tcp");
+  ASSERT_EQ(rueda::ucx_test::why_no_ucx(UcxOver::kSharedMemory), "");
+  expect_equal("aabb", "shm,ucx", "shm,tcp");
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, Bits,

@@ -14,6 +14,7 @@
 #include <tuple>
 
 #include "engine_job.h"
+#include "ucx_here.h"
 
 namespace rueda::runtime {
 namespace {
@@ -22,6 +23,11 @@ using testing::HasSubstr;
 
 class EngineConformance : public testing::TestWithParam<std::tuple<std::string, Rank>> {
  protected:
+  void SetUp() override {
+    using rueda::ucx_test::UcxOver;
+    const std::string why = rueda::ucx_test::why_no_ucx(std::get<0>(GetParam()), UcxOver::kSharedMemory);
+    if (!why.empty()) GTEST_SKIP() << why;
+  }
   [[nodiscard]] Rank size() const { return std::get<1>(GetParam()); }
   Job job_{std::get<1>(GetParam()), std::get<0>(GetParam())};
 };
@@ -237,6 +243,10 @@ INSTANTIATE_TEST_SUITE_P(all, EngineConformance,
                                                                     : std::string("shm")) +
                                   std::to_string(std::get<1>(info.param));
                          });
+
+INSTANTIATE_TEST_SUITE_P(over_ucx, EngineConformance,
+                         testing::Combine(testing::Values("ucx"), testing::Values(2, 3)),
+                         [](const auto& info) { return "ucx" + std::to_string(std::get<1>(info.param)); });
 
 TEST(Init, names_the_rank_that_did_not_come) {
   const Job job(3, "shm,tcp");

@@ -8,6 +8,9 @@ namespace {
 
 class Conformance : public ::testing::TestWithParam<std::string> {
  protected:
+  void SetUp() override {
+    if (const std::string why = why_skipped(GetParam()); !why.empty()) GTEST_SKIP() << why;
+  }
   [[nodiscard]] bool is_sim() const { return GetParam().starts_with("sim"); }
 };
 
@@ -256,7 +259,8 @@ TEST_P(Conformance, an_impossible_peer_or_channel_is_refused_at_once) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, Conformance,
-                         ::testing::Values("tcp", "shm", "sim_buffered", "sim_rendezvous"),
+                         ::testing::Values("tcp", "shm", "ucx_tcp", "ucx_sm", "sim_buffered",
+                                           "sim_rendezvous"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

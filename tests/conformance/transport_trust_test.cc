@@ -14,9 +14,16 @@ namespace {
 
 class Trust : public ::testing::TestWithParam<std::string> {
  protected:
+  void SetUp() override {
+    if (const std::string why = why_skipped(GetParam()); !why.empty()) GTEST_SKIP() << why;
+  }
+  static ConnectionKind kind() {
+    if (is_ucx(GetParam())) return ConnectionKind::kUcx;
+    return GetParam() == "tcp" ? ConnectionKind::kData : ConnectionKind::kShm;
+  }
   static SocketAddress socket_address_of(const Transport& transport) {
     const std::string text = transport.address();
-    if (GetParam() == "tcp") return parse_tcp_address(text).value();
+    if (GetParam() != "shm") return parse_tcp_address(text).value();
     return make_abstract_address(text.substr(text.find('@') + 1));
   }
   static UniqueFd connect_raw(const SocketAddress& address) {
@@ -83,9 +90,7 @@ TEST_P(Trust, an_unusable_identity_is_refused_before_anything_listens) {
            [](Identity& id) { id.rank = 2; }, [](Identity& id) { id.release = std::string(65, '1'); }}) {
     Identity identity = identity_of(1, 2);
     spoil(identity);
-    const Status status = GetParam() == "tcp" ? make_tcp({.identity = identity}).status()
-                                              : make_shm({.identity = identity}).status();
-    EXPECT_EQ(status.code, Code::kInvalidArgument);
+    EXPECT_EQ(try_transport(GetParam(), identity).status().code, Code::kInvalidArgument);
   }
 }
 
@@ -149,13 +154,12 @@ TEST_P(Trust, a_rank_that_should_listen_may_not_dial_and_none_comes_in_twice) {
   World world(GetParam(), 2);
   world.connect_all();
   const SocketAddress target = socket_address_of(world.at(0));
-  const ConnectionKind kind = GetParam() == "tcp" ? ConnectionKind::kData : ConnectionKind::kShm;
   // Both know the secret: one pretends to be rank 0 and dials itself, the other is a second rank 1.
   for (const Rank from : {0, 1, 2, -1}) {
     UniqueFd fd = connect_raw(target);
     Handshake handshake = Handshake::client(
         identity_of(0, 2).secret,
-        {.job = "conformance", .epoch = 7, .kind = kind, .channel = 0, .from = from, .to = 0}, "0.1.0");
+        {.job = "conformance", .epoch = 7, .kind = kind(), .channel = 0, .from = from, .to = 0}, "0.1.0");
     bool is_closed = false;
     ASSERT_TRUE(world.pump_until([&] {
       const Bytes out = handshake.take_output();
@@ -176,7 +180,7 @@ TEST_P(Trust, a_rank_that_should_listen_may_not_dial_and_none_comes_in_twice) {
   EXPECT_TRUE(sent == received) << "the true channel is untouched";
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Trust, ::testing::Values("tcp", "shm"),
+INSTANTIATE_TEST_SUITE_P(Transports, Trust, ::testing::Values("tcp", "shm", "ucx_tcp", "ucx_sm"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -12,15 +12,21 @@
 namespace rueda::transport::testing {
 namespace {
 
-class Wake : public ::testing::TestWithParam<std::string> {};
+class Wake : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (const std::string why = why_skipped(GetParam()); !why.empty()) GTEST_SKIP() << why;
+  }
+};
 
 // Sleeps as an engine does, long enough that a lost wake-up is a failure and not a delay.
 bool sleep_until_work(Transport& transport) {
   if (!transport.prepare_sleep()) return true;
   std::vector<int> fds;
   transport.wake_fds(fds);
-  pollfd polled{fds.at(0), POLLIN, 0};
-  return ::poll(&polled, 1, 20'000) == 1;
+  std::vector<pollfd> polled;
+  for (const int fd : fds) polled.push_back({fd, POLLIN, 0});
+  return ::poll(polled.data(), polled.size(), 20'000) > 0;
 }
 
 // Runs until the ticket is done, and sleeps whenever nothing moves. False: it slept through its wake-up.
@@ -89,19 +95,24 @@ TEST_P(Wake, a_stream_in_both_directions_between_sleeping_threads_arrives_whole)
   EXPECT_TRUE(received[0] == sent[1] && received[1] == sent[0]);
 }
 
+std::string read_text(int pipe) {
+  std::array<char, 1024> text{};
+  const ssize_t length = read(pipe, text.data(), text.size());
+  return {text.data(), static_cast<size_t>(std::max<ssize_t>(length, 0))};
+}
+
 // The child is rank 1 in a process of its own. Beside it lives an orphan that holds its sockets open, as data
 // loader workers do. Only shared memory can tell the two apart; over tcp, heartbeats must.
 TEST_P(Wake, a_killed_process_is_a_loss_within_a_second) {
   Identity low = identity_of(0, 2), high = identity_of(1, 2);
-  auto mine = make_transport(GetParam(), low, nullptr);
-  const std::string my_address = mine->address();
   const bool has_orphan = GetParam() == "shm";
-  int orphan_pipe[2];
+  int orphan_pipe[2], address_pipe[2];
   ASSERT_EQ(pipe(orphan_pipe), 0);
-  const pid_t child = fork();
+  ASSERT_EQ(pipe(address_pipe), 0);
+  const pid_t child = fork();  // before any transport: a child of fork() has no threads of UCX
   if (child == 0) {
     auto theirs = make_transport(GetParam(), high, nullptr);
-    if (!theirs->connect(0, my_address, 0).is_ok()) _exit(1);
+    if (!theirs->connect(0, read_text(address_pipe[0]), 0).is_ok()) _exit(1);
     std::vector<Completion> done;
     while (theirs->endpoint(0, 0) == nullptr) theirs->progress(done);
     const pid_t orphan = has_orphan ? fork() : 0;
@@ -113,6 +124,12 @@ TEST_P(Wake, a_killed_process_is_a_loss_within_a_second) {
     alarm(20);
     while (true) theirs->progress(done);
   }
+  auto mine = make_transport(GetParam(), low, nullptr);
+  const std::string my_address = mine->address();
+  ASSERT_EQ(write(address_pipe[1], my_address.data(), my_address.size()),
+            static_cast<ssize_t>(my_address.size()));
+  close(address_pipe[0]);
+  close(address_pipe[1]);
   ASSERT_TRUE(mine->connect(1, my_address, 0).is_ok());
   std::vector<Completion> done;
   const Deadline deadline = Deadline::after(10 * kSecond);
@@ -144,7 +161,7 @@ TEST_P(Wake, a_killed_process_is_a_loss_within_a_second) {
   EXPECT_EQ(done[0].status.code, Code::kPeerLost);
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Wake, ::testing::Values("tcp", "shm"),
+INSTANTIATE_TEST_SUITE_P(Transports, Wake, ::testing::Values("tcp", "shm", "ucx_tcp", "ucx_sm"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -14,6 +14,8 @@
 #include "rueda/transport/shm/shm.h"
 #include "rueda/transport/sim/sim.h"
 #include "rueda/transport/tcp/tcp.h"
+#include "rueda/transport/ucx/ucx.h"
+#include "ucx_here.h"
 
 namespace rueda::transport::testing {
 
@@ -26,12 +28,26 @@ inline Identity identity_of(Rank rank, Rank size) {
           .release = "0.1.0"};
 }
 
+// "ucx_tcp" and "ucx_sm": UCX over TCP on the loopback interface, and over shared memory.
+inline bool is_ucx(const std::string& kind) { return kind.starts_with("ucx"); }
+
+// Why a transport cannot be tested here; "" = it can. For ucx, also chooses what UCX uses.
+inline std::string why_skipped(const std::string& kind) {
+  if (!is_ucx(kind)) return "";
+  using rueda::ucx_test::UcxOver;
+  return rueda::ucx_test::why_no_ucx(kind == "ucx_tcp" ? UcxOver::kTcp : UcxOver::kSharedMemory);
+}
+
+inline Result<std::unique_ptr<Transport>> try_transport(const std::string& kind, Identity identity) {
+  if (is_ucx(kind)) return make_ucx({.identity = std::move(identity)});
+  if (kind == "shm") return make_shm({.identity = std::move(identity), .ring_bytes = 64 << 10});
+  return make_tcp({.identity = std::move(identity)});
+}
+
 inline std::unique_ptr<Transport> make_transport(const std::string& kind, Identity identity,
                                                  SimNetwork* network) {
-  const Rank rank = identity.rank;
-  if (kind == "tcp") return make_tcp({.identity = std::move(identity)}).value();
-  if (kind == "shm") return make_shm({.identity = std::move(identity), .ring_bytes = 64 << 10}).value();
-  return network->make(rank);
+  if (kind.starts_with("sim")) return network->make(identity.rank);
+  return try_transport(kind, std::move(identity)).value();
 }
 
 class World {

@@ -36,10 +36,12 @@ def test_the_page_names_what_would_be_used():
         "processor\n",
         "memory\n",
         "network\n",
+        "fabric\n",
         "launching\n",
         library(),
         "127.0.0.1",
         "memfd",
+        "between hosts",
     ):
         assert part in done.stdout, part
     assert "did you mean RUEDA_FUSION_THRESHOLD?" in done.stdout

@@ -43,6 +43,7 @@ TEST(BaseConfig, every_entry_prints_what_it_parses) {
       const std::map<std::string_view, std::string> choices = {{"log_level", "debug"},
                                                                {"transports", "tcp"},
                                                                {"determinism", "bitwise"},
+                                                               {"gpu_operations", "staged"},
                                                                {"thread_affinity", "0,8"}};
       const auto choice = choices.find(entry.name);
       text = choice == choices.end() ? "x" : choice->second;
@@ -136,6 +137,8 @@ TEST(BaseConfig, a_stall_shutdown_below_the_warning_time_is_ignored_and_reported
 
 TEST(BaseConfig, settings_of_other_controllers_are_reported_once_each) {
   EXPECT_THAT(ignored({{"HOROVOD_CONTROLLER", "Gloo"}, {"HOROVOD_CPU_OPERATIONS", "gloo"}}), IsEmpty());
+  EXPECT_THAT(ignored({{"HOROVOD_CPU_OPERATIONS", "MPI"}}), IsEmpty());
+  EXPECT_THAT(ignored({{"HOROVOD_CPU_OPERATIONS", "ccl"}}), SizeIs(1));
   EXPECT_THAT(ignored({{"HOROVOD_CONTROLLER", "mpi"}}), ElementsAre(HasSubstr("HOROVOD_CONTROLLER=mpi")));
   EXPECT_THAT(ignored({{"HOROVOD_CCL_CACHE", "1"}, {"HOROVOD_MPI_THREADS_DISABLE", "0"}}), SizeIs(2));
   EXPECT_THAT(ignored({{"HOROVOD_BATCH_D2D_MEMCOPIES", "1"}, {"HOROVOD_ENABLE_ASYNC_COMPLETION", "1"}}),
@@ -144,6 +147,15 @@ TEST(BaseConfig, settings_of_other_controllers_are_reported_once_each) {
               SizeIs(2));
   EXPECT_THAT(ignored({{"HOROVOD_HIERARCHICAL_ALLREDUCE", "0"}}), IsEmpty());
   EXPECT_THAT(ignored({{"HOROVOD_HIERARCHICAL_ALLREDUCE", "1"}}), ElementsAre(HasSubstr("RUEDA_ALGORITHM")));
+}
+
+TEST(BaseConfig, mpi_runs_collectives_only_where_it_is_named) {
+  EXPECT_EQ(parse({}).value().cpu_operations, "native");
+  EXPECT_EQ(parse({{"HOROVOD_CPU_OPERATIONS", "MPI"}}).value().cpu_operations, "mpi");
+  EXPECT_EQ(parse({{"HOROVOD_CPU_OPERATIONS", "gloo"}}).value().cpu_operations, "native");
+  EXPECT_EQ(parse({{"HOROVOD_CPU_OPERATIONS", "ccl"}}).value().cpu_operations, "native");
+  EXPECT_EQ(parse({{"RUEDA_CPU_OPERATIONS", "mpi"}}).value().cpu_operations, "mpi");
+  EXPECT_THAT(parse({{"RUEDA_CPU_OPERATIONS", "gloo"}}).status().why, HasSubstr("allowed: native|mpi"));
 }
 
 TEST(BaseConfig, the_markdown_page_has_one_row_of_seven_cells_per_setting) {

@@ -26,6 +26,16 @@ Session session_of(std::vector<std::string> host_keys) {
   return session;
 }
 
+TEST(Settings, that_mpi_cannot_keep_are_refused_by_name) {
+  Config config;
+  config.cpu_operations = "mpi";
+  EXPECT_TRUE(check_algorithm_settings(config).is_ok());
+  config.determinism = "bitwise";
+  EXPECT_THAT(check_algorithm_settings(config).why, HasSubstr("RUEDA_DETERMINISM=bitwise cannot be kept"));
+  config.algorithm = "ring";
+  EXPECT_THAT(check_algorithm_settings(config).why, HasSubstr("RUEDA_ALGORITHM=ring cannot be kept"));
+}
+
 TEST(Predictions, name_every_candidate_between_hosts_with_its_time) {
   const auto predictions = predict_allreduces(session_of({"a", "a", "b", "b"}));
   ASSERT_EQ(predictions.size(), 4u);
@@ -87,7 +97,7 @@ class Sessions {
       std::vector<OpenTransport> transports;
       transports.push_back({Reach::kNetwork, network_.make(rank)});
       session.links = std::make_unique<Links>(std::move(transports), rank, *session.all);
-      attach_backends(session, nullptr);
+      RUEDA_CHECK(attach_backends(session, nullptr).is_ok(), "there is no setting to refuse");
     }
   }
 

@@ -38,6 +38,32 @@ class CountedWork final : public Work {
   std::atomic<bool> is_over_{false};
 };
 
+// Nothing moves until the thread has looked often, and only looking makes it move.
+class PolledWork final : public Work {
+ public:
+  bool turn() override {
+    if (++looks == 2000) is_over_ = true;
+    return false;
+  }
+  bool look_closely(const std::atomic<bool>&) override { return false; }
+  [[nodiscard]] bool is_over() const override { return is_over_; }
+  void ended() override {}
+  [[nodiscard]] Nanos next_event(Nanos now) const override { return now + kSecond; }
+  [[nodiscard]] bool has_due_times(Nanos) const override { return false; }
+  [[nodiscard]] bool is_quiet() const override { return false; }
+  [[nodiscard]] bool needs_polling() const override { return true; }
+  bool prepare_sleep() override {
+    ++sleeps;
+    return false;
+  }
+  void wake_up() override {}
+
+  std::atomic<int> looks{0}, sleeps{0};
+
+ private:
+  std::atomic<bool> is_over_{false};
+};
+
 class Driving : public testing::Test {
  protected:
   Driver::Options options() { return {.doorbell = doorbell_.get(), .wake_fds = {}, .affinity = {}}; }
@@ -72,6 +98,15 @@ TEST_F(Driving, its_own_thread_works_until_all_is_over_and_says_so_at_the_end) {
   driver.wake();
   driver.join();
   EXPECT_TRUE(work.has_ended);
+}
+
+TEST_F(Driving, work_that_needs_polling_is_looked_at_again_and_again_without_sleep) {
+  PolledWork work;
+  Driver driver(work, options());
+  ASSERT_TRUE(driver.start().is_ok());
+  driver.join();
+  EXPECT_EQ(work.looks, 2000);
+  EXPECT_EQ(work.sleeps, 0);
 }
 
 }  // namespace

@@ -37,6 +37,12 @@ TEST(PeerInfo, survives_encoding_and_refuses_every_truncation) {
   info.process_sets = {{0, 1}, {}, {5}};
   info.algorithm = "ring";
   info.is_bitwise = true;
+  info.cuda_version = 12040;
+  info.cuda_fault = "it is too old";
+  info.gpu_operations = "staged";
+  info.staging_bytes = 4096;
+  info.cpu_operations = "mpi";
+  info.mpi_chunk_bytes = 4096;
   info.addresses = {{"tcp", "10.0.0.1:99"}, {"another", ""}};
   const Bytes raw = encode(info);
   EXPECT_EQ(decode_peer_info(raw).value(), info);
@@ -102,6 +108,14 @@ TEST(Agreement, names_the_rank_with_another_release) {
   const Status status = check_agreement(all);
   EXPECT_EQ(status.code, Code::kPermissionDenied);
   EXPECT_THAT(status.why, HasSubstr("rank 2 runs rueda 2 but rank 0 runs 1"));
+}
+
+TEST(Agreement, names_the_rank_whose_collectives_go_elsewhere) {
+  std::vector<PeerInfo> all = world("aa", true);
+  all[0].cpu_operations = "native";
+  all[1].cpu_operations = "mpi";
+  EXPECT_THAT(check_agreement(all).why,
+              HasSubstr("rank 1 has RUEDA_CPU_OPERATIONS=mpi but rank 0 has native"));
 }
 
 TEST(Agreement, tells_apart_number_size_and_values_of_process_sets) {

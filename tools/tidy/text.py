@@ -26,6 +26,7 @@ VENDOR_HEADERS = {
     "cuda": "src/rueda/memory/",
     "pmix": "src/rueda/store/",
     "infiniband/": "src/rueda/transport/rdma/",
+    "ucp/": "src/rueda/transport/ucx/",
     "hwy/": "src/rueda/kernels/",
     "openssl/": "src/rueda/base/",
     "tensorflow/": "src/plugins/tensorflow/",

@@ -15,7 +15,7 @@ from rueda import numpy as host
 from rueda.in_flight import let_end
 from rueda.jax.compression import Compression, Compressor
 from rueda.jax.naming import name_in_program, name_of_call
-from rueda.jax.primitive import WORDS, CollectiveSpec, collective, finish, start
+from rueda.jax.primitive import WORDS, CollectiveSpec, collective, finish, from_engine, start
 from rueda.numpy.arrays import DTYPES
 from rueda.operations import check_compression, members_of_group
 from rueda.policy import OPS, Average, Sum, check_factors, check_name, check_op, root_rank_of
@@ -222,4 +222,4 @@ def alltoall(
             "them out or call alltoall outside jit."
         )
     output, received = host.alltoall(array, splits, name, process_set)
-    return jnp.asarray(output), jnp.asarray(received)
+    return jnp.asarray(from_engine(output)), jnp.asarray(received)

@@ -1,9 +1,10 @@
 """The one JAX primitive behind all collectives: its shapes, lowering and derivatives.
 
-It takes N arrays and returns N. On the CPU it becomes N `start` calls, each made as soon as its array is
-ready, and one `done` call, so that the program computes while collectives run. Ranks are matched by name and
-never by order, because XLA runs independent calls in any order. Each block of the program calls `begin` first
-to say how many groups it has, so that a failure can wait for the last of them.
+It takes N arrays and returns N. It becomes N `start` calls, each made as soon as its array is ready, and one
+`done` call, so that the program computes while collectives run. Ranks are matched by name and never by order,
+because XLA runs independent calls in any order. On the CPU each block of the program calls `begin` first to
+say how many groups it has, so that a failure can wait for the last of them. On a GPU the calls run in the
+order of the program, and what they enqueue runs on the stream of the program.
 
 Derivatives are those of the sum, over all ranks, of what each rank differentiates: the transpose of a sum is
 a sum, and that of an allgather is a reducescatter.
@@ -24,10 +25,11 @@ from jax.extend.core import Primitive
 from jax.extend.mlir import ir
 from jax.interpreters import ad, batching, mlir
 
-from rueda import _core
+from rueda import _core, device
 from rueda import numpy as host
 from rueda.in_flight import synchronize_all
 from rueda.jax import _plugin
+from rueda.numpy import on_device
 from rueda.policy import even_share
 from rueda.process_sets import ProcessSet
 
@@ -100,7 +102,7 @@ def _shapes(*avals: Any, spec: CollectiveSpec) -> list[Any]:
 
 def start(spec: CollectiveSpec, name: str | None, value: Any) -> int:
     """Starts the collective of one concrete array and returns its handle of rueda.numpy."""
-    array = np.asarray(value)
+    array = value if on_device.find(value) is not None else np.asarray(value)
     factors = {"prescale_factor": spec.prescale, "postscale_factor": spec.postscale}
     if spec.what == _core.ALLREDUCE:
         return host.allreduce_async(array, name, spec.op, process_set=spec.process_set, **factors)
@@ -114,8 +116,14 @@ def start(spec: CollectiveSpec, name: str | None, value: Any) -> int:
 
 
 def finish(handles: Sequence[int]) -> list[Any]:
-    """Waits for all handles, also when one fails, and returns their results as numpy arrays."""
-    return [result[0] if isinstance(result, tuple) else result for result in synchronize_all(handles)]
+    """Waits for all handles, also when one fails, and returns their results as arrays of numpy or JAX."""
+    results = [result[0] if isinstance(result, tuple) else result for result in synchronize_all(handles)]
+    return [from_engine(result) for result in results]
+
+
+def from_engine(result: Any) -> Any:
+    """A result of rueda.numpy: in host memory as it is, on a GPU as an array of JAX on the same memory."""
+    return jax.dlpack.from_dlpack(result) if isinstance(result, on_device.DeviceArray) else result
 
 
 def _run_on_host(spec: CollectiveSpec, *values: Any) -> list[Any]:
@@ -176,6 +184,21 @@ def _require_one_device(ctx: Any, spec: CollectiveSpec) -> None:
 
 
 def _lower_cpu(ctx: Any, *operands: Any, spec: CollectiveSpec) -> Any:
+    first, started = _lower_starts(ctx, operands, spec)
+    run = _run_of_block(ctx)
+    return _lower_done(ctx.replace(avals_in=[*ctx.avals_in, _RUN]), first, [*started, run], spec)
+
+
+def _lower_gpu(ctx: Any, *operands: Any, spec: CollectiveSpec) -> Any:
+    if not device.is_taken():
+        return _lower_staged(ctx, *operands, spec=spec)
+    _plugin.register_for_gpu()
+    first, started = _lower_starts(ctx, operands, spec)
+    return _lower_done(ctx, first, started, spec)
+
+
+def _lower_starts(ctx: Any, operands: Sequence[Any], spec: CollectiveSpec) -> tuple[int, list[Any]]:
+    """The number of the first start, and what all starts return."""
     _require_one_device(ctx, spec)
     first = next(_ids)
     for _ in operands[1:]:
@@ -195,15 +218,18 @@ def _lower_cpu(ctx: Any, *operands: Any, spec: CollectiveSpec) -> Any:
         one = ctx.replace(avals_in=[aval], avals_out=[aval])
         key = f"{WORDS[spec.what]}.{name}"
         started += lower_start(one, operand, id=np.int64(first + i), name=key, **attributes)
-    aliases = {i: i for i in range(len(operands))} if spec.what in IN_PLACE else None
+    return first, started
+
+
+def _lower_done(ctx: Any, first: int, operands: Sequence[Any], spec: CollectiveSpec) -> Any:
+    aliases = {i: i for i in range(len(spec.names))} if spec.what in IN_PLACE else None
     lower_done = jax.ffi.ffi_lowering(_plugin.DONE, has_side_effect=True, operand_output_aliases=aliases)
-    return lower_done(
-        ctx.replace(avals_in=[*ctx.avals_in, _RUN]), *started, _run_of_block(ctx), id=np.int64(first)
-    )
+    return lower_done(ctx, *operands, id=np.int64(first))
 
 
 def _staged(*values: Any, spec: CollectiveSpec) -> Any:
-    """On other devices than the CPU: goes through host memory and blocks."""
+    """On devices whose memory the engine does not take: goes through host memory and blocks."""
+    device.warn_staged("JAX arrays")
     shapes = [
         jax.ShapeDtypeStruct(result_shape(spec, i, value.shape), value.dtype)
         for i, value in enumerate(values)
@@ -215,8 +241,10 @@ def _staged(*values: Any, spec: CollectiveSpec) -> Any:
 _IN_PLACE = (
     {"cacheable": False} if "cacheable" in inspect.signature(mlir.register_lowering).parameters else {}
 )
+_lower_staged = mlir.lower_fun(_staged, multiple_results=True)
 mlir.register_lowering(collective, _lower_cpu, platform="cpu", **_IN_PLACE)
-mlir.register_lowering(collective, mlir.lower_fun(_staged, multiple_results=True))
+mlir.register_lowering(collective, _lower_gpu, platform="cuda", **_IN_PLACE)
+mlir.register_lowering(collective, _lower_staged)
 
 
 # ---- derivatives ----

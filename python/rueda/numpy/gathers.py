@@ -27,7 +27,7 @@ __all__ = [
 
 
 def _start_allgather(values: Sequence[Any], naming: Naming, process_set: ProcessSet) -> int:
-    inputs = [arrays.as_input(value) for value in values]
+    inputs = arrays.as_inputs(values)
     return arrays.start_gathering(_core.ALLGATHER, inputs, naming, process_set)
 
 
@@ -70,9 +70,10 @@ def broadcast_async(
 ) -> int:
     """Starts a broadcast into a new array and returns its handle; see broadcast."""
     source = arrays.as_input(array)
-    output = np.empty_like(source)
-    calls = arrays.calls(_core.BROADCAST, [source], [output], root_rank=root_rank)
-    return in_flight.start(calls, [source, output], lambda _: output, ("broadcast", name), process_set)
+    output, address = arrays.empty(source, source.shape)
+    calls = arrays.calls(_core.BROADCAST, [source], [address], root_rank=root_rank)
+    borrowed, stream = [source, output], arrays.stream_of([source])
+    return in_flight.start(calls, borrowed, lambda _: output, ("broadcast", name), process_set, stream)
 
 
 def broadcast(
@@ -112,13 +113,13 @@ def alltoall_async(
     epochs.require()
     source = arrays.as_input(array)
     calls = arrays.calls(_core.ALLTOALL, [source], splits=_check_splits(splits))
-    dtype = source.dtype
 
     def finish(engine_handle: int) -> Any:
-        output, result = arrays.from_engine(engine_handle, 0, dtype)
+        output, result = arrays.from_engine(engine_handle, 0, source)
         return output, np.array(result.received_splits, np.int32)
 
-    return in_flight.start(calls, [source], finish, ("alltoall", name), process_set)
+    stream = arrays.stream_of([source])
+    return in_flight.start(calls, [source], finish, ("alltoall", name), process_set, stream)
 
 
 def alltoall(

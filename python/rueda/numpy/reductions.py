@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 from rueda import _core, in_flight
 from rueda.numpy import arrays
 from rueda.numpy.arrays import Array
@@ -33,15 +31,16 @@ def _start_allreduce(
     process_set: ProcessSet,
 ) -> int:
     check_op(op, OPS, "Allreduce")
-    inputs = [arrays.as_input(value) for value in values]
-    outputs = [np.empty_like(source) for source in inputs]
+    inputs = arrays.as_inputs(values)
+    outputs, addresses = zip(*(arrays.empty(source, source.shape) for source in inputs))
     pre, post = factors
-    calls = arrays.calls(_core.ALLREDUCE, inputs, outputs, op=op, prescale=pre, postscale=post)
+    calls = arrays.calls(_core.ALLREDUCE, inputs, addresses, op=op, prescale=pre, postscale=post)
 
     def finish(engine_handle: int) -> Any:
-        return outputs if is_group(naming) else outputs[0]
+        return list(outputs) if is_group(naming) else outputs[0]
 
-    return in_flight.start(calls, [*inputs, *outputs], finish, naming, process_set)
+    borrowed, stream = [*inputs, *outputs], arrays.stream_of(inputs)
+    return in_flight.start(calls, borrowed, finish, naming, process_set, stream)
 
 
 def allreduce_async(
@@ -67,7 +66,8 @@ def allreduce(
 ) -> Array:
     """Reduces an array over all ranks of a process set; a new array with the same bits on every rank.
 
-    array: anything numpy.asarray takes, of any shape, equal in shape and type on all ranks. name: what ranks
+    array: anything numpy.asarray takes, of any shape, equal in shape and type on all ranks; or an array on a
+    GPU with `__cuda_array_interface__` or DLPack, in C order, for a result on that GPU. name: what ranks
     are matched by; None counts. op: Average (default), Sum, Adasum, Min, Max or Product; the result is
     postscale · op(prescale · array). Raises ValueError for arguments this rank can judge,
     HorovodInternalError when ranks disagree or are lost.
@@ -132,7 +132,7 @@ def _start_reducescatter(
     process_set: ProcessSet,
 ) -> int:
     check_op(op, (Average, Sum), "Reducescatter")
-    inputs = [arrays.as_input(value) for value in values]
+    inputs = arrays.as_inputs(values)
     if any(source.ndim == 0 for source in inputs):
         raise ValueError("Reducescatter does not support scalar inputs; give at least one dimension.")
     settings = {"op": op, "prescale": factors[0], "postscale": factors[1]}

@@ -133,7 +133,7 @@ def _start_broadcast(
 ) -> int:
     memory.check(tensor)
     device = memory.device_index(tensor)
-    source = memory.to_host(tensor)
+    source = memory.for_engine(tensor)
     is_staged = not memory.is_direct(output)
     stage = source if is_staged else output.detach()
     calls = memory.calls(_core.BROADCAST, [source], [stage], root_rank=root_rank, device=device)
@@ -143,7 +143,8 @@ def _start_broadcast(
             handles.copy_back([stage], [output])
         return output
 
-    return in_flight.start(calls, [source, stage, tensor], finish, ("broadcast", name), process_set)
+    borrowed, stream = [source, stage, tensor], memory.stream_of(source)
+    return in_flight.start(calls, borrowed, finish, ("broadcast", name), process_set, stream)
 
 
 def broadcast_async(
@@ -257,16 +258,17 @@ def alltoall_async(
         epochs.require()  # even splits need the number of ranks
     memory.check(tensor)
     rows, splits_device = _check_splits(splits)
-    source = memory.to_host(tensor)
+    source = memory.for_engine(tensor)
     calls = memory.calls(_core.ALLTOALL, [source], device=memory.device_index(tensor), splits=rows)
-    dtype, device = tensor.dtype, tensor.device
+    kind = memory.kind_of(tensor)
 
     def finish(engine_handle: int) -> Any:
-        output, result = handles.take(engine_handle, 0, dtype, device)
+        output, result = memory.take(engine_handle, 0, kind)
         received = torch.tensor(result.received_splits, dtype=torch.int32, device=splits_device)
         return output, received
 
-    return in_flight.start(calls, [source, tensor], finish, ("alltoall", name), process_set)
+    borrowed = [source, tensor]
+    return in_flight.start(calls, borrowed, finish, ("alltoall", name), process_set, kind.stream)
 
 
 class _Alltoall(torch.autograd.Function):

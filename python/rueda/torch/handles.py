@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rueda import in_flight, operations
+from rueda import in_flight
 from rueda.operations import Naming, is_group
 from rueda.process_sets import ProcessSet
 from rueda.torch import tensors as memory
@@ -43,20 +43,13 @@ def start_gathering(
 
     settings: as in Call.
     """
-    inputs = [memory.to_host(tensor) for tensor in tensors]
+    inputs = [memory.for_engine(tensor) for tensor in tensors]
     calls = memory.calls(what, inputs, device=memory.device_index(tensors[0]), **settings)
-    kinds = [(tensor.dtype, tensor.device) for tensor in tensors]
+    kinds = [memory.kind_of(tensor) for tensor in tensors]
 
     def finish(engine_handle: int) -> Any:
-        outputs = tuple(take(engine_handle, index, *kind)[0] for index, kind in enumerate(kinds))
+        outputs = tuple(memory.take(engine_handle, index, kind)[0] for index, kind in enumerate(kinds))
         return outputs if is_group(naming) else outputs[0]
 
-    return in_flight.start(calls, [*inputs, *tensors], finish, naming, process_set)
-
-
-def take(
-    engine_handle: int, index: int, dtype: torch.dtype, device: torch.device
-) -> tuple[torch.Tensor, operations.Result]:
-    """One result the engine allocated, on the device, and its description."""
-    result = operations.result(engine_handle, index)
-    return memory.from_engine(engine_handle, index, result, dtype).to(device), result
+    borrowed = [*inputs, *tensors]
+    return in_flight.start(calls, borrowed, finish, naming, process_set, kinds[0].stream)

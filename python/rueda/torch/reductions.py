@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
-from rueda import _core, in_flight, operations, policy
+from rueda import _core, in_flight, operations, policy, repeats
+from rueda.in_flight import Repeated
 from rueda.operations import Call, Naming, is_group
 from rueda.policy import handle_average_backwards_compatibility
 from rueda.process_sets import ProcessSet, global_process_set
@@ -36,11 +38,11 @@ def _start_allreduce(
     process_set: ProcessSet,
     priority: int = 0,
 ) -> int:
-    """Outputs may be the tensors themselves. Tensors that are not direct (on GPUs) go through host memory."""
+    """Outputs may be the tensors themselves."""
     memory.check_group(tensors)
     device = memory.device_index(tensors[0])
-    inputs = [memory.to_host(tensor) for tensor in tensors]
-    # The host copy of a tensor that is not direct is ours, so it is reduced in place.
+    inputs = [memory.for_engine(tensor) for tensor in tensors]
+    # The copy of a tensor that is not direct is ours, so it is reduced in place.
     direct = [memory.is_direct(output) for output in outputs]
     stages = [output.detach() if ok else source for output, source, ok in zip(outputs, inputs, direct)]
     is_staged = not all(direct)
@@ -52,13 +54,16 @@ def _start_allreduce(
             handles.copy_back(stages, outputs)
         return tuple(outputs) if is_group(naming) else outputs[0]
 
-    return in_flight.start(calls, [*inputs, *stages, *tensors], finish, naming, process_set)
+    borrowed, stream = [*inputs, *stages, *tensors], memory.stream_of(inputs[0])
+    return in_flight.start(calls, borrowed, finish, naming, process_set, stream)
 
 
 def _call_like(tensor: torch.Tensor, op: int, factors: tuple[float, float]) -> Call:
     """The allreduce of tensors like this one, whose addresses follow later."""
-    dtype, shape = memory.DTYPES[tensor.dtype], tuple(tensor.shape)
-    return Call(_core.ALLREDUCE, dtype, shape, input=0, op=op, prescale=factors[0], postscale=factors[1])
+    call = Call(_core.ALLREDUCE, memory.DTYPES[tensor.dtype], tuple(tensor.shape), input=0, op=op)
+    call.prescale, call.postscale = factors
+    call.device, call.memory = memory.device_index(tensor), memory.memory_of(tensor)
+    return call
 
 
 # Prepared operations of tensors that were reduced before: each step reduces the same tensors.
@@ -74,7 +79,9 @@ def _reduce_now(
     factors: tuple[float, float],
     process_set: ProcessSet,
 ) -> None:
-    """allreduce_async and synchronize of one direct tensor, without the work that only handles need."""
+    """allreduce_async and synchronize of one direct tensor in host memory, without the work that only handles
+    need.
+    """
     key = (name, tensor.dtype, tensor.shape, op, factors)
     try:
         start = _repeats.get(key)
@@ -83,7 +90,7 @@ def _reduce_now(
         policy.check_factors(*factors)
         raise
     if start is None:
-        start = operations.repeat(_call_like(tensor, op, factors), "allreduce", name)
+        start = repeats.repeat(_call_like(tensor, op, factors), "allreduce", name)
         if len(_repeats) >= _MOST_REPEATS:
             _repeats.clear()
         _repeats[key] = start
@@ -102,7 +109,7 @@ def _reduce(
     """allreduce without gradients."""
     memory.check(tensor)
     factors = (prescale_factor, postscale_factor)
-    if memory.is_direct(tensor):
+    if memory.is_direct_on_host(tensor):
         output = torch.empty_like(tensor, requires_grad=False)
         _reduce_now(tensor, output, name, op, factors, process_set)
     else:
@@ -226,7 +233,7 @@ def allreduce_(
     op = handle_average_backwards_compatibility(op, average)
     factors = (prescale_factor, postscale_factor)
     memory.check(tensor)
-    if memory.is_direct(tensor):
+    if memory.is_direct_on_host(tensor):
         _reduce_now(tensor, tensor, name, op, factors, process_set)
     else:
         in_flight.run(allreduce_async_, tensor, None, name, op, *factors, process_set)
@@ -240,8 +247,8 @@ def prepare_allreduce_(
     factors: tuple[float, float],
     process_set: ProcessSet,
     urgency: tuple[int, int] = (0, 0),
-) -> Callable[[int], int]:
-    """allreduce_async_ for tensors like this one that are reduced again and again: see operations.prepare.
+) -> Repeated:
+    """allreduce_async_ for direct tensors like this one that are reduced again and again.
 
     urgency: a priority as in rueda.h, and the bytes of the parts that others may overtake; 0: no parts.
     """
@@ -257,7 +264,11 @@ def prepare_allreduce_(
             call.shape = (min(part, count - index * part),)
         part_name = name if total == 1 else f"{name}_{index + 1}of{total}"
         parts.append((part_name, index * part * like.element_size(), call))
-    return operations.prepare(parts, process_set, "Allreduce")
+    stream = memory.stream_of(like)
+    if stream is None:
+        return Repeated(repeats.prepare(parts, process_set, "Allreduce"))
+    event = stream.mark([call for _, _, call in parts])
+    return Repeated(repeats.prepare(parts, process_set, "Allreduce", partial(stream.move, event)), stream)
 
 
 def grouped_allreduce_async(

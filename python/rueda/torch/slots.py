@@ -46,6 +46,7 @@ class Slot:
 
     __slots__ = (
         "__weakref__",
+        "device",
         "dtype",
         "group",
         "is_outstanding",
@@ -75,6 +76,7 @@ class Slot:
         self.prepared: Repeated | None = None  # the reduction of gradients of this type and shape
         self.dtype: torch.dtype | None = None
         self.shape: torch.Size | None = None
+        self.device = -1  # as get_device() gives it
 
     def fill(self) -> torch.Tensor:
         """The gradient. If there is none: zeros, of the kind that other ranks are likely to have."""
@@ -88,18 +90,17 @@ class Slot:
         return grad
 
     def prepare(self, grad: torch.Tensor, settings: Settings) -> bool:
-        """Whether `send` may be called with this gradient: it is dense, on the CPU, and needs no change."""
+        """Whether `send` may be called with this gradient: it is dense and direct, and needs no change."""
         if settings.compression is not Compression.none or not is_direct(grad):
             return False
         if grad.layout != torch.strided or not grad.is_contiguous():
             return False
-        if (grad.dtype, grad.shape) != (self.dtype, self.shape):
+        if (grad.dtype, grad.shape, grad.get_device()) != (self.dtype, self.shape, self.device):
             if grad.dtype not in DTYPES:
                 return False  # the ordinary way reports it
             arguments = (self.name, settings.op, settings.factors, settings.process_set)
-            start = prepare_allreduce_(grad, *arguments, (self.priority, settings.part_bytes))
-            self.prepared = Repeated(start)
-            self.dtype, self.shape = grad.dtype, grad.shape
+            self.prepared = prepare_allreduce_(grad, *arguments, (self.priority, settings.part_bytes))
+            self.dtype, self.shape, self.device = grad.dtype, grad.shape, grad.get_device()
         return True
 
     def send(self, grad: torch.Tensor) -> None:
@@ -174,7 +175,7 @@ def make_hook(
             or prepared is None
             or grad.dtype is not slot.dtype
             or grad.shape != slot.shape
-            or not grad.is_cpu
+            or grad.get_device() != slot.device
             or grad.layout is not strided
             or not grad.is_contiguous()
             or grad.is_neg()

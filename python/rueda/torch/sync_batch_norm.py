@@ -10,6 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from rueda.basics import basics
 from rueda.in_flight import synchronize_all
 from rueda.policy import Sum
+from rueda.torch import devices
 from rueda.torch.gathers import allgather_async
 from rueda.torch.reductions import allreduce_async
 
@@ -118,7 +119,9 @@ def _global_statistics(
 
     Chan, Golub & LeVeque (1979).
     """
-    local = torch.tensor([float(count)], dtype=mean.dtype, device=mean.device)
+    local = torch.full(
+        (1,), float(count), dtype=mean.dtype, device=mean.device
+    )  # without a copy from the host
     invstd = torch.rsqrt(variance + eps)
     handles = [
         allgather_async(local, "sync_batch_norm.count"),
@@ -127,7 +130,8 @@ def _global_statistics(
     ]
     counts, means, invstds = synchronize_all(handles)
     total = counts.sum().view(1)
-    if float(total) <= 1:
+    # On a GPU, to look at the count would make the host wait for the device.
+    if not devices.is_on_gpu(total) and float(total) <= 1:
         raise ValueError(
             f"Expected more than 1 value per channel when training, got {int(total)} over all ranks."
         )

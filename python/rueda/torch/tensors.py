@@ -1,15 +1,18 @@
-"""torch tensors as the engine sees them: types, layout, host staging for GPUs, the engine's memory."""
+"""torch tensors as the engine sees them: types, layout, memory of GPUs, the engine's memory."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from rueda import _core, errors, operations
+from rueda import _core, device, errors, operations
+from rueda.device import Stream
 from rueda.operations import Call
+from rueda.torch import devices
 
 # The engine's type of each torch type it can carry.
 DTYPES: dict[torch.dtype, int] = {
@@ -62,9 +65,7 @@ def check_group(tensors: Sequence[torch.Tensor]) -> None:
 
 def device_index(tensor: torch.Tensor) -> int:
     """-1 for the CPU, else the index of the GPU. Ranks compare it."""
-    if tensor.device.type == "cpu":
-        return -1
-    return tensor.device.index or 0
+    return devices.index_of(tensor)
 
 
 def calls(
@@ -72,23 +73,68 @@ def calls(
 ) -> list[Call]:
     """One call for each input. outputs: none where the engine allocates the results; settings: as in Call."""
     addresses = [output.data_ptr() for output in outputs] or [0] * len(inputs)
+    settings["memory"] = memory_of(inputs[0])
     return [
         Call(what, DTYPES[source.dtype], tuple(source.shape), source.data_ptr(), address, **settings)
         for source, address in zip(inputs, addresses)
     ]
 
 
+def memory_of(tensor: torch.Tensor) -> int:
+    """The kind of memory in which a tensor lies that the engine is to use, as requests say it."""
+    return _core.DEVICE_MEMORY if stays_on_gpu(tensor) else _core.HOST_MEMORY
+
+
+def stream_of(tensor: torch.Tensor) -> Stream | None:
+    """The stream in whose order the engine uses such a tensor; None for host memory."""
+    return devices.stream_at(devices.index_of(tensor)) if stays_on_gpu(tensor) else None
+
+
+def stays_on_gpu(tensor: torch.Tensor) -> bool:
+    """Whether the tensor is on a GPU and the engine takes that memory."""
+    return devices.is_on_gpu(tensor) and device.is_taken()
+
+
 def is_direct(tensor: torch.Tensor) -> bool:
-    """Whether the engine can work in the tensor's own memory: it is on the CPU, and not the kind of view
-    whose elements are the negatives of what its memory holds (`z.conj().imag`).
+    """Whether the engine can work in the tensor's own memory: it takes that of the device, and the tensor is
+    not the kind of view whose elements are the negatives of what its memory holds (`z.conj().imag`).
     """
-    return tensor.is_cpu and not tensor.is_neg()
+    is_taken = device.is_taken() if devices.is_on_gpu(tensor) else tensor.is_cpu
+    return is_taken and not tensor.is_neg()
 
 
-def to_host(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor itself if it is direct; else a host copy, made after the current stream's work."""
+def is_direct_on_host(tensor: torch.Tensor) -> bool:
+    """Whether the engine can work in the tensor's own memory, and no stream takes part."""
+    return tensor.is_cpu and not tensor.is_neg() and not devices.is_on_gpu(tensor)
+
+
+def for_engine(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself if it is direct; else a copy that is, made after the current stream's work. It is in
+    host memory if the engine does not take memory of GPUs.
+    """
     detached = tensor.detach()
-    return detached if is_direct(detached) else detached.cpu().resolve_neg()
+    if is_direct(detached):
+        return detached
+    if devices.is_on_gpu(detached) and not device.is_taken():
+        device.warn_staged("CUDA tensors")
+        detached = detached.to("cpu", copy=True)
+    elif not devices.is_on_gpu(detached):
+        detached = detached.cpu()
+    return detached.resolve_neg()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a result that the engine allocates becomes."""
+
+    dtype: torch.dtype
+    device: torch.device
+    stream: Stream | None  # None: it is in host memory
+
+
+def kind_of(tensor: torch.Tensor) -> Kind:
+    """That of results which are to be like this tensor."""
+    return Kind(tensor.dtype, tensor.device, stream_of(tensor))
 
 
 class _EngineMemory:
@@ -100,6 +146,17 @@ class _EngineMemory:
 
     def __del__(self) -> None:
         self._free(self._address)
+
+
+def take(engine_handle: int, index: int, kind: Kind) -> tuple[torch.Tensor, operations.Result]:
+    """One result that the engine allocated, where it belongs, and its description."""
+    result = operations.result(engine_handle, index)
+    if kind.stream is None:
+        return from_engine(engine_handle, index, result, kind.dtype).to(kind.device), result
+    # A copy, because torch can reuse only memory of its own in the order of its streams.
+    tensor = torch.empty(result.shape, dtype=kind.dtype, device=kind.device)
+    device.copy(kind.stream, tensor.data_ptr(), result.address, result.size_bytes)
+    return tensor, result
 
 
 def from_engine(

@@ -48,6 +48,16 @@ Error* make_error(const CallFrame* frame, ErrorCode code, const std::string& why
   return frame->api->error_create(&arguments);
 }
 
+Error* get_stream(const CallFrame* frame, void** stream) {
+  StreamGetArguments arguments{.struct_size = sizeof(StreamGetArguments),
+                               .extensions = nullptr,
+                               .context = frame->context,
+                               .stream = nullptr};
+  Error* const error = frame->api->stream_get(&arguments);
+  *stream = arguments.stream;
+  return error;
+}
+
 std::optional<int64_t> int_attribute(const CallFrame* frame, std::string_view name) {
   return scalar<int64_t>(frame, name, PrimitiveType::kInt64);
 }

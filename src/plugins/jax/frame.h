@@ -18,6 +18,9 @@ bool answer_metadata(CallFrame* frame);
 // Makes the error that a handler returns to fail the program with this sentence.
 Error* make_error(const CallFrame* frame, ErrorCode code, const std::string& why);
 
+// The stream on which a program on a GPU enqueues. Returns the error of XLA, if it has none.
+Error* get_stream(const CallFrame* frame, void** stream);
+
 // Returns an attribute of the call; empty if there is none of that name and type.
 std::optional<int64_t> int_attribute(const CallFrame* frame, std::string_view name);
 std::optional<double> double_attribute(const CallFrame* frame, std::string_view name);

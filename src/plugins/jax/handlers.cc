@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "plugins/jax/collective.h"
 #include "plugins/jax/frame.h"
 #include "plugins/jax/in_flight.h"
 #include "plugins/jax/runs.h"
@@ -18,75 +19,6 @@
 
 namespace rueda::jax {
 namespace {
-
-constexpr const char* kBrokenProgram =
-    "rueda: a collective was called with attributes this version does not know; rueda's Python package and "
-    "librueda_jax.so are of different versions, so reinstall rueda.";
-
-std::string called_twice(const std::string& name) {
-  return "rueda: " + name +
-         " was called again before its first call had ended: either one program calls a jitted function for "
-         "several values, or several threads run programs that call it; remove jax.jit from that function.";
-}
-
-// Submits the operation that the attributes describe. It works in place if the result has the size
-// of the buffer.
-Operation submit(const CallFrame* frame, const Buffer& buffer, bool* is_understood) {
-  const auto name = string_attribute(frame, "name");
-  const auto what = int_attribute(frame, "what");
-  const auto op = int_attribute(frame, "op");
-  const auto process_set = int_attribute(frame, "process_set");
-  const auto root_rank = int_attribute(frame, "root_rank");
-  const auto prescale = double_attribute(frame, "prescale");
-  const auto postscale = double_attribute(frame, "postscale");
-  *is_understood = name && what && op && process_set && root_rank && prescale && postscale;
-  Operation operation{.name = name.value_or(""), .buffer = buffer.data, .handle = 0, .why = ""};
-  if (!*is_understood) {
-    return operation;
-  }
-  const bool is_in_place = *what == RUEDA_ALLREDUCE || *what == RUEDA_BROADCAST;
-  rueda_request request{};
-  request.struct_size = sizeof request;
-  request.what = static_cast<int32_t>(*what);
-  request.dtype = dtype_of(buffer.dtype);
-  request.op = static_cast<int32_t>(*op);
-  request.name = operation.name.c_str();
-  request.process_set = static_cast<int32_t>(*process_set);
-  request.root_rank = static_cast<int32_t>(*root_rank);
-  request.prescale = *prescale;
-  request.postscale = *postscale;
-  request.ndim = static_cast<int32_t>(buffer.rank);
-  request.device = -1;
-  request.shape = buffer.dims;
-  request.input = buffer.data;
-  request.output = is_in_place ? buffer.data : nullptr;
-  if (rueda_submit(&request, 1, &operation.handle) != RUEDA_OK) {
-    operation.handle = 0;
-    operation.why = rueda_last_error();
-  }
-  return operation;
-}
-
-// Copies a result that the engine allocated to where XLA wants it. Returns why not, if it has another shape.
-std::string take_result(const Operation& operation, const Buffer& result) {
-  rueda_result_info info{};
-  info.struct_size = sizeof info;
-  if (rueda_result(operation.handle, 0, &info) != RUEDA_OK) {
-    return rueda_last_error();
-  }
-  const std::span<const int64_t> shape{info.shape, static_cast<size_t>(info.ndim)};
-  const std::span<const int64_t> wanted = shape_of(result);
-  if (info.bytes != bytes_of(result) ||
-      !std::equal(shape.begin(), shape.end(), wanted.begin(), wanted.end())) {
-    return "The result of " + operation.name + " has the shape " + shape_text(shape) +
-           ", but the compiled program expects " + shape_text(wanted) +
-           ": within jit every rank must give equally many rows; call it outside jit for uneven ones.";
-  }
-  if (info.bytes != 0 && info.data != result.data) {
-    std::memcpy(result.data, info.data, info.bytes);
-  }
-  return "";
-}
 
 // Waits for one operation and delivers its result. Returns why it failed, or an empty text.
 std::string finish(const Operation& operation, const Buffer& argument, const Buffer& result) {
@@ -99,7 +31,11 @@ std::string finish(const Operation& operation, const Buffer& argument, const Buf
   if (rueda_wait(operation.handle, -1.0) != RUEDA_OK) {
     why = rueda_last_error();
   } else if (argument.data != result.data) {
-    why = take_result(operation, result);
+    rueda_result_info info{};
+    why = find_result(operation, result, &info);
+    if (why.empty() && info.bytes != 0 && info.data != result.data) {
+      std::memcpy(result.data, info.data, info.bytes);
+    }
   }
   rueda_release(operation.handle);
   return why;
@@ -138,7 +74,7 @@ extern "C" RUEDA_API Error* rueda_jax_start(CallFrame* frame) {
     in_flight().add(*id, {.name = name, .buffer = result.data, .handle = 0, .why = called_twice(name)});
     return nullptr;
   }
-  Operation operation = id ? submit(frame, result, &is_understood) : Operation{};
+  Operation operation = id ? submit(frame, result, Place{}, &is_understood) : Operation{};
   if (!is_understood) {
     return make_error(frame, ErrorCode::kInternal, kBrokenProgram);
   }

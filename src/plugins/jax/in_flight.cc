@@ -55,6 +55,25 @@ void InFlight::wait() {
   }
 }
 
+void InFlight::abandon() {
+  std::unordered_map<int64_t, std::deque<Operation>> left;
+  {
+    std::lock_guard lock(mutex_);
+    left.swap(operations_);
+  }
+  for (const auto& [id, queue] : left) {
+    for (const Operation& one : queue) {
+      if (one.handle != 0) {
+        rueda_wait(one.handle, -1.0);  // the program has failed anyway
+        rueda_release(one.handle);
+      }
+      if (one.event != nullptr) {
+        rueda_release_event(one.device, one.event);
+      }
+    }
+  }
+}
+
 InFlight& in_flight() {
   static InFlight* const only = new InFlight;
   return *only;

@@ -16,6 +16,8 @@ struct Operation {
   void* buffer;        // the engine reads it; reductions and broadcasts also write it
   int64_t handle = 0;  // of the engine; 0: the engine refused, and `why` says why
   std::string why;
+  int32_t device = -1;    // of the buffer, if it is in the memory of a GPU
+  void* event = nullptr;  // on a GPU: after which the engine reads the buffer; from rueda_make_event
 };
 
 class InFlight {
@@ -27,6 +29,8 @@ class InFlight {
   // Returns once the engine uses none of the buffers any more. Other threads may take
   // the operations meanwhile.
   void wait();
+  // The same for a program that has failed: none of its operations will be taken any more.
+  void abandon();
 
  private:
   std::mutex mutex_;

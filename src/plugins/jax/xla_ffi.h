@@ -105,6 +105,13 @@ struct Attributes {
   void** values;         // [count] Scalar* or ByteSpan*
 };
 
+struct StreamGetArguments {
+  size_t struct_size;
+  Extension* extensions;
+  void* context;
+  void* stream;  // out: a CUstream
+};
+
 // The beginning of XLA's function table.
 struct Api {
   size_t struct_size;
@@ -112,6 +119,8 @@ struct Api {
   ApiVersion api_version;
   const void* internal;
   Error* (*error_create)(ErrorCreateArguments*);
+  void* not_used[3];  // reading and freeing an error, registration
+  Error* (*stream_get)(StreamGetArguments*);
 };
 
 struct CallFrame {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -75,6 +76,8 @@ struct Done {
   // with a null.
   std::string_view how = "";
   std::shared_ptr<DeviceEvent> event = nullptr;  // null: host memory, or nothing was launched
+  // The segment whose memory or ready event is at fault, if it is the fault of one.
+  std::optional<size_t> segment = std::nullopt;
 };
 
 class Backend {
@@ -101,6 +104,8 @@ class Backend {
   virtual bool progress(std::vector<Done>& done) = 0;
   // Whether nothing runs, not even on a device, and progress() has returned all calls.
   [[nodiscard]] virtual bool is_idle() const = 0;
+  // Why a device has failed after a call was launched there; ok while none has. progress() finds it out.
+  [[nodiscard]] virtual Status device_failure() const { return Status::ok(); }
   // Fails all open calls with `why`, launched calls as well: their events happen. After this, nothing touches
   // the buffers of the callers.
   virtual void abort(const Status& why) = 0;
@@ -108,6 +113,9 @@ class Backend {
   // Whether the running call waits for what other processes write into memory. Checking again is cheap then,
   // and progress() has checked for a while before it reports that nothing moved.
   [[nodiscard]] virtual bool waits_on_memory() const { return false; }
+  // Whether progress() must be called again and again, because nobody rings when a call has got further: MPI
+  // moves data only while it is called. The thread yields in between, but does not sleep.
+  [[nodiscard]] virtual bool needs_polling() const { return false; }
   // To be called before this thread sleeps: asks the peers to ring when there is something to do. Returns
   // false if there is something to do already. In both cases wake_up() must follow.
   virtual bool prepare_sleep() { return true; }

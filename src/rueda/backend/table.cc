@@ -5,8 +5,8 @@
 
 namespace rueda::backend {
 
-BackendTable::BackendTable(std::vector<std::unique_ptr<Backend>> best_first)
-    : backends_(std::move(best_first)) {
+BackendTable::BackendTable(std::vector<std::unique_ptr<Backend>> best_first, std::string why_no_devices)
+    : backends_(std::move(best_first)), why_no_devices_(std::move(why_no_devices)) {
   RUEDA_CHECK(!backends_.empty(), "a table needs at least one backend");
 }
 
@@ -18,6 +18,10 @@ Backend* BackendTable::choose(const Group& group, const schedule::Spec& spec, co
 
 bool BackendTable::is_idle() const {
   return std::ranges::all_of(backends_, [](const auto& backend) { return backend->is_idle(); });
+}
+
+bool BackendTable::needs_polling() const {
+  return std::ranges::any_of(backends_, [](const auto& backend) { return backend->needs_polling(); });
 }
 
 bool BackendTable::prepare_sleep() {

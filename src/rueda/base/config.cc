@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "rueda/base/config_texts.h"
+#include "rueda/base/gpu_operations.h"
 #include "rueda/base/limits.h"
 #include "rueda/base/log.h"
 
@@ -163,7 +164,8 @@ void add_diagnosis(std::vector<ConfigEntry>& table) {
 
 void add_wires(std::vector<ConfigEntry>& table) {
   static const std::string range = "comma list of " + all_transports(", ");
-  table.push_back(text({"transports", "RUEDA_TRANSPORTS", "", "", "Transports that may be used."},
+  table.push_back(text({"transports", "RUEDA_TRANSPORTS", "", "",
+                        "Transports that may be used; ucx (InfiniBand, RoCE) needs libucp.so.0."},
                        &Config::transports, range));
   table.back().parse = parse_transports;
   table.push_back(
@@ -176,6 +178,19 @@ void add_wires(std::vector<ConfigEntry>& table) {
             "order, equal bits wherever the ranks run, with more bytes between hosts of several ranks."},
            &Config::determinism, "hosts|bitwise"));
   table.back().parse = parse_determinism;
+  static const std::string gpu_range = all_gpu_operations("|");
+  table.push_back(
+      text({"gpu_operations", "RUEDA_GPU_OPERATIONS", "HOROVOD_GPU_OPERATIONS", "",
+            "How collectives on tensors in GPU memory run (rank 0's setting applies to all "
+            "ranks). nccl: with NVIDIA's library. staged: through host memory. Empty: the best way "
+            "that all ranks have."},
+           &Config::gpu_operations, gpu_range));
+  table.back().parse = parse_gpu_operations;
+  table.push_back(
+      integer({"staging_bytes", "RUEDA_STAGING_BYTES", "", "bytes",
+               "Section of a call on GPU tensors that passes through pinned host memory while others "
+               "are copied; each rank pins up to eight of them (rank 0's setting applies)."},
+              &Config::staging_bytes, "4096..1073741824", {4096, 1 << 30}));
   table.push_back(
       text({"interface", "RUEDA_INTERFACE", "HOROVOD_GLOO_IFACE", "",
             "Network interfaces or addresses to listen on, separated by commas; a host uses the first that "
@@ -203,12 +218,40 @@ void add_wires(std::vector<ConfigEntry>& table) {
               &Config::chunk_bytes, "1024..1073741824", {1024, 1 << 30}));
 }
 
+void add_mpi(std::vector<ConfigEntry>& table) {
+  table.push_back(
+      text({"cpu_operations", "RUEDA_CPU_OPERATIONS", "HOROVOD_CPU_OPERATIONS", "",
+            "What runs collectives in host memory: rueda itself, or the MPI of the site (docs/mpi.md)."},
+           &Config::cpu_operations, "native|mpi"));
+  table.back().parse = parse_cpu_operations;
+  table.push_back(
+      text({"mpi_library", "RUEDA_MPI_LIBRARY", "", "",
+            "File of the MPI library; empty uses the one that the program has loaded, or else that "
+            "of the launcher."},
+           &Config::mpi_library, "path of a libmpi.so"));
+  table.push_back(integer({"mpi_chunk_bytes", "RUEDA_MPI_CHUNK_BYTES", "", "bytes",
+                           "Most bytes of one operation of MPI; longer collectives are cut into several."},
+                          &Config::mpi_chunk_bytes, "64..1073741824", {64, 1 << 30}));
+}
+
+void add_libraries(std::vector<ConfigEntry>& table) {
+  table.push_back(text({"cuda_library", "RUEDA_CUDA_LIBRARY", "", "",
+                        "Path of the CUDA driver library; empty: libcuda.so.1 as the loader finds it."},
+                       &Config::cuda_library, "a path"));
+  table.push_back(text({"nccl_library", "RUEDA_NCCL_LIBRARY", "", "",
+                        "Path of libnccl.so.2. Empty: the copy that the process has loaded, else that of the "
+                        "nvidia-nccl wheel, else that of the system."},
+                       &Config::nccl_library, "a path"));
+}
+
 const std::vector<ConfigEntry>& table_of_all() {
   static const std::vector<ConfigEntry> table = [] {
     std::vector<ConfigEntry> entries;
     add_scheduling(entries);
     add_diagnosis(entries);
     add_wires(entries);
+    add_mpi(entries);
+    add_libraries(entries);
     return entries;
   }();
   return table;
@@ -243,6 +286,7 @@ std::string_view translate_alias(const ConfigEntry& entry, std::string_view text
   }
   if (entry.name == "log_level" && std::ranges::find(kLogLevelNames, lower(text)) == kLogLevelNames.end())
     return "warning";
+  if (entry.name == "cpu_operations" && lower(text) != "mpi") return "native";
   return text;
 }
 
@@ -315,13 +359,24 @@ std::vector<std::string> ignored_settings(const GetEnv& get_env) {
     const char* why;
   };
   const auto always = [](const char*) { return true; };
+  const auto neither = [](const char* text) {
+    return lower(trimmed(text)) != "gloo" && lower(trimmed(text)) != "mpi";
+  };
   const auto unless_gloo = [](const char* text) { return lower(trimmed(text)) != "gloo"; };
   const auto when_on = [](const char* text) { return !is_set_to_false(text); };
   static constexpr const char* kByCost = "the cost model chooses the algorithm; RUEDA_ALGORITHM forces one";
-  const std::array<Rule, 11> rules = {{
-      {"HOROVOD_CONTROLLER", unless_gloo, "rueda has one controller of its own and needs no MPI"},
-      {"HOROVOD_CPU_OPERATIONS", unless_gloo, "rueda runs its own collectives on CPUs"},
-      {"HOROVOD_MPI_THREADS_DISABLE", always, "rueda does not initialise MPI"},
+  static constexpr const char* kForAll = "RUEDA_GPU_OPERATIONS chooses for all collectives";
+  const std::array<Rule, 16> rules = {{
+      {"HOROVOD_CONTROLLER", unless_gloo,
+       "rueda has one controller of its own; RUEDA_CPU_OPERATIONS=mpi sends data through MPI"},
+      {"HOROVOD_CPU_OPERATIONS", neither, "rueda runs its own collectives on CPUs, or those of MPI"},
+      {"HOROVOD_GPU_ALLREDUCE", always, kForAll},
+      {"HOROVOD_GPU_ALLGATHER", always, kForAll},
+      {"HOROVOD_GPU_BROADCAST", always, kForAll},
+      {"HOROVOD_GPU_ALLTOALL", always, kForAll},
+      {"HOROVOD_GPU_REDUCESCATTER", always, kForAll},
+      {"HOROVOD_MPI_THREADS_DISABLE", always,
+       "with RUEDA_CPU_OPERATIONS=mpi several threads call MPI, one at a time"},
       {"HOROVOD_ADASUM_MPI_CHUNK_SIZE", always, "Adasum does not go through MPI; see RUEDA_CHUNK_BYTES"},
       {"HOROVOD_CCL_CACHE", always, "rueda does not use oneCCL"},
       {"HOROVOD_BATCH_D2D_MEMCOPIES", is_set_to_false, "copies of fused tensors are always batched"},

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cstdint>
 
+#include "rueda/base/gpu_operations.h"
 #include "rueda/base/log.h"
 
 namespace rueda {
@@ -34,6 +35,20 @@ Status parse_determinism(Config& config, std::string_view text) {
   const std::string mode = lower(trimmed(text));
   if (mode != "hosts" && mode != "bitwise") return refused("one of the two");
   config.determinism = mode;
+  return Status::ok();
+}
+
+Status parse_gpu_operations(Config& config, std::string_view text) {
+  const std::string name = lower(trimmed(text));
+  if (!is_gpu_operations(name)) return refused("one of the names");
+  config.gpu_operations = name;
+  return Status::ok();
+}
+
+Status parse_cpu_operations(Config& config, std::string_view text) {
+  const std::string name = lower(trimmed(text));
+  if (name != "native" && name != "mpi") return refused("one of the two");
+  config.cpu_operations = name;
   return Status::ok();
 }
 

@@ -29,6 +29,8 @@ inline Status refused(const std::string& want) { return {Code::kInvalidArgument,
 
 Status parse_log_level(Config& config, std::string_view text);
 Status parse_determinism(Config& config, std::string_view text);
+Status parse_gpu_operations(Config& config, std::string_view text);
+Status parse_cpu_operations(Config& config, std::string_view text);
 Status parse_transports(Config& config, std::string_view text);
 // Entry i is the core of local rank i.
 Status parse_thread_affinity(Config& config, std::string_view text);

@@ -10,9 +10,9 @@ namespace {
 
 // For the program and its libraries, for data loaders, and for strangers during a handshake.
 constexpr uint64_t kOthers = 256;
-// What rank 0 needs for each peer of its host while they connect: three channels with a socket, a process and
+// What rank 0 needs for each peer of its host while they connect: four channels with a socket, a process and
 // memory each, the control block, doorbell and arena of the peer, and its connection to the store.
-constexpr uint64_t kPerRank = 13;
+constexpr uint64_t kPerRank = 16;
 
 }  // namespace
 

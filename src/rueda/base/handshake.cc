@@ -92,6 +92,8 @@ std::string_view name_of(ConnectionKind kind) {
       return "shared memory";
     case ConnectionKind::kAgent:
       return "agent";
+    case ConnectionKind::kUcx:
+      return "UCX";
   }
   return "unknown";
 }

@@ -37,7 +37,7 @@ Status write_secret_file(const std::string& path,
 std::array<std::byte, 32> hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> message);
 
 // The purpose of a connection. Both sides must name the same one.
-enum class ConnectionKind : uint8_t { kStore = 1, kControl = 2, kData = 3, kShm = 4, kAgent = 5 };
+enum class ConnectionKind : uint8_t { kStore = 1, kControl = 2, kData = 3, kShm = 4, kAgent = 5, kUcx = 6 };
 
 struct Introduction {
   std::string job;  // public identifier of the job, ≤ 64 bytes

@@ -173,7 +173,9 @@ extern "C" {
 int rueda_init(const rueda_init_options* options) {
   rueda::runtime::InitOptions parsed;
   if (options != nullptr) {
-    if (options->struct_size != sizeof(rueda_init_options)) {
+    constexpr size_t kWithoutCommunicator = offsetof(rueda_init_options, mpi_communicator);
+    const bool has_communicator = options->struct_size == sizeof(rueda_init_options);
+    if (!has_communicator && options->struct_size != kWithoutCommunicator) {
       return capi::fail({Code::kInvalidArgument, "rueda_init: struct_size does not match this library."});
     }
     if (options->set_count < 0 || (options->set_count > 0 && options->set_sizes == nullptr))
@@ -190,6 +192,7 @@ int rueda_init(const rueda_init_options* options) {
       next += options->set_sizes[i];
     }
     parsed.expected_size = options->expected_size;
+    if (has_communicator && options->mpi_communicator != 0) parsed.communicator = options->mpi_communicator;
   }
   const Status status = capi::init(std::move(parsed));
   return status.is_ok() ? RUEDA_OK : capi::fail(status);
@@ -332,10 +335,16 @@ void* rueda_detach(int64_t handle, int32_t index) {
   const std::shared_ptr<Engine> engine = capi::engine();  // outlives the operation
   std::shared_ptr<Operation> operation;
   Tensor* tensor = result_tensor(engine, handle, index, operation);
-  return tensor != nullptr ? tensor->allocated.release() : nullptr;
+  if (tensor == nullptr || tensor->allocated == nullptr) return nullptr;
+  if (tensor->allocated.get_deleter().device == nullptr) return tensor->allocated.release();
+  void* const data = tensor->allocated.get();
+  capi::keep_detached(std::move(tensor->allocated));
+  return data;
 }
 
-void rueda_free(void* data) { std::free(data); }
+void rueda_free(void* data) {
+  if (data != nullptr && !capi::release_detached(data)) std::free(data);
+}
 
 void rueda_release(int64_t handle) {
   if (const std::shared_ptr<Engine> engine = capi::engine()) engine->operations().release(handle);

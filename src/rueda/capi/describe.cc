@@ -6,6 +6,7 @@
 #include "rueda/capi/state.h"
 #include "rueda/kernels/kernels.h"
 #include "rueda/runtime/backends.h"
+#include "rueda/runtime/gpu.h"
 #include "rueda/store/world.h"
 
 namespace rueda::capi {
@@ -21,6 +22,44 @@ void add_launcher(nlohmann::ordered_json& out) {
   out["launcher_reason"] = world.is_ok() ? world.value().reason : world.status().why;
 }
 
+// The MPI that init would load. It is looked for only where the environment asks for MPI, because a library
+// stays loaded.
+void add_mpi_to_come(nlohmann::ordered_json& out) {
+  const auto get_env = [](const char* name) -> const char* { return std::getenv(name); };
+  const Result<Config> config = parse_config(get_env);
+  if (!config.is_ok() || config.value().cpu_operations != "mpi") return;
+  const auto library = backend::mpi::find_library(config.value().mpi_library, get_env);
+  if (library.is_ok())
+    out["mpi"] = {{"library", library.value()->version()}, {"file", library.value()->path()}};
+  else
+    out["mpi"] = {{"problem", library.status().why}};
+}
+
+// The MPI through which the ranks met; it may run their collectives, too.
+void add_mpi(nlohmann::ordered_json& out, const runtime::Session& session) {
+  const backend::mpi::Process& mpi = *session.mpi->process;
+  out["mpi"] = {{"library", mpi.library().version()},
+                {"file", mpi.library().path()},
+                {"thread_level", backend::mpi::name_of(mpi.thread_level())},
+                {"is_initialized_here", mpi.was_initialized_here()},
+                {"runs_collectives", session.all->front().cpu_operations == "mpi"}};
+}
+
+// What the job does with memory of devices: the name of its backend, or why it has none. The same on every
+// rank. A backend of host memory that takes device memory stages it.
+nlohmann::ordered_json device_support(const runtime::Engine& engine) {
+  const auto world = engine.groups().find(0);
+  const backend::BackendTable* const backends = engine.session().backends.get();
+  if (!world || backends == nullptr) return {{"backend", ""}};
+  schedule::Spec spec;
+  spec.count = 1;
+  const Memory memory{.kind = MemoryKind::kDevice, .device = 0};
+  const backend::Backend* const found = backends->choose(*world, spec, memory);
+  if (found == nullptr) return {{"backend", ""}, {"reason", backends->why_no_devices()}};
+  const bool is_staged = found->name() == "native" || found->name() == "local" || found->name() == "mpi";
+  return {{"backend", is_staged ? "staged" : std::string(found->name())}};
+}
+
 }  // namespace
 
 std::string describe_json(const runtime::Engine* engine) {
@@ -33,6 +72,7 @@ std::string describe_json(const runtime::Engine* engine) {
   constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
   if (engine == nullptr) {
     add_launcher(out);
+    add_mpi_to_come(out);
     return out.dump(-1, ' ', false, kReplace);
   }
   const runtime::Session& session = engine->session();
@@ -50,16 +90,23 @@ std::string describe_json(const runtime::Engine* engine) {
         {{"rank", peer}, {"host", info.host}, {"transport", session.links->transport_name(peer)}});
   }
   out["peers"] = std::move(peers);
+  // operations: empty if tensors in device memory are refused; because: why, where some rank has CUDA.
+  out["cuda"] = {{"driver", mine.cuda_version},
+                 {"operations", session.gpu_operations},
+                 {"because", runtime::why_no_devices(*session.all)}};
   const runtime::MeasuredLinks& links = session.measured;
   out["links"] = {
       {"local", {{"latency_us", links.local.latency_us}, {"gigabytes_per_s", links.local.gbps}}},
       {"remote", {{"latency_us", links.remote.latency_us}, {"gigabytes_per_s", links.remote.gbps}}}};
+  out["device"] = device_support(*engine);
   out["predictions"] = nlohmann::ordered_json::array();
   for (const runtime::Prediction& one : runtime::predict_allreduces(session))
     out["predictions"].push_back({{"collective", "ALLREDUCE"}, {"bytes", one.bytes}, {"because", one.text}});
   for (const ConfigEntry& entry : config_table()) {
     out["settings"][std::string(entry.name)] = entry.print(session.config);
   }
+  if (session.mpi) add_mpi(out, session);
+  if (session.nccl && runtime::choose_nccl(*session.all).is_used) out["nccl"] = session.nccl->version();
   const runtime::EngineCounters& counters = engine->counters();
   out["counters"] = {{"control_messages", counters.control_messages.load()},
                      {"negotiation_messages", counters.negotiation_messages.load()},

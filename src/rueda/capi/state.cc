@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <map>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -21,12 +22,15 @@ struct State {
   std::shared_ptr<runtime::Engine> engine;
   runtime::RendezvousPoint rendezvous;
   bool has_hooks = false;
+  bool has_mpi_hook = false;
   int64_t next_handle = 1;
   std::shared_ptr<trace::Timeline> timeline = trace::make_timeline();  // one file for all epochs
   bool has_ended_well = false;  // every rank left the last epoch by an orderly shutdown
   std::mutex arena_mutex;
   std::shared_ptr<memory::Arena> arena;
   Status arena_status;
+  std::mutex detached_mutex;
+  std::map<void*, runtime::OwnedMemory> detached;  // on devices
   // In a forked child: copies of the arenas of its parent.
   std::vector<std::shared_ptr<memory::Arena>> inherited;
 };
@@ -84,6 +88,15 @@ void at_exit() {
   if (s.has_ended_well) store::end_file_run(s.rendezvous.rendezvous().lease);
 }
 
+// Registered once MPI is initialised, so that it runs before MPI's own clean-up.
+void finalize_mpi() {
+  shutdown();
+  State& s = state();
+  const std::lock_guard lock(s.init_mutex);
+  // After a failure other ranks may not come, and MPI_Finalize would wait for them.
+  if (!g_is_forked_child && s.has_ended_well && s.rendezvous.mpi()) s.rendezvous.mpi()->finish();
+}
+
 thread_local std::string t_error;
 thread_local std::string t_text;
 
@@ -93,6 +106,22 @@ std::shared_ptr<runtime::Engine> engine() {
   if (g_is_forked_child.load(std::memory_order_relaxed)) return nullptr;
   const std::lock_guard lock(state().mutex);
   return state().engine;
+}
+
+void keep_detached(runtime::OwnedMemory memory) {
+  const std::lock_guard lock(state().detached_mutex);
+  void* const address = memory.get();
+  state().detached.emplace(address, std::move(memory));
+}
+
+bool release_detached(void* memory) {
+  runtime::OwnedMemory last;  // freed after the lock is released
+  const std::lock_guard lock(state().detached_mutex);
+  const auto found = state().detached.find(memory);
+  if (found == state().detached.end()) return false;
+  last = std::move(found->second);
+  state().detached.erase(found);
+  return true;
 }
 
 Result<std::shared_ptr<memory::Arena>> arena() {
@@ -149,6 +178,7 @@ Status init(runtime::InitOptions options) {
     RUEDA_LOG(kInfo, "no shared buffers: " + shared.status().why);  // tensors are then allocated elsewhere
   Result<runtime::Session> session = runtime::bootstrap(s.rendezvous, std::move(options),
                                                         [](const char* name) { return std::getenv(name); });
+  if (s.rendezvous.mpi() && !std::exchange(s.has_mpi_hook, true)) std::atexit(finalize_mpi);
   if (!session.is_ok()) return session.status();
   session.value().first_handle = s.next_handle;
   session.value().timeline = s.timeline;

@@ -22,6 +22,11 @@ bool is_shared_buffer(const void* address);
 bool release_shared_buffer(void* buffer);  // false if no shared buffer begins there
 void trim_shared_buffers();
 
+// Memory of a device that a caller has detached and now owns, and its release; false if it is not such
+// memory.
+void keep_detached(runtime::OwnedMemory memory);
+bool release_detached(void* memory);
+
 Status init(runtime::InitOptions options);
 void shutdown();
 

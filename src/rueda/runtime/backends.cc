@@ -7,8 +7,10 @@
 
 #include "rueda/backend/local/cost.h"
 #include "rueda/backend/local/local.h"
+#include "rueda/backend/mpi/mpi.h"
 #include "rueda/backend/native/native.h"
 #include "rueda/backend/table.h"
+#include "rueda/runtime/gpu.h"
 #include "rueda/schedule/algorithm.h"
 
 namespace rueda::runtime {
@@ -57,6 +59,13 @@ std::string explain_local(size_t bytes, size_t ranks, const backend::MemoryCost&
 
 Status check_algorithm_settings(const Config& config) {
   const std::string& name = config.algorithm;
+  if (config.cpu_operations == "mpi" && (!name.empty() || config.determinism == "bitwise")) {
+    return {
+        Code::kInvalidArgument,
+        (name.empty() ? "RUEDA_DETERMINISM=bitwise" : "RUEDA_ALGORITHM=" + name) +
+            " cannot be kept with RUEDA_CPU_OPERATIONS=mpi, because MPI chooses how and in which order it "
+            "adds; unset one of them."};
+  }
   const auto known = schedule::algorithms();
   if (name.empty()) return Status::ok();
   if (std::ranges::find(known, name, &schedule::Algorithm::name) != known.end()) {
@@ -119,35 +128,76 @@ int64_t plan_bucket_bytes(const Session& session) {
   return bytes;
 }
 
-void attach_backends(Session& session, std::shared_ptr<backend::LocalHost> host) {
-  // The functions capture only what outlives the backend. Only values that are equal on every rank decide
-  // which algorithm runs.
+namespace {
+
+// The connections from `first_channel` on. The functions capture only what outlives the backend. Only values
+// that are equal on every rank decide which algorithm runs.
+backend::Mesh make_mesh(Session& session, size_t first_channel) {
   Links* links = session.links.get();
   const std::vector<PeerInfo>* all = session.all.get();
-  const MeasuredLinks measured = session.measured;
   backend::Mesh mesh;
-  mesh.endpoint = [links](Rank peer, size_t channel) { return links->data(peer, channel); };
+  mesh.endpoint = [links, first_channel](Rank peer, size_t channel) {
+    return links->data(peer, first_channel + channel);
+  };
   mesh.connect = [links](Rank peer) { return links->acquire(peer).status(); };
   mesh.describe = [links](Rank peer) { return links->describe_link(peer); };
   mesh.patience = nanos(session.config.peer_timeout_s, kSecond);
-  mesh.topology = [all, measured](const Group& group) {
+  mesh.topology = [all, measured = session.measured](const Group& group) {
     return measured_topology(group.members, *all, measured);
   };
+  return mesh;
+}
+
+std::unique_ptr<backend::NativeBackend> make_native(Session& session) {
+  const PeerInfo& first = session.all->front();
   backend::NativeOptions options;
-  options.algorithm = all->front().algorithm;
-  options.is_bitwise = all->front().is_bitwise;
-  options.chunk_bytes = all->front().chunk_bytes;
-  options.channels = data_channels(*all);
-  auto native = std::make_unique<backend::NativeBackend>(std::move(mesh), std::move(options));
+  options.algorithm = first.algorithm;
+  options.is_bitwise = first.is_bitwise;
+  options.chunk_bytes = first.chunk_bytes;
+  options.channels = data_channels(*session.all);
+  return std::make_unique<backend::NativeBackend>(make_mesh(session, 0), std::move(options));
+}
+
+// Runs what a backend for device memory settles on the host, on the channel after the data channels.
+std::unique_ptr<backend::NativeBackend> make_meetings(Session& session) {
+  if (session.links == nullptr) return nullptr;
+  backend::NativeOptions options;
+  options.ticket_byte = 0x05;
+  return std::make_unique<backend::NativeBackend>(make_mesh(session, data_channels(*session.all)),
+                                                  std::move(options));
+}
+
+}  // namespace
+
+Status attach_backends(Session& session, std::shared_ptr<backend::LocalHost> host) {
+  auto native = make_native(session);
+  SessionBackends backends;
   session.on_data = [backend = native.get()](const transport::Completion& done) {
     backend->on_completion(done);
   };
-  std::vector<std::unique_ptr<backend::Backend>> backends;
-  session.reduces_in_shared_memory = host && all->front().algorithm.empty();
+  backends.make_for_meetings = [&session, native = native.get()]() -> std::unique_ptr<backend::Backend> {
+    auto made = make_meetings(session);
+    if (made == nullptr) return nullptr;
+    session.on_data = [native, meetings = made.get()](const transport::Completion& done) {
+      (meetings->owns(done) ? meetings : native)->on_completion(done);
+    };
+    return made;
+  };
+  session.reduces_in_shared_memory = host && session.all->front().algorithm.empty();
   if (session.reduces_in_shared_memory)  // a forced algorithm is one of the schedules
-    backends.push_back(std::make_unique<backend::LocalBackend>(std::move(host)));
-  backends.push_back(std::move(native));
-  session.backends = std::make_unique<backend::BackendTable>(std::move(backends));
+    backends.for_hosts.push_back(std::make_unique<backend::LocalBackend>(std::move(host)));
+  backends.for_hosts.push_back(std::move(native));
+  if (session.mpi && session.all->front().cpu_operations == "mpi") {
+    const backend::mpi::MpiOptions mpi{.chunk_bytes = session.all->front().mpi_chunk_bytes};
+    backends.for_hosts.insert(backends.for_hosts.begin(), std::make_unique<backend::mpi::MpiBackend>(
+                                                              session.mpi->process, session.mpi->team, mpi));
+  }
+  if (Status s = add_gpu_backends(session, backends); !s.is_ok()) return s;
+  std::vector<std::unique_ptr<backend::Backend>> best_first = std::move(backends.for_devices);
+  for (std::unique_ptr<backend::Backend>& each : backends.for_hosts) best_first.push_back(std::move(each));
+  session.backends =
+      std::make_unique<backend::BackendTable>(std::move(best_first), why_no_devices(*session.all));
+  return Status::ok();
 }
 
 }  // namespace rueda::runtime

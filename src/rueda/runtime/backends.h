@@ -29,6 +29,7 @@ std::vector<Prediction> predict_allreduces(const Session& session);
 int64_t plan_bucket_bytes(const Session& session);
 
 // Sets session.backends and session.on_data. host: null if no rank of this host shares memory with this one.
-void attach_backends(Session& session, std::shared_ptr<backend::LocalHost> host);
+// Fails, on every rank alike, if the ranks cannot run what RUEDA_GPU_OPERATIONS names.
+Status attach_backends(Session& session, std::shared_ptr<backend::LocalHost> host);
 
 }  // namespace rueda::runtime

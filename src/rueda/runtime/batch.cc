@@ -76,6 +76,10 @@ void fill_spec(Batch& batch) {
   }
 }
 
+Status of_tensor(const Batch& batch, const Status& why) {
+  return {why.code, "Tensor " + batch.response->entries.front().name + ": " + why.why};
+}
+
 Status no_memory(const Batch& batch, int64_t count) {
   return {Code::kUnavailable, "no memory for " +
                                   std::to_string(static_cast<size_t>(count) * element_bytes(batch)) +
@@ -83,7 +87,25 @@ Status no_memory(const Batch& batch, int64_t count) {
                                   "; use smaller tensors or a machine with more memory."};
 }
 
-Status allocate_outputs(Batch& batch) {
+Status allocate_output(const Batch& batch, Tensor& tensor, cuda::Devices* devices) {
+  const int64_t count = product(tensor.result_shape);
+  const size_t bytes = static_cast<size_t>(count) * element_bytes(batch);
+  if (tensor.memory.kind != MemoryKind::kDevice) {
+    tensor.allocated = allocate_host(bytes);
+    if (tensor.allocated == nullptr) return no_memory(batch, count);
+  } else {
+    RUEDA_CHECK(devices != nullptr, "no backend accepts device memory in a job without devices");
+    const Result<std::shared_ptr<const cuda::Device>> device = devices->get(tensor.memory.device);
+    if (!device.is_ok()) return of_tensor(batch, device.status());
+    Result<OwnedMemory> made = allocate_on(device.value(), bytes);
+    if (!made.is_ok()) return of_tensor(batch, made.status());
+    tensor.allocated = std::move(made).value();
+  }
+  tensor.output = tensor.allocated.get();
+  return Status::ok();
+}
+
+Status allocate_outputs(Batch& batch, cuda::Devices* devices) {
   for (BatchTensor& tensor : batch.tensors) {
     if (!tensor.ref) continue;
     Tensor& mine = tensor.ref->tensor();
@@ -98,9 +120,7 @@ Status allocate_outputs(Batch& batch) {
       }
     }
     if (mine.output != nullptr || batch.response->what == Collective::kBarrier) continue;
-    mine.allocated = allocate_host(static_cast<size_t>(product(mine.result_shape)) * element_bytes(batch));
-    if (mine.allocated == nullptr) return no_memory(batch, product(mine.result_shape));
-    mine.output = mine.allocated.get();
+    if (Status s = allocate_output(batch, mine, devices); !s.is_ok()) return s;
   }
   return Status::ok();
 }
@@ -177,9 +197,9 @@ Result<Batch> make_batch(control::SharedBucket response, std::shared_ptr<const G
   return batch;
 }
 
-Status prepare_batch(Batch& batch) {
+Status prepare_batch(Batch& batch, cuda::Devices* devices) {
   if (batch.response->what == Collective::kBarrier) return Status::ok();
-  if (Status s = allocate_outputs(batch); !s.is_ok()) return s;
+  if (Status s = allocate_outputs(batch, devices); !s.is_ok()) return s;
   for (const BatchTensor& tensor : batch.tensors) {
     backend::Segment& segment = batch.segments.emplace_back();
     segment.count = count_of(tensor);

@@ -43,8 +43,8 @@ CallTrace trace_of(const Batch& batch);
 // tensors of its own.
 Result<Batch> make_batch(control::SharedBucket response, std::shared_ptr<const Group> group,
                          const Operations& operations, bool is_discarded = false);
-// Allocates the outputs that the engine owns, and lists the segments. Fails if this machine has no memory
-// for an output.
-Status prepare_batch(Batch& batch);
+// Allocates the outputs that the engine owns, in memory of the kind of the inputs, and lists the segments.
+// Fails if this machine has no memory for an output. devices: null if the job has none.
+Status prepare_batch(Batch& batch, cuda::Devices* devices);
 
 }  // namespace rueda::runtime

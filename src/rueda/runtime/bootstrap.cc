@@ -17,7 +17,10 @@
 #include "rueda/base/release.h"
 #include "rueda/runtime/backends.h"
 #include "rueda/runtime/calibrate.h"
+#include "rueda/runtime/gpu.h"
 #include "rueda/runtime/local_ranks.h"
+#include "rueda/runtime/mpi_meeting.h"
+#include "rueda/runtime/nccl.h"
 #include "rueda/runtime/transports.h"
 
 namespace rueda::runtime {
@@ -41,7 +44,8 @@ std::string host_key(const std::string& host) {
   return host + "|" + boot_id + "|" + (is_known ? std::to_string(network.st_ino) : "");
 }
 
-PeerInfo own_info(const Config& config, const store::World& world, const InitOptions& options) {
+PeerInfo own_info(const Session& session, const store::World& world, const InitOptions& options) {
+  const Config& config = session.config;
   PeerInfo info;
   info.release = kRelease;
   info.pid = getpid();
@@ -50,10 +54,18 @@ PeerInfo own_info(const Config& config, const store::World& world, const InitOpt
   info.local_rank = world.local_rank;
   info.local_size = world.local_size;
   info.size = world.size;
+  info.cuda_version = session.devices != nullptr ? session.devices->driver().version : 0;
+  info.cuda_fault = session.cuda_fault;
+  info.nccl.version = session.nccl != nullptr ? session.nccl->version() : 0;
+  info.nccl.why_not = session.nccl_fault;
+  info.gpu_operations = config.gpu_operations;
+  info.staging_bytes = config.staging_bytes;
   info.fusion_bytes = config.fusion_bytes;
   info.chunk_bytes = config.chunk_bytes;
   info.algorithm = config.algorithm;
   info.is_bitwise = config.determinism == "bitwise";
+  info.cpu_operations = config.cpu_operations;
+  info.mpi_chunk_bytes = config.mpi_chunk_bytes;
   info.group_fusion_disabled = config.group_fusion_disabled;
   info.dynamic_process_sets = config.dynamic_process_sets;
   info.process_sets = options.process_sets;
@@ -70,6 +82,8 @@ Result<Session> make_session(const Config& config, const store::World& world, Ep
   session.launcher_reason = world.reason;
   session.doorbell = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!session.doorbell.is_open()) return out_of_descriptors(errno);
+  if (Status s = find_cuda(session); !s.is_ok()) return s;
+  find_nccl(session);
   return session;
 }
 
@@ -78,6 +92,7 @@ struct Start {
   const Config& config;
   const store::World& world;
   const InitOptions& options;
+  const std::optional<MpiWorld>& mpi;
   Deadline deadline;
 };
 
@@ -85,7 +100,7 @@ struct Start {
 // have been told.
 Status connect_world(const Start& start, InitExchange& exchange, const Secret& secret,
                      OpenTransports& transports, Session& session) {
-  const auto& [config, world, options, deadline] = start;
+  const auto& [config, world, options, mpi, deadline] = start;
   const transport::Identity identity{.job = world.job,
                                      .epoch = session.epoch,
                                      .rank = world.rank,
@@ -98,7 +113,7 @@ Status connect_world(const Start& start, InitExchange& exchange, const Secret& s
   if (!opened.is_ok()) return opened.status();
   transports = std::move(opened).value();
   session.listen_host = transports.listen_host;
-  PeerInfo mine = own_info(config, world, options);
+  PeerInfo mine = own_info(session, world, options);
   mine.addresses = transports.addresses();
   if (Status s = exchange.publish(mine); !s.is_ok()) return s;
   if (Status s = exchange.gather(*session.all); !s.is_ok()) return s;
@@ -116,8 +131,8 @@ Status connect_world(const Start& start, InitExchange& exchange, const Secret& s
   session.measured = costs.value();
   auto host = std::move(shared).value().join(*session.links, session.me, *session.all);
   if (!host.is_ok()) return host.status();
-  attach_backends(session, std::move(host).value());
-  return Status::ok();
+  session.mpi = mpi;
+  return attach_backends(session, std::move(host).value());
 }
 
 // One init exchange. Empty if another one has superseded it.
@@ -185,6 +200,14 @@ Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const sto
   const Result<Config> parsed = parse_config(get_env);
   const Config config = parsed.is_ok() ? parsed.value() : Config{};
   const Deadline deadline = Deadline::after(nanos(config.start_timeout_s, kSecond));
+  std::optional<MpiWorld> mpi;
+  if (config.cpu_operations == "mpi" || options.communicator) {
+    Result<MpiMeeting> met = meet_in_mpi(point, std::move(detected).value(), config, options.communicator,
+                                         MpiStart{get_env, deadline});
+    if (!met.is_ok()) return met.status();
+    detected = std::move(met.value().world);
+    mpi = std::move(met.value().mpi);
+  }
   const Result<store::World> completed = point.complete(std::move(detected).value(), deadline);
   if (!completed.is_ok()) return completed.status();
   const store::World& world = completed.value();
@@ -200,9 +223,10 @@ Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const sto
     Result<Session> made = make_session(config, world, point.next_alone());
     if (!made.is_ok()) return made;
     Session& session = made.value();
-    session.all->push_back(own_info(config, world, options));
+    session.all->push_back(own_info(session, world, options));
     session.place.local_rank = std::max(world.local_rank, 0);
-    attach_backends(session, nullptr);
+    session.mpi = std::move(mpi);
+    if (Status s = attach_backends(session, nullptr); !s.is_ok()) return s;
     RUEDA_LOG(kInfo, summary_of(session));
     return made;
   }
@@ -212,7 +236,7 @@ Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const sto
     point.refuse(refused);
     return refused;
   }
-  const Start start{config, world, options, deadline};
+  const Start start{config, world, options, mpi, deadline};
   Result<std::optional<Session>> met = meet(start, point);
   while (met.is_ok() && !met.value()) met = meet(start, point);
   if (!met.is_ok()) return met.status();

@@ -3,8 +3,10 @@
 // soon on all ranks and with the same cause.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,8 @@ struct InitOptions {
   Rank expected_size = 0;                       // 0 = any
   // The shared buffers of this process; the other ranks of its host map them.
   std::shared_ptr<memory::Arena> arena = {};
+  // An MPI communicator, as a number: its ranks are the ranks of the job.
+  std::optional<uint64_t> communicator = {};
 };
 
 Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const store::GetEnv& get_env);

@@ -100,13 +100,14 @@ class Dispatcher::Item final : public backend::ActivitySink {
 };
 
 Dispatcher::Dispatcher(Rank me, Operations& operations, Groups& groups, backend::BackendTable& backends,
-                       TraceSink& trace, EngineCounters& counters)
+                       TraceSink& trace, EngineCounters& counters, cuda::Devices* devices)
     : me_(me),
       operations_(operations),
       groups_(groups),
       backends_(backends),
       trace_(trace),
-      counters_(counters) {}
+      counters_(counters),
+      devices_(devices) {}
 
 Dispatcher::~Dispatcher() = default;
 
@@ -156,7 +157,8 @@ bool Dispatcher::has_room_for(int64_t bucket) const {
 
 bool Dispatcher::progress() {
   bool moved = false;
-  for (size_t i = 0; !running_.empty() && i < backends_.all().size(); ++i)
+  const bool has_work = !running_.empty() || has_launched_;
+  for (size_t i = 0; has_work && i < backends_.all().size(); ++i)
     if (!backends_.all()[i]->is_idle()) moved = backends_.all()[i]->progress(done_) || moved;
   has_moved_ = has_moved_ || moved;
   for (const backend::Done& done : std::exchange(done_, {})) {
@@ -167,7 +169,18 @@ bool Dispatcher::progress() {
     finish(*item, done);
     moved = true;
   }
+  if (has_launched_) look_at_devices();
   return start_what_fits() || moved;
+}
+
+// What was launched is done here, and nobody may wait for it on the host. The other ranks learn only from
+// this one that its device has failed.
+void Dispatcher::look_at_devices() {
+  for (const auto& backend : backends_.all()) {
+    const Status status = backend->device_failure();
+    if (failure_.is_ok() && !status.is_ok())
+      failure_ = {status.code, "The device of this rank has failed: " + status.why};
+  }
 }
 
 bool Dispatcher::waits_on_memory() const {
@@ -271,7 +284,7 @@ void Dispatcher::start(std::unique_ptr<Item> owner) {
   if (!is_discarded && is_traced(*item.response)) item.trace = &trace_;
   if (item.is_recorded && item.started == 0) item.started = monotonic_now();
   if (!is_discarded) mark_end(*batch.response);
-  if (const Status prepared = prepare_batch(batch); !prepared.is_ok()) {
+  if (const Status prepared = prepare_batch(batch, devices_); !prepared.is_ok()) {
     failure_ = prepared;  // the others have started: this rank alone cannot back out
     return;
   }
@@ -295,8 +308,10 @@ void Dispatcher::start(std::unique_ptr<Item> owner) {
 
 // Every rank comes to the same verdict.
 void Dispatcher::fail_unsupported(const Batch& batch) {
+  const std::string& why = backends_.why_no_devices();
   const Status status{Code::kUnsupported, "no backend of this job can use the memory of tensor " +
                                               batch.response->entries.front().name +
+                                              (why.empty() ? "" : " (" + why + ")") +
                                               "; copy the tensor to host memory first."};
   mark_end(*batch.response);
   mark_ends(batch, false);
@@ -312,10 +327,13 @@ void Dispatcher::finish(Item& item, const backend::Done& done) {
   const bool is_everywhere = status.code == Code::kUnsupported || status.code == Code::kInvalidArgument;
   if (!status.is_ok() && !is_everywhere) {
     failure_ = status;  // the operations end with the epoch, whose status names the culprit
+    if (done.segment)
+      failure_.why = "Tensor " + item.response->entries[*done.segment].name + ": " + status.why;
     return;
   }
   if (item.is_taken_back) return;
   item.end_activity();
+  if (done.event != nullptr) has_launched_ = true;
   if (item.is_recorded) trace_.record(item.record_of(done, monotonic_now()));
   const Batch& batch = *item.batch;
   mark_ends(batch, status.is_ok());

@@ -25,7 +25,7 @@ namespace rueda::runtime {
 class Dispatcher {
  public:
   Dispatcher(Rank me, Operations& operations, Groups& groups, backend::BackendTable& backends,
-             TraceSink& trace, EngineCounters& counters);
+             TraceSink& trace, EngineCounters& counters, cuda::Devices* devices = nullptr);
   ~Dispatcher();
 
   void enqueue(control::Response response);
@@ -76,6 +76,7 @@ class Dispatcher {
   bool make_batch_of(Item& item);
   void start(std::unique_ptr<Item> owner);
   void finish(Item& item, const backend::Done& done);
+  void look_at_devices();
   void fail_unsupported(const Batch& batch);
   void mark_end(const control::Bucket& response);  // of the innermost bar of each tensor
   void mark_ends(const Batch& batch, bool is_ok);
@@ -87,14 +88,16 @@ class Dispatcher {
   backend::BackendTable& backends_;
   TraceSink& trace_;
   EngineCounters& counters_;
+  cuda::Devices* devices_;  // null: the job has none
   std::deque<std::unique_ptr<Item>> queue_;
   std::vector<std::unique_ptr<Item>> running_;  // in start order
   std::vector<const backend::Backend*> full_;   // scratch of start_one()
   std::vector<backend::Done> done_;
   backend::CallId next_call_ = 1;
   uint16_t generation_ = 0;
-  uint64_t next_order_ = 0;  // of the calls of this generation
-  bool is_paused_ = false;   // no bucket of a plan starts
+  uint64_t next_order_ = 0;    // of the calls of this generation
+  bool has_launched_ = false;  // something on a device; from then on backends are asked how devices are
+  bool is_paused_ = false;     // no bucket of a plan starts
   Status failure_;
   bool has_moved_ = false;  // a call, since take_moved()
 };

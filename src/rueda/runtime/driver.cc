@@ -90,7 +90,8 @@ void Driver::wake() {
 
 void Driver::idle(std::unique_lock<std::mutex>& lock) {
   const Nanos now = monotonic_now();
-  if (stillness_.exceeds(yields_for(), now) || is_left_to_waiters(now)) return park(lock, sleeps_until(now));
+  const bool is_still = stillness_.exceeds(yields_for(), now) || is_left_to_waiters(now);
+  if (is_still && !work_.needs_polling()) return park(lock, sleeps_until(now));
   lock.unlock();
   const bool is_alone = yield_finds_nobody();
   lock.lock();

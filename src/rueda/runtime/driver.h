@@ -38,6 +38,8 @@ class Work {
   [[nodiscard]] virtual bool has_due_times(Nanos now) const = 0;
   // Nothing is in flight, so only messages from other ranks make work.
   [[nodiscard]] virtual bool is_quiet() const = 0;
+  // A call goes on only while turn() is called, so the thread must not sleep.
+  [[nodiscard]] virtual bool needs_polling() const { return false; }
   // Announces to all who may wake this rank that it sleeps, then looks for work once more. False if there is
   // work. wake_up() withdraws the announcement.
   virtual bool prepare_sleep() = 0;

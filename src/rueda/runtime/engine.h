@@ -78,6 +78,7 @@ class Engine final : private Work {
   [[nodiscard]] Nanos next_event(Nanos now) const override;
   [[nodiscard]] bool has_due_times(Nanos now) const override;
   [[nodiscard]] bool is_quiet() const override;
+  [[nodiscard]] bool needs_polling() const override { return session_.backends->needs_polling(); }
   bool prepare_sleep() override;
   void wake_up() override;
 

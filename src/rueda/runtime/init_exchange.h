@@ -3,10 +3,12 @@
 // the first one.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "rueda/backend/mpi/process.h"
 #include "rueda/base/clock.h"
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
@@ -48,6 +50,10 @@ class RendezvousPoint {
   // A rank whose own settings are wrong tells the other ranks, which may not have come yet.
   void refuse(const Status& why);
 
+  // MPI of this process, once an init has used it. It outlives inits, because it can be initialised only
+  // once.
+  [[nodiscard]] std::shared_ptr<backend::mpi::Process>& mpi() { return mpi_; }
+
   void note_loss(LostRank lost) { lost_ = std::move(lost); }
   void forget_loss() { lost_.reset(); }
   // Null if this world has lost no rank.
@@ -69,6 +75,7 @@ class RendezvousPoint {
   Epoch last_closed_ = 0;  // rank 0
   bool has_left_refusal_ = false;
   std::optional<LostRank> lost_;
+  std::shared_ptr<backend::mpi::Process> mpi_;
 };
 
 // One init exchange: publishes and gathers peer info. While it waits for other ranks, it notices if one of

@@ -17,7 +17,7 @@ using control::MessageType;
 using transport::Completion;
 using transport::Ticket;
 
-// The high byte of a ticket says whose it is; the native backend uses 0x01.
+// The high byte of a ticket says whose it is; native backends use 0x01 and 0x05.
 constexpr int kOwnerShift = 56;
 enum class Owner : uint8_t { kSend = 2, kHeader = 3, kBody = 4 };
 
@@ -41,11 +41,13 @@ Status too_large(size_t bytes) {
 
 size_t data_channels(const std::vector<PeerInfo>& all) { return is_one_host(all) ? 1 : kMaxDataChannels; }
 
+bool has_meeting_channel(const std::vector<PeerInfo>& all) { return choose_nccl(all).is_used; }
+
 Links::Links(std::vector<OpenTransport> transports, Rank me, const std::vector<PeerInfo>& all)
     : transports_(std::move(transports)),
       me_(me),
       all_(all),
-      data_channels_(data_channels(all)),
+      data_channels_(data_channels(all) + (has_meeting_channel(all) ? 1 : 0)),
       peers_(all.size()) {}
 
 // Both ranks of a pair make the same choice, because they go through the transports in the same order.
@@ -63,11 +65,8 @@ Status Links::begin_connecting(Rank peer) {
     return has_control_channel(peer) ? open.transport->connect(peer, address->second, kControlChannel)
                                      : Status::ok();
   }
-  const auto kinds = transport_kinds();
-  const auto network = std::ranges::find(kinds, Reach::kNetwork, &TransportKind::reach);
-  return {Code::kUnavailable, "no transport reaches " + describe(peer, info) + "; allow " +
-                                  std::string(network->name) +
-                                  " with RUEDA_TRANSPORTS=" + all_transports(",") + "."};
+  return {Code::kUnavailable, "no transport reaches " + describe(peer, info) +
+                                  "; allow tcp with RUEDA_TRANSPORTS=" + default_transports() + "."};
 }
 
 bool Links::is_up(Rank peer) const {

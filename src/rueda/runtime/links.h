@@ -32,6 +32,9 @@ constexpr uint16_t data_channel(size_t i) { return static_cast<uint16_t>(i == 0 
 // How many data channels a job has. Between hosts two calls run at once. On one host that would
 // only cost memory.
 size_t data_channels(const std::vector<PeerInfo>& all);
+// Whether there is one more data channel, after those: a backend for device memory meets the other ranks
+// there.
+bool has_meeting_channel(const std::vector<PeerInfo>& all);
 
 // A control message that has arrived.
 struct ControlMessage {
@@ -89,7 +92,7 @@ class Links {
  private:
   struct Peer {
     transport::Transport* transport = nullptr;  // null: connecting has not begun
-    std::array<transport::Endpoint*, kMaxDataChannels> data{};
+    std::array<transport::Endpoint*, kMaxDataChannels + 1> data{};
     transport::Endpoint* control = nullptr;
     std::array<std::byte, control::kControlHeaderBytes> header{};
     control::ControlHeader parsed;

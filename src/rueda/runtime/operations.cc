@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "rueda/memory/cuda/buffers.h"
+
 namespace rueda::runtime {
 namespace {
 
@@ -49,11 +51,28 @@ void call(const std::vector<Callback>& callbacks) {
 
 }  // namespace
 
-void FreeDeleter::operator()(void* memory) const { std::free(memory); }
+void Release::operator()(void* memory) const {
+  if (device == nullptr) return std::free(memory);
+  cuda::DeviceBuffer::adopt(device, memory);  // and free it
+}
 
-HostMemory allocate_host(size_t bytes) {
+OwnedMemory allocate_host(size_t bytes) {
   const size_t rounded = (std::max<size_t>(bytes, 1) + 63) / 64 * 64;
-  return HostMemory(std::aligned_alloc(64, rounded));
+  return OwnedMemory(std::aligned_alloc(64, rounded));
+}
+
+Result<OwnedMemory> allocate_on(const std::shared_ptr<const cuda::Device>& device, size_t bytes) {
+  Result<cuda::DeviceBuffer> made = cuda::DeviceBuffer::allocate(device, std::max<size_t>(bytes, 1));
+  if (!made.is_ok()) return made.status();
+  return OwnedMemory(made.value().release(), Release{.device = device});
+}
+
+Operation::~Operation() {
+  const bool owns_device_memory = std::ranges::any_of(tensors, [](const Tensor& tensor) {
+    return tensor.allocated != nullptr && tensor.allocated.get_deleter().device != nullptr;
+  });
+  if (!owns_device_memory) return;
+  for (const std::shared_ptr<backend::DeviceEvent>& event : events) (void)event->wait(std::nullopt);
 }
 
 int64_t Tensor::count() const {

@@ -21,14 +21,19 @@
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
 #include "rueda/control/messages.h"
+#include "rueda/memory/cuda/device.h"
 
 namespace rueda::runtime {
 
-struct FreeDeleter {
+struct Release {
+  std::shared_ptr<const cuda::Device> device;  // null: memory of the host
   void operator()(void* memory) const;
 };
-using HostMemory = std::unique_ptr<void, FreeDeleter>;
-HostMemory allocate_host(size_t bytes);  // 64-byte aligned, at least one byte; null if there is no memory
+// Memory of the host or of a device.
+using OwnedMemory = std::unique_ptr<void, Release>;
+OwnedMemory allocate_host(size_t bytes);  // 64-byte aligned, at least one byte; null if there is no memory
+// The same on a device; fails if it has no memory left.
+Result<OwnedMemory> allocate_on(const std::shared_ptr<const cuda::Device>& device, size_t bytes);
 
 // One tensor of an operation: what was asked, where its bytes are, and what came of it.
 struct Tensor {
@@ -36,7 +41,7 @@ struct Tensor {
   const void* input = nullptr;
   void* output = nullptr;  // the caller's, or allocated.get()
   Memory memory;           // of both; request.memory says of which kind it is
-  HostMemory allocated;    // set if the caller gave no output
+  OwnedMemory allocated;   // of that kind; set if the caller gave no output
   std::vector<int64_t> result_shape;
   std::vector<int32_t> received_splits;  // alltoall: rows from each member
 
@@ -54,6 +59,11 @@ struct Callback {
 // What one handle stands for: a tensor, a group of tensors, which completes as a whole, or a change of
 // the process sets.
 struct Operation {
+  Operation() = default;
+  ~Operation();  // memory that it owns on a device is kept until no device uses it
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+
   int64_t handle = 0;
   std::vector<Tensor> tensors;  // none: a change of the process sets
   std::optional<control::SetChange> set_change;

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "rueda/backend/nccl/library.h"
 #include "rueda/base/limits.h"
 
 namespace rueda::runtime {
@@ -41,10 +42,18 @@ Bytes encode(const PeerInfo& info) {
     to.put_string(one.first);
     to.put_string(one.second);
   });
+  out.put(info.cuda_version);
+  out.put_string(info.cuda_fault);
+  out.put(info.nccl.version);
+  out.put_string(info.nccl.why_not);
   out.put(info.fusion_bytes);
   out.put(info.chunk_bytes);
   out.put_string(info.algorithm);
+  out.put_string(info.gpu_operations);
+  out.put(info.staging_bytes);
   out.put(static_cast<uint8_t>(info.is_bitwise));
+  out.put_string(info.cpu_operations);
+  out.put(info.mpi_chunk_bytes);
   out.put(static_cast<uint8_t>(info.group_fusion_disabled));
   out.put(static_cast<uint8_t>(info.dynamic_process_sets));
   out.put_list(info.process_sets,
@@ -63,10 +72,18 @@ Result<PeerInfo> decode_peer_info(std::span<const std::byte> raw) {
   info.local_size = in.get<Rank>();
   info.size = in.get<Rank>();
   info.addresses = get_addresses(in);
+  info.cuda_version = in.get<int32_t>();
+  info.cuda_fault = in.get_string(kMaxTextBytes);
+  info.nccl.version = in.get<int32_t>();
+  info.nccl.why_not = in.get_string(kMaxTextBytes);
   info.fusion_bytes = in.get<int64_t>();
   info.chunk_bytes = in.get<int64_t>();
   info.algorithm = in.get_string(kMaxTextBytes);
+  info.gpu_operations = in.get_string(kMaxTextBytes);
+  info.staging_bytes = in.get<int64_t>();
   info.is_bitwise = in.get<uint8_t>() != 0;
+  info.cpu_operations = in.get_string(kMaxTextBytes);
+  info.mpi_chunk_bytes = in.get<int64_t>();
   info.group_fusion_disabled = in.get<uint8_t>() != 0;
   info.dynamic_process_sets = in.get<uint8_t>() != 0;
   info.process_sets =
@@ -141,6 +158,11 @@ Status check_agreement(const std::vector<PeerInfo>& all) {
                                           " has mismatching " + (is_size ? "size" : "values") +
                                           " on different ranks: rank 0 and " + whom + "."};
     }
+    if (info.cpu_operations != first.cpu_operations) {
+      return {Code::kInvalidArgument, whom + " has RUEDA_CPU_OPERATIONS=" + info.cpu_operations +
+                                          " but rank 0 has " + first.cpu_operations +
+                                          "; set it alike on all ranks."};
+    }
     if (info.dynamic_process_sets != first.dynamic_process_sets) {
       return {Code::kInvalidArgument, "rank 0 and " + whom +
                                           " disagree about HOROVOD_DYNAMIC_PROCESS_SETS; set it "
@@ -194,6 +216,27 @@ Result<Place> place_of(Rank rank, const std::vector<PeerInfo>& all) {
                                               "RUEDA_LOCAL_SIZE.");
   }
   return place;
+}
+
+NcclChoice choose_nccl(const std::vector<PeerInfo>& all) {
+  const auto asks = [](const PeerInfo& info) { return info.nccl.version > 0 || !info.nccl.why_not.empty(); };
+  const std::string& wanted = all.front().gpu_operations;
+  const bool is_asked_for = wanted.empty() || wanted == "nccl";
+  if (!is_asked_for || (wanted.empty() && std::ranges::none_of(all, asks))) return {};
+  const auto who = [&](size_t rank) { return describe(static_cast<Rank>(rank), all[rank]); };
+  for (size_t r = 0; r < all.size(); ++r) {
+    const NcclInfo& mine = all[r].nccl;
+    if (mine.version == 0) {
+      const bool has_reason = !mine.why_not.empty();
+      return {.why_not = who(r) + (has_reason ? " cannot use NCCL: " + mine.why_not
+                                              : " has no GPU, or its settings do not ask for NCCL.")};
+    }
+    if (mine.version != all.front().nccl.version)
+      return {.why_not = who(0) + " has NCCL " + nccl::version_text(all.front().nccl.version) + " but " +
+                         who(r) + " has NCCL " + nccl::version_text(mine.version) +
+                         "; install the same version everywhere."};
+  }
+  return {.is_used = true, .why_not = {}};
 }
 
 schedule::Topology topology_of(const std::vector<Rank>& members, const std::vector<PeerInfo>& all) {

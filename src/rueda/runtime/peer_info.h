@@ -19,6 +19,14 @@ namespace rueda::runtime {
 // How a rank can be reached: the names of the transports that it has, and its address in each.
 using TransportAddresses = std::map<std::string, std::string, std::less<>>;
 
+// What a rank says about NCCL.
+struct NcclInfo {
+  int32_t version = 0;  // of the library that it would use; 0: it cannot or need not use NCCL
+  std::string why_not;  // the reason, if it cannot; empty: it has no GPU, or its settings do not ask for NCCL
+
+  bool operator==(const NcclInfo&) const = default;
+};
+
 struct PeerInfo {
   std::string release;
   int64_t pid = 0;
@@ -28,12 +36,21 @@ struct PeerInfo {
   Rank local_size = -1;
   Rank size = 0;  // of the world, as this rank was told
   TransportAddresses addresses;
+  NcclInfo nccl;
+  // CUDA on this rank: the version of its driver, 0 if it has none that rueda can use, and why not. Devices
+  // are found when the first tensor names one: a program may choose those that are visible after init.
+  int32_t cuda_version = 0;
+  std::string cuda_fault;
   // Settings that must be equal on all ranks: every rank uses those of rank 0. Settings that only the
   // coordinator uses (fusion of tensors with a priority, cycle time, stalls, plans) are not published.
   int64_t fusion_bytes = 0;
   int64_t chunk_bytes = 0;
   std::string algorithm;
+  std::string gpu_operations;
+  int64_t staging_bytes = 0;
   bool is_bitwise = false;  // RUEDA_DETERMINISM
+  std::string cpu_operations;
+  int64_t mpi_chunk_bytes = 0;
   bool group_fusion_disabled = false;
   bool dynamic_process_sets = false;
   std::vector<std::vector<Rank>> process_sets;  // static ones, sorted; ids 1, 2, … and 0 for the world
@@ -63,6 +80,13 @@ Status check_agreement(const std::vector<PeerInfo>& all);
 // Checks one rank's own list: ranks in range, none twice, no set twice.
 Status check_process_sets(const std::vector<std::vector<Rank>>& sets, Rank world_size);
 Result<Place> place_of(Rank rank, const std::vector<PeerInfo>& all);
+// Whether the job uses NCCL: if rank 0's settings allow it and all ranks can, with one version. The same on
+// every rank. Which GPU a rank has is known only when it first uses one (backend/nccl/nccl.h).
+struct NcclChoice {
+  bool is_used = false;
+  std::string why_not;  // a sentence that names the ranks; empty if no rank has asked for NCCL
+};
+NcclChoice choose_nccl(const std::vector<PeerInfo>& all);
 // The topology of a group: dense host indices in order of first appearance.
 schedule::Topology topology_of(const std::vector<Rank>& members, const std::vector<PeerInfo>& all);
 

@@ -5,19 +5,28 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "rueda/backend/mpi/process.h"
+#include "rueda/backend/nccl/library.h"
 #include "rueda/backend/table.h"
 #include "rueda/base/config.h"
 #include "rueda/base/types.h"
 #include "rueda/base/unique_fd.h"
+#include "rueda/memory/cuda/device.h"
 #include "rueda/runtime/calibrate.h"
 #include "rueda/runtime/links.h"
 #include "rueda/runtime/peer_info.h"
 #include "rueda/trace/timeline.h"
 
 namespace rueda::runtime {
+
+struct MpiWorld {
+  std::shared_ptr<backend::mpi::Process> process;
+  backend::mpi::Team team;
+};
 
 struct Session {
   Config config;
@@ -26,12 +35,19 @@ struct Session {
   std::unique_ptr<std::vector<PeerInfo>> all;  // stable address: links and backend refer to it
   Place place;
   std::string launcher, launcher_reason;
-  std::string listen_host;       // address of this machine that peers dial; empty: none does
-  std::unique_ptr<Links> links;  // null in a single-process job
+  std::string listen_host;                 // address of this machine that peers dial; empty: none does
+  std::unique_ptr<Links> links;            // null in a single-process job
+  std::shared_ptr<cuda::Devices> devices;  // null: this process has no CUDA driver, or none that is usable
+  std::string cuda_fault;                  // why it is not usable
+  std::string gpu_operations;              // how calls in device memory run: "nccl,staged"; empty: not at all
+  std::shared_ptr<const nccl::Library> nccl;  // null: this rank does not use NCCL
+  std::string nccl_fault;                     // why it cannot
   std::unique_ptr<backend::BackendTable> backends;
   bool reduces_in_shared_memory = false;  // the ranks of one host
   UniqueFd doorbell;  // an eventfd: wakes the engine thread; peers of this host ring it as well
   std::function<void(const transport::Completion&)> on_data;  // feeds the backend
+  // How the ranks met, if it was through MPI; it may run their collectives, too.
+  std::optional<MpiWorld> mpi;
   MeasuredLinks measured;
   int64_t first_handle = 1;                   // larger than any handle this process has given out
   std::shared_ptr<trace::Timeline> timeline;  // of this process's earlier epochs; null: there were none

@@ -7,6 +7,7 @@
 #include "rueda/base/transport_names.h"
 #include "rueda/transport/shm/shm.h"
 #include "rueda/transport/tcp/tcp.h"
+#include "rueda/transport/ucx/ucx.h"
 
 namespace rueda::runtime {
 namespace {
@@ -27,8 +28,17 @@ Made make_tcp(const TransportSite& site) {
   return transport::make_tcp(std::move(options));
 }
 
+Made make_ucx(const TransportSite& site) {
+  transport::UcxOptions options;
+  options.identity = site.identity;
+  options.bind_host = site.listen_host;
+  options.peer_timeout = nanos(site.config.peer_timeout_s, kSecond);
+  return transport::make_ucx(std::move(options));
+}
+
 constexpr auto kKinds = std::to_array<TransportKind>({
     {"shm", Reach::kHost, make_shm},
+    {"ucx", Reach::kNetwork, make_ucx},
     {"tcp", Reach::kNetwork, make_tcp},
 });
 

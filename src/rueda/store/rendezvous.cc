@@ -287,6 +287,7 @@ Result<Rendezvous> open_rendezvous(const World& world, const std::string& interf
       return meet_at_seed(attempt);
     case World::Method::kPmi:
     case World::Method::kPmix:
+    case World::Method::kGiven:
       return meet_in_space(attempt);
     case World::Method::kNone:
       break;

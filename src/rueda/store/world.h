@@ -30,15 +30,16 @@ struct World {
   std::string host;      // name of this host for messages (RUEDA_HOSTNAME, HOROVOD_HOSTNAME or gethostname)
 
   // The rendezvous method: exactly one of these.
-  enum class Method { kNone, kUrl, kSeed, kPmi, kPmix };
+  enum class Method { kNone, kUrl, kSeed, kPmi, kPmix, kGiven };
   Method method = Method::kNone;
   std::string url;               // kUrl: file:///dir or tcp://host:port
   bool is_store_served = false;  // kUrl tcp: true = a launcher serves it; false = rank 0 does
   std::string seed_host;  // kSeed: rank 0's host; it serves on the first free port derived from the job id.
                           // kPmix: the same as a second choice, where libpmix cannot be used; may be empty
-  std::string seed_fallback;             // used if the name seed_host cannot be resolved; may be empty
-  std::string secret_file;               // RUEDA_SECRET_FILE, may be empty
-  std::shared_ptr<LauncherSpace> space;  // set by complete_world() after it asked the launcher
+  std::string seed_fallback;  // used if the name seed_host cannot be resolved; may be empty
+  std::string secret_file;    // RUEDA_SECRET_FILE, may be empty
+  // Set by complete_world() after it asked the launcher. kGiven: set by whoever made this world.
+  std::shared_ptr<LauncherSpace> space;
 };
 
 // The first match in the documented order wins. Fails with kInvalidArgument, naming the variables, if they

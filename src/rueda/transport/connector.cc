@@ -1,6 +1,9 @@
 #include "rueda/transport/connector.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -38,6 +41,14 @@ Status check_channel(const Identity& identity, const ChannelName& name) {
     return {Code::kInvalidArgument,
             "channel " + std::to_string(name.channel) + " is beyond the 16 channels of a peer."};
   return Status::ok();
+}
+
+void keep_alive(int fd, Nanos peer_timeout) {
+  const int seconds = static_cast<int>(std::max<Nanos>(peer_timeout / kSecond, 6));
+  set_option(fd, SOL_SOCKET, SO_KEEPALIVE);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, seconds / 2);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, seconds / 6);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
 Connector::Connector(const Identity& identity, ConnectionKind kind, Poller& poller, Vet vet)

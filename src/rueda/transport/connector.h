@@ -27,6 +27,9 @@ struct Connected {
 Status check_identity(const Identity& identity);
 Status check_channel(const Identity& identity, const ChannelName& name);
 
+// Lets the kernel end an idle TCP connection whose other host has been silent for so long.
+void keep_alive(int fd, Nanos peer_timeout);
+
 class Connector {
  public:
   static constexpr size_t kMaxPending = 64;   // strangers at a time; one more evicts another one

@@ -52,8 +52,9 @@ class Requests {
     complete(recvs.front().ticket, Status::ok());
     recvs.pop_front();
   }
-  size_t withdraw(size_t receives, bool has_oldest_begun) {
-    const size_t open = recvs.size() - (has_oldest_begun && !recvs.empty() ? 1 : 0);
+  // begun: how many of the oldest receives have got a part of their message.
+  size_t withdraw(size_t receives, size_t begun) {
+    const size_t open = recvs.size() - std::min(begun, recvs.size());
     const size_t taken = std::min(receives, open);
     recvs.resize(recvs.size() - taken);
     return taken;

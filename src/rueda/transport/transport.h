@@ -1,5 +1,5 @@
-// Moves bytes between two ranks. This is the interface of shared memory, TCP, the simulator and,
-// later, RDMA. It knows neither collectives nor groups. Engine thread only, unless a member says
+// Moves bytes between two ranks. This is the interface of shared memory, TCP, UCX (RDMA) and the
+// simulator. It knows neither collectives nor groups. Engine thread only, unless a member says
 // otherwise. Nothing blocks.
 #pragma once
 
@@ -77,7 +77,7 @@ struct Identity {
 class Transport {
  public:
   virtual ~Transport() = default;
-  [[nodiscard]] virtual std::string_view name() const = 0;  // "shm", "tcp", "sim"
+  [[nodiscard]] virtual std::string_view name() const = 0;  // "shm", "ucx", "tcp", "sim"
 
   // What the peers need to reach me. It is published in the store as it is: plain text without spaces, at
   // most 1 KiB.

@@ -4,7 +4,7 @@
     torch.distributed.init_process_group("rueda")
 
 `import rueda.torch` registers it. The engine starts with the first group, or is shared with `hvd.init()`. A
-group serves CPU tensors in place and GPU tensors through host memory.
+group serves CPU tensors and, where the engine takes their memory, GPU tensors in place.
 """
 
 from __future__ import annotations

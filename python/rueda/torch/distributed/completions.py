@@ -16,11 +16,13 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from ctypes import byref
 from dataclasses import dataclass
 
 from rueda import _core, errors
 from rueda.basics import basics
+from rueda.torch import devices
 from rueda.torch.distributed.group_operations import GroupOperation
 
 _POLL_S = 1.0  # the longest sleep; a future given meanwhile may have an earlier deadline
@@ -74,10 +76,17 @@ class _Watch:
     done: Callable[[Exception | None], None]
 
     def is_due(self) -> bool:
-        return self.operation.try_settle() or time.monotonic() >= self.deadline
+        with self._apart():
+            return self.operation.try_settle() or time.monotonic() >= self.deadline
 
     def tell(self) -> None:
-        self.done(self.operation.error if self.operation.try_settle() else self.operation.late(self.seconds))
+        operation = self.operation
+        with self._apart():
+            self.done(operation.error if operation.try_settle() else operation.late(self.seconds))
+
+    def _apart(self) -> AbstractContextManager[object]:
+        """A result on a GPU must not come after what other threads enqueue, as on the default stream."""
+        return nullcontext() if self.operation.gpu < 0 else devices.side_stream(self.operation.gpu)
 
 
 class Completions:

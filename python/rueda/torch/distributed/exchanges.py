@@ -9,7 +9,7 @@ import torch
 
 from rueda import _core, errors, operations
 from rueda.operations import Call
-from rueda.torch.distributed.layout import Stage, moved, same_type
+from rueda.torch.distributed.layout import Stage, moved, place_of, same_type
 from rueda.torch.distributed.requests import Members, Request, check_list, deal, taken
 
 
@@ -43,7 +43,7 @@ def scatter(output: torch.Tensor, sources: Sequence[torch.Tensor] | None, member
     dtype = moved(output.dtype, 0)[0]
 
     def finish(handle: int, index: int) -> None:
-        deal(taken(handle, index, output.dtype), [output], "scatter")
+        deal(taken(handle, index, output), [output], "scatter")
 
     return _alltoall("scatter", given, (dtype, (sum(splits),), splits), [output, sources], finish)
 
@@ -74,7 +74,9 @@ def all_to_all_single(
     dtype, width = moved(source.dtype, row)
 
     def finish(handle: int, index: int) -> None:
-        blocks = [torch.empty(count * row, dtype=output.dtype) for count in members.to_set(out_splits)]
+        on = place_of(output)
+        counts = members.to_set(out_splits)
+        blocks = [torch.empty(count * row, dtype=output.dtype, device=on) for count in counts]
         _unpack(handle, index, blocks, "all_to_all_single", width)
         output.detach().copy_(torch.cat(members.to_group(blocks)).view(output.shape))
 
@@ -93,7 +95,7 @@ def _all_to_all_even(output: torch.Tensor, source: torch.Tensor, members: Member
     dtype, count = moved(source.dtype, source.numel() // members.count)
     # As many rows as ranks, so that the engine refuses ranks whose rows have other lengths.
     shape = (members.count, count)
-    call = Call(_core.ALLTOALL, dtype, shape, given.address, result.address, device=given.device)
+    call = Call(_core.ALLTOALL, dtype, shape, given.address, result.address, **given.place)
     return Request(call, [result, given, output, source], result.finish)
 
 
@@ -130,7 +132,7 @@ def _alltoall(
             f"{word} of {max(splits)} elements to one rank is more than {_core.LARGEST_INT32}; send it in "
             "several parts."
         )
-    call = Call(_core.ALLTOALL, dtype, shape, given.address, splits=splits, device=given.device)
+    call = Call(_core.ALLTOALL, dtype, shape, given.address, splits=splits, **given.place)
     return Request(call, [given, *held], finish)
 
 
@@ -169,4 +171,4 @@ def _unpack(handle: int, index: int, outputs: Sequence[torch.Tensor], word: str,
             f"{word} received {got} elements from the ranks of the group, but its outputs have room for "
             f"{expected}; make the sizes agree on all ranks."
         )
-    deal(taken(handle, index, outputs[0].dtype), outputs, word)
+    deal(taken(handle, index, outputs[0]), outputs, word)

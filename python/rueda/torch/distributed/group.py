@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from rueda import epochs, errors, operations
+from rueda import _core, epochs, errors, operations
 from rueda.torch.distributed import exchanges, group_operations, names, profiling, requests, sets
 from rueda.torch.distributed.group_operations import GroupOperation
 from rueda.torch.distributed.reductions import reduction
@@ -261,7 +261,8 @@ class RuedaProcessGroup(dist.ProcessGroup):
         sender, receiver = self._members.world_ranks[origin], self._members.world_ranks[destination]
         set_id = sets.pair_of(sender, receiver)
         request = requests.broadcast(tensor, sender)
-        request.call.device = -1  # one side may have a GPU
+        if request.call.memory != _core.DEVICE_MEMORY:
+            request.call.device = -1  # one side may have a GPU
         with self._lock:
             number = self._messages.get(route, 0) + 1
             self._messages[route] = number
@@ -315,10 +316,13 @@ class RuedaProcessGroup(dist.ProcessGroup):
 
         # torch.distributed's functions wait at once for what they start without async_op.
         will_wait = self._coalescing is None and getattr(options, "asyncOp", True) is False
-        engine_handle = group_operations.submit([request.call for request in made], (set_id, name), will_wait)
-        held = [request.held for request in made]
+        calls, held = [request.call for request in made], [request.held for request in made]
+        stream = group_operations.stream_for(calls)
+        if stream is not None:
+            held.append([stream.mark(calls)])
+        engine_handle = group_operations.submit(calls, (set_id, name), will_wait)
         what = f"{word} ({place} of process group {self._name})"
-        operation = GroupOperation(engine_handle, held, finish if finishes else None, what)
+        operation = GroupOperation(engine_handle, held, finish if finishes else None, what, stream)
         if self._coalescing is not None:
             self._coalescing.append(operation)
         return RuedaWork([operation], outputs, seconds)

@@ -15,9 +15,11 @@ from typing import Any
 import torch
 
 from rueda import _core, errors, operations
+from rueda.device import Stream
 from rueda.errors import HorovodInternalError
 from rueda.in_flight import LOST, InFlight, open_operations
 from rueda.operations import Call
+from rueda.torch import devices
 
 _REAP_AT_ONCE = 16  # how many ended operations one submission settles at most
 
@@ -28,24 +30,36 @@ class GroupOperation(InFlight):
     __slots__ = ("what",)
 
     def __init__(
-        self, engine_handle: int, held: Sequence[Any], finish: Callable[[int], None] | None, what: str
+        self,
+        engine_handle: int,
+        held: Sequence[Any],
+        finish: Callable[[int], None] | None,
+        what: str,
+        stream: Stream | None = None,
     ) -> None:
-        """what: for error texts: "all_reduce (call 12 of process group 0)"."""
+        """what: for error texts: "all_reduce (call 12 of process group 0)". stream: see InFlight."""
 
         def put_in_place(engine_handle: int) -> None:
             if finish is not None:
                 with torch.no_grad():
                     finish(engine_handle)
 
-        super().__init__(engine_handle, held, put_in_place)
+        super().__init__(engine_handle, held, put_in_place, 0, stream)
         self.what = what
         _to_reap.append(engine_handle)
 
     def wait(self, seconds: float) -> None:
-        """Returns once the operation has succeeded; raises HorovodInternalError if it failed or is late."""
+        """Returns once the operation has succeeded, or was launched on a device, for which the calling
+        thread's stream then waits. Raises HorovodInternalError if it failed or is late.
+        """
         if not self.ends_by(time.monotonic() + seconds):
             raise self.late(seconds)
         self.settle()
+
+    @property
+    def gpu(self) -> int:
+        """The index of the GPU whose streams wait for it; -1 if it is in host memory."""
+        return -1 if self._stream is None else self._stream.device
 
     def _end(self, failure: str | None) -> None:
         # The engine's texts know the name alone.
@@ -62,6 +76,12 @@ class GroupOperation(InFlight):
 
 # The order in which submissions look for ended operations that nobody waits for; by the engine's handle.
 _to_reap: deque[int] = deque()
+
+
+def stream_for(calls: Sequence[Call]) -> Stream | None:
+    """The stream on which the calling thread enqueues for the GPU of these calls; None for host memory."""
+    on_gpu = [call.device for call in calls if call.memory == _core.DEVICE_MEMORY]
+    return devices.stream_at(on_gpu[0]) if on_gpu else None
 
 
 def submit(calls: Sequence[Call], target: tuple[int, str], will_wait: bool) -> int:

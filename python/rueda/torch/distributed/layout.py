@@ -1,4 +1,4 @@
-"""Tensors of process groups as the engine takes them: flat, contiguous, on the host, of a type it knows.
+"""Tensors of process groups as the engine takes them: flat, contiguous, of a type and in memory it knows.
 
 Tensors that are so already travel in their own memory. All others go through a stage, which is copied back
 when the operation has ended.
@@ -7,10 +7,11 @@ when the operation has ended.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
-from rueda import _core
+from rueda import _core, device
 from rueda.torch import tensors as memory
 
 
@@ -25,26 +26,25 @@ class Stage:
             )
         self.tensor = tensor.detach()
         if memory.is_direct(self.tensor) and self.tensor.is_contiguous() and not self.tensor.is_conj():
-            self.host = self.tensor
+            self.buffer = self.tensor
         elif is_input:
-            # The copy is the point: contiguous() alone would leave a GPU tensor where it is.
-            self.host = self.tensor.to("cpu").contiguous().resolve_conj().resolve_neg()
+            self.buffer = self.tensor.to(place_of(tensor)).contiguous().resolve_conj().resolve_neg()
         else:
-            self.host = torch.empty(self.tensor.shape, dtype=tensor.dtype)
+            self.buffer = torch.empty(self.tensor.shape, dtype=tensor.dtype, device=place_of(tensor))
 
     @property
     def is_direct(self) -> bool:
         """Whether the engine works in the tensor's own memory."""
-        return self.host.data_ptr() == self.tensor.data_ptr() and self.host.device == self.tensor.device
+        return self.buffer.data_ptr() == self.tensor.data_ptr() and self.buffer.device == self.tensor.device
 
     @property
     def address(self) -> int:
-        return self.host.data_ptr()
+        return self.buffer.data_ptr()
 
     @property
-    def device(self) -> int:
-        """Where the tensor is, as requests say it."""
-        return memory.device_index(self.tensor)
+    def place(self) -> dict[str, Any]:
+        """The fields of a Call that say where the tensor is, and the memory that the engine uses."""
+        return {"device": memory.device_index(self.tensor), "memory": memory.memory_of(self.buffer)}
 
     @property
     def finish(self) -> Callable[[int, int], None] | None:
@@ -54,12 +54,22 @@ class Stage:
     def bring_back(self) -> None:
         """Copies what the engine wrote to the tensor, if it wrote elsewhere."""
         if not self.is_direct:
-            self.tensor.copy_(self.host)
+            self.tensor.copy_(self.buffer)
 
     def keep_apart_from(self, output: Stage) -> None:
         """Has the engine read a copy if writing the output would change this input."""
-        if share_memory(output.host, self.host):
-            self.host = self.host.clone()
+        if share_memory(output.buffer, self.buffer):
+            self.buffer = self.buffer.clone()
+
+
+def place_of(tensor: torch.Tensor) -> torch.device:
+    """Where the engine can work for a tensor: on its device, or on the CPU if the engine does not take that
+    device's memory.
+    """
+    if tensor.is_cpu or memory.stays_on_gpu(tensor):
+        return tensor.device
+    device.warn_staged("CUDA tensors")
+    return torch.device("cpu")
 
 
 def moved(dtype: torch.dtype, count: int) -> tuple[int, int]:

@@ -15,8 +15,8 @@ import torch
 
 from rueda import _core, errors
 from rueda.operations import Call
-from rueda.torch import handles
-from rueda.torch.distributed.layout import Stage, moved, reduced, same_type
+from rueda.torch import tensors as memory
+from rueda.torch.distributed.layout import Stage, moved, place_of, reduced, same_type
 from rueda.torch.tensors import device_index
 
 
@@ -66,8 +66,8 @@ def allreduce(tensor: torch.Tensor, op: int, factor: float) -> Request:
     """In place."""
     stage = Stage(tensor)
     dtype, shape = reduced(tensor.dtype), (tensor.numel(),)
-    memory = (stage.address, stage.address)
-    call = Call(_core.ALLREDUCE, dtype, shape, *memory, op, prescale=factor, device=stage.device)
+    where = (stage.address, stage.address)
+    call = Call(_core.ALLREDUCE, dtype, shape, *where, op, prescale=factor, **stage.place)
     return Request(call, [stage], stage.finish)
 
 
@@ -80,8 +80,8 @@ def broadcast(tensor: torch.Tensor, world_root: int) -> Request:
     """In place."""
     stage = Stage(tensor)
     dtype, count = moved(tensor.dtype, tensor.numel())
-    memory = (stage.address, stage.address)
-    call = Call(_core.BROADCAST, dtype, (count,), *memory, root_rank=world_root, device=stage.device)
+    where = (stage.address, stage.address)
+    call = Call(_core.BROADCAST, dtype, (count,), *where, root_rank=world_root, **stage.place)
     return Request(call, [stage], stage.finish)
 
 
@@ -102,19 +102,19 @@ def all_gather_single(output: torch.Tensor, source: torch.Tensor, members: Membe
         )
     result, given = Stage(output, is_input=False), Stage(source)
     if result.is_direct and not members.is_sorted:
-        result.host = torch.empty_like(output)
+        result.buffer = torch.empty_like(output)
     block = source.numel() * source.element_size()
     is_own_block = members.is_sorted and given.address == result.address + members.me * block
     if not is_own_block:
         given.keep_apart_from(result)
     dtype, count = moved(source.dtype, source.numel())
     # With a first dimension of 1 the engine refuses ranks whose counts differ.
-    call = Call(_core.ALLGATHER, dtype, (1, count), given.address, result.address, device=given.device)
+    call = Call(_core.ALLGATHER, dtype, (1, count), given.address, result.address, **given.place)
 
     def finish(handle: int, index: int) -> None:
         if not members.is_sorted:
-            blocks = result.host.view(members.count, -1)
-            result.host = torch.stack(members.to_group(list(blocks))).view(output.shape)
+            blocks = result.buffer.view(members.count, -1)
+            result.buffer = torch.stack(members.to_group(list(blocks))).view(output.shape)
         result.bring_back()
 
     return Request(call, [result, given, output, source], None if result.is_direct else finish)
@@ -131,9 +131,10 @@ def all_gather(outputs: Sequence[torch.Tensor], source: torch.Tensor, members: M
             "make them equal."
         )
     if len(set(counts)) == 1:
-        flat = torch.empty(members.count, source.numel(), dtype=source.dtype)
+        place = place_of(source)
+        flat = torch.empty(members.count, source.numel(), dtype=source.dtype, device=place)
         in_set = Members(members.place[members.me], tuple(sorted(members.world_ranks)))
-        inner = all_gather_single(flat, source.cpu(), in_set)
+        inner = all_gather_single(flat, source.to(place), in_set)
 
         def finish_even(handle: int, index: int) -> None:
             for output, block in zip(outputs, members.to_group(list(flat))):
@@ -143,10 +144,10 @@ def all_gather(outputs: Sequence[torch.Tensor], source: torch.Tensor, members: M
         return Request(inner.call, [inner.held, flat, outputs, source], finish_even)
     given = Stage(source)
     dtype, count = moved(source.dtype, source.numel())
-    call = Call(_core.ALLGATHER, dtype, (count,), given.address, device=given.device)
+    call = Call(_core.ALLGATHER, dtype, (count,), given.address, **given.place)
 
     def finish(handle: int, index: int) -> None:
-        deal(taken(handle, index, source.dtype), members.to_set(outputs), "all_gather")
+        deal(taken(handle, index, source), members.to_set(outputs), "all_gather")
 
     return Request(call, [given, source, outputs], finish)
 
@@ -173,8 +174,8 @@ def reduce_scatter_single(
     result, given = Stage(output, is_input=False), Stage(rows)
     given.keep_apart_from(result)
     dtype, shape = reduced(source.dtype), (members.count, output.numel())
-    memory = (given.address, result.address)
-    call = Call(_core.REDUCESCATTER, dtype, shape, *memory, op, prescale=factor, device=given.device)
+    where = (given.address, result.address)
+    call = Call(_core.REDUCESCATTER, dtype, shape, *where, op, prescale=factor, **given.place)
     return Request(call, [result, given, output, source], result.finish)
 
 
@@ -201,7 +202,8 @@ def _reduce_all_keep_own(
     """For what the engine's reducescatter does not do (operations other than sums, unequal parts): an
     allreduce of which each rank keeps its block. It moves as many times the bytes as the group has ranks.
     """
-    everything = torch.cat([block.detach().reshape(-1) for block in blocks]).cpu()
+    everything = torch.cat([block.detach().reshape(-1) for block in blocks])
+    everything = everything.to(place_of(output))
     start = sum(block.numel() for block in blocks[: members.me])
     inner = allreduce(everything, *reduction)
     inner.call.device = device_index(output)
@@ -224,11 +226,14 @@ def check_list(word: str, tensors: Sequence[torch.Tensor], members: Members) -> 
         )
 
 
-def taken(handle: int, index: int, dtype: torch.dtype) -> torch.Tensor:
-    """The result that the engine allocated: flat, on the host."""
-    known = moved(dtype, 1)[1] == 1
-    tensor, _ = handles.take(handle, index, dtype if known else torch.uint8, torch.device("cpu"))
-    return tensor.reshape(-1) if known else tensor.reshape(-1).view(dtype)
+def taken(handle: int, index: int, like: torch.Tensor) -> torch.Tensor:
+    """The result that the engine allocated, flat, with the type of another tensor of the operation."""
+    is_known = moved(like.dtype, 1)[1] == 1
+    kind = memory.kind_of(like)
+    on = torch.device("cpu") if kind.stream is None else kind.device
+    kind = memory.Kind(like.dtype if is_known else torch.uint8, on, kind.stream)
+    tensor, _ = memory.take(handle, index, kind)
+    return tensor.reshape(-1) if is_known else tensor.reshape(-1).view(like.dtype)
 
 
 def deal(flat: torch.Tensor, outputs: Sequence[torch.Tensor], word: str) -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import TYPE_CHECKING, Union
 
 import torch
 from torch._C._distributed_c10d import Work as _TorchWork
 
+from rueda.torch import devices
 from rueda.torch.distributed import owners
 from rueda.torch.distributed.completions import completions
 from rueda.torch.distributed.group_operations import GroupOperation
+
+if TYPE_CHECKING:
+    _Ended = torch.futures.Future[Union[list[torch.Tensor], Exception]]
 
 
 class RuedaWork(_TorchWork):
@@ -36,7 +41,8 @@ class RuedaWork(_TorchWork):
         owners.keep_if_shared(self)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Returns True once the results are in the output tensors.
+        """Returns True once the results are in the output tensors. On a GPU the calling thread's stream waits
+        for them, and the host waits until the operation was launched.
 
         timeout: the limit of this call; None or 0 means that of the operation or its group. Raises
         HorovodInternalError (a RuntimeError) if the operation failed or has not ended in time.
@@ -51,7 +57,7 @@ class RuedaWork(_TorchWork):
         return True
 
     def synchronize(self) -> None:
-        """The same as wait(): results of GPU tensors are in place when it returns."""
+        """The same as wait()."""
         self.wait()
 
     def is_completed(self) -> bool:
@@ -84,41 +90,53 @@ class RuedaWork(_TorchWork):
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         """A future of the output tensors, with the error of a failed or late operation as a RuntimeError."""
         if self._future is None:
-            outputs = self._outputs
-            ended: torch.futures.Future[Exception | None] = torch.futures.Future()
+            ended = _future_for(self._operations)
 
-            def result(done: torch.futures.Future[Exception | None]) -> list[torch.Tensor]:
-                error = done.value()
-                if error is not None:
-                    raise error
-                return outputs
+            def result(done: _Ended) -> list[torch.Tensor]:
+                outcome = done.value()
+                if isinstance(outcome, Exception):
+                    raise outcome
+                return outcome
 
             # Only a callback can give a future an error that C++ sees. set_exception makes the error a value,
             # which DDP's reducer would take for tensors.
             self._future = ended.then(result)
-            _complete(ended, self._operations, self._seconds)
+            _complete(ended, self._operations, self._outputs, self._seconds)
         return self._future
 
 
+def _future_for(operations: Sequence[GroupOperation]) -> _Ended:
+    gpu = next((operation.gpu for operation in operations if operation.gpu >= 0), -1)
+    return devices.future(gpu) if gpu >= 0 else torch.futures.Future()
+
+
 def _complete(
-    ended: torch.futures.Future[Exception | None], operations: Sequence[GroupOperation], seconds: float
+    ended: _Ended,
+    operations: Sequence[GroupOperation],
+    outputs: list[torch.Tensor],
+    seconds: float,
 ) -> None:
-    """Sets `ended` to None or the first error once all operations have ended or one is late."""
+    """Sets `ended` once all operations have ended or one is late: to the outputs, or to the first error.
+
+    A future for a GPU looks for tensors in its value, and marks the streams on which they are then.
+    """
     left = [operation for operation in operations if not operation.try_settle()]
     if not left:
-        failed = (operation.error for operation in operations if operation.error is not None)
-        _set(ended, next(failed, None))
+        errors = [operation.error for operation in operations if operation.error is not None]
+        for operation in operations if not errors else ():
+            operation.settle()  # another thread may have taken the result, on its stream
+        _set(ended, errors[0] if errors else outputs)
         return
 
     def go_on(error: Exception | None) -> None:
         if error is None:
-            _complete(ended, operations, seconds)
+            _complete(ended, operations, outputs, seconds)
         else:
             _set(ended, error)
 
     completions.watch(left[0], seconds, go_on)
 
 
-def _set(ended: torch.futures.Future[Exception | None], error: Exception | None) -> None:
+def _set(ended: _Ended, outcome: list[torch.Tensor] | Exception) -> None:
     if not ended.done():
-        ended.set_result(error)
+        ended.set_result(outcome)

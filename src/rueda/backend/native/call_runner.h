@@ -36,6 +36,9 @@ struct NativeOptions {
   // A tensor up to this size is copied if its call may be taken back, because a copy takes less time than
   // waiting until all members have started the call. The same on every rank.
   size_t copied_bytes = 256 << 10;
+  // The high byte of its tickets: several native backends may share the transports, each with its own
+  // channels.
+  uint8_t ticket_byte = 0x01;
   ScheduleMaker maker;  // for tests; empty: schedules come from the registry
 };
 

@@ -10,7 +10,7 @@ namespace {
 
 using transport::Ticket;
 
-// A ticket consists of kTicketByte, 24 bits of the call's number and 32 bits of the step's index.
+// A ticket consists of the byte of its backend, 24 bits of the call's number and 32 bits of the step's index.
 constexpr int kByteShift = 56;
 constexpr int kCallShift = 32;
 constexpr Ticket kCallMask = 0xFFFFFF;
@@ -18,10 +18,6 @@ constexpr Ticket kCallMask = 0xFFFFFF;
 // The most bytes of local steps of each call between two looks at the transports. They take about 100 us, so
 // that what arrives meanwhile is passed on in time.
 constexpr size_t kRoundBudget = 1 << 20;
-
-Ticket ticket_base(CallId id) {
-  return (Ticket{NativeBackend::kTicketByte} << kByteShift) | ((id & kCallMask) << kCallShift);
-}
 
 }  // namespace
 
@@ -35,6 +31,14 @@ NativeBackend::NativeBackend(Mesh mesh, NativeOptions options)
 }
 
 NativeBackend::~NativeBackend() = default;
+
+Ticket NativeBackend::ticket_base(CallId id) const {
+  return (Ticket{context_.options.ticket_byte} << kByteShift) | ((id & kCallMask) << kCallShift);
+}
+
+bool NativeBackend::owns(const transport::Completion& completion) const {
+  return completion.ticket >> kByteShift == context_.options.ticket_byte;
+}
 
 void NativeBackend::start(const Call& call) {
   runners_[channel_of(call.order)].begin(call, ticket_base(call.id), std::nullopt);
@@ -77,7 +81,7 @@ bool NativeBackend::prepare_sleep() {
 }
 
 void NativeBackend::on_completion(const transport::Completion& completion) {
-  RUEDA_CHECK(completion.ticket >> kByteShift == kTicketByte, "a ticket of another owner");
+  RUEDA_CHECK(owns(completion), "a ticket of another owner");
   has_completions_ = true;
   const Ticket base = completion.ticket & ~uint64_t{UINT32_MAX};
   for (CallRunner& runner : runners_)

@@ -9,7 +9,8 @@
 // How it is driven: the owner of the transports passes every completion of a data channel to on_completion(),
 // and calls progress() as long as that returns true. on_completion() posts sends and receives but never calls
 // Transport::progress(), so the owner may call it from its loop over the completions. Tickets of this class
-// carry kTicketByte in their high byte, so that one transport can serve other channels as well.
+// carry NativeOptions::ticket_byte in their high byte, so that one transport can serve other channels as
+// well.
 //
 // abort() ends all waiting. Every transport must have been aborted before, so that none touches a buffer any
 // more. Completions that arrive after abort() are ignored.
@@ -28,8 +29,6 @@ namespace rueda::backend {
 
 class NativeBackend final : public Backend {
  public:
-  static constexpr uint8_t kTicketByte = 0x01;
-
   explicit NativeBackend(Mesh mesh, NativeOptions options = {});
   ~NativeBackend() override;
   NativeBackend(const NativeBackend&) = delete;
@@ -53,6 +52,8 @@ class NativeBackend final : public Backend {
   void abort(const Status& why) override;
 
   void on_completion(const transport::Completion& completion);
+  // Whether the completion belongs to a call of this backend.
+  [[nodiscard]] bool owns(const transport::Completion& completion) const;
 
   [[nodiscard]] const ScheduleCache& schedules() const { return context_.schedules; }
 
@@ -61,6 +62,7 @@ class NativeBackend final : public Backend {
   // make the same choice.
   [[nodiscard]] size_t channel_of(uint64_t order) const { return order % runners_.size(); }
   CallRunner& runner_of(CallId call);
+  [[nodiscard]] transport::Ticket ticket_base(CallId call) const;
 
   RunnerContext context_;
   std::vector<CallRunner> runners_;  // [channel]

@@ -1,0 +1,1 @@
+"""What Horovod's estimators share, served by rueda.spark.common."""

@@ -1,0 +1,89 @@
+"""Operations that recur with other memory, with as little work for each start as Python allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from ctypes import byref, c_int64
+
+from rueda import _core, operations, policy
+from rueda.numbering import numbers
+from rueda.operations import Call
+from rueda.process_sets import ProcessSet
+
+
+def prepare(
+    parts: Sequence[tuple[str, int, Call]],
+    process_set: ProcessSet,
+    kind: str,
+    mark_ready: Callable[[], None] | None = None,
+) -> Callable[[int], int]:
+    """Makes start(address) for one operation that is submitted again and again under its names, so that only
+    the address changes. One thread at a time.
+
+    parts: name, offset in bytes and call of each part of the memory; usually there is one. start runs in
+    place on the memory at address and returns the handle of the engine; otherwise it is like
+    operations.submit(). It counts nothing: numbers.skip counts many operations at once. mark_ready: what
+    start does first, to record the event of the calls.
+    """
+    requests, handle = (_core.Request * len(parts))(), c_int64(0)
+    # Plain memory and locals: fields of a ctypes struct and attributes of an object take longer.
+    words, result = memoryview(requests).cast("B").cast("Q"), memoryview(handle).cast("B").cast("q")
+    at_input, at_output = _core.Request.input.offset // 8, _core.Request.output.offset // 8
+    places = []
+    for index, (name, offset, call) in enumerate(parts):
+        operations.fill(requests[index], call, 0, name)
+        first = index * _core.REQUEST_BYTES // 8
+        places.append((first + at_input, first + at_output, offset))
+    arguments = (byref(requests), len(parts), byref(handle))
+    known_set = -1
+
+    def start(address: int) -> int:
+        nonlocal known_set
+        if process_set.process_set_id != known_set:
+            known_set = -1  # if there is none any more
+            known_set = operations.process_set_id(process_set, kind)
+            for request in requests:
+                request.process_set = known_set
+        if mark_ready is not None:
+            mark_ready()
+        for to_input, to_output, offset in places:
+            words[to_input] = words[to_output] = address + offset
+        status = _core.submit(*arguments)
+        if status == 0:
+            return result[0]
+        operations.check_usable()
+        operations.raise_refused(status)
+
+    return start
+
+
+def repeat(call: Call, word: str, name: str | None) -> Callable[[ProcessSet, int, int], int]:
+    """Makes start(process_set, input, output) for an operation of one tensor that recurs with other memory,
+    and for which its caller waits next. Any thread.
+
+    word, name: as in Naming. start returns the handle of the engine; otherwise it is like
+    operations.submit().
+    """
+    requests, handle = (_core.Request * 1)(), c_int64(0)
+    policy.check_name(name)
+    request, kind = requests[0], word.capitalize()
+    operations.fill(request, call, 0, f"{word}.{name}")
+    words, result = memoryview(requests).cast("B").cast("Q"), memoryview(handle).cast("B").cast("q")
+    at_input, at_output = _core.Request.input.offset // 8, _core.Request.output.offset // 8
+    arguments = (byref(requests), 1, byref(handle))
+
+    def start(process_set: ProcessSet, source: int, target: int) -> int:
+        operations.check_usable()
+        set_id = operations.process_set_id(process_set, kind)
+        with numbers:
+            if name is None:
+                request.name = b"%s.noname.%d" % (word.encode(), numbers.next_in_set(set_id))
+            request.process_set = set_id
+            words[at_input], words[at_output] = source, target
+            status = _core.submit_for_wait(*arguments)
+            if status == 0:
+                numbers.take(set_id)
+                return result[0]
+        operations.raise_refused(status)
+
+    return start

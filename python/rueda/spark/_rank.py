@@ -1,0 +1,68 @@
+"""One rank of `rueda.spark.run`: calls the function, and leaves its outcome in memory that its task reads."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import traceback
+from typing import NamedTuple, Optional
+
+from rueda.pickles import dumps
+
+FDS = "RUEDA_SPARK_FDS"  # the call, the outcome and the note, as descriptors that this process has inherited
+MAX_TRACEBACK_BYTES = 200_000
+
+
+class Outcome(NamedTuple):
+    """What one rank left; the pickles inside are made with cloudpickle."""
+
+    value: Optional[bytes]  # pickled return value; None if the function raised or did not return
+    error: Optional[bytes]  # pickled exception; None if it could not be pickled
+    traceback: str
+
+
+def pickled_error(error: BaseException) -> Optional[bytes]:
+    """The pickled exception without its traceback; None if it cannot be pickled and loaded again."""
+    try:
+        body = dumps(error.with_traceback(None))
+        pickle.loads(body)
+    except Exception:
+        return None
+    return body
+
+
+def _call(fd: int) -> bytes:
+    """The pickled result of the function that is described there."""
+    with open(fd, "rb", closefd=False) as file:
+        path, body = pickle.load(file)
+    sys.path += [entry for entry in path if entry not in sys.path]  # the executor's own packages come first
+    function, args, kwargs = pickle.loads(body)
+    return dumps(function(*args, **kwargs))
+
+
+def main() -> int:
+    """Returns the exit status."""
+    call, outcome, note = (int(text) for text in os.environ.pop(FDS).split(","))
+    for fd in (call, outcome, note):
+        os.set_inheritable(fd, False)  # the function may start processes
+    status = 0
+    try:
+        found = Outcome(_call(call), None, "")
+    except BaseException as error:
+        own_frames = (
+            error.__traceback__ and error.__traceback__.tb_next and error.__traceback__.tb_next.tb_next
+        )
+        text = "".join(traceback.format_exception(type(error), error, own_frames))
+        sys.stderr.write(text)
+        is_exit = isinstance(error, SystemExit) and isinstance(error.code, int) and error.code != 0
+        status = int(error.code) if is_exit else 1  # type: ignore[attr-defined]
+        found = Outcome(None, pickled_error(error), text)
+    with open(outcome, "wb", closefd=False) as file:
+        pickle.dump(tuple(found), file)
+    if found.value is None:
+        # Before this process ends, so that the driver hears of the cause before the other ranks notice the
+        # effect.
+        os.write(note, found.traceback.encode()[-MAX_TRACEBACK_BYTES:])
+    os.close(note)
+    return status

@@ -1,0 +1,150 @@
+"""What estimators of all frameworks do: prepare the data, run the training on ranks, and make a model of
+it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Optional
+
+from pyspark.ml import Estimator
+
+from rueda.spark.common import params
+from rueda.spark.common.backend import Backend, SparkBackend
+from rueda.spark.common.data import Columns, Prepared, write
+from rueda.spark.common.reading import Plan, row_groups
+from rueda.spark.common.shards import shard, steps_per_epoch
+from rueda.spark.common.store import FilesystemStore
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How much is trained on what; the same on every rank."""
+
+    store: FilesystemStore
+    run_id: str
+    data: Prepared
+    columns: Columns
+    epochs: int
+    batch_size: int
+    val_batch_size: int
+    steps: Optional[int]  # None: every row once
+    val_steps: Optional[int]
+    shuffle: bool
+    seed: int
+    keep: bool
+    transform: Any
+
+    def train_plan(self, rank: int, size: int) -> Plan:
+        """What this rank reads in each epoch."""
+        steps = self.steps or steps_per_epoch(self.data.train_rows, size, self.batch_size)
+        return self._plan(
+            self.data.train, rank, size, (steps, self.steps is None, self.batch_size, self.shuffle)
+        )
+
+    def val_plan(self, rank: int, size: int) -> Optional[Plan]:
+        """What it reads for validation."""
+        if not self.data.val:
+            return None
+        steps = self.val_steps or steps_per_epoch(self.data.val_rows, size, self.val_batch_size)
+        return self._plan(
+            self.data.val, rank, size, (steps, self.val_steps is None, self.val_batch_size, False)
+        )
+
+    def _plan(self, groups: Sequence[Any], rank: int, size: int, how: tuple[int, bool, int, bool]) -> Plan:
+        steps, whole_epochs, batch_size, shuffle = how
+        return Plan(
+            store=self.store,
+            pieces=shard(groups, rank, size),
+            columns=self.columns.all(),
+            steps=steps,
+            shuffle=shuffle,
+            seed=self.seed * 1000 + rank,
+            whole_epochs=whole_epochs,
+            batch_size=batch_size,
+            keep=self.keep,
+            transform=self.transform,
+        )
+
+
+class SharedEstimator(Estimator):  # type: ignore[misc]
+    """The base of `TorchEstimator` and `KerasEstimator`."""
+
+    param_defaults: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__()
+        params.start(self, values)
+
+    def _required(self, *names: str) -> None:
+        for name in names:
+            if self.getOrDefault(name) is None:
+                raise ValueError(f"{type(self).__name__} needs {name}.")
+
+    def _fit(self, dataset: Any) -> Any:
+        self._required("store", "model", "feature_cols", "label_cols")
+        store, run_id = self.getOrDefault("store"), self._run_id()
+        folder = store.get_intermediate_path(run_id)
+        backend = self._backend()
+        files = (self.getOrDefault("partitions_per_process") or 0) * backend.num_processes()
+        split_by = (self.getOrDefault("validation"), self.getOrDefault("random_seed"))
+        try:
+            prepared = write(dataset, store, folder, self._columns().all(), split_by, files)
+            return self._train(backend, self._schedule(run_id, prepared))
+        finally:
+            store.delete(folder)
+
+    def fit_on_parquet(
+        self, params: Optional[Mapping[Any, Any]] = None, *, train_path: Any = None, val_path: Any = None
+    ) -> Any:
+        """Like fit, on Parquet files: below these URLs, else where the store has its training and
+        validation data.
+
+        Vectors of Spark ML must be stored as arrays. Without a folder of validation data there is no
+        validation.
+        """
+        if params:
+            return self.copy(params).fit_on_parquet(train_path=train_path, val_path=val_path)
+        self._required("store", "model", "feature_cols", "label_cols")
+        store = self.getOrDefault("store")
+        train = row_groups(store, train_path or store.get_train_data_path())
+        val_url = val_path or store.get_val_data_path()
+        val = row_groups(store, val_url) if val_path or store.exists(val_url) else []
+        return self._train(self._backend(), self._schedule(self._run_id(), Prepared(train, val)))
+
+    def _run_id(self) -> str:
+        return self.getOrDefault("run_id") or f"run-{secrets.token_hex(6)}"
+
+    def _columns(self) -> Columns:
+        names = [self.getOrDefault(name) for name in ("feature_cols", "label_cols")]
+        return Columns(list(names[0]), list(names[1]), self.getOrDefault("sample_weight_col"))
+
+    def _backend(self) -> Backend:
+        given = self.getOrDefault("backend")
+        if given is not None and self.getOrDefault("num_proc") is not None:
+            raise ValueError("Give either backend or num_proc: the backend has a number of its own.")
+        return given or SparkBackend(self.getOrDefault("num_proc"))
+
+    def _schedule(self, run_id: str, prepared: Prepared) -> Schedule:
+        get = self.getOrDefault
+        return Schedule(
+            store=get("store"),
+            run_id=run_id,
+            data=prepared,
+            columns=self._columns(),
+            epochs=get("epochs"),
+            batch_size=get("batch_size"),
+            val_batch_size=get("val_batch_size") or get("batch_size"),
+            steps=get("train_steps_per_epoch"),
+            val_steps=get("validation_steps_per_epoch"),
+            shuffle=get("shuffle"),
+            seed=get("random_seed") or 0,
+            keep=get("inmemory_cache_all"),
+            transform=get("transformation_fn"),
+        )
+
+    def _train(self, backend: Backend, schedule: Schedule) -> Any:
+        """Runs the training on ranks; returns the model."""
+        raise NotImplementedError

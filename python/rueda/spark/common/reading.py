@@ -1,0 +1,179 @@
+"""Reads the shard of a rank from Parquet, batch by batch, as numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import numpy as np
+
+from rueda.spark.common.shards import Piece, RowGroup, bounds
+from rueda.spark.common.store import FilesystemStore
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+def row_groups(store: FilesystemStore, url: str) -> list[RowGroup]:
+    """All row groups of the Parquet files below this URL, in the order of their paths. ValueError without
+    files.
+    """
+    import pyarrow.dataset
+
+    files = store.filesystem()
+    if not files.exists(url):
+        raise ValueError(f"There is no Parquet data at {url}.")
+    data = pyarrow.dataset.dataset(store.path(url), filesystem=files, format="parquet")
+    fragments = sorted(data.get_fragments(), key=lambda fragment: fragment.path)
+    return [
+        RowGroup(fragment.path, group.id, group.num_rows)
+        for fragment in fragments
+        for group in fragment.row_groups
+    ]
+
+
+def to_numpy(name: str, column: Any) -> np.ndarray[Any, Any]:
+    """A column of an Arrow table as an array [rows, …]: lists of equal length become dimensions, floats
+    float32, and integers int64. ValueError for nulls, for lists of different lengths, and for other types.
+    """
+    import pyarrow
+    import pyarrow.compute
+
+    array = column.combine_chunks() if isinstance(column, pyarrow.ChunkedArray) else column
+    shape = [len(array)]
+    while pyarrow.types.is_list(array.type) or pyarrow.types.is_fixed_size_list(array.type):
+        lengths = pyarrow.compute.unique(pyarrow.compute.list_value_length(array)).to_pylist()
+        if array.null_count or len(lengths) > 1:
+            raise ValueError(
+                f"The column {name} has rows of different lengths: {sorted(map(str, lengths))[:4]}."
+            )
+        shape.append(lengths[0] if lengths else 0)
+        array = array.flatten()
+    if array.null_count:
+        raise ValueError(f"The column {name} has {array.null_count} nulls; fill or drop them first.")
+    kind = array.type
+    if pyarrow.types.is_boolean(kind) or pyarrow.types.is_integer(kind):
+        wanted: Any = np.int64
+    elif pyarrow.types.is_floating(kind):
+        wanted = np.float32
+    else:
+        raise ValueError(
+            f"The column {name} has the type {kind}; estimators take numbers, arrays and vectors."
+        )
+    return np.asarray(array.to_numpy(zero_copy_only=False)).astype(wanted).reshape(shape)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one rank goes through its rows."""
+
+    store: FilesystemStore
+    pieces: Sequence[Piece]
+    columns: Sequence[str]
+    steps: int  # batches of an epoch
+    shuffle: bool
+    seed: int
+    whole_epochs: bool = True  # every row once; else batches of `batch_size` go on where the last epoch ended
+    batch_size: int = 1
+    keep: bool = False  # in memory, after the first reading
+    transform: Optional[Callable[[Any], Any]] = None  # of a pandas DataFrame
+
+
+class ShardReader:
+    """The batches of one rank, epoch by epoch.
+
+    Row groups come in random order, and rows in random order within their row group (with `keep`: within
+    the whole shard), anew in each epoch. At most one row group is in memory, besides what a batch needs of
+    the one before.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.rows = sum(piece.end - piece.begin for piece in plan.pieces)
+        self._kept: Optional[Arrays] = None
+
+    def epoch(self, number: int) -> Iterator[Arrays]:
+        """Exactly `steps` batches."""
+        plan = self.plan
+        if plan.whole_epochs:
+            sizes = [
+                end - begin for begin, end in (bounds(self.rows, plan.steps, i) for i in range(plan.steps))
+            ]
+            yield from cut(self._parts(np.random.default_rng((plan.seed, number))), sizes)
+            return
+        first = (
+            number * plan.steps * plan.batch_size
+        )  # the row at which this epoch begins, counting on and on
+        lap, skip = divmod(first, self.rows)
+        sizes = [plan.batch_size] * plan.steps
+        yield from cut(_without(self._laps(lap), skip), sizes)
+
+    def _laps(self, lap: int) -> Iterator[Arrays]:
+        while True:
+            yield from self._parts(np.random.default_rng((self.plan.seed, lap)))
+            lap += 1
+
+    def _parts(self, random: np.random.Generator) -> Iterator[Arrays]:
+        if self.plan.keep:
+            if self._kept is None:
+                parts = [self._read(piece) for piece in self.plan.pieces]
+                self._kept = {
+                    name: np.concatenate([part[name] for part in parts]) for name in self.plan.columns
+                }
+            yield self._shuffled(self._kept, random)
+            return
+        pieces = list(self.plan.pieces)
+        if self.plan.shuffle:
+            random.shuffle(pieces)
+        for piece in pieces:
+            yield self._shuffled(self._read(piece), random)
+
+    def _read(self, piece: Piece) -> Arrays:
+        import pyarrow.parquet
+
+        files = self.plan.store.filesystem()
+        wanted = None if self.plan.transform else list(self.plan.columns)
+        with files.open(piece.path, "rb") as file:
+            table = pyarrow.parquet.ParquetFile(file).read_row_group(piece.number, columns=wanted)
+        table = table.slice(piece.begin, piece.end - piece.begin)
+        if self.plan.transform is not None:
+            table = pyarrow.Table.from_pandas(self.plan.transform(table.to_pandas()), preserve_index=False)
+            if table.num_rows != piece.end - piece.begin:
+                raise ValueError(
+                    "transformation_fn must keep the number of rows, because all ranks count on it."
+                )
+        return {name: to_numpy(name, table.column(name)) for name in self.plan.columns}
+
+    def _shuffled(self, arrays: Arrays, random: np.random.Generator) -> Arrays:
+        if not self.plan.shuffle:
+            return arrays
+        order = random.permutation(len(next(iter(arrays.values()))))
+        return {name: array[order] for name, array in arrays.items()}
+
+
+def _without(parts: Iterator[Arrays], skip: int) -> Iterator[Arrays]:
+    """The parts without their first rows."""
+    for part in parts:
+        rows = len(next(iter(part.values())))
+        if skip < rows:
+            yield {name: array[skip:] for name, array in part.items()}
+        skip = max(0, skip - rows)
+
+
+def cut(parts: Iterator[Arrays], sizes: Sequence[int]) -> Iterator[Arrays]:
+    """Batches of these sizes from parts of any size."""
+    left: list[Arrays] = []
+    have = 0
+    for size in sizes:
+        while have < size:
+            part = next(parts)
+            left.append(part)
+            have += len(next(iter(part.values())))
+        joined = left[0] if len(left) == 1 else _concatenate(left)
+        yield {name: array[:size] for name, array in joined.items()}
+        left = [{name: array[size:] for name, array in joined.items()}]
+        have -= size
+
+
+def _concatenate(parts: Sequence[Mapping[str, np.ndarray[Any, Any]]]) -> Arrays:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

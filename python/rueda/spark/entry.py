@@ -1,0 +1,55 @@
+"""The first thing that a Spark task does. This module travels with the task and is not imported on the
+executor, so that an executor without rueda, or with another version, is answered in one sentence.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import socket
+from typing import Any, Callable, Iterable, Iterator, NamedTuple
+
+MARK = "rueda-refuses:"  # before a sentence that is meant for the user
+
+
+class Requirements(NamedTuple):
+    """What the driver has, and every executor must have too."""
+
+    rueda: str
+    modules: tuple[str, ...] = ("cloudpickle",)
+
+
+def problem(wanted: Requirements, host: str) -> str | None:
+    """What is wrong with this executor, in a sentence; None if nothing is."""
+    try:
+        found = importlib.import_module("rueda").__version__
+    except ImportError:
+        return (
+            f"rueda {wanted.rueda} is not installed for the Python on {host}, an executor; install it there."
+        )
+    if found != wanted.rueda:
+        return (
+            f"The executor on {host} has rueda {found}, but the driver has {wanted.rueda}; "
+            "install the same version on all."
+        )
+    for module in wanted.modules:
+        if importlib.util.find_spec(module) is None:
+            return f"{module} is not installed for the Python on {host}, an executor; install it there."
+    return None
+
+
+def make_task(wanted: Requirements, job: dict[str, Any], call: Any) -> Callable[..., Iterator[Any]]:
+    """The function for mapPartitions. job: the arguments of rueda.spark.task.Job, by name; call: the
+    broadcast of the pickled function.
+    """
+
+    def task(_: Iterable[Any]) -> Iterator[Any]:
+        sentence = problem(wanted, socket.gethostname())
+        if sentence is not None:
+            raise RuntimeError(f"{MARK} {sentence}")
+        from pyspark import BarrierTaskContext
+
+        runner = importlib.import_module("rueda.spark.task")
+        yield runner.run_task(BarrierTaskContext.get(), runner.Job(**job), lambda: call.value)
+
+    return task

@@ -1,0 +1,110 @@
+"""`KerasEstimator` and the model that it returns."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from rueda.spark.common import params
+from rueda.spark.common.backend import Backend
+from rueda.spark.common.estimator import Schedule, SharedEstimator
+from rueda.spark.common.prediction import Predictor, SharedModel
+from rueda.spark.keras.files import from_bytes, to_bytes
+
+_KERAS: dict[str, tuple[Any, str]] = {
+    "custom_objects": ({}, "classes and functions that the model and its optimizer name"),
+    "checkpoint_callback": (None, "a BestModelCheckpoint; what it saves becomes the model that fit returns"),
+    "backend_env": ({}, "variables for the ranks"),
+    "tensorflow_dataset_prefetch_buffer_size": (None, "has no effect"),
+}
+
+
+def _serialized(serialize: Any, kind: type, value: Any) -> Any:
+    """Objects of Keras in a form that every rank can revive; names and functions stay as they are."""
+    if isinstance(value, (list, tuple)):
+        return [_serialized(serialize, kind, one) for one in value]
+    return serialize(value) if isinstance(value, kind) else value
+
+
+@params.with_params({**params.SHARED, **_KERAS})
+class KerasEstimator(SharedEstimator):
+    """Trains a Keras 3 model on the rows of a DataFrame, with `rueda.keras` on `num_proc` ranks.
+
+    model: need not be compiled. optimizer: a Keras optimizer, or its name; its hyperparameters count, and
+    not its state. loss, metrics: as for `model.compile`. callbacks: Keras callbacks, for all ranks. The
+    ranks use the Keras backend of the driver. A column is reshaped to the input that it is for.
+
+    >>> estimator = KerasEstimator(num_proc=2, store=Store.create("/data"), model=model, optimizer="adam",
+    ...                            loss="mse", feature_cols=["x"], label_cols=["y"], epochs=3)
+    >>> estimator.fit(df).transform(df).select("y", "y__output").show()
+    """
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)
+
+    def _train(self, backend: Backend, schedule: Schedule) -> Any:
+        from rueda.spark.keras.training import Recipe, train
+
+        self._required("optimizer", "loss")
+        get = self.getOrDefault
+        recipe = Recipe(
+            schedule=schedule,
+            model=to_bytes(get("model")),
+            optimizer=keras.optimizers.serialize(keras.optimizers.get(get("optimizer"))),
+            loss=_serialized(keras.losses.serialize, keras.losses.Loss, get("loss")),
+            loss_weights=get("loss_weights"),
+            metrics=_serialized(keras.metrics.serialize, keras.metrics.Metric, get("metrics")),
+            custom_objects=get("custom_objects"),
+            label_shapes=get("label_shapes"),
+            compression=get("gradient_compression"),
+            callbacks=get("callbacks"),
+            checkpoint_callback=get("checkpoint_callback"),
+            verbose=get("verbose"),
+        )
+        variables = {"KERAS_BACKEND": keras.backend.backend(), **get("backend_env")}
+        content, history = backend.run(train, args=(recipe,), env=variables)[0]
+        return KerasModel(
+            model=from_bytes(content, get("custom_objects")),
+            history=history,
+            run_id=schedule.run_id,
+            feature_columns=get("feature_cols"),
+            label_columns=get("label_cols"),
+            custom_objects=get("custom_objects"),
+        )
+
+
+@params.with_params({**params.MODEL, "custom_objects": ({}, "classes and functions that the model names")})
+class KerasModel(SharedModel):
+    """A trained Keras model. `transform(df)` adds a column of predictions for each output: numbers, or
+    arrays of float32 if an output has several values for a row. `getModel()` returns the Keras model.
+    """
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)
+
+    def _loader(self) -> Callable[[], Predictor]:
+        content, objects = to_bytes(self.getOrDefault("model")), self.getOrDefault("custom_objects")
+        backend = keras.backend.backend()
+        return lambda: load_predictor(content, objects, backend)
+
+
+def load_predictor(content: bytes, custom_objects: Any, backend: str) -> Predictor:
+    """The predictions of a saved model."""
+    os.environ.setdefault("KERAS_BACKEND", backend)
+    from rueda.spark.keras.training import input_shapes, shaped
+
+    model = from_bytes(content, custom_objects)
+    shapes = input_shapes(model)
+
+    def predict(features: Sequence[np.ndarray[Any, Any]]) -> Sequence[np.ndarray[Any, Any]]:
+        inputs = (
+            [shaped(array, shape) for array, shape in zip(features, shapes)] if shapes else list(features)
+        )
+        found = model.predict_on_batch(inputs[0] if len(inputs) == 1 else inputs)
+        return [np.asarray(one) for one in (found if isinstance(found, (list, tuple)) else [found])]
+
+    return predict

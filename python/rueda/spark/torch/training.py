@@ -1,0 +1,177 @@
+"""What one rank does for a `TorchEstimator`."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import torch
+
+import rueda.torch as hvd
+from rueda.basics import is_enabled
+from rueda.spark.common.estimator import Schedule
+from rueda.spark.devices import get_available_devices
+from rueda.spark.torch.batches import Loss, Shapes, as_list, loader, match, named_metrics, take
+
+History = dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is trained, and how."""
+
+    schedule: Schedule
+    model_and_optimizer: bytes  # pickled together, so that the optimizer refers to the model's parameters
+    loss: Any
+    loss_weights: Any
+    metrics: Any
+    shapes: tuple[Shapes, Shapes]  # of inputs and labels
+    compression: Any
+    passes: int  # backward passes per step
+    minibatch: Optional[Callable[..., Any]]
+    callbacks: Any
+    workers: tuple[int, int]  # readers for training and validation
+    use_gpu: bool
+    verbose: int
+
+
+def choose_device(use_gpu: bool) -> torch.device:
+    """The GPU that Spark gave to the task, else the one with the local rank's number, else the CPU."""
+    if not use_gpu or not torch.cuda.is_available():
+        return torch.device("cpu")
+    given = get_available_devices()
+    by_rank = is_enabled("SPARK_USE_LOCAL_RANK_GPU_INDEX") or not given
+    return torch.device("cuda", hvd.local_rank() if by_rank else int(given[0]))
+
+
+class Trainer:
+    """Model, optimizer and history of one rank."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+        self.device = choose_device(recipe.use_gpu)
+        self.model, optimizer = pickle.loads(recipe.model_and_optimizer)
+        self.loss = Loss(recipe.loss, recipe.loss_weights)
+        self.metrics = named_metrics(recipe.metrics)
+        self.history: History = {}
+        self.epoch = 0  # epochs that are done
+        state = self._last_checkpoint()
+        if state is not None:
+            self.model.load_state_dict(state["model"])
+            self.history, self.epoch = state["history"], state["epoch"]
+        self.model.to(self.device)
+        hvd.broadcast_parameters(self.model.state_dict(), root_rank=0)
+        self.optimizer = hvd.DistributedOptimizer(
+            optimizer,
+            self.model.named_parameters(),
+            compression=recipe.compression or hvd.Compression.none,
+            backward_passes_per_step=recipe.passes,
+        )
+        if state is not None:  # a wrapped optimizer begins without state
+            self.optimizer.load_state_dict(state["optimizer"])
+        self._passes = 0
+
+    def _last_checkpoint(self) -> Any:
+        """Of this run; None if there is none. Rank 0 reads it for all."""
+        schedule = self.recipe.schedule
+        own = schedule.store.last_checkpoint(schedule.run_id) if hvd.rank() == 0 else None
+        checkpoint = hvd.broadcast_object(own, root_rank=0, name="checkpoint")
+        if checkpoint is None:
+            return None
+        return torch.load(io.BytesIO(checkpoint), map_location="cpu", weights_only=True)
+
+    def save(self) -> None:
+        """Keeps all that is needed to continue."""
+        schedule, file = self.recipe.schedule, io.BytesIO()
+        state = {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "history": self.history,
+            "epoch": self.epoch,
+        }
+        torch.save(state, file)
+        schedule.store.save_checkpoint(schedule.run_id, self.epoch, file.getvalue())
+        schedule.store.save_logs(schedule.run_id, self.history)
+
+    def pass_over(self, batches: Iterable[Any], is_training: bool) -> dict[str, float]:
+        """One epoch. Returns loss and metrics, each the mean over all rows of all ranks."""
+        names = ["loss", *self.metrics]
+        sums = torch.zeros(1 + len(names), dtype=torch.float64)
+        self.model.train(is_training)
+        step = self._train_step if is_training else self._evaluate
+        for batch in batches:
+            inputs, labels, weights = take(
+                batch, self.recipe.schedule.columns, self.recipe.shapes, self.device
+            )
+            outputs, loss = step(inputs, labels, weights)
+            rows = len(inputs[0])
+            values = [float(loss.detach())]
+            with torch.no_grad():
+                plain, labels = [one.detach() for one in outputs], match(outputs, labels)
+                pair = (plain[0], labels[0]) if len(plain) == 1 else (plain, labels)
+                values += [float(metric(*pair)) for metric in self.metrics.values()]
+            sums += torch.tensor([rows, *(rows * value for value in values)], dtype=torch.float64)
+        totals: list[float] = hvd.allreduce(sums, op=hvd.Sum, name="train" if is_training else "val").tolist()
+        return {name: total / totals[0] for name, total in zip(names, totals[1:])}
+
+    def _train_step(self, inputs: Any, labels: Any, weights: Any) -> tuple[list[torch.Tensor], torch.Tensor]:
+        if self.recipe.minibatch is not None:
+            outputs, loss = self.recipe.minibatch(
+                self.model, self.optimizer, _transform, self.loss, inputs, labels, weights
+            )
+            return as_list(outputs), loss
+        if self._passes % self.recipe.passes == 0:
+            self.optimizer.zero_grad()
+        outputs = as_list(self.model(*inputs))
+        loss = self.loss(outputs, match(outputs, labels), weights)
+        loss.backward()
+        self._passes += 1
+        if self._passes % self.recipe.passes == 0:
+            self.optimizer.step()
+        return outputs, loss
+
+    def _evaluate(self, inputs: Any, labels: Any, weights: Any) -> tuple[list[torch.Tensor], torch.Tensor]:
+        with torch.no_grad():
+            outputs = as_list(self.model(*inputs))
+            return outputs, self.loss(outputs, match(outputs, labels), weights)
+
+
+def _transform(outputs: Any, labels: Any) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """For a train_minibatch_fn: outputs and labels as the loss takes them."""
+    found = as_list(outputs)
+    return found, match(found, labels)
+
+
+def train(recipe: Recipe) -> Optional[tuple[bytes, History]]:
+    """Runs on every rank. Rank 0 returns the trained parameters and the history."""
+    hvd.init()
+    torch.manual_seed(recipe.schedule.seed + hvd.rank())
+    schedule = recipe.schedule
+    trainer = Trainer(recipe)
+    batches = loader(schedule.train_plan(hvd.rank(), hvd.size()), recipe.workers[0])
+    val_plan = schedule.val_plan(hvd.rank(), hvd.size())
+    val_batches = loader(val_plan, recipe.workers[1]) if val_plan else None
+    while trainer.epoch < schedule.epochs:
+        numbers = trainer.pass_over(batches(trainer.epoch), True)
+        if val_batches is not None:
+            found = trainer.pass_over(val_batches(0), False)
+            numbers |= {f"val_{name}": value for name, value in found.items()}
+        trainer.epoch += 1
+        for name, value in numbers.items():
+            trainer.history.setdefault(name, []).append(value)
+        for callback in recipe.callbacks:
+            callback(trainer.epoch, numbers)
+        if hvd.rank() == 0:
+            trainer.save()
+            if recipe.verbose:
+                words = "  ".join(f"{name} {value:.4f}" for name, value in numbers.items())
+                print(f"epoch {trainer.epoch}/{schedule.epochs}  {words}", flush=True)
+    file = io.BytesIO()
+    if hvd.rank() == 0:
+        torch.save({name: value.cpu() for name, value in trainer.model.state_dict().items()}, file)
+    history = trainer.history
+    hvd.shutdown()
+    return (file.getvalue(), history) if file.tell() else None

@@ -1,0 +1,19 @@
+// The words of a command line, before they are options. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace rueda::cli {
+
+// horovodrun has long option names with a single dash, and accepts -n as short for the only one that
+// begins with it.
+std::string normalised(const std::string& word);
+
+// horovodrun passes the command to a shell. `env` understands the assignments that may precede it.
+std::vector<std::string> with_assignments(std::vector<std::string> command);
+
+// The words between blanks.
+std::vector<std::string> words_of(const std::string& text);
+
+}  // namespace rueda::cli

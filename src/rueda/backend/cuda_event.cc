@@ -1,0 +1,76 @@
+#include "rueda/backend/cuda_event.h"
+
+#include <sched.h>
+
+#include <chrono>
+#include <thread>
+
+namespace rueda::backend {
+namespace {
+
+constexpr Nanos kYieldBeforeSleep = 100 * kMicrosecond;  // most copies end sooner
+constexpr std::chrono::microseconds kSleep(50);          // between two looks; CUDA's own wait has no deadline
+
+}  // namespace
+
+Status CudaEvent::make_stream_wait(void* stream) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto known = outcome_locked(); known && !known->is_ok()) return *known;
+    if (sentence_) return *sentence_;
+  }
+  const auto handle = static_cast<cuda::CUstream>(stream);
+  for (const auto& event : events_) {
+    const cuda::Device& device = event->device();
+    if (Status s = device.check_stream(handle); !s.is_ok()) return s;
+    const cuda::ScopedContext current(device);  // of the default stream, if that is meant
+    if (!current.status().is_ok()) return current.status();
+    const cuda::Driver& driver = device.driver();
+    const Status waits =
+        driver.check(driver.cuStreamWaitEvent(handle, event->handle(), 0), "make the stream wait");
+    if (!waits.is_ok()) return waits;
+  }
+  return Status::ok();
+}
+
+std::optional<Status> CudaEvent::outcome() {
+  const std::lock_guard lock(mutex_);
+  return outcome_locked();
+}
+
+std::optional<Status> CudaEvent::outcome_locked() {
+  if (outcome_) return outcome_;
+  Status first;
+  for (const auto& event : events_) {
+    const std::optional<Status> one = event->outcome();
+    if (!one) return std::nullopt;
+    if (first.is_ok()) first = *one;
+  }
+  outcome_ = sentence_ ? *sentence_ : std::move(first);
+  return outcome_;
+}
+
+std::optional<Status> CudaEvent::wait(std::optional<Deadline> deadline) {
+  const Nanos yield_until = monotonic_now() + kYieldBeforeSleep;
+  for (;;) {
+    if (std::optional<Status> known = outcome()) return known;
+    const Nanos now = monotonic_now();
+    if (deadline && deadline->is_past(now)) return std::nullopt;
+    if (now < yield_until)
+      sched_yield();
+    else
+      std::this_thread::sleep_for(kSleep);
+  }
+}
+
+void CudaEvent::condemn(const Status& why) {
+  const std::lock_guard lock(mutex_);
+  if (!outcome_locked() && !sentence_) sentence_ = why;
+}
+
+void CudaEvent::fail(const Status& why) {
+  const std::lock_guard lock(mutex_);
+  if (!outcome_locked()) outcome_ = why;
+}
+
+}  // namespace rueda::backend

@@ -1,0 +1,39 @@
+// The device event of a call that was launched on CUDA devices: it happens when all work recorded for the
+// call has ended. Any thread. Every backend for CUDA memory uses it.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "rueda/backend/device_event.h"
+#include "rueda/memory/cuda/events.h"
+
+namespace rueda::backend {
+
+class CudaEvent final : public DeviceEvent {
+ public:
+  // Recorded events, one for each device that the call uses; at least one.
+  explicit CudaEvent(std::vector<std::shared_ptr<cuda::Event>> events) : events_(std::move(events)) {}
+
+  [[nodiscard]] Status make_stream_wait(void* stream) override;
+  [[nodiscard]] std::optional<Status> outcome() override;
+  [[nodiscard]] std::optional<Status> wait(std::optional<Deadline> deadline) override;
+
+  // The call has failed, although the device may still work for it: when that has ended, the event happens
+  // with this failure, and no stream is made to wait any more. No effect if the event has happened.
+  void condemn(const Status& why);
+  // The event has happened with this failure, whatever the device says, unless it happened before: the
+  // backend was aborted, or knows that the device is lost. Nothing may use the buffers of the call any more.
+  void fail(const Status& why);
+
+ private:
+  std::optional<Status> outcome_locked();
+  std::vector<std::shared_ptr<cuda::Event>> events_;
+  std::mutex mutex_;
+  std::optional<Status> outcome_;   // once known
+  std::optional<Status> sentence_;  // of condemn()
+};
+
+}  // namespace rueda::backend

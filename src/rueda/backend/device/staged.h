@@ -1,0 +1,93 @@
+// Lets a backend for host memory run calls in CUDA memory as well, by staging: sections of the tensors are
+// copied to pinned memory, reduced and exchanged there by that backend, and copied back. Copies and reduction
+// of different sections overlap. Results have the same bits as in host memory. Engine thread only.
+//
+// It stands in front of the other backend and passes on all calls in their one global order, those in host
+// memory as they are. A call in host memory therefore waits while an earlier one is still on its way from the
+// device; otherwise ranks could start calls of one backend in different orders.
+//
+// A call is launched, and so done, when its copies back to the device are enqueued; its event happens when
+// they have ended. Nothing is enqueued for a call before the ready events of its tensors have happened, so
+// nothing that waits for them is left behind at the end of an epoch.
+//
+// Plans: members meet in host memory before anything is written to the device, so a call may be taken back
+// whenever the other backend can take its calls back. Of such a call, the second section starts when the
+// first has ended: all members have started it then.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "rueda/backend/backend.h"
+#include "rueda/backend/device/staged_call.h"
+
+namespace rueda::backend {
+
+struct StagedOptions {
+  // Copying one over PCIe takes about 0.3 ms. The same on every rank.
+  size_t section_bytes = 8 << 20;
+  // One section each for the way there, two for reduction (between hosts two calls run at once), and one for
+  // the way back.
+  size_t buffers = 4;
+};
+
+class StagedBackend final : public Backend {
+ public:
+  StagedBackend(std::unique_ptr<Backend> host, std::shared_ptr<Shuttles> shuttles,
+                const StagedOptions& options = {})
+      : host_(std::move(host)),
+        shuttles_(std::move(shuttles)),
+        options_(options),
+        buffers_(options.buffers, 2 * options.section_bytes) {}
+
+  [[nodiscard]] std::string_view name() const override { return host_->name(); }
+  [[nodiscard]] bool accepts(const Group& group, const schedule::Spec& spec,
+                             const Memory& memory) const override;
+  [[nodiscard]] bool copies_fused(const Group& group, const schedule::Spec& spec) const override {
+    return host_->copies_fused(group, spec);
+  }
+  [[nodiscard]] bool can_take_back(const Group& group, const schedule::Spec& spec) const override {
+    return host_->can_take_back(group, spec);
+  }
+  [[nodiscard]] bool has_room(uint64_t order) const override;
+  void start(const Call& call) override;
+  bool progress(std::vector<Done>& done) override;
+  [[nodiscard]] bool is_idle() const override;
+  [[nodiscard]] Status device_failure() const override;
+  void abort(const Status& why) override;
+  [[nodiscard]] bool waits_on_memory() const override;
+  bool prepare_sleep() override;
+  void wake_up() override { host_->wake_up(); }
+  std::vector<int32_t> pause(CallId call) override;
+  void resume(CallId call) override;
+  void take_back(CallId call, std::span<const int32_t> arrivals) override;
+  void discard(const Call& call, std::span<const int32_t> arrivals) override;
+
+ private:
+  StagedCall& open_call(CallId id);
+  bool look_at_launched();
+  bool fetch(StagedCall& call);
+  bool start_in_order();
+  [[nodiscard]] bool can_start(StagedCall& call);
+  void start_section(StagedCall& call);
+  void on_host_done(const Done& done);
+  bool hand_out(std::vector<Done>& done);
+  void fail(StagedCall& call, const Status& why);
+  Status ask_for_waking(StagedCall& call);
+
+  std::unique_ptr<Backend> host_;
+  std::shared_ptr<Shuttles> shuttles_;
+  StagedOptions options_;
+  StagingBuffers buffers_;
+  std::deque<std::unique_ptr<StagedCall>> open_;  // in the global order
+  std::vector<std::shared_ptr<CudaEvent>> launched_;
+  std::vector<Done> host_done_;  // scratch of progress()
+  CallId next_inner_ = 1;
+  Status broken_;  // nothing starts any more: this rank is out of step
+};
+
+}  // namespace rueda::backend

@@ -1,0 +1,43 @@
+#include "rueda/backend/device/staging_buffers.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace rueda::backend {
+namespace {
+constexpr size_t kLeastBytes = 64 << 10;
+}  // namespace
+
+bool StagingBuffer::is_free() const {
+  return !is_taken &&
+         std::ranges::all_of(leaving, [](const auto& event) { return event->outcome().has_value(); });
+}
+
+// A device that hangs may still use a buffer. That memory is then never freed.
+StagingBuffers::~StagingBuffers() {
+  for (std::unique_ptr<StagingBuffer>& buffer : buffers_)
+    if (!buffer->is_free()) (void)buffer.release();
+}
+
+bool StagingBuffers::has_free() const {
+  return std::ranges::any_of(buffers_, [](const auto& buffer) { return buffer->is_free(); });
+}
+
+Result<StagingBuffer*> StagingBuffers::take(const std::shared_ptr<const cuda::Device>& device, size_t bytes) {
+  const auto found = std::ranges::find_if(buffers_, [](const auto& buffer) { return buffer->is_free(); });
+  if (found == buffers_.end()) return nullptr;
+  StagingBuffer& buffer = **found;
+  buffer.leaving.clear();
+  const bool is_too_large = buffer.memory.bytes() > kept_bytes_ && bytes <= kept_bytes_;
+  if (buffer.memory.bytes() < bytes || is_too_large || buffer.memory.data() == nullptr) {
+    buffer.memory = cuda::PinnedBuffer();
+    Result<cuda::PinnedBuffer> memory =
+        cuda::PinnedBuffer::allocate(device, std::bit_ceil(std::max(bytes, kLeastBytes)));
+    if (!memory.is_ok()) return memory.status();
+    buffer.memory = std::move(memory).value();
+  }
+  buffer.is_taken = true;
+  return &buffer;
+}
+
+}  // namespace rueda::backend

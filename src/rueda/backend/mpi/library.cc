@@ -1,0 +1,361 @@
+#include "rueda/backend/mpi/library.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <array>
+#include <type_traits>
+
+namespace rueda::backend::mpi {
+namespace {
+
+constexpr size_t kVersionBytes = 8192;  // MPI_MAX_LIBRARY_VERSION_STRING of every library is at most this
+constexpr size_t kErrorBytes = 512;     // MPI_MAX_ERROR_STRING likewise
+constexpr int kSuccess = 0;
+
+// The functions as C declares them, where H is the type of a handle.
+template <class H>
+struct Functions {
+  static_assert(sizeof(H) <= sizeof(Handle));
+  int (*initialized)(int*) = nullptr;
+  int (*finalized)(int*) = nullptr;
+  int (*init_thread)(int*, char***, int, int*) = nullptr;
+  int (*query_thread)(int*) = nullptr;
+  int (*finalize)() = nullptr;
+  int (*comm_rank)(H, int*) = nullptr;
+  int (*comm_size)(H, int*) = nullptr;
+  int (*comm_compare)(H, H, int*) = nullptr;
+  int (*comm_idup)(H, H*, H*) = nullptr;
+  int (*comm_group)(H, H*) = nullptr;
+  int (*group_incl)(H, int, const int*, H*) = nullptr;
+  int (*group_free)(H*) = nullptr;
+  int (*comm_create_group)(H, H, int, H*) = nullptr;
+  int (*comm_free)(H*) = nullptr;
+  int (*comm_set_errhandler)(H, H) = nullptr;
+  int (*error_string)(int, char*, int*) = nullptr;
+  int (*test)(H*, int*, void*) = nullptr;
+  int (*op_create)(ReduceFunction*, int, H*) = nullptr;
+  int (*iallreduce)(const void*, void*, int, H, H, H, H*) = nullptr;
+  int (*ireduce)(const void*, void*, int, H, H, int, H, H*) = nullptr;
+  int (*ireduce_scatter)(const void*, void*, const int*, H, H, H, H*) = nullptr;
+  int (*iallgatherv)(const void*, int, H, void*, const int*, const int*, H, H, H*) = nullptr;
+  int (*ialltoallv)(const void*, const int*, const int*, H, void*, const int*, const int*, H, H,
+                    H*) = nullptr;
+  int (*ibcast)(void*, int, H, int, H, H*) = nullptr;
+  int (*isend)(const void*, int, H, int, int, H, H*) = nullptr;
+  int (*irecv)(void*, int, H, int, int, H, H*) = nullptr;
+  int (*ibarrier)(H, H*) = nullptr;
+};
+
+// Looks functions up and remembers the first that is missing.
+class Lookup {
+ public:
+  explicit Lookup(void* library) : library_(library) {}
+
+  template <class F>
+  void operator()(F*& function, const char* name) {
+    function = reinterpret_cast<F*>(dlsym(library_, name));
+    if (function == nullptr && missing_.empty()) missing_ = name;
+  }
+  [[nodiscard]] const std::string& missing() const { return missing_; }
+
+ private:
+  void* library_;
+  std::string missing_;
+};
+
+template <class H>
+void look_up(Lookup& find, Functions<H>& mpi) {
+  find(mpi.initialized, "MPI_Initialized");
+  find(mpi.finalized, "MPI_Finalized");
+  find(mpi.init_thread, "MPI_Init_thread");
+  find(mpi.query_thread, "MPI_Query_thread");
+  find(mpi.finalize, "MPI_Finalize");
+  find(mpi.comm_rank, "MPI_Comm_rank");
+  find(mpi.comm_size, "MPI_Comm_size");
+  find(mpi.comm_compare, "MPI_Comm_compare");
+  find(mpi.comm_idup, "MPI_Comm_idup");
+  find(mpi.comm_group, "MPI_Comm_group");
+  find(mpi.group_incl, "MPI_Group_incl");
+  find(mpi.group_free, "MPI_Group_free");
+  find(mpi.comm_create_group, "MPI_Comm_create_group");
+  find(mpi.comm_free, "MPI_Comm_free");
+  find(mpi.comm_set_errhandler, "MPI_Comm_set_errhandler");
+  find(mpi.error_string, "MPI_Error_string");
+  find(mpi.test, "MPI_Test");
+  find(mpi.op_create, "MPI_Op_create");
+  find(mpi.iallreduce, "MPI_Iallreduce");
+  find(mpi.ireduce, "MPI_Ireduce");
+  find(mpi.ireduce_scatter, "MPI_Ireduce_scatter");
+  find(mpi.iallgatherv, "MPI_Iallgatherv");
+  find(mpi.ialltoallv, "MPI_Ialltoallv");
+  find(mpi.ibcast, "MPI_Ibcast");
+  find(mpi.isend, "MPI_Isend");
+  find(mpi.irecv, "MPI_Irecv");
+  find(mpi.ibarrier, "MPI_Ibarrier");
+}
+
+template <class H>
+class Bound final : public Library {
+ public:
+  Bound(Flavor flavor, std::string path, std::string version, const Functions<H>& functions, const Abi& abi)
+      : Library(flavor, std::move(path), std::move(version)), mpi_(functions), abi_(abi) {}
+
+  [[nodiscard]] bool is_initialized() override { return flag(mpi_.initialized); }
+  [[nodiscard]] bool is_finalized() override { return flag(mpi_.finalized); }
+  Result<ThreadLevel> init(ThreadLevel wanted) override {
+    int granted = 0;
+    const int code =
+        mpi_.init_thread(nullptr, nullptr, abi_.thread_levels[static_cast<size_t>(wanted)], &granted);
+    if (code != kSuccess) return fault("MPI_Init_thread", code);
+    return level_of(granted);
+  }
+  [[nodiscard]] ThreadLevel thread_level() override {
+    int level = 0;
+    return mpi_.query_thread(&level) == kSuccess ? level_of(level) : ThreadLevel::kSingle;
+  }
+  Status finalize() override { return check("MPI_Finalize", mpi_.finalize()); }
+
+  [[nodiscard]] Comm world() override { return {abi_.comm_world}; }
+  Result<int> rank(Comm comm) override { return number("MPI_Comm_rank", mpi_.comm_rank, comm); }
+  Result<int> size(Comm comm) override { return number("MPI_Comm_size", mpi_.comm_size, comm); }
+  [[nodiscard]] bool is_congruent(Comm one, Comm other) override {
+    int result = -1;
+    if (mpi_.comm_compare(raw(one.handle), raw(other.handle), &result) != kSuccess) return false;
+    return result == abi_.ident || result == abi_.congruent;
+  }
+  Status idup(Comm comm, Comm* copy, Request& request) override {
+    // The library writes the new handle when the request completes, so it must be written where it stays.
+    static_assert(std::is_trivially_copyable_v<H>);
+    return post("MPI_Comm_idup", request,
+                [&](H* ticket) { return mpi_.comm_idup(raw(comm.handle), place(copy), ticket); });
+  }
+  Result<Comm> create_group(Comm comm, std::span<const int> ranks, int tag) override {
+    H all{}, some{}, made{};
+    if (const int code = mpi_.comm_group(raw(comm.handle), &all); code != kSuccess)
+      return fault("MPI_Comm_group", code);
+    if (const int code = mpi_.group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &some);
+        code != kSuccess)
+      return fault("MPI_Group_incl", code);
+    const int code = mpi_.comm_create_group(raw(comm.handle), some, tag, &made);
+    mpi_.group_free(&all);
+    mpi_.group_free(&some);
+    if (code != kSuccess) return fault("MPI_Comm_create_group", code);
+    return Comm{cooked(made)};
+  }
+  void free(Comm comm) override {
+    H handle = raw(comm.handle);
+    mpi_.comm_free(&handle);
+  }
+  Status return_errors(Comm comm) override {
+    return check("MPI_Comm_set_errhandler",
+                 mpi_.comm_set_errhandler(raw(comm.handle), raw(abi_.errors_return)));
+  }
+
+  Result<bool> test(Request& request) override {
+    H ticket = raw(request.handle);
+    int is_done = 0;
+    const int code = mpi_.test(&ticket, &is_done, reinterpret_cast<void*>(abi_.status_ignore));
+    request.handle = cooked(ticket);
+    if (code != kSuccess) return fault("MPI_Test", code);
+    return is_done != 0;
+  }
+  Result<Op> make_op(ReduceFunction* function) override {
+    H made{};
+    const int code = mpi_.op_create(function, 1, &made);  // 1: the operands may be swapped
+    if (code != kSuccess) return fault("MPI_Op_create", code);
+    return Op{cooked(made)};
+  }
+  [[nodiscard]] Op builtin(BuiltinOp op) override { return {abi_.ops[static_cast<size_t>(op)]}; }
+
+  Status iallreduce(void* in_out, int count, const Terms& terms, Request& request) override {
+    return post("MPI_Iallreduce", request, [&](H* ticket) {
+      return mpi_.iallreduce(reinterpret_cast<const void*>(abi_.in_place), in_out, count, raw(terms.type),
+                             raw(terms.op.handle), raw(terms.comm.handle), ticket);
+    });
+  }
+  Status ireduce(const void* in, void* out, int count, const Terms& terms, Request& request) override {
+    return post("MPI_Ireduce", request, [&](H* ticket) {
+      return mpi_.ireduce(in, out, count, raw(terms.type), raw(terms.op.handle), terms.peer,
+                          raw(terms.comm.handle), ticket);
+    });
+  }
+  Status ireduce_scatter(const void* in, void* out, const int* counts, const Terms& terms,
+                         Request& request) override {
+    return post("MPI_Ireduce_scatter", request, [&](H* ticket) {
+      return mpi_.ireduce_scatter(in, out, counts, raw(terms.type), raw(terms.op.handle),
+                                  raw(terms.comm.handle), ticket);
+    });
+  }
+  Status iallgatherv(const void* in, int count, const OutParts& out, const Terms& terms,
+                     Request& request) override {
+    return post("MPI_Iallgatherv", request, [&](H* ticket) {
+      return mpi_.iallgatherv(in, count, raw(terms.type), out.data, out.counts, out.begins, raw(terms.type),
+                              raw(terms.comm.handle), ticket);
+    });
+  }
+  Status ialltoallv(const InParts& in, const OutParts& out, const Terms& terms, Request& request) override {
+    return post("MPI_Ialltoallv", request, [&](H* ticket) {
+      return mpi_.ialltoallv(in.data, in.counts, in.begins, raw(terms.type), out.data, out.counts, out.begins,
+                             raw(terms.type), raw(terms.comm.handle), ticket);
+    });
+  }
+  Status ibcast(void* buffer, int count, const Terms& terms, Request& request) override {
+    return post("MPI_Ibcast", request, [&](H* ticket) {
+      return mpi_.ibcast(buffer, count, raw(terms.type), terms.peer, raw(terms.comm.handle), ticket);
+    });
+  }
+  Status isend(const void* buffer, int count, const Terms& terms, Request& request) override {
+    return post("MPI_Isend", request, [&](H* ticket) {
+      return mpi_.isend(buffer, count, raw(terms.type), terms.peer, 0, raw(terms.comm.handle), ticket);
+    });
+  }
+  Status irecv(void* buffer, int count, const Terms& terms, Request& request) override {
+    return post("MPI_Irecv", request, [&](H* ticket) {
+      return mpi_.irecv(buffer, count, raw(terms.type), terms.peer, 0, raw(terms.comm.handle), ticket);
+    });
+  }
+  Status ibarrier(Comm comm, Request& request) override {
+    return post("MPI_Ibarrier", request, [&](H* ticket) { return mpi_.ibarrier(raw(comm.handle), ticket); });
+  }
+
+ private:
+  static H raw(Handle handle) {
+    if constexpr (std::is_pointer_v<H>)
+      return reinterpret_cast<H>(handle);
+    else
+      return static_cast<H>(handle);
+  }
+  [[nodiscard]] H raw(Type type) const { return raw(abi_.types[static_cast<size_t>(type)]); }
+  static Handle cooked(H handle) {
+    if constexpr (std::is_pointer_v<H>)
+      return reinterpret_cast<Handle>(handle);
+    else
+      return static_cast<Handle>(static_cast<std::make_unsigned_t<H>>(handle));
+  }
+  // An int is the low half of the number on the machines that we support.
+  static H* place(Comm* comm) {
+    comm->handle = 0;
+    return reinterpret_cast<H*>(&comm->handle);
+  }
+  static bool flag(int (*function)(int*)) {
+    int value = 0;
+    return function(&value) == kSuccess && value != 0;
+  }
+  [[nodiscard]] ThreadLevel level_of(int level) const {
+    size_t known = 3;
+    while (known > 0 && abi_.thread_levels[known] > level) --known;
+    return static_cast<ThreadLevel>(known);
+  }
+  template <class Post>
+  Status post(const char* name, Request& request, const Post& start) {
+    H ticket = raw(abi_.request_null);
+    const Status status = check(name, start(&ticket));
+    request.handle = cooked(ticket);
+    return status;
+  }
+  Result<int> number(const char* name, int (*function)(H, int*), Comm comm) {
+    int value = -1;
+    const int code = function(raw(comm.handle), &value);
+    if (code != kSuccess) return fault(name, code);
+    return value;
+  }
+  Status check(const char* name, int code) { return code == kSuccess ? Status::ok() : fault(name, code); }
+  Status fault(const char* name, int code) {
+    std::array<char, kErrorBytes> text{};
+    int length = 0;
+    const bool is_known = mpi_.error_string(code, text.data(), &length) == kSuccess;
+    const std::string what = is_known ? std::string(text.data()) : "error " + std::to_string(code);
+    return {Code::kUnavailable, std::string(name) + " of " + version() + " failed: " + what};
+  }
+
+  Functions<H> mpi_;
+  Abi abi_;
+};
+
+Status fill_from(void* library, Abi& abi) {
+  const OpenMpiSymbols& names = open_mpi_symbols();
+  std::string missing;
+  const auto address = [&](std::string_view name) {
+    void* const found = dlsym(library, std::string(name).c_str());
+    if (found == nullptr) missing = name;
+    return reinterpret_cast<Handle>(found);
+  };
+  abi.comm_world = address(names.comm_world);
+  abi.request_null = address(names.request_null);
+  abi.errors_return = address(names.errors_return);
+  std::ranges::transform(names.types, abi.types.begin(), address);
+  std::ranges::transform(names.ops, abi.ops.begin(), address);
+  if (missing.empty()) return Status::ok();
+  return {Code::kUnsupported, "this Open MPI has no symbol " + missing};
+}
+
+Status refused(const std::string& file, const std::string& why) {
+  return {Code::kUnavailable, "the MPI library " + file + " cannot be used: " + why +
+                                  "; set RUEDA_MPI_LIBRARY to libmpi.so of Open MPI, MPICH or Intel MPI."};
+}
+
+std::string path_of(void* function, const std::string& file) {
+  Dl_info info{};
+  return dladdr(function, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : file;
+}
+
+Result<Flavor> flavor_of(void* library, const std::string& path, const std::string& version) {
+  if (path.substr(path.rfind('/') + 1).starts_with("libmpi_abi.so")) return Flavor::kStandard;
+  if (dlsym(library, "ompi_mpi_comm_world") != nullptr) return Flavor::kOpenMpi;
+  for (const char* name : {"MPICH", "Intel(R) MPI", "MVAPICH"})
+    if (version.find(name) != std::string::npos) return Flavor::kMpich;
+  return Status(Code::kUnsupported, "it is neither Open MPI nor of MPICH's family: '" + version + "'");
+}
+
+template <class H>
+Result<std::unique_ptr<Library>> bind(void* library, Flavor flavor, std::string path, std::string version) {
+  Functions<H> functions;
+  Lookup find(library);
+  look_up(find, functions);
+  if (!find.missing().empty()) return refused(path, "it has no " + find.missing() + " (MPI 3.0 has it)");
+  Abi abi = abi_of(flavor);
+  const Status filled = flavor == Flavor::kOpenMpi ? fill_from(library, abi) : Status::ok();
+  if (!filled.is_ok()) return refused(path, filled.why);
+  return std::unique_ptr<Library>(
+      std::make_unique<Bound<H>>(flavor, std::move(path), std::move(version), functions, abi));
+}
+
+}  // namespace
+
+std::string short_version(const std::string& library_version) {
+  std::string line = library_version.substr(0, library_version.find_first_of(",\n"));
+  std::replace(line.begin(), line.end(), '\t', ' ');
+  for (const std::string_view word : {" Version:", " Library", " for Linux* OS", "(R)"})
+    if (const size_t at = line.find(word); at != std::string::npos) line.erase(at, word.size());
+  for (size_t at = line.find("  "); at != std::string::npos; at = line.find("  ")) line.erase(at, 1);
+  if (const size_t at = line.find(" v"); line.starts_with("Open MPI v") && at != std::string::npos)
+    line.erase(at + 1, 1);
+  while (line.ends_with(' ')) line.pop_back();
+  return line;
+}
+
+Result<std::unique_ptr<Library>> load_library(const std::string& file) {
+  // Open MPI loads its parts itself, and they look for its symbols among the global ones.
+  void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
+  if (library == nullptr) {
+    const char* const why = dlerror();
+    return refused(file, why == nullptr ? "it cannot be loaded" : why);
+  }
+  using GetVersion = int(char*, int*);
+  auto* const get_version = reinterpret_cast<GetVersion*>(dlsym(library, "MPI_Get_library_version"));
+  if (get_version == nullptr) return refused(file, "it has no MPI_Get_library_version (MPI 3.0 has it)");
+  std::string text(kVersionBytes, '\0');
+  int length = 0;
+  if (get_version(text.data(), &length) != kSuccess) return refused(file, "it does not tell its version");
+  text.resize(text.find('\0') == std::string::npos ? text.size() : text.find('\0'));
+  std::string path = path_of(reinterpret_cast<void*>(get_version), file);
+  const Result<Flavor> flavor = flavor_of(library, path, text);
+  if (!flavor.is_ok()) return refused(path, flavor.status().why);
+  std::string version = short_version(text);
+  return flavor.value() == Flavor::kMpich
+             ? bind<int>(library, flavor.value(), std::move(path), std::move(version))
+             : bind<void*>(library, flavor.value(), std::move(path), std::move(version));
+}
+
+}  // namespace rueda::backend::mpi

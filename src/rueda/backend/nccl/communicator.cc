@@ -1,0 +1,66 @@
+#include "rueda/backend/nccl/communicator.h"
+
+#include <sched.h>
+
+#include <utility>
+
+#include "rueda/base/check.h"
+
+namespace rueda::nccl {
+
+std::string describe(const Group& group) {
+  constexpr size_t kListed = 8;
+  std::string text =
+      group.id == 0 ? "the world (ranks " : "process set " + std::to_string(group.id) + " (ranks ";
+  for (size_t i = 0; i < group.members.size() && i < kListed; ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(group.members[i]);
+  return text + (group.members.size() > kListed ? ", …)" : ")");
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::begin(std::shared_ptr<const Library> library,
+                                                          const UniqueId& id, const Group& group) {
+  Config config;
+  config.blocking = 0;
+  std::unique_ptr<Communicator> made(new Communicator(library, describe(group)));
+  const ResultCode begun =
+      library->call().CommInitRankConfig(&made->handle_, group.size(), id, group.me, &config);
+  if (const Status status = library->check(begun, "ncclCommInitRankConfig"); !status.is_ok()) {
+    made->handle_ = nullptr;
+    return status;
+  }
+  return made;
+}
+
+Communicator::~Communicator() {
+  RUEDA_CHECK(handle_ == nullptr, "a communicator must be finished or aborted");
+}
+
+Result<bool> Communicator::is_settled() {
+  ResultCode state = kSuccess;
+  const ResultCode asked = library_->call().CommGetAsyncError(handle_, &state);
+  if (const Status status = library_->check(asked, "ncclCommGetAsyncError", handle_); !status.is_ok())
+    return status;
+  if (state == kInProgress) return false;
+  Status status = library_->check(state, "NCCL in " + name_, handle_);
+  if (!status.is_ok()) return status;
+  return true;
+}
+
+CommHandle Communicator::release() { return std::exchange(handle_, nullptr); }
+
+void Communicator::abort() {
+  if (handle_ != nullptr) (void)library_->call().CommAbort(release());
+}
+
+void Communicator::finish(Deadline deadline) {
+  if (handle_ == nullptr) return;
+  ResultCode state = library_->call().CommFinalize(handle_);
+  while (state == kInProgress && !deadline.is_past()) {
+    if (library_->call().CommGetAsyncError(handle_, &state) != kSuccess) state = kInternalError;
+    if (state == kInProgress) sched_yield();
+  }
+  if (state != kSuccess) return abort();
+  (void)library_->call().CommDestroy(release());
+}
+
+}  // namespace rueda::nccl

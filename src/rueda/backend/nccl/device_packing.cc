@@ -1,0 +1,196 @@
+#include "rueda/backend/nccl/device_packing.h"
+
+#include <algorithm>
+
+#include "rueda/backend/packing.h"
+#include "rueda/kernels/kernels.h"
+
+namespace rueda::nccl {
+namespace {
+
+// Tensors begin at multiples of this in the buffer: kernels copy 16 bytes at once, and devices fetch 128. The
+// gaps are reduced as well and mean nothing.
+constexpr size_t kAlignment = 128;
+constexpr size_t kIdentityBytes = 256 << 10;
+
+size_t round_up(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+bool has_joined(const backend::Segment& segment) {
+  return segment.input == nullptr && segment.output == nullptr;
+}
+
+}  // namespace
+
+Status DevicePacking::load(const backend::Call& call, const Scale& before) {
+  runs_.clear();
+  places_.clear();
+  table_.clear();
+  offsets_.clear();
+  for (const backend::Segment& segment : call.segments) {
+    if (segment.memory.ready == nullptr) continue;
+    const Status status = stream_.wait(static_cast<cuda::CUevent>(segment.memory.ready));
+    if (!status.is_ok()) return status;
+  }
+  const auto stays_in_place = [&](const backend::Segment& one) {
+    return call.segments.size() == 1 && !has_joined(one) && !is_foreign(one);
+  };
+  is_packed_ =
+      call.spec.what == Collective::kAllreduce && !std::ranges::all_of(call.segments, stays_in_place);
+  return is_packed_ ? load_packed(call, before) : load_apart(call, before);
+}
+
+Status DevicePacking::load_packed(const backend::Call& call, const Scale& before) {
+  const size_t element = size_of(call.spec.dtype);
+  size_t bytes = 0;
+  for (const backend::Segment& segment : call.segments) {
+    offsets_.push_back(bytes);
+    bytes += round_up(static_cast<size_t>(segment.count) * element);
+  }
+  if (const Status status = reserve(bytes); !status.is_ok()) return status;
+  // A tensor alone is not packed on every member, so it has no gap behind it.
+  packed_count_ =
+      call.segments.size() == 1 ? static_cast<size_t>(call.segments.front().count) : bytes / element;
+  for (size_t i = 0; i < call.segments.size(); ++i) {
+    const backend::Segment& segment = call.segments[i];
+    const auto count = static_cast<size_t>(segment.count);
+    if (has_joined(segment) || is_foreign(segment)) {
+      const Status status = fetch(call, segment, buffer_.data() + offsets_[i], count);
+      if (!status.is_ok()) return status;
+    } else if (count > 0) {
+      auto* const tensor = static_cast<std::byte*>(const_cast<void*>(segment.input));
+      table_.push_back({.tensor = tensor, .offset = offsets_[i], .bytes = count * element});
+    }
+  }
+  if (!table_.empty()) {
+    const Status status = kernels_.pack(stream_, table_, buffer_.data());
+    if (!status.is_ok()) return status;
+  }
+  runs_.push_back({.input = buffer_.data(),
+                   .output = buffer_.data(),
+                   .count = static_cast<int64_t>(packed_count_),
+                   .counts = {}});
+  return scale(call.spec.dtype, buffer_.data(), buffer_.data(), packed_count_, before);
+}
+
+// Each tensor stays where it is, except that what is foreign, missing or scaled first lies in the buffer.
+Status DevicePacking::load_apart(const backend::Call& call, const Scale& before) {
+  const size_t element = size_of(call.spec.dtype);
+  const bool is_scaled = is_reduction(call.spec.what) && !before.is_identity();
+  const bool scales_into_output = call.spec.what == Collective::kAllreduce;
+  size_t bytes = 0;
+  for (const backend::Segment& segment : call.segments) {
+    Place& place = places_.emplace_back();
+    const Rank me = call.group->me, n = call.group->size();
+    place.given = static_cast<size_t>(elements_given(call.spec.what, segment, me, n));
+    place.taken = static_cast<size_t>(elements_taken(call.spec.what, segment, me, n));
+    place.is_fetched = segment.input == nullptr || is_foreign(segment) || (is_scaled && !scales_into_output);
+    place.is_delivered = segment.output == nullptr || is_foreign(segment);
+    if (place.is_fetched) bytes += round_up(place.given * element);
+    if (place.is_delivered) bytes += round_up(place.taken * element);
+  }
+  if (const Status status = reserve(bytes); !status.is_ok()) return status;
+  std::byte* free = buffer_.data();
+  for (size_t i = 0; i < call.segments.size(); ++i) {
+    const backend::Segment& segment = call.segments[i];
+    Place& place = places_[i];
+    std::byte* const fetched = free;
+    if (place.is_fetched) free += round_up(place.given * element);
+    std::byte* const delivered = free;
+    if (place.is_delivered) free += round_up(place.taken * element);
+    place.output = place.is_delivered ? delivered : static_cast<std::byte*>(segment.output);
+    place.input = static_cast<const std::byte*>(segment.input);
+    const bool is_copied = segment.input == nullptr || is_foreign(segment);
+    if (is_copied) {
+      const Status status = fetch(call, segment, fetched, place.given);
+      if (!status.is_ok()) return status;
+      place.input = fetched;
+    }
+    if (is_scaled) {
+      std::byte* const to = scales_into_output ? place.output : fetched;
+      const Status status = scale(call.spec.dtype, place.input, to, place.given, before);
+      if (!status.is_ok()) return status;
+      place.input = to;
+    }
+    runs_.push_back(
+        {.input = place.input, .output = place.output, .count = segment.count, .counts = segment.counts});
+  }
+  return Status::ok();
+}
+
+// Copies an input that this device cannot read, or what a rank that has joined contributes.
+Status DevicePacking::fetch(const backend::Call& call, const backend::Segment& segment, std::byte* to,
+                            size_t count) {
+  if (count == 0) return Status::ok();
+  if (segment.input != nullptr) return stream_.copy(to, segment.input, count * size_of(call.spec.dtype));
+  return is_reduction(call.spec.what) ? fill_identity(call.spec, to, count) : Status::ok();
+}
+
+Status DevicePacking::fill_identity(const schedule::Spec& spec, std::byte* to, size_t count) {
+  const size_t element = size_of(spec.dtype);
+  const size_t at_once = kIdentityBytes / element;
+  cuda::PinnedBuffer& source = identities_[{spec.op, spec.dtype}];
+  if (source.data() == nullptr) {
+    Result<cuda::PinnedBuffer> made = cuda::PinnedBuffer::allocate(stream_.device(), kIdentityBytes);
+    if (!made.is_ok()) return made.status();
+    source = std::move(made).value();
+    kernels::fill_identity(spec.op, spec.dtype, source.data(), at_once);
+  }
+  for (size_t done = 0; done < count; done += at_once) {
+    const size_t bytes = std::min(at_once, count - done) * element;
+    const Status status = stream_.copy(to + done * element, source.data(), bytes);
+    if (!status.is_ok()) return status;
+  }
+  return Status::ok();
+}
+
+Status DevicePacking::scale(DType dtype, const void* from, void* to, size_t count, const Scale& by) {
+  if (count == 0 || by.is_identity()) return Status::ok();
+  return kernels_.scale(stream_, dtype, from, to, count, by);
+}
+
+Status DevicePacking::store(const backend::Call& call, const Scale& after) {
+  const size_t element = size_of(call.spec.dtype);
+  const Scale by = is_reduction(call.spec.what) ? after : Scale{};
+  if (is_packed_) {
+    const Status scaled = scale(call.spec.dtype, buffer_.data(), buffer_.data(), packed_count_, by);
+    if (!scaled.is_ok()) return scaled;
+    size_t next = 0;  // in the table, which lists inputs
+    for (const backend::Segment& segment : call.segments) {
+      if (has_joined(segment) || is_foreign(segment) || segment.count == 0) continue;
+      table_[next++].tensor = static_cast<std::byte*>(segment.output);
+    }
+    if (!table_.empty()) {
+      const Status unpacked = kernels_.unpack(stream_, table_, buffer_.data());
+      if (!unpacked.is_ok()) return unpacked;
+    }
+  }
+  for (size_t i = 0; i < call.segments.size(); ++i) {
+    const backend::Segment& segment = call.segments[i];
+    const std::byte* from = is_packed_ ? buffer_.data() + offsets_[i] : places_[i].output;
+    const size_t count = is_packed_ ? static_cast<size_t>(segment.count) : places_[i].taken;
+    if (!is_packed_) {
+      const Status scaled = scale(call.spec.dtype, from, places_[i].output, count, by);
+      if (!scaled.is_ok()) return scaled;
+    }
+    if (segment.output == nullptr || !is_foreign(segment) || count == 0) continue;
+    const Status copied = stream_.copy(segment.output, from, count * element);
+    if (!copied.is_ok()) return copied;
+  }
+  return Status::ok();
+}
+
+// A buffer that is too small is kept until the stream no longer uses it.
+Status DevicePacking::reserve(size_t bytes) {
+  std::erase_if(retired_, [](const auto& one) { return one.first->outcome().has_value(); });
+  if (bytes <= buffer_.bytes()) return Status::ok();
+  constexpr size_t kUnit = 2 << 20;  // what CUDA allocates at once
+  Result<cuda::DeviceBuffer> made =
+      cuda::DeviceBuffer::allocate(stream_.device(), (bytes + kUnit - 1) / kUnit * kUnit);
+  if (!made.is_ok())
+    return {made.status().code, made.status().why + " A smaller RUEDA_FUSION_THRESHOLD needs less."};
+  if (last_ != nullptr && buffer_.bytes() > 0) retired_.emplace_back(last_, std::move(buffer_));
+  buffer_ = std::move(made).value();
+  return Status::ok();
+}
+
+}  // namespace rueda::nccl

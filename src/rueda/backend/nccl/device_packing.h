@@ -1,0 +1,68 @@
+// The tensors of one call as runs of elements on the device of this rank, as NCCL takes them. The tensors of
+// an allreduce are packed; a tensor of another device of this rank is copied; a rank that has joined
+// contributes identity elements. Everything is enqueued on the stream, nothing waits. Engine thread only,
+// with the device's context current.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "rueda/backend/backend.h"
+#include "rueda/backend/cuda_event.h"
+#include "rueda/backend/nccl/lowering.h"
+#include "rueda/memory/cuda/buffers.h"
+#include "rueda/memory/cuda/kernels.h"
+#include "rueda/memory/cuda/streams.h"
+
+namespace rueda::nccl {
+
+class DevicePacking {
+ public:
+  DevicePacking(cuda::Stream& stream, cuda::Kernels& kernels) : stream_(stream), kernels_(kernels) {}
+
+  // Makes the stream wait for every tensor, and lays the inputs out, scaled by `before`.
+  Status load(const backend::Call& call, const Scale& before);
+  // [tensors], or one for all if they are packed.
+  [[nodiscard]] std::span<const Run> runs() const { return runs_; }
+  // Scales the results by `after` and puts them where the tensors are.
+  Status store(const backend::Call& call, const Scale& after);
+  // Everything that was enqueued until now has ended when `event` happens.
+  void enqueued_until(std::shared_ptr<backend::CudaEvent> event) { last_ = std::move(event); }
+
+ private:
+  struct Place {  // of one tensor
+    const std::byte* input = nullptr;
+    std::byte* output = nullptr;
+    size_t given = 0, taken = 0;  // elements
+    bool is_fetched = false;      // the input is copied to the buffer
+    bool is_delivered = false;    // the result is copied from the buffer
+  };
+  Status load_packed(const backend::Call& call, const Scale& before);
+  Status load_apart(const backend::Call& call, const Scale& before);
+  Status fetch(const backend::Call& call, const backend::Segment& segment, std::byte* to, size_t count);
+  Status fill_identity(const schedule::Spec& spec, std::byte* to, size_t count);
+  Status scale(DType dtype, const void* from, void* to, size_t count, const Scale& by);
+  Status reserve(size_t bytes);
+  [[nodiscard]] bool is_foreign(const backend::Segment& segment) const {
+    return segment.memory.device != stream_.device()->ordinal();
+  }
+
+  cuda::Stream& stream_;
+  cuda::Kernels& kernels_;
+  cuda::DeviceBuffer buffer_;
+  std::vector<std::pair<std::shared_ptr<backend::CudaEvent>, cuda::DeviceBuffer>> retired_;
+  std::shared_ptr<backend::CudaEvent> last_;
+  std::map<std::pair<ReduceOp, DType>, cuda::PinnedBuffer> identities_;  // filled once, then only read
+
+  // of the call
+  bool is_packed_ = false;
+  size_t packed_count_ = 0;
+  std::vector<Place> places_;           // [tensors]
+  std::vector<cuda::TensorRun> table_;  // packed: tensors of this device, and where they are in the buffer
+  std::vector<size_t> offsets_;         // packed: [tensors] first byte in the buffer
+  std::vector<Run> runs_;
+};
+
+}  // namespace rueda::nccl

@@ -1,0 +1,96 @@
+// What members of a process set settle on the host before NCCL may run: that all of them have come (a call
+// that may be taken back is launched only then, because a launched call cannot be taken back), and who they
+// are, // with the id of their communicator. Another backend runs both, on channels of its own, one meeting
+// at a time, and also the calls of members that cannot use NCCL together: it stages them in host memory. All
+// members give it meetings and calls in one order. Engine thread only.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "rueda/backend/backend.h"
+#include "rueda/backend/nccl/abi.h"
+
+namespace rueda::nccl {
+
+// What a member tells the others before they make a communicator. The texts end with a null.
+struct Introduction {
+  UniqueId id = {};        // of the communicator; member 0's counts
+  char gpu[128] = {};      // equal for members whose GPUs NCCL takes for one; empty: NCCL allows that
+  char why_not[384] = {};  // why it cannot use NCCL; empty: it can
+
+  void set_gpu(std::string_view text);
+  void set_why_not(std::string_view text);
+};
+
+// Why these members cannot use NCCL together, in a sentence that names them; empty if they can. The same on
+// every member. Pure.
+std::string refusal_of(const Group& group, std::span<const Introduction> members);
+
+class Meetings {
+ public:
+  // host: null in a job of one rank, which meets nobody.
+  explicit Meetings(std::unique_ptr<backend::Backend> host) : host_(std::move(host)) {}
+
+  // Whether calls may be taken back until all members have come.
+  [[nodiscard]] bool are_possible() const { return host_ != nullptr; }
+  // Whether a meeting may begin, or a call be handed over.
+  [[nodiscard]] bool has_room() const { return host_ == nullptr || host_->has_room(order_); }
+
+  // Ends when all members have begun the call.
+  void begin_for(const backend::Call& call);
+  // As Backend::discard, for such a meeting.
+  void discard(const backend::Call& call, std::span<const int32_t> arrivals);
+  // Ends when all members have introduced themselves.
+  void begin_for(const Group& group, const Introduction& mine);
+
+  // Lets the other backend run a call in device memory. False if it cannot.
+  bool hand_over(const backend::Call& call);
+
+  // Advances both. Appends the calls that were handed over and have ended.
+  bool progress(std::vector<backend::Done>& done);
+  // The outcome of the meeting, once.
+  std::optional<Status> take_outcome() { return std::exchange(ended_, std::nullopt); }
+  // [members] of the last meeting that was for introductions.
+  [[nodiscard]] std::span<const Introduction> introductions() const { return introductions_; }
+
+  // As in Backend, for the meeting of a call.
+  std::vector<int32_t> pause();
+  void resume();
+  void take_back(std::span<const int32_t> arrivals);
+  void abort(const Status& why) {
+    if (host_ != nullptr) host_->abort(why);
+  }
+  [[nodiscard]] bool is_idle() const { return host_ == nullptr || host_->is_idle(); }
+  [[nodiscard]] Status device_failure() const {
+    return host_ == nullptr ? Status::ok() : host_->device_failure();
+  }
+  bool prepare_sleep() { return host_ == nullptr || host_->prepare_sleep(); }
+  void wake_up() {
+    if (host_ != nullptr) host_->wake_up();
+  }
+
+ private:
+  backend::Call open(const Group& group, schedule::Spec spec, bool is_for_call);
+
+  std::unique_ptr<backend::Backend> host_;
+  backend::CallId next_ = 1;
+  uint64_t order_ = 0;
+  bool is_for_call_ = false;  // the meeting
+  backend::CallId open_ = 0;  // the call of the meeting that has not ended; 0: none
+  std::optional<Status> ended_;
+  std::map<backend::CallId, backend::CallId> handed_over_;  // the call here -> what its owner calls it
+  backend::Segment segment_;
+  std::vector<int64_t> counts_;  // bytes of each member
+  Introduction mine_;
+  std::vector<Introduction> introductions_;
+  std::vector<backend::Done> done_;
+};
+
+}  // namespace rueda::nccl

@@ -1,0 +1,311 @@
+#include "rueda/backend/nccl/nccl.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "rueda/base/check.h"
+#include "rueda/base/log.h"
+
+namespace rueda::backend {
+namespace {
+
+constexpr Nanos kLookEvery = 10 * kMillisecond;  // at the communicators, for members that were lost
+constexpr Nanos kAbortTime = 10 * kSecond;       // how long an abort is waited for
+constexpr Nanos kFinishTime = 5 * kSecond;       // the same for an orderly end
+
+// Waits until all that was launched has ended; false at the deadline.
+bool have_happened(const std::deque<std::shared_ptr<CudaEvent>>& launched, Deadline deadline) {
+  return std::ranges::all_of(launched, [&](const auto& event) { return event->wait(deadline).has_value(); });
+}
+
+std::pair<int32_t, std::vector<Rank>> key_of(const Group& group) { return {group.id, group.members}; }
+
+}  // namespace
+
+NcclBackend::NcclBackend(NcclOptions options)
+    : options_(std::move(options)), meetings_(std::move(options_.host)), communicators_(options_.library) {}
+
+NcclBackend::~NcclBackend() {
+  if (gpu_ == nullptr) return;
+  const cuda::ScopedContext context(*gpu_->device());
+  const Deadline deadline = Deadline::after(kFinishTime);
+  (void)have_happened(launched_, deadline);
+  communicators_.finish(deadline);
+}
+
+bool NcclBackend::runs(const schedule::Spec& spec) {
+  switch (spec.what) {
+    case Collective::kAllreduce:
+    case Collective::kReducescatter:
+      return nccl::reduced_type(spec.dtype) && nccl::reduced_op(spec.op);
+    case Collective::kAllgather:
+    case Collective::kBroadcast:
+    case Collective::kAlltoall:
+      return true;
+    case Collective::kBarrier:
+    case Collective::kJoin:
+      break;
+  }
+  return false;
+}
+
+void NcclBackend::begin(const Call& call) {
+  RUEDA_CHECK(has_room(call.order), "one call at a time is on its way to the stream");
+  call_ = call;
+  communicator_ = nullptr;
+}
+
+void NcclBackend::start(const Call& call) {
+  begin(call);
+  if (!broken_.is_ok()) return end(broken_);
+  if (call.may_be_taken_back) {
+    state_ = State::kMeeting;
+    return meetings_.begin_for(call_);
+  }
+  if (const Status status = go_on(); !status.is_ok()) end(status);
+}
+
+void NcclBackend::discard(const Call& call, std::span<const int32_t> arrivals) {
+  begin(call);
+  if (!broken_.is_ok()) return end(broken_);
+  state_ = State::kLeaving;
+  meetings_.discard(call_, arrivals);
+}
+
+// All members have come, or need not.
+Status NcclBackend::go_on() {
+  const auto refused = refused_.find(key_of(*call_.group));
+  if (refused != refused_.end()) {
+    hand_over(refused->second);
+    return Status::ok();
+  }
+  communicator_ = communicators_.find(*call_.group);
+  if (communicator_ != nullptr) return launch();
+  introduce();
+  return Status::ok();
+}
+
+void NcclBackend::hand_over(const std::string& why) {
+  state_ = State::kIdle;
+  if (meetings_.hand_over(call_)) return;
+  const Status status(Code::kUnsupported, why + " Copy the tensor to host memory first.");
+  done_.push_back({.id = call_.id, .status = status, .how = "nccl"});  // the same on every member
+}
+
+void NcclBackend::introduce() {
+  nccl::Introduction mine;
+  if (const Status status = prepare_gpu(mine); !status.is_ok()) mine.set_why_not(status.why);
+  state_ = State::kIntroducing;
+  meetings_.begin_for(*call_.group, mine);
+}
+
+// The first call decides which GPU is this rank's: that of its tensors.
+Status NcclBackend::prepare_gpu(nccl::Introduction& mine) {
+  if (gpu_ == nullptr) {
+    const auto has_tensor = [](const Segment& one) { return one.input != nullptr || one.output != nullptr; };
+    const auto tensor = std::ranges::find_if(call_.segments, has_tensor);
+    const Result<int32_t> ordinal =
+        tensor != call_.segments.end() ? Result<int32_t>(tensor->memory.device)
+                                       : nccl::usual_ordinal(options_.devices->driver(), options_.local_rank);
+    if (!ordinal.is_ok()) return ordinal.status();
+    auto opened = nccl::Gpu::open(*options_.devices, ordinal.value());
+    if (!opened.is_ok()) return opened.status();
+    gpu_ = std::move(opened).value();
+  }
+  mine.set_gpu(gpu_->identity());
+  if (call_.group->me != 0) return Status::ok();
+  const cuda::ScopedContext context(*gpu_->device());
+  return options_.library->check(nccl().GetUniqueId(&mine.id), "ncclGetUniqueId");
+}
+
+// All members have introduced themselves.
+Status NcclBackend::decide() {
+  const Group& group = *call_.group;
+  const std::string refusal = nccl::refusal_of(group, meetings_.introductions());
+  if (!refusal.empty()) {
+    if (group.me == 0 && refused_.empty())
+      RUEDA_LOG(kWarning, refusal + " GPU tensors of " + nccl::describe(group) + " go through host memory.");
+    refused_[key_of(group)] = refusal;
+    hand_over(refusal);
+    return Status::ok();
+  }
+  const cuda::ScopedContext context(*gpu_->device());
+  if (!context.status().is_ok()) return context.status();
+  const auto begun = communicators_.begin(meetings_.introductions().front().id, group);
+  if (!begun.is_ok()) return begun.status();
+  communicator_ = begun.value();
+  state_ = State::kConnecting;
+  deadline_ = Deadline::after(options_.patience);
+  return Status::ok();
+}
+
+nccl::ResultCode NcclBackend::issue(const nccl::Step& step) {
+  const nccl::Functions& call = nccl();
+  const nccl::CommHandle comm = communicator_->handle();
+  void* const stream = gpu_->stream().handle();
+  switch (step.function) {
+    case nccl::Function::kAllReduce:
+      return call.AllReduce(step.send, step.receive, step.count, step.type, step.op, comm, stream);
+    case nccl::Function::kBroadcast:
+      return call.Broadcast(step.send, step.receive, step.count, step.type, step.peer, comm, stream);
+    case nccl::Function::kReduce:
+      return call.Reduce(step.send, step.receive, step.count, step.type, step.op, step.peer, comm, stream);
+    case nccl::Function::kAllGather:
+      return call.AllGather(step.send, step.receive, step.count, step.type, comm, stream);
+    case nccl::Function::kReduceScatter:
+      return call.ReduceScatter(step.send, step.receive, step.count, step.type, step.op, comm, stream);
+    case nccl::Function::kSend:
+      return call.Send(step.send, step.count, step.type, step.peer, comm, stream);
+    case nccl::Function::kRecv:
+      return call.Recv(step.receive, step.count, step.type, step.peer, comm, stream);
+  }
+  return nccl::kInternalError;
+}
+
+Status NcclBackend::launch() {
+  const cuda::ScopedContext context(*gpu_->device());
+  if (!context.status().is_ok()) return context.status();
+  const Group& group = *call_.group;
+  scaling_ = nccl::scaling_of(call_.spec, call_.prescale);
+  state_ = State::kLaunching;
+  call_.note(Activity::kPack);
+  if (const Status status = gpu_->packing().load(call_, scaling_.before); !status.is_ok()) return status;
+  call_.note(Activity::kTransfer);
+  const auto steps = nccl::steps_of(call_.spec, gpu_->packing().runs(), group.me, group.size());
+  if (steps.empty()) return Status::ok();
+  nccl::ResultCode first = nccl().GroupStart();
+  for (const nccl::Step& step : steps) {
+    const nccl::ResultCode issued = issue(step);
+    if (first == nccl::kSuccess && issued != nccl::kInProgress) first = issued;
+  }
+  const nccl::ResultCode ended = nccl().GroupEnd();
+  return options_.library->check(first == nccl::kSuccess ? ended : first, "the launch of a group by NCCL",
+                                 communicator_->handle());
+}
+
+// NCCL has enqueued its group.
+Status NcclBackend::complete() {
+  const cuda::ScopedContext context(*gpu_->device());
+  if (!context.status().is_ok()) return context.status();
+  call_.note(Activity::kUnpack);
+  if (const Status status = gpu_->packing().store(call_, scaling_.after); !status.is_ok()) return status;
+  Result<std::shared_ptr<cuda::Event>> event = gpu_->events().take();
+  if (!event.is_ok()) return event.status();
+  if (const Status status = gpu_->stream().record(*event.value()); !status.is_ok()) return status;
+  const auto launched = std::make_shared<CudaEvent>(std::vector{std::move(event).value()});
+  gpu_->packing().enqueued_until(launched);
+  launched_.push_back(launched);
+  end(Status::ok(), launched);
+  return Status::ok();
+}
+
+void NcclBackend::end(const Status& status, std::shared_ptr<CudaEvent> event) {
+  if (!status.is_ok() && broken_.is_ok()) broken_ = status;  // the other members go on without this rank
+  state_ = State::kIdle;
+  done_.push_back({.id = call_.id, .status = status, .how = "nccl", .event = std::move(event)});
+}
+
+// False if there is nothing to do at once.
+bool NcclBackend::advance() {
+  if (state_ == State::kIdle) return false;
+  if (state_ != State::kConnecting && state_ != State::kLaunching) return finish_meeting();
+  const Result<bool> settled = communicator_->is_settled();
+  Status status = settled.status();
+  if (status.is_ok() && !settled.value()) {
+    if (state_ == State::kLaunching || !deadline_.is_past()) return false;
+    status = {Code::kTimeout, "NCCL has not connected " + communicator_->name() + " within " +
+                                  std::to_string(options_.patience / kSecond) +
+                                  " s, although all of them have begun; set NCCL_DEBUG=INFO, and "
+                                  "NCCL_SOCKET_IFNAME if the hosts have several networks."};
+  }
+  if (status.is_ok()) status = state_ == State::kConnecting ? launch() : complete();
+  if (!status.is_ok()) end(status);
+  return true;
+}
+
+bool NcclBackend::finish_meeting() {
+  const std::optional<Status> ended = meetings_.take_outcome();
+  if (!ended) return false;
+  Status status = *ended;
+  if (state_ == State::kLeaving) {
+    end(status);
+    return true;
+  }
+  if (status.is_ok()) status = state_ == State::kMeeting ? go_on() : decide();
+  if (!status.is_ok()) end(status);
+  return true;
+}
+
+bool NcclBackend::progress(std::vector<Done>& done) {
+  bool moved = meetings_.progress(done);
+  while (advance()) moved = true;
+  watch_launched();
+  for (Done& each : std::exchange(done_, {})) {
+    done.push_back(std::move(each));
+    moved = true;
+  }
+  return moved;
+}
+
+void NcclBackend::watch_launched() {
+  while (!launched_.empty() && launched_.front()->outcome()) launched_.pop_front();
+  if (!broken_.is_ok() || gpu_ == nullptr) return;
+  const Nanos now = monotonic_now();
+  if (now < next_look_) return;
+  next_look_ = now + kLookEvery;
+  const cuda::ScopedContext context(*gpu_->device());
+  broken_ = communicators_.failure();
+}
+
+bool NcclBackend::is_idle() const {
+  return state_ == State::kIdle && done_.empty() && meetings_.is_idle() &&
+         std::ranges::all_of(launched_, [](const auto& event) { return event->outcome().has_value(); });
+}
+
+bool NcclBackend::prepare_sleep() {
+  // NCCL does not say when it is done with what it does in the background, so it is asked again and again,
+  // but not instead of the threads that do it.
+  const bool must_ask = state_ == State::kConnecting || state_ == State::kLaunching;
+  if (must_ask) sched_yield();
+  return !must_ask && done_.empty() && meetings_.prepare_sleep();
+}
+
+Status NcclBackend::device_failure() const { return broken_.is_ok() ? meetings_.device_failure() : broken_; }
+
+std::vector<int32_t> NcclBackend::pause(CallId call) {
+  const bool is_meeting = state_ == State::kMeeting && call_.id == call;
+  return is_meeting ? meetings_.pause() : std::vector<int32_t>();  // otherwise all members have started it
+}
+
+void NcclBackend::resume(CallId call) {
+  if (state_ == State::kMeeting && call_.id == call) meetings_.resume();
+}
+
+void NcclBackend::take_back(CallId call, std::span<const int32_t> arrivals) {
+  RUEDA_CHECK(state_ == State::kMeeting && call_.id == call, "a call that all members have started runs");
+  state_ = State::kLeaving;
+  meetings_.take_back(arrivals);
+}
+
+void NcclBackend::abort(const Status& why) {
+  RUEDA_CHECK(!why.is_ok(), "an abort needs a reason");
+  broken_ = why;
+  state_ = State::kIdle;
+  done_.clear();
+  meetings_.abort(why);
+  if (gpu_ == nullptr) return;
+  const Deadline deadline = Deadline::after(kAbortTime);
+  const cuda::ScopedContext context(*gpu_->device());
+  for (const auto& event : launched_) event->condemn(why);
+  const size_t left = communicators_.abort(gpu_->device(), deadline);
+  const bool has_ended = have_happened(launched_, deadline);
+  if (left > 0 || !has_ended)
+    RUEDA_LOG(kError, "NCCL has not ended what was launched within " + std::to_string(kAbortTime / kSecond) +
+                          " s after the abort of its communicators; tensors of the GPU may still change.");
+  for (const auto& event : launched_) event->fail(why);
+  launched_.clear();
+}
+
+}  // namespace rueda::backend

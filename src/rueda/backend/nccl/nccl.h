@@ -1,0 +1,126 @@
+// Runs collectives on CUDA memory with NCCL. Engine thread only.
+//
+// One stream of this rank's GPU runs everything, in the global order of the calls, so members that share
+// several process sets cannot deadlock. A call passes through these states; none of them waits on the host:
+//
+//   kMeeting      the call may be taken back: it goes on when all members have come (meetings.h)
+//   kIntroducing  the process set is new here: the members tell which GPU they have, and member 0 makes an id
+//   kConnecting   NCCL connects the members, in the background
+//   kLaunching    the stream waits for the tensors, packs and scales; NCCL enqueues its group, in the
+//   background
+//
+// Then results are scaled and unpacked on the stream, and Done carries the event after that. One call at a
+// time is on its way to the stream; any number is launched.
+//
+// If the introductions show that the members of a process set cannot use NCCL together (two of them have one
+// GPU), all calls of that set go through host memory: the backend that runs the meetings runs them as well.
+//
+// A failure of NCCL, of a member that was lost as well, ends the epoch (device_failure()). abort() aborts all
+// communicators, so that what is launched ends, and its events happen with the failure.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "rueda/backend/backend.h"
+#include "rueda/backend/cuda_event.h"
+#include "rueda/backend/nccl/communicators.h"
+#include "rueda/backend/nccl/gpu.h"
+#include "rueda/backend/nccl/library.h"
+#include "rueda/backend/nccl/meetings.h"
+#include "rueda/memory/cuda/deferred_frees.h"
+#include "rueda/memory/cuda/device.h"
+
+namespace rueda::backend {
+
+struct NcclOptions {
+  std::shared_ptr<const nccl::Library> library;
+  std::shared_ptr<cuda::Devices> devices;
+  // Runs the meetings, in host memory on channels of its own, and in device memory the calls of members that
+  // cannot use NCCL. Null in a job of one rank.
+  std::unique_ptr<Backend> host;
+  Rank local_rank = 0;            // chooses the GPU of a rank that joins before it has used one
+  Nanos patience = 30 * kSecond;  // how long a communicator may take to connect
+};
+
+class NcclBackend final : public Backend {
+ public:
+  explicit NcclBackend(NcclOptions options);
+  ~NcclBackend() override;
+  NcclBackend(const NcclBackend&) = delete;
+  NcclBackend& operator=(const NcclBackend&) = delete;
+
+  // Whether NCCL can run such a call at all.
+  [[nodiscard]] static bool runs(const schedule::Spec& spec);
+
+  [[nodiscard]] std::string_view name() const override { return "nccl"; }
+  [[nodiscard]] bool accepts(const Group&, const schedule::Spec& spec, const Memory& memory) const override {
+    return memory.kind == MemoryKind::kDevice && runs(spec);
+  }
+  // They are copied, but on a device that takes less time than a launch of its own, up to tens of MiB.
+  [[nodiscard]] bool copies_fused(const Group&, const schedule::Spec&) const override { return false; }
+  [[nodiscard]] bool can_take_back(const Group&, const schedule::Spec&) const override {
+    return meetings_.are_possible();
+  }
+  [[nodiscard]] bool has_room(uint64_t) const override {
+    return state_ == State::kIdle && meetings_.has_room();
+  }
+  void start(const Call& call) override;
+  bool progress(std::vector<Done>& done) override;
+  [[nodiscard]] bool is_idle() const override;
+  [[nodiscard]] Status device_failure() const override;
+  void abort(const Status& why) override;
+  bool prepare_sleep() override;
+  void wake_up() override { meetings_.wake_up(); }
+
+  std::vector<int32_t> pause(CallId call) override;
+  void resume(CallId call) override;
+  void take_back(CallId call, std::span<const int32_t> arrivals) override;
+  void discard(const Call& call, std::span<const int32_t> arrivals) override;
+
+ private:
+  enum class State : uint8_t { kIdle, kMeeting, kLeaving, kIntroducing, kConnecting, kLaunching };
+
+  void begin(const Call& call);
+  bool advance();
+  bool finish_meeting();
+  Status go_on();
+  void hand_over(const std::string& why);
+  void introduce();
+  Status prepare_gpu(nccl::Introduction& mine);
+  Status decide();
+  Status launch();
+  nccl::ResultCode issue(const nccl::Step& step);
+  Status complete();
+  void end(const Status& status, std::shared_ptr<CudaEvent> event = nullptr);
+  void watch_launched();
+  [[nodiscard]] const nccl::Functions& nccl() const { return options_.library->call(); }
+
+  cuda::DeferredFrees frees_;  // first: destroyed last
+  NcclOptions options_;
+  nccl::Meetings meetings_;
+  nccl::Communicators communicators_;
+  std::unique_ptr<nccl::Gpu> gpu_;  // once it is used
+  // Process sets whose members cannot use NCCL together, and why.
+  std::map<std::pair<int32_t, std::vector<Rank>>, std::string> refused_;
+
+  // The call on its way to the stream.
+  State state_ = State::kIdle;
+  Call call_;
+  nccl::Communicator* communicator_ = nullptr;
+  nccl::Scaling scaling_;
+  Deadline deadline_ = Deadline::at(0);  // of kConnecting
+
+  std::vector<Done> done_;
+  std::deque<std::shared_ptr<CudaEvent>> launched_;  // those that have not happened
+  Nanos next_look_ = 0;                              // at the communicators
+  Status broken_;                                    // why nothing can run any more
+};
+
+}  // namespace rueda::backend

@@ -1,0 +1,27 @@
+// Frees memory elsewhere. CUDA frees memory only when the device has done all its work, and the call waits
+// for that. With NCCL that work may wait for another rank, which may wait for the engine of this one: no
+// thread of the engine may then free anything. Any thread.
+#pragma once
+
+#include <functional>
+
+#include "rueda/base/clock.h"
+
+namespace rueda::cuda {
+
+// While one of these lives, a thread of its own frees device memory and pinned memory in this process. The
+// last one waits until everything is freed.
+class DeferredFrees {
+ public:
+  DeferredFrees();
+  ~DeferredFrees();
+  DeferredFrees(const DeferredFrees&) = delete;
+  DeferredFrees& operator=(const DeferredFrees&) = delete;
+};
+
+// Hands the work to that thread. False if there is none; then the caller frees.
+bool free_elsewhere(std::function<void()> free);
+// Whether something was waiting to be freed. Waits for it, until the deadline.
+bool wait_for_frees(Deadline deadline);
+
+}  // namespace rueda::cuda

@@ -1,0 +1,129 @@
+#include "rueda/memory/cuda/device.h"
+
+#include <cstdlib>
+#include <utility>
+
+namespace rueda::cuda {
+namespace {
+
+// What CUDA_VISIBLE_DEVICES has to do with a device that is not there.
+std::string visible_devices() {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  return visible == nullptr ? std::string("CUDA_VISIBLE_DEVICES is not set")
+                            : "CUDA_VISIBLE_DEVICES='" + std::string(visible) + "'";
+}
+
+Status no_device(int32_t ordinal, int count) {
+  return {Code::kUnavailable, "this process has no CUDA device " + std::to_string(ordinal) + ": CUDA finds " +
+                                  std::to_string(count) + " devices (" + visible_devices() +
+                                  "); make a device visible to every rank."};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Device>> Device::open(std::shared_ptr<const Driver> driver, int32_t ordinal) {
+  const CUresult initialised = driver->cuInit(0);
+  if (initialised == CUDA_ERROR_NO_DEVICE) return no_device(ordinal, 0);
+  if (Status s = driver->check(initialised, "be initialised"); !s.is_ok()) return s;
+  int count = 0;
+  if (Status s = driver->check(driver->cuDeviceGetCount(&count), "count its devices"); !s.is_ok()) return s;
+  if (ordinal < 0 || ordinal >= count) return no_device(ordinal, count);
+  std::shared_ptr<Device> device(new Device(std::move(driver), ordinal));
+  if (Status s = device->retain(); !s.is_ok()) return s;
+  return std::shared_ptr<const Device>(std::move(device));
+}
+
+Status Device::retain() {
+  const std::string which = "device " + std::to_string(ordinal_);
+  if (Status s = driver_->check(driver_->cuDeviceGet(&device_, ordinal_), "open " + which); !s.is_ok())
+    return s;
+  char name[256] = {};
+  if (driver_->cuDeviceGetName(name, sizeof(name) - 1, device_) == CUDA_SUCCESS) name_ = name;
+  if (Status s = driver_->check(driver_->cuDeviceGetUuid(&uuid_, device_), "identify " + which); !s.is_ok())
+    return s;
+  CUcontext context = nullptr;
+  if (Status s = driver_->check(driver_->cuDevicePrimaryCtxRetain(&context, device_), "use " + which);
+      !s.is_ok())
+    return s;
+  context_ = context;
+  return Status::ok();
+}
+
+Device::~Device() {
+  if (context_ != nullptr) (void)driver_->cuDevicePrimaryCtxRelease(device_);
+}
+
+Status Device::check_memory(const void* memory) const {
+  if (memory == nullptr) return Status::ok();
+  const ScopedContext current(*this);
+  if (!current.status().is_ok()) return current.status();
+  const int32_t owner = device_of(*driver_, memory);
+  if (owner < 0)
+    return {Code::kInvalidArgument, "its memory is not memory of a CUDA device, although device " +
+                                        std::to_string(ordinal_) + " was given."};
+  if (owner != ordinal_)
+    return {Code::kInvalidArgument, "its memory is on CUDA device " + std::to_string(owner) +
+                                        ", but device " + std::to_string(ordinal_) +
+                                        " was given; give input and output on the "
+                                        "device that is named."};
+  // Memory from pools and from mapped allocations belongs to no context.
+  CUcontext context = nullptr;
+  const CUresult asked =
+      driver_->cuPointerGetAttribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT, address_of(memory));
+  if (asked != CUDA_SUCCESS || context == nullptr || context == context_) return Status::ok();
+  return {Code::kInvalidArgument,
+          "its memory belongs to another CUDA context than the primary one of device " +
+              std::to_string(ordinal_) +
+              "; allocate it in the primary context, as PyTorch, JAX and CuPy do."};
+}
+
+Status Device::check_stream(CUstream stream) const {
+  const ScopedContext current(*this);
+  if (!current.status().is_ok()) return current.status();
+  CUcontext context = nullptr;
+  if (driver_->cuStreamGetCtx(stream, &context) != CUDA_SUCCESS)
+    return {Code::kInvalidArgument, "the handle is not a stream of CUDA in this process."};
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult asked = driver_->cuStreamIsCapturing(stream, &status);
+  // The default stream is refused while any other stream of the context is being captured.
+  if (asked == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_NONE) return Status::ok();
+  if (asked == CUDA_SUCCESS || asked == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+    return {Code::kUnsupported,
+            "the stream is being captured into a CUDA graph, and a collective cannot be captured; run it "
+            "outside of the capture."};
+  return driver_->check(asked, "use the stream");
+}
+
+ScopedContext::ScopedContext(const Device& device)
+    : driver_(device.driver()),
+      status_(driver_.check(driver_.cuCtxPushCurrent(device.context()),
+                            "make device " + std::to_string(device.ordinal()) + " current")) {}
+
+ScopedContext::~ScopedContext() {
+  CUcontext mine = nullptr;
+  if (status_.is_ok()) (void)driver_.cuCtxPopCurrent(&mine);
+}
+
+Result<std::shared_ptr<const Device>> Devices::get(int32_t ordinal) {
+  const std::lock_guard lock(mutex_);
+  const auto found = open_.find(ordinal);
+  if (found != open_.end()) return found->second;
+  Result<std::shared_ptr<const Device>> opened = Device::open(driver_, ordinal);
+  if (opened.is_ok()) open_.emplace(ordinal, opened.value());
+  return opened;
+}
+
+int32_t device_of(const Driver& driver, const void* memory) {
+  unsigned kind = 0;
+  int ordinal = -1;
+  const CUdeviceptr address = address_of(memory);
+  // Fails for memory that CUDA does not know.
+  if (driver.cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_SUCCESS)
+    return -1;
+  if (kind != kMemoryTypeDevice) return -1;
+  if (driver.cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) != CUDA_SUCCESS)
+    return -1;
+  return ordinal;
+}
+
+}  // namespace rueda::cuda

@@ -1,0 +1,83 @@
+// One device of this process, by the number that frameworks give it (CUDA_VISIBLE_DEVICES applies). Its
+// primary context is retained while the object lives: PyTorch, JAX and CuPy use the same one, so memory,
+// streams and events of all of them fit together. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "rueda/base/status.h"
+#include "rueda/memory/cuda/driver.h"
+
+namespace rueda::cuda {
+
+class Device {
+ public:
+  // Initialises CUDA in this process if nobody has.
+  static Result<std::shared_ptr<const Device>> open(std::shared_ptr<const Driver> driver, int32_t ordinal);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  [[nodiscard]] const Driver& driver() const { return *driver_; }
+  [[nodiscard]] int32_t ordinal() const { return ordinal_; }
+  [[nodiscard]] CUcontext context() const { return context_; }
+  [[nodiscard]] const std::string& name() const { return name_; }  // "NVIDIA H100 80GB HBM3"
+  [[nodiscard]] const CUuuid& uuid() const { return uuid_; }       // equal exactly for one physical device
+
+  // Fails if the memory is not this device's, or belongs to another context. Memory of no bytes may be null.
+  [[nodiscard]] Status check_memory(const void* memory) const;
+  // Fails if the stream is being captured into a CUDA graph, or is no stream of CUDA. Null: the default
+  // stream.
+  [[nodiscard]] Status check_stream(CUstream stream) const;
+
+ private:
+  Device(std::shared_ptr<const Driver> driver, int32_t ordinal)
+      : driver_(std::move(driver)), ordinal_(ordinal) {}
+  Status retain();
+
+  std::shared_ptr<const Driver> driver_;
+  int32_t ordinal_;
+  CUdevice device_ = 0;
+  CUcontext context_ = nullptr;
+  std::string name_;
+  CUuuid uuid_{};
+};
+
+// Makes the device's context current on this thread while it lives, and then what was current before.
+class ScopedContext {
+ public:
+  explicit ScopedContext(const Device& device);
+  ~ScopedContext();
+  ScopedContext(const ScopedContext&) = delete;
+  ScopedContext& operator=(const ScopedContext&) = delete;
+  // Nothing that needs the context may be called if this has failed.
+  [[nodiscard]] const Status& status() const { return status_; }
+
+ private:
+  const Driver& driver_;
+  Status status_;
+};
+
+// The devices that this process has used so far, opened when they are first asked for. The tensors say which
+// devices those are: a process may see many and use one.
+class Devices {
+ public:
+  explicit Devices(std::shared_ptr<const Driver> driver) : driver_(std::move(driver)) {}
+  Result<std::shared_ptr<const Device>> get(int32_t ordinal);
+  [[nodiscard]] const Driver& driver() const { return *driver_; }
+
+ private:
+  std::shared_ptr<const Driver> driver_;
+  std::mutex mutex_;
+  std::map<int32_t, std::shared_ptr<const Device>> open_;
+};
+
+// The device whose memory this is, or -1: memory of the host. Some context must be current.
+int32_t device_of(const Driver& driver, const void* memory);
+
+}  // namespace rueda::cuda

@@ -1,0 +1,273 @@
+// The bodies of the kernels, as functions over the place of one thread. kernels.cu makes kernels of them for
+// devices; the tests compile the same bodies for the host, where each thread is a call. No header of CUDA and
+// none of the C++ library that a device lacks.
+//
+// The arithmetic follows kernels/kernels.h: 16-bit floats are computed in float32 and rounded once, to the
+// nearest, ties to even; integers wrap around; there is no contraction.
+#pragma once
+
+#if defined(__CUDA__)
+#define RUEDA_DEVICE static __attribute__((device)) inline
+#else
+#define RUEDA_DEVICE static inline
+#endif
+
+namespace rueda::cuda::device {
+
+using U8 = unsigned char;
+using U16 = unsigned short;
+using U32 = unsigned;
+using U64 = unsigned long long;
+using I64 = long long;
+
+// Of one thread.
+struct Place {
+  U64 block = 0, blocks = 1;
+  U64 thread = 0, threads = 1;  // in its block
+};
+
+// ---- packing ----
+
+constexpr U64 kChunkBytes = 16 << 10;  // what one block copies at a time: 64 bytes for each of 256 threads
+
+// One run of a tensor. Chunks are numbered over all entries of a table.
+struct TableEntry {
+  U64 tensor;       // address
+  U64 offset;       // in the buffer
+  U64 bytes;        // more than 0
+  U64 first_chunk;  // the number of its first chunk
+};
+
+RUEDA_DEVICE const TableEntry& entry_of(const TableEntry* table, U32 entries, U64 chunk) {
+  U32 low = 0, high = entries;  // the last entry that begins at this chunk or before
+  while (high - low > 1) {
+    const U32 middle = low + (high - low) / 2;
+    if (table[middle].first_chunk <= chunk)
+      low = middle;
+    else
+      high = middle;
+  }
+  return table[low];
+}
+
+template <class Word>
+RUEDA_DEVICE void copy_words(Place at, const U8* __restrict from, U8* __restrict to, U64 bytes) {
+  const U64 words = bytes / sizeof(Word);
+  const Word* in = reinterpret_cast<const Word*>(from);
+  Word* out = reinterpret_cast<Word*>(to);
+  U64 i = at.thread;
+  for (; i + 3 * at.threads < words; i += 4 * at.threads) {  // four loads are under way at once
+    const Word a = in[i], b = in[i + at.threads], c = in[i + 2 * at.threads], d = in[i + 3 * at.threads];
+    out[i] = a, out[i + at.threads] = b, out[i + 2 * at.threads] = c, out[i + 3 * at.threads] = d;
+  }
+  for (; i < words; i += at.threads) out[i] = in[i];
+  for (i = words * sizeof(Word) + at.thread; i < bytes; i += at.threads) to[i] = from[i];
+}
+
+using Line = U32 __attribute__((vector_size(16)));  // one load of 16 bytes
+
+// All threads of one block together: with the widest words to which both addresses are aligned.
+RUEDA_DEVICE void copy_bytes(Place at, const U8* from, U8* to, U64 bytes) {
+  const U64 alignment = (reinterpret_cast<U64>(from) | reinterpret_cast<U64>(to)) & 15;
+  if (alignment == 0) return copy_words<Line>(at, from, to, bytes);
+  if ((alignment & 7) == 0) return copy_words<U64>(at, from, to, bytes);
+  if ((alignment & 3) == 0) return copy_words<U32>(at, from, to, bytes);
+  if ((alignment & 1) == 0) return copy_words<U16>(at, from, to, bytes);
+  copy_words<U8>(at, from, to, bytes);
+}
+
+template <bool kIsPack>
+RUEDA_DEVICE void move_runs(Place at, const TableEntry* table, U32 entries, U64 chunks, U8* buffer) {
+  for (U64 chunk = at.block; chunk < chunks; chunk += at.blocks) {
+    const TableEntry& entry = entry_of(table, entries, chunk);
+    const U64 begin = (chunk - entry.first_chunk) * kChunkBytes;
+    const U64 left = entry.bytes - begin;
+    const U64 bytes = left < kChunkBytes ? left : kChunkBytes;
+    U8* const tensor = reinterpret_cast<U8*>(entry.tensor) + begin;
+    U8* const packed = buffer + entry.offset + begin;
+    if (kIsPack)
+      copy_bytes(at, tensor, packed, bytes);
+    else
+      copy_bytes(at, packed, tensor, bytes);
+  }
+}
+
+// ---- element types: how they are widened for arithmetic, and rounded ----
+
+RUEDA_DEVICE float float_of(U32 bits) { return __builtin_bit_cast(float, bits); }
+RUEDA_DEVICE U32 bits_of(float value) { return __builtin_bit_cast(U32, value); }
+
+template <class T>
+struct Plain {
+  using Raw = T;
+  using Wide = T;
+  RUEDA_DEVICE T widen(T raw) { return raw; }
+  RUEDA_DEVICE T narrow(T wide) { return wide; }
+};
+
+struct Bfloat16 {
+  using Raw = U16;
+  using Wide = float;
+  RUEDA_DEVICE float widen(U16 raw) { return float_of(static_cast<U32>(raw) << 16); }
+  RUEDA_DEVICE U16 narrow(float wide) {
+    const U32 bits = bits_of(wide);
+    if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<U16>(bits >> 16 | 0x40u);  // NaN stays NaN
+    return static_cast<U16>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
+  }
+};
+
+struct Float16 {
+  using Raw = U16;
+  using Wide = float;
+#if defined(__CUDA__)
+  RUEDA_DEVICE float widen(U16 raw) {
+    float wide;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(raw));
+    return wide;
+  }
+  RUEDA_DEVICE U16 narrow(float wide) {
+    U16 raw;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(raw) : "f"(wide));
+    return raw;
+  }
+#else
+  RUEDA_DEVICE float widen(U16 raw) {
+    const U32 sign = static_cast<U32>(raw & 0x8000u) << 16, exponent = raw >> 10 & 31u,
+              mantissa = raw & 1023u;
+    if (exponent == 31) return float_of(sign | 0x7F800000u | mantissa << 13);
+    if (exponent != 0) return float_of(sign | (exponent + 112) << 23 | mantissa << 13);
+    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;  // exact
+    return float_of(sign | bits_of(magnitude));
+  }
+  RUEDA_DEVICE U16 narrow(float wide) {
+    const U32 bits = bits_of(wide), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
+    if (magnitude > 0x7F800000u) return static_cast<U16>(sign | 0x7E00u | (magnitude >> 13 & 0x3FFu));
+    if (magnitude >= 0x47800000u) return static_cast<U16>(sign | 0x7C00u);  // 65536 and more
+    if (magnitude < 0x38800000u) {  // below the smallest normal number: in units of 2^-24, rounded by the sum
+      const float rounded = float_of(magnitude) + 0.5f;  // whose last place is 2^-24
+      return static_cast<U16>(sign | (bits_of(rounded) - bits_of(0.5f)));
+    }
+    const U32 round = magnitude + 0xFFFu + (magnitude >> 13 & 1u);
+    return static_cast<U16>(sign | (round - (112u << 23)) >> 13);
+  }
+#endif
+};
+
+// Bool: any value but 0 is true.
+struct Bool : Plain<U8> {};
+
+// ---- arithmetic ----
+
+// y = x / divisor * factor (base/types.h, Scale).
+struct ScaleBy {
+  double factor;
+  I64 divisor;
+};
+
+RUEDA_DEVICE I64 saturating(double x) {
+  if (x >= 9223372036854775808.0) return 0x7FFFFFFFFFFFFFFFLL;
+  if (x < -9223372036854775808.0) return -0x7FFFFFFFFFFFFFFFLL - 1;
+  return x == x ? static_cast<I64>(x) : 0;
+}
+
+RUEDA_DEVICE float scaled(float x, ScaleBy by) {
+  return x / static_cast<float>(by.divisor) * static_cast<float>(by.factor);
+}
+RUEDA_DEVICE double scaled(double x, ScaleBy by) { return x / static_cast<double>(by.divisor) * by.factor; }
+
+template <class T>
+RUEDA_DEVICE T scaled(T x, ScaleBy by) {
+  if (by.factor == 1.0) return static_cast<T>(static_cast<I64>(x) / by.divisor);
+  return static_cast<T>(saturating(static_cast<double>(x) / static_cast<double>(by.divisor) * by.factor));
+}
+
+template <class Type>
+struct Arithmetic {
+  RUEDA_DEVICE typename Type::Wide scale(typename Type::Wide x, ScaleBy by) { return scaled(x, by); }
+  RUEDA_DEVICE typename Type::Wide add(typename Type::Wide a, typename Type::Wide b) {
+    return static_cast<typename Type::Wide>(a + b);
+  }
+};
+template <>
+struct Arithmetic<Plain<int>> {
+  RUEDA_DEVICE int scale(int x, ScaleBy by) { return scaled(x, by); }
+  RUEDA_DEVICE int add(int a, int b) { return static_cast<int>(static_cast<U32>(a) + static_cast<U32>(b)); }
+};
+template <>
+struct Arithmetic<Plain<I64>> {
+  RUEDA_DEVICE I64 scale(I64 x, ScaleBy by) { return scaled(x, by); }
+  RUEDA_DEVICE I64 add(I64 a, I64 b) { return static_cast<I64>(static_cast<U64>(a) + static_cast<U64>(b)); }
+};
+template <>
+struct Arithmetic<Bool> {
+  RUEDA_DEVICE U8 scale(U8 x, ScaleBy by) { return x != 0 && by.factor != 0 ? 1 : 0; }
+  RUEDA_DEVICE U8 add(U8 a, U8 b) { return a != 0 || b != 0 ? 1 : 0; }
+};
+
+template <class Type>
+RUEDA_DEVICE void scale_elements(Place at, const void* from, void* to, U64 count, ScaleBy by) {
+  const auto* in = static_cast<const typename Type::Raw*>(from);
+  auto* out = static_cast<typename Type::Raw*>(to);
+  for (U64 i = at.block * at.threads + at.thread; i < count; i += at.blocks * at.threads)
+    out[i] = Type::narrow(Arithmetic<Type>::scale(Type::widen(in[i]), by));
+}
+
+template <class Type>
+RUEDA_DEVICE void add_elements(Place at, const void* one, const void* other, void* to, U64 count) {
+  const auto* a = static_cast<const typename Type::Raw*>(one);
+  const auto* b = static_cast<const typename Type::Raw*>(other);
+  auto* out = static_cast<typename Type::Raw*>(to);
+  for (U64 i = at.block * at.threads + at.thread; i < count; i += at.blocks * at.threads)
+    out[i] = Type::narrow(Arithmetic<Type>::add(Type::widen(a[i]), Type::widen(b[i])));
+}
+
+template <class Type>
+RUEDA_DEVICE void widen_elements(Place at, const void* from, void* to, U64 count) {
+  const auto* in = static_cast<const typename Type::Raw*>(from);
+  auto* out = static_cast<float*>(to);
+  for (U64 i = at.block * at.threads + at.thread; i < count; i += at.blocks * at.threads)
+    out[i] = Type::widen(in[i]);
+}
+
+template <class Type>
+RUEDA_DEVICE void narrow_elements(Place at, const void* from, void* to, U64 count) {
+  const auto* in = static_cast<const float*>(from);
+  auto* out = static_cast<typename Type::Raw*>(to);
+  for (U64 i = at.block * at.threads + at.thread; i < count; i += at.blocks * at.threads)
+    out[i] = Type::narrow(in[i]);
+}
+
+}  // namespace rueda::cuda::device
+
+// Every kernel by name, as RUEDA_KERNELS(F): F(name, (parameters), call of its body). `at` is the place of
+// the thread. There is no other list.
+#define RUEDA_KERNELS_OF_TYPE(F, dtype, Type)                                     \
+  F(rueda_scale_##dtype, (const void* from, void* to, U64 count, ScaleBy by),     \
+    scale_elements<Type>(at, from, to, count, by))                                \
+  F(rueda_add_##dtype, (const void* one, const void* other, void* to, U64 count), \
+    add_elements<Type>(at, one, other, to, count))
+
+#define RUEDA_KERNELS(F)                                                          \
+  F(rueda_pack, (const TableEntry* table, U32 entries, U64 chunks, U8* buffer),   \
+    move_runs<true>(at, table, entries, chunks, buffer))                          \
+  F(rueda_unpack, (const TableEntry* table, U32 entries, U64 chunks, U8* buffer), \
+    move_runs<false>(at, table, entries, chunks, buffer))                         \
+  F(rueda_cast_float16_to_float32, (const void* from, void* to, U64 count),       \
+    widen_elements<Float16>(at, from, to, count))                                 \
+  F(rueda_cast_bfloat16_to_float32, (const void* from, void* to, U64 count),      \
+    widen_elements<Bfloat16>(at, from, to, count))                                \
+  F(rueda_cast_float32_to_float16, (const void* from, void* to, U64 count),       \
+    narrow_elements<Float16>(at, from, to, count))                                \
+  F(rueda_cast_float32_to_bfloat16, (const void* from, void* to, U64 count),      \
+    narrow_elements<Bfloat16>(at, from, to, count))                               \
+  RUEDA_KERNELS_OF_TYPE(F, uint8, Plain<U8>)                                      \
+  RUEDA_KERNELS_OF_TYPE(F, int8, Plain<signed char>)                              \
+  RUEDA_KERNELS_OF_TYPE(F, uint16, Plain<U16>)                                    \
+  RUEDA_KERNELS_OF_TYPE(F, int16, Plain<short>)                                   \
+  RUEDA_KERNELS_OF_TYPE(F, int32, Plain<int>)                                     \
+  RUEDA_KERNELS_OF_TYPE(F, int64, Plain<I64>)                                     \
+  RUEDA_KERNELS_OF_TYPE(F, float16, Float16)                                      \
+  RUEDA_KERNELS_OF_TYPE(F, bfloat16, Bfloat16)                                    \
+  RUEDA_KERNELS_OF_TYPE(F, float32, Plain<float>)                                 \
+  RUEDA_KERNELS_OF_TYPE(F, float64, Plain<double>)                                \
+  RUEDA_KERNELS_OF_TYPE(F, bool, Bool)

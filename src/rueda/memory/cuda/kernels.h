@@ -1,0 +1,54 @@
+// The kernels of rueda on one device. Their source (kernels.cu) is compiled to PTX when rueda is built and is
+// part of the library as text; the driver compiles it for whatever device there is. All of them are launched
+// on the stream that is given and return at once. Engine thread only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "rueda/base/status.h"
+#include "rueda/base/types.h"
+#include "rueda/memory/cuda/buffers.h"
+#include "rueda/memory/cuda/streams.h"
+
+namespace rueda::cuda {
+
+// A run of bytes of one tensor, and its place in the buffer into which tensors are packed.
+struct TensorRun {
+  std::byte* tensor = nullptr;  // first byte, in the memory of the device
+  size_t offset = 0;            // in the buffer
+  size_t bytes = 0;
+
+  bool operator==(const TensorRun&) const = default;
+};
+
+class Kernels {
+ public:
+  static Result<std::unique_ptr<Kernels>> load(std::shared_ptr<const Device> device);
+  ~Kernels();
+  Kernels(const Kernels&) = delete;
+  Kernels& operator=(const Kernels&) = delete;
+
+  // Copies all runs into the buffer, or out of it, with one launch. buffer: memory of the device, or pinned.
+  // The table of runs goes to the device once and is found there again when the same runs return. It is
+  // replaced only after the stream has used it.
+  Status pack(Stream& stream, std::span<const TensorRun> runs, std::byte* buffer);
+  Status unpack(Stream& stream, std::span<const TensorRun> runs, const std::byte* buffer);
+
+  // The same bits as kernels::scale(), kernels::cast() and a sum of two in rank order give on the host. `to`
+  // may be the memory of an input.
+  Status scale(Stream& stream, DType dtype, const void* from, void* to, size_t count, Scale scale);
+  Status add(Stream& stream, DType dtype, const void* one, const void* other, void* to, size_t count);
+  // Between float32 and a 16-bit float, in either direction.
+  Status cast(Stream& stream, DType from_type, const void* from, DType to_type, void* to, size_t count);
+
+ private:
+  struct State;
+  explicit Kernels(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace rueda::cuda

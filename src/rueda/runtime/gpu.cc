@@ -1,0 +1,112 @@
+#include "rueda/runtime/gpu.h"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "rueda/backend/device/staged.h"
+#include "rueda/base/gpu_operations.h"
+#include "rueda/base/log.h"
+#include "rueda/runtime/nccl.h"
+
+namespace rueda::runtime {
+namespace {
+
+// A stream calls this perhaps after the epoch has ended, so it has a descriptor of its own.
+std::function<void()> ringer(const UniqueFd& doorbell) {
+  const auto mine = std::make_shared<UniqueFd>(fcntl(doorbell.get(), F_DUPFD_CLOEXEC, 0));
+  return [mine] { (void)eventfd_write(mine->get(), 1); };
+}
+
+backend::StagedOptions staged_options(const Session& session) {
+  return {.section_bytes = static_cast<size_t>(session.all->front().staging_bytes)};
+}
+
+std::shared_ptr<backend::Shuttles> make_shuttles(const Session& session) {
+  return std::make_shared<backend::Shuttles>(session.devices, ringer(session.doorbell),
+                                             staged_options(session).section_bytes);
+}
+
+Status add_nccl(Session& session, SessionBackends& backends) {
+  const NcclChoice choice = choose_nccl(*session.all);
+  if (!choice.is_used) return {Code::kUnavailable, choice.why_not};
+  std::unique_ptr<backend::Backend> host = backends.make_for_meetings();
+  if (host != nullptr)
+    host = std::make_unique<backend::StagedBackend>(std::move(host), make_shuttles(session),
+                                                    staged_options(session));
+  backends.for_devices.push_back(make_nccl_backend(session, std::move(host)));
+  return Status::ok();
+}
+
+// Every backend for host memory now takes device memory as well.
+Status add_staged(Session& session, SessionBackends& backends) {
+  const backend::StagedOptions options = staged_options(session);
+  const auto shuttles = make_shuttles(session);
+  for (std::unique_ptr<backend::Backend>& each : backends.for_hosts)
+    each = std::make_unique<backend::StagedBackend>(std::move(each), shuttles, options);
+  return Status::ok();
+}
+
+// One way to run calls in device memory. A failure is the same on every rank: it follows from peer info.
+struct GpuOperations {
+  std::string_view name;
+  Status (*add)(Session& session, SessionBackends& backends);
+};
+
+constexpr std::array<GpuOperations, kGpuOperations.size()> kTable = {
+    {{"nccl", add_nccl}, {"staged", add_staged}}};
+static_assert(std::ranges::equal(kTable, kGpuOperations, {}, &GpuOperations::name));
+
+}  // namespace
+
+Status find_cuda(Session& session) {
+  const std::string& library = session.config.cuda_library;
+  Result<std::shared_ptr<const cuda::Driver>> driver =
+      library.empty() ? cuda::Driver::load() : cuda::Driver::load(library);
+  if (driver.is_ok()) {
+    session.devices = std::make_shared<cuda::Devices>(std::move(driver).value());
+    return Status::ok();
+  }
+  const Status& why = driver.status();
+  if (!library.empty()) return {why.code, "RUEDA_CUDA_LIBRARY=" + library + " is refused: " + why.why};
+  if (why.code == Code::kUnsupported) session.cuda_fault = why.why;
+  return Status::ok();
+}
+
+std::string why_no_devices(const std::vector<PeerInfo>& all) {
+  const auto has_cuda = [](const PeerInfo& info) { return info.cuda_version > 0; };
+  const auto knows_cuda = [&](const PeerInfo& info) { return has_cuda(info) || !info.cuda_fault.empty(); };
+  if (std::ranges::none_of(all, knows_cuda)) return {};
+  const auto without = std::ranges::find_if_not(all, has_cuda);
+  if (without == all.end()) return {};
+  const std::string who = describe(static_cast<Rank>(without - all.begin()), *without);
+  return who +
+         " cannot use CUDA: " + (without->cuda_fault.empty() ? "it has no CUDA driver" : without->cuda_fault);
+}
+
+Status add_gpu_backends(Session& session, SessionBackends& backends) {
+  const std::vector<PeerInfo>& all = *session.all;
+  if (std::ranges::any_of(all, [](const PeerInfo& info) { return info.cuda_version == 0; }))
+    return Status::ok();
+  const std::string& wanted = all.front().gpu_operations;
+  bool is_reached = wanted.empty();
+  for (const GpuOperations& row : kTable) {
+    const bool is_wanted = row.name == wanted;
+    is_reached = is_reached || is_wanted;
+    if (!is_reached) continue;
+    const Status added = row.add(session, backends);
+    if (added.is_ok()) {
+      session.gpu_operations.append(session.gpu_operations.empty() ? "" : ",").append(row.name);
+      continue;
+    }
+    if (is_wanted) return {added.code, "RUEDA_GPU_OPERATIONS=" + wanted + " cannot be used: " + added.why};
+    const std::string sentence = "GPU tensors do not go through " + std::string(row.name) + ": " + added.why;
+    if (session.me == 0 && !added.why.empty()) RUEDA_LOG(kWarning, sentence);
+  }
+  return Status::ok();
+}
+
+}  // namespace rueda::runtime

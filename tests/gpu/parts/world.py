@@ -1,0 +1,114 @@
+"""What every part of the GPU suite begins with: this rank, its device, and how a part says what it found.
+
+With RUEDA_GPU_STAND_IN=1 there is no GPU: tensors of the CPU stand in (tests/multiprocess/torch_stand_in.py).
+Parts then run with small sizes, and what they measure means nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NoReturn
+
+IS_STAND_IN = os.environ.get("RUEDA_GPU_STAND_IN") == "1"
+RANK, SIZE = int(os.environ["RUEDA_RANK"]), int(os.environ["RUEDA_SIZE"])
+
+
+def say(**facts: Any) -> None:
+    """Adds facts to the result of this part. Only those of rank 0 count."""
+    if RANK == 0:
+        print("RESULT " + json.dumps(facts), flush=True)
+
+
+def skip(why: str) -> NoReturn:
+    """Ends this part, which cannot run here."""
+    say(skipped=why)
+    sys.exit(0)
+
+
+if IS_STAND_IN:
+    sys.path.append(str(Path(__file__).resolve().parents[2] / "multiprocess"))
+    import torch_stand_in
+
+    _driver = torch_stand_in.install()
+
+try:
+    import torch
+except ImportError as error:
+    skip(f"torch cannot be imported: {error}")
+
+from rueda import _core  # noqa: E402
+
+index = 0 if IS_STAND_IN else RANK % max(1, torch.cuda.device_count())
+device = torch.device("cpu") if IS_STAND_IN else torch.device("cuda", index)
+if not IS_STAND_IN:
+    torch.cuda.set_device(device)
+
+total = SIZE * (SIZE + 1) / 2  # of the numbers that the ranks have
+waits_of_host: List[int] = []  # operations for which the host has waited until their end
+_wait_of_core = _core.wait
+
+
+def _counted_wait(engine_handle: int, timeout_s: float) -> int:
+    waits_of_host.append(engine_handle)
+    return int(_wait_of_core(engine_handle, timeout_s))
+
+
+_core.wait = _counted_wait
+
+
+def mine(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """A tensor that has the number of this rank, counted from 1, everywhere."""
+    return torch.full(shape or (5,), float(RANK + 1), dtype=dtype, device=device)
+
+
+def synchronize() -> None:
+    """Waits until the GPU has done all that was enqueued."""
+    if not IS_STAND_IN:
+        torch.cuda.synchronize()
+
+
+def seconds_on_gpu(work: Callable[[], Any], repeat: int) -> float:
+    """Mean time of one call, from the first start to the last end on the GPU. Warms up first."""
+    repeat = 2 if IS_STAND_IN else repeat
+    for _ in range(max(1, repeat // 4)):
+        work()
+    synchronize()
+    began = time.perf_counter()
+    for _ in range(repeat):
+        work()
+    synchronize()
+    return (time.perf_counter() - began) / repeat
+
+
+def require_engine() -> None:
+    """Fails unless the engine takes memory of the device."""
+    from rueda import device as memory
+
+    support = memory.support()
+    say(backend=support.backend)
+    wanted = os.environ.get("RUEDA_GPU_OPERATIONS", "")
+    assert support.is_taken, f"the engine takes no memory of GPUs: {support.why}"
+    assert wanted in ("", support.backend), f"asked for {wanted}, but the engine has {support.backend}"
+
+
+def run_checks(namespace: Dict[str, Any]) -> None:
+    """Runs every function of a part whose name begins with `check_`. The first that fails ends the part: the
+    state of the other ranks is unknown then.
+    """
+    done: List[str] = []
+    for name, check in namespace.items():
+        if name.startswith("check_"):
+            try:
+                check()
+            except BaseException:
+                print(f"---- {name} failed on rank {RANK} ----", flush=True)
+                traceback.print_exc()
+                sys.stderr.flush()
+                os._exit(1)  # without a shutdown, which would wait for the others
+            done.append(name.removeprefix("check_"))
+    say(checks=done)

@@ -1,0 +1,142 @@
+"""Starts the ranks of one part of the GPU suite, and ends them at its deadline."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+PARTS = Path(__file__).resolve().parent / "parts"
+RESULT = "RESULT "  # begins the line in which a part says what it has measured
+_TAIL_BYTES = 4000
+_PRIVATE = ("RUEDA_RANK", "RUEDA_SIZE", "RUEDA_LOCAL", "RUEDA_STORE", "HOROVOD_", "OMPI_", "PMI_", "SLURM_")
+
+
+@dataclass
+class Outcome:
+    """What became of one part."""
+
+    name: str
+    ranks: int
+    status: str  # "passed", "failed", "late" or "skipped"
+    seconds: float = 0.0
+    result: Dict[str, Any] = field(default_factory=dict)  # of rank 0
+    why: str = ""  # the end of the output of a rank that failed
+
+
+# NCCL refuses two ranks on one GPU unless it is told to allow them. Newer versions have a switch; to older
+# ones, each rank says that it is a host of its own.
+SHARING = {
+    "switch": lambda rank: {"NCCL_MULTI_RANK_GPU_ENABLE": "1"},
+    "hosts": lambda rank: {"NCCL_HOSTID": f"rank-{rank}", "NCCL_SOCKET_IFNAME": "lo"},
+}
+
+
+def environment_of(rank: int, ranks: int, folder: Path) -> Dict[str, str]:
+    """What a launcher would tell this rank. All ranks are on this host, and may share a GPU."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(_PRIVATE)}
+    return {
+        **clean,
+        "PYTHONFAULTHANDLER": "1",
+        "PYTHONUNBUFFERED": "1",
+        "RUEDA_RANK": str(rank),
+        "RUEDA_SIZE": str(ranks),
+        "RUEDA_LOCAL_RANK": str(rank),
+        "RUEDA_LOCAL_SIZE": str(ranks),
+        "RUEDA_STORE": f"file://{folder}/store",
+        "RUEDA_SECRET_FILE": str(folder / "secret"),
+        "MASTER_ADDR": "127.0.0.1",
+        "RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": str(ranks),
+    }
+
+
+def run_part(
+    name: str,
+    ranks: int,
+    limit_s: float,
+    settings: Optional[Dict[str, str]] = None,
+    sharing: str = "",
+    command: Optional[List[str]] = None,
+) -> Outcome:
+    """Runs parts/NAME.py on every rank and waits at most limit_s seconds. A rank that fails ends the others.
+
+    settings: further variables; sharing: a key of SHARING; command: what runs Python, for instance a checker.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="rueda-gpu-"))
+    (folder / "store").mkdir()
+    (folder / "secret").touch(mode=0o600)
+    (folder / "secret").write_text(secrets.token_hex(32))
+    began = time.monotonic()
+    processes: List[subprocess.Popen[bytes]] = []
+    try:
+        for rank in range(ranks):
+            variables = {**environment_of(rank, ranks, folder), **(settings or {})}
+            variables.setdefault("MASTER_PORT", str(20000 + os.getpid() % 20000))
+            variables.update(SHARING[sharing](rank) if sharing else {})
+            with open(folder / f"output.{rank}", "wb") as output:
+                processes.append(
+                    subprocess.Popen(
+                        [*(command or []), sys.executable, str(PARTS / f"{name}.py")],
+                        stdin=subprocess.DEVNULL,
+                        stdout=output,
+                        stderr=subprocess.STDOUT,
+                        env=variables,
+                        cwd=folder,
+                        start_new_session=True,
+                    )
+                )
+        status = _wait(processes, began + limit_s)
+        outputs = [(folder / f"output.{rank}").read_text(errors="replace") for rank in range(ranks)]
+        return _outcome(name, status, [process.returncode for process in processes], outputs, began)
+    finally:
+        _end(processes)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait(processes: List[subprocess.Popen[bytes]], deadline: float) -> str:
+    while time.monotonic() < deadline:
+        codes = [process.poll() for process in processes]
+        if all(code == 0 for code in codes):
+            return "passed"
+        if any(code not in (None, 0) for code in codes):
+            time.sleep(2.0)  # so that the others can say what they know
+            return "failed"
+        time.sleep(0.05)
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(signal.SIGABRT)  # faulthandler prints where it is
+    time.sleep(1.0)
+    return "late"
+
+
+def _end(processes: List[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)  # its session, which holds only what it started
+            process.wait(10)
+
+
+def _outcome(name: str, status: str, codes: List[Optional[int]], outputs: List[str], began: float) -> Outcome:
+    outcome = Outcome(name, len(outputs), status, round(time.monotonic() - began, 1))
+    for line in outputs[0].splitlines():
+        if line.startswith(RESULT):
+            outcome.result.update(json.loads(line[len(RESULT) :]))
+    skipped = outcome.result.pop("skipped", "")
+    if status == "passed":
+        outcome.status, outcome.why = ("skipped", skipped) if skipped else ("passed", "")
+        return outcome
+    guilty = next((rank for rank, code in enumerate(codes) if code not in (None, 0)), 0)
+    outcome.why = f"rank {guilty} ended with {codes[guilty]}:\n{outputs[guilty][-_TAIL_BYTES:]}"
+    return outcome

@@ -1,0 +1,149 @@
+"""The parts of the GPU suite, on this machine's GPU, or with tensors of the CPU in place of those on one; and
+what the suite itself does.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from harness import ROOT, assert_all_succeed, library
+
+torch = pytest.importorskip("torch")
+sys.path[:0] = [str(ROOT / "tests/gpu"), str(ROOT / "tests/multiprocess")]
+
+import fake_gpu  # noqa: E402
+import ranks  # noqa: E402
+import report  # noqa: E402
+import run as suite  # noqa: E402
+
+HAS_GPU = torch.cuda.is_available()
+
+
+def run_with_stand_in(name, count, backend):
+    """The result of a part, in ranks that need not import torch themselves."""
+    path = str(ranks.PARTS)
+    source = f"import runpy, sys\nsys.path.insert(0, {path!r})\nrunpy.run_path({path!r} + '/{name}.py')\n"
+    source = f"import os\nos.environ['RUEDA_GPU_STAND_IN'] = '1'\n{source}"
+    finished = fake_gpu.launch(count, source, backend, UNIFIED=1, DELAY_US=200)
+    assert_all_succeed(finished)
+    lines = finished[0].output.splitlines()
+    result = {}
+    for line in lines:
+        if line.startswith(ranks.RESULT):
+            result.update(json.loads(line[len(ranks.RESULT) :]))
+    return result
+
+
+def run_on_gpu(name, count, backend):
+    mine = {"PYTHONPATH": str(ROOT / "python"), "RUEDA_LIBRARY": library(), "RUEDA_GPU_OPERATIONS": backend}
+    outcome = ranks.run_part(name, count, 150, mine, sharing="switch")
+    assert outcome.status == "passed", outcome.why
+    return outcome.result
+
+
+@pytest.mark.skipif(not HAS_GPU and not fake_gpu.IS_BUILT, reason="no GPU, and no libcuda of the tests")
+@pytest.mark.parametrize("backend", ["staged", "nccl"] if HAS_GPU else fake_gpu.BACKENDS)
+@pytest.mark.parametrize(
+    "name, count", [("torch_collectives", 3), ("torch_training", 2), ("torch_distributed", 2)]
+)
+def test_part(name, count, backend):
+    result = (run_on_gpu if HAS_GPU else run_with_stand_in)(name, count, backend)
+    assert result["backend"] == backend
+    assert len(result["checks"]) >= 6
+
+
+@pytest.mark.skipif(not HAS_GPU and not fake_gpu.IS_BUILT, reason="no GPU, and no libcuda of the tests")
+@pytest.mark.parametrize("name", ["copy_rate", "over_nccl", "resnet"])
+def test_measuring(name):
+    result = (run_on_gpu if HAS_GPU else run_with_stand_in)(name, 1, "staged")
+    assert result["backend"] == "staged" and len(result) >= 3
+
+
+def write_part(folder, monkeypatch, source):
+    (folder / "part.py").write_text("import os, sys, time\nrank = int(os.environ['RUEDA_RANK'])\n" + source)
+    monkeypatch.setattr(ranks, "PARTS", folder)
+
+
+def test_a_part_that_hangs_is_ended_and_says_where_it_was(tmp_path, monkeypatch):
+    write_part(tmp_path, monkeypatch, "def stuck():\n    time.sleep(600)\nstuck()\n")
+    outcome = ranks.run_part("part", 2, 1.5)
+    assert outcome.status == "late" and "in stuck" in outcome.why
+
+
+def test_a_part_that_fails_leaves_its_error(tmp_path, monkeypatch):
+    write_part(tmp_path, monkeypatch, "if rank: raise OSError('of rank one')\ntime.sleep(600)\n")
+    outcome = ranks.run_part("part", 2, 60)
+    assert outcome.status == "failed" and "rank 1 ended with 1" in outcome.why
+    assert "of rank one" in outcome.why
+
+
+def test_results_and_reasons_come_back(tmp_path, monkeypatch):
+    write_part(tmp_path, monkeypatch, "print('RESULT {\"a\": 1}')\nprint('RESULT {\"b\": 2}')\n")
+    assert ranks.run_part("part", 1, 60).result == {"a": 1, "b": 2}
+    write_part(tmp_path, monkeypatch, 'print(\'RESULT {"skipped": "no such thing"}\')\n')
+    outcome = ranks.run_part("part", 1, 60)
+    assert (outcome.status, outcome.why) == ("skipped", "no such thing")
+
+
+@pytest.mark.skipif(HAS_GPU, reason="this machine has a GPU")
+def test_without_a_gpu_the_suite_says_so_in_one_sentence(tmp_path):
+    command = [sys.executable, str(ROOT / "tests/gpu/run.py"), "--report", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2 and not list(tmp_path.iterdir())
+    assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith("The GPU suite ")
+
+
+def test_the_suite_goes_on_after_a_failure_and_stops_in_time(tmp_path, monkeypatch):
+    write_part(tmp_path, monkeypatch, "sys.exit(rank)\n")
+    some = suite.Suite(minutes=1.0)
+    assert some.run(suite.Part("part", 2, 20)).status == "failed"
+    assert some.run(suite.Part("part", 1, 20)).status == "passed"
+    none = suite.Suite(minutes=0.1)
+    assert none.run(suite.Part("part", 1, 20)).why == "the time of the suite was used up"
+
+
+def test_nccl_is_asked_how_ranks_may_share_a_gpu(tmp_path, monkeypatch):
+    source = "sys.exit(0 if os.environ.get('NCCL_HOSTID') == f'rank-{rank}' else 1)\n"
+    write_part(tmp_path, monkeypatch, source)
+    (tmp_path / "part.py").rename(tmp_path / "nccl_alone.py")
+    some = suite.Suite(minutes=1.0)
+    assert some.find_sharing() and some.sharing == "hosts"
+    assert [outcome.status for outcome in some.outcomes] == ["skipped", "passed"]
+
+
+def test_the_plan_names_parts_that_exist_and_fits_its_time():
+    for has_nccl in (True, False):
+        parts = suite.plan(has_nccl)
+        assert all((ranks.PARTS / f"{part.name}.py").exists() for part in parts)
+        assert len({part.label for part in parts}) == len(parts)
+
+
+def test_the_page_says_what_was_measured_and_what_failed(tmp_path):
+    def part(name, status="passed", count=2, why="", **result):
+        return {"name": name, "ranks": count, "status": status, "seconds": 1.0, "result": result, "why": why}
+
+    big, small = "allreduce_67108864_us", "allreduce_4_us"
+    content = {
+        "machine": {"gpu": "GPU of the tests", "gigabytes": 80, "torch": "2", "python": "3.11", "rueda": "0"},
+        "sharing": "switch",
+        "seconds": 9.0,
+        "parts": [
+            part("nccl_alone (switch), 2 ranks", **{big: 1000.0, small: 20.0}),
+            part("over_nccl, 2 ranks", **{big: 1100.0, small: 30.0, "submit_us": 4.0, "backend": "nccl"}),
+            part("copy_rate, 1 rank", count=1, share_of_copy_rate=0.8, packing_gigabytes_per_s=2400.0),
+            part("resnet, 1 rank", count=1, plain_images_per_s=200.0, rueda_images_per_s=190.0),
+            part("torch_collectives, 4 ranks", "late", 4, "rank 3 ended with -6:\nstuck here"),
+        ],
+    }
+    report.write(content, tmp_path)
+    assert json.loads((tmp_path / "gpu_report.json").read_text()) == content
+    page = (tmp_path / "gpu_report.md").read_text()
+    assert "| allreduce of 64 MiB | 1100.0 us, NCCL alone 1000.0 us, +10.0 % |" in page
+    assert "| allreduce of 4 B | 30.0 us, NCCL alone 20.0 us, +50.0 % |" in page
+    assert "| packing and unpacking, share of the copy rate (1 rank) | 0.8 |" in page
+    assert "200.0 images/s a rank; rueda -5.0 %" in page
+    assert "4 passed, 1 late." in page and "### torch_collectives, 4 ranks: late" in page
+    assert "stuck here" in page and not list(tmp_path.glob("*.part"))
+    assert Path(tmp_path / "gpu_report.md").stat().st_size < 4000

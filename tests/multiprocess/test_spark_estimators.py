@@ -1,0 +1,301 @@
+"""Estimators on rows of one real application with two slots."""
+
+import importlib.util
+import io
+import os
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import spark_support
+from harness import ROOT
+
+if why := spark_support.missing():
+    pytest.skip(why, allow_module_level=True)
+torch = pytest.importorskip("torch")
+pytest.importorskip("pyarrow")
+
+from horovod.spark.common.backend import LocalBackend, SparkBackend  # noqa: E402
+from horovod.spark.common.store import Store  # noqa: E402
+from horovod.spark.torch import TorchEstimator, TorchModel  # noqa: E402
+
+pytestmark = pytest.mark.timeout(600)  # a JVM for each of the application's processes starts slowly
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory):
+    with spark_support.application("local[2]", tmp_path_factory.mktemp("spark")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def keras():
+    """Keras on the backend it has in this process already, else on PyTorch, which starts fast."""
+    if importlib.util.find_spec("keras") is None:
+        pytest.skip("keras is not installed")
+    before = os.environ.get("KERAS_BACKEND")
+    if "keras" not in sys.modules:
+        os.environ["KERAS_BACKEND"] = "torch"
+    import keras
+
+    os.environ.pop("KERAS_BACKEND", None)
+    if before is not None:
+        os.environ["KERAS_BACKEND"] = before
+    return keras
+
+
+ROWS = 40
+
+
+@pytest.fixture(scope="module")
+def numbers():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(ROWS, 3)).astype(np.float32)
+    return x, (x @ [1.0, 2.0, -1.0] + 0.5).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def frame(spark, numbers):
+    from pyspark.ml.linalg import Vectors
+
+    rows = [(Vectors.dense(x.tolist()), float(y), i % 4 == 0) for i, (x, y) in enumerate(zip(*numbers))]
+    return spark.session.createDataFrame(rows, ["x", "y", "held_out"]).cache()
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store.create(str(tmp_path))
+
+
+def linear():
+    model = torch.nn.Linear(3, 1)
+    torch.nn.init.constant_(model.weight, 0.1)
+    torch.nn.init.zeros_(model.bias)
+    return model
+
+
+def descend(x, y, epochs, rate=0.1):
+    """Weights and bias after that many steps of gradient descent on all rows."""
+    model, data = linear(), (torch.tensor(x), torch.tensor(y).reshape(-1, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
+    for _ in range(epochs):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(data[0]), data[1]).backward()
+        optimizer.step()
+    return [parameter.detach().numpy() for parameter in model.parameters()]
+
+
+def quiet(num_proc=2):
+    return SparkBackend(num_proc, stdout=io.StringIO(), stderr=io.StringIO(), verbose=0)
+
+
+def torch_estimator(own_store, **changes):
+    model = linear()
+    given = {
+        "backend": quiet(),
+        "store": own_store,
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+        "loss": torch.nn.MSELoss(),
+        "feature_cols": ["x"],
+        "label_cols": ["y"],
+        "batch_size": ROWS,
+    }
+    return TorchEstimator(**{**given, **changes})
+
+
+def parameters(model):
+    return [parameter.detach().numpy() for parameter in model.getModel().parameters()]
+
+
+def test_two_ranks_train_as_one_process_on_all_rows_and_a_run_is_resumed(frame, numbers, store):
+    estimator = torch_estimator(store, run_id="mine", epochs=2)
+    model = estimator.fit(frame)
+    for found, expected in zip(parameters(model), descend(*numbers, epochs=2)):
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
+    assert len(model.getHistory()["loss"]) == 2
+
+    resumed = estimator.setEpochs(5).fit(frame)
+    for found, expected in zip(parameters(resumed), descend(*numbers, epochs=5)):  # momentum included
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
+    assert (
+        resumed.getHistory()["loss"][:2] == model.getHistory()["loss"]
+        and len(resumed.getHistory()["loss"]) == 5
+    )
+    assert sorted(os.listdir(store.path(store.get_run_path("mine")))) == ["checkpoints", "logs"]
+    assert os.listdir(store.path(store.join("intermediate"))) == []
+
+
+def test_validation_metrics_weights_and_remainders(frame, store):
+    from pyspark.sql.functions import lit
+
+    model = linear()
+    estimator = torch_estimator(
+        store,
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.05),
+        validation="held_out",
+        metrics={"worst": lambda output, label: (output - label).abs().max()},
+        sample_weight_col="w",
+        batch_size=7,  # 30 rows, 15 of each rank: 3 steps of 5 rows
+        epochs=3,
+        train_reader_num_workers=2,
+    )
+    history = estimator.fit(frame.withColumn("w", lit(2.0))).getHistory()
+    assert set(history) == {"loss", "worst", "val_loss", "val_worst"}
+    assert all(len(values) == 3 for values in history.values())
+    for name in history:
+        assert history[name][2] < history[name][0]
+
+
+def test_transform_keeps_all_columns_and_adds_predictions(frame, numbers, store):
+    model = torch_estimator(store, validation=0.25).fit(frame)
+    predicted = model.transform(frame)
+    assert predicted.columns == ["x", "y", "held_out", "y__output"]
+    rows = predicted.collect()
+    with torch.no_grad():
+        expected = model.getModel()(torch.tensor(numbers[0])).reshape(-1).numpy()
+    np.testing.assert_allclose([row["y__output"] for row in rows], expected, rtol=1e-5)
+    assert [row["y"] for row in rows] == [row["y"] for row in frame.collect()]
+    with pytest.raises(ValueError, match="already; choose others with setOutputCols"):
+        model.transform(predicted)
+
+    wide = TorchModel(model=torch.nn.Linear(3, 4), feature_columns=["x"], label_columns=["y"])
+    row = wide.setOutputCols(["scores"]).transform(frame).first()
+    assert len(row["scores"]) == 4 and row["held_out"] is True
+
+
+def test_a_batch_function_of_the_user_several_passes_and_parquet(spark, frame, numbers, store):
+    from pyspark.ml.functions import vector_to_array
+
+    flat = frame.select(vector_to_array("x", "float32").alias("x"), "y")
+    flat.repartition(3).write.parquet(store.get_train_data_path())
+
+    def minibatch(model, optimizer, transform_outputs, loss_fn, inputs, labels, sample_weights):
+        optimizer.zero_grad()
+        outputs, labels = transform_outputs(model(*inputs), labels)
+        loss = loss_fn(outputs, labels, sample_weights)
+        loss.backward()
+        optimizer.step()
+        return outputs, loss
+
+    model = torch_estimator(store, epochs=2, train_minibatch_fn=minibatch).fit_on_parquet()
+    for found, expected in zip(parameters(model), descend(*numbers, epochs=2)):
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+    # Four batches of ten rows, two of each rank: their gradients add up to one step of twice the mean.
+    backend = LocalBackend(2)
+    model = torch_estimator(
+        store, backend=backend, batch_size=10, backward_passes_per_step=2
+    ).fit_on_parquet()
+    for found, expected in zip(parameters(model), descend(*numbers, epochs=1, rate=0.2)):
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "changes, sentence",
+    [
+        ({"feature_cols": ["z"]}, "no column z; they have x, y, held_out"),
+        ({"validation": 1.5}, "between 0 and 1"),
+        ({"store": None}, "needs store"),
+        ({"num_proc": 2}, "either backend or num_proc"),
+        ({"label_cols": ["held_out", "y"]}, "The model has 1 outputs, but there are 2 label columns"),
+    ],
+)
+def test_mistakes_are_named(frame, store, changes, sentence):
+    with pytest.raises((ValueError, RuntimeError), match=sentence):
+        torch_estimator(store, **changes).fit(frame)
+    with pytest.raises(TypeError, match="has no parameter epoch"):
+        TorchEstimator(epoch=3)
+
+
+def keras_estimator(keras, store, **changes):
+    from horovod.spark.keras import KerasEstimator
+
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, kernel_initializer="zeros")])
+    model.layers[0].set_weights([np.full((3, 1), 0.1, np.float32), np.zeros(1, np.float32)])
+    given = {
+        "backend": quiet(),
+        "store": store,
+        "model": model,
+        "optimizer": keras.optimizers.SGD(0.1, momentum=0.9),
+        "loss": keras.losses.MeanSquaredError(),
+        "metrics": ["mae"],
+        "feature_cols": ["x"],
+        "label_cols": ["y"],
+        "batch_size": ROWS,
+    }
+    return KerasEstimator(**{**given, **changes})
+
+
+def test_keras_ranks_train_as_one_process_on_all_rows_and_a_run_is_resumed(keras, frame, numbers, store):
+    estimator = keras_estimator(keras, store, run_id="mine", epochs=2)
+    model = estimator.fit(frame)
+    resumed = estimator.setEpochs(5).fit(frame)
+    for epochs, found in ((2, model), (5, resumed)):
+        weight, bias = found.getModel().get_weights()
+        expected = descend(*numbers, epochs=epochs)
+        np.testing.assert_allclose(weight.T, expected[0], rtol=1e-4)
+        np.testing.assert_allclose(bias, expected[1], rtol=1e-4)
+    assert len(resumed.getHistory()["loss"]) == 5 and "mae" in resumed.getHistory()
+
+
+def test_keras_returns_the_best_model_with_classes_of_the_user_and_predicts(keras, frame, numbers, store):
+    from horovod.keras.callbacks import BestModelCheckpoint
+
+    class Own(keras.layers.Dense):
+        pass
+
+    model = keras.Sequential([keras.Input((3,)), Own(4), keras.layers.Dense(1)])
+    estimator = keras_estimator(
+        keras,
+        store,
+        model=model,
+        custom_objects={"Own": Own},
+        optimizer=keras.optimizers.SGD(0.05),
+        validation="held_out",
+        batch_size=4,
+        epochs=3,
+        checkpoint_callback=BestModelCheckpoint(monitor="val_loss"),
+    )
+    fitted = estimator.fit(frame)
+    assert len(fitted.getHistory()["val_loss"]) == 3
+    expected = fitted.getModel().predict(numbers[0][:3], verbose=0).reshape(-1)
+    rows = fitted.transform(frame.limit(3)).collect()
+    np.testing.assert_allclose([row["y__output"] for row in rows], expected, rtol=1e-4)
+
+
+# ---- what is shown to users; the session is that of this file ----
+
+PAGE = (ROOT / "docs/spark.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
+DATA = Path("/usr/share/datasets/fashion-mnist")
+
+
+@pytest.fixture
+def session_stays(spark, monkeypatch):
+    """Programs may end their session, but this one is needed longer."""
+    monkeypatch.setattr(type(spark.session), "stop", lambda _: None)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=["run", "estimator"])
+def test_programs_of_the_page_run_as_they_stand(session_stays, block, capsys):
+    exec(compile(block, "docs/spark.md", "exec"), {"__name__": "__main__"})
+    said = capsys.readouterr().out
+    assert re.search(r"\[\(0, [\d.e-]+\), \(1, ", said) or "y__output" in said
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="Debian's package dataset-fashion-mnist is not installed")
+@pytest.mark.parametrize("name", ["run_function", "torch_estimator", "keras_estimator"])
+def test_examples_learn(session_stays, request, monkeypatch, capsys, name):
+    if name == "keras_estimator":
+        request.getfixturevalue("keras")
+    folder = ROOT / "examples/spark"
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setattr(sys, "argv", [name, "--epochs", "2", "--rows", "3000"])
+    runpy.run_path(str(folder / f"{name}.py"), run_name="__main__")
+    said = capsys.readouterr().out
+    assert float(said.rpartition("test accuracy ")[2].split(" %")[0]) > 55, said

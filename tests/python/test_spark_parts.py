@@ -1,0 +1,306 @@
+"""The parts of rueda.spark that need neither Spark nor Java."""
+
+import contextlib
+import json
+import os
+import socket
+
+import pytest
+
+from rueda.spark import channel, driver, slots
+from rueda.spark.common import shards
+from rueda.spark.common.store import DBFSLocalStore, FilesystemStore, HDFSStore, LocalStore, Store
+from rueda.spark.placement import Hello, environment, forwarded, place, tf_config
+
+pyarrow = pytest.importorskip("pyarrow")
+
+
+def hellos(*hosts):
+    return [
+        Hello(i, host, f"key of {host}", 100 + i, (1000 + i, 2000 + i, 3000 + i))
+        for i, host in enumerate(hosts)
+    ]
+
+
+def test_ranks_of_a_host_are_adjacent_and_cross_ranks_count_hosts_with_that_local_rank():
+    places = place(hellos("a", "b", "a", "a"))
+    assert [places[i].rank for i in range(4)] == [0, 3, 1, 2]
+    assert [places[i].local_rank for i in range(4)] == [0, 0, 1, 2]
+    assert [places[i].local_size for i in range(4)] == [3, 1, 3, 3]
+    assert [(places[i].cross_rank, places[i].cross_size) for i in range(4)] == [
+        (0, 2),
+        (1, 2),
+        (0, 1),
+        (0, 1),
+    ]
+
+
+def test_hosts_with_one_name_but_two_network_namespaces_are_two_hosts():
+    one, other = hellos("a", "a")
+    places = place([one, Hello(1, "a", "another key", 5, other.ports)])
+    assert [places[i].local_size for i in range(2)] == [1, 1]
+
+
+def test_all_ranks_meet_at_the_host_of_rank_0_and_find_all_names():
+    everybody = hellos("a", "fe80::1")
+    places = place(everybody)
+    own = environment(everybody, places, everybody[1], "job", True)
+    assert own["RUEDA_STORE"] == "tcp://a:1000" and own["MASTER_PORT"] == "2000"
+    assert own["RUEDA_RANK"] == own["HOROVOD_RANK"] == own["RANK"] == "1"
+    assert json.loads(tf_config(everybody, places, 1))["cluster"]["worker"] == ["a:3000", "[fe80::1]:3001"]
+
+
+def test_settings_of_the_driver_are_forwarded_and_its_own_place_is_not():
+    own = {
+        "RUEDA_RANK": "3",
+        "RUEDA_LOCAL_SIZE": "4",
+        "HOROVOD_HOSTNAME": "x",
+        "RUEDA_SECRET_FILE": "f",
+        "PATH": "/",
+    }
+    settings = {"RUEDA_LOG_LEVEL": "info", "HOROVOD_TIMELINE": "t"}
+    assert forwarded({**own, **settings, "RUEDA_LIBRARY": "here"}) == settings
+
+
+@pytest.mark.parametrize(
+    "master, settings, expected",
+    [
+        ("local[4]", {}, None),
+        ("local-cluster[2,3,1024]", {"spark.task.cpus": "2"}, 2),
+        ("spark://host:7077", {}, None),
+        ("spark://host:7077", {"spark.executor.instances": "3", "spark.executor.cores": "4"}, 12),
+        ("yarn", {"spark.executor.instances": "3"}, 3),
+    ],
+)
+def test_slots_that_spark_will_offer(master, settings, expected):
+    assert slots.expected_slots(master, settings) == expected
+
+
+def test_too_few_slots_are_refused_as_soon_as_it_is_certain():
+    assert slots.SlotWatch(4, None, True, 0).look(4, 0)
+    with pytest.raises(ValueError, match=r"asked for 4 ranks, .* 3 tasks at once"):
+        slots.SlotWatch(4, None, True, 0).look(3, 0)
+    with pytest.raises(ValueError, match=r"asked for 4 ranks, .* 2 tasks at once"):
+        slots.SlotWatch(4, 2, False, 0).look(0, 0)
+
+
+def test_slots_are_awaited_while_more_may_come():
+    expected = slots.SlotWatch(4, 4, False, 0)
+    assert not expected.look(2, 1000)
+    growing = slots.SlotWatch(4, None, False, 0)
+    assert not growing.look(1, 9) and not growing.look(2, 18)
+    with pytest.raises(ValueError, match="2 tasks at once"):
+        growing.look(2, 29)
+
+
+# ---- channel ----
+
+
+def test_messages_survive_any_cuts():
+    messages = [(channel.OUT, b"x" * 1000), (channel.HELLO, b"{}"), (channel.ERR, b"")]
+    stream = b"".join(channel.encode(kind, body) for kind, body in messages)
+    for step in (1, 7, len(stream)):
+        decoder = channel.Decoder()
+        found = [m for i in range(0, len(stream), step) for m in decoder.feed(stream[i : i + step])]
+        assert found == messages
+
+
+def test_a_length_beyond_the_bound_is_refused_before_it_is_received():
+    with pytest.raises(channel.Broken, match="allowed"):
+        list(channel.Decoder().feed(b"\x01\xff\xff\xff\xff"))
+    with pytest.raises(ValueError, match="longer than"):
+        channel.encode(channel.OUT, bytes(channel.MAX_BODY_BYTES + 1))
+
+
+def test_the_handshake_is_mutual_and_bound_to_nonces_and_key():
+    key, nonce, own = b"k" * 32, channel.make_nonce(), channel.make_nonce()
+    answer = b"rueda-spark-1\n" + own + channel.proof(key, b"task", nonce, own)
+    assert channel.check_task(key, nonce, answer) == channel.proof(key, b"driver", nonce, own)
+    assert channel.check_task(b"other" * 8, nonce, answer) is None
+    assert channel.check_task(key, channel.make_nonce(), answer) is None
+    reflected = b"rueda-spark-1\n" + own + channel.proof(key, b"driver", nonce, own)
+    assert channel.check_task(key, nonce, reflected) is None
+
+
+@pytest.fixture
+def supervised():
+    lines = []
+    listener = socket.create_server(("127.0.0.1", 0))
+    made = driver.Supervisor(listener, driver.Terms("job", b"k" * 32, 1), lambda *line: lines.append(line))
+    yield made, listener.getsockname(), lines
+    made.close()
+
+
+def test_strangers_get_nothing_and_disturb_nobody(supervised):
+    supervisor, address, _ = supervised
+    silent, wrong = socket.create_connection(address), socket.create_connection(address, timeout=0.01)
+    wrong.sendall(bytes(channel.TASK_PROOF_BYTES))
+    received = b""
+    for _ in range(100):
+        supervisor.step(0.01)
+        with contextlib.suppress(socket.timeout):
+            received += wrong.recv(100)
+            if len(received) == 16 and wrong.recv(1) == b"":  # the nonce, and then the end
+                break
+    else:
+        pytest.fail("a stranger was not sent away")
+    assert supervisor.arrived() == 0 and not supervisor.places
+    silent.close()
+    wrong.close()
+
+
+def test_the_cause_is_the_first_failure_that_is_no_consequence():
+    progress = driver.Progress(3)
+    progress.fail(
+        driver.Failure(0, "a", 1, "failed", "rueda.errors.HorovodInternalError: rank 2 was lost"), 10.0
+    )
+    progress.fail(driver.Failure(2, "b", 2, "was killed by SIGKILL"), 10.5)
+    assert progress.first_cause().rank == 2
+    assert not progress.must_stop(11.9) and progress.must_stop(12.0)
+
+
+# ---- data ----
+
+
+@pytest.mark.parametrize(
+    "rows, size, batch", [(10, 3, 4), (203, 2, 16), (64, 4, 16), (65, 4, 16), (7, 7, 100)]
+)
+def test_every_row_is_read_once_in_equal_numbers_of_steps(rows, size, batch):
+    groups = [
+        shards.RowGroup("f", 0, rows // 3),
+        shards.RowGroup("g", 0, 0),
+        shards.RowGroup("g", 1, rows - rows // 3),
+    ]
+    steps = shards.steps_per_epoch(rows, size, batch)
+    seen = []
+    for rank in range(size):
+        pieces = shards.shard(groups, rank, size)
+        seen += [(p.path, p.number, row) for p in pieces for row in range(p.begin, p.end)]
+        own = sum(p.end - p.begin for p in pieces)
+        sizes = [end - begin for begin, end in (shards.bounds(own, steps, i) for i in range(steps))]
+        assert sum(sizes) == own and max(sizes) <= batch and max(sizes) - min(sizes) <= 1 and min(sizes) >= 1
+    assert len(seen) == len(set(seen)) == rows
+
+
+def test_fewer_rows_than_ranks_is_a_sentence():
+    with pytest.raises(ValueError, match="3 rows for 4 ranks"):
+        shards.steps_per_epoch(3, 4, 1)
+
+
+@pytest.fixture
+def parquet(tmp_path):
+    import pyarrow.parquet
+
+    store = Store.create(str(tmp_path))
+    (tmp_path / "data").mkdir()
+    for number in range(3):
+        values = list(range(number * 10, number * 10 + 10))
+        table = pyarrow.table({"x": values, "pair": [[float(v), -float(v)] for v in values]})
+        pyarrow.parquet.write_table(table, tmp_path / "data" / f"part-{number}.parquet", row_group_size=4)
+    return store
+
+
+def plan(store, **changes):
+    from rueda.spark.common import reading
+
+    groups = reading.row_groups(store, store.join("data"))
+    given = {"rank": 0, "size": 1, "steps": 4, "shuffle": True, **changes}
+    pieces = shards.shard(groups, given.pop("rank"), given.pop("size"))
+    return reading.ShardReader(
+        reading.Plan(store=store, pieces=pieces, columns=["x", "pair"], seed=3, **given)
+    )
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_epochs_have_all_rows_in_another_order_each(parquet, keep):
+    reader = plan(parquet, keep=keep)
+    epochs = [[int(x) for batch in reader.epoch(number) for x in batch["x"]] for number in (0, 1, 0)]
+    assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(30))
+    assert epochs[0] != epochs[1] and epochs[0] == epochs[2] and epochs[0] != list(range(30))
+    batch = next(reader.epoch(0))
+    assert batch["pair"].shape == (7, 2) and (batch["pair"][:, 0] == batch["x"]).all()
+
+
+def test_a_given_number_of_steps_goes_on_where_the_last_epoch_ended(parquet):
+    reader = plan(parquet, steps=2, whole_epochs=False, batch_size=8, shuffle=False)
+    assert [int(batch["x"][0]) for number in range(3) for batch in reader.epoch(number)] == [
+        0,
+        8,
+        16,
+        24,
+        2,
+        10,
+    ]
+
+
+def test_rows_can_be_changed_by_a_function_of_pandas_frames(parquet):
+    pytest.importorskip("pandas")
+    reader = plan(parquet, shuffle=False, transform=lambda frame: frame.assign(x=frame["x"] * 2))
+    assert [int(x) for batch in reader.epoch(0) for x in batch["x"]] == [2 * i for i in range(30)]
+    with pytest.raises(ValueError, match="keep the number of rows"):
+        list(plan(parquet, transform=lambda frame: frame.head(1)).epoch(0))
+
+
+def test_columns_that_no_model_can_take_are_a_sentence(parquet):
+    from rueda.spark.common.reading import row_groups, to_numpy
+
+    for values, words in (
+        ([1, None], "1 nulls"),
+        ([[1], [1, 2]], "different lengths"),
+        (["a"], "type string"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            to_numpy("x", pyarrow.chunked_array([values]))
+    with pytest.raises(ValueError, match="no Parquet data"):
+        row_groups(parquet, parquet.join("nothing"))
+
+
+# ---- stores ----
+
+
+@pytest.fixture(params=["folder", "memory"])
+def store(request, tmp_path):
+    return Store.create(
+        str(tmp_path) if request.param == "folder" else f"memory://rueda-{os.urandom(4).hex()}"
+    )
+
+
+def test_only_the_last_checkpoint_is_kept_and_runs_are_apart(store):
+    assert store.last_checkpoint("a") is None
+    for epoch in (1, 2, 10):
+        store.save_checkpoint("a", epoch, b"%d" % epoch)
+    store.save_checkpoint("b", 1, b"other")
+    assert store.last_checkpoint("a") == b"10" and store.last_checkpoint("b") == b"other"
+    names = [
+        name.rpartition("/")[2]
+        for name in store.filesystem().ls(store.get_checkpoints_path("a"), detail=False)
+    ]
+    assert names == ["checkpoint-000010"]
+    store.save_logs("a", {"loss": [1.0]})
+    store.save_logs("a", {"loss": [1.0, 0.5]})
+    assert json.loads(store.read(store.get_logs_path("a") + "/history.json")) == {"loss": [1.0, 0.5]}
+    with pytest.raises(ValueError, match="no plain file name"):
+        store.get_run_path("../a")
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(store, monkeypatch):
+    store.save_checkpoint("a", 1, b"one")
+    kind = type(store.filesystem())
+
+    def fail(*_, **__):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(kind, "mv", fail)
+    with pytest.raises(OSError, match="no space"):
+        store.save_checkpoint("a", 2, b"two")
+    assert store.last_checkpoint("a") == b"one"
+    assert len(store.filesystem().ls(store.get_checkpoints_path("a"), detail=False)) == 1
+
+
+def test_stores_are_chosen_by_the_path():
+    assert type(Store.create("/a")) is LocalStore and Store.create("/a/").prefix_path == "file:///a"
+    assert type(Store.create("hdfs://n/a")) is HDFSStore
+    assert type(Store.create("memory://a")) is FilesystemStore
+    assert type(Store.create("dbfs:/a")) is DBFSLocalStore
+    assert Store.create("dbfs:/a").prefix_path == "file:///dbfs/a"
+    assert Store.create("/a", train_path="/b").get_train_data_path() == "file:///b"
