@@ -171,6 +171,20 @@ def test_the_death_of_rank_0_loses_nothing_of_the_others(tmp_path: Path) -> None
     assert summary(tmp_path / "t.json")["files"] == 2, "what rank 0 wrote can be read as well"
 
 
+def test_a_flight_record_is_written_without_a_timeline(tmp_path: Path) -> None:
+    written = TRAINING.replace(
+        "hvd.shutdown()",
+        f"hvd.write_flight_record({str(tmp_path)!r} + f'/{{hvd.rank()}}.rec')\nhvd.shutdown()",
+    )
+    assert_all_succeed(launch(2, written, {"STEPS": "6"}))
+    found = summary(tmp_path)
+    assert (found["steps"], found["files"]) == (5, 2)
+    assert found["shares"]["input_ns"] > 0
+    no_record = "with pytest.raises(ValueError, match='RUEDA_FLIGHT_RECORD_BYTES is 0'): hvd.write"
+    refused = "import pytest\n" + written.replace("hvd.write", no_record)
+    assert_all_succeed(launch(1, refused, {"STEPS": "1", "RUEDA_FLIGHT_RECORD_BYTES": "0"}))
+
+
 def test_two_jobs_with_one_path_and_a_path_that_cannot_be_written_train_on(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     holder = f"""

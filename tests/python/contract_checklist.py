@@ -11,6 +11,7 @@ FUNCTIONS = "multiprocess/test_torch_functions.py::test_"
 GRADIENTS = "multiprocess/test_torch_gradients.py::test_"
 LIFECYCLE = "multiprocess/test_torch_lifecycle.py::test_"
 OPTIMIZER = "multiprocess/test_torch_optimizer.py::test_"
+TIMELINE = "multiprocess/test_timeline.py::test_"
 FRONT_END = "python/test_torch_front_end.py::test_"
 ALIAS = "python/test_horovod_alias.py::test_"
 
@@ -20,6 +21,9 @@ TORCH = {
     "is_initialized": LIFECYCLE + "topology_before_init_and_after_shutdown",
     "start_timeline": LIFECYCLE + "timelines_can_be_started_and_stopped_at_any_time",
     "stop_timeline": LIFECYCLE + "timelines_can_be_started_and_stopped_at_any_time",
+    "mark_step": TIMELINE + "a_flight_record_is_written_without_a_timeline",
+    "timed_input": TIMELINE + "a_flight_record_is_written_without_a_timeline",
+    "write_flight_record": TIMELINE + "a_flight_record_is_written_without_a_timeline",
     "size": LIFECYCLE + "topology_before_init_and_after_shutdown",
     "local_size": LIFECYCLE + "topology_before_init_and_after_shutdown",
     "cross_size": LIFECYCLE + "topology_before_init_and_after_shutdown",

@@ -15,6 +15,7 @@ OBJECTS = FUNCTIONS + "objects_travel_eagerly_and_through_sessions"
 VARIABLES = FUNCTIONS + "variables_become_roots_eagerly_and_in_graphs"
 SETS = COLLECTIVES + "process_sets_run_collectives_among_members_only"
 WEIGHTS = OPTIMIZER + "weights_equal_those_of_one_process_with_the_whole_batch"
+FLIGHT_RECORD = "multiprocess/test_timeline.py::test_a_flight_record_is_written_without_a_timeline"
 
 TENSORFLOW = {
     **{name: LIFECYCLE for name in ("init", "shutdown", "is_initialized", "size")},
@@ -36,6 +37,7 @@ TENSORFLOW = {
     **{name: SETS for name in ("ProcessSet", "add_process_set", "remove_process_set", "global_process_set")},
     **{name: FUNCTIONS + "topology_and_timeline" for name in ("cross_rank", "cross_size", "is_homogeneous")},
     **{name: FUNCTIONS + "topology_and_timeline" for name in ("start_timeline", "stop_timeline")},
+    **{name: FLIGHT_RECORD for name in ("mark_step", "timed_input", "write_flight_record")},
     "Average": COLLECTIVES + "allreduce_averages_by_default_and_takes_factors",
     "Sum": COLLECTIVES + "allreduce_sums_every_type_and_shape_in_every_mode",
     "Adasum": COLLECTIVES + "adasum_adds_orthogonal_and_averages_parallel_vectors",

@@ -187,8 +187,8 @@ Status attach_backends(Session& session, std::shared_ptr<backend::LocalHost> hos
   if (session.reduces_in_shared_memory)  // a forced algorithm is one of the schedules
     backends.for_hosts.push_back(std::make_unique<backend::LocalBackend>(std::move(host)));
   backends.for_hosts.push_back(std::move(native));
-  if (session.mpi && all->front().cpu_operations == "mpi") {
-    const backend::mpi::MpiOptions mpi{.chunk_bytes = all->front().mpi_chunk_bytes};
+  if (session.mpi && session.all->front().cpu_operations == "mpi") {
+    const backend::mpi::MpiOptions mpi{.chunk_bytes = session.all->front().mpi_chunk_bytes};
     backends.for_hosts.insert(backends.for_hosts.begin(), std::make_unique<backend::mpi::MpiBackend>(
                                                               session.mpi->process, session.mpi->team, mpi));
   }
