@@ -57,10 +57,9 @@ _Destructor: Any = ctypes.CFUNCTYPE(None, c_void_p)
 _Managed._fields_ = [("tensor", _Tensor), ("manager", c_void_p), ("deleter", _Deleter)]
 
 _python = ctypes.pythonapi
-_new = _python.PyCapsule_New
-_new.restype, _new.argtypes = ctypes.py_object, [c_void_p, c_char_p, _Destructor]
-_pointer = _python.PyCapsule_GetPointer
-_pointer.restype, _pointer.argtypes = c_void_p, [ctypes.py_object, c_char_p]
+# Function objects of our own: others set the argument types of those that pythonapi hands out to everybody.
+_new = ctypes.PYFUNCTYPE(ctypes.py_object, c_void_p, c_char_p, _Destructor)(("PyCapsule_New", _python))
+_pointer = ctypes.PYFUNCTYPE(c_void_p, ctypes.py_object, c_char_p)(("PyCapsule_GetPointer", _python))
 # In a destructor the capsule has no references left, so it must not become a Python object again.
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, c_void_p, c_char_p)(("PyCapsule_IsValid", _python))
 _pointer_of_dying = ctypes.PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(("PyCapsule_GetPointer", _python))

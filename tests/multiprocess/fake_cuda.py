@@ -15,6 +15,10 @@ import numpy as np
 from harness import library
 
 
+# Tests of TensorFlow hide GPUs from every process that this one starts.
+ALL_DEVICES = "0,1,2,3"
+
+
 def path() -> Path:
     """The library, beside the librueda.so under test."""
     return Path(library()).parent / "fake_cuda" / "libcuda.so.1"
@@ -23,7 +27,8 @@ def path() -> Path:
 def environment() -> Dict[str, str]:
     """What a process needs so that its libcuda.so.1 is that of the tests."""
     others = os.environ.get("LD_LIBRARY_PATH", "")
-    return {"LD_LIBRARY_PATH": f"{path().parent}:{others}" if others else str(path().parent)}
+    found = f"{path().parent}:{others}" if others else str(path().parent)
+    return {"LD_LIBRARY_PATH": found, "CUDA_VISIBLE_DEVICES": ALL_DEVICES}
 
 
 class Cuda:

@@ -16,6 +16,7 @@ import harness
 import numpy as np
 import nursery
 import pytest
+from fake_cuda import ALL_DEVICES
 
 FOLDER = Path(harness.library()).parent / "fake_cuda"
 IS_BUILT = (FOLDER / "libcuda.so.1").exists()
@@ -31,6 +32,7 @@ def environment(**settings: object) -> Dict[str, str]:
     """Variables for a process that is to have GPUs. settings: of fake_cuda.h, without the prefix."""
     chosen = {"DELAY_US": 3000, **settings}
     return {
+        "CUDA_VISIBLE_DEVICES": ALL_DEVICES,
         "RUEDA_CUDA_LIBRARY": str(FOLDER / "libcuda.so.1"),
         "RUEDA_GPU_OPERATIONS": "staged",
         **{f"FAKE_CUDA_{name}": str(value) for name, value in chosen.items()},
