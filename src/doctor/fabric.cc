@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
+#include "doctor/first_line.h"
 #include "rueda/base/transport_names.h"
 
 namespace rueda::doctor {
@@ -16,12 +16,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMajor = 1, kMinor = 13;  // what the transport asks for
-
-std::string first_line(const fs::path& path) {
-  std::string line;
-  std::getline(std::ifstream(path), line);
-  return line;
-}
 
 std::vector<fs::path> sorted_entries(const fs::path& folder) {
   std::vector<fs::path> found;

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "doctor/first_line.h"
 #include "launch/processes.h"
 #include "rueda/base/memory_file.h"
 #include "rueda/store/address.h"
@@ -24,13 +25,6 @@ namespace {
 constexpr unsigned long long kSmallShm = 256ULL << 20;  // Docker gives 64 MiB
 constexpr rlim_t kFewDescriptors = 1024;
 constexpr unsigned long long kNoLimit = 1ULL << 60;  // cgroup v1 writes a huge number for "max"
-
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 // Reads a file of this process's control group, version 2 or 1; "" if it cannot be read.
 std::string group_file(const std::string& v2, const std::string& controller, const std::string& v1) {
