@@ -217,7 +217,7 @@ REFUSED = {
     "impossible rate": (["replay", "--rate", "9000gbit"], "from 1mbit to 400gbit"),
     "no rate": (["replay", "--rate", "fast"], "1gbit or 500mbit"),
     "unknown memory": (["allreduce", "--memory", "heap"], "choose from shared, private"),
-    "unknown transport": (["allreduce", "--transport", "ib"], "choose from auto, shm, tcp"),
+    "unknown transport": (["allreduce", "--transport", "ib"], "choose from auto, shm, ucx, tcp"),
     "unknown strategy": (["replay", "--strategy", "star"], "parameter-server"),
     "too many ranks": (["replay", "-np", "65"], "give 1 to 64"),
     "no ranks": (["allreduce", "-np", "0"], "give 1 to 256"),
