@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 
 #include "cli/commands.h"
 #include "rueda/base/config.h"
@@ -58,9 +59,11 @@ int env_command(const Arguments& arguments) {
                               : config.status().why);
     return config.is_ok() ? kUsageError : 1;
   }
+  std::string text;
   for (const ConfigEntry& entry : config_table())
-    fmt::print("{:<36} {:<12} {}{}{}\n", entry.env, entry.print(config.value()), entry.sentence,
-               entry.alias.empty() ? "" : " Also ", entry.alias);
+    text += fmt::format("{:<36} {:<12} {}{}{}\n", entry.env, entry.print(config.value()), entry.sentence,
+                        entry.alias.empty() ? "" : " Also ", entry.alias);
+  (void)std::fputs(text.c_str(), stdout);  // main() tells a failure; fmt::print would throw
   return 0;
 }
 

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 
 #include "cli/config_file.h"
 #include "cli/parse_error.h"
@@ -37,7 +38,7 @@ struct Raw {
   bool leaves_srun = false;
   bool is_mpi = false, is_gloo = false;
   launch::MpirunOptions mpirun;
-  std::string mpi_args, binding_args;
+  std::optional<std::string> mpi_args, binding_args;
   std::vector<std::string> without_effect;  // options and settings that are accepted and ignored
 };
 
@@ -267,8 +268,8 @@ void set_style(Raw& raw) {
 }
 
 Status set_mpirun(Raw& raw) {
-  raw.mpirun.args = words_of(raw.mpi_args);
-  raw.mpirun.binding = words_of(raw.binding_args);
+  raw.mpirun.args = words_of(raw.mpi_args.value_or(""));
+  raw.mpirun.binding = words_of(raw.binding_args.value_or(""));
   if (raw.is_mpi && raw.is_gloo)
     return {Code::kInvalidArgument, "Argument use_gloo and use_mpi only allow one set True."};
   if (raw.is_mpi && !raw.options.collect_dir.empty())
@@ -280,7 +281,7 @@ Status set_mpirun(Raw& raw) {
   } else {
     for (const auto& [text, name] :
          {std::pair(raw.mpi_args, "--mpi-args"), std::pair(raw.binding_args, "--binding-args")})
-      if (!text.empty()) raw.without_effect.push_back(fmt::format("{} has no effect without --mpi", name));
+      if (text) raw.without_effect.push_back(fmt::format("{} has no effect: it goes with --mpi", name));
   }
   return Status::ok();
 }

@@ -15,6 +15,9 @@
 namespace rueda::cli {
 namespace {
 
+// main() tells a failure; fmt::print would throw.
+void put(const std::string& text) { (void)std::fputs(text.c_str(), stdout); }
+
 constexpr const char* kHelp = R"(rueda timeline: what a job did, from the records of its ranks
 
   rueda timeline summary FILE...     where the time of each step went, and what to do about it
@@ -55,7 +58,7 @@ int summary_command(const std::vector<std::string>& files, int64_t epoch, bool i
     if (Status status = write_file(html, timeline::as_html(summary.value())); !status.is_ok())
       return fail(status);
   }
-  fmt::print("{}", is_json ? timeline::as_json(summary.value()) : timeline::as_text(summary.value()));
+  put(is_json ? timeline::as_json(summary.value()) : timeline::as_text(summary.value()));
   return 0;
 }
 
@@ -64,7 +67,7 @@ int diff_command(const std::string& before, const std::string& after) {
   if (!a.is_ok()) return fail(a.status());
   const Result<timeline::Summary> b = summarize({after}, -1);
   if (!b.is_ok()) return fail(b.status());
-  fmt::print("{}", timeline::diff_text(a.value(), b.value()));
+  put(timeline::diff_text(a.value(), b.value()));
   return 0;
 }
 
