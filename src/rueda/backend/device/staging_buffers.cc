@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
+
+#include "rueda/base/keep.h"
 
 namespace rueda::backend {
 namespace {
@@ -16,7 +19,7 @@ bool StagingBuffer::is_free() const {
 // A device that hangs may still use a buffer. That memory is then never freed.
 StagingBuffers::~StagingBuffers() {
   for (std::unique_ptr<StagingBuffer>& buffer : buffers_)
-    if (!buffer->is_free()) (void)buffer.release();
+    if (!buffer->is_free()) keep_until_exit(std::move(buffer));
 }
 
 bool StagingBuffers::has_free() const {

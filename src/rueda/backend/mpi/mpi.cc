@@ -8,6 +8,7 @@
 #include "rueda/backend/mpi/transfer.h"
 #include "rueda/backend/packing.h"
 #include "rueda/base/check.h"
+#include "rueda/base/keep.h"
 #include "rueda/kernels/kernels.h"
 
 namespace rueda::backend::mpi {
@@ -137,8 +138,7 @@ void MpiBackend::end(std::unique_ptr<Slot> slot, const Status& status) {
 void MpiBackend::abandon() {
   process_->abandon();
   for (std::unique_ptr<Slot>& slot : running_)
-    if (slot->transfer) [[maybe_unused]]
-      const Slot* const kept = slot.release();
+    if (slot->transfer) keep_until_exit(std::move(slot));
   running_.clear();
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "rueda/base/handshake.h"
+#include "rueda/base/keep.h"
 #include "rueda/base/log.h"
 
 namespace rueda::backend::mpi {
@@ -90,7 +91,7 @@ Result<Team> Process::join(std::optional<Handle> communicator, Deadline deadline
   Request request;
   if (Status s = library_->idup(base, copy.get(), request); !s.is_ok()) return s;
   if (Status s = await(request, deadline); !s.is_ok()) {
-    [[maybe_unused]] const Comm* const kept = copy.release();
+    keep_until_exit(std::move(copy));
     return s;
   }
   Team team{.comm = *copy, .rank = 0, .size = 1, .job = {}};
@@ -126,7 +127,7 @@ Status Process::broadcast(const Team& team, std::span<std::byte> bytes, Deadline
   if (!status.is_ok()) return status;
   status = await(request, deadline);
   if (!status.is_ok()) {
-    [[maybe_unused]] const auto* const kept = buffer.release();
+    keep_until_exit(std::move(buffer));
     return status;
   }
   std::ranges::copy(*buffer, bytes.begin());
