@@ -49,8 +49,10 @@ class Mpi:
             crowd = ["--oversubscribe"] if self.program else ["--map-by", "slot:OVERSUBSCRIBE"]
             recovery = ["--enable-recovery"] if survives else []
             return [self.launcher(), *crowd, *recovery, "-n", str(ranks)]
-        recovery = ["-disable-auto-cleanup"] if survives else []
-        return [self.launcher(), *recovery, "-n", str(ranks)]
+        if not survives:
+            return [self.launcher(), "-n", str(ranks)]
+        # MPICH 4 kills its children in spite of the option, but no grandchild in a session of its own.
+        return [self.launcher(), "-disable-auto-cleanup", "-n", str(ranks), "setsid", "--fork", "--wait"]
 
     def library(self) -> Optional[Path]:
         """The library of a package."""
