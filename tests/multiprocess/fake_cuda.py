@@ -14,7 +14,6 @@ from typing import Any, Dict
 import numpy as np
 from harness import library
 
-
 # Tests of TensorFlow hide GPUs from every process that this one starts.
 ALL_DEVICES = "0,1,2,3"
 

@@ -120,7 +120,7 @@ class Nursery:
             "PYTHONPATH": rank_environment(0, 1, Path("/"), "tcp")["PYTHONPATH"],
             "RUEDA_LIBRARY": library(),
             "OMP_NUM_THREADS": "1",
-            # pandas, which Keras imports where it is installed, loads pyarrow, whose allocator starts a thread.
+            # Keras imports pandas, and pandas pyarrow, whose allocator starts a thread.
             "JE_ARROW_MALLOC_CONF": "background_thread:false",
             "PYTHONFAULTHANDLER": "1",
             **dict(imports.environment),
