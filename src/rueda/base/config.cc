@@ -342,16 +342,6 @@ std::vector<std::string> refused_settings(const GetEnv& get_env) {
   return sentences;
 }
 
-Result<bool> parse_boolean(std::string_view text) {
-  const std::string word = lower(trimmed(text));
-  for (const char* yes : {"1", "true", "yes", "on"})
-    if (word == yes) return true;
-  for (const char* no : {"0", "false", "no", "off"})
-    if (word == no) return false;
-  return Status(Code::kInvalidArgument,
-                "'" + std::string(text) + "' is neither of 1/true/yes/on nor of 0/false/no/off");
-}
-
 std::vector<std::string> ignored_settings(const GetEnv& get_env) {
   struct Rule {
     const char* variable;

@@ -23,6 +23,16 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
+Result<bool> parse_boolean(std::string_view text) {
+  const std::string word = lower(trimmed(text));
+  for (const char* yes : {"1", "true", "yes", "on"})
+    if (word == yes) return true;
+  for (const char* no : {"0", "false", "no", "off"})
+    if (word == no) return false;
+  return Status(Code::kInvalidArgument,
+                "'" + std::string(text) + "' is neither of 1/true/yes/on nor of 0/false/no/off");
+}
+
 Status parse_log_level(Config& config, std::string_view text) {
   const std::string level = lower(text);
   if (std::ranges::find(kLogLevelNames, level) == kLogLevelNames.end())

@@ -1,0 +1,104 @@
+// A response that is queued or under way in the dispatcher, its bars in the timeline, and its record.
+// Included by dispatcher.cc alone. Engine thread only.
+#pragma once
+
+#include <algorithm>
+#include <cctype>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "rueda/runtime/dispatcher.h"
+
+namespace rueda::runtime {
+
+// LOCAL_ALLREDUCE, NATIVE_BCAST: the backend and the collective, as in Horovod's timelines.
+inline std::string transfer_name(std::string_view backend, Collective what) {
+  std::string text(backend);
+  text += '_';
+  text += what == Collective::kBroadcast ? "bcast" : name_of(what);
+  std::ranges::transform(text, text.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return text;
+}
+
+class Dispatcher::Item final : public backend::ActivitySink {
+ public:
+  Item(control::SharedBucket said, Origin why, uint16_t call_generation, uint64_t position)
+      : response(std::move(said)), origin(why), generation(call_generation), order(position) {}
+  explicit Item(control::Response said) : notice(std::move(said)) {}
+
+  void begin(backend::Activity activity) override {
+    end_activity();
+    has_packed_ = has_packed_ || activity == backend::Activity::kPack;
+    const bool is_at_once = activity == backend::Activity::kTransfer && !has_packed_;
+    const Nanos now = trace == nullptr && is_at_once ? started : monotonic_now();
+    if (activity == backend::Activity::kTransfer) transfer_began = is_at_once ? started : now;
+    if (activity == backend::Activity::kUnpack) unpack_began = now;
+    emit(TraceKind::kBegin, name_of(activity), now);
+    is_open_ = true;
+  }
+  void end_activity() {
+    if (std::exchange(is_open_, false) && trace != nullptr) emit(TraceKind::kEnd, {}, monotonic_now());
+  }
+  [[nodiscard]] bool is_call() const { return response != nullptr; }
+  // Changes of process sets, errors and barriers wait for everything before them.
+  [[nodiscard]] bool must_run_alone() const { return !is_call() || response->what == Collective::kBarrier; }
+  [[nodiscard]] bool is_open_bucket() const { return origin == Origin::kPlanned && !is_taken_back; }
+  [[nodiscard]] bool is_ending_bucket() const { return origin == Origin::kPlanned && is_taken_back; }
+
+  control::SharedBucket response;           // null: a notice
+  std::optional<control::Response> notice;  // a response that is no call
+  Origin origin = Origin::kNegotiated;
+  uint16_t generation = 0;
+  uint64_t order = 0;             // among the calls of its generation; the number of a bucket in its plan
+  std::vector<int32_t> arrivals;  // kDiscarded
+  std::optional<Batch> batch;     // once it is made
+  backend::Backend* backend = nullptr;  // that runs it
+  backend::CallId id = 0;
+  bool is_taken_back = false;  // it has no result
+  TraceSink* trace = nullptr;  // null: its tensors have no bars in the timeline
+  bool is_recorded = false;
+  Nanos ordered = 0, started = 0, transfer_began = 0, unpack_began = 0;  // if it is recorded
+
+  [[nodiscard]] CallTrace record_of(const backend::Done& done, Nanos ended) const {
+    CallTrace call = trace_of(*batch);
+    call.is_planned = origin == Origin::kPlanned;
+    call.is_launched = done.event != nullptr;
+    call.generation = generation;
+    call.order = order;
+    call.backend = backend->name();
+    call.ordered = ordered;
+    call.started = started;
+    call.transfer_began = transfer_began;
+    call.unpack_began = unpack_began;
+    call.ended = ended;
+    return call;
+  }
+
+ private:
+  [[nodiscard]] std::string name_of(backend::Activity activity) const {
+    switch (activity) {
+      case backend::Activity::kPack:
+        return "MEMCPY_IN_FUSION_BUFFER";
+      case backend::Activity::kUnpack:
+        return "MEMCPY_OUT_FUSION_BUFFER";
+      case backend::Activity::kTransfer:
+        break;
+    }
+    return transfer_name(backend->name(), response->what);
+  }
+  void emit(TraceKind kind, std::string_view name, Nanos now) {
+    if (trace == nullptr) return;
+    for (const control::Entry& entry : response->entries)
+      trace->emit({.kind = kind, .when = now, .track = entry.name, .name = name});
+  }
+
+  bool is_open_ = false;
+  bool has_packed_ = false;
+};
+
+}  // namespace rueda::runtime
