@@ -203,7 +203,8 @@ def tsan(tally: Tally) -> None:
         return
     programs = [program for program in test_programs("tsan") if Path(program).name not in ONE_THREAD]
     if build(tally, "tsan", [Path(program).name for program in programs]):
-        env = {"TSAN_OPTIONS": "halt_on_error=0:allocator_may_return_null=1", **FEWER_PROGRAMS}
+        options = f"halt_on_error=0:allocator_may_return_null=1:suppressions={ROOT / 'tools/tsan.supp'}"
+        env = {"TSAN_OPTIONS": options, **FEWER_PROGRAMS}
         # Whether settings keep the bits does not depend on races.
         run_programs(tally, "tsan", env, ["--gtest_filter=-*Slow*:*slow*:*Bits.*"], programs)
 

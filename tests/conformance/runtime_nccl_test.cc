@@ -159,6 +159,7 @@ TEST_F(Nccl, process_sets_have_communicators_of_their_own_made_when_first_used) 
       [](Engine& engine, Rank rank) {
         OnDevice mine(rank);
         EXPECT_EQ(control().starts, 0) << "none before a GPU is used";
+        EXPECT_TRUE(run_one(engine, make_tensor(Collective::kBarrier, "begin", {}, nullptr)).is_ok());
         const auto sum_in = [&](int32_t set, float expected) {
           const auto data = mine.vector(filled(rank));
           Tensor tensor = mine.tensor(Collective::kAllreduce, "in" + std::to_string(set), *data);
