@@ -3,6 +3,7 @@
 // are threads and may outlive every test.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -82,7 +83,7 @@ class Machine {
   std::map<CUevent, std::shared_ptr<Event>> events;
   std::map<std::string, Plant> plants;
   std::map<std::string, size_t> calls;
-  bool is_initialised = false;
+  std::atomic<bool> is_initialised = false;
 
   // ---- with the mutex held ----
 
