@@ -1,7 +1,5 @@
 #include "rueda/memory/cuda/buffers.h"
 
-#include <utility>
-
 #include "rueda/memory/cuda/deferred_frees.h"
 
 namespace rueda::cuda {
@@ -9,7 +7,38 @@ namespace {
 
 constexpr Nanos kPatience = 2 * kSecond;  // for memory that is being freed elsewhere
 
+CUresult free_of_device(const Driver& driver, void* data) { return driver.cuMemFree(address_of(data)); }
+CUresult free_pinned(const Driver& driver, void* data) { return driver.cuMemFreeHost(data); }
+
 }  // namespace
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  if (this == &other) return *this;
+  free();
+  device_ = std::move(other.device_);
+  how_ = other.how_;
+  data_ = std::exchange(other.data_, nullptr);
+  bytes_ = std::exchange(other.bytes_, 0);
+  return *this;
+}
+
+void* Buffer::give_up() {
+  bytes_ = 0;
+  return std::exchange(data_, nullptr);
+}
+
+void Buffer::free() {
+  void* const mine = give_up();
+  if (mine == nullptr) return;
+  const auto free_it = [device = device_, how = how_, mine] {
+    const ScopedContext current(*device);
+    if (current.status().is_ok()) (void)how(device->driver(), mine);
+  };
+  if (!free_elsewhere(free_it)) free_it();
+}
+
+DeviceBuffer::DeviceBuffer(std::shared_ptr<const Device> device, void* data, size_t bytes)
+    : Buffer(std::move(device), data, bytes, &free_of_device) {}
 
 Result<DeviceBuffer> DeviceBuffer::allocate(std::shared_ptr<const Device> device, size_t bytes) {
   const Driver& driver = device->driver();
@@ -22,44 +51,15 @@ Result<DeviceBuffer> DeviceBuffer::allocate(std::shared_ptr<const Device> device
   const Status made = driver.check(
       result, "allocate " + std::to_string(bytes) + " bytes on device " + std::to_string(device->ordinal()));
   if (!made.is_ok()) return made;
-  DeviceBuffer buffer;
-  buffer.device_ = std::move(device);
-  buffer.data_ = static_cast<std::byte*>(pointer_to(address));
-  buffer.bytes_ = bytes;
-  return buffer;
+  return DeviceBuffer(std::move(device), pointer_to(address), bytes);
 }
 
 DeviceBuffer DeviceBuffer::adopt(std::shared_ptr<const Device> device, void* data) {
-  DeviceBuffer buffer;
-  buffer.device_ = std::move(device);
-  buffer.data_ = static_cast<std::byte*>(data);
-  return buffer;
+  return {std::move(device), data, 0};
 }
 
-void* DeviceBuffer::release() {
-  bytes_ = 0;
-  return std::exchange(data_, nullptr);
-}
-
-DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept { *this = std::move(other); }
-
-DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
-  if (this == &other) return *this;
-  free();
-  device_ = std::move(other.device_);
-  data_ = std::exchange(other.data_, nullptr);
-  bytes_ = std::exchange(other.bytes_, 0);
-  return *this;
-}
-
-void DeviceBuffer::free() {
-  if (data_ == nullptr) return;
-  const auto free_it = [device = device_, data = std::exchange(data_, nullptr)] {
-    const ScopedContext current(*device);
-    if (current.status().is_ok()) (void)device->driver().cuMemFree(address_of(data));
-  };
-  if (!free_elsewhere(free_it)) free_it();
-}
+PinnedBuffer::PinnedBuffer(std::shared_ptr<const Device> device, void* data, size_t bytes)
+    : Buffer(std::move(device), data, bytes, &free_pinned) {}
 
 Result<PinnedBuffer> PinnedBuffer::allocate(std::shared_ptr<const Device> device, size_t bytes) {
   const Driver& driver = device->driver();
@@ -69,31 +69,7 @@ Result<PinnedBuffer> PinnedBuffer::allocate(std::shared_ptr<const Device> device
   const Status made = driver.check(driver.cuMemHostAlloc(&address, bytes, kHostAllocPortable),
                                    "pin " + std::to_string(bytes) + " bytes of host memory");
   if (!made.is_ok()) return made;
-  PinnedBuffer buffer;
-  buffer.device_ = std::move(device);
-  buffer.data_ = static_cast<std::byte*>(address);
-  buffer.bytes_ = bytes;
-  return buffer;
-}
-
-PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept { *this = std::move(other); }
-
-PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
-  if (this == &other) return *this;
-  free();
-  device_ = std::move(other.device_);
-  data_ = std::exchange(other.data_, nullptr);
-  bytes_ = std::exchange(other.bytes_, 0);
-  return *this;
-}
-
-void PinnedBuffer::free() {
-  if (data_ == nullptr) return;
-  const auto free_it = [device = device_, data = std::exchange(data_, nullptr)] {
-    const ScopedContext current(*device);
-    if (current.status().is_ok()) (void)device->driver().cuMemFreeHost(data);
-  };
-  if (!free_elsewhere(free_it)) free_it();
+  return PinnedBuffer(std::move(device), address, bytes);
 }
 
 }  // namespace rueda::cuda
