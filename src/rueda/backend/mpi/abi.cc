@@ -26,17 +26,11 @@ constexpr Abi kMpichAbi{
     .ops = {0x58000003, 0x58000002, 0x58000001, 0x58000004},
     .in_place = UINTPTR_MAX,  // (void*)-1
     .status_ignore = 1,
-    .thread_levels = {0, 1, 2, 3},
-    .ident = 0,
-    .congruent = 1,
 };
 
 constexpr Abi kOpenMpiAbi{
     .in_place = 1,
     .status_ignore = 0,
-    .thread_levels = {0, 1, 2, 3},
-    .ident = 0,
-    .congruent = 1,
 };
 
 constexpr OpenMpiSymbols kOpenMpiSymbols{

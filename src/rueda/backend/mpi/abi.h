@@ -35,8 +35,9 @@ struct Abi {
   std::array<Handle, kTypes> types = {};
   std::array<Handle, kBuiltinOps> ops = {};
   uintptr_t in_place = 0, status_ignore = 0;
-  std::array<int, 4> thread_levels = {};
-  int ident = 0, congruent = 0;  // results of MPI_Comm_compare
+  // These are the values of Open MPI and MPICH.
+  std::array<int, 4> thread_levels = {0, 1, 2, 3};
+  int ident = 0, congruent = 1;  // results of MPI_Comm_compare
 };
 
 // Open MPI: without the handles, which are addresses in the loaded library.
