@@ -16,8 +16,9 @@ import harness
 import numpy as np
 import nursery
 import pytest
-from fake_cuda import ALL_DEVICES
 
+# Tests of TensorFlow hide GPUs from every process that this one starts.
+ALL_DEVICES = "0,1,2,3"
 FOLDER = Path(harness.library()).parent / "fake_cuda"
 IS_BUILT = (FOLDER / "libcuda.so.1").exists()
 needed = pytest.mark.skipif(not IS_BUILT, reason="the tests' libcuda is not built: RUEDA_BUILD_TESTS=ON")
@@ -88,6 +89,23 @@ class Driver:
         made = ctypes.c_void_p()
         self("cuStreamCreateWithPriority", ctypes.byref(made), 1, 0)
         return int(made.value or 0)
+
+    def record(self, stream: int) -> int:
+        """An event that happens after everything enqueued on the stream so far."""
+        event = ctypes.c_void_p()
+        self("cuEventCreate", ctypes.byref(event), 2)
+        self("cuEventRecord", event, ctypes.c_void_p(stream))
+        return int(event.value or 0)
+
+    def device_bytes(self) -> int:
+        """Bytes in the memory of devices that this process has allocated and not freed."""
+        count = self._library.fake_cuda_device_bytes
+        count.restype = ctypes.c_size_t
+        return int(count())
+
+    def fail_device(self, result: int) -> None:
+        """The work that the device does next fails with this CUresult, and everything later there."""
+        self._library.fake_cuda_fail_device(self.device, result)
 
     def synchronize(self, stream: int) -> None:
         """Waits until what is enqueued on the stream has run."""

@@ -109,9 +109,7 @@ with pytest.raises(ValueError, match="not created or has been cleared"):
 
 def test_memory_in_flight_is_kept_and_freed_afterwards():
     run("""
-import ctypes
-held = driver._library.fake_cuda_device_bytes
-held.restype = ctypes.c_size_t
+held = driver.device_bytes
 hvd.allreduce(mine((1000,)), op=hvd.Sum)
 hvd.allgather(mine((1000,)))
 driver.synchronize(stream)

@@ -1,32 +1,32 @@
 """Jobs of several processes whose tensors in CUDA memory go through the tests' own libnccl."""
 
+import fake_gpu
 import pytest
-from fake_cuda import environment, path
 from harness import assert_all_succeed, launch
 from test_cuda_jobs import PREAMBLE
 
-NCCL = path().parent.parent / "fake_nccl" / "libnccl.so.2"
+NCCL = fake_gpu.NCCL
 
 pytestmark = pytest.mark.skipif(
     not NCCL.exists(), reason=f"{NCCL} is missing: it is built with the C++ tests"
 )
 
 # Each rank has a device of its own.
-START = "import json, os\n" + PREAMBLE.replace("cuda = Cuda(hvd.rank() % 2)", "cuda = Cuda(hvd.rank())")
+START = "import os\n" + PREAMBLE.format(devices=3)
 
 
 def run(body: str, start: str = START, ranks: int = 3, **settings: str):
     nccl = {"RUEDA_NCCL_LIBRARY": str(NCCL), "FAKE_CUDA_DEVICES": "3", "RUEDA_GPU_OPERATIONS": "nccl"}
-    return launch(ranks, start + body, {**environment(), **nccl, **settings})
+    return launch(ranks, start + body, {**fake_gpu.found_by_name(DELAY_US=200), **nccl, **settings})
 
 
 SUM = """
 def sum_of(name, count=5000):
-    array = cuda.array(np.full(count, 1 + hvd.rank(), dtype="float32"))
+    array = filled(1 + hvd.rank(), count)
     handle = submit(_core.ALLREDUCE, array, name, array.address)
     code = _core.wait(handle, 30.0)
     _core.release(handle)
-    return code, array.numpy()
+    return code, see(array)
 """
 
 

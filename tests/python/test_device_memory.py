@@ -8,7 +8,6 @@ import harness
 import pytest
 
 PREPARE = """
-import ctypes
 import fake_gpu
 import numpy as np
 import pytest
@@ -52,8 +51,7 @@ assert device.device_of(np.zeros(3).ctypes.data) == -1
 @fake_gpu.needed
 def test_memory_is_freed_with_its_last_reference():
     run("""
-bytes_of_devices = driver._library.fake_cuda_device_bytes
-bytes_of_devices.restype = ctypes.c_size_t
+bytes_of_devices = driver.device_bytes
 before = bytes_of_devices()
 memory = device.Memory(1, 5000)
 assert device.device_of(memory.address) == 1 and bytes_of_devices() >= before + 5000

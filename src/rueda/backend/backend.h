@@ -84,6 +84,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
   [[nodiscard]] virtual std::string_view name() const = 0;
+  // How it runs calls in device memory: a name of base/gpu_operations.h; empty if it takes none.
+  [[nodiscard]] virtual std::string_view gpu_operations() const { return {}; }
   // Whether this backend can run such a call on tensors in such memory; memory.ready is null. The answer to
   // this and to the next two questions is the same on every member of the group.
   [[nodiscard]] virtual bool accepts(const Group& group, const schedule::Spec& spec,

@@ -6,7 +6,6 @@
 #include "rueda/capi/state.h"
 #include "rueda/kernels/kernels.h"
 #include "rueda/runtime/backends.h"
-#include "rueda/runtime/gpu.h"
 #include "rueda/store/world.h"
 
 namespace rueda::capi {
@@ -45,19 +44,13 @@ void add_mpi(nlohmann::ordered_json& out, const runtime::Session& session) {
                 {"runs_collectives", session.all->front().cpu_operations == "mpi"}};
 }
 
-// What the job does with memory of devices: the name of its backend, or why it has none. The same on every
-// rank. A backend of host memory that takes device memory stages it.
-nlohmann::ordered_json device_support(const runtime::Engine& engine) {
-  const auto world = engine.groups().find(0);
-  const backend::BackendTable* const backends = engine.session().backends.get();
-  if (!world || backends == nullptr) return {{"backend", ""}};
-  schedule::Spec spec;
-  spec.count = 1;
-  const Memory memory{.kind = MemoryKind::kDevice, .device = 0};
-  const backend::Backend* const found = backends->choose(*world, spec, memory);
-  if (found == nullptr) return {{"backend", ""}, {"reason", backends->why_no_devices()}};
-  const bool is_staged = found->name() == "native" || found->name() == "local" || found->name() == "mpi";
-  return {{"backend", is_staged ? "staged" : std::string(found->name())}};
+// How the job runs calls in memory of devices: the best way that it has, or why it has none. The same on
+// every rank.
+nlohmann::ordered_json device_support(const runtime::Session& session) {
+  if (session.backends == nullptr) return {{"backend", ""}};
+  for (const auto& backend : session.backends->all())
+    if (!backend->gpu_operations().empty()) return {{"backend", backend->gpu_operations()}};
+  return {{"backend", ""}, {"reason", session.backends->why_no_devices()}};
 }
 
 }  // namespace
@@ -90,15 +83,12 @@ std::string describe_json(const runtime::Engine* engine) {
         {{"rank", peer}, {"host", info.host}, {"transport", session.links->transport_name(peer)}});
   }
   out["peers"] = std::move(peers);
-  // operations: empty if tensors in device memory are refused; because: why, where some rank has CUDA.
-  out["cuda"] = {{"driver", mine.cuda_version},
-                 {"operations", session.gpu_operations},
-                 {"because", runtime::why_no_devices(*session.all)}};
+  out["cuda"] = {{"driver", mine.cuda_version}};  // 12040: of CUDA 12.4; 0: none
   const runtime::MeasuredLinks& links = session.measured;
   out["links"] = {
       {"local", {{"latency_us", links.local.latency_us}, {"gigabytes_per_s", links.local.gbps}}},
       {"remote", {{"latency_us", links.remote.latency_us}, {"gigabytes_per_s", links.remote.gbps}}}};
-  out["device"] = device_support(*engine);
+  out["device"] = device_support(session);
   out["predictions"] = nlohmann::ordered_json::array();
   for (const runtime::Prediction& one : runtime::predict_allreduces(session))
     out["predictions"].push_back({{"collective", "ALLREDUCE"}, {"bytes", one.bytes}, {"because", one.text}});

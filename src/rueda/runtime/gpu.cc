@@ -98,10 +98,7 @@ Status add_gpu_backends(Session& session, SessionBackends& backends) {
     is_reached = is_reached || is_wanted;
     if (!is_reached) continue;
     const Status added = row.add(session, backends);
-    if (added.is_ok()) {
-      session.gpu_operations.append(session.gpu_operations.empty() ? "" : ",").append(row.name);
-      continue;
-    }
+    if (added.is_ok()) continue;
     if (is_wanted) return {added.code, "RUEDA_GPU_OPERATIONS=" + wanted + " cannot be used: " + added.why};
     const std::string sentence = "GPU tensors do not go through " + std::string(row.name) + ": " + added.why;
     if (session.me == 0 && !added.why.empty()) RUEDA_LOG(kWarning, sentence);

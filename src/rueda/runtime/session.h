@@ -39,7 +39,6 @@ struct Session {
   std::unique_ptr<Links> links;            // null in a single-process job
   std::shared_ptr<cuda::Devices> devices;  // null: this process has no CUDA driver, or none that is usable
   std::string cuda_fault;                  // why it is not usable
-  std::string gpu_operations;              // how calls in device memory run: "nccl,staged"; empty: not at all
   std::shared_ptr<const nccl::Library> nccl;  // null: this rank does not use NCCL
   std::string nccl_fault;                     // why it cannot
   std::unique_ptr<backend::BackendTable> backends;

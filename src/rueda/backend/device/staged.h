@@ -45,6 +45,7 @@ class StagedBackend final : public Backend {
         buffers_(options.buffers, 2 * options.section_bytes) {}
 
   [[nodiscard]] std::string_view name() const override { return host_->name(); }
+  [[nodiscard]] std::string_view gpu_operations() const override { return "staged"; }
   [[nodiscard]] bool accepts(const Group& group, const schedule::Spec& spec,
                              const Memory& memory) const override;
   [[nodiscard]] bool copies_fused(const Group& group, const schedule::Spec& spec) const override {

@@ -60,6 +60,7 @@ class NcclBackend final : public Backend {
   [[nodiscard]] static bool runs(const schedule::Spec& spec);
 
   [[nodiscard]] std::string_view name() const override { return "nccl"; }
+  [[nodiscard]] std::string_view gpu_operations() const override { return "nccl"; }
   [[nodiscard]] bool accepts(const Group&, const schedule::Spec& spec, const Memory& memory) const override {
     return memory.kind == MemoryKind::kDevice && runs(spec);
   }
