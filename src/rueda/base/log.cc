@@ -6,6 +6,9 @@
 #include <atomic>
 #include <cstring>
 #include <ctime>
+#include <functional>
+#include <mutex>
+#include <set>
 #include <string>
 
 namespace rueda {
@@ -15,6 +18,11 @@ namespace {
 std::atomic<LogLevel> g_level{LogLevel::kWarning};
 std::atomic<int> g_rank{-1};
 std::atomic<bool> g_hide_time{false};
+
+struct Texts {
+  std::mutex mutex;
+  std::set<std::string, std::less<>> known;
+};
 
 std::string time_text() {
   timespec now{};
@@ -33,6 +41,15 @@ void set_log_level(LogLevel level) { g_level = level; }
 void set_log_rank(int rank) { g_rank = rank; }
 void set_log_hide_time(bool hide_time) { g_hide_time = hide_time; }
 LogLevel log_level() { return g_level; }
+
+bool is_new_in_log(std::string_view text) {
+  constexpr size_t kMost = 100;
+  static Texts* const texts = new Texts;  // never destroyed: threads may log at the very end
+  const std::lock_guard lock(texts->mutex);
+  if (texts->known.contains(text)) return false;
+  if (texts->known.size() < kMost) texts->known.emplace(text);
+  return true;
+}
 
 void log_record(LogLevel level, const char* file, int line, std::string_view text) {
   const char* base = std::strrchr(file, '/');

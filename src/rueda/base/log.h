@@ -16,6 +16,9 @@ void set_log_rank(int rank);  // -1: not known yet
 void set_log_hide_time(bool hide_time);
 LogLevel log_level();
 void log_record(LogLevel level, const char* file, int line, std::string_view text);
+// Whether this is the first time that the process asks for this text. Remembers the first 100 texts; later
+// ones are always new.
+bool is_new_in_log(std::string_view text);
 
 }  // namespace rueda
 
@@ -24,4 +27,11 @@ void log_record(LogLevel level, const char* file, int line, std::string_view tex
   do {                                                                           \
     if (::rueda::LogLevel::level >= ::rueda::log_level())                        \
       ::rueda::log_record(::rueda::LogLevel::level, __FILE__, __LINE__, (text)); \
+  } while (false)
+
+// The same, but a text is logged once by each process: a job that calls init again and again says it once.
+#define RUEDA_LOG_ONCE(level, text)                                                         \
+  do {                                                                                      \
+    if (::rueda::LogLevel::level >= ::rueda::log_level() && ::rueda::is_new_in_log((text))) \
+      ::rueda::log_record(::rueda::LogLevel::level, __FILE__, __LINE__, (text));            \
   } while (false)
