@@ -34,6 +34,25 @@ def test_a_missing_plugin_is_one_sentence(tmp_path):
     assert str(tmp_path / "librueda_tensorflow.so") in said
 
 
+def test_kernels_for_a_gpu_take_and_give_host_memory():
+    """This TensorFlow may know no GPU; it lists the kernels that a GPU would use all the same."""
+    tensorflow = pytest.importorskip("tensorflow")
+    from tensorflow.python.framework import kernels, op_def_registry
+
+    import rueda.tensorflow as hvd
+
+    found = {}
+    for kernel in kernels.get_all_registered_kernels().kernel:
+        if kernel.op.startswith("Horovod"):
+            found.setdefault(kernel.op, {})[kernel.device_type] = sorted(kernel.host_memory_arg)
+    assert len(found) == 16 and "HorovodAllreduce" in found, sorted(found)
+    for name, devices in found.items():
+        definition = op_def_registry.get(name)
+        arguments = sorted(one.name for one in [*definition.input_arg, *definition.output_arg])
+        assert devices == {"CPU": [], "GPU": arguments}, name
+    assert hvd.gpu_available("tensorflow") is bool(tensorflow.config.list_physical_devices("GPU"))
+
+
 def test_elastic_says_that_it_is_absent():
     pytest.importorskip("tensorflow")
     import rueda.tensorflow as hvd
