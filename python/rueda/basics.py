@@ -252,7 +252,11 @@ class HorovodBasics:
         return True
 
     def nccl_built(self) -> int:
-        """Version code of the NCCL that the engine uses or would use, such as 22807; 0 if none."""
+        """Version code of NCCL, such as 22807; 0 if there is none, or it cannot be used.
+
+        Before init: of the library that this process finds, if it has CUDA. After init: of the one that the
+        ranks use.
+        """
         return int(json.loads(_core.describe()).get("nccl", 0))
 
     def ddl_built(self) -> bool:

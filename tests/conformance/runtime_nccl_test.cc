@@ -233,8 +233,9 @@ TEST_F(Nccl, the_tensors_of_a_group_may_lie_on_two_devices_of_a_rank) {
   });
 }
 
-TEST_F(Nccl, two_ranks_on_one_gpu_go_through_host_memory) {
+TEST_F(Nccl, two_ranks_on_one_gpu_go_through_host_memory_and_are_named) {
   const Job job(2, "shm,tcp");
+  testing::internal::CaptureStderr();
   job.run(
       [](Engine& engine, Rank rank) {
         OnDevice mine(0);
@@ -247,7 +248,92 @@ TEST_F(Nccl, two_ranks_on_one_gpu_go_through_host_memory) {
         }
       },
       with_nccl());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("rank 0 and rank 1 use the same GPU"), HasSubstr("go through host memory")));
   EXPECT_EQ(control().starts, 0) << "no communicator is begun";
+}
+
+// A rank has memory for 2 MiB of packed tensors where a call has 4.
+TEST_F(Nccl, a_rank_whose_gpu_is_full_makes_all_pack_less_at_once) {
+  constexpr size_t kLarge = 160 << 10;  // elements; 7 of them are 4.4 MiB
+  for (const size_t free_bytes : {size_t{0}, size_t{3} << 20}) {
+    control().reset();
+    run(2, [&](Engine& engine, Rank rank, OnDevice& mine) {
+      std::vector<std::shared_ptr<cuda_test::DeviceVector<float>>> data;
+      std::vector<Tensor> tensors;
+      for (int i = 0; i < 7; ++i) {
+        data.push_back(mine.vector(filled(rank, kLarge)));
+        tensors.push_back(mine.tensor(Collective::kAllreduce, "grad" + std::to_string(i), *data.back()));
+        tensors.back().request.op = ReduceOp::kAverage;
+        tensors.back().request.prescale = 2.0;
+        tensors.back().request.group_name = "grads";
+        tensors.back().request.group_index = i;
+        tensors.back().request.group_size = 7;
+      }
+      mine.user().synchronize();
+      if (rank == 1) cuda_test::set_free_memory(1, free_bytes);
+      const int64_t handle = engine.submit(std::move(tensors)).value();
+      const Status ended = engine.wait(handle, soon());
+      ASSERT_TRUE(ended.is_ok()) << ended.why;
+      for (const auto& tensor : data) EXPECT_THAT(tensor->read(), Each(3.0F));
+    });
+    // Each tensor alone, or three in 1.9 MiB.
+    EXPECT_EQ(control().operations, 2 * (free_bytes == 0 ? 7 : 3)) << free_bytes;
+  }
+}
+
+// What is wrong on rank 1 alone ends the epoch, and every rank says what it was.
+void expect_on_all_ranks(
+    const std::function<Tensor(OnDevice&, const cuda_test::DeviceVector<float>&)>& of_rank_1,
+    const testing::Matcher<std::string>& sentence) {
+  const Job job(2, "shm,tcp");
+  job.run(
+      [&](Engine& engine, Rank rank) {
+        OnDevice mine(rank);
+        const auto data = mine.vector(filled(rank));
+        Tensor tensor =
+            rank == 1 ? of_rank_1(mine, *data) : mine.tensor(Collective::kAllreduce, "grad", *data);
+        const Status status = run_one(engine, std::move(tensor));
+        EXPECT_FALSE(status.is_ok()) << "rank " << rank;
+        EXPECT_THAT(status.why, sentence) << "rank " << rank;
+      },
+      with_nccl());
+}
+
+TEST_F(Nccl, a_tensor_on_another_device_than_was_given_is_named) {
+  expect_on_all_ranks(
+      [](OnDevice& mine, const auto& data) {
+        Tensor tensor = mine.tensor(Collective::kAllreduce, "grad", data);
+        tensor.memory.device = tensor.request.device = 0;
+        return tensor;
+      },
+      AllOf(HasSubstr("Tensor grad"), HasSubstr("on CUDA device 1, but device 0 was given")));
+}
+
+TEST_F(Nccl, a_tensor_in_host_memory_that_claims_a_device_is_named) {
+  std::vector<float> host(kCount, 1);
+  expect_on_all_ranks(
+      [&](OnDevice& mine, const auto& data) {
+        Tensor tensor = mine.tensor(Collective::kAllreduce, "grad", data);
+        tensor.input = tensor.output = host.data();
+        return tensor;
+      },
+      AllOf(HasSubstr("Tensor grad"), HasSubstr("not memory of a CUDA device")));
+}
+
+TEST_F(Nccl, a_stream_that_is_being_captured_is_refused) {
+  OnDevice captured(1);
+  cuda_test::fake<int(void*, int)>("cuStreamBeginCapture_v2")(captured.user().handle(), 0);
+  void* const ready = captured.user().record();
+  expect_on_all_ranks(
+      [&](OnDevice& mine, const auto& data) {
+        Tensor tensor = mine.tensor(Collective::kAllreduce, "grad", data);
+        tensor.memory.ready = ready;
+        return tensor;
+      },
+      AllOf(HasSubstr("Tensor grad"), HasSubstr("captured into a CUDA graph")));
+  void* graph = nullptr;
+  cuda_test::fake<int(void*, void**)>("cuStreamEndCapture")(captured.user().handle(), &graph);
 }
 
 TEST_F(Nccl, is_not_used_where_settings_ask_for_another_way) {

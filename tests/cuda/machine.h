@@ -35,6 +35,7 @@ struct Allocation {
 };
 
 struct Event {
+  Context* context = nullptr;
   uint64_t recorded = 0, happened = 0;  // numbers of its recordings
   bool is_captured = false;
 };

@@ -122,6 +122,7 @@ CUresult cuEventCreate(CUevent* event, unsigned) {
   const std::lock_guard lock(machine.mutex);
   if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   auto made = std::make_shared<Event>();
+  made->context = current_context();
   *event = handle_of(made.get());
   machine.events[*event] = std::move(made);
   return CUDA_SUCCESS;
@@ -138,7 +139,7 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
   const std::lock_guard lock(machine.mutex);
   const std::shared_ptr<Stream> in = machine.find(stream);
   const std::shared_ptr<Event> mine = machine.find(event);
-  if (in == nullptr || mine == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (in == nullptr || mine == nullptr || in->context != mine->context) return CUDA_ERROR_INVALID_HANDLE;
   mine->is_captured = in->is_capturing;
   if (in->is_capturing) return CUDA_SUCCESS;
   if (const CUresult failed = machine.failure_of(in->context); failed != CUDA_SUCCESS) return failed;

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import fake_gpu
 import launch_support
 import mpi_support
 import pytest
@@ -99,6 +100,34 @@ def test_a_job_uses_the_mpi_that_started_it(mpi: Mpi, script, tmp_path: Path) ->
     assert len(abouts) == 2 and all(about["library"].startswith(mpi.version) for about in abouts), output
     names = {event.get("name") for event in json.loads(timeline.read_text())}
     assert {"MPI_ALLREDUCE", "MPI_ALLGATHER", "MPI_BCAST"} <= names
+
+
+ON_DEVICES = """
+import rueda.numpy as hvd
+import fake_gpu
+from rueda import _core
+hvd.init()
+driver = fake_gpu.Driver()
+stream = driver.stream()
+for count in (0, 7, 100_000):
+    array = fake_gpu.array(driver, np.full(count, hvd.rank() + 1), stream)
+    assert (fake_gpu.read(driver, hvd.allreduce(array, op=hvd.Sum, name=f"sum {count}")) == 3).all()
+about = json.loads(_core.describe())
+assert about["last_algorithm"] == "mpi" and about["device"] == {"backend": "staged"}, about
+"""
+
+
+@fake_gpu.needed
+def test_tensors_on_a_gpu_go_through_mpi_by_way_of_host_memory(script, tmp_path: Path) -> None:
+    variables = {
+        **mpi_support.environment(tmp_path),
+        **fake_gpu.found_by_name(),
+        "HOROVOD_GPU_OPERATIONS": "MPI",
+        "RUEDA_STAGING_BYTES": "65536",
+    }
+    del variables["RUEDA_GPU_OPERATIONS"]
+    variables["PYTHONPATH"] += f":{ROOT / 'tests/multiprocess'}"
+    mpi_support.run_well([*OPEN_MPI_4.command(2), *script(ON_DEVICES)], variables)
 
 
 LOSS = """

@@ -79,3 +79,86 @@ assert (values == 6).all()
     assert_all_succeed(results)
     assert "has NCCL 2.23.4 but rank 1" in results[0].output
     assert "has NCCL 2.18.5" in results[0].output
+
+
+def test_a_rank_that_sees_no_gpu_may_join_and_the_others_go_through_host_memory():
+    hide = 'if os.environ["RUEDA_RANK"] == "2":\n    os.environ["CUDA_VISIBLE_DEVICES"] = ""\n'
+    start = START.replace("hvd.init()", hide + "hvd.init()").split("driver = ")[0]
+    results = run(
+        """
+if hvd.rank() < 2:
+    driver = fake_gpu.Driver(hvd.rank())
+    array = fake_gpu.array(driver, np.full(5000, 1 + hvd.rank()), driver.stream())
+    handle = submit(_core.ALLREDUCE, array, "sum", array.address)
+    assert _core.wait(handle, 30.0) == _core.OK, _core.last_error()
+    assert (fake_gpu.read(driver, array) == 3).all()
+hvd.join()
+""",
+        start,
+    )
+    assert_all_succeed(results)
+    assert "rank 2 cannot use NCCL: this process sees no GPU" in results[0].output, results[0].output
+
+
+def test_the_version_is_known_before_init_and_afterwards():
+    start = START.replace("hvd.init()", "assert hvd.nccl_built() == 22304\nhvd.init()")
+    assert_all_succeed(run("assert hvd.nccl_built() == 22304", start, ranks=2))
+    start = START.replace("hvd.init()", "assert hvd.nccl_built() == 0\nhvd.init()")
+    assert_all_succeed(run("assert hvd.nccl_built() == 0", start, ranks=2, RUEDA_GPU_OPERATIONS="staged"))
+
+
+def test_why_a_job_does_without_nccl_is_said_once_by_each_process():
+    results = run(
+        """
+hvd.shutdown()
+hvd.init()
+assert json.loads(_core.describe())["device"] == {"backend": "staged"}
+""",
+        ranks=2,
+        RUEDA_GPU_OPERATIONS="",
+        RUEDA_NCCL_LIBRARY="/nowhere/libnccl.so.2",
+    )
+    assert_all_succeed(results)
+    assert [one.output.count("GPU tensors do not go through nccl") for one in results] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "library, why",
+    [
+        ("/nowhere/libnccl.so.2", "cannot be loaded"),
+        ("old", "is NCCL 2.17.3, and rueda needs 2.18.0 or later"),
+    ],
+)
+def test_a_library_that_is_asked_for_and_cannot_be_used_ends_init_on_all_ranks(library, why):
+    start = START.split("hvd.init()")[0]
+    results = run(
+        f"""
+try:
+    hvd.init()
+    raise SystemExit("init went on")
+except Exception as error:
+    assert {why!r} in str(error) and "RUEDA_GPU_OPERATIONS=nccl" in str(error), str(error)
+""",
+        start,
+        ranks=2,
+        **({"FAKE_NCCL_VERSION": "21703"} if library == "old" else {"RUEDA_NCCL_LIBRARY": library}),
+    )
+    assert_all_succeed(results)
+
+
+def test_mpi_for_gpus_needs_mpi_for_host_memory():
+    start = START.split("hvd.init()")[0]
+    results = run(
+        """
+try:
+    hvd.init()
+    raise SystemExit("init went on")
+except Exception as error:
+    assert "RUEDA_GPU_OPERATIONS=mpi cannot be used" in str(error), str(error)
+    assert "set RUEDA_CPU_OPERATIONS=mpi" in str(error), str(error)
+""",
+        start,
+        ranks=2,
+        RUEDA_GPU_OPERATIONS="MPI",
+    )
+    assert_all_succeed(results)

@@ -8,6 +8,7 @@ import harness
 import pytest
 
 PREPARE = """
+import ctypes
 import fake_gpu
 import numpy as np
 import pytest
@@ -68,6 +69,31 @@ def test_a_device_that_does_not_exist_is_named():
     run("""
 with pytest.raises(HorovodInternalError, match="7"):
     device.Event(7)
+""")
+
+
+@fake_gpu.needed
+def test_a_stream_of_another_context_or_device_is_refused():
+    run("""
+foreign = fake_gpu.Driver(1).stream()
+with pytest.raises(HorovodInternalError, match="not one of device 0 in its primary CUDA context"):
+    device.Event(0).record(foreign)
+context = ctypes.c_void_p()
+driver("cuCtxCreate_v2", ctypes.byref(context), 0, 0)
+made = ctypes.c_void_p()
+assert driver._library.cuStreamCreateWithPriority(ctypes.byref(made), 1, 0) == 0
+with pytest.raises(HorovodInternalError, match="not one of device 0 in its primary CUDA context"):
+    device.Event(0).record(made.value)
+""")
+
+
+@fake_gpu.needed
+def test_a_stream_that_is_being_captured_is_refused():
+    run("""
+stream = driver.stream()
+driver("cuStreamBeginCapture_v2", ctypes.c_void_p(stream), 0)
+with pytest.raises(HorovodInternalError, match="captured into a CUDA graph"):
+    device.Event(0).record(stream)
 """)
 
 

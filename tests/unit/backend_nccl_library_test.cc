@@ -5,8 +5,11 @@
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
+#include <string>
 #include <string_view>
 
 #include "nccl_fixture.h"
@@ -45,6 +48,15 @@ TEST(NcclLibrary, that_is_too_old_is_refused_with_both_versions) {
   control().version = 21800;
   EXPECT_TRUE(Library::open(nccl_test::kLibrary).is_ok());
   control().version = 22304;
+}
+
+TEST(NcclLibrary, that_is_only_asked_for_its_version_is_not_loaded_afterwards) {
+  const std::string copy = testing::TempDir() + "/libnccl-" + std::to_string(getpid());
+  std::filesystem::copy_file(nccl_test::kLibrary, copy);
+  EXPECT_EQ(Library::version_at(copy).value(), 22304);
+  EXPECT_EQ(dlopen(copy.c_str(), RTLD_LAZY | RTLD_NOLOAD), nullptr);
+  std::filesystem::remove(copy);
+  EXPECT_THAT(Library::version_at(copy).status().why, HasSubstr("cannot be loaded"));
 }
 
 TEST(NcclLibrary, that_lacks_a_function_is_refused_by_its_name) {

@@ -102,5 +102,19 @@ TEST(NcclIntroduction, the_first_member_that_cannot_go_on_is_named_with_its_reas
   EXPECT_THAT(refusal_of(group, members), AllOf(HasSubstr("rank 5 cannot use NCCL: xxx"), SizeIs(24 + 383)));
 }
 
+TEST(NcclIntroduction, the_member_with_the_least_memory_decides_how_much_all_pack) {
+  std::vector<Introduction> members(3);
+  EXPECT_EQ(pack_bytes_of(members), 0U);
+  for (size_t i = 0; i < 3; ++i) members[i].pack_bytes = static_cast<int64_t>(30 - 10 * i);
+  EXPECT_EQ(pack_bytes_of(members), 10U);
+}
+
+TEST(NcclPacking, takes_as_many_tensors_as_fit_with_their_gaps_and_at_least_one) {
+  const std::vector<backend::Segment> tensors(5, {.count = 10});  // 40 bytes, 128 with the gap
+  EXPECT_EQ(packed_at_once(DType::kFloat32, tensors, 640), 5U);
+  EXPECT_EQ(packed_at_once(DType::kFloat32, tensors, 639), 4U);
+  EXPECT_EQ(packed_at_once(DType::kFloat32, tensors, 0), 1U);
+}
+
 }  // namespace
 }  // namespace rueda::nccl

@@ -182,8 +182,9 @@ void add_wires(std::vector<ConfigEntry>& table) {
   table.push_back(
       text({"gpu_operations", "RUEDA_GPU_OPERATIONS", "HOROVOD_GPU_OPERATIONS", "",
             "How collectives on tensors in GPU memory run (rank 0's setting applies to all "
-            "ranks). nccl: with NVIDIA's library. staged: through host memory. Empty: the best way "
-            "that all ranks have."},
+            "ranks). nccl: with NVIDIA's library. staged: through host memory. mpi: the same, and there "
+            "through MPI, which RUEDA_CPU_OPERATIONS=mpi asks for. Empty: the best way that all "
+            "ranks have."},
            &Config::gpu_operations, gpu_range));
   table.back().parse = parse_gpu_operations;
   table.push_back(

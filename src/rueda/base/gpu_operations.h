@@ -1,5 +1,5 @@
-// The names of the ways to run collectives on tensors in GPU memory, best first. RUEDA_GPU_OPERATIONS accepts
-// these; the table in runtime/gpu.cc has a row for each.
+// The names of the ways to run collectives on tensors in GPU memory, best first; the table in runtime/gpu.cc
+// has a row for each. RUEDA_GPU_OPERATIONS accepts these, and kThroughMpi.
 #pragma once
 
 #include <algorithm>
@@ -11,16 +11,18 @@ namespace rueda {
 
 inline constexpr std::array<std::string_view, 2> kGpuOperations = {"nccl", "staged"};
 
+// Staged as well, but init refuses if host memory then does not go through MPI.
+inline constexpr std::string_view kThroughMpi = "mpi";
+
 constexpr bool is_gpu_operations(std::string_view name) {
-  return std::ranges::find(kGpuOperations, name) != kGpuOperations.end();
+  return name == kThroughMpi || std::ranges::find(kGpuOperations, name) != kGpuOperations.end();
 }
 
-// "a|b" with a bar between them.
+// "a|b|mpi" with a bar between them.
 inline std::string all_gpu_operations(std::string_view between) {
   std::string text;
-  for (const std::string_view name : kGpuOperations)
-    text.append(text.empty() ? std::string_view() : between).append(name);
-  return text;
+  for (const std::string_view name : kGpuOperations) text.append(name).append(between);
+  return text.append(kThroughMpi);
 }
 
 }  // namespace rueda

@@ -6,6 +6,8 @@
 #include "rueda/capi/state.h"
 #include "rueda/kernels/kernels.h"
 #include "rueda/runtime/backends.h"
+#include "rueda/runtime/gpu.h"
+#include "rueda/runtime/nccl.h"
 #include "rueda/store/world.h"
 
 namespace rueda::capi {
@@ -32,6 +34,15 @@ void add_mpi_to_come(nlohmann::ordered_json& out) {
     out["mpi"] = {{"library", library.value()->version()}, {"file", library.value()->path()}};
   else
     out["mpi"] = {{"problem", library.status().why}};
+}
+
+// The NCCL that a job with GPUs would use, unless its ranks differ.
+void add_nccl_to_come(nlohmann::ordered_json& out) {
+  const Result<Config> config = parse_config([](const char* name) { return std::getenv(name); });
+  if (!config.is_ok() || !runtime::may_use_nccl(config.value())) return;
+  if (!runtime::load_cuda(config.value()).is_ok()) return;
+  const Result<int> version = nccl::Library::version_at(config.value().nccl_library);
+  if (version.is_ok()) out["nccl"] = version.value();
 }
 
 // The MPI through which the ranks met; it may run their collectives, too.
@@ -66,6 +77,7 @@ std::string describe_json(const runtime::Engine* engine) {
   if (engine == nullptr) {
     add_launcher(out);
     add_mpi_to_come(out);
+    add_nccl_to_come(out);
     return out.dump(-1, ' ', false, kReplace);
   }
   const runtime::Session& session = engine->session();

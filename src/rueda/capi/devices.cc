@@ -16,6 +16,7 @@
 #include "rueda/capi/state.h"
 #include "rueda/memory/cuda/events.h"
 #include "rueda/rueda.h"
+#include "rueda/runtime/gpu.h"
 
 namespace {
 
@@ -82,9 +83,7 @@ class Devices {
     const Result<rueda::Config> config =
         rueda::parse_config([](const char* name) { return std::getenv(name); });
     if (!config.is_ok()) return config.status();
-    const std::string& library = config.value().cuda_library;
-    Result<std::shared_ptr<const cuda::Driver>> loaded =
-        library.empty() ? cuda::Driver::load() : cuda::Driver::load(library);
+    Result<std::shared_ptr<const cuda::Driver>> loaded = rueda::runtime::load_cuda(config.value());
     if (!loaded.is_ok()) return {Code::kUnsupported, loaded.status().why};
     driver_ = std::move(loaded).value();
     return Status::ok();
@@ -120,7 +119,13 @@ int on_device(int32_t index, Body body) {
 Status record(const Opened& on, cuda::CUevent event, cuda::CUstream stream) {
   if (Status s = on.device->check_stream(stream); !s.is_ok()) return s;
   const cuda::Driver& driver = on.device->driver();
-  return driver.check(driver.cuEventRecord(event, stream), "record an event");
+  const cuda::CUresult result = driver.cuEventRecord(event, stream);
+  if (result == cuda::CUDA_ERROR_INVALID_HANDLE || result == cuda::CUDA_ERROR_INVALID_CONTEXT)
+    return {Code::kInvalidArgument,
+            "the stream is not one of device " + std::to_string(on.device->ordinal()) +
+                " in its primary CUDA context; use a stream of the device that has the tensor, made in the "
+                "primary context, as PyTorch, JAX and CuPy do."};
+  return driver.check(result, "record an event");
 }
 
 Status missing(const char* what) { return {Code::kInvalidArgument, std::string(what) + " must be given."}; }

@@ -62,10 +62,13 @@ static_assert(std::ranges::equal(kTable, kGpuOperations, {}, &GpuOperations::nam
 
 }  // namespace
 
+Result<std::shared_ptr<const cuda::Driver>> load_cuda(const Config& config) {
+  return config.cuda_library.empty() ? cuda::Driver::load() : cuda::Driver::load(config.cuda_library);
+}
+
 Status find_cuda(Session& session) {
   const std::string& library = session.config.cuda_library;
-  Result<std::shared_ptr<const cuda::Driver>> driver =
-      library.empty() ? cuda::Driver::load() : cuda::Driver::load(library);
+  Result<std::shared_ptr<const cuda::Driver>> driver = load_cuda(session.config);
   if (driver.is_ok()) {
     session.devices = std::make_shared<cuda::Devices>(std::move(driver).value());
     return Status::ok();
@@ -91,7 +94,15 @@ Status add_gpu_backends(Session& session, SessionBackends& backends) {
   const std::vector<PeerInfo>& all = *session.all;
   if (std::ranges::any_of(all, [](const PeerInfo& info) { return info.cuda_version == 0; }))
     return Status::ok();
-  const std::string& wanted = all.front().gpu_operations;
+  std::string wanted = all.front().gpu_operations;
+  if (wanted == kThroughMpi) {
+    if (all.front().cpu_operations != "mpi")
+      return {
+          Code::kInvalidArgument,
+          "RUEDA_GPU_OPERATIONS=mpi cannot be used: GPU tensors go to MPI by way of host memory, and host "
+          "memory does not go through MPI in this job; set RUEDA_CPU_OPERATIONS=mpi as well."};
+    wanted = "staged";
+  }
   bool is_reached = wanted.empty();
   for (const GpuOperations& row : kTable) {
     const bool is_wanted = row.name == wanted;
@@ -101,7 +112,7 @@ Status add_gpu_backends(Session& session, SessionBackends& backends) {
     if (added.is_ok()) continue;
     if (is_wanted) return {added.code, "RUEDA_GPU_OPERATIONS=" + wanted + " cannot be used: " + added.why};
     const std::string sentence = "GPU tensors do not go through " + std::string(row.name) + ": " + added.why;
-    if (session.me == 0 && !added.why.empty()) RUEDA_LOG(kWarning, sentence);
+    if (session.me == 0 && !added.why.empty()) RUEDA_LOG_ONCE(kWarning, sentence);
   }
   return Status::ok();
 }

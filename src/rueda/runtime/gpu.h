@@ -12,6 +12,9 @@
 
 namespace rueda::runtime {
 
+// The driver that RUEDA_CUDA_LIBRARY names, or that of this machine. Does not initialise CUDA.
+Result<std::shared_ptr<const cuda::Driver>> load_cuda(const Config& config);
+
 // Sets session.devices, or session.cuda_fault. A machine without CUDA is no fault. Fails only if
 // RUEDA_CUDA_LIBRARY names what cannot be loaded.
 Status find_cuda(Session& session);

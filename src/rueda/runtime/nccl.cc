@@ -3,14 +3,24 @@
 #include <utility>
 
 #include "rueda/backend/nccl/nccl.h"
+#include "rueda/runtime/links.h"
 
 namespace rueda::runtime {
 
+namespace {
+
+bool is_asked_for(const Config& config) {
+  return config.gpu_operations.empty() || config.gpu_operations == "nccl";
+}
+
+}  // namespace
+
+bool may_use_nccl(const Config& config) { return is_asked_for(config) && config.determinism != "bitwise"; }
+
 void find_nccl(Session& session) {
   const Config& config = session.config;
-  const bool is_asked_for = config.gpu_operations.empty() || config.gpu_operations == "nccl";
-  if (session.devices == nullptr || !is_asked_for) return;
-  if (config.determinism == "bitwise") {
+  if (session.devices == nullptr || !is_asked_for(config)) return;
+  if (!may_use_nccl(config)) {
     session.nccl_fault = "RUEDA_DETERMINISM=bitwise asks for sums in rank order.";
     return;
   }
@@ -23,12 +33,13 @@ void find_nccl(Session& session) {
 
 std::unique_ptr<backend::Backend> make_nccl_backend(const Session& session,
                                                     std::unique_ptr<backend::Backend> host) {
-  return std::make_unique<backend::NcclBackend>(
-      backend::NcclOptions{.library = session.nccl,
-                           .devices = session.devices,
-                           .host = std::move(host),
-                           .local_rank = session.place.local_rank,
-                           .patience = nanos(session.config.peer_timeout_s, kSecond)});
+  return std::make_unique<backend::NcclBackend>(backend::NcclOptions{
+      .library = session.nccl,
+      .devices = session.devices,
+      .host = std::move(host),
+      .pack_bytes = static_cast<size_t>(session.all->front().fusion_bytes) / data_channels(*session.all),
+      .local_rank = session.place.local_rank,
+      .patience = nanos(session.config.peer_timeout_s, kSecond)});
 }
 
 }  // namespace rueda::runtime

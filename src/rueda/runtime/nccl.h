@@ -11,6 +11,9 @@
 
 namespace rueda::runtime {
 
+// Whether the settings of this rank leave room for NCCL.
+bool may_use_nccl(const Config& config);
+
 // Sets session.nccl, or session.nccl_fault, if this rank has CUDA and its settings allow NCCL. Does not
 // initialise CUDA.
 void find_nccl(Session& session);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "rueda/backend/cuda_tensor.h"
+
 namespace rueda::backend {
 namespace {
 
@@ -67,14 +69,7 @@ Status StagedCall::prepare(Shuttles& shuttles) {
     const Result<Shuttle*> shuttle = shuttles.get(segment.memory.device);
     if (!shuttle.is_ok()) return local_fault(shuttle.status());
     shuttle_of_[i] = shuttle.value();
-    const cuda::Device& device = *shuttle.value()->device();
-    if (Status s = device.check_memory(segment.input); !s.is_ok()) return local_fault(s);
-    if (segment.output != segment.input)
-      if (Status s = device.check_memory(segment.output); !s.is_ok()) return local_fault(s);
-    if (segment.memory.ready == nullptr) continue;
-    // A stream that waited for an event that is being captured would become a part of the graph.
-    const auto known = cuda::outcome_of(device, static_cast<cuda::CUevent>(segment.memory.ready));
-    if (known && !known->is_ok()) return local_fault(*known);
+    if (Status s = check_tensor(*shuttle.value()->device(), segment); !s.is_ok()) return s;
   }
   culprit.reset();
   return Status::ok();

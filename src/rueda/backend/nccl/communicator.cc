@@ -18,10 +18,11 @@ std::string describe(const Group& group) {
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::begin(std::shared_ptr<const Library> library,
-                                                          const UniqueId& id, const Group& group) {
+                                                          const UniqueId& id, const Group& group,
+                                                          size_t pack_bytes) {
   Config config;
   config.blocking = 0;
-  std::unique_ptr<Communicator> made(new Communicator(library, describe(group)));
+  std::unique_ptr<Communicator> made(new Communicator(library, describe(group), pack_bytes));
   const ResultCode begun =
       library->call().CommInitRankConfig(&made->handle_, group.size(), id, group.me, &config);
   if (const Status status = library->check(begun, "ncclCommInitRankConfig"); !status.is_ok()) {

@@ -14,9 +14,10 @@ namespace rueda::nccl {
 
 class Communicator {
  public:
-  // Begins to connect; name: of the process set, for sentences.
+  // Begins to connect. pack_bytes: how much all members can pack at once.
   static Result<std::unique_ptr<Communicator>> begin(std::shared_ptr<const Library> library,
-                                                     const UniqueId& id, const Group& group);
+                                                     const UniqueId& id, const Group& group,
+                                                     size_t pack_bytes);
   // After finish() or abort(), or never begun.
   ~Communicator();
   Communicator(const Communicator&) = delete;
@@ -26,7 +27,8 @@ class Communicator {
   // failure, of a member that was lost as well.
   Result<bool> is_settled();
   [[nodiscard]] CommHandle handle() const { return handle_; }
-  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] const std::string& name() const { return name_; }  // of the process set, for sentences
+  [[nodiscard]] size_t pack_bytes() const { return pack_bytes_; }
 
   // Ends what was launched, on every stream, and frees the communicator. May take as long as NCCL likes.
   void abort();
@@ -36,10 +38,11 @@ class Communicator {
   CommHandle release();
 
  private:
-  Communicator(std::shared_ptr<const Library> library, std::string name)
-      : library_(std::move(library)), name_(std::move(name)) {}
+  Communicator(std::shared_ptr<const Library> library, std::string name, size_t pack_bytes)
+      : library_(std::move(library)), name_(std::move(name)), pack_bytes_(pack_bytes) {}
   std::shared_ptr<const Library> library_;
   std::string name_;
+  size_t pack_bytes_;
   CommHandle handle_ = nullptr;
 };
 

@@ -17,8 +17,8 @@ Communicator* Communicators::find(const Group& group) const {
   return found == made_.end() ? nullptr : found->second.get();
 }
 
-Result<Communicator*> Communicators::begin(const UniqueId& id, const Group& group) {
-  Result<std::unique_ptr<Communicator>> begun = Communicator::begin(library_, id, group);
+Result<Communicator*> Communicators::begin(const UniqueId& id, const Group& group, size_t pack_bytes) {
+  Result<std::unique_ptr<Communicator>> begun = Communicator::begin(library_, id, group, pack_bytes);
   if (!begun.is_ok()) return begun.status();
   return (made_[key_of(group)] = std::move(begun).value()).get();
 }

@@ -19,7 +19,7 @@ class Communicators {
 
   [[nodiscard]] Communicator* find(const Group& group) const;  // null: none has begun
   // Begins one: the process set has none.
-  Result<Communicator*> begin(const UniqueId& id, const Group& group);
+  Result<Communicator*> begin(const UniqueId& id, const Group& group, size_t pack_bytes);
   // The first failure of one, if any has failed: a member was lost, or NCCL has failed.
   [[nodiscard]] Status failure() const;
 

@@ -12,6 +12,7 @@ namespace {
 // gaps are reduced as well and mean nothing.
 constexpr size_t kAlignment = 128;
 constexpr size_t kIdentityBytes = 256 << 10;
+constexpr size_t kUnit = 2 << 20;  // what CUDA allocates at once
 
 size_t round_up(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -20,6 +21,21 @@ bool has_joined(const backend::Segment& segment) {
 }
 
 }  // namespace
+
+size_t packed_at_once(DType dtype, std::span<const backend::Segment> tensors, size_t pack_bytes) {
+  size_t count = 0, bytes = 0;
+  for (; count < tensors.size(); ++count) {
+    bytes += round_up(static_cast<size_t>(tensors[count].count) * size_of(dtype));
+    if (bytes > pack_bytes) break;
+  }
+  return std::max<size_t>(count, 1);
+}
+
+size_t DevicePacking::prepare(size_t bytes) {
+  for (size_t units = bytes / kUnit + 1; units > 0; units /= 2)  // one more, for the gaps between tensors
+    if (reserve(units * kUnit).is_ok()) break;
+  return buffer_.bytes();
+}
 
 Status DevicePacking::load(const backend::Call& call, const Scale& before) {
   runs_.clear();
@@ -183,7 +199,6 @@ Status DevicePacking::store(const backend::Call& call, const Scale& after) {
 Status DevicePacking::reserve(size_t bytes) {
   std::erase_if(retired_, [](const auto& one) { return one.first->outcome().has_value(); });
   if (bytes <= buffer_.bytes()) return Status::ok();
-  constexpr size_t kUnit = 2 << 20;  // what CUDA allocates at once
   Result<cuda::DeviceBuffer> made =
       cuda::DeviceBuffer::allocate(stream_.device(), (bytes + kUnit - 1) / kUnit * kUnit);
   if (!made.is_ok())

@@ -18,10 +18,17 @@
 
 namespace rueda::nccl {
 
+// How many of the first tensors an allreduce can pack in so many bytes; at least one, because a tensor alone
+// need not be packed. The same on every member. Pure.
+size_t packed_at_once(DType dtype, std::span<const backend::Segment> tensors, size_t pack_bytes);
+
 class DevicePacking {
  public:
   DevicePacking(cuda::Stream& stream, cuda::Kernels& kernels) : stream_(stream), kernels_(kernels) {}
 
+  // Allocates what the packing of so many bytes needs, or less if the device has less. Returns for how many
+  // bytes there is memory now; perhaps 0.
+  size_t prepare(size_t bytes);
   // Makes the stream wait for every tensor, and lays the inputs out, scaled by `before`.
   Status load(const backend::Call& call, const Scale& before);
   // [tensors], or one for all if they are packed.

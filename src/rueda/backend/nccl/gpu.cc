@@ -47,8 +47,11 @@ std::string Gpu::identity() const {
 
 Result<int32_t> usual_ordinal(const cuda::Driver& driver, Rank local_rank) {
   int count = 0;
-  Status status = driver.check(driver.cuInit(0), "start");
-  if (status.is_ok()) status = driver.check(driver.cuDeviceGetCount(&count), "count the devices");
+  const cuda::CUresult started = driver.cuInit(0);
+  Status status;
+  if (started != cuda::CUDA_ERROR_NO_DEVICE) status = driver.check(started, "be initialised");
+  if (started == cuda::CUDA_SUCCESS)
+    status = driver.check(driver.cuDeviceGetCount(&count), "count the devices");
   if (!status.is_ok()) return status;
   if (count == 0)
     return Status(Code::kUnavailable, "this process sees no GPU; look at CUDA_VISIBLE_DEVICES.");

@@ -63,15 +63,28 @@ std::vector<std::string> wheel_paths(std::string_view path_of_this_library) {
 
 Result<std::shared_ptr<const Library>> Library::open(const std::string& path) {
   const Found found = find(path);
+  return use(found.handle, found.error, path);
+}
+
+Result<int> Library::version_at(const std::string& path) {
+  const Found found = find(path);
+  const Result<std::shared_ptr<const Library>> library = use(found.handle, found.error, path);
+  if (found.handle != nullptr) dlclose(found.handle);
+  if (!library.is_ok()) return library.status();
+  return library.value()->version();
+}
+
+Result<std::shared_ptr<const Library>> Library::use(void* handle, const std::string& error,
+                                                    const std::string& path) {
   const std::string which = path.empty() ? kName : "RUEDA_NCCL_LIBRARY=" + path;
-  if (found.handle == nullptr)
-    return Status(Code::kUnavailable, which + " cannot be loaded (" + found.error +
+  if (handle == nullptr)
+    return Status(Code::kUnavailable, which + " cannot be loaded (" + error +
                                           "); install nvidia-nccl-cu12, or name the library with "
                                           "RUEDA_NCCL_LIBRARY.");
   auto library = std::make_shared<Library>();
   std::string missing;
   for_each_function(library->functions_, [&](const char* name, auto& function) {
-    void* const address = dlsym(found.handle, name);
+    void* const address = dlsym(handle, name);
     if (address == nullptr && missing.empty()) missing = name;
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(address);
   });

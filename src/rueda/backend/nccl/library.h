@@ -26,6 +26,10 @@ class Library {
   // function.
   static Result<std::shared_ptr<const Library>> open(const std::string& path);
 
+  // The version of the library that open() would take. A library that was not loaded before is not loaded
+  // afterwards, so that a framework that is imported later still brings its own.
+  static Result<int> version_at(const std::string& path);
+
   [[nodiscard]] const Functions& call() const { return functions_; }
   [[nodiscard]] int version() const { return version_; }
   [[nodiscard]] const std::string& path() const { return path_; }
@@ -34,6 +38,10 @@ class Library {
   [[nodiscard]] Status check(ResultCode result, std::string_view function, CommHandle comm = nullptr) const;
 
  private:
+  // handle: of the loader, or null with its error.
+  static Result<std::shared_ptr<const Library>> use(void* handle, const std::string& error,
+                                                    const std::string& path);
+
   Functions functions_;
   int version_ = 0;
   std::string path_;

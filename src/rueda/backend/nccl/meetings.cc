@@ -50,6 +50,11 @@ std::string refusal_of(const Group& group, std::span<const Introduction> members
   return {};
 }
 
+size_t pack_bytes_of(std::span<const Introduction> members) {
+  const auto least = std::ranges::min_element(members, {}, &Introduction::pack_bytes);
+  return static_cast<size_t>(std::max<int64_t>(least->pack_bytes, 0));
+}
+
 backend::Call Meetings::open(const Group& group, schedule::Spec spec, bool is_for_call) {
   RUEDA_CHECK(open_ == 0 && !ended_, "meetings are held one after the other");
   is_for_call_ = is_for_call;

@@ -1,6 +1,6 @@
 // What members of a process set settle on the host before NCCL may run: that all of them have come (a call
 // that may be taken back is launched only then, because a launched call cannot be taken back), and who they
-// are, // with the id of their communicator. Another backend runs both, on channels of its own, one meeting
+// are, with the id of their communicator. Another backend runs both, on channels of its own, one meeting
 // at a time, and also the calls of members that cannot use NCCL together: it stages them in host memory. All
 // members give it meetings and calls in one order. Engine thread only.
 #pragma once
@@ -22,6 +22,7 @@ namespace rueda::nccl {
 // What a member tells the others before they make a communicator. The texts end with a null.
 struct Introduction {
   UniqueId id = {};        // of the communicator; member 0's counts
+  int64_t pack_bytes = 0;  // for how many bytes of packed tensors its GPU has memory
   char gpu[128] = {};      // equal for members whose GPUs NCCL takes for one; empty: NCCL allows that
   char why_not[384] = {};  // why it cannot use NCCL; empty: it can
 
@@ -32,6 +33,9 @@ struct Introduction {
 // Why these members cannot use NCCL together, in a sentence that names them; empty if they can. The same on
 // every member. Pure.
 std::string refusal_of(const Group& group, std::span<const Introduction> members);
+
+// How many bytes all members can pack. The same on every member. Pure.
+size_t pack_bytes_of(std::span<const Introduction> members);
 
 class Meetings {
  public:

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "rueda/backend/cuda_tensor.h"
 #include "rueda/base/check.h"
 #include "rueda/base/log.h"
 
@@ -54,17 +55,34 @@ bool NcclBackend::runs(const schedule::Spec& spec) {
 void NcclBackend::begin(const Call& call) {
   RUEDA_CHECK(has_room(call.order), "one call at a time is on its way to the stream");
   call_ = call;
+  parts_done_ = 0;
+  culprit_.reset();
   communicator_ = nullptr;
 }
 
 void NcclBackend::start(const Call& call) {
   begin(call);
   if (!broken_.is_ok()) return end(broken_);
+  if (const Status fault = check_tensors(); !fault.is_ok()) return end(fault);
   if (call.may_be_taken_back) {
     state_ = State::kMeeting;
     return meetings_.begin_for(call_);
   }
   if (const Status status = go_on(); !status.is_ok()) end(status);
+}
+
+// On this rank alone. NCCL itself would fail on the device, or take part in what is being captured.
+Status NcclBackend::check_tensors() {
+  for (size_t i = 0; i < call_.segments.size(); ++i) {
+    const Segment& segment = call_.segments[i];
+    if (segment.memory.device < 0) continue;  // a rank that has joined
+    culprit_ = i;
+    const auto device = options_.devices->get(segment.memory.device);
+    if (!device.is_ok()) return {Code::kUnavailable, device.status().why};
+    if (const Status fault = check_tensor(*device.value(), segment); !fault.is_ok()) return fault;
+  }
+  culprit_.reset();
+  return Status::ok();
 }
 
 void NcclBackend::discard(const Call& call, std::span<const int32_t> arrivals) {
@@ -115,8 +133,10 @@ Status NcclBackend::prepare_gpu(nccl::Introduction& mine) {
     gpu_ = std::move(opened).value();
   }
   mine.set_gpu(gpu_->identity());
-  if (call_.group->me != 0) return Status::ok();
   const cuda::ScopedContext context(*gpu_->device());
+  if (!context.status().is_ok()) return context.status();
+  mine.pack_bytes = static_cast<int64_t>(gpu_->packing().prepare(options_.pack_bytes));
+  if (call_.group->me != 0) return Status::ok();
   return options_.library->check(nccl().GetUniqueId(&mine.id), "ncclGetUniqueId");
 }
 
@@ -133,7 +153,8 @@ Status NcclBackend::decide() {
   }
   const cuda::ScopedContext context(*gpu_->device());
   if (!context.status().is_ok()) return context.status();
-  const auto begun = communicators_.begin(meetings_.introductions().front().id, group);
+  const std::span<const nccl::Introduction> members = meetings_.introductions();
+  const auto begun = communicators_.begin(members.front().id, group, nccl::pack_bytes_of(members));
   if (!begun.is_ok()) return begun.status();
   communicator_ = begun.value();
   state_ = State::kConnecting;
@@ -168,10 +189,15 @@ Status NcclBackend::launch() {
   const cuda::ScopedContext context(*gpu_->device());
   if (!context.status().is_ok()) return context.status();
   const Group& group = *call_.group;
+  part_ = call_;
+  part_.segments = call_.segments.subspan(parts_done_);
+  if (call_.spec.what == Collective::kAllreduce && part_.segments.size() > 1)
+    part_.segments = part_.segments.first(
+        nccl::packed_at_once(call_.spec.dtype, part_.segments, communicator_->pack_bytes()));
   scaling_ = nccl::scaling_of(call_.spec, call_.prescale);
   state_ = State::kLaunching;
   call_.note(Activity::kPack);
-  if (const Status status = gpu_->packing().load(call_, scaling_.before); !status.is_ok()) return status;
+  if (const Status status = gpu_->packing().load(part_, scaling_.before); !status.is_ok()) return status;
   call_.note(Activity::kTransfer);
   const auto steps = nccl::steps_of(call_.spec, gpu_->packing().runs(), group.me, group.size());
   if (steps.empty()) return Status::ok();
@@ -185,12 +211,14 @@ Status NcclBackend::launch() {
                                  communicator_->handle());
 }
 
-// NCCL has enqueued its group.
+// NCCL has enqueued the group of a part.
 Status NcclBackend::complete() {
   const cuda::ScopedContext context(*gpu_->device());
   if (!context.status().is_ok()) return context.status();
   call_.note(Activity::kUnpack);
-  if (const Status status = gpu_->packing().store(call_, scaling_.after); !status.is_ok()) return status;
+  if (const Status status = gpu_->packing().store(part_, scaling_.after); !status.is_ok()) return status;
+  parts_done_ += part_.segments.size();
+  if (parts_done_ < call_.segments.size()) return launch();
   Result<std::shared_ptr<cuda::Event>> event = gpu_->events().take();
   if (!event.is_ok()) return event.status();
   if (const Status status = gpu_->stream().record(*event.value()); !status.is_ok()) return status;
@@ -204,7 +232,8 @@ Status NcclBackend::complete() {
 void NcclBackend::end(const Status& status, std::shared_ptr<CudaEvent> event) {
   if (!status.is_ok() && broken_.is_ok()) broken_ = status;  // the other members go on without this rank
   state_ = State::kIdle;
-  done_.push_back({.id = call_.id, .status = status, .how = "nccl", .event = std::move(event)});
+  done_.push_back(
+      {.id = call_.id, .status = status, .how = "nccl", .event = std::move(event), .segment = culprit_});
 }
 
 // False if there is nothing to do at once.

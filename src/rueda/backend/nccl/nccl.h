@@ -12,6 +12,9 @@
 // Then results are scaled and unpacked on the stream, and Done carries the event after that. One call at a
 // time is on its way to the stream; any number is launched.
 //
+// When a process set is new, each member allocates memory for packed tensors, as much as a call may need, and
+// tells the others how much it got. A call that needs more than the least of these is launched in parts.
+//
 // If the introductions show that the members of a process set cannot use NCCL together (two of them have one
 // GPU), all calls of that set go through host memory: the backend that runs the meetings runs them as well.
 //
@@ -22,6 +25,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,6 +49,7 @@ struct NcclOptions {
   // Runs the meetings, in host memory on channels of its own, and in device memory the calls of members that
   // cannot use NCCL. Null in a job of one rank.
   std::unique_ptr<Backend> host;
+  size_t pack_bytes = 64 << 20;   // of the tensors of one call; the same on every rank
   Rank local_rank = 0;            // chooses the GPU of a rank that joins before it has used one
   Nanos patience = 30 * kSecond;  // how long a communicator may take to connect
 };
@@ -89,6 +94,7 @@ class NcclBackend final : public Backend {
   enum class State : uint8_t { kIdle, kMeeting, kLeaving, kIntroducing, kConnecting, kLaunching };
 
   void begin(const Call& call);
+  Status check_tensors();
   bool advance();
   bool finish_meeting();
   Status go_on();
@@ -114,6 +120,9 @@ class NcclBackend final : public Backend {
   // The call on its way to the stream.
   State state_ = State::kIdle;
   Call call_;
+  Call part_;                      // of it, which is on its way: the same with fewer segments
+  size_t parts_done_ = 0;          // segments of the parts before it
+  std::optional<size_t> culprit_;  // the segment that cannot be used, if one cannot
   nccl::Communicator* communicator_ = nullptr;
   nccl::Scaling scaling_;
   Deadline deadline_ = Deadline::at(0);  // of kConnecting
