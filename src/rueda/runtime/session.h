@@ -35,10 +35,10 @@ struct Session {
   std::unique_ptr<std::vector<PeerInfo>> all;  // stable address: links and backend refer to it
   Place place;
   std::string launcher, launcher_reason;
-  std::string listen_host;                 // address of this machine that peers dial; empty: none does
-  std::unique_ptr<Links> links;            // null in a single-process job
-  std::shared_ptr<cuda::Devices> devices;  // null: this process has no CUDA driver, or none that is usable
-  std::string cuda_fault;                  // why it is not usable
+  std::string listen_host;                    // address of this machine that peers dial; empty: none does
+  std::unique_ptr<Links> links;               // null in a single-process job
+  std::shared_ptr<cuda::Devices> devices;     // null: this process has no CUDA driver, or none that is usable
+  std::string cuda_fault;                     // why it is not usable
   std::shared_ptr<const nccl::Library> nccl;  // null: this rank does not use NCCL
   std::string nccl_fault;                     // why it cannot
   std::unique_ptr<backend::BackendTable> backends;
