@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -122,9 +123,11 @@ def _wait(processes: List[subprocess.Popen[bytes]], deadline: float) -> str:
 
 
 def _end(processes: List[subprocess.Popen[bytes]]) -> None:
-    for process in processes:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)  # its session, which holds only what it started
+    running = [process for process in processes if process.poll() is None]
+    for process in running:
+        os.killpg(process.pid, signal.SIGKILL)  # its session, which holds only what it started
+    for process in running:
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a driver that hangs may hold it
             process.wait(10)
 
 

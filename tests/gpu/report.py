@@ -20,7 +20,6 @@ def write(content: Dict[str, Any], folder: Path) -> None:
         unfinished = folder / f"{name}.part"
         unfinished.write_text(text)
         unfinished.replace(folder / name)
-        print(f"wrote {folder / name}")
 
 
 def page(content: Dict[str, Any]) -> str:
@@ -34,7 +33,9 @@ def page(content: Dict[str, Any]) -> str:
     lines.append(", ".join(f"{number} {state}" for state, number in count.items() if number) + ".")
     sharing = content["sharing"]
     lines.append(
-        f"Ranks shared one GPU; NCCL allowed it (way: {sharing})." if sharing else "NCCL was not measured."
+        f"Ranks shared one GPU; NCCL allowed it (way: {sharing})."
+        if sharing
+        else "NCCL let no two ranks share the GPU, or was not found."
     )
     lines += ["", "## Measured", "", "| what | value |", "|---|---|"]
     lines += [f"| {what} | {value} |" for what, value in measures(parts)] or ["| nothing | |"]

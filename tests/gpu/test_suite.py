@@ -61,6 +61,12 @@ def test_measuring(name):
     assert result["backend"] == "staged" and len(result) >= 3
 
 
+@pytest.mark.skipif(HAS_GPU or "nccl" not in fake_gpu.BACKENDS, reason="needs the tests' own libnccl")
+def test_nccl_is_called_by_itself_and_sums():
+    result = run_with_stand_in("nccl_alone", 2, "nccl")
+    assert result["nccl"] == "2.23.4" and result["allreduce_4096_us"] > 0 < result["allreduce_4_us"]
+
+
 def write_part(folder, monkeypatch, source):
     (folder / "part.py").write_text("import os, sys, time\nrank = int(os.environ['RUEDA_RANK'])\n" + source)
     monkeypatch.setattr(ranks, "PARTS", folder)
@@ -109,15 +115,40 @@ def test_nccl_is_asked_how_ranks_may_share_a_gpu(tmp_path, monkeypatch):
     write_part(tmp_path, monkeypatch, source)
     (tmp_path / "part.py").rename(tmp_path / "nccl_alone.py")
     some = suite.Suite(minutes=1.0)
-    assert some.find_sharing() and some.sharing == "hosts"
+    assert some.find_sharing() == 4 and some.sharing == "hosts"
     assert [outcome.status for outcome in some.outcomes] == ["skipped", "passed"]
 
 
-def test_the_plan_names_parts_that_exist_and_fits_its_time():
-    for has_nccl in (True, False):
-        parts = suite.plan(has_nccl)
+def test_a_gpu_that_ranks_cannot_share_is_measured_with_one(tmp_path, monkeypatch):
+    write_part(tmp_path, monkeypatch, "sys.exit(0 if os.environ['RUEDA_SIZE'] == '1' else 1)\n")
+    (tmp_path / "part.py").rename(tmp_path / "nccl_alone.py")
+    some = suite.Suite(minutes=1.0)
+    assert some.find_sharing() == 1 and some.sharing == ""
+    assert [outcome.status for outcome in some.outcomes] == ["skipped", "skipped", "passed"]
+
+
+def test_the_report_is_written_after_each_part_whatever_happens_to_it(tmp_path, monkeypatch):
+    (tmp_path / "parts").mkdir()
+    write_part(tmp_path / "parts", monkeypatch, "print('RESULT not json')\n")
+    some = suite.Suite(minutes=1.0)
+    some.after_each = lambda: report.write(some.content({"python": "3"}), tmp_path)
+    outcome = some.run(suite.Part("part", 1, 20))
+    assert outcome.status == "failed" and "the suite failed: JSONDecodeError" in outcome.why
+    some.run(suite.Part("part", 1, 20, {"RUEDA_GPU": "x"}, "again"))
+    content = json.loads((tmp_path / "gpu_report.json").read_text())
+    assert [part["name"] for part in content["parts"]] == ["part, 1 rank", "again, 1 rank"]
+    assert "2 failed." in (tmp_path / "gpu_report.md").read_text()
+
+
+def test_the_plan_names_parts_that_exist_and_measures_everything_first():
+    for nccl_ranks in (0, 1, 4):
+        parts = suite.plan(nccl_ranks)
         assert all((ranks.PARTS / f"{part.name}.py").exists() for part in parts)
         assert len({part.label for part in parts}) == len(parts)
+        assert {"copy_rate", "over_nccl", "resnet"} <= {part.name for part in parts[:7]}
+        over_nccl = [part for part in parts if part.settings["RUEDA_GPU_OPERATIONS"] == "nccl"]
+        assert all(part.ranks <= nccl_ranks for part in over_nccl) and bool(over_nccl) == bool(nccl_ranks)
+    assert any("ddp" in part.settings.get("RUEDA_GPU_RESNET", "") for part in suite.plan(4))
 
 
 def test_the_page_says_what_was_measured_and_what_failed(tmp_path):

@@ -6,6 +6,8 @@ is compared with that of a copy on the device.
 
 from __future__ import annotations
 
+import os
+
 import torch
 import world
 
@@ -30,7 +32,9 @@ world.say(
     whole_us=round(whole_s * 1e6, 1),
     parts_us=round(parts_s * 1e6, 1),
 )
-if packing_s > 0:
+if os.environ.get("RUEDA_GPU_OPERATIONS") == "staged":
+    world.say(note="tensors are staged, so the difference is not that of packing on the GPU")
+elif packing_s > 0:
     rate = 4 * total_bytes / packing_s / 1e9
     world.say(packing_gigabytes_per_s=round(rate, 1), share_of_copy_rate=round(rate / copy_rate, 3))
 else:

@@ -1,4 +1,4 @@
-"""An allreduce of rueda, of 64 MiB and of 4 bytes, to be compared with nccl_alone; and the host's share."""
+"""A sum by rueda, of 64 MiB and of 4 bytes, to be compared with nccl_alone; and the host's share."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import rueda.torch as hvd
 hvd.init()
 world.require_engine()
 for size_bytes in (64 << 20, 4) if not world.IS_STAND_IN else (4096, 4):
-    tensor = torch.ones(size_bytes // 4, device=world.device)
+    tensor = torch.zeros(size_bytes // 4, device=world.device)
     repeat = 20 if size_bytes > 4096 else 200
-    seconds = world.seconds_on_gpu(lambda t=tensor, s=size_bytes: hvd.allreduce_(t, name=f"one.{s}"), repeat)
+    named = {"name": f"one.{size_bytes}", "op": hvd.Sum}
+    seconds = world.seconds_on_gpu(lambda t=tensor, more=named: hvd.allreduce_(t, **more), repeat)
     world.say(**{f"allreduce_{size_bytes}_us": round(seconds * 1e6, 1)})
 
 # The host's time for each tensor that is submitted, and for each that is awaited.

@@ -66,10 +66,17 @@ def mine(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.full(shape or (5,), float(RANK + 1), dtype=dtype, device=device)
 
 
-def synchronize() -> None:
-    """Waits until the GPU has done all that was enqueued."""
+def current_stream() -> int:
+    """The stream of torch, or one of the stand-in's."""
+    return _driver.stream() if IS_STAND_IN else torch.cuda.current_stream().cuda_stream
+
+
+def synchronize(stream: int = 0) -> None:
+    """Waits until the GPU has done all that was enqueued; the stand-in, what is on this stream of its own."""
     if not IS_STAND_IN:
         torch.cuda.synchronize()
+    elif stream:
+        _driver.synchronize(stream)
 
 
 def seconds_on_gpu(work: Callable[[], Any], repeat: int) -> float:
