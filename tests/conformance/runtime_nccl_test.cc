@@ -246,6 +246,7 @@ TEST_F(Nccl, two_ranks_on_one_gpu_go_through_host_memory_and_are_named) {
           EXPECT_THAT(data->read(), Each(3.0F));
           engine.operations().release(handle);
         }
+        EXPECT_LT(cuda_test::device_bytes(), size_t{64} << 20) << "the memory for packed tensors is kept";
       },
       with_nccl());
   EXPECT_THAT(testing::internal::GetCapturedStderr(),

@@ -18,6 +18,7 @@ class Communicators {
   ~Communicators();
 
   [[nodiscard]] Communicator* find(const Group& group) const;  // null: none has begun
+  [[nodiscard]] bool is_empty() const { return made_.empty(); }
   // Begins one: the process set has none.
   Result<Communicator*> begin(const UniqueId& id, const Group& group, size_t pack_bytes);
   // The first failure of one, if any has failed: a member was lost, or NCCL has failed.

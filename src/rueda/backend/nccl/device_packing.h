@@ -29,6 +29,10 @@ class DevicePacking {
   // Allocates what the packing of so many bytes needs, or less if the device has less. Returns for how many
   // bytes there is memory now; perhaps 0.
   size_t prepare(size_t bytes);
+  // Frees that memory if no call has used it.
+  void give_up_unused() {
+    if (last_ == nullptr) buffer_ = {};
+  }
   // Makes the stream wait for every tensor, and lays the inputs out, scaled by `before`.
   Status load(const backend::Call& call, const Scale& before);
   // [tensors], or one for all if they are packed.

@@ -148,6 +148,7 @@ Status NcclBackend::decide() {
     if (group.me == 0 && refused_.empty())
       RUEDA_LOG(kWarning, refusal + " GPU tensors of " + nccl::describe(group) + " go through host memory.");
     refused_[key_of(group)] = refusal;
+    if (gpu_ != nullptr && communicators_.is_empty()) gpu_->packing().give_up_unused();
     hand_over(refusal);
     return Status::ok();
   }
