@@ -22,6 +22,13 @@ Status refusal(const AgentState& agent) {
   return Status::ok();
 }
 
+std::string how_to_check(const AgentState& agent) {
+  if (agent.way == StartWay::kSrun)
+    return fmt::format("that `srun --overlap -n 1 -w {} true` works", agent.host);
+  if (agent.way == StartWay::kBlaunch) return fmt::format("that `blaunch {} true` works", agent.host);
+  return fmt::format("that `ssh {} true` works without asking anything", agent.host);
+}
+
 }  // namespace
 
 StartWatch::Decision StartWatch::decide(std::span<const AgentState> agents, Nanos waited) {
@@ -31,9 +38,7 @@ StartWatch::Decision StartWatch::decide(std::span<const AgentState> agents, Nano
     if (Status why = refusal(agent); !why.is_ok()) return {.next = kFail, .why = std::move(why)};
     if (agent.hello) continue;
     if (missing.empty())
-      check = agent.way == StartWay::kSrun
-                  ? fmt::format("that `srun --overlap -n 1 -w {} true` works", agent.host)
-                  : fmt::format("that `ssh {} true` works without asking anything", agent.host);
+      check = how_to_check(agent);
     missing += fmt::format("{}{}", missing.empty() ? "" : ", ", agent.host);
   }
   if (missing.empty()) return {.next = kStart};

@@ -1,0 +1,77 @@
+// Host lists as the manuals of LSF and PBS show them; neither scheduler was at hand.
+#include "launch/batch_hosts.h"
+
+#include <gmock/gmock.h>
+
+#include <map>
+
+#include "launch/starters/starter.h"
+
+namespace rueda::launch {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using enum BatchHosts::Scheduler;
+
+using Variables = std::map<std::string, std::string>;
+
+Result<BatchHosts> read(const Variables& variables, const Variables& files = {}) {
+  return read_batch_hosts(
+      [&](const char* name) -> const char* {
+        const auto found = variables.find(name);
+        return found == variables.end() ? nullptr : found->second.c_str();
+      },
+      [&](const std::string& path) -> Result<std::string> {
+        const auto found = files.find(path);
+        if (found == files.end()) return Status(Code::kInvalidArgument, "cannot read " + path + ".");
+        return found->second;
+      });
+}
+
+TEST(BatchHosts, a_line_of_the_file_of_lsf_is_a_slot) {
+  const BatchHosts found = read({{"LSB_JOBID", "17"}, {"LSB_DJOB_HOSTFILE", "/lsf/17.hostfile"}},
+                                {{"/lsf/17.hostfile", "a\na\nb\na\n"}})
+                               .value();
+  EXPECT_EQ(found.scheduler, kLsf);
+  EXPECT_THAT(found.hosts, ElementsAre(HostSlots{"a", 3}, HostSlots{"b", 1}));
+}
+
+TEST(BatchHosts, lsf_also_names_hosts_with_numbers) {
+  EXPECT_THAT(read({{"LSB_JOBID", "17"}, {"LSB_MCPU_HOSTS", "a 4 b 2 "}}).value().hosts,
+              ElementsAre(HostSlots{"a", 4}, HostSlots{"b", 2}));
+  for (const char* broken : {"a", "a 4 b", "a four", "a 0"}) {
+    const auto refused = read({{"LSB_JOBID", "17"}, {"LSB_MCPU_HOSTS", broken}});
+    ASSERT_EQ(refused.status().code, Code::kInvalidArgument) << broken;
+    EXPECT_THAT(refused.status().why, HasSubstr(std::string("LSB_MCPU_HOSTS=") + broken));
+  }
+}
+
+TEST(BatchHosts, a_line_of_the_file_of_pbs_is_a_slot) {
+  const Variables job = {{"PBS_JOBID", "9.server"}, {"PBS_NODEFILE", "/var/spool/pbs/aux/9"}};
+  const BatchHosts found = read(job, {{"/var/spool/pbs/aux/9", "n1.site\nn1.site\nn2.site\n"}}).value();
+  EXPECT_EQ(found.scheduler, kPbs);
+  EXPECT_THAT(found.hosts, ElementsAre(HostSlots{"n1.site", 2}, HostSlots{"n2.site", 1}));
+  EXPECT_THAT(read(job).status().why, HasSubstr("PBS_NODEFILE: cannot read /var/spool/pbs/aux/9"));
+}
+
+TEST(BatchHosts, there_are_none_outside_a_job_and_in_a_rank_of_another_launcher) {
+  EXPECT_EQ(read({}).value().scheduler, kNone);
+  EXPECT_EQ(read({{"LSB_JOBID", "17"}}).value().scheduler, kNone);
+  EXPECT_THAT(read({{"LSB_JOBID", "17"},
+                    {"LSB_MCPU_HOSTS", "a 4 b 2"},
+                    {"PMI_RANK", "0"},
+                    {"PMI_SIZE", "2"},
+                    {"PMI_FD", "5"}})
+                  .value()
+                  .hosts,
+              IsEmpty());
+}
+
+TEST(BlaunchCommand, needs_no_shell_on_the_host) {
+  EXPECT_THAT(blaunch_command("b", "/opt/rueda"), ElementsAre("blaunch", "b", "/opt/rueda", "agent"));
+}
+
+}  // namespace
+}  // namespace rueda::launch
