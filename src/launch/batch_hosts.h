@@ -1,5 +1,5 @@
-// The hosts that LSF or PBS has given to the job in which `rueda run` was started. Pure, but for a file that the
-// scheduler has written.
+// The hosts that LSF or PBS has given to the job in which `rueda run` was started. Pure, but for a file that
+// the scheduler has written.
 #pragma once
 
 #include <functional>
@@ -19,8 +19,11 @@ struct BatchHosts {
 
 using ReadFile = std::function<Result<std::string>(const std::string& path)>;
 
-// None outside a job of these schedulers, and in a process that is one of several ranks of another launcher:
-// there, each starts a job of its own on its host. What cannot be read is refused by the variable's name.
+// Whether this process is one of several ranks of a launcher. Then each of them starts a job of its own, on
+// its own host.
+bool is_rank_of_several(const store::GetEnv& get_env);
+
+// None outside a job of these schedulers. What cannot be read is refused by the variable's name.
 Result<BatchHosts> read_batch_hosts(const store::GetEnv& get_env, const ReadFile& read_file);
 
 }  // namespace rueda::launch

@@ -200,6 +200,38 @@ def test_by_hand(jobs: Jobs, store: str) -> None:
     assert_world("\n".join(job.output(rank) for rank in range(RANKS)), hosts=1)
 
 
+# ---- launchers inside launchers ----
+
+
+def worlds(output: str) -> List[List[int]]:
+    """[rank, size] of everybody, sorted."""
+    found = [json.loads(text) for text in re.findall(r"FACTS (\{.*?\})", output)]
+    return sorted([facts["rank"], facts["size"]] for facts in found)
+
+
+@pytest.mark.parametrize("inner", ["rueda run", "mpirun of openmpi-4", "mpirun of mpich-4", "torchrun"])
+def test_launcher_inside_rueda_run_gives_the_ranks(
+    inner: str, folder: Path, variables: Dict[str, str]
+) -> None:
+    script = str(folder / "train.py")
+    standalone = torchrun(script, "--standalone", f"--nproc-per-node={RANKS}")
+    command = standalone if inner == "torchrun" else LAUNCHERS[inner](script, "")
+    output = run_to_end([launch_support.RUEDA, "run", "-np", "2", *command], variables)
+    assert worlds(output) == [[rank, RANKS] for rank in range(RANKS) for _ in range(2)], output
+    assert output.count("launchers are nested") == (1 if inner == "rueda run" else 2), output
+
+
+@pytest.mark.parametrize("outer", ["mpirun of openmpi-4", "mpirun of mpich-4"])
+def test_rueda_run_inside_mpirun_starts_a_job_in_each_rank(
+    outer: str, folder: Path, variables: Dict[str, str]
+) -> None:
+    command = LAUNCHERS[outer](str(folder / "train.py"), "")
+    command[-2:-2] = [launch_support.RUEDA, "run", "-np", "1"]
+    output = run_to_end(command, variables)
+    assert worlds(output) == [[0, 1]] * RANKS, output
+    assert output.count("launchers are nested: each of the 4 ranks") == 1, output
+
+
 # ---- two hosts ----
 
 

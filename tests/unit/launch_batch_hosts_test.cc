@@ -56,17 +56,9 @@ TEST(BatchHosts, a_line_of_the_file_of_pbs_is_a_slot) {
   EXPECT_THAT(read(job).status().why, HasSubstr("PBS_NODEFILE: cannot read /var/spool/pbs/aux/9"));
 }
 
-TEST(BatchHosts, there_are_none_outside_a_job_and_in_a_rank_of_another_launcher) {
+TEST(BatchHosts, there_are_none_outside_a_job) {
   EXPECT_EQ(read({}).value().scheduler, kNone);
-  EXPECT_EQ(read({{"LSB_JOBID", "17"}}).value().scheduler, kNone);
-  EXPECT_THAT(read({{"LSB_JOBID", "17"},
-                    {"LSB_MCPU_HOSTS", "a 4 b 2"},
-                    {"PMI_RANK", "0"},
-                    {"PMI_SIZE", "2"},
-                    {"PMI_FD", "5"}})
-                  .value()
-                  .hosts,
-              IsEmpty());
+  EXPECT_THAT(read({{"LSB_JOBID", "17"}}).value().hosts, IsEmpty());
 }
 
 TEST(BlaunchCommand, needs_no_shell_on_the_host) {

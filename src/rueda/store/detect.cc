@@ -6,6 +6,7 @@
 
 #include "rueda/store/environment.h"
 #include "rueda/store/job_id.h"
+#include "rueda/store/nesting.h"
 #include "rueda/store/slurm.h"
 #include "rueda/store/store_url.h"
 
@@ -67,7 +68,7 @@ void take_step(const SlurmStep& step, World& world) {
   world.local_rank = step.local_rank;
   world.local_size = step.local_size;
   world.launcher = "slurm";
-  world.job = make_job_id("slurm-" + step.id);
+  world.job = make_job_id("slurm-" + step.id + (step.restarts.empty() ? "" : "-restart" + step.restarts));
   world.seed_host = step.first_host;
   world.seed_fallback = step.srun_host;  // a node name is not always a host name
 }
@@ -364,9 +365,8 @@ Result<World> detect(const Environment& env, World world) {
   return single(env, std::move(world));
 }
 
-}  // namespace
-
-Result<World> detect_world(const GetEnv& get_env) {
+// As if no launcher were inside another.
+Result<World> detect_one(const GetEnv& get_env) {
   const Environment env(get_env);
   World world;
   world.host = host_name(env);
@@ -377,6 +377,30 @@ Result<World> detect_world(const GetEnv& get_env) {
   if (env.has("RUEDA_JOB")) found.value().job = make_job_id(env.text("RUEDA_JOB"));
   if (found.value().job.empty()) found.value().job = "single";
   return found;
+}
+
+// Rank 0 tells, for all.
+World with_nesting(World inner, const World& outer) {
+  if (inner.rank == 0 && inner.warning.empty()) inner.warning = describe_nesting(inner, outer);
+  return inner;
+}
+
+}  // namespace
+
+Result<World> detect_world(const GetEnv& get_env) {
+  Result<World> found = detect_one(get_env);
+  if (!found.is_ok()) return found;
+  if (is_rank_of_rueda_run(get_env)) {
+    const Result<World> inner = detect_one(without_launcher(get_env, "rueda"));
+    if (inner.is_ok() && has_launched_ranks(inner.value())) return with_nesting(inner.value(), found.value());
+    return found;
+  }
+  const Result<World> outer = detect_one(without_launcher(get_env, found.value().launcher));
+  // A step of Slurm around a launcher is the usual way to start its daemons.
+  const bool is_nested = outer.is_ok() && has_launched_ranks(outer.value()) &&
+                         outer.value().launcher != "slurm" && has_launched_ranks(found.value()) &&
+                         outer.value().launcher != found.value().launcher;
+  return is_nested ? with_nesting(std::move(found).value(), outer.value()) : std::move(found);
 }
 
 }  // namespace rueda::store
