@@ -3,8 +3,10 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "launch/agents.h"
 #include "launch/job_options.h"
@@ -14,6 +16,7 @@
 #include "launch/rank_output.h"
 #include "launch/result_files.h"
 #include "launch/signals.h"
+#include "launch/start_progress.h"
 #include "launch/start_watch.h"
 #include "launch/stop_plan.h"
 
@@ -51,6 +54,8 @@ class JobRunner {
   // failures
   void lose_host(int host, Nanos now);
   void on_failure(Nanos now);
+  void watch_arrivals();
+  void show_missing_ranks(Nanos now);
   void tell_ended();
   void perform(StopPlan::Step step, Nanos now);
   // ending
@@ -67,6 +72,9 @@ class JobRunner {
   Agents agents_;
   Agents::Handlers handlers_;
   StartWatch start_watch_;
+  InitWatch init_watch_;
+  std::mutex arrivals_mutex_;
+  std::vector<Rank> arrivals_;  // told by the store's thread, not yet by init_watch_
   StopPlan stop_plan_;
   JobRanks ranks_;
   JobIdentity identity_;

@@ -33,6 +33,9 @@ class RankOutput {
   void feed(Rank rank, Stream stream, std::string_view bytes);
   void finish(Rank rank);           // both streams have ended
   void say(std::string_view text);  // text of rueda itself, written to stderr unchanged
+  // A line about the start: on a terminal it is rewritten in place, until something else is written there.
+  void show_progress(const std::string& line);
+  void end_progress();
 
   [[nodiscard]] std::vector<std::string> last_lines(Rank rank, Stream stream) const;
   [[nodiscard]] std::string log(Rank rank, Stream stream) const;  // path, "" = none
@@ -57,6 +60,7 @@ class RankOutput {
     std::array<RankStream, 2> streams;  // stdout, stderr
   };
   void write_fragment(Rank rank, Stream stream, const Fragment& fragment);
+  void write_to(Console& console, std::string_view text);
   void write_log(const LogFile& log, std::string_view bytes);
   [[nodiscard]] std::string log_path(Rank rank, Stream stream) const;
   [[nodiscard]] std::string output_path(Rank rank, Stream stream) const;
@@ -64,6 +68,7 @@ class RankOutput {
   OutputOptions options_;
   std::vector<RankState> ranks_;
   Console out_, err_;
+  bool has_progress_ = false;   // such a line stands on the terminal
   bool has_lost_logs_ = false;  // the user is told once
 };
 
