@@ -3,11 +3,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <utility>
 
 #include "cli/commands.h"
 #include "cli/run_options.h"
 #include "doctor/settings.h"
 #include "launch/job_runner.h"
+#include "launch/log_collector.h"
 #include "rueda/store/world.h"
 
 namespace rueda::cli {
@@ -59,6 +61,15 @@ int run_command(const Arguments& arguments) {
     return kUsageError;
   }
   options.binary = own_path();
+  options.output.log_dir = launch::local_log_dir(options.output.log_dir);
+  if (launch::is_log_url(options.output.log_dir)) {
+    Result<std::string> folder = launch::make_log_folder();
+    if (!folder.is_ok()) {
+      fmt::print(stderr, "rueda run: {}\n", folder.status().why);
+      return 1;
+    }
+    options.output.log_url = std::exchange(options.output.log_dir, std::move(folder.value()));
+  }
   return launch::JobRunner(std::move(options)).run();
 }
 

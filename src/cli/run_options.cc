@@ -63,9 +63,9 @@ void add_job_options(CLI::App& app, Raw& raw) {
   app.add_option("--np,--num-proc", raw.size,
                  "-np N: number of processes (default: all slots of the hosts given)")
       ->check(CLI::Range(1, kMaxRanks));
-  app.add_option(
-         "-H,--hosts", raw.hosts,
-         "hosts and their slots, as in a:2,b:2 (default: those that Slurm, LSF or PBS has given, or this machine)")
+  app.add_option("-H,--hosts", raw.hosts,
+                 "hosts and their slots, as in a:2,b:2 (default: those that Slurm, LSF or PBS has given, or "
+                 "this machine)")
       ->check(is_not_empty);
   app.add_option("--hostfile", raw.host_file, "file of lines \"name slots=2\"")->check(is_not_empty);
   app.add_option("-p,--ssh-port", options.ssh.port, "port of the ssh servers")->check(CLI::Range(1, 65535));
@@ -108,7 +108,9 @@ void add_job_options(CLI::App& app, Raw& raw) {
 
 void add_output_options(CLI::App& app, Raw& raw) {
   launch::OutputOptions& output = raw.options.output;
-  app.add_option("--log-dir", output.log_dir, "also write D/rank-0000.out and .err, as the ranks wrote them");
+  app.add_option("--log-dir", output.log_dir,
+                 "also write D/rank-0000.out and .err, as the ranks wrote them; D may be a URL such as "
+                 "s3://bucket/run (Python's fsspec)");
   app.add_option("--output-filename", output.output_dir,
                  "also write D/rank.0/stdout and stderr, with prefixes");
   app.add_option("--ranks", raw.ranks, "ranks whose output is shown: 0,3 (default: all)");

@@ -21,6 +21,11 @@
 #include "rueda/store/ended.h"
 
 namespace rueda::launch {
+namespace {
+
+constexpr Nanos kLastCopy = 600 * kSecond;  // of logs to another place; Ctrl-C ends the wait
+
+}  // namespace
 
 JobRunner::JobRunner(RunOptions options)
     : options_(std::move(options)),
@@ -52,6 +57,12 @@ Status JobRunner::prepare() {
   if (!identity.is_ok()) return identity.status();
   identity_ = std::move(identity.value());
   if (Status files = output_.open_files(); !files.is_ok()) return files;
+  if (!options_.output.log_url.empty()) {
+    const Deadline deadline = Deadline::after(nanos(options_.start_timeout_s, kSecond));
+    const Status started =
+        collector_.start(options_.output.log_dir, options_.output.log_url, options_.command, deadline);
+    if (!started.is_ok()) return started;
+  }
   for (Rank rank = 0; rank < options_.size; ++rank) output_.name_host(rank, ranks_.host_of(rank));
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   signals_.block();
@@ -340,9 +351,17 @@ int JobRunner::finish_output(int status) {
     say(fmt::format("cannot write the ranks' output to stdout: {}", std::strerror(error)));
     if (status == 0) status = 1;
   }
+  status = finish_logs(status);
   if (status == 0 && output_.has_lost_logs()) status = 1;
   output_.err().finish();
   return status;
+}
+
+int JobRunner::finish_logs(int status) {
+  if (!collector_.is_running()) return status;
+  const Status copied = collector_.finish(Deadline::after(kLastCopy));
+  if (!copied.is_ok()) say(copied.why);
+  return copied.is_ok() || status != 0 ? status : 1;
 }
 
 }  // namespace rueda::launch

@@ -12,6 +12,7 @@
 #include "launch/job_options.h"
 #include "launch/job_ranks.h"
 #include "launch/job_start.h"
+#include "launch/log_collector.h"
 #include "launch/rank_news.h"
 #include "launch/rank_output.h"
 #include "launch/result_files.h"
@@ -62,11 +63,13 @@ class JobRunner {
   int finish();
   int report();
   int finish_output(int status);
+  int finish_logs(int status);
   void say(const std::string& text) { output_.say("rueda: " + text + "\n"); }
   void say_lines(const std::string& host, std::string_view lines);
 
   RunOptions options_;
   RankOutput output_;
+  LogCollector collector_;
   ResultFiles results_;
   Signals signals_;
   Agents agents_;

@@ -59,7 +59,7 @@ Status RankOutput::open_files() {
   for (Rank rank = 0; rank < std::ssize(ranks_); ++rank)
     for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
       RankStream& state = ranks_[static_cast<size_t>(rank)].streams[index_of(stream)];
-      state.log.path = log_path(rank, stream);
+      state.log.path = log_path(options_.log_dir, rank, stream);
       state.output.path = output_path(rank, stream);
       for (LogFile* log : {&state.log, &state.output}) {
         if (log->path.empty()) continue;
@@ -71,9 +71,9 @@ Status RankOutput::open_files() {
   return Status::ok();
 }
 
-std::string RankOutput::log_path(Rank rank, Stream stream) const {
-  if (options_.log_dir.empty()) return {};
-  return fmt::format("{}/rank-{:04}.{}", options_.log_dir, rank, stream == Stream::kStdout ? "out" : "err");
+std::string RankOutput::log_path(const std::string& folder, Rank rank, Stream stream) {
+  if (folder.empty()) return {};
+  return fmt::format("{}/rank-{:04}.{}", folder, rank, stream == Stream::kStdout ? "out" : "err");
 }
 
 std::string RankOutput::output_path(Rank rank, Stream stream) const {
@@ -164,7 +164,8 @@ std::vector<std::string> RankOutput::last_lines(Rank rank, Stream stream) const 
 }
 
 std::string RankOutput::log(Rank rank, Stream stream) const {
-  return options_.log_dir.empty() ? output_path(rank, stream) : log_path(rank, stream);
+  if (options_.log_dir.empty()) return output_path(rank, stream);
+  return log_path(options_.log_url.empty() ? options_.log_dir : options_.log_url, rank, stream);
 }
 
 }  // namespace rueda::launch

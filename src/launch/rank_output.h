@@ -21,6 +21,7 @@ struct OutputOptions {
   bool may_colour = true;               // colours are used on terminals, unless NO_COLOR is set
   std::optional<std::set<Rank>> shown;  // ranks on the console; unset = all
   std::string log_dir;                  // rank-0003.out and .err, raw; "" = none
+  std::string log_url;                  // where log_dir is copied, and how it is named to users; "" = nowhere
   std::string output_dir;               // rank.3/stdout and stderr, as horovodrun names them; "" = none
 };
 
@@ -62,7 +63,7 @@ class RankOutput {
   void write_fragment(Rank rank, Stream stream, const Fragment& fragment);
   void write_to(Console& console, std::string_view text);
   void write_log(const LogFile& log, std::string_view bytes);
-  [[nodiscard]] std::string log_path(Rank rank, Stream stream) const;
+  static std::string log_path(const std::string& folder, Rank rank, Stream stream);
   [[nodiscard]] std::string output_path(Rank rank, Stream stream) const;
 
   OutputOptions options_;
