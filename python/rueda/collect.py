@@ -1,7 +1,7 @@
 """Copies the logs of a job to a place that fsspec knows: `rueda run --log-dir s3://bucket/run` starts this.
 
-It copies what has changed every 30 seconds, and everything once more when its standard input ends. Object stores
-cannot append, so each copy of a file is a whole one; copying takes at most a tenth of the time.
+It copies what has changed every 30 seconds, and once more when its standard input ends. Object stores cannot
+append, so each copy of a file is a whole one; copying takes at most a tenth of the time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Collector:
         self._copied: Dict[Path, Tuple[int, int]] = {}  # size and time of change of each file, as copied
 
     def copy_changed(self) -> int:
-        """Copies what was written since the last call; returns the number of files. Raises what the driver raises."""
+        """Copies what has changed since the last call; returns the number of files. Drivers may raise."""
         count = 0
         for path in sorted(path for path in self._folder.rglob("*") if path.is_file()):
             state = path.stat().st_size, path.stat().st_mtime_ns
@@ -60,7 +60,7 @@ def _sentence(error: BaseException, url: str) -> str:
 
 
 def serve(folder: Path, url: str, until: Any, news: TextIO) -> int:
-    """Copies until the file `until` ends. Tells in `news`: "ready" once a copy went well, "done", or a sentence."""
+    """Copies until the file `until` ends. Tells in `news`: "ready" after one copy, "done", or a sentence."""
 
     def tell(line: str) -> None:
         print(line, file=news, flush=True)

@@ -9,10 +9,10 @@
 namespace rueda::cli {
 
 struct HostRequest {
-  std::string hosts, host_file;     // -H, --hostfile; "" = not given
-  int size = 0;                     // 0 = not given
-  bool leaves_allocation = false;   // hosts of a scheduler are not used
-  bool has_own_ssh = false;         // the user said how to reach hosts
+  std::string hosts, host_file;    // -H, --hostfile; "" = not given
+  int size = 0;                    // 0 = not given
+  bool leaves_allocation = false;  // hosts of a scheduler are not used
+  bool has_own_ssh = false;        // the user said how to reach hosts
 };
 
 Result<std::string> read_file(const std::string& path);

@@ -19,10 +19,9 @@ Result<std::vector<Rank>> per_node(const store::Environment& env, const std::str
   Result<std::vector<Rank>> numbers = store::expand_tasks_per_node(text);
   if (!numbers.is_ok()) return numbers;
   if (numbers.value().size() == nodes) return numbers;
-  return Status(
-      Code::kInvalidArgument,
-      fmt::format("{}={} does not fit the {} nodes of {}={}; name the hosts with -H", name, text, nodes, list,
-                  env.text(list.c_str())));
+  return Status(Code::kInvalidArgument,
+                fmt::format("{}={} does not fit the {} nodes of {}={}; name the hosts with -H", name, text,
+                            nodes, list, env.text(list.c_str())));
 }
 
 // suffix: "" for the whole job, "_HET_GROUP_1" for the second component of a heterogeneous one.

@@ -11,7 +11,15 @@ from typing import Dict, Iterator, List, Optional
 import pytest
 import slurm_support
 from launch_support import PYTHON, RUEDA
-from test_launchers import BODY, IMPORTS, assert_world, environment, run_to_end
+from test_launchers import (
+    BODY,
+    IMPORTS,
+    assert_world,
+    documented_script,
+    environment,
+    run_to_end,
+    with_programs,
+)
 
 LIMIT_S = 60
 
@@ -69,6 +77,19 @@ def test_rueda_run_on_four_nodes(way: str, script: str, variables: Dict[str, str
     else:
         output = sbatch(tmp_path, variables, ["-N4 -n4"], f"{RUEDA} run {PYTHON} {script}")
     assert_world(output, hosts=4)
+
+
+def test_documented_script(script: str, variables: Dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "job.sh").write_text(documented_script("slurm"))
+    command = [
+        "sbatch",
+        f"--output={tmp_path}/log",
+        f"--chdir={Path(script).parent}",
+        str(tmp_path / "job.sh"),
+    ]
+    run_to_end(command, with_programs(tmp_path, variables))
+    await_text(tmp_path / "log", "FACTS", count=4)
+    assert_world((tmp_path / "log").read_text(), hosts=2)
 
 
 COMPONENTS = ["-N1 -n2", "hetjob", "-N1 -n2"]

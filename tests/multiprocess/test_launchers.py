@@ -262,6 +262,51 @@ def test_torchrun_on_two_hosts(two_boxes: boxes.Boxes, folder: Path, variables: 
     assert_nothing_runs(two_boxes)
 
 
+FAKE_BLAUNCH = '#!/bin/sh\nhost=$1; shift\necho "$host" >>blaunched\nexec ssh "$host" "$@"\n'
+SCHEDULERS = {
+    "lsf": {"LSB_JOBID": "17", "LSB_MCPU_HOSTS": "a 2 b 2"},
+    "pbs": {"PBS_JOBID": "9.server", "PBS_NODEFILE": "$FOLDER/nodes"},
+}
+
+
+def documented_script(scheduler: str) -> str:
+    page = (launch_support.ROOT / "docs" / "schedulers.md").read_text()
+    found = re.search(rf"^```sh {scheduler}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert found, f"docs/schedulers.md has no script for {scheduler}"
+    return found[1]
+
+
+def with_programs(folder: Path, variables: Dict[str, str]) -> Dict[str, str]:
+    """PATH has rueda, this interpreter as `python`, and a stand-in for blaunch."""
+    programs = folder / "bin"
+    programs.mkdir(exist_ok=True)
+    for name, text in {
+        "rueda": f'#!/bin/sh\nexec {launch_support.RUEDA} "$@"\n',
+        "python": f'#!/bin/sh\nexec {sys.executable} "$@"\n',
+        "blaunch": FAKE_BLAUNCH,
+    }.items():
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    return {**variables, "PATH": f"{programs}:{variables['PATH']}"}
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_documented_script_with_the_hosts_of(
+    scheduler: str, two_boxes: boxes.Boxes, folder: Path, variables: Dict[str, str]
+) -> None:
+    """Neither LSF nor PBS: their variables as the manuals have them."""
+    (folder / "nodes").write_text("a\na\nb\nb\n")
+    (folder / f"{scheduler}.sh").write_text(documented_script(scheduler))
+    given = {name: text.replace("$FOLDER", str(folder)) for name, text in SCHEDULERS[scheduler].items()}
+    inside = f"cd {folder}; exec sh {scheduler}.sh"
+    output = run_to_end(two_boxes.command("a", "sh", "-c", inside), with_programs(folder, variables) | given)
+    assert_world(output, hosts=2)
+    blaunched = folder / "blaunched"
+    assert (blaunched.read_text() if blaunched.exists() else "") == ("b\n" if scheduler == "lsf" else "")
+    blaunched.unlink(missing_ok=True)
+    assert_nothing_runs(two_boxes)
+
+
 # ---- Slurm ----
 
 

@@ -1,6 +1,4 @@
 // Launchers inside launchers: the innermost gives the ranks, and rank 0 says so.
-#include "rueda/store/nesting.h"
-
 #include <gmock/gmock.h>
 
 #include "store_detected.h"

@@ -17,19 +17,12 @@ namespace rueda::launch {
 // One agent on one node, beside the other steps of the job, with all CPUs that the job has there. srun passes
 // on standard input and output unchanged; without -u it would keep output back until a line ends.
 std::vector<std::string> srun_command(const SlurmNode& node, const std::string& binary) {
-  std::vector<std::string> command = {"srun",
-                                      "--overlap",
-                                      "--nodes=1",
-                                      "--ntasks=1",
-                                      "--unbuffered",
-                                      "--nodelist=" + node.name,
-                                      "--mpi=none",
-                                      "--export=ALL",
-                                      fmt::format("--cpus-per-task={}", node.cpus),
-                                      "--input=all",
-                                      "--output=all",
-                                      "--error=all",
-                                      "--quiet"};
+  std::vector<std::string> command = {
+      "srun",        "--overlap",    "--nodes=1",
+      "--ntasks=1",  "--unbuffered", "--nodelist=" + node.name,
+      "--mpi=none",  "--export=ALL", fmt::format("--cpus-per-task={}", node.cpus),
+      "--input=all", "--output=all", "--error=all",
+      "--quiet"};
   if (node.het_group >= 0) command.push_back(fmt::format("--het-group={}", node.het_group));
   command.insert(command.end(), {"sh", "-c", agent_command(binary)});
   return command;

@@ -4,9 +4,9 @@
 
 #include <array>
 
+#include "rueda/store/detect_one.h"
 #include "rueda/store/environment.h"
 #include "rueda/store/job_id.h"
-#include "rueda/store/nesting.h"
 #include "rueda/store/slurm.h"
 #include "rueda/store/store_url.h"
 
@@ -365,7 +365,8 @@ Result<World> detect(const Environment& env, World world) {
   return single(env, std::move(world));
 }
 
-// As if no launcher were inside another.
+}  // namespace
+
 Result<World> detect_one(const GetEnv& get_env) {
   const Environment env(get_env);
   World world;
@@ -377,30 +378,6 @@ Result<World> detect_one(const GetEnv& get_env) {
   if (env.has("RUEDA_JOB")) found.value().job = make_job_id(env.text("RUEDA_JOB"));
   if (found.value().job.empty()) found.value().job = "single";
   return found;
-}
-
-// Rank 0 tells, for all.
-World with_nesting(World inner, const World& outer) {
-  if (inner.rank == 0 && inner.warning.empty()) inner.warning = describe_nesting(inner, outer);
-  return inner;
-}
-
-}  // namespace
-
-Result<World> detect_world(const GetEnv& get_env) {
-  Result<World> found = detect_one(get_env);
-  if (!found.is_ok()) return found;
-  if (is_rank_of_rueda_run(get_env)) {
-    const Result<World> inner = detect_one(without_launcher(get_env, "rueda"));
-    if (inner.is_ok() && has_launched_ranks(inner.value())) return with_nesting(inner.value(), found.value());
-    return found;
-  }
-  const Result<World> outer = detect_one(without_launcher(get_env, found.value().launcher));
-  // A step of Slurm around a launcher is the usual way to start its daemons.
-  const bool is_nested = outer.is_ok() && has_launched_ranks(outer.value()) &&
-                         outer.value().launcher != "slurm" && has_launched_ranks(found.value()) &&
-                         outer.value().launcher != found.value().launcher;
-  return is_nested ? with_nesting(std::move(found).value(), outer.value()) : std::move(found);
 }
 
 }  // namespace rueda::store
