@@ -46,7 +46,7 @@ int run_command(const Arguments& arguments) {
   }
   if (request.value().is_check_build) return check_build_command({});
   if (!request.value().text.empty()) {
-    fmt::print("{}", request.value().text);
+    (void)std::fputs(request.value().text.c_str(), stdout);  // main() tells a failure; fmt::print would throw
     return 0;
   }
   for (const std::string& sentence : request.value().without_effect)
