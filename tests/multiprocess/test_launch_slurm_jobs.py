@@ -1,4 +1,4 @@
-"""Jobs of Slurm as users write them, on four nodes: salloc, sbatch, components, requeue, a lost node."""
+"""Jobs of Slurm as users write them, on four nodes: salloc, sbatch, components, a lost node."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from test_launchers import (
 )
 
 LIMIT_S = CASE_LIMIT_S
-REQUEUE_LIMIT_S = 150.0  # Slurm waits for up to two minutes where it is not told to start the job now
 
 
 @pytest.fixture(scope="module", name="slurm")
@@ -105,48 +104,23 @@ def test_components_of_a_heterogeneous_job_are_one_world(
     assert_world(output, hosts=2)
 
 
-UNTIL_REQUEUED = """
-import os, time
+LONG = """
+import time
 import numpy as np
 import rueda.numpy as hvd
 hvd.init()
-restarts = os.environ.get("SLURM_RESTART_COUNT", "0")
-print(f"rank {hvd.rank()} of {hvd.size()}, restarts {restarts}", flush=True)
+print(f"rank {hvd.rank()} of {hvd.size()}", flush=True)
 end = time.monotonic() + 60
-while restarts == "0" and time.monotonic() < end:
+while time.monotonic() < end:
     hvd.allreduce(np.ones(3))
     time.sleep(0.05)
-hvd.shutdown()
 """
-
-
-def test_a_requeued_job_meets_anew_at_the_same_store(variables: Dict[str, str], tmp_path: Path) -> None:
-    """The store is a folder that outlives the first run, whose ranks were killed in the middle of it."""
-    (tmp_path / "store").mkdir()
-    (tmp_path / "train.py").write_text(UNTIL_REQUEUED)
-    log = tmp_path / "log"
-    command = f"RUEDA_STORE=file://{tmp_path}/store exec srun {PYTHON} {tmp_path}/train.py"
-    options = [f"-o {log}", "--open-mode=append", "--requeue", "-N2 -n2"]
-    job = run_to_end(["sbatch", "--parsable", batch_file(tmp_path, options, command)], variables).strip()
-    await_text(log, "restarts 0", count=2)
-    run_to_end(["scontrol", "requeue", job], variables)
-    deadline = time.monotonic() + REQUEUE_LIMIT_S
-    while "restarts 1" not in log.read_text():
-        assert time.monotonic() < deadline, log.read_text()
-        late = ["scontrol", "update", f"job={job}", "StartTime=now"]
-        subprocess.run(["timeout", "10", *late], env=variables, check=False, capture_output=True)
-        time.sleep(0.2)
-    await_text(log, "restarts 1", count=2)
-    assert sorted(re.findall(r"(rank \d of 2), restarts 1", log.read_text())) == [
-        "rank 0 of 2",
-        "rank 1 of 2",
-    ]
 
 
 def test_a_node_that_goes_down_is_named(
     slurm: slurm_support.Slurm, variables: Dict[str, str], tmp_path: Path
 ) -> None:
-    (tmp_path / "train.py").write_text(UNTIL_REQUEUED)
+    (tmp_path / "train.py").write_text(LONG)
     with open(tmp_path / "log", "wb") as log:
         job = subprocess.Popen(
             [
@@ -166,7 +140,7 @@ def test_a_node_that_goes_down_is_named(
             stdout=log,
             stderr=subprocess.STDOUT,
         )
-    await_text(tmp_path / "log", "restarts 0", count=2)
+    await_text(tmp_path / "log", " of 2", count=2)
     lost = re.findall(r"\[1 (n\d)\]", (tmp_path / "log").read_text())[0]
     down = ["scontrol", "update", f"nodename={lost}", "state=down", "reason=test"]
     run_to_end(down, variables)

@@ -17,7 +17,7 @@ using enum BatchHosts::Scheduler;
 
 using Variables = std::map<std::string, std::string>;
 
-Result<BatchHosts> read(const Variables& variables, const Variables& files = {}) {
+Result<BatchHosts> hosts_given_by(const Variables& variables, const Variables& files = {}) {
   return read_batch_hosts(
       [&](const char* name) -> const char* {
         const auto found = variables.find(name);
@@ -31,18 +31,18 @@ Result<BatchHosts> read(const Variables& variables, const Variables& files = {})
 }
 
 TEST(BatchHosts, a_line_of_the_file_of_lsf_is_a_slot) {
-  const BatchHosts found = read({{"LSB_JOBID", "17"}, {"LSB_DJOB_HOSTFILE", "/lsf/17.hostfile"}},
-                                {{"/lsf/17.hostfile", "a\na\nb\na\n"}})
+  const BatchHosts found = hosts_given_by({{"LSB_JOBID", "17"}, {"LSB_DJOB_HOSTFILE", "/lsf/17.hostfile"}},
+                                          {{"/lsf/17.hostfile", "a\na\nb\na\n"}})
                                .value();
   EXPECT_EQ(found.scheduler, kLsf);
   EXPECT_THAT(found.hosts, ElementsAre(HostSlots{"a", 3}, HostSlots{"b", 1}));
 }
 
 TEST(BatchHosts, lsf_also_names_hosts_with_numbers) {
-  EXPECT_THAT(read({{"LSB_JOBID", "17"}, {"LSB_MCPU_HOSTS", "a 4 b 2 "}}).value().hosts,
+  EXPECT_THAT(hosts_given_by({{"LSB_JOBID", "17"}, {"LSB_MCPU_HOSTS", "a 4 b 2 "}}).value().hosts,
               ElementsAre(HostSlots{"a", 4}, HostSlots{"b", 2}));
   for (const char* broken : {"a", "a 4 b", "a four", "a 0"}) {
-    const auto refused = read({{"LSB_JOBID", "17"}, {"LSB_MCPU_HOSTS", broken}});
+    const auto refused = hosts_given_by({{"LSB_JOBID", "17"}, {"LSB_MCPU_HOSTS", broken}});
     ASSERT_EQ(refused.status().code, Code::kInvalidArgument) << broken;
     EXPECT_THAT(refused.status().why, HasSubstr(std::string("LSB_MCPU_HOSTS=") + broken));
   }
@@ -50,15 +50,16 @@ TEST(BatchHosts, lsf_also_names_hosts_with_numbers) {
 
 TEST(BatchHosts, a_line_of_the_file_of_pbs_is_a_slot) {
   const Variables job = {{"PBS_JOBID", "9.server"}, {"PBS_NODEFILE", "/var/spool/pbs/aux/9"}};
-  const BatchHosts found = read(job, {{"/var/spool/pbs/aux/9", "n1.site\nn1.site\nn2.site\n"}}).value();
+  const BatchHosts found =
+      hosts_given_by(job, {{"/var/spool/pbs/aux/9", "n1.site\nn1.site\nn2.site\n"}}).value();
   EXPECT_EQ(found.scheduler, kPbs);
   EXPECT_THAT(found.hosts, ElementsAre(HostSlots{"n1.site", 2}, HostSlots{"n2.site", 1}));
-  EXPECT_THAT(read(job).status().why, HasSubstr("PBS_NODEFILE: cannot read /var/spool/pbs/aux/9"));
+  EXPECT_THAT(hosts_given_by(job).status().why, HasSubstr("PBS_NODEFILE: cannot read /var/spool/pbs/aux/9"));
 }
 
 TEST(BatchHosts, there_are_none_outside_a_job) {
-  EXPECT_EQ(read({}).value().scheduler, kNone);
-  EXPECT_THAT(read({{"LSB_JOBID", "17"}}).value().hosts, IsEmpty());
+  EXPECT_EQ(hosts_given_by({}).value().scheduler, kNone);
+  EXPECT_THAT(hosts_given_by({{"LSB_JOBID", "17"}}).value().hosts, IsEmpty());
 }
 
 TEST(BlaunchCommand, needs_no_shell_on_the_host) {
