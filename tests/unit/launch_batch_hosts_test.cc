@@ -15,9 +15,9 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using enum BatchHosts::Scheduler;
 
-using Variables = std::map<std::string, std::string>;
+using GivenVariables = std::map<std::string, std::string>;
 
-Result<BatchHosts> hosts_given_by(const Variables& variables, const Variables& files = {}) {
+Result<BatchHosts> hosts_given_by(const GivenVariables& variables, const GivenVariables& files = {}) {
   return read_batch_hosts(
       [&](const char* name) -> const char* {
         const auto found = variables.find(name);
@@ -49,7 +49,7 @@ TEST(BatchHosts, lsf_also_names_hosts_with_numbers) {
 }
 
 TEST(BatchHosts, a_line_of_the_file_of_pbs_is_a_slot) {
-  const Variables job = {{"PBS_JOBID", "9.server"}, {"PBS_NODEFILE", "/var/spool/pbs/aux/9"}};
+  const GivenVariables job = {{"PBS_JOBID", "9.server"}, {"PBS_NODEFILE", "/var/spool/pbs/aux/9"}};
   const BatchHosts found =
       hosts_given_by(job, {{"/var/spool/pbs/aux/9", "n1.site\nn1.site\nn2.site\n"}}).value();
   EXPECT_EQ(found.scheduler, kPbs);

@@ -14,16 +14,16 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-using Variables = std::map<std::string, std::string>;
+using GivenVariables = std::map<std::string, std::string>;
 
-Result<std::vector<SlurmNode>> read(const Variables& variables) {
+Result<std::vector<SlurmNode>> read(const GivenVariables& variables) {
   return read_slurm_allocation([&](const char* name) -> const char* {
     const auto found = variables.find(name);
     return found == variables.end() ? nullptr : found->second.c_str();
   });
 }
 
-Variables salloc() {
+GivenVariables salloc() {
   return {{"SLURM_JOB_ID", "7"},
           {"SLURM_JOB_NODELIST", "n[1-2]"},
           {"SLURM_TASKS_PER_NODE", "2,1"},
@@ -35,29 +35,29 @@ TEST(SlurmAllocation, names_the_nodes_with_their_tasks_and_cpus) {
 }
 
 TEST(SlurmAllocation, a_heterogeneous_job_has_the_nodes_of_all_components) {
-  const Variables variables = {{"SLURM_JOB_ID", "7"},
-                               {"SLURM_HET_SIZE", "2"},
-                               {"SLURM_JOB_NODELIST", "n1"},  // sbatch: of the first component alone
-                               {"SLURM_TASKS_PER_NODE", "2"},
-                               {"SLURM_JOB_NODELIST_HET_GROUP_0", "n1"},
-                               {"SLURM_TASKS_PER_NODE_HET_GROUP_0", "2"},
-                               {"SLURM_JOB_CPUS_PER_NODE_HET_GROUP_0", "4"},
-                               {"SLURM_JOB_NODELIST_HET_GROUP_1", "n[2-3]"},
-                               {"SLURM_TASKS_PER_NODE_HET_GROUP_1", "1(x2)"},
-                               {"SLURM_JOB_CPUS_PER_NODE_HET_GROUP_1", "1(x2)"}};
+  const GivenVariables variables = {{"SLURM_JOB_ID", "7"},
+                                    {"SLURM_HET_SIZE", "2"},
+                                    {"SLURM_JOB_NODELIST", "n1"},  // sbatch: of the first component alone
+                                    {"SLURM_TASKS_PER_NODE", "2"},
+                                    {"SLURM_JOB_NODELIST_HET_GROUP_0", "n1"},
+                                    {"SLURM_TASKS_PER_NODE_HET_GROUP_0", "2"},
+                                    {"SLURM_JOB_CPUS_PER_NODE_HET_GROUP_0", "4"},
+                                    {"SLURM_JOB_NODELIST_HET_GROUP_1", "n[2-3]"},
+                                    {"SLURM_TASKS_PER_NODE_HET_GROUP_1", "1(x2)"},
+                                    {"SLURM_JOB_CPUS_PER_NODE_HET_GROUP_1", "1(x2)"}};
   EXPECT_THAT(read(variables).value(),
               ElementsAre(SlurmNode{"n1", 2, 4, 0}, SlurmNode{"n2", 1, 1, 1}, SlurmNode{"n3", 1, 1, 1}));
-  Variables shared = variables;
+  GivenVariables shared = variables;
   shared["SLURM_JOB_NODELIST_HET_GROUP_1"] = "n[1-2]";
   EXPECT_THAT(read(shared).value(), ElementsAre(SlurmNode{"n1", 3, 4, 0}, SlurmNode{"n2", 1, 1, 1}));
-  Variables broken = variables;
+  GivenVariables broken = variables;
   broken["SLURM_TASKS_PER_NODE_HET_GROUP_1"] = "1";
   EXPECT_THAT(read(broken).status().why, HasSubstr("nodes of SLURM_JOB_NODELIST_HET_GROUP_1=n[2-3]"));
 }
 
 TEST(SlurmAllocation, there_is_none_outside_a_job_and_in_a_task_of_several) {
   EXPECT_THAT(read({}).value(), IsEmpty());
-  Variables task = salloc();
+  GivenVariables task = salloc();
   task["SLURM_STEP_ID"] = "0";
   task["SLURM_STEP_NUM_TASKS"] = "3";
   EXPECT_THAT(read(task).value(), IsEmpty());
@@ -66,7 +66,7 @@ TEST(SlurmAllocation, there_is_none_outside_a_job_and_in_a_task_of_several) {
 }
 
 TEST(SlurmAllocation, lists_that_do_not_fit_are_refused) {
-  Variables wrong = salloc();
+  GivenVariables wrong = salloc();
   wrong["SLURM_TASKS_PER_NODE"] = "2";
   EXPECT_THAT(read(wrong).status().why, HasSubstr("SLURM_TASKS_PER_NODE=2 does not fit the 2 nodes"));
   wrong["SLURM_TASKS_PER_NODE"] = "many";
