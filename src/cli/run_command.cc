@@ -1,12 +1,16 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
+#include <utility>
 
 #include "cli/commands.h"
 #include "cli/run_options.h"
 #include "doctor/settings.h"
 #include "launch/job_runner.h"
+#include "launch/log_collector.h"
+#include "rueda/store/world.h"
 
 namespace rueda::cli {
 namespace {
@@ -17,6 +21,18 @@ namespace {
 void leave_refusal(const Arguments& arguments, const std::string& sentence) {
   if (arguments.size() < 2 || arguments.front() != "--collect-dir") return;
   std::ofstream(arguments[1] + "/refusal") << sentence << '\n';
+}
+
+// Every rank of the outer launcher starts such a job; its rank 0 tells.
+void tell_nesting() {
+  const auto get_variable = [](const char* name) { return static_cast<const char*>(getenv(name)); };
+  const Result<store::World> outer = store::detect_world(get_variable);
+  if (outer.is_ok() && outer.value().size > 1 && outer.value().rank == 0)
+    fmt::print(
+        stderr,
+        "rueda: launchers are nested: each of the {} ranks of {} starts a job of its own here, and its ranks "
+        "are those of rueda run\n",
+        outer.value().size, outer.value().launcher == "rueda" ? "rueda run" : outer.value().launcher);
 }
 
 }  // namespace
@@ -30,13 +46,14 @@ int run_command(const Arguments& arguments) {
   }
   if (request.value().is_check_build) return check_build_command({});
   if (!request.value().text.empty()) {
-    fmt::print("{}", request.value().text);
+    (void)std::fputs(request.value().text.c_str(), stdout);  // main() tells a failure; fmt::print would throw
     return 0;
   }
   for (const std::string& sentence : request.value().without_effect)
     fmt::print(stderr, "rueda: {}\n", sentence);
   for (const std::string& sentence : doctor::misspelt_settings(launch::forwarded_environment(environ, false)))
     fmt::print(stderr, "rueda: {}\n", sentence);
+  tell_nesting();
   launch::RunOptions options = std::move(request.value().options);
   if (request.value().mpirun) {
     const Status failed = launch::become_mpirun(*request.value().mpirun, options);
@@ -44,6 +61,15 @@ int run_command(const Arguments& arguments) {
     return kUsageError;
   }
   options.binary = own_path();
+  options.output.log_dir = launch::local_log_dir(options.output.log_dir);
+  if (launch::is_log_url(options.output.log_dir)) {
+    Result<std::string> folder = launch::make_log_folder();
+    if (!folder.is_ok()) {
+      fmt::print(stderr, "rueda run: {}\n", folder.status().why);
+      return 1;
+    }
+    options.output.log_url = std::exchange(options.output.log_dir, std::move(folder.value()));
+  }
   return launch::JobRunner(std::move(options)).run();
 }
 

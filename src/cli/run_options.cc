@@ -6,16 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cerrno>
 #include <charconv>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 
 #include "cli/config_file.h"
+#include "cli/job_hosts.h"
 #include "cli/parse_error.h"
 #include "cli/words.h"
 #include "rueda/base/config.h"
@@ -35,7 +31,7 @@ struct Raw {
   std::string hosts, host_file, ranks, config_file, ssh_args;
   bool is_silent_prefix = false, has_timestamp = false, is_horovod_output = false;
   bool is_version = false, is_check_build = false;
-  bool leaves_srun = false;
+  bool leaves_allocation = false;
   bool is_mpi = false, is_gloo = false;
   launch::MpirunOptions mpirun;
   std::optional<std::string> mpi_args, binding_args;
@@ -67,9 +63,9 @@ void add_job_options(CLI::App& app, Raw& raw) {
   app.add_option("--np,--num-proc", raw.size,
                  "-np N: number of processes (default: all slots of the hosts given)")
       ->check(CLI::Range(1, kMaxRanks));
-  app.add_option(
-         "-H,--hosts", raw.hosts,
-         "hosts and their slots, as in a:2,b:2 (default: the nodes of the Slurm allocation, or this machine)")
+  app.add_option("-H,--hosts", raw.hosts,
+                 "hosts and their slots, as in a:2,b:2 (default: those that Slurm, LSF or PBS has given, or "
+                 "this machine)")
       ->check(is_not_empty);
   app.add_option("--hostfile", raw.host_file, "file of lines \"name slots=2\"")->check(is_not_empty);
   app.add_option("-p,--ssh-port", options.ssh.port, "port of the ssh servers")->check(CLI::Range(1, 65535));
@@ -78,8 +74,9 @@ void add_job_options(CLI::App& app, Raw& raw) {
                  "configuration file for ssh instead of the user's");
   app.add_option("--ssh-args", raw.ssh_args, "further options for ssh, separated by blanks");
   app.add_flag(
-      "--no-srun", raw.leaves_srun,
-      "ignore the Slurm allocation: without -H all ranks run here, and other hosts are reached through ssh");
+      "--no-allocation,--no-srun", raw.leaves_allocation,
+      "ignore what Slurm, LSF or PBS has given: without -H all ranks run here, and other hosts are reached "
+      "through ssh");
   app.add_option("--network-interfaces,--network-interface", options.tuning.network_interface,
                  "network interface or address to use (default: the address from which the hosts see this "
                  "one connect)")
@@ -111,7 +108,9 @@ void add_job_options(CLI::App& app, Raw& raw) {
 
 void add_output_options(CLI::App& app, Raw& raw) {
   launch::OutputOptions& output = raw.options.output;
-  app.add_option("--log-dir", output.log_dir, "also write D/rank-0000.out and .err, as the ranks wrote them");
+  app.add_option("--log-dir", output.log_dir,
+                 "also write D/rank-0000.out and .err, as the ranks wrote them; D may be a URL such as "
+                 "s3://bucket/run (Python's fsspec)");
   app.add_option("--output-filename", output.output_dir,
                  "also write D/rank.0/stdout and stderr, with prefixes");
   app.add_option("--ranks", raw.ranks, "ranks whose output is shown: 0,3 (default: all)");
@@ -219,32 +218,6 @@ Status refuse_known(const std::vector<std::string>& options) {
   return Status::ok();
 }
 
-Result<std::string> read_file(const std::string& path) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error))
-    return Status(Code::kInvalidArgument, fmt::format("cannot read {}: it is a directory", path));
-  std::ifstream file(path);
-  if (!file)
-    return Status(Code::kInvalidArgument, fmt::format("cannot read {}: {}", path, std::strerror(errno)));
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
-Result<std::vector<launch::HostSlots>> find_hosts(const Raw& raw) {
-  if (!raw.hosts.empty() && !raw.host_file.empty())
-    return Status(Code::kInvalidArgument, "Argument hosts and hostfile only allow one provided.");
-  if (!raw.hosts.empty()) return launch::parse_hosts(raw.hosts);
-  std::string path = raw.host_file;
-  // In the launcher pod of the MPI Operator, the workers are the hosts.
-  const char* role = getenv("K_MPI_JOB_ROLE");
-  if (path.empty() && role != nullptr && std::strcmp(role, "launcher") == 0) path = "/etc/mpi/hostfile";
-  if (path.empty() && !raw.options.allocation.empty())
-    return launch::slots_of(raw.options.allocation, raw.size);
-  if (path.empty()) return std::vector<launch::HostSlots>{{"localhost", std::max(1, raw.size)}};
-  Result<std::string> text = read_file(path);
-  if (!text.is_ok()) return text.status();
-  return launch::parse_hostfile(text.value(), path);
-}
-
 Result<std::set<Rank>> parse_ranks(const std::string& text) {
   std::set<Rank> ranks;
   for (size_t begin = 0; begin <= text.size();) {
@@ -286,6 +259,11 @@ Status set_mpirun(Raw& raw) {
   return Status::ok();
 }
 
+bool has_ssh_options(const Raw& raw) {
+  const launch::SshOptions& ssh = raw.options.ssh;
+  return ssh.port != 0 || !ssh.identity_file.empty() || !ssh.config_file.empty() || !raw.ssh_args.empty();
+}
+
 void set_ssh(Raw& raw) {
   raw.options.ssh.args = words_of(raw.ssh_args);
   const char* kubernetes_agent = getenv("OMPI_MCA_plm_rsh_agent");
@@ -325,14 +303,8 @@ Status complete(Raw& raw) {
   if (Status valid = launch::validate(options.tuning); !valid.is_ok()) return valid;
   if (options.command.empty())
     return {Code::kInvalidArgument, "no command was given; write rueda run -np 4 python train.py"};
-  if (!raw.leaves_srun) {
-    Result<std::vector<launch::SlurmNode>> nodes = launch::read_slurm_allocation(&getenv);
-    if (!nodes.is_ok()) return nodes.status();
-    options.allocation = std::move(nodes.value());
-  }
-  Result<std::vector<launch::HostSlots>> hosts = find_hosts(raw);
-  if (!hosts.is_ok()) return hosts.status();
-  options.hosts = std::move(hosts.value());
+  const HostRequest wanted{raw.hosts, raw.host_file, raw.size, raw.leaves_allocation, has_ssh_options(raw)};
+  if (Status found = find_hosts(wanted, options); !found.is_ok()) return found;
   const bool are_hosts_given = !raw.hosts.empty() || !raw.host_file.empty();
   if (raw.size == 0 && !are_hosts_given && options.hosts.front().name == "localhost")
     return {Code::kInvalidArgument, "the number of processes is missing; " + example_of(options.command)};

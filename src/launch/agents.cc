@@ -11,11 +11,23 @@ namespace rueda::launch {
 Status Agents::start(const std::string& host, const RunOptions& options) {
   const auto node = std::ranges::find(options.allocation, host, &SlurmNode::name);
   const bool is_node = node != options.allocation.end();
-  const StartWay way = is_this_machine(host) ? StartWay::kHere : is_node ? StartWay::kSrun : StartWay::kSsh;
+  const StartWay elsewhere = options.uses_blaunch ? StartWay::kBlaunch : StartWay::kSsh;
+  const StartWay way = is_this_machine(host) ? StartWay::kHere : is_node ? StartWay::kSrun : elsewhere;
   HostLink& link = links_.emplace_back(host, way);
-  Result<AgentProcess> agent = way == StartWay::kHere  ? start_local_agent()
-                               : way == StartWay::kSsh ? start_ssh_agent(options.ssh, host, options.binary)
-                                                       : start_srun_agent(host, node->cpus, options.binary);
+  const auto start = [&]() -> Result<AgentProcess> {
+    switch (way) {
+      case StartWay::kHere:
+        return start_local_agent();
+      case StartWay::kSsh:
+        return start_ssh_agent(options.ssh, host, options.binary);
+      case StartWay::kSrun:
+        return start_srun_agent(*node, options.binary);
+      case StartWay::kBlaunch:
+        break;
+    }
+    return start_blaunch_agent(host, options.binary);
+  };
+  Result<AgentProcess> agent = start();
   if (!agent.is_ok())
     return {agent.status().code, fmt::format("cannot start the agent of {}: {}", host, agent.status().why)};
   link.attach(std::move(agent.value()));

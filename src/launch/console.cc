@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -40,6 +41,11 @@ void Console::flush() {
   is_dead_ = true;
   if (errno != EPIPE && errno != EIO) error_ = errno;  // EIO: the terminal was closed
   queue_.clear();
+}
+
+size_t Console::columns() const {
+  winsize size{};
+  return ioctl(fd_, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
 void Console::finish() {

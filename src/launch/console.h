@@ -24,6 +24,7 @@ class Console {
   // The errno with which text was lost. 0 if none was lost, or only because the reader is gone.
   [[nodiscard]] int error() const { return error_; }
   [[nodiscard]] bool is_tty() const { return is_tty_; }
+  [[nodiscard]] size_t columns() const;  // of the terminal; 0 = unknown
 
  private:
   UniqueFd own_;

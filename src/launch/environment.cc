@@ -27,6 +27,20 @@ bool is_of_slurm_task(std::string_view name) {
   return name.starts_with("SLURM_STEP") || std::ranges::find(kTask, name) != kTask.end();
 }
 
+// What a launcher tells a rank about itself. `rueda run` may be such a rank, but its own ranks have another
+// place.
+bool is_place_in_other_job(std::string_view name) {
+  constexpr std::array<std::string_view, 6> kPrefixes = {
+      "OMPI_COMM_WORLD_", "PMIX_SERVER_", "MV2_COMM_WORLD_", "TORCHELASTIC_", "JSM_NAMESPACE_", "FLUX_TASK_"};
+  constexpr std::array<std::string_view, 14> kNames = {
+      "PMI_RANK",       "PMI_SIZE",       "PMI_FD",          "PMI_PORT",       "PMI_ID",
+      "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE", "PMIX_RANK",       "PMIX_NAMESPACE", "HYDI_CONTROL_FD",
+      "PALS_RANKID",    "GROUP_RANK",     "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
+  return std::ranges::find(kNames, name) != kNames.end() ||
+         std::ranges::any_of(kPrefixes, [&](std::string_view prefix) { return name.starts_with(prefix); }) ||
+         is_of_slurm_task(name);
+}
+
 std::string to_text(bool value) { return value ? "1" : "0"; }
 std::string to_text(int64_t value) { return std::to_string(value); }
 // The shortest text that reads back as the same number, always with a decimal point, as Python
@@ -166,12 +180,12 @@ Variables rank_variables(const Placement& place, int size, std::string_view host
 
 bool is_forwarded(std::string_view name, bool is_remote) {
   // A job that is started by a rank of another job must not inherit the place of that rank.
-  constexpr std::array<std::string_view, 14> kPlace = {
-      "RUEDA_RANK",       "RUEDA_SIZE", "RUEDA_LOCAL_RANK",    "RUEDA_LOCAL_SIZE",   "RUEDA_CROSS_RANK",
-      "RUEDA_CROSS_SIZE", "RUEDA_JOB",  "RUEDA_STORE",         "RUEDA_STORE_SERVED", "RUEDA_SECRET_FILE",
-      "RUEDA_STAGE_DIR",  "OLDPWD",     "_HOROVOD_SECRET_KEY", "GROUP_RANK"};
+  constexpr std::array<std::string_view, 13> kPlace = {
+      "RUEDA_RANK",       "RUEDA_SIZE", "RUEDA_LOCAL_RANK",   "RUEDA_LOCAL_SIZE",   "RUEDA_CROSS_RANK",
+      "RUEDA_CROSS_SIZE", "RUEDA_JOB",  "RUEDA_STORE",        "RUEDA_STORE_SERVED", "RUEDA_SECRET_FILE",
+      "RUEDA_STAGE_DIR",  "OLDPWD",     "_HOROVOD_SECRET_KEY"};
   if (std::ranges::find(kPlace, name) != kPlace.end()) return false;
-  if (name.empty() || name.starts_with("BASH_FUNC_") || name.starts_with("TORCHELASTIC_")) return false;
+  if (name.empty() || name.starts_with("BASH_FUNC_") || is_place_in_other_job(name)) return false;
   if (!is_remote) return true;
   constexpr std::array<std::string_view, 16> kMachine = {"HOME",
                                                          "USER",
@@ -190,10 +204,12 @@ bool is_forwarded(std::string_view name, bool is_remote) {
                                                          "TMPDIR",
                                                          "DBUS_SESSION_BUS_ADDRESS"};
   return std::ranges::find(kMachine, name) == kMachine.end() && !is_of_slurm_node(name) &&
-         !is_of_slurm_task(name) && !name.ends_with("CUDA_VISIBLE_DEVICES");
+         !name.ends_with("CUDA_VISIBLE_DEVICES");
 }
 
-bool is_kept_by_agent(std::string_view name) { return !name.starts_with("SLURM_") || is_of_slurm_node(name); }
+bool is_kept_by_agent(std::string_view name) {
+  return (!name.starts_with("SLURM_") || is_of_slurm_node(name)) && !is_place_in_other_job(name);
+}
 
 Variables forwarded_environment(const char* const* environment, bool is_remote) {
   Variables variables;

@@ -171,7 +171,8 @@ std::string HostLink::lost_because() const {
   if (!hello_ && (code == 127 || code == 126))
     return fmt::format("rueda is not installed there: it is neither at the same path as here nor in PATH{}",
                        quoted);
-  if (way_ == StartWay::kSrun && !hello_) return "srun could not start it" + quoted;
+  if ((way_ == StartWay::kSrun || way_ == StartWay::kBlaunch) && !hello_)
+    return fmt::format("{} could not start it{}", program_of(way_), quoted);
   if (code > 128) return fmt::format("its agent was killed by {}", signal_name(code - 128));
   if (code != 0) return fmt::format("its agent exited with code {}{}", code, quoted);
   return "its connection was closed" + quoted;

@@ -16,6 +16,7 @@ struct RunOptions {
   int size = 1;
   std::vector<HostSlots> hosts;
   std::vector<SlurmNode> allocation;  // hosts among these nodes are reached through srun
+  bool uses_blaunch = false;          // the hosts of an LSF job are reached through blaunch, not ssh
   std::vector<std::string> command;
   Tuning tuning;
   SshOptions ssh;

@@ -11,14 +11,21 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 #include <variant>
 
 #include "launch/notices.h"
 #include "launch/private_dir.h"
 #include "launch/processes.h"
+#include "rueda/store/arrived.h"
 #include "rueda/store/ended.h"
 
 namespace rueda::launch {
+namespace {
+
+constexpr Nanos kLastCopy = 600 * kSecond;  // of logs to another place; Ctrl-C ends the wait
+
+}  // namespace
 
 JobRunner::JobRunner(RunOptions options)
     : options_(std::move(options)),
@@ -30,7 +37,8 @@ JobRunner::JobRunner(RunOptions options)
                     [this](const HostLink& link, std::string_view lines) {
                       if (phase_ == Phase::kRunning) say_lines(link.host(), lines);
                     }},
-      start_watch_(options_.start_timeout_s),
+      start_watch_(options_.start_timeout_s, output_.err().is_tty()),
+      init_watch_(options_.size, output_.err().is_tty()),
       stop_plan_(nanos(options_.grace_s, kSecond)) {}
 
 int JobRunner::run() {
@@ -49,6 +57,12 @@ Status JobRunner::prepare() {
   if (!identity.is_ok()) return identity.status();
   identity_ = std::move(identity.value());
   if (Status files = output_.open_files(); !files.is_ok()) return files;
+  if (!options_.output.log_url.empty()) {
+    const Deadline deadline = Deadline::after(nanos(options_.start_timeout_s, kSecond));
+    const Status started =
+        collector_.start(options_.output.log_dir, options_.output.log_url, options_.command, deadline);
+    if (!started.is_ok()) return started;
+  }
   for (Rank rank = 0; rank < options_.size; ++rank) output_.name_host(rank, ranks_.host_of(rank));
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   signals_.block();
@@ -70,9 +84,10 @@ Status JobRunner::start_agents() {
 
 void JobRunner::start_when_ready(Nanos now) {
   const StartWatch::Decision decision = start_watch_.decide(agents_.states(), now - began_);
-  if (!decision.notice.empty()) say(decision.notice);
+  if (!decision.notice.empty()) output_.show_progress(decision.notice);
   if (decision.next == StartWatch::Decision::Next::kFail) return fail_start(decision.why);
   if (decision.next == StartWatch::Decision::Next::kWait) return;
+  output_.end_progress();
   if (const Status started = start_ranks(); !started.is_ok()) fail_start(started);
 }
 
@@ -87,12 +102,35 @@ Status JobRunner::start_ranks() {
     links[host].send(MessageType::kJob, message.value());
   }
   store_ = std::move(start.value().store);
+  watch_arrivals();
   phase_ = Phase::kRunning;
   started_ = monotonic_now();
   if (options_.is_verbose)
     say(fmt::format("{}: {} ranks on {} hosts, store {}", identity_.id, options_.size, links.size(),
                     store_->url()));
   return Status::ok();
+}
+
+// The store's thread only notes who has come. The loop tells the user, once a second at most.
+void JobRunner::watch_arrivals() {
+  store_->on_set([this](std::string_view key, std::string_view /*value*/) {
+    const std::optional<Rank> rank = store::parse_arrival_key(key);
+    if (!rank) return;
+    const std::scoped_lock lock(arrivals_mutex_);
+    arrivals_.push_back(*rank);
+  });
+}
+
+void JobRunner::show_missing_ranks(Nanos now) {
+  if (init_watch_.is_over()) return;
+  {
+    const std::scoped_lock lock(arrivals_mutex_);
+    for (const Rank rank : std::exchange(arrivals_, {})) init_watch_.on_arrival(rank, now);
+  }
+  if (init_watch_.is_over()) return output_.end_progress();
+  const std::string notice =
+      init_watch_.notice([this](Rank rank) -> std::string_view { return ranks_.host_of(rank); }, now);
+  if (!notice.empty()) output_.show_progress(notice);
 }
 
 void JobRunner::fail_start(const Status& why) {
@@ -133,6 +171,7 @@ void JobRunner::tick(Nanos now) {
     agents_.broadcast(MessageType::kPing);
     next_ping_ = now + kPingInterval;
   }
+  if (phase_ == Phase::kRunning) show_missing_ranks(now);
   for (const StopPlan::Step step : stop_plan_.due(now)) perform(step, now);
 }
 
@@ -211,6 +250,8 @@ void JobRunner::on_news(HostLink& link, const Exit& exit) {
 // Ranks that wait in init for this one learn that it will not come. The first one is enough.
 void JobRunner::tell_ended() {
   if (store_ == nullptr || std::exchange(is_ended_told_, true)) return;
+  init_watch_.end();
+  output_.end_progress();
   const Ending ending = ranks_.endings().front();
   store_->put(std::string(store::kEndedKey),
               store::format_ended(
@@ -310,9 +351,17 @@ int JobRunner::finish_output(int status) {
     say(fmt::format("cannot write the ranks' output to stdout: {}", std::strerror(error)));
     if (status == 0) status = 1;
   }
+  status = finish_logs(status);
   if (status == 0 && output_.has_lost_logs()) status = 1;
   output_.err().finish();
   return status;
+}
+
+int JobRunner::finish_logs(int status) {
+  if (!collector_.is_running()) return status;
+  const Status copied = collector_.finish(Deadline::after(kLastCopy));
+  if (!copied.is_ok()) say(copied.why);
+  return copied.is_ok() || status != 0 ? status : 1;
 }
 
 }  // namespace rueda::launch

@@ -3,17 +3,21 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "launch/agents.h"
 #include "launch/job_options.h"
 #include "launch/job_ranks.h"
 #include "launch/job_start.h"
+#include "launch/log_collector.h"
 #include "launch/rank_news.h"
 #include "launch/rank_output.h"
 #include "launch/result_files.h"
 #include "launch/signals.h"
+#include "launch/start_progress.h"
 #include "launch/start_watch.h"
 #include "launch/stop_plan.h"
 
@@ -51,22 +55,29 @@ class JobRunner {
   // failures
   void lose_host(int host, Nanos now);
   void on_failure(Nanos now);
+  void watch_arrivals();
+  void show_missing_ranks(Nanos now);
   void tell_ended();
   void perform(StopPlan::Step step, Nanos now);
   // ending
   int finish();
   int report();
   int finish_output(int status);
+  int finish_logs(int status);
   void say(const std::string& text) { output_.say("rueda: " + text + "\n"); }
   void say_lines(const std::string& host, std::string_view lines);
 
   RunOptions options_;
   RankOutput output_;
+  LogCollector collector_;
   ResultFiles results_;
   Signals signals_;
   Agents agents_;
   Agents::Handlers handlers_;
   StartWatch start_watch_;
+  InitWatch init_watch_;
+  std::mutex arrivals_mutex_;
+  std::vector<Rank> arrivals_;  // told by the store's thread, not yet by init_watch_
   StopPlan stop_plan_;
   JobRanks ranks_;
   JobIdentity identity_;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -49,6 +50,14 @@ Result<std::string> choose_store_address(const Tuning& tuning, std::span<const H
   if (interface.empty() && !seen.empty() && is_own_address(seen)) return seen;
   const std::string there = remote->hello() ? remote->hello()->own_address : "";
   return store::choose_address(interface, there.empty() ? remote->host() : there);
+}
+
+// What ranks are told: programs can write below it, too.
+std::string log_place(const OutputOptions& output) {
+  if (!output.log_url.empty() || output.log_dir.empty()) return output.log_url;
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::absolute(output.log_dir, error);
+  return error ? output.log_dir : path.lexically_normal().string();
 }
 
 Result<std::string> read_stage_file(const std::string& path) {
@@ -101,6 +110,8 @@ Result<Bytes> job_message(const RunOptions& options, const JobStart& start,
                           std::span<const Placement> placements, const HostLink& link, int host) {
   Job job = start.common;
   job.env = forwarded_environment(environ, link.is_remote());
+  if (const std::string logs = log_place(options.output); !logs.empty())
+    job.env.emplace_back("RUEDA_LOG_DIR", logs);
   const Variables tuning = tuning_variables(options.tuning);
   job.env.insert(job.env.end(), tuning.begin(), tuning.end());
   job.ping_timeout_ms = link.is_remote() ? to_ms(options.agent_timeout_s) : 0;

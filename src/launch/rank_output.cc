@@ -9,6 +9,7 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <utility>
 
 #include "rueda/base/check.h"
 
@@ -58,7 +59,7 @@ Status RankOutput::open_files() {
   for (Rank rank = 0; rank < std::ssize(ranks_); ++rank)
     for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
       RankStream& state = ranks_[static_cast<size_t>(rank)].streams[index_of(stream)];
-      state.log.path = log_path(rank, stream);
+      state.log.path = log_path(options_.log_dir, rank, stream);
       state.output.path = output_path(rank, stream);
       for (LogFile* log : {&state.log, &state.output}) {
         if (log->path.empty()) continue;
@@ -70,9 +71,9 @@ Status RankOutput::open_files() {
   return Status::ok();
 }
 
-std::string RankOutput::log_path(Rank rank, Stream stream) const {
-  if (options_.log_dir.empty()) return {};
-  return fmt::format("{}/rank-{:04}.{}", options_.log_dir, rank, stream == Stream::kStdout ? "out" : "err");
+std::string RankOutput::log_path(const std::string& folder, Rank rank, Stream stream) {
+  if (folder.empty()) return {};
+  return fmt::format("{}/rank-{:04}.{}", folder, rank, stream == Stream::kStdout ? "out" : "err");
 }
 
 std::string RankOutput::output_path(Rank rank, Stream stream) const {
@@ -117,7 +118,27 @@ void RankOutput::write_fragment(Rank rank, Stream stream, const Fragment& fragme
   if (options_.shown && !options_.shown->contains(rank)) return;
   Console& console = stream == Stream::kStdout ? out_ : err_;
   style.is_coloured = options_.may_colour && console.is_tty();
-  console.write(line(style));
+  write_to(console, line(style));
+}
+
+void RankOutput::show_progress(const std::string& line) {
+  if (!err_.is_tty()) return say("rueda: " + line + "\n");
+  end_progress();
+  const size_t width = err_.columns();  // a longer line could not be removed again
+  err_.write(("rueda: " + line).substr(0, width > 1 ? width - 1 : std::string::npos));
+  has_progress_ = true;
+}
+
+void RankOutput::end_progress() {
+  if (!std::exchange(has_progress_, false)) return;
+  err_.write("\r\x1b[K");
+  err_.flush();  // before anything else reaches the terminal through stdout
+}
+
+void RankOutput::write_to(Console& console, std::string_view text) {
+  if (text.empty()) return;
+  end_progress();
+  console.write(text);
 }
 
 void RankOutput::write_log(const LogFile& log, std::string_view bytes) {
@@ -136,14 +157,15 @@ void RankOutput::write_log(const LogFile& log, std::string_view bytes) {
   }
 }
 
-void RankOutput::say(std::string_view text) { err_.write(text); }
+void RankOutput::say(std::string_view text) { write_to(err_, text); }
 
 std::vector<std::string> RankOutput::last_lines(Rank rank, Stream stream) const {
   return ranks_[static_cast<size_t>(rank)].streams[index_of(stream)].tail.lines();
 }
 
 std::string RankOutput::log(Rank rank, Stream stream) const {
-  return options_.log_dir.empty() ? output_path(rank, stream) : log_path(rank, stream);
+  if (options_.log_dir.empty()) return output_path(rank, stream);
+  return log_path(options_.log_url.empty() ? options_.log_dir : options_.log_url, rank, stream);
 }
 
 }  // namespace rueda::launch

@@ -21,6 +21,7 @@ struct OutputOptions {
   bool may_colour = true;               // colours are used on terminals, unless NO_COLOR is set
   std::optional<std::set<Rank>> shown;  // ranks on the console; unset = all
   std::string log_dir;                  // rank-0003.out and .err, raw; "" = none
+  std::string log_url;                  // where log_dir is copied, and how it is named to users; "" = nowhere
   std::string output_dir;               // rank.3/stdout and stderr, as horovodrun names them; "" = none
 };
 
@@ -33,6 +34,9 @@ class RankOutput {
   void feed(Rank rank, Stream stream, std::string_view bytes);
   void finish(Rank rank);           // both streams have ended
   void say(std::string_view text);  // text of rueda itself, written to stderr unchanged
+  // A line about the start: on a terminal it is rewritten in place, until something else is written there.
+  void show_progress(const std::string& line);
+  void end_progress();
 
   [[nodiscard]] std::vector<std::string> last_lines(Rank rank, Stream stream) const;
   [[nodiscard]] std::string log(Rank rank, Stream stream) const;  // path, "" = none
@@ -57,13 +61,15 @@ class RankOutput {
     std::array<RankStream, 2> streams;  // stdout, stderr
   };
   void write_fragment(Rank rank, Stream stream, const Fragment& fragment);
+  void write_to(Console& console, std::string_view text);
   void write_log(const LogFile& log, std::string_view bytes);
-  [[nodiscard]] std::string log_path(Rank rank, Stream stream) const;
+  static std::string log_path(const std::string& folder, Rank rank, Stream stream);
   [[nodiscard]] std::string output_path(Rank rank, Stream stream) const;
 
   OutputOptions options_;
   std::vector<RankState> ranks_;
   Console out_, err_;
+  bool has_progress_ = false;   // such a line stands on the terminal
   bool has_lost_logs_ = false;  // the user is told once
 };
 

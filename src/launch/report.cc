@@ -68,19 +68,6 @@ std::string explanation(const Ending& ending) {
   return {};
 }
 
-// "0, 1, 4-7"
-std::string rank_list(const std::vector<Rank>& ranks) {
-  std::string text;
-  for (size_t i = 0; i < ranks.size();) {
-    size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    if (!text.empty()) text += ", ";
-    text += last > i + 1 ? fmt::format("{}-{}", ranks[i], ranks[last]) : fmt::format("{}", ranks[i]);
-    i = last > i + 1 ? last + 1 : i + 1;
-  }
-  return text;
-}
-
 std::string collateral_of(const Ending& ending) {
   if (!ending.is_failure()) return "ended well";
   if (!ending.trouble.empty()) return ending.trouble;
@@ -131,6 +118,18 @@ std::string headline(const Ending& first, const Ending* culprit) {
 }
 
 }  // namespace
+
+std::string rank_list(const std::vector<Rank>& ranks) {
+  std::string text;
+  for (size_t i = 0; i < ranks.size();) {
+    size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    if (!text.empty()) text += ", ";
+    text += last > i + 1 ? fmt::format("{}-{}", ranks[i], ranks[last]) : fmt::format("{}", ranks[i]);
+    i = last > i + 1 ? last + 1 : i + 1;
+  }
+  return text;
+}
 
 std::string signal_name(int signal) {
   const auto* const found = std::ranges::find(kSignals, signal, &SignalName::number);

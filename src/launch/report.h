@@ -42,7 +42,8 @@ int job_exit_status(std::span<const Ending> endings, int interrupt);
 // "rank 1 on localhost (pid 4711) exited with code 1"
 std::string describe(const Ending& ending);
 
-std::string signal_name(int signal);  // "SIGKILL", or "signal 70" if it has no name
+std::string rank_list(const std::vector<Rank>& ranks);  // "0, 1, 4-7"
+std::string signal_name(int signal);                    // "SIGKILL", or "signal 70" if it has no name
 
 // The text at the end of a failed job; "" if nothing failed. interrupt: the signal by which the user ended
 // the job; 0 = none.

@@ -7,8 +7,6 @@
 namespace rueda::launch {
 namespace {
 
-constexpr Nanos kNoticeInterval = 5 * kSecond;  // between lines that name the hosts we still wait for
-
 // Why the job cannot start with this agent; ok if it can, or if the agent has not answered yet.
 Status refusal(const AgentState& agent) {
   if (agent.lost_because)
@@ -22,32 +20,36 @@ Status refusal(const AgentState& agent) {
   return Status::ok();
 }
 
+std::string how_to_check(const AgentState& agent) {
+  if (agent.way == StartWay::kSrun)
+    return fmt::format("that `srun --overlap -n 1 -w {} true` works", agent.host);
+  if (agent.way == StartWay::kBlaunch) return fmt::format("that `blaunch {} true` works", agent.host);
+  return fmt::format("that `ssh {} true` works without asking anything", agent.host);
+}
+
 }  // namespace
 
 StartWatch::Decision StartWatch::decide(std::span<const AgentState> agents, Nanos waited) {
   using enum Decision::Next;
-  std::string missing, check;
+  std::vector<std::string> missing;
+  std::string check;
   for (const AgentState& agent : agents) {
     if (Status why = refusal(agent); !why.is_ok()) return {.next = kFail, .why = std::move(why)};
     if (agent.hello) continue;
-    if (missing.empty())
-      check = agent.way == StartWay::kSrun
-                  ? fmt::format("that `srun --overlap -n 1 -w {} true` works", agent.host)
-                  : fmt::format("that `ssh {} true` works without asking anything", agent.host);
-    missing += fmt::format("{}{}", missing.empty() ? "" : ", ", agent.host);
+    if (missing.empty()) check = how_to_check(agent);
+    missing.emplace_back(agent.host);
   }
   if (missing.empty()) return {.next = kStart};
   Decision decision;
-  if (waited >= next_notice_) {
-    decision.notice = fmt::format("still waiting for {} after {} s", missing, waited / kSecond);
-    next_notice_ = waited + kNoticeInterval;
-  }
+  if (pace_.is_due(waited))
+    decision.notice = fmt::format("still waiting for {} of {} hosts after {} s: {}", missing.size(),
+                                  agents.size(), waited / kSecond, shortened(missing));
   if (waited >= nanos(timeout_s_, kSecond)) {
     decision.next = kFail;
     decision.why = {
         Code::kTimeout,
         fmt::format("no answer within {} s from the agent of {}; check {}, or raise --start-timeout",
-                    timeout_s_, missing, check)};
+                    timeout_s_, shortened(missing), check)};
   }
   return decision;
 }

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "launch/agent_messages.h"
+#include "launch/start_progress.h"
 #include "launch/starters/starter.h"
 #include "rueda/base/clock.h"
 #include "rueda/base/status.h"
@@ -22,7 +23,8 @@ struct AgentState {  // host and hello are borrowed
 
 class StartWatch {
  public:
-  explicit StartWatch(double timeout_s) : timeout_s_(timeout_s) {}
+  explicit StartWatch(double timeout_s, bool is_terminal = false)
+      : timeout_s_(timeout_s), pace_(is_terminal) {}
 
   struct Decision {
     enum class Next { kWait, kStart, kFail } next = Next::kWait;
@@ -34,7 +36,7 @@ class StartWatch {
 
  private:
   double timeout_s_;
-  Nanos next_notice_ = 5 * kSecond;
+  NoticePace pace_;
 };
 
 }  // namespace rueda::launch

@@ -43,12 +43,27 @@ class Mpi:
             pytest.skip(f"{self.program} is not installed")
         return found
 
+    @property
+    def crowd(self) -> List[str]:
+        """Lets more ranks run on this machine than it has cores."""
+        if self.family != "openmpi":
+            return []
+        return ["--oversubscribe"] if self.program else ["--map-by", "slot:OVERSUBSCRIBE"]
+
+    def on_hosts(self, hosts: str) -> List[str]:
+        """The options for hosts such as a:2,b:2; "" is this machine."""
+        if not hosts:
+            return self.crowd
+        if self.name != "intel":
+            return ["-H" if self.family == "openmpi" else "-hosts", hosts]
+        names = [host.split(":") for host in hosts.split(",")]
+        return ["-hosts", ",".join(name for name, _ in names), "-ppn", names[0][1]]
+
     def command(self, ranks: int, survives: bool = False) -> List[str]:
         """survives: the loss of one rank does not end the others."""
         if self.family == "openmpi":
-            crowd = ["--oversubscribe"] if self.program else ["--map-by", "slot:OVERSUBSCRIBE"]
             recovery = ["--enable-recovery"] if survives else []
-            return [self.launcher(), *crowd, *recovery, "-n", str(ranks)]
+            return [self.launcher(), *self.crowd, *recovery, "-n", str(ranks)]
         if not survives:
             return [self.launcher(), "-n", str(ranks)]
         # MPICH 4 kills its children in spite of the option, but no grandchild in a session of its own.

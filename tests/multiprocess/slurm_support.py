@@ -1,4 +1,4 @@
-"""A private Slurm of two virtual nodes on this machine: own ports, key, folders; its daemons end with it."""
+"""A private Slurm of virtual nodes on this machine: own ports, key, folders; its daemons end with it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from meet_by import free_port
 from robust_attack import socket_inodes
 
 TOOLS = ["munged", "slurmctld", "slurmd", "srun", "sinfo"]
-NODES = ["n1", "n2"]
 START_S = 30.0
 
 
@@ -30,7 +29,10 @@ def why_not() -> Optional[str]:
 
 
 class Slurm:
-    def __init__(self) -> None:
+    """Nodes n1, n2, … of four CPUs each."""
+
+    def __init__(self, nodes: int = 2) -> None:
+        self.nodes = [f"n{number}" for number in range(1, nodes + 1)]
         # Short, because it holds sockets; readable, because munged insists.
         self.folder = Path(tempfile.mkdtemp(prefix="rueda-slurm-"))
         self.folder.chmod(0o755)
@@ -51,7 +53,7 @@ class Slurm:
         key = self.folder / "munge.key"
         key.touch(mode=0o600)
         key.write_bytes(os.urandom(64))
-        for node in NODES:
+        for node in self.nodes:
             (self.folder / "tmp" / node).mkdir(parents=True)
             (self.folder / f"spool.{node}").mkdir()
         (self.folder / "state").mkdir()
@@ -61,17 +63,17 @@ class Slurm:
         self._run("munged", "--foreground", *(f"--{k}={self.folder / v}" for k, v in munge.items()))
         self._await(lambda: (self.folder / "sock").exists(), "munged")
         self._run("slurmctld", "-D")
-        for node in NODES:
+        for node in self.nodes:
             self._run("slurmd", "-D", "-N", node)
-        self._await(self._is_idle, "two idle nodes")
+        self._await(self._is_idle, "idle nodes")
 
     def _configuration(self) -> str:
         host = socket.gethostname()
-        ports = [free_port() for _ in range(3)]
+        ports = [free_port() for _ in range(1 + len(self.nodes))]
         at = self.folder
         nodes = "".join(
             f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 State=UNKNOWN\n"
-            for node, port in zip(NODES, ports[1:])
+            for node, port in zip(self.nodes, ports[1:])
         )
         return f"""
 ClusterName=test
@@ -97,8 +99,9 @@ SelectTypeParameters=CR_Core
 SlurmdParameters=config_overrides
 ReturnToService=2
 MpiDefault=none
+SchedulerParameters=bf_interval=1,batch_sched_delay=0
 KillWait=3
-{nodes}PartitionName=debug Nodes={",".join(NODES)} Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
+{nodes}PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
 """
 
     def _run(self, *command: str) -> None:
@@ -121,7 +124,7 @@ KillWait=3
             capture_output=True,
             text=True,
         )
-        return asked.stdout.strip() == str(len(NODES))
+        return asked.stdout.strip() == str(len(self.nodes))
 
     def _await(self, claim, what: str) -> None:
         deadline = time.monotonic() + START_S

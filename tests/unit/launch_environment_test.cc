@@ -88,6 +88,16 @@ TEST(Forwarding, place_of_an_outer_job_is_not_inherited) {
     EXPECT_FALSE(is_forwarded(name, false)) << name;
 }
 
+TEST(Forwarding, place_among_the_ranks_of_another_launcher_is_not_inherited) {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMI_FD", "PMIX_RANK", "PMIX_SERVER_URI2",
+                           "MPI_LOCALRANKID", "MV2_COMM_WORLD_SIZE", "SLURM_PROCID", "SLURM_STEP_ID"}) {
+    EXPECT_FALSE(is_forwarded(name, false)) << name;
+    EXPECT_FALSE(is_kept_by_agent(name)) << name;
+  }
+  for (const char* name : {"OMPI_MCA_btl", "PMIX_MCA_gds", "PMI_MMAP_SYNC_WAIT_TIME", "I_MPI_FABRICS"})
+    EXPECT_TRUE(is_forwarded(name, false) && is_kept_by_agent(name)) << name;
+}
+
 TEST(Forwarding, what_belongs_to_a_machine_stays_there) {
   for (const char* name :
        {"HOME", "SSH_CONNECTION", "TMPDIR", "CUDA_VISIBLE_DEVICES", "NVIDIA_CUDA_VISIBLE_DEVICES"}) {

@@ -30,7 +30,7 @@ TEST(StartWatch, names_the_missing_hosts_every_five_seconds) {
   StartWatch watch(30);
   const std::vector<AgentState> agents = {{"a", nullptr, {}}, {"b", &hello, {}}, {"c", nullptr, {}}};
   EXPECT_EQ(watch.decide(agents, 4 * kSecond).notice, "");
-  EXPECT_EQ(watch.decide(agents, 5 * kSecond).notice, "still waiting for a, c after 5 s");
+  EXPECT_EQ(watch.decide(agents, 5 * kSecond).notice, "still waiting for 2 of 3 hosts after 5 s: a, c");
   EXPECT_EQ(watch.decide(agents, 6 * kSecond).notice, "");
   EXPECT_NE(watch.decide(agents, 10 * kSecond).notice, "");
 }

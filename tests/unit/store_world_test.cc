@@ -77,7 +77,6 @@ TEST(StoreWorld, rueda_variables_win_over_all_others) {
   all = with(all, {{"RUEDA_RANK", "1"},
                    {"RUEDA_SIZE", "2"},
                    {"RUEDA_STORE", "tcp://10.0.0.1:4711"},
-                   {"RUEDA_STORE_SERVED", "1"},
                    {"RUEDA_SECRET_FILE", "/run/secret"},
                    {"RUEDA_JOB", "job7"},
                    {"RUEDA_HOSTNAME", "h1"}});
@@ -85,7 +84,6 @@ TEST(StoreWorld, rueda_variables_win_over_all_others) {
   EXPECT_EQ(place(world), "1/2 -1/-1 rueda");
   EXPECT_EQ(world.method, Method::kUrl);
   EXPECT_EQ(world.url, "tcp://10.0.0.1:4711");
-  EXPECT_TRUE(world.is_store_served);
   EXPECT_EQ(world.secret_file, "/run/secret");
   EXPECT_EQ(world.job, "job7");
   EXPECT_EQ(world.host, "h1");

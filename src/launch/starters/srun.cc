@@ -16,23 +16,16 @@ namespace rueda::launch {
 
 // One agent on one node, beside the other steps of the job, with all CPUs that the job has there. srun passes
 // on standard input and output unchanged; without -u it would keep output back until a line ends.
-std::vector<std::string> srun_command(const std::string& node, int cpus, const std::string& binary) {
-  return {"srun",
-          "--overlap",
-          "--nodes=1",
-          "--ntasks=1",
-          "--unbuffered",
-          "--nodelist=" + node,
-          "--mpi=none",
-          "--export=ALL",
-          fmt::format("--cpus-per-task={}", cpus),
-          "--input=all",
-          "--output=all",
-          "--error=all",
-          "--quiet",
-          "sh",
-          "-c",
-          agent_command(binary)};
+std::vector<std::string> srun_command(const SlurmNode& node, const std::string& binary) {
+  std::vector<std::string> command = {
+      "srun",        "--overlap",    "--nodes=1",
+      "--ntasks=1",  "--unbuffered", "--nodelist=" + node.name,
+      "--mpi=none",  "--export=ALL", fmt::format("--cpus-per-task={}", node.cpus),
+      "--input=all", "--output=all", "--error=all",
+      "--quiet"};
+  if (node.het_group >= 0) command.push_back(fmt::format("--het-group={}", node.het_group));
+  command.insert(command.end(), {"sh", "-c", agent_command(binary)});
+  return command;
 }
 
 // srun takes options from its environment, too. Those of the whole job do not fit a step of one task.
@@ -44,7 +37,7 @@ bool is_passed_to_srun(std::string_view name) {
   return std::ranges::find(kOfTheJob, name) == kOfTheJob.end();
 }
 
-Result<AgentProcess> start_srun_agent(const std::string& node, int cpus, const std::string& binary) {
+Result<AgentProcess> start_srun_agent(const SlurmNode& node, const std::string& binary) {
   const char* path = getenv("PATH");
   Result<std::string> program = find_program("srun", path != nullptr ? path : "/usr/bin:/bin", "");
   if (!program.is_ok()) return program.status();
@@ -54,7 +47,7 @@ Result<AgentProcess> start_srun_agent(const std::string& node, int cpus, const s
     if (is_passed_to_srun(text.substr(0, text.find('=')))) env.emplace_back(text);
   }
   // srun dies with the launcher. The agent on the node then sees end of file.
-  return spawn_agent(program.value(), srun_command(node, cpus, binary), SIGTERM, std::move(env));
+  return spawn_agent(program.value(), srun_command(node, binary), SIGTERM, std::move(env));
 }
 
 }  // namespace rueda::launch

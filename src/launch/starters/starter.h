@@ -9,19 +9,21 @@
 #include <string_view>
 #include <vector>
 
+#include "launch/slurm_allocation.h"
 #include "rueda/base/status.h"
 #include "rueda/base/unique_fd.h"
 
 namespace rueda::launch {
 
-enum class StartWay : uint8_t { kHere, kSsh, kSrun };
+enum class StartWay : uint8_t { kHere, kSsh, kSrun, kBlaunch };
 // The program that reaches another host; for kHere, what is ours there.
 inline std::string_view program_of(StartWay way) {
-  return way == StartWay::kSsh ? "ssh" : way == StartWay::kSrun ? "srun" : "its agent";
+  constexpr std::array<std::string_view, 4> kPrograms = {"its agent", "ssh", "srun", "blaunch"};
+  return kPrograms[static_cast<size_t>(way)];
 }
 
 // The names of these programs' processes.
-inline constexpr std::array<std::string_view, 2> kReachOtherHosts = {"ssh", "srun"};
+inline constexpr std::array<std::string_view, 3> kReachOtherHosts = {"ssh", "srun", "blaunch"};
 
 struct AgentProcess {
   pid_t pid = 0;  // the agent's guardian, or the client of ssh or srun
@@ -47,11 +49,15 @@ std::vector<std::string> ssh_command(const SshOptions& options, const std::strin
 Result<AgentProcess> start_ssh_agent(const SshOptions& options, const std::string& host,
                                      const std::string& binary);
 
-// Pure. node: of the Slurm allocation in which this process runs. cpus: how many of the node's belong to it.
-std::vector<std::string> srun_command(const std::string& node, int cpus, const std::string& binary);
+// Pure. node: of the Slurm allocation in which this process runs.
+std::vector<std::string> srun_command(const SlurmNode& node, const std::string& binary);
 // Whether srun gets this variable. Pure.
 bool is_passed_to_srun(std::string_view name);
-Result<AgentProcess> start_srun_agent(const std::string& node, int cpus, const std::string& binary);
+Result<AgentProcess> start_srun_agent(const SlurmNode& node, const std::string& binary);
+
+// Pure. host: of the LSF job in which this process runs. The program must be at the same path there.
+std::vector<std::string> blaunch_command(const std::string& host, const std::string& binary);
+Result<AgentProcess> start_blaunch_agent(const std::string& host, const std::string& binary);
 
 // Whether the name stands for this machine: localhost, its host name, or a name that resolves to one of its
 // addresses. 127.0.0.2 and the like are not among them, because test-beds use them for other hosts.

@@ -8,6 +8,7 @@
 
 #include "rueda/base/log.h"
 #include "rueda/base/release.h"
+#include "rueda/store/arrived.h"
 
 namespace rueda::runtime {
 namespace {
@@ -122,6 +123,9 @@ Status RendezvousPoint::open(const store::World& world, const std::string& inter
     Result<store::Rendezvous> opened = store::open_rendezvous(world, interface, kRelease, deadline);
     if (!opened.is_ok()) return opened.status();
     rendezvous_ = std::move(opened).value();
+    // The launcher tells the user who is missing. Nothing depends on it.
+    if (world.is_store_served)
+      log_failure(rendezvous_.store->set(store::arrival_key(world.rank), "", soon(deadline, kTell)));
   }
   world_ = world;
   interface_ = interface;

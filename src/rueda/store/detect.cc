@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "rueda/store/detect_one.h"
 #include "rueda/store/environment.h"
 #include "rueda/store/job_id.h"
 #include "rueda/store/slurm.h"
@@ -67,7 +68,7 @@ void take_step(const SlurmStep& step, World& world) {
   world.local_rank = step.local_rank;
   world.local_size = step.local_size;
   world.launcher = "slurm";
-  world.job = make_job_id("slurm-" + step.id);
+  world.job = make_job_id("slurm-" + step.id + (step.restarts.empty() ? "" : "-restart" + step.restarts));
   world.seed_host = step.first_host;
   world.seed_fallback = step.srun_host;  // a node name is not always a host name
 }
@@ -366,7 +367,7 @@ Result<World> detect(const Environment& env, World world) {
 
 }  // namespace
 
-Result<World> detect_world(const GetEnv& get_env) {
+Result<World> detect_one(const GetEnv& get_env) {
   const Environment env(get_env);
   World world;
   world.host = host_name(env);

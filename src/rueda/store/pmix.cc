@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <string>
+#include <vector>
 
 #include "rueda/store/launcher_space.h"
 
@@ -65,9 +67,23 @@ bool load(void* handle, const char* name, F*& function) {
   return function != nullptr;
 }
 
+// Open MPI 5 brings a PMIx of its own. The one of the system also reaches its server, but the server then
+// prints errors, because the two pack some values in different ways.
+std::vector<std::string> places_of_library() {
+  std::vector<std::string> places;
+  const char* prefix = std::getenv("PMIX_PREFIX");
+  if (prefix != nullptr && *prefix != '\0')
+    for (const char* folder : {"/lib/openmpi/", "/lib64/openmpi/", "/lib/", "/lib64/"})
+      places.push_back(std::string(prefix) + folder + "libpmix.so.2");
+  places.emplace_back("libpmix.so.2");
+  return places;
+}
+
 Result<Library> load_library() {
   // Never closed, because the library keeps a thread of its own.
-  void* handle = dlopen("libpmix.so.2", RTLD_NOW | RTLD_LOCAL);
+  void* handle = nullptr;
+  for (const std::string& place : places_of_library())
+    if (handle = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL); handle != nullptr) break;
   if (handle == nullptr) return Status(Code::kUnavailable, "libpmix.so.2 cannot be loaded");
   Library library{};
   if (!load(handle, "PMIx_Init", library.init) || !load(handle, "PMIx_Finalize", library.finalize) ||

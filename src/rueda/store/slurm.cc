@@ -125,6 +125,7 @@ Result<std::optional<SlurmStep>> read_slurm_step(const Environment& env) {
   step.rank = rank.value();
   step.size = size.value();
   step.id = env.text("SLURM_JOB_ID") + "." + env.text("SLURM_STEP_ID");
+  if (env.text("SLURM_RESTART_COUNT") != "0") step.restarts = env.text("SLURM_RESTART_COUNT");
   step.srun_host = env.text("SLURM_LAUNCH_NODE_IPADDR");
   const Rank local_size = local_size_of(env);
   const Result<Rank> local_rank = env.number("SLURM_LOCALID");

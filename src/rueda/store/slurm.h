@@ -17,6 +17,7 @@ struct SlurmStep {
   Rank local_rank = -1;  // -1 with local_size when srun did not say both
   Rank local_size = -1;
   std::string id;          // "<job>.<step>", as in PMI_JOBID
+  std::string restarts;    // how often the job was requeued; its steps then have the same ids again
   std::string first_host;  // where rank 0 runs; empty if the node list is absent
   std::string srun_host;   // where srun runs; under sbatch usually the same host
 };

@@ -1,0 +1,109 @@
+"""What `rueda run` tells while a job starts slowly, and logs that go to a place of fsspec."""
+
+import os
+import pty
+import select
+import subprocess
+import time
+from pathlib import Path
+
+import launch_support
+import pytest
+from harness import library
+from launch_support import PYTHON, RUEDA, run
+
+pytestmark = pytest.mark.skipif(not os.path.exists(RUEDA), reason=f"{RUEDA} is not built")
+
+VARIABLES = {
+    "PYTHONPATH": str(launch_support.ROOT / "python"),
+    "RUEDA_LIBRARY": library(),
+    "RUEDA_PYTHON": PYTHON,
+    "OMP_NUM_THREADS": "1",
+}
+
+
+def test_a_terminal_shows_who_is_missing_in_one_line_that_is_removed(tmp_path: Path) -> None:
+    script = (
+        "import os, time\n"
+        "import rueda.numpy as hvd\n"
+        "end = time.monotonic() + 50\n"
+        f"while os.environ['RANK'] == '0' and not os.path.exists({str(tmp_path / 'go')!r}):\n"
+        "    assert time.monotonic() < end\n"
+        "    time.sleep(0.02)\n"
+        "hvd.init()\n"
+        "print('together', flush=True)\n"
+    )
+    ours, theirs = pty.openpty()
+    job = subprocess.Popen(
+        ["timeout", "-k", "2", "60", RUEDA, "run", "-np", "2", "--no-prefix", PYTHON, "-c", script],
+        env={**os.environ, **VARIABLES},
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown = b""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and select.select([ours], [], [], 60)[0]:
+        try:
+            piece = os.read(ours, 4096)
+        except OSError:  # the terminal's other end was closed
+            break
+        shown += piece
+        if shown.count(b"still waiting for 1 of 2 ranks in init") == 2:
+            (tmp_path / "go").touch()
+    os.close(ours)
+    assert job.wait(10) == 0, shown
+    line, rest = shown.split(b"\r\x1b[K", 1)
+    assert line.startswith(b"rueda: still waiting for 1 of 2 ranks in init after 5 s: 0 on localhost"), shown
+    assert b"\n" not in line and rest.endswith(b"\x1b[Ktogether\r\ntogether\r\n"), shown
+
+
+def test_logs_are_copied_to_a_url(tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    private = tmp_path / "tmp"
+    private.mkdir()
+    url = f"local://{tmp_path}/logs"
+    script = "echo out $RUEDA_LOG_DIR; echo err >&2; exit $RANK"
+    status, _, err = run(
+        "-np", 2, "--log-dir", url, "sh", "-c", script, env={**VARIABLES, "TMPDIR": str(private)}
+    )
+    assert status == 1 and f"log: {url}/rank-0001.err" in err
+    for rank in range(2):
+        assert (tmp_path / f"logs/rank-000{rank}.out").read_text() == f"out {url}\n"
+        assert (tmp_path / f"logs/rank-000{rank}.err").read_text() == "err\n"
+    assert not list(private.iterdir())
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_ranks_start(tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    variables = {**VARIABLES, "TMPDIR": str(tmp_path)}
+    status, out, err = run("-np", 1, "--log-dir", "local:///proc/nowhere", "echo", "started", env=variables)
+    assert status == 1 and out == ""
+    assert err.startswith("rueda: cannot copy the logs to local:///proc/nowhere: ") and err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_logs_that_cannot_be_copied_at_the_end_are_kept(tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    private = tmp_path / "tmp"
+    private.mkdir()
+    script = f"echo precious; rm -r {tmp_path}/logs; touch {tmp_path}/logs"
+    status, _, err = run(
+        "-np",
+        1,
+        *("--log-dir", f"local://{tmp_path}/logs", "sh", "-c", script),
+        env={**VARIABLES, "TMPDIR": str(private)},
+    )
+    (kept,) = private.iterdir()
+    assert status == 1 and f"; the logs are in {kept}" in err
+    assert (kept / "rank-0000.out").read_text() == "precious\n"
+
+
+def test_a_file_url_is_a_folder(tmp_path: Path) -> None:
+    status, out, err = run(
+        "-np", 1, "--log-dir", f"file://{tmp_path}/logs", "sh", "-c", "echo $RUEDA_LOG_DIR"
+    )
+    assert status == 0, err
+    assert out == f"[0 localhost] {tmp_path}/logs\n"
+    assert (tmp_path / "logs/rank-0000.out").read_text() == f"{tmp_path}/logs\n"

@@ -1,0 +1,22 @@
+#include "launch/log_collector.h"
+
+#include <gmock/gmock.h>
+
+namespace rueda::launch {
+namespace {
+
+TEST(LogUrl, is_a_scheme_before_two_slashes) {
+  for (const char* url : {"s3://bucket/run", "memory://run", "local:///tmp/run"})
+    EXPECT_TRUE(is_log_url(url));
+  for (const char* path : {"logs", "/tmp/logs", "file:///tmp/logs", "a/b://c", "://x", ""})
+    EXPECT_FALSE(is_log_url(path)) << path;
+}
+
+TEST(LogUrl, of_a_file_is_its_path) {
+  EXPECT_EQ(local_log_dir("file:///tmp/logs"), "/tmp/logs");
+  EXPECT_EQ(local_log_dir("s3://bucket"), "s3://bucket");
+  EXPECT_EQ(local_log_dir("logs"), "logs");
+}
+
+}  // namespace
+}  // namespace rueda::launch
