@@ -27,14 +27,6 @@ Number number_in(const fs::path& path, Number otherwise) {
   return number;
 }
 
-std::vector<fs::path> sorted_entries(const fs::path& folder) {
-  std::vector<fs::path> found;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) found.push_back(entry.path());
-  std::ranges::sort(found);
-  return found;
-}
-
 std::string card_text(const NetworkCard& card) {
   if (!card.is_physical) return fmt::format("virtual, MTU {}", card.mtu);
   const std::string rate = card.mbit_per_s == 0

@@ -19,10 +19,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kLimitSeconds = 30;
+constexpr int kTrialSeconds = 30;
 
 // The last line that is not empty.
-std::string last_line(std::string text) {
+std::string closing_line(std::string text) {
   while (text.ends_with('\n')) text.pop_back();
   const size_t begin = text.rfind('\n');
   return begin == std::string::npos ? text : text.substr(begin + 1);
@@ -58,9 +58,9 @@ void add_trial(Section& section, const Trial& trial) {
                     "--transport {} shows it again",
                     trial.transport, why, trial.transport));
   };
-  if (!trial.is_in_time) return fail(fmt::format("they did not end within {} s", kLimitSeconds));
+  if (!trial.is_in_time) return fail(fmt::format("they did not end within {} s", kTrialSeconds));
   if (rows.size() != 2 || !rows[0].is_object() || !rows[1].is_object())
-    return fail(trial.output.empty() ? "they said nothing" : last_line(trial.output));
+    return fail(trial.output.empty() ? "they said nothing" : closing_line(trial.output));
   if (!rows[0].value("correct", false) || !rows[1].value("correct", false))
     return fail("other bytes arrived than were sent");
   section.add(trial.transport,
@@ -90,7 +90,7 @@ Section examine_transports(const std::string& own_path, std::string_view transpo
                           {"bench", "alltoall", "-np", "2", "--transport", name, "--sizes", "8B,4MiB",
                            "--memory", "private", "--iterations", "20", "--json", json},
                           {}, true);
-    trial.is_in_time = program.read_all(Deadline::after(kLimitSeconds * kSecond), trial.output);
+    trial.is_in_time = program.read_all(Deadline::after(kTrialSeconds * kSecond), trial.output);
     trial.json = contents_of(json);
     add_trial(section, trial);
   }
