@@ -8,13 +8,18 @@
 namespace rueda::preflight {
 
 double gbit_per_s(Timed last, Timed before) {
-  const auto rate = [](int64_t bytes, int64_t ns) {
-    return ns <= 0 ? 0.0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(ns);
-  };
-  const double whole = rate(last.bytes, last.ns);
-  // If the shorter exchange met a disturbance, the difference says too much.
-  constexpr double kMostGain = 1.25;
-  return std::clamp(rate(last.bytes - before.bytes, last.ns - before.ns), whole, kMostGain * whole);
+  const auto rate = [](double bytes, double ns) { return ns <= 0 ? 0.0 : 8 * bytes / ns; };
+  const auto bytes = static_cast<double>(last.bytes), ns = static_cast<double>(last.ns);
+  const double whole = rate(bytes, ns);
+  const auto more_bytes = static_cast<double>(last.bytes - before.bytes);
+  const double difference = rate(more_bytes, static_cast<double>(last.ns - before.ns));
+  // If either exchange was disturbed, the difference is wrong in one direction or the other. Bounds: a call
+  // costs at most kMostPerCallNs, and what may pass at once is at most kMostBurst of the bytes.
+  constexpr double kMostPerCallNs = 1e6, kMostBurst = 0.2;
+  const double fastest = rate(more_bytes, ns * more_bytes / bytes - kMostPerCallNs);
+  const double most = fastest > 0 ? fastest : whole;
+  if (difference <= 0) return whole;
+  return std::clamp(difference, (1 - kMostBurst) * whole, std::max(whole, most));
 }
 
 Exchange::Exchange(bench::Rank& rank, bench::ProcessSet set, bench::Buffer in, bench::Buffer out)

@@ -108,13 +108,21 @@ TEST(PreflightLinks, the_better_of_two_measurements_counts_but_a_wrong_byte_stay
   EXPECT_EQ(known.attempts, 2);
 }
 
-TEST(PreflightLinks, the_rate_leaves_out_what_every_call_costs) {
-  // 100 MB/s and 5 ms for each call.
-  EXPECT_NEAR(gbit_per_s({8'000'000, 85'000'000}, {1'000'000, 15'000'000}), 0.8, 1e-9);
-  EXPECT_NEAR(gbit_per_s({8'000'000, 80'000'000}, {0, 0}), 0.8, 1e-9);
-  // The shorter exchange was disturbed, so the difference would say 64 Gbit/s.
-  EXPECT_NEAR(gbit_per_s({8'000'000, 80'000'000}, {1'000'000, 79'000'000}), 1.0, 1e-9);
+TEST(PreflightLinks, the_rate_leaves_out_what_every_call_costs_and_what_may_pass_at_once) {
+  // 100 MB/s and 0.5 ms for each call.
+  EXPECT_NEAR(gbit_per_s({8'000'000, 80'500'000}, {1'000'000, 10'500'000}), 0.8, 1e-9);
+  // 100 MB/s, and 0.5 MB pass at once.
+  EXPECT_NEAR(gbit_per_s({8'000'000, 75'000'000}, {1'000'000, 5'000'000}), 0.8, 1e-9);
+  EXPECT_NEAR(gbit_per_s({8'000'000, 80'000'000}, {0, 0}), 0.8, 0.011);
+}
+
+TEST(PreflightLinks, a_disturbed_exchange_does_not_invent_a_rate) {
+  // The shorter exchange took too long: the difference would say 56 Gbit/s, or be negative.
+  EXPECT_NEAR(gbit_per_s({8'000'000, 80'000'000}, {1'000'000, 79'000'000}), 0.81, 0.01);
   EXPECT_NEAR(gbit_per_s({8'000'000, 80'000'000}, {1'000'000, 90'000'000}), 0.8, 1e-9);
+  // It took no time at all.
+  EXPECT_GE(gbit_per_s({8'000'000, 80'000'000}, {4'000'000, 1}), 0.8 * 0.8 - 1e-9);
+  EXPECT_EQ(gbit_per_s({8'000'000, 0}, {0, 0}), 0);
 }
 
 }  // namespace
