@@ -193,7 +193,8 @@ FEWER_PROGRAMS = {"RUEDA_TEST_PROGRAMS": "2"}
 
 # Test programs that start no thread.
 ONE_THREAD = tuple(
-    f"{module}_test" for module in ("bench", "control", "doctor", "kernels", "launch", "memory", "schedule")
+    f"{module}_test"
+    for module in ("bench", "control", "doctor", "kernels", "launch", "memory", "preflight", "schedule")
 )
 
 

@@ -56,9 +56,11 @@ Result<Library> open_library(const std::string& own_path) {
   take("rueda_shutdown", library.shutdown);
   take("rueda_rank", library.rank);
   take("rueda_size", library.size);
+  take("rueda_local_rank", library.local_rank);
   take("rueda_cross_size", library.cross_size);
   take("rueda_last_error", library.last_error);
   take("rueda_describe", library.describe);
+  take("rueda_add_process_set", library.add_process_set);
   take("rueda_submit", library.submit);
   take("rueda_submit_for_wait", library.submit_for_wait);
   take("rueda_wait", library.wait);

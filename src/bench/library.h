@@ -16,9 +16,11 @@ struct Library {
   decltype(&rueda_shutdown) shutdown;
   decltype(&rueda_rank) rank;
   decltype(&rueda_size) size;
+  decltype(&rueda_local_rank) local_rank;
   decltype(&rueda_cross_size) cross_size;
   decltype(&rueda_last_error) last_error;
   decltype(&rueda_describe) describe;
+  decltype(&rueda_add_process_set) add_process_set;
   decltype(&rueda_submit) submit;
   decltype(&rueda_submit_for_wait) submit_for_wait;
   decltype(&rueda_wait) wait;

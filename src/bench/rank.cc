@@ -26,6 +26,7 @@ rueda_request request_of(const Operation& operation, const int64_t* shape) {
   request.splits = operation.splits.empty() ? nullptr : operation.splits.data();
   request.split_count = static_cast<int32_t>(operation.splits.size());
   request.priority = operation.priority;
+  request.process_set = operation.process_set;
   return request;
 }
 
@@ -35,12 +36,17 @@ nlohmann::json facts_of(const Library& library) {
 
 }  // namespace
 
-Result<std::unique_ptr<Rank>> Rank::join(const std::string& own_path) {
+Result<std::unique_ptr<Rank>> Rank::join(const std::string& own_path, double wait_limit_s) {
   Result<Library> library = open_library(own_path);
   if (!library.is_ok()) return library.status();
   if (library.value().init(nullptr) != RUEDA_OK)
     return Status(Code::kUnavailable, library.value().last_error());
-  return std::unique_ptr<Rank>(new Rank(std::move(library).value()));
+  return std::unique_ptr<Rank>(new Rank(std::move(library).value(), wait_limit_s));
+}
+
+std::string Rank::host() const {
+  const nlohmann::json facts = facts_of(library_);
+  return facts.is_object() ? facts.value("host", "unknown") : "unknown";
 }
 
 std::string Rank::transports() const {
@@ -69,7 +75,7 @@ Status Rank::failure(int64_t handle, int code) const {
   return {static_cast<Code>(code),
           code == RUEDA_TIMEOUT
               ? fmt::format("rank {} waited {} s for an operation; set RUEDA_LOG_LEVEL=debug to see which",
-                            rank_, kWaitLimitS)
+                            rank_, wait_limit_s_)
               : library_.error(handle)};
 }
 
@@ -91,7 +97,7 @@ Result<int64_t> Rank::submit_group(std::span<const Operation> operations) {
 }
 
 Status Rank::finish(int64_t handle) {
-  const int code = library_.wait(handle, kWaitLimitS);
+  const int code = library_.wait(handle, wait_limit_s_);
   Status status = code == RUEDA_OK ? Status::ok() : failure(handle, code);
   library_.release(handle);
   return status;
@@ -112,8 +118,9 @@ Result<std::span<const float>> Rank::output_of(int64_t handle) const {
   return std::span(static_cast<const float*>(info.data), info.bytes / sizeof(float));
 }
 
-Status Rank::barrier(const char* name) {
-  rueda_request request = request_of({.what = RUEDA_BARRIER, .name = name}, nullptr);
+Status Rank::barrier(const char* name, int32_t process_set) {
+  rueda_request request =
+      request_of({.what = RUEDA_BARRIER, .name = name, .process_set = process_set}, nullptr);
   request.ndim = 0;
   int64_t handle = 0;
   const int code = library_.submit_for_wait(&request, 1, &handle);
@@ -121,18 +128,19 @@ Status Rank::barrier(const char* name) {
   return finish(handle);
 }
 
-Result<std::vector<int64_t>> Rank::gather(std::span<const int64_t> numbers) {
+Result<std::vector<int64_t>> Rank::gather(std::span<const int64_t> numbers, const ProcessSet& set) {
   const auto count = static_cast<int64_t>(numbers.size());
   const std::string name = fmt::format("bench.gather.{}", gathers_++);
-  rueda_request request = request_of({.what = RUEDA_ALLGATHER, .name = name.c_str()}, &count);
+  rueda_request request =
+      request_of({.what = RUEDA_ALLGATHER, .name = name.c_str(), .process_set = set.id}, &count);
   request.dtype = RUEDA_INT64;
   request.input = numbers.data();
   int64_t handle = 0;
   int code = library_.submit_for_wait(&request, 1, &handle);
   if (code != RUEDA_OK) return Status(static_cast<Code>(code), library_.last_error());
-  code = library_.wait(handle, kWaitLimitS);
+  code = library_.wait(handle, wait_limit_s_);
   Status status = code == RUEDA_OK ? Status::ok() : failure(handle, code);
-  std::vector<int64_t> all(numbers.size() * static_cast<size_t>(size_));
+  std::vector<int64_t> all(numbers.size() * static_cast<size_t>(set.size));
   rueda_result_info info{};
   info.struct_size = sizeof info;
   if (status.is_ok() && library_.result(handle, 0, &info) == RUEDA_OK) {
@@ -145,6 +153,35 @@ Result<std::vector<int64_t>> Rank::gather(std::span<const int64_t> numbers) {
   library_.release(handle);
   if (!status.is_ok()) return status;
   return all;
+}
+
+Result<std::string> Rank::gather_text(std::string_view text) {
+  const auto count = static_cast<int64_t>(text.size());
+  const std::string name = fmt::format("bench.gather.{}", gathers_++);
+  rueda_request request = request_of({.what = RUEDA_ALLGATHER, .name = name.c_str()}, &count);
+  request.dtype = RUEDA_UINT8;
+  request.input = text.data();
+  int64_t handle = 0;
+  int code = library_.submit_for_wait(&request, 1, &handle);
+  if (code != RUEDA_OK) return Status(static_cast<Code>(code), library_.last_error());
+  code = library_.wait(handle, wait_limit_s_);
+  rueda_result_info info{};
+  info.struct_size = sizeof info;
+  if (code == RUEDA_OK) code = library_.result(handle, 0, &info);
+  const Status status = code == RUEDA_OK ? Status::ok() : failure(handle, code);
+  std::string all;
+  if (status.is_ok() && info.bytes > 0) all.assign(static_cast<const char*>(info.data), info.bytes);
+  library_.release(handle);
+  if (!status.is_ok()) return status;
+  return all;
+}
+
+Result<ProcessSet> Rank::add_process_set(std::span<const int32_t> ranks) {
+  ProcessSet set{.id = 0, .size = static_cast<int>(ranks.size())};
+  if (set.size == size_) return set;
+  const int code = library_.add_process_set(ranks.data(), set.size, &set.id);
+  if (code != RUEDA_OK) return Status(static_cast<Code>(code), library_.last_error());
+  return set;
 }
 
 Result<bool> Rank::all_agree(bool claim) {

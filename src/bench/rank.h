@@ -13,7 +13,8 @@
 
 namespace rueda::bench {
 
-// The limit of every wait, so that a rank that hangs is reported and does not block the benchmark.
+// The limit of every wait unless the caller gives another, so that a rank that hangs is reported and does not
+// block the benchmark.
 inline constexpr double kWaitLimitS = 120;
 
 struct Operation {
@@ -24,18 +25,28 @@ struct Operation {
   float* output = nullptr;  // for allreduce and broadcast it may be the input; null = memory of the engine
   std::span<const int32_t> splits = {};  // alltoall
   int32_t priority = 0;
+  int32_t process_set = 0;
+};
+
+struct ProcessSet {
+  int32_t id = 0;
+  int size = 0;  // ranks
 };
 
 class Rank {
  public:
   // Collective: returns when all ranks have called it.
-  static Result<std::unique_ptr<Rank>> join(const std::string& own_path);
+  static Result<std::unique_ptr<Rank>> join(const std::string& own_path, double wait_limit_s = kWaitLimitS);
   ~Rank() { library_.shutdown(); }
   Rank(const Rank&) = delete;
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
+  [[nodiscard]] int local_rank() const { return library_.local_rank(); }
   [[nodiscard]] bool is_first() const { return rank_ == 0; }
+  void set_wait_limit(double seconds) { wait_limit_s_ = seconds; }
+  [[nodiscard]] ProcessSet world() const { return {.id = 0, .size = size_}; }
+  [[nodiscard]] std::string host() const;  // this rank's, as the library names it
   [[nodiscard]] const Library& library() const { return library_; }
   [[nodiscard]] std::string transports() const;  // the transports to the other ranks: "shm", "tcp", "shm+tcp"
   [[nodiscard]] std::string algorithm() const;   // of the last batch that ran
@@ -51,17 +62,27 @@ class Rank {
   // The output that the engine allocated for a handle that is done but not released.
   Result<std::span<const float>> output_of(int64_t handle) const;
   // Two barriers of one iteration need two names: recurring names tell learned plans where a step ends.
-  Status barrier(const char* name = "bench.barrier");
+  Status barrier(const char* name = "bench.barrier", int32_t process_set = 0);
   // Collective. Returns the numbers of all ranks: [ranks * numbers.size()], rank-major. All ranks
   // pass equally many.
-  Result<std::vector<int64_t>> gather(std::span<const int64_t> numbers);
+  Result<std::vector<int64_t>> gather(std::span<const int64_t> numbers) { return gather(numbers, world()); }
+  // The same among the ranks of the set.
+  Result<std::vector<int64_t>> gather(std::span<const int64_t> numbers, const ProcessSet& set);
+  // Collective: the texts of all ranks, one after the other.
+  Result<std::string> gather_text(std::string_view text);
+  // Collective over all ranks, also those that are not in the set. A set of all ranks is the world.
+  Result<ProcessSet> add_process_set(std::span<const int32_t> ranks);
   Result<bool> all_agree(bool claim);  // collective: whether it is true on every rank
 
  private:
-  explicit Rank(Library library)
-      : library_(std::move(library)), rank_(library_.rank()), size_(library_.size()) {}
+  Rank(Library library, double wait_limit_s)
+      : library_(std::move(library)),
+        wait_limit_s_(wait_limit_s),
+        rank_(library_.rank()),
+        size_(library_.size()) {}
   Status failure(int64_t handle, int code) const;
   Library library_;
+  double wait_limit_s_;
   int rank_, size_;
   int64_t gathers_ = 0;
 };

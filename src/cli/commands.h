@@ -15,6 +15,7 @@ int check_build_command(const Arguments& arguments);
 int env_command(const Arguments& arguments);
 int bench_command(const Arguments& arguments);
 int doctor_command(const Arguments& arguments);
+int preflight_command(const Arguments& arguments);
 int timeline_command(const Arguments& arguments);
 
 // Absolute path of this program.

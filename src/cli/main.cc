@@ -18,6 +18,7 @@ namespace {
 constexpr const char* kHelp = R"(rueda: data-parallel training
 
   rueda run -np 4 python train.py    start a command as several ranks, here or through ssh
+  rueda preflight -H a:8,b:8         check the hosts of a job and the links between them, before it starts
   rueda bench allreduce -np 2        measure this machine; rueda bench --help says what else
   rueda timeline summary t.json      say where the time of a job went, and what to do about it
   rueda env                          list all settings with their values
@@ -36,6 +37,7 @@ int dispatch(const Arguments& arguments) {
   if (command == "agent" && rest.empty()) return launch::agent_main(kRelease);
   if (command == "env") return env_command(rest);
   if (command == "bench") return bench_command(rest);
+  if (command == "preflight") return preflight_command(rest);
   if (command == "doctor") return doctor_command(rest);
   if (command == "timeline") return timeline_command(rest);
   if (command == "check-build") return check_build_command(rest);

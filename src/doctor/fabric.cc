@@ -17,14 +17,6 @@ namespace fs = std::filesystem;
 
 constexpr int kMajor = 1, kMinor = 13;  // what the transport asks for
 
-std::vector<fs::path> sorted_entries(const fs::path& folder) {
-  std::vector<fs::path> found;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) found.push_back(entry.path());
-  std::ranges::sort(found);
-  return found;
-}
-
 bool names(std::string_view transports, std::string_view name) {
   return fmt::format(",{},", transports).find(fmt::format(",{},", name)) != std::string::npos;
 }

@@ -56,6 +56,11 @@ unsigned long long memory_limit() {
   return error == std::errc() && bytes < kNoLimit ? bytes : 0;
 }
 
+unsigned long long machine_memory() {
+  return static_cast<unsigned long long>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<unsigned long long>(sysconf(_SC_PAGESIZE));
+}
+
 std::string model_of_processor() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
@@ -88,24 +93,35 @@ void add_descriptors(Section& section) {
 
 }  // namespace
 
-Section examine_processor() {
-  Section section{.title = "processor", .facts = {}, .problems = {}};
+int usable_cores() {
   cpu_set_t mine;
   CPU_ZERO(&mine);
-  const bool is_known = sched_getaffinity(0, sizeof(mine), &mine) == 0;
+  return sched_getaffinity(0, sizeof(mine), &mine) == 0 ? CPU_COUNT(&mine) : 0;
+}
+
+unsigned long long usable_memory_bytes() {
+  const unsigned long long limit = memory_limit();
+  return limit == 0 ? machine_memory() : std::min(limit, machine_memory());
+}
+
+long long free_shm_bytes() {
+  struct statvfs shm {};
+  if (statvfs("/dev/shm", &shm) != 0) return -1;
+  return static_cast<long long>(shm.f_bavail) * static_cast<long long>(shm.f_frsize);
+}
+
+Section examine_processor() {
+  Section section{.title = "processor", .facts = {}, .problems = {}};
   section.add("model", model_of_processor());
-  section.add("cores", fmt::format("{} of {} may be used", is_known ? CPU_COUNT(&mine) : 0,
-                                   sysconf(_SC_NPROCESSORS_CONF)));
+  section.add("cores", fmt::format("{} of {} may be used", usable_cores(), sysconf(_SC_NPROCESSORS_CONF)));
   section.add("quota of the group", quota_text());
   return section;
 }
 
 Section examine_memory() {
   Section section{.title = "memory", .facts = {}, .problems = {}};
-  const auto total = static_cast<unsigned long long>(sysconf(_SC_PHYS_PAGES)) *
-                     static_cast<unsigned long long>(sysconf(_SC_PAGESIZE));
   const unsigned long long limit = memory_limit();
-  section.add("memory", bytes_text(total));
+  section.add("memory", bytes_text(machine_memory()));
   section.add("limit of the group", limit == 0 ? "none" : bytes_text(limit));
   const Result<UniqueFd> memory = make_memory_file(4096);
   section.add("memfd",

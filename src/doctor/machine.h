@@ -1,6 +1,8 @@
 // What the machine offers, and which of it rueda would use. The functions change nothing.
 #pragma once
 
+#include <string>
+
 #include "doctor/report.h"
 
 namespace rueda::doctor {
@@ -11,5 +13,12 @@ Section examine_memory();
 Section examine_network(const std::string& interface);
 // Which launcher started this process, and what could start ranks.
 Section examine_launchers();
+
+// The memory of the machine, or the limit of this process's control group if that is less.
+unsigned long long usable_memory_bytes();
+// What is free in /dev/shm; -1: it is not mounted.
+long long free_shm_bytes();
+// The cores that this process may use; 0 = unknown.
+int usable_cores();
 
 }  // namespace rueda::doctor

@@ -47,6 +47,18 @@ def test_the_page_names_what_would_be_used():
     assert "did you mean RUEDA_FUSION_THRESHOLD?" in done.stdout
 
 
+def test_two_ranks_exchange_bytes_over_each_transport_that_is_allowed():
+    done = doctor("--no-python", "--json")
+    tried = json.loads(done.stdout)["facts"]["transports"]
+    assert set(tried) == {"shm", "tcp"} and all(text.startswith("works; ") for text in tried.values()), tried
+    facts = json.loads(done.stdout)["facts"]["hardware"]
+    assert {"network card", "clock source", "clock is kept", "NVIDIA GPUs"} <= set(facts), facts
+    # Over UCX, where its library cannot be loaded, ranks reach each other in no way.
+    done = doctor("--no-python", "--json", RUEDA_TRANSPORTS="ucx", LD_LIBRARY_PATH="", UCX_TLS="no_such_way")
+    assert set(json.loads(done.stdout)["facts"]["transports"]) == {"ucx"}
+    assert "cannot exchange bytes over ucx" in broken_sentences(done)["transports"], done.stdout
+
+
 def test_what_will_not_work_is_a_sentence_and_status_1():
     done = doctor("--no-python", "--json", RUEDA_INTERFACE="no-such-interface", RUEDA_CYCLE_TIME="soon")
     assert done.returncode == 1

@@ -27,8 +27,9 @@ PROGRAMS = {
     "launch": {"base", "store"},
     "bench": {"base", "store", "launch"},
     "doctor": {"base", "store", "launch", "bench"},
+    "preflight": {"base", "store", "launch", "bench", "doctor"},
     "timeline": {"base", "trace"},
-    "cli": {"base", "store", "launch", "bench", "doctor", "timeline"},
+    "cli": {"base", "store", "launch", "bench", "doctor", "preflight", "timeline"},
 }
 # Modules whose sub-folders implement one interface and must not know one another.
 FAMILIES = ("transport", "backend", "plugins")

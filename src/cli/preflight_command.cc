@@ -1,0 +1,141 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdio>
+
+#include "bench/sizes.h"
+#include "cli/commands.h"
+#include "cli/run_options.h"
+#include "preflight/preflight.h"
+
+namespace rueda::cli {
+namespace {
+
+constexpr const char* kHelp = R"(rueda preflight [options]: checks the hosts of a job before it starts
+
+  rueda preflight -H a:8,b:8      starts ranks as rueda run would; -np, --hostfile, ssh and Slurm as there
+  mpirun -np 16 rueda preflight   under mpirun, srun, torchrun, rueda run, in pods: as the ranks of that job
+
+It compares releases, wheels, packages, GPUs, limits and clocks of the hosts, measures bandwidth and latency
+of pairs of hosts through librueda.so, and names the slow host, the slow link and the host that does not
+answer.
+
+  --json FILE        also write the results to FILE; - prints them instead of the page
+  --heat-map FILE    also write a picture of all pairs (SVG)
+  --min-rate RATE    demand so much of every pair, each way: 10gbit
+  --rounds N         rounds of disjoint pairs (default: all up to 64 hosts, 2 log2 of more)
+
+All other options are those of rueda run, except a command. Exit status: 0 all well, 1 problems found, 2 it
+could not run.
+)";
+
+using preflight::Request;
+
+struct Own {
+  Request request;
+  bool is_help = false;
+  Arguments others;  // for rueda run
+};
+
+Status take_value(Own& own, const std::string& option, const std::string& value) {
+  if (value.empty())
+    return {Code::kInvalidArgument, option + " is empty; give a value or leave the option out"};
+  if (option == "--json") own.request.json = value;
+  if (option == "--heat-map") own.request.heat_map = value;
+  if (option == "--min-rate") {
+    const Result<int64_t> rate = bench::parse_rate(value);
+    if (!rate.is_ok()) return rate.status();
+    own.request.least_gbit_per_s = static_cast<double>(rate.value()) / 1e9;
+  }
+  if (option == "--rounds") {
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), own.request.rounds);
+    if (error != std::errc() || end != value.data() + value.size() || own.request.rounds < 1)
+      return {Code::kInvalidArgument, fmt::format("--rounds {} is not a number from 1 on", value)};
+  }
+  return Status::ok();
+}
+
+// Splits our own options from those of rueda run.
+Result<Own> split(const Arguments& arguments) {
+  constexpr std::array<std::string_view, 4> kWithValue = {"--json", "--heat-map", "--min-rate", "--rounds"};
+  Own own;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    const size_t equals = word.find('=');
+    const std::string name = word.substr(0, equals);
+    if (word == "--help" || word == "-h")
+      own.is_help = true;
+    else if (word == "--facts")  // only rueda itself gives these two
+      own.request.role = Request::Role::kFacts;
+    else if (word == "--measure")
+      own.request.role = Request::Role::kMeasure;
+    else if (std::ranges::find(kWithValue, name) == kWithValue.end())
+      own.others.push_back(word);
+    else if (equals == std::string::npos && i + 1 == arguments.size())
+      return Status(Code::kInvalidArgument, name + " needs a value; see rueda preflight --help");
+    else if (Status taken = take_value(
+                 own, name, equals == std::string::npos ? arguments[++i] : word.substr(equals + 1));
+             !taken.is_ok())
+      return taken;
+  }
+  return own;
+}
+
+// Without hosts, two ranks here.
+bool names_no_ranks(const Arguments& words) {
+  constexpr std::array<std::string_view, 7> kPlaces = {"-H",   "-np",        "-n",        "--hosts",
+                                                       "--np", "--num-proc", "--hostfile"};
+  const bool is_in_allocation = getenv("SLURM_JOB_ID") != nullptr || getenv("K_MPI_JOB_ROLE") != nullptr;
+  return !is_in_allocation && std::ranges::none_of(words, [&](const std::string& word) {
+    return std::ranges::any_of(kPlaces, [&](std::string_view place) {
+      return word == place || word.starts_with(std::string(place) + "=");
+    });
+  });
+}
+
+Status take_job(Own& own) {
+  Arguments words = own.others;
+  if (names_no_ranks(words)) words.insert(words.end(), {"-np", "2"});
+  constexpr const char* kCommand = "preflight";  // rueda run wants one; each of our jobs has its own
+  words.insert(words.end(), {"--", kCommand});
+  Result<RunRequest> run = parse_run(words);
+  if (!run.is_ok()) return run.status();
+  if (run.value().mpirun)
+    return {Code::kUnsupported, "--mpi starts no preflight; write mpirun -np N rueda preflight"};
+  own.request.job = std::move(run.value().options);
+  if (own.request.job.command != Arguments{kCommand})
+    return {Code::kInvalidArgument,
+            fmt::format("{} is no option, and preflight starts no command; see rueda preflight --help",
+                        own.request.job.command.empty() ? "this" : own.request.job.command.front())};
+  return Status::ok();
+}
+
+}  // namespace
+
+int preflight_command(const Arguments& arguments) {
+  const auto refuse = [](const Status& status) {
+    fmt::print(stderr, "rueda preflight: {}\n", status.why);
+    return kUsageError;
+  };
+  Result<Own> own = split(arguments);
+  if (!own.is_ok()) return refuse(own.status());
+  if (own.value().is_help) {
+    fmt::print("{}", kHelp);
+    return 0;
+  }
+  Request& request = own.value().request;
+  const bool is_rank = request.role != Request::Role::kWhole || preflight::is_rank();
+  if (is_rank && !own.value().others.empty())
+    return refuse(
+        {Code::kInvalidArgument, fmt::format("{} has no effect in a job that is started already; give it to "
+                                             "the launcher",
+                                             own.value().others.front())});
+  if (!is_rank)
+    if (const Status taken = take_job(own.value()); !taken.is_ok()) return refuse(taken);
+  request.job.binary = own_path();
+  return preflight::run(request, own_path());
+}
+
+}  // namespace rueda::cli

@@ -1,0 +1,48 @@
+// What the kernel says about network cards, memory nodes, clocks and GPUs. The functions change nothing. Each
+// takes the root of the file system that it reads, "" for this machine's own.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "doctor/report.h"
+
+namespace rueda::doctor {
+
+struct NetworkCard {
+  bool is_physical = false;  // false: veth, bridge, bond, tunnel
+  int64_t mbit_per_s = 0;    // 0 = unknown; virtual interfaces invent a number, which is not reported
+  int mtu = 0;               // 0 = unknown
+  int numa_node = -1;        // -1 = unknown, or the machine has one node
+  std::string driver;        // "mlx5_core"; "" = unknown
+};
+NetworkCard read_network_card(const std::string& root, const std::string& interface);
+
+// The interface whose address other hosts are told; "" = unknown. setting: the value of RUEDA_INTERFACE.
+std::string interface_towards_others(const std::string& setting);
+
+struct NumaNode {
+  int number = 0;
+  std::string cpus;  // "0-15,32-47"
+};
+std::vector<NumaNode> read_numa_nodes(const std::string& root);
+
+struct ClockSource {
+  std::string current, available;  // "tsc"; "tsc hpet acpi_pm"
+};
+ClockSource read_clock_source(const std::string& root);
+// Whether a time service keeps the clock, as the kernel knows it.
+bool is_clock_synchronised();
+
+struct NvidiaGpus {
+  std::vector<std::string> models;  // in the order of the bus
+  std::string driver;               // "535.161.08"; "" = no driver
+};
+NvidiaGpus read_nvidia_gpus(const std::string& root);
+// The version of the libnccl.so.2 that the loader finds; "" = none. It stays loaded.
+std::string find_nccl();
+
+Section examine_hardware(const std::string& interface_setting);
+
+}  // namespace rueda::doctor

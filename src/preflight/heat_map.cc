@@ -1,0 +1,133 @@
+// The picture: one cell for each pair of hosts, coloured by its share of the usual rate. Written here, not by
+// a plotting library, because the hosts of a job rarely have one, and rectangles are all it needs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "preflight/outcome.h"
+
+namespace rueda::preflight {
+namespace {
+
+constexpr int kTop = 84, kMargin = 16, kLetter = 7;
+constexpr size_t kHostsWithNumbers = 20;  // in more cells there is no room for a number
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '&')
+      out += "&amp;";
+    else if (c == '"')
+      out += "&quot;";
+    else if (static_cast<unsigned char>(c) >= 0x20)  // XML allows no control characters
+      out += c;
+  }
+  return out;
+}
+
+// From red through white to blue, which people with any colour vision tell apart. share: of the usual rate.
+std::string colour(double share) {
+  struct Stop {
+    double at;
+    std::array<double, 3> rgb;
+  };
+  constexpr std::array<Stop, 4> kStops = {
+      {{0, {165, 0, 38}}, {0.5, {244, 109, 67}}, {kSlowShare + 0.1, {247, 247, 247}}, {1, {69, 117, 180}}}};
+  const double x = std::clamp(share, 0.0, 1.0);
+  size_t next = 1;
+  while (next + 1 < kStops.size() && x > kStops[next].at) ++next;
+  const Stop &low = kStops[next - 1], &high = kStops[next];
+  const double part = (x - low.at) / (high.at - low.at);
+  const auto mixed = [&](size_t i) {
+    return static_cast<int>(std::lround(low.rgb.at(i) + part * (high.rgb.at(i) - low.rgb.at(i))));
+  };
+  return fmt::format("#{:02x}{:02x}{:02x}", mixed(0), mixed(1), mixed(2));
+}
+
+struct Grid {
+  int left, cell;
+  [[nodiscard]] int x(int column) const { return left + cell * column; }
+  [[nodiscard]] int y(int row) const { return kTop + cell * row; }
+};
+
+std::string cell(const Grid& grid, const PairMeasurement& pair, const Outcome& outcome, bool is_lower) {
+  const auto& hosts = outcome.measured.hosts;
+  const int row = is_lower ? pair.b : pair.a, column = is_lower ? pair.a : pair.b;
+  const bool is_slow = std::ranges::any_of(
+      outcome.verdict.slow_links, [&](const SlowLink& link) { return link.a == pair.a && link.b == pair.b; });
+  const double usual = outcome.verdict.usual_gbit_per_s;
+  std::string text = fmt::format(
+      "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\" stroke=\"{}\" "
+      "stroke-width=\"{}\"><title>{} - {}: "
+      "{}, 8 bytes in {:.0f} us</title></rect>\n",
+      grid.x(column) + 1, grid.y(row) + 1, grid.cell - 2, grid.cell - 2,
+      colour(usual > 0 ? pair.gbit_per_s / usual : 0), is_slow ? "#000" : "none", is_slow ? 2 : 0,
+      escaped(hosts[static_cast<size_t>(row)].host), escaped(hosts[static_cast<size_t>(column)].host),
+      gbit_text(pair.gbit_per_s), pair.round_trip_us);
+  if (hosts.size() <= kHostsWithNumbers)
+    text += fmt::format(
+        "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" font-size=\"10\" "
+        "pointer-events=\"none\">{:.3g}</text>\n",
+        grid.x(column) + grid.cell / 2, grid.y(row) + grid.cell / 2 + 4, pair.gbit_per_s);
+  return text;
+}
+
+std::string labels(const Grid& grid, const Outcome& outcome) {
+  std::string text;
+  for (size_t i = 0; i < outcome.measured.hosts.size(); ++i) {
+    const auto host = static_cast<int>(i);
+    const bool is_slow = std::ranges::find(outcome.verdict.slow_hosts, host, &SlowHost::host) !=
+                         outcome.verdict.slow_hosts.end();
+    const std::string name = escaped(outcome.measured.hosts[i].host);
+    const char* style = is_slow ? " font-weight=\"bold\" fill=\"#a50026\"" : "";
+    text += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\"{}>{}</text>\n", grid.left - 6,
+                        grid.y(host) + grid.cell / 2 + 4, style, name);
+    text += fmt::format("<text transform=\"translate({} {}) rotate(-60)\"{}>{}</text>\n",
+                        grid.x(host) + grid.cell / 2 + 4, kTop - 6, style, name);
+  }
+  return text;
+}
+
+std::string legend(const Grid& grid, int y, double usual) {
+  std::string text;
+  for (int i = 0; i <= 10; ++i)
+    text += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"14\" height=\"12\" fill=\"{}\"/>\n",
+                        grid.left + 14 * i, y, colour(i / 10.0));
+  return text + fmt::format("<text x=\"{}\" y=\"{}\">0 to {}, the usual rate</text>\n",
+                            grid.left + 14 * 11 + 8, y + 10, escaped(gbit_text(usual)));
+}
+
+}  // namespace
+
+std::string heat_map(const Outcome& outcome) {
+  const auto& hosts = outcome.measured.hosts;
+  size_t longest = 4;
+  for (const HostFacts& facts : hosts) longest = std::max(longest, facts.host.size());
+  const auto count = static_cast<int>(hosts.size());
+  const Grid grid{.left = kMargin + kLetter * static_cast<int>(longest),
+                  .cell = hosts.size() <= kHostsWithNumbers ? 40
+                          : hosts.size() <= 100             ? 14
+                                                            : 6};
+  const int bottom = grid.y(count) + kMargin, width = std::max(grid.x(count) + kMargin + 40, grid.left + 380);
+  std::string text = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
+      "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
+      "<text x=\"{2}\" y=\"16\" font-size=\"13\">rueda preflight: Gbit/s of each pair of hosts, each "
+      "way</text>\n",
+      width, bottom + 30, kMargin);
+  for (int i = 0; i < count; ++i)
+    for (int j = 0; j < count; ++j)
+      text += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"#eee\"/>\n",
+                          grid.x(j) + 1, grid.y(i) + 1, grid.cell - 2, grid.cell - 2);
+  for (const PairMeasurement& pair : outcome.measured.pairs)
+    for (const bool is_lower : {false, true}) text += cell(grid, pair, outcome, is_lower);
+  return text + labels(grid, outcome) + legend(grid, bottom, outcome.verdict.usual_gbit_per_s) + "</svg>\n";
+}
+
+}  // namespace rueda::preflight

@@ -1,0 +1,107 @@
+#include "preflight/outcome.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace rueda::preflight {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+HostFacts host(const std::string& name) {
+  HostFacts facts;
+  facts.host = name;
+  facts.packages = {{"python", "3.11"}};
+  facts.gpus = {"H100"};
+  facts.numa_node = 1;
+  return facts;
+}
+
+Measured four_hosts() {
+  Measured measured{.hosts = {host("a"), host("b"), host("<c&>"), host("d")},
+                    .pairs = {},
+                    .within_gbit_per_s = {40, 0, 0, 41},
+                    .clocks = {{1, 2}, {0, 0}, {-1, 2}, {5, 3}},
+                    .rounds = 3,
+                    .rounds_for_all = 3};
+  for (int a = 0; a < 4; ++a)
+    for (int b = a + 1; b < 4; ++b)
+      measured.pairs.push_back({.a = a,
+                                .b = b,
+                                .gbit_per_s = b == 3             ? 9.0
+                                              : a == 0 && b == 1 ? 3.0
+                                                                 : 25.0,
+                                .round_trip_us = 60,
+                                .bytes = 64 << 20});
+  return measured;
+}
+
+TEST(PreflightOutcome, what_the_first_rank_says_arrives) {
+  const Measured sent = four_hosts();
+  const Result<Measured> got = decode_measured(encode(sent));
+  ASSERT_TRUE(got.is_ok());
+  EXPECT_EQ(got.value().hosts, sent.hosts);
+  ASSERT_EQ(got.value().pairs.size(), 6U);
+  EXPECT_DOUBLE_EQ(got.value().pairs[0].gbit_per_s, 3);
+  EXPECT_EQ(got.value().pairs[0].bytes, 64 << 20);
+  EXPECT_EQ(got.value().within_gbit_per_s, sent.within_gbit_per_s);
+  EXPECT_DOUBLE_EQ(got.value().clocks[2].us, -1);
+  EXPECT_EQ(got.value().rounds_for_all, 3);
+}
+
+TEST(PreflightOutcome, answers_of_another_release_are_refused_and_do_not_crash) {
+  EXPECT_FALSE(decode_measured("").is_ok());
+  EXPECT_FALSE(decode_measured("[]").is_ok());
+  const auto read = nlohmann::json::parse(encode(four_hosts()));
+  for (const auto& [key, value] : read.items()) {
+    auto changed = read;
+    changed[key] = "other";
+    EXPECT_FALSE(decode_measured(changed.dump()).is_ok()) << key;
+    changed.erase(key);
+    EXPECT_FALSE(decode_measured(changed.dump()).is_ok()) << key;
+  }
+  auto changed = read;
+  changed["pairs"][0][1] = 17;  // no such host
+  EXPECT_FALSE(decode_measured(changed.dump()).is_ok());
+}
+
+TEST(PreflightOutcome, page_json_and_picture_name_the_slow_host_and_the_slow_link) {
+  const Outcome outcome = judge(four_hosts(), 8, 0, {{"missing-host", {"e"}, "e: does not answer"}});
+  EXPECT_THAT(page(outcome), HasSubstr("PROBLEM: e: does not answer\n"));
+  EXPECT_THAT(page(outcome), HasSubstr("PROBLEM: d: reaches 9.00 Gbit/s"));
+  EXPECT_THAT(page(outcome), HasSubstr("PROBLEM: a - b: 3.00 Gbit/s"));
+  EXPECT_THAT(page(outcome), HasSubstr("6 pairs in 3 rounds, which are all"));
+  const auto read = nlohmann::json::parse(json(outcome));
+  EXPECT_EQ(read["format"], 1);
+  EXPECT_EQ(read["is_broken"], true);
+  EXPECT_EQ(read["links"].size(), 6U);
+  EXPECT_EQ(read["links"][0]["hosts"], nlohmann::json({"a", "b"}));
+  EXPECT_EQ(read["hosts"][1]["within_gbit_per_s"], nullptr);
+  EXPECT_EQ(read["hosts"][3]["clock_offset_us"], 5);
+  const std::string picture = heat_map(outcome);
+  EXPECT_THAT(picture, HasSubstr("&lt;c&amp;&gt;"));
+  EXPECT_THAT(picture, HasSubstr("<title>b - a: 3.00 Gbit/s"));
+  EXPECT_THAT(picture, HasSubstr("fill=\"#a50026\">d</text>"));
+  EXPECT_THAT(picture, Not(HasSubstr("fill=\"#a50026\">a</text>")));
+}
+
+TEST(PreflightOutcome, untested_links_are_admitted) {
+  Measured measured = four_hosts();
+  measured.rounds = 2;
+  EXPECT_THAT(page(judge(measured, 4, 0, {})), HasSubstr("2 rounds of the 3 that all pairs need"));
+}
+
+TEST(PreflightOutcome, one_host_and_none_are_reported) {
+  Measured one;
+  one.hosts = {host("a")};
+  EXPECT_THAT(page(judge(one, 2, 0, {})), HasSubstr("one host, so no pair of hosts was measured"));
+  const Outcome none = judge({}, 2, 0, {{"missing-host", {"a"}, "a: does not answer"}});
+  EXPECT_THAT(page(none), HasSubstr("1 problems"));
+  EXPECT_THAT(heat_map(none), HasSubstr("</svg>"));
+}
+
+}  // namespace
+}  // namespace rueda::preflight
