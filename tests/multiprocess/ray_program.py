@@ -14,6 +14,9 @@ import ray_scenarios
 
 def main():
     address, node = sys.argv[1:3]
+    fd = int(os.environ.pop("RUEDA_TEST_ANSWERS"))
+    os.set_inheritable(fd, False)
+    answers = os.fdopen(fd, "w", buffering=1)
     if address == "local":
         ray.init(
             num_cpus=4,
@@ -24,7 +27,7 @@ def main():
         )
     else:
         ray.init(address=address, _node_ip_address=node)
-    print("RESULT ready", flush=True)
+    print("ready", file=answers)
     for line in sys.stdin:
         name, *arguments = line.split()
         try:
@@ -33,7 +36,7 @@ def main():
             answer = {"error": type(error).__name__, "text": str(error), "cause": repr(error.__cause__)}
             if not isinstance(error, (RuntimeError, ValueError, NotImplementedError, KeyboardInterrupt)):
                 traceback.print_exc()
-        print("RESULT", json.dumps(answer), flush=True)
+        answers.write(json.dumps(answer) + "\n")
     ray.shutdown()
 
 

@@ -73,24 +73,34 @@ class Program:
     def __init__(self, command: List[str], variables: Dict[str, str]) -> None:
         self.output = ""
         self._answers: queue.Queue[str] = queue.Queue()
+        # Not on stdout, where a thread of Ray prints lines of ranks into the middle of others.
+        reader, writer = os.pipe()
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=variables,
+            env={**variables, "RUEDA_TEST_ANSWERS": str(writer)},
+            pass_fds=[writer],
             text=True,
             bufsize=1,
         )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        os.close(writer)
+        self._readers = [
+            threading.Thread(target=self._read_output, daemon=True),
+            threading.Thread(target=self._read_answers, args=(reader,), daemon=True),
+        ]
+        for one in self._readers:
+            one.start()
 
-    def _read(self) -> None:
+    def _read_output(self) -> None:
         for line in self.process.stdout:
-            if line.startswith("RESULT "):
-                self._answers.put(line[len("RESULT ") :])
-            else:
-                self.output += line
+            self.output += line
+
+    def _read_answers(self, reader: int) -> None:
+        with open(reader) as answers:
+            for line in answers:
+                self._answers.put(line)
         self._answers.put("")
 
     def answer(self, seconds: float = 200) -> str:
@@ -121,7 +131,8 @@ class Program:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self._reader.join(10)
+        for one in self._readers:
+            one.join(10)
         self.process.stdout.close()
 
 

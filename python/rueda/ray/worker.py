@@ -7,6 +7,7 @@ import os
 import struct
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -19,6 +20,7 @@ from rueda.ports import ReservedPort, host_key
 from rueda.ray import reports
 
 MARK = "RUEDA_RAY_MARK"  # in the environment of the actor, and so of everything that it starts
+_SHUTDOWN_SECONDS = 5.0
 NO_SHARING = "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"
 _GUARD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guard.py")
 
@@ -46,9 +48,16 @@ def _pickled(error: BaseException) -> Optional[bytes]:
 
 def end_epoch() -> None:
     """Ends the engine of a rank that has failed, so that the other ranks hear of it at once."""
-    if basics.is_initialized():
+
+    def shut_down() -> None:
         with contextlib.suppress(Exception):
             basics.shutdown()
+
+    if basics.is_initialized():
+        # Not longer than this: the driver must hear of the failure, and kills all if they do not end.
+        thread = threading.Thread(target=shut_down, daemon=True)
+        thread.start()
+        thread.join(_SHUTDOWN_SECONDS)
 
 
 def where() -> tuple[str, tuple[ReservedPort, ReservedPort, ReservedPort]]:
