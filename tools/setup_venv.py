@@ -86,6 +86,10 @@ def install_spark() -> None:
     run(*PIP, "install", "--retries", "5", "-r", "tools/requirements-spark.txt")
 
 
+def install_ray() -> None:
+    run(*PIP, "install", "--retries", "5", "-r", "tools/requirements-ray.txt")
+
+
 def build_wheel() -> None:
     run(sys.executable, "tools/build_wheel.py", str(DIST))
 
@@ -113,6 +117,7 @@ def main() -> None:
     step("tensorflow", files, lambda: has_distribution("tensorflow"), install_tensorflow)
     files = ["tools/requirements-spark.txt"]
     step("spark", files, lambda: has_distribution("pyspark"), install_spark)
+    step("ray", ["tools/requirements-ray.txt"], lambda: has_distribution("ray"), install_ray)
     wheel_inputs = [*WHEEL_INPUTS, "tools/build_wheel.py"]
     step("wheel", wheel_inputs, lambda: any(DIST.glob("rueda-*.whl")), build_wheel)
     step("install rueda", wheel_inputs, lambda: has_distribution("rueda"), install_wheel)

@@ -7,10 +7,11 @@ import socket
 
 import pytest
 
+from rueda.failures import Failure, Progress
+from rueda.placement import Hello, environment, forwarded, place, tf_config
 from rueda.spark import channel, driver, slots
 from rueda.spark.common import shards
 from rueda.spark.common.store import DBFSLocalStore, FilesystemStore, HDFSStore, LocalStore, Store
-from rueda.spark.placement import Hello, environment, forwarded, place, tf_config
 
 pyarrow = pytest.importorskip("pyarrow")
 
@@ -150,11 +151,9 @@ def test_strangers_get_nothing_and_disturb_nobody(supervised):
 
 
 def test_the_cause_is_the_first_failure_that_is_no_consequence():
-    progress = driver.Progress(3)
-    progress.fail(
-        driver.Failure(0, "a", 1, "failed", "rueda.errors.HorovodInternalError: rank 2 was lost"), 10.0
-    )
-    progress.fail(driver.Failure(2, "b", 2, "was killed by SIGKILL"), 10.5)
+    progress = Progress(3)
+    progress.fail(Failure(0, "a", 1, "failed", "rueda.errors.HorovodInternalError: rank 2 was lost"), 10.0)
+    progress.fail(Failure(2, "b", 2, "was killed by SIGKILL"), 10.5)
     assert progress.first_cause().rank == 2
     assert not progress.must_stop(11.9) and progress.must_stop(12.0)
 

@@ -6,84 +6,21 @@ One thread uses it. `Supervisor` performs the effects; `Progress` decides, from 
 from __future__ import annotations
 
 import json
-import os
 import selectors
-import signal
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Optional
 
+from rueda.failures import Failure, Progress, describe_status
+from rueda.placement import Hello, Place, environment, place
 from rueda.spark import channel
-from rueda.spark.placement import Hello, Place, environment, place
 
 HANDSHAKE_SECONDS = 10.0
 MAX_STRANGERS = 64
-SYMPTOM_SECONDS = 2.0  # how long the other ranks may go on after a failure, as under `rueda run`
 _TAIL_LINES = 20
 _LINE_BYTES = 1 << 16  # what is longer is shown in parts
-
-
-@dataclass
-class Failure:
-    """How a rank failed, as far as it is known."""
-
-    rank: int
-    host: str
-    pid: int
-    what: str  # "was killed by SIGKILL"
-    traceback: str = ""
-    tail: tuple[str, ...] = ()  # its last lines on stderr
-
-    @property
-    def is_symptom(self) -> bool:
-        """Whether it says that another rank failed."""
-        return "HorovodInternalError" in self.traceback or "Horovod initialization failed" in self.traceback
-
-    def sentence(self) -> str:
-        """For the exception: the cause, and then the remote traceback or the last lines."""
-        text = f"Rank {self.rank} on {self.host} (pid {self.pid}) {self.what}."
-        if self.traceback:
-            return f"{text}\n{self.traceback.rstrip()}"
-        return "\n".join([text, *(f"| {line}" for line in self.tail)])
-
-
-def describe_status(status: Optional[int]) -> str:
-    """What a wait status means; None: it is unknown, because the keeper was killed."""
-    if status is None:
-        return "was lost: its keeper process was killed"
-    if os.WIFSIGNALED(status):
-        return f"was killed by {signal.Signals(os.WTERMSIG(status)).name}"
-    return f"ended with exit code {os.WEXITSTATUS(status)}"
-
-
-@dataclass
-class Progress:
-    """What has happened to the job so far; every event comes with the time in seconds."""
-
-    size: int
-    failures: list[Failure] = field(default_factory=list)
-    failed_at: Optional[float] = None
-    ended: set[int] = field(default_factory=set)
-
-    def fail(self, failure: Failure, now: float) -> None:
-        """The first failure starts the clock; a rank counts once, and what it raised counts for more."""
-        for known in self.failures:
-            if known.rank == failure.rank:
-                known.traceback = known.traceback or failure.traceback
-                return
-        self.failures.append(failure)
-        if self.failed_at is None:
-            self.failed_at = now
-
-    def first_cause(self) -> Optional[Failure]:
-        """The first failure that is not a consequence of another one, as far as one can tell."""
-        return next((one for one in self.failures if not one.is_symptom), next(iter(self.failures), None))
-
-    def must_stop(self, now: float) -> bool:
-        """Whether the ranks that still run have had their time."""
-        return self.failed_at is not None and now >= self.failed_at + SYMPTOM_SECONDS
 
 
 class Peer:
@@ -286,6 +223,7 @@ class Supervisor:
             peer.place = self.places[hello.partition]
         for peer, hello in zip(peers, hellos):
             variables = environment(hellos, self.places, hello, self._terms.name, self._terms.with_tf_config)
+            variables["RUEDA_SPARK_GPUS"] = ",".join(hello.gpus)  # see devices.py
             rank = self.places[hello.partition].rank
             self._send(peer, channel.PLACE, {"rank": rank, "environment": variables})
 

@@ -21,10 +21,11 @@ from typing import Any, Optional, TextIO
 
 import rueda
 from rueda.basics import setting
+from rueda.failures import Failure
+from rueda.placement import Place, forwarded
 from rueda.run import RemoteTraceback
 from rueda.spark import channel, entry, slots
-from rueda.spark.driver import Failure, Supervisor, Terms
-from rueda.spark.placement import Place, forwarded
+from rueda.spark.driver import Supervisor, Terms
 
 DEFAULT_START_TIMEOUT_SECONDS = 600.0
 NO_CONTEXT = "Could not find an active SparkContext, are you running in a PySpark session?"

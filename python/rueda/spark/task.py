@@ -16,9 +16,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Optional
 
+from rueda.placement import Hello
+from rueda.ports import ReservedPort, host_key
 from rueda.spark import channel
 from rueda.spark._rank import FDS, Outcome
-from rueda.spark.placement import Hello
 
 UNREACHABLE = "The driver of rueda.spark.run cannot be reached:"
 _POLL_SECONDS = 1.0
@@ -38,30 +39,6 @@ class Job:
     environment: Mapping[str, str]
     executable: Optional[str]
     start_timeout_s: float
-
-
-def host_key() -> str:
-    """Equal for processes that share a kernel and a network namespace."""
-    with open("/proc/sys/kernel/random/boot_id") as file:
-        boot = file.read().strip()
-    return f"{boot}|{os.stat('/proc/self/ns/net').st_ino}"
-
-
-class ReservedPort:
-    """A port that nobody else is given while this object lives, and on which a program here can listen:
-    the socket is bound but does not listen, and Linux shares it with sockets that allow reuse as well.
-    """
-
-    def __init__(self, host: str) -> None:
-        family = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][0]
-        self._socket = socket.socket(family, socket.SOCK_STREAM)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        self._socket.bind(("", 0))
-        self.number: int = self._socket.getsockname()[1]
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 class Stopped(Exception):

@@ -1,4 +1,6 @@
-"""Which rank each Spark task becomes, and which variables its rank finds. Values in, values out."""
+"""Which rank each process of a cluster manager (Spark, Ray) becomes, and which variables it finds. Values in,
+values out.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ from dataclasses import dataclass
 class Hello:
     """What a task tells the driver about itself."""
 
-    partition: int
-    host: str  # as Spark knows its executor, so that other executors reach it there
+    partition: int  # the number of the task
+    host: str  # as the cluster manager knows it, so that other tasks reach it there
     host_key: str  # equal for tasks that share a kernel and a network namespace
-    pid: int  # of the Python worker
+    pid: int  # of the process that says it
     ports: tuple[int, int, int]  # reserved for the store, for MASTER_PORT and for TF_CONFIG
     gpus: tuple[str, ...] = ()
 
@@ -99,7 +101,6 @@ def environment(
         "MASTER_ADDR": first.host,
         "MASTER_PORT": str(first.ports[1]),
         "PYTHONUNBUFFERED": "1",
-        "RUEDA_SPARK_GPUS": ",".join(hello.gpus),  # see devices.py
     }
     if with_tf_config:
         variables["TF_CONFIG"] = tf_config(hellos, places, own.rank)

@@ -1,0 +1,1 @@
+"""tf.data service for ranks, served by rueda.tensorflow.data."""

@@ -1,0 +1,91 @@
+"""The placement group of a job: Ray's promise of a bundle for each rank."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rueda.ray import bundles
+
+DEFAULT_SECONDS = 100.0
+NEWS_SECONDS = 5.0
+_LOOK_SECONDS = 0.1
+
+
+def _nodes() -> list[Mapping[str, Any]]:
+    import ray
+
+    return [node for node in ray.nodes() if node.get("Alive")]
+
+
+def _is_fixed() -> bool:
+    """Whether this process has started the cluster itself, with ray.init(): then no node will come."""
+    import ray
+
+    started = getattr(getattr(ray._private, "worker", None), "_global_node", None)
+    return started is not None and bool(started.head)
+
+
+class Placing:
+    """A placement group that this job has made, or that of the caller. tell(line) shows news."""
+
+    def __init__(self, shape: bundles.Shape, tell: Callable[[str], None]) -> None:
+        self.group: Any = None
+        self._is_own = False
+        self._shape = shape
+        self._tell = tell
+
+    def make(self, may_share: bool, seconds: float) -> list[int]:
+        """Returns the bundle of each rank.
+
+        Raises ValueError if there cannot be enough room, and RuntimeError if there is none within so many
+        seconds.
+        """
+        import ray
+
+        current = ray.util.get_current_placement_group() if may_share else None
+        if current is not None:
+            self.group = current
+            chosen = bundles.choose_bundles(current.bundle_specs, self._shape)
+        else:
+            self._wait(seconds)
+            count = len(bundles.bundles_of(self._shape))
+            chosen = [bundle for bundle in range(count) for _ in range(self._shape.per_host or 1)]
+        node_of = ray.util.placement_group_table(self.group)["bundles_to_node_id"]
+        addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in _nodes()}
+        # By address, so that two nodes of one machine are adjacent.
+        return bundles.in_rank_order(
+            chosen, {bundle: addresses.get(node_of[bundle], node_of[bundle]) for bundle in chosen}
+        )
+
+    def remove(self) -> None:
+        """Gives the bundles back."""
+        import ray
+
+        if self._is_own:
+            ray.util.remove_placement_group(self.group)
+            self._is_own = False
+
+    def _room(self) -> int:
+        return bundles.capacity([node["Resources"] for node in _nodes()], self._shape)
+
+    def _wait(self, seconds: float) -> None:
+        import ray
+
+        shape = self._shape
+        if (room := self._room()) < shape.num_workers and _is_fixed():
+            raise ValueError(bundles.too_few(shape, room))
+        self.group = ray.util.placement_group(bundles.bundles_of(shape), strategy=shape.strategy)
+        self._is_own = True
+        now = time.monotonic()
+        deadline, tell_at = now + seconds, now + NEWS_SECONDS
+        while not self.group.wait(_LOOK_SECONDS):
+            time.sleep(_LOOK_SECONDS)  # wait() returns at once if no node can hold a bundle
+            room, now = self._room(), time.monotonic()
+            if now >= deadline:
+                free = min(room, bundles.fits(ray.available_resources(), shape.needs))
+                raise RuntimeError(bundles.too_late(shape, room, free, seconds))
+            if now >= tell_at:
+                self._tell(f"waiting for {shape.sentence()}; the cluster has room for {room} of them")
+                tell_at = now + NEWS_SECONDS

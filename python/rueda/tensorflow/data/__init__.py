@@ -1,0 +1,1 @@
+"""tf.data service for ranks: processes that only prepare data, and how training ranks find them."""

@@ -1,0 +1,175 @@
+"""The parts of rueda.ray that need no Ray."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import rueda
+from rueda.placement import Hello, place
+from rueda.ray import ElasticRayExecutor, RayExecutor, bundles, entry, guard, reports
+from rueda.ray.bundles import Shape, make_shape
+
+
+def shape(num_workers=None, num_hosts=None, per_host=None, cpus=1, gpus=0, strategy="PACK"):
+    return make_shape(num_workers, num_hosts, per_host, cpus, gpus, strategy)
+
+
+def test_one_bundle_per_rank_or_per_host():
+    assert bundles.bundles_of(shape(3, gpus=1)) == [{"CPU": 1.0, "GPU": 1.0}] * 3
+    by_host = shape(num_hosts=2, per_host=4, cpus=0.5)
+    assert bundles.bundles_of(by_host) == [{"CPU": 2.0}] * 2
+    assert (by_host.num_workers, by_host.strategy) == (8, "STRICT_SPREAD")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ({}, "either"),
+        ({"num_workers": 2, "num_hosts": 1}, "either"),
+        ({"num_workers": 0}, "num_workers must be a whole number of at least 1, not 0"),
+        ({"num_workers": True}, "num_workers"),
+        ({"num_hosts": 1, "per_host": 1.5}, "num_workers_per_host"),
+        ({"num_workers": 1, "strategy": "pack"}, "PACK, SPREAD"),
+        ({"num_workers": 1, "cpus": -1}, "fewer than 0"),
+        ({"num_workers": 1, "gpus": 0.5}, "do not share GPUs"),
+    ],
+)
+def test_arguments_that_cannot_be_meant_are_refused(arguments, word):
+    with pytest.raises(ValueError, match=word):
+        shape(**arguments)
+
+
+def test_capacity_depends_on_how_ranks_may_lie():
+    nodes = [{"CPU": 4.0, "GPU": 1.0}, {"CPU": 3.0}, {"memory": 1.0}]
+    assert bundles.capacity(nodes, shape(9)) == 7
+    assert bundles.capacity(nodes, shape(9, cpus=2)) == 3
+    assert bundles.capacity(nodes, shape(9, gpus=1)) == 1
+    assert bundles.capacity(nodes, shape(9, strategy="STRICT_PACK")) == 4
+    assert bundles.capacity(nodes, shape(9, strategy="STRICT_SPREAD")) == 2
+    assert bundles.capacity(nodes, shape(num_hosts=3, per_host=3)) == 6
+    assert bundles.capacity([{"CPU": 0.3}], shape(9, cpus=0.1)) == 3  # 0.3 / 0.1 is less than 3
+
+
+def test_a_given_placement_group_is_used_from_its_second_bundle_on():
+    specs = [{"CPU": 2}, {"CPU": 1}, {"CPU": 2}]
+    assert bundles.choose_bundles(specs, shape(2)) == [1, 2]
+    assert bundles.choose_bundles(specs, shape(3)) == [1, 2, 2]
+    assert bundles.choose_bundles(specs, shape(5)) == [0, 0, 1, 2, 2]
+    with pytest.raises(ValueError, match=r"6 ranks of 1 CPU, .* room for 5"):
+        bundles.choose_bundles(specs, shape(6))
+
+
+def test_ranks_of_one_node_are_adjacent():
+    assert bundles.in_rank_order([0, 1, 2, 3], {0: "b", 1: "a", 2: "b", 3: "a"}) == [0, 2, 1, 3]
+    order = bundles.in_rank_order([0, 1, 2], {0: "x", 1: "y", 2: "x"})
+    hellos = [Hello(i, "h", "xyx"[bundle], i, (1, 2, 3)) for i, bundle in enumerate(order)]
+    assert [place(hellos)[i].rank for i in range(3)] == [0, 1, 2]
+
+
+def test_local_rank_i_sees_its_gpu_as_device_i():
+    assert bundles.visible_gpus([("3",), ("0",)]) == "3,0"
+    assert bundles.visible_gpus([("0", "1"), ("2", "3")]) == "0,1,2,3"
+    assert bundles.visible_gpus([(), ()]) == ""
+
+
+def test_sentences_name_both_numbers():
+    assert Shape(8).sentence() == "8 ranks of 1 CPU"
+    assert shape(num_hosts=2, per_host=4, gpus=1).sentence() == "2 nodes with 4 ranks of 1 CPU and 1 GPU each"
+    assert "asked for 8 ranks of 1 CPU" in bundles.too_few(Shape(8), 4) and "room for 4" in bundles.too_few(
+        Shape(8), 4
+    )
+    late = bundles.too_late(Shape(8), 8, 3, 100)
+    assert "8 ranks" in late and "100 s" in late and "for 3 besides" in late
+
+
+def test_a_node_without_this_version_is_answered_in_one_sentence(monkeypatch):
+    own = (sys.version_info[0], sys.version_info[1])
+    assert entry.problem(entry.Requirements(rueda.__version__, own), "h") is None
+    assert "has rueda" in entry.problem(entry.Requirements("9.9", own), "h")
+    other = entry.problem(entry.Requirements(rueda.__version__, (2, 7)), "h")
+    assert "The node h runs Python" in other and "2.7" in other
+    monkeypatch.setitem(sys.modules, "rueda", None)
+    assert "is not installed for the Python on h" in entry.problem(entry.Requirements("1", own), "h")
+
+
+def test_elastic_arguments_are_refused_as_horovod_and_rueda_say():
+    settings = RayExecutor.create_settings(timeout_s=5)
+    with pytest.raises(ValueError, match="not both"):
+        RayExecutor(settings, num_workers=2, min_workers=1)
+    with pytest.raises(ValueError, match="max_workers needs"):
+        RayExecutor(settings, max_workers=2)
+    with pytest.raises(NotImplementedError, match="no elastic training"):
+        RayExecutor(settings, min_workers=1)
+    with pytest.raises(NotImplementedError, match="no elastic training"):
+        ElasticRayExecutor(ElasticRayExecutor.create_settings(min_num_proc=1))
+    with pytest.raises(ValueError, match="use_gpu=True"):
+        RayExecutor(settings, num_workers=2, gpus_per_worker=1)
+    assert RayExecutor(settings, num_hosts=2, num_workers_per_host=3).num_workers == 6
+
+
+def test_calls_before_the_start_say_what_to_do():
+    executor = RayExecutor(num_workers=1)
+    for call in (executor.run, executor.execute, executor.execute_single, executor.run_remote):
+        with pytest.raises(RuntimeError, match=r"no ranks: it has not been started: call start\(\)"):
+            call(print)
+    executor.shutdown()
+
+
+def test_only_rank_0_reports(monkeypatch):
+    class Queue:
+        def __init__(self):
+            self.put = self.got = []
+            self.put = self.got.append
+
+    found = Queue()
+    reports.configure(found)
+    try:
+        monkeypatch.setenv("RUEDA_RANK", "1")
+        reports.log({"a": 1})
+        monkeypatch.setenv("RUEDA_RANK", "0")
+        reports.log({"a": 2})
+        with pytest.raises(TypeError, match="takes a dict"):
+            reports.log(3)
+    finally:
+        reports.configure(None)
+    reports.log({"a": 3})
+    assert found.got == [{"a": 2}]
+
+
+GUARDED = """
+import os, subprocess, sys, time
+sys.path.insert(0, sys.argv[1])
+from rueda.ray import worker
+worker.start_guard("RUEDA_TEST_GUARD=" + os.environ["RUEDA_TEST_GUARD"])
+child = subprocess.Popen(["sh", "-c", "setsid sleep 600 & echo $!"], stdout=subprocess.PIPE)
+program = int(child.stdout.readline())
+if (fork := os.fork()) == 0:
+    os.setsid()
+    time.sleep(600)
+print(program, fork, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_guard_ends_programs_and_forks_of_a_killed_process():
+    python_folder = os.path.dirname(os.path.dirname(rueda.__file__))
+    variables = {**os.environ, "RUEDA_TEST_GUARD": os.urandom(8).hex()}
+    process = subprocess.Popen(
+        [sys.executable, "-c", GUARDED, python_folder],
+        env=variables,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        left = [guard.look(int(text)) for text in process.stdout.readline().split()]
+        assert None not in left
+    finally:
+        process.kill()
+        process.communicate(timeout=20)
+    from launch_support import assert_all_gone
+
+    assert_all_gone([one.pid for one in left], seconds=15)
+    assert json.dumps([guard.look(one.pid) for one in left]) == "[null, null]"
