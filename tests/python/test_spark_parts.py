@@ -1,14 +1,16 @@
 """The parts of rueda.spark that need neither Spark nor Java."""
 
 import contextlib
+import dataclasses
+import io
 import json
 import os
 import socket
 
 import pytest
 
-from rueda.spark import channel, driver, slots
-from rueda.spark.common import shards
+from rueda.spark import _rank, arguments, channel, driver, launcher, slots
+from rueda.spark.common import checks, shards
 from rueda.spark.common.store import DBFSLocalStore, FilesystemStore, HDFSStore, LocalStore, Store
 from rueda.spark.placement import Hello, environment, forwarded, place, tf_config
 
@@ -93,6 +95,129 @@ def test_slots_are_awaited_while_more_may_come():
         growing.look(2, 29)
 
 
+# ---- what the caller gives ----
+
+ARGUMENTS = {
+    name: None
+    for name in (
+        "args",
+        "kwargs",
+        "num_proc",
+        "env",
+        "nics",
+        "executable",
+        "stdout",
+        "stderr",
+        "start_timeout",
+    )
+} | {"fn": print, "driver_port": 0}
+
+
+@pytest.mark.parametrize(
+    "changes, error, words",
+    [
+        ({"fn": 5}, TypeError, "fn must be a function, not int"),
+        ({"args": "ab"}, TypeError, "args must be a list or tuple, not str"),
+        ({"args": 5}, TypeError, "args must be a list or tuple"),
+        ({"kwargs": [1]}, TypeError, "kwargs must be a dict"),
+        ({"num_proc": "two"}, TypeError, "num_proc must be a whole number"),
+        ({"num_proc": 2.7}, TypeError, "num_proc must be a whole number"),
+        ({"num_proc": True}, TypeError, "num_proc must be a whole number"),
+        ({"num_proc": 0}, ValueError, "num_proc is 0"),
+        ({"driver_port": 70000}, ValueError, "driver_port is 70000"),
+        ({"driver_port": "x"}, TypeError, "driver_port must be a whole number"),
+        ({"env": ["A"]}, TypeError, "env must be a dict of strings"),
+        ({"env": {"A": 1}}, TypeError, r"env\['A'\] is 1; names and values of variables are strings"),
+        ({"env": {"A=b": "x"}}, ValueError, "no = in its name"),
+        ({"env": {"A": "\0"}}, ValueError, "no zero byte"),
+        ({"nics": 5}, TypeError, "nics must be a list of names"),
+        ({"stdout": "file"}, TypeError, "stdout must be a text stream"),
+    ],
+)
+def test_wrong_arguments_are_refused_by_name(changes, error, words):
+    with pytest.raises(error, match=words):
+        arguments.check({**ARGUMENTS, **changes})
+
+
+def test_arguments_that_are_meant_are_accepted():
+    good = {
+        "args": (1,),
+        "kwargs": {"a": 1},
+        "num_proc": 2,
+        "env": {"A": ""},
+        "nics": "lo",
+        "stderr": io.StringIO(),
+    }
+    arguments.check({**ARGUMENTS, **good})
+
+
+@pytest.mark.parametrize("value", ["soon", float("nan"), -1, 0, float("inf"), []])
+def test_a_timeout_that_is_no_time_is_refused_by_name(value, monkeypatch):
+    with pytest.raises(ValueError, match=r"start_timeout is .*; give a number of seconds above 0"):
+        launcher.start_timeout_seconds(value)
+    monkeypatch.setenv("RUEDA_SPARK_START_TIMEOUT", str(value))
+    with pytest.raises(ValueError, match="RUEDA_SPARK_START_TIMEOUT is "):
+        launcher.start_timeout_seconds(None)
+
+
+def test_lines_that_a_stream_cannot_encode_are_shown_with_escapes():
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    console = launcher.Console(stream, stream, with_time=False, verbose=0)
+    console.show(channel.OUT, place(hellos("a"))[0], "caf\u00e9")
+    assert raw.getvalue() == b"[0 a] caf\\xe9\n"
+
+
+PARAMETERS = {name: None for name in ("sample_weight_col", "run_id", "transformation_fn", "num_proc")} | {
+    "feature_cols": ["x"],
+    "label_cols": ["y"],
+    "batch_size": 32,
+    "random_seed": 0,
+}
+
+
+@pytest.mark.parametrize(
+    "changes, error, words",
+    [
+        ({"batch_size": 0}, ValueError, "batch_size is 0; it must be at least 1"),
+        ({"batch_size": "32"}, TypeError, "batch_size must be a whole number, not '32'"),
+        ({"batch_size": None}, TypeError, "batch_size must be a whole number"),
+        ({"epochs": 0}, ValueError, "epochs is 0"),
+        ({"random_seed": -1}, ValueError, "random_seed is -1"),
+        ({"feature_cols": "features"}, TypeError, "feature_cols must be a list of names"),
+        ({"label_cols": []}, ValueError, "label_cols is empty"),
+        ({"run_id": 5}, TypeError, "run_id must be a string"),
+        ({"transformation_fn": 5}, TypeError, "transformation_fn must be a function"),
+    ],
+)
+def test_parameters_that_cannot_be_meant_are_refused_by_name(changes, error, words):
+    checks.check_parameters(PARAMETERS)
+    with pytest.raises(error, match=words):
+        checks.check_parameters({**PARAMETERS, **changes})
+
+
+def test_columns_without_numbers_are_refused_by_their_types():
+    kinds = {
+        "a": "array<array<float>>",
+        "b": "vector",
+        "c": "boolean",
+        "d": "decimal(10,2)",
+        "e": "array<string>",
+    }
+    checks.check_types(kinds, ["a", "b", "c"])
+    for name in "de":
+        with pytest.raises(ValueError, match=f"The column {name} has the type"):
+            checks.check_types(kinds, [name])
+
+
+def test_each_rank_needs_a_row_for_training_and_for_validation():
+    checks.check_rows(2, 2, 2)
+    checks.check_rows(2, None, 2)
+    for rows, words in (((1, 2), "1 training rows for 2"), ((2, 0), "0 validation rows for 2")):
+        with pytest.raises(ValueError, match=words):
+            checks.check_rows(*rows, 2)
+
+
 # ---- channel ----
 
 
@@ -147,6 +272,59 @@ def test_strangers_get_nothing_and_disturb_nobody(supervised):
     assert supervisor.arrived() == 0 and not supervisor.places
     silent.close()
     wrong.close()
+
+
+def test_the_headline_of_an_exception_is_its_class_and_its_first_line():
+    class Silent(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    assert _rank.headline(ValueError("first\nsecond")) == "ValueError: first"
+    assert _rank.headline(SystemExit()) == "SystemExit"
+    assert _rank.headline(Silent()).endswith("Silent")
+    assert len(_rank.headline(ValueError("x" * 10_000))) == 500
+
+
+@pytest.fixture
+def task(supervised):
+    """The end of a task that has proved itself and has its place."""
+    supervisor, address, _ = supervised
+    with socket.create_connection(address, timeout=10) as own:
+
+        def step(*messages):
+            own.sendall(b"".join(channel.encode(*message) for message in messages))
+            supervisor.step(5)
+
+        supervisor.step(5)
+        nonce, mine = own.recv(16), channel.make_nonce()
+        own.sendall(b"rueda-spark-1\n" + mine + channel.proof(b"k" * 32, b"task", nonce, mine))
+        supervisor.step(5)
+        step((channel.HELLO, dataclasses.asdict(hellos("a")[0])))
+        assert supervisor.places
+        yield step
+
+
+def test_a_rank_that_ends_well_without_an_outcome_has_failed(supervised, task):
+    task((channel.ENDED, {"status": 0, "has_outcome": False}))
+    assert (
+        "ended with exit code 0 before the function had returned"
+        in supervised[0].progress.failures[0].sentence()
+    )
+
+
+def test_errors_of_the_stream_for_lines_are_not_taken_for_a_lost_task(supervised, task, monkeypatch):
+    def closed(*_):
+        raise ValueError("I/O operation on closed file")
+
+    monkeypatch.setattr(supervised[0], "_show", closed)
+    with pytest.raises(ValueError, match="closed file"):
+        task((channel.OUT, b"line\n"))
+    assert not supervised[0].progress.failures
+
+
+def test_a_task_that_talks_nonsense_is_lost(supervised, task):
+    task((channel.ENDED, {"status": 0}))
+    assert "was lost" in supervised[0].progress.failures[0].what
 
 
 def test_the_cause_is_the_first_failure_that_is_no_consequence():
@@ -251,6 +429,9 @@ def test_columns_that_no_model_can_take_are_a_sentence(parquet):
     ):
         with pytest.raises(ValueError, match=words):
             to_numpy("x", pyarrow.chunked_array([values]))
+    assert to_numpy("x", pyarrow.array([[1, 2]], pyarrow.large_list(pyarrow.int32()))).shape == (1, 2)
+    with pytest.raises(ValueError, match="no column z; they have x, pair"):
+        row_groups(parquet, parquet.join("data"), ["x", "z"])
     with pytest.raises(ValueError, match="no Parquet data"):
         row_groups(parquet, parquet.join("nothing"))
 
@@ -279,8 +460,10 @@ def test_only_the_last_checkpoint_is_kept_and_runs_are_apart(store):
     store.save_logs("a", {"loss": [1.0]})
     store.save_logs("a", {"loss": [1.0, 0.5]})
     assert json.loads(store.read(store.get_logs_path("a") + "/history.json")) == {"loss": [1.0, 0.5]}
-    with pytest.raises(ValueError, match="no plain file name"):
-        store.get_run_path("../a")
+    for wanted in (store.get_run_path, store.get_intermediate_path):  # the latter is deleted after a fit
+        for name in ("../a", "..", "a/b", ""):
+            with pytest.raises(ValueError, match="no plain file name"):
+                wanted(name)
 
 
 def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(store, monkeypatch):
@@ -298,6 +481,9 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(store, monkey
 
 
 def test_stores_are_chosen_by_the_path():
+    for nothing, error in (("", ValueError), (None, TypeError)):
+        with pytest.raises(error):
+            Store.create(nothing)
     assert type(Store.create("/a")) is LocalStore and Store.create("/a/").prefix_path == "file:///a"
     assert type(Store.create("hdfs://n/a")) is HDFSStore
     assert type(Store.create("memory://a")) is FilesystemStore
