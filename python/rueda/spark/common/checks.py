@@ -100,7 +100,13 @@ def wrapped(action: Callable[[], Any], what: str) -> Any:
     except (ValueError, TypeError):
         raise
     except Exception as error:  # of py4j, and of the libraries behind fsspec
-        reason = next(
-            (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
-        )
+        reason = innermost(str(error)) or type(error).__name__
         raise RuntimeError(f"{what}: {reason}") from error
+
+
+def innermost(text: str) -> str:
+    """The line of an error that says the cause: those of the JVM come with all that they have led to."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = [line.removeprefix("Caused by:") for line in lines if line.startswith("Caused by:")]
+    thrown = [line for line in lines if line.startswith(": ")]
+    return (causes[-1:] or thrown[:1] or lines[:1] or [""])[0].strip(": ")

@@ -29,13 +29,15 @@ class Prepared:
 
 
 def as_array(column: str, kind: Any) -> Any:
-    """The column, with vectors of Spark ML as arrays."""
+    """The column, with vectors of Spark ML as arrays; nulls stay, for `to_numpy` to name them."""
     from pyspark.ml.functions import vector_to_array
     from pyspark.ml.linalg import VectorUDT
-    from pyspark.sql.functions import col
+    from pyspark.sql.functions import col, when
 
     quoted = col(f"`{column}`")
-    return vector_to_array(quoted, "float32").alias(column) if isinstance(kind, VectorUDT) else quoted
+    if not isinstance(kind, VectorUDT):
+        return quoted
+    return when(quoted.isNotNull(), vector_to_array(quoted, "float32")).alias(column)
 
 
 def split(frame: Any, validation: Union[float, str, None], seed: int) -> tuple[Any, Optional[Any]]:
