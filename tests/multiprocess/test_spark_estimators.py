@@ -202,14 +202,88 @@ def test_a_batch_function_of_the_user_several_passes_and_parquet(spark, frame, n
         ({"validation": 1.5}, "between 0 and 1"),
         ({"store": None}, "needs store"),
         ({"num_proc": 2}, "either backend or num_proc"),
+        ({"feature_cols": "x"}, "feature_cols must be a list of names"),
+        ({"store": "/folder"}, "store must be a store"),
+        ({"model": 5}, r"model must be a torch\.nn\.Module"),
+        ({"optimizer": "adam"}, r"optimizer must be a torch\.optim\.Optimizer"),
+        ({"loss": "mse"}, "loss must be a list of functions"),
+        ({"metrics": ["acc"]}, "metrics must be a list of functions"),
+        ({"run_id": ".."}, "no plain file name"),
         ({"label_cols": ["held_out", "y"]}, "The model has 1 outputs, but there are 2 label columns"),
     ],
 )
 def test_mistakes_are_named(frame, store, changes, sentence):
-    with pytest.raises((ValueError, RuntimeError), match=sentence):
+    with pytest.raises((ValueError, TypeError, RuntimeError), match=sentence):
         torch_estimator(store, **changes).fit(frame)
     with pytest.raises(TypeError, match="has no parameter epoch"):
         TorchEstimator(epoch=3)
+
+
+def test_rows_that_cannot_be_used_are_refused_before_ranks_start(spark, frame, store, monkeypatch):
+    monkeypatch.setattr(SparkBackend, "run", lambda *_, **__: pytest.fail("ranks were started"))
+    kinds = "x double, y double, s string, v boolean"
+    rows = spark.session.createDataFrame([(1.0, 1.0, "a", None), (2.0, 2.0, "b", True)], kinds)
+    for data, changes, words in (
+        (frame.limit(1), {}, "1 training rows for 2 ranks"),
+        (rows, {"feature_cols": ["s"]}, "The column s has the type string"),
+        (rows, {"feature_cols": ["x"], "validation": "v"}, "1 training rows for 2 ranks"),  # null: training
+        ([1], {}, "fit takes a DataFrame"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=words):
+            torch_estimator(store, **changes).fit(data)
+    blocked = Store.create(os.path.join(store.path(store.prefix_path), "file"))
+    store.write(blocked.prefix_path, b"no folder")
+    with pytest.raises(RuntimeError, match="The DataFrame could not be written to file://"):
+        torch_estimator(blocked).fit(frame)
+    assert store.read(blocked.prefix_path) == b"no folder"
+
+
+def test_losses_are_made_on_the_ranks_and_the_validation_column_may_be_a_feature(frame, store):
+    driver = os.getpid()
+
+    def make():
+        assert os.getpid() != driver
+        return torch.nn.MSELoss()
+
+    class WithFlag(torch.nn.Linear):
+        def forward(self, x, flag):
+            return super().forward(x)
+
+    model = WithFlag(3, 1)
+    estimator = torch_estimator(
+        store,
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        loss=None,
+        loss_constructors=[make],
+        feature_cols=["x", "held_out"],
+        validation="held_out",
+    )
+    fitted = estimator.fit(frame)
+    assert set(fitted.getHistory()) == {"loss", "val_loss"}
+    with pytest.raises(ValueError, match="The column x has nulls"):
+        fitted.transform(frame.selectExpr("if(true, null, x) as x", "y", "held_out"))
+
+
+def test_keras_epochs_go_on_where_the_last_ended_also_unshuffled(keras, store):
+    import pyarrow.parquet
+
+    from rueda.spark.common.data import Columns
+    from rueda.spark.common.reading import Plan, row_groups
+    from rueda.spark.common.shards import shard
+    from rueda.spark.keras.training import Batches
+
+    os.mkdir(store.path(store.join("data")))
+    table = pyarrow.table({"x": list(map(float, range(10)))})
+    pyarrow.parquet.write_table(table, store.path(store.join("data", "part.parquet")))
+    pieces = shard(row_groups(store, store.join("data")), 0, 1)
+    plan = Plan(store, pieces, ["x"], steps=1, shuffle=False, seed=0, whole_epochs=False, batch_size=4)
+    for epoch, expected in ((0, [0, 4, 8]), (None, [0, 0, 0])):
+        batches, firsts = Batches(plan, Columns(["x"], ["x"], None), ([], None), epoch), []
+        for _ in range(3):
+            firsts.append(int(batches[0][0][0]))
+            batches.on_epoch_end()
+        assert firsts == expected
 
 
 def keras_estimator(keras, store, **changes):

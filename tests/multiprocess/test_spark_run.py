@@ -3,6 +3,7 @@
 import contextlib
 import io
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import spark_support
@@ -160,6 +161,46 @@ def test_a_rank_that_leaves_early_with_an_exit_code_is_a_failure_and_the_others_
     with pytest.raises(RuntimeError, match=r"Rank 0 on 127\.0\.0\.1 \(pid \d+\) ended with exit code 5\."):
         rueda.spark.run(leave, num_proc=2)
     assert time.monotonic() - started < 60  # not the 300 s of rank 1
+
+
+def test_an_end_without_a_result_and_results_that_cannot_travel_are_named(spark):
+    def leave():
+        import os
+
+        os._exit(0)
+
+    class Unloadable:
+        def __reduce__(self):
+            return eval, ("1/0",)
+
+    def many_lines():
+        raise ValueError("first line\nsecond line")
+
+    def lock():
+        import threading
+
+        return threading.Lock()
+
+    quiet = {"num_proc": 2, "verbose": 0, "stderr": io.StringIO()}
+    for function, words in (
+        (leave, "ended with exit code 0 before the function had returned"),
+        (Unloadable, "What rank 0 returned cannot be loaded in the driver: ZeroDivisionError"),
+        (lock, "The lock that the function returned cannot be pickled"),
+        (many_lines, "failed: ValueError: first line"),
+    ):
+        with pytest.raises(RuntimeError, match=words):
+            rueda.spark.run(function, **quiet)
+    kept = lock()
+    with pytest.raises(TypeError, match="cannot send the function with its arguments to the ranks"):
+        rueda.spark.run(lambda: kept, **quiet)
+
+
+def test_jobs_of_two_threads_run_side_by_side(spark):
+    with ThreadPoolExecutor(2) as threads:
+        jobs = [
+            threads.submit(rueda.spark.run, lambda x: x, args=(i,), num_proc=2, verbose=0) for i in range(2)
+        ]
+        assert [job.result(120) for job in jobs] == [[0, 0], [1, 1]]
 
 
 def test_processes_that_a_rank_hides_end_with_it(spark):

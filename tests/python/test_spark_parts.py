@@ -1,6 +1,7 @@
 """The parts of rueda.spark that need neither Spark nor Java."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import socket
@@ -9,7 +10,7 @@ import pytest
 
 from rueda.failures import Failure, Progress
 from rueda.placement import Hello, environment, forwarded, place, tf_config
-from rueda.spark import channel, driver, slots
+from rueda.spark import _rank, channel, driver, slots
 from rueda.spark.common import shards
 from rueda.spark.common.store import DBFSLocalStore, FilesystemStore, HDFSStore, LocalStore, Store
 
@@ -150,6 +151,59 @@ def test_strangers_get_nothing_and_disturb_nobody(supervised):
     wrong.close()
 
 
+def test_the_headline_of_an_exception_is_its_class_and_its_first_line():
+    class Silent(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    assert _rank.headline(ValueError("first\nsecond")) == "ValueError: first"
+    assert _rank.headline(SystemExit()) == "SystemExit"
+    assert _rank.headline(Silent()).endswith("Silent")
+    assert len(_rank.headline(ValueError("x" * 10_000))) == 500
+
+
+@pytest.fixture
+def task(supervised):
+    """The end of a task that has proved itself and has its place."""
+    supervisor, address, _ = supervised
+    with socket.create_connection(address, timeout=10) as own:
+
+        def step(*messages):
+            own.sendall(b"".join(channel.encode(*message) for message in messages))
+            supervisor.step(5)
+
+        supervisor.step(5)
+        nonce, mine = own.recv(16), channel.make_nonce()
+        own.sendall(b"rueda-spark-1\n" + mine + channel.proof(b"k" * 32, b"task", nonce, mine))
+        supervisor.step(5)
+        step((channel.HELLO, dataclasses.asdict(hellos("a")[0])))
+        assert supervisor.places
+        yield step
+
+
+def test_a_rank_that_ends_well_without_an_outcome_has_failed(supervised, task):
+    task((channel.ENDED, {"status": 0, "has_outcome": False}))
+    assert (
+        "ended with exit code 0 before the function had returned"
+        in supervised[0].progress.failures[0].sentence()
+    )
+
+
+def test_errors_of_the_stream_for_lines_are_not_taken_for_a_lost_task(supervised, task, monkeypatch):
+    def closed(*_):
+        raise ValueError("I/O operation on closed file")
+
+    monkeypatch.setattr(supervised[0], "_show", closed)
+    with pytest.raises(ValueError, match="closed file"):
+        task((channel.OUT, b"line\n"))
+    assert not supervised[0].progress.failures
+
+
+def test_a_task_that_talks_nonsense_is_lost(supervised, task):
+    task((channel.ENDED, {"status": 0}))
+    assert "was lost" in supervised[0].progress.failures[0].what
+
+
 def test_the_cause_is_the_first_failure_that_is_no_consequence():
     progress = Progress(3)
     progress.fail(Failure(0, "a", 1, "failed", "rueda.errors.HorovodInternalError: rank 2 was lost"), 10.0)
@@ -250,6 +304,9 @@ def test_columns_that_no_model_can_take_are_a_sentence(parquet):
     ):
         with pytest.raises(ValueError, match=words):
             to_numpy("x", pyarrow.chunked_array([values]))
+    assert to_numpy("x", pyarrow.array([[1, 2]], pyarrow.large_list(pyarrow.int32()))).shape == (1, 2)
+    with pytest.raises(ValueError, match="no column z; they have x, pair"):
+        row_groups(parquet, parquet.join("data"), ["x", "z"])
     with pytest.raises(ValueError, match="no Parquet data"):
         row_groups(parquet, parquet.join("nothing"))
 
@@ -278,8 +335,10 @@ def test_only_the_last_checkpoint_is_kept_and_runs_are_apart(store):
     store.save_logs("a", {"loss": [1.0]})
     store.save_logs("a", {"loss": [1.0, 0.5]})
     assert json.loads(store.read(store.get_logs_path("a") + "/history.json")) == {"loss": [1.0, 0.5]}
-    with pytest.raises(ValueError, match="no plain file name"):
-        store.get_run_path("../a")
+    for wanted in (store.get_run_path, store.get_intermediate_path):  # the latter is deleted after a fit
+        for name in ("../a", "..", "a/b", ""):
+            with pytest.raises(ValueError, match="no plain file name"):
+                wanted(name)
 
 
 def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(store, monkeypatch):
@@ -297,6 +356,9 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(store, monkey
 
 
 def test_stores_are_chosen_by_the_path():
+    for nothing, error in (("", ValueError), (None, TypeError)):
+        with pytest.raises(error):
+            Store.create(nothing)
     assert type(Store.create("/a")) is LocalStore and Store.create("/a/").prefix_path == "file:///a"
     assert type(Store.create("hdfs://n/a")) is HDFSStore
     assert type(Store.create("memory://a")) is FilesystemStore

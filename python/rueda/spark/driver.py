@@ -163,10 +163,27 @@ class Supervisor:
         if peer.greeting is not None:
             data = self._greet(peer, data)
         try:
-            for kind, body in peer.decoder.feed(data):
-                self._take(peer, kind, body)
+            # Decoded apart from what is done with it: errors of the stream that `show` prints to are not
+            # the task's.
+            messages = [self._decode(kind, body) for kind, body in peer.decoder.feed(data)]
         except (channel.Broken, ValueError, TypeError, KeyError):
             self._lose(peer)  # no task of this version says such things
+            return
+        for kind, content in messages:
+            self._take(peer, kind, content)
+
+    @staticmethod
+    def _decode(kind: int, body: bytes) -> tuple[int, Any]:
+        """The message with what its kind needs of the body."""
+        if kind == channel.HELLO:
+            fields = json.loads(body)
+            return kind, Hello(**{**fields, "ports": tuple(fields["ports"]), "gpus": tuple(fields["gpus"])})
+        if kind == channel.STARTED:
+            return kind, int(json.loads(body)["pid"])
+        if kind == channel.ENDED:
+            fields = json.loads(body)
+            return kind, (fields["status"], fields["has_outcome"])
+        return kind, body
 
     def _greet(self, peer: Peer, data: bytes) -> bytes:
         """Takes the answer to the nonce. Returns what has come after it."""
@@ -186,27 +203,27 @@ class Supervisor:
 
     # ---- messages ----
 
-    def _take(self, peer: Peer, kind: int, body: bytes) -> None:
+    def _take(self, peer: Peer, kind: int, body: Any) -> None:
         if kind in peer.lines:
             self._print(peer, kind, body)
         elif kind == channel.HELLO:
-            self._welcome(peer, json.loads(body))
+            self._welcome(peer, body)
         elif kind == channel.STARTED:
-            peer.pid = int(json.loads(body)["pid"])
+            peer.pid = body
         elif kind == channel.RAISED:
-            text = body.decode(errors="replace")
-            self._fail(peer, "failed: " + text.rstrip().rpartition("\n")[2].rstrip("."), text)
+            headline, _, text = body.decode(errors="replace").partition("\n")
+            self._fail(peer, "failed: " + headline.rstrip("."), text)
         elif kind == channel.ENDED:
             peer.has_ended = True
             self._flush(peer)
-            status = json.loads(body)["status"]
-            if status == 0:
+            status, has_outcome = body
+            if status == 0 and has_outcome:
                 self.progress.ended.add(self._rank(peer))
             elif not self._stop_is_sent:
-                self._fail(peer, describe_status(status))
+                early = "" if has_outcome or status != 0 else " before the function had returned"
+                self._fail(peer, describe_status(status) + early)
 
-    def _welcome(self, peer: Peer, fields: dict[str, Any]) -> None:
-        hello = Hello(**{**fields, "ports": tuple(fields["ports"]), "gpus": tuple(fields["gpus"])})
+    def _welcome(self, peer: Peer, hello: Hello) -> None:
         taken = {one.hello.partition for one in self._peers if one.hello}
         if self.places or hello.partition in taken or not 0 <= hello.partition < self._terms.size:
             self._send(peer, channel.REFUSED, "the job has started already; Spark has repeated its stage")

@@ -24,7 +24,7 @@ from rueda.basics import setting
 from rueda.failures import Failure
 from rueda.placement import Place, forwarded
 from rueda.run import RemoteTraceback
-from rueda.spark import channel, entry, slots
+from rueda.spark import arguments, channel, entry, slots
 from rueda.spark.driver import Supervisor, Terms
 
 DEFAULT_START_TIMEOUT_SECONDS = 600.0
@@ -55,7 +55,15 @@ class Console:
         """Prints one line of a rank."""
         stamp = f"{time.asctime()} " if self.with_time else ""
         stream = self.err if kind == channel.ERR else self.out
-        print(f"{stamp}[{place.rank} {place.host}] {line}", file=stream, flush=True)
+        text = f"{stamp}[{place.rank} {place.host}] {line}"
+        try:
+            print(text, file=stream, flush=True)
+        except UnicodeEncodeError as error:  # such as a log file in ASCII
+            print(
+                text.encode(error.encoding, "backslashreplace").decode(error.encoding),
+                file=stream,
+                flush=True,
+            )
 
     def tell(self, line: str) -> None:
         """Prints one line of our own."""
@@ -80,9 +88,9 @@ def active_context() -> Any:
 def start_timeout_seconds(given: Optional[float]) -> float:
     """How long to wait for all tasks."""
     if given is not None:
-        return float(given)
+        return arguments.seconds("start_timeout", given)
     text = setting("SPARK_START_TIMEOUT")
-    return float(text) if text else DEFAULT_START_TIMEOUT_SECONDS
+    return arguments.seconds("RUEDA_SPARK_START_TIMEOUT", text) if text else DEFAULT_START_TIMEOUT_SECONDS
 
 
 def _listen(settings: Mapping[str, str], port: int) -> tuple[socket.socket, tuple[str, int]]:
@@ -120,18 +128,13 @@ def _wait_for_slots(
         time.sleep(0.1)
 
 
-@contextlib.contextmanager
-def _by_value(module: Any) -> Iterator[None]:
-    """Spark pickles functions of this module with their code: executors may lack it, or have another
-    version.
+def _send_by_value(module: Any) -> None:
+    """Spark pickles functions of this module with their code from now on: executors may lack it, or have
+    another version.
     """
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(module)
-    try:
-        yield
-    finally:
-        cloudpickle.unregister_pickle_by_value(module)
 
 
 class SparkJob:
@@ -170,8 +173,8 @@ class SparkJob:
         try:
             self._context.setJobGroup(self.group, f"rueda.spark.run with {self._size} ranks", True)
             parts = self._context.parallelize(range(self._size), self._size)
-            with _by_value(entry):
-                self.outcomes = parts.barrier().mapPartitions(self._task).collect()
+            _send_by_value(entry)
+            self.outcomes = parts.barrier().mapPartitions(self._task).collect()
         except BaseException as error:
             self.error = error
         finally:
@@ -254,7 +257,15 @@ def _results(job: SparkJob, supervisor: Supervisor) -> list[Any]:
     if job.error is not None or job.outcomes is None:
         raise spark_failure(job.error or RuntimeError("the stage has not ended"))
     by_rank = {rank: outcome for rank, _, outcome in job.outcomes}
-    return [pickle.loads(by_rank[rank][0]) for rank in range(len(by_rank))]
+    return [_load(rank, by_rank[rank][0]) for rank in range(len(by_rank))]
+
+
+def _load(rank: int, value: bytes) -> Any:
+    try:
+        return pickle.loads(value)
+    except Exception as error:  # the classes of a result say how it is loaded
+        why = f"{type(error).__name__}: {error}"
+        raise RuntimeError(f"What rank {rank} returned cannot be loaded in the driver: {why}") from error
 
 
 @dataclass(frozen=True)
@@ -271,7 +282,7 @@ class Options:
 def launch(context: Any, call: bytes, size: int, options: Options, console: Console) -> list[Any]:
     """Runs the pickled call on `size` ranks, and returns their results in rank order."""
     settings = dict(context.getConf().getAll())
-    if settings.get("spark.dynamicAllocation.enabled", "false") == "true":
+    if settings.get("spark.dynamicAllocation.enabled", "false").lower() == "true":
         raise RuntimeError(DYNAMIC)
     deadline = time.monotonic() + options.start_timeout_s
     _wait_for_slots(context, settings, size, deadline, console)
@@ -313,7 +324,14 @@ def _pickle_call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapp
         import cloudpickle
     except ImportError:
         raise RuntimeError("rueda.spark needs cloudpickle: pip install 'rueda[spark]'.") from None
-    return pickle.dumps((list(sys.path), cloudpickle.dumps((function, tuple(args), dict(kwargs)))))
+    try:
+        body = cloudpickle.dumps((function, tuple(args), dict(kwargs)))
+    except Exception as error:  # objects say how they are pickled
+        raise TypeError(
+            f"rueda.spark.run cannot send the function with its arguments to the ranks: {error}. What the "
+            "function uses travels with it; make in the function what cannot be pickled."
+        ) from error
+    return pickle.dumps((list(sys.path), body))
 
 
 def run(
@@ -349,20 +367,22 @@ def run(
 
     Raises RuntimeError if there is no SparkContext, if Spark cannot start the ranks, or if a rank failed:
     the text names the rank, its host and its traceback, and the cause is what it raised. Raises ValueError
-    if the application has fewer slots than `num_proc`.
+    if the application has fewer slots than `num_proc`, and TypeError or ValueError for wrong arguments and
+    for a function that cannot be pickled.
 
     >>> rueda.spark.run(lambda x: x * int(os.environ["RUEDA_RANK"]), args=(10,), num_proc=2)
     [0, 10]
     """
     if use_mpi:
         raise ValueError("MPI support has not been built. Leave out use_mpi: rueda needs no MPI.")
+    arguments.check(locals())
+    timeout_s = start_timeout_seconds(start_timeout)
     context = active_context()
     size = int(num_proc if num_proc is not None else context.defaultParallelism)
-    if size < 1:
-        raise ValueError(f"num_proc is {size}; a job has at least one rank.")
     variables = {**forwarded(os.environ), **(env or {})}
     if nics:
         variables["RUEDA_INTERFACE"] = nics if isinstance(nics, str) else ",".join(sorted(nics))
-    options = Options(variables, executable, start_timeout_seconds(start_timeout), driver_port, tf_config)
+    python = os.fspath(executable) if executable is not None else None
+    options = Options(variables, python, timeout_s, driver_port, tf_config)
     console = Console(stdout or sys.stdout, stderr or sys.stderr, prefix_output_with_timestamp, verbose)
     return launch(context, _pickle_call(fn, args, kwargs or {}), size, options, console)

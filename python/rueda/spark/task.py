@@ -251,7 +251,9 @@ def run_task(context: Any, job: Job, fetch_call: Callable[[], bytes]) -> tuple[i
         try:
             status = Relay(rank, connection).run()
             outcome = rank.outcome()
-            connection.sendall(channel.encode(channel.ENDED, {"status": status}))
+            connection.sendall(
+                channel.encode(channel.ENDED, {"status": status, "has_outcome": outcome is not None})
+            )
             return body["rank"], status, outcome
         finally:
             rank.kill()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Optional, Union
 
-from rueda.spark.common.reading import row_groups
+from rueda.spark.common.reading import check_columns, row_groups
 from rueda.spark.common.shards import RowGroup
 from rueda.spark.common.store import FilesystemStore
 
@@ -28,33 +28,28 @@ class Prepared:
         return sum(group.rows for group in self.val)
 
 
-def check_columns(available: Sequence[str], wanted: Sequence[str]) -> None:
-    """ValueError that names the columns that are missing."""
-    missing = [name for name in wanted if name not in available]
-    if missing:
-        raise ValueError(f"The data have no column {', '.join(missing)}; they have {', '.join(available)}.")
-
-
 def as_array(column: str, kind: Any) -> Any:
-    """The column, with vectors of Spark ML as arrays."""
+    """The column, with vectors of Spark ML as arrays; nulls stay, for `to_numpy` to name them."""
     from pyspark.ml.functions import vector_to_array
     from pyspark.ml.linalg import VectorUDT
-    from pyspark.sql.functions import col
+    from pyspark.sql.functions import col, when
 
     quoted = col(f"`{column}`")
-    return vector_to_array(quoted, "float32").alias(column) if isinstance(kind, VectorUDT) else quoted
+    if not isinstance(kind, VectorUDT):
+        return quoted
+    return when(quoted.isNotNull(), vector_to_array(quoted, "float32")).alias(column)
 
 
 def split(frame: Any, validation: Union[float, str, None], seed: int) -> tuple[Any, Optional[Any]]:
     """(training rows, validation rows or None)."""
-    from pyspark.sql.functions import col
+    from pyspark.sql.functions import coalesce, col, lit
 
     if validation is None or validation == 0:
         return frame, None
     if isinstance(validation, str):
         check_columns(frame.columns, [validation])
-        chosen = col(f"`{validation}`").cast("boolean")
-        return frame.where(~chosen).drop(validation), frame.where(chosen).drop(validation)
+        chosen = coalesce(col(f"`{validation}`").cast("boolean"), lit(False))  # null: not marked
+        return frame.where(~chosen), frame.where(chosen)
     if not 0 < validation < 1:
         raise ValueError(
             f"validation is {validation}; give a share between 0 and 1, or the name of a column."
@@ -102,7 +97,7 @@ def write(
         urls = [posixpath.join(folder, name) for name in ("train", "val")]
         for part, url in zip(parts, urls):
             if part is not None:
-                part.write.mode("overwrite").parquet(url)
+                part.select(*(f"`{name}`" for name in columns)).write.mode("overwrite").parquet(url)
     finally:
         frame.unpersist()
     val = row_groups(store, urls[1]) if parts[1] is not None else []

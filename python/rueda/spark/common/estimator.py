@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Optional
 
 from pyspark.ml import Estimator
 
-from rueda.spark.common import params
+from rueda.spark.common import checks, params
 from rueda.spark.common.backend import Backend, SparkBackend
 from rueda.spark.common.data import Columns, Prepared, write
-from rueda.spark.common.reading import Plan, row_groups
+from rueda.spark.common.reading import Plan, check_columns, row_groups
 from rueda.spark.common.shards import shard, steps_per_epoch
 from rueda.spark.common.store import FilesystemStore
 
@@ -83,15 +83,35 @@ class SharedEstimator(Estimator):  # type: ignore[misc]
             if self.getOrDefault(name) is None:
                 raise ValueError(f"{type(self).__name__} needs {name}.")
 
-    def _fit(self, dataset: Any) -> Any:
+    def _check(self) -> None:
+        """Refuses parameters that cannot be meant."""
         self._required("store", "model", "feature_cols", "label_cols")
+        get = self.getOrDefault
+        checks.check_parameters({name: get(name) for name in self.param_defaults})
+        checks.check_kind("store", get("store"), FilesystemStore, "a store, as Store.create(…) makes it")
+        if get("backend") is not None:
+            checks.check_kind("backend", get("backend"), Backend, "a SparkBackend or a LocalBackend")
+
+    def _fit(self, dataset: Any) -> Any:
+        self._check()
+        if not hasattr(dataset, "schema"):
+            raise TypeError(f"fit takes a DataFrame of Spark, not {type(dataset).__name__}.")
+        names = self._columns().all()
+        check_columns(dataset.columns, names)
+        if self.getOrDefault("transformation_fn") is None:
+            checks.check_types(dict(dataset.dtypes), names)
         store, run_id = self.getOrDefault("store"), self._run_id()
         folder = store.get_intermediate_path(run_id)
         backend = self._backend()
         files = (self.getOrDefault("partitions_per_process") or 0) * backend.num_processes()
         split_by = (self.getOrDefault("validation"), self.getOrDefault("random_seed"))
         try:
-            prepared = write(dataset, store, folder, self._columns().all(), split_by, files)
+            prepared = checks.wrapped(
+                lambda: write(dataset, store, folder, names, split_by, files),
+                f"The DataFrame could not be written to {folder}",
+            )
+            val_rows = prepared.val_rows if split_by[0] else None
+            checks.check_rows(prepared.train_rows, val_rows, backend.num_processes())
             return self._train(backend, self._schedule(run_id, prepared))
         finally:
             store.delete(folder)
@@ -107,12 +127,16 @@ class SharedEstimator(Estimator):  # type: ignore[misc]
         """
         if params:
             return self.copy(params).fit_on_parquet(train_path=train_path, val_path=val_path)
-        self._required("store", "model", "feature_cols", "label_cols")
-        store = self.getOrDefault("store")
-        train = row_groups(store, train_path or store.get_train_data_path())
+        self._check()
+        store, backend = self.getOrDefault("store"), self._backend()
+        names = self._columns().all() if self.getOrDefault("transformation_fn") is None else []
+        train = row_groups(store, train_path or store.get_train_data_path(), names)
         val_url = val_path or store.get_val_data_path()
-        val = row_groups(store, val_url) if val_path or store.exists(val_url) else []
-        return self._train(self._backend(), self._schedule(self._run_id(), Prepared(train, val)))
+        has_val = bool(val_path) or store.exists(val_url)
+        prepared = Prepared(train, row_groups(store, val_url, names) if has_val else [])
+        val_rows = prepared.val_rows if has_val else None
+        checks.check_rows(prepared.train_rows, val_rows, backend.num_processes())
+        return self._train(backend, self._schedule(self._run_id(), prepared))
 
     def _run_id(self) -> str:
         return self.getOrDefault("run_id") or f"run-{secrets.token_hex(6)}"

@@ -10,8 +10,9 @@ import numpy as np
 from pyspark.ml import Model
 
 from rueda.spark.common import params
-from rueda.spark.common.data import as_array, check_columns
-from rueda.spark.common.reading import to_numpy
+from rueda.spark.common.checks import check_types, check_whole
+from rueda.spark.common.data import as_array
+from rueda.spark.common.reading import check_columns, to_numpy
 
 Array = np.ndarray[Any, Any]
 # Features in, one array [rows, …] per output column out.
@@ -24,7 +25,7 @@ class Addition:
     """What is added to the rows. load: makes the predictor, once in each Python worker's task."""
 
     load: Callable[[], Predictor]
-    features: int
+    features: Sequence[str]  # their columns, of which helpers follow those of the rows
     names: Sequence[str]
     batch_size: int
 
@@ -50,17 +51,19 @@ def batches(addition: Addition, arriving: Iterable[Any]) -> Iterator[Any]:
         for begin in range(0, whole.num_rows, addition.batch_size):
             predict = predict or addition.load()
             batch = whole.slice(begin, addition.batch_size)
-            own = batch.num_columns - addition.features
-            inputs = [to_numpy(batch.schema.names[i], batch.column(i)) for i in range(own, batch.num_columns)]
+            own = batch.num_columns - len(addition.features)
+            inputs = [to_numpy(name, batch.column(own + i)) for i, name in enumerate(addition.features)]
             columns = [batch.column(i) for i in range(own)] + [output_column(one) for one in predict(inputs)]
             yield pyarrow.RecordBatch.from_arrays(columns, [*batch.schema.names[:own], *addition.names])
 
 
-def add_predictions(frame: Any, features: Sequence[str], addition: Addition) -> Any:
+def add_predictions(frame: Any, addition: Addition) -> Any:
     """The DataFrame with the columns `addition.names`. A prediction of the first row tells their types."""
     from pyspark.sql.types import ArrayType, DoubleType, FloatType, StructField, StructType
 
+    features = addition.features
     check_columns(frame.columns, features)
+    check_types(dict(frame.dtypes), features)
     taken = [name for name in addition.names if name in frame.columns]
     if taken:
         raise ValueError(
@@ -84,7 +87,9 @@ def _shapes(helpers: Any, addition: Addition) -> list[tuple[int, ...]]:
     if first is None:
         return [(1,)] * len(addition.names)  # nothing will be predicted
     inputs = []
-    for value in first:
+    for name, value in zip(addition.features, first):
+        if value is None or (isinstance(value, list) and None in value):
+            raise ValueError(f"The column {name} has nulls; fill or drop them first.")
         array = np.asarray([value])
         inputs.append(array.astype(np.float32 if array.dtype.kind == "f" else np.int64))
     found = [tuple(output.shape[1:]) for output in addition.load()(inputs)]
@@ -111,5 +116,6 @@ class SharedModel(Model):  # type: ignore[misc]
     def _transform(self, dataset: Any) -> Any:
         get = self.getOrDefault
         names = get("output_cols") or [f"{label}__output" for label in get("label_columns")]
-        addition = Addition(self._loader(), len(get("feature_columns")), list(names), get("batch_size"))
-        return add_predictions(dataset, get("feature_columns"), addition)
+        check_whole("batch_size", get("batch_size"), 1)
+        addition = Addition(self._loader(), get("feature_columns"), list(names), get("batch_size"))
+        return add_predictions(dataset, addition)

@@ -14,9 +14,9 @@ from rueda.spark.common.store import FilesystemStore
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
-def row_groups(store: FilesystemStore, url: str) -> list[RowGroup]:
+def row_groups(store: FilesystemStore, url: str, columns: Sequence[str] = ()) -> list[RowGroup]:
     """All row groups of the Parquet files below this URL, in the order of their paths. ValueError without
-    files.
+    files, and if they lack one of these columns.
     """
     import pyarrow.dataset
 
@@ -24,12 +24,20 @@ def row_groups(store: FilesystemStore, url: str) -> list[RowGroup]:
     if not files.exists(url):
         raise ValueError(f"There is no Parquet data at {url}.")
     data = pyarrow.dataset.dataset(store.path(url), filesystem=files, format="parquet")
+    check_columns(data.schema.names, columns)
     fragments = sorted(data.get_fragments(), key=lambda fragment: fragment.path)
     return [
         RowGroup(fragment.path, group.id, group.num_rows)
         for fragment in fragments
         for group in fragment.row_groups
     ]
+
+
+def check_columns(available: Sequence[str], wanted: Sequence[str]) -> None:
+    """ValueError that names the columns that are missing."""
+    missing = [name for name in wanted if name not in available]
+    if missing:
+        raise ValueError(f"The data have no column {', '.join(missing)}; they have {', '.join(available)}.")
 
 
 def to_numpy(name: str, column: Any) -> np.ndarray[Any, Any]:
@@ -41,7 +49,10 @@ def to_numpy(name: str, column: Any) -> np.ndarray[Any, Any]:
 
     array = column.combine_chunks() if isinstance(column, pyarrow.ChunkedArray) else column
     shape = [len(array)]
-    while pyarrow.types.is_list(array.type) or pyarrow.types.is_fixed_size_list(array.type):
+    kinds = pyarrow.types
+    while (
+        kinds.is_list(array.type) or kinds.is_large_list(array.type) or kinds.is_fixed_size_list(array.type)
+    ):
         lengths = pyarrow.compute.unique(pyarrow.compute.list_value_length(array)).to_pylist()
         if array.null_count or len(lengths) > 1:
             raise ValueError(

@@ -42,6 +42,8 @@ class FilesystemStore:
         save_runs: bool = True,
         storage_options: Optional[Mapping[str, Any]] = None,
     ) -> None:
+        if not str(prefix_path):
+            raise ValueError("The path of a store is empty; name a folder.")
         self.prefix_path = self._url(str(prefix_path))
         self.save_runs = save_runs
         self._train_path = self._url(train_path) if train_path else self.join("train_data")
@@ -74,9 +76,14 @@ class FilesystemStore:
 
     def get_run_path(self, run_id: str) -> str:
         """The folder of one run. ValueError if the id is no plain name."""
+        return posixpath.join(self._runs_path, self._plain(run_id))
+
+    @staticmethod
+    def _plain(run_id: str) -> str:
+        # Folders with this name are deleted, so it must not lead anywhere else.
         if not run_id or "/" in run_id or run_id.startswith("."):
             raise ValueError(f"The run id {run_id!r} is no plain file name.")
-        return posixpath.join(self._runs_path, run_id)
+        return run_id
 
     def get_logs_path(self, run_id: str) -> str:
         """The folder of the logs of one run."""
@@ -87,8 +94,8 @@ class FilesystemStore:
         return posixpath.join(self.get_run_path(run_id), "checkpoints")
 
     def get_intermediate_path(self, run_id: str) -> str:
-        """Where the rows of a DataFrame wait while it is fitted."""
-        return self.join("intermediate", run_id)
+        """Where the rows of a DataFrame wait while it is fitted. ValueError as for `get_run_path`."""
+        return self.join("intermediate", self._plain(run_id))
 
     # ---- files ----
 
@@ -189,7 +196,7 @@ class Store(FilesystemStore):
     @staticmethod
     def create(prefix_path: str, *args: Any, **kwargs: Any) -> FilesystemStore:
         """The store for this path or URL; arguments as for `FilesystemStore`."""
-        prefix = str(prefix_path)
+        prefix = os.fspath(prefix_path)
         kind: type[FilesystemStore] = LocalStore
         if prefix.startswith(("dbfs:", "/dbfs/")):
             kind = DBFSLocalStore

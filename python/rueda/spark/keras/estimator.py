@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from rueda.spark.common import params
+from rueda.spark.common import checks, params
 from rueda.spark.common.backend import Backend
 from rueda.spark.common.estimator import Schedule, SharedEstimator
 from rueda.spark.common.prediction import Predictor, SharedModel
@@ -46,10 +46,14 @@ class KerasEstimator(SharedEstimator):
     def __init__(self, **values: Any) -> None:
         super().__init__(**values)
 
+    def _check(self) -> None:
+        super()._check()
+        self._required("optimizer", "loss")
+        checks.check_kind("model", self.getOrDefault("model"), keras.Model, "a keras.Model")
+
     def _train(self, backend: Backend, schedule: Schedule) -> Any:
         from rueda.spark.keras.training import Recipe, train
 
-        self._required("optimizer", "loss")
         get = self.getOrDefault
         recipe = Recipe(
             schedule=schedule,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -52,14 +53,20 @@ def input_shapes(model: Any) -> list[Any]:
 
 
 class Batches(keras.utils.PyDataset):  # type: ignore[misc]
-    """The batches of a rank. Keras may look at the first ones before it begins with the first."""
+    """The batches of a rank. Keras may look at the first ones before it begins with the first.
 
-    def __init__(self, plan: Plan, columns: Columns, shapes: tuple[Sequence[Any], Any], epoch: int) -> None:
+    epoch: the first one of training, from 0; None for validation, which reads the same rows each time.
+    """
+
+    def __init__(
+        self, plan: Plan, columns: Columns, shapes: tuple[Sequence[Any], Any], epoch: Optional[int]
+    ) -> None:
         super().__init__()
+        self._is_training = epoch is not None
         self._reader = ShardReader(plan)
         self._columns = columns
         self._shapes = shapes  # of inputs and labels
-        self._epoch = epoch
+        self._epoch = epoch or 0
         self._next = 0
         self._batches: Iterator[Arrays] = iter(())
 
@@ -76,7 +83,7 @@ class Batches(keras.utils.PyDataset):  # type: ignore[misc]
                 return self._as_keras(batch)
 
     def on_epoch_end(self) -> None:
-        if self._reader.plan.shuffle:
+        if self._is_training:
             self._epoch += 1
 
     def _as_keras(self, batch: Arrays) -> tuple[Any, ...]:
@@ -173,23 +180,17 @@ def train(recipe: Recipe) -> Optional[tuple[bytes, History]]:
         if done < schedule.epochs:
             model.fit(
                 Batches(schedule.train_plan(rank, size), schedule.columns, shapes, done),
-                validation_data=Batches(val_plan, schedule.columns, shapes, 0) if val_plan else None,
+                validation_data=Batches(val_plan, schedule.columns, shapes, None) if val_plan else None,
                 initial_epoch=done,
                 epochs=schedule.epochs,
                 callbacks=[*callbacks, *recipe.callbacks, *also, saves],
                 shuffle=False,  # the reader does
                 verbose=0,
             )
-        if recipe.checkpoint_callback is None or not _is_file(best):
+        if recipe.checkpoint_callback is None or not os.path.exists(best):
             model.save(best)
 
     content = with_file(fit)[1]
     is_first = hvd.rank() == 0
     hvd.shutdown()
     return (content, history) if is_first else None
-
-
-def _is_file(path: str) -> bool:
-    import os
-
-    return os.path.exists(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
@@ -62,13 +62,16 @@ def match(outputs: Sequence[torch.Tensor], labels: Sequence[torch.Tensor]) -> li
     return [b.reshape(a.shape) if a.numel() == b.numel() else b for a, b in zip(outputs, labels)]
 
 
+def functions(given: Any) -> list[Any]:
+    """One function, or a list of them, as a list. torch.nn.ModuleList is a list too."""
+    return list(given) if isinstance(given, (list, tuple, torch.nn.ModuleList)) else [given]
+
+
 class Loss:
     """The weighted sum of the losses of all outputs."""
 
-    def __init__(
-        self, losses: Union[Function, Sequence[Function]], weights: Optional[Sequence[float]]
-    ) -> None:
-        self._losses: list[Function] = [*losses] if isinstance(losses, Sequence) else [losses]
+    def __init__(self, losses: Sequence[Function], weights: Optional[Sequence[float]]) -> None:
+        self._losses = list(losses)
         self._weights = list(weights) if weights else [1.0] * len(self._losses)
         if len(self._weights) != len(self._losses):
             raise ValueError(f"There are {len(self._losses)} losses and {len(self._weights)} loss_weights.")

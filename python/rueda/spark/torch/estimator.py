@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import cloudpickle
 import numpy as np
 import torch
 
-from rueda.spark.common import params
+from rueda.spark.common import checks, params
 from rueda.spark.common.backend import Backend
 from rueda.spark.common.estimator import Schedule, SharedEstimator
 from rueda.spark.common.prediction import Predictor, SharedModel
-from rueda.spark.torch.batches import as_list
+from rueda.spark.torch.batches import as_list, functions
 from rueda.spark.torch.training import Recipe, train
 
 _TORCH: dict[str, tuple[Any, str]] = {
@@ -44,17 +44,28 @@ class TorchEstimator(SharedEstimator):
     def __init__(self, **values: Any) -> None:
         super().__init__(**values)
 
-    def _train(self, backend: Backend, schedule: Schedule) -> Any:
+    def _check(self) -> None:
+        super()._check()
         self._required("optimizer")
         get = self.getOrDefault
         if get("loss") is None and get("loss_constructors") is None:
             raise ValueError("TorchEstimator needs loss or loss_constructors.")
-        makers = get("loss_constructors")
-        makers = makers if isinstance(makers, (list, tuple)) or makers is None else [makers]
+        checks.check_kind("model", get("model"), torch.nn.Module, "a torch.nn.Module")
+        checks.check_kind("optimizer", get("optimizer"), torch.optim.Optimizer, "a torch.optim.Optimizer")
+        for name in ("loss", "loss_constructors"):
+            if get(name) is not None:
+                checks.check_callables(name, functions(get(name)))
+        checks.check_callables("callbacks", get("callbacks"))
+        metrics = get("metrics") or []
+        checks.check_callables("metrics", list(metrics.values()) if isinstance(metrics, Mapping) else metrics)
+
+    def _train(self, backend: Backend, schedule: Schedule) -> Any:
+        get = self.getOrDefault
         recipe = Recipe(
             schedule=schedule,
             model_and_optimizer=cloudpickle.dumps((get("model"), get("optimizer"))),
-            loss=[make() for make in makers] if makers else get("loss"),
+            loss=functions(get("loss_constructors") or get("loss")),
+            makes_loss=get("loss_constructors") is not None,
             loss_weights=get("loss_weights"),
             metrics=get("metrics"),
             shapes=(get("input_shapes"), get("label_shapes")),

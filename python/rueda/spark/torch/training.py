@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -25,7 +25,8 @@ class Recipe:
 
     schedule: Schedule
     model_and_optimizer: bytes  # pickled together, so that the optimizer refers to the model's parameters
-    loss: Any
+    loss: Sequence[Callable[..., Any]]  # one for each output
+    makes_loss: bool  # whether they are called, without arguments, to make the losses of a rank
     loss_weights: Any
     metrics: Any
     shapes: tuple[Shapes, Shapes]  # of inputs and labels
@@ -54,7 +55,8 @@ class Trainer:
         self.recipe = recipe
         self.device = choose_device(recipe.use_gpu)
         self.model, optimizer = pickle.loads(recipe.model_and_optimizer)
-        self.loss = Loss(recipe.loss, recipe.loss_weights)
+        losses = [make() for make in recipe.loss] if recipe.makes_loss else recipe.loss
+        self.loss = Loss(losses, recipe.loss_weights)
         self.metrics = named_metrics(recipe.metrics)
         self.history: History = {}
         self.epoch = 0  # epochs that are done
