@@ -38,7 +38,8 @@ LearnedPlans::Options planner_options(const Session& session, const Groups& grou
           .bucket_bytes = std::min(plan_bucket_bytes(session), fusion_bytes(session)),
           .me = session.me,
           .ranks = session.size(),
-          .treatment_of = treatments_of(*session.backends, groups)};
+          .treatment_of = treatments_of(*session.backends, groups),
+          .patience = std::max(2 * nanos(std::min(session.config.stall_warning_s, 1e6), kSecond), kSecond)};
 }
 
 }  // namespace
@@ -127,8 +128,12 @@ bool Negotiation::begin_round(Nanos now) {
   return true;
 }
 
-Status Negotiation::report_stalls(Nanos now) {
-  for (const control::StallReport& report : rounds_->take_stalls(now)) {
+std::vector<control::StalledTensor> Negotiation::waiting_longer_than(Nanos age, Nanos now) const {
+  return rounds_ ? rounds_->waiting_longer_than(age, now) : std::vector<control::StalledTensor>();
+}
+
+Status Negotiation::report_stalls(Nanos now, std::vector<control::StalledTensor> in_plan) {
+  for (const control::StallReport& report : rounds_->take_stalls(now, std::move(in_plan))) {
     if (report.is_fatal)
       RUEDA_LOG(kError, report.text);
     else
