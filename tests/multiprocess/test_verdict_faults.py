@@ -42,6 +42,7 @@ try:
     {fault}
     for _ in range(10):
         step()
+    stay_away()
     say("done")
 except hvd.HorovodInternalError as error:
     say("failed", text=str(error))
@@ -171,4 +172,6 @@ def test_planted_faults_are_named_with_class_and_rank(jobs: Jobs, transports: st
             case.job.kill(case.victim, signal.SIGCONT)
         case.job.release("over")
     wrong = [case.describe() for case in cases if not case.is_right()]
+    if os.environ.get("VDEBUG"):
+        print("\n\n".join(c.planted.name + c.job.everything() for c in cases if not c.is_right()))
     assert len(wrong) <= 0.05 * len(cases), "\n".join(wrong)

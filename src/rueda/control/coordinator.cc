@@ -230,7 +230,12 @@ Status Coordinator::judge(const PendingSet& set, const Finished& finished,
         if (!tensor->is_submitted[i]) joined.push_back(set.members()[i]);
     const CompleteTensor complete{tensor->submissions, set.members(), joined};
     if (!tensor->fault.is_ok()) return tensor->fault;
-    if (Status status = find_mismatch(complete); !status.is_ok()) return status;
+    if (Status status = find_mismatch(complete); !status.is_ok()) {
+      const std::vector<Rank> others = outnumbered_ranks(complete);
+      if (status.code == Code::kMismatch && !others.empty())
+        RUEDA_LOG(kWarning, "Verdict: mismatch: " + rank_list(others) + ": " + status.why);
+      return status;
+    }
     out.push_back(make_candidate(complete));
   }
   return Status::ok();

@@ -79,12 +79,15 @@ void Judge::on_sighting(const Sighting& sighting, Nanos now) {
   one.state_seen = now;
 }
 
-int Judge::core_percent(Rank rank) const {
+// since: what the rank did before others waited for it says nothing about why they wait.
+int Judge::core_percent(Rank rank, Nanos since) const {
   const std::deque<Sample>& samples = known(rank).samples;
-  if (samples.size() < 2) return -1;
-  const Nanos passed = samples.back().when - samples.front().when;
-  if (passed <= 0) return -1;
-  return static_cast<int>((samples.back().use.cpu - samples.front().use.cpu) * 100 / passed);
+  const auto first = std::ranges::find_if(samples, [since](const Sample& one) { return one.when >= since; });
+  if (first == samples.end()) return -1;
+  const Nanos passed = samples.back().when - first->when;
+  // Threads that have ended take their time with them.
+  const Nanos used = std::max<Nanos>(samples.back().use.cpu - first->use.cpu, 0);
+  return passed <= 0 ? -1 : static_cast<int>(used * 100 / passed);
 }
 
 bool Judge::is_swapping(Rank rank) const {
@@ -114,10 +117,10 @@ bool Judge::is_process_judged(Rank rank, Nanos now, Verdict& verdict) const {
   return true;
 }
 
-Verdict Judge::late(Rank rank, const StalledTensor& wait, const StalledTensor* other) const {
+Verdict Judge::late(Rank rank, const StalledTensor& wait, const StalledTensor* other, Nanos now) const {
   const Known& one = known(rank);
   Verdict verdict{.rank = rank, .age = wait.age, .tensor = wait.name, .waiting = wait.waiting};
-  verdict.core_percent = core_percent(rank);
+  verdict.core_percent = core_percent(rank, now - wait.age);
   if (is_swapping(rank)) {
     verdict.fault = Fault::kSwapping;
   } else if (one.facts.input_for > 0) {
@@ -131,7 +134,7 @@ Verdict Judge::late(Rank rank, const StalledTensor& wait, const StalledTensor* o
   return verdict;
 }
 
-void Judge::find_late(const std::vector<StalledTensor>& waits, std::map<Key, Verdict>& found) const {
+void Judge::find_late(const std::vector<StalledTensor>& waits, std::map<Key, Verdict>& found, Nanos now) const {
   for (const StalledTensor& wait : waits) {
     if (wait.age < options_.limit || wait.waiting.empty()) continue;
     for (const Rank rank : wait.missing) {
@@ -143,7 +146,9 @@ void Judge::find_late(const std::vector<StalledTensor>& waits, std::map<Key, Ver
           std::ranges::any_of(waits, [&](const StalledTensor& one) { return holds(one.waiting, rank); });
       if (known(rank).facts.is_blocked && waits_elsewhere && other == nullptr) continue;  // others hold it up
       if (other != nullptr && !are_at_fault(wait.missing, wait.waiting)) continue;
-      Verdict verdict = late(rank, wait, other);
+      Verdict verdict = late(rank, wait, other, now);
+      const bool is_known = verdict.core_percent >= 0 || wait.age >= options_.limit + kFactsLast;
+      if (!is_known && !said_.contains({rank, Group::kLate})) continue;
       const auto [at, is_new] = found.try_emplace({rank, Group::kLate}, verdict);
       if (!is_new && at->second.age < verdict.age) at->second = std::move(verdict);
     }
@@ -183,7 +188,7 @@ std::vector<Verdict> Judge::tick(const std::vector<StalledTensor>& waits, Nanos 
       found.try_emplace({rank, Group::kProcess}, verdict);
   std::vector<StalledTensor> all = waits_in_plan();
   all.insert(all.end(), waits.begin(), waits.end());
-  find_late(all, found);
+  find_late(all, found, now);
   std::vector<Verdict> news = compare(found, now);
   for (Verdict& verdict : find_not_finite(now)) news.push_back(std::move(verdict));
   return news;

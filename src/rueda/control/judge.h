@@ -96,10 +96,10 @@ class Judge {
   [[nodiscard]] const Known& known(Rank rank) const { return known_[static_cast<size_t>(rank)]; }
   void excuse_all(Nanos now);
   [[nodiscard]] bool is_process_judged(Rank rank, Nanos now, Verdict& verdict) const;
-  [[nodiscard]] Verdict late(Rank rank, const StalledTensor& wait, const StalledTensor* other) const;
-  void find_late(const std::vector<StalledTensor>& waits, std::map<Key, Verdict>& found) const;
+  [[nodiscard]] Verdict late(Rank rank, const StalledTensor& wait, const StalledTensor* other, Nanos now) const;
+  void find_late(const std::vector<StalledTensor>& waits, std::map<Key, Verdict>& found, Nanos now) const;
   std::vector<Verdict> find_not_finite(Nanos now);
-  [[nodiscard]] int core_percent(Rank rank) const;
+  [[nodiscard]] int core_percent(Rank rank, Nanos since) const;
   [[nodiscard]] bool is_swapping(Rank rank) const;
   std::vector<Verdict> compare(const std::map<Key, Verdict>& found, Nanos now);
 

@@ -41,7 +41,7 @@ std::string text_of(const Verdict& verdict) {
              ", although its connection is open; its process is stopped, its machine is overloaded or "
              "swapping";
     case Fault::kMissing:
-      return "it " + wait_of(verdict) + ", and it does not compute (" + use_of(verdict) +
+      return "it " + wait_of(verdict) + ", and it hardly computes (" + use_of(verdict) +
              "): it sleeps, waits for something else, or never submits this tensor";
     case Fault::kOrder:
       return "it waits in " + verdict.other + " and " + wait_of(verdict) +

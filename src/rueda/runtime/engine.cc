@@ -96,6 +96,7 @@ bool Engine::turn() {
   if (!dispatcher_.failure().is_ok()) carry_out(verdicts_.on_failure(dispatcher_.failure(), now));
   if (farewell_.is_closed()) return true;
   if (session_.links) {
+    if (observer_.take_news() && !is_coordinator()) send_facts(now);
     if (observer_.is_due(now)) look_around(now);
     carry_out(verdicts_.tick(now));
     recording_.look_at_links(*session_.links, now);

@@ -49,7 +49,9 @@ void Observer::check_numbers(const Tensor& tensor) {
   const int64_t element = kernels::first_not_finite(tensor.request.dtype, tensor.input, tensor.count());
   if (element < 0) return;
   const std::lock_guard lock(mutex_);
-  if (!not_finite_) not_finite_ = {.tensor = tensor.request.name, .element = element, .call = call};
+  if (not_finite_) return;
+  not_finite_ = {.tensor = tensor.request.name, .element = element, .call = call};
+  has_news_ = true;
 }
 
 control::Facts Observer::facts(const control::Planner::Place& place, Nanos now) const {

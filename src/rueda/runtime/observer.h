@@ -37,6 +37,8 @@ class Observer {
 
   // Whether it is time to look at processes and to judge.
   [[nodiscard]] bool is_due(Nanos now) const { return now >= next_look_; }
+  // Whether the coordinator must have facts now, and not only with the next heartbeat. True once.
+  bool take_news() { return has_news_.load(std::memory_order_relaxed) && has_news_.exchange(false); }
   [[nodiscard]] Nanos next_event() const { return next_look_; }
   // waits: as for Judge::tick.
   void look(const control::Planner::Place& place, const std::vector<control::StalledTensor>& waits,
@@ -61,6 +63,7 @@ class Observer {
   Nanos next_look_;
   std::atomic<Nanos> input_since_{0};
   std::atomic<int64_t> checked_{0};  // tensors
+  std::atomic<bool> has_news_{false};
   mutable std::mutex mutex_;
   std::optional<control::NotFinite> not_finite_;  // the first
 };
