@@ -21,7 +21,7 @@ from typing import Dict, List
 ROOT = Path(__file__).resolve().parent.parent
 ZIG = "0.17.1"
 GLIBC = (2, 28)  # of RHEL 8; Ubuntu 20.04 has 2.31, Amazon Linux 2023 has 2.34
-HEADER_ONLY = ["CLI", "fmt", "hwy", "nlohmann"]
+HEADER_ONLY = ["CLI", "fmt", "hwy", "nlohmann", "protozero"]
 
 
 @dataclass(frozen=True)
