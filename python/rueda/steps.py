@@ -23,8 +23,9 @@ def mark_step(source: object = None) -> None:
 
 
 def timed_input(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """The same batches. `rueda timeline summary` shows as input how long the program waits for them, and a rank
-    that keeps the others waiting meanwhile is said to be late in input.
+    """The same batches. `rueda timeline summary` shows as input how long the program waits for them.
+
+    A rank that keeps the others waiting meanwhile is said to be late in input (docs/verdicts.md).
 
     Example::
 

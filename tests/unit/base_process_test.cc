@@ -9,7 +9,8 @@ namespace rueda {
 namespace {
 
 constexpr const char* kStat =
-    "4711 (a) T (b) ) t 1 4711 4711 0 -1 4194304 90 0 0 0 1 2 0 0 20 0 1 0 987654 3000 200 18446744073709551615";
+    "4711 (a) T (b) ) t 1 4711 4711 0 -1 4194304 90 0 0 0 1 2 0 0 20 0 1 0 987654 3000 200 "
+    "18446744073709551615";
 
 TEST(Process, a_name_with_parentheses_does_not_hide_the_state) {
   const ProcessLook look = parse_process_stat(kStat);

@@ -48,8 +48,8 @@ ProcessState state_of(char letter) {
   }
 }
 
-// The time on a core and the time in a run queue of each thread (Documentation/scheduler/sched-stats). Threads
-// that have ended do not count. Nothing if this kernel does not say.
+// The time on a core and the time in a run queue of each thread (Documentation/scheduler/sched-stats).
+// Threads that have ended do not count. Nothing if this kernel does not say.
 std::optional<Nanos> time_wanted() {
   constexpr int kMostThreads = 512;  // some 5 us each
   const std::unique_ptr<DIR, int (*)(DIR*)> tasks(::opendir("/proc/self/task"), ::closedir);

@@ -32,8 +32,8 @@ int64_t process_began();
 
 // What the calling process has used so far.
 struct ProcessUse {
-  // In which threads ran, or could have run on a machine with more cores. Time on a core alone would take a rank
-  // that computes on a crowded machine for one that sleeps.
+  // In which threads ran, or could have run on a machine with more cores. Time on a core alone would take a
+  // rank that computes on a crowded machine for one that sleeps.
   Nanos cpu = 0;
   int64_t major_faults = 0;
   int64_t swapped_bytes = 0;  // now

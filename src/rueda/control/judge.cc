@@ -134,7 +134,8 @@ Verdict Judge::late(Rank rank, const StalledTensor& wait, const StalledTensor* o
   return verdict;
 }
 
-void Judge::find_late(const std::vector<StalledTensor>& waits, std::map<Key, Verdict>& found, Nanos now) const {
+void Judge::find_late(const std::vector<StalledTensor>& waits, std::map<Key, Verdict>& found,
+                      Nanos now) const {
   for (const StalledTensor& wait : waits) {
     if (wait.age < options_.limit || wait.waiting.empty()) continue;
     for (const Rank rank : wait.missing) {

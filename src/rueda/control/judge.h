@@ -38,13 +38,13 @@ std::string_view name_of(Fault fault);  // "late in compute"
 struct Verdict {
   Fault fault = Fault::kMissing;
   Rank rank = 0;
-  bool is_over = false;       // what was said before no longer holds
-  Nanos age = 0;              // for so long; if it is over, for so long it has held
+  bool is_over = false;            // what was said before no longer holds
+  Nanos age = 0;                   // for so long; if it is over, for so long it has held
   std::string tensor = {};         // for which others wait; empty: not known to wait
   std::string other = {};          // kOrder: the tensor in which the rank waits
   std::vector<Rank> waiting = {};  // the ranks that wait for it
-  int64_t element = 0;        // kNotFinite: the first that is none
-  int core_percent = -1;      // CPU time that it uses, of one core; -1: not known
+  int64_t element = 0;             // kNotFinite: the first that is none
+  int core_percent = -1;           // CPU time that it uses, of one core; -1: not known
 };
 // One line: class, rank, tensor, and what to do. who: the rank, as people know it: "rank 3 (host b, pid
 // 4711)".
@@ -96,7 +96,8 @@ class Judge {
   [[nodiscard]] const Known& known(Rank rank) const { return known_[static_cast<size_t>(rank)]; }
   void excuse_all(Nanos now);
   [[nodiscard]] bool is_process_judged(Rank rank, Nanos now, Verdict& verdict) const;
-  [[nodiscard]] Verdict late(Rank rank, const StalledTensor& wait, const StalledTensor* other, Nanos now) const;
+  [[nodiscard]] Verdict late(Rank rank, const StalledTensor& wait, const StalledTensor* other,
+                             Nanos now) const;
   void find_late(const std::vector<StalledTensor>& waits, std::map<Key, Verdict>& found, Nanos now) const;
   std::vector<Verdict> find_not_finite(Nanos now);
   [[nodiscard]] int core_percent(Rank rank, Nanos since) const;
