@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "rueda/base/log.h"
 #include "rueda/base/process.h"
@@ -14,6 +15,9 @@ namespace {
 constexpr Nanos kLookEvery = kSecond / 2;
 // How many ranks of its host a rank watches, those that follow it. Rank 0 watches all of its host.
 constexpr size_t kWards = 3;
+// What a process uses is looked at in this time at least.
+constexpr Nanos kLongestUse = 3 * kSecond;
+constexpr Nanos kShortestWait = kSecond;
 
 std::vector<Rank> wards_of(Rank me, const std::vector<PeerInfo>& all) {
   std::vector<Rank> after, before;
@@ -54,11 +58,18 @@ void Observer::check_numbers(const Tensor& tensor) {
   has_news_ = true;
 }
 
-control::Facts Observer::facts(const control::Planner::Place& place, Nanos now) const {
+control::Facts Observer::facts(const control::Planner::Place& place, Nanos now) {
   const Nanos input_since = input_since_.load();
-  control::Facts facts{.use = process_use(),
+  const bool is_blocked = operations_.is_awaited(now);
+  // It takes some 5 us for each thread of the process. A blocked rank is late for nobody, and this would
+  // delay what it waits for.
+  if (!is_blocked || now - use_at_ >= kLongestUse) {
+    use_ = process_use();
+    use_at_ = now;
+  }
+  control::Facts facts{.use = use_,
                        .input_for = input_since == 0 ? 0 : std::max<Nanos>(now - input_since, 1),
-                       .is_blocked = operations_.is_awaited(now),
+                       .is_blocked = is_blocked,
                        .plan_number = place.plan_number,
                        .plan_started = place.started,
                        .plan_stuck_for = place.stuck_for,
@@ -89,6 +100,8 @@ void Observer::look(const control::Planner::Place& place, const std::vector<cont
   next_look_ = now + kLookEvery;
   look_at_processes(now);
   if (is_coordinator()) judge_.on_facts(session_.me, facts(place, now), now);
+  in_plan_ = judge_.waits_in_plan();
+  std::erase_if(in_plan_, [](const control::StalledTensor& wait) { return wait.age < kShortestWait; });
   for (const control::Verdict& verdict : judge_.tick(waits, now)) {
     if (is_silent_) continue;
     RUEDA_LOG(kWarning, control::verdict_line(verdict, describe(verdict.rank)));

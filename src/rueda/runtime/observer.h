@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "rueda/base/clock.h"
+#include "rueda/base/process.h"
 #include "rueda/control/judge.h"
 #include "rueda/control/planner.h"
 #include "rueda/runtime/operations.h"
@@ -33,7 +34,7 @@ class Observer {
   void heard(Rank from, Nanos now) { judge_.heard(from, now); }
   void on_facts(Rank from, control::Facts facts, Nanos now) { judge_.on_facts(from, std::move(facts), now); }
   // For the coordinator.
-  [[nodiscard]] control::Facts facts(const control::Planner::Place& place, Nanos now) const;
+  control::Facts facts(const control::Planner::Place& place, Nanos now);
 
   // Whether it is time to look at processes and to judge.
   [[nodiscard]] bool is_due(Nanos now) const { return now >= next_look_; }
@@ -45,7 +46,8 @@ class Observer {
             Nanos now);
   // For how long others must have waited.
   [[nodiscard]] Nanos limit() const { return judge_.limit(); }
-  [[nodiscard]] std::vector<control::StalledTensor> waits_in_plan() const { return judge_.waits_in_plan(); }
+  // What has waited in the learned plan for a second or longer, at the last look. Mostly empty.
+  [[nodiscard]] const std::vector<control::StalledTensor>& waits_in_plan() const { return in_plan_; }
   // A rank was lost; loss: as Verdicts::End.
   void lost(Rank rank, std::string_view loss, const std::string& why);
 
@@ -60,11 +62,14 @@ class Observer {
   bool is_silent_ = false;                    // RUEDA_STALL_CHECK_DISABLE
   std::vector<Rank> wards_;                   // ranks of this host whose processes this rank watches
   std::vector<control::Sighting> sightings_;  // of wards that do not run, at the last look
+  std::vector<control::StalledTensor> in_plan_;
+  ProcessUse use_;
+  Nanos use_at_ = 0;
   Nanos next_look_;
   std::atomic<Nanos> input_since_{0};
   std::atomic<int64_t> checked_{0};  // tensors
   std::atomic<bool> has_news_{false};
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::optional<control::NotFinite> not_finite_;  // the first
 };
 
