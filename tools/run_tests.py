@@ -285,14 +285,9 @@ STAGES: Dict[str, Callable[[Tally], None]] = {
 }
 
 
-# Compiles everything once more; before a release: --only portable.
-ON_DEMAND = ("portable",)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="every check of the repository")
-    usual = ",".join(name for name in STAGES if name not in ON_DEMAND)
-    parser.add_argument("--only", default=usual, help=f"some of {','.join(STAGES)}")
+    parser.add_argument("--only", default=",".join(STAGES), help=f"some of {','.join(STAGES)}")
     wanted = parser.parse_args().only.split(",")
     unknown = set(wanted) - set(STAGES)
     if unknown:
