@@ -34,12 +34,15 @@ control::CoordinatorOptions coordinator_options(const Session& session, const Gr
 }
 
 LearnedPlans::Options planner_options(const Session& session, const Groups& groups) {
+  // The stall check sees what waits in plans and comes first; it may have to end the job.
+  const double stall_s = std::max(session.config.stall_warning_s, session.config.stall_shutdown_s);
+  const Nanos longest_stall = nanos(std::min(stall_s, 1e6), kSecond);
   return {.may_plan = session.me == kCoordinator && session.config.plans && session.size() > 1,
           .bucket_bytes = std::min(plan_bucket_bytes(session), fusion_bytes(session)),
           .me = session.me,
           .ranks = session.size(),
           .treatment_of = treatments_of(*session.backends, groups),
-          .patience = std::max(2 * nanos(std::min(session.config.stall_warning_s, 1e6), kSecond), kSecond)};
+          .patience = 2 * longest_stall + kSecond};
 }
 
 }  // namespace
