@@ -281,6 +281,9 @@ RUEDA_API void rueda_mark_step(int64_t source);
 RUEDA_API void rueda_mark_input(int64_t waited_ns);
 /* Writes the flight record of this rank: its collectives of the last minute (RUEDA_FLIGHT_RECORD_BYTES). */
 RUEDA_API int rueda_write_flight_record(const char* path);
+/* The program waits for its next batch from now on, until rueda_mark_input(): others that wait for this rank
+ * are told so. rueda_mark_input(-1) ends such a wait without recording it. */
+RUEDA_API void rueda_begin_input(void);
 
 #ifdef __cplusplus
 }

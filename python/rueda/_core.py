@@ -175,6 +175,7 @@ process_set_ranks = _typed(fast, "process_set_ranks", c_int, c_int32, POINTER(c_
 
 mark_step = _typed(fast, "mark_step", None, c_int64)
 mark_input = _typed(fast, "mark_input", None, c_int64)
+begin_input = _typed(fast, "begin_input", None)
 
 # These wait.
 init = _typed(slow, "init", c_int, POINTER(InitOptions))

@@ -25,6 +25,8 @@ def mark_step(source: object = None) -> None:
 def timed_input(batches: Iterable[Batch]) -> Iterator[Batch]:
     """The same batches. `rueda timeline summary` shows as input how long the program waits for them.
 
+    A rank that keeps the others waiting meanwhile is said to be late in input (docs/verdicts.md).
+
     Example::
 
         for features, labels in hvd.timed_input(loader):
@@ -33,9 +35,13 @@ def timed_input(batches: Iterable[Batch]) -> Iterator[Batch]:
     iterator = iter(batches)
     while True:
         began = time.monotonic_ns()
+        _core.begin_input()
         try:
             batch = next(iterator)
-        except StopIteration:
-            return
+        except BaseException as ended:
+            _core.mark_input(-1)
+            if isinstance(ended, StopIteration):
+                return
+            raise
         _core.mark_input(time.monotonic_ns() - began)
         yield batch

@@ -227,7 +227,7 @@ TEST_F(OneRank, refuses_a_plan_without_buckets_and_one_that_begins_within_anothe
   EXPECT_THAT(refusal(PlanBegin{.plan_number = 2}), HasSubstr("before another"));
 }
 
-TEST_F(OneRank, departs_when_a_bucket_stands_still_not_while_a_long_one_moves) {
+TEST_F(OneRank, stays_in_the_plan_while_one_rank_is_slow_and_departs_when_patience_ends) {
   begin_plan({{"a"}});
   submit(1, {allreduce("a")});
   ASSERT_TRUE(planner_.room(now_).has_value());
@@ -235,7 +235,21 @@ TEST_F(OneRank, departs_when_a_bucket_stands_still_not_while_a_long_one_moves) {
     planner_.moved(now_ + second * kSecond);
     EXPECT_TRUE(planner_.tick(now_ + second * kSecond + kSecond / 2, false).empty());
   }
-  EXPECT_EQ(all_of<TellDeparture>(planner_.tick(now_ + 7 * kSecond, false)).size(), 1u);
+  EXPECT_TRUE(planner_.tick(now_ + 100 * kSecond, false).empty());
+  EXPECT_EQ(all_of<TellDeparture>(planner_.tick(now_ + 126 * kSecond, false)).size(), 1u);
+}
+
+TEST_F(OneRank, says_where_it_is_in_the_plan_and_what_it_lacks) {
+  EXPECT_EQ(planner_.place(now_, true).plan_number, 0);
+  begin_plan({{"a"}, {"b", "c"}});
+  submit(1, {allreduce("a")});
+  ASSERT_TRUE(planner_.room(now_).has_value());
+  submit(2, {allreduce("b")});
+  const Planner::Place place = planner_.place(now_ + 3 * kSecond, false);
+  EXPECT_EQ(place.plan_number, 1);
+  EXPECT_EQ(place.started, 1);
+  EXPECT_EQ(place.stuck_for, 3 * kSecond);
+  EXPECT_EQ(place.lacks, "c");
 }
 
 TEST_F(OneRank, departs_once_when_it_waits_in_vain) {

@@ -158,5 +158,15 @@ TEST_F(Stalls, are_looked_for_when_one_may_have_begun_and_not_at_every_look) {
   EXPECT_EQ(rounds_.next_stall_check(), now_ + 60 * kSecond);
 }
 
+TEST_F(Stalls, are_reported_at_the_same_age_in_a_learned_plan) {
+  StalledTensor wait{"planned", "ALLREDUCE", 0, 60 * kSecond - 1, {1}, {0}};
+  EXPECT_THAT(rounds_.take_stalls(now_, {wait}), IsEmpty());
+  wait.age += 1;
+  const std::vector<StallReport> reports = rounds_.take_stalls(now_ + 1, {wait});
+  ASSERT_THAT(reports, SizeIs(1));
+  EXPECT_THAT(reports[0].text, HasSubstr("1: [planned]"));
+  EXPECT_THAT(rounds_.take_stalls(now_ + kSecond, {wait}), IsEmpty()) << "once in the warning time";
+}
+
 }  // namespace
 }  // namespace rueda::control

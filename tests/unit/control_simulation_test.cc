@@ -355,7 +355,7 @@ TEST(Simulation, a_bucket_that_not_all_ranks_have_started_is_taken_back_and_nego
   EXPECT_TRUE(world.departures().contains("it submits other.0"));
 }
 
-TEST(Simulation, a_late_rank_ends_the_plan_after_a_second_and_all_go_on_when_it_comes) {
+TEST(Simulation, the_plan_outlives_a_late_rank_and_all_go_on_when_it_comes) {
   const Program program = [](Rank rank, int step) {
     Step submissions = training_step(rank);
     if (step == 20 && rank == 999) submissions.front().after = 5 * kSecond;
@@ -364,10 +364,10 @@ TEST(Simulation, a_late_rank_ends_the_plan_after_a_second_and_all_go_on_when_it_
   World world(program, 60);
   world.run(30 * kSecond);
   EXPECT_TRUE(world.is_finished());
-  EXPECT_TRUE(world.departures().contains("the other ranks have not come for a second"));
+  EXPECT_TRUE(world.departures().empty());
   EXPECT_GT(world.now(), 5 * kSecond);
   EXPECT_LT(world.now(), 6 * kSecond);
-  EXPECT_EQ(world.plans_begun(), std::set<int64_t>{2});
+  EXPECT_EQ(world.plans_begun(), std::set<int64_t>{1});
   EXPECT_TRUE(world.stalls().empty());
 }
 
@@ -378,7 +378,7 @@ TEST(Simulation, a_rank_that_never_comes_is_reported_with_what_it_is_waited_for)
     return submissions;
   };
   World world(program, 40);
-  world.run(65 * kSecond);
+  world.run(185 * kSecond);  // nobody tells this rank 0 what waits in plans, so they are left after 120 s
   EXPECT_FALSE(world.is_finished());
   ASSERT_EQ(world.stalls().size(), 1u);
   EXPECT_THAT(world.stalls()[0], testing::HasSubstr("\n7: [gradient.3, gradient.4, gradient.5]"));

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <optional>
 
+#include "rueda/base/config_rows.h"
 #include "rueda/base/config_texts.h"
 #include "rueda/base/gpu_operations.h"
 #include "rueda/base/limits.h"
@@ -15,82 +16,6 @@ namespace rueda {
 namespace {
 
 using GetEnv = std::function<const char*(const char*)>;
-
-constexpr double kMaxSeconds = 1e8;  // three years, which is practically never and cannot overflow Nanos
-
-std::string number_text(double value) {
-  std::array<char, 64> text{};
-  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() ? std::string(text.data(), end) : std::string("?");
-}
-
-// The description of an entry, without its parser.
-struct Labels {
-  std::string_view name, env, alias, unit, sentence;
-};
-
-ConfigEntry make_entry(const Labels& labels, std::string_view type, std::string_view range) {
-  ConfigEntry entry;
-  entry.name = labels.name;
-  entry.env = labels.env;
-  entry.alias = labels.alias;
-  entry.type = type;
-  entry.unit = labels.unit;
-  entry.range = range;
-  entry.sentence = labels.sentence;
-  return entry;
-}
-
-// Ranges are written by hand next to their bounds, because a string_view member cannot own a generated text.
-ConfigEntry integer(const Labels& labels, int64_t Config::*field, std::string_view range,
-                    std::pair<int64_t, int64_t> bounds) {
-  ConfigEntry entry = make_entry(labels, "integer", range);
-  entry.parse = [field, bounds](Config& config, std::string_view text) -> Status {
-    const auto value = number_in<int64_t>(text);
-    if (!value) return refused("a whole number");
-    if (*value < bounds.first || *value > bounds.second) return refused("a whole number in range");
-    config.*field = *value;
-    return Status::ok();
-  };
-  entry.print = [field](const Config& config) { return std::to_string(config.*field); };
-  return entry;
-}
-
-ConfigEntry number(const Labels& labels, double Config::*field, std::string_view range,
-                   std::pair<double, double> bounds) {
-  ConfigEntry entry = make_entry(labels, "number", range);
-  entry.parse = [field, bounds](Config& config, std::string_view text) -> Status {
-    const auto value = number_in<double>(text);
-    if (!value || !std::isfinite(*value)) return refused("a number");
-    if (*value < bounds.first || *value > bounds.second) return refused("a number in range");
-    config.*field = *value;
-    return Status::ok();
-  };
-  entry.print = [field](const Config& config) { return number_text(config.*field); };
-  return entry;
-}
-
-ConfigEntry boolean(const Labels& labels, bool Config::*field) {
-  ConfigEntry entry = make_entry(labels, "boolean", "1/true/yes/on or 0/false/no/off");
-  entry.parse = [field](Config& config, std::string_view text) -> Status {
-    const Result<bool> value = parse_boolean(text);
-    if (!value.is_ok()) return value.status();
-    config.*field = value.value();
-    return Status::ok();
-  };
-  entry.print = [field](const Config& config) { return config.*field ? "1" : "0"; };
-  return entry;
-}
-
-ConfigEntry text(const Labels& labels, std::string Config::*field, std::string_view range) {
-  ConfigEntry entry = make_entry(labels, "text", range);
-  entry.parse = [field](Config& config, std::string_view value) -> Status {
-    config.*field = value;
-    return Status::ok();
-  };
-  entry.print = [field](const Config& config) { return config.*field; };
-  return entry;
-}
 
 void add_scheduling(std::vector<ConfigEntry>& table) {
   table.push_back(
@@ -250,6 +175,7 @@ const std::vector<ConfigEntry>& table_of_all() {
     std::vector<ConfigEntry> entries;
     add_scheduling(entries);
     add_diagnosis(entries);
+    add_verdicts(entries);
     add_wires(entries);
     add_mpi(entries);
     add_libraries(entries);

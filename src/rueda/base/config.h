@@ -26,6 +26,9 @@ struct Config {
   bool stall_check_disabled = false;
   double stall_warning_s = 60;
   double stall_shutdown_s = 0;  // 0 = never
+  double verdict_s = 5;         // others have waited for so long when a verdict names a rank
+  double heartbeat_s = 5;       // a host that acknowledges nothing for so long is unreachable
+  bool check_numbers = false;   // NaN and infinity are looked for
   std::string timeline;         // path; "DYNAMIC": a timeline begins only with start_timeline
   bool timeline_mark_cycles = false;
   int64_t flight_record_bytes = 8 << 20;  // memory for what happened in the last minute; 0 = none

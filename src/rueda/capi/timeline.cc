@@ -30,10 +30,17 @@ void rueda_mark_step(int64_t source) {
 }
 
 void rueda_mark_input(int64_t waited_ns) {
-  if (waited_ns < 0 || !capi::engine()) return;
+  const std::shared_ptr<Engine> engine = capi::engine();
+  if (!engine) return;
+  engine->input_ends();
+  if (waited_ns < 0) return;
   const rueda::Nanos now = rueda::monotonic_now();
   capi::timeline().record(
       rueda::TraceSpan{.kind = rueda::SpanKind::kInput, .begin = now - waited_ns, .end = now});
+}
+
+void rueda_begin_input(void) {
+  if (const std::shared_ptr<Engine> engine = capi::engine()) engine->input_begins();
 }
 
 int rueda_write_flight_record(const char* path) {

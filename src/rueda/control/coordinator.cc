@@ -230,7 +230,12 @@ Status Coordinator::judge(const PendingSet& set, const Finished& finished,
         if (!tensor->is_submitted[i]) joined.push_back(set.members()[i]);
     const CompleteTensor complete{tensor->submissions, set.members(), joined};
     if (!tensor->fault.is_ok()) return tensor->fault;
-    if (Status status = find_mismatch(complete); !status.is_ok()) return status;
+    if (Status status = find_mismatch(complete); !status.is_ok()) {
+      const std::vector<Rank> others = outnumbered_ranks(complete);
+      if (status.code == Code::kMismatch && !others.empty())
+        RUEDA_LOG(kWarning, "Verdict: mismatch: " + rank_list(others) + ": " + status.why);
+      return status;
+    }
     out.push_back(make_candidate(complete));
   }
   return Status::ok();
@@ -259,13 +264,15 @@ std::vector<StalledTensor> Coordinator::waiting_longer_than(Nanos age, Nanos whe
       if (when - tensor->since < age) break;  // the rest is younger
       std::vector<Rank> missing = set.missing_ranks(*tensor);
       if (missing.empty()) continue;
+      std::vector<Rank> waiting;
+      for (const Submission& one : tensor->submissions) waiting.push_back(one.rank);
       stalled.push_back({tensor->name, operation_name(tensor->submissions[0].request), id,
-                         when - tensor->since, std::move(missing)});
+                         when - tensor->since, std::move(missing), std::move(waiting)});
     }
   }
   if (auto change = sets_.waiting(); change && when - change->since >= age)
     stalled.push_back(
-        {change->name, "process set change", 0, when - change->since, std::move(change->missing)});
+        {change->name, "process set change", 0, when - change->since, std::move(change->missing), {}});
   return stalled;
 }
 
@@ -275,9 +282,14 @@ std::vector<Response> Coordinator::take_ready(Nanos now, TraceSink* trace) {
   return ready_.take();
 }
 
-std::vector<StallReport> Coordinator::check_stalls(Nanos now) {
-  if (!stalls_.is_due(oldest(), now)) return {};
-  return stalls_.check(waiting_longer_than(stalls_.least_age(), now), now);
+std::vector<StallReport> Coordinator::check_stalls(Nanos now, std::vector<StalledTensor> in_plan) {
+  Nanos since = oldest();
+  for (const StalledTensor& tensor : in_plan) since = std::min(since, now - tensor.age);
+  if (!stalls_.is_due(since, now)) return {};
+  std::erase_if(in_plan, [&](const StalledTensor& tensor) { return tensor.age < stalls_.least_age(); });
+  for (StalledTensor& tensor : waiting_longer_than(stalls_.least_age(), now))
+    in_plan.push_back(std::move(tensor));
+  return stalls_.check(in_plan, now);
 }
 
 Nanos Coordinator::next_check(Nanos now) const { return stalls_.next_check(oldest(), now); }

@@ -47,10 +47,13 @@ class Coordinator {
   // Returns what may run now, fused, in the order that all ranks must follow: one bucket of the tensors with
   // a priority, and all tensors without one. Empty if nothing is ready.
   std::vector<Response> take_ready(Nanos now, TraceSink* trace);
-  // To be called at least once in every stall_warning. Returns at most one report in that time.
-  std::vector<StallReport> check_stalls(Nanos now);
+  // To be called at least once in every stall_warning. Returns at most one report in that time. in_plan: what
+  // waits in a learned plan, which is not negotiated.
+  std::vector<StallReport> check_stalls(Nanos now, std::vector<StalledTensor> in_plan = {});
   // When check_stalls() should be called next.
   [[nodiscard]] Nanos next_check(Nanos now) const;
+  // What some ranks have submitted and others have not, for so long or longer.
+  [[nodiscard]] std::vector<StalledTensor> waiting_longer_than(Nanos age, Nanos now) const;
   // The names that wait, and the ranks for which they wait: for the log when a job ends.
   [[nodiscard]] std::string pending_summary() const;
   [[nodiscard]] const std::map<int32_t, std::vector<Rank>>& process_sets() const;
@@ -78,7 +81,6 @@ class Coordinator {
   [[nodiscard]] Status judge(const PendingSet& set, const Finished& finished,
                              std::vector<Candidate>& out) const;
   void trace_event(TraceKind kind, const PendingSet& set, const PendingTensor& tensor, int64_t value) const;
-  [[nodiscard]] std::vector<StalledTensor> waiting_longer_than(Nanos age, Nanos now) const;
   [[nodiscard]] Nanos oldest() const;
 
   Rank world_size_;

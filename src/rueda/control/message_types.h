@@ -30,6 +30,7 @@ enum class MessageType : uint8_t {
   kPlanDepart = 10,    // rank -> coordinator: I submit something that is not in the plan (PlanNews)
   kPlanFreeze = 11,    // coordinator -> rank: start no more buckets, tell me how far you are (PlanNews)
   kPlanPosition = 12,  // rank -> coordinator: how far I am (PlanNews)
+  kFacts = 13,         // rank -> coordinator: how I am (facts.h)
 };
 inline constexpr size_t kControlHeaderBytes = 8;
 

@@ -1,12 +1,16 @@
 #include "rueda/control/mismatch.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdio>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <vector>
 
 namespace rueda::control {
 namespace {
@@ -270,6 +274,30 @@ Status find_mismatch(const CompleteTensor& tensor) {
     if (Status status = check_roots(all); !status.is_ok()) return status;
   if (Status status = check_devices(all); !status.is_ok()) return status;
   return check_memory(all);
+}
+
+std::vector<Rank> outnumbered_ranks(const CompleteTensor& tensor) {
+  const auto shape_key = [](const TensorRequest& request) {
+    const bool may_differ_in_rows =
+        request.what == Collective::kAllgather || request.what == Collective::kAlltoall;
+    std::vector<int64_t> shape(request.shape);
+    if (may_differ_in_rows && !shape.empty()) shape[0] = 0;
+    return shape;
+  };
+  using Kind = std::tuple<TermsKey, std::vector<int64_t>, int32_t>;
+  std::map<Kind, std::vector<Rank>> groups;
+  for (const Submission& one : tensor.submissions)
+    groups[{key_of(one.request), shape_key(one.request), one.request.root}].push_back(one.rank);
+  const auto is_smaller = [](const auto& a, const auto& b) {
+    if (a.second.size() != b.second.size()) return a.second.size() < b.second.size();
+    return std::ranges::min(a.second) > std::ranges::min(b.second);
+  };
+  const auto largest = std::ranges::max_element(groups, is_smaller);
+  std::vector<Rank> others;
+  for (const auto& [kind, ranks] : groups)
+    if (kind != largest->first) others.insert(others.end(), ranks.begin(), ranks.end());
+  std::ranges::sort(others);
+  return others;
 }
 
 }  // namespace rueda::control

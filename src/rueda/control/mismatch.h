@@ -11,6 +11,10 @@ namespace rueda::control {
 // Returns ok, kMismatch, or kUnsupported (the collective needs a rank that has joined).
 Status find_mismatch(const CompleteTensor& tensor);
 
+// Of ranks that disagree, those that are outnumbered: all but the largest group of equal requests. Where two
+// are equally large, the one with the lowest rank counts as the larger.
+std::vector<Rank> outnumbered_ranks(const CompleteTensor& tensor);
+
 // "rank 0" or "ranks 0, 2". Lists at most ten, then says how many more there are.
 std::string rank_list(const std::vector<Rank>& ranks);
 

@@ -117,6 +117,12 @@ bool PlanRunner::would_wait_forever(const std::string& name) const {
   }
 }
 
+std::string PlanRunner::lacks() const {
+  for (const Entry& entry : buckets_[head()]->entries)
+    if (slots_.at(entry.name).accepted == 0) return entry.name;
+  return {};
+}
+
 Result<std::vector<LeftOver>> PlanRunner::finish(int64_t end) {
   if (!is_active_) return Status(Code::kInternal, "A learned plan ends, but this rank runs none.");
   // No rank is more than one pass ahead of another; see PlanLedger.

@@ -8,8 +8,8 @@
 namespace rueda::control {
 namespace {
 
-// If the other ranks do not start a bucket for so long, they are busy or will never start it. Negotiation
-// finds out which, and reports it.
+// This rank has submitted a part of a bucket. If the rest depends on it, nothing but time tells: a program
+// that asks to be called back does not say for what it waits.
 constexpr Nanos kPatience = kSecond;
 constexpr Nanos kLookEvery = 5 * kMillisecond;  // for polls that have become waits
 
@@ -192,10 +192,19 @@ std::optional<StartBucket> Planner::room(Nanos now) {
 
 PlannerActions Planner::tick(Nanos now, bool is_idle) {
   if (!runner_.is_open()) return {};
-  if (!is_idle && now - moved_at_ > kPatience) return depart("the other ranks have not come for a second");
+  if (!is_idle && now - moved_at_ > options_.patience)
+    return depart("the other ranks have not come for " + std::to_string(options_.patience / kSecond) + " s");
   if (is_idle && runner_.waiting() > 0 && now - taken_at_ > kPatience)
     return depart("it has submitted nothing more for a second");
   return {};
+}
+
+Planner::Place Planner::place(Nanos now, bool is_idle) const {
+  if (!runner_.is_open()) return {};
+  return {.plan_number = runner_.plan_number(),
+          .started = runner_.started(),
+          .stuck_for = is_idle ? 0 : std::max<Nanos>(now - moved_at_, 1),
+          .lacks = runner_.lacks()};
 }
 
 bool Planner::asks_for_wanted(Nanos now, uint64_t waits) const {
@@ -214,7 +223,7 @@ PlannerActions Planner::wanted(Nanos now, uint64_t waits, std::span<const std::s
 Nanos Planner::next_event(bool is_idle) const {
   if (!runner_.is_open()) return std::numeric_limits<Nanos>::max();
   if (runner_.waiting() > 0) return next_look_;
-  return is_idle ? std::numeric_limits<Nanos>::max() : moved_at_ + kPatience;
+  return is_idle ? std::numeric_limits<Nanos>::max() : moved_at_ + options_.patience;
 }
 
 PlannerActions Planner::on_freeze(const PlanNews& frozen) {

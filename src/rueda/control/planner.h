@@ -82,6 +82,9 @@ class Planner {
     int64_t bucket_bytes = 1 << 20;
     Rank me = 0, ranks = 1;
     Treatments treatment_of = default_treatment;
+    // If the other ranks do not start a bucket for so long, this rank departs. A rank that is merely late
+    // costs no plan: the judge names it, and the stall check sees what waits in plans.
+    Nanos patience = 2 * 60 * kSecond;
   };
   explicit Planner(Options options) : options_(std::move(options)), learner_(options_.bucket_bytes) {}
 
@@ -104,6 +107,14 @@ class Planner {
   void moved(Nanos now) { moved_at_ = now; }
   // Departs if the other ranks do not start a bucket, or if this rank submits nothing more.
   PlannerActions tick(Nanos now, bool is_idle);
+  // This rank's place in the plan. is_idle: no bucket is under way.
+  struct Place {
+    int64_t plan_number = 0;  // 0: no plan runs
+    int64_t started = 0;
+    Nanos stuck_for = 0;  // nothing has moved for so long; 0: no bucket is under way
+    std::string lacks;    // a tensor of the next bucket that this rank has not submitted
+  };
+  [[nodiscard]] Place place(Nanos now, bool is_idle) const;
   // names: what threads wait for. Departs if one of them cannot complete in the plan. All earlier submissions
   // must be known. asks_for_wanted() says when to call wanted(): when a thread begins to wait (`waits` has
   // grown), and every few milliseconds.

@@ -111,6 +111,8 @@ class PlanRunner {
   // Whether a thread that waits for this tensor would never return: its bucket, or one before it, lacks
   // tensors of this rank.
   [[nodiscard]] bool would_wait_forever(const std::string& name) const;
+  // The first tensor of the next bucket that this rank has not submitted; empty if it has submitted all.
+  [[nodiscard]] std::string lacks() const;
   void freeze() { is_frozen_ = true; }
   [[nodiscard]] const Bucket& bucket(int64_t started) const {
     return *buckets_[static_cast<size_t>(started) % buckets_.size()];

@@ -13,9 +13,9 @@ void Rounds::submitted(Rank from, int64_t plans_begun, std::vector<Request> requ
   coordinator_.submit(from, std::move(requests), now, trace);
 }
 
-std::vector<StallReport> Rounds::take_stalls(Nanos now) {
-  if (now < next_stall_check_) return {};
-  std::vector<StallReport> reports = coordinator_.check_stalls(now);
+std::vector<StallReport> Rounds::take_stalls(Nanos now, std::vector<StalledTensor> in_plan) {
+  if (now < next_stall_check_ && in_plan.empty()) return {};
+  std::vector<StallReport> reports = coordinator_.check_stalls(now, std::move(in_plan));
   next_stall_check_ = coordinator_.next_check(now);
   return reports;
 }

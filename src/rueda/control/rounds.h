@@ -31,7 +31,8 @@ class Rounds {
   // Requests of one rank. plans_begun: how many plans it had seen begin when it sent them.
   void submitted(Rank from, int64_t plans_begun, std::vector<Request> requests, Nanos now, TraceSink* trace);
   // The stalls to report now. If a report is fatal, the job ends and no further round begins.
-  std::vector<StallReport> take_stalls(Nanos now);
+  // in_plan: as in Coordinator::check_stalls.
+  std::vector<StallReport> take_stalls(Nanos now, std::vector<StalledTensor> in_plan = {});
   // Begins a round, if one may begin and anything is ready. Returns what every rank, this one
   // included, does next. backlog: responses in progress on this rank. The caller hands the responses
   // out and then calls responded().
@@ -44,6 +45,9 @@ class Rounds {
   [[nodiscard]] Nanos next_round() const { return next_round_; }
   [[nodiscard]] Nanos next_stall_check() const { return next_stall_check_; }
   // As Coordinator.
+  [[nodiscard]] std::vector<StalledTensor> waiting_longer_than(Nanos age, Nanos now) const {
+    return coordinator_.waiting_longer_than(age, now);
+  }
   [[nodiscard]] std::string pending_summary() const { return coordinator_.pending_summary(); }
 
  private:

@@ -26,8 +26,9 @@ struct StalledTensor {
   std::string name;
   std::string_view operation;  // "ALLREDUCE"
   int32_t process_set = 0;
-  Nanos age = 0;              // since the first rank submitted it
-  std::vector<Rank> missing;  // world ranks, ascending
+  Nanos age = 0;                   // since the first rank submitted it
+  std::vector<Rank> missing;       // world ranks, ascending
+  std::vector<Rank> waiting = {};  // those that have submitted it, as they came
 };
 
 // Decides whether, when and what to report: at most one report per warning interval.

@@ -14,6 +14,7 @@
 #include "rueda/base/config.h"
 #include "rueda/base/descriptors.h"
 #include "rueda/base/log.h"
+#include "rueda/base/process.h"
 #include "rueda/base/release.h"
 #include "rueda/runtime/backends.h"
 #include "rueda/runtime/calibrate.h"
@@ -49,6 +50,7 @@ PeerInfo own_info(const Session& session, const store::World& world, const InitO
   PeerInfo info;
   info.release = kRelease;
   info.pid = getpid();
+  info.began = process_began();
   info.host = world.host;
   info.host_key = host_key(world.host);
   info.local_rank = world.local_rank;

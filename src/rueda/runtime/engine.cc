@@ -38,6 +38,7 @@ Engine::Engine(Session session)
                     .trace = recording_.timeline(),
                     .counters = counters_}),
       verdicts_(session_.me, *session_.all, nanos(session_.config.peer_timeout_s, kSecond), monotonic_now()),
+      observer_(session_, operations_, monotonic_now()),
       farewell_(session_.me, session_.size()),
       driver_(*this, driver_options(session_)) {
   recording_.begin_epoch(session_);
@@ -85,7 +86,7 @@ bool Engine::turn() {
   }
   const Nanos now = monotonic_now();
   if (is_coordinator() && farewell_.is_running()) {
-    const Status stalled = negotiation_.report_stalls(now);
+    const Status stalled = negotiation_.report_stalls(now, observer_.waits_in_plan());
     if (!stalled.is_ok()) carry_out(Verdicts::End{.why = stalled});
     if (farewell_.is_closed()) return true;
     moved = negotiation_.begin_round(now) || moved;
@@ -95,6 +96,8 @@ bool Engine::turn() {
   if (!dispatcher_.failure().is_ok()) carry_out(verdicts_.on_failure(dispatcher_.failure(), now));
   if (farewell_.is_closed()) return true;
   if (session_.links) {
+    if (observer_.take_news() && !is_coordinator()) send_facts(now);
+    if (observer_.is_due(now)) look_around(now);
     carry_out(verdicts_.tick(now));
     recording_.look_at_links(*session_.links, now);
   }
@@ -113,7 +116,8 @@ bool Engine::look_closely(const std::atomic<bool>& is_done) {
 }
 
 Nanos Engine::next_event(Nanos now) const {
-  const Nanos next = std::min(verdicts_.next_event(), negotiation_.next_event(now, farewell_.is_running()));
+  const Nanos next = std::min(
+      {verdicts_.next_event(), observer_.next_event(), negotiation_.next_event(now, farewell_.is_running())});
   return farewell_.is_running() ? next : std::min(next, now + kLeavingLook);
 }
 
@@ -138,6 +142,7 @@ bool Engine::handle_messages() {
   for (const ControlMessage& message : messages) {
     if (farewell_.is_closed()) break;
     verdicts_.heard(message.from, now);
+    observer_.heard(message.from, now);
     handle_message(message, now);
   }
   return !messages.empty();
@@ -159,6 +164,11 @@ void Engine::handle_message(const ControlMessage& message, Nanos now) {
       const Result<control::Heartbeat> heartbeat = control::decode_heartbeat(message.payload);
       if (!heartbeat.is_ok()) return refuse(heartbeat.status());
       return carry_out(verdicts_.on_heartbeat(message.from, heartbeat.value(), now));
+    }
+    case MessageType::kFacts: {
+      Result<control::Facts> facts = control::decode_facts(message.payload);
+      if (!facts.is_ok()) return refuse(facts.status());
+      return observer_.on_facts(message.from, std::move(facts).value(), now);
     }
     case MessageType::kAbort: {
       const Result<control::Abort> abort = control::decode_abort(message.payload);
@@ -202,6 +212,16 @@ void Engine::handle_losses() {
 void Engine::send_trace_batches() {
   for (Bytes& batch : recording_.take_batches())
     channel_.send(kCoordinator, control::MessageType::kTrace, std::move(batch));
+}
+
+void Engine::send_facts(Nanos now) {
+  const control::Facts facts = observer_.facts(negotiation_.place_in_plan(now), now);
+  channel_.send(kCoordinator, control::MessageType::kFacts, control::encode(facts));
+}
+
+void Engine::look_around(Nanos now) {
+  observer_.look(negotiation_.place_in_plan(now), negotiation_.waiting_longer_than(observer_.limit(), now),
+                 now);
 }
 
 }  // namespace rueda::runtime

@@ -20,6 +20,7 @@
 #include "rueda/runtime/farewell.h"
 #include "rueda/runtime/groups.h"
 #include "rueda/runtime/negotiation.h"
+#include "rueda/runtime/observer.h"
 #include "rueda/runtime/operations.h"
 #include "rueda/runtime/recording.h"
 #include "rueda/runtime/session.h"
@@ -51,6 +52,10 @@ class Engine final : private Work {
     return recording_.start(path, mark_cycles, false);
   }
   void stop_timeline() { recording_.stop(); }
+
+  // As in Observer.
+  void input_begins() { observer_.input_begins(monotonic_now()); }
+  void input_ends() { observer_.input_ends(); }
 
   // Leaves in good order: everything the coordinator has ordered completes, then all ranks stop.
   // Bounded in time.
@@ -100,6 +105,8 @@ class Engine final : private Work {
   void stop();
   void tell_end(const Verdicts::End& end);
   void send_trace_batches();
+  void send_facts(Nanos now);
+  void look_around(Nanos now);
   [[nodiscard]] Status shut_down_status() const;
 
   Session session_;
@@ -111,6 +118,7 @@ class Engine final : private Work {
   Dispatcher dispatcher_;
   Negotiation negotiation_;
   Verdicts verdicts_;
+  Observer observer_;
   Farewell farewell_;
   std::atomic<Rank> lost_rank_{-1};
   Driver driver_;  // last: its thread uses everything above

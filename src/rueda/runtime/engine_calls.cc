@@ -41,6 +41,7 @@ Result<int64_t> Engine::submit(std::vector<Tensor> tensors, bool will_wait) {
         !s.is_ok()) {
       return s;
     }
+    observer_.check_numbers(tensor);
   }
   return operations_.submit(std::move(tensors), !will_wait);
 }

@@ -44,6 +44,7 @@ void Engine::carry_out(const Verdicts::Answer& answer) {
   const control::Heartbeat heartbeat{
       .sent = monotonic_now(), .echo_sent = answer.sent, .echo_received = answer.received};
   channel_.send(answer.to, control::MessageType::kHeartbeat, control::encode(heartbeat));
+  if (!is_coordinator()) send_facts(monotonic_now());
 }
 
 void Engine::carry_out(const Verdicts::Clock& clock) {
@@ -61,6 +62,7 @@ void Engine::carry_out(const Verdicts::End& end) {
   farewell_.close();
   recording_.failed(end.why);
   lost_rank_ = end.lost;
+  observer_.lost(end.lost, end.loss, end.why.why);
   const std::string waiting = negotiation_.pending_summary();
   if (!waiting.empty()) RUEDA_LOG(kInfo, "When the job ended, " + waiting + ".");
   if (session_.links) {

@@ -52,6 +52,9 @@ class LearnedPlans {
   [[nodiscard]] Nanos next_event() const { return planner_.next_event(dispatcher_.is_idle()); }
   void on_freeze(const control::PlanNews& news) { carry_out(planner_.on_freeze(news)); }
   void depart(const std::string& why) { carry_out(planner_.depart(why)); }
+  [[nodiscard]] control::Planner::Place place(Nanos now) const {
+    return planner_.place(now, dispatcher_.is_idle());
+  }
   [[nodiscard]] int64_t plans_begun() const { return planner_.plans_begun(); }
 
   // ---- coordinator ----

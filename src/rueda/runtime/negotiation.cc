@@ -34,11 +34,15 @@ control::CoordinatorOptions coordinator_options(const Session& session, const Gr
 }
 
 LearnedPlans::Options planner_options(const Session& session, const Groups& groups) {
+  // The stall check sees what waits in plans and comes first; it may have to end the job.
+  const double stall_s = std::max(session.config.stall_warning_s, session.config.stall_shutdown_s);
+  const Nanos longest_stall = nanos(std::min(stall_s, 1e6), kSecond);
   return {.may_plan = session.me == kCoordinator && session.config.plans && session.size() > 1,
           .bucket_bytes = std::min(plan_bucket_bytes(session), fusion_bytes(session)),
           .me = session.me,
           .ranks = session.size(),
-          .treatment_of = treatments_of(*session.backends, groups)};
+          .treatment_of = treatments_of(*session.backends, groups),
+          .patience = 2 * longest_stall + kSecond};
 }
 
 }  // namespace
@@ -127,8 +131,12 @@ bool Negotiation::begin_round(Nanos now) {
   return true;
 }
 
-Status Negotiation::report_stalls(Nanos now) {
-  for (const control::StallReport& report : rounds_->take_stalls(now)) {
+std::vector<control::StalledTensor> Negotiation::waiting_longer_than(Nanos age, Nanos now) const {
+  return rounds_ ? rounds_->waiting_longer_than(age, now) : std::vector<control::StalledTensor>();
+}
+
+Status Negotiation::report_stalls(Nanos now, std::vector<control::StalledTensor> in_plan) {
+  for (const control::StallReport& report : rounds_->take_stalls(now, std::move(in_plan))) {
     if (report.is_fatal)
       RUEDA_LOG(kError, report.text);
     else

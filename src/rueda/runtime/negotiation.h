@@ -39,8 +39,12 @@ class Negotiation {
   bool take_submissions();
   // Rank 0: begins a round of negotiation, if one may begin. True if one did.
   bool begin_round(Nanos now);
-  // Rank 0: tells all ranks about stalls. Fails if one must end the job.
-  Status report_stalls(Nanos now);
+  // Rank 0: tells all ranks about stalls. Fails if one must end the job. in_plan: what waits in a learned
+  // plan.
+  Status report_stalls(Nanos now, std::vector<control::StalledTensor> in_plan);
+  // Rank 0: what is negotiated and has waited for so long or longer.
+  [[nodiscard]] std::vector<control::StalledTensor> waiting_longer_than(Nanos age, Nanos now) const;
+  [[nodiscard]] control::Planner::Place place_in_plan(Nanos now) const { return plans_.place(now); }
   // Starts buckets of the learned plan, and departs from it if that is necessary. True if anything moved.
   bool run_plan(Nanos now);
   // A control message about which tensors run. Fails if this rank must refuse it.

@@ -313,6 +313,14 @@ std::vector<std::string> Operations::wanted_names(Nanos now) const {
   return names;
 }
 
+bool Operations::is_awaited(Nanos now) const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(in_flight_, [now](const auto& one) {
+    const Nanos from = one.second.operation->wanted_from.load(std::memory_order_relaxed);
+    return from != 0 && from <= now;
+  });
+}
+
 std::vector<Callback> Operations::complete_locked(Operation& operation) {
   operation.is_done.store(true, std::memory_order_release);
   completed_.notify_all();

@@ -33,6 +33,7 @@ Bytes encode(const PeerInfo& info) {
   ByteWriter out;
   out.put_string(info.release);
   out.put(info.pid);
+  out.put(info.began);
   out.put_string(info.host);
   out.put_string(info.host_key);
   out.put(info.local_rank);
@@ -66,6 +67,7 @@ Result<PeerInfo> decode_peer_info(std::span<const std::byte> raw) {
   PeerInfo info;
   info.release = in.get_string(kMaxTextBytes);
   info.pid = in.get<int64_t>();
+  info.began = in.get<int64_t>();
   info.host = in.get_string(kMaxTextBytes);
   info.host_key = in.get_string(kMaxTextBytes);
   info.local_rank = in.get<Rank>();

@@ -30,6 +30,7 @@ struct NcclInfo {
 struct PeerInfo {
   std::string release;
   int64_t pid = 0;
+  int64_t began = 0;     // the process, as in base/process.h
   std::string host;      // for people
   std::string host_key;  // equal exactly for the ranks of one host (name and network namespace)
   Rank local_rank = -1;  // as told by the launcher, -1 = not told

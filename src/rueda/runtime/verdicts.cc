@@ -22,11 +22,20 @@ std::string without_period(const std::string& sentence) {
   return sentence.ends_with('.') ? sentence.substr(0, sentence.size() - 1) : sentence;
 }
 
-// What to do about it. A channel that was closed or reset did not break: its process has ended.
+// A channel that was closed or reset did not break: its process has ended.
+bool has_ended(const std::string& reason) {
+  return reason.find("closed its connection") != std::string::npos ||
+         reason.find(std::strerror(ECONNRESET)) != std::string::npos;
+}
+
+std::string_view loss_of(const std::string& reason) {
+  if (has_ended(reason)) return "dead";
+  return reason.find("not answered") != std::string::npos ? "silent" : "unreachable";
+}
+
+// What to do about it.
 std::string advice_for(const std::string& reason) {
-  const bool has_ended = reason.find("closed its connection") != std::string::npos ||
-                         reason.find(std::strerror(ECONNRESET)) != std::string::npos;
-  return has_ended ? "; its process has probably ended, so look at its output and its exit code" : "";
+  return has_ended(reason) ? "; its process has probably ended, so look at its output and its exit code" : "";
 }
 
 }  // namespace
@@ -38,7 +47,8 @@ std::string Verdicts::describe(Rank rank) const {
 Verdicts::End Verdicts::lost(Rank rank, const std::string& why) const {
   const std::string reason = without_period(loss_reason(rank, why));
   return {.why = {Code::kPeerLost, describe(rank) + " was lost: " + reason + advice_for(reason) + "."},
-          .lost = rank};
+          .lost = rank,
+          .loss = loss_of(reason)};
 }
 
 Verdicts::End Verdicts::refused(Rank from, const std::string& why) const {
@@ -122,7 +132,8 @@ Verdicts::End Verdicts::judged(const Suspicions::Verdict& verdict) const {
   const auto [low, high] = std::minmax(verdict.reporter, verdict.suspect);
   return {.why = {Code::kPeerLost, "the connection between " + describe(low) + " and " + describe(high) +
                                        " broke while both ranks were alive: " + without_period(verdict.why) +
-                                       "; look at the network between them."}};
+                                       "; look at the network between them."},
+          .loss = "broken connection"};
 }
 
 Nanos Verdicts::next_event() const {

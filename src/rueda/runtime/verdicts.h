@@ -41,6 +41,9 @@ class Verdicts {
     Status why;
     Rank lost = -1;  // the culprit, if it is one rank
     bool tells_others = true;
+    // What became of it: "dead", "unreachable", "silent" or "broken connection". Empty: nothing was lost, or
+    // another rank has said it.
+    std::string_view loss = {};
   };
   using Action = std::variant<Ping, Answer, Clock, Report, End>;
   using Actions = std::vector<Action>;

@@ -1,0 +1,100 @@
+#include "rueda/base/config_rows.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include "rueda/base/config_texts.h"
+
+namespace rueda {
+namespace {
+
+ConfigEntry make_entry(const Labels& labels, std::string_view type, std::string_view range) {
+  ConfigEntry entry;
+  entry.name = labels.name;
+  entry.env = labels.env;
+  entry.alias = labels.alias;
+  entry.type = type;
+  entry.unit = labels.unit;
+  entry.range = range;
+  entry.sentence = labels.sentence;
+  return entry;
+}
+
+}  // namespace
+
+std::string number_text(double value) {
+  std::array<char, 64> text{};
+  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() ? std::string(text.data(), end) : std::string("?");
+}
+
+ConfigEntry integer(const Labels& labels, int64_t Config::*field, std::string_view range,
+                    std::pair<int64_t, int64_t> bounds) {
+  ConfigEntry entry = make_entry(labels, "integer", range);
+  entry.parse = [field, bounds](Config& config, std::string_view text) -> Status {
+    const auto value = number_in<int64_t>(text);
+    if (!value) return refused("a whole number");
+    if (*value < bounds.first || *value > bounds.second) return refused("a whole number in range");
+    config.*field = *value;
+    return Status::ok();
+  };
+  entry.print = [field](const Config& config) { return std::to_string(config.*field); };
+  return entry;
+}
+
+ConfigEntry number(const Labels& labels, double Config::*field, std::string_view range,
+                   std::pair<double, double> bounds) {
+  ConfigEntry entry = make_entry(labels, "number", range);
+  entry.parse = [field, bounds](Config& config, std::string_view text) -> Status {
+    const auto value = number_in<double>(text);
+    if (!value || !std::isfinite(*value)) return refused("a number");
+    if (*value < bounds.first || *value > bounds.second) return refused("a number in range");
+    config.*field = *value;
+    return Status::ok();
+  };
+  entry.print = [field](const Config& config) { return number_text(config.*field); };
+  return entry;
+}
+
+ConfigEntry boolean(const Labels& labels, bool Config::*field) {
+  ConfigEntry entry = make_entry(labels, "boolean", "1/true/yes/on or 0/false/no/off");
+  entry.parse = [field](Config& config, std::string_view text) -> Status {
+    const Result<bool> value = parse_boolean(text);
+    if (!value.is_ok()) return value.status();
+    config.*field = value.value();
+    return Status::ok();
+  };
+  entry.print = [field](const Config& config) { return config.*field ? "1" : "0"; };
+  return entry;
+}
+
+ConfigEntry text(const Labels& labels, std::string Config::*field, std::string_view range) {
+  ConfigEntry entry = make_entry(labels, "text", range);
+  entry.parse = [field](Config& config, std::string_view value) -> Status {
+    config.*field = value;
+    return Status::ok();
+  };
+  entry.print = [field](const Config& config) { return config.*field; };
+  return entry;
+}
+
+void add_verdicts(std::vector<ConfigEntry>& table) {
+  table.push_back(
+      number({"verdict_s", "RUEDA_VERDICT_SECONDS", "", "seconds",
+              "A rank is reported for which others have waited for so long, or which has not answered "
+              "for so long; training goes on."},
+             &Config::verdict_s, "0.1..100000000", {0.1, kMaxSeconds}));
+  table.push_back(
+      number({"heartbeat_s", "RUEDA_HEARTBEAT_SECONDS", "", "seconds",
+              "A rank is lost if its host acknowledges nothing for so long; the smaller of this and "
+              "RUEDA_PEER_TIMEOUT_SECONDS holds."},
+             &Config::heartbeat_s, "0.1..100000000", {0.1, kMaxSeconds}));
+  table.push_back(
+      boolean({"check_numbers", "RUEDA_CHECK_NUMBERS", "", "",
+               "The rank is named that first submits NaN or infinity in host memory; reads each tensor "
+               "once more."},
+              &Config::check_numbers));
+}
+
+}  // namespace rueda

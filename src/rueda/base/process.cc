@@ -1,0 +1,113 @@
+#include "rueda/base/process.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "rueda/base/unique_fd.h"
+
+namespace rueda {
+namespace {
+
+constexpr int kStateField = 3, kBeganField = 22;  // of /proc/PID/stat, counted from 1
+
+// The first bytes of a file of /proc, or nothing.
+std::string read_start(const std::string& path) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::array<char, 4096> text{};
+  const ssize_t size = file.get() < 0 ? -1 : ::read(file.get(), text.data(), text.size());
+  return {text.data(), static_cast<size_t>(size > 0 ? size : 0)};
+}
+
+int64_t number_at(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+  int64_t value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+ProcessState state_of(char letter) {
+  switch (letter) {
+    case 'T':
+      return ProcessState::kStopped;
+    case 't':
+      return ProcessState::kTraced;
+    case 'Z':
+    case 'X':
+      return ProcessState::kEnded;
+    default:
+      return ProcessState::kRuns;
+  }
+}
+
+// The time on a core and the time in a run queue of each thread (Documentation/scheduler/sched-stats).
+// Threads that have ended do not count. Nothing if this kernel does not say.
+std::optional<Nanos> time_wanted() {
+  constexpr int kMostThreads = 512;  // some 5 us each
+  const std::unique_ptr<DIR, int (*)(DIR*)> tasks(::opendir("/proc/self/task"), ::closedir);
+  if (!tasks) return std::nullopt;
+  std::optional<Nanos> total;
+  int seen = 0;
+  while (const dirent* entry = ::readdir(tasks.get())) {
+    if (entry->d_name[0] == '.') continue;
+    if (++seen > kMostThreads) break;
+    const std::string times = read_start("/proc/self/task/" + std::string(entry->d_name) + "/schedstat");
+    const size_t space = times.find(' ');
+    if (space == std::string::npos) continue;
+    total = total.value_or(0) + number_at(times) + number_at(std::string_view(times).substr(space));
+  }
+  return total;
+}
+
+Nanos cpu_time() {
+  timespec cpu{};
+  return clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu) == 0 ? cpu.tv_sec * kSecond + cpu.tv_nsec : 0;
+}
+
+}  // namespace
+
+ProcessLook parse_process_stat(std::string_view stat) {
+  // The second field is the name in parentheses, which may contain anything.
+  const size_t name_ends = stat.rfind(") ");
+  if (name_ends == std::string_view::npos) return {};
+  std::string_view rest = stat.substr(name_ends + 2);
+  if (rest.empty()) return {};
+  ProcessLook look{.state = state_of(rest.front())};
+  for (int field = kStateField; field < kBeganField; ++field) {
+    const size_t space = rest.find(' ');
+    if (space == std::string_view::npos) return {};
+    rest.remove_prefix(space + 1);
+  }
+  look.began = number_at(rest);
+  return look;
+}
+
+ProcessLook look_at_process(int64_t pid, int64_t began) {
+  const ProcessLook look = parse_process_stat(read_start("/proc/" + std::to_string(pid) + "/stat"));
+  return began != 0 && look.began != began ? ProcessLook{} : look;
+}
+
+int64_t process_began() { return look_at_process(::getpid(), 0).began; }
+
+ProcessUse process_use() {
+  ProcessUse use;
+  use.cpu = time_wanted().value_or(cpu_time());
+  rusage usage{};
+  if (getrusage(RUSAGE_SELF, &usage) == 0) use.major_faults = usage.ru_majflt;
+  const std::string status = read_start("/proc/self/status");
+  constexpr std::string_view kSwap = "\nVmSwap:";
+  const size_t at = status.find(kSwap);
+  if (at != std::string::npos)
+    use.swapped_bytes = number_at(std::string_view(status).substr(at + kSwap.size())) * 1024;
+  return use;
+}
+
+}  // namespace rueda

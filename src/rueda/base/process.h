@@ -1,0 +1,43 @@
+// What Linux says about a process of this host (proc(5)). Any thread.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "rueda/base/clock.h"
+
+namespace rueda {
+
+enum class ProcessState : uint8_t {
+  kUnknown,  // not visible from here
+  kRuns,     // or sleeps, and would be woken
+  kStopped,  // by a signal, until it is continued
+  kTraced,   // a debugger holds it
+  kEnded,
+};
+inline constexpr int kProcessStates = static_cast<int>(ProcessState::kEnded) + 1;
+
+struct ProcessLook {
+  ProcessState state = ProcessState::kUnknown;
+  int64_t began = 0;  // in clock ticks since the machine was started: pids are used again, pairs are not
+};
+
+// stat: the text of /proc/PID/stat.
+ProcessLook parse_process_stat(std::string_view stat);
+// began: as a look at the same process said before; 0 = not known. A process that began at another time is
+// another one, or belongs to another pid namespace: kUnknown.
+ProcessLook look_at_process(int64_t pid, int64_t began);
+// When the calling process began; 0 if /proc does not say.
+int64_t process_began();
+
+// What the calling process has used so far.
+struct ProcessUse {
+  // In which threads ran, or could have run on a machine with more cores. Time on a core alone would take a
+  // rank that computes on a crowded machine for one that sleeps.
+  Nanos cpu = 0;
+  int64_t major_faults = 0;
+  int64_t swapped_bytes = 0;  // now
+};
+ProcessUse process_use();
+
+}  // namespace rueda

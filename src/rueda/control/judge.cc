@@ -1,0 +1,247 @@
+#include "rueda/control/judge.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+namespace rueda::control {
+namespace {
+
+constexpr Nanos kTickEvery = kSecond / 4;
+// A rank that was itself stopped for so long has heard of nobody meanwhile.
+constexpr Nanos kWasAway = 2 * kSecond;
+// What a rank has said is old news after a few missed heartbeats.
+constexpr Nanos kFactsLast = 3 * kSecond;
+constexpr Nanos kSightingsLast = 3 * kSecond;
+// Tools that take a stack stop a process for some milliseconds, so it must be seen stopped twice.
+constexpr Nanos kHeldFor = 300 * kMillisecond;
+constexpr Nanos kSampleSpan = 4 * kSecond;  // over which CPU time and page faults are counted
+// A thread that computes uses a core, or most of it on a machine that is shared; one that sleeps or waits for
+// another process uses next to nothing.
+constexpr int kComputes = 25;  // percent of a core
+// A process that reads its own memory back from disk. A rank that starts reads its libraries, but has swapped
+// nothing out.
+constexpr double kSwapFaultsPerSecond = 50;
+// Facts come once a second from every rank.
+constexpr Nanos kAllHaveSpoken = 2 * kSecond;
+constexpr Nanos kSayAgainAfter = 30 * kSecond;  // if the fault has changed its class
+
+bool holds(const std::vector<Rank>& ranks, Rank rank) {
+  return std::ranges::find(ranks, rank) != ranks.end();
+}
+
+bool intersect(const std::vector<Rank>& some, const std::vector<Rank>& others) {
+  return std::ranges::any_of(some, [&](Rank rank) { return holds(others, rank); });
+}
+
+// Two groups wait for each other: the smaller one is at fault, or that without the lowest rank.
+bool are_at_fault(const std::vector<Rank>& these, const std::vector<Rank>& those) {
+  if (these.size() != those.size()) return these.size() < those.size();
+  return std::ranges::min(these) > std::ranges::min(those);
+}
+
+// The tensor in which this rank waits for ranks that wait for it in `wait`: a circle.
+const StalledTensor* other_of_circle(Rank rank, const StalledTensor& wait,
+                                     const std::vector<StalledTensor>& waits) {
+  for (const StalledTensor& other : waits)
+    if (holds(other.waiting, rank) && intersect(other.missing, wait.waiting)) return &other;
+  return nullptr;
+}
+
+}  // namespace
+
+Judge::Judge(const Options& options, Nanos now)
+    : options_(options), known_(static_cast<size_t>(options.ranks)), last_tick_(now), next_tick_(now) {
+  excuse_all(now);
+}
+
+void Judge::excuse_all(Nanos now) {
+  for (Known& one : known_) one.heard = now;
+}
+
+void Judge::heard(Rank from, Nanos now) { known(from).heard = now; }
+
+void Judge::on_facts(Rank from, Facts facts, Nanos now) {
+  for (const Sighting& sighting : facts.sightings)
+    if (std::cmp_less(sighting.of, known_.size())) on_sighting(sighting, now);
+  Known& one = known(from);
+  one.samples.push_back({.when = now, .use = facts.use});
+  while (one.samples.size() > 2 && now - one.samples[1].when >= kSampleSpan) one.samples.pop_front();
+  one.facts = std::move(facts);
+  one.facts_at = now;
+}
+
+void Judge::on_sighting(const Sighting& sighting, Nanos now) {
+  Known& one = known(sighting.of);
+  if (one.state != sighting.state || now - one.state_seen > kSightingsLast) one.state_since = now;
+  one.state = sighting.state;
+  one.state_seen = now;
+}
+
+// since: what the rank did before others waited for it says nothing about why they wait.
+int Judge::core_percent(Rank rank, Nanos since) const {
+  const std::deque<Sample>& samples = known(rank).samples;
+  const auto first = std::ranges::find_if(samples, [since](const Sample& one) { return one.when >= since; });
+  if (first == samples.end()) return -1;
+  const Nanos passed = samples.back().when - first->when;
+  // Threads that have ended take their time with them.
+  const Nanos used = std::max<Nanos>(samples.back().use.cpu - first->use.cpu, 0);
+  return passed <= 0 ? -1 : static_cast<int>(used * 100 / passed);
+}
+
+bool Judge::is_swapping(Rank rank) const {
+  const std::deque<Sample>& samples = known(rank).samples;
+  if (samples.size() < 2 || samples.back().use.swapped_bytes == 0) return false;
+  const double passed = static_cast<double>(samples.back().when - samples.front().when) / kSecond;
+  const auto faults = samples.back().use.major_faults - samples.front().use.major_faults;
+  return static_cast<double>(faults) > kSwapFaultsPerSecond * passed;
+}
+
+bool Judge::is_process_judged(Rank rank, Nanos now, Verdict& verdict) const {
+  const Known& one = known(rank);
+  const bool is_fresh =
+      one.state_seen - one.state_since >= kHeldFor && now - one.state_seen <= kSightingsLast;
+  const bool is_stopped = is_fresh && one.state == ProcessState::kStopped;
+  const bool is_traced = is_fresh && one.state == ProcessState::kTraced;
+  verdict.rank = rank;
+  if (is_stopped || is_traced) {
+    verdict.fault = is_stopped ? Fault::kStopped : Fault::kDebugger;
+    verdict.age = now - one.state_since;
+    return true;
+  }
+  // Only rank 0 hears of all ranks. The others judge what they see.
+  if (options_.me != 0 || rank == options_.me || now - one.heard < options_.limit) return false;
+  verdict.fault = Fault::kSilent;
+  verdict.age = now - one.heard;
+  return true;
+}
+
+Verdict Judge::late(Rank rank, const StalledTensor& wait, const StalledTensor* other, Nanos now) const {
+  const Known& one = known(rank);
+  Verdict verdict{.rank = rank, .age = wait.age, .tensor = wait.name, .waiting = wait.waiting};
+  verdict.core_percent = core_percent(rank, now - wait.age);
+  if (is_swapping(rank)) {
+    verdict.fault = Fault::kSwapping;
+  } else if (one.facts.input_for > 0) {
+    verdict.fault = Fault::kLateInInput;
+  } else if (other != nullptr && (one.facts.is_blocked || verdict.core_percent < kComputes)) {
+    verdict.fault = Fault::kOrder;
+    verdict.other = other->name;
+  } else if (verdict.core_percent >= kComputes) {
+    verdict.fault = Fault::kLateInCompute;
+  }
+  return verdict;
+}
+
+void Judge::find_late(const std::vector<StalledTensor>& waits, std::map<Key, Verdict>& found,
+                      Nanos now) const {
+  for (const StalledTensor& wait : waits) {
+    if (wait.age < options_.limit || wait.waiting.empty()) continue;
+    for (const Rank rank : wait.missing) {
+      if (found.contains({rank, Group::kProcess})) continue;
+      // Before the first facts nothing is known, and facts that no longer come are the news.
+      if (known(rank).facts_at == 0) continue;
+      const StalledTensor* other = other_of_circle(rank, wait, waits);
+      const bool waits_elsewhere =
+          std::ranges::any_of(waits, [&](const StalledTensor& one) { return holds(one.waiting, rank); });
+      if (known(rank).facts.is_blocked && waits_elsewhere && other == nullptr) continue;  // others hold it up
+      if (other != nullptr && !are_at_fault(wait.missing, wait.waiting)) continue;
+      Verdict verdict = late(rank, wait, other, now);
+      const bool is_known = verdict.core_percent >= 0 || wait.age >= options_.limit + kFactsLast;
+      if (!is_known && !said_.contains({rank, Group::kLate})) continue;
+      const auto [at, is_new] = found.try_emplace({rank, Group::kLate}, verdict);
+      if (!is_new && at->second.age < verdict.age) at->second = std::move(verdict);
+    }
+  }
+}
+
+std::vector<StalledTensor> Judge::waits_in_plan() const {
+  const int64_t plan = known_.front().facts.plan_number;
+  if (plan == 0) return {};
+  int64_t least = known_.front().facts.plan_started;
+  for (const Known& one : known_) least = std::min(least, one.facts.plan_started);
+  StalledTensor wait{
+      .name = {}, .operation = "ALLREDUCE", .process_set = 0, .age = 0, .missing = {}, .waiting = {}};
+  for (Rank rank = 0; std::cmp_less(rank, known_.size()); ++rank) {
+    const Facts& facts = known(rank).facts;
+    if (facts.plan_number != plan) return {};  // the plan begins or ends on some rank
+    if (facts.plan_started == least) {
+      wait.missing.push_back(rank);
+      if (wait.name.empty()) wait.name = facts.plan_lacks;
+    } else if (facts.plan_stuck_for > 0) {
+      wait.waiting.push_back(rank);
+      wait.age = std::max(wait.age, facts.plan_stuck_for);
+    }
+  }
+  if (wait.waiting.empty()) return {};
+  return {std::move(wait)};
+}
+
+std::vector<Verdict> Judge::tick(const std::vector<StalledTensor>& waits, Nanos now) {
+  if (now < next_tick_) return {};
+  if (now - last_tick_ > kWasAway) excuse_all(now);
+  last_tick_ = now;
+  next_tick_ = now + kTickEvery;
+  std::map<Key, Verdict> found;
+  for (Rank rank = 0; std::cmp_less(rank, known_.size()); ++rank)
+    if (Verdict verdict; is_process_judged(rank, now, verdict))
+      found.try_emplace({rank, Group::kProcess}, verdict);
+  std::vector<StalledTensor> all = waits_in_plan();
+  all.insert(all.end(), waits.begin(), waits.end());
+  find_late(all, found, now);
+  std::vector<Verdict> news = compare(found, now);
+  for (Verdict& verdict : find_not_finite(now)) news.push_back(std::move(verdict));
+  return news;
+}
+
+// After one rank has brought NaN, all ranks have it in their results and soon in their inputs. So this is
+// said once, of those that had it first.
+std::vector<Verdict> Judge::find_not_finite(Nanos now) {
+  std::vector<Verdict> first;
+  if (has_said_not_finite_) return first;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const Known& one : known_)
+    if (one.facts.not_finite) least = std::min(least, one.facts.not_finite->call);
+  if (least == std::numeric_limits<int64_t>::max()) return first;
+  if (not_finite_since_ == 0) not_finite_since_ = now;
+  if (now - not_finite_since_ < kAllHaveSpoken) return first;
+  has_said_not_finite_ = true;
+  for (Rank rank = 0; std::cmp_less(rank, known_.size()); ++rank) {
+    const std::optional<NotFinite>& found = known(rank).facts.not_finite;
+    if (!found || found->call != least) continue;
+    first.push_back({.fault = Fault::kNotFinite, .rank = rank, .tensor = found->tensor, .waiting = {}});
+    first.back().element = found->element;
+  }
+  return first;
+}
+
+// What is new, and what is over.
+std::vector<Verdict> Judge::compare(const std::map<Key, Verdict>& found, Nanos now) {
+  std::vector<Verdict> news;
+  for (auto at = said_.begin(); at != said_.end();) {
+    // A rank that is stopped is no longer said to be late, but its wait is not over.
+    const bool holds_still = found.contains(at->first) || found.contains({at->first.first, Group::kProcess});
+    if (holds_still) {
+      ++at;
+      continue;
+    }
+    Verdict over = at->second.verdict;
+    over.is_over = true;
+    over.age = now - at->second.since;
+    news.push_back(std::move(over));
+    at = said_.erase(at);
+  }
+  for (const auto& [key, verdict] : found) {
+    const auto before = said_.find(key);
+    const bool is_new = before == said_.end();
+    const bool has_changed =
+        !is_new && before->second.verdict.fault != verdict.fault && now - before->second.at >= kSayAgainAfter;
+    if (!is_new && !has_changed) continue;
+    said_[key] = {.verdict = verdict, .since = is_new ? now - verdict.age : before->second.since, .at = now};
+    news.push_back(verdict);
+  }
+  return news;
+}
+
+}  // namespace rueda::control

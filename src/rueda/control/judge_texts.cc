@@ -1,0 +1,79 @@
+// The sentences of verdicts: what was seen, and what to do.
+#include <array>
+#include <cstdio>
+#include <string>
+
+#include "rueda/base/check.h"
+#include "rueda/control/judge.h"
+#include "rueda/control/mismatch.h"
+
+namespace rueda::control {
+namespace {
+
+std::string seconds(Nanos duration) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f s", static_cast<double>(duration) / kSecond);
+  return text.data();
+}
+
+std::string use_of(const Verdict& verdict) {
+  return verdict.core_percent < 0 ? "" : std::to_string(verdict.core_percent) + " % of a core";
+}
+
+// What the others wait for, as the end of a sentence.
+std::string wait_of(const Verdict& verdict) {
+  const bool is_one = verdict.waiting.size() == 1;
+  return "has not submitted " + verdict.tensor + ", in which " + rank_list(verdict.waiting) +
+         (is_one ? " has" : " have") + " waited for " + seconds(verdict.age);
+}
+
+std::string text_of(const Verdict& verdict) {
+  switch (verdict.fault) {
+    case Fault::kStopped:
+      return "its process has been stopped by a signal for " + seconds(verdict.age) +
+             "; `kill -CONT` with its pid continues it, and RUEDA_PEER_TIMEOUT_SECONDS says when it counts "
+             "as lost";
+    case Fault::kDebugger:
+      return "a debugger has held its process for " + seconds(verdict.age) +
+             "; RUEDA_PEER_TIMEOUT_SECONDS says when it counts as lost";
+    case Fault::kSilent:
+      return "it has not answered for " + seconds(verdict.age) +
+             ", although its connection is open; its process is stopped, its machine is overloaded or "
+             "swapping";
+    case Fault::kMissing:
+      return "it " + wait_of(verdict) + ", and it hardly computes (" + use_of(verdict) +
+             "): it sleeps, waits for something else, or never submits this tensor";
+    case Fault::kOrder:
+      return "it waits in " + verdict.other + " and " + wait_of(verdict) +
+             ": the ranks submit collectives in opposite order, or one left a collective out";
+    case Fault::kLateInCompute:
+      return "it " + wait_of(verdict) + ", and it computes (" + use_of(verdict) +
+             "); training goes on when it comes";
+    case Fault::kLateInInput:
+      return "it " + wait_of(verdict) + ", and it waits for its next batch; training goes on when that comes";
+    case Fault::kSwapping:
+      return "it " + wait_of(verdict) +
+             ", and it reads its memory back from swap; its machine needs more memory";
+    case Fault::kNotFinite:
+      return "it submits NaN or infinity in " + verdict.tensor + ", first in element " +
+             std::to_string(verdict.element) + "; the results of all ranks have it now";
+  }
+  RUEDA_CHECK(false, "every fault has a text");
+}
+
+}  // namespace
+
+std::string_view name_of(Fault fault) {
+  static constexpr std::array<std::string_view, 9> kNames = {
+      "stopped",         "in a debugger", "silent",   "missing",        "opposite order",
+      "late in compute", "late in input", "swapping", "NaN or infinity"};
+  return kNames.at(static_cast<size_t>(fault));
+}
+
+std::string verdict_line(const Verdict& verdict, const std::string& who) {
+  const std::string head = "Verdict: " + std::string(name_of(verdict.fault)) + ": " + who;
+  if (verdict.is_over) return head + " goes on after " + seconds(verdict.age) + ".";
+  return head + ": " + text_of(verdict) + ".";
+}
+
+}  // namespace rueda::control

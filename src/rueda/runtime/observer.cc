@@ -1,0 +1,118 @@
+#include "rueda/runtime/observer.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "rueda/base/log.h"
+#include "rueda/base/process.h"
+#include "rueda/kernels/not_finite.h"
+
+namespace rueda::runtime {
+namespace {
+
+// A stopped process must be named within 2 s; it is seen twice before.
+constexpr Nanos kLookEvery = kSecond / 2;
+// How many ranks of its host a rank watches, those that follow it. Rank 0 watches all of its host.
+constexpr size_t kWards = 3;
+// What a process uses is looked at in this time at least.
+constexpr Nanos kLongestUse = 3 * kSecond;
+constexpr Nanos kShortestWait = kSecond;
+
+std::vector<Rank> wards_of(Rank me, const std::vector<PeerInfo>& all) {
+  std::vector<Rank> after, before;
+  for (Rank rank = 0; std::cmp_less(rank, all.size()); ++rank)
+    if (rank != me && are_on_one_host(all, rank, me)) (rank > me ? after : before).push_back(rank);
+  after.insert(after.end(), before.begin(), before.end());
+  if (me != kCoordinator && after.size() > kWards) after.resize(kWards);
+  return after;
+}
+
+control::Judge::Options judge_options(const Session& session) {
+  return {.me = session.me, .ranks = session.size(), .limit = nanos(session.config.verdict_s, kSecond)};
+}
+
+}  // namespace
+
+Observer::Observer(const Session& session, const Operations& operations, Nanos now)
+    : session_(session),
+      operations_(operations),
+      judge_(judge_options(session), now),
+      is_silent_(session.config.stall_check_disabled),
+      wards_(wards_of(session.me, *session.all)),
+      next_look_(session.links ? now : kLongestTime) {}
+
+std::string Observer::describe(Rank rank) const {
+  return runtime::describe(rank, (*session_.all)[static_cast<size_t>(rank)]);
+}
+
+void Observer::check_numbers(const Tensor& tensor) {
+  if (!session_.config.check_numbers || tensor.input == nullptr || tensor.memory.kind != MemoryKind::kHost)
+    return;
+  const int64_t call = checked_.fetch_add(1);
+  const int64_t element = kernels::first_not_finite(tensor.request.dtype, tensor.input, tensor.count());
+  if (element < 0) return;
+  const std::lock_guard lock(mutex_);
+  if (not_finite_) return;
+  not_finite_ = {.tensor = tensor.request.name, .element = element, .call = call};
+  has_news_ = true;
+}
+
+control::Facts Observer::facts(const control::Planner::Place& place, Nanos now) {
+  const Nanos input_since = input_since_.load();
+  const bool is_blocked = operations_.is_awaited(now);
+  // It takes some 5 us for each thread of the process. A blocked rank is late for nobody, and this would
+  // delay what it waits for.
+  if (!is_blocked || now - use_at_ >= kLongestUse) {
+    use_ = process_use();
+    use_at_ = now;
+  }
+  control::Facts facts{.use = use_,
+                       .input_for = input_since == 0 ? 0 : std::max<Nanos>(now - input_since, 1),
+                       .is_blocked = is_blocked,
+                       .plan_number = place.plan_number,
+                       .plan_started = place.started,
+                       .plan_stuck_for = place.stuck_for,
+                       .plan_lacks = place.lacks,
+                       .sightings = sightings_,
+                       .not_finite = {}};
+  const std::lock_guard lock(mutex_);
+  facts.not_finite = not_finite_;
+  return facts;
+}
+
+void Observer::look_at_processes(Nanos now) {
+  sightings_.clear();
+  for (const Rank ward : wards_) {
+    const PeerInfo& info = (*session_.all)[static_cast<size_t>(ward)];
+    const ProcessLook look = look_at_process(info.pid, info.began);
+    const control::Sighting sighting{.of = ward, .state = look.state};
+    const bool is_held = look.state == ProcessState::kStopped || look.state == ProcessState::kTraced;
+    if (is_held) sightings_.push_back(sighting);
+    // If rank 0 is held, the rank before it says so: rank 0 cannot.
+    if (is_coordinator() || (ward == kCoordinator && ward == wards_.front()))
+      judge_.on_sighting(sighting, now);
+  }
+}
+
+void Observer::look(const control::Planner::Place& place, const std::vector<control::StalledTensor>& waits,
+                    Nanos now) {
+  next_look_ = now + kLookEvery;
+  look_at_processes(now);
+  if (is_coordinator()) judge_.on_facts(session_.me, facts(place, now), now);
+  in_plan_ = judge_.waits_in_plan();
+  std::erase_if(in_plan_, [](const control::StalledTensor& wait) { return wait.age < kShortestWait; });
+  for (const control::Verdict& verdict : judge_.tick(waits, now)) {
+    if (is_silent_) continue;
+    RUEDA_LOG(kWarning, control::verdict_line(verdict, describe(verdict.rank)));
+  }
+}
+
+void Observer::lost(Rank rank, std::string_view loss, const std::string& why) {
+  if (loss.empty()) return;
+  // Rank 0 says it, and the next rank if rank 0 is lost; all ranks have it in their errors.
+  const Rank speaker = rank == kCoordinator ? 1 : kCoordinator;
+  if (session_.me == speaker) RUEDA_LOG(kError, "Verdict: " + std::string(loss) + ": " + why);
+}
+
+}  // namespace rueda::runtime

@@ -1,0 +1,76 @@
+// Verdicts while it happens: gathers what this rank can say about itself and about the processes of its host,
+// and on rank 0 hands everything to control::Judge and writes its verdicts to the log.
+// Engine thread only, except for what says "any thread".
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rueda/base/clock.h"
+#include "rueda/base/process.h"
+#include "rueda/control/judge.h"
+#include "rueda/control/planner.h"
+#include "rueda/runtime/operations.h"
+#include "rueda/runtime/session.h"
+
+namespace rueda::runtime {
+
+class Observer {
+ public:
+  // Both outlive this object.
+  Observer(const Session& session, const Operations& operations, Nanos now);
+
+  // ---- any thread ----
+  // The program waits for its next batch from now on, or no longer.
+  void input_begins(Nanos now) { input_since_.store(now); }
+  void input_ends() { input_since_.store(0); }
+  // Remembers the first tensor with NaN or infinity, if RUEDA_CHECK_NUMBERS is on.
+  void check_numbers(const Tensor& tensor);
+
+  void heard(Rank from, Nanos now) { judge_.heard(from, now); }
+  void on_facts(Rank from, control::Facts facts, Nanos now) { judge_.on_facts(from, std::move(facts), now); }
+  // For the coordinator.
+  control::Facts facts(const control::Planner::Place& place, Nanos now);
+
+  // Whether it is time to look at processes and to judge.
+  [[nodiscard]] bool is_due(Nanos now) const { return now >= next_look_; }
+  // Whether the coordinator must have facts now, and not only with the next heartbeat. True once.
+  bool take_news() { return has_news_.load(std::memory_order_relaxed) && has_news_.exchange(false); }
+  [[nodiscard]] Nanos next_event() const { return next_look_; }
+  // waits: as for Judge::tick.
+  void look(const control::Planner::Place& place, const std::vector<control::StalledTensor>& waits,
+            Nanos now);
+  // For how long others must have waited.
+  [[nodiscard]] Nanos limit() const { return judge_.limit(); }
+  // What has waited in the learned plan for a second or longer, at the last look. Mostly empty.
+  [[nodiscard]] const std::vector<control::StalledTensor>& waits_in_plan() const { return in_plan_; }
+  // A rank was lost; loss: as Verdicts::End.
+  void lost(Rank rank, std::string_view loss, const std::string& why);
+
+ private:
+  [[nodiscard]] bool is_coordinator() const { return session_.me == kCoordinator; }
+  [[nodiscard]] std::string describe(Rank rank) const;
+  void look_at_processes(Nanos now);
+
+  const Session& session_;
+  const Operations& operations_;
+  control::Judge judge_;
+  bool is_silent_ = false;                    // RUEDA_STALL_CHECK_DISABLE
+  std::vector<Rank> wards_;                   // ranks of this host whose processes this rank watches
+  std::vector<control::Sighting> sightings_;  // of wards that do not run, at the last look
+  std::vector<control::StalledTensor> in_plan_;
+  ProcessUse use_;
+  Nanos use_at_ = 0;
+  Nanos next_look_;
+  std::atomic<Nanos> input_since_{0};
+  std::atomic<int64_t> checked_{0};  // tensors
+  std::atomic<bool> has_news_{false};
+  std::mutex mutex_;
+  std::optional<control::NotFinite> not_finite_;  // the first
+};
+
+}  // namespace rueda::runtime

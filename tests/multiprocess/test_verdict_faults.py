@@ -1,0 +1,242 @@
+"""Planted faults: rank 0 says on stderr what is wrong and with which rank, while it happens."""
+
+import contextlib
+import ctypes
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import Callable, Iterator, List, Optional
+
+import pytest
+from robust_support import Job, Jobs, make_jobs, wait_until
+
+__all__ = ["make_jobs"]  # the fixture `jobs`
+
+# Shorter than the defaults, so that the test is short.
+TIMES = {"RUEDA_VERDICT_SECONDS": "1.5", "RUEDA_CHECK_NUMBERS": "1"}
+STOPPED_LIMIT_S = 2.0
+CLOSED_LIMIT_S = 2.0
+# Others must have waited for 1.5 s before it is certain; then there are 5 s.
+LIMIT_S = 1.5 + 5.0
+
+# Every rank trains until the fault; `fault()` is what the victim does then.
+PROGRAM = """
+hvd.init()
+is_victim = hvd.rank() == VICTIM
+def step(value=1.0):
+    for name in ("first", "second"):
+        hvd.allreduce(torch.full((64,), value), name=name)
+def stay_away(wait=lambda: time.sleep(0.01)):
+    while not os.path.exists("over"):
+        wait()
+def batches():
+    stay_away()
+    yield None
+for _ in range(30):  # long enough for a learned plan
+    step()
+say("ready")
+await_file("begin")
+try:
+    {fault}
+    for _ in range(10):
+        step()
+    await_file("end")
+    say("done")
+except hvd.HorovodInternalError as error:
+    say("failed", text=str(error))
+"""
+
+BUSY = "stay_away(lambda: sum(range(20000)))"
+OTHER_ORDER = """
+    names = ("third", "fourth") if is_victim else ("fourth", "third")
+    for name in names:
+        hvd.allreduce(torch.ones(8), name=name)
+"""
+OTHER_SHAPE = 'hvd.allreduce(torch.ones(3 if is_victim else 4), name="odd")'
+OTHER_TYPE = 'hvd.allreduce(torch.ones(4, dtype=torch.float64 if is_victim else torch.float32), name="odd")'
+OTHER_OPERATION = 'hvd.allreduce(torch.ones(4), op=hvd.Sum if is_victim else hvd.Max, name="odd")'
+OTHER_NAME = """
+    hvd.allreduce(torch.ones(4), name="mine" if is_victim else "ours")
+"""
+
+
+def stop(job: Job, victim: int) -> None:
+    job.kill(victim, signal.SIGSTOP)
+
+
+def kill(job: Job, victim: int) -> None:
+    job.kill(victim)
+
+
+libc = ctypes.CDLL(None, use_errno=True)
+libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+ATTACH, DETACH = 16, 17
+
+
+def attach(job: Job, victim: int) -> None:
+    if libc.ptrace(ATTACH, job.pids[victim], None, None) != 0:
+        pytest.skip(f"this machine allows no debugger: {os.strerror(ctypes.get_errno())}")
+
+
+@dataclass(frozen=True)
+class Planted:
+    name: str
+    says: str  # the class that must be said
+    fault: str = "pass"  # what all ranks run when the fault begins
+    act: Optional[Callable[[Job, int], None]] = None  # what is done to the victim
+    tensor: str = ""  # named by the verdict
+    limit_s: float = LIMIT_S
+
+
+MATRIX = [
+    Planted("missing", "missing", "if is_victim: stay_away()", tensor="first"),
+    Planted("compute", "late in compute", f"if is_victim: {BUSY}", tensor="first"),
+    Planted("input", "late in input", "if is_victim: list(hvd.timed_input(batches()))", tensor="first"),
+    Planted("order", "opposite order", OTHER_ORDER, tensor="fourth"),
+    Planted("name", "opposite order", OTHER_NAME, tensor="ours"),
+    Planted("shape", "mismatch", OTHER_SHAPE, tensor="odd"),
+    Planted("type", "mismatch", OTHER_TYPE, tensor="odd"),
+    Planted("operation", "mismatch", OTHER_OPERATION, tensor="odd"),
+    Planted("numbers", "NaN or infinity", 'step(float("nan") if is_victim else 1.0)', tensor="first"),
+    Planted("stopped", "stopped", act=stop, limit_s=STOPPED_LIMIT_S),
+    Planted("debugger", "in a debugger", act=attach),
+    Planted("dead", "dead", "await_file('never')", act=kill, limit_s=CLOSED_LIMIT_S),
+]
+VERDICT = re.compile(r"Verdict: ([^:]+): ranks? (\d+)\b(.*)")
+
+
+@dataclass
+class Case:
+    planted: Planted
+    victim: int
+    job: Job
+    began: float = 0.0
+    first_at: float = 0.0
+
+    def verdicts(self) -> List[re.Match[str]]:
+        lines = [line for rank in range(len(self.job.pids)) for line in self.job.output(rank).splitlines()]
+        return [found for line in lines if (found := VERDICT.search(line)) and " goes on after " not in line]
+
+    def is_right(self) -> bool:
+        said = self.verdicts()
+        if not said:
+            return False
+        kind, rank, text = said[0].groups()
+        names_tensor = self.planted.tensor in text
+        in_time = self.first_at - self.began <= self.planted.limit_s
+        return (kind, int(rank)) == (self.planted.says, self.victim) and names_tensor and in_time
+
+    def describe(self) -> str:
+        said = "; ".join(one.group(0) for one in self.verdicts()) or "nothing"
+        return f"{self.planted.name} on rank {self.victim}, after {self.first_at - self.began:.1f} s: {said}"
+
+
+def start(jobs: Jobs, planted: Planted, victim: int, transports: str) -> Case:
+    source = f"VICTIM = {victim}\n" + PROGRAM.replace("{fault}", planted.fault.strip())
+    return Case(planted, victim, jobs.start(3, source, environment=TIMES, transports=transports))
+
+
+def plant(case: Case) -> None:
+    for rank in range(3):
+        case.job.await_said(rank, "ready")
+    case.began = time.monotonic()
+    if case.planted.act is not None:
+        case.planted.act(case.job, case.victim)
+    case.job.release("begin")
+
+
+def await_verdicts(cases: List[Case], limit_s: float) -> None:
+    deadline = time.monotonic() + limit_s
+    open_cases = list(cases)
+    while open_cases and time.monotonic() < deadline:
+        for case in list(open_cases):
+            if case.verdicts():
+                case.first_at = time.monotonic()
+                open_cases.remove(case)
+        time.sleep(0.02)
+
+
+def end(case: Case) -> None:
+    """Jobs whose ranks wait for one another do not end by themselves."""
+    for rank in range(len(case.job.pids)):
+        with contextlib.suppress(ProcessLookupError):
+            case.job.kill(rank)
+    case.job.wait(15)
+
+
+@pytest.mark.parametrize("transports", ["shm,tcp", "tcp"])
+def test_planted_faults_are_named_with_class_and_rank(jobs: Jobs, transports: str) -> None:
+    cases = [start(jobs, planted, 1 + number % 2, transports) for number, planted in enumerate(MATRIX)]
+    for case in cases:
+        plant(case)
+    await_verdicts(cases, LIMIT_S + 5)
+    for case in cases:
+        if case.planted.act is attach:
+            os.waitpid(case.job.pids[case.victim], 0x40000000)  # __WALL
+            libc.ptrace(DETACH, case.job.pids[case.victim], None, None)
+        if case.planted.act is stop:
+            case.job.kill(case.victim, signal.SIGCONT)
+        case.job.release("over")
+    for case in cases:
+        end(case)
+    wrong = [case.describe() for case in cases if not case.is_right()]
+    assert len(wrong) <= 0.05 * len(cases), "\n".join(wrong)
+
+
+def test_a_late_rank_goes_on_and_rank_0_says_so(jobs: Jobs) -> None:
+    (late,) = [planted for planted in MATRIX if planted.name == "compute"]
+    case = start(jobs, late, 2, "shm,tcp")
+    plant(case)
+    await_verdicts([case], LIMIT_S + 5)
+    case.job.release("over")
+    over = re.compile(r"late in compute: rank 2 \(.*\) goes on after \d")
+    wait_until(lambda: over.search(case.job.output(0)) is not None, 10, "the end of the verdict")
+    case.job.release("end")
+    case.job.assert_ended_well()
+    assert all(case.job.said(rank, "done") for rank in range(3)), case.job.everything()
+
+
+@pytest.mark.parametrize("transports", ["shm,tcp", "tcp"])
+def test_a_stopped_rank_0_is_named_by_another_rank(jobs: Jobs, transports: str) -> None:
+    (stopped,) = [planted for planted in MATRIX if planted.name == "stopped"]
+    case = start(jobs, stopped, 0, transports)
+    plant(case)
+    await_verdicts([case], LIMIT_S + 5)
+    case.job.kill(0, signal.SIGCONT)
+    end(case)
+    assert case.is_right(), case.describe()
+
+
+# Short worlds, one after the other in the same processes: each has a judge of its own.
+RUNS = int(os.environ.get("RUEDA_CLEAN_RUNS", "200"))
+CLEAN = f"""
+for _ in range({RUNS}):
+    hvd.init()
+    for _ in range(5):
+        hvd.allreduce(torch.ones(1000), name="g")
+    hvd.shutdown()
+"""
+
+
+@contextlib.contextmanager
+def overload() -> Iterator[None]:
+    """Every core has four processes more that never sleep."""
+    busy = "while True: pass"
+    hogs = [subprocess.Popen([sys.executable, "-S", "-c", busy]) for _ in range(4 * (os.cpu_count() or 1))]
+    try:
+        yield
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+
+
+def test_clean_runs_on_an_overloaded_machine_are_accused_of_nothing(jobs: Jobs) -> None:
+    with overload():
+        run = jobs.start(2, CLEAN)
+        run.assert_ended_well(limit_s=60 + RUNS)
+    assert "Verdict" not in run.everything()

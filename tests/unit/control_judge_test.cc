@@ -1,0 +1,210 @@
+// What rank 0 says about ranks for which others wait, with a clock of the test's own.
+#include "rueda/control/judge.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace rueda::control {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr Nanos kBegin = 100 * kSecond;
+
+class FourRanks : public testing::Test {
+ protected:
+  FourRanks() : judge_({.me = 0, .ranks = 4, .limit = 5 * kSecond}, kBegin) {}
+
+  // Time passes in quarters of a second; every rank but the silent ones says its facts once a second.
+  std::vector<Verdict> pass(Nanos duration) {
+    std::vector<Verdict> said;
+    for (const Nanos end = now_ + duration; now_ < end;) {
+      now_ += kSecond / 4;
+      for (Rank rank = 0; rank < 4; ++rank) {
+        if (rank == silent_) continue;
+        judge_.heard(rank, now_);
+        if (now_ % kSecond == 0) tell(rank);
+      }
+      for (StalledTensor& wait : waits_) wait.age += kSecond / 4;
+      if (seen_.state != ProcessState::kUnknown && now_ % (kSecond / 2) == 0) judge_.on_sighting(seen_, now_);
+      for (Verdict& verdict : judge_.tick(waits_, now_)) said.push_back(std::move(verdict));
+    }
+    return said;
+  }
+  void tell(Rank rank) {
+    Facts& facts = facts_[static_cast<size_t>(rank)];
+    facts.use.cpu += rank == busy_ ? kSecond : kSecond / 100;
+    if (rank == swapping_) facts.use.major_faults += 500;
+    if (facts.plan_stuck_for > 0) facts.plan_stuck_for += kSecond;
+    judge_.on_facts(rank, facts, now_);
+  }
+  void wait_for(const std::string& name, std::vector<Rank> waiting, std::vector<Rank> missing) {
+    waits_.push_back({name, "ALLREDUCE", 0, 0, std::move(missing), std::move(waiting)});
+  }
+
+  Judge judge_;
+  Nanos now_ = kBegin;
+  std::vector<Facts> facts_ = std::vector<Facts>(4);
+  std::vector<StalledTensor> waits_;
+  Sighting seen_;
+  Rank silent_ = -1, busy_ = -1, swapping_ = -1;
+};
+
+TEST_F(FourRanks, nothing_is_said_while_nobody_waits_for_long) {
+  EXPECT_THAT(pass(20 * kSecond), IsEmpty());
+  wait_for("x", {0, 1, 2}, {3});
+  EXPECT_THAT(pass(4 * kSecond), IsEmpty());
+}
+
+TEST_F(FourRanks, a_rank_that_does_nothing_is_missing_and_said_to_be_so_once) {
+  wait_for("x", {0, 1, 2}, {3});
+  const auto said = pass(20 * kSecond);
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].fault, Fault::kMissing);
+  EXPECT_EQ(said[0].rank, 3);
+  EXPECT_EQ(said[0].tensor, "x");
+  EXPECT_LE(said[0].age, 6 * kSecond);
+  EXPECT_THAT(said[0].waiting, ElementsAre(0, 1, 2));
+  waits_.clear();
+  const auto over = pass(kSecond);
+  ASSERT_THAT(over, SizeIs(1));
+  EXPECT_TRUE(over[0].is_over);
+  EXPECT_THAT(verdict_line(over[0], "rank 3 (host b)"), HasSubstr("rank 3 (host b) goes on after 20"));
+}
+
+TEST_F(FourRanks, a_rank_that_uses_a_core_is_late_in_compute) {
+  busy_ = 2;
+  wait_for("x", {0, 1, 3}, {2});
+  const auto said = pass(10 * kSecond);
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].fault, Fault::kLateInCompute);
+  EXPECT_EQ(said[0].core_percent, 100);
+}
+
+TEST_F(FourRanks, what_a_rank_did_before_others_waited_does_not_make_it_late_in_compute) {
+  busy_ = 2;
+  pass(10 * kSecond);
+  busy_ = -1;
+  wait_for("x", {0, 1, 3}, {2});
+  const auto said = pass(10 * kSecond);
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].fault, Fault::kMissing);
+}
+
+TEST_F(FourRanks, an_open_wait_for_input_is_late_in_input_however_busy_the_rank_is) {
+  busy_ = 1;
+  facts_[1].input_for = kSecond;
+  wait_for("x", {0, 2, 3}, {1});
+  const auto said = pass(10 * kSecond);
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].fault, Fault::kLateInInput);
+}
+
+TEST_F(FourRanks, a_rank_that_reads_its_memory_back_is_swapping) {
+  swapping_ = 1;
+  facts_[1].use.swapped_bytes = 1 << 30;
+  wait_for("x", {0, 2, 3}, {1});
+  const auto said = pass(10 * kSecond);
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].fault, Fault::kSwapping);
+}
+
+TEST_F(FourRanks, opposite_order_names_the_smaller_side_and_both_tensors) {
+  for (Facts& facts : facts_) facts.is_blocked = true;
+  wait_for("x", {0, 1, 3}, {2});
+  wait_for("y", {2}, {0, 1, 3});
+  const auto said = pass(10 * kSecond);
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].fault, Fault::kOrder);
+  EXPECT_EQ(said[0].rank, 2);
+  EXPECT_EQ(said[0].tensor, "x");
+  EXPECT_EQ(said[0].other, "y");
+}
+
+TEST_F(FourRanks, a_rank_that_others_hold_up_is_not_blamed) {
+  facts_[1].is_blocked = true;
+  wait_for("in a set", {1}, {2});  // 2 is missing there, and so 1 does not come to x
+  wait_for("x", {0, 3}, {1, 2});
+  for (const Verdict& verdict : pass(10 * kSecond)) EXPECT_EQ(verdict.rank, 2);
+}
+
+TEST_F(FourRanks, a_stopped_process_is_named_within_two_seconds_and_not_called_late_as_well) {
+  wait_for("x", {0, 1, 2}, {3});
+  seen_ = {.of = 3, .state = ProcessState::kStopped};
+  silent_ = 3;
+  const auto said = pass(2 * kSecond);
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].fault, Fault::kStopped);
+  EXPECT_THAT(pass(20 * kSecond), IsEmpty());
+}
+
+TEST_F(FourRanks, a_process_that_a_debugger_holds_is_told_apart_from_a_stopped_one) {
+  seen_ = {.of = 1, .state = ProcessState::kTraced};
+  const auto said = pass(2 * kSecond);
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].fault, Fault::kDebugger);
+}
+
+TEST_F(FourRanks, a_process_that_was_stopped_for_a_moment_is_not_named) {
+  judge_.on_sighting({.of = 1, .state = ProcessState::kStopped}, now_);
+  EXPECT_THAT(pass(10 * kSecond), IsEmpty());
+}
+
+TEST_F(FourRanks, a_rank_that_does_not_answer_is_silent) {
+  silent_ = 2;
+  const auto said = pass(6 * kSecond);
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].fault, Fault::kSilent);
+  EXPECT_EQ(said[0].rank, 2);
+}
+
+TEST_F(FourRanks, rank_0_blames_nobody_for_the_time_in_which_it_was_stopped_itself) {
+  pass(kSecond);
+  now_ += 100 * kSecond;
+  EXPECT_THAT(judge_.tick(waits_, now_), IsEmpty());
+}
+
+TEST_F(FourRanks, the_rank_that_is_behind_in_a_learned_plan_is_named) {
+  for (Facts& facts : facts_) facts.plan_number = 1, facts.plan_started = 7, facts.plan_stuck_for = 1;
+  facts_[2] = {};
+  facts_[2].plan_number = 1;
+  facts_[2].plan_started = 6;
+  facts_[2].plan_lacks = "grad";
+  const auto said = pass(12 * kSecond);
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].rank, 2);
+  EXPECT_EQ(said[0].tensor, "grad");
+}
+
+TEST_F(FourRanks, nan_is_blamed_on_the_rank_that_had_it_first_and_only_once) {
+  facts_[1].not_finite = NotFinite{.tensor = "later", .element = 0, .call = 12};
+  facts_[3].not_finite = NotFinite{.tensor = "grad", .element = 17, .call = 11};
+  const auto said = pass(10 * kSecond);
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].rank, 3);
+  EXPECT_THAT(verdict_line(said[0], "rank 3"), HasSubstr("grad, first in element 17"));
+}
+
+TEST(Facts, survive_the_wire_and_are_bounded) {
+  const Facts facts{.use = {.cpu = 1, .major_faults = 2, .swapped_bytes = 3},
+                    .input_for = 4,
+                    .is_blocked = true,
+                    .plan_number = 5,
+                    .plan_started = 6,
+                    .plan_stuck_for = 7,
+                    .plan_lacks = "t",
+                    .sightings = {{.of = 8, .state = ProcessState::kTraced}},
+                    .not_finite = NotFinite{.tensor = "n", .element = 9, .call = 10}};
+  const Bytes raw = encode(facts);
+  const Result<Facts> read = decode_facts(raw);
+  ASSERT_TRUE(read.is_ok());
+  EXPECT_EQ(encode(read.value()), raw);
+  for (size_t size = 0; size < raw.size(); ++size)
+    EXPECT_FALSE(decode_facts(std::span(raw).first(size)).is_ok()) << size;
+}
+
+}  // namespace
+}  // namespace rueda::control
