@@ -14,7 +14,7 @@ from ctypes import byref, c_int32
 from ctypes import sizeof as size_in_bytes
 from typing import Any
 
-from rueda import _core, epochs, errors, mpi, policy
+from rueda import _core, epochs, errors, mpi, policy, stacks
 from rueda.process_sets import ProcessSet, beyond_int32, global_process_set, process_set_table
 
 INIT_FAILED = (
@@ -108,6 +108,7 @@ class HorovodBasics:
         options.set_sizes = (c_int32 * len(sizes))(*sizes)
         options.set_ranks = (c_int32 * len(flat))(*flat)
         options.mpi_communicator = communicator
+        stacks.prepare()
         with environment(_engine_takes_sets()):
             if _core.init(byref(options)) != _core.OK:
                 raise ValueError(INIT_FAILED.format(cause=_core.last_error()))

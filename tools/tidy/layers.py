@@ -12,6 +12,7 @@ from text import INCLUDE
 TIERS = {
     "base": 0,
     "trace": 1,
+    "status": 1,
     "store": 1,
     "memory": 1,
     "kernels": 1,
