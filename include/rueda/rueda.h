@@ -304,6 +304,13 @@ RUEDA_API int rueda_set_python_stacks(const rueda_python_stacks* source);
 /* A real-time signal without a handler; 0 if there is none. */
 RUEDA_API int rueda_free_signal(void);
 
+/* ---- metrics ---- */
+
+/* Counters, gauges and histograms of this process since it started, as JSON: {"rueda_calls_total": {"type":
+ * "counter", "help": …, "samples": [{"suffix": "", "labels": {"collective": "allreduce"}, "value": 3}]}}. The
+ * text is valid until this thread next calls a function that returns a text. */
+RUEDA_API const char* rueda_metrics(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -210,6 +210,7 @@ write_flight_record = _typed(slow, "write_flight_record", c_int, c_char_p)
 _last_error = _typed(fast, "last_error", c_char_p)
 _error = _typed(fast, "error", c_char_p, c_int64)
 _describe = _typed(fast, "describe", c_char_p)
+_metrics = _typed(fast, "metrics", c_char_p)
 _stacks = _typed(slow, "stacks", c_char_p)
 _version = _typed(fast, "version", c_char_p)
 _log = _typed(fast, "log", None, c_int, c_char_p)
@@ -257,6 +258,11 @@ def error(handle: int) -> str:
 def describe() -> str:
     """What the engine found and chose, as JSON."""
     return _text(_describe())
+
+
+def metrics() -> str:
+    """Counters, gauges and histograms of this process, as JSON."""
+    return _text(_metrics())
 
 
 def stacks() -> str:

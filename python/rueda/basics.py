@@ -225,6 +225,20 @@ class HorovodBasics:
         if _core.write_flight_record(path) != _core.OK:
             raise ValueError(_core.last_error())
 
+    def metrics(self) -> dict[str, Any]:
+        """Counters, gauges and histograms of this process since it started, by the names of docs/metrics.md.
+
+        A metric without labels is a number; one with a label is a dict from the label's value to a number; a
+        histogram is a dict with "count", "sum" (seconds) and "buckets" (from an upper bound in seconds to the
+        number of values up to it). Needs no init, and blocks for microseconds only.
+
+        Example::
+
+            hvd.metrics()["rueda_calls_total"]["allreduce"]
+        """
+        found = json.loads(_core.metrics())
+        return {name: metric_values(family["samples"]) for name, family in found.items()}
+
     # ---- what is built in; none of these needs init ----
 
     def mpi_threads_supported(self) -> bool:
@@ -279,6 +293,16 @@ class HorovodBasics:
     def _get_process_set_ids_and_ranks(self) -> dict[int, list[int]]:
         epochs.require()
         return process_set_table.ids_and_ranks()
+
+
+def metric_values(samples: list[dict[str, Any]]) -> Any:
+    """The samples of one metric, as `metrics` returns them."""
+    if any(sample["suffix"] for sample in samples):
+        ends = {sample["suffix"]: sample["value"] for sample in samples if not sample["labels"]}
+        buckets = {float(sample["labels"]["le"]): sample["value"] for sample in samples if sample["labels"]}
+        return {"count": ends["_count"], "sum": ends["_sum"], "buckets": buckets}
+    labelled = {value: sample["value"] for sample in samples for value in sample["labels"].values()}
+    return labelled or samples[0]["value"]
 
 
 def _mpi_in_use() -> dict[str, Any]:

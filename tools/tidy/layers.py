@@ -29,7 +29,8 @@ PROGRAMS = {
     "bench": {"base", "store", "launch"},
     "doctor": {"base", "store", "launch", "bench"},
     "timeline": {"base", "trace"},
-    "cli": {"base", "store", "launch", "bench", "doctor", "timeline"},
+    "observe": {"base", "status"},
+    "cli": {"base", "store", "launch", "bench", "doctor", "timeline", "observe"},
 }
 # Modules whose sub-folders implement one interface and must not know one another.
 FAMILIES = ("transport", "backend", "plugins")

@@ -1,7 +1,8 @@
-// What the C ABI says about stacks.
+// What the C ABI says about stacks and metrics.
 #include "rueda/status/stacks.h"
 
 #include "rueda/base/clock.h"
+#include "rueda/capi/observed.h"
 #include "rueda/capi/state.h"
 #include "rueda/rueda.h"
 
@@ -33,6 +34,10 @@ int rueda_set_python_stacks(const rueda_python_stacks* source) {
                                                           .without_lock_fd = source->without_lock_fd,
                                                           .thread = source->thread});
   return status.is_ok() ? RUEDA_OK : capi::fail(status);
+}
+
+const char* rueda_metrics(void) {
+  return capi::keep_text(status::metrics_json(capi::current_metrics(capi::engine().get())));
 }
 
 int rueda_free_signal(void) { return status::free_signal(); }

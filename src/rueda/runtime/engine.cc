@@ -40,6 +40,7 @@ Engine::Engine(Session session)
       verdicts_(session_.me, *session_.all, nanos(session_.config.peer_timeout_s, kSecond), monotonic_now()),
       farewell_(session_.me, session_.size()),
       driver_(*this, driver_options(session_)) {
+  if (session_.meters) counters_.meters = session_.meters;
   recording_.begin_epoch(session_);
   const std::string& path = session_.config.timeline;
   if (!path.empty() && path != "DYNAMIC") {
@@ -96,7 +97,7 @@ bool Engine::turn() {
   if (farewell_.is_closed()) return true;
   if (session_.links) {
     carry_out(verdicts_.tick(now));
-    recording_.look_at_links(*session_.links, now);
+    recording_.look_at_links(*session_.links, now, *counters_.meters);
   }
   carry_out(farewell_.tick(state_for_farewell()));
   return moved;

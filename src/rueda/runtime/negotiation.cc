@@ -129,6 +129,7 @@ bool Negotiation::begin_round(Nanos now) {
 
 Status Negotiation::report_stalls(Nanos now) {
   for (const control::StallReport& report : rounds_->take_stalls(now)) {
+    count(parts_.counters.meters->stalls);
     if (report.is_fatal)
       RUEDA_LOG(kError, report.text);
     else
