@@ -38,6 +38,7 @@ class Tally:
     passed: int = 0
     failures: List[str] = field(default_factory=list)
     skips: List[Tuple[str, str]] = field(default_factory=list)  # (test, reason)
+    details: List[str] = field(default_factory=list)  # of failures: printed at the end
 
     def note(self, name: str, is_ok: bool, why: str = "") -> None:
         """One check that is not part of a test program."""
@@ -156,14 +157,34 @@ def run_programs(
     for program in programs:
         label = f"{preset}/{Path(program).name}"
         report = BUILD / preset / f"{Path(program).name}.xml"
-        report.unlink(missing_ok=True)
+        findings = BUILD / preset / f"{Path(program).name}.findings"
+        for old in (report, *find_findings(findings)):
+            old.unlink(missing_ok=True)
         started = time.monotonic()
         command = [program, "--gtest_brief=1", f"--gtest_output=xml:{report}", *arguments]
         if preset == "tsan":  # its shadow memory does not fit every address layout
             command = ["setarch", "-R", *command]
-        status = run(command, limit_s=900, env=env)
-        tally.add_report(label, report, status)
+        to_file = {name: f"{env[name]}:log_path={findings}" for name in SANITIZER_OPTIONS if name in env}
+        failures = len(tally.failures)
+        tally.add_report(label, report, run(command, limit_s=900, env={**env, **to_file}))
+        if len(tally.failures) > failures:
+            tally.details += [f"{label}: {read_head(file)}" for file in find_findings(findings)]
         print(f"  {label}: {time.monotonic() - started:.1f} s", flush=True)
+
+
+# LeakSanitizer is a part of AddressSanitizer and writes where that one does.
+SANITIZER_OPTIONS = ("ASAN_OPTIONS", "TSAN_OPTIONS")
+
+
+def find_findings(path: Path) -> List[Path]:
+    """What a sanitizer wrote: one file per process."""
+    return sorted(path.parent.glob(f"{path.name}.*"))
+
+
+def read_head(path: Path, lines: int = 40) -> str:
+    """The first lines of a text file."""
+    text = path.read_text(errors="replace").splitlines()
+    return "\n".join(text[:lines] + ([f"({len(text) - lines} more lines)"] if len(text) > lines else []))
 
 
 # Random programs to run; with a sanitizer each takes ten times as long.
@@ -264,14 +285,9 @@ STAGES: Dict[str, Callable[[Tally], None]] = {
 }
 
 
-# Compiles everything once more; before a release: --only portable.
-ON_DEMAND = ("portable",)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="every check of the repository")
-    usual = ",".join(name for name in STAGES if name not in ON_DEMAND)
-    parser.add_argument("--only", default=usual, help=f"some of {','.join(STAGES)}")
+    parser.add_argument("--only", default=",".join(STAGES), help=f"some of {','.join(STAGES)}")
     wanted = parser.parse_args().only.split(",")
     unknown = set(wanted) - set(STAGES)
     if unknown:
@@ -294,6 +310,8 @@ def print_end(tally: Tally, seconds: float) -> None:
         (why, re.split(r"[:.]", name)[0]) for name, why in tally.skips
     ).items():
         print(f"SKIPPED {count} of {label}: {reason}")
+    for text in tally.details:
+        print(text)
     for name in tally.failures:
         print(f"FAILED {name}")
     print(f"in {seconds:.0f} s")

@@ -12,7 +12,7 @@ import sys
 import zipfile
 from base64 import urlsafe_b64decode
 from pathlib import Path
-from typing import List, Optional
+from typing import List, Optional, Set
 
 import pytest
 
@@ -109,12 +109,26 @@ def test_record_lists_every_file_with_its_hash_and_size(wheel):
         assert int(size) == len(data)
 
 
+SYSTEM = {"arpa", "linux", "net", "netinet", "sys"}
+
+
+def included_libraries() -> Set[str]:
+    """The first folders in `#include <folder/…>` and `#include "folder/…"` that are not ours."""
+    files = [file for file in (ROOT / "src").rglob("*") if file.suffix in (".h", ".cc")]
+    found = {
+        name for file in files for name in re.findall(r'^#include [<"](\w+)/', file.read_text(), re.MULTILINE)
+    }
+    return found - SYSTEM - {folder.name for folder in (ROOT / "src").iterdir()}
+
+
 def test_what_is_linked_is_listed_with_version_and_licence(wheel):
     archive = zipfile.ZipFile(wheel)
     listing = json.loads(archive.read("rueda-0.1.0.dist-info/sboms/rueda.cdx.json"))
     assert listing["bomFormat"] == "CycloneDX" and listing["metadata"]["component"]["version"] == "0.1.0"
     linked = {component["name"]: component for component in listing["components"]}
-    assert set(linked) == {"openssl", "fmt", "highway", "CLI11", "nlohmann-json", "libstdc++"}
+    names = {"CLI": "CLI11", "hwy": "highway", "nlohmann": "nlohmann-json"}
+    included = {names.get(folder, folder) for folder in included_libraries()}
+    assert set(linked) == included | {"libstdc++"}
     assert linked["openssl"]["version"].startswith("3.") and linked["fmt"]["licenses"]
     texts = archive.read("rueda-0.1.0.dist-info/licenses/linked/openssl.txt")
     assert b"Apache" in texts

@@ -1,14 +1,40 @@
 #include "rueda/memory/cuda/streams.h"
 
+#include <cstdint>
+#include <mutex>
+#include <unordered_map>
 #include <utility>
 
 namespace rueda::cuda {
 namespace {
 
-void run_once(void* argument) {
-  const std::unique_ptr<std::function<void()>> function(static_cast<std::function<void()>*>(argument));
-  (*function)();
+// The functions that streams have yet to call, by number. The process owns them, because the driver does not
+// say which ones it will never call after a device has failed.
+class PendingFunctions {
+ public:
+  uintptr_t add(std::function<void()> function) {
+    const std::lock_guard lock(mutex_);
+    functions_.emplace(++last_, std::move(function));
+    return last_;
+  }
+  std::function<void()> take(uintptr_t number) {
+    const std::lock_guard lock(mutex_);
+    auto node = functions_.extract(number);
+    return std::move(node.mapped());
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<uintptr_t, std::function<void()>> functions_;
+  uintptr_t last_ = 0;
+};
+
+PendingFunctions& pending_functions() {
+  static auto* const functions = new PendingFunctions;  // a thread of CUDA may call while the process exits
+  return *functions;
 }
+
+void run_once(void* number) { pending_functions().take(reinterpret_cast<uintptr_t>(number))(); }
 
 }  // namespace
 
@@ -56,12 +82,11 @@ Status Stream::copy(void* to, const void* from, size_t bytes) {
 Status Stream::call(std::function<void()> function) {
   const ScopedContext current(*device_);
   if (!current.status().is_ok()) return current.status();
-  auto owned = std::make_unique<std::function<void()>>(std::move(function));
+  const uintptr_t number = pending_functions().add(std::move(function));
   const Driver& driver = device_->driver();
-  const Status status =
-      driver.check(driver.cuLaunchHostFunc(stream_, run_once, owned.get()), "enqueue a function");
-  if (status.is_ok()) (void)owned.release();  // run_once() owns it
-  return status;
+  const CUresult launched = driver.cuLaunchHostFunc(stream_, run_once, reinterpret_cast<void*>(number));
+  if (launched != CUDA_SUCCESS) (void)pending_functions().take(number);
+  return driver.check(launched, "enqueue a function");
 }
 
 }  // namespace rueda::cuda

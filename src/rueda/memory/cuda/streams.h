@@ -28,8 +28,8 @@ class Stream {
   Status record(const Event& event);
   // Both may be memory of the host or of any device. Memory of the host must be pinned.
   Status copy(void* to, const void* from, size_t bytes);
-  // Calls the function on a thread of CUDA after everything enqueued so far; it must not call CUDA. It is
-  // dropped, called or not, when the stream is done with it; if the device fails, perhaps never.
+  // Calls the function on a thread of CUDA after everything enqueued so far; it must not call CUDA. If the
+  // device fails, the function may never be called, and is kept until the process ends.
   Status call(std::function<void()> function);
 
  private:

@@ -80,7 +80,7 @@ class UcxLink {
   UniqueFd socket_;
   Watch watch_;
   State state_ = State::kGreeting;
-  bool is_hung_up_ = false, is_hello_sent_ = false, has_heard_ = false;
+  bool is_hung_up_ = false, has_heard_ = false;
   UcxToken token_{};  // that the peer's messages must carry
   Bytes unsent_;      // of the greeting
   GreetingReader greeting_;
