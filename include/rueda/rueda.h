@@ -285,6 +285,35 @@ RUEDA_API int rueda_write_flight_record(const char* path);
  * are told so. rueda_mark_input(-1) ends such a wait without recording it. */
 RUEDA_API void rueda_begin_input(void);
 
+/* ---- stacks ---- */
+
+/* The stacks of all threads of this process as JSON, while they run or hang: native ones, and Python's where
+ * rueda_set_python_stacks was called. Blocks for about a second at most. A caller in Python must not hold the
+ * interpreter's lock. The text is valid until this thread next calls a function that returns a text. */
+RUEDA_API const char* rueda_stacks(void);
+
+/* How a front end of Python lets the library read its stacks. The front end keeps all of this until the
+ * process ends. */
+typedef struct rueda_python_stacks {
+  uint32_t struct_size;
+  int32_t signal; /* rueda_free_signal(), registered with faulthandler for without_lock_fd; 0 = none */
+  int32_t ask_fd; /* for each byte that arrives from here, a thread writes the stacks to with_lock_fd, */
+  int32_t done_fd;         /* and then a byte that arrives here */
+  int32_t with_lock_fd;    /* both are regular files, such as memfds */
+  int32_t without_lock_fd; /* */
+  uint64_t thread;         /* pthread_self() of that thread; its own stack is left out */
+} rueda_python_stacks;
+RUEDA_API int rueda_set_python_stacks(const rueda_python_stacks* source);
+/* A real-time signal without a handler; 0 if there is none. */
+RUEDA_API int rueda_free_signal(void);
+
+/* ---- metrics ---- */
+
+/* Counters, gauges and histograms of this process since it started, as JSON: {"rueda_calls_total": {"type":
+ * "counter", "help": …, "samples": [{"suffix": "", "labels": {"collective": "allreduce"}, "value": 3}]}}. The
+ * text is valid until this thread next calls a function that returns a text. */
+RUEDA_API const char* rueda_metrics(void);
+
 #ifdef __cplusplus
 }
 #endif

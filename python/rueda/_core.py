@@ -51,6 +51,20 @@ AVERAGE, SUM, ADASUM, MIN, MAX, PRODUCT = range(6)
 HOST_MEMORY, SHARED_MEMORY, DEVICE_MEMORY = range(3)
 
 
+class PythonStacks(Structure):
+    """rueda_python_stacks"""
+
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("signal", c_int32),
+        ("ask_fd", c_int32),
+        ("done_fd", c_int32),
+        ("with_lock_fd", c_int32),
+        ("without_lock_fd", c_int32),
+        ("thread", c_uint64),
+    ]
+
+
 class InitOptions(Structure):
     """rueda_init_options"""
 
@@ -173,6 +187,9 @@ on_done = _typed(fast, "on_done", c_int, c_int64, c_void_p, c_void_p)
 process_set_ids = _typed(fast, "process_set_ids", c_int, POINTER(c_int32), c_int32)
 process_set_ranks = _typed(fast, "process_set_ranks", c_int, c_int32, POINTER(c_int32), c_int32)
 
+free_signal = _typed(fast, "free_signal", c_int)
+set_python_stacks = _typed(fast, "set_python_stacks", c_int, POINTER(PythonStacks))
+
 mark_step = _typed(fast, "mark_step", None, c_int64)
 mark_input = _typed(fast, "mark_input", None, c_int64)
 begin_input = _typed(fast, "begin_input", None)
@@ -194,6 +211,8 @@ write_flight_record = _typed(slow, "write_flight_record", c_int, c_char_p)
 _last_error = _typed(fast, "last_error", c_char_p)
 _error = _typed(fast, "error", c_char_p, c_int64)
 _describe = _typed(fast, "describe", c_char_p)
+_metrics = _typed(fast, "metrics", c_char_p)
+_stacks = _typed(slow, "stacks", c_char_p)
 _version = _typed(fast, "version", c_char_p)
 _log = _typed(fast, "log", None, c_int, c_char_p)
 
@@ -240,6 +259,16 @@ def error(handle: int) -> str:
 def describe() -> str:
     """What the engine found and chose, as JSON."""
     return _text(_describe())
+
+
+def metrics() -> str:
+    """Counters, gauges and histograms of this process, as JSON."""
+    return _text(_metrics())
+
+
+def stacks() -> str:
+    """The stacks of all threads of this process, as JSON. Blocks for about a second at most."""
+    return _text(_stacks())
 
 
 def version() -> str:

@@ -12,6 +12,7 @@ is_initialized = basics.is_initialized
 start_timeline = basics.start_timeline
 stop_timeline = basics.stop_timeline
 write_flight_record = basics.write_flight_record
+metrics = basics.metrics
 size = basics.size
 local_size = basics.local_size
 cross_size = basics.cross_size
@@ -51,6 +52,7 @@ __all__ = [
     "local_rank",
     "local_size",
     "mark_step",
+    "metrics",
     "mpi_built",
     "mpi_enabled",
     "mpi_threads_supported",

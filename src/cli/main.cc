@@ -20,6 +20,8 @@ constexpr const char* kHelp = R"(rueda: data-parallel training
   rueda run -np 4 python train.py    start a command as several ranks, here or through ssh
   rueda preflight -H a:8,b:8         check the hosts of a job and the links between them, before it starts
   rueda bench allreduce -np 2        measure this machine; rueda bench --help says what else
+  rueda status                       show what running jobs do, and which rank waits for which
+  rueda stacks                       show where their threads are, also while they hang
   rueda timeline summary t.json      say where the time of a job went, and what to do about it
   rueda env                          list all settings with their values
   rueda env --explain                say which launcher's environment is found here, and why
@@ -40,6 +42,8 @@ int dispatch(const Arguments& arguments) {
   if (command == "preflight") return preflight_command(rest);
   if (command == "doctor") return doctor_command(rest);
   if (command == "timeline") return timeline_command(rest);
+  if (command == "status") return status_command(rest);
+  if (command == "stacks") return stacks_command(rest);
   if (command == "check-build") return check_build_command(rest);
   if (command == "--version" || command == "version") {
     fmt::print("{}\n", kRelease);

@@ -24,6 +24,7 @@ TORCH = {
     "mark_step": TIMELINE + "a_flight_record_is_written_without_a_timeline",
     "timed_input": TIMELINE + "a_flight_record_is_written_without_a_timeline",
     "write_flight_record": TIMELINE + "a_flight_record_is_written_without_a_timeline",
+    "metrics": "multiprocess/test_status.py::test_metrics_count_what_every_front_end_does",
     "size": LIFECYCLE + "topology_before_init_and_after_shutdown",
     "local_size": LIFECYCLE + "topology_before_init_and_after_shutdown",
     "cross_size": LIFECYCLE + "topology_before_init_and_after_shutdown",

@@ -38,6 +38,7 @@ TENSORFLOW = {
     **{name: FUNCTIONS + "topology_and_timeline" for name in ("cross_rank", "cross_size", "is_homogeneous")},
     **{name: FUNCTIONS + "topology_and_timeline" for name in ("start_timeline", "stop_timeline")},
     **{name: FLIGHT_RECORD for name in ("mark_step", "timed_input", "write_flight_record")},
+    "metrics": "multiprocess/test_status.py::test_metrics_count_what_every_front_end_does",
     "Average": COLLECTIVES + "allreduce_averages_by_default_and_takes_factors",
     "Sum": COLLECTIVES + "allreduce_sums_every_type_and_shape_in_every_mode",
     "Adasum": COLLECTIVES + "adasum_adds_orthogonal_and_averages_parallel_vectors",

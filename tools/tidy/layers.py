@@ -12,6 +12,7 @@ from text import INCLUDE
 TIERS = {
     "base": 0,
     "trace": 1,
+    "status": 1,
     "store": 1,
     "memory": 1,
     "kernels": 1,
@@ -29,7 +30,8 @@ PROGRAMS = {
     "doctor": {"base", "store", "launch", "bench"},
     "preflight": {"base", "store", "launch", "bench", "doctor"},
     "timeline": {"base", "trace"},
-    "cli": {"base", "store", "launch", "bench", "doctor", "preflight", "timeline"},
+    "observe": {"base", "status"},
+    "cli": {"base", "store", "launch", "bench", "doctor", "preflight", "timeline", "observe"},
 }
 # Modules whose sub-folders implement one interface and must not know one another.
 FAMILIES = ("transport", "backend", "plugins")

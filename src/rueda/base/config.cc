@@ -78,6 +78,15 @@ void add_diagnosis(std::vector<ConfigEntry>& table) {
             "Path to which each rank writes its flight record, with .rank<N>.rec added, when a rank "
             "is lost or a collective fails; empty: nowhere."},
            &Config::flight_record, "a path"));
+  table.push_back(boolean({"status", "RUEDA_STATUS", "", "",
+                           "Processes of the same user may ask this one for its status and its stacks "
+                           "(`rueda status`, `rueda stacks`)."},
+                          &Config::status));
+  table.push_back(
+      text({"metrics_textfile", "RUEDA_METRICS_TEXTFILE", "", "",
+            "Path to which each rank writes its metrics every second, with .rank<N>.prom added, for the "
+            "textfile collector of Prometheus; empty: nowhere."},
+           &Config::metrics_textfile, "a path"));
   table.push_back(
       text({"log_level", "RUEDA_LOG_LEVEL", "HOROVOD_LOG_LEVEL", "", "Least severe record that is logged."},
            &Config::log_level, "trace|debug|info|warning|error|fatal"));

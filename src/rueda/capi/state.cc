@@ -12,6 +12,7 @@
 
 #include "rueda/base/config.h"
 #include "rueda/base/log.h"
+#include "rueda/capi/observed.h"
 
 namespace rueda::capi {
 namespace {
@@ -176,14 +177,24 @@ Status init(runtime::InitOptions options) {
     options.arena = shared.value();
   else
     RUEDA_LOG(kInfo, "no shared buffers: " + shared.status().why);  // tensors are then allocated elsewhere
+  // Before the ranks meet: `rueda stacks` also explains an init that hangs.
+  const auto get_env = [](const char* name) -> const char* { return std::getenv(name); };
+  if (const Result<Config> config = parse_config(get_env); config.is_ok()) start_endpoint(config.value());
   Result<runtime::Session> session = runtime::bootstrap(s.rendezvous, std::move(options),
                                                         [](const char* name) { return std::getenv(name); });
   if (s.rendezvous.mpi() && !std::exchange(s.has_mpi_hook, true)) std::atexit(finalize_mpi);
-  if (!session.is_ok()) return session.status();
+  if (!session.is_ok()) {
+    stop_endpoint();
+    return session.status();
+  }
   session.value().first_handle = s.next_handle;
   session.value().timeline = s.timeline;
+  session.value().meters = meters();
   Result<std::shared_ptr<runtime::Engine>> started = runtime::Engine::start(std::move(session).value());
-  if (!started.is_ok()) return started.status();
+  if (!started.is_ok()) {
+    stop_endpoint();
+    return started.status();
+  }
   const std::lock_guard engine_lock(s.mutex);
   s.engine = std::move(started).value();
   return Status::ok();
@@ -203,6 +214,7 @@ void shutdown() {
   if (lost >= 0 && lost != session.me)
     s.rendezvous.note_loss(
         {lost, session.size(), runtime::describe(lost, (*session.all)[static_cast<size_t>(lost)])});
+  stop_endpoint();
   const std::lock_guard engine_lock(s.mutex);
   s.engine.reset();
 }

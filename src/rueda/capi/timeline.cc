@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "rueda/base/clock.h"
+#include "rueda/capi/observed.h"
 #include "rueda/capi/state.h"
 #include "rueda/rueda.h"
 
@@ -27,6 +28,7 @@ void rueda_mark_step(int64_t source) {
   const rueda::Nanos now = rueda::monotonic_now();
   capi::timeline().record(
       rueda::TraceSpan{.kind = rueda::SpanKind::kStep, .begin = now, .end = now, .value = source});
+  capi::meters()->stepped(now, source);
 }
 
 void rueda_mark_input(int64_t waited_ns) {
@@ -37,6 +39,7 @@ void rueda_mark_input(int64_t waited_ns) {
   const rueda::Nanos now = rueda::monotonic_now();
   capi::timeline().record(
       rueda::TraceSpan{.kind = rueda::SpanKind::kInput, .begin = now - waited_ns, .end = now});
+  capi::meters()->waited_for_input(waited_ns);
 }
 
 void rueda_begin_input(void) {

@@ -4,6 +4,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+
+#include "rueda/status/meters.h"
 
 namespace rueda::runtime {
 
@@ -17,6 +20,8 @@ struct EngineCounters {
   std::atomic<int64_t> departures{0};            // plans that ended
   std::atomic<int64_t> planned_batches{0};       // started without negotiation
   std::atomic<const char*> algorithm{""};        // of the last batch; static
+  // Of this process, for all epochs. Never null in an engine.
+  std::shared_ptr<status::Meters> meters = std::make_shared<status::Meters>();
 };
 
 // There is only one writer, so a locked addition is not needed.

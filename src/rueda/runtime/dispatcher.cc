@@ -47,7 +47,7 @@ void Dispatcher::enqueue_discarded(control::Bucket response, int64_t bucket, std
 }
 
 void Dispatcher::enqueue(std::unique_ptr<Item> item) {
-  item->is_recorded = trace_.is_recording() && item->is_call() && item->origin != Origin::kDiscarded;
+  item->is_recorded = item->is_call() && item->origin != Origin::kDiscarded;
   if (item->is_recorded) item->ordered = monotonic_now();
   if (is_idle()) item->started = item->ordered;  // the backend takes it in this turn
   if (item->origin != Origin::kDiscarded && item->is_call() && is_traced(*item->response)) {
@@ -249,7 +249,11 @@ void Dispatcher::finish(Item& item, const backend::Done& done) {
   if (item.is_taken_back) return;
   item.end_activity();
   if (done.event != nullptr) has_launched_ = true;
-  if (item.is_recorded) trace_.record(item.record_of(done, monotonic_now()));
+  if (item.is_recorded) {
+    const CallTrace call = item.record_of(done, monotonic_now());
+    counters_.meters->called(call);
+    if (trace_.is_recording()) trace_.record(call);
+  }
   const Batch& batch = *item.batch;
   mark_ends(batch, status.is_ok());
   for (const BatchTensor& tensor : batch.tensors)

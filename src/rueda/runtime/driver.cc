@@ -11,6 +11,7 @@
 #include "rueda/base/thread.h"
 #include "rueda/runtime/floating_point.h"
 #include "rueda/runtime/links.h"
+#include "rueda/status/native_stacks.h"
 
 namespace rueda::runtime {
 namespace {
@@ -67,6 +68,7 @@ void Driver::join() {
 
 void Driver::run() {
   prctl(PR_SET_NAME, "rueda-engine");
+  status::admit_stack_signal();
   const DefaultFloatingPoint arithmetic;
   pin_thread(options_.affinity, options_.local_rank);
   std::unique_lock lock(mutex_);

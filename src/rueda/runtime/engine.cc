@@ -41,6 +41,7 @@ Engine::Engine(Session session)
       observer_(session_, operations_, monotonic_now()),
       farewell_(session_.me, session_.size()),
       driver_(*this, driver_options(session_)) {
+  if (session_.meters) counters_.meters = session_.meters;
   recording_.begin_epoch(session_);
   const std::string& path = session_.config.timeline;
   if (!path.empty() && path != "DYNAMIC") {
@@ -99,7 +100,7 @@ bool Engine::turn() {
     if (observer_.take_news() && !is_coordinator()) send_facts(now);
     if (observer_.is_due(now)) look_around(now);
     carry_out(verdicts_.tick(now));
-    recording_.look_at_links(*session_.links, now);
+    recording_.look_at_links(*session_.links, now, *counters_.meters);
   }
   carry_out(farewell_.tick(state_for_farewell()));
   return moved;

@@ -72,7 +72,13 @@ class Engine final : private Work {
  private:
   explicit Engine(Session session);
   [[nodiscard]] bool is_coordinator() const { return session_.me == kCoordinator; }
-  Nanos help(int64_t handle, std::optional<Deadline> deadline);
+  // When a thread of the program began to wait for an operation.
+  struct Wait {
+    Nanos begin = 0;           // 0: it was done already
+    bool is_recorded = false;  // if not, the record of the call says enough
+  };
+  Wait help(int64_t handle, std::optional<Deadline> deadline);
+  void note_wait(const Wait& wait);
   Result<int32_t> change_process_sets(control::SetChange change);  // the id of the set that was added
 
   // ---- what the driver drives ----

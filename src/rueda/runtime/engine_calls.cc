@@ -46,27 +46,32 @@ Result<int64_t> Engine::submit(std::vector<Tensor> tensors, bool will_wait) {
   return operations_.submit(std::move(tensors), !will_wait);
 }
 
-// Returns when the wait began; 0 if it is not recorded: the record of the call says enough.
-Nanos Engine::help(int64_t handle, std::optional<Deadline> deadline) {
+Engine::Wait Engine::help(int64_t handle, std::optional<Deadline> deadline) {
   const std::shared_ptr<Operation> operation = operations_.find(handle);
-  if (!operation) return 0;
-  const bool is_recorded = !operation->is_waited_for && !operation->is_done && recording_.is_on();
-  const Nanos begin = is_recorded ? monotonic_now() : 0;
+  if (!operation || operation->is_done) return {};
+  const Wait wait{.begin = monotonic_now(), .is_recorded = !operation->is_waited_for};
   driver_.help(operation->is_done, deadline);
-  return begin;
+  return wait;
+}
+
+void Engine::note_wait(const Wait& wait) {
+  if (wait.begin == 0) return;
+  const Nanos end = monotonic_now();
+  counters_.meters->waited_for_operation(end - wait.begin);
+  if (wait.is_recorded && recording_.is_on()) recording_.waited(wait.begin, end);
 }
 
 Status Engine::wait(int64_t handle, std::optional<Deadline> deadline) {
-  const Nanos begin = help(handle, deadline);
+  const Wait wait = help(handle, deadline);
   Status status = operations_.wait(handle, deadline);
-  if (begin != 0) recording_.waited(begin, monotonic_now());
+  note_wait(wait);
   return status;
 }
 
 Status Engine::wait_on_stream(int64_t handle, void* stream, std::optional<Deadline> deadline) {
-  const Nanos begin = help(handle, deadline);
+  const Wait wait = help(handle, deadline);
   Status status = operations_.wait_on_stream(handle, stream, deadline);
-  if (begin != 0) recording_.waited(begin, monotonic_now());
+  note_wait(wait);
   return status;
 }
 

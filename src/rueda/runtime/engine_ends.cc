@@ -115,7 +115,7 @@ void Engine::carry_out(FarewellAction action) {
 
 void Engine::stop() {
   operations_.close(shut_down_status());
-  if (session_.links) recording_.look_at_links(*session_.links, monotonic_now(), true);
+  if (session_.links) recording_.look_at_links(*session_.links, monotonic_now(), *counters_.meters, true);
   if (is_coordinator()) return;
   stop_timeline();  // its last events must reach rank 0 before kDone does
   send_trace_batches();

@@ -91,6 +91,7 @@ void LearnedPlans::carry_out(control::PlannerActions actions) {
 
 void LearnedPlans::carry_out(control::PlanBegun&) {
   count(counters_.plans);
+  count(counters_.meters->plans_begun);
   departure_.clear();
   callbacks_.plan_begins();
 }
@@ -116,6 +117,7 @@ void LearnedPlans::carry_out(control::NegotiationOver& over) {
 
 void LearnedPlans::carry_out(control::PlanOver&) {
   count(counters_.departures);
+  count(counters_.meters->plans_left);
   callbacks_.plan_is_over(departure_.empty() ? "another rank departed" : departure_);
 }
 

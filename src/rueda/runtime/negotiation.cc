@@ -137,6 +137,7 @@ std::vector<control::StalledTensor> Negotiation::waiting_longer_than(Nanos age, 
 
 Status Negotiation::report_stalls(Nanos now, std::vector<control::StalledTensor> in_plan) {
   for (const control::StallReport& report : rounds_->take_stalls(now, std::move(in_plan))) {
+    count(parts_.counters.meters->stalls);
     if (report.is_fatal)
       RUEDA_LOG(kError, report.text);
     else

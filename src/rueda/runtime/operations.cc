@@ -298,6 +298,34 @@ void Operations::close(const Status& why) {
   call(callbacks);
 }
 
+std::pair<std::vector<InFlight>, size_t> Operations::oldest(size_t most) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<const TensorRef*> refs;
+  refs.reserve(in_flight_.size());
+  for (const auto& [key, ref] : in_flight_) refs.push_back(&ref);
+  const size_t shown = std::min(most, refs.size());
+  const auto is_older = [](const TensorRef* a, const TensorRef* b) {
+    return a->operation->submitted < b->operation->submitted;
+  };
+  std::partial_sort(refs.begin(), refs.begin() + static_cast<std::ptrdiff_t>(shown), refs.end(), is_older);
+  std::vector<InFlight> out;
+  for (size_t i = 0; i < shown; ++i) {
+    InFlight& one = out.emplace_back();
+    one.submitted = refs[i]->operation->submitted;
+    if (!refs[i]->has_tensor()) {
+      one.name = refs[i]->operation->name();
+      one.what = "PROCESS_SET";
+      continue;
+    }
+    const control::TensorRequest& request = refs[i]->tensor().request;
+    one.name = request.name;
+    one.what = name_of(request.what);
+    one.process_set = request.process_set;
+    one.bytes = refs[i]->tensor().bytes();
+  }
+  return {std::move(out), refs.size()};
+}
+
 Status Operations::closed_with() const {
   const std::lock_guard lock(mutex_);
   return closed_;

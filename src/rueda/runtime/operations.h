@@ -13,7 +13,9 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "rueda/backend/device_event.h"
@@ -97,6 +99,15 @@ struct TensorRef {
   [[nodiscard]] Tensor& tensor() const { return operation->tensors[index]; }
 };
 
+// What an operator sees of an operation in flight.
+struct InFlight {
+  std::string name;       // of the first tensor that is not finished, or of a change of the process sets
+  std::string_view what;  // name_of(), or "PROCESS_SET"
+  int32_t process_set = 0;
+  size_t bytes = 0;
+  Nanos submitted = 0;
+};
+
 class Operations {
  public:
   // Handles are numbered from first_handle: a process never uses a number twice, not even after shutdown.
@@ -133,6 +144,8 @@ class Operations {
               const std::shared_ptr<backend::DeviceEvent>& event = nullptr);
   // Everything in flight fails; later submissions are refused with the same status.
   void close(const Status& why);
+  // The oldest tensors in flight, at most so many, and how many there are. Any thread.
+  [[nodiscard]] std::pair<std::vector<InFlight>, size_t> oldest(size_t most) const;
   [[nodiscard]] Status closed_with() const;  // ok while open
   // Grows whenever a thread begins to wait for an operation that is not done.
   [[nodiscard]] uint64_t wants() const { return wants_.load(std::memory_order_relaxed); }

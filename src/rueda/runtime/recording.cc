@@ -70,16 +70,26 @@ void Recording::waited(Nanos begin, Nanos end) {
     timeline_->record(TraceSpan{.kind = SpanKind::kWait, .begin = begin, .end = end});
 }
 
-void Recording::look_at_links(const Links& links, Nanos now, bool is_last) {
-  if (!is_on() || (now < next_look_ && !is_last)) return;
+void Recording::look_at_links(const Links& links, Nanos now, status::Meters& meters, bool is_last) {
+  if (now < next_look_ && !is_last) return;
   next_look_ = now + kLookInterval;
+  int64_t sent = 0;
   for (Rank peer = 0; peer < world_size_; ++peer) {
     if (peer == me_) continue;
     const std::optional<transport::LinkUse> use = links.use(peer);
     if (!use) continue;
-    timeline_->record(TraceSpan{
-        .kind = SpanKind::kLink, .begin = now, .end = use->busy, .value = use->sent_bytes, .peer = peer});
+    sent += use->sent_bytes;
+    if (is_on())
+      timeline_->record(TraceSpan{
+          .kind = SpanKind::kLink, .begin = now, .end = use->busy, .value = use->sent_bytes, .peer = peer});
   }
+  const int64_t more = sent - sent_then_;
+  meters.link_bytes.fetch_add(more, std::memory_order_relaxed);
+  if (last_look_ != 0 && now > last_look_)
+    meters.link_bytes_per_s.store(
+        static_cast<int64_t>(static_cast<double>(more) * kSecond / static_cast<double>(now - last_look_)));
+  last_look_ = now;
+  sent_then_ = sent;
 }
 
 void Recording::failed(const Status& why) {

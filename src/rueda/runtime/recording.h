@@ -14,6 +14,7 @@
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
 #include "rueda/runtime/session.h"
+#include "rueda/status/meters.h"
 #include "rueda/trace/timeline.h"
 
 namespace rueda::runtime {
@@ -32,7 +33,7 @@ class Recording {
   // A thread of the program waited for an operation. Waits that end at once are not worth a record.
   void waited(Nanos begin, Nanos end);
   // How much this rank has sent to the others, every few seconds and at the end. Engine thread.
-  void look_at_links(const Links& links, Nanos now, bool is_last = false);
+  void look_at_links(const Links& links, Nanos now, status::Meters& meters, bool is_last = false);
   // The epoch broke. write_flight_record() then writes what happened before.
   void failed(const Status& why);
   void write_flight_record();
@@ -51,6 +52,8 @@ class Recording {
   std::shared_ptr<trace::Timeline> timeline_;
   std::string path_;           // empty: not started by this epoch
   Nanos next_look_ = 0;        // at the links
+  Nanos last_look_ = 0;        // 0: none yet
+  int64_t sent_then_ = 0;      // over all links, until the last look
   std::string flight_record_;  // where it goes when the epoch breaks
   std::atomic<bool> has_failed_{false};
   std::mutex batches_mutex_;

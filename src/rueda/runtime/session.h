@@ -19,6 +19,7 @@
 #include "rueda/runtime/calibrate.h"
 #include "rueda/runtime/links.h"
 #include "rueda/runtime/peer_info.h"
+#include "rueda/status/meters.h"
 #include "rueda/trace/timeline.h"
 
 namespace rueda::runtime {
@@ -50,6 +51,7 @@ struct Session {
   MeasuredLinks measured;
   int64_t first_handle = 1;                   // larger than any handle this process has given out
   std::shared_ptr<trace::Timeline> timeline;  // of this process's earlier epochs; null: there were none
+  std::shared_ptr<status::Meters> meters;     // the same
 
   [[nodiscard]] Rank size() const { return static_cast<Rank>(all->size()); }
 };

@@ -1,0 +1,93 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cli/commands.h"
+#include "observe/gather.h"
+#include "observe/table.h"
+
+namespace rueda::cli {
+namespace {
+
+// main() tells a failure; fmt::print would throw.
+void put(const std::string& text) { (void)std::fputs(text.c_str(), stdout); }
+
+constexpr const char* kTarget = "a job as rueda status names it, or a process: a rank or what started it";
+
+int fail(const char* command, const Status& status) {
+  fmt::print(stderr, "rueda {}: {}\n", command, status.why);
+  return 1;
+}
+
+void tell(const char* command, const std::vector<std::string>& remarks) {
+  for (const std::string& remark : remarks) fmt::print(stderr, "rueda {}: {}\n", command, remark);
+}
+
+// -1: go on.
+int parse(CLI::App& app, const char* command, const Arguments& arguments) {
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  try {
+    app.parse(std::move(reversed));
+  } catch (const CLI::CallForHelp&) {
+    put(app.help());
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    fmt::print(stderr, "rueda {}: {}; rueda {} --help lists its options\n", command, error.what(), command);
+    return kUsageError;
+  }
+  return -1;
+}
+
+}  // namespace
+
+int status_command(const Arguments& arguments) {
+  CLI::App app("What the jobs of this user do on this host at this moment", "rueda status");
+  std::string target;
+  bool is_json = false, is_watching = false;
+  double interval_s = 1;
+  app.add_option("JOB", target, kTarget);
+  CLI::Option* const json = app.add_flag("--json", is_json, "print JSON: an object with a list `ranks`");
+  CLI::Option* const watch = app.add_flag("--watch", is_watching, "show it again and again until Ctrl-C");
+  json->excludes(watch);
+  app.add_option("--interval", interval_s, "seconds between two looks of --watch")
+      ->check(CLI::Range(0.1, 3600.0));
+  if (const int status = parse(app, "status", arguments); status >= 0) return status;
+  while (true) {
+    const Result<observe::Found> found = observe::find_processes(target);
+    if (!found.is_ok()) return fail("status", found.status());
+    if (is_watching && isatty(STDOUT_FILENO) != 0) put("\x1b[H\x1b[2J");
+    put(is_json ? observe::status_json(found.value().processes)
+                : observe::status_table(found.value().processes));
+    tell("status", found.value().remarks);
+    if (!is_watching || std::fflush(stdout) != 0) return 0;
+    std::this_thread::sleep_for(std::chrono::duration<double>(interval_s));
+  }
+}
+
+int stacks_command(const Arguments& arguments) {
+  CLI::App app("What every thread of a job does at this moment, equal stacks once", "rueda stacks");
+  std::string target;
+  Rank rank = -1;
+  bool is_json = false, is_native = false;
+  app.add_option("JOB", target, kTarget);
+  app.add_option("--rank", rank, "this rank only")->check(CLI::NonNegativeNumber);
+  app.add_flag("--native", is_native, "also native frames, and threads that run no Python");
+  app.add_flag("--json", is_json, "print JSON: an object with a list `ranks`, with all that is known");
+  if (const int status = parse(app, "stacks", arguments); status >= 0) return status;
+  const Result<observe::Found> found = observe::find_processes(target);
+  if (!found.is_ok()) return fail("stacks", found.status());
+  std::vector<std::string> remarks = found.value().remarks;
+  const std::vector<observe::RankStacks> stacks = observe::ask_for_stacks(found.value(), rank, remarks);
+  if (stacks.empty())
+    return fail("stacks", {Code::kInvalidArgument, fmt::format("no process here is rank {}.", rank)});
+  put(is_json ? observe::stacks_json(stacks) : observe::folded(stacks, is_native));
+  tell("stacks", remarks);
+  return 0;
+}
+
+}  // namespace rueda::cli

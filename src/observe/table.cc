@@ -1,0 +1,125 @@
+#include "observe/table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+namespace rueda::observe {
+namespace {
+
+constexpr size_t kShownName = 40;
+
+std::string amount(int64_t bytes) {
+  double value = static_cast<double>(bytes);
+  const char* unit = "B";
+  for (const char* next : {"kB", "MB", "GB", "TB"}) {
+    if (value < 1'000) break;
+    value /= 1'000;
+    unit = next;
+  }
+  return fmt::format("{:.{}f} {}", value, value < 10 && bytes >= 1'000 ? 1 : 0, unit);
+}
+
+// Text of a program must not move the cursor of the terminal.
+std::string printable(std::string text, size_t most) {
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+  if (text.size() > most) text = text.substr(0, most - 3) + "...";
+  return text;
+}
+
+std::string doing(const Process& process) {
+  if (process.job.empty()) return "connects, or has no init yet";
+  if (!process.failure.empty()) return "failed: " + printable(process.failure, 80);
+  if (process.in_flight.empty()) return "computes";
+  const InFlight& oldest = process.in_flight.front();
+  const std::string more =
+      process.in_flight_count > 1 ? fmt::format(" and {} more", process.in_flight_count - 1) : "";
+  return fmt::format("{} {}{}, {:.1f} s", oldest.what, printable(oldest.name, kShownName), more,
+                     oldest.age_s);
+}
+
+std::string plan(const Process& process) {
+  if (process.has_plan) return "active";
+  return process.plans_begun > 0 ? "left" : "none";
+}
+
+using Row = std::vector<std::string>;
+
+std::string aligned(const std::vector<Row>& rows) {
+  std::vector<size_t> widths;
+  for (const Row& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string out;
+  for (const Row& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) line += fmt::format("{:<{}}  ", row[i], widths[i]);
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
+  }
+  return out;
+}
+
+std::map<std::string, std::vector<Process>> by_job(const std::vector<Process>& all) {
+  std::map<std::string, std::vector<Process>> jobs;
+  for (const Process& process : all) jobs[process.job].push_back(process);
+  for (auto& [job, ranks] : jobs) std::ranges::sort(ranks, {}, &Process::rank);
+  return jobs;
+}
+
+}  // namespace
+
+std::vector<Rank> absent_ranks(const std::vector<Process>& ranks_of_job) {
+  std::vector<Rank> absent;
+  const Rank size = ranks_of_job.empty() ? 0 : ranks_of_job.front().size;
+  for (Rank rank = 0; rank < size; ++rank)
+    if (std::ranges::find(ranks_of_job, rank, &Process::rank) == ranks_of_job.end()) absent.push_back(rank);
+  return absent;
+}
+
+std::string status_table(const std::vector<Process>& all) {
+  std::string out;
+  for (const auto& [job, ranks] : by_job(all)) {
+    if (!out.empty()) out += "\n";
+    out += job.empty()
+               ? "not in a job\n"
+               : fmt::format("job {}: {} of {} ranks are here\n", job, ranks.size(), ranks.front().size);
+    std::vector<Row> rows{
+        {"RANK", "HOST", "PID", "STEPS", "STEP/S", "MEMORY", "SENDS", "PLAN", "WAITS FOR", "DOES"}};
+    for (const Process& one : ranks) {
+      const std::vector<Rank> missing = waits_for(one, all);
+      rows.push_back({one.rank < 0 ? "-" : std::to_string(one.rank), one.host.empty() ? "-" : one.host,
+                      std::to_string(one.pid), std::to_string(one.steps),
+                      one.steps_per_s ? fmt::format("{:.2f}", *one.steps_per_s) : "-",
+                      amount(one.resident_bytes),
+                      one.link_bytes_per_s > 0 ? amount(one.link_bytes_per_s) + "/s" : "-", plan(one),
+                      missing.empty() ? "-" : "rank " + ranges(missing), doing(one)});
+    }
+    out += aligned(rows);
+    if (const std::vector<Rank> absent = absent_ranks(ranks); !job.empty() && !absent.empty())
+      out += fmt::format(
+          "rank {}: not among this user's processes on this host; run rueda status on the others\n",
+          ranges(absent));
+  }
+  return out;
+}
+
+std::string status_json(const std::vector<Process>& all) {
+  nlohmann::ordered_json out;
+  out["jobs"] = nlohmann::ordered_json::array();
+  out["ranks"] = nlohmann::ordered_json::array();
+  for (const auto& [job, ranks] : by_job(all)) {
+    if (!job.empty()) out["jobs"].push_back(job);
+    for (const Process& one : ranks) {
+      nlohmann::ordered_json rank = one.answer;
+      rank["waits_for"] = waits_for(one, all);
+      out["ranks"].push_back(std::move(rank));
+    }
+  }
+  return out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace rueda::observe

@@ -1,0 +1,110 @@
+#include "observe/view.h"
+
+#include <algorithm>
+
+namespace rueda::observe {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kSureAfter_s = 0.5;
+
+int64_t integer(const json& from, const char* key, int64_t otherwise = 0) {
+  const auto found = from.find(key);
+  return found != from.end() && found->is_number_integer() ? found->get<int64_t>() : otherwise;
+}
+std::optional<double> real(const json& from, const char* key) {
+  const auto found = from.find(key);
+  if (found == from.end() || !found->is_number()) return std::nullopt;
+  return found->get<double>();
+}
+std::string text(const json& from, const char* key) {
+  const auto found = from.find(key);
+  return found != from.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+json object(const json& from, const char* key) {
+  const auto found = from.find(key);
+  return found != from.end() && found->is_object() ? *found : json::object();
+}
+
+InFlight parse_in_flight(const json& from) {
+  InFlight one;
+  one.name = text(from, "name");
+  one.what = text(from, "what");
+  one.process_set = static_cast<int>(integer(from, "process_set"));
+  one.age_s = real(from, "age_s").value_or(0);
+  if (const auto members = from.find("members"); members != from.end() && members->is_array())
+    for (const json& member : *members)
+      if (member.is_number_integer()) one.members.push_back(member.get<Rank>());
+  return one;
+}
+
+const InFlight* find(const Process& process, const InFlight& wanted) {
+  for (const InFlight& one : process.in_flight)
+    if (one.name == wanted.name && one.process_set == wanted.process_set) return &one;
+  return nullptr;
+}
+
+bool has_joined(const Process& process) {
+  return std::ranges::any_of(process.in_flight, [](const InFlight& one) { return one.what == "join"; });
+}
+
+}  // namespace
+
+Result<Process> parse_process(const std::string& from) {
+  json answer = json::parse(from, nullptr, false);
+  if (!answer.is_object() || !answer.contains("pid"))
+    return Status(Code::kInvalidArgument, "a process answered with something else than its status.");
+  Process process;
+  process.pid = static_cast<int>(integer(answer, "pid"));
+  process.job = text(answer, "job");
+  process.rank = static_cast<Rank>(integer(answer, "rank", -1));
+  process.size = static_cast<Rank>(integer(answer, "size"));
+  process.host = text(answer, "host");
+  process.failure = text(answer, "failure");
+  process.resident_bytes = integer(answer, "resident_bytes");
+  process.link_bytes_per_s = integer(answer, "link_bytes_per_s");
+  const json steps = object(answer, "steps"), plan = object(answer, "plan");
+  process.steps = integer(steps, "count");
+  process.steps_per_s = real(steps, "per_s");
+  process.has_plan = plan.value("is_active", json()) == json(true);
+  process.plans_begun = integer(plan, "begun");
+  process.in_flight_count = integer(answer, "in_flight_count");
+  if (const auto list = answer.find("in_flight"); list != answer.end() && list->is_array())
+    for (const json& one : *list)
+      if (one.is_object()) process.in_flight.push_back(parse_in_flight(one));
+  process.answer = std::move(answer);
+  return process;
+}
+
+std::vector<Rank> waits_for(const Process& process, const std::vector<Process>& all) {
+  std::vector<Rank> missing;
+  if (process.in_flight.empty() || !process.failure.empty()) return missing;
+  const InFlight& oldest = process.in_flight.front();
+  if (oldest.age_s < kSureAfter_s) return missing;
+  for (const Process& other : all) {
+    if (other.job != process.job || other.rank < 0 || other.rank == process.rank) continue;
+    const bool is_member =
+        oldest.members.empty() || std::ranges::find(oldest.members, other.rank) != oldest.members.end();
+    const bool is_whole = static_cast<int64_t>(other.in_flight.size()) == other.in_flight_count;
+    if (is_member && is_whole && find(other, oldest) == nullptr && !has_joined(other))
+      missing.push_back(other.rank);
+  }
+  std::ranges::sort(missing);
+  return missing;
+}
+
+std::string ranges(std::vector<Rank> ranks) {
+  std::ranges::sort(ranks);
+  std::string out;
+  for (size_t i = 0; i < ranks.size();) {
+    size_t end = i + 1;
+    while (end < ranks.size() && ranks[end] <= ranks[end - 1] + 1) ++end;
+    out += (out.empty() ? "" : ", ") + std::to_string(ranks[i]);
+    if (ranks[end - 1] != ranks[i]) out += "-" + std::to_string(ranks[end - 1]);
+    i = end;
+  }
+  return out;
+}
+
+}  // namespace rueda::observe

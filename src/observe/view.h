@@ -1,0 +1,49 @@
+// What the processes of a host have answered, as values. Pure.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rueda/base/status.h"
+#include "rueda/base/types.h"
+
+namespace rueda::observe {
+
+struct InFlight {
+  std::string name, what;
+  int process_set = 0;
+  std::vector<Rank> members;  // empty: the world
+  double age_s = 0;
+};
+
+struct Process {
+  nlohmann::json answer;  // as it came
+  int pid = 0;
+  std::string job;  // empty: it has not been connected yet
+  Rank rank = -1, size = 0;
+  std::string host;
+  std::string failure;  // why the job cannot go on; empty: it can
+  int64_t steps = 0;
+  std::optional<double> steps_per_s;
+  int64_t resident_bytes = 0, link_bytes_per_s = 0;
+  bool has_plan = false;
+  int64_t plans_begun = 0;
+  std::vector<InFlight> in_flight;  // oldest first
+  int64_t in_flight_count = 0;      // the list may be shorter
+};
+
+// Fails if the text is no answer of `status`. Fields that are missing keep their defaults, because processes
+// of another release may answer.
+Result<Process> parse_process(const std::string& text);
+
+// Ranks that have not submitted the operation for which this one waits longest; empty: none is known, as when
+// all have, or when it waits for less than half a second (the answers are not of one moment).
+std::vector<Rank> waits_for(const Process& process, const std::vector<Process>& all);
+
+// "0-2, 5"
+std::string ranges(std::vector<Rank> ranks);
+
+}  // namespace rueda::observe

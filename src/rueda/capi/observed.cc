@@ -1,0 +1,195 @@
+#include "rueda/capi/observed.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "rueda/base/clock.h"
+#include "rueda/base/config_texts.h"
+#include "rueda/base/log.h"
+#include "rueda/base/release.h"
+#include "rueda/capi/state.h"
+#include "rueda/status/endpoint.h"
+#include "rueda/status/folder.h"
+#include "rueda/status/stacks.h"
+#include "rueda/status/textfile.h"
+
+namespace rueda::capi {
+namespace {
+
+constexpr size_t kShownInFlight = 64;
+constexpr size_t kShownName = 256;
+constexpr Nanos kCaptureTime = 2 * kSecond;
+
+struct Shown {
+  std::mutex mutex;
+  std::unique_ptr<status::Endpoint> endpoint;
+};
+// Never freed, like the state of capi.
+Shown& shown() {
+  static auto* const instance = new Shown;
+  return *instance;
+}
+
+double seconds(Nanos duration) { return static_cast<double>(duration) / static_cast<double>(kSecond); }
+
+int64_t resident_bytes() {
+  std::FILE* const file = std::fopen("/proc/self/statm", "re");
+  if (file == nullptr) return 0;
+  long long all = 0, resident = 0;
+  const int read = std::fscanf(file, "%lld %lld", &all, &resident);
+  (void)std::fclose(file);
+  return read == 2 ? resident * sysconf(_SC_PAGESIZE) : 0;
+}
+
+// The same on all ranks of a job, and different for another job.
+std::string job_of(const runtime::Session& session) {
+  const runtime::PeerInfo& first = session.all->front();
+  const size_t hash = std::hash<std::string>()(first.host_key + "|" + std::to_string(first.pid));
+  std::array<char, 16> text{};
+  std::snprintf(text.data(), text.size(), "%08x", static_cast<unsigned>(hash & 0xFFFFFFFF));
+  return text.data();
+}
+
+bool has_plan(const runtime::EngineCounters& counters) {
+  return counters.plans.load() > counters.departures.load();
+}
+
+void add_steps(nlohmann::ordered_json& out, Nanos now) {
+  const status::Meters::Recent recent = meters()->recent_steps();
+  nlohmann::ordered_json& steps = out["steps"] = {{"count", meters()->steps.load()}};
+  if (recent.last != 0) steps["last_s_ago"] = seconds(now - recent.last);
+  // The step under way counts once it takes longer than the earlier ones did on average.
+  if (recent.steps > 0 && recent.last > recent.began) {
+    const double mean = seconds(recent.last - recent.began) / static_cast<double>(recent.steps);
+    steps["per_s"] = 1.0 / std::max(mean, seconds(now - recent.last));
+  }
+}
+
+void add_in_flight(nlohmann::ordered_json& out, runtime::Engine& engine, Nanos now) {
+  const auto [oldest, count] = engine.operations().oldest(kShownInFlight);
+  out["in_flight_count"] = count;
+  nlohmann::ordered_json& list = out["in_flight"] = nlohmann::ordered_json::array();
+  for (const runtime::InFlight& one : oldest) {
+    nlohmann::ordered_json shown_one = {{"name", one.name.substr(0, kShownName)},
+                                        {"what", lower(one.what)},
+                                        {"process_set", one.process_set},
+                                        {"bytes", one.bytes},
+                                        {"age_s", seconds(now - one.submitted)}};
+    const auto group = one.process_set == 0 ? nullptr : engine.groups().find(one.process_set);
+    if (group) shown_one["members"] = group->members;
+    list.push_back(std::move(shown_one));
+  }
+}
+
+std::string answer(const std::string& request) {
+  const std::shared_ptr<runtime::Engine> now = engine();
+  if (request == "status") return snapshot_json(now.get());
+  if (request == "stacks") {
+    const status::Stacks stacks =
+        status::capture_stacks(Deadline::after(kCaptureTime), status::Caller::kLeftOut);
+    return R"({"process": )" + snapshot_json(now.get()) + R"(, "stacks": )" + status::stacks_json(stacks) +
+           "}";
+  }
+  if (request == "metrics")
+    return status::prometheus_text(current_metrics(now.get()), metric_labels(now.get()));
+  return {};
+}
+
+}  // namespace
+
+const std::shared_ptr<status::Meters>& meters() {
+  static const auto* const instance = new std::shared_ptr<status::Meters>(std::make_shared<status::Meters>());
+  return *instance;
+}
+
+std::string snapshot_json(runtime::Engine* engine) {
+  nlohmann::ordered_json out;
+  const Nanos now = monotonic_now();
+  out["release"] = kRelease;
+  out["pid"] = getpid();
+  out["is_initialized"] = engine != nullptr;
+  out["resident_bytes"] = resident_bytes();
+  add_steps(out, now);
+  if (engine == nullptr) return out.dump();
+  const runtime::Session& session = engine->session();
+  out["job"] = job_of(session);
+  out["rank"] = session.me;
+  out["size"] = session.size();
+  out["local_rank"] = session.place.local_rank;
+  out["host"] = (*session.all)[static_cast<size_t>(session.me)].host;
+  out["epoch"] = session.epoch;
+  out["launcher"] = session.launcher;
+  const Status health = engine->health();
+  if (!health.is_ok()) out["failure"] = health.why;
+  const runtime::EngineCounters& counters = engine->counters();
+  out["plan"] = {{"is_active", has_plan(counters)},
+                 {"begun", counters.plans.load()},
+                 {"left", counters.departures.load()},
+                 {"planned_batches", counters.planned_batches.load()},
+                 {"batches", counters.batches.load()}};
+  out["bytes"] = counters.bytes.load();
+  out["link_bytes_per_s"] = counters.meters->link_bytes_per_s.load();
+  out["algorithm"] = counters.algorithm.load();
+  add_in_flight(out, *engine, now);
+  return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+std::vector<status::Family> current_metrics(runtime::Engine* engine) {
+  status::Gauges gauges{.resident_bytes = resident_bytes(), .is_initialized = engine != nullptr};
+  if (engine != nullptr) {
+    gauges.in_flight = static_cast<int64_t>(engine->operations().oldest(0).second);
+    gauges.is_healthy = engine->health().is_ok();
+    gauges.has_plan = has_plan(engine->counters());
+    gauges.size = engine->session().size();
+  }
+  return status::families_of(*meters(), gauges);
+}
+
+status::Labels metric_labels(const runtime::Engine* engine) {
+  if (engine == nullptr) return {};
+  const runtime::Session& session = engine->session();
+  return {{"rank", std::to_string(session.me)},
+          {"job", job_of(session)},
+          {"host", (*session.all)[static_cast<size_t>(session.me)].host}};
+}
+
+void start_endpoint(const Config& config) {
+  Shown& s = shown();
+  const std::lock_guard lock(s.mutex);
+  if (s.endpoint) return;
+  const std::string& file = config.metrics_textfile;
+  std::function<void()> tick;
+  if (!file.empty()) {
+    tick = [file] {
+      const std::shared_ptr<runtime::Engine> now = engine();
+      if (now)
+        status::write_textfile(file, now->session().me,
+                               status::prometheus_text(current_metrics(now.get()), metric_labels(now.get())));
+    };
+  }
+  if (!config.status && !tick) return;
+  auto started = status::Endpoint::start(config.status ? status::folder_path() : "", answer, std::move(tick));
+  if (started.is_ok())
+    s.endpoint = std::move(started).value();
+  else
+    RUEDA_LOG(kInfo, "`rueda status` will not find this process: " + started.status().why);
+}
+
+void stop_endpoint() {
+  Shown& s = shown();
+  std::unique_ptr<status::Endpoint> leaving;
+  {
+    const std::lock_guard lock(s.mutex);
+    leaving = std::move(s.endpoint);
+  }
+}
+
+}  // namespace rueda::capi

@@ -1,0 +1,31 @@
+// Where a process answers `rueda status` and `rueda stacks`: a UNIX socket in the user's private folder, and
+// a thread that sleeps until somebody asks. Nothing is on the network. Who asks is proved by the kernel: the
+// folder keeps other users out, and SO_PEERCRED names the user of the caller. A secret of the job would
+// prove no more, because every process of that user can read it.
+//
+//   request   one of "status", "stacks", "metrics", and a newline; at most 64 bytes
+//   reply     the answer, then the end of the stream
+//
+// A child of fork() has neither the socket nor the thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "rueda/base/status.h"
+
+namespace rueda::status {
+
+class Endpoint {
+ public:
+  // Called on the endpoint's thread, one at a time; empty: an unknown request, and the caller is hung up on.
+  using Answer = std::function<std::string(const std::string& request)>;
+  // folder: empty if nobody may ask. tick: called about once a second, for what is written regularly.
+  static Result<std::unique_ptr<Endpoint>> start(const std::string& folder, Answer answer,
+                                                 std::function<void()> tick);
+  virtual ~Endpoint() = default;  // removes the socket
+  [[nodiscard]] virtual const std::string& path() const = 0;
+};
+
+}  // namespace rueda::status

@@ -1,0 +1,50 @@
+#include "rueda/status/meters.h"
+
+#include <algorithm>
+
+namespace rueda::status {
+namespace {
+
+void add(Count& counter, int64_t more) { counter.fetch_add(more, std::memory_order_relaxed); }
+
+void add_time(Count& counter, Nanos from, Nanos to) {
+  if (from != 0 && to > from) add(counter, to - from);
+}
+
+}  // namespace
+
+void Meters::called(const CallTrace& call) {
+  const auto what = static_cast<size_t>(call.what);
+  if (what >= kCollectives) return;
+  add(calls[what], 1);
+  add(bytes[what], call.bytes);
+  add(tensors[what], call.tensors);
+  if (call.is_planned) add(planned_calls, 1);
+  add_time(negotiating_ns, call.submitted, call.ordered);
+  add_time(queued_ns, call.ordered, call.started);
+  add_time(running_ns, call.started, call.ended);
+  if (call.submitted != 0 && call.ended > call.submitted) call_time.add(call.ended - call.submitted);
+}
+
+void Meters::stepped(Nanos now, int64_t source) {
+  int64_t first = 0;
+  const int64_t mine = source == 0 ? -1 : source;  // 0 is kept for "none yet"
+  if (!source_.compare_exchange_strong(first, mine) && first != mine) return;
+  const int64_t number = steps.fetch_add(1, std::memory_order_relaxed);
+  const auto place = static_cast<size_t>(number);
+  const Nanos before = number > 0 ? recent_[(place - 1) % kRecent].load(std::memory_order_relaxed) : 0;
+  recent_[place % kRecent].store(now, std::memory_order_relaxed);
+  if (before != 0 && now > before) step_time.add(now - before);
+}
+
+Meters::Recent Meters::recent_steps() const {
+  const int64_t count = steps.load(std::memory_order_relaxed);
+  if (count < 1) return {};
+  const auto kept = static_cast<size_t>(std::min<int64_t>(count, kRecent));
+  const auto at = [&](size_t number) { return recent_[number % kRecent].load(std::memory_order_relaxed); };
+  return {.steps = static_cast<int64_t>(kept) - 1,
+          .began = at(static_cast<size_t>(count) - kept),
+          .last = at(static_cast<size_t>(count) - 1)};
+}
+
+}  // namespace rueda::status

@@ -1,0 +1,17 @@
+// Metrics as a file, for the textfile collector of Prometheus's node_exporter. Any thread.
+#pragma once
+
+#include <string>
+
+#include "rueda/base/types.h"
+
+namespace rueda::status {
+
+// The path of one rank: ".rank<N>" before the ending ".prom", which is added where it is missing. The
+// collector reads nothing but files with that ending. Pure.
+std::string textfile_path(const std::string& path, Rank rank);
+
+// Replaces the file as a whole, so the collector never sees a half. A failure is logged once.
+void write_textfile(const std::string& path, Rank rank, const std::string& text);
+
+}  // namespace rueda::status

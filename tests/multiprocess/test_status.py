@@ -1,0 +1,280 @@
+"""`rueda status`, `rueda stacks` and metrics of running jobs: a rank hangs, and an operator looks."""
+
+import contextlib
+import functools
+import http.server
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+import urllib.request
+
+import pytest
+from harness import library
+from launch_support import PYTHON, ROOT, RUEDA
+
+# Rank 1 stops in C code in the middle of training; it keeps the interpreter's lock if it is told to.
+HANG = """
+import ctypes, os, sys
+import numpy
+import rueda.numpy as hvd
+
+def hangs_here():
+    c = (ctypes.PyDLL if sys.argv[1] == "with-lock" else ctypes.CDLL)(None)
+    c.read(os.pipe()[0], ctypes.create_string_buffer(1), 1)
+
+hvd.init()
+for step in range(20):
+    hvd.allreduce(numpy.ones(100, numpy.float32), name="gradient")
+    hvd.mark_step()
+print("trained", flush=True)
+if hvd.rank() == 1:
+    hangs_here()
+hvd.allreduce(numpy.ones(100, numpy.float32), name="late")
+"""
+PATIENCE_S = 60
+
+
+@pytest.fixture
+def folder():
+    """A short path, because a socket lies in it."""
+    path = pathlib.Path(f"/tmp/rst-{os.getpid()}")
+    path.mkdir(mode=0o700)
+    yield path
+    shutil.rmtree(path)
+
+
+def _environment(folder, **more):
+    paths = {"PYTHONPATH": str(ROOT / "python"), "RUEDA_LIBRARY": library(), "XDG_RUNTIME_DIR": str(folder)}
+    return {**os.environ, **paths, **more}
+
+
+@contextlib.contextmanager
+def _hanging_job(folder, how):
+    command = [RUEDA, "run", "-np", "3", PYTHON, "-c", HANG, how]
+    job = subprocess.Popen(command, env=_environment(folder), stdout=subprocess.PIPE, text=True)
+    try:
+        for _ in range(3):
+            assert "trained" in job.stdout.readline()
+        yield job
+    finally:
+        job.send_signal(signal.SIGKILL)
+        job.communicate(timeout=PATIENCE_S)
+
+
+def _rueda(folder, *arguments):
+    done = subprocess.run(
+        [RUEDA, *arguments],
+        env=_environment(folder),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def _until(answer, is_enough):
+    """The first answer that is enough, else the last one within a minute."""
+    end = time.monotonic() + PATIENCE_S
+    found = answer()
+    while not is_enough(found) and time.monotonic() < end:
+        found = answer()
+    assert is_enough(found), found
+    return found
+
+
+def _status(folder, *arguments):
+    code, out, error = _rueda(folder, "status", "--json", *arguments)
+    assert code == 0, error
+    return {rank["rank"]: rank for rank in json.loads(out)["ranks"]}
+
+
+def _main_thread(rank):
+    return next(thread for thread in rank["threads"] if thread["tid"] == rank["pid"])
+
+
+@pytest.mark.parametrize("how", ["with-lock", "without-lock"])
+def test_a_rank_that_hangs_in_c_code_is_named_and_its_line_is_shown(folder, how):
+    with _hanging_job(folder, how) as job:
+
+        def waits():
+            return {rank: shown["waits_for"] for rank, shown in _status(folder).items()}
+
+        _until(waits, lambda found: found == {0: [1], 1: [], 2: [1]})
+        shown = _status(folder, str(job.pid))[0]
+        assert shown["size"] == 3 and shown["steps"]["count"] == 20
+        assert (
+            shown["in_flight"][0]["name"] == "allreduce.late" and shown["in_flight"][0]["what"] == "allreduce"
+        )
+
+        code, out, error = _rueda(folder, "stacks", "--json", str(job.pid))
+        assert code == 0, error
+        ranks = {rank["rank"]: rank for rank in json.loads(out)["ranks"]}
+        hanging = _main_thread(ranks[1])
+        assert hanging["python"][0]["function"] == "hangs_here"
+        assert any(frame["function"].endswith("read") for frame in hanging["native"])
+        assert ranks[1]["python_had_lock"] == (how == "without-lock")
+
+        _, folded, _ = _rueda(folder, "stacks")
+        assert folded.startswith("rank 1: main thread\n  hangs_here (")
+        assert "ranks 0, 2: main thread\n" in folded
+        _, one, _ = _rueda(folder, "stacks", "--rank", "1", "--native")
+        assert "rueda-engine" in one and "ranks 0" not in one
+    # The ranks end soon after their launcher. What they left is removed by the next look.
+    code, _, error = _until(lambda: _rueda(folder, "status"), lambda _: not any((folder / "rueda").iterdir()))
+    assert code == 1 and "no process of this user" in error
+
+
+def test_looking_at_a_job_again_and_again_changes_nothing(folder):
+    script = """
+import numpy, rueda.numpy as hvd
+hvd.init()
+print("started", flush=True)
+for step in range(1500):
+    assert hvd.allreduce(numpy.full(50, float(step)), name="g")[0] == step
+    hvd.mark_step()
+"""
+    command = [RUEDA, "run", "-np", "2", PYTHON, "-c", script]
+    with subprocess.Popen(command, env=_environment(folder), stdout=subprocess.PIPE, text=True) as job:
+        job.stdout.readline()
+        looks = 0
+        while job.poll() is None:
+            looks += _rueda(folder, "stacks", "--native")[0] == 0
+    assert job.returncode == 0 and looks > 0
+
+
+def test_a_job_that_does_not_want_to_be_seen_has_no_socket(folder):
+    script = "import rueda.numpy as hvd; hvd.init(); print(len(__import__('os').listdir('.')))"
+    environment = _environment(folder, RUEDA_STATUS="0")
+    done = subprocess.run(
+        [PYTHON, "-c", script],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "0\n"
+
+
+def test_metrics_count_what_every_front_end_does():
+    import numpy
+
+    import rueda.numpy as hvd
+
+    hvd.init()
+    try:
+        before = hvd.metrics()
+        for _ in range(3):
+            hvd.allreduce(numpy.ones(10, numpy.float32), name="a")
+            hvd.mark_step()
+        hvd.broadcast(numpy.ones(4), 0, name="b")
+        after = hvd.metrics()
+    finally:
+        hvd.shutdown()
+    for collective, more in {"allreduce": 3, "broadcast": 1, "allgather": 0}.items():
+        found = after["rueda_calls_total"][collective] - before["rueda_calls_total"][collective]
+        assert found == more, collective
+    assert after["rueda_bytes_total"]["allreduce"] - before["rueda_bytes_total"]["allreduce"] == 120
+    assert after["rueda_steps_total"] - before["rueda_steps_total"] == 3
+    assert after["rueda_call_seconds"]["count"] - before["rueda_call_seconds"]["count"] == 4
+    assert after["rueda_up"] == 1 and hvd.metrics()["rueda_up"] == 0
+    assert after["rueda_resident_bytes"] > 1e6
+
+
+METRICS = """
+import numpy, sys, rueda.numpy as hvd
+hvd.init()
+for step in range(7):
+    hvd.allreduce(numpy.ones(10, numpy.float32), name="a")
+    hvd.mark_step()
+print("trained", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_dashboard_asks_for_metrics_that_exist():
+    import rueda.numpy as hvd
+
+    dashboard = json.loads((ROOT / "deploy/grafana/rueda.json").read_text())
+    expressions = " ".join(target["expr"] for panel in dashboard["panels"] for target in panel["targets"])
+    asked = {name.removesuffix("_bucket") for name in re.findall(r"rueda_\w+", expressions)}
+    assert len(asked) > 8 and asked <= set(hvd.metrics())
+
+
+def test_the_documentation_names_every_metric():
+    import rueda.numpy as hvd
+
+    page = (ROOT / "docs/metrics.md").read_text()
+    assert all(f"`{name}" in page for name in hvd.metrics())
+
+
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="Prometheus is not installed (make setup)")
+def test_prometheus_reads_the_files_of_metrics(folder):
+    environment = _environment(folder, RUEDA_METRICS_TEXTFILE=str(folder / "m"))
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([PYTHON, "-c", METRICS], env=environment, **pipes) as job:
+        job.stdout.readline()
+        file = folder / "m.rank0.prom"
+        _until(lambda: file.read_text() if file.exists() else "", lambda text: "rueda_steps_total{" in text)
+        text = _until(file.read_text, lambda text: " 7\n" in text.partition("\nrueda_steps_total{")[2])
+        job.communicate("")
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"], input=text, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert checked.returncode == 0 and checked.stderr == "", checked.stderr
+
+    handler = functools.partial(_Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            steps = _scraped(folder, server.server_address[1])
+        finally:
+            server.shutdown()
+    assert steps["value"][1] == "7" and steps["metric"]["rank"] == "0"
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serves the folder, as node_exporter serves the files of its collector."""
+
+    extensions_map = {"": "text/plain; version=0.0.4", ".prom": "text/plain; version=0.0.4"}  # noqa: RUF012
+
+    def log_message(self, *_):
+        pass
+
+
+def _scraped(folder, port):
+    """What Prometheus knows of rueda_steps_total once it has scraped this port."""
+    config = folder / "prometheus.json"  # YAML contains JSON
+    target = {"job_name": "r", "metrics_path": "/m.rank0.prom", "scrape_interval": "1s"}
+    target["static_configs"] = [{"targets": [f"127.0.0.1:{port}"]}]
+    config.write_text(json.dumps({"scrape_configs": [target]}))
+    with http.server.HTTPServer(("127.0.0.1", 0), None) as probe:
+        own = probe.server_address[1]
+    options = [f"--config.file={config}", f"--storage.tsdb.path={folder}/db"]
+    prometheus = subprocess.Popen(
+        ["prometheus", *options, f"--web.listen-address=127.0.0.1:{own}"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+    def query():
+        try:
+            address = f"http://127.0.0.1:{own}/api/v1/query?query=rueda_steps_total"
+            with urllib.request.urlopen(address, timeout=5) as answer:
+                return json.load(answer)["data"]["result"]
+        except OSError:
+            return []
+
+    try:
+        return _until(query, bool)[0]
+    finally:
+        prometheus.terminate()
+        prometheus.wait(PATIENCE_S)

@@ -1,0 +1,143 @@
+#include "observe/view.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "observe/fold.h"
+#include "observe/table.h"
+
+namespace rueda::observe {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+Process process(Rank rank, std::vector<InFlight> in_flight, Rank size = 3) {
+  Process one;
+  one.answer = {{"pid", 100 + rank}, {"rank", rank}};
+  one.pid = 100 + rank;
+  one.job = "1234abcd";
+  one.rank = rank;
+  one.size = size;
+  one.host = "a";
+  one.in_flight_count = static_cast<int64_t>(in_flight.size());
+  one.in_flight = std::move(in_flight);
+  return one;
+}
+InFlight gradient(double age_s = 2) {
+  return {.name = "grad", .what = "allreduce", .members = {}, .age_s = age_s};
+}
+
+TEST(View, an_answer_is_read_and_what_is_missing_keeps_its_default) {
+  const Result<Process> read = parse_process(
+      R"({"pid": 7, "rank": 1, "size": 2, "job": "ab", "steps": {"count": 5, "per_s": 2.5},
+          "plan": {"is_active": true}, "in_flight_count": 1,
+          "in_flight": [{"name": "g", "what": "allreduce", "process_set": 1, "members": [0, 1],
+                         "age_s": 1.5}]})");
+  ASSERT_TRUE(read.is_ok());
+  EXPECT_EQ(read.value().rank, 1);
+  EXPECT_EQ(read.value().steps_per_s, 2.5);
+  EXPECT_TRUE(read.value().has_plan);
+  EXPECT_THAT(read.value().in_flight.front().members, ElementsAre(0, 1));
+  EXPECT_EQ(read.value().failure, "");
+}
+
+TEST(View, what_is_no_answer_is_refused_and_wrong_types_are_ignored) {
+  for (const char* text : {"", "[]", "{}", "{\"pid\": ", "7"})
+    EXPECT_FALSE(parse_process(text).is_ok()) << text;
+  const Result<Process> read = parse_process(R"({"pid": "x", "rank": [], "steps": 3, "in_flight": [1, {}]})");
+  ASSERT_TRUE(read.is_ok());
+  EXPECT_EQ(read.value().rank, -1);
+}
+
+TEST(WaitsFor, names_the_ranks_that_have_not_submitted_the_oldest_operation) {
+  const std::vector<Process> all{process(0, {gradient()}), process(1, {}), process(2, {gradient()})};
+  EXPECT_THAT(waits_for(all[0], all), ElementsAre(1));
+  EXPECT_THAT(waits_for(all[1], all), IsEmpty());
+}
+
+TEST(WaitsFor, nobody_when_all_have_submitted_it_or_the_wait_is_short) {
+  const std::vector<Process> all{process(0, {gradient()}), process(1, {gradient()})};
+  EXPECT_THAT(waits_for(all[0], all), IsEmpty());
+  const std::vector<Process> early{process(0, {gradient(0.1)}), process(1, {})};
+  EXPECT_THAT(waits_for(early[0], early), IsEmpty());
+}
+
+TEST(WaitsFor, ranks_outside_the_process_set_joined_ranks_and_other_jobs_are_not_named) {
+  InFlight in_set = gradient();
+  in_set.members = {0, 1};
+  std::vector<Process> all{process(0, {in_set}), process(1, {}), process(2, {})};
+  EXPECT_THAT(waits_for(all[0], all), ElementsAre(1));
+  all[1].in_flight = {{.name = "join", .what = "join", .members = {}, .age_s = 9}};
+  all[1].in_flight_count = 1;
+  EXPECT_THAT(waits_for(all[0], all), IsEmpty());
+  std::vector<Process> other{process(0, {gradient()}), process(1, {})};
+  other[1].job = "other";
+  EXPECT_THAT(waits_for(other[0], other), IsEmpty());
+}
+
+TEST(WaitsFor, a_rank_whose_list_is_cut_is_not_blamed) {
+  std::vector<Process> all{process(0, {gradient()}), process(1, {})};
+  all[1].in_flight_count = 100;
+  EXPECT_THAT(waits_for(all[0], all), IsEmpty());
+}
+
+TEST(Ranges, neighbours_are_joined) {
+  EXPECT_EQ(ranges({}), "");
+  EXPECT_EQ(ranges({5}), "5");
+  EXPECT_EQ(ranges({3, 0, 1, 2, 7}), "0-3, 7");
+}
+
+TEST(Table, shows_who_waits_for_whom_and_which_ranks_are_elsewhere) {
+  const std::vector<Process> all{process(0, {gradient()}), process(1, {})};
+  const std::string table = status_table(all);
+  EXPECT_THAT(table, HasSubstr("job 1234abcd: 2 of 3 ranks are here"));
+  EXPECT_THAT(table, HasSubstr("rank 1"));
+  EXPECT_THAT(table, HasSubstr("rank 2: not among this user's processes on this host"));
+  EXPECT_THAT(status_json(all), HasSubstr("\"waits_for\": [\n        1\n      ]"));
+}
+
+TEST(Table, control_characters_of_names_do_not_reach_the_terminal) {
+  InFlight evil = gradient();
+  evil.name = "a\x1b[2Jb";
+  EXPECT_THAT(status_table({process(0, {evil})}), Not(HasSubstr("\x1b")));
+}
+
+nlohmann::json stacks(int pid, const std::string& function) {
+  return {{"threads",
+           {{{"tid", pid},
+             {"name", "python"},
+             {"python", {{{"file", "t.py"}, {"line", 3}, {"function", function}}}},
+             {"native", {{{"function", "poll"}, {"module", "libc.so.6"}, {"offset", 7u}}}}},
+            {{"tid", pid + 1},
+             {"name", "pool"},
+             {"python", nlohmann::json::array()},
+             {"native", {{{"function", ""}, {"module", "libx.so"}, {"offset", 16u}}}}}}}};
+}
+
+TEST(Fold, equal_stacks_are_shown_once_and_the_rarest_first) {
+  const std::string text =
+      folded({{0, 10, stacks(10, "wait")}, {1, 20, stacks(20, "hang")}, {2, 30, stacks(30, "wait")}}, false);
+  EXPECT_EQ(text,
+            "rank 1: main thread\n  hang (t.py:3)\n"
+            "\n"
+            "ranks 0, 2: main thread\n  wait (t.py:3)\n");
+}
+
+TEST(Fold, native_frames_and_threads_without_python_are_shown_on_request) {
+  const std::string text = folded({{0, 10, stacks(10, "wait")}, {1, 20, stacks(20, "wait")}}, true);
+  EXPECT_EQ(text,
+            "ranks 0-1: main thread\n  wait (t.py:3)\n  poll (libc.so.6)\n"
+            "\n"
+            "ranks 0-1: thread pool\n  libx.so+0x10\n");
+}
+
+TEST(Fold, a_rank_without_python_stacks_says_why) {
+  nlohmann::json none = {{"python_missing", "the program has taken signal 62"}, {"threads", nullptr}};
+  EXPECT_THAT(folded({{3, 10, none}}, false), HasSubstr("rank 3: no Python stacks: the program has taken"));
+}
+
+}  // namespace
+}  // namespace rueda::observe
