@@ -30,6 +30,7 @@ struct Config {
   bool timeline_mark_cycles = false;
   int64_t flight_record_bytes = 8 << 20;  // memory for what happened in the last minute; 0 = none
   std::string flight_record;              // where it is written when an epoch breaks; empty: nowhere
+  int flight_record_signal = 0;           // at which it is written as well; 0: none
   std::string log_level = "warning";
   bool log_hide_time = false;
   // wires
