@@ -170,8 +170,7 @@ def test_a_merged_trace_is_what_perfetto_defines(tmp_path: Path) -> None:
             slices[names[sequence, event.name_iid]] += 1
     assert not any(depth.values())
     assert all(parent == 0 or parent in parents for parent in parents.values())
-    assert len(processes) == 2
-    assert slices["step 3"] == 2
+    assert (len(processes), slices["step 3"]) == (2, 2)
     assert slices["TRANSFER"] > 0 and slices["NEGOTIATE_ALLREDUCE"] > 0
     assert {"epoch 1 begins", "plan learned"} <= instants, instants
     check_counters(values)
