@@ -28,6 +28,18 @@ void set_up(Recorder& recorder) {
   recorder.begin_epoch({.rank = 0, .size = 2, .host = "host", .host_key = "host|1"});
 }
 
+void record_tensor_events(benchmark::State& state, Recorder& recorder) {
+  const auto tracks = names();
+  size_t i = 0;
+  for (auto _ : state) {
+    recorder.record(rueda::TraceEvent{.kind = rueda::TraceKind::kBegin,
+                                      .when = monotonic_now(),
+                                      .track = tracks[i],
+                                      .name = "NEGOTIATE_ALLREDUCE"});
+    i = i + 1 == kNames ? 0 : i + 1;
+  }
+}
+
 // A span as the flight record takes it for each wait: two reads of the clock.
 void a_span(benchmark::State& state) {
   Recorder recorder;
@@ -43,26 +55,20 @@ BENCHMARK(a_span);
 void a_tensor_event(benchmark::State& state) {
   Recorder recorder;
   set_up(recorder);
-  const auto tracks = names();
-  size_t i = 0;
-  for (auto _ : state) {
-    recorder.record(rueda::TraceEvent{.kind = rueda::TraceKind::kBegin,
-                                      .when = monotonic_now(),
-                                      .track = tracks[i],
-                                      .name = "NEGOTIATE_ALLREDUCE"});
-    i = i + 1 == kNames ? 0 : i + 1;
-  }
+  record_tensor_events(state, recorder);
 }
 BENCHMARK(a_tensor_event);
 
-// A collective of the flight record: the six times of a call.
+// A collective of the flight record: the six times of a call. Range: how many names come in turn.
 void a_call(benchmark::State& state) {
   Recorder recorder;
   set_up(recorder);
   const auto tracks = names();
+  const auto names_in_turn = static_cast<uint64_t>(state.range(0));
   uint64_t i = 0;
   for (auto _ : state) {
-    CallTrace call{.order = i, .name = tracks[i % kNames], .backend = "local", .tensors = 1, .bytes = 4'096};
+    CallTrace call{
+        .order = i, .name = tracks[i % names_in_turn], .backend = "local", .tensors = 1, .bytes = 4'096};
     call.submitted = monotonic_now();
     call.ordered = monotonic_now();
     call.started = monotonic_now();
@@ -73,7 +79,7 @@ void a_call(benchmark::State& state) {
     ++i;
   }
 }
-BENCHMARK(a_call);
+BENCHMARK(a_call)->Arg(kNames)->Arg(1);
 
 // The same while a file takes everything.
 void a_tensor_event_into_a_file(benchmark::State& state) {
@@ -81,15 +87,7 @@ void a_tensor_event_into_a_file(benchmark::State& state) {
   set_up(recorder);
   const std::string path = "/dev/shm/rueda_trace_bench." + std::to_string(getpid());
   if (!recorder.start_file(path, false).is_ok()) return state.SkipWithError("no file");
-  const auto tracks = names();
-  size_t i = 0;
-  for (auto _ : state) {
-    recorder.record(rueda::TraceEvent{.kind = rueda::TraceKind::kBegin,
-                                      .when = monotonic_now(),
-                                      .track = tracks[i],
-                                      .name = "NEGOTIATE_ALLREDUCE"});
-    i = i + 1 == kNames ? 0 : i + 1;
-  }
+  record_tensor_events(state, recorder);
   recorder.stop_file();
   state.counters["dropped"] = static_cast<double>(recorder.dropped());
   std::remove(path.c_str());

@@ -35,10 +35,21 @@ class ChromeWriter final : public TraceWriter {
     const int64_t bytes = !details.empty() && details.front().name == "bytes" ? details.front().value : 0;
     format_.add(rank_,
                 {.kind = TraceKind::kBegin, .when = begin, .track = track, .name = name, .value = bytes}, 0);
+    const Arrows arrows = std::exchange(arrows_, {});
+    for (const uint64_t arrow : arrows.starting) format_.add_arrow(rank_, track, begin, arrow, true);
+    if (arrows.ending != 0) format_.add_arrow(rank_, track, begin, arrows.ending, false);
   }
   void slice_end(Row row, int lane, Nanos end) override {
     const std::string track = track_of(row, lane);
     format_.add(rank_, {.kind = TraceKind::kEnd, .when = end, .track = track}, 0);
+  }
+  void set_arrows(Arrows arrows) override { arrows_ = std::move(arrows); }
+  // Chrome has one counter of a name in a "process", whatever the thread.
+  void counter(Counter which, Nanos when, int64_t value) override {
+    const std::string name = "rank " + std::to_string(rank_) + ": " + std::string(name_of(which));
+    format_.add(
+        rank_, {.kind = TraceKind::kCounter, .when = when, .track = "counters", .name = name, .value = value},
+        0);
   }
   void instant(Row row, std::string_view name, Nanos when) override {
     const std::string track = track_of(row, 0);
@@ -68,6 +79,7 @@ class ChromeWriter final : public TraceWriter {
 
  private:
   trace::ChromeFormat format_;
+  Arrows arrows_;  // of the next slice
   Rank rank_ = -1;
   bool is_first_ = true;
 };

@@ -58,6 +58,10 @@ void count(const Span& span, RankFile& file) {
     case SpanKind::kFailure:
       file.failure = span.text;
       return;
+    case SpanKind::kStall:
+      file.stall = span.text;
+      ++file.stalls;
+      return;
     case SpanKind::kLink:
       file.links[span.peer] = {span.value, span.end};
       return;
@@ -142,7 +146,7 @@ void align(Job& job) {
   }
 }
 
-void remark(const std::vector<Scan>& scans, const std::vector<std::string>& paths, Job& job) {
+void remark(const std::vector<Scan>& scans, Job& job) {
   for (size_t i = 0; i < scans.size(); ++i)
     if (!scans[i].fault.is_ok()) job.remarks.push_back(scans[i].fault.why);
   int64_t lost = 0;
@@ -160,7 +164,12 @@ void remark(const std::vector<Scan>& scans, const std::vector<std::string>& path
   for (const RankFile& file : job.ranks)
     if (!file.failure.empty() && failures.insert(file.failure).second)
       job.remarks.push_back("The epoch broke: " + file.failure);
-  (void)paths;
+  for (const RankFile& file : job.ranks) {
+    if (file.stalls == 0) continue;
+    job.remarks.push_back("Ranks were stalled, as rank " + std::to_string(file.rank) + " was told " +
+                          std::to_string(file.stalls) + " times, last: " + file.stall);
+    break;  // every rank is told; rank 0 in the most detail
+  }
 }
 
 }  // namespace
@@ -219,7 +228,7 @@ Result<Job> read_job(const std::vector<std::string>& paths, int64_t epoch, Names
   if (Status status = check_files(job); !status.is_ok()) return status;
   job.size = job.ranks.front().size;
   align(job);
-  remark(scans, paths, job);
+  remark(scans, job);
   return job;
 }
 

@@ -35,8 +35,10 @@ struct RankFile {
   int64_t plans = 0, planned_calls = 0;
   std::map<std::string, int64_t> departures;  // why plans ended
   std::string failure;                        // why the epoch broke; empty: it did not
-  std::map<Rank, LinkTotal> links;            // by peer; those that something counts
-  trace::ClockEstimate clock;                 // to the clock of rank 0; empty on rank 0's host
+  std::string stall;                          // the last of `stalls` that this rank was told of
+  int64_t stalls = 0;
+  std::map<Rank, LinkTotal> links;  // by peer; those that something counts
+  trace::ClockEstimate clock;       // to the clock of rank 0; empty on rank 0's host
   bool is_aligned = true;
 
   // On the clock of rank 0.

@@ -12,13 +12,22 @@
 namespace rueda::timeline {
 namespace {
 
-constexpr size_t kMaxCalls = 4u << 20;  // whose last rank is known; beyond, waiting is part of the transfer
+constexpr size_t kMaxCalls = 4u << 20;    // whose last rank is known; beyond, waiting is part of the transfer
+constexpr size_t kMaxChanges = 4u << 20;  // of counters; beyond, they end
+constexpr Nanos kShortestArrow = 2 * kMicrosecond;  // Chrome's times are microseconds
 constexpr size_t kFlushBytes = 1u << 20;
 constexpr Nanos kNoTime = std::numeric_limits<Nanos>::max();
 
 struct LastRank {
-  Nanos started = 0;
+  Nanos began = 0, started = 0, first_started = kNoTime;
   const RankFile* file = nullptr;
+
+  // Whether it came clearly later than a rank that started at this time.
+  [[nodiscard]] bool is_after(const RankFile& other, Nanos other_started, Nanos ended) const {
+    return file != nullptr && file->is_aligned && other.is_aligned && file->rank != other.rank &&
+           started - other_started > other.bound(*file, ended);
+  }
+  [[nodiscard]] bool has_arrows() const { return started - began >= kShortestArrow; }
 };
 using LastRanks = std::unordered_map<uint64_t, LastRank>;
 
@@ -26,6 +35,13 @@ uint64_t key_of(Epoch epoch, const Call& call) {
   return (call.order ^ uint64_t{call.generation} << 48) * 0x9E3779B97F4A7C15u ^ static_cast<uint64_t>(epoch)
                                                                                     << 32;
 }
+
+// The arrow from the slice of the last rank to that of a rank that waited for it.
+uint64_t arrow_of(uint64_t call, Rank waiter) {
+  return (call + static_cast<uint64_t>(waiter) + 1) * 0xD6E8FEB86659FD93u | 1;
+}
+
+Nanos begin_of(const Call& call) { return call.submitted != 0 ? call.submitted : call.ordered; }
 
 // The first lane in which everything has ended.
 class Lanes {
@@ -42,6 +58,44 @@ class Lanes {
 
  private:
   std::vector<Nanos> ends_;
+};
+
+// What the calls of a rank say about its queue and its transfers. Their records come in the order of their
+// ends, so the changes are sorted before they are written.
+class Counters {
+ public:
+  void add(const Call& call) {
+    if (changes_.size() + 3 > kMaxChanges) {
+      end_ = std::min(end_, call.ordered);
+      return;
+    }
+    if (call.ordered == 0 || call.started == 0) return;
+    changes_.push_back({call.ordered, 1, 0, 0});
+    changes_.push_back({call.started, -1, call.bytes, 0});
+    changes_.push_back({call.ended, 0, -call.bytes, call.is_planned ? 1 : 0});
+  }
+  void write(TraceWriter& writer) {
+    std::ranges::sort(changes_, {}, &Change::when);
+    Change sum, shown{.when = 0, .queue = -1, .bytes = -1, .planned = -1};
+    for (size_t i = 0; i < changes_.size() && changes_[i].when < end_; ++i) {
+      const Change& one = changes_[i];
+      sum = {one.when, sum.queue + one.queue, sum.bytes + one.bytes, sum.planned + one.planned};
+      if (i + 1 < changes_.size() && changes_[i + 1].when == one.when) continue;
+      if (sum.queue != shown.queue) writer.counter(Counter::kQueue, sum.when, sum.queue);
+      if (sum.bytes != shown.bytes) writer.counter(Counter::kBytesUnderWay, sum.when, sum.bytes);
+      if (sum.planned != shown.planned) writer.counter(Counter::kPlannedCalls, sum.when, sum.planned);
+      shown = sum;
+    }
+    changes_.clear();
+  }
+
+ private:
+  struct Change {
+    Nanos when = 0;
+    int64_t queue = 0, bytes = 0, planned = 0;
+  };
+  std::vector<Change> changes_;
+  Nanos end_ = kNoTime;  // from here on not all calls are known
 };
 
 class File {
@@ -77,14 +131,17 @@ class File {
 class RankMerger {
  public:
   RankMerger(const RankFile& file, Epoch epoch, const LastRanks& last, TraceWriter& writer)
-      : file_(file), epoch_(epoch), last_(last), writer_(writer) {}
+      : file_(file), epoch_(epoch), last_(last), writer_(writer) {
+    writer_.instant(Row::kEvents, "epoch " + std::to_string(epoch) + " begins", file.aligned(file.began));
+  }
 
   void add(const Call& call) {
     Call shown = call;
     for (Nanos CallTrace::*when : {&CallTrace::submitted, &CallTrace::ordered, &CallTrace::started,
                                    &CallTrace::transfer_began, &CallTrace::unpack_began, &CallTrace::ended})
       shown.*when = file_.aligned(shown.*when);
-    const Nanos begin = shown.submitted != 0 ? shown.submitted : shown.ordered;
+    const Nanos begin = begin_of(shown);
+    counters_.add(shown);
     const int lane = calls_.take(begin, shown.ended);
     const std::array<Detail, 5> details = {{{"bytes", call.bytes},
                                             {"tensors", call.tensors},
@@ -96,8 +153,12 @@ class RankMerger {
     phases_.clear();
     add_phases(shown);
     // An outer slice comes before those in it: begin, then the phases, then its end.
+    writer_.set_arrows({.starting = arrows_to_others(shown), .ending = 0});
     writer_.slice_begin(Row::kCalls, lane, name, begin, details);
-    for (const Phase& phase : phases_) writer_.slice(Row::kCalls, lane, phase.name, phase.begin, phase.end);
+    for (const Phase& phase : phases_) {
+      writer_.set_arrows({.starting = {}, .ending = phase.arrow});
+      writer_.slice(Row::kCalls, lane, phase.name, phase.begin, phase.end);
+    }
     writer_.slice_end(Row::kCalls, lane, shown.ended);
   }
 
@@ -120,6 +181,8 @@ class RankMerger {
         return writer_.instant(Row::kEvents, "plan left: " + std::string(span.text), begin);
       case SpanKind::kFailure:
         return writer_.instant(Row::kEvents, "epoch broke: " + std::string(span.text), begin);
+      case SpanKind::kStall:
+        return writer_.instant(Row::kEvents, "stall: " + std::string(span.text), begin);
       case SpanKind::kClock:
       case SpanKind::kLink:
         return;
@@ -129,14 +192,31 @@ class RankMerger {
   void add(const Event& event) { writer_.tensor_event(event, file_.aligned(event.when)); }
   void add(const Gap& gap) { writer_.gap(gap.records); }
   void add(const EpochRecord&) {}
+  void finish() { counters_.write(writer_); }
 
  private:
   struct Phase {
     std::string name;
     Nanos begin = 0, end = 0;
+    uint64_t arrow = 0;  // that ends here
   };
-  void phase(std::string name, Nanos begin, Nanos end) {
-    if (begin > 0 && end > begin) phases_.push_back({std::move(name), begin, end});
+  void phase(std::string name, Nanos begin, Nanos end, uint64_t arrow = 0) {
+    if (begin > 0 && end > begin) phases_.push_back({std::move(name), begin, end, arrow});
+  }
+  [[nodiscard]] const LastRank* last_of(const Call& call) const {
+    const auto at = last_.find(key_of(epoch_, call));
+    return at == last_.end() ? nullptr : &at->second;
+  }
+  // If others waited for this rank. Which ones is known only where their records are read.
+  [[nodiscard]] std::vector<uint64_t> arrows_to_others(const Call& call) const {
+    std::vector<uint64_t> arrows;
+    const LastRank* const last = last_of(call);
+    if (last == nullptr || last->file != &file_ || !last->has_arrows() ||
+        last->first_started >= last->started)
+      return arrows;
+    for (Rank rank = 0; rank < file_.size; ++rank)
+      if (rank != file_.rank) arrows.push_back(arrow_of(key_of(epoch_, call), rank));
+    return arrows;
   }
   void add_phases(const Call& call) {
     const std::string_view before = call.is_planned ? "WAIT_FOR_BUCKET" : "NEGOTIATE";
@@ -146,15 +226,15 @@ class RankMerger {
     phase("PACK", call.started, began);
     const Nanos sent = call.unpack_began != 0 ? call.unpack_began : call.ended;
     Nanos arrived = began;
-    const auto at = last_.find(key_of(epoch_, call));
-    if (at != last_.end() && at->second.file != nullptr && at->second.file->rank != file_.rank &&
-        at->second.file->is_aligned) {
-      const RankFile& other = *at->second.file;
-      const bool is_clear = at->second.started - call.started > file_.bound(other, call.ended);
-      if (is_clear && file_.is_aligned) arrived = std::clamp(at->second.started, began, sent);
-      if (arrived > began) phase("WAIT_FOR_RANK_" + std::to_string(other.rank), began, arrived);
+    uint64_t arrow = 0;
+    const LastRank* const last = last_of(call);
+    if (last != nullptr && last->is_after(file_, call.started, call.ended)) {
+      arrived = std::clamp(last->started, began, std::max(began, sent));
+      if (arrived > began) phase("WAIT_FOR_RANK_" + std::to_string(last->file->rank), began, arrived);
+      if (arrived == last->started && arrived > began && last->has_arrows())
+        arrow = arrow_of(key_of(epoch_, call), file_.rank);
     }
-    phase("TRANSFER", arrived, sent);
+    phase("TRANSFER", arrived, sent, arrow);
     phase("UNPACK", sent, call.ended);
   }
 
@@ -163,6 +243,7 @@ class RankMerger {
   const LastRanks& last_;
   TraceWriter& writer_;
   Lanes calls_, waits_;
+  Counters counters_;
   std::vector<Phase> phases_;
   Nanos step_began_ = 0;
   int64_t steps_ = 0;
@@ -190,7 +271,12 @@ Status find_last(const Job& job, Names& names, LastRanks& last) {
         return Status::ok();
       LastRank& one = last[key_of(job.epoch, *call)];
       const Nanos started = file.aligned(call->started);
-      if (started > one.started) one = {started, &file};
+      one.first_started = std::min(one.first_started, started);
+      if (started > one.started) {
+        one.began = file.aligned(begin_of(*call));
+        one.started = started;
+        one.file = &file;
+      }
       return Status::ok();
     });
     if (!read.is_ok()) return read;
@@ -211,7 +297,8 @@ Status write_epoch(const Job& job, Names& names, TraceWriter& writer, File& out)
       return waiting.size() < kFlushBytes ? Status::ok() : out.write(std::exchange(waiting, {}));
     });
     if (!written.is_ok()) return written;
-    if (Status status = out.write(waiting); !status.is_ok()) return status;
+    merger.finish();
+    if (Status status = out.write(waiting + writer.take()); !status.is_ok()) return status;
   }
   return Status::ok();
 }

@@ -20,12 +20,15 @@ constexpr uint32_t kTimestamp = 8, kSequence = 10, kTrackEvent = 11, kInternedDa
 constexpr uint32_t kStateCleared = 1, kNeedsState = 2;
 }  // namespace packet
 namespace descriptor {
-constexpr uint32_t kUuid = 1, kName = 2, kProcess = 3, kParent = 5;
+constexpr uint32_t kUuid = 1, kName = 2, kProcess = 3, kParent = 5, kCounter = 8;
 constexpr uint32_t kPid = 1, kProcessName = 6;  // of ProcessDescriptor
+constexpr uint32_t kUnit = 3;                   // of CounterDescriptor
+constexpr int32_t kUnitCount = 2, kUnitBytes = 3;
 }  // namespace descriptor
 namespace track_event {
-constexpr uint32_t kAnnotations = 4, kType = 9, kNameIid = 10, kTrack = 11;
-constexpr int32_t kBegin = 1, kEnd = 2, kInstant = 3;
+constexpr uint32_t kAnnotations = 4, kType = 9, kNameIid = 10, kTrack = 11, kCounterValue = 30, kFlows = 47,
+                   kEndingFlows = 48;
+constexpr int32_t kBegin = 1, kEnd = 2, kInstant = 3, kCounter = 4;
 }  // namespace track_event
 namespace annotation {
 constexpr uint32_t kIntValue = 4, kName = 10;
@@ -65,6 +68,20 @@ class PerfettoWriter final : public TraceWriter {
   }
   void slice_end(Row row, int lane, Nanos end) override {
     event(track_event::kEnd, track_of(row, lane), {}, end, {});
+  }
+
+  void set_arrows(Arrows arrows) override { arrows_ = std::move(arrows); }
+
+  void counter(Counter which, Nanos when, int64_t value) override {
+    const uint64_t track = track_of(which);
+    pbf_writer trace(bytes_);
+    pbf_writer packet(trace, trace_message::kPacket);
+    packet.add_uint64(packet::kTimestamp, static_cast<uint64_t>(when));
+    packet.add_uint32(packet::kSequence, sequence_);
+    pbf_writer track_event(packet, packet::kTrackEvent);
+    track_event.add_enum(track_event::kType, track_event::kCounter);
+    track_event.add_uint64(track_event::kTrack, track);
+    track_event.add_int64(track_event::kCounterValue, value);
   }
 
   void instant(Row row, std::string_view name, Nanos when) override {
@@ -119,6 +136,23 @@ class PerfettoWriter final : public TraceWriter {
     return process_;
   }
 
+  uint64_t track_of(Counter which) {
+    const std::string name(name_of(which));
+    const auto [at, is_new] = tracks_.try_emplace("c" + name, process_ + tracks_.size() + 1);
+    if (!is_new) return at->second;
+    pbf_writer trace(bytes_);
+    pbf_writer packet(trace, trace_message::kPacket);
+    packet.add_uint32(packet::kSequence, sequence_);
+    pbf_writer track(packet, packet::kTrackDescriptor);
+    track.add_uint64(descriptor::kUuid, at->second);
+    track.add_string(descriptor::kName, name);
+    track.add_uint64(descriptor::kParent, process_);
+    pbf_writer counter(track, descriptor::kCounter);
+    counter.add_enum(descriptor::kUnit,
+                     which == Counter::kBytesUnderWay ? descriptor::kUnitBytes : descriptor::kUnitCount);
+    return at->second;
+  }
+
   // Rows and tensors may have the same name.
   uint64_t track_of(const std::string& name, uint64_t parent, bool is_row) {
     const auto [at, is_new] = tracks_.try_emplace((is_row ? "r" : "t") + name, process_ + tracks_.size() + 1);
@@ -158,8 +192,13 @@ class PerfettoWriter final : public TraceWriter {
     track_event.add_enum(track_event::kType, type);
     if (!name.empty()) track_event.add_uint64(track_event::kNameIid, at->second);
     track_event.add_uint64(track_event::kTrack, track);
+    if (type != track_event::kBegin) return;
+    const Arrows arrows = std::exchange(arrows_, {});
+    for (const uint64_t arrow : arrows.starting) track_event.add_fixed64(track_event::kFlows, arrow);
+    if (arrows.ending != 0) track_event.add_fixed64(track_event::kEndingFlows, arrows.ending);
   }
 
+  Arrows arrows_;  // of the next slice
   std::string bytes_;
   int64_t ranks_begun_ = 0;
   uint32_t sequence_ = 0;

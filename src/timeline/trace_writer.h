@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "rueda/base/status.h"
 #include "timeline/job.h"
@@ -16,6 +17,26 @@ namespace rueda::timeline {
 
 // Rows of a rank besides those of its tensors. kCalls has as many lanes as calls overlapped.
 enum class Row : uint8_t { kSteps, kEvents, kInput, kBlocked, kCalls };
+
+// What rises and falls in the course of a rank.
+enum class Counter : uint8_t { kQueue, kBytesUnderWay, kPlannedCalls };
+constexpr std::string_view name_of(Counter counter) {
+  switch (counter) {
+    case Counter::kQueue:
+      return "calls in the queue";
+    case Counter::kBytesUnderWay:
+      return "bytes under way";
+    case Counter::kPlannedCalls:
+      return "calls by a learned plan";
+  }
+  return {};
+}
+
+// Arrows between slices, by their numbers: those that start at a slice, and the one that ends there. 0: none.
+struct Arrows {
+  std::vector<uint64_t> starting;
+  uint64_t ending = 0;
+};
 
 struct Detail {
   std::string_view name;
@@ -35,6 +56,10 @@ class TraceWriter {
     slice_begin(row, lane, name, begin, {});
     slice_end(row, lane, end);
   }
+  // Of the slice that begins next.
+  virtual void set_arrows(Arrows arrows) = 0;
+  // In the order of the times, of one rank and counter.
+  virtual void counter(Counter which, Nanos when, int64_t value) = 0;
   virtual void instant(Row row, std::string_view name, Nanos when) = 0;
   virtual void tensor_event(const Event& event, Nanos when) = 0;
   virtual void gap(int64_t records) = 0;

@@ -94,11 +94,32 @@ hvd.shutdown()
     assert found["unattributed"] < 0.02
 
 
+def check_counters(values: Dict[Tuple[str, int], List[int]]) -> None:
+    """Queue and transfers fill and are empty again; calls by a plan are counted."""
+    kinds = Counter(name for name, _ in values)
+    assert kinds == {"calls in the queue": 2, "bytes under way": 2, "calls by a learned plan": 2}
+    for (name, _), seen in values.items():
+        if name == "calls by a learned plan":
+            assert 0 < seen[-1] <= 24 and seen == sorted(seen), seen
+        else:
+            assert min(seen) == 0 and seen[-1] == 0, (name, seen)
+        assert name != "bytes under way" or max(seen) >= 80_000, seen
+
+
+def check_arrows(starts: Dict[int, Tuple[int, int]], ends: Dict[int, Tuple[int, int]]) -> None:
+    """Each end has a start, by its arrow: the track and the time. Rank 0 waits in nearly every step."""
+    assert ends and set(ends) <= set(starts)
+    for arrow, (track, when) in ends.items():
+        assert starts[arrow][1] < when and starts[arrow][0] != track
+    into_rank_0 = [track for track, _ in ends.values() if track >> 32 == 1]
+    assert len(into_rank_0) >= 5, ends
+
+
 def test_a_merged_trace_is_what_perfetto_defines(tmp_path: Path) -> None:
     perfetto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     unknown_fields = pytest.importorskip("google.protobuf.unknown_fields")
 
-    assert_all_succeed(train(tmp_path / "t.json", size=2, STEPS="8"))
+    assert_all_succeed(train(tmp_path / "t.json", size=2, STEPS="8", LATE="compute", WHO="1"))
     timeline("merge", str(tmp_path / "out.pftrace"), str(tmp_path / "t.json"))
     trace = perfetto.Trace()
     trace.ParseFromString((tmp_path / "out.pftrace").read_bytes())
@@ -114,7 +135,12 @@ def test_a_merged_trace_is_what_perfetto_defines(tmp_path: Path) -> None:
     processes: Set[str] = set()
     depth: Counter[int] = Counter()
     slices: Counter[str] = Counter()
+    instants: Set[str] = set()
     last: Dict[int, int] = {}
+    counters: Dict[int, str] = {}
+    values: Dict[Tuple[str, int], List[int]] = {}
+    starts: Dict[int, Tuple[int, int]] = {}  # arrows: where they start, and when
+    ends: Dict[int, Tuple[int, int]] = {}
     for packet in trace.packet:
         sequence = packet.trusted_packet_sequence_id
         for entry in packet.interned_data.event_names:
@@ -124,25 +150,35 @@ def test_a_merged_trace_is_what_perfetto_defines(tmp_path: Path) -> None:
             parents[track.uuid] = track.parent_uuid
             if track.HasField("process"):
                 processes.add(track.process.process_name)
+            if track.HasField("counter"):
+                counters[track.uuid] = track.name
         if not packet.HasField("track_event"):
             continue
         event = packet.track_event
         assert event.track_uuid in parents
         assert packet.timestamp >= last.get(event.track_uuid, 0), "events of a track are in order"
         last[event.track_uuid] = packet.timestamp
+        if event.type == event.TYPE_COUNTER:
+            values.setdefault((counters[event.track_uuid], event.track_uuid), []).append(event.counter_value)
+        starts.update({arrow: (event.track_uuid, packet.timestamp) for arrow in event.flow_ids})
+        ends.update({arrow: (event.track_uuid, packet.timestamp) for arrow in event.terminating_flow_ids})
+        if event.type == event.TYPE_INSTANT and event.name_iid:
+            instants.add(names[sequence, event.name_iid])
         depth[event.track_uuid] += {event.TYPE_SLICE_BEGIN: 1, event.TYPE_SLICE_END: -1}.get(event.type, 0)
         assert depth[event.track_uuid] >= 0
         if event.type == event.TYPE_SLICE_BEGIN:
             slices[names[sequence, event.name_iid]] += 1
     assert not any(depth.values())
     assert all(parent == 0 or parent in parents for parent in parents.values())
-    assert len(processes) == 2
-    assert slices["step 3"] == 2
+    assert (len(processes), slices["step 3"]) == (2, 2)
     assert slices["TRANSFER"] > 0 and slices["NEGOTIATE_ALLREDUCE"] > 0
+    assert {"epoch 1 begins", "plan learned"} <= instants, instants
+    check_counters(values)
+    check_arrows(starts, ends)
 
 
 def test_a_merged_json_balances_and_has_all_ranks(tmp_path: Path) -> None:
-    assert_all_succeed(train(tmp_path / "t.json", size=2, STEPS="5"))
+    assert_all_succeed(train(tmp_path / "t.json", size=2, STEPS="5", LATE="compute", WHO="1"))
     timeline("merge", str(tmp_path / "out.json"), str(tmp_path / "t.json"))
     events = json.loads((tmp_path / "out.json").read_text())
     depth: Counter[Tuple[int, int]] = Counter()
@@ -151,6 +187,11 @@ def test_a_merged_json_balances_and_has_all_ranks(tmp_path: Path) -> None:
             depth[event["pid"], event.get("tid", 0)] += 1 if event["ph"] == "B" else -1
     assert not any(depth.values())
     assert {tid for _, tid in depth} == {0, 1}
+    bytes_of_rank_1 = [e["args"]["value"] for e in events if e.get("name") == "rank 1: bytes under way"]
+    assert max(bytes_of_rank_1) >= 80_000 and bytes_of_rank_1[-1] == 0
+    starts = {event["id"]: event["ts"] for event in events if event["ph"] == "s"}
+    ends = {event["id"]: event["ts"] for event in events if event["ph"] == "f"}
+    assert ends and all(starts[arrow] < when for arrow, when in ends.items())
 
 
 def test_the_death_of_rank_0_loses_nothing_of_the_others(tmp_path: Path) -> None:
@@ -169,6 +210,48 @@ def test_the_death_of_rank_0_loses_nothing_of_the_others(tmp_path: Path) -> None
         ]
     assert f"{flight}.rank1.rec" in ended[1].output
     assert summary(tmp_path / "t.json")["files"] == 2, "what rank 0 wrote can be read as well"
+
+
+def test_a_signal_and_a_stall_write_the_flight_record_and_the_job_goes_on(tmp_path: Path) -> None:
+    body = """
+import os, signal, time
+import numpy as np
+import rueda.numpy as hvd
+
+hvd.init()
+path = os.environ["RUEDA_FLIGHT_RECORD"] + f".rank{hvd.rank()}.rec"
+hvd.allreduce(np.ones(4), name="a")
+
+def await_record():
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and not (os.path.exists(path) and os.path.getsize(path) > 128):
+        time.sleep(0.01)
+    assert os.path.getsize(path) > 128
+
+os.kill(os.getpid(), signal.SIGUSR2)
+await_record()
+os.rename(path, path.replace(".rank", ".signal.rank"))
+hvd.allreduce(np.ones(4), name="b")
+if hvd.rank() == 0:  # the other one is told that it is late, and comes when both have written
+    handle = hvd.allreduce_async(np.ones(4), name="late")
+    await_record()
+else:
+    await_record()
+    handle = hvd.allreduce_async(np.ones(4), name="late")
+assert hvd.synchronize(handle).tolist() == [1] * 4
+hvd.shutdown()
+"""
+    given = {"RUEDA_FLIGHT_RECORD": str(tmp_path / "f"), "RUEDA_FLIGHT_RECORD_SIGNAL": "USR2"}
+    ended = launch(2, body, {**given, "RUEDA_STALL_CHECK_TIME_SECONDS": "1"})
+    assert_all_succeed(ended)
+    for rank in range(2):
+        assert "A signal asked for it" in ended[rank].output and "Ranks are stalled" in ended[rank].output
+        assert summary(tmp_path / f"f.signal.rank{rank}.rec")["files"] == 1
+        remarks = summary(tmp_path / f"f.rank{rank}.rec")["remarks"]
+        assert any("late" in remark and "stalled" in remark for remark in remarks), remarks
+    timeline("merge", str(tmp_path / "all.json"), *(str(tmp_path / f"f.rank{rank}.rec") for rank in range(2)))
+    events = json.loads((tmp_path / "all.json").read_text())
+    assert any(event.get("name", "").startswith("stall: ") for event in events)
 
 
 def test_a_flight_record_is_written_without_a_timeline(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from rueda import numpy as host
 from rueda.in_flight import let_end
 from rueda.jax.compression import Compression, Compressor
 from rueda.jax.naming import name_in_program, name_of_call
-from rueda.jax.primitive import WORDS, CollectiveSpec, collective, finish, from_engine, start
+from rueda.jax.primitive import WORDS, CollectiveSpec, collective, finish_step, from_engine, start
 from rueda.numpy.arrays import DTYPES
 from rueda.operations import check_compression, members_of_group
 from rueda.policy import OPS, Average, Sum, check_factors, check_name, check_op, root_rank_of
@@ -103,7 +103,7 @@ def _run_eagerly(spec: CollectiveSpec, names: list[str | None], leaves: list[Any
     except Exception:
         let_end(handles)  # their names are free again
         raise
-    return finish(handles)
+    return finish_step(spec, handles)
 
 
 def allreduce(
@@ -133,6 +133,27 @@ def allreduce(
     check_op(op, OPS, "allreduce")
     prescale, postscale = check_factors(prescale_factor, postscale_factor)
     spec = _describe(_core.ALLREDUCE, process_set, op=op, prescale=prescale, postscale=postscale)
+    return _reduce(tree, name, spec, compression)
+
+
+def reduce_gradients(
+    tree: Any,
+    name: str,
+    terms: tuple[int, float, float],
+    process_set: ProcessSet,
+    compression: type[Compressor],
+    step: int,
+) -> Any:
+    """allreduce of all gradients of a step. Tells the timeline that it has ended, also inside jit.
+
+    terms: (op, prescale, postscale). step: the number of what steps, such as the optimizer; not 0.
+    """
+    op, prescale, postscale = terms
+    spec = _describe(_core.ALLREDUCE, process_set, op=op, prescale=prescale, postscale=postscale, step=step)
+    return _reduce(tree, name, spec, compression)
+
+
+def _reduce(tree: Any, name: str | None, spec: CollectiveSpec, compression: type[Compressor]) -> Any:
     if compression is Compression.none:
         return _apply(tree, name, spec)
     check_compression(compression)

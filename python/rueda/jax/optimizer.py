@@ -8,8 +8,9 @@ from typing import Any
 
 import jax
 
-from rueda.jax.collectives import allreduce
+from rueda.jax.collectives import reduce_gradients
 from rueda.jax.compression import Compression, Compressor
+from rueda.jax.passes import average_passes
 from rueda.operations import set_size
 from rueda.policy import Average, check_gradient_op, check_passes, check_predivide, predivide_factors
 from rueda.process_sets import ProcessSet, global_process_set
@@ -20,6 +21,7 @@ NEEDS_OPTAX = (
 )
 
 _numbers = itertools.count(1)  # of optimizers and gradient functions, in the order the program makes them
+_sources = itertools.count(1)  # of steps: the same, and those that the program has named
 
 
 def DistributedOptimizer(
@@ -61,18 +63,11 @@ def DistributedOptimizer(
     def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> Any:
         return inner.update(reduce(updates), state, params, **extra)
 
-    wrapped = optax.GradientTransformationExtraArgs(inner.init, update)
+    init = inner.init
     if backward_passes_per_step > 1:
-        # Its step is a branch of lax.cond: only the k-th call communicates.
-        wrapped = optax.MultiSteps(wrapped, backward_passes_per_step).gradient_transformation()
-        update_every = wrapped.update
-
-        def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> Any:
-            return update_every(updates, state, params, **extra)
-
-        wrapped = optax.GradientTransformationExtraArgs(wrapped.init, update)
+        init, update = average_passes(inner, reduce, backward_passes_per_step)
     update.is_distributed = True  # type: ignore[attr-defined]
-    return wrapped
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
 def _reducer(
@@ -87,11 +82,13 @@ def _reducer(
     check_gradient_op(op, what)
     check_predivide(op, predivide)
     prefix = name if name is not None else f"gradients.{next(_numbers)}"
+    terms = (op, *predivide_factors(predivide))
+    step = next(_sources)
 
     def reduce(gradients: Any) -> Any:
         if set_size(process_set, what) == 1:
             return gradients
-        return allreduce(gradients, prefix, op, *predivide_factors(predivide), process_set, compression)
+        return reduce_gradients(gradients, prefix, terms, process_set, compression, step)
 
     return reduce
 

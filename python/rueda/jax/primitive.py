@@ -58,12 +58,13 @@ class CollectiveSpec:
     prescale: float = 1.0
     postscale: float = 1.0
     total_rows: tuple[int, ...] = ()  # allgather: of each result, if ranks give unequal numbers of rows
+    step: int = 0  # what ends a step of training with this collective (rueda.mark_step); 0: it ends none
 
     def part(self, indices: Sequence[int], suffix: str) -> CollectiveSpec:
         """The same collective for some of the arrays, under derived names."""
         names = tuple(self.names[i] + suffix for i in indices)
         rows = tuple(self.total_rows[i] for i in indices) if self.total_rows else ()
-        return replace(self, names=names, total_rows=rows)
+        return replace(self, names=names, total_rows=rows, step=0)
 
 
 def result_shape(spec: CollectiveSpec, index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -121,13 +122,21 @@ def finish(handles: Sequence[int]) -> list[Any]:
     return [from_engine(result) for result in results]
 
 
+def finish_step(spec: CollectiveSpec, handles: Sequence[int]) -> list[Any]:
+    """Like finish; then marks the step that the collective ends."""
+    results = finish(handles)
+    if spec.step:
+        _core.mark_step(spec.step)
+    return results
+
+
 def from_engine(result: Any) -> Any:
     """A result of rueda.numpy: in host memory as it is, on a GPU as an array of JAX on the same memory."""
     return jax.dlpack.from_dlpack(result) if isinstance(result, on_device.DeviceArray) else result
 
 
 def _run_on_host(spec: CollectiveSpec, *values: Any) -> list[Any]:
-    return finish([start(spec, name, value) for name, value in zip(spec.names, values)])
+    return finish_step(spec, [start(spec, name, value) for name, value in zip(spec.names, values)])
 
 
 @collective.def_impl
@@ -224,7 +233,7 @@ def _lower_starts(ctx: Any, operands: Sequence[Any], spec: CollectiveSpec) -> tu
 def _lower_done(ctx: Any, first: int, operands: Sequence[Any], spec: CollectiveSpec) -> Any:
     aliases = {i: i for i in range(len(spec.names))} if spec.what in IN_PLACE else None
     lower_done = jax.ffi.ffi_lowering(_plugin.DONE, has_side_effect=True, operand_output_aliases=aliases)
-    return lower_done(ctx, *operands, id=np.int64(first))
+    return lower_done(ctx, *operands, id=np.int64(first), step=np.int64(spec.step))
 
 
 def _staged(*values: Any, spec: CollectiveSpec) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ from rueda.in_flight import synchronize_all
 from rueda.operations import check_compression, set_size
 from rueda.policy import predivide_factors
 from rueda.process_sets import ProcessSet, global_process_set
+from rueda.steps import mark_step
 
 
 class Compression:
@@ -42,6 +44,7 @@ class Reduction:
     predivide: float = 1.0
     sparse_as_dense: bool = False
     process_set: ProcessSet = field(default_factory=lambda: global_process_set)
+    step: int = field(default_factory=itertools.count(1).__next__)  # what the timeline knows its steps by
     _reducer: Any = None  # of TensorFlow's front end, made once
 
     def size(self) -> int:
@@ -70,7 +73,10 @@ def front_end() -> Any:
 
 
 def reduce_gradients(reduction: Reduction, gradients: Sequence[Any], names: Sequence[str]) -> list[Any]:
-    """The gradients (none is None), reduced over the ranks. If the train step is compiled, this is traced."""
+    """The gradients (none is None), reduced over the ranks. If the train step is compiled, this is traced.
+
+    Marks a step in the timeline, each time it runs.
+    """
     if reduction.size() == 1 or not gradients:
         return list(gradients)
     return _REDUCERS[backend_name()](reduction, gradients, names)
@@ -82,11 +88,10 @@ def _compression(reduction: Reduction) -> Any:
 
 
 def _with_jax(reduction: Reduction, gradients: Sequence[Any], names: Sequence[str]) -> list[Any]:
-    hvd = front_end()
-    op, prescale, postscale = reduction.factors()
-    tree = dict(zip(names, gradients))
-    reduced = hvd.allreduce(
-        tree, reduction.prefix, op, prescale, postscale, reduction.process_set, _compression(reduction)
+    reduce = importlib.import_module("rueda.jax.collectives").reduce_gradients
+    tree, compression = dict(zip(names, gradients)), _compression(reduction)
+    reduced = reduce(
+        tree, reduction.prefix, reduction.factors(), reduction.process_set, compression, reduction.step
     )
     return [reduced[name] for name in names]
 
@@ -106,6 +111,7 @@ def _with_torch(reduction: Reduction, gradients: Sequence[Any], names: Sequence[
             for (sent, _), name in zip(pairs, names)
         ]
         results = synchronize_all(handles)
+        mark_step(reduction)
         return [compression.decompress(result, context) for result, (_, context) in zip(results, pairs)]
 
     result: list[Any] = torch.compiler.disable(exchange)(gradients)

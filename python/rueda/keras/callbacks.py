@@ -14,7 +14,7 @@ from rueda import numpy as host
 from rueda.basics import basics
 from rueda.errors import internal_error
 from rueda.keras.backends import await_values
-from rueda.keras.optimizer import is_distributed, process_set_of, wrap_loss_scaling
+from rueda.keras.optimizer import is_distributed, marks_steps, process_set_of, wrap_loss_scaling
 from rueda.keras.values import as_numpy, broadcast_variables
 from rueda.operations import set_size
 from rueda.policy import number_of
@@ -129,8 +129,9 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         self._send(model)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Marks a step; sends, if the first batch has built everything."""
-        mark_step(self.model)
+        """Sends, if the first batch has built everything. Marks a step, if the optimizer does not."""
+        if not marks_steps(getattr(self.model, "optimizer", None)):
+            mark_step(self.model)
         if self._sent is not _model_of(self):
             _sync(self.model)
             self._send(self.model)

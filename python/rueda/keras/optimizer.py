@@ -55,6 +55,11 @@ def process_set_of(optimizer: Any) -> ProcessSet:
     return global_process_set
 
 
+def marks_steps(optimizer: Any) -> bool:
+    """Whether this optimizer itself tells the timeline when a step ends: where it has gradients to reduce."""
+    return is_distributed(optimizer) and process_set_of(optimizer).size() != 1
+
+
 def DistributedOptimizer(
     optimizer: Any,
     name: str | None = None,

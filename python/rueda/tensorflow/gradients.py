@@ -14,12 +14,13 @@ from rueda.basics import is_enabled
 from rueda.operations import check_compression, set_size
 from rueda.policy import OPS, Adasum, Average, check_op, check_predivide, predivide_factors, split_evenly
 from rueda.process_sets import ProcessSet, global_process_set
-from rueda.tensorflow.arguments import variable_key
+from rueda.tensorflow.arguments import is_variable, variable_key
 from rueda.tensorflow.compression import Compression, Compressor
-from rueda.tensorflow.plugin import is_async
+from rueda.tensorflow.plugin import is_async, mark_step
 from rueda.tensorflow.reductions import NO_SPARSE_ADASUM, allreduce, grouped_allreduce
 
 _NOT_IN_NODES = re.compile("[^A-Za-z0-9_.]")
+_STEPS_OF_TENSORS = 1  # the source of steps whose first gradient is not of a variable
 
 
 @dataclass
@@ -88,9 +89,9 @@ class GradientReducer:
     ) -> list[Any]:
         """The gradients combined over the ranks, in the same order; None stays None.
 
-        variables: whose gradients these are, needed for groups given as lists and for local variables.
-        Graphs match gradients by the tensors' names; with use_generic_names by grad_0, grad_1, …; with parts,
-        one for each gradient, by these under the reducer's scope.
+        variables: whose gradients these are, needed for groups given as lists and for local variables. Marks
+        a step in the timeline. Graphs match gradients by the tensors' names; with use_generic_names by
+        grad_0, grad_1, …; with parts, one for each gradient, by these under the reducer's scope.
         """
         epochs.require()
         outputs = list(gradients)
@@ -103,13 +104,19 @@ class GradientReducer:
             return outputs
         for i in present:
             outputs[i] = self._prepared(outputs[i])
+        source = self._source(None if variables is None else variables[present[0]])
         if use_generic_names:
-            return self._reduce_all(outputs, present, variables, {i: f"grad_{i}" for i in present})
+            names = {i: f"grad_{i}" for i in present}
+            return mark_step(source, self._reduce_all(outputs, present, variables, names))
         names = {}
         if parts is not None and not tf.executing_eagerly():
             names = {i: _NOT_IN_NODES.sub("_", parts[i]) for i in present}
         with tf.name_scope(f"{self.scope}_Allreduce"):
-            return self._reduce_all(outputs, present, variables, names)
+            return mark_step(source, self._reduce_all(outputs, present, variables, names))
+
+    def _source(self, first: Any) -> int:
+        """What the timeline knows the steps of these variables by. Tapes live only for one step."""
+        return variable_key(first) if is_variable(first) else _STEPS_OF_TENSORS
 
     def _prepared(self, gradient: Any) -> Any:
         if isinstance(gradient, tf.IndexedSlices):

@@ -107,6 +107,27 @@ def _let_run_in_any_order(graph: Any, outputs: Any) -> None:
         manager.run_independently(operation)
 
 
+def mark_step(source: int, reduced: list[Any]) -> list[Any]:
+    """Tells the timeline that a step has ended, after `reduced` was computed; also in compiled functions.
+
+    source: as of rueda_mark_step. reduced: tensors, IndexedSlices or None; returned, to be used from here on.
+    """
+    if tf.executing_eagerly():
+        _core.mark_step(source)
+        return reduced
+    graph = tf.compat.v1.get_default_graph()
+    present = [i for i, one in enumerate(reduced) if one is not None]
+    with tf.control_dependencies([reduced[i] for i in present]):
+        mark = functions.mark_step_rueda(source=source)
+    if getattr(graph, "experimental_acd_manager", None) is not None:
+        _let_run_in_any_order(graph, mark)
+        return reduced
+    # In graphs of sessions only what a result needs is run.
+    with tf.control_dependencies([mark]):
+        last = present[-1]
+        return [*reduced[:last], tf.identity(reduced[last]), *reduced[last + 1 :]]
+
+
 def _is_in_loop(graph: Any) -> bool:
     """Whether the graph is the body of a tf.while_loop, or lies within one."""
     while graph is not None:

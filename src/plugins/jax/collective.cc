@@ -56,6 +56,13 @@ Operation submit(const CallFrame* frame, const Buffer& buffer, const Place& plac
   return operation;
 }
 
+void mark_step(const CallFrame* frame, const std::string& failure) {
+  const int64_t source = int_attribute(frame, "step").value_or(0);
+  if (source != 0 && failure.empty()) {
+    rueda_mark_step(source);
+  }
+}
+
 std::string find_result(const Operation& operation, const Buffer& result, rueda_result_info* info) {
   info->struct_size = sizeof *info;
   if (rueda_result(operation.handle, 0, info) != RUEDA_OK) {

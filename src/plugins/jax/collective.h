@@ -27,6 +27,9 @@ std::string called_twice(const std::string& name);
 // of the buffer.
 Operation submit(const CallFrame* frame, const Buffer& buffer, const Place& place, bool* is_understood);
 
+// Marks the step that a group of calls ends, if its attributes name one and nothing has failed.
+void mark_step(const CallFrame* frame, const std::string& failure);
+
 // The result of an operation that has succeeded, or was launched. Returns why not, if it has another shape
 // than XLA wants.
 std::string find_result(const Operation& operation, const Buffer& result, rueda_result_info* info);

@@ -101,6 +101,7 @@ extern "C" RUEDA_API Error* rueda_jax_gpu_start(CallFrame* frame) {
 }
 
 // (x…) -> y…: the i-th result is that of the start with number id + i. In place for allreduce and broadcast.
+// step: as on the CPU; the mark is of when the host has launched the group.
 extern "C" RUEDA_API Error* rueda_jax_gpu_done(CallFrame* frame) {
   if (answer_metadata(frame)) {
     return nullptr;
@@ -126,6 +127,7 @@ extern "C" RUEDA_API Error* rueda_jax_gpu_done(CallFrame* frame) {
       why = std::move(mine);
     }
   }
+  mark_step(frame, why);
   if (why.empty()) {
     return nullptr;
   }

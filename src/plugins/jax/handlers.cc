@@ -83,7 +83,7 @@ extern "C" RUEDA_API Error* rueda_jax_start(CallFrame* frame) {
 }
 
 // (x…, run) -> y…: the i-th result is that of the start with number id + i, or 0 if any has failed. In place
-// for allreduce and broadcast.
+// for allreduce and broadcast. Attributes: id, and step: what of the program ends its step here, or 0.
 extern "C" RUEDA_API Error* rueda_jax_done(CallFrame* frame) {
   if (answer_metadata(frame)) {
     return nullptr;
@@ -111,6 +111,7 @@ extern "C" RUEDA_API Error* rueda_jax_done(CallFrame* frame) {
       std::memset(result.data, 0, bytes_of(result));
     }
   }
+  mark_step(frame, why);
   int32_t run = 0;
   std::memcpy(&run, frame->arguments.buffers[count]->data, sizeof run);
   why = runs().end_group(run, std::move(why));

@@ -45,7 +45,8 @@ std::string find_engine() {
       find(library, "rueda_is_initialized", engine.is_initialized) &&
       find(library, "rueda_rank", engine.rank) && find(library, "rueda_local_rank", engine.local_rank) &&
       find(library, "rueda_local_size", engine.local_size) &&
-      find(library, "rueda_process_set_ranks", engine.process_set_ranks);
+      find(library, "rueda_process_set_ranks", engine.process_set_ranks) &&
+      find(library, "rueda_mark_step", engine.mark_step);
   if (is_complete) return {};
   return "the engine " + path + " is of another version of rueda; reinstall rueda.";
 }

@@ -23,6 +23,7 @@ struct EngineApi {
   decltype(&rueda_local_rank) local_rank;
   decltype(&rueda_local_size) local_size;
   decltype(&rueda_process_set_ranks) process_set_ranks;
+  decltype(&rueda_mark_step) mark_step;
 };
 
 extern EngineApi engine;  // all null until find_engine() has succeeded

@@ -7,6 +7,7 @@
 
 #include "plugins/tensorflow/call.h"
 #include "plugins/tensorflow/kernel.h"
+#include "plugins/tensorflow/marks.h"
 #include "plugins/tensorflow/numbers.h"
 #include "plugins/tensorflow/shapes.h"
 #include "plugins/tensorflow/tf_api.h"
@@ -172,6 +173,17 @@ std::string add_kernel(const Operation& operation, TF_KernelBuilder* builder, bo
   return status.is_ok() ? std::string() : tf.TF_Message(status.get());
 }
 
+std::string add_synchronous(const Operation& operation, void (*compute)(void*, TF_OpKernelContext*),
+                            void (*destroy)(void*)) {
+  std::string why = define(operation);
+  for (const char* device : {"CPU", "GPU"}) {
+    if (!why.empty()) break;
+    auto* const builder = tf.TF_NewKernelBuilder(operation.name, device, operation.create, compute, destroy);
+    why = add_kernel(operation, builder, std::string_view(device) == "GPU");
+  }
+  return why;
+}
+
 }  // namespace
 
 std::string register_everything() {
@@ -191,17 +203,10 @@ std::string register_everything() {
                        is_gpu);
     }
   }
-  for (const Operation& question : questions()) {
-    if (why.empty()) why = define(question);
-    for (const bool is_gpu : {false, true}) {
-      if (!why.empty()) break;
-      why = add_kernel(question,
-                       tf.TF_NewKernelBuilder(question.name, is_gpu ? "GPU" : "CPU", question.create, answer,
-                                              forget_question),
-                       is_gpu);
-    }
-  }
-  return why;
+  for (const Operation& question : questions())
+    if (why.empty()) why = add_synchronous(question, answer, forget_question);
+  const Operation step{"MarkStepRueda", {}, {}, {"source: int"}, nullptr, create_mark};
+  return why.empty() ? add_synchronous(step, mark, forget_mark) : why;
 }
 
 }  // namespace rueda::tensorflow

@@ -76,8 +76,9 @@ void add_diagnosis(std::vector<ConfigEntry>& table) {
   table.push_back(
       text({"flight_record", "RUEDA_FLIGHT_RECORD", "", "",
             "Path to which each rank writes its flight record, with .rank<N>.rec added, when a rank "
-            "is lost or a collective fails; empty: nowhere."},
+            "is lost, a collective fails, or ranks are stalled; empty: nowhere."},
            &Config::flight_record, "a path"));
+  table.push_back(flight_record_signal());
   table.push_back(boolean({"status", "RUEDA_STATUS", "", "",
                            "Processes of the same user may ask this one for its status and its stacks "
                            "(`rueda status`, `rueda stacks`)."},

@@ -33,8 +33,9 @@ struct Config {
   bool timeline_mark_cycles = false;
   int64_t flight_record_bytes = 8 << 20;  // memory for what happened in the last minute; 0 = none
   std::string flight_record;              // where it is written when an epoch breaks; empty: nowhere
-  bool status = true;            // this process answers `rueda status`
-  std::string metrics_textfile;  // where metrics are written every second; empty: nowhere
+  int flight_record_signal = 0;           // at which it is written as well; 0: none
+  bool status = true;                     // this process answers `rueda status`
+  std::string metrics_textfile;           // where metrics are written every second; empty: nowhere
   std::string log_level = "warning";
   bool log_hide_time = false;
   // wires

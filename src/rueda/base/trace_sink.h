@@ -63,8 +63,9 @@ enum class SpanKind : uint8_t {
   kClock,    // begin: this rank's clock; end: how far the exchange took; value: add it to get rank 0's clock
   kFailure,  // an instant: the epoch broke; text: why
   kLink,     // begin: now; value: bytes sent to `peer` in this epoch; end: for how long the link was busy
+  kStall,    // an instant: ranks keep others waiting; text: which, and for what
 };
-constexpr int count_of(SpanKind /*kind*/) { return static_cast<int>(SpanKind::kLink) + 1; }
+constexpr int count_of(SpanKind /*kind*/) { return static_cast<int>(SpanKind::kStall) + 1; }
 
 struct TraceSpan {
   SpanKind kind = SpanKind::kWait;
@@ -73,6 +74,11 @@ struct TraceSpan {
   std::string_view text{};  // borrowed for the duration of record()
   Rank peer = -1;           // kLink
 };
+
+inline TraceSpan stall_span(std::string_view text) {
+  const Nanos now = monotonic_now();
+  return {.kind = SpanKind::kStall, .begin = now, .end = now, .text = text};
+}
 
 class TraceSink {
  public:

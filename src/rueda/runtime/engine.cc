@@ -185,7 +185,7 @@ void Engine::handle_message(const ControlMessage& message, Nanos now) {
     case MessageType::kStallReport: {
       const std::string text(reinterpret_cast<const char*>(message.payload.data()), message.payload.size());
       RUEDA_LOG(kWarning, text);
-      return;
+      return recording_.timeline().record(stall_span(text));
     }
     case MessageType::kTrace: {
       const Nanos offset = verdicts_.clock_offset(message.from);

@@ -49,6 +49,7 @@ void Recording::begin_epoch(const Session& session) {
   trace::Recorder& recorder = timeline_->recorder();
   recorder.keep(static_cast<size_t>(session.config.flight_record_bytes));
   flight_record_ = session.config.flight_record;
+  watch(session.config.flight_record_signal);
   world_size_ = session.size();
   const PeerInfo& mine = (*session.all)[static_cast<size_t>(session.me)];
   const PeerInfo& first = session.all->front();
@@ -98,7 +99,18 @@ void Recording::failed(const Status& why) {
   has_failed_ = true;
 }
 
+void Recording::watch(int signal) {
+  Status status;
+  if (!flight_record_.empty() && timeline_->is_recording())
+    status = timeline_->flight_writer().start(trace::record_path(flight_record_, me_), signal);
+  else if (signal != 0)
+    status = {Code::kInvalidArgument,
+              "RUEDA_FLIGHT_RECORD_SIGNAL has no effect without a path in RUEDA_FLIGHT_RECORD."};
+  if (!status.is_ok()) RUEDA_LOG(kWarning, status.why);
+}
+
 void Recording::write_flight_record() {
+  timeline_->flight_writer().stop();
   if (!has_failed_ || flight_record_.empty() || !timeline_->is_recording()) return;
   const std::string path = trace::record_path(flight_record_, me_);
   const Status written = timeline_->recorder().write_ring(path);

@@ -45,6 +45,8 @@ class Recording {
   std::vector<Bytes> take_batches();
 
  private:
+  void watch(int signal);  // 0: none asks for the flight record
+
   Rank me_;
   Rank world_size_ = 1;
   std::function<void()> on_batch_;

@@ -106,6 +106,14 @@ void ChromeFormat::add(Rank rank, const TraceEvent& event, Nanos offset) {
   if (open == 0) open_[rank].erase(pid);
 }
 
+void ChromeFormat::add_arrow(Rank rank, std::string_view track, Nanos when, uint64_t id, bool starts) {
+  std::array<char, 17> hex{};
+  std::snprintf(hex.data(), hex.size(), "%016llx", static_cast<unsigned long long>(id));
+  const std::string kind = starts ? R"("s")" : R"("f", "bp": "e")";
+  object(R"({"ph": )" + kind + R"(, "name": "waited for", "cat": "arrival", "id": )" +
+         json_quote(hex.data()) + place(ts_of(when), pid_of(track), rank) + "}");
+}
+
 void ChromeFormat::add_gap(Rank rank, int64_t dropped) {
   close_open(rank);
   object(R"({"ph": "i", "name": "DROPPED_EVENTS", "ts": )" + number(last_ts_[rank]) +

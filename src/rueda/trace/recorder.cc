@@ -38,7 +38,7 @@ void Recorder::record(const CallTrace& call) {
   const std::lock_guard lock(mutex_);
   if (!is_on()) return;
   reserve(kSlotsOfCall, slots_for(call.name) + slots_for(call.backend), call.ended);
-  const uint32_t name = id_of(call.name);
+  const uint32_t name = id_of_call(call.name);
   const uint32_t backend = id_of_backend(call.backend);
   Segment& segment = *segments_.back();
   pack(call, name, backend, &segment.slots[segment.used]);
@@ -96,6 +96,7 @@ void Recorder::new_segment(Nanos now) {
   segment.number = next_segment_++;
   segment.last = now;
   backend_ = nullptr;
+  call_.clear();
   segment.slots[segment.used++] = {SlotKind::kSegment, 0, 0, 0, kSegmentMagic, segment.number, 0};
   const uint32_t host = id_of(epoch_.host);
   const uint32_t host_key = id_of(epoch_.host_key);
@@ -151,6 +152,13 @@ uint32_t Recorder::id_of_backend(std::string_view name) {
   backend_id_ = id_of(name);
   backend_ = name.data();
   return backend_id_;
+}
+
+uint32_t Recorder::id_of_call(std::string_view name) {
+  if (name.empty() || name == call_) return name.empty() ? 0 : call_id_;
+  call_id_ = id_of(name);
+  call_.assign(name);
+  return call_id_;
 }
 
 void Recorder::update_is_on() { is_on_ = kept_bytes_ > 0 || has_file(); }
@@ -244,6 +252,7 @@ bool Recorder::write(const std::vector<Piece>& pieces, RecordFile& file) {
 }
 
 Status Recorder::write_ring(const std::string& path) {
+  const std::lock_guard one_file(ring_files_);
   std::vector<Piece> pieces;
   {
     const std::lock_guard lock(mutex_);

@@ -91,6 +91,7 @@ class Recorder {
   void drop_old(Nanos now);
   uint32_t id_of(std::string_view text);
   uint32_t id_of_backend(std::string_view name);
+  uint32_t id_of_call(std::string_view name);
   void update_is_on();
   std::vector<Piece> take_pieces();
 
@@ -98,8 +99,9 @@ class Recorder {
   static bool write(const std::vector<Piece>& pieces, RecordFile& file);
   void stop_file_locked();  // lifecycle_ is held
 
-  std::mutex lifecycle_;  // start_file, stop_file
-  RecordFile file_;       // the writer's, while it runs
+  std::mutex lifecycle_;   // start_file, stop_file
+  std::mutex ring_files_;  // write_ring: two threads may name the same path
+  RecordFile file_;        // the writer's, while it runs
   std::thread writer_;
 
   std::atomic<bool> is_on_{false}, has_file_{false};
@@ -116,6 +118,8 @@ class Recorder {
   uint32_t next_name_ = 1;         // 0: no text
   const char* backend_ = nullptr;  // whose name has been looked up last, in this segment
   uint32_t backend_id_ = 0;
+  std::string call_;  // the name of the last call in this segment: small programs repeat one
+  uint32_t call_id_ = 0;
   EpochTrace epoch_;
   std::string host_, host_key_;
 };

@@ -89,9 +89,13 @@ class FileTimeline : public Timeline {
   [[nodiscard]] bool is_on() const override { return is_on_.load(std::memory_order_relaxed); }
 
   void record(const CallTrace& call) override { recorder_.record(call); }
-  void record(const TraceSpan& span) override { recorder_.record(span); }
+  void record(const TraceSpan& span) override {
+    recorder_.record(span);
+    if (span.kind == SpanKind::kStall) flight_writer_.request();
+  }
   [[nodiscard]] bool is_recording() const override { return recorder_.is_on(); }
   [[nodiscard]] Recorder& recorder() override { return recorder_; }
+  [[nodiscard]] FlightWriter& flight_writer() override { return flight_writer_; }
 
   Status ingest(Rank from, Nanos offset, std::span<const std::byte> batch) override {
     if (from <= 0) return {Code::kInvalidArgument, "Timeline events of rank 0 are not forwarded."};
@@ -233,6 +237,7 @@ class FileTimeline : public Timeline {
   }
 
   Recorder recorder_;
+  FlightWriter flight_writer_{recorder_};
   std::mutex lifecycle_;  // start and stop
   TimelineOptions options_;
   std::unique_ptr<ChromeFormat> format_;  // writer thread only, while it runs; kept to continue a file

@@ -16,6 +16,7 @@
 #include "rueda/base/status.h"
 #include "rueda/base/trace_sink.h"
 #include "rueda/base/types.h"
+#include "rueda/trace/flight_writer.h"
 #include "rueda/trace/recorder.h"
 
 namespace rueda::trace {
@@ -39,6 +40,8 @@ class Timeline : public TraceSink {
   virtual void stop() = 0;
   // The flight record, and this rank's file while a timeline is on.
   [[nodiscard]] virtual Recorder& recorder() = 0;
+  // Writes the flight record while the process goes on; a stall that is recorded asks for it.
+  [[nodiscard]] virtual FlightWriter& flight_writer() = 0;
   // How many events were lost because the writer was too slow. The number is also written into the file.
   [[nodiscard]] virtual int64_t dropped() const = 0;
 };
