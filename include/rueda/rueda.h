@@ -296,9 +296,9 @@ RUEDA_API const char* rueda_stacks(void);
  * process ends. */
 typedef struct rueda_python_stacks {
   uint32_t struct_size;
-  int32_t signal; /* rueda_free_signal(), registered with faulthandler for without_lock_fd; 0 = none */
-  int32_t ask_fd; /* for each byte that arrives from here, a thread writes the stacks to with_lock_fd, */
-  int32_t done_fd;         /* and then a byte that arrives here */
+  int32_t signal;  /* rueda_free_signal(), registered with faulthandler for without_lock_fd; 0 = none */
+  int32_t ask_fd;  /* for each byte that arrives from here, a thread writes the stacks to with_lock_fd, */
+  int32_t done_fd; /* and then a byte that arrives here */
   int32_t with_lock_fd;    /* both are regular files, such as memfds */
   int32_t without_lock_fd; /* */
   uint64_t thread;         /* pthread_self() of that thread; its own stack is left out */

@@ -61,7 +61,7 @@ class Dispatcher::Item final : public backend::ActivitySink {
   backend::CallId id = 0;
   bool is_taken_back = false;  // it has no result
   TraceSink* trace = nullptr;  // null: its tensors have no bars in the timeline
-  bool is_recorded = false;  // and counted
+  bool is_recorded = false;    // and counted
   Nanos ordered = 0, started = 0, transfer_began = 0, unpack_began = 0;  // if it is recorded
 
   [[nodiscard]] CallTrace record_of(const backend::Done& done, Nanos ended) const {
