@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import resource
 import threading
 from ctypes import byref
 from ctypes import sizeof as size_in_bytes
@@ -17,6 +18,7 @@ from rueda import _core
 
 _lock = threading.Lock()
 _is_prepared = False
+SPARE_DESCRIPTORS = 64  # left to the connections between ranks, which matter more
 
 
 def prepare() -> None:
@@ -27,9 +29,18 @@ def prepare() -> None:
             return
         _is_prepared = True
         try:
+            if not _has_room():
+                raise OSError("it may open too few files (ulimit -n)")
             _prepare()
         except OSError as error:
             _core.log(2, f"`rueda stacks` will not show Python code of this process: {error}.")
+
+
+def _has_room() -> bool:
+    may_open = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return (
+        may_open == resource.RLIM_INFINITY or len(os.listdir("/proc/self/fd")) + SPARE_DESCRIPTORS < may_open
+    )
 
 
 def _prepare() -> None:

@@ -52,7 +52,7 @@ def environment(folder: Path) -> Dict[str, str]:
         (folder / part).mkdir(exist_ok=True)
     parts = ("python", "compat/horovod", "tests/multiprocess")
     return {
-        **{k: v for k, v in os.environ.items() if not k.startswith(("RUEDA_", "HOROVOD_", "RAY_"))},
+        **{k: v for k, v in os.environ.items() if not k.startswith(("RUEDA_", "HOROVOD_", "RAY_", "CUDA_"))},
         "HOME": str(folder / "home"),
         "TMPDIR": str(folder),
         "RUEDA_TEST_RAY": str(folder / "ray"),

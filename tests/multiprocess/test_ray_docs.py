@@ -36,7 +36,7 @@ def test_the_scripts_of_the_page_run(folder):
     )
     assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-8000:]
     lines = ran.stdout.splitlines()
-    assert re.fullmatch(r"\[\(0, [\d.]+\), \(1, [\d.]+\)\]", lines[0]), lines[0]
+    assert re.fullmatch(r"\[\(0, [\d.e-]+\), \(1, [\d.e-]+\)\]", lines[0]), lines[0]
     assert lines[1].startswith("100 {'step': 99, 'loss': ")
     assert any(re.match(r"[\d.e-]+ Checkpoint\(", line) for line in lines), ran.stdout[-4000:]
     assert lines[-1].startswith("{'lr': 0.2}"), lines[-1]

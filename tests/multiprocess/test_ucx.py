@@ -166,6 +166,8 @@ def test_signals_output_and_forked_children_are_left_alone(jobs: Jobs, ucx: Dict
 
 REFUSED = """
 import rueda.numpy as hvd
+print("imported", flush=True)
+input()
 try:
     hvd.init()
 except ValueError as error:
@@ -183,9 +185,18 @@ def refusals(library_paths: List[str]) -> List[str]:
             environment.update({"LD_LIBRARY_PATH": path} if path else OVER["shared memory"])
             started.append(
                 subprocess.Popen(
-                    [sys.executable, "-c", REFUSED], env=environment, stdout=subprocess.PIPE, text=True
+                    [sys.executable, "-c", REFUSED],
+                    env=environment,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
                 )
             )
+        for process in started:  # a rank that fails does not wait for long for one that has not come
+            assert process.stdout.readline() == "imported\n"
+        for process in started:
+            process.stdin.write("\n")
+            process.stdin.flush()
         return [process.communicate(timeout=60)[0] for process in started]
     finally:
         shutil.rmtree(folder)

@@ -187,11 +187,14 @@ def test_planted_faults_are_named_with_class_and_rank(jobs: Jobs, transports: st
     assert len(wrong) <= 0.05 * len(cases), "\n".join(wrong)
 
 
-def test_a_late_rank_goes_on_and_rank_0_says_so(jobs: Jobs) -> None:
+def test_a_late_rank_shows_where_it_is_and_rank_0_says_when_it_goes_on(jobs: Jobs) -> None:
     (late,) = [planted for planted in MATRIX if planted.name == "compute"]
     case = start(jobs, late, 2, "shm,tcp")
     plant(case)
     await_verdicts([case], LIMIT_S + 5)
+    wait_until(lambda: "which is here" in case.job.output(2), 10, "the stacks of the late rank")
+    wait_until(lambda: "  stay_away (" in case.job.output(2), 10, "the function in which it is")
+    assert "which is here" not in case.job.output(0) + case.job.output(1)
     case.job.release("over")
     over = re.compile(r"late in compute: rank 2 \(.*\) goes on after \d")
     wait_until(lambda: over.search(case.job.output(0)) is not None, 10, "the end of the verdict")

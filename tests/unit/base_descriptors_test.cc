@@ -53,6 +53,14 @@ TEST_F(DescriptorLimit, is_named_by_whoever_hits_it) {
   EXPECT_THAT(out_of_descriptors(ENFILE).why, HasSubstr("fs.file-max"));
 }
 
+TEST_F(DescriptorLimit, free_ones_are_what_may_still_be_opened) {
+  const uint64_t free = free_descriptors();
+  set_soft(soft() - 10);
+  EXPECT_EQ(free_descriptors(), free - 10);
+  set_soft(1);
+  EXPECT_EQ(free_descriptors(), 0u);
+}
+
 TEST(Descriptors, five_for_each_peer_are_wanted_at_least) {
   for (const int32_t ranks : {1, 32, 1000})
     EXPECT_GE(descriptors_for(ranks), 5u * static_cast<uint64_t>(ranks));

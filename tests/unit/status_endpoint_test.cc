@@ -6,11 +6,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <thread>
 
 #include "rueda/status/folder.h"
 #include "rueda/status/textfile.h"
@@ -129,6 +131,15 @@ TEST_F(EndpointTest, a_forked_child_does_not_keep_the_socket) {
   EXPECT_EQ(ask(kept, "status", kPatience_ms).status().code, Code::kPeerLost);
   close(ends[1]);
   ASSERT_EQ(waitpid(child, nullptr, 0), child);
+}
+
+TEST_F(EndpointTest, calls_functions_on_its_own_thread) {
+  auto endpoint = start(echo);
+  std::promise<std::thread::id> called;
+  endpoint->call_soon([&] { called.set_value(std::this_thread::get_id()); });
+  std::future<std::thread::id> where = called.get_future();
+  ASSERT_EQ(where.wait_for(std::chrono::milliseconds(kPatience_ms)), std::future_status::ready);
+  EXPECT_NE(where.get(), std::this_thread::get_id());
 }
 
 TEST_F(EndpointTest, ticks_without_a_socket_where_nobody_may_ask) {

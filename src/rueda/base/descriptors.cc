@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
+#include <iterator>
+#include <system_error>
 
 namespace rueda {
 namespace {
@@ -28,6 +31,16 @@ Status out_of_descriptors(int error) {
   return {Code::kUnavailable, "this process is out of file descriptors: it may open " +
                                   std::to_string(limit.rlim_cur) +
                                   "; raise the limit with ulimit -n (hard limit: ulimit -Hn)."};
+}
+
+uint64_t free_descriptors() {
+  rlimit limit{};
+  std::error_code error;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  const std::filesystem::directory_iterator open_ones("/proc/self/fd", error);
+  if (error) return 0;
+  const auto used = static_cast<uint64_t>(std::distance(begin(open_ones), end(open_ones)));
+  return limit.rlim_cur > used ? limit.rlim_cur - used : 0;
 }
 
 uint64_t descriptors_for(int32_t ranks) { return kOthers + kPerRank * static_cast<uint64_t>(ranks); }

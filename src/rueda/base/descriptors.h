@@ -13,6 +13,8 @@ bool is_out_of_descriptors(int error);
 // One sentence that names the limit and how to raise it.
 Status out_of_descriptors(int error);
 
+// How many more files this process may open.
+uint64_t free_descriptors();
 // How many descriptors one rank may need at the same time in a world of this size, including those
 // of the program.
 uint64_t descriptors_for(int32_t ranks);

@@ -13,6 +13,7 @@
 
 #include "rueda/base/clock.h"
 #include "rueda/base/config_texts.h"
+#include "rueda/base/descriptors.h"
 #include "rueda/base/log.h"
 #include "rueda/base/release.h"
 #include "rueda/capi/state.h"
@@ -27,6 +28,8 @@ namespace {
 constexpr size_t kShownInFlight = 64;
 constexpr size_t kShownName = 256;
 constexpr Nanos kCaptureTime = 2 * kSecond;
+constexpr uint64_t kSpareDescriptors = 64;  // left to the connections between ranks, which matter more
+constexpr size_t kLoggedBytes = 8 << 10;  // of stacks, the main thread's first
 
 struct Shown {
   std::mutex mutex;
@@ -176,11 +179,27 @@ void start_endpoint(const Config& config) {
     };
   }
   if (!config.status && !tick) return;
+  if (free_descriptors() < kSpareDescriptors) {
+    RUEDA_LOG(kInfo, "`rueda status` will not find this process: it may open too few files (ulimit -n).");
+    return;
+  }
   auto started = status::Endpoint::start(config.status ? status::folder_path() : "", answer, std::move(tick));
   if (started.is_ok())
     s.endpoint = std::move(started).value();
   else
     RUEDA_LOG(kInfo, "`rueda status` will not find this process: " + started.status().why);
+}
+
+void log_stacks() {
+  Shown& s = shown();
+  const std::lock_guard lock(s.mutex);
+  if (!s.endpoint) return;
+  s.endpoint->call_soon([] {
+    const status::Stacks stacks =
+        status::capture_stacks(Deadline::after(kCaptureTime), status::Caller::kLeftOut);
+    RUEDA_LOG(kWarning, "Other ranks wait for this one, which is here (innermost first):\n" +
+                            status::stacks_text(stacks, kLoggedBytes));
+  });
 }
 
 void stop_endpoint() {

@@ -18,6 +18,8 @@ const std::shared_ptr<status::Meters>& meters();
 // Starts to answer, as the settings say; goes on if it does already. Without it training continues.
 void start_endpoint(const Config& config);
 void stop_endpoint();
+// Writes the stacks of this process to the log, on the endpoint's thread; does nothing without an endpoint.
+void log_stacks();
 
 // Of this process at this moment. engine: null before init.
 std::string snapshot_json(runtime::Engine* engine);

@@ -190,6 +190,7 @@ Status init(runtime::InitOptions options) {
   session.value().first_handle = s.next_handle;
   session.value().timeline = s.timeline;
   session.value().meters = meters();
+  session.value().show_stacks = log_stacks;
   Result<std::shared_ptr<runtime::Engine>> started = runtime::Engine::start(std::move(session).value());
   if (!started.is_ok()) {
     stop_endpoint();

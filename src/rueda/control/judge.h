@@ -46,6 +46,8 @@ struct Verdict {
   int64_t element = 0;             // kNotFinite: the first that is none
   int core_percent = -1;           // CPU time that it uses, of one core; -1: not known
 };
+// Whether the stacks of the rank say more: it runs, and others wait for it.
+bool is_explained_by_stacks(const Verdict& verdict);
 // One line: class, rank, tensor, and what to do. who: the rank, as people know it: "rank 3 (host b, pid
 // 4711)".
 std::string verdict_line(const Verdict& verdict, const std::string& who);

@@ -70,6 +70,23 @@ std::string_view name_of(Fault fault) {
   return kNames.at(static_cast<size_t>(fault));
 }
 
+bool is_explained_by_stacks(const Verdict& verdict) {
+  switch (verdict.fault) {
+    case Fault::kMissing:
+    case Fault::kOrder:
+    case Fault::kLateInCompute:
+    case Fault::kLateInInput:
+    case Fault::kSwapping:
+      return !verdict.is_over;
+    case Fault::kStopped:
+    case Fault::kDebugger:
+    case Fault::kSilent:
+    case Fault::kNotFinite:
+      break;
+  }
+  return false;
+}
+
 std::string verdict_line(const Verdict& verdict, const std::string& who) {
   const std::string head = "Verdict: " + std::string(name_of(verdict.fault)) + ": " + who;
   if (verdict.is_over) return head + " goes on after " + seconds(verdict.age) + ".";

@@ -31,6 +31,7 @@ enum class MessageType : uint8_t {
   kPlanFreeze = 11,    // coordinator -> rank: start no more buckets, tell me how far you are (PlanNews)
   kPlanPosition = 12,  // rank -> coordinator: how far I am (PlanNews)
   kFacts = 13,         // rank -> coordinator: how I am (facts.h)
+  kShowStacks = 14,    // coordinator -> rank: others wait for you; write to the log where you are
 };
 inline constexpr size_t kControlHeaderBytes = 8;
 

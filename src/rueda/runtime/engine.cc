@@ -187,6 +187,8 @@ void Engine::handle_message(const ControlMessage& message, Nanos now) {
       RUEDA_LOG(kWarning, text);
       return recording_.timeline().record(stall_span(text));
     }
+    case MessageType::kShowStacks:
+      return session_.show_stacks ? session_.show_stacks() : void();
     case MessageType::kTrace: {
       const Nanos offset = verdicts_.clock_offset(message.from);
       const Status status = recording_.timeline().ingest(message.from, offset, message.payload);
@@ -221,8 +223,15 @@ void Engine::send_facts(Nanos now) {
 }
 
 void Engine::look_around(Nanos now) {
-  observer_.look(negotiation_.place_in_plan(now), negotiation_.waiting_longer_than(observer_.limit(), now),
-                 now);
+  const std::vector<Rank> late = observer_.look(
+      negotiation_.place_in_plan(now), negotiation_.waiting_longer_than(observer_.limit(), now), now);
+  if (!is_coordinator()) return;  // it judges rank 0 alone, and only whether that is stopped
+  for (const Rank rank : late) {
+    if (rank != session_.me)
+      channel_.send(rank, control::MessageType::kShowStacks, {});
+    else if (session_.show_stacks)
+      session_.show_stacks();
+  }
 }
 
 }  // namespace rueda::runtime

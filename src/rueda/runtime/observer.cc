@@ -95,17 +95,20 @@ void Observer::look_at_processes(Nanos now) {
   }
 }
 
-void Observer::look(const control::Planner::Place& place, const std::vector<control::StalledTensor>& waits,
-                    Nanos now) {
+std::vector<Rank> Observer::look(const control::Planner::Place& place,
+                                 const std::vector<control::StalledTensor>& waits, Nanos now) {
   next_look_ = now + kLookEvery;
   look_at_processes(now);
   if (is_coordinator()) judge_.on_facts(session_.me, facts(place, now), now);
   in_plan_ = judge_.waits_in_plan();
   std::erase_if(in_plan_, [](const control::StalledTensor& wait) { return wait.age < kShortestWait; });
+  std::vector<Rank> explained;
   for (const control::Verdict& verdict : judge_.tick(waits, now)) {
     if (is_silent_) continue;
     RUEDA_LOG(kWarning, control::verdict_line(verdict, describe(verdict.rank)));
+    if (control::is_explained_by_stacks(verdict)) explained.push_back(verdict.rank);
   }
+  return explained;
 }
 
 void Observer::lost(Rank rank, std::string_view loss, const std::string& why) {

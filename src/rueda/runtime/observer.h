@@ -41,9 +41,9 @@ class Observer {
   // Whether the coordinator must have facts now, and not only with the next heartbeat. True once.
   bool take_news() { return has_news_.load(std::memory_order_relaxed) && has_news_.exchange(false); }
   [[nodiscard]] Nanos next_event() const { return next_look_; }
-  // waits: as for Judge::tick.
-  void look(const control::Planner::Place& place, const std::vector<control::StalledTensor>& waits,
-            Nanos now);
+  // waits: as for Judge::tick. Returns the ranks whose stacks say more about what was said.
+  std::vector<Rank> look(const control::Planner::Place& place,
+                         const std::vector<control::StalledTensor>& waits, Nanos now);
   // For how long others must have waited.
   [[nodiscard]] Nanos limit() const { return judge_.limit(); }
   // What has waited in the learned plan for a second or longer, at the last look. Mostly empty.

@@ -52,6 +52,7 @@ struct Session {
   int64_t first_handle = 1;                   // larger than any handle this process has given out
   std::shared_ptr<trace::Timeline> timeline;  // of this process's earlier epochs; null: there were none
   std::shared_ptr<status::Meters> meters;     // the same
+  std::function<void()> show_stacks;  // writes the stacks of this process to the log, soon; null: it cannot
 
   [[nodiscard]] Rank size() const { return static_cast<Rank>(all->size()); }
 };

@@ -12,9 +12,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 #include <random>
 #include <span>
 #include <thread>
+#include <vector>
 
 #include "rueda/base/clock.h"
 #include "rueda/base/thread.h"
@@ -69,10 +71,10 @@ class SocketEndpoint final : public Endpoint {
         listener_(std::move(listener)),
         stop_(std::move(stop)),
         answer_(std::move(answer)),
-        tick_(std::move(tick)) {}
+        tick_(std::move(tick)),
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
   ~SocketEndpoint() override {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t rung = write(stop_.get(), &one, sizeof(one));
+    ring(stop_);
     if (thread_.joinable()) thread_.join();
     if (!path_.empty()) unlink(path_.c_str());
   }
@@ -80,22 +82,45 @@ class SocketEndpoint final : public Endpoint {
     return start_thread(thread_, "rueda status", [this] { loop(); });
   }
   [[nodiscard]] const std::string& path() const override { return path_; }
+  void call_soon(std::function<void()> function) override {
+    {
+      const std::lock_guard lock(mutex_);
+      calls_.push_back(std::move(function));
+    }
+    ring(wake_);
+  }
 
  private:
   void loop() {
     prctl(PR_SET_NAME, "rueda-status");
     Nanos next = monotonic_now();
     while (true) {
-      std::array<pollfd, 2> polled{{{.fd = stop_.get(), .events = POLLIN, .revents = 0},
-                                    {.fd = listener_.get(), .events = POLLIN, .revents = 0}}};
+      std::array<pollfd, 3> polled{{{.fd = stop_.get(), .events = POLLIN, .revents = 0},
+                                    {.fd = listener_.get(), .events = POLLIN, .revents = 0},
+                                    {.fd = wake_.get(), .events = POLLIN, .revents = 0}}};
       const bool is_woken = wait(polled, tick_ ? Deadline::at(next) : Deadline::after(kLongestTime));
       if (polled[0].revents != 0) return;
       if (is_woken && polled[1].revents != 0) serve();
+      if (is_woken && polled[2].revents != 0) run_calls();
       if (tick_ && monotonic_now() >= next) {
         next = monotonic_now() + kTick;
         tick_();
       }
     }
+  }
+  void run_calls() {
+    uint64_t rung = 0;
+    [[maybe_unused]] const ssize_t got = read(wake_.get(), &rung, sizeof(rung));
+    std::vector<std::function<void()>> calls;
+    {
+      const std::lock_guard lock(mutex_);
+      calls.swap(calls_);
+    }
+    for (const std::function<void()>& call : calls) call();
+  }
+  static void ring(const UniqueFd& event) {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t rung = write(event.get(), &one, sizeof(one));
   }
   static bool wait(std::span<pollfd> polled, Deadline deadline) {
     return poll(polled.data(), polled.size(), deadline.timeout_ms()) > 0;
@@ -134,6 +159,9 @@ class SocketEndpoint final : public Endpoint {
   UniqueFd listener_, stop_;
   Answer answer_;
   std::function<void()> tick_;
+  UniqueFd wake_;
+  std::mutex mutex_;
+  std::vector<std::function<void()>> calls_;  // to be made by the thread; mutex_ is held
   std::thread thread_;
 };
 

@@ -26,6 +26,9 @@ class Endpoint {
                                                  std::function<void()> tick);
   virtual ~Endpoint() = default;  // removes the socket
   [[nodiscard]] virtual const std::string& path() const = 0;
+  // Calls the function on the endpoint's thread, unless this object ends before. Any thread; never waits for
+  // that thread.
+  virtual void call_soon(std::function<void()> function) = 0;
 };
 
 }  // namespace rueda::status
