@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-std::string text(const json& from, const char* key) {
+std::string text_of(const json& from, const char* key) {
   const auto found = from.is_object() ? from.find(key) : from.end();
   if (found == from.end()) return {};
   if (found->is_string()) return found->get<std::string>();
@@ -27,7 +27,7 @@ const json& list(const json& from, const char* key) {
 
 // No byte offsets where there is a name: they differ between ranks that do the same.
 std::string native_frame(const json& frame) {
-  const std::string function = text(frame, "function"), module = text(frame, "module");
+  const std::string function = text_of(frame, "function"), module = text_of(frame, "module");
   if (!function.empty()) return fmt::format("  {} ({})\n", function, module);
   const auto offset = frame.is_object() ? frame.find("offset") : frame.end();
   const uint64_t at = offset != frame.end() && offset->is_number_unsigned() ? offset->get<uint64_t>() : 0;
@@ -37,10 +37,11 @@ std::string native_frame(const json& frame) {
 std::string stack_text(const json& thread, bool shows_native) {
   std::string out;
   for (const json& frame : list(thread, "python"))
-    out += fmt::format("  {} ({}:{})\n", text(frame, "function"), text(frame, "file"), text(frame, "line"));
+    out += fmt::format("  {} ({}:{})\n", text_of(frame, "function"), text_of(frame, "file"),
+                       text_of(frame, "line"));
   if (!shows_native) return out;
   for (const json& frame : list(thread, "native")) out += native_frame(frame);
-  if (const std::string why = text(thread, "native_missing"); !why.empty())
+  if (const std::string why = text_of(thread, "native_missing"); !why.empty())
     out += "  no native stack: " + why + "\n";
   return out;
 }
@@ -58,16 +59,16 @@ std::string folded(const std::vector<RankStacks>& all, bool is_native) {
   std::map<std::pair<bool, std::string>, Same> stacks;  // main threads come first
   std::string remarks;
   for (const RankStacks& one : all) {
-    if (const std::string why = text(one.stacks, "python_missing"); !why.empty())
+    if (const std::string why = text_of(one.stacks, "python_missing"); !why.empty())
       remarks += fmt::format("rank {}: no Python stacks: {}\n", one.rank, why);
     for (const json& thread : list(one.stacks, "threads")) {
-      const bool is_main = text(thread, "tid") == std::to_string(one.pid);
+      const bool is_main = text_of(thread, "tid") == std::to_string(one.pid);
       const bool has_python = !list(thread, "python").empty();
       if (!is_native && !has_python && !is_main) continue;
       const std::string shown = stack_text(thread, is_native || !has_python);
       Same& same = stacks[{!is_main, shown}];
       same.is_main = is_main;
-      same.name = text(thread, "name");
+      same.name = text_of(thread, "name");
       ++same.threads;
       if (std::ranges::find(same.ranks, one.rank) == same.ranks.end()) same.ranks.push_back(one.rank);
     }
