@@ -227,8 +227,8 @@ def tsan(tally: Tally) -> None:
     if build(tally, "tsan", [Path(program).name for program in programs]):
         options = f"halt_on_error=0:allocator_may_return_null=1:suppressions={ROOT / 'tools/tsan.supp'}"
         env = {"TSAN_OPTIONS": options, **FEWER_PROGRAMS}
-        # Whether settings keep the bits does not depend on races. ThreadSanitizer holds signals back while a thread
-        # waits in the kernel, so such a thread never shows its stack.
+        # Whether settings keep the bits does not depend on races. ThreadSanitizer holds signals back while a
+        # thread waits in the kernel, so such a thread never shows its stack.
         left_out = "--gtest_filter=-*Slow*:*slow*:*Bits.*:NativeStacks.*"
         run_programs(tally, "tsan", env, [left_out], programs)
 
