@@ -29,7 +29,7 @@ constexpr size_t kShownInFlight = 64;
 constexpr size_t kShownName = 256;
 constexpr Nanos kCaptureTime = 2 * kSecond;
 constexpr uint64_t kSpareDescriptors = 64;  // left to the connections between ranks, which matter more
-constexpr size_t kLoggedBytes = 8 << 10;  // of stacks, the main thread's first
+constexpr size_t kLoggedBytes = 8 << 10;    // of stacks, the main thread's first
 
 struct Shown {
   std::mutex mutex;
