@@ -16,8 +16,8 @@ from robust_support import Job, Jobs, make_jobs, wait_until
 
 __all__ = ["make_jobs"]  # the fixture `jobs`
 
-# Shorter than the defaults, so that the test is short. On an idle machine 2 s are enough for a process that is
-# stopped or dead; here 36 of them share two cores.
+# Shorter than the defaults, so that the test is short. On an idle machine 2 s are enough for a process
+# that is stopped or dead; here 36 of them share two cores.
 TIMES = {"RUEDA_VERDICT_SECONDS": "1.5", "RUEDA_CHECK_NUMBERS": "1"}
 STOPPED_LIMIT_S = 5.0
 CLOSED_LIMIT_S = 5.0
