@@ -17,6 +17,9 @@
 #include <fstream>
 #include <map>
 #include <optional>
+#include <utility>
+
+#include "rueda/base/process.h"
 
 namespace rueda::launch {
 namespace {
@@ -88,33 +91,6 @@ Status spawn_error(const SpawnSpec& spec, const ExecFailure& failure) {
   std::string hint = script_hint(spec.argv.front());
   if (hint.empty() && failure.error == ENOEXEC) hint = "; a script needs a first line such as #!/bin/sh";
   return {code, fmt::format("cannot execute {}: {}{}", spec.path, why, hint)};
-}
-
-struct ProcessStat {
-  pid_t parent = 0;
-  char state = '?';
-  uint64_t start = 0;
-  std::string name;
-};
-
-std::optional<ProcessStat> read_stat(pid_t pid) {
-  std::array<char, 1024> text{};
-  const UniqueFd fd(open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.is_open()) return std::nullopt;
-  const ssize_t size = read(fd.get(), text.data(), text.size() - 1);
-  if (size <= 0) return std::nullopt;
-  const char* open_paren = std::strchr(text.data(), '(');
-  const char* close_paren = std::strrchr(text.data(), ')');  // the process name may contain parentheses, too
-  if (open_paren == nullptr || close_paren == nullptr) return std::nullopt;
-  ProcessStat stat;
-  stat.name.assign(open_paren + 1, close_paren);
-  unsigned long long start = 0;
-  if (std::sscanf(close_paren + 1,
-                  " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-                  &stat.state, &stat.parent, &start) != 3)
-    return std::nullopt;
-  stat.start = start;
-  return stat;
 }
 
 std::string read_text(const std::string& path) {
@@ -210,8 +186,9 @@ std::vector<pid_t> descendants_of(pid_t ancestor) {
     const std::string name = entry->path().filename();
     pid_t pid = 0;
     if (std::from_chars(name.data(), name.data() + name.size(), pid).ec != std::errc()) continue;
-    const std::optional<ProcessStat> stat = read_stat(pid);
-    if (stat && stat->state != 'Z' && stat->state != 'X') children.emplace(stat->parent, pid);
+    const ProcessLook look = look_at_process(pid, 0);
+    if (look.state != ProcessState::kUnknown && look.state != ProcessState::kEnded)
+      children.emplace(look.parent, pid);
   }
   std::vector<pid_t> found = {ancestor};
   for (size_t i = 0; i < found.size(); ++i) {
@@ -226,8 +203,10 @@ size_t kill_descendants(Deadline deadline, uint64_t since, std::span<const std::
   while (true) {
     size_t left = 0;
     for (const pid_t pid : descendants_of(getpid())) {
-      const std::optional<ProcessStat> stat = read_stat(pid);
-      if (!stat || stat->start < since || std::ranges::find(spare, stat->name) != spare.end()) continue;
+      const ProcessLook look = look_at_process(pid, 0);
+      if (look.state == ProcessState::kUnknown || std::cmp_less(look.began, since) ||
+          std::ranges::find(spare, look.name) != spare.end())
+        continue;
       kill(pid, SIGKILL);
       ++left;
     }
@@ -237,10 +216,7 @@ size_t kill_descendants(Deadline deadline, uint64_t since, std::span<const std::
   }
 }
 
-uint64_t start_ticks(pid_t pid) {
-  const std::optional<ProcessStat> stat = read_stat(pid);
-  return stat ? stat->start : 0;
-}
+uint64_t start_ticks(pid_t pid) { return static_cast<uint64_t>(look_at_process(pid, 0).began); }
 
 int64_t oom_kills() {
   const std::string groups = read_text("/proc/self/cgroup");

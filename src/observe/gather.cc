@@ -1,9 +1,9 @@
 #include "observe/gather.h"
 
 #include <algorithm>
-#include <fstream>
 #include <future>
 
+#include "rueda/base/process.h"
 #include "rueda/status/folder.h"
 
 namespace rueda::observe {
@@ -23,18 +23,10 @@ std::vector<std::pair<std::string, Result<std::string>>> ask_all(const std::vect
   return answers;
 }
 
-int parent_of(int pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  std::getline(file, text);
-  const size_t end = text.rfind(')');  // the name before it may hold anything
-  return end == std::string::npos || end + 4 >= text.size() ? 0 : std::atoi(text.c_str() + end + 4);
-}
-
 bool is_or_descends_from(int pid, int ancestor) {
   for (int i = 0; i < kMostAncestors && pid > 1; ++i) {
     if (pid == ancestor) return true;
-    pid = parent_of(pid);
+    pid = look_at_process(pid, 0).parent;
   }
   return false;
 }

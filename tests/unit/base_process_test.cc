@@ -16,6 +16,8 @@ TEST(Process, a_name_with_parentheses_does_not_hide_the_state) {
   const ProcessLook look = parse_process_stat(kStat);
   EXPECT_EQ(look.state, ProcessState::kTraced);
   EXPECT_EQ(look.began, 987654);
+  EXPECT_EQ(look.parent, 1);
+  EXPECT_EQ(look.name, "a) T (b) ");
 }
 
 TEST(Process, a_text_that_is_cut_short_says_nothing) {

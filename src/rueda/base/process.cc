@@ -17,15 +17,7 @@
 namespace rueda {
 namespace {
 
-constexpr int kStateField = 3, kBeganField = 22;  // of /proc/PID/stat, counted from 1
-
-// The first bytes of a file of /proc, or nothing.
-std::string read_start(const std::string& path) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  std::array<char, 4096> text{};
-  const ssize_t size = file.get() < 0 ? -1 : ::read(file.get(), text.data(), text.size());
-  return {text.data(), static_cast<size_t>(size > 0 ? size : 0)};
-}
+constexpr int kStateField = 3, kParentField = 4, kBeganField = 22;  // of /proc/PID/stat, counted from 1
 
 int64_t number_at(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
@@ -59,7 +51,7 @@ std::optional<Nanos> time_wanted() {
   while (const dirent* entry = ::readdir(tasks.get())) {
     if (entry->d_name[0] == '.') continue;
     if (++seen > kMostThreads) break;
-    const std::string times = read_start("/proc/self/task/" + std::string(entry->d_name) + "/schedstat");
+    const std::string times = read_proc("/proc/self/task/" + std::string(entry->d_name) + "/schedstat");
     const size_t space = times.find(' ');
     if (space == std::string::npos) continue;
     total = total.value_or(0) + number_at(times) + number_at(std::string_view(times).substr(space));
@@ -74,24 +66,34 @@ Nanos cpu_time() {
 
 }  // namespace
 
+std::string read_proc(const std::string& path) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::array<char, 4096> text{};
+  const ssize_t size = file.get() < 0 ? -1 : ::read(file.get(), text.data(), text.size());
+  return {text.data(), static_cast<size_t>(size > 0 ? size : 0)};
+}
+
 ProcessLook parse_process_stat(std::string_view stat) {
   // The second field is the name in parentheses, which may contain anything.
-  const size_t name_ends = stat.rfind(") ");
-  if (name_ends == std::string_view::npos) return {};
+  const size_t name_begins = stat.find('('), name_ends = stat.rfind(") ");
+  if (name_begins == std::string_view::npos || name_ends == std::string_view::npos) return {};
   std::string_view rest = stat.substr(name_ends + 2);
   if (rest.empty()) return {};
-  ProcessLook look{.state = state_of(rest.front())};
+  ProcessLook look;
+  look.state = state_of(rest.front());
+  look.name = stat.substr(name_begins + 1, name_ends - name_begins - 1);
   for (int field = kStateField; field < kBeganField; ++field) {
     const size_t space = rest.find(' ');
     if (space == std::string_view::npos) return {};
     rest.remove_prefix(space + 1);
+    if (field + 1 == kParentField) look.parent = static_cast<int32_t>(number_at(rest));
   }
   look.began = number_at(rest);
   return look;
 }
 
 ProcessLook look_at_process(int64_t pid, int64_t began) {
-  const ProcessLook look = parse_process_stat(read_start("/proc/" + std::to_string(pid) + "/stat"));
+  const ProcessLook look = parse_process_stat(read_proc("/proc/" + std::to_string(pid) + "/stat"));
   return began != 0 && look.began != began ? ProcessLook{} : look;
 }
 
@@ -102,7 +104,7 @@ ProcessUse process_use() {
   use.cpu = time_wanted().value_or(cpu_time());
   rusage usage{};
   if (getrusage(RUSAGE_SELF, &usage) == 0) use.major_faults = usage.ru_majflt;
-  const std::string status = read_start("/proc/self/status");
+  const std::string status = read_proc("/proc/self/status");
   constexpr std::string_view kSwap = "\nVmSwap:";
   const size_t at = status.find(kSwap);
   if (at != std::string::npos)

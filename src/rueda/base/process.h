@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "rueda/base/clock.h"
@@ -20,7 +21,12 @@ inline constexpr int kProcessStates = static_cast<int>(ProcessState::kEnded) + 1
 struct ProcessLook {
   ProcessState state = ProcessState::kUnknown;
   int64_t began = 0;  // in clock ticks since the machine was started: pids are used again, pairs are not
+  int32_t parent = 0;
+  std::string name;
 };
+
+// The first 4 KiB of a file of /proc; empty if it cannot be read.
+std::string read_proc(const std::string& path);
 
 // stat: the text of /proc/PID/stat.
 ProcessLook parse_process_stat(std::string_view stat);

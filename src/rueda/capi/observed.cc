@@ -15,6 +15,7 @@
 #include "rueda/base/config_texts.h"
 #include "rueda/base/descriptors.h"
 #include "rueda/base/log.h"
+#include "rueda/base/process.h"
 #include "rueda/base/release.h"
 #include "rueda/capi/state.h"
 #include "rueda/status/endpoint.h"
@@ -27,7 +28,6 @@ namespace {
 
 constexpr size_t kShownInFlight = 64;
 constexpr size_t kShownName = 256;
-constexpr Nanos kCaptureTime = 2 * kSecond;
 constexpr uint64_t kSpareDescriptors = 64;  // left to the connections between ranks, which matter more
 constexpr size_t kLoggedBytes = 8 << 10;    // of stacks, the main thread's first
 
@@ -44,11 +44,8 @@ Shown& shown() {
 double seconds(Nanos duration) { return static_cast<double>(duration) / static_cast<double>(kSecond); }
 
 int64_t resident_bytes() {
-  std::FILE* const file = std::fopen("/proc/self/statm", "re");
-  if (file == nullptr) return 0;
   long long all = 0, resident = 0;
-  const int read = std::fscanf(file, "%lld %lld", &all, &resident);
-  (void)std::fclose(file);
+  const int read = std::sscanf(read_proc("/proc/self/statm").c_str(), "%lld %lld", &all, &resident);
   return read == 2 ? resident * sysconf(_SC_PAGESIZE) : 0;
 }
 
@@ -97,7 +94,7 @@ std::string answer(const std::string& request) {
   if (request == "status") return snapshot_json(now.get());
   if (request == "stacks") {
     const status::Stacks stacks =
-        status::capture_stacks(Deadline::after(kCaptureTime), status::Caller::kLeftOut);
+        status::capture_stacks(Deadline::after(status::kCaptureTime), status::Caller::kLeftOut);
     return R"({"process": )" + snapshot_json(now.get()) + R"(, "stacks": )" + status::stacks_json(stacks) +
            "}";
   }
@@ -196,7 +193,7 @@ void log_stacks() {
   if (!s.endpoint) return;
   s.endpoint->call_soon([] {
     const status::Stacks stacks =
-        status::capture_stacks(Deadline::after(kCaptureTime), status::Caller::kLeftOut);
+        status::capture_stacks(Deadline::after(status::kCaptureTime), status::Caller::kLeftOut);
     RUEDA_LOG(kWarning, "Other ranks wait for this one, which is here (innermost first):\n" +
                             status::stacks_text(stacks, kLoggedBytes));
   });

@@ -10,16 +10,10 @@ using rueda::Code;
 namespace capi = rueda::capi;
 namespace status = rueda::status;
 
-namespace {
-
-constexpr rueda::Nanos kCaptureTime = 2 * rueda::kSecond;
-
-}  // namespace
-
 extern "C" {
 
 const char* rueda_stacks(void) {
-  const auto deadline = rueda::Deadline::after(kCaptureTime);
+  const auto deadline = rueda::Deadline::after(status::kCaptureTime);
   return capi::keep_text(status::stacks_json(status::capture_stacks(deadline, status::Caller::kIncluded)));
 }
 

@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <execinfo.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <sys/syscall.h>
@@ -24,7 +23,7 @@
 #include <mutex>
 #include <utility>
 
-#include "rueda/base/unique_fd.h"
+#include "rueda/base/process.h"
 
 namespace rueda::status {
 namespace {
@@ -87,14 +86,6 @@ bool wait_for_answer(Nanos duration) {
   while ((result = sem_timedwait(&g_shared.written, &until)) != 0 && errno == EINTR) {
   }
   return result == 0;
-}
-
-std::string read_small(const std::string& path) {
-  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  std::string text(4096, '\0');
-  const ssize_t got = fd.is_open() ? read(fd.get(), text.data(), text.size()) : -1;
-  text.resize(got > 0 ? static_cast<size_t>(got) : 0);
-  return text;
 }
 
 std::vector<int> threads_of_process() {
@@ -259,7 +250,7 @@ std::vector<NativeStack> capture_native(Deadline deadline, Caller caller) {
     if (tid == mine && caller == Caller::kLeftOut) continue;
     if (stacks.size() == kMaxThreads) break;
     NativeStack& stack = stacks.emplace_back();
-    stack.thread = parse_thread_state(tid, read_small("/proc/self/task/" + std::to_string(tid) + "/status"));
+    stack.thread = parse_thread_state(tid, read_proc("/proc/self/task/" + std::to_string(tid) + "/status"));
     if (tid == mine)
       look_at_caller(stack, names);
     else if (!is_ready)

@@ -24,6 +24,8 @@ struct Stacks {
   bool had_lock = false;             // as PythonText::has_lock
 };
 
+inline constexpr Nanos kCaptureTime = 2 * kSecond;  // enough for all threads of a busy process
+
 // Takes at most about 3 s longer than the deadline, and that only if a signal handler hangs.
 Stacks capture_stacks(Deadline deadline, Caller caller);
 

@@ -7,9 +7,9 @@
 #include <array>
 #include <climits>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <optional>
+
+#include "rueda/base/process.h"
 
 namespace rueda::backend::mpi {
 namespace {
@@ -56,19 +56,10 @@ std::string program_of(pid_t pid) {
   return length > 0 ? std::string(path.data(), static_cast<size_t>(length)) : std::string();
 }
 
-// "4711 (name with ) and spaces) S 4710 …"
-pid_t parent_of(pid_t pid) {
-  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
-  const std::string text{std::istreambuf_iterator<char>(stat), {}};
-  const size_t end = text.rfind(')');
-  if (end == std::string::npos || end + 4 >= text.size()) return 0;
-  return static_cast<pid_t>(std::atoi(text.c_str() + end + 4));
-}
-
 std::vector<std::string> programs_of_ancestors() {
   std::vector<std::string> programs;
   pid_t pid = getppid();
-  for (int i = 0; i < kMostAncestors && pid > 1; ++i, pid = parent_of(pid))
+  for (int i = 0; i < kMostAncestors && pid > 1; ++i, pid = look_at_process(pid, 0).parent)
     if (std::string program = program_of(pid); !program.empty()) programs.push_back(std::move(program));
   return programs;
 }
