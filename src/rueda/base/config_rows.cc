@@ -1,8 +1,10 @@
 #include "rueda/base/config_rows.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <csignal>
 
 #include "rueda/base/config_texts.h"
 
@@ -20,6 +22,10 @@ ConfigEntry make_entry(const Labels& labels, std::string_view type, std::string_
   entry.sentence = labels.sentence;
   return entry;
 }
+
+// Signals that mean nothing to rueda, and that a scheduler or a person can send.
+constexpr std::array<std::pair<std::string_view, int>, 4> kSignals = {
+    {{"hup", SIGHUP}, {"quit", SIGQUIT}, {"usr1", SIGUSR1}, {"usr2", SIGUSR2}}};
 
 }  // namespace
 
@@ -76,6 +82,27 @@ ConfigEntry text(const Labels& labels, std::string Config::*field, std::string_v
     return Status::ok();
   };
   entry.print = [field](const Config& config) { return config.*field; };
+  return entry;
+}
+
+ConfigEntry flight_record_signal() {
+  ConfigEntry entry =
+      make_entry({"flight_record_signal", "RUEDA_FLIGHT_RECORD_SIGNAL", "", "",
+                  "Signal at which a rank writes its flight record and goes on; empty: none."},
+                 "text", "HUP|QUIT|USR1|USR2");
+  entry.parse = [](Config& config, std::string_view text) -> Status {
+    std::string name = lower(trimmed(text));
+    if (name.starts_with("sig")) name = name.substr(3);
+    const auto* const at = std::ranges::find(kSignals, name, &std::pair<std::string_view, int>::first);
+    if (at == kSignals.end() && !name.empty()) return refused("one of the signals");
+    config.flight_record_signal = name.empty() ? 0 : at->second;
+    return Status::ok();
+  };
+  entry.print = [](const Config& config) {
+    const auto* const at =
+        std::ranges::find(kSignals, config.flight_record_signal, &std::pair<std::string_view, int>::second);
+    return at == kSignals.end() ? std::string() : std::string(at->first);
+  };
   return entry;
 }
 

@@ -11,8 +11,8 @@
 
 namespace rueda {
 
-inline constexpr double kMaxSeconds =
-    1e8;  // three years, which is practically never and cannot overflow Nanos
+// Three years, which is practically never and cannot overflow Nanos.
+inline constexpr double kMaxSeconds = 1e8;
 
 std::string number_text(double value);
 
@@ -29,6 +29,8 @@ ConfigEntry number(const Labels& labels, double Config::*field, std::string_view
 ConfigEntry boolean(const Labels& labels, bool Config::*field);
 ConfigEntry text(const Labels& labels, std::string Config::*field, std::string_view range);
 
+// What it keeps is a number, and what it prints is the name.
+ConfigEntry flight_record_signal();
 // The rows about verdicts: docs/verdicts.md.
 void add_verdicts(std::vector<ConfigEntry>& table);
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <csignal>
 #include <cstdint>
 
 #include "rueda/base/gpu_operations.h"
@@ -88,33 +87,6 @@ Status parse_thread_affinity(Config& config, std::string_view text) {
   }
   config.thread_affinity = cores;
   return Status::ok();
-}
-
-// Signals that mean nothing to rueda, and that a scheduler or a person can send.
-constexpr std::array<std::pair<std::string_view, int>, 4> kSignals = {
-    {{"hup", SIGHUP}, {"quit", SIGQUIT}, {"usr1", SIGUSR1}, {"usr2", SIGUSR2}}};
-
-ConfigEntry flight_record_signal() {
-  ConfigEntry entry;
-  entry.name = "flight_record_signal";
-  entry.env = "RUEDA_FLIGHT_RECORD_SIGNAL";
-  entry.type = "text";
-  entry.range = "HUP|QUIT|USR1|USR2";
-  entry.sentence = "Signal at which a rank writes its flight record and goes on; empty: none.";
-  entry.parse = [](Config& config, std::string_view text) -> Status {
-    std::string name = lower(trimmed(text));
-    if (name.starts_with("sig")) name = name.substr(3);
-    const auto* const at = std::ranges::find(kSignals, name, &std::pair<std::string_view, int>::first);
-    if (at == kSignals.end() && !name.empty()) return refused("one of the signals");
-    config.flight_record_signal = name.empty() ? 0 : at->second;
-    return Status::ok();
-  };
-  entry.print = [](const Config& config) {
-    const auto* const at =
-        std::ranges::find(kSignals, config.flight_record_signal, &std::pair<std::string_view, int>::second);
-    return at == kSignals.end() ? std::string() : std::string(at->first);
-  };
-  return entry;
 }
 
 }  // namespace rueda

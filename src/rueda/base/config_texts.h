@@ -35,7 +35,4 @@ Status parse_transports(Config& config, std::string_view text);
 // Entry i is the core of local rank i.
 Status parse_thread_affinity(Config& config, std::string_view text);
 
-// The whole entry: what it keeps is a number, and what it prints is the name.
-ConfigEntry flight_record_signal();
-
 }  // namespace rueda
