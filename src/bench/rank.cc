@@ -128,39 +128,9 @@ Status Rank::barrier(const char* name, int32_t process_set) {
   return finish(handle);
 }
 
-Result<std::vector<int64_t>> Rank::gather(std::span<const int64_t> numbers, const ProcessSet& set) {
-  const auto count = static_cast<int64_t>(numbers.size());
+Result<std::string> Rank::gather_bytes(rueda_request request) {
   const std::string name = fmt::format("bench.gather.{}", gathers_++);
-  rueda_request request =
-      request_of({.what = RUEDA_ALLGATHER, .name = name.c_str(), .process_set = set.id}, &count);
-  request.dtype = RUEDA_INT64;
-  request.input = numbers.data();
-  int64_t handle = 0;
-  int code = library_.submit_for_wait(&request, 1, &handle);
-  if (code != RUEDA_OK) return Status(static_cast<Code>(code), library_.last_error());
-  code = library_.wait(handle, wait_limit_s_);
-  Status status = code == RUEDA_OK ? Status::ok() : failure(handle, code);
-  std::vector<int64_t> all(numbers.size() * static_cast<size_t>(set.size));
-  rueda_result_info info{};
-  info.struct_size = sizeof info;
-  if (status.is_ok() && library_.result(handle, 0, &info) == RUEDA_OK) {
-    if (info.bytes == all.size() * sizeof(int64_t))
-      std::memcpy(all.data(), info.data, info.bytes);
-    else
-      status = Status(Code::kInternal,
-                      "the ranks reported different numbers of times; run the same command on all ranks");
-  }
-  library_.release(handle);
-  if (!status.is_ok()) return status;
-  return all;
-}
-
-Result<std::string> Rank::gather_text(std::string_view text) {
-  const auto count = static_cast<int64_t>(text.size());
-  const std::string name = fmt::format("bench.gather.{}", gathers_++);
-  rueda_request request = request_of({.what = RUEDA_ALLGATHER, .name = name.c_str()}, &count);
-  request.dtype = RUEDA_UINT8;
-  request.input = text.data();
+  request.name = name.c_str();
   int64_t handle = 0;
   int code = library_.submit_for_wait(&request, 1, &handle);
   if (code != RUEDA_OK) return Status(static_cast<Code>(code), library_.last_error());
@@ -174,6 +144,29 @@ Result<std::string> Rank::gather_text(std::string_view text) {
   library_.release(handle);
   if (!status.is_ok()) return status;
   return all;
+}
+
+Result<std::vector<int64_t>> Rank::gather(std::span<const int64_t> numbers, const ProcessSet& set) {
+  const auto count = static_cast<int64_t>(numbers.size());
+  rueda_request request = request_of({.what = RUEDA_ALLGATHER, .name = "", .process_set = set.id}, &count);
+  request.dtype = RUEDA_INT64;
+  request.input = numbers.data();
+  const Result<std::string> bytes = gather_bytes(request);
+  if (!bytes.is_ok()) return bytes.status();
+  std::vector<int64_t> all(numbers.size() * static_cast<size_t>(set.size));
+  if (bytes.value().size() != all.size() * sizeof(int64_t))
+    return Status(Code::kInternal,
+                  "the ranks reported different numbers of times; run the same command on all ranks");
+  std::memcpy(all.data(), bytes.value().data(), bytes.value().size());
+  return all;
+}
+
+Result<std::string> Rank::gather_text(std::string_view text) {
+  const auto count = static_cast<int64_t>(text.size());
+  rueda_request request = request_of({.what = RUEDA_ALLGATHER, .name = ""}, &count);
+  request.dtype = RUEDA_UINT8;
+  request.input = text.data();
+  return gather_bytes(request);
 }
 
 Result<ProcessSet> Rank::add_process_set(std::span<const int32_t> ranks) {

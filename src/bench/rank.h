@@ -81,6 +81,8 @@ class Rank {
         rank_(library_.rank()),
         size_(library_.size()) {}
   Status failure(int64_t handle, int code) const;
+  // The outputs of all ranks of an allgather, which gets a name of its own.
+  Result<std::string> gather_bytes(rueda_request request);
   Library library_;
   double wait_limit_s_;
   int rank_, size_;
