@@ -140,16 +140,11 @@ class PerfettoWriter final : public TraceWriter {
     const std::string name(name_of(which));
     const auto [at, is_new] = tracks_.try_emplace("c" + name, process_ + tracks_.size() + 1);
     if (!is_new) return at->second;
-    pbf_writer trace(bytes_);
-    pbf_writer packet(trace, trace_message::kPacket);
-    packet.add_uint32(packet::kSequence, sequence_);
-    pbf_writer track(packet, packet::kTrackDescriptor);
-    track.add_uint64(descriptor::kUuid, at->second);
-    track.add_string(descriptor::kName, name);
-    track.add_uint64(descriptor::kParent, process_);
-    pbf_writer counter(track, descriptor::kCounter);
-    counter.add_enum(descriptor::kUnit,
-                     which == Counter::kBytesUnderWay ? descriptor::kUnitBytes : descriptor::kUnitCount);
+    describe_track(at->second, name, process_, [&](pbf_writer& track) {
+      pbf_writer counter(track, descriptor::kCounter);
+      counter.add_enum(descriptor::kUnit,
+                       which == Counter::kBytesUnderWay ? descriptor::kUnitBytes : descriptor::kUnitCount);
+    });
     return at->second;
   }
 
@@ -157,14 +152,21 @@ class PerfettoWriter final : public TraceWriter {
   uint64_t track_of(const std::string& name, uint64_t parent, bool is_row) {
     const auto [at, is_new] = tracks_.try_emplace((is_row ? "r" : "t") + name, process_ + tracks_.size() + 1);
     if (!is_new) return at->second;
+    describe_track(at->second, name, parent, [](pbf_writer&) {});
+    return at->second;
+  }
+
+  // more(track): adds further fields.
+  template <class More>
+  void describe_track(uint64_t uuid, const std::string& name, uint64_t parent, const More& more) {
     pbf_writer trace(bytes_);
     pbf_writer packet(trace, trace_message::kPacket);
     packet.add_uint32(packet::kSequence, sequence_);
     pbf_writer track(packet, packet::kTrackDescriptor);
-    track.add_uint64(descriptor::kUuid, at->second);
+    track.add_uint64(descriptor::kUuid, uuid);
     track.add_string(descriptor::kName, name);
     track.add_uint64(descriptor::kParent, parent);
-    return at->second;
+    more(track);
   }
 
   void event(int32_t type, uint64_t track, std::string_view name, Nanos when,
