@@ -8,17 +8,7 @@ import sys
 import traceback
 from typing import Optional
 
-from rueda.pickles import dumps
-
-
-def _pickled_error(error: BaseException) -> Optional[bytes]:
-    """The pickled value; None if it cannot be pickled and loaded again."""
-    try:
-        body = dumps(error.with_traceback(None))
-        pickle.loads(body)
-    except Exception:
-        return None
-    return body
+from rueda.pickles import dumps, pickled_error
 
 
 def _write(directory: str, outcome: tuple[Optional[bytes], Optional[bytes], str]) -> None:
@@ -40,7 +30,7 @@ def main() -> int:
     except BaseException as error:
         text = traceback.format_exc()
         sys.stderr.write(f"{text}User function raise error: {error}\n")
-        _write(directory, (None, _pickled_error(error), text))
+        _write(directory, (None, pickled_error(error), text))
         return (
             error.code if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code else 1
         )

@@ -36,6 +36,16 @@ def dumps(obj: Any) -> bytes:
     return bytes(cloudpickle.dumps(obj))
 
 
+def pickled_error(error: BaseException) -> bytes | None:
+    """The pickled exception without its traceback; None if it cannot be pickled and loaded again."""
+    try:
+        body = dumps(error.with_traceback(None))
+        pickle.loads(body)
+    except Exception:
+        return None
+    return body
+
+
 def attempt(obj: Any) -> tuple[bytes, Exception | None]:
     """What to send, and what to raise afterwards: pickling may raise any exception."""
     try:

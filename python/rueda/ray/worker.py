@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple, Optional, Tuple
 
 from rueda.basics import basics
-from rueda.pickles import dumps
+from rueda.pickles import pickled_error
 from rueda.placement import Hello
 from rueda.ports import ReservedPort, host_key
 from rueda.ray import reports
@@ -33,17 +33,6 @@ class Outcome(NamedTuple):
     value: Any  # None if it raised
     error: Optional[bytes]  # pickled exception; None if there was none, or none that can be pickled
     traceback: str  # empty if it returned
-
-
-def _pickled(error: BaseException) -> Optional[bytes]:
-    import pickle
-
-    try:
-        body = dumps(error.with_traceback(None))
-        pickle.loads(body)
-    except Exception:
-        return None
-    return body
 
 
 def end_epoch() -> None:
@@ -150,7 +139,7 @@ class Worker:
             text = "".join(traceback.format_exception(type(error), error, own_frames))
             sys.stderr.write(text)
             end_epoch()
-            return Outcome(None, _pickled(error), text)
+            return Outcome(None, pickled_error(error), text)
 
     def call_raw(self, call: Call) -> Any:
         """Calls the function; returns or raises what it does."""

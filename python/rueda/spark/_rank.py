@@ -8,7 +8,7 @@ import sys
 import traceback
 from typing import NamedTuple, Optional
 
-from rueda.pickles import dumps
+from rueda.pickles import dumps, pickled_error
 
 FDS = "RUEDA_SPARK_FDS"  # the call, the outcome and the note, as descriptors that this process has inherited
 MAX_TRACEBACK_BYTES = 200_000
@@ -21,16 +21,6 @@ class Outcome(NamedTuple):
     value: Optional[bytes]  # pickled return value; None if the function raised or did not return
     error: Optional[bytes]  # pickled exception; None if it could not be pickled
     traceback: str
-
-
-def pickled_error(error: BaseException) -> Optional[bytes]:
-    """The pickled exception without its traceback; None if it cannot be pickled and loaded again."""
-    try:
-        body = dumps(error.with_traceback(None))
-        pickle.loads(body)
-    except Exception:
-        return None
-    return body
 
 
 def _call(fd: int) -> bytes:

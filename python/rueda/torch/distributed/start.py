@@ -21,6 +21,7 @@ from torch._C._distributed_c10d import PrefixStore
 from rueda import _core
 from rueda.basics import basics, environment, setting
 from rueda.errors import internal_error
+from rueda.ports import host_key
 
 _SECRET_FILE = "RUEDA_SECRET_FILE"
 # The variables that say which rank this process is and where ranks meet: those of the launchers that the
@@ -93,9 +94,7 @@ def _job(store: Any, keys: str, size: int) -> dict[str, Any]:
 
 def _host_key() -> str:
     """Equal where ranks share a network stack, and nobody has told them apart by a name."""
-    with open("/proc/sys/kernel/random/boot_id") as file:
-        boot = file.read().strip()
-    return f"{setting('HOSTNAME') or ''}|{boot}|{os.stat('/proc/self/ns/net').st_ino}"
+    return f"{setting('HOSTNAME') or ''}|{host_key()}"
 
 
 def _own_name(store: Any) -> str:
