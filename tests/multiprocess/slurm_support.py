@@ -11,8 +11,9 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import Dict, List, Optional
+from typing import Dict, Iterator, List, Optional
 
+import pytest
 from meet_by import free_port
 from robust_attack import socket_inodes
 
@@ -166,3 +167,14 @@ KillWait=3
                 daemon.kill()
                 daemon.wait(10)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module", name="slurm")
+def make_slurm() -> Iterator[Slurm]:
+    """Four nodes, for the tests of a module."""
+    reason: Optional[str] = why_not()
+    if reason:
+        pytest.skip(reason)
+    made = Slurm(nodes=4)
+    yield made
+    made.stop()

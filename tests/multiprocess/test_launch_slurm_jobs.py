@@ -6,12 +6,13 @@ import re
 import subprocess
 import time
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional
+from typing import Dict, List
 
 import pytest
 import slurm_support
 from harness import CASE_LIMIT_S
 from launch_support import PYTHON, RUEDA
+from slurm_support import make_slurm
 from test_launchers import (
     BODY,
     IMPORTS,
@@ -22,17 +23,9 @@ from test_launchers import (
     with_programs,
 )
 
+__all__ = ["make_slurm"]  # the fixture `slurm`
+
 LIMIT_S = CASE_LIMIT_S
-
-
-@pytest.fixture(scope="module", name="slurm")
-def make_slurm() -> Iterator[slurm_support.Slurm]:
-    reason: Optional[str] = slurm_support.why_not()
-    if reason:
-        pytest.skip(reason)
-    made = slurm_support.Slurm(nodes=4)
-    yield made
-    made.stop()
 
 
 @pytest.fixture(name="variables")

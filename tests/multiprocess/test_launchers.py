@@ -19,8 +19,9 @@ import slurm_support
 from harness import library
 from meet_by import free_port
 from robust_support import Jobs, make_jobs, wait_until
+from slurm_support import make_slurm
 
-__all__ = ["make_jobs"]  # the fixture `jobs`
+__all__ = ["make_jobs", "make_slurm"]  # the fixtures `jobs` and `slurm`
 
 RANKS = 4
 LIMIT_S = 90
@@ -98,16 +99,7 @@ def environment(folder: Path) -> Dict[str, str]:
 def run_to_end(command: List[str], variables: Dict[str, str]) -> str:
     if shutil.which(command[0]) is None:
         pytest.skip(f"{command[0]} is not installed")
-    ended = subprocess.run(
-        ["timeout", "-k", "5", str(LIMIT_S), *command],
-        env=variables,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert ended.returncode == 0, f"{command} ended with {ended.returncode}\n{ended.stdout}"
-    return ended.stdout
+    return run_together([command], variables)
 
 
 # ---- the launchers: (script, hosts) → command; hosts is "" for this machine ----
@@ -181,7 +173,8 @@ def run_together(commands: List[List[str]], variables: Dict[str, str]) -> str:
         for command in commands
     ]
     outputs = [job.communicate()[0] for job in jobs]
-    assert [job.returncode for job in jobs] == [0] * len(jobs), "\n".join(outputs)
+    for command, job in zip(commands, jobs):
+        assert job.returncode == 0, f"{command} ended with {job.returncode}\n" + "\n".join(outputs)
     return "\n".join(outputs)
 
 
@@ -308,16 +301,6 @@ def test_documented_script_with_the_hosts_of(
 
 
 # ---- Slurm ----
-
-
-@pytest.fixture(scope="module", name="slurm")
-def make_slurm() -> Iterator[slurm_support.Slurm]:
-    reason: Optional[str] = slurm_support.why_not()
-    if reason:
-        pytest.skip(reason)
-    made = slurm_support.Slurm(nodes=4)
-    yield made
-    made.stop()
 
 
 @pytest.mark.parametrize(
