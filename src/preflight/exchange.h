@@ -14,6 +14,9 @@ namespace rueda::preflight {
 inline constexpr int64_t kFirstBytes = int64_t{128} << 10, kLastBytes = int64_t{64} << 20;
 inline constexpr int64_t kGrowth = 8;
 inline constexpr int64_t kLongEnoughNs = 15'000'000;
+// The first exchange alone says little: a switch may let all its bytes pass at once. It is taken for the rate
+// only where the next one would take many seconds.
+inline constexpr int64_t kSlowAloneNs = 1'000'000'000;
 
 // The rate in Gbit/s of two exchanges of growing size. The difference leaves out what every call costs:
 // negotiation, waking up, the burst that a switch lets pass. Pure.

@@ -161,7 +161,8 @@ Result<std::vector<PairMeasurement>> run_round(const Team& team, Exchange& excha
       const auto a = 2 * static_cast<size_t>(pair.a), b = 2 * static_cast<size_t>(pair.b);
       const Timed now{bytes, std::max(all.value()[a], all.value()[b])};
       pair.is_right = pair.is_right && all.value()[a + 1] == 1 && all.value()[b + 1] == 1;
-      if (now.ns >= kLongEnoughNs || bytes >= kLastBytes) {
+      const bool has_two = before[i].bytes != 0;
+      if ((has_two && now.ns >= kLongEnoughNs) || now.ns >= kSlowAloneNs || bytes >= kLastBytes) {
         pair.gbit_per_s = gbit_per_s(now, before[i]);
         pair.bytes = bytes;
         --open;

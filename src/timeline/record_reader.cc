@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <initializer_list>
+
+#include "rueda/base/limits.h"
 
 namespace rueda::timeline {
 namespace {
@@ -17,6 +20,13 @@ using trace::SlotKind;
 constexpr size_t kBufferSlots = 4'096;  // 128 KiB for each open file
 constexpr size_t kMaxTexts = 1u << 20;
 constexpr std::string_view kOtherText = "(other)";
+
+// Bounds that only damaged bytes pass. They keep sums and differences of a file's numbers within 64 bits.
+constexpr int64_t kMost = int64_t{1} << 58;  // nanoseconds: nine years since a host started; or bytes
+
+bool is_possible(std::initializer_list<int64_t> numbers) {
+  return std::ranges::all_of(numbers, [](int64_t number) { return number >= -kMost && number <= kMost; });
+}
 
 }  // namespace
 
@@ -138,6 +148,9 @@ const Record* RecordReader::read(const Slot& slot) {
         return fail("a call is not whole");
       Call& call = record_.emplace<Call>();
       static_cast<CallTrace&>(call) = trace::unpack_call(in);
+      if (!is_possible({call.submitted, call.ordered, call.started, call.transfer_began, call.unpack_began,
+                        call.ended, call.bytes}))
+        return fail("a number of a call is out of range");
       call.name_id = name(in[0].name);
       call.backend_id = name(in[1].name);
       call.name = names_->text(call.name_id);
@@ -149,15 +162,21 @@ const Record* RecordReader::read(const Slot& slot) {
         return fail("an epoch is not whole");
       EpochRecord& epoch = record_.emplace<EpochRecord>();
       static_cast<trace::EpochTrace&>(epoch) = trace::unpack_epoch(in);
-      if (epoch.rank < 0 || epoch.rank >= epoch.size) return fail("a rank is out of range");
+      if (epoch.rank < 0 || epoch.rank >= epoch.size || epoch.size > kMaxRanks)
+        return fail("a rank is out of range");
+      if (!is_possible({epoch.began})) return fail("the time of an epoch is out of range");
       epoch.host = text(in[0].name);
       epoch.host_key = text(in[1].name);
       return &record_;
     }
     case SlotKind::kSpan: {
       if (in->detail >= count_of(SpanKind{})) return fail("a span has no known kind");
+      const auto kind = static_cast<SpanKind>(in->detail);
+      const bool has_amount = kind == SpanKind::kClock || kind == SpanKind::kLink;
+      if (!is_possible({in->a, in->b, has_amount ? in->c : 0}))
+        return fail("a number of a span is out of range");
       Span& span = record_.emplace<Span>();
-      span.kind = static_cast<SpanKind>(in->detail);
+      span.kind = kind;
       span.begin = in->a;
       span.end = in->b;
       span.value = in->c;
@@ -168,6 +187,7 @@ const Record* RecordReader::read(const Slot& slot) {
     }
     case SlotKind::kEvent: {
       if (in->detail > static_cast<uint8_t>(TraceKind::kCycle)) return fail("an event has no known kind");
+      if (!is_possible({in->a})) return fail("the time of an event is out of range");
       Event& event = record_.emplace<Event>();
       event.kind = static_cast<TraceKind>(in->detail);
       event.when = in->a;

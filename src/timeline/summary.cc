@@ -15,8 +15,9 @@
 namespace rueda::timeline {
 namespace {
 
-constexpr Nanos kWindow = kSecond;      // where a program marks no steps
-constexpr size_t kMaxStepRows = 2'048;  // beyond, steps are taken together
+constexpr Nanos kWindow = kSecond;        // where a program marks no steps
+constexpr int64_t kMaxWindows = 1 << 20;  // twelve days; beyond, windows grow: the times may be damaged
+constexpr size_t kMaxStepRows = 2'048;    // beyond, steps are taken together
 constexpr size_t kMaxKeptLengths = 1u << 20;
 
 // Ranks that record only their last minute begin at different steps. A step ends on all ranks at about the
@@ -34,7 +35,8 @@ Division division_of(const Job& job) {
     }
     if (division.until < division.from) division.from = division.until = 0;
     // A short job is one window of its own length.
-    division.window = std::min(division.window, std::max<Nanos>(division.until - division.from, 1));
+    const Nanos span = std::max<Nanos>(division.until - division.from, 1);
+    division.window = std::max(std::min(kWindow, span), span / kMaxWindows);
     return division;
   }
   Nanos latest = INT64_MIN, step = INT64_MAX;

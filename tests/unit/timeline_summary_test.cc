@@ -11,6 +11,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <utility>
 
 #include "rueda/trace/recorder.h"
 #include "timeline/trace_writer.h"
@@ -226,6 +227,32 @@ TEST_F(SummaryTest, bad_files_are_refused_or_used_as_far_as_they_go) {
   EXPECT_THAT(summarize_files({trace::record_path(base, 0), trace::record_path(second, 0)}).status().why,
               HasSubstr("different jobs"));
   EXPECT_THAT(summarize_files({base}, 99).status().why, HasSubstr("nothing of epoch 99"));
+}
+
+// Without marks, a damaged time of a call would make a window of each second until then.
+TEST_F(SummaryTest, a_time_that_cannot_be_ends_the_file_and_a_late_one_ends_the_windows) {
+  JobPlan plan;
+  plan.ranks = 1;
+  for (const Nanos late : {Nanos{1} << 62, Nanos{1} << 57}) {
+    const std::string base = write(plan);
+    std::fstream file(trace::record_path(base, 0), std::ios::in | std::ios::out | std::ios::binary);
+    trace::Slot slot;
+    bool is_first = true;
+    for (std::streamoff at = 0; file.seekg(at).read(reinterpret_cast<char*>(&slot), sizeof(slot));
+         at += sizeof(slot)) {
+      const bool is_end = slot.kind == trace::SlotKind::kCallMore && slot.detail == 2;
+      if (is_end && !std::exchange(is_first, false)) slot.c = late;
+      if (slot.kind == trace::SlotKind::kSpan) slot.detail = static_cast<uint8_t>(SpanKind::kWait);
+      file.seekp(at).write(reinterpret_cast<const char*>(&slot), sizeof(slot));
+    }
+    file.close();
+    const auto summary = summarize_files({base});
+    ASSERT_TRUE(summary.is_ok()) << summary.status().why;
+    const bool is_refused = late > Nanos{1} << 58;
+    EXPECT_EQ(as_text(summary.value()).find("a number of a call is out of range") != std::string::npos,
+              is_refused);
+    EXPECT_LE(summary.value().steps, (1 << 20) + 1);
+  }
 }
 
 TEST_F(SummaryTest, damaged_bytes_never_harm_the_reader) {
