@@ -5,22 +5,6 @@
 namespace rueda::timeline {
 namespace {
 
-std::string track_of(Row row, int lane) {
-  switch (row) {
-    case Row::kSteps:
-      return "steps";
-    case Row::kEvents:
-      return "events";
-    case Row::kInput:
-      return "waiting for input";
-    case Row::kBlocked:
-      return lane == 0 ? "blocked" : "blocked " + std::to_string(lane + 1);
-    case Row::kCalls:
-      return lane == 0 ? "transfers" : "transfers " + std::to_string(lane + 1);
-  }
-  return {};
-}
-
 class ChromeWriter final : public TraceWriter {
  public:
   ChromeWriter(Nanos start, int64_t start_micros) : format_(start, start_micros) {}
@@ -29,18 +13,18 @@ class ChromeWriter final : public TraceWriter {
     if (rank_ >= 0) format_.close_open(rank_);
     rank_ = file.rank;
   }
-  void slice_begin(Row row, int lane, std::string_view name, Nanos begin,
-                   std::span<const Detail> details) override {
-    const std::string track = track_of(row, lane);
+  void slice_begin(Row row, std::string_view name, Nanos begin, std::span<const Detail> details) override {
+    const std::string track = row.name();
     const int64_t bytes = !details.empty() && details.front().name == "bytes" ? details.front().value : 0;
     format_.add(rank_,
                 {.kind = TraceKind::kBegin, .when = begin, .track = track, .name = name, .value = bytes}, 0);
     const Arrows arrows = std::exchange(arrows_, {});
-    for (const uint64_t arrow : arrows.starting) format_.add_arrow(rank_, track, begin, arrow, true);
-    if (arrows.ending != 0) format_.add_arrow(rank_, track, begin, arrows.ending, false);
+    for (const uint64_t arrow : arrows.starting)
+      format_.add_arrow(rank_, track, begin, {arrow, arrows.name}, true);
+    if (arrows.ending != 0) format_.add_arrow(rank_, track, begin, {arrows.ending, arrows.name}, false);
   }
-  void slice_end(Row row, int lane, Nanos end) override {
-    const std::string track = track_of(row, lane);
+  void slice_end(Row row, Nanos end) override {
+    const std::string track = row.name();
     format_.add(rank_, {.kind = TraceKind::kEnd, .when = end, .track = track}, 0);
   }
   void set_arrows(Arrows arrows) override { arrows_ = std::move(arrows); }
@@ -52,7 +36,7 @@ class ChromeWriter final : public TraceWriter {
         0);
   }
   void instant(Row row, std::string_view name, Nanos when) override {
-    const std::string track = track_of(row, 0);
+    const std::string track = row.name();
     format_.add(rank_, {.kind = TraceKind::kInstant, .when = when, .track = track, .name = name}, 0);
   }
   void tensor_event(const Event& event, Nanos when) override {

@@ -62,6 +62,9 @@ void count(const Span& span, RankFile& file) {
       file.stall = span.text;
       ++file.stalls;
       return;
+    case SpanKind::kSent:
+    case SpanKind::kReceived:
+      return;
     case SpanKind::kLink:
       file.links[span.peer] = {span.value, span.end};
       return;

@@ -1,4 +1,5 @@
-// Reads every file twice: once to learn the clocks and which rank came last to each call, and once to write.
+// Reads every file twice: once to learn the clocks, which rank came last to each call and when messages were
+// sent, and once to write.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -7,6 +8,8 @@
 #include <limits>
 #include <unordered_map>
 
+#include "timeline/lanes.h"
+#include "timeline/messages.h"
 #include "timeline/trace_writer.h"
 
 namespace rueda::timeline {
@@ -42,23 +45,6 @@ uint64_t arrow_of(uint64_t call, Rank waiter) {
 }
 
 Nanos begin_of(const Call& call) { return call.submitted != 0 ? call.submitted : call.ordered; }
-
-// The first lane in which everything has ended.
-class Lanes {
- public:
-  int take(Nanos begin, Nanos end) {
-    const auto free = std::ranges::find_if(ends_, [&](Nanos other) { return other <= begin; });
-    if (free != ends_.end())
-      *free = end;
-    else
-      ends_.push_back(end);
-    return static_cast<int>(free != ends_.end() ? free - ends_.begin()
-                                                : static_cast<ptrdiff_t>(ends_.size()) - 1);
-  }
-
- private:
-  std::vector<Nanos> ends_;
-};
 
 // What the calls of a rank say about its queue and its transfers. Their records come in the order of their
 // ends, so the changes are sorted before they are written.
@@ -130,9 +116,10 @@ class File {
 // Writes the records of one rank in one epoch.
 class RankMerger {
  public:
-  RankMerger(const RankFile& file, Epoch epoch, const LastRanks& last, TraceWriter& writer)
-      : file_(file), epoch_(epoch), last_(last), writer_(writer) {
-    writer_.instant(Row::kEvents, "epoch " + std::to_string(epoch) + " begins", file.aligned(file.began));
+  RankMerger(const RankFile& file, Epoch epoch, const LastRanks& last, const SentTimes& sent,
+             TraceWriter& writer)
+      : file_(file), epoch_(epoch), last_(last), writer_(writer), messages_(file.rank, sent, writer) {
+    writer_.instant(kEventsRow, "epoch " + std::to_string(epoch) + " begins", file.aligned(file.began));
   }
 
   void add(const Call& call) {
@@ -142,24 +129,26 @@ class RankMerger {
       shown.*when = file_.aligned(shown.*when);
     const Nanos begin = begin_of(shown);
     counters_.add(shown);
-    const int lane = calls_.take(begin, shown.ended);
-    const std::array<Detail, 5> details = {{{"bytes", call.bytes},
-                                            {"tensors", call.tensors},
-                                            {"learned plan", call.is_planned ? 1 : 0},
-                                            {"order", static_cast<int64_t>(call.order)},
-                                            {"process set", call.process_set}}};
+    const Row row{.kind = Row::Kind::kCalls, .lane = calls_.take(begin, shown.ended)};
+    const std::array<Detail, 6> details = {
+        {{"bytes", call.bytes},
+         {"tensors", call.tensors},
+         {"learned plan", call.is_planned ? 1 : 0},
+         {"order", static_cast<int64_t>(call.order)},
+         {"process set", call.process_set},
+         {"algorithm", 0, call.algorithm.empty() ? "unknown" : call.algorithm}}};
     std::string name = std::string(rueda::name_of(call.what)) + " " + std::string(call.name);
     if (call.tensors > 1) name += " +" + std::to_string(call.tensors - 1);
     phases_.clear();
     add_phases(shown);
     // An outer slice comes before those in it: begin, then the phases, then its end.
     writer_.set_arrows({.starting = arrows_to_others(shown), .ending = 0});
-    writer_.slice_begin(Row::kCalls, lane, name, begin, details);
+    writer_.slice_begin(row, name, begin, details);
     for (const Phase& phase : phases_) {
       writer_.set_arrows({.starting = {}, .ending = phase.arrow});
-      writer_.slice(Row::kCalls, lane, phase.name, phase.begin, phase.end);
+      writer_.slice(row, phase.name, phase.begin, phase.end);
     }
-    writer_.slice_end(Row::kCalls, lane, shown.ended);
+    writer_.slice_end(row, shown.ended);
   }
 
   void add(const Span& span) {
@@ -168,21 +157,25 @@ class RankMerger {
       case SpanKind::kStep:
         if (span.value != file_.step_source) return;
         if (step_began_ != 0)
-          writer_.slice(Row::kSteps, 0, "step " + std::to_string(steps_++), step_began_, begin);
+          writer_.slice(kStepsRow, "step " + std::to_string(steps_++), step_began_, begin);
         step_began_ = begin;
         return;
       case SpanKind::kInput:
-        return writer_.slice(Row::kInput, 0, "INPUT", begin, end);
+        return writer_.slice(kInputRow, "INPUT", begin, end);
       case SpanKind::kWait:
-        return writer_.slice(Row::kBlocked, waits_.take(begin, end), "WAIT", begin, end);
+        return writer_.slice({.kind = Row::Kind::kBlocked, .lane = waits_.take(begin, end)}, "WAIT", begin,
+                             end);
       case SpanKind::kPlanBegins:
-        return writer_.instant(Row::kEvents, "plan learned", begin);
+        return writer_.instant(kEventsRow, "plan learned", begin);
       case SpanKind::kPlanEnds:
-        return writer_.instant(Row::kEvents, "plan left: " + std::string(span.text), begin);
+        return writer_.instant(kEventsRow, "plan left: " + std::string(span.text), begin);
       case SpanKind::kFailure:
-        return writer_.instant(Row::kEvents, "epoch broke: " + std::string(span.text), begin);
+        return writer_.instant(kEventsRow, "epoch broke: " + std::string(span.text), begin);
       case SpanKind::kStall:
-        return writer_.instant(Row::kEvents, "stall: " + std::string(span.text), begin);
+        return writer_.instant(kEventsRow, "stall: " + std::string(span.text), begin);
+      case SpanKind::kSent:
+      case SpanKind::kReceived:
+        return messages_.add(span, begin, end);
       case SpanKind::kClock:
       case SpanKind::kLink:
         return;
@@ -192,7 +185,10 @@ class RankMerger {
   void add(const Event& event) { writer_.tensor_event(event, file_.aligned(event.when)); }
   void add(const Gap& gap) { writer_.gap(gap.records); }
   void add(const EpochRecord&) {}
-  void finish() { counters_.write(writer_); }
+  void finish() {
+    messages_.finish();
+    counters_.write(writer_);
+  }
 
  private:
   struct Phase {
@@ -244,6 +240,7 @@ class RankMerger {
   TraceWriter& writer_;
   Lanes calls_, waits_;
   Counters counters_;
+  Messages messages_;
   std::vector<Phase> phases_;
   Nanos step_began_ = 0;
   int64_t steps_ = 0;
@@ -263,9 +260,11 @@ Status for_each_record(const RankFile& file, Epoch epoch, Names& names, const Vi
   return Status::ok();
 }
 
-Status find_last(const Job& job, Names& names, LastRanks& last) {
+Status read_ahead(const Job& job, Names& names, LastRanks& last, SentTimes& sent) {
   for (const RankFile& file : job.ranks) {
     const Status read = for_each_record(file, job.epoch, names, [&](const Record& record) {
+      if (const auto* span = std::get_if<Span>(&record); span != nullptr)
+        sent.add(file.rank, *span, file.aligned(span->begin));
       const auto* call = std::get_if<Call>(&record);
       if (call == nullptr || (last.size() >= kMaxCalls && !last.contains(key_of(job.epoch, *call))))
         return Status::ok();
@@ -286,10 +285,11 @@ Status find_last(const Job& job, Names& names, LastRanks& last) {
 
 Status write_epoch(const Job& job, Names& names, TraceWriter& writer, File& out) {
   LastRanks last;
-  if (Status status = find_last(job, names, last); !status.is_ok()) return status;
+  SentTimes sent(job.epoch);
+  if (Status status = read_ahead(job, names, last, sent); !status.is_ok()) return status;
   for (const RankFile& file : job.ranks) {
     writer.begin_rank(file);
-    RankMerger merger(file, job.epoch, last, writer);
+    RankMerger merger(file, job.epoch, last, sent, writer);
     std::string waiting;
     const Status written = for_each_record(file, job.epoch, names, [&](const Record& record) {
       std::visit([&](const auto& one) { merger.add(one); }, record);

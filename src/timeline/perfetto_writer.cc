@@ -31,7 +31,7 @@ constexpr uint32_t kAnnotations = 4, kType = 9, kNameIid = 10, kTrack = 11, kCou
 constexpr int32_t kBegin = 1, kEnd = 2, kInstant = 3, kCounter = 4;
 }  // namespace track_event
 namespace annotation {
-constexpr uint32_t kIntValue = 4, kName = 10;
+constexpr uint32_t kIntValue = 4, kStringValue = 6, kName = 10;
 }
 namespace interned {
 constexpr uint32_t kEventNames = 2, kIid = 1, kName = 2;
@@ -62,13 +62,10 @@ class PerfettoWriter final : public TraceWriter {
     }
   }
 
-  void slice_begin(Row row, int lane, std::string_view name, Nanos begin,
-                   std::span<const Detail> details) override {
-    event(track_event::kBegin, track_of(row, lane), name, begin, details);
+  void slice_begin(Row row, std::string_view name, Nanos begin, std::span<const Detail> details) override {
+    event(track_event::kBegin, track_of(row), name, begin, details);
   }
-  void slice_end(Row row, int lane, Nanos end) override {
-    event(track_event::kEnd, track_of(row, lane), {}, end, {});
-  }
+  void slice_end(Row row, Nanos end) override { event(track_event::kEnd, track_of(row), {}, end, {}); }
 
   void set_arrows(Arrows arrows) override { arrows_ = std::move(arrows); }
 
@@ -85,7 +82,7 @@ class PerfettoWriter final : public TraceWriter {
   }
 
   void instant(Row row, std::string_view name, Nanos when) override {
-    event(track_event::kInstant, track_of(row, 0), name, when, {});
+    event(track_event::kInstant, track_of(row), name, when, {});
   }
 
   void tensor_event(const Event& each, Nanos when) override {
@@ -113,28 +110,14 @@ class PerfettoWriter final : public TraceWriter {
   void gap(int64_t records) override {
     const Detail missing{"records", records};
     if (last_ != 0)
-      event(track_event::kInstant, track_of(Row::kEvents, 0), "RECORDS_MISSING", last_, {&missing, 1});
+      event(track_event::kInstant, track_of(kEventsRow), "RECORDS_MISSING", last_, {&missing, 1});
   }
 
   std::string take() override { return std::exchange(bytes_, {}); }
   std::string finish() override { return take(); }
 
  private:
-  uint64_t track_of(Row row, int lane) {
-    switch (row) {
-      case Row::kSteps:
-        return track_of("steps", process_, true);
-      case Row::kEvents:
-        return track_of("events", process_, true);
-      case Row::kInput:
-        return track_of("waiting for input", process_, true);
-      case Row::kBlocked:
-        return track_of(lane == 0 ? "blocked" : "blocked " + std::to_string(lane + 1), process_, true);
-      case Row::kCalls:
-        return track_of(lane == 0 ? "transfers" : "transfers " + std::to_string(lane + 1), process_, true);
-    }
-    return process_;
-  }
+  uint64_t track_of(Row row) { return track_of(row.name(), process_, true); }
 
   uint64_t track_of(Counter which) {
     const std::string name(name_of(which));
@@ -142,8 +125,9 @@ class PerfettoWriter final : public TraceWriter {
     if (!is_new) return at->second;
     describe_track(at->second, name, process_, [&](pbf_writer& track) {
       pbf_writer counter(track, descriptor::kCounter);
-      counter.add_enum(descriptor::kUnit,
-                       which == Counter::kBytesUnderWay ? descriptor::kUnitBytes : descriptor::kUnitCount);
+      counter.add_enum(descriptor::kUnit, which == Counter::kBytesUnderWay || which == Counter::kSentRate
+                                              ? descriptor::kUnitBytes
+                                              : descriptor::kUnitCount);
     });
     return at->second;
   }
@@ -188,7 +172,10 @@ class PerfettoWriter final : public TraceWriter {
     pbf_writer track_event(packet, packet::kTrackEvent);
     for (const Detail& detail : details) {
       pbf_writer one(track_event, track_event::kAnnotations);
-      one.add_int64(annotation::kIntValue, detail.value);
+      if (detail.text.empty())
+        one.add_int64(annotation::kIntValue, detail.value);
+      else
+        one.add_string(annotation::kStringValue, detail.text.data(), detail.text.size());
       one.add_string(annotation::kName, detail.name.data(), detail.name.size());
     }
     track_event.add_enum(track_event::kType, type);

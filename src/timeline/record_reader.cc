@@ -155,6 +155,7 @@ const Record* RecordReader::read(const Slot& slot) {
       call.backend_id = name(in[1].name);
       call.name = names_->text(call.name_id);
       call.backend = names_->text(call.backend_id);
+      call.algorithm = text(in[2].name);
       return &record_;
     }
     case SlotKind::kEpoch: {
@@ -172,16 +173,13 @@ const Record* RecordReader::read(const Slot& slot) {
     case SlotKind::kSpan: {
       if (in->detail >= count_of(SpanKind{})) return fail("a span has no known kind");
       const auto kind = static_cast<SpanKind>(in->detail);
-      const bool has_amount = kind == SpanKind::kClock || kind == SpanKind::kLink;
-      if (!is_possible({in->a, in->b, has_amount ? in->c : 0}))
+      const bool has_amount = kind == SpanKind::kClock || kind == SpanKind::kLink || is_message(kind);
+      const TraceSpan read = trace::unpack_span(*in);
+      if (!is_possible({read.begin, read.end, has_amount ? read.value : 0}))
         return fail("a number of a span is out of range");
       Span& span = record_.emplace<Span>();
-      span.kind = kind;
-      span.begin = in->a;
-      span.end = in->b;
-      span.value = in->c;
-      span.peer = static_cast<Rank>(in->extra) - 1;
-      span.text_id = name(in->name);
+      static_cast<TraceSpan&>(span) = read;
+      span.text_id = is_message(kind) ? 0 : name(in->name);
       span.text = names_->text(span.text_id);
       return &record_;
     }

@@ -15,11 +15,20 @@
 
 namespace rueda::timeline {
 
-// Rows of a rank besides those of its tensors. kCalls has as many lanes as calls overlapped.
-enum class Row : uint8_t { kSteps, kEvents, kInput, kBlocked, kCalls };
+// Rows of a rank besides those of its tensors. A row has as many lanes as slices overlapped.
+struct Row {
+  enum class Kind : uint8_t { kSteps, kEvents, kInput, kBlocked, kCalls, kSent, kReceived };
+  Kind kind = Kind::kEvents;
+  int lane = 0;
+  Rank peer = -1;  // kSent, kReceived
+
+  [[nodiscard]] std::string name() const;
+};
+inline constexpr Row kStepsRow{Row::Kind::kSteps}, kEventsRow{Row::Kind::kEvents},
+    kInputRow{Row::Kind::kInput};
 
 // What rises and falls in the course of a rank.
-enum class Counter : uint8_t { kQueue, kBytesUnderWay, kPlannedCalls };
+enum class Counter : uint8_t { kQueue, kBytesUnderWay, kPlannedCalls, kSentRate };
 constexpr std::string_view name_of(Counter counter) {
   switch (counter) {
     case Counter::kQueue:
@@ -28,6 +37,8 @@ constexpr std::string_view name_of(Counter counter) {
       return "bytes under way";
     case Counter::kPlannedCalls:
       return "calls by a learned plan";
+    case Counter::kSentRate:
+      return "bytes sent each second";
   }
   return {};
 }
@@ -36,11 +47,13 @@ constexpr std::string_view name_of(Counter counter) {
 struct Arrows {
   std::vector<uint64_t> starting;
   uint64_t ending = 0;
+  std::string_view name = "waited for";  // a constant; Chrome's format shows it
 };
 
 struct Detail {
   std::string_view name;
   int64_t value = 0;
+  std::string_view text{};  // if it is not empty, it is shown instead of the value
 };
 
 class TraceWriter {
@@ -49,12 +62,11 @@ class TraceWriter {
   // What follows is of this rank. The times are on the common clock.
   virtual void begin_rank(const RankFile& file) = 0;
   // Slices of one lane come in the order of their times: those within another one between its begin and end.
-  virtual void slice_begin(Row row, int lane, std::string_view name, Nanos begin,
-                           std::span<const Detail> details) = 0;
-  virtual void slice_end(Row row, int lane, Nanos end) = 0;
-  void slice(Row row, int lane, std::string_view name, Nanos begin, Nanos end) {
-    slice_begin(row, lane, name, begin, {});
-    slice_end(row, lane, end);
+  virtual void slice_begin(Row row, std::string_view name, Nanos begin, std::span<const Detail> details) = 0;
+  virtual void slice_end(Row row, Nanos end) = 0;
+  void slice(Row row, std::string_view name, Nanos begin, Nanos end, std::span<const Detail> details = {}) {
+    slice_begin(row, name, begin, details);
+    slice_end(row, end);
   }
   // Of the slice that begins next.
   virtual void set_arrows(Arrows arrows) = 0;

@@ -332,6 +332,23 @@ def make_hosts() -> Iterator[List[str]]:
             subprocess.run(["ip", "netns", "del", name], check=False, timeout=20)
 
 
+def check_messages(folder: Path) -> None:
+    """The steps of schedules: each message of rank 1 is drawn on both ends, and joined by an arrow."""
+    timeline("merge", str(folder / "all.json"), str(folder / "t.json"))
+    events = json.loads((folder / "all.json").read_text())
+    tracks = {event["pid"]: event["args"]["name"] for event in events if event.get("name") == "process_name"}
+    drawn = Counter((tracks[event["pid"]], event.get("tid")) for event in events if event["ph"] == "B")
+    for peer in (0, 2):
+        assert drawn["to rank 1", peer] == drawn[f"from rank {peer}", 1] > 0, drawn
+        assert drawn[f"to rank {peer}", 1] == drawn["from rank 1", peer] > 0, drawn
+    starts = {event["id"]: event["ts"] for event in events if event["ph"] == "s"}
+    ends = {event["id"]: event["ts"] for event in events if event["ph"] == "f"}
+    assert len(ends) >= drawn["to rank 0", 1] and set(ends) <= set(starts)
+    assert all(starts[arrow] <= when for arrow, when in ends.items())
+    rates = [e["args"]["value"] for e in events if e.get("name") == "rank 1: bytes sent each second"]
+    assert max(rates) > 1e6 and rates[-1] == 0
+
+
 def test_a_slow_link_and_another_clock_are_found_between_hosts(hosts: List[str], tmp_path: Path) -> None:
     folder = make_job_folder()
     # Rank 2 is in a time namespace whose monotonic clock is 50 s ahead.
@@ -360,6 +377,7 @@ def test_a_slow_link_and_another_clock_are_found_between_hosts(hosts: List[str],
     assert [link["rank"] for link in found["links"] if link["is_slow"]] == [1], found["links"]
     assert found["shares"]["transfer_ns"] > found["step_ns"] / 2, "the link is what takes the time"
     assert "The link of rank 1 is slow" in timeline("summary", str(tmp_path / "t.json"))
+    check_messages(tmp_path)
     # The clocks are known to be 50 s apart: otherwise the steps of the ranks would not meet.
     assert found["steps"] >= 5
     assert 0 < found["clock_bound_ns"] < 100e6

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "backend_fake_mesh.h"
@@ -95,6 +96,56 @@ TEST_P(Scripted, messages_to_one_peer_leave_in_list_order_whatever_is_ready_firs
     ASSERT_EQ(mesh.done(1).size(), 1u);
     EXPECT_EQ(mesh.done(1)[0].id, 7u);
     EXPECT_TRUE(mesh.done(1)[0].status.is_ok());
+  }
+}
+
+class MessageLog final : public backend::ActivitySink {
+ public:
+  explicit MessageLog(bool is_wanted) : is_wanted_(is_wanted) {}
+  void begin(backend::Activity) override {}
+  [[nodiscard]] bool wants_messages() const override { return is_wanted_; }
+  void add(const backend::Message& message) override { all.push_back(message); }
+  std::vector<backend::Message> all;
+
+ private:
+  bool is_wanted_;
+};
+
+TEST_P(Scripted, both_ends_tell_the_same_of_a_message_and_nothing_where_nobody_asks) {
+  const auto steps = [](Rank me) -> std::vector<Step> {
+    if (me == 0)
+      return {{.kind = StepKind::kSend, .peer = 1, .from = in(0, 1)},
+              {.kind = StepKind::kSend, .peer = 1, .from = in(1, 3)},
+              {.kind = StepKind::kRecv, .peer = 1, .to = out(0, 2)}};
+    return {{.kind = StepKind::kRecv, .peer = 0, .to = out(0, 1)},
+            {.kind = StepKind::kRecvReduce, .peer = 0, .to = out(1, 3)},
+            {.kind = StepKind::kSend, .peer = 0, .from = in(0, 2)}};
+  };
+  for (const bool is_wanted : {true, false}) {
+    FakeMesh mesh(Topology::single_host(2), GetParam(), 1, scripted(steps));
+    Ranks ranks(mesh, 4);
+    std::vector<MessageLog> logs(2, MessageLog(is_wanted));
+    for (uint64_t call = 0; call < 2; ++call) {  // the numbers begin anew
+      for (auto& log : logs) log.all.clear();
+      for (Rank me = 0; me < 2; ++me) {
+        Call one = ranks.call(me, call + 7, allreduce(4));
+        one.activities = &logs[static_cast<size_t>(me)];
+        mesh.backend(me).start(one);
+      }
+      ASSERT_TRUE(mesh.run());
+      ASSERT_EQ(logs[0].all.size(), is_wanted ? 3u : 0u);
+      ASSERT_EQ(logs[1].all.size(), is_wanted ? 3u : 0u);
+      for (const backend::Message& sent : logs[0].all) {
+        EXPECT_EQ(sent.peer, 1);
+        EXPECT_GT(sent.begin, 0);
+        EXPECT_LE(sent.begin, sent.end);
+        const auto other = std::ranges::find_if(logs[1].all, [&](const backend::Message& each) {
+          return each.is_sent != sent.is_sent && each.number == sent.number;
+        });
+        ASSERT_NE(other, logs[1].all.end());
+        EXPECT_EQ(other->bytes, sent.bytes);
+      }
+    }
   }
 }
 

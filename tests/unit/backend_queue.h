@@ -23,6 +23,7 @@ struct TestCall {
   double prescale = 1.0;
   bool may_be_taken_back = false;
   uint16_t generation = 0;
+  backend::ActivitySink* activities = nullptr;
 };
 
 template <class B>
@@ -94,7 +95,8 @@ class Queue {
                              .segments = next.call->segments,
                              .prescale = wanted.prescale,
                              .may_be_taken_back = wanted.may_be_taken_back,
-                             .generation = wanted.generation};
+                             .generation = wanted.generation,
+                             .activities = wanted.activities};
     if (next.is_discarded)
       backend_->discard(call, next.arrivals);
     else

@@ -9,8 +9,10 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 #include <utility>
 
 #include "rueda/trace/recorder.h"
@@ -227,6 +229,57 @@ TEST_F(SummaryTest, bad_files_are_refused_or_used_as_far_as_they_go) {
   EXPECT_THAT(summarize_files({trace::record_path(base, 0), trace::record_path(second, 0)}).status().why,
               HasSubstr("different jobs"));
   EXPECT_THAT(summarize_files({base}, 99).status().why, HasSubstr("nothing of epoch 99"));
+}
+
+// Two messages of one call from rank 0 to rank 1, whose receives were posted long before. Of a third one only
+// the receive is known.
+TEST_F(SummaryTest, messages_are_drawn_from_when_they_were_sent_with_an_arrow_for_each) {
+  std::vector<std::string> paths;
+  for (Rank rank = 0; rank < 2; ++rank) {
+    trace::Recorder recorder;
+    recorder.begin_epoch(
+        {.epoch = 1, .rank = rank, .size = 2, .job = 7, .began = kSecond, .host = "a", .host_key = "a|1"});
+    paths.push_back(trace::record_path(dir_ + "/m.json", rank));
+    ASSERT_TRUE(recorder.start_file(paths.back(), false).is_ok());
+    for (uint32_t number = 0; number < (rank == 0 ? 2u : 3u); ++number) {
+      const Nanos sent = kSecond + ms(10 * number + 5);
+      recorder.record(TraceSpan{.kind = rank == 0 ? SpanKind::kSent : SpanKind::kReceived,
+                                .begin = rank == 0 ? sent : kSecond,
+                                .end = sent + ms(rank == 0 ? 1 : 2),
+                                .value = 1'000'000,
+                                .peer = 1 - rank,
+                                .call = call_tag(3, 12),
+                                .number = number});
+    }
+    recorder.record(CallTrace{.order = 12,
+                              .name = "g",
+                              .backend = "native",
+                              .algorithm = "ring",
+                              .bytes = 8,
+                              .submitted = kSecond,
+                              .ordered = kSecond,
+                              .started = kSecond,
+                              .ended = kSecond + ms(40)});
+  }
+  std::vector<std::string> remarks;
+  ASSERT_TRUE(merge(dir_ + "/m.json", paths, remarks).is_ok());
+  std::ifstream file(dir_ + "/m.json");
+  const auto events = nlohmann::json::parse(file);
+  std::map<int, std::string> tracks;
+  for (const auto& event : events)
+    if (event.value("name", "") == "process_name") tracks[event["pid"]] = event["args"].value("name", "");
+  std::map<std::string, std::vector<double>> begins;
+  std::map<std::string, std::set<std::string>> arrows;
+  for (const auto& event : events) {
+    const std::string kind = event.value("ph", "");
+    if (kind == "B") begins[tracks[event["pid"]]].push_back(event["ts"]);
+    if (kind == "s" || kind == "f") arrows[kind].insert(event["id"].get<std::string>());
+  }
+  EXPECT_EQ(begins["to rank 1"], (std::vector<double>{5'000, 15'000}));
+  EXPECT_EQ(begins["from rank 0"], (std::vector<double>{5'000, 15'000}));
+  EXPECT_EQ(begins["from rank 0, 2"], (std::vector<double>{0})) << "from when it was posted";
+  EXPECT_EQ(arrows["s"].size(), 2u);
+  EXPECT_EQ(arrows["f"], arrows["s"]);
 }
 
 // Without marks, a damaged time of a call would make a window of each second until then.

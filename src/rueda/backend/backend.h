@@ -15,6 +15,7 @@
 
 #include "rueda/backend/device_event.h"
 #include "rueda/base/check.h"
+#include "rueda/base/clock.h"
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
 #include "rueda/schedule/step.h"
@@ -38,10 +39,23 @@ struct Segment {
 
 // What a backend does with the tensors of a call, for the timeline. begin() also ends the activity before it.
 enum class Activity : uint8_t { kPack, kTransfer, kUnpack };
+// One message of a call between two of its members. The number counts the messages of the call from the one
+// to the other, so that both ends give it the same.
+struct Message {
+  bool is_sent = false;  // otherwise received
+  Rank peer = -1;        // index in the group
+  uint32_t number = 0;
+  int64_t bytes = 0;
+  // From when nothing was before it on its way to or from the peer, to when the transport was done with it.
+  Nanos begin = 0, end = 0;
+};
 class ActivitySink {
  public:
   virtual ~ActivitySink() = default;
   virtual void begin(Activity activity) = 0;
+  // Messages are told only if they are wanted: it takes two reads of the clock for each.
+  [[nodiscard]] virtual bool wants_messages() const { return false; }
+  virtual void add(const Message& /*message*/) {}
 };
 
 // group, segments and the sink are borrowed until the call is done. The memory of the segments is borrowed

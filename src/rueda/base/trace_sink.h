@@ -42,8 +42,9 @@ struct CallTrace {
   uint16_t generation = 0;
   int32_t process_set = 0;
   uint64_t order = 0;
-  std::string_view name{};     // of its first tensor; borrowed for the duration of record()
-  std::string_view backend{};  // the same
+  std::string_view name{};       // of its first tensor; borrowed for the duration of record()
+  std::string_view backend{};    // the same
+  std::string_view algorithm{};  // of the backend: "two_level", "registered"; a constant, or empty
   int32_t tensors = 0;
   int64_t bytes = 0;         // of this rank's input
   Nanos submitted = 0;       // the last of its tensors, by this rank; 0: this rank has joined
@@ -60,19 +61,29 @@ enum class SpanKind : uint8_t {
   kWait,        // a thread of the program waited for an operation
   kPlanBegins,  // an instant: a plan was learned
   kPlanEnds,    // an instant: a plan was left; text: why, as far as this rank knows
-  kClock,    // begin: this rank's clock; end: how far the exchange took; value: add it to get rank 0's clock
-  kFailure,  // an instant: the epoch broke; text: why
-  kLink,     // begin: now; value: bytes sent to `peer` in this epoch; end: for how long the link was busy
-  kStall,    // an instant: ranks keep others waiting; text: which, and for what
+  kClock,     // begin: this rank's clock; end: how far the exchange took; value: add it to get rank 0's clock
+  kFailure,   // an instant: the epoch broke; text: why
+  kLink,      // begin: now; value: bytes sent to `peer` in this epoch; end: for how long the link was busy
+  kStall,     // an instant: ranks keep others waiting; text: which, and for what
+  kSent,      // a message of a call to `peer`, while a timeline is on; value: bytes
+  kReceived,  // the same, from `peer`
 };
-constexpr int count_of(SpanKind /*kind*/) { return static_cast<int>(SpanKind::kStall) + 1; }
+constexpr int count_of(SpanKind /*kind*/) { return static_cast<int>(SpanKind::kReceived) + 1; }
+constexpr bool is_message(SpanKind kind) { return kind == SpanKind::kSent || kind == SpanKind::kReceived; }
+
+// The same on all members of a call, and on no other call of its time.
+constexpr uint32_t call_tag(uint16_t generation, uint64_t order) {
+  return static_cast<uint32_t>(generation & 0xFF) << 24 | static_cast<uint32_t>(order & 0xFFFFFF);
+}
 
 struct TraceSpan {
   SpanKind kind = SpanKind::kWait;
   Nanos begin = 0, end = 0;  // monotonic_now(); equal for an instant
   int64_t value = 0;
   std::string_view text{};  // borrowed for the duration of record()
-  Rank peer = -1;           // kLink
+  Rank peer = -1;           // kLink, and of messages
+  uint32_t call = 0;        // of messages: call_tag()
+  uint32_t number = 0;      // of messages: among those of its call from one rank to the other
 };
 
 inline TraceSpan stall_span(std::string_view text) {
@@ -87,7 +98,8 @@ class TraceSink {
   [[nodiscard]] virtual bool is_on() const = 0;  // of tensor events; callers skip building them when false
   virtual void record(const CallTrace& /*call*/) {}
   virtual void record(const TraceSpan& /*span*/) {}
-  [[nodiscard]] virtual bool is_recording() const { return false; }  // of calls and spans
+  [[nodiscard]] virtual bool is_recording() const { return false; }    // of calls and spans
+  [[nodiscard]] virtual bool wants_messages() const { return false; }  // which are many
 };
 
 }  // namespace rueda

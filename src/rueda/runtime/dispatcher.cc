@@ -197,6 +197,7 @@ void Dispatcher::start(std::unique_ptr<Item> owner) {
   const bool is_discarded = item.origin == Origin::kDiscarded;
   item.id = next_call_++;
   if (!is_discarded && is_traced(*item.response)) item.trace = &trace_;
+  if (item.is_recorded && trace_.wants_messages()) item.messages = &trace_;
   if (item.is_recorded && item.started == 0) item.started = monotonic_now();
   if (!is_discarded) mark_end(*batch.response);
   if (const Status prepared = prepare_batch(batch, devices_); !prepared.is_ok()) {

@@ -44,6 +44,16 @@ class Dispatcher::Item final : public backend::ActivitySink {
   void end_activity() {
     if (std::exchange(is_open_, false) && trace != nullptr) emit(TraceKind::kEnd, {}, monotonic_now());
   }
+  [[nodiscard]] bool wants_messages() const override { return messages != nullptr; }
+  void add(const backend::Message& message) override {
+    messages->record(TraceSpan{.kind = message.is_sent ? SpanKind::kSent : SpanKind::kReceived,
+                               .begin = message.begin,
+                               .end = message.end,
+                               .value = message.bytes,
+                               .peer = batch->group->members[static_cast<size_t>(message.peer)],
+                               .call = call_tag(generation, order),
+                               .number = message.number});
+  }
   [[nodiscard]] bool is_call() const { return response != nullptr; }
   // Changes of process sets, errors and barriers wait for everything before them.
   [[nodiscard]] bool must_run_alone() const { return !is_call() || response->what == Collective::kBarrier; }
@@ -59,9 +69,10 @@ class Dispatcher::Item final : public backend::ActivitySink {
   std::optional<Batch> batch;     // once it is made
   backend::Backend* backend = nullptr;  // that runs it
   backend::CallId id = 0;
-  bool is_taken_back = false;  // it has no result
-  TraceSink* trace = nullptr;  // null: its tensors have no bars in the timeline
-  bool is_recorded = false;    // and counted
+  bool is_taken_back = false;     // it has no result
+  TraceSink* trace = nullptr;     // null: its tensors have no bars in the timeline
+  TraceSink* messages = nullptr;  // null: its messages are not recorded
+  bool is_recorded = false;       // and counted
   Nanos ordered = 0, started = 0, transfer_began = 0, unpack_began = 0;  // if it is recorded
 
   [[nodiscard]] CallTrace record_of(const backend::Done& done, Nanos ended) const {
@@ -71,6 +82,7 @@ class Dispatcher::Item final : public backend::ActivitySink {
     call.generation = generation;
     call.order = order;
     call.backend = backend->name();
+    call.algorithm = done.how;
     call.ordered = ordered;
     call.started = started;
     call.transfer_began = transfer_began;

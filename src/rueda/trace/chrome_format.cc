@@ -106,11 +106,11 @@ void ChromeFormat::add(Rank rank, const TraceEvent& event, Nanos offset) {
   if (open == 0) open_[rank].erase(pid);
 }
 
-void ChromeFormat::add_arrow(Rank rank, std::string_view track, Nanos when, uint64_t id, bool starts) {
+void ChromeFormat::add_arrow(Rank rank, std::string_view track, Nanos when, const Arrow& arrow, bool starts) {
   std::array<char, 17> hex{};
-  std::snprintf(hex.data(), hex.size(), "%016llx", static_cast<unsigned long long>(id));
+  std::snprintf(hex.data(), hex.size(), "%016llx", static_cast<unsigned long long>(arrow.id));
   const std::string kind = starts ? R"("s")" : R"("f", "bp": "e")";
-  object(R"({"ph": )" + kind + R"(, "name": "waited for", "cat": "arrival", "id": )" +
+  object(R"({"ph": )" + kind + R"(, "name": )" + json_quote(arrow.name) + R"(, "cat": "arrival", "id": )" +
          json_quote(hex.data()) + place(ts_of(when), pid_of(track), rank) + "}");
 }
 

@@ -29,7 +29,11 @@ class ChromeFormat {
   void add(Rank rank, const TraceEvent& event, Nanos offset);
   void add_gap(Rank rank, int64_t dropped);
   // One end of an arrow, at the slice of this track that is open at this time.
-  void add_arrow(Rank rank, std::string_view track, Nanos when, uint64_t id, bool starts);
+  struct Arrow {
+    uint64_t id = 0;
+    std::string_view name;
+  };
+  void add_arrow(Rank rank, std::string_view track, Nanos when, const Arrow& arrow, bool starts);
   // Ends everything that is open, of one rank or (-1) of all, before the file ends.
   void close_open(Rank rank);
 

@@ -9,6 +9,7 @@
 // record is cut there. Pure.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -27,8 +28,10 @@ enum class SlotKind : uint8_t {
   kEpoch = 4,    // see EpochTrace; name: host
   kEpochMore = 5,
   kEvent = 6,  // detail: TraceKind; name: phase; a: when; b: value; c: track | dtype-and-shape << 32
-  kSpan = 7,   // detail: SpanKind; extra: peer + 1; name: text; a: begin; b: end; c: value
-  kCall = 8,   // see CallTrace; name: first tensor
+  // detail: SpanKind; extra: peer + 1; name: text; a: begin; b: end; c: value. Of a message name is its
+  // call, and c is bytes | number << kNumberShift.
+  kSpan = 7,
+  kCall = 8,  // see CallTrace; name: first tensor
   kCallMore = 9,
   kGap = 10,  // b: how many records are missing here
 };
@@ -49,6 +52,9 @@ inline constexpr int64_t kRecordVersion = 1;
 inline constexpr size_t kMaxNameBytes = 1'024;  // longer texts are cut
 inline constexpr size_t kNameHeaderBytes = offsetof(Slot, a);
 
+inline constexpr int kNumberShift = 40;
+inline constexpr int64_t kMaxMessageBytes = (int64_t{1} << kNumberShift) - 1;
+
 constexpr size_t slots_of_name(size_t bytes) {
   return (kNameHeaderBytes + bytes + sizeof(Slot) - 1) / sizeof(Slot);
 }
@@ -68,18 +74,22 @@ struct EpochTrace {
 inline constexpr size_t kSlotsOfCall = 3;
 inline constexpr size_t kSlotsOfEpoch = 3;
 
-inline void pack(const CallTrace& call, uint32_t name, uint32_t backend, Slot* out) {
+// Ids of its texts.
+struct CallNames {
+  uint32_t name = 0, backend = 0, algorithm = 0;
+};
+inline void pack(const CallTrace& call, const CallNames& names, Slot* out) {
   const auto flags = static_cast<uint16_t>((call.is_planned ? 1 : 0) | (call.is_launched ? 2 : 0) |
                                            (call.is_waited_for ? 4 : 0));
   out[0] = {SlotKind::kCall,
             static_cast<uint8_t>(call.what),
             call.generation,
-            name,
+            names.name,
             static_cast<int64_t>(call.order),
             call.bytes,
             static_cast<int64_t>(static_cast<uint32_t>(call.tensors)) | int64_t{call.process_set} << 32};
-  out[1] = {SlotKind::kCallMore, 1, flags, backend, call.submitted, call.ordered, call.started};
-  out[2] = {SlotKind::kCallMore, 2, 0, 0, call.transfer_began, call.unpack_began, call.ended};
+  out[1] = {SlotKind::kCallMore, 1, flags, names.backend, call.submitted, call.ordered, call.started};
+  out[2] = {SlotKind::kCallMore, 2, 0, names.algorithm, call.transfer_began, call.unpack_began, call.ended};
 }
 
 inline CallTrace unpack_call(const Slot* in) {
@@ -107,6 +117,35 @@ inline void pack(const EpochTrace& epoch, uint32_t host, uint32_t host_key, Slot
   out[0] = {SlotKind::kEpoch, 0, 0, host, static_cast<int64_t>(epoch.epoch), who, epoch.pid};
   out[1] = {SlotKind::kEpochMore, 1, 0, host_key, epoch.began, epoch.began_micros, epoch.job};
   out[2] = {SlotKind::kEpochMore, 2, 0, 0, epoch.local_rank, 0, 0};
+}
+
+// text: the id of its text.
+inline Slot pack(const TraceSpan& span, uint32_t text) {
+  const bool is_one = is_message(span.kind);
+  const int64_t message =
+      std::min(span.value, kMaxMessageBytes) | static_cast<int64_t>(span.number & 0x3FFFFF) << kNumberShift;
+  return {SlotKind::kSpan,
+          static_cast<uint8_t>(span.kind),
+          static_cast<uint16_t>(span.peer + 1),
+          is_one ? span.call : text,
+          span.begin,
+          span.end,
+          is_one ? message : span.value};
+}
+
+// Without its text.
+inline TraceSpan unpack_span(const Slot& in) {
+  TraceSpan span;
+  span.kind = static_cast<SpanKind>(in.detail);
+  span.begin = in.a;
+  span.end = in.b;
+  span.value = in.c;
+  span.peer = static_cast<Rank>(in.extra) - 1;
+  if (!is_message(span.kind)) return span;
+  span.call = in.name;
+  span.value = in.c & kMaxMessageBytes;
+  span.number = static_cast<uint32_t>(in.c >> kNumberShift);
+  return span;
 }
 
 inline EpochTrace unpack_epoch(const Slot* in) {

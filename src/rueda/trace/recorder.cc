@@ -37,11 +37,13 @@ void Recorder::begin_epoch(const EpochTrace& epoch) {
 void Recorder::record(const CallTrace& call) {
   const std::lock_guard lock(mutex_);
   if (!is_on()) return;
-  reserve(kSlotsOfCall, slots_for(call.name) + slots_for(call.backend), call.ended);
-  const uint32_t name = id_of_call(call.name);
-  const uint32_t backend = id_of_backend(call.backend);
+  reserve(kSlotsOfCall, slots_for(call.name) + slots_for(call.backend) + slots_for(call.algorithm),
+          call.ended);
+  const CallNames names{.name = id_of_call(call.name),
+                        .backend = id_of(call.backend, backend_),
+                        .algorithm = id_of(call.algorithm, algorithm_)};
   Segment& segment = *segments_.back();
-  pack(call, name, backend, &segment.slots[segment.used]);
+  pack(call, names, &segment.slots[segment.used]);
   segment.used += kSlotsOfCall;
   ++segment.records;
   // The ring is larger than the caches. Without this the next record would wait for its memory.
@@ -56,13 +58,7 @@ void Recorder::record(const TraceSpan& span) {
   reserve(1, slots_for(span.text), is_instant ? span.begin : std::max(span.begin, span.end));
   const uint32_t text = id_of(span.text);
   Segment& segment = *segments_.back();
-  segment.slots[segment.used++] = {SlotKind::kSpan,
-                                   static_cast<uint8_t>(span.kind),
-                                   static_cast<uint16_t>(span.peer + 1),
-                                   text,
-                                   span.begin,
-                                   span.end,
-                                   span.value};
+  segment.slots[segment.used++] = pack(span, text);
   ++segment.records;
 }
 
@@ -95,7 +91,7 @@ void Recorder::new_segment(Nanos now) {
   Segment& segment = *segments_.back();
   segment.number = next_segment_++;
   segment.last = now;
-  backend_ = nullptr;
+  backend_ = algorithm_ = {};
   call_.clear();
   segment.slots[segment.used++] = {SlotKind::kSegment, 0, 0, 0, kSegmentMagic, segment.number, 0};
   const uint32_t host = id_of(epoch_.host);
@@ -146,12 +142,10 @@ uint32_t Recorder::id_of(std::string_view text) {
   return name.id;
 }
 
-// Backends are few, and their names are constants.
-uint32_t Recorder::id_of_backend(std::string_view name) {
-  if (name.data() == backend_) return backend_id_;
-  backend_id_ = id_of(name);
-  backend_ = name.data();
-  return backend_id_;
+// Backends and algorithms are few, and their names are constants.
+uint32_t Recorder::id_of(std::string_view name, Constant& last) {
+  if (name.data() != last.text) last = {.text = name.data(), .id = id_of(name)};
+  return last.id;
 }
 
 uint32_t Recorder::id_of_call(std::string_view name) {

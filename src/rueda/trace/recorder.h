@@ -79,6 +79,10 @@ class Recorder {
     using is_transparent = void;
     size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
   };
+  struct Constant {  // that has been looked up last, in this segment
+    const char* text = nullptr;
+    uint32_t id = 0;
+  };
   struct Piece {  // slots that the writer may read without the lock: they do not change any more
     std::shared_ptr<const Segment> segment;
     size_t from = 0, to = 0;
@@ -90,7 +94,7 @@ class Recorder {
   void new_segment(Nanos now);
   void drop_old(Nanos now);
   uint32_t id_of(std::string_view text);
-  uint32_t id_of_backend(std::string_view name);
+  uint32_t id_of(std::string_view name, Constant& last);
   uint32_t id_of_call(std::string_view name);
   void update_is_on();
   std::vector<Piece> take_pieces();
@@ -115,9 +119,8 @@ class Recorder {
   int64_t next_segment_ = 0;
   int64_t gap_ = 0;  // records dropped before the writer took them
   std::unordered_map<std::string, Name, Hash, std::equal_to<>> names_;
-  uint32_t next_name_ = 1;         // 0: no text
-  const char* backend_ = nullptr;  // whose name has been looked up last, in this segment
-  uint32_t backend_id_ = 0;
+  uint32_t next_name_ = 1;  // 0: no text
+  Constant backend_, algorithm_;
   std::string call_;  // the name of the last call in this segment: small programs repeat one
   uint32_t call_id_ = 0;
   EpochTrace epoch_;

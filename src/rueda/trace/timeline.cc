@@ -94,6 +94,7 @@ class FileTimeline : public Timeline {
     if (span.kind == SpanKind::kStall) flight_writer_.request();
   }
   [[nodiscard]] bool is_recording() const override { return recorder_.is_on(); }
+  [[nodiscard]] bool wants_messages() const override { return recorder_.has_file(); }
   [[nodiscard]] Recorder& recorder() override { return recorder_; }
   [[nodiscard]] FlightWriter& flight_writer() override { return flight_writer_; }
 

@@ -105,6 +105,8 @@ Status CallRunner::prepare(const schedule::Spec& spec) {
 // Starts what is prepared if its channels are up; otherwise it goes on waiting for them.
 Status CallRunner::connect() {
   const Arrivals arrivals = is_taken_back_ ? Arrivals(arrivals_) : std::nullopt;
+  ActivitySink* const sink = is_at_start_barrier_ ? nullptr : current_.activities;
+  execution_.observe(sink != nullptr && sink->wants_messages() ? sink : nullptr);
   is_connecting_ = !channels_.are_up(arrivals);
   if (is_connecting_) {
     const Status& failure = channels_.failure();

@@ -1,6 +1,9 @@
 #include "rueda/backend/native/execution.h"
 
+#include <algorithm>
+
 #include "rueda/base/check.h"
+#include "rueda/base/clock.h"
 
 namespace rueda::backend {
 
@@ -23,6 +26,11 @@ size_t wire_bytes(const Step& receive, const Buffers& buffers) {
 void Execution::begin(const PreparedSchedule& prepared, const Buffers& buffers,
                       std::span<transport::Endpoint* const> endpoints, transport::Ticket first_ticket) {
   reset(prepared, buffers, endpoints, first_ticket);
+  if (observer_ != nullptr) {
+    posted_.assign(prepared.size(), 0);
+    numbers_.assign(prepared.size(), 0);
+    last_ends_.assign(prepared.queues.size(), 0);
+  }
   for (size_t i = 0; i < prepared.size(); ++i)
     if (prepared.blockers[i] == 0) make_ready(static_cast<int32_t>(i));
 }
@@ -72,6 +80,10 @@ void Execution::post(int32_t index) {
   const transport::Ticket ticket = first_ticket_ + static_cast<uint32_t>(index);
   states_[index] = State::kPosted;
   ++in_flight_;
+  if (observer_ != nullptr) {
+    posted_[index] = monotonic_now();
+    numbers_[index] = static_cast<uint32_t>(queue_heads_[prepared_->queue_of[index]] - 1);
+  }
   if (step.kind == StepKind::kSend)
     return endpoint.send(ticket, {buffers_.read(step.from), buffers_.bytes_of(step.from)});
   const int32_t consumer = prepared_->consumer_of[index];
@@ -95,7 +107,27 @@ void Execution::on_completion(int32_t index, const Status& status) {
     RUEDA_CHECK(consumers_[consumer].received() == wire_bytes(step, buffers_),
                 "a receive completed before all its bytes arrived");
   }
+  if (observer_ != nullptr) tell(index);
   finish_step(index);
+}
+
+// Messages of one queue travel one after the other, so a message that was posted early began when the one
+// before it was complete.
+void Execution::tell(int32_t index) {
+  const Step& step = prepared_->schedule.steps[index];
+  const int32_t queue = prepared_->queue_of[index];
+  const bool is_sent = step.kind == StepKind::kSend;
+  const Nanos now = monotonic_now();
+  const size_t bytes = is_sent                              ? buffers_.bytes_of(step.from)
+                       : prepared_->consumer_of[index] >= 0 ? wire_bytes(step, buffers_)
+                                                            : buffers_.bytes_of(step.to);
+  observer_->add({.is_sent = is_sent,
+                  .peer = step.peer,
+                  .number = numbers_[index],
+                  .bytes = static_cast<int64_t>(bytes),
+                  .begin = std::max(posted_[index], last_ends_[queue]),
+                  .end = now});
+  last_ends_[queue] = now;
 }
 
 void Execution::finish_step(int32_t index) {
@@ -159,6 +191,7 @@ void Execution::cancel(std::span<const int32_t> arrivals) {
 void Execution::discard(const PreparedSchedule& prepared, const Buffers& buffers,
                         std::span<transport::Endpoint* const> endpoints, transport::Ticket first_ticket,
                         std::span<const int32_t> arrivals) {
+  observer_ = nullptr;
   reset(prepared, buffers, endpoints, first_ticket);
   cancel(arrivals);
 }

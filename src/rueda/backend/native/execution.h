@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "rueda/backend/backend.h"
 #include "rueda/backend/native/local_steps.h"
 #include "rueda/backend/native/prepared_schedule.h"
 #include "rueda/base/status.h"
@@ -20,6 +21,8 @@ class Execution {
   // the call is over.
   void begin(const PreparedSchedule& prepared, const Buffers& buffers,
              std::span<transport::Endpoint* const> endpoints, transport::Ticket first_ticket);
+  // Who is told of the messages of the next call that begins; null: nobody.
+  void observe(ActivitySink* observer) { observer_ = observer; }
   // Sends, receives and computes nothing more until resume(), except that a message which has begun to arrive
   // is received to its end.
   void pause();
@@ -56,6 +59,7 @@ class Execution {
   void advance(int32_t queue);
   void post(int32_t index);
   void finish_step(int32_t index);
+  void tell(int32_t index);
 
   const PreparedSchedule* prepared_ = nullptr;
   Buffers buffers_;
@@ -69,8 +73,13 @@ class Execution {
                                 // on still have to run
   size_t local_head_ = 0;
   std::deque<StepConsumer> consumers_;  // at least consumer_count; their addresses are stable
-  size_t remaining_ = 0;                // steps that are not complete
-  size_t in_flight_ = 0;                // messages that are posted and not complete
+  ActivitySink* observer_ = nullptr;
+  // While there is an observer: [steps] when messages were posted and which of their queue they are, and
+  // [queues] when the last message of each was complete.
+  std::vector<Nanos> posted_, last_ends_;
+  std::vector<uint32_t> numbers_;
+  size_t remaining_ = 0;  // steps that are not complete
+  size_t in_flight_ = 0;  // messages that are posted and not complete
   bool is_paused_ = false;
   bool is_cancelled_ = false;
 };
