@@ -172,7 +172,8 @@ const Record* RecordReader::read(const Slot& slot) {
     case SlotKind::kSpan: {
       if (in->detail >= count_of(SpanKind{})) return fail("a span has no known kind");
       const auto kind = static_cast<SpanKind>(in->detail);
-      const bool has_amount = kind == SpanKind::kClock || kind == SpanKind::kLink;
+      const bool has_amount =
+          kind == SpanKind::kClock || kind == SpanKind::kLink || kind == SpanKind::kLinkPauses;
       if (!is_possible({in->a, in->b, has_amount ? in->c : 0}))
         return fail("a number of a span is out of range");
       Span& span = record_.emplace<Span>();

@@ -64,15 +64,16 @@ enum class SpanKind : uint8_t {
   kFailure,  // an instant: the epoch broke; text: why
   kLink,     // begin: now; value: bytes sent to `peer` in this epoch; end: for how long the link was busy
   kStall,    // an instant: ranks keep others waiting; text: which, and for what
+  kLinkPauses,  // after a kLink to the same peer; value: how often nothing was left to send to it
 };
-constexpr int count_of(SpanKind /*kind*/) { return static_cast<int>(SpanKind::kStall) + 1; }
+constexpr int count_of(SpanKind /*kind*/) { return static_cast<int>(SpanKind::kLinkPauses) + 1; }
 
 struct TraceSpan {
   SpanKind kind = SpanKind::kWait;
   Nanos begin = 0, end = 0;  // monotonic_now(); equal for an instant
   int64_t value = 0;
   std::string_view text{};  // borrowed for the duration of record()
-  Rank peer = -1;           // kLink
+  Rank peer = -1;           // kLink, kLinkPauses
 };
 
 inline TraceSpan stall_span(std::string_view text) {
