@@ -315,7 +315,7 @@ def ip(*arguments: str) -> None:
 
 @pytest.fixture(name="hosts")
 def make_hosts() -> Iterator[List[str]]:
-    """Three namespaces on one switch; rank 1's sends at a sixth of the rate of the others."""
+    """Three namespaces on one switch; rank 1's sends at a twentieth of the rate of the others."""
     if os.geteuid() != 0 or shutil.which("tc") is None:
         pytest.skip("network namespaces need root and tc")
     names = [f"rueda-tl-{os.getpid()}-{i}" for i in range(3)]
@@ -336,7 +336,7 @@ def make_hosts() -> Iterator[List[str]]:
             ip("-n", name, "link", "set", "lo", "up")
             ip("-n", name, "addr", "add", f"10.78.0.{i + 1}/24", "dev", "net0")
             ip("-n", name, "link", "set", "net0", "up")
-            rate = "60mbit" if i == 1 else "400mbit"
+            rate = "20mbit" if i == 1 else "400mbit"
             shape = ["tc", "qdisc", "add", "dev", "net0", "root", "tbf", "rate", rate]
             command = ["ip", "netns", "exec", name, *shape, "burst", "131072", "limit", "1514000"]
             subprocess.run(command, check=True, timeout=20)
@@ -361,7 +361,7 @@ def test_a_slow_link_and_another_clock_are_found_between_hosts(hosts: List[str],
             "RUEDA_INTERFACE": "net0",
             "COUNT": "300000",
         }
-        given |= {"STEPS": "8", "RUEDA_TIMELINE": str(tmp_path / "t.json")}
+        given |= {"STEPS": "7", "RUEDA_TIMELINE": str(tmp_path / "t.json")}
         command = ["ip", "netns", "exec", name, *(ahead if rank == 2 else []), PYTHON, "-c", TRAINING]
         environment = {**rank_environment(rank, 3, folder, "tcp"), **given}
         ranks.append(
