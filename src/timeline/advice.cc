@@ -56,29 +56,50 @@ void advise_input(const Summary& summary, std::vector<Advice>& advice) {
                           percent_text(least))});
 }
 
-void advise_links(const Summary& summary, std::vector<Advice>& advice) {
+// Returns the part of a step's time that equally fast links would save.
+double advise_links(const Summary& summary, std::vector<Advice>& advice) {
+  double most = 0;
+  const auto gain = [&](double mine, double usual) {
+    const double saved = part(summary, Share::kTransfer) * (1 - mine / usual);
+    most = std::max(most, saved);
+    return saved;
+  };
   for (const LinkSummary& link : summary.links) {
     if (!link.is_slow_out && !link.is_slow_in) continue;
     double best = 0;
     for (const LinkSummary& other : summary.links)
       best = std::max(best, link.is_slow_out ? other.out_gbps : other.in_gbps);
     const double mine = link.is_slow_out ? link.out_gbps : link.in_gbps;
+    const char* const does = link.is_slow_out && link.is_slow_in ? "sends and receives"
+                             : link.is_slow_out                  ? "sends"
+                                                                 : "receives";
     advice.push_back(
-        {part(summary, Share::kTransfer) * (1 - mine / best),
+        {gain(mine, best),
          fmt::format("The link of rank {} is slow: it {} at {:.3g} GB/s on a busy connection, and the best "
                      "rank at {:.3g} GB/s. All ranks wait for it. Look at its cable, its port and its "
                      "speed (ethtool), and at other traffic of its host.",
-                     link.rank, link.is_slow_out ? "sends" : "receives", mine, best)});
+                     link.rank, does, mine, best)});
   }
+  for (const trace::SlowLink& pair : summary.slow_pairs)
+    advice.push_back(
+        {gain(pair.speed, pair.usual),
+         fmt::format(
+             "The link {} rank {} {} rank {} is slow: bytes move at {:.3g} GB/s on a busy connection, "
+             "and at {:.3g} GB/s between other ranks. All ranks wait for it. Look at the cables and "
+             "switches between their hosts, and at other traffic there.",
+             pair.receives ? "between" : "from", pair.end, pair.receives ? "and" : "to", pair.other,
+             pair.speed, pair.usual)});
+  return most;
 }
 
-void advise_transfer(const Summary& summary, std::vector<Advice>& advice) {
+// by_links: what faster links save, which is said already.
+void advise_transfer(const Summary& summary, double by_links, std::vector<Advice>& advice) {
   const double transfer = part(summary, Share::kTransfer);
   if (transfer >= kWorthSaying) {
     const std::string speed =
         summary.bus_gbps > 0 ? fmt::format(" at {:.3g} GB/s for each rank", summary.bus_gbps) : std::string();
     advice.push_back(
-        {transfer,
+        {transfer - by_links,
          fmt::format(
              "Training stands still for {} of a step while bytes are transferred{}. `rueda bench "
              "allreduce` says whether the network gives more. compression=Compression.fp16 halves the bytes, "
@@ -132,8 +153,7 @@ std::vector<Advice> advise(const Summary& summary) {
   if (summary.steps == 0 || summary.step_length <= 0) return advice;
   advise_ranks(summary, advice);
   advise_input(summary, advice);
-  advise_links(summary, advice);
-  advise_transfer(summary, advice);
+  advise_transfer(summary, advise_links(summary, advice), advice);
   advise_cores(summary, advice);
   advise_negotiation(summary, advice);
   std::ranges::stable_sort(advice, std::greater<>(), &Advice::gain);

@@ -66,7 +66,10 @@ void count(const Span& span, RankFile& file) {
     case SpanKind::kReceived:
       return;
     case SpanKind::kLink:
-      file.links[span.peer] = {span.value, span.end};
+      file.links[span.peer] = {.bytes = span.value, .busy = span.end};
+      return;
+    case SpanKind::kLinkPauses:
+      file.links[span.peer].pauses = span.value;
       return;
   }
 }

@@ -8,15 +8,10 @@
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
 #include "rueda/trace/clock_estimate.h"
+#include "rueda/trace/link_speeds.h"
 #include "timeline/record_reader.h"
 
 namespace rueda::timeline {
-
-// What a rank has sent to another one.
-struct LinkTotal {
-  int64_t bytes = 0;
-  Nanos busy = 0;
-};
 
 // One rank in the epoch that is looked at.
 struct RankFile {
@@ -37,8 +32,8 @@ struct RankFile {
   std::string failure;                        // why the epoch broke; empty: it did not
   std::string stall;                          // the last of `stalls` that this rank was told of
   int64_t stalls = 0;
-  std::map<Rank, LinkTotal> links;  // by peer; those that something counts
-  trace::ClockEstimate clock;       // to the clock of rank 0; empty on rank 0's host
+  std::map<Rank, trace::LinkTotal> links;  // by peer; those that something counts
+  trace::ClockEstimate clock;              // to the clock of rank 0; empty on rank 0's host
   bool is_aligned = true;
 
   // On the clock of rank 0.

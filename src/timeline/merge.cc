@@ -178,6 +178,7 @@ class RankMerger {
         return messages_.add(span, begin, end);
       case SpanKind::kClock:
       case SpanKind::kLink:
+      case SpanKind::kLinkPauses:
         return;
     }
   }
@@ -325,8 +326,8 @@ Status merge(const std::string& out, const std::vector<std::string>& paths,
         start = began;
         start_micros = file.began_micros;
       }
-  const auto writer =
-      out.ends_with(".json") ? make_chrome_writer(start, start_micros) : make_perfetto_writer();
+  const auto writer = out.ends_with(".json") ? make_chrome_writer(start, start_micros)
+                                             : make_perfetto_writer(start, start_micros);
   File file;
   if (Status status = file.open(out); !status.is_ok()) return status;
   for (const Job& job : jobs)

@@ -15,10 +15,15 @@ namespace trace_message {
 constexpr uint32_t kPacket = 1;
 }
 namespace packet {
-constexpr uint32_t kTimestamp = 8, kSequence = 10, kTrackEvent = 11, kInternedData = 12, kSequenceFlags = 13,
-                   kTrackDescriptor = 60;
+constexpr uint32_t kClockSnapshot = 6, kTimestamp = 8, kSequence = 10, kTrackEvent = 11, kInternedData = 12,
+                   kSequenceFlags = 13, kTrackDescriptor = 60;
 constexpr uint32_t kStateCleared = 1, kNeedsState = 2;
 }  // namespace packet
+namespace snapshot {
+constexpr uint32_t kClocks = 1, kPrimary = 2;
+constexpr uint32_t kId = 1, kTimestamp = 2;       // of Clock
+constexpr uint32_t kRealtime = 1, kBoottime = 6;  // ids
+}  // namespace snapshot
 namespace descriptor {
 constexpr uint32_t kUuid = 1, kName = 2, kProcess = 3, kParent = 5, kCounter = 8;
 constexpr uint32_t kPid = 1, kProcessName = 6;  // of ProcessDescriptor
@@ -37,10 +42,28 @@ namespace interned {
 constexpr uint32_t kEventNames = 2, kIid = 1, kName = 2;
 }
 
+constexpr uint32_t kClockSequence = 0x7FFF'FFFF;       // no rank's
 constexpr uint64_t kTracksOfRank = uint64_t{1} << 32;  // uuids: rank + 1, then the track
 
 class PerfettoWriter final : public TraceWriter {
  public:
+  // Times without a clock are BOOTTIME to Perfetto; here they are the time of rank 0. With this pair the page
+  // shows the time of day.
+  PerfettoWriter(Nanos start, int64_t start_micros) {
+    pbf_writer trace(bytes_);
+    pbf_writer packet(trace, trace_message::kPacket);
+    packet.add_uint32(packet::kSequence, kClockSequence);
+    pbf_writer snapshot(packet, packet::kClockSnapshot);
+    const auto add_clock = [&snapshot](uint32_t id, uint64_t when) {
+      pbf_writer clock(snapshot, snapshot::kClocks);
+      clock.add_uint32(snapshot::kId, id);
+      clock.add_uint64(snapshot::kTimestamp, when);
+    };
+    add_clock(snapshot::kBoottime, static_cast<uint64_t>(start));
+    add_clock(snapshot::kRealtime, static_cast<uint64_t>(start_micros) * 1'000);
+    snapshot.add_enum(snapshot::kPrimary, snapshot::kBoottime);
+  }
+
   void begin_rank(const RankFile& file) override {
     sequence_ = static_cast<uint32_t>(++ranks_begun_);
     names_.clear();
@@ -199,6 +222,8 @@ class PerfettoWriter final : public TraceWriter {
 
 }  // namespace
 
-std::unique_ptr<TraceWriter> make_perfetto_writer() { return std::make_unique<PerfettoWriter>(); }
+std::unique_ptr<TraceWriter> make_perfetto_writer(Nanos start, int64_t start_micros) {
+  return std::make_unique<PerfettoWriter>(start, start_micros);
+}
 
 }  // namespace rueda::timeline

@@ -1,58 +1,29 @@
 #include "timeline/slow_links.h"
 
-#include <algorithm>
-
 namespace rueda::timeline {
-namespace {
 
-constexpr double kSlow = 0.5;             // of what the median of the other ranks does
-constexpr int64_t kLeastBytes = 4 << 20;  // less says nothing about a link
-constexpr Nanos kLeastBusy = 50 * kMillisecond;
-
-double speed(const LinkTotal& total) {
-  if (total.bytes < kLeastBytes || total.busy < kLeastBusy) return 0;
-  return static_cast<double>(total.bytes) / static_cast<double>(total.busy);
-}
-
-// Of the ranks other than this one that are known.
-double median_of_others(const std::vector<LinkSummary>& links, size_t mine, double LinkSummary::*speed) {
-  std::vector<double> others;
-  for (size_t i = 0; i < links.size(); ++i)
-    if (i != mine && links[i].*speed > 0) others.push_back(links[i].*speed);
-  if (others.empty()) return 0;
-  std::ranges::sort(others);
-  return others[(others.size() - 1) / 2];
-}
-
-}  // namespace
-
-std::vector<LinkSummary> links_of(const Job& job) {
-  std::vector<LinkTotal> out(static_cast<size_t>(job.size)), in(static_cast<size_t>(job.size));
-  bool is_known = false;
+void judge_links(const Job& job, Summary& summary) {
+  trace::LinkTotals totals;
   for (const RankFile& file : job.ranks)
-    for (const auto& [peer, total] : file.links) {
-      if (peer < 0 || peer >= job.size) continue;
-      is_known = true;
-      for (LinkTotal* const sum : {&out[static_cast<size_t>(file.rank)], &in[static_cast<size_t>(peer)]}) {
-        sum->bytes += total.bytes;
-        sum->busy += total.busy;
-      }
+    for (const auto& [peer, total] : file.links)
+      if (peer >= 0 && peer < job.size) totals[{file.rank, peer}] = total;
+  if (totals.empty()) return;
+  const std::map<Rank, double> out = trace::fastest_out(totals), in = trace::fastest_in(totals);
+  const auto speed_of = [](const std::map<Rank, double>& speeds, Rank rank) {
+    const auto at = speeds.find(rank);
+    return at == speeds.end() ? 0 : at->second;
+  };
+  for (Rank rank = 0; rank < job.size; ++rank)
+    summary.links.push_back({.rank = rank, .out_gbps = speed_of(out, rank), .in_gbps = speed_of(in, rank)});
+  for (const trace::SlowLink& slow : trace::find_slow_links(totals)) {
+    if (slow.other >= 0) {
+      summary.slow_pairs.push_back(slow);
+      continue;
     }
-  if (!is_known) return {};
-  std::vector<LinkSummary> links;
-  for (Rank rank = 0; rank < job.size; ++rank) {
-    const auto i = static_cast<size_t>(rank);
-    links.push_back({.rank = rank, .out_gbps = speed(out[i]), .in_gbps = speed(in[i])});
+    LinkSummary& link = summary.links[static_cast<size_t>(slow.end)];
+    link.is_slow_out = slow.sends;
+    link.is_slow_in = slow.receives;
   }
-  // With two ranks, what one sends slowly the other receives slowly: the sender is named.
-  for (size_t i = 0; i < links.size(); ++i) {
-    LinkSummary& link = links[i];
-    link.is_slow_out =
-        link.out_gbps > 0 && link.out_gbps < kSlow * median_of_others(links, i, &LinkSummary::out_gbps);
-    link.is_slow_in = link.in_gbps > 0 && job.size > 2 &&
-                      link.in_gbps < kSlow * median_of_others(links, i, &LinkSummary::in_gbps);
-  }
-  return links;
 }
 
 }  // namespace rueda::timeline

@@ -1,14 +1,12 @@
 // Whose link is slow, from what the network stacks counted. Pure.
 #pragma once
 
-#include <vector>
-
 #include "timeline/job.h"
 #include "timeline/summary.h"
 
 namespace rueda::timeline {
 
-// Empty where nothing was counted, as on one host.
-std::vector<LinkSummary> links_of(const Job& job);
+// Sets links and slow_pairs. They stay empty where nothing was counted, as on one host.
+void judge_links(const Job& job, Summary& summary);
 
 }  // namespace rueda::timeline

@@ -226,7 +226,7 @@ Summary Summarizer::finish(const Names& names) {
     if (!file.clock.is_empty())
       summary_.clock_bound =
           std::max(summary_.clock_bound, static_cast<double>(file.clock.at(file.last).bound));
-  summary_.links = links_of(job_);
+  judge_links(job_, summary_);
   transfers_.finish(names, static_cast<int64_t>(job_.ranks.size()), summary_);
   summary_.advice = advise(summary_);
   return std::move(summary_);

@@ -45,8 +45,7 @@ struct TransferSummary {
   double bus_gbps = 0;  // 0: not a collective with a known traffic
 };
 
-// What a rank sends to the others, and what they send to it, in GB/s on a connection while it is busy; 0: not
-// known.
+// The fastest connection from a rank to another, and to it, in GB/s while it is busy; 0: not known.
 struct LinkSummary {
   Rank rank = 0;
   double out_gbps = 0, in_gbps = 0;
@@ -78,6 +77,7 @@ struct Summary {
   std::vector<RankSummary> by_rank;
   std::vector<TransferSummary> by_transfer;  // those that took most time first
   std::vector<LinkSummary> links;            // between hosts
+  std::vector<trace::SlowLink> slow_pairs;   // of ranks whose other connections are as fast as any
   std::vector<Advice> advice;                // most gain first
   std::vector<std::string> remarks;
 };

@@ -27,6 +27,21 @@ std::string_view name_of_lateness(Lateness why) {
   return {};
 }
 
+void add_links(const Summary& s, Json& json) {
+  Json& links = json["links"] = Json::array();
+  for (const LinkSummary& link : s.links)
+    links.push_back({{"rank", link.rank},
+                     {"out_gbps", link.out_gbps},
+                     {"in_gbps", link.in_gbps},
+                     {"is_slow", link.is_slow_out || link.is_slow_in}});
+  Json& pairs = json["slow_pairs"] = Json::array();
+  for (const trace::SlowLink& pair : s.slow_pairs)
+    pairs.push_back({{"ranks", {pair.end, pair.other}},
+                     {"is_both_ways", pair.sends && pair.receives},
+                     {"gbps", pair.speed},
+                     {"usual_gbps", pair.usual}});
+}
+
 }  // namespace
 
 std::string as_json(const Summary& s) {
@@ -76,12 +91,7 @@ std::string as_json(const Summary& s) {
                            {"transfer_ns", one.transfer},
                            {"waiting_ns", one.waiting},
                            {"bus_gbps", one.bus_gbps}});
-  Json& links = json["links"] = Json::array();
-  for (const LinkSummary& link : s.links)
-    links.push_back({{"rank", link.rank},
-                     {"out_gbps", link.out_gbps},
-                     {"in_gbps", link.in_gbps},
-                     {"is_slow", link.is_slow_out || link.is_slow_in}});
+  add_links(s, json);
   Json& advice = json["advice"] = Json::array();
   for (const Advice& one : s.advice) advice.push_back({{"gain", one.gain}, {"text", one.text}});
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -81,7 +81,7 @@ class TraceWriter {
 };
 
 // start: the earliest time of all ranks.
-std::unique_ptr<TraceWriter> make_perfetto_writer();
+std::unique_ptr<TraceWriter> make_perfetto_writer(Nanos start, int64_t start_micros);
 std::unique_ptr<TraceWriter> make_chrome_writer(Nanos start, int64_t start_micros);
 
 // All epochs of all files, with one clock. out ends with .json: Chrome's format.

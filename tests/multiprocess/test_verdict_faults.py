@@ -107,7 +107,9 @@ MATRIX = [
     Planted("debugger", "in a debugger", act=attach),
     Planted("dead", "dead", "await_file('never')", act=kill, limit_s=CLOSED_LIMIT_S),
 ]
-VERDICT = re.compile(r"Verdict: ([^:]+): ranks? (\d+)\b(.*)")
+# Every verdict names the host and the process.
+VERDICT = re.compile(r"Verdict: ([^:]+): rank (\d+) \(host [^,)]+, pid \d+\)(.*)")
+IS_OVER = re.compile(r" goes on after | again, after ")
 
 
 @dataclass
@@ -120,7 +122,7 @@ class Case:
 
     def verdicts(self) -> List[re.Match[str]]:
         lines = [line for rank in range(len(self.job.pids)) for line in self.job.output(rank).splitlines()]
-        return [found for line in lines if (found := VERDICT.search(line)) and " goes on after " not in line]
+        return [found for line in lines if (found := VERDICT.search(line)) and not IS_OVER.search(line)]
 
     def is_right(self) -> bool:
         said = self.verdicts()

@@ -5,18 +5,21 @@ clock and mounts by what its "ssh" does before it runs the command.
 """
 
 import contextlib
+import itertools
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
+import time
 from typing import Dict, Iterator, List, Optional
 
 import pytest
-from harness import library
+from harness import library, make_job_folder, rank_environment
 from launch_support import RUEDA
 
 LIMIT_S = 20
+COUNT = itertools.count()
 # A larger bucket would let the first bytes of a measurement pass at once.
 BUCKET = ["burst", "128kb", "limit", "1mb"]
 
@@ -39,7 +42,7 @@ class VirtualHosts:
 
     def __init__(self, folder: pathlib.Path, names: List[str]) -> None:
         self.names = names
-        self._prefix = f"rueda-{os.getpid()}"
+        self._prefix = f"rueda-{os.getpid()}-{next(COUNT)}"
         self._folder = folder
         script = SSH.replace("@SPACES@", self._prefix).replace("@FOLDER@", str(folder))
         ssh = folder / "ssh"
@@ -133,6 +136,51 @@ class VirtualHosts:
             timeout=limit_s,
             check=False,
         )
+
+
+class HostJob:
+    """One rank on each host, started without a launcher. Each runs the same source in `folder`."""
+
+    def __init__(self, hosts: VirtualHosts, source: str, **variables: str) -> None:
+        self.folder = make_job_folder()
+        self._ranks: List[subprocess.Popen[bytes]] = []
+        alone = {"RUEDA_LOCAL_RANK": "0", "RUEDA_LOCAL_SIZE": "1", "RUEDA_INTERFACE": "eth0"}
+        for rank, name in enumerate(hosts.names):
+            naming = ["unshare", "--uts", "sh", "-c", 'hostname "$0"; exec "$@"', name]
+            environment = {
+                **rank_environment(rank, len(hosts.names), self.folder, "tcp"),
+                **alone,
+                **variables,
+            }
+            with open(self.folder / f"output.{rank}", "wb") as output:
+                words = ["ip", "netns", "exec", hosts.space(name), *naming, sys.executable, "-c", source]
+                self._ranks.append(
+                    subprocess.Popen(
+                        words, env=environment, cwd=self.folder, stdout=output, stderr=subprocess.STDOUT
+                    )
+                )
+
+    def output(self, rank: int) -> str:
+        return (self.folder / f"output.{rank}").read_text(errors="replace")
+
+    def everything(self) -> str:
+        return "\n".join(f"---- rank {rank} ----\n{self.output(rank)}" for rank in range(len(self._ranks)))
+
+    def end(self, limit_s: float) -> None:
+        """Waits for the ranks, which must end well."""
+        deadline = time.monotonic() + limit_s
+        try:
+            for rank in self._ranks:
+                rank.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"not ended after {limit_s} s\n{self.everything()}") from None
+        assert all(rank.returncode == 0 for rank in self._ranks), self.everything()
+
+    def remove(self) -> None:
+        for rank in self._ranks:
+            rank.kill()
+            rank.wait(LIMIT_S)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def why_not() -> Optional[str]:

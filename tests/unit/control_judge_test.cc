@@ -14,6 +14,8 @@ using testing::SizeIs;
 
 constexpr Nanos kBegin = 100 * kSecond;
 
+std::string who(Rank rank) { return "rank " + std::to_string(rank) + " (host b)"; }
+
 class FourRanks : public testing::Test {
  protected:
   FourRanks() : judge_({.me = 0, .ranks = 4, .limit = 5 * kSecond}, kBegin) {}
@@ -72,7 +74,7 @@ TEST_F(FourRanks, a_rank_that_does_nothing_is_missing_and_said_to_be_so_once) {
   const auto over = pass(kSecond);
   ASSERT_THAT(over, SizeIs(1));
   EXPECT_TRUE(over[0].is_over);
-  EXPECT_THAT(verdict_line(over[0], "rank 3 (host b)"), HasSubstr("rank 3 (host b) goes on after 20"));
+  EXPECT_THAT(verdict_line(over[0], who), HasSubstr("rank 3 (host b) goes on after 20"));
 }
 
 TEST_F(FourRanks, a_rank_that_uses_a_core_is_late_in_compute) {
@@ -185,7 +187,7 @@ TEST_F(FourRanks, nan_is_blamed_on_the_rank_that_had_it_first_and_only_once) {
   const auto said = pass(10 * kSecond);
   ASSERT_THAT(said, SizeIs(1));
   EXPECT_EQ(said[0].rank, 3);
-  EXPECT_THAT(verdict_line(said[0], "rank 3"), HasSubstr("grad, first in element 17"));
+  EXPECT_THAT(verdict_line(said[0], who), HasSubstr("grad, first in element 17"));
 }
 
 TEST(Facts, survive_the_wire_and_are_bounded) {
@@ -197,7 +199,8 @@ TEST(Facts, survive_the_wire_and_are_bounded) {
                     .plan_stuck_for = 7,
                     .plan_lacks = "t",
                     .sightings = {{.of = 8, .state = ProcessState::kTraced}},
-                    .not_finite = NotFinite{.tensor = "n", .element = 9, .call = 10}};
+                    .not_finite = NotFinite{.tensor = "n", .element = 9, .call = 10},
+                    .links = {{.to = 1, .total = {.bytes = 11, .busy = 12, .pauses = 13}}}};
   const Bytes raw = encode(facts);
   const Result<Facts> read = decode_facts(raw);
   ASSERT_TRUE(read.is_ok());

@@ -61,12 +61,13 @@ enum class SpanKind : uint8_t {
   kWait,        // a thread of the program waited for an operation
   kPlanBegins,  // an instant: a plan was learned
   kPlanEnds,    // an instant: a plan was left; text: why, as far as this rank knows
-  kClock,     // begin: this rank's clock; end: how far the exchange took; value: add it to get rank 0's clock
-  kFailure,   // an instant: the epoch broke; text: why
-  kLink,      // begin: now; value: bytes sent to `peer` in this epoch; end: for how long the link was busy
-  kStall,     // an instant: ranks keep others waiting; text: which, and for what
-  kSent,      // a message of a call to `peer`, while a timeline is on; value: bytes
-  kReceived,  // the same, from `peer`
+  kClock,    // begin: this rank's clock; end: how far the exchange took; value: add it to get rank 0's clock
+  kFailure,  // an instant: the epoch broke; text: why
+  kLink,     // begin: now; value: bytes sent to `peer` in this epoch; end: for how long the link was busy
+  kStall,    // an instant: ranks keep others waiting; text: which, and for what
+  kLinkPauses,  // after a kLink to the same peer; value: how often nothing was left to send to it
+  kSent,        // a message of a call to `peer`, while a timeline is on; value: bytes
+  kReceived,    // the same, from `peer`
 };
 constexpr int count_of(SpanKind /*kind*/) { return static_cast<int>(SpanKind::kReceived) + 1; }
 constexpr bool is_message(SpanKind kind) { return kind == SpanKind::kSent || kind == SpanKind::kReceived; }
@@ -81,7 +82,7 @@ struct TraceSpan {
   Nanos begin = 0, end = 0;  // monotonic_now(); equal for an instant
   int64_t value = 0;
   std::string_view text{};  // borrowed for the duration of record()
-  Rank peer = -1;           // kLink, and of messages
+  Rank peer = -1;           // kLink, kLinkPauses, and of messages
   uint32_t call = 0;        // of messages: call_tag()
   uint32_t number = 0;      // of messages: among those of its call from one rank to the other
 };

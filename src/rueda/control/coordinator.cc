@@ -67,7 +67,8 @@ Coordinator::Coordinator(const CoordinatorOptions& options)
              std::min(options.fusion_bytes, options.priority_bytes)),
       stalls_({.is_disabled = options.stall_check_disabled,
                .warning = options.stall_warning,
-               .shutdown = options.stall_shutdown}) {
+               .shutdown = options.stall_shutdown}),
+      who_(options.who) {
   std::vector<Rank> world(static_cast<size_t>(world_size_));
   std::iota(world.begin(), world.end(), 0);
   pending_.try_emplace(0, 0, std::move(world), joins_.has_joined());
@@ -233,7 +234,7 @@ Status Coordinator::judge(const PendingSet& set, const Finished& finished,
     if (Status status = find_mismatch(complete); !status.is_ok()) {
       const std::vector<Rank> others = outnumbered_ranks(complete);
       if (status.code == Code::kMismatch && !others.empty())
-        RUEDA_LOG(kWarning, "Verdict: mismatch: " + rank_list(others) + ": " + status.why);
+        RUEDA_LOG(kWarning, mismatch_verdict(others, who_, status));
       return status;
     }
     out.push_back(make_candidate(complete));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <unordered_set>
@@ -33,6 +34,8 @@ struct CoordinatorOptions {
   Nanos stall_shutdown = 0;                           // 0 = never
   std::map<int32_t, std::vector<Rank>> process_sets;  // without the world; ids from 1
   Treatments treatment_of = default_treatment;
+  // A rank, as people know it.
+  std::function<std::string(Rank)> who = [](Rank rank) { return "rank " + std::to_string(rank); };
 };
 
 class Coordinator {
@@ -89,6 +92,7 @@ class Coordinator {
   std::map<int32_t, PendingSet> pending_;  // by process set; that of the world always exists
   Ready ready_;
   StallWatch stalls_;
+  std::function<std::string(Rank)> who_;
   int64_t round_ = 0;
   // Of the public call in progress.
   Nanos now_ = 0;

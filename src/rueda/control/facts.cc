@@ -6,6 +6,11 @@
 #include "rueda/control/message_types.h"
 
 namespace rueda::control {
+namespace {
+
+constexpr int64_t kMostCounted = int64_t{1} << 56;  // bytes or nanoseconds: sums stay within 64 bits
+
+}  // namespace
 
 Bytes encode(const Facts& facts) {
   ByteWriter writer;
@@ -28,6 +33,12 @@ Bytes encode(const Facts& facts) {
     writer.put(facts.not_finite->element);
     writer.put(facts.not_finite->call);
   }
+  writer.put_list(facts.links, [](ByteWriter& to, const LinkFact& link) {
+    to.put(link.to);
+    to.put(link.total.bytes);
+    to.put(link.total.busy);
+    to.put(link.total.pauses);
+  });
   return std::move(writer).take();
 }
 
@@ -52,6 +63,16 @@ Result<Facts> decode_facts(std::span<const std::byte> payload) {
     facts.not_finite = NotFinite{.tensor = reader.get_string(kMaxNameBytes),
                                  .element = reader.get<int64_t>(),
                                  .call = reader.get<int64_t>()};
+  facts.links = reader.get_list(kMaxRanks, [](ByteReader& from) {
+    LinkFact link{
+        .to = from.get<Rank>(),
+        .total = {.bytes = from.get<int64_t>(), .busy = from.get<Nanos>(), .pauses = from.get<int64_t>()}};
+    const auto is_count = [](int64_t number) { return number >= 0 && number <= kMostCounted; };
+    const bool are_counts =
+        is_count(link.total.bytes) && is_count(link.total.busy) && is_count(link.total.pauses);
+    if (link.to < 0 || !are_counts) from.fail();
+    return link;
+  });
   if (!is_whole(reader)) return malformed("facts");
   return facts;
 }

@@ -13,6 +13,7 @@
 #include "rueda/base/process.h"
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
+#include "rueda/trace/link_speeds.h"
 
 namespace rueda::control {
 
@@ -29,6 +30,12 @@ struct NotFinite {
   int64_t call = 0;     // how many tensors the rank had submitted before
 };
 
+// What the rank has sent to a rank of another host in this epoch.
+struct LinkFact {
+  Rank to = 0;
+  trace::LinkTotal total;
+};
+
 struct Facts {
   ProcessUse use;
   Nanos input_for = 0;       // for so long the program has waited for input; 0 = it does not
@@ -39,6 +46,7 @@ struct Facts {
   std::string plan_lacks;    // the next tensor that this rank must submit in the plan
   std::vector<Sighting> sightings;
   std::optional<NotFinite> not_finite;
+  std::vector<LinkFact> links;  // those that have moved since the last look at them
 };
 
 Bytes encode(const Facts& facts);

@@ -52,7 +52,11 @@ const StalledTensor* other_of_circle(Rank rank, const StalledTensor& wait,
 }  // namespace
 
 Judge::Judge(const Options& options, Nanos now)
-    : options_(options), known_(static_cast<size_t>(options.ranks)), last_tick_(now), next_tick_(now) {
+    : options_(options),
+      known_(static_cast<size_t>(options.ranks)),
+      links_(options.hosts),
+      last_tick_(now),
+      next_tick_(now) {
   excuse_all(now);
 }
 
@@ -65,6 +69,7 @@ void Judge::heard(Rank from, Nanos now) { known(from).heard = now; }
 void Judge::on_facts(Rank from, Facts facts, Nanos now) {
   for (const Sighting& sighting : facts.sightings)
     if (std::cmp_less(sighting.of, known_.size())) on_sighting(sighting, now);
+  links_.on_facts(from, facts.links, now);
   Known& one = known(from);
   one.samples.push_back({.when = now, .use = facts.use});
   while (one.samples.size() > 2 && now - one.samples[1].when >= kSampleSpan) one.samples.pop_front();
@@ -192,6 +197,18 @@ std::vector<Verdict> Judge::tick(const std::vector<StalledTensor>& waits, Nanos 
   find_late(all, found, now);
   std::vector<Verdict> news = compare(found, now);
   for (Verdict& verdict : find_not_finite(now)) news.push_back(std::move(verdict));
+  for (Verdict& verdict : find_slow_links(now)) news.push_back(std::move(verdict));
+  return news;
+}
+
+std::vector<Verdict> Judge::find_slow_links(Nanos now) {
+  std::vector<Verdict> news;
+  for (const LinkJudge::News& one : links_.tick(now))
+    news.push_back({.fault = Fault::kSlowLink,
+                    .rank = one.link.end,
+                    .is_over = one.is_over,
+                    .age = one.age,
+                    .link = one.link});
   return news;
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include "rueda/base/clock.h"
 #include "rueda/base/types.h"
 #include "rueda/control/facts.h"
+#include "rueda/control/link_judge.h"
 #include "rueda/control/stalls.h"
 
 namespace rueda::control {
@@ -32,6 +34,8 @@ enum class Fault : uint8_t {
   kSwapping,
   // of numbers
   kNotFinite,
+  // of a network
+  kSlowLink,
 };
 std::string_view name_of(Fault fault);  // "late in compute"
 
@@ -45,19 +49,20 @@ struct Verdict {
   std::vector<Rank> waiting = {};  // the ranks that wait for it
   int64_t element = 0;             // kNotFinite: the first that is none
   int core_percent = -1;           // CPU time that it uses, of one core; -1: not known
+  trace::SlowLink link = {};       // kSlowLink: between hosts, each named by its first rank
 };
 // Whether the stacks of the rank say more: it runs, and others wait for it.
 bool is_explained_by_stacks(const Verdict& verdict);
-// One line: class, rank, tensor, and what to do. who: the rank, as people know it: "rank 3 (host b, pid
-// 4711)".
-std::string verdict_line(const Verdict& verdict, const std::string& who);
+// One line: class, rank, tensor, and what to do. who: a rank, as people know it: "rank 3 (host b, pid 4711)".
+std::string verdict_line(const Verdict& verdict, const std::function<std::string(Rank)>& who);
 
 class Judge {
  public:
   struct Options {
     Rank me = 0;  // is not judged as a process
     Rank ranks = 1;
-    Nanos limit = 5 * kSecond;  // for so long others must have waited, or a rank must have been silent
+    Nanos limit = 5 * kSecond;     // for so long others must have waited, or a rank must have been silent
+    std::vector<Rank> hosts = {};  // by rank: the first rank of its host; empty: links are not judged
   };
   Judge(const Options& options, Nanos now);
 
@@ -102,6 +107,7 @@ class Judge {
                              Nanos now) const;
   void find_late(const std::vector<StalledTensor>& waits, std::map<Key, Verdict>& found, Nanos now) const;
   std::vector<Verdict> find_not_finite(Nanos now);
+  std::vector<Verdict> find_slow_links(Nanos now);
   [[nodiscard]] int core_percent(Rank rank, Nanos since) const;
   [[nodiscard]] bool is_swapping(Rank rank) const;
   std::vector<Verdict> compare(const std::map<Key, Verdict>& found, Nanos now);
@@ -109,6 +115,7 @@ class Judge {
   Options options_;
   std::vector<Known> known_;  // [ranks]
   std::map<Key, Said> said_;
+  LinkJudge links_;
   Nanos last_tick_, next_tick_;
   Nanos not_finite_since_ = 0;  // a rank has said so; 0 = none has
   bool has_said_not_finite_ = false;

@@ -27,6 +27,30 @@ std::string wait_of(const Verdict& verdict) {
          (is_one ? " has" : " have") + " waited for " + seconds(verdict.age);
 }
 
+std::string speed(double bytes_per_ns) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.3g MB/s", bytes_per_ns * 1e3);
+  return text.data();
+}
+
+std::string text_of_link(const trace::SlowLink& link) {
+  const std::string speeds = " at " + speed(link.speed) + " while a connection is busy, and " +
+                             speed(link.usual) + " is usual between the other hosts; look at ";
+  if (link.other >= 0)
+    return "bytes move" + speeds + "the cables and switches between the two hosts, and at other traffic";
+  const std::string does = link.sends && link.receives ? "sends and receives"
+                           : link.sends                ? "sends"
+                                                       : "receives";
+  return "its host " + does + speeds + "its cable, its port and its speed (ethtool), and at other traffic";
+}
+
+// The ends of a link, or the rank at fault.
+std::string subject_of(const Verdict& verdict, const std::function<std::string(Rank)>& who) {
+  const trace::SlowLink& link = verdict.link;
+  if (verdict.fault != Fault::kSlowLink || link.other < 0) return who(verdict.rank);
+  return who(link.end) + (link.receives ? " and " : " to ") + who(link.other);
+}
+
 std::string text_of(const Verdict& verdict) {
   switch (verdict.fault) {
     case Fault::kStopped:
@@ -57,6 +81,8 @@ std::string text_of(const Verdict& verdict) {
     case Fault::kNotFinite:
       return "it submits NaN or infinity in " + verdict.tensor + ", first in element " +
              std::to_string(verdict.element) + "; the results of all ranks have it now";
+    case Fault::kSlowLink:
+      return text_of_link(verdict.link);
   }
   RUEDA_CHECK(false, "every fault has a text");
 }
@@ -64,9 +90,9 @@ std::string text_of(const Verdict& verdict) {
 }  // namespace
 
 std::string_view name_of(Fault fault) {
-  static constexpr std::array<std::string_view, 9> kNames = {
-      "stopped",         "in a debugger", "silent",   "missing",        "opposite order",
-      "late in compute", "late in input", "swapping", "NaN or infinity"};
+  static constexpr std::array<std::string_view, 10> kNames = {
+      "stopped",         "in a debugger", "silent",   "missing",         "opposite order",
+      "late in compute", "late in input", "swapping", "NaN or infinity", "slow link"};
   return kNames.at(static_cast<size_t>(fault));
 }
 
@@ -82,15 +108,19 @@ bool is_explained_by_stacks(const Verdict& verdict) {
     case Fault::kDebugger:
     case Fault::kSilent:
     case Fault::kNotFinite:
+    case Fault::kSlowLink:
       break;
   }
   return false;
 }
 
-std::string verdict_line(const Verdict& verdict, const std::string& who) {
-  const std::string head = "Verdict: " + std::string(name_of(verdict.fault)) + ": " + who;
-  if (verdict.is_over) return head + " goes on after " + seconds(verdict.age) + ".";
-  return head + ": " + text_of(verdict) + ".";
+std::string verdict_line(const Verdict& verdict, const std::function<std::string(Rank)>& who) {
+  const std::string head =
+      "Verdict: " + std::string(name_of(verdict.fault)) + ": " + subject_of(verdict, who);
+  if (!verdict.is_over) return head + ": " + text_of(verdict) + ".";
+  if (verdict.fault == Fault::kSlowLink)
+    return head + ": it is as fast as the others again, after " + seconds(verdict.age) + ".";
+  return head + " goes on after " + seconds(verdict.age) + ".";
 }
 
 }  // namespace rueda::control

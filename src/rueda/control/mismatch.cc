@@ -249,6 +249,16 @@ std::string rank_list(const std::vector<Rank>& ranks) {
   return out;
 }
 
+std::string mismatch_verdict(const std::vector<Rank>& ranks, const std::function<std::string(Rank)>& who,
+                             const Status& why) {
+  std::string out = "Verdict: mismatch: ";
+  for (size_t i = 0; i < ranks.size() && i < kMaxListedRanks; ++i)
+    out += (i == 0 ? "" : ", ") + who(ranks[i]);
+  if (ranks.size() > kMaxListedRanks)
+    out += " and " + std::to_string(ranks.size() - kMaxListedRanks) + " more ranks";
+  return out + ": " + why.why;
+}
+
 Status find_mismatch(const CompleteTensor& tensor) {
   const Submissions& all = tensor.submissions;
   const Collective what = all[0].request.what;

@@ -3,6 +3,10 @@
 // names the tensor and says what each rank has submitted.
 #pragma once
 
+#include <functional>
+#include <string>
+#include <vector>
+
 #include "rueda/base/status.h"
 #include "rueda/control/tensor.h"
 
@@ -14,6 +18,10 @@ Status find_mismatch(const CompleteTensor& tensor);
 // Of ranks that disagree, those that are outnumbered: all but the largest group of equal requests. Where two
 // are equally large, the one with the lowest rank counts as the larger.
 std::vector<Rank> outnumbered_ranks(const CompleteTensor& tensor);
+
+// One line for the log: the ranks, and what is wrong. who: a rank, as people know it.
+std::string mismatch_verdict(const std::vector<Rank>& ranks, const std::function<std::string(Rank)>& who,
+                             const Status& why);
 
 // "rank 0" or "ranks 0, 2". Lists at most ten, then says how many more there are.
 std::string rank_list(const std::vector<Rank>& ranks);

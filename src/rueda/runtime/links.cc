@@ -264,6 +264,7 @@ std::optional<transport::LinkUse> Links::use(Rank peer) const {
     if (!total) total.emplace();
     total->sent_bytes += one->sent_bytes;
     total->busy += one->busy;
+    total->pauses += one->pauses;
   }
   return total;
 }

@@ -30,7 +30,10 @@ control::CoordinatorOptions coordinator_options(const Session& session, const Gr
           .stall_warning = nanos(session.config.stall_warning_s, kSecond),
           .stall_shutdown = nanos(session.config.stall_shutdown_s, kSecond),
           .process_sets = groups.without_world(),
-          .treatment_of = treatments_of(*session.backends, groups)};
+          .treatment_of = treatments_of(*session.backends, groups),
+          .who = [all = session.all.get()](Rank rank) {
+            return describe(rank, (*all)[static_cast<size_t>(rank)]);
+          }};
 }
 
 LearnedPlans::Options planner_options(const Session& session, const Groups& groups) {

@@ -1,6 +1,7 @@
 #include "rueda/runtime/observer.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,9 @@ constexpr size_t kWards = 3;
 // What a process uses is looked at in this time at least.
 constexpr Nanos kLongestUse = 3 * kSecond;
 constexpr Nanos kShortestWait = kSecond;
+constexpr Nanos kLookAtLinksEvery = 2 * kSecond;  // one system call for each channel
+// A ring or a hypercube uses few. Of a rank that sends to more, the others of its host and of theirs tell.
+constexpr size_t kMostLinks = 64;
 
 std::vector<Rank> wards_of(Rank me, const std::vector<PeerInfo>& all) {
   std::vector<Rank> after, before;
@@ -28,8 +32,20 @@ std::vector<Rank> wards_of(Rank me, const std::vector<PeerInfo>& all) {
   return after;
 }
 
+// By rank: the first rank of its host.
+std::vector<Rank> hosts_of(const std::vector<PeerInfo>& all) {
+  std::map<std::string_view, Rank> first;
+  std::vector<Rank> hosts;
+  for (const PeerInfo& info : all)
+    hosts.push_back(first.try_emplace(info.host_key, static_cast<Rank>(hosts.size())).first->second);
+  return hosts;
+}
+
 control::Judge::Options judge_options(const Session& session) {
-  return {.me = session.me, .ranks = session.size(), .limit = nanos(session.config.verdict_s, kSecond)};
+  return {.me = session.me,
+          .ranks = session.size(),
+          .limit = nanos(session.config.verdict_s, kSecond),
+          .hosts = session.me == kCoordinator ? hosts_of(*session.all) : std::vector<Rank>()};
 }
 
 }  // namespace
@@ -75,10 +91,28 @@ control::Facts Observer::facts(const control::Planner::Place& place, Nanos now) 
                        .plan_stuck_for = place.stuck_for,
                        .plan_lacks = place.lacks,
                        .sightings = sightings_,
-                       .not_finite = {}};
+                       .not_finite = {},
+                       .links = look_at_links(now)};
   const std::lock_guard lock(mutex_);
   facts.not_finite = not_finite_;
   return facts;
+}
+
+std::vector<control::LinkFact> Observer::look_at_links(Nanos now) {
+  std::vector<control::LinkFact> moved;
+  if (!session_.links || is_silent_ || now - links_at_ < kLookAtLinksEvery) return moved;
+  links_at_ = now;
+  for (Rank peer = 0; peer < session_.size() && moved.size() < kMostLinks; ++peer) {
+    if (peer == session_.me || are_on_one_host(*session_.all, peer, session_.me)) continue;
+    const std::optional<transport::LinkUse> use = session_.links->use(peer);
+    if (!use) continue;
+    int64_t& before = sent_[peer];
+    if (use->sent_bytes == before) continue;
+    before = use->sent_bytes;
+    moved.push_back(
+        {.to = peer, .total = {.bytes = use->sent_bytes, .busy = use->busy, .pauses = use->pauses}});
+  }
+  return moved;
 }
 
 void Observer::look_at_processes(Nanos now) {
@@ -105,7 +139,7 @@ std::vector<Rank> Observer::look(const control::Planner::Place& place,
   std::vector<Rank> explained;
   for (const control::Verdict& verdict : judge_.tick(waits, now)) {
     if (is_silent_) continue;
-    RUEDA_LOG(kWarning, control::verdict_line(verdict, describe(verdict.rank)));
+    RUEDA_LOG(kWarning, control::verdict_line(verdict, [this](Rank rank) { return describe(rank); }));
     if (control::is_explained_by_stacks(verdict)) explained.push_back(verdict.rank);
   }
   return explained;

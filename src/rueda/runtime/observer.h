@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -55,6 +56,7 @@ class Observer {
   [[nodiscard]] bool is_coordinator() const { return session_.me == kCoordinator; }
   [[nodiscard]] std::string describe(Rank rank) const;
   void look_at_processes(Nanos now);
+  std::vector<control::LinkFact> look_at_links(Nanos now);
 
   const Session& session_;
   const Operations& operations_;
@@ -63,6 +65,8 @@ class Observer {
   std::vector<Rank> wards_;                   // ranks of this host whose processes this rank watches
   std::vector<control::Sighting> sightings_;  // of wards that do not run, at the last look
   std::vector<control::StalledTensor> in_plan_;
+  std::map<Rank, int64_t> sent_;  // bytes to ranks of other hosts, at the last look
+  Nanos links_at_ = 0;
   ProcessUse use_;
   Nanos use_at_ = 0;
   Nanos next_look_;

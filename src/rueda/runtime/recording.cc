@@ -80,9 +80,11 @@ void Recording::look_at_links(const Links& links, Nanos now, status::Meters& met
     const std::optional<transport::LinkUse> use = links.use(peer);
     if (!use) continue;
     sent += use->sent_bytes;
-    if (is_on())
-      timeline_->record(TraceSpan{
-          .kind = SpanKind::kLink, .begin = now, .end = use->busy, .value = use->sent_bytes, .peer = peer});
+    if (!is_on()) continue;
+    timeline_->record(TraceSpan{
+        .kind = SpanKind::kLink, .begin = now, .end = use->busy, .value = use->sent_bytes, .peer = peer});
+    timeline_->record(TraceSpan{
+        .kind = SpanKind::kLinkPauses, .begin = now, .end = now, .value = use->pauses, .peer = peer});
   }
   const int64_t more = sent - sent_then_;
   meters.link_bytes.fetch_add(more, std::memory_order_relaxed);

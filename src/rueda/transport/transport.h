@@ -39,6 +39,7 @@ class Consumer {
 struct LinkUse {
   int64_t sent_bytes = 0;  // acknowledged by the other host
   Nanos busy = 0;          // bytes were on their way, and the receiver had room for more
+  int64_t pauses = 0;      // how often there was nothing more to send
 };
 
 // One FIFO channel to one peer: the i-th receive here takes the i-th send there. Both must have the same

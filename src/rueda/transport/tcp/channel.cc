@@ -119,6 +119,7 @@ void TcpChannel::account_for(size_t sent) {
     sent_bytes_ -= whole;
     ++send_sequence_;
     requests_.finish_send();
+    if (requests_.sends.empty()) ++pauses_;
   }
   RUEDA_CHECK(sent_bytes_ == 0, "more was sent than was asked for");
 }
@@ -132,7 +133,8 @@ std::optional<LinkUse> TcpChannel::use() const {
   if (bytes < offsetof(struct tcp_info, tcpi_sndbuf_limited)) return std::nullopt;
   const auto limited = static_cast<int64_t>(std::min(info.tcpi_rwnd_limited, info.tcpi_busy_time));
   return LinkUse{.sent_bytes = static_cast<int64_t>(info.tcpi_bytes_acked),
-                 .busy = (static_cast<int64_t>(info.tcpi_busy_time) - limited) * kMicrosecond};
+                 .busy = (static_cast<int64_t>(info.tcpi_busy_time) - limited) * kMicrosecond,
+                 .pauses = pauses_};
 }
 
 void TcpChannel::push() {

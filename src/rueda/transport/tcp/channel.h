@@ -64,6 +64,7 @@ class TcpChannel final : public Endpoint {
   uint32_t send_sequence_ = 0;
   size_t sent_bytes_ = 0;  // of the oldest send, header included
   bool may_be_unsent_ = false;
+  int64_t pauses_ = 0;  // how often everything was sent
   uint32_t recv_sequence_ = 0;
   size_t header_bytes_ = 0;  // of the oldest receive
   size_t payload_bytes_ = 0;

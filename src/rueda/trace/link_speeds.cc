@@ -1,0 +1,177 @@
+#include "rueda/trace/link_speeds.h"
+
+#include <algorithm>
+
+namespace rueda::trace {
+namespace {
+
+constexpr double kSlow = 0.5;             // of what the median of the others does
+constexpr int64_t kLeastBytes = 4 << 20;  // less says nothing about a link
+constexpr Nanos kLeastBusy = 50 * kMillisecond;
+// Linux may acknowledge the last bytes of a message so much later if the receiver has not read them, because
+// its rank is late (TCP_DELACK_MIN). Until then the link counts as busy.
+constexpr Nanos kLateAcknowledgement = 40 * kMillisecond;
+// An end that sends to many at once shares its port among them, as in a broadcast. It is not slow if it moves
+// so many times the bytes of the median end.
+constexpr double kMovesMore = 1.5;
+constexpr size_t kLeastOthers = 2;  // with which a pair is compared
+
+using Speeds = std::map<Rank, double>;
+
+Rank sender_of(const std::pair<Rank, Rank>& link) { return link.first; }
+Rank receiver_of(const std::pair<Rank, Rank>& link) { return link.second; }
+using EndOf = Rank (*)(const std::pair<Rank, Rank>&);
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+double median_of_others(const Speeds& all, Rank mine) {
+  std::vector<double> others;
+  for (const auto& [end, speed] : all)
+    if (end != mine) others.push_back(speed);
+  return median(std::move(others));
+}
+
+// Also if each pause had ended with a late acknowledgement.
+bool is_slow(const LinkTotal& total, double usual) {
+  const double speed = speed_of(total);
+  if (speed <= 0 || speed >= kSlow * usual) return false;
+  const double surely_busy =
+      static_cast<double>(total.busy) - static_cast<double>(total.pauses) * kLateAcknowledgement;
+  return surely_busy > 0 && static_cast<double>(total.bytes) < kSlow * usual * surely_busy;
+}
+
+Speeds fastest(const LinkTotals& totals, EndOf end) {
+  Speeds best;
+  for (const auto& [link, total] : totals)
+    if (const double speed = speed_of(total); speed > 0) {
+      double& mine = best[end(link)];
+      mine = std::max(mine, speed);
+    }
+  return best;
+}
+
+// Those that move much more than others in this direction.
+std::map<Rank, bool> crowded(const LinkTotals& totals, EndOf end) {
+  Speeds bytes;
+  for (const auto& [link, total] : totals) bytes[end(link)] += static_cast<double>(total.bytes);
+  std::map<Rank, bool> is_crowded;
+  for (const auto& [one, mine] : bytes)
+    is_crowded[one] = bytes.size() > 2 && mine > kMovesMore * median_of_others(bytes, one);
+  return is_crowded;
+}
+
+class Search {
+ public:
+  explicit Search(const LinkTotals& totals) : totals_(totals) {}
+
+  std::vector<SlowLink> run() {
+    search_ends(sender_of, slow_out_);
+    // With two ends, what one sends slowly the other receives slowly: the sender is named.
+    if (fastest(totals_, sender_of).size() > 2) search_ends(receiver_of, slow_in_);
+    search_pairs();
+    return take();
+  }
+
+ private:
+  struct Found {
+    double speed, usual;
+  };
+  // Ends of which even the fastest link is slow.
+  void search_ends(EndOf end, std::map<Rank, Found>& slow) {
+    const Speeds best = fastest(totals_, end);
+    std::map<Rank, bool> is_crowded = crowded(totals_, end);
+    for (const auto& [one, speed] : best) {
+      const double usual = median_of_others(best, one);
+      std::vector<std::pair<Rank, Rank>> mine;
+      bool are_slow = !is_crowded[one];
+      for (const auto& [link, total] : totals_) {
+        if (end(link) != one || speed_of(total) <= 0) continue;
+        mine.push_back(link);
+        are_slow = are_slow && is_slow(total, usual);
+      }
+      if (!are_slow) continue;
+      // An end with one link alone: the fault may be at either end of that.
+      if (mine.size() == 1)
+        pairs_[mine.front()] = {speed, usual};
+      else
+        slow[one] = {speed, usual};
+    }
+  }
+
+  void search_pairs() {
+    std::map<Rank, bool> sends_more = crowded(totals_, sender_of),
+                         receives_more = crowded(totals_, receiver_of);
+    std::map<std::pair<Rank, Rank>, double> speeds;
+    for (const auto& [link, total] : totals_)
+      if (const double speed = speed_of(total);
+          speed > 0 && !slow_out_.contains(link.first) && !slow_in_.contains(link.second))
+        speeds[link] = speed;
+    for (const auto& [link, speed] : speeds) {
+      std::vector<double> others;
+      for (const auto& [other, its] : speeds)
+        if (other != link) others.push_back(its);
+      if (others.size() < kLeastOthers || sends_more[link.first] || receives_more[link.second]) continue;
+      const double usual = median(std::move(others));
+      if (is_slow(totals_.at(link), usual)) pairs_.try_emplace(link, Found{speed, usual});
+    }
+  }
+
+  [[nodiscard]] std::vector<SlowLink> take() const {
+    std::vector<SlowLink> slow;
+    const auto add = [&slow](SlowLink one) {
+      const auto same = std::ranges::find_if(slow, [&](const SlowLink& other) {
+        if (one.other < 0) return other.other < 0 && other.end == one.end;
+        return other.end == one.other && other.other == one.end;
+      });
+      if (same == slow.end()) return slow.push_back(one);
+      const bool is_pair = one.other >= 0;  // its sender is the receiver of the other direction
+      same->sends = same->sends || (is_pair ? one.receives : one.sends);
+      same->receives = same->receives || (is_pair ? one.sends : one.receives);
+      if (one.speed >= same->speed) return;
+      same->speed = one.speed;
+      same->usual = one.usual;
+    };
+    const auto new_one = [](Rank end, Rank other, bool sends, const Found& found) {
+      return SlowLink{.end = end,
+                      .other = other,
+                      .sends = sends,
+                      .receives = !sends,
+                      .speed = found.speed,
+                      .usual = found.usual};
+    };
+    for (const auto& [end, found] : slow_out_) add(new_one(end, -1, true, found));
+    for (const auto& [end, found] : slow_in_) add(new_one(end, -1, false, found));
+    for (const auto& [link, found] : pairs_) add(new_one(link.first, link.second, true, found));
+    return slow;
+  }
+
+  const LinkTotals& totals_;
+  std::map<Rank, Found> slow_out_, slow_in_;
+  std::map<std::pair<Rank, Rank>, Found> pairs_;
+};
+
+}  // namespace
+
+LinkTotal& LinkTotal::operator+=(const LinkTotal& more) {
+  bytes += more.bytes;
+  busy += more.busy;
+  pauses += more.pauses;
+  return *this;
+}
+
+double speed_of(const LinkTotal& total) {
+  if (total.bytes < kLeastBytes || total.busy < kLeastBusy) return 0;
+  return static_cast<double>(total.bytes) / static_cast<double>(total.busy);
+}
+
+std::vector<SlowLink> find_slow_links(const LinkTotals& totals) { return Search(totals).run(); }
+
+std::map<Rank, double> fastest_out(const LinkTotals& totals) { return fastest(totals, sender_of); }
+std::map<Rank, double> fastest_in(const LinkTotals& totals) { return fastest(totals, receiver_of); }
+
+}  // namespace rueda::trace

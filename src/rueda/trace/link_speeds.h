@@ -1,0 +1,49 @@
+// Which links between hosts are slow, from what the network stacks counted: rank 0 asks while the job runs,
+// `rueda timeline summary` afterwards. Pure.
+//
+// The speed of a link is the bytes that it moved divided by the time for which it was busy, so a link that
+// waits for a late rank is not slow. A link is slow if it does less than half of what the median of the
+// others does. Where all links are equally slow, none is.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "rueda/base/clock.h"
+#include "rueda/base/types.h"
+
+namespace rueda::trace {
+
+// What one end has sent to the other.
+struct LinkTotal {
+  int64_t bytes = 0;
+  Nanos busy = 0;
+  int64_t pauses = 0;  // how often it ran out of bytes to send; 0: not known
+
+  LinkTotal& operator+=(const LinkTotal& more);
+};
+
+// An end is a rank, or the first rank of a host: the caller decides. (from, to)
+using LinkTotals = std::map<std::pair<Rank, Rank>, LinkTotal>;
+
+// Bytes per nanosecond (GB/s); 0: too little was sent to know.
+double speed_of(const LinkTotal& total);
+
+struct SlowLink {
+  Rank end = 0;
+  Rank other = -1;     // -1: all links of this end
+  bool sends = false;  // from `end`; to `other`, if there is one
+  bool receives = false;
+  double speed = 0;  // of the slower direction, bytes per nanosecond
+  double usual = 0;  // of the median of the others
+};
+// If only one direction of a pair is slow, `end` is the one that sends.
+std::vector<SlowLink> find_slow_links(const LinkTotals& totals);
+
+// The fastest connection of each end whose speed is known: what its port can do.
+std::map<Rank, double> fastest_out(const LinkTotals& totals);
+std::map<Rank, double> fastest_in(const LinkTotals& totals);
+
+}  // namespace rueda::trace

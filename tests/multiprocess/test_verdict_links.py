@@ -1,0 +1,100 @@
+"""A link between hosts that is much slower than the others is named while the job runs; nothing else is."""
+
+import contextlib
+import pathlib
+import re
+import time
+from typing import Iterator, List
+
+from robust_support import wait_until
+from virtual_hosts import HostJob, VirtualHosts, virtual_hosts
+
+HOSTS = ["a", "b", "c"]
+RATE, SLOW = "100mbit", "10mbit"  # low enough that a busy machine reaches it
+# Links are watched for 8 s; then it is certain, and 5 s are enough on an idle machine.
+LIMIT_S = 8.0 + 5.0 + 10.0
+OVER_S = 40.0  # what was sent slowly must leave the 8 s first
+
+# Each step sends about 1 MB over each link. All ranks end with the same step.
+PROGRAM = """
+import os, time
+import numpy as np
+import rueda.numpy as hvd
+
+hvd.init()
+data = np.zeros(750_000, np.float32)
+deadline = time.monotonic() + 240
+is_over = False
+hvd.allreduce(data, name="first")
+print("ready", flush=True)
+while not is_over:
+    if hvd.rank() == int(os.environ.get("LATE", "-1")):
+        time.sleep(0.25)
+    data[0] = os.path.exists("end") or time.monotonic() > deadline
+    is_over = hvd.allreduce(data, name="gradients", op=hvd.Sum)[0] > 0
+hvd.shutdown()
+"""
+
+
+class Running:
+    def __init__(self, hosts: VirtualHosts, job: HostJob) -> None:
+        self.hosts, self.job = hosts, job
+
+    def verdicts(self) -> List[str]:
+        return re.findall(r"Verdict: .*", self.job.everything())
+
+    def await_start(self) -> None:
+        wait_until(lambda: "ready" in self.job.output(0), 120, "the start of the ranks")
+
+    def end(self) -> None:
+        (self.job.folder / "end").touch()
+        self.job.end(60)
+
+
+@contextlib.contextmanager
+def running(folder: pathlib.Path, name: str, late: str = "-1") -> Iterator[Running]:
+    (folder / name).mkdir()
+    with virtual_hosts(folder / name, HOSTS, RATE) as hosts:
+        if name == "port":
+            hosts.limit_host("b", SLOW)
+        if name == "pair":
+            hosts.limit_link("a", "c", SLOW)
+        if name == "all":
+            for host in HOSTS:
+                hosts.limit_host(host, SLOW)
+        job = HostJob(hosts, PROGRAM, LATE=late)
+        try:
+            yield Running(hosts, job)
+        finally:
+            job.remove()
+
+
+WHO = r"rank {} \(host {}, pid \d+\)"
+SPEEDS = r"at ([\d.]+) MB/s while a connection is busy, and ([\d.]+) MB/s is usual"
+
+
+def assert_named(case: Running, subject: str) -> None:
+    wait_until(lambda: len(case.verdicts()) > 0, LIMIT_S, f"a verdict\n{case.job.everything()}")
+    (line,) = case.verdicts()
+    found = re.search(f"slow link: {subject}.*{SPEEDS}", line)
+    assert found, line
+    slow, usual = (float(number) for number in found.groups())
+    assert 0.4 < slow < 2.5 and usual > 3 * slow, line  # 10 Mbit/s are 1.25 MB/s
+
+
+def test_a_slow_link_is_named_while_the_job_runs_and_nothing_else(tmp_path: pathlib.Path) -> None:
+    with contextlib.ExitStack() as jobs:
+        port, pair, equal = [jobs.enter_context(running(tmp_path, name)) for name in ("port", "pair", "all")]
+        late = jobs.enter_context(running(tmp_path, "late", late="1"))
+        for case in (port, pair, equal, late):
+            case.await_start()
+        assert_named(port, WHO.format(1, "b") + ": its host sends and receives")
+        assert_named(pair, WHO.format(0, "a") + " and " + WHO.format(2, "c") + ": bytes move")
+        port.hosts.limit_host("b", RATE)
+        again = r"slow link: rank 1 \(.*\): it is as fast as the others again, after \d"
+        wait_until(lambda: re.search(again, port.job.output(0)) is not None, OVER_S, "the end of the verdict")
+        for case in (port, pair, equal, late):
+            case.end()
+        assert len(port.verdicts()) == 2 and len(pair.verdicts()) == 1, port.verdicts() + pair.verdicts()
+        assert equal.verdicts() == [], "all links are equally slow"
+        assert late.verdicts() == [], "a slow rank is not a slow link"

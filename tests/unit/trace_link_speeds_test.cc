@@ -1,0 +1,112 @@
+// Which links are slow, with what each has sent in 10 s.
+#include "rueda/trace/link_speeds.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+namespace rueda::trace {
+namespace {
+
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr int64_t kMiB = 1 << 20;
+
+// Every link moves 40 MiB, at this many MiB/s. pauses: for each link, of messages of 1 MiB.
+LinkTotals make(Rank ends, const std::function<double(Rank, Rank)>& speed, int64_t pauses = 40) {
+  LinkTotals totals;
+  for (Rank from = 0; from < ends; ++from)
+    for (Rank to = 0; to < ends; ++to)
+      if (from != to)
+        totals[{from, to}] = {
+            .bytes = 40 * kMiB, .busy = static_cast<Nanos>(40 / speed(from, to) * kSecond), .pauses = pauses};
+  return totals;
+}
+
+TEST(LinkSpeeds, equal_links_are_not_slow_however_slow_they_are) {
+  for (const double speed : {0.5, 4.0, 500.0})
+    for (const Rank ends : {2, 3, 8})
+      EXPECT_THAT(find_slow_links(make(ends, [&](Rank, Rank) { return speed; })), IsEmpty());
+}
+
+TEST(LinkSpeeds, a_port_is_named_with_its_direction) {
+  for (const Rank ends : {3, 4, 9}) {
+    const auto out = find_slow_links(make(ends, [](Rank from, Rank) { return from == 1 ? 4 : 40; }));
+    ASSERT_THAT(out, SizeIs(1)) << ends;
+    EXPECT_EQ(out[0].end, 1);
+    EXPECT_EQ(out[0].other, -1);
+    EXPECT_TRUE(out[0].sends && !out[0].receives);
+    EXPECT_NEAR(out[0].speed / out[0].usual, 0.1, 0.01);
+    const auto both =
+        find_slow_links(make(ends, [](Rank from, Rank to) { return from == 1 || to == 1 ? 4 : 40; }));
+    ASSERT_THAT(both, SizeIs(1)) << ends;
+    EXPECT_EQ(both[0].end, 1);
+    EXPECT_TRUE(both[0].sends && both[0].receives);
+  }
+}
+
+TEST(LinkSpeeds, a_pair_is_named_where_its_ends_are_fast_otherwise) {
+  for (const Rank ends : {3, 4, 9}) {
+    const auto one =
+        find_slow_links(make(ends, [](Rank from, Rank to) { return from == 2 && to == 0 ? 4 : 40; }));
+    ASSERT_THAT(one, SizeIs(1)) << ends;
+    EXPECT_EQ(one[0].end, 2);
+    EXPECT_EQ(one[0].other, 0);
+    EXPECT_TRUE(one[0].sends && !one[0].receives);
+    const auto both =
+        find_slow_links(make(ends, [](Rank from, Rank to) { return from + to == 2 && from != to ? 4 : 40; }));
+    ASSERT_THAT(both, SizeIs(1)) << ends;
+    EXPECT_TRUE(both[0].sends && both[0].receives);
+  }
+}
+
+TEST(LinkSpeeds, in_a_ring_the_slow_link_is_the_pair_not_a_port) {
+  LinkTotals ring;
+  for (Rank from = 0; from < 4; ++from)
+    ring[{from, (from + 1) % 4}] = {.bytes = 40 * kMiB, .busy = (from == 1 ? 10 : 1) * kSecond, .pauses = 10};
+  const auto slow = find_slow_links(ring);
+  ASSERT_THAT(slow, SizeIs(1));
+  EXPECT_EQ(slow[0].end, 1);
+  EXPECT_EQ(slow[0].other, 2);
+}
+
+TEST(LinkSpeeds, of_two_ends_the_slow_sender_is_named) {
+  const auto slow = find_slow_links(make(2, [](Rank from, Rank) { return from == 1 ? 4 : 40; }));
+  ASSERT_THAT(slow, SizeIs(1));
+  EXPECT_EQ(slow[0].end, 1);
+  EXPECT_EQ(slow[0].other, 0);
+  EXPECT_TRUE(slow[0].sends && !slow[0].receives);
+}
+
+TEST(LinkSpeeds, late_acknowledgements_and_few_bytes_prove_nothing) {
+  // Each message of 1 MiB takes 25 ms, and to rank 1, which is late, 40 ms more.
+  const auto late = [](Rank, Rank to) { return to == 1 ? 1e3 / 65 : 1e3 / 25; };
+  EXPECT_THAT(find_slow_links(make(4, late, 40)), IsEmpty());
+  EXPECT_THAT(find_slow_links(make(4, late, 0)), SizeIs(1));
+  LinkTotals few = make(4, [](Rank from, Rank) { return from == 1 ? 4 : 40; });
+  for (auto& [link, total] : few) total.bytes /= 16;
+  EXPECT_THAT(find_slow_links(few), IsEmpty());
+}
+
+// In a broadcast, rank 0 shares its port among its links; it moves more than the others.
+TEST(LinkSpeeds, an_end_that_sends_to_all_at_once_is_not_slow) {
+  LinkTotals totals = make(5, [](Rank from, Rank) { return from == 0 ? 12 : 40; });
+  for (Rank to = 1; to < 5; ++to) {
+    totals[{0, to}].bytes *= 2;
+    totals[{0, to}].busy *= 2;
+  }
+  EXPECT_THAT(find_slow_links(totals), IsEmpty());
+}
+
+TEST(LinkSpeeds, numbers_of_damaged_files_are_harmless) {
+  constexpr int64_t kMost = int64_t{1} << 58;
+  LinkTotals totals = make(3, [](Rank, Rank) { return 40; });
+  totals[{0, 1}] = {.bytes = kMost, .busy = kMost, .pauses = kMost};
+  totals[{1, 0}] = {.bytes = -kMost, .busy = -kMost, .pauses = -kMost};
+  (void)find_slow_links(totals);
+}
+
+}  // namespace
+}  // namespace rueda::trace
