@@ -128,6 +128,13 @@ void add_wires(std::vector<ConfigEntry>& table) {
                "are copied; each rank pins up to eight of them (rank 0's setting applies)."},
               &Config::staging_bytes, "4096..1073741824", {4096, 1 << 30}));
   table.push_back(
+      text({"cuda_ipc", "RUEDA_CUDA_IPC", "", "",
+            "Whether ranks of one host that stage GPU tensors exchange sums and broadcasts from GPU to GPU, "
+            "in memory that they map of one another (rank 0's setting applies). auto: large calls, where "
+            "mapping works. on: all of them, and a call fails where mapping does not work. off: none."},
+           &Config::cuda_ipc, "auto|on|off"));
+  table.back().parse = parse_cuda_ipc;
+  table.push_back(
       text({"interface", "RUEDA_INTERFACE", "HOROVOD_GLOO_IFACE", "",
             "Network interfaces or addresses to listen on, separated by commas; a host uses the first that "
             "it has. Empty lets rueda choose."},
