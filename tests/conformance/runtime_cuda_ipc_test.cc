@@ -1,5 +1,5 @@
-// Whole engines over the tests' libcuda, whose ranks map one another's device memory: sums and broadcasts have
-// the bits of host memory, and where memory cannot be mapped the job goes on through host memory.
+// Whole engines over the tests' libcuda, whose ranks map one another's device memory: sums and broadcasts
+// have the bits of host memory, and where memory cannot be mapped the job goes on through host memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -130,8 +130,8 @@ TEST_F(CudaIpc, many_fused_tensors_broadcasts_and_host_memory_keep_one_order) {
           std::vector<float> host(50, static_cast<float>(rank));
           for (int i = 0; i < 40; ++i) {
             const int32_t device = (rank + (i % 5 == 0 ? 1 : 0)) % 4;  // some on another GPU of the rank
-            data.emplace_back(cuda_test::device(device),
-                              std::vector<float>(static_cast<size_t>(1 + 97 * i), static_cast<float>(rank + i)));
+            data.emplace_back(cuda_test::device(device), std::vector<float>(static_cast<size_t>(1 + 97 * i),
+                                                                            static_cast<float>(rank + i)));
             const bool is_sum = i % 4 != 3;
             Tensor tensor = on_device(device, "t" + std::to_string(i), data.back(), DType::kFloat32,
                                       is_sum ? Collective::kAllreduce : Collective::kBroadcast);
@@ -168,8 +168,8 @@ TEST_F(CudaIpc, a_rank_that_has_joined_adds_nothing_and_takes_nothing) {
 }
 
 // Runs a sum on two ranks, which must succeed, and returns what was logged.
-std::string logged_by_a_sum(Env env, int32_t (*device_of)(Rank) = [](Rank rank) { return rank; },
-                            size_t count = 50'000) {
+std::string logged_by_a_sum(
+    Env env, int32_t (*device_of)(Rank) = [](Rank rank) { return rank; }, size_t count = 50'000) {
   testing::internal::CaptureStderr();
   const Job job(2, "shm,tcp");
   job.run(
@@ -195,7 +195,8 @@ size_t count_of(const std::string& text, const std::string& part) {
 TEST_F(CudaIpc, memory_that_cannot_be_exported_or_mapped_is_one_sentence_and_goes_through_host_memory) {
   // A size of window that no other test has parked.
   cuda_test::plant("cuIpcGetMemHandle", 1, cuda::CUDA_ERROR_INVALID_VALUE);
-  const std::string exported = logged_by_a_sum(settings("auto", 3 << 20), [](Rank rank) { return rank; }, 1 << 18);
+  const std::string exported = logged_by_a_sum(
+      settings("auto", 3 << 20), [](Rank rank) { return rank; }, 1 << 18);
   EXPECT_THAT(exported, HasSubstr("cannot export memory of device"));
   EXPECT_EQ(count_of(exported, "pass through host memory"), 1U) << exported;
   cuda_test::plant("cuIpcOpenMemHandle", 1, cuda::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);

@@ -51,7 +51,9 @@ def test_sums_and_broadcasts_are_right_and_what_was_mapped_is_closed(ranks, devi
 
 def test_where_memory_cannot_be_mapped_one_sentence_says_so_and_the_job_goes_on():
     # Every process fails to map its first one.
-    finished = run(2, 2, "EXPECTED = True\n" + SUMS.split("hvd.shutdown")[0], "auto", PLANT="cuIpcOpenMemHandle:1:217")
+    finished = run(
+        2, 2, "EXPECTED = True\n" + SUMS.split("hvd.shutdown")[0], "auto", PLANT="cuIpcOpenMemHandle:1:217"
+    )
     assert_all_succeed(finished)
     said = [one.output.count("pass through host memory, not from GPU to GPU") for one in finished]
     assert sum(said) == 1, [one.output for one in finished]
@@ -71,7 +73,9 @@ except HorovodInternalError as error:
     print("it was named")
 """
     finished = run(3, 2, body, "on")
-    assert [one.output.count("it was named") for one in finished] == [1, 0, 1], [one.output for one in finished]
+    assert [one.output.count("it was named") for one in finished] == [1, 0, 1], [
+        one.output for one in finished
+    ]
 
 
 def test_a_rank_without_a_visible_gpu_makes_the_others_use_host_memory():

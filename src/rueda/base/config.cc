@@ -97,22 +97,7 @@ void add_diagnosis(std::vector<ConfigEntry>& table) {
                           &Config::log_hide_time));
 }
 
-void add_wires(std::vector<ConfigEntry>& table) {
-  static const std::string range = "comma list of " + all_transports(", ");
-  table.push_back(text({"transports", "RUEDA_TRANSPORTS", "", "",
-                        "Transports that may be used; ucx (InfiniBand, RoCE) needs libucp.so.0."},
-                       &Config::transports, range));
-  table.back().parse = parse_transports;
-  table.push_back(
-      text({"algorithm", "RUEDA_ALGORITHM", "", "",
-            "Forces one collective algorithm by name; empty leaves the choice to the cost model."},
-           &Config::algorithm, "name of an algorithm"));
-  table.push_back(
-      text({"determinism", "RUEDA_DETERMINISM", "", "",
-            "hosts: equal bits on every run with the same ranks on each host; bitwise: sums in rank "
-            "order, equal bits wherever the ranks run, with more bytes between hosts of several ranks."},
-           &Config::determinism, "hosts|bitwise"));
-  table.back().parse = parse_determinism;
+void add_gpus(std::vector<ConfigEntry>& table) {
   static const std::string gpu_range = all_gpu_operations("|");
   table.push_back(
       text({"gpu_operations", "RUEDA_GPU_OPERATIONS", "HOROVOD_GPU_OPERATIONS", "",
@@ -134,6 +119,25 @@ void add_wires(std::vector<ConfigEntry>& table) {
             "mapping works. on: all of them, and a call fails where mapping does not work. off: none."},
            &Config::cuda_ipc, "auto|on|off"));
   table.back().parse = parse_cuda_ipc;
+}
+
+void add_wires(std::vector<ConfigEntry>& table) {
+  static const std::string range = "comma list of " + all_transports(", ");
+  table.push_back(text({"transports", "RUEDA_TRANSPORTS", "", "",
+                        "Transports that may be used; ucx (InfiniBand, RoCE) needs libucp.so.0."},
+                       &Config::transports, range));
+  table.back().parse = parse_transports;
+  table.push_back(
+      text({"algorithm", "RUEDA_ALGORITHM", "", "",
+            "Forces one collective algorithm by name; empty leaves the choice to the cost model."},
+           &Config::algorithm, "name of an algorithm"));
+  table.push_back(
+      text({"determinism", "RUEDA_DETERMINISM", "", "",
+            "hosts: equal bits on every run with the same ranks on each host; bitwise: sums in rank "
+            "order, equal bits wherever the ranks run, with more bytes between hosts of several ranks."},
+           &Config::determinism, "hosts|bitwise"));
+  table.back().parse = parse_determinism;
+  add_gpus(table);
   table.push_back(
       text({"interface", "RUEDA_INTERFACE", "HOROVOD_GLOO_IFACE", "",
             "Network interfaces or addresses to listen on, separated by commas; a host uses the first that "

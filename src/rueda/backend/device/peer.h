@@ -116,13 +116,13 @@ class PeerBackend final : public Backend {
     kLeaving,
     kGoneBack
   };
-  struct Members {  // of one process set
-    bool has_met = false, has_tried = false;          // or will, before any later call of the set
-    bool is_met = false, is_tried = false;            // it is over
-    std::string why_not;                              // windows are not used
-    size_t section_bytes = 0;                         // with windows
-    std::vector<const std::byte*> windows;            // [members]; mine as well
-    std::vector<size_t> window_bytes;                 // [members]
+  struct Members {                            // of one process set
+    bool has_met = false, has_tried = false;  // or will, before any later call of the set
+    bool is_met = false, is_tried = false;    // it is over
+    std::string why_not;                      // windows are not used
+    size_t section_bytes = 0;                 // with windows
+    std::vector<const std::byte*> windows;    // [members]; mine as well
+    std::vector<size_t> window_bytes;         // [members]
   };
   using Key = std::pair<int32_t, std::vector<Rank>>;
   static Key key_of(const Group& group) { return {group.id, group.members}; }

@@ -77,6 +77,15 @@ size_t section_bytes_of(std::span<const PeerRow> rows) {
 
 size_t slot_bytes_for(size_t section_bytes) { return section_bytes + kSlack; }
 
+schedule::Spec sum_spec(DType dtype, size_t count) {
+  return {.dtype = dtype,
+          .op = ReduceOp::kSum,
+          .count = static_cast<int64_t>(count),
+          .counts = {},
+          .scale = {},
+          .segment_counts = {}};
+}
+
 Share share_of(int64_t count, size_t index, size_t adders) {
   const auto n = static_cast<int64_t>(adders);
   const int64_t each = ((count + n - 1) / n + kShareElements - 1) / kShareElements * kShareElements;

@@ -27,12 +27,16 @@ struct PeerRow {
 
 // "rank 0 and rank 1 use the same GPU ..." for the first two that do; empty: none do.
 std::string shared_gpu_of(const Group& group, std::span<const PeerRow> rows);
-// Why these members cannot exchange in device memory, with the name of the first that cannot; empty: they can.
+// Why these members cannot exchange in device memory, with the name of the first that cannot; empty: they
+// can.
 std::string refusal_of(const Group& group, std::span<const PeerRow> rows);
 // The size of a section that fits into a slot of every member.
 size_t section_bytes_of(std::span<const PeerRow> rows);
 // The slot that such a section needs.
 size_t slot_bytes_for(size_t section_bytes);
+
+// The sum of a table in host memory, in which each member fills its own place.
+schedule::Spec sum_spec(DType dtype, size_t count);
 
 // Elements of a section, to be added by one member.
 struct Share {

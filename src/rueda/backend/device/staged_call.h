@@ -70,9 +70,9 @@ class StagedCall {
 
   Call call;
   std::vector<StagedSection> sections;
-  StagingBuffers* buffers = nullptr;  // once it is decided
-  bool uses_slots = false;            // asked for, and from decide() on true only if it does
-  bool must_introduce = false;        // the members meet before
+  StagingBuffers* buffers = nullptr;           // once it is decided
+  bool uses_slots = false;                     // asked for, and from decide() on true only if it does
+  bool must_introduce = false;                 // the members meet before
   size_t fetched = 0, started = 0, ended = 0;  // sections
   bool is_held = false;           // between pause() and resume(), before its first section has started
   bool is_taken_back = false;     // it has no result

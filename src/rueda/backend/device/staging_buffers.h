@@ -1,5 +1,5 @@
-// Memory through which sections pass: pinned memory of the host, kept between calls, or slots of a window. A buffer that was copied from is
-// free when the copy has ended. Engine thread only.
+// Memory through which sections pass: pinned memory of the host, kept between calls, or slots of a window. A
+// buffer that was copied from is free when the copy has ended. Engine thread only.
 #pragma once
 
 #include <memory>

@@ -131,8 +131,7 @@ Result<int32_t> usual_ordinal(const Driver& driver, int32_t local_rank) {
   const CUresult started = driver.cuInit(0);
   Status status;
   if (started != CUDA_ERROR_NO_DEVICE) status = driver.check(started, "be initialised");
-  if (started == CUDA_SUCCESS)
-    status = driver.check(driver.cuDeviceGetCount(&count), "count the devices");
+  if (started == CUDA_SUCCESS) status = driver.check(driver.cuDeviceGetCount(&count), "count the devices");
   if (!status.is_ok()) return status;
   if (count == 0)
     return Status(Code::kUnavailable, "this process sees no GPU; look at CUDA_VISIBLE_DEVICES.");

@@ -270,11 +270,11 @@ RUEDA_DEVICE void narrow_elements(Place at, const void* from, void* to, U64 coun
 
 // Every kernel by name, as RUEDA_KERNELS(F): F(name, (parameters), call of its body). `at` is the place of
 // the thread. There is no other list.
-#define RUEDA_KERNELS_OF_TYPE(F, dtype, Type)                                     \
-  F(rueda_scale_##dtype, (const void* from, void* to, U64 count, ScaleBy by),     \
-    scale_elements<Type>(at, from, to, count, by))                                \
-  F(rueda_add_##dtype, (const void* one, const void* other, void* to, U64 count), \
-    add_elements<Type>(at, one, other, to, count))                                \
+#define RUEDA_KERNELS_OF_TYPE(F, dtype, Type)                                                    \
+  F(rueda_scale_##dtype, (const void* from, void* to, U64 count, ScaleBy by),                    \
+    scale_elements<Type>(at, from, to, count, by))                                               \
+  F(rueda_add_##dtype, (const void* one, const void* other, void* to, U64 count),                \
+    add_elements<Type>(at, one, other, to, count))                                               \
   F(rueda_sum_##dtype, (Sources sources, void* to, U64 count, ScaleBy prescale, ScaleBy finish), \
     sum_elements<Type>(at, sources, to, count, prescale, finish))
 

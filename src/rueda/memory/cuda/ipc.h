@@ -15,8 +15,8 @@ namespace rueda::cuda {
 
 class ExportedMemory {
  public:
-  // At least `bytes`, from cuMemAlloc or parked by an earlier epoch. kUnavailable: the device has no memory left;
-  // kUnsupported: its memory cannot be exported.
+  // At least `bytes`, from cuMemAlloc or parked by an earlier epoch. kUnavailable: the device has no memory
+  // left; kUnsupported: its memory cannot be exported.
   static Result<ExportedMemory> create(std::shared_ptr<const Device> device, size_t bytes);
   ExportedMemory();
   ~ExportedMemory();
