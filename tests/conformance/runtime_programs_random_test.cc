@@ -67,6 +67,7 @@ Env settings_of(const World& world, uint64_t seed) {
   maybe("RUEDA_CYCLE_TIME", {"0.2", "1"});
   maybe("RUEDA_DISABLE_GROUP_FUSION", {"1"});
   maybe("RUEDA_STAGING_BYTES", {"4096", "4096", "100000"});
+  maybe("RUEDA_CUDA_IPC", {"on", "on", "off"});
   return settings;
 }
 

@@ -10,6 +10,9 @@
 //   FAKE_CUDA_SEED       of the delays before each work of a stream; 1
 //   FAKE_CUDA_DELAY_US   the longest such delay; 200
 //
+// Memory of a device from 1 MiB on can be exported (cuIpcGetMemHandle): it is a file in memory, which other
+// processes of the same user open through /proc. Unlike CUDA, a process may map memory of its own.
+//
 // Memory of a device is memory of the process, so a test may look at it where no stream works on it. Streams
 // are threads: copies, kernels and events really happen later, one after the other in each stream.
 #pragma once

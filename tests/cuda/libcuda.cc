@@ -1,5 +1,9 @@
 // The functions of the tests' libcuda that rueda calls (driver_api.h lists them): devices, contexts, memory,
 // and how functions are found. streams.cc has streams, events and kernels.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -32,16 +36,40 @@ CUresult free_memory(uintptr_t address, bool is_device) {
   Machine& machine = Machine::get();
   std::unique_lock lock(machine.mutex);
   const auto found = machine.allocations.find(address);
-  if (found == machine.allocations.end() || found->second.is_device != is_device)
+  if (found == machine.allocations.end() || found->second.is_device != is_device || found->second.is_mapped)
     return CUDA_ERROR_INVALID_VALUE;
   Context* const context = found->second.context;
   if (context != nullptr) machine.drain(lock, context);
   const Allocation gone = machine.allocations.extract(address).mapped();
   if (is_device) machine.free_bytes[machine.index_of(gone.context)] += gone.bytes;
   (is_device ? machine.device_bytes : machine.pinned_bytes) -= gone.bytes;
-  std::free(reinterpret_cast<void*>(address));
+  if (gone.descriptor < 0) {
+    std::free(reinterpret_cast<void*>(address));
+    return CUDA_SUCCESS;
+  }
+  munmap(reinterpret_cast<void*>(address), gone.bytes);
+  close(gone.descriptor);
   return CUDA_SUCCESS;
 }
+
+// From this size on, memory of a device can be exported.
+constexpr size_t kShareableBytes = 1 << 20;
+
+// Memory that other processes can map through a descriptor of this one.
+void* allocate_shareable(size_t bytes, int& descriptor) {
+  descriptor = memfd_create("fake_cuda", MFD_CLOEXEC);
+  if (descriptor < 0 || ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) return nullptr;
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  return memory == MAP_FAILED ? nullptr : memory;
+}
+
+// What a handle says here.
+struct Exported {
+  pid_t process;
+  int descriptor;
+  size_t bytes;
+};
+static_assert(sizeof(Exported) <= sizeof(CUipcMemHandle));
 
 void* allocate(size_t bytes) { return std::aligned_alloc(512, (bytes + 511) / 512 * 512); }
 
@@ -83,6 +111,7 @@ CUresult cuGetErrorName(CUresult error, const char** name) {
                                                    {100, "CUDA_ERROR_NO_DEVICE"},
                                                    {101, "CUDA_ERROR_INVALID_DEVICE"},
                                                    {201, "CUDA_ERROR_INVALID_CONTEXT"},
+                                                   {217, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"},
                                                    {218, "CUDA_ERROR_INVALID_PTX"},
                                                    {400, "CUDA_ERROR_INVALID_HANDLE"},
                                                    {500, "CUDA_ERROR_NOT_FOUND"},
@@ -164,12 +193,15 @@ CUresult cuMemAlloc(CUdeviceptr* address, size_t bytes) {
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult failed = machine.failure_of(context); failed != CUDA_SUCCESS) return failed;
   size_t& left = machine.free_bytes[machine.index_of(context)];
-  void* const memory = bytes <= left ? allocate(bytes) : nullptr;
+  if (bytes > left) return CUDA_ERROR_OUT_OF_MEMORY;
+  int descriptor = -1;
+  void* const memory = bytes < kShareableBytes ? allocate(bytes) : allocate_shareable(bytes, descriptor);
   if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   std::memset(memory, 0xA5, bytes);  // nobody may take it for zeros
   left -= bytes;
   machine.device_bytes += bytes;
-  machine.allocations[reinterpret_cast<uintptr_t>(memory)] = {.bytes = bytes, .context = context};
+  machine.allocations[reinterpret_cast<uintptr_t>(memory)] = {
+      .bytes = bytes, .context = context, .descriptor = descriptor};
   *address = reinterpret_cast<CUdeviceptr>(memory);
   return CUDA_SUCCESS;
 }
@@ -191,6 +223,49 @@ CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned) {
 }
 
 CUresult cuMemFreeHost(void* address) { return free_memory(reinterpret_cast<uintptr_t>(address), false); }
+
+CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
+  FAKE_CUDA_ENTER(cuIpcGetMemHandle);
+  const std::lock_guard lock(machine.mutex);
+  const auto found = machine.allocations.find(static_cast<uintptr_t>(address));
+  if (found == machine.allocations.end() || found->second.descriptor < 0) return CUDA_ERROR_INVALID_VALUE;
+  const Exported exported{getpid(), found->second.descriptor, found->second.bytes};
+  *handle = {};
+  std::memcpy(handle, &exported, sizeof(exported));
+  return CUDA_SUCCESS;
+}
+
+// CUDA refuses handles of the same process. Here they are mapped, because ranks may be threads in tests.
+CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigned) {
+  FAKE_CUDA_ENTER(cuIpcOpenMemHandle);
+  Context* const context = current_context();
+  if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  Exported exported{};
+  std::memcpy(&exported, &handle, sizeof(exported));
+  const std::string path =
+      "/proc/" + std::to_string(exported.process) + "/fd/" + std::to_string(exported.descriptor);
+  const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) return CUDA_ERROR_INVALID_VALUE;
+  void* const memory = mmap(nullptr, exported.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  close(descriptor);
+  if (memory == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+  const std::lock_guard lock(machine.mutex);
+  machine.allocations[reinterpret_cast<uintptr_t>(memory)] = {
+      .bytes = exported.bytes, .context = context, .is_mapped = true};
+  *address = reinterpret_cast<CUdeviceptr>(memory);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
+  FAKE_CUDA_ENTER(cuIpcCloseMemHandle);
+  std::unique_lock lock(machine.mutex);
+  const auto found = machine.allocations.find(static_cast<uintptr_t>(address));
+  if (found == machine.allocations.end() || !found->second.is_mapped) return CUDA_ERROR_INVALID_VALUE;
+  machine.drain(lock, found->second.context);
+  munmap(reinterpret_cast<void*>(address), found->second.bytes);
+  machine.allocations.erase(static_cast<uintptr_t>(address));
+  return CUDA_SUCCESS;
+}
 
 CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdeviceptr address) {
   FAKE_CUDA_ENTER(cuPointerGetAttribute);

@@ -31,7 +31,9 @@ struct Context {
 struct Allocation {
   size_t bytes = 0;
   Context* context = nullptr;
-  bool is_device = true;  // otherwise pinned memory of the host
+  bool is_device = true;   // otherwise pinned memory of the host
+  int descriptor = -1;     // of the memory that other processes can map; -1: none, and it came from the heap
+  bool is_mapped = false;  // memory of another process, or of this one, opened by its handle
 };
 
 struct Event {

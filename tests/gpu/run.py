@@ -23,7 +23,7 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
@@ -75,6 +75,7 @@ def plan(nccl_ranks: int) -> List[Part]:
     parts = [over(best(ranks), "torch_collectives", ranks) for ranks in (2, 1)]
     parts += [over(best(ranks), "copy_rate", ranks, 40) for ranks in sorted({1, measured})]
     parts.append(over(best(measured), "over_nccl", measured, 40))
+    parts.append(over("staged", "cuda_ipc", 2, 40))
     # One rank has hooks on its gradients only where it might get company.
     hooks = {"RUEDA_ELASTIC": "1", "RUEDA_GPU_RESNET": "plain,rueda"}
     parts.append(over(best(1), "resnet", 1, 90, **hooks))
@@ -85,6 +86,10 @@ def plan(nccl_ranks: int) -> List[Part]:
     parts.append(over(best(2), "torch_training", 2))
     parts.append(over(best(4), "torch_collectives", 4))
     parts += [over(best(ranks), name, ranks) for name in ("jax_programs", "cupy_arrays") for ranks in (1, 2)]
+    parts.append(over("staged", "cuda_ipc", 4, 40))
+    # Memory of torch that has no IPC handles; that of rueda has.
+    virtual = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    parts.append(replace(over("staged", "cuda_ipc", 2, 40, **virtual), title="cuda_ipc, expandable segments"))
     others = [("torch_collectives", 2), ("torch_training", 2), ("torch_distributed", 2)]
     others += [("torch_collectives", 1), ("torch_collectives", 4)]
     return parts + [over("staged", name, ranks) for name, ranks in others if best(ranks) != "staged"]

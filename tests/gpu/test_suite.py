@@ -55,6 +55,13 @@ def test_part(name, count, backend):
 
 
 @pytest.mark.skipif(not HAS_GPU and not fake_gpu.IS_BUILT, reason="no GPU, and no libcuda of the tests")
+def test_sums_from_gpu_to_gpu_have_the_bits_of_host_memory():
+    result = (run_on_gpu if HAS_GPU else run_with_stand_in)("cuda_ipc", 2, "staged")
+    assert result["checks"] == ["bits", "many_tensors_at_once"]
+    assert sum("_ipc_" in name for name in result) == 2
+
+
+@pytest.mark.skipif(not HAS_GPU and not fake_gpu.IS_BUILT, reason="no GPU, and no libcuda of the tests")
 @pytest.mark.parametrize("name", ["copy_rate", "over_nccl", "resnet"])
 def test_measuring(name):
     backend = "nccl" if HAS_GPU else fake_gpu.BACKENDS[-1]

@@ -161,6 +161,47 @@ TEST_P(CudaKernelsOfType, scale_and_add_as_the_scalar_definition_does) {
   });
 }
 
+// As backend/device/peer.h uses it: prescaled inputs, a rank without one, in place.
+TEST_P(CudaKernelsOfType, sum_in_rank_order_as_the_scalar_definition_does) {
+  kernels_test::with_type(static_cast<DType>(GetParam()), [this](auto constant) {
+    constexpr DType kType = decltype(constant)::value;
+    constexpr bool kIsBool = kType == DType::kBool;
+    using E = Element<kType>;
+    using Raw = typename E::Raw;
+    using Acc = typename E::Acc;
+    constexpr size_t kCount = 1000, kRanks = 5, kWithout = 2;
+    for (const double prescale : {1.0, 0.7}) {
+      for (const Scale& scale : {Scale{}, Scale{.factor = 0.3, .divisor = 4}}) {
+        std::vector<std::vector<Raw>> inputs;
+        std::vector<DeviceVector<Raw>> memory;
+        std::vector<const void*> sources;
+        for (size_t rank = 0; rank < kRanks; ++rank) {
+          inputs.push_back(kernels_test::random_elements<kType>(kCount, random_));
+          memory.emplace_back(device_, inputs.back());
+          sources.push_back(rank == kWithout ? nullptr : memory.back().data());
+        }
+        const auto value = [&](size_t rank, size_t i) -> Acc {
+          if (rank == kWithout) return Acc{};
+          const Acc wide = E::widen(inputs[rank][i]);
+          if (prescale == 1.0) return wide;
+          return E::widen(E::narrow(kernels_test::scale_one<Acc>({.factor = prescale}, kIsBool, wide)));
+        };
+        ASSERT_TRUE(
+            kernels_->sum(*stream_, kType, sources, memory[4].data(), kCount, prescale, scale).is_ok());
+        finish(*stream_);
+        const std::vector<Raw> sums = memory[4].read();
+        for (size_t i = 0; i < kCount; ++i) {
+          Acc sum = value(0, i);
+          for (size_t rank = 1; rank < kRanks; ++rank)
+            sum = kernels_test::combine_one<Acc>(ReduceOp::kSum, kIsBool, sum, value(rank, i));
+          const Raw wanted = E::narrow(kernels_test::scale_one<Acc>(scale, kIsBool, sum));
+          ASSERT_TRUE(kernels_test::same_element<kType>(sums[i], wanted)) << i << ", seed " << kSeed;
+        }
+      }
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, CudaKernelsOfType, testing::Range(0, kDTypeCount), [](const auto& info) {
   return std::string(name_of(static_cast<DType>(info.param)));
 });

@@ -41,6 +41,7 @@ TEST(PeerInfo, survives_encoding_and_refuses_every_truncation) {
   info.cuda_fault = "it is too old";
   info.gpu_operations = "staged";
   info.staging_bytes = 4096;
+  info.cuda_ipc = "on";
   info.cpu_operations = "mpi";
   info.mpi_chunk_bytes = 4096;
   info.addresses = {{"tcp", "10.0.0.1:99"}, {"another", ""}};

@@ -97,6 +97,30 @@ void add_diagnosis(std::vector<ConfigEntry>& table) {
                           &Config::log_hide_time));
 }
 
+void add_gpus(std::vector<ConfigEntry>& table) {
+  static const std::string gpu_range = all_gpu_operations("|");
+  table.push_back(
+      text({"gpu_operations", "RUEDA_GPU_OPERATIONS", "HOROVOD_GPU_OPERATIONS", "",
+            "How collectives on tensors in GPU memory run (rank 0's setting applies to all "
+            "ranks). nccl: with NVIDIA's library. staged: through host memory. mpi: the same, and there "
+            "through MPI, which RUEDA_CPU_OPERATIONS=mpi asks for. Empty: the best way that all "
+            "ranks have."},
+           &Config::gpu_operations, gpu_range));
+  table.back().parse = parse_gpu_operations;
+  table.push_back(
+      integer({"staging_bytes", "RUEDA_STAGING_BYTES", "", "bytes",
+               "Section of a call on GPU tensors that passes through pinned host memory while others "
+               "are copied; each rank pins up to eight of them (rank 0's setting applies)."},
+              &Config::staging_bytes, "4096..1073741824", {4096, 1 << 30}));
+  table.push_back(
+      text({"cuda_ipc", "RUEDA_CUDA_IPC", "", "",
+            "Whether ranks of one host that stage GPU tensors exchange sums and broadcasts from GPU to GPU, "
+            "in memory that they map of one another (rank 0's setting applies). auto: large calls, where "
+            "mapping works. on: all of them, and a call fails where mapping does not work. off: none."},
+           &Config::cuda_ipc, "auto|on|off"));
+  table.back().parse = parse_cuda_ipc;
+}
+
 void add_wires(std::vector<ConfigEntry>& table) {
   static const std::string range = "comma list of " + all_transports(", ");
   table.push_back(text({"transports", "RUEDA_TRANSPORTS", "", "",
@@ -113,20 +137,7 @@ void add_wires(std::vector<ConfigEntry>& table) {
             "order, equal bits wherever the ranks run, with more bytes between hosts of several ranks."},
            &Config::determinism, "hosts|bitwise"));
   table.back().parse = parse_determinism;
-  static const std::string gpu_range = all_gpu_operations("|");
-  table.push_back(
-      text({"gpu_operations", "RUEDA_GPU_OPERATIONS", "HOROVOD_GPU_OPERATIONS", "",
-            "How collectives on tensors in GPU memory run (rank 0's setting applies to all "
-            "ranks). nccl: with NVIDIA's library. staged: through host memory. mpi: the same, and there "
-            "through MPI, which RUEDA_CPU_OPERATIONS=mpi asks for. Empty: the best way that all "
-            "ranks have."},
-           &Config::gpu_operations, gpu_range));
-  table.back().parse = parse_gpu_operations;
-  table.push_back(
-      integer({"staging_bytes", "RUEDA_STAGING_BYTES", "", "bytes",
-               "Section of a call on GPU tensors that passes through pinned host memory while others "
-               "are copied; each rank pins up to eight of them (rank 0's setting applies)."},
-              &Config::staging_bytes, "4096..1073741824", {4096, 1 << 30}));
+  add_gpus(table);
   table.push_back(
       text({"interface", "RUEDA_INTERFACE", "HOROVOD_GLOO_IFACE", "",
             "Network interfaces or addresses to listen on, separated by commas; a host uses the first that "

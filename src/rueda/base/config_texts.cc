@@ -56,6 +56,13 @@ Status parse_gpu_operations(Config& config, std::string_view text) {
   return Status::ok();
 }
 
+Status parse_cuda_ipc(Config& config, std::string_view text) {
+  const std::string mode = lower(trimmed(text));
+  if (mode != "auto" && mode != "on" && mode != "off") return refused("one of the three");
+  config.cuda_ipc = mode;
+  return Status::ok();
+}
+
 Status parse_cpu_operations(Config& config, std::string_view text) {
   const std::string name = lower(trimmed(text));
   if (name != "native" && name != "mpi") return refused("one of the two");

@@ -30,6 +30,7 @@ inline Status refused(const std::string& want) { return {Code::kInvalidArgument,
 Status parse_log_level(Config& config, std::string_view text);
 Status parse_determinism(Config& config, std::string_view text);
 Status parse_gpu_operations(Config& config, std::string_view text);
+Status parse_cuda_ipc(Config& config, std::string_view text);
 Status parse_cpu_operations(Config& config, std::string_view text);
 Status parse_transports(Config& config, std::string_view text);
 // Entry i is the core of local rank i.

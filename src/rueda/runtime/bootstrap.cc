@@ -62,6 +62,7 @@ PeerInfo own_info(const Session& session, const store::World& world, const InitO
   info.nccl.why_not = session.nccl_fault;
   info.gpu_operations = config.gpu_operations;
   info.staging_bytes = config.staging_bytes;
+  info.cuda_ipc = config.cuda_ipc;
   info.fusion_bytes = config.fusion_bytes;
   info.chunk_bytes = config.chunk_bytes;
   info.algorithm = config.algorithm;

@@ -30,23 +30,52 @@ std::shared_ptr<backend::Shuttles> make_shuttles(const Session& session) {
                                              staged_options(session).section_bytes);
 }
 
+// The ranks of one host, by what rank 0 has set.
+backend::PeerOptions peer_options(const Session& session, bool warns_of_shared_gpu) {
+  using Use = backend::PeerOptions::Use;
+  const std::vector<PeerInfo>* all = session.all.get();
+  const PeerInfo& first = all->front();
+  Use use = first.cuda_ipc == "on" ? Use::kAlways : first.cuda_ipc == "off" ? Use::kNever : Use::kLargeCalls;
+  // Then the sums are those of the algorithm, or of MPI.
+  if (!first.algorithm.empty() || first.cpu_operations == "mpi") use = Use::kNever;
+  const auto is_one_host = [all](const Group& group) {
+    const std::string& host = (*all)[static_cast<size_t>(group.members.front())].host_key;
+    return std::ranges::all_of(group.members,
+                               [&](Rank rank) { return (*all)[static_cast<size_t>(rank)].host_key == host; });
+  };
+  return {.use = use,
+          .is_one_host = is_one_host,
+          .warns_of_shared_gpu = warns_of_shared_gpu,
+          .section_bytes = staged_options(session).section_bytes,
+          .local_rank = session.place.local_rank,
+          .wake = ringer(session.doorbell)};
+}
+
+std::unique_ptr<backend::Backend> stage(const Session& session, std::unique_ptr<backend::Backend> host,
+                                        std::shared_ptr<backend::Shuttles> shuttles,
+                                        bool warns_of_shared_gpu) {
+  auto peers = std::make_unique<backend::PeerBackend>(std::move(host), session.devices,
+                                                      peer_options(session, warns_of_shared_gpu));
+  return std::make_unique<backend::StagedBackend>(std::move(peers), std::move(shuttles),
+                                                  staged_options(session));
+}
+
 Status add_nccl(Session& session, SessionBackends& backends) {
   const NcclChoice choice = choose_nccl(*session.all);
   if (!choice.is_used) return {Code::kUnavailable, choice.why_not};
   std::unique_ptr<backend::Backend> host = backends.make_for_meetings();
   if (host != nullptr)
-    host = std::make_unique<backend::StagedBackend>(std::move(host), make_shuttles(session),
-                                                    staged_options(session));
+    host = stage(session, std::move(host), make_shuttles(session), false);  // NCCL's backend warns itself
   backends.for_devices.push_back(make_nccl_backend(session, std::move(host)));
   return Status::ok();
 }
 
 // Every backend for host memory now takes device memory as well.
 Status add_staged(Session& session, SessionBackends& backends) {
-  const backend::StagedOptions options = staged_options(session);
   const auto shuttles = make_shuttles(session);
+  const bool is_alone = backends.for_devices.empty();
   for (std::unique_ptr<backend::Backend>& each : backends.for_hosts)
-    each = std::make_unique<backend::StagedBackend>(std::move(each), shuttles, options);
+    each = stage(session, std::move(each), shuttles, is_alone);
   return Status::ok();
 }
 

@@ -52,6 +52,7 @@ Bytes encode(const PeerInfo& info) {
   out.put_string(info.algorithm);
   out.put_string(info.gpu_operations);
   out.put(info.staging_bytes);
+  out.put_string(info.cuda_ipc);
   out.put(static_cast<uint8_t>(info.is_bitwise));
   out.put_string(info.cpu_operations);
   out.put(info.mpi_chunk_bytes);
@@ -83,6 +84,7 @@ Result<PeerInfo> decode_peer_info(std::span<const std::byte> raw) {
   info.algorithm = in.get_string(kMaxTextBytes);
   info.gpu_operations = in.get_string(kMaxTextBytes);
   info.staging_bytes = in.get<int64_t>();
+  info.cuda_ipc = in.get_string(kMaxTextBytes);
   info.is_bitwise = in.get<uint8_t>() != 0;
   info.cpu_operations = in.get_string(kMaxTextBytes);
   info.mpi_chunk_bytes = in.get<int64_t>();

@@ -49,6 +49,7 @@ struct PeerInfo {
   std::string algorithm;
   std::string gpu_operations;
   int64_t staging_bytes = 0;
+  std::string cuda_ipc;
   bool is_bitwise = false;  // RUEDA_DETERMINISM
   std::string cpu_operations;
   int64_t mpi_chunk_bytes = 0;

@@ -30,6 +30,7 @@ void StagedBackend::start(const Call& call) {
   StagedCall& mine = *open_.emplace_back(std::make_unique<StagedCall>(call, options_.section_bytes));
   if (!broken_.is_ok()) return mine.fail(broken_);
   if (!mine.is_on_device()) return void(start_in_order());
+  ask_for_way(mine, call);
   if (const Status prepared = mine.prepare(*shuttles_); !prepared.is_ok()) fail(mine, prepared);
 }
 
@@ -38,8 +39,39 @@ void StagedBackend::discard(const Call& call, std::span<const int32_t> arrivals)
   mine.is_taken_back = true;
   mine.fetched = mine.sections.size();
   mine.arrivals.assign(arrivals.begin(), arrivals.end());
+  Call as_started = call;  // as it was on the members that started it
+  as_started.may_be_taken_back = true;
+  if (mine.is_on_device()) ask_for_way(mine, as_started);
   if (!broken_.is_ok()) return mine.fail(broken_);
   start_in_order();
+}
+
+void StagedBackend::ask_for_way(StagedCall& call, const Call& as) {
+  const PeerBackend::Way way = host_->way_of(as);
+  call.uses_slots = way.uses_slots;
+  call.must_introduce = way.must_introduce;
+}
+
+// False until the members have met.
+bool StagedBackend::decide(StagedCall& call) {
+  if (call.is_decided()) return true;
+  const Group& group = *call.call.group;
+  if (call.must_introduce || !host_->is_settled(group, call.uses_slots)) return false;
+  StagingBuffers* const slots = call.uses_slots ? host_->slots_of(group) : nullptr;
+  if (call.uses_slots && slots == nullptr) call.fail(host_->refusal(group));
+  if (slots == nullptr)
+    call.decide(buffers_, std::nullopt);
+  else
+    call.decide(*slots, host_->section_bytes(group));
+  return true;
+}
+
+// In the place of the call in the global order.
+bool StagedBackend::introduce(StagedCall& call) {
+  if (!broken_.is_ok() || !host_->has_room(call.call.order)) return false;
+  call.must_introduce = false;
+  host_->introduce(call.call, call.uses_slots);
+  return true;
 }
 
 bool StagedBackend::progress(std::vector<Done>& done) {
@@ -73,10 +105,12 @@ Status StagedBackend::device_failure() const {
 bool StagedBackend::fetch(StagedCall& call) {
   bool moved = false;
   while (call.wants_fetch()) {
+    if (!decide(call)) return moved;
+    if (!call.status.is_ok()) return true;
     const Result<bool> ready = call.is_ready();
     if (!ready.is_ok()) return fail(call, ready.status()), true;
     if (!ready.value()) return moved;
-    const Result<bool> fetched = call.fetch(buffers_);
+    const Result<bool> fetched = call.fetch();
     if (!fetched.is_ok()) return fail(call, fetched.status()), true;
     if (!fetched.value()) return moved;
     if (call.fetched == 1) call.call.note(Activity::kPack);
@@ -89,6 +123,10 @@ bool StagedBackend::fetch(StagedCall& call) {
 bool StagedBackend::start_in_order() {
   bool moved = false;
   for (const auto& call : open_) {
+    if (call->must_introduce && call->status.is_ok()) {
+      if (!introduce(*call)) return moved;
+      moved = true;
+    }
     while (call->wants_start()) {
       if (!can_start(*call)) return moved;
       start_section(*call);
@@ -99,7 +137,7 @@ bool StagedBackend::start_in_order() {
 }
 
 bool StagedBackend::can_start(StagedCall& call) {
-  if (!broken_.is_ok() || call.is_held) return false;
+  if (!broken_.is_ok() || call.is_held || !decide(call) || !call.status.is_ok()) return false;
   if (call.is_taken_back) return host_->has_room(call.call.order);
   if (call.started >= call.fetched) return false;
   StagedSection& next = call.sections[call.started];
@@ -179,7 +217,8 @@ Status StagedBackend::ask_for_waking(StagedCall& call) {
     for (const auto& [shuttle, events] : call.awaited())
       if (Status s = shuttle->wake_after(events); !s.is_ok()) return s;
   const bool is_coming = std::ranges::any_of(call.sections, [](const auto& one) { return !one.has_come(); });
-  const bool needs_buffer = call.fetched < call.sections.size() && !buffers_.has_free();
+  const bool needs_buffer =
+      call.fetched < call.sections.size() && call.is_decided() && !call.buffers->has_free();
   for (Shuttle* shuttle : call.shuttles()) {
     if (is_coming)
       if (Status s = shuttle->wake_after(Shuttle::Way::kToHost); !s.is_ok()) return s;

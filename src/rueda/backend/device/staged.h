@@ -10,6 +10,10 @@
 // they have ended. Nothing is enqueued for a call before the ready events of its tensors have happened, so
 // nothing that waits for them is left behind at the end of an epoch.
 //
+// Sums and broadcasts among ranks of one host pass through slots of device memory instead of pinned memory
+// where that works (peer.h). Whether a call does is known when the members have introduced themselves, and
+// follows from the global order alone, so all members decide alike.
+//
 // Plans: members meet in host memory before anything is written to the device, so a call may be taken back
 // whenever the other backend can take its calls back. Of such a call, the second section starts when the
 // first has ended: all members have started it then.
@@ -23,6 +27,7 @@
 #include <vector>
 
 #include "rueda/backend/backend.h"
+#include "rueda/backend/device/peer.h"
 #include "rueda/backend/device/staged_call.h"
 
 namespace rueda::backend {
@@ -37,7 +42,7 @@ struct StagedOptions {
 
 class StagedBackend final : public Backend {
  public:
-  StagedBackend(std::unique_ptr<Backend> host, std::shared_ptr<Shuttles> shuttles,
+  StagedBackend(std::unique_ptr<PeerBackend> host, std::shared_ptr<Shuttles> shuttles,
                 const StagedOptions& options = {})
       : host_(std::move(host)),
         shuttles_(std::move(shuttles)),
@@ -71,6 +76,9 @@ class StagedBackend final : public Backend {
  private:
   StagedCall& open_call(CallId id);
   bool look_at_launched();
+  void ask_for_way(StagedCall& call, const Call& as);
+  bool decide(StagedCall& call);
+  bool introduce(StagedCall& call);
   bool fetch(StagedCall& call);
   bool start_in_order();
   [[nodiscard]] bool can_start(StagedCall& call);
@@ -80,7 +88,7 @@ class StagedBackend final : public Backend {
   void fail(StagedCall& call, const Status& why);
   Status ask_for_waking(StagedCall& call);
 
-  std::unique_ptr<Backend> host_;
+  std::unique_ptr<PeerBackend> host_;
   std::shared_ptr<Shuttles> shuttles_;
   StagedOptions options_;
   StagingBuffers buffers_;

@@ -51,8 +51,19 @@ StagedCall::StagedCall(const Call& of, size_t section_bytes)
     fetched = 1;
     return;
   }
+  cut_sections(section_bytes);
+}
+
+void StagedCall::cut_sections(size_t section_bytes) {
+  sections.clear();
   for (Section& plan : cut(call, section_bytes)) sections.emplace_back().plan = std::move(plan);
-  if (!has_tensors_) fetched = sections.size();
+  if (!has_tensors_ || is_taken_back) fetched = sections.size();
+}
+
+void StagedCall::decide(StagingBuffers& chosen, std::optional<size_t> slot_section_bytes) {
+  buffers = &chosen;
+  uses_slots = slot_section_bytes.has_value();
+  if (uses_slots) cut_sections(*slot_section_bytes);
 }
 
 bool StagedCall::is_over() const {
@@ -113,16 +124,16 @@ std::vector<std::pair<Shuttle*, std::vector<cuda::TensorRun>>> StagedCall::runs_
   return made;
 }
 
-Result<bool> StagedCall::fetch(StagingBuffers& buffers) {
+Result<bool> StagedCall::fetch() {
   StagedSection& section = sections[fetched];
   const size_t place = output_begin(section.plan, call);
   const size_t bytes = place + bytes_of(section.plan.taken, call);
   const Result<StagingBuffer*> buffer =
-      buffers.take(shuttle_of_.front()->device(), std::max(bytes, bytes_of(section.plan.given, call)));
+      buffers->take(shuttle_of_.front()->device(), std::max(bytes, bytes_of(section.plan.given, call)));
   if (!buffer.is_ok()) return local_fault(buffer.status());
   if (buffer.value() == nullptr) return false;
   section.buffer = buffer.value();
-  std::byte* const memory = section.buffer->memory.data();
+  std::byte* const memory = section.buffer->data();
   if (needs_input(call)) {
     for (const auto& [shuttle, runs] : runs_of(section.plan.in, 0, false)) {
       auto event = shuttle->copy(Shuttle::Way::kToHost, runs, memory);
@@ -140,7 +151,7 @@ Status StagedCall::store(StagedSection& section) {
   buffer.is_taken = false;  // it is free when it has been copied from
   const size_t place = output_begin(section.plan, call);
   for (const auto& [shuttle, runs] : runs_of(section.plan.out, place, true)) {
-    auto copied = shuttle->copy(Shuttle::Way::kToDevice, runs, buffer.memory.data());
+    auto copied = shuttle->copy(Shuttle::Way::kToDevice, runs, buffer.data());
     if (!copied.is_ok()) return local_fault(copied.status());
     buffer.leaving.push_back(copied.value());
     entry_of(stored_, shuttle) = std::move(copied).value();
@@ -160,9 +171,10 @@ Call StagedCall::inner_call(CallId id) {
   if (!is_on_device_) return inner;
   const Section& plan = section.plan;
   section.segment = {.count = plan.given, .counts = plan.spec.counts};
+  if (uses_slots) section.segment.memory.kind = MemoryKind::kDevice;
   if (section.buffer != nullptr) {
-    section.segment.input = section.buffer->memory.data();
-    section.segment.output = section.buffer->memory.data() + output_begin(plan, call);
+    section.segment.input = section.buffer->data();
+    section.segment.output = section.buffer->data() + output_begin(plan, call);
   }
   // The place in the global order chooses a channel: sections that follow one another take turns.
   inner.order = call.order + started;

@@ -52,8 +52,11 @@ class StagedCall {
   Result<bool> is_ready();
   // The ready events that have not happened yet, for each shuttle.
   [[nodiscard]] std::vector<std::pair<Shuttle*, std::vector<cuda::CUevent>>> awaited() const;
+  // Its sections pass through these buffers; cut again if they are slots. Before anything is fetched.
+  void decide(StagingBuffers& buffers, std::optional<size_t> slot_section_bytes);
+  [[nodiscard]] bool is_decided() const { return buffers != nullptr || !is_on_device_; }
   // Starts the copies of the next section to a buffer, if one is free. False: none is.
-  Result<bool> fetch(StagingBuffers& buffers);
+  Result<bool> fetch();
   // Starts the copies of a section's result to the devices.
   Status store(StagedSection& section);
   // The call in host memory that computes the next section.
@@ -67,6 +70,9 @@ class StagedCall {
 
   Call call;
   std::vector<StagedSection> sections;
+  StagingBuffers* buffers = nullptr;           // once it is decided
+  bool uses_slots = false;                     // asked for, and from decide() on true only if it does
+  bool must_introduce = false;                 // the members meet before
   size_t fetched = 0, started = 0, ended = 0;  // sections
   bool is_held = false;           // between pause() and resume(), before its first section has started
   bool is_taken_back = false;     // it has no result
@@ -80,6 +86,8 @@ class StagedCall {
  private:
   [[nodiscard]] std::vector<std::pair<Shuttle*, std::vector<cuda::TensorRun>>> runs_of(
       const std::vector<SectionRun>& runs, size_t place, bool is_output) const;
+
+  void cut_sections(size_t section_bytes);
 
   bool is_on_device_, has_tensors_;
   std::vector<Shuttle*> shuttle_of_;  // [segments]; null: no bytes

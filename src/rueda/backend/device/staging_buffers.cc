@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "rueda/base/check.h"
 #include "rueda/base/keep.h"
 
 namespace rueda::backend {
@@ -16,10 +17,21 @@ bool StagingBuffer::is_free() const {
          std::ranges::all_of(leaving, [](const auto& event) { return event->outcome().has_value(); });
 }
 
+StagingBuffers::StagingBuffers(std::byte* first, size_t slot_bytes, size_t count) : kept_bytes_(slot_bytes) {
+  for (size_t i = 0; i < count; ++i) {
+    buffers_.push_back(std::make_unique<StagingBuffer>());
+    buffers_.back()->slot = first + i * slot_bytes;
+  }
+}
+
 // A device that hangs may still use a buffer. That memory is then never freed.
 StagingBuffers::~StagingBuffers() {
   for (std::unique_ptr<StagingBuffer>& buffer : buffers_)
     if (!buffer->is_free()) keep_until_exit(std::move(buffer));
+}
+
+bool StagingBuffers::are_free() const {
+  return std::ranges::all_of(buffers_, [](const auto& buffer) { return buffer->is_free(); });
 }
 
 bool StagingBuffers::has_free() const {
@@ -31,6 +43,11 @@ Result<StagingBuffer*> StagingBuffers::take(const std::shared_ptr<const cuda::De
   if (found == buffers_.end()) return nullptr;
   StagingBuffer& buffer = **found;
   buffer.leaving.clear();
+  if (buffer.slot != nullptr) {
+    RUEDA_CHECK(bytes <= kept_bytes_, "a section fits into its slot");
+    buffer.is_taken = true;
+    return &buffer;
+  }
   const bool is_too_large = buffer.memory.bytes() > kept_bytes_ && bytes <= kept_bytes_;
   if (buffer.memory.bytes() < bytes || is_too_large || buffer.memory.data() == nullptr) {
     buffer.memory = cuda::PinnedBuffer();

@@ -1,5 +1,5 @@
-// Pinned memory of the host through which sections pass, kept between calls. A buffer that was copied from is
-// free when the copy has ended. Engine thread only.
+// Memory through which sections pass: pinned memory of the host, kept between calls, or slots of a window. A
+// buffer that was copied from is free when the copy has ended. Engine thread only.
 #pragma once
 
 #include <memory>
@@ -13,11 +13,13 @@
 namespace rueda::backend {
 
 struct StagingBuffer {
-  cuda::PinnedBuffer memory;
+  cuda::PinnedBuffer memory;  // empty: a slot
+  std::byte* slot = nullptr;
   bool is_taken = false;
   std::vector<std::shared_ptr<cuda::Event>> leaving;  // copies from it to devices
 
   [[nodiscard]] bool is_free() const;
+  [[nodiscard]] std::byte* data() const { return slot != nullptr ? slot : memory.data(); }
 };
 
 class StagingBuffers {
@@ -26,6 +28,8 @@ class StagingBuffers {
   StagingBuffers(size_t count, size_t kept_bytes) : kept_bytes_(kept_bytes) {
     for (size_t i = 0; i < count; ++i) buffers_.push_back(std::make_unique<StagingBuffer>());
   }
+  // Slots in memory that others own; no section is larger.
+  StagingBuffers(std::byte* first, size_t slot_bytes, size_t count);
   ~StagingBuffers();
   StagingBuffers(const StagingBuffers&) = delete;
   StagingBuffers& operator=(const StagingBuffers&) = delete;
@@ -33,6 +37,7 @@ class StagingBuffers {
   // Null: all are in use. Fails if no memory can be pinned.
   Result<StagingBuffer*> take(const std::shared_ptr<const cuda::Device>& device, size_t bytes);
   [[nodiscard]] bool has_free() const;
+  [[nodiscard]] bool are_free() const;  // all of them
 
  private:
   size_t kept_bytes_;

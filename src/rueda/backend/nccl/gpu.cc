@@ -45,17 +45,4 @@ std::string Gpu::identity() const {
   return (host == nullptr ? std::string() : std::string(host)) + "|" + hex_of(device()->uuid());
 }
 
-Result<int32_t> usual_ordinal(const cuda::Driver& driver, Rank local_rank) {
-  int count = 0;
-  const cuda::CUresult started = driver.cuInit(0);
-  Status status;
-  if (started != cuda::CUDA_ERROR_NO_DEVICE) status = driver.check(started, "be initialised");
-  if (started == cuda::CUDA_SUCCESS)
-    status = driver.check(driver.cuDeviceGetCount(&count), "count the devices");
-  if (!status.is_ok()) return status;
-  if (count == 0)
-    return Status(Code::kUnavailable, "this process sees no GPU; look at CUDA_VISIBLE_DEVICES.");
-  return static_cast<int32_t>(local_rank % count);
-}
-
 }  // namespace rueda::nccl

@@ -34,7 +34,4 @@ class Gpu {
   DevicePacking packing_;
 };
 
-// The GPU of a rank that has none of the tensors: it has joined. The launcher's local rank chooses it.
-Result<int32_t> usual_ordinal(const cuda::Driver& driver, Rank local_rank);
-
 }  // namespace rueda::nccl

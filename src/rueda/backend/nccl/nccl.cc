@@ -126,7 +126,7 @@ Status NcclBackend::prepare_gpu(nccl::Introduction& mine) {
     const auto tensor = std::ranges::find_if(call_.segments, has_tensor);
     const Result<int32_t> ordinal =
         tensor != call_.segments.end() ? Result<int32_t>(tensor->memory.device)
-                                       : nccl::usual_ordinal(options_.devices->driver(), options_.local_rank);
+                                       : cuda::usual_ordinal(options_.devices->driver(), options_.local_rank);
     if (!ordinal.is_ok()) return ordinal.status();
     auto opened = nccl::Gpu::open(*options_.devices, ordinal.value());
     if (!opened.is_ok()) return opened.status();

@@ -126,4 +126,16 @@ int32_t device_of(const Driver& driver, const void* memory) {
   return ordinal;
 }
 
+Result<int32_t> usual_ordinal(const Driver& driver, int32_t local_rank) {
+  int count = 0;
+  const CUresult started = driver.cuInit(0);
+  Status status;
+  if (started != CUDA_ERROR_NO_DEVICE) status = driver.check(started, "be initialised");
+  if (started == CUDA_SUCCESS) status = driver.check(driver.cuDeviceGetCount(&count), "count the devices");
+  if (!status.is_ok()) return status;
+  if (count == 0)
+    return Status(Code::kUnavailable, "this process sees no GPU; look at CUDA_VISIBLE_DEVICES.");
+  return static_cast<int32_t>(local_rank % count);
+}
+
 }  // namespace rueda::cuda

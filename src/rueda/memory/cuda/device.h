@@ -27,7 +27,7 @@ class Device {
   [[nodiscard]] int32_t ordinal() const { return ordinal_; }
   [[nodiscard]] CUcontext context() const { return context_; }
   [[nodiscard]] const std::string& name() const { return name_; }  // "NVIDIA H100 80GB HBM3"
-  [[nodiscard]] const CUuuid& uuid() const { return uuid_; }       // equal exactly for one physical device
+  [[nodiscard]] const CUuuid& uuid() const { return uuid_; }       // of the GPU, or of its MIG instance
 
   // Fails if the memory is not this device's, or belongs to another context. Memory of no bytes may be null.
   [[nodiscard]] Status check_memory(const void* memory) const;
@@ -79,5 +79,8 @@ class Devices {
 
 // The device whose memory this is, or -1: memory of the host. Some context must be current.
 int32_t device_of(const Driver& driver, const void* memory);
+
+// The device of a rank that has none of the tensors: it has joined. The launcher's local rank chooses it.
+Result<int32_t> usual_ordinal(const Driver& driver, int32_t local_rank);
 
 }  // namespace rueda::cuda

@@ -221,6 +221,35 @@ RUEDA_DEVICE void add_elements(Place at, const void* one, const void* other, voi
     out[i] = Type::narrow(Arithmetic<Type>::add(Type::widen(a[i]), Type::widen(b[i])));
 }
 
+constexpr U32 kMostSources = 16;
+
+// The inputs of a sum, in the order in which they are added. Null: a rank without a tensor, which adds zero.
+struct Sources {
+  const void* of[kMostSources];
+  U32 count;
+};
+
+template <class Type>
+RUEDA_DEVICE typename Type::Wide source_element(const void* source, U64 i, ScaleBy prescale) {
+  if (source == nullptr) return Type::widen(typename Type::Raw{});
+  const typename Type::Wide x = Type::widen(static_cast<const typename Type::Raw*>(source)[i]);
+  if (prescale.factor == 1.0) return x;
+  return Type::widen(Type::narrow(Arithmetic<Type>::scale(x, prescale)));
+}
+
+// `to` may be one of the sources.
+template <class Type>
+RUEDA_DEVICE void sum_elements(Place at, const Sources& sources, void* to, U64 count, ScaleBy prescale,
+                               ScaleBy finish) {
+  auto* out = static_cast<typename Type::Raw*>(to);
+  for (U64 i = at.block * at.threads + at.thread; i < count; i += at.blocks * at.threads) {
+    typename Type::Wide sum = source_element<Type>(sources.of[0], i, prescale);
+    for (U32 k = 1; k < sources.count; ++k)
+      sum = Arithmetic<Type>::add(sum, source_element<Type>(sources.of[k], i, prescale));
+    out[i] = Type::narrow(Arithmetic<Type>::scale(sum, finish));
+  }
+}
+
 template <class Type>
 RUEDA_DEVICE void widen_elements(Place at, const void* from, void* to, U64 count) {
   const auto* in = static_cast<const typename Type::Raw*>(from);
@@ -241,11 +270,13 @@ RUEDA_DEVICE void narrow_elements(Place at, const void* from, void* to, U64 coun
 
 // Every kernel by name, as RUEDA_KERNELS(F): F(name, (parameters), call of its body). `at` is the place of
 // the thread. There is no other list.
-#define RUEDA_KERNELS_OF_TYPE(F, dtype, Type)                                     \
-  F(rueda_scale_##dtype, (const void* from, void* to, U64 count, ScaleBy by),     \
-    scale_elements<Type>(at, from, to, count, by))                                \
-  F(rueda_add_##dtype, (const void* one, const void* other, void* to, U64 count), \
-    add_elements<Type>(at, one, other, to, count))
+#define RUEDA_KERNELS_OF_TYPE(F, dtype, Type)                                                    \
+  F(rueda_scale_##dtype, (const void* from, void* to, U64 count, ScaleBy by),                    \
+    scale_elements<Type>(at, from, to, count, by))                                               \
+  F(rueda_add_##dtype, (const void* one, const void* other, void* to, U64 count),                \
+    add_elements<Type>(at, one, other, to, count))                                               \
+  F(rueda_sum_##dtype, (Sources sources, void* to, U64 count, ScaleBy prescale, ScaleBy finish), \
+    sum_elements<Type>(at, sources, to, count, prescale, finish))
 
 #define RUEDA_KERNELS(F)                                                          \
   F(rueda_pack, (const TableEntry* table, U32 entries, U64 chunks, U8* buffer),   \

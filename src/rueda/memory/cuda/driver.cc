@@ -17,12 +17,12 @@ class Finder {
         older_(reinterpret_cast<GetProcAddress>(dlsym(library, "cuGetProcAddress"))) {}
 
   [[nodiscard]] bool is_usable() const { return newer_ != nullptr || older_ != nullptr; }
-  // The function as CUDA 11.3 declared it; null if there is none.
-  [[nodiscard]] void* find(const char* name) const {
+  // The function as this version of CUDA declared it; null if there is none.
+  [[nodiscard]] void* find(const char* name, int version = kApiVersion) const {
     void* function = nullptr;
     int status = 0;
-    const CUresult result = newer_ != nullptr ? newer_(name, &function, kApiVersion, 0, &status)
-                                              : older_(name, &function, kApiVersion, 0);
+    const CUresult result = newer_ != nullptr ? newer_(name, &function, version, 0, &status)
+                                              : older_(name, &function, version, 0);
     return result == CUDA_SUCCESS ? function : nullptr;
   }
 
@@ -62,6 +62,9 @@ Result<std::shared_ptr<const Driver>> Driver::load(const std::string& library) {
   if (driver->name == nullptr) missing += (missing.empty() ? "" : ", ") + std::string(#name);
   RUEDA_CUDA_FUNCTIONS(RUEDA_CUDA_FIND)
 #undef RUEDA_CUDA_FIND
+  if (driver->version >= kUuidVersion)
+    if (void* const newer = finder.find("cuDeviceGetUuid", kUuidVersion); newer != nullptr)
+      driver->cuDeviceGetUuid = reinterpret_cast<decltype(driver->cuDeviceGetUuid)>(newer);
   if (missing.empty()) return std::shared_ptr<const Driver>(std::move(driver));
   return Status(Code::kUnsupported, "the CUDA driver " + library + " (CUDA " + version_text(driver->version) +
                                         ") lacks " + missing + "; reinstall or update the driver.");

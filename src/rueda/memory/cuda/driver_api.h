@@ -30,6 +30,7 @@ enum CUresult : int {
   CUDA_ERROR_NO_DEVICE = 100,
   CUDA_ERROR_INVALID_DEVICE = 101,
   CUDA_ERROR_INVALID_CONTEXT = 201,
+  CUDA_ERROR_PEER_ACCESS_UNSUPPORTED = 217,
   CUDA_ERROR_INVALID_PTX = 218,
   CUDA_ERROR_INVALID_HANDLE = 400,
   CUDA_ERROR_NOT_FOUND = 500,
@@ -57,11 +58,18 @@ struct CUuuid {
   unsigned char bytes[16];
 };
 
+// Names memory from cuMemAlloc, so that another process of this machine can map it. Bytes without meaning.
+struct CUipcMemHandle {
+  char reserved[64];
+};
+
 inline constexpr unsigned kStreamNonBlocking = 1;   // CU_STREAM_NON_BLOCKING
 inline constexpr unsigned kEventDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
 inline constexpr unsigned kHostAllocPortable = 1;   // CU_MEMHOSTALLOC_PORTABLE
 inline constexpr unsigned kMemoryTypeDevice = 2;    // CU_MEMORYTYPE_DEVICE
-inline constexpr int kApiVersion = 11030;           // CUDA 11.3: the first driver with cuGetProcAddress
+inline constexpr unsigned kIpcLazyPeerAccess = 1;   // CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+inline constexpr int kUuidVersion = 11040;  // CUDA 11.4: the UUID is that of a MIG instance, if it is one
+inline constexpr int kApiVersion = 11030;   // CUDA 11.3: the first driver with cuGetProcAddress
 
 }  // namespace rueda::cuda
 
@@ -87,6 +95,9 @@ inline constexpr int kApiVersion = 11030;           // CUDA 11.3: the first driv
   F(cuMemFreeHost, (void* address))                                                                         \
   F(cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream))                       \
   F(cuPointerGetAttribute, (void* value, CUpointer_attribute attribute, CUdeviceptr address))               \
+  F(cuIpcGetMemHandle, (CUipcMemHandle* handle, CUdeviceptr address))                                       \
+  F(cuIpcOpenMemHandle, (CUdeviceptr* address, CUipcMemHandle handle, unsigned flags))                      \
+  F(cuIpcCloseMemHandle, (CUdeviceptr address))                                                             \
   /* streams and events */                                                                                  \
   F(cuCtxGetStreamPriorityRange, (int* least, int* greatest))                                               \
   F(cuStreamCreateWithPriority, (CUstream* stream, unsigned flags, int priority))                           \

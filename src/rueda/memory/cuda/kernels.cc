@@ -203,6 +203,20 @@ Status Kernels::add(Stream& stream, DType dtype, const void* one, const void* ot
                         count / (kThreads * kElementsPerThread), arguments);
 }
 
+Status Kernels::sum(Stream& stream, DType dtype, std::span<const void* const> sources, void* to, size_t count,
+                    double prescale, Scale scale) {
+  static_assert(kMostSummed == device::kMostSources);
+  RUEDA_CHECK(!sources.empty() && sources.size() <= kMostSummed, "a sum has few sources");
+  device::Sources of{.of = {}, .count = static_cast<uint32_t>(sources.size())};
+  std::ranges::copy(sources, of.of);
+  device::ScaleBy before{.factor = prescale, .divisor = 1};
+  device::ScaleBy after{.factor = scale.factor, .divisor = scale.divisor};
+  uint64_t elements = count;
+  void* arguments[] = {&of, &to, &elements, &before, &after};
+  return state_->launch(stream, "rueda_sum_" + std::string(name_of(dtype)),
+                        count / (kThreads * kElementsPerThread), arguments);
+}
+
 Status Kernels::cast(Stream& stream, DType from_type, const void* from, DType to_type, void* to,
                      size_t count) {
   RUEDA_CHECK((from_type == DType::kFloat32 && is_16bit_float(to_type)) ||

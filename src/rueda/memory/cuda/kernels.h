@@ -42,6 +42,11 @@ class Kernels {
   // may be the memory of an input.
   Status scale(Stream& stream, DType dtype, const void* from, void* to, size_t count, Scale scale);
   Status add(Stream& stream, DType dtype, const void* one, const void* other, void* to, size_t count);
+  // The same bits as kernels::reduce_sources() gives for kSum, of inputs that were prescaled on the host. A
+  // null source is zeros. `to` may be one of the sources. At most kMostSummed of them.
+  static constexpr size_t kMostSummed = 16;
+  Status sum(Stream& stream, DType dtype, std::span<const void* const> sources, void* to, size_t count,
+             double prescale, Scale scale);
   // Between float32 and a 16-bit float, in either direction.
   Status cast(Stream& stream, DType from_type, const void* from, DType to_type, void* to, size_t count);
 
