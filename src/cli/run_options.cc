@@ -314,6 +314,7 @@ Status complete(Raw& raw) {
   const Result<Config> config = settings_of_ranks(options.tuning);
   if (!config.is_ok()) return {Code::kInvalidArgument, config.status().why};
   options.start_timeout_s = config.value().start_timeout_s;
+  options.answers_status = config.value().status;
   if (!raw.ranks.empty()) {
     Result<std::set<Rank>> shown = parse_ranks(raw.ranks);
     if (!shown.is_ok()) return shown.status();

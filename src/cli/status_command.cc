@@ -2,6 +2,8 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <string>
 #include <thread>
@@ -10,6 +12,7 @@
 #include "cli/commands.h"
 #include "observe/gather.h"
 #include "observe/table.h"
+#include "rueda/status/job_answer.h"
 
 namespace rueda::cli {
 namespace {
@@ -27,6 +30,13 @@ int fail(const char* command, const Status& status) {
 void tell(const char* command, const std::vector<std::string>& remarks) {
   for (const std::string& remark : remarks) fmt::print(stderr, "rueda {}: {}\n", command, remark);
 }
+
+void add_timeout(CLI::App& app, double& timeout_s) {
+  app.add_option("--timeout", timeout_s, "seconds to wait for processes and other hosts")
+      ->check(CLI::Range(0.1, status::kLongestQuestion_ms / 1e3));
+}
+
+int milliseconds(double seconds) { return static_cast<int>(std::lround(seconds * 1e3)); }
 
 // -1: go on.
 int parse(CLI::App& app, const char* command, const Arguments& arguments) {
@@ -46,8 +56,9 @@ int parse(CLI::App& app, const char* command, const Arguments& arguments) {
 }  // namespace
 
 int status_command(const Arguments& arguments) {
-  CLI::App app("What the jobs of this user do on this host at this moment", "rueda status");
+  CLI::App app("What the jobs of this user do at this moment", "rueda status");
   std::string target;
+  double timeout_s = observe::kStatusTime_ms / 1e3;
   bool is_json = false, is_watching = false;
   double interval_s = 1;
   app.add_option("JOB", target, kTarget);
@@ -56,13 +67,14 @@ int status_command(const Arguments& arguments) {
   json->excludes(watch);
   app.add_option("--interval", interval_s, "seconds between two looks of --watch")
       ->check(CLI::Range(0.1, 3600.0));
+  add_timeout(app, timeout_s);
   if (const int status = parse(app, "status", arguments); status >= 0) return status;
   while (true) {
-    const Result<observe::Found> found = observe::find_processes(target);
+    const Result<observe::Found> found = observe::find_processes(target, milliseconds(timeout_s));
     if (!found.is_ok()) return fail("status", found.status());
     if (is_watching && isatty(STDOUT_FILENO) != 0) put("\x1b[H\x1b[2J");
-    put(is_json ? observe::status_json(found.value().processes)
-                : observe::status_table(found.value().processes));
+    put(is_json ? observe::status_json(found.value().processes, found.value().absent)
+                : observe::status_table(found.value().processes, found.value().absent));
     tell("status", found.value().remarks);
     if (!is_watching || std::fflush(stdout) != 0) return 0;
     std::this_thread::sleep_for(std::chrono::duration<double>(interval_s));
@@ -73,20 +85,27 @@ int stacks_command(const Arguments& arguments) {
   CLI::App app("What every thread of a job does at this moment, equal stacks once", "rueda stacks");
   std::string target;
   Rank rank = -1;
+  double timeout_s = observe::kStacksTime_ms / 1e3;
   bool is_json = false, is_native = false;
   app.add_option("JOB", target, kTarget);
   app.add_option("--rank", rank, "this rank only")->check(CLI::NonNegativeNumber);
   app.add_flag("--native", is_native, "also native frames, and threads that run no Python");
   app.add_flag("--json", is_json, "print JSON: an object with a list `ranks`, with all that is known");
+  add_timeout(app, timeout_s);
   if (const int status = parse(app, "stacks", arguments); status >= 0) return status;
-  const Result<observe::Found> found = observe::find_processes(target);
+  const int wait_ms = milliseconds(timeout_s);
+  const Result<observe::Found> found =
+      observe::find_processes(target, std::min(wait_ms, observe::kStatusTime_ms));
   if (!found.is_ok()) return fail("stacks", found.status());
   std::vector<std::string> remarks = found.value().remarks;
-  const std::vector<observe::RankStacks> stacks = observe::ask_for_stacks(found.value(), rank, remarks);
+  for (const observe::Absent& absent : found.value().absent) remarks.push_back(observe::absent_text(absent));
+  const std::vector<observe::RankStacks> stacks =
+      observe::ask_for_stacks(found.value(), rank, wait_ms, remarks);
+  tell("stacks", remarks);
+  if (stacks.empty() && rank < 0) return fail("stacks", {Code::kUnavailable, "no process answered."});
   if (stacks.empty())
     return fail("stacks", {Code::kInvalidArgument, fmt::format("no process here is rank {}.", rank)});
   put(is_json ? observe::stacks_json(stacks) : observe::folded(stacks, is_native));
-  tell("stacks", remarks);
   return 0;
 }
 

@@ -16,6 +16,7 @@
 
 #include "launch/poll_set.h"
 #include "launch/processes.h"
+#include "rueda/status/folder.h"
 
 extern char** environ;
 
@@ -128,7 +129,9 @@ void AgentLoop::step() {
           if (!pass_output(rank, Stream::kStderr)) rank.err.reset();
         });
     }
+  if (inquiry_) inquiry_->watch(set);
   Nanos wake = std::max<Nanos>(next_pong_, 1);
+  if (inquiry_) wake = std::min(wake, inquiry_->until());
   if (kill_at_ != 0) wake = std::min(wake, kill_at_);
   if (sweep_began_ != 0 && !is_swept_) wake = monotonic_now() + kSweepTick;
   if (is_starting()) wake = 1;
@@ -148,6 +151,10 @@ void AgentLoop::tick(Nanos now) {
     lose_launcher("the launcher has been silent for too long");
   if (getppid() != guardian_) lose_launcher("the guardian of this agent was killed");
   if (kill_at_ != 0 && now >= kill_at_) kill_ranks();
+  if (inquiry_ && inquiry_->is_done(now)) {
+    send(MessageType::kAnswer, inquiry_->answer());
+    inquiry_.reset();
+  }
   start_ranks();
   if ((job_ && have_all_ended()) || (!job_ && is_launcher_lost_)) sweep(now);
 }
@@ -189,9 +196,21 @@ void AgentLoop::on_message(const AgentMessage& message) {
     case MessageType::kHold:
       is_held_ = reader.get<uint8_t>() != 0;
       return;
+    case MessageType::kAsk:
+      return begin_inquiry(message);
     default:
       return;  // a ping only has to arrive
   }
+}
+
+void AgentLoop::begin_inquiry(const AgentMessage& message) {
+  Result<Question> question = decode_question(message.payload);
+  if (!question.is_ok()) return lose_launcher(question.status().why);
+  std::vector<RankHere> ranks;
+  for (const RankProcess& one : ranks_)
+    ranks.push_back({.rank = one.job.rank, .pid = one.pid, .has_ended = one.has_ended});
+  const std::string folder = status::folder_path(value_of(common_, "XDG_RUNTIME_DIR"));
+  inquiry_ = std::make_unique<RankInquiry>(std::move(question).value(), folder, ranks, monotonic_now());
 }
 
 void AgentLoop::complain(const std::string& what) {

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "launch/agent_messages.h"
 #include "launch/cores.h"
 #include "launch/out_queue.h"
+#include "launch/rank_inquiry.h"
 #include "rueda/base/unique_fd.h"
 
 namespace rueda::launch {
@@ -36,6 +38,7 @@ class AgentLoop {
   void read_launcher();
   void on_message(const AgentMessage& message);
   void send(MessageType type, std::span<const std::byte> payload);
+  void begin_inquiry(const AgentMessage& message);
   void lose_launcher(const std::string& why);
   static void complain(const std::string& what);
   // ranks
@@ -71,7 +74,8 @@ class AgentLoop {
   Variables common_;                 // the part of the environment that all ranks share
   std::vector<PhysicalCore> cores_;  // to bind ranks to
   std::vector<RankProcess> ranks_;
-  size_t next_start_ = 0;  // index into ranks_: the first that was not started yet
+  std::unique_ptr<RankInquiry> inquiry_;  // what the launcher has asked last
+  size_t next_start_ = 0;                 // index into ranks_: the first that was not started yet
   bool is_launcher_lost_ = false, is_held_ = false, is_stopping_ = false, is_swept_ = false,
        is_bye_sent_ = false;
   Nanos last_heard_ = 0, next_pong_ = 0;

@@ -134,6 +134,21 @@ Result<Exit> decode_exit(std::span<const std::byte> payload) {
   return checked(reader, std::move(exit), "exit");
 }
 
+Bytes encode(const Question& question) {
+  ByteWriter writer;
+  writer.put(question.id);
+  writer.put_string(status::format_question(question.text));
+  return std::move(writer).take();
+}
+
+Result<Question> decode_question(std::span<const std::byte> payload) {
+  ByteReader reader(payload);
+  const auto id = reader.get<uint32_t>();
+  const std::optional<status::JobQuestion> text = status::parse_question(reader.get_string(256));
+  if (!text) reader.fail();
+  return checked(reader, Question{.id = id, .text = text.value_or(status::JobQuestion())}, "question");
+}
+
 void MessageReader::feed(std::span<const std::byte> bytes) {
   if (read_ > 0 && read_ * 2 >= buffer_.size()) {
     buffer_.erase(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(read_));

@@ -13,6 +13,7 @@
 #include "rueda/base/bytes.h"
 #include "rueda/base/clock.h"
 #include "rueda/base/status.h"
+#include "rueda/status/job_answer.h"
 
 namespace rueda::launch {
 
@@ -24,6 +25,7 @@ enum class MessageType : uint8_t {
   kKill = 4,    // SIGKILL now
   kPing = 5,
   kHold = 6,  // u8: the launcher is about to be suspended (1) and sends no pings, or goes on (0)
+  kAsk = 7,   // Question: ask the ranks of this host
   // agent -> launcher
   kHello = 16,    // Hello
   kStarted = 17,  // i32 rank, i32 pid
@@ -32,6 +34,7 @@ enum class MessageType : uint8_t {
   kFile = 20,     // i32 rank, bytes: the next part of the rank's result file
   kBye = 21,      // every process on this host has ended, and its end was reported
   kPong = 22,     // i64 agent's monotonic clock; sent every second, for liveness and to align the clocks
+  kAnswer = 23,   // u32 id of the question, and what the ranks have answered (status/job_answer.h)
 };
 
 inline constexpr size_t kMaxOutputBytes = 64 << 10;  // payload of one kOutput or kFile message
@@ -79,6 +82,11 @@ struct Exit {
   std::string trouble{};          // why it could not be started
 };
 
+struct Question {
+  uint32_t id = 0;             // an agent drops a question for the next one
+  status::JobQuestion text{};  // its timeout: how long to wait for ranks
+};
+
 struct AgentMessage {
   MessageType type{};
   Bytes payload;
@@ -89,9 +97,11 @@ Bytes encode_message(MessageType type, std::span<const std::byte> payload);
 Bytes encode(const Hello& hello);
 Bytes encode(const Job& job);
 Bytes encode(const Exit& exit);
+Bytes encode(const Question& question);
 Result<Hello> decode_hello(std::span<const std::byte> payload);
 Result<Job> decode_job(std::span<const std::byte> payload);
 Result<Exit> decode_exit(std::span<const std::byte> payload);
+Result<Question> decode_question(std::span<const std::byte> payload);
 
 // Cuts a stream into messages. A message longer than kMaxMessageBytes is refused before it is buffered.
 class MessageReader {

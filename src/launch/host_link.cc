@@ -83,6 +83,7 @@ void HostLink::on_message(const AgentMessage& message,
     case MessageType::kOutput:
     case MessageType::kFile:
     case MessageType::kExit:
+    case MessageType::kAnswer:
       return on_rank_message(message);
     default:
       return;

@@ -26,10 +26,11 @@ struct RunOptions {
   double agent_timeout_s = 20;    // another host that is silent for longer is lost
   bool is_stdin_watched = false;  // end of file on stdin counts as SIGTERM: the calling program has ended
   bool is_verbose = false;
-  bool binds_cores = false;  // each rank runs on its own share of its host's cores
-  std::string stage_file;    // given to every host; see Job::stage
-  std::string collect_dir;   // where the ranks' result files are gathered; "" = nowhere
-  std::string binary;        // absolute path of this program
+  bool answers_status = true;  // `rueda status` may ask the launcher about other hosts
+  bool binds_cores = false;    // each rank runs on its own share of its host's cores
+  std::string stage_file;      // given to every host; see Job::stage
+  std::string collect_dir;     // where the ranks' result files are gathered; "" = nowhere
+  std::string binary;          // absolute path of this program
 };
 
 }  // namespace rueda::launch

@@ -16,6 +16,13 @@ const std::string& JobRanks::host_of(Rank rank) const {
   return hosts_[static_cast<size_t>(placements_[static_cast<size_t>(rank)].host)];
 }
 
+std::vector<Rank> JobRanks::ranks_on(int host) const {
+  std::vector<Rank> ranks;
+  for (const Placement& place : placements_)
+    if (place.host == host) ranks.push_back(place.rank);
+  return ranks;
+}
+
 void JobRanks::on_started(Rank rank, int pid) { record(rank).pid = pid; }
 
 const Ending& JobRanks::on_exit(Exit exit, Nanos at, bool is_interrupted) {

@@ -21,6 +21,8 @@ class JobRanks {
   [[nodiscard]] int host_count() const;  // hosts that have ranks
   [[nodiscard]] const std::string& host_of(Rank rank) const;
 
+  [[nodiscard]] std::vector<Rank> ranks_on(int host) const;
+
   void on_started(Rank rank, int pid);
   // at: the time of exit.at since the ranks were started. is_interrupted: the user is stopping the job.
   const Ending& on_exit(Exit exit, Nanos at, bool is_interrupted);

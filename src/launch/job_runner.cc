@@ -17,6 +17,7 @@
 #include "launch/notices.h"
 #include "launch/private_dir.h"
 #include "launch/processes.h"
+#include "rueda/status/folder.h"
 #include "rueda/store/arrived.h"
 #include "rueda/store/ended.h"
 
@@ -103,12 +104,24 @@ Status JobRunner::start_ranks() {
   }
   store_ = std::move(start.value().store);
   watch_arrivals();
+  open_desk();
   phase_ = Phase::kRunning;
   started_ = monotonic_now();
   if (options_.is_verbose)
     say(fmt::format("{}: {} ranks on {} hosts, store {}", identity_.id, options_.size, links.size(),
                     store_->url()));
   return Status::ok();
+}
+
+// Without a desk the job runs all the same.
+void JobRunner::open_desk() {
+  if (!options_.answers_status) return;
+  std::vector<status::HostAnswer> hosts;
+  for (int host = 0; host < ranks_.host_count(); ++host)
+    if (const HostLink& link = agents_.links()[static_cast<size_t>(host)]; link.is_remote())
+      hosts.push_back({.host = link.host(), .ranks = ranks_.ranks_on(host)});
+  const Status opened = desk_.open(status::folder_path(), std::move(hosts));
+  if (!opened.is_ok() && options_.is_verbose) say("rueda status will not see other hosts: " + opened.why);
 }
 
 // The store's thread only notes who has come. The loop tells the user, once a second at most.
@@ -152,6 +165,7 @@ void JobRunner::step() {
   // While our own output cannot be written, the output of the agents is not read. Once the ranks are being
   // killed it is read all the same, because the agents hold a bounded amount.
   agents_.watch(set, handlers_, output_.is_full() && !stop_plan_.is_killing(), now);
+  desk_.watch(set, agents_.links());
   for (Console* console : {&output_.out(), &output_.err()})
     if (!console->is_empty()) set.watch(console->fd(), POLLOUT, [=] { console->flush(); });
   Nanos wake = now + kPingInterval;
@@ -220,6 +234,7 @@ void JobRunner::lose_host(int host, Nanos now) {
 }
 
 void JobRunner::on_rank_message(HostLink& link, const AgentMessage& message) {
+  if (message.type == MessageType::kAnswer) return desk_.on_answer(link.host(), message.payload);
   const Result<RankNews> news = decode_rank_news(message, options_.size);
   if (!news.is_ok()) return link.close(news.status().why);
   std::visit([&](const auto& one) { on_news(link, one); }, news.value());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "launch/agents.h"
+#include "launch/answer_desk.h"
 #include "launch/job_options.h"
 #include "launch/job_ranks.h"
 #include "launch/job_start.h"
@@ -40,6 +41,7 @@ class JobRunner {
   Status start_agents();
   void start_when_ready(Nanos now);
   Status start_ranks();
+  void open_desk();
   void fail_start(const Status& why);
   // the loop
   void step();
@@ -74,6 +76,7 @@ class JobRunner {
   Signals signals_;
   Agents agents_;
   Agents::Handlers handlers_;
+  AnswerDesk desk_;
   StartWatch start_watch_;
   InitWatch init_watch_;
   std::mutex arrivals_mutex_;

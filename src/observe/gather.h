@@ -1,4 +1,4 @@
-// Asks the processes of this user on this host. Effects.
+// Asks the processes of this user on this host, and its launchers for those of other hosts. Effects.
 #pragma once
 
 #include <string>
@@ -10,16 +10,21 @@
 
 namespace rueda::observe {
 
+inline constexpr int kStatusTime_ms = 2'000;
+inline constexpr int kStacksTime_ms = 10'000;
+
 struct Found {
   std::vector<Process> processes;
-  std::vector<std::string> sockets;  // of each
+  std::vector<std::string> sockets;  // of each: its own, or that of its launcher
+  std::vector<Absent> absent;        // of other hosts
   std::vector<std::string> remarks;  // about those that did not answer
 };
 // target: empty: all; else the beginning of a job's id, or the process id of a rank or of what started it.
 // Fails if nothing fits.
-Result<Found> find_processes(const std::string& target);
+Result<Found> find_processes(const std::string& target, int timeout_ms);
 
 // All at once, because a rank that hangs takes its time. rank: -1: all of them.
-std::vector<RankStacks> ask_for_stacks(const Found& found, Rank rank, std::vector<std::string>& remarks);
+std::vector<RankStacks> ask_for_stacks(const Found& found, Rank rank, int timeout_ms,
+                                       std::vector<std::string>& remarks);
 
 }  // namespace rueda::observe

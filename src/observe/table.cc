@@ -9,6 +9,7 @@ namespace rueda::observe {
 namespace {
 
 constexpr size_t kShownName = 40;
+constexpr size_t kShownReason = 200;
 
 std::string amount(int64_t bytes) {
   double value = static_cast<double>(bytes);
@@ -72,15 +73,26 @@ std::map<std::string, std::vector<Process>> by_job(const std::vector<Process>& a
 
 }  // namespace
 
-std::vector<Rank> absent_ranks(const std::vector<Process>& ranks_of_job) {
-  std::vector<Rank> absent;
+std::vector<Rank> unknown_ranks(const std::vector<Process>& ranks_of_job, const std::vector<Absent>& absent) {
+  std::vector<Rank> unknown;
   const Rank size = ranks_of_job.empty() ? 0 : ranks_of_job.front().size;
+  const auto is_absent = [&](Rank rank) {
+    return std::ranges::any_of(absent, [&](const Absent& one) {
+      return one.job == ranks_of_job.front().job && std::ranges::find(one.ranks, rank) != one.ranks.end();
+    });
+  };
   for (Rank rank = 0; rank < size; ++rank)
-    if (std::ranges::find(ranks_of_job, rank, &Process::rank) == ranks_of_job.end()) absent.push_back(rank);
-  return absent;
+    if (std::ranges::find(ranks_of_job, rank, &Process::rank) == ranks_of_job.end() && !is_absent(rank))
+      unknown.push_back(rank);
+  return unknown;
 }
 
-std::string status_table(const std::vector<Process>& all) {
+std::string absent_text(const Absent& absent) {
+  return fmt::format("rank{} {} on {}: {}", absent.ranks.size() == 1 ? "" : "s", ranges(absent.ranks),
+                     printable(absent.host, kShownName), printable(absent.why, kShownReason));
+}
+
+std::string status_table(const std::vector<Process>& all, const std::vector<Absent>& absent) {
   std::string out;
   for (const auto& [job, ranks] : by_job(all)) {
     if (!out.empty()) out += "\n";
@@ -99,15 +111,22 @@ std::string status_table(const std::vector<Process>& all) {
                       missing.empty() ? "-" : "rank " + ranges(missing), doing(one)});
     }
     out += aligned(rows);
-    if (const std::vector<Rank> absent = absent_ranks(ranks); !job.empty() && !absent.empty())
+    if (job.empty()) continue;
+    for (const Absent& one : absent)
+      if (one.job == job) out += absent_text(one) + "\n";
+    if (const std::vector<Rank> unknown = unknown_ranks(ranks, absent); !unknown.empty())
       out += fmt::format(
-          "rank {}: not among this user's processes on this host; run rueda status on the others\n",
-          ranges(absent));
+          "rank {}: not among this user's processes on this host; ask where rueda run was started, or "
+          "there\n",
+          ranges(unknown));
   }
+  for (const Absent& one : absent)
+    if (one.job.empty())
+      out += fmt::format("job of rueda run, process {}: {}\n", one.launcher, absent_text(one));
   return out;
 }
 
-std::string status_json(const std::vector<Process>& all) {
+std::string status_json(const std::vector<Process>& all, const std::vector<Absent>& absent) {
   nlohmann::ordered_json out;
   out["jobs"] = nlohmann::ordered_json::array();
   out["ranks"] = nlohmann::ordered_json::array();
@@ -119,6 +138,13 @@ std::string status_json(const std::vector<Process>& all) {
       out["ranks"].push_back(std::move(rank));
     }
   }
+  out["absent"] = nlohmann::ordered_json::array();
+  for (const Absent& one : absent)
+    out["absent"].push_back({{"job", one.job},
+                             {"launcher", one.launcher},
+                             {"host", one.host},
+                             {"ranks", one.ranks},
+                             {"why", one.why}});
   return out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -9,10 +9,13 @@
 namespace rueda::observe {
 
 // A heading for each job, and a line for each of its ranks.
-std::string status_table(const std::vector<Process>& all);
-// {"jobs": [ids], "ranks": [what each process has answered, and "waits_for"]}
-std::string status_json(const std::vector<Process>& all);
-// Ranks of the job of this size that are not among these: they are on other hosts, or do not answer.
-std::vector<Rank> absent_ranks(const std::vector<Process>& ranks_of_job);
+std::string status_table(const std::vector<Process>& all, const std::vector<Absent>& absent);
+// {"jobs": [ids], "ranks": [what each process has answered, and "waits_for"], "absent": [{"job", "launcher",
+// "host", "ranks", "why"}]}
+std::string status_json(const std::vector<Process>& all, const std::vector<Absent>& absent);
+// "ranks 2-3 on b: why"
+std::string absent_text(const Absent& absent);
+// Ranks of the job of this size about which nothing at all is known.
+std::vector<Rank> unknown_ranks(const std::vector<Process>& ranks_of_job, const std::vector<Absent>& absent);
 
 }  // namespace rueda::observe

@@ -25,7 +25,8 @@ struct Process {
   std::string job;  // empty: it has not been connected yet
   Rank rank = -1, size = 0;
   std::string host;
-  std::string failure;  // why the job cannot go on; empty: it can
+  std::string reached_at;  // the host as its launcher names it; empty: this host
+  std::string failure;     // why the job cannot go on; empty: it can
   int64_t steps = 0;
   std::optional<double> steps_per_s;
   int64_t resident_bytes = 0, link_bytes_per_s = 0;
@@ -33,6 +34,15 @@ struct Process {
   int64_t plans_begun = 0;
   std::vector<InFlight> in_flight;  // oldest first
   int64_t in_flight_count = 0;      // the list may be shorter
+};
+
+// Ranks of another host that have not answered to its agent, or whose agent has not answered.
+struct Absent {
+  std::string job;   // empty: no rank has told it
+  int launcher = 0;  // its process id
+  std::string host;
+  std::vector<Rank> ranks;
+  std::string why;
 };
 
 // Fails if the text is no answer of `status`. Fields that are missing keep their defaults, because processes

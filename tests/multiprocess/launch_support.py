@@ -76,7 +76,11 @@ def name_of(pid):
 
 
 def parent_of(pid):
-    return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    """Its parent's pid; 0 if it has ended meanwhile."""
+    try:
+        return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
 
 
 def marked_processes(mark):

@@ -103,34 +103,28 @@ class VirtualHosts:
         """Shell commands that run on the host before every command there, as root in mounts of its own."""
         (self._folder / f"{name}.sh").write_text(commands + "\n")
 
-    def run(
-        self, *arguments: str, limit_s: float = 90, **environment: str
-    ) -> "subprocess.CompletedProcess[str]":
-        """`rueda ...` on the launcher's host."""
+    def words(self) -> List[str]:
+        """What to put before a command so that it runs on the launcher's host."""
+        naming = f'mount --bind "{self._folder}/hosts" /etc/hosts; exec "$@"'
+        inside = ["unshare", "--mount", "sh", "-c", naming, "sh"]
+        return ["ip", "netns", "exec", self.space("launcher"), *inside]
+
+    def environment(self) -> Dict[str, str]:
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("RUEDA_", "HOROVOD_"))}
-        everything: Dict[str, str] = {
+        return {
             **clean,
             "PATH": f"{self._folder}:{os.environ['PATH']}",
             "RUEDA_LIBRARY": library(),
             "RUEDA_PYTHON": sys.executable,
-            **environment,
         }
-        naming = f'mount --bind "{self._folder}/hosts" /etc/hosts; exec "$@"'
-        words = [
-            "ip",
-            "netns",
-            "exec",
-            self.space("launcher"),
-            "unshare",
-            "--mount",
-            "sh",
-            "-c",
-            naming,
-            "sh",
-        ]
+
+    def run(
+        self, *arguments: str, limit_s: float = 90, **environment: str
+    ) -> "subprocess.CompletedProcess[str]":
+        """`rueda ...` on the launcher's host."""
         return subprocess.run(
-            [*words, RUEDA, *arguments],
-            env=everything,
+            [*self.words(), RUEDA, *arguments],
+            env={**self.environment(), **environment},
             capture_output=True,
             text=True,
             timeout=limit_s,

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "observe/fold.h"
+#include "observe/job_view.h"
 #include "observe/table.h"
 
 namespace rueda::observe {
@@ -92,17 +93,52 @@ TEST(Ranges, neighbours_are_joined) {
 
 TEST(Table, shows_who_waits_for_whom_and_which_ranks_are_elsewhere) {
   const std::vector<Process> all{process(0, {gradient()}), process(1, {})};
-  const std::string table = status_table(all);
+  const std::string table = status_table(all, {});
   EXPECT_THAT(table, HasSubstr("job 1234abcd: 2 of 3 ranks are here"));
   EXPECT_THAT(table, HasSubstr("rank 1"));
   EXPECT_THAT(table, HasSubstr("rank 2: not among this user's processes on this host"));
-  EXPECT_THAT(status_json(all), HasSubstr("\"waits_for\": [\n        1\n      ]"));
+  EXPECT_THAT(status_json(all, {}), HasSubstr("\"waits_for\": [\n        1\n      ]"));
 }
 
 TEST(Table, control_characters_of_names_do_not_reach_the_terminal) {
   InFlight evil = gradient();
   evil.name = "a\x1b[2Jb";
-  EXPECT_THAT(status_table({process(0, {evil})}), Not(HasSubstr("\x1b")));
+  EXPECT_THAT(status_table({process(0, {evil})}, {}), Not(HasSubstr("\x1b")));
+}
+
+status::JobAnswer job_answer() {
+  status::JobAnswer answer{.release = "x", .launcher = 50, .hosts = {}};
+  answer.hosts.push_back(
+      {.host = "b",
+       .ranks = {1, 2},
+       .processes = {
+           {.rank = 1, .pid = 7, .text = R"({"pid": 7, "rank": 1, "size": 4, "job": "ab", "host": "b"})"},
+           {.rank = 2, .pid = 8, .missing = "it has ended"}}});
+  answer.hosts.push_back({.host = "c", .ranks = {3}, .missing = "its agent did not answer within 5 ms"});
+  return answer;
+}
+
+TEST(JobView, ranks_that_did_not_answer_are_absent_with_the_reason_and_the_job_of_the_others) {
+  const JobView view = view_of(job_answer());
+  ASSERT_EQ(view.processes.size(), 1u);
+  EXPECT_EQ(view.processes[0].reached_at, "b");
+  ASSERT_EQ(view.absent.size(), 2u);
+  EXPECT_EQ(view.absent[0].job, "ab");
+  EXPECT_THAT(view.absent[0].ranks, ElementsAre(2));
+  EXPECT_EQ(absent_text(view.absent[1]), "rank 3 on c: its agent did not answer within 5 ms");
+  const std::string table = status_table(view.processes, view.absent);
+  EXPECT_THAT(table, HasSubstr("rank 2 on b: it has ended\n"));
+  EXPECT_THAT(table, HasSubstr("rank 0: not among"));  // nothing is known of this one
+  EXPECT_THAT(status_json(view.processes, view.absent), HasSubstr("\"host\": \"c\""));
+}
+
+TEST(JobView, an_answer_that_is_none_makes_its_rank_absent) {
+  status::JobAnswer answer = job_answer();
+  answer.hosts[0].processes[0].text = "{";
+  const JobView view = view_of(answer);
+  EXPECT_TRUE(view.processes.empty());
+  EXPECT_EQ(view.absent[0].job, "");
+  EXPECT_THAT(status_table({}, view.absent), HasSubstr("job of rueda run, process 50: rank 1 on b: "));
 }
 
 nlohmann::json stacks(int pid, const std::string& function) {

@@ -97,6 +97,13 @@ ProcessLook look_at_process(int64_t pid, int64_t began) {
   return began != 0 && look.began != began ? ProcessLook{} : look;
 }
 
+bool is_or_descends_from(int64_t pid, int64_t ancestor) {
+  constexpr int kMostAncestors = 64;
+  for (int i = 0; i < kMostAncestors && pid > 1; ++i, pid = look_at_process(pid, 0).parent)
+    if (pid == ancestor) return true;
+  return false;
+}
+
 int64_t process_began() { return look_at_process(::getpid(), 0).began; }
 
 ProcessUse process_use() {

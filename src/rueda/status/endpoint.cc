@@ -10,10 +10,8 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <mutex>
-#include <random>
 #include <span>
 #include <thread>
 #include <vector>
@@ -168,7 +166,7 @@ class SocketEndpoint final : public Endpoint {
 }  // namespace
 
 Result<std::unique_ptr<Endpoint>> Endpoint::start(const std::string& folder, Answer answer,
-                                                  std::function<void()> tick) {
+                                                  std::function<void()> tick, std::string_view ending) {
   if (folder.empty()) {
     auto silent = std::make_unique<SocketEndpoint>("", UniqueFd(), UniqueFd(eventfd(0, EFD_CLOEXEC)),
                                                    std::move(answer), std::move(tick));
@@ -176,12 +174,8 @@ Result<std::unique_ptr<Endpoint>> Endpoint::start(const std::string& folder, Ans
     return std::unique_ptr<Endpoint>(std::move(silent));
   }
   if (Status status = make_folder(folder); !status.is_ok()) return status;
-  (void)sockets_in(folder);  // removes what ended processes have left
-  // Containers that share /tmp may have equal process ids.
-  std::random_device random;
-  std::array<char, 64> name{};
-  std::snprintf(name.data(), name.size(), "/%d-%08x.sock", static_cast<int>(getpid()), random());
-  const std::string path = folder + name.data();
+  (void)sockets_in(folder, ending);  // removes what ended processes have left
+  const std::string path = (folder + "/" + socket_name()).append(ending);
   Result<UniqueFd> listener = listen_at(path);
   if (!listener.is_ok()) return listener.status();
   UniqueFd stop(eventfd(0, EFD_CLOEXEC));

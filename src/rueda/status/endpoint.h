@@ -3,7 +3,8 @@
 // folder keeps other users out, and SO_PEERCRED names the user of the caller. A secret of the job would
 // prove no more, because every process of that user can read it.
 //
-//   request   one of "status", "stacks", "metrics", and a newline; at most 64 bytes
+//   request   one of "status", "stacks", "metrics", and a newline; at most 64 bytes. A launcher is asked
+//             otherwise (job_answer.h).
 //   reply     the answer, then the end of the stream
 //
 // A child of fork() has neither the socket nor the thread.
@@ -12,8 +13,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "rueda/base/status.h"
+#include "rueda/status/folder.h"
 
 namespace rueda::status {
 
@@ -22,8 +25,10 @@ class Endpoint {
   // Called on the endpoint's thread, one at a time; empty: an unknown request, and the caller is hung up on.
   using Answer = std::function<std::string(const std::string& request)>;
   // folder: empty if nobody may ask. tick: called about once a second, for what is written regularly.
+  // ending: of the socket's name.
   static Result<std::unique_ptr<Endpoint>> start(const std::string& folder, Answer answer,
-                                                 std::function<void()> tick);
+                                                 std::function<void()> tick,
+                                                 std::string_view ending = kProcessSocket);
   virtual ~Endpoint() = default;  // removes the socket
   [[nodiscard]] virtual const std::string& path() const = 0;
   // Calls the function on the endpoint's thread, unless this object ends before. Any thread; never waits for

@@ -9,12 +9,14 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <random>
 
 #include "rueda/base/clock.h"
-#include "rueda/base/unique_fd.h"
 
 namespace rueda::status {
 namespace {
@@ -44,7 +46,11 @@ Result<UniqueFd> connect_to(const std::string& path) {
 
 std::string folder_path() {
   const char* const given = std::getenv("XDG_RUNTIME_DIR");
-  if (given != nullptr && *given == '/') return std::string(given) + "/rueda";
+  return folder_path(given != nullptr ? given : "");
+}
+
+std::string folder_path(std::string_view runtime_dir) {
+  if (runtime_dir.starts_with('/')) return std::string(runtime_dir) + "/rueda";
   return "/tmp/rueda-" + std::to_string(geteuid());
 }
 
@@ -57,14 +63,14 @@ Status make_folder(const std::string& path) {
   return Status::ok();
 }
 
-std::vector<std::string> sockets_in(const std::string& path) {
+std::vector<std::string> sockets_in(const std::string& path, std::string_view ending) {
   std::vector<std::string> found;
   struct stat about {};
   if (lstat(path.c_str(), &about) != 0 || !S_ISDIR(about.st_mode) || about.st_uid != geteuid()) return found;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
     const std::string name = entry.path().string();
-    if (!name.ends_with(".sock")) continue;
+    if (!name.ends_with(ending)) continue;
     const Result<UniqueFd> fd = connect_to(name);
     if (fd.is_ok() || fd.status().code != Code::kPeerLost)
       found.push_back(name);
@@ -75,9 +81,24 @@ std::vector<std::string> sockets_in(const std::string& path) {
   return found;
 }
 
-Result<std::string> ask(const std::string& socket, const std::string& what, int timeout_ms) {
+// Containers that share /tmp may have equal process ids.
+std::string socket_name() {
+  std::random_device random;
+  std::array<char, 64> name{};
+  std::snprintf(name.data(), name.size(), "%d-%08x", static_cast<int>(getpid()), random());
+  return name.data();
+}
+
+int pid_of_socket(std::string_view socket) {
+  socket.remove_prefix(socket.rfind('/') + 1);
+  int pid = 0;
+  std::from_chars(socket.data(), socket.data() + socket.size(), pid);
+  return pid;
+}
+
+Result<UniqueFd> begin_to_ask(const std::string& socket, const std::string& what) {
   Result<UniqueFd> fd = connect_to(socket);
-  if (!fd.is_ok()) return fd.status();
+  if (!fd.is_ok()) return fd;
   ucred peer{};
   socklen_t size = sizeof(peer);
   if (getsockopt(fd.value().get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != geteuid())
@@ -86,9 +107,16 @@ Result<std::string> ask(const std::string& socket, const std::string& what, int 
   if (send(fd.value().get(), request.data(), request.size(), MSG_NOSIGNAL) !=
       static_cast<ssize_t>(request.size()))
     return trouble("ask", socket, errno);
+  return fd;
+}
+
+Result<std::string> ask(const std::string& socket, const std::string& what, int timeout_ms,
+                        size_t max_bytes) {
+  const Result<UniqueFd> fd = begin_to_ask(socket, what);
+  if (!fd.is_ok()) return fd.status();
   const Deadline deadline = Deadline::after(timeout_ms * kMillisecond);
   std::string reply;
-  while (reply.size() <= kMaxReply) {
+  while (reply.size() <= max_bytes) {
     pollfd polled{.fd = fd.value().get(), .events = POLLIN, .revents = 0};
     const int ready = poll(&polled, 1, deadline.timeout_ms());
     if (ready < 0 && errno == EINTR) continue;

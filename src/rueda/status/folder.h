@@ -3,23 +3,37 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rueda/base/status.h"
+#include "rueda/base/unique_fd.h"
 
 namespace rueda::status {
 
 inline constexpr size_t kMaxReply = 16u << 20;
 inline constexpr size_t kMaxRequest = 64;
 
+inline constexpr std::string_view kProcessSocket = ".sock";  // the ending of the name: a process of a job
+inline constexpr std::string_view kLauncherSocket = ".job";  // `rueda run`, which answers for other hosts
+
 std::string folder_path();
+// For a process with this value of XDG_RUNTIME_DIR.
+std::string folder_path(std::string_view runtime_dir);
 // Makes it, mode 0700. Fails if the path is something that others could have made or may enter.
 Status make_folder(const std::string& path);
 
 // The sockets in it. Those of processes that have ended are removed. Empty if there is no such folder.
-std::vector<std::string> sockets_in(const std::string& path);
+std::vector<std::string> sockets_in(const std::string& path, std::string_view ending = kProcessSocket);
+std::string socket_name();                   // of this process, without its ending; given only once
+int pid_of_socket(std::string_view socket);  // 0: its name has none
+
 // Asks for "status", "stacks" or "metrics", and returns the answer. Only a process of the same user is
 // believed.
-Result<std::string> ask(const std::string& socket, const std::string& what, int timeout_ms);
+Result<std::string> ask(const std::string& socket, const std::string& what, int timeout_ms,
+                        size_t max_bytes = kMaxReply);
+// The same without waiting: a non-blocking connection on which the answer will arrive until the end of the
+// stream.
+Result<UniqueFd> begin_to_ask(const std::string& socket, const std::string& what);
 
 }  // namespace rueda::status
