@@ -2,9 +2,9 @@
 
     python bench/flight_record.py --turns 30 --seconds 0.2 --json out.json
 
-Each turn runs `rueda bench allreduce` with RUEDA_FLIGHT_RECORD_BYTES=0, with its default, and with 0 again, in
-an order that changes from turn to turn. A ratio is the time with the record divided by the time without it in
-the same turn: above 1 the record costs time. The spread is the ratio of the two runs without it.
+Each turn runs `rueda bench allreduce` with RUEDA_FLIGHT_RECORD_BYTES=0, with its default, and with 0 again,
+in an order that changes. A ratio is the time with the record divided by the time without it in the same turn:
+above 1 the record costs time. The spread is the ratio of the two runs without it.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ namespace rueda::timeline {
 namespace {
 
 constexpr Nanos kWindow = kSecond;        // where a program marks no steps
-constexpr int64_t kMaxWindows = 1 << 20;  // twelve days; beyond, windows grow: the times may be damaged
+constexpr int64_t kMaxWindows = 1 << 16;  // 18 hours; beyond, windows grow: the times may be damaged
 constexpr size_t kMaxStepRows = 2'048;    // beyond, steps are taken together
 constexpr size_t kMaxKeptLengths = 1u << 20;
 

@@ -3,7 +3,6 @@
 import contextlib
 import pathlib
 import re
-import time
 from typing import Iterator, List
 
 from robust_support import wait_until
@@ -11,9 +10,10 @@ from virtual_hosts import HostJob, VirtualHosts, virtual_hosts
 
 HOSTS = ["a", "b", "c"]
 RATE, SLOW = "100mbit", "10mbit"  # low enough that a busy machine reaches it
-# Links are watched for 8 s; then it is certain, and 5 s are enough on an idle machine.
-LIMIT_S = 8.0 + 5.0 + 10.0
-OVER_S = 40.0  # what was sent slowly must leave the 8 s first
+# Links are watched for 8 s; then it is certain, and 5 s are enough on an idle machine. On a busy one it is
+# certain later: ranks that get no core send less than 4 MiB in 8 s.
+LIMIT_S = 8.0 + 5.0 + 40.0
+OVER_S = 60.0  # what was sent slowly must leave the 8 s first
 
 # Each step sends about 1 MB over each link. All ranks end with the same step.
 PROGRAM = """

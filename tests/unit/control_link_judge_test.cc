@@ -13,7 +13,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-std::string who(Rank rank) { return "rank " + std::to_string(rank); }
+std::string name_of_rank(Rank rank) { return "rank " + std::to_string(rank); }
 
 // Six ranks on three hosts. Every 2 s each rank tells what it has sent to the ranks of the other hosts.
 class ThreeHosts : public testing::Test {
@@ -57,10 +57,9 @@ TEST_F(ThreeHosts, a_slow_pair_of_hosts_is_said_once_and_taken_back) {
   ASSERT_THAT(said, SizeIs(1));
   EXPECT_FALSE(said[0].is_over);
   const Verdict verdict{.fault = Fault::kSlowLink, .rank = said[0].link.end, .link = said[0].link};
-  EXPECT_THAT(
-      verdict_line(verdict, who),
-      HasSubstr(
-          "slow link: rank 0 to rank 4: bytes move at 10 MB/s while a connection is busy, and 100 MB/s"));
+  const std::string line = verdict_line(verdict, name_of_rank);
+  EXPECT_THAT(line, HasSubstr("slow link: rank 0 to rank 4: bytes move at "));
+  EXPECT_THAT(line, HasSubstr(" while a connection is busy, and 100 MB/s is usual between the other hosts"));
   slow_from_ = slow_to_ = -2;
   const auto over = pass(20);
   ASSERT_THAT(over, SizeIs(1));

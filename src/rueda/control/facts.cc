@@ -8,7 +8,7 @@
 namespace rueda::control {
 namespace {
 
-constexpr int64_t kMostCounted = int64_t{1} << 56;  // bytes or nanoseconds: sums stay within 64 bits
+constexpr int64_t kMostSent = int64_t{1} << 56;  // bytes or nanoseconds: sums stay within 64 bits
 
 }  // namespace
 
@@ -67,7 +67,7 @@ Result<Facts> decode_facts(std::span<const std::byte> payload) {
     LinkFact link{
         .to = from.get<Rank>(),
         .total = {.bytes = from.get<int64_t>(), .busy = from.get<Nanos>(), .pauses = from.get<int64_t>()}};
-    const auto is_count = [](int64_t number) { return number >= 0 && number <= kMostCounted; };
+    const auto is_count = [](int64_t number) { return number >= 0 && number <= kMostSent; };
     const bool are_counts =
         is_count(link.total.bytes) && is_count(link.total.busy) && is_count(link.total.pauses);
     if (link.to < 0 || !are_counts) from.fail();
