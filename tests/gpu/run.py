@@ -85,6 +85,8 @@ def plan(nccl_ranks: int) -> List[Part]:
     parts.append(over(best(2), "torch_training", 2))
     parts.append(over(best(4), "torch_collectives", 4))
     parts += [over(best(ranks), name, ranks) for name in ("jax_programs", "cupy_arrays") for ranks in (1, 2)]
+    if nccl_ranks >= _MANY:  # two pretended hosts of two; NCCL must let all of them use the GPU
+        parts.append(over("nccl", "hierarchical", _MANY))
     others = [("torch_collectives", 2), ("torch_training", 2), ("torch_distributed", 2)]
     others += [("torch_collectives", 1), ("torch_collectives", 4)]
     return parts + [over("staged", name, ranks) for name, ranks in others if best(ranks) != "staged"]

@@ -41,20 +41,21 @@ struct Config {
   // wires
   std::string transports = default_transports();  // those allowed
   std::string algorithm;                          // forces one algorithm by name; empty = cost model
-  std::string determinism = "hosts";  // the order of sums depends on the hosts; "bitwise": on nothing
-  std::string gpu_operations;         // a name of gpu_operations.h; empty = the best that the ranks have
-  int64_t staging_bytes = 8 << 20;    // of a section on its way through pinned host memory
-  std::string cuda_library;           // path of libcuda.so.1; empty = as the loader finds it
-  std::string interface;              // network interface or address to listen on; empty = chosen
-  double start_timeout_s = 30;        // time until init must have connected all ranks
-  double peer_timeout_s = 30;         // a connected peer that is silent for longer is lost
-  int64_t shm_ring_bytes = 1 << 20;   // per directed pair of ranks on one host
-  int64_t arena_bytes = 0;            // space for shared buffers; 0 = the machine's memory, if limits allow
-  bool torch_arena = false;           // read by rueda.torch: gradients are allocated in shared buffers
-  bool plans = true;                  // stop negotiating what recurs step after step
-  int64_t chunk_bytes = 256 << 10;    // unit of pipelining
-  std::string nccl_library;           // path of NVIDIA's NCCL; empty = the one that is loaded or installed
-  std::string thread_affinity;        // comma list of cores, entry local_rank pins this engine thread
+  std::string determinism = "hosts";    // the order of sums depends on the hosts; "bitwise": on nothing
+  std::string gpu_operations;           // a name of gpu_operations.h; empty = the best that the ranks have
+  bool hierarchical_allreduce = false;  // NCCL inside hosts, rueda between them
+  int64_t staging_bytes = 8 << 20;      // of a section on its way through pinned host memory
+  std::string cuda_library;             // path of libcuda.so.1; empty = as the loader finds it
+  std::string interface;                // network interface or address to listen on; empty = chosen
+  double start_timeout_s = 30;          // time until init must have connected all ranks
+  double peer_timeout_s = 30;           // a connected peer that is silent for longer is lost
+  int64_t shm_ring_bytes = 1 << 20;     // per directed pair of ranks on one host
+  int64_t arena_bytes = 0;              // space for shared buffers; 0 = the machine's memory, if limits allow
+  bool torch_arena = false;             // read by rueda.torch: gradients are allocated in shared buffers
+  bool plans = true;                    // stop negotiating what recurs step after step
+  int64_t chunk_bytes = 256 << 10;      // unit of pipelining
+  std::string nccl_library;             // path of NVIDIA's NCCL; empty = the one that is loaded or installed
+  std::string thread_affinity;          // comma list of cores, entry local_rank pins this engine thread
   // MPI
   std::string cpu_operations = "native";       // "mpi": collectives in host memory go through MPI
   std::string mpi_library;                     // its path; empty = looked for

@@ -61,6 +61,7 @@ PeerInfo own_info(const Session& session, const store::World& world, const InitO
   info.nccl.version = session.nccl != nullptr ? session.nccl->version() : 0;
   info.nccl.why_not = session.nccl_fault;
   info.gpu_operations = config.gpu_operations;
+  info.hierarchical_allreduce = config.hierarchical_allreduce;
   info.staging_bytes = config.staging_bytes;
   info.fusion_bytes = config.fusion_bytes;
   info.chunk_bytes = config.chunk_bytes;

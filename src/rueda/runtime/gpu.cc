@@ -90,7 +90,9 @@ std::string why_no_devices(const std::vector<PeerInfo>& all) {
          " cannot use CUDA: " + (without->cuda_fault.empty() ? "it has no CUDA driver" : without->cuda_fault);
 }
 
-Status add_gpu_backends(Session& session, SessionBackends& backends) {
+namespace {
+
+Status add_those_of_table(Session& session, SessionBackends& backends) {
   const std::vector<PeerInfo>& all = *session.all;
   if (std::ranges::any_of(all, [](const PeerInfo& info) { return info.cuda_version == 0; }))
     return Status::ok();
@@ -115,6 +117,25 @@ Status add_gpu_backends(Session& session, SessionBackends& backends) {
     if (session.me == 0 && !added.why.empty()) RUEDA_LOG_ONCE(kWarning, sentence);
   }
   return Status::ok();
+}
+
+void say_if_not_hierarchical(const Session& session, const SessionBackends& backends) {
+  const bool is_asked_for = session.all->front().hierarchical_allreduce;
+  const bool has_nccl = std::ranges::any_of(
+      backends.for_devices, [](const auto& backend) { return backend->gpu_operations() == "nccl"; });
+  if (session.me == 0 && is_asked_for && !has_nccl)
+    RUEDA_LOG_ONCE(
+        kWarning,
+        "RUEDA_HIERARCHICAL_ALLREDUCE has no effect in this job, because NCCL is not used; elsewhere "
+        "measured costs choose how hosts are used, and RUEDA_ALGORITHM=two_level forces two levels.");
+}
+
+}  // namespace
+
+Status add_gpu_backends(Session& session, SessionBackends& backends) {
+  const Status added = add_those_of_table(session, backends);
+  if (added.is_ok()) say_if_not_hierarchical(session, backends);
+  return added;
 }
 
 }  // namespace rueda::runtime

@@ -1,33 +1,32 @@
-// What a rank has on its GPU for NCCL: the stream on which everything runs, kernels, events, buffers. It is
-// made when the rank first uses a GPU, not during init, because programs choose their GPU after init, and a
-// process that has initialised CUDA can no longer choose. Engine thread only.
+// What a rank has on its GPU for NCCL, or for an MPI that takes CUDA memory: the stream on which everything
+// runs, kernels, events, buffers. It is made when the rank first uses a GPU, not during init, because
+// programs choose their GPU after init, and a process that has initialised CUDA can no longer choose. Engine
+// thread only.
 #pragma once
 
 #include <memory>
-#include <string>
 
-#include "rueda/backend/nccl/device_packing.h"
+#include "rueda/backend/device_packing.h"
 #include "rueda/memory/cuda/device.h"
 #include "rueda/memory/cuda/driver.h"
 #include "rueda/memory/cuda/events.h"
 #include "rueda/memory/cuda/kernels.h"
 #include "rueda/memory/cuda/streams.h"
 
-namespace rueda::nccl {
+namespace rueda::backend {
 
 class Gpu {
  public:
-  static Result<std::unique_ptr<Gpu>> open(cuda::Devices& devices, int32_t ordinal);
+  static Result<std::unique_ptr<Gpu>> open(cuda::Devices& devices, int32_t ordinal,
+                                           Copies copies = Copies::kNeeded);
 
   [[nodiscard]] const std::shared_ptr<const cuda::Device>& device() const { return stream_->device(); }
   [[nodiscard]] cuda::Stream& stream() { return *stream_; }
   [[nodiscard]] cuda::EventPool& events() { return events_; }
   [[nodiscard]] DevicePacking& packing() { return packing_; }
-  // What NCCL compares to find two ranks on one GPU; empty if it allows that.
-  [[nodiscard]] std::string identity() const;
 
  private:
-  Gpu(std::unique_ptr<cuda::Stream> stream, std::unique_ptr<cuda::Kernels> kernels);
+  Gpu(std::unique_ptr<cuda::Stream> stream, std::unique_ptr<cuda::Kernels> kernels, Copies copies);
   std::unique_ptr<cuda::Stream> stream_;
   std::unique_ptr<cuda::Kernels> kernels_;
   cuda::EventPool events_;
@@ -37,4 +36,4 @@ class Gpu {
 // The GPU of a rank that has none of the tensors: it has joined. The launcher's local rank chooses it.
 Result<int32_t> usual_ordinal(const cuda::Driver& driver, Rank local_rank);
 
-}  // namespace rueda::nccl
+}  // namespace rueda::backend
