@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "rueda/backend/device/staged.h"
+#include "rueda/backend/mpi/device_mpi.h"
 #include "rueda/base/gpu_operations.h"
 #include "rueda/base/log.h"
 #include "rueda/runtime/nccl.h"
@@ -92,6 +93,23 @@ std::string why_no_devices(const std::vector<PeerInfo>& all) {
 
 namespace {
 
+// Calls that MPI cannot be given are staged. Says which way the others go.
+void add_device_mpi(Session& session, SessionBackends& backends) {
+  const DeviceMpiChoice choice = choose_device_mpi(*session.all);
+  if (choice.is_used && session.mpi && session.mpi->device_team) {
+    backends.for_devices.push_back(std::make_unique<backend::mpi::DeviceMpiBackend>(
+        backend::mpi::DeviceMpiOptions{.process = session.mpi->process,
+                                       .team = *session.mpi->device_team,
+                                       .devices = session.devices,
+                                       .local_rank = session.place.local_rank}));
+    if (session.me == 0)
+      RUEDA_LOG_ONCE(kInfo, "GPU tensors go to MPI where they are: " +
+                                session.mpi->process->library().describe() + " takes CUDA memory.");
+  } else if (session.me == 0 && !choice.why_not.empty()) {
+    RUEDA_LOG_ONCE(kWarning, "GPU tensors go to MPI by way of host memory: " + choice.why_not);
+  }
+}
+
 Status add_those_of_table(Session& session, SessionBackends& backends) {
   const std::vector<PeerInfo>& all = *session.all;
   if (std::ranges::any_of(all, [](const PeerInfo& info) { return info.cuda_version == 0; }))
@@ -103,6 +121,7 @@ Status add_those_of_table(Session& session, SessionBackends& backends) {
           Code::kInvalidArgument,
           "RUEDA_GPU_OPERATIONS=mpi cannot be used: GPU tensors go to MPI by way of host memory, and host "
           "memory does not go through MPI in this job; set RUEDA_CPU_OPERATIONS=mpi as well."};
+    add_device_mpi(session, backends);
     wanted = "staged";
   }
   bool is_reached = wanted.empty();
