@@ -89,7 +89,7 @@ TEST(NcclLevels, a_host_gathers_the_shares_as_bytes) {
 }
 
 TEST(NcclLevels, what_has_no_elements_has_no_steps) {
-  Run run = kSeven;
+  auto run = kSeven;
   run.count = 0;
   EXPECT_THAT(reducing_steps_of(halves(), run, 0, 2), IsEmpty());
   run.count = 4;
