@@ -141,7 +141,7 @@ void add_tuning_options(CLI::App& app, Raw& raw) {
                  "largest fused transfer in MiB; 0 turns fusion off");
   app.add_option("--cycle-time-ms", tuning.cycle_time_ms, "longest wait for more tensors to fuse");
   app.add_option("--cache-capacity", tuning.cache_capacity)->group("");
-  on_off(&app, "hierarchical-allreduce", tuning.hierarchical_allreduce, "hint: two-level allreduce");
+  on_off(&app, "hierarchical-allreduce", tuning.hierarchical_allreduce, "two-level allreduce of GPU tensors");
   on_off(&app, "hierarchical-allgather", tuning.hierarchical_allgather, "hint: two-level allgather");
   on_off(&app, "torus-allreduce", tuning.torus_allreduce, "hint: torus allreduce");
   on_off(&app, "autotune", tuning.autotune, "accepted and ignored: rueda has nothing to tune");

@@ -63,7 +63,6 @@ constexpr const char* kWithoutEffect[] = {"HOROVOD_ADASUM_MPI_CHUNK_SIZE",
                                           "HOROVOD_ENABLE_XLA_OPS",
                                           "HOROVOD_GPU_OPERATIONS",
                                           "HOROVOD_HIERARCHICAL_ALLGATHER",
-                                          "HOROVOD_HIERARCHICAL_ALLREDUCE",
                                           "HOROVOD_MPI_THREADS_DISABLE",
                                           "HOROVOD_NUM_NCCL_STREAMS",
                                           "HOROVOD_TORUS_ALLREDUCE"};

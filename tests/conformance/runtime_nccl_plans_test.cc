@@ -97,7 +97,7 @@ class NcclPlans : public nccl_job::NcclJob, public testing::WithParamInterface<c
           for (int i = 0; i < 12; ++i) trainer.step(kModel);
           body(engine, trainer, rank);
         },
-        with_nccl());
+        with_nccl({{"RUEDA_HIERARCHICAL_ALLREDUCE", hosts == "aabb" ? "1" : "0"}}));
   }
 };
 
@@ -133,7 +133,7 @@ TEST_P(NcclPlans, a_bucket_that_some_ranks_have_started_is_taken_back) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Hosts, NcclPlans, testing::Values("aa", "ab", "aab"),
+INSTANTIATE_TEST_SUITE_P(Hosts, NcclPlans, testing::Values("aa", "ab", "aab", "aabb"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -28,11 +28,12 @@ struct World {
   bool is_exact = false;     // the order of additions is not the documented one
   bool has_devices = false;  // two of three tensors are in device memory
   bool has_nccl = false;     // which reduces them; then is_exact
+  int32_t devices = 2;       // of the machine; a rank uses that of its number, and the next one
 };
 
 class CudaDevices final : public SideDevices {
  public:
-  explicit CudaDevices(Rank rank) : devices_(rank) {}
+  CudaDevices(Rank rank, int32_t devices) : devices_(rank, devices) {}
   int32_t device_of(uint64_t pick) override { return devices_.device_of(pick); }
   std::byte* allocate(int32_t device, size_t bytes) override { return devices_.allocate(device, bytes); }
   Memory fill_later(int32_t device, std::byte* memory, const Bytes& bytes) override {
@@ -91,7 +92,7 @@ std::vector<Outcome> run_program(const World& world, uint64_t seed) {
       Result<Session> session = job.start(rank, settings, std::move(options));
       ASSERT_TRUE(session.is_ok()) << "seed " << seed << ": " << session.status().to_string();
       const std::shared_ptr<Engine> engine = Engine::start(std::move(session).value()).value();
-      const auto devices = world.has_devices ? std::make_unique<CudaDevices>(rank) : nullptr;
+      const auto devices = world.has_devices ? std::make_unique<CudaDevices>(rank, world.devices) : nullptr;
       outcomes[static_cast<size_t>(rank)] = Side(*engine, rank, setup, arena, devices.get()).run(program);
     });
   }
@@ -165,6 +166,13 @@ INSTANTIATE_TEST_SUITE_P(
         World{.name = "hosts_with_devices", .hosts = "aab", .has_devices = true},
         World{.name = "nccl", .hosts = "aa", .is_exact = true, .has_devices = true, .has_nccl = true},
         World{.name = "nccl_hosts", .hosts = "ab", .is_exact = true, .has_devices = true, .has_nccl = true},
+        World{.name = "nccl_hierarchical",
+              .hosts = "abba",
+              .settings = {{"RUEDA_HIERARCHICAL_ALLREDUCE", "1"}},
+              .is_exact = true,
+              .has_devices = true,
+              .has_nccl = true,
+              .devices = 4},
         World{.name = "nccl_some_gpus_shared",
               .hosts = "aab",
               .is_exact = true,

@@ -14,12 +14,14 @@ namespace rueda::cuda_test {
 
 class RankDevices {
  public:
-  explicit RankDevices(Rank rank) : rank_(rank) {
-    for (int32_t ordinal = 0; ordinal < 2; ++ordinal) streams_.emplace_back(device(ordinal));
+  explicit RankDevices(Rank rank, int32_t devices = 2) : rank_(rank), devices_(devices) {
+    for (int32_t ordinal = 0; ordinal < devices; ++ordinal) streams_.emplace_back(device(ordinal));
   }
 
   // Most tensors are on the rank's own device, some on another one.
-  [[nodiscard]] int32_t device_of(uint64_t pick) const { return (rank_ + (pick % 4 == 0 ? 1 : 0)) % 2; }
+  [[nodiscard]] int32_t device_of(uint64_t pick) const {
+    return (rank_ + (pick % 4 == 0 ? 1 : 0)) % devices_;
+  }
 
   std::byte* allocate(int32_t ordinal, size_t bytes) {
     memory_.push_back(cuda::DeviceBuffer::allocate(device(ordinal), std::max<size_t>(bytes, 1)).value());
@@ -38,6 +40,7 @@ class RankDevices {
 
  private:
   Rank rank_;
+  int32_t devices_;
   std::deque<UserStream> streams_;
   std::deque<cuda::DeviceBuffer> memory_;
 };

@@ -90,6 +90,8 @@ def plan(nccl_ranks: int) -> List[Part]:
     # Memory of torch that has no IPC handles; that of rueda has.
     virtual = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
     parts.append(replace(over("staged", "cuda_ipc", 2, 40, **virtual), title="cuda_ipc, expandable segments"))
+    if nccl_ranks >= _MANY:  # two pretended hosts of two; NCCL must let all of them use the GPU
+        parts.append(over("nccl", "hierarchical", _MANY))
     others = [("torch_collectives", 2), ("torch_training", 2), ("torch_distributed", 2)]
     others += [("torch_collectives", 1), ("torch_collectives", 4)]
     return parts + [over("staged", name, ranks) for name, ranks in others if best(ranks) != "staged"]

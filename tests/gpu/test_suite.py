@@ -69,6 +69,12 @@ def test_measuring(name):
     assert result["backend"] == backend and len(result) >= 3
 
 
+@pytest.mark.skipif(not HAS_GPU and "nccl" not in fake_gpu.BACKENDS, reason="no GPU, no libnccl")
+def test_two_pretended_hosts_reduce_hierarchically():
+    result = (run_on_gpu if HAS_GPU else run_with_stand_in)("hierarchical", 4, "nccl")
+    assert result["backend"] == "nccl" and len(result["checks"]) == 3
+
+
 @pytest.mark.skipif(HAS_GPU or "nccl" not in fake_gpu.BACKENDS, reason="needs the tests' own libnccl")
 def test_nccl_is_called_by_itself_and_sums():
     result = run_with_stand_in("nccl_alone", 2, "nccl")

@@ -121,6 +121,13 @@ def with_mpi4py(variables: Dict[str, str], mpi: Mpi) -> Dict[str, str]:
     }
 
 
+def write_script(folder: Path, body: str) -> List[str]:
+    """Writes a Python script and returns the command that runs it."""
+    path = folder / "script.py"
+    path.write_text("import json, os, signal, sys, time\nimport numpy as np\n" + body)
+    return [sys.executable, str(path)]
+
+
 def run(command: List[str], variables: Dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Output and errors of a job, which must end in time."""
     since = time.monotonic()

@@ -1,9 +1,9 @@
 """Collectives through real MPIs: every library starts its own ranks, and the results are those of rueda."""
 
+import functools
 import json
 import random
 import re
-import sys
 import time
 from pathlib import Path
 
@@ -26,13 +26,7 @@ def name_of(mpi: Mpi) -> str:
 @pytest.fixture(name="script")
 def make_script(tmp_path: Path):
     """Writes a Python script and returns the command that runs it."""
-
-    def write(body: str) -> list:
-        path = tmp_path / "script.py"
-        path.write_text("import json, os, signal, sys, time\nimport numpy as np\n" + body)
-        return [sys.executable, str(path)]
-
-    return write
+    return functools.partial(mpi_support.write_script, tmp_path)
 
 
 def run_programs(mpi: Mpi, ranks: int, programs: int, folder: Path) -> None:
@@ -127,7 +121,10 @@ def test_tensors_on_a_gpu_go_through_mpi_by_way_of_host_memory(script, tmp_path:
     }
     del variables["RUEDA_GPU_OPERATIONS"]
     variables["PYTHONPATH"] += f":{ROOT / 'tests/multiprocess'}"
-    mpi_support.run_well([*OPEN_MPI_4.command(2), *script(ON_DEVICES)], variables)
+    output = mpi_support.run_well([*OPEN_MPI_4.command(2), *script(ON_DEVICES)], variables)
+    sentences = re.findall(r"GPU tensors go to MPI by way of host memory: Open MPI 4.*", output)
+    assert len(sentences) == 1, output
+    assert "does not say that it takes CUDA memory on rank 0" in sentences[0]
 
 
 LOSS = """

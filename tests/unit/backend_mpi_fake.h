@@ -94,9 +94,29 @@ class FakeLibrary final : public Library {
   }
   Status ibarrier(Comm, Request& request) override { return post("barrier", request); }
 
+  bool takes_cuda_memory() override { return false; }
+  Status allreduce(void*, int count, const Terms&) override { return blocks("allreduce", count); }
+  Status reduce_scatter(const void*, void*, const int* counts, const Terms&) override {
+    return blocks("reduce_scatter", counts[0]);
+  }
+  Status allgatherv(const void*, int count, const OutParts&, const Terms&) override {
+    return blocks("allgatherv", count);
+  }
+  Status alltoallv(const InParts& in, const OutParts& out, const Terms&) override {
+    return blocks("alltoallv", in.counts[0], out.counts[1]);
+  }
+  Status bcast(void*, int count, const Terms& terms) override { return blocks("bcast", count, terms.peer); }
+
   std::vector<ReduceFunction*> functions;
 
  private:
+  template <class... Numbers>
+  Status blocks(std::string text, Numbers... numbers) {
+    ((text += " " + std::to_string(numbers)), ...);
+    mpi_.posted.push_back("blocking " + text);
+    if (mpi_.gate) mpi_.gate->wait();
+    return mpi_.failure;
+  }
   Status post(std::string what, Request& request) {
     ++mpi_.calls;
     request.handle = ++last_;

@@ -144,8 +144,8 @@ TEST(BaseConfig, settings_of_other_controllers_are_reported_once_each) {
               IsEmpty());
   EXPECT_THAT(ignored({{"HOROVOD_BATCH_D2D_MEMCOPIES", "0"}, {"HOROVOD_ENABLE_ASYNC_COMPLETION", "0"}}),
               SizeIs(2));
-  EXPECT_THAT(ignored({{"HOROVOD_HIERARCHICAL_ALLREDUCE", "0"}}), IsEmpty());
-  EXPECT_THAT(ignored({{"HOROVOD_HIERARCHICAL_ALLREDUCE", "1"}}), ElementsAre(HasSubstr("RUEDA_ALGORITHM")));
+  EXPECT_THAT(ignored({{"HOROVOD_HIERARCHICAL_ALLGATHER", "0"}}), IsEmpty());
+  EXPECT_THAT(ignored({{"HOROVOD_HIERARCHICAL_ALLGATHER", "1"}}), ElementsAre(HasSubstr("RUEDA_ALGORITHM")));
 }
 
 TEST(BaseConfig, mpi_runs_collectives_only_where_it_is_named) {

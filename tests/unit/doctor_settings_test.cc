@@ -46,7 +46,7 @@ TEST(DoctorSettings, every_value_that_init_would_refuse_is_broken) {
 }
 
 TEST(DoctorSettings, what_horovod_followed_and_rueda_does_not_is_advice) {
-  const Section section = examine_settings({{"HOROVOD_HIERARCHICAL_ALLREDUCE", "1"}});
+  const Section section = examine_settings({{"HOROVOD_HIERARCHICAL_ALLGATHER", "1"}});
   ASSERT_EQ(section.problems.size(), 1U);
   EXPECT_FALSE(section.problems[0].is_broken);
 }

@@ -57,5 +57,21 @@ TEST(NcclChoice, follows_the_settings_of_rank_0) {
   EXPECT_THAT(choose_nccl(all).why_not, HasSubstr("rank 0 (host a, pid 0) has no GPU"));
 }
 
+TEST(DeviceMpiChoice, cuda_memory_is_given_to_mpi_only_where_all_ranks_can_and_rank_0_asks) {
+  std::vector<PeerInfo> all(2);
+  for (PeerInfo& info : all) {
+    info.cuda_version = 12000;
+    info.cpu_operations = info.gpu_operations = "mpi";
+    info.host = "a";
+  }
+  EXPECT_TRUE(choose_device_mpi(all).is_used);
+  all[1].mpi_device_fault = "Open MPI 4.1 does not say that it takes CUDA memory";
+  EXPECT_FALSE(choose_device_mpi(all).is_used);
+  EXPECT_THAT(choose_device_mpi(all).why_not, testing::HasSubstr("takes CUDA memory on rank 1 (host a"));
+  all[0].gpu_operations = "staged";
+  EXPECT_FALSE(choose_device_mpi(all).is_used);
+  EXPECT_EQ(choose_device_mpi(all).why_not, "");
+}
+
 }  // namespace
 }  // namespace rueda::runtime

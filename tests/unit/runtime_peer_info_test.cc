@@ -39,7 +39,9 @@ TEST(PeerInfo, survives_encoding_and_refuses_every_truncation) {
   info.is_bitwise = true;
   info.cuda_version = 12040;
   info.cuda_fault = "it is too old";
+  info.mpi_device_fault = "no CUDA memory";
   info.gpu_operations = "staged";
+  info.hierarchical_allreduce = true;
   info.staging_bytes = 4096;
   info.cuda_ipc = "on";
   info.cpu_operations = "mpi";

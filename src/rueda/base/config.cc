@@ -102,11 +102,17 @@ void add_gpus(std::vector<ConfigEntry>& table) {
   table.push_back(
       text({"gpu_operations", "RUEDA_GPU_OPERATIONS", "HOROVOD_GPU_OPERATIONS", "",
             "How collectives on tensors in GPU memory run (rank 0's setting applies to all "
-            "ranks). nccl: with NVIDIA's library. staged: through host memory. mpi: the same, and there "
-            "through MPI, which RUEDA_CPU_OPERATIONS=mpi asks for. Empty: the best way that all "
+            "ranks). nccl: with NVIDIA's library. staged: through host memory. mpi: given to MPI if it "
+            "is CUDA-aware, else staged; needs RUEDA_CPU_OPERATIONS=mpi. Empty: the best way that all "
             "ranks have."},
            &Config::gpu_operations, gpu_range));
   table.back().parse = parse_gpu_operations;
+  table.push_back(
+      boolean({"hierarchical_allreduce", "RUEDA_HIERARCHICAL_ALLREDUCE", "HOROVOD_HIERARCHICAL_ALLREDUCE", "",
+               "Allreduces of GPU tensors by NCCL reduce inside each host, add each rank's share "
+               "between hosts over rueda's connections, and gather inside each host (rank 0's "
+               "setting applies). Without NCCL the cost model chooses."},
+              &Config::hierarchical_allreduce));
   table.push_back(
       integer({"staging_bytes", "RUEDA_STAGING_BYTES", "", "bytes",
                "Section of a call on GPU tensors that passes through pinned host memory while others "
@@ -304,7 +310,7 @@ std::vector<std::string> ignored_settings(const GetEnv& get_env) {
   const auto when_on = [](const char* text) { return !is_set_to_false(text); };
   static constexpr const char* kByCost = "the cost model chooses the algorithm; RUEDA_ALGORITHM forces one";
   static constexpr const char* kForAll = "RUEDA_GPU_OPERATIONS chooses for all collectives";
-  const std::array<Rule, 16> rules = {{
+  const std::array<Rule, 15> rules = {{
       {"HOROVOD_CONTROLLER", unless_gloo,
        "rueda has one controller of its own; RUEDA_CPU_OPERATIONS=mpi sends data through MPI"},
       {"HOROVOD_CPU_OPERATIONS", neither, "rueda runs its own collectives on CPUs, or those of MPI"},
@@ -321,7 +327,6 @@ std::vector<std::string> ignored_settings(const GetEnv& get_env) {
       {"HOROVOD_ENABLE_ASYNC_COMPLETION", is_set_to_false, "operations always complete asynchronously"},
       {"HOROVOD_AUTOTUNE", when_on,
        "there is nothing to tune: tensors fuse while they wait, and measured costs choose the algorithm"},
-      {"HOROVOD_HIERARCHICAL_ALLREDUCE", when_on, kByCost},
       {"HOROVOD_HIERARCHICAL_ALLGATHER", when_on, kByCost},
       {"HOROVOD_TORUS_ALLREDUCE", when_on, kByCost},
   }};

@@ -11,7 +11,8 @@ namespace rueda {
 
 inline constexpr std::array<std::string_view, 2> kGpuOperations = {"nccl", "staged"};
 
-// Staged as well, but init refuses if host memory then does not go through MPI.
+// Given to MPI if it takes CUDA memory on all ranks, else staged. Init refuses if host memory does not go
+// through MPI.
 inline constexpr std::string_view kThroughMpi = "mpi";
 
 constexpr bool is_gpu_operations(std::string_view name) {

@@ -45,6 +45,15 @@ std::string host_key(const std::string& host) {
   return host + "|" + boot_id + "|" + (is_known ? std::to_string(network.st_ino) : "");
 }
 
+// Empty if the MPI of this process can be given CUDA memory, or if there is none of the two.
+std::string mpi_device_fault(const std::optional<MpiWorld>& mpi, const Session& session) {
+  if (!mpi || session.devices == nullptr) return {};
+  backend::mpi::Library& library = mpi->process->library();
+  if (!library.takes_cuda_memory()) return library.describe() + " does not say that it takes CUDA memory";
+  if (mpi->process->thread_level() == backend::mpi::ThreadLevel::kMultiple) return {};
+  return library.describe() + " takes CUDA memory, but grants no MPI_THREAD_MULTIPLE";
+}
+
 PeerInfo own_info(const Session& session, const store::World& world, const InitOptions& options) {
   const Config& config = session.config;
   PeerInfo info;
@@ -61,6 +70,7 @@ PeerInfo own_info(const Session& session, const store::World& world, const InitO
   info.nccl.version = session.nccl != nullptr ? session.nccl->version() : 0;
   info.nccl.why_not = session.nccl_fault;
   info.gpu_operations = config.gpu_operations;
+  info.hierarchical_allreduce = config.hierarchical_allreduce;
   info.staging_bytes = config.staging_bytes;
   info.cuda_ipc = config.cuda_ipc;
   info.fusion_bytes = config.fusion_bytes;
@@ -118,6 +128,7 @@ Status connect_world(const Start& start, InitExchange& exchange, const Secret& s
   session.listen_host = transports.listen_host;
   PeerInfo mine = own_info(session, world, options);
   mine.addresses = transports.addresses();
+  mine.mpi_device_fault = mpi_device_fault(mpi, session);
   if (Status s = exchange.publish(mine); !s.is_ok()) return s;
   if (Status s = exchange.gather(*session.all); !s.is_ok()) return s;
   if (Status s = check_agreement(*session.all); !s.is_ok()) return s;
@@ -135,6 +146,11 @@ Status connect_world(const Start& start, InitExchange& exchange, const Secret& s
   auto host = std::move(shared).value().join(*session.links, session.me, *session.all);
   if (!host.is_ok()) return host.status();
   session.mpi = mpi;
+  if (choose_device_mpi(*session.all).is_used) {
+    Result<backend::mpi::Team> twin = mpi->process->twin_of(mpi->team, deadline);
+    if (!twin.is_ok()) return twin.status();
+    session.mpi->device_team = std::move(twin).value();
+  }
   return attach_backends(session, std::move(host).value());
 }
 

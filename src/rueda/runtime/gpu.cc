@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "rueda/backend/device/staged.h"
+#include "rueda/backend/mpi/device_mpi.h"
 #include "rueda/base/gpu_operations.h"
 #include "rueda/base/log.h"
 #include "rueda/runtime/nccl.h"
@@ -119,7 +120,26 @@ std::string why_no_devices(const std::vector<PeerInfo>& all) {
          " cannot use CUDA: " + (without->cuda_fault.empty() ? "it has no CUDA driver" : without->cuda_fault);
 }
 
-Status add_gpu_backends(Session& session, SessionBackends& backends) {
+namespace {
+
+// Calls that MPI cannot be given are staged. Says which way the others go.
+void add_device_mpi(Session& session, SessionBackends& backends) {
+  const DeviceMpiChoice choice = choose_device_mpi(*session.all);
+  if (choice.is_used && session.mpi && session.mpi->device_team) {
+    backends.for_devices.push_back(std::make_unique<backend::mpi::DeviceMpiBackend>(
+        backend::mpi::DeviceMpiOptions{.process = session.mpi->process,
+                                       .team = *session.mpi->device_team,
+                                       .devices = session.devices,
+                                       .local_rank = session.place.local_rank}));
+    if (session.me == 0)
+      RUEDA_LOG_ONCE(kInfo, "GPU tensors go to MPI where they are: " +
+                                session.mpi->process->library().describe() + " takes CUDA memory.");
+  } else if (session.me == 0 && !choice.why_not.empty()) {
+    RUEDA_LOG_ONCE(kWarning, "GPU tensors go to MPI by way of host memory: " + choice.why_not);
+  }
+}
+
+Status add_those_of_table(Session& session, SessionBackends& backends) {
   const std::vector<PeerInfo>& all = *session.all;
   if (std::ranges::any_of(all, [](const PeerInfo& info) { return info.cuda_version == 0; }))
     return Status::ok();
@@ -130,6 +150,7 @@ Status add_gpu_backends(Session& session, SessionBackends& backends) {
           Code::kInvalidArgument,
           "RUEDA_GPU_OPERATIONS=mpi cannot be used: GPU tensors go to MPI by way of host memory, and host "
           "memory does not go through MPI in this job; set RUEDA_CPU_OPERATIONS=mpi as well."};
+    add_device_mpi(session, backends);
     wanted = "staged";
   }
   bool is_reached = wanted.empty();
@@ -144,6 +165,25 @@ Status add_gpu_backends(Session& session, SessionBackends& backends) {
     if (session.me == 0 && !added.why.empty()) RUEDA_LOG_ONCE(kWarning, sentence);
   }
   return Status::ok();
+}
+
+void say_if_not_hierarchical(const Session& session, const SessionBackends& backends) {
+  const bool is_asked_for = session.all->front().hierarchical_allreduce;
+  const bool has_nccl = std::ranges::any_of(
+      backends.for_devices, [](const auto& backend) { return backend->gpu_operations() == "nccl"; });
+  if (session.me == 0 && is_asked_for && !has_nccl)
+    RUEDA_LOG_ONCE(
+        kWarning,
+        "RUEDA_HIERARCHICAL_ALLREDUCE has no effect in this job, because NCCL is not used; elsewhere "
+        "measured costs choose how hosts are used, and RUEDA_ALGORITHM=two_level forces two levels.");
+}
+
+}  // namespace
+
+Status add_gpu_backends(Session& session, SessionBackends& backends) {
+  const Status added = add_those_of_table(session, backends);
+  if (added.is_ok()) say_if_not_hierarchical(session, backends);
+  return added;
 }
 
 }  // namespace rueda::runtime

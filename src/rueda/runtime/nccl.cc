@@ -31,15 +31,23 @@ void find_nccl(Session& session) {
     session.nccl_fault = opened.status().why;
 }
 
+bool reduces_hierarchically(const PeerInfo& first) {
+  return first.hierarchical_allreduce || first.algorithm == "two_level";
+}
+
 std::unique_ptr<backend::Backend> make_nccl_backend(const Session& session,
                                                     std::unique_ptr<backend::Backend> host) {
+  std::function<schedule::Topology(const Group&)> topology;
+  if (reduces_hierarchically(session.all->front()))
+    topology = [all = session.all.get()](const Group& group) { return topology_of(group.members, *all); };
   return std::make_unique<backend::NcclBackend>(backend::NcclOptions{
       .library = session.nccl,
       .devices = session.devices,
       .host = std::move(host),
       .pack_bytes = static_cast<size_t>(session.all->front().fusion_bytes) / data_channels(*session.all),
       .local_rank = session.place.local_rank,
-      .patience = nanos(session.config.peer_timeout_s, kSecond)});
+      .patience = nanos(session.config.peer_timeout_s, kSecond),
+      .topology = std::move(topology)});
 }
 
 }  // namespace rueda::runtime

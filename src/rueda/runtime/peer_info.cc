@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "rueda/backend/nccl/library.h"
+#include "rueda/base/gpu_operations.h"
 #include "rueda/base/limits.h"
 
 namespace rueda::runtime {
@@ -45,12 +46,14 @@ Bytes encode(const PeerInfo& info) {
   });
   out.put(info.cuda_version);
   out.put_string(info.cuda_fault);
+  out.put_string(info.mpi_device_fault);
   out.put(info.nccl.version);
   out.put_string(info.nccl.why_not);
   out.put(info.fusion_bytes);
   out.put(info.chunk_bytes);
   out.put_string(info.algorithm);
   out.put_string(info.gpu_operations);
+  out.put(static_cast<uint8_t>(info.hierarchical_allreduce));
   out.put(info.staging_bytes);
   out.put_string(info.cuda_ipc);
   out.put(static_cast<uint8_t>(info.is_bitwise));
@@ -77,12 +80,14 @@ Result<PeerInfo> decode_peer_info(std::span<const std::byte> raw) {
   info.addresses = get_addresses(in);
   info.cuda_version = in.get<int32_t>();
   info.cuda_fault = in.get_string(kMaxTextBytes);
+  info.mpi_device_fault = in.get_string(kMaxTextBytes);
   info.nccl.version = in.get<int32_t>();
   info.nccl.why_not = in.get_string(kMaxTextBytes);
   info.fusion_bytes = in.get<int64_t>();
   info.chunk_bytes = in.get<int64_t>();
   info.algorithm = in.get_string(kMaxTextBytes);
   info.gpu_operations = in.get_string(kMaxTextBytes);
+  info.hierarchical_allreduce = in.get<uint8_t>() != 0;
   info.staging_bytes = in.get<int64_t>();
   info.cuda_ipc = in.get_string(kMaxTextBytes);
   info.is_bitwise = in.get<uint8_t>() != 0;
@@ -220,6 +225,19 @@ Result<Place> place_of(Rank rank, const std::vector<PeerInfo>& all) {
                                               "RUEDA_LOCAL_SIZE.");
   }
   return place;
+}
+
+DeviceMpiChoice choose_device_mpi(const std::vector<PeerInfo>& all) {
+  const PeerInfo& first = all.front();
+  if (first.gpu_operations != kThroughMpi || first.cpu_operations != "mpi") return {};
+  const auto has_no_cuda = [](const PeerInfo& info) { return info.cuda_version == 0; };
+  if (std::ranges::any_of(all, has_no_cuda)) return {};
+  const auto with_fault =
+      std::ranges::find_if_not(all, [](const PeerInfo& info) { return info.mpi_device_fault.empty(); });
+  if (with_fault == all.end()) return {.is_used = true, .why_not = {}};
+  return {.is_used = false,
+          .why_not = with_fault->mpi_device_fault + " on " +
+                     describe(static_cast<Rank>(with_fault - all.begin()), *with_fault) + "."};
 }
 
 NcclChoice choose_nccl(const std::vector<PeerInfo>& all) {

@@ -42,12 +42,15 @@ struct PeerInfo {
   // are found when the first tensor names one: a program may choose those that are visible after init.
   int32_t cuda_version = 0;
   std::string cuda_fault;
+  // Why the MPI of this rank cannot be given CUDA memory; empty: it can, or this rank has no MPI or no CUDA.
+  std::string mpi_device_fault;
   // Settings that must be equal on all ranks: every rank uses those of rank 0. Settings that only the
   // coordinator uses (fusion of tensors with a priority, cycle time, stalls, plans) are not published.
   int64_t fusion_bytes = 0;
   int64_t chunk_bytes = 0;
   std::string algorithm;
   std::string gpu_operations;
+  bool hierarchical_allreduce = false;
   int64_t staging_bytes = 0;
   std::string cuda_ipc;
   bool is_bitwise = false;  // RUEDA_DETERMINISM
@@ -89,6 +92,13 @@ struct NcclChoice {
   std::string why_not;  // a sentence that names the ranks; empty if no rank has asked for NCCL
 };
 NcclChoice choose_nccl(const std::vector<PeerInfo>& all);
+// Whether the job gives CUDA memory to MPI: if rank 0 asks for MPI, and the MPI of all ranks takes it. The
+// same on every rank.
+struct DeviceMpiChoice {
+  bool is_used = false;
+  std::string why_not;  // a sentence that names a rank; empty if rank 0 has not asked for it
+};
+DeviceMpiChoice choose_device_mpi(const std::vector<PeerInfo>& all);
 // The topology of a group: dense host indices in order of first appearance.
 schedule::Topology topology_of(const std::vector<Rank>& members, const std::vector<PeerInfo>& all);
 

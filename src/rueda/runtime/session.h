@@ -27,6 +27,7 @@ namespace rueda::runtime {
 struct MpiWorld {
   std::shared_ptr<backend::mpi::Process> process;
   backend::mpi::Team team;
+  std::optional<backend::mpi::Team> device_team = std::nullopt;  // if MPI is given memory of devices
 };
 
 struct Session {

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <type_traits>
+
+#include "rueda/backend/mpi/functions.h"
 
 namespace rueda::backend::mpi {
 namespace {
@@ -13,93 +16,12 @@ constexpr size_t kVersionBytes = 8192;  // MPI_MAX_LIBRARY_VERSION_STRING of eve
 constexpr size_t kErrorBytes = 512;     // MPI_MAX_ERROR_STRING likewise
 constexpr int kSuccess = 0;
 
-// The functions as C declares them, where H is the type of a handle.
-template <class H>
-struct Functions {
-  static_assert(sizeof(H) <= sizeof(Handle));
-  int (*initialized)(int*) = nullptr;
-  int (*finalized)(int*) = nullptr;
-  int (*init_thread)(int*, char***, int, int*) = nullptr;
-  int (*query_thread)(int*) = nullptr;
-  int (*finalize)() = nullptr;
-  int (*comm_rank)(H, int*) = nullptr;
-  int (*comm_size)(H, int*) = nullptr;
-  int (*comm_compare)(H, H, int*) = nullptr;
-  int (*comm_idup)(H, H*, H*) = nullptr;
-  int (*comm_group)(H, H*) = nullptr;
-  int (*group_incl)(H, int, const int*, H*) = nullptr;
-  int (*group_free)(H*) = nullptr;
-  int (*comm_create_group)(H, H, int, H*) = nullptr;
-  int (*comm_free)(H*) = nullptr;
-  int (*comm_set_errhandler)(H, H) = nullptr;
-  int (*error_string)(int, char*, int*) = nullptr;
-  int (*test)(H*, int*, void*) = nullptr;
-  int (*op_create)(ReduceFunction*, int, H*) = nullptr;
-  int (*iallreduce)(const void*, void*, int, H, H, H, H*) = nullptr;
-  int (*ireduce)(const void*, void*, int, H, H, int, H, H*) = nullptr;
-  int (*ireduce_scatter)(const void*, void*, const int*, H, H, H, H*) = nullptr;
-  int (*iallgatherv)(const void*, int, H, void*, const int*, const int*, H, H, H*) = nullptr;
-  int (*ialltoallv)(const void*, const int*, const int*, H, void*, const int*, const int*, H, H,
-                    H*) = nullptr;
-  int (*ibcast)(void*, int, H, int, H, H*) = nullptr;
-  int (*isend)(const void*, int, H, int, int, H, H*) = nullptr;
-  int (*irecv)(void*, int, H, int, int, H, H*) = nullptr;
-  int (*ibarrier)(H, H*) = nullptr;
-};
-
-// Looks functions up and remembers the first that is missing.
-class Lookup {
- public:
-  explicit Lookup(void* library) : library_(library) {}
-
-  template <class F>
-  void operator()(F*& function, const char* name) {
-    function = reinterpret_cast<F*>(dlsym(library_, name));
-    if (function == nullptr && missing_.empty()) missing_ = name;
-  }
-  [[nodiscard]] const std::string& missing() const { return missing_; }
-
- private:
-  void* library_;
-  std::string missing_;
-};
-
-template <class H>
-void look_up(Lookup& find, Functions<H>& mpi) {
-  find(mpi.initialized, "MPI_Initialized");
-  find(mpi.finalized, "MPI_Finalized");
-  find(mpi.init_thread, "MPI_Init_thread");
-  find(mpi.query_thread, "MPI_Query_thread");
-  find(mpi.finalize, "MPI_Finalize");
-  find(mpi.comm_rank, "MPI_Comm_rank");
-  find(mpi.comm_size, "MPI_Comm_size");
-  find(mpi.comm_compare, "MPI_Comm_compare");
-  find(mpi.comm_idup, "MPI_Comm_idup");
-  find(mpi.comm_group, "MPI_Comm_group");
-  find(mpi.group_incl, "MPI_Group_incl");
-  find(mpi.group_free, "MPI_Group_free");
-  find(mpi.comm_create_group, "MPI_Comm_create_group");
-  find(mpi.comm_free, "MPI_Comm_free");
-  find(mpi.comm_set_errhandler, "MPI_Comm_set_errhandler");
-  find(mpi.error_string, "MPI_Error_string");
-  find(mpi.test, "MPI_Test");
-  find(mpi.op_create, "MPI_Op_create");
-  find(mpi.iallreduce, "MPI_Iallreduce");
-  find(mpi.ireduce, "MPI_Ireduce");
-  find(mpi.ireduce_scatter, "MPI_Ireduce_scatter");
-  find(mpi.iallgatherv, "MPI_Iallgatherv");
-  find(mpi.ialltoallv, "MPI_Ialltoallv");
-  find(mpi.ibcast, "MPI_Ibcast");
-  find(mpi.isend, "MPI_Isend");
-  find(mpi.irecv, "MPI_Irecv");
-  find(mpi.ibarrier, "MPI_Ibarrier");
-}
-
 template <class H>
 class Bound final : public Library {
  public:
-  Bound(Flavor flavor, std::string path, std::string version, const Functions<H>& functions, const Abi& abi)
-      : Library(flavor, std::move(path), std::move(version)), mpi_(functions), abi_(abi) {}
+  Bound(void* library, Flavor flavor, std::string path, std::string version, const Functions<H>& functions,
+        const Abi& abi)
+      : Library(flavor, std::move(path), std::move(version)), library_(library), mpi_(functions), abi_(abi) {}
 
   [[nodiscard]] bool is_initialized() override { return flag(mpi_.initialized); }
   [[nodiscard]] bool is_finalized() override { return flag(mpi_.finalized); }
@@ -219,6 +141,41 @@ class Bound final : public Library {
     return post("MPI_Ibarrier", request, [&](H* ticket) { return mpi_.ibarrier(raw(comm.handle), ticket); });
   }
 
+  [[nodiscard]] bool takes_cuda_memory() override {
+    // Of Open MPI, MVAPICH and MPICH 4. Libraries that know several kinds of devices have the second one.
+    using QueryCuda = int();
+    using QueryGpu = int(int kind, int* is_supported);
+    const char* const enabled = std::getenv("MPIR_CVAR_ENABLE_GPU");  // of MPICH
+    if (flavor() != Flavor::kOpenMpi && enabled != nullptr && std::atoi(enabled) == 0) return false;
+    if (auto* const cuda = reinterpret_cast<QueryCuda*>(dlsym(library_, "MPIX_Query_cuda_support")))
+      return cuda() == 1;
+    auto* const gpu = reinterpret_cast<QueryGpu*>(dlsym(library_, "MPIX_GPU_query_support"));
+    constexpr int kCuda = 0;  // MPIX_GPU_SUPPORT_CUDA
+    int is_supported = 0;
+    return gpu != nullptr && gpu(kCuda, &is_supported) == kSuccess && is_supported != 0;
+  }
+  Status allreduce(void* in_out, int count, const Terms& terms) override {
+    return check("MPI_Allreduce",
+                 mpi_.allreduce(reinterpret_cast<const void*>(abi_.in_place), in_out, count, raw(terms.type),
+                                raw(terms.op.handle), raw(terms.comm.handle)));
+  }
+  Status reduce_scatter(const void* in, void* out, const int* counts, const Terms& terms) override {
+    return check("MPI_Reduce_scatter", mpi_.reduce_scatter(in, out, counts, raw(terms.type),
+                                                           raw(terms.op.handle), raw(terms.comm.handle)));
+  }
+  Status allgatherv(const void* in, int count, const OutParts& out, const Terms& terms) override {
+    return check("MPI_Allgatherv", mpi_.allgatherv(in, count, raw(terms.type), out.data, out.counts,
+                                                   out.begins, raw(terms.type), raw(terms.comm.handle)));
+  }
+  Status alltoallv(const InParts& in, const OutParts& out, const Terms& terms) override {
+    return check("MPI_Alltoallv",
+                 mpi_.alltoallv(in.data, in.counts, in.begins, raw(terms.type), out.data, out.counts,
+                                out.begins, raw(terms.type), raw(terms.comm.handle)));
+  }
+  Status bcast(void* buffer, int count, const Terms& terms) override {
+    return check("MPI_Bcast", mpi_.bcast(buffer, count, raw(terms.type), terms.peer, raw(terms.comm.handle)));
+  }
+
  private:
   static H raw(Handle handle) {
     if constexpr (std::is_pointer_v<H>)
@@ -269,6 +226,7 @@ class Bound final : public Library {
     return {Code::kUnavailable, std::string(name) + " of " + version() + " failed: " + what};
   }
 
+  void* library_;  // of the loader
   Functions<H> mpi_;
   Abi abi_;
 };
@@ -318,7 +276,7 @@ Result<std::unique_ptr<Library>> bind(void* library, Flavor flavor, std::string 
   const Status filled = flavor == Flavor::kOpenMpi ? fill_from(library, abi) : Status::ok();
   if (!filled.is_ok()) return refused(path, filled.why);
   return std::unique_ptr<Library>(
-      std::make_unique<Bound<H>>(flavor, std::move(path), std::move(version), functions, abi));
+      std::make_unique<Bound<H>>(library, flavor, std::move(path), std::move(version), functions, abi));
 }
 
 }  // namespace

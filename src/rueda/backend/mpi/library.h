@@ -97,6 +97,16 @@ class Library {
   virtual Status irecv(void* buffer, int count, const Terms& terms, Request& request) = 0;
   virtual Status ibarrier(Comm comm, Request& request) = 0;
 
+  // ---- operations that block, for CUDA memory ----
+  // Whether the library says that it takes CUDA memory. MPI must be initialised.
+  [[nodiscard]] virtual bool takes_cuda_memory() = 0;
+  // As those above, with results when they return.
+  virtual Status allreduce(void* in_out, int count, const Terms& terms) = 0;
+  virtual Status reduce_scatter(const void* in, void* out, const int* counts, const Terms& terms) = 0;
+  virtual Status allgatherv(const void* in, int count, const OutParts& out, const Terms& terms) = 0;
+  virtual Status alltoallv(const InParts& in, const OutParts& out, const Terms& terms) = 0;
+  virtual Status bcast(void* buffer, int count, const Terms& terms) = 0;
+
  protected:
   Library(Flavor flavor, std::string path, std::string version)
       : flavor_(flavor), path_(std::move(path)), version_(std::move(version)) {}

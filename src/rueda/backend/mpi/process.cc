@@ -81,21 +81,38 @@ Status Process::await(Request& request, Deadline deadline) {
           "of the communicator, or raise RUEDA_START_TIMEOUT."};
 }
 
+Result<Comm> Process::duplicate(Comm comm, Deadline deadline) {
+  // The duplicate outlives this call if the deadline passes.
+  auto copy = std::make_unique<Comm>();
+  Request request;
+  if (Status s = library_->idup(comm, copy.get(), request); !s.is_ok()) return s;
+  if (Status s = await(request, deadline); !s.is_ok()) {
+    keep_until_exit(std::move(copy));
+    return s;
+  }
+  if (Status s = library_->return_errors(*copy); !s.is_ok()) return s;
+  return *copy;
+}
+
+Result<Team> Process::twin_of(const Team& team, Deadline deadline) {
+  for (const auto& [comm, twin] : twins_)
+    if (comm == team.comm.handle) return twin;
+  const Result<Comm> copy = duplicate(team.comm, deadline);
+  if (!copy.is_ok()) return copy.status();
+  Team twin = team;
+  twin.comm = copy.value();
+  twins_.emplace_back(team.comm.handle, twin);
+  return twin;
+}
+
 Result<Team> Process::join(std::optional<Handle> communicator, Deadline deadline) {
   if (Status s = usable(); !s.is_ok()) return s;
   const Comm base = communicator ? Comm{*communicator} : library_->world();
   for (const Team& team : teams_)
     if (library_->is_congruent(base, team.comm)) return team;
-  // The duplicate outlives this call if the deadline passes.
-  auto copy = std::make_unique<Comm>();
-  Request request;
-  if (Status s = library_->idup(base, copy.get(), request); !s.is_ok()) return s;
-  if (Status s = await(request, deadline); !s.is_ok()) {
-    keep_until_exit(std::move(copy));
-    return s;
-  }
-  Team team{.comm = *copy, .rank = 0, .size = 1, .job = {}};
-  if (Status s = library_->return_errors(team.comm); !s.is_ok()) return s;
+  const Result<Comm> copy = duplicate(base, deadline);
+  if (!copy.is_ok()) return copy.status();
+  Team team{.comm = copy.value(), .rank = 0, .size = 1, .job = {}};
   const Result<int> rank = library_->rank(team.comm), size = library_->size(team.comm);
   if (!rank.is_ok()) return rank.status();
   if (!size.is_ok()) return size.status();

@@ -44,6 +44,9 @@ class Process {
   // The team of a communicator; without one, of all ranks that MPI started. Collective. Calls with a
   // congruent communicator return the same team.
   Result<Team> join(std::optional<Handle> communicator, Deadline deadline);
+  // The same ranks with a communicator of their own, for calls that another thread makes. Collective; of each
+  // team there is one.
+  Result<Team> twin_of(const Team& team, Deadline deadline);
   // Rank 0's bytes for all ranks. Collective.
   Status broadcast(const Team& team, std::span<std::byte> bytes, Deadline deadline);
 
@@ -59,12 +62,14 @@ class Process {
   Process(std::unique_ptr<Library> library, bool is_ours, ThreadLevel level)
       : library_(std::move(library)), is_ours_(is_ours), thread_level_(level) {}
   Status await(Request& request, Deadline deadline);
+  Result<Comm> duplicate(Comm comm, Deadline deadline);
 
   std::unique_ptr<Library> library_;
   bool is_ours_;
   ThreadLevel thread_level_;
   bool is_abandoned_ = false;
-  std::vector<Team> teams_;  // one for each set of ranks that has met
+  std::vector<Team> teams_;                     // one for each set of ranks that has met
+  std::vector<std::pair<Handle, Team>> twins_;  // by the communicator of the team
 };
 
 }  // namespace rueda::backend::mpi

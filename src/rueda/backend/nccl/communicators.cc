@@ -12,15 +12,16 @@ namespace rueda::nccl {
 
 Communicators::~Communicators() { RUEDA_CHECK(made_.empty(), "communicators must be finished or aborted"); }
 
-Communicator* Communicators::find(const Group& group) const {
-  const auto found = made_.find(key_of(group));
+Communicator* Communicators::find(const Group& set, const Group& members) const {
+  const auto found = made_.find(key_of(set, members));
   return found == made_.end() ? nullptr : found->second.get();
 }
 
-Result<Communicator*> Communicators::begin(const UniqueId& id, const Group& group, size_t pack_bytes) {
-  Result<std::unique_ptr<Communicator>> begun = Communicator::begin(library_, id, group, pack_bytes);
+Result<Communicator*> Communicators::begin(const UniqueId& id, const Group& set, const Group& members,
+                                           size_t pack_bytes) {
+  Result<std::unique_ptr<Communicator>> begun = Communicator::begin(library_, id, members, pack_bytes);
   if (!begun.is_ok()) return begun.status();
-  return (made_[key_of(group)] = std::move(begun).value()).get();
+  return (made_[key_of(set, members)] = std::move(begun).value()).get();
 }
 
 Status Communicators::failure() const {

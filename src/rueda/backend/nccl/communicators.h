@@ -1,9 +1,11 @@
-// The communicators of this rank, one for each process set that has used its device, made when first used.
-// Engine thread only, with the device's context current.
+// The communicators of this rank, made when first used: one for each process set that has used its device,
+// and one among those of its members that are on this host, if allreduces are hierarchical (levels.h). Engine
+// thread only, with the device's context current.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -17,10 +19,11 @@ class Communicators {
   explicit Communicators(std::shared_ptr<const Library> library) : library_(std::move(library)) {}
   ~Communicators();
 
-  [[nodiscard]] Communicator* find(const Group& group) const;  // null: none has begun
+  // That of `members`, who are all members of the process set, or some of them. Null: none has begun.
+  [[nodiscard]] Communicator* find(const Group& set, const Group& members) const;
   [[nodiscard]] bool is_empty() const { return made_.empty(); }
-  // Begins one: the process set has none.
-  Result<Communicator*> begin(const UniqueId& id, const Group& group, size_t pack_bytes);
+  // Begins one: these members have none.
+  Result<Communicator*> begin(const UniqueId& id, const Group& set, const Group& members, size_t pack_bytes);
   // The first failure of one, if any has failed: a member was lost, or NCCL has failed.
   [[nodiscard]] Status failure() const;
 
@@ -30,8 +33,10 @@ class Communicators {
   void finish(Deadline deadline);
 
  private:
-  using Key = std::pair<int32_t, std::vector<Rank>>;  // the number of a set may come again
-  static Key key_of(const Group& group) { return {group.id, group.members}; }
+  // The number of a set may come again, and two sets may have the same members on one host: all members of a
+  // set must find a communicator, or none of them.
+  using Key = std::tuple<int32_t, std::vector<Rank>, std::vector<Rank>>;
+  static Key key_of(const Group& set, const Group& members) { return {set.id, set.members, members.members}; }
 
   std::shared_ptr<const Library> library_;
   std::map<Key, std::unique_ptr<Communicator>> made_;

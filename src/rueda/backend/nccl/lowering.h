@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "rueda/backend/device_packing.h"
 #include "rueda/backend/nccl/abi.h"
 #include "rueda/base/types.h"
 #include "rueda/schedule/step.h"
@@ -37,13 +38,7 @@ struct Step {
   bool operator==(const Step&) const = default;
 };
 
-// One run of elements on my device: a tensor, or several that are packed.
-struct Run {
-  const std::byte* input = nullptr;
-  std::byte* output = nullptr;
-  int64_t count = 0;                     // as in Segment
-  std::span<const int64_t> counts = {};  // as in Segment
-};
+using backend::Run;
 
 // The steps of member `me` of n. spec.scale has no part in them.
 std::vector<Step> steps_of(const schedule::Spec& spec, std::span<const Run> runs, Rank me, Rank n);

@@ -58,6 +58,7 @@ size_t pack_bytes_of(std::span<const Introduction> members) {
 backend::Call Meetings::open(const Group& group, schedule::Spec spec, bool is_for_call) {
   RUEDA_CHECK(open_ == 0 && !ended_, "meetings are held one after the other");
   is_for_call_ = is_for_call;
+  event_.reset();
   open_ = next_++;
   return {.id = open_, .order = order_++, .group = &group, .spec = std::move(spec)};
 }
@@ -104,9 +105,15 @@ void Meetings::begin_for(const Group& group, const Introduction& mine) {
   host_->start(meeting);
 }
 
+void Meetings::begin_for(const Group& between, const schedule::Spec& spec, const backend::Segment& segment) {
+  segment_ = segment;
+  backend::Call meeting = open(between, spec, false);
+  meeting.segments = std::span(&segment_, 1);
+  host_->start(meeting);
+}
+
 bool Meetings::hand_over(const backend::Call& call) {
-  if (host_ == nullptr || !host_->accepts(*call.group, call.spec, {.kind = MemoryKind::kDevice, .device = 0}))
-    return false;
+  if (!can_run(*call.group, call.spec)) return false;
   backend::Call theirs = call;
   theirs.id = next_++;
   theirs.order = order_++;
@@ -123,6 +130,7 @@ bool Meetings::progress(std::vector<backend::Done>& done) {
     if (each.id == open_) {
       open_ = 0;
       ended_ = std::move(each.status);
+      event_ = std::move(each.event);
       continue;
     }
     const auto owner = handed_over_.extract(each.id);

@@ -54,6 +54,14 @@ class Meetings {
   // Ends when all members have introduced themselves.
   void begin_for(const Group& group, const Introduction& mine);
 
+  // Lets the other backend run one call in device memory for the owner's own purposes: the part of a
+  // hierarchical allreduce between hosts. Ends as a meeting does, when the result's event is known.
+  void begin_for(const Group& between, const schedule::Spec& spec, const backend::Segment& segment);
+  // Whether it runs such a call in device memory. The same on every member.
+  [[nodiscard]] bool can_run(const Group& group, const schedule::Spec& spec) const {
+    return host_ != nullptr && host_->accepts(group, spec, {.kind = MemoryKind::kDevice, .device = 0});
+  }
+
   // Lets the other backend run a call in device memory. False if it cannot.
   bool hand_over(const backend::Call& call);
 
@@ -61,6 +69,8 @@ class Meetings {
   bool progress(std::vector<backend::Done>& done);
   // The outcome of the meeting, once.
   std::optional<Status> take_outcome() { return std::exchange(ended_, std::nullopt); }
+  // The event of what the last meeting has launched; null if it was only a meeting.
+  [[nodiscard]] const std::shared_ptr<backend::DeviceEvent>& event() const { return event_; }
   // [members] of the last meeting that was for introductions.
   [[nodiscard]] std::span<const Introduction> introductions() const { return introductions_; }
 
@@ -89,6 +99,7 @@ class Meetings {
   bool is_for_call_ = false;  // the meeting
   backend::CallId open_ = 0;  // the call of the meeting that has not ended; 0: none
   std::optional<Status> ended_;
+  std::shared_ptr<backend::DeviceEvent> event_;             // of the meeting that has ended
   std::map<backend::CallId, backend::CallId> handed_over_;  // the call here -> what its owner calls it
   backend::Segment segment_;
   std::vector<int64_t> counts_;  // bytes of each member

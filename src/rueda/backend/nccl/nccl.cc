@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "rueda/backend/cuda_tensor.h"
+#include "rueda/backend/nccl/identity.h"
 #include "rueda/base/check.h"
 #include "rueda/base/log.h"
 
@@ -20,8 +21,6 @@ constexpr Nanos kFinishTime = 5 * kSecond;       // the same for an orderly end
 bool have_happened(const std::deque<std::shared_ptr<CudaEvent>>& launched, Deadline deadline) {
   return std::ranges::all_of(launched, [&](const auto& event) { return event->wait(deadline).has_value(); });
 }
-
-std::pair<int32_t, std::vector<Rank>> key_of(const Group& group) { return {group.id, group.members}; }
 
 }  // namespace
 
@@ -58,6 +57,7 @@ void NcclBackend::begin(const Call& call) {
   parts_done_ = 0;
   culprit_.reset();
   communicator_ = nullptr;
+  by_levels_ = nullptr;
 }
 
 void NcclBackend::start(const Call& call) {
@@ -99,7 +99,8 @@ Status NcclBackend::go_on() {
     hand_over(refused->second);
     return Status::ok();
   }
-  communicator_ = communicators_.find(*call_.group);
+  by_levels_ = levels();
+  communicator_ = communicators_.find(*call_.group, connected());
   if (communicator_ != nullptr) return launch();
   introduce();
   return Status::ok();
@@ -128,15 +129,15 @@ Status NcclBackend::prepare_gpu(nccl::Introduction& mine) {
         tensor != call_.segments.end() ? Result<int32_t>(tensor->memory.device)
                                        : cuda::usual_ordinal(options_.devices->driver(), options_.local_rank);
     if (!ordinal.is_ok()) return ordinal.status();
-    auto opened = nccl::Gpu::open(*options_.devices, ordinal.value());
+    auto opened = Gpu::open(*options_.devices, ordinal.value());
     if (!opened.is_ok()) return opened.status();
     gpu_ = std::move(opened).value();
   }
-  mine.set_gpu(gpu_->identity());
+  mine.set_gpu(nccl::identity_of(*gpu_->device()));
   const cuda::ScopedContext context(*gpu_->device());
   if (!context.status().is_ok()) return context.status();
   mine.pack_bytes = static_cast<int64_t>(gpu_->packing().prepare(options_.pack_bytes));
-  if (call_.group->me != 0) return Status::ok();
+  if (connected().me != 0) return Status::ok();
   return options_.library->check(nccl().GetUniqueId(&mine.id), "ncclGetUniqueId");
 }
 
@@ -155,7 +156,10 @@ Status NcclBackend::decide() {
   const cuda::ScopedContext context(*gpu_->device());
   if (!context.status().is_ok()) return context.status();
   const std::span<const nccl::Introduction> members = meetings_.introductions();
-  const auto begun = communicators_.begin(members.front().id, group, nccl::pack_bytes_of(members));
+  const size_t first = static_cast<size_t>(std::ranges::find(group.members, connected().members.front()) -
+                                           group.members.begin());
+  const auto begun =
+      communicators_.begin(members[first].id, group, connected(), nccl::pack_bytes_of(members));
   if (!begun.is_ok()) return begun.status();
   communicator_ = begun.value();
   state_ = State::kConnecting;
@@ -193,14 +197,21 @@ Status NcclBackend::launch() {
   part_ = call_;
   part_.segments = call_.segments.subspan(parts_done_);
   if (call_.spec.what == Collective::kAllreduce && part_.segments.size() > 1)
-    part_.segments = part_.segments.first(
-        nccl::packed_at_once(call_.spec.dtype, part_.segments, communicator_->pack_bytes()));
+    part_.segments =
+        part_.segments.first(packed_at_once(call_.spec.dtype, part_.segments, communicator_->pack_bytes()));
   scaling_ = nccl::scaling_of(call_.spec, call_.prescale);
   state_ = State::kLaunching;
   call_.note(Activity::kPack);
   if (const Status status = gpu_->packing().load(part_, scaling_.before); !status.is_ok()) return status;
   call_.note(Activity::kTransfer);
-  const auto steps = nccl::steps_of(call_.spec, gpu_->packing().runs(), group.me, group.size());
+  const std::span<const Run> runs = gpu_->packing().runs();
+  is_gathering_ = false;
+  if (by_levels_ == nullptr) return launch(nccl::steps_of(call_.spec, runs, group.me, group.size()));
+  const Group& inside = by_levels_->inside;
+  return launch(nccl::reducing_steps_of(call_.spec, runs.front(), inside.me, inside.size()));
+}
+
+Status NcclBackend::launch(std::span<const nccl::Step> steps) {
   if (steps.empty()) return Status::ok();
   nccl::ResultCode first = nccl().GroupStart();
   for (const nccl::Step& step : steps) {
@@ -212,17 +223,25 @@ Status NcclBackend::launch() {
                                  communicator_->handle());
 }
 
+// An event after everything that is enqueued.
+Result<std::shared_ptr<cuda::Event>> NcclBackend::record() {
+  Result<std::shared_ptr<cuda::Event>> event = gpu_->events().take();
+  if (!event.is_ok()) return event.status();
+  if (const Status status = gpu_->stream().record(*event.value()); !status.is_ok()) return status;
+  return event;
+}
+
 // NCCL has enqueued the group of a part.
 Status NcclBackend::complete() {
   const cuda::ScopedContext context(*gpu_->device());
   if (!context.status().is_ok()) return context.status();
+  if (by_levels_ != nullptr && !is_gathering_) return reduce_between();
   call_.note(Activity::kUnpack);
   if (const Status status = gpu_->packing().store(part_, scaling_.after); !status.is_ok()) return status;
   parts_done_ += part_.segments.size();
   if (parts_done_ < call_.segments.size()) return launch();
-  Result<std::shared_ptr<cuda::Event>> event = gpu_->events().take();
+  Result<std::shared_ptr<cuda::Event>> event = record();
   if (!event.is_ok()) return event.status();
-  if (const Status status = gpu_->stream().record(*event.value()); !status.is_ok()) return status;
   const auto launched = std::make_shared<CudaEvent>(std::vector{std::move(event).value()});
   gpu_->packing().enqueued_until(launched);
   launched_.push_back(launched);
@@ -233,8 +252,11 @@ Status NcclBackend::complete() {
 void NcclBackend::end(const Status& status, std::shared_ptr<CudaEvent> event) {
   if (!status.is_ok() && broken_.is_ok()) broken_ = status;  // the other members go on without this rank
   state_ = State::kIdle;
-  done_.push_back(
-      {.id = call_.id, .status = status, .how = "nccl", .event = std::move(event), .segment = culprit_});
+  done_.push_back({.id = call_.id,
+                   .status = status,
+                   .how = by_levels_ == nullptr ? "nccl" : "nccl_hierarchical",
+                   .event = std::move(event),
+                   .segment = culprit_});
 }
 
 // False if there is nothing to do at once.
@@ -263,7 +285,10 @@ bool NcclBackend::finish_meeting() {
     end(status);
     return true;
   }
-  if (status.is_ok()) status = state_ == State::kMeeting ? go_on() : decide();
+  if (status.is_ok() && state_ == State::kBetween)
+    status = gather();
+  else if (status.is_ok())
+    status = state_ == State::kMeeting ? go_on() : decide();
   if (!status.is_ok()) end(status);
   return true;
 }
@@ -322,12 +347,16 @@ void NcclBackend::take_back(CallId call, std::span<const int32_t> arrivals) {
 void NcclBackend::abort(const Status& why) {
   RUEDA_CHECK(!why.is_ok(), "an abort needs a reason");
   broken_ = why;
+  const bool is_enqueueing = state_ == State::kLaunching || state_ == State::kBetween;
   state_ = State::kIdle;
   done_.clear();
   meetings_.abort(why);
   if (gpu_ == nullptr) return;
   const Deadline deadline = Deadline::after(kAbortTime);
   const cuda::ScopedContext context(*gpu_->device());
+  if (is_enqueueing)  // the stream may still work for the call that was on its way
+    if (Result<std::shared_ptr<cuda::Event>> event = record(); event.is_ok())
+      launched_.push_back(std::make_shared<CudaEvent>(std::vector{std::move(event).value()}));
   for (const auto& event : launched_) event->condemn(why);
   const size_t left = communicators_.abort(gpu_->device(), deadline);
   const bool has_ended = have_happened(launched_, deadline);

@@ -9,6 +9,10 @@
 //   kLaunching    the stream waits for the tensors, packs and scales; NCCL enqueues its group, in the
 //   background
 //
+//   kBetween      of a hierarchical allreduce (levels.h): NCCL has been given its part inside the host, and
+//   the backend of the meetings adds the shares between hosts, through pinned memory; kLaunching follows
+//   again
+//
 // Then results are scaled and unpacked on the stream, and Done carries the event after that. One call at a
 // time is on its way to the stream; any number is launched.
 //
@@ -23,6 +27,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -34,8 +39,9 @@
 
 #include "rueda/backend/backend.h"
 #include "rueda/backend/cuda_event.h"
+#include "rueda/backend/gpu.h"
 #include "rueda/backend/nccl/communicators.h"
-#include "rueda/backend/nccl/gpu.h"
+#include "rueda/backend/nccl/levels.h"
 #include "rueda/backend/nccl/library.h"
 #include "rueda/backend/nccl/meetings.h"
 #include "rueda/memory/cuda/deferred_frees.h"
@@ -52,6 +58,9 @@ struct NcclOptions {
   size_t pack_bytes = 64 << 20;   // of the tensors of one call; the same on every rank
   Rank local_rank = 0;            // chooses the GPU of a rank that joins before it has used one
   Nanos patience = 30 * kSecond;  // how long a communicator may take to connect
+  // Where the members of a group run, if allreduces are to be hierarchical where they can be; otherwise
+  // empty. The same on every rank.
+  std::function<schedule::Topology(const Group&)> topology = {};
 };
 
 class NcclBackend final : public Backend {
@@ -91,7 +100,7 @@ class NcclBackend final : public Backend {
   void discard(const Call& call, std::span<const int32_t> arrivals) override;
 
  private:
-  enum class State : uint8_t { kIdle, kMeeting, kLeaving, kIntroducing, kConnecting, kLaunching };
+  enum class State : uint8_t { kIdle, kMeeting, kLeaving, kIntroducing, kConnecting, kLaunching, kBetween };
 
   void begin(const Call& call);
   Status check_tensors();
@@ -101,21 +110,36 @@ class NcclBackend final : public Backend {
   void hand_over(const std::string& why);
   void introduce();
   Status prepare_gpu(nccl::Introduction& mine);
+  const nccl::Levels* levels();
   Status decide();
   Status launch();
+  Status launch(std::span<const nccl::Step> steps);
+  Status reduce_between();
+  Status gather();
+  Result<std::shared_ptr<cuda::Event>> record();
   nccl::ResultCode issue(const nccl::Step& step);
   Status complete();
   void end(const Status& status, std::shared_ptr<CudaEvent> event = nullptr);
   void watch_launched();
+  static std::pair<int32_t, std::vector<Rank>> key_of(const Group& group) {
+    return {group.id, group.members};
+  }
+  // Who shares a communicator for the call.
+  [[nodiscard]] const Group& connected() const {
+    return by_levels_ == nullptr ? *call_.group : by_levels_->inside;
+  }
   [[nodiscard]] const nccl::Functions& nccl() const { return options_.library->call(); }
 
   cuda::DeferredFrees frees_;  // first: destroyed last
   NcclOptions options_;
   nccl::Meetings meetings_;
   nccl::Communicators communicators_;
-  std::unique_ptr<nccl::Gpu> gpu_;  // once it is used
+  std::unique_ptr<Gpu> gpu_;  // once it is used
   // Process sets whose members cannot use NCCL together, and why.
   std::map<std::pair<int32_t, std::vector<Rank>>, std::string> refused_;
+
+  // The levels of each process set that has reduced; those of one level have none.
+  std::map<std::pair<int32_t, std::vector<Rank>>, std::optional<nccl::Levels>> levels_;
 
   // The call on its way to the stream.
   State state_ = State::kIdle;
@@ -125,7 +149,10 @@ class NcclBackend final : public Backend {
   std::optional<size_t> culprit_;  // the segment that cannot be used, if one cannot
   nccl::Communicator* communicator_ = nullptr;
   nccl::Scaling scaling_;
-  Deadline deadline_ = Deadline::at(0);  // of kConnecting
+  const nccl::Levels* by_levels_ = nullptr;  // the call is reduced hierarchically
+  bool is_gathering_ = false;                // by levels: the shares have been added between hosts
+  std::shared_ptr<cuda::Event> reduced_;     // my share of the sums of my host is there
+  Deadline deadline_ = Deadline::at(0);      // of kConnecting
 
   std::vector<Done> done_;
   std::deque<std::shared_ptr<CudaEvent>> launched_;  // those that have not happened

@@ -1,7 +1,7 @@
-// The tensors of one call as runs of elements on the device of this rank, as NCCL takes them. The tensors of
-// an allreduce are packed; a tensor of another device of this rank is copied; a rank that has joined
-// contributes identity elements. Everything is enqueued on the stream, nothing waits. Engine thread only,
-// with the device's context current.
+// The tensors of one call as runs of elements on the device of this rank, as vendor libraries take them. The
+// tensors of an allreduce are packed; a tensor of another device of this rank is copied; a rank that has
+// joined contributes identity elements. Everything is enqueued on the stream, nothing waits. Engine thread
+// only, with the device's context current.
 #pragma once
 
 #include <map>
@@ -11,20 +11,34 @@
 
 #include "rueda/backend/backend.h"
 #include "rueda/backend/cuda_event.h"
-#include "rueda/backend/nccl/lowering.h"
 #include "rueda/memory/cuda/buffers.h"
 #include "rueda/memory/cuda/kernels.h"
 #include "rueda/memory/cuda/streams.h"
 
-namespace rueda::nccl {
+namespace rueda::backend {
+
+// One run of elements on my device: a tensor, or several that are packed.
+struct Run {
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  int64_t count = 0;                     // as in Segment
+  std::span<const int64_t> counts = {};  // as in Segment
+};
 
 // How many of the first tensors an allreduce can pack in so many bytes; at least one, because a tensor alone
 // need not be packed. The same on every member. Pure.
-size_t packed_at_once(DType dtype, std::span<const backend::Segment> tensors, size_t pack_bytes);
+size_t packed_at_once(DType dtype, std::span<const Segment> tensors, size_t pack_bytes);
+
+// Whether a tensor may be used where it lies.
+enum class Copies : uint8_t {
+  kNeeded,
+  kAll  // never: another library may still write there when a call has been given up
+};
 
 class DevicePacking {
  public:
-  DevicePacking(cuda::Stream& stream, cuda::Kernels& kernels) : stream_(stream), kernels_(kernels) {}
+  DevicePacking(cuda::Stream& stream, cuda::Kernels& kernels, Copies copies = Copies::kNeeded)
+      : stream_(stream), kernels_(kernels), copies_(copies) {}
 
   // Allocates what the packing of so many bytes needs, or less if the device has less. Returns for how many
   // bytes there is memory now; perhaps 0.
@@ -34,13 +48,13 @@ class DevicePacking {
     if (last_ == nullptr) buffer_ = {};
   }
   // Makes the stream wait for every tensor, and lays the inputs out, scaled by `before`.
-  Status load(const backend::Call& call, const Scale& before);
+  Status load(const Call& call, const Scale& before);
   // [tensors], or one for all if they are packed.
   [[nodiscard]] std::span<const Run> runs() const { return runs_; }
   // Scales the results by `after` and puts them where the tensors are.
-  Status store(const backend::Call& call, const Scale& after);
+  Status store(const Call& call, const Scale& after);
   // Everything that was enqueued until now has ended when `event` happens.
-  void enqueued_until(std::shared_ptr<backend::CudaEvent> event) { last_ = std::move(event); }
+  void enqueued_until(std::shared_ptr<CudaEvent> event) { last_ = std::move(event); }
 
  private:
   struct Place {  // of one tensor
@@ -50,21 +64,23 @@ class DevicePacking {
     bool is_fetched = false;      // the input is copied to the buffer
     bool is_delivered = false;    // the result is copied from the buffer
   };
-  Status load_packed(const backend::Call& call, const Scale& before);
-  Status load_apart(const backend::Call& call, const Scale& before);
-  Status fetch(const backend::Call& call, const backend::Segment& segment, std::byte* to, size_t count);
+  Status load_packed(const Call& call, const Scale& before);
+  Status load_apart(const Call& call, const Scale& before);
+  Status fetch(const Call& call, const Segment& segment, std::byte* to, size_t count);
   Status fill_identity(const schedule::Spec& spec, std::byte* to, size_t count);
   Status scale(DType dtype, const void* from, void* to, size_t count, const Scale& by);
   Status reserve(size_t bytes);
-  [[nodiscard]] bool is_foreign(const backend::Segment& segment) const {
-    return segment.memory.device != stream_.device()->ordinal();
+  // Whether its bytes are copied one by one, and not used where they are.
+  [[nodiscard]] bool is_foreign(const Segment& segment) const {
+    return copies_ == Copies::kAll || segment.memory.device != stream_.device()->ordinal();
   }
 
   cuda::Stream& stream_;
   cuda::Kernels& kernels_;
+  Copies copies_;
   cuda::DeviceBuffer buffer_;
-  std::vector<std::pair<std::shared_ptr<backend::CudaEvent>, cuda::DeviceBuffer>> retired_;
-  std::shared_ptr<backend::CudaEvent> last_;
+  std::vector<std::pair<std::shared_ptr<CudaEvent>, cuda::DeviceBuffer>> retired_;
+  std::shared_ptr<CudaEvent> last_;
   std::map<std::pair<ReduceOp, DType>, cuda::PinnedBuffer> identities_;  // filled once, then only read
 
   // of the call
@@ -76,4 +92,4 @@ class DevicePacking {
   std::vector<Run> runs_;
 };
 
-}  // namespace rueda::nccl
+}  // namespace rueda::backend

@@ -1,31 +1,29 @@
-#include "rueda/backend/nccl/device_packing.h"
+#include "rueda/backend/device_packing.h"
 
 #include <algorithm>
 
 #include "rueda/backend/packing.h"
 #include "rueda/kernels/kernels.h"
 
-namespace rueda::nccl {
+namespace rueda::backend {
 namespace {
 
 // Tensors begin at multiples of this in the buffer: kernels copy 16 bytes at once, and devices fetch 128. The
 // gaps are reduced as well and mean nothing.
-constexpr size_t kAlignment = 128;
+constexpr size_t kPlaceAlignment = 128;
 constexpr size_t kIdentityBytes = 256 << 10;
 constexpr size_t kUnit = 2 << 20;  // what CUDA allocates at once
 
-size_t round_up(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+size_t place_bytes(size_t bytes) { return (bytes + kPlaceAlignment - 1) / kPlaceAlignment * kPlaceAlignment; }
 
-bool has_joined(const backend::Segment& segment) {
-  return segment.input == nullptr && segment.output == nullptr;
-}
+bool has_joined(const Segment& segment) { return segment.input == nullptr && segment.output == nullptr; }
 
 }  // namespace
 
-size_t packed_at_once(DType dtype, std::span<const backend::Segment> tensors, size_t pack_bytes) {
+size_t packed_at_once(DType dtype, std::span<const Segment> tensors, size_t pack_bytes) {
   size_t count = 0, bytes = 0;
   for (; count < tensors.size(); ++count) {
-    bytes += round_up(static_cast<size_t>(tensors[count].count) * size_of(dtype));
+    bytes += place_bytes(static_cast<size_t>(tensors[count].count) * size_of(dtype));
     if (bytes > pack_bytes) break;
   }
   return std::max<size_t>(count, 1);
@@ -37,17 +35,17 @@ size_t DevicePacking::prepare(size_t bytes) {
   return buffer_.bytes();
 }
 
-Status DevicePacking::load(const backend::Call& call, const Scale& before) {
+Status DevicePacking::load(const Call& call, const Scale& before) {
   runs_.clear();
   places_.clear();
   table_.clear();
   offsets_.clear();
-  for (const backend::Segment& segment : call.segments) {
+  for (const Segment& segment : call.segments) {
     if (segment.memory.ready == nullptr) continue;
     const Status status = stream_.wait(static_cast<cuda::CUevent>(segment.memory.ready));
     if (!status.is_ok()) return status;
   }
-  const auto stays_in_place = [&](const backend::Segment& one) {
+  const auto stays_in_place = [&](const Segment& one) {
     return call.segments.size() == 1 && !has_joined(one) && !is_foreign(one);
   };
   is_packed_ =
@@ -55,19 +53,19 @@ Status DevicePacking::load(const backend::Call& call, const Scale& before) {
   return is_packed_ ? load_packed(call, before) : load_apart(call, before);
 }
 
-Status DevicePacking::load_packed(const backend::Call& call, const Scale& before) {
+Status DevicePacking::load_packed(const Call& call, const Scale& before) {
   const size_t element = size_of(call.spec.dtype);
   size_t bytes = 0;
-  for (const backend::Segment& segment : call.segments) {
+  for (const Segment& segment : call.segments) {
     offsets_.push_back(bytes);
-    bytes += round_up(static_cast<size_t>(segment.count) * element);
+    bytes += place_bytes(static_cast<size_t>(segment.count) * element);
   }
   if (const Status status = reserve(bytes); !status.is_ok()) return status;
   // A tensor alone is not packed on every member, so it has no gap behind it.
   packed_count_ =
       call.segments.size() == 1 ? static_cast<size_t>(call.segments.front().count) : bytes / element;
   for (size_t i = 0; i < call.segments.size(); ++i) {
-    const backend::Segment& segment = call.segments[i];
+    const Segment& segment = call.segments[i];
     const auto count = static_cast<size_t>(segment.count);
     if (has_joined(segment) || is_foreign(segment)) {
       const Status status = fetch(call, segment, buffer_.data() + offsets_[i], count);
@@ -89,30 +87,30 @@ Status DevicePacking::load_packed(const backend::Call& call, const Scale& before
 }
 
 // Each tensor stays where it is, except that what is foreign, missing or scaled first lies in the buffer.
-Status DevicePacking::load_apart(const backend::Call& call, const Scale& before) {
+Status DevicePacking::load_apart(const Call& call, const Scale& before) {
   const size_t element = size_of(call.spec.dtype);
   const bool is_scaled = is_reduction(call.spec.what) && !before.is_identity();
   const bool scales_into_output = call.spec.what == Collective::kAllreduce;
   size_t bytes = 0;
-  for (const backend::Segment& segment : call.segments) {
+  for (const Segment& segment : call.segments) {
     Place& place = places_.emplace_back();
     const Rank me = call.group->me, n = call.group->size();
     place.given = static_cast<size_t>(elements_given(call.spec.what, segment, me, n));
     place.taken = static_cast<size_t>(elements_taken(call.spec.what, segment, me, n));
     place.is_fetched = segment.input == nullptr || is_foreign(segment) || (is_scaled && !scales_into_output);
     place.is_delivered = segment.output == nullptr || is_foreign(segment);
-    if (place.is_fetched) bytes += round_up(place.given * element);
-    if (place.is_delivered) bytes += round_up(place.taken * element);
+    if (place.is_fetched) bytes += place_bytes(place.given * element);
+    if (place.is_delivered) bytes += place_bytes(place.taken * element);
   }
   if (const Status status = reserve(bytes); !status.is_ok()) return status;
   std::byte* free = buffer_.data();
   for (size_t i = 0; i < call.segments.size(); ++i) {
-    const backend::Segment& segment = call.segments[i];
+    const Segment& segment = call.segments[i];
     Place& place = places_[i];
     std::byte* const fetched = free;
-    if (place.is_fetched) free += round_up(place.given * element);
+    if (place.is_fetched) free += place_bytes(place.given * element);
     std::byte* const delivered = free;
-    if (place.is_delivered) free += round_up(place.taken * element);
+    if (place.is_delivered) free += place_bytes(place.taken * element);
     place.output = place.is_delivered ? delivered : static_cast<std::byte*>(segment.output);
     place.input = static_cast<const std::byte*>(segment.input);
     const bool is_copied = segment.input == nullptr || is_foreign(segment);
@@ -134,8 +132,7 @@ Status DevicePacking::load_apart(const backend::Call& call, const Scale& before)
 }
 
 // Copies an input that this device cannot read, or what a rank that has joined contributes.
-Status DevicePacking::fetch(const backend::Call& call, const backend::Segment& segment, std::byte* to,
-                            size_t count) {
+Status DevicePacking::fetch(const Call& call, const Segment& segment, std::byte* to, size_t count) {
   if (count == 0) return Status::ok();
   if (segment.input != nullptr) return stream_.copy(to, segment.input, count * size_of(call.spec.dtype));
   return is_reduction(call.spec.what) ? fill_identity(call.spec, to, count) : Status::ok();
@@ -164,14 +161,14 @@ Status DevicePacking::scale(DType dtype, const void* from, void* to, size_t coun
   return kernels_.scale(stream_, dtype, from, to, count, by);
 }
 
-Status DevicePacking::store(const backend::Call& call, const Scale& after) {
+Status DevicePacking::store(const Call& call, const Scale& after) {
   const size_t element = size_of(call.spec.dtype);
   const Scale by = is_reduction(call.spec.what) ? after : Scale{};
   if (is_packed_) {
     const Status scaled = scale(call.spec.dtype, buffer_.data(), buffer_.data(), packed_count_, by);
     if (!scaled.is_ok()) return scaled;
     size_t next = 0;  // in the table, which lists inputs
-    for (const backend::Segment& segment : call.segments) {
+    for (const Segment& segment : call.segments) {
       if (has_joined(segment) || is_foreign(segment) || segment.count == 0) continue;
       table_[next++].tensor = static_cast<std::byte*>(segment.output);
     }
@@ -181,7 +178,7 @@ Status DevicePacking::store(const backend::Call& call, const Scale& after) {
     }
   }
   for (size_t i = 0; i < call.segments.size(); ++i) {
-    const backend::Segment& segment = call.segments[i];
+    const Segment& segment = call.segments[i];
     const std::byte* from = is_packed_ ? buffer_.data() + offsets_[i] : places_[i].output;
     const size_t count = is_packed_ ? static_cast<size_t>(segment.count) : places_[i].taken;
     if (!is_packed_) {
@@ -208,4 +205,4 @@ Status DevicePacking::reserve(size_t bytes) {
   return Status::ok();
 }
 
-}  // namespace rueda::nccl
+}  // namespace rueda::backend

@@ -1,0 +1,36 @@
+// What a rank has on its GPU for NCCL, or for an MPI that takes CUDA memory: the stream on which everything
+// runs, kernels, events, buffers. It is made when the rank first uses a GPU, not during init, because
+// programs choose their GPU after init, and a process that has initialised CUDA can no longer choose. Engine
+// thread only.
+#pragma once
+
+#include <memory>
+
+#include "rueda/backend/device_packing.h"
+#include "rueda/memory/cuda/device.h"
+#include "rueda/memory/cuda/driver.h"
+#include "rueda/memory/cuda/events.h"
+#include "rueda/memory/cuda/kernels.h"
+#include "rueda/memory/cuda/streams.h"
+
+namespace rueda::backend {
+
+class Gpu {
+ public:
+  static Result<std::unique_ptr<Gpu>> open(cuda::Devices& devices, int32_t ordinal,
+                                           Copies copies = Copies::kNeeded);
+
+  [[nodiscard]] const std::shared_ptr<const cuda::Device>& device() const { return stream_->device(); }
+  [[nodiscard]] cuda::Stream& stream() { return *stream_; }
+  [[nodiscard]] cuda::EventPool& events() { return events_; }
+  [[nodiscard]] DevicePacking& packing() { return packing_; }
+
+ private:
+  Gpu(std::unique_ptr<cuda::Stream> stream, std::unique_ptr<cuda::Kernels> kernels, Copies copies);
+  std::unique_ptr<cuda::Stream> stream_;
+  std::unique_ptr<cuda::Kernels> kernels_;
+  cuda::EventPool events_;
+  DevicePacking packing_;
+};
+
+}  // namespace rueda::backend

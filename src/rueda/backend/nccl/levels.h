@@ -1,0 +1,47 @@
+// A hierarchical allreduce: NCCL reduces inside each host so that every member holds a part of the sums, the
+// members with equal places in their hosts add these parts over the network, and NCCL gathers the parts
+// inside each host. Pure.
+//
+// With S bytes on each of L members of a host and H hosts, a member sends 2 S (L-1)/L bytes inside its host,
+// and S/L bytes take part in an allreduce of H members. Source of the idea: Jia et al., "Highly scalable deep
+// learning training system with mixed-precision", 2018. It is Horovod's NCCLHierarchicalAllreduce.
+//
+// The elements need not divide evenly, and nothing is padded: the last member's part has what is left over,
+// which moves in the same group of NCCL's functions by a reduction to it, and by a broadcast from it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rueda/backend/nccl/lowering.h"
+#include "rueda/base/types.h"
+#include "rueda/schedule/topology.h"
+
+namespace rueda::nccl {
+
+struct Levels {
+  Group inside;   // the members on my host
+  Group between;  // those at my place in every host
+};
+struct LevelsOrReason {
+  std::optional<Levels> levels;
+  std::string why_not;  // a sentence; empty as well where there is only one level
+};
+
+// The same outcome on every member. topology: of the group's members.
+LevelsOrReason levels_of(const Group& group, const schedule::Topology& topology);
+
+// What member `me` of n on one host holds between the two functions of NCCL.
+struct Share {
+  int64_t begin = 0, count = 0;  // elements
+  bool operator==(const Share&) const = default;
+};
+Share share_of(int64_t count, Rank me, Rank n);
+
+// The steps inside a host, as steps_of(). The output holds my part after the first, and all after the second.
+std::vector<Step> reducing_steps_of(const schedule::Spec& spec, const Run& run, Rank me, Rank n);
+std::vector<Step> gathering_steps_of(const schedule::Spec& spec, const Run& run, Rank me, Rank n);
+
+}  // namespace rueda::nccl
