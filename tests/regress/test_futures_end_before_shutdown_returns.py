@@ -1,8 +1,8 @@
 """hvd.shutdown() could return before the callbacks of open futures had run.
 
-The thread that completes futures looked for ended operations, and then asked whether the engine had stopped. If
-the engine stopped between the two, the thread ended without another look, and a new one completed the futures
-after shutdown had returned. Seen once in 35 runs of a test.
+The thread that completes futures looked for ended operations, and then asked whether the engine had stopped.
+If the engine stopped between the two, the thread ended without another look, and a new one completed the
+futures after shutdown had returned. Seen once in 35 runs of a test.
 """
 
 import threading
