@@ -1,4 +1,4 @@
-"""Runs the front ends' tests over several versions of the frameworks; ``make test-matrix`` calls it.
+"""Runs the front ends' tests over several versions of frameworks, Spark and Ray, for ``make test-matrix``.
 
 Each environment is its own venv under $RUEDA_MATRIX_CACHE (default ~/.cache/rueda/matrix), which is made
 once and kept. A cell is one environment with some suites. ``--only 'WORD;WORD'`` runs the cells whose label
@@ -38,6 +38,8 @@ TENSORFLOW = ["tests/multiprocess/test_tensorflow_*.py", "tests/python/test_tens
 KERAS = ["tests/multiprocess/test_keras_*.py"]
 TF_KERAS = ["tests/multiprocess/test_tf_keras_*.py"]
 JAX = ["tests/multiprocess/test_jax_*.py", "tests/python/test_jax_*.py"]
+SPARK = ["tests/multiprocess/test_spark_*.py", "tests/python/test_spark_*.py"]
+RAY = ["tests/multiprocess/test_ray_*.py", "tests/python/test_ray_*.py"]
 TORCH = ["tests/multiprocess/test_torch_*.py", "tests/python/test_torch_*.py"]
 
 
@@ -65,6 +67,7 @@ NEW_TF = ("tensorflow==2.21.0", "keras==3.15.1", "tf_keras==2.21.0")
 OLD_JAX = ("jax==0.5.3", "jaxlib==0.5.3", "keras==3.9.2", "optax==0.2.4")
 NEW_JAX = ("jax==0.10.2", "jaxlib==0.10.2", "keras==3.15.1", "optax==0.2.8")
 TORCH_CPU = ("torch==2.13.0", "keras==3.15.1", "numpy<3")
+ROWS = ("pyarrow>=15", "pandas>=2.2,<3", "fsspec", *TORCH_CPU)  # beside Spark, which needs Java 17
 
 CELLS = [
     Cell(OLD_TF, tuple(TENSORFLOW), label="TensorFlow 2.16.2"),
@@ -80,6 +83,10 @@ CELLS = [
     keras("jax", *NEW_JAX, label="Keras 3.15.1 on JAX 0.10.2"),
     Cell(TORCH_CPU, tuple(TORCH), label="PyTorch 2.13.0"),
     keras("torch", *TORCH_CPU, label="Keras 3.15.1 on PyTorch 2.13.0"),
+    Cell(("pyspark==3.5.9", *ROWS), tuple(SPARK), label="PySpark 3.5.9"),
+    Cell(("pyspark==4.3.0", *ROWS), tuple(SPARK), label="PySpark 4.3.0"),
+    Cell(("ray[train,tune]==2.51.0", "torch==2.13.0", "numpy<3"), tuple(RAY), label="Ray 2.51.0"),
+    Cell(("ray[train,tune]==2.60.0", "torch==2.13.0", "numpy<3"), tuple(RAY), label="Ray 2.60.0"),
 ]
 
 QUIET = {

@@ -83,6 +83,11 @@ typedef struct rueda_init_options {
    * has): its ranks are the ranks of the job. 0 = none; the launcher decides. Its members all call
    * rueda_init. */
   uint64_t mpi_communicator;
+  /* Called several times a second on the calling thread while rueda_init waits for other ranks; it may run
+   * handlers of signals. Non-zero: rueda_init gives up, tells the other ranks, and fails with
+   * RUEDA_UNAVAILABLE. NULL = nothing interrupts it. It must not call rueda_init; rueda_shutdown has no
+   * effect in it. */
+  int32_t (*is_interrupted)(void);
 } rueda_init_options;
 
 /* Collective: blocks until every rank has called it (RUEDA_START_TIMEOUT). NULL = defaults. A second call

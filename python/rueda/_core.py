@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 from ctypes import (
+    CFUNCTYPE,
     POINTER,
     Structure,
     c_char_p,
@@ -65,6 +66,9 @@ class PythonStacks(Structure):
     ]
 
 
+IsInterrupted = CFUNCTYPE(c_int32)
+
+
 class InitOptions(Structure):
     """rueda_init_options"""
 
@@ -75,6 +79,7 @@ class InitOptions(Structure):
         ("set_ranks", POINTER(c_int32)),
         ("expected_size", c_int32),
         ("mpi_communicator", c_uint64),
+        ("is_interrupted", IsInterrupted),
     ]
 
 

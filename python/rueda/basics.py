@@ -14,7 +14,7 @@ from ctypes import byref, c_int32
 from ctypes import sizeof as size_in_bytes
 from typing import Any
 
-from rueda import _core, epochs, errors, mpi, policy, stacks
+from rueda import _core, epochs, errors, interruption, mpi, policy, stacks
 from rueda.process_sets import ProcessSet, beyond_int32, global_process_set, process_set_table
 
 INIT_FAILED = (
@@ -86,6 +86,7 @@ class HorovodBasics:
         holds all ranks is the world.
         A call while initialized starts nothing; its process sets must be registered already.
         Raises ValueError with the cause when the job cannot be formed; the call may then be repeated.
+        Handlers of signals run meanwhile, so Ctrl-C raises KeyboardInterrupt at once.
         """
         communicator = _check_comm(comm)
         sets = _check_process_sets(process_sets)
@@ -108,9 +109,13 @@ class HorovodBasics:
         options.set_sizes = (c_int32 * len(sizes))(*sizes)
         options.set_ranks = (c_int32 * len(flat))(*flat)
         options.mpi_communicator = communicator
+        raised: list[BaseException] = []
+        options.is_interrupted = _core.IsInterrupted(interruption.run_signal_handlers(raised))
         stacks.prepare()
         with environment(_engine_takes_sets()):
             if _core.init(byref(options)) != _core.OK:
+                if raised:
+                    raise raised[0]
                 raise ValueError(INIT_FAILED.format(cause=_core.last_error()))
         process_set_table.is_dynamic = (_dynamic_text() or "0").lower() not in _FALSE_WORDS
         if not self._exit_is_registered:

@@ -173,6 +173,7 @@ _KINDS: Mapping[str, tuple[Any, str]] = {
     "kwargs": (Mapping, "a dict"),
     "num_proc": (numbers.Integral, "an int"),
     "np": (numbers.Integral, "an int"),
+    "env": (Mapping, "a dict"),
     "hosts": (str, 'a string such as "a:2,b:2"'),
     "network_interfaces": (Iterable, "a list of names"),
     "executable": ((str, os.PathLike), "a path"),
@@ -230,13 +231,14 @@ def run(
     np: Optional[int] = None,
     min_np: Optional[int] = None,
     max_np: Optional[int] = None,
+    *,
+    env: Optional[Mapping[str, str]] = None,
 ) -> list[Any]:
     """Runs `func(*args, **kwargs)` in `num_proc` processes and returns the list of results in rank order.
 
     np is short for num_proc. hosts: "a:2,b:2" as `rueda run -H`; hostfile: a file of lines "name slots=2";
-    default: this machine. The other arguments mean what the options of `rueda run` mean; `disable_cache` and
-    `use_gloo` change nothing.
-
+    default: this machine. env: variables for the ranks, besides those of this process. The other arguments
+    mean what the options of `rueda run` mean; `disable_cache` and `use_gloo` change nothing.
     Raises `RuntimeError` if a process failed; its `__cause__` is the exception that `func` raised there, and
     the cause of that shows the remote traceback. Raises `ValueError` for contradictory arguments and for
     those that the launcher refuses, such as more processes than slots, and `TypeError` for wrong kinds.
@@ -249,7 +251,7 @@ def run(
     max_num_proc = _deprecated("max_np", max_np, "max_num_proc", max_num_proc)
     interfaces = _deprecated("network_interface", network_interface, "network_interfaces", network_interfaces)
     _refuse_elastic(min_num_proc, max_num_proc, slots, reset_limit, cooldown_range, host_discovery_script)
-    size = next(count for count in (np, num_proc, 1) if count is not None)
+    size = int(np if np is not None else num_proc if num_proc is not None else 1)
     options: dict[str, object] = {
         "--hosts": hosts,
         "--hostfile": hostfile,
@@ -261,15 +263,19 @@ def run(
         "--mpi-args": mpi_args or None,  # no effect, as the launcher says
     }
     arguments = ["--num-proc", str(size), *(["--verbose"] if verbose else []), *_given(options)]
-    return _run_command(_pickle_call(func, args, kwargs or {}), arguments, size, executable or sys.executable)
+    call = _pickle_call(func, args, kwargs or {})
+    return _run_command(call, arguments, size, (executable or sys.executable, env or {}))
 
 
-def _run_command(stage: bytes, arguments: list[str], size: int, python: str) -> list[Any]:
+def _run_command(
+    stage: bytes, arguments: list[str], size: int, ranks: tuple[str | os.PathLike[str], Mapping[str, str]]
+) -> list[Any]:
     import pickle
     import signal
     import subprocess
     import tempfile
 
+    python, env = ranks
     with tempfile.TemporaryDirectory(prefix="rueda-run-") as directory:  # mode 0700
         stage_file = os.path.join(directory, "stage")
         with open(stage_file, "wb") as file:
@@ -282,6 +288,7 @@ def _run_command(stage: bytes, arguments: list[str], size: int, python: str) -> 
         launcher = subprocess.Popen(
             [command, "run", *options, python, "-c", WORKER.format(_package_root())],
             stdin=subprocess.PIPE,
+            env={**os.environ, **{name: str(value) for name, value in env.items()}},
             start_new_session=True,
         )
         try:

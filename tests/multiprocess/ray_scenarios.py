@@ -218,6 +218,18 @@ def interrupted(folder):
     return run_and_wait(folder)
 
 
+def train_too_many(count):
+    """Ray Train would wait for other nodes."""
+    from ray.train import ScalingConfig
+
+    from rueda.ray import RuedaTrainer
+
+    def loop():
+        raise AssertionError("started")
+
+    return RuedaTrainer(loop, scaling_config=ScalingConfig(num_workers=int(count))).fit()
+
+
 def train(folder):
     """Ray Train: rank 1 is killed after the second epoch, and training goes on from the checkpoint."""
     import tempfile

@@ -40,6 +40,12 @@ def test_more_ranks_than_slots_are_refused_at_once_with_both_numbers(program):
     assert "asked for 9 ranks of 1 CPU" in refused["text"] and "room for 4" in refused["text"]
 
 
+def test_ray_train_refuses_more_ranks_than_slots_at_once_with_both_numbers(program):
+    refused = program.ask("train_too_many", 9)
+    assert refused["error"] == "ValueError"
+    assert "asked for 9 ranks of 1 CPU" in refused["text"] and "room for 4" in refused["text"]
+
+
 def test_occupied_slots_end_the_wait_with_both_numbers(program):
     late = program.ask("occupied", 2)
     assert late["error"] == "RuntimeError"

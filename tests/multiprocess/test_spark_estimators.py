@@ -195,6 +195,31 @@ def test_a_batch_function_of_the_user_several_passes_and_parquet(spark, frame, n
         np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
+def test_a_cross_validator_fits_two_models_at_once_and_leaves_the_environment_alone(
+    spark, frame, store, tmp_path
+):
+    from pyspark.ml.evaluation import RegressionEvaluator
+    from pyspark.ml.tuning import CrossValidator, ParamGridBuilder
+
+    def tell(epoch, numbers):
+        assert os.environ["GIVEN"] == "to ranks", "the variables of the backend"
+
+    backend = LocalBackend(1, env={"GIVEN": "to ranks"})
+    estimator = torch_estimator(store, backend=backend, batch_size=10, callbacks=[tell])
+    grid = ParamGridBuilder().addGrid(estimator.epochs, [1, 6]).build()
+    evaluator = RegressionEvaluator(labelCol="y", predictionCol="y__output")
+    before = dict(os.environ)
+    validator = CrossValidator(
+        estimator=estimator, estimatorParamMaps=grid, evaluator=evaluator, numFolds=2, parallelism=2, seed=1
+    )
+    found = validator.fit(frame)
+    assert dict(os.environ) == before
+    assert found.avgMetrics[1] < found.avgMetrics[0], "more epochs, less error"
+    assert len(found.bestModel.getHistory()["loss"]) == 6
+    runs = {path.parent.name for path in tmp_path.glob("runs/*/logs")}
+    assert len(runs) == 5, "two folds of two models, and the best one on all rows"
+
+
 @pytest.mark.parametrize(
     "changes, sentence",
     [

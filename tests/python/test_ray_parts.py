@@ -2,14 +2,16 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import rueda
 from rueda.placement import Hello, place
-from rueda.ray import ElasticRayExecutor, RayExecutor, bundles, entry, guard, reports
+from rueda.ray import ElasticRayExecutor, RayExecutor, bundles, entry, guard, private, reports
 from rueda.ray.bundles import Shape, make_shape
 
 
@@ -173,3 +175,31 @@ def test_the_guard_ends_programs_and_forks_of_a_killed_process():
 
     assert_all_gone([one.pid for one in left], seconds=15)
     assert json.dumps([guard.look(one.pid) for one in left]) == "[null, null]"
+
+
+def test_versions_of_ray_that_are_too_old_are_refused_in_one_sentence():
+    assert private.version_problem("2.51.0") == private.version_problem("3.0.0") == ""
+    assert private.version_problem("2.60.0rc1") == ""
+    said = private.version_problem("2.9.3")
+    assert said.startswith("rueda.ray needs Ray 2.51 or newer, but Ray 2.9.3 is installed"), said
+
+
+def test_rays_private_names_are_used_in_one_module_and_may_go():
+    folder = Path(private.__file__).parent
+    users = [
+        file.name for file in folder.glob("*.py") if re.search(r"_private\.worker|\.v2\.", file.read_text())
+    ]
+    assert users == ["private.py"]
+    assert private.has_started_cluster(object()) is False
+
+
+def test_a_ray_without_its_trainer_is_one_sentence(monkeypatch):
+    ray = pytest.importorskip("ray")
+    monkeypatch.setitem(sys.modules, "ray.train.v2.api.data_parallel_trainer", None)
+    with pytest.raises(
+        ImportError, match=rf"^Ray {re.escape(ray.__version__)} has no Ray Train as rueda knows it"
+    ):
+        private.data_parallel_trainer()
+    monkeypatch.setattr(ray, "__version__", "2.40.0")
+    with pytest.raises(ImportError, match=r"needs Ray 2\.51 or newer, but Ray 2\.40\.0 is installed"):
+        private.data_parallel_trainer()

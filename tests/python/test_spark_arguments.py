@@ -6,7 +6,7 @@ import pytest
 
 from rueda.placement import Place
 from rueda.spark import arguments, channel, launcher
-from rueda.spark.common import checks
+from rueda.spark.common import checks, runs
 
 ARGUMENTS = {
     name: None
@@ -143,3 +143,12 @@ def test_the_cause_of_an_error_in_the_jvm_is_its_innermost_line():
 
     with pytest.raises(RuntimeError, match="Not written: disk full"):
         checks.wrapped(fail, "Not written")
+
+
+def test_two_fits_at_once_do_not_share_a_run():
+    with runs.alone("store/runs/a", "a"), runs.alone("store/runs/b", "b"):
+        refused = pytest.raises(ValueError, match="Another fit with run_id 'a' is under way")
+        with refused, runs.alone("store/runs/a", "a"):
+            raise AssertionError("two at once")
+    with runs.alone("store/runs/a", "a"):
+        pass

@@ -147,6 +147,30 @@ TEST_F(RendezvousPointTest, a_rank_that_was_refused_and_ended_is_quoted_where_ra
             "another rank could not initialize: rank 2: RUEDA_X is wrong.");
 }
 
+TEST_F(RendezvousPointTest, an_interrupted_rank_tells_a_rank_0_that_comes_later) {
+  RendezvousPoint rank0, rank1;
+  ASSERT_TRUE(rank0.open(world(0, 2), "", soon()).is_ok());
+  ASSERT_TRUE(rank1.open(world(1, 2), "", soon()).is_ok());
+  rank1.watch([] { return true; });
+  const Status interrupted = rank1.next_number(soon()).status();
+  EXPECT_EQ(interrupted.why, store::interrupted_status().why);
+  rank1.refuse(interrupted);
+  InitExchange exchange(*rank0.rendezvous().store, rank0.next_number(soon()).value(), 0, 2, soon());
+  std::vector<PeerInfo> all;
+  ASSERT_TRUE(exchange.publish({}).is_ok());
+  EXPECT_THAT(exchange.gather(all).why, HasSubstr("rank 1: a signal interrupted init"));
+}
+
+TEST(InitExchange, an_interruption_ends_the_wait_for_others) {
+  const auto store = store::make_memory_store();
+  InitExchange exchange(*store, 1, 0, 2, soon());
+  exchange.watch([] { return true; });
+  std::vector<PeerInfo> all;
+  ASSERT_TRUE(exchange.publish({}).is_ok());
+  EXPECT_EQ(exchange.gather(all).why, store::interrupted_status().why);
+  EXPECT_FALSE(exchange.interrupted().is_ok()) << "which ends the wait for connections";
+}
+
 TEST(InitExchange, a_rank_that_told_its_failure_and_ended_is_quoted) {
   const auto store = store::make_memory_store();
   InitExchange zero(*store, 1, 0, 2, Deadline::after(300 * kSecond)), one(*store, 1, 1, 2, soon());

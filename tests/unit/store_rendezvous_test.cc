@@ -240,43 +240,17 @@ TEST_F(StoreRendezvous, a_wrong_secret_at_the_url_fails_before_the_deadline) {
   EXPECT_THAT(met.status().why, HasSubstr("RUEDA_SECRET_FILE"));
 }
 
-TEST_F(StoreRendezvous, a_run_that_is_over_is_not_joined_and_is_swept_away) {
-  const std::string dir = root_ + "/shared";
-  {
-    FileRun first = begin_file_run(dir, job_, soon()).value();
-    ASSERT_TRUE(first.store->set("key", "stale", soon()).is_ok());
-    EXPECT_EQ(join_file_run(dir, job_, soon()).value().store->get("key", soon()).value(), "stale");
+// The process that runs this test began before rank 0 failed.
+TEST_F(StoreRendezvous, an_interruption_ends_every_wait_for_rank_0) {
+  int asked = 0;
+  const Interrupted is_interrupted = [&asked] { return ++asked > 2; };
+  for (const std::string& url : {"file://" + root_ + "/empty", std::string("tcp://127.0.0.1:1"),
+                                 std::string("tcp://pod-0.invalid:29400")}) {
+    asked = 0;
+    const Status status = open_rendezvous(at_url(1, 2, url), "", "1.0", soon(), is_interrupted).status();
+    EXPECT_EQ(status.why, interrupted_status().why) << url;
+    EXPECT_EQ(asked, 3);
   }
-  EXPECT_EQ(join_file_run(dir, job_, short_wait()).status().code, Code::kTimeout);
-  const FileRun second = begin_file_run(dir, job_, soon()).value();
-  const FileRun joined = join_file_run(dir, job_, soon()).value();
-  EXPECT_EQ(joined.store->try_get("key", soon()).status().code, Code::kUnavailable);
-  int runs = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(dir)) runs += entry.is_directory();
-  EXPECT_EQ(runs, 1);
-}
-
-TEST_F(StoreRendezvous, a_run_that_ends_takes_its_directory_with_it_and_no_other) {
-  const std::string dir = root_ + "/shared";
-  FileRun mine = begin_file_run(dir, "mine", soon()).value();
-  const FileRun other = begin_file_run(dir, "other", soon()).value();
-  FileRun joined = join_file_run(dir, "mine", soon()).value();
-  ASSERT_TRUE(joined.store->set("key", "value", soon()).is_ok());
-  end_file_run(joined.lease);  // it has none
-  EXPECT_TRUE(mine.store->try_get("key", soon()).is_ok());
-  end_file_run(mine.lease);
-  int runs = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(dir)) runs += entry.is_directory();
-  EXPECT_EQ(runs, 1);
-  EXPECT_TRUE(other.store->set("key", "value", soon()).is_ok());
-}
-
-TEST_F(StoreRendezvous, jobs_that_share_a_directory_do_not_meet) {
-  const FileRun mine = begin_file_run(root_ + "/shared", "mine", soon()).value();
-  const FileRun other = begin_file_run(root_ + "/shared", "other", soon()).value();
-  ASSERT_TRUE(mine.store->set("key", "mine", soon()).is_ok());
-  EXPECT_EQ(other.store->try_get("key", soon()).status().code, Code::kUnavailable);
-  EXPECT_TRUE(join_file_run(root_ + "/shared", "mine", soon()).value().store->try_get("key", soon()).is_ok());
 }
 
 TEST_F(StoreRendezvous, a_store_directory_others_may_write_is_refused) {

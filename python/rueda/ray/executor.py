@@ -17,7 +17,7 @@ from typing import Any, Optional
 
 import rueda
 from rueda.placement import Hello, environment, forwarded, place
-from rueda.ray import bundles, entry, placing
+from rueda.ray import bundles, entry, placing, private
 from rueda.ray.supervise import Gathering, RankFailed
 from rueda.ray.worker import MARK
 
@@ -32,6 +32,8 @@ def load_ray() -> Any:
         import ray
     except ImportError:
         raise RuntimeError("rueda.ray needs Ray: pip install 'rueda[ray]'.") from None
+    if problem := private.version_problem(ray.__version__):
+        raise RuntimeError(problem)
     return ray
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rueda.ray import bundles
+from rueda.ray import bundles, private
 
 DEFAULT_SECONDS = 100.0
 NEWS_SECONDS = 5.0
@@ -19,12 +19,16 @@ def _nodes() -> list[Mapping[str, Any]]:
     return [node for node in ray.nodes() if node.get("Alive")]
 
 
-def _is_fixed() -> bool:
-    """Whether this process has started the cluster itself, with ray.init(): then no node will come."""
+def refuse_too_few(shape: bundles.Shape) -> None:
+    """Raises ValueError if the cluster is too small and gets no other node, because this process has started
+    it with ray.init().
+    """
     import ray
 
-    started = getattr(getattr(ray._private, "worker", None), "_global_node", None)
-    return started is not None and bool(started.head)
+    if private.has_started_cluster(ray):
+        room = bundles.capacity([node["Resources"] for node in _nodes()], shape)
+        if room < shape.num_workers:
+            raise ValueError(bundles.too_few(shape, room))
 
 
 class Placing:
@@ -74,8 +78,7 @@ class Placing:
         import ray
 
         shape = self._shape
-        if (room := self._room()) < shape.num_workers and _is_fixed():
-            raise ValueError(bundles.too_few(shape, room))
+        refuse_too_few(shape)
         self.group = ray.util.placement_group(bundles.bundles_of(shape), strategy=shape.strategy)
         self._is_own = True
         now = time.monotonic()

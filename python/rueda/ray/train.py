@@ -16,13 +16,14 @@ import rueda
 from rueda.basics import basics
 from rueda.placement import Hello, environment, forwarded, place
 from rueda.ports import host_key
+from rueda.ray import private
+from rueda.ray.bundles import Shape
+from rueda.ray.placing import refuse_too_few
 from rueda.ray.worker import become_rank, where
 
-try:
-    from ray.train.backend import Backend, BackendConfig
-    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
-except ImportError as error:
-    raise ImportError(f"rueda.ray.RuedaConfig needs Ray Train: pip install 'rueda[ray]'. ({error})") from None
+DataParallelTrainer: Any = private.data_parallel_trainer()
+
+from ray.train.backend import Backend, BackendConfig  # noqa: E402 (after the check of Ray's version)
 
 _SHUTDOWN_SECONDS = 5.0
 _ports: Any = None  # of a worker; they stay reserved as long as its process lives
@@ -66,6 +67,25 @@ class RuedaTrainer(DataParallelTrainer):  # type: ignore[misc]
         **arguments: Any,
     ) -> None:
         super().__init__(train_loop_per_worker, backend_config=rueda_config or RuedaConfig(), **arguments)
+        self._shape = _shape_of(arguments.get("scaling_config"))
+
+    def fit(self) -> Any:
+        """Trains; returns Train's result. Raises ValueError at once if this process has started a cluster
+        that is too small: Train would wait for ever.
+        """
+        if self._shape is not None:
+            refuse_too_few(self._shape)
+        return super().fit()
+
+
+def _shape_of(scaling: Any) -> Optional[Shape]:
+    """What the workers need at least; None if Train decides how many there are."""
+    count = getattr(scaling, "num_workers", None)
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        return None
+    needs = scaling.resources_per_worker or ({"GPU": 1} if scaling.use_gpu else {"CPU": 1})
+    gpus = int(needs.get("GPU", 0))  # some workers may share one
+    return Shape(count, float(needs.get("CPU", 0)), gpus, scaling.placement_strategy)
 
 
 def _introduce(partition: int, wanted: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from rueda.placement import Hello
 from rueda.ports import ReservedPort, host_key
 from rueda.spark import channel
 from rueda.spark._rank import FDS, Outcome
+from rueda.spark.parent import Parent
 
 UNREACHABLE = "The driver of rueda.spark.run cannot be reached:"
 _POLL_SECONDS = 1.0
@@ -122,19 +123,23 @@ class RankProcess:
 class Relay:
     """Moves what the rank says to the driver, and the driver's wishes to the rank, until it has ended."""
 
-    def __init__(self, rank: RankProcess, connection: socket.socket, grace_s: float = 5.0) -> None:
+    def __init__(
+        self, rank: RankProcess, connection: socket.socket, parent: Parent, grace_s: float = 5.0
+    ) -> None:
         self._rank = rank
         self._connection = connection
+        self._parent = parent
         self._grace_s = grace_s
         self._is_asked_to_end = False
         self._kill_at = self._drain_until = math.inf
-        self._parent = os.getppid()
         self._decoder = channel.Decoder()
         self._keeper_text = self._note = b""
         self._selector = selectors.DefaultSelector()
         for name, fd in rank.readers.items():
             self._selector.register(fd, selectors.EVENT_READ, name)
         self._selector.register(connection, selectors.EVENT_READ, "driver")
+        if parent.fd is not None:
+            self._selector.register(parent.fd, selectors.EVENT_READ, "parent")
 
     def _send(self, kind: int, body: Any) -> None:
         try:
@@ -145,12 +150,14 @@ class Relay:
     def run(self) -> Optional[int]:
         """The wait status of the rank; None if its keeper was killed. Raises Stopped if others are gone."""
         try:
-            while set(self._names()) != {"driver"} and time.monotonic() < self._drain_until:
+            while set(self._names()) - {"driver", "parent"} and time.monotonic() < self._drain_until:
                 timeout = max(0.0, min(_POLL_SECONDS, self._kill_at - time.monotonic()))
-                for key, _ in self._selector.select(timeout):
-                    self._take(key.data, key.fd)
-                if os.getppid() != self._parent:
+                ready = self._selector.select(timeout)
+                if self._parent.is_gone():
                     raise Stopped("the process that started this Python worker is gone")
+                for key, _ in ready:
+                    if key.data != "parent":  # it ended just now; the next round stops
+                        self._take(key.data, key.fd)
                 if time.monotonic() >= self._kill_at:
                     self._rank.kill()
                     self._kill_at = math.inf
@@ -200,13 +207,12 @@ class Relay:
         return None
 
 
-def _reply(connection: socket.socket, timeout_s: float) -> tuple[int, Any]:
+def _reply(connection: socket.socket, timeout_s: float, parent: Parent) -> tuple[int, Any]:
     """The first message of the driver, which comes when all tasks have said hello."""
     decoder = channel.Decoder()
-    parent = os.getppid()
     deadline = time.monotonic() + timeout_s
     connection.settimeout(_POLL_SECONDS)
-    while time.monotonic() < deadline and os.getppid() == parent:
+    while time.monotonic() < deadline and not parent.is_gone():
         try:
             data = connection.recv(65536)
         except socket.timeout:
@@ -232,24 +238,26 @@ def run_task(context: Any, job: Job, fetch_call: Callable[[], bytes]) -> tuple[i
     context: pyspark's BarrierTaskContext. fetch_call: the pickled function. Raises RuntimeError if the job
     is over or the driver cannot be reached.
     """
+    parent = Parent()
     partition = context.partitionId()
     host = context.getTaskInfos()[partition].address.rpartition(":")[0].strip("[]")
     ports = [ReservedPort(host) for _ in range(3)]
     try:
         connection = channel.connect(job.driver, job.key, timeout_s=30.0)
     except channel.Broken as error:
+        parent.close()
         where = f"{job.driver[0]}:{job.driver[1]}"
         raise RuntimeError(f"{UNREACHABLE} a task on {host} cannot use {where}: {error}") from None
     try:
         numbers = (ports[0].number, ports[1].number, ports[2].number)
         hello = Hello(partition, host, host_key(), os.getpid(), numbers, _gpus(context))
         connection.sendall(channel.encode(channel.HELLO, asdict(hello)))
-        kind, body = _reply(connection, job.start_timeout_s)
+        kind, body = _reply(connection, job.start_timeout_s, parent)
         if kind != channel.PLACE:
             raise Stopped(f"the driver refused this task: {body}")
         rank = RankProcess(job, body["environment"], fetch_call())
         try:
-            status = Relay(rank, connection).run()
+            status = Relay(rank, connection, parent).run()
             outcome = rank.outcome()
             connection.sendall(
                 channel.encode(channel.ENDED, {"status": status, "has_outcome": outcome is not None})
@@ -262,5 +270,6 @@ def run_task(context: Any, job: Job, fetch_call: Callable[[], bytes]) -> tuple[i
         raise RuntimeError(f"This rank of rueda.spark.run was stopped: {error}.") from None
     finally:
         connection.close()
+        parent.close()
         for port in ports:
             port.close()

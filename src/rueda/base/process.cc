@@ -106,6 +106,14 @@ bool is_or_descends_from(int64_t pid, int64_t ancestor) {
 
 int64_t process_began() { return look_at_process(::getpid(), 0).began; }
 
+Nanos process_age() {
+  const int64_t began = process_began();
+  timespec now{};
+  if (began == 0 || clock_gettime(CLOCK_BOOTTIME, &now) != 0) return 0;
+  const Nanos tick = kSecond / ::sysconf(_SC_CLK_TCK);
+  return now.tv_sec * kSecond + now.tv_nsec - began * tick;
+}
+
 ProcessUse process_use() {
   ProcessUse use;
   use.cpu = time_wanted().value_or(cpu_time());

@@ -37,6 +37,8 @@ ProcessLook look_at_process(int64_t pid, int64_t began);
 bool is_or_descends_from(int64_t pid, int64_t ancestor);
 // When the calling process began; 0 if /proc does not say.
 int64_t process_began();
+// How long the calling process has existed, to 10 ms and never too short; 0 if /proc does not say.
+Nanos process_age();
 
 // What the calling process has used so far.
 struct ProcessUse {

@@ -174,7 +174,9 @@ int rueda_init(const rueda_init_options* options) {
   rueda::runtime::InitOptions parsed;
   if (options != nullptr) {
     constexpr size_t kWithoutCommunicator = offsetof(rueda_init_options, mpi_communicator);
-    const bool has_communicator = options->struct_size == sizeof(rueda_init_options);
+    constexpr size_t kWithoutInterruption = offsetof(rueda_init_options, is_interrupted);
+    const bool has_interruption = options->struct_size == sizeof(rueda_init_options);
+    const bool has_communicator = has_interruption || options->struct_size == kWithoutInterruption;
     if (!has_communicator && options->struct_size != kWithoutCommunicator) {
       return capi::fail({Code::kInvalidArgument, "rueda_init: struct_size does not match this library."});
     }
@@ -193,6 +195,10 @@ int rueda_init(const rueda_init_options* options) {
     }
     parsed.expected_size = options->expected_size;
     if (has_communicator && options->mpi_communicator != 0) parsed.communicator = options->mpi_communicator;
+    if (has_interruption && options->is_interrupted != nullptr)
+      parsed.is_interrupted = [ask = options->is_interrupted, is_set = std::make_shared<bool>(false)] {
+        return *is_set = *is_set || ask() != 0;
+      };
   }
   const Status status = capi::init(std::move(parsed));
   return status.is_ok() ? RUEDA_OK : capi::fail(status);

@@ -99,6 +99,7 @@ void finalize_mpi() {
 }
 
 thread_local std::string t_error;
+thread_local bool t_is_in_init = false;  // handlers of signals may run in the middle of it
 thread_local std::string t_text;
 
 }  // namespace
@@ -164,6 +165,7 @@ Status init(runtime::InitOptions options) {
             "this process was forked from an initialized one; start it as a new process (for example with "
             "the spawn method of multiprocessing) to use rueda in it."};
   }
+  if (t_is_in_init) return {Code::kInternal, "rueda_init was called by a function that rueda_init calls."};
   State& s = state();
   const std::lock_guard lock(s.init_mutex);
   if (engine()) return Status::ok();
@@ -180,8 +182,11 @@ Status init(runtime::InitOptions options) {
   // Before the ranks meet: `rueda stacks` also explains an init that hangs.
   const auto get_env = [](const char* name) -> const char* { return std::getenv(name); };
   if (const Result<Config> config = parse_config(get_env); config.is_ok()) start_endpoint(config.value());
+  t_is_in_init = true;
   Result<runtime::Session> session = runtime::bootstrap(s.rendezvous, std::move(options),
                                                         [](const char* name) { return std::getenv(name); });
+  s.rendezvous.watch({});
+  t_is_in_init = false;
   if (s.rendezvous.mpi() && !std::exchange(s.has_mpi_hook, true)) std::atexit(finalize_mpi);
   if (!session.is_ok()) {
     stop_endpoint();
@@ -202,7 +207,7 @@ Status init(runtime::InitOptions options) {
 }
 
 void shutdown() {
-  if (g_is_forked_child) return;
+  if (g_is_forked_child || t_is_in_init) return;
   State& s = state();
   const std::lock_guard lock(s.init_mutex);
   const std::shared_ptr<runtime::Engine> leaving = engine();

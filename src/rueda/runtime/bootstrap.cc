@@ -163,9 +163,14 @@ Result<std::optional<Session>> meet(const Start& start, RendezvousPoint& point) 
                                 ? Deadline::at(std::min(start.deadline.when(), monotonic_now() + kReturnTime))
                                 : start.deadline;
   const Result<Epoch> number = point.next_number(deadline);
+  if (!number.is_ok() && store::is_set(point.interruption())) {
+    point.refuse(number.status());
+    return number.status();
+  }
   if (!number.is_ok()) return awaits_lost ? not_back(*lost, kReturnTime) : number.status();
   InitExchange exchange(*point.rendezvous().store, number.value(), world.rank, world.size, start.deadline,
                         lost);
+  exchange.watch(point.interruption());
   // Freed after a failure, so that a rank that has run out of descriptors can still report it through
   // a file store.
   std::array<UniqueFd, 4> reserve;
@@ -214,6 +219,7 @@ Status check_options(InitOptions& options, const store::World& world) {
 }  // namespace
 
 Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const store::GetEnv& get_env) {
+  point.watch(options.is_interrupted);
   Result<store::World> detected = store::detect_world(get_env);
   if (!detected.is_ok()) return detected.status();
   const Result<Config> parsed = parse_config(get_env);
@@ -258,7 +264,10 @@ Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const sto
   const Start start{config, world, options, mpi, deadline};
   Result<std::optional<Session>> met = meet(start, point);
   while (met.is_ok() && !met.value()) met = meet(start, point);
-  if (!met.is_ok()) return met.status();
+  if (!met.is_ok()) {
+    point.note_failure(met.status());
+    return met.status();
+  }
   point.forget_loss();
   Session session = *std::move(met).value();
   RUEDA_LOG(kInfo, summary_of(session));

@@ -25,6 +25,8 @@ struct InitOptions {
   std::shared_ptr<memory::Arena> arena = {};
   // An MPI communicator, as a number: its ranks are the ranks of the job.
   std::optional<uint64_t> communicator = {};
+  // Asked on the calling thread while init waits for other ranks; true ends the wait.
+  store::Interrupted is_interrupted = {};
 };
 
 Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const store::GetEnv& get_env);

@@ -80,9 +80,9 @@ Status left_early(const store::EndedRank& ended) {
                                   "why."};
 }
 
-Status echo_of(const std::string& first) {
-  return {Code::kUnavailable, "another rank could not initialize: " + first};
-}
+constexpr std::string_view kEcho = "another rank could not initialize: ";
+
+Status echo_of(const std::string& first) { return {Code::kUnavailable, std::string(kEcho) + first}; }
 
 // What a rank has told of its failure, under one of these keys, or else that one has ended.
 Status cause_of(const Status& has_ended, store::Store& store, std::initializer_list<std::string_view> keys) {
@@ -120,7 +120,8 @@ Status RendezvousPoint::open(const store::World& world, const std::string& inter
       rendezvous_.store && site_of(world) == site_of(world_) && (world.rank == 0) == (world_.rank == 0);
   if (!is_same_place) {
     rendezvous_ = {};
-    Result<store::Rendezvous> opened = store::open_rendezvous(world, interface, kRelease, deadline);
+    Result<store::Rendezvous> opened =
+        store::open_rendezvous(world, interface, kRelease, deadline, is_interrupted_);
     if (!opened.is_ok()) return opened.status();
     rendezvous_ = std::move(opened).value();
     // The launcher tells the user who is missing. Nothing depends on it.
@@ -166,6 +167,7 @@ Result<Epoch> RendezvousPoint::choose_number(Deadline deadline) {
   }
   const std::string announced = std::to_string(last + 1) + std::string(kOpen);
   if (Status s = store.set(kExchangeKey, announced, deadline); !s.is_ok()) return s;
+  store::forget_failed_run(rendezvous_.lease);
   return number_ = last + 1;
 }
 
@@ -191,6 +193,7 @@ Result<Epoch> RendezvousPoint::await_number(bool is_refusal_told, Deadline deadl
       last = text.status();
     }
     if (deadline.is_past()) return last;
+    if (store::is_set(is_interrupted_)) return store::interrupted_status();
     if (monotonic_now() >= look_elsewhere_at) {
       if (const auto ended = find_ended(*rendezvous_.store, world_.size, soon(deadline, kTell)))
         return why_ended(*ended, text.is_ok() ? parse_announced(text.value()).number : 0);
@@ -230,6 +233,7 @@ void RendezvousPoint::close_exchange() {
 
 void RendezvousPoint::refuse(const Status& why) {
   const Result<Epoch> number = next_number(Deadline::after(world_.rank == 0 ? kTell : kRefusalWait));
+  note_failure(why);
   if (number.is_ok()) {
     InitExchange exchange(*rendezvous_.store, number.value(), world_.rank, world_.size,
                           Deadline::after(kTell));
@@ -239,6 +243,11 @@ void RendezvousPoint::refuse(const Status& why) {
   const std::string text = "rank " + std::to_string(world_.rank) + ": " + why.why;
   log_failure(rendezvous_.store->set(kRefusalKey, text, Deadline::after(kTell)));
   has_left_refusal_ = true;
+}
+
+void RendezvousPoint::note_failure(const Status& why) {
+  const bool is_echo = why.why.starts_with(kEcho);
+  store::note_failed_run(rendezvous_.lease, is_echo ? why.why.substr(kEcho.size()) : "rank 0: " + why.why);
 }
 
 const LostRank* RendezvousPoint::loss(const store::World& world) const {
@@ -274,6 +283,7 @@ Status InitExchange::gather(std::vector<PeerInfo>& all) {
 }
 
 Status InitExchange::interrupted() {
+  if (store::is_set(is_interrupted_)) return store::interrupted_status();
   const auto ended = find_ended(store_, size_, Deadline::after(kTell));
   if (Status s = check_others(); !s.is_ok()) return s;
   return ended ? check_ended(*ended) : Status::ok();

@@ -47,8 +47,15 @@ class RendezvousPoint {
   Epoch next_alone() { return ++number_; }
   // Rank 0, when all ranks have met. A rank that comes later waits for the next exchange.
   void close_exchange();
-  // A rank whose own settings are wrong tells the other ranks, which may not have come yet.
+  // A rank that cannot take part tells the other ranks, which may not have come yet: its settings are
+  // wrong, or it was interrupted.
   void refuse(const Status& why);
+  // Rank 0 with a file store: ranks that come when this process has ended shall know why init failed.
+  void note_failure(const Status& why);
+
+  // Until the next call, waits of this object end soon after this returns true.
+  void watch(store::Interrupted is_interrupted) { is_interrupted_ = std::move(is_interrupted); }
+  [[nodiscard]] const store::Interrupted& interruption() const { return is_interrupted_; }
 
   // MPI of this process, once an init has used it. It outlives inits, because it can be initialised only
   // once.
@@ -74,6 +81,7 @@ class RendezvousPoint {
   Epoch number_ = 0;
   Epoch last_closed_ = 0;  // rank 0
   bool has_left_refusal_ = false;
+  store::Interrupted is_interrupted_;
   std::optional<LostRank> lost_;
   std::shared_ptr<backend::mpi::Process> mpi_;
 };
@@ -86,9 +94,12 @@ class InitExchange {
   InitExchange(store::Store& store, Epoch number, Rank me, Rank size, Deadline deadline,
                const LostRank* lost = nullptr, Nanos return_time = kReturnTime);
 
+  void watch(const store::Interrupted& is_interrupted) { is_interrupted_ = is_interrupted; }
+
   Status publish(const PeerInfo& info);
   Status gather(std::vector<PeerInfo>& all);
-  // Fails if another rank has given up or ended, or if the other ranks now meet under another number.
+  // Fails if another rank has given up or ended, if the other ranks now meet under another number, or if this
+  // process wants to give up.
   Status interrupted();
   [[nodiscard]] bool is_superseded() const { return is_superseded_; }
 
@@ -115,6 +126,7 @@ class InitExchange {
   const LostRank* lost_;
   Nanos return_time_;
   Nanos return_deadline_;
+  store::Interrupted is_interrupted_;
   bool is_told_ = false;
   bool is_superseded_ = false;
 };

@@ -2,14 +2,20 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <optional>
 #include <system_error>
+
+#include "rueda/base/process.h"
 
 namespace rueda::store {
 namespace {
@@ -17,6 +23,8 @@ namespace {
 constexpr Nanos kPause = 10 * kMillisecond;
 constexpr std::string_view kRunPrefix = "run-";
 constexpr const char* kLease = "/lease";
+constexpr const char* kFailureRecord = "/failed";
+constexpr Nanos kAgeError = 20 * kMillisecond;  // the kernel stamps files with the time of its last tick
 
 std::string current_key(const std::string& job) { return "current run of " + job; }
 
@@ -39,6 +47,32 @@ void remove_finished_runs(const std::string& dir) {
 
 Status fault(const std::string& what) {
   return {Code::kUnavailable, "cannot " + what + ": " + std::strerror(errno)};
+}
+
+Nanos changed_at(const struct stat& info) { return info.st_mtim.tv_sec * kSecond + info.st_mtim.tv_nsec; }
+
+// Since the file was written, by the clock that stamps files in this directory.
+std::optional<Nanos> age_of(const std::string& path, const std::string& dir) {
+  std::string probe = dir + "/.new-clock.XXXXXX";
+  const UniqueFd fd(mkostemp(probe.data(), O_CLOEXEC));
+  if (!fd.is_open()) return std::nullopt;
+  unlink(probe.c_str());
+  struct stat now {
+  }, then{};
+  if (fstat(fd.get(), &now) != 0 || stat(path.c_str(), &then) != 0) return std::nullopt;
+  return changed_at(now) - changed_at(then);
+}
+
+// Why the run failed, if it failed while this process existed. Otherwise it may be a run of another day.
+std::optional<std::string> own_failure(const std::string& run_dir, const std::string& dir) {
+  const std::string path = run_dir + kFailureRecord;
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.is_open()) return std::nullopt;
+  std::array<char, 4096> text{};
+  const ssize_t size = read(fd.get(), text.data(), text.size());
+  const std::optional<Nanos> age = age_of(path, dir);
+  if (size <= 0 || !age || *age + kAgeError > process_age()) return std::nullopt;
+  return std::string(text.data(), static_cast<size_t>(size));
 }
 
 }  // namespace
@@ -69,9 +103,24 @@ void end_file_run(FileLease& lease) {
   lease = {};
 }
 
-Result<FileRun> join_file_run(const std::string& dir, const std::string& job, Deadline deadline) {
+void note_failed_run(const FileLease& lease, const std::string& why) {
+  if (lease.dir.empty()) return;
+  const std::string draft = lease.dir + kFailureRecord + ".new";
+  const UniqueFd fd(open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (!fd.is_open() || write(fd.get(), why.data(), why.size()) != static_cast<ssize_t>(why.size())) return;
+  rename(draft.c_str(),
+         (lease.dir + kFailureRecord).c_str());  // without it, others wait until their deadline
+}
+
+void forget_failed_run(const FileLease& lease) {
+  if (!lease.dir.empty()) unlink((lease.dir + kFailureRecord).c_str());
+}
+
+Result<FileRun> join_file_run(const std::string& dir, const std::string& job, Deadline deadline,
+                              const Interrupted& is_interrupted) {
   Result<std::unique_ptr<Store>> root = open_file_store(dir);
   if (!root.is_ok()) return root.status();
+  std::string dismissed;  // the last run that was over
   while (true) {
     const Result<std::string> name = root.value()->try_get(current_key(job), deadline);
     if (!name.is_ok() && name.status().code != Code::kUnavailable) return name.status();
@@ -80,6 +129,12 @@ Result<FileRun> join_file_run(const std::string& dir, const std::string& job, De
       if (!store.is_ok()) return store.status();
       return FileRun{std::move(store).value(), {}};
     }
+    if (name.is_ok() && name.value().starts_with(kRunPrefix) && name.value() != dismissed) {
+      dismissed = name.value();
+      if (const auto why = own_failure(dir + "/" + dismissed, dir))
+        return Status(Code::kUnavailable, "another rank could not initialize: " + *why);
+    }
+    if (is_set(is_interrupted)) return interrupted_status();
     if (deadline.is_past())
       return Status(Code::kTimeout, "rank 0 of job '" + job + "' did not appear in the store at file://" +
                                         dir + " in time; is it running, and does it share this directory?");

@@ -8,6 +8,7 @@
 
 #include "rueda/base/clock.h"
 #include "rueda/base/unique_fd.h"
+#include "rueda/store/interrupted.h"
 #include "rueda/store/store.h"
 
 namespace rueda::store {
@@ -27,6 +28,15 @@ Result<FileRun> begin_file_run(const std::string& dir, const std::string& job, D
 // Rank 0, when no rank needs the store any more: removes the directory of the run. No effect without a lease.
 void end_file_run(FileLease& lease);
 // Other ranks: waits for the run that rank 0 holds.
-Result<FileRun> join_file_run(const std::string& dir, const std::string& job, Deadline deadline);
+//
+// If rank 0 has failed and ended before this process looked, its record tells why, and joining fails at once.
+// Only the record of a run that failed after this process had begun counts: then this process was started
+// for that run. Ages are compared by the clock of the file system, so clocks of hosts may differ.
+Result<FileRun> join_file_run(const std::string& dir, const std::string& job, Deadline deadline,
+                              const Interrupted& is_interrupted = {});
+
+// Rank 0: leaves a record for ranks that come when it has ended, or takes it back. No effect without a lease.
+void note_failed_run(const FileLease& lease, const std::string& why);
+void forget_failed_run(const FileLease& lease);
 
 }  // namespace rueda::store

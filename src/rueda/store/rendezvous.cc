@@ -23,8 +23,9 @@ namespace {
 constexpr Nanos kSeedAttempt = 2 * kSecond;  // another service on one of the ports may never answer
 constexpr Nanos kQuickestPause = 50 * kMillisecond;
 constexpr Nanos kSlowestPause = kSecond;
-constexpr Nanos kQuiet = 10 * kSecond;    // how long we wait for a name before we say so
-constexpr Nanos kFarewell = 5 * kSecond;  // how long we wait for the launcher's last reply
+constexpr Nanos kLook = 50 * kMillisecond;  // between looks for an interruption
+constexpr Nanos kQuiet = 10 * kSecond;      // how long we wait for a name before we say so
+constexpr Nanos kFarewell = 5 * kSecond;    // how long we wait for the launcher's last reply
 constexpr const char* kUrlKey = "rueda-url";
 constexpr const char* kSecretKey = "rueda-secret";
 constexpr const char* kFailed = "failed";
@@ -37,6 +38,7 @@ struct Attempt {
   const std::string& interface;
   const std::string& release;
   Deadline deadline;
+  const Interrupted& is_interrupted;
 
   [[nodiscard]] bool is_one_host() const { return world.local_size == world.size; }
 };
@@ -98,13 +100,18 @@ std::vector<std::string> hosts_to_dial(const Attempt& attempt, const std::string
 }
 
 // A tenth of the time that was waited already, so that a thousand ranks do not ask the DNS for a pod that is
-// minutes late 20 times a second each.
-void pause_since(Nanos began, Deadline deadline) {
-  const Nanos now = monotonic_now();
+// minutes late 20 times a second each. Fails if the wait is interrupted.
+Status pause_since(Nanos began, const Attempt& attempt) {
+  Nanos now = monotonic_now();
   const Nanos pause = std::clamp((now - began) / 10, kQuickestPause, kSlowestPause);
-  const Nanos left = std::clamp<Nanos>(deadline.when() - now, 0, pause);
-  const timespec duration{left / kSecond, left % kSecond};
-  nanosleep(&duration, nullptr);
+  const Nanos until = std::min(attempt.deadline.when(), now + pause);
+  while (true) {
+    if (is_set(attempt.is_interrupted)) return interrupted_status();
+    now = monotonic_now();
+    if (now >= until) return Status::ok();
+    const timespec duration{0, std::min(until - now, kLook)};
+    nanosleep(&duration, nullptr);
+  }
 }
 
 // "train-0.train (RUEDA_STORE)"
@@ -132,7 +139,7 @@ Status await_name(const Attempt& attempt, const std::string& host) {
                               " of rank 0, which this machine cannot resolve yet");
       is_said = true;
     }
-    pause_since(began, attempt.deadline);
+    if (Status status = pause_since(began, attempt); !status.is_ok()) return status;
   }
   return Status::ok();
 }
@@ -162,9 +169,10 @@ Result<Rendezvous> dial_around(const Attempt& attempt, const std::string& host, 
         if (!refusal.is_ok() && is_final_refusal)
           return Status(refusal.code, refusal.why + (attempt.world.secret_file.empty() ? kShareKey : ""));
         if (attempt.deadline.is_past()) break;
+        if (is_set(attempt.is_interrupted)) return interrupted_status();
       }
     if (attempt.deadline.is_past()) break;
-    pause_since(began, attempt.deadline);
+    if (Status status = pause_since(began, attempt); !status.is_ok()) return status;
   }
   return Status(Code::kTimeout,
                 "rank " + std::to_string(attempt.world.rank) + " did not find rank 0 of job '" +
@@ -183,8 +191,9 @@ Result<Rendezvous> meet_at_url(const Attempt& attempt) {
   if (!secret.is_ok()) return secret.status();
   if (url.value().is_file) {
     const std::string& dir = url.value().dir;
-    Result<FileRun> run = world.rank == 0 ? begin_file_run(dir, world.job, attempt.deadline)
-                                          : join_file_run(dir, world.job, attempt.deadline);
+    Result<FileRun> run = world.rank == 0
+                              ? begin_file_run(dir, world.job, attempt.deadline)
+                              : join_file_run(dir, world.job, attempt.deadline, attempt.is_interrupted);
     if (!run.is_ok()) return run.status();
     return Rendezvous{nullptr, std::move(run.value().store), secret.value(), std::move(run.value().lease)};
   }
@@ -343,9 +352,10 @@ Result<World> complete_world(World world, Deadline deadline) {
 }
 
 Result<Rendezvous> open_rendezvous(const World& world, const std::string& interface,
-                                   const std::string& release, Deadline deadline) {
+                                   const std::string& release, Deadline deadline,
+                                   const Interrupted& is_interrupted) {
   if (world.rank < 0 || world.rank >= world.size) return rank_unknown(world);
-  const Attempt attempt{world, interface, release, deadline};
+  const Attempt attempt{world, interface, release, deadline, is_interrupted};
   switch (world.method) {
     case World::Method::kUrl:
       return meet_at_url(attempt);

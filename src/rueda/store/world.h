@@ -69,7 +69,8 @@ struct Rendezvous {
 // release: the version. The secret comes from secret_file, from the launcher's private key-value space (PMI,
 // PMIx) or from the key file of the user (0600), in this order.
 Result<Rendezvous> open_rendezvous(const World& world, const std::string& interface,
-                                   const std::string& release, Deadline deadline);
+                                   const std::string& release, Deadline deadline,
+                                   const Interrupted& is_interrupted = {});
 
 // The address of this machine that peers are told: the requested interface or address, otherwise loopback if
 // every rank is local, otherwise the address that the kernel would use to reach `towards`.

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from horovod._absent import absent
 
 
 def command_line(arguments: Sequence[str]) -> list[str]:
@@ -27,6 +30,36 @@ def run_commandline(arguments: Sequence[str] | None = None) -> None:
 
 
 main = run_commandline
+
+
+def is_gloo_used(
+    use_gloo: bool | None = None, use_mpi: bool | None = None, use_jsrun: bool | None = None
+) -> bool:
+    """Whether the job runs without MPI: always, because MPI has not been built."""
+    return not use_mpi and not use_jsrun
+
+
+def run_controller(
+    use_gloo: bool | None,
+    gloo_run: Callable[[], Any],
+    use_mpi: bool | None,
+    mpi_run: Callable[[], Any],
+    use_jsrun: bool | None,
+    js_run: Callable[[], Any],
+    verbosity: int | None,
+) -> None:
+    """Calls gloo_run(). Raises ValueError if MPI or jsrun is asked for."""
+    if use_mpi or use_jsrun:
+        raise ValueError(
+            "MPI support has not been built. Leave out use_mpi and use_jsrun: rueda needs no MPI."
+        )
+    gloo_run()
+
+
+parse_args = absent(
+    "horovod.runner.launch.parse_args",
+    "give the arguments to horovod.runner.launch.run_commandline(arguments)",
+)
 
 if __name__ == "__main__":
     main()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Optional
 
-from rueda.basics import environment
 from rueda.run import run as run_here
 from rueda.spark.common.checks import check_whole
 from rueda.spark.launcher import active_context
@@ -75,8 +74,7 @@ class LocalBackend(_RankBackend):
     """
 
     def _start(self, call: tuple[Any, Any, Any], env: Mapping[str, str]) -> list[Any]:
-        with environment(env):  # which the ranks inherit
-            return run_here(*call, num_proc=self.num_processes(), **self._options)
+        return run_here(*call, num_proc=self.num_processes(), env=env, **self._options)
 
     def num_processes(self) -> int:
         return self._num_proc or 1

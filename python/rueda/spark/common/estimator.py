@@ -15,6 +15,7 @@ from rueda.spark.common import checks, params
 from rueda.spark.common.backend import Backend, SparkBackend
 from rueda.spark.common.data import Columns, Prepared, write
 from rueda.spark.common.reading import Plan, check_columns, row_groups
+from rueda.spark.common.runs import alone
 from rueda.spark.common.shards import shard, steps_per_epoch
 from rueda.spark.common.store import FilesystemStore
 
@@ -94,13 +95,18 @@ class SharedEstimator(Estimator):  # type: ignore[misc]
 
     def _fit(self, dataset: Any) -> Any:
         self._check()
+        run_id = self._run_id()
+        with alone(self.getOrDefault("store").get_run_path(run_id), run_id):
+            return self._fit_run(dataset, run_id)
+
+    def _fit_run(self, dataset: Any, run_id: str) -> Any:
         if not hasattr(dataset, "schema"):
             raise TypeError(f"fit takes a DataFrame of Spark, not {type(dataset).__name__}.")
         names = self._columns().all()
         check_columns(dataset.columns, names)
         if self.getOrDefault("transformation_fn") is None:
             checks.check_types(dict(dataset.dtypes), names)
-        store, run_id = self.getOrDefault("store"), self._run_id()
+        store = self.getOrDefault("store")
         folder = store.get_intermediate_path(run_id)
         backend = self._backend()
         files = (self.getOrDefault("partitions_per_process") or 0) * backend.num_processes()
@@ -136,7 +142,9 @@ class SharedEstimator(Estimator):  # type: ignore[misc]
         prepared = Prepared(train, row_groups(store, val_url, names) if has_val else [])
         val_rows = prepared.val_rows if has_val else None
         checks.check_rows(prepared.train_rows, val_rows, backend.num_processes())
-        return self._train(backend, self._schedule(self._run_id(), prepared))
+        run_id = self._run_id()
+        with alone(store.get_run_path(run_id), run_id):
+            return self._train(backend, self._schedule(run_id, prepared))
 
     def _run_id(self) -> str:
         return self.getOrDefault("run_id") or f"run-{secrets.token_hex(6)}"

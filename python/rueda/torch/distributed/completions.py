@@ -123,7 +123,10 @@ class Completions:
             semaphore.post()  # it was settled and released meanwhile, or the engine has stopped
 
     def stop(self) -> None:
-        """The engine has stopped: completes what ended with it, and ends threads that no callback keeps."""
+        """The engine has stopped: completes what ended with it, and ends threads that no callback keeps.
+
+        So callbacks of these futures have run when this returns, if none of them lasts longer than _JOIN_S.
+        """
         with self._lock:
             threads, semaphore = list(self._threads), self._semaphore
             self._is_stopping = True
@@ -179,12 +182,13 @@ class Completions:
         assert self._semaphore is not None
         while True:
             self._semaphore.clear()
+            is_last_look = self._is_stopping  # asked before the look: the engine may stop during it
             watch = self._next_due()
             if watch is None:
-                with self._lock:
-                    if self._is_stopping:
+                if is_last_look:
+                    with self._lock:
                         self._end_service()
-                        return
+                    return
                 self._semaphore.wait(self._nap_s())
                 continue
             try:

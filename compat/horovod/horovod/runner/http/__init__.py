@@ -1,0 +1,1 @@
+"""The rendezvous of ranks that an integration starts itself."""

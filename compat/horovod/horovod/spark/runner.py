@@ -1,0 +1,5 @@
+"""Where Horovod keeps `horovod.spark.run`."""
+
+from rueda.spark import run, run_elastic
+
+__all__ = ["run", "run_elastic"]
