@@ -67,7 +67,7 @@ def emulator(machine: Machine) -> List[str]:
     """What runs programs of that architecture here."""
     if machine.name == platform.machine():
         return []
-    glibc = portable_build.debian_files(machine, "libc6")
+    glibc = machine.debian.unpack(["libc6"])
     return [f"qemu-{machine.name}-static", "-L", str(glibc)]
 
 
