@@ -43,17 +43,22 @@ class Machine:
 MACHINES = [Machine(name) for name in ARCHITECTURES]
 
 
-def find_zig() -> Path:
-    """The compiler, installed if it is not there yet."""
-    folder = cache() / f"ziglang-{ZIG}"
+def from_pypi(name: str, version: str, *options: str) -> Path:
+    """The folder of a package, installed apart from the environment if it is not there yet."""
+    folder = cache() / f"{name}-{version}"
     if not folder.exists():
         cache().mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache()) as scratch:
-            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "install"]
-            target = Path(scratch) / "zig"
-            subprocess.run([*pip, "--no-deps", "--target", str(target), f"ziglang=={ZIG}"], check=True)
+            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "install", *options]
+            target = Path(scratch) / name
+            subprocess.run([*pip, "--target", str(target), f"{name}=={version}"], check=True)
             target.rename(folder)
-    return folder / "ziglang" / "zig"
+    return folder
+
+
+def find_zig() -> Path:
+    """The compiler."""
+    return from_pypi("ziglang", ZIG, "--no-deps") / "ziglang" / "zig"
 
 
 def make_tools(machine: Machine, folder: Path) -> None:

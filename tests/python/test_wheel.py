@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
 import setup_extras  # noqa: E402 (found in tools)
+import wheel_metadata  # noqa: E402
 
 
 def call(command: List[object], **how: object) -> subprocess.CompletedProcess:
@@ -135,6 +136,20 @@ def test_what_is_linked_is_listed_with_version_and_licence(wheel):
     assert linked["openssl"]["version"].startswith("3.") and linked["fmt"]["licenses"]
     texts = archive.read("rueda-0.1.0.dist-info/licenses/linked/openssl.txt")
     assert b"Apache" in texts
+
+
+def test_the_page_has_no_link_into_the_repository(wheel):
+    text = zipfile.ZipFile(wheel).read("rueda-0.1.0.dist-info/METADATA").decode()
+    _, _, page = text.partition("\n\n")
+    assert page.startswith("# rueda\n") and "docs/install.md" in page
+    assert not re.search(r"\]\((?!https?://)", page)
+
+
+def test_links_become_what_they_name():
+    readme = "# x\n\nRead [the guide](docs/a.md), [it](https://a.org/b).\n\n![A curve](docs/a.svg)\n"
+    page = wheel_metadata.page(readme)
+    assert page.startswith("# x\n") and "Read the guide, [it](https://a.org/b)." in page
+    assert "\nA curve: docs/a.svg\n" in page
 
 
 def test_the_command_is_executable_in_the_archive(wheel):
