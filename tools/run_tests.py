@@ -272,7 +272,12 @@ def portable(tally: Tally) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder / "unpacked")
     library = folder / "unpacked" / "rueda" / "lib" / "librueda.so"
-    env = {"RUEDA_PORTABLE_WHEEL": str(wheel), "RUEDA_LIBRARY": str(library)}
+    (source,) = folder.glob("*.tar.gz")
+    env = {
+        "RUEDA_PORTABLE_WHEEL": str(wheel),
+        "RUEDA_SOURCE_DISTRIBUTION": str(source),
+        "RUEDA_LIBRARY": str(library),
+    }
     report = BUILD / "portable.xml"
     report.unlink(missing_ok=True)
     tests = ["tests/portable", *WITH_THE_PORTABLE_LIBRARY]
