@@ -8,6 +8,8 @@ new build in the same turn: above 1 the new build is faster. The spread of the m
 runs of the old build. A cell counts as slower if its median ratio lies below 0.97 and below the first
 quartile of that spread.
 
+Each of the two may be a wheel instead; its library is taken.
+
 The command must be that of the old build: a new library accepts the structs of an older program, but an old
 library does not accept those of a newer one.
 """
@@ -20,6 +22,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Tuple
 
@@ -73,10 +76,31 @@ def run(command: str, library: str, ranks: int, seconds: float, memory: str) -> 
     return {(one["transport"], one["memory"], one["bytes"]): one["median_us"] for one in results}
 
 
+def library_of(given: str, folder: Path) -> str:
+    """The path of the library; that of a wheel is unpacked in the folder."""
+    if not given.endswith(".whl"):
+        return given
+    with zipfile.ZipFile(given) as wheel:
+        return wheel.extract("rueda/lib/librueda.so", folder)
+
+
+def measure(options: argparse.Namespace, old: str, new: str) -> List[Tuple[Times, Times, Times]]:
+    """All turns, each (old, new, old again)."""
+    orders = [(0, 1, 2), (2, 0, 1), (1, 2, 0)]
+    turns: List[Tuple[Times, Times, Times]] = []
+    for turn in range(options.turns):
+        times: List[Times] = [{}, {}, {}]
+        for which in orders[turn % len(orders)]:
+            library = new if which == 1 else old
+            times[which] = run(options.command, library, options.ranks, options.seconds, options.memory)
+        turns.append((times[0], times[1], times[2]))
+    return turns
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("old", help="librueda.so of the old build")
-    parser.add_argument("new", help="librueda.so of the new build")
+    parser.add_argument("old", help="librueda.so or the wheel of the old build")
+    parser.add_argument("new", help="librueda.so or the wheel of the new build")
     parser.add_argument("--command", default="rueda", help="the rueda command of the old build")
     parser.add_argument("--memory", default="private,shared", help="as that command names them")
     parser.add_argument("--turns", type=int, default=15)
@@ -84,14 +108,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.2, help="for each cell of each run")
     parser.add_argument("--json", type=Path, help="also write all times to this file")
     options = parser.parse_args()
-    orders = [(0, 1, 2), (2, 0, 1), (1, 2, 0)]
-    turns: List[Tuple[Times, Times, Times]] = []
-    for turn in range(options.turns):
-        times: List[Times] = [{}, {}, {}]
-        for which in orders[turn % len(orders)]:
-            library = options.new if which == 1 else options.old
-            times[which] = run(options.command, library, options.ranks, options.seconds, options.memory)
-        turns.append((times[0], times[1], times[2]))
+    with tempfile.TemporaryDirectory() as folder:
+        old, new = (
+            library_of(one, Path(folder) / str(i)) for i, one in enumerate((options.old, options.new))
+        )
+        turns = measure(options, old, new)
     rows = rows_of(turns)
     print(f"{'transport':<10}{'memory':<9}{'size':>8}{'old':>12}  old/new           old/old")
     for row in rows:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 import sbom
+import wheel_metadata
 
 ROOT = Path(__file__).resolve().parent.parent
 GLIBC_LIBRARIES = {
@@ -131,23 +132,7 @@ def platform_tag(binaries: List[Path], build: Build) -> str:
 
 def metadata_text(table: Dict[str, Any], licenses: Iterable[str] = ("LICENSE",)) -> str:
     """PKG-INFO or METADATA. licenses: paths below the folder of licences."""
-    lines = [
-        "Metadata-Version: 2.4",
-        f"Name: {table['name']}",
-        f"Version: {table['version']}",
-        f"Summary: {table['description']}",
-        f"License-Expression: {table['license']}",
-        *(f"License-File: {path}" for path in licenses),
-        f"Requires-Python: {table['requires-python']}",
-        f"Keywords: {','.join(table['keywords'])}",
-    ]
-    lines += [f"Classifier: {one}" for one in table["classifiers"]]
-    lines += [f"Requires-Dist: {one}" for one in table["dependencies"]]
-    for extra, wanted in table["optional-dependencies"].items():
-        lines.append(f"Provides-Extra: {extra}")
-        lines += [f"Requires-Dist: {one}; extra == '{extra}'" for one in wanted]
-    lines += ["Description-Content-Type: text/markdown", ""]
-    return "\n".join(lines) + "\n" + (ROOT / table["readme"]).read_text(encoding="utf-8")
+    return wheel_metadata.text_of(table, (ROOT / table["readme"]).read_text(encoding="utf-8"), licenses)
 
 
 class WheelWriter:

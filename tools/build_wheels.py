@@ -1,14 +1,15 @@
 """``make wheels``: the wheels to publish, one for each architecture, checked; and the source distribution.
 
 ``python tools/build_wheels.py [--machine x86_64|aarch64] [DIR]``. They run on Linux with glibc 2.28 or
-newer. A wheel is checked symbol by symbol by auditwheel. Then a program that reduces random numbers runs
-with the library of each wheel, the aarch64 one under qemu, and must print the same as with this machine's
-own build.
+newer. A wheel is checked symbol by symbol by auditwheel, and its metadata by twine. Then a program that
+reduces random numbers runs with the library of each wheel, the aarch64 one under qemu, and must print the
+same as with this machine's own build.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import re
 import subprocess
@@ -23,6 +24,7 @@ import portable_build
 import sbom
 from portable_build import GLIBC, MACHINES, ROOT, ZIG, Machine
 
+TWINE = "7.0.0"
 BITS = ROOT / "tests" / "portable" / "bits.cc"
 
 
@@ -51,6 +53,14 @@ def check_symbols(wheel: Path) -> None:
     print(f"{wheel.name}: auditwheel finds symbols up to glibc {found[1]}.{found[2]}")
 
 
+def check_page(*archives: Path) -> None:
+    """Raises SystemExit unless PyPI would accept them and show their text."""
+    folder = portable_build.from_pypi("twine", TWINE)
+    command = [sys.executable, "-m", "twine", "check", "--strict", *map(str, archives)]
+    env = {**os.environ, "PYTHONPATH": str(folder), "NO_COLOR": "1"}
+    subprocess.run(command, check=True, env=env)
+
+
 # ---- the same bits ----
 
 
@@ -67,7 +77,7 @@ def emulator(machine: Machine) -> List[str]:
     """What runs programs of that architecture here."""
     if machine.name == platform.machine():
         return []
-    glibc = portable_build.debian_files(machine, "libc6")
+    glibc = machine.debian.unpack(["libc6"])
     return [f"qemu-{machine.name}-static", "-L", str(glibc)]
 
 
@@ -105,9 +115,12 @@ def main() -> None:
         if given.machine in (None, machine.name):
             wheel = given.directory / build_wheel.write_wheel(given.directory, build_for(machine))
             check_symbols(wheel)
+            check_page(wheel)
             check_bits(machine, wheel)
             print(wheel)
-    print(given.directory / build_wheel.build_sdist(str(given.directory)))
+    source = given.directory / build_wheel.build_sdist(str(given.directory))
+    check_page(source)
+    print(source)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,14 @@
 """What a build for other machines needs: a compiler that links against an old glibc, and their libraries.
 
 Zig's clang (PyPI: ziglang) brings the headers and symbol versions of every glibc and its own static C++
-library. Header-only libraries come from this machine's Debian packages. The static libcrypto of the other
-architecture comes from Debian's archive, with lists of apt's that are kept apart from the system's.
+library. Header-only libraries come from this machine's Debian packages, and the static libcrypto from
+Debian's archive (debian_files.py).
 
-Everything is kept in ~/.cache/rueda (or $RUEDA_CACHE) and made again if it is missing.
+The compiler is kept in ~/.cache/rueda (or $RUEDA_CACHE) and made again if it is missing.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -17,6 +16,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List
+
+from debian_files import ARCHITECTURES, Archive, cache
 
 ROOT = Path(__file__).resolve().parent.parent
 ZIG = "0.17.1"
@@ -26,69 +27,38 @@ HEADER_ONLY = ["CLI", "fmt", "hwy", "nlohmann", "protozero"]
 
 @dataclass(frozen=True)
 class Machine:
-    """An architecture, as Python's platform module and Debian name it."""
+    """An architecture, as Python's platform module names it."""
 
     name: str
-    debian: str
+
+    @property
+    def debian(self) -> Archive:
+        return Archive(ARCHITECTURES[self.name])
 
     @property
     def zig(self) -> str:
         return f"{self.name}-linux-gnu.{GLIBC[0]}.{GLIBC[1]}"
 
 
-MACHINES = [Machine("x86_64", "amd64"), Machine("aarch64", "arm64")]
+MACHINES = [Machine(name) for name in ARCHITECTURES]
 
 
-def cache() -> Path:
-    """The folder that outlives a clone."""
-    given = os.environ.get("RUEDA_CACHE")
-    return Path(given) if given else Path.home() / ".cache" / "rueda"
-
-
-def find_zig() -> Path:
-    """The compiler, installed if it is not there yet."""
-    folder = cache() / f"ziglang-{ZIG}"
+def from_pypi(name: str, version: str, *options: str) -> Path:
+    """The folder of a package, installed apart from the environment if it is not there yet."""
+    folder = cache() / f"{name}-{version}"
     if not folder.exists():
         cache().mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache()) as scratch:
-            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "install"]
-            target = Path(scratch) / "zig"
-            subprocess.run([*pip, "--no-deps", "--target", str(target), f"ziglang=={ZIG}"], check=True)
+            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "install", *options]
+            target = Path(scratch) / name
+            subprocess.run([*pip, "--target", str(target), f"{name}=={version}"], check=True)
             target.rename(folder)
-    return folder / "ziglang" / "zig"
-
-
-def debian_files(machine: Machine, package: str) -> Path:
-    """The unpacked files of a Debian package for that architecture; nothing is installed."""
-    folder = cache() / "debian" / machine.debian / package
-    if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            _download(Path(scratch), machine, package)
-            (archive,) = Path(scratch).glob("*.deb")
-            unpacked = Path(scratch) / "unpacked"
-            subprocess.run(["dpkg-deb", "-x", str(archive), str(unpacked)], check=True)
-            unpacked.rename(folder)
     return folder
 
 
-def _download(where: Path, machine: Machine, package: str) -> None:
-    lists = cache() / "debian" / machine.debian / "apt"
-    for inner in ("state/lists/partial", "cache/archives/partial"):
-        (lists / inner).mkdir(parents=True, exist_ok=True)
-    (lists / "status").touch()
-    options = {
-        "APT::Architecture": machine.debian,
-        "APT::Architectures::": machine.debian,
-        "APT::Sandbox::User": "root",
-        "Dir::State": lists / "state",
-        "Dir::State::status": lists / "status",
-        "Dir::Cache": lists / "cache",
-        "Acquire::Retries": 3,
-    }
-    apt = ["apt-get", "-qq", *(word for key, value in options.items() for word in ("-o", f"{key}={value}"))]
-    subprocess.run([*apt, "update"], check=True, stdout=sys.stderr)
-    subprocess.run([*apt, "download", package], check=True, stdout=sys.stderr, cwd=where)
+def find_zig() -> Path:
+    """The compiler."""
+    return from_pypi("ziglang", ZIG, "--no-deps") / "ziglang" / "zig"
 
 
 def make_tools(machine: Machine, folder: Path) -> None:
@@ -110,7 +80,7 @@ def make_includes(machine: Machine, folder: Path) -> Path:
     folder.mkdir(parents=True)
     for name in HEADER_ONLY:
         (folder / name).symlink_to(f"/usr/include/{name}")
-    ssl = debian_files(machine, "libssl-dev") / "usr" / "include"
+    ssl = machine.debian.unpack(["libssl-dev"]) / "usr" / "include"
     shutil.copytree(ssl / "openssl", folder / "openssl")
     for path in ssl.glob("*/openssl/*.h"):  # of the architecture
         shutil.copy(path, folder / "openssl")
@@ -130,7 +100,7 @@ def cmake_settings(machine: Machine, tree: Path) -> List[str]:
     fmt = tree / "portable" / "fmt"
     fmt.mkdir(exist_ok=True)
     (fmt / "fmt-config.cmake").write_text(FMT_CONFIG)
-    (crypto,) = debian_files(machine, "libssl-dev").glob("usr/lib/*/libcrypto.a")
+    (crypto,) = machine.debian.unpack(["libssl-dev"]).glob("usr/lib/*/libcrypto.a")
     settings: Dict[str, object] = {
         "CMAKE_BUILD_TYPE": "Release",
         "RUEDA_BUILD_TESTS": "OFF",

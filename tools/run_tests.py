@@ -28,6 +28,7 @@ import build_wheel
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 PYTHON_FOLDERS = ["python", "compat", "tools", "tests", "examples", "bench"]
+SHIPPED = ["python", "compat"]  # for every Python from 3.9
 JOBS = str(os.cpu_count() or 1)
 
 
@@ -120,6 +121,7 @@ def lint(tally: Tally) -> None:
         "tidy": [sys.executable, "tools/tidy", *(["--library", str(library)] if library.exists() else [])],
         "ruff check": ["ruff", "check", "-q", *folders],
         "ruff format": ["ruff", "format", "--check", *folders],
+        "vermin": ["vermin", "-q", "--no-tips", "--eval-annotations", "-t=3.9-", "--violations", *SHIPPED],
         "clang-format": ["clang-format", "--dry-run", "-Werror", *cpp_files],
         "mypy": ["mypy"],
     }
@@ -270,7 +272,12 @@ def portable(tally: Tally) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder / "unpacked")
     library = folder / "unpacked" / "rueda" / "lib" / "librueda.so"
-    env = {"RUEDA_PORTABLE_WHEEL": str(wheel), "RUEDA_LIBRARY": str(library)}
+    (source,) = folder.glob("*.tar.gz")
+    env = {
+        "RUEDA_PORTABLE_WHEEL": str(wheel),
+        "RUEDA_SOURCE_DISTRIBUTION": str(source),
+        "RUEDA_LIBRARY": str(library),
+    }
     report = BUILD / "portable.xml"
     report.unlink(missing_ok=True)
     tests = ["tests/portable", *WITH_THE_PORTABLE_LIBRARY]

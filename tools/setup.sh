@@ -2,7 +2,8 @@
 # Makes a Debian 12 machine able to build, test and run rueda. Repeating it is cheap: what is done is skipped, and a
 # machine that has everything needs no network.
 #   tools/setup.sh apt    Debian packages only (enough for `make wheel`)
-#   tools/setup.sh        Debian packages, then .venv with rueda, the rueda command and the horovod alias installed
+#   tools/setup.sh        Debian packages, then .venv with rueda, the rueda command and the horovod alias installed;
+#                         then kustomize and a newer Python, unpacked in ~/.cache/rueda
 #   tools/setup.sh bench  the same, and the libraries that `make bench` compares with
 #   tools/setup.sh wheels the same, and what runs programs of other architectures
 set -euo pipefail
@@ -79,3 +80,4 @@ if [ ! -x .venv/bin/python ]; then
 fi
 .venv/bin/python tools/setup_venv.py
 .venv/bin/python tools/setup_mpi.py
+.venv/bin/python tools/setup_extras.py

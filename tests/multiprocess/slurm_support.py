@@ -32,8 +32,11 @@ def why_not() -> Optional[str]:
 class Slurm:
     """Nodes n1, n2, … of four CPUs each."""
 
-    def __init__(self, nodes: int = 2) -> None:
+    def __init__(self, nodes: int = 2, credential_s: int = 120) -> None:
         self.nodes = [f"n{number}" for number in range(1, nodes + 1)]
+        self._credential_s = (
+            credential_s  # what slurmctld gives a step to start in; a requeued job waits for so long
+        )
         # Short, because it holds sockets; readable, because munged insists.
         self.folder = Path(tempfile.mkdtemp(prefix="rueda-slurm-"))
         self.folder.chmod(0o755)
@@ -83,7 +86,7 @@ SlurmctldPort={ports[0]}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={at}/sock
+AuthInfo=socket={at}/sock,cred_expire={self._credential_s}
 CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
 StateSaveLocation={at}/state
 SlurmdSpoolDir={at}/spool.%n
@@ -100,7 +103,7 @@ SelectTypeParameters=CR_Core
 SlurmdParameters=config_overrides
 ReturnToService=2
 MpiDefault=none
-SchedulerParameters=bf_interval=1,batch_sched_delay=0
+SchedulerParameters=bf_interval=1,batch_sched_delay=0,sched_interval=1
 KillWait=3
 {nodes}PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
 """

@@ -21,6 +21,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from kubernetes_schemas import RELEASES, Document, faults  # noqa: E402 (found beside this file)
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import setup_extras  # noqa: E402 (found in tools)
+
 DEPLOY = ROOT / "deploy/kubernetes"
 MANIFESTS = sorted(path for path in (DEPLOY / "base").rglob("*.yaml") if path.name != "kustomization.yaml")
 BASES = sorted(path.name for path in (DEPLOY / "base").iterdir())
@@ -165,16 +169,32 @@ def test_user_of_the_pods_is_the_user_of_the_image() -> None:
 # ---- kustomize ----
 
 
+OVERLAYS = sorted((DEPLOY / "overlays").iterdir())
+
+
 def render(folder: Path) -> List[Document]:
-    if shutil.which("kubectl") is None:
-        pytest.skip("kubectl is not installed")
-    done = subprocess.run(
-        ["timeout", "60", "kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=False
-    )
-    if "unknown command" in done.stderr or "Component" in done.stderr:
+    """What kustomize makes of a folder: that of `make setup`, in PATH, or in kubectl."""
+    for kustomize in (str(setup_extras.kustomize_program()), "kustomize", "kubectl"):
+        if shutil.which(kustomize) is not None:
+            break
+    else:
+        pytest.skip("neither kustomize nor kubectl is installed")
+    words = [kustomize, *(["kustomize"] if kustomize == "kubectl" else ["build"]), str(folder)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    if "unknown command" in done.stderr or (kustomize == "kubectl" and "Component" in done.stderr):
         pytest.skip("this kubectl is too old for components of kustomize")
     assert done.returncode == 0 and not done.stderr, done.stderr
     return [one for one in yaml.safe_load_all(done.stdout)]
+
+
+@pytest.mark.parametrize(
+    "folder", [*(DEPLOY / "base" / name for name in BASES), *OVERLAYS], ids=lambda it: it.name
+)
+def test_every_base_and_overlay_renders_to_valid_documents(folder: Path) -> None:
+    documents = render(folder)
+    assert documents and [faults(one, release) for one in documents for release in RELEASES] == [[]] * (
+        len(documents) * len(RELEASES)
+    )
 
 
 def test_overlay_changes_what_it_says() -> None:

@@ -12,11 +12,15 @@ import sys
 import zipfile
 from base64 import urlsafe_b64decode
 from pathlib import Path
-from typing import List, Optional, Set
+from typing import List, Set
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import setup_extras  # noqa: E402 (found in tools)
+import wheel_metadata  # noqa: E402
 
 
 def call(command: List[object], **how: object) -> subprocess.CompletedProcess:
@@ -134,6 +138,20 @@ def test_what_is_linked_is_listed_with_version_and_licence(wheel):
     assert b"Apache" in texts
 
 
+def test_the_page_has_no_link_into_the_repository(wheel):
+    text = zipfile.ZipFile(wheel).read("rueda-0.1.0.dist-info/METADATA").decode()
+    _, _, page = text.partition("\n\n")
+    assert page.startswith("# rueda\n") and "docs/install.md" in page
+    assert not re.search(r"\]\((?!https?://)", page)
+
+
+def test_links_become_what_they_name():
+    readme = "# x\n\nRead [the guide](docs/a.md), [it](https://a.org/b).\n\n![A curve](docs/a.svg)\n"
+    page = wheel_metadata.page(readme)
+    assert page.startswith("# x\n") and "Read the guide, [it](https://a.org/b)." in page
+    assert "\nA curve: docs/a.svg\n" in page
+
+
 def test_the_command_is_executable_in_the_archive(wheel):
     info = zipfile.ZipFile(wheel).getinfo("rueda-0.1.0.data/scripts/rueda")
     assert (info.external_attr >> 16) & 0o111 == 0o111
@@ -182,22 +200,84 @@ print(basics.size(), list(data))
 """
 
 
-def find_python(version: str) -> Optional[str]:
-    """An interpreter of that version in PATH or in pyenv's folder."""
+# Two ranks that `rueda run` has started, four threads each: without a GIL they submit at the same time.
+TWO_RANKS = """
+import sys, threading
+sys.path.insert(0, sys.argv[1])
+from ctypes import addressof, c_double
+from rueda import _core, operations
+from rueda.basics import basics
+from rueda.process_sets import global_process_set
+basics.init()
+sums = {}
+def reduce(thread):
+    for step in range(50):
+        data = (c_double * 8)(*[basics.rank() + thread + step] * 8)
+        call = operations.Call(_core.ALLREDUCE, _core.FLOAT64, (8,), addressof(data), addressof(data))
+        name = f"{thread}.{step}"
+        _, handle = operations.submit([call], global_process_set, lambda number, index: name, "Allreduce")
+        operations.wait(handle)
+        sums[thread, step] = list(data)
+threads = [threading.Thread(target=reduce, args=(number,)) for number in range(4)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+for (thread, step), sum in sums.items():
+    assert sum == [1 + 2 * (thread + step)] * 8, (thread, step, sum)
+print(f"rank {basics.rank()} of {basics.size()}: {len(sums)} right")
+basics.shutdown()
+"""
+
+VERSIONS = ["3.9", "3.10", "3.11", "3.12", "3.13", "3.14"]
+# Paths of other interpreters to run as well, with ":" between them: free-threaded ones, for example.
+VERSIONS += [path for path in os.environ.get("RUEDA_TEST_PYTHONS", "").split(":") if path]
+
+
+def find_python(version: str) -> str:
+    """An interpreter of that version: of pyenv, in PATH, or the one that `make setup` unpacks. Or a path."""
+    if "/" in version:
+        return version
     kept = sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python"))
-    return (
-        str(kept[-1]) if kept else shutil.which(f"python{version}")
-    )  # pyenv's names in PATH may be empty shims
+    named = shutil.which(f"python{version}")  # pyenv's names in PATH may be empty shims
+    unpacked = [setup_extras.python_program()] if version == setup_extras.PYTHON else []
+    for python in [*reversed(kept), *([named] if named else []), *unpacked]:
+        if Path(python).exists() and call([python, "-c", "import ctypes"]).returncode == 0:
+            return str(python)
+    pytest.skip(f"no Python {version} on this machine")
 
 
-@pytest.mark.parametrize("version", ["3.9", "3.10", "3.11", "3.12", "3.13"])
-def test_every_python_can_run_a_single_process_job(wheel, tmp_path, version):
-    python = find_python(version)
-    if python is None or call([python, "-c", "import ctypes"]).returncode != 0:
-        pytest.skip(f"no Python {version} on this machine")
-    zipfile.ZipFile(wheel).extractall(tmp_path)
-    said = succeed([python, "-W", "error", "-S", "-c", WORLD_OF_ONE, tmp_path])
+@pytest.fixture(scope="module")
+def unpacked(wheel, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("unpacked")
+    zipfile.ZipFile(wheel).extractall(folder)
+    return folder
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_python_can_run_a_single_process_job(unpacked, version):
+    said = succeed([find_python(version), "-W", "error", "-S", "-c", WORLD_OF_ONE, unpacked])
     assert said == "1 [1.0, 2.0, 3.0]\n"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_python_can_be_two_ranks_with_threads(unpacked, bare, version):
+    ranks = [find_python(version), "-W", "error", "-S", "-c", TWO_RANKS, unpacked]
+    lines = succeed([bare / "rueda", "run", "-np", "2", "--no-prefix", *ranks]).splitlines()
+    assert sorted(lines) == [f"rank {rank} of 2: 200 right" for rank in range(2)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_python_reads_every_module(unpacked, version):
+    parse = "[ast.parse(path.read_bytes()) for path in pathlib.Path(sys.argv[1]).rglob('*.py')]"
+    succeed([find_python(version), "-W", "error", "-c", f"import ast, pathlib, sys; {parse}", unpacked])
+
+
+def test_the_binaries_use_no_symbol_of_python(unpacked):
+    """So the wheel's tag is py3-none: it fits every version, with and without a GIL."""
+    for binary in (*unpacked.glob("rueda/lib/*.so"), unpacked / "rueda-0.1.0.data/scripts/rueda"):
+        missing = {
+            line.split()[-1] for line in succeed(["nm", "-D", "--undefined-only", binary]).splitlines()
+        }
+        assert missing and not [name for name in missing if re.match(r"_?Py[A-Z_]", name)], binary.name
 
 
 @pytest.mark.skipif(shutil.which("cmake") is None or shutil.which("g++") is None, reason="no cmake or no g++")
