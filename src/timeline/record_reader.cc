@@ -133,6 +133,20 @@ const Record* RecordReader::next() {
   return nullptr;
 }
 
+const Record* RecordReader::read_event(const Slot& in) {
+  if (in.detail > static_cast<uint8_t>(TraceKind::kCycle)) return fail("an event has no known kind");
+  if (!is_possible({in.a})) return fail("the time of an event is out of range");
+  const auto text = [this](uint32_t id) { return names_->text(name(id)); };
+  Event& event = record_.emplace<Event>();
+  event.kind = static_cast<TraceKind>(in.detail);
+  event.when = in.a;
+  event.value = in.b;
+  event.track = text(static_cast<uint32_t>(in.c & 0xFFFFFFFF));
+  event.name = text(in.name);
+  event.args = text(static_cast<uint32_t>(static_cast<uint64_t>(in.c) >> 32));
+  return &record_;
+}
+
 const Record* RecordReader::read(const Slot& slot) {
   const size_t slots = slot.kind == SlotKind::kCall    ? trace::kSlotsOfCall
                        : slot.kind == SlotKind::kEpoch ? trace::kSlotsOfEpoch
@@ -184,18 +198,8 @@ const Record* RecordReader::read(const Slot& slot) {
       span.text = names_->text(span.text_id);
       return &record_;
     }
-    case SlotKind::kEvent: {
-      if (in->detail > static_cast<uint8_t>(TraceKind::kCycle)) return fail("an event has no known kind");
-      if (!is_possible({in->a})) return fail("the time of an event is out of range");
-      Event& event = record_.emplace<Event>();
-      event.kind = static_cast<TraceKind>(in->detail);
-      event.when = in->a;
-      event.value = in->b;
-      event.track = text(static_cast<uint32_t>(in->c & 0xFFFFFFFF));
-      event.name = text(in->name);
-      event.args = text(static_cast<uint32_t>(static_cast<uint64_t>(in->c) >> 32));
-      return &record_;
-    }
+    case SlotKind::kEvent:
+      return read_event(*in);
     case SlotKind::kGap:
       return record_ = Gap{in->b}, &record_;
     default:

@@ -61,6 +61,7 @@ class RecordReader {
   bool read_name(const trace::Slot& first);
   [[nodiscard]] uint32_t name(uint32_t id) const;
   const Record* read(const trace::Slot& slot);
+  const Record* read_event(const trace::Slot& in);
   const Record* fail(const std::string& what);
 
   UniqueFd fd_;
