@@ -118,7 +118,7 @@ TEST_P(Scripted, both_ends_tell_the_same_of_a_message_and_nothing_where_nobody_a
               {.kind = StepKind::kSend, .peer = 1, .from = in(1, 3)},
               {.kind = StepKind::kRecv, .peer = 1, .to = out(0, 2)}};
     return {{.kind = StepKind::kRecv, .peer = 0, .to = out(0, 1)},
-            {.kind = StepKind::kRecvReduce, .peer = 0, .to = out(1, 3)},
+            {.kind = StepKind::kRecv, .peer = 0, .to = out(1, 3)},
             {.kind = StepKind::kSend, .peer = 0, .from = in(0, 2)}};
   };
   for (const bool is_wanted : {true, false}) {
