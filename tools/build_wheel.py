@@ -51,6 +51,7 @@ class Build:
     glibc: Tuple[int, int] = (2, 17)
     settings: Tuple[str, ...] = ("-DCMAKE_BUILD_TYPE=Release", "-DRUEDA_BUILD_TESTS=OFF")
     install: Tuple[str, ...] = ("--strip",)
+    libraries: Tuple[sbom.Component, ...] = tuple(sbom.LIBRARIES)
     runtime: sbom.Component = sbom.GCC_RUNTIME
     environment: Dict[str, str] = field(default_factory=dict)
 
@@ -199,7 +200,7 @@ def write_wheel(directory: Path, build: Build) -> str:
             else:
                 mode = 0o755 if path in libraries else 0o644
                 wheel.add(f"rueda/{path.relative_to(prefix).as_posix()}", path.read_bytes(), mode)
-        add_metadata(wheel, table, tag, [*sbom.LIBRARIES, build.runtime])
+        add_metadata(wheel, table, tag, [*build.libraries, build.runtime])
         wheel.finish()
     target.with_suffix(".part").replace(target)
     return name

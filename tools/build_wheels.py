@@ -37,7 +37,8 @@ def build_for(machine: Machine) -> build_wheel.Build:
         glibc=GLIBC,
         settings=tuple(portable_build.cmake_settings(machine, tree)),
         install=(),  # linked with -s: strip knows this machine's binaries only
-        runtime=sbom.zig_runtime(ZIG),
+        libraries=sbom.with_openssl(portable_build.openssl_version(machine)),
+        runtime=sbom.zig_runtime(ZIG, portable_build.find_zig().parent / "lib" / "libcxx" / "LICENSE.TXT"),
         environment={"CCACHE_COMPILERCHECK": "content"},  # of the scripts that call Zig
     )
 

@@ -9,6 +9,7 @@ The compiler is kept in ~/.cache/rueda (or $RUEDA_CACHE) and made again if it is
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -85,6 +86,15 @@ def make_includes(machine: Machine, folder: Path) -> Path:
     for path in ssl.glob("*/openssl/*.h"):  # of the architecture
         shutil.copy(path, folder / "openssl")
     return folder
+
+
+def openssl_version(machine: Machine) -> str:
+    """Of the libcrypto that is linked: 3.0.19."""
+    header = machine.debian.unpack(["libssl-dev"]) / "usr" / "include" / "openssl" / "opensslv.h"
+    found = re.search(r'OPENSSL_VERSION_STR "([0-9.]+)"', header.read_text())
+    if found is None:
+        raise SystemExit(f"{header} names no version of OpenSSL.")
+    return found[1]
 
 
 FMT_CONFIG = """add_library(fmt::fmt-header-only INTERFACE IMPORTED)

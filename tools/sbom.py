@@ -1,7 +1,7 @@
 """What is linked into the binaries: a CycloneDX list for the wheel (PEP 770), and the licences.
 
-The versions are those of the Debian packages that were compiled in. Where dpkg does not know them, a
-component has no version.
+The versions are those of the Debian packages that were compiled in, as dpkg knows them, unless whoever builds
+the wheel took a library from elsewhere and says which. Otherwise a component has no version.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import json
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class Component:
     license: str  # SPDX
     package: Optional[str] = None  # of Debian
     version: Optional[str] = None
+    license_file: Optional[Path] = None  # default: the copyright file of the package
 
     def found_version(self) -> Optional[str]:
         if self.version is not None or self.package is None or shutil.which("dpkg-query") is None:
@@ -44,9 +45,15 @@ LIBRARIES = [
 GCC_RUNTIME = Component("libstdc++", "GPL-3.0-or-later WITH GCC-exception-3.1", "libstdc++-12-dev")
 
 
-def zig_runtime(version: str) -> Component:
+def zig_runtime(version: str, license_file: Path) -> Component:
     """The C++ library that Zig's compiler links."""
-    return Component("libc++ (of Zig)", "Apache-2.0 WITH LLVM-exception", version=version)
+    name, license = "libc++ (of Zig)", "Apache-2.0 WITH LLVM-exception"
+    return Component(name, license, version=version, license_file=license_file)
+
+
+def with_openssl(version: str) -> Tuple[Component, ...]:
+    """The libraries, with OpenSSL of another version than this machine's."""
+    return tuple(replace(one, version=version) if one.name == "openssl" else one for one in LIBRARIES)
 
 
 def document(name: str, version: str, license: str, components: List[Component]) -> str:
@@ -80,10 +87,10 @@ def document(name: str, version: str, license: str, components: List[Component])
 
 
 def license_texts(components: List[Component]) -> Dict[str, bytes]:
-    """Path below the folder of licences -> text, of components whose Debian package has a copyright file."""
+    """Path below the folder of licences -> text, of components whose licence is on this machine."""
     texts = {}
     for component in components:
-        path = Path(f"/usr/share/doc/{component.package}/copyright")
-        if component.package is not None and path.exists():
+        path = component.license_file or Path(f"/usr/share/doc/{component.package}/copyright")
+        if path.exists():
             texts[f"linked/{component.name}.txt"] = path.read_bytes()
     return texts

@@ -65,6 +65,8 @@ def find_command() -> str:
 
     beside = os.path.join(os.path.dirname(sys.executable), "rueda")
     found = os.environ.get("RUEDA_BIN") or (beside if os.path.exists(beside) else shutil.which("rueda"))
+    if found is not None and not os.path.exists(found):
+        raise RuntimeError(f"There is no rueda command at {found}, which RUEDA_BIN names.")
     if found is None:
         raise RuntimeError(
             "The rueda command is neither beside this Python nor in PATH; set RUEDA_BIN to its path."

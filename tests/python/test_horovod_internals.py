@@ -317,7 +317,7 @@ def test_ranks_that_an_integration_starts_itself_are_one_job(tmp_path: Path):
             "HOME": str(tmp_path),
             "PYTHONPATH": os.pathsep.join(map(str, folders)),
             "RUEDA_LIBRARY": library,
-            "RUEDA_BIN": str(Path(library).parent / "rueda"),
+            "RUEDA_BIN": str(Path(library).parent / "bin" / "rueda"),
         },
         capture_output=True,
         text=True,
