@@ -233,6 +233,30 @@ TEST_F(Nccl, the_tensors_of_a_group_may_lie_on_two_devices_of_a_rank) {
   });
 }
 
+// Handle 0 is the default stream of whatever device is current, and the rank's NCCL runs on another one.
+TEST_F(Nccl, the_default_stream_of_a_tensors_own_device_waits_too) {
+  run(2, [](Engine& engine, Rank rank, OnDevice& mine) {
+    const auto first = mine.vector(filled(rank));  // NCCL stays on this device
+    ASSERT_TRUE(engine.wait(must_submit(engine, mine.tensor(Collective::kAllreduce, "first", *first)), soon())
+                    .is_ok());
+    OnDevice other(rank + 2);
+    cuda::EventPool pool(other.device());
+    for (int step = 0; step < 5; ++step) {
+      const auto data = other.vector(filled(rank));
+      const int64_t handle = must_submit(engine, other.tensor(Collective::kAllreduce, "t", *data));
+      ASSERT_TRUE(engine.wait_on_stream(handle, nullptr, soon()).is_ok());
+      const cuda::ScopedContext context(*other.device());
+      const cuda::Driver& driver = other.device()->driver();
+      const auto behind = pool.take().value();
+      ASSERT_EQ(driver.cuEventRecord(behind->handle(), nullptr), cuda::CUDA_SUCCESS);
+      const Deadline deadline = soon();
+      while (!behind->outcome() && !deadline.is_past()) std::this_thread::yield();
+      EXPECT_THAT(data->read(), Each(3.0F));
+      ASSERT_TRUE(engine.wait(handle, soon()).is_ok());
+    }
+  });
+}
+
 TEST_F(Nccl, two_ranks_on_one_gpu_go_through_host_memory_and_are_named) {
   const Job job(2, "shm,tcp");
   const size_t before = cuda_test::device_bytes();  // windows of other tests are never freed

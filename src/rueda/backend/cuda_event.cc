@@ -2,7 +2,9 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <thread>
 
 namespace rueda::backend {
@@ -10,6 +12,9 @@ namespace {
 
 constexpr Nanos kYieldBeforeSleep = 100 * kMicrosecond;  // most copies end sooner
 constexpr std::chrono::microseconds kSleep(50);          // between two looks; CUDA's own wait has no deadline
+
+// Null, CU_STREAM_LEGACY or CU_STREAM_PER_THREAD: streams of whichever context is current.
+bool is_default(cuda::CUstream stream) { return reinterpret_cast<uintptr_t>(stream) <= 2; }
 
 }  // namespace
 
@@ -20,17 +25,36 @@ Status CudaEvent::make_stream_wait(void* stream) {
     if (sentence_) return *sentence_;
   }
   const auto handle = static_cast<cuda::CUstream>(stream);
-  for (const auto& event : events_) {
-    const cuda::Device& device = event->device();
-    if (Status s = device.check_stream(handle); !s.is_ok()) return s;
-    const cuda::ScopedContext current(device);  // of the default stream, if that is meant
-    if (!current.status().is_ok()) return current.status();
-    const cuda::Driver& driver = device.driver();
-    const Status waits =
-        driver.check(driver.cuStreamWaitEvent(handle, event->handle(), 0), "make the stream wait");
-    if (!waits.is_ok()) return waits;
-  }
+  for (const auto& event : events_)
+    if (Status s = wait_on(event->device(), handle, *event); !s.is_ok()) return s;
+  if (!is_default(handle)) return Status::ok();
+  for (const auto& device : others_)
+    for (const auto& event : events_)
+      if (Status s = wait_on(*device, handle, *event); !s.is_ok()) return s;
   return Status::ok();
+}
+
+Status CudaEvent::wait_on(const cuda::Device& device, cuda::CUstream stream, const cuda::Event& event) {
+  if (Status s = device.check_stream(stream); !s.is_ok()) return s;
+  const cuda::ScopedContext current(device);  // of the default stream, if that is meant
+  if (!current.status().is_ok()) return current.status();
+  const cuda::Driver& driver = device.driver();
+  return driver.check(driver.cuStreamWaitEvent(stream, event.handle(), 0), "make the stream wait");
+}
+
+Result<CudaEvent::OtherDevices> other_devices(cuda::Devices& devices, std::span<const Segment> segments,
+                                              int32_t but) {
+  CudaEvent::OtherDevices others;
+  for (const Segment& one : segments) {
+    const int32_t ordinal = one.memory.device;
+    const bool has_memory = one.input != nullptr || one.output != nullptr;
+    const auto is_known = [&](const auto& device) { return device->ordinal() == ordinal; };
+    if (!has_memory || ordinal == but || std::ranges::any_of(others, is_known)) continue;
+    auto device = devices.get(ordinal);
+    if (!device.is_ok()) return device.status();
+    others.push_back(std::move(device).value());
+  }
+  return others;
 }
 
 std::optional<Status> CudaEvent::outcome() {

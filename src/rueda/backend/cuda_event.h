@@ -5,8 +5,10 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
+#include "rueda/backend/backend.h"
 #include "rueda/backend/device_event.h"
 #include "rueda/memory/cuda/events.h"
 
@@ -14,8 +16,12 @@ namespace rueda::backend {
 
 class CudaEvent final : public DeviceEvent {
  public:
-  // Recorded events, one for each device that the call uses; at least one.
-  explicit CudaEvent(std::vector<std::shared_ptr<cuda::Event>> events) : events_(std::move(events)) {}
+  using OtherDevices = std::vector<std::shared_ptr<const cuda::Device>>;
+
+  // Recorded events, one for each device that works for the call; at least one. others: further devices on
+  // which it has tensors. The handle of a default stream names no device, so it stands for those of all.
+  explicit CudaEvent(std::vector<std::shared_ptr<cuda::Event>> events, OtherDevices others = {})
+      : events_(std::move(events)), others_(std::move(others)) {}
 
   [[nodiscard]] Status make_stream_wait(void* stream) override;
   [[nodiscard]] std::optional<Status> outcome() override;
@@ -30,10 +36,17 @@ class CudaEvent final : public DeviceEvent {
 
  private:
   std::optional<Status> outcome_locked();
+  // On the context of the device.
+  [[nodiscard]] Status wait_on(const cuda::Device& device, cuda::CUstream stream, const cuda::Event& event);
   std::vector<std::shared_ptr<cuda::Event>> events_;
+  OtherDevices others_;
   std::mutex mutex_;
   std::optional<Status> outcome_;   // once known
   std::optional<Status> sentence_;  // of condemn()
 };
+
+// The devices of these tensors but one.
+[[nodiscard]] Result<CudaEvent::OtherDevices> other_devices(cuda::Devices& devices,
+                                                            std::span<const Segment> segments, int32_t but);
 
 }  // namespace rueda::backend

@@ -101,8 +101,8 @@ void add_gpus(std::vector<ConfigEntry>& table) {
   static const std::string gpu_range = all_gpu_operations("|");
   table.push_back(
       text({"gpu_operations", "RUEDA_GPU_OPERATIONS", "HOROVOD_GPU_OPERATIONS", "",
-            "How collectives on tensors in GPU memory run (rank 0's setting applies to all "
-            "ranks). nccl: with NVIDIA's library. staged: through host memory. mpi: given to MPI if it "
+            "How collectives on tensors in GPU memory run; give all ranks the same. "
+            "nccl: with NVIDIA's library. staged: through host memory. mpi: given to MPI if it "
             "is CUDA-aware, else staged; needs RUEDA_CPU_OPERATIONS=mpi. Empty: the best way that all "
             "ranks have."},
            &Config::gpu_operations, gpu_range));

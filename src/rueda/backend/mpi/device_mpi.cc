@@ -164,7 +164,10 @@ Status DeviceMpiBackend::store() {
   if (const Status status = gpu_->packing().store(call_, call_.spec.scale); !status.is_ok()) return status;
   Result<std::shared_ptr<cuda::Event>> event = record();
   if (!event.is_ok()) return event.status();
-  const auto launched = std::make_shared<CudaEvent>(std::vector{std::move(event).value()});
+  auto others = other_devices(*options_.devices, call_.segments, gpu_->device()->ordinal());
+  if (!others.is_ok()) return others.status();
+  const auto launched =
+      std::make_shared<CudaEvent>(std::vector{std::move(event).value()}, std::move(others).value());
   gpu_->packing().enqueued_until(launched);
   launched_.push_back(launched);
   end(Status::ok(), launched);

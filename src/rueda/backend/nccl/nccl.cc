@@ -242,7 +242,10 @@ Status NcclBackend::complete() {
   if (parts_done_ < call_.segments.size()) return launch();
   Result<std::shared_ptr<cuda::Event>> event = record();
   if (!event.is_ok()) return event.status();
-  const auto launched = std::make_shared<CudaEvent>(std::vector{std::move(event).value()});
+  auto others = other_devices(*options_.devices, call_.segments, gpu_->device()->ordinal());
+  if (!others.is_ok()) return others.status();
+  const auto launched =
+      std::make_shared<CudaEvent>(std::vector{std::move(event).value()}, std::move(others).value());
   gpu_->packing().enqueued_until(launched);
   launched_.push_back(launched);
   end(Status::ok(), launched);
