@@ -350,13 +350,17 @@ def check_messages(folder: Path) -> None:
     """The steps of schedules: each message of rank 1 is drawn on both ends, and joined by an arrow."""
     timeline("merge", str(folder / "all.json"), str(folder / "t.json"))
     events = json.loads((folder / "all.json").read_text())
-    tracks = {event["pid"]: event["args"]["name"] for event in events if event.get("name") == "process_name"}
-    drawn = Counter((tracks[event["pid"]], event.get("tid")) for event in events if event["ph"] == "B")
+    names = [event for event in events if event.get("name") == "process_name"]
+    tracks = {event["pid"]: event["args"].get("name", "") for event in names}
+    begins = [event for event in events if event.get("ph") == "B"]
+    drawn = Counter(
+        (tracks[event["pid"]].split(",")[0], event.get("tid", 0)) for event in begins
+    )  # all lanes
     for peer in (0, 2):
         assert drawn["to rank 1", peer] == drawn[f"from rank {peer}", 1] > 0, drawn
         assert drawn[f"to rank {peer}", 1] == drawn["from rank 1", peer] > 0, drawn
-    starts = {event["id"]: event["ts"] for event in events if event["ph"] == "s"}
-    ends = {event["id"]: event["ts"] for event in events if event["ph"] == "f"}
+    starts = {event["id"]: event["ts"] for event in events if event.get("ph") == "s"}
+    ends = {event["id"]: event["ts"] for event in events if event.get("ph") == "f"}
     assert len(ends) >= drawn["to rank 0", 1] and set(ends) <= set(starts)
     assert all(starts[arrow] <= when for arrow, when in ends.items())
     rates = [e["args"]["value"] for e in events if e.get("name") == "rank 1: bytes sent each second"]
