@@ -168,13 +168,14 @@ def test_a_frozen_agent_is_named_within_the_time(job):
     os.kill(frozen, signal.SIGSTOP)
     try:
         began = time.monotonic()
-        found = job.status("--timeout", "2")
+        # Not the question of worker_of(): an equal one within 100 ms gets the same answer.
+        found = job.status("--timeout", "2.5")
         took = time.monotonic() - began
         assert [one["rank"] for one in found["ranks"]] == [0]
         (absent,) = found["absent"]
         assert absent["host"] == "b" and absent["ranks"] == [1]
         assert "its agent" in absent["why"] and absent["job"] == found["jobs"][0]
-        assert took < 12, took  # 2 s, and what starting a process takes on a busy machine
+        assert took < 12, took  # 2.5 s, and what starting a process takes on a busy machine
     finally:
         os.kill(frozen, signal.SIGCONT)
     _until(lambda: job.status("--timeout", "20"), _is_whole)

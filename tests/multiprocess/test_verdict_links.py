@@ -1,12 +1,20 @@
 """A link between hosts that is much slower than the others is named while the job runs; nothing else is."""
 
 import contextlib
+import os
 import pathlib
 import re
 from typing import Iterator, List
 
+import pytest
 from robust_support import wait_until
 from virtual_hosts import HostJob, VirtualHosts, virtual_hosts
+
+CORES = 8
+pytestmark = pytest.mark.skipif(
+    (os.cpu_count() or 1) < CORES,
+    reason=f"12 ranks at once need {CORES} cores: on 2 a link is named late, or a pair first",
+)
 
 HOSTS = ["a", "b", "c"]
 RATE, SLOW = "100mbit", "10mbit"  # low enough that a busy machine reaches it
