@@ -39,7 +39,7 @@ void Messages::add(const Span& message, Nanos begin, Nanos end) {
   const bool is_sent = message.kind == SpanKind::kSent;
   const Nanos sent = is_sent ? begin : sent_.of(rank_, message);
   const bool has_arrow = sent != 0 && sent <= end;
-  begin = std::max(begin, has_arrow ? sent : begin);
+  if (has_arrow) begin = std::max(begin, sent);
   const Row row{.kind = is_sent ? Row::Kind::kSent : Row::Kind::kReceived,
                 .lane = lanes_[{message.kind, message.peer}].take(begin, end),
                 .peer = message.peer};

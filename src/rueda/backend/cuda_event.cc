@@ -2,7 +2,6 @@
 
 #include <sched.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <thread>
@@ -40,21 +39,6 @@ Status CudaEvent::wait_on(const cuda::Device& device, cuda::CUstream stream, con
   if (!current.status().is_ok()) return current.status();
   const cuda::Driver& driver = device.driver();
   return driver.check(driver.cuStreamWaitEvent(stream, event.handle(), 0), "make the stream wait");
-}
-
-Result<CudaEvent::OtherDevices> other_devices(cuda::Devices& devices, std::span<const Segment> segments,
-                                              int32_t but) {
-  CudaEvent::OtherDevices others;
-  for (const Segment& one : segments) {
-    const int32_t ordinal = one.memory.device;
-    const bool has_memory = one.input != nullptr || one.output != nullptr;
-    const auto is_known = [&](const auto& device) { return device->ordinal() == ordinal; };
-    if (!has_memory || ordinal == but || std::ranges::any_of(others, is_known)) continue;
-    auto device = devices.get(ordinal);
-    if (!device.is_ok()) return device.status();
-    others.push_back(std::move(device).value());
-  }
-  return others;
 }
 
 std::optional<Status> CudaEvent::outcome() {

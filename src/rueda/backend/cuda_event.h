@@ -5,10 +5,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <vector>
 
-#include "rueda/backend/backend.h"
 #include "rueda/backend/device_event.h"
 #include "rueda/memory/cuda/events.h"
 
@@ -44,9 +42,5 @@ class CudaEvent final : public DeviceEvent {
   std::optional<Status> outcome_;   // once known
   std::optional<Status> sentence_;  // of condemn()
 };
-
-// The devices of these tensors but one.
-[[nodiscard]] Result<CudaEvent::OtherDevices> other_devices(cuda::Devices& devices,
-                                                            std::span<const Segment> segments, int32_t but);
 
 }  // namespace rueda::backend

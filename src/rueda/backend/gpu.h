@@ -5,7 +5,9 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
+#include "rueda/backend/cuda_event.h"
 #include "rueda/backend/device_packing.h"
 #include "rueda/memory/cuda/device.h"
 #include "rueda/memory/cuda/driver.h"
@@ -24,6 +26,11 @@ class Gpu {
   [[nodiscard]] cuda::Stream& stream() { return *stream_; }
   [[nodiscard]] cuda::EventPool& events() { return events_; }
   [[nodiscard]] DevicePacking& packing() { return packing_; }
+
+  // An event after everything that is enqueued.
+  Result<std::shared_ptr<cuda::Event>> record();
+  // The event of a call of which everything is enqueued. Until it happens, packing leaves its buffers alone.
+  Result<std::shared_ptr<CudaEvent>> launched(cuda::Devices& devices, std::span<const Segment> segments);
 
  private:
   Gpu(std::unique_ptr<cuda::Stream> stream, std::unique_ptr<cuda::Kernels> kernels, Copies copies);

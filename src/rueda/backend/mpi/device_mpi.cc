@@ -122,7 +122,7 @@ Status DeviceMpiBackend::load(Comm comm) {
         return status;
     }
   }
-  Result<std::shared_ptr<cuda::Event>> event = record();
+  Result<std::shared_ptr<cuda::Event>> event = gpu_->record();
   if (!event.is_ok()) return event.status();
   loaded_ = std::move(event).value();
   state_ = State::kLoading;
@@ -162,24 +162,11 @@ Status DeviceMpiBackend::store() {
   if (!context.status().is_ok()) return context.status();
   call_.note(Activity::kUnpack);
   if (const Status status = gpu_->packing().store(call_, call_.spec.scale); !status.is_ok()) return status;
-  Result<std::shared_ptr<cuda::Event>> event = record();
-  if (!event.is_ok()) return event.status();
-  auto others = other_devices(*options_.devices, call_.segments, gpu_->device()->ordinal());
-  if (!others.is_ok()) return others.status();
-  const auto launched =
-      std::make_shared<CudaEvent>(std::vector{std::move(event).value()}, std::move(others).value());
-  gpu_->packing().enqueued_until(launched);
-  launched_.push_back(launched);
-  end(Status::ok(), launched);
+  const auto launched = gpu_->launched(*options_.devices, call_.segments);
+  if (!launched.is_ok()) return launched.status();
+  launched_.push_back(launched.value());
+  end(Status::ok(), launched.value());
   return Status::ok();
-}
-
-// An event after everything that is enqueued.
-Result<std::shared_ptr<cuda::Event>> DeviceMpiBackend::record() {
-  Result<std::shared_ptr<cuda::Event>> event = gpu_->events().take();
-  if (!event.is_ok()) return event.status();
-  if (const Status status = gpu_->stream().record(*event.value()); !status.is_ok()) return status;
-  return event;
 }
 
 void DeviceMpiBackend::end(const Status& status, std::shared_ptr<CudaEvent> event) {

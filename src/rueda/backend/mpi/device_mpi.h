@@ -69,7 +69,6 @@ class DeviceMpiBackend final : public Backend {
   Status load(Comm comm);
   Status run();
   Status store();
-  Result<std::shared_ptr<cuda::Event>> record();
   void end(const Status& status, std::shared_ptr<CudaEvent> event = nullptr);
   void watch_launched();
 

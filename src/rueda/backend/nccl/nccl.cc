@@ -223,14 +223,6 @@ Status NcclBackend::launch(std::span<const nccl::Step> steps) {
                                  communicator_->handle());
 }
 
-// An event after everything that is enqueued.
-Result<std::shared_ptr<cuda::Event>> NcclBackend::record() {
-  Result<std::shared_ptr<cuda::Event>> event = gpu_->events().take();
-  if (!event.is_ok()) return event.status();
-  if (const Status status = gpu_->stream().record(*event.value()); !status.is_ok()) return status;
-  return event;
-}
-
 // NCCL has enqueued the group of a part.
 Status NcclBackend::complete() {
   const cuda::ScopedContext context(*gpu_->device());
@@ -240,15 +232,10 @@ Status NcclBackend::complete() {
   if (const Status status = gpu_->packing().store(part_, scaling_.after); !status.is_ok()) return status;
   parts_done_ += part_.segments.size();
   if (parts_done_ < call_.segments.size()) return launch();
-  Result<std::shared_ptr<cuda::Event>> event = record();
-  if (!event.is_ok()) return event.status();
-  auto others = other_devices(*options_.devices, call_.segments, gpu_->device()->ordinal());
-  if (!others.is_ok()) return others.status();
-  const auto launched =
-      std::make_shared<CudaEvent>(std::vector{std::move(event).value()}, std::move(others).value());
-  gpu_->packing().enqueued_until(launched);
-  launched_.push_back(launched);
-  end(Status::ok(), launched);
+  const auto launched = gpu_->launched(*options_.devices, call_.segments);
+  if (!launched.is_ok()) return launched.status();
+  launched_.push_back(launched.value());
+  end(Status::ok(), launched.value());
   return Status::ok();
 }
 
@@ -358,7 +345,7 @@ void NcclBackend::abort(const Status& why) {
   const Deadline deadline = Deadline::after(kAbortTime);
   const cuda::ScopedContext context(*gpu_->device());
   if (is_enqueueing)  // the stream may still work for the call that was on its way
-    if (Result<std::shared_ptr<cuda::Event>> event = record(); event.is_ok())
+    if (Result<std::shared_ptr<cuda::Event>> event = gpu_->record(); event.is_ok())
       launched_.push_back(std::make_shared<CudaEvent>(std::vector{std::move(event).value()}));
   for (const auto& event : launched_) event->condemn(why);
   const size_t left = communicators_.abort(gpu_->device(), deadline);

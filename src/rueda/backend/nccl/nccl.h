@@ -116,7 +116,6 @@ class NcclBackend final : public Backend {
   Status launch(std::span<const nccl::Step> steps);
   Status reduce_between();
   Status gather();
-  Result<std::shared_ptr<cuda::Event>> record();
   nccl::ResultCode issue(const nccl::Step& step);
   Status complete();
   void end(const Status& status, std::shared_ptr<CudaEvent> event = nullptr);

@@ -27,7 +27,7 @@ Status NcclBackend::reduce_between() {
   const Run& run = gpu_->packing().runs().front();
   const nccl::Share mine = nccl::share_of(run.count, by_levels_->inside.me, by_levels_->inside.size());
   if (mine.count == 0) return gather();
-  Result<std::shared_ptr<cuda::Event>> reduced = record();
+  Result<std::shared_ptr<cuda::Event>> reduced = gpu_->record();
   if (!reduced.is_ok()) return reduced.status();
   reduced_ = std::move(reduced).value();
   schedule::Spec spec = call_.spec;  // scaled before and after, not here
