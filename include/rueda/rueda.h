@@ -279,7 +279,8 @@ RUEDA_API void rueda_log(int level, const char* text);
 RUEDA_API int rueda_start_timeline(const char* path, int mark_cycles);
 RUEDA_API int rueda_stop_timeline(void);
 /* A step of training has ended. Front ends call this after each update of the parameters, so that summaries
- * can divide time into steps. source: any number that tells optimizers apart; those of the first one count.
+ * can divide time into steps. source: any number that tells optimizers apart; of several in use at the same
+ * time, the first counts; one that follows when another has gone goes on with the count.
  * Costs less than a microsecond, does nothing before init, and may be called from any thread. */
 RUEDA_API void rueda_mark_step(int64_t source);
 /* The program has just waited so many nanoseconds for the next batch of its input. */

@@ -17,7 +17,8 @@ Batch = TypeVar("Batch")
 def mark_step(source: object = None) -> None:
     """A step of training has ended. Does nothing before `init`; takes less than a microsecond.
 
-    source: what ended it, such as the optimizer. If a program has several, those of the first count.
+    source: what ended it, such as the optimizer. Of several in use at the same time, the first
+    counts; one that follows when another has gone goes on with the count.
     """
     _core.mark_step(id(source))
 

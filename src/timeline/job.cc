@@ -16,6 +16,7 @@ constexpr std::string_view kSuffix = ".rec";
 // Everything that one file says, by epoch.
 struct Scan {
   std::map<Epoch, RankFile> epochs;
+  std::map<Epoch, StepSources> sources;
   Status fault;
   int64_t lost = 0;
 };
@@ -28,19 +29,9 @@ void count(const Call& call, RankFile& file) {
   file.last = std::max(file.last, call.ended);
 }
 
-void count_step(const Span& span, RankFile& file) {
-  if (file.steps == 0) file.step_source = span.value;
-  if (span.value != file.step_source) return;
-  ++file.steps;
-  if (file.steps == 1) file.first_mark = span.begin;
-  if (file.steps == 2) file.second_mark = span.begin;
-  file.last_mark = span.begin;
-}
-
 void count(const Span& span, RankFile& file) {
   switch (span.kind) {
     case SpanKind::kStep:
-      return count_step(span, file);
     case SpanKind::kInput:
       return;
     case SpanKind::kWait:
@@ -79,10 +70,11 @@ Result<Scan> scan(const std::string& path, Names& names) {
   if (!reader.is_ok()) return reader.status();
   Scan scan;
   RankFile* file = nullptr;
+  Epoch at = 0;
   while (const Record* record = reader.value().next()) {
     if (const auto* epoch = std::get_if<EpochRecord>(record)) {
-      const auto [at, is_new] = scan.epochs.try_emplace(epoch->epoch);
-      file = &at->second;
+      const auto [found, is_new] = scan.epochs.try_emplace(at = epoch->epoch);
+      file = &found->second;
       if (!is_new) continue;
       file->path = path;
       file->rank = epoch->rank;
@@ -95,10 +87,14 @@ Result<Scan> scan(const std::string& path, Names& names) {
       file->began_micros = epoch->began_micros;
     } else if (file != nullptr) {
       if (const auto* call = std::get_if<Call>(record)) count(*call, *file);
-      if (const auto* span = std::get_if<Span>(record)) count(*span, *file);
+      if (const auto* span = std::get_if<Span>(record)) {
+        count(*span, *file);
+        if (span->kind == SpanKind::kStep) scan.sources[at].add(span->value, span->begin);
+      }
       if (const auto* gap = std::get_if<Gap>(record)) file->lost += gap->records;
     }
   }
+  for (const auto& [epoch, sources] : scan.sources) scan.epochs[epoch].steps = sources.steps();
   scan.fault = reader.value().fault();
   return scan;
 }
@@ -108,7 +104,7 @@ Epoch choose(const std::vector<Scan>& scans) {
   std::map<Epoch, std::pair<int64_t, int64_t>> totals;
   for (const Scan& scan : scans)
     for (const auto& [epoch, file] : scan.epochs) {
-      totals[epoch].first += file.steps;
+      totals[epoch].first += file.steps.marks;
       totals[epoch].second += file.calls;
     }
   const auto most = std::ranges::max_element(totals, {}, [](const auto& each) { return each.second; });

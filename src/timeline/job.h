@@ -10,6 +10,7 @@
 #include "rueda/trace/clock_estimate.h"
 #include "rueda/trace/link_speeds.h"
 #include "timeline/record_reader.h"
+#include "timeline/step_sources.h"
 
 namespace rueda::timeline {
 
@@ -23,9 +24,7 @@ struct RankFile {
   int64_t began_micros = 0;     // the same moment in microseconds since 1970
   Nanos first = 0, last = 0;    // records of the epoch, on this rank's clock
   int64_t calls = 0, lost = 0;  // lost: records that the writer dropped
-  int64_t steps = 0;            // marks of step_source
-  int64_t step_source = 0;
-  Nanos first_mark = 0, second_mark = 0, last_mark = 0;
+  Steps steps;
   int64_t waits = 0;
   int64_t plans = 0, planned_calls = 0;
   std::map<std::string, int64_t> departures;  // why plans ended

@@ -155,7 +155,7 @@ class RankMerger {
     const Nanos begin = file_.aligned(span.begin), end = file_.aligned(span.end);
     switch (span.kind) {
       case SpanKind::kStep:
-        if (span.value != file_.step_source) return;
+        if (!file_.steps.is_mark_of(span.value)) return;
         if (step_began_ != 0)
           writer_.slice(kStepsRow, "step " + std::to_string(steps_++), step_began_, begin);
         step_began_ = begin;

@@ -45,7 +45,7 @@ std::optional<RankStep> StepStream::next_marked() {
       if (at_ != 0) take(*span, step);
       continue;
     }
-    if (span->value != file_->step_source) continue;
+    if (!file_->steps.is_mark_of(span->value)) continue;
     const Nanos mark = file_->aligned(span->begin);
     if (at_ == 0) {
       if (mark >= division_.from) at_ = mark;

@@ -24,7 +24,7 @@ constexpr size_t kMaxKeptLengths = 1u << 20;
 // same time, because they need the same gradients.
 Division division_of(const Job& job) {
   Division division;
-  const bool has_steps = std::ranges::all_of(job.ranks, [](const RankFile& f) { return f.steps >= 2; });
+  const bool has_steps = std::ranges::all_of(job.ranks, [](const RankFile& f) { return f.steps.marks >= 2; });
   if (!has_steps) {
     division.window = kWindow;
     division.from = INT64_MAX;
@@ -41,8 +41,8 @@ Division division_of(const Job& job) {
   }
   Nanos latest = INT64_MIN, step = INT64_MAX;
   for (const RankFile& file : job.ranks) {
-    latest = std::max(latest, file.aligned(file.first_mark));
-    step = std::min(step, (file.last_mark - file.first_mark) / (file.steps - 1));
+    latest = std::max(latest, file.aligned(file.steps.first_mark));
+    step = std::min(step, (file.steps.last_mark - file.steps.first_mark) / (file.steps.marks - 1));
   }
   division.from = latest - step / 2;
   return division;

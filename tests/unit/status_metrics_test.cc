@@ -55,6 +55,15 @@ TEST(Meters, steps_of_the_first_source_count) {
   EXPECT_EQ(meters.step_time.sum(), 20 * kMillisecond);
 }
 
+TEST(Meters, a_source_that_marks_alone_takes_over) {
+  Meters meters;
+  for (int i = 1; i <= 3; ++i) meters.stepped(i * kSecond, 7);
+  for (int i = 4; i <= 9; ++i) meters.stepped(i * kSecond, 8 + i % 2);  // two in turn
+  EXPECT_EQ(meters.steps, 3 + 2);
+  for (int i = 10; i <= 19; ++i) meters.stepped(i * kSecond, 0);  // both have gone
+  EXPECT_EQ(meters.steps, 3 + 2 + 4);
+}
+
 TEST(Meters, recent_steps_are_bounded_by_the_ring) {
   Meters meters;
   EXPECT_EQ(meters.recent_steps().steps, 0);

@@ -26,10 +26,25 @@ void Meters::called(const CallTrace& call) {
   if (call.submitted != 0 && call.ended > call.submitted) call_time.add(call.ended - call.submitted);
 }
 
+// Another source takes over when the one that counts seems to have gone: it is the first to mark a second
+// time since, or several others have marked many times.
+bool Meters::counts(int64_t source) {
+  constexpr int64_t kManyMarks = 8;
+  int64_t counting = 0;
+  if (!source_.compare_exchange_strong(counting, source) && counting != source) {
+    int64_t rival = 0;
+    const bool is_first = rival_.compare_exchange_strong(rival, source);
+    const int64_t others = others_.fetch_add(1, std::memory_order_relaxed) + 1;
+    if (is_first || (rival != source && others < kManyMarks)) return false;
+    source_.store(source, std::memory_order_relaxed);
+  }
+  rival_.store(0, std::memory_order_relaxed);
+  others_.store(0, std::memory_order_relaxed);
+  return true;
+}
+
 void Meters::stepped(Nanos now, int64_t source) {
-  int64_t first = 0;
-  const int64_t mine = source == 0 ? -1 : source;  // 0 is kept for "none yet"
-  if (!source_.compare_exchange_strong(first, mine) && first != mine) return;
+  if (!counts(source == 0 ? -1 : source)) return;  // 0 is kept for "none"
   const int64_t number = steps.fetch_add(1, std::memory_order_relaxed);
   const auto place = static_cast<size_t>(number);
   const Nanos before = number > 0 ? recent_[(place - 1) % kRecent].load(std::memory_order_relaxed) : 0;

@@ -42,7 +42,8 @@ class Meters {
  public:
   // A call has ended on this rank.
   void called(const CallTrace& call);
-  // A step has ended. Steps of the first source count, because a program may have several optimizers.
+  // A step has ended. A program may have several optimizers: steps of the first source count, and those of
+  // another after it has gone.
   void stepped(Nanos now, int64_t source);
   void waited_for_input(Nanos duration) { input_ns.fetch_add(duration, std::memory_order_relaxed); }
   void waited_for_operation(Nanos duration) { blocked_ns.fetch_add(duration, std::memory_order_relaxed); }
@@ -68,7 +69,11 @@ class Meters {
 
  private:
   static constexpr size_t kRecent = 16;
-  Count source_{0};                                   // 0: none yet
+  bool counts(int64_t source);
+
+  Count source_{0};  // 0: none yet
+  Count rival_{0};   // the first other source since the last mark of source_; 0: none
+  Count others_{0};  // marks of others since then
   std::array<std::atomic<Nanos>, kRecent> recent_{};  // the ends of the last steps, as a ring
 };
 

@@ -13,7 +13,7 @@ import pytest
 from harness import on_every_rank
 
 import rueda.keras as hvd
-from rueda.keras.metrics import MetricsCallback
+from rueda.keras.tensorboard import MetricsCallback
 
 world = keras_worlds.world
 

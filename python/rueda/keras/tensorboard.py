@@ -17,7 +17,7 @@ class MetricsCallback(keras.callbacks.Callback):  # type: ignore[misc]
     may have the same. writer: a SummaryWriter to use instead. update_freq: "epoch", or a number of batches,
     as for keras.callbacks.TensorBoard; steps are then batches. After init.
 
-    >>> model.fit(x, y, callbacks=[hvd.callbacks.MetricsCallback("logs")])
+    >>> model.fit(x, y, callbacks=[MetricsCallback("logs")])
     """
 
     def __init__(
