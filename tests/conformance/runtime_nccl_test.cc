@@ -198,13 +198,19 @@ TEST_F(Nccl, sums_of_16_bit_floats_round_at_every_hop_and_averages_of_float16_do
 
 TEST_F(Nccl, a_rank_that_has_joined_contributes_identity_elements) {
   run(2, [](Engine& engine, Rank rank, OnDevice& mine) {
-    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax}) {
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kProduct}) {
       const auto data = mine.vector(std::vector<float>(70'000, -2.0F));
+      const auto scaled = mine.vector(std::vector<float>(70'000, -2.0F));
       if (rank == 0) {
         Tensor tensor = mine.tensor(Collective::kAllreduce, "more", *data);
         tensor.request.op = op;
         ASSERT_TRUE(engine.wait(must_submit(engine, std::move(tensor)), soon()).is_ok());
         EXPECT_THAT(data->read(), Each(-2.0F));
+        Tensor with_factor = mine.tensor(Collective::kAllreduce, "scaled", *scaled);
+        with_factor.request.op = op;
+        with_factor.request.prescale = -0.5;  // of what is given, not of what stands in for a rank
+        ASSERT_TRUE(engine.wait(must_submit(engine, std::move(with_factor)), soon()).is_ok());
+        EXPECT_THAT(scaled->read(), Each(1.0F));
       }
       ASSERT_TRUE(run_one(engine, make_tensor(Collective::kJoin, "join", {}, nullptr)).is_ok());
     }

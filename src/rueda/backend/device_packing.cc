@@ -67,7 +67,8 @@ Status DevicePacking::load_packed(const Call& call, const Scale& before) {
   for (size_t i = 0; i < call.segments.size(); ++i) {
     const Segment& segment = call.segments[i];
     const auto count = static_cast<size_t>(segment.count);
-    if (has_joined(segment) || is_foreign(segment)) {
+    if (has_joined(segment)) continue;
+    if (is_foreign(segment)) {
       const Status status = fetch(call, segment, buffer_.data() + offsets_[i], count);
       if (!status.is_ok()) return status;
     } else if (count > 0) {
@@ -83,7 +84,23 @@ Status DevicePacking::load_packed(const Call& call, const Scale& before) {
                    .output = buffer_.data(),
                    .count = static_cast<int64_t>(packed_count_),
                    .counts = {}});
-  return scale(call.spec.dtype, buffer_.data(), buffer_.data(), packed_count_, before);
+  return scale_packed(call, before);
+}
+
+// What a rank that has joined contributes is not scaled, as on the host.
+Status DevicePacking::scale_packed(const Call& call, const Scale& before) {
+  if (!std::ranges::all_of(call.segments, has_joined)) {
+    const Status scaled = scale(call.spec.dtype, buffer_.data(), buffer_.data(), packed_count_, before);
+    if (!scaled.is_ok()) return scaled;
+  }
+  for (size_t i = 0; i < call.segments.size(); ++i) {
+    const Segment& segment = call.segments[i];
+    if (!has_joined(segment)) continue;
+    const Status filled =
+        fetch(call, segment, buffer_.data() + offsets_[i], static_cast<size_t>(segment.count));
+    if (!filled.is_ok()) return filled;
+  }
+  return Status::ok();
 }
 
 // Each tensor stays where it is, except that what is foreign, missing or scaled first lies in the buffer.
@@ -119,7 +136,7 @@ Status DevicePacking::load_apart(const Call& call, const Scale& before) {
       if (!status.is_ok()) return status;
       place.input = fetched;
     }
-    if (is_scaled) {
+    if (is_scaled && segment.input != nullptr) {
       std::byte* const to = scales_into_output ? place.output : fetched;
       const Status status = scale(call.spec.dtype, place.input, to, place.given, before);
       if (!status.is_ok()) return status;
