@@ -7,6 +7,8 @@
 namespace rueda::trace {
 namespace {
 
+constexpr size_t kReach = 3;  // how many windows away the drift is measured
+
 double half(const ClockSample& sample) { return static_cast<double>(sample.round_trip) / 2; }
 double between(const ClockSample& a, const ClockSample& b) { return static_cast<double>(b.at - a.at); }
 
@@ -29,9 +31,8 @@ void ClockEstimate::add(const ClockSample& sample) {
 ClockOffset ClockEstimate::at(Nanos when) const {
   if (best_.empty()) return {};
   const auto next = std::ranges::lower_bound(best_, when, {}, &ClockSample::at);
-  if (best_.size() == 1) return extrapolate(best_.front(), best_.front(), when);
-  if (next == best_.begin()) return extrapolate(best_[0], best_[1], when);
-  if (next == best_.end()) return extrapolate(best_.back(), best_[best_.size() - 2], when);
+  if (next == best_.begin()) return extrapolate(0, 1, when);
+  if (next == best_.end()) return extrapolate(best_.size() - 1, -1, when);
   const ClockSample &before = *(next - 1), &after = *next;
   const double share = between(before, {when, 0, 0}) / between(before, after);
   const double offset = static_cast<double>(after.offset - before.offset) * share;
@@ -41,15 +42,20 @@ ClockOffset ClockEstimate::at(Nanos when) const {
   return {before.offset + std::llround(offset), std::llround(std::ceil(bound))};
 }
 
-ClockOffset ClockEstimate::extrapolate(const ClockSample& from, const ClockSample& other, Nanos when) const {
-  const double age = std::abs(static_cast<double>(when - from.at));
-  const double distance = std::abs(between(from, other));
+// The nearest sample may be too near to tell the drift.
+ClockOffset ClockEstimate::extrapolate(size_t end, int inwards, Nanos when) const {
+  const ClockSample& from = best_[end];
   double drift = 0, unsure = kMaxDrift;
-  if (distance > 0) {
-    const double measured = static_cast<double>(from.offset - other.offset) / between(other, from);
-    const double error = (half(from) + half(other)) / distance + kMaxWander;
-    if (error < kMaxDrift) drift = measured, unsure = error;
+  for (size_t steps = 1; steps <= std::min(kReach, best_.size() - 1); ++steps) {
+    const ClockSample& other = best_[inwards > 0 ? end + steps : end - steps];
+    const double distance = std::abs(between(from, other));
+    if (distance == 0) continue;
+    const double error = (half(from) + half(other)) / distance + kMaxWander * static_cast<double>(steps);
+    if (error >= unsure) continue;
+    drift = static_cast<double>(from.offset - other.offset) / between(other, from);
+    unsure = error;
   }
+  const double age = std::abs(static_cast<double>(when - from.at));
   const double offset = drift * static_cast<double>(when - from.at);
   return {from.offset + std::llround(offset), std::llround(std::ceil(half(from) + unsure * age))};
 }

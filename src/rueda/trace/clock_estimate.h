@@ -39,7 +39,8 @@ class ClockEstimate {
   [[nodiscard]] ClockOffset at(Nanos when) const;
 
  private:
-  [[nodiscard]] ClockOffset extrapolate(const ClockSample& from, const ClockSample& other, Nanos when) const;
+  // From the sample at `end`; inwards: 1 at the first, -1 at the last.
+  [[nodiscard]] ClockOffset extrapolate(size_t end, int inwards, Nanos when) const;
 
   std::vector<ClockSample> best_;  // of each window, in order
 };
