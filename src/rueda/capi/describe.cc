@@ -43,7 +43,10 @@ void add_nccl_to_come(nlohmann::ordered_json& out) {
   if (!config.is_ok() || !runtime::may_use_nccl(config.value())) return;
   if (!runtime::load_cuda(config.value()).is_ok()) return;
   const Result<int> version = nccl::Library::version_at(config.value().nccl_library);
-  if (version.is_ok()) out["nccl"] = version.value();
+  if (version.is_ok())
+    out["nccl"] = version.value();
+  else
+    out["nccl_problem"] = version.status().why;
 }
 
 // The MPI through which the ranks met; it may run their collectives, too.
