@@ -12,21 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Result<std::string> find_library(const std::string& own_path) {
-  const char* given = getenv("RUEDA_LIBRARY");
-  if (given != nullptr && *given != '\0') return std::string(given);
-  const fs::path folder = fs::path(own_path).parent_path();
-  std::vector<fs::path> places = {folder, folder / "..", folder / "../lib"};
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder / "../lib", error))
-    if (entry.path().filename().string().starts_with("python"))
-      places.push_back(entry.path() / "site-packages/rueda/lib");
-  for (const fs::path& place : places)
-    if (fs::exists(place / "librueda.so", error)) return (place / "librueda.so").lexically_normal().string();
-  return Status(Code::kUnavailable,
-                fmt::format("librueda.so was not found near {}; set RUEDA_LIBRARY to its path", own_path));
-}
-
 template <class Function>
 Status look_up(void* handle, const std::string& path, const char* name, Function*& target) {
   target = reinterpret_cast<Function*>(dlsym(handle, name));
@@ -37,6 +22,22 @@ Status look_up(void* handle, const std::string& path, const char* name, Function
 }
 
 }  // namespace
+
+Result<std::string> find_library(const std::string& own_path) {
+  const char* given = getenv("RUEDA_LIBRARY");
+  if (given != nullptr && *given != '\0') return std::string(given);
+  const fs::path folder = fs::path(own_path).parent_path();
+  std::vector<fs::path> places = {folder, folder / "..", folder / "../lib"};
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder / "../lib", error))
+    if (entry.path().filename().string().starts_with("python"))
+      for (const char* packages : {"site-packages", "dist-packages"})  // the latter: pip of Debian and Ubuntu
+        places.push_back(entry.path() / packages / "rueda/lib");
+  for (const fs::path& place : places)
+    if (fs::exists(place / "librueda.so", error)) return (place / "librueda.so").lexically_normal().string();
+  return Status(Code::kUnavailable,
+                fmt::format("librueda.so was not found near {}; set RUEDA_LIBRARY to its path", own_path));
+}
 
 Result<Library> open_library(const std::string& own_path) {
   const Result<std::string> path = find_library(own_path);

@@ -32,6 +32,10 @@ struct Library {
   decltype(&rueda_release_memory) release_memory;
 };
 
+// Where the library of the command at own_path is: what RUEDA_LIBRARY names, else beside the command, or
+// where pip puts the package of a command.
+Result<std::string> find_library(const std::string& own_path);
+
 // Loads RUEDA_LIBRARY if it is set. Otherwise looks beside the program, in ../, in ../lib, and in the Python
 // environment of the program. The library stays loaded until the process ends.
 Result<Library> open_library(const std::string& own_path);

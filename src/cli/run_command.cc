@@ -26,7 +26,7 @@ void leave_refusal(const Arguments& arguments, const std::string& sentence) {
 // Every rank of the outer launcher starts such a job; its rank 0 tells.
 void tell_nesting() {
   const auto get_variable = [](const char* name) { return static_cast<const char*>(getenv(name)); };
-  const Result<store::World> outer = store::detect_world(get_variable);
+  const Result<store::World> outer = store::detect_world(get_variable, store::read_lineage());
   if (outer.is_ok() && outer.value().size > 1 && outer.value().rank == 0)
     fmt::print(
         stderr,
@@ -63,6 +63,11 @@ int run_command(const Arguments& arguments) {
   options.binary = own_path();
   options.output.log_dir = launch::local_log_dir(options.output.log_dir);
   if (launch::is_log_url(options.output.log_dir)) {
+    if (Status status = launch::check_log_url(options.output.log_dir); !status.is_ok()) {
+      fmt::print(stderr, "rueda run: {}\n", status.why);
+      leave_refusal(arguments, status.why);
+      return kUsageError;
+    }
     Result<std::string> folder = launch::make_log_folder();
     if (!folder.is_ok()) {
       fmt::print(stderr, "rueda run: {}\n", folder.status().why);

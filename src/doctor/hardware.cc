@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -110,6 +111,25 @@ NvidiaGpus read_nvidia_gpus(const std::string& root) {
   return gpus;
 }
 
+CudaDriver find_cuda_driver(const std::string& library) {
+  void* const handle = dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  if (handle == nullptr) {
+    const char* const why = dlerror();
+    return {.version = 0, .problem = why != nullptr ? why : library + ": cannot be loaded"};
+  }
+  using GetVersion = int (*)(int*);
+  const auto get_version = reinterpret_cast<GetVersion>(dlsym(handle, "cuDriverGetVersion"));
+  int version = 0;
+  if (get_version == nullptr || get_version(&version) != 0 || version <= 0)
+    return {.version = 0, .problem = library + ": does not tell its version"};
+  return {.version = version, .problem = ""};
+}
+
+std::string cuda_library() {
+  const char* const named = getenv("RUEDA_CUDA_LIBRARY");
+  return named != nullptr && *named != '\0' ? named : "libcuda.so.1";
+}
+
 std::string find_nccl() {
   void* library = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) return "";
@@ -145,6 +165,15 @@ Section examine_hardware(const std::string& interface_setting) {
   const NvidiaGpus gpus = read_nvidia_gpus("");
   section.add("NVIDIA GPUs",
               gpus.models.empty() ? "none" : fmt::format("{}, driver {}", gpus.models.size(), gpus.driver));
+  const CudaDriver cuda = find_cuda_driver(cuda_library());
+  section.add("CUDA driver", cuda.version == 0 ? "none: " + cuda.problem
+                                               : fmt::format("CUDA {}.{}, {}", cuda.version / 1000,
+                                                             cuda.version % 1000 / 10, cuda_library()));
+  if (cuda.version == 0 && !gpus.models.empty())
+    section.advise(fmt::format(
+        "the kernel has {} GPUs, but programs cannot use them: {}; install the driver's libcuda, or "
+        "start the container with the NVIDIA Container Toolkit",
+        gpus.models.size(), cuda.problem));
   return section;
 }
 

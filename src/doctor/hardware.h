@@ -40,6 +40,15 @@ struct NvidiaGpus {
   std::string driver;               // "535.161.08"; "" = no driver
 };
 NvidiaGpus read_nvidia_gpus(const std::string& root);
+struct CudaDriver {
+  int version = 0;      // 12040: of CUDA 12.4; 0 = there is none
+  std::string problem;  // why there is none, in the loader's words
+};
+// The driver's library for programs, by name or path. It stays loaded, and is not initialised.
+CudaDriver find_cuda_driver(const std::string& library);
+// What RUEDA_CUDA_LIBRARY names, else libcuda.so.1.
+std::string cuda_library();
+
 // The version of the libnccl.so.2 that the loader finds; "" = none. It stays loaded.
 std::string find_nccl();
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "bench/library.h"
+#include "doctor/hardware.h"
 #include "rueda/base/release.h"
 
 namespace rueda::doctor {
@@ -31,6 +32,23 @@ void add_mpi(Section& section, const bench::Library& library) {
               fmt::format("{}, {} ({})", mpi["library"].get<std::string>(), mpi["file"].get<std::string>(),
                           is_wanted ? "RUEDA_CPU_OPERATIONS=mpi uses it"
                                     : "used only with RUEDA_CPU_OPERATIONS=mpi"));
+}
+
+// The NCCL that tensors on a GPU would use. about: what the library says of itself.
+void add_nccl(Section& section, const nlohmann::json& about) {
+  const char* const operations = getenv("RUEDA_GPU_OPERATIONS");
+  const std::string problem = about.is_object() ? about.value("nccl_problem", "") : "";
+  const int version = about.is_object() ? about.value("nccl", 0) : 0;
+  std::string text = "not used by the settings";
+  if (version != 0)
+    text = fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+  else if (!problem.empty())
+    text = "none: " + problem;
+  else if (find_cuda_driver(cuda_library()).version == 0)
+    text = "not looked for, because there is no CUDA driver";
+  else if (operations != nullptr)
+    text = fmt::format("not used: RUEDA_GPU_OPERATIONS={}", operations);
+  section.add("NCCL", text);
 }
 
 }  // namespace
@@ -65,6 +83,7 @@ Section examine_library(const std::string& own_path) {
     section.advise(fmt::format("shared buffers are not available: {}", library.last_error()));
   }
   add_mpi(section, library);
+  add_nccl(section, about);
   return section;
 }
 

@@ -41,6 +41,15 @@ bool is_log_url(std::string_view log_dir) {
          log_dir.find('/') == scheme + 1;
 }
 
+Status check_log_url(std::string_view url) {
+  if (!url.starts_with("memory://")) return Status::ok();
+  return {
+      Code::kInvalidArgument,
+      fmt::format("--log-dir {} is a place in the memory of one process, where nobody could read the logs; "
+                  "name a folder, or a URL of an object store",
+                  url)};
+}
+
 std::string local_log_dir(const std::string& log_dir) {
   return log_dir.starts_with(kFile) ? log_dir.substr(kFile.size()) : log_dir;
 }

@@ -26,7 +26,8 @@ int fail(const Status& status) {
 }
 
 Result<store::World> world_here() {
-  return store::detect_world([](const char* name) { return static_cast<const char*>(getenv(name)); });
+  return store::detect_world([](const char* name) { return static_cast<const char*>(getenv(name)); },
+                             store::read_lineage());
 }
 
 Status write_file(const std::string& path, const std::string& text) {

@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
+import fake_gpu
 from harness import ROOT, library
 from launch_support import RUEDA
 
@@ -52,11 +54,34 @@ def test_two_ranks_exchange_bytes_over_each_transport_that_is_allowed():
     tried = json.loads(done.stdout)["facts"]["transports"]
     assert set(tried) == {"shm", "tcp"} and all(text.startswith("works; ") for text in tried.values()), tried
     facts = json.loads(done.stdout)["facts"]["hardware"]
-    assert {"network card", "clock source", "clock is kept", "NVIDIA GPUs"} <= set(facts), facts
+    names = {"network card", "clock source", "clock is kept", "NVIDIA GPUs", "CUDA driver"}
+    assert names <= set(facts), facts
     # Over UCX, where its library cannot be loaded, ranks reach each other in no way.
     done = doctor("--no-python", "--json", RUEDA_TRANSPORTS="ucx", LD_LIBRARY_PATH="", UCX_TLS="no_such_way")
     assert set(json.loads(done.stdout)["facts"]["transports"]) == {"ucx"}
     assert "cannot exchange bytes over ucx" in broken_sentences(done)["transports"], done.stdout
+
+
+def test_without_a_driver_no_nccl_is_looked_for():
+    done = doctor("--no-python", "--json", RUEDA_CUDA_LIBRARY="/nowhere/libcuda.so")
+    facts = json.loads(done.stdout)["facts"]
+    assert facts["hardware"]["CUDA driver"].startswith("none: /nowhere/libcuda.so"), facts
+    assert facts["rueda"]["NCCL"] == "not looked for, because there is no CUDA driver"
+
+
+@fake_gpu.needed
+def test_the_cuda_driver_and_the_nccl_of_a_job_are_named():
+    def told(**variables):
+        given = {**fake_gpu.environment(), "RUEDA_GPU_OPERATIONS": "", **variables}
+        facts = json.loads(doctor("--no-python", "--json", **given).stdout)["facts"]
+        return facts["hardware"]["CUDA driver"], facts["rueda"]["NCCL"]
+
+    driver, nccl = told(RUEDA_NCCL_LIBRARY=str(fake_gpu.NCCL))
+    assert re.fullmatch(r"CUDA \d+\.\d+, .*/fake_cuda/libcuda\.so\.1", driver), driver
+    assert re.fullmatch(r"2\.\d+\.\d+", nccl), nccl
+    missing = told(RUEDA_NCCL_LIBRARY="/nowhere/nccl.so")[1]
+    assert missing.startswith("none: RUEDA_NCCL_LIBRARY=/nowhere/nccl.so"), missing
+    assert told(RUEDA_GPU_OPERATIONS="staged")[1] == "not used: RUEDA_GPU_OPERATIONS=staged"
 
 
 def test_what_will_not_work_is_a_sentence_and_status_1():

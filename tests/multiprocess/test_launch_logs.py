@@ -84,6 +84,17 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_ranks_start(tmp_pa
     assert not list(tmp_path.iterdir())
 
 
+def test_a_place_in_the_memory_of_one_process_is_refused() -> None:
+    done = subprocess.run(
+        [RUEDA, "run", "-np", "1", "--log-dir", "memory://run", "true"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2 and "--log-dir memory://run is a place in the memory" in done.stderr, done
+
+
 def test_logs_that_cannot_be_copied_at_the_end_are_kept(tmp_path: Path) -> None:
     pytest.importorskip("fsspec")
     private = tmp_path / "tmp"

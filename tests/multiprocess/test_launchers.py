@@ -225,6 +225,45 @@ def test_rueda_run_inside_mpirun_starts_a_job_in_each_rank(
     assert output.count("launchers are nested: each of the 4 ranks") == 1, output
 
 
+NESTED = [  # outer with two ranks, inner with one or four
+    ("torchrun", "openmpi-4", 4),
+    ("torchrun", "openmpi-4", 1),
+    ("torchrun", "mpich-4", 4),
+    ("torchrun", "mpich-4", 1),
+    ("openmpi-4", "torchrun", 4),
+    ("openmpi-4", "torchrun", 1),
+    ("mpich-4", "torchrun", 1),
+    ("openmpi-4", "mpich-4", 4),
+    ("openmpi-4", "mpich-4", 1),
+    ("mpich-4", "openmpi-4", 4),
+    ("mpich-4", "openmpi-4", 1),
+    ("openmpi-5", "mpich-5", 4),
+    ("mpich-5", "openmpi-5", 4),
+    ("torchrun", "openmpi-5", 1),
+    ("torchrun", "intel", 4),
+]
+
+
+@pytest.mark.parametrize(("outer", "inner", "ranks"), NESTED)
+def test_the_innermost_launcher_gives_the_ranks(
+    outer: str, inner: str, ranks: int, folder: Path, variables: Dict[str, str]
+) -> None:
+    def command(name: str, count: int, program: List[str]) -> List[str]:
+        if name == "torchrun":
+            options = ["--standalone", f"--nproc-per-node={count}", "--no-python"]
+            return [sys.executable, "-m", "torch.distributed.run", *options, *program]
+        mpi = next(one for one in mpi_support.ALL if one.name == name)
+        return [mpi.launcher(), *mpi.crowd, "-np", str(count), *program]
+
+    script = [sys.executable, str(folder / "train.py")]
+    output = run_to_end(command(outer, 2, command(inner, ranks, script)), variables)
+    assert worlds(output) == [[rank, ranks] for rank in range(ranks) for _ in range(2)], output
+    told = re.findall(r"launchers are nested: .* the inner one, (\w+) .*, and not of (\w+) ", output)
+    families = ["torchrun", "openmpi", "mpich"]
+    names = [next((one for one in families if name.startswith(one)), "mpich") for name in (inner, outer)]
+    assert told == [tuple(names)] * 2, output  # each job has a rank 0
+
+
 # ---- two hosts ----
 
 
@@ -315,3 +354,16 @@ def test_srun(
     command = ["srun", *spread, sys.executable, str(folder / "train.py")]
     output = run_to_end(command, variables | {"SLURM_CONF": slurm.environment["SLURM_CONF"]})
     assert_world(output, hosts=nodes)
+
+
+def test_srun_inside_torchrun_gives_the_ranks(
+    slurm: slurm_support.Slurm, folder: Path, variables: Dict[str, str]
+) -> None:
+    step = ["srun", "-N1", "-n2", "--overlap", sys.executable, str(folder / "train.py")]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1"]
+    output = run_to_end(
+        [*command, "--no-python", *step], variables | {"SLURM_CONF": slurm.environment["SLURM_CONF"]}
+    )
+    assert worlds(output) == [[0, 2], [1, 2]], output
+    line = "the inner one, slurm (rank 0 of 2), and not of torchrun (rank 0 of 1) around it"
+    assert output.count(line) == 1, output

@@ -12,6 +12,15 @@ TEST(LogUrl, is_a_scheme_before_two_slashes) {
     EXPECT_FALSE(is_log_url(path)) << path;
 }
 
+TEST(LogUrl, of_the_memory_of_one_process_is_refused) {
+  EXPECT_EQ(
+      check_log_url("memory://run").why,
+      "--log-dir memory://run is a place in the memory of one process, where nobody could read the logs; "
+      "name a folder, or a URL of an object store");
+  for (const char* url : {"s3://bucket/memory://", "local:///tmp/run", "memoryfs://x"})
+    EXPECT_TRUE(check_log_url(url).is_ok()) << url;
+}
+
 TEST(LogUrl, of_a_file_is_its_path) {
   EXPECT_EQ(local_log_dir("file:///tmp/logs"), "/tmp/logs");
   EXPECT_EQ(local_log_dir("s3://bucket"), "s3://bucket");

@@ -17,7 +17,8 @@ namespace {
 // What init would find. No launcher is named if the environment contradicts itself. The size is -1 if only
 // the launcher itself knows it.
 void add_launcher(nlohmann::ordered_json& out) {
-  const Result<store::World> world = store::detect_world([](const char* name) { return std::getenv(name); });
+  const Result<store::World> world =
+      store::detect_world([](const char* name) { return std::getenv(name); }, store::read_lineage());
   if (world.is_ok()) out["launcher"] = world.value().launcher;
   if (world.is_ok()) out["launcher_size"] = world.value().size;
   out["launcher_reason"] = world.is_ok() ? world.value().reason : world.status().why;
@@ -42,7 +43,10 @@ void add_nccl_to_come(nlohmann::ordered_json& out) {
   if (!config.is_ok() || !runtime::may_use_nccl(config.value())) return;
   if (!runtime::load_cuda(config.value()).is_ok()) return;
   const Result<int> version = nccl::Library::version_at(config.value().nccl_library);
-  if (version.is_ok()) out["nccl"] = version.value();
+  if (version.is_ok())
+    out["nccl"] = version.value();
+  else
+    out["nccl_problem"] = version.status().why;
 }
 
 // The MPI through which the ranks met; it may run their collectives, too.

@@ -220,7 +220,7 @@ Status check_options(InitOptions& options, const store::World& world) {
 
 Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const store::GetEnv& get_env) {
   point.watch(options.is_interrupted);
-  Result<store::World> detected = store::detect_world(get_env);
+  Result<store::World> detected = store::detect_world(get_env, store::read_lineage());
   if (!detected.is_ok()) return detected.status();
   const Result<Config> parsed = parse_config(get_env);
   const Config config = parsed.is_ok() ? parsed.value() : Config{};

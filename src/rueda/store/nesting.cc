@@ -1,4 +1,5 @@
-// Launchers inside launchers, as `mpirun -np 2 torchrun …`: which variables belong to the outer one. Pure.
+// Launchers inside launchers, as `mpirun -np 2 torchrun …`: the innermost gives the ranks, and rank 0 says
+// so.
 #include "rueda/store/detect_one.h"
 
 #include <algorithm>
@@ -6,13 +7,10 @@
 #include <string_view>
 
 #include "rueda/store/environment.h"
+#include "rueda/store/innermost.h"
 
 namespace rueda::store {
 namespace {
-
-bool begins_with_any(std::string_view name, std::initializer_list<std::string_view> prefixes) {
-  return std::ranges::any_of(prefixes, [&](std::string_view prefix) { return name.starts_with(prefix); });
-}
 
 // The settings of rueda keep their effect in an inner job; the place of a rank does not.
 bool is_place_by_rueda(std::string_view name) {
@@ -25,17 +23,11 @@ bool is_place_by_rueda(std::string_view name) {
   return false;
 }
 
-bool is_of_launcher(std::string_view name, const std::string& launcher) {
-  if (launcher == "rueda") return is_place_by_rueda(name);
-  if (launcher == "torchrun")
-    return begins_with_any(name, {"TORCHELASTIC_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"});
-  if (launcher == "openmpi") return begins_with_any(name, {"OMPI_COMM_WORLD_", "PMIX_"});
-  return false;
-}
-
 std::string rank_in(const World& world) {
   const std::string name = world.launcher == "rueda" ? "rueda run" : world.launcher;
-  return name + " (rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) + ")";
+  if (world.rank < 0) return name;
+  const std::string size = world.size < 0 ? "" : " of " + std::to_string(world.size);
+  return name + " (rank " + std::to_string(world.rank) + size + ")";
 }
 
 // `rueda run` gives its ranks no place of another launcher's. So a launcher that shows beside it was started
@@ -45,19 +37,16 @@ bool is_rank_of_rueda_run(const GetEnv& get_env) {
   return env.has("RUEDA_RANK") && env.text("RUEDA_STORE_SERVED") == "1";
 }
 
-// The environment without what this launcher says about a rank; names as in World::launcher.
-GetEnv without_launcher(const GetEnv& get_env, const std::string& launcher) {
-  return [get_env, launcher](const char* name) -> const char* {
-    return is_of_launcher(name, launcher) ? nullptr : get_env(name);
-  };
+GetEnv without_place_by_rueda(const GetEnv& get_env) {
+  return [get_env](const char* name) { return is_place_by_rueda(name) ? nullptr : get_env(name); };
 }
 
-// Whether these are ranks that a launcher has started, and not variables in the environment of a host, a pod
-// or a batch job. A library of MPI may leave the variables of a world of one rank behind.
-bool has_launched_ranks(const World& world) {
-  constexpr std::array<std::string_view, 8> kStartRanks = {"torchrun", "openmpi", "mpich", "mvapich2",
-                                                           "pals",     "flux",    "jsm",   "slurm"};
-  return world.size > 1 && std::ranges::find(kStartRanks, world.launcher) != kStartRanks.end();
+// Whether this is a rank that a launcher has started, and not one of variables in the environment of a host,
+// a pod or a batch job. Of a world of one, only the processes around this one can tell.
+bool is_launched(const World& world, const GetEnv& get_env, const Lineage& lineage) {
+  const std::string_view family = family_of(world.launcher);
+  if (family.empty()) return false;
+  return world.size > 1 || (!lineage.empty() && is_started_by(family, get_env, lineage));
 }
 
 std::string describe_nesting(const World& inner, const World& outer) {
@@ -71,22 +60,36 @@ World with_nesting(World inner, const World& outer) {
   return inner;
 }
 
-}  // namespace
-
-Result<World> detect_world(const GetEnv& get_env) {
-  Result<World> found = detect_one(get_env);
-  if (!found.is_ok()) return found;
-  if (is_rank_of_rueda_run(get_env)) {
-    const Result<World> inner = detect_one(without_launcher(get_env, "rueda"));
-    if (inner.is_ok() && has_launched_ranks(inner.value())) return with_nesting(inner.value(), found.value());
-    return found;
-  }
-  const Result<World> outer = detect_one(without_launcher(get_env, found.value().launcher));
+// Without `rueda run` and variables set by hand.
+Result<World> detect_launcher(const GetEnv& get_env, const Lineage& lineage) {
+  Layers layers = separate_launchers(get_env, lineage);
+  Result<World> found = detect_one(without_families(get_env, layers.outer));
+  if (!found.is_ok() || !is_launched(found.value(), get_env, lineage)) return found;
+  if (layers.inner.empty()) layers.inner = {family_of(found.value().launcher)};
+  const GetEnv outside = without_families(get_env, layers.inner);
+  const Result<World> outer = layers.outer.empty() ? detect_one(outside) : detect_launcher(outside, lineage);
   // A step of Slurm around a launcher is the usual way to start its daemons.
-  const bool is_nested = outer.is_ok() && has_launched_ranks(outer.value()) &&
-                         outer.value().launcher != "slurm" && has_launched_ranks(found.value()) &&
+  const bool is_nested = outer.is_ok() && is_launched(outer.value(), outside, lineage) &&
+                         outer.value().launcher != "slurm" &&
                          outer.value().launcher != found.value().launcher;
   return is_nested ? with_nesting(std::move(found).value(), outer.value()) : std::move(found);
+}
+
+}  // namespace
+
+Result<World> detect_world(const GetEnv& get_env, const Lineage& lineage) {
+  if (is_rank_of_rueda_run(get_env)) {
+    const Result<World> found = detect_one(get_env);
+    if (!found.is_ok()) return found;
+    const GetEnv outside = without_place_by_rueda(get_env);
+    const Result<World> inner = detect_launcher(outside, lineage);
+    const bool is_nested = inner.is_ok() && is_launched(inner.value(), outside, lineage);
+    return is_nested ? with_nesting(inner.value(), found.value()) : found;
+  }
+  const Environment env(get_env);
+  for (const char* by_hand : {"RUEDA_RANK", "RUEDA_SIZE", "HOROVOD_RANK", "HOROVOD_SIZE"})
+    if (env.has(by_hand)) return detect_one(get_env);
+  return detect_launcher(get_env, lineage);
 }
 
 }  // namespace rueda::store

@@ -1,6 +1,7 @@
 // The rank of this process, the size of its world, and where the ranks meet. All of it comes from the
 // environment that the innermost launcher of this process has set, together with the reason for the choice.
-// Detection is pure and takes the environment as a function. Opening the rendezvous is an effect.
+// Detection is pure: it takes the environment as a function, and those of the processes above as values.
+// Opening the rendezvous is an effect.
 #pragma once
 
 #include <functional>
@@ -10,6 +11,7 @@
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
 #include "rueda/store/file_run.h"
+#include "rueda/store/lineage.h"
 #include "rueda/store/store.h"
 
 namespace rueda::store {
@@ -44,9 +46,10 @@ struct World {
   std::shared_ptr<LauncherSpace> space;
 };
 
-// The first match in the documented order wins. Fails with kInvalidArgument, naming the variables, if they
-// contradict each other, cannot be parsed, or if one of a pair is missing.
-Result<World> detect_world(const GetEnv& get_env);
+// The innermost launcher gives the ranks. lineage: read_lineage(), which tells the innermost; without it, and
+// where it does not tell, the first match in the documented order wins. Fails with kInvalidArgument, naming
+// the variables, if they contradict each other, cannot be parsed, or if one of a pair is missing.
+Result<World> detect_world(const GetEnv& get_env, const Lineage& lineage = {});
 
 // Asks the launcher for what its environment does not say: rank and size under `mpiexec -pmi-port` and PMIx,
 // the job id under Hydra. Returns other worlds unchanged. A launcher may be asked only once, so call this

@@ -35,8 +35,10 @@ class KerasEstimator(SharedEstimator):
     """Trains a Keras 3 model on the rows of a DataFrame, with `rueda.keras` on `num_proc` ranks.
 
     model: need not be compiled. optimizer: a Keras optimizer, or its name; its hyperparameters count, and
-    not its state. loss, metrics: as for `model.compile`. callbacks: Keras callbacks, for all ranks. The
-    ranks use the Keras backend of the driver. A column is reshaped to the input that it is for.
+    not its state. loss, metrics: as for `model.compile`. callbacks: Keras callbacks, for all ranks; those
+    that only write files (TensorBoard, CSVLogger, ModelCheckpoint) for rank 0, and their files are copied
+    into the run's folder of the store. The ranks use the Keras backend of the driver. A column is reshaped to
+    the input that it is for.
 
     >>> estimator = KerasEstimator(num_proc=2, store=Store.create("/data"), model=model, optimizer="adam",
     ...                            loss="mse", feature_cols=["x"], label_cols=["y"], epochs=3)

@@ -16,6 +16,7 @@ from rueda.spark.common.data import Columns
 from rueda.spark.common.estimator import Schedule
 from rueda.spark.common.reading import Arrays, Plan, ShardReader
 from rueda.spark.keras.files import History, from_bytes, pack, to_bytes, unpack, with_file
+from rueda.spark.keras.outputs import Outputs, of_rank
 
 Array = np.ndarray[Any, Any]
 
@@ -171,7 +172,11 @@ def train(recipe: Recipe) -> Optional[tuple[bytes, History]]:
     rank, size = hvd.rank(), hvd.size()
     val_plan = schedule.val_plan(rank, size)
     saves = Saves(recipe, history)
+    given = of_rank(recipe.callbacks, rank)
+    has_outputs = rank == 0 and schedule.store.save_runs
+    outputs = Outputs(given, schedule.store, schedule.run_id) if has_outputs else None
     callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
+    callbacks += [*given, *([outputs] if outputs else [])]
 
     def fit(best: str) -> None:
         if recipe.checkpoint_callback is not None:
@@ -183,14 +188,17 @@ def train(recipe: Recipe) -> Optional[tuple[bytes, History]]:
                 validation_data=Batches(val_plan, schedule.columns, shapes, None) if val_plan else None,
                 initial_epoch=done,
                 epochs=schedule.epochs,
-                callbacks=[*callbacks, *recipe.callbacks, *also, saves],
+                callbacks=[*callbacks, *also, saves],
                 shuffle=False,  # the reader does
                 verbose=0,
             )
         if recipe.checkpoint_callback is None or not os.path.exists(best):
             model.save(best)
 
-    content = with_file(fit)[1]
-    is_first = hvd.rank() == 0
+    try:
+        content = with_file(fit)[1]
+    finally:
+        if outputs:
+            outputs.close()
     hvd.shutdown()
-    return (content, history) if is_first else None
+    return (content, history) if rank == 0 else None

@@ -1,0 +1,77 @@
+#include "rueda/store/lineage.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <string_view>
+
+#include "rueda/base/unique_fd.h"
+
+namespace rueda::store {
+namespace {
+
+constexpr size_t kMaxProcesses = 64;       // a deeper chain would be a fault of its own
+constexpr size_t kMaxFileBytes = 4 << 20;  // Linux bounds arguments and variables by a quarter of the stack
+
+// Empty if the file cannot be read, or if a file of variables is another user's.
+std::optional<std::string> read_file_of(pid_t pid, const char* name, bool must_be_own) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/" + name;
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat facts {};
+  if (!file.is_open() || fstat(file.get(), &facts) != 0) return std::nullopt;
+  if (must_be_own && facts.st_uid != geteuid()) return std::nullopt;
+  std::string text;
+  std::array<char, 16384> part{};
+  while (text.size() < kMaxFileBytes) {
+    const ssize_t count = read(file.get(), part.data(), part.size());
+    if (count < 0) return std::nullopt;
+    if (count == 0) return text;
+    text.append(part.data(), static_cast<size_t>(count));
+  }
+  return std::nullopt;
+}
+
+// "4711 (name (may have) brackets) S 4710 …" → 4710; 0 if there is none.
+pid_t parent_in(std::string_view stat) {
+  const size_t end = stat.rfind(')');
+  if (end == std::string_view::npos || end + 4 >= stat.size()) return 0;
+  stat.remove_prefix(end + 4);
+  pid_t parent = 0;
+  std::from_chars(stat.data(), stat.data() + stat.size(), parent);
+  return parent;
+}
+
+// "A=1\0B=2\0". The first of two equal names counts, as for getenv.
+std::map<std::string, std::string, std::less<>> variables_in(std::string_view text) {
+  std::map<std::string, std::string, std::less<>> variables;
+  while (!text.empty()) {
+    const std::string_view one = text.substr(0, text.find('\0'));
+    text.remove_prefix(std::min(one.size() + 1, text.size()));
+    const size_t equals = one.find('=');
+    if (equals != std::string_view::npos) variables.emplace(one.substr(0, equals), one.substr(equals + 1));
+  }
+  return variables;
+}
+
+}  // namespace
+
+Lineage read_lineage() {
+  Lineage lineage;
+  for (pid_t pid = getpid(); pid > 0 && lineage.size() < kMaxProcesses;) {
+    const std::optional<std::string> stat = read_file_of(pid, "stat", false);
+    if (!stat) break;
+    Process process;
+    process.program = read_file_of(pid, "comm", false).value_or("");
+    if (process.program.ends_with('\n')) process.program.pop_back();
+    if (const auto text = read_file_of(pid, "environ", true)) process.variables = variables_in(*text);
+    lineage.push_back(std::move(process));
+    pid = parent_in(*stat);
+  }
+  return lineage;
+}
+
+}  // namespace rueda::store
