@@ -166,6 +166,8 @@ void add_tuning_options(CLI::App& app, Raw& raw) {
                  "cores of the engine threads, by local rank: 0,8");
   app.add_option("--num-nccl-streams", tuning.num_nccl_streams)->group("");
   app.add_option("--gloo-timeout-seconds", tuning.gloo_timeout_s, "silence after which a peer is lost (30)");
+  app.add_option("--metrics-port", tuning.metrics_port,
+                 "local rank N answers Prometheus on port N + this one of its host's loopback");
   // These flags need no action: there is one controller, nothing is cached between jobs, and TCP
   // is always allowed.
   app.add_flag("--disable-cache,--tcp,--mpi-threads-disable,--no-mpi-threads-disable")->group("");

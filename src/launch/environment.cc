@@ -145,6 +145,7 @@ Variables tuning_variables(const Tuning& tuning) {
   Variables variables = writer.take();
   if (tuning.gloo_timeout_s)
     variables.emplace_back("RUEDA_PEER_TIMEOUT_SECONDS", std::to_string(*tuning.gloo_timeout_s));
+  if (tuning.metrics_port) variables.emplace_back("RUEDA_METRICS_PORT", std::to_string(*tuning.metrics_port));
   if (tuning.network_interface)
     for (const char* name : {"RUEDA_INTERFACE", "HOROVOD_GLOO_IFACE", "NCCL_SOCKET_IFNAME"})
       variables.emplace_back(name, *tuning.network_interface);

@@ -32,6 +32,7 @@ struct Tuning {
   std::optional<std::string> thread_affinity, network_interface;
   std::optional<int64_t> num_nccl_streams, gloo_timeout_s;
   std::optional<double> start_timeout_s;
+  std::optional<int64_t> metrics_port;
 };
 
 // Refuses a value that is out of range, and names its flag.

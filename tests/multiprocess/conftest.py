@@ -1,5 +1,8 @@
 """The worlds every distributed test runs in. pytest groups tests by world, so that one exists at a time."""
 
+import os
+import pathlib
+import shutil
 from typing import Dict, Iterator
 
 import launch_support
@@ -15,6 +18,15 @@ def no_run_outlives_its_test() -> Iterator[None]:
     """A test of the launcher that fails leaves no job behind."""
     yield
     launch_support.end_open_runs()
+
+
+@pytest.fixture
+def folder() -> Iterator[pathlib.Path]:
+    """The private folder of a user, with a short path, because sockets lie in it."""
+    path = pathlib.Path(f"/tmp/rst-{os.getpid()}")
+    path.mkdir(mode=0o700)
+    yield path
+    shutil.rmtree(path)
 
 
 @pytest.fixture(scope="session", params=WORLDS, ids=lambda world: f"{world[0]}-ranks-{world[1]}")

@@ -4,19 +4,15 @@ import contextlib
 import functools
 import http.server
 import json
-import os
-import pathlib
 import re
 import shutil
 import signal
 import subprocess
 import threading
-import time
-import urllib.request
 
 import pytest
-from harness import library
 from launch_support import PYTHON, ROOT, RUEDA
+from metrics_support import METRICS, PATIENCE_S, environment_of, scraped, until
 
 # Rank 1 stops in C code in the middle of training; it keeps the interpreter's lock if it is told to.
 HANG = """
@@ -37,27 +33,12 @@ if hvd.rank() == 1:
     hangs_here()
 hvd.allreduce(numpy.ones(100, numpy.float32), name="late")
 """
-PATIENCE_S = 60
-
-
-@pytest.fixture
-def folder():
-    """A short path, because a socket lies in it."""
-    path = pathlib.Path(f"/tmp/rst-{os.getpid()}")
-    path.mkdir(mode=0o700)
-    yield path
-    shutil.rmtree(path)
-
-
-def _environment(folder, **more):
-    paths = {"PYTHONPATH": str(ROOT / "python"), "RUEDA_LIBRARY": library(), "XDG_RUNTIME_DIR": str(folder)}
-    return {**os.environ, **paths, **more}
 
 
 @contextlib.contextmanager
 def _hanging_job(folder, how):
     command = [RUEDA, "run", "-np", "3", PYTHON, "-c", HANG, how]
-    job = subprocess.Popen(command, env=_environment(folder), stdout=subprocess.PIPE, text=True)
+    job = subprocess.Popen(command, env=environment_of(folder), stdout=subprocess.PIPE, text=True)
     try:
         for _ in range(3):
             assert "trained" in job.stdout.readline()
@@ -70,23 +51,13 @@ def _hanging_job(folder, how):
 def _rueda(folder, *arguments):
     done = subprocess.run(
         [RUEDA, *arguments],
-        env=_environment(folder),
+        env=environment_of(folder),
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
         check=False,
     )
     return done.returncode, done.stdout, done.stderr
-
-
-def _until(answer, is_enough):
-    """The first answer that is enough, else the last one within a minute."""
-    end = time.monotonic() + PATIENCE_S
-    found = answer()
-    while not is_enough(found) and time.monotonic() < end:
-        found = answer()
-    assert is_enough(found), found
-    return found
 
 
 def _status(folder, *arguments):
@@ -106,7 +77,7 @@ def test_a_rank_that_hangs_in_c_code_is_named_and_its_line_is_shown(folder, how)
         def waits():
             return {rank: shown["waits_for"] for rank, shown in _status(folder).items()}
 
-        _until(waits, lambda found: found == {0: [1], 1: [], 2: [1]})
+        until(waits, lambda found: found == {0: [1], 1: [], 2: [1]})
         shown = _status(folder, str(job.pid))[0]
         assert shown["size"] == 3 and shown["steps"]["count"] == 20
         assert (
@@ -127,7 +98,7 @@ def test_a_rank_that_hangs_in_c_code_is_named_and_its_line_is_shown(folder, how)
         _, one, _ = _rueda(folder, "stacks", "--rank", "1", "--native")
         assert "rueda-engine" in one and "ranks 0" not in one
     # The ranks end soon after their launcher. What they left is removed by the next look.
-    code, _, error = _until(lambda: _rueda(folder, "status"), lambda _: not any((folder / "rueda").iterdir()))
+    code, _, error = until(lambda: _rueda(folder, "status"), lambda _: not any((folder / "rueda").iterdir()))
     assert code == 1 and "no process of this user" in error
 
 
@@ -141,7 +112,7 @@ for step in range(1500):
     hvd.mark_step()
 """
     command = [RUEDA, "run", "-np", "2", PYTHON, "-c", script]
-    with subprocess.Popen(command, env=_environment(folder), stdout=subprocess.PIPE, text=True) as job:
+    with subprocess.Popen(command, env=environment_of(folder), stdout=subprocess.PIPE, text=True) as job:
         job.stdout.readline()
         looks = 0
         while job.poll() is None:
@@ -151,7 +122,7 @@ for step in range(1500):
 
 def test_a_job_that_does_not_want_to_be_seen_has_no_socket(folder):
     script = "import rueda.numpy as hvd; hvd.init(); print(len(__import__('os').listdir('.')))"
-    environment = _environment(folder, RUEDA_STATUS="0")
+    environment = environment_of(folder, RUEDA_STATUS="0")
     done = subprocess.run(
         [PYTHON, "-c", script],
         env=environment,
@@ -189,17 +160,6 @@ def test_metrics_count_what_every_front_end_does():
     assert after["rueda_resident_bytes"] > 1e6
 
 
-METRICS = """
-import numpy, sys, rueda.numpy as hvd
-hvd.init()
-for step in range(7):
-    hvd.allreduce(numpy.ones(10, numpy.float32), name="a")
-    hvd.mark_step()
-print("trained", flush=True)
-sys.stdin.read()
-"""
-
-
 def test_the_dashboard_asks_for_metrics_that_exist():
     import rueda.numpy as hvd
 
@@ -218,13 +178,13 @@ def test_the_documentation_names_every_metric():
 
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="Prometheus is not installed (make setup)")
 def test_prometheus_reads_the_files_of_metrics(folder):
-    environment = _environment(folder, RUEDA_METRICS_TEXTFILE=str(folder / "m"))
+    environment = environment_of(folder, RUEDA_METRICS_TEXTFILE=str(folder / "m"))
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([PYTHON, "-c", METRICS], env=environment, **pipes) as job:
         job.stdout.readline()
         file = folder / "m.rank0.prom"
-        _until(lambda: file.read_text() if file.exists() else "", lambda text: "rueda_steps_total{" in text)
-        text = _until(file.read_text, lambda text: " 7\n" in text.partition("\nrueda_steps_total{")[2])
+        until(lambda: file.read_text() if file.exists() else "", lambda text: "rueda_steps_total{" in text)
+        text = until(file.read_text, lambda text: " 7\n" in text.partition("\nrueda_steps_total{")[2])
         job.communicate("")
     checked = subprocess.run(
         ["promtool", "check", "metrics"], input=text, capture_output=True, text=True, timeout=60, check=False
@@ -235,7 +195,8 @@ def test_prometheus_reads_the_files_of_metrics(folder):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
-            steps = _scraped(folder, server.server_address[1])
+            target = {"metrics_path": "/m.rank0.prom"}
+            steps = scraped(folder, target, server.server_address[1])[0]
         finally:
             server.shutdown()
     assert steps["value"][1] == "7" and steps["metric"]["rank"] == "0"
@@ -248,33 +209,3 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
-
-
-def _scraped(folder, port):
-    """What Prometheus knows of rueda_steps_total once it has scraped this port."""
-    config = folder / "prometheus.json"  # YAML contains JSON
-    target = {"job_name": "r", "metrics_path": "/m.rank0.prom", "scrape_interval": "1s"}
-    target["static_configs"] = [{"targets": [f"127.0.0.1:{port}"]}]
-    config.write_text(json.dumps({"scrape_configs": [target]}))
-    with http.server.HTTPServer(("127.0.0.1", 0), None) as probe:
-        own = probe.server_address[1]
-    options = [f"--config.file={config}", f"--storage.tsdb.path={folder}/db"]
-    prometheus = subprocess.Popen(
-        ["prometheus", *options, f"--web.listen-address=127.0.0.1:{own}"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-    def query():
-        try:
-            address = f"http://127.0.0.1:{own}/api/v1/query?query=rueda_steps_total"
-            with urllib.request.urlopen(address, timeout=5) as answer:
-                return json.load(answer)["data"]["result"]
-        except OSError:
-            return []
-
-    try:
-        return _until(query, bool)[0]
-    finally:
-        prometheus.terminate()
-        prometheus.wait(PATIENCE_S)

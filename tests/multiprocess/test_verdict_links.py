@@ -1,27 +1,19 @@
 """A link between hosts that is much slower than the others is named while the job runs; nothing else is."""
 
 import contextlib
-import os
 import pathlib
 import re
+import time
 from typing import Iterator, List
 
-import pytest
 from robust_support import wait_until
 from virtual_hosts import HostJob, VirtualHosts, virtual_hosts
 
-CORES = 8
-pytestmark = pytest.mark.skipif(
-    (os.cpu_count() or 1) < CORES,
-    reason=f"12 ranks at once need {CORES} cores: on 2 a link is named late, or a pair first",
-)
-
 HOSTS = ["a", "b", "c"]
 RATE, SLOW = "100mbit", "10mbit"  # low enough that a busy machine reaches it
-# Links are watched for 8 s; then it is certain, and 5 s are enough on an idle machine. On a busy one it is
-# certain later: ranks that get no core send less than 4 MiB in 8 s.
-LIMIT_S = 8.0 + 5.0 + 40.0
-OVER_S = 60.0  # what was sent slowly must leave the 8 s first
+# A port is named some 9 s after it has become slow, a pair 2 s later; later if ranks get no core to tell.
+LIMIT_S = 60.0
+OVER_S = 60.0
 
 # Each step sends about 1 MB over each link. All ranks end with the same step.
 PROGRAM = """
@@ -63,8 +55,6 @@ class Running:
 def running(folder: pathlib.Path, name: str, late: str = "-1") -> Iterator[Running]:
     (folder / name).mkdir()
     with virtual_hosts(folder / name, HOSTS, RATE) as hosts:
-        if name == "port":
-            hosts.limit_host("b", SLOW)
         if name == "pair":
             hosts.limit_link("a", "c", SLOW)
         if name == "all":
@@ -82,7 +72,9 @@ SPEEDS = r"at ([\d.]+) MB/s while a connection is busy, and ([\d.]+) MB/s is usu
 
 
 def assert_named(case: Running, subject: str) -> None:
+    began = time.monotonic()
     wait_until(lambda: len(case.verdicts()) > 0, LIMIT_S, f"a verdict\n{case.job.everything()}")
+    print(f"named after {time.monotonic() - began:.1f} s: {subject}")
     (line,) = case.verdicts()
     found = re.search(f"slow link: {subject}.*{SPEEDS}", line)
     assert found, line
@@ -96,6 +88,7 @@ def test_a_slow_link_is_named_while_the_job_runs_and_nothing_else(tmp_path: path
         late = jobs.enter_context(running(tmp_path, "late", late="1"))
         for case in (port, pair, equal, late):
             case.await_start()
+        port.hosts.limit_host("b", SLOW)  # while the job runs
         assert_named(port, WHO.format(1, "b") + ": its host sends and receives")
         assert_named(pair, WHO.format(0, "a") + " and " + WHO.format(2, "c") + ": bytes move")
         port.hosts.limit_host("b", RATE)

@@ -56,6 +56,12 @@ TEST(TuningVariables, several_interfaces_reach_the_core_and_nccl) {
   EXPECT_THAT(tuning_variables(tuning), Contains(Pair("NCCL_SOCKET_IFNAME", "eth0,eth1")));
 }
 
+TEST(TuningVariables, the_port_for_metrics_has_no_name_in_horovod) {
+  Tuning tuning;
+  tuning.metrics_port = 9400;
+  EXPECT_THAT(tuning_variables(tuning), testing::ElementsAre(Pair("RUEDA_METRICS_PORT", "9400")));
+}
+
 TEST(Validate, value_out_of_range_is_refused_by_its_name) {
   Tuning tuning;
   tuning.cache_capacity = -1;

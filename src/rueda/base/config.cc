@@ -88,6 +88,7 @@ void add_diagnosis(std::vector<ConfigEntry>& table) {
             "Path to which each rank writes its metrics every second, with .rank<N>.prom added, for the "
             "textfile collector of Prometheus; empty: nowhere."},
            &Config::metrics_textfile, "a path"));
+  add_metrics_port(table);
   table.push_back(
       text({"log_level", "RUEDA_LOG_LEVEL", "HOROVOD_LOG_LEVEL", "", "Least severe record that is logged."},
            &Config::log_level, "trace|debug|info|warning|error|fatal"));

@@ -36,6 +36,8 @@ struct Config {
   int flight_record_signal = 0;           // at which it is written as well; 0: none
   bool status = true;                     // this process answers `rueda status`
   std::string metrics_textfile;           // where metrics are written every second; empty: nowhere
+  int64_t metrics_port = 0;               // of local rank 0, for Prometheus, on the loopback; 0: none
+  std::string metrics_token_file;         // where the token of that port is written; empty: private folder
   std::string log_level = "warning";
   bool log_hide_time = false;
   // wires

@@ -106,6 +106,19 @@ ConfigEntry flight_record_signal() {
   return entry;
 }
 
+void add_metrics_port(std::vector<ConfigEntry>& table) {
+  table.push_back(integer(
+      {"metrics_port", "RUEDA_METRICS_PORT", "", "",
+       "Local rank N of each host answers Prometheus on port N + this one of 127.0.0.1, if it is shown "
+       "the token; 0: none does."},
+      &Config::metrics_port, "0..65535", {0, 65535}));
+  table.push_back(
+      text({"metrics_token_file", "RUEDA_METRICS_TOKEN_FILE", "", "",
+            "File into which ranks write the token of their ports for metrics; one that exists keeps its "
+            "mode. Empty: metrics-PORT.token in the private folder."},
+           &Config::metrics_token_file, "a path"));
+}
+
 void add_verdicts(std::vector<ConfigEntry>& table) {
   table.push_back(
       number({"verdict_s", "RUEDA_VERDICT_SECONDS", "", "seconds",

@@ -31,6 +31,7 @@ ConfigEntry text(const Labels& labels, std::string Config::*field, std::string_v
 
 // What it keeps is a number, and what it prints is the name.
 ConfigEntry flight_record_signal();
+void add_metrics_port(std::vector<ConfigEntry>& table);
 // The rows about verdicts: docs/verdicts.md.
 void add_verdicts(std::vector<ConfigEntry>& table);
 

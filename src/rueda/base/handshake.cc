@@ -1,6 +1,5 @@
 #include "rueda/base/handshake.h"
 
-#include <openssl/crypto.h>
 #include <sys/random.h>
 
 #include <algorithm>
@@ -67,10 +66,6 @@ Mac prove(const Secret& secret, std::string_view label, const Bytes& first, cons
   writer.put_string({reinterpret_cast<const char*>(first.data()), first.size()});
   writer.put_string({reinterpret_cast<const char*>(second.data()), second.size()});
   return hmac_sha256(secret.key, writer.bytes());
-}
-
-bool is_same(std::span<const std::byte> a, std::span<const std::byte> b) {
-  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
 // Text from a stranger appears in error messages, so it is made printable.
@@ -315,7 +310,7 @@ Status Handshake::on_answer(std::span<const std::byte> message) {
 
   const auto proven = whole.first(whole.size() - kMacBytes);
   ByteWriter proof;
-  if (!is_same(mac, prove(secret_, kServerLabel, hello_, Bytes(proven.begin(), proven.end())))) {
+  if (!is_same_secret(mac, prove(secret_, kServerLabel, hello_, Bytes(proven.begin(), proven.end())))) {
     proof.put(Verdict::kWrongSecret);
     proof.put_raw(Mac{});
     output_ = message_of(Kind::kProof, proof.bytes());
@@ -337,7 +332,7 @@ Status Handshake::on_proof(std::span<const std::byte> message) {
   const auto verdict = body.get<Verdict>();
   const std::span<const std::byte> mac = body.get_raw(kMacBytes);
   if (!body.is_ok() || !body.is_at_end()) return malformed("its proof has a wrong size");
-  const bool is_proven = is_same(mac, prove(secret_, kClientLabel, hello_, answer_));
+  const bool is_proven = is_same_secret(mac, prove(secret_, kClientLabel, hello_, answer_));
   ByteWriter welcome;
   welcome.put(is_proven ? verdict : Verdict::kWrongSecret);
   output_ = message_of(Kind::kWelcome, welcome.bytes());

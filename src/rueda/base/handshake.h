@@ -35,6 +35,8 @@ Result<Secret> read_secret_file(const std::string& path);  // hex or raw; refuse
 Status write_secret_file(const std::string& path,
                          const Secret& secret);  // mode 0600; never leaves half a file
 std::array<std::byte, 32> hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> message);
+// Takes the same time wherever they differ.
+bool is_same_secret(std::span<const std::byte> a, std::span<const std::byte> b);
 
 // The purpose of a connection. Both sides must name the same one.
 enum class ConnectionKind : uint8_t { kStore = 1, kControl = 2, kData = 3, kShm = 4, kAgent = 5, kUcx = 6 };

@@ -165,6 +165,10 @@ Status write_secret_file(const std::string& path, const Secret& secret) {
   return status;
 }
 
+bool is_same_secret(std::span<const std::byte> a, std::span<const std::byte> b) {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
 std::array<std::byte, 32> hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> message) {
   // Called once, before the first use, so that the openssl.cnf of the host is not read and no exit handler
   // remains after dlclose.

@@ -12,6 +12,7 @@
 
 #include "rueda/base/config.h"
 #include "rueda/base/log.h"
+#include "rueda/capi/metrics_port.h"
 #include "rueda/capi/observed.h"
 
 namespace rueda::capi {
@@ -201,8 +202,11 @@ Status init(runtime::InitOptions options) {
     stop_endpoint();
     return started.status();
   }
-  const std::lock_guard engine_lock(s.mutex);
-  s.engine = std::move(started).value();
+  {
+    const std::lock_guard engine_lock(s.mutex);
+    s.engine = std::move(started).value();
+  }
+  start_metrics_port(engine()->session(), s.rendezvous.rendezvous().secret);
   return Status::ok();
 }
 
@@ -220,6 +224,7 @@ void shutdown() {
   if (lost >= 0 && lost != session.me)
     s.rendezvous.note_loss(
         {lost, session.size(), runtime::describe(lost, (*session.all)[static_cast<size_t>(lost)])});
+  stop_metrics_port();
   stop_endpoint();
   const std::lock_guard engine_lock(s.mutex);
   s.engine.reset();

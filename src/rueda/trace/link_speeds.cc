@@ -5,8 +5,9 @@
 namespace rueda::trace {
 namespace {
 
-constexpr double kSlow = 0.5;             // of what the median of the others does
-constexpr int64_t kLeastBytes = 4 << 20;  // less says nothing about a link
+constexpr double kSlow = 0.5;  // of what the median of the others does
+// Less says nothing about a link. A slow link, by its nature, moves few bytes: at 1 MB/s four in 4 s.
+constexpr int64_t kLeastBytes = 512 << 10;
 constexpr Nanos kLeastBusy = 50 * kMillisecond;
 // Linux may acknowledge the last bytes of a message so much later if the receiver has not read them, because
 // its rank is late (TCP_DELACK_MIN). Until then the link counts as busy.
@@ -15,6 +16,8 @@ constexpr Nanos kLateAcknowledgement = 40 * kMillisecond;
 // so many times the bytes of the median end.
 constexpr double kMovesMore = 1.5;
 constexpr size_t kLeastOthers = 2;  // with which a pair is compared
+// A link that moved so small a part of what another one of its end moved, carries control messages only.
+constexpr int64_t kControlPart = 8;
 
 using Speeds = std::map<Rank, double>;
 
@@ -35,6 +38,23 @@ double median_of_others(const Speeds& all, Rank mine) {
     if (end != mine) others.push_back(speed);
   return median(std::move(others));
 }
+
+// Asked for each of many links: it sorts them once.
+class MedianOfOthers {
+ public:
+  explicit MedianOfOthers(const std::map<std::pair<Rank, Rank>, double>& all) {
+    for (const auto& [link, speed] : all) sorted_.push_back(speed);
+    std::ranges::sort(sorted_);
+  }
+  // mine: one of them.
+  double operator()(double mine) const {
+    const size_t middle = (sorted_.size() - 2) / 2;  // of the others
+    return sorted_[mine <= sorted_[middle] ? middle + 1 : middle];
+  }
+
+ private:
+  std::vector<double> sorted_;
+};
 
 // Also if each pause had ended with a late acknowledgement.
 bool is_slow(const LinkTotal& total, double usual) {
@@ -58,7 +78,9 @@ Speeds fastest(const LinkTotals& totals, EndOf end) {
 // Those that move much more than others in this direction.
 std::map<Rank, bool> crowded(const LinkTotals& totals, EndOf end) {
   Speeds bytes;
-  for (const auto& [link, total] : totals) bytes[end(link)] += static_cast<double>(total.bytes);
+  for (const auto& [link, total] : totals)
+    bytes[end(link)] += static_cast<double>(total.bytes) /
+                        (total.covered > 0 ? static_cast<double>(total.covered) / kSecond : 1);
   std::map<Rank, bool> is_crowded;
   for (const auto& [one, mine] : bytes)
     is_crowded[one] = bytes.size() > 2 && mine > kMovesMore * median_of_others(bytes, one);
@@ -96,11 +118,19 @@ class Search {
       }
       if (!are_slow) continue;
       // An end with one link alone: the fault may be at either end of that.
-      if (mine.size() == 1)
-        pairs_[mine.front()] = {speed, usual};
-      else
-        slow[one] = {speed, usual};
+      if (mine.size() == 1 && !may_be_slow(mine.front(), end)) pairs_[mine.front()] = {speed, usual};
+      if (mine.size() > 1) slow[one] = {speed, usual};
     }
+  }
+
+  // Whether this end has other links that are used and of which too little is known: perhaps all are slow,
+  // and it would be wrong to blame a pair.
+  [[nodiscard]] bool may_be_slow(const std::pair<Rank, Rank>& link, EndOf end) const {
+    const int64_t least = totals_.at(link).bytes / kControlPart;
+    return std::ranges::any_of(totals_, [&](const auto& each) {
+      const auto& [other, total] = each;
+      return other != link && end(other) == end(link) && total.bytes > least && speed_of(total) <= 0;
+    });
   }
 
   void search_pairs() {
@@ -111,13 +141,13 @@ class Search {
       if (const double speed = speed_of(total);
           speed > 0 && !slow_out_.contains(link.first) && !slow_in_.contains(link.second))
         speeds[link] = speed;
+    if (speeds.size() <= kLeastOthers) return;
+    const MedianOfOthers usual_beside(speeds);
     for (const auto& [link, speed] : speeds) {
-      std::vector<double> others;
-      for (const auto& [other, its] : speeds)
-        if (other != link) others.push_back(its);
-      if (others.size() < kLeastOthers || sends_more[link.first] || receives_more[link.second]) continue;
-      const double usual = median(std::move(others));
-      if (is_slow(totals_.at(link), usual)) pairs_.try_emplace(link, Found{speed, usual});
+      const double usual = usual_beside(speed);
+      if (!is_slow(totals_.at(link), usual) || sends_more[link.first] || receives_more[link.second]) continue;
+      if (!may_be_slow(link, sender_of) && !may_be_slow(link, receiver_of))
+        pairs_.try_emplace(link, Found{speed, usual});
     }
   }
 
@@ -161,6 +191,7 @@ LinkTotal& LinkTotal::operator+=(const LinkTotal& more) {
   bytes += more.bytes;
   busy += more.busy;
   pauses += more.pauses;
+  covered = std::max(covered, more.covered);
   return *this;
 }
 

@@ -21,6 +21,7 @@ struct LinkTotal {
   int64_t bytes = 0;
   Nanos busy = 0;
   int64_t pauses = 0;  // how often it ran out of bytes to send; 0: not known
+  Nanos covered = 0;   // for so long this was counted; 0: as long as all others
 
   LinkTotal& operator+=(const LinkTotal& more);
 };

@@ -1,0 +1,40 @@
+#include "rueda/status/token_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "rueda/base/unique_fd.h"
+
+namespace rueda::status {
+namespace {
+
+Status token_trouble(const std::string& path, const std::string& why) {
+  return {Code::kUnavailable, "cannot write the token for metrics to " + path + ": " + why};
+}
+
+}  // namespace
+
+Status write_token_file(const std::string& path, const std::string& token) {
+  // O_NONBLOCK, so that a FIFO in its place cannot block the start of a job.
+  const UniqueFd fd(
+      open(path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, S_IRUSR | S_IWUSR));
+  if (!fd.is_open()) return token_trouble(path, std::strerror(errno));
+  struct stat about {};
+  if (fstat(fd.get(), &about) != 0) return token_trouble(path, std::strerror(errno));
+  if (!S_ISREG(about.st_mode) || about.st_uid != geteuid())
+    return token_trouble(path, "it is not a regular file of this user");
+  if ((about.st_mode & (S_IWGRP | S_IRWXO)) != 0)
+    return token_trouble(path, "others may read or write it; run chmod 600 or 640 on it");
+  // In place, because a new file would lose the group that may read this one. All tokens are equally long, so
+  // no reader sees more than one or the other.
+  const std::string text = token + "\n";
+  if (pwrite(fd.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
+      ftruncate(fd.get(), static_cast<off_t>(text.size())) != 0)
+    return token_trouble(path, std::strerror(errno));
+  return Status::ok();
+}
+
+}  // namespace rueda::status

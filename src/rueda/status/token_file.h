@@ -1,0 +1,15 @@
+// The file from which Prometheus reads the token of a job's ports for metrics. Any thread.
+#pragma once
+
+#include <string>
+
+#include "rueda/base/status.h"
+
+namespace rueda::status {
+
+// Writes the token and a line end into a file that its owner may read and write (0600). A file that exists
+// keeps its mode and its group, and so whoever may read it; it must be of this user, and no other user may
+// write it, and only its group may read it.
+Status write_token_file(const std::string& path, const std::string& token);
+
+}  // namespace rueda::status

@@ -1,0 +1,91 @@
+"""A program that counts, and a real Prometheus that reads what it shows."""
+
+import contextlib
+import http.server
+import json
+import os
+import subprocess
+import time
+import urllib.request
+
+from harness import library
+from launch_support import ROOT
+
+PATIENCE_S = 60
+
+METRICS = """
+import numpy, sys, rueda.numpy as hvd
+hvd.init()
+for step in range(7):
+    hvd.allreduce(numpy.ones(10, numpy.float32), name="a")
+    hvd.mark_step()
+print("trained", flush=True)
+sys.stdin.read()
+"""
+
+
+def environment_of(folder, **more):
+    """Of a process that uses the folder as the private one of its user."""
+    paths = {"PYTHONPATH": str(ROOT / "python"), "RUEDA_LIBRARY": library(), "XDG_RUNTIME_DIR": str(folder)}
+    return {**os.environ, **paths, **more}
+
+
+def until(answer, is_enough):
+    """The first answer that is enough, else the last one within a minute."""
+    end = time.monotonic() + PATIENCE_S
+    found = answer()
+    while not is_enough(found) and time.monotonic() < end:
+        found = answer()
+    assert is_enough(found), found
+    return found
+
+
+def free_ports(count):
+    """The first of several ports in a row at which nobody listens, below those that the kernel gives away."""
+    for first in range(20000 + os.getpid() % 8000, 32000, count):
+        with contextlib.ExitStack() as stack:
+            try:
+                for port in range(first, first + count):
+                    stack.enter_context(http.server.HTTPServer(("127.0.0.1", port), None))
+            except OSError:
+                continue
+            return first
+    raise AssertionError("no free ports")
+
+
+@contextlib.contextmanager
+def prometheus(folder, config):
+    """Debian's Prometheus with this configuration, as a function that queries it."""
+    file = folder / "prometheus.yml"
+    file.write_text(config)
+    with http.server.HTTPServer(("127.0.0.1", 0), None) as probe:
+        own = probe.server_address[1]
+    options = [f"--config.file={file}", f"--storage.tsdb.path={folder}/db"]
+    process = subprocess.Popen(
+        ["prometheus", *options, f"--web.listen-address=127.0.0.1:{own}"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+    def query(expression):
+        try:
+            address = f"http://127.0.0.1:{own}/api/v1/query?query={expression}"
+            with urllib.request.urlopen(address, timeout=5) as answer:
+                return json.load(answer)["data"]["result"]
+        except OSError:
+            return []
+
+    try:
+        yield query
+    finally:
+        process.terminate()
+        process.wait(PATIENCE_S)
+
+
+def scraped(folder, target, *ports):
+    """What Prometheus knows of rueda_steps_total once it has scraped all of these ports."""
+    job = {"job_name": "r", "scrape_interval": "1s", **target}
+    job["static_configs"] = [{"targets": [f"127.0.0.1:{port}" for port in ports]}]
+    config = json.dumps({"scrape_configs": [job]})  # YAML contains JSON
+    with prometheus(folder, config) as query:
+        return until(lambda: query("rueda_steps_total"), lambda found: len(found) == len(ports))
