@@ -274,8 +274,9 @@ class HorovodBasics:
     def nccl_built(self) -> int:
         """Version code of NCCL, such as 22807; 0 if there is none, or it cannot be used.
 
-        Before init: of the library that this process finds, if it has CUDA. After init: of the one that the
-        ranks use.
+        Before init: of the library that this process finds, if it has CUDA's driver. After init: of the one
+        that the ranks use. Whether there is a GPU does not matter, as in Horovod: `CUDA_VISIBLE_DEVICES=""`
+        hides GPUs, and not the library.
         """
         return int(json.loads(_core.describe()).get("nccl", 0))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import operator
 import re
-from typing import Any
+from typing import Any, Callable
 
 
 def require(front_end: str, what: str, requirement: str, feature: str = "") -> None:
@@ -48,10 +48,25 @@ def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether the framework ("torch", "tensorflow") sees a GPU; False for others."""
-    if ext_base_name not in ("torch", "tensorflow") or not extension_available(ext_base_name, verbose):
+    """Whether the framework ("torch", "tensorflow", "jax") sees a GPU; for "keras", whether its backend does.
+
+    The framework is asked, and initialises its GPUs for the answer. False for other names.
+    """
+    if ext_base_name not in _SEES_GPU or not extension_available(ext_base_name, verbose):
         return False
-    framework = importlib.import_module(ext_base_name)
-    if ext_base_name == "torch":
-        return bool(framework.cuda.is_available())
-    return bool(framework.config.list_physical_devices("GPU"))
+    return _SEES_GPU[ext_base_name](importlib.import_module(ext_base_name))
+
+
+def _jax_sees_gpu(jax: Any) -> bool:
+    try:
+        return bool(jax.devices("gpu"))
+    except RuntimeError:  # this jax, or this machine, has no such platform
+        return False
+
+
+_SEES_GPU: dict[str, Callable[[Any], bool]] = {
+    "torch": lambda torch: bool(torch.cuda.is_available()),
+    "tensorflow": lambda tensorflow: bool(tensorflow.config.list_physical_devices("GPU")),
+    "jax": _jax_sees_gpu,
+    "keras": lambda keras: gpu_available(keras.config.backend()),
+}

@@ -70,11 +70,16 @@ def run_part(
     settings: Optional[Dict[str, str]] = None,
     sharing: str = "",
     command: Optional[List[str]] = None,
+    kills_last: bool = False,
 ) -> Outcome:
     """Runs parts/NAME.py on every rank and waits at most limit_s seconds. A rank that fails ends the others.
 
-    settings: further variables; sharing: a key of SHARING; command: what runs Python, for instance a checker.
+    settings: further variables; sharing: a key of SHARING; command: what runs Python, for instance a checker;
+    kills_last: the last rank is to end by SIGKILL.
     """
+    ends = [0] * ranks
+    if kills_last:
+        ends[-1] = -signal.SIGKILL
     folder = Path(tempfile.mkdtemp(prefix="rueda-gpu-"))
     (folder / "store").mkdir()
     (folder / "secret").touch(mode=0o600)
@@ -98,20 +103,23 @@ def run_part(
                         start_new_session=True,
                     )
                 )
-        status = _wait(processes, began + limit_s)
+        status = _wait(processes, ends, began + limit_s)
         outputs = [(folder / f"output.{rank}").read_text(errors="replace") for rank in range(ranks)]
-        return _outcome(name, status, [process.returncode for process in processes], outputs, began)
+        unexpected = [
+            None if process.returncode == end else process.returncode for process, end in zip(processes, ends)
+        ]
+        return _outcome(name, status, unexpected, outputs, began)
     finally:
         _end(processes)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _wait(processes: List[subprocess.Popen[bytes]], deadline: float) -> str:
+def _wait(processes: List[subprocess.Popen[bytes]], ends: List[int], deadline: float) -> str:
     while time.monotonic() < deadline:
         codes = [process.poll() for process in processes]
-        if all(code == 0 for code in codes):
+        if codes == ends:
             return "passed"
-        if any(code not in (None, 0) for code in codes):
+        if any(code not in (None, end) for code, end in zip(codes, ends)):
             time.sleep(2.0)  # so that the others can say what they know
             return "failed"
         time.sleep(0.05)
@@ -137,8 +145,11 @@ def _outcome(name: str, status: str, codes: List[Optional[int]], outputs: List[s
         if line.startswith(RESULT):
             outcome.result.update(json.loads(line[len(RESULT) :]))
     skipped = outcome.result.pop("skipped", "")
+    if skipped and status != "late" and not any(codes):
+        outcome.status, outcome.why = "skipped", skipped
+        return outcome
     if status == "passed":
-        outcome.status, outcome.why = ("skipped", skipped) if skipped else ("passed", "")
+        outcome.status = status
         return outcome
     guilty = next((rank for rank, code in enumerate(codes) if code not in (None, 0)), 0)
     outcome.why = f"rank {guilty} ended with {codes[guilty]}:\n{outputs[guilty][-_TAIL_BYTES:]}"

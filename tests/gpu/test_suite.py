@@ -3,6 +3,7 @@ what the suite itself does.
 """
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -81,6 +82,32 @@ def test_nccl_is_called_by_itself_and_sums():
     assert result["nccl"] == "2.23.4" and result["allreduce_4096_us"] > 0 < result["allreduce_4_us"]
 
 
+@pytest.mark.skipif(not HAS_GPU and not fake_gpu.IS_BUILT, reason="no GPU, and no libcuda of the tests")
+@pytest.mark.parametrize("backend", ["staged", "nccl"] if HAS_GPU else fake_gpu.BACKENDS)
+def test_a_killed_rank_is_named_and_the_survivors_go_on(backend):
+    if HAS_GPU:
+        mine = {
+            "PYTHONPATH": str(ROOT / "python"),
+            "RUEDA_LIBRARY": library(),
+            "RUEDA_GPU_OPERATIONS": backend,
+        }
+        outcome = ranks.run_part("lost_rank", 2, 60, mine, sharing="switch", kills_last=True)
+    else:
+        stand_in = {**fake_gpu.found_by_name(UNIFIED=1, DELAY_US=200), "RUEDA_GPU_OPERATIONS": backend}
+        paths = [str(ROOT / path) for path in ("python", "tests/multiprocess")]
+        mine = {
+            "PYTHONPATH": os.pathsep.join(paths),
+            "RUEDA_LIBRARY": library(),
+            "RUEDA_NCCL_LIBRARY": str(fake_gpu.NCCL),
+            "NCCL_MULTI_RANK_GPU_ENABLE": "1",
+            "RUEDA_GPU_STAND_IN": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+        outcome = ranks.run_part("lost_rank", 2, 60, {**stand_in, **mine}, kills_last=True)
+    assert outcome.status == "passed", outcome.why
+    assert len(outcome.result["checks"]) == 4 and outcome.result["noticed_s"] <= 5
+
+
 def write_part(folder, monkeypatch, source):
     (folder / "part.py").write_text("import os, sys, time\nrank = int(os.environ['RUEDA_RANK'])\n" + source)
     monkeypatch.setattr(ranks, "PARTS", folder)
@@ -97,6 +124,17 @@ def test_a_part_that_fails_leaves_its_error(tmp_path, monkeypatch):
     outcome = ranks.run_part("part", 2, 60)
     assert outcome.status == "failed" and "rank 1 ended with 1" in outcome.why
     assert "of rank one" in outcome.why
+
+
+def test_a_rank_that_is_to_be_killed_must_be(tmp_path, monkeypatch):
+    write_part(tmp_path, monkeypatch, "if rank: os.kill(os.getpid(), 9)\n")
+    assert ranks.run_part("part", 2, 60, kills_last=True).status == "passed"
+    outcome = ranks.run_part("part", 2, 60)
+    assert outcome.status == "failed" and "rank 1 ended with -9" in outcome.why
+    write_part(tmp_path, monkeypatch, "")
+    assert ranks.run_part("part", 2, 60, kills_last=True).status == "failed"
+    write_part(tmp_path, monkeypatch, 'print(\'RESULT {"skipped": "no such thing"}\')\n')
+    assert ranks.run_part("part", 2, 60, kills_last=True).why == "no such thing"
 
 
 def test_results_and_reasons_come_back(tmp_path, monkeypatch):
@@ -165,6 +203,34 @@ def test_the_plan_names_parts_that_exist_and_measures_everything_first():
     assert any("ddp" in part.settings.get("RUEDA_GPU_RESNET", "") for part in suite.plan(4))
 
 
+def measure(what, *results):
+    """Whether the figure meets its target, from results by the names of their parts."""
+    parts = [{"name": name, "ranks": 1, "status": "passed", "result": result} for name, result in results]
+    return next(one.is_met for one in report.measures(parts) if what in one.what)
+
+
+def test_a_target_is_met_up_to_its_limit_and_not_beyond():
+    def packing(share):
+        return measure("share", ("copy_rate", {"share_of_copy_rate": share, "packing_gigabytes_per_s": 1}))
+
+    def sum_of(size_bytes, what, mine):
+        key, alone = f"allreduce_{size_bytes}_us", ("nccl_alone", {f"allreduce_{size_bytes}_us": 1000.0})
+        assert measure(what, ("over_nccl", {key: mine})) is None, "there is nothing to compare it with"
+        return measure(what, ("over_nccl", {key: mine}), alone)
+
+    assert (packing(0.9), packing(0.899)) == (True, False)
+    assert (sum_of(64 << 20, "64 MiB", 1020.0), sum_of(64 << 20, "64 MiB", 1020.1)) == (True, False)
+    assert (sum_of(4, "4 B", 1005.0), sum_of(4, "4 B", 1005.1)) == (True, False)
+    assert [measure("submitted", ("over_nccl", {"submit_us": us})) for us in (3, 3.1)] == [True, False]
+    assert [measure("killed", ("lost_rank", {"noticed_s": s})) for s in (5, 5.1)] == [True, False]
+    for name, key in (("plain loop", "plain"), ("DDP", "ddp_over_nccl")):
+        rates = [
+            measure(name, ("resnet", {"rueda_images_per_s": ours, f"{key}_images_per_s": 100.0}))
+            for ours in (99.0, 98.9)
+        ]
+        assert rates == [True, False]
+
+
 def test_the_page_says_what_was_measured_and_what_failed(tmp_path):
     def part(name, status="passed", count=2, why="", **result):
         return {"name": name, "ranks": count, "status": status, "seconds": 1.0, "result": result, "why": why}
@@ -179,16 +245,22 @@ def test_the_page_says_what_was_measured_and_what_failed(tmp_path):
             part("over_nccl, 2 ranks", **{big: 1100.0, small: 30.0, "submit_us": 4.0, "backend": "nccl"}),
             part("copy_rate, 1 rank", count=1, share_of_copy_rate=0.8, packing_gigabytes_per_s=2400.0),
             part("resnet, 1 rank", count=1, plain_images_per_s=200.0, rueda_images_per_s=190.0),
+            part("lost_rank, 2 ranks", noticed_s=0.4),
             part("torch_collectives, 4 ranks", "late", 4, "rank 3 ended with -6:\nstuck here"),
         ],
     }
     report.write(content, tmp_path)
-    assert json.loads((tmp_path / "gpu_report.json").read_text()) == content
+    written = json.loads((tmp_path / "gpu_report.json").read_text())
+    found = {one["what"]: one for one in written.pop("measures")}
+    assert written == content
     page = (tmp_path / "gpu_report.md").read_text()
-    assert "| allreduce of 64 MiB | 1100.0 us, NCCL alone 1000.0 us, +10.0 % |" in page
-    assert "| allreduce of 4 B | 30.0 us, NCCL alone 20.0 us, +50.0 % |" in page
-    assert "| packing and unpacking, share of the copy rate (1 rank) | 0.8 |" in page
+    assert "| allreduce of 64 MiB | 1100.0 us, NCCL alone 1000.0 us, +10.0 % | at most 2 % more" in page
+    assert "| allreduce of 4 B | 30.0 us, NCCL alone 20.0 us, +50.0 % | at most 5 us more" in page
+    assert "share of the copy rate (1 rank) | 0.8 | at least 0.9 | **no** |" in page
+    assert "| a killed rank is named (lost_rank, 2 ranks) | after 0.4 s | within 5 s | yes |" in page
+    assert found["allreduce of 4 B"]["is_met"] is False
+    assert found["host time for each tensor that is submitted"]["is_met"] is False
     assert "200.0 images/s a rank; rueda -5.0 %" in page
-    assert "4 passed, 1 late." in page and "### torch_collectives, 4 ranks: late" in page
+    assert "5 passed, 1 late." in page and "### torch_collectives, 4 ranks: late" in page
     assert "stuck here" in page and not list(tmp_path.glob("*.part"))
     assert Path(tmp_path / "gpu_report.md").stat().st_size < 4000

@@ -102,6 +102,7 @@ def test_a_device_that_fails_ends_the_job_with_its_name_on_every_rank():
         """
 array = filled(1, 10)
 if hvd.rank() == 2:
+    driver.synchronize(stream)  # the work that fails is then the tensor's event, not the write above
     driver.fail_device(700)
 handle = submit(_core.ALLREDUCE, array, "sum", array.address)
 assert _core.wait(handle, 30.0) != _core.OK

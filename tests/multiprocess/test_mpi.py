@@ -250,6 +250,29 @@ def test_settings_that_mpi_cannot_keep_are_refused(script, tmp_path: Path) -> No
         assert output.count(f"{setting}={value} cannot be kept with RUEDA_CPU_OPERATIONS=mpi") == 2, output
 
 
+ONE_HAS_IT = """
+import rueda.numpy as hvd
+rank = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["PMI_RANK"])
+if rank != int(sys.argv[1]):
+    del os.environ["RUEDA_CPU_OPERATIONS"]
+hvd.init()
+"""
+
+
+# MPI_Init of Open MPI ends the process by itself when it does not understand what a rank without MPI has put.
+@pytest.mark.parametrize("with_mpi", [0, 1])
+@pytest.mark.parametrize("mpi", ALL[:2], ids=name_of)
+def test_a_setting_that_reached_one_rank_only_ends_the_job(
+    mpi: Mpi, with_mpi, script, tmp_path: Path
+) -> None:
+    variables = mpi_support.environment(tmp_path, RUEDA_START_TIMEOUT="4")
+    since = time.monotonic()
+    ended = mpi_support.run([*mpi.command(2), *script(ONE_HAS_IT), str(with_mpi)], variables)
+    assert ended.returncode not in (0, 124, 137) and time.monotonic() - since < 60, ended
+    if mpi.family == "hydra":
+        assert "set RUEDA_CPU_OPERATIONS=mpi on all ranks" in ended.stdout, ended.stdout
+
+
 @pytest.mark.parametrize("mpi", ALL, ids=name_of)
 def test_rueda_run_starts_ranks_through_mpirun(mpi: Mpi, script, tmp_path: Path) -> None:
     program = mpi.launcher()

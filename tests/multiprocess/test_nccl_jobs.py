@@ -107,6 +107,11 @@ def test_the_version_is_known_before_init_and_afterwards():
     assert_all_succeed(run("assert hvd.nccl_built() == 0", start, ranks=2, RUEDA_GPU_OPERATIONS="staged"))
 
 
+def test_the_version_is_that_of_the_library_whether_or_not_a_gpu_is_visible():
+    start = "import rueda.numpy as hvd\nassert hvd.nccl_built() == 22304\nhvd.init()\n"
+    assert_all_succeed(run("assert hvd.nccl_built() == 22304", start, ranks=2, CUDA_VISIBLE_DEVICES=""))
+
+
 def test_why_a_job_does_without_nccl_is_said_once_by_each_process():
     results = run(
         """
@@ -162,3 +167,24 @@ except Exception as error:
         RUEDA_GPU_OPERATIONS="MPI",
     )
     assert_all_succeed(results)
+
+
+@pytest.mark.parametrize(
+    "variable, value, sentence",
+    [
+        ("RUEDA_GPU_OPERATIONS", "staged", "rank 1 has RUEDA_GPU_OPERATIONS=staged but rank 0 has nccl"),
+        ("RUEDA_DETERMINISM", "bitwise", "rank 1 has RUEDA_DETERMINISM=bitwise but rank 0 has hosts"),
+    ],
+)
+def test_settings_that_differ_end_init_on_all_ranks(variable, value, sentence):
+    start = START.split("hvd.init()")[0]
+    body = f"""
+if os.environ["RUEDA_RANK"] == "1":
+    os.environ[{variable!r}] = {value!r}
+try:
+    hvd.init()
+    raise SystemExit("init went on")
+except Exception as error:
+    assert {sentence!r} in str(error) and "set it alike on all ranks" in str(error), str(error)
+"""
+    assert_all_succeed(run(body, start, ranks=3))

@@ -47,6 +47,36 @@ def test_exceptions_keep_their_classes_and_attributes():
     assert all(part in text for part in ("torch", "2.0", "1.0"))
 
 
+def test_jax_is_asked_whether_it_sees_a_gpu(monkeypatch):
+    jax = pytest.importorskip("jax")
+
+    def of_platform(platform):
+        if platform != "gpu":
+            raise AssertionError(platform)
+        return [object()]
+
+    def of_no_platform(_platform):
+        raise RuntimeError(
+            "Unknown backend: 'gpu' requested, but no platforms that are instances of gpu are present"
+        )
+
+    for devices, answer in [(of_platform, True), (of_no_platform, False)]:
+        monkeypatch.setattr(jax, "devices", devices)
+        assert util.gpu_available("jax") is answer
+    monkeypatch.undo()
+    assert util.gpu_available("jax") is any(device.platform == "gpu" for device in jax.devices())
+
+
+def test_keras_sees_the_gpus_of_its_backend(monkeypatch):
+    keras = pytest.importorskip("keras")
+    import rueda.extensions
+
+    monkeypatch.setitem(rueda.extensions._SEES_GPU, "torch", lambda _torch: True)
+    for backend, answer in [("torch", True), ("numpy", False)]:
+        monkeypatch.setattr(keras.config, "backend", lambda name=backend: name)
+        assert util.gpu_available("keras") is answer
+
+
 def test_extension_queries(capsys):
     assert util.extension_available("torch") is True
     assert util.extension_available("no_such_framework", verbose=True) is False

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <latch>
 #include <optional>
 #include <string_view>
 #include <thread>
 
 #include "backend_mpi_fake.h"
+#include "rueda/backend/mpi/init_watch.h"
 
 namespace rueda::backend::mpi {
 namespace {
@@ -292,6 +294,25 @@ TEST(MpiProcess, inits_with_the_same_ranks_share_a_team) {
   EXPECT_NE(first.job, other.job);
   EXPECT_EQ(process->join(Handle{1}, Deadline::after(kSecond)).value().job, first.job)
       << "another team in between must not matter, because only its members know of it";
+}
+
+TEST(MpiInitWatch, calls_once_if_init_is_late_and_never_if_it_came_back) {
+  std::latch is_late(1);
+  {
+    const InitWatch watch(Deadline::after(0), [&] { is_late.count_down(); });
+    is_late.wait();
+  }
+  bool was_called = false;
+  {
+    const InitWatch watch(Deadline::after(kLongestTime / 2), [&] { was_called = true; });
+  }
+  EXPECT_FALSE(was_called);
+}
+
+TEST(MpiInitWatch, a_late_init_ends_the_process_with_a_sentence) {
+  EXPECT_EXIT(end_late_init("Open MPI 9.9"), testing::ExitedWithCode(1),
+              "MPI_Init of Open MPI 9.9 has not returned within RUEDA_START_TIMEOUT.*"
+              "RUEDA_CPU_OPERATIONS=mpi on all ranks");
 }
 
 TEST(MpiProcess, another_mpi_than_that_of_mpirun_is_refused_before_it_can_end_the_process) {

@@ -157,6 +157,20 @@ TEST(BaseConfig, mpi_runs_collectives_only_where_it_is_named) {
   EXPECT_THAT(parse({{"RUEDA_CPU_OPERATIONS", "gloo"}}).status().why, HasSubstr("allowed: native|mpi"));
 }
 
+TEST(BaseConfig, horovods_choice_for_gpu_allreduces_counts_if_no_other_is_made) {
+  EXPECT_EQ(parse({{"HOROVOD_GPU_ALLREDUCE", "NCCL"}}).value().gpu_operations, "nccl");
+  EXPECT_EQ(parse({{"HOROVOD_GPU_ALLREDUCE", "mpi"}}).value().gpu_operations, "mpi");
+  EXPECT_EQ(parse({{"HOROVOD_GPU_ALLREDUCE", "DDL"}}).value().gpu_operations, "");
+  EXPECT_EQ(
+      parse({{"HOROVOD_GPU_ALLREDUCE", "NCCL"}, {"HOROVOD_GPU_OPERATIONS", "MPI"}}).value().gpu_operations,
+      "mpi");
+  EXPECT_EQ(
+      parse({{"HOROVOD_GPU_ALLREDUCE", "NCCL"}, {"RUEDA_GPU_OPERATIONS", "staged"}}).value().gpu_operations,
+      "staged");
+  EXPECT_THAT(ignored({{"HOROVOD_GPU_ALLREDUCE", "nccl"}}), IsEmpty());
+  EXPECT_THAT(ignored({{"HOROVOD_GPU_ALLREDUCE", "DDL"}, {"HOROVOD_GPU_BROADCAST", "NCCL"}}), SizeIs(2));
+}
+
 TEST(BaseConfig, the_markdown_page_has_one_row_of_seven_cells_per_setting) {
   const std::string page = config_markdown();
   size_t rows = 0;

@@ -40,7 +40,14 @@ TEST(NcclChoice, names_the_ranks_and_versions_that_differ) {
 
 TEST(NcclChoice, names_the_rank_that_has_none_and_why) {
   std::vector<PeerInfo> all = world({22304, 0});
-  EXPECT_THAT(choose_nccl(all).why_not, HasSubstr("rank 1 (host b, pid 0) has no GPU"));
+  EXPECT_THAT(choose_nccl(all).why_not, HasSubstr("rank 1 (host b, pid 0) has no CUDA driver."));
+  all[1].cuda_fault = "the CUDA driver is older than CUDA 11.3.";
+  EXPECT_THAT(choose_nccl(all).why_not,
+              HasSubstr("rank 1 (host b, pid 0) cannot use CUDA: the CUDA driver is"));
+  all[1].cuda_fault.clear();
+  all[1].cuda_version = 12000;
+  all[1].gpu_operations = "staged";
+  EXPECT_THAT(choose_nccl(all).why_not, HasSubstr("rank 1 (host b, pid 0) has RUEDA_GPU_OPERATIONS=staged"));
   all[1].nccl.why_not = "it is not installed.";
   EXPECT_THAT(choose_nccl(all).why_not, HasSubstr("rank 1 (host b, pid 0) cannot use NCCL: it is not"));
   EXPECT_FALSE(has_meeting_channel(all));
@@ -54,7 +61,7 @@ TEST(NcclChoice, follows_the_settings_of_rank_0) {
   EXPECT_EQ(choose_nccl(all).why_not, "");
   all = world({0, 0});
   all[0].gpu_operations = "nccl";
-  EXPECT_THAT(choose_nccl(all).why_not, HasSubstr("rank 0 (host a, pid 0) has no GPU"));
+  EXPECT_THAT(choose_nccl(all).why_not, HasSubstr("rank 0 (host a, pid 0) has no CUDA driver."));
 }
 
 TEST(DeviceMpiChoice, cuda_memory_is_given_to_mpi_only_where_all_ranks_can_and_rank_0_asks) {

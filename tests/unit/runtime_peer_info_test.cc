@@ -121,6 +121,21 @@ TEST(Agreement, names_the_rank_whose_collectives_go_elsewhere) {
               HasSubstr("rank 1 has RUEDA_CPU_OPERATIONS=mpi but rank 0 has native"));
 }
 
+TEST(Agreement, names_both_ranks_and_values_of_a_setting_that_differs) {
+  std::vector<PeerInfo> all = world("aaa", true);
+  all[2].gpu_operations = "staged";
+  EXPECT_THAT(check_agreement(all).why,
+              HasSubstr("rank 2 has RUEDA_GPU_OPERATIONS=staged but rank 0 has none; set it alike"));
+  for (PeerInfo& info : all) info.gpu_operations = "nccl";
+  EXPECT_TRUE(check_agreement(all).is_ok());
+  all[1].gpu_operations.clear();
+  EXPECT_THAT(check_agreement(all).why, HasSubstr("rank 1 has no RUEDA_GPU_OPERATIONS but rank 0 has nccl"));
+  all[1].gpu_operations = "nccl";
+  all[1].is_bitwise = true;
+  EXPECT_THAT(check_agreement(all).why,
+              HasSubstr("rank 1 has RUEDA_DETERMINISM=bitwise but rank 0 has hosts"));
+}
+
 TEST(Agreement, tells_apart_number_size_and_values_of_process_sets) {
   std::vector<PeerInfo> all = world("aaa", true);
   all[0].process_sets = {{0, 1}};

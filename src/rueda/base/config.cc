@@ -226,9 +226,19 @@ std::optional<Found> find(const GetEnv& get_env, std::string_view variable, bool
   return Found{variable, trimmed(raw), is_alias};
 }
 
+// Whether rueda has what HOROVOD_GPU_ALLREDUCE names. Horovod knows others.
+bool names_gpu_allreduce(std::string_view text) {
+  const std::string name = lower(trimmed(text));
+  return name == "nccl" || name == "mpi";
+}
+
 std::optional<Found> find(const GetEnv& get_env, const ConfigEntry& entry) {
   if (auto found = find(get_env, entry.env, false)) return found;
-  return find(get_env, entry.alias, true);
+  if (auto found = find(get_env, entry.alias, true)) return found;
+  if (entry.name != "gpu_operations") return std::nullopt;
+  // Of Horovod's build, where it stands for the operations that most scripts mean.
+  const auto found = find(get_env, "HOROVOD_GPU_ALLREDUCE", true);
+  return found && names_gpu_allreduce(found->text) ? found : std::nullopt;
 }
 
 // Under the names of Horovod, its looser rules apply, because scripts rely on them: any positive integer is
@@ -308,6 +318,7 @@ std::vector<std::string> ignored_settings(const GetEnv& get_env) {
     return lower(trimmed(text)) != "gloo" && lower(trimmed(text)) != "mpi";
   };
   const auto unless_gloo = [](const char* text) { return lower(trimmed(text)) != "gloo"; };
+  const auto unless_known = [](const char* text) { return !names_gpu_allreduce(text); };
   const auto when_on = [](const char* text) { return !is_set_to_false(text); };
   static constexpr const char* kByCost = "the cost model chooses the algorithm; RUEDA_ALGORITHM forces one";
   static constexpr const char* kForAll = "RUEDA_GPU_OPERATIONS chooses for all collectives";
@@ -315,7 +326,7 @@ std::vector<std::string> ignored_settings(const GetEnv& get_env) {
       {"HOROVOD_CONTROLLER", unless_gloo,
        "rueda has one controller of its own; RUEDA_CPU_OPERATIONS=mpi sends data through MPI"},
       {"HOROVOD_CPU_OPERATIONS", neither, "rueda runs its own collectives on CPUs, or those of MPI"},
-      {"HOROVOD_GPU_ALLREDUCE", always, kForAll},
+      {"HOROVOD_GPU_ALLREDUCE", unless_known, "only NCCL and MPI are known; see RUEDA_GPU_OPERATIONS"},
       {"HOROVOD_GPU_ALLGATHER", always, kForAll},
       {"HOROVOD_GPU_BROADCAST", always, kForAll},
       {"HOROVOD_GPU_ALLTOALL", always, kForAll},

@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "rueda/backend/mpi/init_watch.h"
 #include "rueda/base/bytes.h"
 #include "rueda/base/log.h"
 #include "rueda/store/launcher_space.h"
@@ -18,6 +19,8 @@ using backend::mpi::Team;
 constexpr size_t kSpaceBytes = 4096;  // two short values and their names
 constexpr size_t kMaxText = 1024;
 constexpr size_t kMostValues = 16;
+// A rank that meets the others without MPI says first who has not come.
+constexpr Nanos kLastWord = 2 * kSecond;
 
 // A key-value space of which only rank 0 fills in values: a fence is a broadcast.
 class MpiSpace final : public store::LauncherSpace {
@@ -97,6 +100,9 @@ Result<MpiMeeting> meet_in_mpi(RendezvousPoint& point, store::World detected, co
   if (point.mpi() == nullptr) {
     auto library = backend::mpi::find_library(config.mpi_library, start.get_env);
     if (!library.is_ok()) return library.status();
+    const backend::mpi::InitWatch watch(
+        Deadline::at(start.deadline.when() + kLastWord),
+        [name = library.value()->describe()] { backend::mpi::end_late_init(name); });
     Result<std::shared_ptr<Process>> started = Process::start(std::move(library).value(), start.get_env);
     if (!started.is_ok()) return started.status();
     point.mpi() = std::move(started).value();

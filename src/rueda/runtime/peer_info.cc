@@ -1,6 +1,7 @@
 #include "rueda/runtime/peer_info.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -27,6 +28,39 @@ TransportAddresses get_addresses(ByteReader& in) {
 }
 
 std::string rank_text(Rank rank) { return "rank " + std::to_string(rank); }
+
+// Settings that say where a rank's calls go, or what their bits are. To take those of rank 0 would change
+// what somebody has asked for, or send the calls of one rank elsewhere.
+Status check_equal_settings(const PeerInfo& first, const PeerInfo& other, const std::string& whom) {
+  struct Compared {
+    const char* variable;
+    std::string of_first, of_other;
+  };
+  const auto determinism = [](const PeerInfo& info) { return info.is_bitwise ? "bitwise" : "hosts"; };
+  const std::array<Compared, 3> settings = {
+      {{"RUEDA_CPU_OPERATIONS", first.cpu_operations, other.cpu_operations},
+       {"RUEDA_GPU_OPERATIONS", first.gpu_operations, other.gpu_operations},
+       {"RUEDA_DETERMINISM", determinism(first), determinism(other)}}};
+  for (const auto& [variable, of_first, of_other] : settings) {
+    if (of_first == of_other) continue;
+    const std::string name = variable;
+    const std::string theirs =
+        of_other.empty() ? whom + " has no " + name : whom + " has " + name + "=" + of_other;
+    return {Code::kInvalidArgument, theirs + " but rank 0 has " + (of_first.empty() ? "none" : of_first) +
+                                        "; set it alike on all ranks."};
+  }
+  return Status::ok();
+}
+
+// The end of a sentence about a rank that has said no version: only what that rank has published.
+std::string why_without_nccl(const PeerInfo& info) {
+  if (!info.nccl.why_not.empty()) return " cannot use NCCL: " + info.nccl.why_not;
+  if (!info.cuda_fault.empty()) return " cannot use CUDA: " + info.cuda_fault;
+  if (info.cuda_version == 0) return " has no CUDA driver.";
+  if (!info.gpu_operations.empty() && info.gpu_operations != "nccl")
+    return " has RUEDA_GPU_OPERATIONS=" + info.gpu_operations + ", which does not ask for NCCL.";
+  return " has looked for no NCCL.";
+}
 
 }  // namespace
 
@@ -167,11 +201,7 @@ Status check_agreement(const std::vector<PeerInfo>& all) {
                                           " has mismatching " + (is_size ? "size" : "values") +
                                           " on different ranks: rank 0 and " + whom + "."};
     }
-    if (info.cpu_operations != first.cpu_operations) {
-      return {Code::kInvalidArgument, whom + " has RUEDA_CPU_OPERATIONS=" + info.cpu_operations +
-                                          " but rank 0 has " + first.cpu_operations +
-                                          "; set it alike on all ranks."};
-    }
+    if (Status s = check_equal_settings(first, info, whom); !s.is_ok()) return s;
     if (info.dynamic_process_sets != first.dynamic_process_sets) {
       return {Code::kInvalidArgument, "rank 0 and " + whom +
                                           " disagree about HOROVOD_DYNAMIC_PROCESS_SETS; set it "
@@ -248,11 +278,7 @@ NcclChoice choose_nccl(const std::vector<PeerInfo>& all) {
   const auto who = [&](size_t rank) { return describe(static_cast<Rank>(rank), all[rank]); };
   for (size_t r = 0; r < all.size(); ++r) {
     const NcclInfo& mine = all[r].nccl;
-    if (mine.version == 0) {
-      const bool has_reason = !mine.why_not.empty();
-      return {.why_not = who(r) + (has_reason ? " cannot use NCCL: " + mine.why_not
-                                              : " has no GPU, or its settings do not ask for NCCL.")};
-    }
+    if (mine.version == 0) return {.why_not = who(r) + why_without_nccl(all[r])};
     if (mine.version != all.front().nccl.version)
       return {.why_not = who(0) + " has NCCL " + nccl::version_text(all.front().nccl.version) + " but " +
                          who(r) + " has NCCL " + nccl::version_text(mine.version) +

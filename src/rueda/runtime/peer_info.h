@@ -22,7 +22,7 @@ using TransportAddresses = std::map<std::string, std::string, std::less<>>;
 // What a rank says about NCCL.
 struct NcclInfo {
   int32_t version = 0;  // of the library that it would use; 0: it cannot or need not use NCCL
-  std::string why_not;  // the reason, if it cannot; empty: it has no GPU, or its settings do not ask for NCCL
+  std::string why_not;  // the reason, if it cannot; empty: it has no CUDA driver, or is not to use NCCL
 
   bool operator==(const NcclInfo&) const = default;
 };
@@ -44,8 +44,9 @@ struct PeerInfo {
   std::string cuda_fault;
   // Why the MPI of this rank cannot be given CUDA memory; empty: it can, or this rank has no MPI or no CUDA.
   std::string mpi_device_fault;
-  // Settings that must be equal on all ranks: every rank uses those of rank 0. Settings that only the
-  // coordinator uses (fusion of tensors with a priority, cycle time, stalls, plans) are not published.
+  // Settings that must be equal on all ranks: every rank uses those of rank 0, and check_agreement refuses
+  // other values of gpu_operations, is_bitwise and cpu_operations. Settings that only the coordinator uses
+  // (fusion of tensors with a priority, cycle time, stalls, plans) are not published.
   int64_t fusion_bytes = 0;
   int64_t chunk_bytes = 0;
   std::string algorithm;
@@ -80,7 +81,8 @@ struct Place {
   bool is_homogeneous = true;
 };
 
-// Checks that releases, world sizes and process sets agree. The error names the first one that does not.
+// Checks that releases, world sizes, process sets, and settings that every rank must have agree. The error
+// names the first one that does not.
 Status check_agreement(const std::vector<PeerInfo>& all);
 // Checks one rank's own list: ranks in range, none twice, no set twice.
 Status check_process_sets(const std::vector<std::vector<Rank>>& sets, Rank world_size);

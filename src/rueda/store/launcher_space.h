@@ -12,6 +12,11 @@
 
 namespace rueda::store {
 
+// The end of the sentence about a space that fails. A rank that calls MPI_Init (RUEDA_CPU_OPERATIONS=mpi)
+// uses the same space in another way.
+inline constexpr const char* kSpaceAdvice =
+    "; set RUEDA_CPU_OPERATIONS alike on all ranks, or RUEDA_STORE to meet without it";
+
 // -1 or empty: the launcher did not say.
 struct LauncherFacts {
   Rank rank = -1;

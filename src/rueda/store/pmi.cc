@@ -86,8 +86,7 @@ class PmiSpace final : public LauncherSpace {
 
  private:
   static Status fault(const std::string& why) {
-    return {Code::kUnavailable,
-            "the process manager's PMI space failed: " + why + "; set RUEDA_STORE to meet without it"};
+    return {Code::kUnavailable, "the process manager's PMI space failed: " + why + kSpaceAdvice};
   }
 
   // The answers are lines "set size", "set rank" and "set debug".

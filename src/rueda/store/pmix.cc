@@ -202,8 +202,7 @@ class PmixSpace final : public LauncherSpace {
   [[nodiscard]] Status fault(const std::string& call, int error, const std::string& about) const {
     return {Code::kUnavailable, "the launcher's PMIx space failed: " + call +
                                     (about.empty() ? "" : " (" + about + ")") + " gave " +
-                                    std::to_string(error) + ", " + library_.error_text(error) +
-                                    "; set RUEDA_STORE to meet without it"};
+                                    std::to_string(error) + ", " + library_.error_text(error) + kSpaceAdvice};
   }
 
   const Library library_;
