@@ -189,8 +189,8 @@ def read_head(path: Path, lines: int = 40) -> str:
     return "\n".join(text[:lines] + ([f"({len(text) - lines} more lines)"] if len(text) > lines else []))
 
 
-# Random programs to run; with a sanitizer each takes ten times as long.
-FEWER_PROGRAMS = {"RUEDA_TEST_PROGRAMS": "2"}
+# Random programs to run; with a sanitizer each takes ten times as long, and up to a minute if it has large tensors.
+FEWER_PROGRAMS = {"RUEDA_TEST_PROGRAMS": "2", "RUEDA_TEST_MOST_ROWS": "9000"}
 
 
 # Test programs that start no thread.

@@ -60,10 +60,12 @@ inline uint64_t mix(uint64_t x) {
 
 constexpr size_t kDynamicSet = 2;
 
-// The same on all ranks. is_exact: every sum and product of floats is exact, in any order.
+// The same on all ranks. is_exact: every sum and product of floats is exact, in any order. most_rows: of a
+// tensor.
 class Program {
  public:
-  Program(uint64_t seed, Rank size, bool is_exact) : random_(seed), is_exact_(is_exact) {
+  Program(uint64_t seed, Rank size, bool is_exact, int64_t most_rows = 300'000)
+      : random_(seed), is_exact_(is_exact), most_rows_(most_rows) {
     sets.emplace_back(static_cast<size_t>(size));
     std::iota(sets[0].begin(), sets[0].end(), 0);
     const uint64_t subsets = (uint64_t{1} << size) - 2;  // neither none nor all
@@ -140,6 +142,7 @@ class Program {
     item.rows = one_of(kRows);
     if (what == Collective::kAllgather || what == Collective::kAlltoall) item.rows %= 1000;
     if (item.rows == 20'000 && item.dtype == DType::kFloat32 && random_() % 4 == 0) item.rows = 300'000;
+    item.rows = std::min(item.rows, most_rows_);
     if (item.rows <= 1000) item.columns = one_of(std::array<int64_t, 4>{1, 1, 2, 5});
     if (random_() % 4 == 0) item.priority = static_cast<int32_t>(random_() % 5) - 1;
     return item;
@@ -147,6 +150,7 @@ class Program {
 
   std::mt19937_64 random_;
   bool is_exact_;
+  int64_t most_rows_;
   int items_ = 0;
 };
 
