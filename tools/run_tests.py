@@ -189,7 +189,7 @@ def read_head(path: Path, lines: int = 40) -> str:
     return "\n".join(text[:lines] + ([f"({len(text) - lines} more lines)"] if len(text) > lines else []))
 
 
-# Random programs to run; with a sanitizer each takes ten times as long, and up to a minute if it has large tensors.
+# Random programs to run, and their largest tensors: with a sanitizer each takes ten times as long.
 FEWER_PROGRAMS = {"RUEDA_TEST_PROGRAMS": "2", "RUEDA_TEST_MOST_ROWS": "9000"}
 
 

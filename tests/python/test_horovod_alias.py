@@ -138,7 +138,10 @@ def test_horovodrun_becomes_rueda_run(monkeypatch, tmp_path):
 
 def test_horovodrun_without_the_command_is_one_sentence(monkeypatch):
     monkeypatch.setenv("RUEDA_BIN", "/nowhere/rueda")
-    with pytest.raises(SystemExit, match=r"^horovodrun: There is no rueda command at /nowhere/rueda, which RUEDA_BIN names\.$"):
+    with pytest.raises(
+        SystemExit,
+        match=r"^horovodrun: There is no rueda command at /nowhere/rueda, which RUEDA_BIN names\.$",
+    ):
         launch.main(["-np", "2", "true"])
 
 
