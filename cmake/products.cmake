@@ -62,7 +62,7 @@ set_target_properties(rueda_kernels rueda_schedule rueda_transport rueda_cli PRO
 foreach(test backend_cancel backend_device backend_local backend_local_cost backend_mpi backend_native backend_nccl_lowering backend_packing
         control_link_judge control_plan_learner control_planner control_property control_simulation
         memory_cuda memory_cuda_kernels runtime_nccl runtime_nccl_hierarchical runtime_peer_info runtime_treatment runtime_connecting runtime_cuda runtime_cuda_ipc runtime_device runtime_dispatcher runtime_init_exchange runtime_links runtime_links_star
-        runtime_plans runtime_plans_random runtime_programs_random store_file_run store_pmi store_rendezvous store_tcp trace_recorder transport_connector)
+        runtime_plans runtime_plans_random runtime_programs_random store_file_run store_innermost store_pmi store_rendezvous store_tcp trace_recorder transport_connector)
   foreach(folder unit conformance)
     set_source_files_properties(${CMAKE_SOURCE_DIR}/tests/${folder}/${test}_test.cc
       PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
