@@ -198,8 +198,7 @@ int run(const Request& request, const std::string& own_path) {
     const Result<Job> job = decode_job(given);
     return job.is_ok() ? run_rank(request, job.value(), own_path, false) : fail(job.status());
   }
-  const auto get_env = [](const char* name) { return static_cast<const char*>(getenv(name)); };
-  const Result<store::World> world = store::detect_world(get_env, store::read_lineage());
+  const Result<store::World> world = store::detect_own_world();
   if (!world.is_ok()) return fail(world.status());
   if (world.value().launcher == "single") return run_all(request, own_path);
   if (request.what == "replay")

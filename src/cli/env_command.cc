@@ -31,8 +31,7 @@ std::string_view name_of(store::World::Method method) {
 }
 
 int explain() {
-  const auto get_env = [](const char* name) { return static_cast<const char*>(getenv(name)); };
-  const Result<store::World> found = store::detect_world(get_env, store::read_lineage());
+  const Result<store::World> found = store::detect_own_world();
   if (!found.is_ok()) {
     fmt::print(stderr, "rueda env: {}\n", found.status().why);
     return 1;

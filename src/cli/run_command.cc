@@ -25,8 +25,7 @@ void leave_refusal(const Arguments& arguments, const std::string& sentence) {
 
 // Every rank of the outer launcher starts such a job; its rank 0 tells.
 void tell_nesting() {
-  const auto get_variable = [](const char* name) { return static_cast<const char*>(getenv(name)); };
-  const Result<store::World> outer = store::detect_world(get_variable, store::read_lineage());
+  const Result<store::World> outer = store::detect_own_world();
   if (outer.is_ok() && outer.value().size > 1 && outer.value().rank == 0)
     fmt::print(
         stderr,

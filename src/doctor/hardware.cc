@@ -130,6 +130,12 @@ std::string cuda_library() {
   return named != nullptr && *named != '\0' ? named : "libcuda.so.1";
 }
 
+std::string nccl_text(int version) {
+  const int major = version < 10000 ? version / 1000 : version / 10000;  // 2.8 and earlier counted otherwise
+  const int rest = version < 10000 ? version % 1000 : version % 10000;
+  return fmt::format("{}.{}.{}", major, rest / 100, rest % 100);
+}
+
 std::string find_nccl() {
   void* library = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) return "";
@@ -137,9 +143,7 @@ std::string find_nccl() {
   const auto get_version = reinterpret_cast<GetVersion>(dlsym(library, "ncclGetVersion"));
   int code = 0;
   if (get_version == nullptr || get_version(&code) != 0) return "unknown";
-  const int major = code < 10000 ? code / 1000 : code / 10000;  // 2.8 and earlier counted otherwise
-  const int rest = code < 10000 ? code % 1000 : code % 10000;
-  return fmt::format("{}.{}.{}", major, rest / 100, rest % 100);
+  return nccl_text(code);
 }
 
 Section examine_hardware(const std::string& interface_setting) {

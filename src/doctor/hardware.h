@@ -49,6 +49,8 @@ CudaDriver find_cuda_driver(const std::string& library);
 // What RUEDA_CUDA_LIBRARY names, else libcuda.so.1.
 std::string cuda_library();
 
+// "2.18.1" of 21801, as ncclGetVersion tells it.
+std::string nccl_text(int version);
 // The version of the libnccl.so.2 that the loader finds; "" = none. It stays loaded.
 std::string find_nccl();
 

@@ -41,7 +41,7 @@ void add_nccl(Section& section, const nlohmann::json& about) {
   const int version = about.is_object() ? about.value("nccl", 0) : 0;
   std::string text = "not used by the settings";
   if (version != 0)
-    text = fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+    text = nccl_text(version);
   else if (!problem.empty())
     text = "none: " + problem;
   else if (find_cuda_driver(cuda_library()).version == 0)

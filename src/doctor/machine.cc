@@ -180,8 +180,7 @@ Section examine_network(const std::string& interface) {
 
 Section examine_launchers() {
   Section section{.title = "launching", .facts = {}, .problems = {}};
-  const Result<store::World> world = store::detect_world(
-      [](const char* name) { return static_cast<const char*>(getenv(name)); }, store::read_lineage());
+  const Result<store::World> world = store::detect_own_world();
   if (world.is_ok()) {
     const store::World& found = world.value();
     section.add("started by", found.launcher + ": " + found.reason);

@@ -70,8 +70,7 @@ void add_trial(Section& section, const Trial& trial) {
 
 Section examine_transports(const std::string& own_path, std::string_view transports) {
   Section section{.title = "transports", .facts = {}, .problems = {}};
-  const Result<store::World> world = store::detect_world(
-      [](const char* name) { return static_cast<const char*>(getenv(name)); }, store::read_lineage());
+  const Result<store::World> world = store::detect_own_world();
   if (!world.is_ok() || world.value().launcher != "single") {
     section.add("not tried", "inside a job, whose ranks the trials would become; run rueda doctor alone");
     return section;

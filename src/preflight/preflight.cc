@@ -25,11 +25,6 @@ int fail(const Status& status) {
   return kCannotRun;
 }
 
-Result<store::World> world_here() {
-  return store::detect_world([](const char* name) { return static_cast<const char*>(getenv(name)); },
-                             store::read_lineage());
-}
-
 Status write_file(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::trunc);
   file << text << std::flush;
@@ -59,7 +54,7 @@ Status check_paths(const Request& request) {
 }
 
 int print_facts(const std::string& own_path) {
-  const Result<store::World> world = world_here();
+  const Result<store::World> world = store::detect_own_world();
   if (!world.is_ok()) return fail(world.status());
   fmt::print("{}{}\n", kFactsMark, encode(inspect_host(world.value().host, own_path)));
   return 0;
@@ -83,7 +78,7 @@ Result<Measured> measure_as_rank(const Request& request, const std::string& own_
 }
 
 int run_as_rank(const Request& request, const std::string& own_path) {
-  const Result<store::World> world = world_here();
+  const Result<store::World> world = store::detect_own_world();
   if (!world.is_ok()) return fail(world.status());
   bool is_first = world.value().rank == 0;
   int ranks = world.value().size;
@@ -115,7 +110,7 @@ int run_as_rank(const Request& request, const std::string& own_path) {
 }  // namespace
 
 bool is_rank() {
-  const Result<store::World> world = world_here();
+  const Result<store::World> world = store::detect_own_world();
   return !world.is_ok() || world.value().launcher != "single";
 }
 

@@ -13,15 +13,16 @@ from launch_support import ROOT
 
 PATIENCE_S = 60
 
-METRICS = """
-import numpy, sys, rueda.numpy as hvd
+TRAINS = """
+import os, sys, time
+import numpy, rueda.numpy as hvd
 hvd.init()
 for step in range(7):
     hvd.allreduce(numpy.ones(10, numpy.float32), name="a")
     hvd.mark_step()
 print("trained", flush=True)
-sys.stdin.read()
 """
+METRICS = f"{TRAINS}sys.stdin.read()\n"
 
 
 def environment_of(folder, **more):
@@ -30,9 +31,9 @@ def environment_of(folder, **more):
     return {**os.environ, **paths, **more}
 
 
-def until(answer, is_enough):
-    """The first answer that is enough, else the last one within a minute."""
-    end = time.monotonic() + PATIENCE_S
+def until(answer, is_enough, patience_s=PATIENCE_S):
+    """The first answer that is enough. Fails with the last one if none is within that time."""
+    end = time.monotonic() + patience_s
     found = answer()
     while not is_enough(found) and time.monotonic() < end:
         found = answer()

@@ -12,17 +12,10 @@ import subprocess
 
 import pytest
 from launch_support import PYTHON, ROOT, RUEDA
-from metrics_support import PATIENCE_S, environment_of, free_ports, prometheus, until
+from metrics_support import PATIENCE_S, TRAINS, environment_of, free_ports, prometheus, until
 
 # Trains, and stays until the file named by the first argument is there.
-STAYS = """
-import os, sys, time
-import numpy, rueda.numpy as hvd
-hvd.init()
-for step in range(7):
-    hvd.allreduce(numpy.ones(10, numpy.float32), name="a")
-    hvd.mark_step()
-print("trained", flush=True)
+STAYS = f"""{TRAINS}
 end = time.monotonic() + 120
 while not os.path.exists(sys.argv[1]) and time.monotonic() < end:
     time.sleep(0.05)

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import pathlib
-import shutil
 import signal
 import socket
 import subprocess
@@ -14,6 +13,7 @@ import time
 
 import pytest
 from launch_support import PYTHON, ROOT, RUEDA, name_of, parent_of
+from metrics_support import until
 from virtual_hosts import VirtualHosts, virtual_hosts
 
 PATIENCE_S = 90
@@ -39,15 +39,6 @@ for step in range(300):
     assert hvd.allreduce(numpy.full(10, float(step)), name="late", op=hvd.Sum)[0] == 2 * step
 print("done", flush=True)
 """
-
-
-@pytest.fixture
-def folder():
-    """A short path, because sockets lie in it."""
-    path = pathlib.Path(f"/tmp/rsh-{os.getpid()}")
-    path.mkdir(mode=0o700)
-    yield path
-    shutil.rmtree(path)
 
 
 class _Job:
@@ -129,15 +120,6 @@ def job(folder):
                 one.process.communicate(timeout=20)
 
 
-def _until(answer, is_enough):
-    end = time.monotonic() + PATIENCE_S
-    found = answer()
-    while not is_enough(found) and time.monotonic() < end:
-        found = answer()
-    assert is_enough(found), found
-    return found
-
-
 def _is_whole(found):
     return [rank["rank"] for rank in found["ranks"]] == [0, 1] and found["absent"] == []
 
@@ -146,7 +128,7 @@ def test_a_rank_that_hangs_on_another_host_is_named_and_shown(job):
     def waits():
         return {one["rank"]: one["waits_for"] for one in job.status("--timeout", "20")["ranks"]}
 
-    _until(waits, lambda found: found == {0: [1], 1: []})
+    until(waits, lambda found: found == {0: [1], 1: []}, PATIENCE_S)
     shown = {one["rank"]: one for one in job.status("--timeout", "20", str(job.process.pid))["ranks"]}
     assert shown[1]["host"] == "b" and shown[0]["steps"]["count"] == 10
     code, table, error = job.rueda("status", "--timeout", "20", shown[0]["job"][:4])
@@ -178,7 +160,7 @@ def test_a_frozen_agent_is_named_within_the_time(job):
         assert took < 12, took  # 2.5 s, and what starting a process takes on a busy machine
     finally:
         os.kill(frozen, signal.SIGCONT)
-    _until(lambda: job.status("--timeout", "20"), _is_whole)
+    until(lambda: job.status("--timeout", "20"), _is_whole, PATIENCE_S)
     job.finish()
 
 
@@ -237,7 +219,7 @@ def test_a_flood_of_questions_does_not_keep_the_job_from_ending(job):
     for thread in threads:
         thread.start()
     try:
-        _until(lambda: len(answered), lambda count: count > 8)
+        until(lambda: len(answered), lambda count: count > 8, PATIENCE_S)
         job.finish()
     finally:
         stop.set()

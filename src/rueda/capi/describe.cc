@@ -17,8 +17,7 @@ namespace {
 // What init would find. No launcher is named if the environment contradicts itself. The size is -1 if only
 // the launcher itself knows it.
 void add_launcher(nlohmann::ordered_json& out) {
-  const Result<store::World> world =
-      store::detect_world([](const char* name) { return std::getenv(name); }, store::read_lineage());
+  const Result<store::World> world = store::detect_own_world();
   if (world.is_ok()) out["launcher"] = world.value().launcher;
   if (world.is_ok()) out["launcher_size"] = world.value().size;
   out["launcher_reason"] = world.is_ok() ? world.value().reason : world.status().why;

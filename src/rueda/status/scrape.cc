@@ -1,6 +1,7 @@
 #include "rueda/status/scrape.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <optional>
 #include <span>
@@ -50,36 +51,23 @@ std::string_view bearer_of(std::string_view value) {
   return without_blanks(value.substr(kScheme.size()));
 }
 
-std::string_view reason_of(int status) {
-  switch (status) {
-    case 200:
-      return "OK";
-    case 400:
-      return "Bad Request";
-    case 401:
-      return "Unauthorized";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    default:
-      return "Request Header Fields Too Large";
-  }
-}
+struct Answer {
+  int status;
+  std::string_view reason, sentence;  // the sentence is the body; the metrics are that of 200
+};
 
-std::string_view sentence_of(int status) {
-  switch (status) {
-    case 400:
-      return "This is not a request of HTTP/1.1.\n";
-    case 401:
-      return "Show the token of the job: \"Authorization: Bearer TOKEN\" (docs/metrics.md).\n";
-    case 404:
-      return "The metrics are at /metrics.\n";
-    case 405:
-      return "Metrics can only be read: use GET.\n";
-    default:
-      return "The head of a request has at most 8192 bytes.\n";
-  }
+constexpr std::array<Answer, 6> kAnswers = {{
+    {200, "OK", ""},
+    {400, "Bad Request", "This is not a request of HTTP/1.1.\n"},
+    {401, "Unauthorized", "Show the token of the job: \"Authorization: Bearer TOKEN\" (docs/metrics.md).\n"},
+    {404, "Not Found", "The metrics are at /metrics.\n"},
+    {405, "Method Not Allowed", "Metrics can only be read: use GET.\n"},
+    {431, "Request Header Fields Too Large", "The head of a request has at most 8192 bytes.\n"},
+}};
+
+const Answer& answer_of(int status) {
+  const auto found = std::ranges::find(kAnswers, status, &Answer::status);
+  return found == kAnswers.end() ? kAnswers.back() : *found;
 }
 
 }  // namespace
@@ -105,9 +93,10 @@ int verdict_on(std::string_view head, std::string_view token) {
 }
 
 std::string http_response(int status, std::string_view body) {
-  if (status != 200) body = sentence_of(status);
+  const Answer& answer = answer_of(status);
+  if (status != 200) body = answer.sentence;
   std::string text = "HTTP/1.1 " + std::to_string(status) + " ";
-  text.append(reason_of(status));
+  text.append(answer.reason);
   // The format of Prometheus has a version, by which it knows how to read the body.
   text += "\r\nContent-Type: text/plain; ";
   text += status == 200 ? "version=0.0.4; charset=utf-8" : "charset=utf-8";

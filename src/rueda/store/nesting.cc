@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <string_view>
 
 #include "rueda/store/environment.h"
@@ -90,6 +91,11 @@ Result<World> detect_world(const GetEnv& get_env, const Lineage& lineage) {
   for (const char* by_hand : {"RUEDA_RANK", "RUEDA_SIZE", "HOROVOD_RANK", "HOROVOD_SIZE"})
     if (env.has(by_hand)) return detect_one(get_env);
   return detect_launcher(get_env, lineage);
+}
+
+Result<World> detect_own_world() {
+  return detect_world([](const char* name) { return static_cast<const char*>(getenv(name)); },
+                      read_lineage());
 }
 
 }  // namespace rueda::store

@@ -50,6 +50,8 @@ struct World {
 // where it does not tell, the first match in the documented order wins. Fails with kInvalidArgument, naming
 // the variables, if they contradict each other, cannot be parsed, or if one of a pair is missing.
 Result<World> detect_world(const GetEnv& get_env, const Lineage& lineage = {});
+// The world of this process: from its environment, and from the processes above it.
+Result<World> detect_own_world();
 
 // Asks the launcher for what its environment does not say: rank and size under `mpiexec -pmi-port` and PMIx,
 // the job id under Hydra. Returns other worlds unchanged. A launcher may be asked only once, so call this

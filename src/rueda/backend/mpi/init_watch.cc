@@ -37,8 +37,7 @@ std::string init_is_late(const std::string& library) {
   return "MPI_Init of " + library +
          " has not returned within RUEDA_START_TIMEOUT, so some rank has not called it; set "
          "RUEDA_CPU_OPERATIONS=mpi on all ranks (-x RUEDA_CPU_OPERATIONS of Open MPI's mpirun), let all of "
-         "them "
-         "call init, or raise RUEDA_START_TIMEOUT. This process ends, because MPI_Init cannot be "
+         "them call init, or raise RUEDA_START_TIMEOUT. This process ends, because MPI_Init cannot be "
          "interrupted.";
 }
 
