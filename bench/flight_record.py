@@ -46,7 +46,7 @@ def main() -> None:
     turns: List[Tuple[builds.Times, builds.Times, builds.Times]] = []
     for turn in range(arguments.turns):
         order = [(0, False), (1, True), (2, False)]
-        times = dict.fromkeys(range(3), builds.Times())
+        times: List[builds.Times] = [{}, {}, {}]
         for place, is_on in order[turn % 3 :] + order[: turn % 3]:
             times[place] = timed(arguments, is_on)
         turns.append((times[0], times[1], times[2]))

@@ -8,6 +8,10 @@ if(capi_sources)
   if(NOT RUEDA_SANITIZE)  # the sanitizers' own symbols come from the program
     target_link_options(rueda PRIVATE -Wl,-z,defs)
   endif()
+  if(RUEDA_LIBC_MEMORY)  # see libc_memory.cc
+    target_sources(rueda PRIVATE ${CMAKE_SOURCE_DIR}/cmake/libc_memory.cc)
+    target_link_options(rueda PRIVATE -Wl,--wrap=memcpy,--wrap=memmove,--wrap=memset,--wrap=memcmp)
+  endif()
   rueda_module_test(capi rueda rueda_flags)
 endif()
 

@@ -94,8 +94,8 @@ def build_binaries(prefix: Path, build: Build) -> None:
     if cmake is None:
         raise SystemExit("rueda needs CMake 3.25 or newer to build: apt install cmake, or pip install cmake.")
     env = {**os.environ, **build.environment}
-    if not (build.tree / "CMakeCache.txt").exists():
-        # An existing tree keeps its own settings (the C++ tests share its objects).
+    if build != Build() or not (build.tree / "CMakeCache.txt").exists():
+        # The tree of the C++ tests keeps its own settings, since they share its objects.
         generator = ["-G", "Ninja"] if find_tool("ninja") else []
         configure = [cmake, "-S", str(ROOT), "-B", str(build.tree), *generator, *build.settings]
         subprocess.run(configure, check=True, stdout=sys.stderr, env=env)

@@ -128,5 +128,6 @@ def cmake_settings(machine: Machine, tree: Path) -> List[str]:
         "CMAKE_EXE_LINKER_FLAGS": "-s",
         "fmt_DIR": fmt,
         "RUEDA_LIBCRYPTO": crypto,
+        "RUEDA_LIBC_MEMORY": "ON",
     }
     return [f"-D{key}={value}" for key, value in settings.items()]

@@ -21,7 +21,7 @@ import zipfile
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import IO, Callable, Dict, List, Optional, Tuple
 
 import build_wheel
 
@@ -81,13 +81,20 @@ def describe_exit(status: int) -> str:
 TIMED_OUT = 1 << 16
 
 
-def run(command: List[str], limit_s: float, env: Optional[Dict[str, str]] = None) -> int:
-    """Streams the output; returns exit status, -signal, or TIMED_OUT (then all its processes are killed)."""
+def run(
+    command: List[str],
+    limit_s: float,
+    env: Optional[Dict[str, str]] = None,
+    output: Optional[IO[str]] = None,
+) -> int:
+    """Streams the output, or writes it to a file; returns exit status, -signal, or TIMED_OUT (then all its
+    processes are killed)."""
     full_env = {**os.environ, **(env or {})}
     process = subprocess.Popen(
         command,
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
+        stdout=output,
         stderr=subprocess.STDOUT,
         env=full_env,
         start_new_session=True,
@@ -160,22 +167,30 @@ def run_programs(
         label = f"{preset}/{Path(program).name}"
         report = BUILD / preset / f"{Path(program).name}.xml"
         findings = BUILD / preset / f"{Path(program).name}.findings"
+        log = BUILD / preset / f"{Path(program).name}.log"
         for old in (report, *find_findings(findings)):
             old.unlink(missing_ok=True)
         started = time.monotonic()
-        command = [program, "--gtest_brief=1", f"--gtest_output=xml:{report}", *arguments]
+        command = [program, f"--gtest_output=xml:{report}", *arguments]
         if preset == "tsan":  # its shadow memory does not fit every address layout
             command = ["setarch", "-R", *command]
         to_file = {name: f"{env[name]}:log_path={findings}" for name in SANITIZER_OPTIONS if name in env}
         failures = len(tally.failures)
-        tally.add_report(label, report, run(command, limit_s=900, env={**env, **to_file}))
+        with log.open("w") as output:
+            status = run(command, limit_s=900, env={**env, **to_file}, output=output)
+        tally.add_report(label, report, status)
         if len(tally.failures) > failures:
             tally.details += [f"{label}: {read_head(file)}" for file in find_findings(findings)]
+            tally.details.append(f"{label}: {read_failures(log, status)}")
         print(f"  {label}: {time.monotonic() - started:.1f} s", flush=True)
 
 
 # LeakSanitizer is a part of AddressSanitizer and writes where that one does.
 SANITIZER_OPTIONS = ("ASAN_OPTIONS", "TSAN_OPTIONS")
+FOR_ALL_SANITIZERS = "allocator_may_return_null=1:handle_abort=1"  # abort() shows its stack
+# Where the thread-local memory of a library loaded by dlopen begins 16 bytes into a page by chance,
+# AddressSanitizer takes what stands before it for a size, and LeakSanitizer dies of that.
+NO_GUESSES = "intercept_tls_get_addr=0"
 
 
 def find_findings(path: Path) -> List[Path]:
@@ -187,6 +202,20 @@ def read_head(path: Path, lines: int = 40) -> str:
     """The first lines of a text file."""
     text = path.read_text(errors="replace").splitlines()
     return "\n".join(text[:lines] + ([f"({len(text) - lines} more lines)"] if len(text) > lines else []))
+
+
+def read_failures(log: Path, status: int, lines: int = 60) -> str:
+    """From the output of a test program: the tests that failed, and the end if it died."""
+    text = log.read_text(errors="replace").splitlines()
+    found: List[str] = []
+    test: List[str] = []
+    for line in text:
+        test = [line] if line.startswith("[ RUN ") else [*test, line]
+        if line.startswith("[  FAILED  ]") and "ms)" in line:
+            found += test
+    if status not in (0, 1):
+        found += text[-lines:]  # its last test has no end
+    return "\n".join(found[: 4 * lines])
 
 
 # Random programs to run, and their largest tensors: with a sanitizer each takes ten times as long.
@@ -213,7 +242,7 @@ def asan(tally: Tally) -> None:
     """The C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer."""
     if configure(tally, "asan") and build(tally, "asan", ["rueda_tests"]):
         env = {
-            "ASAN_OPTIONS": "detect_stack_use_after_return=1:allocator_may_return_null=1",
+            "ASAN_OPTIONS": f"detect_stack_use_after_return=1:{NO_GUESSES}:{FOR_ALL_SANITIZERS}",
             "LSAN_OPTIONS": f"suppressions={ROOT / 'tools/lsan.supp'}:print_suppressions=0",
             "UBSAN_OPTIONS": "print_stacktrace=1",
             **FEWER_PROGRAMS,
@@ -227,7 +256,7 @@ def tsan(tally: Tally) -> None:
         return
     programs = [program for program in test_programs("tsan") if Path(program).name not in ONE_THREAD]
     if build(tally, "tsan", [Path(program).name for program in programs]):
-        options = f"halt_on_error=0:allocator_may_return_null=1:suppressions={ROOT / 'tools/tsan.supp'}"
+        options = f"halt_on_error=0:{FOR_ALL_SANITIZERS}:suppressions={ROOT / 'tools/tsan.supp'}"
         env = {"TSAN_OPTIONS": options, **FEWER_PROGRAMS}
         # Whether settings keep the bits does not depend on races. ThreadSanitizer holds signals back while a
         # thread waits in the kernel, so such a thread never shows its stack.

@@ -3,26 +3,18 @@
 #include <atomic>
 #include <string_view>
 
+#include "rueda/kernels/cpu.h"
+
 namespace rueda::kernels {
 namespace {
 
 // Highway 1.0.3 compiles HWY_AVX2 with BMI, FMA and F16C, and HWY_AVX3 with the four AVX-512 parts. The CPU
-// must have all of them. The CPU detection of the compiler also checks (with XGETBV) whether the operating
-// system saves the wide registers.
-bool is_supported(int64_t target) {
+// must have all of them.
+bool is_supported([[maybe_unused]] const CpuFeatures& cpu, int64_t target) {
 #if HWY_ARCH_X86
-  __builtin_cpu_init();
-  const bool has_sse4 = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul") &&
-                        __builtin_cpu_supports("aes") && __builtin_cpu_supports("ssse3");
-  const bool has_avx2 = has_sse4 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
-                        __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("fma") &&
-                        __builtin_cpu_supports("f16c");
-  if (target == HWY_SSE4) return has_sse4;
-  if (target == HWY_AVX2) return has_avx2;
-  if (target == HWY_AVX3) {
-    return has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
-  }
+  if (target == HWY_SSE4) return cpu.has_sse4;
+  if (target == HWY_AVX2) return cpu.has_avx2;
+  if (target == HWY_AVX3) return cpu.has_avx3;
 #endif
   return target == HWY_STATIC_TARGET;
 }
@@ -33,13 +25,14 @@ struct Tables {
   size_t count = 0;
 
   Tables() {
+    const CpuFeatures cpu = decode(ask_cpu());
 #if HWY_ARCH_X86
     for (const int64_t target : {HWY_AVX3, HWY_AVX2, HWY_SSE4, HWY_STATIC_TARGET}) {
 #else
     for (const int64_t target : {HWY_STATIC_TARGET}) {
 #endif
       Table& next = usable[count];
-      if (!is_supported(target)) continue;
+      if (!is_supported(cpu, target)) continue;
       if (fill_real(target, next) && fill_half(target, next) && fill_integer(target, next)) ++count;
     }
   }
