@@ -257,7 +257,7 @@ def tsan(tally: Tally) -> None:
     programs = [program for program in test_programs("tsan") if Path(program).name not in ONE_THREAD]
     if build(tally, "tsan", [Path(program).name for program in programs]):
         options = f"halt_on_error=0:{FOR_ALL_SANITIZERS}:suppressions={ROOT / 'tools/tsan.supp'}"
-        env = {"TSAN_OPTIONS": options, **FEWER_PROGRAMS}
+        env = {"TSAN_OPTIONS": options, **FEWER_PROGRAMS, "RUEDA_TEST_PROGRAMS": "1"}
         # Whether settings keep the bits does not depend on races. ThreadSanitizer holds signals back while a
         # thread waits in the kernel, so such a thread never shows its stack.
         left_out = "--gtest_filter=-*Slow*:*slow*:*Bits.*:NativeStacks.*"

@@ -223,6 +223,7 @@ class HorovodBasics:
     def write_flight_record(self, file_path: str) -> None:
         """Writes what this rank did in the last minute, for `rueda timeline summary`; no timeline need be on.
 
+        Each rank needs a file of its own: `hvd.write_flight_record(f"last.rank{hvd.rank()}.rec")`.
         Raises ValueError if RUEDA_FLIGHT_RECORD_BYTES is 0, or if the file cannot be written.
         """
         epochs.require()

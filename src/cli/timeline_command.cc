@@ -1,14 +1,13 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <string>
 #include <vector>
 
 #include "cli/commands.h"
 #include "timeline/job.h"
+#include "timeline/output_file.h"
 #include "timeline/summary.h"
 #include "timeline/trace_writer.h"
 
@@ -43,11 +42,10 @@ Result<timeline::Summary> summarize(const std::vector<std::string>& arguments, i
 }
 
 Status write_file(const std::string& path, const std::string& text) {
-  std::FILE* const file = std::fopen(path.c_str(), "w");
-  const bool is_written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  const int error = errno;
-  if (file != nullptr && std::fclose(file) == 0 && is_written) return Status::ok();
-  return {Code::kUnavailable, "cannot write " + path + ": " + std::strerror(error) + "."};
+  timeline::OutputFile file;
+  if (Status status = file.open(path); !status.is_ok()) return status;
+  if (Status status = file.write(text); !status.is_ok()) return status;
+  return file.close();
 }
 
 int summary_command(const std::vector<std::string>& files, int64_t epoch, bool is_json,
@@ -78,8 +76,7 @@ int merge_command(const std::string& out, const std::vector<std::string>& files)
   const Status merged = timeline::merge(out, paths.value(), remarks);
   if (!merged.is_ok()) return fail(merged);
   for (const std::string& remark : remarks) fmt::print(stderr, "rueda timeline: {}\n", remark);
-  fmt::print("{} has the records of {} files; open it in https://ui.perfetto.dev\n", out,
-             paths.value().size());
+  fmt::print("{} is written; open it in https://ui.perfetto.dev\n", out);
   return 0;
 }
 

@@ -99,6 +99,36 @@ Result<Scan> scan(const std::string& path, Names& names) {
   return scan;
 }
 
+// Whether two files can be of one job: in no epoch of both do they name different ones.
+bool are_of_one_job(const Scan& a, const Scan& b) {
+  return std::ranges::all_of(a.epochs, [&](const auto& each) {
+    const auto other = b.epochs.find(each.first);
+    return other == b.epochs.end() ||
+           (other->second.job == each.second.job && other->second.size == each.second.size);
+  });
+}
+
+int64_t began_micros(const Scan& scan) {
+  int64_t latest = 0;
+  for (const auto& [epoch, file] : scan.epochs) latest = std::max(latest, file.began_micros);
+  return latest;
+}
+
+// A job that had more ranks leaves files beside those of a later one with the same path.
+void leave_out_older_jobs(std::vector<Scan>& scans, std::vector<std::string>& remarks) {
+  const auto newest = std::ranges::max_element(scans, {}, began_micros);
+  if (newest == scans.end() || newest->epochs.empty()) return;
+  const std::string its_path = newest->epochs.begin()->second.path;
+  std::vector<Scan> kept;
+  for (Scan& scan : scans)
+    if (are_of_one_job(scan, *newest))
+      kept.push_back(scan);
+    else
+      remarks.push_back(scan.epochs.begin()->second.path + " is of another job than " + its_path +
+                        ", which began later; it is left out.");
+  scans = std::move(kept);
+}
+
 // The epoch that says most about training.
 Epoch choose(const std::vector<Scan>& scans) {
   std::map<Epoch, std::pair<int64_t, int64_t>> totals;
@@ -111,13 +141,9 @@ Epoch choose(const std::vector<Scan>& scans) {
   return most == totals.end() ? 0 : most->first;
 }
 
-// Two files of one rank: of a rank that was restarted, or of two jobs.
-Status check_files(const Job& job) {
+Status check_ranks(const Job& job) {
   for (size_t i = 1; i < job.ranks.size(); ++i) {
     const RankFile &a = job.ranks[i - 1], &b = job.ranks[i];
-    if (a.job != b.job || a.size != b.size)
-      return {Code::kInvalidArgument,
-              a.path + " and " + b.path + " are of different jobs; give the files of one job."};
     if (a.rank == b.rank)
       return {Code::kInvalidArgument, a.path + " and " + b.path + " are both of rank " +
                                           std::to_string(a.rank) + "; give one of them."};
@@ -208,13 +234,20 @@ Result<std::vector<std::string>> find_files(const std::vector<std::string>& argu
 }
 
 Result<Job> read_job(const std::vector<std::string>& paths, int64_t epoch, Names& names) {
+  Job job;
   std::vector<Scan> scans;
+  Status first_failure;
   for (const std::string& path : paths) {
     Result<Scan> read = scan(path, names);
-    if (!read.is_ok()) return read.status();
-    scans.push_back(std::move(read).value());
+    if (read.is_ok()) {
+      scans.push_back(std::move(read).value());
+      continue;
+    }
+    if (first_failure.is_ok()) first_failure = read.status();
+    job.remarks.push_back(read.status().why + " It is left out.");
   }
-  Job job;
+  if (scans.empty()) return first_failure;
+  leave_out_older_jobs(scans, job.remarks);
   job.epoch = epoch >= 0 ? static_cast<Epoch>(epoch) : choose(scans);
   std::set<Epoch> all;
   for (const Scan& scan : scans) {
@@ -227,7 +260,7 @@ Result<Job> read_job(const std::vector<std::string>& paths, int64_t epoch, Names
                   epoch >= 0 ? "The files hold nothing of epoch " + std::to_string(epoch) + "."
                              : "The files hold no records: the job ended before its init was complete.");
   std::ranges::stable_sort(job.ranks, {}, &RankFile::rank);
-  if (Status status = check_files(job); !status.is_ok()) return status;
+  if (Status status = check_ranks(job); !status.is_ok()) return status;
   job.size = job.ranks.front().size;
   align(job);
   remark(scans, job);

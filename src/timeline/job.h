@@ -59,8 +59,8 @@ struct Job {
 // "t.json" stands for the files beside it, a folder for the record files in it. Fails if there are none.
 Result<std::vector<std::string>> find_files(const std::vector<std::string>& arguments);
 
-// epoch: -1 = the one with the most steps, or else with the most calls. Reads every file once. Fails if no
-// file can be read, or if they are of different jobs.
+// epoch: -1 = the one with the most steps, or else with the most calls. Reads every file once. Files that
+// cannot be read, and those of older jobs, are left out with a remark. Fails if none is left.
 Result<Job> read_job(const std::vector<std::string>& paths, int64_t epoch, Names& names);
 
 }  // namespace rueda::timeline

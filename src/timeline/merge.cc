@@ -2,14 +2,12 @@
 // sent, and once to write.
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <limits>
 #include <unordered_map>
 
 #include "timeline/lanes.h"
 #include "timeline/messages.h"
+#include "timeline/output_file.h"
 #include "timeline/trace_writer.h"
 
 namespace rueda::timeline {
@@ -82,35 +80,6 @@ class Counters {
   };
   std::vector<Change> changes_;
   Nanos end_ = kNoTime;  // from here on not all calls are known
-};
-
-class File {
- public:
-  File() = default;
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  ~File() {
-    if (file_ != nullptr) std::fclose(file_);
-  }
-  Status open(const std::string& path) {
-    path_ = path;
-    file_ = std::fopen(path.c_str(), "wb");
-    return file_ != nullptr ? Status::ok() : failure();
-  }
-  Status write(const std::string& bytes) {
-    return std::fwrite(bytes.data(), 1, bytes.size(), file_) == bytes.size() ? Status::ok() : failure();
-  }
-  Status close() {
-    std::FILE* const closing = std::exchange(file_, nullptr);
-    return std::fclose(closing) == 0 ? Status::ok() : failure();
-  }
-
- private:
-  [[nodiscard]] Status failure() const {
-    return {Code::kUnavailable, "Cannot write " + path_ + ": " + std::strerror(errno) + "."};
-  }
-  std::FILE* file_ = nullptr;
-  std::string path_;
 };
 
 // Writes the records of one rank in one epoch.
@@ -284,7 +253,7 @@ Status read_ahead(const Job& job, Names& names, LastRanks& last, SentTimes& sent
   return Status::ok();
 }
 
-Status write_epoch(const Job& job, Names& names, TraceWriter& writer, File& out) {
+Status write_epoch(const Job& job, Names& names, TraceWriter& writer, OutputFile& out) {
   LastRanks last;
   SentTimes sent(job.epoch);
   if (Status status = read_ahead(job, names, last, sent); !status.is_ok()) return status;
@@ -328,7 +297,7 @@ Status merge(const std::string& out, const std::vector<std::string>& paths,
       }
   const auto writer = out.ends_with(".json") ? make_chrome_writer(start, start_micros)
                                              : make_perfetto_writer(start, start_micros);
-  File file;
+  OutputFile file;
   if (Status status = file.open(out); !status.is_ok()) return status;
   for (const Job& job : jobs)
     if (Status status = write_epoch(job, names, *writer, file); !status.is_ok()) return status;

@@ -44,7 +44,7 @@ RecordReader::RecordReader(UniqueFd fd, std::string path, Names& names)
     : fd_(std::move(fd)), path_(std::move(path)), names_(&names), buffer_(kBufferSlots) {}
 
 Result<RecordReader> RecordReader::open(const std::string& path, Names& names) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a FIFO without a writer
   struct stat info {};
   if (!fd.is_open() || fstat(fd.get(), &info) != 0)
     return Status(Code::kUnavailable, "Cannot read " + path + ": " + std::strerror(errno) + ".");

@@ -147,10 +147,15 @@ void Summarizer::add_rank(size_t i, const Attribution& attribution) {
 void Summarizer::add_step(const Steps& steps, const Steps& next) {
   waited_for_.resize(steps.size());
   StepSummary row{.first = summary_.steps};
+  size_t critical = 0;
+  std::vector<std::array<Nanos, kShares>> shares;
   for (size_t i = 0; i < steps.size(); ++i) {
     const RankStepTimes times = times_of(i, steps[i], next.empty() ? nullptr : &next[i]);
     const Attribution attribution = attribute(times);
     add_rank(i, attribution);
+    shares.push_back(attribution.shares);
+    constexpr auto kWaits = static_cast<size_t>(Share::kWaiting);
+    if (shares[i][kWaits] < shares[critical][kWaits]) critical = i;
     const auto length = static_cast<double>(steps[i].end - steps[i].begin);
     measured_ += steps[i].end - steps[i].begin;
     attributed_ += attribution.total() - attribution.of(Share::kOther);
@@ -158,6 +163,8 @@ void Summarizer::add_step(const Steps& steps, const Steps& next) {
     for (size_t s = 0; s < kShares; ++s)
       row.shares[s] += static_cast<double>(attribution.shares[s]) / static_cast<double>(steps.size());
   }
+  ++summary_.by_rank[critical].critical;
+  for (size_t s = 0; s < kShares; ++s) summary_.critical[s] += static_cast<double>(shares[critical][s]);
   ++summary_.steps;
   if (lengths_.size() < kMaxKeptLengths) lengths_.push_back(row.length);
   summary_.by_step.push_back(row);
@@ -211,6 +218,7 @@ void Summarizer::finish_ranks() {
 Summary Summarizer::finish(const Names& names) {
   if (summary_.steps > 0) {
     finish_ranks();
+    for (double& share : summary_.critical) share /= static_cast<double>(summary_.steps);
     for (const RankSummary& rank : summary_.by_rank)
       for (size_t s = 0; s < kShares; ++s)
         summary_.shares[s] += rank.shares[s] / static_cast<double>(summary_.by_rank.size());

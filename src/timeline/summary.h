@@ -26,10 +26,11 @@ enum class Lateness : uint8_t { kNone, kCompute, kInput, kUnknown };
 struct RankSummary {
   Rank rank = 0;
   std::string host;
-  Shares shares{};   // nanoseconds, of an average step
-  int64_t last = 0;  // for how many calls the others waited for it
-  double cost = 0;   // nanoseconds of a step that the average other rank waited for it
-  double delay = 0;  // of a step: how much more it computed, or waited for input, than the median rank
+  Shares shares{};       // nanoseconds, of an average step
+  int64_t last = 0;      // for how many calls the others waited for it
+  int64_t critical = 0;  // in how many steps it waited least for others, so that it decided their length
+  double cost = 0;       // nanoseconds of a step that the average other rank waited for it
+  double delay = 0;      // of a step: how much more it computed, or waited for input, than the median rank
   Lateness why = Lateness::kNone;
 };
 
@@ -65,6 +66,7 @@ struct Summary {
   int64_t steps = 0;
   double step_length = 0;   // mean, in nanoseconds
   Shares shares{};          // of an average step, mean over the ranks
+  Shares critical{};        // the critical path of an average step: the shares of the rank that decided it
   double unattributed = 0;  // the part of the time that no record explains
   double overlap = 0;       // the part of the time of calls under way that was hidden behind computing
   double step_p50 = 0, step_p95 = 0;

@@ -175,19 +175,22 @@ std::string rank_table(const Summary& s) {
   std::vector<RankSummary> ranks = s.by_rank;
   std::ranges::stable_sort(ranks, std::greater<>(), &RankSummary::cost);
   double longest = 1;
+  const auto steps = static_cast<double>(s.steps);
   for (const RankSummary& rank : ranks) {
     double length = 0;
     for (const double share : rank.shares) length += share;
     longest = std::max(longest, length);
   }
   std::string text =
-      "<div class=\"wide\"><table><tr><th>rank<th class=\"left\">host<th>others wait for it<th>last to<th "
+      "<div class=\"wide\"><table><tr><th>rank<th class=\"left\">host<th>others wait for it<th>last to<th>on "
+      "the critical path<th "
       "class=\"left\">"
       "its average step</tr>\n";
   for (const RankSummary& rank : ranks)
-    text += fmt::format("<tr><td>{}<td class=\"left\">{}<td>{}<td>{} calls<td class=\"left\">{}</tr>\n",
-                        rank.rank, escaped(rank.host), time_text(rank.cost), rank.last,
-                        row_bar(rank.shares, longest));
+    text +=
+        fmt::format("<tr><td>{}<td class=\"left\">{}<td>{}<td>{} calls<td>{}<td class=\"left\">{}</tr>\n",
+                    rank.rank, escaped(rank.host), time_text(rank.cost), rank.last,
+                    percent_text(static_cast<double>(rank.critical) / steps), row_bar(rank.shares, longest));
   return text + "</table></div>\n";
 }
 

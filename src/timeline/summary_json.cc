@@ -55,6 +55,7 @@ std::string as_json(const Summary& s) {
                {"step_p50_ns", s.step_p50},
                {"step_p95_ns", s.step_p95},
                {"shares", shares_json(s.shares)},
+               {"critical_path", shares_json(s.critical)},
                {"unattributed", s.unattributed},
                {"overlap", s.overlap},
                {"clock_bound_ns", s.clock_bound},
@@ -77,6 +78,7 @@ std::string as_json(const Summary& s) {
                        {"host", rank.host},
                        {"cost_ns", rank.cost},
                        {"last", rank.last},
+                       {"critical_steps", rank.critical},
                        {"delay_ns", rank.delay},
                        {"why", name_of_lateness(rank.why)},
                        {"shares", shares_json(rank.shares)}});

@@ -6,7 +6,7 @@
 namespace rueda::timeline {
 namespace {
 
-constexpr size_t kShownTransfers = 8, kShownRanks = 16, kShownLinks = 8;
+constexpr size_t kShownTransfers = 8, kShownRanks = 16, kShownCritical = 4, kShownLinks = 8;
 
 std::string_view explain(Share share) {
   switch (share) {
@@ -81,6 +81,26 @@ std::string shares(const Summary& s) {
         "  Overlap is not known: this program does not say when it waits, so all time of transfers counts as "
         "blocked.\n";
   return text;
+}
+
+// Which ranks decided how long the steps were, and by what.
+std::string critical_path(const Summary& s) {
+  if (s.by_rank.size() < 2) return {};
+  std::vector<RankSummary> sorted = s.by_rank;
+  std::ranges::stable_sort(sorted, std::greater<>(), &RankSummary::critical);
+  std::string who, what;
+  size_t shown = 0;
+  for (const RankSummary& rank : sorted) {
+    if (rank.critical == 0 || shown == kShownCritical) break;
+    const double part = static_cast<double>(rank.critical) / static_cast<double>(s.steps);
+    who += fmt::format("{}rank {} in {}", shown++ == 0 ? "" : ", ", rank.rank, percent_text(part));
+  }
+  for (size_t i = 0; i < kShares; ++i)
+    if (s.critical[i] > 0)
+      what += fmt::format("{}{} {}", what.empty() ? "" : ", ", name_of(static_cast<Share>(i)),
+                          time_text(s.critical[i]));
+  return fmt::format("\nCritical path, through the rank that waits least: {} of the steps\n  {}\n", who,
+                     what);
 }
 
 std::string ranks(const Summary& s) {
@@ -160,11 +180,14 @@ std::string what_to_do(const Summary& s) {
 }  // namespace
 
 std::string as_text(const Summary& summary) {
-  if (summary.steps == 0)
-    return head(summary) + "\nNo step was finished on all ranks, so there is nothing to divide.\n" +
-           transfers(summary);
-  return head(summary) + shares(summary) + ranks(summary) + transfers(summary) + links(summary) +
-         what_to_do(summary);
+  std::string text = head(summary);
+  text += summary.steps == 0
+              ? "\nNo step was finished on all ranks, so there is nothing to divide.\n" + transfers(summary)
+              : shares(summary) + critical_path(summary) + ranks(summary) + transfers(summary) +
+                    links(summary) + what_to_do(summary);
+  for (char& c : text)  // names of a program must not move the cursor of the terminal
+    if ((static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7F) c = '?';
+  return text;
 }
 
 std::string diff_text(const Summary& before, const Summary& after) {
@@ -186,17 +209,16 @@ std::string diff_text(const Summary& before, const Summary& after) {
                       percent_text(after.overlap));
   text += fmt::format("{:<14}{:>12}{:>12}\n", "GB/s", fmt::format("{:.3g}", before.bus_gbps),
                       fmt::format("{:.3g}", after.bus_gbps));
-  // The share that changed most says why.
+  // The share that changed most in the direction of the whole says why.
+  const double change = after.step_length - before.step_length;
+  const double direction = change < 0 ? -1 : 1;
+  const auto part_of = [&](size_t i) { return direction * (after.shares[i] - before.shares[i]); };
   size_t most = 0;
   for (size_t i = 1; i < kShares; ++i)
-    if (std::abs(after.shares[i] - before.shares[i]) > std::abs(after.shares[most] - before.shares[most]))
-      most = i;
-  const double change = after.step_length - before.step_length;
-  text +=
-      fmt::format("\nA step takes {} {} than before, most of all because of {} ({}{}).\n",
-                  time_text(std::abs(change)), change < 0 ? "less" : "more",
-                  name_of(static_cast<Share>(most)), after.shares[most] >= before.shares[most] ? "+" : "-",
-                  time_text(std::abs(after.shares[most] - before.shares[most])));
+    if (part_of(i) > part_of(most)) most = i;
+  text += fmt::format("\nA step takes {} {} than before, most of all because of {} ({}{}).\n",
+                      time_text(std::abs(change)), change < 0 ? "less" : "more",
+                      name_of(static_cast<Share>(most)), change < 0 ? "-" : "+", time_text(part_of(most)));
   return text;
 }
 

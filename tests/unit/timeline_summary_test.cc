@@ -21,6 +21,7 @@
 namespace rueda::timeline {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 // What a rank does in a step, in milliseconds.
@@ -34,6 +35,7 @@ struct JobPlan {
   int32_t calls = 2;
   Nanos offset = 0;  // of the clocks of odd ranks, which are then on a host of their own
   int64_t job = 7;
+  int64_t began_micros = 0;
   std::function<StepPlan(Rank rank, int64_t step)> step = [](Rank, int64_t) { return StepPlan(); };
 };
 
@@ -61,6 +63,7 @@ class SummaryTest : public testing::Test {
                             .size = plan.ranks,
                             .job = plan.job,
                             .began = kSecond + skew(rank),
+                            .began_micros = plan.began_micros,
                             .host = is_apart ? "b" : "a",
                             .host_key = is_apart ? "b|2" : "a|1"});
       EXPECT_TRUE(recorder.start_file(trace::record_path(base, rank), false).is_ok());
@@ -153,6 +156,12 @@ TEST_F(SummaryTest, a_rank_that_computes_longer_is_named_with_its_cause) {
   EXPECT_NEAR(late.cost / 1e6, 8, 0.01);
   EXPECT_EQ(late.last, 20) << "the first call of each step";
   EXPECT_EQ(summary.value().by_rank[0].cost, 0);
+  EXPECT_EQ(late.critical, 20) << "of all steps";
+  EXPECT_NEAR(share(summary.value().critical, Share::kCompute), 18, 0.01);
+  EXPECT_NEAR(share(summary.value().critical, Share::kTransfer), 5, 0.01);
+  EXPECT_EQ(share(summary.value().critical, Share::kWaiting), 0);
+  EXPECT_THAT(as_text(summary.value()),
+              HasSubstr("waits least: rank 1 in 100 % of the steps\n  compute 18 ms"));
   EXPECT_THAT(summary.value().advice.front().text, HasSubstr("for rank 1 (host a): it computes 8 ms longer"));
 }
 
@@ -221,14 +230,63 @@ TEST_F(SummaryTest, bad_files_are_refused_or_used_as_far_as_they_go) {
               HasSubstr("is not a record file of rueda"));
   EXPECT_THAT(summarize_files({dir_ + "/missing.json"}).status().why, HasSubstr("There are no record files"));
   EXPECT_THAT(summarize_files({dir_ + "/missing.rec"}).status().why, HasSubstr("No such file"));
-  JobPlan other;
-  other.job = 8;
-  const std::string second = write(other, "other.json");
-  EXPECT_THAT(summarize_files({trace::record_path(base, 0), trace::record_path(second, 1)}).status().why,
-              HasSubstr("are of different jobs"));
-  EXPECT_THAT(summarize_files({trace::record_path(base, 0), trace::record_path(second, 0)}).status().why,
-              HasSubstr("different jobs"));
   EXPECT_THAT(summarize_files({base}, 99).status().why, HasSubstr("nothing of epoch 99"));
+}
+
+TEST_F(SummaryTest, files_that_are_no_use_are_left_out_with_a_remark) {
+  const std::string base = write({});
+  std::ofstream(trace::record_path(base, 3)).close();
+  std::filesystem::create_directory(trace::record_path(base, 4));
+  const auto summary = summarize_files({base});
+  ASSERT_TRUE(summary.is_ok()) << summary.status().why;
+  EXPECT_GT(summary.value().steps, 3);
+  EXPECT_THAT(as_text(summary.value()), AllOf(HasSubstr("rank3.rec is not a record file of rueda"),
+                                              HasSubstr("rank4.rec is not a file. It is left out.")));
+}
+
+TEST_F(SummaryTest, files_of_an_older_job_are_left_out_with_a_remark) {
+  JobPlan older, newer;
+  older.job = 8;
+  newer.began_micros = older.began_micros + 1'000'000;
+  const std::string base = write(newer), old = write(older, "older.json");
+  std::filesystem::rename(trace::record_path(old, 1), trace::record_path(base, 3));
+  const auto summary = summarize_files({base});
+  ASSERT_TRUE(summary.is_ok()) << summary.status().why;
+  EXPECT_GT(summary.value().steps, 3);
+  EXPECT_THAT(as_text(summary.value()), HasSubstr("rank3.rec is of another job than "));
+}
+
+TEST_F(SummaryTest, two_files_of_one_rank_are_refused) {
+  const std::string base = write({});
+  std::filesystem::copy(trace::record_path(base, 1), trace::record_path(base, 3));
+  EXPECT_THAT(summarize_files({base}).status().why, HasSubstr("are both of rank 1"));
+}
+
+TEST_F(SummaryTest, a_merge_writes_over_no_record_and_leaves_a_file_that_it_cannot_replace) {
+  const std::string base = write({});
+  std::vector<std::string> remarks;
+  const auto bytes = std::filesystem::file_size(trace::record_path(base, 0));
+  EXPECT_THAT(merge(trace::record_path(base, 0), {trace::record_path(base, 1)}, remarks).why,
+              HasSubstr("is the name of a record file"));
+  EXPECT_EQ(std::filesystem::file_size(trace::record_path(base, 0)), bytes);
+  std::ofstream(dir_ + "/kept.json") << "kept";
+  EXPECT_FALSE(merge(dir_ + "/kept.json", {dir_ + "/missing.rec"}, remarks).is_ok());
+  EXPECT_EQ(std::filesystem::file_size(dir_ + "/kept.json"), 4u);
+  EXPECT_TRUE(merge(dir_ + "/kept.json", {trace::record_path(base, 1)}, remarks).is_ok());
+  EXPECT_GT(std::filesystem::file_size(dir_ + "/kept.json"), 1'000u);
+  for (const auto& entry : std::filesystem::directory_iterator(dir_))
+    EXPECT_EQ(entry.path().string().find(".part"), std::string::npos) << entry.path();
+}
+
+TEST_F(SummaryTest, a_difference_is_put_down_to_a_share_that_changed_the_same_way) {
+  Summary before, after;
+  before.steps = after.steps = 5;
+  before.step_length = 100e6;
+  after.step_length = 90e6;
+  after.shares[0] = 30e6;   // more
+  before.shares[1] = 20e6;  // less
+  EXPECT_THAT(diff_text(before, after), HasSubstr("less than before, most of all because of " +
+                                                  std::string(name_of(static_cast<Share>(1))) + " (-"));
 }
 
 // Two messages of one call from rank 0 to rank 1, whose receives were posted long before. Of a third one only

@@ -22,7 +22,7 @@ Status RecordFile::open(const std::string& path, bool goes_on) {
   UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
   if (!fd.is_open())
     return {Code::kUnavailable, "Cannot open the record file " + path + ": " + std::strerror(errno) +
-                                    ". Name a timeline in an existing, writable directory."};
+                                    ". Name a file in an existing, writable directory."};
   if (Status status = lock_for_writing(fd.get(), path); !status.is_ok()) return status;
   struct stat info {};
   if (fstat(fd.get(), &info) != 0) info = {};
