@@ -5,8 +5,10 @@ values out.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,26 @@ class Place:
     cross_rank: int
     cross_size: int
     host: str
+
+
+def check_variables(env: Mapping[Any, Any]) -> None:
+    """Raises TypeError or ValueError, by name, for what cannot be variables of a process."""
+    for name, value in env.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise TypeError(f"env[{name!r}] is {value!r}; names and values of variables are strings.")
+        if not name or "=" in name or "\0" in name + value:
+            raise ValueError(f"env[{name!r}] cannot be a variable: no = in its name, and no zero byte.")
+
+
+def seconds(name: str, value: Any) -> float:
+    """A time to wait, from an argument or a variable. ValueError if it is not a number above 0."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        found = math.nan
+    if not 0 < found < math.inf:
+        raise ValueError(f"{name} is {value!r}; give a number of seconds above 0.")
+    return found
 
 
 def place(hellos: Sequence[Hello]) -> dict[int, Place]:

@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/run_options.h"
+#include "cli/words.h"
 #include "doctor/settings.h"
 #include "launch/job_runner.h"
 #include "launch/log_collector.h"
@@ -50,7 +51,9 @@ int run_command(const Arguments& arguments) {
   }
   for (const std::string& sentence : request.value().without_effect)
     fmt::print(stderr, "rueda: {}\n", sentence);
-  for (const std::string& sentence : doctor::misspelt_settings(launch::forwarded_environment(environ, false)))
+  launch::Variables given = launch::forwarded_environment(environ, false);
+  for (auto& one : assignments_of(request.value().options.command)) given.push_back(std::move(one));
+  for (const std::string& sentence : doctor::misspelt_settings(given))
     fmt::print(stderr, "rueda: {}\n", sentence);
   tell_nesting();
   launch::RunOptions options = std::move(request.value().options);

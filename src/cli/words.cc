@@ -32,6 +32,16 @@ std::vector<std::string> with_assignments(std::vector<std::string> command) {
   return command;
 }
 
+std::vector<std::pair<std::string, std::string>> assignments_of(const std::vector<std::string>& command) {
+  std::vector<std::pair<std::string, std::string>> found;
+  if (command.empty() || command.front() != "env") return found;
+  for (size_t i = 1; i < command.size() && is_assignment(command[i]); ++i) {
+    const size_t equals = command[i].find('=');
+    found.emplace_back(command[i].substr(0, equals), command[i].substr(equals + 1));
+  }
+  return found;
+}
+
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> words;
   for (size_t begin = 0; begin < text.size();) {

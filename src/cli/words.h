@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace rueda::cli {
@@ -12,6 +13,9 @@ std::string normalised(const std::string& word);
 
 // horovodrun passes the command to a shell. `env` understands the assignments that may precede it.
 std::vector<std::string> with_assignments(std::vector<std::string> command);
+
+// Names and values of the assignments that precede such a command.
+std::vector<std::pair<std::string, std::string>> assignments_of(const std::vector<std::string>& command);
 
 // The words between blanks.
 std::vector<std::string> words_of(const std::string& text);

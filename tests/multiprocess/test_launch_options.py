@@ -64,6 +64,12 @@ def test_a_script_without_its_number_of_processes_is_part_of_the_example():
     assert err == "rueda run: the number of processes is missing; write rueda run -np 4 python np1.py\n"
 
 
+def test_a_misspelt_setting_before_the_command_is_told():
+    status, _, err = run("-np", 1, "RUEDA_CYCLE_TIEM=5", "A=1", "true")
+    assert status == 0
+    assert err.startswith("rueda: RUEDA_CYCLE_TIEM is not a setting of this version and has no effect; ")
+
+
 def test_a_misspelt_setting_is_told_once_with_the_name_that_was_meant():
     environment = {"RUEDA_CYCLE_TIEM": "2", "RUEDA_OF_THE_SITE": "1"}
     status, out, err = run("-np", 2, "--no-prefix", "echo", "ran", env=environment)

@@ -203,3 +203,19 @@ def test_a_ray_without_its_trainer_is_one_sentence(monkeypatch):
     monkeypatch.setattr(ray, "__version__", "2.40.0")
     with pytest.raises(ImportError, match=r"needs Ray 2\.51 or newer, but Ray 2\.40\.0 is installed"):
         private.data_parallel_trainer()
+
+
+@pytest.mark.parametrize(
+    "changes, error, words",
+    [
+        ({"env": {"A": 5}}, TypeError, r"env\['A'\] is 5; names and values of variables are strings"),
+        ({"placement_timeout": -1}, ValueError, "placement_timeout is -1; give a number of seconds above 0"),
+        ({"start_timeout": "x"}, ValueError, "start_timeout is 'x'; give a number of seconds above 0"),
+        ({"min_workers": 1}, ValueError, "no elastic training: leave out min_workers"),
+        ({"fn": 5}, TypeError, "fn must be a function, not 5"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_ray_is_asked(changes, error, words):
+    executor = pytest.importorskip("rueda.ray.executor")
+    with pytest.raises(error, match=words):
+        executor.run(**{"fn": len, "num_workers": 2, **changes})

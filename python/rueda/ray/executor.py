@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Optional
 
 import rueda
-from rueda.placement import Hello, environment, forwarded, place
+from rueda.placement import Hello, check_variables, environment, forwarded, place, seconds
 from rueda.ray import bundles, entry, placing, private
 from rueda.ray.supervise import Gathering, RankFailed
 from rueda.ray.worker import MARK
@@ -97,10 +97,11 @@ class Executor:
         self._shape = bundles.make_shape(
             num_workers, num_hosts, num_workers_per_host, cpus_per_worker, gpus_per_worker, strategy
         )
-        self._env = {**forwarded(os.environ), **{name: str(value) for name, value in (env or {}).items()}}
+        check_variables(env or {})
+        self._env = {**forwarded(os.environ), **(env or {})}
         self._may_share_group = use_current_placement_group
-        self._placement_timeout = placement_timeout
-        self._start_timeout = start_timeout
+        self._placement_timeout = seconds("placement_timeout", placement_timeout)
+        self._start_timeout = seconds("start_timeout", start_timeout)
         self._with_tf_config = tf_config
         self._verbose = verbose
         self._actors: list[Any] = []  # by rank
@@ -296,6 +297,9 @@ class Executor:
         from ray.util.queue import Queue
 
         wanted = tuple(callbacks or ())
+        for callback in wanted:
+            if not callable(callback):
+                raise TypeError(f"callbacks are functions of one argument, and {callback!r} is none.")
         if wanted and self._queue is None:
             self._queue = Queue(actor_options={"num_cpus": 0})
         queue = self._queue if wanted else None
@@ -349,5 +353,9 @@ def run(
     >>> rueda.ray.run(lambda x: x * int(os.environ["RUEDA_RANK"]), args=(10,), num_workers=2)
     [0, 10]
     """
+    if not callable(fn):
+        raise TypeError(f"rueda.ray.run: fn must be a function, not {fn!r}.")
+    if elastic := {"min_workers", "max_workers"} & options.keys():
+        raise ValueError(f"rueda.ray has no elastic training: leave out {', '.join(sorted(elastic))}.")
     with Executor(num_workers, **options) as executor:
         return executor.run(fn, args, kwargs, callbacks)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Optional
+
+from rueda.placement import check_variables
 
 
 def check(given: Mapping[str, Any]) -> None:
@@ -17,19 +18,7 @@ def check(given: Mapping[str, Any]) -> None:
         raise ValueError(f"num_proc is {size}; a job has at least one rank.")
     if not 0 <= port <= 65535:
         raise ValueError(f"driver_port is {port}; ports are numbers from 0 to 65535.")
-    for name, value in (given["env"] or {}).items():
-        _check_variable(name, value)
-
-
-def seconds(name: str, value: Any) -> float:
-    """A time to wait, from an argument or a variable. ValueError if it is not a number above 0."""
-    try:
-        found = float(value)
-    except (TypeError, ValueError):
-        found = math.nan
-    if not 0 < found < math.inf:
-        raise ValueError(f"{name} is {value!r}; give a number of seconds above 0.")
-    return found
+    check_variables(given["env"] or {})
 
 
 # Types, the word for them, and whether a string is meant too where its characters would be a list.
@@ -59,10 +48,3 @@ def _check_kinds(given: Mapping[str, Any]) -> None:
 
 def _wrong(name: str, word: str, value: Optional[Any]) -> str:
     return f"rueda.spark.run: {name} must be {word}, not {type(value).__name__} ({value!r})."
-
-
-def _check_variable(name: Any, value: Any) -> None:
-    if not isinstance(name, str) or not isinstance(value, str):
-        raise TypeError(f"env[{name!r}] is {value!r}; names and values of variables are strings.")
-    if not name or "=" in name or "\0" in name + value:
-        raise ValueError(f"env[{name!r}] cannot be a variable: no = in its name, and no zero byte.")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import socket
+import sys
 from typing import Any, Callable, Iterable, Iterator, NamedTuple
 
 MARK = "rueda-refuses:"  # before a sentence that is meant for the user
@@ -24,9 +25,7 @@ def problem(wanted: Requirements, host: str) -> str | None:
     try:
         found = importlib.import_module("rueda").__version__
     except ImportError:
-        return (
-            f"rueda {wanted.rueda} is not installed for the Python on {host}, an executor; install it there."
-        )
+        return _not_installed(f"rueda {wanted.rueda}", host)
     if found != wanted.rueda:
         return (
             f"The executor on {host} has rueda {found}, but the driver has {wanted.rueda}; "
@@ -34,8 +33,15 @@ def problem(wanted: Requirements, host: str) -> str | None:
         )
     for module in wanted.modules:
         if importlib.util.find_spec(module) is None:
-            return f"{module} is not installed for the Python on {host}, an executor; install it there."
+            return _not_installed(module, host)
     return None
+
+
+def _not_installed(what: str, host: str) -> str:
+    return (
+        f"{what} is not installed for {sys.executable}, the Python of the executor on {host}; "
+        "install it there, or name another Python by PYSPARK_PYTHON or spark.pyspark.python."
+    )
 
 
 def make_task(wanted: Requirements, job: dict[str, Any], call: Any) -> Callable[..., Iterator[Any]]:

@@ -22,7 +22,7 @@ from typing import Any, Optional, TextIO
 import rueda
 from rueda.basics import setting
 from rueda.failures import Failure
-from rueda.placement import Place, forwarded
+from rueda.placement import Place, forwarded, seconds
 from rueda.run import RemoteTraceback
 from rueda.spark import arguments, channel, entry, slots
 from rueda.spark.driver import Supervisor, Terms
@@ -88,9 +88,9 @@ def active_context() -> Any:
 def start_timeout_seconds(given: Optional[float]) -> float:
     """How long to wait for all tasks."""
     if given is not None:
-        return arguments.seconds("start_timeout", given)
+        return seconds("start_timeout", given)
     text = setting("SPARK_START_TIMEOUT")
-    return arguments.seconds("RUEDA_SPARK_START_TIMEOUT", text) if text else DEFAULT_START_TIMEOUT_SECONDS
+    return seconds("RUEDA_SPARK_START_TIMEOUT", text) if text else DEFAULT_START_TIMEOUT_SECONDS
 
 
 def _listen(settings: Mapping[str, str], port: int) -> tuple[socket.socket, tuple[str, int]]:
