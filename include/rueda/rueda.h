@@ -116,10 +116,11 @@ RUEDA_API int64_t rueda_epoch(void);
 
 RUEDA_API const char* rueda_version(void);    /* "0.1.0" */
 RUEDA_API const char* rueda_last_error(void); /* of this thread; valid until its next call */
-/* What was found and chosen, as JSON: launcher and why, host, the address listened on, transports per peer,
- * settings, SIMD target, how tensors in GPU memory are reduced, counters, the algorithm of this rank's last
- * batch, and the predicted times of allreduces by every algorithm that may be chosen. Before init: the
- * launcher that init would follow. Valid until the next call of this thread. */
+/* What was found and chosen, as JSON: launcher and why, host, the address listened on, transports per peer
+ * and the shortest round trips where the network stack counts them, settings, SIMD target, how tensors in GPU
+ * memory are reduced, counters, the algorithm of this rank's last batch, and the predicted times of
+ * allreduces by every algorithm that may be chosen. Before init: the launcher that init would follow. Valid
+ * until the next call of this thread. */
 RUEDA_API const char* rueda_describe(void);
 
 /* ---- process sets ---- */

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -58,6 +59,14 @@ std::string Rank::transports() const {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : "+") + name;
   return text.empty() ? "none" : text;
+}
+
+int64_t Rank::round_trip_ns(int peer) const {
+  const nlohmann::json facts = facts_of(library_);
+  if (!facts.is_object() || !facts.contains("peers")) return 0;
+  for (const nlohmann::json& one : facts["peers"])
+    if (one.value("rank", -1) == peer) return std::llround(1e3 * one.value("round_trip_us", 0.0));
+  return 0;
 }
 
 std::string Rank::algorithm() const {

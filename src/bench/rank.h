@@ -49,7 +49,9 @@ class Rank {
   [[nodiscard]] std::string host() const;  // this rank's, as the library names it
   [[nodiscard]] const Library& library() const { return library_; }
   [[nodiscard]] std::string transports() const;  // the transports to the other ranks: "shm", "tcp", "shm+tcp"
-  [[nodiscard]] std::string algorithm() const;   // of the last batch that ran
+  // To another rank: the shortest that the network stack has counted; 0 = it counts none.
+  [[nodiscard]] int64_t round_trip_ns(int peer) const;
+  [[nodiscard]] std::string algorithm() const;  // of the last batch that ran
   // The control messages for negotiation that this rank has sent so far. It sends none while a
   // learned plan runs.
   [[nodiscard]] int64_t negotiation_messages() const;

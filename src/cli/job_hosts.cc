@@ -12,6 +12,7 @@
 
 #include "launch/batch_hosts.h"
 #include "launch/processes.h"
+#include "rueda/store/world.h"
 
 namespace rueda::cli {
 namespace {
@@ -53,7 +54,8 @@ Status find_hosts(const HostRequest& request, launch::RunOptions& options) {
   Result<std::vector<launch::HostSlots>> named = named_hosts(request);
   if (!named.is_ok()) return named.status();
   launch::BatchHosts batch;
-  if (!request.leaves_allocation && !launch::is_rank_of_several(&get_variable)) {
+  // Each of several processes starts a job of its own, on its own host.
+  if (!request.leaves_allocation && !store::is_one_of_several(&get_variable)) {
     Result<std::vector<launch::SlurmNode>> nodes = launch::read_slurm_allocation(&get_variable);
     if (!nodes.is_ok()) return nodes.status();
     options.allocation = std::move(nodes.value());

@@ -43,11 +43,6 @@ Result<std::vector<HostSlots>> lsf_hosts(const store::Environment& env, const Re
 
 }  // namespace
 
-bool is_rank_of_several(const store::GetEnv& get_env) {
-  const Result<store::World> world = store::detect_world(get_env);
-  return world.is_ok() && world.value().size > 1;
-}
-
 Result<BatchHosts> read_batch_hosts(const store::GetEnv& get_env, const ReadFile& read_file) {
   using enum BatchHosts::Scheduler;
   const store::Environment env(get_env);

@@ -19,10 +19,6 @@ struct BatchHosts {
 
 using ReadFile = std::function<Result<std::string>(const std::string& path)>;
 
-// Whether this process is one of several ranks of a launcher. Then each of them starts a job of its own, on
-// its own host.
-bool is_rank_of_several(const store::GetEnv& get_env);
-
 // None outside a job of these schedulers. What cannot be read is refused by the variable's name.
 Result<BatchHosts> read_batch_hosts(const store::GetEnv& get_env, const ReadFile& read_file);
 

@@ -205,15 +205,13 @@ Findings check_links(std::span<const std::string> hosts, std::span<const PairMea
                     name(slow.a), name(slow.b), gbit_text(slow.gbit_per_s), gbit_text(slow.expected)));
   for (const LongHost& far : verdict.long_hosts)
     fail(findings, "long-latency", {name(far.host)},
-         fmt::format(
-             "{}: 8 bytes take {} there and back to most hosts, where {} is usual; look for a busy host "
-             "or a long route",
-             name(far.host), bench::us_text(far.us), bench::us_text(far.usual)));
+         fmt::format("{}: a round trip to most hosts takes {}, where {} is usual; look for a busy host or a "
+                     "long route",
+                     name(far.host), bench::us_text(far.us), bench::us_text(far.usual)));
   for (const LongLink& far : verdict.long_links)
     fail(findings, "long-latency", {name(far.a), name(far.b)},
-         fmt::format(
-             "{} - {}: 8 bytes take {} there and back, {} to other hosts; look at the route between them",
-             name(far.a), name(far.b), bench::us_text(far.us), bench::us_text(far.expected)));
+         fmt::format("{} - {}: a round trip takes {}, {} to other hosts; look at the route between them",
+                     name(far.a), name(far.b), bench::us_text(far.us), bench::us_text(far.expected)));
   for (const PairMeasurement& pair : pairs) {
     if (!pair.is_right)
       fail(

@@ -65,11 +65,12 @@ std::string cell(const Grid& grid, const PairMeasurement& pair, const Outcome& o
   std::string text = fmt::format(
       "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\" stroke=\"{}\" "
       "stroke-width=\"{}\"><title>{} - {}: "
-      "{}, 8 bytes in {:.0f} us</title></rect>\n",
+      "{}{}</title></rect>\n",
       grid.x(column) + 1, grid.y(row) + 1, grid.cell - 2, grid.cell - 2,
       colour(usual > 0 ? pair.gbit_per_s / usual : 0), is_slow ? "#000" : "none", is_slow ? 2 : 0,
       escaped(hosts[static_cast<size_t>(row)].host), escaped(hosts[static_cast<size_t>(column)].host),
-      gbit_text(pair.gbit_per_s), pair.round_trip_us);
+      gbit_text(pair.gbit_per_s),
+      pair.round_trip_us > 0 ? fmt::format(", round trip {:.0f} us", pair.round_trip_us) : "");
   if (hosts.size() <= kHostsWithNumbers)
     text += fmt::format(
         "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" font-size=\"10\" "

@@ -93,9 +93,17 @@ LinkVerdict judge_links(int hosts, std::span<const PairMeasurement> pairs) {
   return verdict;
 }
 
+RoundTrip round_trip_of(double counted_us, double calls_us) {
+  const bool is_counted = counted_us > 0 && calls_us <= counted_us + kLongerByUs;
+  return {.us = is_counted ? counted_us : std::max(0.0, calls_us), .is_counted = is_counted};
+}
+
 void improve(PairMeasurement& known, const PairMeasurement& again) {
   known.gbit_per_s = std::max(known.gbit_per_s, again.gbit_per_s);
-  known.round_trip_us = std::min(known.round_trip_us, again.round_trip_us);
+  if (again.round_trip_us < known.round_trip_us) {
+    known.round_trip_us = again.round_trip_us;
+    known.is_counted = again.is_counted;
+  }
   known.bytes = std::max(known.bytes, again.bytes);
   known.is_right = known.is_right && again.is_right;
   known.attempts += again.attempts;

@@ -15,7 +15,8 @@ namespace rueda::preflight {
 struct PairMeasurement {
   int a = 0, b = 0;          // hosts, a < b
   double gbit_per_s = 0;     // each way, both ways at once; of the slower end
-  double round_trip_us = 0;  // of 8 bytes
+  double round_trip_us = 0;  // 0 = too short to be told from the noise of calls
+  bool is_counted = false;   // the round trip: by the network stack; false: told from calls
   int64_t bytes = 0;         // of the longest exchange, each way
   bool is_right = true;      // every byte arrived as it was sent
   int attempts = 1;          // the best of so many
@@ -27,6 +28,16 @@ inline constexpr double kSlowShare = 0.7;
 // A latency is long if it is so many times the usual one, and longer by this. Racks and zones differ by less,
 // and so do two measurements on busy hosts.
 inline constexpr double kLongFactor = 5, kLongerByUs = 2000;
+
+struct RoundTrip {
+  double us = 0;
+  bool is_counted = false;
+};
+// counted_us: the shortest round trip that the network stacks of both ends have seen; 0 = they count none.
+// calls_us: what 8 bytes add to a call that carries none, which is known to some 100 us only. The first is
+// the truth, unless something between the hosts ends their connections and makes its own (a proxy, a tunnel):
+// the stack then sees the way to that, and only calls see the whole way.
+RoundTrip round_trip_of(double counted_us, double calls_us);
 
 struct SlowHost {
   int host = 0;

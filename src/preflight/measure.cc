@@ -138,6 +138,27 @@ Result<int64_t> time_small(const Team& team, Exchange& exchange, int partner) {
   return std::max<int64_t>(0, fastest[0] - fastest[1]);
 }
 
+// Collective in the team. What a stack has counted is read last: the exchanges of this round are in it.
+Status find_round_trips(const Team& team, Exchange& exchange, int partner,
+                        std::vector<PairMeasurement>& pairs) {
+  const Result<int64_t> small = time_small(team, exchange, partner);
+  if (!small.is_ok()) return small.status();
+  const int peer = partner < 0 ? -1 : team.members.firsts[static_cast<size_t>(partner)];
+  const std::array<int64_t, 2> mine = {small.value(), peer < 0 ? 0 : team.rank.round_trip_ns(peer)};
+  const Result<std::vector<int64_t>> all = team.rank.gather(mine, team.set);
+  if (!all.is_ok()) return all.status();
+  for (PairMeasurement& pair : pairs) {
+    const auto a = 2 * static_cast<size_t>(pair.a), b = 2 * static_cast<size_t>(pair.b);
+    const int64_t one = all.value()[a + 1], other = all.value()[b + 1];
+    const int64_t counted = one > 0 && other > 0 ? std::min(one, other) : std::max(one, other);
+    const RoundTrip trip = round_trip_of(static_cast<double>(counted) / 1e3,
+                                         static_cast<double>(all.value()[a] + all.value()[b]) / 1e3);
+    pair.round_trip_us = trip.us;
+    pair.is_counted = trip.is_counted;
+  }
+  return Status::ok();
+}
+
 // Collective in the team. The pairs of one round exchange at the same time.
 Result<std::vector<PairMeasurement>> run_round(const Team& team, Exchange& exchange, const Round& round) {
   const int partner = partner_in(round, team.me);
@@ -171,14 +192,7 @@ Result<std::vector<PairMeasurement>> run_round(const Team& team, Exchange& excha
       before[i] = now;
     }
   }
-  const Result<int64_t> small = time_small(team, exchange, partner);
-  if (!small.is_ok()) return small.status();
-  const Result<std::vector<int64_t>> all = team.rank.gather(std::span(&small.value(), 1), team.set);
-  if (!all.is_ok()) return all.status();
-  for (PairMeasurement& pair : done)
-    pair.round_trip_us = static_cast<double>(all.value()[static_cast<size_t>(pair.a)] +
-                                             all.value()[static_cast<size_t>(pair.b)]) /
-                         1e3;
+  if (Status status = find_round_trips(team, exchange, partner, done); !status.is_ok()) return status;
   return done;
 }
 

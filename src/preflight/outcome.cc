@@ -24,7 +24,8 @@ ordered_json json_of(const HostFacts& facts) { return ordered_json::parse(encode
 ordered_json json_of(const PairMeasurement& pair, const std::vector<HostFacts>& hosts) {
   return {{"hosts", {hosts[static_cast<size_t>(pair.a)].host, hosts[static_cast<size_t>(pair.b)].host}},
           {"gbit_per_s", pair.gbit_per_s},
-          {"round_trip_us", pair.round_trip_us},
+          {"round_trip_us", pair.round_trip_us > 0 ? ordered_json(pair.round_trip_us) : ordered_json()},
+          {"round_trip_from", pair.is_counted ? "kernel" : "calls"},
           {"bytes", pair.bytes},
           {"is_right", pair.is_right},
           {"attempts", pair.attempts}};
@@ -41,7 +42,7 @@ ordered_json hosts_json(const Outcome& outcome) {
     const HostRates rates = i < outcome.verdict.hosts.size() ? outcome.verdict.hosts[i] : HostRates{};
     const bool is_paired = rates.slowest_with >= 0;
     host["gbit_per_s"] = optional(is_paired, rates.gbit_per_s);
-    host["round_trip_us"] = optional(is_paired, rates.round_trip_us);
+    host["round_trip_us"] = optional(is_paired && rates.round_trip_us > 0, rates.round_trip_us);
     const double within = i < measured.within_gbit_per_s.size() ? measured.within_gbit_per_s[i] : 0;
     host["within_gbit_per_s"] = optional(within > 0, within);
     const bool has_clock = i < measured.clocks.size();
@@ -68,15 +69,16 @@ bool decode_pairs(const nlohmann::json& from, Measured& measured) {
   const auto hosts = static_cast<double>(measured.hosts.size());
   std::vector<double> numbers;
   for (const nlohmann::json& row : from) {
-    if (!take(row, 7, numbers)) return false;
+    if (!take(row, 8, numbers)) return false;
     if (!(numbers[0] >= 0 && numbers[0] < numbers[1] && numbers[1] < hosts)) return false;
     measured.pairs.push_back({.a = static_cast<int>(numbers[0]),
                               .b = static_cast<int>(numbers[1]),
                               .gbit_per_s = numbers[2],
                               .round_trip_us = numbers[3],
-                              .bytes = static_cast<int64_t>(numbers[4]),
-                              .is_right = numbers[5] != 0,
-                              .attempts = static_cast<int>(numbers[6])});
+                              .is_counted = numbers[4] != 0,
+                              .bytes = static_cast<int64_t>(numbers[5]),
+                              .is_right = numbers[6] != 0,
+                              .attempts = static_cast<int>(numbers[7])});
   }
   return true;
 }
@@ -158,8 +160,8 @@ std::string encode(const Measured& measured) {
   out["clocks"] = ordered_json::array();
   for (const HostFacts& facts : measured.hosts) out["hosts"].push_back(json_of(facts));
   for (const PairMeasurement& pair : measured.pairs)
-    out["pairs"].push_back({pair.a, pair.b, pair.gbit_per_s, pair.round_trip_us, pair.bytes,
-                            pair.is_right ? 1 : 0, pair.attempts});
+    out["pairs"].push_back({pair.a, pair.b, pair.gbit_per_s, pair.round_trip_us, pair.is_counted ? 1 : 0,
+                            pair.bytes, pair.is_right ? 1 : 0, pair.attempts});
   for (const ClockOffset& clock : measured.clocks) out["clocks"].push_back({clock.us, clock.error_us});
   out["within"] = measured.within_gbit_per_s;
   out["rounds"] = {measured.rounds, measured.rounds_for_all};

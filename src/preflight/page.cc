@@ -36,7 +36,7 @@ std::string clock_text(const ClockOffset& clock) {
 std::string hosts_table(const Outcome& outcome) {
   const Measured& measured = outcome.measured;
   std::vector<Line> lines = {
-      {"host", "cores", "memory", "library", "rate", "slowest", "with", "8 bytes", "clock", "within"}};
+      {"host", "cores", "memory", "library", "rate", "slowest", "with", "round trip", "clock", "within"}};
   for (size_t i = 0; i < measured.hosts.size(); ++i) {
     const HostFacts& facts = measured.hosts[i];
     const HostRates rates = outcome.verdict.hosts[i];
@@ -48,7 +48,7 @@ std::string hosts_table(const Outcome& outcome) {
                      is_paired ? gbit_text(rates.gbit_per_s) : "-",
                      is_paired ? gbit_text(rates.least_gbit_per_s) : "-",
                      is_paired ? measured.hosts[static_cast<size_t>(rates.slowest_with)].host : "-",
-                     is_paired ? bench::us_text(rates.round_trip_us) : "-",
+                     rates.round_trip_us > 0 ? bench::us_text(rates.round_trip_us) : "-",
                      i < measured.clocks.size() ? clock_text(measured.clocks[i]) : "-",
                      within > 0 ? gbit_text(within) : "-"});
   }

@@ -129,6 +129,16 @@ TEST_P(Conformance, a_consumer_sees_every_byte_once_in_whole_granules) {
   }
 }
 
+TEST_P(Conformance, a_round_trip_is_known_as_soon_as_the_channel_is_up_or_never) {
+  World world(GetParam(), 2);
+  world.connect_all();
+  const bool is_counted = GetParam() == "tcp";
+  for (const auto& [from, to] : {std::pair(0, 1), std::pair(1, 0)}) {
+    EXPECT_EQ(world.end(from, to).round_trip() > 0, is_counted);
+    EXPECT_LT(world.end(from, to).round_trip(), kSecond);
+  }
+}
+
 TEST_P(Conformance, four_ranks_talk_over_two_channels_each) {
   World world(GetParam(), 4, 11);
   world.connect_all(2);

@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import select
 import subprocess
 import time
@@ -118,3 +119,17 @@ def test_a_file_url_is_a_folder(tmp_path: Path) -> None:
     assert status == 0, err
     assert out == f"[0 localhost] {tmp_path}/logs\n"
     assert (tmp_path / "logs/rank-0000.out").read_text() == f"{tmp_path}/logs\n"
+
+
+def test_the_program_of_the_page_writes_beside_the_logs(tmp_path: Path) -> None:
+    for module in ("torch", "fsspec", "tensorboardX"):
+        pytest.importorskip(module)
+    page = (launch_support.ROOT / "docs/run.md").read_text()
+    (block,) = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)
+    (tmp_path / "train.py").write_text(block)
+    status, _, err = run(
+        "-np", 2, "--log-dir", tmp_path / "logs", PYTHON, tmp_path / "train.py", env=VARIABLES, timeout=120
+    )
+    assert status == 0, err
+    assert (tmp_path / "logs/checkpoint-0.pt").stat().st_size > 0
+    assert len(list((tmp_path / "logs/tensorboard").iterdir())) == 1, "one rank writes"

@@ -356,6 +356,25 @@ def test_srun(
     assert_world(output, hosts=nodes)
 
 
+@pytest.mark.parametrize(
+    ("outer", "ranks"),
+    [("mpich-4", 1), ("mpich-4", 2), ("openmpi-4", 2), ("mpich-5", 2), ("openmpi-5", 1), ("intel", 2)],
+)
+def test_srun_inside_mpirun_gives_the_ranks(
+    slurm: slurm_support.Slurm, folder: Path, variables: Dict[str, str], outer: str, ranks: int
+) -> None:
+    """srun hands on what its caller has, so its tasks have the variables of a rank of MPI as well."""
+    mpi = next(one for one in mpi_support.ALL if one.name == outer)
+    step = ["srun", "-N1", "-n2", "--mpi=none", "--overlap", sys.executable, str(folder / "train.py")]
+    output = run_to_end(
+        [mpi.launcher(), *mpi.crowd, "-np", str(ranks), *step],
+        variables | {"SLURM_CONF": slurm.environment["SLURM_CONF"]},
+    )
+    assert worlds(output) == [[rank, 2] for rank in (0, 1) for _ in range(ranks)], output
+    line = f"the inner one, slurm (rank 0 of 2), and not of {'openmpi' if 'open' in outer else 'mpich'} "
+    assert output.count(line) == ranks, output
+
+
 def test_srun_inside_torchrun_gives_the_ranks(
     slurm: slurm_support.Slurm, folder: Path, variables: Dict[str, str]
 ) -> None:

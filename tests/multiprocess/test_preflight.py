@@ -10,6 +10,7 @@ import xml.etree.ElementTree as xml
 from typing import Any, Dict, Iterator, List
 
 import pytest
+from far_link import far_link, ping_us
 from harness import library, make_job_folder, rank_environment
 from launch_support import RUEDA
 from virtual_hosts import VirtualHosts, virtual_hosts
@@ -147,6 +148,10 @@ def test_healthy_hosts_are_accused_of_nothing(hosts: VirtualHosts) -> None:
     assert read["rounds"] == read["rounds_for_all_pairs"] == 3 and len(read["links"]) == 6
     for link in read["links"]:
         assert 0.02 < link["gbit_per_s"] < 0.25 and link["is_right"], link
+        assert link["round_trip_from"] == "kernel", link
+    # Both are the shortest of several, on a machine that may be busy.
+    ping, (link,) = ping_us(hosts, "a", "d"), [one for one in read["links"] if one["hosts"] == ["a", "d"]]
+    assert 0 < link["round_trip_us"] < 4 * ping + 100, ping
     assert [host["host"] for host in read["hosts"]] == HOSTS
     assert read["hosts"][0]["within_gbit_per_s"] > 0.25 and read["hosts"][1]["within_gbit_per_s"] is None
     assert all(abs(host["clock_offset_us"]) <= host["clock_error_us"] + 20_000 for host in read["hosts"])
@@ -159,6 +164,17 @@ def test_the_slow_host_is_named_and_its_links_are_not(hosts: VirtualHosts) -> No
     finally:
         hosts.limit_host("d", RATE)
     assert kinds["slow-host"] == [["d"]] and "slow-link" not in kinds, kinds
+
+
+def test_a_long_way_between_two_hosts_is_named_and_its_length_is_that_of_ping(hosts: VirtualHosts) -> None:
+    with far_link(hosts, "b", "c", delay_ms=4):
+        ping = ping_us(hosts, "b", "c")
+        read = look(hosts)
+    assert by_kind(read)["long-latency"] == [["b", "c"]], read["findings"]
+    (link,) = [one for one in read["links"] if one["hosts"] == ["b", "c"]]
+    assert link["round_trip_from"] == "kernel" and 8000 <= link["round_trip_us"] < 2 * ping, (link, ping)
+    others = [one["round_trip_us"] for one in read["links"] if one is not link]
+    assert 0 < max(others) < 2000, read["links"]
 
 
 def test_what_hosts_are_is_compared_and_what_they_lack_is_named(

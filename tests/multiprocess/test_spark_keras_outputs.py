@@ -141,3 +141,22 @@ def test_ranks_train_as_one_process_and_files_of_callbacks_come_into_the_store(t
 
     assert {"began-0", "began-1"} <= set(os.listdir(tmp_path)), "other callbacks run on all ranks"
     assert not [name for name in os.listdir(tmp_path) if name.startswith("rueda-spark-")], "a folder is left"
+
+
+def test_a_backup_that_each_rank_would_restore_by_itself_is_refused(tmp_path):
+    import keras
+
+    from rueda.spark.common.store import Store
+    from rueda.spark.keras import KerasEstimator
+
+    estimator = KerasEstimator(
+        store=Store.create(str(tmp_path)),
+        model=keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)]),
+        optimizer="sgd",
+        loss="mse",
+        feature_cols=["x"],
+        label_cols=["y"],
+        callbacks=[keras.callbacks.BackupAndRestore("backup")],
+    )
+    with pytest.raises(ValueError, match=r"BackupAndRestore, .* leave it out: fit saves after each epoch"):
+        estimator.fit(None)

@@ -99,13 +99,30 @@ TEST(PreflightLinks, long_latencies_name_the_host_or_the_link) {
   EXPECT_EQ(verdict.long_links[0].b, 1);
 }
 
+TEST(PreflightLinks, the_round_trip_is_the_kernels_unless_calls_show_that_it_ends_halfway) {
+  const auto is_trip = [](double us, bool is_counted) {
+    return testing::AllOf(testing::Field(&RoundTrip::us, us),
+                          testing::Field(&RoundTrip::is_counted, is_counted));
+  };
+  EXPECT_THAT(round_trip_of(40, 0), is_trip(40, true)) << "noise made calls with 8 bytes the faster ones";
+  EXPECT_THAT(round_trip_of(40, 700), is_trip(40, true)) << "a busy host";
+  EXPECT_THAT(round_trip_of(40, 9000), is_trip(9000, false))
+      << "a proxy on the host, and a long way behind it";
+  EXPECT_THAT(round_trip_of(9000, 9200), is_trip(9000, true));
+  EXPECT_THAT(round_trip_of(0, 30), is_trip(30, false)) << "UCX, shared memory";
+  EXPECT_THAT(round_trip_of(0, -5), is_trip(0, false));
+}
+
 TEST(PreflightLinks, the_better_of_two_measurements_counts_but_a_wrong_byte_stays) {
   PairMeasurement known{.a = 0, .b = 1, .gbit_per_s = 5, .round_trip_us = 70, .bytes = 8, .is_right = false};
   improve(known, {.a = 0, .b = 1, .gbit_per_s = 9, .round_trip_us = 90, .bytes = 64});
   EXPECT_DOUBLE_EQ(known.gbit_per_s, 9);
   EXPECT_DOUBLE_EQ(known.round_trip_us, 70);
+  improve(known, {.a = 0, .b = 1, .round_trip_us = 60, .is_counted = true});
+  EXPECT_DOUBLE_EQ(known.round_trip_us, 60);
+  EXPECT_TRUE(known.is_counted);
   EXPECT_FALSE(known.is_right);
-  EXPECT_EQ(known.attempts, 2);
+  EXPECT_EQ(known.attempts, 3);
 }
 
 TEST(PreflightLinks, the_rate_leaves_out_what_every_call_costs_and_what_may_pass_at_once) {

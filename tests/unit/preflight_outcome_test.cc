@@ -34,7 +34,8 @@ Measured four_hosts() {
                                 .gbit_per_s = b == 3             ? 9.0
                                               : a == 0 && b == 1 ? 3.0
                                                                  : 25.0,
-                                .round_trip_us = 60,
+                                .round_trip_us = b == 2 ? 0.0 : 60.0,
+                                .is_counted = b != 2,
                                 .bytes = 64 << 20});
   return measured;
 }
@@ -47,6 +48,9 @@ TEST(PreflightOutcome, what_the_first_rank_says_arrives) {
   ASSERT_EQ(got.value().pairs.size(), 6U);
   EXPECT_DOUBLE_EQ(got.value().pairs[0].gbit_per_s, 3);
   EXPECT_EQ(got.value().pairs[0].bytes, 64 << 20);
+  EXPECT_DOUBLE_EQ(got.value().pairs[0].round_trip_us, 60);
+  EXPECT_TRUE(got.value().pairs[0].is_counted);
+  EXPECT_FALSE(got.value().pairs[1].is_counted);
   EXPECT_EQ(got.value().within_gbit_per_s, sent.within_gbit_per_s);
   EXPECT_DOUBLE_EQ(got.value().clocks[2].us, -1);
   EXPECT_EQ(got.value().rounds_for_all, 3);
@@ -79,6 +83,10 @@ TEST(PreflightOutcome, page_json_and_picture_name_the_slow_host_and_the_slow_lin
   EXPECT_EQ(read["is_broken"], true);
   EXPECT_EQ(read["links"].size(), 6U);
   EXPECT_EQ(read["links"][0]["hosts"], nlohmann::json({"a", "b"}));
+  EXPECT_EQ(read["links"][0]["round_trip_us"], 60);
+  EXPECT_EQ(read["links"][0]["round_trip_from"], "kernel");
+  EXPECT_EQ(read["links"][1]["round_trip_us"], nullptr) << "unknown, which is not 0";
+  EXPECT_EQ(read["links"][1]["round_trip_from"], "calls");
   EXPECT_EQ(read["hosts"][1]["within_gbit_per_s"], nullptr);
   EXPECT_EQ(read["hosts"][3]["clock_offset_us"], 5);
   const std::string picture = heat_map(outcome);

@@ -38,6 +38,8 @@ class FakeTransport final : public transport::Transport {
     void recv(Ticket, std::span<std::byte>) override {}
     void recv_into(Ticket, size_t, size_t, transport::Consumer&) override {}
     size_t withdraw(size_t) override { return 0; }
+    [[nodiscard]] Nanos round_trip() const override { return trip; }
+    Nanos trip = 0;
     std::vector<Ticket> sent;
     std::vector<std::span<const std::byte>> spans;
   };
@@ -249,6 +251,16 @@ TEST(LinksFailure, of_another_rank_interrupts_the_wait) {
     return Status(Code::kUnavailable, "another rank could not initialize.");
   });
   EXPECT_EQ(status.why, "another rank could not initialize.");
+}
+
+TEST(LinksRoundTrip, is_the_shortest_that_any_channel_knows) {
+  TwoWays ways(world("ab", {"near", "far"}));
+  ASSERT_TRUE(ways.connect().is_ok());
+  EXPECT_EQ(ways.links.round_trip(1), 0) << "nothing counts it";
+  ways.far->channels.at({1, data_channel(1)}).trip = 70;
+  EXPECT_EQ(ways.links.round_trip(1), 70);
+  ways.far->channels.at({1, data_channel(0)}).trip = 50;
+  EXPECT_EQ(ways.links.round_trip(1), 50);
 }
 
 TEST(LinksStar, a_broadcast_keeps_one_copy_of_its_payload_for_all_peers) {

@@ -111,6 +111,24 @@ const std::vector<Nested> kNested = {
      {"slurmstepd"},
      "0/2 -1/-1 slurm",
      "slurm (rank 0 of 2), and not of torchrun (rank 1 of 2)"},
+    {"srun_in_mpich",
+     kMpich,
+     kStep,
+     {"slurmstepd"},
+     "0/2 -1/-1 slurm",
+     "slurm (rank 0 of 2), and not of mpich (rank 0 of 4)"},
+    {"srun_in_mpich_of_1",
+     kMpichOf1,
+     kStep,
+     {"slurmstepd"},
+     "0/2 -1/-1 slurm",
+     "slurm (rank 0 of 2), and not of mpich (rank 0 of 1)"},
+    {"srun_in_open_mpi",
+     kOpenMpi,
+     kStep,
+     {"slurmstepd"},
+     "0/2 -1/-1 slurm",
+     "slurm (rank 0 of 2), and not of openmpi (rank 0 of 3)"},
     {"torchrun_in_mpirun", kOpenMpi, kTorchrun, {"torchrun"}, "1/2 1/2 torchrun", ""},
     {"torchrun_of_1_in_mpich",
      kMpich,
@@ -182,6 +200,19 @@ TEST(StoreInnermostOf, a_step_is_known_by_its_daemon_of_another_user) {
   const World world = detect_in(all, {process("python", all), unreadable("slurmstepd")}).value();
   EXPECT_EQ(place(world), "0/2 -1/-1 slurm");
   EXPECT_THAT(world.warning, HasSubstr("not of torchrun (rank 1 of 2) around it"));
+}
+
+TEST(StoreInnermostOf, a_step_hands_on_what_called_srun_had_of_mpi) {
+  for (const Variables& outer : {kMpich, kMpichOf1, kOpenMpi, kOpenMpiOf1}) {
+    const Variables all = both(outer, kStep);
+    for (const Process& daemon : {process("slurmstepd", kShell), unreadable("slurmstepd")}) {
+      const World world = detect_in(all, {process("python", all), daemon, unreadable("init")}).value();
+      EXPECT_EQ(place(world), "0/2 -1/-1 slurm");
+      // A world of one may be what a library of MPI has left behind, and another user's daemon does not tell.
+      const bool is_certain = outer == kMpich || outer == kOpenMpi || daemon.variables;
+      EXPECT_EQ(!world.warning.empty(), is_certain) << world.warning;
+    }
+  }
 }
 
 TEST(StoreInnermostOf, variables_that_one_step_of_slurm_has_set_stay_together) {

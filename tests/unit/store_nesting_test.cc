@@ -54,6 +54,27 @@ TEST(StoreNesting, a_launcher_inside_rueda_run_gives_the_ranks) {
   EXPECT_EQ(place(detect_in(joined(kRuedaRun, kStepOf2))), "0/2 -1/-1 slurm");
 }
 
+TEST(StoreNesting, one_of_several_is_known_whichever_launcher_has_started_several) {
+  const auto is_one = [](const Variables& variables) {
+    return is_one_of_several([&](const char* name) -> const char* {
+      const auto found = variables.find(name);
+      return found == variables.end() ? nullptr : found->second.c_str();
+    });
+  };
+  Variables one_of_torchrun = kTorchrunOf4, one_of_rueda = kRuedaRun, one_step = kStepOf2;
+  one_of_torchrun["RANK"] = one_of_rueda["RUEDA_RANK"] = one_of_rueda["HOROVOD_RANK"] = "0";
+  one_of_torchrun["WORLD_SIZE"] = one_of_torchrun["LOCAL_WORLD_SIZE"] = one_of_rueda["RUEDA_SIZE"] = "1";
+  one_of_rueda["HOROVOD_SIZE"] = one_step["SLURM_STEP_NUM_TASKS"] = "1";
+  for (const Variables& several : {kMpirunOf3, kTorchrunOf4, kStepOf2, kRuedaRun})
+    EXPECT_TRUE(is_one(several));
+  for (const Variables& alone : {Variables(), one_of_torchrun, one_step}) EXPECT_FALSE(is_one(alone));
+  // Around it or inside it, one process was started: mpirun -np 3 torchrun --nproc-per-node=1 rueda run.
+  EXPECT_TRUE(is_one(joined(kMpirunOf3, one_of_torchrun)));
+  EXPECT_TRUE(is_one(joined(one_of_torchrun, kStepOf2)));
+  EXPECT_TRUE(is_one(joined(one_of_rueda, kMpirunOf3)));
+  EXPECT_FALSE(is_one(joined(one_of_torchrun, one_step)));
+}
+
 TEST(StoreNesting, what_a_library_of_mpi_leaves_behind_is_no_launcher) {
   const Variables singleton = {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}};
   const World world = detect_in(joined(kRuedaRun, singleton)).value();

@@ -96,6 +96,8 @@ std::string describe_json(const runtime::Engine* engine) {
     const runtime::PeerInfo& info = (*session.all)[static_cast<size_t>(peer)];
     peers.push_back(
         {{"rank", peer}, {"host", info.host}, {"transport", session.links->transport_name(peer)}});
+    if (const Nanos trip = session.links->round_trip(peer); trip > 0)
+      peers.back()["round_trip_us"] = static_cast<double>(trip) / kMicrosecond;
   }
   out["peers"] = std::move(peers);
   out["cuda"] = {{"driver", mine.cuda_version}};  // 12040: of CUDA 12.4; 0: none

@@ -269,6 +269,15 @@ std::optional<transport::LinkUse> Links::use(Rank peer) const {
   return total;
 }
 
+Nanos Links::round_trip(Rank peer) const {
+  Nanos least = 0;
+  for (const transport::Endpoint* const channel : peers_[static_cast<size_t>(peer)].data) {
+    const Nanos one = channel == nullptr ? 0 : channel->round_trip();
+    if (one > 0 && (least == 0 || one < least)) least = one;
+  }
+  return least;
+}
+
 bool Links::prepare_sleep() {
   return std::ranges::all_of(transports_,
                              [](const OpenTransport& open) { return open.transport->prepare_sleep(); });

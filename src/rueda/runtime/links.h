@@ -77,6 +77,8 @@ class Links {
 
   // Of all data channels to that rank together; empty where nothing counts it.
   [[nodiscard]] std::optional<transport::LinkUse> use(Rank peer) const;
+  // The shortest round trip to that rank so far; 0 where nothing counts it. Any thread, after init.
+  [[nodiscard]] Nanos round_trip(Rank peer) const;
 
   // To sleep: call prepare_sleep(), poll wake_fds(), then call progress(). prepare_sleep() is false if there
   // is work already.

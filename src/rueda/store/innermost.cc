@@ -6,6 +6,7 @@
 #include <span>
 
 #include "rueda/store/environment.h"
+#include "rueda/store/slurm.h"
 
 namespace rueda::store {
 namespace {
@@ -79,18 +80,28 @@ std::vector<const Family*> families_in(const GetEnv& get_env) {
   return found;
 }
 
+// Whether srun has set the variables of PMI or PMIx, by a plug-in that names the step in them. Without a
+// plug-in it hands on those of the process that called it, such as a rank of MPICH.
+bool is_of_step(const Family& family, const Environment& env) {
+  const auto step = read_slurm_step(env);
+  if (!step.is_ok() || !step.value()) return false;
+  const std::string& id = step.value()->id;
+  return family.name == "pmi" ? env.text("PMI_JOBID") == id
+                              : env.text("PMIX_NAMESPACE") == "slurm.pmix." + id;
+}
+
 // Whether this program starts ranks of exactly one launcher, and this family is one that it sets.
-bool starts_ranks_of(std::string_view program, const Family& family) {
+bool starts_ranks_of(std::string_view program, const Family& family, const Environment& env) {
   if (contains(family.programs, program)) return true;
-  const bool sets_pmix = contains(kOpenMpiPrograms, program) || contains(kFluxPrograms, program) ||
-                         contains(kSlurmPrograms, program);
-  const bool sets_pmi = contains(kFluxPrograms, program) || contains(kSlurmPrograms, program);
-  return (family.name == "pmix" && sets_pmix) || (family.name == "pmi" && sets_pmi);
+  const bool is_pmix = family.name == "pmix";
+  if (!is_pmix && family.name != "pmi") return false;
+  if (contains(kSlurmPrograms, program)) return is_of_step(family, env);
+  return contains(kFluxPrograms, program) || (is_pmix && contains(kOpenMpiPrograms, program));
 }
 
 bool starts_ranks(std::string_view program) {
   return std::ranges::any_of(kFamilies,
-                             [&](const Family& family) { return starts_ranks_of(program, family); });
+                             [&](const Family& family) { return contains(family.programs, program); });
 }
 
 // mpirun, mpiexec.hydra, …: a launcher of MPI, but not which one.
@@ -111,7 +122,7 @@ bool has_same_marks(const Family& family, const Environment& env, const Process&
 std::optional<size_t> beginning_of(const Family& family, const GetEnv& get_env, const Lineage& lineage) {
   const Environment env(get_env);
   for (size_t i = 0; i < lineage.size(); ++i) {
-    if (i > 0 && starts_ranks_of(lineage[i].program, family)) return i;
+    if (i > 0 && starts_ranks_of(lineage[i].program, family, env)) return i;
     if (!lineage[i].variables) return std::nullopt;
     if (!has_same_marks(family, env, lineage[i])) return i;
   }
@@ -140,17 +151,18 @@ Layers separate_launchers(const GetEnv& get_env, const Lineage& lineage) {
       nearest = std::min(nearest.value_or(*beginning), *beginning);
   }
   if (!nearest) return {};
+  const Environment env(get_env);
   // Far from a launcher its daemon hands on what it was given, so several families begin with one process.
   const std::string& starter = lineage[*nearest].program;
   const auto begins_there = [&](const Family* family) {
     return beginning_of(*family, get_env, lineage) == nearest;
   };
   const bool is_known = *nearest > 0 && std::ranges::any_of(present, [&](const Family* family) {
-    return begins_there(family) && starts_ranks_of(starter, *family);
+    return begins_there(family) && starts_ranks_of(starter, *family, env);
   });
   Layers layers;
   for (const Family* family : present) {
-    const bool is_inner = begins_there(family) && (!is_known || starts_ranks_of(starter, *family));
+    const bool is_inner = begins_there(family) && (!is_known || starts_ranks_of(starter, *family, env));
     (is_inner ? layers.inner : layers.outer).push_back(family->name);
   }
   return layers;

@@ -93,6 +93,22 @@ Result<World> detect_world(const GetEnv& get_env, const Lineage& lineage) {
   return detect_launcher(get_env, lineage);
 }
 
+bool is_one_of_several(const GetEnv& get_env) {
+  GetEnv rest = get_env;
+  while (true) {
+    const Result<World> world = detect_one(rest);
+    if (!world.is_ok()) return false;
+    if (world.value().size > 1) return true;
+    const std::string_view family = family_of(world.value().launcher);
+    if (world.value().launcher == "rueda")
+      rest = without_place_by_rueda(rest);
+    else if (!family.empty())
+      rest = without_families(rest, {family});  // so it is not found again
+    else
+      return false;
+  }
+}
+
 Result<World> detect_own_world() {
   return detect_world([](const char* name) { return static_cast<const char*>(getenv(name)); },
                       read_lineage());

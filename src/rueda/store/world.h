@@ -50,6 +50,8 @@ struct World {
 // where it does not tell, the first match in the documented order wins. Fails with kInvalidArgument, naming
 // the variables, if they contradict each other, cannot be parsed, or if one of a pair is missing.
 Result<World> detect_world(const GetEnv& get_env, const Lineage& lineage = {});
+// Whether a launcher around this process, the innermost or any other, has started several processes like it.
+bool is_one_of_several(const GetEnv& get_env);
 // The world of this process: from its environment, and from the processes above it.
 Result<World> detect_own_world();
 

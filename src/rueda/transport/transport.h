@@ -50,6 +50,9 @@ class Endpoint {
   virtual ~Endpoint() = default;
   // Empty where nothing counts it, as in shared memory.
   [[nodiscard]] virtual std::optional<LinkUse> use() const { return std::nullopt; }
+  // The shortest round trip since the channel is up, as its network stack counts; 0 where nothing counts it.
+  // Any thread.
+  [[nodiscard]] virtual Nanos round_trip() const { return 0; }
   virtual void send(Ticket ticket, std::span<const std::byte> bytes) = 0;
   virtual void recv(Ticket ticket, std::span<std::byte> bytes) = 0;
   virtual void recv_into(Ticket ticket, size_t bytes, size_t granule, Consumer& consumer) = 0;

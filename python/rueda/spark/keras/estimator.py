@@ -52,6 +52,11 @@ class KerasEstimator(SharedEstimator):
         super()._check()
         self._required("optimizer", "loss")
         checks.check_kind("model", self.getOrDefault("model"), keras.Model, "a keras.Model")
+        if any(isinstance(one, keras.callbacks.BackupAndRestore) for one in self.getOrDefault("callbacks")):
+            raise ValueError(
+                "callbacks has BackupAndRestore, with which each rank would go on from an epoch of its own; "
+                "leave it out: fit saves after each epoch, and goes on from there with the same run_id."
+            )
 
     def _train(self, backend: Backend, schedule: Schedule) -> Any:
         from rueda.spark.keras.training import Recipe, train

@@ -24,6 +24,18 @@ constexpr Nanos kLastWords =
     kSecond;                // how long a channel that cannot send waits for somebody to read the rest
 constexpr int kRounds = 4;  // of sends and receives; then it is the turn of other channels
 
+// What the kernel counts for a connection. Older kernels fill in less; the rest stays 0.
+struct Counted {
+  tcp_info info{};
+  socklen_t bytes = sizeof(tcp_info);  // filled in; 0: nothing
+};
+Counted counted(const UniqueFd& fd) {
+  Counted all;
+  if (!fd.is_open() || ::getsockopt(fd.get(), IPPROTO_TCP, TCP_INFO, &all.info, &all.bytes) != 0)
+    return {{}, 0};
+  return all;
+}
+
 }  // namespace
 
 TcpChannel::TcpChannel(ChannelName name, UniqueFd fd, Poller& poller, Outcome& outcome,
@@ -35,7 +47,8 @@ TcpChannel::TcpChannel(ChannelName name, UniqueFd fd, Poller& poller, Outcome& o
       requests_(outcome),
       scratch_(scratch) {
   if (Status status = poller_.add(fd_.get(), watch_); !status.is_ok()) lose(status);
-  watch_.ready |= EPOLLIN | EPOLLOUT;  // unknown until the first attempt
+  watch_.ready |= EPOLLIN | EPOLLOUT;               // unknown until the first attempt
+  note_round_trip(counted(fd_).info.tcpi_min_rtt);  // the handshake has made some
 }
 
 TcpChannel::~TcpChannel() {
@@ -126,15 +139,19 @@ void TcpChannel::account_for(size_t sent) {
 
 // Kernels before 4.10 return a shorter struct.
 std::optional<LinkUse> TcpChannel::use() const {
-  struct tcp_info info {};
-  socklen_t bytes = sizeof(info);
-  if (!fd_.is_open() || ::getsockopt(fd_.get(), IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0)
-    return std::nullopt;
+  const auto [info, bytes] = counted(fd_);
   if (bytes < offsetof(struct tcp_info, tcpi_sndbuf_limited)) return std::nullopt;
   const auto limited = static_cast<int64_t>(std::min(info.tcpi_rwnd_limited, info.tcpi_busy_time));
   return LinkUse{.sent_bytes = static_cast<int64_t>(info.tcpi_bytes_acked),
                  .busy = (static_cast<int64_t>(info.tcpi_busy_time) - limited) * kMicrosecond,
                  .pauses = pauses_};
+}
+
+// The kernel forgets a minimum after 5 minutes, and says ~0 while it knows none.
+void TcpChannel::note_round_trip(uint32_t least_us) {
+  if (least_us == 0 || least_us == UINT32_MAX) return;
+  const Nanos known = round_trip(), least = least_us * kMicrosecond;
+  if (known == 0 || least < known) round_trip_.store(least, std::memory_order_relaxed);
 }
 
 void TcpChannel::push() {
@@ -234,9 +251,9 @@ void TcpChannel::check_liveness(Nanos now, Nanos peer_timeout) {
     if (now - deaf_since_ >= kLastWords) lose(why_deaf_);
     return;
   }
-  tcp_info info{};
-  socklen_t size = sizeof(info);
-  if (getsockopt(fd_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return;
+  const auto [info, bytes] = counted(fd_);
+  if (bytes == 0) return;
+  note_round_trip(info.tcpi_min_rtt);
   const bool is_waiting = info.tcpi_unacked > 0 || info.tcpi_probes > 0;
   if (!is_waiting) return void(waiting_since_ = 0);
   // The last acknowledgement may be older than a long idle time.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <span>
 
@@ -25,6 +26,7 @@ class TcpChannel final : public Endpoint {
   size_t withdraw(size_t receives) override { return requests_.withdraw(receives, header_bytes_ > 0); }
 
   [[nodiscard]] std::optional<LinkUse> use() const override;
+  [[nodiscard]] Nanos round_trip() const override { return round_trip_.load(std::memory_order_relaxed); }
 
   bool progress();  // true if anything moved
   [[nodiscard]] bool has_work() const;
@@ -40,6 +42,7 @@ class TcpChannel final : public Endpoint {
  private:
   bool send_some();
   bool recv_some();
+  void note_round_trip(uint32_t least_us);
   void take(size_t arrived);
   void account_for(size_t sent);
   void deliver(size_t payload);
@@ -59,7 +62,8 @@ class TcpChannel final : public Endpoint {
   Status why_deaf_;          // not ok: the peer takes no more bytes, for this reason
   Nanos deaf_since_ = 0;     // when that was first noticed
 
-  Nanos waiting_since_ = 0;  // when bytes without an acknowledgement were first seen
+  std::atomic<Nanos> round_trip_{0};  // the shortest so far; 0: unknown
+  Nanos waiting_since_ = 0;           // when bytes without an acknowledgement were first seen
 
   uint32_t send_sequence_ = 0;
   size_t sent_bytes_ = 0;  // of the oldest send, header included
