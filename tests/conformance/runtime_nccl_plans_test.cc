@@ -133,6 +133,70 @@ TEST_P(NcclPlans, a_bucket_that_some_ranks_have_started_is_taken_back) {
   });
 }
 
+// Each step reduces six tensors of 1 MiB, submitted as one group. The planted speeds are far from where
+// another size would be found.
+class NcclBuckets : public nccl_job::NcclJob {
+ protected:
+  static constexpr Rank kRanks = 2;
+  static constexpr int kTensors = 6, kLearning = 6, kSteps = 3;
+
+  static void step(Engine& engine, OnDevice& mine, std::span<const cuda_test::DeviceVector<float>> model) {
+    std::vector<Tensor> tensors;
+    for (const auto& data : model) {
+      const auto i = static_cast<int32_t>(tensors.size());
+      tensors.push_back(mine.tensor(Collective::kAllreduce, "t" + std::to_string(i), data));
+      tensors.back().request.group_index = i;
+      tensors.back().request.group_size = kTensors;
+    }
+    const Result<int64_t> handle = engine.submit(std::move(tensors));
+    ASSERT_TRUE(handle.is_ok()) << handle.status().why;
+    const Status status = engine.wait(handle.value(), soon());
+    ASSERT_TRUE(status.is_ok()) << status.why;
+    engine.operations().release(handle.value());
+  }
+  // How many buckets one step of a plan has.
+  int64_t buckets(const Env& settings = {}) {
+    std::vector<int64_t> found(kRanks);
+    Job(kRanks, "shm,tcp", "aa")
+        .run(
+            [&](Engine& engine, Rank rank) {
+              OnDevice mine(rank);
+              std::vector<cuda_test::DeviceVector<float>> model;
+              for (int i = 0; i < kTensors; ++i)
+                model.emplace_back(mine.device(), std::vector<float>(1 << 18, 1.0F));
+              for (int i = 0; i < kLearning; ++i) step(engine, mine, model);
+              EXPECT_EQ(engine.counters().plans, 1);
+              const int64_t before = engine.counters().planned_batches;
+              for (int i = 0; i < kSteps; ++i) step(engine, mine, model);
+              found[static_cast<size_t>(rank)] = engine.counters().planned_batches - before;
+              mine.user().synchronize();
+            },
+            with_nccl(settings));
+    EXPECT_THAT(found, testing::Each(found[0]));
+    return found[0] / kSteps;
+  }
+};
+
+TEST_F(NcclBuckets, hold_all_tensors_where_a_call_takes_long_and_bytes_cost_nothing) {
+  control().us_per_group = 20'000;
+  EXPECT_EQ(buckets(), 1);
+}
+
+TEST_F(NcclBuckets, hold_one_mebibyte_where_calls_cost_nothing_beside_their_bytes) {
+  control().us_per_kib = 20;  // 20 ms for each MiB
+  EXPECT_EQ(buckets(), 6);
+}
+
+TEST_F(NcclBuckets, have_the_size_that_the_user_chooses) {
+  control().us_per_group = 20'000;
+  EXPECT_EQ(buckets({{"RUEDA_PLAN_BUCKET_BYTES", "2097152"}}), 3);
+}
+
+TEST_F(NcclBuckets, are_never_larger_than_what_is_packed_at_once) {
+  control().us_per_group = 20'000;
+  EXPECT_EQ(buckets({{"RUEDA_FUSION_THRESHOLD", "4194304"}}), 2) << "four and two";
+}
+
 INSTANTIATE_TEST_SUITE_P(Hosts, NcclPlans, testing::Values("aa", "ab", "aab", "aabb"),
                          [](const auto& info) { return std::string(info.param); });
 

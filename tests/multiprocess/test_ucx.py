@@ -11,7 +11,7 @@ from typing import Dict, List, Optional, Tuple
 import pytest
 from harness import make_job_folder, rank_environment
 from robust_support import Job, Jobs, make_jobs
-from test_robust_death import IN_THE_MIDDLE, WAITING, assert_lost, with_victim
+from test_robust_death import EXPECT, IN_THE_MIDDLE, WAITING, assert_lost, with_victim
 from test_robust_hosts import CHECK, RANKS, SUMS, assert_right, make_cable, place, start_in_spaces
 from test_robust_init import AFTER_A_LOSS, TRY
 
@@ -111,6 +111,38 @@ def test_a_killed_rank_is_named_by_all_within_seconds(
         assert_lost(job, victim, job.kill(victim))
     else:
         assert_lost(job, victim, job.await_said(victim, "dying")["at"])
+
+
+# Killed at any moment of large messages, while the survivors send to it.
+AMID_MESSAGES = (
+    EXPECT
+    + """
+hvd.init()
+big = torch.ones(16 << 20)
+hvd.allreduce_(big, name="warm-up")
+def die():
+    say("dying")
+    os.kill(os.getpid(), signal.SIGKILL)
+def until_killed():
+    if hvd.rank() == VICTIM:
+        threading.Timer(DELAY_S, die).start()
+    for turn in range(1000):
+        parts = enumerate(big.split(4 << 20))
+        handles = [hvd.allreduce_async_(part, name=f"{turn}.{i}") for i, part in parts]
+        for handle in handles:
+            hvd.synchronize(handle)
+expect_loss(until_killed)
+"""
+)
+
+
+@pytest.mark.parametrize("victim, delay_s", [(0, 0.05), (1, 0.21)])
+def test_survivors_of_a_rank_killed_amid_messages_over_tcp_live(
+    jobs: Jobs, victim: int, delay_s: float
+) -> None:
+    body = f"DELAY_S = {delay_s}\n" + with_victim(AMID_MESSAGES, victim)
+    job = jobs.start(3, body, transports="ucx", environment=OVER["tcp"])
+    assert_lost(job, victim, job.await_said(victim, "dying")["at"])
 
 
 def test_two_jobs_run_at_once(jobs: Jobs) -> None:

@@ -187,6 +187,11 @@ void Comm::run_work(void* argument) {
 void Comm::run(const std::vector<Op>& ops) {
   std::string mistake;
   int me = me_;
+  size_t bytes = 0;
+  for (const Op& op : ops) bytes += op.count * size_of(op.type);
+  const size_t us =
+      static_cast<size_t>(control().us_per_group) + (bytes >> 10) * static_cast<size_t>(control().us_per_kib);
+  if (us > 0) std::this_thread::sleep_for(std::chrono::microseconds(us));
   if (control().lost_member.compare_exchange_strong(me, -1)) {
     wire_.close();
     return;

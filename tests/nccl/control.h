@@ -19,6 +19,8 @@ struct Control {
   std::atomic<int> fail_group{0};        // ncclResult_t with which groups are refused
   std::atomic<int> lost_member{-1};      // drops its connections with its next group
   std::atomic<bool> never_ready{false};  // communicators stay in progress until they are aborted
+  // ---- speed, of every member ----
+  std::atomic<int> us_per_group{0}, us_per_kib{0};
   // ---- counts ----
   std::atomic<int> communicators{0};  // alive
   std::atomic<int> starts{0};         // communicators begun
@@ -30,6 +32,7 @@ struct Control {
   void reset() {
     version = kVersion;
     failing_member = lost_member = -1;
+    us_per_group = us_per_kib = 0;
     fail_init = fail_begin = fail_group = starts = groups = operations = aborts = 0;
     never_ready = false;
   }

@@ -19,6 +19,7 @@ TensorRequest allreduce(const std::string& name, int64_t count) {
 Bucket response_to(const TensorRequest& request) {
   Bucket response;
   response.entries.push_back({.name = request.name, .shape = request.shape, .rows = {}});
+  response.dtype = request.dtype;
   return response;
 }
 
@@ -64,6 +65,20 @@ TEST_F(Learner, fuses_in_order_up_to_the_size_of_a_bucket) {
                      allreduce("e", 1)};
   EXPECT_GT(steps_to_learn(step), 1);
   EXPECT_EQ(buckets_, (std::vector<Names>{{"a", "b", "c"}, {"d"}, {"e"}}));
+}
+
+TEST_F(Learner, fuses_up_to_the_size_that_a_backend_asks_for) {
+  const auto larger_for_floats = [](int32_t, const Terms& terms) -> Treatment {
+    return {.bucket_bytes = terms.dtype == DType::kFloat32 ? 16384 : 0};
+  };
+  learner_ = PlanLearner(4096, larger_for_floats);
+  Step step = {allreduce("a", 1024), allreduce("b", 2048), allreduce("c", 1024), allreduce("d", 1)};
+  EXPECT_GT(steps_to_learn(step), 1);
+  EXPECT_EQ(buckets_, (std::vector<Names>{{"a", "b", "c"}, {"d"}}));
+  learner_ = PlanLearner(4096, larger_for_floats);
+  for (TensorRequest& request : step) request.dtype = DType::kInt32;
+  EXPECT_GT(steps_to_learn(step), 1);
+  EXPECT_EQ(buckets_, (std::vector<Names>{{"a"}, {"b"}, {"c"}, {"d"}}));
 }
 
 TEST_F(Learner, gathers_small_tensors_from_between_large_ones) {

@@ -129,6 +129,13 @@ TEST(UcxSettings, shared_memory_is_found_in_lists_and_in_negated_lists) {
     EXPECT_FALSE(ucx::may_share_memory(no)) << no;
 }
 
+TEST(UcxSettings, tcp_is_found_in_lists_and_in_negated_lists) {
+  for (const char* yes : {"all", "tcp", "tcp,self", "rc,tcp", "^sm", "^rc,ud", "*", "t?p"})
+    EXPECT_TRUE(ucx::may_use_tcp(yes)) << yes;
+  for (const char* no : {"^tcp", "^sm,tcp", "rc,sm", "self", "", "^all", "^*"})
+    EXPECT_FALSE(ucx::may_use_tcp(no)) << no;
+}
+
 TEST(UcxRequests, results_are_told_apart) {
   int object = 0;
   EXPECT_TRUE(ucx::is_request(&object));

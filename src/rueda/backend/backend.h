@@ -110,6 +110,10 @@ class Backend {
   // Whether a call may have may_be_taken_back set.
   [[nodiscard]] virtual bool can_take_back(const Group&, const schedule::Spec&) const { return false; }
 
+  // How large buckets of a learned plan should be that hold such calls, if the backend has found that out;
+  // otherwise 0. Rank 0 makes the plans and alone asks, so members may answer differently.
+  [[nodiscard]] virtual int64_t bucket_bytes(const Group&, const schedule::Spec&) const { return 0; }
+
   // Whether the backend has room now for the call at this position of the global order.
   [[nodiscard]] virtual bool has_room(uint64_t order) const = 0;
   // Requires has_room(). Every member of a group starts the same calls of one backend in the same global

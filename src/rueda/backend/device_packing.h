@@ -43,6 +43,7 @@ class DevicePacking {
   // Allocates what the packing of so many bytes needs, or less if the device has less. Returns for how many
   // bytes there is memory now; perhaps 0.
   size_t prepare(size_t bytes);
+  [[nodiscard]] std::byte* memory() const { return buffer_.data(); }  // what was prepared
   // Frees that memory if no call has used it.
   void give_up_unused() {
     if (last_ == nullptr) buffer_ = {};

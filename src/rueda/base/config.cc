@@ -40,6 +40,10 @@ void add_scheduling(std::vector<ConfigEntry>& table) {
                            "Allreduces that recur step after step run without negotiation (rank 0's setting "
                            "applies to all ranks)."},
                           &Config::plans));
+  table.push_back(integer({"plan_bucket_bytes", "RUEDA_PLAN_BUCKET_BYTES", "", "bytes",
+                           "Up to which size learned plans fuse tensors; 0 finds it for the fabric (rank 0's "
+                           "setting applies to all ranks)."},
+                          &Config::plan_bucket_bytes, "0..68719476736", {0, kMaxFusionBytes}));
   table.push_back(
       boolean({"dynamic_process_sets", "RUEDA_DYNAMIC_PROCESS_SETS", "HOROVOD_DYNAMIC_PROCESS_SETS", "",
                "Process sets may be added and removed after init."},

@@ -21,6 +21,7 @@ struct Config {
   int64_t priority_bytes = 2 << 20;    // one transfer of tensors with a priority
   double cycle_time_ms = 0;            // longest wait for more tensors; 0 = start as soon as one is ready
   bool group_fusion_disabled = false;  // members of a group fuse only with each other
+  int64_t plan_bucket_bytes = 0;       // up to which learned plans fuse tensors; 0 = found for the fabric
   bool dynamic_process_sets = false;
   // diagnosis
   bool stall_check_disabled = false;

@@ -72,6 +72,11 @@ void PlanLearner::end_step() {
   in_step_.clear();
 }
 
+int64_t PlanLearner::most_bytes(const Bucket& bucket) const {
+  const int64_t own = treatment_of_(bucket.process_set, bucket).bucket_bytes;
+  return own > 0 ? own : bucket_bytes_;
+}
+
 std::optional<std::vector<Bucket>> PlanLearner::take_plan() {
   // Only at the end of a step, because a plan begins with its first bucket.
   if (step_.empty() || repeats_ + 1 < repeats_needed_ || !is_like_last_step()) return std::nullopt;
@@ -79,7 +84,8 @@ std::optional<std::vector<Bucket>> PlanLearner::take_plan() {
   int64_t bytes = 0;     // of the last bucket, which may still grow
   uint64_t started = 0;  // when its first tensor was
   for (Tensor& tensor : step_) {
-    const bool fits = !buckets.empty() && tensor.bytes <= bucket_bytes_ - std::min(bytes, bucket_bytes_);
+    const int64_t most = most_bytes(tensor.bucket);
+    const bool fits = !buckets.empty() && tensor.bytes <= most - std::min(bytes, most);
     // The tensor was submitted before the bucket ran, so it does not depend on a result of the bucket.
     const bool is_free = tensor.seen < started;
     if (fits && is_free && can_fuse(buckets.back(), tensor.bucket)) {
@@ -90,7 +96,7 @@ std::optional<std::vector<Bucket>> PlanLearner::take_plan() {
     // A large tensor overtakes a bucket that is still small. Without this, the bias between two weights would
     // be a bucket of its own, and would take the place beside a weight at which the next weight can overlap.
     // Nothing overtakes a barrier.
-    const bool is_small = bytes < bucket_bytes_ / 2;
+    const bool is_small = !buckets.empty() && bytes < most_bytes(buckets.back()) / 2;
     if (!fits && is_free && is_small && are_reductions(buckets.back(), tensor.bucket)) {
       buckets.insert(buckets.end() - 1, std::move(tensor.bucket));
       continue;

@@ -86,7 +86,8 @@ class Planner {
     // costs no plan: the judge names it, and the stall check sees what waits in plans.
     Nanos patience = 2 * 60 * kSecond;
   };
-  explicit Planner(Options options) : options_(std::move(options)), learner_(options_.bucket_bytes) {}
+  explicit Planner(Options options)
+      : options_(std::move(options)), learner_(options_.bucket_bytes, options_.treatment_of) {}
 
   // ---- events of every rank ----
   struct Decision {

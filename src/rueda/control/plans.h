@@ -10,10 +10,12 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "rueda/control/message_types.h"
 #include "rueda/control/messages.h"
+#include "rueda/control/treatment.h"
 
 namespace rueda::control {
 
@@ -21,8 +23,9 @@ namespace rueda::control {
 class PlanLearner {
  public:
   // bucket_bytes: tensors are fused up to this size. A larger tensor is a bucket of its own. It may overtake
-  // small tensors, so that these fuse with later ones.
-  explicit PlanLearner(int64_t bucket_bytes) : bucket_bytes_(bucket_bytes) {}
+  // small tensors, so that these fuse with later ones. treatment_of: where it says bucket_bytes, that holds.
+  explicit PlanLearner(int64_t bucket_bytes, Treatments treatment_of = default_treatment)
+      : bucket_bytes_(bucket_bytes), treatment_of_(std::move(treatment_of)) {}
 
   void saw_submission(const TensorRequest& request);  // of any rank, in order of arrival
   void saw_response(const Response& response);        // in the order all ranks follow
@@ -42,10 +45,12 @@ class PlanLearner {
   };
   void end_step();
   [[nodiscard]] bool is_like_last_step() const;
+  [[nodiscard]] int64_t most_bytes(const Bucket& bucket) const;
 
   static constexpr int kLeastRepeats = 2;
 
   int64_t bucket_bytes_;
+  Treatments treatment_of_;
   int repeats_needed_ = kLeastRepeats;
   int64_t planned_ = 0;  // how many buckets the last plan had
   int repeats_ = 0;

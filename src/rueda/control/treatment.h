@@ -1,7 +1,7 @@
-// What control must know of the backend that will run a tensor: from which size the tensor travels alone, and
-// whether its call can be taken back. The first decides which tensors share a transfer, the second what may
-// belong to a learned plan. control knows no backend, so coordinator and planner are given a function
-// (runtime/treatment.h makes it). Pure values.
+// What control must know of the backend that will run a tensor: from which size the tensor travels alone,
+// whether its call can be taken back, and how large buckets should be. The first decides which tensors share
+// a transfer, the second what may belong to a learned plan, the third what a plan fuses. control knows no
+// backend, so coordinator and planner are given a function (runtime/treatment.h makes it). Pure values.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,11 @@ namespace rueda::control {
 struct Treatment {
   int64_t alone_bytes = 0;    // a tensor of this size or more travels alone; 0 = none does
   bool can_take_back = true;  // a call with such tensors can be taken back
+  int64_t bucket_bytes = 0;   // how large a bucket of a plan is to become; 0 = as usual
 };
 
 // The treatment of tensors with these terms in this process set. Terms with equal keys (key_of) have equal
-// answers. The default is for tests.
+// answers. bucket_bytes is only rank 0's, and may change. The default is for tests.
 using Treatments = std::function<Treatment(int32_t process_set, const Terms& terms)>;
 inline Treatment default_treatment(int32_t /*process_set*/, const Terms& /*terms*/) { return {}; }
 

@@ -36,15 +36,28 @@ control::CoordinatorOptions coordinator_options(const Session& session, const Gr
           }};
 }
 
+// A size that the user has chosen holds for all backends.
+control::Treatments plan_treatments(const Session& session, const Groups& groups) {
+  control::Treatments treatments = treatments_of(*session.backends, groups);
+  if (session.config.plan_bucket_bytes == 0) return treatments;
+  return [treatments](int32_t process_set, const control::Terms& terms) {
+    control::Treatment treatment = treatments(process_set, terms);
+    treatment.bucket_bytes = 0;
+    return treatment;
+  };
+}
+
 LearnedPlans::Options planner_options(const Session& session, const Groups& groups) {
   // The stall check sees what waits in plans and comes first; it may have to end the job.
   const double stall_s = std::max(session.config.stall_warning_s, session.config.stall_shutdown_s);
   const Nanos longest_stall = nanos(std::min(stall_s, 1e6), kSecond);
+  const int64_t chosen = session.config.plan_bucket_bytes;
+  const int64_t bucket_bytes = chosen > 0 ? chosen : plan_bucket_bytes(session);
   return {.may_plan = session.me == kCoordinator && session.config.plans && session.size() > 1,
-          .bucket_bytes = std::min(plan_bucket_bytes(session), fusion_bytes(session)),
+          .bucket_bytes = std::min(bucket_bytes, fusion_bytes(session)),
           .me = session.me,
           .ranks = session.size(),
-          .treatment_of = treatments_of(*session.backends, groups),
+          .treatment_of = plan_treatments(session, groups),
           .patience = 2 * longest_stall + kSecond};
 }
 

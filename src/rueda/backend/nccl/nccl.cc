@@ -252,17 +252,23 @@ void NcclBackend::end(const Status& status, std::shared_ptr<CudaEvent> event) {
 // False if there is nothing to do at once.
 bool NcclBackend::advance() {
   if (state_ == State::kIdle) return false;
-  if (state_ != State::kConnecting && state_ != State::kLaunching) return finish_meeting();
+  if (!is_asking_nccl()) return finish_meeting();
   const Result<bool> settled = communicator_->is_settled();
   Status status = settled.status();
   if (status.is_ok() && !settled.value()) {
-    if (state_ == State::kLaunching || !deadline_.is_past()) return false;
+    if (state_ != State::kConnecting || !deadline_.is_past()) return false;
     status = {Code::kTimeout, "NCCL has not connected " + communicator_->name() + " within " +
                                   std::to_string(options_.patience / kSecond) +
                                   " s, although all of them have begun; set NCCL_DEBUG=INFO, and "
                                   "NCCL_SOCKET_IFNAME if the hosts have several networks."};
   }
-  if (status.is_ok()) status = state_ == State::kConnecting ? launch() : complete();
+  if (status.is_ok() && state_ == State::kProbing) {
+    const Result<bool> moved = probe();
+    if (moved.is_ok() && !moved.value()) return false;
+    status = moved.status();
+  } else if (status.is_ok()) {
+    status = state_ == State::kConnecting ? begin_probe() : complete();
+  }
   if (!status.is_ok()) end(status);
   return true;
 }
@@ -312,7 +318,7 @@ bool NcclBackend::is_idle() const {
 bool NcclBackend::prepare_sleep() {
   // NCCL does not say when it is done with what it does in the background, so it is asked again and again,
   // but not instead of the threads that do it.
-  const bool must_ask = state_ == State::kConnecting || state_ == State::kLaunching;
+  const bool must_ask = is_asking_nccl();
   if (must_ask) sched_yield();
   return !must_ask && done_.empty() && meetings_.prepare_sleep();
 }
@@ -337,7 +343,8 @@ void NcclBackend::take_back(CallId call, std::span<const int32_t> arrivals) {
 void NcclBackend::abort(const Status& why) {
   RUEDA_CHECK(!why.is_ok(), "an abort needs a reason");
   broken_ = why;
-  const bool is_enqueueing = state_ == State::kLaunching || state_ == State::kBetween;
+  const bool is_enqueueing =
+      state_ == State::kLaunching || state_ == State::kBetween || state_ == State::kProbing;
   state_ = State::kIdle;
   done_.clear();
   meetings_.abort(why);

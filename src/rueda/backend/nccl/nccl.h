@@ -6,6 +6,7 @@
 //   kMeeting      the call may be taken back: it goes on when all members have come (meetings.h)
 //   kIntroducing  the process set is new here: the members tell which GPU they have, and member 0 makes an id
 //   kConnecting   NCCL connects the members, in the background
+//   kProbing      the process set is the world: a few allreduces measure the fabric (probe.h), once
 //   kLaunching    the stream waits for the tensors, packs and scales; NCCL enqueues its group, in the
 //   background
 //
@@ -44,6 +45,7 @@
 #include "rueda/backend/nccl/levels.h"
 #include "rueda/backend/nccl/library.h"
 #include "rueda/backend/nccl/meetings.h"
+#include "rueda/backend/nccl/probe.h"
 #include "rueda/memory/cuda/deferred_frees.h"
 #include "rueda/memory/cuda/device.h"
 
@@ -83,6 +85,9 @@ class NcclBackend final : public Backend {
   [[nodiscard]] bool can_take_back(const Group&, const schedule::Spec&) const override {
     return meetings_.are_possible();
   }
+  [[nodiscard]] int64_t bucket_bytes(const Group& group, const schedule::Spec&) const override {
+    return group.id == 0 ? bucket_bytes_ : 0;
+  }
   [[nodiscard]] bool has_room(uint64_t) const override {
     return state_ == State::kIdle && meetings_.has_room();
   }
@@ -100,7 +105,16 @@ class NcclBackend final : public Backend {
   void discard(const Call& call, std::span<const int32_t> arrivals) override;
 
  private:
-  enum class State : uint8_t { kIdle, kMeeting, kLeaving, kIntroducing, kConnecting, kLaunching, kBetween };
+  enum class State : uint8_t {
+    kIdle,
+    kMeeting,
+    kLeaving,
+    kIntroducing,
+    kConnecting,
+    kProbing,
+    kLaunching,
+    kBetween
+  };
 
   void begin(const Call& call);
   Status check_tensors();
@@ -112,6 +126,10 @@ class NcclBackend final : public Backend {
   Status prepare_gpu(nccl::Introduction& mine);
   const nccl::Levels* levels();
   Status decide();
+  Status begin_probe();
+  Status launch_probe();
+  Result<bool> probe();
+  Status end_probe();
   Status launch();
   Status launch(std::span<const nccl::Step> steps);
   Status reduce_between();
@@ -122,6 +140,10 @@ class NcclBackend final : public Backend {
   void watch_launched();
   static std::pair<int32_t, std::vector<Rank>> key_of(const Group& group) {
     return {group.id, group.members};
+  }
+  // NCCL is asked again and again what has become of what it was given.
+  [[nodiscard]] bool is_asking_nccl() const {
+    return state_ == State::kConnecting || state_ == State::kProbing || state_ == State::kLaunching;
   }
   // Who shares a communicator for the call.
   [[nodiscard]] const Group& connected() const {
@@ -140,6 +162,12 @@ class NcclBackend final : public Backend {
   // The levels of each process set that has reduced; those of one level have none.
   std::map<std::pair<int32_t, std::vector<Rank>>, std::optional<nccl::Levels>> levels_;
 
+  int64_t bucket_bytes_ = 0;  // of the world; 0: not known
+  // While it is found out:
+  std::optional<nccl::Probe> probe_;
+  std::shared_ptr<cuda::Event> probed_;  // after the call that was launched; null: NCCL has not enqueued it
+  Nanos probe_began_ = 0;
+
   // The call on its way to the stream.
   State state_ = State::kIdle;
   Call call_;
@@ -151,7 +179,7 @@ class NcclBackend final : public Backend {
   const nccl::Levels* by_levels_ = nullptr;  // the call is reduced hierarchically
   bool is_gathering_ = false;                // by levels: the shares have been added between hosts
   std::shared_ptr<cuda::Event> reduced_;     // my share of the sums of my host is there
-  Deadline deadline_ = Deadline::at(0);      // of kConnecting
+  Deadline deadline_ = Deadline::at(0);      // of kConnecting and kProbing
 
   std::vector<Done> done_;
   std::deque<std::shared_ptr<CudaEvent>> launched_;  // those that have not happened

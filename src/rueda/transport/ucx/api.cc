@@ -1,9 +1,11 @@
 #include "rueda/transport/ucx/api.h"
 
 #include <dlfcn.h>
+#include <fnmatch.h>
 
 #include <algorithm>
-#include <iterator>
+#include <array>
+#include <span>
 
 namespace rueda::transport::ucx {
 namespace {
@@ -63,6 +65,23 @@ Result<const Api*> load_library() {
   return static_cast<const Api*>(&api);
 }
 
+// Whether a value of UCX_TLS names one of these. UCX takes the words of the list for patterns.
+bool allows(std::string_view transports, std::span<const char* const> names) {
+  const bool is_negated = transports.starts_with('^');
+  if (is_negated) transports.remove_prefix(1);
+  const auto is_one = [&](std::string_view word) {
+    const std::string pattern(word);
+    return std::ranges::any_of(names,
+                               [&](const char* name) { return fnmatch(pattern.c_str(), name, 0) == 0; });
+  };
+  while (true) {
+    const size_t comma = transports.find(',');
+    if (is_one(transports.substr(0, comma))) return !is_negated;
+    if (comma == std::string_view::npos) return is_negated;
+    transports.remove_prefix(comma + 1);
+  }
+}
+
 }  // namespace
 
 Result<const Api*> load_api() {
@@ -78,16 +97,10 @@ Status check_version(unsigned major, unsigned minor, unsigned release) {
 }
 
 bool may_share_memory(std::string_view transports) {
-  constexpr std::string_view kNames[] = {"all", "sm", "shm", "mm", "posix", "sysv", "xpmem"};
-  const bool is_negated = transports.starts_with('^');
-  if (is_negated) transports.remove_prefix(1);
-  while (true) {
-    const size_t comma = transports.find(',');
-    if (std::ranges::find(kNames, transports.substr(0, comma)) != std::end(kNames)) return !is_negated;
-    if (comma == std::string_view::npos) return is_negated;
-    transports.remove_prefix(comma + 1);
-  }
+  return allows(transports, std::array{"all", "sm", "shm", "mm", "posix", "sysv", "xpmem"});
 }
+
+bool may_use_tcp(std::string_view transports) { return allows(transports, std::array{"all", "tcp"}); }
 
 std::string describe(const Api& api, Code8 code) { return api.status_string(code); }
 

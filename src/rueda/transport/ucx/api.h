@@ -157,6 +157,9 @@ Status check_version(unsigned major, unsigned minor, unsigned release);
 // Whether a value of UCX_TLS ("all", "rc,sm", "^tcp") lets UCX use shared memory. Pure.
 bool may_share_memory(std::string_view transports);
 
+// Whether such a value lets UCX use TCP. Pure.
+bool may_use_tcp(std::string_view transports);
+
 std::string describe(const Api& api, Code8 code);  // "Destination is unreachable"
 
 }  // namespace rueda::transport::ucx

@@ -31,6 +31,10 @@ constexpr Setting kSharedMemory = {"MM_ERROR_HANDLING", "y"};
 // UCX's TCP listens on all interfaces without authentication, and writes where a caller says. Who wants it
 // names it in UCX_TLS.
 constexpr Setting kSafeTransports = {"TLS", "^tcp"};
+// If a peer dies while UCX's TCP sends from the memory of a caller, UCX 1.13 sometimes aborts this process
+// (uct_iface.h:884); it was not seen where TCP copies. A user may set another value.
+constexpr Setting kCopiedSends = {"ZCOPY_THRESH", "inf"};
+constexpr const char* kCopiedSendsVariable = "UCX_ZCOPY_THRESH";
 
 // Threads that UCX starts inherit the mask, and signals are for the threads of the application.
 class BlockedSignals {
@@ -91,11 +95,15 @@ Status UcxWorker::open(size_t peers) {
   ucx::Config* config = nullptr;
   if (const Code8 code = api_.config_read(nullptr, nullptr, &config); code != ucx::kOk)
     return failed("read its settings (UCX_...)", code);
-  for (const Setting& setting : kSettings) (void)api_.config_modify(config, setting.name, setting.value);
+  const auto modify = [&](const Setting& setting) {
+    (void)api_.config_modify(config, setting.name, setting.value);
+  };
+  for (const Setting& setting : kSettings) modify(setting);
   const char* chosen = std::getenv("UCX_TLS");
-  if (chosen == nullptr) (void)api_.config_modify(config, kSafeTransports.name, kSafeTransports.value);
-  if (ucx::may_share_memory(chosen == nullptr ? kSafeTransports.value : chosen))
-    (void)api_.config_modify(config, kSharedMemory.name, kSharedMemory.value);
+  if (chosen == nullptr) modify(kSafeTransports);
+  const char* transports = chosen == nullptr ? kSafeTransports.value : chosen;
+  if (ucx::may_share_memory(transports)) modify(kSharedMemory);
+  if (ucx::may_use_tcp(transports) && std::getenv(kCopiedSendsVariable) == nullptr) modify(kCopiedSends);
   ucx::ContextParams params;
   params.fields = ucx::ContextParams::kHasFeatures | ucx::ContextParams::kHasPeers;
   params.features = ucx::ContextParams::kFeatureActiveMessages | ucx::ContextParams::kFeatureWakeup;
