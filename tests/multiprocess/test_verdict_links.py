@@ -129,7 +129,7 @@ hvd.shutdown()
 
 def test_a_slow_port_of_a_fast_network_is_named_by_its_short_messages(tmp_path: pathlib.Path) -> None:
     with virtual_hosts(tmp_path, ["a", "b", "c", "d"], "1gbit") as hosts:
-        hosts.limit_host("b", "333mbit")
+        hosts.limit_host("b", "100mbit")
         case = Running(hosts, HostJob(hosts, SMALL_TENSORS))
         try:
             case.await_start()
