@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -11,6 +13,8 @@ from rueda import _core
 from rueda.basics import basics
 
 NO_API = "rueda.opentelemetry: OpenTelemetry is not installed; pip install 'rueda[opentelemetry]'."
+# An instrument that is not asked in every collection gets no older values.
+LONGEST_COLLECTION_S = 1.0
 UNITS = {"seconds": "s", "bytes": "By"}
 
 
@@ -34,13 +38,14 @@ def observe(meter_provider: Any = None) -> None:
         raise ImportError(NO_API) from error
     meter = (meter_provider or api.get_meter_provider()).get_meter("rueda", _core.version())
     rank = basics.rank()
+    reading = _Reading()
     for name, family in _families().items():
         for suffix in ("_count", "_sum") if family["type"] == "histogram" else ("",):
             is_gauge = family["type"] == "gauge"
             create = meter.create_observable_gauge if is_gauge else meter.create_observable_counter
             create(
                 name.removesuffix("_total") + suffix,
-                callbacks=[_reader(name, suffix, rank, api.Observation)],
+                callbacks=[_reader(reading, name, suffix, rank, api.Observation)],
                 unit="1" if suffix == "_count" else unit_of(name),
                 description=family["help"],
             )
@@ -59,10 +64,35 @@ def _families() -> dict[str, Any]:
     return found
 
 
-def _reader(name: str, suffix: str, rank: int, observation: Any) -> Callable[[Any], Iterable[Any]]:
+class _Reading:
+    """All metrics, read once for all instruments of a collection. Any thread.
+
+    OpenTelemetry asks each instrument once in a collection and does not say when one begins. It has begun
+    when an instrument asks again.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._families: dict[str, Any] = {}
+        self._asked: set[tuple[str, str]] = set()
+        self._read_at = -LONGEST_COLLECTION_S
+
+    def samples(self, name: str, suffix: str) -> list[Any]:
+        with self._lock:
+            is_old = time.monotonic() - self._read_at >= LONGEST_COLLECTION_S
+            if is_old or (name, suffix) in self._asked:
+                self._families = _families()
+                self._asked.clear()
+                self._read_at = time.monotonic()
+            self._asked.add((name, suffix))
+            return [each for each in self._families[name]["samples"] if each["suffix"] == suffix]
+
+
+def _reader(
+    reading: _Reading, name: str, suffix: str, rank: int, observation: Any
+) -> Callable[[Any], Iterable[Any]]:
     def read(_options: Any) -> Iterable[Any]:
-        for sample in _families()[name]["samples"]:
-            if sample["suffix"] == suffix:
-                yield observation(sample["value"], {"rank": rank, **sample["labels"]})
+        for sample in reading.samples(name, suffix):
+            yield observation(sample["value"], {"rank": rank, **sample["labels"]})
 
     return read

@@ -25,21 +25,23 @@ std::string why_silent(const RankHere& rank) {
 RankInquiry::RankInquiry(Question question, const std::string& folder, std::span<const RankHere> ranks,
                          Nanos now)
     : question_(std::move(question)), until_(now + question_.text.timeout_ms * kMillisecond) {
-  const std::vector<std::string> sockets = status::sockets_in(folder);
+  std::vector<std::pair<std::string, int>> sockets;  // and who listens
+  for (const std::string& socket : status::sockets_in(folder))
+    sockets.emplace_back(socket, status::pid_behind(socket));
   for (const RankHere& rank : ranks) {
     if (question_.text.rank >= 0 && rank.rank != question_.text.rank) continue;
     const size_t before = asked_.size();
     if (rank.pid != 0 && !rank.has_ended)
-      for (const std::string& socket : sockets)
-        if (is_or_descends_from(status::pid_of_socket(socket), rank.pid)) ask(socket, rank.rank);
+      for (const auto& [socket, pid] : sockets)
+        if (is_or_descends_from(pid, rank.pid)) ask(socket, pid, rank.rank);
     if (asked_.size() == before)
       asked_.push_back({.answer = {.rank = rank.rank, .pid = rank.pid, .missing = why_silent(rank)}});
   }
 }
 
-void RankInquiry::ask(const std::string& socket, int32_t rank) {
+void RankInquiry::ask(const std::string& socket, int pid, int32_t rank) {
   Asked& asked = asked_.emplace_back();
-  asked.answer = {.rank = rank, .pid = status::pid_of_socket(socket)};
+  asked.answer = {.rank = rank, .pid = pid};
   Result<UniqueFd> fd = status::begin_to_ask(socket, question_.text.what);
   if (fd.is_ok())
     asked.fd = std::move(fd).value();

@@ -34,7 +34,7 @@ class RankInquiry {
     status::ProcessAnswer answer;
     UniqueFd fd{};  // open: its answer has not arrived as a whole
   };
-  void ask(const std::string& socket, int32_t rank);
+  void ask(const std::string& socket, int pid, int32_t rank);
   void read_from(Asked& asked);
 
   Question question_;

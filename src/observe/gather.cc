@@ -16,12 +16,12 @@ constexpr int kSpareTime_ms = 1'000;
 
 struct Asked {
   std::string socket;
-  Result<std::string> answer;
+  Result<status::Reply> answer;
 };
 
 std::vector<Asked> ask_all(const std::vector<std::string>& sockets, const std::string& what, int timeout_ms,
                            size_t max_bytes = status::kMaxReply) {
-  std::vector<std::future<Result<std::string>>> asked;
+  std::vector<std::future<Result<status::Reply>>> asked;
   for (const std::string& socket : sockets)
     asked.push_back(std::async(std::launch::async,
                                [&, max_bytes] { return status::ask(socket, what, timeout_ms, max_bytes); }));
@@ -102,7 +102,7 @@ void take_stacks(const Wanted& wanted, const std::string& answer, const std::str
 
 void take_job_stacks(const std::vector<Wanted>& all, const Asked& asked, std::vector<std::string>& remarks) {
   const Result<status::JobAnswer> job =
-      asked.answer.is_ok() ? status::decode_job_answer(asked.answer.value()) : asked.answer.status();
+      asked.answer.is_ok() ? status::decode_job_answer(asked.answer.value().text) : asked.answer.status();
   if (!job.is_ok()) return remarks.push_back(job.status().why);
   for (const status::HostAnswer& host : job.value().hosts) {
     if (!host.missing.empty()) remarks.push_back("host " + host.host + ": " + host.missing);
@@ -124,8 +124,9 @@ Result<Found> find_processes(const std::string& target, int timeout_ms) {
   const std::vector<std::string> launchers = status::sockets_in(folder, status::kLauncherSocket);
   auto elsewhere = std::async(std::launch::async, [&] { return ask_launchers(launchers, question); });
   for (const auto& [socket, answer] : ask_all(status::sockets_in(folder), "status", timeout_ms)) {
-    const Result<Process> process =
-        answer.is_ok() ? parse_process(answer.value()) : Result<Process>(answer.status());
+    Result<Process> process =
+        answer.is_ok() ? parse_process(answer.value().text) : Result<Process>(answer.status());
+    if (process.is_ok()) process.value().pid = answer.value().pid;
     if (!process.is_ok()) {
       found.remarks.push_back(process.status().why);
     } else if (is_job(target, process.value().job) || is_process(target, process.value().pid)) {
@@ -137,12 +138,13 @@ Result<Found> find_processes(const std::string& target, int timeout_ms) {
   }
   for (const Asked& one : elsewhere.get()) {
     const Result<status::JobAnswer> answer =
-        one.answer.is_ok() ? status::decode_job_answer(one.answer.value()) : one.answer.status();
+        one.answer.is_ok() ? status::decode_job_answer(one.answer.value().text) : one.answer.status();
     if (answer.is_ok())
       others += add_job(found, one.socket, view_of(answer.value()), target);
     else
       found.remarks.push_back(answer.status().why);
   }
+  for (Absent& one : unreached(found.processes, found.absent)) found.absent.push_back(std::move(one));
   if (!found.processes.empty() || !found.absent.empty()) return found;
   return nothing_found(target, others, found.remarks);
 }
@@ -157,7 +159,8 @@ std::vector<RankStacks> ask_for_stacks(const Found& found, Rank rank, int timeou
   for (size_t i = 0; i < found.processes.size(); ++i) {
     const Process& process = found.processes[i];
     if (rank >= 0 && process.rank != rank) continue;
-    RankStacks& stacks = out.emplace_back(RankStacks{.rank = process.rank, .pid = process.pid, .stacks = {}});
+    RankStacks& stacks =
+        out.emplace_back(RankStacks{.rank = process.rank, .pid = process.own_pid, .stacks = {}});
     wanted.push_back({.process = &process, .stacks = &stacks, .socket = &found.sockets[i]});
     if (process.reached_at.empty())
       sockets.push_back(found.sockets[i]);
@@ -171,7 +174,7 @@ std::vector<RankStacks> ask_for_stacks(const Found& found, Rank rank, int timeou
   for (const Asked& asked : ask_all(sockets, "stacks", timeout_ms))
     for (const Wanted& one : wanted)
       if (*one.socket == asked.socket)
-        take_stacks(one, asked.answer.is_ok() ? asked.answer.value() : "",
+        take_stacks(one, asked.answer.is_ok() ? asked.answer.value().text : "",
                     asked.answer.is_ok() ? "" : asked.answer.status().why, remarks);
   for (const Asked& asked : elsewhere.get()) take_job_stacks(wanted, asked, remarks);
   return out;

@@ -21,6 +21,7 @@ void add_process(JobView& view, const std::string& host, const status::ProcessAn
   Result<Process> process = parse_process(answer.text);
   if (!process.is_ok()) return add_absent(view, host, {answer.rank}, process.status().why);
   process.value().reached_at = host;
+  process.value().pid = answer.pid;
   if (process.value().host.empty()) process.value().host = host;
   view.processes.push_back(std::move(process).value());
 }
@@ -42,7 +43,7 @@ JobView view_of(const status::JobAnswer& answer) {
 }
 
 bool is_same(const Process& one, const Process& other) {
-  return one.pid == other.pid && one.job == other.job && one.rank == other.rank && !one.job.empty();
+  return one.own_pid == other.own_pid && one.job == other.job && one.rank == other.rank && !one.job.empty();
 }
 
 }  // namespace rueda::observe

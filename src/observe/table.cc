@@ -46,6 +46,11 @@ std::string plan(const Process& process) {
   return process.plans_begun > 0 ? "left" : "none";
 }
 
+std::string pid(const Process& process) {
+  if (process.pid == process.own_pid) return std::to_string(process.pid);
+  return fmt::format("{} ({})", process.pid == 0 ? "-" : std::to_string(process.pid), process.own_pid);
+}
+
 using Row = std::vector<std::string>;
 
 std::string aligned(const std::vector<Row>& rows) {
@@ -103,12 +108,11 @@ std::string status_table(const std::vector<Process>& all, const std::vector<Abse
         {"RANK", "HOST", "PID", "STEPS", "STEP/S", "MEMORY", "SENDS", "PLAN", "WAITS FOR", "DOES"}};
     for (const Process& one : ranks) {
       const std::vector<Rank> missing = waits_for(one, all);
-      rows.push_back({one.rank < 0 ? "-" : std::to_string(one.rank), one.host.empty() ? "-" : one.host,
-                      std::to_string(one.pid), std::to_string(one.steps),
-                      one.steps_per_s ? fmt::format("{:.2f}", *one.steps_per_s) : "-",
-                      amount(one.resident_bytes),
-                      one.link_bytes_per_s > 0 ? amount(one.link_bytes_per_s) + "/s" : "-", plan(one),
-                      missing.empty() ? "-" : "rank " + ranges(missing), doing(one)});
+      rows.push_back(
+          {one.rank < 0 ? "-" : std::to_string(one.rank), one.host.empty() ? "-" : one.host, pid(one),
+           std::to_string(one.steps), one.steps_per_s ? fmt::format("{:.2f}", *one.steps_per_s) : "-",
+           amount(one.resident_bytes), one.link_bytes_per_s > 0 ? amount(one.link_bytes_per_s) + "/s" : "-",
+           plan(one), missing.empty() ? "-" : "rank " + ranges(missing), doing(one)});
     }
     out += aligned(rows);
     if (job.empty()) continue;
@@ -116,8 +120,8 @@ std::string status_table(const std::vector<Process>& all, const std::vector<Abse
       if (one.job == job) out += absent_text(one) + "\n";
     if (const std::vector<Rank> unknown = unknown_ranks(ranks, absent); !unknown.empty())
       out += fmt::format(
-          "rank {}: not among this user's processes on this host; ask where rueda run was started, or "
-          "there\n",
+          "rank {}: not among this user's processes on this host: RUEDA_STATUS is 0 there, or it has another "
+          "user, or a container with a folder of its own\n",
           ranges(unknown));
   }
   for (const Absent& one : absent)
@@ -134,6 +138,7 @@ std::string status_json(const std::vector<Process>& all, const std::vector<Absen
     if (!job.empty()) out["jobs"].push_back(job);
     for (const Process& one : ranks) {
       nlohmann::ordered_json rank = one.answer;
+      if (one.pid != one.own_pid) rank["pid_here"] = one.pid;
       rank["waits_for"] = waits_for(one, all);
       out["ranks"].push_back(std::move(rank));
     }

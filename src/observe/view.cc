@@ -1,6 +1,8 @@
 #include "observe/view.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 namespace rueda::observe {
 namespace {
@@ -45,6 +47,20 @@ const InFlight* find(const Process& process, const InFlight& wanted) {
   return nullptr;
 }
 
+std::vector<std::pair<std::string, std::vector<Rank>>> parse_elsewhere(const json& from) {
+  std::vector<std::pair<std::string, std::vector<Rank>>> hosts;
+  const auto list = from.find("elsewhere");
+  if (list == from.end() || !list->is_array()) return hosts;
+  for (const json& one : *list) {
+    if (!one.is_object()) continue;
+    std::vector<Rank>& ranks = hosts.emplace_back(text(one, "host"), std::vector<Rank>()).second;
+    if (const auto found = one.find("ranks"); found != one.end() && found->is_array())
+      for (const json& rank : *found)
+        if (rank.is_number_integer()) ranks.push_back(rank.get<Rank>());
+  }
+  return hosts;
+}
+
 bool has_joined(const Process& process) {
   return std::ranges::any_of(process.in_flight, [](const InFlight& one) { return one.what == "join"; });
 }
@@ -56,7 +72,7 @@ Result<Process> parse_process(const std::string& from) {
   if (!answer.is_object() || !answer.contains("pid"))
     return Status(Code::kInvalidArgument, "a process answered with something else than its status.");
   Process process;
-  process.pid = static_cast<int>(integer(answer, "pid"));
+  process.pid = process.own_pid = static_cast<int>(integer(answer, "pid"));
   process.job = text(answer, "job");
   process.rank = static_cast<Rank>(integer(answer, "rank", -1));
   process.size = static_cast<Rank>(integer(answer, "size"));
@@ -73,6 +89,7 @@ Result<Process> parse_process(const std::string& from) {
   if (const auto list = answer.find("in_flight"); list != answer.end() && list->is_array())
     for (const json& one : *list)
       if (one.is_object()) process.in_flight.push_back(parse_in_flight(one));
+  process.elsewhere = parse_elsewhere(answer);
   process.answer = std::move(answer);
   return process;
 }
@@ -92,6 +109,25 @@ std::vector<Rank> waits_for(const Process& process, const std::vector<Process>& 
   }
   std::ranges::sort(missing);
   return missing;
+}
+
+std::vector<Absent> unreached(const std::vector<Process>& all, const std::vector<Absent>& absent) {
+  std::map<std::pair<std::string, Rank>, std::string> hosts;  // by job and rank
+  for (const Process& one : all)
+    for (const auto& [host, ranks] : one.elsewhere)
+      for (const Rank rank : ranks) hosts[{one.job, rank}] = host;
+  for (const Process& one : all) hosts.erase({one.job, one.rank});
+  for (const Absent& one : absent)
+    for (const Rank rank : one.ranks) hosts.erase({one.job, rank});
+  std::map<std::pair<std::string, std::string>, std::vector<Rank>> by_host;  // and job
+  for (const auto& [rank, host] : hosts) by_host[{rank.first, host}].push_back(rank.second);
+  std::vector<Absent> out;
+  for (const auto& [host, ranks] : by_host)
+    out.push_back({.job = host.first,
+                   .host = host.second,
+                   .ranks = ranks,
+                   .why = "no rueda run reaches that host from here; run this command there"});
+  return out;
 }
 
 std::string ranges(std::vector<Rank> ranks) {

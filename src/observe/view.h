@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rueda/base/status.h"
@@ -21,8 +22,9 @@ struct InFlight {
 
 struct Process {
   nlohmann::json answer;  // as it came
-  int pid = 0;
-  std::string job;  // empty: it has not been connected yet
+  int own_pid = 0;        // as it sees itself
+  int pid = 0;            // as who asked it does; 0: it is not visible there. In a container the two differ
+  std::string job;        // empty: it has not been connected yet
   Rank rank = -1, size = 0;
   std::string host;
   std::string reached_at;  // the host as its launcher names it; empty: this host
@@ -32,14 +34,15 @@ struct Process {
   int64_t resident_bytes = 0, link_bytes_per_s = 0;
   bool has_plan = false;
   int64_t plans_begun = 0;
-  std::vector<InFlight> in_flight;  // oldest first
-  int64_t in_flight_count = 0;      // the list may be shorter
+  std::vector<InFlight> in_flight;                                   // oldest first
+  int64_t in_flight_count = 0;                                       // the list may be shorter
+  std::vector<std::pair<std::string, std::vector<Rank>>> elsewhere;  // the ranks of each other host
 };
 
-// Ranks of another host that have not answered to its agent, or whose agent has not answered.
+// Ranks of another host that cannot be asked, have not answered to its agent, or whose agent has not.
 struct Absent {
   std::string job;   // empty: no rank has told it
-  int launcher = 0;  // its process id
+  int launcher = 0;  // its process id; 0: `rueda run` has not started them
   std::string host;
   std::vector<Rank> ranks;
   std::string why;
@@ -52,6 +55,10 @@ Result<Process> parse_process(const std::string& text);
 // Ranks that have not submitted the operation for which this one waits longest; empty: none is known, as when
 // all have, or when it waits for less than half a second (the answers are not of one moment).
 std::vector<Rank> waits_for(const Process& process, const std::vector<Process>& all);
+
+// Ranks that are known to be on other hosts, and about which nobody has said anything. all: what has
+// answered.
+std::vector<Absent> unreached(const std::vector<Process>& all, const std::vector<Absent>& absent);
 
 // "0-2, 5"
 std::string ranges(std::vector<Rank> ranks);

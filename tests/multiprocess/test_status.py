@@ -102,6 +102,29 @@ def test_a_rank_that_hangs_in_c_code_is_named_and_its_line_is_shown(folder, how)
     assert code == 1 and "no process of this user" in error
 
 
+def test_ranks_in_containers_with_process_ids_of_their_own_are_shown_with_both(folder):
+    container = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*container, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine allows no pid namespaces")
+    script = HANG.replace("trained", "trained as %d").replace('as %d"', 'as %d" % os.getpid()')
+    command = [RUEDA, "run", "-np", "2", *container, PYTHON, "-c", script, "without-lock"]
+    with subprocess.Popen(command, env=environment_of(folder), stdout=subprocess.PIPE, text=True) as job:
+        try:
+            for _ in range(2):
+                assert "trained as" in job.stdout.readline()
+            shown = _status(folder, str(job.pid))  # found by what started it, so by its id on this host
+            assert sorted(shown) == [0, 1]
+            for rank in shown.values():
+                assert rank["pid"] < 10 < rank["pid_here"]
+                assert _status(folder, str(rank["pid_here"]))[rank["rank"]]["pid"] == rank["pid"]
+            table = _rueda(folder, "status")[1]
+            assert f"{shown[1]['pid_here']} ({shown[1]['pid']})" in table, table
+            _, folded, _ = _rueda(folder, "stacks")
+            assert "rank 1: main thread\n  hangs_here (" in folded
+        finally:
+            job.send_signal(signal.SIGKILL)
+
+
 def test_looking_at_a_job_again_and_again_changes_nothing(folder):
     script = """
 import numpy, rueda.numpy as hvd

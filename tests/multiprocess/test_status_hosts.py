@@ -14,7 +14,7 @@ import time
 import pytest
 from launch_support import PYTHON, ROOT, RUEDA, name_of, parent_of
 from metrics_support import until
-from virtual_hosts import VirtualHosts, virtual_hosts
+from virtual_hosts import HostJob, VirtualHosts, virtual_hosts
 
 PATIENCE_S = 90
 LIMIT_S = 60
@@ -162,6 +162,41 @@ def test_a_frozen_agent_is_named_within_the_time(job):
         os.kill(frozen, signal.SIGCONT)
     until(lambda: job.status("--timeout", "20"), _is_whole, PATIENCE_S)
     job.finish()
+
+
+# As mpirun or torchrun would start it. Each host has a folder of sockets of its own.
+ALONE = """
+import os, socket, time
+os.environ["XDG_RUNTIME_DIR"] = os.environ["FOLDERS"] + "/" + socket.gethostname()
+import rueda.numpy as hvd
+hvd.init()
+print("ready", flush=True)
+while not os.path.exists("end"):
+    time.sleep(0.1)
+hvd.shutdown()
+"""
+
+
+def test_without_a_launcher_the_missing_ranks_are_named_with_their_hosts(folder):
+    for name in ("hosts", "a", "b", "c"):
+        (folder / name).mkdir(mode=0o700)
+    with virtual_hosts(folder / "hosts", ["a", "b", "c"], "1gbit") as hosts:
+        job = HostJob(hosts, ALONE, FOLDERS=str(folder))
+        try:
+            until(lambda: job.output(0), lambda text: "ready" in text, PATIENCE_S)
+            here = {"XDG_RUNTIME_DIR": str(folder / "a")}
+            found = json.loads(hosts.run("status", "--json", **here).stdout)
+            assert [rank["rank"] for rank in found["ranks"]] == [0]
+            assert [(one["host"], one["ranks"]) for one in found["absent"]] == [("b", [1]), ("c", [2])]
+            stacks = hosts.run("stacks", **here)
+            assert (
+                "rank 2 on c: no rueda run reaches that host from here; run this command there"
+                in stacks.stderr
+            )
+            (job.folder / "end").touch()
+            job.end(LIMIT_S)
+        finally:
+            job.remove()
 
 
 def _ask(path, request, user=None):

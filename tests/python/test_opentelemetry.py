@@ -43,6 +43,17 @@ def test_each_collection_reads_what_rueda_has_counted_by_then(reader):
     assert after[("collective", "broadcast"), ("rank", 0)] == before[("collective", "broadcast"), ("rank", 0)]
 
 
+def test_all_instruments_of_a_collection_share_one_reading(reader, monkeypatch):
+    from rueda import _core
+
+    readings = []
+    read = _core.metrics
+    monkeypatch.setattr(_core, "metrics", lambda: readings.append(1) or read())
+    for collections in range(1, 4):
+        _collected(reader)
+        assert len(readings) == collections
+
+
 def test_every_metric_is_there_with_its_type_unit_and_meaning(reader):
     found = _collected(reader)
     expected = set()

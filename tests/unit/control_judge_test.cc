@@ -200,7 +200,9 @@ TEST(Facts, survive_the_wire_and_are_bounded) {
                     .plan_lacks = "t",
                     .sightings = {{.of = 8, .state = ProcessState::kTraced}},
                     .not_finite = NotFinite{.tensor = "n", .element = 9, .call = 10},
-                    .links = {{.to = 1, .total = {.bytes = 11, .busy = 12, .pauses = 13}}}};
+                    .links = {{.with = 1,
+                               .sent = {.bytes = 11, .busy = 12, .pauses = 13},
+                               .received = {.awaited_bytes = 14, .awaited = 15}}}};
   const Bytes raw = encode(facts);
   const Result<Facts> read = decode_facts(raw);
   ASSERT_TRUE(read.is_ok());

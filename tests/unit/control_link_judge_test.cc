@@ -42,7 +42,7 @@ class ThreeHosts : public testing::Test {
       total += {.bytes = static_cast<int64_t>(bytes),
                 .busy = static_cast<Nanos>(bytes / (is_slow ? 10e6 : 100e6) * kSecond),
                 .pauses = 1};
-      links.push_back({.to = to, .total = total});
+      links.push_back({.with = to, .sent = total, .received = {}});
     }
     judge_.on_facts(from, links, now_);
   }
@@ -108,6 +108,55 @@ TEST_F(ThreeHosts, a_link_that_is_used_every_twenty_seconds_is_said_at_the_secon
   EXPECT_THAT(pass(4), SizeIs(1));
 }
 
+// Messages of 64 KiB that take 0.7 ms: only with what the receivers tell is a link slow.
+class ShortMessages : public ThreeHosts, public testing::WithParamInterface<bool> {
+ protected:
+  std::vector<LinkJudge::News> pass_short(int64_t seconds) {
+    std::vector<LinkJudge::News> all;
+    for (const Nanos end = now_ + seconds * kSecond; now_ < end;) {
+      now_ += kSecond;
+      if (now_ % (2 * kSecond) == 0)
+        for (Rank me = 0; me < 6; ++me) tell_both(me);
+      for (LinkJudge::News& one : judge_.tick(now_)) all.push_back(one);
+    }
+    return all;
+  }
+  void tell_both(Rank me) {
+    std::vector<LinkFact> links;
+    for (Rank peer = 0; peer < 6; ++peer) {
+      if (me / 2 == peer / 2) continue;
+      totals_[{me, peer}] += count(me, peer);
+      const trace::LinkTotal& sent = totals_[{me, peer}];
+      trace::LinkTotal& received = arrived_[{peer, me}];
+      const trace::LinkTotal more = count(peer, me);
+      if (GetParam()) received += {.awaited_bytes = more.bytes / 2, .awaited = more.busy / 2};
+      links.push_back({.with = peer, .sent = sent, .received = received});
+    }
+    judge_.on_facts(me, links, now_);
+  }
+  trace::LinkTotal count(Rank from, Rank to) const {
+    const double speed = from / 2 == 1 || to / 2 == 1 ? slow_ : 100e6;
+    return {.bytes = 16 << 20, .busy = static_cast<Nanos>((16 << 20) / speed * kSecond), .pauses = 256};
+  }
+  double slow_ = 100e6;
+  trace::LinkTotals arrived_;
+};
+
+TEST_P(ShortMessages, a_slow_port_is_named_if_the_receivers_say_the_same) {
+  EXPECT_THAT(pass_short(20), IsEmpty());
+  slow_ = 20e6;
+  const auto said = pass_short(20);
+  ASSERT_THAT(said, SizeIs(GetParam() ? 1 : 0));
+  if (said.empty()) return;
+  EXPECT_EQ(said[0].link.end, 2);
+  EXPECT_EQ(said[0].link.other, -1);
+  slow_ = 100e6;
+  const auto over = pass_short(30);
+  ASSERT_THAT(over, SizeIs(1));
+  EXPECT_TRUE(over[0].is_over);
+}
+INSTANTIATE_TEST_SUITE_P(Receivers, ShortMessages, testing::Bool());
+
 // Three hosts with a rank each, on a machine that does more than it can. All links move the same bytes in the
 // long run, because every step waits for the slowest. But nothing is even: bytes come in messages of up to
 // half a megabyte; ranks tell what they have sent every 2 to 3.3 s, each at times of its own; a link does a
@@ -150,7 +199,7 @@ class NoisyHosts {
       total += {.bytes = static_cast<int64_t>(bytes),
                 .busy = static_cast<Nanos>(busy * kSecond),
                 .pauses = messages};
-      links.push_back({.to = to, .total = total});
+      links.push_back({.with = to, .sent = total, .received = {}});
     }
     judge_.on_facts(from, links, now_);
     next_[static_cast<size_t>(from)] = now_ + static_cast<Nanos>(uniform(2, 3.3) * kSecond);

@@ -75,7 +75,7 @@ class DeskTest : public testing::Test {
   }
   ~DeskTest() override { std::filesystem::remove_all(std::filesystem::path(folder_).parent_path()); }
 
-  std::future<Result<std::string>> ask(const std::string& request) {
+  std::future<Result<status::Reply>> ask(const std::string& request) {
     const std::vector<std::string> sockets = status::sockets_in(folder_, status::kLauncherSocket);
     EXPECT_THAT(sockets, SizeIs(1));
     return std::async(std::launch::async,
@@ -111,10 +111,10 @@ class DeskTest : public testing::Test {
     writer.put_raw(status::encode(std::vector<status::ProcessAnswer>{{.rank = 2, .pid = 9, .text = text}}));
     desk_->on_answer("b", writer.bytes());
   }
-  static status::HostAnswer host_of(std::future<Result<std::string>> reply) {
-    const Result<std::string> bytes = reply.get();
+  static status::HostAnswer host_of(std::future<Result<status::Reply>> reply) {
+    const Result<status::Reply> bytes = reply.get();
     EXPECT_TRUE(bytes.is_ok()) << bytes.status().why;
-    const Result<status::JobAnswer> read = status::decode_job_answer(bytes.value());
+    const Result<status::JobAnswer> read = status::decode_job_answer(bytes.value().text);
     EXPECT_TRUE(read.is_ok()) << read.status().why;
     return read.value().hosts.at(0);
   }
@@ -152,7 +152,7 @@ TEST_F(DeskTest, an_agent_that_does_not_answer_is_named_in_time_and_a_closed_one
 }
 
 TEST_F(DeskTest, a_flood_of_questions_reaches_the_agent_seldom) {
-  std::vector<std::future<Result<std::string>>> replies;
+  std::vector<std::future<Result<status::Reply>>> replies;
   for (int i = 0; i < 32; ++i) replies.push_back(ask("status 9000 -1"));
   int asked = 0;
   while (const std::optional<Question> question = next_question(kSecond / 2)) {
@@ -163,13 +163,13 @@ TEST_F(DeskTest, a_flood_of_questions_reaches_the_agent_seldom) {
   EXPECT_LT(asked, 16);  // most are given the last answer again
 }
 
-TEST_F(DeskTest, what_is_no_question_is_hung_up_on) { EXPECT_EQ(ask("status").get().value(), ""); }
+TEST_F(DeskTest, what_is_no_question_is_hung_up_on) { EXPECT_EQ(ask("status").get().value().text, ""); }
 
 TEST_F(DeskTest, its_end_leaves_no_socket_and_lets_callers_go) {
   auto reply = ask("status 60000 -1");
   EXPECT_TRUE(next_question());
   desk_.reset();
-  EXPECT_EQ(reply.get().value(), "");
+  EXPECT_EQ(reply.get().value().text, "");
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }
 

@@ -18,7 +18,7 @@ using testing::Not;
 Process process(Rank rank, std::vector<InFlight> in_flight, Rank size = 3) {
   Process one;
   one.answer = {{"pid", 100 + rank}, {"rank", rank}};
-  one.pid = 100 + rank;
+  one.pid = one.own_pid = 100 + rank;
   one.job = "1234abcd";
   one.rank = rank;
   one.size = size;
@@ -51,6 +51,34 @@ TEST(View, what_is_no_answer_is_refused_and_wrong_types_are_ignored) {
   const Result<Process> read = parse_process(R"({"pid": "x", "rank": [], "steps": 3, "in_flight": [1, {}]})");
   ASSERT_TRUE(read.is_ok());
   EXPECT_EQ(read.value().rank, -1);
+}
+
+TEST(View, ranks_of_hosts_that_nobody_reaches_are_named_with_their_host) {
+  const Result<Process> read = parse_process(
+      R"({"pid": 7, "rank": 0, "size": 6, "job": "ab", "host": "a", "elsewhere": [
+          {"host": "b", "ranks": [2, 3]}, {"host": "c", "ranks": [4, 5]}, 3, {"ranks": "x"}]})");
+  ASSERT_TRUE(read.is_ok());
+  const std::vector<Absent> agents{
+      {.job = "ab", .launcher = 1, .host = "c", .ranks = {4}, .why = "its agent is silent"}};
+  const std::vector<Absent> found = unreached({read.value()}, agents);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(absent_text(found[0]),
+            "ranks 2-3 on b: no rueda run reaches that host from here; run this command there");
+  EXPECT_THAT(found[1].ranks, ElementsAre(5));
+  const std::string table = status_table({read.value()}, found);
+  EXPECT_THAT(table, HasSubstr("\nranks 2-3 on b: no rueda run"));
+  EXPECT_THAT(table,
+              HasSubstr("\nrank 1, 4: not among this user's processes on this host: RUEDA_STATUS is 0"));
+}
+
+TEST(View, a_process_of_a_container_is_shown_with_both_process_ids) {
+  Process one = process(0, {});
+  one.pid = 4711;
+  EXPECT_THAT(status_table({one}, {}), HasSubstr("4711 (100)"));
+  EXPECT_THAT(status_json({one}, {}), HasSubstr("\"pid_here\": 4711"));
+  one.pid = 0;
+  EXPECT_THAT(status_table({one}, {}), HasSubstr("- (100)"));
+  EXPECT_THAT(status_json({process(0, {})}, {}), Not(HasSubstr("pid_here")));
 }
 
 TEST(WaitsFor, names_the_ranks_that_have_not_submitted_the_oldest_operation) {

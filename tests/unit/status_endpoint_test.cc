@@ -48,9 +48,9 @@ TEST_F(EndpointTest, answers_each_request_and_removes_its_socket_at_the_end) {
   auto endpoint = start(echo);
   ASSERT_THAT(sockets_in(folder_), ElementsAre(endpoint->path()));
   for (const char* what : {"status", "stacks"}) {
-    const Result<std::string> answer = ask(endpoint->path(), what, kPatience_ms);
+    const Result<Reply> answer = ask(endpoint->path(), what, kPatience_ms);
     ASSERT_TRUE(answer.is_ok()) << answer.status().why;
-    EXPECT_EQ(answer.value(), "<" + std::string(what) + ">");
+    EXPECT_EQ(answer.value().text, "<" + std::string(what) + ">");
   }
   endpoint.reset();
   EXPECT_THAT(sockets_in(folder_), IsEmpty());
@@ -58,16 +58,16 @@ TEST_F(EndpointTest, answers_each_request_and_removes_its_socket_at_the_end) {
 
 TEST_F(EndpointTest, an_answer_may_be_larger_than_the_socket_takes_at_once) {
   const auto endpoint = start([](const std::string&) { return std::string(8 << 20, 'x'); });
-  const Result<std::string> answer = ask(endpoint->path(), "status", kPatience_ms);
+  const Result<Reply> answer = ask(endpoint->path(), "status", kPatience_ms);
   ASSERT_TRUE(answer.is_ok());
-  EXPECT_EQ(answer.value().size(), size_t{8} << 20);
+  EXPECT_EQ(answer.value().text.size(), size_t{8} << 20);
 }
 
 TEST_F(EndpointTest, a_request_that_is_too_long_gets_no_answer) {
   const auto endpoint = start(echo);
-  const Result<std::string> answer = ask(endpoint->path(), std::string(kMaxRequest, 'x'), kPatience_ms);
-  EXPECT_FALSE(answer.is_ok() && !answer.value().empty());
-  EXPECT_EQ(ask(endpoint->path(), "status", kPatience_ms).value(), "<status>");  // and harms nobody else
+  const Result<Reply> answer = ask(endpoint->path(), std::string(kMaxRequest, 'x'), kPatience_ms);
+  EXPECT_FALSE(answer.is_ok() && !answer.value().text.empty());
+  EXPECT_EQ(ask(endpoint->path(), "status", kPatience_ms).value().text, "<status>");  // and harms nobody else
 }
 
 TEST_F(EndpointTest, other_users_can_enter_neither_the_folder_nor_the_socket) {

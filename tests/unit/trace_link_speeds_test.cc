@@ -130,6 +130,59 @@ TEST(LinkSpeeds, an_end_that_sends_to_all_at_once_is_not_slow) {
   EXPECT_THAT(find_slow_links(totals), IsEmpty());
 }
 
+// Messages of 64 KiB, each acknowledged late. awaited: MiB/s that the receiver saw.
+LinkTotals make_short(Rank ends, const std::function<double(Rank, Rank)>& awaited, double acknowledged = 8) {
+  LinkTotals totals = make(
+      ends, [&](Rank from, Rank to) { return std::min(acknowledged, awaited(from, to)); }, 640);
+  for (auto& [link, total] : totals) {
+    total.awaited_bytes = 20 * kMiB;
+    total.awaited = static_cast<Nanos>(20 / awaited(link.first, link.second) * kSecond);
+  }
+  return totals;
+}
+
+TEST(LinkSpeeds, with_short_messages_both_ends_must_say_that_a_link_is_slow) {
+  const auto port = [](Rank from, Rank to) { return from == 1 || to == 1 ? 9.0 : 40.0; };
+  const auto slow = find_slow_links(make_short(4, port, 40));
+  ASSERT_THAT(slow, SizeIs(1));
+  EXPECT_EQ(slow[0].end, 1);
+  EXPECT_EQ(slow[0].other, -1);
+  EXPECT_THAT(find_slow_links(make_short(
+                  4, [](Rank from, Rank) { return from == 1 ? 12.0 : 40.0; }, 40)),
+              IsEmpty());  // it may share its port
+  LinkTotals unknown = make_short(4, port, 40);
+  for (auto& [link, total] : unknown) total.awaited_bytes = total.awaited = 0;
+  EXPECT_THAT(find_slow_links(unknown), IsEmpty());
+  // Rank 1 is late, so what is sent to it is acknowledged late; when it reads, all arrives as fast as usual.
+  LinkTotals late = make_short(
+      4, [](Rank, Rank) { return 40.0; }, 40);
+  for (auto& [link, total] : late)
+    if (link.second == 1) total.busy *= 10;
+  EXPECT_THAT(find_slow_links(late), IsEmpty());
+  // Its process gets no core, and it reads what has long come.
+  LinkTotals starved = make_short(
+      4, [](Rank, Rank to) { return to == 1 ? 4.0 : 40.0; }, 40);
+  for (auto& [link, total] : starved)
+    if (link.second == 1) total.busy /= 10;
+  EXPECT_THAT(find_slow_links(starved), IsEmpty());
+}
+
+// In a hypercube the second partner of a rank gets half as much at once as the first.
+TEST(LinkSpeeds, shorter_messages_do_not_make_a_link_slow) {
+  LinkTotals totals = make_short(
+      4, [](Rank from, Rank to) { return (from ^ to) == 1 ? 40.0 : 12.0; }, 40);
+  for (auto& [link, total] : totals)
+    if ((link.first ^ link.second) != 1) total.pauses *= 2;
+  EXPECT_THAT(find_slow_links(totals), IsEmpty());
+  for (const auto& link : {std::pair(0, 2), std::pair(2, 0)}) {
+    totals[link].busy *= 5;
+    totals[link].awaited *= 5;
+  }
+  const auto slow = find_slow_links(totals);
+  ASSERT_THAT(slow, SizeIs(1));
+  EXPECT_EQ(std::pair(std::minmax({slow[0].end, slow[0].other})), std::pair(0, 2));
+}
+
 TEST(LinkSpeeds, numbers_of_damaged_files_are_harmless) {
   constexpr int64_t kMost = int64_t{1} << 58;
   LinkTotals totals = make(3, [](Rank, Rank) { return 40; });

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -102,6 +103,11 @@ bool is_or_descends_from(int64_t pid, int64_t ancestor) {
   for (int i = 0; i < kMostAncestors && pid > 1; ++i, pid = look_at_process(pid, 0).parent)
     if (pid == ancestor) return true;
   return false;
+}
+
+int64_t pid_space() {
+  struct stat about {};
+  return ::stat("/proc/self/ns/pid", &about) == 0 ? static_cast<int64_t>(about.st_ino) : 0;
 }
 
 int64_t process_began() { return look_at_process(::getpid(), 0).began; }

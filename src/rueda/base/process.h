@@ -35,6 +35,8 @@ ProcessLook parse_process_stat(std::string_view stat);
 ProcessLook look_at_process(int64_t pid, int64_t began);
 // Within 64 generations.
 bool is_or_descends_from(int64_t pid, int64_t ancestor);
+// The pid namespace of the calling process: pids mean the same exactly within one. 0 if /proc does not say.
+int64_t pid_space();
 // When the calling process began; 0 if /proc does not say.
 int64_t process_began();
 // How long the calling process has existed, to 10 ms and never too short; 0 if /proc does not say.

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -89,6 +90,21 @@ void add_in_flight(nlohmann::ordered_json& out, runtime::Engine& engine, Nanos n
   }
 }
 
+// The ranks of each other host: where somebody who misses them can ask.
+void add_elsewhere(nlohmann::ordered_json& out, const runtime::Session& session) {
+  const std::vector<runtime::PeerInfo>& all = *session.all;
+  std::map<std::string_view, nlohmann::ordered_json> hosts;  // by key
+  for (Rank rank = 0; std::cmp_less(rank, all.size()); ++rank) {
+    const runtime::PeerInfo& info = all[static_cast<size_t>(rank)];
+    if (runtime::are_on_one_host(all, rank, session.me)) continue;
+    nlohmann::ordered_json& host = hosts[info.host_key];
+    host["host"] = info.host;
+    host["ranks"].push_back(rank);
+  }
+  nlohmann::ordered_json& list = out["elsewhere"] = nlohmann::ordered_json::array();
+  for (auto& [key, host] : hosts) list.push_back(std::move(host));
+}
+
 std::string answer(const std::string& request) {
   const std::shared_ptr<runtime::Engine> now = engine();
   if (request == "status") return snapshot_json(now.get());
@@ -139,6 +155,7 @@ std::string snapshot_json(runtime::Engine* engine) {
   out["link_bytes_per_s"] = counters.meters->link_bytes_per_s.load();
   out["algorithm"] = counters.algorithm.load();
   add_in_flight(out, *engine, now);
+  add_elsewhere(out, session);
   return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 

@@ -34,10 +34,12 @@ Bytes encode(const Facts& facts) {
     writer.put(facts.not_finite->call);
   }
   writer.put_list(facts.links, [](ByteWriter& to, const LinkFact& link) {
-    to.put(link.to);
-    to.put(link.total.bytes);
-    to.put(link.total.busy);
-    to.put(link.total.pauses);
+    to.put(link.with);
+    to.put(link.sent.bytes);
+    to.put(link.sent.busy);
+    to.put(link.sent.pauses);
+    to.put(link.received.awaited_bytes);
+    to.put(link.received.awaited);
   });
   return std::move(writer).take();
 }
@@ -65,12 +67,14 @@ Result<Facts> decode_facts(std::span<const std::byte> payload) {
                                  .call = reader.get<int64_t>()};
   facts.links = reader.get_list(kMaxRanks, [](ByteReader& from) {
     LinkFact link{
-        .to = from.get<Rank>(),
-        .total = {.bytes = from.get<int64_t>(), .busy = from.get<Nanos>(), .pauses = from.get<int64_t>()}};
+        .with = from.get<Rank>(),
+        .sent = {.bytes = from.get<int64_t>(), .busy = from.get<Nanos>(), .pauses = from.get<int64_t>()},
+        .received = {.awaited_bytes = from.get<int64_t>(), .awaited = from.get<Nanos>()}};
     const auto is_count = [](int64_t number) { return number >= 0 && number <= kMostSent; };
-    const bool are_counts =
-        is_count(link.total.bytes) && is_count(link.total.busy) && is_count(link.total.pauses);
-    if (link.to < 0 || !are_counts) from.fail();
+    const bool are_counts = is_count(link.sent.bytes) && is_count(link.sent.busy) &&
+                            is_count(link.sent.pauses) && is_count(link.received.awaited_bytes) &&
+                            is_count(link.received.awaited);
+    if (link.with < 0 || !are_counts) from.fail();
     return link;
   });
   if (!is_whole(reader)) return malformed("facts");

@@ -30,10 +30,11 @@ struct NotFinite {
   int64_t call = 0;     // how many tensors the rank had submitted before
 };
 
-// What the rank has sent to a rank of another host in this epoch.
+// What the rank has sent to a rank of another host in this epoch, and received from it.
 struct LinkFact {
-  Rank to = 0;
-  trace::LinkTotal total;
+  Rank with = 0;
+  trace::LinkTotal sent;      // what a sender knows
+  trace::LinkTotal received;  // what a receiver knows
 };
 
 struct Facts {

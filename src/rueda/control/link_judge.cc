@@ -46,13 +46,14 @@ const trace::SlowLink* find_among(const std::vector<trace::SlowLink>& slow,
 
 void LinkJudge::on_facts(Rank from, const std::vector<LinkFact>& links, Nanos now) {
   for (const LinkFact& link : links) {
-    if (std::cmp_greater_equal(link.to, hosts_.size())) continue;
-    samples_[{from, link.to}].push_back({.when = now, .total = link.total});
+    if (std::cmp_greater_equal(link.with, hosts_.size())) continue;
+    samples_[{{from, link.with}, Teller::kSender}].push_back({.when = now, .total = link.sent});
+    samples_[{{link.with, from}, Teller::kReceiver}].push_back({.when = now, .total = link.received});
   }
 }
 
 void LinkJudge::forget(Nanos now) {
-  for (auto& [link, samples] : samples_)
+  for (auto& [told, samples] : samples_)
     while (samples.size() > 1 && samples[1].when <= now - kIsSlowFor) samples.pop_front();
 }
 
@@ -60,7 +61,8 @@ void LinkJudge::forget(Nanos now) {
 // by then lies between two samples.
 trace::LinkTotals LinkJudge::totals_since(Nanos when) const {
   trace::LinkTotals totals;
-  for (const auto& [link, samples] : samples_) {
+  for (const auto& [told, samples] : samples_) {
+    const Link& link = told.first;
     auto next = samples.begin();
     while (next != samples.end() && next->when <= when) ++next;
     const Sample& last = samples.back();
@@ -71,6 +73,8 @@ trace::LinkTotals LinkJudge::totals_since(Nanos when) const {
     totals[{from, to}] += {.bytes = last.total.bytes - begin.total.bytes,
                            .busy = last.total.busy - begin.total.busy,
                            .pauses = last.total.pauses - begin.total.pauses,
+                           .awaited_bytes = last.total.awaited_bytes - begin.total.awaited_bytes,
+                           .awaited = last.total.awaited - begin.total.awaited,
                            .covered = last.when - begin.when};
   }
   return totals;
@@ -84,7 +88,9 @@ LinkJudge::Sample LinkJudge::between(const Sample& before, const Sample& after, 
   return {.when = when,
           .total = {.bytes = at(before.total.bytes, after.total.bytes),
                     .busy = at(before.total.busy, after.total.busy),
-                    .pauses = at(before.total.pauses, after.total.pauses)}};
+                    .pauses = at(before.total.pauses, after.total.pauses),
+                    .awaited_bytes = at(before.total.awaited_bytes, after.total.awaited_bytes),
+                    .awaited = at(before.total.awaited, after.total.awaited)}};
 }
 
 void LinkJudge::see(const std::vector<trace::SlowLink>& slow, Nanos now) {

@@ -44,6 +44,8 @@ class LinkJudge {
     Nanos said_at = 0;     // last; 0: never
     bool is_said = false;  // and not over
   };
+  // Both ends of a link tell what they know, each at times of its own.
+  enum class Teller : uint8_t { kSender, kReceiver };
   static Sample between(const Sample& before, const Sample& after, Nanos when);
   void forget(Nanos now);
   [[nodiscard]] trace::LinkTotals totals_since(Nanos when) const;
@@ -55,8 +57,9 @@ class LinkJudge {
   [[nodiscard]] bool is_certainly_over(const Link& key, const Suspect& one, Nanos now) const;
 
   std::vector<Rank> hosts_;
-  std::map<Link, std::deque<Sample>> samples_;  // by (from, to), ranks; of 30 s, oldest first
-  std::map<Link, Suspect> suspects_;            // by the ends of the link; (end, -1): all links of it
+  // By (from, to), ranks, and who has told; of 30 s, oldest first.
+  std::map<std::pair<Link, Teller>, std::deque<Sample>> samples_;
+  std::map<Link, Suspect> suspects_;  // by the ends of the link; (end, -1): all links of it
   Nanos next_ = 0;
 };
 

@@ -60,6 +60,7 @@ PeerInfo own_info(const Session& session, const store::World& world, const InitO
   info.release = kRelease;
   info.pid = getpid();
   info.began = process_began();
+  info.pid_space = pid_space();
   info.host = world.host;
   info.host_key = host_key(world.host);
   info.local_rank = world.local_rank;

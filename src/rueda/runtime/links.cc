@@ -265,6 +265,8 @@ std::optional<transport::LinkUse> Links::use(Rank peer) const {
     total->sent_bytes += one->sent_bytes;
     total->busy += one->busy;
     total->pauses += one->pauses;
+    total->awaited_bytes += one->awaited_bytes;
+    total->awaited += one->awaited;
   }
   return total;
 }

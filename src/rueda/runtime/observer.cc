@@ -20,13 +20,13 @@ constexpr size_t kWards = 3;
 constexpr Nanos kLongestUse = 3 * kSecond;
 constexpr Nanos kShortestWait = kSecond;
 constexpr Nanos kLookAtLinksEvery = 2 * kSecond;  // one system call for each channel
-// A ring or a hypercube uses few. Of a rank that sends to more, the others of its host and of theirs tell.
+// At one look. A ring or a hypercube uses few. A rank that uses more tells of them in turn.
 constexpr size_t kMostLinks = 64;
 
 std::vector<Rank> wards_of(Rank me, const std::vector<PeerInfo>& all) {
   std::vector<Rank> after, before;
   for (Rank rank = 0; std::cmp_less(rank, all.size()); ++rank)
-    if (rank != me && are_on_one_host(all, rank, me)) (rank > me ? after : before).push_back(rank);
+    if (rank != me && share_pids(all, rank, me)) (rank > me ? after : before).push_back(rank);
   after.insert(after.end(), before.begin(), before.end());
   if (me != kCoordinator && after.size() > kWards) after.resize(kWards);
   return after;
@@ -59,7 +59,8 @@ Observer::Observer(const Session& session, const Operations& operations, Nanos n
       next_look_(session.links ? now : kLongestTime) {}
 
 std::string Observer::describe(Rank rank) const {
-  return runtime::describe(rank, (*session_.all)[static_cast<size_t>(rank)]);
+  const std::vector<PeerInfo>& all = *session_.all;
+  return runtime::describe(rank, all[static_cast<size_t>(rank)], all[static_cast<size_t>(session_.me)]);
 }
 
 void Observer::check_numbers(const Tensor& tensor) {
@@ -102,15 +103,20 @@ std::vector<control::LinkFact> Observer::look_at_links(Nanos now) {
   std::vector<control::LinkFact> moved;
   if (!session_.links || is_silent_ || now - links_at_ < kLookAtLinksEvery) return moved;
   links_at_ = now;
-  for (Rank peer = 0; peer < session_.size() && moved.size() < kMostLinks; ++peer) {
+  const Rank first = next_link_;
+  for (Rank i = 0; i < session_.size() && moved.size() < kMostLinks; ++i) {
+    const Rank peer = (first + i) % session_.size();
+    next_link_ = (peer + 1) % session_.size();
     if (peer == session_.me || are_on_one_host(*session_.all, peer, session_.me)) continue;
     const std::optional<transport::LinkUse> use = session_.links->use(peer);
     if (!use) continue;
-    int64_t& before = sent_[peer];
-    if (use->sent_bytes == before) continue;
-    before = use->sent_bytes;
-    moved.push_back(
-        {.to = peer, .total = {.bytes = use->sent_bytes, .busy = use->busy, .pauses = use->pauses}});
+    int64_t& before = moved_[peer];
+    const int64_t bytes = use->sent_bytes + use->awaited_bytes;
+    if (bytes == before) continue;
+    before = bytes;
+    moved.push_back({.with = peer,
+                     .sent = {.bytes = use->sent_bytes, .busy = use->busy, .pauses = use->pauses},
+                     .received = {.awaited_bytes = use->awaited_bytes, .awaited = use->awaited}});
   }
   return moved;
 }

@@ -65,7 +65,8 @@ class Observer {
   std::vector<Rank> wards_;                   // ranks of this host whose processes this rank watches
   std::vector<control::Sighting> sightings_;  // of wards that do not run, at the last look
   std::vector<control::StalledTensor> in_plan_;
-  std::map<Rank, int64_t> sent_;  // bytes to ranks of other hosts, at the last look
+  std::map<Rank, int64_t> moved_;  // bytes to and from ranks of other hosts, at the last look
+  Rank next_link_ = 0;             // at which the next look begins
   Nanos links_at_ = 0;
   ProcessUse use_;
   Nanos use_at_ = 0;

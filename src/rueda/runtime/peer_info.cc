@@ -69,6 +69,7 @@ Bytes encode(const PeerInfo& info) {
   out.put_string(info.release);
   out.put(info.pid);
   out.put(info.began);
+  out.put(info.pid_space);
   out.put_string(info.host);
   out.put_string(info.host_key);
   out.put(info.local_rank);
@@ -106,6 +107,7 @@ Result<PeerInfo> decode_peer_info(std::span<const std::byte> raw) {
   info.release = in.get_string(kMaxTextBytes);
   info.pid = in.get<int64_t>();
   info.began = in.get<int64_t>();
+  info.pid_space = in.get<int64_t>();
   info.host = in.get_string(kMaxTextBytes);
   info.host_key = in.get_string(kMaxTextBytes);
   info.local_rank = in.get<Rank>();
@@ -141,6 +143,17 @@ Result<PeerInfo> decode_peer_info(std::span<const std::byte> raw) {
 
 std::string describe(Rank rank, const PeerInfo& info) {
   return rank_text(rank) + " (host " + info.host + ", pid " + std::to_string(info.pid) + ")";
+}
+
+std::string describe(Rank rank, const PeerInfo& info, const PeerInfo& reader) {
+  const bool is_local = info.host_key == reader.host_key;
+  if (!is_local || info.pid_space == reader.pid_space) return describe(rank, info);
+  return rank_text(rank) + " (host " + info.host + ", pid " + std::to_string(info.pid) + " of its container)";
+}
+
+bool share_pids(const std::vector<PeerInfo>& all, Rank one, Rank other) {
+  return are_on_one_host(all, one, other) &&
+         all[static_cast<size_t>(one)].pid_space == all[static_cast<size_t>(other)].pid_space;
 }
 
 bool are_on_one_host(const std::vector<PeerInfo>& all, Rank one, Rank other) {

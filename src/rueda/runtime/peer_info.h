@@ -30,10 +30,11 @@ struct NcclInfo {
 struct PeerInfo {
   std::string release;
   int64_t pid = 0;
-  int64_t began = 0;     // the process, as in base/process.h
-  std::string host;      // for people
-  std::string host_key;  // equal exactly for the ranks of one host (name and network namespace)
-  Rank local_rank = -1;  // as told by the launcher, -1 = not told
+  int64_t began = 0;      // the process, as in base/process.h
+  int64_t pid_space = 0;  // in which pid counts, as in base/process.h
+  std::string host;       // for people
+  std::string host_key;   // equal exactly for the ranks of one host (name and network namespace)
+  Rank local_rank = -1;   // as told by the launcher, -1 = not told
   Rank local_size = -1;
   Rank size = 0;  // of the world, as this rank was told
   TransportAddresses addresses;
@@ -69,9 +70,13 @@ Result<PeerInfo> decode_peer_info(std::span<const std::byte> raw);
 
 // "rank 3 (host b, pid 4711)"
 std::string describe(Rank rank, const PeerInfo& info);
+// For one who reads it where `reader` runs: "rank 3 (host b, pid 7 of its container)" if pids differ there.
+std::string describe(Rank rank, const PeerInfo& info, const PeerInfo& reader);
 
 // Whether two ranks are on one host, and so share memory and a clock. Two machines may have the same name.
 bool are_on_one_host(const std::vector<PeerInfo>& all, Rank one, Rank other);
+// Whether one rank can find the other by its pid.
+bool share_pids(const std::vector<PeerInfo>& all, Rank one, Rank other);
 // Whether all ranks of the world are on one host.
 bool is_one_host(const std::vector<PeerInfo>& all);
 

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -40,6 +39,15 @@ Result<UniqueFd> connect_to(const std::string& path) {
     return status;
   }
   return fd;
+}
+
+// The process that listens at the other end; its uid is -1 if Linux does not say.
+ucred listener_of(const UniqueFd& fd) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+    return {.pid = 0, .uid = static_cast<uid_t>(-1), .gid = static_cast<gid_t>(-1)};
+  return peer;
 }
 
 }  // namespace
@@ -89,19 +97,15 @@ std::string socket_name() {
   return name.data();
 }
 
-int pid_of_socket(std::string_view socket) {
-  socket.remove_prefix(socket.rfind('/') + 1);
-  int pid = 0;
-  std::from_chars(socket.data(), socket.data() + socket.size(), pid);
-  return pid;
+int pid_behind(const std::string& socket) {
+  const Result<UniqueFd> fd = connect_to(socket);
+  return fd.is_ok() ? listener_of(fd.value()).pid : 0;
 }
 
 Result<UniqueFd> begin_to_ask(const std::string& socket, const std::string& what) {
   Result<UniqueFd> fd = connect_to(socket);
   if (!fd.is_ok()) return fd;
-  ucred peer{};
-  socklen_t size = sizeof(peer);
-  if (getsockopt(fd.value().get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != geteuid())
+  if (listener_of(fd.value()).uid != geteuid())
     return Status(Code::kPermissionDenied, "the process behind " + socket + " belongs to another user.");
   const std::string request = what + "\n";
   if (send(fd.value().get(), request.data(), request.size(), MSG_NOSIGNAL) !=
@@ -110,13 +114,12 @@ Result<UniqueFd> begin_to_ask(const std::string& socket, const std::string& what
   return fd;
 }
 
-Result<std::string> ask(const std::string& socket, const std::string& what, int timeout_ms,
-                        size_t max_bytes) {
+Result<Reply> ask(const std::string& socket, const std::string& what, int timeout_ms, size_t max_bytes) {
   const Result<UniqueFd> fd = begin_to_ask(socket, what);
   if (!fd.is_ok()) return fd.status();
   const Deadline deadline = Deadline::after(timeout_ms * kMillisecond);
-  std::string reply;
-  while (reply.size() <= max_bytes) {
+  Reply reply{.text = {}, .pid = listener_of(fd.value()).pid};
+  while (reply.text.size() <= max_bytes) {
     pollfd polled{.fd = fd.value().get(), .events = POLLIN, .revents = 0};
     const int ready = poll(&polled, 1, deadline.timeout_ms());
     if (ready < 0 && errno == EINTR) continue;
@@ -128,7 +131,7 @@ Result<std::string> ask(const std::string& socket, const std::string& what, int 
     if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (got < 0) return trouble("read from", socket, errno);
     if (got == 0) return reply;
-    reply.append(piece.data(), static_cast<size_t>(got));
+    reply.text.append(piece.data(), static_cast<size_t>(got));
   }
   return Status(Code::kInvalidArgument, "the answer from " + socket + " is too long.");
 }

@@ -25,13 +25,19 @@ Status make_folder(const std::string& path);
 
 // The sockets in it. Those of processes that have ended are removed. Empty if there is no such folder.
 std::vector<std::string> sockets_in(const std::string& path, std::string_view ending = kProcessSocket);
-std::string socket_name();                   // of this process, without its ending; given only once
-int pid_of_socket(std::string_view socket);  // 0: its name has none
+std::string socket_name();  // of this process, without its ending; given only once
+// The process that listens there, as this process sees it: in a container it may have another pid of its own.
+// 0: it is not visible from here, as from inside a container.
+int pid_behind(const std::string& socket);
 
 // Asks for "status", "stacks" or "metrics", and returns the answer. Only a process of the same user is
 // believed.
-Result<std::string> ask(const std::string& socket, const std::string& what, int timeout_ms,
-                        size_t max_bytes = kMaxReply);
+struct Reply {
+  std::string text;
+  int pid = 0;  // as pid_behind
+};
+Result<Reply> ask(const std::string& socket, const std::string& what, int timeout_ms,
+                  size_t max_bytes = kMaxReply);
 // The same without waiting: a non-blocking connection on which the answer will arrive until the end of the
 // stream.
 Result<UniqueFd> begin_to_ask(const std::string& socket, const std::string& what);

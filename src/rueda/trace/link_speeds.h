@@ -16,12 +16,14 @@
 
 namespace rueda::trace {
 
-// What one end has sent to the other.
+// What one end has sent to the other. The sender counts the first three, the receiver the next two.
 struct LinkTotal {
   int64_t bytes = 0;
   Nanos busy = 0;
-  int64_t pauses = 0;  // how often it ran out of bytes to send; 0: not known
-  Nanos covered = 0;   // for so long this was counted; 0: as long as all others
+  int64_t pauses = 0;         // how often it ran out of bytes to send; 0: not known
+  int64_t awaited_bytes = 0;  // which arrived while the receiver waited for the rest of a message
+  Nanos awaited = 0;          // for so long it did
+  Nanos covered = 0;          // for so long this was counted; 0: as long as all others
 
   LinkTotal& operator+=(const LinkTotal& more);
 };

@@ -35,11 +35,14 @@ class Consumer {
   virtual void consume(size_t offset, std::span<const std::byte> piece) = 0;
 };
 
-// What a channel has sent since it is up, as its network stack counts.
+// What a channel has moved since it is up: what it has sent, as its network stack counts; and what has
+// arrived while this end waited for the rest of a message.
 struct LinkUse {
   int64_t sent_bytes = 0;  // acknowledged by the other host
   Nanos busy = 0;          // bytes were on their way, and the receiver had room for more
   int64_t pauses = 0;      // how often there was nothing more to send
+  int64_t awaited_bytes = 0;
+  Nanos awaited = 0;  // a part of a message had come, and nothing more was there to read
 };
 
 // One FIFO channel to one peer: the i-th receive here takes the i-th send there. Both must have the same

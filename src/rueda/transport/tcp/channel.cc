@@ -144,7 +144,9 @@ std::optional<LinkUse> TcpChannel::use() const {
   const auto limited = static_cast<int64_t>(std::min(info.tcpi_rwnd_limited, info.tcpi_busy_time));
   return LinkUse{.sent_bytes = static_cast<int64_t>(info.tcpi_bytes_acked),
                  .busy = (static_cast<int64_t>(info.tcpi_busy_time) - limited) * kMicrosecond,
-                 .pauses = pauses_};
+                 .pauses = pauses_,
+                 .awaited_bytes = arrivals_.bytes(),
+                 .awaited = arrivals_.time()};
 }
 
 // The kernel forgets a minimum after 5 minutes, and says ~0 while it knows none.
@@ -184,17 +186,22 @@ bool TcpChannel::recv_some() {
   msghdr message{};
   message.msg_iov = parts.data();
   message.msg_iovlen = part_count;
+  const Nanos before = monotonic_now();
   const ssize_t got = recvmsg(fd_.get(), &message, MSG_DONTWAIT);
   if (got == 0) return lose(peer_lost(name_, "closed its connection")), true;
   if (got < 0) {
     if (errno == EINTR) return true;
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return watch_.clear(EPOLLIN), false;
-    return lose(lost_by_errno()), true;
+    if (errno != EAGAIN && errno != EWOULDBLOCK) return lose(lost_by_errno()), true;
+    if (header_bytes_ == 0) arrivals_.end();
+    return watch_.clear(EPOLLIN), false;
   }
   // A short read has emptied the socket, and the next bytes will make a new event. The end of the connection
   // makes only one event, so then the bit stays.
   if (static_cast<size_t>(got) < total && !is_hung_up_) watch_.clear(EPOLLIN);
+  const bool is_empty = static_cast<size_t>(got) < total;
+  arrivals_.read(static_cast<size_t>(got), is_empty, before, arrivals_.is_on() ? monotonic_now() : before);
   take(static_cast<size_t>(got));
+  if (header_bytes_ == 0 && requests_.recvs.empty()) arrivals_.end();
   return true;
 }
 

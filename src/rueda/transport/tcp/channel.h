@@ -10,6 +10,7 @@
 #include "rueda/transport/carry.h"
 #include "rueda/transport/poller.h"
 #include "rueda/transport/requests.h"
+#include "rueda/transport/tcp/arrivals.h"
 #include "rueda/transport/transport.h"
 
 namespace rueda::transport {
@@ -72,6 +73,7 @@ class TcpChannel final : public Endpoint {
   uint32_t recv_sequence_ = 0;
   size_t header_bytes_ = 0;  // of the oldest receive
   size_t payload_bytes_ = 0;
+  Arrivals arrivals_;
   MessageHeader header_;
   Carry carry_;
 };
