@@ -1,6 +1,7 @@
 #include "observe/gather.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <future>
 #include <set>
 
@@ -45,6 +46,9 @@ bool is_process(const std::string& target, int pid) {
 bool is_job(const std::string& target, const std::string& job) {
   return target.empty() || (!job.empty() && job.starts_with(target));
 }
+
+// The name of a socket begins with the process id.
+int pid_of(const std::string& socket) { return std::atoi(socket.c_str() + socket.rfind('/') + 1); }
 
 Status nothing_found(const std::string& target, size_t others, const std::vector<std::string>& remarks) {
   std::string why = target.empty() ? "no process of this user on this host runs rueda"
@@ -119,6 +123,7 @@ void take_job_stacks(const std::vector<Wanted>& all, const Asked& asked, std::ve
 Result<Found> find_processes(const std::string& target, int timeout_ms) {
   Found found;
   size_t others = 0;
+  std::vector<int> unanswered;
   const std::string folder = status::folder_path();
   const status::JobQuestion question{.what = "status", .timeout_ms = timeout_ms};
   const std::vector<std::string> launchers = status::sockets_in(folder, status::kLauncherSocket);
@@ -127,6 +132,7 @@ Result<Found> find_processes(const std::string& target, int timeout_ms) {
     Result<Process> process =
         answer.is_ok() ? parse_process(answer.value().text) : Result<Process>(answer.status());
     if (process.is_ok()) process.value().pid = answer.value().pid;
+    if (answer.status().code == Code::kTimeout) unanswered.push_back(pid_of(socket));
     if (!process.is_ok()) {
       found.remarks.push_back(process.status().why);
     } else if (is_job(target, process.value().job) || is_process(target, process.value().pid)) {
@@ -145,6 +151,8 @@ Result<Found> find_processes(const std::string& target, int timeout_ms) {
       found.remarks.push_back(answer.status().why);
   }
   for (Absent& one : unreached(found.processes, found.absent)) found.absent.push_back(std::move(one));
+  for (Absent& one : silent(found.processes, found.absent, unanswered))
+    found.absent.push_back(std::move(one));
   if (!found.processes.empty() || !found.absent.empty()) return found;
   return nothing_found(target, others, found.remarks);
 }

@@ -78,20 +78,6 @@ std::map<std::string, std::vector<Process>> by_job(const std::vector<Process>& a
 
 }  // namespace
 
-std::vector<Rank> unknown_ranks(const std::vector<Process>& ranks_of_job, const std::vector<Absent>& absent) {
-  std::vector<Rank> unknown;
-  const Rank size = ranks_of_job.empty() ? 0 : ranks_of_job.front().size;
-  const auto is_absent = [&](Rank rank) {
-    return std::ranges::any_of(absent, [&](const Absent& one) {
-      return one.job == ranks_of_job.front().job && std::ranges::find(one.ranks, rank) != one.ranks.end();
-    });
-  };
-  for (Rank rank = 0; rank < size; ++rank)
-    if (std::ranges::find(ranks_of_job, rank, &Process::rank) == ranks_of_job.end() && !is_absent(rank))
-      unknown.push_back(rank);
-  return unknown;
-}
-
 std::string absent_text(const Absent& absent) {
   return fmt::format("rank{} {} on {}: {}", absent.ranks.size() == 1 ? "" : "s", ranges(absent.ranks),
                      printable(absent.host, kShownName), printable(absent.why, kShownReason));

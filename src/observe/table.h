@@ -15,7 +15,5 @@ std::string status_table(const std::vector<Process>& all, const std::vector<Abse
 std::string status_json(const std::vector<Process>& all, const std::vector<Absent>& absent);
 // "ranks 2-3 on b: why"
 std::string absent_text(const Absent& absent);
-// Ranks of the job of this size about which nothing at all is known.
-std::vector<Rank> unknown_ranks(const std::vector<Process>& ranks_of_job, const std::vector<Absent>& absent);
 
 }  // namespace rueda::observe

@@ -130,6 +130,37 @@ std::vector<Absent> unreached(const std::vector<Process>& all, const std::vector
   return out;
 }
 
+std::vector<Rank> unknown_ranks(const std::vector<Process>& ranks_of_job, const std::vector<Absent>& absent) {
+  std::vector<Rank> unknown;
+  const Rank size = ranks_of_job.empty() ? 0 : ranks_of_job.front().size;
+  const auto is_absent = [&](Rank rank) {
+    return std::ranges::any_of(absent, [&](const Absent& one) {
+      return one.job == ranks_of_job.front().job && std::ranges::find(one.ranks, rank) != one.ranks.end();
+    });
+  };
+  for (Rank rank = 0; rank < size; ++rank)
+    if (std::ranges::find(ranks_of_job, rank, &Process::rank) == ranks_of_job.end() && !is_absent(rank))
+      unknown.push_back(rank);
+  return unknown;
+}
+
+std::vector<Absent> silent(const std::vector<Process>& all, const std::vector<Absent>& absent,
+                           const std::vector<int>& pids) {
+  std::map<std::string, std::vector<Process>> jobs;
+  for (const Process& one : all)
+    if (!one.job.empty()) jobs[one.job].push_back(one);
+  std::vector<Absent> out;
+  for (const auto& [job, ranks] : jobs)
+    if (std::vector<Rank> unknown = unknown_ranks(ranks, absent); !unknown.empty())
+      out.push_back({.job = job, .host = ranks.front().host, .ranks = std::move(unknown), .why = {}});
+  if (out.size() != 1 || pids.empty() || pids.size() > out.front().ranks.size()) return {};
+  std::string names;
+  for (const int pid : pids) names += (names.empty() ? "" : ", ") + std::to_string(pid);
+  out.front().why =
+      (pids.size() == 1 ? "process " : "processes ") + names + " did not answer; stopped, or without a core";
+  return out;
+}
+
 std::string ranges(std::vector<Rank> ranks) {
   std::ranges::sort(ranks);
   std::string out;

@@ -60,6 +60,14 @@ std::vector<Rank> waits_for(const Process& process, const std::vector<Process>& 
 // answered.
 std::vector<Absent> unreached(const std::vector<Process>& all, const std::vector<Absent>& absent);
 
+// Ranks of the job of this size about which nothing at all is known.
+std::vector<Rank> unknown_ranks(const std::vector<Process>& ranks_of_job, const std::vector<Absent>& absent);
+
+// Ranks of this host whose processes have not answered. pids: of those; the ranks are known if one job alone
+// misses some.
+std::vector<Absent> silent(const std::vector<Process>& all, const std::vector<Absent>& absent,
+                           const std::vector<int>& pids);
+
 // "0-2, 5"
 std::string ranges(std::vector<Rank> ranks);
 

@@ -53,6 +53,18 @@ TEST(View, what_is_no_answer_is_refused_and_wrong_types_are_ignored) {
   EXPECT_EQ(read.value().rank, -1);
 }
 
+TEST(View, ranks_whose_processes_do_not_answer_are_named_if_one_job_alone_misses_some) {
+  const std::vector<Process> here = {process(0, {gradient()}), process(1, {gradient()})};
+  const std::vector<Absent> found = silent(here, {}, {777});
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_THAT(found.front().ranks, ElementsAre(2));
+  EXPECT_THAT(status_table(here, found), HasSubstr("rank 2 on a: process 777 did not answer; stopped, or"));
+  EXPECT_THAT(status_table(here, found), Not(HasSubstr("not among this user's processes")));
+  EXPECT_THAT(silent(here, {}, {}), IsEmpty());
+  EXPECT_THAT(silent(here, {}, {7, 8}), IsEmpty()) << "one of them belongs to another job";
+  EXPECT_THAT(silent(here, found, {777}), IsEmpty()) << "already told";
+}
+
 TEST(View, ranks_of_hosts_that_nobody_reaches_are_named_with_their_host) {
   const Result<Process> read = parse_process(
       R"({"pid": 7, "rank": 0, "size": 6, "job": "ab", "host": "a", "elsewhere": [

@@ -17,118 +17,12 @@
 
 #include "rueda/trace/recorder.h"
 #include "timeline/trace_writer.h"
+#include "timeline_planned_job.h"
 
 namespace rueda::timeline {
 namespace {
 
-using testing::AllOf;
 using testing::HasSubstr;
-
-// What a rank does in a step, in milliseconds.
-struct StepPlan {
-  double input = 0, compute = 10, transfer = 5;
-};
-
-struct JobPlan {
-  Rank ranks = 3;
-  int64_t steps = 20;
-  int32_t calls = 2;
-  Nanos offset = 0;  // of the clocks of odd ranks, which are then on a host of their own
-  int64_t job = 7;
-  int64_t began_micros = 0;
-  std::function<StepPlan(Rank rank, int64_t step)> step = [](Rank, int64_t) { return StepPlan(); };
-};
-
-class SummaryTest : public testing::Test {
- protected:
-  SummaryTest() {
-    std::string pattern = testing::TempDir() + "rueda_summary_XXXXXX";
-    dir_ = mkdtemp(pattern.data());
-  }
-  ~SummaryTest() override { std::filesystem::remove_all(dir_); }
-
-  static Nanos ms(double value) { return static_cast<Nanos>(value * 1e6); }
-
-  // Writes dir/name.rank<N>.rec and returns dir/name.
-  std::string write(const JobPlan& plan, const std::string& name = "t.json") const {
-    const std::string base = dir_ + "/" + name;
-    std::vector<Nanos> at(static_cast<size_t>(plan.ranks), kSecond);
-    std::vector<std::unique_ptr<trace::Recorder>> recorders;
-    const auto skew = [&](Rank rank) { return rank % 2 == 1 ? plan.offset : 0; };
-    for (Rank rank = 0; rank < plan.ranks; ++rank) {
-      auto& recorder = *recorders.emplace_back(std::make_unique<trace::Recorder>());
-      const bool is_apart = plan.offset != 0 && rank % 2 == 1;
-      recorder.begin_epoch({.epoch = 1,
-                            .rank = rank,
-                            .size = plan.ranks,
-                            .job = plan.job,
-                            .began = kSecond + skew(rank),
-                            .began_micros = plan.began_micros,
-                            .host = is_apart ? "b" : "a",
-                            .host_key = is_apart ? "b|2" : "a|1"});
-      EXPECT_TRUE(recorder.start_file(trace::record_path(base, rank), false).is_ok());
-      if (is_apart)
-        recorder.record(TraceSpan{.kind = SpanKind::kClock,
-                                  .begin = kSecond + plan.offset,
-                                  .end = 20'000,
-                                  .value = -plan.offset + 3'000});
-      recorder.record(
-          TraceSpan{.kind = SpanKind::kStep, .begin = kSecond + skew(rank), .end = kSecond + skew(rank)});
-    }
-    for (int64_t step = 0; step < plan.steps; ++step) write_step(plan, step, at, recorders);
-    return base;
-  }
-
-  static void write_step(const JobPlan& plan, int64_t step, std::vector<Nanos>& at,
-                         std::vector<std::unique_ptr<trace::Recorder>>& recorders) {
-    std::vector<Nanos> ready(at);
-    for (size_t r = 0; r < at.size(); ++r) {
-      const StepPlan mine = plan.step(static_cast<Rank>(r), step);
-      ready[r] += ms(mine.input + mine.compute);
-    }
-    const Nanos last = *std::ranges::max_element(ready);
-    for (size_t r = 0; r < at.size(); ++r) {
-      const StepPlan mine = plan.step(static_cast<Rank>(r), step);
-      const Nanos skew = r % 2 == 1 ? plan.offset : 0;
-      trace::Recorder& out = *recorders[r];
-      if (mine.input > 0)
-        out.record(
-            TraceSpan{.kind = SpanKind::kInput, .begin = at[r] + skew, .end = at[r] + ms(mine.input) + skew});
-      Nanos now = ready[r];
-      for (int32_t c = 0; c < plan.calls; ++c) {
-        const Nanos end = std::max(now, last) + ms(mine.transfer / plan.calls);
-        const std::string name = "grad" + std::to_string(c);
-        out.record(CallTrace{.is_planned = true,
-                             .order = static_cast<uint64_t>(step * plan.calls + c),
-                             .name = name,
-                             .backend = "local",
-                             .tensors = 1,
-                             .bytes = 1 << 20,
-                             .submitted = ready[r] + skew,
-                             .ordered = now + skew,
-                             .started = now + skew,
-                             .transfer_began = now + skew,
-                             .ended = end + skew});
-        now = end;
-      }
-      out.record(TraceSpan{.kind = SpanKind::kWait, .begin = ready[r] + skew, .end = now + skew});
-      out.record(TraceSpan{.kind = SpanKind::kStep, .begin = now + skew, .end = now + skew});
-      at[r] = now;
-    }
-  }
-
-  static Result<Summary> summarize_files(const std::vector<std::string>& arguments, int64_t epoch = -1) {
-    Names names;
-    const auto paths = find_files(arguments);
-    if (!paths.is_ok()) return paths.status();
-    const auto job = read_job(paths.value(), epoch, names);
-    if (!job.is_ok()) return job.status();
-    return summarize(job.value(), names);
-  }
-  static double share(const Shares& shares, Share which) { return shares[static_cast<size_t>(which)] / 1e6; }
-
-  std::string dir_;
-};
 
 TEST_F(SummaryTest, time_is_divided_as_it_was_spent) {
   const auto summary = summarize_files({write({})});
@@ -210,72 +104,6 @@ TEST_F(SummaryTest, a_job_without_marks_is_divided_by_time) {
   EXPECT_FALSE(summary.value().has_steps);
   EXPECT_GE(summary.value().steps, 1);
   EXPECT_THAT(as_text(summary.value()), HasSubstr("the program marks no steps"));
-}
-
-TEST_F(SummaryTest, bad_files_are_refused_or_used_as_far_as_they_go) {
-  const std::string base = write({});
-  const std::string path = trace::record_path(base, 1);
-  const auto whole = std::filesystem::file_size(path);
-  for (const uintmax_t size : {whole - 1, whole - 33, whole / 2, whole / 2 - 17}) {
-    std::filesystem::resize_file(path, size);
-    const auto summary = summarize_files({base});
-    ASSERT_TRUE(summary.is_ok()) << summary.status().why;
-    EXPECT_GT(summary.value().steps, 3);
-  }
-  std::ofstream(dir_ + "/foreign.rec") << R"([{"ph": "B", "ts": 0}, {"ph": "E", "ts": 1}, {}, {}])";
-  EXPECT_THAT(summarize_files({dir_ + "/foreign.rec"}).status().why,
-              HasSubstr("is not a record file of rueda"));
-  std::ofstream(dir_ + "/empty.rec").close();
-  EXPECT_THAT(summarize_files({dir_ + "/empty.rec"}).status().why,
-              HasSubstr("is not a record file of rueda"));
-  EXPECT_THAT(summarize_files({dir_ + "/missing.json"}).status().why, HasSubstr("There are no record files"));
-  EXPECT_THAT(summarize_files({dir_ + "/missing.rec"}).status().why, HasSubstr("No such file"));
-  EXPECT_THAT(summarize_files({base}, 99).status().why, HasSubstr("nothing of epoch 99"));
-}
-
-TEST_F(SummaryTest, files_that_are_no_use_are_left_out_with_a_remark) {
-  const std::string base = write({});
-  std::ofstream(trace::record_path(base, 3)).close();
-  std::filesystem::create_directory(trace::record_path(base, 4));
-  const auto summary = summarize_files({base});
-  ASSERT_TRUE(summary.is_ok()) << summary.status().why;
-  EXPECT_GT(summary.value().steps, 3);
-  EXPECT_THAT(as_text(summary.value()), AllOf(HasSubstr("rank3.rec is not a record file of rueda"),
-                                              HasSubstr("rank4.rec is not a file. It is left out.")));
-}
-
-TEST_F(SummaryTest, files_of_an_older_job_are_left_out_with_a_remark) {
-  JobPlan older, newer;
-  older.job = 8;
-  newer.began_micros = older.began_micros + 1'000'000;
-  const std::string base = write(newer), old = write(older, "older.json");
-  std::filesystem::rename(trace::record_path(old, 1), trace::record_path(base, 3));
-  const auto summary = summarize_files({base});
-  ASSERT_TRUE(summary.is_ok()) << summary.status().why;
-  EXPECT_GT(summary.value().steps, 3);
-  EXPECT_THAT(as_text(summary.value()), HasSubstr("rank3.rec is of another job than "));
-}
-
-TEST_F(SummaryTest, two_files_of_one_rank_are_refused) {
-  const std::string base = write({});
-  std::filesystem::copy(trace::record_path(base, 1), trace::record_path(base, 3));
-  EXPECT_THAT(summarize_files({base}).status().why, HasSubstr("are both of rank 1"));
-}
-
-TEST_F(SummaryTest, a_merge_writes_over_no_record_and_leaves_a_file_that_it_cannot_replace) {
-  const std::string base = write({});
-  std::vector<std::string> remarks;
-  const auto bytes = std::filesystem::file_size(trace::record_path(base, 0));
-  EXPECT_THAT(merge(trace::record_path(base, 0), {trace::record_path(base, 1)}, remarks).why,
-              HasSubstr("is the name of a record file"));
-  EXPECT_EQ(std::filesystem::file_size(trace::record_path(base, 0)), bytes);
-  std::ofstream(dir_ + "/kept.json") << "kept";
-  EXPECT_FALSE(merge(dir_ + "/kept.json", {dir_ + "/missing.rec"}, remarks).is_ok());
-  EXPECT_EQ(std::filesystem::file_size(dir_ + "/kept.json"), 4u);
-  EXPECT_TRUE(merge(dir_ + "/kept.json", {trace::record_path(base, 1)}, remarks).is_ok());
-  EXPECT_GT(std::filesystem::file_size(dir_ + "/kept.json"), 1'000u);
-  for (const auto& entry : std::filesystem::directory_iterator(dir_))
-    EXPECT_EQ(entry.path().string().find(".part"), std::string::npos) << entry.path();
 }
 
 TEST_F(SummaryTest, a_difference_is_put_down_to_a_share_that_changed_the_same_way) {

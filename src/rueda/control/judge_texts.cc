@@ -69,7 +69,8 @@ std::string text_of(const Verdict& verdict) {
              "): it sleeps, waits for something else, or never submits this tensor";
     case Fault::kOrder:
       return "it waits in " + verdict.other + " and " + wait_of(verdict) +
-             ": the ranks submit collectives in opposite order, or one left a collective out";
+             ": the ranks submit collectives in opposite order or under different names, or one left a "
+             "collective out";
     case Fault::kLateInCompute:
       return "it " + wait_of(verdict) + ", and it computes (" + use_of(verdict) +
              "); training goes on when it comes";

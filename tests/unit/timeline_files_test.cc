@@ -1,0 +1,84 @@
+// Record files that are damaged, foreign, of another job or in the way.
+#include <gmock/gmock.h>
+
+#include <fstream>
+
+#include "timeline/trace_writer.h"
+#include "timeline_planned_job.h"
+
+namespace rueda::timeline {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class JobFiles : public SummaryTest {};
+
+TEST_F(JobFiles, bad_files_are_refused_or_used_as_far_as_they_go) {
+  const std::string base = write({});
+  const std::string path = trace::record_path(base, 1);
+  const auto whole = std::filesystem::file_size(path);
+  for (const uintmax_t size : {whole - 1, whole - 33, whole / 2, whole / 2 - 17}) {
+    std::filesystem::resize_file(path, size);
+    const auto summary = summarize_files({base});
+    ASSERT_TRUE(summary.is_ok()) << summary.status().why;
+    EXPECT_GT(summary.value().steps, 3);
+  }
+  std::ofstream(dir_ + "/foreign.rec") << R"([{"ph": "B", "ts": 0}, {"ph": "E", "ts": 1}, {}, {}])";
+  EXPECT_THAT(summarize_files({dir_ + "/foreign.rec"}).status().why,
+              HasSubstr("is not a record file of rueda"));
+  std::ofstream(dir_ + "/empty.rec").close();
+  EXPECT_THAT(summarize_files({dir_ + "/empty.rec"}).status().why,
+              HasSubstr("is not a record file of rueda"));
+  EXPECT_THAT(summarize_files({dir_ + "/missing.json"}).status().why, HasSubstr("There are no record files"));
+  EXPECT_THAT(summarize_files({dir_ + "/missing.rec"}).status().why, HasSubstr("No such file"));
+  EXPECT_THAT(summarize_files({base}, 99).status().why, HasSubstr("nothing of epoch 99"));
+}
+
+TEST_F(JobFiles, files_that_are_no_use_are_left_out_with_a_remark) {
+  const std::string base = write({});
+  std::ofstream(trace::record_path(base, 3)).close();
+  std::filesystem::create_directory(trace::record_path(base, 4));
+  const auto summary = summarize_files({base});
+  ASSERT_TRUE(summary.is_ok()) << summary.status().why;
+  EXPECT_GT(summary.value().steps, 3);
+  EXPECT_THAT(as_text(summary.value()), AllOf(HasSubstr("rank3.rec is not a record file of rueda"),
+                                              HasSubstr("rank4.rec is not a file. It is left out.")));
+}
+
+TEST_F(JobFiles, files_of_an_older_job_are_left_out_with_a_remark) {
+  JobPlan older, newer;
+  older.job = 8;
+  newer.began_micros = older.began_micros + 1'000'000;
+  const std::string base = write(newer), old = write(older, "older.json");
+  std::filesystem::rename(trace::record_path(old, 1), trace::record_path(base, 3));
+  const auto summary = summarize_files({base});
+  ASSERT_TRUE(summary.is_ok()) << summary.status().why;
+  EXPECT_GT(summary.value().steps, 3);
+  EXPECT_THAT(as_text(summary.value()), HasSubstr("rank3.rec is of another job than "));
+}
+
+TEST_F(JobFiles, two_files_of_one_rank_are_refused) {
+  const std::string base = write({});
+  std::filesystem::copy(trace::record_path(base, 1), trace::record_path(base, 3));
+  EXPECT_THAT(summarize_files({base}).status().why, HasSubstr("are both of rank 1"));
+}
+
+TEST_F(JobFiles, a_merge_writes_over_no_record_and_leaves_a_file_that_it_cannot_replace) {
+  const std::string base = write({});
+  std::vector<std::string> remarks;
+  const auto bytes = std::filesystem::file_size(trace::record_path(base, 0));
+  EXPECT_THAT(merge(trace::record_path(base, 0), {trace::record_path(base, 1)}, remarks).why,
+              HasSubstr("is the name of a record file"));
+  EXPECT_EQ(std::filesystem::file_size(trace::record_path(base, 0)), bytes);
+  std::ofstream(dir_ + "/kept.json") << "kept";
+  EXPECT_FALSE(merge(dir_ + "/kept.json", {dir_ + "/missing.rec"}, remarks).is_ok());
+  EXPECT_EQ(std::filesystem::file_size(dir_ + "/kept.json"), 4u);
+  EXPECT_TRUE(merge(dir_ + "/kept.json", {trace::record_path(base, 1)}, remarks).is_ok());
+  EXPECT_GT(std::filesystem::file_size(dir_ + "/kept.json"), 1'000u);
+  for (const auto& entry : std::filesystem::directory_iterator(dir_))
+    EXPECT_EQ(entry.path().string().find(".part"), std::string::npos) << entry.path();
+}
+
+}  // namespace
+}  // namespace rueda::timeline
