@@ -178,7 +178,7 @@ class NcclBuckets : public nccl_job::NcclJob {
 };
 
 TEST_F(NcclBuckets, hold_all_tensors_where_a_call_takes_long_and_bytes_cost_nothing) {
-  control().us_per_group = 20'000;
+  control().us_per_group = 100'000;
   EXPECT_EQ(buckets(), 1);
 }
 
@@ -193,7 +193,7 @@ TEST_F(NcclBuckets, have_the_size_that_the_user_chooses) {
 }
 
 TEST_F(NcclBuckets, are_never_larger_than_what_is_packed_at_once) {
-  control().us_per_group = 20'000;
+  control().us_per_group = 100'000;
   EXPECT_EQ(buckets({{"RUEDA_FUSION_THRESHOLD", "4194304"}}), 2) << "four and two";
 }
 

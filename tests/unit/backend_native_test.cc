@@ -319,6 +319,36 @@ TEST(NativeBackend, overlapping_groups_run_in_the_global_order) {
   }
 }
 
+// An owner may tell kinds of calls apart by a high bit of their ids, and number each kind by itself.
+TEST(NativeBackend, calls_that_run_at_once_may_have_ids_that_differ_in_high_bits_only) {
+  constexpr backend::CallId kOtherKind = backend::CallId{1} << 63;
+  const std::vector<int64_t> counts{300, 7};
+  NativeOptions options;
+  options.channels = 2;
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    FakeMesh mesh(Topology::regular(2, 1), seed % 2 ? WireKind::kBuffered : WireKind::kRendezvous, seed,
+                  options);
+    const std::vector<Group> groups{mesh.world(0), mesh.world(1)};
+    std::vector<std::vector<std::vector<float>>> data(2);  // [rank][call], in place
+    for (Rank me = 0; me < 2; ++me) {
+      for (const int64_t count : counts) data[me].emplace_back(count, static_cast<float>(me + 1));
+      for (size_t i = 0; i < counts.size(); ++i) {
+        float* buffer = data[me][i].data();
+        mesh.backend(me).start({.id = i == 0 ? 1 : kOtherKind | 1,
+                                .group = &groups[me],
+                                .spec = allreduce(counts[i]),
+                                .input = buffer,
+                                .output = buffer});
+      }
+    }
+    ASSERT_TRUE(mesh.run());
+    for (Rank me = 0; me < 2; ++me)
+      for (size_t i = 0; i < counts.size(); ++i)
+        EXPECT_EQ(data[me][i], std::vector<float>(counts[i], 3.0F));
+  }
+}
+
 TEST(NativeBackend, a_repeated_spec_is_scheduled_once_and_the_cache_is_bounded) {
   int made = 0;
   NativeOptions options;

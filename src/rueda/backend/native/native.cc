@@ -10,7 +10,8 @@ namespace {
 
 using transport::Ticket;
 
-// A ticket consists of the byte of its backend, 24 bits of the call's number and 32 bits of the step's index.
+// A ticket consists of the byte of its backend, 24 bits of the call's number here and 32 bits of the step's
+// index. Ids of calls may differ in their high bits only, so they would not do.
 constexpr int kByteShift = 56;
 constexpr int kCallShift = 32;
 constexpr Ticket kCallMask = 0xFFFFFF;
@@ -32,8 +33,8 @@ NativeBackend::NativeBackend(Mesh mesh, NativeOptions options)
 
 NativeBackend::~NativeBackend() = default;
 
-Ticket NativeBackend::ticket_base(CallId id) const {
-  return (Ticket{context_.options.ticket_byte} << kByteShift) | ((id & kCallMask) << kCallShift);
+Ticket NativeBackend::next_tickets() {
+  return (Ticket{context_.options.ticket_byte} << kByteShift) | ((calls_++ & kCallMask) << kCallShift);
 }
 
 bool NativeBackend::owns(const transport::Completion& completion) const {
@@ -41,13 +42,13 @@ bool NativeBackend::owns(const transport::Completion& completion) const {
 }
 
 void NativeBackend::start(const Call& call) {
-  runners_[channel_of(call.order)].begin(call, ticket_base(call.id), std::nullopt);
+  runners_[channel_of(call.order)].begin(call, next_tickets(), std::nullopt);
 }
 
 void NativeBackend::discard(const Call& call, std::span<const int32_t> arrivals) {
   RUEDA_CHECK(arrivals.size() == static_cast<size_t>(call.group->size()),
               "a discarded call needs the messages of every member");
-  runners_[channel_of(call.order)].begin(call, ticket_base(call.id), arrivals);
+  runners_[channel_of(call.order)].begin(call, next_tickets(), arrivals);
 }
 
 CallRunner& NativeBackend::runner_of(CallId call) {

@@ -62,10 +62,11 @@ class NativeBackend final : public Backend {
   // make the same choice.
   [[nodiscard]] size_t channel_of(uint64_t order) const { return order % runners_.size(); }
   CallRunner& runner_of(CallId call);
-  [[nodiscard]] transport::Ticket ticket_base(CallId call) const;
+  transport::Ticket next_tickets();  // the first one of the next call
 
   RunnerContext context_;
   std::vector<CallRunner> runners_;  // [channel]
+  uint64_t calls_ = 0;               // started so far
   bool has_completions_ = false;     // since the last progress()
 };
 
