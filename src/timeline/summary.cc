@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "timeline/arrivals.h"
+#include "timeline/link_uses.h"
 #include "timeline/slow_links.h"
 #include "timeline/step_stream.h"
 #include "timeline/transfers.h"
@@ -50,7 +51,8 @@ Division division_of(const Job& job) {
 
 class Summarizer {
  public:
-  Summarizer(const Job& job, const Division& division) : job_(job), division_(division) {
+  Summarizer(const Job& job, const Division& division)
+      : job_(job), division_(division), link_uses_(job.epoch) {
     summary_.epoch = job.epoch;
     summary_.size = job.size;
     summary_.files = static_cast<Rank>(job.ranks.size());
@@ -76,12 +78,12 @@ class Summarizer {
     Steps before, now = read(streams), next = now.empty() ? Steps() : read(streams);
     while (!now.empty()) {
       add_step(now, next);
-      arrivals_.forget(before);
+      forget(before);
       before = std::move(now);
       now = std::move(next);
       next = now.empty() ? Steps() : read(streams);
     }
-    arrivals_.forget(before);
+    forget(before);
     return Status::ok();
   }
 
@@ -98,7 +100,12 @@ class Summarizer {
       steps.push_back(std::move(*step));
     }
     for (size_t i = 0; i < steps.size(); ++i) arrivals_.add(job_.ranks[i], steps[i]);
+    link_uses_.add(job_, steps);
     return steps;
+  }
+  void forget(const Steps& steps) {
+    arrivals_.forget(steps);
+    link_uses_.forget(job_, steps);
   }
 
   void add_step(const Steps& steps, const Steps& next);
@@ -110,6 +117,7 @@ class Summarizer {
   Division division_;
   Arrivals arrivals_;
   Transfers transfers_;
+  LinkUses link_uses_;
   Summary summary_;
   Nanos hidden_ = 0, under_way_ = 0, attributed_ = 0, measured_ = 0;
   std::vector<double> lengths_;
@@ -149,10 +157,12 @@ void Summarizer::add_step(const Steps& steps, const Steps& next) {
   StepSummary row{.first = summary_.steps};
   size_t critical = 0;
   std::vector<std::array<Nanos, kShares>> shares;
+  std::vector<std::vector<Interval>> transfers;
   for (size_t i = 0; i < steps.size(); ++i) {
     const RankStepTimes times = times_of(i, steps[i], next.empty() ? nullptr : &next[i]);
-    const Attribution attribution = attribute(times);
+    Attribution attribution = attribute(times);
     add_rank(i, attribution);
+    transfers.push_back(std::move(attribution.transfers));
     shares.push_back(attribution.shares);
     constexpr auto kWaits = static_cast<size_t>(Share::kWaiting);
     if (shares[i][kWaits] < shares[critical][kWaits]) critical = i;
@@ -163,6 +173,8 @@ void Summarizer::add_step(const Steps& steps, const Steps& next) {
     for (size_t s = 0; s < kShares; ++s)
       row.shares[s] += static_cast<double>(attribution.shares[s]) / static_cast<double>(steps.size());
   }
+  const std::array<const Steps*, 2> parts = {&steps, &next};
+  link_uses_.add_step(job_, std::span(parts).first(next.empty() ? 1 : 2), transfers);
   ++summary_.by_rank[critical].critical;
   for (size_t s = 0; s < kShares; ++s) summary_.critical[s] += static_cast<double>(shares[critical][s]);
   ++summary_.steps;
@@ -234,6 +246,7 @@ Summary Summarizer::finish(const Names& names) {
     if (!file.clock.is_empty())
       summary_.clock_bound =
           std::max(summary_.clock_bound, static_cast<double>(file.clock.at(file.last).bound));
+  link_uses_.finish(job_, summary_);
   judge_links(job_, summary_);
   transfers_.finish(names, static_cast<int64_t>(job_.ranks.size()), summary_);
   summary_.advice = advise(summary_);

@@ -53,6 +53,15 @@ struct LinkSummary {
   bool is_slow_out = false, is_slow_in = false;  // less than half of what the median rank does
 };
 
+// What passed from one rank to another in messages, from a timeline.
+struct LinkTransfer {
+  Rank from = 0, to = 0;
+  double blocked = 0;        // nanoseconds of an average step for which the average rank waited for its bytes
+  double bytes = 0;          // of a step
+  double gbps = 0;           // of a message while it is under way
+  double measured_gbps = 0;  // of a connection while it is busy, as the network stack counted; 0: not known
+};
+
 struct Advice {
   double gain = 0;  // the part of a step's time that it would save at most
   std::string text;
@@ -78,6 +87,8 @@ struct Summary {
   std::vector<StepSummary> by_step;
   std::vector<RankSummary> by_rank;
   std::vector<TransferSummary> by_transfer;  // those that took most time first
+  std::vector<LinkTransfer> by_link;         // those for which ranks waited most first; empty: no messages
+  double off_links = 0;                      // of shares[kTransfer], what is not in by_link
   std::vector<LinkSummary> links;            // between hosts
   std::vector<trace::SlowLink> slow_pairs;   // of ranks whose other connections are as fast as any
   std::vector<Advice> advice;                // most gain first

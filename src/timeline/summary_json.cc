@@ -28,6 +28,15 @@ std::string_view name_of_lateness(Lateness why) {
 }
 
 void add_links(const Summary& s, Json& json) {
+  Json& by_link = json["by_link"] = Json::array();
+  for (const LinkTransfer& link : s.by_link)
+    by_link.push_back({{"from", link.from},
+                       {"to", link.to},
+                       {"blocked_ns", link.blocked},
+                       {"bytes", link.bytes},
+                       {"gbps", link.gbps},
+                       {"measured_gbps", link.measured_gbps}});
+  json["off_links_ns"] = s.off_links;
   Json& links = json["links"] = Json::array();
   for (const LinkSummary& link : s.links)
     links.push_back({{"rank", link.rank},

@@ -144,6 +144,28 @@ std::string transfers(const Summary& s) {
   return text;
 }
 
+// Where bytes moved, and how fast, from messages.
+std::string transfers_by_link(const Summary& s) {
+  if (s.by_link.empty()) return {};
+  const double transfer = s.shares[static_cast<size_t>(Share::kTransfer)];
+  std::string text = "\nTransfer by link: where the bytes were for which ranks were blocked\n";
+  text += fmt::format("  {:<16}{:>12}{:>9}{:>14}{:>12}{:>12}\n", "from -> to", "of a step", "part",
+                      "bytes a step", "GB/s", "busy GB/s");
+  const auto speed = [](double gbps) { return gbps > 0 ? fmt::format("{:.3g}", gbps) : std::string(); };
+  const auto part = [&](double time) { return percent_text(transfer > 0 ? time / transfer : 0); };
+  for (size_t i = 0; i < std::min(s.by_link.size(), kShownLinks); ++i) {
+    const LinkTransfer& link = s.by_link[i];
+    text +=
+        fmt::format("  {:<16}{:>12}{:>9}{:>14}{:>12}{:>12}\n", fmt::format("{} -> {}", link.from, link.to),
+                    time_text(link.blocked), part(link.blocked), size_text(static_cast<int64_t>(link.bytes)),
+                    speed(link.gbps), speed(link.measured_gbps));
+  }
+  if (s.by_link.size() > kShownLinks)
+    text += fmt::format("  and {} more (--json lists all)\n", s.by_link.size() - kShownLinks);
+  return text + fmt::format("  {:<16}{:>12}{:>9}  adding and copying in memory\n", "no link",
+                            time_text(s.off_links), part(s.off_links));
+}
+
 std::string links(const Summary& s) {
   if (s.links.empty()) return {};
   std::string text = "\nLinks between hosts: a connection while it is busy\n";
@@ -184,7 +206,7 @@ std::string as_text(const Summary& summary) {
   text += summary.steps == 0
               ? "\nNo step was finished on all ranks, so there is nothing to divide.\n" + transfers(summary)
               : shares(summary) + critical_path(summary) + ranks(summary) + transfers(summary) +
-                    links(summary) + what_to_do(summary);
+                    transfers_by_link(summary) + links(summary) + what_to_do(summary);
   for (char& c : text)  // names of a program must not move the cursor of the terminal
     if ((static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7F) c = '?';
   return text;
