@@ -111,6 +111,7 @@ class Summarizer {
   void add_step(const Steps& steps, const Steps& next);
   [[nodiscard]] RankStepTimes times_of(size_t i, const RankStep& step, const RankStep* next);
   void add_rank(size_t i, const Attribution& attribution);
+  void note_worst();
   void finish_ranks();
 
   const Job& job_;
@@ -122,6 +123,7 @@ class Summarizer {
   Nanos hidden_ = 0, under_way_ = 0, attributed_ = 0, measured_ = 0;
   std::vector<double> lengths_;
   std::vector<std::unordered_map<Rank, double>> waited_for_;  // by rank: for whom
+  std::unordered_map<Rank, double> waited_now_;               // in this step: for whom, by all ranks
 };
 
 RankStepTimes Summarizer::times_of(size_t i, const RankStep& step, const RankStep* next) {
@@ -147,9 +149,24 @@ RankStepTimes Summarizer::times_of(size_t i, const RankStep& step, const RankSte
 void Summarizer::add_rank(size_t i, const Attribution& attribution) {
   RankSummary& rank = summary_.by_rank[i];
   for (size_t s = 0; s < kShares; ++s) rank.shares[s] += static_cast<double>(attribution.shares[s]);
-  for (const auto& [whom, time] : attribution.waiting_for) waited_for_[i][whom] += static_cast<double>(time);
+  for (const auto& [whom, time] : attribution.waiting_for) {
+    waited_for_[i][whom] += static_cast<double>(time);
+    waited_now_[whom] += static_cast<double>(time);
+  }
   hidden_ += attribution.hidden;
   under_way_ += attribution.under_way;
+}
+
+// A rank that held up the others in one step alone is another matter than a slow one.
+void Summarizer::note_worst() {
+  const double others = std::max(1.0, static_cast<double>(summary_.by_rank.size()) - 1);
+  for (RankSummary& rank : summary_.by_rank)
+    if (const auto at = waited_now_.find(rank.rank);
+        at != waited_now_.end() && at->second / others > rank.worst) {
+      rank.worst = at->second / others;
+      rank.worst_step = summary_.steps;
+    }
+  waited_now_.clear();
 }
 
 void Summarizer::add_step(const Steps& steps, const Steps& next) {
@@ -175,6 +192,7 @@ void Summarizer::add_step(const Steps& steps, const Steps& next) {
   }
   const std::array<const Steps*, 2> parts = {&steps, &next};
   link_uses_.add_step(job_, std::span(parts).first(next.empty() ? 1 : 2), transfers);
+  note_worst();
   ++summary_.by_rank[critical].critical;
   for (size_t s = 0; s < kShares; ++s) summary_.critical[s] += static_cast<double>(shares[critical][s]);
   ++summary_.steps;

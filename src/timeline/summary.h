@@ -26,11 +26,13 @@ enum class Lateness : uint8_t { kNone, kCompute, kInput, kUnknown };
 struct RankSummary {
   Rank rank = 0;
   std::string host;
-  Shares shares{};       // nanoseconds, of an average step
-  int64_t last = 0;      // for how many calls the others waited for it
-  int64_t critical = 0;  // in how many steps it waited least for others, so that it decided their length
-  double cost = 0;       // nanoseconds of a step that the average other rank waited for it
-  double delay = 0;      // of a step: how much more it computed, or waited for input, than the median rank
+  Shares shares{};         // nanoseconds, of an average step
+  int64_t last = 0;        // for how many calls the others waited for it
+  int64_t critical = 0;    // in how many steps it waited least for others, so that it decided their length
+  double cost = 0;         // nanoseconds of a step that the average other rank waited for it
+  double worst = 0;        // nanoseconds that the average other rank waited for it in one step, the worst
+  int64_t worst_step = 0;  // which
+  double delay = 0;        // of a step: how much more it computed, or waited for input, than the median rank
   Lateness why = Lateness::kNone;
 };
 
@@ -106,5 +108,6 @@ std::string as_json(const Summary& summary);
 std::string as_html(const Summary& summary);
 // What changed from one job to the other.
 std::string diff_text(const Summary& before, const Summary& after);
+std::string diff_json(const Summary& before, const Summary& after);
 
 }  // namespace rueda::timeline

@@ -88,6 +88,8 @@ std::string as_json(const Summary& s) {
                        {"cost_ns", rank.cost},
                        {"last", rank.last},
                        {"critical_steps", rank.critical},
+                       {"worst_ns", rank.worst},
+                       {"worst_step", rank.worst_step},
                        {"delay_ns", rank.delay},
                        {"why", name_of_lateness(rank.why)},
                        {"shares", shares_json(rank.shares)}});

@@ -212,36 +212,4 @@ std::string as_text(const Summary& summary) {
   return text;
 }
 
-std::string diff_text(const Summary& before, const Summary& after) {
-  if (before.steps == 0 || after.steps == 0) return "One of the two jobs has no finished step to compare.\n";
-  std::string text =
-      fmt::format("{:<14}{:>12}{:>12}{:>12}{:>9}\n", "of a step", "before", "after", "change", "");
-  const auto row = [&](std::string_view name, double a, double b) {
-    const std::string sign = b >= a ? "+" : "-";
-    const std::string part =
-        a > 0 ? fmt::format("{}{}", sign, percent_text(std::abs(b - a) / a)) : std::string();
-    text += fmt::format("{:<14}{:>12}{:>12}{:>12}{:>9}\n", name, time_text(a), time_text(b),
-                        sign + time_text(std::abs(b - a)), part);
-  };
-  row("length", before.step_length, after.step_length);
-  for (size_t i = 0; i < kShares; ++i)
-    if (before.shares[i] > 0 || after.shares[i] > 0)
-      row(name_of(static_cast<Share>(i)), before.shares[i], after.shares[i]);
-  text += fmt::format("{:<14}{:>12}{:>12}\n", "overlap", percent_text(before.overlap),
-                      percent_text(after.overlap));
-  text += fmt::format("{:<14}{:>12}{:>12}\n", "GB/s", fmt::format("{:.3g}", before.bus_gbps),
-                      fmt::format("{:.3g}", after.bus_gbps));
-  // The share that changed most in the direction of the whole says why.
-  const double change = after.step_length - before.step_length;
-  const double direction = change < 0 ? -1 : 1;
-  const auto part_of = [&](size_t i) { return direction * (after.shares[i] - before.shares[i]); };
-  size_t most = 0;
-  for (size_t i = 1; i < kShares; ++i)
-    if (part_of(i) > part_of(most)) most = i;
-  text += fmt::format("\nA step takes {} {} than before, most of all because of {} ({}{}).\n",
-                      time_text(std::abs(change)), change < 0 ? "less" : "more",
-                      name_of(static_cast<Share>(most)), change < 0 ? "-" : "+", time_text(part_of(most)));
-  return text;
-}
-
 }  // namespace rueda::timeline
