@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <future>
+#include <iterator>
 #include <set>
 
 #include "observe/job_view.h"
@@ -55,37 +56,68 @@ Status nothing_found(const std::string& target, size_t others, const std::vector
                                    : "no job or process " + target + " of this user runs rueda on this host";
   if (others > 0) why += "; rueda status shows the " + std::to_string(others) + " that do";
   for (const std::string& remark : remarks) why += "; " + remark;
-  return {Code::kUnavailable, why + (others > 0 ? "." : " (looked in " + status::folder_path() + ").")};
+  std::string folders;
+  for (const std::string& folder : status::folders()) folders += (folders.empty() ? "" : " and ") + folder;
+  return {Code::kUnavailable, why + (others > 0 ? "." : " (looked in " + folders + ").")};
 }
 
 // The job of the ranks that this launcher has started on this host; empty: there are none.
-std::string job_here(const Found& found, int launcher) {
-  for (const Process& one : found.processes)
+std::string job_here(const Found& all, int launcher) {
+  for (const Process& one : all.processes)
     if (one.reached_at.empty() && is_or_descends_from(one.pid, launcher)) return one.job;
   return {};
 }
 
-// Adds what the launcher says about other hosts, as far as it fits. Returns how many processes do not.
-size_t add_job(Found& found, const std::string& socket, JobView job, const std::string& target) {
-  const bool is_launcher = is_process(target, job.launcher);
-  size_t others = 0;
-  for (Process& process : job.processes) {
+// Adds what the launcher says about other hosts.
+void add_job(Found& all, const std::string& socket, JobView view) {
+  for (Process& process : view.processes) {
     // Hosts that share a folder of sockets have answered themselves.
-    if (std::ranges::any_of(found.processes, [&](const Process& one) { return is_same(one, process); }))
+    if (std::ranges::any_of(all.processes, [&](const Process& one) { return is_same(one, process); }))
       continue;
-    if (!is_launcher && !is_job(target, process.job) && target != std::to_string(process.pid)) {
-      ++others;
-      continue;
-    }
-    found.processes.push_back(std::move(process));
-    found.sockets.push_back(socket);
+    process.launcher = view.launcher;
+    all.processes.push_back(std::move(process));
+    all.sockets.push_back(socket);
   }
-  const std::string here = job_here(found, job.launcher);
-  for (Absent& absent : job.absent) {
+  const std::string here = job_here(all, view.launcher);
+  for (Absent& absent : view.absent) {
     if (absent.job.empty()) absent.job = here;
-    if (is_launcher || is_job(target, absent.job)) found.absent.push_back(std::move(absent));
+    all.absent.push_back(std::move(absent));
   }
-  return others;
+}
+
+// The jobs that a target means: a process stands for its whole job. Processes of other hosts have ids of
+// their own there.
+std::set<std::string> jobs_of(const Found& all, const std::string& target) {
+  std::set<std::string> jobs;
+  for (const Process& one : all.processes) {
+    const bool is_meant = one.reached_at.empty()
+                              ? is_process(target, one.pid)
+                              : is_process(target, one.launcher) || target == std::to_string(one.pid);
+    if (!one.job.empty() && (is_meant || is_job(target, one.job))) jobs.insert(one.job);
+  }
+  for (const Absent& one : all.absent)
+    if (!one.job.empty() && (is_process(target, one.launcher) || is_job(target, one.job)))
+      jobs.insert(one.job);
+  return jobs;
+}
+
+// Returns how many processes are left out.
+size_t select(Found& all, const std::string& target) {
+  if (target.empty()) return 0;
+  const std::set<std::string> jobs = jobs_of(all, target);
+  Found meant{.processes = {}, .sockets = {}, .absent = {}, .remarks = std::move(all.remarks)};
+  for (size_t i = 0; i < all.processes.size(); ++i) {
+    Process& one = all.processes[i];
+    if (!(one.job.empty() ? is_process(target, one.pid) : jobs.contains(one.job))) continue;
+    meant.processes.push_back(std::move(one));
+    meant.sockets.push_back(std::move(all.sockets[i]));
+  }
+  for (Absent& one : all.absent)
+    if (one.job.empty() ? is_process(target, one.launcher) : jobs.contains(one.job))
+      meant.absent.push_back(std::move(one));
+  const size_t left_out = all.processes.size() - meant.processes.size();
+  all = std::move(meant);
+  return left_out;
 }
 
 struct Wanted {
@@ -122,37 +154,38 @@ void take_job_stacks(const std::vector<Wanted>& all, const Asked& asked, std::ve
 
 Result<Found> find_processes(const std::string& target, int timeout_ms) {
   Found found;
-  size_t others = 0;
   std::vector<int> unanswered;
-  const std::string folder = status::folder_path();
+  std::vector<std::string> sockets, launchers;
+  for (const std::string& folder : status::folders()) {
+    std::ranges::move(status::sockets_in(folder), std::back_inserter(sockets));
+    std::ranges::move(status::sockets_in(folder, status::kLauncherSocket), std::back_inserter(launchers));
+  }
   const status::JobQuestion question{.what = "status", .timeout_ms = timeout_ms};
-  const std::vector<std::string> launchers = status::sockets_in(folder, status::kLauncherSocket);
   auto elsewhere = std::async(std::launch::async, [&] { return ask_launchers(launchers, question); });
-  for (const auto& [socket, answer] : ask_all(status::sockets_in(folder), "status", timeout_ms)) {
+  for (const auto& [socket, answer] : ask_all(sockets, "status", timeout_ms)) {
     Result<Process> process =
         answer.is_ok() ? parse_process(answer.value().text) : Result<Process>(answer.status());
-    if (process.is_ok()) process.value().pid = answer.value().pid;
     if (answer.status().code == Code::kTimeout) unanswered.push_back(pid_of(socket));
     if (!process.is_ok()) {
       found.remarks.push_back(process.status().why);
-    } else if (is_job(target, process.value().job) || is_process(target, process.value().pid)) {
-      found.processes.push_back(process.value());
-      found.sockets.push_back(socket);
-    } else {
-      ++others;
+      continue;
     }
+    process.value().pid = answer.value().pid;
+    found.processes.push_back(std::move(process).value());
+    found.sockets.push_back(socket);
   }
   for (const Asked& one : elsewhere.get()) {
     const Result<status::JobAnswer> answer =
         one.answer.is_ok() ? status::decode_job_answer(one.answer.value().text) : one.answer.status();
     if (answer.is_ok())
-      others += add_job(found, one.socket, view_of(answer.value()), target);
+      add_job(found, one.socket, view_of(answer.value()));
     else
       found.remarks.push_back(answer.status().why);
   }
   for (Absent& one : unreached(found.processes, found.absent)) found.absent.push_back(std::move(one));
   for (Absent& one : silent(found.processes, found.absent, unanswered))
     found.absent.push_back(std::move(one));
+  const size_t others = select(found, target);
   if (!found.processes.empty() || !found.absent.empty()) return found;
   return nothing_found(target, others, found.remarks);
 }

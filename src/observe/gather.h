@@ -19,8 +19,8 @@ struct Found {
   std::vector<Absent> absent;        // of other hosts
   std::vector<std::string> remarks;  // about those that did not answer
 };
-// target: empty: all; else the beginning of a job's id, or the process id of a rank or of what started it.
-// Fails if nothing fits.
+// target: empty: all; else the beginning of a job's id, or the process id of a rank or of what started it,
+// which stands for the whole job. Fails if nothing fits.
 Result<Found> find_processes(const std::string& target, int timeout_ms);
 
 // All at once, because a rank that hangs takes its time. rank: -1: all of them.

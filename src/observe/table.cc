@@ -10,6 +10,7 @@ namespace {
 
 constexpr size_t kShownName = 40;
 constexpr size_t kShownReason = 200;
+constexpr double kHardlyComputes = 0.1;  // cores; on a GPU, too, a thread prepares the work
 
 std::string amount(int64_t bytes) {
   double value = static_cast<double>(bytes);
@@ -33,7 +34,11 @@ std::string printable(std::string text, size_t most) {
 std::string doing(const Process& process) {
   if (process.job.empty()) return "connects, or has no init yet";
   if (!process.failure.empty()) return "failed: " + printable(process.failure, 80);
-  if (process.in_flight.empty()) return "computes";
+  if (process.in_flight.empty()) {
+    if (process.input_for_s) return fmt::format("waits for input, {:.1f} s", *process.input_for_s);
+    if (process.cores && *process.cores < kHardlyComputes) return "sleeps or waits: it uses no core";
+    return "computes";
+  }
   const InFlight& oldest = process.in_flight.front();
   const std::string more =
       process.in_flight_count > 1 ? fmt::format(" and {} more", process.in_flight_count - 1) : "";

@@ -83,6 +83,8 @@ Result<Process> parse_process(const std::string& from) {
   const json steps = object(answer, "steps"), plan = object(answer, "plan");
   process.steps = integer(steps, "count");
   process.steps_per_s = real(steps, "per_s");
+  process.input_for_s = real(answer, "input_for_s");
+  process.cores = real(answer, "cores");
   process.has_plan = plan.value("is_active", json()) == json(true);
   process.plans_begun = integer(plan, "begun");
   process.in_flight_count = integer(answer, "in_flight_count");

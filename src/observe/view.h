@@ -28,10 +28,13 @@ struct Process {
   Rank rank = -1, size = 0;
   std::string host;
   std::string reached_at;  // the host as its launcher names it; empty: this host
+  int launcher = 0;        // the process id of that launcher
   std::string failure;     // why the job cannot go on; empty: it can
   int64_t steps = 0;
   std::optional<double> steps_per_s;
   int64_t resident_bytes = 0, link_bytes_per_s = 0;
+  std::optional<double> input_for_s;  // it waits for its next batch
+  std::optional<double> cores;        // that it uses, where it is in no operation
   bool has_plan = false;
   int64_t plans_begun = 0;
   std::vector<InFlight> in_flight;                                   // oldest first

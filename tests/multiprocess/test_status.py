@@ -84,6 +84,11 @@ def test_a_rank_that_hangs_in_c_code_is_named_and_its_line_is_shown(folder, how)
             shown["in_flight"][0]["name"] == "allreduce.late" and shown["in_flight"][0]["what"] == "allreduce"
         )
 
+        # The process id of a rank stands for its job.
+        assert set(_status(folder, str(shown["pid"]))) == {0, 1, 2}
+        _, table, _ = _rueda(folder, "status", str(shown["pid"]))
+        assert "3 of 3 ranks are here" in table and "sleeps or waits: it uses no core" in table, table
+
         code, out, error = _rueda(folder, "stacks", "--json", str(job.pid))
         assert code == 0, error
         ranks = {rank["rank"]: rank for rank in json.loads(out)["ranks"]}

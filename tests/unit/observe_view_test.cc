@@ -140,6 +140,18 @@ TEST(Table, shows_who_waits_for_whom_and_which_ranks_are_elsewhere) {
   EXPECT_THAT(status_json(all, {}), HasSubstr("\"waits_for\": [\n        1\n      ]"));
 }
 
+TEST(Table, says_what_a_rank_does_that_is_in_no_operation) {
+  const auto does = [](const char* more) {
+    const Result<Process> one =
+        parse_process(R"({"pid": 1, "job": "a", "rank": 0, "size": 1)" + std::string(more) + "}");
+    return status_table({one.value()}, {});
+  };
+  EXPECT_THAT(does(""), HasSubstr("  computes\n")) << "another release does not say";
+  EXPECT_THAT(does(R"(, "cores": 0.6)"), HasSubstr("  computes\n"));
+  EXPECT_THAT(does(R"(, "cores": 0.02)"), HasSubstr("  sleeps or waits: it uses no core\n"));
+  EXPECT_THAT(does(R"(, "cores": 0.02, "input_for_s": 1.5)"), HasSubstr("  waits for input, 1.5 s\n"));
+}
+
 TEST(Table, control_characters_of_names_do_not_reach_the_terminal) {
   InFlight evil = gradient();
   evil.name = "a\x1b[2Jb";

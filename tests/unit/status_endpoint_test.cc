@@ -70,6 +70,20 @@ TEST_F(EndpointTest, a_request_that_is_too_long_gets_no_answer) {
   EXPECT_EQ(ask(endpoint->path(), "status", kPatience_ms).value().text, "<status>");  // and harms nobody else
 }
 
+TEST(Folders, of_a_login_session_and_of_processes_outside_it_are_both_looked_in) {
+  const char* const given = std::getenv("XDG_RUNTIME_DIR");
+  const std::string before = given == nullptr ? "" : given;
+  const std::string session = "/run/user/" + std::to_string(geteuid());
+  const std::string of_session = session + "/rueda", outside = "/tmp/rueda-" + std::to_string(geteuid());
+  unsetenv("XDG_RUNTIME_DIR");
+  EXPECT_THAT(folders(), ElementsAre(outside, of_session));
+  setenv("XDG_RUNTIME_DIR", session.c_str(), 1);
+  EXPECT_THAT(folders(), ElementsAre(of_session, outside));
+  setenv("XDG_RUNTIME_DIR", "/elsewhere", 1);
+  EXPECT_THAT(folders(), ElementsAre("/elsewhere/rueda")) << "somebody has chosen it";
+  given == nullptr ? unsetenv("XDG_RUNTIME_DIR") : setenv("XDG_RUNTIME_DIR", before.c_str(), 1);
+}
+
 TEST_F(EndpointTest, other_users_can_enter_neither_the_folder_nor_the_socket) {
   const auto endpoint = start(echo);
   struct stat about {};

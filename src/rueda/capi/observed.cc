@@ -10,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <thread>
 #include <utility>
 
 #include "rueda/base/clock.h"
@@ -30,7 +31,8 @@ namespace {
 constexpr size_t kShownInFlight = 64;
 constexpr size_t kShownName = 256;
 constexpr uint64_t kSpareDescriptors = 64;  // left to the connections between ranks, which matter more
-constexpr size_t kLoggedBytes = 8 << 10;    // of stacks, the main thread's first
+constexpr Nanos kWatchedFor = 50 * kMillisecond;
+constexpr size_t kLoggedBytes = 8 << 10;  // of stacks, the main thread's first
 
 struct Shown {
   std::mutex mutex;
@@ -105,9 +107,28 @@ void add_elsewhere(nlohmann::ordered_json& out, const runtime::Session& session)
   for (auto& [key, host] : hosts) list.push_back(std::move(host));
 }
 
+// How many cores this process uses at the moment.
+double cores_in_use() {
+  const Nanos began = monotonic_now(), before = process_use().cpu;
+  std::this_thread::sleep_for(std::chrono::nanoseconds(kWatchedFor));
+  return static_cast<double>(process_use().cpu - before) / static_cast<double>(monotonic_now() - began);
+}
+
+// What a process does that is in no operation.
+std::string with_use(const std::string& snapshot, const runtime::Engine& engine) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::parse(snapshot);
+  const Nanos since = engine.input_since();
+  if (since != 0) out["input_for_s"] = seconds(std::max<Nanos>(monotonic_now() - since, 1));
+  out["cores"] = cores_in_use();
+  return out.dump();
+}
+
 std::string answer(const std::string& request) {
   const std::shared_ptr<runtime::Engine> now = engine();
-  if (request == "status") return snapshot_json(now.get());
+  if (request == "status") {
+    const bool is_idle = now && now->operations().oldest(0).second == 0;
+    return is_idle ? with_use(snapshot_json(now.get()), *now) : snapshot_json(now.get());
+  }
   if (request == "stacks") {
     const status::Stacks stacks =
         status::capture_stacks(Deadline::after(status::kCaptureTime), status::Caller::kLeftOut);

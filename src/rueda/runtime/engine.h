@@ -56,6 +56,7 @@ class Engine final : private Work {
   // As in Observer.
   void input_begins() { observer_.input_begins(monotonic_now()); }
   void input_ends() { observer_.input_ends(); }
+  [[nodiscard]] Nanos input_since() const { return observer_.input_since(); }  // 0: it does not wait
 
   // Leaves in good order: everything the coordinator has ordered completes, then all ranks stop.
   // Bounded in time.

@@ -29,6 +29,7 @@ class Observer {
   // The program waits for its next batch from now on, or no longer.
   void input_begins(Nanos now) { input_since_.store(now); }
   void input_ends() { input_since_.store(0); }
+  [[nodiscard]] Nanos input_since() const { return input_since_.load(); }  // 0: it does not wait
   // Remembers the first tensor with NaN or infinity, if RUEDA_CHECK_NUMBERS is on.
   void check_numbers(const Tensor& tensor);
 

@@ -57,6 +57,15 @@ std::string folder_path() {
   return folder_path(given != nullptr ? given : "");
 }
 
+std::vector<std::string> folders() {
+  const std::string mine = folder_path();
+  const std::string with_session = folder_path("/run/user/" + std::to_string(geteuid()));
+  const std::string without = folder_path("");
+  if (mine == without) return {mine, with_session};
+  if (mine == with_session) return {mine, without};
+  return {mine};
+}
+
 std::string folder_path(std::string_view runtime_dir) {
   if (runtime_dir.starts_with('/')) return std::string(runtime_dir) + "/rueda";
   return "/tmp/rueda-" + std::to_string(geteuid());

@@ -18,6 +18,9 @@ inline constexpr std::string_view kProcessSocket = ".sock";  // the ending of th
 inline constexpr std::string_view kLauncherSocket = ".job";  // `rueda run`, which answers for other hosts
 
 std::string folder_path();
+// Where processes of this user are to be looked for: a login session has XDG_RUNTIME_DIR, and cron, su and
+// many launchers have not. Another value of it than that of a session says where alone.
+std::vector<std::string> folders();
 // For a process with this value of XDG_RUNTIME_DIR.
 std::string folder_path(std::string_view runtime_dir);
 // Makes it, mode 0700. Fails if the path is something that others could have made or may enter.
