@@ -140,6 +140,8 @@ def configure(tally: Tally, preset: str) -> bool:
     """Configures a preset with its tests."""
     cmake = build_wheel.find_cmake() or "cmake"
     command = [cmake, "--preset", preset, "-DRUEDA_BUILD_TESTS=ON", "--log-level=WARNING"]
+    if not (BUILD / preset / "tests.txt").exists():
+        command.append("-DRUEDA_JOIN_TESTS=ON")  # a tree that somebody works in stays as it is
     is_configured = run(command, limit_s=120) == 0
     tally.note(f"configure {preset}", is_configured)
     return is_configured

@@ -60,12 +60,17 @@ int summary_command(const std::vector<std::string>& files, int64_t epoch, bool i
   return 0;
 }
 
-int diff_command(const std::string& before, const std::string& after) {
-  const Result<timeline::Summary> a = summarize({before}, -1);
+// A job, or one of its epochs.
+struct Compared {
+  std::string file;
+  int64_t epoch = -1;
+};
+int diff_command(const Compared& before, const Compared& after, bool is_json) {
+  const Result<timeline::Summary> a = summarize({before.file}, before.epoch);
   if (!a.is_ok()) return fail(a.status());
-  const Result<timeline::Summary> b = summarize({after}, -1);
+  const Result<timeline::Summary> b = summarize({after.file}, after.epoch);
   if (!b.is_ok()) return fail(b.status());
-  put(timeline::diff_text(a.value(), b.value()));
+  put((is_json ? timeline::diff_json : timeline::diff_text)(a.value(), b.value()));
   return 0;
 }
 
@@ -90,7 +95,8 @@ int timeline_command(const Arguments& arguments) {
   CLI::App app(kHelp, "rueda timeline");
   app.require_subcommand(1);
   std::vector<std::string> files;
-  std::string html, before, after, out;
+  std::string html, out;
+  Compared before, after;
   int64_t epoch = -1;
   bool is_json = false;
   CLI::App* const summary = app.add_subcommand("summary", "where the time of each step went");
@@ -101,8 +107,13 @@ int timeline_command(const Arguments& arguments) {
   summary->add_flag("--json", is_json, "print JSON, with every step");
   summary->add_option("--html", html, "also write a page to this file");
   CLI::App* const diff = app.add_subcommand("diff", "what changed between two jobs");
-  diff->add_option("BEFORE", before, "of the first job")->required();
-  diff->add_option("AFTER", after, "of the second job")->required();
+  diff->add_option("BEFORE", before.file, "of the first job")->required();
+  diff->add_option("AFTER", after.file, "of the second job, or again of the first")->required();
+  diff->add_option("--epoch-before", before.epoch, "which init of the first job")
+      ->check(CLI::NonNegativeNumber);
+  diff->add_option("--epoch-after", after.epoch, "which init of the second job")
+      ->check(CLI::NonNegativeNumber);
+  diff->add_flag("--json", is_json, "print JSON");
   CLI::App* const merged = app.add_subcommand("merge", "one trace of all ranks");
   merged->add_option("OUT", out, "the file to write: .json for Chrome's format, else Perfetto's")->required();
   merged->add_option("FILE", files, "as for summary")->required();
@@ -117,7 +128,7 @@ int timeline_command(const Arguments& arguments) {
     return kUsageError;
   }
   if (summary->parsed()) return summary_command(files, epoch, is_json, html);
-  return diff->parsed() ? diff_command(before, after) : merge_command(out, files);
+  return diff->parsed() ? diff_command(before, after, is_json) : merge_command(out, files);
 }
 
 }  // namespace rueda::cli

@@ -8,6 +8,7 @@ namespace {
 
 constexpr double kWorthSaying = 0.01;  // of a step's time
 constexpr double kMostlyPlanned = 0.5;
+constexpr int64_t kManySteps = 10;  // among few, one step weighs much by chance
 
 double part(const Summary& summary, Share share) {
   return summary.shares[static_cast<size_t>(share)] / summary.step_length;
@@ -35,10 +36,24 @@ std::string why_late(const RankSummary& rank) {
   return {};
 }
 
+// Whether the others waited for this rank in one step more than in all others together.
+bool is_single_event(const Summary& summary, const RankSummary& rank) {
+  return summary.steps >= kManySteps && rank.worst > rank.cost * static_cast<double>(summary.steps) / 2;
+}
+
 void advise_ranks(const Summary& summary, std::vector<Advice>& advice) {
   for (const RankSummary& rank : summary.by_rank) {
     const double gain = rank.cost / summary.step_length;
     if (gain < kWorthSaying) continue;
+    if (is_single_event(summary, rank)) {
+      advice.push_back(
+          {gain, fmt::format("The other ranks waited {} for rank {} (host {}) in {} {} alone, and little in "
+                             "others, so this was one event: a checkpoint, an evaluation, a stopped process, "
+                             "a hanging file system. `rueda timeline merge` draws what the rank did then.",
+                             time_text(rank.worst), rank.rank, rank.host,
+                             summary.has_steps ? "step" : "window", rank.worst_step)});
+      continue;
+    }
     advice.push_back({gain, fmt::format("The other ranks wait {} of each step for rank {} (host {}): {}.",
                                         time_text(rank.cost), rank.rank, rank.host, why_late(rank))});
   }

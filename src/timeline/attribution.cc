@@ -99,6 +99,7 @@ Attribution attribute(const RankStepTimes& times) {
     const Share share = share_of(open, has_ended);
     result.shares[static_cast<size_t>(share)] += time;
     if (share == Share::kWaiting) result.waiting_for[awaited.front()] += time;
+    if (share == Share::kTransfer) result.transfers.push_back({to - time, to});
     if (open[kUnderWay] == 0) return;
     result.under_way += time;
     if (open[kBlocked] == 0) result.hidden += time;

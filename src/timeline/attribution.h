@@ -52,6 +52,7 @@ struct RankStepTimes {
 struct Attribution {
   std::array<Nanos, kShares> shares{};
   std::unordered_map<Rank, Nanos> waiting_for;  // of shares[kWaiting]
+  std::vector<Interval> transfers;              // shares[kTransfer], one after the other
   Nanos under_way = 0;                          // at least one call had started and not ended
   Nanos hidden = 0;                             // of that, while the thread was not blocked
 

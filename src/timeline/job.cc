@@ -5,11 +5,14 @@
 #include <set>
 #include <utility>
 
+#include "timeline/units.h"
+
 namespace rueda::timeline {
 namespace {
 
 namespace fs = std::filesystem;
 
+constexpr Nanos kEndsEarly = 2 * kSecond;
 constexpr size_t kMaxDepartures = 64;  // different reasons that are kept
 constexpr std::string_view kSuffix = ".rec";
 
@@ -174,6 +177,22 @@ void align(Job& job) {
   }
 }
 
+// Steps are counted up to where the first rank ends.
+void remark_early_ends(Job& job) {
+  Nanos latest = INT64_MIN;
+  for (const RankFile& file : job.ranks)
+    if (file.is_aligned && file.calls > 0) latest = std::max(latest, file.aligned(file.last));
+  for (const RankFile& file : job.ranks) {
+    if (!file.is_aligned || file.calls == 0) continue;
+    const Nanos early = latest - file.aligned(file.last);
+    if (early >= kEndsEarly)
+      job.remarks.push_back(fmt::format(
+          "The records of rank {} end {} before those of others, so the summary ends there too: it ended "
+          "earlier, or its file was cut off.",
+          file.rank, time_text(static_cast<double>(early))));
+  }
+}
+
 void remark(const std::vector<Scan>& scans, Job& job) {
   for (size_t i = 0; i < scans.size(); ++i)
     if (!scans[i].fault.is_ok()) job.remarks.push_back(scans[i].fault.why);
@@ -185,6 +204,7 @@ void remark(const std::vector<Scan>& scans, Job& job) {
     job.remarks.push_back("Files of " + std::to_string(job.ranks.size()) + " of " + std::to_string(job.size) +
                           " ranks were given: for the others, waiting is counted as transfer.");
   }
+  remark_early_ends(job);
   if (job.epochs.size() > 1)
     job.remarks.push_back("The files hold " + std::to_string(job.epochs.size()) + " epochs; this is epoch " +
                           std::to_string(job.epoch) + ". --epoch chooses another one.");
@@ -195,7 +215,8 @@ void remark(const std::vector<Scan>& scans, Job& job) {
   for (const RankFile& file : job.ranks) {
     if (file.stalls == 0) continue;
     job.remarks.push_back("Ranks were stalled, as rank " + std::to_string(file.rank) + " was told " +
-                          std::to_string(file.stalls) + " times, last: " + file.stall);
+                          std::to_string(file.stalls) + (file.stalls == 1 ? " time: " : " times, last: ") +
+                          file.stall);
     break;  // every rank is told; rank 0 in the most detail
   }
 }

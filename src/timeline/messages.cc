@@ -30,6 +30,10 @@ void SentTimes::add(Rank rank, const Span& message, Nanos begin) {
     begins_.insert_or_assign(arrow_of(rank, message), begin);
 }
 
+void SentTimes::forget(Rank rank, const Span& message) {
+  if (message.kind == SpanKind::kSent) begins_.erase(arrow_of(rank, message));
+}
+
 Nanos SentTimes::of(Rank rank, const Span& message) const {
   const auto at = begins_.find(arrow_of(rank, message));
   return at == begins_.end() ? 0 : at->second;

@@ -17,6 +17,7 @@ class SentTimes {
   explicit SentTimes(Epoch epoch) : epoch_(epoch) {}
   // Of the rank whose record it is. Only what is sent counts.
   void add(Rank rank, const Span& message, Nanos begin);
+  void forget(Rank rank, const Span& message);
   // Of a message that `rank` received; 0: not known.
   [[nodiscard]] Nanos of(Rank rank, const Span& message) const;
   // The arrow of a message that rank sent or received.

@@ -2,6 +2,12 @@
 
 namespace rueda::timeline {
 
+namespace {
+
+constexpr size_t kMaxMessages = 1u << 14;  // of a step
+
+}  // namespace
+
 StepStream::StepStream(RecordReader reader, const RankFile& file, Epoch epoch, const Division& division)
     : reader_(std::move(reader)), file_(&file), epoch_(epoch), division_(division) {
   if (division_.window > 0) at_ = division_.from;
@@ -26,6 +32,11 @@ void StepStream::take(const Span& span, RankStep& step) const {
     step.waits.emplace_back(file_->aligned(span.begin), file_->aligned(span.end));
   if (span.kind == SpanKind::kInput)
     step.inputs.emplace_back(file_->aligned(span.begin), file_->aligned(span.end));
+  if (is_message(span.kind) && step.messages.size() < kMaxMessages) {
+    Span& message = step.messages.emplace_back(span);
+    message.begin = file_->aligned(span.begin);
+    message.end = file_->aligned(span.end);
+  }
 }
 
 std::optional<RankStep> StepStream::next() { return division_.window > 0 ? next_window() : next_marked(); }
@@ -69,7 +80,8 @@ std::optional<RankStep> StepStream::next_window() {
     if (!is_mine_) continue;
     const auto* call = std::get_if<Call>(record);
     const auto* span = std::get_if<Span>(record);
-    const bool is_span = span != nullptr && (span->kind == SpanKind::kWait || span->kind == SpanKind::kInput);
+    const bool is_span = span != nullptr && (span->kind == SpanKind::kWait ||
+                                             span->kind == SpanKind::kInput || is_message(span->kind));
     if (call == nullptr && !is_span) continue;
     const bool is_next = file_->aligned(call != nullptr ? call->ended : span->end) >= step.end;
     RankStep& to = is_next ? ahead_ : step;

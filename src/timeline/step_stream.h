@@ -16,6 +16,7 @@ struct RankStep {
   Nanos begin = 0, end = 0;
   std::vector<Call> calls;
   std::vector<std::pair<Nanos, Nanos>> waits, inputs;
+  std::vector<Span> messages;  // in the order of their ends; those beyond a bound are left out
 };
 
 // How the time of a job is divided into steps.

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "timeline/arrivals.h"
+#include "timeline/link_uses.h"
 #include "timeline/slow_links.h"
 #include "timeline/step_stream.h"
 #include "timeline/transfers.h"
@@ -50,7 +51,8 @@ Division division_of(const Job& job) {
 
 class Summarizer {
  public:
-  Summarizer(const Job& job, const Division& division) : job_(job), division_(division) {
+  Summarizer(const Job& job, const Division& division)
+      : job_(job), division_(division), link_uses_(job.epoch) {
     summary_.epoch = job.epoch;
     summary_.size = job.size;
     summary_.files = static_cast<Rank>(job.ranks.size());
@@ -76,12 +78,12 @@ class Summarizer {
     Steps before, now = read(streams), next = now.empty() ? Steps() : read(streams);
     while (!now.empty()) {
       add_step(now, next);
-      arrivals_.forget(before);
+      forget(before);
       before = std::move(now);
       now = std::move(next);
       next = now.empty() ? Steps() : read(streams);
     }
-    arrivals_.forget(before);
+    forget(before);
     return Status::ok();
   }
 
@@ -98,22 +100,30 @@ class Summarizer {
       steps.push_back(std::move(*step));
     }
     for (size_t i = 0; i < steps.size(); ++i) arrivals_.add(job_.ranks[i], steps[i]);
+    link_uses_.add(job_, steps);
     return steps;
+  }
+  void forget(const Steps& steps) {
+    arrivals_.forget(steps);
+    link_uses_.forget(job_, steps);
   }
 
   void add_step(const Steps& steps, const Steps& next);
   [[nodiscard]] RankStepTimes times_of(size_t i, const RankStep& step, const RankStep* next);
   void add_rank(size_t i, const Attribution& attribution);
+  void note_worst();
   void finish_ranks();
 
   const Job& job_;
   Division division_;
   Arrivals arrivals_;
   Transfers transfers_;
+  LinkUses link_uses_;
   Summary summary_;
   Nanos hidden_ = 0, under_way_ = 0, attributed_ = 0, measured_ = 0;
   std::vector<double> lengths_;
   std::vector<std::unordered_map<Rank, double>> waited_for_;  // by rank: for whom
+  std::unordered_map<Rank, double> waited_now_;               // in this step: for whom, by all ranks
 };
 
 RankStepTimes Summarizer::times_of(size_t i, const RankStep& step, const RankStep* next) {
@@ -139,9 +149,24 @@ RankStepTimes Summarizer::times_of(size_t i, const RankStep& step, const RankSte
 void Summarizer::add_rank(size_t i, const Attribution& attribution) {
   RankSummary& rank = summary_.by_rank[i];
   for (size_t s = 0; s < kShares; ++s) rank.shares[s] += static_cast<double>(attribution.shares[s]);
-  for (const auto& [whom, time] : attribution.waiting_for) waited_for_[i][whom] += static_cast<double>(time);
+  for (const auto& [whom, time] : attribution.waiting_for) {
+    waited_for_[i][whom] += static_cast<double>(time);
+    waited_now_[whom] += static_cast<double>(time);
+  }
   hidden_ += attribution.hidden;
   under_way_ += attribution.under_way;
+}
+
+// A rank that held up the others in one step alone is another matter than a slow one.
+void Summarizer::note_worst() {
+  const double others = std::max(1.0, static_cast<double>(summary_.by_rank.size()) - 1);
+  for (RankSummary& rank : summary_.by_rank)
+    if (const auto at = waited_now_.find(rank.rank);
+        at != waited_now_.end() && at->second / others > rank.worst) {
+      rank.worst = at->second / others;
+      rank.worst_step = summary_.steps;
+    }
+  waited_now_.clear();
 }
 
 void Summarizer::add_step(const Steps& steps, const Steps& next) {
@@ -149,10 +174,12 @@ void Summarizer::add_step(const Steps& steps, const Steps& next) {
   StepSummary row{.first = summary_.steps};
   size_t critical = 0;
   std::vector<std::array<Nanos, kShares>> shares;
+  std::vector<std::vector<Interval>> transfers;
   for (size_t i = 0; i < steps.size(); ++i) {
     const RankStepTimes times = times_of(i, steps[i], next.empty() ? nullptr : &next[i]);
-    const Attribution attribution = attribute(times);
+    Attribution attribution = attribute(times);
     add_rank(i, attribution);
+    transfers.push_back(std::move(attribution.transfers));
     shares.push_back(attribution.shares);
     constexpr auto kWaits = static_cast<size_t>(Share::kWaiting);
     if (shares[i][kWaits] < shares[critical][kWaits]) critical = i;
@@ -163,6 +190,9 @@ void Summarizer::add_step(const Steps& steps, const Steps& next) {
     for (size_t s = 0; s < kShares; ++s)
       row.shares[s] += static_cast<double>(attribution.shares[s]) / static_cast<double>(steps.size());
   }
+  const std::array<const Steps*, 2> parts = {&steps, &next};
+  link_uses_.add_step(job_, std::span(parts).first(next.empty() ? 1 : 2), transfers);
+  note_worst();
   ++summary_.by_rank[critical].critical;
   for (size_t s = 0; s < kShares; ++s) summary_.critical[s] += static_cast<double>(shares[critical][s]);
   ++summary_.steps;
@@ -234,6 +264,7 @@ Summary Summarizer::finish(const Names& names) {
     if (!file.clock.is_empty())
       summary_.clock_bound =
           std::max(summary_.clock_bound, static_cast<double>(file.clock.at(file.last).bound));
+  link_uses_.finish(job_, summary_);
   judge_links(job_, summary_);
   transfers_.finish(names, static_cast<int64_t>(job_.ranks.size()), summary_);
   summary_.advice = advise(summary_);

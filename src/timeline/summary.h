@@ -26,11 +26,13 @@ enum class Lateness : uint8_t { kNone, kCompute, kInput, kUnknown };
 struct RankSummary {
   Rank rank = 0;
   std::string host;
-  Shares shares{};       // nanoseconds, of an average step
-  int64_t last = 0;      // for how many calls the others waited for it
-  int64_t critical = 0;  // in how many steps it waited least for others, so that it decided their length
-  double cost = 0;       // nanoseconds of a step that the average other rank waited for it
-  double delay = 0;      // of a step: how much more it computed, or waited for input, than the median rank
+  Shares shares{};         // nanoseconds, of an average step
+  int64_t last = 0;        // for how many calls the others waited for it
+  int64_t critical = 0;    // in how many steps it waited least for others, so that it decided their length
+  double cost = 0;         // nanoseconds of a step that the average other rank waited for it
+  double worst = 0;        // nanoseconds that the average other rank waited for it in one step, the worst
+  int64_t worst_step = 0;  // which
+  double delay = 0;        // of a step: how much more it computed, or waited for input, than the median rank
   Lateness why = Lateness::kNone;
 };
 
@@ -51,6 +53,15 @@ struct LinkSummary {
   Rank rank = 0;
   double out_gbps = 0, in_gbps = 0;
   bool is_slow_out = false, is_slow_in = false;  // less than half of what the median rank does
+};
+
+// What passed from one rank to another in messages, from a timeline.
+struct LinkTransfer {
+  Rank from = 0, to = 0;
+  double blocked = 0;        // nanoseconds of an average step for which the average rank waited for its bytes
+  double bytes = 0;          // of a step
+  double gbps = 0;           // of a message while it is under way
+  double measured_gbps = 0;  // of a connection while it is busy, as the network stack counted; 0: not known
 };
 
 struct Advice {
@@ -78,6 +89,8 @@ struct Summary {
   std::vector<StepSummary> by_step;
   std::vector<RankSummary> by_rank;
   std::vector<TransferSummary> by_transfer;  // those that took most time first
+  std::vector<LinkTransfer> by_link;         // those for which ranks waited most first; empty: no messages
+  double off_links = 0;                      // of shares[kTransfer], what is not in by_link
   std::vector<LinkSummary> links;            // between hosts
   std::vector<trace::SlowLink> slow_pairs;   // of ranks whose other connections are as fast as any
   std::vector<Advice> advice;                // most gain first
@@ -95,5 +108,6 @@ std::string as_json(const Summary& summary);
 std::string as_html(const Summary& summary);
 // What changed from one job to the other.
 std::string diff_text(const Summary& before, const Summary& after);
+std::string diff_json(const Summary& before, const Summary& after);
 
 }  // namespace rueda::timeline

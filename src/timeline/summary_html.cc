@@ -13,6 +13,7 @@ namespace rueda::timeline {
 namespace {
 
 constexpr int64_t kMostColumns = 200;  // steps side by side; more are taken together
+constexpr size_t kMostLinks = 32;
 constexpr double kChartWidth = 1000, kChartHeight = 240, kRowWidth = 300, kRowHeight = 16;
 
 // Characters that show nothing and would move or turn others: the ends of their ranges, in UTF-8.
@@ -222,6 +223,32 @@ std::string transfer_table(const Summary& s) {
                rows);
 }
 
+// Where bytes moved, from messages.
+std::string transfers_by_link(const Summary& s) {
+  if (s.by_link.empty()) return {};
+  const double transfer = s.shares[static_cast<size_t>(Share::kTransfer)];
+  const auto speed = [](double gbps) { return gbps > 0 ? fmt::format("{:.3g}", gbps) : std::string(); };
+  const auto part = [&](double time) { return percent_text(transfer > 0 ? time / transfer : 0); };
+  std::string rows;
+  for (size_t i = 0; i < std::min(s.by_link.size(), kMostLinks); ++i) {
+    const LinkTransfer& link = s.by_link[i];
+    rows +=
+        fmt::format("<tr><td>{} → {}<td>{}<td>{}<td>{}<td>{}<td>{}</tr>\n", link.from, link.to,
+                    time_text(link.blocked), part(link.blocked), size_text(static_cast<int64_t>(link.bytes)),
+                    speed(link.gbps), speed(link.measured_gbps));
+  }
+  rows += fmt::format("<tr><td>no link<td>{}<td>{}<td><td><td></tr>\n", time_text(s.off_links),
+                      part(s.off_links));
+  std::string text = "<h2>Transfer by link: where the bytes were for which ranks were blocked</h2>\n" +
+                     table("Transfer by link",
+                           "<th>from → to<th>of a step<th>part<th>bytes a step<th>GB/s<th>busy GB/s", rows);
+  if (s.by_link.size() > kMostLinks)
+    text += fmt::format("<p>And {} more links (--json lists all). ", s.by_link.size() - kMostLinks);
+  else
+    text += "<p>";
+  return text + "No link: adding and copying in memory.</p>\n";
+}
+
 std::string link_tables(const Summary& s) {
   if (s.links.empty()) return {};
   std::string rows;
@@ -280,7 +307,8 @@ std::string as_html(const Summary& s) {
   for (const std::string& remark : s.remarks) page += "<p class=\"faint\">" + literal(remark) + "</p>\n";
   page += what_to_do(s);
   if (s.steps > 0) page += steps_and_ranks(s);
-  page += "<h2>Transfers</h2>\n<p>" + transfers_text(s) + ".</p>\n" + transfer_table(s) + link_tables(s);
+  page += "<h2>Transfers</h2>\n<p>" + transfers_text(s) + ".</p>\n" + transfer_table(s);
+  if (s.steps > 0) page += transfers_by_link(s) + link_tables(s);
   page += "</main><script>";
   page += kPageScript;
   return page + "</script>\n</body></html>\n";

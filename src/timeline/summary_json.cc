@@ -28,6 +28,15 @@ std::string_view name_of_lateness(Lateness why) {
 }
 
 void add_links(const Summary& s, Json& json) {
+  Json& by_link = json["by_link"] = Json::array();
+  for (const LinkTransfer& link : s.by_link)
+    by_link.push_back({{"from", link.from},
+                       {"to", link.to},
+                       {"blocked_ns", link.blocked},
+                       {"bytes", link.bytes},
+                       {"gbps", link.gbps},
+                       {"measured_gbps", link.measured_gbps}});
+  json["off_links_ns"] = s.off_links;
   Json& links = json["links"] = Json::array();
   for (const LinkSummary& link : s.links)
     links.push_back({{"rank", link.rank},
@@ -79,6 +88,8 @@ std::string as_json(const Summary& s) {
                        {"cost_ns", rank.cost},
                        {"last", rank.last},
                        {"critical_steps", rank.critical},
+                       {"worst_ns", rank.worst},
+                       {"worst_step", rank.worst_step},
                        {"delay_ns", rank.delay},
                        {"why", name_of_lateness(rank.why)},
                        {"shares", shares_json(rank.shares)}});

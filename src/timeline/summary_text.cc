@@ -96,6 +96,28 @@ std::string transfers(const Summary& s) {
   return text;
 }
 
+// Where bytes moved, and how fast, from messages.
+std::string transfers_by_link(const Summary& s) {
+  if (s.by_link.empty()) return {};
+  const double transfer = s.shares[static_cast<size_t>(Share::kTransfer)];
+  std::string text = "\nTransfer by link: where the bytes were for which ranks were blocked\n";
+  text += fmt::format("  {:<16}{:>12}{:>9}{:>14}{:>12}{:>12}\n", "from -> to", "of a step", "part",
+                      "bytes a step", "GB/s", "busy GB/s");
+  const auto speed = [](double gbps) { return gbps > 0 ? fmt::format("{:.3g}", gbps) : std::string(); };
+  const auto part = [&](double time) { return percent_text(transfer > 0 ? time / transfer : 0); };
+  for (size_t i = 0; i < std::min(s.by_link.size(), kShownLinks); ++i) {
+    const LinkTransfer& link = s.by_link[i];
+    text +=
+        fmt::format("  {:<16}{:>12}{:>9}{:>14}{:>12}{:>12}\n", fmt::format("{} -> {}", link.from, link.to),
+                    time_text(link.blocked), part(link.blocked), size_text(static_cast<int64_t>(link.bytes)),
+                    speed(link.gbps), speed(link.measured_gbps));
+  }
+  if (s.by_link.size() > kShownLinks)
+    text += fmt::format("  and {} more (--json lists all)\n", s.by_link.size() - kShownLinks);
+  return text + fmt::format("  {:<16}{:>12}{:>9}  adding and copying in memory\n", "no link",
+                            time_text(s.off_links), part(s.off_links));
+}
+
 std::string links(const Summary& s) {
   if (s.links.empty()) return {};
   std::string text = "\nLinks between hosts: a connection while it is busy\n";
@@ -130,41 +152,9 @@ std::string as_text(const Summary& summary) {
   text += summary.steps == 0
               ? "\nNo step was finished on all ranks, so there is nothing to divide.\n" + transfers(summary)
               : shares(summary) + critical_path(summary) + ranks(summary) + transfers(summary) +
-                    links(summary) + what_to_do(summary);
+                    transfers_by_link(summary) + links(summary) + what_to_do(summary);
   for (char& c : text)  // names of a program must not move the cursor of the terminal
     if ((static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7F) c = '?';
-  return text;
-}
-
-std::string diff_text(const Summary& before, const Summary& after) {
-  if (before.steps == 0 || after.steps == 0) return "One of the two jobs has no finished step to compare.\n";
-  std::string text =
-      fmt::format("{:<14}{:>12}{:>12}{:>12}{:>9}\n", "of a step", "before", "after", "change", "");
-  const auto row = [&](std::string_view name, double a, double b) {
-    const std::string sign = b >= a ? "+" : "-";
-    const std::string part =
-        a > 0 ? fmt::format("{}{}", sign, percent_text(std::abs(b - a) / a)) : std::string();
-    text += fmt::format("{:<14}{:>12}{:>12}{:>12}{:>9}\n", name, time_text(a), time_text(b),
-                        sign + time_text(std::abs(b - a)), part);
-  };
-  row("length", before.step_length, after.step_length);
-  for (size_t i = 0; i < kShares; ++i)
-    if (before.shares[i] > 0 || after.shares[i] > 0)
-      row(name_of(static_cast<Share>(i)), before.shares[i], after.shares[i]);
-  text += fmt::format("{:<14}{:>12}{:>12}\n", "overlap", percent_text(before.overlap),
-                      percent_text(after.overlap));
-  text += fmt::format("{:<14}{:>12}{:>12}\n", "GB/s", fmt::format("{:.3g}", before.bus_gbps),
-                      fmt::format("{:.3g}", after.bus_gbps));
-  // The share that changed most in the direction of the whole says why.
-  const double change = after.step_length - before.step_length;
-  const double direction = change < 0 ? -1 : 1;
-  const auto part_of = [&](size_t i) { return direction * (after.shares[i] - before.shares[i]); };
-  size_t most = 0;
-  for (size_t i = 1; i < kShares; ++i)
-    if (part_of(i) > part_of(most)) most = i;
-  text += fmt::format("\nA step takes {} {} than before, most of all because of {} ({}{}).\n",
-                      time_text(std::abs(change)), change < 0 ? "less" : "more",
-                      name_of(static_cast<Share>(most)), change < 0 ? "-" : "+", time_text(part_of(most)));
   return text;
 }
 

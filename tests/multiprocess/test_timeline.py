@@ -367,6 +367,19 @@ def check_messages(folder: Path) -> None:
     assert max(rates) > 1e6 and rates[-1] == 0
 
 
+def check_transfer_by_link(found: Dict[str, Any], text: str) -> None:
+    """All ranks were blocked by the link of rank 1, whose port does 50 Mbit/s."""
+    transfer = found["shares"]["transfer_ns"]
+    links = found["by_link"]
+    assert sum(link["blocked_ns"] for link in links) + found["off_links_ns"] == pytest.approx(transfer)
+    of_rank_1 = sum(link["blocked_ns"] for link in links if 1 in (link["from"], link["to"]))
+    assert of_rank_1 > 0.8 * transfer, links
+    assert {links[0]["from"], links[0]["to"]} & {1}, links
+    slow = next(link for link in links if link["from"] == 1 and link["bytes"] > 0)
+    assert 0 < slow["gbps"] < 2 * slow["measured_gbps"], slow
+    assert "Transfer by link" in text and "1 -> " in text
+
+
 def test_a_slow_link_and_another_clock_are_found_between_hosts(hosts: List[str], tmp_path: Path) -> None:
     folder = make_job_folder()
     # Rank 2 is in a time namespace whose monotonic clock is 50 s ahead.
@@ -394,7 +407,9 @@ def test_a_slow_link_and_another_clock_are_found_between_hosts(hosts: List[str],
     found = summary(tmp_path / "t.json")
     assert [link["rank"] for link in found["links"] if link["is_slow"]] == [1], found["links"]
     assert found["shares"]["transfer_ns"] > found["step_ns"] / 2, "the link is what takes the time"
-    assert "The link of rank 1 is slow" in timeline("summary", str(tmp_path / "t.json"))
+    text = timeline("summary", str(tmp_path / "t.json"))
+    assert "The link of rank 1 is slow" in text
+    check_transfer_by_link(found, text)
     check_messages(tmp_path)
     # The clocks are known to be 50 s apart: otherwise the steps of the ranks would not meet.
     assert found["steps"] >= 5

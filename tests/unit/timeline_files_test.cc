@@ -35,6 +35,17 @@ TEST_F(JobFiles, bad_files_are_refused_or_used_as_far_as_they_go) {
   EXPECT_THAT(summarize_files({base}, 99).status().why, HasSubstr("nothing of epoch 99"));
 }
 
+TEST_F(JobFiles, a_file_that_ends_long_before_the_others_is_told) {
+  JobPlan plan;
+  plan.steps = 60;
+  plan.step = [](Rank, int64_t) { return StepPlan{.compute = 100}; };
+  const std::string base = write(plan), path = trace::record_path(base, 1);
+  EXPECT_TRUE(summarize_files({base}).value().remarks.empty());
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
+  EXPECT_THAT(as_text(summarize_files({base}).value()),
+              testing::ContainsRegex("records of rank 1 end [23][.0-9]* s before those of others"));
+}
+
 TEST_F(JobFiles, files_that_are_no_use_are_left_out_with_a_remark) {
   const std::string base = write({});
   std::ofstream(trace::record_path(base, 3)).close();

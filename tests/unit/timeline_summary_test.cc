@@ -246,6 +246,36 @@ TEST_F(SummaryTest, a_diff_says_what_changed_most) {
               HasSubstr("A step takes 4 ms more than before, most of all because of transfer (+4 ms)."));
 }
 
+TEST_F(SummaryTest, a_diff_names_the_ranks_that_changed_for_people_and_programs) {
+  JobPlan slow;
+  slow.step = [](Rank rank, int64_t) { return StepPlan{.compute = rank == 2 ? 30.0 : 10.0}; };
+  const auto before = summarize_files({write({}, "a.json")}),
+             after = summarize_files({write(slow, "b.json")});
+  ASSERT_TRUE(before.is_ok() && after.is_ok());
+  const std::string text = diff_text(before.value(), after.value());
+  EXPECT_THAT(text, HasSubstr("rank 2 on a: +20 ms of its own in a step, most of all compute\n"));
+  EXPECT_THAT(text, Not(HasSubstr("rank 1 on")));
+  const auto json = nlohmann::json::parse(diff_json(before.value(), after.value()));
+  EXPECT_NEAR(json["after"]["step_ns"].get<double>() - json["before"]["step_ns"].get<double>(), 20e6, 1e5);
+  EXPECT_EQ(json["by_rank"][0]["rank"], 2);
+  EXPECT_NEAR(json["by_rank"][0]["own_change_ns"].get<double>(), 20e6, 1e5);
+  EXPECT_NEAR(json["by_rank"][0]["cost_after_ns"].get<double>(), 20e6, 1e5);
+}
+
+TEST_F(SummaryTest, one_long_wait_is_told_apart_from_a_slow_rank) {
+  JobPlan once, always;
+  once.step = [](Rank rank, int64_t step) {
+    return StepPlan{.compute = rank == 1 && step == 7 ? 5'000.0 : 10.0};
+  };
+  always.step = [](Rank rank, int64_t) { return StepPlan{.compute = rank == 1 ? 260.0 : 10.0}; };
+  const std::string event = as_text(summarize_files({write(once, "once.json")}).value());
+  EXPECT_THAT(event, HasSubstr("The other ranks waited 4.99 s for rank 1 (host a) in step 7 alone"));
+  EXPECT_THAT(event, Not(HasSubstr("longer than the median rank")));
+  const std::string slow = as_text(summarize_files({write(always, "always.json")}).value());
+  EXPECT_THAT(slow, HasSubstr("for rank 1 (host a): it computes 250 ms longer than the median rank"));
+  EXPECT_THAT(slow, Not(HasSubstr("alone")));
+}
+
 // A small copy of a job of 256 ranks and 1,000 steps: reading keeps three steps of each rank.
 TEST_F(SummaryTest, memory_does_not_grow_with_the_number_of_steps) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

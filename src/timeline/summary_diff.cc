@@ -1,0 +1,125 @@
+// What changed from one job, or epoch, to another.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "timeline/summary.h"
+#include "timeline/units.h"
+
+namespace rueda::timeline {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kShownRanks = 4;
+constexpr double kWorthSaying = 0.01;  // of a step's time
+
+double length_of(const RankSummary& rank) {
+  double sum = 0;
+  for (const double share : rank.shares) sum += share;
+  return sum;
+}
+
+// A rank of both jobs, and how much more of a step it takes now without waiting for others.
+struct RankChange {
+  const RankSummary* before;
+  const RankSummary* after;
+  double change = 0;
+};
+double work_of(const RankSummary& rank) {
+  return length_of(rank) - rank.shares[static_cast<size_t>(Share::kWaiting)];
+}
+
+// Those that changed most first.
+std::vector<RankChange> changes_of(const Summary& before, const Summary& after) {
+  std::vector<RankChange> changes;
+  for (const RankSummary& then : before.by_rank) {
+    const auto now = std::ranges::find(after.by_rank, then.rank, &RankSummary::rank);
+    if (now != after.by_rank.end()) changes.push_back({&then, &*now, work_of(*now) - work_of(then)});
+  }
+  std::ranges::stable_sort(changes, std::greater<>(),
+                           [](const RankChange& one) { return std::abs(one.change); });
+  return changes;
+}
+
+std::string change_text(double change) { return (change < 0 ? "-" : "+") + time_text(std::abs(change)); }
+
+// Which share of this rank changed most, in the direction of the whole.
+Share most_changed(const Shares& before, const Shares& after, double change) {
+  const double direction = change < 0 ? -1 : 1;
+  size_t most = 0;
+  for (size_t i = 1; i < kShares; ++i)
+    if (direction * (after[i] - before[i]) > direction * (after[most] - before[most])) most = i;
+  return static_cast<Share>(most);
+}
+
+std::string rank_changes(const Summary& before, const Summary& after) {
+  std::string text;
+  const std::vector<RankChange> changes = changes_of(before, after);
+  for (size_t i = 0; i < std::min(changes.size(), kShownRanks); ++i) {
+    const RankChange& one = changes[i];
+    if (std::abs(one.change) < kWorthSaying * before.step_length) break;
+    Shares then = one.before->shares, now = one.after->shares;
+    then[static_cast<size_t>(Share::kWaiting)] = now[static_cast<size_t>(Share::kWaiting)] = 0;
+    text +=
+        fmt::format("  rank {} on {}: {} of its own in a step, most of all {}\n", one.after->rank,
+                    one.after->host, change_text(one.change), name_of(most_changed(then, now, one.change)));
+  }
+  return text.empty() ? text : "\nRanks that changed most\n" + text;
+}
+
+Json job_json(const Summary& summary) {
+  Json json = {{"epoch", summary.epoch},          {"ranks", summary.size},
+               {"steps", summary.steps},          {"step_ns", summary.step_length},
+               {"step_p50_ns", summary.step_p50}, {"step_p95_ns", summary.step_p95},
+               {"overlap", summary.overlap},      {"bus_gbps", summary.bus_gbps}};
+  Json& shares = json["shares"] = Json::object();
+  for (size_t i = 0; i < kShares; ++i)
+    shares[std::string(name_of(static_cast<Share>(i))) + "_ns"] = summary.shares[i];
+  return json;
+}
+
+}  // namespace
+
+std::string diff_text(const Summary& before, const Summary& after) {
+  if (before.steps == 0 || after.steps == 0) return "One of the two jobs has no finished step to compare.\n";
+  std::string text =
+      fmt::format("{:<14}{:>12}{:>12}{:>12}{:>9}\n", "of a step", "before", "after", "change", "");
+  const auto row = [&](std::string_view name, double a, double b) {
+    const std::string part =
+        a > 0 ? fmt::format("{}{}", b >= a ? "+" : "-", percent_text(std::abs(b - a) / a)) : std::string();
+    text += fmt::format("{:<14}{:>12}{:>12}{:>12}{:>9}\n", name, time_text(a), time_text(b),
+                        change_text(b - a), part);
+  };
+  row("length", before.step_length, after.step_length);
+  for (size_t i = 0; i < kShares; ++i)
+    if (before.shares[i] > 0 || after.shares[i] > 0)
+      row(name_of(static_cast<Share>(i)), before.shares[i], after.shares[i]);
+  text += fmt::format("{:<14}{:>12}{:>12}\n", "overlap", percent_text(before.overlap),
+                      percent_text(after.overlap));
+  text += fmt::format("{:<14}{:>12}{:>12}\n", "GB/s", fmt::format("{:.3g}", before.bus_gbps),
+                      fmt::format("{:.3g}", after.bus_gbps));
+  const double change = after.step_length - before.step_length;
+  const Share most = most_changed(before.shares, after.shares, change);
+  const auto at = static_cast<size_t>(most);
+  text += fmt::format("\nA step takes {} {} than before, most of all because of {} ({}).\n",
+                      time_text(std::abs(change)), change < 0 ? "less" : "more", name_of(most),
+                      change_text(after.shares[at] - before.shares[at]));
+  text += rank_changes(before, after);
+  for (char& c : text)  // names of hosts must not move the cursor of the terminal
+    if ((static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7F) c = '?';
+  return text;
+}
+
+std::string diff_json(const Summary& before, const Summary& after) {
+  Json json = {{"before", job_json(before)}, {"after", job_json(after)}};
+  Json& ranks = json["by_rank"] = Json::array();
+  for (const RankChange& one : changes_of(before, after))
+    ranks.push_back({{"rank", one.after->rank},
+                     {"host", one.after->host},
+                     {"own_change_ns", one.change},
+                     {"cost_before_ns", one.before->cost},
+                     {"cost_after_ns", one.after->cost}});
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace rueda::timeline
