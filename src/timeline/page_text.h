@@ -42,11 +42,11 @@ svg { display: block } .chart { margin-bottom: 1.2rem }
   position: sticky; top: 0; background: var(--page) }
 .frame { fill: transparent; vector-effect: non-scaling-stroke }
 .now .frame { fill: var(--text); fill-opacity: .12 }
-svg.bar { width: 11rem; height: 1.5rem } .bar { cursor: default; scroll-margin: 5rem 1rem }
+svg.bar { width: 10rem; height: 1.5rem } .bar { cursor: default; scroll-margin: 5rem 1rem }
 .bar:focus { outline: none }
 .bar:focus .frame { stroke: var(--text); stroke-width: 3px }
 .wide:focus-visible { outline: 2px solid var(--text); outline-offset: 2px }
-@media (max-width: 40rem) { .said { min-height: 4.5em } }
+@media (max-width: 40rem) { .said { min-height: 4.5em } th, td { padding: .25rem .3rem } }
 @media print {
   :root { color-scheme: light }
   body { max-width: none; margin: 0; padding: 0; font-size: 11px }

@@ -55,6 +55,22 @@ TEST(TimelinePage, commands_of_advice_are_code) {
   EXPECT_THAT(as_html(summary), HasSubstr("Run <code>rueda bench &lt;x&gt;</code>."));
 }
 
+TEST(TimelinePage, links_are_listed_and_slow_ones_first) {
+  Summary summary = one_step();
+  summary.shares[static_cast<size_t>(Share::kTransfer)] = 4e5;
+  for (Rank to = 1; to <= 40; ++to)
+    summary.by_link.push_back({.from = 0, .to = to, .blocked = 1e5, .bytes = 2048, .gbps = 1.5});
+  summary.links = {{.rank = 3, .out_gbps = 2, .in_gbps = 2},
+                   {.rank = 7, .out_gbps = 0.5, .in_gbps = 0, .is_slow_out = true}};
+  summary.slow_pairs.push_back({.end = 1, .other = 2, .sends = true, .speed = 0.25, .usual = 1});
+  const std::string page = as_html(summary);
+  EXPECT_THAT(page, HasSubstr("<tr><td>0 → 32<td>100 us<td>25 %<td>2 KiB<td>1.5<td></tr>"));
+  EXPECT_THAT(page, HasSubstr("And 8 more links"));
+  EXPECT_EQ(page.find("0 → 33"), page.npos);
+  EXPECT_THAT(page, HasSubstr("<tr><td>7<td>0.5 GB/s<td>?<td class=\"left\">slow</tr>\n<tr><td>3<td>2 GB/s"));
+  EXPECT_THAT(page, HasSubstr("<p>Rank 1 to rank 2: 0.25 GB/s, slow.</p>"));
+}
+
 TEST(TimelinePage, a_job_without_a_whole_step_has_no_chart) {
   EXPECT_THAT(as_html(Summary()), HasSubstr("No step was finished on all ranks"));
   EXPECT_EQ(as_html(Summary()).find("<svg"), std::string::npos);
