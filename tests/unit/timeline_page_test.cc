@@ -55,6 +55,18 @@ TEST(TimelinePage, commands_of_advice_are_code) {
   EXPECT_THAT(as_html(summary), HasSubstr("Run <code>rueda bench &lt;x&gt;</code>."));
 }
 
+TEST(TimelinePage, steps_of_long_jobs_share_columns) {
+  Summary summary = one_step();
+  summary.by_step.clear();
+  summary.steps = 1'000;
+  for (int64_t step = 0; step < summary.steps; ++step)
+    summary.by_step.push_back({.first = step, .count = 1, .length = step % 5 == 0 ? 6e6 : 1e6, .shares = {}});
+  const std::string page = as_html(summary);
+  EXPECT_THAT(page, HasSubstr("aria-label=\"steps 0 to 4, 2 ms: \""));
+  EXPECT_THAT(page, HasSubstr("aria-label=\"steps 995 to 999, 2 ms: \""));
+  EXPECT_THAT(page, HasSubstr("<span>step 0</span><span>step 999</span>"));
+}
+
 TEST(TimelinePage, links_are_listed_and_slow_ones_first) {
   Summary summary = one_step();
   summary.shares[static_cast<size_t>(Share::kTransfer)] = 4e5;
