@@ -74,8 +74,9 @@ void advise_input(const Summary& summary, std::vector<Advice>& advice) {
 // Returns the part of a step's time that equally fast links would save.
 double advise_links(const Summary& summary, std::vector<Advice>& advice) {
   double most = 0;
-  const auto gain = [&](double mine, double usual) {
-    const double saved = part(summary, Share::kTransfer) * (1 - mine / usual);
+  // during: the part of the job
+  const auto gain = [&](double mine, double usual, double during = 1) {
+    const double saved = part(summary, Share::kTransfer) * (1 - mine / usual) * during;
     most = std::max(most, saved);
     return saved;
   };
@@ -104,6 +105,18 @@ double advise_links(const Summary& summary, std::vector<Advice>& advice) {
              "switches between their hosts, and at other traffic there.",
              pair.receives ? "between" : "from", pair.end, pair.receives ? "and" : "to", pair.other,
              pair.speed, pair.usual)});
+  for (const SlowTime& time : summary.slow_times) {
+    const double length = static_cast<double>(summary.steps) * summary.step_length;
+    const std::string which =
+        time.link.other < 0 ? fmt::format("of rank {}", time.link.end)
+                            : fmt::format("between rank {} and rank {}", time.link.end, time.link.other);
+    advice.push_back(
+        {gain(time.link.speed, time.link.usual, std::min(1.0, (time.until - time.from) / length)),
+         fmt::format("The link {} was slow from {} to {} after the beginning: down to {:.3g} GB/s on a busy "
+                     "connection, and others do {:.3g} GB/s. Look at what else its host, and the switch, "
+                     "carried then.",
+                     which, time_text(time.from), time_text(time.until), time.link.speed, time.link.usual)});
+  }
   return most;
 }
 

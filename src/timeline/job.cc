@@ -32,6 +32,14 @@ void count(const Call& call, RankFile& file) {
   file.last = std::max(file.last, call.ended);
 }
 
+// The records that follow it say the rest; where one does not, nothing has changed.
+void add_link(const Span& span, LinkSeries& link) {
+  trace::LinkTotal total = link.is_empty() ? trace::LinkTotal() : link.total();
+  total.bytes = span.value;
+  total.busy = span.end;
+  link.add(span.begin, total);
+}
+
 void count(const Span& span, RankFile& file) {
   switch (span.kind) {
     case SpanKind::kStep:
@@ -60,10 +68,16 @@ void count(const Span& span, RankFile& file) {
     case SpanKind::kReceived:
       return;
     case SpanKind::kLink:
-      file.links[span.peer] = {.bytes = span.value, .busy = span.end};
+      add_link(span, file.links[span.peer]);
       return;
     case SpanKind::kLinkPauses:
-      file.links[span.peer].pauses = span.value;
+      if (LinkSeries& link = file.links[span.peer]; !link.is_empty()) link.last().pauses = span.value;
+      return;
+    case SpanKind::kLinkAwaited:
+      if (LinkSeries& link = file.links[span.peer]; !link.is_empty()) {
+        link.last().awaited_bytes = span.value;
+        link.last().awaited = span.end;
+      }
       return;
   }
 }

@@ -8,7 +8,7 @@
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
 #include "rueda/trace/clock_estimate.h"
-#include "rueda/trace/link_speeds.h"
+#include "timeline/link_series.h"
 #include "timeline/record_reader.h"
 #include "timeline/step_sources.h"
 
@@ -31,8 +31,8 @@ struct RankFile {
   std::string failure;                        // why the epoch broke; empty: it did not
   std::string stall;                          // the last of `stalls` that this rank was told of
   int64_t stalls = 0;
-  std::map<Rank, trace::LinkTotal> links;  // by peer; those that something counts
-  trace::ClockEstimate clock;              // to the clock of rank 0; empty on rank 0's host
+  std::map<Rank, LinkSeries> links;  // by peer; those that something counts; on this rank's clock
+  trace::ClockEstimate clock;        // to the clock of rank 0; empty on rank 0's host
   bool is_aligned = true;
 
   // On the clock of rank 0.

@@ -63,8 +63,9 @@ void LinkUses::finish(const Job& job, Summary& summary) const {
     made.bytes = static_cast<double>(use.bytes) / steps;
     if (use.under_way > 0) made.gbps = static_cast<double>(use.bytes) / static_cast<double>(use.under_way);
     for (const RankFile& file : job.ranks)
-      if (const auto at = file.links.find(link.second); file.rank == link.first && at != file.links.end())
-        made.measured_gbps = trace::speed_of(at->second);
+      if (const auto at = file.links.find(link.second);
+          file.rank == link.first && at != file.links.end() && !at->second.is_empty())
+        made.measured_gbps = trace::speed_of(at->second.total());
   }
   summary.off_links = static_cast<double>(off_links_) / all;
   std::ranges::stable_sort(summary.by_link, std::greater<>(), &LinkTransfer::blocked);

@@ -148,6 +148,7 @@ class RankMerger {
       case SpanKind::kClock:
       case SpanKind::kLink:
       case SpanKind::kLinkPauses:
+      case SpanKind::kLinkAwaited:
         return;
     }
   }

@@ -188,7 +188,8 @@ const Record* RecordReader::read(const Slot& slot) {
       if (in->detail >= count_of(SpanKind{})) return fail("a span has no known kind");
       const auto kind = static_cast<SpanKind>(in->detail);
       const bool has_amount = kind == SpanKind::kClock || kind == SpanKind::kLink ||
-                              kind == SpanKind::kLinkPauses || is_message(kind);
+                              kind == SpanKind::kLinkPauses || kind == SpanKind::kLinkAwaited ||
+                              is_message(kind);
       const TraceSpan read = trace::unpack_span(*in);
       if (!is_possible({read.begin, read.end, has_amount ? read.value : 0}))
         return fail("a number of a span is out of range");

@@ -6,7 +6,7 @@
 
 namespace rueda::timeline {
 
-// Sets links and slow_pairs. They stay empty where nothing was counted, as on one host.
+// Sets links, slow_pairs and slow_times. They stay empty where nothing was counted, as on one host.
 void judge_links(const Job& job, Summary& summary);
 
 }  // namespace rueda::timeline

@@ -64,6 +64,12 @@ struct LinkTransfer {
   double measured_gbps = 0;  // of a connection while it is busy, as the network stack counted; 0: not known
 };
 
+// A link that was slow for a part of the job.
+struct SlowTime {
+  trace::SlowLink link;        // its speed: in the slowest part
+  double from = 0, until = 0;  // nanoseconds since the job began
+};
+
 struct Advice {
   double gain = 0;  // the part of a step's time that it would save at most
   std::string text;
@@ -93,6 +99,7 @@ struct Summary {
   double off_links = 0;                      // of shares[kTransfer], what is not in by_link
   std::vector<LinkSummary> links;            // between hosts
   std::vector<trace::SlowLink> slow_pairs;   // of ranks whose other connections are as fast as any
+  std::vector<SlowTime> slow_times;          // of links that are not slow all the time
   std::vector<Advice> advice;                // most gain first
   std::vector<std::string> remarks;
 };

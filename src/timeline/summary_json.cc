@@ -49,6 +49,16 @@ void add_links(const Summary& s, Json& json) {
                      {"is_both_ways", pair.sends && pair.receives},
                      {"gbps", pair.speed},
                      {"usual_gbps", pair.usual}});
+  Json& times = json["slow_times"] = Json::array();
+  for (const SlowTime& time : s.slow_times) {
+    Json ranks = Json::array({time.link.end});
+    if (time.link.other >= 0) ranks.push_back(time.link.other);
+    times.push_back({{"ranks", ranks},
+                     {"from_s", time.from / 1e9},
+                     {"until_s", time.until / 1e9},
+                     {"gbps", time.link.speed},
+                     {"usual_gbps", time.link.usual}});
+  }
 }
 
 }  // namespace

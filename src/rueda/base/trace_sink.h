@@ -68,8 +68,11 @@ enum class SpanKind : uint8_t {
   kLinkPauses,  // after a kLink to the same peer; value: how often nothing was left to send to it
   kSent,        // a message of a call to `peer`, while a timeline is on; value: bytes
   kReceived,    // the same, from `peer`
+  // After a kLink to the same peer; value: bytes that came from it while this rank waited for the rest of a
+  // message; end: for how long it did.
+  kLinkAwaited,
 };
-constexpr int count_of(SpanKind /*kind*/) { return static_cast<int>(SpanKind::kReceived) + 1; }
+constexpr int count_of(SpanKind /*kind*/) { return static_cast<int>(SpanKind::kLinkAwaited) + 1; }
 constexpr bool is_message(SpanKind kind) { return kind == SpanKind::kSent || kind == SpanKind::kReceived; }
 
 // The same on all members of a call, and on no other call of its time.
@@ -82,7 +85,7 @@ struct TraceSpan {
   Nanos begin = 0, end = 0;  // monotonic_now(); equal for an instant
   int64_t value = 0;
   std::string_view text{};  // borrowed for the duration of record()
-  Rank peer = -1;           // kLink, kLinkPauses, and of messages
+  Rank peer = -1;           // of links and messages
   uint32_t call = 0;        // of messages: call_tag()
   uint32_t number = 0;      // of messages: among those of its call from one rank to the other
 };

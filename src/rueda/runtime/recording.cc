@@ -85,6 +85,12 @@ void Recording::look_at_links(const Links& links, Nanos now, status::Meters& met
         .kind = SpanKind::kLink, .begin = now, .end = use->busy, .value = use->sent_bytes, .peer = peer});
     timeline_->record(TraceSpan{
         .kind = SpanKind::kLinkPauses, .begin = now, .end = now, .value = use->pauses, .peer = peer});
+    if (use->awaited > 0)
+      timeline_->record(TraceSpan{.kind = SpanKind::kLinkAwaited,
+                                  .begin = now,
+                                  .end = use->awaited,
+                                  .value = use->awaited_bytes,
+                                  .peer = peer});
   }
   const int64_t more = sent - sent_then_;
   meters.link_bytes.fetch_add(more, std::memory_order_relaxed);

@@ -54,7 +54,8 @@ void Recorder::record(const CallTrace& call) {
 void Recorder::record(const TraceSpan& span) {
   const std::lock_guard lock(mutex_);
   if (!is_on()) return;
-  const bool is_instant = span.kind == SpanKind::kClock || span.kind == SpanKind::kLink;
+  const bool is_instant = span.kind == SpanKind::kClock || span.kind == SpanKind::kLink ||
+                          span.kind == SpanKind::kLinkAwaited;  // their `end` is no time of day
   reserve(1, slots_for(span.text), is_instant ? span.begin : std::max(span.begin, span.end));
   const uint32_t text = id_of(span.text);
   Segment& segment = *segments_.back();
