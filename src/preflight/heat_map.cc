@@ -11,8 +11,9 @@
 namespace rueda::preflight {
 namespace {
 
-constexpr int kTop = 84, kMargin = 16, kLetter = 7;
-constexpr size_t kHostsWithNumbers = 20;  // in more cells there is no room for a number
+constexpr int kTitle = 30, kMargin = 16, kLetter = 8;  // kLetter: of wide fonts, in bold
+constexpr double kRise = 0.87, kReach = 0.5;           // of names above columns, which stand at 60 degrees
+constexpr size_t kHostsWithNumbers = 20;               // in more cells there is no room for a number
 
 std::string escaped(std::string_view text) {
   std::string out;
@@ -32,7 +33,7 @@ std::string escaped(std::string_view text) {
 }
 
 // From red through white to blue, which people with any colour vision tell apart. share: of the usual rate.
-std::string colour(double share) {
+std::array<int, 3> colour(double share) {
   struct Stop {
     double at;
     std::array<double, 3> rgb;
@@ -47,13 +48,26 @@ std::string colour(double share) {
   const auto mixed = [&](size_t i) {
     return static_cast<int>(std::lround(low.rgb.at(i) + part * (high.rgb.at(i) - low.rgb.at(i))));
   };
-  return fmt::format("#{:02x}{:02x}{:02x}", mixed(0), mixed(1), mixed(2));
+  return {mixed(0), mixed(1), mixed(2)};
+}
+
+std::string hex(const std::array<int, 3>& rgb) {
+  return fmt::format("#{:02x}{:02x}{:02x}", rgb[0], rgb[1], rgb[2]);
+}
+
+// Black or white, whichever stands out more; at least by 4.5:1 (WCAG 2.1, relative luminance).
+std::string_view ink_on(const std::array<int, 3>& rgb) {
+  const auto linear = [&](size_t i) {
+    const double c = rgb.at(i) / 255.0;
+    return c <= 0.04045 ? c / 12.92 : std::pow((c + 0.055) / 1.055, 2.4);
+  };
+  return 0.2126 * linear(0) + 0.7152 * linear(1) + 0.0722 * linear(2) > 0.179 ? "#000" : "#fff";
 }
 
 struct Grid {
-  int left, cell;
+  int left, top, cell;
   [[nodiscard]] int x(int column) const { return left + cell * column; }
-  [[nodiscard]] int y(int row) const { return kTop + cell * row; }
+  [[nodiscard]] int y(int row) const { return top + cell * row; }
 };
 
 std::string cell(const Grid& grid, const PairMeasurement& pair, const Outcome& outcome, bool is_lower) {
@@ -62,20 +76,20 @@ std::string cell(const Grid& grid, const PairMeasurement& pair, const Outcome& o
   const bool is_slow = std::ranges::any_of(
       outcome.verdict.slow_links, [&](const SlowLink& link) { return link.a == pair.a && link.b == pair.b; });
   const double usual = outcome.verdict.usual_gbit_per_s;
+  const std::array<int, 3> fill = colour(usual > 0 ? pair.gbit_per_s / usual : 0);
   std::string text = fmt::format(
       "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\" stroke=\"{}\" "
       "stroke-width=\"{}\"><title>{} - {}: "
       "{}{}</title></rect>\n",
-      grid.x(column) + 1, grid.y(row) + 1, grid.cell - 2, grid.cell - 2,
-      colour(usual > 0 ? pair.gbit_per_s / usual : 0), is_slow ? "#000" : "none", is_slow ? 2 : 0,
-      escaped(hosts[static_cast<size_t>(row)].host), escaped(hosts[static_cast<size_t>(column)].host),
-      gbit_text(pair.gbit_per_s),
+      grid.x(column) + 1, grid.y(row) + 1, grid.cell - 2, grid.cell - 2, hex(fill), is_slow ? "#000" : "none",
+      is_slow ? 2 : 0, escaped(hosts[static_cast<size_t>(row)].host),
+      escaped(hosts[static_cast<size_t>(column)].host), gbit_text(pair.gbit_per_s),
       pair.round_trip_us > 0 ? fmt::format(", round trip {:.0f} us", pair.round_trip_us) : "");
   if (hosts.size() <= kHostsWithNumbers)
     text += fmt::format(
-        "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" font-size=\"10\" "
+        "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" font-size=\"10\" fill=\"{}\" "
         "pointer-events=\"none\">{:.3g}</text>\n",
-        grid.x(column) + grid.cell / 2, grid.y(row) + grid.cell / 2 + 4, pair.gbit_per_s);
+        grid.x(column) + grid.cell / 2, grid.y(row) + grid.cell / 2 + 4, ink_on(fill), pair.gbit_per_s);
   return text;
 }
 
@@ -90,7 +104,7 @@ std::string labels(const Grid& grid, const Outcome& outcome) {
     text += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\"{}>{}</text>\n", grid.left - 6,
                         grid.y(host) + grid.cell / 2 + 4, style, name);
     text += fmt::format("<text transform=\"translate({} {}) rotate(-60)\"{}>{}</text>\n",
-                        grid.x(host) + grid.cell / 2 + 4, kTop - 6, style, name);
+                        grid.x(host) + grid.cell / 2 + 4, grid.top - 6, style, name);
   }
   return text;
 }
@@ -99,7 +113,7 @@ std::string legend(const Grid& grid, int y, double usual) {
   std::string text;
   for (int i = 0; i <= 10; ++i)
     text += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"14\" height=\"12\" fill=\"{}\"/>\n",
-                        grid.left + 14 * i, y, colour(i / 10.0));
+                        grid.left + 14 * i, y, hex(colour(i / 10.0)));
   return text + fmt::format("<text x=\"{}\" y=\"{}\">0 to {}, the usual rate</text>\n",
                             grid.left + 14 * 11 + 8, y + 10, escaped(gbit_text(usual)));
 }
@@ -111,11 +125,14 @@ std::string heat_map(const Outcome& outcome) {
   size_t longest = 4;
   for (const HostFacts& facts : hosts) longest = std::max(longest, facts.host.size());
   const auto count = static_cast<int>(hosts.size());
-  const Grid grid{.left = kMargin + kLetter * static_cast<int>(longest),
+  const int name = kLetter * static_cast<int>(longest);
+  const Grid grid{.left = kMargin + name,
+                  .top = kTitle + static_cast<int>(kRise * name) + kMargin,
                   .cell = hosts.size() <= kHostsWithNumbers ? 40
                           : hosts.size() <= 100             ? 14
                                                             : 6};
-  const int bottom = grid.y(count) + kMargin, width = std::max(grid.x(count) + kMargin + 40, grid.left + 380);
+  const int bottom = grid.y(count) + kMargin,
+            width = std::max(grid.x(count) + static_cast<int>(kReach * name) + kMargin, grid.left + 380);
   std::string text = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
       "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"

@@ -4,74 +4,67 @@
 #include <array>
 #include <utility>
 
+#include "timeline/page_text.h"
 #include "timeline/summary.h"
 #include "timeline/units.h"
+#include "timeline/words.h"
 
 namespace rueda::timeline {
 namespace {
 
 constexpr int64_t kMostColumns = 200;  // steps side by side; more are taken together
-constexpr double kChartWidth = 1000, kChartHeight = 240;
+constexpr size_t kMostLinks = 32;
+constexpr double kChartWidth = 1000, kChartHeight = 240, kRowWidth = 300, kRowHeight = 16;
 
-// Colours that differ in lightness too, for readers who do not tell hues apart; one set for dark pages.
-constexpr std::string_view kStyle = R"(
-:root { color-scheme: light dark; --text: #1b1f24; --page: #fff; --faint: #5b6470; --line: #d8dde3;
-  --s0: #9fb8d1; --s1: #e3b341; --s2: #d1495b; --s3: #2b6cb0; --s4: #7a5195;
-  --s5: #5f8f4e; --s6: #a3a86b; --s7: #d9a0b0; --s8: #8a8f98 }
-@media (prefers-color-scheme: dark) { :root {
-  --text: #e6e9ed; --page: #14171a; --faint: #9aa4af; --line: #343a41;
-  --s0: #4a6178; --s1: #c99a2e; --s2: #e06c7a; --s3: #5b9be0; --s4: #a583c0;
-  --s5: #7fb36c; --s6: #b3b878; --s7: #8d5f6d; --s8: #767c85 } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--page); max-width: 64rem;
-  margin: 2rem auto; padding: 0 1rem }
-h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2.2rem }
-.faint { color: var(--faint) }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
-.wide { overflow-x: auto }
-th, td { text-align: right; padding: .25rem .6rem; border-bottom: 1px solid var(--line); white-space: nowrap }
-th:first-child, td:first-child, .left { text-align: left }
-td.name { white-space: normal; overflow-wrap: anywhere }
-svg { width: 100%; height: auto; display: block } svg text { fill: var(--faint); font-size: 12px }
-.key span { display: inline-block; margin-right: 1.1rem }
-.key i { display: inline-block; width: .8em; height: .8em; margin-right: .35em; border-radius: 2px }
-.c0 { fill: var(--s0); background: var(--s0) } .c1 { fill: var(--s1); background: var(--s1) }
-.c2 { fill: var(--s2); background: var(--s2) } .c3 { fill: var(--s3); background: var(--s3) }
-.c4 { fill: var(--s4); background: var(--s4) } .c5 { fill: var(--s5); background: var(--s5) }
-.c6 { fill: var(--s6); background: var(--s6) } .c7 { fill: var(--s7); background: var(--s7) }
-.c8 { fill: var(--s8); background: var(--s8) }
-g[tabindex]:focus { outline: 2px solid var(--text); outline-offset: 1px }
-#said { min-height: 3em }
-)";
+// Characters that show nothing and would move or turn others: the ends of their ranges, in UTF-8.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kUnseen = {
+    {{"\u0080", "\u009f"}, {"\u202a", "\u202e"}, {"\u2066", "\u2069"}}};
 
-// What a bar says appears below the chart, too, when it is pointed at or reached by keyboard.
-constexpr std::string_view kScript = R"(
-for (const bar of document.querySelectorAll("g[tabindex]"))
-  for (const event of ["focus", "mouseenter"])
-    bar.addEventListener(event, () => {
-      document.getElementById("said").textContent = bar.getAttribute("aria-label");
-    });
-const bars = [...document.querySelectorAll("#steps g[tabindex]")];
-document.getElementById("steps").addEventListener("keydown", (event) => {
-  const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-  const at = bars.indexOf(document.activeElement);
-  if (move && at >= 0 && bars[at + move]) { event.preventDefault(); bars[at + move].focus() }
-});
-)";
+// The length of such a character at the beginning of the text, in bytes; 0: another one is there.
+size_t unseen(std::string_view text) {
+  if (static_cast<unsigned char>(text[0]) < 0x20 || text[0] == 0x7F) return 1;
+  for (const auto& [first, last] : kUnseen) {
+    const std::string_view here = text.substr(0, first.size());
+    if (here.size() == first.size() && here >= first && here <= last) return here.size();
+  }
+  return 0;
+}
 
-std::string escaped(std::string_view text) {
+// What a program called something, as it is; what cannot be seen as its bytes (\x1b).
+std::string literal(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const size_t hidden = unseen(text);
+    for (const char byte : text.substr(0, hidden))
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
+    if (hidden == 0) {
+      const char c = text[0];
+      if (c == '&')
+        out += "&amp;";
+      else if (c == '<')
+        out += "&lt;";
+      else if (c == '>')
+        out += "&gt;";
+      else if (c == '"')
+        out += "&quot;";
+      else
+        out += c;
+    }
+    text.remove_prefix(std::max<size_t>(hidden, 1));
+  }
+  return out;
+}
+
+// Apart from the text around it, whatever direction its script has.
+std::string name_html(std::string_view name) { return "<bdi>" + literal(name) + "</bdi>"; }
+
+// A sentence of ours, with commands in backticks.
+std::string sentence(std::string_view text) {
   std::string out;
   bool is_code = false;
-  for (const char c : text) {
+  for (const char c : literal(text)) {
     if (c == '`')
       out += std::exchange(is_code, !is_code) ? "</code>" : "<code>";
-    else if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '"')
-      out += "&quot;";
     else
       out += c;
   }
@@ -85,15 +78,13 @@ std::string key() {
   return text + "</p>\n";
 }
 
-// "compute 12 ms, transfer 3 ms": what is not zero.
-std::string listing(const Shares& shares) {
-  std::string text;
-  for (size_t i = 0; i < kShares; ++i) {
-    if (shares[i] < 1) continue;
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(static_cast<Share>(i)),
-                        time_text(shares[i]));
-  }
-  return text;
+// A table that scrolls where the window is narrow. heads: cells of the first row, without <th>.
+std::string table(std::string_view label, std::string_view heads, std::string_view rows) {
+  return fmt::format(
+      "<div class=\"wide\" role=\"region\" aria-label=\"{}\" "
+      "tabindex=\"0\"><table><thead><tr>{}</tr></thead>\n"
+      "<tbody>{}</tbody></table></div>\n",
+      label, heads, rows);
 }
 
 std::vector<StepSummary> columns_of(const std::vector<StepSummary>& steps) {
@@ -115,97 +106,189 @@ std::vector<StepSummary> columns_of(const std::vector<StepSummary>& steps) {
   return columns;
 }
 
+std::string rectangle(std::string_view style, double x, double y, double width, double height) {
+  return fmt::format(R"(<rect class="{}" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}"/>)", style, x,
+                     y, width, height);
+}
+
+// A column stands at x; its rectangles stand on one another.
+std::string step_bar(const StepSummary& column, double x, double width, double longest) {
+  std::string svg;
+  double y = kChartHeight;
+  for (size_t s = 0; s < kShares; ++s) {
+    const double height = column.shares[s] / longest * kChartHeight;
+    if (height < 0.05) continue;
+    y -= height;
+    svg += rectangle(fmt::format("c{}", s), x, y, std::max(width - (width > 3 ? 1 : 0), 0.5), height);
+  }
+  return svg + rectangle("frame", x, 0, width, kChartHeight);
+}
+
 std::string step_chart(const Summary& summary) {
   const std::vector<StepSummary> columns = columns_of(summary.by_step);
+  const std::string_view unit = summary.has_steps ? "step" : "window";
   double longest = 1;
   for (const StepSummary& column : columns) longest = std::max(longest, column.length);
   const double width = kChartWidth / static_cast<double>(std::max<size_t>(columns.size(), 1));
-  std::string svg = fmt::format(
-      R"(<svg id="steps" viewBox="0 0 {} {}" role="group" aria-label="Length of each step, and its shares">)",
-      kChartWidth, kChartHeight + 20);
+  std::string svg;
   for (size_t i = 0; i < columns.size(); ++i) {
     const StepSummary& column = columns[i];
     const std::string which =
-        column.count == 1 ? fmt::format("Step {}", column.first)
-                          : fmt::format("Steps {} to {}", column.first, column.first + column.count - 1);
-    svg += fmt::format("\n<g tabindex=\"{}\" role=\"img\" aria-label=\"{}, {}: {}\">", i == 0 ? 0 : -1, which,
-                       time_text(column.length), listing(column.shares));
-    double y = kChartHeight;
-    for (size_t s = 0; s < kShares; ++s) {
-      const double height = column.shares[s] / longest * kChartHeight;
-      if (height < 0.05) continue;
-      y -= height;
-      svg +=
-          fmt::format(R"(<rect class="c{}" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}"/>)", s,
-                      static_cast<double>(i) * width, y, std::max(width - (width > 3 ? 1 : 0), 0.5), height);
-    }
-    svg += "</g>";
+        column.count == 1 ? fmt::format("{} {}", unit, column.first)
+                          : fmt::format("{}s {} to {}", unit, column.first, column.first + column.count - 1);
+    svg += fmt::format("\n<g class=\"bar\" tabindex=\"{}\" role=\"img\" aria-label=\"{}, {}: {}\">{}</g>",
+                       i == 0 ? 0 : -1, which, time_text(column.length), shares_text(column.shares, 1),
+                       step_bar(column, static_cast<double>(i) * width, width, longest));
   }
+  const int64_t first = columns.empty() ? 0 : columns.front().first;
   const int64_t last = columns.empty() ? 0 : columns.back().first + columns.back().count - 1;
-  svg += fmt::format(
-      "\n<text x=\"0\" y=\"{0}\">step 0</text><text x=\"{1}\" y=\"{0}\" text-anchor=\"end\">step "
-      "{2}</text><text x=\"{1}\" y=\"12\" text-anchor=\"end\">{3}</text></svg>\n",
-      kChartHeight + 16, kChartWidth, last, time_text(longest));
-  return svg;
+  return fmt::format(
+      "<div class=\"chart\">\n<p class=\"said\">Point at a {0}, or reach it with Tab and the arrow "
+      "keys.</p>\n"
+      "<p class=\"ends\"><span>{1}</span></p>\n"
+      "<svg id=\"steps\" viewBox=\"0 0 {2} {3}\" preserveAspectRatio=\"none\" role=\"group\" "
+      "aria-label=\"Length of each {0}, and its shares\">{4}</svg>\n"
+      "<p class=\"ends\"><span>{0} {5}</span><span>{0} {6}</span></p>\n</div>\n",
+      unit, time_text(longest), kChartWidth, kChartHeight, svg, first, last);
 }
 
-std::string row_bar(const Shares& shares, double longest) {
+double length_of(const RankSummary& rank) {
+  double length = 0;
+  for (const double share : rank.shares) length += share;
+  return length;
+}
+
+std::string row_bar(const RankSummary& rank, double longest, bool is_first) {
   std::string svg = fmt::format(
-      R"(<svg viewBox="0 0 300 14" style="width:18rem" role="img" aria-label="{}">)", listing(shares));
-  double x = 0;
+      "<svg class=\"bar\" viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\" tabindex=\"{}\" role=\"img\" "
+      "aria-label=\"rank {}, {}: {}\">",
+      kRowWidth, kRowHeight + 8, is_first ? 0 : -1, rank.rank, time_text(length_of(rank)),
+      shares_text(rank.shares, 1));
+  double x = 2;
   for (size_t s = 0; s < kShares; ++s) {
-    const double width = shares[s] / longest * 300;
+    const double width = rank.shares[s] / longest * (kRowWidth - 4);
     if (width < 0.05) continue;
-    svg += fmt::format(R"(<rect class="c{}" x="{:.2f}" y="0" width="{:.2f}" height="14"/>)", s, x, width);
+    svg += rectangle(fmt::format("c{}", s), x, 4, width, kRowHeight);
     x += width;
   }
-  return svg + "</svg>";
+  return svg + rectangle("frame", 1, 1, kRowWidth - 2, kRowHeight + 6) + "</svg>";
 }
 
 std::string share_table(const Summary& s) {
-  std::string text = "<table><tr><th>share<th>of a step<th>part</tr>\n";
+  std::string rows;
   for (size_t i = 0; i < kShares; ++i)
     if (s.shares[i] > 0 || i == 0)
-      text += fmt::format("<tr><td>{}<td>{}<td>{}</tr>\n", name_of(static_cast<Share>(i)),
-                          time_text(s.shares[i]), percent_text(s.shares[i] / s.step_length));
-  return text + "</table>\n";
+      rows += fmt::format("<tr><td>{}<td>{}<td>{}<td class=\"what left\">{}</tr>\n",
+                          name_of(static_cast<Share>(i)), time_text(s.shares[i]),
+                          percent_text(s.shares[i] / s.step_length), explain(static_cast<Share>(i)));
+  return table("Shares of a step", "<th>share<th>of a step<th>part<th class=\"left\">what it is", rows);
 }
 
 std::string rank_table(const Summary& s) {
-  std::vector<RankSummary> ranks = s.by_rank;
-  std::ranges::stable_sort(ranks, std::greater<>(), &RankSummary::cost);
-  double longest = 1;
+  const std::vector<RankSummary> ranks = latest_first(s.by_rank);
   const auto steps = static_cast<double>(s.steps);
-  for (const RankSummary& rank : ranks) {
-    double length = 0;
-    for (const double share : rank.shares) length += share;
-    longest = std::max(longest, length);
+  double longest = 1;
+  for (const RankSummary& rank : ranks) longest = std::max(longest, length_of(rank));
+  std::string rows;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const RankSummary& rank = ranks[i];
+    const auto of = [&](Share share) { return time_text(rank.shares[static_cast<size_t>(share)]); };
+    rows += fmt::format(
+        "<tr><td>{}<td class=\"host left\">{}<td>{}<td>{} calls<td>{}<td>{}<td>{}<td>{}<td class=\"left\">{}"
+        "<td class=\"left\">{}</tr>\n",
+        rank.rank, name_html(rank.host), time_text(rank.cost), rank.last,
+        percent_text(static_cast<double>(rank.critical) / steps), of(Share::kCompute), of(Share::kInput),
+        of(Share::kWaiting), lateness_text(rank.why), row_bar(rank, longest, i == 0));
   }
-  std::string text =
-      "<div class=\"wide\"><table><tr><th>rank<th class=\"left\">host<th>others wait for it<th>last to<th>on "
-      "the critical path<th "
-      "class=\"left\">"
-      "its average step</tr>\n";
-  for (const RankSummary& rank : ranks)
-    text +=
-        fmt::format("<tr><td>{}<td class=\"left\">{}<td>{}<td>{} calls<td>{}<td class=\"left\">{}</tr>\n",
-                    rank.rank, escaped(rank.host), time_text(rank.cost), rank.last,
-                    percent_text(static_cast<double>(rank.critical) / steps), row_bar(rank.shares, longest));
-  return text + "</table></div>\n";
+  return "<div class=\"chart\" id=\"ranks\">\n<p class=\"said\">Point at the bar of a rank, or reach it with "
+         "Tab and the arrow keys.</p>\n" +
+         table("Ranks",
+               "<th>rank<th class=\"left\">host<th>others wait<th>last to<th>on the critical "
+               "path<th>compute<th>input<th>waiting<th class=\"left\">why it is late<th class=\"left\">its "
+               "average step",
+               rows) +
+         "</div>\n";
 }
 
 std::string transfer_table(const Summary& s) {
-  std::string text =
-      "<div class=\"wide\"><table><tr><th>tensors<th "
-      "class=\"left\">collective<th>size<th>times<th>transfer<th>waiting<th>"
-      "GB/s</tr>\n";
+  std::string rows;
   for (const TransferSummary& one : s.by_transfer)
-    text += fmt::format(
-        "<tr><td class=\"name\">{}{}<td class=\"left\">{} ({})<td>{}<td>{}<td>{}<td>{}<td>{}</tr>\n",
-        escaped(one.name), one.tensors > 1 ? fmt::format(" and {} more", one.tensors - 1) : "",
-        escaped(one.what), escaped(one.backend), size_text(one.bytes), one.calls, time_text(one.transfer),
+    rows += fmt::format(
+        "<tr><td class=\"words\">{}{}<td class=\"left\">{} ({})<td>{}<td>{}<td>{}<td>{}<td>{}</tr>\n",
+        name_html(one.name), one.tensors > 1 ? fmt::format(" and {} more", one.tensors - 1) : "",
+        literal(one.what), literal(one.backend), size_text(one.bytes), one.calls, time_text(one.transfer),
         time_text(one.waiting), one.bus_gbps > 0 ? fmt::format("{:.3g}", one.bus_gbps) : "");
-  return text + "</table></div>\n";
+  return table("Transfers",
+               "<th>tensors<th class=\"left\">collective<th>size<th>times<th>transfer<th>waiting<th>GB/s",
+               rows);
+}
+
+// Where bytes moved, from messages.
+std::string transfers_by_link(const Summary& s) {
+  if (s.by_link.empty()) return {};
+  const double transfer = s.shares[static_cast<size_t>(Share::kTransfer)];
+  const auto speed = [](double gbps) { return gbps > 0 ? fmt::format("{:.3g}", gbps) : std::string(); };
+  const auto part = [&](double time) { return percent_text(transfer > 0 ? time / transfer : 0); };
+  std::string rows;
+  for (size_t i = 0; i < std::min(s.by_link.size(), kMostLinks); ++i) {
+    const LinkTransfer& link = s.by_link[i];
+    rows +=
+        fmt::format("<tr><td>{} → {}<td>{}<td>{}<td>{}<td>{}<td>{}</tr>\n", link.from, link.to,
+                    time_text(link.blocked), part(link.blocked), size_text(static_cast<int64_t>(link.bytes)),
+                    speed(link.gbps), speed(link.measured_gbps));
+  }
+  rows += fmt::format("<tr><td>no link<td>{}<td>{}<td><td><td></tr>\n", time_text(s.off_links),
+                      part(s.off_links));
+  std::string text = "<h2>Transfer by link: where the bytes were for which ranks were blocked</h2>\n" +
+                     table("Transfer by link",
+                           "<th>from → to<th>of a step<th>part<th>bytes a step<th>GB/s<th>busy GB/s", rows);
+  if (s.by_link.size() > kMostLinks)
+    text += fmt::format("<p>And {} more links (--json lists all). ", s.by_link.size() - kMostLinks);
+  else
+    text += "<p>";
+  return text + "No link: adding and copying in memory.</p>\n";
+}
+
+std::string link_tables(const Summary& s) {
+  if (s.links.empty()) return {};
+  std::string rows;
+  for (const LinkSummary& link : slowest_first(s.links))
+    rows +=
+        fmt::format("<tr><td>{}<td>{}<td>{}<td class=\"left\">{}</tr>\n", link.rank, gbps_text(link.out_gbps),
+                    gbps_text(link.in_gbps), link.is_slow_out || link.is_slow_in ? "slow" : "");
+  std::string text = "<h2>Links between hosts: a connection while it is busy</h2>\n" +
+                     table("Links", "<th>rank<th>sends<th>receives<th class=\"left\">", rows);
+  for (const trace::SlowLink& pair : s.slow_pairs)
+    text += fmt::format("<p>Rank {} {} rank {}: {}, slow.</p>\n", pair.end, pair.receives ? "and" : "to",
+                        pair.other, gbps_text(pair.speed));
+  return text;
+}
+
+std::string what_to_do(const Summary& s) {
+  if (s.steps == 0) return "<p>No step was finished on all ranks, so there is nothing to divide.</p>\n";
+  std::string text = "<h2>What to do</h2>\n";
+  if (s.advice.empty())
+    return text + "<p>Nothing in these records takes more than 1 % of a step and could be saved.</p>\n";
+  text += "<ol>\n";
+  for (const Advice& advice : s.advice)
+    text += fmt::format("<li><strong>Up to {}.</strong> {}</li>\n", percent_text(advice.gain),
+                        sentence(advice.text));
+  return text + "</ol>\n";
+}
+
+std::string steps_and_ranks(const Summary& s) {
+  std::string text = fmt::format("<h2>{}</h2>\n{}{}{}", s.has_steps ? "Steps" : "Windows of time", key(),
+                                 step_chart(s), share_table(s));
+  text += fmt::format(
+      "<p>{} of the time is explained by records. {}</p>\n", percent_text(1 - s.unattributed),
+      s.knows_waits
+          ? percent_text(s.overlap) + " of the time of transfers was hidden behind computing."
+          : std::string("Overlap is not known: this program does not say when it waits, so all time "
+                        "of transfers counts as blocked."));
+  if (s.by_rank.size() > 1)
+    text += fmt::format("<h2>Critical path</h2>\n<p>Through the rank that waits least: {}. On it: {}.</p>\n",
+                        critical_ranks_text(s), shares_text(s.critical, 0));
+  return text + "<h2>Ranks, those first for which the others wait most</h2>\n" + rank_table(s);
 }
 
 }  // namespace
@@ -214,35 +297,20 @@ std::string as_html(const Summary& s) {
   std::string page =
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width\">\n<title>Where the time went</title>\n<style>";
-  page += kStyle;
-  page += "</style></head><body>\n<h1>Where the time went</h1>\n";
-  page += fmt::format("<p>{} ranks, epoch {}, {} {} of {} (median {}, 95th percentile {}).</p>\n", s.size,
-                      s.epoch, s.steps, s.has_steps ? "steps" : "windows of time", time_text(s.step_length),
-                      time_text(s.step_p50), time_text(s.step_p95));
-  for (const std::string& remark : s.remarks) page += "<p class=\"faint\">" + escaped(remark) + "</p>\n";
-  page += "<h2>What to do</h2>\n";
-  if (s.advice.empty()) page += "<p>Nothing takes more than 1 % of a step and could be saved.</p>\n";
-  if (!s.advice.empty()) page += "<ol>\n";
-  for (const Advice& advice : s.advice)
-    page += fmt::format("<li><strong>Up to {}.</strong> {}</li>\n", percent_text(advice.gain),
-                        escaped(advice.text));
-  if (!s.advice.empty()) page += "</ol>\n";
-  if (s.steps > 0) {
-    page += "<h2>Steps</h2>\n" + key() + step_chart(s);
-    page +=
-        "<p id=\"said\" class=\"faint\" aria-live=\"polite\">Point at a step, or reach it with Tab and the "
-        "arrow "
-        "keys.</p>\n";
-    page += share_table(s);
-    page += fmt::format(
-        "<p>{} of the time is explained by records. {}</p>\n", percent_text(1 - s.unattributed),
-        s.knows_waits ? percent_text(s.overlap) + " of the time of transfers was hidden behind computing."
-                      : std::string("Overlap is not known: the program does not say when it waits."));
-    page += "<h2>Ranks</h2>\n" + rank_table(s);
-  }
-  page += "<h2>Transfers</h2>\n" + transfer_table(s);
-  page += "<script>";
-  page += kScript;
+  page += kPageStyle;
+  page += "</style></head><body><main>\n<h1>Where the time went</h1>\n";
+  page +=
+      fmt::format("<p>{} ranks, epoch {}, {} {} of {} (median {}, 95th percentile {}).</p>\n", s.size,
+                  s.epoch, s.steps, s.has_steps ? "steps" : "windows of time (the program marks no steps)",
+                  time_text(s.step_length), time_text(s.step_p50), time_text(s.step_p95));
+  if (s.clock_bound > 0) page += "<p class=\"faint\">" + clocks_text(s) + "</p>\n";
+  for (const std::string& remark : s.remarks) page += "<p class=\"faint\">" + literal(remark) + "</p>\n";
+  page += what_to_do(s);
+  if (s.steps > 0) page += steps_and_ranks(s);
+  page += "<h2>Transfers</h2>\n<p>" + transfers_text(s) + ".</p>\n" + transfer_table(s);
+  if (s.steps > 0) page += transfers_by_link(s) + link_tables(s);
+  page += "</main><script>";
+  page += kPageScript;
   return page + "</script>\n</body></html>\n";
 }
 

@@ -2,49 +2,12 @@
 
 #include "timeline/summary.h"
 #include "timeline/units.h"
+#include "timeline/words.h"
 
 namespace rueda::timeline {
 namespace {
 
-constexpr size_t kShownTransfers = 8, kShownRanks = 16, kShownCritical = 4, kShownLinks = 8;
-
-std::string_view explain(Share share) {
-  switch (share) {
-    case Share::kCompute:
-      return "everything that is not below";
-    case Share::kInput:
-      return "waiting for the next batch";
-    case Share::kWaiting:
-      return "blocked until the last rank came";
-    case Share::kTransfer:
-      return "blocked while bytes moved";
-    case Share::kPacking:
-      return "blocked while tensors were copied together or apart";
-    case Share::kNegotiation:
-      return "blocked while rank 0 ordered what all had ready";
-    case Share::kQueue:
-      return "blocked behind other transfers that had not begun";
-    case Share::kWaking:
-      return "blocked after the transfer had ended: no core was free";
-    case Share::kOther:
-      return "blocked, and no record says by what";
-  }
-  return {};
-}
-
-std::string_view lateness_text(Lateness why) {
-  switch (why) {
-    case Lateness::kNone:
-      return "";
-    case Lateness::kCompute:
-      return "computes longer";
-    case Lateness::kInput:
-      return "waits for input";
-    case Lateness::kUnknown:
-      return "at times";
-  }
-  return {};
-}
+constexpr size_t kShownTransfers = 8, kShownRanks = 16, kShownLinks = 8;
 
 std::string bar(double part) {
   const auto length = static_cast<size_t>(std::clamp(part, 0.0, 1.0) * 40 + 0.5);
@@ -56,9 +19,7 @@ std::string head(const Summary& s) {
   std::string text =
       fmt::format("{} ranks, epoch {}, {} {} of {} (median {}, 95th percentile {})\n", s.size, s.epoch,
                   s.steps, unit, time_text(s.step_length), time_text(s.step_p50), time_text(s.step_p95));
-  if (s.clock_bound > 0)
-    text += fmt::format("Clocks of hosts agree within {}; smaller differences are not called waiting.\n",
-                        time_text(s.clock_bound));
+  if (s.clock_bound > 0) text += clocks_text(s) + "\n";
   for (const std::string& remark : s.remarks) text += "Note: " + remark + "\n";
   return text;
 }
@@ -86,29 +47,15 @@ std::string shares(const Summary& s) {
 // Which ranks decided how long the steps were, and by what.
 std::string critical_path(const Summary& s) {
   if (s.by_rank.size() < 2) return {};
-  std::vector<RankSummary> sorted = s.by_rank;
-  std::ranges::stable_sort(sorted, std::greater<>(), &RankSummary::critical);
-  std::string who, what;
-  size_t shown = 0;
-  for (const RankSummary& rank : sorted) {
-    if (rank.critical == 0 || shown == kShownCritical) break;
-    const double part = static_cast<double>(rank.critical) / static_cast<double>(s.steps);
-    who += fmt::format("{}rank {} in {}", shown++ == 0 ? "" : ", ", rank.rank, percent_text(part));
-  }
-  for (size_t i = 0; i < kShares; ++i)
-    if (s.critical[i] > 0)
-      what += fmt::format("{}{} {}", what.empty() ? "" : ", ", name_of(static_cast<Share>(i)),
-                          time_text(s.critical[i]));
-  return fmt::format("\nCritical path, through the rank that waits least: {} of the steps\n  {}\n", who,
-                     what);
+  return fmt::format("\nCritical path, through the rank that waits least: {}\n  {}\n", critical_ranks_text(s),
+                     shares_text(s.critical, 0));
 }
 
 std::string ranks(const Summary& s) {
   std::string text = "\nRanks, those first for which the others wait most\n";
   text += fmt::format("  {:>5}  {:<16}{:>12}{:>12}{:>12}{:>12}{:>12}  {:<16}\n", "rank", "host",
                       "others wait", "last to", "compute", "input", "waiting", "why it is late");
-  std::vector<RankSummary> sorted = s.by_rank;
-  std::ranges::stable_sort(sorted, std::greater<>(), &RankSummary::cost);
+  const std::vector<RankSummary> sorted = latest_first(s.by_rank);
   const auto of = [](const RankSummary& rank, Share share) {
     return rank.shares[static_cast<size_t>(share)];
   };
@@ -124,19 +71,24 @@ std::string ranks(const Summary& s) {
   return text;
 }
 
+// The last characters of a name, on one line. Of a character that is cut (UTF-8) no byte is left.
+std::string end_of(std::string name, size_t room) {
+  std::ranges::replace(name, '\n', '?');
+  if (name.size() <= room) return name;
+  size_t from = name.size() - room + 1;
+  while (from < name.size() && (static_cast<unsigned char>(name[from]) & 0xC0) == 0x80) ++from;
+  return "…" + name.substr(from);
+}
+
 std::string transfers(const Summary& s) {
-  std::string text = fmt::format(
-      "\nTransfers: {} in {} for each rank, {} by a learned plan", s.calls, size_text(s.bytes),
-      percent_text(s.calls == 0 ? 0 : static_cast<double>(s.planned_calls) / static_cast<double>(s.calls)));
-  if (s.bus_gbps > 0) text += fmt::format(", {:.3g} GB/s on the bus", s.bus_gbps);
+  std::string text = "\nTransfers: " + transfers_text(s);
   text += fmt::format("\n  {:<44}{:>10}{:>8}{:>11}{:>11}{:>10}\n", "tensors", "size", "times", "transfer",
                       "waiting", "GB/s");
   for (size_t i = 0; i < std::min(s.by_transfer.size(), kShownTransfers); ++i) {
     const TransferSummary& one = s.by_transfer[i];
     const std::string more = one.tensors > 1 ? fmt::format(" +{}", one.tensors - 1) : std::string();
     const size_t room = 43 - more.size();
-    const std::string name =
-        one.name.size() > room ? "…" + one.name.substr(one.name.size() - room + 1) : one.name;
+    const std::string name = end_of(one.name, room);
     const std::string speed = one.bus_gbps > 0 ? fmt::format("{:.3g}", one.bus_gbps) : "";
     text += fmt::format("  {:<44}{:>10}{:>8}{:>11}{:>11}{:>10}\n", name + more, size_text(one.bytes),
                         one.calls, time_text(one.transfer), time_text(one.waiting), speed);
@@ -170,17 +122,11 @@ std::string links(const Summary& s) {
   if (s.links.empty()) return {};
   std::string text = "\nLinks between hosts: a connection while it is busy\n";
   text += fmt::format("  {:>5}{:>14}{:>14}\n", "rank", "sends", "receives");
-  std::vector<LinkSummary> sorted = s.links;
-  std::ranges::stable_sort(sorted, {}, [](const LinkSummary& link) {
-    return std::pair(!(link.is_slow_out || link.is_slow_in), std::min(link.out_gbps, link.in_gbps));
-  });
-  const auto speed = [](double gbps) {
-    return gbps > 0 ? fmt::format("{:.3g} GB/s", gbps) : std::string("?");
-  };
+  const std::vector<LinkSummary> sorted = slowest_first(s.links);
   for (size_t i = 0; i < std::min(sorted.size(), kShownLinks); ++i)
-    text +=
-        fmt::format("  {:>5}{:>14}{:>14}{}\n", sorted[i].rank, speed(sorted[i].out_gbps),
-                    speed(sorted[i].in_gbps), sorted[i].is_slow_out || sorted[i].is_slow_in ? "  slow" : "");
+    text += fmt::format("  {:>5}{:>14}{:>14}{}\n", sorted[i].rank, gbps_text(sorted[i].out_gbps),
+                        gbps_text(sorted[i].in_gbps),
+                        sorted[i].is_slow_out || sorted[i].is_slow_in ? "  slow" : "");
   if (sorted.size() > kShownLinks) text += fmt::format("  and {} more\n", sorted.size() - kShownLinks);
   for (size_t i = 0; i < std::min(s.slow_pairs.size(), kShownLinks); ++i) {
     const trace::SlowLink& pair = s.slow_pairs[i];

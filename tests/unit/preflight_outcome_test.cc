@@ -92,6 +92,8 @@ TEST(PreflightOutcome, page_json_and_picture_name_the_slow_host_and_the_slow_lin
   const std::string picture = heat_map(outcome);
   EXPECT_THAT(picture, HasSubstr("&lt;c&amp;&gt;"));
   EXPECT_THAT(picture, HasSubstr("<title>b - a: 3.00 Gbit/s"));
+  EXPECT_THAT(picture, HasSubstr("fill=\"#fff\" pointer-events=\"none\">3</text>")) << "on dark red";
+  EXPECT_THAT(picture, HasSubstr("fill=\"#000\" pointer-events=\"none\">9</text>")) << "on orange";
   EXPECT_THAT(picture, HasSubstr("fill=\"#a50026\">d</text>"));
   EXPECT_THAT(picture, Not(HasSubstr("fill=\"#a50026\">a</text>")));
 }

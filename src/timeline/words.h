@@ -1,0 +1,29 @@
+// Sentences and orders that the text and the page of a summary share. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "timeline/summary.h"
+
+namespace rueda::timeline {
+
+std::string_view explain(Share share);
+std::string_view lateness_text(Lateness why);  // "": it is not late
+
+// "compute 12 ms, transfer 3 ms": what takes at least that many nanoseconds.
+std::string shares_text(const Shares& shares, double least);
+// How well clocks agree; empty for one host.
+std::string clocks_text(const Summary& summary);
+// "rank 1 in 80 % of the steps, …": through whom the critical path goes; empty for one rank.
+std::string critical_ranks_text(const Summary& summary);
+// "31 in 15 MiB for each rank, 87 % by a learned plan"
+std::string transfers_text(const Summary& summary);
+std::string gbps_text(double gbps);  // "?": not known
+
+// Ranks for which others wait most come first, and slow links.
+std::vector<RankSummary> latest_first(std::vector<RankSummary> ranks);
+std::vector<LinkSummary> slowest_first(std::vector<LinkSummary> links);
+
+}  // namespace rueda::timeline

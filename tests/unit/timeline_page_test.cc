@@ -1,0 +1,106 @@
+// How the text and the page of a summary show names that programs and hosts have chosen.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "timeline/summary.h"
+
+namespace rueda::timeline {
+namespace {
+
+using testing::HasSubstr;
+
+Summary one_step() {
+  Summary summary;
+  summary.steps = 1;
+  summary.step_length = 1e6;
+  summary.by_step.push_back({.first = 0, .count = 1, .length = 1e6, .shares = {}});
+  return summary;
+}
+
+void add_transfer(Summary& summary, const std::string& name) {
+  TransferSummary& transfer = summary.by_transfer.emplace_back();
+  transfer.name = name;
+}
+
+std::string page_of(const std::string& name) {
+  Summary summary = one_step();
+  add_transfer(summary, name);
+  return as_html(summary);
+}
+
+TEST(TimelinePage, marks_of_html_and_backticks_in_names_are_shown_as_they_are) {
+  EXPECT_THAT(page_of("a`b` <b>&amp;\""), HasSubstr("<bdi>a`b` &lt;b&gt;&amp;amp;&quot;</bdi>"));
+  EXPECT_THAT(page_of("é שלום 🚀"), HasSubstr("<bdi>é שלום 🚀</bdi>"));
+  Summary summary = one_step();
+  RankSummary& rank = summary.by_rank.emplace_back();
+  rank.host = "<i>host";
+  summary.remarks.emplace_back("The epoch broke: `<b>`");
+  EXPECT_THAT(as_html(summary), HasSubstr("<bdi>&lt;i&gt;host</bdi>"));
+  EXPECT_THAT(as_html(summary), HasSubstr("The epoch broke: `&lt;b&gt;`"));
+}
+
+TEST(TimelinePage, bytes_that_would_not_be_seen_are_written_out) {
+  EXPECT_THAT(page_of("\x1b[31m\t\n\x7f"), HasSubstr("<bdi>\\x1b[31m\\x09\\x0a\\x7f</bdi>"));
+  EXPECT_THAT(page_of("\xc2\x85 \xc2\xa0"), HasSubstr("<bdi>\\xc2\\x85 \xc2\xa0</bdi>"))
+      << "a control, a blank";
+  EXPECT_THAT(page_of("\xe2\x80\xae|\xe2\x81\xa9"), HasSubstr("<bdi>\\xe2\\x80\\xae|\\xe2\\x81\\xa9</bdi>"));
+  EXPECT_THAT(page_of("\xe2\x80\xaf|\xe2\x80"), HasSubstr("<bdi>\xe2\x80\xaf|\xe2\x80</bdi>"));
+}
+
+TEST(TimelinePage, commands_of_advice_are_code) {
+  Summary summary = one_step();
+  summary.advice.push_back({.gain = 0.5, .text = "Run `rueda bench <x>`."});
+  EXPECT_THAT(as_html(summary), HasSubstr("Run <code>rueda bench &lt;x&gt;</code>."));
+}
+
+TEST(TimelinePage, steps_of_long_jobs_share_columns) {
+  Summary summary = one_step();
+  summary.by_step.clear();
+  summary.steps = 1'000;
+  for (int64_t step = 0; step < summary.steps; ++step)
+    summary.by_step.push_back({.first = step, .count = 1, .length = step % 5 == 0 ? 6e6 : 1e6, .shares = {}});
+  const std::string page = as_html(summary);
+  EXPECT_THAT(page, HasSubstr("aria-label=\"steps 0 to 4, 2 ms: \""));
+  EXPECT_THAT(page, HasSubstr("aria-label=\"steps 995 to 999, 2 ms: \""));
+  EXPECT_THAT(page, HasSubstr("<span>step 0</span><span>step 999</span>"));
+}
+
+TEST(TimelinePage, links_are_listed_and_slow_ones_first) {
+  Summary summary = one_step();
+  summary.shares[static_cast<size_t>(Share::kTransfer)] = 4e5;
+  for (Rank to = 1; to <= 40; ++to)
+    summary.by_link.push_back({.from = 0, .to = to, .blocked = 1e5, .bytes = 2048, .gbps = 1.5});
+  summary.links = {{.rank = 3, .out_gbps = 2, .in_gbps = 2},
+                   {.rank = 7, .out_gbps = 0.5, .in_gbps = 0, .is_slow_out = true}};
+  summary.slow_pairs.push_back({.end = 1, .other = 2, .sends = true, .speed = 0.25, .usual = 1});
+  const std::string page = as_html(summary);
+  EXPECT_THAT(page, HasSubstr("<tr><td>0 → 32<td>100 us<td>25 %<td>2 KiB<td>1.5<td></tr>"));
+  EXPECT_THAT(page, HasSubstr("And 8 more links"));
+  EXPECT_EQ(page.find("0 → 33"), page.npos);
+  EXPECT_THAT(page, HasSubstr("<tr><td>7<td>0.5 GB/s<td>?<td class=\"left\">slow</tr>\n<tr><td>3<td>2 GB/s"));
+  EXPECT_THAT(page, HasSubstr("<p>Rank 1 to rank 2: 0.25 GB/s, slow.</p>"));
+}
+
+TEST(TimelinePage, a_job_without_a_whole_step_has_no_chart) {
+  EXPECT_THAT(as_html(Summary()), HasSubstr("No step was finished on all ranks"));
+  EXPECT_EQ(as_html(Summary()).find("<svg"), std::string::npos);
+}
+
+TEST(TimelineText, names_stay_on_their_line_and_are_cut_between_characters) {
+  std::string letters;
+  for (int i = 0; i < 40; ++i) letters += "é";
+  Summary summary = one_step();
+  for (const std::string& name : {std::string("two\nlines"), letters, letters + "x"})
+    add_transfer(summary, name);
+  const std::string text = as_text(summary);
+  EXPECT_THAT(text, HasSubstr("  two?lines  "));
+  size_t cut = 0;
+  for (size_t at = text.find("…"); at != text.npos; at = text.find("…", at + 1), ++cut)
+    EXPECT_TRUE(text.substr(at).starts_with("…é")) << "only whole ones are left";
+  EXPECT_EQ(cut, 2u);
+}
+
+}  // namespace
+}  // namespace rueda::timeline
