@@ -8,7 +8,7 @@ from typing import Any, Dict
 
 import pytest
 from harness import CASE_LIMIT_S
-from launch_support import RUEDA
+from launch_support import RUEDA, run_script
 from virtual_hosts import HostJob, virtual_hosts
 
 RATE, SLOW = "200mbit", "20mbit"  # low enough that a busy machine reaches it
@@ -71,3 +71,29 @@ def test_the_first_advice_names_what_was_planted(fault: str, tmp_path: pathlib.P
     others = [advice["text"] for advice in found["advice"][1:]]
     for name, other in ADVICE.items():
         assert name == fault or not any(other in text for text in others), text
+
+
+SIZES = """
+import numpy as np
+import rueda.numpy as hvd
+
+hvd.init()
+hvd.start_timeline("t.json")
+for step in range(12):
+    hvd.allreduce(np.ones(1000, np.float32), name="reduced")
+    hvd.allgather(np.ones((5 + 2 * hvd.rank(), 100), np.float32), name="gathered")
+    hvd.alltoall(np.ones((4, 50), np.float64), name="dealt")
+    hvd.broadcast(np.ones(300, np.float32), 0, name="sent")
+    hvd.mark_step()
+hvd.shutdown()
+"""
+
+
+def test_the_sizes_of_all_collectives_are_those_of_their_inputs(tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "sizes.py"
+    script.write_text(SIZES)
+    run_script(2, tmp_path, script)
+    found = json.loads(summary("--json", str(tmp_path / "t.json")))
+    sizes = {one["name"].split(".", 1)[1]: one["bytes"] for one in found["by_transfer"]}
+    assert sizes == {"reduced": 4000, "gathered": 6 * 400, "dealt": 200 * 8, "sent": 1200}
+    assert all(one["bus_gbps"] > 0 for one in found["by_transfer"]), found["by_transfer"]

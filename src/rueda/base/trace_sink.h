@@ -46,7 +46,7 @@ struct CallTrace {
   std::string_view backend{};    // the same
   std::string_view algorithm{};  // of the backend: "two_level", "registered"; a constant, or empty
   int32_t tensors = 0;
-  int64_t bytes = 0;         // of this rank's input
+  int64_t bytes = 0;         // of each member's input; where they differ, of the mean
   Nanos submitted = 0;       // the last of its tensors, by this rank; 0: this rank has joined
   Nanos ordered = 0;         // it entered the queue of this rank
   Nanos started = 0;         // a backend took it

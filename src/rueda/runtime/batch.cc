@@ -141,6 +141,15 @@ bool is_meant(const std::optional<TensorRef>& ref, const control::Bucket& respon
   return request.what == response.what && request.dtype == response.dtype;
 }
 
+// Of the input of each member; where these differ, of the mean.
+int64_t input_bytes(const Batch& batch) {
+  const std::vector<int64_t>& counts = batch.spec.counts;
+  const int64_t elements =
+      counts.empty() ? batch.spec.count
+                     : std::accumulate(counts.begin(), counts.end(), int64_t{0}) / batch.group->size();
+  return elements * static_cast<int64_t>(size_of(batch.spec.dtype));
+}
+
 }  // namespace
 
 schedule::Spec spec_of(const control::Terms& terms, Rank group_size) {
@@ -159,7 +168,7 @@ CallTrace trace_of(const Batch& batch) {
                  .process_set = bucket.process_set,
                  .name = bucket.entries.front().name,
                  .tensors = static_cast<int32_t>(bucket.entries.size()),
-                 .bytes = batch.spec.count * static_cast<int64_t>(size_of(batch.spec.dtype))};
+                 .bytes = input_bytes(batch)};
   for (const BatchTensor& tensor : batch.tensors) {
     if (!tensor.ref) continue;
     call.submitted = std::max(call.submitted, tensor.ref->operation->submitted);
