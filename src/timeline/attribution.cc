@@ -1,6 +1,7 @@
 #include "timeline/attribution.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace rueda::timeline {
 namespace {
@@ -59,7 +60,7 @@ void add(const CallTimes& call, Edges& edges) {
   edges.add(kUnderWay, call.started, call.ended);
 }
 
-// has_ended: a call has ended since the thread was blocked.
+// has_ended: a call has ended since the thread was blocked, or not long before.
 Share share_of(const std::array<int32_t, kLayers>& open, bool has_ended) {
   if (open[kBlocked] > 0) {
     if (open[kTransferring] > 0) return Share::kTransfer;
@@ -91,7 +92,11 @@ Attribution attribute(const RankStepTimes& times) {
   std::array<int32_t, kLayers> open{};
   std::vector<Rank> awaited;  // one entry for each wait that is open
   Nanos at = times.step.begin;
-  bool has_ended = true;  // a thread that is blocked when the step begins may wait for an earlier call
+  // A thread that is blocked when the step begins may wait for an earlier call. What ended since it was last
+  // blocked may not have been handed over yet: the thread that does so gets no core either.
+  bool has_ended = true;
+  bool has_ended_lately =
+      std::ranges::any_of(times.blocked, [&](const Interval& each) { return each.begin < times.step.begin; });
   const auto advance = [&](Nanos to) {
     const Nanos time = to - at;
     at = to;
@@ -107,8 +112,9 @@ Attribution attribute(const RankStepTimes& times) {
   for (const Edge& edge : std::move(edges).sorted()) {
     advance(edge.when);
     open[edge.layer] += edge.change;
-    if (edge.layer == kBlocked && edge.change > 0 && open[kBlocked] == 1) has_ended = false;
-    if (edge.layer == kUnderWay && edge.change < 0) has_ended = true;
+    if (edge.layer == kBlocked && edge.change > 0 && open[kBlocked] == 1)
+      has_ended = std::exchange(has_ended_lately, false);
+    if (edge.layer == kUnderWay && edge.change < 0) has_ended = has_ended_lately = true;
     if (edge.layer != kWaits) continue;
     if (edge.change > 0)
       awaited.push_back(edge.rank);

@@ -49,6 +49,16 @@ TEST(Attribution, what_no_record_explains_is_called_other) {
   EXPECT_EQ(found.of(Share::kWaking), 0);
 }
 
+TEST(Attribution, a_result_that_is_handed_over_late_is_waking) {
+  const CallTimes call{.submitted = 10, .ordered = 10, .started = 10, .transfer_began = 10, .ended = 30};
+  const auto found = [&](std::vector<Interval> blocked) {
+    return attribute({.step = {0, 100}, .calls = {call}, .blocked = std::move(blocked)});
+  };
+  EXPECT_EQ(found({{32, 37}}).of(Share::kWaking), 5) << "it ended just before";
+  EXPECT_EQ(found({{20, 35}, {36, 40}}).of(Share::kWaking), 5 + 4) << "the call had two tensors";
+  EXPECT_EQ(found({{20, 35}, {36, 40}, {50, 60}}).of(Share::kOther), 10) << "that was long ago";
+}
+
 TEST(Attribution, a_transfer_that_nobody_waits_for_is_hidden) {
   const CallTimes call{.submitted = 10, .ordered = 10, .started = 10, .transfer_began = 10, .ended = 60};
   const Attribution found = attribute({.step = {0, 100}, .calls = {call}, .blocked = {{50, 60}}});
