@@ -27,6 +27,7 @@ struct Scan {
 void count(const Call& call, RankFile& file) {
   ++file.calls;
   file.planned_calls += call.is_planned ? 1 : 0;
+  file.waits += call.is_waited_for ? 1 : 0;
   const Nanos first = call.submitted != 0 ? call.submitted : call.ordered;
   file.first = file.first == 0 ? first : std::min(file.first, first);
   file.last = std::max(file.last, call.ended);

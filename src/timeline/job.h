@@ -25,7 +25,7 @@ struct RankFile {
   Nanos first = 0, last = 0;    // records of the epoch, on this rank's clock
   int64_t calls = 0, lost = 0;  // lost: records that the writer dropped
   Steps steps;
-  int64_t waits = 0;
+  int64_t waits = 0;  // of the program for a call, as far as it says
   int64_t plans = 0, planned_calls = 0;
   std::map<std::string, int64_t> departures;  // why plans ended
   std::string failure;                        // why the epoch broke; empty: it did not

@@ -96,4 +96,5 @@ def test_the_sizes_of_all_collectives_are_those_of_their_inputs(tmp_path: pathli
     found = json.loads(summary("--json", str(tmp_path / "t.json")))
     sizes = {one["name"].split(".", 1)[1]: one["bytes"] for one in found["by_transfer"]}
     assert sizes == {"reduced": 4000, "gathered": 6 * 400, "dealt": 200 * 8, "sent": 1200}
+    assert found["knows_waits"], "each call is waited for at once"
     assert all(one["bus_gbps"] > 0 for one in found["by_transfer"]), found["by_transfer"]
