@@ -344,8 +344,7 @@ TEST(NativeBackend, calls_that_run_at_once_may_have_ids_that_differ_in_high_bits
     }
     ASSERT_TRUE(mesh.run());
     for (Rank me = 0; me < 2; ++me)
-      for (size_t i = 0; i < counts.size(); ++i)
-        EXPECT_EQ(data[me][i], std::vector<float>(counts[i], 3.0F));
+      for (size_t i = 0; i < counts.size(); ++i) EXPECT_EQ(data[me][i], std::vector<float>(counts[i], 3.0F));
   }
 }
 
