@@ -110,9 +110,11 @@ void add_output_options(CLI::App& app, Raw& raw) {
   launch::OutputOptions& output = raw.options.output;
   app.add_option("--log-dir", output.log_dir,
                  "also write D/rank-0000.out and .err, as the ranks wrote them; D may be a URL such as "
-                 "s3://bucket/run (Python's fsspec)");
+                 "s3://bucket/run (Python's fsspec)")
+      ->check(is_not_empty);
   app.add_option("--output-filename", output.output_dir,
-                 "also write D/rank.0/stdout and stderr, with prefixes");
+                 "also write D/rank.0/stdout and stderr, with prefixes")
+      ->check(is_not_empty);
   app.add_option("--ranks", raw.ranks, "ranks whose output is shown: 0,3 (default: all)");
   app.add_flag("--no-prefix", raw.is_silent_prefix, "show the lines without a prefix");
   app.add_flag("--prefix-timestamp,--prefix-output-with-timestamp", raw.has_timestamp, "time in the prefix");
