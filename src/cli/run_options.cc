@@ -308,9 +308,9 @@ Status complete(Raw& raw) {
   if (options.command.empty())
     return {Code::kInvalidArgument, "no command was given; write rueda run -np 4 python train.py"};
   const HostRequest wanted{raw.hosts, raw.host_file, raw.size, raw.leaves_allocation, has_ssh_options(raw)};
-  if (Status found = find_hosts(wanted, options); !found.is_ok()) return found;
-  const bool are_hosts_given = !raw.hosts.empty() || !raw.host_file.empty();
-  if (raw.size == 0 && !are_hosts_given && options.hosts.front().name == "localhost")
+  const Result<bool> are_hosts_named = find_hosts(wanted, options);
+  if (!are_hosts_named.is_ok()) return are_hosts_named.status();
+  if (raw.size == 0 && !are_hosts_named.value())
     return {Code::kInvalidArgument, "the number of processes is missing; " + example_of(options.command)};
   options.size = raw.size;
   if (raw.size == 0)
