@@ -33,6 +33,8 @@ could not run.
 
 using preflight::Request;
 
+constexpr std::array<std::string_view, 4> kWithValue = {"--json", "--heat-map", "--min-rate", "--rounds"};
+
 struct Own {
   Request request;
   bool is_help = false;
@@ -59,7 +61,6 @@ Status take_value(Own& own, const std::string& option, const std::string& value)
 
 // Splits our own options from those of rueda run.
 Result<Own> split(const Arguments& arguments) {
-  constexpr std::array<std::string_view, 4> kWithValue = {"--json", "--heat-map", "--min-rate", "--rounds"};
   Own own;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
@@ -100,7 +101,7 @@ Status take_job(Own& own) {
     Arguments words = own.others;
     words.insert(words.end(), more.begin(), more.end());
     words.insert(words.end(), {"--", kCommand});
-    return parse_run(words);
+    return parse_run(words, {"rueda preflight", {kWithValue.begin(), kWithValue.end()}});
   };
   Result<RunRequest> run = parse({});
   if (!run.is_ok() && names_no_ranks(own.others)) run = parse({"-np", "2"});

@@ -336,7 +336,7 @@ Status complete(Raw& raw) {
 
 }  // namespace
 
-Result<RunRequest> parse_run(const std::vector<std::string>& arguments) {
+Result<RunRequest> parse_run(const std::vector<std::string>& arguments, const Caller& caller) {
   Raw raw;
   CLI::App app(
       "Starts a command as several ranks, on this machine or on several, through ssh or Slurm's srun.",
@@ -355,7 +355,7 @@ Result<RunRequest> parse_run(const std::vector<std::string>& arguments) {
   } catch (const CLI::CallForHelp&) {
     return RunRequest{.options = {}, .text = "rueda run -np N [options] command [arguments]\n" + app.help()};
   } catch (const CLI::ParseError& error) {
-    return Status(Code::kInvalidArgument, sentence_of(error, "rueda run"));
+    return Status(Code::kInvalidArgument, sentence_of(error, app, caller.command, caller.options));
   }
   if (raw.is_version) return RunRequest{.options = {}, .text = fmt::format("{}\n", kRelease)};
   if (raw.is_check_build) return RunRequest{.options = {}, .text = "", .is_check_build = true};
