@@ -294,9 +294,9 @@ Result<Rendezvous> join_in_space(const Attempt& attempt, LauncherSpace& space) {
   return Rendezvous{nullptr, std::move(store).value(), secret, {}};
 }
 
-Result<std::shared_ptr<LauncherSpace>> open_space(World::Method method, Deadline deadline) {
+Result<std::shared_ptr<LauncherSpace>> open_space(World::Method method, bool is_shared, Deadline deadline) {
   Result<std::unique_ptr<LauncherSpace>> space =
-      method == World::Method::kPmix ? open_pmix_space() : open_pmi_space(deadline);
+      method == World::Method::kPmix ? open_pmix_space() : open_pmi_space(deadline, is_shared);
   if (!space.is_ok()) return space.status();
   return std::shared_ptr<LauncherSpace>(std::move(space).value());
 }
@@ -305,7 +305,8 @@ Result<Rendezvous> meet_in_space(const Attempt& attempt) {
   const World& world = attempt.world;
   std::shared_ptr<LauncherSpace> space = world.space;
   if (space == nullptr) {
-    Result<std::shared_ptr<LauncherSpace>> opened = open_space(world.method, attempt.deadline);
+    Result<std::shared_ptr<LauncherSpace>> opened =
+        open_space(world.method, world.is_space_shared, attempt.deadline);
     if (!opened.is_ok() && !world.seed_host.empty()) return meet_at_seed(attempt);
     if (!opened.is_ok()) return opened.status();
     space = std::move(opened).value();
@@ -345,7 +346,7 @@ Result<World> complete_world(World world, Deadline deadline) {
   const bool is_nameless = world.method == World::Method::kPmi && world.launcher != "slurm";
   if (!is_unknown && !is_nameless) return world;
   Result<std::shared_ptr<LauncherSpace>> space =
-      open_space(is_pmix ? World::Method::kPmix : World::Method::kPmi, deadline);
+      open_space(is_pmix ? World::Method::kPmix : World::Method::kPmi, world.is_space_shared, deadline);
   if (!space.is_ok()) return is_unknown ? Result<World>(space.status()) : Result<World>(std::move(world));
   const LauncherFacts& facts = space.value()->facts();
   if (is_unknown) {
