@@ -214,9 +214,8 @@ Findings check_links(std::span<const std::string> hosts, std::span<const PairMea
                      name(far.a), name(far.b), bench::us_text(far.us), bench::us_text(far.expected)));
   if (hosts.size() == 1 && least_gbit_per_s > 0)
     advise(findings, "rate", {},
-           fmt::format("--min-rate {} was not checked, because {} is the only host that answered; name the "
-                       "hosts of the job "
-                       "with -H or --hostfile",
+           fmt::format("--min-rate {} was not checked, because {} is the only host that answered; "
+                       "name the hosts of the job with -H or --hostfile",
                        gbit_text(least_gbit_per_s), hosts[0]));
   for (const PairMeasurement& pair : pairs) {
     if (!pair.is_right)
