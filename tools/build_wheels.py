@@ -9,6 +9,7 @@ same as with this machine's own build.
 from __future__ import annotations
 
 import argparse
+import email
 import os
 import platform
 import re
@@ -25,6 +26,7 @@ import sbom
 from portable_build import GLIBC, MACHINES, ROOT, ZIG, Machine
 
 TWINE = "7.0.0"
+CLASSIFIERS = "2026.9.21.13"  # of trove-classifiers
 BITS = ROOT / "tests" / "portable" / "bits.cc"
 
 
@@ -60,6 +62,19 @@ def check_page(*archives: Path) -> None:
     command = [sys.executable, "-m", "twine", "check", "--strict", *map(str, archives)]
     env = {**os.environ, "PYTHONPATH": str(folder), "NO_COLOR": "1"}
     subprocess.run(command, check=True, env=env)
+
+
+def check_classifiers(wheel: Path) -> None:
+    """Raises SystemExit if PyPI would refuse a classifier. twine does not look at them."""
+    program = "import sys, trove_classifiers; print(*set(sys.argv[1:]) - set(trove_classifiers.classifiers))"
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        said = email.message_from_bytes(archive.read(name)).get_all("Classifier", [])
+    env = {**os.environ, "PYTHONPATH": str(portable_build.from_pypi("trove-classifiers", CLASSIFIERS))}
+    command = [sys.executable, "-c", program, *said]
+    unknown = subprocess.run(command, check=True, capture_output=True, text=True, env=env).stdout.strip()
+    if unknown or not said:
+        raise SystemExit(f"{wheel.name}: PyPI does not know the classifier {unknown or '(there is none)'}")
 
 
 # ---- the same bits ----
@@ -117,6 +132,7 @@ def main() -> None:
             wheel = given.directory / build_wheel.write_wheel(given.directory, build_for(machine))
             check_symbols(wheel)
             check_page(wheel)
+            check_classifiers(wheel)
             check_bits(machine, wheel)
             print(wheel)
     source = given.directory / build_wheel.build_sdist(str(given.directory))

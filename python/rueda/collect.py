@@ -6,6 +6,7 @@ append, so each copy of a file is a whole one; copying takes at most a tenth of 
 
 from __future__ import annotations
 
+import re
 import select
 import sys
 import time
@@ -14,6 +15,7 @@ from typing import Any, Dict, Sequence, TextIO, Tuple
 
 INTERVAL_S = 30.0
 SHARE = 0.1  # of the time that goes into copies while the job runs
+LOG_NAME = re.compile(r"rank-\d{4,}\.(out|err)")  # as src/launch/earlier_logs.h
 
 
 class Collector:
@@ -37,6 +39,27 @@ class Collector:
         self._files, self._root = fsspec.core.url_to_fs(url)
         self._files.makedirs(self._root, exist_ok=True)
         self._copied: Dict[Path, Tuple[int, int]] = {}  # size and time of change of each file, as copied
+
+    def set_aside_earlier(self) -> str:
+        """Moves the logs of an earlier job at the URL to `earlier-N` there, as the launcher does in a folder.
+
+        Returns that place, or "" if there were none. Drivers may raise.
+        """
+        self._files.invalidate_cache()
+        try:
+            names = [str(path).rpartition("/")[2] for path in self._files.ls(self._root, detail=False)]
+        except FileNotFoundError:  # object stores have no empty folders
+            return ""
+        logs = [name for name in names if LOG_NAME.fullmatch(name)]
+        if not logs:
+            return ""
+        taken = [int(name[8:]) for name in names if re.fullmatch(r"earlier-\d+", name)]
+        place = f"{self._root}/earlier-{max(taken, default=0) + 1}"
+        self._files.makedirs(place, exist_ok=True)
+        here = [f"{self._root}/{name}" for name in logs]
+        self._files.copy(here, [f"{place}/{name}" for name in logs])
+        self._files.rm(here)  # after all copies: a failure loses nothing
+        return str(self._files.unstrip_protocol(place))
 
     def copy_changed(self) -> int:
         """Copies what has changed since the last call; returns the number of files. Drivers may raise."""
@@ -67,10 +90,13 @@ def serve(folder: Path, url: str, until: Any, news: TextIO) -> int:
 
     try:
         collector: Any = Collector(folder, url)
+        earlier = collector.set_aside_earlier()
         collector.copy_changed()
     except Exception as error:  # drivers raise what they like
         tell(_sentence(error, url))
         return 1
+    if earlier:
+        print(f"rueda: the logs of an earlier job in {url} are now in {earlier}", file=sys.stderr, flush=True)
     tell("ready")
     pause = INTERVAL_S
     while not select.select([until], [], [], pause)[0]:

@@ -121,7 +121,7 @@ def _refusal(directory: str, command: str) -> Exception:
     except FileNotFoundError:
         sentence = ""
     # These options come from here and not from the caller, so only another build can reject one of them.
-    if not sentence or "not expected" in sentence:
+    if not sentence or "is no option of" in sentence or "not expected" in sentence:
         return RuntimeError(OTHER_BUILD.format(command))
     return ValueError(sentence)
 

@@ -86,7 +86,7 @@ int run_rank(const Request& request, const Job& job, const std::string& own_path
   Rank& rank = *joined.value();
   Report report(request.what, job.report, !rank.is_first());
   if (is_direct && !request.json.empty()) {
-    const Status writable = rank.is_first() ? check_writable(request.json) : Status::ok();
+    const Status writable = rank.is_first() ? check_writable(request.json, "--json") : Status::ok();
     const Result<bool> agreed = rank.all_agree(writable.is_ok());
     if (!writable.is_ok()) return fail(writable);
     if (!agreed.is_ok()) return fail(agreed.status());
@@ -166,7 +166,7 @@ int run_job(const Request& request, Job job, const std::string& own_path, std::v
 
 int run_all(const Request& request, const std::string& own_path) {
   if (!request.json.empty())
-    if (Status writable = check_writable(request.json); !writable.is_ok()) return fail(writable);
+    if (Status writable = check_writable(request.json, "--json"); !writable.is_ok()) return fail(writable);
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
   for (const int ranks : request.ranks)
     if (ranks > cores && request.what != "replay")

@@ -1,25 +1,29 @@
 #include "bench/report.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
 #include "bench/sizes.h"
 #include "rueda/base/release.h"
+#include "rueda/base/unique_fd.h"
 
 namespace rueda::bench {
 namespace {
 
-Status unwritable(const std::string& path) {
-  return {Code::kInvalidArgument,
-          fmt::format("cannot write {}; give --json a file in a writable directory", path)};
+Status unwritable(const std::string& path, std::string_view option, int reason) {
+  return {Code::kInvalidArgument, fmt::format("cannot write {} ({}); give {} a file in a writable directory",
+                                              path, std::strerror(reason), option)};
 }
 
 double number(const Row& row, const char* key) { return row.value(key, 0.0); }
@@ -132,12 +136,18 @@ Row describe_machine() {
           {"rueda", kRelease}};
 }
 
-Status check_writable(const std::string& path) {
+Status check_writable(const std::string& path, std::string_view option) {
   std::error_code error;
+  const bool is_new = !std::filesystem::exists(path, error);
+  // Nothing but the attempt knows: access() says yes to root where a file system says no. A pipe without a
+  // reader answers ENXIO instead of waiting for one.
+  const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666));
+  if (!file.is_open() && errno != ENXIO) return unwritable(path, option, errno);
+  if (is_new) unlink(path.c_str());
   const auto folder = std::filesystem::absolute(path, error).parent_path();
-  if (!error && !std::filesystem::is_directory(path, error) && access(folder.c_str(), W_OK) == 0)
-    return Status::ok();
-  return unwritable(path);
+  const bool is_replaced = is_new || std::filesystem::is_regular_file(path, error);
+  if (is_replaced && access(folder.c_str(), W_OK) != 0) return unwritable(path, option, errno);
+  return Status::ok();
 }
 
 Status write_json(const std::string& path, const std::vector<std::string>& arguments,
@@ -149,11 +159,12 @@ Status write_json(const std::string& path, const std::vector<std::string>& argum
   std::ofstream file(part);
   file << root.dump(1, ' ', false, Row::error_handler_t::replace) << '\n';
   file.close();
-  if (!is_file) return file ? Status::ok() : unwritable(path);
+  if (!is_file) return file ? Status::ok() : unwritable(path, "--json", errno);
   if (file) std::filesystem::rename(part, path, error);
   if (file && !error) return Status::ok();
+  const int reason = errno;
   std::filesystem::remove(part, error);
-  return unwritable(path);
+  return unwritable(path, "--json", reason);
 }
 
 bool are_all_correct(const std::vector<Row>& rows) {

@@ -33,8 +33,9 @@ class Report {
 
 Result<std::vector<Row>> read_rows(const std::string& path);
 Row describe_machine();
-// Checks this before a measurement that may take an hour.
-Status check_writable(const std::string& path);
+// Checks this before a measurement that may take an hour, and leaves no file behind. option: it named the
+// path.
+Status check_writable(const std::string& path, std::string_view option);
 // {"command", "machine", "results"}.
 Status write_json(const std::string& path, const std::vector<std::string>& arguments,
                   const std::vector<Row>& rows);

@@ -10,6 +10,7 @@
 
 #include "bench/sizes.h"
 #include "cli/parse_error.h"
+#include "rueda/base/nearest.h"
 #include "rueda/base/transport_names.h"
 
 namespace rueda::cli {
@@ -151,6 +152,14 @@ Status complete(const Raw& raw, bench::Request& request) {
   return has_models ? take_models(raw.model, request) : Status::ok();
 }
 
+Status unknown_subject(const std::string& what) {
+  const std::vector<std::string> known(kSubjects.begin(), kSubjects.end());
+  const std::string nearest = nearest_word(what, known);
+  const std::string hint = nearest.empty() ? "" : fmt::format("did you mean {}? Otherwise ", nearest);
+  return {Code::kInvalidArgument, fmt::format("there is nothing called {} to measure; {}choose from {}", what,
+                                              hint, fmt::join(kSubjects, ", "))};
+}
+
 }  // namespace
 
 Result<BenchRequest> parse_bench(const std::vector<std::string>& arguments) {
@@ -164,9 +173,7 @@ Result<BenchRequest> parse_bench(const std::vector<std::string>& arguments) {
     parsed.text = kHelp + app.help();
     return parsed;
   }
-  if (std::ranges::find(kSubjects, what) == kSubjects.end())
-    return Status(Code::kInvalidArgument, fmt::format("there is nothing called {} to measure; choose from {}",
-                                                      what, fmt::join(kSubjects, ", ")));
+  if (std::ranges::find(kSubjects, what) == kSubjects.end()) return unknown_subject(what);
   request.what = what;
   request.arguments = arguments;
   const auto dashes = std::ranges::find(arguments, "--");
@@ -186,7 +193,7 @@ Result<BenchRequest> parse_bench(const std::vector<std::string>& arguments) {
     parsed.text = kHelp + app.help();
     return parsed;
   } catch (const CLI::ParseError& error) {
-    return Status(Code::kInvalidArgument, sentence_of(error, "rueda bench"));
+    return Status(Code::kInvalidArgument, sentence_of(error, app, "rueda bench"));
   }
   if (Status status = complete(raw, request); !status.is_ok()) return status;
   return parsed;

@@ -32,7 +32,14 @@ std::string output_of_python(const std::string& program) {
 
 }  // namespace
 
-int check_build_command(const Arguments&) {
+int check_build_command(const Arguments& arguments) {
+  if (!arguments.empty()) {
+    const bool is_help = arguments == Arguments{"--help"} || arguments == Arguments{"-h"};
+    fmt::print(
+        is_help ? stdout : stderr,
+        "rueda check-build: it says which frameworks this installation serves, and takes no options\n");
+    return is_help ? 0 : kUsageError;
+  }
   const std::string found = output_of_python(kProbe);
   const auto mark = [&](std::string_view module) {
     return found.find(module) != std::string::npos ? 'X' : ' ';

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "cli/commands.h"
+#include "cli/parse_error.h"
 #include "doctor/doctor.h"
 
 namespace rueda::cli {
@@ -29,8 +30,9 @@ int doctor_command(const Arguments& arguments) {
       fmt::print("{}", kHelp);
       return 0;
     } else {
-      fmt::print(stderr, "rueda doctor: unknown option {}; rueda doctor --help lists all options\n",
-                 argument);
+      fmt::print(stderr, "rueda doctor: {}\n",
+                 unknown_word(argument, "option", "rueda doctor",
+                              std::vector<std::string>{"--json", "--no-python", "--help"}));
       return kUsageError;
     }
   }

@@ -50,7 +50,7 @@ Result<std::string> read_file(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-Status find_hosts(const HostRequest& request, launch::RunOptions& options) {
+Result<bool> find_hosts(const HostRequest& request, launch::RunOptions& options) {
   Result<std::vector<launch::HostSlots>> named = named_hosts(request);
   if (!named.is_ok()) return named.status();
   launch::BatchHosts batch;
@@ -67,6 +67,7 @@ Status find_hosts(const HostRequest& request, launch::RunOptions& options) {
   }
   options.uses_blaunch = batch.scheduler == launch::BatchHosts::Scheduler::kLsf && !request.has_own_ssh &&
                          has_program("blaunch");
+  const bool are_named = !named.value().empty() || !options.allocation.empty() || !batch.hosts.empty();
   if (!named.value().empty())
     options.hosts = std::move(named.value());
   else if (!options.allocation.empty())
@@ -75,7 +76,7 @@ Status find_hosts(const HostRequest& request, launch::RunOptions& options) {
     options.hosts = std::move(batch.hosts);
   else
     options.hosts = {{"localhost", std::max(1, request.size)}};
-  return Status::ok();
+  return are_named;
 }
 
 }  // namespace rueda::cli

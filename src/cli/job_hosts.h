@@ -17,7 +17,8 @@ struct HostRequest {
 
 Result<std::string> read_file(const std::string& path);
 
-// Fills in hosts, allocation and uses_blaunch.
-Status find_hosts(const HostRequest& request, launch::RunOptions& options);
+// Fills in hosts, allocation and uses_blaunch. Returns whether the user or a scheduler has named the hosts;
+// otherwise it is this machine.
+Result<bool> find_hosts(const HostRequest& request, launch::RunOptions& options);
 
 }  // namespace rueda::cli

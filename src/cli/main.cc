@@ -2,13 +2,17 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "cli/commands.h"
+#include "cli/parse_error.h"
 #include "launch/agent.h"
 #include "rueda/base/release.h"
 
@@ -32,27 +36,41 @@ constexpr const char* kHelp = R"(rueda: data-parallel training
 rueda run --help lists its options.
 )";
 
+struct Command {
+  const char* name;
+  int (*run)(const Arguments& arguments);
+};
+constexpr std::array<Command, 9> kCommands = {{{"run", run_command},
+                                               {"preflight", preflight_command},
+                                               {"bench", bench_command},
+                                               {"status", status_command},
+                                               {"stacks", stacks_command},
+                                               {"timeline", timeline_command},
+                                               {"env", env_command},
+                                               {"doctor", doctor_command},
+                                               {"check-build", check_build_command}}};
+
+int refuse(const std::string& word) {
+  std::vector<std::string> known = {"--help", "--version"};
+  for (const Command& command : kCommands) known.emplace_back(command.name);
+  fmt::print(stderr, "rueda: {}\n", unknown_word(word, "command", "rueda", known));
+  return kUsageError;
+}
+
 int dispatch(const Arguments& arguments) {
-  const std::string command = arguments.empty() ? "--help" : arguments.front();
+  const std::string name = arguments.empty() ? "--help" : arguments.front();
   const Arguments rest(arguments.begin() + (arguments.empty() ? 0 : 1), arguments.end());
-  if (command == "run") return run_command(rest);
-  if (command == "agent" && rest.empty()) return launch::agent_main(kRelease);
-  if (command == "env") return env_command(rest);
-  if (command == "bench") return bench_command(rest);
-  if (command == "preflight") return preflight_command(rest);
-  if (command == "doctor") return doctor_command(rest);
-  if (command == "timeline") return timeline_command(rest);
-  if (command == "status") return status_command(rest);
-  if (command == "stacks") return stacks_command(rest);
-  if (command == "check-build") return check_build_command(rest);
-  if (command == "--version" || command == "version") {
+  const auto* const command =
+      std::ranges::find(kCommands, name, [](const Command& one) -> std::string_view { return one.name; });
+  if (command != kCommands.end()) return command->run(rest);
+  if (name == "agent" && rest.empty()) return launch::agent_main(kRelease);
+  if (name == "--version" || name == "version") {
     fmt::print("{}\n", kRelease);
     return 0;
   }
-  const bool is_help = command == "--help" || command == "-h" || command == "help";
-  if (!is_help) fmt::print(stderr, "rueda: unknown command {}\n\n", command);
-  fmt::print(is_help ? stdout : stderr, "{}", kHelp);
-  return is_help && !arguments.empty() ? 0 : kUsageError;
+  if (name != "--help" && name != "-h" && name != "help") return refuse(name);
+  fmt::print(arguments.empty() ? stderr : stdout, "{}", kHelp);
+  return arguments.empty() ? kUsageError : 0;
 }
 
 }  // namespace

@@ -1,27 +1,22 @@
-// What CLI11 finds wrong with a command line, as a sentence that says what to do.
+// What is wrong with a command line, as a sentence that says what to do.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace rueda::cli {
 
-// command: "rueda run", whose --help lists the options.
-inline std::string sentence_of(const CLI::ParseError& error, std::string_view command) {
-  const std::string text = error.what();
-  const std::string kind = error.get_name();
-  const size_t colon = text.find(": ");
-  std::string sentence = text;
-  if (colon != std::string::npos) {
-    const std::string option = text.substr(0, colon);  // "--np: 1 required INT missing"
-    const std::string given = text.substr(colon + 2);  // "Could not convert: --np = x"
-    if (kind == "ArgumentMismatch" && text.ends_with(" missing")) sentence = option + " needs a value";
-    if (kind == "ConversionError") sentence = given + " cannot be read";
-  }
-  return fmt::format("{}; see {} --help", sentence, command);
-}
+// "--hostfil is no option of rueda run; did you mean --hostfile? rueda run --help lists all". known: the
+// names from which the nearest one is offered. what: "option", "command".
+std::string unknown_word(std::string_view word, std::string_view what, std::string_view command,
+                         std::span<const std::string> known);
+
+// What CLI11 finds wrong. command: "rueda run", whose --help lists the options. others: options that it has
+// besides those of the app.
+std::string sentence_of(const CLI::ParseError& error, const CLI::App& app, std::string_view command,
+                        std::span<const std::string> others = {});
 
 }  // namespace rueda::cli

@@ -33,6 +33,8 @@ could not run.
 
 using preflight::Request;
 
+constexpr std::array<std::string_view, 4> kWithValue = {"--json", "--heat-map", "--min-rate", "--rounds"};
+
 struct Own {
   Request request;
   bool is_help = false;
@@ -59,7 +61,6 @@ Status take_value(Own& own, const std::string& option, const std::string& value)
 
 // Splits our own options from those of rueda run.
 Result<Own> split(const Arguments& arguments) {
-  constexpr std::array<std::string_view, 4> kWithValue = {"--json", "--heat-map", "--min-rate", "--rounds"};
   Own own;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
@@ -83,12 +84,11 @@ Result<Own> split(const Arguments& arguments) {
   return own;
 }
 
-// Without hosts, two ranks here.
+// Without hosts of a user or a scheduler, two ranks here.
 bool names_no_ranks(const Arguments& words) {
   constexpr std::array<std::string_view, 7> kPlaces = {"-H",   "-np",        "-n",        "--hosts",
                                                        "--np", "--num-proc", "--hostfile"};
-  const bool is_in_allocation = getenv("SLURM_JOB_ID") != nullptr || getenv("K_MPI_JOB_ROLE") != nullptr;
-  return !is_in_allocation && std::ranges::none_of(words, [&](const std::string& word) {
+  return std::ranges::none_of(words, [&](const std::string& word) {
     return std::ranges::any_of(kPlaces, [&](std::string_view place) {
       return word == place || word.starts_with(std::string(place) + "=");
     });
@@ -96,15 +96,24 @@ bool names_no_ranks(const Arguments& words) {
 }
 
 Status take_job(Own& own) {
-  Arguments words = own.others;
-  if (names_no_ranks(words)) words.insert(words.end(), {"-np", "2"});
   constexpr const char* kCommand = "preflight";  // rueda run wants one; each of our jobs has its own
-  words.insert(words.end(), {"--", kCommand});
-  Result<RunRequest> run = parse_run(words);
+  const auto parse = [&](const Arguments& more) {
+    Arguments words = own.others;
+    words.insert(words.end(), more.begin(), more.end());
+    words.insert(words.end(), {"--", kCommand});
+    return parse_run(words, {"rueda preflight", {kWithValue.begin(), kWithValue.end()}});
+  };
+  Result<RunRequest> run = parse({});
+  if (!run.is_ok() && names_no_ranks(own.others)) run = parse({"-np", "2"});
   if (!run.is_ok()) return run.status();
   if (run.value().mpirun)
     return {Code::kUnsupported, "--mpi starts no preflight; write mpirun -np N rueda preflight"};
   own.request.job = std::move(run.value().options);
+  const std::vector<launch::HostSlots>& hosts = own.request.job.hosts;
+  if (own.request.least_gbit_per_s > 0 && hosts.size() == 1 && hosts[0].name == "localhost")
+    return {Code::kInvalidArgument,
+            "--min-rate demands a rate of every pair of hosts, and this is only one host; name the hosts of "
+            "the job with -H or --hostfile"};
   if (own.request.job.command != Arguments{kCommand})
     return {Code::kInvalidArgument,
             fmt::format("{} is no option, and preflight starts no command; see rueda preflight --help",

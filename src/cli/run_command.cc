@@ -63,13 +63,13 @@ int run_command(const Arguments& arguments) {
     return kUsageError;
   }
   options.binary = own_path();
+  if (Status status = launch::check_log_url(options.output.log_dir); !status.is_ok()) {
+    fmt::print(stderr, "rueda run: {}\n", status.why);
+    leave_refusal(arguments, status.why);
+    return kUsageError;
+  }
   options.output.log_dir = launch::local_log_dir(options.output.log_dir);
   if (launch::is_log_url(options.output.log_dir)) {
-    if (Status status = launch::check_log_url(options.output.log_dir); !status.is_ok()) {
-      fmt::print(stderr, "rueda run: {}\n", status.why);
-      leave_refusal(arguments, status.why);
-      return kUsageError;
-    }
     Result<std::string> folder = launch::make_log_folder();
     if (!folder.is_ok()) {
       fmt::print(stderr, "rueda run: {}\n", folder.status().why);

@@ -110,9 +110,11 @@ void add_output_options(CLI::App& app, Raw& raw) {
   launch::OutputOptions& output = raw.options.output;
   app.add_option("--log-dir", output.log_dir,
                  "also write D/rank-0000.out and .err, as the ranks wrote them; D may be a URL such as "
-                 "s3://bucket/run (Python's fsspec)");
+                 "s3://bucket/run (Python's fsspec)")
+      ->check(is_not_empty);
   app.add_option("--output-filename", output.output_dir,
-                 "also write D/rank.0/stdout and stderr, with prefixes");
+                 "also write D/rank.0/stdout and stderr, with prefixes")
+      ->check(is_not_empty);
   app.add_option("--ranks", raw.ranks, "ranks whose output is shown: 0,3 (default: all)");
   app.add_flag("--no-prefix", raw.is_silent_prefix, "show the lines without a prefix");
   app.add_flag("--prefix-timestamp,--prefix-output-with-timestamp", raw.has_timestamp, "time in the prefix");
@@ -306,9 +308,9 @@ Status complete(Raw& raw) {
   if (options.command.empty())
     return {Code::kInvalidArgument, "no command was given; write rueda run -np 4 python train.py"};
   const HostRequest wanted{raw.hosts, raw.host_file, raw.size, raw.leaves_allocation, has_ssh_options(raw)};
-  if (Status found = find_hosts(wanted, options); !found.is_ok()) return found;
-  const bool are_hosts_given = !raw.hosts.empty() || !raw.host_file.empty();
-  if (raw.size == 0 && !are_hosts_given && options.hosts.front().name == "localhost")
+  const Result<bool> are_hosts_named = find_hosts(wanted, options);
+  if (!are_hosts_named.is_ok()) return are_hosts_named.status();
+  if (raw.size == 0 && !are_hosts_named.value())
     return {Code::kInvalidArgument, "the number of processes is missing; " + example_of(options.command)};
   options.size = raw.size;
   if (raw.size == 0)
@@ -334,7 +336,7 @@ Status complete(Raw& raw) {
 
 }  // namespace
 
-Result<RunRequest> parse_run(const std::vector<std::string>& arguments) {
+Result<RunRequest> parse_run(const std::vector<std::string>& arguments, const Caller& caller) {
   Raw raw;
   CLI::App app(
       "Starts a command as several ranks, on this machine or on several, through ssh or Slurm's srun.",
@@ -353,7 +355,7 @@ Result<RunRequest> parse_run(const std::vector<std::string>& arguments) {
   } catch (const CLI::CallForHelp&) {
     return RunRequest{.options = {}, .text = "rueda run -np N [options] command [arguments]\n" + app.help()};
   } catch (const CLI::ParseError& error) {
-    return Status(Code::kInvalidArgument, sentence_of(error, "rueda run"));
+    return Status(Code::kInvalidArgument, sentence_of(error, app, caller.command, caller.options));
   }
   if (raw.is_version) return RunRequest{.options = {}, .text = fmt::format("{}\n", kRelease)};
   if (raw.is_check_build) return RunRequest{.options = {}, .text = "", .is_check_build = true};

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launch/job_options.h"
@@ -19,7 +20,13 @@ struct RunRequest {
   std::vector<std::string> without_effect{};  // sentences about options that were accepted and are ignored
 };
 
+// Who is named in what is wrong with the options.
+struct Caller {
+  std::string_view command = "rueda run";
+  std::vector<std::string> options{};  // that it has besides
+};
+
 // Options end at the first word that is not an option. From there on everything is the command.
-Result<RunRequest> parse_run(const std::vector<std::string>& arguments);
+Result<RunRequest> parse_run(const std::vector<std::string>& arguments, const Caller& caller = {});
 
 }  // namespace rueda::cli

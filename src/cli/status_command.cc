@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/parse_error.h"
 #include "observe/gather.h"
 #include "observe/table.h"
 #include "rueda/status/job_answer.h"
@@ -47,7 +48,7 @@ int parse(CLI::App& app, const char* command, const Arguments& arguments) {
     put(app.help());
     return 0;
   } catch (const CLI::ParseError& error) {
-    fmt::print(stderr, "rueda {}: {}; rueda {} --help lists its options\n", command, error.what(), command);
+    fmt::print(stderr, "rueda {}: {}\n", command, sentence_of(error, app, fmt::format("rueda {}", command)));
     return kUsageError;
   }
   return -1;

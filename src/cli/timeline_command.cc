@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/parse_error.h"
 #include "timeline/job.h"
 #include "timeline/output_file.h"
 #include "timeline/summary.h"
@@ -124,7 +125,7 @@ int timeline_command(const Arguments& arguments) {
     fmt::print("{}", app.help());
     return 0;
   } catch (const CLI::ParseError& error) {
-    fmt::print(stderr, "rueda timeline: {}; rueda timeline --help lists all commands\n", error.what());
+    fmt::print(stderr, "rueda timeline: {}\n", sentence_of(error, app, "rueda timeline"));
     return kUsageError;
   }
   if (summary->parsed()) return summary_command(files, epoch, is_json, html);

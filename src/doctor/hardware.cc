@@ -159,7 +159,9 @@ Section examine_hardware(const std::string& interface_setting) {
   section.add("clock source",
               fmt::format("{} (available: {})", clock.current.empty() ? "unknown" : clock.current,
                           clock.available.empty() ? "unknown" : clock.available));
-  section.add("clock is kept", is_clock_synchronised() ? "by a time service" : "by no time service");
+  const bool is_clock_kept = is_clock_synchronised();
+  section.add("clock is kept", is_clock_kept ? "by a time service" : "by no time service");
+  if (!is_clock_kept) section.advise(std::string(kNoTimeService));
   const bool is_slow = clock.current == "hpet" || clock.current == "acpi_pm";
   if (is_slow && clock.available.find("tsc") != std::string::npos)
     section.advise(

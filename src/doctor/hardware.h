@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "doctor/report.h"
@@ -32,6 +33,9 @@ struct ClockSource {
   std::string current, available;  // "tsc"; "tsc hpet acpi_pm"
 };
 ClockSource read_clock_source(const std::string& root);
+// What doctor and preflight advise where is_clock_synchronised() is false.
+constexpr std::string_view kNoTimeService =
+    "the kernel knows of no time service that keeps the clock; run chrony or another";
 // Whether a time service keeps the clock, as the kernel knows it.
 bool is_clock_synchronised();
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "rueda/base/config.h"
+#include "rueda/base/nearest.h"
 
 namespace rueda::doctor {
 namespace {
@@ -83,21 +84,6 @@ std::set<std::string, std::less<>> known_names() {
 std::string unknown_setting(std::string_view name, const std::string& nearest) {
   const std::string hint = nearest.empty() ? "unset it" : "did you mean " + nearest + "?";
   return fmt::format("{} is not a setting of this version and has no effect; {}", name, hint);
-}
-
-// The Levenshtein distance.
-size_t edits(std::string_view from, std::string_view to) {
-  std::vector<size_t> row(to.size() + 1);
-  for (size_t j = 0; j <= to.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= from.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= to.size(); ++j) {
-      const size_t replaced = diagonal + (from[i - 1] == to[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
 }
 
 }  // namespace

@@ -42,6 +42,8 @@ bool is_log_url(std::string_view log_dir) {
 }
 
 Status check_log_url(std::string_view url) {
+  if (url == kFile)
+    return {Code::kInvalidArgument, "--log-dir file:// names no folder; write file:///folder"};
   if (!url.starts_with("memory://")) return Status::ok();
   return {
       Code::kInvalidArgument,

@@ -15,7 +15,7 @@ namespace rueda::launch {
 
 // Whether a --log-dir names a place that needs a copy. Pure. file:///dir does not: see local_log_dir().
 bool is_log_url(std::string_view log_dir);
-// Refuses a URL of a place that only the process that writes it sees. Pure.
+// Refuses a URL that names no folder, or a place that only the process that writes it sees. Pure.
 Status check_log_url(std::string_view url);
 // "/dir" of "file:///dir"; other texts unchanged. Pure.
 std::string local_log_dir(const std::string& log_dir);

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "launch/earlier_logs.h"
 #include "rueda/base/check.h"
 
 namespace rueda::launch {
@@ -56,6 +57,13 @@ RankOutput::RankOutput(OutputOptions options, int size)
 }
 
 Status RankOutput::open_files() {
+  if (!options_.log_dir.empty()) {
+    const Result<std::string> moved = set_aside_logs(options_.log_dir);
+    if (!moved.is_ok()) return moved.status();
+    if (!moved.value().empty())
+      say(fmt::format("rueda: the logs of an earlier job in {} are now in {}\n", options_.log_dir,
+                      moved.value()));
+  }
   for (Rank rank = 0; rank < std::ssize(ranks_); ++rank)
     for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
       RankStream& state = ranks_[static_cast<size_t>(rank)].streams[index_of(stream)];

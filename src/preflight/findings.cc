@@ -7,6 +7,7 @@
 #include <set>
 
 #include "bench/report.h"
+#include "doctor/hardware.h"
 #include "doctor/report.h"
 
 namespace rueda::preflight {
@@ -128,8 +129,7 @@ Findings check_hosts(std::span<const HostFacts> hosts, int ranks) {
   }
   if (!unsynchronised.empty())
     advise(findings, "clock-sync", unsynchronised,
-           fmt::format("{}: the kernel knows of no time service that keeps the clock; run chrony or another",
-                       names_text(unsynchronised)));
+           fmt::format("{}: {}", names_text(unsynchronised), doctor::kNoTimeService));
   return findings;
 }
 
@@ -212,6 +212,11 @@ Findings check_links(std::span<const std::string> hosts, std::span<const PairMea
     fail(findings, "long-latency", {name(far.a), name(far.b)},
          fmt::format("{} - {}: a round trip takes {}, {} to other hosts; look at the route between them",
                      name(far.a), name(far.b), bench::us_text(far.us), bench::us_text(far.expected)));
+  if (hosts.size() == 1 && least_gbit_per_s > 0)
+    advise(findings, "rate", {},
+           fmt::format("--min-rate {} was not checked, because {} is the only host that answered; "
+                       "name the hosts of the job with -H or --hostfile",
+                       gbit_text(least_gbit_per_s), hosts[0]));
   for (const PairMeasurement& pair : pairs) {
     if (!pair.is_right)
       fail(

@@ -68,11 +68,17 @@ std::string matrix(const Outcome& outcome) {
   return table(lines);
 }
 
+std::string counted(size_t count, const char* one) {
+  return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
+}
+
 std::string rounds_text(const Measured& measured) {
   if (measured.hosts.size() == 1) return "one host, so no pair of hosts was measured";
   if (measured.rounds == 0) return "no pair of hosts was measured";
-  const std::string pairs = fmt::format("{} pairs in {} rounds", measured.pairs.size(), measured.rounds);
-  if (measured.rounds >= measured.rounds_for_all) return pairs + ", which are all";
+  const std::string pairs = fmt::format("{} in {}", counted(measured.pairs.size(), "pair"),
+                                        counted(static_cast<size_t>(measured.rounds), "round"));
+  if (measured.rounds >= measured.rounds_for_all)
+    return pairs + (measured.pairs.size() == 1 ? ", which is all" : ", which are all");
   return fmt::format("{} of the {} that all pairs need; the other links were not tested (--rounds)", pairs,
                      measured.rounds_for_all);
 }
@@ -81,8 +87,9 @@ std::string rounds_text(const Measured& measured) {
 
 std::string page(const Outcome& outcome) {
   const Measured& measured = outcome.measured;
-  std::string text = fmt::format("{} hosts, {} of them answered, {} ranks; {}\n\n", outcome.asked.size(),
-                                 measured.hosts.size(), outcome.ranks, rounds_text(measured));
+  std::string text =
+      fmt::format("{}, {} answered, {}; {}\n\n", counted(outcome.asked.size(), "host"), measured.hosts.size(),
+                  counted(static_cast<size_t>(outcome.ranks), "rank"), rounds_text(measured));
   if (!measured.hosts.empty()) text += hosts_table(outcome) + "\n";
   if (!measured.pairs.empty() && measured.hosts.size() <= kMatrixHosts) text += matrix(outcome) + "\n";
   size_t broken = 0;
@@ -93,7 +100,7 @@ std::string page(const Outcome& outcome) {
   const size_t advice = outcome.findings.size() - broken;
   if (!outcome.findings.empty()) text += "\n";
   if (broken == 0 && advice == 0) return text + "No problem found.\n";
-  return text + fmt::format("{} problems, {} advice.\n", broken, advice);
+  return text + fmt::format("{}, {} advice.\n", counted(broken, "problem"), advice);
 }
 
 }  // namespace rueda::preflight

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <utility>
 
 #include "bench/rank.h"
 #include "bench/report.h"
@@ -47,9 +48,10 @@ int report(const Request& request, const Outcome& outcome) {
 
 // Before a job that may take minutes.
 Status check_paths(const Request& request) {
-  for (const std::string& path : {request.json, request.heat_map})
+  for (const auto& [path, option] :
+       {std::pair(request.json, "--json"), std::pair(request.heat_map, "--heat-map")})
     if (!path.empty() && path != "-")
-      if (Status writable = bench::check_writable(path); !writable.is_ok()) return writable;
+      if (Status writable = bench::check_writable(path, option); !writable.is_ok()) return writable;
   return Status::ok();
 }
 

@@ -156,6 +156,32 @@ def shut_down(folder):
     return len(ports)
 
 
+def shut_down_slowly():
+    """Ray takes its time between the ranks, as with many nodes."""
+    kill = ray.kill
+
+    def kill_slowly(actor):
+        kill(actor)
+        time.sleep(1)
+
+    ray.kill = kill_slowly
+    try:
+        return [found[0][0] for found in rueda.ray.run(where, num_workers=2)]
+    finally:
+        ray.kill = kill
+
+
+def shut_down_in_a_call():
+    """The seconds that the end takes while a rank computes for a minute."""
+    executor = rueda.ray.Executor(2)
+    executor.start()
+    executor.run(where)
+    executor.run_remote(lambda: time.sleep(60))
+    began = time.monotonic()
+    executor.shutdown()
+    return time.monotonic() - began
+
+
 def is_free(port):
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections may linger in TIME_WAIT

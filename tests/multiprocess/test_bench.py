@@ -204,8 +204,8 @@ def test_wrong_sum_is_reported_and_ends_in_failure(tmp_path: Path) -> None:
 # ---- refusals ----
 
 REFUSED = {
-    "unknown subject": (["allreuce"], "choose from allreduce, allgather"),
-    "unknown option": (["allreduce", "--bytes", "4"], "see rueda bench --help"),
+    "unknown subject": (["allreuce"], "did you mean allreduce? Otherwise choose from allreduce, allgather"),
+    "unknown option": (["allreduce", "--bytes", "4"], "rueda bench --help lists all"),
     "unknown model": (["burst", "--model", "resnet51"], "choose one of bert_base, gpt2"),
     "model twice": (["burst", "--model", "gpt2,gpt2"], "name each once"),
     "unknown unit": (["allreduce", "--sizes", "4B,1XiB"], "unknown unit XiB;"),

@@ -62,6 +62,17 @@ def test_two_ranks_exchange_bytes_over_each_transport_that_is_allowed():
     assert "cannot exchange bytes over ucx" in broken_sentences(done)["transports"], done.stdout
 
 
+def test_doctor_and_preflight_say_the_same_of_the_clock():
+    told = json.loads(doctor("--no-python", "--json").stdout)
+    checked = subprocess.run([RUEDA, "preflight", "--json", "-"], capture_output=True, text=True, timeout=90)
+    here = {problem["sentence"] for problem in told["problems"] if problem["section"] == "hardware"}
+    there = json.loads(checked.stdout)
+    advice = [one["sentence"] for one in there["findings"] if one["kind"] == "clock-sync"]
+    is_kept = told["facts"]["hardware"]["clock is kept"] == "by a time service"
+    assert is_kept == there["hosts"][0]["is_clock_synchronised"] == (advice == [])
+    assert all(sentence.removeprefix("localhost: ") in here for sentence in advice), (advice, here)
+
+
 def test_without_a_driver_no_nccl_is_looked_for():
     done = doctor("--no-python", "--json", RUEDA_CUDA_LIBRARY="/nowhere/libcuda.so")
     facts = json.loads(done.stdout)["facts"]
@@ -122,4 +133,4 @@ def test_every_front_end_that_can_be_imported_is_tried(tmp_path):
 
 def test_an_unknown_option_is_refused():
     done = doctor("--verbose")
-    assert done.returncode == 2 and "unknown option --verbose" in done.stderr
+    assert done.returncode == 2 and "--verbose is no option of rueda doctor" in done.stderr

@@ -158,7 +158,7 @@ def test_two_names_of_this_machine_are_two_hosts():
         (["true"], "the number of processes is missing"),
         (["-np", "0", "true"], "Value 0 not in range 1 to 65536"),
         (["-np"], "--np needs a value; see rueda run --help"),
-        (["--bogus", "-np", "2", "true"], "was not expected: --bogus; see rueda run --help"),
+        (["--bogus", "-np", "2", "true"], "--bogus is no option of rueda run; rueda run --help lists all"),
         (
             ["--start-timeout", "-np", "2", "true"],
             "--start-timeout = -np cannot be read; see rueda run --help",

@@ -76,6 +76,40 @@ def test_logs_are_copied_to_a_url(tmp_path: Path) -> None:
     assert not list(private.iterdir())
 
 
+def logs_below(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.out")}
+
+
+@pytest.mark.parametrize("scheme", ["", "local://"])
+def test_logs_of_an_earlier_job_are_neither_lost_nor_mixed_with_the_new_ones(
+    tmp_path: Path, scheme: str
+) -> None:
+    logs = tmp_path / "logs"
+    if scheme:
+        pytest.importorskip("fsspec")
+    errors = ""
+    for size in (3, 2):
+        status, _, errors = run(
+            *("-np", size, "--log-dir", f"{scheme}{logs}", "sh", "-c", f"echo $RANK of {size}"), env=VARIABLES
+        )
+        assert status == 0, errors
+    new = {f"rank-000{rank}.out": f"{rank} of 2\n" for rank in range(2)}
+    old = {f"earlier-1/rank-000{rank}.out": f"{rank} of 3\n" for rank in range(3)}
+    assert logs_below(logs) == new | old
+    assert f"rueda: the logs of an earlier job in {scheme}{logs} are now in " in errors
+    assert f"{logs}/earlier-1\n" in errors
+
+
+@pytest.mark.parametrize(
+    ("folder", "sentence"),
+    [("", "--log-dir: is empty; give a value or leave the option out"), ("file://", "names no folder")],
+)
+def test_a_folder_without_a_name_is_refused(folder: str, sentence: str) -> None:
+    for arguments in (["--log-dir", folder], [f"--log-dir={folder}"]):
+        status, out, err = run("-np", 1, *arguments, "echo", "started")
+        assert status == 2 and out == "" and sentence in err and err.count("\n") == 1, err
+
+
 def test_a_place_that_cannot_be_written_is_refused_before_the_ranks_start(tmp_path: Path) -> None:
     pytest.importorskip("fsspec")
     variables = {**VARIABLES, "TMPDIR": str(tmp_path)}

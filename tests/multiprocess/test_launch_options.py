@@ -11,6 +11,39 @@ from launch_support import RUEDA, environments, run
 pytestmark = pytest.mark.skipif(not os.path.exists(RUEDA), reason=f"{RUEDA} is not built")
 
 
+ONE_HOST = {
+    "lsf, slots of hosts": {"LSB_JOBID": "17", "LSB_MCPU_HOSTS": "localhost 3"},
+    "lsf, a file": {"LSB_JOBID": "17", "LSB_DJOB_HOSTFILE": "NODES"},
+    "pbs": {"PBS_JOBID": "9.server", "PBS_NODEFILE": "NODES"},
+}
+
+
+@pytest.fixture(name="batch_job", params=ONE_HOST)
+def make_batch_job(request, tmp_path):
+    """The environment of a job whose scheduler calls its only host localhost; nothing may reach out to it."""
+    (tmp_path / "nodes").write_text("localhost\n" * 3)
+    for program in ("ssh", "blaunch"):
+        (tmp_path / program).write_text(f"#!/bin/sh\ntouch {tmp_path}/reached\nexit 1\n")
+        (tmp_path / program).chmod(0o755)
+    given = {k: v.replace("NODES", str(tmp_path / "nodes")) for k, v in ONE_HOST[request.param].items()}
+    yield {**os.environ, **given, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    assert not (tmp_path / "reached").exists()
+
+
+def test_a_scheduler_may_call_its_only_host_localhost(batch_job):
+    status, out, err = run("sh", "-c", "echo $RANK of $WORLD_SIZE", env=batch_job)
+    assert status == 0, err
+    assert sorted(out.splitlines()) == [f"[{rank} localhost] {rank} of 3" for rank in range(3)]
+
+
+def test_preflight_checks_the_ranks_of_the_scheduler(batch_job):
+    variables = {"RUEDA_LIBRARY": library(), "RUEDA_PYTHON": sys.executable}
+    done = subprocess.run(
+        [RUEDA, "preflight"], env={**batch_job, **variables}, capture_output=True, text=True, timeout=90
+    )
+    assert done.stdout.startswith("1 host, 1 answered, 3 ranks; "), done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("arguments", [["-n", "2"], ["-n=2"], ["-np", "2"]])
 def test_n_is_short_for_np(arguments):
     assert len(environments(*arguments)) == 2

@@ -117,9 +117,15 @@ def test_exit_code_2_of_a_rank_is_not_taken_for_a_refusal():
 
 
 @pytest.mark.parametrize("leaves_refusal", [False, True])
-def test_command_of_another_build_is_named(tmp_path, monkeypatch, leaves_refusal):
+@pytest.mark.parametrize(
+    "words",
+    [
+        "The following argument was not expected: --watch-stdin",  # as earlier builds say it
+        "--watch-stdin is no option of rueda run; rueda run --help lists all",
+    ],
+)
+def test_command_of_another_build_is_named(tmp_path, monkeypatch, words, leaves_refusal):
     command = tmp_path / "rueda"
-    words = "The following argument was not expected: --watch-stdin"
     refusal = f'[ "$2" = --collect-dir ] && echo "{words}" > "$3/refusal"' if leaves_refusal else ":"
     command.write_text(f'#!/bin/sh\n{refusal}\necho "rueda run: {words}" >&2\nexit 2\n')
     command.chmod(0o755)

@@ -210,6 +210,28 @@ def test_init_takes_a_communicator_of_mpi4py(mpi: Mpi, operations: str, script, 
     assert mpi_support.run_well(command, mpi_support.with_mpi4py(variables, mpi)).count("FINE") == 4
 
 
+BESIDE = """
+from mpi4py import MPI
+import numpy as np
+import rueda.numpy as hvd
+for _ in range(2):
+    hvd.init()  # without a communicator: the ranks meet by themselves
+    world = MPI.COMM_WORLD
+    assert (hvd.rank(), hvd.size()) == (world.rank, world.size)
+    assert hvd.allreduce(np.ones(3), op=hvd.Sum, name="x").tolist() == [world.size] * 3
+    hvd.shutdown()
+    assert world.allreduce(1) == world.size
+print("FINE", flush=True)
+"""
+
+
+@pytest.mark.parametrize("mpi", [OPEN_MPI_4, *PYPI], ids=name_of)
+def test_mpi_of_the_program_goes_on_beside_rueda_and_is_finalised(mpi: Mpi, script, tmp_path: Path) -> None:
+    """MPICH's family asks the launcher in MPI_Finalize once more; rueda had ended that conversation."""
+    variables = mpi_support.with_mpi4py(mpi_support.environment(tmp_path, RUEDA_CPU_OPERATIONS="native"), mpi)
+    assert mpi_support.run_well([*mpi.command(2), *script(BESIDE)], variables).count("FINE") == 2
+
+
 REFUSAL = """
 import rueda.numpy as hvd
 try:

@@ -73,6 +73,10 @@ def test_one_machine_is_measured_inside_and_the_files_are_written(tmp_path: path
         ["--min-rate", "fast"],
         ["--json"],
         ["--json", "/nowhere/at/all.json"],
+        ["--heat-map", "/nowhere/at/map.svg"],
+        ["--heat-map", "/proc/map.svg"],  # a folder that lets root write, by its mode
+        ["--heat-map", "/proc"],
+        ["--min-rate", "10gbit"],  # of no pair
         ["-H", "a:x"],
         ["python", "train.py"],
         ["--no-such-option"],
@@ -82,6 +86,31 @@ def test_what_cannot_be_understood_is_one_sentence_and_status_2(arguments: List[
     done = preflight(*arguments)
     assert done.returncode == 2 and done.stdout == "", done.stdout + done.stderr
     assert done.stderr.startswith("rueda preflight: ") and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_a_picture_that_cannot_be_written_is_refused_before_the_hosts_are_asked(
+    tmp_path: pathlib.Path,
+) -> None:
+    """The host would be named as one that does not answer."""
+    done = preflight("-H", "no-such-host.invalid", "--heat-map", "/proc/map.svg", TMPDIR=str(tmp_path))
+    assert done.returncode == 2 and done.stdout == "", done.stdout
+    assert done.stderr == (
+        "rueda preflight: cannot write /proc/map.svg (No such file or directory); "
+        "give --heat-map a file in a writable directory\n"
+    )
+
+
+def test_a_refused_job_leaves_no_empty_file(tmp_path: pathlib.Path) -> None:
+    done = preflight("--json", str(tmp_path / "all.json"), "--heat-map", "/proc/map.svg")
+    assert done.returncode == 2 and list(tmp_path.iterdir()) == []
+
+
+def test_a_rate_that_one_named_host_cannot_show_is_told(tmp_path: pathlib.Path) -> None:
+    done = preflight("-H", "127.0.0.1:2", "--min-rate", "10gbit")
+    assert (
+        "advice:  --min-rate 10.0 Gbit/s was not checked, because 127.0.0.1 is the only host that answered"
+        in done.stdout
+    )
 
 
 def test_ranks_of_a_started_job_become_its_preflight() -> None:

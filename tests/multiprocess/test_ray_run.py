@@ -74,6 +74,18 @@ def test_nothing_is_left_after_shutdown(program, tmp_path):
     assert_all_gone(pids_in(tmp_path), seconds=15)
 
 
+def test_no_rank_takes_another_for_lost_at_an_orderly_end(program):
+    begin = len(program.output)
+    assert program.ask("shut_down_slowly") == [0, 1]
+    program.ask("run_with_gpus")  # Ray forwards lines in order, so those of before have come
+    assert "a line of the rank" in program.output[begin:]
+    assert "Verdict" not in program.output[begin:] and "lost" not in program.output[begin:]
+
+
+def test_a_rank_in_a_call_delays_the_end_for_seconds_only(program):
+    assert program.ask("shut_down_in_a_call") < 12
+
+
 def test_ctrl_c_ends_the_ranks(program, tmp_path):
     assert program.ask("interrupted", tmp_path)["error"] == "KeyboardInterrupt"
     assert_all_gone(pids_in(tmp_path), seconds=15)

@@ -35,6 +35,47 @@ def test_only_what_has_changed_is_copied(tmp_path: Path, url: str) -> None:
     assert text_at(f"{url}/rank-0000.out") == "one\ntwo\n" and text_at(f"{url}/tensorboard/events") == "e"
 
 
+def names_at(url: str) -> set[str]:
+    files, root = fsspec.core.url_to_fs(url)
+    return {path[len(root) :].lstrip("/") for path in files.find(root)}
+
+
+@pytest.mark.parametrize("scheme", ["memory://", "local://"])
+def test_logs_of_an_earlier_job_are_moved_and_nothing_else(tmp_path: Path, scheme: str) -> None:
+    """A smaller job would leave the files of the ranks that it does not have beside its own."""
+    url = f"{scheme}{tmp_path}/run"
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    for ranks in (3, 2, 1):
+        for old in folder.iterdir():
+            old.unlink()
+        for rank in range(ranks):
+            (folder / f"rank-000{rank}.out").write_text(f"{rank} of {ranks}")
+        collector = collect.Collector(folder, url)
+        moved = collector.set_aside_earlier()
+        assert moved.endswith(f"/run/earlier-{3 - ranks}") if ranks < 3 else moved == ""
+        collector.copy_changed()
+        with fsspec.open(f"{url}/checkpoint-0.pt", "w") as file:
+            file.write("weights")
+    assert names_at(url) == {
+        "checkpoint-0.pt",
+        "rank-0000.out",
+        *(f"earlier-1/rank-000{rank}.out" for rank in range(3)),
+        *(f"earlier-2/rank-000{rank}.out" for rank in range(2)),
+    }
+    assert text_at(f"{url}/rank-0000.out") == "0 of 1"
+    assert text_at(f"{url}/earlier-1/rank-0002.out") == "2 of 3"
+
+
+def test_a_place_without_folders_is_new(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Object stores make no folder before a file is in it."""
+    monkeypatch.setattr(fsspec.get_filesystem_class("memory"), "makedirs", lambda *_, **__: None)
+    (tmp_path / "rank-0000.out").write_text("new")
+    collector = collect.Collector(tmp_path, url)
+    assert collector.set_aside_earlier() == ""
+    assert collector.copy_changed() == 1
+
+
 def test_the_end_of_the_input_brings_the_last_copy(tmp_path: Path, url: str) -> None:
     readable, writable = os.pipe()
     news = io.StringIO()

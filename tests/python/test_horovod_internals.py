@@ -3,6 +3,7 @@
 import importlib
 import io
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -89,7 +90,9 @@ TENSORFLOW = {
 KERAS = {"horovod.keras": "DistributedOptimizer", "horovod.keras.callbacks": ""}
 SPARK = {
     "horovod.spark": "run run_elastic",
-    "horovod.spark.runner": "run run_elastic",
+    "horovod.spark.runner": "run run_elastic host_hash",
+    "horovod.spark.host_hash": "host_hash",
+    "horovod.spark.common.util": "host_hash",
     "horovod.spark.task": "get_available_devices",
     "horovod.spark.common.backend": "Backend SparkBackend LocalBackend",
     "horovod.spark.common.estimator": "HorovodEstimator HorovodModel",
@@ -133,7 +136,6 @@ REFUSED = [
     "horovod.spark.lightning",
     "horovod.spark.lightning.estimator",
     "horovod.spark.common.params",
-    "horovod.spark.common.util",
     "horovod.spark.driver.rsh",
     "horovod.spark.gloo_run",
     "horovod.spark.mpi_run",
@@ -256,6 +258,31 @@ def test_small_parts():
     assert [pipe.read(2), pipe.read(), pipe.read(), pipe.read()] == ["ab", "c", None, None]
     assert "127.0.0.1" in network.get_local_host_addresses() and "lo" in network.get_local_intfs()
     assert network.get_driver_ip(["lo"]) == "127.0.0.1"
+
+
+def test_spark_tasks_of_one_host_are_told_apart_by_their_yarn_container(monkeypatch):
+    pytest.importorskip("pyspark")
+    from horovod.spark import host_hash as as_in_older_releases
+    from horovod.spark.common import util
+    from horovod.spark.runner import host_hash as spark_host_hash
+
+    assert as_in_older_releases.host_hash is util.host_hash is spark_host_hash
+    monkeypatch.delenv("CONTAINER_ID", raising=False)
+    plain = spark_host_hash()
+    assert plain == spark_host_hash("") == spark_host_hash(0) == host_hash.host_hash()
+    assert plain.startswith(platform.node().partition(".")[0] + "-")
+    assert spark_host_hash(7) == spark_host_hash("7") == host_hash.host_hash("7") != plain
+    found = set()
+    for container in ("container_1_01", "container_1_02"):
+        monkeypatch.setenv("CONTAINER_ID", container)
+        assert spark_host_hash() == spark_host_hash()
+        found |= {spark_host_hash(), spark_host_hash(salt="s")}
+    assert len({plain, *found}) == 5
+    with pytest.raises(
+        NotImplementedError, match=r"^rueda has no horovod\.spark\.common\.util\.to_list: use"
+    ):
+        util.to_list([1], 1)
+    assert not hasattr(util, "no_such_name")
 
 
 def test_a_shell_command_ends_with_its_event():

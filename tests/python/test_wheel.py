@@ -138,6 +138,26 @@ def test_what_is_linked_is_listed_with_version_and_licence(wheel):
     assert b"Apache" in texts
 
 
+def test_the_metadata_is_what_a_package_index_takes(wheel):
+    parsing = pytest.importorskip("packaging.metadata")
+    raw = zipfile.ZipFile(wheel).read("rueda-0.1.0.dist-info/METADATA")
+    found = parsing.Metadata.from_email(raw, validate=True)  # raises if a field is wrong, missing or unknown
+    assert (found.name, str(found.version), found.license_expression) == ("rueda", "0.1.0", "Apache-2.0")
+    assert "LICENSE" in found.license_files and found.summary and found.keywords
+    assert found.description_content_type == "text/markdown"
+    labels = "Development Status", "Intended Audience", "Operating System", "Topic"
+    for label in labels:
+        assert any(one.startswith(f"{label} :: ") for one in found.classifiers), label
+    assert not any(one.startswith("License :: ") for one in found.classifiers), "the expression says it"
+
+
+def test_every_python_that_is_claimed_is_allowed_and_tested(wheel):
+    text = zipfile.ZipFile(wheel).read("rueda-0.1.0.dist-info/METADATA").decode()
+    claimed = re.findall(r"^Classifier: Programming Language :: Python :: (3\.\d+)$", text, re.MULTILINE)
+    assert claimed == [version for version in VERSIONS if "/" not in version]
+    assert f"Requires-Python: >={claimed[0]}\n" in text
+
+
 def test_the_page_has_no_link_into_the_repository(wheel):
     text = zipfile.ZipFile(wheel).read("rueda-0.1.0.dist-info/METADATA").decode()
     _, _, page = text.partition("\n\n")

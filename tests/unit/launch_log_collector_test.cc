@@ -21,6 +21,11 @@ TEST(LogUrl, of_the_memory_of_one_process_is_refused) {
     EXPECT_TRUE(check_log_url(url).is_ok()) << url;
 }
 
+TEST(LogUrl, without_a_folder_is_refused) {
+  EXPECT_EQ(check_log_url("file://").why, "--log-dir file:// names no folder; write file:///folder");
+  EXPECT_TRUE(check_log_url("file:///logs").is_ok());
+}
+
 TEST(LogUrl, of_a_file_is_its_path) {
   EXPECT_EQ(local_log_dir("file:///tmp/logs"), "/tmp/logs");
   EXPECT_EQ(local_log_dir("s3://bucket"), "s3://bucket");

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "doctor/hardware.h"
 #include "preflight/launcher.h"
 
 namespace rueda::preflight {
@@ -123,6 +124,28 @@ TEST(PreflightFindings, wrong_bytes_and_a_rate_below_the_demand_are_problems) {
   const LinkVerdict verdict = judge_links(2, pairs);
   EXPECT_THAT(kinds_of(check_links(names, pairs, verdict, 0)), ElementsAre("wrong-bytes"));
   EXPECT_THAT(kinds_of(check_links(names, pairs, verdict, 10)), ElementsAre("wrong-bytes", "rate"));
+}
+
+TEST(PreflightFindings, a_rate_that_no_pair_could_show_is_not_passed_over) {
+  const std::vector<std::string> one = {"a"};
+  const LinkVerdict verdict = judge_links(1, {});
+  EXPECT_THAT(check_links(one, {}, verdict, 0), IsEmpty());
+  const Findings findings = check_links(one, {}, verdict, 10);
+  ASSERT_THAT(kinds_of(findings), ElementsAre("rate"));
+  EXPECT_FALSE(findings[0].is_broken) << "a job on one host needs no network";
+  EXPECT_EQ(findings[0].sentence,
+            "--min-rate 10.0 Gbit/s was not checked, because a is the only host that answered; name the "
+            "hosts of the job with -H "
+            "or --hostfile");
+}
+
+TEST(PreflightFindings, a_clock_that_nothing_keeps_is_advice_in_the_words_of_doctor) {
+  auto hosts = fleet();
+  hosts[0].is_clock_synchronised = hosts[2].is_clock_synchronised = false;
+  const Findings findings = check_hosts(hosts, 4);
+  ASSERT_THAT(kinds_of(findings), ElementsAre("clock-sync"));
+  EXPECT_FALSE(findings[0].is_broken);
+  EXPECT_EQ(findings[0].sentence, "a and c: " + std::string(doctor::kNoTimeService));
 }
 
 TEST(PreflightFindings, a_card_that_is_hardly_used_is_advice) {

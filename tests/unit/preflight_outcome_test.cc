@@ -104,12 +104,24 @@ TEST(PreflightOutcome, untested_links_are_admitted) {
   EXPECT_THAT(page(judge(measured, 4, 0, {})), HasSubstr("2 rounds of the 3 that all pairs need"));
 }
 
+TEST(PreflightOutcome, one_of_a_thing_is_not_plural) {
+  Measured one;
+  one.hosts = {host("a")};
+  EXPECT_THAT(page(judge(one, 1, 0, {})), testing::StartsWith("1 host, 1 answered, 1 rank; one host, so no"));
+  Measured two;
+  two.hosts = {host("a"), host("b")};
+  two.pairs = {{.a = 0, .b = 1, .gbit_per_s = 9}};
+  two.rounds = two.rounds_for_all = 1;
+  EXPECT_THAT(page(judge(two, 2, 0, {})),
+              testing::StartsWith("2 hosts, 2 answered, 2 ranks; 1 pair in 1 round, which is all\n"));
+}
+
 TEST(PreflightOutcome, one_host_and_none_are_reported) {
   Measured one;
   one.hosts = {host("a")};
   EXPECT_THAT(page(judge(one, 2, 0, {})), HasSubstr("one host, so no pair of hosts was measured"));
   const Outcome none = judge({}, 2, 0, {{"missing-host", {"a"}, "a: does not answer"}});
-  EXPECT_THAT(page(none), HasSubstr("1 problems"));
+  EXPECT_THAT(page(none), testing::EndsWith("\n1 problem, 0 advice.\n"));
   EXPECT_THAT(heat_map(none), HasSubstr("</svg>"));
 }
 

@@ -5,7 +5,10 @@
 
 #include <cstdlib>
 #include <map>
+#include <span>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "rueda/store/launcher_space.h"
 #include "rueda/store/socket.h"
@@ -85,6 +88,25 @@ TEST(StorePmi, a_rank_puts_fences_gets_and_takes_its_leave) {
   ASSERT_TRUE(space->fence(soon()).is_ok());
   EXPECT_EQ(space->get("rueda-url", 0, soon()).value(), "tcp://[::1]:80");
   EXPECT_TRUE(space->finish(soon()).is_ok());
+}
+
+TEST(StorePmi, a_space_that_mpi_uses_is_neither_begun_nor_ended) {
+  std::vector<std::string> asked;
+  {
+    Manager manager([&](const std::string& line) -> std::string {
+      asked.push_back(line);
+      return line == "cmd=barrier_in" ? "cmd=barrier_out\n" : begin_answers(line);
+    });
+    const auto space = open_pmi_space(soon(), true).value();
+    ASSERT_TRUE(space->fence(soon()).is_ok());
+    EXPECT_TRUE(space->finish(soon()).is_ok());
+    UniqueFd of_mpi(std::atoi(getenv("PMI_FD")));
+    constexpr std::string_view kLine = "cmd=barrier_in\n";
+    ASSERT_TRUE(send_all(of_mpi.get(), std::as_bytes(std::span(kLine)), soon()).is_ok()) << "it was closed";
+    std::byte reply[64];
+    EXPECT_TRUE(receive_some(of_mpi.get(), reply, soon()).is_ok());
+  }
+  EXPECT_EQ(asked, (std::vector<std::string>{"cmd=get_my_kvsname", "cmd=barrier_in", "cmd=barrier_in"}));
 }
 
 TEST(StorePmi, replies_in_pieces_and_several_at_once_are_understood) {

@@ -1,12 +1,16 @@
 // Ranks as threads of one process meet by URL, by directory and by seed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 #include <thread>
 
 #include "rueda/store/address.h"
@@ -177,6 +181,24 @@ TEST_F(StoreRendezvous, another_job_on_the_first_seed_port_is_passed_over) {
 TEST_F(StoreRendezvous, a_silent_service_on_the_first_seed_port_is_passed_over) {
   const UniqueFd silent = at_first_seed_port([](int port) { return listen_on("127.0.0.1", port); });
   expect_rendezvous(world(0, 2, Method::kSeed));
+}
+
+TEST_F(StoreRendezvous, another_program_on_a_seed_port_is_dialled_once_in_a_while) {
+  const UniqueFd listener = at_first_seed_port([](int port) { return listen_on("127.0.0.1", port); });
+  std::atomic<int> callers = 0;
+  std::jthread program([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      pollfd waiting{.fd = listener.get(), .events = POLLIN, .revents = 0};
+      if (poll(&waiting, 1, 20) <= 0) continue;
+      const UniqueFd caller(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      constexpr std::string_view kBanner = "220 mail.example.org ESMTP\r\n";
+      (void)send(caller.get(), kBanner.data(), kBanner.size(), MSG_NOSIGNAL);
+      ++callers;
+    }
+  });
+  const auto met = open_rendezvous(world(1, 2, Method::kSeed), "", "1.0", Deadline::after(2 * kSecond));
+  EXPECT_EQ(met.status().code, Code::kTimeout);
+  EXPECT_EQ(callers, 1);
 }
 
 TEST_F(StoreRendezvous, all_seed_ports_taken_is_an_error_that_names_the_way_out) {

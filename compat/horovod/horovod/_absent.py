@@ -56,7 +56,6 @@ _MODULES: dict[str, str | None] = {
     "horovod.spark.common.datamodule": _ESTIMATORS,
     "horovod.spark.common.params": "parameters are keywords and setters of the estimators",
     "horovod.spark.common.serialization": _ESTIMATORS,
-    "horovod.spark.common.util": _ESTIMATORS,
     "horovod.spark.data_loaders": "use horovod.data",
     "horovod.spark.keras.bare": _ESTIMATORS,
     "horovod.spark.keras.datamodule": _ESTIMATORS,

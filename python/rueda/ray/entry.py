@@ -68,3 +68,6 @@ class Rank:
 
     def call_raw(self, call: Any) -> Any:
         return self._worker.call_raw(call)
+
+    def end_epoch(self) -> None:
+        importlib.import_module("rueda.ray.worker").end_epoch()

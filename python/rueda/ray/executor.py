@@ -19,9 +19,11 @@ import rueda
 from rueda.placement import Hello, check_variables, environment, forwarded, place, seconds
 from rueda.ray import bundles, entry, placing, private
 from rueda.ray.supervise import Gathering, RankFailed
-from rueda.ray.worker import MARK
+from rueda.ray.worker import END_SECONDS, MARK
 
 DEFAULT_START_SECONDS = 120.0  # a node may have to make a runtime environment first
+
+_ENDED = "it was shut down: call start() again"
 
 Callback = Callable[[dict[str, Any]], Any]
 
@@ -148,12 +150,26 @@ class Executor:
                 made_by = (executable_cls, tuple(executable_args or ()), dict(executable_kwargs or {}))
                 self._gather([actor.start_executable.remote(made_by) for actor in self._actors])
         except BaseException:
-            self.shutdown()
+            self._stop(_ENDED)
             raise
 
     def shutdown(self) -> None:
-        """Ends all ranks at once, with whatever they have started. Repeating it does nothing."""
-        self._stop("it was shut down: call start() again")
+        """Ends all ranks, with whatever they have started. Repeating it does nothing.
+
+        Engines that run are shut down on all ranks first; ranks that are still in a call get 5 s for it.
+        """
+        self._end_epochs()
+        self._stop(_ENDED)
+
+    def _end_epochs(self) -> None:
+        """Ray kills one actor after the other, and a rank that lives on would report the others as lost."""
+        if not self._hellos:
+            return
+        import ray
+
+        if ray.is_initialized():
+            refs = [actor.end_epoch.remote() for actor in self._actors]
+            ray.wait(refs, num_returns=len(refs), timeout=END_SECONDS)
 
     def _stop(self, why: str) -> None:
         self._end = why

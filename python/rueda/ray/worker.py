@@ -20,7 +20,7 @@ from rueda.ports import ReservedPort, host_key
 from rueda.ray import reports
 
 MARK = "RUEDA_RAY_MARK"  # in the environment of the actor, and so of everything that it starts
-_SHUTDOWN_SECONDS = 5.0
+END_SECONDS = 5.0  # for the engine of a rank to end
 NO_SHARING = "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"
 _GUARD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guard.py")
 
@@ -36,7 +36,9 @@ class Outcome(NamedTuple):
 
 
 def end_epoch() -> None:
-    """Ends the engine of a rank that has failed, so that the other ranks hear of it at once."""
+    """Ends the engine of a rank, if it runs: of one that has failed, so that the other ranks hear of it at
+    once; of all before they are killed, so that none takes another for lost.
+    """
 
     def shut_down() -> None:
         with contextlib.suppress(Exception):
@@ -46,7 +48,7 @@ def end_epoch() -> None:
         # Not longer than this: the driver must hear of the failure, and kills all if they do not end.
         thread = threading.Thread(target=shut_down, daemon=True)
         thread.start()
-        thread.join(_SHUTDOWN_SECONDS)
+        thread.join(END_SECONDS)
 
 
 def where() -> tuple[str, tuple[ReservedPort, ReservedPort, ReservedPort]]:

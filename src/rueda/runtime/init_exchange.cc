@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <utility>
 
+#include "rueda/backend/mpi/find.h"
 #include "rueda/base/log.h"
 #include "rueda/base/release.h"
 #include "rueda/store/arrived.h"
@@ -108,6 +109,7 @@ Status not_back(const LostRank& lost, Nanos waited) {
 Result<store::World> RendezvousPoint::complete(store::World detected, Deadline deadline) {
   const std::string identity = identity_of(detected);
   if (identity == detected_) return completed_;
+  detected.is_space_shared = detected.method == store::World::Method::kPmi && backend::mpi::is_mpi_running();
   Result<store::World> completed = store::complete_world(std::move(detected), deadline);
   if (!completed.is_ok()) return completed;
   detected_ = identity;

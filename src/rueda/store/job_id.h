@@ -34,14 +34,16 @@ inline std::string make_job_id(std::string_view text) {
 }
 
 // Different jobs on one host usually get different ports. There are 16 of them, so a port in common
-// does no harm.
+// does no harm. Ranks dial all of them, whoever listens there, and some programs end when a stranger
+// connects: so they lie below the ports that Linux gives to programs that ask for any port (from 32768 on),
+// such as the launchers of MPI, and below the NodePorts of Kubernetes (from 30000 on).
 inline std::array<int, kSeedPorts> seed_ports(std::string_view job) {
-  constexpr int kFirst = 20'000, kCount = 40'000;
+  constexpr int kFirst = 20'000, kCount = 10'000;
   const auto digest = digest_of("rueda seed ports", job);
   uint32_t first = 0, stride = 0;
   std::memcpy(&first, digest.data(), sizeof(first));
   std::memcpy(&stride, digest.data() + sizeof(first), sizeof(stride));
-  stride = stride % 997 * 2 + 1;  // below kCount / kSeedPorts, so the sixteen differ
+  stride = stride % 311 * 2 + 1;  // below kCount / kSeedPorts, so the sixteen differ
   std::array<int, kSeedPorts> ports{};
   for (uint32_t i = 0; i < kSeedPorts; ++i)
     ports[i] = kFirst + static_cast<int>((uint64_t{first} + uint64_t{i} * stride) % kCount);

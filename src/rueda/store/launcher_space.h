@@ -40,7 +40,8 @@ class LauncherSpace {
 };
 
 // PMI-1 over PMI_FD or PMI_PORT, as MPICH, Intel MPI and srun --mpi=pmi2 speak it. Once per process.
-Result<std::unique_ptr<LauncherSpace>> open_pmi_space(Deadline deadline);
+// is_shared: MPI of this process has begun to use PMI_FD and will use it again; it is left as it is.
+Result<std::unique_ptr<LauncherSpace>> open_pmi_space(Deadline deadline, bool is_shared = false);
 // PMIx through libpmix.so.2. kUnavailable: the library or the server is missing. Once per process.
 Result<std::unique_ptr<LauncherSpace>> open_pmix_space();
 

@@ -1,6 +1,8 @@
 // PMI-1: lines of key=value pairs, separated by spaces, over a socket that the process manager left open
 // (PMI_FD) or to which we connect (PMI_PORT). The space can be used only once, so MPI_Init fails after it:
 // initialise MPI first, or tell rueda with RUEDA_STORE where to meet.
+#include <fcntl.h>
+
 #include <charconv>
 #include <cstdlib>
 #include <map>
@@ -41,15 +43,18 @@ std::string variable(const char* name) {
 
 class PmiSpace final : public LauncherSpace {
  public:
-  // is_ours: we opened the connection. PMI_FD belongs to the environment, but finish() ends its use, too.
-  explicit PmiSpace(UniqueFd fd) : fd_(std::move(fd)) {}
+  // is_shared: the use of the space began before us and goes on after us. Otherwise finish() ends it.
+  PmiSpace(UniqueFd fd, bool is_shared) : fd_(std::move(fd)), is_shared_(is_shared) {}
 
   Status begin(const std::string& pmi_id, Deadline deadline) {
     if (!pmi_id.empty()) {
       if (Status status = introduce(pmi_id, deadline); !status.is_ok()) return status;
     }
-    const Result<Fields> init = ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init", deadline);
-    if (!init.is_ok()) return init.status();
+    if (!is_shared_) {
+      const Result<Fields> init =
+          ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init", deadline);
+      if (!init.is_ok()) return init.status();
+    }
     const Result<Fields> space = ask("cmd=get_my_kvsname", "my_kvsname", deadline);
     if (!space.is_ok()) return space.status();
     name_ = space.value().at("kvsname");
@@ -79,7 +84,7 @@ class PmiSpace final : public LauncherSpace {
   }
 
   Status finish(Deadline deadline) override {
-    const Status status = ask("cmd=finalize", "finalize_ack", deadline).status();
+    const Status status = is_shared_ ? Status::ok() : ask("cmd=finalize", "finalize_ack", deadline).status();
     fd_.reset();
     return status;
   }
@@ -141,6 +146,7 @@ class PmiSpace final : public LauncherSpace {
   }
 
   UniqueFd fd_;
+  bool is_shared_;
   std::string pending_;
   std::string name_;
   LauncherFacts facts_;
@@ -154,17 +160,25 @@ Result<UniqueFd> dial_port(const std::string& port, Deadline deadline) {
   return connect_to(addresses.value().front(), deadline);
 }
 
+// MPI keeps its own descriptor of the connection.
+Result<UniqueFd> take_inherited(int fd, bool is_shared) {
+  if (!is_shared) return UniqueFd(fd);
+  UniqueFd copy(fcntl(fd, F_DUPFD_CLOEXEC, 3));
+  if (!copy.is_open()) return Status(Code::kUnavailable, "PMI_FD is not open");
+  return copy;
+}
+
 }  // namespace
 
-Result<std::unique_ptr<LauncherSpace>> open_pmi_space(Deadline deadline) {
+Result<std::unique_ptr<LauncherSpace>> open_pmi_space(Deadline deadline, bool is_shared) {
   const std::string fd_text = variable("PMI_FD"), port = variable("PMI_PORT");
   Result<UniqueFd> fd = Status(Code::kUnavailable, "neither PMI_FD nor PMI_PORT is set");
   if (!fd_text.empty())
-    fd = UniqueFd(number_of(fd_text));
+    fd = take_inherited(number_of(fd_text), is_shared);
   else if (!port.empty())
     fd = dial_port(port, deadline);
   if (!fd.is_ok()) return fd.status();
-  auto space = std::make_unique<PmiSpace>(std::move(fd).value());
+  auto space = std::make_unique<PmiSpace>(std::move(fd).value(), is_shared && !fd_text.empty());
   if (Status status = space->begin(fd_text.empty() ? variable("PMI_ID") : "", deadline); !status.is_ok())
     return status;
   return std::unique_ptr<LauncherSpace>(std::move(space));

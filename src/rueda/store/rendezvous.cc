@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <ctime>
+#include <map>
+#include <utility>
 
 #include "rueda/base/descriptors.h"
 #include "rueda/base/limits.h"
@@ -20,7 +22,8 @@
 namespace rueda::store {
 namespace {
 
-constexpr Nanos kSeedAttempt = 2 * kSecond;  // another service on one of the ports may never answer
+constexpr Nanos kSeedAttempt = 2 * kSecond;   // another service on one of the ports may never answer
+constexpr Nanos kForeignPause = 5 * kSecond;  // before a port is dialled again where another program answers
 constexpr Nanos kQuickestPause = 50 * kMillisecond;
 constexpr Nanos kSlowestPause = kSecond;
 constexpr Nanos kLook = 50 * kMillisecond;  // between looks for an interruption
@@ -150,6 +153,19 @@ Result<std::string> address_of_rank_0(const Attempt& attempt, const std::string&
   return address_behind(host, attempt.is_one_host());
 }
 
+// Where other programs listen. They are left alone for a while; later their port may be that of rank 0.
+class ForeignPorts {
+ public:
+  void note(const std::string& host, int port) { again_at_[{host, port}] = monotonic_now() + kForeignPause; }
+  [[nodiscard]] bool contains(const std::string& host, int port) const {
+    const auto found = again_at_.find({host, port});
+    return found != again_at_.end() && monotonic_now() < found->second;
+  }
+
+ private:
+  std::map<std::pair<std::string, int>, Nanos> again_at_;
+};
+
 // Tries every host with every port, again and again. is_final_refusal: the first refusal ends the search.
 Result<Rendezvous> dial_around(const Attempt& attempt, const std::string& host, std::span<const int> ports,
                                const Secret& secret) {
@@ -157,15 +173,20 @@ Result<Rendezvous> dial_around(const Attempt& attempt, const std::string& host, 
   if (Status status = await_name(attempt, host); !status.is_ok()) return status;
   const Nanos began = monotonic_now();
   Status last(Code::kTimeout, "no port was tried"), refusal;
+  ForeignPorts foreign;
   while (true) {
     for (const std::string& name : hosts_to_dial(attempt, host))
       for (const int port : ports) {
+        if (foreign.contains(name, port)) continue;
         const TcpSite site{name, port, attempt.world.job, secret, attempt.release};
         const Nanos until = std::min(attempt.deadline.when(), monotonic_now() + kSeedAttempt);
         Result<std::unique_ptr<Store>> store = dial_tcp_store_once(site, Deadline::at(until));
         if (store.is_ok()) return Rendezvous{nullptr, std::move(store).value(), secret, {}};
         last = store.status();
-        if (last.code == Code::kPermissionDenied) refusal = last;
+        if (last.code == Code::kPermissionDenied) {
+          refusal = last;
+          foreign.note(name, port);
+        }
         if (!refusal.is_ok() && is_final_refusal)
           return Status(refusal.code, refusal.why + (attempt.world.secret_file.empty() ? kShareKey : ""));
         if (attempt.deadline.is_past()) break;
@@ -273,9 +294,9 @@ Result<Rendezvous> join_in_space(const Attempt& attempt, LauncherSpace& space) {
   return Rendezvous{nullptr, std::move(store).value(), secret, {}};
 }
 
-Result<std::shared_ptr<LauncherSpace>> open_space(World::Method method, Deadline deadline) {
+Result<std::shared_ptr<LauncherSpace>> open_space(World::Method method, bool is_shared, Deadline deadline) {
   Result<std::unique_ptr<LauncherSpace>> space =
-      method == World::Method::kPmix ? open_pmix_space() : open_pmi_space(deadline);
+      method == World::Method::kPmix ? open_pmix_space() : open_pmi_space(deadline, is_shared);
   if (!space.is_ok()) return space.status();
   return std::shared_ptr<LauncherSpace>(std::move(space).value());
 }
@@ -284,7 +305,8 @@ Result<Rendezvous> meet_in_space(const Attempt& attempt) {
   const World& world = attempt.world;
   std::shared_ptr<LauncherSpace> space = world.space;
   if (space == nullptr) {
-    Result<std::shared_ptr<LauncherSpace>> opened = open_space(world.method, attempt.deadline);
+    Result<std::shared_ptr<LauncherSpace>> opened =
+        open_space(world.method, world.is_space_shared, attempt.deadline);
     if (!opened.is_ok() && !world.seed_host.empty()) return meet_at_seed(attempt);
     if (!opened.is_ok()) return opened.status();
     space = std::move(opened).value();
@@ -324,7 +346,7 @@ Result<World> complete_world(World world, Deadline deadline) {
   const bool is_nameless = world.method == World::Method::kPmi && world.launcher != "slurm";
   if (!is_unknown && !is_nameless) return world;
   Result<std::shared_ptr<LauncherSpace>> space =
-      open_space(is_pmix ? World::Method::kPmix : World::Method::kPmi, deadline);
+      open_space(is_pmix ? World::Method::kPmix : World::Method::kPmi, world.is_space_shared, deadline);
   if (!space.is_ok()) return is_unknown ? Result<World>(space.status()) : Result<World>(std::move(world));
   const LauncherFacts& facts = space.value()->facts();
   if (is_unknown) {

@@ -96,6 +96,12 @@ Result<std::unique_ptr<Library>> loaded_library() {
 
 }  // namespace
 
+bool is_mpi_running() {
+  const Result<std::unique_ptr<Library>> loaded = loaded_library();
+  return loaded.is_ok() && loaded.value() != nullptr && loaded.value()->is_initialized() &&
+         !loaded.value()->is_finalized();
+}
+
 std::vector<std::string> mpi_files(std::span<const std::string> loaded) {
   std::vector<std::string> found;
   for (const std::string& path : loaded) {

@@ -31,6 +31,9 @@ bool is_sure_to_fail(const Library& library, const GetEnv& get_env);
 std::vector<std::string> candidates(const GetEnv& get_env, std::span<const std::string> ancestors,
                                     const std::function<bool(const std::string&)>& exists);
 
+// Whether the program has initialised an MPI in this process, and not finalised it.
+bool is_mpi_running();
+
 // Loads the library. setting: RUEDA_MPI_LIBRARY, empty = look for one.
 Result<std::unique_ptr<Library>> find_library(const std::string& setting, const GetEnv& get_env);
 
