@@ -224,7 +224,7 @@ std::string transfer_table(const Summary& s) {
 }
 
 // Where bytes moved, from messages.
-std::string transfers_by_link(const Summary& s) {
+std::string by_link_html(const Summary& s) {
   if (s.by_link.empty()) return {};
   const double transfer = s.shares[static_cast<size_t>(Share::kTransfer)];
   const auto speed = [](double gbps) { return gbps > 0 ? fmt::format("{:.3g}", gbps) : std::string(); };
@@ -264,7 +264,7 @@ std::string link_tables(const Summary& s) {
   return text;
 }
 
-std::string what_to_do(const Summary& s) {
+std::string advice_html(const Summary& s) {
   if (s.steps == 0) return "<p>No step was finished on all ranks, so there is nothing to divide.</p>\n";
   std::string text = "<h2>What to do</h2>\n";
   if (s.advice.empty())
@@ -305,10 +305,10 @@ std::string as_html(const Summary& s) {
                   time_text(s.step_length), time_text(s.step_p50), time_text(s.step_p95));
   if (s.clock_bound > 0) page += "<p class=\"faint\">" + clocks_text(s) + "</p>\n";
   for (const std::string& remark : s.remarks) page += "<p class=\"faint\">" + literal(remark) + "</p>\n";
-  page += what_to_do(s);
+  page += advice_html(s);
   if (s.steps > 0) page += steps_and_ranks(s);
   page += "<h2>Transfers</h2>\n<p>" + transfers_text(s) + ".</p>\n" + transfer_table(s);
-  if (s.steps > 0) page += transfers_by_link(s) + link_tables(s);
+  if (s.steps > 0) page += by_link_html(s) + link_tables(s);
   page += "</main><script>";
   page += kPageScript;
   return page + "</script>\n</body></html>\n";
