@@ -98,7 +98,7 @@ std::string status_table(const std::vector<Process>& all, const std::vector<Abse
     std::vector<Row> rows{
         {"RANK", "HOST", "PID", "STEPS", "STEP/S", "MEMORY", "SENDS", "PLAN", "WAITS FOR", "DOES"}};
     for (const Process& one : ranks) {
-      const std::vector<Rank> missing = waits_for(one, all);
+      const std::vector<Rank> missing = waits_for(one, all, absent);
       rows.push_back(
           {one.rank < 0 ? "-" : std::to_string(one.rank), one.host.empty() ? "-" : one.host, pid(one),
            std::to_string(one.steps), one.steps_per_s ? fmt::format("{:.2f}", *one.steps_per_s) : "-",
@@ -130,7 +130,7 @@ std::string status_json(const std::vector<Process>& all, const std::vector<Absen
     for (const Process& one : ranks) {
       nlohmann::ordered_json rank = one.answer;
       if (one.pid != one.own_pid) rank["pid_here"] = one.pid;
-      rank["waits_for"] = waits_for(one, all);
+      rank["waits_for"] = waits_for(one, all, absent);
       out["ranks"].push_back(std::move(rank));
     }
   }

@@ -1,6 +1,7 @@
 #include "observe/view.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -96,19 +97,24 @@ Result<Process> parse_process(const std::string& from) {
   return process;
 }
 
-std::vector<Rank> waits_for(const Process& process, const std::vector<Process>& all) {
+std::vector<Rank> waits_for(const Process& process, const std::vector<Process>& all,
+                            const std::vector<Absent>& absent) {
   std::vector<Rank> missing;
   if (process.in_flight.empty() || !process.failure.empty()) return missing;
   const InFlight& oldest = process.in_flight.front();
   if (oldest.age_s < kSureAfter_s) return missing;
+  const auto is_member = [&](Rank rank) {
+    return oldest.members.empty() || std::ranges::find(oldest.members, rank) != oldest.members.end();
+  };
   for (const Process& other : all) {
     if (other.job != process.job || other.rank < 0 || other.rank == process.rank) continue;
-    const bool is_member =
-        oldest.members.empty() || std::ranges::find(oldest.members, other.rank) != oldest.members.end();
     const bool is_whole = static_cast<int64_t>(other.in_flight.size()) == other.in_flight_count;
-    if (is_member && is_whole && find(other, oldest) == nullptr && !has_joined(other))
+    if (is_member(other.rank) && is_whole && find(other, oldest) == nullptr && !has_joined(other))
       missing.push_back(other.rank);
   }
+  for (const Absent& one : absent)
+    if (missing.empty() && one.is_here && one.job == process.job)
+      std::ranges::copy_if(one.ranks, std::back_inserter(missing), is_member);
   std::ranges::sort(missing);
   return missing;
 }
@@ -160,6 +166,7 @@ std::vector<Absent> silent(const std::vector<Process>& all, const std::vector<Ab
   for (const int pid : pids) names += (names.empty() ? "" : ", ") + std::to_string(pid);
   out.front().why =
       (pids.size() == 1 ? "process " : "processes ") + names + " did not answer; stopped, or without a core";
+  out.front().is_here = true;
   return out;
 }
 

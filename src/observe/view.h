@@ -49,6 +49,7 @@ struct Absent {
   std::string host;
   std::vector<Rank> ranks;
   std::string why;
+  bool is_here = false;  // their processes are on this host, and do not answer
 };
 
 // Fails if the text is no answer of `status`. Fields that are missing keep their defaults, because processes
@@ -56,8 +57,10 @@ struct Absent {
 Result<Process> parse_process(const std::string& text);
 
 // Ranks that have not submitted the operation for which this one waits longest; empty: none is known, as when
-// all have, or when it waits for less than half a second (the answers are not of one moment).
-std::vector<Rank> waits_for(const Process& process, const std::vector<Process>& all);
+// all have, or when it waits for less than half a second (the answers are not of one moment). If all that
+// have answered have submitted it, those of this host that do not answer are taken for the missing ones.
+std::vector<Rank> waits_for(const Process& process, const std::vector<Process>& all,
+                            const std::vector<Absent>& absent = {});
 
 // Ranks that are known to be on other hosts, and about which nobody has said anything. all: what has
 // answered.

@@ -8,7 +8,6 @@ namespace {
 
 constexpr double kWorthSaying = 0.01;  // of a step's time
 constexpr double kMostlyPlanned = 0.5;
-constexpr int64_t kManySteps = 10;  // among few, one step weighs much by chance
 
 double part(const Summary& summary, Share share) {
   return summary.shares[static_cast<size_t>(share)] / summary.step_length;
@@ -27,6 +26,7 @@ std::string why_late(const RankSummary& rank) {
              "data "
              "loader more workers or a longer prefetch queue";
     case Lateness::kNone:
+    case Lateness::kRarely:
     case Lateness::kUnknown:
       return "neither its computing nor its input takes longer than that of others, so different ranks may "
              "be late "
@@ -36,22 +36,35 @@ std::string why_late(const RankSummary& rank) {
   return {};
 }
 
-// Whether the others waited for this rank in one step more than in all others together.
-bool is_single_event(const Summary& summary, const RankSummary& rank) {
-  return summary.steps >= kManySteps && rank.worst > rank.cost * static_cast<double>(summary.steps) / 2;
+// "step 7 alone", "steps 3, 12 and 20 alone"
+std::string few_steps(const Summary& summary, const RankSummary& rank) {
+  std::vector<int64_t> steps;
+  for (const LongWait& one : rank.worst) steps.push_back(one.step);
+  std::ranges::sort(steps);
+  std::string text = summary.has_steps ? "step" : "window";
+  for (size_t i = 0; i < steps.size(); ++i)
+    text += fmt::format("{}{}",
+                        i == 0                 ? (steps.size() > 1 ? "s " : " ")
+                        : i + 1 < steps.size() ? ", "
+                                               : " and ",
+                        steps[i]);
+  return text + " alone";
 }
 
 void advise_ranks(const Summary& summary, std::vector<Advice>& advice) {
   for (const RankSummary& rank : summary.by_rank) {
     const double gain = rank.cost / summary.step_length;
     if (gain < kWorthSaying) continue;
-    if (is_single_event(summary, rank)) {
+    if (rank.why == Lateness::kRarely) {
+      double waited = 0;
+      for (const LongWait& one : rank.worst) waited += one.time;
       advice.push_back(
-          {gain, fmt::format("The other ranks waited {} for rank {} (host {}) in {} {} alone, and little in "
-                             "others, so this was one event: a checkpoint, an evaluation, a stopped process, "
-                             "a hanging file system. `rueda timeline merge` draws what the rank did then.",
-                             time_text(rank.worst), rank.rank, rank.host,
-                             summary.has_steps ? "step" : "window", rank.worst_step)});
+          {gain,
+           fmt::format("The other ranks waited {} for rank {} (host {}) in {}, and little in others, so "
+                       "it is not a slow rank: look for a checkpoint, an evaluation, garbage "
+                       "collection, a stopped process or a hanging file system. `rueda timeline "
+                       "merge` draws what the rank did then.",
+                       time_text(waited), rank.rank, rank.host, few_steps(summary, rank))});
       continue;
     }
     advice.push_back({gain, fmt::format("The other ranks wait {} of each step for rank {} (host {}): {}.",

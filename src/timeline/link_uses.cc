@@ -25,7 +25,9 @@ void LinkUses::count(Rank rank, const RankStep& step) {
     if (message.kind != SpanKind::kReceived) continue;
     Use& use = uses_[{message.peer, rank}];
     use.bytes += message.value;
-    use.under_way += std::max<Nanos>(message.end - began(rank, message), 0);
+    // Bytes that came before the receive was posted have taken their time as well.
+    const Nanos sent = sent_.of(rank, message);
+    use.under_way += std::max<Nanos>(message.end - (sent != 0 ? sent : message.begin), 0);
   }
 }
 

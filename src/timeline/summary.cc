@@ -19,6 +19,9 @@ namespace {
 constexpr Nanos kWindow = kSecond;        // where a program marks no steps
 constexpr int64_t kMaxWindows = 1 << 16;  // 18 hours; beyond, windows grow: the times may be damaged
 constexpr size_t kMaxStepRows = 2'048;    // beyond, steps are taken together
+constexpr size_t kKeptWaits = 8;
+constexpr int64_t kManySteps = 10;  // among few, one step weighs much by chance
+constexpr int64_t kRare = 20;       // one of so many steps
 constexpr size_t kMaxKeptLengths = 1u << 20;
 
 // Ranks that record only their last minute begin at different steps. A step ends on all ranks at about the
@@ -157,15 +160,16 @@ void Summarizer::add_rank(size_t i, const Attribution& attribution) {
   under_way_ += attribution.under_way;
 }
 
-// A rank that held up the others in one step alone is another matter than a slow one.
+// A rank that held up the others in few steps is another matter than a slow one.
 void Summarizer::note_worst() {
   const double others = std::max(1.0, static_cast<double>(summary_.by_rank.size()) - 1);
-  for (RankSummary& rank : summary_.by_rank)
-    if (const auto at = waited_now_.find(rank.rank);
-        at != waited_now_.end() && at->second / others > rank.worst) {
-      rank.worst = at->second / others;
-      rank.worst_step = summary_.steps;
-    }
+  for (RankSummary& rank : summary_.by_rank) {
+    const auto at = waited_now_.find(rank.rank);
+    if (at == waited_now_.end()) continue;
+    rank.worst.push_back({at->second / others, summary_.steps});
+    std::ranges::stable_sort(rank.worst, std::greater<>(), &LongWait::time);
+    if (rank.worst.size() > kKeptWaits) rank.worst.pop_back();
+  }
   waited_now_.clear();
 }
 
@@ -220,6 +224,17 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
+// How many of the longest waits are longer together than all others; 0: not few.
+size_t few_of(const RankSummary& rank, int64_t steps) {
+  if (steps < kManySteps) return 0;
+  double sum = 0;
+  for (size_t i = 0; i < rank.worst.size() && std::cmp_less_equal(i, steps / kRare); ++i) {
+    sum += rank.worst[i].time;
+    if (sum > rank.cost * static_cast<double>(steps) / 2) return i + 1;
+  }
+  return 0;
+}
+
 // Why the others wait for a rank: it computes for longer than most, or waits for its input for longer.
 void Summarizer::finish_ranks() {
   const auto steps = static_cast<double>(summary_.steps);
@@ -239,9 +254,12 @@ void Summarizer::finish_ranks() {
     const double more_compute = compute[i] - median(compute), more_input = input[i] - median(input);
     rank.delay = std::max({more_compute, more_input, 0.0});
     if (rank.cost <= 0) continue;
-    rank.why = rank.delay < rank.cost / 4  ? Lateness::kUnknown
-               : more_input > more_compute ? Lateness::kInput
-                                           : Lateness::kCompute;
+    const size_t few = few_of(rank, summary_.steps);
+    if (few > 0) rank.worst.resize(few);
+    rank.why = few > 0                      ? Lateness::kRarely
+               : rank.delay < rank.cost / 4 ? Lateness::kUnknown
+               : more_input > more_compute  ? Lateness::kInput
+                                            : Lateness::kCompute;
   }
 }
 

@@ -21,18 +21,24 @@ struct StepSummary {
   Shares shares{};               // of one
 };
 
-enum class Lateness : uint8_t { kNone, kCompute, kInput, kUnknown };
+// kRarely: in few steps the others waited for it longer than in all others together.
+enum class Lateness : uint8_t { kNone, kCompute, kInput, kRarely, kUnknown };
+
+// For how long the average other rank waited for a rank in one step, in nanoseconds.
+struct LongWait {
+  double time = 0;
+  int64_t step = 0;
+};
 
 struct RankSummary {
   Rank rank = 0;
   std::string host;
-  Shares shares{};         // nanoseconds, of an average step
-  int64_t last = 0;        // for how many calls the others waited for it
-  int64_t critical = 0;    // in how many steps it waited least for others, so that it decided their length
-  double cost = 0;         // nanoseconds of a step that the average other rank waited for it
-  double worst = 0;        // nanoseconds that the average other rank waited for it in one step, the worst
-  int64_t worst_step = 0;  // which
-  double delay = 0;        // of a step: how much more it computed, or waited for input, than the median rank
+  Shares shares{};       // nanoseconds, of an average step
+  int64_t last = 0;      // for how many calls the others waited for it
+  int64_t critical = 0;  // in how many steps it waited least for others, so that it decided their length
+  double cost = 0;       // nanoseconds of a step that the average other rank waited for it
+  std::vector<LongWait> worst;  // the longest first; a few
+  double delay = 0;  // of a step: how much more it computed, or waited for input, than the median rank
   Lateness why = Lateness::kNone;
 };
 

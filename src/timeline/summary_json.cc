@@ -21,10 +21,18 @@ std::string_view name_of_lateness(Lateness why) {
       return "compute";
     case Lateness::kInput:
       return "input";
+    case Lateness::kRarely:
+      return "rarely";
     case Lateness::kUnknown:
       return "unknown";
   }
   return {};
+}
+
+Json waits_json(const std::vector<LongWait>& waits) {
+  Json json = Json::array();
+  for (const LongWait& one : waits) json.push_back({{"step", one.step}, {"ns", one.time}});
+  return json;
 }
 
 void add_links(const Summary& s, Json& json) {
@@ -98,8 +106,7 @@ std::string as_json(const Summary& s) {
                        {"cost_ns", rank.cost},
                        {"last", rank.last},
                        {"critical_steps", rank.critical},
-                       {"worst_ns", rank.worst},
-                       {"worst_step", rank.worst_step},
+                       {"longest_waits", waits_json(rank.worst)},
                        {"delay_ns", rank.delay},
                        {"why", name_of_lateness(rank.why)},
                        {"shares", shares_json(rank.shares)}});

@@ -45,6 +45,8 @@ std::string_view lateness_text(Lateness why) {
       return "computes longer";
     case Lateness::kInput:
       return "waits for input";
+    case Lateness::kRarely:
+      return "in few steps";
     case Lateness::kUnknown:
       return "at times";
   }

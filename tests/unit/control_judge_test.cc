@@ -163,6 +163,25 @@ TEST_F(FourRanks, a_rank_that_does_not_answer_is_silent) {
   EXPECT_EQ(said[0].rank, 2);
 }
 
+TEST_F(FourRanks, a_rank_of_another_host_is_silent_when_that_host_would_be_known_to_be_cut_off) {
+  judge_ = Judge({.me = 0, .ranks = 4, .limit = 5 * kSecond, .hosts = {0, 0, 2, 2}}, now_);
+  silent_ = 2;
+  EXPECT_THAT(pass(7 * kSecond), IsEmpty());
+  ASSERT_THAT(pass(2 * kSecond), SizeIs(1));
+  now_ += 100 * kSecond;
+  judge_ = Judge({.me = 0, .ranks = 4, .limit = 5 * kSecond, .hosts = {0, 0, 2, 2}}, now_);
+  silent_ = 1;
+  EXPECT_THAT(pass(6 * kSecond), SizeIs(1)) << "of its own host";
+}
+
+TEST_F(FourRanks, a_rank_whose_transfer_does_not_go_on_is_not_blamed_for_the_next_collective) {
+  facts_[2].is_blocked = true;
+  wait_for("next", {0, 1, 3}, {2});
+  EXPECT_THAT(pass(20 * kSecond), IsEmpty());
+  facts_[2].is_blocked = false;
+  EXPECT_THAT(pass(4 * kSecond), SizeIs(1)) << "now it is missing";
+}
+
 TEST_F(FourRanks, rank_0_blames_nobody_for_the_time_in_which_it_was_stopped_itself) {
   pass(kSecond);
   now_ += 100 * kSecond;

@@ -60,6 +60,8 @@ TEST(View, ranks_whose_processes_do_not_answer_are_named_if_one_job_alone_misses
   EXPECT_THAT(found.front().ranks, ElementsAre(2));
   EXPECT_THAT(status_table(here, found), HasSubstr("rank 2 on a: process 777 did not answer; stopped, or"));
   EXPECT_THAT(status_table(here, found), Not(HasSubstr("not among this user's processes")));
+  EXPECT_THAT(waits_for(here[0], here), IsEmpty());
+  EXPECT_THAT(waits_for(here[0], here, found), ElementsAre(2)) << "the others have submitted it";
   EXPECT_THAT(silent(here, {}, {}), IsEmpty());
   EXPECT_THAT(silent(here, {}, {7, 8}), IsEmpty()) << "one of them belongs to another job";
   EXPECT_THAT(silent(here, found, {777}), IsEmpty()) << "already told";

@@ -82,6 +82,10 @@ TEST_F(JobFiles, a_merge_writes_over_no_record_and_leaves_a_file_that_it_cannot_
   EXPECT_THAT(merge(trace::record_path(base, 0), {trace::record_path(base, 1)}, remarks).why,
               HasSubstr("is the name of a record file"));
   EXPECT_EQ(std::filesystem::file_size(trace::record_path(base, 0)), bytes);
+  std::ofstream(base) << "of rank 0";
+  EXPECT_THAT(merge(base, {trace::record_path(base, 1)}, remarks).why,
+              HasSubstr("is the timeline that the job has written"));
+  EXPECT_EQ(std::filesystem::file_size(base), 9u);
   std::ofstream(dir_ + "/kept.json") << "kept";
   EXPECT_FALSE(merge(dir_ + "/kept.json", {dir_ + "/missing.rec"}, remarks).is_ok());
   EXPECT_EQ(std::filesystem::file_size(dir_ + "/kept.json"), 4u);

@@ -271,6 +271,15 @@ TEST_F(SummaryTest, one_long_wait_is_told_apart_from_a_slow_rank) {
   const std::string event = as_text(summarize_files({write(once, "once.json")}).value());
   EXPECT_THAT(event, HasSubstr("The other ranks waited 4.99 s for rank 1 (host a) in step 7 alone"));
   EXPECT_THAT(event, Not(HasSubstr("longer than the median rank")));
+  EXPECT_THAT(event, HasSubstr("in few steps"));
+  JobPlan thrice;
+  thrice.steps = 60;
+  thrice.step = [](Rank rank, int64_t step) {
+    return StepPlan{.compute = rank == 1 && (step == 7 || step == 30 || step == 44) ? 500.0 : 10.0};
+  };
+  EXPECT_THAT(as_text(summarize_files({write(thrice, "thrice.json")}).value()),
+              HasSubstr("for rank 1 (host a) in steps 7 and 30 alone"))
+      << "two of the three are most of it";
   const std::string slow = as_text(summarize_files({write(always, "always.json")}).value());
   EXPECT_THAT(slow, HasSubstr("for rank 1 (host a): it computes 250 ms longer than the median rank"));
   EXPECT_THAT(slow, Not(HasSubstr("alone")));

@@ -24,6 +24,8 @@ constexpr int kComputes = 25;  // percent of a core
 // nothing out.
 constexpr double kSwapFaultsPerSecond = 50;
 // Facts come once a second from every rank.
+// A host that is cut off has acknowledged nothing for 5 s so long after its rank was to be called silent.
+constexpr Nanos kUntilUnreachable = 3 * kSecond;
 constexpr Nanos kAllHaveSpoken = 2 * kSecond;
 constexpr Nanos kSayAgainAfter = 30 * kSecond;  // if the fault has changed its class
 
@@ -116,7 +118,11 @@ bool Judge::is_process_judged(Rank rank, Nanos now, Verdict& verdict) const {
     return true;
   }
   // Only rank 0 hears of all ranks. The others judge what they see.
-  if (options_.me != 0 || rank == options_.me || now - one.heard < options_.limit) return false;
+  if (options_.me != 0 || rank == options_.me) return false;
+  // A host that is cut off is lost as unreachable by then, and that says more.
+  const bool is_here =
+      options_.hosts.empty() || options_.hosts[static_cast<size_t>(rank)] == options_.hosts[0];
+  if (now - one.heard < options_.limit + (is_here ? 0 : kUntilUnreachable)) return false;
   verdict.fault = Fault::kSilent;
   verdict.age = now - one.heard;
   return true;
@@ -148,9 +154,8 @@ void Judge::find_late(const std::vector<StalledTensor>& waits, std::map<Key, Ver
       // Before the first facts nothing is known, and facts that no longer come are the news.
       if (known(rank).facts_at == 0) continue;
       const StalledTensor* other = other_of_circle(rank, wait, waits);
-      const bool waits_elsewhere =
-          std::ranges::any_of(waits, [&](const StalledTensor& one) { return holds(one.waiting, rank); });
-      if (known(rank).facts.is_blocked && waits_elsewhere && other == nullptr) continue;  // others hold it up
+      // Others hold it up: it waits for them in another collective, or in a transfer that does not go on.
+      if (known(rank).facts.is_blocked && other == nullptr) continue;
       if (other != nullptr && !are_at_fault(wait.missing, wait.waiting)) continue;
       Verdict verdict = late(rank, wait, other, now);
       const bool is_known = verdict.core_percent >= 0 || wait.age >= options_.limit + kFactsLast;
