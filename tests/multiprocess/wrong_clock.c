@@ -5,12 +5,12 @@
 #include <unistd.h>
 
 int clock_gettime(clockid_t clock, struct timespec* out) {
-  static _Atomic long first = 0;
+  static long first = 0;
   const int result = (int)syscall(SYS_clock_gettime, clock, out);
   if (result != 0 || clock != CLOCK_MONOTONIC) return result;
   long now = out->tv_sec * 1000000000L + out->tv_nsec, none = 0;
-  if (first == 0) __atomic_compare_exchange_n((long*)&first, &none, now, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-  now += 50000000L + (now - first) / 10000;
+  __atomic_compare_exchange_n(&first, &none, now, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  now += 50000000L + (now - __atomic_load_n(&first, __ATOMIC_RELAXED)) / 10000;
   out->tv_sec = now / 1000000000L;
   out->tv_nsec = now % 1000000000L;
   return 0;
