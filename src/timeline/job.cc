@@ -13,6 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr Nanos kEndsEarly = 2 * kSecond;
+constexpr size_t kKeptVerdicts = 4;
 constexpr size_t kMaxDepartures = 64;  // different reasons that are kept
 constexpr std::string_view kSuffix = ".rec";
 
@@ -64,6 +65,11 @@ void count(const Span& span, RankFile& file) {
     case SpanKind::kStall:
       file.stall = span.text;
       ++file.stalls;
+      return;
+    case SpanKind::kVerdict:
+      ++file.verdict_count;
+      file.verdicts.emplace_back(span.begin, span.text);
+      if (file.verdicts.size() > kKeptVerdicts) file.verdicts.erase(file.verdicts.begin());
       return;
     case SpanKind::kSent:
     case SpanKind::kReceived:
@@ -208,6 +214,18 @@ void remark_early_ends(Job& job) {
   }
 }
 
+// A job that hangs ends no step any more, so what holds it up is not among the shares.
+void remark_verdicts(Job& job) {
+  for (const RankFile& file : job.ranks) {
+    if (const int64_t more = file.verdict_count - std::ssize(file.verdicts); more > 0)
+      job.remarks.push_back(
+          fmt::format("Rank {} told of {} more faults before the following ones.", file.rank, more));
+    for (const auto& [when, text] : file.verdicts)
+      job.remarks.push_back(
+          fmt::format("While it ran, after {}: {}", time_text(static_cast<double>(when - file.began)), text));
+  }
+}
+
 void remark(const std::vector<Scan>& scans, Job& job) {
   for (size_t i = 0; i < scans.size(); ++i)
     if (!scans[i].fault.is_ok()) job.remarks.push_back(scans[i].fault.why);
@@ -220,6 +238,7 @@ void remark(const std::vector<Scan>& scans, Job& job) {
                           " ranks were given: for the others, waiting is counted as transfer.");
   }
   remark_early_ends(job);
+  remark_verdicts(job);
   if (job.epochs.size() > 1)
     job.remarks.push_back("The files hold " + std::to_string(job.epochs.size()) + " epochs; this is epoch " +
                           std::to_string(job.epoch) + ". --epoch chooses another one.");

@@ -31,6 +31,8 @@ struct RankFile {
   std::string failure;                        // why the epoch broke; empty: it did not
   std::string stall;                          // the last of `stalls` that this rank was told of
   int64_t stalls = 0;
+  std::vector<std::pair<Nanos, std::string>> verdicts;  // that this rank has told, and when; the last ones
+  int64_t verdict_count = 0;
   std::map<Rank, LinkSeries> links;  // by peer; those that something counts; on this rank's clock
   trace::ClockEstimate clock;        // to the clock of rank 0; empty on rank 0's host
   bool is_aligned = true;

@@ -143,6 +143,8 @@ class RankMerger {
         return writer_.instant(kEventsRow, "epoch broke: " + std::string(span.text), begin);
       case SpanKind::kStall:
         return writer_.instant(kEventsRow, "stall: " + std::string(span.text), begin);
+      case SpanKind::kVerdict:
+        return writer_.instant(kEventsRow, std::string(span.text), begin);
       case SpanKind::kSent:
       case SpanKind::kReceived:
         return messages_.add(span, begin, end);

@@ -46,6 +46,31 @@ TEST_F(JobFiles, a_file_that_ends_long_before_the_others_is_told) {
               testing::ContainsRegex("records of rank 1 end [23][.0-9]* s before those of others"));
 }
 
+TEST_F(JobFiles, verdicts_of_the_job_are_repeated) {
+  const std::string base = write({});
+  trace::Recorder recorder;
+  recorder.begin_epoch({.epoch = 1,
+                        .rank = 2,
+                        .size = 3,
+                        .job = 7,
+                        .began = kSecond,
+                        .began_micros = 0,
+                        .host = "a",
+                        .host_key = "a|1"});
+  const std::string path = trace::record_path(base, 2);
+  std::filesystem::remove(path);
+  ASSERT_TRUE(recorder.start_file(path, false).is_ok());
+  for (int64_t i = 0; i < 6; ++i)
+    recorder.record(TraceSpan{.kind = SpanKind::kVerdict,
+                              .begin = (6 + i) * kSecond,
+                              .end = (6 + i) * kSecond,
+                              .text = "Verdict: missing: rank " + std::to_string(i)});
+  recorder.stop_file();
+  const std::vector<std::string> remarks = summarize_files({path}).value().remarks;
+  EXPECT_THAT(remarks, testing::Contains("Rank 2 told of 2 more faults before the following ones."));
+  EXPECT_THAT(remarks, testing::Contains("While it ran, after 10 s: Verdict: missing: rank 5"));
+}
+
 TEST_F(JobFiles, files_that_are_no_use_are_left_out_with_a_remark) {
   const std::string base = write({});
   std::ofstream(trace::record_path(base, 3)).close();

@@ -16,7 +16,7 @@ class FlightWriterTest : public testing::Test {
     dir_ = mkdtemp(pattern.data());
     recorder_.keep(4 * kSegmentBytes);
     recorder_.begin_epoch({.epoch = 1, .rank = 0, .size = 1, .host = "a", .host_key = "a|1"});
-    recorder_.record(stall_span("rank 1 is late"));
+    recorder_.record(instant_span(SpanKind::kStall, "rank 1 is late"));
   }
   ~FlightWriterTest() override { std::filesystem::remove_all(dir_); }
 

@@ -71,8 +71,9 @@ enum class SpanKind : uint8_t {
   // After a kLink to the same peer; value: bytes that came from it while this rank waited for the rest of a
   // message; end: for how long it did.
   kLinkAwaited,
+  kVerdict,  // an instant: this rank has told of a fault; text: what it said
 };
-constexpr int count_of(SpanKind /*kind*/) { return static_cast<int>(SpanKind::kLinkAwaited) + 1; }
+constexpr int count_of(SpanKind /*kind*/) { return static_cast<int>(SpanKind::kVerdict) + 1; }
 constexpr bool is_message(SpanKind kind) { return kind == SpanKind::kSent || kind == SpanKind::kReceived; }
 
 // The same on all members of a call, and on no other call of its time.
@@ -90,9 +91,9 @@ struct TraceSpan {
   uint32_t number = 0;      // of messages: among those of its call from one rank to the other
 };
 
-inline TraceSpan stall_span(std::string_view text) {
+inline TraceSpan instant_span(SpanKind kind, std::string_view text) {
   const Nanos now = monotonic_now();
-  return {.kind = SpanKind::kStall, .begin = now, .end = now, .text = text};
+  return {.kind = kind, .begin = now, .end = now, .text = text};
 }
 
 class TraceSink {

@@ -185,7 +185,7 @@ void Engine::handle_message(const ControlMessage& message, Nanos now) {
     case MessageType::kStallReport: {
       const std::string text(reinterpret_cast<const char*>(message.payload.data()), message.payload.size());
       RUEDA_LOG(kWarning, text);
-      return recording_.timeline().record(stall_span(text));
+      return recording_.timeline().record(instant_span(SpanKind::kStall, text));
     }
     case MessageType::kShowStacks:
       return session_.show_stacks ? session_.show_stacks() : void();
@@ -223,8 +223,9 @@ void Engine::send_facts(Nanos now) {
 }
 
 void Engine::look_around(Nanos now) {
-  const std::vector<Rank> late = observer_.look(
-      negotiation_.place_in_plan(now), negotiation_.waiting_longer_than(observer_.limit(), now), now);
+  const std::vector<Rank> late =
+      observer_.look(negotiation_.place_in_plan(now),
+                     negotiation_.waiting_longer_than(observer_.limit(), now), now, recording_.timeline());
   if (!is_coordinator()) return;  // it judges rank 0 alone, and only whether that is stopped
   for (const Rank rank : late) {
     if (rank != session_.me)

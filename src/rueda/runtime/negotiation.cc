@@ -158,7 +158,7 @@ Status Negotiation::report_stalls(Nanos now, std::vector<control::StalledTensor>
       RUEDA_LOG(kError, report.text);
     else
       RUEDA_LOG(kWarning, report.is_news ? report.text : report.short_text);
-    parts_.trace.record(stall_span(report.text));
+    parts_.trace.record(instant_span(SpanKind::kStall, report.text));
     const auto text = std::as_bytes(std::span(report.short_text));
     parts_.channel.broadcast(control::MessageType::kStallReport, Bytes(text.begin(), text.end()));
     if (report.is_fatal) return {Code::kStalled, "Horovod has been shut down. " + report.text};

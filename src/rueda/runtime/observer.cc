@@ -136,7 +136,8 @@ void Observer::look_at_processes(Nanos now) {
 }
 
 std::vector<Rank> Observer::look(const control::Planner::Place& place,
-                                 const std::vector<control::StalledTensor>& waits, Nanos now) {
+                                 const std::vector<control::StalledTensor>& waits, Nanos now,
+                                 TraceSink& trace) {
   next_look_ = now + kLookEvery;
   look_at_processes(now);
   if (is_coordinator()) judge_.on_facts(session_.me, facts(place, now), now);
@@ -145,7 +146,9 @@ std::vector<Rank> Observer::look(const control::Planner::Place& place,
   std::vector<Rank> explained;
   for (const control::Verdict& verdict : judge_.tick(waits, now)) {
     if (is_silent_) continue;
-    RUEDA_LOG(kWarning, control::verdict_line(verdict, [this](Rank rank) { return describe(rank); }));
+    const std::string line = control::verdict_line(verdict, [this](Rank rank) { return describe(rank); });
+    RUEDA_LOG(kWarning, line);
+    trace.record(instant_span(SpanKind::kVerdict, line));
     if (control::is_explained_by_stacks(verdict)) explained.push_back(verdict.rank);
   }
   return explained;

@@ -13,6 +13,7 @@
 
 #include "rueda/base/clock.h"
 #include "rueda/base/process.h"
+#include "rueda/base/trace_sink.h"
 #include "rueda/control/judge.h"
 #include "rueda/control/planner.h"
 #include "rueda/runtime/operations.h"
@@ -43,9 +44,10 @@ class Observer {
   // Whether the coordinator must have facts now, and not only with the next heartbeat. True once.
   bool take_news() { return has_news_.load(std::memory_order_relaxed) && has_news_.exchange(false); }
   [[nodiscard]] Nanos next_event() const { return next_look_; }
-  // waits: as for Judge::tick. Returns the ranks whose stacks say more about what was said.
+  // waits: as for Judge::tick. What is said goes to the log and into the trace. Returns the ranks whose
+  // stacks say more about it.
   std::vector<Rank> look(const control::Planner::Place& place,
-                         const std::vector<control::StalledTensor>& waits, Nanos now);
+                         const std::vector<control::StalledTensor>& waits, Nanos now, TraceSink& trace);
   // For how long others must have waited.
   [[nodiscard]] Nanos limit() const { return judge_.limit(); }
   // What has waited in the learned plan for a second or longer, at the last look. Mostly empty.
