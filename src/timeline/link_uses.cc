@@ -64,10 +64,10 @@ void LinkUses::finish(const Job& job, Summary& summary) const {
     made.blocked = static_cast<double>(use.blocked) / all;
     made.bytes = static_cast<double>(use.bytes) / steps;
     if (use.under_way > 0) made.gbps = static_cast<double>(use.bytes) / static_cast<double>(use.under_way);
-    for (const RankFile& file : job.ranks)
-      if (const auto at = file.links.find(link.second);
-          file.rank == link.first && at != file.links.end() && !at->second.is_empty())
-        made.measured_gbps = trace::speed_of(at->second.total());
+    const auto file = std::ranges::lower_bound(job.ranks, link.first, {}, &RankFile::rank);  // sorted
+    if (file == job.ranks.end() || file->rank != link.first) continue;
+    if (const auto at = file->links.find(link.second); at != file->links.end() && !at->second.is_empty())
+      made.measured_gbps = trace::speed_of(at->second.total());
   }
   summary.off_links = static_cast<double>(off_links_) / all;
   std::ranges::stable_sort(summary.by_link, std::greater<>(), &LinkTransfer::blocked);

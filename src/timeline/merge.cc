@@ -277,10 +277,6 @@ Status write_epoch(const Job& job, Names& names, TraceWriter& writer, OutputFile
   return Status::ok();
 }
 
-}  // namespace
-
-namespace {
-
 // The records lie beside the timeline that the job has written itself.
 Status check_output(const std::string& out, const std::vector<std::string>& paths) {
   std::error_code error;

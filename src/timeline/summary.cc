@@ -114,7 +114,7 @@ class Summarizer {
   void add_step(const Steps& steps, const Steps& next);
   [[nodiscard]] RankStepTimes times_of(size_t i, const RankStep& step, const RankStep* next);
   void add_rank(size_t i, const Attribution& attribution);
-  void note_worst();
+  void note_waits();
   void finish_ranks();
 
   const Job& job_;
@@ -125,8 +125,7 @@ class Summarizer {
   Summary summary_;
   Nanos hidden_ = 0, under_way_ = 0, attributed_ = 0, measured_ = 0;
   std::vector<double> lengths_;
-  std::vector<std::unordered_map<Rank, double>> waited_for_;  // by rank: for whom
-  std::unordered_map<Rank, double> waited_now_;               // in this step: for whom, by all ranks
+  std::unordered_map<Rank, double> waited_for_;  // in this step: for whom, by all ranks
 };
 
 RankStepTimes Summarizer::times_of(size_t i, const RankStep& step, const RankStep* next) {
@@ -152,29 +151,26 @@ RankStepTimes Summarizer::times_of(size_t i, const RankStep& step, const RankSte
 void Summarizer::add_rank(size_t i, const Attribution& attribution) {
   RankSummary& rank = summary_.by_rank[i];
   for (size_t s = 0; s < kShares; ++s) rank.shares[s] += static_cast<double>(attribution.shares[s]);
-  for (const auto& [whom, time] : attribution.waiting_for) {
-    waited_for_[i][whom] += static_cast<double>(time);
-    waited_now_[whom] += static_cast<double>(time);
-  }
+  for (const auto& [whom, time] : attribution.waiting_for) waited_for_[whom] += static_cast<double>(time);
   hidden_ += attribution.hidden;
   under_way_ += attribution.under_way;
 }
 
 // A rank that held up the others in few steps is another matter than a slow one.
-void Summarizer::note_worst() {
+void Summarizer::note_waits() {
   const double others = std::max(1.0, static_cast<double>(summary_.by_rank.size()) - 1);
   for (RankSummary& rank : summary_.by_rank) {
-    const auto at = waited_now_.find(rank.rank);
-    if (at == waited_now_.end()) continue;
+    const auto at = waited_for_.find(rank.rank);
+    if (at == waited_for_.end()) continue;
+    rank.cost += at->second / others;  // of all steps, until they are finished
     rank.worst.push_back({at->second / others, summary_.steps});
     std::ranges::stable_sort(rank.worst, std::greater<>(), &LongWait::time);
     if (rank.worst.size() > kKeptWaits) rank.worst.pop_back();
   }
-  waited_now_.clear();
+  waited_for_.clear();
 }
 
 void Summarizer::add_step(const Steps& steps, const Steps& next) {
-  waited_for_.resize(steps.size());
   StepSummary row{.first = summary_.steps};
   size_t critical = 0;
   std::vector<std::array<Nanos, kShares>> shares;
@@ -196,7 +192,7 @@ void Summarizer::add_step(const Steps& steps, const Steps& next) {
   }
   const std::array<const Steps*, 2> parts = {&steps, &next};
   link_uses_.add_step(job_, std::span(parts).first(next.empty() ? 1 : 2), transfers);
-  note_worst();
+  note_waits();
   ++summary_.by_rank[critical].critical;
   for (size_t s = 0; s < kShares; ++s) summary_.critical[s] += static_cast<double>(shares[critical][s]);
   ++summary_.steps;
@@ -244,12 +240,9 @@ void Summarizer::finish_ranks() {
     compute.push_back(rank.shares[static_cast<size_t>(Share::kCompute)]);
     input.push_back(rank.shares[static_cast<size_t>(Share::kInput)]);
   }
-  const double others = std::max(1.0, static_cast<double>(summary_.by_rank.size()) - 1);
   for (size_t i = 0; i < summary_.by_rank.size(); ++i) {
     RankSummary& rank = summary_.by_rank[i];
-    for (const auto& waited : waited_for_)
-      if (const auto at = waited.find(rank.rank); at != waited.end())
-        rank.cost += at->second / steps / others;
+    rank.cost /= steps;
     rank.last = arrivals_.last_of(rank.rank);
     const double more_compute = compute[i] - median(compute), more_input = input[i] - median(input);
     rank.delay = std::max({more_compute, more_input, 0.0});

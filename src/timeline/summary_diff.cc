@@ -4,6 +4,7 @@
 
 #include "timeline/summary.h"
 #include "timeline/units.h"
+#include "timeline/words.h"
 
 namespace rueda::timeline {
 namespace {
@@ -12,12 +13,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kShownRanks = 4;
 constexpr double kWorthSaying = 0.01;  // of a step's time
-
-double length_of(const RankSummary& rank) {
-  double sum = 0;
-  for (const double share : rank.shares) sum += share;
-  return sum;
-}
 
 // A rank of both jobs, and how much more of a step it takes now without waiting for others.
 struct RankChange {
@@ -104,10 +99,7 @@ std::string diff_text(const Summary& before, const Summary& after) {
   text += fmt::format("\nA step takes {} {} than before, most of all because of {} ({}).\n",
                       time_text(std::abs(change)), change < 0 ? "less" : "more", name_of(most),
                       change_text(after.shares[at] - before.shares[at]));
-  text += rank_changes(before, after);
-  for (char& c : text)  // names of hosts must not move the cursor of the terminal
-    if ((static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7F) c = '?';
-  return text;
+  return for_terminal(text + rank_changes(before, after));
 }
 
 std::string diff_json(const Summary& before, const Summary& after) {

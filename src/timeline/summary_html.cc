@@ -152,12 +152,6 @@ std::string step_chart(const Summary& summary) {
       unit, time_text(longest), kChartWidth, kChartHeight, svg, first, last);
 }
 
-double length_of(const RankSummary& rank) {
-  double length = 0;
-  for (const double share : rank.shares) length += share;
-  return length;
-}
-
 std::string row_bar(const RankSummary& rank, double longest, bool is_first) {
   std::string svg = fmt::format(
       "<svg class=\"bar\" viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\" tabindex=\"{}\" role=\"img\" "

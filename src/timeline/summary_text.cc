@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "timeline/summary.h"
 #include "timeline/units.h"
@@ -153,9 +154,7 @@ std::string as_text(const Summary& summary) {
               ? "\nNo step was finished on all ranks, so there is nothing to divide.\n" + transfers(summary)
               : shares(summary) + critical_path(summary) + ranks(summary) + transfers(summary) +
                     transfers_by_link(summary) + links(summary) + what_to_do(summary);
-  for (char& c : text)  // names of a program must not move the cursor of the terminal
-    if ((static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7F) c = '?';
-  return text;
+  return for_terminal(std::move(text));
 }
 
 }  // namespace rueda::timeline

@@ -93,6 +93,18 @@ std::string transfers_text(const Summary& s) {
 
 std::string gbps_text(double gbps) { return gbps > 0 ? fmt::format("{:.3g} GB/s", gbps) : std::string("?"); }
 
+std::string for_terminal(std::string text) {
+  for (char& c : text)
+    if ((static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7F) c = '?';
+  return text;
+}
+
+double length_of(const RankSummary& rank) {
+  double length = 0;
+  for (const double share : rank.shares) length += share;
+  return length;
+}
+
 std::vector<RankSummary> latest_first(std::vector<RankSummary> ranks) {
   std::ranges::stable_sort(ranks, std::greater<>(), &RankSummary::cost);
   return ranks;

@@ -21,6 +21,10 @@ std::string critical_ranks_text(const Summary& summary);
 // "31 in 15 MiB for each rank, 87 % by a learned plan"
 std::string transfers_text(const Summary& summary);
 std::string gbps_text(double gbps);  // "?": not known
+// Names of programs and hosts must not move the cursor of the terminal: control characters become "?".
+std::string for_terminal(std::string text);
+// Of an average step of the rank, in nanoseconds.
+double length_of(const RankSummary& rank);
 
 // Ranks for which others wait most come first, and slow links.
 std::vector<RankSummary> latest_first(std::vector<RankSummary> ranks);

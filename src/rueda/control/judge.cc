@@ -23,9 +23,9 @@ constexpr int kComputes = 25;  // percent of a core
 // A process that reads its own memory back from disk. A rank that starts reads its libraries, but has swapped
 // nothing out.
 constexpr double kSwapFaultsPerSecond = 50;
-// Facts come once a second from every rank.
 // A host that is cut off has acknowledged nothing for 5 s so long after its rank was to be called silent.
 constexpr Nanos kUntilUnreachable = 3 * kSecond;
+// Facts come once a second from every rank.
 constexpr Nanos kAllHaveSpoken = 2 * kSecond;
 constexpr Nanos kSayAgainAfter = 30 * kSecond;  // if the fault has changed its class
 
