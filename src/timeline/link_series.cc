@@ -19,21 +19,9 @@ trace::LinkTotal LinkSeries::at(Nanos when) const {
   if (after == samples_.end()) return before->total;
   const double part =
       static_cast<double>(when - before->when) / static_cast<double>(after->when - before->when);
-  trace::LinkTotal total = before->total;
-  for (int64_t trace::LinkTotal::*count :
-       {&trace::LinkTotal::bytes, &trace::LinkTotal::busy, &trace::LinkTotal::pauses,
-        &trace::LinkTotal::awaited_bytes, &trace::LinkTotal::awaited})
-    total.*count += static_cast<int64_t>(part * static_cast<double>(after->total.*count - total.*count));
-  return total;
+  return trace::between(before->total, after->total, part);
 }
 
-trace::LinkTotal LinkSeries::between(Nanos from, Nanos until) const {
-  const trace::LinkTotal a = at(from), b = at(until);
-  return {.bytes = b.bytes - a.bytes,
-          .busy = b.busy - a.busy,
-          .pauses = b.pauses - a.pauses,
-          .awaited_bytes = b.awaited_bytes - a.awaited_bytes,
-          .awaited = b.awaited - a.awaited};
-}
+trace::LinkTotal LinkSeries::between(Nanos from, Nanos until) const { return at(until) - at(from); }
 
 }  // namespace rueda::timeline

@@ -7,11 +7,7 @@ namespace {
 
 constexpr Nanos kLeastWindow = 10 * kSecond;
 constexpr Nanos kMostWindows = 48;
-// For a part of a job a link counts as slow under the rules by which rank 0 tells while it runs: for so long,
-// or, if it does less than a quarter of what is usual, for two windows.
-constexpr Nanos kIsSlowFor = 30 * kSecond;
-constexpr double kClearlySlow = 0.25;
-constexpr size_t kClearWindows = 2;
+constexpr size_t kClearWindows = 2;  // for so many a link must be clearly slow
 
 // Both ends of a link tell what they know. from, until: on the common clock; 0: all of it.
 trace::LinkTotals totals_of(const Job& job, Nanos from, Nanos until) {
@@ -30,9 +26,6 @@ trace::LinkTotals totals_of(const Job& job, Nanos from, Nanos until) {
 }
 
 using Ends = std::pair<Rank, Rank>;
-Ends ends_of(const trace::SlowLink& link) {
-  return link.other < 0 ? Ends(link.end, link.other) : Ends(std::minmax(link.end, link.other));
-}
 
 // A link that has been slow in some windows in a row.
 struct Run {
@@ -42,7 +35,7 @@ struct Run {
   bool is_clear = true;
 
   [[nodiscard]] bool is_certain(Nanos until) const {
-    return until - began >= kIsSlowFor || (is_clear && windows >= kClearWindows);
+    return until - began >= trace::kIsSlowFor || (is_clear && windows >= kClearWindows);
   }
 };
 
@@ -56,7 +49,7 @@ class Windows {
       const auto before = runs_.find(ends_of(link));
       Run run = before == runs_.end() ? Run{.time = {.link = link}, .began = from} : before->second;
       ++run.windows;
-      run.is_clear = run.is_clear && link.speed < kClearlySlow * link.usual;
+      run.is_clear = run.is_clear && link.speed < trace::kClearlySlow * link.usual;
       run.time.link.sends = run.time.link.sends || link.sends;
       run.time.link.receives = run.time.link.receives || link.receives;
       if (link.speed < run.time.link.speed) {

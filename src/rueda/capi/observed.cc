@@ -115,39 +115,13 @@ double cores_in_use() {
 }
 
 // What a process does that is in no operation.
-std::string with_use(const std::string& snapshot, const runtime::Engine& engine) {
-  nlohmann::ordered_json out = nlohmann::ordered_json::parse(snapshot);
+void add_use(nlohmann::ordered_json& out, const runtime::Engine& engine) {
   const Nanos since = engine.input_since();
   if (since != 0) out["input_for_s"] = seconds(std::max<Nanos>(monotonic_now() - since, 1));
   out["cores"] = cores_in_use();
-  return out.dump();
 }
 
-std::string answer(const std::string& request) {
-  const std::shared_ptr<runtime::Engine> now = engine();
-  if (request == "status") {
-    const bool is_idle = now && now->operations().oldest(0).second == 0;
-    return is_idle ? with_use(snapshot_json(now.get()), *now) : snapshot_json(now.get());
-  }
-  if (request == "stacks") {
-    const status::Stacks stacks =
-        status::capture_stacks(Deadline::after(status::kCaptureTime), status::Caller::kLeftOut);
-    return R"({"process": )" + snapshot_json(now.get()) + R"(, "stacks": )" + status::stacks_json(stacks) +
-           "}";
-  }
-  if (request == "metrics")
-    return status::prometheus_text(current_metrics(now.get()), metric_labels(now.get()));
-  return {};
-}
-
-}  // namespace
-
-const std::shared_ptr<status::Meters>& meters() {
-  static const auto* const instance = new std::shared_ptr<status::Meters>(std::make_shared<status::Meters>());
-  return *instance;
-}
-
-std::string snapshot_json(runtime::Engine* engine) {
+nlohmann::ordered_json snapshot(runtime::Engine* engine) {
   nlohmann::ordered_json out;
   const Nanos now = monotonic_now();
   out["release"] = kRelease;
@@ -155,7 +129,7 @@ std::string snapshot_json(runtime::Engine* engine) {
   out["is_initialized"] = engine != nullptr;
   out["resident_bytes"] = resident_bytes();
   add_steps(out, now);
-  if (engine == nullptr) return out.dump();
+  if (engine == nullptr) return out;
   const runtime::Session& session = engine->session();
   out["job"] = job_of(session);
   out["rank"] = session.me;
@@ -177,8 +151,39 @@ std::string snapshot_json(runtime::Engine* engine) {
   out["algorithm"] = counters.algorithm.load();
   add_in_flight(out, *engine, now);
   add_elsewhere(out, session);
-  return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return out;
 }
+
+std::string text_of(const nlohmann::ordered_json& json) {
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+std::string answer(const std::string& request) {
+  const std::shared_ptr<runtime::Engine> now = engine();
+  if (request == "status") {
+    nlohmann::ordered_json out = snapshot(now.get());
+    if (now && out["in_flight_count"] == 0) add_use(out, *now);
+    return text_of(out);
+  }
+  if (request == "stacks") {
+    const status::Stacks stacks =
+        status::capture_stacks(Deadline::after(status::kCaptureTime), status::Caller::kLeftOut);
+    return R"({"process": )" + snapshot_json(now.get()) + R"(, "stacks": )" + status::stacks_json(stacks) +
+           "}";
+  }
+  if (request == "metrics")
+    return status::prometheus_text(current_metrics(now.get()), metric_labels(now.get()));
+  return {};
+}
+
+}  // namespace
+
+const std::shared_ptr<status::Meters>& meters() {
+  static const auto* const instance = new std::shared_ptr<status::Meters>(std::make_shared<status::Meters>());
+  return *instance;
+}
+
+std::string snapshot_json(runtime::Engine* engine) { return text_of(snapshot(engine)); }
 
 std::vector<status::Family> current_metrics(runtime::Engine* engine) {
   status::Gauges gauges{.resident_bytes = resident_bytes(), .is_initialized = engine != nullptr};

@@ -8,21 +8,15 @@ namespace {
 constexpr Nanos kJudgeLinksEvery = kSecond;
 // Over which bytes are counted to notice a link. Facts about links come every 2 s, or 3 s on a busy machine.
 constexpr Nanos kLinkWindow = 6 * kSecond;
-// What was noticed must show once more in the bytes of so long a time after that. On a busy machine a link
-// that is as fast as the others does a third of them for some seconds, but not a quarter, and not for long.
-constexpr double kClearlySlow = 0.25;  // of what is usual
+// What was noticed must show once more in the bytes of so long a time after that, if it is clearly slow.
 constexpr Nanos kIsClearFor = 5 * kSecond;
 constexpr Nanos kIsOneWayFor = 6 * kSecond;  // one direction of a host may show before the other
 constexpr Nanos kIsPairFor = 7 * kSecond;    // by then it would be known that all links of a host are slow
-constexpr Nanos kIsSlowFor = 30 * kSecond;
+using trace::kIsSlowFor;
 constexpr Nanos kIsFastFor = 6 * kSecond;
 // A link that is used once in a while is watched until it is used again.
 constexpr Nanos kSuspectFor = 60 * kSecond;
 constexpr Nanos kSayLinkAgainAfter = 300 * kSecond;
-
-std::pair<Rank, Rank> key_of_link(const trace::SlowLink& link) {
-  return link.other < 0 ? std::pair(link.end, link.other) : std::minmax({link.end, link.other});
-}
 
 // Whether enough has been sent on it, in each direction that was slow, to say that it is fast.
 bool is_speed_known(const trace::SlowLink& link, const trace::LinkTotals& totals) {
@@ -38,7 +32,7 @@ bool is_speed_known(const trace::SlowLink& link, const trace::LinkTotals& totals
 // Null: it is not slow.
 const trace::SlowLink* find_among(const std::vector<trace::SlowLink>& slow,
                                   const std::pair<Rank, Rank>& key) {
-  const auto at = std::ranges::find(slow, key, key_of_link);
+  const auto at = std::ranges::find(slow, key, trace::ends_of);
   return at == slow.end() ? nullptr : &*at;
 }
 
@@ -70,32 +64,21 @@ trace::LinkTotals LinkJudge::totals_since(Nanos when) const {
                          : next == samples.end() ? last
                                                  : between(*std::prev(next), *next, when);
     const Rank from = hosts_[static_cast<size_t>(link.first)], to = hosts_[static_cast<size_t>(link.second)];
-    totals[{from, to}] += {.bytes = last.total.bytes - begin.total.bytes,
-                           .busy = last.total.busy - begin.total.busy,
-                           .pauses = last.total.pauses - begin.total.pauses,
-                           .awaited_bytes = last.total.awaited_bytes - begin.total.awaited_bytes,
-                           .awaited = last.total.awaited - begin.total.awaited,
-                           .covered = last.when - begin.when};
+    trace::LinkTotal sent = last.total - begin.total;
+    sent.covered = last.when - begin.when;
+    totals[{from, to}] += sent;
   }
   return totals;
 }
 
 LinkJudge::Sample LinkJudge::between(const Sample& before, const Sample& after, Nanos when) {
   const double part = static_cast<double>(when - before.when) / static_cast<double>(after.when - before.when);
-  const auto at = [part](int64_t from, int64_t to) {
-    return from + static_cast<int64_t>(part * static_cast<double>(to - from));
-  };
-  return {.when = when,
-          .total = {.bytes = at(before.total.bytes, after.total.bytes),
-                    .busy = at(before.total.busy, after.total.busy),
-                    .pauses = at(before.total.pauses, after.total.pauses),
-                    .awaited_bytes = at(before.total.awaited_bytes, after.total.awaited_bytes),
-                    .awaited = at(before.total.awaited, after.total.awaited)}};
+  return {.when = when, .total = trace::between(before.total, after.total, part)};
 }
 
 void LinkJudge::see(const std::vector<trace::SlowLink>& slow, Nanos now) {
   for (const trace::SlowLink& link : slow) {
-    Suspect& suspect = suspects_[key_of_link(link)];
+    Suspect& suspect = suspects_[trace::ends_of(link)];
     if (suspect.since == 0) suspect.since = now;
     suspect.link = link;
     suspect.seen = now;
@@ -130,7 +113,7 @@ std::optional<trace::SlowLink> LinkJudge::certain(const Link& key, const Suspect
   const trace::SlowLink* const found = find_among(slow, key);
   if (found == nullptr) return std::nullopt;
   const bool is_pair = key.second >= 0;
-  const bool is_clear = found->speed < kClearlySlow * found->usual;
+  const bool is_clear = found->speed < trace::kClearlySlow * found->usual;
   const bool is_one_way = !found->sends || !found->receives;
   if (is_pair && (is_doubted(key.first, now) || is_doubted(key.second, now))) return std::nullopt;
   if (!is_pair && has_told_pair(key.first) && (age < kIsSlowFor || !is_clear)) return std::nullopt;

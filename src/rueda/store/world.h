@@ -42,8 +42,8 @@ struct World {
   std::string seed_fallback;  // used if the name seed_host cannot be resolved; may be empty
   std::string secret_file;    // RUEDA_SECRET_FILE, may be empty
   bool is_in_pod = false;     // a container of Kubernetes
-  bool is_space_shared =
-      false;  // kPmi: MPI of this process uses the launcher's space too, and goes on after us
+  // kPmi: MPI of this process uses the launcher's space too, and goes on after us.
+  bool is_space_shared = false;
   // Set by complete_world() after it asked the launcher. kGiven: set by whoever made this world.
   std::shared_ptr<LauncherSpace> space;
 };

@@ -245,6 +245,29 @@ LinkTotal& LinkTotal::operator+=(const LinkTotal& more) {
   return *this;
 }
 
+LinkTotal operator-(const LinkTotal& later, const LinkTotal& before) {
+  return {.bytes = later.bytes - before.bytes,
+          .busy = later.busy - before.busy,
+          .pauses = later.pauses - before.pauses,
+          .awaited_bytes = later.awaited_bytes - before.awaited_bytes,
+          .awaited = later.awaited - before.awaited};
+}
+
+LinkTotal between(const LinkTotal& before, const LinkTotal& after, double part) {
+  const auto at = [part](int64_t from, int64_t to) {
+    return from + static_cast<int64_t>(part * static_cast<double>(to - from));
+  };
+  return {.bytes = at(before.bytes, after.bytes),
+          .busy = at(before.busy, after.busy),
+          .pauses = at(before.pauses, after.pauses),
+          .awaited_bytes = at(before.awaited_bytes, after.awaited_bytes),
+          .awaited = at(before.awaited, after.awaited)};
+}
+
+std::pair<Rank, Rank> ends_of(const SlowLink& link) {
+  return link.other < 0 ? std::pair(link.end, link.other) : std::minmax({link.end, link.other});
+}
+
 // Either end's count can only make a link slower than it is: the sender's by late acknowledgements, the
 // receiver's by a process that gets no core.
 double speed_of(const LinkTotal& total) {

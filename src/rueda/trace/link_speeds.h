@@ -27,6 +27,10 @@ struct LinkTotal {
 
   LinkTotal& operator+=(const LinkTotal& more);
 };
+// What was counted from one look to a later one; `covered` is not set.
+LinkTotal operator-(const LinkTotal& later, const LinkTotal& before);
+// What a look between these two would have seen if it had come evenly. part: of the time between them.
+LinkTotal between(const LinkTotal& before, const LinkTotal& after, double part);
 
 // An end is a rank, or the first rank of a host: the caller decides. (from, to)
 using LinkTotals = std::map<std::pair<Rank, Rank>, LinkTotal>;
@@ -42,6 +46,15 @@ struct SlowLink {
   double speed = 0;  // of the slower direction, bytes per nanosecond
   double usual = 0;  // of the median of the others
 };
+// The same for both directions of a pair.
+std::pair<Rank, Rank> ends_of(const SlowLink& link);
+
+// On a busy machine a link that is as fast as the others does a third of them for some seconds, but not a
+// quarter, and not for long. So what was slow for a part of a job is certain if it does less than this of
+// what is usual, or lasts for so long.
+inline constexpr double kClearlySlow = 0.25;
+inline constexpr Nanos kIsSlowFor = 30 * kSecond;
+
 // If only one direction of a pair is slow, `end` is the one that sends.
 std::vector<SlowLink> find_slow_links(const LinkTotals& totals);
 
