@@ -10,8 +10,11 @@ constexpr Nanos kJudgeLinksEvery = kSecond;
 constexpr Nanos kLinkWindow = 6 * kSecond;
 // What was noticed must show once more in the bytes of so long a time after that, if it is clearly slow.
 constexpr Nanos kIsClearFor = 5 * kSecond;
-constexpr Nanos kIsOneWayFor = 6 * kSecond;  // one direction of a host may show before the other
-constexpr Nanos kIsPairFor = 7 * kSecond;    // by then it would be known that all links of a host are slow
+// By then it would be known that all links of a host are slow.
+constexpr Nanos kIsPairFor = 7 * kSecond;
+// One direction may show before the other.
+constexpr Nanos kIsOneWayFor = 6 * kSecond;
+constexpr Nanos kIsPairOneWayFor = 10 * kSecond;
 using trace::kIsSlowFor;
 constexpr Nanos kIsFastFor = 6 * kSecond;
 // A link that is used once in a while is watched until it is used again.
@@ -118,8 +121,8 @@ std::optional<trace::SlowLink> LinkJudge::certain(const Link& key, const Suspect
   if (is_pair && (is_doubted(key.first, now) || is_doubted(key.second, now))) return std::nullopt;
   if (!is_pair && has_told_pair(key.first) && (age < kIsSlowFor || !is_clear)) return std::nullopt;
   const Nanos enough = !is_clear    ? kIsSlowFor
+                       : is_one_way ? (is_pair ? kIsPairOneWayFor : kIsOneWayFor)
                        : is_pair    ? kIsPairFor
-                       : is_one_way ? kIsOneWayFor
                                     : kIsClearFor;
   if (age < enough) return std::nullopt;
   trace::SlowLink link = one.link;
