@@ -15,7 +15,7 @@ from typing import Any, Dict, Sequence, TextIO, Tuple
 
 INTERVAL_S = 30.0
 SHARE = 0.1  # of the time that goes into copies while the job runs
-LOG_NAME = re.compile(r"rank-\d{4,}\.(out|err)")  # as src/launch/earlier_logs.h
+LOG_NAME = re.compile(r"rank-\d{4,}\.(out|err|prom)")  # as src/launch/earlier_logs.h
 
 
 class Collector:
@@ -64,7 +64,9 @@ class Collector:
     def copy_changed(self) -> int:
         """Copies what has changed since the last call; returns the number of files. Drivers may raise."""
         count = 0
-        for path in sorted(path for path in self._folder.rglob("*") if path.is_file()):
+        for path in sorted(
+            path for path in self._folder.rglob("*") if path.suffix != ".new" and path.is_file()
+        ):
             state = path.stat().st_size, path.stat().st_mtime_ns
             if self._copied.get(path) == state:
                 continue

@@ -109,7 +109,8 @@ void add_job_options(CLI::App& app, Raw& raw) {
 void add_output_options(CLI::App& app, Raw& raw) {
   launch::OutputOptions& output = raw.options.output;
   app.add_option("--log-dir", output.log_dir,
-                 "also write D/rank-0000.out and .err, as the ranks wrote them; D may be a URL such as "
+                 "also write D/rank-0000.out and .err, as the ranks wrote them, and .prom, their metrics; D "
+                 "may be a URL such as "
                  "s3://bucket/run (Python's fsspec)")
       ->check(is_not_empty);
   app.add_option("--output-filename", output.output_dir,

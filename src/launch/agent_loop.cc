@@ -16,6 +16,7 @@
 
 #include "launch/poll_set.h"
 #include "launch/processes.h"
+#include "launch/rank_metrics.h"
 #include "rueda/status/folder.h"
 
 extern char** environ;
@@ -25,6 +26,7 @@ namespace {
 
 constexpr size_t kMaxQueuedBytes = 4 << 20;  // then the pipes of the ranks are not read, so the ranks wait
 constexpr Nanos kPongInterval = kSecond;
+constexpr Nanos kMetricsInterval = 30 * kSecond;
 constexpr Nanos kLostLauncherGrace = kSecond;  // for a rank's own clean-up; everything is gone within 5 s
 constexpr Nanos kSweepTick = 20 * kMillisecond;
 constexpr Nanos kStartTurn = 50 * kMillisecond;  // time for starting ranks before the launcher is heard again
@@ -155,8 +157,17 @@ void AgentLoop::tick(Nanos now) {
     send(MessageType::kAnswer, inquiry_->answer());
     inquiry_.reset();
   }
+  send_all_metrics(now);
   start_ranks();
   if ((job_ && have_all_ended()) || (!job_ && is_launcher_lost_)) sweep(now);
+}
+
+void AgentLoop::send_all_metrics(Nanos now) {
+  if (!job_ || !job_->collects_metrics || now < next_metrics_ || out_.is_full()) return;
+  if (next_metrics_ != 0)
+    for (const RankProcess& rank : ranks_)
+      if (!rank.has_ended) send_metrics(rank);
+  next_metrics_ = now + kMetricsInterval;
 }
 
 void AgentLoop::send(MessageType type, std::span<const std::byte> payload) {
@@ -294,6 +305,8 @@ void AgentLoop::leave_unstarted(const Exit& why) {
 Result<pid_t> AgentLoop::spawn_rank(RankProcess& rank, std::vector<int> cores) {
   Variables variables = common_;
   variables.insert(variables.end(), rank.job.env.begin(), rank.job.env.end());
+  if (job_->collects_metrics && value_of(variables, kMetricsVariable).empty())
+    variables.emplace_back(kMetricsVariable, metrics_path(private_dir_, rank.job.rank));
   Result<std::string> path = find_program(job_->argv.front(), value_of(variables, "PATH"), job_->cwd);
   if (!path.is_ok()) return path.status();
   Result<Pipe> out = make_pipe();

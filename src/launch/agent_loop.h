@@ -57,12 +57,14 @@ class AgentLoop {
   bool pass_output(RankProcess& rank, Stream stream);
   void drain(RankProcess& rank);
   void send_result_file(RankProcess& rank);
+  void send_metrics(const RankProcess& rank);
   // endings
   void signal_ranks(int signal);
   void stop(Nanos grace);
   void kill_ranks();
   void sweep(Nanos now);
   void tick(Nanos now);
+  void send_all_metrics(Nanos now);
   [[nodiscard]] bool have_all_ended() const;
 
   std::string release_, private_dir_;
@@ -78,7 +80,7 @@ class AgentLoop {
   size_t next_start_ = 0;                 // index into ranks_: the first that was not started yet
   bool is_launcher_lost_ = false, is_held_ = false, is_stopping_ = false, is_swept_ = false,
        is_bye_sent_ = false;
-  Nanos last_heard_ = 0, next_pong_ = 0;
+  Nanos last_heard_ = 0, next_pong_ = 0, next_metrics_ = 0;
   Nanos kill_at_ = 0;       // 0 = not stopping, or already killed
   Nanos sweep_began_ = 0;   // 0 = it has not begun
   int64_t oom_kills_ = -1;  // at the start

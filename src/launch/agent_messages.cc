@@ -87,6 +87,7 @@ Bytes encode(const Job& job) {
   writer.put_string(job.stage);
   writer.put(job.ping_timeout_ms);
   writer.put(static_cast<uint8_t>(job.binds_cores));
+  writer.put(static_cast<uint8_t>(job.collects_metrics));
   return std::move(writer).take();
 }
 
@@ -103,6 +104,7 @@ Result<Job> decode_job(std::span<const std::byte> payload) {
   job.stage = reader.get_string(kMaxText);
   job.ping_timeout_ms = reader.get<int32_t>();
   job.binds_cores = reader.get<uint8_t>() != 0;
+  job.collects_metrics = reader.get<uint8_t>() != 0;
   if (job.argv.empty() || job.ranks.empty()) reader.fail();
   return checked(reader, std::move(job), "job");
 }

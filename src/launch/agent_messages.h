@@ -35,10 +35,12 @@ enum class MessageType : uint8_t {
   kBye = 21,      // every process on this host has ended, and its end was reported
   kPong = 22,     // i64 agent's monotonic clock; sent every second, for liveness and to align the clocks
   kAnswer = 23,   // u32 id of the question, and what the ranks have answered (status/job_answer.h)
+  kMetrics = 24,  // i32 rank, text: all its metrics so far, as Prometheus reads them
 };
 
 inline constexpr size_t kMaxOutputBytes = 64 << 10;  // payload of one kOutput or kFile message
-inline constexpr int kProtocol = 1;
+inline constexpr size_t kMaxMetricsBytes = 1 << 20;  // of one rank
+inline constexpr int kProtocol = 2;
 // Sent before the first message. Whatever a login script prints before it is skipped.
 inline constexpr std::string_view kAgentMagic = "\n\x01rueda-agent-1\x01\n";
 
@@ -68,7 +70,8 @@ struct Job {
   std::string stage;   // contents of a file for all ranks, put into the private directory; "" = none
   // The ranks are ended when the launcher is silent for longer. 0 = they are ended at end of file only.
   int32_t ping_timeout_ms = 0;
-  bool binds_cores = false;  // each rank runs on its own share of the host's cores
+  bool binds_cores = false;       // each rank runs on its own share of the host's cores
+  bool collects_metrics = false;  // the agent sends kMetrics
 };
 
 struct Exit {

@@ -13,6 +13,7 @@
 
 #include "launch/agent_loop.h"
 #include "launch/processes.h"
+#include "launch/rank_metrics.h"
 
 namespace rueda::launch {
 namespace {
@@ -51,6 +52,7 @@ void AgentLoop::on_rank_end(RankProcess& rank, int wait_status, Nanos now) {
   rank.has_ended = true;
   drain(rank);  // its last output must be sent before its exit is reported
   send_result_file(rank);
+  send_metrics(rank);
   Exit exit;
   exit.rank = rank.job.rank;
   exit.pid = rank.pid;
@@ -99,6 +101,16 @@ void AgentLoop::send_result_file(RankProcess& rank) {
     writer.put_raw(std::span(chunk).first(static_cast<size_t>(size)));
     send(MessageType::kFile, writer.bytes());
   }
+}
+
+void AgentLoop::send_metrics(const RankProcess& rank) {
+  if (!job_->collects_metrics) return;
+  const std::string text = read_metrics(private_dir_, rank.job.rank);
+  if (text.empty()) return;
+  ByteWriter writer;
+  writer.put(rank.job.rank);
+  writer.put_raw(as_bytes(text));
+  send(MessageType::kMetrics, writer.bytes());
 }
 
 void AgentLoop::signal_ranks(int signal) {

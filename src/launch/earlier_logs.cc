@@ -48,8 +48,10 @@ fs::path make_next_folder(const fs::path& folder, std::error_code& error) {
 bool is_log_name(std::string_view name) {
   constexpr std::string_view kStart = "rank-";
   constexpr size_t kLeastDigits = 4;
-  if (!name.starts_with(kStart) || !(name.ends_with(".out") || name.ends_with(".err"))) return false;
-  const std::string_view digits = name.substr(kStart.size(), name.size() - kStart.size() - 4);
+  const size_t dot = name.find('.');
+  if (!name.starts_with(kStart) || dot == std::string_view::npos) return false;
+  const std::string_view ending = name.substr(dot), digits = name.substr(kStart.size(), dot - kStart.size());
+  if (ending != ".out" && ending != ".err" && ending != ".prom") return false;
   return digits.size() >= kLeastDigits &&
          std::ranges::all_of(digits, [](char c) { return '0' <= c && c <= '9'; });
 }

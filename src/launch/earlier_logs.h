@@ -9,7 +9,7 @@
 
 namespace rueda::launch {
 
-// "rank-0003.out" and ".err", and no other name. Pure.
+// "rank-0003.out", ".err" and ".prom", and no other name. Pure.
 bool is_log_name(std::string_view name);
 
 // Moves the logs in the folder to a new folder `earlier-N` in it, and returns its path; "" if there were

@@ -82,6 +82,7 @@ void HostLink::on_message(const AgentMessage& message,
     case MessageType::kStarted:
     case MessageType::kOutput:
     case MessageType::kFile:
+    case MessageType::kMetrics:
     case MessageType::kExit:
     case MessageType::kAnswer:
       return on_rank_message(message);

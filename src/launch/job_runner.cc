@@ -254,6 +254,10 @@ void JobRunner::on_news(HostLink& /*link*/, const ResultPart& part) {
   if (const Status written = results_.append(part.rank, part.bytes); !written.is_ok()) say(written.why);
 }
 
+void JobRunner::on_news(HostLink& /*link*/, const MetricsText& metrics) {
+  output_.write_metrics(metrics.rank, metrics.text);
+}
+
 void JobRunner::on_news(HostLink& link, const Exit& exit) {
   const Ending& ending =
       ranks_.on_exit(exit, link.to_our_clock(exit.at) - started_, stop_plan_.interrupt() != 0);

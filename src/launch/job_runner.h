@@ -53,6 +53,7 @@ class JobRunner {
   void on_news(HostLink& link, const RankStarted& started);
   void on_news(HostLink& link, const OutputPart& part);
   void on_news(HostLink& link, const ResultPart& part);
+  void on_news(HostLink& link, const MetricsText& metrics);
   void on_news(HostLink& link, const Exit& exit);
   // failures
   void lose_host(int host, Nanos now);

@@ -103,6 +103,7 @@ Result<JobStart> prepare_ranks(const RunOptions& options, const JobIdentity& ide
              .secret = to_hex(identity.secret.key),
              .stage = stage.value()};
   common.binds_cores = options.binds_cores;
+  common.collects_metrics = !options.output.log_dir.empty();
   return JobStart{.store = std::move(store.value()), .rendezvous = rendezvous, .common = std::move(common)};
 }
 

@@ -31,6 +31,8 @@ Result<RankNews> decode_rank_news(const AgentMessage& message, int size) {
                                .stream = stream == Stream::kStdout ? Stream::kStdout : Stream::kStderr,
                                .text = as_text(payload.subspan(sizeof rank + sizeof stream))});
   }
+  if (message.type == MessageType::kMetrics)
+    return RankNews(MetricsText{.rank = rank, .text = as_text(payload.subspan(sizeof rank))});
   return RankNews(ResultPart{.rank = rank, .bytes = payload.subspan(sizeof rank)});
 }
 

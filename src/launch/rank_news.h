@@ -25,9 +25,14 @@ struct ResultPart {
   std::span<const std::byte> bytes;  // borrowed from the message
 };
 
-using RankNews = std::variant<RankStarted, OutputPart, ResultPart, Exit>;
+struct MetricsText {
+  Rank rank = 0;
+  std::string_view text;  // borrowed from the message
+};
 
-// message: of type kStarted, kOutput, kFile or kExit. Refuses ranks outside [0, size).
+using RankNews = std::variant<RankStarted, OutputPart, ResultPart, MetricsText, Exit>;
+
+// message: of type kStarted, kOutput, kFile, kMetrics or kExit. Refuses ranks outside [0, size).
 Result<RankNews> decode_rank_news(const AgentMessage& message, int size);
 
 }  // namespace rueda::launch

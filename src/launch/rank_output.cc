@@ -13,6 +13,7 @@
 
 #include "launch/earlier_logs.h"
 #include "rueda/base/check.h"
+#include "rueda/status/textfile.h"
 
 namespace rueda::launch {
 namespace {
@@ -155,14 +156,20 @@ void RankOutput::write_log(const LogFile& log, std::string_view bytes) {
     const ssize_t written = ::write(log.fd.get(), bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
-      if (!has_lost_logs_)
-        say(fmt::format("rueda: cannot write the log {}: {}; free space there or name another directory\n",
-                        log.path, std::strerror(errno)));
-      has_lost_logs_ = true;
-      return;
+      return lose_log(fmt::format("cannot write the log {}: {}", log.path, std::strerror(errno)));
     }
     bytes.remove_prefix(static_cast<size_t>(written));
   }
+}
+
+void RankOutput::lose_log(const std::string& why) {
+  if (!std::exchange(has_lost_logs_, true))
+    say(fmt::format("rueda: {}; free space there or name another directory\n", why));
+}
+
+void RankOutput::write_metrics(Rank rank, std::string_view text) {
+  const std::string path = fmt::format("{}/rank-{:04}.prom", options_.log_dir, rank);
+  if (const Status written = status::replace_file(path, text); !written.is_ok()) lose_log(written.why);
 }
 
 void RankOutput::say(std::string_view text) { write_to(err_, text); }

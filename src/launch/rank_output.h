@@ -20,7 +20,7 @@ struct OutputOptions {
   PrefixStyle style;
   bool may_colour = true;               // colours are used on terminals, unless NO_COLOR is set
   std::optional<std::set<Rank>> shown;  // ranks on the console; unset = all
-  std::string log_dir;                  // rank-0003.out and .err, raw; "" = none
+  std::string log_dir;                  // rank-0003.out and .err, raw, and .prom; "" = none
   std::string log_url;                  // where log_dir is copied, and how it is named to users; "" = nowhere
   std::string output_dir;               // rank.3/stdout and stderr, as horovodrun names them; "" = none
 };
@@ -32,8 +32,9 @@ class RankOutput {
 
   void name_host(Rank rank, std::string host);
   void feed(Rank rank, Stream stream, std::string_view bytes);
-  void finish(Rank rank);           // both streams have ended
-  void say(std::string_view text);  // text of rueda itself, written to stderr unchanged
+  void finish(Rank rank);                                // both streams have ended
+  void write_metrics(Rank rank, std::string_view text);  // rank-0003.prom, beside its logs
+  void say(std::string_view text);                       // text of rueda itself, written to stderr unchanged
   // A line about the start: on a terminal it is rewritten in place, until something else is written there.
   void show_progress(const std::string& line);
   void end_progress();
@@ -63,6 +64,7 @@ class RankOutput {
   void write_fragment(Rank rank, Stream stream, const Fragment& fragment);
   void write_to(Console& console, std::string_view text);
   void write_log(const LogFile& log, std::string_view bytes);
+  void lose_log(const std::string& why);
   static std::string log_path(const std::string& folder, Rank rank, Stream stream);
   [[nodiscard]] std::string output_path(Rank rank, Stream stream) const;
 

@@ -167,3 +167,62 @@ def test_the_program_of_the_page_writes_beside_the_logs(tmp_path: Path) -> None:
     assert status == 0, err
     assert (tmp_path / "logs/checkpoint-0.pt").stat().st_size > 0
     assert len(list((tmp_path / "logs/tensorboard").iterdir())) == 1, "one rank writes"
+
+
+COUNTED = """
+import os, signal, sys
+import numpy as np
+import rueda.numpy as hvd
+
+hvd.init()
+for step in range(7):
+    hvd.allreduce(np.ones(8, np.float32), name="gradients")
+if sys.argv[1:] == ["killed"] and hvd.rank() == 1:
+    import time
+    time.sleep(2.5)  # its metrics are written every second
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def sample(path: Path, line: str) -> float:
+    found = re.search(rf"^{line} (\S+)$", path.read_text(), re.M)
+    assert found, path.read_text()
+    return float(found[1])
+
+
+@pytest.mark.parametrize("scheme", ["", "local://"])
+def test_the_metrics_of_all_ranks_lie_beside_their_logs(tmp_path: Path, scheme: str) -> None:
+    if scheme:
+        pytest.importorskip("fsspec")
+    logs = tmp_path / "logs"
+    private = tmp_path / "tmp"
+    private.mkdir()
+    program = (PYTHON, "-c", COUNTED)
+    for _ in range(2):
+        status, _, errors = run(
+            *("-np", 2, "--log-dir", f"{scheme}{logs}", *program), env={**VARIABLES, "TMPDIR": str(private)}
+        )
+        assert status == 0, errors
+    for folder in (logs, logs / "earlier-1"):
+        for rank in range(2):
+            path = folder / f"rank-000{rank}.prom"
+            calls = rf'rueda_calls_total\{{rank="{rank}",job="[^"]+",host="[^"]+",collective="allreduce"\}}'
+            assert sample(path, calls) == 7
+    assert not list(logs.rglob("*.new")) and not list(private.iterdir())
+
+
+def test_a_rank_that_is_killed_leaves_its_metrics(tmp_path: Path) -> None:
+    status, _, errors = run(
+        *("-np", 2, "--log-dir", tmp_path, PYTHON, "-c", COUNTED, "killed"), env=VARIABLES, timeout=60
+    )
+    assert status == 137, errors
+    assert sample(tmp_path / "rank-0001.prom", r'rueda_size\{rank="1",.*\}') == 2
+
+
+def test_metrics_go_where_the_user_says(tmp_path: Path) -> None:
+    mine = {"RUEDA_METRICS_TEXTFILE": str(tmp_path / "mine.prom")}
+    status, _, errors = run(
+        *("-np", 2, "--log-dir", tmp_path, PYTHON, "-c", COUNTED), env={**VARIABLES, **mine}
+    )
+    assert status == 0, errors
+    assert sorted(path.name for path in tmp_path.glob("*.prom")) == ["mine.rank0.prom", "mine.rank1.prom"]

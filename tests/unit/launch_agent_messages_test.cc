@@ -17,6 +17,7 @@ Job some_job() {
   job.ranks = {{0, {{"RANK", "0"}}}, {1, {{"RANK", "1"}}}};
   job.ping_timeout_ms = 7;
   job.binds_cores = true;
+  job.collects_metrics = true;
   return job;
 }
 
@@ -41,6 +42,7 @@ TEST(AgentMessages, job_survives_the_wire_with_bytes_that_are_no_utf8) {
   EXPECT_EQ(got.value().stage, "data");
   EXPECT_EQ(got.value().ping_timeout_ms, 7);
   EXPECT_TRUE(got.value().binds_cores);
+  EXPECT_TRUE(got.value().collects_metrics);
 }
 
 TEST(AgentMessages, job_cut_short_or_with_more_behind_it_is_refused) {

@@ -40,7 +40,7 @@ class EarlierLogs : public testing::Test {
 };
 
 TEST(LogName, is_that_of_a_rank_and_of_nothing_else) {
-  for (const char* name : {"rank-0000.out", "rank-0003.err", "rank-12345.out"})
+  for (const char* name : {"rank-0000.out", "rank-0003.err", "rank-12345.out", "rank-0000.prom"})
     EXPECT_TRUE(is_log_name(name)) << name;
   for (const char* name : {"rank-0.out", "rank-.out", "rank-00x0.out", "rank-0000.txt", "rank-0000.out.gz",
                            "my-rank-0000.out", "checkpoint-0.pt", ".out", "rank-.err", ""})

@@ -45,6 +45,11 @@ TEST(RankNews, output_and_result_borrow_the_bytes_behind_their_head) {
   const Result<RankNews> part = decode_rank_news(file, 1);
   ASSERT_TRUE(part.is_ok()) << part.status().why;
   EXPECT_EQ(as_text(std::get<ResultPart>(part.value()).bytes), "pickle");
+
+  const AgentMessage metrics = message_of(MessageType::kMetrics, result);
+  const Result<RankNews> text = decode_rank_news(metrics, 1);
+  ASSERT_TRUE(text.is_ok()) << text.status().why;
+  EXPECT_EQ(std::get<MetricsText>(text.value()).text, "pickle");
 }
 
 TEST(RankNews, rank_outside_the_job_is_refused) {
@@ -59,8 +64,8 @@ TEST(RankNews, rank_outside_the_job_is_refused) {
 }
 
 TEST(RankNews, message_cut_short_is_refused) {
-  for (const MessageType type :
-       {MessageType::kStarted, MessageType::kOutput, MessageType::kFile, MessageType::kExit})
+  for (const MessageType type : {MessageType::kStarted, MessageType::kOutput, MessageType::kFile,
+                                 MessageType::kMetrics, MessageType::kExit})
     EXPECT_FALSE(decode_rank_news({type, {std::byte{0}}}, 2).is_ok());
   EXPECT_FALSE(decode_rank_news(message_of(MessageType::kStarted, of_rank(0)), 2).is_ok());
   EXPECT_FALSE(decode_rank_news(message_of(MessageType::kOutput, of_rank(0)), 2).is_ok());

@@ -37,6 +37,7 @@ constexpr size_t kLoggedBytes = 8 << 10;  // of stacks, the main thread's first
 struct Shown {
   std::mutex mutex;
   std::unique_ptr<status::Endpoint> endpoint;
+  std::function<void()> tick;  // of the endpoint; empty: none
 };
 // Never freed, like the state of capi.
 Shown& shown() {
@@ -219,6 +220,7 @@ void start_endpoint(const Config& config) {
     };
   }
   if (!config.status && !tick) return;
+  s.tick = tick;
   if (free_descriptors() < kSpareDescriptors) {
     RUEDA_LOG(kInfo, "`rueda status` will not find this process: it may open too few files (ulimit -n).");
     return;
@@ -245,10 +247,14 @@ void log_stacks() {
 void stop_endpoint() {
   Shown& s = shown();
   std::unique_ptr<status::Endpoint> leaving;
+  std::function<void()> tick;
   {
     const std::lock_guard lock(s.mutex);
     leaving = std::move(s.endpoint);
+    tick = std::exchange(s.tick, {});
   }
+  leaving.reset();
+  if (tick) tick();  // what was counted in the last second
 }
 
 }  // namespace rueda::capi

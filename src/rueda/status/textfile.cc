@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kEnding = ".prom";
 
-bool write_whole(const std::string& path, const std::string& text) {
+bool write_whole(const std::string& path, std::string_view text) {
   std::FILE* const file = std::fopen(path.c_str(), "we");
   if (file == nullptr) return false;
   const bool is_written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
@@ -29,16 +29,20 @@ std::string textfile_path(const std::string& path, Rank rank) {
   return stem + ".rank" + std::to_string(rank) + std::string(kEnding);
 }
 
-void write_textfile(const std::string& path, Rank rank, const std::string& text) {
-  const std::string file = textfile_path(path, rank);
-  const std::string draft = file + ".new";
-  if (write_whole(draft, text) && std::rename(draft.c_str(), file.c_str()) == 0) return;
+Status replace_file(const std::string& path, std::string_view text) {
+  const std::string draft = path + ".new";
+  if (write_whole(draft, text) && std::rename(draft.c_str(), path.c_str()) == 0) return Status::ok();
   const int error = errno;
   unlink(draft.c_str());
+  return {Code::kUnavailable, "cannot write the metrics to " + path + ": " + std::strerror(error)};
+}
+
+void write_textfile(const std::string& path, Rank rank, const std::string& text) {
+  const std::string file = textfile_path(path, rank);
+  const Status written = replace_file(file, text);
+  if (written.is_ok()) return;
   static std::atomic<bool> is_told{false};
-  if (!is_told.exchange(true))
-    RUEDA_LOG(kWarning, "cannot write the metrics to " + file + ": " + std::strerror(error) +
-                            "; check RUEDA_METRICS_TEXTFILE.");
+  if (!is_told.exchange(true)) RUEDA_LOG(kWarning, written.why + "; check RUEDA_METRICS_TEXTFILE.");
 }
 
 }  // namespace rueda::status

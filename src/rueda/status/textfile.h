@@ -2,7 +2,9 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
+#include "rueda/base/status.h"
 #include "rueda/base/types.h"
 
 namespace rueda::status {
@@ -11,7 +13,9 @@ namespace rueda::status {
 // collector reads nothing but files with that ending. Pure.
 std::string textfile_path(const std::string& path, Rank rank);
 
-// Replaces the file as a whole, so the collector never sees a half. A failure is logged once.
+// Replaces the file as a whole, so the collector never sees a half.
+Status replace_file(const std::string& path, std::string_view text);
+// The same for the file of one rank. A failure is logged once.
 void write_textfile(const std::string& path, Rank rank, const std::string& text);
 
 }  // namespace rueda::status
