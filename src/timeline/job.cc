@@ -184,6 +184,7 @@ void align(Job& job) {
       file.clock = {};
       continue;
     }
+    file.clock.settle();
     if (!file.clock.is_empty()) continue;
     const auto other = std::ranges::find_if(job.ranks, [&](const RankFile& each) {
       return each.host_key == file.host_key && !each.clock.is_empty();

@@ -102,6 +102,35 @@ TEST(ClockEstimate, the_fastest_exchange_of_a_window_counts) {
   EXPECT_EQ(estimate.at(kStart + kSecond).offset, 1'300);
 }
 
+TEST(ClockEstimate, windows_of_a_busy_network_take_what_quiet_ones_say) {
+  std::mt19937_64 random(seed());
+  const Clocks clocks{.wander = 10e-6};
+  std::uniform_real_distribution<double> queue(20e6, 100e6);
+  ClockEstimate estimate;
+  for (Nanos t = 0; t <= 600 * kSecond; t += kSecond) {
+    const bool is_quiet = t % (120 * kSecond) == 0;
+    const auto there = static_cast<Nanos>(is_quiet ? 50e3 : queue(random)), back = 50 * kMicrosecond;
+    const Nanos middle = kStart + t + (there + back) / 2;
+    const auto at_other =
+        static_cast<Nanos>(std::llround(kStart + t + there + clocks.true_offset(t + there)));
+    estimate.add({.at = middle, .offset = at_other - middle, .round_trip = there + back});
+  }
+  const auto widest = [&] {
+    Nanos bound = 0;
+    for (Nanos t = 0; t < 600 * kSecond; t += kSecond / 7) {
+      const ClockOffset found = estimate.at(kStart + t);
+      EXPECT_LE(std::abs(static_cast<double>(found.offset) - clocks.true_offset(t)),
+                static_cast<double>(found.bound))
+          << t;
+      bound = std::max(bound, found.bound);
+    }
+    return bound;
+  };
+  EXPECT_GT(widest(), 10 * kMillisecond);
+  estimate.settle();
+  EXPECT_LT(widest(), kMillisecond);
+}
+
 TEST(ClockEstimate, a_job_of_many_days_takes_bounded_memory_and_stays_right) {
   ClockEstimate estimate;
   const Clocks clocks{.drift = 20e-6};

@@ -33,13 +33,41 @@ ClockOffset ClockEstimate::at(Nanos when) const {
   const auto next = std::ranges::lower_bound(best_, when, {}, &ClockSample::at);
   if (next == best_.begin()) return extrapolate(0, 1, when);
   if (next == best_.end()) return extrapolate(best_.size() - 1, -1, when);
-  const ClockSample &before = *(next - 1), &after = *next;
-  const double share = between(before, {when, 0, 0}) / between(before, after);
+  return interpolate(*(next - 1), *next, when);
+}
+
+ClockOffset ClockEstimate::interpolate(const ClockSample& before, const ClockSample& after, Nanos when) {
+  const double length = between(before, after);
+  const double share = between(before, {when, 0, 0}) / length;
   const double offset = static_cast<double>(after.offset - before.offset) * share;
-  // A drift that changes within the window bends the line between its ends.
-  const double bend = kMaxWander * between(before, after) * share * (1 - share);
+  // A drift that changes meanwhile bends the line between the ends.
+  const double windows = std::max(1.0, length / static_cast<double>(kWindow));
+  const double bend = kMaxWander * windows * length * share * (1 - share);
   const double bound = half(before) * (1 - share) + half(after) * share + bend;
   return {before.offset + std::llround(offset), std::llround(std::ceil(bound))};
+}
+
+void ClockEstimate::settle() {
+  std::vector<ClockSample> settled = best_;
+  std::vector<const ClockSample*> before, after;  // each faster than those nearer
+  const auto take = [](std::vector<const ClockSample*>& faster, const ClockSample& sample, Nanos least) {
+    if (sample.round_trip < (faster.empty() ? least : faster.back()->round_trip)) faster.push_back(&sample);
+  };
+  for (size_t i = 0; i < best_.size(); ++i) {
+    const ClockSample& own = best_[i];
+    before.clear(), after.clear();
+    for (size_t steps = 1; steps <= kSettleReach; ++steps) {
+      if (steps <= i) take(before, best_[i - steps], own.round_trip);
+      if (i + steps < best_.size()) take(after, best_[i + steps], own.round_trip);
+    }
+    for (const ClockSample* const one : before)
+      for (const ClockSample* const other : after) {
+        const ClockOffset found = interpolate(*one, *other, own.at);
+        if (2 * found.bound < settled[i].round_trip)
+          settled[i] = {.at = own.at, .offset = found.offset, .round_trip = 2 * found.bound};
+      }
+  }
+  best_ = std::move(settled);
 }
 
 // The nearest sample may be too near to tell the drift.

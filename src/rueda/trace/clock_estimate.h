@@ -30,15 +30,21 @@ class ClockEstimate {
   static constexpr Nanos kWindow = 10 * kSecond;
   static constexpr double kMaxDrift = 200e-6;   // of two quartz clocks, and of NTP slewing a clock
   static constexpr double kMaxWander = 2e-6;    // change of the drift from one window to the next
+  static constexpr size_t kSettleReach = 60;    // windows before and after a busy one
   static constexpr size_t kMaxWindows = 4'096;  // 11 hours; older ones are thinned out
 
   // In the order of their times, as far as possible.
   void add(const ClockSample& sample);
   [[nodiscard]] bool is_empty() const { return best_.empty(); }
+  // No more will be added. A window in which the network was busy takes what two quiet ones beside it say, if
+  // that is more exact: its own exchanges may have waited behind data for long.
+  void settle();
   // {0, 0} while it is empty.
   [[nodiscard]] ClockOffset at(Nanos when) const;
 
  private:
+  [[nodiscard]] static ClockOffset interpolate(const ClockSample& before, const ClockSample& after,
+                                               Nanos when);
   // From the sample at `end`; inwards: 1 at the first, -1 at the last.
   [[nodiscard]] ClockOffset extrapolate(size_t end, int inwards, Nanos when) const;
 
