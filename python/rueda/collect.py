@@ -43,7 +43,7 @@ class Collector:
     def set_aside_earlier(self) -> str:
         """Moves the logs of an earlier job at the URL to `earlier-N` there, as the launcher does in a folder.
 
-        Returns that place, or "" if there were none. Drivers may raise.
+        Returns the name of that folder, or "" if there were none. Drivers may raise.
         """
         self._files.invalidate_cache()
         try:
@@ -54,12 +54,13 @@ class Collector:
         if not logs:
             return ""
         taken = [int(name[8:]) for name in names if re.fullmatch(r"earlier-\d+", name)]
-        place = f"{self._root}/earlier-{max(taken, default=0) + 1}"
+        name = f"earlier-{max(taken, default=0) + 1}"
+        place = f"{self._root}/{name}"
         self._files.makedirs(place, exist_ok=True)
         here = [f"{self._root}/{name}" for name in logs]
-        self._files.copy(here, [f"{place}/{name}" for name in logs])
+        self._files.copy(here, [f"{place}/{log}" for log in logs])
         self._files.rm(here)  # after all copies: a failure loses nothing
-        return str(self._files.unstrip_protocol(place))
+        return name
 
     def copy_changed(self) -> int:
         """Copies what has changed since the last call; returns the number of files. Drivers may raise."""
@@ -98,7 +99,8 @@ def serve(folder: Path, url: str, until: Any, news: TextIO) -> int:
         tell(_sentence(error, url))
         return 1
     if earlier:
-        print(f"rueda: the logs of an earlier job in {url} are now in {earlier}", file=sys.stderr, flush=True)
+        place = f"{url.rstrip('/')}/{earlier}"
+        print(f"rueda: the logs of an earlier job in {url} are now in {place}", file=sys.stderr, flush=True)
     tell("ready")
     pause = INTERVAL_S
     while not select.select([until], [], [], pause)[0]:

@@ -77,10 +77,17 @@ Result<int64_t> parse_rate(std::string_view text) {
         Code::kInvalidArgument,
         fmt::format("{} is not a rate; write bits per second with a unit, as in 1gbit or 500mbit", text));
   const double bits = number * unit->factor;
-  if (bits < static_cast<double>(kLeastRate) || bits > static_cast<double>(kMostRate))
+  if (bits < static_cast<double>(kLeastRate) || bits > 1e18)
+    return Status(Code::kInvalidArgument, fmt::format("{} is no rate of a link; give 1mbit or more", text));
+  return static_cast<int64_t>(bits);
+}
+
+Result<int64_t> parse_link_rate(std::string_view text) {
+  Result<int64_t> rate = parse_rate(text);
+  if (rate.is_ok() && rate.value() > kMostRate)
     return Status(Code::kInvalidArgument,
                   fmt::format("a link of {} cannot be made; give a rate from 1mbit to 400gbit", text));
-  return static_cast<int64_t>(bits);
+  return rate;
 }
 
 Result<std::vector<std::string>> parse_words(std::string_view text) {

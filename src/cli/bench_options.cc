@@ -126,7 +126,7 @@ Status complete(const Raw& raw, bench::Request& request) {
       return {Code::kInvalidArgument,
               fmt::format("{} is not a whole number of float32 elements; give multiples of 4 B",
                           bench::size_text(size))};
-  const Result<int64_t> rate = bench::parse_rate(raw.rate);
+  const Result<int64_t> rate = bench::parse_link_rate(raw.rate);
   if (!rate.is_ok()) return rate.status();
   request.rate = rate.value();
   const std::string memory = !raw.memory.empty() ? raw.memory : is_replay ? "private" : "shared,private";

@@ -27,8 +27,8 @@ answer.
   --min-rate RATE    demand so much of every pair, each way: 10gbit
   --rounds N         rounds of disjoint pairs (default: all up to 64 hosts, 2 log2 of more)
 
-All other options are those of rueda run, except a command. Exit status: 0 all well, 1 problems found, 2 it
-could not run.
+All other options are those of rueda run, except a command; --log-dir has no effect.
+Exit status: 0 all well, 1 problems found, 2 it could not run.
 )";
 
 using preflight::Request;
@@ -48,7 +48,7 @@ Status take_value(Own& own, const std::string& option, const std::string& value)
   if (option == "--heat-map") own.request.heat_map = value;
   if (option == "--min-rate") {
     const Result<int64_t> rate = bench::parse_rate(value);
-    if (!rate.is_ok()) return rate.status();
+    if (!rate.is_ok()) return {Code::kInvalidArgument, "--min-rate: " + rate.status().why};
     own.request.least_gbit_per_s = static_cast<double>(rate.value()) / 1e9;
   }
   if (option == "--rounds") {
@@ -98,8 +98,8 @@ bool names_no_ranks(const Arguments& words) {
 Status take_job(Own& own) {
   constexpr const char* kCommand = "preflight";  // rueda run wants one; each of our jobs has its own
   const auto parse = [&](const Arguments& more) {
-    Arguments words = own.others;
-    words.insert(words.end(), more.begin(), more.end());
+    Arguments words = more;  // what follows a command is the command's
+    words.insert(words.end(), own.others.begin(), own.others.end());
     words.insert(words.end(), {"--", kCommand});
     return parse_run(words, {"rueda preflight", {kWithValue.begin(), kWithValue.end()}});
   };
@@ -109,6 +109,8 @@ Status take_job(Own& own) {
   if (run.value().mpirun)
     return {Code::kUnsupported, "--mpi starts no preflight; write mpirun -np N rueda preflight"};
   own.request.job = std::move(run.value().options);
+  own.request.job.output.log_dir.clear();  // its jobs have no output of their own
+  own.request.job.output.output_dir.clear();
   const std::vector<launch::HostSlots>& hosts = own.request.job.hosts;
   if (own.request.least_gbit_per_s > 0 && hosts.size() == 1 && hosts[0].name == "localhost")
     return {Code::kInvalidArgument,

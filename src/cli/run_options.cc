@@ -48,6 +48,17 @@ std::string is_not_empty(const std::string& value) {
   return value.empty() ? "is empty; give a value or leave the option out" : "";
 }
 
+CLI::Validator whole_number(int least, int most) {
+  const auto check = [least, most](const std::string& text) -> std::string {
+    int value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool is_number = error == std::errc() && end == text.data() + text.size();
+    if (is_number && value >= least && value <= most) return {};
+    return fmt::format("{} is not a whole number from {} to {}", text, least, most);
+  };
+  return CLI::Validator(check, "");
+}
+
 CLI::Validator seconds_from(double least) {
   const auto check = [least](const std::string& text) -> std::string {
     double value = 0;
@@ -62,13 +73,13 @@ void add_job_options(CLI::App& app, Raw& raw) {
   RunOptions& options = raw.options;
   app.add_option("--np,--num-proc", raw.size,
                  "-np N: number of processes (default: all slots of the hosts given)")
-      ->check(CLI::Range(1, kMaxRanks));
+      ->check(whole_number(1, kMaxRanks));
   app.add_option("-H,--hosts", raw.hosts,
                  "hosts and their slots, as in a:2,b:2 (default: those that Slurm, LSF or PBS has given, or "
                  "this machine)")
       ->check(is_not_empty);
   app.add_option("--hostfile", raw.host_file, "file of lines \"name slots=2\"")->check(is_not_empty);
-  app.add_option("-p,--ssh-port", options.ssh.port, "port of the ssh servers")->check(CLI::Range(1, 65535));
+  app.add_option("-p,--ssh-port", options.ssh.port, "port of the ssh servers")->check(whole_number(1, 65535));
   app.add_option("-i,--ssh-identity-file", options.ssh.identity_file, "private key for ssh");
   app.add_option("-F,--ssh-config", options.ssh.config_file,
                  "configuration file for ssh instead of the user's");

@@ -1,6 +1,8 @@
 #include "launch/earlier_logs.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -54,6 +56,16 @@ bool is_log_name(std::string_view name) {
   if (ending != ".out" && ending != ".err" && ending != ".prom") return false;
   return digits.size() >= kLeastDigits &&
          std::ranges::all_of(digits, [](char c) { return '0' <= c && c <= '9'; });
+}
+
+Result<UniqueFd> hold_log_folder(const std::string& folder) {
+  std::error_code ignored;
+  fs::create_directories(folder, ignored);
+  UniqueFd held(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!held.is_open() || flock(held.get(), LOCK_EX | LOCK_NB) == 0) return held;
+  if (errno != EWOULDBLOCK) return UniqueFd();
+  return Status(Code::kUnavailable,
+                fmt::format("another job is writing its logs to {}; name another folder", folder));
 }
 
 Result<std::string> set_aside_logs(const std::string& folder) {

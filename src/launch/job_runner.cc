@@ -351,7 +351,7 @@ int JobRunner::report() {
     const bool is_silent = output_.last_lines(ending.rank, Stream::kStderr).empty();
     const Stream stream = is_silent ? Stream::kStdout : Stream::kStderr;
     ending.last_lines = output_.last_lines(ending.rank, stream);
-    ending.log_path = output_.log(ending.rank, stream);
+    if (!ending.last_lines.empty()) ending.log_path = output_.log(ending.rank, stream);
     ending.stream = is_silent ? "stdout" : "stderr";
   }
   output_.say(failure_report(endings, stop_plan_.interrupt()));

@@ -54,6 +54,8 @@ Result<std::string> choose_store_address(const Tuning& tuning, std::span<const H
 
 // What ranks are told: programs can write below it, too.
 std::string log_place(const OutputOptions& output) {
+  constexpr std::string_view kLocal = "local://";  // fsspec's word for a folder, which programs do not know
+  if (output.log_url.starts_with(kLocal)) return output.log_url.substr(kLocal.size());
   if (!output.log_url.empty() || output.log_dir.empty()) return output.log_url;
   std::error_code error;
   const std::filesystem::path path = std::filesystem::absolute(output.log_dir, error);

@@ -44,6 +44,10 @@ bool is_log_url(std::string_view log_dir) {
 Status check_log_url(std::string_view url) {
   if (url == kFile)
     return {Code::kInvalidArgument, "--log-dir file:// names no folder; write file:///folder"};
+  if (url.starts_with(kFile) && url[kFile.size()] != '/')
+    return {Code::kInvalidArgument,
+            fmt::format("--log-dir {} names a folder of the host {}; write file:///folder", url,
+                        url.substr(kFile.size(), url.find('/', kFile.size()) - kFile.size()))};
   if (!url.starts_with("memory://")) return Status::ok();
   return {
       Code::kInvalidArgument,

@@ -59,6 +59,9 @@ RankOutput::RankOutput(OutputOptions options, int size)
 
 Status RankOutput::open_files() {
   if (!options_.log_dir.empty()) {
+    Result<UniqueFd> held = hold_log_folder(options_.log_dir);
+    if (!held.is_ok()) return held.status();
+    log_folder_ = std::move(held.value());
     const Result<std::string> moved = set_aside_logs(options_.log_dir);
     if (!moved.is_ok()) return moved.status();
     if (!moved.value().empty())

@@ -69,6 +69,7 @@ class RankOutput {
   [[nodiscard]] std::string output_path(Rank rank, Stream stream) const;
 
   OutputOptions options_;
+  UniqueFd log_folder_;  // held
   std::vector<RankState> ranks_;
   Console out_, err_;
   bool has_progress_ = false;   // such a line stands on the terminal

@@ -156,7 +156,7 @@ def test_two_names_of_this_machine_are_two_hosts():
         (["-np", "2", "-H", "a:b:c", "true"], "Invalid host input"),
         (["-np", "2"], "no command was given"),
         (["true"], "the number of processes is missing"),
-        (["-np", "0", "true"], "Value 0 not in range 1 to 65536"),
+        (["-np", "0", "true"], "0 is not a whole number from 1 to 65536"),
         (["-np"], "--np needs a value; see rueda run --help"),
         (["--bogus", "-np", "2", "true"], "--bogus is no option of rueda run; rueda run --help lists all"),
         (

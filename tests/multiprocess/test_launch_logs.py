@@ -71,7 +71,9 @@ def test_logs_are_copied_to_a_url(tmp_path: Path) -> None:
     )
     assert status == 1 and f"log: {url}/rank-0001.err" in err
     for rank in range(2):
-        assert (tmp_path / f"logs/rank-000{rank}.out").read_text() == f"out {url}\n"
+        assert (
+            tmp_path / f"logs/rank-000{rank}.out"
+        ).read_text() == f"out {tmp_path}/logs\n"  # as TensorBoard knows it
         assert (tmp_path / f"logs/rank-000{rank}.err").read_text() == "err\n"
     assert not list(private.iterdir())
 
@@ -226,3 +228,20 @@ def test_metrics_go_where_the_user_says(tmp_path: Path) -> None:
     )
     assert status == 0, errors
     assert sorted(path.name for path in tmp_path.glob("*.prom")) == ["mine.rank0.prom", "mine.rank1.prom"]
+
+
+def test_two_jobs_do_not_share_a_folder(tmp_path: Path) -> None:
+    wait = f"until test -e {tmp_path}/go; do sleep 0.05; done; echo first"
+    first = launch_support.Run("-np", 1, "--log-dir", tmp_path / "logs", "sh", "-c", wait, env=VARIABLES)
+    try:
+        deadline = time.monotonic() + 30
+        while not (tmp_path / "logs/rank-0000.out").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        status, _, errors = run("-np", 1, "--log-dir", tmp_path / "logs", "echo", "second", env=VARIABLES)
+        assert status == 1, errors
+        sentence = f"another job is writing its logs to {tmp_path}/logs; name another folder"
+        assert sentence in errors
+    finally:
+        (tmp_path / "go").touch()
+        assert first.finish(60)[0] == 0
+    assert (tmp_path / "logs/rank-0000.out").read_text() == "first\n"

@@ -100,6 +100,17 @@ def test_a_picture_that_cannot_be_written_is_refused_before_the_hosts_are_asked(
     )
 
 
+def test_options_of_a_job_that_a_preflight_does_not_need_are_told_or_harmless(tmp_path: pathlib.Path) -> None:
+    command = preflight("python", "train.py")
+    assert command.returncode == 2 and command.stderr == (
+        "rueda preflight: python is no option, and preflight starts no command; see rueda preflight --help\n"
+    )
+    logs = tmp_path / "logs"
+    logs.write_text("no folder")
+    done = preflight("-H", "127.0.0.1:2", "--log-dir", str(logs), "--min-rate", "800gbit")
+    assert "1 answered" in done.stdout and logs.read_text() == "no folder", done.stdout + done.stderr
+
+
 def test_a_refused_job_leaves_no_empty_file(tmp_path: pathlib.Path) -> None:
     done = preflight("--json", str(tmp_path / "all.json"), "--heat-map", "/proc/map.svg")
     assert done.returncode == 2 and list(tmp_path.iterdir()) == []

@@ -83,6 +83,8 @@ def test_sentences_name_both_numbers():
     assert "asked for 8 ranks of 1 CPU" in bundles.too_few(Shape(8), 4) and "room for 4" in bundles.too_few(
         Shape(8), 4
     )
+    none = bundles.too_few(shape(num_workers=1, gpus=1), 0)
+    assert "1 rank of 1 CPU and 1 GPU, but no node of this Ray cluster has room for one" in none
     late = bundles.too_late(Shape(8), 8, 3, 100)
     assert "8 ranks" in late and "100 s" in late and "for 3 besides" in late
 
@@ -211,6 +213,7 @@ def test_a_ray_without_its_trainer_is_one_sentence(monkeypatch):
         ({"env": {"A": 5}}, TypeError, r"env\['A'\] is 5; names and values of variables are strings"),
         ({"placement_timeout": -1}, ValueError, "placement_timeout is -1; give a number of seconds above 0"),
         ({"start_timeout": "x"}, ValueError, "start_timeout is 'x'; give a number of seconds above 0"),
+        ({"num_worker": 2}, TypeError, "run.. has no argument num_worker; did you mean num_workers"),
         ({"min_workers": 1}, ValueError, "no elastic training: leave out min_workers"),
         ({"fn": 5}, TypeError, "fn must be a function, not 5"),
     ],

@@ -47,6 +47,20 @@ TEST(LogName, is_that_of_a_rank_and_of_nothing_else) {
     EXPECT_FALSE(is_log_name(name)) << name;
 }
 
+TEST_F(EarlierLogs, of_a_job_that_still_runs_are_not_moved) {
+  const std::string folder = folder_ / "new" / "logs";
+  {
+    const Result<UniqueFd> first = hold_log_folder(folder);
+    ASSERT_TRUE(first.is_ok() && first.value().is_open());
+    EXPECT_EQ(hold_log_folder(folder).status().why,
+              "another job is writing its logs to " + folder + "; name another folder");
+  }
+  EXPECT_TRUE(hold_log_folder(folder).is_ok());
+  write("file", "");
+  const Result<UniqueFd> none = hold_log_folder(folder_ / "file");
+  EXPECT_TRUE(none.is_ok() && !none.value().is_open());
+}
+
 TEST_F(EarlierLogs, go_to_a_folder_of_their_own_with_their_text) {
   for (const char* name : {"rank-0000.out", "rank-0003.err", "checkpoint-0.pt"}) write(name, name);
   Result<std::string> moved = set_aside_logs(folder_);

@@ -23,6 +23,8 @@ TEST(LogUrl, of_the_memory_of_one_process_is_refused) {
 
 TEST(LogUrl, without_a_folder_is_refused) {
   EXPECT_EQ(check_log_url("file://").why, "--log-dir file:// names no folder; write file:///folder");
+  EXPECT_EQ(check_log_url("file://a/logs").why,
+            "--log-dir file://a/logs names a folder of the host a; write file:///folder");
   EXPECT_TRUE(check_log_url("file:///logs").is_ok());
 }
 

@@ -35,7 +35,9 @@ class Shape:
         if self.per_host is not None:
             return f"{self.num_workers // self.per_host} nodes with {self.per_host} ranks of {needs} each"
         where = {"STRICT_PACK": " on one node", "STRICT_SPREAD": " on a node of its own each"}
-        return f"{self.num_workers} ranks of {needs}{where.get(self.strategy, '')}"
+        return (
+            f"{self.num_workers} rank{'s' * (self.num_workers > 1)} of {needs}{where.get(self.strategy, '')}"
+        )
 
 
 def make_shape(
@@ -95,6 +97,11 @@ def capacity(nodes: Sequence[Mapping[str, float]], shape: Shape) -> int:
 
 def too_few(shape: Shape, room: int) -> str:
     """The sentence for a job that does not fit."""
+    if room == 0:
+        return (
+            f"rueda.ray was asked for {shape.sentence()}, but no node of this Ray cluster has room for one; "
+            "ask for less per rank, or add nodes."
+        )
     return (
         f"rueda.ray was asked for {shape.sentence()}, but this Ray cluster has room for {room} such ranks in "
         f"total; ask for at most {room}, for less per rank, or add nodes."
