@@ -8,9 +8,9 @@
 #include "cli/commands.h"
 #include "cli/run_options.h"
 #include "cli/words.h"
-#include "doctor/settings.h"
 #include "launch/job_runner.h"
 #include "launch/log_collector.h"
+#include "rueda/base/setting_names.h"
 #include "rueda/store/world.h"
 
 namespace rueda::cli {
@@ -53,8 +53,7 @@ int run_command(const Arguments& arguments) {
     fmt::print(stderr, "rueda: {}\n", sentence);
   launch::Variables given = launch::forwarded_environment(environ, false);
   for (auto& one : assignments_of(request.value().options.command)) given.push_back(std::move(one));
-  for (const std::string& sentence : doctor::misspelt_settings(given))
-    fmt::print(stderr, "rueda: {}\n", sentence);
+  for (const std::string& sentence : misspelt_settings(given)) fmt::print(stderr, "rueda: {}\n", sentence);
   tell_nesting();
   launch::RunOptions options = std::move(request.value().options);
   if (request.value().mpirun) {

@@ -1,115 +1,9 @@
 #include "doctor/settings.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <set>
-
 #include "rueda/base/config.h"
-#include "rueda/base/nearest.h"
+#include "rueda/base/setting_names.h"
 
 namespace rueda::doctor {
-namespace {
-
-// Variables that are not settings: places of ranks, paths, and variables that one part of rueda
-// reads by itself.
-constexpr const char* kOthers[] = {"RUEDA_RANK",
-                                   "RUEDA_SIZE",
-                                   "RUEDA_LOCAL_RANK",
-                                   "RUEDA_LOCAL_SIZE",
-                                   "RUEDA_CROSS_RANK",
-                                   "RUEDA_CROSS_SIZE",
-                                   "RUEDA_STORE",
-                                   "RUEDA_STORE_SERVED",
-                                   "RUEDA_SECRET_FILE",
-                                   "RUEDA_JOB",
-                                   "RUEDA_HOSTNAME",
-                                   "RUEDA_LIBRARY",
-                                   "RUEDA_BIN",
-                                   "RUEDA_PYTHON",
-                                   "RUEDA_STAGE_DIR",
-                                   "RUEDA_LOG_DIR",
-                                   "RUEDA_BENCH_JOB",
-                                   "RUEDA_BUILD_DIR",
-                                   "RUEDA_TENSORFLOW_ASYNC",
-                                   "RUEDA_ELASTIC",
-                                   "RUEDA_SPARK_GPUS",
-                                   "RUEDA_SPARK_START_TIMEOUT",
-                                   "RUEDA_SPARK_USE_LOCAL_RANK_GPU_INDEX",
-                                   "HOROVOD_RANK",
-                                   "HOROVOD_SIZE",
-                                   "HOROVOD_LOCAL_RANK",
-                                   "HOROVOD_LOCAL_SIZE",
-                                   "HOROVOD_CROSS_RANK",
-                                   "HOROVOD_CROSS_SIZE",
-                                   "HOROVOD_HOSTNAME",
-                                   "HOROVOD_ELASTIC",
-                                   "HOROVOD_SPARK_START_TIMEOUT",
-                                   "HOROVOD_SPARK_USE_LOCAL_RANK_GPU_INDEX",
-                                   "HOROVOD_GLOO_RENDEZVOUS_ADDR",
-                                   "HOROVOD_GLOO_RENDEZVOUS_PORT"};
-// Settings of Horovod that have no effect here.
-constexpr const char* kWithoutEffect[] = {"HOROVOD_ADASUM_MPI_CHUNK_SIZE",
-                                          "HOROVOD_AUTOTUNE",
-                                          "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES",
-                                          "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE",
-                                          "HOROVOD_AUTOTUNE_LOG",
-                                          "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE",
-                                          "HOROVOD_AUTOTUNE_WARMUP_SAMPLES",
-                                          "HOROVOD_BATCH_D2D_MEMCOPIES",
-                                          "HOROVOD_CACHE_CAPACITY",
-                                          "HOROVOD_CCL_CACHE",
-                                          "HOROVOD_CONTROLLER",
-                                          "HOROVOD_ENABLE_ASYNC_COMPLETION",
-                                          "HOROVOD_ENABLE_XLA_OPS",
-                                          "HOROVOD_GPU_OPERATIONS",
-                                          "HOROVOD_HIERARCHICAL_ALLGATHER",
-                                          "HOROVOD_MPI_THREADS_DISABLE",
-                                          "HOROVOD_NUM_NCCL_STREAMS",
-                                          "HOROVOD_TORUS_ALLREDUCE"};
-
-// Up to a third of a name may be wrong. Beyond that the user probably meant something else.
-constexpr size_t kLettersPerEdit = 3;
-
-std::set<std::string, std::less<>> known_names() {
-  std::set<std::string, std::less<>> names(std::begin(kOthers), std::end(kOthers));
-  names.insert(std::begin(kWithoutEffect), std::end(kWithoutEffect));
-  for (const ConfigEntry& entry : config_table()) {
-    names.emplace(entry.env);
-    if (!entry.alias.empty()) names.emplace(entry.alias);
-  }
-  return names;
-}
-
-std::string unknown_setting(std::string_view name, const std::string& nearest) {
-  const std::string hint = nearest.empty() ? "unset it" : "did you mean " + nearest + "?";
-  return fmt::format("{} is not a setting of this version and has no effect; {}", name, hint);
-}
-
-}  // namespace
-
-std::string nearest_setting(std::string_view unknown) {
-  std::string best;
-  size_t fewest = unknown.substr(unknown.find('_') + 1).size() / kLettersPerEdit + 1;
-  for (const std::string& name : known_names()) {
-    const size_t count = edits(unknown, name);
-    if (count >= fewest) continue;
-    fewest = count;
-    best = name;
-  }
-  return best;
-}
-
-std::vector<std::string> misspelt_settings(const launch::Variables& environment) {
-  std::vector<std::string> sentences;
-  const auto known = known_names();
-  for (const auto& [name, value] : environment) {
-    if (!name.starts_with("RUEDA_") || value.empty() || known.contains(name)) continue;
-    const std::string nearest = nearest_setting(name);
-    if (!nearest.empty()) sentences.push_back(unknown_setting(name, nearest));
-  }
-  return sentences;
-}
 
 Section examine_settings(const launch::Variables& environment) {
   Section section{.title = "settings", .facts = {}, .problems = {}};
@@ -118,7 +12,7 @@ Section examine_settings(const launch::Variables& environment) {
       if (entry->first == name) return entry->second.c_str();
     return nullptr;
   };
-  const auto known = known_names();
+  const auto known = known_settings();
   for (const auto& [name, value] : environment) {
     const bool is_ours = name.starts_with("RUEDA_");
     if ((!is_ours && !name.starts_with("HOROVOD_")) || value.empty()) continue;

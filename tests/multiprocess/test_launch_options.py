@@ -113,6 +113,27 @@ def test_a_misspelt_setting_is_told_once_with_the_name_that_was_meant():
     )
 
 
+def test_a_misspelt_setting_is_told_by_rank_0_where_no_launcher_of_rueda_has_told_it():
+    program = "import rueda.numpy as hvd; hvd.init()"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "python"),
+        "RUEDA_LIBRARY": library(),
+        "RUEDA_CYCLE_TIEM": "2",
+        "RUEDA_OF_THE_SITE": "1",
+    }
+    alone = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert alone.returncode == 0
+    (line,) = [line for line in alone.stderr.splitlines() if " is not a setting " in line]
+    assert line.endswith(
+        "RUEDA_CYCLE_TIEM is not a setting of this version and has no effect; did you mean RUEDA_CYCLE_TIME?"
+    )
+    status, _, err = run("-np", 2, sys.executable, "-c", program, env=environment)
+    assert status == 0 and err.count(" is not a setting ") == 1, err
+
+
 def test_a_malformed_thread_affinity_is_refused():
     status, _, err = run("-np", 1, "true", env={"RUEDA_THREAD_AFFINITY": "x"})
     assert status == 2 and "RUEDA_THREAD_AFFINITY='x' is refused; allowed: comma list of core numbers" in err

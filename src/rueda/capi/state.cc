@@ -3,15 +3,19 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "rueda/base/config.h"
 #include "rueda/base/log.h"
+#include "rueda/base/setting_names.h"
 #include "rueda/capi/metrics_port.h"
 #include "rueda/capi/observed.h"
 
@@ -102,6 +106,19 @@ void finalize_mpi() {
 thread_local std::string t_error;
 thread_local bool t_is_in_init = false;  // handlers of signals may run in the middle of it
 thread_local std::string t_text;
+
+// `rueda run` has said it before it started the ranks; other launchers know nothing of our settings.
+void warn_of_misspelt_settings() {
+  const char* const served = std::getenv("RUEDA_STORE_SERVED");
+  if (served != nullptr && std::string_view(served) == "1") return;
+  std::vector<std::pair<std::string, std::string>> variables;
+  for (const char* const* entry = environ; *entry != nullptr; ++entry)
+    if (const std::string_view text(*entry); text.starts_with("RUEDA_")) {
+      const size_t equals = std::min(text.find('='), text.size() - 1);
+      variables.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+    }
+  for (const std::string& sentence : misspelt_settings(variables)) RUEDA_LOG(kWarning, sentence);
+}
 
 }  // namespace
 
@@ -206,6 +223,7 @@ Status init(runtime::InitOptions options) {
     const std::lock_guard engine_lock(s.mutex);
     s.engine = std::move(started).value();
   }
+  if (engine()->session().me == 0) warn_of_misspelt_settings();
   start_metrics_port(engine()->session(), s.rendezvous.rendezvous().secret);
   return Status::ok();
 }
