@@ -62,6 +62,7 @@ std::optional<RankStep> StepStream::next_marked() {
       if (mark >= division_.from) at_ = mark;
       continue;
     }
+    if (mark > division_.until) return std::nullopt;
     step.begin = at_;
     step.end = at_ = mark;
     return step;
