@@ -228,8 +228,8 @@ void remark_early_ends(Job& job) {
 void remark_verdicts(Job& job) {
   for (const RankFile& file : job.ranks) {
     if (const int64_t more = file.verdict_count - std::ssize(file.verdicts); more > 0)
-      job.remarks.push_back(
-          fmt::format("Rank {} told of {} more faults before the following ones.", file.rank, more));
+      job.remarks.push_back(fmt::format("Rank {} told of {} before the following ones.", file.rank,
+                                        count_text(more, "more fault")));
     for (const auto& [when, text] : file.verdicts)
       job.remarks.push_back(
           fmt::format("While it ran, after {}: {}", time_text(static_cast<double>(when - file.began)), text));
@@ -241,12 +241,16 @@ void remark(const std::vector<Scan>& scans, Job& job) {
     if (!each.fault.is_ok()) job.remarks.push_back(each.fault.why);
     if (each.epochs.empty() && each.lost > 0)
       job.remarks.push_back(
-          fmt::format("{} has lost all of its {} records: the disk was full.", each.path, each.lost));
+          fmt::format("{} has lost all of its records ({}): the disk was full.", each.path, each.lost));
   }
-  for (const RankFile& file : job.ranks)
-    if (!file.losses.all().empty())
-      job.remarks.push_back(fmt::format("Rank {} (host {}) lost {}; the file is {}.", file.rank, file.host,
-                                        losses_text(file.losses.all(), file.began), file.path));
+  std::string pauses;  // every rank has the same
+  for (const RankFile& file : job.ranks) {
+    if (const std::string lost = losses_text(file.losses.all(), file.began); !lost.empty())
+      job.remarks.push_back(
+          fmt::format("Rank {} (host {}) lost {}; the file is {}.", file.rank, file.host, lost, file.path));
+    if (pauses.empty()) pauses = pauses_text(file.losses.all(), file.began);
+  }
+  if (!pauses.empty()) job.remarks.push_back(pauses);
   if (std::cmp_less(job.ranks.size(), job.size)) {
     job.remarks.push_back("Files of " + std::to_string(job.ranks.size()) + " of " + std::to_string(job.size) +
                           " ranks were given: for the others, waiting is counted as transfer.");

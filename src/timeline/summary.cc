@@ -34,7 +34,7 @@ class Summarizer {
     summary_.remarks = job.remarks;
     if (division.is_part)
       summary_.remarks.push_back(
-          "Only the longest part of the job of which no record is missing is divided.");
+          "Only the longest part without a gap is divided; `rueda timeline merge` draws all.");
     for (const RankFile& file : job.ranks) {
       RankSummary& rank = summary_.by_rank.emplace_back();
       rank.rank = file.rank;

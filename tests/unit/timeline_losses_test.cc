@@ -38,6 +38,20 @@ TEST(Losses, say_how_many_records_are_missing_where_and_why) {
   EXPECT_EQ(losses_text({}, 0), "");
 }
 
+TEST(Losses, a_pause_is_told_apart_and_an_epoch_may_end_with_one) {
+  Losses losses;
+  losses.note(3 * kSecond, true);
+  losses.add({.records = 0});
+  EXPECT_TRUE(losses.all().empty()) << "nothing came after it";
+  losses.note(8 * kSecond, true);
+  EXPECT_EQ(losses_text(losses.all(), kSecond), "");
+  EXPECT_EQ(pauses_text(losses.all(), kSecond), "The timeline was stopped from 2 s to 7 s after it began.");
+  losses.add({.records = 0});
+  losses.note(9 * kSecond, true);
+  EXPECT_THAT(pauses_text(losses.all(), kSecond), HasSubstr("after it began, and 1 time more."));
+  EXPECT_EQ(pauses_text({}, 0), "");
+}
+
 TEST(Losses, of_many_are_bounded_and_none_is_forgotten) {
   Losses losses;
   for (Nanos i = 1; i <= 10'000; ++i) {
@@ -103,7 +117,7 @@ TEST_F(LostRecords, name_the_rank_and_only_whole_steps_are_divided) {
               Contains(AllOf(HasSubstr("Rank 1 (host a) lost 77 records from "),
                              HasSubstr("because its disk was full (No space left on device); the file is "),
                              HasSubstr("rank1.rec."))));
-  EXPECT_THAT(summary.value().remarks, Contains(HasSubstr("Only the longest part of the job")));
+  EXPECT_THAT(summary.value().remarks, Contains(HasSubstr("Only the longest part without a gap")));
   EXPECT_EQ(summary.value().steps, 24) << "after the gap";
   EXPECT_NEAR(summary.value().step_length / 1e6, 23, 0.1);
   EXPECT_NEAR(summary.value().by_rank[1].cost / 1e6, 8, 0.01);
@@ -122,7 +136,7 @@ TEST_F(LostRecords, a_file_that_holds_nothing_is_told) {
   std::ofstream(trace::record_path(base, 2)).close();
   const auto summary = summarize_files({base});
   ASSERT_TRUE(summary.is_ok()) << summary.status().why;
-  EXPECT_THAT(summary.value().remarks, Contains(HasSubstr("rank1.rec has lost all of its 9 records")));
+  EXPECT_THAT(summary.value().remarks, Contains(HasSubstr("rank1.rec has lost all of its records (9)")));
   EXPECT_THAT(summary.value().remarks, Contains(HasSubstr("rank2.rec is empty: the disk was full")));
 }
 

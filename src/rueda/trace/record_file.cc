@@ -33,7 +33,9 @@ Status RecordFile::open(const std::string& path, bool goes_on) {
   const bool is_as_left = appends && info.st_dev == device_ && info.st_ino == inode_ && info.st_size == size_;
   fd_ = std::move(fd);
   path_ = path;
-  if (is_as_left) return Status::ok();
+  if (is_as_left && missing_ > 0) return Status::ok();
+  const Slot pause{};  // nothing was recorded meanwhile
+  if (is_as_left) return write({&pause, 1});
   device_ = info.st_dev;
   inode_ = info.st_ino;
   size_ = 0;

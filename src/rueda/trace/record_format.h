@@ -34,8 +34,8 @@ enum class SlotKind : uint8_t {
   kSpan = 7,
   kCall = 8,  // see CallTrace; name: first tensor
   kCallMore = 9,
-  kGap =
-      10,  // b: how many records are missing here; extra: why they could not be written (errno), 0: too slow
+  kGap = 10,  // b: how many records are missing here, 0: it was not recording for a while; extra: why they
+              // could not be written (errno), 0: too slow
 };
 
 // Every byte is written when a slot is used.
