@@ -116,6 +116,16 @@ def check_arrows(starts: Dict[int, Tuple[int, int]], ends: Dict[int, Tuple[int, 
     assert len(into_rank_0) >= 5, ends
 
 
+def check_hierarchy(parents: Dict[int, int], names: Dict[int, str]) -> None:
+    """host -> rank -> row"""
+    (host,) = {uuid for uuid, parent in parents.items() if parent == 0}
+    ranks = {uuid: names[uuid] for uuid, parent in parents.items() if parent == host}
+    assert sorted(ranks.values()) == ["rank 0", "rank 1"]
+    for rank in ranks:
+        rows = {names[uuid] for uuid, parent in parents.items() if parent == rank}
+        assert {"steps", "events", "blocked", "transfers", "tensors"} <= rows, rows
+
+
 def check_clock(trace: Any) -> None:
     """The first packet pairs the time of the events (Perfetto's default clock) with the time of day."""
     (snapshot,) = [packet for packet in trace.packet if packet.HasField("clock_snapshot")]
@@ -146,6 +156,7 @@ def test_a_merged_trace_is_what_perfetto_defines(tmp_path: Path) -> None:
     check_clock(trace)
     names: Dict[Tuple[int, int], str] = {}
     parents: Dict[int, int] = {}
+    rows: Dict[int, str] = {}
     processes: Set[str] = set()
     depth: Counter[int] = Counter()
     slices: Counter[str] = Counter()
@@ -162,6 +173,7 @@ def test_a_merged_trace_is_what_perfetto_defines(tmp_path: Path) -> None:
         if packet.HasField("track_descriptor"):
             track = packet.track_descriptor
             parents[track.uuid] = track.parent_uuid
+            rows[track.uuid] = track.name
             if track.HasField("process"):
                 processes.add(track.process.process_name)
             if track.HasField("counter"):
@@ -184,7 +196,8 @@ def test_a_merged_trace_is_what_perfetto_defines(tmp_path: Path) -> None:
             slices[names[sequence, event.name_iid]] += 1
     assert not any(depth.values())
     assert all(parent == 0 or parent in parents for parent in parents.values())
-    assert (len(processes), slices["step 3"]) == (2, 2)
+    assert (len(processes), slices["step 3"]) == (1, 2) and min(processes).startswith("host ")
+    check_hierarchy(parents, rows)
     assert slices["TRANSFER"] > 0 and slices["NEGOTIATE_ALLREDUCE"] > 0
     assert {"epoch 1 begins", "plan learned"} <= instants, instants
     check_counters(values)
@@ -201,6 +214,9 @@ def test_a_merged_json_balances_and_has_all_ranks(tmp_path: Path) -> None:
             depth[event["pid"], event.get("tid", 0)] += 1 if event["ph"] == "B" else -1
     assert not any(depth.values())
     assert {tid for _, tid in depth} == {0, 1}
+    ranks = [e["args"]["name"] for e in events if e.get("name") == "thread_name"]
+    assert {name.rpartition(" / ")[2] for name in ranks} == {"rank 0", "rank 1"}
+    assert all(name.startswith("host ") for name in ranks), ranks
     bytes_of_rank_1 = [e["args"]["value"] for e in events if e.get("name") == "rank 1: bytes under way"]
     assert max(bytes_of_rank_1) >= 80_000 and bytes_of_rank_1[-1] == 0
     starts = {event["id"]: event["ts"] for event in events if event["ph"] == "s"}
@@ -354,14 +370,14 @@ def check_messages(folder: Path) -> None:
     tracks = {event["pid"]: event["args"].get("name", "") for event in names}
     begins = [event for event in events if event.get("ph") == "B"]
     drawn = Counter(
-        (tracks[event["pid"]].split(",")[0], event.get("tid", 0)) for event in begins
+        (tracks[event["pid"]].split(" (")[0], event.get("tid", 0)) for event in begins
     )  # all lanes
     for peer in (0, 2):
-        assert drawn["to rank 1", peer] == drawn[f"from rank {peer}", 1] > 0, drawn
-        assert drawn[f"to rank {peer}", 1] == drawn["from rank 1", peer] > 0, drawn
+        assert drawn["sent to rank 1", peer] == drawn[f"received from rank {peer}", 1] > 0, drawn
+        assert drawn[f"sent to rank {peer}", 1] == drawn["received from rank 1", peer] > 0, drawn
     starts = {event["id"]: event["ts"] for event in events if event.get("ph") == "s"}
     ends = {event["id"]: event["ts"] for event in events if event.get("ph") == "f"}
-    assert len(ends) >= drawn["to rank 0", 1] and set(ends) <= set(starts)
+    assert len(ends) >= drawn["sent to rank 0", 1] and set(ends) <= set(starts)
     assert all(starts[arrow] <= when for arrow, when in ends.items())
     rates = [e["args"]["value"] for e in events if e.get("name") == "rank 1: bytes sent each second"]
     assert max(rates) > 1e6 and rates[-1] == 0

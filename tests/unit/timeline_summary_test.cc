@@ -161,9 +161,10 @@ TEST_F(SummaryTest, messages_are_drawn_from_when_they_were_sent_with_an_arrow_fo
     if (kind == "B") begins[tracks[event["pid"]]].push_back(event["ts"]);
     if (kind == "s" || kind == "f") arrows[kind].insert(event["id"].get<std::string>());
   }
-  EXPECT_EQ(begins["to rank 1"], (std::vector<double>{5'000, 15'000}));
-  EXPECT_EQ(begins["from rank 0"], (std::vector<double>{5'000, 15'000}));
-  EXPECT_EQ(begins["from rank 0, 2"], (std::vector<double>{0})) << "from when it was posted";
+  EXPECT_EQ(begins["sent to rank 1"], (std::vector<double>{5'000, 15'000}));
+  EXPECT_EQ(begins["received from rank 0"], (std::vector<double>{5'000, 15'000}));
+  EXPECT_EQ(begins["received from rank 0 (2 at once)"], (std::vector<double>{0}))
+      << "from when it was posted";
   EXPECT_EQ(arrows["s"].size(), 2u);
   EXPECT_EQ(arrows["f"], arrows["s"]);
 }
