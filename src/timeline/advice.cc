@@ -180,7 +180,8 @@ void advise_negotiation(const Summary& summary, std::vector<Advice>& advice) {
   if (!summary.departures.empty()) {
     const auto most =
         std::ranges::max_element(summary.departures, {}, [](const auto& each) { return each.second; });
-    text += fmt::format(" Plans ended {} times, most often because: {}.", most->second, most->first);
+    text += fmt::format(" Plans ended {}, most often because: {}.", count_text(most->second, "time"),
+                        most->first);
   } else if (planned < kMostlyPlanned) {
     text += " A plan is learned when each step reduces the same tensors under the same names.";
   }
