@@ -263,6 +263,50 @@ TEST_F(SummaryTest, a_diff_names_the_ranks_that_changed_for_people_and_programs)
   EXPECT_NEAR(json["by_rank"][0]["cost_after_ns"].get<double>(), 20e6, 1e5);
 }
 
+TEST_F(SummaryTest, a_diff_says_what_makes_two_jobs_hard_to_compare) {
+  JobPlan few, many;
+  few.ranks = 1;
+  many.ranks = 4;
+  many.steps = 100;
+  many.calls = 3;
+  many.offset = 3'600 * kSecond;
+  const auto before = summarize_files({write(few, "few.json")}),
+             after = summarize_files({write(many, "many.json")});
+  ASSERT_TRUE(before.is_ok() && after.is_ok());
+  const std::string text = diff_text(before.value(), after.value());
+  EXPECT_THAT(text, HasSubstr("Note: 1 rank before and 4 ranks after: an average rank is compared"));
+  EXPECT_THAT(text, HasSubstr("Note: The ranks were on 1 host before and on 2 hosts after."));
+  EXPECT_THAT(text, HasSubstr("Note: The averages are of 20 steps before and of 100 steps after"));
+  EXPECT_THAT(text, HasSubstr("Note: A step transfers 2 MiB for each rank before and 3 MiB after"));
+  EXPECT_THAT(text, Not(HasSubstr("Ranks that changed most")));
+  const auto json = nlohmann::json::parse(diff_json(before.value(), after.value()));
+  EXPECT_EQ(json["notes"].size(), 4u);
+  EXPECT_TRUE(json["by_rank"].empty());
+  const std::string same = diff_text(before.value(), before.value());
+  EXPECT_THAT(same, Not(HasSubstr("Note: ")));
+  EXPECT_TRUE(nlohmann::json::parse(diff_json(before.value(), before.value()))["notes"].empty());
+}
+
+TEST_F(SummaryTest, a_diff_says_that_no_tensor_is_the_same) {
+  auto before = summarize_files({write({}, "a.json")}), after = summarize_files({write({}, "b.json")});
+  ASSERT_TRUE(before.is_ok() && after.is_ok());
+  Summary other = after.value();
+  for (TransferSummary& one : other.by_transfer) one.name = "other." + one.name;
+  EXPECT_THAT(diff_text(before.value(), other), HasSubstr("Note: No tensor has the same name in both jobs"));
+  other.has_steps = false;
+  EXPECT_THAT(diff_text(before.value(), other), HasSubstr("Note: The job after marks no steps"));
+}
+
+TEST_F(SummaryTest, one_of_a_thing_has_no_plural) {
+  JobPlan plan;
+  plan.ranks = 1;
+  plan.steps = 1;
+  const auto summary = summarize_files({write(plan)});
+  ASSERT_TRUE(summary.is_ok());
+  for (const std::string& shown : {as_text(summary.value()), as_html(summary.value())})
+    EXPECT_THAT(shown, HasSubstr("1 rank, epoch 1, 1 step of 15 ms"));
+}
+
 TEST_F(SummaryTest, one_long_wait_is_told_apart_from_a_slow_rank) {
   JobPlan once, always;
   once.step = [](Rank rank, int64_t step) {
