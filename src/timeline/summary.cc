@@ -193,11 +193,12 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// How many of the longest waits are longer together than all others; 0: not few.
-size_t few_of(const RankSummary& rank, int64_t steps) {
+// How many of the longest waits are longer together than all others; 0: not few, or no longer than a step.
+size_t few_of(const RankSummary& rank, int64_t steps, double step) {
   if (steps < kManySteps) return 0;
   double sum = 0;
   for (size_t i = 0; i < rank.worst.size() && std::cmp_less_equal(i, steps / kRare); ++i) {
+    if (rank.worst[i].time < step) return 0;
     sum += rank.worst[i].time;
     if (sum > rank.cost * static_cast<double>(steps) / 2) return i + 1;
   }
@@ -207,6 +208,7 @@ size_t few_of(const RankSummary& rank, int64_t steps) {
 // Why the others wait for a rank: it computes for longer than most, or waits for its input for longer.
 void Summarizer::finish_ranks() {
   const auto steps = static_cast<double>(summary_.steps);
+  const double step = median(lengths_);
   std::vector<double> compute, input;
   for (RankSummary& rank : summary_.by_rank) {
     for (double& share : rank.shares) share /= steps;
@@ -220,7 +222,7 @@ void Summarizer::finish_ranks() {
     const double more_compute = compute[i] - median(compute), more_input = input[i] - median(input);
     rank.delay = std::max({more_compute, more_input, 0.0});
     if (rank.cost <= 0) continue;
-    const size_t few = few_of(rank, summary_.steps);
+    const size_t few = few_of(rank, summary_.steps, step);
     if (few > 0) rank.worst.resize(few);
     rank.why = few > 0                      ? Lateness::kRarely
                : rank.delay < rank.cost / 4 ? Lateness::kUnknown

@@ -243,8 +243,7 @@ std::string link_tables(const Summary& s) {
 std::string advice_html(const Summary& s) {
   if (s.steps == 0) return "<p>No step was finished on all ranks, so there is nothing to divide.</p>\n";
   std::string text = "<h2>What to do</h2>\n";
-  if (s.advice.empty())
-    return text + "<p>Nothing in these records takes more than 1 % of a step and could be saved.</p>\n";
+  if (s.advice.empty()) return text + "<p>" + no_advice_text() + "</p>\n";
   text += "<ol>\n";
   for (const Advice& advice : s.advice)
     text += fmt::format("<li><strong>Up to {}.</strong> {}</li>\n", percent_text(advice.gain),

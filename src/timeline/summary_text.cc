@@ -127,8 +127,7 @@ std::string links(const Summary& s) {
 }
 
 std::string what_to_do(const Summary& s) {
-  if (s.advice.empty())
-    return "\nNothing in these records takes more than 1 % of a step and could be saved.\n";
+  if (s.advice.empty()) return "\n" + no_advice_text() + "\n";
   std::string text = "\nWhat to do, most gain first\n";
   for (const Advice& advice : s.advice)
     text += fmt::format("  up to {:>5}  {}\n", percent_text(advice.gain), advice.text);

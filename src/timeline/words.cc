@@ -98,6 +98,11 @@ std::string head_text(const Summary& s) {
                      time_text(s.step_length), time_text(s.step_p50), time_text(s.step_p95));
 }
 
+std::string no_advice_text() {
+  return fmt::format("Nothing in these records takes more than {} of a step and could be saved.",
+                     percent_text(kWorthAdvice));
+}
+
 LinkCells link_heads(std::string_view arrow) {
   return {fmt::format("from {} to", arrow), "of a step", "part", "bytes a step", "GB/s", "busy GB/s"};
 }

@@ -24,6 +24,8 @@ std::string transfers_text(const Summary& summary);
 // "2 ranks, epoch 1, 59 steps of 265 ms (median 263 ms, 95th percentile 317 ms)"
 std::string head_text(const Summary& summary);
 
+std::string no_advice_text();
+
 // The table of transfers by link: at most so many links, then the time on none. arrow: "->"
 inline constexpr std::string_view kByLinkTitle =
     "Transfer by link: where the bytes were for which ranks were blocked";

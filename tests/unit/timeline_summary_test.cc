@@ -297,6 +297,37 @@ TEST_F(SummaryTest, a_diff_says_that_no_tensor_is_the_same) {
   EXPECT_THAT(diff_text(before.value(), other), HasSubstr("Note: The job after marks no steps"));
 }
 
+// Each rank is late in every second step, by a part of a step: the jitter of two ranks that do the same.
+TEST_F(SummaryTest, the_jitter_of_healthy_ranks_is_no_rank_s_fault) {
+  const auto advice_of = [&](double jitter, const std::string& name) {
+    JobPlan plan;
+    plan.ranks = 2;
+    plan.steps = 100;
+    plan.step = [jitter](Rank rank, int64_t step) {
+      return StepPlan{.compute = 100 + (step % 2 == rank ? jitter : 0.0), .transfer = 0.1};
+    };
+    return summarize_files({write(plan, name)}).value().advice;
+  };
+  EXPECT_TRUE(advice_of(2, "2.json").empty());
+  EXPECT_TRUE(advice_of(8, "8.json").empty()) << "3.7 % in turn";
+  const std::vector<Advice> much = advice_of(30, "30.json");
+  ASSERT_EQ(much.size(), 1u) << "one for all ranks";
+  EXPECT_THAT(much[0].text, HasSubstr("Ranks wait 15 ms of each step for one another in turn"));
+  EXPECT_NEAR(much[0].gain, 15.0 / 130, 0.01);
+}
+
+TEST_F(SummaryTest, a_few_waits_that_are_shorter_than_a_step_are_no_event) {
+  JobPlan plan;
+  plan.ranks = 2;
+  plan.steps = 100;
+  plan.step = [](Rank rank, int64_t step) {
+    return StepPlan{.compute = rank == 1 && step % 30 == 7 ? 180.0 : 100.0, .transfer = 0.1};
+  };
+  const auto summary = summarize_files({write(plan)});
+  EXPECT_NE(summary.value().by_rank[1].why, Lateness::kRarely);
+  for (const Advice& one : summary.value().advice) EXPECT_THAT(one.text, Not(HasSubstr("alone")));
+}
+
 TEST_F(SummaryTest, one_of_a_thing_has_no_plural) {
   JobPlan plan;
   plan.ranks = 1;
