@@ -23,14 +23,14 @@ std::vector<Stretch> gaps_of(const Job& job, Nanos Loss::*end) {
 
 // Of a rank, without the time in which marks are missing.
 Nanos step_of(const RankFile& file) {
-  Nanos time = file.steps.last_mark - file.steps.first_mark;
+  auto time = static_cast<double>(file.steps.last_mark - file.steps.first_mark);  // sums of damaged times
   int64_t steps = file.steps.marks - 1;
   for (const Loss& loss : file.losses.all()) {
     if (loss.mark_before == 0 || loss.mark_after == 0) continue;
-    time -= loss.mark_after - loss.mark_before;
+    time -= static_cast<double>(loss.mark_after - loss.mark_before);
     --steps;
   }
-  return std::max<Nanos>(time, 0) / std::max<int64_t>(steps, 1);
+  return static_cast<Nanos>(std::max(time, 0.0) / static_cast<double>(std::max<int64_t>(steps, 1)));
 }
 
 Division windows_of(const Job& job) {

@@ -128,6 +128,19 @@ TEST_F(LostRecords, name_the_rank_and_only_whole_steps_are_divided) {
   EXPECT_THAT(both.value().remarks, Contains(HasSubstr("Rank 0 (host a) lost 77 records")));
 }
 
+TEST_F(LostRecords, a_gap_that_cannot_be_is_refused) {
+  for (const int64_t records : {int64_t{-5}, int64_t{1} << 50}) {
+    const std::string base = write({});
+    const trace::Slot gap{trace::SlotKind::kGap, 0, ENOSPC, 0, 0, records, 0};
+    std::ofstream(trace::record_path(base, 1), std::ios::binary | std::ios::app)
+        .write(reinterpret_cast<const char*>(&gap), sizeof gap);
+    const auto summary = summarize_files({base});
+    ASSERT_TRUE(summary.is_ok()) << summary.status().why;
+    EXPECT_THAT(summary.value().remarks, Contains(HasSubstr("the length of a gap is out of range")));
+    EXPECT_GT(summary.value().steps, 10) << "what comes before is used";
+  }
+}
+
 TEST_F(LostRecords, a_file_that_holds_nothing_is_told) {
   const std::string base = write({});
   const trace::Slot first{trace::SlotKind::kFile, 0, ENOSPC, 0, trace::kFileMagic, trace::kRecordVersion, 9};
