@@ -10,7 +10,7 @@
 namespace rueda::timeline {
 namespace {
 
-constexpr size_t kMost = 256;  // of a rank; those that follow are one with the last
+constexpr size_t kMostLosses = 256;  // of a rank; those that follow are one with the last
 
 std::string moment(Nanos when, Nanos began) {
   return time_text(static_cast<double>(std::max(when - began, Nanos{0})));
@@ -23,7 +23,7 @@ bool is_full(int error) { return error == ENOSPC || error == EDQUOT || error == 
 // Goes on with the last one where nothing has come since.
 void Losses::begin_loss() {
   is_paused_ = false;
-  const bool goes_on = !all_.empty() && (all_.back().until == 0 || all_.size() == kMost);
+  const bool goes_on = !all_.empty() && (all_.back().until == 0 || all_.size() == kMostLosses);
   if (!goes_on) {
     Loss& made = all_.emplace_back();
     made.from = last_;

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kShownRanks = 4;
+constexpr size_t kShownChanges = 4;
 constexpr double kWorthSaying = 0.01;                // of a step's time
 constexpr double kSameSteps = 2, kSameBytes = 1.05;  // the larger number over the smaller one
 
@@ -55,7 +55,7 @@ Share most_changed(const Shares& before, const Shares& after, double change) {
 std::string rank_changes(const Summary& before, const Summary& after) {
   std::string text;
   const std::vector<RankChange> changes = changes_of(before, after);
-  for (size_t i = 0; i < std::min(changes.size(), kShownRanks); ++i) {
+  for (size_t i = 0; i < std::min(changes.size(), kShownChanges); ++i) {
     const RankChange& one = changes[i];
     if (std::abs(one.change) < kWorthSaying * before.step_length) break;
     Shares then = one.before->shares, now = one.after->shares;
