@@ -276,7 +276,8 @@ RUEDA_API int rueda_release_on_stream(int64_t handle, int32_t device, void* stre
 RUEDA_API void rueda_log(int level, const char* text);
 
 /* Rank 0 writes the timeline of all ranks to path. Each rank also writes records of its own beside it, to
- * path.rank<N>.rec, which `rueda timeline` reads. */
+ * path.rank<N>.rec, which `rueda timeline` reads. A path that this process has written last goes on: nothing
+ * is lost. The file is Chrome's JSON; RUEDA_INVALID_ARGUMENT if its name says .pftrace or .perfetto-trace. */
 RUEDA_API int rueda_start_timeline(const char* path, int mark_cycles);
 RUEDA_API int rueda_stop_timeline(void);
 /* A step of training has ended. Front ends call this after each update of the parameters, so that summaries

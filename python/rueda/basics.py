@@ -202,7 +202,9 @@ class HorovodBasics:
     def start_timeline(self, file_path: str, mark_cycles: bool = False) -> None:
         """Writes a Chrome trace of all operations to file_path (by rank 0), also without RUEDA_TIMELINE.
 
-        A file that cannot be opened causes a RuntimeWarning, and training continues.
+        The same path again goes on with the file. A file that cannot be opened, or that this process has
+        written before another one, causes a RuntimeWarning, and training continues. A name that ends with
+        .pftrace or .perfetto-trace is a ValueError: `rueda timeline merge` writes that format.
         """
         epochs.require()
         if not isinstance(file_path, (str, bytes, os.PathLike)):

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "preflight/outcome.h"
+#include "rueda/base/markup.h"
 
 namespace rueda::preflight {
 namespace {
@@ -18,16 +19,7 @@ constexpr size_t kHostsWithNumbers = 20;               // in more cells there is
 std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {
-    if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '&')
-      out += "&amp;";
-    else if (c == '"')
-      out += "&quot;";
-    else if (static_cast<unsigned char>(c) >= 0x20)  // XML allows no control characters
-      out += c;
+    if (static_cast<unsigned char>(c) >= 0x20) append_escaped(out, c);  // XML allows no control characters
   }
   return out;
 }

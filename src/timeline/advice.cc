@@ -6,11 +6,15 @@
 namespace rueda::timeline {
 namespace {
 
-constexpr double kWorthSaying = 0.01;  // of a step's time
 constexpr double kMostlyPlanned = 0.5;
 
 double part(const Summary& summary, Share share) {
   return summary.shares[static_cast<size_t>(share)] / summary.step_length;
+}
+
+bool is_one_host(const Summary& summary) {
+  return std::ranges::all_of(
+      summary.by_rank, [&](const RankSummary& rank) { return rank.host == summary.by_rank.front().host; });
 }
 
 std::string why_late(const RankSummary& rank) {
@@ -28,10 +32,7 @@ std::string why_late(const RankSummary& rank) {
     case Lateness::kNone:
     case Lateness::kRarely:
     case Lateness::kUnknown:
-      return "neither its computing nor its input takes longer than that of others, so different ranks may "
-             "be late "
-             "in turn. Look at garbage collection, evaluation or logging on one rank, and at other "
-             "processes on its host";
+      break;
   }
   return {};
 }
@@ -51,10 +52,33 @@ std::string few_steps(const Summary& summary, const RankSummary& rank) {
   return text + " alone";
 }
 
+// Ranks that are late although they do no more than others: no one of them is to blame.
+void advise_in_turn(const Summary& summary, std::vector<Advice>& advice) {
+  double waited = 0;
+  const RankSummary* most = nullptr;
+  for (const RankSummary& rank : summary.by_rank) {
+    if (rank.why != Lateness::kUnknown) continue;
+    waited += rank.cost;
+    if (most == nullptr || rank.cost > most->cost) most = &rank;
+  }
+  const auto ranks = static_cast<double>(summary.by_rank.size());
+  waited *= (ranks - 1) / ranks;  // cost: of a rank among the others
+  if (most == nullptr || waited < kWorthAdviceInTurn * summary.step_length) return;
+  advice.push_back(
+      {waited / summary.step_length,
+       fmt::format(
+           "Ranks wait {} of each step for one another in turn, most of all for rank {} (host {}), but "
+           "none of these computes, or waits for its input, longer than others in most steps. If they "
+           "share cores with one another or with other processes, give each its own (rueda run "
+           "--bind-cores); else look at steps of different length: batches that differ, garbage "
+           "collection, evaluation or logging on one rank.",
+           time_text(waited), most->rank, most->host)});
+}
+
 void advise_ranks(const Summary& summary, std::vector<Advice>& advice) {
   for (const RankSummary& rank : summary.by_rank) {
     const double gain = rank.cost / summary.step_length;
-    if (gain < kWorthSaying) continue;
+    if (gain < kWorthAdvice || rank.why == Lateness::kUnknown) continue;
     if (rank.why == Lateness::kRarely) {
       double waited = 0;
       for (const LongWait& one : rank.worst) waited += one.time;
@@ -77,7 +101,7 @@ void advise_input(const Summary& summary, std::vector<Advice>& advice) {
   double least = 1;
   for (const RankSummary& rank : summary.by_rank)
     least = std::min(least, rank.shares[static_cast<size_t>(Share::kInput)] / summary.step_length);
-  if (least < kWorthSaying) return;
+  if (least < kWorthAdvice) return;
   advice.push_back(
       {least, fmt::format("Every rank waits at least {} of its time for input: give the data loader more "
                           "workers or a longer prefetch queue, or prepare the data beforehand.",
@@ -136,19 +160,20 @@ double advise_links(const Summary& summary, std::vector<Advice>& advice) {
 // by_links: what faster links save, which is said already.
 void advise_transfer(const Summary& summary, double by_links, std::vector<Advice>& advice) {
   const double transfer = part(summary, Share::kTransfer);
-  if (transfer >= kWorthSaying) {
+  if (transfer >= kWorthAdvice) {
     const std::string speed =
         summary.bus_gbps > 0 ? fmt::format(" at {:.3g} GB/s for each rank", summary.bus_gbps) : std::string();
     advice.push_back(
         {transfer - by_links,
          fmt::format(
              "Training stands still for {} of a step while bytes are transferred{}. `rueda bench "
-             "allreduce` says whether the network gives more. compression=Compression.fp16 halves the bytes, "
+             "allreduce` says whether the {} gives more. compression=Compression.fp16 halves the bytes, "
              "backward_passes_per_step=N sends them less often, and a larger batch hides more of them.",
-             time_text(summary.shares[static_cast<size_t>(Share::kTransfer)]), speed)});
+             time_text(summary.shares[static_cast<size_t>(Share::kTransfer)]), speed,
+             is_one_host(summary) ? "host" : "network")});
   }
   const double packing = part(summary, Share::kPacking);
-  if (packing >= kWorthSaying)
+  if (packing >= kWorthAdvice)
     advice.push_back(
         {packing,
          fmt::format("Packing and unpacking small tensors takes {} of a step: on one host, gradients "
@@ -158,7 +183,7 @@ void advise_transfer(const Summary& summary, double by_links, std::vector<Advice
 
 void advise_cores(const Summary& summary, std::vector<Advice>& advice) {
   const double waking = part(summary, Share::kWaking);
-  if (waking < kWorthSaying) return;
+  if (waking < kWorthAdvice) return;
   advice.push_back(
       {waking,
        fmt::format("The training thread gets no core for {} of a step after its results are there: run "
@@ -169,7 +194,7 @@ void advise_cores(const Summary& summary, std::vector<Advice>& advice) {
 
 void advise_negotiation(const Summary& summary, std::vector<Advice>& advice) {
   const double negotiation = part(summary, Share::kNegotiation) + part(summary, Share::kQueue);
-  if (negotiation < kWorthSaying) return;
+  if (negotiation < kWorthAdvice) return;
   const double planned =
       summary.calls == 0 ? 0
                          : static_cast<double>(summary.planned_calls) / static_cast<double>(summary.calls);
@@ -180,7 +205,8 @@ void advise_negotiation(const Summary& summary, std::vector<Advice>& advice) {
   if (!summary.departures.empty()) {
     const auto most =
         std::ranges::max_element(summary.departures, {}, [](const auto& each) { return each.second; });
-    text += fmt::format(" Plans ended {} times, most often because: {}.", most->second, most->first);
+    text += fmt::format(" Plans ended {}, most often because: {}.", count_text(most->second, "time"),
+                        most->first);
   } else if (planned < kMostlyPlanned) {
     text += " A plan is learned when each step reduces the same tensors under the same names.";
   }
@@ -193,6 +219,7 @@ std::vector<Advice> advise(const Summary& summary) {
   std::vector<Advice> advice;
   if (summary.steps == 0 || summary.step_length <= 0) return advice;
   advise_ranks(summary, advice);
+  advise_in_turn(summary, advice);
   advise_input(summary, advice);
   advise_transfer(summary, advise_links(summary, advice), advice);
   advise_cores(summary, advice);

@@ -1,4 +1,8 @@
 // The shape of Horovod's timeline: a "process" for each tensor and each row, in it a "thread" for each rank.
+#include <iterator>
+#include <map>
+
+#include "rueda/base/limits.h"
 #include "rueda/trace/chrome_format.h"
 #include "timeline/trace_writer.h"
 
@@ -12,6 +16,9 @@ class ChromeWriter final : public TraceWriter {
   void begin_rank(const RankFile& file) override {
     if (rank_ >= 0) format_.close_open(rank_);
     rank_ = file.rank;
+    const int64_t host = hosts_.try_emplace(file.host_key, std::ssize(hosts_)).first->second;
+    format_.name_rank(rank_, {.name = "host " + file.host + " / rank " + std::to_string(file.rank),
+                              .order = host * kMaxRanks + rank_});
   }
   void slice_begin(Row row, std::string_view name, Nanos begin, std::span<const Detail> details) override {
     const std::string track = row.name();
@@ -65,6 +72,7 @@ class ChromeWriter final : public TraceWriter {
   trace::ChromeFormat format_;
   Arrows arrows_;  // of the next slice
   Rank rank_ = -1;
+  std::map<std::string, int64_t> hosts_;  // in the order of their first ranks
   bool is_first_ = true;
 };
 

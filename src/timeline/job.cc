@@ -19,10 +19,11 @@ constexpr std::string_view kSuffix = ".rec";
 
 // Everything that one file says, by epoch.
 struct Scan {
+  std::string path;
   std::map<Epoch, RankFile> epochs;
   std::map<Epoch, StepSources> sources;
   Status fault;
-  int64_t lost = 0;
+  int64_t lost = 0;  // before the first epoch
 };
 
 void count(const Call& call, RankFile& file) {
@@ -93,6 +94,7 @@ Result<Scan> scan(const std::string& path, Names& names) {
   Result<RecordReader> reader = RecordReader::open(path, names);
   if (!reader.is_ok()) return reader.status();
   Scan scan;
+  scan.path = path;
   RankFile* file = nullptr;
   Epoch at = 0;
   while (const Record* record = reader.value().next()) {
@@ -110,12 +112,20 @@ Result<Scan> scan(const std::string& path, Names& names) {
       file->began = epoch->began;
       file->began_micros = epoch->began_micros;
     } else if (file != nullptr) {
-      if (const auto* call = std::get_if<Call>(record)) count(*call, *file);
+      if (const auto* call = std::get_if<Call>(record)) {
+        count(*call, *file);
+        file->losses.note(call->ended, false);
+      }
       if (const auto* span = std::get_if<Span>(record)) {
         count(*span, *file);
-        if (span->kind == SpanKind::kStep) scan.sources[at].add(span->value, span->begin);
+        if (span->kind == SpanKind::kStep) {
+          scan.sources[at].add(span->value, span->begin);
+          file->losses.note(span->begin, true);
+        }
       }
-      if (const auto* gap = std::get_if<Gap>(record)) file->lost += gap->records;
+      if (const auto* gap = std::get_if<Gap>(record)) file->losses.add(*gap);
+    } else if (const auto* gap = std::get_if<Gap>(record)) {
+      scan.lost += gap->records;
     }
   }
   for (const auto& [epoch, sources] : scan.sources) scan.epochs[epoch].steps = sources.steps();
@@ -219,8 +229,8 @@ void remark_early_ends(Job& job) {
 void remark_verdicts(Job& job) {
   for (const RankFile& file : job.ranks) {
     if (const int64_t more = file.verdict_count - std::ssize(file.verdicts); more > 0)
-      job.remarks.push_back(
-          fmt::format("Rank {} told of {} more faults before the following ones.", file.rank, more));
+      job.remarks.push_back(fmt::format("Rank {} told of {} before the following ones.", file.rank,
+                                        count_text(more, "more fault")));
     for (const auto& [when, text] : file.verdicts)
       job.remarks.push_back(
           fmt::format("While it ran, after {}: {}", time_text(static_cast<double>(when - file.began)), text));
@@ -228,12 +238,20 @@ void remark_verdicts(Job& job) {
 }
 
 void remark(const std::vector<Scan>& scans, Job& job) {
-  for (size_t i = 0; i < scans.size(); ++i)
-    if (!scans[i].fault.is_ok()) job.remarks.push_back(scans[i].fault.why);
-  int64_t lost = 0;
-  for (const RankFile& file : job.ranks) lost += file.lost;
-  if (lost > 0)
-    job.remarks.push_back(std::to_string(lost) + " records are missing: the disk was slower than the job.");
+  for (const Scan& each : scans) {
+    if (!each.fault.is_ok()) job.remarks.push_back(each.fault.why);
+    if (each.epochs.empty() && each.lost > 0)
+      job.remarks.push_back(
+          fmt::format("{} has lost all of its records ({}): the disk was full.", each.path, each.lost));
+  }
+  std::string pauses;  // every rank has the same
+  for (const RankFile& file : job.ranks) {
+    if (const std::string lost = losses_text(file.losses.all(), file.began); !lost.empty())
+      job.remarks.push_back(
+          fmt::format("Rank {} (host {}) lost {}; the file is {}.", file.rank, file.host, lost, file.path));
+    if (pauses.empty()) pauses = pauses_text(file.losses.all(), file.began);
+  }
+  if (!pauses.empty()) job.remarks.push_back(pauses);
   if (std::cmp_less(job.ranks.size(), job.size)) {
     job.remarks.push_back("Files of " + std::to_string(job.ranks.size()) + " of " + std::to_string(job.size) +
                           " ranks were given: for the others, waiting is counted as transfer.");

@@ -9,6 +9,7 @@
 #include "rueda/base/types.h"
 #include "rueda/trace/clock_estimate.h"
 #include "timeline/link_series.h"
+#include "timeline/losses.h"
 #include "timeline/record_reader.h"
 #include "timeline/step_sources.h"
 
@@ -20,10 +21,11 @@ struct RankFile {
   Rank rank = 0, size = 1;
   int64_t job = 0, pid = 0;
   std::string host, host_key;
-  Nanos began = 0;              // the epoch, on this rank's clock
-  int64_t began_micros = 0;     // the same moment in microseconds since 1970
-  Nanos first = 0, last = 0;    // records of the epoch, on this rank's clock
-  int64_t calls = 0, lost = 0;  // lost: records that the writer dropped
+  Nanos began = 0;            // the epoch, on this rank's clock
+  int64_t began_micros = 0;   // the same moment in microseconds since 1970
+  Nanos first = 0, last = 0;  // records of the epoch, on this rank's clock
+  int64_t calls = 0;
+  Losses losses;  // records that could not be written
   Steps steps;
   int64_t waits = 0;  // of the program for a call, as far as it says
   int64_t plans = 0, planned_calls = 0;

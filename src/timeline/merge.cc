@@ -157,7 +157,10 @@ class RankMerger {
   }
 
   void add(const Event& event) { writer_.tensor_event(event, file_.aligned(event.when)); }
-  void add(const Gap& gap) { writer_.gap(gap.records); }
+  void add(const Gap& gap) {
+    step_began_ = 0;  // the marks between are not known
+    if (gap.records > 0) writer_.gap(gap.records);
+  }
   void add(const EpochRecord&) {}
   void finish() {
     messages_.finish();

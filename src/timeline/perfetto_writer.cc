@@ -1,5 +1,6 @@
 // Perfetto's TrackEvent format, written with protozero. The numbers are those of the fields in
 // protos/perfetto/trace/ of Perfetto (stable by its rules).
+#include <algorithm>
 #include <protozero/pbf_writer.hpp>
 #include <unordered_map>
 
@@ -25,7 +26,9 @@ constexpr uint32_t kId = 1, kTimestamp = 2;       // of Clock
 constexpr uint32_t kRealtime = 1, kBoottime = 6;  // ids
 }  // namespace snapshot
 namespace descriptor {
-constexpr uint32_t kUuid = 1, kName = 2, kProcess = 3, kParent = 5, kCounter = 8;
+constexpr uint32_t kUuid = 1, kName = 2, kProcess = 3, kParent = 5, kCounter = 8, kChildOrder = 11,
+                   kOrder = 12;
+constexpr int32_t kExplicit = 3;                // of ChildTracksOrdering
 constexpr uint32_t kPid = 1, kProcessName = 6;  // of ProcessDescriptor
 constexpr uint32_t kUnit = 3;                   // of CounterDescriptor
 constexpr int32_t kUnitCount = 2, kUnitBytes = 3;
@@ -44,6 +47,13 @@ constexpr uint32_t kEventNames = 2, kIid = 1, kName = 2;
 
 constexpr uint32_t kClockSequence = 0x7FFF'FFFF;       // no rank's
 constexpr uint64_t kTracksOfRank = uint64_t{1} << 32;  // uuids: rank + 1, then the track
+constexpr uint64_t kTracksOfHosts = uint64_t{1} << 63;
+
+// From the top: what the rank did, its messages by peer, counters, tensors.
+constexpr int32_t kCounterOrder = 1 << 30, kTensorsOrder = kCounterOrder + 1;
+int32_t order_of(Row row) {
+  return static_cast<int32_t>(row.kind) * (1 << 26) + (std::max(row.peer, 0) << 8) + std::min(row.lane, 255);
+}
 
 class PerfettoWriter final : public TraceWriter {
  public:
@@ -68,21 +78,15 @@ class PerfettoWriter final : public TraceWriter {
     sequence_ = static_cast<uint32_t>(++ranks_begun_);
     names_.clear();
     tracks_.clear();
-    process_ = static_cast<uint64_t>(ranks_begun_) * kTracksOfRank;
-    std::string name = fmt::format("rank {} (host {})", file.rank, file.host);
-    if (!file.clock.is_empty())
-      name += fmt::format(", clock +- {}", time_text(static_cast<double>(file.clock.at(file.last).bound)));
+    rank_ = static_cast<uint64_t>(ranks_begun_) * kTracksOfRank;
     {
       pbf_writer trace(bytes_);
       pbf_writer packet(trace, trace_message::kPacket);
       packet.add_uint32(packet::kSequence, sequence_);
       packet.add_uint32(packet::kSequenceFlags, packet::kStateCleared);
-      pbf_writer track(packet, packet::kTrackDescriptor);
-      track.add_uint64(descriptor::kUuid, process_);
-      pbf_writer process(track, descriptor::kProcess);
-      process.add_int32(descriptor::kPid, file.rank + 1);  // real ones may be the same on two hosts
-      process.add_string(descriptor::kProcessName, name);
     }
+    describe_track(rank_, fmt::format("rank {}", file.rank), host_of(file), file.rank,
+                   [](pbf_writer& track) { track.add_enum(descriptor::kChildOrder, descriptor::kExplicit); });
   }
 
   void slice_begin(Row row, std::string_view name, Nanos begin, std::span<const Detail> details) override {
@@ -109,8 +113,8 @@ class PerfettoWriter final : public TraceWriter {
   }
 
   void tensor_event(const Event& each, Nanos when) override {
-    const uint64_t track = track_of("tensors", process_, true);
-    const uint64_t tensor = track_of(std::string(each.track), track, false);
+    const uint64_t track = track_of("tensors", rank_, kTensorsOrder);
+    const uint64_t tensor = track_of(std::string(each.track), track, kNoOrder);
     switch (each.kind) {
       case TraceKind::kBegin: {
         const Detail bytes{"bytes", each.value};
@@ -140,13 +144,34 @@ class PerfettoWriter final : public TraceWriter {
   std::string finish() override { return take(); }
 
  private:
-  uint64_t track_of(Row row) { return track_of(row.name(), process_, true); }
+  static constexpr int32_t kNoOrder = -1;  // of tensors: Perfetto's own
+
+  // Ranks of one host are below it. Its clock is theirs.
+  uint64_t host_of(const RankFile& file) {
+    const auto [at, is_new] = hosts_.try_emplace(file.host_key, kTracksOfHosts + hosts_.size() + 1);
+    if (!is_new) return at->second;
+    std::string name = fmt::format("host {}", file.host);
+    if (!file.clock.is_empty())
+      name += fmt::format(", clock +- {}", time_text(static_cast<double>(file.clock.at(file.last).bound)));
+    pbf_writer trace(bytes_);
+    pbf_writer packet(trace, trace_message::kPacket);
+    packet.add_uint32(packet::kSequence, sequence_);
+    pbf_writer track(packet, packet::kTrackDescriptor);
+    track.add_uint64(descriptor::kUuid, at->second);
+    track.add_enum(descriptor::kChildOrder, descriptor::kExplicit);
+    pbf_writer process(track, descriptor::kProcess);
+    process.add_int32(descriptor::kPid, static_cast<int32_t>(hosts_.size()));  // no real one
+    process.add_string(descriptor::kProcessName, name);
+    return at->second;
+  }
+
+  uint64_t track_of(Row row) { return track_of(row.name(), rank_, order_of(row)); }
 
   uint64_t track_of(Counter which) {
     const std::string name(name_of(which));
-    const auto [at, is_new] = tracks_.try_emplace("c" + name, process_ + tracks_.size() + 1);
+    const auto [at, is_new] = tracks_.try_emplace("c" + name, rank_ + tracks_.size() + 1);
     if (!is_new) return at->second;
-    describe_track(at->second, name, process_, [&](pbf_writer& track) {
+    describe_track(at->second, name, rank_, kCounterOrder, [&](pbf_writer& track) {
       pbf_writer counter(track, descriptor::kCounter);
       counter.add_enum(descriptor::kUnit, which == Counter::kBytesUnderWay || which == Counter::kSentRate
                                               ? descriptor::kUnitBytes
@@ -156,16 +181,18 @@ class PerfettoWriter final : public TraceWriter {
   }
 
   // Rows and tensors may have the same name.
-  uint64_t track_of(const std::string& name, uint64_t parent, bool is_row) {
-    const auto [at, is_new] = tracks_.try_emplace((is_row ? "r" : "t") + name, process_ + tracks_.size() + 1);
+  uint64_t track_of(const std::string& name, uint64_t parent, int32_t order) {
+    const auto [at, is_new] =
+        tracks_.try_emplace((order == kNoOrder ? "t" : "r") + name, rank_ + tracks_.size() + 1);
     if (!is_new) return at->second;
-    describe_track(at->second, name, parent, [](pbf_writer&) {});
+    describe_track(at->second, name, parent, order, [](pbf_writer&) {});
     return at->second;
   }
 
   // more(track): adds further fields.
   template <class More>
-  void describe_track(uint64_t uuid, const std::string& name, uint64_t parent, const More& more) {
+  void describe_track(uint64_t uuid, const std::string& name, uint64_t parent, int32_t order,
+                      const More& more) {
     pbf_writer trace(bytes_);
     pbf_writer packet(trace, trace_message::kPacket);
     packet.add_uint32(packet::kSequence, sequence_);
@@ -173,6 +200,7 @@ class PerfettoWriter final : public TraceWriter {
     track.add_uint64(descriptor::kUuid, uuid);
     track.add_string(descriptor::kName, name);
     track.add_uint64(descriptor::kParent, parent);
+    if (order != kNoOrder) track.add_int32(descriptor::kOrder, order);
     more(track);
   }
 
@@ -214,7 +242,8 @@ class PerfettoWriter final : public TraceWriter {
   std::string bytes_;
   int64_t ranks_begun_ = 0;
   uint32_t sequence_ = 0;
-  uint64_t process_ = 0;
+  uint64_t rank_ = 0;                                // the track of this rank
+  std::unordered_map<std::string, uint64_t> hosts_;  // by the key of their clock: uuids
   Nanos last_ = 0;
   std::unordered_map<std::string, uint64_t> names_;   // of this sequence: iids
   std::unordered_map<std::string, uint64_t> tracks_;  // of this rank: uuids

@@ -22,7 +22,8 @@ constexpr size_t kMaxTexts = 1u << 20;
 constexpr std::string_view kOtherText = "(other)";
 
 // Bounds that only damaged bytes pass. They keep sums and differences of a file's numbers within 64 bits.
-constexpr int64_t kMost = int64_t{1} << 58;  // nanoseconds: nine years since a host started; or bytes
+constexpr int64_t kMostMissing = int64_t{1} << 40;  // records in one gap
+constexpr int64_t kMost = int64_t{1} << 58;         // nanoseconds: nine years since a host started; or bytes
 
 bool is_possible(std::initializer_list<int64_t> numbers) {
   return std::ranges::all_of(numbers, [](int64_t number) { return number >= -kMost && number <= kMost; });
@@ -51,6 +52,9 @@ Result<RecordReader> RecordReader::open(const std::string& path, Names& names) {
   if (!S_ISREG(info.st_mode)) return Status(Code::kInvalidArgument, path + " is not a file.");
   RecordReader reader(std::move(fd), path, names);
   const Slot* const first = reader.take(1);
+  if (info.st_size == 0)
+    return Status(Code::kInvalidArgument,
+                  path + " is empty: the disk was full, or the process ended as soon as it had begun.");
   if (first == nullptr || first->kind != SlotKind::kFile || first->a != trace::kFileMagic) {
     return Status(Code::kInvalidArgument,
                   path +
@@ -63,6 +67,7 @@ Result<RecordReader> RecordReader::open(const std::string& path, Names& names) {
                                               std::to_string(trace::kRecordVersion) +
                                               "; use the rueda that recorded it.");
   }
+  reader.at_end_ = {.records = first->c, .error = first->extra};
   return reader;
 }
 
@@ -120,7 +125,7 @@ uint32_t RecordReader::name(uint32_t id) const {
 const Record* RecordReader::next() {
   while (fault_.is_ok()) {
     const Slot* const slot = take(1);
-    if (slot == nullptr) return nullptr;
+    if (slot == nullptr) return at_end_.records > 0 ? read_gap(std::exchange(at_end_, {})) : nullptr;
     if (slot->kind == SlotKind::kFile) continue;
     if (slot->kind == SlotKind::kSegment) {
       if (slot->a != trace::kSegmentMagic) return fail("a segment has no mark");
@@ -145,6 +150,11 @@ const Record* RecordReader::read_event(const Slot& in) {
   event.name = text(in.name);
   event.args = text(static_cast<uint32_t>(static_cast<uint64_t>(in.c) >> 32));
   return &record_;
+}
+
+const Record* RecordReader::read_gap(Gap gap) {
+  if (gap.records < 0 || gap.records > kMostMissing) return fail("the length of a gap is out of range");
+  return record_ = gap, &record_;
 }
 
 const Record* RecordReader::read(const Slot& slot) {
@@ -202,7 +212,7 @@ const Record* RecordReader::read(const Slot& slot) {
     case SlotKind::kEvent:
       return read_event(*in);
     case SlotKind::kGap:
-      return record_ = Gap{in->b}, &record_;
+      return read_gap({.records = in->b, .error = in->extra});
     default:
       return fail("a record has no known kind");
   }

@@ -40,6 +40,7 @@ struct Event : TraceEvent {
 struct EpochRecord : trace::EpochTrace {};
 struct Gap {
   int64_t records = 0;
+  int error = 0;  // why they could not be written (errno); 0: the writer was too slow
 };
 // Texts live as long as the Names.
 using Record = std::variant<EpochRecord, Call, Span, Event, Gap>;
@@ -61,6 +62,7 @@ class RecordReader {
   bool read_name(const trace::Slot& first);
   [[nodiscard]] uint32_t name(uint32_t id) const;
   const Record* read(const trace::Slot& slot);
+  const Record* read_gap(Gap gap);
   const Record* read_event(const trace::Slot& in);
   const Record* fail(const std::string& what);
 
@@ -70,6 +72,7 @@ class RecordReader {
   std::vector<trace::Slot> buffer_;
   size_t at_ = 0, end_ = 0;  // in buffer_
   int64_t read_slots_ = 0;
+  Gap at_end_;                                      // what the file says of its end, until it has been read
   std::vector<trace::Slot> taken_;                  // a record that crosses the end of the buffer
   std::unordered_map<uint32_t, uint32_t> segment_;  // the names of this segment: id -> Names
   Record record_;

@@ -4,7 +4,7 @@ namespace rueda::timeline {
 
 namespace {
 
-constexpr size_t kMaxMessages = 1u << 14;  // of a step
+constexpr size_t kMaxMessagesOfStep = 1u << 14;  // of a step
 
 }  // namespace
 
@@ -32,7 +32,7 @@ void StepStream::take(const Span& span, RankStep& step) const {
     step.waits.emplace_back(file_->aligned(span.begin), file_->aligned(span.end));
   if (span.kind == SpanKind::kInput)
     step.inputs.emplace_back(file_->aligned(span.begin), file_->aligned(span.end));
-  if (is_message(span.kind) && step.messages.size() < kMaxMessages) {
+  if (is_message(span.kind) && step.messages.size() < kMaxMessagesOfStep) {
     Span& message = step.messages.emplace_back(span);
     message.begin = file_->aligned(span.begin);
     message.end = file_->aligned(span.end);
@@ -62,6 +62,7 @@ std::optional<RankStep> StepStream::next_marked() {
       if (mark >= division_.from) at_ = mark;
       continue;
     }
+    if (mark > division_.until) return std::nullopt;
     step.begin = at_;
     step.end = at_ = mark;
     return step;

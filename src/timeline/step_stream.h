@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "rueda/base/status.h"
+#include "timeline/division.h"
 #include "timeline/job.h"
 #include "timeline/record_reader.h"
 
@@ -17,13 +18,6 @@ struct RankStep {
   std::vector<Call> calls;
   std::vector<std::pair<Nanos, Nanos>> waits, inputs;
   std::vector<Span> messages;  // in the order of their ends; those beyond a bound are left out
-};
-
-// How the time of a job is divided into steps.
-struct Division {
-  Nanos from = 0;    // the first step begins with the first mark from here on
-  Nanos window = 0;  // without marks: the length of a "step"; 0: there are marks
-  Nanos until = 0;   // without marks: where the last one ends
 };
 
 class StepStream {

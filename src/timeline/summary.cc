@@ -16,41 +16,11 @@
 namespace rueda::timeline {
 namespace {
 
-constexpr Nanos kWindow = kSecond;        // where a program marks no steps
-constexpr int64_t kMaxWindows = 1 << 16;  // 18 hours; beyond, windows grow: the times may be damaged
-constexpr size_t kMaxStepRows = 2'048;    // beyond, steps are taken together
+constexpr size_t kMaxStepRows = 2'048;  // beyond, steps are taken together
 constexpr size_t kKeptWaits = 8;
 constexpr int64_t kManySteps = 10;  // among few, one step weighs much by chance
 constexpr int64_t kRare = 20;       // one of so many steps
 constexpr size_t kMaxKeptLengths = 1u << 20;
-
-// Ranks that record only their last minute begin at different steps. A step ends on all ranks at about the
-// same time, because they need the same gradients.
-Division division_of(const Job& job) {
-  Division division;
-  const bool has_steps = std::ranges::all_of(job.ranks, [](const RankFile& f) { return f.steps.marks >= 2; });
-  if (!has_steps) {
-    division.window = kWindow;
-    division.from = INT64_MAX;
-    for (const RankFile& file : job.ranks) {
-      if (file.calls == 0) continue;
-      division.from = std::min(division.from, file.aligned(file.first));
-      division.until = std::max(division.until, file.aligned(file.last));
-    }
-    if (division.until < division.from) division.from = division.until = 0;
-    // A short job is one window of its own length.
-    const Nanos span = std::max<Nanos>(division.until - division.from, 1);
-    division.window = std::max(std::min(kWindow, span), span / kMaxWindows);
-    return division;
-  }
-  Nanos latest = INT64_MIN, step = INT64_MAX;
-  for (const RankFile& file : job.ranks) {
-    latest = std::max(latest, file.aligned(file.steps.first_mark));
-    step = std::min(step, (file.steps.last_mark - file.steps.first_mark) / (file.steps.marks - 1));
-  }
-  division.from = latest - step / 2;
-  return division;
-}
 
 class Summarizer {
  public:
@@ -62,6 +32,9 @@ class Summarizer {
     summary_.has_steps = division.window == 0;
     summary_.knows_waits = std::ranges::any_of(job.ranks, [](const RankFile& f) { return f.waits > 0; });
     summary_.remarks = job.remarks;
+    if (division.is_part)
+      summary_.remarks.push_back(
+          "Only the longest part without a gap is divided; `rueda timeline merge` draws all.");
     for (const RankFile& file : job.ranks) {
       RankSummary& rank = summary_.by_rank.emplace_back();
       rank.rank = file.rank;
@@ -220,11 +193,12 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// How many of the longest waits are longer together than all others; 0: not few.
-size_t few_of(const RankSummary& rank, int64_t steps) {
+// How many of the longest waits are longer together than all others; 0: not few, or no longer than a step.
+size_t few_of(const RankSummary& rank, int64_t steps, double step) {
   if (steps < kManySteps) return 0;
   double sum = 0;
   for (size_t i = 0; i < rank.worst.size() && std::cmp_less_equal(i, steps / kRare); ++i) {
+    if (rank.worst[i].time < step) return 0;
     sum += rank.worst[i].time;
     if (sum > rank.cost * static_cast<double>(steps) / 2) return i + 1;
   }
@@ -234,6 +208,7 @@ size_t few_of(const RankSummary& rank, int64_t steps) {
 // Why the others wait for a rank: it computes for longer than most, or waits for its input for longer.
 void Summarizer::finish_ranks() {
   const auto steps = static_cast<double>(summary_.steps);
+  const double step = median(lengths_);
   std::vector<double> compute, input;
   for (RankSummary& rank : summary_.by_rank) {
     for (double& share : rank.shares) share /= steps;
@@ -247,7 +222,7 @@ void Summarizer::finish_ranks() {
     const double more_compute = compute[i] - median(compute), more_input = input[i] - median(input);
     rank.delay = std::max({more_compute, more_input, 0.0});
     if (rank.cost <= 0) continue;
-    const size_t few = few_of(rank, summary_.steps);
+    const size_t few = few_of(rank, summary_.steps, step);
     if (few > 0) rank.worst.resize(few);
     rank.why = few > 0                      ? Lateness::kRarely
                : rank.delay < rank.cost / 4 ? Lateness::kUnknown

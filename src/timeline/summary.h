@@ -21,7 +21,8 @@ struct StepSummary {
   Shares shares{};               // of one
 };
 
-// kRarely: in few steps the others waited for it longer than in all others together.
+// kRarely: in few steps the others waited for it longer than in all others together, and for as long as a
+// step takes.
 enum class Lateness : uint8_t { kNone, kCompute, kInput, kRarely, kUnknown };
 
 // For how long the average other rank waited for a rank in one step, in nanoseconds.
@@ -75,6 +76,10 @@ struct SlowTime {
   trace::SlowLink link;        // its speed: in the slowest part
   double from = 0, until = 0;  // nanoseconds since the job began
 };
+
+// Less is the jitter of healthy jobs: two ranks that do the same wait for one another for a part of each
+// step.
+inline constexpr double kWorthAdvice = 0.03, kWorthAdviceInTurn = 0.05;  // of a step's time
 
 struct Advice {
   double gain = 0;  // the part of a step's time that it would save at most

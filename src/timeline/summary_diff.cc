@@ -1,7 +1,9 @@
 // What changed from one job, or epoch, to another.
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <cmath>
+#include <set>
 
+#include "timeline/shares_json.h"
 #include "timeline/summary.h"
 #include "timeline/units.h"
 #include "timeline/words.h"
@@ -11,8 +13,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kShownRanks = 4;
-constexpr double kWorthSaying = 0.01;  // of a step's time
+constexpr size_t kShownChanges = 4;
+constexpr double kWorthSaying = 0.01;                // of a step's time
+constexpr double kSameSteps = 2, kSameBytes = 1.05;  // the larger number over the smaller one
 
 // A rank of both jobs, and how much more of a step it takes now without waiting for others.
 struct RankChange {
@@ -24,9 +27,11 @@ double work_of(const RankSummary& rank) {
   return length_of(rank) - rank.shares[static_cast<size_t>(Share::kWaiting)];
 }
 
-// Those that changed most first.
+// Those that changed most first. Where the number of ranks changed, each has another part of the data, and
+// perhaps another host.
 std::vector<RankChange> changes_of(const Summary& before, const Summary& after) {
   std::vector<RankChange> changes;
+  if (before.size != after.size) return changes;
   for (const RankSummary& then : before.by_rank) {
     const auto now = std::ranges::find(after.by_rank, then.rank, &RankSummary::rank);
     if (now != after.by_rank.end()) changes.push_back({&then, &*now, work_of(*now) - work_of(then)});
@@ -50,7 +55,7 @@ Share most_changed(const Shares& before, const Shares& after, double change) {
 std::string rank_changes(const Summary& before, const Summary& after) {
   std::string text;
   const std::vector<RankChange> changes = changes_of(before, after);
-  for (size_t i = 0; i < std::min(changes.size(), kShownRanks); ++i) {
+  for (size_t i = 0; i < std::min(changes.size(), kShownChanges); ++i) {
     const RankChange& one = changes[i];
     if (std::abs(one.change) < kWorthSaying * before.step_length) break;
     Shares then = one.before->shares, now = one.after->shares;
@@ -62,14 +67,71 @@ std::string rank_changes(const Summary& before, const Summary& after) {
   return text.empty() ? text : "\nRanks that changed most\n" + text;
 }
 
+bool differ(double a, double b, double factor) { return std::max(a, b) > factor * std::min(a, b); }
+
+std::set<std::string> hosts_of(const Summary& summary) {
+  std::set<std::string> hosts;
+  for (const RankSummary& rank : summary.by_rank) hosts.insert(rank.host);
+  return hosts;
+}
+
+std::set<std::string> tensors_of(const Summary& summary) {
+  std::set<std::string> names;
+  for (const TransferSummary& one : summary.by_transfer) names.insert(one.name);
+  return names;
+}
+
+// Whether the jobs reduce the same tensors; "": they do.
+std::string model_note(const Summary& before, const Summary& after) {
+  const std::set<std::string> then = tensors_of(before), now = tensors_of(after);
+  const bool has_common =
+      std::ranges::any_of(then, [&](const std::string& name) { return now.contains(name); });
+  if (!then.empty() && !now.empty() && !has_common)
+    return "No tensor has the same name in both jobs, so they train different models: what changed may be "
+           "the "
+           "model.";
+  const auto of_step = [](const Summary& s) {
+    return static_cast<double>(s.bytes) / static_cast<double>(s.steps);
+  };
+  const double a = of_step(before), b = of_step(after);
+  if (!before.has_steps || !after.has_steps || !differ(a, b, kSameBytes)) return {};
+  return fmt::format(
+      "A step transfers {} for each rank before and {} after: the model, its precision or the "
+      "compression is another one.",
+      size_text(static_cast<int64_t>(a)), size_text(static_cast<int64_t>(b)));
+}
+
+// What makes the two hard to compare, each a sentence.
+std::vector<std::string> notes_of(const Summary& before, const Summary& after) {
+  std::vector<std::string> notes;
+  if (before.size != after.size)
+    notes.push_back(
+        fmt::format("{} before and {} after: an average rank is compared with an average rank, and "
+                    "no rank with itself.",
+                    count_text(before.size, "rank"), count_text(after.size, "rank")));
+  if (const size_t a = hosts_of(before).size(), b = hosts_of(after).size(); a != b)
+    notes.push_back(fmt::format("The ranks were on {} before and on {} after.",
+                                count_text(static_cast<int64_t>(a), "host"),
+                                count_text(static_cast<int64_t>(b), "host")));
+  if (before.has_steps != after.has_steps)
+    notes.push_back(fmt::format("The job {} marks no steps: windows of time are compared with steps.",
+                                before.has_steps ? "after" : "before"));
+  const auto few = static_cast<double>(before.steps), many = static_cast<double>(after.steps);
+  if (differ(few, many, kSameSteps))
+    notes.push_back(
+        fmt::format("The averages are of {} before and of {} after: the first steps of a job are "
+                    "longer, and weigh more among few.",
+                    count_text(before.steps, "step"), count_text(after.steps, "step")));
+  if (std::string note = model_note(before, after); !note.empty()) notes.push_back(std::move(note));
+  return notes;
+}
+
 Json job_json(const Summary& summary) {
   Json json = {{"epoch", summary.epoch},          {"ranks", summary.size},
                {"steps", summary.steps},          {"step_ns", summary.step_length},
                {"step_p50_ns", summary.step_p50}, {"step_p95_ns", summary.step_p95},
                {"overlap", summary.overlap},      {"bus_gbps", summary.bus_gbps}};
-  Json& shares = json["shares"] = Json::object();
-  for (size_t i = 0; i < kShares; ++i)
-    shares[std::string(name_of(static_cast<Share>(i))) + "_ns"] = summary.shares[i];
+  json["shares"] = shares_json(summary.shares);
   return json;
 }
 
@@ -77,8 +139,9 @@ Json job_json(const Summary& summary) {
 
 std::string diff_text(const Summary& before, const Summary& after) {
   if (before.steps == 0 || after.steps == 0) return "One of the two jobs has no finished step to compare.\n";
-  std::string text =
-      fmt::format("{:<14}{:>12}{:>12}{:>12}{:>9}\n", "of a step", "before", "after", "change", "");
+  std::string text;
+  for (const std::string& note : notes_of(before, after)) text += "Note: " + note + "\n";
+  text += fmt::format("{:<14}{:>12}{:>12}{:>12}{:>9}\n", "of a step", "before", "after", "change", "");
   const auto row = [&](std::string_view name, double a, double b) {
     const std::string part =
         a > 0 ? fmt::format("{}{}", b >= a ? "+" : "-", percent_text(std::abs(b - a) / a)) : std::string();
@@ -103,7 +166,8 @@ std::string diff_text(const Summary& before, const Summary& after) {
 }
 
 std::string diff_json(const Summary& before, const Summary& after) {
-  Json json = {{"before", job_json(before)}, {"after", job_json(after)}};
+  Json json = {{"before", job_json(before)}, {"after", job_json(after)}, {"notes", Json::array()}};
+  if (before.steps > 0 && after.steps > 0) json["notes"] = notes_of(before, after);
   Json& ranks = json["by_rank"] = Json::array();
   for (const RankChange& one : changes_of(before, after))
     ranks.push_back({{"rank", one.after->rank},

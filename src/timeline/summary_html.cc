@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "rueda/base/markup.h"
 #include "timeline/page_text.h"
 #include "timeline/summary.h"
 #include "timeline/units.h"
@@ -37,19 +38,7 @@ std::string literal(std::string_view text) {
     const size_t hidden = unseen(text);
     for (const char byte : text.substr(0, hidden))
       out += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
-    if (hidden == 0) {
-      const char c = text[0];
-      if (c == '&')
-        out += "&amp;";
-      else if (c == '<')
-        out += "&lt;";
-      else if (c == '>')
-        out += "&gt;";
-      else if (c == '"')
-        out += "&quot;";
-      else
-        out += c;
-    }
+    if (hidden == 0) append_escaped(out, text[0]);
     text.remove_prefix(std::max<size_t>(hidden, 1));
   }
   return out;
@@ -188,9 +177,9 @@ std::string rank_table(const Summary& s) {
     const RankSummary& rank = ranks[i];
     const auto of = [&](Share share) { return time_text(rank.shares[static_cast<size_t>(share)]); };
     rows += fmt::format(
-        "<tr><td>{}<td class=\"host left\">{}<td>{}<td>{} calls<td>{}<td>{}<td>{}<td>{}<td class=\"left\">{}"
+        "<tr><td>{}<td class=\"host left\">{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td class=\"left\">{}"
         "<td class=\"left\">{}</tr>\n",
-        rank.rank, name_html(rank.host), time_text(rank.cost), rank.last,
+        rank.rank, name_html(rank.host), time_text(rank.cost), count_text(rank.last, "call"),
         percent_text(static_cast<double>(rank.critical) / steps), of(Share::kCompute), of(Share::kInput),
         of(Share::kWaiting), lateness_text(rank.why), row_bar(rank, longest, i == 0));
   }
@@ -220,24 +209,17 @@ std::string transfer_table(const Summary& s) {
 // Where bytes moved, from messages.
 std::string by_link_html(const Summary& s) {
   if (s.by_link.empty()) return {};
-  const double transfer = s.shares[static_cast<size_t>(Share::kTransfer)];
-  const auto speed = [](double gbps) { return gbps > 0 ? fmt::format("{:.3g}", gbps) : std::string(); };
-  const auto part = [&](double time) { return percent_text(transfer > 0 ? time / transfer : 0); };
-  std::string rows;
-  for (size_t i = 0; i < std::min(s.by_link.size(), kMostLinks); ++i) {
-    const LinkTransfer& link = s.by_link[i];
-    rows +=
-        fmt::format("<tr><td>{} → {}<td>{}<td>{}<td>{}<td>{}<td>{}</tr>\n", link.from, link.to,
-                    time_text(link.blocked), part(link.blocked), size_text(static_cast<int64_t>(link.bytes)),
-                    speed(link.gbps), speed(link.measured_gbps));
+  std::string rows, heads;
+  for (const LinkCells& cells : link_rows(s, kMostLinks, "→")) {
+    rows += "<tr>";
+    for (const std::string& cell : cells) rows += "<td>" + cell;
+    rows += "</tr>\n";
   }
-  rows += fmt::format("<tr><td>no link<td>{}<td>{}<td><td><td></tr>\n", time_text(s.off_links),
-                      part(s.off_links));
-  std::string text = "<h2>Transfer by link: where the bytes were for which ranks were blocked</h2>\n" +
-                     table("Transfer by link",
-                           "<th>from → to<th>of a step<th>part<th>bytes a step<th>GB/s<th>busy GB/s", rows);
+  for (const std::string_view head : link_heads("→")) heads += fmt::format("<th>{}", head);
+  std::string text = fmt::format("<h2>{}</h2>\n{}", kByLinkTitle, table("Transfer by link", heads, rows));
   if (s.by_link.size() > kMostLinks)
-    text += fmt::format("<p>And {} more links (--json lists all). ", s.by_link.size() - kMostLinks);
+    text += fmt::format("<p>And {} (--json lists all). ",
+                        count_text(static_cast<int64_t>(s.by_link.size() - kMostLinks), "more link"));
   else
     text += "<p>";
   return text + "No link: adding and copying in memory.</p>\n";
@@ -261,8 +243,7 @@ std::string link_tables(const Summary& s) {
 std::string advice_html(const Summary& s) {
   if (s.steps == 0) return "<p>No step was finished on all ranks, so there is nothing to divide.</p>\n";
   std::string text = "<h2>What to do</h2>\n";
-  if (s.advice.empty())
-    return text + "<p>Nothing in these records takes more than 1 % of a step and could be saved.</p>\n";
+  if (s.advice.empty()) return text + "<p>" + no_advice_text() + "</p>\n";
   text += "<ol>\n";
   for (const Advice& advice : s.advice)
     text += fmt::format("<li><strong>Up to {}.</strong> {}</li>\n", percent_text(advice.gain),
@@ -293,10 +274,7 @@ std::string as_html(const Summary& s) {
       "<meta name=\"viewport\" content=\"width=device-width\">\n<title>Where the time went</title>\n<style>";
   page += kPageStyle;
   page += "</style></head><body><main>\n<h1>Where the time went</h1>\n";
-  page +=
-      fmt::format("<p>{} ranks, epoch {}, {} {} of {} (median {}, 95th percentile {}).</p>\n", s.size,
-                  s.epoch, s.steps, s.has_steps ? "steps" : "windows of time (the program marks no steps)",
-                  time_text(s.step_length), time_text(s.step_p50), time_text(s.step_p95));
+  page += "<p>" + head_text(s) + ".</p>\n";
   if (s.clock_bound > 0) page += "<p class=\"faint\">" + clocks_text(s) + "</p>\n";
   for (const std::string& remark : s.remarks) page += "<p class=\"faint\">" + literal(remark) + "</p>\n";
   page += advice_html(s);

@@ -1,17 +1,10 @@
-#include <nlohmann/json.hpp>
-
+#include "timeline/shares_json.h"
 #include "timeline/summary.h"
 
 namespace rueda::timeline {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-Json shares_json(const Shares& shares) {
-  Json json = Json::object();
-  for (size_t i = 0; i < kShares; ++i) json[std::string(name_of(static_cast<Share>(i))) + "_ns"] = shares[i];
-  return json;
-}
 
 std::string_view name_of_lateness(Lateness why) {
   switch (why) {
@@ -70,6 +63,12 @@ void add_links(const Summary& s, Json& json) {
 }
 
 }  // namespace
+
+Json shares_json(const Shares& shares) {
+  Json json = Json::object();
+  for (size_t i = 0; i < kShares; ++i) json[std::string(name_of(static_cast<Share>(i))) + "_ns"] = shares[i];
+  return json;
+}
 
 std::string as_json(const Summary& s) {
   Json json = {{"epoch", s.epoch},

@@ -16,10 +16,7 @@ std::string bar(double part) {
 }
 
 std::string head(const Summary& s) {
-  const std::string_view unit = s.has_steps ? "steps" : "windows of time (the program marks no steps)";
-  std::string text =
-      fmt::format("{} ranks, epoch {}, {} {} of {} (median {}, 95th percentile {})\n", s.size, s.epoch,
-                  s.steps, unit, time_text(s.step_length), time_text(s.step_p50), time_text(s.step_p95));
+  std::string text = head_text(s) + "\n";
   if (s.clock_bound > 0) text += clocks_text(s) + "\n";
   for (const std::string& remark : s.remarks) text += "Note: " + remark + "\n";
   return text;
@@ -63,7 +60,7 @@ std::string ranks(const Summary& s) {
   for (size_t i = 0; i < std::min(sorted.size(), kShownRanks); ++i) {
     const RankSummary& rank = sorted[i];
     text += fmt::format("  {:>5}  {:<16}{:>12}{:>12}{:>12}{:>12}{:>12}  {:<16}\n", rank.rank,
-                        rank.host.substr(0, 15), time_text(rank.cost), fmt::format("{} calls", rank.last),
+                        rank.host.substr(0, 15), time_text(rank.cost), count_text(rank.last, "call"),
                         time_text(of(rank, Share::kCompute)), time_text(of(rank, Share::kInput)),
                         time_text(of(rank, Share::kWaiting)), lateness_text(rank.why));
   }
@@ -100,23 +97,15 @@ std::string transfers(const Summary& s) {
 // Where bytes moved, and how fast, from messages.
 std::string transfers_by_link(const Summary& s) {
   if (s.by_link.empty()) return {};
-  const double transfer = s.shares[static_cast<size_t>(Share::kTransfer)];
-  std::string text = "\nTransfer by link: where the bytes were for which ranks were blocked\n";
-  text += fmt::format("  {:<16}{:>12}{:>9}{:>14}{:>12}{:>12}\n", "from -> to", "of a step", "part",
-                      "bytes a step", "GB/s", "busy GB/s");
-  const auto speed = [](double gbps) { return gbps > 0 ? fmt::format("{:.3g}", gbps) : std::string(); };
-  const auto part = [&](double time) { return percent_text(transfer > 0 ? time / transfer : 0); };
-  for (size_t i = 0; i < std::min(s.by_link.size(), kShownLinks); ++i) {
-    const LinkTransfer& link = s.by_link[i];
-    text +=
-        fmt::format("  {:<16}{:>12}{:>9}{:>14}{:>12}{:>12}\n", fmt::format("{} -> {}", link.from, link.to),
-                    time_text(link.blocked), part(link.blocked), size_text(static_cast<int64_t>(link.bytes)),
-                    speed(link.gbps), speed(link.measured_gbps));
-  }
+  const auto line = [](const auto& cells) {
+    return fmt::format("  {:<16}{:>12}{:>9}{:>14}{:>12}{:>12}\n", cells[0], cells[1], cells[2], cells[3],
+                       cells[4], cells[5]);
+  };
+  std::string text = fmt::format("\n{}\n", kByLinkTitle) + line(link_heads("->"));
+  for (const LinkCells& cells : link_rows(s, kShownLinks, "->")) text += line(cells);
   if (s.by_link.size() > kShownLinks)
     text += fmt::format("  and {} more (--json lists all)\n", s.by_link.size() - kShownLinks);
-  return text + fmt::format("  {:<16}{:>12}{:>9}  adding and copying in memory\n", "no link",
-                            time_text(s.off_links), part(s.off_links));
+  return text + "  No link: adding and copying in memory.\n";
 }
 
 std::string links(const Summary& s) {
@@ -138,8 +127,7 @@ std::string links(const Summary& s) {
 }
 
 std::string what_to_do(const Summary& s) {
-  if (s.advice.empty())
-    return "\nNothing in these records takes more than 1 % of a step and could be saved.\n";
+  if (s.advice.empty()) return "\n" + no_advice_text() + "\n";
   std::string text = "\nWhat to do, most gain first\n";
   for (const Advice& advice : s.advice)
     text += fmt::format("  up to {:>5}  {}\n", percent_text(advice.gain), advice.text);

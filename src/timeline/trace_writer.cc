@@ -4,7 +4,7 @@ namespace rueda::timeline {
 
 std::string Row::name() const {
   const auto numbered = [this](std::string name) {
-    return lane == 0 ? name : std::move(name) + " " + std::to_string(lane + 1);
+    return lane == 0 ? name : std::move(name) + " (" + std::to_string(lane + 1) + " at once)";
   };
   switch (kind) {
     case Kind::kSteps:
@@ -18,9 +18,9 @@ std::string Row::name() const {
     case Kind::kCalls:
       return numbered("transfers");
     case Kind::kSent:
-      return numbered("to rank " + std::to_string(peer) + (lane == 0 ? "" : ","));
+      return numbered("sent to rank " + std::to_string(peer));
     case Kind::kReceived:
-      return numbered("from rank " + std::to_string(peer) + (lane == 0 ? "" : ","));
+      return numbered("received from rank " + std::to_string(peer));
   }
   return {};
 }

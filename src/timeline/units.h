@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace rueda::timeline {
 
@@ -13,6 +15,11 @@ inline std::string time_text(double nanoseconds) {
   if (nanoseconds < 999.5e3) return fmt::format("{:.3g} us", nanoseconds / 1e3);
   if (nanoseconds < 999.5e6) return fmt::format("{:.3g} ms", nanoseconds / 1e6);
   return fmt::format("{:.3g} s", nanoseconds / 1e9);
+}
+
+// "1 rank", "2 ranks"
+inline std::string count_text(int64_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
 inline std::string size_text(int64_t bytes) {

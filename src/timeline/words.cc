@@ -91,6 +91,37 @@ std::string transfers_text(const Summary& s) {
   return text;
 }
 
+std::string head_text(const Summary& s) {
+  const std::string steps = count_text(s.steps, s.has_steps ? "step" : "window");
+  return fmt::format("{}, epoch {}, {} of {}{} (median {}, 95th percentile {})", count_text(s.size, "rank"),
+                     s.epoch, steps, s.has_steps ? "" : "time (the program marks no steps) of ",
+                     time_text(s.step_length), time_text(s.step_p50), time_text(s.step_p95));
+}
+
+std::string no_advice_text() {
+  return fmt::format("Nothing in these records takes more than {} of a step and could be saved.",
+                     percent_text(kWorthAdvice));
+}
+
+LinkCells link_heads(std::string_view arrow) {
+  return {fmt::format("from {} to", arrow), "of a step", "part", "bytes a step", "GB/s", "busy GB/s"};
+}
+
+std::vector<LinkCells> link_rows(const Summary& s, size_t most, std::string_view arrow) {
+  const double transfer = s.shares[static_cast<size_t>(Share::kTransfer)];
+  const auto speed = [](double gbps) { return gbps > 0 ? fmt::format("{:.3g}", gbps) : std::string(); };
+  const auto part = [&](double time) { return percent_text(transfer > 0 ? time / transfer : 0); };
+  std::vector<LinkCells> rows;
+  for (size_t i = 0; i < std::min(s.by_link.size(), most); ++i) {
+    const LinkTransfer& link = s.by_link[i];
+    rows.push_back({fmt::format("{} {} {}", link.from, arrow, link.to), time_text(link.blocked),
+                    part(link.blocked), size_text(static_cast<int64_t>(link.bytes)), speed(link.gbps),
+                    speed(link.measured_gbps)});
+  }
+  rows.push_back({"no link", time_text(s.off_links), part(s.off_links), "", "", ""});
+  return rows;
+}
+
 std::string gbps_text(double gbps) { return gbps > 0 ? fmt::format("{:.3g} GB/s", gbps) : std::string("?"); }
 
 std::string for_terminal(std::string text) {

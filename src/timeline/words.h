@@ -1,6 +1,7 @@
 // Sentences and orders that the text and the page of a summary share. Pure.
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,18 @@ std::string clocks_text(const Summary& summary);
 std::string critical_ranks_text(const Summary& summary);
 // "31 in 15 MiB for each rank, 87 % by a learned plan"
 std::string transfers_text(const Summary& summary);
+// "2 ranks, epoch 1, 59 steps of 265 ms (median 263 ms, 95th percentile 317 ms)"
+std::string head_text(const Summary& summary);
+
+std::string no_advice_text();
+
+// The table of transfers by link: at most so many links, then the time on none. arrow: "->"
+inline constexpr std::string_view kByLinkTitle =
+    "Transfer by link: where the bytes were for which ranks were blocked";
+using LinkCells = std::array<std::string, 6>;
+LinkCells link_heads(std::string_view arrow);
+std::vector<LinkCells> link_rows(const Summary& summary, size_t most, std::string_view arrow);
+
 std::string gbps_text(double gbps);  // "?": not known
 // Names of programs and hosts must not move the cursor of the terminal: control characters become "?".
 std::string for_terminal(std::string text);

@@ -161,7 +161,8 @@ def test_tables_hold_the_numbers_of_the_json(which: str, page: Page, pages: Dict
     assert ranks[0]["rank"] == 1, "it computes longer"
     assert [row[:9] for row in page.evaluate(CELLS % "Ranks")] == [
         [
-            *(str(rank["rank"]), rank["host"], time_text(rank["cost_ns"]), f"{rank['last']} calls"),
+            *(str(rank["rank"]), rank["host"], time_text(rank["cost_ns"])),
+            f"{rank['last']} call{'' if rank['last'] == 1 else 's'}",
             percent_text(rank["critical_steps"] / found["steps"]),
             *(time_text(rank["shares"][f"{share}_ns"]) for share in ("compute", "input", "waiting")),
             why[rank["why"]],

@@ -91,6 +91,8 @@ TEST(BaseConfig, a_bad_value_is_refused_with_variable_value_and_range) {
                                                                 {"RUEDA_START_TIMEOUT", "0"},
                                                                 {"RUEDA_TRANSPORTS", "shm,smoke"},
                                                                 {"RUEDA_CHUNK_BYTES", "1e6"},
+                                                                {"RUEDA_TIMELINE", "t.pftrace"},
+                                                                {"HOROVOD_TIMELINE", "a/t.Perfetto-Trace"},
                                                                 {"RUEDA_THREAD_AFFINITY", "x"},
                                                                 {"RUEDA_THREAD_AFFINITY", "0,,2"},
                                                                 {"RUEDA_THREAD_AFFINITY", "0-3"},

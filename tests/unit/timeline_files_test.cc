@@ -28,8 +28,7 @@ TEST_F(JobFiles, bad_files_are_refused_or_used_as_far_as_they_go) {
   EXPECT_THAT(summarize_files({dir_ + "/foreign.rec"}).status().why,
               HasSubstr("is not a record file of rueda"));
   std::ofstream(dir_ + "/empty.rec").close();
-  EXPECT_THAT(summarize_files({dir_ + "/empty.rec"}).status().why,
-              HasSubstr("is not a record file of rueda"));
+  EXPECT_THAT(summarize_files({dir_ + "/empty.rec"}).status().why, HasSubstr("is empty: the disk was full"));
   EXPECT_THAT(summarize_files({dir_ + "/missing.json"}).status().why, HasSubstr("There are no record files"));
   EXPECT_THAT(summarize_files({dir_ + "/missing.rec"}).status().why, HasSubstr("No such file"));
   EXPECT_THAT(summarize_files({base}, 99).status().why, HasSubstr("nothing of epoch 99"));
@@ -78,7 +77,7 @@ TEST_F(JobFiles, files_that_are_no_use_are_left_out_with_a_remark) {
   const auto summary = summarize_files({base});
   ASSERT_TRUE(summary.is_ok()) << summary.status().why;
   EXPECT_GT(summary.value().steps, 3);
-  EXPECT_THAT(as_text(summary.value()), AllOf(HasSubstr("rank3.rec is not a record file of rueda"),
+  EXPECT_THAT(as_text(summary.value()), AllOf(HasSubstr("rank3.rec is empty: the disk was full"),
                                               HasSubstr("rank4.rec is not a file. It is left out.")));
 }
 

@@ -161,9 +161,10 @@ TEST_F(SummaryTest, messages_are_drawn_from_when_they_were_sent_with_an_arrow_fo
     if (kind == "B") begins[tracks[event["pid"]]].push_back(event["ts"]);
     if (kind == "s" || kind == "f") arrows[kind].insert(event["id"].get<std::string>());
   }
-  EXPECT_EQ(begins["to rank 1"], (std::vector<double>{5'000, 15'000}));
-  EXPECT_EQ(begins["from rank 0"], (std::vector<double>{5'000, 15'000}));
-  EXPECT_EQ(begins["from rank 0, 2"], (std::vector<double>{0})) << "from when it was posted";
+  EXPECT_EQ(begins["sent to rank 1"], (std::vector<double>{5'000, 15'000}));
+  EXPECT_EQ(begins["received from rank 0"], (std::vector<double>{5'000, 15'000}));
+  EXPECT_EQ(begins["received from rank 0 (2 at once)"], (std::vector<double>{0}))
+      << "from when it was posted";
   EXPECT_EQ(arrows["s"].size(), 2u);
   EXPECT_EQ(arrows["f"], arrows["s"]);
 }
@@ -260,6 +261,81 @@ TEST_F(SummaryTest, a_diff_names_the_ranks_that_changed_for_people_and_programs)
   EXPECT_EQ(json["by_rank"][0]["rank"], 2);
   EXPECT_NEAR(json["by_rank"][0]["own_change_ns"].get<double>(), 20e6, 1e5);
   EXPECT_NEAR(json["by_rank"][0]["cost_after_ns"].get<double>(), 20e6, 1e5);
+}
+
+TEST_F(SummaryTest, a_diff_says_what_makes_two_jobs_hard_to_compare) {
+  JobPlan few, many;
+  few.ranks = 1;
+  many.ranks = 4;
+  many.steps = 100;
+  many.calls = 3;
+  many.offset = 3'600 * kSecond;
+  const auto before = summarize_files({write(few, "few.json")}),
+             after = summarize_files({write(many, "many.json")});
+  ASSERT_TRUE(before.is_ok() && after.is_ok());
+  const std::string text = diff_text(before.value(), after.value());
+  EXPECT_THAT(text, HasSubstr("Note: 1 rank before and 4 ranks after: an average rank is compared"));
+  EXPECT_THAT(text, HasSubstr("Note: The ranks were on 1 host before and on 2 hosts after."));
+  EXPECT_THAT(text, HasSubstr("Note: The averages are of 20 steps before and of 100 steps after"));
+  EXPECT_THAT(text, HasSubstr("Note: A step transfers 2 MiB for each rank before and 3 MiB after"));
+  EXPECT_THAT(text, Not(HasSubstr("Ranks that changed most")));
+  const auto json = nlohmann::json::parse(diff_json(before.value(), after.value()));
+  EXPECT_EQ(json["notes"].size(), 4u);
+  EXPECT_TRUE(json["by_rank"].empty());
+  const std::string same = diff_text(before.value(), before.value());
+  EXPECT_THAT(same, Not(HasSubstr("Note: ")));
+  EXPECT_TRUE(nlohmann::json::parse(diff_json(before.value(), before.value()))["notes"].empty());
+}
+
+TEST_F(SummaryTest, a_diff_says_that_no_tensor_is_the_same) {
+  auto before = summarize_files({write({}, "a.json")}), after = summarize_files({write({}, "b.json")});
+  ASSERT_TRUE(before.is_ok() && after.is_ok());
+  Summary other = after.value();
+  for (TransferSummary& one : other.by_transfer) one.name = "other." + one.name;
+  EXPECT_THAT(diff_text(before.value(), other), HasSubstr("Note: No tensor has the same name in both jobs"));
+  other.has_steps = false;
+  EXPECT_THAT(diff_text(before.value(), other), HasSubstr("Note: The job after marks no steps"));
+}
+
+// Each rank is late in every second step, by a part of a step: the jitter of two ranks that do the same.
+TEST_F(SummaryTest, the_jitter_of_healthy_ranks_is_no_rank_s_fault) {
+  const auto advice_of = [&](double jitter, const std::string& name) {
+    JobPlan plan;
+    plan.ranks = 2;
+    plan.steps = 100;
+    plan.step = [jitter](Rank rank, int64_t step) {
+      return StepPlan{.compute = 100 + (step % 2 == rank ? jitter : 0.0), .transfer = 0.1};
+    };
+    return summarize_files({write(plan, name)}).value().advice;
+  };
+  EXPECT_TRUE(advice_of(2, "2.json").empty());
+  EXPECT_TRUE(advice_of(8, "8.json").empty()) << "3.7 % in turn";
+  const std::vector<Advice> much = advice_of(30, "30.json");
+  ASSERT_EQ(much.size(), 1u) << "one for all ranks";
+  EXPECT_THAT(much[0].text, HasSubstr("Ranks wait 15 ms of each step for one another in turn"));
+  EXPECT_NEAR(much[0].gain, 15.0 / 130, 0.01);
+}
+
+TEST_F(SummaryTest, a_few_waits_that_are_shorter_than_a_step_are_no_event) {
+  JobPlan plan;
+  plan.ranks = 2;
+  plan.steps = 100;
+  plan.step = [](Rank rank, int64_t step) {
+    return StepPlan{.compute = rank == 1 && step % 30 == 7 ? 180.0 : 100.0, .transfer = 0.1};
+  };
+  const auto summary = summarize_files({write(plan)});
+  EXPECT_NE(summary.value().by_rank[1].why, Lateness::kRarely);
+  for (const Advice& one : summary.value().advice) EXPECT_THAT(one.text, Not(HasSubstr("alone")));
+}
+
+TEST_F(SummaryTest, one_of_a_thing_has_no_plural) {
+  JobPlan plan;
+  plan.ranks = 1;
+  plan.steps = 1;
+  const auto summary = summarize_files({write(plan)});
+  ASSERT_TRUE(summary.is_ok());
+  for (const std::string& shown : {as_text(summary.value()), as_html(summary.value())})
+    EXPECT_THAT(shown, HasSubstr("1 rank, epoch 1, 1 step of 15 ms"));
 }
 
 TEST_F(SummaryTest, one_long_wait_is_told_apart_from_a_slow_rank) {

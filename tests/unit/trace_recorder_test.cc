@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -177,26 +178,75 @@ TEST_F(RecorderTest, a_path_that_cannot_be_written_is_named) {
   EXPECT_FALSE(recorder.has_file());
 }
 
-TEST_F(RecorderTest, a_full_disk_ends_the_file_and_nothing_else) {
+TEST_F(RecorderTest, a_full_disk_is_counted_in_the_file_and_ends_nothing) {
   struct rlimit before {};
   getrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, SIG_IGN);
-  const struct rlimit full { 100'000, before.rlim_max };
-  setrlimit(RLIMIT_FSIZE, &full);
+  const auto limit = [&](rlim_t bytes) {
+    const struct rlimit full { bytes, before.rlim_max };
+    setrlimit(RLIMIT_FSIZE, &full);
+  };
+  limit(100'000);
   Recorder recorder;
   recorder.keep(1u << 20);
   begin(recorder);
   EXPECT_TRUE(recorder.start_file(path(), false).is_ok());
   const Deadline deadline = Deadline::after(20 * kSecond);
-  for (uint64_t i = 1; recorder.has_file() && !deadline.is_past(); ++i)
-    recorder.record(call(i, monotonic_now()));
-  EXPECT_FALSE(recorder.has_file());
+  int64_t made = 0;
+  const auto record = [&] { recorder.record(call(static_cast<uint64_t>(++made), monotonic_now())); };
+  while (recorder.dropped() == 0 && !deadline.is_past()) record();
   EXPECT_TRUE(recorder.is_on()) << "the flight record goes on";
-  recorder.record(call(1, monotonic_now()));
-  setrlimit(RLIMIT_FSIZE, &before);
+  const auto size = std::filesystem::file_size(path());
+  EXPECT_LE(size, 100'000u);
+  EXPECT_EQ(size % sizeof(Slot), 0u);
+  const auto missing_now = [&] { return read(path()).front().c; };
+  while (missing_now() == 0 && !deadline.is_past()) std::this_thread::yield();
+  EXPECT_EQ(read(path()).front().extra, EFBIG);
+  record();
+  record();
+  limit(before.rlim_cur);  // there is room again
+  while (std::filesystem::file_size(path()) == size && !deadline.is_past()) {
+    record();
+    std::this_thread::yield();
+  }
   recorder.stop_file();
-  EXPECT_LE(std::filesystem::file_size(path()), 100'000u);
-  EXPECT_EQ(std::filesystem::file_size(path()) % sizeof(Slot), 0u);
+  const std::vector<Slot> slots = read(path());
+  EXPECT_EQ(slots.front().c, 0) << "nothing is missing at the end any more";
+  int64_t missing = 0;
+  for (const Slot& slot : slots) missing += slot.kind == SlotKind::kGap ? slot.b : 0;
+  EXPECT_EQ(missing, recorder.dropped());
+  EXPECT_EQ(count(slots, SlotKind::kCall) + missing, made) << "every call is there or counted";
+  const auto gap = std::ranges::find(slots, SlotKind::kGap, &Slot::kind);
+  ASSERT_NE(gap, slots.end());
+  EXPECT_EQ(gap->extra, EFBIG);
+  EXPECT_EQ((gap + 1)->kind, SlotKind::kSegment) << "names that were lost are not needed";
+}
+
+TEST_F(RecorderTest, a_disk_that_stays_full_is_counted_at_the_end_also_of_an_epoch) {
+  struct rlimit before {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, SIG_IGN);
+  Recorder recorder;
+  begin(recorder);
+  ASSERT_TRUE(recorder.start_file(path(), true).is_ok());
+  const struct rlimit full { 50'000, before.rlim_max };
+  setrlimit(RLIMIT_FSIZE, &full);
+  constexpr int64_t kCalls = 5'000;
+  for (int64_t i = 1; i <= kCalls; ++i) recorder.record(call(static_cast<uint64_t>(i), i));
+  recorder.stop_file();
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::vector<Slot> slots = read(path());
+  EXPECT_EQ(count(slots, SlotKind::kCall) + slots.front().c, kCalls);
+  EXPECT_EQ(slots.front().c, recorder.dropped());
+  begin(recorder, 2);
+  ASSERT_TRUE(recorder.start_file(path(), true).is_ok());
+  recorder.record(call(1, 1));
+  recorder.stop_file();
+  slots = read(path());
+  EXPECT_EQ(slots.front().c, 0);
+  const auto gap = std::ranges::find(slots, SlotKind::kGap, &Slot::kind);
+  ASSERT_NE(gap, slots.end());
+  EXPECT_EQ(gap->b, kCalls - count(slots, SlotKind::kCall) + 1);
 }
 
 TEST_F(RecorderTest, every_record_is_in_the_file_or_counted_as_lost) {

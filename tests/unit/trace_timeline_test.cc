@@ -162,6 +162,27 @@ TEST_F(TimelineTest, a_file_begins_anew_where_it_is_another_or_not_asked_to_go_o
   EXPECT_LT(json::parse(read(path())).size(), size);
 }
 
+TEST_F(TimelineTest, what_was_written_before_another_file_is_not_emptied) {
+  const auto timeline = make_timeline();
+  for (const char* name : {"1", "2", "2"}) {
+    TimelineOptions options = to_file(path(name));
+    options.goes_on = true;
+    ASSERT_TRUE(timeline->start(options).is_ok()) << name;
+    timeline->emit(event(TraceKind::kInstant, "a", "one"));
+    timeline->stop();
+  }
+  const std::string before = read(path("1"));
+  TimelineOptions options = to_file(path("1"));
+  options.goes_on = true;
+  const Status status = timeline->start(options);
+  EXPECT_EQ(status.code, Code::kUnavailable);
+  EXPECT_THAT(status.why, testing::HasSubstr("was written by this process before another one"));
+  EXPECT_EQ(read(path("1")), before);
+  std::filesystem::remove(path("1"));
+  std::filesystem::remove(record_path(path("1"), 0));
+  EXPECT_TRUE(timeline->start(options).is_ok()) << "it is gone, so nothing can be lost";
+}
+
 TEST_F(TimelineTest, other_ranks_forward_bounded_batches_that_rank_0_ingests) {
   const auto sender = make_timeline();
   std::mutex mutex;

@@ -68,9 +68,13 @@ void add_diagnosis(std::vector<ConfigEntry>& table) {
               "Age at which a tensor that some ranks have not submitted ends the job; 0 means never, and a "
               "value below the warning time is ignored."},
              &Config::stall_shutdown_s, "0..100000000", {0, kMaxSeconds}));
-  table.push_back(text({"timeline", "RUEDA_TIMELINE", "HOROVOD_TIMELINE", "",
-                        "Path of the timeline file; DYNAMIC waits for start_timeline."},
-                       &Config::timeline, "a path or DYNAMIC"));
+  table.push_back(
+      text({"timeline", "RUEDA_TIMELINE", "HOROVOD_TIMELINE", "",
+            "Path of the timeline file; DYNAMIC waits for start_timeline."},
+           &Config::timeline,
+           "DYNAMIC, or a path that does not end with .pftrace or .perfetto-trace (it holds Chrome's "
+           "JSON; rueda timeline merge writes Perfetto's format)"));
+  table.back().parse = parse_timeline;
   table.push_back(boolean({"timeline_mark_cycles", "RUEDA_TIMELINE_MARK_CYCLES",
                            "HOROVOD_TIMELINE_MARK_CYCLES", "", "The timeline also marks where rounds begin."},
                           &Config::timeline_mark_cycles));

@@ -34,6 +34,23 @@ Result<bool> parse_boolean(std::string_view text) {
                 "'" + std::string(text) + "' is neither of 1/true/yes/on nor of 0/false/no/off");
 }
 
+Status check_timeline_path(std::string_view path) {
+  const std::string name = lower(path);
+  for (const std::string_view suffix : {".pftrace", ".perfetto-trace"})
+    if (name.ends_with(suffix))
+      return {Code::kInvalidArgument, "The timeline " + std::string(path) +
+                                          " would be Chrome's JSON and not the format that its name says; " +
+                                          "call it t.json, and `rueda timeline merge " + std::string(path) +
+                                          " t.json` writes Perfetto's."};
+  return Status::ok();
+}
+
+Status parse_timeline(Config& config, std::string_view text) {
+  if (!check_timeline_path(text).is_ok()) return refused("the name of JSON");
+  config.timeline = text;
+  return Status::ok();
+}
+
 Status parse_log_level(Config& config, std::string_view text) {
   const std::string level = lower(text);
   if (std::ranges::find(kLogLevelNames, level) == kLogLevelNames.end())

@@ -27,6 +27,9 @@ std::optional<T> number_in(std::string_view text) {
 // `want` says what is allowed; the table puts variable, value and range into the sentence.
 inline Status refused(const std::string& want) { return {Code::kInvalidArgument, want}; }
 
+// Refuses names that promise Perfetto's own format: what a job writes is Chrome's JSON.
+Status check_timeline_path(std::string_view path);
+Status parse_timeline(Config& config, std::string_view text);
 Status parse_log_level(Config& config, std::string_view text);
 Status parse_determinism(Config& config, std::string_view text);
 Status parse_gpu_operations(Config& config, std::string_view text);

@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "rueda/base/clock.h"
+#include "rueda/base/config_texts.h"
 #include "rueda/capi/observed.h"
 #include "rueda/capi/state.h"
 #include "rueda/rueda.h"
@@ -19,6 +20,7 @@ int rueda_start_timeline(const char* path, int mark_cycles) {
   if (path == nullptr || path[0] == '\0') {
     return capi::fail({Code::kInvalidArgument, "rueda_start_timeline: the path is empty."});
   }
+  if (const Status named = rueda::check_timeline_path(path); !named.is_ok()) return capi::fail(named);
   const Status status = engine->start_timeline(path, mark_cycles != 0);
   return status.is_ok() ? RUEDA_OK : capi::fail(status);
 }

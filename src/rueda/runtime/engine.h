@@ -49,7 +49,7 @@ class Engine final : private Work {
 
   // As in Recording.
   Status start_timeline(const std::string& path, bool mark_cycles) {
-    return recording_.start(path, mark_cycles, false);
+    return recording_.start(path, mark_cycles, true);
   }
   void stop_timeline() { recording_.stop(); }
 

@@ -159,9 +159,16 @@ int32_t ChromeFormat::pid_of(std::string_view track) {
 }
 
 void ChromeFormat::announce_rank(int32_t pid, Rank rank) {
-  if (rank == 0 || !announced_.insert(static_cast<int64_t>(pid) << 32 | rank).second) return;
-  metadata(R"({"name": "thread_name", "ph": "M", "pid": )" + number(pid) + R"(, "tid": )" + number(rank) +
-           R"(, "args": {"name": "rank )" + number(rank) + R"("}})");
+  const auto named = rank_names_.find(rank);
+  const bool has_name = named != rank_names_.end();
+  if (rank == 0 && !has_name) return;
+  if (!announced_.insert(static_cast<int64_t>(pid) << 32 | rank).second) return;
+  const std::string where = R"(, "ph": "M", "pid": )" + number(pid) + R"(, "tid": )" + number(rank);
+  metadata(R"({"name": "thread_name")" + where + R"(, "args": {"name": )" +
+           json_quote(has_name ? named->second.name : "rank " + number(rank)) + "}}");
+  if (has_name)
+    metadata(R"({"name": "thread_sort_index")" + where + R"(, "args": {"sort_index": )" +
+             number(named->second.order) + "}}");
 }
 
 // Rank 0 has no tid, so that its objects are exactly those of a trace of one rank.

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "rueda/base/clock.h"
@@ -26,6 +27,12 @@ class ChromeFormat {
   // start: on the clock of the events; epoch_micros: the same moment in microseconds since 1970.
   ChromeFormat(Nanos start, int64_t epoch_micros);
 
+  // What follows of this rank is shown under this name, in this place among the ranks; without one: "rank 3".
+  struct RankName {
+    std::string name;
+    int64_t order = 0;
+  };
+  void name_rank(Rank rank, RankName name) { rank_names_[rank] = std::move(name); }
   void add(Rank rank, const TraceEvent& event, Nanos offset);
   void add_gap(Rank rank, int64_t dropped);
   // One end of an arrow, at the slice of this track that is open at this time.
@@ -54,7 +61,8 @@ class ChromeFormat {
   bool was_metadata_ = false;
   std::map<Rank, int64_t> last_ts_;  // where an event ends that is closed early
   std::vector<std::string> out_;
-  std::unordered_map<std::string, int32_t> pids_;    // track -> 1, 2, … in order of first appearance
+  std::unordered_map<std::string, int32_t> pids_;  // track -> 1, 2, … in order of first appearance
+  std::map<Rank, RankName> rank_names_;
   std::unordered_set<int64_t> announced_;            // pid << 32 | rank
   std::map<Rank, std::map<int32_t, int32_t>> open_;  // rank -> pid -> how many have begun and not ended
 };

@@ -4,13 +4,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 
 #include "rueda/trace/file_lock.h"
 
 namespace rueda::trace {
+namespace {
+
+Slot file_slot() { return {SlotKind::kFile, 0, 0, 0, kFileMagic, kRecordVersion, 0}; }
+
+}  // namespace
 
 std::string record_path(const std::string& timeline, Rank rank) {
   return timeline + ".rank" + std::to_string(rank) + ".rec";
@@ -29,17 +33,45 @@ Status RecordFile::open(const std::string& path, bool goes_on) {
   const bool is_as_left = appends && info.st_dev == device_ && info.st_ino == inode_ && info.st_size == size_;
   fd_ = std::move(fd);
   path_ = path;
-  if (is_as_left) return Status::ok();
+  if (is_as_left && missing_ > 0) return Status::ok();
+  const Slot pause{};  // nothing was recorded meanwhile
+  if (is_as_left) return write({&pause, 1});
   device_ = info.st_dev;
   inode_ = info.st_ino;
   size_ = 0;
+  missing_ = 0;
   if (S_ISREG(info.st_mode) && ::ftruncate(fd_.get(), 0) != 0)
     return {Code::kUnavailable, "Cannot empty the record file " + path + ": " + std::strerror(errno) + "."};
-  const std::array<Slot, 1> first = {Slot{SlotKind::kFile, 0, 0, 0, kFileMagic, kRecordVersion, 0}};
-  return append(first);
+  const Slot first = file_slot();
+  return write({&first, 1});
 }
 
 Status RecordFile::append(std::span<const Slot> slots) {
+  if (missing_ == 0) return write(slots);
+  const Slot gap{SlotKind::kGap, 0, static_cast<uint16_t>(error_), 0, 0, missing_, 0};
+  if (Status status = write({&gap, 1}); !status.is_ok()) return status;
+  missing_ = 0;
+  lose(0);
+  return write(slots);
+}
+
+void RecordFile::lose(int64_t records) {
+  missing_ += records;
+  Slot first = file_slot();
+  if (missing_ > 0) first.extra = static_cast<uint16_t>(error_);
+  first.c = missing_;
+  // Where this fails too, the file has ended without a word, and the log has the sentence of append().
+  if (fd_.is_open()) (void)!::pwrite(fd_.get(), &first, sizeof first, 0);
+}
+
+bool RecordFile::has_room(size_t bytes) const {
+  const int failed = ::fallocate(fd_.get(), FALLOC_FL_KEEP_SIZE, size_, static_cast<off_t>(bytes));
+  if (failed != 0) return errno == EOPNOTSUPP;  // only a write tells
+  (void)!::ftruncate(fd_.get(), size_);
+  return true;
+}
+
+Status RecordFile::write(std::span<const Slot> slots) {
   const auto raw = std::as_bytes(slots);
   size_t done = 0;
   while (done < raw.size()) {
@@ -47,8 +79,9 @@ Status RecordFile::append(std::span<const Slot> slots) {
         ::pwrite(fd_.get(), raw.data() + done, raw.size() - done, size_ + static_cast<off_t>(done));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
-      const Status status{Code::kUnavailable, "Cannot write the record file " + path_ + ": " +
-                                                  std::strerror(n < 0 ? errno : ENOSPC) + "."};
+      error_ = n < 0 ? errno : ENOSPC;
+      const Status status{Code::kUnavailable,
+                          "Cannot write the record file " + path_ + ": " + std::strerror(error_) + "."};
       (void)!::ftruncate(fd_.get(), size_);
       return status;
     }

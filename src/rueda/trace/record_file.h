@@ -1,4 +1,5 @@
-// The record file of one rank: whole records at its end, nothing else. One thread.
+// The record file of one rank: whole records at its end, nothing else. What a full disk has taken is counted
+// in it: in its first slot, which needs no further room, until there is room again. One thread.
 #pragma once
 
 #include <sys/types.h>
@@ -20,17 +21,25 @@ class RecordFile {
   // Creates or empties the file. goes_on: appends if the file is as this object has left it. Refuses a file
   // that another process is writing.
   Status open(const std::string& path, bool goes_on);
-  // A write that fails leaves whole records.
+  // A write that fails leaves whole records. After lose() it begins with a gap.
   Status append(std::span<const Slot> slots);
+  // So many records more are missing at the end.
+  void lose(int64_t records);
+  // After a write has failed: whether so many bytes can be written again.
+  [[nodiscard]] bool has_room(size_t bytes) const;
   void close();
   [[nodiscard]] bool is_open() const { return fd_.is_open(); }
 
  private:
+  Status write(std::span<const Slot> slots);
+
   UniqueFd fd_;
   std::string path_;
   dev_t device_ = 0;
   ino_t inode_ = 0;
   off_t size_ = 0;
+  int64_t missing_ = 0;  // records, at the end
+  int error_ = 0;        // of the last write that failed
 };
 
 }  // namespace rueda::trace

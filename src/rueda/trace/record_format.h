@@ -22,7 +22,8 @@
 namespace rueda::trace {
 
 enum class SlotKind : uint8_t {
-  kFile = 1,     // a: kFileMagic; b: kRecordVersion
+  kFile =
+      1,  // a: kFileMagic; b: kRecordVersion; c, extra: what is missing at the end of the file, as in kGap
   kSegment = 2,  // a: kSegmentMagic; b: number of the segment in its process
   kName = 3,     // name: its id; extra: bytes of text; the text begins at a
   kEpoch = 4,    // see EpochTrace; name: host
@@ -33,7 +34,8 @@ enum class SlotKind : uint8_t {
   kSpan = 7,
   kCall = 8,  // see CallTrace; name: first tensor
   kCallMore = 9,
-  kGap = 10,  // b: how many records are missing here
+  kGap = 10,  // b: how many records are missing here, 0: it was not recording for a while; extra: why they
+              // could not be written (errno), 0: too slow
 };
 
 // Every byte is written when a slot is used.

@@ -10,6 +10,8 @@ namespace rueda::trace {
 namespace {
 
 constexpr auto kWriteInterval = std::chrono::milliseconds(50);  // what a killed process loses at most
+constexpr Nanos kTryInterval = kSecond;                         // of a disk that was full
+constexpr size_t kRoomToGoOn = 1u << 20;                        // less would be full again at once
 constexpr size_t kManySegments = 32;                            // that wait: the writer comes at once
 constexpr size_t kMaxNames = 64u << 10;                         // unnamed operations get a new name each
 
@@ -203,15 +205,31 @@ std::vector<Recorder::Piece> Recorder::take_pieces() {
   std::vector<Piece> pieces;
   for (const auto& segment : segments_) {
     if (segment->written == segment->used) continue;
-    pieces.push_back({segment, segment->written, segment->used, std::exchange(gap_, 0)});
+    pieces.push_back({segment, segment->written, segment->used, std::exchange(gap_, 0),
+                      segment->records - segment->written_records});
     segment->mark_written();
   }
   return pieces;
 }
 
+// What the file does not get, in records. Gaps before the pieces count as dropped already.
+int64_t Recorder::count_lost(std::span<const Piece> pieces) {
+  int64_t lost = 0;
+  for (const Piece& piece : pieces) {
+    dropped_ += piece.records;
+    lost += piece.gap + piece.records;
+  }
+  return lost;
+}
+
 void Recorder::write_loop() {
+  bool is_losing = false;  // nothing can be written
+  Nanos next_try = 0;
   for (bool is_last = false; !is_last;) {
     std::vector<Piece> pieces;
+    const bool goes_on = is_losing && monotonic_now() >= next_try && file_.has_room(kRoomToGoOn);
+    if (is_losing && monotonic_now() >= next_try) next_try = monotonic_now() + kTryInterval;
+    int64_t lost = 0;
     {
       std::unique_lock lock(mutex_);
       const auto has_many = [&] {
@@ -220,27 +238,37 @@ void Recorder::write_loop() {
       };
       wake_.wait_for(lock, kWriteInterval, has_many);
       is_last = is_stopping_;
-      pieces = take_pieces();
+      if (is_losing)
+        lost = count_lost(take_pieces()) + std::exchange(gap_, 0);
+      else
+        pieces = take_pieces();
+      if (goes_on) new_segment(monotonic_now());  // names of a lost one are not known to the reader
     }
-    if (write(pieces, file_)) continue;
-    const std::lock_guard lock(mutex_);
-    has_file_ = false;
-    update_is_on();
-    return;
+    if (is_losing) {
+      file_.lose(lost);
+      is_losing = !goes_on;
+    } else if (!write(pieces)) {
+      is_losing = true;
+      next_try = monotonic_now() + kTryInterval;
+    }
   }
 }
 
-bool Recorder::write(const std::vector<Piece>& pieces, RecordFile& file) {
-  for (const Piece& piece : pieces) {
+bool Recorder::write(const std::vector<Piece>& pieces) {
+  for (auto piece = pieces.begin(); piece != pieces.end(); ++piece) {
     Status status;
-    if (piece.gap > 0) {
-      const Slot gap{SlotKind::kGap, 0, 0, 0, 0, piece.gap, 0};
-      status = file.append({&gap, 1});
+    if (piece->gap > 0) {
+      const Slot gap{SlotKind::kGap, 0, 0, 0, 0, piece->gap, 0};
+      status = file_.append({&gap, 1});
     }
-    const std::span<const Slot> slots(piece.segment->slots.get(), kSegmentSlots);
-    if (status.is_ok()) status = file.append(slots.subspan(piece.from, piece.to - piece.from));
+    const bool has_gap = status.is_ok();
+    const std::span<const Slot> slots(piece->segment->slots.get(), kSegmentSlots);
+    if (status.is_ok()) status = file_.append(slots.subspan(piece->from, piece->to - piece->from));
     if (status.is_ok()) continue;
-    RUEDA_LOG(kError, status.why + " This rank's records end here; training continues.");
+    file_.lose(count_lost({piece, pieces.end()}) - (has_gap ? piece->gap : 0));
+    RUEDA_LOG(kError, status.why +
+                          " Records of this rank are missing from here on, until there is room "
+                          "again; training continues.");
     return false;
   }
   return true;

@@ -1,7 +1,8 @@
 // What this process has done of late: one ring of records (record_format.h), bounded in memory and in time,
 // for all epochs. It is always on (the flight record), and it is written in two ways: on request or after a
 // failure the ring as it is, and while a timeline is on everything, by a thread of its own. Recording never
-// waits for a file: what the writer has not taken in time is dropped and counted. Any thread.
+// waits for a file: what the writer has not taken in time is dropped and counted. If the disk is full, what
+// it cannot take is counted too, and the file goes on when there is room again. Any thread.
 #pragma once
 
 #include <atomic>
@@ -9,6 +10,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -87,6 +89,7 @@ class Recorder {
     std::shared_ptr<const Segment> segment;
     size_t from = 0, to = 0;
     int64_t gap = 0;  // records that are missing before it
+    int64_t records = 0;
   };
 
   // mutex_ is held in all of these.
@@ -98,10 +101,11 @@ class Recorder {
   uint32_t id_of_call(std::string_view name);
   void update_is_on();
   std::vector<Piece> take_pieces();
+  int64_t count_lost(std::span<const Piece> pieces);
 
   void write_loop();
-  static bool write(const std::vector<Piece>& pieces, RecordFile& file);
-  void stop_file_locked();  // lifecycle_ is held
+  bool write(const std::vector<Piece>& pieces);  // false: what could not be written is counted in the file
+  void stop_file_locked();                       // lifecycle_ is held
 
   std::mutex lifecycle_;   // start_file, stop_file
   std::mutex ring_files_;  // write_ring: two threads may name the same path

@@ -4,6 +4,9 @@
 // (chrome_format.h), so that begins and ends stay balanced.
 #include "rueda/trace/timeline.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -39,6 +42,7 @@ class FileTimeline : public Timeline {
   Status start(const TimelineOptions& options) override {
     const std::lock_guard lifecycle(lifecycle_);
     if (is_on() && options.path == options_.path && options.rank == options_.rank) return Status::ok();
+    if (Status status = check_unwritten(options); !status.is_ok()) return status;
     stop_locked();
     {
       const std::lock_guard lock(mutex_);
@@ -159,6 +163,21 @@ class FileTimeline : public Timeline {
     if (!status.is_ok()) RUEDA_LOG(kWarning, status.why);
   }
 
+  // A file that goes on needs its state, which is kept of the last one only.
+  Status check_unwritten(const TimelineOptions& options) {
+    const bool is_new = written_.empty() || written_.back() != options.path;
+    if (!options.goes_on || options.path.empty()) return Status::ok();
+    const std::string beside = record_path(options.path, options.rank);
+    if (is_new && std::ranges::find(written_, options.path) != written_.end() &&
+        ::access(beside.c_str(), F_OK) == 0)
+      return {Code::kUnavailable, "The timeline " + options.path +
+                                      " was written by this process before another one, and would be "
+                                      "emptied; give this part a name of its own."};
+    if (is_new) std::erase(written_, options.path);
+    if (is_new) written_.push_back(options.path);
+    return Status::ok();
+  }
+
   Status open_file() {
     if (options_.goes_on && format_ && options_.path == written_path_ && file_.reopen()) return Status::ok();
     format_.reset();
@@ -244,6 +263,7 @@ class FileTimeline : public Timeline {
   std::unique_ptr<ChromeFormat> format_;  // writer thread only, while it runs; kept to continue a file
   TraceFile file_;                        // the same
   std::string written_path_;              // the file of format_ and file_
+  std::vector<std::string> written_;      // timelines of this process that may go on; the last one last
   std::thread writer_;
 
   std::atomic<bool> is_on_{false};

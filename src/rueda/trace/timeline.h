@@ -32,6 +32,7 @@ struct TimelineOptions {
 class Timeline : public TraceSink {
  public:
   // Starts the writer thread; rank 0 also opens the file. Fails with kUnavailable, naming path and errno.
+  // Refuses to go on with a file after another one has been written: it would empty the first.
   virtual Status start(const TimelineOptions& options) = 0;
   // Rank 0 only, any thread: adds events of another rank. offset is added to their times to convert them to
   // the clock of this host. A malformed batch is refused.
