@@ -25,20 +25,20 @@ def fit(optimizer, batches=STEPS, callbacks=(), **options):
 
 @on_every_rank
 def test_fit_marks_each_step_once_with_and_without_the_callback():
-    assert steps_of(lambda: fit(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))) == STEPS
+    assert steps_of(lambda: fit(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)))) == STEPS
     callback = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
-    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01))
     assert steps_of(lambda: fit(optimizer, callbacks=[callback])) == STEPS
 
 
 @on_every_rank
 def test_several_batches_of_one_step_mark_it_once():
-    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), backward_passes_per_step=2)
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), backward_passes_per_step=2)
     assert steps_of(lambda: fit(optimizer, batches=2 * STEPS)) == STEPS
 
 
 @on_every_rank
 def test_several_steps_of_one_execution_are_all_marked():
     at_once = 1 if keras.backend.backend() == "torch" else 3  # Keras does not do it with torch
-    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01))
     assert steps_of(lambda: fit(optimizer, steps_per_execution=at_once)) == STEPS
