@@ -206,6 +206,26 @@ def test_a_late_rank_shows_where_it_is_and_rank_0_says_when_it_goes_on(jobs: Job
     assert all(case.job.said(rank, "done") for rank in range(3)), case.job.everything()
 
 
+LATE_IN_EACH_STEP = """
+    for _ in range(4):
+        if is_victim: time.sleep(2.5)
+        step()
+"""
+
+
+def test_a_rank_that_is_late_in_each_step_is_said_once_and_once_more_when_it_is_over(jobs: Jobs) -> None:
+    late = Planted("steady", "missing", LATE_IN_EACH_STEP, tensor="first")
+    case = start(jobs, late, 1, "shm,tcp")
+    plant(case)
+    over = re.compile(r"rank 1 \(.*\) is no longer late: others have waited for it [34] times in \d+\.\d s")
+    wait_until(lambda: over.search(case.job.output(0)) is not None, 40, "the end of the verdict")
+    case.job.release("end")
+    case.job.assert_ended_well()
+    lines = [line for line in case.job.output(0).splitlines() if "Verdict: " in line]
+    assert len(lines) == 2, "\n".join(lines)
+    assert case.job.output(1).count("which is here") == 1
+
+
 @pytest.mark.parametrize("transports", ["shm,tcp", "tcp"])
 def test_a_stopped_rank_0_is_named_by_another_rank(jobs: Jobs, transports: str) -> None:
     (stopped,) = [planted for planted in MATRIX if planted.name == "stopped"]
