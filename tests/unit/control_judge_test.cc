@@ -285,6 +285,7 @@ TEST(Facts, survive_the_wire_and_are_bounded) {
                     .plan_started = 6,
                     .plan_stuck_for = 7,
                     .plan_lacks = "t",
+                    .presence = {.at = 16, .in_world = 17, .in_any = 18},
                     .sightings = {{.of = 8, .state = ProcessState::kTraced}},
                     .not_finite = NotFinite{.tensor = "n", .element = 9, .call = 10},
                     .links = {{.with = 1,

@@ -54,6 +54,7 @@ Observer::Observer(const Session& session, const Operations& operations, Nanos n
     : session_(session),
       operations_(operations),
       judge_(judge_options(session), now),
+      awaited_(session.size()),
       is_silent_(session.config.stall_check_disabled),
       wards_(wards_of(session.me, *session.all)),
       next_look_(session.links ? now : kLongestTime) {}
@@ -91,6 +92,7 @@ control::Facts Observer::facts(const control::Planner::Place& place, Nanos now) 
                        .plan_started = place.started,
                        .plan_stuck_for = place.stuck_for,
                        .plan_lacks = place.lacks,
+                       .presence = {},
                        .sightings = sightings_,
                        .not_finite = {},
                        .links = look_at_links(now)};
@@ -140,7 +142,11 @@ std::vector<Rank> Observer::look(const control::Planner::Place& place,
                                  TraceSink& trace) {
   next_look_ = now + kLookEvery;
   look_at_processes(now);
-  if (is_coordinator()) judge_.on_facts(session_.me, facts(place, now), now);
+  if (is_coordinator()) {
+    judge_.on_facts(session_.me, facts(place, now), now);
+    const std::lock_guard lock(mutex_);
+    stragglers_ = awaited_.stragglers(now);
+  }
   in_plan_ = judge_.waits_in_plan();
   std::erase_if(in_plan_, [](const control::StalledTensor& wait) { return wait.age < kShortestWait; });
   std::vector<Rank> explained;
@@ -152,6 +158,11 @@ std::vector<Rank> Observer::look(const control::Planner::Place& place,
     if (control::is_explained_by_stacks(verdict)) explained.push_back(verdict.rank);
   }
   return explained;
+}
+
+std::vector<control::Awaited::Straggler> Observer::stragglers() const {
+  const std::lock_guard lock(mutex_);
+  return stragglers_;
 }
 
 void Observer::lost(Rank rank, std::string_view loss, const std::string& why) {
