@@ -56,6 +56,10 @@ std::string pid(const Process& process) {
   return fmt::format("{} ({})", process.pid == 0 ? "-" : std::to_string(process.pid), process.own_pid);
 }
 
+std::string ranks_text(const std::vector<Rank>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + ranges(ranks);
+}
+
 using Row = std::vector<std::string>;
 
 std::string aligned(const std::vector<Row>& rows) {
@@ -84,8 +88,8 @@ std::map<std::string, std::vector<Process>> by_job(const std::vector<Process>& a
 }  // namespace
 
 std::string absent_text(const Absent& absent) {
-  return fmt::format("rank{} {} on {}: {}", absent.ranks.size() == 1 ? "" : "s", ranges(absent.ranks),
-                     printable(absent.host, kShownName), printable(absent.why, kShownReason));
+  return fmt::format("{} on {}: {}", ranks_text(absent.ranks), printable(absent.host, kShownName),
+                     printable(absent.why, kShownReason));
 }
 
 std::string status_table(const std::vector<Process>& all, const std::vector<Absent>& absent) {
@@ -103,17 +107,22 @@ std::string status_table(const std::vector<Process>& all, const std::vector<Abse
           {one.rank < 0 ? "-" : std::to_string(one.rank), one.host.empty() ? "-" : one.host, pid(one),
            std::to_string(one.steps), one.steps_per_s ? fmt::format("{:.2f}", *one.steps_per_s) : "-",
            amount(one.resident_bytes), one.link_bytes_per_s > 0 ? amount(one.link_bytes_per_s) + "/s" : "-",
-           plan(one), missing.empty() ? "-" : "rank " + ranges(missing), doing(one)});
+           plan(one), missing.empty() ? "-" : ranks_text(missing), doing(one)});
     }
     out += aligned(rows);
     if (job.empty()) continue;
+    for (const Process& one : ranks)
+      for (const Straggler& straggler : one.stragglers)
+        out += fmt::format(
+            "STRAGGLER rank {} (host {}): the others waited {:.0f} % of the last {:.0f} s for it\n",
+            straggler.rank, printable(straggler.host, kShownName), 100 * straggler.share, straggler.window_s);
     for (const Absent& one : absent)
       if (one.job == job) out += absent_text(one) + "\n";
     if (const std::vector<Rank> unknown = unknown_ranks(ranks, absent); !unknown.empty())
       out += fmt::format(
-          "rank {}: not among this user's processes on this host: RUEDA_STATUS is 0 there, or it has another "
+          "{}: not among this user's processes on this host: RUEDA_STATUS is 0 there, or it has another "
           "user, or a container with a folder of its own\n",
-          ranges(unknown));
+          ranks_text(unknown));
   }
   for (const Absent& one : absent)
     if (one.job.empty())

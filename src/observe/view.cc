@@ -62,6 +62,19 @@ std::vector<std::pair<std::string, std::vector<Rank>>> parse_elsewhere(const jso
   return hosts;
 }
 
+std::vector<Straggler> parse_stragglers(const json& from) {
+  std::vector<Straggler> stragglers;
+  const auto list = from.find("stragglers");
+  if (list == from.end() || !list->is_array()) return stragglers;
+  for (const json& one : *list)
+    if (one.is_object() && integer(one, "rank", -1) >= 0)
+      stragglers.push_back({.rank = static_cast<Rank>(integer(one, "rank")),
+                            .host = text(one, "host"),
+                            .share = real(one, "share").value_or(0),
+                            .window_s = real(one, "window_s").value_or(0)});
+  return stragglers;
+}
+
 bool has_joined(const Process& process) {
   return std::ranges::any_of(process.in_flight, [](const InFlight& one) { return one.what == "join"; });
 }
@@ -93,6 +106,7 @@ Result<Process> parse_process(const std::string& from) {
     for (const json& one : *list)
       if (one.is_object()) process.in_flight.push_back(parse_in_flight(one));
   process.elsewhere = parse_elsewhere(answer);
+  process.stragglers = parse_stragglers(answer);
   process.answer = std::move(answer);
   return process;
 }

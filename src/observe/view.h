@@ -20,6 +20,13 @@ struct InFlight {
   double age_s = 0;
 };
 
+// A rank for which the others wait, as rank 0 tells it.
+struct Straggler {
+  Rank rank = 0;
+  std::string host;
+  double share = 0, window_s = 0;
+};
+
 struct Process {
   nlohmann::json answer;  // as it came
   int own_pid = 0;        // as it sees itself
@@ -40,6 +47,7 @@ struct Process {
   std::vector<InFlight> in_flight;                                   // oldest first
   int64_t in_flight_count = 0;                                       // the list may be shorter
   std::vector<std::pair<std::string, std::vector<Rank>>> elsewhere;  // the ranks of each other host
+  std::vector<Straggler> stragglers;                                 // most awaited first; only of rank 0
 };
 
 // Ranks of another host that cannot be asked, have not answered to its agent, or whose agent has not.

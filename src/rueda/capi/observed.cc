@@ -121,6 +121,17 @@ void add_use(nlohmann::ordered_json& out, const runtime::Engine& engine) {
   out["cores"] = cores_in_use();
 }
 
+// Rank 0 knows for whom the others wait.
+void add_stragglers(nlohmann::ordered_json& out, const runtime::Engine& engine) {
+  if (engine.session().me != 0) return;
+  nlohmann::ordered_json& list = out["stragglers"] = nlohmann::ordered_json::array();
+  for (const control::Awaited::Straggler& one : engine.stragglers())
+    list.push_back({{"rank", one.rank},
+                    {"host", (*engine.session().all)[static_cast<size_t>(one.rank)].host},
+                    {"share", one.share},
+                    {"window_s", seconds(one.window)}});
+}
+
 nlohmann::ordered_json snapshot(runtime::Engine* engine) {
   nlohmann::ordered_json out;
   const Nanos now = monotonic_now();
@@ -149,6 +160,7 @@ nlohmann::ordered_json snapshot(runtime::Engine* engine) {
   out["bytes"] = counters.bytes.load();
   out["link_bytes_per_s"] = counters.meters->link_bytes_per_s.load();
   out["algorithm"] = counters.algorithm.load();
+  add_stragglers(out, *engine);
   add_in_flight(out, *engine, now);
   add_elsewhere(out, session);
   return out;
