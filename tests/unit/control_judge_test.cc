@@ -209,6 +209,9 @@ TEST_F(FourRanks, a_stopped_process_is_named_within_two_seconds_and_not_called_l
   ASSERT_THAT(said, SizeIs(1));
   EXPECT_EQ(said[0].fault, Fault::kStopped);
   EXPECT_THAT(pass(20 * kSecond), IsEmpty());
+  ASSERT_THAT(judge_.held(now_), SizeIs(1));
+  EXPECT_EQ(judge_.held(now_)[0].of, 3);
+  EXPECT_THAT(judge_.held(now_ + 10 * kSecond), IsEmpty()) << "old news";
 }
 
 TEST_F(FourRanks, a_process_that_a_debugger_holds_is_told_apart_from_a_stopped_one) {

@@ -107,15 +107,24 @@ bool Judge::is_swapping(Rank rank) const {
   return static_cast<double>(faults) > kSwapFaultsPerSecond * passed;
 }
 
-bool Judge::is_process_judged(Rank rank, Nanos now, Verdict& verdict) const {
-  const Known& one = known(rank);
+bool Judge::is_held(const Known& one, Nanos now) {
   const bool is_fresh =
       one.state_seen - one.state_since >= kHeldFor && now - one.state_seen <= kSightingsLast;
-  const bool is_stopped = is_fresh && one.state == ProcessState::kStopped;
-  const bool is_traced = is_fresh && one.state == ProcessState::kTraced;
+  return is_fresh && (one.state == ProcessState::kStopped || one.state == ProcessState::kTraced);
+}
+
+std::vector<Sighting> Judge::held(Nanos now) const {
+  std::vector<Sighting> found;
+  for (Rank rank = 0; std::cmp_less(rank, known_.size()); ++rank)
+    if (is_held(known(rank), now)) found.push_back({.of = rank, .state = known(rank).state});
+  return found;
+}
+
+bool Judge::is_process_judged(Rank rank, Nanos now, Verdict& verdict) const {
+  const Known& one = known(rank);
   verdict.rank = rank;
-  if (is_stopped || is_traced) {
-    verdict.fault = is_stopped ? Fault::kStopped : Fault::kDebugger;
+  if (is_held(one, now)) {
+    verdict.fault = one.state == ProcessState::kStopped ? Fault::kStopped : Fault::kDebugger;
     verdict.age = now - one.state_since;
     return true;
   }

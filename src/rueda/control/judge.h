@@ -35,6 +35,8 @@ class Judge {
   void on_facts(Rank from, Facts facts, Nanos now);
   void on_sighting(const Sighting& sighting, Nanos now);
 
+  // Ranks whose processes are stopped or in a debugger, as far as this rank has heard.
+  [[nodiscard]] std::vector<Sighting> held(Nanos now) const;
   // Tensors of the learned plan that wait, as far as the facts tell.
   [[nodiscard]] std::vector<StalledTensor> waits_in_plan() const;
   // waits: what waits for limit() or longer, outside of plans. Each verdict is said once, and once more when
@@ -65,6 +67,7 @@ class Judge {
   [[nodiscard]] Known& known(Rank rank) { return known_[static_cast<size_t>(rank)]; }
   [[nodiscard]] const Known& known(Rank rank) const { return known_[static_cast<size_t>(rank)]; }
   void excuse_all(Nanos now);
+  [[nodiscard]] static bool is_held(const Known& one, Nanos now);
   [[nodiscard]] bool is_process_judged(Rank rank, Nanos now, Verdict& verdict) const;
   [[nodiscard]] Verdict late(Rank rank, const StalledTensor& wait, const StalledTensor* other,
                              Nanos now) const;

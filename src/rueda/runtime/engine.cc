@@ -238,6 +238,7 @@ void Engine::look_around(Nanos now) {
   const std::vector<Rank> late =
       observer_.look(negotiation_.place_in_plan(now),
                      negotiation_.waiting_longer_than(observer_.limit(), now), now, recording_.timeline());
+  for (const control::Sighting& sighting : observer_.held(now)) verdicts_.held(sighting, now);
   if (!is_coordinator()) return;  // it judges rank 0 alone, and only whether that is stopped
   for (const control::Awaited::Wait& one : observer_.take_awaited())
     counters_.meters->waited_for(one.rank, one.waited);

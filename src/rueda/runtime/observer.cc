@@ -14,7 +14,8 @@ namespace {
 
 // A stopped process must be named within 2 s; it is seen twice before.
 constexpr Nanos kLookEvery = kSecond / 2;
-// How many ranks of its host a rank watches, those that follow it. Rank 0 watches all of its host.
+// How many ranks of its host a rank watches, those that follow it, besides rank 0, which watches all of its
+// host.
 constexpr size_t kWards = 3;
 // What a process uses is looked at in this time at least.
 constexpr Nanos kLongestUse = 3 * kSecond;
@@ -29,6 +30,9 @@ std::vector<Rank> wards_of(Rank me, const std::vector<PeerInfo>& all) {
     if (rank != me && share_pids(all, rank, me)) (rank > me ? after : before).push_back(rank);
   after.insert(after.end(), before.begin(), before.end());
   if (me != kCoordinator && after.size() > kWards) after.resize(kWards);
+  // If rank 0 is lost, every rank says why.
+  const bool sees_first = me != kCoordinator && share_pids(all, kCoordinator, me);
+  if (sees_first && std::ranges::find(after, kCoordinator) == after.end()) after.push_back(kCoordinator);
   return after;
 }
 

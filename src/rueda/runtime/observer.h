@@ -60,6 +60,10 @@ class Observer {
   // stacks say more about it.
   std::vector<Rank> look(const control::Planner::Place& place,
                          const std::vector<control::StalledTensor>& waits, Nanos now, TraceSink& trace);
+  // Ranks whose processes are stopped or in a debugger, as far as this rank knows.
+  [[nodiscard]] std::vector<control::Sighting> held(Nanos now) const {
+    return is_coordinator() ? judge_.held(now) : sightings_;
+  }
   // For how long others must have waited.
   [[nodiscard]] Nanos limit() const { return judge_.limit(); }
   // What has waited in the learned plan for a second or longer, at the last look. Mostly empty.
