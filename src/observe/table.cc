@@ -32,7 +32,8 @@ std::string printable(std::string text, size_t most) {
 }
 
 std::string doing(const Process& process) {
-  if (process.job.empty()) return "connects, or has no init yet";
+  if (process.starting) return fmt::format("init, {:.1f} s", process.starting->for_s);
+  if (process.job.empty()) return "has no init yet, or has left";
   if (!process.failure.empty()) return "failed: " + printable(process.failure, 80);
   if (process.in_flight.empty()) {
     if (process.input_for_s) return fmt::format("waits for input, {:.1f} s", *process.input_for_s);
@@ -58,6 +59,10 @@ std::string pid(const Process& process) {
 
 std::string ranks_text(const std::vector<Rank>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + ranges(ranks);
+}
+
+bool has_starting(const std::vector<Process>& ranks) {
+  return std::ranges::any_of(ranks, [](const Process& one) { return one.starting.has_value(); });
 }
 
 using Row = std::vector<std::string>;
@@ -97,12 +102,12 @@ std::string status_table(const std::vector<Process>& all, const std::vector<Abse
   for (const auto& [job, ranks] : by_job(all)) {
     if (!out.empty()) out += "\n";
     out += job.empty()
-               ? "not in a job\n"
+               ? (has_starting(ranks) ? "a job that starts\n" : "not in a job\n")
                : fmt::format("job {}: {} of {} ranks are here\n", job, ranks.size(), ranks.front().size);
     std::vector<Row> rows{
         {"RANK", "HOST", "PID", "STEPS", "STEP/S", "MEMORY", "SENDS", "PLAN", "WAITS FOR", "DOES"}};
     for (const Process& one : ranks) {
-      const std::vector<Rank> missing = waits_for(one, all, absent);
+      const std::vector<Rank> missing = one.starting ? one.starting->missing : waits_for(one, all, absent);
       rows.push_back(
           {one.rank < 0 ? "-" : std::to_string(one.rank), one.host.empty() ? "-" : one.host, pid(one),
            std::to_string(one.steps), one.steps_per_s ? fmt::format("{:.2f}", *one.steps_per_s) : "-",

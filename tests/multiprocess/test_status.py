@@ -12,7 +12,7 @@ import threading
 
 import pytest
 from launch_support import PYTHON, ROOT, RUEDA
-from metrics_support import METRICS, PATIENCE_S, environment_of, scraped, until
+from metrics_support import METRICS, PATIENCE_S, environment_of, free_ports, scraped, until
 
 # Rank 1 stops in C code in the middle of training; it keeps the interpreter's lock if it is told to.
 HANG = """
@@ -225,6 +225,32 @@ def test_a_rank_that_is_a_little_late_in_each_step_is_named_by_status_and_by_met
     assert all(waited[rank] > 5 * metrics[rank]["rueda_running_seconds_total"] for rank in (0, 2)), metrics
     assert metrics[0]["rueda_planned_calls_total"] > 20
     assert metrics[1]["rueda_late_seconds_total"] == {"other": 0}
+
+
+@pytest.mark.parametrize(("started", "missing"), [((0, 1), "ranks 2, 3"), ((1, 2), "rank 0")])
+def test_ranks_started_by_hand_say_who_has_not_called_init(folder, started, missing):
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_ports(1)), "WORLD_SIZE": "4"}
+    source = "import rueda.numpy as hvd; hvd.init()"
+    with contextlib.ExitStack() as stack:
+        ranks = []
+        for rank in started:
+            environment = environment_of(folder, RANK=str(rank), **place)
+            process = subprocess.Popen(
+                [PYTHON, "-c", source], env=environment, stderr=subprocess.PIPE, text=True
+            )
+            stack.callback(process.communicate)
+            stack.callback(process.kill)
+            ranks.append(process)
+        for process in ranks:
+            said = process.stderr.readline()
+            assert missing in said and "not called init" in said and "Start every rank" in said, said
+        shown = _status(folder)
+        assert set(shown) == set(started) and shown[started[0]]["size"] == 4
+        expected = [int(rank) for rank in re.findall(r"\d", missing)]
+        assert [one["waits_for"] for one in shown.values()] == [expected, expected]
+        table = _rueda(folder, "status")[1]
+        assert table.startswith("a job that starts\n"), table
+        assert re.search(rf"\n{started[1]} .* {missing.replace(', ', '-')} +init, \d", table), table
 
 
 def test_the_dashboard_asks_for_metrics_that_exist():

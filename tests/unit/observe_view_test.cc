@@ -142,6 +142,17 @@ TEST(Table, shows_who_waits_for_whom_and_which_ranks_are_elsewhere) {
   EXPECT_THAT(status_json(all, {}), HasSubstr("\"waits_for\": [\n        1\n      ]"));
 }
 
+TEST(Table, shows_a_rank_whose_init_waits_for_others) {
+  const Result<Process> read = parse_process(
+      R"({"pid": 7, "rank": 1, "size": 4, "starting": {"for_s": 12.34, "missing": [2, 3, "x"]}})");
+  ASSERT_TRUE(read.is_ok());
+  EXPECT_EQ(read.value().rank, 1);
+  EXPECT_EQ(read.value().size, 4);
+  const std::string table = status_table({read.value()}, {});
+  EXPECT_THAT(table, HasSubstr("a job that starts\n"));
+  EXPECT_THAT(table, HasSubstr("ranks 2-3  init, 12.3 s"));
+}
+
 TEST(Table, names_the_stragglers_that_rank_0_tells_of) {
   const Result<Process> read = parse_process(
       R"({"pid": 7, "rank": 0, "size": 3, "job": "ab", "host": "a", "stragglers": [

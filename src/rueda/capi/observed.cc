@@ -121,6 +121,16 @@ void add_use(nlohmann::ordered_json& out, const runtime::Engine& engine) {
   out["cores"] = cores_in_use();
 }
 
+// An init that waits for other ranks.
+void add_starting(nlohmann::ordered_json& out, Nanos now) {
+  const std::optional<runtime::InitWait::View> view = init_wait().view();
+  if (!view) return;
+  out["rank"] = view->rank;
+  out["size"] = view->size;
+  out["starting"] = {
+      {"met_at", view->met_at}, {"for_s", seconds(now - view->since)}, {"missing", view->missing}};
+}
+
 // Rank 0 knows for whom the others wait.
 void add_stragglers(nlohmann::ordered_json& out, const runtime::Engine& engine) {
   if (engine.session().me != 0) return;
@@ -140,6 +150,7 @@ nlohmann::ordered_json snapshot(runtime::Engine* engine) {
   out["is_initialized"] = engine != nullptr;
   out["resident_bytes"] = resident_bytes();
   add_steps(out, now);
+  if (engine == nullptr) add_starting(out, now);
   if (engine == nullptr) return out;
   const runtime::Session& session = engine->session();
   out["job"] = job_of(session);

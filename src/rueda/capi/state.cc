@@ -105,6 +105,8 @@ thread_local std::string t_text;
 
 }  // namespace
 
+const runtime::InitWait& init_wait() { return state().rendezvous.wait(); }
+
 std::shared_ptr<runtime::Engine> engine() {
   if (g_is_forked_child.load(std::memory_order_relaxed)) return nullptr;
   const std::lock_guard lock(state().mutex);
