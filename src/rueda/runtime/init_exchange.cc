@@ -19,8 +19,7 @@ constexpr Nanos kSlice = 250 * kMillisecond;  // between looks for a failure of 
 constexpr Nanos kFirstPause = 2 * kMillisecond;
 constexpr Nanos kLongestPause = 100 * kMillisecond;
 constexpr Nanos kTell = 2 * kSecond;  // for one answer of a store that may be gone
-constexpr Nanos kRefusalWait = kSecond;
-constexpr Nanos kCauseWait = kSecond;
+constexpr Nanos kRefusalWait = kSecond, kCauseWait = kSecond;
 constexpr Epoch kMostMissed = 64;
 constexpr size_t kNamed = 8;  // ranks that have not come
 
