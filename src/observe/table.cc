@@ -32,7 +32,8 @@ std::string printable(std::string text, size_t most) {
 }
 
 std::string doing(const Process& process) {
-  if (process.job.empty()) return "connects, or has no init yet";
+  if (process.starting) return fmt::format("init, {:.1f} s", process.starting->for_s);
+  if (process.job.empty()) return "has no init yet, or has left";
   if (!process.failure.empty()) return "failed: " + printable(process.failure, 80);
   if (process.in_flight.empty()) {
     if (process.input_for_s) return fmt::format("waits for input, {:.1f} s", *process.input_for_s);
@@ -54,6 +55,14 @@ std::string plan(const Process& process) {
 std::string pid(const Process& process) {
   if (process.pid == process.own_pid) return std::to_string(process.pid);
   return fmt::format("{} ({})", process.pid == 0 ? "-" : std::to_string(process.pid), process.own_pid);
+}
+
+std::string ranks_text(const std::vector<Rank>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + ranges(ranks);
+}
+
+bool has_starting(const std::vector<Process>& ranks) {
+  return std::ranges::any_of(ranks, [](const Process& one) { return one.starting.has_value(); });
 }
 
 using Row = std::vector<std::string>;
@@ -84,8 +93,8 @@ std::map<std::string, std::vector<Process>> by_job(const std::vector<Process>& a
 }  // namespace
 
 std::string absent_text(const Absent& absent) {
-  return fmt::format("rank{} {} on {}: {}", absent.ranks.size() == 1 ? "" : "s", ranges(absent.ranks),
-                     printable(absent.host, kShownName), printable(absent.why, kShownReason));
+  return fmt::format("{} on {}: {}", ranks_text(absent.ranks), printable(absent.host, kShownName),
+                     printable(absent.why, kShownReason));
 }
 
 std::string status_table(const std::vector<Process>& all, const std::vector<Absent>& absent) {
@@ -93,27 +102,32 @@ std::string status_table(const std::vector<Process>& all, const std::vector<Abse
   for (const auto& [job, ranks] : by_job(all)) {
     if (!out.empty()) out += "\n";
     out += job.empty()
-               ? "not in a job\n"
+               ? (has_starting(ranks) ? "a job that starts\n" : "not in a job\n")
                : fmt::format("job {}: {} of {} ranks are here\n", job, ranks.size(), ranks.front().size);
     std::vector<Row> rows{
         {"RANK", "HOST", "PID", "STEPS", "STEP/S", "MEMORY", "SENDS", "PLAN", "WAITS FOR", "DOES"}};
     for (const Process& one : ranks) {
-      const std::vector<Rank> missing = waits_for(one, all, absent);
+      const std::vector<Rank> missing = one.starting ? one.starting->missing : waits_for(one, all, absent);
       rows.push_back(
           {one.rank < 0 ? "-" : std::to_string(one.rank), one.host.empty() ? "-" : one.host, pid(one),
            std::to_string(one.steps), one.steps_per_s ? fmt::format("{:.2f}", *one.steps_per_s) : "-",
            amount(one.resident_bytes), one.link_bytes_per_s > 0 ? amount(one.link_bytes_per_s) + "/s" : "-",
-           plan(one), missing.empty() ? "-" : "rank " + ranges(missing), doing(one)});
+           plan(one), missing.empty() ? "-" : ranks_text(missing), doing(one)});
     }
     out += aligned(rows);
     if (job.empty()) continue;
+    for (const Process& one : ranks)
+      for (const Straggler& straggler : one.stragglers)
+        out += fmt::format(
+            "STRAGGLER rank {} (host {}): the others waited {:.0f} % of the last {:.0f} s for it\n",
+            straggler.rank, printable(straggler.host, kShownName), 100 * straggler.share, straggler.window_s);
     for (const Absent& one : absent)
       if (one.job == job) out += absent_text(one) + "\n";
     if (const std::vector<Rank> unknown = unknown_ranks(ranks, absent); !unknown.empty())
       out += fmt::format(
-          "rank {}: not among this user's processes on this host: RUEDA_STATUS is 0 there, or it has another "
+          "{}: not among this user's processes on this host: RUEDA_STATUS is 0 there, or it has another "
           "user, or a container with a folder of its own\n",
-          ranges(unknown));
+          ranks_text(unknown));
   }
   for (const Absent& one : absent)
     if (one.job.empty())

@@ -62,6 +62,33 @@ std::vector<std::pair<std::string, std::vector<Rank>>> parse_elsewhere(const jso
   return hosts;
 }
 
+std::vector<Rank> ranks_in(const json& from, const char* key) {
+  std::vector<Rank> ranks;
+  if (const auto found = from.find(key); found != from.end() && found->is_array())
+    for (const json& rank : *found)
+      if (rank.is_number_integer()) ranks.push_back(rank.get<Rank>());
+  return ranks;
+}
+
+void parse_starting(const json& from, Process& process) {
+  const json starting = object(from, "starting");
+  if (starting.empty()) return;
+  process.starting = {.for_s = real(starting, "for_s").value_or(0), .missing = ranks_in(starting, "missing")};
+}
+
+std::vector<Straggler> parse_stragglers(const json& from) {
+  std::vector<Straggler> stragglers;
+  const auto list = from.find("stragglers");
+  if (list == from.end() || !list->is_array()) return stragglers;
+  for (const json& one : *list)
+    if (one.is_object() && integer(one, "rank", -1) >= 0)
+      stragglers.push_back({.rank = static_cast<Rank>(integer(one, "rank")),
+                            .host = text(one, "host"),
+                            .share = real(one, "share").value_or(0),
+                            .window_s = real(one, "window_s").value_or(0)});
+  return stragglers;
+}
+
 bool has_joined(const Process& process) {
   return std::ranges::any_of(process.in_flight, [](const InFlight& one) { return one.what == "join"; });
 }
@@ -93,6 +120,8 @@ Result<Process> parse_process(const std::string& from) {
     for (const json& one : *list)
       if (one.is_object()) process.in_flight.push_back(parse_in_flight(one));
   process.elsewhere = parse_elsewhere(answer);
+  parse_starting(answer, process);
+  process.stragglers = parse_stragglers(answer);
   process.answer = std::move(answer);
   return process;
 }
@@ -100,6 +129,7 @@ Result<Process> parse_process(const std::string& from) {
 std::vector<Rank> waits_for(const Process& process, const std::vector<Process>& all,
                             const std::vector<Absent>& absent) {
   std::vector<Rank> missing;
+  if (process.starting) return process.starting->missing;
   if (process.in_flight.empty() || !process.failure.empty()) return missing;
   const InFlight& oldest = process.in_flight.front();
   if (oldest.age_s < kSureAfter_s) return missing;

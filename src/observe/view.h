@@ -20,6 +20,19 @@ struct InFlight {
   double age_s = 0;
 };
 
+// A rank for which the others wait, as rank 0 tells it.
+struct Straggler {
+  Rank rank = 0;
+  std::string host;
+  double share = 0, window_s = 0;
+};
+
+// An init that waits for other ranks.
+struct Starting {
+  double for_s = 0;
+  std::vector<Rank> missing;  // as far as this process knows; empty: all have come, or nobody knows yet
+};
+
 struct Process {
   nlohmann::json answer;  // as it came
   int own_pid = 0;        // as it sees itself
@@ -27,9 +40,10 @@ struct Process {
   std::string job;        // empty: it has not been connected yet
   Rank rank = -1, size = 0;
   std::string host;
-  std::string reached_at;  // the host as its launcher names it; empty: this host
-  int launcher = 0;        // the process id of that launcher
-  std::string failure;     // why the job cannot go on; empty: it can
+  std::string reached_at;            // the host as its launcher names it; empty: this host
+  int launcher = 0;                  // the process id of that launcher
+  std::optional<Starting> starting;  // it has a rank and a size, and no job yet
+  std::string failure;               // why the job cannot go on; empty: it can
   int64_t steps = 0;
   std::optional<double> steps_per_s;
   int64_t resident_bytes = 0, link_bytes_per_s = 0;
@@ -40,6 +54,7 @@ struct Process {
   std::vector<InFlight> in_flight;                                   // oldest first
   int64_t in_flight_count = 0;                                       // the list may be shorter
   std::vector<std::pair<std::string, std::vector<Rank>>> elsewhere;  // the ranks of each other host
+  std::vector<Straggler> stragglers;                                 // most awaited first; only of rank 0
 };
 
 // Ranks of another host that cannot be asked, have not answered to its agent, or whose agent has not.

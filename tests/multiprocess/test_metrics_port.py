@@ -106,6 +106,7 @@ def test_only_who_shows_the_token_is_answered(folder):
             assert _ask(port, token)[0] == 200
     with pytest.raises(ConnectionRefusedError):
         _ask(port, token)
+    assert not file.exists()
 
 
 def test_the_token_follows_from_the_secret_and_goes_into_the_file_named(folder):
@@ -191,4 +192,4 @@ def test_a_process_has_the_port_while_it_is_initialized_and_only_if_asked(folder
     )
     assert done.stdout.split() == [str(int(is_on)), "0"] * 2, done.stderr
     assert done.stderr == ""
-    assert bool(list(pathlib.Path(folder, "rueda").glob("*.token"))) == is_on
+    assert not list(pathlib.Path(folder, "rueda").glob("*.token"))

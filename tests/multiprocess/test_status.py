@@ -12,7 +12,7 @@ import threading
 
 import pytest
 from launch_support import PYTHON, ROOT, RUEDA
-from metrics_support import METRICS, PATIENCE_S, environment_of, scraped, until
+from metrics_support import METRICS, PATIENCE_S, environment_of, free_ports, scraped, until
 
 # Rank 1 stops in C code in the middle of training; it keeps the interpreter's lock if it is told to.
 HANG = """
@@ -186,6 +186,71 @@ def test_metrics_count_what_every_front_end_does():
     assert after["rueda_call_seconds"]["count"] - before["rueda_call_seconds"]["count"] == 4
     assert after["rueda_up"] == 1 and hvd.metrics()["rueda_up"] == 0
     assert after["rueda_resident_bytes"] > 1e6
+
+
+# Rank 1 computes for longer than the others in each step of a learned plan.
+LATE = """
+import json, os, sys, time
+import numpy, rueda.numpy as hvd
+hvd.init()
+goes_on = True
+while goes_on:
+    time.sleep(0.1 if hvd.rank() == 1 else 0.02)
+    hvd.allreduce(numpy.ones(100, numpy.float32), name="gradient")
+    goes_on = hvd.allreduce(numpy.float32([not os.path.exists(sys.argv[1])]), name="goes on", op=hvd.Min)[0]
+    hvd.mark_step()
+print(json.dumps([hvd.rank(), hvd.metrics()]), flush=True)
+"""
+
+
+def test_a_rank_that_is_a_little_late_in_each_step_is_named_by_status_and_by_metrics(folder):
+    over = folder / "over"
+    command = [RUEDA, "run", "-np", "3", PYTHON, "-c", LATE, str(over)]
+    with subprocess.Popen(command, env=environment_of(folder), stdout=subprocess.PIPE, text=True) as job:
+        try:
+            until(
+                lambda: _rueda(folder, "status")[1],
+                lambda text: re.search(r"STRAGGLER rank 1 \(host .*\): the others waited [4-9]\d %", text),
+            )
+            (straggler,) = _status(folder)[0]["stragglers"]
+        finally:
+            over.touch()
+        lines = job.communicate(timeout=PATIENCE_S)[0].splitlines()
+    assert job.returncode == 0 and straggler["rank"] == 1 and straggler["share"] > 0.4, straggler
+    metrics = dict(json.loads(line.partition("] ")[2]) for line in lines)
+    late = metrics[0]["rueda_late_seconds_total"]
+    assert late["1"] > 1 and late.get("2", 0) < late["1"] / 5, late
+    waited = [metrics[rank]["rueda_waiting_seconds_total"]["ranks"] for rank in range(3)]
+    assert waited[1] < min(waited[0], waited[2]) / 2, waited
+    assert all(waited[rank] > 5 * metrics[rank]["rueda_running_seconds_total"] for rank in (0, 2)), metrics
+    assert metrics[0]["rueda_planned_calls_total"] > 20
+    assert metrics[1]["rueda_late_seconds_total"] == {"other": 0}
+
+
+@pytest.mark.parametrize(("started", "missing"), [((0, 1), "ranks 2, 3"), ((1, 2), "rank 0")])
+def test_ranks_started_by_hand_say_who_has_not_called_init(folder, started, missing):
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_ports(1)), "WORLD_SIZE": "4"}
+    source = "import rueda.numpy as hvd; hvd.init()"
+    with contextlib.ExitStack() as stack:
+        ranks = []
+        for rank in started:
+            environment = environment_of(folder, RANK=str(rank), **place)
+            process = subprocess.Popen(
+                [PYTHON, "-c", source], env=environment, stderr=subprocess.PIPE, text=True
+            )
+            stack.callback(process.communicate)
+            stack.callback(process.kill)
+            ranks.append(process)
+        for process in ranks:
+            said = process.stderr.readline()
+            assert missing in said and "not called init" in said and "Start every rank" in said, said
+        shown = _status(folder)
+        assert set(shown) == set(started) and shown[started[0]]["size"] == 4
+        expected = [int(rank) for rank in re.findall(r"\d", missing)]
+        assert [one["waits_for"] for one in shown.values()] == [expected, expected]
+        table = _rueda(folder, "status")[1]
+        assert table.startswith("a job that starts\n"), table
+        assert re.search(rf"\n{started[1]} .* {missing.replace(', ', '-')} +init, \d", table), table
 
 
 def test_the_dashboard_asks_for_metrics_that_exist():

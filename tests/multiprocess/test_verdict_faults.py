@@ -138,9 +138,9 @@ class Case:
         return f"{self.planted.name} on rank {self.victim}, after {self.first_at - self.began:.1f} s: {said}"
 
 
-def start(jobs: Jobs, planted: Planted, victim: int, transports: str) -> Case:
+def start(jobs: Jobs, planted: Planted, victim: int, transports: str, **more: str) -> Case:
     source = f"VICTIM = {victim}\n" + PROGRAM.replace("{fault}", planted.fault.strip())
-    return Case(planted, victim, jobs.start(3, source, environment=TIMES, transports=transports))
+    return Case(planted, victim, jobs.start(3, source, environment={**TIMES, **more}, transports=transports))
 
 
 def plant(case: Case) -> None:
@@ -206,6 +206,26 @@ def test_a_late_rank_shows_where_it_is_and_rank_0_says_when_it_goes_on(jobs: Job
     assert all(case.job.said(rank, "done") for rank in range(3)), case.job.everything()
 
 
+LATE_IN_EACH_STEP = """
+    for _ in range(4):
+        if is_victim: time.sleep(2.5)
+        step()
+"""
+
+
+def test_a_rank_that_is_late_in_each_step_is_said_once_and_once_more_when_it_is_over(jobs: Jobs) -> None:
+    late = Planted("steady", "missing", LATE_IN_EACH_STEP, tensor="first")
+    case = start(jobs, late, 1, "shm,tcp")
+    plant(case)
+    over = re.compile(r"rank 1 \(.*\) is no longer late: others have waited for it [34] times in \d+\.\d s")
+    wait_until(lambda: over.search(case.job.output(0)) is not None, 40, "the end of the verdict")
+    case.job.release("end")
+    case.job.assert_ended_well()
+    lines = [line for line in case.job.output(0).splitlines() if "Verdict: " in line]
+    assert len(lines) == 2, "\n".join(lines)
+    assert case.job.output(1).count("which is here") == 1
+
+
 @pytest.mark.parametrize("transports", ["shm,tcp", "tcp"])
 def test_a_stopped_rank_0_is_named_by_another_rank(jobs: Jobs, transports: str) -> None:
     (stopped,) = [planted for planted in MATRIX if planted.name == "stopped"]
@@ -215,6 +235,22 @@ def test_a_stopped_rank_0_is_named_by_another_rank(jobs: Jobs, transports: str) 
     case.job.kill(0, signal.SIGCONT)
     end(case)
     assert case.is_right(), case.describe()
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_stopped_rank_is_lost_as_stopped_and_not_as_silent(jobs: Jobs, victim: int) -> None:
+    (stopped,) = [planted for planted in MATRIX if planted.name == "stopped"]
+    case = start(jobs, stopped, victim, "tcp", RUEDA_PEER_TIMEOUT_SECONDS="5")
+    plant(case)
+    others = [rank for rank in range(3) if rank != victim]
+    lost = f"rank {victim} \\(.*\\) was lost: its process was stopped by a signal \\(SIGSTOP or SIGTSTP\\)"
+    for rank in others:
+        failed = case.job.await_said(rank, "failed")
+        assert re.search(lost, failed["text"]), failed
+    speaker = others[0]
+    wait_until(lambda: re.search(f"Verdict: stopped: {lost}", case.job.output(speaker)), 10, "the last line")
+    case.job.kill(victim, signal.SIGCONT)
+    end(case)
 
 
 # Short worlds, one after the other in the same processes: each has a judge of its own.

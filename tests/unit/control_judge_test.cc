@@ -71,10 +71,78 @@ TEST_F(FourRanks, a_rank_that_does_nothing_is_missing_and_said_to_be_so_once) {
   EXPECT_LE(said[0].age, 6 * kSecond);
   EXPECT_THAT(said[0].waiting, ElementsAre(0, 1, 2));
   waits_.clear();
-  const auto over = pass(kSecond);
+  const auto over = pass(15 * kSecond);
   ASSERT_THAT(over, SizeIs(1));
   EXPECT_TRUE(over[0].is_over);
-  EXPECT_THAT(verdict_line(over[0], who), HasSubstr("rank 3 (host b) goes on after 20"));
+  EXPECT_THAT(verdict_line(over[0], who), HasSubstr("rank 3 (host b) goes on after 20.0 s."));
+}
+
+TEST_F(FourRanks, a_rank_whose_input_is_late_in_each_step_is_said_once_then_every_five_minutes_with_sums) {
+  std::vector<Verdict> said;
+  const auto train = [&](int steps) {
+    for (int step = 0; step < steps; ++step) {
+      facts_[1].input_for = kSecond;
+      wait_for("x", {0, 2, 3}, {1});
+      for (Verdict& one : pass(6 * kSecond)) said.push_back(one);
+      waits_.clear();
+      facts_[1].input_for = 0;
+      for (Verdict& one : pass(kSecond)) said.push_back(one);
+    }
+  };
+  train(40);
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].fault, Fault::kLateInInput);
+  EXPECT_THAT(verdict_line(said[0], who), HasSubstr("rank 1 (host b): it has not submitted x, in which"));
+  train(20);
+  ASSERT_THAT(said, SizeIs(2));
+  EXPECT_THAT(verdict_line(said[1], who),
+              HasSubstr("rank 1 (host b): others have waited for it 44 times in 306.0 s, for 263.0 s in all; "
+                        "it has not submitted x"));
+  const auto over = pass(20 * kSecond);
+  ASSERT_THAT(over, SizeIs(1));
+  EXPECT_EQ(
+      verdict_line(over[0], who),
+      "Verdict: late in input: rank 1 (host b) is no longer late: others have waited for it 60 times in "
+      "419.0 s, for 360.0 s in all.");
+}
+
+TEST_F(FourRanks, a_late_rank_that_then_never_comes_is_said_again_although_five_minutes_have_not_passed) {
+  wait_for("x", {0, 1, 2}, {3});
+  EXPECT_THAT(pass(6 * kSecond), SizeIs(1));
+  waits_.clear();
+  EXPECT_THAT(pass(60 * kSecond), SizeIs(1)) << "it goes on";
+  wait_for("y", {0, 1, 2}, {3});
+  EXPECT_THAT(pass(25 * kSecond), IsEmpty());
+  const auto said = pass(10 * kSecond);
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_FALSE(said[0].is_over);
+  EXPECT_EQ(said[0].tensor, "y");
+  EXPECT_EQ(said[0].times, 2);
+  EXPECT_THAT(pass(100 * kSecond), IsEmpty());
+}
+
+TEST_F(FourRanks, a_rank_that_is_late_for_two_reasons_in_turn_is_said_once_for_each) {
+  std::vector<Verdict> said;
+  for (int step = 0; step < 30; ++step) {
+    busy_ = step % 2 == 0 ? 2 : -1;
+    wait_for("x", {0, 1, 3}, {2});
+    for (Verdict& one : pass(9 * kSecond)) said.push_back(one);
+    waits_.clear();
+    pass(kSecond);
+  }
+  ASSERT_THAT(said, SizeIs(2));
+  EXPECT_EQ(said[0].fault, Fault::kLateInCompute);
+  EXPECT_EQ(said[1].fault, Fault::kMissing);
+}
+
+TEST_F(FourRanks, a_rank_that_is_late_is_not_over_while_its_process_is_stopped) {
+  wait_for("x", {0, 1, 2}, {3});
+  EXPECT_THAT(pass(6 * kSecond), SizeIs(1));
+  seen_ = {.of = 3, .state = ProcessState::kStopped};
+  silent_ = 3;
+  const auto said = pass(60 * kSecond);
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].fault, Fault::kStopped);
 }
 
 TEST_F(FourRanks, a_rank_that_uses_a_core_is_late_in_compute) {
@@ -141,6 +209,9 @@ TEST_F(FourRanks, a_stopped_process_is_named_within_two_seconds_and_not_called_l
   ASSERT_THAT(said, SizeIs(1));
   EXPECT_EQ(said[0].fault, Fault::kStopped);
   EXPECT_THAT(pass(20 * kSecond), IsEmpty());
+  ASSERT_THAT(judge_.held(now_), SizeIs(1));
+  EXPECT_EQ(judge_.held(now_)[0].of, 3);
+  EXPECT_THAT(judge_.held(now_ + 10 * kSecond), IsEmpty()) << "old news";
 }
 
 TEST_F(FourRanks, a_process_that_a_debugger_holds_is_told_apart_from_a_stopped_one) {
@@ -217,6 +288,7 @@ TEST(Facts, survive_the_wire_and_are_bounded) {
                     .plan_started = 6,
                     .plan_stuck_for = 7,
                     .plan_lacks = "t",
+                    .presence = {.at = 16, .in_world = 17, .in_any = 18},
                     .sightings = {{.of = 8, .state = ProcessState::kTraced}},
                     .not_finite = NotFinite{.tensor = "n", .element = 9, .call = 10},
                     .links = {{.with = 1,

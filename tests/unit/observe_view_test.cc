@@ -82,7 +82,7 @@ TEST(View, ranks_of_hosts_that_nobody_reaches_are_named_with_their_host) {
   const std::string table = status_table({read.value()}, found);
   EXPECT_THAT(table, HasSubstr("\nranks 2-3 on b: no rueda run"));
   EXPECT_THAT(table,
-              HasSubstr("\nrank 1, 4: not among this user's processes on this host: RUEDA_STATUS is 0"));
+              HasSubstr("\nranks 1, 4: not among this user's processes on this host: RUEDA_STATUS is 0"));
 }
 
 TEST(View, a_process_of_a_container_is_shown_with_both_process_ids) {
@@ -140,6 +140,28 @@ TEST(Table, shows_who_waits_for_whom_and_which_ranks_are_elsewhere) {
   EXPECT_THAT(table, HasSubstr("rank 1"));
   EXPECT_THAT(table, HasSubstr("rank 2: not among this user's processes on this host"));
   EXPECT_THAT(status_json(all, {}), HasSubstr("\"waits_for\": [\n        1\n      ]"));
+}
+
+TEST(Table, shows_a_rank_whose_init_waits_for_others) {
+  const Result<Process> read = parse_process(
+      R"({"pid": 7, "rank": 1, "size": 4, "starting": {"for_s": 12.34, "missing": [2, 3, "x"]}})");
+  ASSERT_TRUE(read.is_ok());
+  EXPECT_EQ(read.value().rank, 1);
+  EXPECT_EQ(read.value().size, 4);
+  const std::string table = status_table({read.value()}, {});
+  EXPECT_THAT(table, HasSubstr("a job that starts\n"));
+  EXPECT_THAT(table, HasSubstr("ranks 2-3  init, 12.3 s"));
+}
+
+TEST(Table, names_the_stragglers_that_rank_0_tells_of) {
+  const Result<Process> read = parse_process(
+      R"({"pid": 7, "rank": 0, "size": 3, "job": "ab", "host": "a", "stragglers": [
+          {"rank": 2, "host": "b", "share": 0.314, "window_s": 10.02}, 3, {"rank": "x"}]})");
+  ASSERT_TRUE(read.is_ok());
+  EXPECT_THAT(status_table({read.value()}, {}),
+              HasSubstr("\nSTRAGGLER rank 2 (host b): the others waited 31 % of the last 10 s for it\n"));
+  EXPECT_THAT(status_json({read.value()}, {}), HasSubstr("\"share\": 0.314"));
+  EXPECT_THAT(status_table({process(0, {gradient()})}, {}), Not(HasSubstr("STRAGGLER")));
 }
 
 TEST(Table, says_what_a_rank_does_that_is_in_no_operation) {

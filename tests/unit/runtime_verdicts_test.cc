@@ -138,13 +138,42 @@ TEST_F(OnRankZero, a_lost_rank_that_does_not_exist_is_nobody) {
   EXPECT_EQ(ends[0].lost, -1);
 }
 
-TEST_F(OnRankZero, a_rank_that_falls_silent_is_lost) {
-  for (const Rank rank : {1, 3}) verdicts_.heard(rank, kBegin + kTimeout);
-  for (Nanos now = kBegin; now <= kBegin + kTimeout; now += kSecond) verdicts_.tick(now);
-  const auto ends = only<Verdicts::End>(verdicts_.tick(kBegin + kTimeout + 1));
-  ASSERT_THAT(ends, SizeIs(1));
-  EXPECT_EQ(ends[0].lost, 2);
-  EXPECT_THAT(ends[0].why.why, HasSubstr("it has not answered for 8 s"));
+class WithRankTwoSilent : public OnRankZero {
+ protected:
+  // The last thing seen of its process, and when.
+  Verdicts::End lost(ProcessState state, Nanos seen) {
+    for (const Rank rank : {1, 3}) verdicts_.heard(rank, kBegin + kTimeout);
+    for (Nanos now = kBegin; now <= kBegin + kTimeout; now += kSecond) {
+      if (now == seen) verdicts_.held({.of = 2, .state = state}, now);
+      verdicts_.tick(now);
+    }
+    const auto ends = only<Verdicts::End>(verdicts_.tick(kBegin + kTimeout + 1));
+    EXPECT_THAT(ends, SizeIs(1));
+    return ends.empty() ? Verdicts::End() : ends[0];
+  }
+};
+
+TEST_F(WithRankTwoSilent, it_is_lost_as_silent) {
+  const Verdicts::End end = lost(ProcessState::kUnknown, 0);
+  EXPECT_EQ(end.lost, 2);
+  EXPECT_EQ(end.loss, "silent");
+  EXPECT_THAT(end.why.why, HasSubstr("it has not answered for 8 s"));
+}
+
+TEST_F(WithRankTwoSilent, it_is_lost_as_stopped_if_that_is_known) {
+  const Verdicts::End end = lost(ProcessState::kStopped, kBegin + kTimeout);
+  EXPECT_EQ(end.lost, 2);
+  EXPECT_EQ(end.loss, "stopped");
+  EXPECT_THAT(end.why.why, HasSubstr("its process was stopped by a signal (SIGSTOP or SIGTSTP) and has not "
+                                     "answered for 8 s; look for who stopped it"));
+}
+
+TEST_F(WithRankTwoSilent, it_is_lost_as_held_by_a_debugger_if_that_is_known) {
+  EXPECT_EQ(lost(ProcessState::kTraced, kBegin + kTimeout).loss, "in a debugger");
+}
+
+TEST_F(WithRankTwoSilent, it_is_not_called_stopped_for_what_it_was_some_seconds_ago) {
+  EXPECT_EQ(lost(ProcessState::kStopped, kBegin + 4 * kSecond).loss, "silent");
 }
 
 TEST_F(OnAnotherRank, reports_a_broken_data_channel_once_and_waits_for_the_verdict) {

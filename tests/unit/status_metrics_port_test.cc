@@ -192,6 +192,16 @@ TEST_F(TokenFile, one_that_others_may_read_or_write_is_refused_and_left_alone) {
   EXPECT_EQ(text(), "mine");
 }
 
+TEST_F(TokenFile, is_removed_at_the_end_unless_another_job_has_written_its_token) {
+  ASSERT_TRUE(write_token_file(path_, "one").is_ok());
+  remove_token_file(path_, "on");
+  remove_token_file(path_, "other");
+  remove_token_file(base_ + "/none", "one");
+  EXPECT_EQ(text(), "one\n");
+  remove_token_file(path_, "one");
+  EXPECT_FALSE(std::filesystem::exists(path_));
+}
+
 TEST_F(TokenFile, a_link_a_pipe_and_a_missing_folder_are_refused) {
   std::filesystem::create_symlink(base_ + "/elsewhere", path_);
   EXPECT_FALSE(write_token_file(path_, "one").is_ok());

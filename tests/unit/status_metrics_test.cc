@@ -25,15 +25,50 @@ CallTrace call() {
 
 TEST(Meters, a_call_counts_by_collective_and_its_time_by_cause) {
   Meters meters;
-  meters.called(call());
+  CallTrace negotiated = call();
+  negotiated.is_planned = false;
+  negotiated.still = kMillisecond;  // all had come
+  meters.called(negotiated);
   EXPECT_EQ(meters.calls[0], 1);
   EXPECT_EQ(meters.bytes[0], 4'000);
   EXPECT_EQ(meters.tensors[0], 3);
-  EXPECT_EQ(meters.planned_calls, 1);
-  EXPECT_EQ(meters.negotiating_ns, 2 * kSecond);
+  EXPECT_EQ(meters.planned_calls, 0);
+  EXPECT_EQ(meters.others_ns, 2 * kSecond);
   EXPECT_EQ(meters.queued_ns, kSecond);
   EXPECT_EQ(meters.running_ns, kMillisecond);
   EXPECT_EQ(meters.call_time.sum(), 3 * kSecond + kMillisecond);
+}
+
+TEST(Meters, a_bucket_of_a_plan_waits_for_other_ranks_while_its_call_stands_still) {
+  Meters meters;
+  CallTrace planned = call();
+  planned.ended = planned.started + 5 * kSecond;
+  planned.still = 4 * kSecond;
+  meters.called(planned);
+  EXPECT_EQ(meters.planned_calls, 1);
+  EXPECT_EQ(meters.others_ns, 4 * kSecond);
+  EXPECT_EQ(meters.queued_ns, 3 * kSecond);
+  EXPECT_EQ(meters.running_ns, kSecond);
+  planned.still = kMillisecond / 2;
+  meters.called(planned);
+  EXPECT_EQ(meters.others_ns, 4 * kSecond) << "that is the transfer's own time";
+}
+
+TEST(Meters, a_late_rank_has_a_place_once_others_have_waited_for_it_for_a_second) {
+  Meters meters;
+  meters.waited_for(7, kSecond / 2);
+  meters.waited_for(7, kSecond / 2);
+  meters.waited_for(7, kSecond / 4);
+  const std::string text = prometheus_text(families_of(meters, {}), {{"rank", "0"}});
+  EXPECT_THAT(text, HasSubstr("rueda_late_seconds_total{rank=\"0\",late_rank=\"7\"} 0.75\n"));
+  EXPECT_THAT(text, HasSubstr("rueda_late_seconds_total{rank=\"0\",late_rank=\"other\"} 0.5\n"));
+}
+
+TEST(Meters, the_late_ranks_of_a_big_job_share_a_bounded_number_of_places) {
+  Meters meters;
+  for (Rank rank = 0; rank < 1'000; ++rank) meters.waited_for(rank, 2 * kSecond);
+  EXPECT_EQ(meters.late_ranks.back().rank, static_cast<Rank>(Meters::kLateRanks) - 1);
+  EXPECT_EQ(meters.other_late_ns, (1'000 - 32) * 2 * kSecond);
 }
 
 TEST(Meters, a_rank_that_has_joined_submits_nothing_and_waits_for_nothing) {
@@ -42,7 +77,7 @@ TEST(Meters, a_rank_that_has_joined_submits_nothing_and_waits_for_nothing) {
   joined.submitted = 0;
   meters.called(joined);
   EXPECT_EQ(meters.calls[0], 1);
-  EXPECT_EQ(meters.negotiating_ns, 0);
+  EXPECT_EQ(meters.others_ns, 0);
   EXPECT_EQ(meters.call_time.sum(), 0);
 }
 

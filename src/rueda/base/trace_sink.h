@@ -53,6 +53,9 @@ struct CallTrace {
   Nanos transfer_began = 0;  // packing was over; `started` if nothing was packed
   Nanos unpack_began = 0;
   Nanos ended = 0;
+  // The longest time in it in which nothing moved, neither this call nor another one. In a learned plan this
+  // rank waited then for one that had not come.
+  Nanos still = 0;
 };
 
 enum class SpanKind : uint8_t {

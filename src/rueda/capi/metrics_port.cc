@@ -2,7 +2,9 @@
 
 #include <mutex>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "rueda/base/log.h"
 #include "rueda/capi/observed.h"
@@ -21,6 +23,7 @@ constexpr int64_t kLastPort = 65'535;
 struct OpenPort {
   std::mutex mutex;
   std::unique_ptr<status::MetricsPort> port;
+  std::string file, token;  // a token file of our own; empty: the user has named one, which stays
 };
 // Never freed, like the state of capi.
 OpenPort& open_port() {
@@ -36,11 +39,14 @@ Result<std::string> token_of(const Secret& job) {
 }
 
 Status write_token(const Config& config, const std::string& token) {
+  OpenPort& at = open_port();
+  at.file.clear();
   if (!config.metrics_token_file.empty()) return status::write_token_file(config.metrics_token_file, token);
   const std::string folder = status::folder_path();
   if (Status status = status::make_folder(folder); !status.is_ok()) return status;
-  return status::write_token_file(folder + "/metrics-" + std::to_string(config.metrics_port) + ".token",
-                                  token);
+  at.file = folder + "/metrics-" + std::to_string(config.metrics_port) + ".token";
+  at.token = token;
+  return status::write_token_file(at.file, token);
 }
 
 std::string current_text() {
@@ -80,7 +86,10 @@ void start_metrics_port(const runtime::Session& session, const Secret& job) {
 void stop_metrics_port() {
   std::unique_ptr<status::MetricsPort> leaving;  // joins its thread when the lock is released
   const std::lock_guard lock(open_port().mutex);
-  leaving = std::move(open_port().port);
+  OpenPort& at = open_port();
+  leaving = std::move(at.port);
+  // A rank that ends otherwise leaves it, and the next job with this port overwrites it.
+  if (!at.file.empty()) status::remove_token_file(std::exchange(at.file, {}), at.token);
 }
 
 }  // namespace rueda::capi

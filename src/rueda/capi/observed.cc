@@ -122,6 +122,27 @@ void add_use(nlohmann::ordered_json& out, const runtime::Engine& engine) {
   out["cores"] = cores_in_use();
 }
 
+// An init that waits for other ranks.
+void add_starting(nlohmann::ordered_json& out, Nanos now) {
+  const std::optional<runtime::InitWait::View> view = init_wait().view();
+  if (!view) return;
+  out["rank"] = view->rank;
+  out["size"] = view->size;
+  out["starting"] = {
+      {"met_at", view->met_at}, {"for_s", seconds(now - view->since)}, {"missing", view->missing}};
+}
+
+// Rank 0 knows for whom the others wait.
+void add_stragglers(nlohmann::ordered_json& out, const runtime::Engine& engine) {
+  if (engine.session().me != 0) return;
+  nlohmann::ordered_json& list = out["stragglers"] = nlohmann::ordered_json::array();
+  for (const control::Awaited::Straggler& one : engine.stragglers())
+    list.push_back({{"rank", one.rank},
+                    {"host", (*engine.session().all)[static_cast<size_t>(one.rank)].host},
+                    {"share", one.share},
+                    {"window_s", seconds(one.window)}});
+}
+
 nlohmann::ordered_json snapshot(runtime::Engine* engine) {
   nlohmann::ordered_json out;
   const Nanos now = monotonic_now();
@@ -130,6 +151,7 @@ nlohmann::ordered_json snapshot(runtime::Engine* engine) {
   out["is_initialized"] = engine != nullptr;
   out["resident_bytes"] = resident_bytes();
   add_steps(out, now);
+  if (engine == nullptr) add_starting(out, now);
   if (engine == nullptr) return out;
   const runtime::Session& session = engine->session();
   out["job"] = job_of(session);
@@ -150,6 +172,7 @@ nlohmann::ordered_json snapshot(runtime::Engine* engine) {
   out["bytes"] = counters.bytes.load();
   out["link_bytes_per_s"] = counters.meters->link_bytes_per_s.load();
   out["algorithm"] = counters.algorithm.load();
+  add_stragglers(out, *engine);
   add_in_flight(out, *engine, now);
   add_elsewhere(out, session);
   return out;

@@ -122,6 +122,8 @@ void warn_of_misspelt_settings() {
 
 }  // namespace
 
+const runtime::InitWait& init_wait() { return state().rendezvous.wait(); }
+
 std::shared_ptr<runtime::Engine> engine() {
   if (g_is_forked_child.load(std::memory_order_relaxed)) return nullptr;
   const std::lock_guard lock(state().mutex);

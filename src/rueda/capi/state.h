@@ -14,6 +14,9 @@ namespace rueda::capi {
 // Null before init, after shutdown and in a forked child.
 std::shared_ptr<runtime::Engine> engine();
 
+// For whom an init of this process waits.
+const runtime::InitWait& init_wait();
+
 // The arena from which shared buffers are allocated. It is made at the first call and kept
 // until the process ends.
 Result<std::shared_ptr<memory::Arena>> arena();

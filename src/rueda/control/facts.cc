@@ -8,7 +8,9 @@
 namespace rueda::control {
 namespace {
 
-constexpr int64_t kMostSent = int64_t{1} << 56;  // bytes or nanoseconds: sums stay within 64 bits
+constexpr int64_t kMostCounted = int64_t{1} << 56;  // bytes or nanoseconds: sums stay within 64 bits
+
+bool is_count(int64_t number) { return number >= 0 && number <= kMostCounted; }
 
 }  // namespace
 
@@ -23,6 +25,9 @@ Bytes encode(const Facts& facts) {
   writer.put(facts.plan_started);
   writer.put(facts.plan_stuck_for);
   writer.put_string(facts.plan_lacks);
+  writer.put(facts.presence.at);
+  writer.put(facts.presence.in_world);
+  writer.put(facts.presence.in_any);
   writer.put_list(facts.sightings, [](ByteWriter& to, const Sighting& sighting) {
     to.put(sighting.of);
     to.put(sighting.state);
@@ -56,6 +61,9 @@ Result<Facts> decode_facts(std::span<const std::byte> payload) {
   facts.plan_started = reader.get<int64_t>();
   facts.plan_stuck_for = reader.get<Nanos>();
   facts.plan_lacks = reader.get_string(kMaxNameBytes);
+  facts.presence = {
+      .at = reader.get<Nanos>(), .in_world = reader.get<Nanos>(), .in_any = reader.get<Nanos>()};
+  if (!is_count(facts.presence.in_world) || !is_count(facts.presence.in_any)) reader.fail();
   facts.sightings = reader.get_list(kMaxRanks, [](ByteReader& from) {
     Sighting sighting{.of = from.get<Rank>(), .state = from.get<ProcessState>()};
     if (sighting.of < 0 || static_cast<int>(sighting.state) >= kProcessStates) from.fail();
@@ -70,7 +78,6 @@ Result<Facts> decode_facts(std::span<const std::byte> payload) {
         .with = from.get<Rank>(),
         .sent = {.bytes = from.get<int64_t>(), .busy = from.get<Nanos>(), .pauses = from.get<int64_t>()},
         .received = {.awaited_bytes = from.get<int64_t>(), .awaited = from.get<Nanos>()}};
-    const auto is_count = [](int64_t number) { return number >= 0 && number <= kMostSent; };
     const bool are_counts = is_count(link.sent.bytes) && is_count(link.sent.busy) &&
                             is_count(link.sent.pauses) && is_count(link.received.awaited_bytes) &&
                             is_count(link.received.awaited);

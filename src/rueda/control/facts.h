@@ -37,6 +37,13 @@ struct LinkFact {
   trace::LinkTotal received;  // what a receiver knows
 };
 
+// For how long a rank has taken part in collectives in this epoch: awaited.h.
+struct Presence {
+  Nanos at = 0;        // on the rank's own clock
+  Nanos in_world = 0;  // until then; in collectives of all ranks
+  Nanos in_any = 0;    // in those of any process set
+};
+
 struct Facts {
   ProcessUse use;
   Nanos input_for = 0;       // for so long the program has waited for input; 0 = it does not
@@ -45,6 +52,7 @@ struct Facts {
   int64_t plan_started = 0;  // buckets of it
   Nanos plan_stuck_for = 0;  // for so long the bucket under way has not moved; 0 = none is under way
   std::string plan_lacks;    // the next tensor that this rank must submit in the plan
+  Presence presence;
   std::vector<Sighting> sightings;
   std::optional<NotFinite> not_finite;
   std::vector<LinkFact> links;  // those that have moved since the last look at them

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <set>
 #include <utility>
 
 namespace rueda::control {
@@ -27,7 +28,7 @@ constexpr double kSwapFaultsPerSecond = 50;
 constexpr Nanos kUntilUnreachable = 3 * kSecond;
 // Facts come once a second from every rank.
 constexpr Nanos kAllHaveSpoken = 2 * kSecond;
-constexpr Nanos kSayAgainAfter = 30 * kSecond;  // if the fault has changed its class
+constexpr Nanos kSayAgainAfter = 30 * kSecond;  // if the fault of a process has changed its class
 
 bool holds(const std::vector<Rank>& ranks, Rank rank) {
   return std::ranges::find(ranks, rank) != ranks.end();
@@ -56,6 +57,7 @@ const StalledTensor* other_of_circle(Rank rank, const StalledTensor& wait,
 Judge::Judge(const Options& options, Nanos now)
     : options_(options),
       known_(static_cast<size_t>(options.ranks)),
+      late_(options.limit),
       links_(options.hosts),
       last_tick_(now),
       next_tick_(now) {
@@ -105,15 +107,24 @@ bool Judge::is_swapping(Rank rank) const {
   return static_cast<double>(faults) > kSwapFaultsPerSecond * passed;
 }
 
-bool Judge::is_process_judged(Rank rank, Nanos now, Verdict& verdict) const {
-  const Known& one = known(rank);
+bool Judge::is_held(const Known& one, Nanos now) {
   const bool is_fresh =
       one.state_seen - one.state_since >= kHeldFor && now - one.state_seen <= kSightingsLast;
-  const bool is_stopped = is_fresh && one.state == ProcessState::kStopped;
-  const bool is_traced = is_fresh && one.state == ProcessState::kTraced;
+  return is_fresh && (one.state == ProcessState::kStopped || one.state == ProcessState::kTraced);
+}
+
+std::vector<Sighting> Judge::held(Nanos now) const {
+  std::vector<Sighting> found;
+  for (Rank rank = 0; std::cmp_less(rank, known_.size()); ++rank)
+    if (is_held(known(rank), now)) found.push_back({.of = rank, .state = known(rank).state});
+  return found;
+}
+
+bool Judge::is_process_judged(Rank rank, Nanos now, Verdict& verdict) const {
+  const Known& one = known(rank);
   verdict.rank = rank;
-  if (is_stopped || is_traced) {
-    verdict.fault = is_stopped ? Fault::kStopped : Fault::kDebugger;
+  if (is_held(one, now)) {
+    verdict.fault = one.state == ProcessState::kStopped ? Fault::kStopped : Fault::kDebugger;
     verdict.age = now - one.state_since;
     return true;
   }
@@ -145,12 +156,13 @@ Verdict Judge::late(Rank rank, const StalledTensor& wait, const StalledTensor* o
   return verdict;
 }
 
-void Judge::find_late(const std::vector<StalledTensor>& waits, std::map<Key, Verdict>& found,
-                      Nanos now) const {
+Judge::Found Judge::find_late(const std::vector<StalledTensor>& waits, const Found& processes,
+                              Nanos now) const {
+  Found found;
   for (const StalledTensor& wait : waits) {
     if (wait.age < options_.limit || wait.waiting.empty()) continue;
     for (const Rank rank : wait.missing) {
-      if (found.contains({rank, Group::kProcess})) continue;
+      if (processes.contains(rank)) continue;
       // Before the first facts nothing is known, and facts that no longer come are the news.
       if (known(rank).facts_at == 0) continue;
       const StalledTensor* other = other_of_circle(rank, wait, waits);
@@ -159,11 +171,12 @@ void Judge::find_late(const std::vector<StalledTensor>& waits, std::map<Key, Ver
       if (other != nullptr && !are_at_fault(wait.missing, wait.waiting)) continue;
       Verdict verdict = late(rank, wait, other, now);
       const bool is_known = verdict.core_percent >= 0 || wait.age >= options_.limit + kFactsLast;
-      if (!is_known && !said_.contains({rank, Group::kLate})) continue;
-      const auto [at, is_new] = found.try_emplace({rank, Group::kLate}, verdict);
+      if (!is_known) continue;
+      const auto [at, is_new] = found.try_emplace(rank, verdict);
       if (!is_new && at->second.age < verdict.age) at->second = std::move(verdict);
     }
   }
+  return found;
 }
 
 std::vector<StalledTensor> Judge::waits_in_plan() const {
@@ -193,14 +206,16 @@ std::vector<Verdict> Judge::tick(const std::vector<StalledTensor>& waits, Nanos 
   if (now - last_tick_ > kWasAway) excuse_all(now);
   last_tick_ = now;
   next_tick_ = now + kTickEvery;
-  std::map<Key, Verdict> found;
+  Found processes;
   for (Rank rank = 0; std::cmp_less(rank, known_.size()); ++rank)
-    if (Verdict verdict; is_process_judged(rank, now, verdict))
-      found.try_emplace({rank, Group::kProcess}, verdict);
+    if (Verdict verdict; is_process_judged(rank, now, verdict)) processes.try_emplace(rank, verdict);
   std::vector<StalledTensor> all = waits_in_plan();
   all.insert(all.end(), waits.begin(), waits.end());
-  find_late(all, found, now);
-  std::vector<Verdict> news = compare(found, now);
+  std::vector<Verdict> news = compare(processes, now);
+  std::set<Rank> held;
+  for (const auto& [rank, verdict] : processes) held.insert(rank);
+  for (Verdict& verdict : late_.tick(find_late(all, processes, now), held, now))
+    news.push_back(std::move(verdict));
   for (Verdict& verdict : find_not_finite(now)) news.push_back(std::move(verdict));
   for (Verdict& verdict : find_slow_links(now)) news.push_back(std::move(verdict));
   return news;
@@ -239,12 +254,10 @@ std::vector<Verdict> Judge::find_not_finite(Nanos now) {
 }
 
 // What is new, and what is over.
-std::vector<Verdict> Judge::compare(const std::map<Key, Verdict>& found, Nanos now) {
+std::vector<Verdict> Judge::compare(const Found& processes, Nanos now) {
   std::vector<Verdict> news;
   for (auto at = said_.begin(); at != said_.end();) {
-    // A rank that is stopped is no longer said to be late, but its wait is not over.
-    const bool holds_still = found.contains(at->first) || found.contains({at->first.first, Group::kProcess});
-    if (holds_still) {
+    if (processes.contains(at->first)) {
       ++at;
       continue;
     }
@@ -254,13 +267,13 @@ std::vector<Verdict> Judge::compare(const std::map<Key, Verdict>& found, Nanos n
     news.push_back(std::move(over));
     at = said_.erase(at);
   }
-  for (const auto& [key, verdict] : found) {
-    const auto before = said_.find(key);
+  for (const auto& [rank, verdict] : processes) {
+    const auto before = said_.find(rank);
     const bool is_new = before == said_.end();
     const bool has_changed =
         !is_new && before->second.verdict.fault != verdict.fault && now - before->second.at >= kSayAgainAfter;
     if (!is_new && !has_changed) continue;
-    said_[key] = {.verdict = verdict, .since = is_new ? now - verdict.age : before->second.since, .at = now};
+    said_[rank] = {.verdict = verdict, .since = is_new ? now - verdict.age : before->second.since, .at = now};
     news.push_back(verdict);
   }
   return news;

@@ -45,6 +45,13 @@ void Planner::remember(OperationId operation, std::vector<Request> requests) {
   unanswered_[operation] = std::move(requests);
 }
 
+bool Planner::awaits_world() const {
+  return std::ranges::any_of(unanswered_, [](const auto& one) {
+    return std::ranges::any_of(one.second,
+                               [](const Request& request) { return name_of(request).first == 0; });
+  });
+}
+
 void Planner::forget(OperationId operation) {
   const auto found = unanswered_.find(operation);
   if (found == unanswered_.end()) return;

@@ -130,6 +130,8 @@ class Planner {
   [[nodiscard]] bool has_plan() const { return runner_.is_active(); }
   [[nodiscard]] int64_t started() const { return runner_.started(); }  // buckets of the plan
   [[nodiscard]] int64_t plans_begun() const { return plans_begun_; }
+  // Something of process set 0 is not answered. A change of process sets concerns the world.
+  [[nodiscard]] bool awaits_world() const;
   // Sent to the coordinator and not answered yet, in order of submission.
   [[nodiscard]] const std::map<OperationId, std::vector<Request>>& unanswered() const { return unanswered_; }
 

@@ -172,6 +172,7 @@ Result<std::optional<Session>> meet(const Start& start, RendezvousPoint& point) 
   InitExchange exchange(*point.rendezvous().store, number.value(), world.rank, world.size, start.deadline,
                         lost);
   exchange.watch(point.interruption());
+  exchange.tell(point.wait());
   // Freed after a failure, so that a rank that has run out of descriptors can still report it through
   // a file store.
   std::array<UniqueFd, 4> reserve;
@@ -191,6 +192,30 @@ Result<std::optional<Session>> meet(const Start& start, RendezvousPoint& point) 
   if (point.rendezvous().server != nullptr) exchange.await_readers(kFarewellWait);
   return cause;
 }
+
+// Ranks that wait for rank 0 say so: only a wait for the others knows more, in InitExchange.
+class WhileWaiting {
+ public:
+  WhileWaiting(RendezvousPoint& point, const store::World& world)
+      : point_(point), given_(point.interruption()) {
+    point.wait().begin(world.rank, world.size, world.url.empty() ? world.seed_host : world.url,
+                       monotonic_now());
+    point.watch([given = given_, &wait = point.wait()] {
+      wait.say(monotonic_now());
+      return store::is_set(given);
+    });
+  }
+  ~WhileWaiting() {
+    point_.wait().end();
+    point_.watch(given_);
+  }
+  WhileWaiting(const WhileWaiting&) = delete;
+  WhileWaiting& operator=(const WhileWaiting&) = delete;
+
+ private:
+  RendezvousPoint& point_;
+  store::Interrupted given_;
+};
 
 // What was found and chosen, in one line for the log.
 std::string summary_of(const Session& session) {
@@ -256,6 +281,7 @@ Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const sto
     RUEDA_LOG(kInfo, summary_of(session));
     return made;
   }
+  const WhileWaiting waiting(point, world);
   if (Status s = point.open(world, config.interface, deadline); !s.is_ok())
     return refused.is_ok() ? s : refused;
   if (!refused.is_ok()) {
@@ -265,10 +291,8 @@ Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const sto
   const Start start{config, world, options, mpi, deadline};
   Result<std::optional<Session>> met = meet(start, point);
   while (met.is_ok() && !met.value()) met = meet(start, point);
-  if (!met.is_ok()) {
-    point.note_failure(met.status());
-    return met.status();
-  }
+  if (!met.is_ok()) point.note_failure(met.status());
+  if (!met.is_ok()) return met.status();
   point.forget_loss();
   Session session = *std::move(met).value();
   RUEDA_LOG(kInfo, summary_of(session));

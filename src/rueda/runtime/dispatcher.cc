@@ -76,6 +76,7 @@ bool Dispatcher::progress() {
   for (size_t i = 0; has_work && i < backends_.all().size(); ++i)
     if (!backends_.all()[i]->is_idle()) moved = backends_.all()[i]->progress(done_) || moved;
   has_moved_ = has_moved_ || moved;
+  if (moved) note_movement();
   for (const backend::Done& done : std::exchange(done_, {})) {
     const auto at = std::ranges::find(running_, done.id, [](const auto& item) { return item->id; });
     RUEDA_CHECK(at != running_.end(), "a backend finished a call that was not running");
@@ -86,6 +87,16 @@ bool Dispatcher::progress() {
   }
   if (has_launched_) look_at_devices();
   return start_what_fits() || moved;
+}
+
+// Only buckets of plans start before all ranks have come.
+void Dispatcher::note_movement() {
+  Nanos now = 0;
+  for (const auto& item : running_) {
+    if (item->origin != Origin::kPlanned) continue;
+    if (now == 0) now = monotonic_now();
+    item->moved(now);
+  }
 }
 
 // What was launched is done here, and nobody may wait for it on the host. The other ranks learn only from
@@ -101,6 +112,13 @@ void Dispatcher::look_at_devices() {
 bool Dispatcher::waits_on_memory() const {
   return !running_.empty() &&
          std::ranges::all_of(running_, [](const auto& item) { return item->backend->waits_on_memory(); });
+}
+
+bool Dispatcher::is_in_world() const {
+  const auto is_of_world = [](const auto& item) {
+    return item->is_call() && item->response->process_set == 0;
+  };
+  return std::ranges::any_of(running_, is_of_world) || std::ranges::any_of(queue_, is_of_world);
 }
 
 bool Dispatcher::start_what_fits() {

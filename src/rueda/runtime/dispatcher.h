@@ -40,6 +40,8 @@ class Dispatcher {
   // Whether a call has moved since this was asked last.
   bool take_moved() { return std::exchange(has_moved_, false); }
   [[nodiscard]] bool is_idle() const { return queue_.empty() && running_.empty(); }
+  // Something of process set 0, the world, is under way.
+  [[nodiscard]] bool is_in_world() const;
   // Responses not finished yet: the coordinator holds back while there are several, so that tensors fuse.
   [[nodiscard]] size_t backlog() const { return queue_.size() + running_.size(); }
   // Something runs, and all that runs waits for what other processes write into memory.
@@ -77,6 +79,7 @@ class Dispatcher {
   void start(std::unique_ptr<Item> owner);
   void finish(Item& item, const backend::Done& done);
   void look_at_devices();
+  void note_movement();
   void fail_unsupported(const Batch& batch);
   void mark_end(const control::Bucket& response);  // of the innermost bar of each tensor
   void mark_ends(const Batch& batch, bool is_ok);

@@ -75,6 +75,11 @@ class Dispatcher::Item final : public backend::ActivitySink {
   bool is_recorded = false;       // and counted
   Nanos ordered = 0, started = 0, transfer_began = 0, unpack_began = 0;  // if it is recorded
 
+  void moved(Nanos now) {
+    still_ = std::max(still_, now - std::max(moved_at_, started));
+    moved_at_ = now;
+  }
+
   [[nodiscard]] CallTrace record_of(const backend::Done& done, Nanos ended) const {
     CallTrace call = trace_of(*batch);
     call.is_planned = origin == Origin::kPlanned;
@@ -88,6 +93,7 @@ class Dispatcher::Item final : public backend::ActivitySink {
     call.transfer_began = transfer_began;
     call.unpack_began = unpack_began;
     call.ended = ended;
+    call.still = std::max(still_, ended - std::max(moved_at_, started));
     return call;
   }
 
@@ -111,6 +117,7 @@ class Dispatcher::Item final : public backend::ActivitySink {
 
   bool is_open_ = false;
   bool has_packed_ = false;
+  Nanos moved_at_ = 0, still_ = 0;
 };
 
 }  // namespace rueda::runtime

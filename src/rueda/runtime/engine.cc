@@ -102,6 +102,7 @@ bool Engine::turn() {
     carry_out(verdicts_.tick(now));
     recording_.look_at_links(*session_.links, now, *counters_.meters);
   }
+  note_engagement(now);
   carry_out(farewell_.tick(state_for_farewell()));
   return moved;
 }
@@ -111,7 +112,9 @@ bool Engine::look_closely(const std::atomic<bool>& is_done) {
   if (is_on_wires && !session_.links) return false;
   for (int look = 0; look < kCloseLooks && !is_done.load(std::memory_order_acquire); ++look) {
     if (is_on_wires && !session_.links->progress(session_.on_data)) continue;
-    if (dispatcher_.progress() || is_on_wires) return true;
+    const bool has_moved = dispatcher_.progress();
+    if (has_moved) note_engagement(std::nullopt);
+    if (has_moved || is_on_wires) return true;
   }
   return false;
 }
@@ -218,15 +221,27 @@ void Engine::send_trace_batches() {
 }
 
 void Engine::send_facts(Nanos now) {
-  const control::Facts facts = observer_.facts(negotiation_.place_in_plan(now), now);
+  control::Facts facts = observer_.facts(negotiation_.place_in_plan(now), now);
+  facts.presence = engagement_.at(now);
   channel_.send(kCoordinator, control::MessageType::kFacts, control::encode(facts));
+}
+
+// It looks at the clock only when something changes, unless it is given the time.
+void Engine::note_engagement(std::optional<Nanos> now) {
+  const bool is_waiting = negotiation_.awaits_answers();
+  const bool in_any = is_waiting || !dispatcher_.is_idle();
+  const bool in_world = in_any && (dispatcher_.is_in_world() || (is_waiting && negotiation_.awaits_world()));
+  if (!engagement_.is(in_world, in_any)) engagement_.note(in_world, in_any, now ? *now : monotonic_now());
 }
 
 void Engine::look_around(Nanos now) {
   const std::vector<Rank> late =
       observer_.look(negotiation_.place_in_plan(now),
                      negotiation_.waiting_longer_than(observer_.limit(), now), now, recording_.timeline());
+  for (const control::Sighting& sighting : observer_.held(now)) verdicts_.held(sighting, now);
   if (!is_coordinator()) return;  // it judges rank 0 alone, and only whether that is stopped
+  for (const control::Awaited::Wait& one : observer_.take_awaited())
+    counters_.meters->waited_for(one.rank, one.waited);
   for (const Rank rank : late) {
     if (rank != session_.me)
       channel_.send(rank, control::MessageType::kShowStacks, {});

@@ -17,6 +17,7 @@
 #include "rueda/runtime/counters.h"
 #include "rueda/runtime/dispatcher.h"
 #include "rueda/runtime/driver.h"
+#include "rueda/runtime/engagement.h"
 #include "rueda/runtime/farewell.h"
 #include "rueda/runtime/groups.h"
 #include "rueda/runtime/negotiation.h"
@@ -57,6 +58,8 @@ class Engine final : private Work {
   void input_begins() { observer_.input_begins(monotonic_now()); }
   void input_ends() { observer_.input_ends(); }
   [[nodiscard]] Nanos input_since() const { return observer_.input_since(); }  // 0: it does not wait
+
+  [[nodiscard]] std::vector<control::Awaited::Straggler> stragglers() const { return observer_.stragglers(); }
 
   // Leaves in good order: everything the coordinator has ordered completes, then all ranks stop.
   // Bounded in time.
@@ -114,6 +117,7 @@ class Engine final : private Work {
   void send_trace_batches();
   void send_facts(Nanos now);
   void look_around(Nanos now);
+  void note_engagement(std::optional<Nanos> now);
   [[nodiscard]] Status shut_down_status() const;
 
   Session session_;
@@ -126,6 +130,7 @@ class Engine final : private Work {
   Negotiation negotiation_;
   Verdicts verdicts_;
   Observer observer_;
+  Engagement engagement_;
   Farewell farewell_;
   std::atomic<Rank> lost_rank_{-1};
   Driver driver_;  // last: its thread uses everything above

@@ -38,6 +38,10 @@ void Engine::carry_out(const Verdicts::Ping& ping) {
   const control::Heartbeat heartbeat{.sent = monotonic_now(), .echo_sent = 0, .echo_received = 0};
   const Bytes payload = control::encode(heartbeat);
   for (const Rank peer : ping.to) channel_.send(peer, control::MessageType::kHeartbeat, payload);
+  // The others say in their answers how long they have taken part until now.
+  const bool asks_all = std::cmp_equal(ping.to.size() + 1, session_.size());
+  if (is_coordinator() && asks_all)
+    observer_.on_presence(session_.me, engagement_.at(heartbeat.sent), heartbeat.sent);
 }
 
 void Engine::carry_out(const Verdicts::Answer& answer) {

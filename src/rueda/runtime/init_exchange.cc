@@ -9,6 +9,7 @@
 #include "rueda/backend/mpi/find.h"
 #include "rueda/base/log.h"
 #include "rueda/base/release.h"
+#include "rueda/control/mismatch.h"
 #include "rueda/store/arrived.h"
 
 namespace rueda::runtime {
@@ -18,9 +19,9 @@ constexpr Nanos kSlice = 250 * kMillisecond;  // between looks for a failure of 
 constexpr Nanos kFirstPause = 2 * kMillisecond;
 constexpr Nanos kLongestPause = 100 * kMillisecond;
 constexpr Nanos kTell = 2 * kSecond;  // for one answer of a store that may be gone
-constexpr Nanos kRefusalWait = kSecond;
-constexpr Nanos kCauseWait = kSecond;
+constexpr Nanos kRefusalWait = kSecond, kCauseWait = kSecond;
 constexpr Epoch kMostMissed = 64;
+constexpr size_t kNamed = 8;  // ranks that have not come
 
 // "<number> open" while ranks may still come, "<number> closed" afterwards.
 constexpr std::string_view kExchangeKey = "exchange";
@@ -281,6 +282,7 @@ Status InitExchange::gather(std::vector<PeerInfo>& all) {
     if (!info.is_ok()) return info.status();
     all.push_back(std::move(info).value());
   }
+  if (wait_ != nullptr) wait_->found({}, monotonic_now());
   return Status::ok();
 }
 
@@ -349,9 +351,14 @@ Result<std::string> InitExchange::await(Rank rank) {
     if (raw.is_ok() || raw.status().code != Code::kTimeout) return raw;
     if (Status s = interrupted(); !s.is_ok()) return s;
     if (Status s = check_lost(); !s.is_ok()) return s;
+    tell_missing(rank);
     if (deadline_.is_past()) {
-      return Status(Code::kTimeout, missing() + " of " + std::to_string(size_) +
-                                        " did not call init in time (met at " + store_.description() +
+      std::vector<Rank> ranks = missing(0, kNamed + 1);
+      const bool is_cut = ranks.size() > kNamed;
+      if (is_cut) ranks.pop_back();
+      return Status(Code::kTimeout, control::rank_list(ranks) + (is_cut ? ", …" : "") + " of " +
+                                        std::to_string(size_) + " did not call init in time (met at " +
+                                        store_.description() +
                                         "); start every rank, or raise RUEDA_START_TIMEOUT.");
     }
   }
@@ -376,17 +383,18 @@ Status InitExchange::check_lost() {
   return not_back(*lost_, return_time_);
 }
 
-std::string InitExchange::missing() const {
-  std::string text;
-  int count = 0;
-  for (Rank rank = 0; rank < size_ && count < 9; ++rank) {
-    if (store_.try_get(key(rank), Deadline::after(kSlice)).is_ok()) continue;
-    if (++count == 9)
-      text += ", …";
-    else
-      text += (text.empty() ? "" : ", ") + std::to_string(rank);
-  }
-  return (count == 1 ? "rank " : "ranks ") + text;
+void InitExchange::tell_missing(Rank from) {
+  if (wait_ == nullptr || !wait_->is_due(monotonic_now())) return;
+  const Rank most = me_ == 0 || size_ <= InitWait::kSmallWorld ? size_ : 1;
+  wait_->found(missing(from, static_cast<size_t>(most)), monotonic_now());
+  wait_->say(monotonic_now());
+}
+
+std::vector<Rank> InitExchange::missing(Rank from, size_t at_most) const {
+  std::vector<Rank> ranks;
+  for (Rank rank = from; rank < size_ && ranks.size() < at_most; ++rank)
+    if (!store_.try_get(key(rank), Deadline::after(kSlice)).is_ok()) ranks.push_back(rank);
+  return ranks;
 }
 
 }  // namespace rueda::runtime

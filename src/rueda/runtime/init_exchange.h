@@ -12,6 +12,7 @@
 #include "rueda/base/clock.h"
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
+#include "rueda/runtime/init_wait.h"
 #include "rueda/runtime/peer_info.h"
 #include "rueda/store/ended.h"
 #include "rueda/store/world.h"
@@ -53,6 +54,8 @@ class RendezvousPoint {
   // Rank 0 with a file store: ranks that come when this process has ended shall know why init failed.
   void note_failure(const Status& why);
 
+  // For whom this init waits. Any thread.
+  [[nodiscard]] InitWait& wait() { return *wait_; }
   // Until the next call, waits of this object end soon after this returns true.
   void watch(store::Interrupted is_interrupted) { is_interrupted_ = std::move(is_interrupted); }
   [[nodiscard]] const store::Interrupted& interruption() const { return is_interrupted_; }
@@ -83,6 +86,7 @@ class RendezvousPoint {
   bool has_left_refusal_ = false;
   store::Interrupted is_interrupted_;
   std::optional<LostRank> lost_;
+  std::unique_ptr<InitWait> wait_ = std::make_unique<InitWait>();
   std::shared_ptr<backend::mpi::Process> mpi_;
 };
 
@@ -95,6 +99,11 @@ class InitExchange {
                const LostRank* lost = nullptr, Nanos return_time = kReturnTime);
 
   void watch(const store::Interrupted& is_interrupted) { is_interrupted_ = is_interrupted; }
+  // Tells it who is missing, while this exchange gathers.
+  void tell(InitWait& wait) {
+    wait_ = &wait;
+    wait.found({}, 0);  // rank 0 has come
+  }
 
   Status publish(const PeerInfo& info);
   Status gather(std::vector<PeerInfo>& all);
@@ -115,7 +124,9 @@ class InitExchange {
   Status check_others();
   Status check_ended(const store::EndedRank& ended);
   Status check_lost();
-  [[nodiscard]] std::string missing() const;
+  // from: all ranks before it have come.
+  [[nodiscard]] std::vector<Rank> missing(Rank from, size_t at_most) const;
+  void tell_missing(Rank from);
 
   store::Store& store_;
   Epoch number_;
@@ -127,6 +138,7 @@ class InitExchange {
   Nanos return_time_;
   Nanos return_deadline_;
   store::Interrupted is_interrupted_;
+  InitWait* wait_ = nullptr;
   bool is_told_ = false;
   bool is_superseded_ = false;
 };

@@ -56,6 +56,10 @@ class LearnedPlans {
     return planner_.place(now, dispatcher_.is_idle());
   }
   [[nodiscard]] int64_t plans_begun() const { return planner_.plans_begun(); }
+  [[nodiscard]] bool awaits_answers() const { return !planner_.unanswered().empty(); }
+  [[nodiscard]] bool awaits_world() const {
+    return planner_.awaits_world();
+  }  // an answer about process set 0
 
   // ---- coordinator ----
   // For control::Rounds.

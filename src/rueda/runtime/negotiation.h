@@ -51,6 +51,9 @@ class Negotiation {
   Status on_message(const ControlMessage& message, Nanos now, bool accepts_requests);
   // This rank departs from the learned plan.
   void depart(const std::string& why) { plans_.depart(why); }
+  // This rank has submitted what the coordinator has not ordered yet; of process set 0.
+  [[nodiscard]] bool awaits_answers() const { return plans_.awaits_answers(); }
+  [[nodiscard]] bool awaits_world() const { return plans_.awaits_world(); }
   // Rank 0: a learned plan is active.
   [[nodiscard]] bool has_plan() const { return plans_.holds_back(); }
 

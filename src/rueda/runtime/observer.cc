@@ -14,7 +14,8 @@ namespace {
 
 // A stopped process must be named within 2 s; it is seen twice before.
 constexpr Nanos kLookEvery = kSecond / 2;
-// How many ranks of its host a rank watches, those that follow it. Rank 0 watches all of its host.
+// How many ranks of its host a rank watches, those that follow it, besides rank 0, which watches all of its
+// host.
 constexpr size_t kWards = 3;
 // What a process uses is looked at in this time at least.
 constexpr Nanos kLongestUse = 3 * kSecond;
@@ -29,6 +30,9 @@ std::vector<Rank> wards_of(Rank me, const std::vector<PeerInfo>& all) {
     if (rank != me && share_pids(all, rank, me)) (rank > me ? after : before).push_back(rank);
   after.insert(after.end(), before.begin(), before.end());
   if (me != kCoordinator && after.size() > kWards) after.resize(kWards);
+  // If rank 0 is lost, every rank says why.
+  const bool sees_first = me != kCoordinator && share_pids(all, kCoordinator, me);
+  if (sees_first && std::ranges::find(after, kCoordinator) == after.end()) after.push_back(kCoordinator);
   return after;
 }
 
@@ -54,6 +58,7 @@ Observer::Observer(const Session& session, const Operations& operations, Nanos n
     : session_(session),
       operations_(operations),
       judge_(judge_options(session), now),
+      awaited_(session.size()),
       is_silent_(session.config.stall_check_disabled),
       wards_(wards_of(session.me, *session.all)),
       next_look_(session.links ? now : kLongestTime) {}
@@ -91,6 +96,7 @@ control::Facts Observer::facts(const control::Planner::Place& place, Nanos now) 
                        .plan_started = place.started,
                        .plan_stuck_for = place.stuck_for,
                        .plan_lacks = place.lacks,
+                       .presence = {},
                        .sightings = sightings_,
                        .not_finite = {},
                        .links = look_at_links(now)};
@@ -140,7 +146,11 @@ std::vector<Rank> Observer::look(const control::Planner::Place& place,
                                  TraceSink& trace) {
   next_look_ = now + kLookEvery;
   look_at_processes(now);
-  if (is_coordinator()) judge_.on_facts(session_.me, facts(place, now), now);
+  if (is_coordinator()) {
+    judge_.on_facts(session_.me, facts(place, now), now);
+    const std::lock_guard lock(mutex_);
+    stragglers_ = awaited_.stragglers(now);
+  }
   in_plan_ = judge_.waits_in_plan();
   std::erase_if(in_plan_, [](const control::StalledTensor& wait) { return wait.age < kShortestWait; });
   std::vector<Rank> explained;
@@ -152,6 +162,11 @@ std::vector<Rank> Observer::look(const control::Planner::Place& place,
     if (control::is_explained_by_stacks(verdict)) explained.push_back(verdict.rank);
   }
   return explained;
+}
+
+std::vector<control::Awaited::Straggler> Observer::stragglers() const {
+  const std::lock_guard lock(mutex_);
+  return stragglers_;
 }
 
 void Observer::lost(Rank rank, std::string_view loss, const std::string& why) {

@@ -14,6 +14,7 @@
 #include "rueda/base/clock.h"
 #include "rueda/base/process.h"
 #include "rueda/base/trace_sink.h"
+#include "rueda/control/awaited.h"
 #include "rueda/control/judge.h"
 #include "rueda/control/planner.h"
 #include "rueda/runtime/operations.h"
@@ -35,7 +36,18 @@ class Observer {
   void check_numbers(const Tensor& tensor);
 
   void heard(Rank from, Nanos now) { judge_.heard(from, now); }
-  void on_facts(Rank from, control::Facts facts, Nanos now) { judge_.on_facts(from, std::move(facts), now); }
+  void on_facts(Rank from, control::Facts facts, Nanos now) {
+    awaited_.on_presence(from, facts.presence, now);
+    judge_.on_facts(from, std::move(facts), now);
+  }
+  // Rank 0: of itself, when it asks all others for theirs.
+  void on_presence(Rank me, const control::Presence& presence, Nanos now) {
+    awaited_.on_presence(me, presence, now);
+  }
+  // As Awaited::take().
+  std::vector<control::Awaited::Wait> take_awaited() { return awaited_.take(); }
+  // Any thread: as Awaited::stragglers(), at the last look. Empty on all ranks but 0.
+  [[nodiscard]] std::vector<control::Awaited::Straggler> stragglers() const;
   // For the coordinator.
   control::Facts facts(const control::Planner::Place& place, Nanos now);
 
@@ -48,6 +60,10 @@ class Observer {
   // stacks say more about it.
   std::vector<Rank> look(const control::Planner::Place& place,
                          const std::vector<control::StalledTensor>& waits, Nanos now, TraceSink& trace);
+  // Ranks whose processes are stopped or in a debugger, as far as this rank knows.
+  [[nodiscard]] std::vector<control::Sighting> held(Nanos now) const {
+    return is_coordinator() ? judge_.held(now) : sightings_;
+  }
   // For how long others must have waited.
   [[nodiscard]] Nanos limit() const { return judge_.limit(); }
   // What has waited in the learned plan for a second or longer, at the last look. Mostly empty.
@@ -64,6 +80,7 @@ class Observer {
   const Session& session_;
   const Operations& operations_;
   control::Judge judge_;
+  control::Awaited awaited_;
   bool is_silent_ = false;                    // RUEDA_STALL_CHECK_DISABLE
   std::vector<Rank> wards_;                   // ranks of this host whose processes this rank watches
   std::vector<control::Sighting> sightings_;  // of wards that do not run, at the last look
@@ -77,8 +94,9 @@ class Observer {
   std::atomic<Nanos> input_since_{0};
   std::atomic<int64_t> checked_{0};  // tensors
   std::atomic<bool> has_news_{false};
-  std::mutex mutex_;
-  std::optional<control::NotFinite> not_finite_;  // the first
+  mutable std::mutex mutex_;
+  std::optional<control::NotFinite> not_finite_;         // the first
+  std::vector<control::Awaited::Straggler> stragglers_;  // at the last look
 };
 
 }  // namespace rueda::runtime

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "rueda/control/verdict.h"
 #include "rueda/runtime/loss_reason.h"
 
 namespace rueda::runtime {
@@ -16,6 +17,8 @@ constexpr Nanos kVerdictWait = kAnswerWait + 1500 * kMillisecond;
 // How long a rank waits after a call failed because of a lost channel: the verdict, which names the culprit,
 // may be on its way.
 constexpr Nanos kFailureWait = 2 * kSecond;
+// Looks come twice a second, and news of other hosts once.
+constexpr Nanos kHeldLasts = 3 * kSecond;
 
 // The reason that a transport gives is a sentence; here it becomes part of one.
 std::string without_period(const std::string& sentence) {
@@ -49,6 +52,29 @@ Verdicts::End Verdicts::lost(Rank rank, const std::string& why) const {
   return {.why = {Code::kPeerLost, describe(rank) + " was lost: " + reason + advice_for(reason) + "."},
           .lost = rank,
           .loss = loss_of(reason)};
+}
+
+// A rank that cannot answer is known to be stopped if a rank of its host has seen that.
+Verdicts::End Verdicts::silent(Rank rank, Nanos now) const {
+  const auto found = held_.find(rank);
+  const bool is_known = found != held_.end() && now - found->second.seen <= kHeldLasts;
+  const ProcessState state = is_known ? found->second.state : ProcessState::kUnknown;
+  const std::string unanswered =
+      "has not answered for " + std::to_string(liveness_.timeout() / kSecond) + " s";
+  const std::string limit = "RUEDA_PEER_TIMEOUT_SECONDS sets the limit";
+  if (state == ProcessState::kStopped) {
+    End end =
+        lost(rank, "its process was stopped by a signal (SIGSTOP or SIGTSTP) and " + unanswered +
+                       "; look for who stopped it, such as a batch system that suspends jobs; " + limit);
+    end.loss = control::name_of(control::Fault::kStopped);
+    return end;
+  }
+  if (state == ProcessState::kTraced) {
+    End end = lost(rank, "a debugger holds its process, which " + unanswered + "; " + limit);
+    end.loss = control::name_of(control::Fault::kDebugger);
+    return end;
+  }
+  return lost(rank, "it " + unanswered + " (stopped, overloaded or cut off; " + limit + ")");
 }
 
 Verdicts::End Verdicts::refused(Rank from, const std::string& why) const {
@@ -115,9 +141,7 @@ Verdicts::Actions Verdicts::tick(Nanos now) {
     actions.emplace_back(Ping{.to = std::move(others)});
   }
   if (const std::optional<Rank> silent = liveness_.silent(now)) {
-    actions.emplace_back(
-        lost(*silent, "it has not answered for " + std::to_string(liveness_.timeout() / kSecond) +
-                          " s (stopped, overloaded or cut off; RUEDA_PEER_TIMEOUT_SECONDS sets the limit)"));
+    actions.emplace_back(this->silent(*silent, now));
   } else if (!suspicions_.is_empty()) {
     if (const std::optional<Suspicions::Verdict> verdict = suspicions_.judge(now))
       actions.emplace_back(judged(*verdict));

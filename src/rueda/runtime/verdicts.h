@@ -7,6 +7,7 @@
 // verdict. It judges by itself only if no verdict comes.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -15,6 +16,7 @@
 #include "rueda/base/clock.h"
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
+#include "rueda/control/facts.h"
 #include "rueda/control/message_types.h"
 #include "rueda/runtime/liveness.h"
 #include "rueda/runtime/peer_info.h"
@@ -41,8 +43,8 @@ class Verdicts {
     Status why;
     Rank lost = -1;  // the culprit, if it is one rank
     bool tells_others = true;
-    // What became of it: "dead", "unreachable", "silent" or "broken connection". Empty: nothing was lost, or
-    // another rank has said it.
+    // What became of it: "dead", "unreachable", "silent", "stopped", "in a debugger" or "broken connection".
+    // Empty: nothing was lost, or another rank has said it.
     std::string_view loss = {};
   };
   using Action = std::variant<Ping, Answer, Clock, Report, End>;
@@ -53,6 +55,10 @@ class Verdicts {
       : me_(me), all_(all), liveness_(me, static_cast<Rank>(all.size()), timeout, now) {}
 
   void heard(Rank from, Nanos now) { liveness_.heard(from, now); }
+  // The process of the rank is stopped or in a debugger: known if it was said in the last 3 s.
+  void held(const control::Sighting& sighting, Nanos now) {
+    held_[sighting.of] = {.state = sighting.state, .seen = now};
+  }
   Actions on_heartbeat(Rank from, const control::Heartbeat& heartbeat, Nanos now);
   // A channel broke. carries_control: it is a control channel.
   Actions on_loss(Rank peer, bool carries_control, const std::string& why, Nanos now);
@@ -77,12 +83,18 @@ class Verdicts {
   [[nodiscard]] bool is_coordinator() const { return me_ == 0; }
   [[nodiscard]] std::string describe(Rank rank) const;
   [[nodiscard]] End lost(Rank rank, const std::string& why) const;
+  [[nodiscard]] End silent(Rank rank, Nanos now) const;
   [[nodiscard]] End judged(const Suspicions::Verdict& verdict) const;
   Actions suspect(Rank reporter, Rank whom, const std::string& why, Nanos now);
 
   Rank me_;
   const std::vector<PeerInfo>& all_;
   Liveness liveness_;
+  struct Held {
+    ProcessState state = ProcessState::kUnknown;
+    Nanos seen = 0;
+  };
+  std::map<Rank, Held> held_;
   Suspicions suspicions_;  // coordinator
   Rank suspect_ = -1;      // other ranks: whom this rank has reported; it awaits the verdict
   Nanos suspect_deadline_ = 0;

@@ -5,6 +5,9 @@
 namespace rueda::status {
 namespace {
 
+// Shorter ones are the transfer's own.
+constexpr Nanos kShortestStill = kMillisecond;
+
 void add(Count& counter, int64_t more) { counter.fetch_add(more, std::memory_order_relaxed); }
 
 void add_time(Count& counter, Nanos from, Nanos to) {
@@ -20,10 +23,30 @@ void Meters::called(const CallTrace& call) {
   add(bytes[what], call.bytes);
   add(tensors[what], call.tensors);
   if (call.is_planned) add(planned_calls, 1);
-  add_time(negotiating_ns, call.submitted, call.ordered);
-  add_time(queued_ns, call.ordered, call.started);
-  add_time(running_ns, call.started, call.ended);
+  // A bucket of a learned plan is not negotiated. What its call does while a rank has not come is waiting.
+  const Nanos still = call.is_planned && call.still >= kShortestStill ? call.still : 0;
+  if (call.is_planned)
+    add(others_ns, still);
+  else
+    add_time(others_ns, call.submitted, call.ordered);
+  add_time(queued_ns, call.is_planned && call.submitted != 0 ? call.submitted : call.ordered, call.started);
+  add_time(running_ns, call.started + still, call.ended);
   if (call.submitted != 0 && call.ended > call.submitted) call_time.add(call.ended - call.submitted);
+}
+
+void Meters::waited_for(Rank rank, Nanos duration) {
+  for (Late& late : late_ranks) {
+    const Rank owner = late.rank.load(std::memory_order_relaxed);
+    if (owner == rank) return add(late.waited_ns, duration);
+    if (owner >= 0) continue;
+    Nanos& before = not_yet_late_[rank];
+    before += duration;
+    if (before < kSecond) break;
+    not_yet_late_.erase(rank);
+    late.rank.store(rank, std::memory_order_relaxed);
+    return add(late.waited_ns, duration);
+  }
+  add(other_late_ns, duration);
 }
 
 // Another source takes over when the one that counts seems to have gone: it is the first to mark a second

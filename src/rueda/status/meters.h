@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 
 #include "rueda/base/clock.h"
 #include "rueda/base/trace_sink.h"
@@ -47,6 +48,8 @@ class Meters {
   void stepped(Nanos now, int64_t source);
   void waited_for_input(Nanos duration) { input_ns.fetch_add(duration, std::memory_order_relaxed); }
   void waited_for_operation(Nanos duration) { blocked_ns.fetch_add(duration, std::memory_order_relaxed); }
+  // Others have waited for this rank. Coordinator only, on one thread at a time.
+  void waited_for(Rank rank, Nanos duration);
 
   // Of the last steps, as far as they are known: how many intervals, and when the first of them began.
   struct Recent {
@@ -57,12 +60,21 @@ class Meters {
 
   std::array<Count, kCollectives> calls{}, bytes{}, tensors{};
   Count planned_calls{0};
-  // Time that calls have spent, by cause; they overlap one another.
-  Count negotiating_ns{0}, queued_ns{0}, running_ns{0};
+  // Time that calls have spent, by cause; they overlap one another. others: until all ranks had come.
+  Count others_ns{0}, queued_ns{0}, running_ns{0};
   Count input_ns{0}, blocked_ns{0};  // time that threads of the program have waited
   Count steps{0};
   Histogram step_time, call_time;  // of a call: from the last submission to its end
-  Count stalls{0};                 // warnings, on the coordinator
+  // Ranks for which others have waited, as many as a small job has, each with a place of its own from when
+  // that was a second in sum; what came before, and further ranks, are counted together.
+  struct Late {
+    std::atomic<Rank> rank{-1};
+    Count waited_ns{0};
+  };
+  static constexpr size_t kLateRanks = 32;
+  std::array<Late, kLateRanks> late_ranks{};
+  Count other_late_ns{0};
+  Count stalls{0};  // warnings, on the coordinator
   Count plans_begun{0}, plans_left{0};
   Count epochs_lost{0};
   Count link_bytes{0}, link_bytes_per_s{0};  // sent to other hosts, at the last look
@@ -70,6 +82,8 @@ class Meters {
  private:
   static constexpr size_t kRecent = 16;
   bool counts(int64_t source);
+
+  std::map<Rank, Nanos> not_yet_late_;  // of waited_for(); of those without a place
 
   Count source_{0};  // 0: none yet
   Count rival_{0};   // the first other source since the last mark of source_; 0: none

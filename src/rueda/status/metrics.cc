@@ -58,17 +58,31 @@ Family histogram(std::string name, std::string help, const Histogram& values) {
 Family waiting(const Meters& meters) {
   Family family{
       "rueda_waiting_seconds_total",
-      "Time spent waiting, by cause. Calls overlap, so negotiation and queue may exceed the time that "
-      "passed.",
+      "Time spent waiting, by cause. Calls overlap, so ranks and queue may exceed the time that passed.",
       "counter",
       {}};
   const auto add = [&](const char* cause, const Count& count) {
     family.samples.push_back({"", {{"cause", cause}}, seconds(count.load())});
   };
-  add("negotiation", meters.negotiating_ns);
+  add("ranks", meters.others_ns);
   add("queue", meters.queued_ns);
   add("operation", meters.blocked_ns);
   add("input", meters.input_ns);
+  return family;
+}
+
+// The label `rank` is the rank that tells this.
+Family late_ranks(const Meters& meters) {
+  Family family{"rueda_late_seconds_total",
+                "Time for which most other ranks waited for a rank, by that rank, or \"other\"; on rank 0.",
+                "counter",
+                {}};
+  const auto add = [&](std::string rank, const Count& waited) {
+    family.samples.push_back({"", {{"late_rank", std::move(rank)}}, seconds(waited.load())});
+  };
+  for (const Meters::Late& late : meters.late_ranks)
+    if (const Rank rank = late.rank.load(); rank >= 0) add(std::to_string(rank), late.waited_ns);
+  add("other", meters.other_late_ns);
   return family;
 }
 
@@ -116,6 +130,7 @@ std::vector<Family> families_of(const Meters& meters, const Gauges& gauges) {
   counter("rueda_running_seconds_total", "Time that backends took for collectives.",
           seconds(meters.running_ns.load()));
   out.push_back(waiting(meters));
+  out.push_back(late_ranks(meters));
   counter("rueda_stalls_total", "Warnings about tensors that some ranks had not submitted; on rank 0.",
           count(meters.stalls));
   counter("rueda_link_sent_bytes_total", "Bytes that this rank has sent to ranks of other hosts.",

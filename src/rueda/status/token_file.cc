@@ -37,4 +37,12 @@ Status write_token_file(const std::string& path, const std::string& token) {
   return Status::ok();
 }
 
+void remove_token_file(const std::string& path, const std::string& token) {
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+  std::string text(token.size() + 2, '\0');
+  if (!fd.is_open() || pread(fd.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(token.size() + 1))
+    return;
+  if (text.starts_with(token + "\n")) unlink(path.c_str());
+}
+
 }  // namespace rueda::status

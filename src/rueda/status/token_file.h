@@ -10,6 +10,8 @@ namespace rueda::status {
 // Writes the token and a line end into a file that its owner may read and write (0600). A file that exists
 // keeps its mode and its group, and so whoever may read it; it must be of this user, and no other user may
 // write it, and only its group may read it.
+// Does nothing if the file is not this user's, or has another token by now.
+void remove_token_file(const std::string& path, const std::string& token);
 Status write_token_file(const std::string& path, const std::string& token);
 
 }  // namespace rueda::status

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "rueda/base/check.h"
-#include "rueda/control/judge.h"
 #include "rueda/control/mismatch.h"
+#include "rueda/control/verdict.h"
 
 namespace rueda::control {
 namespace {
@@ -25,6 +25,11 @@ std::string wait_of(const Verdict& verdict) {
   const bool is_one = verdict.waiting.size() == 1;
   return "has not submitted " + verdict.tensor + ", in which " + rank_list(verdict.waiting) +
          (is_one ? " has" : " have") + " waited for " + seconds(verdict.age);
+}
+
+std::string times_of(const Verdict& verdict) {
+  return std::to_string(verdict.times) + " times in " + seconds(verdict.lasted) + ", for " +
+         seconds(verdict.waited) + " in all";
 }
 
 std::string speed(double bytes_per_ns) {
@@ -118,7 +123,9 @@ bool is_explained_by_stacks(const Verdict& verdict) {
 std::string verdict_line(const Verdict& verdict, const std::function<std::string(Rank)>& who) {
   const std::string head =
       "Verdict: " + std::string(name_of(verdict.fault)) + ": " + subject_of(verdict, who);
-  if (!verdict.is_over) return head + ": " + text_of(verdict) + ".";
+  const std::string so_far = verdict.times > 1 ? "others have waited for it " + times_of(verdict) : "";
+  if (!verdict.is_over) return head + ": " + (so_far.empty() ? "" : so_far + "; ") + text_of(verdict) + ".";
+  if (!so_far.empty()) return head + " is no longer late: " + so_far + ".";
   if (verdict.fault == Fault::kSlowLink)
     return head + ": it is as fast as the others again, after " + seconds(verdict.age) + ".";
   return head + " goes on after " + seconds(verdict.age) + ".";

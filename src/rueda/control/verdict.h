@@ -1,0 +1,55 @@
+// What rank 0 says about a rank for which others wait, or about a link: the class of the fault, and the
+// sentence. docs/verdicts.md lists the classes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rueda/base/clock.h"
+#include "rueda/base/types.h"
+#include "rueda/trace/link_speeds.h"
+
+namespace rueda::control {
+
+enum class Fault : uint8_t {
+  // of a process
+  kStopped,
+  kDebugger,
+  kSilent,  // it does not answer, and nobody knows why
+  // of a rank that answers and for which others wait
+  kMissing,
+  kOrder,  // it waits in one collective, and those that wait there for it wait in another
+  kLateInCompute,
+  kLateInInput,
+  kSwapping,
+  // of numbers
+  kNotFinite,
+  // of a network
+  kSlowLink,
+};
+std::string_view name_of(Fault fault);  // "late in compute"
+
+struct Verdict {
+  Fault fault = Fault::kMissing;
+  Rank rank = 0;
+  bool is_over = false;            // what was said before no longer holds
+  Nanos age = 0;                   // for so long; if it is over, for so long it has held
+  std::string tensor = {};         // for which others wait; empty: not known to wait
+  std::string other = {};          // kOrder: the tensor in which the rank waits
+  std::vector<Rank> waiting = {};  // the ranks that wait for it
+  int64_t times = 1;               // so often others have waited for it since that was first said
+  Nanos lasted = 0;                // times > 1: from the begin of the first of these waits to now
+  Nanos waited = 0;                // times > 1: in all of them
+  int64_t element = 0;             // kNotFinite: the first that is none
+  int core_percent = -1;           // CPU time that it uses, of one core; -1: not known
+  trace::SlowLink link = {};       // kSlowLink: between hosts, each named by its first rank
+};
+// Whether the stacks of the rank say more: it runs, and others wait for it.
+bool is_explained_by_stacks(const Verdict& verdict);
+// One line: class, rank, tensor, and what to do. who: a rank, as people know it: "rank 3 (host b, pid 4711)".
+std::string verdict_line(const Verdict& verdict, const std::function<std::string(Rank)>& who);
+
+}  // namespace rueda::control
