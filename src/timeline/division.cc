@@ -51,6 +51,20 @@ Division windows_of(const Job& job) {
           .is_part = !gaps.empty()};
 }
 
+// Whether the first marks of all ranks are of one step: they have equally many, and the middle of their marks
+// is less than half a step apart. A single mark may be late by more on a busy machine.
+bool begin_alike(const Job& job, Nanos step) {
+  Nanos earliest = INT64_MAX, latest = INT64_MIN;
+  for (const RankFile& file : job.ranks) {
+    const Nanos first = file.aligned(file.steps.first_mark), last = file.aligned(file.steps.last_mark);
+    const Nanos middle = first + (last - first) / 2;
+    earliest = std::min(earliest, middle);
+    latest = std::max(latest, middle);
+    if (file.steps.marks != job.ranks.front().steps.marks) return false;
+  }
+  return latest - earliest < step / 2;
+}
+
 }  // namespace
 
 // Ranks that record only their last minute begin at different steps. A step ends on all ranks at about the
@@ -59,14 +73,15 @@ Division windows_of(const Job& job) {
 Division division_of(const Job& job) {
   const bool has_steps = std::ranges::all_of(job.ranks, [](const RankFile& f) { return f.steps.marks >= 2; });
   if (!has_steps) return windows_of(job);
-  Nanos latest = INT64_MIN, step = INT64_MAX, end = INT64_MIN;
+  Nanos earliest = INT64_MAX, latest = INT64_MIN, step = INT64_MAX, end = INT64_MIN;
   for (const RankFile& file : job.ranks) {
+    earliest = std::min(earliest, file.aligned(file.steps.first_mark));
     latest = std::max(latest, file.aligned(file.steps.first_mark));
     end = std::max(end, file.aligned(file.steps.last_mark));
     step = std::min(step, step_of(file));
   }
   const std::vector<Stretch> gaps = gaps_of(job, &Loss::mark_after);
-  if (gaps.empty()) return {.from = latest - step / 2};
+  if (gaps.empty()) return {.from = begin_alike(job, step) ? earliest : latest - step / 2};
   const Stretch whole = longest_whole({latest, end}, gaps);
   return {.from = whole.from - step / 2, .until = whole.until, .is_part = true};
 }
