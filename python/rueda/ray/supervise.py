@@ -41,7 +41,7 @@ def describe_loss(error: BaseException) -> str:
     ):
         if mark in text:
             return f"was lost: {words}"
-    return "was lost: its process was killed or has crashed"
+    return "was lost: its process was killed, has crashed or has called os._exit()"
 
 
 def rank_failure(cause: Failure, error: Optional[bytes]) -> RankFailed:
