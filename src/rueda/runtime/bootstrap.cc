@@ -199,7 +199,7 @@ class WhileWaiting {
   WhileWaiting(RendezvousPoint& point, const store::World& world)
       : point_(point), given_(point.interruption()) {
     point.wait().begin(world.rank, world.size, world.url.empty() ? world.seed_host : world.url,
-                       monotonic_now());
+                       world.is_store_served, monotonic_now());
     point.watch([given = given_, &wait = point.wait()] {
       wait.say(monotonic_now());
       return store::is_set(given);

@@ -27,12 +27,12 @@ std::string sentence_of(const InitWait::View& view, Nanos now) {
 
 }  // namespace
 
-void InitWait::begin(Rank rank, Rank size, std::string met_at, Nanos now) {
+void InitWait::begin(Rank rank, Rank size, std::string met_at, bool is_told, Nanos now) {
   const std::lock_guard lock(mutex_);
   view_ = View{.rank = rank, .size = size, .met_at = std::move(met_at), .since = now, .missing = {}};
   if (rank != 0) view_->missing = {0};
   found_at_ = 0;
-  has_said_ = false;
+  has_said_ = is_told;
 }
 
 void InitWait::end() {

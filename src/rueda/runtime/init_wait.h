@@ -24,8 +24,8 @@ class InitWait {
   // the others say only that rank 0 is missing.
   static constexpr Rank kSmallWorld = 16;
 
-  // Until rank 0 has come, no other rank knows more.
-  void begin(Rank rank, Rank size, std::string met_at, Nanos now);
+  // Until rank 0 has come, no other rank knows more. is_told: the launcher says who is missing.
+  void begin(Rank rank, Rank size, std::string met_at, bool is_told, Nanos now);
   void end();
   // Whether it is time to find out who is missing.
   [[nodiscard]] bool is_due(Nanos now) const;
@@ -40,7 +40,7 @@ class InitWait {
   mutable std::mutex mutex_;
   std::optional<View> view_;
   Nanos found_at_ = 0;
-  bool has_said_ = false;
+  bool has_said_ = false;  // or the launcher does
 };
 
 }  // namespace rueda::runtime
