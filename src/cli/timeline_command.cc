@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -86,6 +87,13 @@ int merge_command(const std::string& out, const std::vector<std::string>& files)
   return 0;
 }
 
+std::string is_epoch(const std::string& text) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_number = error == std::errc() && end == text.data() + text.size() && number >= 0;
+  return is_number ? "" : text + " is not the number of an epoch; the first is 0";
+}
+
 }  // namespace
 
 int timeline_command(const Arguments& arguments) {
@@ -103,17 +111,14 @@ int timeline_command(const Arguments& arguments) {
   CLI::App* const summary = app.add_subcommand("summary", "where the time of each step went");
   summary->add_option("FILE", files, "record files, a folder of them, or the timeline beside them")
       ->required();
-  summary->add_option("--epoch", epoch, "which init of the job, if it had several")
-      ->check(CLI::NonNegativeNumber);
+  summary->add_option("--epoch", epoch, "which init of the job, if it had several")->check(is_epoch);
   summary->add_flag("--json", is_json, "print JSON, with every step");
   summary->add_option("--html", html, "also write a page to this file");
   CLI::App* const diff = app.add_subcommand("diff", "what changed between two jobs");
   diff->add_option("BEFORE", before.file, "of the first job")->required();
   diff->add_option("AFTER", after.file, "of the second job, or again of the first")->required();
-  diff->add_option("--epoch-before", before.epoch, "which init of the first job")
-      ->check(CLI::NonNegativeNumber);
-  diff->add_option("--epoch-after", after.epoch, "which init of the second job")
-      ->check(CLI::NonNegativeNumber);
+  diff->add_option("--epoch-before", before.epoch, "which init of the first job")->check(is_epoch);
+  diff->add_option("--epoch-after", after.epoch, "which init of the second job")->check(is_epoch);
   diff->add_flag("--json", is_json, "print JSON");
   CLI::App* const merged = app.add_subcommand("merge", "one trace of all ranks");
   merged->add_option("OUT", out, "the file to write: .json for Chrome's format, else Perfetto's")->required();

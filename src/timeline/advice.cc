@@ -7,6 +7,7 @@ namespace rueda::timeline {
 namespace {
 
 constexpr double kMostlyPlanned = 0.5;
+constexpr size_t kShownSteps = 8;  // of those in which a rank held the others up
 
 double part(const Summary& summary, Share share) {
   return summary.shares[static_cast<size_t>(share)] / summary.step_length;
@@ -21,9 +22,9 @@ std::string why_late(const RankSummary& rank) {
   switch (rank.why) {
     case Lateness::kCompute:
       return "it computes " + time_text(rank.delay) +
-             " longer than the median rank. Look at what else runs on its cores, at their clock rate and "
-             "cooling, "
-             "and at batches that are larger than those of other ranks";
+             " longer than the median rank, or sleeps. Look at what else runs on its cores, at their clock "
+             "rate "
+             "and cooling, and at batches that are larger than those of other ranks";
     case Lateness::kInput:
       return "it waits " + time_text(rank.delay) +
              " longer for its input than the median rank. Look at the storage that it reads, and give its "
@@ -37,18 +38,28 @@ std::string why_late(const RankSummary& rank) {
   return {};
 }
 
+std::string why_rarely(const RankSummary& rank) {
+  const auto inputs = std::ranges::count_if(rank.worst, &LongWait::is_input);
+  return 2 * inputs > std::ssize(rank.worst)
+             ? "it waited for its input there. Look at the storage that it reads, and at what fills its queue"
+             : "look there for a checkpoint, an evaluation, garbage collection, a stopped process or a "
+               "hanging "
+               "file system";
+}
+
 // "step 7 alone", "steps 3, 12 and 20 alone"
 std::string few_steps(const Summary& summary, const RankSummary& rank) {
   std::vector<int64_t> steps;
   for (const LongWait& one : rank.worst) steps.push_back(one.step);
   std::ranges::sort(steps);
   std::string text = summary.has_steps ? "step" : "window";
-  for (size_t i = 0; i < steps.size(); ++i)
-    text += fmt::format("{}{}",
-                        i == 0                 ? (steps.size() > 1 ? "s " : " ")
-                        : i + 1 < steps.size() ? ", "
-                                               : " and ",
-                        steps[i]);
+  if (steps.size() > 1) text += 's';
+  const size_t shown = std::min(steps.size(), kShownSteps);
+  for (size_t i = 0; i < shown; ++i) {
+    const bool is_last = i > 0 && i + 1 == steps.size();
+    text += fmt::format("{}{}", i == 0 ? " " : is_last ? " and " : ", ", steps[i]);
+  }
+  if (shown < steps.size()) text += fmt::format(" and {} more", steps.size() - shown);
   return text + " alone";
 }
 
@@ -82,13 +93,13 @@ void advise_ranks(const Summary& summary, std::vector<Advice>& advice) {
     if (rank.why == Lateness::kRarely) {
       double waited = 0;
       for (const LongWait& one : rank.worst) waited += one.time;
+      const double rest = std::max(rank.cost * static_cast<double>(summary.steps) - waited, 0.0);
       advice.push_back(
-          {gain,
-           fmt::format("The other ranks waited {} for rank {} (host {}) in {}, and little in others, so "
-                       "it is not a slow rank: look for a checkpoint, an evaluation, garbage "
-                       "collection, a stopped process or a hanging file system. `rueda timeline "
-                       "merge` draws what the rank did then.",
-                       time_text(waited), rank.rank, rank.host, few_steps(summary, rank))});
+          {gain, fmt::format(
+                     "The other ranks waited {} for rank {} (host {}) in {}, and {} in all others together: "
+                     "{}. `rueda timeline merge` draws what the rank did then.",
+                     time_text(waited), rank.rank, rank.host, few_steps(summary, rank), time_text(rest),
+                     why_rarely(rank))});
       continue;
     }
     advice.push_back({gain, fmt::format("The other ranks wait {} of each step for rank {} (host {}): {}.",

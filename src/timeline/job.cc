@@ -240,6 +240,10 @@ void remark_verdicts(Job& job) {
 void remark(const std::vector<Scan>& scans, Job& job) {
   for (const Scan& each : scans) {
     if (!each.fault.is_ok()) job.remarks.push_back(each.fault.why);
+    if (each.epochs.empty() && each.lost == 0 && each.fault.is_ok())
+      job.remarks.push_back(each.path +
+                            " holds no records: its rank ended before its init was complete, or "
+                            "the file was cut.");
     if (each.epochs.empty() && each.lost > 0)
       job.remarks.push_back(
           fmt::format("{} has lost all of its records ({}): the disk was full.", each.path, each.lost));
@@ -330,9 +334,11 @@ Result<Job> read_job(const std::vector<std::string>& paths, int64_t epoch, Names
   }
   job.epochs.assign(all.begin(), all.end());
   if (job.ranks.empty())
-    return Status(Code::kInvalidArgument,
-                  epoch >= 0 ? "The files hold nothing of epoch " + std::to_string(epoch) + "."
-                             : "The files hold no records: the job ended before its init was complete.");
+    return Status(
+        Code::kInvalidArgument,
+        epoch >= 0
+            ? "The files hold nothing of epoch " + std::to_string(epoch) + "."
+            : "The files hold no records: the job ended before its init was complete, or they were cut.");
   std::ranges::stable_sort(job.ranks, {}, &RankFile::rank);
   if (Status status = check_ranks(job); !status.is_ok()) return status;
   job.size = job.ranks.front().size;

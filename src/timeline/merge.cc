@@ -280,23 +280,10 @@ Status write_epoch(const Job& job, Names& names, TraceWriter& writer, OutputFile
   return Status::ok();
 }
 
-// The records lie beside the timeline that the job has written itself.
-Status check_output(const std::string& out, const std::vector<std::string>& paths) {
-  std::error_code error;
-  if (!std::filesystem::exists(out, error)) return Status::ok();
-  const std::string beside = std::filesystem::weakly_canonical(out, error).string() + ".rank";
-  for (const std::string& path : paths)
-    if (std::filesystem::weakly_canonical(path, error).string().starts_with(beside))
-      return {Code::kInvalidArgument,
-              out + " is the timeline that the job has written; give the merged trace another name."};
-  return Status::ok();
-}
-
 }  // namespace
 
 Status merge(const std::string& out, const std::vector<std::string>& paths,
              std::vector<std::string>& remarks) {
-  if (Status status = check_output(out, paths); !status.is_ok()) return status;
   Names names;
   const Result<Job> first = read_job(paths, -1, names);
   if (!first.is_ok()) return first.status();

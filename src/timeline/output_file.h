@@ -17,7 +17,8 @@ class OutputFile {
   OutputFile& operator=(const OutputFile&) = delete;
   ~OutputFile();
 
-  // Refuses the name of a record file: that of an output may have been forgotten.
+  // Refuses the name of a record file, or of a timeline with its records: that of an output may have been
+  // forgotten.
   Status open(const std::string& path);
   Status write(std::string_view bytes);
   Status close();

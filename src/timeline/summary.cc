@@ -12,12 +12,13 @@
 #include "timeline/slow_links.h"
 #include "timeline/step_stream.h"
 #include "timeline/transfers.h"
+#include "timeline/typical.h"
 
 namespace rueda::timeline {
 namespace {
 
 constexpr size_t kMaxStepRows = 2'048;  // beyond, steps are taken together
-constexpr size_t kKeptWaits = 8;
+constexpr size_t kKeptWaits = 32;
 constexpr int64_t kManySteps = 10;  // among few, one step weighs much by chance
 constexpr int64_t kRare = 20;       // one of so many steps
 constexpr size_t kMaxKeptLengths = 1u << 20;
@@ -39,6 +40,8 @@ class Summarizer {
       RankSummary& rank = summary_.by_rank.emplace_back();
       rank.rank = file.rank;
       rank.host = file.host;
+      compute_.emplace_back();
+      input_.emplace_back();
       summary_.plans = std::max(summary_.plans, file.plans);
       for (const auto& [why, count] : file.departures) summary_.departures[why] += count;
     }
@@ -66,6 +69,7 @@ class Summarizer {
   Summary finish(const Names& names);
 
  private:
+  using Times = std::array<Nanos, kShares>;
   using Steps = std::vector<RankStep>;  // of all ranks in the order of job_.ranks; empty at the end
 
   Steps read(std::vector<StepStream>& streams) {
@@ -87,7 +91,7 @@ class Summarizer {
   void add_step(const Steps& steps, const Steps& next);
   [[nodiscard]] RankStepTimes times_of(size_t i, const RankStep& step, const RankStep* next);
   void add_rank(size_t i, const Attribution& attribution);
-  void note_waits();
+  void note_waits(const std::vector<Times>& shares);
   void finish_ranks();
 
   const Job& job_;
@@ -98,6 +102,7 @@ class Summarizer {
   Summary summary_;
   Nanos hidden_ = 0, under_way_ = 0, attributed_ = 0, measured_ = 0;
   std::vector<double> lengths_;
+  std::vector<Typical> compute_, input_;         // by the order of the ranks
   std::unordered_map<Rank, double> waited_for_;  // in this step: for whom, by all ranks
 };
 
@@ -130,13 +135,18 @@ void Summarizer::add_rank(size_t i, const Attribution& attribution) {
 }
 
 // A rank that held up the others in few steps is another matter than a slow one.
-void Summarizer::note_waits() {
+void Summarizer::note_waits(const std::vector<Times>& shares) {
   const double others = std::max(1.0, static_cast<double>(summary_.by_rank.size()) - 1);
-  for (RankSummary& rank : summary_.by_rank) {
+  for (size_t i = 0; i < summary_.by_rank.size(); ++i) {
+    RankSummary& rank = summary_.by_rank[i];
+    const Nanos compute = shares[i][static_cast<size_t>(Share::kCompute)],
+                input = shares[i][static_cast<size_t>(Share::kInput)];
+    compute_[i].add(static_cast<double>(compute));
+    input_[i].add(static_cast<double>(input));
     const auto at = waited_for_.find(rank.rank);
     if (at == waited_for_.end()) continue;
     rank.cost += at->second / others;  // of all steps, until they are finished
-    rank.worst.push_back({at->second / others, summary_.steps});
+    rank.worst.push_back({at->second / others, summary_.steps, input > compute});
     std::ranges::stable_sort(rank.worst, std::greater<>(), &LongWait::time);
     if (rank.worst.size() > kKeptWaits) rank.worst.pop_back();
   }
@@ -146,7 +156,7 @@ void Summarizer::note_waits() {
 void Summarizer::add_step(const Steps& steps, const Steps& next) {
   StepSummary row{.first = summary_.steps};
   size_t critical = 0;
-  std::vector<std::array<Nanos, kShares>> shares;
+  std::vector<Times> shares;
   std::vector<std::vector<Interval>> transfers;
   for (size_t i = 0; i < steps.size(); ++i) {
     const RankStepTimes times = times_of(i, steps[i], next.empty() ? nullptr : &next[i]);
@@ -165,7 +175,7 @@ void Summarizer::add_step(const Steps& steps, const Steps& next) {
   }
   const std::array<const Steps*, 2> parts = {&steps, &next};
   link_uses_.add_step(job_, std::span(parts).first(next.empty() ? 1 : 2), transfers);
-  note_waits();
+  note_waits(shares);
   ++summary_.by_rank[critical].critical;
   for (size_t s = 0; s < kShares; ++s) summary_.critical[s] += static_cast<double>(shares[critical][s]);
   ++summary_.steps;
@@ -193,16 +203,14 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// How many of the longest waits are longer together than all others; 0: not few, or no longer than a step.
+// How many waits are as long as a step, if they are few and longer together than all others; else 0.
 size_t few_of(const RankSummary& rank, int64_t steps, double step) {
   if (steps < kManySteps) return 0;
+  size_t count = 0;
   double sum = 0;
-  for (size_t i = 0; i < rank.worst.size() && std::cmp_less_equal(i, steps / kRare); ++i) {
-    if (rank.worst[i].time < step) return 0;
-    sum += rank.worst[i].time;
-    if (sum > rank.cost * static_cast<double>(steps) / 2) return i + 1;
-  }
-  return 0;
+  for (; count < rank.worst.size() && rank.worst[count].time >= step; ++count) sum += rank.worst[count].time;
+  const bool are_few = count < kKeptWaits && std::cmp_less_equal(count, steps / kRare + 1);
+  return are_few && sum > rank.cost * static_cast<double>(steps) / 2 ? count : 0;
 }
 
 // Why the others wait for a rank: it computes for longer than most, or waits for its input for longer.
@@ -212,8 +220,8 @@ void Summarizer::finish_ranks() {
   std::vector<double> compute, input;
   for (RankSummary& rank : summary_.by_rank) {
     for (double& share : rank.shares) share /= steps;
-    compute.push_back(rank.shares[static_cast<size_t>(Share::kCompute)]);
-    input.push_back(rank.shares[static_cast<size_t>(Share::kInput)]);
+    compute.push_back(compute_[compute.size()].mean());
+    input.push_back(input_[input.size()].mean());
   }
   for (size_t i = 0; i < summary_.by_rank.size(); ++i) {
     RankSummary& rank = summary_.by_rank[i];

@@ -29,6 +29,7 @@ enum class Lateness : uint8_t { kNone, kCompute, kInput, kRarely, kUnknown };
 struct LongWait {
   double time = 0;
   int64_t step = 0;
+  bool is_input = false;  // the rank waited for its input for more of the step than it computed
 };
 
 struct RankSummary {

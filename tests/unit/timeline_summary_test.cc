@@ -353,15 +353,30 @@ TEST_F(SummaryTest, one_long_wait_is_told_apart_from_a_slow_rank) {
   thrice.step = [](Rank rank, int64_t step) {
     return StepPlan{.compute = rank == 1 && (step == 7 || step == 30 || step == 44) ? 500.0 : 10.0};
   };
-  EXPECT_THAT(as_text(summarize_files({write(thrice, "thrice.json")}).value()),
-              HasSubstr("for rank 1 (host a) in steps 7 and 30 alone"))
-      << "two of the three are most of it";
+  EXPECT_THAT(
+      as_text(summarize_files({write(thrice, "thrice.json")}).value()),
+      HasSubstr("for rank 1 (host a) in steps 7, 30 and 44 alone, and 0 ns in all others together: look"));
   const std::string slow = as_text(summarize_files({write(always, "always.json")}).value());
   EXPECT_THAT(slow, HasSubstr("for rank 1 (host a): it computes 250 ms longer than the median rank"));
   EXPECT_THAT(slow, Not(HasSubstr("alone")));
 }
 
 // A small copy of a job of 256 ranks and 1,000 steps: reading keeps three steps of each rank.
+TEST_F(SummaryTest, one_long_wait_of_a_rank_hides_no_slow_one) {
+  JobPlan plan;
+  plan.steps = 100;
+  plan.step = [](Rank rank, int64_t step) {
+    if (rank == 1 && step == 7) return StepPlan{.input = 8'000};
+    return StepPlan{.compute = rank == 2 ? 30.0 : 10.0};
+  };
+  const Summary summary = summarize_files({write(plan)}).value();
+  EXPECT_EQ(summary.by_rank[1].why, Lateness::kRarely);
+  EXPECT_EQ(summary.by_rank[2].why, Lateness::kCompute);
+  EXPECT_NEAR(summary.by_rank[2].delay, 20e6, 1e6);
+  EXPECT_THAT(as_text(summary),
+              HasSubstr("in step 7 alone, and 0 ns in all others together: it waited for its input"));
+}
+
 TEST_F(SummaryTest, memory_does_not_grow_with_the_number_of_steps) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "sanitizers keep freed memory";

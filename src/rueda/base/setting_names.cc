@@ -66,7 +66,7 @@ constexpr const char* kWithoutEffect[] = {"HOROVOD_ADASUM_MPI_CHUNK_SIZE",
                                           "HOROVOD_TORUS_ALLREDUCE"};
 
 // Up to a third of a name may be wrong. Beyond that the user probably meant something else.
-constexpr size_t kLettersPerEdit = 3;
+constexpr size_t kLettersPerSlip = 3;
 
 }  // namespace
 
@@ -87,7 +87,7 @@ std::string unknown_setting(const std::string& name, const std::string& nearest)
 
 std::string nearest_setting(std::string_view unknown) {
   std::string best;
-  size_t fewest = unknown.substr(unknown.find('_') + 1).size() / kLettersPerEdit + 1;
+  size_t fewest = unknown.substr(unknown.find('_') + 1).size() / kLettersPerSlip + 1;
   for (const std::string& name : known_settings()) {
     const size_t count = edits(unknown, name);
     if (count >= fewest) continue;

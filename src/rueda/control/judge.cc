@@ -26,6 +26,8 @@ constexpr int kComputes = 25;  // percent of a core
 constexpr double kSwapFaultsPerSecond = 50;
 // A host that is cut off has acknowledged nothing for 5 s so long after its rank was to be called silent.
 constexpr Nanos kUntilUnreachable = 3 * kSecond;
+// Ranks answer once a second, and later where they get no core.
+constexpr Nanos kLeastSilence = 3 * kSecond;
 // Facts come once a second from every rank.
 constexpr Nanos kAllHaveSpoken = 2 * kSecond;
 constexpr Nanos kSayAgainAfter = 30 * kSecond;  // if the fault of a process has changed its class
@@ -133,7 +135,8 @@ bool Judge::is_process_judged(Rank rank, Nanos now, Verdict& verdict) const {
   // A host that is cut off is lost as unreachable by then, and that says more.
   const bool is_here =
       options_.hosts.empty() || options_.hosts[static_cast<size_t>(rank)] == options_.hosts[0];
-  if (now - one.heard < options_.limit + (is_here ? 0 : kUntilUnreachable)) return false;
+  const Nanos limit = std::max(options_.limit, kLeastSilence) + (is_here ? 0 : kUntilUnreachable);
+  if (now - one.heard < limit) return false;
   verdict.fault = Fault::kSilent;
   verdict.age = now - one.heard;
   return true;

@@ -1,6 +1,7 @@
 #include "rueda/control/link_judge.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace rueda::control {
 namespace {
@@ -129,6 +130,7 @@ std::optional<trace::SlowLink> LinkJudge::certain(const Link& key, const Suspect
   const bool is_turned = found->end != link.end;
   link.sends = link.sends || (is_turned ? found->receives : found->sends);
   link.receives = link.receives || (is_turned ? found->sends : found->receives);
+  if (is_pair && link.sends && link.receives) std::tie(link.end, link.other) = key;  // in order
   return link;
 }
 

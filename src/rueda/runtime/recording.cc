@@ -20,10 +20,17 @@ Recording::Recording(std::shared_ptr<trace::Timeline> timeline, Rank me, std::fu
 Status Recording::start(const std::string& path, bool mark_cycles, bool goes_on) {
   const std::lock_guard lock(mutex_);
   if (path == path_) return Status::ok();
-  if (!path_.empty()) timeline_->stop();
+  if (!path_.empty()) {
+    RUEDA_LOG(kWarning, "The timeline " + path_ + " ends here, because " + path + " is started.");
+    timeline_->stop();
+  }
   path_.clear();
-  trace::TimelineOptions options{
-      .path = path, .rank = me_, .mark_cycles = mark_cycles, .goes_on = goes_on, .forward = {}};
+  trace::TimelineOptions options{.path = path,
+                                 .rank = me_,
+                                 .size = world_size_,
+                                 .mark_cycles = mark_cycles,
+                                 .goes_on = goes_on,
+                                 .forward = {}};
   if (me_ != 0) {
     options.forward = [this](Bytes batch) {
       {

@@ -1,6 +1,8 @@
 #include "rueda/status/stacks.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -8,8 +10,10 @@ namespace rueda::status {
 namespace {
 
 std::string frame_text(const NativeFrame& frame) {
-  return frame.function.empty() ? frame.module + "+" + std::to_string(frame.offset)
-                                : frame.function + " (" + frame.module + ")";
+  if (!frame.function.empty()) return frame.function + " (" + frame.module + ")";
+  std::array<char, 32> offset{};  // as addr2line reads it
+  std::snprintf(offset.data(), offset.size(), "+0x%llx", static_cast<unsigned long long>(frame.offset));
+  return frame.module + offset.data();
 }
 
 }  // namespace

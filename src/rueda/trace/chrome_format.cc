@@ -161,7 +161,7 @@ int32_t ChromeFormat::pid_of(std::string_view track) {
 void ChromeFormat::announce_rank(int32_t pid, Rank rank) {
   const auto named = rank_names_.find(rank);
   const bool has_name = named != rank_names_.end();
-  if (rank == 0 && !has_name) return;
+  if (rank == 0 && !has_ranks_) return;
   if (!announced_.insert(static_cast<int64_t>(pid) << 32 | rank).second) return;
   const std::string where = R"(, "ph": "M", "pid": )" + number(pid) + R"(, "tid": )" + number(rank);
   metadata(R"({"name": "thread_name")" + where + R"(, "args": {"name": )" +
@@ -171,10 +171,11 @@ void ChromeFormat::announce_rank(int32_t pid, Rank rank) {
              number(named->second.order) + "}}");
 }
 
-// Rank 0 has no tid, so that its objects are exactly those of a trace of one rank.
+// Alone, rank 0 has no tid, as in a trace of Horovod. Beside others it needs one: viewers take the pid
+// instead, which is the row of another rank.
 std::string ChromeFormat::place(int64_t ts, int32_t pid, Rank rank) const {
   std::string text = R"(, "ts": )" + number(ts) + R"(, "pid": )" + number(pid);
-  if (rank != 0) text += R"(, "tid": )" + number(rank);
+  if (rank != 0 || has_ranks_) text += R"(, "tid": )" + number(rank);
   return text;
 }
 

@@ -32,7 +32,12 @@ class ChromeFormat {
     std::string name;
     int64_t order = 0;
   };
-  void name_rank(Rank rank, RankName name) { rank_names_[rank] = std::move(name); }
+  void name_rank(Rank rank, RankName name) {
+    rank_names_[rank] = std::move(name);
+    has_ranks_ = true;
+  }
+  // Other ranks will be drawn beside rank 0, which then needs a row of its own.
+  void expect_ranks() { has_ranks_ = true; }
   void add(Rank rank, const TraceEvent& event, Nanos offset);
   void add_gap(Rank rank, int64_t dropped);
   // One end of an arrow, at the slice of this track that is open at this time.
@@ -59,6 +64,7 @@ class ChromeFormat {
   Nanos start_;
   bool has_any_ = false;
   bool was_metadata_ = false;
+  bool has_ranks_ = false;
   std::map<Rank, int64_t> last_ts_;  // where an event ends that is closed early
   std::vector<std::string> out_;
   std::unordered_map<std::string, int32_t> pids_;  // track -> 1, 2, … in order of first appearance

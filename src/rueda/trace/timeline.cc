@@ -184,6 +184,7 @@ class FileTimeline : public Timeline {
     if (Status status = file_.open(options_.path); !status.is_ok()) return status;
     written_path_ = options_.path;
     format_ = std::make_unique<ChromeFormat>(monotonic_now(), epoch_micros_now());
+    if (options_.size > 1) format_->expect_ranks();
     Status status = file_.append(format_->take());
     if (!status.is_ok()) format_.reset();
     return status;

@@ -24,6 +24,7 @@ namespace rueda::trace {
 struct TimelineOptions {
   std::string path;  // rank 0: the file
   Rank rank = 0;
+  Rank size = 1;  // ranks whose events come to rank 0
   bool mark_cycles = false;
   bool goes_on = false;  // if this timeline has written the file before: append, on the same clock
   std::function<void(Bytes batch)> forward;  // other ranks: called on the writer thread, with at most 1 MiB
