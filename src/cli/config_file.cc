@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <map>
 #include <nlohmann/json.hpp>
+
+#include "cli/numbers.h"
 
 namespace rueda::cli {
 namespace {
@@ -129,11 +130,9 @@ Result<Settings> parse_json(std::string_view text, std::string_view path) {
 
 template <class T>
 bool read_number(std::string_view text, std::optional<T>& target) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return false;
-  target = value;
-  return true;
+  const std::optional<T> value = number_of<T>(text);
+  if (value) target = value;
+  return value.has_value();
 }
 
 bool read(std::string_view text, std::optional<double>& target) { return read_number(text, target); }

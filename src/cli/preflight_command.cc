@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdio>
 
 #include "bench/sizes.h"
 #include "cli/commands.h"
+#include "cli/numbers.h"
 #include "cli/run_options.h"
 #include "preflight/preflight.h"
 
@@ -52,8 +52,8 @@ Status take_value(Own& own, const std::string& option, const std::string& value)
     own.request.least_gbit_per_s = static_cast<double>(rate.value()) / 1e9;
   }
   if (option == "--rounds") {
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), own.request.rounds);
-    if (error != std::errc() || end != value.data() + value.size() || own.request.rounds < 1)
+    own.request.rounds = number_of<int>(value).value_or(0);
+    if (own.request.rounds < 1)
       return {Code::kInvalidArgument, fmt::format("--rounds {} is not a number from 1 on", value)};
   }
   return Status::ok();

@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <cstdlib>
 #include <optional>
 
 #include "cli/config_file.h"
 #include "cli/job_hosts.h"
+#include "cli/numbers.h"
 #include "cli/parse_error.h"
 #include "cli/words.h"
 #include "rueda/base/config.h"
@@ -50,10 +50,8 @@ std::string is_not_empty(const std::string& value) {
 
 CLI::Validator whole_number(int least, int most) {
   const auto check = [least, most](const std::string& text) -> std::string {
-    int value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    const bool is_number = error == std::errc() && end == text.data() + text.size();
-    if (is_number && value >= least && value <= most) return {};
+    const std::optional<int> value = number_of<int>(text);
+    if (value && *value >= least && *value <= most) return {};
     return fmt::format("{} is not a whole number from {} to {}", text, least, most);
   };
   return CLI::Validator(check, "");
@@ -238,12 +236,11 @@ Result<std::set<Rank>> parse_ranks(const std::string& text) {
   std::set<Rank> ranks;
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
-    int rank = 0;
-    const auto [stop, error] = std::from_chars(text.data() + begin, text.data() + end, rank);
-    if (error != std::errc() || stop != text.data() + end || rank < 0)
+    const std::optional<int> rank = number_of<int>(std::string_view(text).substr(begin, end - begin));
+    if (!rank || *rank < 0)
       return Status(Code::kInvalidArgument,
                     fmt::format("--ranks {} is not a list of ranks such as 0,3", text));
-    ranks.insert(rank);
+    ranks.insert(*rank);
     begin = end + 1;
   }
   return ranks;

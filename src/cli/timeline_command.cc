@@ -1,12 +1,12 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <charconv>
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/numbers.h"
 #include "cli/parse_error.h"
 #include "timeline/job.h"
 #include "timeline/output_file.h"
@@ -88,10 +88,8 @@ int merge_command(const std::string& out, const std::vector<std::string>& files)
 }
 
 std::string is_epoch(const std::string& text) {
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool is_number = error == std::errc() && end == text.data() + text.size() && number >= 0;
-  return is_number ? "" : text + " is not the number of an epoch; the first is 0";
+  return number_of<int64_t>(text).value_or(-1) >= 0 ? ""
+                                                    : text + " is not the number of an epoch; the first is 0";
 }
 
 }  // namespace

@@ -18,6 +18,8 @@
 namespace rueda::launch {
 namespace {
 
+std::string_view ending_of(Stream stream) { return stream == Stream::kStdout ? "out" : "err"; }
+
 size_t index_of(Stream stream) { return stream == Stream::kStdout ? 0 : 1; }
 
 std::string local_time(PrefixStyle::Kind kind) {
@@ -71,7 +73,7 @@ Status RankOutput::open_files() {
   for (Rank rank = 0; rank < std::ssize(ranks_); ++rank)
     for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
       RankStream& state = ranks_[static_cast<size_t>(rank)].streams[index_of(stream)];
-      state.log.path = log_path(options_.log_dir, rank, stream);
+      state.log.path = log_path(options_.log_dir, rank, ending_of(stream));
       state.output.path = output_path(rank, stream);
       for (LogFile* log : {&state.log, &state.output}) {
         if (log->path.empty()) continue;
@@ -83,9 +85,9 @@ Status RankOutput::open_files() {
   return Status::ok();
 }
 
-std::string RankOutput::log_path(const std::string& folder, Rank rank, Stream stream) {
+std::string RankOutput::log_path(const std::string& folder, Rank rank, std::string_view ending) {
   if (folder.empty()) return {};
-  return fmt::format("{}/rank-{:04}.{}", folder, rank, stream == Stream::kStdout ? "out" : "err");
+  return fmt::format("{}/rank-{:04}.{}", folder, rank, ending);
 }
 
 std::string RankOutput::output_path(Rank rank, Stream stream) const {
@@ -171,8 +173,8 @@ void RankOutput::lose_log(const std::string& why) {
 }
 
 void RankOutput::write_metrics(Rank rank, std::string_view text) {
-  const std::string path = fmt::format("{}/rank-{:04}.prom", options_.log_dir, rank);
-  if (const Status written = status::replace_file(path, text); !written.is_ok()) lose_log(written.why);
+  const Status written = status::replace_file(log_path(options_.log_dir, rank, "prom"), text);
+  if (!written.is_ok()) lose_log(written.why);
 }
 
 void RankOutput::say(std::string_view text) { write_to(err_, text); }
@@ -183,7 +185,7 @@ std::vector<std::string> RankOutput::last_lines(Rank rank, Stream stream) const 
 
 std::string RankOutput::log(Rank rank, Stream stream) const {
   if (options_.log_dir.empty()) return output_path(rank, stream);
-  return log_path(options_.log_url.empty() ? options_.log_dir : options_.log_url, rank, stream);
+  return log_path(options_.log_url.empty() ? options_.log_dir : options_.log_url, rank, ending_of(stream));
 }
 
 }  // namespace rueda::launch

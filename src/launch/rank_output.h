@@ -65,7 +65,7 @@ class RankOutput {
   void write_to(Console& console, std::string_view text);
   void write_log(const LogFile& log, std::string_view bytes);
   void lose_log(const std::string& why);
-  static std::string log_path(const std::string& folder, Rank rank, Stream stream);
+  static std::string log_path(const std::string& folder, Rank rank, std::string_view ending);
   [[nodiscard]] std::string output_path(Rank rank, Stream stream) const;
 
   OutputOptions options_;

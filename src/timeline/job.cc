@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "timeline/record_files.h"
 #include "timeline/units.h"
 
 namespace rueda::timeline {
@@ -15,7 +16,6 @@ namespace fs = std::filesystem;
 constexpr Nanos kEndsEarly = 2 * kSecond;
 constexpr size_t kKeptVerdicts = 4;
 constexpr size_t kMaxDepartures = 64;  // different reasons that are kept
-constexpr std::string_view kSuffix = ".rec";
 
 // Everything that one file says, by epoch.
 struct Scan {
@@ -286,23 +286,18 @@ Result<std::vector<std::string>> find_files(const std::vector<std::string>& argu
   for (const std::string& argument : arguments) {
     const fs::path path(argument);
     const bool is_folder = fs::is_directory(path, error);
-    if (!is_folder && argument.ends_with(kSuffix)) {
+    if (!is_folder && argument.ends_with(kRecordSuffix)) {
       paths.push_back(argument);
       continue;
     }
-    const fs::path folder = is_folder ? path : (path.has_parent_path() ? path.parent_path() : fs::path("."));
-    const std::string prefix = is_folder ? std::string() : path.filename().string() + ".rank";
-    const size_t before = paths.size();
-    for (const auto& entry : fs::directory_iterator(folder, error)) {
-      const std::string name = entry.path().filename().string();
-      if (name.starts_with(prefix) && name.ends_with(kSuffix)) paths.push_back(entry.path().string());
-    }
-    if (paths.size() == before && fs::exists(path, error) && !is_folder) {
+    const std::vector<std::string> found = record_files_of(argument);
+    paths.insert(paths.end(), found.begin(), found.end());
+    if (found.empty() && fs::exists(path, error) && !is_folder) {
       paths.push_back(argument);  // it may have been renamed; reading it tells
-    } else if (paths.size() == before) {
+    } else if (found.empty()) {
       return Status(Code::kInvalidArgument,
                     "There are no record files " + (is_folder ? argument + "/*" : argument + ".rank*") +
-                        std::string(kSuffix) + ". Start the job with RUEDA_TIMELINE=PATH to record.");
+                        std::string(kRecordSuffix) + ". Start the job with RUEDA_TIMELINE=PATH to record.");
     }
   }
   std::ranges::sort(paths);

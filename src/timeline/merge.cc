@@ -2,7 +2,6 @@
 // sent, and once to write.
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <limits>
 #include <unordered_map>
 

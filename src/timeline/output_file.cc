@@ -7,25 +7,11 @@
 #include <filesystem>
 #include <utility>
 
+#include "timeline/record_files.h"
+
 namespace rueda::timeline {
 
 namespace fs = std::filesystem;
-
-namespace {
-
-// The records lie beside the timeline that a job has written itself.
-bool has_records_beside(const fs::path& path) {
-  const std::string start = path.filename().string() + ".rank";
-  std::error_code error;
-  fs::directory_iterator entry(path.has_parent_path() ? path.parent_path() : fs::path("."), error);
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (name.starts_with(start) && name.ends_with(".rec")) return true;
-  }
-  return false;
-}
-
-}  // namespace
 
 OutputFile::~OutputFile() {
   if (file_ == nullptr) return;
@@ -34,14 +20,14 @@ OutputFile::~OutputFile() {
 }
 
 Status OutputFile::open(const std::string& path) {
-  if (path.ends_with(".rec"))
+  if (path.ends_with(kRecordSuffix))
     return {
         Code::kInvalidArgument,
         path + " is the name of a record file, and nothing else is written there; name the output first."};
   std::error_code error;
   const fs::file_status there = fs::status(path, error);
   const bool is_replaced = !fs::exists(there) || fs::is_regular_file(there);  // not a pipe or /dev/stdout
-  if (fs::is_regular_file(there) && has_records_beside(path))
+  if (fs::is_regular_file(there) && !record_files_of(path).empty())
     return {Code::kInvalidArgument,
             path + " is the timeline that the job has written; give the output another name."};
   path_ = path;

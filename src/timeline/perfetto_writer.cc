@@ -153,15 +153,12 @@ class PerfettoWriter final : public TraceWriter {
     std::string name = fmt::format("host {}", file.host);
     if (!file.clock.is_empty())
       name += fmt::format(", clock +- {}", time_text(static_cast<double>(file.clock.at(file.last).bound)));
-    pbf_writer trace(bytes_);
-    pbf_writer packet(trace, trace_message::kPacket);
-    packet.add_uint32(packet::kSequence, sequence_);
-    pbf_writer track(packet, packet::kTrackDescriptor);
-    track.add_uint64(descriptor::kUuid, at->second);
-    track.add_enum(descriptor::kChildOrder, descriptor::kExplicit);
-    pbf_writer process(track, descriptor::kProcess);
-    process.add_int32(descriptor::kPid, static_cast<int32_t>(hosts_.size()));  // no real one
-    process.add_string(descriptor::kProcessName, name);
+    describe(at->second, [&](pbf_writer& track) {
+      track.add_enum(descriptor::kChildOrder, descriptor::kExplicit);
+      pbf_writer process(track, descriptor::kProcess);
+      process.add_int32(descriptor::kPid, static_cast<int32_t>(hosts_.size()));  // no real one
+      process.add_string(descriptor::kProcessName, name);
+    });
     return at->second;
   }
 
@@ -193,15 +190,21 @@ class PerfettoWriter final : public TraceWriter {
   template <class More>
   void describe_track(uint64_t uuid, const std::string& name, uint64_t parent, int32_t order,
                       const More& more) {
+    describe(uuid, [&](pbf_writer& track) {
+      track.add_string(descriptor::kName, name);
+      track.add_uint64(descriptor::kParent, parent);
+      if (order != kNoOrder) track.add_int32(descriptor::kOrder, order);
+      more(track);
+    });
+  }
+  template <class Fields>
+  void describe(uint64_t uuid, const Fields& fields) {
     pbf_writer trace(bytes_);
     pbf_writer packet(trace, trace_message::kPacket);
     packet.add_uint32(packet::kSequence, sequence_);
     pbf_writer track(packet, packet::kTrackDescriptor);
     track.add_uint64(descriptor::kUuid, uuid);
-    track.add_string(descriptor::kName, name);
-    track.add_uint64(descriptor::kParent, parent);
-    if (order != kNoOrder) track.add_int32(descriptor::kOrder, order);
-    more(track);
+    fields(track);
   }
 
   void event(int32_t type, uint64_t track, std::string_view name, Nanos when,

@@ -375,9 +375,10 @@ def run(
         raise TypeError(f"rueda.ray.run: fn must be a function, not {fn!r}.")
     if elastic := {"min_workers", "max_workers"} & options.keys():
         raise ValueError(f"rueda.ray has no elastic training: leave out {', '.join(sorted(elastic))}.")
-    if unknown := sorted(options.keys() - inspect.signature(Executor).parameters.keys()):
-        known = difflib.get_close_matches(unknown[0], inspect.signature(Executor).parameters, 1)
-        hint = f"; did you mean {known[0]}?" if known else ""
+    known = inspect.signature(Executor).parameters
+    if unknown := sorted(options.keys() - known.keys()):
+        near = difflib.get_close_matches(unknown[0], known, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
         raise TypeError(f"rueda.ray.run() has no argument {unknown[0]}{hint}")
     with Executor(num_workers, **options) as executor:
         return executor.run(fn, args, kwargs, callbacks)

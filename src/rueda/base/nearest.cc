@@ -7,8 +7,6 @@
 namespace rueda {
 namespace {
 
-constexpr size_t kLettersPerEdit = 3;  // beyond that the user probably meant something else
-
 std::string_view without_dashes(std::string_view word) {
   return word.substr(std::min(word.find_first_not_of('-'), word.size()));
 }
@@ -34,20 +32,24 @@ size_t edits(std::string_view from, std::string_view to) {
   return rows[2].back();
 }
 
-std::string nearest_word(std::string_view word, std::span<const std::string> known) {
-  const std::string_view letters = without_dashes(word);
-  if (letters.size() < 2) return {};  // it would be near to everything short
-  const auto begins = [&](const std::string& name) { return without_dashes(name).starts_with(letters); };
-  if (std::ranges::count_if(known, begins) == 1) return *std::ranges::find_if(known, begins);
+std::string nearest_within(std::string_view word, std::span<const std::string> known, size_t most) {
   std::string best;
-  size_t fewest = std::max<size_t>(letters.size() / kLettersPerEdit, 1) + 1;
+  size_t fewest = most + 1;
   for (const std::string& name : known) {
-    const size_t count = edits(letters, without_dashes(name));
+    const size_t count = edits(without_dashes(word), without_dashes(name));
     if (count >= fewest) continue;
     fewest = count;
     best = name;
   }
   return best;
+}
+
+std::string nearest_word(std::string_view word, std::span<const std::string> known) {
+  const std::string_view letters = without_dashes(word);
+  if (letters.size() < 2) return {};  // it would be near to everything short
+  const auto begins = [&](const std::string& name) { return without_dashes(name).starts_with(letters); };
+  if (std::ranges::count_if(known, begins) == 1) return *std::ranges::find_if(known, begins);
+  return nearest_within(letters, known, std::max<size_t>(letters.size() / kLettersPerEdit, 1));
 }
 
 }  // namespace rueda

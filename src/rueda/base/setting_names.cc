@@ -65,9 +65,6 @@ constexpr const char* kWithoutEffect[] = {"HOROVOD_ADASUM_MPI_CHUNK_SIZE",
                                           "HOROVOD_NUM_NCCL_STREAMS",
                                           "HOROVOD_TORUS_ALLREDUCE"};
 
-// Up to a third of a name may be wrong. Beyond that the user probably meant something else.
-constexpr size_t kLettersPerSlip = 3;
-
 }  // namespace
 
 std::set<std::string, std::less<>> known_settings() {
@@ -86,15 +83,9 @@ std::string unknown_setting(const std::string& name, const std::string& nearest)
 }
 
 std::string nearest_setting(std::string_view unknown) {
-  std::string best;
-  size_t fewest = unknown.substr(unknown.find('_') + 1).size() / kLettersPerSlip + 1;
-  for (const std::string& name : known_settings()) {
-    const size_t count = edits(unknown, name);
-    if (count >= fewest) continue;
-    fewest = count;
-    best = name;
-  }
-  return best;
+  const auto known = known_settings();
+  const size_t letters = unknown.substr(unknown.find('_') + 1).size();  // the prefix is right
+  return nearest_within(unknown, std::vector(known.begin(), known.end()), letters / kLettersPerEdit);
 }
 
 std::vector<std::string> misspelt_settings(std::span<const std::pair<std::string, std::string>> environment) {

@@ -151,8 +151,10 @@ nlohmann::ordered_json snapshot(runtime::Engine* engine) {
   out["is_initialized"] = engine != nullptr;
   out["resident_bytes"] = resident_bytes();
   add_steps(out, now);
-  if (engine == nullptr) add_starting(out, now);
-  if (engine == nullptr) return out;
+  if (engine == nullptr) {
+    add_starting(out, now);
+    return out;
+  }
   const runtime::Session& session = engine->session();
   out["job"] = job_of(session);
   out["rank"] = session.me;

@@ -291,8 +291,10 @@ Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const sto
   const Start start{config, world, options, mpi, deadline};
   Result<std::optional<Session>> met = meet(start, point);
   while (met.is_ok() && !met.value()) met = meet(start, point);
-  if (!met.is_ok()) point.note_failure(met.status());
-  if (!met.is_ok()) return met.status();
+  if (!met.is_ok()) {
+    point.note_failure(met.status());
+    return met.status();
+  }
   point.forget_loss();
   Session session = *std::move(met).value();
   RUEDA_LOG(kInfo, summary_of(session));
