@@ -83,8 +83,10 @@ Bytes RankInquiry::answer() const {
     answers.push_back(asked.answer);
     if (!asked.fd.is_open()) continue;
     answers.back().text.clear();
-    answers.back().missing = fmt::format("process {} did not answer within {} ms; it may be stopped",
-                                         asked.answer.pid, question_.text.timeout_ms);
+    const int pid = asked.answer.pid;
+    answers.back().missing =
+        fmt::format("process {} did not answer within {} ms; {}", pid, question_.text.timeout_ms,
+                    why_no_answer(look_at_process(pid, 0).state, pid));
   }
   ByteWriter writer;
   writer.put(question_.id);

@@ -154,7 +154,7 @@ void take_job_stacks(const std::vector<Wanted>& all, const Asked& asked, std::ve
 
 Result<Found> find_processes(const std::string& target, int timeout_ms) {
   Found found;
-  std::vector<int> unanswered;
+  std::vector<Unanswered> unanswered;
   std::vector<std::string> sockets, launchers;
   for (const std::string& folder : status::folders()) {
     std::ranges::move(status::sockets_in(folder), std::back_inserter(sockets));
@@ -165,7 +165,8 @@ Result<Found> find_processes(const std::string& target, int timeout_ms) {
   for (const auto& [socket, answer] : ask_all(sockets, "status", timeout_ms)) {
     Result<Process> process =
         answer.is_ok() ? parse_process(answer.value().text) : Result<Process>(answer.status());
-    if (answer.status().code == Code::kTimeout) unanswered.push_back(pid_of(socket));
+    if (answer.status().code == Code::kTimeout)
+      unanswered.push_back({pid_of(socket), look_at_process(pid_of(socket), 0).state});
     if (!process.is_ok()) {
       found.remarks.push_back(process.status().why);
       continue;

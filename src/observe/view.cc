@@ -1,5 +1,7 @@
 #include "observe/view.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -183,7 +185,7 @@ std::vector<Rank> unknown_ranks(const std::vector<Process>& ranks_of_job, const 
 }
 
 std::vector<Absent> silent(const std::vector<Process>& all, const std::vector<Absent>& absent,
-                           const std::vector<int>& pids) {
+                           const std::vector<Unanswered>& processes) {
   std::map<std::string, std::vector<Process>> jobs;
   for (const Process& one : all)
     if (!one.job.empty()) jobs[one.job].push_back(one);
@@ -191,11 +193,11 @@ std::vector<Absent> silent(const std::vector<Process>& all, const std::vector<Ab
   for (const auto& [job, ranks] : jobs)
     if (std::vector<Rank> unknown = unknown_ranks(ranks, absent); !unknown.empty())
       out.push_back({.job = job, .host = ranks.front().host, .ranks = std::move(unknown), .why = {}});
-  if (out.size() != 1 || pids.empty() || pids.size() > out.front().ranks.size()) return {};
-  std::string names;
-  for (const int pid : pids) names += (names.empty() ? "" : ", ") + std::to_string(pid);
-  out.front().why =
-      (pids.size() == 1 ? "process " : "processes ") + names + " did not answer; stopped, or without a core";
+  if (out.size() != 1 || processes.empty() || processes.size() > out.front().ranks.size()) return {};
+  std::string& why = out.front().why;
+  for (const auto& [pid, state] : processes)
+    why += fmt::format("{}process {} did not answer; {}", why.empty() ? "" : "; ", pid,
+                       why_no_answer(state, pid));
   out.front().is_here = true;
   return out;
 }

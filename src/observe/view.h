@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "rueda/base/process.h"
 #include "rueda/base/status.h"
 #include "rueda/base/types.h"
 
@@ -84,10 +85,14 @@ std::vector<Absent> unreached(const std::vector<Process>& all, const std::vector
 // Ranks of the job of this size about which nothing at all is known.
 std::vector<Rank> unknown_ranks(const std::vector<Process>& ranks_of_job, const std::vector<Absent>& absent);
 
-// Ranks of this host whose processes have not answered. pids: of those; the ranks are known if one job alone
-// misses some.
+// A process of this host that has not answered.
+struct Unanswered {
+  int pid = 0;
+  ProcessState state = ProcessState::kUnknown;
+};
+// Ranks of this host whose processes have not answered; they are known if one job alone misses some.
 std::vector<Absent> silent(const std::vector<Process>& all, const std::vector<Absent>& absent,
-                           const std::vector<int>& pids);
+                           const std::vector<Unanswered>& processes);
 
 // "0-2, 5"
 std::string ranges(std::vector<Rank> ranks);

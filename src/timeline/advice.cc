@@ -63,6 +63,10 @@ std::string few_steps(const Summary& summary, const RankSummary& rank) {
   return text + " alone";
 }
 
+bool has_cause(const Summary& summary, const RankSummary& rank) {
+  return rank.why != Lateness::kUnknown && rank.cost >= kWorthAdvice * summary.step_length;
+}
+
 // Ranks that are late although they do no more than others: no one of them is to blame.
 void advise_in_turn(const Summary& summary, std::vector<Advice>& advice) {
   double waited = 0;
@@ -75,21 +79,24 @@ void advise_in_turn(const Summary& summary, std::vector<Advice>& advice) {
   const auto ranks = static_cast<double>(summary.by_rank.size());
   waited *= (ranks - 1) / ranks;  // cost: of a rank among the others
   if (most == nullptr || waited < kWorthAdviceInTurn * summary.step_length) return;
+  const bool is_beside =
+      std::ranges::any_of(summary.by_rank, [&](const RankSummary& rank) { return has_cause(summary, rank); });
   advice.push_back(
       {waited / summary.step_length,
        fmt::format(
-           "Ranks wait {} of each step for one another in turn, most of all for rank {} (host {}), but "
+           "{}anks wait {} of each step for one another in turn, most of all for rank {} (host {}), but "
            "none of these computes, or waits for its input, longer than others in most steps. If they "
            "share cores with one another or with other processes, give each its own (rueda run "
            "--bind-cores); else look at steps of different length: batches that differ, garbage "
            "collection, evaluation or logging on one rank.",
-           time_text(waited), most->rank, most->host)});
+           is_beside ? "Apart from the ranks that are named with a cause, r" : "R", time_text(waited),
+           most->rank, most->host)});
 }
 
 void advise_ranks(const Summary& summary, std::vector<Advice>& advice) {
   for (const RankSummary& rank : summary.by_rank) {
     const double gain = rank.cost / summary.step_length;
-    if (gain < kWorthAdvice || rank.why == Lateness::kUnknown) continue;
+    if (!has_cause(summary, rank)) continue;
     if (rank.why == Lateness::kRarely) {
       double waited = 0;
       for (const LongWait& one : rank.worst) waited += one.time;

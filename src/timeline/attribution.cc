@@ -42,9 +42,7 @@ class Edges {
 
 void add(const CallTimes& call, Edges& edges) {
   if (call.submitted != 0 && call.ordered > call.submitted) {
-    const bool is_late = call.submitted_last >= 0;
-    const Nanos ready =
-        is_late ? std::clamp(call.last_submitted, call.submitted, call.ordered) : call.submitted;
+    const Nanos ready = call.all_submitted();
     edges.add(kWaits, call.submitted, ready, call.submitted_last);
     edges.add(kNegotiates, ready, call.ordered);
   }

@@ -6,6 +6,7 @@
 // If all have ended, the thread is about to wake up, which takes long where no core is free.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -37,6 +38,11 @@ struct CallTimes {
   Nanos submitted = 0, ordered = 0, started = 0, transfer_began = 0, unpack_began = 0, ended = 0;
   Nanos last_submitted = 0, last_started = 0;   // of all members; 0: not known
   Rank submitted_last = -1, started_last = -1;  // which of them; -1: this rank, or not known
+
+  // When the last rank had its tensors ready, as far as this is known. Of calls that rank 0 ordered.
+  [[nodiscard]] Nanos all_submitted() const {
+    return submitted_last < 0 ? submitted : std::clamp(last_submitted, submitted, ordered);
+  }
 };
 
 struct Interval {

@@ -40,6 +40,7 @@ svg { display: block } .chart { margin-bottom: 1.2rem }
 .ends { display: flex; justify-content: space-between; font-size: .8em; margin: .2rem 0 }
 .said { margin: 0; padding: .3rem 0; min-height: 3em;
   position: sticky; top: 0; background: var(--page) }
+.cut { fill: var(--page) }
 .frame { fill: transparent; vector-effect: non-scaling-stroke }
 .now .frame { fill: var(--text); fill-opacity: .12 }
 svg.bar { width: 10rem; height: 1.5rem } .bar { cursor: default; scroll-margin: 5rem 1rem }

@@ -126,6 +126,18 @@ std::vector<std::string> notes_of(const Summary& before, const Summary& after) {
   return notes;
 }
 
+std::string verdict(const Summary& before, const Summary& after) {
+  const double change = after.step_length - before.step_length;
+  if (std::abs(change) < kWorthSaying * before.step_length)
+    return fmt::format("A step takes as long as before: the difference is less than {:.0f} % of it.\n",
+                       kWorthSaying * 100);
+  const Share most = most_changed(before.shares, after.shares, change);
+  const auto at = static_cast<size_t>(most);
+  return fmt::format("A step takes {} {} than before, most of all because of {} ({}).\n",
+                     time_text(std::abs(change)), change < 0 ? "less" : "more", name_of(most),
+                     change_text(after.shares[at] - before.shares[at]));
+}
+
 Json job_json(const Summary& summary) {
   Json json = {{"epoch", summary.epoch},          {"ranks", summary.size},
                {"steps", summary.steps},          {"step_ns", summary.step_length},
@@ -156,13 +168,7 @@ std::string diff_text(const Summary& before, const Summary& after) {
                       percent_text(after.overlap));
   text += fmt::format("{:<14}{:>12}{:>12}\n", "GB/s", fmt::format("{:.3g}", before.bus_gbps),
                       fmt::format("{:.3g}", after.bus_gbps));
-  const double change = after.step_length - before.step_length;
-  const Share most = most_changed(before.shares, after.shares, change);
-  const auto at = static_cast<size_t>(most);
-  text += fmt::format("\nA step takes {} {} than before, most of all because of {} ({}).\n",
-                      time_text(std::abs(change)), change < 0 ? "less" : "more", name_of(most),
-                      change_text(after.shares[at] - before.shares[at]));
-  return for_terminal(text + rank_changes(before, after));
+  return for_terminal(text + "\n" + verdict(before, after) + rank_changes(before, after));
 }
 
 std::string diff_json(const Summary& before, const Summary& after) {

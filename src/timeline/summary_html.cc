@@ -15,6 +15,8 @@ namespace {
 
 constexpr int64_t kMostColumns = 200;  // steps side by side; more are taken together
 constexpr size_t kMostLinks = 32;
+constexpr double kHighestBar = 4;  // times as high as nine in ten bars at most
+constexpr double kIsCut = 1.001;   // more is not rounding
 constexpr double kChartWidth = 1000, kChartHeight = 240, kRowWidth = 300, kRowHeight = 16;
 
 // Characters that show nothing and would move or turn others: the ends of their ranges, in UTF-8.
@@ -100,24 +102,42 @@ std::string rectangle(std::string_view style, double x, double y, double width, 
                      y, width, height);
 }
 
-// A column stands at x; its rectangles stand on one another.
-std::string step_bar(const StepSummary& column, double x, double width, double longest) {
+// The length that is as high as the chart. A few steps that are far longer than all others would flatten
+// these: they are cut.
+double top_of(const std::vector<StepSummary>& columns) {
+  std::vector<double> lengths{1};
+  for (const StepSummary& column : columns) lengths.push_back(column.length);
+  std::ranges::sort(lengths);
+  const double usual = lengths[(lengths.size() - 1) * 9 / 10];
+  return std::min(lengths.back(), std::max(kHighestBar * usual, 1.0));
+}
+
+// A column stands at x; its rectangles stand on one another. A gap says that it is cut at the top.
+std::string step_bar(const StepSummary& column, double x, double width, double top) {
   std::string svg;
   double y = kChartHeight;
+  const double shown = std::max(width - (width > 3 ? 1 : 0), 0.5);
   for (size_t s = 0; s < kShares; ++s) {
-    const double height = column.shares[s] / longest * kChartHeight;
+    const double height = std::min(column.shares[s] / top * kChartHeight, y);
     if (height < 0.05) continue;
     y -= height;
-    svg += rectangle(fmt::format("c{}", s), x, y, std::max(width - (width > 3 ? 1 : 0), 0.5), height);
+    svg += rectangle(fmt::format("c{}", s), x, y, shown, height);
   }
+  if (column.length > top * kIsCut) svg += rectangle("cut", x, kChartHeight * 0.05, shown, 4);
   return svg + rectangle("frame", x, 0, width, kChartHeight);
+}
+
+// "": no bar is cut.
+std::string cut_note(const std::vector<StepSummary>& columns, double top) {
+  const auto longest = std::ranges::max_element(columns, {}, &StepSummary::length);
+  if (longest == columns.end() || longest->length <= top * kIsCut) return {};
+  return fmt::format(" (longer bars are cut there; the longest: {})", time_text(longest->length));
 }
 
 std::string step_chart(const Summary& summary) {
   const std::vector<StepSummary> columns = columns_of(summary.by_step);
   const std::string_view unit = summary.has_steps ? "step" : "window";
-  double longest = 1;
-  for (const StepSummary& column : columns) longest = std::max(longest, column.length);
+  const double top = top_of(columns);
   const double width = kChartWidth / static_cast<double>(std::max<size_t>(columns.size(), 1));
   std::string svg;
   for (size_t i = 0; i < columns.size(); ++i) {
@@ -127,18 +147,18 @@ std::string step_chart(const Summary& summary) {
                           : fmt::format("{}s {} to {}", unit, column.first, column.first + column.count - 1);
     svg += fmt::format("\n<g class=\"bar\" tabindex=\"{}\" role=\"img\" aria-label=\"{}, {}: {}\">{}</g>",
                        i == 0 ? 0 : -1, which, time_text(column.length), shares_text(column.shares, 1),
-                       step_bar(column, static_cast<double>(i) * width, width, longest));
+                       step_bar(column, static_cast<double>(i) * width, width, top));
   }
   const int64_t first = columns.empty() ? 0 : columns.front().first;
   const int64_t last = columns.empty() ? 0 : columns.back().first + columns.back().count - 1;
   return fmt::format(
       "<div class=\"chart\">\n<p class=\"said\">Point at a {0}, or reach it with Tab and the arrow "
       "keys.</p>\n"
-      "<p class=\"ends\"><span>{1}</span></p>\n"
+      "<p class=\"ends\"><span>{1}{7}</span></p>\n"
       "<svg id=\"steps\" viewBox=\"0 0 {2} {3}\" preserveAspectRatio=\"none\" role=\"group\" "
       "aria-label=\"Length of each {0}, and its shares\">{4}</svg>\n"
       "<p class=\"ends\"><span>{0} {5}</span><span>{0} {6}</span></p>\n</div>\n",
-      unit, time_text(longest), kChartWidth, kChartHeight, svg, first, last);
+      unit, time_text(top), kChartWidth, kChartHeight, svg, first, last, cut_note(columns, top));
 }
 
 std::string row_bar(const RankSummary& rank, double longest, bool is_first) {
@@ -181,7 +201,7 @@ std::string rank_table(const Summary& s) {
         "<td class=\"left\">{}</tr>\n",
         rank.rank, name_html(rank.host), time_text(rank.cost), count_text(rank.last, "call"),
         percent_text(static_cast<double>(rank.critical) / steps), of(Share::kCompute), of(Share::kInput),
-        of(Share::kWaiting), lateness_text(rank.why), row_bar(rank, longest, i == 0));
+        of(Share::kWaiting), lateness_text(s, rank), row_bar(rank, longest, i == 0));
   }
   return "<div class=\"chart\" id=\"ranks\">\n<p class=\"said\">Point at the bar of a rank, or reach it with "
          "Tab and the arrow keys.</p>\n" +

@@ -62,7 +62,7 @@ std::string ranks(const Summary& s) {
     text += fmt::format("  {:>5}  {:<16}{:>12}{:>12}{:>12}{:>12}{:>12}  {:<16}\n", rank.rank,
                         rank.host.substr(0, 15), time_text(rank.cost), count_text(rank.last, "call"),
                         time_text(of(rank, Share::kCompute)), time_text(of(rank, Share::kInput)),
-                        time_text(of(rank, Share::kWaiting)), lateness_text(rank.why));
+                        time_text(of(rank, Share::kWaiting)), lateness_text(s, rank));
   }
   if (sorted.size() > kShownRanks)
     text += fmt::format("  and {} more (--json lists all)\n", sorted.size() - kShownRanks);

@@ -8,6 +8,12 @@ namespace {
 constexpr size_t kMaxTransfers = 1u << 16;  // different ones; the rest counts in the totals only
 constexpr size_t kShown = 20;
 
+// Until the last rank had its tensors ready, where rank 0 orders what all have ready.
+Nanos negotiated_wait(const CallTimes& times) {
+  const bool is_negotiated = times.submitted != 0 && times.ordered > times.submitted;
+  return is_negotiated ? times.all_submitted() - times.submitted : 0;
+}
+
 }  // namespace
 
 double bus_factor(Collective what, Rank ranks) {
@@ -54,7 +60,7 @@ void Transfers::add(const Call& call, const CallTimes& times, Rank world) {
   total.backend = call.backend_id;
   ++total.calls;
   total.transfer += sent - arrived;
-  total.waiting += arrived - began;
+  total.waiting += arrived - began + negotiated_wait(times);
   total.ranks = factor > 0 ? world : 1;
 }
 

@@ -10,6 +10,7 @@ namespace rueda::timeline {
 namespace {
 
 constexpr size_t kShownCritical = 4;
+constexpr double kIsLate = 0.01;  // of a step for which others wait
 
 }  // namespace
 
@@ -37,8 +38,9 @@ std::string_view explain(Share share) {
   return {};
 }
 
-std::string_view lateness_text(Lateness why) {
-  switch (why) {
+std::string_view lateness_text(const Summary& summary, const RankSummary& rank) {
+  if (rank.cost < kIsLate * summary.step_length) return {};
+  switch (rank.why) {
     case Lateness::kNone:
       return "";
     case Lateness::kCompute:

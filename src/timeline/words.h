@@ -11,7 +11,8 @@
 namespace rueda::timeline {
 
 std::string_view explain(Share share);
-std::string_view lateness_text(Lateness why);  // "": it is not late
+// Why the rank is late; "": others wait for it for less than a hundredth of a step.
+std::string_view lateness_text(const Summary& summary, const RankSummary& rank);
 
 // "compute 12 ms, transfer 3 ms": what takes at least that many nanoseconds.
 std::string shares_text(const Shares& shares, double least);

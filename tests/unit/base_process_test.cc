@@ -1,9 +1,13 @@
 #include "rueda/base/process.h"
 
 #include <gtest/gtest.h>
+
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <set>
+#include <string>
 
 namespace rueda {
 namespace {
@@ -44,6 +48,14 @@ TEST(Process, a_stopped_child_is_seen_as_stopped_and_then_as_ended) {
   ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT), 0);
   EXPECT_EQ(look_at_process(child, 0).state, ProcessState::kEnded);
   ::waitpid(child, &status, 0);
+}
+
+TEST(Process, why_it_does_not_answer_is_told_from_its_state) {
+  EXPECT_EQ(why_no_answer(ProcessState::kStopped, 42), "it is stopped, and `kill -CONT 42` lets it go on");
+  std::set<std::string> different;
+  for (int state = 0; state < kProcessStates; ++state)
+    different.insert(why_no_answer(static_cast<ProcessState>(state), 42));
+  EXPECT_EQ(different.size(), static_cast<size_t>(kProcessStates));
 }
 
 }  // namespace

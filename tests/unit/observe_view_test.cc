@@ -55,16 +55,17 @@ TEST(View, what_is_no_answer_is_refused_and_wrong_types_are_ignored) {
 
 TEST(View, ranks_whose_processes_do_not_answer_are_named_if_one_job_alone_misses_some) {
   const std::vector<Process> here = {process(0, {gradient()}), process(1, {gradient()})};
-  const std::vector<Absent> found = silent(here, {}, {777});
+  const std::vector<Absent> found = silent(here, {}, {{777, ProcessState::kStopped}});
   ASSERT_EQ(found.size(), 1u);
   EXPECT_THAT(found.front().ranks, ElementsAre(2));
-  EXPECT_THAT(status_table(here, found), HasSubstr("rank 2 on a: process 777 did not answer; stopped, or"));
+  EXPECT_THAT(status_table(here, found),
+              HasSubstr("rank 2 on a: process 777 did not answer; it is stopped, and `kill -CONT 777`"));
   EXPECT_THAT(status_table(here, found), Not(HasSubstr("not among this user's processes")));
   EXPECT_THAT(waits_for(here[0], here), IsEmpty());
   EXPECT_THAT(waits_for(here[0], here, found), ElementsAre(2)) << "the others have submitted it";
   EXPECT_THAT(silent(here, {}, {}), IsEmpty());
-  EXPECT_THAT(silent(here, {}, {7, 8}), IsEmpty()) << "one of them belongs to another job";
-  EXPECT_THAT(silent(here, found, {777}), IsEmpty()) << "already told";
+  EXPECT_THAT(silent(here, {}, {{7}, {8}}), IsEmpty()) << "one of them belongs to another job";
+  EXPECT_THAT(silent(here, found, {{777}}), IsEmpty()) << "already told";
 }
 
 TEST(View, ranks_of_hosts_that_nobody_reaches_are_named_with_their_host) {

@@ -67,6 +67,38 @@ TEST(TimelinePage, steps_of_long_jobs_share_columns) {
   EXPECT_THAT(page, HasSubstr("<span>step 0</span><span>step 999</span>"));
 }
 
+TEST(TimelinePage, one_long_step_does_not_flatten_the_others) {
+  Summary summary = one_step();
+  summary.by_step.clear();
+  summary.steps = 50;
+  for (int64_t step = 0; step < summary.steps; ++step) {
+    StepSummary row{.first = step, .count = 1, .length = step == 7 ? 900e6 : 10e6, .shares = {}};
+    row.shares[0] = row.length;
+    summary.by_step.push_back(row);
+  }
+  const std::string page = as_html(summary);
+  EXPECT_THAT(page, HasSubstr("<span>40 ms (longer bars are cut there; the longest: 900 ms)</span>"));
+  EXPECT_THAT(page, HasSubstr("aria-label=\"step 7, 900 ms: compute 900 ms\"><rect class=\"c0\" x=\"140.00\" "
+                              "y=\"0.00\" width=\"19.00\" height=\"240.00\"/><rect class=\"cut\""));
+  EXPECT_THAT(page, HasSubstr("aria-label=\"step 8, 10 ms: compute 10 ms\"><rect class=\"c0\" x=\"160.00\" "
+                              "y=\"180.00\" width=\"19.00\" height=\"60.00\"/><rect class=\"frame\""));
+  summary.by_step[7] = summary.by_step[8];
+  EXPECT_EQ(as_html(summary).find("are cut there"), std::string::npos);
+}
+
+TEST(TimelinePage, a_rank_for_which_nobody_waits_is_not_called_late) {
+  Summary summary = one_step();
+  for (const double cost : {5e4, 5e3}) {
+    RankSummary& rank = summary.by_rank.emplace_back();
+    rank.rank = static_cast<Rank>(summary.by_rank.size()) - 1;
+    rank.cost = cost;
+    rank.why = Lateness::kInput;
+  }
+  const std::string text = as_text(summary);
+  EXPECT_NE(text.find("waits for input"), text.npos);
+  EXPECT_EQ(text.find("waits for input"), text.rfind("waits for input")) << text;
+}
+
 TEST(TimelinePage, links_are_listed_and_slow_ones_first) {
   Summary summary = one_step();
   summary.shares[static_cast<size_t>(Share::kTransfer)] = 4e5;

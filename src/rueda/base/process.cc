@@ -98,6 +98,22 @@ ProcessLook look_at_process(int64_t pid, int64_t began) {
   return began != 0 && look.began != began ? ProcessLook{} : look;
 }
 
+std::string why_no_answer(ProcessState state, int64_t pid) {
+  switch (state) {
+    case ProcessState::kStopped:
+      return "it is stopped, and `kill -CONT " + std::to_string(pid) + "` lets it go on";
+    case ProcessState::kTraced:
+      return "a debugger holds it";
+    case ProcessState::kRuns:
+      return "it is not stopped; its machine may have no core for it";
+    case ProcessState::kEnded:
+      return "it has ended";
+    case ProcessState::kUnknown:
+      break;
+  }
+  return "it may be stopped";
+}
+
 bool is_or_descends_from(int64_t pid, int64_t ancestor) {
   constexpr int kMostAncestors = 64;
   for (int i = 0; i < kMostAncestors && pid > 1; ++i, pid = look_at_process(pid, 0).parent)

@@ -33,6 +33,8 @@ ProcessLook parse_process_stat(std::string_view stat);
 // began: as a look at the same process said before; 0 = not known. A process that began at another time is
 // another one, or belongs to another pid namespace: kUnknown.
 ProcessLook look_at_process(int64_t pid, int64_t began);
+// Why a process in this state does not answer, a clause about "it".
+std::string why_no_answer(ProcessState state, int64_t pid);
 // Within 64 generations.
 bool is_or_descends_from(int64_t pid, int64_t ancestor);
 // The pid namespace of the calling process: pids mean the same exactly within one. 0 if /proc does not say.

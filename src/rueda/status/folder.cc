@@ -16,6 +16,7 @@
 #include <random>
 
 #include "rueda/base/clock.h"
+#include "rueda/base/process.h"
 
 namespace rueda::status {
 namespace {
@@ -134,7 +135,8 @@ Result<Reply> ask(const std::string& socket, const std::string& what, int timeou
     if (ready < 0 && errno == EINTR) continue;
     if (ready <= 0)
       return Status(Code::kTimeout, "the process behind " + socket + " did not answer within " +
-                                        std::to_string(timeout_ms) + " ms; it may be stopped.");
+                                        std::to_string(timeout_ms) + " ms; " +
+                                        why_no_answer(look_at_process(reply.pid, 0).state, reply.pid) + ".");
     std::array<char, 65'536> piece{};
     const ssize_t got = recv(fd.value().get(), piece.data(), piece.size(), 0);
     if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
