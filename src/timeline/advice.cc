@@ -67,6 +67,14 @@ bool has_cause(const Summary& summary, const RankSummary& rank) {
   return rank.why != Lateness::kUnknown && rank.cost >= kWorthAdvice * summary.step_length;
 }
 
+// "": all the time.
+std::string when_late(const Summary& summary, const RankSummary& rank) {
+  if (rank.late_in.count() == 0) return {};
+  return fmt::format(" Nine tenths of that were in {} {} to {} of {}.",
+                     summary.has_steps ? "steps" : "windows", rank.late_in.first, rank.late_in.last,
+                     summary.steps);
+}
+
 // Ranks that are late although they do no more than others: no one of them is to blame.
 void advise_in_turn(const Summary& summary, std::vector<Advice>& advice) {
   double waited = 0;
@@ -109,8 +117,9 @@ void advise_ranks(const Summary& summary, std::vector<Advice>& advice) {
                      why_rarely(rank))});
       continue;
     }
-    advice.push_back({gain, fmt::format("The other ranks wait {} of each step for rank {} (host {}): {}.",
-                                        time_text(rank.cost), rank.rank, rank.host, why_late(rank))});
+    advice.push_back({gain, fmt::format("The other ranks wait {} of each step for rank {} (host {}): {}.{}",
+                                        time_text(rank.cost), rank.rank, rank.host, why_late(rank),
+                                        when_late(summary, rank))});
   }
 }
 

@@ -11,6 +11,7 @@
 #include "timeline/link_uses.h"
 #include "timeline/slow_links.h"
 #include "timeline/step_stream.h"
+#include "timeline/step_sums.h"
 #include "timeline/transfers.h"
 #include "timeline/typical.h"
 
@@ -20,7 +21,8 @@ namespace {
 constexpr size_t kMaxStepRows = 2'048;  // beyond, steps are taken together
 constexpr size_t kKeptWaits = 32;
 constexpr int64_t kManySteps = 10;  // among few, one step weighs much by chance
-constexpr int64_t kRare = 20;       // one of so many steps
+constexpr double kAlmostAll = 0.9;
+constexpr int64_t kRare = 20;  // one of so many steps
 constexpr size_t kMaxKeptLengths = 1u << 20;
 
 class Summarizer {
@@ -42,6 +44,7 @@ class Summarizer {
       rank.host = file.host;
       compute_.emplace_back();
       input_.emplace_back();
+      waits_.emplace_back();
       summary_.plans = std::max(summary_.plans, file.plans);
       for (const auto& [why, count] : file.departures) summary_.departures[why] += count;
     }
@@ -103,6 +106,7 @@ class Summarizer {
   Nanos hidden_ = 0, under_way_ = 0, attributed_ = 0, measured_ = 0;
   std::vector<double> lengths_;
   std::vector<Typical> compute_, input_;         // by the order of the ranks
+  std::vector<StepSums> waits_;                  // for each, of the average other rank
   std::unordered_map<Rank, double> waited_for_;  // in this step: for whom, by all ranks
 };
 
@@ -146,6 +150,7 @@ void Summarizer::note_waits(const std::vector<Times>& shares) {
     const auto at = waited_for_.find(rank.rank);
     if (at == waited_for_.end()) continue;
     rank.cost += at->second / others;  // of all steps, until they are finished
+    waits_[i].add(summary_.steps, at->second / others);
     rank.worst.push_back({at->second / others, summary_.steps, input > compute});
     std::ranges::stable_sort(rank.worst, std::greater<>(), &LongWait::time);
     if (rank.worst.size() > kKeptWaits) rank.worst.pop_back();
@@ -236,6 +241,8 @@ void Summarizer::finish_ranks() {
                : rank.delay < rank.cost / 4 ? Lateness::kUnknown
                : more_input > more_compute  ? Lateness::kInput
                                             : Lateness::kCompute;
+    const StepRange most = waits_[i].shortest_with(kAlmostAll, summary_.steps);
+    if (few == 0 && summary_.steps >= kManySteps && most.count() <= summary_.steps / 2) rank.late_in = most;
   }
 }
 

@@ -9,6 +9,7 @@
 #include "rueda/base/status.h"
 #include "timeline/attribution.h"
 #include "timeline/job.h"
+#include "timeline/step_sums.h"
 
 namespace rueda::timeline {
 
@@ -42,6 +43,7 @@ struct RankSummary {
   std::vector<LongWait> worst;  // the longest first; a few
   double delay = 0;  // of a step: how much more it computed, or waited for input, than the median rank
   Lateness why = Lateness::kNone;
+  StepRange late_in = {};  // almost all that others waited for it; none: that was no part of the job
 };
 
 // Calls with the same tensors.

@@ -62,6 +62,11 @@ void add_links(const Summary& s, Json& json) {
   }
 }
 
+// null: no part of the job.
+Json range_json(const StepRange& range) {
+  return range.count() == 0 ? Json() : Json::array({range.first, range.last});
+}
+
 }  // namespace
 
 Json shares_json(const Shares& shares) {
@@ -108,6 +113,7 @@ std::string as_json(const Summary& s) {
                        {"longest_waits", waits_json(rank.worst)},
                        {"delay_ns", rank.delay},
                        {"why", name_of_lateness(rank.why)},
+                       {"late_in_steps", range_json(rank.late_in)},
                        {"shares", shares_json(rank.shares)}});
   Json& by_transfer = json["by_transfer"] = Json::array();
   for (const TransferSummary& one : s.by_transfer)

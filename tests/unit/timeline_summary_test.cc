@@ -245,6 +245,20 @@ TEST_F(SummaryTest, the_jitter_of_healthy_ranks_is_no_rank_s_fault) {
   EXPECT_NEAR(much[0].gain, 15.0 / 130, 0.01);
 }
 
+TEST_F(SummaryTest, a_rank_that_is_late_in_a_part_of_the_job_is_named_with_its_steps) {
+  JobPlan plan;
+  plan.steps = 200;
+  plan.step = [](Rank rank, int64_t step) {
+    return StepPlan{.compute = rank == 1 && step >= 40 && step < 80 ? 22.0 : 10.0};
+  };
+  const Summary summary = summarize_files({write(plan)}).value();
+  EXPECT_THAT(summary.advice[1].text, HasSubstr("for rank 1 (host a): it computes"));
+  EXPECT_THAT(summary.advice[1].text, HasSubstr("Nine tenths of that were in steps 40 to 75 of 200."));
+  EXPECT_EQ(nlohmann::json::parse(as_json(summary))["by_rank"][1]["late_in_steps"][1], 75);
+  plan.step = [](Rank rank, int64_t) { return StepPlan{.compute = rank == 1 ? 22.0 : 10.0}; };
+  EXPECT_EQ(summarize_files({write(plan, "all.json")}).value().by_rank[1].late_in.count(), 0);
+}
+
 // Rank 2 computes longer in all steps, and ranks 0 and 1 do in one of ten.
 TEST_F(SummaryTest, ranks_late_in_turn_are_told_apart_from_one_with_a_cause) {
   JobPlan plan;
