@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <csignal>
 #include <filesystem>
@@ -66,6 +67,31 @@ TEST_F(FlightWriterTest, a_path_that_cannot_be_written_ends_nothing) {
   writer_.request();
   writer_.stop();
   EXPECT_TRUE(has_records(path("f")));
+}
+
+TEST_F(FlightWriterTest, a_record_that_cannot_be_written_leaves_the_one_before) {
+  ASSERT_TRUE(recorder_.write_ring(path("f")).is_ok());
+  const auto size = std::filesystem::file_size(path("f"));
+  struct rlimit before {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto old = std::signal(SIGXFSZ, SIG_IGN);
+  const struct rlimit full { sizeof(Slot), before.rlim_max };
+  setrlimit(RLIMIT_FSIZE, &full);
+  const Status status = recorder_.write_ring(path("f"));
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, old);
+  EXPECT_THAT(status.why, testing::HasSubstr("File too large"));
+  EXPECT_EQ(std::filesystem::file_size(path("f")), size);
+  EXPECT_FALSE(std::filesystem::exists(path("f.part")));
+}
+
+TEST_F(FlightWriterTest, a_file_that_is_being_recorded_is_not_replaced) {
+  ASSERT_TRUE(recorder_.start_file(path("f"), false).is_ok());
+  EXPECT_THAT(recorder_.write_ring(path("f")).why,
+              testing::HasSubstr("this rank records its timeline there"));
+  EXPECT_FALSE(std::filesystem::exists(path("f.part")));
+  recorder_.stop_file();
+  EXPECT_TRUE(recorder_.write_ring(path("f")).is_ok());
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 #include "rueda/trace/file_lock.h"
@@ -18,6 +19,22 @@ Slot file_slot() { return {SlotKind::kFile, 0, 0, 0, kFileMagic, kRecordVersion,
 
 std::string record_path(const std::string& timeline, Rank rank) {
   return timeline + ".rank" + std::to_string(rank) + ".rec";
+}
+
+Status write_whole(const std::string& path, std::span<const std::span<const Slot>> parts) {
+  const UniqueFd old(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  if (old.is_open())
+    if (Status status = lock_for_writing(old.get(), path); !status.is_ok()) return status;
+  const std::string draft = path + ".part";
+  RecordFile file;
+  Status status = file.open(draft, false);
+  if (!status.is_ok()) return status;  // perhaps another process writes it
+  for (const std::span<const Slot> part : parts)
+    if (status.is_ok()) status = file.append(part);
+  if (status.is_ok() && std::rename(draft.c_str(), path.c_str()) != 0)
+    status = {Code::kUnavailable, "Cannot rename " + draft + ": " + std::strerror(errno) + "."};
+  if (!status.is_ok()) ::unlink(draft.c_str());
+  return status;
 }
 
 Status RecordFile::open(const std::string& path, bool goes_on) {
@@ -89,6 +106,11 @@ Status RecordFile::write(std::span<const Slot> slots) {
   }
   size_ += static_cast<off_t>(done);
   return Status::ok();
+}
+
+bool RecordFile::is_at(const std::string& path) const {
+  struct stat info {};
+  return is_open() && ::stat(path.c_str(), &info) == 0 && info.st_dev == device_ && info.st_ino == inode_;
 }
 
 void RecordFile::close() { fd_.reset(); }

@@ -16,6 +16,10 @@ namespace rueda::trace {
 // Where a rank records beside the timeline of the job: "t.json" -> "t.json.rank3.rec".
 std::string record_path(const std::string& timeline, Rank rank);
 
+// Writes a file that appears at its path when it is whole. If that fails, what was there stays. Refuses a
+// file that another process is writing; not for one that this process writes, whose lock it would end.
+Status write_whole(const std::string& path, std::span<const std::span<const Slot>> parts);
+
 class RecordFile {
  public:
   // Creates or empties the file. goes_on: appends if the file is as this object has left it. Refuses a file
@@ -28,6 +32,7 @@ class RecordFile {
   // After a write has failed: whether so many bytes can be written again.
   [[nodiscard]] bool has_room(size_t bytes) const;
   void close();
+  [[nodiscard]] bool is_at(const std::string& path) const;  // it is open, and this is one of its names
   [[nodiscard]] bool is_open() const { return fd_.is_open(); }
 
  private:

@@ -275,19 +275,22 @@ bool Recorder::write(const std::vector<Piece>& pieces) {
 }
 
 Status Recorder::write_ring(const std::string& path) {
+  {
+    const std::lock_guard lifecycle(lifecycle_);
+    if (file_.is_at(path))
+      return {Code::kInvalidArgument,
+              "Cannot write " + path +
+                  ": this rank records its timeline there. Name another file, or read this one."};
+  }
   const std::lock_guard one_file(ring_files_);
   std::vector<Piece> pieces;
   {
     const std::lock_guard lock(mutex_);
     for (const auto& segment : segments_) pieces.push_back({segment, 0, segment->used, 0});
   }
-  RecordFile file;
-  if (Status status = file.open(path, false); !status.is_ok()) return status;
-  for (const Piece& piece : pieces) {
-    const std::span<const Slot> slots(piece.segment->slots.get(), kSegmentSlots);
-    if (Status status = file.append(slots.first(piece.to)); !status.is_ok()) return status;
-  }
-  return Status::ok();
+  std::vector<std::span<const Slot>> parts;
+  for (const Piece& piece : pieces) parts.emplace_back(piece.segment->slots.get(), piece.to);
+  return write_whole(path, parts);
 }
 
 }  // namespace rueda::trace
