@@ -214,6 +214,29 @@ TEST_F(FourRanks, a_stopped_process_is_named_within_two_seconds_and_not_called_l
   EXPECT_THAT(judge_.held(now_ + 10 * kSecond), IsEmpty()) << "old news";
 }
 
+TEST_F(FourRanks, a_process_that_is_stopped_again_and_again_is_said_three_times_and_then_if_it_lasts) {
+  const auto stop = [&](Nanos stopped, Nanos runs) {
+    seen_ = {.of = 3, .state = ProcessState::kStopped};
+    std::vector<Verdict> said = pass(stopped);
+    seen_.state = ProcessState::kRuns;
+    for (Verdict& verdict : pass(runs)) said.push_back(std::move(verdict));
+    return said;
+  };
+  for (int time = 1; time <= 3; ++time) {
+    const std::vector<Verdict> said = stop(4 * kSecond, 6 * kSecond);
+    ASSERT_THAT(said, SizeIs(2)) << "it is stopped, and goes on";
+    EXPECT_EQ(said[0].is_last_for_now, time == 3);
+    const std::string later =
+        "; this is the third time in 300.0 s, so the next is said only if it lasts for 10.0 s.";
+    EXPECT_EQ(verdict_line(said[0], who).ends_with(later), time == 3);
+    EXPECT_TRUE(said[1].is_over);
+  }
+  for (int time = 0; time < 10; ++time) EXPECT_THAT(stop(4 * kSecond, 6 * kSecond), IsEmpty());
+  EXPECT_THAT(stop(14 * kSecond, 6 * kSecond), SizeIs(2)) << "it lasts";
+  EXPECT_THAT(pass(300 * kSecond), IsEmpty());
+  EXPECT_THAT(stop(4 * kSecond, 6 * kSecond), SizeIs(2)) << "five minutes have passed";
+}
+
 TEST_F(FourRanks, a_process_that_a_debugger_holds_is_told_apart_from_a_stopped_one) {
   seen_ = {.of = 1, .state = ProcessState::kTraced};
   const auto said = pass(2 * kSecond);

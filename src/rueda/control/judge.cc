@@ -256,6 +256,15 @@ std::vector<Verdict> Judge::find_not_finite(Nanos now) {
   return first;
 }
 
+bool Judge::is_said(Verdict& verdict, Nanos now) {
+  std::deque<Nanos>& times = said_times_[verdict.rank];
+  while (!times.empty() && now - times.front() >= kOftenWithin) times.pop_front();
+  if (times.size() >= kSaidOften && verdict.age < kSaidIfItLasts) return false;
+  times.push_back(now);
+  verdict.is_last_for_now = times.size() == kSaidOften;
+  return true;
+}
+
 // What is new, and what is over.
 std::vector<Verdict> Judge::compare(const Found& processes, Nanos now) {
   std::vector<Verdict> news;
@@ -270,14 +279,16 @@ std::vector<Verdict> Judge::compare(const Found& processes, Nanos now) {
     news.push_back(std::move(over));
     at = said_.erase(at);
   }
-  for (const auto& [rank, verdict] : processes) {
+  for (const auto& [rank, found] : processes) {
+    Verdict verdict = found;
     const auto before = said_.find(rank);
     const bool is_new = before == said_.end();
     const bool has_changed =
         !is_new && before->second.verdict.fault != verdict.fault && now - before->second.at >= kSayAgainAfter;
     if (!is_new && !has_changed) continue;
+    if (is_new && !is_said(verdict, now)) continue;
     said_[rank] = {.verdict = verdict, .since = is_new ? now - verdict.age : before->second.since, .at = now};
-    news.push_back(verdict);
+    news.push_back(std::move(verdict));
   }
   return news;
 }

@@ -77,11 +77,14 @@ class Judge {
   std::vector<Verdict> find_slow_links(Nanos now);
   [[nodiscard]] int core_percent(Rank rank, Nanos since) const;
   [[nodiscard]] bool is_swapping(Rank rank) const;
+  // Whether what happened to the process is said, which has happened before; takes note of it.
+  bool is_said(Verdict& verdict, Nanos now);
   std::vector<Verdict> compare(const Found& processes, Nanos now);
 
   Options options_;
   std::vector<Known> known_;   // [ranks]
   std::map<Rank, Said> said_;  // of processes
+  std::map<Rank, std::deque<Nanos>> said_times_;
   LateRanks late_;
   LinkJudge links_;
   Nanos last_tick_, next_tick_;

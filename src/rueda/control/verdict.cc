@@ -93,6 +93,12 @@ std::string text_of(const Verdict& verdict) {
   RUEDA_CHECK(false, "every fault has a text");
 }
 
+std::string later_ones() {
+  static_assert(kSaidOften == 3);
+  return "; this is the third time in " + seconds(kOftenWithin) +
+         ", so the next is said only if it lasts for " + seconds(kSaidIfItLasts);
+}
+
 }  // namespace
 
 std::string_view name_of(Fault fault) {
@@ -124,7 +130,9 @@ std::string verdict_line(const Verdict& verdict, const std::function<std::string
   const std::string head =
       "Verdict: " + std::string(name_of(verdict.fault)) + ": " + subject_of(verdict, who);
   const std::string so_far = verdict.times > 1 ? "others have waited for it " + times_of(verdict) : "";
-  if (!verdict.is_over) return head + ": " + (so_far.empty() ? "" : so_far + "; ") + text_of(verdict) + ".";
+  if (!verdict.is_over)
+    return head + ": " + (so_far.empty() ? "" : so_far + "; ") + text_of(verdict) +
+           (verdict.is_last_for_now ? later_ones() : "") + ".";
   if (!so_far.empty()) return head + " is no longer late: " + so_far + ".";
   if (verdict.fault == Fault::kSlowLink)
     return head + ": it is as fast as the others again, after " + seconds(verdict.age) + ".";

@@ -32,6 +32,11 @@ enum class Fault : uint8_t {
 };
 std::string_view name_of(Fault fault);  // "late in compute"
 
+// What happens to the process of a rank again and again is said so often within this time, and then only if
+// it lasts.
+inline constexpr size_t kSaidOften = 3;
+inline constexpr Nanos kOftenWithin = 300 * kSecond, kSaidIfItLasts = 10 * kSecond;
+
 struct Verdict {
   Fault fault = Fault::kMissing;
   Rank rank = 0;
@@ -43,6 +48,7 @@ struct Verdict {
   int64_t times = 1;               // so often others have waited for it since that was first said
   Nanos lasted = 0;                // times > 1: from the begin of the first of these waits to now
   Nanos waited = 0;                // times > 1: in all of them
+  bool is_last_for_now = false;    // kStopped, kDebugger, kSilent: said so often that the next are left out
   int64_t element = 0;             // kNotFinite: the first that is none
   int core_percent = -1;           // CPU time that it uses, of one core; -1: not known
   trace::SlowLink link = {};       // kSlowLink: between hosts, each named by its first rank
