@@ -1,17 +1,26 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "cli/commands.h"
 #include "cli/numbers.h"
 #include "cli/parse_error.h"
+#include "observe/gather.h"
+#include "observe/table.h"
+#include "rueda/status/job_answer.h"
 #include "timeline/job.h"
 #include "timeline/output_file.h"
+#include "timeline/record_files.h"
 #include "timeline/summary.h"
 #include "timeline/trace_writer.h"
+#include "timeline/units.h"
 
 namespace rueda::cli {
 namespace {
@@ -24,6 +33,7 @@ constexpr const char* kHelp = R"(rueda timeline: what a job did, from the record
   rueda timeline summary FILE...     where the time of each step went, and what to do about it
   rueda timeline diff BEFORE AFTER   what changed between two jobs
   rueda timeline merge OUT FILE...   one trace for https://ui.perfetto.dev; OUT.json: Chrome's format
+  rueda timeline record OUT [JOB]    the last minute of a running job, from all its ranks, as OUT.rank0.rec, …
 
 FILE is a record file, a folder of record files, or the timeline beside which they lie: a job that ran with
 RUEDA_TIMELINE=t.json has t.json.rank0.rec, t.json.rank1.rec and so on.
@@ -87,6 +97,43 @@ int merge_command(const std::string& out, const std::vector<std::string>& files)
   return 0;
 }
 
+// The jobs of which ranks were found.
+std::set<std::string> jobs_of(const observe::Found& found) {
+  std::set<std::string> jobs;
+  for (const observe::Process& one : found.processes)
+    if (one.rank >= 0) jobs.insert(one.job);
+  return jobs;
+}
+
+int record_command(const std::string& out, const std::string& target, double timeout_s) {
+  const auto timeout_ms = static_cast<int>(std::lround(timeout_s * 1e3));
+  const Result<observe::Found> found =
+      observe::find_processes(target, std::min(timeout_ms, observe::kStatusTime_ms));
+  if (!found.is_ok()) return fail(found.status());
+  const std::set<std::string> jobs = jobs_of(found.value());
+  if (jobs.empty())
+    return fail({Code::kUnavailable, "no rank has ended its init yet, so there is nothing to record."});
+  if (jobs.size() > 1)
+    return fail({Code::kInvalidArgument,
+                 fmt::format("{} jobs are running; name one: {}.", jobs.size(), fmt::join(jobs, ", "))});
+  std::vector<std::string> remarks = found.value().remarks;
+  for (const observe::Absent& absent : found.value().absent) remarks.push_back(observe::absent_text(absent));
+  int64_t ranks = 0;
+  const auto take = [&](Rank rank, const std::string& sent) {
+    const Result<std::string> path = timeline::write_record(out, rank, sent);
+    if (path.is_ok())
+      ++ranks;
+    else
+      remarks.push_back(path.status().why);
+  };
+  observe::ask_for_records(found.value(), timeout_ms, take, remarks);
+  for (const std::string& remark : remarks) fmt::print(stderr, "rueda timeline: {}\n", remark);
+  if (ranks == 0) return fail({Code::kUnavailable, "nothing was recorded."});
+  put(fmt::format("{}.rank*.rec is written, of {}; `rueda timeline summary {}` says where the time went\n",
+                  out, timeline::count_text(ranks, "rank"), out));
+  return 0;
+}
+
 std::string is_epoch(const std::string& text) {
   return number_of<int64_t>(text).value_or(-1) >= 0 ? ""
                                                     : text + " is not the number of an epoch; the first is 0";
@@ -121,6 +168,13 @@ int timeline_command(const Arguments& arguments) {
   CLI::App* const merged = app.add_subcommand("merge", "one trace of all ranks");
   merged->add_option("OUT", out, "the file to write: .json for Chrome's format, else Perfetto's")->required();
   merged->add_option("FILE", files, "as for summary")->required();
+  std::string target;
+  double timeout_s = observe::kStacksTime_ms / 1e3;
+  CLI::App* const recorded = app.add_subcommand("record", "the last minute of a running job");
+  recorded->add_option("OUT", out, "where the records lie then: OUT.rank0.rec, OUT.rank1.rec, …")->required();
+  recorded->add_option("JOB", target, "a job as rueda status names it, or a process; needed if several run");
+  recorded->add_option("--timeout", timeout_s, "seconds to wait for each answer")
+      ->check(CLI::Range(0.1, status::kLongestQuestion_ms / 1e3));
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {
     app.parse(std::move(reversed));
@@ -131,6 +185,7 @@ int timeline_command(const Arguments& arguments) {
     fmt::print(stderr, "rueda timeline: {}\n", sentence_of(error, app, "rueda timeline"));
     return kUsageError;
   }
+  if (recorded->parsed()) return record_command(out, target, timeout_s);
   if (summary->parsed()) return summary_command(files, epoch, is_json, html);
   return diff->parsed() ? diff_command(before, after, is_json) : merge_command(out, files);
 }

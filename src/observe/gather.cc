@@ -150,7 +150,49 @@ void take_job_stacks(const std::vector<Wanted>& all, const Asked& asked, std::ve
   }
 }
 
+void ask_for_record_elsewhere(const Process& process, const std::string& launcher, int timeout_ms,
+                              const TakeRecord& take, std::vector<std::string>& remarks) {
+  const std::vector<Asked> asked =
+      ask_launchers({launcher}, {.what = "record", .timeout_ms = timeout_ms, .rank = process.rank});
+  const Result<status::Reply>& reply = asked.front().answer;
+  const Result<status::JobAnswer> job =
+      reply.is_ok() ? status::decode_job_answer(reply.value().text) : reply.status();
+  if (!job.is_ok()) return remarks.push_back(job.status().why);
+  for (const status::HostAnswer& host : job.value().hosts) {
+    if (!host.missing.empty()) remarks.push_back("host " + host.host + ": " + host.missing);
+    for (const status::ProcessAnswer& one : host.processes) {
+      if (one.pid != process.pid || host.host != process.reached_at) continue;
+      if (one.missing.empty())
+        take(process.rank, one.text);
+      else
+        remarks.push_back("rank " + std::to_string(process.rank) + " on " + host.host + ": " + one.missing);
+    }
+  }
+}
+
 }  // namespace
+
+void ask_for_records(const Found& found, int timeout_ms, const TakeRecord& take,
+                     std::vector<std::string>& remarks) {
+  std::vector<std::string> sockets;
+  std::vector<Rank> ranks;
+  for (size_t i = 0; i < found.processes.size(); ++i) {
+    if (!found.processes[i].reached_at.empty() || found.processes[i].rank < 0) continue;
+    sockets.push_back(found.sockets[i]);
+    ranks.push_back(found.processes[i].rank);
+  }
+  const std::vector<Asked> answers = ask_all(sockets, "record", timeout_ms, status::kMaxJobReply);
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const Result<status::Reply>& answer = answers[i].answer;
+    if (answer.is_ok())
+      take(ranks[i], answer.value().text);
+    else
+      remarks.push_back("rank " + std::to_string(ranks[i]) + ": " + answer.status().why);
+  }
+  for (size_t i = 0; i < found.processes.size(); ++i)
+    if (!found.processes[i].reached_at.empty())
+      ask_for_record_elsewhere(found.processes[i], found.sockets[i], timeout_ms, take, remarks);
+}
 
 Result<Found> find_processes(const std::string& target, int timeout_ms) {
   Found found;

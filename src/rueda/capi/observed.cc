@@ -197,6 +197,10 @@ std::string answer(const std::string& request) {
     return R"({"process": )" + snapshot_json(now.get()) + R"(, "stacks": )" + status::stacks_json(stacks) +
            "}";
   }
+  if (request == "record") {
+    const std::string record = timeline().recorder().ring();
+    return record.empty() ? "it keeps no flight record (RUEDA_FLIGHT_RECORD_BYTES=0)" : record;
+  }
   if (request == "metrics")
     return status::prometheus_text(current_metrics(now.get()), metric_labels(now.get()));
   return {};

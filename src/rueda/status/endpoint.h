@@ -3,9 +3,10 @@
 // folder keeps other users out, and SO_PEERCRED names the user of the caller. A secret of the job would
 // prove no more, because every process of that user can read it.
 //
-//   request   one of "status", "stacks", "metrics", and a newline; at most 64 bytes. A launcher is asked
-//             otherwise (job_answer.h).
-//   reply     the answer, then the end of the stream
+//   request   one of "status", "stacks", "metrics", "record", and a newline; at most 64 bytes. A launcher is
+//             asked otherwise (job_answer.h).
+//   reply     the answer, then the end of the stream. "record": the flight record, as the bytes of a record
+//             file, or a clause that says why there is none
 //
 // A child of fork() has neither the socket nor the thread.
 #pragma once

@@ -33,8 +33,8 @@ std::string socket_name();  // of this process, without its ending; given only o
 // 0: it is not visible from here, as from inside a container.
 int pid_behind(const std::string& socket);
 
-// Asks for "status", "stacks" or "metrics", and returns the answer. Only a process of the same user is
-// believed.
+// Asks for "status", "stacks", "metrics" or "record", and returns the answer. Only a process of the same user
+// is believed.
 struct Reply {
   std::string text;
   int pid = 0;  // as pid_behind

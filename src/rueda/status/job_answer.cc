@@ -1,5 +1,7 @@
 #include "rueda/status/job_answer.h"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <utility>
 
@@ -60,7 +62,8 @@ std::string format_question(const JobQuestion& question) {
 
 std::optional<JobQuestion> parse_question(std::string_view request) {
   JobQuestion question{.what = std::string(request.substr(0, request.find(' ')))};
-  if (question.what != "status" && question.what != "stacks") return std::nullopt;
+  static constexpr std::array<std::string_view, 3> kQuestions = {"status", "stacks", "record"};
+  if (std::ranges::find(kQuestions, question.what) == kQuestions.end()) return std::nullopt;
   request.remove_prefix(question.what.size());
   const std::optional<int> timeout = number(request), rank = number(request);
   if (!timeout || !rank || !request.empty()) return std::nullopt;

@@ -1,7 +1,7 @@
 // What a launcher is asked, and what it answers: what the processes of other hosts have answered to its
 // agents. Pure.
 //
-//   request   "status TIMEOUT_MS RANK" or "stacks TIMEOUT_MS RANK", and a newline; RANK -1: all
+//   request   "WHAT TIMEOUT_MS RANK" and a newline. WHAT: "status", "stacks" or "record"; RANK -1: all
 //   reply     JobAnswer, then the end of the stream
 #pragma once
 
@@ -21,7 +21,7 @@ inline constexpr size_t kMaxHostReply = 16u << 20;  // of one of its agents
 inline constexpr int kLongestQuestion_ms = 60'000;
 
 struct JobQuestion {
-  std::string what{};  // "status" or "stacks"
+  std::string what{};  // "status", "stacks" or "record"
   int timeout_ms = 0;
   Rank rank = -1;  // -1: all
   bool operator==(const JobQuestion&) const = default;

@@ -11,11 +11,6 @@
 #include "rueda/trace/file_lock.h"
 
 namespace rueda::trace {
-namespace {
-
-Slot file_slot() { return {SlotKind::kFile, 0, 0, 0, kFileMagic, kRecordVersion, 0}; }
-
-}  // namespace
 
 std::string record_path(const std::string& timeline, Rank rank) {
   return timeline + ".rank" + std::to_string(rank) + ".rec";
@@ -59,7 +54,7 @@ Status RecordFile::open(const std::string& path, bool goes_on) {
   missing_ = 0;
   if (S_ISREG(info.st_mode) && ::ftruncate(fd_.get(), 0) != 0)
     return {Code::kUnavailable, "Cannot empty the record file " + path + ": " + std::strerror(errno) + "."};
-  const Slot first = file_slot();
+  const Slot first = first_slot();
   return write({&first, 1});
 }
 
@@ -74,7 +69,7 @@ Status RecordFile::append(std::span<const Slot> slots) {
 
 void RecordFile::lose(int64_t records) {
   missing_ += records;
-  Slot first = file_slot();
+  Slot first = first_slot();
   if (missing_ > 0) first.extra = static_cast<uint16_t>(error_);
   first.c = missing_;
   // Where this fails too, the file has ended without a word, and the log has the sentence of append().

@@ -51,6 +51,8 @@ static_assert(sizeof(Slot) == 32);
 inline constexpr int64_t kFileMagic = 0x3144524543455255;     // "URECERD1"
 inline constexpr int64_t kSegmentMagic = 0x544E454D47455352;  // "RSEGMENT"
 inline constexpr int64_t kRecordVersion = 1;
+// With which each file begins.
+constexpr Slot first_slot() { return {SlotKind::kFile, 0, 0, 0, kFileMagic, kRecordVersion, 0}; }
 inline constexpr size_t kMaxNameBytes = 1'024;  // longer texts are cut
 inline constexpr size_t kNameHeaderBytes = offsetof(Slot, a);
 

@@ -274,6 +274,27 @@ bool Recorder::write(const std::vector<Piece>& pieces) {
   return true;
 }
 
+std::vector<Recorder::Piece> Recorder::pieces_of_ring() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Piece> pieces;
+  for (const auto& segment : segments_) pieces.push_back({segment, 0, segment->used, 0});
+  return pieces;
+}
+
+std::string Recorder::ring() const {
+  const std::vector<Piece> pieces = pieces_of_ring();
+  std::string bytes;
+  if (pieces.empty()) return bytes;
+  const auto append = [&](std::span<const Slot> slots) {
+    const auto raw = std::as_bytes(slots);
+    bytes.append(reinterpret_cast<const char*>(raw.data()), raw.size());
+  };
+  const Slot first = first_slot();
+  append({&first, 1});
+  for (const Piece& piece : pieces) append({piece.segment->slots.get(), piece.to});
+  return bytes;
+}
+
 Status Recorder::write_ring(const std::string& path) {
   {
     const std::lock_guard lifecycle(lifecycle_);
@@ -283,11 +304,7 @@ Status Recorder::write_ring(const std::string& path) {
                   ": this rank records its timeline there. Name another file, or read this one."};
   }
   const std::lock_guard one_file(ring_files_);
-  std::vector<Piece> pieces;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& segment : segments_) pieces.push_back({segment, 0, segment->used, 0});
-  }
+  const std::vector<Piece> pieces = pieces_of_ring();
   std::vector<std::span<const Slot>> parts;
   for (const Piece& piece : pieces) parts.emplace_back(piece.segment->slots.get(), piece.to);
   return write_whole(path, parts);

@@ -50,6 +50,8 @@ class Recorder {
   void stop_file();  // writes what waits, and closes the file
   // Writes the ring to a file.
   Status write_ring(const std::string& path);
+  // The bytes of such a file; empty: nothing is kept.
+  [[nodiscard]] std::string ring() const;
 
   // Records that a file lacks because its writer was too slow or the disk was full.
   [[nodiscard]] int64_t dropped() const { return dropped_; }
@@ -101,6 +103,7 @@ class Recorder {
   uint32_t id_of_call(std::string_view name);
   void update_is_on();
   std::vector<Piece> take_pieces();
+  [[nodiscard]] std::vector<Piece> pieces_of_ring() const;  // takes the lock itself
   int64_t count_lost(std::span<const Piece> pieces);
 
   void write_loop();
