@@ -53,9 +53,7 @@ struct Same {
   std::string name;
 };
 
-}  // namespace
-
-std::string folded(const std::vector<RankStacks>& all, bool is_native) {
+std::string folded_of_job(const std::vector<RankStacks>& all, bool is_native) {
   std::map<std::pair<bool, std::string>, Same> stacks;  // main threads come first
   std::string remarks;
   for (const RankStacks& one : all) {
@@ -90,11 +88,25 @@ std::string folded(const std::vector<RankStacks>& all, bool is_native) {
   return out + remarks;
 }
 
+}  // namespace
+
+std::string folded(const std::vector<RankStacks>& all, bool is_native) {
+  std::map<std::string, std::vector<RankStacks>> jobs;
+  for (const RankStacks& one : all) jobs[one.job].push_back(one);
+  if (jobs.size() < 2) return folded_of_job(all, is_native);
+  std::string out;
+  for (const auto& [job, ranks] : jobs)
+    out += fmt::format("{}{}\n{}", out.empty() ? "" : "\n", job.empty() ? "not in a job" : "job " + job,
+                       folded_of_job(ranks, is_native));
+  return out;
+}
+
 std::string stacks_json(const std::vector<RankStacks>& all) {
   nlohmann::ordered_json out;
   out["ranks"] = nlohmann::ordered_json::array();
   for (const RankStacks& one : all) {
-    nlohmann::ordered_json rank = {{"rank", one.rank}, {"pid", one.pid}};
+    nlohmann::ordered_json rank = {
+        {"rank", one.rank}, {"pid", one.pid}, {"job", one.job}, {"host", one.host}};
     for (const auto& [key, value] : one.stacks.items()) rank[key] = value;
     out["ranks"].push_back(std::move(rank));
   }

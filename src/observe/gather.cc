@@ -54,7 +54,9 @@ int pid_of(const std::string& socket) { return std::atoi(socket.c_str() + socket
 Status nothing_found(const std::string& target, size_t others, const std::vector<std::string>& remarks) {
   std::string why = target.empty() ? "no process of this user on this host runs rueda"
                                    : "no job or process " + target + " of this user runs rueda on this host";
-  if (others > 0) why += "; rueda status shows the " + std::to_string(others) + " that do";
+  if (others > 0)
+    why += "; rueda status shows the " + std::to_string(others) +
+           (others == 1 ? " process that does" : " processes that do");
   for (const std::string& remark : remarks) why += "; " + remark;
   std::string folders;
   for (const std::string& folder : status::folders()) folders += (folders.empty() ? "" : " and ") + folder;
@@ -243,8 +245,11 @@ std::vector<RankStacks> ask_for_stacks(const Found& found, Rank rank, int timeou
   for (size_t i = 0; i < found.processes.size(); ++i) {
     const Process& process = found.processes[i];
     if (rank >= 0 && process.rank != rank) continue;
-    RankStacks& stacks =
-        out.emplace_back(RankStacks{.rank = process.rank, .pid = process.own_pid, .stacks = {}});
+    RankStacks& stacks = out.emplace_back(RankStacks{.rank = process.rank,
+                                                     .pid = process.own_pid,
+                                                     .job = process.job,
+                                                     .host = process.host,
+                                                     .stacks = {}});
     wanted.push_back({.process = &process, .stacks = &stacks, .socket = &found.sockets[i]});
     if (process.reached_at.empty())
       sockets.push_back(found.sockets[i]);

@@ -139,6 +139,11 @@ def test_a_rank_that_hangs_on_another_host_is_named_and_shown(job):
     assert code == 0, error
     (rank,) = json.loads(one)["ranks"]
     assert rank["rank"] == 1 and rank["threads"]
+    out = str(job.folder / "now")
+    code, said, error = job.rueda("timeline", "record", "--timeout", "40", out)
+    assert code == 0 and "is written, of 2 ranks; " in said, error
+    code, summary, error = job.rueda("timeline", "summary", "--json", out)
+    assert code == 0 and json.loads(summary)["steps"] == 9, error
     job.finish()
     code, _, error = job.rueda("status")
     assert code == 1 and "no process of this user" in error

@@ -253,13 +253,23 @@ def test_a_stopped_rank_is_lost_as_stopped_and_not_as_silent(jobs: Jobs, victim:
     end(case)
 
 
-# Short worlds, one after the other in the same processes: each has a judge of its own.
+# Worlds one after the other in the same processes, and several such jobs side by side. Each world has a judge of its
+# own, and lasts long enough for a verdict about a rank that waits for a core.
 RUNS = int(os.environ.get("RUEDA_CLEAN_RUNS", "200"))
+SIDE_BY_SIDE = 8
+WORLD_S = 4.0
+CLEAN_TIMES = {"RUEDA_VERDICT_SECONDS": "3"}
 CLEAN = f"""
-for _ in range({RUNS}):
+for _ in range({RUNS // SIDE_BY_SIDE}):
     hvd.init()
-    for _ in range(5):
+    end = time.monotonic() + {WORLD_S}
+    goes_on = True
+    while goes_on:
+        torch.ones(60, 60) @ torch.ones(60, 60)
         hvd.allreduce(torch.ones(1000), name="g")
+        left = torch.tensor([float(time.monotonic() < end)])
+        goes_on = hvd.allreduce(left, name="goes on", op=hvd.Sum).item() == 2
+        time.sleep(0.02)
     hvd.shutdown()
 """
 
@@ -277,8 +287,16 @@ def overload() -> Iterator[None]:
             hog.wait()
 
 
+@pytest.mark.timeout(300 + RUNS)
 def test_clean_runs_on_an_overloaded_machine_are_accused_of_nothing(jobs: Jobs) -> None:
-    run = jobs.start(2, CLEAN)  # loads torch first, which takes minutes beside the others
+    source = f"say('ready')\nawait_file('begin', 120)\n{CLEAN}"
+    runs = [jobs.start(2, source, environment=CLEAN_TIMES) for _ in range(SIDE_BY_SIDE)]
+    for run in runs:  # each loads torch first, which takes minutes beside the others
+        for rank in range(2):
+            run.await_said(rank, "ready")
     with overload():
-        run.assert_ended_well(limit_s=60 + RUNS)
-    assert "Verdict" not in run.everything()
+        for run in runs:
+            run.release("begin")
+        for run in runs:
+            run.assert_ended_well(limit_s=120 + RUNS)
+    assert not [run.everything() for run in runs if "Verdict" in run.everything()]

@@ -12,7 +12,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-constexpr Nanos kBegin = 100 * kSecond;
+constexpr Nanos kBegin = 100 * kSecond, kHour = 3'600 * kSecond;
 
 std::string who(Rank rank) { return "rank " + std::to_string(rank) + " (host b)"; }
 
@@ -38,6 +38,7 @@ class FourRanks : public testing::Test {
   }
   void tell(Rank rank) {
     Facts& facts = facts_[static_cast<size_t>(rank)];
+    facts.use.at = now_ + rank * kHour;
     facts.use.cpu += rank == busy_ ? kSecond : kSecond / 100;
     if (rank == swapping_) facts.use.major_faults += 500;
     if (facts.plan_stuck_for > 0) facts.plan_stuck_for += kSecond;
@@ -237,6 +238,27 @@ TEST_F(FourRanks, a_process_that_is_stopped_again_and_again_is_said_three_times_
   EXPECT_THAT(stop(4 * kSecond, 6 * kSecond), SizeIs(2)) << "five minutes have passed";
 }
 
+// What it sends when it goes on comes all at once, and others have waited for it for long.
+TEST_F(FourRanks, a_rank_that_was_stopped_is_not_late_as_soon_as_it_goes_on) {
+  busy_ = 3;
+  pass(5 * kSecond);
+  wait_for("x", {0, 1, 2}, {3});
+  seen_ = {.of = 3, .state = ProcessState::kStopped};
+  silent_ = 3;
+  ASSERT_THAT(pass(9 * kSecond), SizeIs(1));
+  seen_.state = ProcessState::kRuns;
+  silent_ = -1;
+  for (int i = 0; i < 4; ++i) tell(3);
+  std::vector<Verdict> said = pass(4 * kSecond);
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_TRUE(said[0].is_over);
+  said = pass(3 * kSecond);
+  ASSERT_THAT(said, SizeIs(1)) << "now it is late, and others have waited for 5 s since it goes on";
+  EXPECT_EQ(said[0].fault, Fault::kLateInCompute);
+  EXPECT_LE(said[0].core_percent, 100);
+  EXPECT_LT(said[0].age, 8 * kSecond);
+}
+
 TEST_F(FourRanks, a_process_that_a_debugger_holds_is_told_apart_from_a_stopped_one) {
   seen_ = {.of = 1, .state = ProcessState::kTraced};
   const auto said = pass(2 * kSecond);
@@ -304,7 +326,7 @@ TEST_F(FourRanks, nan_is_blamed_on_the_rank_that_had_it_first_and_only_once) {
 }
 
 TEST(Facts, survive_the_wire_and_are_bounded) {
-  const Facts facts{.use = {.cpu = 1, .major_faults = 2, .swapped_bytes = 3},
+  const Facts facts{.use = {.at = 9, .cpu = 1, .major_faults = 2, .swapped_bytes = 3},
                     .input_for = 4,
                     .is_blocked = true,
                     .plan_number = 5,

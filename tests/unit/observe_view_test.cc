@@ -230,9 +230,24 @@ nlohmann::json stacks(int pid, const std::string& function) {
              {"native", {{{"function", ""}, {"module", "libx.so"}, {"offset", 16u}}}}}}}};
 }
 
+RankStacks of(Rank rank, const char* function, const std::string& job = "ab") {
+  const int pid = 10 * (rank + 1);
+  return {.rank = rank, .pid = pid, .job = job, .host = "a", .stacks = stacks(pid, function)};
+}
+
+TEST(Fold, ranks_of_two_jobs_are_not_put_together) {
+  const std::vector<RankStacks> all = {of(0, "wait"), of(1, "wait"), of(0, "wait", "cd")};
+  EXPECT_EQ(folded(all, false),
+            "job ab\nranks 0-1: main thread\n  wait (t.py:3)\n"
+            "\n"
+            "job cd\nrank 0: main thread\n  wait (t.py:3)\n");
+  const auto json = nlohmann::json::parse(stacks_json(all))["ranks"];
+  EXPECT_EQ(json[2]["job"], "cd");
+  EXPECT_EQ(json[2]["host"], "a");
+}
+
 TEST(Fold, equal_stacks_are_shown_once_and_the_rarest_first) {
-  const std::string text =
-      folded({{0, 10, stacks(10, "wait")}, {1, 20, stacks(20, "hang")}, {2, 30, stacks(30, "wait")}}, false);
+  const std::string text = folded({of(0, "wait"), of(1, "hang"), of(2, "wait")}, false);
   EXPECT_EQ(text,
             "rank 1: main thread\n  hang (t.py:3)\n"
             "\n"
@@ -240,7 +255,7 @@ TEST(Fold, equal_stacks_are_shown_once_and_the_rarest_first) {
 }
 
 TEST(Fold, native_frames_and_threads_without_python_are_shown_on_request) {
-  const std::string text = folded({{0, 10, stacks(10, "wait")}, {1, 20, stacks(20, "wait")}}, true);
+  const std::string text = folded({of(0, "wait"), of(1, "wait")}, true);
   EXPECT_EQ(text,
             "ranks 0-1: main thread\n  wait (t.py:3)\n  poll (libc.so.6)\n"
             "\n"
@@ -249,7 +264,8 @@ TEST(Fold, native_frames_and_threads_without_python_are_shown_on_request) {
 
 TEST(Fold, a_rank_without_python_stacks_says_why) {
   nlohmann::json none = {{"python_missing", "the program has taken signal 62"}, {"threads", nullptr}};
-  EXPECT_THAT(folded({{3, 10, none}}, false), HasSubstr("rank 3: no Python stacks: the program has taken"));
+  EXPECT_THAT(folded({{.rank = 3, .pid = 10, .job = "ab", .host = "a", .stacks = none}}, false),
+              HasSubstr("rank 3: no Python stacks: the program has taken"));
 }
 
 }  // namespace

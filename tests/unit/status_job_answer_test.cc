@@ -21,6 +21,7 @@ JobAnswer answer() {
 TEST(JobQuestion, comes_back_as_it_was_written) {
   const JobQuestion question{.what = "stacks", .timeout_ms = 1500, .rank = 3};
   EXPECT_EQ(parse_question(format_question(question)), question);
+  EXPECT_EQ(parse_question("record 5 -1")->what, "record");
 }
 
 TEST(JobQuestion, what_is_none_is_refused) {

@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 
 namespace rueda::trace {
 namespace {
@@ -67,6 +68,15 @@ TEST_F(FlightWriterTest, a_path_that_cannot_be_written_ends_nothing) {
   writer_.request();
   writer_.stop();
   EXPECT_TRUE(has_records(path("f")));
+}
+
+TEST_F(FlightWriterTest, what_is_sent_is_what_would_be_written) {
+  ASSERT_TRUE(recorder_.write_ring(path("f")).is_ok());
+  std::ifstream file(path("f"), std::ios::binary);
+  const std::string written(std::istreambuf_iterator<char>(file), {});
+  EXPECT_GT(written.size(), 2 * sizeof(Slot));
+  EXPECT_EQ(recorder_.ring(), written);
+  EXPECT_EQ(Recorder().ring(), "") << "nothing is kept";
 }
 
 TEST_F(FlightWriterTest, a_record_that_cannot_be_written_leaves_the_one_before) {

@@ -138,6 +138,7 @@ Nanos process_age() {
 
 ProcessUse process_use() {
   ProcessUse use;
+  use.at = monotonic_now();
   use.cpu = time_wanted().value_or(cpu_time());
   rusage usage{};
   if (getrusage(RUSAGE_SELF, &usage) == 0) use.major_faults = usage.ru_majflt;

@@ -46,6 +46,7 @@ Nanos process_age();
 
 // What the calling process has used so far.
 struct ProcessUse {
+  Nanos at = 0;  // on the clock of its host (monotonic_now)
   // In which threads ran, or could have run on a machine with more cores. Time on a core alone would take a
   // rank that computes on a crowded machine for one that sleeps.
   Nanos cpu = 0;

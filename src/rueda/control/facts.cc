@@ -16,6 +16,7 @@ bool is_count(int64_t number) { return number >= 0 && number <= kMostCounted; }
 
 Bytes encode(const Facts& facts) {
   ByteWriter writer;
+  writer.put(facts.use.at);
   writer.put(facts.use.cpu);
   writer.put(facts.use.major_faults);
   writer.put(facts.use.swapped_bytes);
@@ -52,6 +53,7 @@ Bytes encode(const Facts& facts) {
 Result<Facts> decode_facts(std::span<const std::byte> payload) {
   ByteReader reader(payload);
   Facts facts;
+  facts.use.at = reader.get<Nanos>();
   facts.use.cpu = reader.get<Nanos>();
   facts.use.major_faults = reader.get<int64_t>();
   facts.use.swapped_bytes = reader.get<int64_t>();

@@ -18,6 +18,7 @@ constexpr Nanos kSightingsLast = 3 * kSecond;
 // Tools that take a stack stop a process for some milliseconds, so it must be seen stopped twice.
 constexpr Nanos kHeldFor = 300 * kMillisecond;
 constexpr Nanos kSampleSpan = 4 * kSecond;  // over which CPU time and page faults are counted
+constexpr Nanos kShortestSample = kSecond / 2;
 // A thread that computes uses a core, or most of it on a machine that is shared; one that sleeps or waits for
 // another process uses next to nothing.
 constexpr int kComputes = 25;  // percent of a core
@@ -95,10 +96,10 @@ int Judge::core_percent(Rank rank, Nanos since) const {
   const std::deque<Sample>& samples = known(rank).samples;
   const auto first = std::ranges::find_if(samples, [since](const Sample& one) { return one.when >= since; });
   if (first == samples.end()) return -1;
-  const Nanos passed = samples.back().when - first->when;
+  const Nanos passed = samples.back().use.at - first->use.at;
   // Threads that have ended take their time with them.
   const Nanos used = std::max<Nanos>(samples.back().use.cpu - first->use.cpu, 0);
-  return passed <= 0 ? -1 : static_cast<int>(used * 100 / passed);
+  return passed < kShortestSample ? -1 : static_cast<int>(used * 100 / passed);
 }
 
 bool Judge::is_swapping(Rank rank) const {
@@ -142,10 +143,11 @@ bool Judge::is_process_judged(Rank rank, Nanos now, Verdict& verdict) const {
   return true;
 }
 
-Verdict Judge::late(Rank rank, const StalledTensor& wait, const StalledTensor* other, Nanos now) const {
+Verdict Judge::late(Rank rank, const StalledTensor& wait, Nanos age, const StalledTensor* other,
+                    Nanos now) const {
   const Known& one = known(rank);
-  Verdict verdict{.rank = rank, .age = wait.age, .tensor = wait.name, .waiting = wait.waiting};
-  verdict.core_percent = core_percent(rank, now - wait.age);
+  Verdict verdict{.rank = rank, .age = age, .tensor = wait.name, .waiting = wait.waiting};
+  verdict.core_percent = core_percent(rank, now - age);
   if (is_swapping(rank)) {
     verdict.fault = Fault::kSwapping;
   } else if (one.facts.input_for > 0) {
@@ -168,12 +170,15 @@ Judge::Found Judge::find_late(const std::vector<StalledTensor>& waits, const Fou
       if (processes.contains(rank)) continue;
       // Before the first facts nothing is known, and facts that no longer come are the news.
       if (known(rank).facts_at == 0) continue;
+      // While its process was held, that was what the others waited for.
+      const Nanos age = std::min(wait.age, now - known(rank).held_until);
+      if (age < options_.limit) continue;
       const StalledTensor* other = other_of_circle(rank, wait, waits);
       // Others hold it up: it waits for them in another collective, or in a transfer that does not go on.
       if (known(rank).facts.is_blocked && other == nullptr) continue;
       if (other != nullptr && !are_at_fault(wait.missing, wait.waiting)) continue;
-      Verdict verdict = late(rank, wait, other, now);
-      const bool is_known = verdict.core_percent >= 0 || wait.age >= options_.limit + kFactsLast;
+      Verdict verdict = late(rank, wait, age, other, now);
+      const bool is_known = verdict.core_percent >= 0 || age >= options_.limit + kFactsLast;
       if (!is_known) continue;
       const auto [at, is_new] = found.try_emplace(rank, verdict);
       if (!is_new && at->second.age < verdict.age) at->second = std::move(verdict);
@@ -204,7 +209,8 @@ std::vector<StalledTensor> Judge::waits_in_plan() const {
   return {std::move(wait)};
 }
 
-std::vector<Verdict> Judge::tick(const std::vector<StalledTensor>& waits, Nanos now) {
+std::vector<Verdict> Judge::tick(const std::vector<StalledTensor>& waits, Nanos now,
+                                 const std::vector<Awaited::Straggler>& stragglers) {
   if (now < next_tick_) return {};
   if (now - last_tick_ > kWasAway) excuse_all(now);
   last_tick_ = now;
@@ -216,11 +222,25 @@ std::vector<Verdict> Judge::tick(const std::vector<StalledTensor>& waits, Nanos 
   all.insert(all.end(), waits.begin(), waits.end());
   std::vector<Verdict> news = compare(processes, now);
   std::set<Rank> held;
-  for (const auto& [rank, verdict] : processes) held.insert(rank);
-  for (Verdict& verdict : late_.tick(find_late(all, processes, now), held, now))
-    news.push_back(std::move(verdict));
+  for (const auto& [rank, verdict] : processes) {
+    held.insert(rank);
+    known(rank).held_until = now;
+    known(rank).samples.clear();
+  }
+  const Found late = find_late(all, processes, now);
+  for (Verdict& verdict : late_.tick(late, held, now)) news.push_back(std::move(verdict));
+  std::set<Rank> told = std::move(held);
+  for (const auto& [rank, verdict] : late) told.insert(rank);
+  for (Verdict& verdict : find_slow(stragglers, told, now)) news.push_back(std::move(verdict));
   for (Verdict& verdict : find_not_finite(now)) news.push_back(std::move(verdict));
   for (Verdict& verdict : find_slow_links(now)) news.push_back(std::move(verdict));
+  return news;
+}
+
+std::vector<Verdict> Judge::find_slow(const std::vector<Awaited::Straggler>& stragglers,
+                                      const std::set<Rank>& told, Nanos now) {
+  std::vector<Verdict> news = slow_.tick(stragglers, told, now);
+  for (Verdict& verdict : news) verdict.core_percent = core_percent(verdict.rank, now - kSampleSpan);
   return news;
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "rueda/base/clock.h"
@@ -15,6 +16,7 @@
 #include "rueda/control/facts.h"
 #include "rueda/control/late_ranks.h"
 #include "rueda/control/link_judge.h"
+#include "rueda/control/slow_ranks.h"
 #include "rueda/control/stalls.h"
 #include "rueda/control/verdict.h"
 
@@ -41,13 +43,15 @@ class Judge {
   [[nodiscard]] std::vector<StalledTensor> waits_in_plan() const;
   // waits: what waits for limit() or longer, outside of plans. Each verdict is said once, and once more when
   // it is over; a late rank as late_ranks.h says.
-  std::vector<Verdict> tick(const std::vector<StalledTensor>& waits, Nanos now);
+  // stragglers: as Awaited says.
+  std::vector<Verdict> tick(const std::vector<StalledTensor>& waits, Nanos now,
+                            const std::vector<Awaited::Straggler>& stragglers = {});
   [[nodiscard]] Nanos limit() const { return options_.limit; }
   [[nodiscard]] Nanos next_tick() const { return next_tick_; }
 
  private:
   struct Sample {
-    Nanos when = 0;
+    Nanos when = 0;  // it came; answers that had queued up come all at once
     ProcessUse use;
   };
   struct Known {  // of one rank
@@ -57,6 +61,7 @@ class Judge {
     std::deque<Sample> samples;  // oldest first, a few seconds
     ProcessState state = ProcessState::kUnknown;
     Nanos state_since = 0, state_seen = 0;
+    Nanos held_until = 0;  // its process did not run, or did not answer
   };
   using Found = std::map<Rank, Verdict>;
   struct Said {
@@ -69,11 +74,14 @@ class Judge {
   void excuse_all(Nanos now);
   [[nodiscard]] static bool is_held(const Known& one, Nanos now);
   [[nodiscard]] bool is_process_judged(Rank rank, Nanos now, Verdict& verdict) const;
-  [[nodiscard]] Verdict late(Rank rank, const StalledTensor& wait, const StalledTensor* other,
+  // age: of the wait, as far as the rank could have ended it.
+  [[nodiscard]] Verdict late(Rank rank, const StalledTensor& wait, Nanos age, const StalledTensor* other,
                              Nanos now) const;
   [[nodiscard]] Found find_late(const std::vector<StalledTensor>& waits, const Found& processes,
                                 Nanos now) const;
   std::vector<Verdict> find_not_finite(Nanos now);
+  std::vector<Verdict> find_slow(const std::vector<Awaited::Straggler>& stragglers,
+                                 const std::set<Rank>& told, Nanos now);
   std::vector<Verdict> find_slow_links(Nanos now);
   [[nodiscard]] int core_percent(Rank rank, Nanos since) const;
   [[nodiscard]] bool is_swapping(Rank rank) const;
@@ -86,6 +94,7 @@ class Judge {
   std::map<Rank, Said> said_;  // of processes
   std::map<Rank, std::deque<Nanos>> said_times_;
   LateRanks late_;
+  SlowRanks slow_;
   LinkJudge links_;
   Nanos last_tick_, next_tick_;
   Nanos not_finite_since_ = 0;  // a rank has said so; 0 = none has

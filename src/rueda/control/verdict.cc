@@ -32,6 +32,12 @@ std::string times_of(const Verdict& verdict) {
          seconds(verdict.waited) + " in all";
 }
 
+std::string waits_of_slow(const Verdict& verdict) {
+  const auto percent = verdict.age > 0 ? verdict.waited * 100 / verdict.age : 0;
+  return "most others have waited for it for " + std::to_string(percent) + " % of the last " +
+         seconds(verdict.age) + ", in waits too short for another verdict";
+}
+
 std::string speed(double bytes_per_ns) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.3g MB/s", bytes_per_ns * 1e3);
@@ -84,6 +90,9 @@ std::string text_of(const Verdict& verdict) {
     case Fault::kSwapping:
       return "it " + wait_of(verdict) +
              ", and it reads its memory back from swap; its machine needs more memory";
+    case Fault::kSlow:
+      return waits_of_slow(verdict) + (verdict.core_percent < 0 ? "" : ", and it uses " + use_of(verdict)) +
+             "; `rueda timeline record` and `rueda timeline summary` say why";
     case Fault::kNotFinite:
       return "it submits NaN or infinity in " + verdict.tensor + ", first in element " +
              std::to_string(verdict.element) + "; the results of all ranks have it now";
@@ -102,9 +111,9 @@ std::string later_ones() {
 }  // namespace
 
 std::string_view name_of(Fault fault) {
-  static constexpr std::array<std::string_view, 10> kNames = {
-      "stopped",         "in a debugger", "silent",   "missing",         "opposite order",
-      "late in compute", "late in input", "swapping", "NaN or infinity", "slow link"};
+  static constexpr std::array<std::string_view, 11> kNames = {
+      "stopped",       "in a debugger", "silent", "missing",         "opposite order", "late in compute",
+      "late in input", "swapping",      "slow",   "NaN or infinity", "slow link"};
   return kNames.at(static_cast<size_t>(fault));
 }
 
@@ -119,6 +128,7 @@ bool is_explained_by_stacks(const Verdict& verdict) {
     case Fault::kStopped:
     case Fault::kDebugger:
     case Fault::kSilent:
+    case Fault::kSlow:
     case Fault::kNotFinite:
     case Fault::kSlowLink:
       break;
@@ -133,6 +143,7 @@ std::string verdict_line(const Verdict& verdict, const std::function<std::string
   if (!verdict.is_over)
     return head + ": " + (so_far.empty() ? "" : so_far + "; ") + text_of(verdict) +
            (verdict.is_last_for_now ? later_ones() : "") + ".";
+  if (verdict.fault == Fault::kSlow) return head + " is no longer slow, after " + seconds(verdict.age) + ".";
   if (!so_far.empty()) return head + " is no longer late: " + so_far + ".";
   if (verdict.fault == Fault::kSlowLink)
     return head + ": it is as fast as the others again, after " + seconds(verdict.age) + ".";

@@ -25,6 +25,7 @@ enum class Fault : uint8_t {
   kLateInCompute,
   kLateInInput,
   kSwapping,
+  kSlow,  // in step after step, without a long wait
   // of numbers
   kNotFinite,
   // of a network
@@ -47,7 +48,7 @@ struct Verdict {
   std::vector<Rank> waiting = {};  // the ranks that wait for it
   int64_t times = 1;               // so often others have waited for it since that was first said
   Nanos lasted = 0;                // times > 1: from the begin of the first of these waits to now
-  Nanos waited = 0;                // times > 1: in all of them
+  Nanos waited = 0;                // times > 1: in all of them; kSlow: of `age`, at least
   bool is_last_for_now = false;    // kStopped, kDebugger, kSilent: said so often that the next are left out
   int64_t element = 0;             // kNotFinite: the first that is none
   int core_percent = -1;           // CPU time that it uses, of one core; -1: not known

@@ -85,10 +85,7 @@ control::Facts Observer::facts(const control::Planner::Place& place, Nanos now) 
   const bool is_blocked = operations_.is_awaited(now);
   // It takes some 5 us for each thread of the process. A blocked rank is late for nobody, and this would
   // delay what it waits for.
-  if (!is_blocked || now - use_at_ >= kLongestUse) {
-    use_ = process_use();
-    use_at_ = now;
-  }
+  if (!is_blocked || now - use_.at >= kLongestUse) use_ = process_use();
   control::Facts facts{.use = use_,
                        .input_for = input_since == 0 ? 0 : std::max<Nanos>(now - input_since, 1),
                        .is_blocked = is_blocked,
@@ -154,7 +151,7 @@ std::vector<Rank> Observer::look(const control::Planner::Place& place,
   in_plan_ = judge_.waits_in_plan();
   std::erase_if(in_plan_, [](const control::StalledTensor& wait) { return wait.age < kShortestWait; });
   std::vector<Rank> explained;
-  for (const control::Verdict& verdict : judge_.tick(waits, now)) {
+  for (const control::Verdict& verdict : judge_.tick(waits, now, stragglers_)) {
     if (is_silent_) continue;
     const std::string line = control::verdict_line(verdict, [this](Rank rank) { return describe(rank); });
     RUEDA_LOG(kWarning, line);

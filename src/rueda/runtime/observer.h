@@ -89,7 +89,6 @@ class Observer {
   Rank next_link_ = 0;             // at which the next look begins
   Nanos links_at_ = 0;
   ProcessUse use_;
-  Nanos use_at_ = 0;
   Nanos next_look_;
   std::atomic<Nanos> input_since_{0};
   std::atomic<int64_t> checked_{0};  // tensors
