@@ -1,4 +1,4 @@
-"""`rueda timeline record`: the last minute of a job that runs, for somebody who did not ask for a timeline before."""
+"""`rueda timeline record`: the last minute of a job that runs and was not asked for a timeline before."""
 
 import contextlib
 import json
@@ -64,9 +64,7 @@ def test_a_running_job_is_recorded_and_its_slow_rank_named(tmp_path):
     with _running_job(tmp_path):
         code, said, error = _timeline(tmp_path, "record", out)
         assert code == 0, error
-        assert said == (
-            f"{out}.rank*.rec is written, of 2 ranks; `rueda timeline summary {out}` says where the time went\n"
-        )
+        assert said.startswith(f"{out}.rank*.rec is written, of 2 ranks; `rueda timeline summary {out}` says")
         code, summary, error = _timeline(tmp_path, "summary", "--json", out)
         assert code == 0, error
         summary = json.loads(summary)

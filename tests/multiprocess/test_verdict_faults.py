@@ -253,8 +253,8 @@ def test_a_stopped_rank_is_lost_as_stopped_and_not_as_silent(jobs: Jobs, victim:
     end(case)
 
 
-# Worlds one after the other in the same processes, and several such jobs side by side. Each world has a judge of its
-# own, and lasts long enough for a verdict about a rank that waits for a core.
+# Worlds one after the other in the same processes, and several such jobs side by side. Each world has a
+# judge of its own, and lasts long enough for a verdict about a rank that waits for a core.
 RUNS = int(os.environ.get("RUEDA_CLEAN_RUNS", "200"))
 SIDE_BY_SIDE = 8
 WORLD_S = 4.0
