@@ -358,7 +358,7 @@ TEST_F(Nccl, a_tensor_in_host_memory_that_claims_a_device_is_named) {
 
 TEST_F(Nccl, a_stream_that_is_being_captured_is_refused) {
   OnDevice captured(1);
-  cuda_test::fake<int(void*, int)>("cuStreamBeginCapture_v2")(captured.user().handle(), 0);
+  const cuda_test::Capturing capturing(captured.user().handle());
   void* const ready = captured.user().record();
   expect_on_all_ranks(
       [&](OnDevice& mine, const auto& data) {
@@ -367,8 +367,17 @@ TEST_F(Nccl, a_stream_that_is_being_captured_is_refused) {
         return tensor;
       },
       AllOf(HasSubstr("Tensor grad"), HasSubstr("captured into a CUDA graph")));
-  void* graph = nullptr;
-  cuda_test::fake<int(void*, void**)>("cuStreamEndCapture")(captured.user().handle(), &graph);
+}
+
+TEST_F(Nccl, a_graph_that_the_program_captures_meanwhile_is_not_lost) {
+  OnDevice captured(3);
+  cuda_test::Capturing capturing(captured.user().handle());
+  run(2, [](Engine& engine, Rank rank, OnDevice& mine) {
+    const auto data = mine.vector(filled(rank));
+    ASSERT_TRUE(wait(engine, must_submit(engine, mine.tensor(Collective::kAllreduce, "a", *data))).is_ok());
+    EXPECT_THAT(data->read(), Each(3.0F));
+  });
+  EXPECT_TRUE(capturing.end());
 }
 
 TEST_F(Nccl, is_not_used_where_settings_ask_for_another_way) {

@@ -35,6 +35,7 @@ CUresult check_device(const Machine& machine, CUdevice device) {
 CUresult free_memory(uintptr_t address, bool is_device) {
   Machine& machine = Machine::get();
   std::unique_lock lock(machine.mutex);
+  if (const CUresult unsafe = machine.check_unsafe(); unsafe != CUDA_SUCCESS) return unsafe;
   const auto found = machine.allocations.find(address);
   if (found == machine.allocations.end() || found->second.is_device != is_device || found->second.is_mapped)
     return CUDA_ERROR_INVALID_VALUE;
@@ -189,6 +190,7 @@ CUresult cuMemAlloc(CUdeviceptr* address, size_t bytes) {
   FAKE_CUDA_ENTER(cuMemAlloc);
   Context* const context = current_context();
   const std::lock_guard lock(machine.mutex);
+  if (const CUresult unsafe = machine.check_unsafe(); unsafe != CUDA_SUCCESS) return unsafe;
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult failed = machine.failure_of(context); failed != CUDA_SUCCESS) return failed;
@@ -212,6 +214,7 @@ CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned) {
   FAKE_CUDA_ENTER(cuMemHostAlloc);
   Context* const context = current_context();
   const std::lock_guard lock(machine.mutex);
+  if (const CUresult unsafe = machine.check_unsafe(); unsafe != CUDA_SUCCESS) return unsafe;
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   *address = allocate(bytes);
   if (*address == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -259,6 +262,7 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigne
 CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
   FAKE_CUDA_ENTER(cuIpcCloseMemHandle);
   std::unique_lock lock(machine.mutex);
+  if (const CUresult unsafe = machine.check_unsafe(); unsafe != CUDA_SUCCESS) return unsafe;
   const auto found = machine.allocations.find(static_cast<uintptr_t>(address));
   if (found == machine.allocations.end() || !found->second.is_mapped) return CUDA_ERROR_INVALID_VALUE;
   machine.drain(lock, found->second.context);
@@ -323,6 +327,7 @@ FAKE_CUDA_API CUresult cuCtxCreate_v2(CUcontext* context, unsigned, CUdevice dev
 FAKE_CUDA_API CUresult cuCtxSynchronize() {
   Machine& machine = Machine::get();
   std::unique_lock lock(machine.mutex);
+  if (const CUresult unsafe = machine.check_unsafe(); unsafe != CUDA_SUCCESS) return unsafe;
   if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   machine.drain(lock, current_context());
   return machine.failure_of(current_context());

@@ -97,11 +97,15 @@ Status Device::check_stream(CUstream stream) const {
 ScopedContext::ScopedContext(const Device& device)
     : driver_(device.driver()),
       status_(driver_.check(driver_.cuCtxPushCurrent(device.context()),
-                            "make device " + std::to_string(device.ordinal()) + " current")) {}
+                            "make device " + std::to_string(device.ordinal()) + " current")) {
+  if (status_.is_ok()) (void)driver_.cuThreadExchangeStreamCaptureMode(&mode_);
+}
 
 ScopedContext::~ScopedContext() {
+  if (!status_.is_ok()) return;
+  (void)driver_.cuThreadExchangeStreamCaptureMode(&mode_);
   CUcontext mine = nullptr;
-  if (status_.is_ok()) (void)driver_.cuCtxPopCurrent(&mine);
+  (void)driver_.cuCtxPopCurrent(&mine);
 }
 
 Result<std::shared_ptr<const Device>> Devices::get(int32_t ordinal) {

@@ -49,6 +49,10 @@ class Device {
 };
 
 // Makes the device's context current on this thread while it lives, and then what was current before.
+//
+// Meanwhile the thread's capture mode is relaxed. Otherwise, while any thread of the program captures a CUDA
+// graph in the mode that is torch's default, CUDA would refuse what all threads ask of events and memory,
+// and the capture would be lost.
 class ScopedContext {
  public:
   explicit ScopedContext(const Device& device);
@@ -61,6 +65,7 @@ class ScopedContext {
  private:
   const Driver& driver_;
   Status status_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // that of the thread, to be given back
 };
 
 // The devices that this process has used so far, opened when they are first asked for. The tensors say which

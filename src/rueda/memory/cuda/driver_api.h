@@ -38,6 +38,7 @@ enum CUresult : int {
   CUDA_ERROR_ILLEGAL_ADDRESS = 700,
   CUDA_ERROR_LAUNCH_FAILED = 719,
   CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
+  CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901,
   CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
   CUDA_ERROR_CAPTURED_EVENT = 907,
 };
@@ -46,6 +47,12 @@ enum CUstreamCaptureStatus : int {
   CU_STREAM_CAPTURE_STATUS_NONE = 0,
   CU_STREAM_CAPTURE_STATUS_ACTIVE = 1,
   CU_STREAM_CAPTURE_STATUS_INVALIDATED = 2,
+};
+
+enum CUstreamCaptureMode : int {
+  CU_STREAM_CAPTURE_MODE_GLOBAL = 0,
+  CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1,
+  CU_STREAM_CAPTURE_MODE_RELAXED = 2,
 };
 
 enum CUpointer_attribute : int {
@@ -88,6 +95,7 @@ inline constexpr int kApiVersion = 11030;   // CUDA 11.3: the first driver with 
   F(cuDevicePrimaryCtxRelease, (CUdevice device))                                                           \
   F(cuCtxPushCurrent, (CUcontext context))                                                                  \
   F(cuCtxPopCurrent, (CUcontext* context))                                                                  \
+  F(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode* mode))                                         \
   /* memory */                                                                                              \
   F(cuMemAlloc, (CUdeviceptr* address, size_t bytes))                                                       \
   F(cuMemFree, (CUdeviceptr address))                                                                       \
