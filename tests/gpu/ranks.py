@@ -38,7 +38,11 @@ class Outcome:
 # ones, each rank says that it is a host of its own.
 SHARING = {
     "switch": lambda rank: {"NCCL_MULTI_RANK_GPU_ENABLE": "1"},
-    "hosts": lambda rank: {"NCCL_HOSTID": f"rank-{rank}", "NCCL_SOCKET_IFNAME": "lo"},
+    "hosts": lambda rank: {
+        "NCCL_HOSTID": f"rank-{rank}",
+        "NCCL_NET": "Socket",
+        "NCCL_SOCKET_IFNAME": "lo",
+    },
 }
 
 
