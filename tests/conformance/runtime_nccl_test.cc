@@ -265,29 +265,6 @@ TEST_F(Nccl, the_default_stream_of_a_tensors_own_device_waits_too) {
   });
 }
 
-TEST_F(Nccl, two_ranks_on_one_gpu_go_through_host_memory_and_are_named) {
-  const Job job(2, "shm,tcp");
-  const size_t before = cuda_test::device_bytes();  // windows of other tests are never freed
-  testing::internal::CaptureStderr();
-  job.run(
-      [before](Engine& engine, Rank rank) {
-        OnDevice mine(0);
-        for (int i = 0; i < 3; ++i) {
-          const auto data = mine.vector(filled(rank));
-          const int64_t handle = must_submit(engine, mine.tensor(Collective::kAllreduce, "grad", *data));
-          ASSERT_TRUE(engine.wait(handle, soon()).is_ok());
-          EXPECT_THAT(data->read(), Each(3.0F));
-          engine.operations().release(handle);
-        }
-        EXPECT_LT(cuda_test::device_bytes(), before + (size_t{64} << 20))
-            << "the memory for packed tensors is kept";
-      },
-      with_nccl());
-  EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              AllOf(HasSubstr("rank 0 and rank 1 use the same GPU"), HasSubstr("go through host memory")));
-  EXPECT_EQ(control().starts, 0) << "no communicator is begun";
-}
-
 // A rank has memory for 2 MiB of packed tensors where a call has 4.
 TEST_F(Nccl, a_rank_whose_gpu_is_full_makes_all_pack_less_at_once) {
   constexpr size_t kLarge = 160 << 10;  // elements; 7 of them are 4.4 MiB

@@ -76,11 +76,15 @@ void* allocate(size_t bytes) { return std::aligned_alloc(512, (bytes + 511) / 51
 
 }  // namespace
 
-FAKE_CUDA_API CUresult cuGetProcAddress(const char* name, void** function, int, uint64_t) {
+FAKE_CUDA_API CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device);
+
+FAKE_CUDA_API CUresult cuGetProcAddress(const char* name, void** function, int version, uint64_t) {
   *function = nullptr;
   const auto found = functions().find(name);
   if (found == functions().end() || Machine::get().is_missing(name)) return CUDA_ERROR_NOT_FOUND;
   *function = found->second;
+  if (version >= kUuidVersion && found->first == "cuDeviceGetUuid")
+    *function = reinterpret_cast<void*>(&cuDeviceGetUuid_v2);
   return CUDA_SUCCESS;
 }
 
@@ -153,14 +157,24 @@ CUresult cuDeviceGetName(char* name, int bytes, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
-// Equal for one device of the machine, whatever its number in this process is.
+// Equal for one device of the machine, whatever its number in this process is; of all MIG instances, the
+// same.
 CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
   FAKE_CUDA_ENTER(cuDeviceGetUuid);
   if (const CUresult bad = check_device(machine, device); bad != CUDA_SUCCESS) return bad;
   *uuid = {};
   uuid->bytes[0] = 'F';
+  if (machine.are_instances) return CUDA_SUCCESS;
   uuid->bytes[15] = static_cast<unsigned char>(machine.visible[static_cast<size_t>(device)]);
   return CUDA_SUCCESS;
+}
+
+// Each MIG instance has its own.
+CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
+  const CUresult result = cuDeviceGetUuid(uuid, device);
+  if (result == CUDA_SUCCESS)
+    uuid->bytes[15] = static_cast<unsigned char>(Machine::get().visible[static_cast<size_t>(device)]);
+  return result;
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {

@@ -203,8 +203,14 @@ FAKE_CUDA_EXPORT void fake_cuda_fail_device(int device, int result) {
 FAKE_CUDA_EXPORT void fake_cuda_heal(void) {
   const std::lock_guard lock(Machine::get().mutex);
   Machine::get().plants.clear();
+  Machine::get().are_instances = false;
   std::ranges::fill(Machine::get().free_bytes, Machine::get().memory_bytes);
   for (fake_cuda::Health& one : Machine::get().health) one = {};
+}
+
+FAKE_CUDA_EXPORT void fake_cuda_make_instances(bool are_instances) {
+  const std::lock_guard lock(Machine::get().mutex);
+  Machine::get().are_instances = are_instances;
 }
 
 FAKE_CUDA_EXPORT void fake_cuda_set_free_memory(int device, size_t bytes) {

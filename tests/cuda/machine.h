@@ -85,6 +85,7 @@ class Machine {
   std::vector<int> visible;  // numbers of the devices of the machine
   size_t memory_bytes = size_t{1} << 30;
   bool is_unified = false;
+  bool are_instances = false;                     // of one GPU (MIG)
   std::vector<std::unique_ptr<Context>> primary;  // [visible]
   std::vector<std::unique_ptr<Context>> others;
   std::vector<Health> health;      // [visible]

@@ -133,7 +133,7 @@ Status NcclBackend::prepare_gpu(nccl::Introduction& mine) {
     if (!opened.is_ok()) return opened.status();
     gpu_ = std::move(opened).value();
   }
-  mine.set_gpu(nccl::identity_of(*gpu_->device()));
+  mine.set_gpu(nccl::identity_of(*gpu_->device(), options_.library->version()));
   const cuda::ScopedContext context(*gpu_->device());
   if (!context.status().is_ok()) return context.status();
   mine.pack_bytes = static_cast<int64_t>(gpu_->packing().prepare(options_.pack_bytes));

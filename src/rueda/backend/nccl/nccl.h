@@ -57,8 +57,8 @@ struct NcclOptions {
   // Runs the meetings, in host memory on channels of its own, and in device memory the calls of members that
   // cannot use NCCL. Null in a job of one rank.
   std::unique_ptr<Backend> host;
-  size_t pack_bytes = 64 << 20;   // of the tensors of one call; the same on every rank
-  Rank local_rank = 0;            // chooses the GPU of a rank that joins before it has used one
+  size_t pack_bytes = 64 << 20;  // of the tensors of one call; the same on every rank
+  Rank local_rank = 0;           // chooses the GPU of a rank that joins before it has used one
   // A communicator that takes longer to connect is warned of; it has kPatience times as long before the
   // call fails. Thousands of ranks may need minutes, and a lost rank is noticed without this.
   Nanos patience = 30 * kSecond;

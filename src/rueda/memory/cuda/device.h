@@ -26,8 +26,9 @@ class Device {
   [[nodiscard]] const Driver& driver() const { return *driver_; }
   [[nodiscard]] int32_t ordinal() const { return ordinal_; }
   [[nodiscard]] CUcontext context() const { return context_; }
-  [[nodiscard]] const std::string& name() const { return name_; }  // "NVIDIA H100 80GB HBM3"
-  [[nodiscard]] const CUuuid& uuid() const { return uuid_; }       // of the GPU, or of its MIG instance
+  [[nodiscard]] const std::string& name() const { return name_; }     // "NVIDIA H100 80GB HBM3"
+  [[nodiscard]] const CUuuid& uuid() const { return uuid_; }          // of the GPU, or of its MIG instance
+  [[nodiscard]] const CUuuid& gpu_uuid() const { return gpu_uuid_; }  // of the GPU, whole or not
 
   // Fails if the memory is not this device's, or belongs to another context. Memory of no bytes may be null.
   [[nodiscard]] Status check_memory(const void* memory) const;
@@ -45,7 +46,7 @@ class Device {
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   std::string name_;
-  CUuuid uuid_{};
+  CUuuid uuid_{}, gpu_uuid_{};
 };
 
 // Makes the device's context current on this thread while it lives, and then what was current before.

@@ -75,8 +75,8 @@ inline constexpr unsigned kEventDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
 inline constexpr unsigned kHostAllocPortable = 1;   // CU_MEMHOSTALLOC_PORTABLE
 inline constexpr unsigned kMemoryTypeDevice = 2;    // CU_MEMORYTYPE_DEVICE
 inline constexpr unsigned kIpcLazyPeerAccess = 1;   // CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
-inline constexpr int kUuidVersion = 11040;  // CUDA 11.4: the UUID is that of a MIG instance, if it is one
-inline constexpr int kApiVersion = 11030;   // CUDA 11.3: the first driver with cuGetProcAddress
+inline constexpr int kUuidVersion = 11040;          // CUDA 11.4: cuDeviceGetUuid tells MIG instances apart
+inline constexpr int kApiVersion = 11030;           // CUDA 11.3: the first driver with cuGetProcAddress
 
 }  // namespace rueda::cuda
 
