@@ -39,4 +39,12 @@ if(RUEDA_BUILD_TESTS)
       add_dependencies(${program} fake_cuda)
     endif()
   endforeach()
+  # NVIDIA's header, to compare ours with: of a toolkit, or of TensorFlow in the development environment.
+  file(GLOB nvidia_cuda /usr/local/cuda*/include/cudaTypedefs.h
+       ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/tensorflow/include/external/cuda_cudart/include/cudaTypedefs.h)
+  if(nvidia_cuda AND TARGET memory_test)
+    list(GET nvidia_cuda 0 nvidia_cuda)
+    cmake_path(GET nvidia_cuda PARENT_PATH nvidia_cuda)
+    target_include_directories(memory_test SYSTEM PRIVATE ${nvidia_cuda})
+  endif()
 endif()

@@ -194,7 +194,7 @@ TEST_F(Cuda, a_device_that_is_not_there_is_named) {
 
 TEST_F(Cuda, a_stream_that_is_being_captured_is_refused) {
   UserStream captured(device_of(1));
-  cuda_test::fake<int(void*, int)>("cuStreamBeginCapture_v2")(captured.handle(), 0);
+  const cuda_test::Capturing capturing(captured.handle());
   void* const ready = captured.record();
   expect_on_all_ranks([&](const DeviceVector<float>& data) { return on_device(1, "grad", data, ready); },
                       AllOf(HasSubstr("Tensor grad"), HasSubstr("captured into a CUDA graph")));
@@ -208,8 +208,25 @@ TEST_F(Cuda, a_stream_that_is_being_captured_is_refused) {
         EXPECT_TRUE(engine.wait(handle, soon()).is_ok());
       },
       kCuda);
-  void* graph = nullptr;
-  cuda_test::fake<int(void*, void**)>("cuStreamEndCapture")(captured.handle(), &graph);
+}
+
+TEST_F(Cuda, a_graph_that_the_program_captures_meanwhile_is_not_lost) {
+  UserStream captured(device_of(3));
+  cuda_test::Capturing capturing(captured.handle());
+  const Job job(kRanks, "shm,tcp");
+  job.run(
+      [](Engine& engine, Rank rank) {
+        UserStream user(device_of(rank));
+        for (int step = 0; step < 3; ++step) {
+          const DeviceVector<float> data = filled(rank, static_cast<float>(rank + 1));
+          const int64_t handle = must_submit(engine, on_device(rank, "grad", data, user.record()));
+          ASSERT_TRUE(engine.wait(handle, soon()).is_ok());
+          EXPECT_THAT(data.read(), Each(3.0F));
+          engine.operations().release(handle);
+        }
+      },
+      kCuda);
+  EXPECT_TRUE(capturing.end());
 }
 
 TEST_F(Cuda, a_copy_that_cannot_be_enqueued_ends_the_epoch_on_all_ranks) {

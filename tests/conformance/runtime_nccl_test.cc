@@ -265,29 +265,6 @@ TEST_F(Nccl, the_default_stream_of_a_tensors_own_device_waits_too) {
   });
 }
 
-TEST_F(Nccl, two_ranks_on_one_gpu_go_through_host_memory_and_are_named) {
-  const Job job(2, "shm,tcp");
-  const size_t before = cuda_test::device_bytes();  // windows of other tests are never freed
-  testing::internal::CaptureStderr();
-  job.run(
-      [before](Engine& engine, Rank rank) {
-        OnDevice mine(0);
-        for (int i = 0; i < 3; ++i) {
-          const auto data = mine.vector(filled(rank));
-          const int64_t handle = must_submit(engine, mine.tensor(Collective::kAllreduce, "grad", *data));
-          ASSERT_TRUE(engine.wait(handle, soon()).is_ok());
-          EXPECT_THAT(data->read(), Each(3.0F));
-          engine.operations().release(handle);
-        }
-        EXPECT_LT(cuda_test::device_bytes(), before + (size_t{64} << 20))
-            << "the memory for packed tensors is kept";
-      },
-      with_nccl());
-  EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              AllOf(HasSubstr("rank 0 and rank 1 use the same GPU"), HasSubstr("go through host memory")));
-  EXPECT_EQ(control().starts, 0) << "no communicator is begun";
-}
-
 // A rank has memory for 2 MiB of packed tensors where a call has 4.
 TEST_F(Nccl, a_rank_whose_gpu_is_full_makes_all_pack_less_at_once) {
   constexpr size_t kLarge = 160 << 10;  // elements; 7 of them are 4.4 MiB
@@ -358,7 +335,7 @@ TEST_F(Nccl, a_tensor_in_host_memory_that_claims_a_device_is_named) {
 
 TEST_F(Nccl, a_stream_that_is_being_captured_is_refused) {
   OnDevice captured(1);
-  cuda_test::fake<int(void*, int)>("cuStreamBeginCapture_v2")(captured.user().handle(), 0);
+  const cuda_test::Capturing capturing(captured.user().handle());
   void* const ready = captured.user().record();
   expect_on_all_ranks(
       [&](OnDevice& mine, const auto& data) {
@@ -367,8 +344,17 @@ TEST_F(Nccl, a_stream_that_is_being_captured_is_refused) {
         return tensor;
       },
       AllOf(HasSubstr("Tensor grad"), HasSubstr("captured into a CUDA graph")));
-  void* graph = nullptr;
-  cuda_test::fake<int(void*, void**)>("cuStreamEndCapture")(captured.user().handle(), &graph);
+}
+
+TEST_F(Nccl, a_graph_that_the_program_captures_meanwhile_is_not_lost) {
+  OnDevice captured(3);
+  cuda_test::Capturing capturing(captured.user().handle());
+  run(2, [](Engine& engine, Rank rank, OnDevice& mine) {
+    const auto data = mine.vector(filled(rank));
+    ASSERT_TRUE(wait(engine, must_submit(engine, mine.tensor(Collective::kAllreduce, "a", *data))).is_ok());
+    EXPECT_THAT(data->read(), Each(3.0F));
+  });
+  EXPECT_TRUE(capturing.end());
 }
 
 TEST_F(Nccl, is_not_used_where_settings_ask_for_another_way) {

@@ -29,6 +29,8 @@ void fake_cuda_fail_device(int device, int result);
 void fake_cuda_heal(void);
 // The bytes that a device may still hand out from now on.
 void fake_cuda_set_free_memory(int device, size_t bytes);
+// Devices are MIG instances of one GPU, or GPUs.
+void fake_cuda_make_instances(bool are_instances);
 // How often the function was called so far.
 size_t fake_cuda_calls(const char* function);
 // Bytes of devices, and pinned bytes of the host, that were allocated and not freed.

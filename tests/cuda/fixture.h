@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rueda/base/clock.h"
@@ -106,6 +107,28 @@ class UserStream {
   std::unique_ptr<cuda::Stream> stream_;
   cuda::EventPool pool_;
   std::vector<std::shared_ptr<cuda::Event>> kept_;
+};
+
+// A stream whose work this thread captures into a graph, in the mode that is the default of CUDA and torch.
+class Capturing {
+ public:
+  explicit Capturing(void* stream) : stream_(stream) {
+    EXPECT_EQ(fake<int(void*, int)>("cuStreamBeginCapture_v2")(stream_, cuda::CU_STREAM_CAPTURE_MODE_GLOBAL),
+              0);
+  }
+  ~Capturing() {
+    if (stream_ != nullptr) (void)end();
+  }
+  Capturing(const Capturing&) = delete;
+  Capturing& operator=(const Capturing&) = delete;
+  // Whether nobody has done what invalidates a capture.
+  bool end() {
+    void* graph = nullptr;
+    return fake<int(void*, void**)>("cuStreamEndCapture")(std::exchange(stream_, nullptr), &graph) == 0;
+  }
+
+ private:
+  void* stream_;
 };
 
 }  // namespace rueda::cuda_test

@@ -35,6 +35,7 @@ CUresult check_device(const Machine& machine, CUdevice device) {
 CUresult free_memory(uintptr_t address, bool is_device) {
   Machine& machine = Machine::get();
   std::unique_lock lock(machine.mutex);
+  if (const CUresult unsafe = machine.check_unsafe(); unsafe != CUDA_SUCCESS) return unsafe;
   const auto found = machine.allocations.find(address);
   if (found == machine.allocations.end() || found->second.is_device != is_device || found->second.is_mapped)
     return CUDA_ERROR_INVALID_VALUE;
@@ -75,11 +76,15 @@ void* allocate(size_t bytes) { return std::aligned_alloc(512, (bytes + 511) / 51
 
 }  // namespace
 
-FAKE_CUDA_API CUresult cuGetProcAddress(const char* name, void** function, int, uint64_t) {
+FAKE_CUDA_API CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device);
+
+FAKE_CUDA_API CUresult cuGetProcAddress(const char* name, void** function, int version, uint64_t) {
   *function = nullptr;
   const auto found = functions().find(name);
   if (found == functions().end() || Machine::get().is_missing(name)) return CUDA_ERROR_NOT_FOUND;
   *function = found->second;
+  if (version >= kUuidVersion && found->first == "cuDeviceGetUuid")
+    *function = reinterpret_cast<void*>(&cuDeviceGetUuid_v2);
   return CUDA_SUCCESS;
 }
 
@@ -152,14 +157,24 @@ CUresult cuDeviceGetName(char* name, int bytes, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
-// Equal for one device of the machine, whatever its number in this process is.
+// Equal for one device of the machine, whatever its number in this process is; of all MIG instances, the
+// same.
 CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
   FAKE_CUDA_ENTER(cuDeviceGetUuid);
   if (const CUresult bad = check_device(machine, device); bad != CUDA_SUCCESS) return bad;
   *uuid = {};
   uuid->bytes[0] = 'F';
+  if (machine.are_instances) return CUDA_SUCCESS;
   uuid->bytes[15] = static_cast<unsigned char>(machine.visible[static_cast<size_t>(device)]);
   return CUDA_SUCCESS;
+}
+
+// Each MIG instance has its own.
+CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
+  const CUresult result = cuDeviceGetUuid(uuid, device);
+  if (result == CUDA_SUCCESS)
+    uuid->bytes[15] = static_cast<unsigned char>(Machine::get().visible[static_cast<size_t>(device)]);
+  return result;
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
@@ -189,6 +204,7 @@ CUresult cuMemAlloc(CUdeviceptr* address, size_t bytes) {
   FAKE_CUDA_ENTER(cuMemAlloc);
   Context* const context = current_context();
   const std::lock_guard lock(machine.mutex);
+  if (const CUresult unsafe = machine.check_unsafe(); unsafe != CUDA_SUCCESS) return unsafe;
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult failed = machine.failure_of(context); failed != CUDA_SUCCESS) return failed;
@@ -212,6 +228,7 @@ CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned) {
   FAKE_CUDA_ENTER(cuMemHostAlloc);
   Context* const context = current_context();
   const std::lock_guard lock(machine.mutex);
+  if (const CUresult unsafe = machine.check_unsafe(); unsafe != CUDA_SUCCESS) return unsafe;
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   *address = allocate(bytes);
   if (*address == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -259,6 +276,7 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigne
 CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
   FAKE_CUDA_ENTER(cuIpcCloseMemHandle);
   std::unique_lock lock(machine.mutex);
+  if (const CUresult unsafe = machine.check_unsafe(); unsafe != CUDA_SUCCESS) return unsafe;
   const auto found = machine.allocations.find(static_cast<uintptr_t>(address));
   if (found == machine.allocations.end() || !found->second.is_mapped) return CUDA_ERROR_INVALID_VALUE;
   machine.drain(lock, found->second.context);
@@ -323,6 +341,7 @@ FAKE_CUDA_API CUresult cuCtxCreate_v2(CUcontext* context, unsigned, CUdevice dev
 FAKE_CUDA_API CUresult cuCtxSynchronize() {
   Machine& machine = Machine::get();
   std::unique_lock lock(machine.mutex);
+  if (const CUresult unsafe = machine.check_unsafe(); unsafe != CUDA_SUCCESS) return unsafe;
   if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   machine.drain(lock, current_context());
   return machine.failure_of(current_context());

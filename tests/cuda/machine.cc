@@ -145,6 +145,23 @@ void Machine::run(const std::shared_ptr<Stream>& stream) {
   }
 }
 
+CUresult Machine::check_unsafe() {
+  if (capture_mode() == CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_SUCCESS;
+  const bool sees_others = capture_mode() == CU_STREAM_CAPTURE_MODE_GLOBAL;
+  CUresult result = CUDA_SUCCESS;
+  for (const auto& [handle, stream] : streams) {
+    if (!stream->capture) continue;
+    Capture& capture = *stream->capture;
+    const bool is_mine = capture.thread == std::this_thread::get_id();
+    const bool conflicts = is_mine ? capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED
+                                   : sees_others && capture.mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+    if (!conflicts) continue;
+    capture.is_invalid = true;
+    result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
+  return result;
+}
+
 void Machine::drain(std::unique_lock<std::mutex>& lock, const Context* context) {
   const auto is_done = [&](const Stream& stream) {
     return stream.context->device != context->device || (stream.work.empty() && !stream.is_working);
@@ -158,6 +175,11 @@ void Machine::drain(std::unique_lock<std::mutex>& lock, const Context* context) 
 std::vector<Context*>& current_contexts() {
   thread_local std::vector<Context*> contexts;
   return contexts;
+}
+
+CUstreamCaptureMode& capture_mode() {
+  thread_local CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  return mode;
 }
 
 Context* current_context() { return current_contexts().empty() ? nullptr : current_contexts().back(); }
@@ -181,8 +203,14 @@ FAKE_CUDA_EXPORT void fake_cuda_fail_device(int device, int result) {
 FAKE_CUDA_EXPORT void fake_cuda_heal(void) {
   const std::lock_guard lock(Machine::get().mutex);
   Machine::get().plants.clear();
+  Machine::get().are_instances = false;
   std::ranges::fill(Machine::get().free_bytes, Machine::get().memory_bytes);
   for (fake_cuda::Health& one : Machine::get().health) one = {};
+}
+
+FAKE_CUDA_EXPORT void fake_cuda_make_instances(bool are_instances) {
+  const std::lock_guard lock(Machine::get().mutex);
+  Machine::get().are_instances = are_instances;
 }
 
 FAKE_CUDA_EXPORT void fake_cuda_set_free_memory(int device, size_t bytes) {

@@ -12,9 +12,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "rueda/memory/cuda/driver_api.h"
@@ -42,10 +44,18 @@ struct Event {
   bool is_captured = false;
 };
 
+// What a stream does goes into a graph.
+struct Capture {
+  std::thread::id thread;  // that has begun it
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  bool is_invalid = false;  // the graph will not be made
+};
+
 struct Stream {
   Context* context = nullptr;
   std::deque<std::function<void()>> work;
-  bool is_working = false, is_closing = false, is_capturing = false;
+  bool is_working = false, is_closing = false;
+  std::optional<Capture> capture;  // that is going on
   std::minstd_rand random;
 };
 
@@ -75,6 +85,7 @@ class Machine {
   std::vector<int> visible;  // numbers of the devices of the machine
   size_t memory_bytes = size_t{1} << 30;
   bool is_unified = false;
+  bool are_instances = false;                     // of one GPU (MIG)
   std::vector<std::unique_ptr<Context>> primary;  // [visible]
   std::vector<std::unique_ptr<Context>> others;
   std::vector<Health> health;      // [visible]
@@ -101,6 +112,9 @@ class Machine {
   std::shared_ptr<Stream> start_stream(Context* context);
   // The stream does the work later, unless its device has failed by then.
   void enqueue(const std::shared_ptr<Stream>& stream, std::function<void()> work);
+  // Before what CUDA calls potentially unsafe: to allocate or free, to ask an event. While a stream is being
+  // captured, a thread may do this only as its capture mode says; otherwise the captures are invalid.
+  CUresult check_unsafe();
   // Waits until no stream of the context's device has any work left.
   void drain(std::unique_lock<std::mutex>& lock, const Context* context);
 
@@ -119,5 +133,7 @@ class Machine {
 // The contexts that are current on this thread; the last one counts.
 std::vector<Context*>& current_contexts();
 Context* current_context();  // null if there is none
+// How captures concern this thread.
+CUstreamCaptureMode& capture_mode();
 
 }  // namespace fake_cuda

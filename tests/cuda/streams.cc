@@ -1,6 +1,7 @@
 // The functions of the tests' libcuda that work in the order of a stream, and those that wait for it.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "api.h"
 #include "host_kernels.h"
@@ -18,7 +19,7 @@ struct Module {
 // The stream's device has not failed, and the stream takes work.
 CUresult check(Machine& machine, const std::shared_ptr<Stream>& stream) {
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (stream->is_capturing) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (stream->capture) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   return machine.failure_of(stream->context);
 }
 
@@ -95,13 +96,14 @@ CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
   const std::lock_guard lock(machine.mutex);
   const std::shared_ptr<Stream> found = machine.find(stream);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  *status = found->is_capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+  *status = found->capture ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;
 }
 
 CUresult cuStreamQuery(CUstream stream) {
   FAKE_CUDA_ENTER(cuStreamQuery);
   const std::lock_guard lock(machine.mutex);
+  if (const CUresult unsafe = machine.check_unsafe(); unsafe != CUDA_SUCCESS) return unsafe;
   const std::shared_ptr<Stream> found = machine.find(stream);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (const CUresult failed = machine.failure_of(found->context); failed != CUDA_SUCCESS) return failed;
@@ -140,8 +142,8 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
   const std::shared_ptr<Stream> in = machine.find(stream);
   const std::shared_ptr<Event> mine = machine.find(event);
   if (in == nullptr || mine == nullptr || in->context != mine->context) return CUDA_ERROR_INVALID_HANDLE;
-  mine->is_captured = in->is_capturing;
-  if (in->is_capturing) return CUDA_SUCCESS;
+  mine->is_captured = in->capture.has_value();
+  if (in->capture) return CUDA_SUCCESS;
   if (const CUresult failed = machine.failure_of(in->context); failed != CUDA_SUCCESS) return failed;
   machine.enqueue(in, [&machine, mine, number = ++mine->recorded] {
     const std::lock_guard inner(machine.mutex);
@@ -151,10 +153,16 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
   return CUDA_SUCCESS;
 }
 
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  std::swap(*mode, capture_mode());
+  return CUDA_SUCCESS;
+}
+
 // A failed device answers for every event of the process, as a context that is broken does.
 CUresult cuEventQuery(CUevent event) {
   FAKE_CUDA_ENTER(cuEventQuery);
   const std::lock_guard lock(machine.mutex);
+  if (const CUresult unsafe = machine.check_unsafe(); unsafe != CUDA_SUCCESS) return unsafe;
   const std::shared_ptr<Event> mine = machine.find(event);
   if (mine == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (mine->is_captured) return CUDA_ERROR_CAPTURED_EVENT;
@@ -165,6 +173,8 @@ CUresult cuEventQuery(CUevent event) {
 
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   FAKE_CUDA_ENTER(cuModuleLoadData);
+  const std::lock_guard lock(machine.mutex);
+  if (const CUresult unsafe = machine.check_unsafe(); unsafe != CUDA_SUCCESS) return unsafe;
   auto loaded = std::make_unique<Module>(Module{.text = static_cast<const char*>(image)});
   if (loaded->text.find(".version") == std::string::npos) return CUDA_ERROR_INVALID_PTX;
   *module = reinterpret_cast<CUmodule>(loaded.release());
@@ -224,12 +234,12 @@ FAKE_CUDA_API CUresult cuEventSynchronize(CUevent event) {
   return CUDA_SUCCESS;
 }
 
-FAKE_CUDA_API CUresult cuStreamBeginCapture_v2(CUstream stream, int) {
+FAKE_CUDA_API CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
   Machine& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
   const std::shared_ptr<Stream> in = machine.find(stream);
   if (in == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  in->is_capturing = true;
+  in->capture = Capture{.thread = std::this_thread::get_id(), .mode = mode};
   return CUDA_SUCCESS;
 }
 
@@ -238,7 +248,8 @@ FAKE_CUDA_API CUresult cuStreamEndCapture(CUstream stream, void** graph) {
   const std::lock_guard lock(machine.mutex);
   const std::shared_ptr<Stream> in = machine.find(stream);
   if (in == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  in->is_capturing = false;
   *graph = nullptr;
-  return CUDA_SUCCESS;
+  const bool is_valid = in->capture && !in->capture->is_invalid;
+  in->capture.reset();
+  return is_valid ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 }

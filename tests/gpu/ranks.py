@@ -34,11 +34,16 @@ class Outcome:
     why: str = ""  # the end of the output of a rank that failed
 
 
-# NCCL refuses two ranks on one GPU unless it is told to allow them. Newer versions have a switch; to older
-# ones, each rank says that it is a host of its own.
+# NCCL refuses two ranks on one GPU unless it is told to allow them. From 2.30 on it has a switch; to older
+# versions, each rank says that it is a host of its own. Ranks that share a GPU cannot add in its switches.
 SHARING = {
-    "switch": lambda rank: {"NCCL_MULTI_RANK_GPU_ENABLE": "1"},
-    "hosts": lambda rank: {"NCCL_HOSTID": f"rank-{rank}", "NCCL_SOCKET_IFNAME": "lo"},
+    "switch": lambda rank: {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_NVLS_ENABLE": "0"},
+    "hosts": lambda rank: {
+        "NCCL_HOSTID": f"rank-{rank}",
+        "NCCL_NVLS_ENABLE": "0",
+        "NCCL_NET": "Socket",
+        "NCCL_SOCKET_IFNAME": "lo",
+    },
 }
 
 

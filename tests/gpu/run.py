@@ -223,7 +223,9 @@ def run_all(suite: Suite) -> None:
     if checker:
         chosen = {"RUEDA_GPU_OPERATIONS": "staged"}
         part = Part("torch_collectives", 1, 120, chosen, "torch_collectives under compute-sanitizer")
-        suite.run(part, command=[checker, "--tool", "memcheck", "--error-exitcode", "3"])
+        # Without what CUDA answers to questions about host memory and streams, which it counts as errors.
+        options = ["--tool", "memcheck", "--report-api-errors", "no", "--error-exitcode", "3"]
+        suite.run(part, command=[checker, *options])
 
 
 def main() -> int:

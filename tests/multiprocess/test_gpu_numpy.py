@@ -2,7 +2,7 @@
 
 import fake_gpu
 import pytest
-from harness import assert_all_succeed
+from harness import assert_all_succeed, launch
 
 pytestmark = fake_gpu.needed
 
@@ -173,6 +173,27 @@ with pytest.raises(ValueError, match="one memory"):
     hvd.grouped_allreduce([mine(), np.ones(3)])
 assert (see(hvd.allreduce(mine(), op=hvd.Sum)) == total).all()
 """)
+
+
+def test_where_the_driver_is_too_old_gpu_arrays_are_refused_with_the_reason():
+    script = """
+import numpy as np, pytest
+import rueda.numpy as hvd
+hvd.init()
+class OnGpu:
+    __cuda_array_interface__ = {"shape": (2,), "typestr": "<f4", "data": (4096, False), "version": 3}
+class Refusing(OnGpu):
+    def __array__(self, *_, **__):
+        raise TypeError("Implicit conversion to a NumPy array is not allowed.")
+class Copying(OnGpu):
+    def __array__(self, *_, **__):
+        return np.ones(2, "float32")
+for kind in (OnGpu, Refusing):
+    with pytest.raises(ValueError, match=f"This {kind.__name__} is in the memory of a GPU.*driver for CUDA"):
+        hvd.allreduce(kind())
+assert (hvd.allreduce(Copying(), op=hvd.Sum) == hvd.size()).all()
+"""
+    assert_all_succeed(launch(2, script, fake_gpu.found_by_name(VERSION=11020)))
 
 
 def test_host_arrays_and_gpu_arrays_in_one_job():

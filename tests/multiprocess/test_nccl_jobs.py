@@ -64,7 +64,7 @@ assert "rank 2" in _core.last_error() and "was lost" in _core.last_error(), _cor
 
 
 def test_processes_with_different_versions_are_named_and_go_through_host_memory():
-    choose = 'os.environ["FAKE_NCCL_VERSION"] = "21805" if os.environ["RUEDA_RANK"] == "1" else "22304"\n'
+    choose = 'os.environ["FAKE_NCCL_VERSION"] = "21805" if os.environ["RUEDA_RANK"] == "1" else "23004"\n'
     start = START.replace("hvd.init()", choose + "hvd.init()")
     results = run(
         SUM
@@ -77,7 +77,7 @@ assert (values == 6).all()
         RUEDA_GPU_OPERATIONS="",
     )
     assert_all_succeed(results)
-    assert "has NCCL 2.23.4 but rank 1" in results[0].output
+    assert "has NCCL 2.30.4 but rank 1" in results[0].output
     assert "has NCCL 2.18.5" in results[0].output
 
 
@@ -101,15 +101,15 @@ hvd.join()
 
 
 def test_the_version_is_known_before_init_and_afterwards():
-    start = START.replace("hvd.init()", "assert hvd.nccl_built() == 22304\nhvd.init()")
-    assert_all_succeed(run("assert hvd.nccl_built() == 22304", start, ranks=2))
+    start = START.replace("hvd.init()", "assert hvd.nccl_built() == 23004\nhvd.init()")
+    assert_all_succeed(run("assert hvd.nccl_built() == 23004", start, ranks=2))
     start = START.replace("hvd.init()", "assert hvd.nccl_built() == 0\nhvd.init()")
     assert_all_succeed(run("assert hvd.nccl_built() == 0", start, ranks=2, RUEDA_GPU_OPERATIONS="staged"))
 
 
 def test_the_version_is_that_of_the_library_whether_or_not_a_gpu_is_visible():
-    start = "import rueda.numpy as hvd\nassert hvd.nccl_built() == 22304\nhvd.init()\n"
-    assert_all_succeed(run("assert hvd.nccl_built() == 22304", start, ranks=2, CUDA_VISIBLE_DEVICES=""))
+    start = "import rueda.numpy as hvd\nassert hvd.nccl_built() == 23004\nhvd.init()\n"
+    assert_all_succeed(run("assert hvd.nccl_built() == 23004", start, ranks=2, CUDA_VISIBLE_DEVICES=""))
 
 
 def test_why_a_job_does_without_nccl_is_said_once_by_each_process():

@@ -34,9 +34,12 @@ uint64_t host_hash() {
   return std::hash<std::string>()(given != nullptr ? given : name);
 }
 
+// Since this version ranks may share a GPU if they ask for it, and MIG instances count as GPUs.
+bool knows_sharing() { return control().version >= 23000; }
+
 bool may_share_gpus() {
   const char* const given = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
-  return given != nullptr && std::string(given) == "1";
+  return knows_sharing() && given != nullptr && std::string(given) == "1";
 }
 
 }  // namespace
@@ -58,6 +61,7 @@ const Cuda* cuda() {
     get("cuDevicePrimaryCtxRetain", found.retain_primary);
     get("cuDevicePrimaryCtxRelease_v2", found.release_primary);
     get("cuDeviceGetUuid", found.get_uuid);
+    get("cuDeviceGetUuid_v2", found.get_instance_uuid);
     return found;
   }();
   return table.launch_host_func == nullptr ? nullptr : &table;
@@ -71,7 +75,7 @@ bool Cuda::current_uuid(unsigned char* uuid) const {
     void* primary = nullptr;
     if (retain_primary(&primary, device) != 0) return false;
     release_primary(device);
-    if (primary == current) return get_uuid(uuid, device) == 0;
+    if (primary == current) return (knows_sharing() ? get_instance_uuid : get_uuid)(uuid, device) == 0;
   }
   return false;
 }

@@ -22,7 +22,8 @@ struct Cuda {
   int (*get_count)(int* devices) = nullptr;
   int (*retain_primary)(void** context, int device) = nullptr;
   int (*release_primary)(int device) = nullptr;
-  int (*get_uuid)(void* uuid, int device) = nullptr;
+  int (*get_uuid)(void* uuid, int device) = nullptr;           // of the GPU
+  int (*get_instance_uuid)(void* uuid, int device) = nullptr;  // of the MIG instance, if it is one
 
   // False if no primary context of a device is current.
   bool current_uuid(unsigned char* uuid) const;

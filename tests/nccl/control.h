@@ -9,7 +9,7 @@
 namespace rueda::fake_nccl {
 
 struct Control {
-  static constexpr int kVersion = 22304;
+  static constexpr int kVersion = 23004;
 
   std::atomic<int> version{kVersion};
   // ---- faults; a member is its rank in the communicator ----

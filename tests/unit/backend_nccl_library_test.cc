@@ -30,7 +30,7 @@ std::string refusal(const std::string& path) {
 TEST(NcclLibrary, is_opened_by_its_path) {
   const auto opened = Library::open(nccl_test::kLibrary);
   ASSERT_TRUE(opened.is_ok()) << opened.status().why;
-  EXPECT_EQ(opened.value()->version(), 22304);
+  EXPECT_EQ(opened.value()->version(), 23004);
   EXPECT_EQ(opened.value()->path(), nccl_test::kLibrary);
 }
 
@@ -47,13 +47,13 @@ TEST(NcclLibrary, that_is_too_old_is_refused_with_both_versions) {
   }
   control().version = 21800;
   EXPECT_TRUE(Library::open(nccl_test::kLibrary).is_ok());
-  control().version = 22304;
+  control().version = 23004;
 }
 
 TEST(NcclLibrary, that_is_only_asked_for_its_version_is_not_loaded_afterwards) {
   const std::string copy = testing::TempDir() + "/libnccl-" + std::to_string(getpid());
   std::filesystem::copy_file(nccl_test::kLibrary, copy);
-  EXPECT_EQ(Library::version_at(copy).value(), 22304);
+  EXPECT_EQ(Library::version_at(copy).value(), 23004);
   EXPECT_EQ(dlopen(copy.c_str(), RTLD_LAZY | RTLD_NOLOAD), nullptr);
   std::filesystem::remove(copy);
   EXPECT_THAT(Library::version_at(copy).status().why, HasSubstr("cannot be loaded"));

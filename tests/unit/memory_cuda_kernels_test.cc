@@ -120,6 +120,16 @@ TEST_F(CudaKernels, pack_without_memory_of_the_device_for_the_table) {
   EXPECT_EQ(std::memcmp(buffer.data() + tensors.runs[7].offset, tensors.runs[7].tensor, 100'003), 0);
 }
 
+TEST_F(CudaKernels, are_all_found_when_they_are_loaded) {
+  const size_t before = cuda_test::calls("cuModuleGetFunction");
+  const DeviceVector<float> data(device_, {1, 2, 3});
+  for (const double factor : {2.0, 0.5})
+    ASSERT_TRUE(
+        kernels_->scale(*stream_, DType::kFloat32, data.data(), data.data(), 3, {.factor = factor}).is_ok());
+  finish(*stream_);
+  EXPECT_EQ(cuda_test::calls("cuModuleGetFunction"), before);
+}
+
 TEST_F(CudaKernels, that_cannot_be_launched_say_which) {
   cuda_test::plant("cuLaunchKernel", 1, CUDA_ERROR_LAUNCH_FAILED);
   const DeviceVector<float> data(device_, {1});

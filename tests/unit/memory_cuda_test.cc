@@ -6,8 +6,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "fixture.h"
+#include "rueda/memory/cuda/kernels.h"
 
 namespace rueda::cuda {
 namespace {
@@ -118,13 +120,36 @@ TEST_F(CudaStream, that_is_being_captured_is_refused) {
   const auto stream = Stream::create(one).value();
   EXPECT_TRUE(one->check_stream(stream->handle()).is_ok());
   EXPECT_TRUE(one->check_stream(nullptr).is_ok());
-  cuda_test::fake<CUresult(CUstream, int)>("cuStreamBeginCapture_v2")(stream->handle(), 0);
+  const cuda_test::Capturing capturing(stream->handle());
   EXPECT_THAT(one->check_stream(stream->handle()).why, HasSubstr("captured into a CUDA graph"));
   const auto event = Event::create(one).value();
   ASSERT_TRUE(stream->record(*event).is_ok());
   EXPECT_THAT(event->outcome()->why, HasSubstr("captured into a CUDA graph"));
-  void* graph = nullptr;
-  cuda_test::fake<CUresult(CUstream, void**)>("cuStreamEndCapture")(stream->handle(), &graph);
+}
+
+TEST_F(CudaStream, that_another_thread_captures_is_not_disturbed) {
+  const auto one = cuda_test::device(0);
+  const auto captured = Stream::create(one).value(), mine = Stream::create(one).value();
+  const auto event = Event::create(one).value();
+  cuda_test::Capturing capturing(captured->handle());
+  std::thread([&] {
+    const DeviceVector<int> from(one, {1, 2, 3}), to(one, {0, 0, 0});
+    ASSERT_TRUE(mine->copy(to.data(), from.data(), 3 * sizeof(int)).is_ok());
+    finish(*mine);
+    EXPECT_TRUE(event->outcome()->is_ok());
+    EXPECT_TRUE(Kernels::load(one).is_ok());
+  }).join();
+  EXPECT_TRUE(capturing.end());
+}
+
+TEST_F(CudaStream, that_this_thread_captures_is_guarded_from_the_thread_itself_as_before) {
+  const auto one = cuda_test::device(0);
+  const auto captured = Stream::create(one).value();
+  const auto event = Event::create(one).value();
+  cuda_test::Capturing capturing(captured->handle());
+  EXPECT_TRUE(event->outcome()->is_ok());
+  EXPECT_EQ(one->driver().cuEventQuery(event->handle()), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  EXPECT_FALSE(capturing.end());
 }
 
 TEST_F(CudaStream, that_is_none_is_refused) {

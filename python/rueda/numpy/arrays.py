@@ -59,7 +59,7 @@ def as_input(value: Any) -> Input:
             "Masked arrays cannot be sent, because the mask would be lost; send array.filled(…), or "
             "array.data and np.ma.getmaskarray(array) one after the other."
         )
-    array = np.asarray(value)
+    array = _as_numpy(value)
     if array.dtype.name not in DTYPES or not array.dtype.isnative:
         raise ValueError(
             f"Arrays of type {array.dtype} cannot be sent; convert to one of {', '.join(sorted(DTYPES))} in "
@@ -67,6 +67,23 @@ def as_input(value: Any) -> Input:
         )
     # ascontiguousarray would make a scalar one-dimensional.
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+def _as_numpy(value: Any) -> Array:
+    if device.is_taken() or not hasattr(value, "__cuda_array_interface__"):
+        return np.asarray(value)
+    # In the memory of a GPU. JAX's arrays are copied by this; CuPy's refuse; of others numpy makes an object.
+    cause = None
+    try:
+        array = np.asarray(value)
+    except Exception as error:
+        cause = error
+    if cause is not None or array.dtype.hasobject:
+        raise ValueError(
+            f"This {type(value).__name__} is in the memory of a GPU, where the job cannot take it: "
+            f"{device.support().why}; copy it to host memory first."
+        ) from cause
+    return array
 
 
 def group(values: Iterable[Any]) -> Sequence[Any]:

@@ -51,6 +51,9 @@ def check_numba():
         from numba import cuda
     except ImportError:
         return
+    if not cuda.is_available():  # numba finds its own parts of CUDA, or not
+        world.say(note="numba is installed, and finds no CUDA")
+        return
     given = cuda.to_device(np.full(8, me + 1, "float32"))
     out = hvd.allreduce(given, op=hvd.Sum)
     assert (cuda.as_cuda_array(out).copy_to_host() == total).all()

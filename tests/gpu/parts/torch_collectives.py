@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import torch
 import world
 from world import RANK, SIZE, device, mine, total
@@ -142,6 +144,25 @@ def check_capture_is_refused():
     assert "captur" in text, text
     torch.cuda.synchronize()
     assert (hvd.allreduce(mine(), op=hvd.Sum) == total).all()
+
+
+def check_a_graph_captured_meanwhile_is_not_lost():
+    if world.IS_STAND_IN:
+        return  # tests/conformance/runtime_nccl_test.cc does this without a GPU
+    x, y, side = mine(1 << 20), mine(4), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    torch.cuda._sleep(50_000_000)  # some 30 ms, in which the engine asks again and again what is ready
+    handle = hvd.allreduce_async_(x, name="meanwhile", op=hvd.Sum)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(side):
+        graph.capture_begin()  # in the global mode
+        y.add_(1)
+        time.sleep(0.1)
+        graph.capture_end()
+        graph.replay()
+    assert (hvd.synchronize(handle) == total).all()
+    torch.cuda.synchronize()
+    assert (y == me + 2).all()
 
 
 def check_errors_name_the_tensor():

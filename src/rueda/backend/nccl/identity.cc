@@ -18,12 +18,16 @@ std::string hex_of(const cuda::CUuuid& uuid) {
 
 }  // namespace
 
-std::string identity_of(const cuda::Device& device) {
-  // NCCL's own variables: the first allows ranks to share a GPU, the second replaces the name of the host.
+std::string identity_of(const cuda::Device& device, int version) {
+  // Before 2.30 NCCL takes the MIG instances of a GPU for one GPU, because it compares addresses on the PCI
+  // bus, and does not know the first of its variables.
+  constexpr int kTellsInstancesApart = 23000;
+  const bool is_older = version < kTellsInstancesApart;
+  // The first allows ranks to share a GPU, the second replaces the name of the host.
   const char* const shares = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
   const char* const host = std::getenv("NCCL_HOSTID");
-  if (shares != nullptr && std::string_view(shares) == "1") return {};
-  return (host == nullptr ? std::string() : std::string(host)) + "|" + hex_of(device.uuid());
+  if (!is_older && shares != nullptr && std::string_view(shares) == "1") return {};
+  return hex_of(is_older ? device.gpu_uuid() : device.uuid()) + "|" + (host == nullptr ? "" : host);
 }
 
 }  // namespace rueda::nccl

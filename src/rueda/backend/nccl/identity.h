@@ -7,7 +7,7 @@
 
 namespace rueda::nccl {
 
-// Empty if NCCL allows ranks to share a GPU.
-std::string identity_of(const cuda::Device& device);
+// Empty if NCCL allows ranks to share a GPU. version: of NCCL.
+std::string identity_of(const cuda::Device& device, int version);
 
 }  // namespace rueda::nccl

@@ -79,8 +79,8 @@ Result<std::shared_ptr<const Library>> Library::use(void* handle, const std::str
   const std::string which = path.empty() ? kName : "RUEDA_NCCL_LIBRARY=" + path;
   if (handle == nullptr)
     return Status(Code::kUnavailable, which + " cannot be loaded (" + error +
-                                          "); install nvidia-nccl-cu12, or name the library with "
-                                          "RUEDA_NCCL_LIBRARY.");
+                                          "); install nvidia-nccl-cu12 or nvidia-nccl-cu13, or name the "
+                                          "library with RUEDA_NCCL_LIBRARY.");
   auto library = std::make_shared<Library>();
   std::string missing;
   for_each_function(library->functions_, [&](const char* name, auto& function) {

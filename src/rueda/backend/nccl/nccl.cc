@@ -133,7 +133,7 @@ Status NcclBackend::prepare_gpu(nccl::Introduction& mine) {
     if (!opened.is_ok()) return opened.status();
     gpu_ = std::move(opened).value();
   }
-  mine.set_gpu(nccl::identity_of(*gpu_->device()));
+  mine.set_gpu(nccl::identity_of(*gpu_->device(), options_.library->version()));
   const cuda::ScopedContext context(*gpu_->device());
   if (!context.status().is_ok()) return context.status();
   mine.pack_bytes = static_cast<int64_t>(gpu_->packing().prepare(options_.pack_bytes));
@@ -163,7 +163,24 @@ Status NcclBackend::decide() {
   if (!begun.is_ok()) return begun.status();
   communicator_ = begun.value();
   state_ = State::kConnecting;
-  deadline_ = Deadline::after(options_.patience);
+  deadline_ = Deadline::after(kPatience * options_.patience);
+  warning_ = Deadline::after(options_.patience);
+  return Status::ok();
+}
+
+// NCCL is still connecting the members.
+Status NcclBackend::wait_for_connection() {
+  const auto sentence = [&](Nanos time) {
+    return "NCCL has not connected " + communicator_->name() + " within " + std::to_string(time / kSecond) +
+           " s, although all of them have begun; set NCCL_DEBUG=INFO, and NCCL_SOCKET_IFNAME if the hosts "
+           "have several networks.";
+  };
+  if (deadline_.is_past()) return {Code::kTimeout, sentence(kPatience * options_.patience)};
+  if (!warning_ || !warning_->is_past()) return Status::ok();
+  warning_.reset();
+  if (connected().me == 0)
+    RUEDA_LOG(kWarning, sentence(options_.patience) + " The job waits until " +
+                            std::to_string(kPatience * options_.patience / kSecond) + " s have passed.");
   return Status::ok();
 }
 
@@ -256,11 +273,8 @@ bool NcclBackend::advance() {
   const Result<bool> settled = communicator_->is_settled();
   Status status = settled.status();
   if (status.is_ok() && !settled.value()) {
-    if (state_ != State::kConnecting || !deadline_.is_past()) return false;
-    status = {Code::kTimeout, "NCCL has not connected " + communicator_->name() + " within " +
-                                  std::to_string(options_.patience / kSecond) +
-                                  " s, although all of them have begun; set NCCL_DEBUG=INFO, and "
-                                  "NCCL_SOCKET_IFNAME if the hosts have several networks."};
+    if (state_ == State::kConnecting) status = wait_for_connection();
+    if (status.is_ok()) return false;
   }
   if (status.is_ok() && state_ == State::kProbing) {
     const Result<bool> moved = probe();

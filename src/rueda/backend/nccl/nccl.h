@@ -57,9 +57,11 @@ struct NcclOptions {
   // Runs the meetings, in host memory on channels of its own, and in device memory the calls of members that
   // cannot use NCCL. Null in a job of one rank.
   std::unique_ptr<Backend> host;
-  size_t pack_bytes = 64 << 20;   // of the tensors of one call; the same on every rank
-  Rank local_rank = 0;            // chooses the GPU of a rank that joins before it has used one
-  Nanos patience = 30 * kSecond;  // how long a communicator may take to connect
+  size_t pack_bytes = 64 << 20;  // of the tensors of one call; the same on every rank
+  Rank local_rank = 0;           // chooses the GPU of a rank that joins before it has used one
+  // A communicator that takes longer to connect is warned of; it has kPatience times as long before the
+  // call fails. Thousands of ranks may need minutes, and a lost rank is noticed without this.
+  Nanos patience = 30 * kSecond;
   // Where the members of a group run, if allreduces are to be hierarchical where they can be; otherwise
   // empty. The same on every rank.
   std::function<schedule::Topology(const Group&)> topology = {};
@@ -71,6 +73,8 @@ class NcclBackend final : public Backend {
   ~NcclBackend() override;
   NcclBackend(const NcclBackend&) = delete;
   NcclBackend& operator=(const NcclBackend&) = delete;
+
+  static constexpr int kPatience = 4;
 
   // Whether NCCL can run such a call at all.
   [[nodiscard]] static bool runs(const schedule::Spec& spec);
@@ -126,6 +130,7 @@ class NcclBackend final : public Backend {
   Status prepare_gpu(nccl::Introduction& mine);
   const nccl::Levels* levels();
   Status decide();
+  Status wait_for_connection();
   Status begin_probe();
   Status launch_probe();
   Result<bool> probe();
@@ -180,6 +185,7 @@ class NcclBackend final : public Backend {
   bool is_gathering_ = false;                // by levels: the shares have been added between hosts
   std::shared_ptr<cuda::Event> reduced_;     // my share of the sums of my host is there
   Deadline deadline_ = Deadline::at(0);      // of kConnecting and kProbing
+  std::optional<Deadline> warning_;          // of kConnecting; empty: has been given
 
   std::vector<Done> done_;
   std::deque<std::shared_ptr<CudaEvent>> launched_;  // those that have not happened

@@ -39,8 +39,9 @@ Status Device::retain() {
     return s;
   char name[256] = {};
   if (driver_->cuDeviceGetName(name, sizeof(name) - 1, device_) == CUDA_SUCCESS) name_ = name;
-  if (Status s = driver_->check(driver_->cuDeviceGetUuid(&uuid_, device_), "identify " + which); !s.is_ok())
-    return s;
+  CUresult identified = driver_->cuDeviceGetUuid(&gpu_uuid_, device_);
+  if (identified == CUDA_SUCCESS) identified = driver_->uuid_of_instance(&uuid_, device_);
+  if (Status s = driver_->check(identified, "identify " + which); !s.is_ok()) return s;
   CUcontext context = nullptr;
   if (Status s = driver_->check(driver_->cuDevicePrimaryCtxRetain(&context, device_), "use " + which);
       !s.is_ok())
@@ -97,11 +98,15 @@ Status Device::check_stream(CUstream stream) const {
 ScopedContext::ScopedContext(const Device& device)
     : driver_(device.driver()),
       status_(driver_.check(driver_.cuCtxPushCurrent(device.context()),
-                            "make device " + std::to_string(device.ordinal()) + " current")) {}
+                            "make device " + std::to_string(device.ordinal()) + " current")) {
+  if (status_.is_ok()) (void)driver_.cuThreadExchangeStreamCaptureMode(&mode_);
+}
 
 ScopedContext::~ScopedContext() {
+  if (!status_.is_ok()) return;
+  (void)driver_.cuThreadExchangeStreamCaptureMode(&mode_);
   CUcontext mine = nullptr;
-  if (status_.is_ok()) (void)driver_.cuCtxPopCurrent(&mine);
+  (void)driver_.cuCtxPopCurrent(&mine);
 }
 
 Result<std::shared_ptr<const Device>> Devices::get(int32_t ordinal) {

@@ -26,8 +26,9 @@ class Device {
   [[nodiscard]] const Driver& driver() const { return *driver_; }
   [[nodiscard]] int32_t ordinal() const { return ordinal_; }
   [[nodiscard]] CUcontext context() const { return context_; }
-  [[nodiscard]] const std::string& name() const { return name_; }  // "NVIDIA H100 80GB HBM3"
-  [[nodiscard]] const CUuuid& uuid() const { return uuid_; }       // of the GPU, or of its MIG instance
+  [[nodiscard]] const std::string& name() const { return name_; }     // "NVIDIA H100 80GB HBM3"
+  [[nodiscard]] const CUuuid& uuid() const { return uuid_; }          // of the GPU, or of its MIG instance
+  [[nodiscard]] const CUuuid& gpu_uuid() const { return gpu_uuid_; }  // of the GPU, whole or not
 
   // Fails if the memory is not this device's, or belongs to another context. Memory of no bytes may be null.
   [[nodiscard]] Status check_memory(const void* memory) const;
@@ -45,10 +46,14 @@ class Device {
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   std::string name_;
-  CUuuid uuid_{};
+  CUuuid uuid_{}, gpu_uuid_{};
 };
 
 // Makes the device's context current on this thread while it lives, and then what was current before.
+//
+// Meanwhile the thread's capture mode is relaxed. Otherwise, while any thread of the program captures a CUDA
+// graph in the mode that is torch's default, CUDA would refuse what all threads ask of events and memory,
+// and the capture would be lost.
 class ScopedContext {
  public:
   explicit ScopedContext(const Device& device);
@@ -61,6 +66,7 @@ class ScopedContext {
  private:
   const Driver& driver_;
   Status status_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // that of the thread, to be given back
 };
 
 // The devices that this process has used so far, opened when they are first asked for. The tensors say which

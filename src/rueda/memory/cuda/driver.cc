@@ -62,9 +62,10 @@ Result<std::shared_ptr<const Driver>> Driver::load(const std::string& library) {
   if (driver->name == nullptr) missing += (missing.empty() ? "" : ", ") + std::string(#name);
   RUEDA_CUDA_FUNCTIONS(RUEDA_CUDA_FIND)
 #undef RUEDA_CUDA_FIND
+  driver->uuid_of_instance = driver->cuDeviceGetUuid;
   if (driver->version >= kUuidVersion)
     if (void* const newer = finder.find("cuDeviceGetUuid", kUuidVersion); newer != nullptr)
-      driver->cuDeviceGetUuid = reinterpret_cast<decltype(driver->cuDeviceGetUuid)>(newer);
+      driver->uuid_of_instance = reinterpret_cast<decltype(driver->uuid_of_instance)>(newer);
   if (missing.empty()) return std::shared_ptr<const Driver>(std::move(driver));
   return Status(Code::kUnsupported, "the CUDA driver " + library + " (CUDA " + version_text(driver->version) +
                                         ") lacks " + missing + "; reinstall or update the driver.");

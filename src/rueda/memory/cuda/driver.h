@@ -17,6 +17,9 @@ struct Driver {
 #define RUEDA_CUDA_MEMBER(name, arguments) CUresult(*name) arguments = nullptr;
   RUEDA_CUDA_FUNCTIONS(RUEDA_CUDA_MEMBER)
 #undef RUEDA_CUDA_MEMBER
+  // Of the MIG instance, if the device is one; otherwise, and with a driver older than CUDA 11.4, that of
+  // the GPU, which cuDeviceGetUuid always gives.
+  CUresult (*uuid_of_instance)(CUuuid* uuid, CUdevice device) = nullptr;
   int version = 0;  // 12040: CUDA 12.4
 
   // Never unloaded, because CUDA does not allow it. kUnavailable: this machine has no such library;

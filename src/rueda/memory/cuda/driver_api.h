@@ -38,6 +38,7 @@ enum CUresult : int {
   CUDA_ERROR_ILLEGAL_ADDRESS = 700,
   CUDA_ERROR_LAUNCH_FAILED = 719,
   CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
+  CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901,
   CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
   CUDA_ERROR_CAPTURED_EVENT = 907,
 };
@@ -46,6 +47,12 @@ enum CUstreamCaptureStatus : int {
   CU_STREAM_CAPTURE_STATUS_NONE = 0,
   CU_STREAM_CAPTURE_STATUS_ACTIVE = 1,
   CU_STREAM_CAPTURE_STATUS_INVALIDATED = 2,
+};
+
+enum CUstreamCaptureMode : int {
+  CU_STREAM_CAPTURE_MODE_GLOBAL = 0,
+  CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1,
+  CU_STREAM_CAPTURE_MODE_RELAXED = 2,
 };
 
 enum CUpointer_attribute : int {
@@ -68,8 +75,8 @@ inline constexpr unsigned kEventDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
 inline constexpr unsigned kHostAllocPortable = 1;   // CU_MEMHOSTALLOC_PORTABLE
 inline constexpr unsigned kMemoryTypeDevice = 2;    // CU_MEMORYTYPE_DEVICE
 inline constexpr unsigned kIpcLazyPeerAccess = 1;   // CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
-inline constexpr int kUuidVersion = 11040;  // CUDA 11.4: the UUID is that of a MIG instance, if it is one
-inline constexpr int kApiVersion = 11030;   // CUDA 11.3: the first driver with cuGetProcAddress
+inline constexpr int kUuidVersion = 11040;          // CUDA 11.4: cuDeviceGetUuid tells MIG instances apart
+inline constexpr int kApiVersion = 11030;           // CUDA 11.3: the first driver with cuGetProcAddress
 
 }  // namespace rueda::cuda
 
@@ -88,6 +95,7 @@ inline constexpr int kApiVersion = 11030;   // CUDA 11.3: the first driver with 
   F(cuDevicePrimaryCtxRelease, (CUdevice device))                                                           \
   F(cuCtxPushCurrent, (CUcontext context))                                                                  \
   F(cuCtxPopCurrent, (CUcontext* context))                                                                  \
+  F(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode* mode))                                         \
   /* memory */                                                                                              \
   F(cuMemAlloc, (CUdeviceptr* address, size_t bytes))                                                       \
   F(cuMemFree, (CUdeviceptr address))                                                                       \

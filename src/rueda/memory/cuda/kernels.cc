@@ -17,6 +17,12 @@ constexpr unsigned kThreads = 256;
 // Enough blocks to keep the memory of the largest device busy; each goes on with further chunks.
 constexpr uint64_t kMostBlocks = 2048;
 constexpr size_t kElementsPerThread = 8;
+// All kernels, to be found when their module is loaded. CUDA otherwise loads a kernel when it is first asked
+// for, and may then wait for all that the device does: for other libraries' collectives, too, which may wait
+// for a rank that waits for this one.
+#define RUEDA_NAME(name, ...) #name,
+constexpr const char* kNames[] = {RUEDA_KERNELS(RUEDA_NAME)};
+#undef RUEDA_NAME
 constexpr size_t kTables = 64;  // kept; a plan has fewer buckets than that in nearly all models
 
 uint64_t hash_of(std::span<const TensorRun> runs) {
@@ -83,6 +89,8 @@ Result<std::unique_ptr<Kernels>> Kernels::load(std::shared_ptr<const Device> dev
   const Status loaded = driver.check(driver.cuModuleLoadData(&state->module, kKernelsPtx),
                                      "compile the kernels for " + state->device->name());
   if (!loaded.is_ok()) return loaded;
+  for (const char* const name : kNames)
+    if (const Result<CUfunction> found = state->find(name); !found.is_ok()) return found.status();
   return std::unique_ptr<Kernels>(new Kernels(std::move(state)));
 }
 
