@@ -31,13 +31,6 @@ std::string rank_in(const World& world) {
   return name + " (rank " + std::to_string(world.rank) + size + ")";
 }
 
-// `rueda run` gives its ranks no place of another launcher's. So a launcher that shows beside it was started
-// by one of its ranks, and is the inner one. Variables that were set by hand count as innermost instead.
-bool is_rank_of_rueda_run(const GetEnv& get_env) {
-  const Environment env(get_env);
-  return env.has("RUEDA_RANK") && env.text("RUEDA_STORE_SERVED") == "1";
-}
-
 GetEnv without_place_by_rueda(const GetEnv& get_env) {
   return [get_env](const char* name) { return is_place_by_rueda(name) ? nullptr : get_env(name); };
 }
@@ -61,11 +54,21 @@ World with_nesting(World inner, const World& outer) {
   return inner;
 }
 
+// Hydra tells the name of its job only through its space, and a program between it and the rank may have
+// closed that. Ranks of one host have one proxy of Hydra above them, and other jobs have others.
+World with_name(World world, const GetEnv& get_env, const Lineage& lineage) {
+  const bool is_nameless = world.method == World::Method::kPmi && world.job == world.launcher + "-";
+  if (is_nameless && world.size > 1 && world.local_size == world.size)
+    world.job += starter_of(family_of(world.launcher), get_env, lineage);
+  return world;
+}
+
 // Without `rueda run` and variables set by hand.
 Result<World> detect_launcher(const GetEnv& get_env, const Lineage& lineage) {
   Layers layers = separate_launchers(get_env, lineage);
   Result<World> found = detect_one(without_families(get_env, layers.outer));
   if (!found.is_ok() || !is_launched(found.value(), get_env, lineage)) return found;
+  found = with_name(std::move(found).value(), get_env, lineage);
   if (layers.inner.empty()) layers.inner = {family_of(found.value().launcher)};
   const GetEnv outside = without_families(get_env, layers.inner);
   const Result<World> outer = layers.outer.empty() ? detect_one(outside) : detect_launcher(outside, lineage);
@@ -78,8 +81,17 @@ Result<World> detect_launcher(const GetEnv& get_env, const Lineage& lineage) {
 
 }  // namespace
 
+// Variables that were set by hand do not name a store that is served.
+bool is_below_rueda_run(const GetEnv& get_env) {
+  const Environment env(get_env);
+  return env.has("RUEDA_RANK") && env.text("RUEDA_STORE_SERVED") == "1";
+}
+
 Result<World> detect_world(const GetEnv& get_env, const Lineage& lineage) {
-  if (is_rank_of_rueda_run(get_env)) {
+  // `rueda run` gives its ranks no place of another launcher's. So a launcher that shows beside it was
+  // started by one of its ranks, and is the inner one. Variables that were set by hand count as innermost
+  // instead.
+  if (is_below_rueda_run(get_env)) {
     const Result<World> found = detect_one(get_env);
     if (!found.is_ok()) return found;
     const GetEnv outside = without_place_by_rueda(get_env);
