@@ -189,8 +189,8 @@ def spark_failure(error: BaseException) -> Exception:
         return RuntimeError(found[1].replace("\\'", "'"))
     if found := re.search(r"The driver of rueda\.spark\.run cannot be reached: [^\n]+", text):
         return RuntimeError(
-            f"{found[0]}. Executors must be able to connect to spark.driver.host; where a NAT or a firewall is "
-            "in between, let it pass one port and name that port with driver_port."
+            f"{found[0]}. Executors must be able to connect to spark.driver.host; where a NAT or a firewall "
+            "is in between, let it pass one port and name that port with driver_port."
         )
     if "PYTHON_VERSION_MISMATCH" in text or "Python in worker has different version" in text:
         version = re.search(r"(\d+)[., ]+(\d+)", text.partition("different version")[2])
