@@ -10,7 +10,7 @@ import pytest
 
 from rueda.failures import Failure, Progress
 from rueda.placement import Hello, environment, forwarded, place, tf_config
-from rueda.spark import _rank, channel, driver, slots
+from rueda.spark import _rank, channel, driver, launcher, slots
 from rueda.spark.common import shards
 from rueda.spark.common.store import DBFSLocalStore, FilesystemStore, HDFSStore, LocalStore, Store
 
@@ -76,6 +76,27 @@ def test_settings_of_the_driver_are_forwarded_and_its_own_place_is_not():
 )
 def test_slots_that_spark_will_offer(master, settings, expected):
     assert slots.expected_slots(master, settings) == expected
+
+
+@pytest.mark.parametrize(
+    "master, settings, expected",
+    [
+        ("yarn", {}, None),
+        ("yarn", {"spark.dynamicAllocation.maxExecutors": "3", "spark.executor.cores": "2"}, 6),
+        ("spark://host:7077", {"spark.dynamicAllocation.maxExecutors": "3"}, None),
+        ("local-cluster[2,3,1024]", {"spark.dynamicAllocation.maxExecutors": "99"}, 6),
+    ],
+)
+def test_slots_that_dynamic_allocation_may_offer(master, settings, expected):
+    assert slots.most_slots(master, settings) == expected
+
+
+def test_dynamic_allocation_with_speculation_is_refused():
+    settings = {"spark.master": "yarn", "spark.speculation": "true"}
+    with pytest.raises(
+        RuntimeError, match=r"^spark\.dynamicAllocation\.enabled and spark\.speculation are both"
+    ):
+        launcher._check_dynamic(None, settings, 2)
 
 
 def test_too_few_slots_are_refused_as_soon_as_it_is_certain():

@@ -26,12 +26,21 @@ def expected_slots(master: str, settings: Mapping[str, str]) -> Optional[int]:
     return int(executors) * (int(cores or "1") // per_task)
 
 
+def most_slots(master: str, settings: Mapping[str, str]) -> Optional[int]:
+    """How many tasks can run at once when dynamic allocation has made room; None if it is not known."""
+    if re.fullmatch(r"local-cluster\[.*\]", master):
+        return expected_slots(master, settings)
+    most = settings.get("spark.dynamicAllocation.maxExecutors")
+    return expected_slots(master, {**settings, "spark.executor.instances": most}) if most else None
+
+
 def too_few(wanted: int, available: int) -> str:
     """The sentence for a job that does not fit."""
     return (
         f"rueda.spark.run was asked for {wanted} ranks, but this Spark application can run {available} "
         f"tasks at once; lower num_proc to {available}, or give it more executors or cores "
-        "(spark.executor.instances, spark.executor.cores, spark.task.cpus)."
+        "(spark.executor.instances, spark.dynamicAllocation.maxExecutors, spark.executor.cores, "
+        "spark.task.cpus)."
     )
 
 
