@@ -10,7 +10,7 @@ import pytest
 
 from rueda.failures import Failure, Progress
 from rueda.placement import Hello, environment, forwarded, place, tf_config
-from rueda.spark import _rank, channel, driver, launcher, slots
+from rueda.spark import _rank, channel, driver, slots
 from rueda.spark.common import shards
 from rueda.spark.common.store import DBFSLocalStore, FilesystemStore, HDFSStore, LocalStore, Store
 
@@ -92,11 +92,12 @@ def test_slots_that_dynamic_allocation_may_offer(master, settings, expected):
 
 
 def test_dynamic_allocation_with_speculation_is_refused():
-    settings = {"spark.master": "yarn", "spark.speculation": "true"}
+    settings = {"spark.dynamicAllocation.enabled": "true", "spark.speculation": "true"}
+    assert slots.is_dynamic(settings)
     with pytest.raises(
         RuntimeError, match=r"^spark\.dynamicAllocation\.enabled and spark\.speculation are both"
     ):
-        launcher._check_dynamic(None, settings, 2)
+        slots.check_dynamic("yarn", settings, 2)
 
 
 def test_too_few_slots_are_refused_as_soon_as_it_is_certain():

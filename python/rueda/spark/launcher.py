@@ -1,8 +1,8 @@
 """`rueda.spark.run(fn)`: runs a function as one job of ranks in the tasks of a Spark application.
 
 One stage holds all tasks: a barrier stage, where Spark allows it. Each task starts its rank as a process of
-its own (`task`, `keeper`), and keeps a connection to the driver (`driver`). The function, the key of the job and all results travel through
-Spark; lines of output and the news of failures travel on the connections.
+its own (`task`, `keeper`), and keeps a connection to the driver (`driver`). The function, the key of the job
+and all results travel through Spark; lines of output and the news of failures travel on the connections.
 """
 
 from __future__ import annotations
@@ -32,10 +32,6 @@ NO_CONTEXT = "Could not find an active SparkContext, are you running in a PySpar
 CONNECT = (
     "rueda.spark.run needs a SparkContext, which Spark Connect does not offer; run the program with "
     "spark-submit, or use a classic session."
-)
-SPECULATION = (
-    "spark.dynamicAllocation.enabled and spark.speculation are both true: Spark could then start a rank "
-    "twice; set one of them to false for this application."
 )
 _NEWS_SECONDS = 5.0
 _LOSS_SECONDS = 3.0
@@ -126,18 +122,6 @@ def _wait_for_slots(
             console.tell(f"waiting for executors: {available} of {size} slots are there")
             told_at = time.monotonic()
         time.sleep(0.1)
-
-
-def _is_on(settings: Mapping[str, str], name: str) -> bool:
-    return settings.get(name, "false").lower() == "true"
-
-
-def _check_dynamic(context: Any, settings: Mapping[str, str], size: int) -> None:
-    if _is_on(settings, "spark.speculation"):
-        raise RuntimeError(SPECULATION)
-    most = slots.most_slots(settings.get("spark.master", context.master), settings)
-    if most is not None and most < size:
-        raise ValueError(slots.too_few(size, most))
 
 
 def _send_by_value(module: Any) -> None:
@@ -304,11 +288,11 @@ def launch(context: Any, call: bytes, size: int, options: Options, console: Cons
     """Runs the pickled call on `size` ranks, and returns their results in rank order."""
     settings = dict(context.getConf().getAll())
     deadline = time.monotonic() + options.start_timeout_s
-    is_barrier = not _is_on(settings, "spark.dynamicAllocation.enabled")
+    is_barrier = not slots.is_dynamic(settings)
     if is_barrier:
         _wait_for_slots(context, settings, size, deadline, console)
     else:
-        _check_dynamic(context, settings, size)
+        slots.check_dynamic(settings.get("spark.master", context.master), settings, size)
     name, key = f"spark-{secrets.token_hex(8)}", secrets.token_bytes(32)
     listener, address = _listen(settings, options.driver_port)
     supervisor = Supervisor(listener, Terms(name, key, size, options.tf_config), console.show)
