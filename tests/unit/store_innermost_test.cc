@@ -256,6 +256,23 @@ TEST(StoreInnermostOf, one_rank_inside_rueda_run_counts_if_a_launcher_has_starte
   EXPECT_EQ(place(detect_in(all, {process("python", all), process("python", rueda)})), "1/2 -1/-1 rueda");
 }
 
+TEST(StoreInnermostOf, a_launcher_inside_itself_is_told_by_the_process_that_started_the_rank) {
+  Variables outer = kMpich;
+  outer["PMI_RANK"] = "1";
+  outer["PMI_SIZE"] = "2";
+  outer["MPI_LOCALNRANKS"] = "2";
+  const auto warning = [](const Variables& variables, const Variables& of_starter) {
+    const Lineage lineage = {process("python", variables), process("hydra_pmi_proxy", of_starter),
+                             process("mpiexec", of_starter), process("hydra_pmi_proxy", kShell)};
+    EXPECT_EQ(place(detect_in(variables, lineage)), "0/4 0/4 mpich");
+    return detect_in(variables, lineage).value().warning;
+  };
+  EXPECT_THAT(warning(kMpich, outer),
+              HasSubstr("mpich (rank 0 of 4), and not of mpich (rank 1 of 2) around it"));
+  EXPECT_EQ(warning(kMpich, kShell), "");
+  EXPECT_EQ(warning(kMpich, kMpichOf1), "") << "what a library of MPI without a launcher leaves behind";
+}
+
 TEST(StoreInnermostOf, a_job_of_hydra_on_one_host_is_named_after_its_proxy) {
   const auto job = [](const Variables& variables, const Process& starter) {
     const Lineage lineage = {process("python", variables), known("sh", variables, "8-1"), starter};

@@ -173,11 +173,13 @@ bool is_started_by(std::string_view family, const GetEnv& get_env, const Lineage
   return found != nullptr && is_present(*found, Environment(get_env)) && is_started(*found, get_env, lineage);
 }
 
-std::string starter_of(std::string_view family, const GetEnv& get_env, const Lineage& lineage) {
+const Process* starter_of(std::string_view family, const GetEnv& get_env, const Lineage& lineage) {
   const Family* found = find_family(family);
-  const auto beginning = found == nullptr ? std::optional<size_t>() : beginning_of(*found, get_env, lineage);
-  if (!beginning || *beginning == 0 || !is_some_launcher(lineage[*beginning].program)) return {};
-  return lineage[*beginning].identity;
+  if (found == nullptr) return nullptr;
+  const auto beginning = beginning_of(*found, get_env, lineage);
+  if (!beginning || *beginning == 0) return nullptr;
+  const Process& starter = lineage[*beginning];
+  return family == "torchrun" || is_some_launcher(starter.program) ? &starter : nullptr;
 }
 
 std::string_view family_of(std::string_view launcher) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <optional>
 #include <string_view>
 
 #include "rueda/store/environment.h"
@@ -58,9 +59,24 @@ World with_nesting(World inner, const World& outer) {
 // closed that. Ranks of one host have one proxy of Hydra above them, and other jobs have others.
 World with_name(World world, const GetEnv& get_env, const Lineage& lineage) {
   const bool is_nameless = world.method == World::Method::kPmi && world.job == world.launcher + "-";
-  if (is_nameless && world.size > 1 && world.local_size == world.size)
-    world.job += starter_of(family_of(world.launcher), get_env, lineage);
+  const Process* starter = starter_of(family_of(world.launcher), get_env, lineage);
+  if (is_nameless && starter != nullptr && world.size > 1 && world.local_size == world.size)
+    world.job += starter->identity;
   return world;
+}
+
+// mpiexec inside mpiexec hides the variables of the outer one from its ranks, but has them itself. Empty:
+// none.
+std::optional<World> same_launcher_around(const World& world, const GetEnv& get_env, const Lineage& lineage) {
+  const std::string_view family = family_of(world.launcher);
+  const Process* starter = starter_of(family, get_env, lineage);
+  if (starter == nullptr || !starter->variables || world.launcher == "slurm") return std::nullopt;
+  const Result<World> outer = detect_one([starter](const char* name) -> const char* {
+    const auto found = starter->variables->find(name);
+    return found == starter->variables->end() ? nullptr : found->second.c_str();
+  });
+  const bool is_rank = outer.is_ok() && outer.value().size > 1 && family_of(outer.value().launcher) == family;
+  return is_rank ? std::optional<World>(outer.value()) : std::nullopt;
 }
 
 // Without `rueda run` and variables set by hand.
@@ -76,7 +92,9 @@ Result<World> detect_launcher(const GetEnv& get_env, const Lineage& lineage) {
   const bool is_nested = outer.is_ok() && is_launched(outer.value(), outside, lineage) &&
                          outer.value().launcher != "slurm" &&
                          outer.value().launcher != found.value().launcher;
-  return is_nested ? with_nesting(std::move(found).value(), outer.value()) : std::move(found);
+  if (is_nested) return with_nesting(std::move(found).value(), outer.value());
+  const std::optional<World> same = same_launcher_around(found.value(), get_env, lineage);
+  return same ? with_nesting(std::move(found).value(), *same) : std::move(found);
 }
 
 }  // namespace
