@@ -37,8 +37,13 @@ class Collector:
 
         self._folder = folder
         self._files, self._root = fsspec.core.url_to_fs(url)
-        self._files.makedirs(self._root, exist_ok=True)
+        self._make_folder(self._root)
         self._copied: Dict[Path, Tuple[int, int]] = {}  # size and time of change of each file, as copied
+
+    def _make_folder(self, path: str) -> None:
+        # Object stores ("bucket/run") have no folders, and their drivers would make a misspelt bucket.
+        if path.startswith("/"):
+            self._files.makedirs(path, exist_ok=True)
 
     def set_aside_earlier(self) -> str:
         """Moves the logs of an earlier job at the URL to `earlier-N` there, as the launcher does in a folder.
@@ -56,7 +61,7 @@ class Collector:
         taken = [int(name[8:]) for name in names if re.fullmatch(r"earlier-\d+", name)]
         name = f"earlier-{max(taken, default=0) + 1}"
         place = f"{self._root}/{name}"
-        self._files.makedirs(place, exist_ok=True)
+        self._make_folder(place)
         here = [f"{self._root}/{name}" for name in logs]
         self._files.copy(here, [f"{place}/{log}" for log in logs])
         self._files.rm(here)  # after all copies: a failure loses nothing
@@ -72,7 +77,7 @@ class Collector:
             if self._copied.get(path) == state:
                 continue
             target = f"{self._root}/{path.relative_to(self._folder).as_posix()}"
-            self._files.makedirs(target.rpartition("/")[0], exist_ok=True)
+            self._make_folder(target.rpartition("/")[0])
             self._files.put_file(str(path), target)
             self._copied[path] = state
             count += 1

@@ -15,6 +15,7 @@
 #include "launch/agent_loop.h"
 #include "launch/private_dir.h"
 #include "launch/processes.h"
+#include "rueda/status/folder.h"
 
 namespace rueda::launch {
 namespace {
@@ -27,9 +28,10 @@ int complain(const std::string& what) {
   return 1;
 }
 
-void remove_dir(const std::string& dir) {
+void remove_files(const std::string& dir) {
   std::error_code ignored;
   std::filesystem::remove_all(dir, ignored);
+  status::remove_dead_sockets(status::folder_path());  // of ranks that were killed
 }
 
 [[noreturn]] void be_worker(const std::string& release, const std::string& dir, pid_t guardian,
@@ -39,7 +41,7 @@ void remove_dir(const std::string& dir) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   AgentLoop loop(release, dir, guardian, UniqueFd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)));
   const int status = loop.run();
-  remove_dir(dir);  // in case the guardian is dead
+  remove_files(dir);  // in case the guardian is dead
   _exit(status);
 }
 
@@ -79,7 +81,7 @@ int agent_main(const std::string& release) {
   if (worker == 0) be_worker(release, dir, guardian, signals);
   const int status = wait_for(worker, signals);
   kill_descendants(Deadline::after(kGuardianSweep));
-  remove_dir(dir);
+  remove_files(dir);
   return status;
 }
 

@@ -55,6 +55,7 @@ def environment(folder: Path) -> Dict[str, str]:
         **{k: v for k, v in os.environ.items() if not k.startswith(("RUEDA_", "HOROVOD_", "RAY_", "CUDA_"))},
         "HOME": str(folder / "home"),
         "TMPDIR": str(folder),
+        "XDG_RUNTIME_DIR": str(folder),
         "RUEDA_TEST_RAY": str(folder / "ray"),
         "RAY_AUTH_MODE": "disabled",
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -167,7 +168,7 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         self.mark = f"RUEDA_TEST_MARK={os.urandom(8).hex()}"
         self._variables = {**environment(folder), **dict([self.mark.split("=")])}
-        self._folder = folder
+        self.folder = folder
         self._undo = contextlib.ExitStack()
         self._spaces = [f"ray{os.getpid()}{end}" for end in "ab"]
         self._commands: List[subprocess.Popen[bytes]] = []
@@ -211,10 +212,10 @@ class Cluster:
         return ["ip", "netns", "exec", self._spaces[node], *command]
 
     def _start(self, node: int, arguments: List[str]) -> None:
-        log = self._folder / f"node{node}.log"
+        log = self.folder / f"node{node}.log"
         ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=2"]
         own = [f"--node-ip-address=10.79.0.{node + 1}", "--object-store-memory=100000000"]
-        where = [f"--temp-dir={self._folder / 'ray'}"] if node == 0 else []
+        where = [f"--temp-dir={self.folder / 'ray'}"] if node == 0 else []
         with open(log, "wb") as file:
             command = self._inside(node, *ray, *arguments, *own, *where)
             self._commands.append(

@@ -45,6 +45,7 @@ def environment(folder: Path) -> Dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "TMPDIR": str(folder),
+        "SPARK_SUBMIT_OPTS": f"-Djava.io.tmpdir={folder}",  # a JVM that is killed leaves libraries there
     }
 
 
@@ -62,6 +63,7 @@ def builder(master: str, folder: Path, **settings: str) -> Any:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.executor.memory": "1g",
+        "spark.executor.extraJavaOptions": f"-Djava.io.tmpdir={folder}",
         "spark.log.level": "ERROR",
         **settings,
     }

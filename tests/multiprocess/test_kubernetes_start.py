@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import secrets
@@ -136,6 +137,57 @@ def test_job_whose_pod_is_killed_fails_everywhere_and_starts_again(ranks: Ranks)
         assert pods[index].wait() == 1
         assert "rank 2 (host train-2" in pods[index].output
     ranks.assert_right({index: ranks.start(index) for index in reversed(range(ranks.size))})
+
+
+def test_the_script_of_the_page_goes_on_where_it_was(ranks: Ranks) -> None:
+    for module in ("torch", "fsspec"):
+        pytest.importorskip(module)
+    page = (launch_support.ROOT / "docs/kubernetes.md").read_text()
+    (block,) = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)
+    folder = ranks.cluster.folder
+    (folder / "train.py").write_text(block)
+    ranks.mount_secret()
+    ranks.cluster.publish(ranks.first, "10.77.0.1")
+
+    def start(epochs: int) -> Dict[int, Pod]:
+        given = {"CHECKPOINT": f"local://{folder}/state.pt", "EPOCHS": str(epochs), "OMP_NUM_THREADS": "1"}
+        return {index: ranks.start(index, **given) for index in range(ranks.size)}
+
+    pods = start(10**6)
+    pods[0].await_text("epoch 3 of")
+    pods[2].process.kill()
+    for index in (0, 1, 3):
+        assert pods[index].wait() == 1, pods[index].output
+    before = [int(epoch) for epoch in re.findall(r"epoch (\d+) of .*, from 0: loss", pods[0].output)]
+    assert before == list(range(len(before)))
+    pods = start(before[-1] + 4)
+    for pod in pods.values():
+        assert pod.wait() == 0, pod.output
+    after = re.findall(r"epoch (\d+) of \d+, from (\d+): loss ([\d.]+)", pods[0].output)
+    first = int(after[0][1])
+    assert first in (before[-1] + 1, before[-1] + 2)  # told after it was saved, so killed in between perhaps
+    assert [int(epoch) for epoch, _, _ in after] == list(range(first, before[-1] + 4))
+    assert float(after[-1][2]) < 0.1, pods[0].output  # it has learned, before and after
+
+
+def test_pods_with_another_command_are_a_preflight(ranks: Ranks) -> None:
+    if not Path(launch_support.RUEDA).exists():
+        pytest.skip("needs the built rueda")
+    ranks.mount_secret()
+    ranks.cluster.publish(ranks.first, "10.77.0.1")
+    pods = [
+        ranks.cluster.start(
+            f"{ranks.host}-{index}",
+            [launch_support.RUEDA, "preflight", "--json", "-"],
+            variables_of(ranks.container, index) | {"RUEDA_PYTHON": sys.executable},
+        )
+        for index in range(ranks.size)
+    ]
+    for pod in pods:
+        assert pod.wait(120) in (0, 1), pod.output  # a busy machine may make a host or a link slow
+    told = json.loads(pods[0].output[pods[0].output.index("{") :])
+    assert told["asked"] == [f"train-{index}" for index in range(4)] and len(told["links"]) == 6
+    assert not {"missing-host", "no-job", "library"} & {one["kind"] for one in told["findings"]}, told
 
 
 def test_manifest_without_the_mount_is_told_where_it_belongs(ranks: Ranks) -> None:

@@ -6,7 +6,8 @@ import signal
 import time
 
 import pytest
-from launch_support import HIDING_CHILD, PYTHON, RUEDA, Run, name_of, parent_of, run
+from harness import library
+from launch_support import HIDING_CHILD, PYTHON, ROOT, RUEDA, Run, name_of, parent_of, run
 
 pytestmark = pytest.mark.skipif(not os.path.exists(RUEDA), reason=f"{RUEDA} is not built")
 
@@ -113,6 +114,28 @@ def test_killed_rank_ends_the_job_with_its_hidden_children():
     status, _, err = job.finish(20)
     assert status == 137 and f"(pid {rank}) was killed by SIGKILL" in err
     job.assert_gone_within(1)
+
+
+def test_killed_ranks_leave_no_socket(folder):
+    program = (
+        "import os, signal, time, rueda.numpy as hvd\nhvd.init()\nprint('up', flush=True)\ntime.sleep(300)"
+    )
+    environment = {
+        "PYTHONPATH": str(ROOT / "python"),
+        "RUEDA_LIBRARY": library(),
+        "XDG_RUNTIME_DIR": str(folder),
+    }
+    job = Run("-np", 2, "--no-prefix", PYTHON, "-c", program, env=environment)
+    job.read_until(2, lambda line: line == "up\n")
+    [worker] = job.agents("rueda-agent")
+    ranks = [pid for pid in job.processes() if parent_of(pid) == worker]
+    assert len(list((folder / "rueda").glob("*.sock"))) == 2
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # none of them tidies up after the other
+        for pid in ranks:
+            os.kill(pid, number)
+    assert job.finish(20)[0] == 137
+    job.assert_gone_within(5)
+    assert list((folder / "rueda").iterdir()) == []
 
 
 def test_stopped_ranks_are_ended_too():

@@ -241,6 +241,8 @@ NESTED = [  # outer with two ranks, inner with one or four
     ("mpich-5", "openmpi-5", 4),
     ("torchrun", "openmpi-5", 1),
     ("torchrun", "intel", 4),
+    ("mpich-4", "mpich-4", 4),
+    ("torchrun", "torchrun", 4),
 ]
 
 

@@ -4,6 +4,7 @@ import functools
 import json
 import random
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -208,6 +209,19 @@ def test_init_takes_a_communicator_of_mpi4py(mpi: Mpi, operations: str, script, 
     variables = mpi_support.environment(tmp_path, RUEDA_CPU_OPERATIONS=operations)
     command = [*mpi.command(4), *script(COMMUNICATORS)]
     assert mpi_support.run_well(command, mpi_support.with_mpi4py(variables, mpi)).count("FINE") == 4
+
+
+@pytest.mark.parametrize("mpi", [OPEN_MPI_4, *PYPI], ids=name_of)
+def test_the_program_of_the_page_makes_two_jobs_of_one(mpi: Mpi, tmp_path: Path) -> None:
+    (block,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/mpi.md").read_text(), re.M | re.S)
+    (tmp_path / "halves.py").write_text(block)
+    variables = mpi_support.environment(tmp_path)
+    del variables["RUEDA_CPU_OPERATIONS"]
+    command = [*mpi.command(4), sys.executable, str(tmp_path / "halves.py")]
+    told = mpi_support.run_well(command, mpi_support.with_mpi4py(variables, mpi))
+    for rank in range(4):
+        line = f"rank {rank} of MPI is rank {rank // 2} of 2, sum {2 + 2 * (rank % 2)}"
+        assert line in told, told
 
 
 BESIDE = """

@@ -7,6 +7,7 @@ import time
 import pytest
 import ray_support
 from launch_support import assert_all_gone
+from robust_support import wait_until
 
 if why := ray_support.missing():
     pytest.skip(why, allow_module_level=True)
@@ -92,3 +93,4 @@ def test_nothing_survives_the_death_of_any_part(cluster, program, tmp_path):
     cluster.kill_second_node()
     assert "was lost: " in failed(other)
     assert_all_gone(flat(ranks), seconds=15)
+    wait_until(lambda: not list(cluster.folder.glob("rueda/*.sock")), 15, "no socket of a killed rank")

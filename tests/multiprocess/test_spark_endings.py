@@ -24,10 +24,11 @@ PROGRAM = Path(__file__).with_name("spark_program.py")
 class Program:
     """The program in a process of its own, so that its driver can be killed."""
 
-    def __init__(self, folder, use_daemon):
+    def __init__(self, folder, use_daemon, runtime):
         folder.joinpath("local").mkdir()
         self.mark = f"RUEDA_TEST_MARK={os.urandom(8).hex()}"
         environment = {**os.environ, **spark_support.environment(folder), **dict([self.mark.split("=")])}
+        environment["XDG_RUNTIME_DIR"] = str(runtime)
         environment["PYTHONPATH"] += os.pathsep + str(PROGRAM.parent)
         self.process = subprocess.Popen(
             [sys.executable, str(PROGRAM), str(folder), use_daemon],
@@ -60,8 +61,8 @@ class Program:
 
 
 @pytest.fixture(params=["true", "false"], ids=["daemon", "no-daemon"])
-def program(request, tmp_path):
-    made = Program(tmp_path, request.param)
+def program(request, tmp_path, folder):
+    made = Program(tmp_path, request.param, folder)
     try:
         made.read("ready")
         yield made
@@ -76,7 +77,7 @@ def flat(ranks):
     return [pid for pids in ranks for pid in pids]
 
 
-def test_nothing_survives_the_death_of_any_part(program):
+def test_nothing_survives_the_death_of_any_part(program, folder):
     # The Python worker of one rank.
     ranks = program.start_job()
     os.kill(worker_of(ranks[0]), signal.SIGKILL)
@@ -114,6 +115,7 @@ def test_nothing_survives_the_death_of_any_part(program):
     program.process.kill()
     assert_all_gone(flat(ranks), seconds=15)
     assert_all_gone(program.everything(), seconds=20)
+    assert list((folder / "rueda").iterdir()) == []
 
 
 def worker_of(rank):

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import spark_support
 from launch_support import assert_all_gone
+from meet_by import free_port
 
 if why := spark_support.missing():
     pytest.skip(why, allow_module_level=True)
@@ -235,6 +236,26 @@ def test_ranks_that_find_no_free_slot_are_counted_when_start_timeout_is_over(spa
         pytest.raises(RuntimeError, match=r"Only \d of 2 ranks had started when start_timeout was over"),
     ):
         rueda.spark.run(lambda: 1, num_proc=2, start_timeout=2)
+
+
+@pytest.mark.parametrize("reaches", [True, False])
+def test_a_driver_behind_nat_is_dialled_at_its_outer_address_and_its_port(spark, monkeypatch, reaches):
+    listen, port = launcher._listen, free_port()
+    outer = {
+        "spark.driver.host": "127.0.0.3",
+        "spark.driver.bindAddress": "0.0.0.0" if reaches else "127.0.0.1",
+    }
+    monkeypatch.setattr(launcher, "_listen", lambda settings, port: listen({**settings, **outer}, port))
+    if reaches:
+        assert rueda.spark.run(lambda: 1, num_proc=2, driver_port=port) == [1, 1]
+        return
+    started = time.monotonic()
+    with pytest.raises(
+        RuntimeError,
+        match=rf"cannot use 127\.0\.0\.3:{port}: .* one port and name that port with driver_port\.$",
+    ) as caught:
+        rueda.spark.run(lambda: 1, num_proc=2, driver_port=port)
+    assert "\n" not in str(caught.value) and time.monotonic() - started < 30
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,37 @@ def test_a_place_without_folders_is_new(tmp_path: Path, url: str, monkeypatch: p
     assert collector.copy_changed() == 1
 
 
+class Buckets(fsspec.AbstractFileSystem):
+    """An object store with one bucket. Its driver makes others when it is asked for folders, as s3fs does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.objects: dict[str, list[str]] = {"bucket": []}
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        self.objects.setdefault(path.partition("/")[0], [])
+
+    def ls(self, path: str, detail: bool = True, **_: object) -> list[object]:
+        raise FileNotFoundError(path)
+
+    def put_file(self, lpath: str, rpath: str, **_: object) -> None:
+        bucket, _, name = rpath.partition("/")
+        if bucket not in self.objects:
+            raise FileNotFoundError(f"The bucket {bucket} does not exist")
+        self.objects[bucket].append(name)
+
+
+def test_no_bucket_is_made_of_a_misspelt_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rank-0000.out").write_text("")
+    store = Buckets()
+    monkeypatch.setattr(fsspec.core, "url_to_fs", lambda url: (store, url.partition("://")[2]))
+    news = io.StringIO()
+    assert collect.serve(tmp_path, "s3://buket/run", None, news) == 1
+    assert news.getvalue() == "cannot copy the logs to s3://buket/run: The bucket buket does not exist\n"
+    assert collect.Collector(tmp_path, "s3://bucket/run").copy_changed() == 1
+    assert store.objects == {"bucket": ["run/rank-0000.out"]}
+
+
 def test_the_end_of_the_input_brings_the_last_copy(tmp_path: Path, url: str) -> None:
     readable, writable = os.pipe()
     news = io.StringIO()

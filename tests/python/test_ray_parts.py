@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -144,7 +145,7 @@ def test_only_rank_0_reports(monkeypatch):
 
 
 GUARDED = """
-import os, subprocess, sys, time
+import os, socket, subprocess, sys, time
 sys.path.insert(0, sys.argv[1])
 from rueda.ray import worker
 worker.start_guard("RUEDA_TEST_GUARD=" + os.environ["RUEDA_TEST_GUARD"])
@@ -153,14 +154,19 @@ program = int(child.stdout.readline())
 if (fork := os.fork()) == 0:
     os.setsid()
     time.sleep(600)
+name = f"{os.environ['XDG_RUNTIME_DIR']}/rueda/{os.getpid()}-0a1b2c3d.sock"
+rank = socket.socket(socket.AF_UNIX)
+rank.bind(name)
+rank.listen()
 print(program, fork, flush=True)
 sys.stdin.read()
 """
 
 
-def test_the_guard_ends_programs_and_forks_of_a_killed_process():
+def test_the_guard_ends_what_a_killed_process_leaves_and_removes_its_socket(tmp_path):
+    (tmp_path / "rueda").mkdir()
     python_folder = os.path.dirname(os.path.dirname(rueda.__file__))
-    variables = {**os.environ, "RUEDA_TEST_GUARD": os.urandom(8).hex()}
+    variables = {**os.environ, "RUEDA_TEST_GUARD": os.urandom(8).hex(), "XDG_RUNTIME_DIR": str(tmp_path)}
     process = subprocess.Popen(
         [sys.executable, "-c", GUARDED, python_folder],
         env=variables,
@@ -170,6 +176,7 @@ def test_the_guard_ends_programs_and_forks_of_a_killed_process():
     try:
         left = [guard.look(int(text)) for text in process.stdout.readline().split()]
         assert None not in left
+        assert len(os.listdir(tmp_path / "rueda")) == 1
     finally:
         process.kill()
         process.communicate(timeout=20)
@@ -177,6 +184,10 @@ def test_the_guard_ends_programs_and_forks_of_a_killed_process():
 
     assert_all_gone([one.pid for one in left], seconds=15)
     assert json.dumps([guard.look(one.pid) for one in left]) == "[null, null]"
+    deadline = time.monotonic() + 15
+    while os.listdir(tmp_path / "rueda"):
+        assert time.monotonic() < deadline, "the socket is still there"
+        time.sleep(0.05)
 
 
 def test_versions_of_ray_that_are_too_old_are_refused_in_one_sentence():

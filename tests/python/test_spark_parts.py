@@ -78,6 +78,28 @@ def test_slots_that_spark_will_offer(master, settings, expected):
     assert slots.expected_slots(master, settings) == expected
 
 
+@pytest.mark.parametrize(
+    "master, settings, expected",
+    [
+        ("yarn", {}, None),
+        ("yarn", {"spark.dynamicAllocation.maxExecutors": "3", "spark.executor.cores": "2"}, 6),
+        ("spark://host:7077", {"spark.dynamicAllocation.maxExecutors": "3"}, None),
+        ("local-cluster[2,3,1024]", {"spark.dynamicAllocation.maxExecutors": "99"}, 6),
+    ],
+)
+def test_slots_that_dynamic_allocation_may_offer(master, settings, expected):
+    assert slots.most_slots(master, settings) == expected
+
+
+def test_dynamic_allocation_with_speculation_is_refused():
+    settings = {"spark.dynamicAllocation.enabled": "true", "spark.speculation": "true"}
+    assert slots.is_dynamic(settings)
+    with pytest.raises(
+        RuntimeError, match=r"^spark\.dynamicAllocation\.enabled and spark\.speculation are both"
+    ):
+        slots.check_dynamic("yarn", settings, 2)
+
+
 def test_too_few_slots_are_refused_as_soon_as_it_is_certain():
     assert slots.SlotWatch(4, None, True, 0).look(4, 0)
     with pytest.raises(ValueError, match=r"asked for 4 ranks, .* 3 tasks at once"):

@@ -121,6 +121,22 @@ TEST_F(EndpointTest, the_socket_of_a_killed_process_is_removed) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }
 
+TEST_F(EndpointTest, whoever_ends_takes_along_the_sockets_of_those_that_were_killed) {
+  auto mine = start(echo), other = start(echo);
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto rank = Endpoint::start(folder_, echo, {});
+    const auto launcher = Endpoint::start(folder_, echo, {}, kLauncherSocket);
+    raise(SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  mine.reset();
+  const std::filesystem::directory_iterator left(folder_);
+  EXPECT_EQ(left->path(), other->path());
+  EXPECT_EQ(std::distance(begin(left), end(left)), 1);
+}
+
 TEST_F(EndpointTest, a_forked_child_does_not_keep_the_socket) {
   auto endpoint = start(echo);
   int ends[2] = {-1, -1}, begun[2] = {-1, -1};

@@ -1,9 +1,11 @@
 // Which of several launchers is the innermost, from the processes above: no variable of one says so.
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <ostream>
 
+#include "rueda/base/process.h"
 #include "rueda/store/lineage.h"
 #include "store_detected.h"
 
@@ -11,6 +13,7 @@ namespace rueda::store {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 const Variables kShell = {{"HOME", "/root"}};
 const Variables kTorchrun = {
@@ -49,9 +52,14 @@ const Variables kStep = {{"SLURM_JOB_ID", "7"},
                          {"SLURM_STEP_NODELIST", "n1"}};
 
 Process process(const std::string& program, const Variables& variables) {
-  return {program, std::map<std::string, std::string, std::less<>>(variables.begin(), variables.end())};
+  return {program, std::map<std::string, std::string, std::less<>>(variables.begin(), variables.end()), {}};
 }
-Process unreadable(const std::string& program) { return {program, std::nullopt}; }
+Process known(const std::string& program, const Variables& variables, const std::string& identity) {
+  Process made = process(program, variables);
+  made.identity = identity;
+  return made;
+}
+Process unreadable(const std::string& program) { return {program, std::nullopt, {}}; }
 
 Variables both(const Variables& outer, const Variables& inner) {
   Variables joined = inner;
@@ -248,12 +256,48 @@ TEST(StoreInnermostOf, one_rank_inside_rueda_run_counts_if_a_launcher_has_starte
   EXPECT_EQ(place(detect_in(all, {process("python", all), process("python", rueda)})), "1/2 -1/-1 rueda");
 }
 
+TEST(StoreInnermostOf, a_launcher_inside_itself_is_told_by_the_process_that_started_the_rank) {
+  Variables outer = kMpich;
+  outer["PMI_RANK"] = "1";
+  outer["PMI_SIZE"] = "2";
+  outer["MPI_LOCALNRANKS"] = "2";
+  const auto warning = [](const Variables& variables, const Variables& of_starter) {
+    const Lineage lineage = {process("python", variables), process("hydra_pmi_proxy", of_starter),
+                             process("mpiexec", of_starter), process("hydra_pmi_proxy", kShell)};
+    EXPECT_EQ(place(detect_in(variables, lineage)), "0/4 0/4 mpich");
+    return detect_in(variables, lineage).value().warning;
+  };
+  EXPECT_THAT(warning(kMpich, outer),
+              HasSubstr("mpich (rank 0 of 4), and not of mpich (rank 1 of 2) around it"));
+  EXPECT_EQ(warning(kMpich, kShell), "");
+  EXPECT_EQ(warning(kMpich, kMpichOf1), "") << "what a library of MPI without a launcher leaves behind";
+}
+
+TEST(StoreInnermostOf, a_job_of_hydra_on_one_host_is_named_after_its_proxy) {
+  const auto job = [](const Variables& variables, const Process& starter) {
+    const Lineage lineage = {process("python", variables), known("sh", variables, "8-1"), starter};
+    return detect_in(variables, lineage).value().job;
+  };
+  EXPECT_EQ(job(kMpich, known("hydra_pmi_proxy", kShell, "4711-99")), "mpich-4711-99");
+  EXPECT_EQ(job(kMpich, known("hydra_pmi_proxy", kShell, "4712-99")), "mpich-4712-99");
+  EXPECT_EQ(job(kMpich, known("init", kShell, "1-0")), "mpich-") << "above all ranks that lost their proxy";
+  Variables two_hosts = kMpich;
+  two_hosts["PMI_SIZE"] = "8";
+  EXPECT_EQ(job(two_hosts, known("hydra_pmi_proxy", kShell, "4711-99")), "mpich-") << "another on each host";
+  Variables named = kMpich;
+  named["PMI_JOBID"] = "17";
+  EXPECT_EQ(job(named, known("hydra_pmi_proxy", kShell, "4711-99")), "mpich-17");
+}
+
 TEST(StoreLineage, begins_with_this_process_and_ends_above_its_parent) {
   const Lineage lineage = read_lineage();
   ASSERT_GE(lineage.size(), 2u);
   EXPECT_EQ(lineage[0].program, "store_test");
   ASSERT_TRUE(lineage[0].variables);
   EXPECT_EQ(lineage[0].variables->at("PATH"), getenv("PATH"));
+  const std::string pid = std::to_string(getpid()), parent = std::to_string(getppid());
+  EXPECT_EQ(lineage[0].identity, pid + "-" + std::to_string(process_began()));
+  EXPECT_THAT(lineage[1].identity, StartsWith(parent + "-"));
 }
 
 TEST(StoreLineage, shows_an_environment_as_it_was_when_the_program_began) {

@@ -1,7 +1,9 @@
 // The PMI-1 client against a process manager made of a socket pair and a thread.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <map>
@@ -145,6 +147,23 @@ TEST(StorePmi, a_reply_out_of_turn_or_without_end_is_an_error) {
 
 TEST(StorePmi, without_a_process_manager_there_is_no_space) {
   EXPECT_EQ(open_pmi_space(soon()).status().code, Code::kUnavailable);
+}
+
+TEST(StorePmi, a_descriptor_that_now_belongs_to_something_else_is_left_alone) {
+  int ends[2] = {-1, -1};
+  ASSERT_EQ(pipe(ends), 0);
+  const UniqueFd reading(ends[0]), writing(ends[1]);
+  ASSERT_EQ(fcntl(reading.get(), F_SETFL, O_NONBLOCK), 0);
+  for (const bool is_shared : {false, true}) {
+    setenv("PMI_FD", std::to_string(writing.get()).c_str(), 1);
+    const Status status = open_pmi_space(soon(), is_shared).status();
+    unsetenv("PMI_FD");
+    EXPECT_EQ(status.code, Code::kUnavailable);
+    EXPECT_THAT(status.why, AllOf(HasSubstr("PMI_FD="), HasSubstr("RUEDA_STORE")));
+  }
+  EXPECT_NE(fcntl(writing.get(), F_GETFD), -1) << "it was closed";
+  char byte = 0;
+  EXPECT_EQ(read(reading.get(), &byte, 1), -1) << "something was written to it";
 }
 
 TEST(StorePmi, the_job_is_named_after_the_space) {

@@ -5,13 +5,15 @@
 PID is the rank. After its end, two kinds of processes get SIGKILL: those whose first environment has
 NAME=value, which all programs that the rank has started inherit, and those that it has forked, whose numbers
 it writes to stdin (8 bytes each, in the byte order of the machine). Both are found even if they have made a
-session for themselves. Processes whose parent is Ray's raylet are Ray's own and are left alone.
+session for themselves. Processes whose parent is Ray's raylet are Ray's own and are left alone. The socket of
+a killed rank is removed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import runpy
 import select
 import signal
 import struct
@@ -19,6 +21,7 @@ import sys
 import time
 from typing import NamedTuple, Optional
 
+_DEAD_SOCKETS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "dead_sockets.py")
 _SECONDS = 5.0
 _QUIET_LOOKS = 3
 _LOOK_MS = 250  # where the kernel cannot report the end of a process that is no child
@@ -119,6 +122,7 @@ def main() -> int:
         os.dup2(nothing.fileno(), 1)
         os.dup2(nothing.fileno(), 2)
     kill_left_over(sys.argv[2].encode(), watch(rank))
+    runpy.run_path(_DEAD_SOCKETS)["remove_dead_sockets"]()
     return 0
 
 

@@ -76,7 +76,8 @@ def start_guard(mark: str) -> None:
     reader, writer = os.pipe()
     try:
         command = [sys.executable, "-I", "-S", _GUARD, str(os.getpid()), mark]
-        subprocess.run(command, stdin=reader, env={}, start_new_session=True, check=True, timeout=30)
+        environment = {name: text for name, text in os.environ.items() if name == "XDG_RUNTIME_DIR"}
+        subprocess.run(command, stdin=reader, env=environment, start_new_session=True, check=True, timeout=30)
     except (OSError, subprocess.SubprocessError) as error:
         raise RuntimeError(f"The guard of a rank could not be started: {error}") from None
     finally:

@@ -44,7 +44,9 @@ def _not_installed(what: str, host: str) -> str:
     )
 
 
-def make_task(wanted: Requirements, job: dict[str, Any], call: Any) -> Callable[..., Iterator[Any]]:
+def make_task(
+    wanted: Requirements, job: dict[str, Any], call: Any, is_barrier: bool
+) -> Callable[..., Iterator[Any]]:
     """The function for mapPartitions. job: the arguments of rueda.spark.task.Job, by name; call: the
     broadcast of the pickled function.
     """
@@ -53,9 +55,10 @@ def make_task(wanted: Requirements, job: dict[str, Any], call: Any) -> Callable[
         sentence = problem(wanted, socket.gethostname())
         if sentence is not None:
             raise RuntimeError(f"{MARK} {sentence}")
-        from pyspark import BarrierTaskContext
+        from pyspark import BarrierTaskContext, TaskContext
 
+        context = BarrierTaskContext.get() if is_barrier else TaskContext.get()
         runner = importlib.import_module("rueda.spark.task")
-        yield runner.run_task(BarrierTaskContext.get(), runner.Job(**job), lambda: call.value)
+        yield runner.run_task(context, runner.Job(**job), lambda: call.value)
 
     return task

@@ -8,7 +8,8 @@ own stdout and stderr are the descriptors that RUEDA_KEEPER_FDS names.
 
 It becomes two processes, a guardian and the rank's parent. Both are subreapers, so the rank's descendants
 stay below them even if they have made a session for themselves. If one of the two is killed, the other
-kills them; the rank itself gets SIGKILL from the kernel when its parent ends.
+kills them; the rank itself gets SIGKILL from the kernel when its parent ends. The last of the two removes the
+socket of a killed rank.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import runpy
 import select
 import signal
 import sys
 import time
 
+_DEAD_SOCKETS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "dead_sockets.py")
 _SET_DEATH_SIGNAL = 1
 _SET_SUBREAPER = 36
 _KILL_SECONDS = 3.0
@@ -70,6 +73,12 @@ def kill_descendants() -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)
+
+
+def clean_up() -> None:
+    """Kills what the rank has left, and removes the socket of a rank that was killed."""
+    kill_descendants()
+    runpy.run_path(_DEAD_SOCKETS)["remove_dead_sockets"]()
 
 
 def _become_rank(command: list[str], keeper: int, fds: tuple[int, int]) -> None:
@@ -130,11 +139,11 @@ def _guard() -> None:
             os.dup2(nothing.fileno(), 0)
         os.closerange(3, 1024)  # the rank's pipes must end with the rank
         os.waitpid(parent, 0)
-        kill_descendants()
+        clean_up()
         os._exit(0)
 
     def abandoned(*_: object) -> None:
-        kill_descendants()
+        clean_up()
         os._exit(1)
 
     signal.signal(signal.SIGUSR1, abandoned)

@@ -1,8 +1,8 @@
 """`rueda.spark.run(fn)`: runs a function as one job of ranks in the tasks of a Spark application.
 
-One barrier stage holds all tasks. Each task starts its rank as a process of its own (`task`, `keeper`), and
-keeps a connection to the driver (`driver`). The function, the key of the job and all results travel through
-Spark; lines of output and the news of failures travel on the connections.
+One stage holds all tasks: a barrier stage, where Spark allows it. Each task starts its rank as a process of
+its own (`task`, `keeper`), and keeps a connection to the driver (`driver`). The function, the key of the job
+and all results travel through Spark; lines of output and the news of failures travel on the connections.
 """
 
 from __future__ import annotations
@@ -32,10 +32,6 @@ NO_CONTEXT = "Could not find an active SparkContext, are you running in a PySpar
 CONNECT = (
     "rueda.spark.run needs a SparkContext, which Spark Connect does not offer; run the program with "
     "spark-submit, or use a classic session."
-)
-DYNAMIC = (
-    "Spark refuses barrier stages while spark.dynamicAllocation.enabled is true, and ranks must start "
-    "together; set it to false for this application."
 )
 _NEWS_SECONDS = 5.0
 _LOSS_SECONDS = 3.0
@@ -138,9 +134,15 @@ def _send_by_value(module: Any) -> None:
 
 
 class SparkJob:
-    """The barrier stage, which runs while the supervisor serves its tasks."""
+    """The stage, which runs while the supervisor serves its tasks.
 
-    def __init__(self, context: Any, size: int, task: Callable[..., Iterator[Any]], group: str) -> None:
+    is_barrier: Spark starts all tasks together, or none. It refuses that with dynamic allocation, where
+    executors come because tasks wait: then tasks that have started wait for the others.
+    """
+
+    def __init__(
+        self, context: Any, size: int, task: Callable[..., Iterator[Any]], group: str, is_barrier: bool
+    ) -> None:
         from pyspark.util import InheritableThread
 
         self.outcomes: Optional[list[Any]] = None
@@ -150,6 +152,7 @@ class SparkJob:
         self._context = context
         self._size = size
         self._task = task
+        self._is_barrier = is_barrier
         # Jobs of this thread keep the caller's properties, such as its scheduler pool.
         self._thread = InheritableThread(target=self._collect, daemon=True)
 
@@ -174,7 +177,8 @@ class SparkJob:
             self._context.setJobGroup(self.group, f"rueda.spark.run with {self._size} ranks", True)
             parts = self._context.parallelize(range(self._size), self._size)
             _send_by_value(entry)
-            self.outcomes = parts.barrier().mapPartitions(self._task).collect()
+            stage = parts.barrier() if self._is_barrier else parts
+            self.outcomes = stage.mapPartitions(self._task).collect()
         except BaseException as error:
             self.error = error
         finally:
@@ -188,7 +192,10 @@ def spark_failure(error: BaseException) -> Exception:
     if found := re.search(re.escape(entry.MARK) + r" ([^\n]+)", text):
         return RuntimeError(found[1].replace("\\'", "'"))
     if found := re.search(r"The driver of rueda\.spark\.run cannot be reached: [^\n]+", text):
-        return RuntimeError(f"{found[0]}. Executors must be able to connect to spark.driver.host.")
+        return RuntimeError(
+            f"{found[0]}. Executors must be able to connect to spark.driver.host; where a NAT or a firewall "
+            "is in between, let it pass one port and name that port with driver_port."
+        )
     if "PYTHON_VERSION_MISMATCH" in text or "Python in worker has different version" in text:
         version = re.search(r"(\d+)[., ]+(\d+)", text.partition("different version")[2])
         there = f" {version[1]}.{version[2]}" if version else ""
@@ -197,8 +204,6 @@ def spark_failure(error: BaseException) -> Exception:
             f"The executors run Python{there}, but the driver runs Python {own}; set PYSPARK_PYTHON or "
             "spark.pyspark.python to the same version."
         )
-    if "SPARK-24942" in text or "BARRIER_STAGE_WITH_DYNAMIC_ALLOCATION" in text:
-        return RuntimeError(DYNAMIC)
     reason = re.search(r"Job aborted[^\n]*|Job \d+ cancelled[^\n]*", text)
     failure = RuntimeError(f"Spark could not run the ranks: {reason[0] if reason else text[:300]}")
     failure.__cause__ = error
@@ -282,10 +287,12 @@ class Options:
 def launch(context: Any, call: bytes, size: int, options: Options, console: Console) -> list[Any]:
     """Runs the pickled call on `size` ranks, and returns their results in rank order."""
     settings = dict(context.getConf().getAll())
-    if settings.get("spark.dynamicAllocation.enabled", "false").lower() == "true":
-        raise RuntimeError(DYNAMIC)
     deadline = time.monotonic() + options.start_timeout_s
-    _wait_for_slots(context, settings, size, deadline, console)
+    is_barrier = not slots.is_dynamic(settings)
+    if is_barrier:
+        _wait_for_slots(context, settings, size, deadline, console)
+    else:
+        slots.check_dynamic(settings.get("spark.master", context.master), settings, size)
     name, key = f"spark-{secrets.token_hex(8)}", secrets.token_bytes(32)
     listener, address = _listen(settings, options.driver_port)
     supervisor = Supervisor(listener, Terms(name, key, size, options.tf_config), console.show)
@@ -300,7 +307,8 @@ def launch(context: Any, call: bytes, size: int, options: Options, console: Cons
         "start_timeout_s": options.start_timeout_s,
     }
     requirements = entry.Requirements(rueda.__version__)
-    job = SparkJob(context, size, entry.make_task(requirements, description, broadcast), name)
+    task = entry.make_task(requirements, description, broadcast, is_barrier)
+    job = SparkJob(context, size, task, name, is_barrier)
     try:
         job.start()
         _supervise(job, supervisor, deadline, console)

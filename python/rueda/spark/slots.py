@@ -9,6 +9,10 @@ from typing import Any, Optional
 # A cluster that has not offered another slot for so long offers no more, unless Spark says how many will
 # come.
 QUIET_SECONDS = 10.0
+_SPECULATION = (
+    "spark.dynamicAllocation.enabled and spark.speculation are both true: Spark could then start a rank "
+    "twice; set one of them to false for this application."
+)
 
 
 def expected_slots(master: str, settings: Mapping[str, str]) -> Optional[int]:
@@ -26,13 +30,40 @@ def expected_slots(master: str, settings: Mapping[str, str]) -> Optional[int]:
     return int(executors) * (int(cores or "1") // per_task)
 
 
+def most_slots(master: str, settings: Mapping[str, str]) -> Optional[int]:
+    """How many tasks can run at once when dynamic allocation has made room; None if it is not known."""
+    if re.fullmatch(r"local-cluster\[.*\]", master):
+        return expected_slots(master, settings)
+    most = settings.get("spark.dynamicAllocation.maxExecutors")
+    return expected_slots(master, {**settings, "spark.executor.instances": most}) if most else None
+
+
 def too_few(wanted: int, available: int) -> str:
     """The sentence for a job that does not fit."""
     return (
         f"rueda.spark.run was asked for {wanted} ranks, but this Spark application can run {available} "
         f"tasks at once; lower num_proc to {available}, or give it more executors or cores "
-        "(spark.executor.instances, spark.executor.cores, spark.task.cpus)."
+        "(spark.executor.instances, spark.dynamicAllocation.maxExecutors, spark.executor.cores, "
+        "spark.task.cpus)."
     )
+
+
+def _is_on(settings: Mapping[str, str], name: str) -> bool:
+    return settings.get(name, "false").lower() == "true"
+
+
+def is_dynamic(settings: Mapping[str, str]) -> bool:
+    """Whether executors come and go with the load."""
+    return _is_on(settings, "spark.dynamicAllocation.enabled")
+
+
+def check_dynamic(master: str, settings: Mapping[str, str], size: int) -> None:
+    """Raises RuntimeError or ValueError where ranks cannot run with dynamic allocation."""
+    if _is_on(settings, "spark.speculation"):
+        raise RuntimeError(_SPECULATION)
+    most = most_slots(master, settings)
+    if most is not None and most < size:
+        raise ValueError(too_few(size, most))
 
 
 class SlotWatch:

@@ -232,22 +232,32 @@ def _gpus(context: Any) -> tuple[str, ...]:
     return tuple(resource.addresses) if resource else ()
 
 
+def _host(context: Any, connection: socket.socket) -> str:
+    """This executor as other tasks reach it: a barrier stage knows what Spark calls it."""
+    if hasattr(context, "getTaskInfos"):
+        address = context.getTaskInfos()[context.partitionId()].address
+        return str(address).rpartition(":")[0].strip("[]")
+    return str(connection.getsockname()[0])
+
+
 def run_task(context: Any, job: Job, fetch_call: Callable[[], bytes]) -> tuple[int, Optional[int], Any]:
     """Runs one rank. Returns its number, its wait status (None if its keeper was killed), and its outcome.
 
-    context: pyspark's BarrierTaskContext. fetch_call: the pickled function. Raises RuntimeError if the job
-    is over or the driver cannot be reached.
+    context: pyspark's BarrierTaskContext or TaskContext. fetch_call: the pickled function. Raises
+    RuntimeError if the job is over or the driver cannot be reached.
     """
     parent = Parent()
     partition = context.partitionId()
-    host = context.getTaskInfos()[partition].address.rpartition(":")[0].strip("[]")
-    ports = [ReservedPort(host) for _ in range(3)]
     try:
         connection = channel.connect(job.driver, job.key, timeout_s=30.0)
     except channel.Broken as error:
         parent.close()
         where = f"{job.driver[0]}:{job.driver[1]}"
-        raise RuntimeError(f"{UNREACHABLE} a task on {host} cannot use {where}: {error}") from None
+        raise RuntimeError(
+            f"{UNREACHABLE} a task on {socket.gethostname()} cannot use {where}: {error}"
+        ) from None
+    host = _host(context, connection)
+    ports = [ReservedPort(host) for _ in range(3)]
     try:
         numbers = (ports[0].number, ports[1].number, ports[2].number)
         hello = Hello(partition, host, host_key(), os.getpid(), numbers, _gpus(context))

@@ -108,9 +108,8 @@ thread_local bool t_is_in_init = false;  // handlers of signals may run in the m
 thread_local std::string t_text;
 
 // `rueda run` has said it before it started the ranks; other launchers know nothing of our settings.
-void warn_of_misspelt_settings() {
-  const char* const served = std::getenv("RUEDA_STORE_SERVED");
-  if (served != nullptr && std::string_view(served) == "1") return;
+void warn_of_misspelt_settings(const store::GetEnv& get_env) {
+  if (store::is_below_rueda_run(get_env)) return;
   std::vector<std::pair<std::string, std::string>> variables;
   for (const char* const* entry = environ; *entry != nullptr; ++entry)
     if (const std::string_view text(*entry); text.starts_with("RUEDA_")) {
@@ -203,8 +202,7 @@ Status init(runtime::InitOptions options) {
   const auto get_env = [](const char* name) -> const char* { return std::getenv(name); };
   if (const Result<Config> config = parse_config(get_env); config.is_ok()) start_endpoint(config.value());
   t_is_in_init = true;
-  Result<runtime::Session> session = runtime::bootstrap(s.rendezvous, std::move(options),
-                                                        [](const char* name) { return std::getenv(name); });
+  Result<runtime::Session> session = runtime::bootstrap(s.rendezvous, std::move(options), get_env);
   s.rendezvous.watch({});
   t_is_in_init = false;
   if (s.rendezvous.mpi() && !std::exchange(s.has_mpi_hook, true)) std::atexit(finalize_mpi);
@@ -225,7 +223,7 @@ Status init(runtime::InitOptions options) {
     const std::lock_guard engine_lock(s.mutex);
     s.engine = std::move(started).value();
   }
-  if (engine()->session().me == 0) warn_of_misspelt_settings();
+  if (engine()->session().me == 0) warn_of_misspelt_settings(get_env);
   start_metrics_port(engine()->session(), s.rendezvous.rendezvous().secret);
   return Status::ok();
 }

@@ -232,6 +232,13 @@ std::string summary_of(const Session& session) {
   return text;
 }
 
+// By one rank: what it says holds for all.
+void warn_for_all(const Session& session, const store::GetEnv& get_env) {
+  const std::string crowded = warn_of_crowded_hosts(*session.all);
+  if (!crowded.empty()) RUEDA_LOG(kWarning, crowded);
+  for (const std::string& sentence : ignored_settings(get_env)) RUEDA_LOG(kWarning, sentence);
+}
+
 Status check_options(InitOptions& options, const store::World& world) {
   if (options.expected_size != 0 && options.expected_size != world.size) {
     return {Code::kInvalidArgument, "init expected a world of " + std::to_string(options.expected_size) +
@@ -298,11 +305,7 @@ Result<Session> bootstrap(RendezvousPoint& point, InitOptions options, const sto
   point.forget_loss();
   Session session = *std::move(met).value();
   RUEDA_LOG(kInfo, summary_of(session));
-  if (world.rank == 0) {
-    const std::string crowded = warn_of_crowded_hosts(*session.all);
-    if (!crowded.empty()) RUEDA_LOG(kWarning, crowded);
-    for (const std::string& sentence : ignored_settings(get_env)) RUEDA_LOG(kWarning, sentence);
-  }
+  if (world.rank == 0) warn_for_all(session, get_env);
   return session;
 }
 

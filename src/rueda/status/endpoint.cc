@@ -74,7 +74,9 @@ class SocketEndpoint final : public Endpoint {
   ~SocketEndpoint() override {
     ring(stop_);
     if (thread_.joinable()) thread_.join();
-    if (!path_.empty()) unlink(path_.c_str());
+    if (path_.empty()) return;
+    unlink(path_.c_str());
+    remove_dead_sockets(path_.substr(0, path_.rfind('/')));  // other ranks of this job may have been killed
   }
   Status run() {
     return start_thread(thread_, "rueda status", [this] { loop(); });
@@ -174,7 +176,7 @@ Result<std::unique_ptr<Endpoint>> Endpoint::start(const std::string& folder, Ans
     return std::unique_ptr<Endpoint>(std::move(silent));
   }
   if (Status status = make_folder(folder); !status.is_ok()) return status;
-  (void)sockets_in(folder, ending);  // removes what ended processes have left
+  remove_dead_sockets(folder);
   const std::string path = (folder + "/" + socket_name()).append(ending);
   Result<UniqueFd> listener = listen_at(path);
   if (!listener.is_ok()) return listener.status();

@@ -99,6 +99,10 @@ std::vector<std::string> sockets_in(const std::string& path, std::string_view en
   return found;
 }
 
+void remove_dead_sockets(const std::string& path) {
+  for (const std::string_view ending : {kProcessSocket, kLauncherSocket}) (void)sockets_in(path, ending);
+}
+
 // Containers that share /tmp may have equal process ids.
 std::string socket_name() {
   std::random_device random;

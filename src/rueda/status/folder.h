@@ -28,6 +28,8 @@ Status make_folder(const std::string& path);
 
 // The sockets in it. Those of processes that have ended are removed. Empty if there is no such folder.
 std::vector<std::string> sockets_in(const std::string& path, std::string_view ending = kProcessSocket);
+// Removes what ended processes have left there. Whoever outlives a rank may call it.
+void remove_dead_sockets(const std::string& path);
 std::string socket_name();  // of this process, without its ending; given only once
 // The process that listens there, as this process sees it: in a container it may have another pid of its own.
 // 0: it is not visible from here, as from inside a container.

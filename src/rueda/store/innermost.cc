@@ -173,6 +173,15 @@ bool is_started_by(std::string_view family, const GetEnv& get_env, const Lineage
   return found != nullptr && is_present(*found, Environment(get_env)) && is_started(*found, get_env, lineage);
 }
 
+const Process* starter_of(std::string_view family, const GetEnv& get_env, const Lineage& lineage) {
+  const Family* found = find_family(family);
+  if (found == nullptr) return nullptr;
+  const auto beginning = beginning_of(*found, get_env, lineage);
+  if (!beginning || *beginning == 0) return nullptr;
+  const Process& starter = lineage[*beginning];
+  return family == "torchrun" || is_some_launcher(starter.program) ? &starter : nullptr;
+}
+
 std::string_view family_of(std::string_view launcher) {
   if (launcher == "mpich" || launcher == "mvapich2" || launcher == "pals") return "pmi";
   const Family* found = find_family(launcher);

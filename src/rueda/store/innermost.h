@@ -26,6 +26,9 @@ Layers separate_launchers(const GetEnv& get_env, const Lineage& lineage);
 // without a launcher leaves the variables of a world of one rank behind, which is none.
 bool is_started_by(std::string_view family, const GetEnv& get_env, const Lineage& lineage);
 
+// The process of a launcher that has started this rank of this family. Null if none is known.
+const Process* starter_of(std::string_view family, const GetEnv& get_env, const Lineage& lineage);
+
 // The family of World::launcher, or empty if that starts no ranks.
 std::string_view family_of(std::string_view launcher);
 

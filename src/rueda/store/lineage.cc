@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <string_view>
 
+#include "rueda/base/process.h"
 #include "rueda/base/unique_fd.h"
 
 namespace rueda::store {
@@ -35,16 +35,6 @@ std::optional<std::string> read_file_of(pid_t pid, const char* name, bool must_b
   return std::nullopt;
 }
 
-// "4711 (name (may have) brackets) S 4710 …" → 4710; 0 if there is none.
-pid_t parent_in(std::string_view stat) {
-  const size_t end = stat.rfind(')');
-  if (end == std::string_view::npos || end + 4 >= stat.size()) return 0;
-  stat.remove_prefix(end + 4);
-  pid_t parent = 0;
-  std::from_chars(stat.data(), stat.data() + stat.size(), parent);
-  return parent;
-}
-
 // "A=1\0B=2\0". The first of two equal names counts, as for getenv.
 std::map<std::string, std::string, std::less<>> variables_in(std::string_view text) {
   std::map<std::string, std::string, std::less<>> variables;
@@ -65,11 +55,13 @@ Lineage read_lineage() {
     const std::optional<std::string> stat = read_file_of(pid, "stat", false);
     if (!stat) break;
     Process process;
+    const ProcessLook look = parse_process_stat(*stat);
+    process.identity = std::to_string(pid) + "-" + std::to_string(look.began);
     process.program = read_file_of(pid, "comm", false).value_or("");
     if (process.program.ends_with('\n')) process.program.pop_back();
     if (const auto text = read_file_of(pid, "environ", true)) process.variables = variables_in(*text);
     lineage.push_back(std::move(process));
-    pid = parent_in(*stat);
+    pid = look.parent;
   }
   return lineage;
 }

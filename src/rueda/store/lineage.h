@@ -12,6 +12,7 @@ namespace rueda::store {
 struct Process {
   std::string program;  // its name for the kernel, at most 15 characters
   std::optional<std::map<std::string, std::string, std::less<>>> variables;  // empty: cannot be read
+  std::string identity;  // "4711-88123": pid and time of its start, which no two processes of a host share
 };
 
 // This process, its parent, the parent of that, and so on, as far as the system tells. Empty: it tells

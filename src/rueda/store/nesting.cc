@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <optional>
 #include <string_view>
 
 #include "rueda/store/environment.h"
@@ -31,13 +32,6 @@ std::string rank_in(const World& world) {
   return name + " (rank " + std::to_string(world.rank) + size + ")";
 }
 
-// `rueda run` gives its ranks no place of another launcher's. So a launcher that shows beside it was started
-// by one of its ranks, and is the inner one. Variables that were set by hand count as innermost instead.
-bool is_rank_of_rueda_run(const GetEnv& get_env) {
-  const Environment env(get_env);
-  return env.has("RUEDA_RANK") && env.text("RUEDA_STORE_SERVED") == "1";
-}
-
 GetEnv without_place_by_rueda(const GetEnv& get_env) {
   return [get_env](const char* name) { return is_place_by_rueda(name) ? nullptr : get_env(name); };
 }
@@ -61,11 +55,36 @@ World with_nesting(World inner, const World& outer) {
   return inner;
 }
 
+// Hydra tells the name of its job only through its space, and a program between it and the rank may have
+// closed that. Ranks of one host have one proxy of Hydra above them, and other jobs have others.
+World with_name(World world, const GetEnv& get_env, const Lineage& lineage) {
+  const bool is_nameless = world.method == World::Method::kPmi && world.job == world.launcher + "-";
+  const Process* starter = starter_of(family_of(world.launcher), get_env, lineage);
+  if (is_nameless && starter != nullptr && world.size > 1 && world.local_size == world.size)
+    world.job += starter->identity;
+  return world;
+}
+
+// mpiexec inside mpiexec hides the variables of the outer one from its ranks, but has them itself. Empty:
+// none.
+std::optional<World> same_launcher_around(const World& world, const GetEnv& get_env, const Lineage& lineage) {
+  const std::string_view family = family_of(world.launcher);
+  const Process* starter = starter_of(family, get_env, lineage);
+  if (starter == nullptr || !starter->variables || world.launcher == "slurm") return std::nullopt;
+  const Result<World> outer = detect_one([starter](const char* name) -> const char* {
+    const auto found = starter->variables->find(name);
+    return found == starter->variables->end() ? nullptr : found->second.c_str();
+  });
+  const bool is_rank = outer.is_ok() && outer.value().size > 1 && family_of(outer.value().launcher) == family;
+  return is_rank ? std::optional<World>(outer.value()) : std::nullopt;
+}
+
 // Without `rueda run` and variables set by hand.
 Result<World> detect_launcher(const GetEnv& get_env, const Lineage& lineage) {
   Layers layers = separate_launchers(get_env, lineage);
   Result<World> found = detect_one(without_families(get_env, layers.outer));
   if (!found.is_ok() || !is_launched(found.value(), get_env, lineage)) return found;
+  found = with_name(std::move(found).value(), get_env, lineage);
   if (layers.inner.empty()) layers.inner = {family_of(found.value().launcher)};
   const GetEnv outside = without_families(get_env, layers.inner);
   const Result<World> outer = layers.outer.empty() ? detect_one(outside) : detect_launcher(outside, lineage);
@@ -73,13 +92,24 @@ Result<World> detect_launcher(const GetEnv& get_env, const Lineage& lineage) {
   const bool is_nested = outer.is_ok() && is_launched(outer.value(), outside, lineage) &&
                          outer.value().launcher != "slurm" &&
                          outer.value().launcher != found.value().launcher;
-  return is_nested ? with_nesting(std::move(found).value(), outer.value()) : std::move(found);
+  if (is_nested) return with_nesting(std::move(found).value(), outer.value());
+  const std::optional<World> same = same_launcher_around(found.value(), get_env, lineage);
+  return same ? with_nesting(std::move(found).value(), *same) : std::move(found);
 }
 
 }  // namespace
 
+// Variables that were set by hand do not name a store that is served.
+bool is_below_rueda_run(const GetEnv& get_env) {
+  const Environment env(get_env);
+  return env.has("RUEDA_RANK") && env.text("RUEDA_STORE_SERVED") == "1";
+}
+
 Result<World> detect_world(const GetEnv& get_env, const Lineage& lineage) {
-  if (is_rank_of_rueda_run(get_env)) {
+  // `rueda run` gives its ranks no place of another launcher's. So a launcher that shows beside it was
+  // started by one of its ranks, and is the inner one. Variables that were set by hand count as innermost
+  // instead.
+  if (is_below_rueda_run(get_env)) {
     const Result<World> found = detect_one(get_env);
     if (!found.is_ok()) return found;
     const GetEnv outside = without_place_by_rueda(get_env);

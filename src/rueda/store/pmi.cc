@@ -2,11 +2,15 @@
 // (PMI_FD) or to which we connect (PMI_PORT). The space can be used only once, so MPI_Init fails after it:
 // initialise MPI first, or tell rueda with RUEDA_STORE where to meet.
 #include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <map>
 
+#include "rueda/base/descriptors.h"
 #include "rueda/store/launcher_space.h"
 #include "rueda/store/socket.h"
 #include "rueda/store/store_url.h"
@@ -160,11 +164,26 @@ Result<UniqueFd> dial_port(const std::string& port, Deadline deadline) {
   return connect_to(addresses.value().front(), deadline);
 }
 
+// A process manager leaves one end of a socketpair() open. A program between it and the rank may have closed
+// that, as Python's subprocess does, and then the number belongs to whatever was opened next.
+bool is_of_process_manager(int fd) {
+  sockaddr_un peer{};
+  socklen_t size = sizeof(peer);
+  return getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0 && peer.sun_family == AF_UNIX &&
+         size == sizeof(peer.sun_family);
+}
+
 // MPI keeps its own descriptor of the connection.
 Result<UniqueFd> take_inherited(int fd, bool is_shared) {
+  if (!is_of_process_manager(fd))
+    return Status(
+        Code::kUnavailable,
+        "PMI_FD=" + std::to_string(fd) +
+            " is no connection to a process manager: a program that mpiexec started has closed it "
+            "and then started this one; have mpiexec start this program itself, or set RUEDA_STORE");
   if (!is_shared) return UniqueFd(fd);
   UniqueFd copy(fcntl(fd, F_DUPFD_CLOEXEC, 3));
-  if (!copy.is_open()) return Status(Code::kUnavailable, "PMI_FD is not open");
+  if (!copy.is_open()) return out_of_descriptors(errno);
   return copy;
 }
 

@@ -54,6 +54,8 @@ struct World {
 Result<World> detect_world(const GetEnv& get_env, const Lineage& lineage = {});
 // Whether a launcher around this process, the innermost or any other, has started several processes like it.
 bool is_one_of_several(const GetEnv& get_env);
+// Whether this process is a rank of `rueda run`, or was started by one, through other launchers or not.
+bool is_below_rueda_run(const GetEnv& get_env);
 // The world of this process: from its environment, and from the processes above it.
 Result<World> detect_own_world();
 
