@@ -188,6 +188,22 @@ def test_a_flight_record_is_written_without_a_timeline(tmp_path: Path) -> None:
     assert_all_succeed(launch(1, refused, {"STEPS": "1", "RUEDA_FLIGHT_RECORD_BYTES": "0"}))
 
 
+def test_a_mismatch_that_ended_a_job_is_in_its_summary(tmp_path: Path) -> None:
+    body = TRAINING.replace(
+        "hvd.shutdown()",
+        """
+try:
+    hvd.allreduce(np.ones(3 + (hvd.rank() == 2), np.float32), name="odd")
+except hvd.HorovodInternalError:
+    pass
+hvd.shutdown()
+""",
+    )
+    assert_all_succeed(launch(3, body, {"STEPS": "5", "RUEDA_TIMELINE": str(tmp_path / "t.json")}))
+    remarks = summary(tmp_path / "t.json")["remarks"]
+    assert any("mismatch: rank 2 (" in remark and "Tensor allreduce.odd" in remark for remark in remarks), remarks
+
+
 def test_two_jobs_with_one_path_and_a_path_that_cannot_be_written_train_on(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     holder = f"""

@@ -233,8 +233,11 @@ Status Coordinator::judge(const PendingSet& set, const Finished& finished,
     if (!tensor->fault.is_ok()) return tensor->fault;
     if (Status status = find_mismatch(complete); !status.is_ok()) {
       const std::vector<Rank> others = outnumbered_ranks(complete);
-      if (status.code == Code::kMismatch && !others.empty())
-        RUEDA_LOG(kWarning, mismatch_verdict(others, who_, status));
+      if (status.code == Code::kMismatch && !others.empty()) {
+        const std::string line = mismatch_verdict(others, who_, status);
+        RUEDA_LOG(kWarning, line);
+        if (trace_ != nullptr) trace_->record(instant_span(SpanKind::kVerdict, line));
+      }
       return status;
     }
     out.push_back(make_candidate(complete));
