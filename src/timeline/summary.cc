@@ -22,7 +22,8 @@ constexpr size_t kMaxStepRows = 2'048;  // beyond, steps are taken together
 constexpr size_t kKeptWaits = 32;
 constexpr int64_t kManySteps = 10;  // among few, one step weighs much by chance
 constexpr double kAlmostAll = 0.9;
-constexpr int64_t kRare = 20;  // one of so many steps
+constexpr int64_t kRare = 20;    // one of so many steps
+constexpr double kAsLong = 0.1;  // of the longest wait: it is of the same kind
 constexpr size_t kMaxKeptLengths = 1u << 20;
 
 class Summarizer {
@@ -33,7 +34,7 @@ class Summarizer {
     summary_.size = job.size;
     summary_.files = static_cast<Rank>(job.ranks.size());
     summary_.has_steps = division.window == 0;
-    summary_.knows_waits = std::ranges::any_of(job.ranks, [](const RankFile& f) { return f.waits > 0; });
+    summary_.knows_waits = says_when_it_waits(job);
     summary_.remarks = job.remarks;
     if (division.is_part)
       summary_.remarks.push_back(
@@ -208,12 +209,15 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// How many waits are as long as a step, if they are few and longer together than all others; else 0.
+// How many waits are as long as a step, if they are few and longer together than all others; else 0. Where
+// steps are short, chance makes waits of a step as well: what is far shorter than the longest one is left
+// out.
 size_t few_of(const RankSummary& rank, int64_t steps, double step) {
-  if (steps < kManySteps) return 0;
+  if (steps < kManySteps || rank.worst.empty()) return 0;
+  const double least = std::max(step, kAsLong * rank.worst.front().time);
   size_t count = 0;
   double sum = 0;
-  for (; count < rank.worst.size() && rank.worst[count].time >= step; ++count) sum += rank.worst[count].time;
+  for (; count < rank.worst.size() && rank.worst[count].time >= least; ++count) sum += rank.worst[count].time;
   const bool are_few = count < kKeptWaits && std::cmp_less_equal(count, steps / kRare + 1);
   return are_few && sum > rank.cost * static_cast<double>(steps) / 2 ? count : 0;
 }

@@ -59,6 +59,22 @@ TEST_F(SummaryTest, a_rank_that_computes_longer_is_named_with_its_cause) {
   EXPECT_THAT(summary.value().advice.front().text, HasSubstr("for rank 1 (host a): it computes 8 ms longer"));
 }
 
+// A compiled step of TensorFlow says nothing of its waits, and the metrics of an epoch are waited for.
+TEST_F(SummaryTest, a_late_rank_is_seen_although_the_program_says_when_it_waits_in_few_steps_alone) {
+  JobPlan plan;
+  plan.steps = 100;
+  plan.waits = [](int64_t step) { return step % 10 == 9; };
+  plan.step = [](Rank rank, int64_t) { return StepPlan{.compute = rank == 1 ? 18.0 : 10.0}; };
+  const Summary some = summarize_files({write(plan)}).value();
+  EXPECT_FALSE(some.knows_waits);
+  EXPECT_THAT(some.advice.front().text, HasSubstr("for rank 1 (host a): it computes 8 ms longer"));
+  EXPECT_NEAR(share(some.by_rank[0].shares, Share::kWaiting), 8, 0.01);
+  // Steps of an optimizer that reduces every fifth time say nothing of the program.
+  plan.waits = plan.reduces = [](int64_t step) { return step % 5 == 4; };
+  const Summary passes = summarize_files({write(plan, "passes.json")}).value();
+  EXPECT_TRUE(passes.knows_waits);
+}
+
 TEST_F(SummaryTest, a_rank_that_waits_for_input_is_named_with_its_cause) {
   JobPlan plan;
   plan.step = [](Rank rank, int64_t) { return StepPlan{.input = rank == 2 ? 9.0 : 1.0}; };
@@ -283,6 +299,19 @@ TEST_F(SummaryTest, a_few_waits_that_are_shorter_than_a_step_are_no_event) {
   const auto summary = summarize_files({write(plan)});
   EXPECT_NE(summary.value().by_rank[1].why, Lateness::kRarely);
   for (const Advice& one : summary.value().advice) EXPECT_THAT(one.text, Not(HasSubstr("alone")));
+}
+
+// Six evaluations of one rank beside waits by chance that are longer than one of the short steps.
+TEST_F(SummaryTest, long_waits_are_found_among_many_short_ones) {
+  JobPlan plan;
+  plan.steps = 300;
+  plan.step = [](Rank rank, int64_t step) {
+    if (rank == 1 && step % 50 == 49) return StepPlan{.compute = 1'000, .transfer = 0.1};
+    return StepPlan{.compute = rank == 1 && step % 14 == 3 ? 35.0 : 10.0, .transfer = 0.1};
+  };
+  const Summary summary = summarize_files({write(plan)}).value();
+  EXPECT_EQ(summary.by_rank[1].why, Lateness::kRarely);
+  EXPECT_THAT(as_text(summary), HasSubstr("in steps 49, 99, 149, 199, 249 and 299 alone"));
 }
 
 TEST_F(SummaryTest, one_of_a_thing_has_no_plural) {
