@@ -7,6 +7,7 @@ namespace rueda::timeline {
 namespace {
 
 constexpr double kMostlyPlanned = 0.5;
+constexpr int64_t kFewSteps = 10;  // of fewer no rank is called slow
 constexpr size_t kShownSteps = 8;  // of those in which a rank held the others up
 
 double part(const Summary& summary, Share share) {
@@ -18,13 +19,22 @@ bool is_one_host(const Summary& summary) {
       summary.by_rank, [&](const RankSummary& rank) { return rank.host == summary.by_rank.front().host; });
 }
 
-std::string why_late(const RankSummary& rank) {
+bool measures_input(const Summary& summary) {
+  return std::ranges::any_of(summary.by_rank, [](const RankSummary& rank) {
+    return rank.shares[static_cast<size_t>(Share::kInput)] > 0;
+  });
+}
+
+std::string why_late(const Summary& summary, const RankSummary& rank) {
   switch (rank.why) {
     case Lateness::kCompute:
-      return "it computes " + time_text(rank.delay) +
-             " longer than the median rank, or sleeps. Look at what else runs on its cores, at their clock "
-             "rate "
-             "and cooling, and at batches that are larger than those of other ranks";
+      return "it computes " + time_text(rank.delay) + " longer than the median rank, or " +
+             (measures_input(summary) ? "sleeps."
+                                      : "sleeps, or waits for its data loader: no rank measures its input, "
+                                        "which counts as compute "
+                                        "then (hvd.timed_input measures it).") +
+             " Look at what else runs on its cores, at their clock rate and cooling, and at batches that are "
+             "larger than those of other ranks";
     case Lateness::kInput:
       return "it waits " + time_text(rank.delay) +
              " longer for its input than the median rank. Look at the storage that it reads, and give its "
@@ -87,6 +97,16 @@ void advise_in_turn(const Summary& summary, std::vector<Advice>& advice) {
   const auto ranks = static_cast<double>(summary.by_rank.size());
   waited *= (ranks - 1) / ranks;  // cost: of a rank among the others
   if (most == nullptr || waited < kWorthAdviceInTurn * summary.step_length) return;
+  if (summary.has_steps && summary.steps < kFewSteps) {
+    advice.push_back(
+        {waited / summary.step_length,
+         fmt::format("Ranks wait {} of each step for one another, most of all for rank {} (host {}). {} too "
+                     "few to tell whether a rank is slow: record {} or more.",
+                     time_text(waited), most->rank, most->host,
+                     summary.steps == 1 ? "1 step is" : fmt::format("{} steps are", summary.steps),
+                     kFewSteps)});
+    return;
+  }
   const bool is_beside =
       std::ranges::any_of(summary.by_rank, [&](const RankSummary& rank) { return has_cause(summary, rank); });
   advice.push_back(
@@ -118,7 +138,7 @@ void advise_ranks(const Summary& summary, std::vector<Advice>& advice) {
       continue;
     }
     advice.push_back({gain, fmt::format("The other ranks wait {} of each step for rank {} (host {}): {}.{}",
-                                        time_text(rank.cost), rank.rank, rank.host, why_late(rank),
+                                        time_text(rank.cost), rank.rank, rank.host, why_late(summary, rank),
                                         when_late(summary, rank))});
   }
 }

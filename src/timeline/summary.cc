@@ -22,8 +22,9 @@ constexpr size_t kMaxStepRows = 2'048;  // beyond, steps are taken together
 constexpr size_t kKeptWaits = 32;
 constexpr int64_t kManySteps = 10;  // among few, one step weighs much by chance
 constexpr double kAlmostAll = 0.9;
-constexpr int64_t kRare = 20;    // one of so many steps
-constexpr double kAsLong = 0.1;  // of the longest wait: it is of the same kind
+constexpr double kMostSteps = 2.0 / 3;  // in healthy jobs of two ranks one decides up to 56 % of the steps
+constexpr int64_t kRare = 20;           // one of so many steps
+constexpr double kAsLong = 0.1;         // of the longest wait: it is of the same kind
 constexpr size_t kMaxKeptLengths = 1u << 20;
 
 class Summarizer {
@@ -46,6 +47,7 @@ class Summarizer {
       compute_.emplace_back();
       input_.emplace_back();
       waits_.emplace_back();
+      decided_.emplace_back();
       summary_.plans = std::max(summary_.plans, file.plans);
       for (const auto& [why, count] : file.departures) summary_.departures[why] += count;
     }
@@ -97,6 +99,7 @@ class Summarizer {
   void add_rank(size_t i, const Attribution& attribution);
   void note_waits(const std::vector<Times>& shares);
   void finish_ranks();
+  [[nodiscard]] bool is_slow(size_t i, double all_waited) const;
 
   const Job& job_;
   Division division_;
@@ -108,6 +111,7 @@ class Summarizer {
   std::vector<double> lengths_;
   std::vector<Typical> compute_, input_;         // by the order of the ranks
   std::vector<StepSums> waits_;                  // for each, of the average other rank
+  std::vector<StepSums> decided_;                // in which steps each waited least
   std::unordered_map<Rank, double> waited_for_;  // in this step: for whom, by all ranks
 };
 
@@ -183,6 +187,7 @@ void Summarizer::add_step(const Steps& steps, const Steps& next) {
   link_uses_.add_step(job_, std::span(parts).first(next.empty() ? 1 : 2), transfers);
   note_waits(shares);
   ++summary_.by_rank[critical].critical;
+  decided_[critical].add(summary_.steps, 1);
   for (size_t s = 0; s < kShares; ++s) summary_.critical[s] += static_cast<double>(shares[critical][s]);
   ++summary_.steps;
   if (lengths_.size() < kMaxKeptLengths) lengths_.push_back(row.length);
@@ -222,31 +227,47 @@ size_t few_of(const RankSummary& rank, int64_t steps, double step) {
   return are_few && sum > rank.cost * static_cast<double>(steps) / 2 ? count : 0;
 }
 
+// Whether a rank does not only come last by chance, as each of some equal ranks does in its turn. all_waited:
+// of a step, for all ranks.
+bool Summarizer::is_slow(size_t i, double all_waited) const {
+  const RankSummary& rank = summary_.by_rank[i];
+  if (!summary_.has_steps && rank.cost >= kMostSteps * all_waited) return true;  // a window has many steps
+  if (summary_.has_steps && summary_.steps < kManySteps) return false;
+  if (rank.delay >= all_waited / 2) return true;  // two slow ranks decide half of the steps each
+  const bool is_in_part = rank.late_in.count() > 0;
+  const StepRange when = is_in_part ? rank.late_in : StepRange{.first = 0, .last = summary_.steps - 1};
+  return when.count() >= kManySteps &&
+         decided_[i].sum(when) >= kMostSteps * static_cast<double>(when.count());
+}
+
 // Why the others wait for a rank: it computes for longer than most, or waits for its input for longer.
 void Summarizer::finish_ranks() {
   const auto steps = static_cast<double>(summary_.steps);
   const double step = median(lengths_);
   std::vector<double> compute, input;
+  double all_waited = 0;
   for (RankSummary& rank : summary_.by_rank) {
     for (double& share : rank.shares) share /= steps;
     compute.push_back(compute_[compute.size()].mean());
     input.push_back(input_[input.size()].mean());
+    rank.cost /= steps;
+    all_waited += rank.cost;
   }
   for (size_t i = 0; i < summary_.by_rank.size(); ++i) {
     RankSummary& rank = summary_.by_rank[i];
-    rank.cost /= steps;
     rank.last = arrivals_.last_of(rank.rank);
     const double more_compute = compute[i] - median(compute), more_input = input[i] - median(input);
     rank.delay = std::max({more_compute, more_input, 0.0});
     if (rank.cost <= 0) continue;
     const size_t few = few_of(rank, summary_.steps, step);
     if (few > 0) rank.worst.resize(few);
-    rank.why = few > 0                      ? Lateness::kRarely
-               : rank.delay < rank.cost / 4 ? Lateness::kUnknown
-               : more_input > more_compute  ? Lateness::kInput
-                                            : Lateness::kCompute;
     const StepRange most = waits_[i].shortest_with(kAlmostAll, summary_.steps);
     if (few == 0 && summary_.steps >= kManySteps && most.count() <= summary_.steps / 2) rank.late_in = most;
+    const bool is_explained = rank.delay >= rank.cost / 4 && is_slow(i, all_waited);
+    rank.why = few > 0                     ? Lateness::kRarely
+               : !is_explained             ? Lateness::kUnknown
+               : more_input > more_compute ? Lateness::kInput
+                                           : Lateness::kCompute;
   }
 }
 
