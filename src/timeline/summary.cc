@@ -46,6 +46,7 @@ class Summarizer {
       rank.host = file.host;
       compute_.emplace_back();
       input_.emplace_back();
+      transfer_.emplace_back();
       waits_.emplace_back();
       decided_.emplace_back();
       summary_.plans = std::max(summary_.plans, file.plans);
@@ -100,6 +101,7 @@ class Summarizer {
   void note_waits(const std::vector<Times>& shares);
   void finish_ranks();
   [[nodiscard]] bool is_slow(size_t i, double all_waited) const;
+  [[nodiscard]] bool decides_most(const StepRange& when, size_t i) const;
 
   const Job& job_;
   Division division_;
@@ -109,10 +111,10 @@ class Summarizer {
   Summary summary_;
   Nanos hidden_ = 0, under_way_ = 0, attributed_ = 0, measured_ = 0;
   std::vector<double> lengths_;
-  std::vector<Typical> compute_, input_;         // by the order of the ranks
-  std::vector<StepSums> waits_;                  // for each, of the average other rank
-  std::vector<StepSums> decided_;                // in which steps each waited least
-  std::unordered_map<Rank, double> waited_for_;  // in this step: for whom, by all ranks
+  std::vector<Typical> compute_, input_, transfer_;  // by the order of the ranks
+  std::vector<StepSums> waits_;                      // for each, of the average other rank
+  std::vector<StepSums> decided_;                    // in which steps each waited least
+  std::unordered_map<Rank, double> waited_for_;      // in this step: for whom, by all ranks
 };
 
 RankStepTimes Summarizer::times_of(size_t i, const RankStep& step, const RankStep* next) {
@@ -152,6 +154,7 @@ void Summarizer::note_waits(const std::vector<Times>& shares) {
                 input = shares[i][static_cast<size_t>(Share::kInput)];
     compute_[i].add(static_cast<double>(compute));
     input_[i].add(static_cast<double>(input));
+    transfer_[i].add(static_cast<double>(shares[i][static_cast<size_t>(Share::kTransfer)]));
     const auto at = waited_for_.find(rank.rank);
     if (at == waited_for_.end()) continue;
     rank.cost += at->second / others;  // of all steps, until they are finished
@@ -227,6 +230,11 @@ size_t few_of(const RankSummary& rank, int64_t steps, double step) {
   return are_few && sum > rank.cost * static_cast<double>(steps) / 2 ? count : 0;
 }
 
+bool Summarizer::decides_most(const StepRange& when, size_t i) const {
+  return when.count() >= kManySteps &&
+         decided_[i].sum(when) >= kMostSteps * static_cast<double>(when.count());
+}
+
 // Whether a rank does not only come last by chance, as each of some equal ranks does in its turn. all_waited:
 // of a step, for all ranks.
 bool Summarizer::is_slow(size_t i, double all_waited) const {
@@ -234,40 +242,49 @@ bool Summarizer::is_slow(size_t i, double all_waited) const {
   if (!summary_.has_steps && rank.cost >= kMostSteps * all_waited) return true;  // a window has many steps
   if (summary_.has_steps && summary_.steps < kManySteps) return false;
   if (rank.delay >= all_waited / 2) return true;  // two slow ranks decide half of the steps each
-  const bool is_in_part = rank.late_in.count() > 0;
-  const StepRange when = is_in_part ? rank.late_in : StepRange{.first = 0, .last = summary_.steps - 1};
-  return when.count() >= kManySteps &&
-         decided_[i].sum(when) >= kMostSteps * static_cast<double>(when.count());
+  const StepRange all{.first = 0, .last = summary_.steps - 1};
+  return decides_most(rank.late_in.count() > 0 ? rank.late_in : all, i);
+}
+
+// What each rank does more than the median rank in most steps.
+std::vector<double> more_than_median(const std::vector<Typical>& ranks) {
+  std::vector<double> more;
+  for (const Typical& rank : ranks) more.push_back(rank.mean());
+  const double usual = median(more);
+  for (double& each : more) each -= usual;
+  return more;
 }
 
 // Why the others wait for a rank: it computes for longer than most, or waits for its input for longer.
 void Summarizer::finish_ranks() {
   const auto steps = static_cast<double>(summary_.steps);
   const double step = median(lengths_);
-  std::vector<double> compute, input;
+  const std::vector<double> compute = more_than_median(compute_), input = more_than_median(input_),
+                            transfer = more_than_median(transfer_);
   double all_waited = 0;
   for (RankSummary& rank : summary_.by_rank) {
     for (double& share : rank.shares) share /= steps;
-    compute.push_back(compute_[compute.size()].mean());
-    input.push_back(input_[input.size()].mean());
     rank.cost /= steps;
     all_waited += rank.cost;
   }
   for (size_t i = 0; i < summary_.by_rank.size(); ++i) {
     RankSummary& rank = summary_.by_rank[i];
     rank.last = arrivals_.last_of(rank.rank);
-    const double more_compute = compute[i] - median(compute), more_input = input[i] - median(input);
-    rank.delay = std::max({more_compute, more_input, 0.0});
+    rank.delay = std::max({compute[i], input[i], 0.0});
     if (rank.cost <= 0) continue;
     const size_t few = few_of(rank, summary_.steps, step);
     if (few > 0) rank.worst.resize(few);
     const StepRange most = waits_[i].shortest_with(kAlmostAll, summary_.steps);
     if (few == 0 && summary_.steps >= kManySteps && most.count() <= summary_.steps / 2) rank.late_in = most;
     const bool is_explained = rank.delay >= rank.cost / 4 && is_slow(i, all_waited);
-    rank.why = few > 0                     ? Lateness::kRarely
-               : !is_explained             ? Lateness::kUnknown
-               : more_input > more_compute ? Lateness::kInput
-                                           : Lateness::kCompute;
+    const bool is_in_transfers =
+        transfer[i] >= rank.cost / 2 && decides_most({.first = 0, .last = summary_.steps - 1}, i);
+    rank.why = few > 0                            ? Lateness::kRarely
+               : !is_explained && is_in_transfers ? Lateness::kTransfer
+               : !is_explained                    ? Lateness::kUnknown
+               : input[i] > compute[i]            ? Lateness::kInput
+                                                  : Lateness::kCompute;
+    if (rank.why == Lateness::kTransfer) rank.delay = transfer[i];
   }
 }
 

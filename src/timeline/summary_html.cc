@@ -283,7 +283,10 @@ std::string steps_and_ranks(const Summary& s) {
   if (s.by_rank.size() > 1)
     text += fmt::format("<h2>Critical path</h2>\n<p>Through the rank that waits least: {}. On it: {}.</p>\n",
                         critical_ranks_text(s), shares_text(s.critical, 0));
-  return text + "<h2>Ranks, those first for which the others wait most</h2>\n" + rank_table(s);
+  text += "<h2>Ranks, those first for which the others wait most</h2>\n" + rank_table(s);
+  if (const std::string late = late_transfers_text(s); !late.empty())
+    text += "<p>" + sentence(late) + "</p>\n";
+  return text;
 }
 
 }  // namespace

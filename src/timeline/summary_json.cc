@@ -14,6 +14,8 @@ std::string_view name_of_lateness(Lateness why) {
       return "compute";
     case Lateness::kInput:
       return "input";
+    case Lateness::kTransfer:
+      return "transfer";
     case Lateness::kRarely:
       return "rarely";
     case Lateness::kUnknown:

@@ -157,6 +157,7 @@ def test_tables_hold_the_numbers_of_the_json(which: str, page: Page, pages: Dict
         [name, time_text(ns), percent_text(ns / found["step_ns"])] for name, ns in shares.items()
     ]
     why = {"none": "", "compute": "computes longer", "input": "waits for input", "unknown": "at times"}
+    why["transfer"] = "transfers last longer"
     ranks = sorted(found["by_rank"], key=lambda rank: -float(rank["cost_ns"]))
     assert ranks[0]["rank"] == 1, "it computes longer"
     assert [row[:9] for row in page.evaluate(CELLS % "Ranks")] == [

@@ -124,6 +124,24 @@ TEST_F(SummaryTest, long_waits_are_found_among_many_short_ones) {
   EXPECT_THAT(as_text(summary), HasSubstr("in steps 49, 99, 149, 199, 249 and 299 alone"));
 }
 
+// A rank behind a slow link gets its results later than the others, so it comes later to the next step.
+TEST_F(SummaryTest, a_rank_that_is_late_because_of_its_transfers_is_told_apart) {
+  JobPlan plan;
+  plan.calls = 1;
+  plan.step = [](Rank rank, int64_t) { return StepPlan{.transfer = rank == 1 ? 9.0 : 5.0}; };
+  Summary summary = summarize_files({write(plan)}).value();
+  const RankSummary& late = summary.by_rank[1];
+  EXPECT_EQ(late.why, Lateness::kTransfer);
+  EXPECT_NEAR(late.delay / 1e6, 4, 0.2);
+  EXPECT_EQ(nlohmann::json::parse(as_json(summary))["by_rank"][1]["why"], "transfer");
+  EXPECT_THAT(as_text(summary),
+              HasSubstr("its transfers last 4 ms longer than those of the median rank, so it"));
+  EXPECT_THAT(as_text(summary), Not(HasSubstr("explains it")));
+  summary.links = {{.rank = 0, .out_gbps = 0.01, .in_gbps = 1, .is_slow_out = true}, {.rank = 1}};
+  for (const std::string& shown : {as_text(summary), as_html(summary)})
+    EXPECT_THAT(shown, HasSubstr("Here the slow link of rank 0 (host a) explains it."));
+}
+
 TEST_F(SummaryTest, one_long_wait_is_told_apart_from_a_slow_rank) {
   JobPlan once, always;
   once.step = [](Rank rank, int64_t step) {
