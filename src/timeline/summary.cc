@@ -10,6 +10,7 @@
 #include "timeline/arrivals.h"
 #include "timeline/link_uses.h"
 #include "timeline/slow_links.h"
+#include "timeline/step_rows.h"
 #include "timeline/step_stream.h"
 #include "timeline/step_sums.h"
 #include "timeline/transfers.h"
@@ -187,7 +188,13 @@ void Summarizer::add_step(const Steps& steps, const Steps& next) {
       row.shares[s] += static_cast<double>(attribution.shares[s]) / static_cast<double>(steps.size());
   }
   const std::array<const Steps*, 2> parts = {&steps, &next};
-  link_uses_.add_step(job_, std::span(parts).first(next.empty() ? 1 : 2), transfers);
+  const auto ranks = static_cast<double>(steps.size());
+  for (const auto& [whom, time] : waited_for_) row.waiting_for.emplace_back(whom, time / ranks);
+  for (const auto& [link, time] :
+       link_uses_.add_step(job_, std::span(parts).first(next.empty() ? 1 : 2), transfers))
+    row.transfer_on.emplace_back(link, static_cast<double>(time) / ranks);
+  keep_largest(row.waiting_for);
+  keep_largest(row.transfer_on);
   note_waits(shares);
   ++summary_.by_rank[critical].critical;
   decided_[critical].add(summary_.steps, 1);
@@ -196,17 +203,12 @@ void Summarizer::add_step(const Steps& steps, const Steps& next) {
   if (lengths_.size() < kMaxKeptLengths) lengths_.push_back(row.length);
   summary_.by_step.push_back(row);
   if (summary_.by_step.size() <= kMaxStepRows) return;
-  // Two rows become one.
   std::vector<StepSummary> half;
-  for (size_t i = 0; i + 1 < summary_.by_step.size(); i += 2) {
-    const StepSummary &a = summary_.by_step[i], &b = summary_.by_step[i + 1];
-    const auto x = static_cast<double>(a.count), y = static_cast<double>(b.count);
-    StepSummary both{.first = a.first, .count = a.count + b.count};
-    both.length = (a.length * x + b.length * y) / (x + y);
-    for (size_t s = 0; s < kShares; ++s) both.shares[s] = (a.shares[s] * x + b.shares[s] * y) / (x + y);
-    half.push_back(both);
+  for (std::span<const StepSummary> left = summary_.by_step; !left.empty();) {
+    const size_t two = std::min<size_t>(2, left.size());
+    half.push_back(together(left.first(two)));
+    left = left.subspan(two);
   }
-  if (summary_.by_step.size() % 2 == 1) half.push_back(summary_.by_step.back());
   summary_.by_step = std::move(half);
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rueda/base/status.h"
@@ -15,11 +16,17 @@ namespace rueda::timeline {
 
 using Shares = std::array<double, kShares>;  // nanoseconds
 
+using LinkEnds = std::pair<Rank, Rank>;  // from, to
+
 // The mean over the ranks. Long jobs: over several steps in a row.
 struct StepSummary {
   int64_t first = 0, count = 1;  // steps
   double length = 0;             // of one, in nanoseconds
   Shares shares{};               // of one
+  // Of the shares, for whom ranks waited, and on which links bytes were (empty without messages): the largest
+  // few, most first.
+  std::vector<std::pair<Rank, double>> waiting_for = {};
+  std::vector<std::pair<LinkEnds, double>> transfer_on = {};
 };
 
 // kTransfer: its transfers last longer, so it comes later to the next ones. kRarely: in few steps the others

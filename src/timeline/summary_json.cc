@@ -30,6 +30,19 @@ Json waits_json(const std::vector<LongWait>& waits) {
   return json;
 }
 
+Json waiting_json(const StepSummary& step) {
+  Json json = Json::array();
+  for (const auto& [rank, time] : step.waiting_for) json.push_back({{"rank", rank}, {"ns", time}});
+  return json;
+}
+
+Json transfer_json(const StepSummary& step) {
+  Json json = Json::array();
+  for (const auto& [link, time] : step.transfer_on)
+    json.push_back({{"from", link.first}, {"to", link.second}, {"ns", time}});
+  return json;
+}
+
 void add_links(const Summary& s, Json& json) {
   Json& by_link = json["by_link"] = Json::array();
   for (const LinkTransfer& link : s.by_link)
@@ -104,7 +117,9 @@ std::string as_json(const Summary& s) {
     by_step.push_back({{"step", step.first},
                        {"count", step.count},
                        {"length_ns", step.length},
-                       {"shares", shares_json(step.shares)}});
+                       {"shares", shares_json(step.shares)},
+                       {"waiting_for", waiting_json(step)},
+                       {"transfer_on", transfer_json(step)}});
   Json& by_rank = json["by_rank"] = Json::array();
   for (const RankSummary& rank : s.by_rank)
     by_rank.push_back({{"rank", rank.rank},

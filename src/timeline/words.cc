@@ -13,6 +13,19 @@ constexpr size_t kShownCritical = 4;
 constexpr double kFewGbps = 0.0995;  // below, MB/s are easier to read
 constexpr double kIsLate = 0.01;     // of a step for which others wait
 
+// more(share): what follows it.
+template <class More>
+std::string shares_with(const Shares& shares, double least, const More& more) {
+  std::string text;
+  for (size_t i = 0; i < kShares; ++i) {
+    if (shares[i] <= 0 || shares[i] < least) continue;
+    const auto share = static_cast<Share>(i);
+    text +=
+        fmt::format("{}{} {}{}", text.empty() ? "" : ", ", name_of(share), time_text(shares[i]), more(share));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string_view explain(Share share) {
@@ -59,13 +72,21 @@ std::string_view lateness_text(const Summary& summary, const RankSummary& rank) 
 }
 
 std::string shares_text(const Shares& shares, double least) {
-  std::string text;
-  for (size_t i = 0; i < kShares; ++i) {
-    if (shares[i] <= 0 || shares[i] < least) continue;
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(static_cast<Share>(i)),
-                        time_text(shares[i]));
-  }
-  return text;
+  return shares_with(shares, least, [](Share) { return std::string(); });
+}
+
+std::string step_text(const StepSummary& step) {
+  return shares_with(step.shares, 1, [&](Share share) -> std::string {
+    if (share == Share::kWaiting && !step.waiting_for.empty()) {
+      const auto& [rank, time] = step.waiting_for.front();
+      return fmt::format(", of it {} for rank {}", time_text(time), rank);
+    }
+    if (share == Share::kTransfer && !step.transfer_on.empty()) {
+      const auto& [link, time] = step.transfer_on.front();
+      return fmt::format(", of it {} from rank {} to rank {}", time_text(time), link.first, link.second);
+    }
+    return {};
+  });
 }
 
 std::string clocks_text(const Summary& s) {

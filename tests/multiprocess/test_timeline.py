@@ -284,6 +284,10 @@ def check_transfer_by_link(found: Dict[str, Any], text: str) -> None:
     slow = next(link for link in links if link["from"] == 1 and link["bytes"] > 0)
     assert 0 < slow["gbps"] < 2 * slow["measured_gbps"], slow
     assert "Transfer by link" in text and "1 -> " in text
+    for step in found["by_step"]:
+        most = step["transfer_on"][0]
+        assert 1 in (most["from"], most["to"]), step
+        assert sum(link["ns"] for link in step["transfer_on"]) > 0.7 * step["shares"]["transfer_ns"], step
 
 
 def test_a_slow_link_and_another_clock_are_found_between_hosts(hosts: List[str], tmp_path: Path) -> None:

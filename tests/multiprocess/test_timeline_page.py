@@ -17,7 +17,7 @@ from launch_support import run_script
 from page_colours import COLOURS, contrast, luminance
 from test_timeline import timeline
 from timeline_records import enlarge
-from timeline_words import label, percent_text, size_text, time_text
+from timeline_words import causes, label, percent_text, size_text, time_text
 
 pytestmark = pytest.mark.skipif(
     PROGRAM is None, reason="chromium-headless-shell is not installed (make setup)"
@@ -133,7 +133,7 @@ def test_bars_are_as_long_as_the_json_says(which: str, page: Page, pages: Dict[s
     bars = page.evaluate(BARS % "#steps")
     assert len(bars) == found["steps"]
     for (said, parts), step in zip(bars, found["by_step"]):
-        assert said == label(f"step {step['step']}", step["length_ns"], step["shares"])
+        assert said == label(f"step {step['step']}", step["length_ns"], step["shares"], causes(step))
         heights = {share: height for share, _, height in parts}
         for i, ns in enumerate(step["shares"].values()):
             assert heights.get(i, 0) == pytest.approx(ns / longest * 240, abs=0.06)
@@ -142,7 +142,7 @@ def test_bars_are_as_long_as_the_json_says(which: str, page: Page, pages: Dict[s
     bars = page.evaluate(BARS % "#ranks")
     assert len(bars) == found["ranks"]
     for (said, parts), rank in zip(bars, ranks):
-        assert said == label(f"rank {rank['rank']}", sum(rank["shares"].values()), rank["shares"])
+        assert said == label(f"rank {rank['rank']}", sum(rank["shares"].values()), rank["shares"], {})
         widths = {share: width for share, width, _ in parts}
         for i, ns in enumerate(rank["shares"].values()):
             assert widths.get(i, 0) == pytest.approx(ns / longest * 296, abs=0.06)
