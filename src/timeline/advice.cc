@@ -2,11 +2,13 @@
 
 #include "timeline/summary.h"
 #include "timeline/units.h"
+#include "timeline/words.h"
 
 namespace rueda::timeline {
 namespace {
 
 constexpr double kMostlyPlanned = 0.5;
+constexpr int64_t kFewSteps = 10;  // of fewer no rank is called slow
 constexpr size_t kShownSteps = 8;  // of those in which a rank held the others up
 
 double part(const Summary& summary, Share share) {
@@ -18,18 +20,32 @@ bool is_one_host(const Summary& summary) {
       summary.by_rank, [&](const RankSummary& rank) { return rank.host == summary.by_rank.front().host; });
 }
 
-std::string why_late(const RankSummary& rank) {
+bool measures_input(const Summary& summary) {
+  return std::ranges::any_of(summary.by_rank, [](const RankSummary& rank) {
+    return rank.shares[static_cast<size_t>(Share::kInput)] > 0;
+  });
+}
+
+std::string why_late(const Summary& summary, const RankSummary& rank) {
   switch (rank.why) {
     case Lateness::kCompute:
-      return "it computes " + time_text(rank.delay) +
-             " longer than the median rank, or sleeps. Look at what else runs on its cores, at their clock "
-             "rate "
-             "and cooling, and at batches that are larger than those of other ranks";
+      return "it computes " + time_text(rank.delay) + " longer than the median rank, or " +
+             (measures_input(summary) ? "sleeps."
+                                      : "sleeps, or waits for its data loader: no rank measures its input, "
+                                        "which counts as compute "
+                                        "then (hvd.timed_input measures it).") +
+             " Look at what else runs on its cores, at their clock rate and cooling, and at batches that are "
+             "larger than those of other ranks";
     case Lateness::kInput:
       return "it waits " + time_text(rank.delay) +
              " longer for its input than the median rank. Look at the storage that it reads, and give its "
              "data "
              "loader more workers or a longer prefetch queue";
+    case Lateness::kTransfer:
+      return "its transfers last " + time_text(rank.delay) + " longer than those of the median rank, " +
+             (slow_links_of(summary).empty()
+                  ? "so it comes later to the next ones. Look at its link and at what else runs on its cores"
+                  : "because of the slow links");
     case Lateness::kNone:
     case Lateness::kRarely:
     case Lateness::kUnknown:
@@ -87,6 +103,16 @@ void advise_in_turn(const Summary& summary, std::vector<Advice>& advice) {
   const auto ranks = static_cast<double>(summary.by_rank.size());
   waited *= (ranks - 1) / ranks;  // cost: of a rank among the others
   if (most == nullptr || waited < kWorthAdviceInTurn * summary.step_length) return;
+  if (summary.has_steps && summary.steps < kFewSteps) {
+    advice.push_back(
+        {waited / summary.step_length,
+         fmt::format("Ranks wait {} of each step for one another, most of all for rank {} (host {}). {} too "
+                     "few to tell whether a rank is slow: record {} or more.",
+                     time_text(waited), most->rank, most->host,
+                     summary.steps == 1 ? "1 step is" : fmt::format("{} steps are", summary.steps),
+                     kFewSteps)});
+    return;
+  }
   const bool is_beside =
       std::ranges::any_of(summary.by_rank, [&](const RankSummary& rank) { return has_cause(summary, rank); });
   advice.push_back(
@@ -118,7 +144,7 @@ void advise_ranks(const Summary& summary, std::vector<Advice>& advice) {
       continue;
     }
     advice.push_back({gain, fmt::format("The other ranks wait {} of each step for rank {} (host {}): {}.{}",
-                                        time_text(rank.cost), rank.rank, rank.host, why_late(rank),
+                                        time_text(rank.cost), rank.rank, rank.host, why_late(summary, rank),
                                         when_late(summary, rank))});
   }
 }
@@ -144,60 +170,63 @@ double advise_links(const Summary& summary, std::vector<Advice>& advice) {
     most = std::max(most, saved);
     return saved;
   };
+  double best_out = 0, best_in = 0;
+  for (const LinkSummary& link : summary.links) {
+    best_out = std::max(best_out, link.out_gbps);
+    best_in = std::max(best_in, link.in_gbps);
+  }
   for (const LinkSummary& link : summary.links) {
     if (!link.is_slow_out && !link.is_slow_in) continue;
-    double best = 0;
-    for (const LinkSummary& other : summary.links)
-      best = std::max(best, link.is_slow_out ? other.out_gbps : other.in_gbps);
-    const double mine = link.is_slow_out ? link.out_gbps : link.in_gbps;
-    const char* const does = link.is_slow_out && link.is_slow_in ? "sends and receives"
-                             : link.is_slow_out                  ? "sends"
-                                                                 : "receives";
+    double saved = 0;
+    std::string does;
+    const auto add = [&](const char* what, double mine, double best) {
+      saved = std::max(saved, gain(mine, best));
+      does += fmt::format("{}{} at {} (the best rank: {})", does.empty() ? "" : " and ", what,
+                          gbps_text(mine), gbps_text(best));
+    };
+    if (link.is_slow_out) add("sends", link.out_gbps, best_out);
+    if (link.is_slow_in) add("receives", link.in_gbps, best_in);
     advice.push_back(
-        {gain(mine, best),
-         fmt::format("The link of rank {} is slow: it {} at {:.3g} GB/s on a busy connection, and the best "
-                     "rank at {:.3g} GB/s. All ranks wait for it. Look at its cable, its port and its "
-                     "speed (ethtool), and at other traffic of its host.",
-                     link.rank, does, mine, best)});
+        {saved,
+         fmt::format("The link of {} is slow: it {} on a busy connection. All ranks wait for it. Look "
+                     "at its cable, its port and its speed (ethtool), and at other traffic of its host.",
+                     rank_text(summary, link.rank), does)});
   }
   for (const trace::SlowLink& pair : summary.slow_pairs)
     advice.push_back(
         {gain(pair.speed, pair.usual),
-         fmt::format(
-             "The link {} rank {} {} rank {} is slow: bytes move at {:.3g} GB/s on a busy connection, "
-             "and at {:.3g} GB/s between other ranks. All ranks wait for it. Look at the cables and "
-             "switches between their hosts, and at other traffic there.",
-             pair.receives ? "between" : "from", pair.end, pair.receives ? "and" : "to", pair.other,
-             pair.speed, pair.usual)});
+         fmt::format("The link {} is slow: bytes move at {} on a busy connection, and at {} between other "
+                     "ranks. All ranks wait for it. Look at the cables and switches between their hosts, and "
+                     "at other traffic there.",
+                     link_text(summary, pair), gbps_text(pair.speed), gbps_text(pair.usual))});
   for (const SlowTime& time : summary.slow_times) {
     const double length = static_cast<double>(summary.steps) * summary.step_length;
-    const std::string which =
-        time.link.other < 0 ? fmt::format("of rank {}", time.link.end)
-                            : fmt::format("between rank {} and rank {}", time.link.end, time.link.other);
     advice.push_back(
         {gain(time.link.speed, time.link.usual, std::min(1.0, (time.until - time.from) / length)),
-         fmt::format("The link {} was slow from {} to {} after the beginning: down to {:.3g} GB/s on a busy "
-                     "connection, and others do {:.3g} GB/s. Look at what else its host, and the switch, "
-                     "carried then.",
-                     which, time_text(time.from), time_text(time.until), time.link.speed, time.link.usual)});
+         fmt::format("The link {} was slow from {} to {} after the beginning: down to {} on a busy "
+                     "connection, and others do {}. Look at what else {}, and the switch, carried then.",
+                     link_text(summary, time.link), time_text(time.from), time_text(time.until),
+                     gbps_text(time.link.speed), gbps_text(time.link.usual),
+                     time.link.other < 0 ? "its host" : "these hosts")});
   }
   return most;
 }
 
 // by_links: what faster links save, which is said already.
 void advise_transfer(const Summary& summary, double by_links, std::vector<Advice>& advice) {
-  const double transfer = part(summary, Share::kTransfer);
-  if (transfer >= kWorthAdvice) {
-    const std::string speed =
-        summary.bus_gbps > 0 ? fmt::format(" at {:.3g} GB/s for each rank", summary.bus_gbps) : std::string();
+  const double rest = part(summary, Share::kTransfer) - by_links;
+  if (rest >= kWorthAdvice) {
+    const std::string speed = summary.bus_gbps > 0 && by_links <= 0
+                                  ? fmt::format(" at {:.3g} GB/s for each rank", summary.bus_gbps)
+                                  : std::string();
     advice.push_back(
-        {transfer - by_links,
-         fmt::format(
-             "Training stands still for {} of a step while bytes are transferred{}. `rueda bench "
-             "allreduce` says whether the {} gives more. compression=Compression.fp16 halves the bytes, "
-             "backward_passes_per_step=N sends them less often, and a larger batch hides more of them.",
-             time_text(summary.shares[static_cast<size_t>(Share::kTransfer)]), speed,
-             is_one_host(summary) ? "host" : "network")});
+        {rest,
+         fmt::format("{}raining stands still for {} of a step while bytes are transferred{}. `rueda bench "
+                     "allreduce` says whether the {} gives more. compression=Compression.fp16 halves the "
+                     "bytes, backward_passes_per_step=N sends them less often, and a larger batch hides "
+                     "more of them.",
+                     by_links > 0 ? "Apart from slow links, t" : "T", time_text(rest * summary.step_length),
+                     speed, is_one_host(summary) ? "host" : "network")});
   }
   const double packing = part(summary, Share::kPacking);
   if (packing >= kWorthAdvice)
@@ -251,6 +280,7 @@ std::vector<Advice> advise(const Summary& summary) {
   advise_transfer(summary, advise_links(summary, advice), advice);
   advise_cores(summary, advice);
   advise_negotiation(summary, advice);
+  std::erase_if(advice, [](const Advice& one) { return one.gain < kWorthAdvice; });
   std::ranges::stable_sort(advice, std::greater<>(), &Advice::gain);
   return advice;
 }

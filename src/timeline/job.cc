@@ -90,6 +90,25 @@ void count(const Span& span, RankFile& file) {
   }
 }
 
+// Counts the steps of a rank in which it had calls, and those of them in which it waited.
+class WaitCounter {
+ public:
+  void mark(RankFile& file) {
+    if (has_marked_ && calls_ > 0) {
+      ++file.steps_with_calls;
+      file.steps_with_waits += file.waits > waits_ ? 1 : 0;
+    }
+    has_marked_ = true;
+    calls_ = 0;
+    waits_ = file.waits;
+  }
+  void call() { ++calls_; }
+
+ private:
+  bool has_marked_ = false;  // what comes before the first step is no step
+  int64_t calls_ = 0, waits_ = 0;
+};
+
 Result<Scan> scan(const std::string& path, Names& names) {
   Result<RecordReader> reader = RecordReader::open(path, names);
   if (!reader.is_ok()) return reader.status();
@@ -97,6 +116,7 @@ Result<Scan> scan(const std::string& path, Names& names) {
   scan.path = path;
   RankFile* file = nullptr;
   Epoch at = 0;
+  std::map<Epoch, WaitCounter> waits;
   while (const Record* record = reader.value().next()) {
     if (const auto* epoch = std::get_if<EpochRecord>(record)) {
       const auto [found, is_new] = scan.epochs.try_emplace(at = epoch->epoch);
@@ -114,12 +134,14 @@ Result<Scan> scan(const std::string& path, Names& names) {
     } else if (file != nullptr) {
       if (const auto* call = std::get_if<Call>(record)) {
         count(*call, *file);
+        waits[at].call();
         file->losses.note(call->ended, false);
       }
       if (const auto* span = std::get_if<Span>(record)) {
         count(*span, *file);
         if (span->kind == SpanKind::kStep) {
           scan.sources[at].add(span->value, span->begin);
+          waits[at].mark(*file);
           file->losses.note(span->begin, true);
         }
       }
@@ -279,6 +301,16 @@ void remark(const std::vector<Scan>& scans, Job& job) {
 }
 
 }  // namespace
+
+bool says_when_it_waits(const Job& job) {
+  int64_t waits = 0, steps_with_calls = 0, steps_with_waits = 0;
+  for (const RankFile& file : job.ranks) {
+    waits += file.waits;
+    steps_with_calls += file.steps_with_calls;
+    steps_with_waits += file.steps_with_waits;
+  }
+  return steps_with_calls > 0 ? 2 * steps_with_waits >= steps_with_calls : waits > 0;
+}
 
 Result<std::vector<std::string>> find_files(const std::vector<std::string>& arguments) {
   std::vector<std::string> paths;

@@ -27,7 +27,8 @@ struct RankFile {
   int64_t calls = 0;
   Losses losses;  // records that could not be written
   Steps steps;
-  int64_t waits = 0;  // of the program for a call, as far as it says
+  int64_t waits = 0;                                   // of the program for a call, as far as it says
+  int64_t steps_with_calls = 0, steps_with_waits = 0;  // between marks; those with waits are among the others
   int64_t plans = 0, planned_calls = 0;
   std::map<std::string, int64_t> departures;  // why plans ended
   std::string failure;                        // why the epoch broke; empty: it did not
@@ -59,6 +60,11 @@ struct Job {
   std::vector<RankFile> ranks;       // sorted; those whose files were given
   std::vector<std::string> remarks;  // what the user should know of the files, each a sentence
 };
+
+// Whether the program says when it waits for calls. One that runs its steps in compiled functions may still
+// wait for a broadcast or a metric now and then, so a part of the steps is not enough. Without marks any wait
+// counts.
+bool says_when_it_waits(const Job& job);
 
 // "t.json" stands for the files beside it, a folder for the record files in it. Fails if there are none.
 Result<std::vector<std::string>> find_files(const std::vector<std::string>& arguments);

@@ -31,8 +31,9 @@ void LinkUses::count(Rank rank, const RankStep& step) {
   }
 }
 
-void LinkUses::add_step(const Job& job, std::span<const std::vector<RankStep>* const> parts,
-                        const std::vector<std::vector<Interval>>& transfers) {
+std::map<LinkTimes::Link, Nanos> LinkUses::add_step(const Job& job,
+                                                    std::span<const std::vector<RankStep>* const> parts,
+                                                    const std::vector<std::vector<Interval>>& transfers) {
   LinkTimes times;
   for (size_t i = 0; i < job.ranks.size(); ++i) {
     const Rank rank = job.ranks[i].rank;
@@ -48,11 +49,12 @@ void LinkUses::add_step(const Job& job, std::span<const std::vector<RankStep>* c
     has_messages_ = has_messages_ || !messages.empty();
     times.add(rank, messages);
   }
-  if (!has_messages_) return;
   std::map<LinkTimes::Link, Nanos> blocked;
+  if (!has_messages_) return blocked;
   for (size_t i = 0; i < job.ranks.size(); ++i)
     off_links_ += times.divide(job.ranks[i].rank, transfers[i], blocked);
   for (const auto& [link, time] : blocked) uses_[link].blocked += time;
+  return blocked;
 }
 
 void LinkUses::finish(const Job& job, Summary& summary) const {

@@ -21,9 +21,10 @@ class LinkUses {
   void add(const Job& job, const std::vector<RankStep>& steps);
   void forget(const Job& job, const std::vector<RankStep>& steps);
   // One step of all ranks. parts: the step and the next one, with the messages that end there. transfers:
-  // when each rank was blocked in a transfer.
-  void add_step(const Job& job, std::span<const std::vector<RankStep>* const> parts,
-                const std::vector<std::vector<Interval>>& transfers);
+  // when each rank was blocked in a transfer. Returns for how long links blocked all ranks together.
+  std::map<LinkTimes::Link, Nanos> add_step(const Job& job,
+                                            std::span<const std::vector<RankStep>* const> parts,
+                                            const std::vector<std::vector<Interval>>& transfers);
   void finish(const Job& job, Summary& summary) const;
 
  private:

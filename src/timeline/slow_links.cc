@@ -27,6 +27,30 @@ trace::LinkTotals totals_of(const Job& job, Nanos from, Nanos until) {
 
 using Ends = std::pair<Rank, Rank>;
 
+bool is_slow_rank(const Summary& summary, Rank rank) {
+  if (rank < 0) return false;
+  const LinkSummary& link = summary.links[static_cast<size_t>(rank)];
+  return link.is_slow_out || link.is_slow_in;
+}
+
+// What a slow rank exchanges with another one is slow for the same reason.
+void leave_out_what_is_said(Summary& summary) {
+  std::erase_if(summary.slow_pairs, [&](const trace::SlowLink& pair) {
+    return is_slow_rank(summary, pair.end) || is_slow_rank(summary, pair.other);
+  });
+}
+
+// The same for a part of the job.
+void leave_out_what_is_said_of_times(Summary& summary) {
+  const std::vector<SlowTime> all = summary.slow_times;
+  std::erase_if(summary.slow_times, [&](const SlowTime& one) {
+    return one.link.other >= 0 && std::ranges::any_of(all, [&](const SlowTime& rank) {
+             const bool is_end = rank.link.end == one.link.end || rank.link.end == one.link.other;
+             return rank.link.other < 0 && is_end && rank.from < one.until && one.from < rank.until;
+           });
+  });
+}
+
 // A link that has been slow in some windows in a row.
 struct Run {
   SlowTime time;
@@ -71,9 +95,8 @@ class Windows {
   void end(const Run& run, Nanos until) {
     const trace::SlowLink& link = run.time.link;
     const auto is_same = [&](const trace::SlowLink& other) { return ends_of(other) == ends_of(link); };
-    const bool is_said = link.other < 0 ? summary_.links[static_cast<size_t>(link.end)].is_slow_out ||
-                                              summary_.links[static_cast<size_t>(link.end)].is_slow_in
-                                        : std::ranges::any_of(summary_.slow_pairs, is_same);
+    const bool is_said = is_slow_rank(summary_, link.end) || is_slow_rank(summary_, link.other) ||
+                         (link.other >= 0 && std::ranges::any_of(summary_.slow_pairs, is_same));
     if (is_said || !run.is_certain(until)) return;
     SlowTime& made = summary_.slow_times.emplace_back(run.time);
     made.from = static_cast<double>(run.began - begin_);
@@ -123,7 +146,9 @@ void judge_links(const Job& job, Summary& summary) {
     link.is_slow_out = slow.sends;
     link.is_slow_in = slow.receives;
   }
+  leave_out_what_is_said(summary);
   judge_windows(job, summary);
+  leave_out_what_is_said_of_times(summary);
 }
 
 }  // namespace rueda::timeline

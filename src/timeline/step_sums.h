@@ -27,6 +27,15 @@ class StepSums {
     sums_[at] += value;
   }
 
+  // Of the steps in the range, and of those that are taken together with them.
+  [[nodiscard]] double sum(const StepRange& range) const {
+    double sum = 0;
+    for (auto at = static_cast<size_t>(range.first / together_);
+         at < sums_.size() && static_cast<int64_t>(at) * together_ <= range.last; ++at)
+      sum += sums_[at];
+    return sum;
+  }
+
   // The fewest steps in a row that hold this part of the sum of all, of which there are so many.
   [[nodiscard]] StepRange shortest_with(double part, int64_t steps) const {
     const double needed = part * std::accumulate(sums_.begin(), sums_.end(), 0.0);

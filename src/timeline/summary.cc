@@ -10,6 +10,7 @@
 #include "timeline/arrivals.h"
 #include "timeline/link_uses.h"
 #include "timeline/slow_links.h"
+#include "timeline/step_rows.h"
 #include "timeline/step_stream.h"
 #include "timeline/step_sums.h"
 #include "timeline/transfers.h"
@@ -22,7 +23,9 @@ constexpr size_t kMaxStepRows = 2'048;  // beyond, steps are taken together
 constexpr size_t kKeptWaits = 32;
 constexpr int64_t kManySteps = 10;  // among few, one step weighs much by chance
 constexpr double kAlmostAll = 0.9;
-constexpr int64_t kRare = 20;  // one of so many steps
+constexpr double kMostSteps = 2.0 / 3;  // in healthy jobs of two ranks one decides up to 56 % of the steps
+constexpr int64_t kRare = 20;           // one of so many steps
+constexpr double kAsLong = 0.1;         // of the longest wait: it is of the same kind
 constexpr size_t kMaxKeptLengths = 1u << 20;
 
 class Summarizer {
@@ -33,7 +36,7 @@ class Summarizer {
     summary_.size = job.size;
     summary_.files = static_cast<Rank>(job.ranks.size());
     summary_.has_steps = division.window == 0;
-    summary_.knows_waits = std::ranges::any_of(job.ranks, [](const RankFile& f) { return f.waits > 0; });
+    summary_.knows_waits = says_when_it_waits(job);
     summary_.remarks = job.remarks;
     if (division.is_part)
       summary_.remarks.push_back(
@@ -44,7 +47,9 @@ class Summarizer {
       rank.host = file.host;
       compute_.emplace_back();
       input_.emplace_back();
+      transfer_.emplace_back();
       waits_.emplace_back();
+      decided_.emplace_back();
       summary_.plans = std::max(summary_.plans, file.plans);
       for (const auto& [why, count] : file.departures) summary_.departures[why] += count;
     }
@@ -96,6 +101,8 @@ class Summarizer {
   void add_rank(size_t i, const Attribution& attribution);
   void note_waits(const std::vector<Times>& shares);
   void finish_ranks();
+  [[nodiscard]] bool is_slow(size_t i, double all_waited) const;
+  [[nodiscard]] bool decides_most(const StepRange& when, size_t i) const;
 
   const Job& job_;
   Division division_;
@@ -105,9 +112,10 @@ class Summarizer {
   Summary summary_;
   Nanos hidden_ = 0, under_way_ = 0, attributed_ = 0, measured_ = 0;
   std::vector<double> lengths_;
-  std::vector<Typical> compute_, input_;         // by the order of the ranks
-  std::vector<StepSums> waits_;                  // for each, of the average other rank
-  std::unordered_map<Rank, double> waited_for_;  // in this step: for whom, by all ranks
+  std::vector<Typical> compute_, input_, transfer_;  // by the order of the ranks
+  std::vector<StepSums> waits_;                      // for each, of the average other rank
+  std::vector<StepSums> decided_;                    // in which steps each waited least
+  std::unordered_map<Rank, double> waited_for_;      // in this step: for whom, by all ranks
 };
 
 RankStepTimes Summarizer::times_of(size_t i, const RankStep& step, const RankStep* next) {
@@ -147,6 +155,7 @@ void Summarizer::note_waits(const std::vector<Times>& shares) {
                 input = shares[i][static_cast<size_t>(Share::kInput)];
     compute_[i].add(static_cast<double>(compute));
     input_[i].add(static_cast<double>(input));
+    transfer_[i].add(static_cast<double>(shares[i][static_cast<size_t>(Share::kTransfer)]));
     const auto at = waited_for_.find(rank.rank);
     if (at == waited_for_.end()) continue;
     rank.cost += at->second / others;  // of all steps, until they are finished
@@ -179,25 +188,27 @@ void Summarizer::add_step(const Steps& steps, const Steps& next) {
       row.shares[s] += static_cast<double>(attribution.shares[s]) / static_cast<double>(steps.size());
   }
   const std::array<const Steps*, 2> parts = {&steps, &next};
-  link_uses_.add_step(job_, std::span(parts).first(next.empty() ? 1 : 2), transfers);
+  const auto ranks = static_cast<double>(steps.size());
+  for (const auto& [whom, time] : waited_for_) row.waiting_for.emplace_back(whom, time / ranks);
+  for (const auto& [link, time] :
+       link_uses_.add_step(job_, std::span(parts).first(next.empty() ? 1 : 2), transfers))
+    row.transfer_on.emplace_back(link, static_cast<double>(time) / ranks);
+  keep_largest(row.waiting_for);
+  keep_largest(row.transfer_on);
   note_waits(shares);
   ++summary_.by_rank[critical].critical;
+  decided_[critical].add(summary_.steps, 1);
   for (size_t s = 0; s < kShares; ++s) summary_.critical[s] += static_cast<double>(shares[critical][s]);
   ++summary_.steps;
   if (lengths_.size() < kMaxKeptLengths) lengths_.push_back(row.length);
   summary_.by_step.push_back(row);
   if (summary_.by_step.size() <= kMaxStepRows) return;
-  // Two rows become one.
   std::vector<StepSummary> half;
-  for (size_t i = 0; i + 1 < summary_.by_step.size(); i += 2) {
-    const StepSummary &a = summary_.by_step[i], &b = summary_.by_step[i + 1];
-    const auto x = static_cast<double>(a.count), y = static_cast<double>(b.count);
-    StepSummary both{.first = a.first, .count = a.count + b.count};
-    both.length = (a.length * x + b.length * y) / (x + y);
-    for (size_t s = 0; s < kShares; ++s) both.shares[s] = (a.shares[s] * x + b.shares[s] * y) / (x + y);
-    half.push_back(both);
+  for (std::span<const StepSummary> left = summary_.by_step; !left.empty();) {
+    const size_t two = std::min<size_t>(2, left.size());
+    half.push_back(together(left.first(two)));
+    left = left.subspan(two);
   }
-  if (summary_.by_step.size() % 2 == 1) half.push_back(summary_.by_step.back());
   summary_.by_step = std::move(half);
 }
 
@@ -208,41 +219,74 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// How many waits are as long as a step, if they are few and longer together than all others; else 0.
+// How many waits are as long as a step, if they are few and longer together than all others; else 0. Where
+// steps are short, chance makes waits of a step as well: what is far shorter than the longest one is left
+// out.
 size_t few_of(const RankSummary& rank, int64_t steps, double step) {
-  if (steps < kManySteps) return 0;
+  if (steps < kManySteps || rank.worst.empty()) return 0;
+  const double least = std::max(step, kAsLong * rank.worst.front().time);
   size_t count = 0;
   double sum = 0;
-  for (; count < rank.worst.size() && rank.worst[count].time >= step; ++count) sum += rank.worst[count].time;
+  for (; count < rank.worst.size() && rank.worst[count].time >= least; ++count) sum += rank.worst[count].time;
   const bool are_few = count < kKeptWaits && std::cmp_less_equal(count, steps / kRare + 1);
   return are_few && sum > rank.cost * static_cast<double>(steps) / 2 ? count : 0;
+}
+
+bool Summarizer::decides_most(const StepRange& when, size_t i) const {
+  return when.count() >= kManySteps &&
+         decided_[i].sum(when) >= kMostSteps * static_cast<double>(when.count());
+}
+
+// Whether a rank does not only come last by chance, as each of some equal ranks does in its turn. all_waited:
+// of a step, for all ranks.
+bool Summarizer::is_slow(size_t i, double all_waited) const {
+  const RankSummary& rank = summary_.by_rank[i];
+  if (!summary_.has_steps && rank.cost >= kMostSteps * all_waited) return true;  // a window has many steps
+  if (summary_.has_steps && summary_.steps < kManySteps) return false;
+  if (rank.delay >= all_waited / 2) return true;  // two slow ranks decide half of the steps each
+  const StepRange all{.first = 0, .last = summary_.steps - 1};
+  return decides_most(rank.late_in.count() > 0 ? rank.late_in : all, i);
+}
+
+// What each rank does more than the median rank in most steps.
+std::vector<double> more_than_median(const std::vector<Typical>& ranks) {
+  std::vector<double> more;
+  for (const Typical& rank : ranks) more.push_back(rank.mean());
+  const double usual = median(more);
+  for (double& each : more) each -= usual;
+  return more;
 }
 
 // Why the others wait for a rank: it computes for longer than most, or waits for its input for longer.
 void Summarizer::finish_ranks() {
   const auto steps = static_cast<double>(summary_.steps);
   const double step = median(lengths_);
-  std::vector<double> compute, input;
+  const std::vector<double> compute = more_than_median(compute_), input = more_than_median(input_),
+                            transfer = more_than_median(transfer_);
+  double all_waited = 0;
   for (RankSummary& rank : summary_.by_rank) {
     for (double& share : rank.shares) share /= steps;
-    compute.push_back(compute_[compute.size()].mean());
-    input.push_back(input_[input.size()].mean());
+    rank.cost /= steps;
+    all_waited += rank.cost;
   }
   for (size_t i = 0; i < summary_.by_rank.size(); ++i) {
     RankSummary& rank = summary_.by_rank[i];
-    rank.cost /= steps;
     rank.last = arrivals_.last_of(rank.rank);
-    const double more_compute = compute[i] - median(compute), more_input = input[i] - median(input);
-    rank.delay = std::max({more_compute, more_input, 0.0});
+    rank.delay = std::max({compute[i], input[i], 0.0});
     if (rank.cost <= 0) continue;
     const size_t few = few_of(rank, summary_.steps, step);
     if (few > 0) rank.worst.resize(few);
-    rank.why = few > 0                      ? Lateness::kRarely
-               : rank.delay < rank.cost / 4 ? Lateness::kUnknown
-               : more_input > more_compute  ? Lateness::kInput
-                                            : Lateness::kCompute;
     const StepRange most = waits_[i].shortest_with(kAlmostAll, summary_.steps);
     if (few == 0 && summary_.steps >= kManySteps && most.count() <= summary_.steps / 2) rank.late_in = most;
+    const bool is_explained = rank.delay >= rank.cost / 4 && is_slow(i, all_waited);
+    const bool is_in_transfers =
+        transfer[i] >= rank.cost / 2 && decides_most({.first = 0, .last = summary_.steps - 1}, i);
+    rank.why = few > 0                            ? Lateness::kRarely
+               : !is_explained && is_in_transfers ? Lateness::kTransfer
+               : !is_explained                    ? Lateness::kUnknown
+               : input[i] > compute[i]            ? Lateness::kInput
+                                                  : Lateness::kCompute;
+    if (rank.why == Lateness::kTransfer) rank.delay = transfer[i];
   }
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rueda/base/status.h"
@@ -15,16 +16,22 @@ namespace rueda::timeline {
 
 using Shares = std::array<double, kShares>;  // nanoseconds
 
+using LinkEnds = std::pair<Rank, Rank>;  // from, to
+
 // The mean over the ranks. Long jobs: over several steps in a row.
 struct StepSummary {
   int64_t first = 0, count = 1;  // steps
   double length = 0;             // of one, in nanoseconds
   Shares shares{};               // of one
+  // Of the shares, for whom ranks waited, and on which links bytes were (empty without messages): the largest
+  // few, most first.
+  std::vector<std::pair<Rank, double>> waiting_for = {};
+  std::vector<std::pair<LinkEnds, double>> transfer_on = {};
 };
 
-// kRarely: in few steps the others waited for it longer than in all others together, and for as long as a
-// step takes.
-enum class Lateness : uint8_t { kNone, kCompute, kInput, kRarely, kUnknown };
+// kTransfer: its transfers last longer, so it comes later to the next ones. kRarely: in few steps the others
+// waited for it longer than in all others together, and for as long as a step takes.
+enum class Lateness : uint8_t { kNone, kCompute, kInput, kTransfer, kRarely, kUnknown };
 
 // For how long the average other rank waited for a rank in one step, in nanoseconds.
 struct LongWait {
@@ -41,7 +48,8 @@ struct RankSummary {
   int64_t critical = 0;  // in how many steps it waited least for others, so that it decided their length
   double cost = 0;       // nanoseconds of a step that the average other rank waited for it
   std::vector<LongWait> worst;  // the longest first; a few
-  double delay = 0;  // of a step: how much more it computed, or waited for input, than the median rank
+  double delay =
+      0;  // of a step: how much more it computed, waited for input or transferred than the median rank
   Lateness why = Lateness::kNone;
   StepRange late_in = {};  // almost all that others waited for it; none: that was no part of the job
 };

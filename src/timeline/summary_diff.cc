@@ -67,6 +67,38 @@ std::string rank_changes(const Summary& before, const Summary& after) {
   return text.empty() ? text : "\nRanks that changed most\n" + text;
 }
 
+// Links that are slow in one job and not in the other.
+std::vector<trace::SlowLink> only_in(const Summary& one, const Summary& other) {
+  std::vector<trace::SlowLink> links = slow_links_of(one);
+  std::erase_if(links, [theirs = slow_links_of(other)](const trace::SlowLink& link) {
+    return std::ranges::any_of(theirs,
+                               [&](const trace::SlowLink& their) { return ends_of(their) == ends_of(link); });
+  });
+  return links;
+}
+
+std::string link_changes(const Summary& before, const Summary& after) {
+  std::string text;
+  const auto add = [&](const Summary& one, const Summary& other, std::string_view when) {
+    for (const trace::SlowLink& link : only_in(one, other))
+      text += fmt::format("The link {} is slow in the job {} alone: {} on a busy connection.\n",
+                          link_text(one, link), when, gbps_text(link.speed));
+  };
+  add(after, before, "after");
+  add(before, after, "before");
+  return text;
+}
+
+Json links_json(const std::vector<trace::SlowLink>& links) {
+  Json json = Json::array();
+  for (const trace::SlowLink& link : links) {
+    Json ranks = Json::array({link.end});
+    if (link.other >= 0) ranks.push_back(link.other);
+    json.push_back({{"ranks", ranks}, {"gbps", link.speed}});
+  }
+  return json;
+}
+
 bool differ(double a, double b, double factor) { return std::max(a, b) > factor * std::min(a, b); }
 
 std::set<std::string> hosts_of(const Summary& summary) {
@@ -168,12 +200,15 @@ std::string diff_text(const Summary& before, const Summary& after) {
                       percent_text(after.overlap));
   text += fmt::format("{:<14}{:>12}{:>12}\n", "GB/s", fmt::format("{:.3g}", before.bus_gbps),
                       fmt::format("{:.3g}", after.bus_gbps));
-  return for_terminal(text + "\n" + verdict(before, after) + rank_changes(before, after));
+  return for_terminal(text + "\n" + verdict(before, after) + link_changes(before, after) +
+                      rank_changes(before, after));
 }
 
 std::string diff_json(const Summary& before, const Summary& after) {
   Json json = {{"before", job_json(before)}, {"after", job_json(after)}, {"notes", Json::array()}};
   if (before.steps > 0 && after.steps > 0) json["notes"] = notes_of(before, after);
+  json["slow_only_before"] = links_json(only_in(before, after));
+  json["slow_only_after"] = links_json(only_in(after, before));
   Json& ranks = json["by_rank"] = Json::array();
   for (const RankChange& one : changes_of(before, after))
     ranks.push_back({{"rank", one.after->rank},

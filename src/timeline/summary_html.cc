@@ -2,10 +2,12 @@
 // by keyboard, and what they show is also text.
 #include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 
 #include "rueda/base/markup.h"
 #include "timeline/page_text.h"
+#include "timeline/step_rows.h"
 #include "timeline/summary.h"
 #include "timeline/units.h"
 #include "timeline/words.h"
@@ -79,21 +81,11 @@ std::string table(std::string_view label, std::string_view heads, std::string_vi
 }
 
 std::vector<StepSummary> columns_of(const std::vector<StepSummary>& steps) {
-  const auto together = static_cast<size_t>((std::ssize(steps) + kMostColumns - 1) / kMostColumns);
-  if (together <= 1) return steps;
+  const auto count = static_cast<size_t>((std::ssize(steps) + kMostColumns - 1) / kMostColumns);
+  if (count <= 1) return steps;
   std::vector<StepSummary> columns;
-  for (size_t i = 0; i < steps.size(); i += together) {
-    StepSummary& column = columns.emplace_back(StepSummary{.first = steps[i].first, .count = 0});
-    double rows = 0;
-    for (size_t k = i; k < std::min(i + together, steps.size()); ++k) {
-      ++rows;
-      column.count += steps[k].count;
-      column.length += steps[k].length;
-      for (size_t s = 0; s < kShares; ++s) column.shares[s] += steps[k].shares[s];
-    }
-    column.length /= rows;
-    for (double& share : column.shares) share /= rows;
-  }
+  for (size_t i = 0; i < steps.size(); i += std::min(count, steps.size() - i))
+    columns.push_back(together(std::span(steps).subspan(i, std::min(count, steps.size() - i))));
   return columns;
 }
 
@@ -146,7 +138,7 @@ std::string step_chart(const Summary& summary) {
         column.count == 1 ? fmt::format("{} {}", unit, column.first)
                           : fmt::format("{}s {} to {}", unit, column.first, column.first + column.count - 1);
     svg += fmt::format("\n<g class=\"bar\" tabindex=\"{}\" role=\"img\" aria-label=\"{}, {}: {}\">{}</g>",
-                       i == 0 ? 0 : -1, which, time_text(column.length), shares_text(column.shares, 1),
+                       i == 0 ? 0 : -1, which, time_text(column.length), step_text(column),
                        step_bar(column, static_cast<double>(i) * width, width, top));
   }
   const int64_t first = columns.empty() ? 0 : columns.front().first;
@@ -283,7 +275,10 @@ std::string steps_and_ranks(const Summary& s) {
   if (s.by_rank.size() > 1)
     text += fmt::format("<h2>Critical path</h2>\n<p>Through the rank that waits least: {}. On it: {}.</p>\n",
                         critical_ranks_text(s), shares_text(s.critical, 0));
-  return text + "<h2>Ranks, those first for which the others wait most</h2>\n" + rank_table(s);
+  text += "<h2>Ranks, those first for which the others wait most</h2>\n" + rank_table(s);
+  if (const std::string late = late_transfers_text(s); !late.empty())
+    text += "<p>" + sentence(late) + "</p>\n";
+  return text;
 }
 
 }  // namespace

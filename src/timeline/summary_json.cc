@@ -14,6 +14,8 @@ std::string_view name_of_lateness(Lateness why) {
       return "compute";
     case Lateness::kInput:
       return "input";
+    case Lateness::kTransfer:
+      return "transfer";
     case Lateness::kRarely:
       return "rarely";
     case Lateness::kUnknown:
@@ -25,6 +27,19 @@ std::string_view name_of_lateness(Lateness why) {
 Json waits_json(const std::vector<LongWait>& waits) {
   Json json = Json::array();
   for (const LongWait& one : waits) json.push_back({{"step", one.step}, {"ns", one.time}});
+  return json;
+}
+
+Json waiting_json(const StepSummary& step) {
+  Json json = Json::array();
+  for (const auto& [rank, time] : step.waiting_for) json.push_back({{"rank", rank}, {"ns", time}});
+  return json;
+}
+
+Json transfer_json(const StepSummary& step) {
+  Json json = Json::array();
+  for (const auto& [link, time] : step.transfer_on)
+    json.push_back({{"from", link.first}, {"to", link.second}, {"ns", time}});
   return json;
 }
 
@@ -102,7 +117,9 @@ std::string as_json(const Summary& s) {
     by_step.push_back({{"step", step.first},
                        {"count", step.count},
                        {"length_ns", step.length},
-                       {"shares", shares_json(step.shares)}});
+                       {"shares", shares_json(step.shares)},
+                       {"waiting_for", waiting_json(step)},
+                       {"transfer_on", transfer_json(step)}});
   Json& by_rank = json["by_rank"] = Json::array();
   for (const RankSummary& rank : s.by_rank)
     by_rank.push_back({{"rank", rank.rank},

@@ -51,7 +51,7 @@ std::string critical_path(const Summary& s) {
 
 std::string ranks(const Summary& s) {
   std::string text = "\nRanks, those first for which the others wait most\n";
-  text += fmt::format("  {:>5}  {:<16}{:>12}{:>12}{:>12}{:>12}{:>12}  {:<16}\n", "rank", "host",
+  text += fmt::format("  {:>5}  {:<16}{:>12}{:>12}{:>12}{:>12}{:>12}  {:<21}\n", "rank", "host",
                       "others wait", "last to", "compute", "input", "waiting", "why it is late");
   const std::vector<RankSummary> sorted = latest_first(s.by_rank);
   const auto of = [](const RankSummary& rank, Share share) {
@@ -66,6 +66,7 @@ std::string ranks(const Summary& s) {
   }
   if (sorted.size() > kShownRanks)
     text += fmt::format("  and {} more (--json lists all)\n", sorted.size() - kShownRanks);
+  if (const std::string late = late_transfers_text(s); !late.empty()) text += "  " + late + "\n";
   return text;
 }
 
@@ -120,8 +121,8 @@ std::string links(const Summary& s) {
   if (sorted.size() > kShownLinks) text += fmt::format("  and {} more\n", sorted.size() - kShownLinks);
   for (size_t i = 0; i < std::min(s.slow_pairs.size(), kShownLinks); ++i) {
     const trace::SlowLink& pair = s.slow_pairs[i];
-    text += fmt::format("  rank {} {} rank {}: {:.3g} GB/s  slow\n", pair.end, pair.receives ? "and" : "to",
-                        pair.other, pair.speed);
+    text += fmt::format("  rank {} {} rank {}: {}  slow\n", pair.end, pair.receives ? "and" : "to",
+                        pair.other, gbps_text(pair.speed));
   }
   return text;
 }

@@ -10,7 +10,21 @@ namespace rueda::timeline {
 namespace {
 
 constexpr size_t kShownCritical = 4;
-constexpr double kIsLate = 0.01;  // of a step for which others wait
+constexpr double kFewGbps = 0.0995;  // below, MB/s are easier to read
+constexpr double kIsLate = 0.01;     // of a step for which others wait
+
+// more(share): what follows it.
+template <class More>
+std::string shares_with(const Shares& shares, double least, const More& more) {
+  std::string text;
+  for (size_t i = 0; i < kShares; ++i) {
+    if (shares[i] <= 0 || shares[i] < least) continue;
+    const auto share = static_cast<Share>(i);
+    text +=
+        fmt::format("{}{} {}{}", text.empty() ? "" : ", ", name_of(share), time_text(shares[i]), more(share));
+  }
+  return text;
+}
 
 }  // namespace
 
@@ -47,6 +61,8 @@ std::string_view lateness_text(const Summary& summary, const RankSummary& rank) 
       return "computes longer";
     case Lateness::kInput:
       return "waits for input";
+    case Lateness::kTransfer:
+      return "transfers last longer";
     case Lateness::kRarely:
       return "in few steps";
     case Lateness::kUnknown:
@@ -56,13 +72,21 @@ std::string_view lateness_text(const Summary& summary, const RankSummary& rank) 
 }
 
 std::string shares_text(const Shares& shares, double least) {
-  std::string text;
-  for (size_t i = 0; i < kShares; ++i) {
-    if (shares[i] <= 0 || shares[i] < least) continue;
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(static_cast<Share>(i)),
-                        time_text(shares[i]));
-  }
-  return text;
+  return shares_with(shares, least, [](Share) { return std::string(); });
+}
+
+std::string step_text(const StepSummary& step) {
+  return shares_with(step.shares, 1, [&](Share share) -> std::string {
+    if (share == Share::kWaiting && !step.waiting_for.empty()) {
+      const auto& [rank, time] = step.waiting_for.front();
+      return fmt::format(", of it {} for rank {}", time_text(time), rank);
+    }
+    if (share == Share::kTransfer && !step.transfer_on.empty()) {
+      const auto& [link, time] = step.transfer_on.front();
+      return fmt::format(", of it {} from rank {} to rank {}", time_text(time), link.first, link.second);
+    }
+    return {};
+  });
 }
 
 std::string clocks_text(const Summary& s) {
@@ -124,7 +148,49 @@ std::vector<LinkCells> link_rows(const Summary& s, size_t most, std::string_view
   return rows;
 }
 
-std::string gbps_text(double gbps) { return gbps > 0 ? fmt::format("{:.3g} GB/s", gbps) : std::string("?"); }
+std::string gbps_text(double gbps) {
+  if (gbps <= 0) return "?";
+  return gbps < kFewGbps ? fmt::format("{:.3g} MB/s", gbps * 1e3) : fmt::format("{:.3g} GB/s", gbps);
+}
+
+std::string rank_text(const Summary& summary, Rank rank) {
+  const auto at = std::ranges::find(summary.by_rank, rank, &RankSummary::rank);
+  const bool has_host = at != summary.by_rank.end() && !at->host.empty();
+  return fmt::format("rank {}{}", rank, has_host ? " (host " + at->host + ")" : std::string());
+}
+
+std::string link_text(const Summary& summary, const trace::SlowLink& link) {
+  const std::string end = rank_text(summary, link.end);
+  if (link.other < 0) return "of " + end;
+  return fmt::format("{} {} {} {}", link.receives ? "between" : "from", end, link.receives ? "and" : "to",
+                     rank_text(summary, link.other));
+}
+
+std::vector<trace::SlowLink> slow_links_of(const Summary& summary) {
+  std::vector<trace::SlowLink> links;
+  for (const LinkSummary& link : summary.links) {
+    if (!link.is_slow_out && !link.is_slow_in) continue;
+    const bool is_out = link.is_slow_out && (!link.is_slow_in || link.out_gbps <= link.in_gbps);
+    links.push_back({.end = link.rank,
+                     .sends = link.is_slow_out,
+                     .receives = link.is_slow_in,
+                     .speed = is_out ? link.out_gbps : link.in_gbps});
+  }
+  links.insert(links.end(), summary.slow_pairs.begin(), summary.slow_pairs.end());
+  for (const SlowTime& time : summary.slow_times) links.push_back(time.link);
+  return links;
+}
+
+std::string late_transfers_text(const Summary& summary) {
+  const bool has_late = std::ranges::any_of(summary.by_rank, [&](const RankSummary& rank) {
+    return rank.why == Lateness::kTransfer && !lateness_text(summary, rank).empty();
+  });
+  const std::vector<trace::SlowLink> links = slow_links_of(summary);
+  if (!has_late || links.empty()) return {};
+  return fmt::format(
+      "A rank whose transfers last longer comes late to the next ones. Here the slow link {} explains it.",
+      link_text(summary, links.front()));
+}
 
 std::string for_terminal(std::string text) {
   for (char& c : text)

@@ -16,6 +16,9 @@ std::string_view lateness_text(const Summary& summary, const RankSummary& rank);
 
 // "compute 12 ms, transfer 3 ms": what takes at least that many nanoseconds.
 std::string shares_text(const Shares& shares, double least);
+// The same of a step, with what most of its waiting and of its transfers were for: "waiting 12 ms, of it 11
+// ms for rank 3".
+std::string step_text(const StepSummary& step);
 // How well clocks agree; empty for one host.
 std::string clocks_text(const Summary& summary);
 // "rank 1 in 80 % of the steps, …": through whom the critical path goes; empty for one rank.
@@ -34,7 +37,16 @@ using LinkCells = std::array<std::string, 6>;
 LinkCells link_heads(std::string_view arrow);
 std::vector<LinkCells> link_rows(const Summary& summary, size_t most, std::string_view arrow);
 
-std::string gbps_text(double gbps);  // "?": not known
+std::string gbps_text(double gbps);  // "1.2 GB/s", "35 MB/s"; "?": not known
+// "rank 2 (host a)"
+std::string rank_text(const Summary& summary, Rank rank);
+// "of rank 2 (host a)", "between rank 0 (host a) and rank 2 (host b)", "from … to …"
+std::string link_text(const Summary& summary, const trace::SlowLink& link);
+// Those that are slow all the time or for a part of the job, by their ends; no rank that is slow itself is
+// named with another one.
+std::vector<trace::SlowLink> slow_links_of(const Summary& summary);
+// Where the table of ranks blames one whose transfers last longer; "": it does not.
+std::string late_transfers_text(const Summary& summary);
 // Names of programs and hosts must not move the cursor of the terminal: control characters become "?".
 std::string for_terminal(std::string text);
 // Of an average step of the rank, in nanoseconds.

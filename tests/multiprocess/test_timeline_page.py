@@ -17,7 +17,7 @@ from launch_support import run_script
 from page_colours import COLOURS, contrast, luminance
 from test_timeline import timeline
 from timeline_records import enlarge
-from timeline_words import label, percent_text, size_text, time_text
+from timeline_words import causes, label, percent_text, size_text, time_text
 
 pytestmark = pytest.mark.skipif(
     PROGRAM is None, reason="chromium-headless-shell is not installed (make setup)"
@@ -133,7 +133,7 @@ def test_bars_are_as_long_as_the_json_says(which: str, page: Page, pages: Dict[s
     bars = page.evaluate(BARS % "#steps")
     assert len(bars) == found["steps"]
     for (said, parts), step in zip(bars, found["by_step"]):
-        assert said == label(f"step {step['step']}", step["length_ns"], step["shares"])
+        assert said == label(f"step {step['step']}", step["length_ns"], step["shares"], causes(step))
         heights = {share: height for share, _, height in parts}
         for i, ns in enumerate(step["shares"].values()):
             assert heights.get(i, 0) == pytest.approx(ns / longest * 240, abs=0.06)
@@ -142,7 +142,7 @@ def test_bars_are_as_long_as_the_json_says(which: str, page: Page, pages: Dict[s
     bars = page.evaluate(BARS % "#ranks")
     assert len(bars) == found["ranks"]
     for (said, parts), rank in zip(bars, ranks):
-        assert said == label(f"rank {rank['rank']}", sum(rank["shares"].values()), rank["shares"])
+        assert said == label(f"rank {rank['rank']}", sum(rank["shares"].values()), rank["shares"], {})
         widths = {share: width for share, width, _ in parts}
         for i, ns in enumerate(rank["shares"].values()):
             assert widths.get(i, 0) == pytest.approx(ns / longest * 296, abs=0.06)
@@ -157,6 +157,7 @@ def test_tables_hold_the_numbers_of_the_json(which: str, page: Page, pages: Dict
         [name, time_text(ns), percent_text(ns / found["step_ns"])] for name, ns in shares.items()
     ]
     why = {"none": "", "compute": "computes longer", "input": "waits for input", "unknown": "at times"}
+    why["transfer"] = "transfers last longer"
     ranks = sorted(found["by_rank"], key=lambda rank: -float(rank["cost_ns"]))
     assert ranks[0]["rank"] == 1, "it computes longer"
     assert [row[:9] for row in page.evaluate(CELLS % "Ranks")] == [

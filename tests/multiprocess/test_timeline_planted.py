@@ -39,7 +39,7 @@ hvd.shutdown()
 ADVICE = {
     "input": "for rank 2 (host c): it waits ",
     "compute": "for rank 2 (host c): it computes ",
-    "link": "The link between rank 0 and rank 2 is slow",
+    "link": "The link between rank 0 (host a) and rank 2 (host c) is slow",
 }
 
 

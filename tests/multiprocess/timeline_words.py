@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict
+from typing import Any, Dict
 
 
 def time_text(ns: float) -> str:
@@ -20,6 +20,19 @@ def size_text(size: int) -> str:
     return f"{size} B" if size < 1024 else f"{size / 1024:.3g} KiB"
 
 
-def label(which: str, length: float, shares: Dict[str, float]) -> str:
-    parts = [f"{name.removesuffix('_ns')} {time_text(ns)}" for name, ns in shares.items() if ns >= 1]
+def causes(step: Dict[str, Any]) -> Dict[str, str]:
+    """What most of the waiting, and of the transfers, of a step was for."""
+    said = {}
+    for one in step["waiting_for"][:1]:
+        said["waiting"] = f", of it {time_text(one['ns'])} for rank {one['rank']}"
+    for one in step["transfer_on"][:1]:
+        said["transfer"] = f", of it {time_text(one['ns'])} from rank {one['from']} to rank {one['to']}"
+    return said
+
+
+def label(which: str, length: float, shares: Dict[str, float], more: Dict[str, str]) -> str:
+    names = {name: name.removesuffix("_ns") for name in shares}
+    parts = [
+        f"{names[name]} {time_text(ns)}{more.get(names[name], '')}" for name, ns in shares.items() if ns >= 1
+    ]
     return f"{which}, {time_text(length)}: " + ", ".join(parts)

@@ -94,5 +94,22 @@ TEST_F(SummaryTest, a_diff_says_that_no_tensor_is_the_same) {
   EXPECT_THAT(diff_text(before.value(), other), HasSubstr("Note: The job after marks no steps"));
 }
 
+TEST_F(SummaryTest, a_diff_names_the_link_that_is_slow_in_one_of_the_jobs) {
+  const Summary good = summarize_files({write({})}).value();
+  Summary bad = good;
+  bad.links = {{.rank = 2, .out_gbps = 0.005, .in_gbps = 0.009, .is_slow_out = true, .is_slow_in = true}};
+  bad.slow_pairs = {{.end = 0, .other = 1, .sends = true, .receives = true, .speed = 0.2, .usual = 1}};
+  EXPECT_THAT(diff_text(good, bad),
+              HasSubstr("The link of rank 2 (host a) is slow in the job after alone: 5 MB/s on a busy"));
+  EXPECT_THAT(diff_text(bad, good),
+              HasSubstr("The link between rank 0 (host a) and rank 1 (host a) is slow in "
+                        "the job before alone: 0.2 GB/s"));
+  EXPECT_THAT(diff_text(bad, bad), Not(HasSubstr("alone")));
+  const auto json = nlohmann::json::parse(diff_json(good, bad));
+  EXPECT_EQ(json["slow_only_after"][0]["ranks"], nlohmann::json::parse("[2]"));
+  EXPECT_EQ(json["slow_only_after"][1]["ranks"], nlohmann::json::parse("[0, 1]"));
+  EXPECT_TRUE(json["slow_only_before"].empty());
+}
+
 }  // namespace
 }  // namespace rueda::timeline

@@ -29,6 +29,10 @@ struct JobPlan {
   Nanos offset = 0;  // of the clocks of odd ranks, which are then on a host of their own
   int64_t job = 7;
   int64_t began_micros = 0;
+  std::function<bool(int64_t step)> waits = [](int64_t) {
+    return true;
+  };  // whether the program says so there
+  std::function<bool(int64_t step)> reduces = [](int64_t) { return true; };  // whether the step has calls
   std::function<StepPlan(Rank rank, int64_t step)> step = [](Rank, int64_t) { return StepPlan(); };
 };
 
@@ -88,7 +92,7 @@ class SummaryTest : public testing::Test {
         out.record(
             TraceSpan{.kind = SpanKind::kInput, .begin = at[r] + skew, .end = at[r] + ms(mine.input) + skew});
       Nanos now = ready[r];
-      for (int32_t c = 0; c < plan.calls; ++c) {
+      for (int32_t c = 0; plan.reduces(step) && c < plan.calls; ++c) {
         const Nanos end = std::max(now, last) + ms(mine.transfer / plan.calls);
         const std::string name = "grad" + std::to_string(c);
         out.record(CallTrace{.is_planned = true,
@@ -104,7 +108,8 @@ class SummaryTest : public testing::Test {
                              .ended = end + skew});
         now = end;
       }
-      out.record(TraceSpan{.kind = SpanKind::kWait, .begin = ready[r] + skew, .end = now + skew});
+      if (plan.waits(step))
+        out.record(TraceSpan{.kind = SpanKind::kWait, .begin = ready[r] + skew, .end = now + skew});
       out.record(TraceSpan{.kind = SpanKind::kStep, .begin = now + skew, .end = now + skew});
       at[r] = now;
     }

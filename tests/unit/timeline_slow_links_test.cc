@@ -107,5 +107,48 @@ TEST_F(SlowLinks, all_the_time_or_for_a_moment_are_not_said_twice_or_at_all) {
   EXPECT_THAT(moment.slow_times, IsEmpty());
 }
 
+// Rank 2 sends slowly all the time, and rank 3 to it for 40 s: its port explains both.
+TEST_F(SlowLinks, of_a_rank_that_is_named_are_not_named_again_with_others) {
+  const Summary summary = judge([](Rank from, Rank to, Nanos when) {
+    const bool is_slow_part = when > 20 * kSecond && when <= 60 * kSecond;
+    return from == 2 ? 0.1 : from == 3 && to == 2 && is_slow_part ? 0.2 : 1;
+  });
+  EXPECT_TRUE(summary.links[2].is_slow_out);
+  EXPECT_THAT(summary.slow_times, IsEmpty());
+  EXPECT_THAT(summary.slow_pairs, IsEmpty());
+}
+
+TEST_F(SlowLinks, of_a_rank_for_a_part_of_the_job_are_named_without_its_pairs_in_that_time) {
+  const Summary summary = judge([](Rank from, Rank to, Nanos when) {
+    const bool is_slow_part = when > 40 * kSecond && when <= 80 * kSecond;
+    return !is_slow_part ? 1 : from == 2 ? 0.1 : from == 3 && to == 2 ? 0.15 : 1;
+  });
+  ASSERT_THAT(summary.slow_times, SizeIs(1));
+  EXPECT_EQ(summary.slow_times[0].link.end, 2);
+  EXPECT_EQ(summary.slow_times[0].link.other, -1);
+}
+
+TEST_F(SlowLinks, are_named_with_their_host_and_the_speeds_of_the_table_and_the_rest_is_said_apart) {
+  Summary summary = judge([](Rank from, Rank to, Nanos) { return from == 2 ? 0.1 : to == 2 ? 0.2 : 1; });
+  for (RankSummary& rank : summary.by_rank) {
+    rank.rank = static_cast<Rank>(&rank - summary.by_rank.data());
+    rank.host = std::string("h");
+  }
+  const std::vector<Advice> advice = advise(summary);
+  ASSERT_THAT(advice, SizeIs(2));
+  EXPECT_THAT(advice[0].text,
+              HasSubstr("The link of rank 2 (host h) is slow: it sends at 10 MB/s (the best rank: 0.1 GB/s) "
+                        "and receives at 20 MB/s (the best rank: 0.1 GB/s)"));
+  EXPECT_THAT(as_text(summary), HasSubstr("2       10 MB/s       20 MB/s  slow"));
+  EXPECT_THAT(advice[1].text, HasSubstr("Apart from slow links, training stands still for 60 ms of a step"));
+  EXPECT_NEAR(advice[1].gain, 0.05, 1e-3);
+  summary.shares[static_cast<size_t>(Share::kTransfer)] = 0.3e9;  // the rest: 2.5 % of a step
+  EXPECT_THAT(advise(summary), SizeIs(1));
+  summary.slow_pairs = {{.end = 0, .other = 1, .sends = true, .speed = 0.01, .usual = 0.1}};
+  EXPECT_THAT(advise(summary),
+              Contains(Field(&Advice::text, HasSubstr("The link from rank 0 (host h) to rank 1 "
+                                                      "(host h) is slow"))));
+}
+
 }  // namespace
 }  // namespace rueda::timeline

@@ -21,6 +21,17 @@ TEST(StepSums, the_fewest_steps_in_a_row_are_found) {
   EXPECT_GE(range.count(), 47) << "of 425 in all, 8 each";
 }
 
+TEST(StepSums, the_sum_of_a_range_has_the_steps_that_are_taken_together_with_it) {
+  StepSums few, many;
+  for (int64_t step = 0; step < 100; ++step) few.add(step, 2);
+  EXPECT_EQ(few.sum({.first = 10, .last = 19}), 20);
+  EXPECT_EQ(few.sum({.first = 90, .last = 200}), 20);
+  EXPECT_EQ(few.sum({}), 0) << "no steps";
+  for (int64_t step = 0; step < 2'000; ++step) many.add(step, 1);
+  EXPECT_EQ(many.sum({.first = 400, .last = 799}), 400);
+  EXPECT_EQ(many.sum({.first = 401, .last = 402}), 4);
+}
+
 TEST(StepSums, what_is_even_is_not_in_few_steps) {
   StepSums sums;
   for (int64_t step = 0; step < 100; ++step) sums.add(step, 2);

@@ -1,0 +1,184 @@
+// Which rank is called late, why, and when: jobs with a known cause, and healthy ones.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "timeline/summary.h"
+#include "timeline_planned_job.h"
+
+namespace rueda::timeline {
+namespace {
+
+using testing::HasSubstr;
+
+// Each rank is late in every second step, by a part of a step: the jitter of two ranks that do the same.
+TEST_F(SummaryTest, the_jitter_of_healthy_ranks_is_no_rank_s_fault) {
+  const auto advice_of = [&](double jitter, const std::string& name) {
+    JobPlan plan;
+    plan.ranks = 2;
+    plan.steps = 100;
+    plan.step = [jitter](Rank rank, int64_t step) {
+      return StepPlan{.compute = 100 + (step % 2 == rank ? jitter : 0.0), .transfer = 0.1};
+    };
+    return summarize_files({write(plan, name)}).value().advice;
+  };
+  EXPECT_TRUE(advice_of(2, "2.json").empty());
+  EXPECT_TRUE(advice_of(8, "8.json").empty()) << "3.7 % in turn";
+  const std::vector<Advice> much = advice_of(30, "30.json");
+  ASSERT_EQ(much.size(), 1u) << "one for all ranks";
+  EXPECT_THAT(much[0].text, HasSubstr("Ranks wait 15 ms of each step for one another in turn"));
+  EXPECT_NEAR(much[0].gain, 15.0 / 130, 0.01);
+}
+
+TEST_F(SummaryTest, a_rank_that_is_late_in_a_part_of_the_job_is_named_with_its_steps) {
+  JobPlan plan;
+  plan.steps = 200;
+  plan.step = [](Rank rank, int64_t step) {
+    return StepPlan{.compute = rank == 1 && step >= 40 && step < 80 ? 22.0 : 10.0};
+  };
+  const Summary summary = summarize_files({write(plan)}).value();
+  EXPECT_THAT(summary.advice[1].text, HasSubstr("for rank 1 (host a): it computes"));
+  EXPECT_THAT(summary.advice[1].text, HasSubstr("Nine tenths of that were in steps 40 to 75 of 200."));
+  EXPECT_EQ(nlohmann::json::parse(as_json(summary))["by_rank"][1]["late_in_steps"][1], 75);
+  plan.step = [](Rank rank, int64_t) { return StepPlan{.compute = rank == 1 ? 22.0 : 10.0}; };
+  EXPECT_EQ(summarize_files({write(plan, "all.json")}).value().by_rank[1].late_in.count(), 0);
+}
+
+// Rank 2 computes longer in all steps, and ranks 0 and 1 do in one of ten.
+TEST_F(SummaryTest, ranks_late_in_turn_are_told_apart_from_one_with_a_cause) {
+  JobPlan plan;
+  plan.steps = 120;
+  plan.step = [](Rank rank, int64_t step) {
+    const bool is_turn = step % 10 == rank;
+    return StepPlan{.compute = rank == 2 ? 130.0 : is_turn ? 300.0 : 100.0, .transfer = 0.1};
+  };
+  const Summary summary = summarize_files({write(plan)}).value();
+  ASSERT_EQ(summary.advice.size(), 2u);
+  EXPECT_THAT(summary.advice[0].text, HasSubstr("Apart from the ranks that are named with a cause, ranks"));
+  EXPECT_THAT(summary.advice[1].text, HasSubstr("for rank 2 (host a): it computes"));
+}
+
+// Three ranks on two cores: each is late in its turn, and one of them a little more often. Its mean is
+// longer, but it decides no more steps than the others.
+TEST_F(SummaryTest, a_rank_is_slow_only_if_it_decides_most_steps) {
+  JobPlan plan;
+  plan.steps = 99;
+  plan.step = [](Rank rank, int64_t step) {
+    return StepPlan{.input = step % 3 == rank ? (rank == 2 ? 12.0 : 8.0) : 5.0, .transfer = 0.1};
+  };
+  const Summary equal = summarize_files({write(plan)}).value();
+  EXPECT_GT(equal.by_rank[2].delay, equal.by_rank[2].cost / 4);
+  for (const RankSummary& rank : equal.by_rank) EXPECT_EQ(rank.why, Lateness::kUnknown);
+  // Two slow ranks decide half of the steps each.
+  plan.ranks = 5;
+  plan.step = [](Rank rank, int64_t step) {
+    return StepPlan{.compute = rank < 3 ? 10.0 : 20.0 + (step % 2 == rank % 2 ? 1.0 : 0.0)};
+  };
+  const Summary two = summarize_files({write(plan, "two.json")}).value();
+  EXPECT_EQ(two.by_rank[3].why, Lateness::kCompute);
+  EXPECT_EQ(two.by_rank[4].why, Lateness::kCompute);
+}
+
+TEST_F(SummaryTest, a_few_steps_do_not_tell_whether_a_rank_is_slow) {
+  JobPlan plan;
+  plan.steps = 9;
+  plan.step = [](Rank rank, int64_t) { return StepPlan{.compute = rank == 1 ? 18.0 : 10.0}; };
+  EXPECT_THAT(
+      as_text(summarize_files({write(plan)}).value()),
+      HasSubstr("most of all for rank 1 (host a). 9 steps are too few to tell whether a rank is slow"));
+}
+
+TEST_F(SummaryTest, without_measured_input_a_late_data_loader_is_not_ruled_out) {
+  JobPlan plan;
+  plan.step = [](Rank rank, int64_t) { return StepPlan{.compute = rank == 1 ? 18.0 : 10.0}; };
+  EXPECT_THAT(summarize_files({write(plan)}).value().advice.front().text,
+              HasSubstr("or sleeps, or waits for its data loader: no rank measures its input"));
+  plan.step = [](Rank rank, int64_t) { return StepPlan{.input = 1, .compute = rank == 1 ? 18.0 : 10.0}; };
+  EXPECT_THAT(summarize_files({write(plan, "measured.json")}).value().advice.front().text,
+              HasSubstr("or sleeps. Look at what else"));
+}
+
+TEST_F(SummaryTest, a_few_waits_that_are_shorter_than_a_step_are_no_event) {
+  JobPlan plan;
+  plan.ranks = 2;
+  plan.steps = 100;
+  plan.step = [](Rank rank, int64_t step) {
+    return StepPlan{.compute = rank == 1 && step % 30 == 7 ? 180.0 : 100.0, .transfer = 0.1};
+  };
+  const auto summary = summarize_files({write(plan)});
+  EXPECT_NE(summary.value().by_rank[1].why, Lateness::kRarely);
+  for (const Advice& one : summary.value().advice) EXPECT_THAT(one.text, Not(HasSubstr("alone")));
+}
+
+// Six evaluations of one rank beside waits by chance that are longer than one of the short steps.
+TEST_F(SummaryTest, long_waits_are_found_among_many_short_ones) {
+  JobPlan plan;
+  plan.steps = 300;
+  plan.step = [](Rank rank, int64_t step) {
+    if (rank == 1 && step % 50 == 49) return StepPlan{.compute = 1'000, .transfer = 0.1};
+    return StepPlan{.compute = rank == 1 && step % 14 == 3 ? 35.0 : 10.0, .transfer = 0.1};
+  };
+  const Summary summary = summarize_files({write(plan)}).value();
+  EXPECT_EQ(summary.by_rank[1].why, Lateness::kRarely);
+  EXPECT_THAT(as_text(summary), HasSubstr("in steps 49, 99, 149, 199, 249 and 299 alone"));
+}
+
+// A rank behind a slow link gets its results later than the others, so it comes later to the next step.
+TEST_F(SummaryTest, a_rank_that_is_late_because_of_its_transfers_is_told_apart) {
+  JobPlan plan;
+  plan.calls = 1;
+  plan.step = [](Rank rank, int64_t) { return StepPlan{.transfer = rank == 1 ? 9.0 : 5.0}; };
+  Summary summary = summarize_files({write(plan)}).value();
+  const RankSummary& late = summary.by_rank[1];
+  EXPECT_EQ(late.why, Lateness::kTransfer);
+  EXPECT_NEAR(late.delay / 1e6, 4, 0.2);
+  EXPECT_EQ(nlohmann::json::parse(as_json(summary))["by_rank"][1]["why"], "transfer");
+  EXPECT_THAT(as_text(summary),
+              HasSubstr("its transfers last 4 ms longer than those of the median rank, so it"));
+  EXPECT_THAT(as_text(summary), Not(HasSubstr("explains it")));
+  summary.links = {{.rank = 0, .out_gbps = 0.01, .in_gbps = 1, .is_slow_out = true}, {.rank = 1}};
+  for (const std::string& shown : {as_text(summary), as_html(summary)})
+    EXPECT_THAT(shown, HasSubstr("Here the slow link of rank 0 (host a) explains it."));
+}
+
+TEST_F(SummaryTest, one_long_wait_is_told_apart_from_a_slow_rank) {
+  JobPlan once, always;
+  once.step = [](Rank rank, int64_t step) {
+    return StepPlan{.compute = rank == 1 && step == 7 ? 5'000.0 : 10.0};
+  };
+  always.step = [](Rank rank, int64_t) { return StepPlan{.compute = rank == 1 ? 260.0 : 10.0}; };
+  const std::string event = as_text(summarize_files({write(once, "once.json")}).value());
+  EXPECT_THAT(event, HasSubstr("The other ranks waited 4.99 s for rank 1 (host a) in step 7 alone"));
+  EXPECT_THAT(event, Not(HasSubstr("longer than the median rank")));
+  EXPECT_THAT(event, HasSubstr("in few steps"));
+  JobPlan thrice;
+  thrice.steps = 60;
+  thrice.step = [](Rank rank, int64_t step) {
+    return StepPlan{.compute = rank == 1 && (step == 7 || step == 30 || step == 44) ? 500.0 : 10.0};
+  };
+  EXPECT_THAT(
+      as_text(summarize_files({write(thrice, "thrice.json")}).value()),
+      HasSubstr("for rank 1 (host a) in steps 7, 30 and 44 alone, and 0 ns in all others together: look"));
+  const std::string slow = as_text(summarize_files({write(always, "always.json")}).value());
+  EXPECT_THAT(slow, HasSubstr("for rank 1 (host a): it computes 250 ms longer than the median rank"));
+  EXPECT_THAT(slow, Not(HasSubstr("alone")));
+}
+
+TEST_F(SummaryTest, one_long_wait_of_a_rank_hides_no_slow_one) {
+  JobPlan plan;
+  plan.steps = 100;
+  plan.step = [](Rank rank, int64_t step) {
+    if (rank == 1 && step == 7) return StepPlan{.input = 8'000};
+    return StepPlan{.compute = rank == 2 ? 30.0 : 10.0};
+  };
+  const Summary summary = summarize_files({write(plan)}).value();
+  EXPECT_EQ(summary.by_rank[1].why, Lateness::kRarely);
+  EXPECT_EQ(summary.by_rank[2].why, Lateness::kCompute);
+  EXPECT_NEAR(summary.by_rank[2].delay, 20e6, 1e6);
+  EXPECT_THAT(as_text(summary),
+              HasSubstr("in step 7 alone, and 0 ns in all others together: it waited for its input"));
+}
+
+}  // namespace
+}  // namespace rueda::timeline
