@@ -199,7 +199,7 @@ void ask_for_records(const Found& found, int timeout_ms, const TakeRecord& take,
 Result<Found> find_processes(const std::string& target, int timeout_ms) {
   Found found;
   std::vector<Unanswered> unanswered;
-  std::vector<std::string> sockets, launchers;
+  std::vector<std::string> sockets, launchers, about_unanswered;
   for (const std::string& folder : status::folders()) {
     std::ranges::move(status::sockets_in(folder), std::back_inserter(sockets));
     std::ranges::move(status::sockets_in(folder, status::kLauncherSocket), std::back_inserter(launchers));
@@ -209,10 +209,10 @@ Result<Found> find_processes(const std::string& target, int timeout_ms) {
   for (const auto& [socket, answer] : ask_all(sockets, "status", timeout_ms)) {
     Result<Process> process =
         answer.is_ok() ? parse_process(answer.value().text) : Result<Process>(answer.status());
-    if (answer.status().code == Code::kTimeout)
-      unanswered.push_back({pid_of(socket), look_at_process(pid_of(socket), 0).state});
+    const bool is_late = answer.status().code == Code::kTimeout;
+    if (is_late) unanswered.push_back({pid_of(socket), look_at_process(pid_of(socket), 0).state});
     if (!process.is_ok()) {
-      found.remarks.push_back(process.status().why);
+      (is_late ? about_unanswered : found.remarks).push_back(process.status().why);
       continue;
     }
     process.value().pid = answer.value().pid;
@@ -228,8 +228,9 @@ Result<Found> find_processes(const std::string& target, int timeout_ms) {
       found.remarks.push_back(answer.status().why);
   }
   for (Absent& one : unreached(found.processes, found.absent)) found.absent.push_back(std::move(one));
-  for (Absent& one : silent(found.processes, found.absent, unanswered))
-    found.absent.push_back(std::move(one));
+  std::vector<Absent> here = silent(found.processes, found.absent, unanswered);
+  if (here.empty()) std::ranges::move(about_unanswered, std::back_inserter(found.remarks));
+  std::ranges::move(here, std::back_inserter(found.absent));
   const size_t others = select(found, target);
   if (!found.processes.empty() || !found.absent.empty()) return found;
   return nothing_found(target, others, found.remarks);

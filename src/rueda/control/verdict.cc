@@ -66,11 +66,11 @@ std::string text_of(const Verdict& verdict) {
   switch (verdict.fault) {
     case Fault::kStopped:
       return "its process has been stopped by a signal for " + seconds(verdict.age) +
-             "; `kill -CONT` with its pid continues it, and RUEDA_PEER_TIMEOUT_SECONDS says when it counts "
-             "as lost";
+             "; `kill -CONT` with its pid continues it, and after RUEDA_PEER_TIMEOUT_SECONDS it counts as "
+             "lost";
     case Fault::kDebugger:
       return "a debugger has held its process for " + seconds(verdict.age) +
-             "; RUEDA_PEER_TIMEOUT_SECONDS says when it counts as lost";
+             "; after RUEDA_PEER_TIMEOUT_SECONDS it counts as lost";
     case Fault::kSilent:
       return "it has not answered for " + seconds(verdict.age) +
              ", although its connection is open; its process is stopped, its machine is overloaded or "
