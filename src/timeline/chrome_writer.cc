@@ -22,9 +22,20 @@ class ChromeWriter final : public TraceWriter {
   }
   void slice_begin(Row row, std::string_view name, Nanos begin, std::span<const Detail> details) override {
     const std::string track = row.name();
-    const int64_t bytes = !details.empty() && details.front().name == "bytes" ? details.front().value : 0;
+    int64_t bytes = 0;
+    std::string args;
+    for (const Detail& detail : details) {
+      if (detail.name == "bytes") {
+        bytes = detail.value;
+        continue;
+      }
+      if (!args.empty()) args += ", ";
+      args.append("\"").append(detail.name).append("\": ");
+      args += detail.text.empty() ? std::to_string(detail.value) : trace::json_quote(detail.text);
+    }
     format_.add(rank_,
-                {.kind = TraceKind::kBegin, .when = begin, .track = track, .name = name, .value = bytes}, 0);
+                {.kind = TraceKind::kBegin, .when = begin, .track = track, .name = name, .value = bytes}, 0,
+                args);
     const Arrows arrows = std::exchange(arrows_, {});
     for (const uint64_t arrow : arrows.starting)
       format_.add_arrow(rank_, track, begin, {arrow, arrows.name}, true);

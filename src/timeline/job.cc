@@ -231,7 +231,6 @@ void align(Job& job) {
   }
 }
 
-// Steps are counted up to where the first rank ends.
 void remark_early_ends(Job& job) {
   Nanos latest = INT64_MIN;
   for (const RankFile& file : job.ranks)
@@ -239,11 +238,11 @@ void remark_early_ends(Job& job) {
   for (const RankFile& file : job.ranks) {
     if (!file.is_aligned || file.calls == 0) continue;
     const Nanos early = latest - file.aligned(file.last);
-    if (early >= kEndsEarly)
-      job.remarks.push_back(fmt::format(
-          "The records of rank {} end {} before those of others, so the summary ends there too: it ended "
-          "earlier, or its file was cut off.",
-          file.rank, time_text(static_cast<double>(early))));
+    if (early < kEndsEarly) continue;
+    job.ends_early = true;
+    job.remarks.push_back(fmt::format(
+        "The records of rank {} end {} before those of others: it ended earlier, or its file was cut off.",
+        file.rank, time_text(static_cast<double>(early))));
   }
 }
 

@@ -59,6 +59,7 @@ struct Job {
   Rank size = 1;
   std::vector<RankFile> ranks;       // sorted; those whose files were given
   std::vector<std::string> remarks;  // what the user should know of the files, each a sentence
+  bool ends_early = false;           // records of one rank end clearly before those of others
 };
 
 // Whether the program says when it waits for calls. One that runs its steps in compiled functions may still

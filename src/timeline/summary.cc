@@ -38,6 +38,7 @@ class Summarizer {
     summary_.has_steps = division.window == 0;
     summary_.knows_waits = says_when_it_waits(job);
     summary_.remarks = job.remarks;
+    if (job.ends_early) summary_.remarks.push_back("Only steps that all ranks have finished are divided.");
     if (division.is_part)
       summary_.remarks.push_back(
           "Only the longest part without a gap is divided; `rueda timeline merge` draws all.");

@@ -42,7 +42,13 @@ TEST_F(JobFiles, a_file_that_ends_long_before_the_others_is_told) {
   EXPECT_TRUE(summarize_files({base}).value().remarks.empty());
   std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
   EXPECT_THAT(as_text(summarize_files({base}).value()),
-              testing::ContainsRegex("records of rank 1 end [23][.0-9]* s before those of others"));
+              AllOf(testing::ContainsRegex("records of rank 1 end [23][.0-9]* s before those of others"),
+                    HasSubstr("Only steps that all ranks have finished are divided.")));
+  std::vector<std::string> remarks;
+  const std::vector<std::string> paths = find_files({base}).value();
+  ASSERT_TRUE(merge(dir_ + "/all.json", paths, remarks).is_ok());
+  ASSERT_EQ(remarks.size(), 1u);
+  EXPECT_THAT(remarks[0], testing::EndsWith("it ended earlier, or its file was cut off.")) << "of a summary";
 }
 
 TEST_F(JobFiles, verdicts_of_the_job_are_repeated) {

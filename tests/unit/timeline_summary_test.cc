@@ -160,16 +160,22 @@ TEST_F(SummaryTest, messages_are_drawn_from_when_they_were_sent_with_an_arrow_fo
   for (const auto& event : events)
     if (event.value("name", "") == "process_name") tracks[event["pid"]] = event["args"].value("name", "");
   std::map<std::string, std::vector<double>> begins;
+  std::map<std::string, nlohmann::json> args;
   std::map<std::string, std::set<std::string>> arrows;
   for (const auto& event : events) {
     const std::string kind = event.value("ph", "");
     if (kind == "B") begins[tracks[event["pid"]]].push_back(event["ts"]);
+    if (kind == "B" && event.contains("args")) args[tracks[event["pid"]]] = event["args"];
     if (kind == "s" || kind == "f") arrows[kind].insert(event["id"].get<std::string>());
   }
   EXPECT_EQ(begins["sent to rank 1"], (std::vector<double>{5'000, 15'000}));
   EXPECT_EQ(begins["received from rank 0"], (std::vector<double>{5'000, 15'000}));
   EXPECT_EQ(begins["received from rank 0 (2 at once)"], (std::vector<double>{0}))
       << "from when it was posted";
+  EXPECT_EQ(args["sent to rank 1"]["bytes"], 1'000'000);
+  EXPECT_EQ(args["sent to rank 1"]["bytes per second"], 1'000'000'000) << "in a millisecond";
+  EXPECT_EQ(args["received from rank 0"]["bytes per second"], 500'000'000);
+  EXPECT_EQ(args["transfers"]["algorithm"], "ring");
   EXPECT_EQ(arrows["s"].size(), 2u);
   EXPECT_EQ(arrows["f"], arrows["s"]);
 }

@@ -34,6 +34,15 @@ size_t utf8_length(std::string_view text) {
 
 std::string number(int64_t value) { return std::to_string(value); }
 
+// The end of an object that begins a slice. bytes: 0 = unknown
+std::string args_of(int64_t bytes, std::string_view more) {
+  if (bytes <= 0 && more.empty()) return "}";
+  std::string text = R"(, "args": {)";
+  if (bytes > 0) text += R"("bytes": )" + number(bytes);
+  if (bytes > 0 && !more.empty()) text += ", ";
+  return text.append(more) + "}}";
+}
+
 }  // namespace
 
 std::string json_quote(std::string_view text) {
@@ -64,7 +73,7 @@ ChromeFormat::ChromeFormat(Nanos start, int64_t epoch_micros) : start_(start) {
   metadata(R"({"name": "process_sort_index", "ph": "M", "pid": 0, "args": {"sort_index": 0}})");
 }
 
-void ChromeFormat::add(Rank rank, const TraceEvent& event, Nanos offset) {
+void ChromeFormat::add(Rank rank, const TraceEvent& event, Nanos offset, std::string_view args) {
   const int64_t ts = ts_of(event.when + offset);
   int64_t& last_ts = last_ts_[rank];
   last_ts = std::max(last_ts, ts);
@@ -80,8 +89,7 @@ void ChromeFormat::add(Rank rank, const TraceEvent& event, Nanos offset) {
   switch (event.kind) {
     case TraceKind::kBegin:
       ++open;
-      object(R"({"ph": "B", "name": )" + json_quote(event.name) + where +
-             (event.value > 0 ? R"(, "args": {"bytes": )" + number(event.value) + "}}" : std::string("}")));
+      object(R"({"ph": "B", "name": )" + json_quote(event.name) + where + args_of(event.value, args));
       break;
     case TraceKind::kEnd:
       --open;

@@ -38,7 +38,8 @@ class ChromeFormat {
   }
   // Other ranks will be drawn beside rank 0, which then needs a row of its own.
   void expect_ranks() { has_ranks_ = true; }
-  void add(Rank rank, const TraceEvent& event, Nanos offset);
+  // args: of a kBegin, JSON members besides its bytes: `"rate": 8, "algorithm": "ring"`.
+  void add(Rank rank, const TraceEvent& event, Nanos offset, std::string_view args = {});
   void add_gap(Rank rank, int64_t dropped);
   // One end of an arrow, at the slice of this track that is open at this time.
   struct Arrow {
