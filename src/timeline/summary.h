@@ -48,8 +48,8 @@ struct RankSummary {
   int64_t critical = 0;  // in how many steps it waited least for others, so that it decided their length
   double cost = 0;       // nanoseconds of a step that the average other rank waited for it
   std::vector<LongWait> worst;  // the longest first; a few
-  double delay =
-      0;  // of a step: how much more it computed, waited for input or transferred than the median rank
+  // Of a step: how much more it computed, waited for input or transferred than the median rank.
+  double delay = 0;
   Lateness why = Lateness::kNone;
   StepRange late_in = {};  // almost all that others waited for it; none: that was no part of the job
 };
