@@ -166,7 +166,7 @@ def test_tables_hold_the_numbers_of_the_json(which: str, page: Page, pages: Dict
             f"{rank['last']} call{'' if rank['last'] == 1 else 's'}",
             percent_text(rank["critical_steps"] / found["steps"]),
             *(time_text(rank["shares"][f"{share}_ns"]) for share in ("compute", "input", "waiting")),
-            why[rank["why"]],
+            why[rank["why"]] if rank["cost_ns"] >= found["step_ns"] / 100 else "",
         ]
         for rank in ranks
     ]

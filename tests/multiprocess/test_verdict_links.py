@@ -41,7 +41,7 @@ class Running:
         self.hosts, self.job = hosts, job
 
     def verdicts(self) -> List[str]:
-        return re.findall(r"Verdict: .*", self.job.everything())
+        return re.findall(r"Verdict: slow link: .*", self.job.everything())
 
     def await_start(self) -> None:
         wait_until(lambda: "ready" in self.job.output(0), 120, "the start of the ranks")
@@ -102,6 +102,8 @@ def test_a_slow_link_is_named_while_the_job_runs_and_nothing_else(tmp_path: path
         assert len(port.verdicts()) == 2 and len(pair.verdicts()) == 1, port.verdicts() + pair.verdicts()
         assert equal.verdicts() == [], "all links are equally slow"
         assert late.verdicts() == [], "a slow rank is not a slow link"
+        named = set(re.findall(r"Verdict: [^:]+: rank (\d)", late.job.everything()))
+        assert named <= {"1"}, late.job.everything()
 
 
 # The tensors of a ResNet-50, almost: 79 MB in 98 pieces. Between 4 hosts they travel in messages of 32 and
