@@ -70,6 +70,7 @@ def running(folder: pathlib.Path, name: str, late: str = "-1") -> Iterator[Runni
 WHO = r"rank {} \(host {}, pid \d+\)"
 A, C = WHO.format(0, "a"), WHO.format(2, "c")
 # On a machine with more ranks than cores one direction may show long before the other.
+SENDS_OR_RECEIVES = "(sends and receives|sends|receives)"
 PAIR, ONE_WAY, OTHER_WAY = f"{A} and {C}", f"{A} to {C}", f"{C} to {A}"
 SPEEDS = r"at ([\d.]+) MB/s while a connection is busy, and ([\d.]+) MB/s is usual"
 
@@ -92,14 +93,17 @@ def test_a_slow_link_is_named_while_the_job_runs_and_nothing_else(tmp_path: path
         for case in (port, pair, equal, late):
             case.await_start()
         port.hosts.limit_host("b", SLOW)  # while the job runs
-        assert_named(port, WHO.format(1, "b") + ": its host sends and receives")
+        assert_named(port, WHO.format(1, "b") + f": its host {SENDS_OR_RECEIVES}")
         assert_named(pair, f"({PAIR}|{ONE_WAY}|{OTHER_WAY}): bytes move")
         port.hosts.limit_host("b", RATE)
         again = r"slow link: rank 1 \(.*\): it is as fast as the others again, after \d"
         wait_until(lambda: re.search(again, port.job.output(0)) is not None, OVER_S, "the end of the verdict")
         for case in (port, pair, equal, late):
             case.end()
-        assert len(port.verdicts()) == 2 and len(pair.verdicts()) == 1, port.verdicts() + pair.verdicts()
+        assert len(port.verdicts()) >= 2 and len(pair.verdicts()) >= 1
+        for case, named in ((port, WHO.format(1, "b") + ":"), (pair, f"({PAIR}|{ONE_WAY}|{OTHER_WAY}):")):
+            for line in case.verdicts():
+                assert re.search(f"slow link: {named}", line), line
         assert equal.verdicts() == [], "all links are equally slow"
         assert late.verdicts() == [], "a slow rank is not a slow link"
         named = set(re.findall(r"Verdict: [^:]+: rank (\d)", late.job.everything()))
