@@ -3,17 +3,16 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "cli/asking.h"
 #include "cli/commands.h"
 #include "cli/parse_error.h"
 #include "observe/gather.h"
 #include "observe/table.h"
-#include "rueda/status/job_answer.h"
 
 namespace rueda::cli {
 namespace {
@@ -21,23 +20,10 @@ namespace {
 // main() tells a failure; fmt::print would throw.
 void put(const std::string& text) { (void)std::fputs(text.c_str(), stdout); }
 
-constexpr const char* kTarget = "a job as rueda status names it, or a process: a rank or what started it";
-
 int fail(const char* command, const Status& status) {
   fmt::print(stderr, "rueda {}: {}\n", command, status.why);
   return 1;
 }
-
-void tell(const char* command, const std::vector<std::string>& remarks) {
-  for (const std::string& remark : remarks) fmt::print(stderr, "rueda {}: {}\n", command, remark);
-}
-
-void add_timeout(CLI::App& app, double& timeout_s) {
-  app.add_option("--timeout", timeout_s, "seconds to wait for processes and other hosts")
-      ->check(CLI::Range(0.1, status::kLongestQuestion_ms / 1e3));
-}
-
-int milliseconds(double seconds) { return static_cast<int>(std::lround(seconds * 1e3)); }
 
 // -1: go on.
 int parse(CLI::App& app, const char* command, const Arguments& arguments) {
@@ -62,7 +48,7 @@ int status_command(const Arguments& arguments) {
   double timeout_s = observe::kStatusTime_ms / 1e3;
   bool is_json = false, is_watching = false;
   double interval_s = 1;
-  app.add_option("JOB", target, kTarget);
+  app.add_option("JOB", target, kJobHelp);
   CLI::Option* const json = app.add_flag("--json", is_json, "print JSON: an object with a list `ranks`");
   CLI::Option* const watch = app.add_flag("--watch", is_watching, "show it again and again until Ctrl-C");
   json->excludes(watch);
@@ -88,7 +74,7 @@ int stacks_command(const Arguments& arguments) {
   Rank rank = -1;
   double timeout_s = observe::kStacksTime_ms / 1e3;
   bool is_json = false, is_native = false;
-  app.add_option("JOB", target, kTarget);
+  app.add_option("JOB", target, kJobHelp);
   app.add_option("--rank", rank, "this rank only")->check(CLI::NonNegativeNumber);
   app.add_flag("--native", is_native, "also native frames, and threads that run no Python");
   app.add_flag("--json", is_json, "print JSON: an object with a list `ranks`, with all that is known");
@@ -98,8 +84,7 @@ int stacks_command(const Arguments& arguments) {
   const Result<observe::Found> found =
       observe::find_processes(target, std::min(wait_ms, observe::kStatusTime_ms));
   if (!found.is_ok()) return fail("stacks", found.status());
-  std::vector<std::string> remarks = found.value().remarks;
-  for (const observe::Absent& absent : found.value().absent) remarks.push_back(observe::absent_text(absent));
+  std::vector<std::string> remarks = remarks_of(found.value());
   const std::vector<observe::RankStacks> stacks =
       observe::ask_for_stacks(found.value(), rank, wait_ms, remarks);
   tell("stacks", remarks);

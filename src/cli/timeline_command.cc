@@ -3,18 +3,16 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "cli/asking.h"
 #include "cli/commands.h"
 #include "cli/numbers.h"
 #include "cli/parse_error.h"
 #include "observe/gather.h"
-#include "observe/table.h"
-#include "rueda/status/job_answer.h"
 #include "timeline/job.h"
 #include "timeline/output_file.h"
 #include "timeline/record_files.h"
@@ -92,7 +90,7 @@ int merge_command(const std::string& out, const std::vector<std::string>& files)
   std::vector<std::string> remarks;
   const Status merged = timeline::merge(out, paths.value(), remarks);
   if (!merged.is_ok()) return fail(merged);
-  for (const std::string& remark : remarks) fmt::print(stderr, "rueda timeline: {}\n", remark);
+  tell("timeline", remarks);
   fmt::print("{} is written; open it in https://ui.perfetto.dev\n", out);
   return 0;
 }
@@ -106,7 +104,7 @@ std::set<std::string> jobs_of(const observe::Found& found) {
 }
 
 int record_command(const std::string& out, const std::string& target, double timeout_s) {
-  const auto timeout_ms = static_cast<int>(std::lround(timeout_s * 1e3));
+  const int timeout_ms = milliseconds(timeout_s);
   const Result<observe::Found> found =
       observe::find_processes(target, std::min(timeout_ms, observe::kStatusTime_ms));
   if (!found.is_ok()) return fail(found.status());
@@ -116,8 +114,7 @@ int record_command(const std::string& out, const std::string& target, double tim
   if (jobs.size() > 1)
     return fail({Code::kInvalidArgument,
                  fmt::format("{} jobs are running; name one: {}.", jobs.size(), fmt::join(jobs, ", "))});
-  std::vector<std::string> remarks = found.value().remarks;
-  for (const observe::Absent& absent : found.value().absent) remarks.push_back(observe::absent_text(absent));
+  std::vector<std::string> remarks = remarks_of(found.value());
   int64_t ranks = 0;
   const auto take = [&](Rank rank, const std::string& sent) {
     const Result<std::string> path = timeline::write_record(out, rank, sent);
@@ -127,7 +124,7 @@ int record_command(const std::string& out, const std::string& target, double tim
       remarks.push_back(path.status().why);
   };
   observe::ask_for_records(found.value(), timeout_ms, take, remarks);
-  for (const std::string& remark : remarks) fmt::print(stderr, "rueda timeline: {}\n", remark);
+  tell("timeline", remarks);
   if (ranks == 0) return fail({Code::kUnavailable, "nothing was recorded."});
   put(fmt::format("{}.rank*.rec is written, of {}; `rueda timeline summary {}` says where the time went\n",
                   out, timeline::count_text(ranks, "rank"), out));
@@ -172,9 +169,8 @@ int timeline_command(const Arguments& arguments) {
   double timeout_s = observe::kStacksTime_ms / 1e3;
   CLI::App* const recorded = app.add_subcommand("record", "the last minute of a running job");
   recorded->add_option("OUT", out, "where the records lie then: OUT.rank0.rec, OUT.rank1.rec, …")->required();
-  recorded->add_option("JOB", target, "a job as rueda status names it, or a process; needed if several run");
-  recorded->add_option("--timeout", timeout_s, "seconds to wait for each answer")
-      ->check(CLI::Range(0.1, status::kLongestQuestion_ms / 1e3));
+  recorded->add_option("JOB", target, fmt::format("{}; needed if several run", kJobHelp));
+  add_timeout(*recorded, timeout_s);
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {
     app.parse(std::move(reversed));

@@ -38,6 +38,11 @@ std::vector<Asked> ask_launchers(const std::vector<std::string>& sockets,
                  status::kMaxJobReply);
 }
 
+Result<status::JobAnswer> job_answer_of(const Asked& asked) {
+  if (!asked.answer.is_ok()) return asked.answer.status();
+  return status::decode_job_answer(asked.answer.value().text);
+}
+
 bool is_process(const std::string& target, int pid) {
   const bool is_number =
       target.size() < 10 && std::ranges::all_of(target, [](char c) { return c >= '0' && c <= '9'; });
@@ -138,38 +143,37 @@ void take_stacks(const Wanted& wanted, const std::string& answer, const std::str
     remarks.push_back(!why.empty() ? why : "a process answered with something else than stacks.");
 }
 
-void take_job_stacks(const std::vector<Wanted>& all, const Asked& asked, std::vector<std::string>& remarks) {
-  const Result<status::JobAnswer> job =
-      asked.answer.is_ok() ? status::decode_job_answer(asked.answer.value().text) : asked.answer.status();
+// What each process of another host has said, or why it has not. Hosts that have not answered are named.
+void each_answer(const Asked& asked, std::vector<std::string>& remarks,
+                 const std::function<void(const std::string& host, const status::ProcessAnswer&)>& take) {
+  const Result<status::JobAnswer> job = job_answer_of(asked);
   if (!job.is_ok()) return remarks.push_back(job.status().why);
   for (const status::HostAnswer& host : job.value().hosts) {
     if (!host.missing.empty()) remarks.push_back("host " + host.host + ": " + host.missing);
-    for (const status::ProcessAnswer& one : host.processes)
-      for (const Wanted& wanted : all)
-        if (*wanted.socket == asked.socket && wanted.process->reached_at == host.host &&
-            wanted.process->pid == one.pid)
-          take_stacks(wanted, one.text, one.missing, remarks);
+    for (const status::ProcessAnswer& one : host.processes) take(host.host, one);
   }
+}
+
+void take_job_stacks(const std::vector<Wanted>& all, const Asked& asked, std::vector<std::string>& remarks) {
+  each_answer(asked, remarks, [&](const std::string& host, const status::ProcessAnswer& one) {
+    for (const Wanted& wanted : all)
+      if (*wanted.socket == asked.socket && wanted.process->reached_at == host &&
+          wanted.process->pid == one.pid)
+        take_stacks(wanted, one.text, one.missing, remarks);
+  });
 }
 
 void ask_for_record_elsewhere(const Process& process, const std::string& launcher, int timeout_ms,
                               const TakeRecord& take, std::vector<std::string>& remarks) {
   const std::vector<Asked> asked =
       ask_launchers({launcher}, {.what = "record", .timeout_ms = timeout_ms, .rank = process.rank});
-  const Result<status::Reply>& reply = asked.front().answer;
-  const Result<status::JobAnswer> job =
-      reply.is_ok() ? status::decode_job_answer(reply.value().text) : reply.status();
-  if (!job.is_ok()) return remarks.push_back(job.status().why);
-  for (const status::HostAnswer& host : job.value().hosts) {
-    if (!host.missing.empty()) remarks.push_back("host " + host.host + ": " + host.missing);
-    for (const status::ProcessAnswer& one : host.processes) {
-      if (one.pid != process.pid || host.host != process.reached_at) continue;
-      if (one.missing.empty())
-        take(process.rank, one.text);
-      else
-        remarks.push_back("rank " + std::to_string(process.rank) + " on " + host.host + ": " + one.missing);
-    }
-  }
+  each_answer(asked.front(), remarks, [&](const std::string& host, const status::ProcessAnswer& one) {
+    if (one.pid != process.pid || host != process.reached_at) return;
+    if (one.missing.empty())
+      take(process.rank, one.text);
+    else
+      remarks.push_back("rank " + std::to_string(process.rank) + " on " + host + ": " + one.missing);
+  });
 }
 
 }  // namespace
@@ -220,8 +224,7 @@ Result<Found> find_processes(const std::string& target, int timeout_ms) {
     found.sockets.push_back(socket);
   }
   for (const Asked& one : elsewhere.get()) {
-    const Result<status::JobAnswer> answer =
-        one.answer.is_ok() ? status::decode_job_answer(one.answer.value().text) : one.answer.status();
+    const Result<status::JobAnswer> answer = job_answer_of(one);
     if (answer.is_ok())
       add_job(found, one.socket, view_of(answer.value()));
     else

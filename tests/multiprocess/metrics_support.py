@@ -9,7 +9,7 @@ import time
 import urllib.request
 
 from harness import library
-from launch_support import ROOT
+from launch_support import ROOT, RUEDA
 
 PATIENCE_S = 60
 
@@ -29,6 +29,19 @@ def environment_of(folder, **more):
     """Of a process that uses the folder as the private one of its user."""
     paths = {"PYTHONPATH": str(ROOT / "python"), "RUEDA_LIBRARY": library(), "XDG_RUNTIME_DIR": str(folder)}
     return {**os.environ, **paths, **more}
+
+
+def rueda(folder, *arguments):
+    """Exit status, stdout and stderr of the command, for a user with this private folder."""
+    done = subprocess.run(
+        [RUEDA, *arguments],
+        env=environment_of(folder),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
 
 
 def until(answer, is_enough, patience_s=PATIENCE_S):

@@ -12,7 +12,7 @@ import threading
 
 import pytest
 from launch_support import PYTHON, ROOT, RUEDA
-from metrics_support import METRICS, PATIENCE_S, environment_of, free_ports, scraped, until
+from metrics_support import METRICS, PATIENCE_S, environment_of, free_ports, rueda, scraped, until
 
 # Rank 1 stops in C code in the middle of training; it keeps the interpreter's lock if it is told to.
 HANG = """
@@ -48,20 +48,8 @@ def _hanging_job(folder, how):
         job.communicate(timeout=PATIENCE_S)
 
 
-def _rueda(folder, *arguments):
-    done = subprocess.run(
-        [RUEDA, *arguments],
-        env=environment_of(folder),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    return done.returncode, done.stdout, done.stderr
-
-
 def _status(folder, *arguments):
-    code, out, error = _rueda(folder, "status", "--json", *arguments)
+    code, out, error = rueda(folder, "status", "--json", *arguments)
     assert code == 0, error
     return {rank["rank"]: rank for rank in json.loads(out)["ranks"]}
 
@@ -86,10 +74,10 @@ def test_a_rank_that_hangs_in_c_code_is_named_and_its_line_is_shown(folder, how)
 
         # The process id of a rank stands for its job.
         assert set(_status(folder, str(shown["pid"]))) == {0, 1, 2}
-        _, table, _ = _rueda(folder, "status", str(shown["pid"]))
+        _, table, _ = rueda(folder, "status", str(shown["pid"]))
         assert "3 of 3 ranks are here" in table and "sleeps or waits: it uses no core" in table, table
 
-        code, out, error = _rueda(folder, "stacks", "--json", str(job.pid))
+        code, out, error = rueda(folder, "stacks", "--json", str(job.pid))
         assert code == 0, error
         ranks = {rank["rank"]: rank for rank in json.loads(out)["ranks"]}
         hanging = _main_thread(ranks[1])
@@ -97,13 +85,13 @@ def test_a_rank_that_hangs_in_c_code_is_named_and_its_line_is_shown(folder, how)
         assert any(frame["function"].endswith("read") for frame in hanging["native"])
         assert ranks[1]["python_had_lock"] == (how == "without-lock")
 
-        _, folded, _ = _rueda(folder, "stacks")
+        _, folded, _ = rueda(folder, "stacks")
         assert folded.startswith("rank 1: main thread\n  hangs_here (")
         assert "ranks 0, 2: main thread\n" in folded
-        _, one, _ = _rueda(folder, "stacks", "--rank", "1", "--native")
+        _, one, _ = rueda(folder, "stacks", "--rank", "1", "--native")
         assert "rueda-engine" in one and "ranks 0" not in one
     # The ranks end soon after their launcher. What they left is removed by the next look.
-    code, _, error = until(lambda: _rueda(folder, "status"), lambda _: not any((folder / "rueda").iterdir()))
+    code, _, error = until(lambda: rueda(folder, "status"), lambda _: not any((folder / "rueda").iterdir()))
     assert code == 1 and "no process of this user" in error
 
 
@@ -122,9 +110,9 @@ def test_ranks_in_containers_with_process_ids_of_their_own_are_shown_with_both(f
             for rank in shown.values():
                 assert rank["pid"] < 10 < rank["pid_here"]
                 assert _status(folder, str(rank["pid_here"]))[rank["rank"]]["pid"] == rank["pid"]
-            table = _rueda(folder, "status")[1]
+            table = rueda(folder, "status")[1]
             assert f"{shown[1]['pid_here']} ({shown[1]['pid']})" in table, table
-            _, folded, _ = _rueda(folder, "stacks")
+            _, folded, _ = rueda(folder, "stacks")
             assert "rank 1: main thread\n  hangs_here (" in folded
         finally:
             job.send_signal(signal.SIGKILL)
@@ -144,7 +132,7 @@ for step in range(1500):
         job.stdout.readline()
         looks = 0
         while job.poll() is None:
-            looks += _rueda(folder, "stacks", "--native")[0] == 0
+            looks += rueda(folder, "stacks", "--native")[0] == 0
     assert job.returncode == 0 and looks > 0
 
 
@@ -209,7 +197,7 @@ def test_a_rank_that_is_a_little_late_in_each_step_is_named_by_status_and_by_met
     with subprocess.Popen(command, env=environment_of(folder), stdout=subprocess.PIPE, text=True) as job:
         try:
             until(
-                lambda: _rueda(folder, "status")[1],
+                lambda: rueda(folder, "status")[1],
                 lambda text: re.search(r"STRAGGLER rank 1 \(host .*\): the others waited [4-9]\d %", text),
             )
             (straggler,) = _status(folder)[0]["stragglers"]
@@ -248,7 +236,7 @@ def test_ranks_started_by_hand_say_who_has_not_called_init(folder, started, miss
         assert set(shown) == set(started) and shown[started[0]]["size"] == 4
         expected = [int(rank) for rank in re.findall(r"\d", missing)]
         assert [one["waits_for"] for one in shown.values()] == [expected, expected]
-        table = _rueda(folder, "status")[1]
+        table = rueda(folder, "status")[1]
         assert table.startswith("a job that starts\n"), table
         assert re.search(rf"\n{started[1]} .* {missing.replace(', ', '-')} +init, \d", table), table
 

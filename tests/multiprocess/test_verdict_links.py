@@ -104,6 +104,8 @@ def test_a_slow_link_is_named_while_the_job_runs_and_nothing_else(tmp_path: path
         for case, named in ((port, WHO.format(1, "b") + ":"), (pair, f"({PAIR}|{ONE_WAY}|{OTHER_WAY}):")):
             for line in case.verdicts():
                 assert re.search(f"slow link: {named}", line), line
+        for case in (port, pair, equal):
+            assert not re.search("Verdict: (?!slow link)", case.job.everything()), case.job.everything()
         assert equal.verdicts() == [], "all links are equally slow"
         assert late.verdicts() == [], "a slow rank is not a slow link"
         named = set(re.findall(r"Verdict: [^:]+: rank (\d)", late.job.everything()))

@@ -1,26 +1,14 @@
 // Our declarations of NCCL's interface against the header in NVIDIA's wheel, where that is installed.
 #include <gtest/gtest.h>
 
+#include "alike_functions.h"
 #include "rueda/backend/nccl/abi.h"
 
 #if __has_include(<nccl.h>)
 #include <nccl.h>
 
-#include <type_traits>
-
 namespace rueda::nccl {
 namespace {
-
-// Two functions are alike if they have as many arguments, of equal sizes and kinds.
-template <class A, class B>
-constexpr bool is_alike = sizeof(A) == sizeof(B) && std::is_pointer_v<A> == std::is_pointer_v<B>;
-template <class R, class... A, class S, class... B>
-constexpr bool are_alike(R (*)(A...), S (*)(B...)) {
-  if constexpr (sizeof...(A) == sizeof...(B))
-    return is_alike<R, S> && (is_alike<A, B> && ...);
-  else
-    return false;
-}
 
 #define RUEDA_SAME_FUNCTION(name) \
   static_assert(are_alike(decltype(Functions::name)(nullptr), decltype (&nccl##name)(nullptr)), #name)

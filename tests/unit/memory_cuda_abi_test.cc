@@ -2,8 +2,7 @@
 // same arguments as the functions have that a driver finds for CUDA 11.3 (kApiVersion), and the same values.
 #include <gtest/gtest.h>
 
-#include <type_traits>
-
+#include "alike_functions.h"
 #include "rueda/memory/cuda/driver_api.h"
 
 #if __has_include(<cudaTypedefs.h>)
@@ -12,17 +11,6 @@
 
 namespace rueda::cuda {
 namespace {
-
-// Two functions are alike if they have as many arguments, of equal sizes and kinds.
-template <class A, class B>
-constexpr bool is_alike = sizeof(A) == sizeof(B) && (std::is_pointer_v<A> == std::is_pointer_v<B>);
-template <class R, class... A, class S, class... B>
-constexpr bool are_alike(R (*)(A...), S (*)(B...)) {
-  if constexpr (sizeof...(A) == sizeof...(B))
-    return is_alike<R, S> && (is_alike<A, B> && ...);
-  else
-    return false;
-}
 
 // cuda.h makes macros of some names, so they are only used with a prefix.
 #define RUEDA_OURS(name, arguments) using Ours_##name = CUresult(*) arguments;

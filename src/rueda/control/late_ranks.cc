@@ -6,8 +6,6 @@
 namespace rueda::control {
 namespace {
 
-// As slow links.
-constexpr Nanos kSayLateAgainAfter = 300 * kSecond;
 // If the rank is late for another reason, or waited for longer than ever.
 constexpr Nanos kSayNewsAfter = 30 * kSecond;
 // In units of the limit. Between two waits a rank computes, and the second one is certain after the limit.
@@ -37,7 +35,7 @@ bool LateRanks::is_news(const Late& late, const Verdict& verdict, Nanos now) {
   if (late.said.empty()) return true;
   if (now - late.said_at < kSayNewsAfter) return false;
   const auto before = late.said.find(verdict.fault);
-  if (before == late.said.end() || now - before->second >= kSayLateAgainAfter) return true;
+  if (before == late.said.end() || now - before->second >= kSaidAgainAfter) return true;
   // It was late for some seconds, and now it seems not to come at all.
   return !late.is_wait_said && verdict.age >= std::max(2 * late.longest, kSayNewsAfter);
 }
@@ -73,7 +71,7 @@ std::vector<Verdict> LateRanks::tick(const std::map<Rank, Verdict>& found, const
       late.verdict.age = late.seen - late.wait_began;
       news.push_back(with_sums(late, late.verdict));
     }
-    at = now - late.said_at >= kSayLateAgainAfter ? late_.erase(at) : std::next(at);
+    at = now - late.said_at >= kSaidAgainAfter ? late_.erase(at) : std::next(at);
   }
   return news;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "rueda/control/verdict.h"
+
 namespace rueda::control {
 namespace {
 
@@ -20,7 +22,6 @@ using trace::kIsSlowFor;
 constexpr Nanos kIsFastFor = 6 * kSecond;
 // A link that is used once in a while is watched until it is used again.
 constexpr Nanos kSuspectFor = 60 * kSecond;
-constexpr Nanos kSayLinkAgainAfter = 300 * kSecond;
 
 // Whether enough has been sent on it, in each direction that was slow, to say that it is fast.
 bool is_speed_known(const trace::SlowLink& link, const trace::LinkTotals& totals) {
@@ -152,7 +153,7 @@ std::vector<LinkJudge::News> LinkJudge::tick(Nanos now) {
     Suspect& one = at->second;
     const bool is_slow = one.seen == now;
     const bool is_fast = !is_slow && is_speed_known(one.link, sent);
-    const bool may_say = one.said_at == 0 || now - one.said_at >= kSayLinkAgainAfter;
+    const bool may_say = one.said_at == 0 || now - one.said_at >= kSaidAgainAfter;
     const bool is_part = key.second >= 0 && (is_told_of(key.first) || is_told_of(key.second));
     if (is_slow && !one.is_said && may_say && !is_part) {
       if (const std::optional<trace::SlowLink> link = certain(key, one, now)) {

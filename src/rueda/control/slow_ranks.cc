@@ -8,8 +8,7 @@ namespace {
 
 constexpr double kMuch = 0.3;  // of the time; ranks that do the same wait for one another for less
 constexpr Nanos kCertainAfter = 30 * kSecond;
-constexpr Nanos kOverAfter = 30 * kSecond;       // without much waiting
-constexpr Nanos kSayAgainAfter = 300 * kSecond;  // as late ranks
+constexpr Nanos kOverAfter = 30 * kSecond;  // without much waiting
 
 }  // namespace
 
@@ -19,12 +18,9 @@ std::vector<Verdict> SlowRanks::tick(const std::vector<Awaited::Straggler>& foun
   for (const Awaited::Straggler& one : found) {
     if (one.share < kMuch) continue;
     Slow& slow = slow_[one.rank];
-    if (slow.since == 0) {
-      slow.since = now - one.window;
-      slow.looked = slow.since;
-    }
-    slow.waited += std::llround(one.share * static_cast<double>(now - slow.looked));
-    slow.looked = slow.seen = now;
+    if (slow.since == 0) slow.since = slow.seen = now - one.window;
+    slow.waited += std::llround(one.share * static_cast<double>(now - slow.seen));
+    slow.seen = now;
   }
   for (auto& [rank, slow] : slow_) {
     if (slow.since == 0) continue;
@@ -36,7 +32,7 @@ std::vector<Verdict> SlowRanks::tick(const std::vector<Awaited::Straggler>& foun
       if (slow.is_said && !is_told) news.push_back(verdict);
       slow = {.said_at = slow.said_at};
     } else if (slow.seen == now && verdict.age >= kCertainAfter &&
-               (slow.said_at == 0 || now - slow.said_at >= kSayAgainAfter)) {
+               (slow.said_at == 0 || now - slow.said_at >= kSaidAgainAfter)) {
       slow.is_said = true;
       slow.said_at = now;
       news.push_back(verdict);

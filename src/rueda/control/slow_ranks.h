@@ -22,11 +22,11 @@ class SlowRanks {
 
  private:
   struct Slow {
-    Nanos since = 0;               // others have waited much ever since; 0: they do not
-    Nanos seen = 0;                // when they did last
-    Nanos waited = 0, looked = 0;  // in sum since then, up to the last look
-    Nanos said_at = 0;             // 0: never
-    bool is_said = false;          // and not over
+    Nanos since = 0;       // others have waited much ever since; 0: they do not
+    Nanos seen = 0;        // when they did last
+    Nanos waited = 0;      // in sum since then, until they did last
+    Nanos said_at = 0;     // 0: never
+    bool is_said = false;  // and not over
   };
   std::map<Rank, Slow> slow_;
 };

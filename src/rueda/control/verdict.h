@@ -33,10 +33,12 @@ enum class Fault : uint8_t {
 };
 std::string_view name_of(Fault fault);  // "late in compute"
 
+// What goes on is said again after so long.
+inline constexpr Nanos kSaidAgainAfter = 300 * kSecond;
 // What happens to the process of a rank again and again is said so often within this time, and then only if
 // it lasts.
 inline constexpr size_t kSaidOften = 3;
-inline constexpr Nanos kOftenWithin = 300 * kSecond, kSaidIfItLasts = 10 * kSecond;
+inline constexpr Nanos kOftenWithin = kSaidAgainAfter, kSaidIfItLasts = 10 * kSecond;
 
 struct Verdict {
   Fault fault = Fault::kMissing;
