@@ -216,6 +216,61 @@ INSTANTIATE_TEST_SUITE_P(Types, CudaKernelsOfType, testing::Range(0, kDTypeCount
   return std::string(name_of(static_cast<DType>(info.param)));
 });
 
+// The tensors of two vectors: some empty, some of several chunks, and gaps between them.
+std::vector<TensorRun> places_of(const std::vector<size_t>& counts, size_t element) {
+  std::vector<TensorRun> runs;
+  size_t offset = 0;
+  for (const size_t count : counts) {
+    runs.push_back({.tensor = nullptr, .offset = offset, .bytes = count * element});
+    offset += (count * element + 127) / 128 * 128;
+  }
+  return runs;
+}
+
+template <class T>
+void expect_adasum(Kernels& kernels, Stream& stream, DType dtype, std::mt19937_64& random) {
+  const std::vector<size_t> counts = {5, 0, 16'384, 100'001, 1, 300};
+  const std::vector<TensorRun> runs = places_of(counts, sizeof(T));
+  const size_t total = runs.back().offset / sizeof(T) + counts.back();
+  std::uniform_real_distribution<double> value(-1, 1);
+  std::vector<T> a(total), b(total);
+  for (size_t i = 0; i < total; ++i) {
+    a[i] = static_cast<T>(value(random));
+    b[i] = static_cast<T>(a[i] + value(random));
+  }
+  b[runs[4].offset / sizeof(T)] = 0;  // this tensor's product with itself is 0
+  const DeviceVector<T> left(stream.device(), a), right(stream.device(), b), out(stream.device(), b);
+  const DeviceVector<std::byte> scratch(stream.device(), std::vector<std::byte>(Kernels::adasum_bytes(runs)));
+  const auto bytes = [](const auto& vector) { return reinterpret_cast<std::byte*>(vector.data()); };
+  for (auto* const to : {bytes(out), bytes(left)}) {  // elsewhere, and in place
+    ASSERT_TRUE(kernels.adasum(stream, dtype, runs, bytes(left), bytes(right), to, scratch.data()).is_ok());
+    finish(stream);
+  }
+  EXPECT_EQ(std::memcmp(left.data(), out.data(), counts[0] * sizeof(T)), 0);
+  const std::vector<T> result = left.read(), gaps = out.read();
+  size_t next = 0;  // outside all tensors nothing is written
+  for (size_t k = 0; k < counts.size(); ++k) {
+    const size_t begin = runs[k].offset / sizeof(T);
+    for (; next < begin; ++next) ASSERT_EQ(gaps[next], b[next]) << next;
+    next = begin + counts[k];
+    long double ab = 0, aa = 0, bb = 0;
+    for (size_t i = begin; i < next; ++i) {
+      const long double x = a[i], y = b[i];
+      ab += x * y, aa += x * x, bb += y * y;
+    }
+    const long double of_a = aa == 0 ? 1 : 1 - ab / (2 * aa), of_b = bb == 0 ? 1 : 1 - ab / (2 * bb);
+    for (size_t i = begin; i < next; ++i) {
+      const auto wanted = static_cast<double>(of_a * a[i] + of_b * b[i]);
+      ASSERT_NEAR(result[i], wanted, 4 * std::numeric_limits<T>::epsilon()) << "tensor " << k << ", at " << i;
+    }
+  }
+}
+
+TEST_F(CudaKernels, weigh_and_add_the_vectors_of_each_tensor_for_adasum) {
+  expect_adasum<float>(*kernels_, *stream_, DType::kFloat32, random_);
+  expect_adasum<double>(*kernels_, *stream_, DType::kFloat64, random_);
+}
+
 template <DType kType>
 void expect_casts(Kernels& kernels, Stream& stream, std::mt19937_64& random) {
   using E = Element<kType>;

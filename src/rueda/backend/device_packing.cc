@@ -12,7 +12,6 @@ namespace {
 // gaps are reduced as well and mean nothing.
 constexpr size_t kPlaceAlignment = 128;
 constexpr size_t kIdentityBytes = 256 << 10;
-constexpr size_t kUnit = 2 << 20;  // what CUDA allocates at once
 
 size_t place_bytes(size_t bytes) { return (bytes + kPlaceAlignment - 1) / kPlaceAlignment * kPlaceAlignment; }
 
@@ -30,6 +29,7 @@ size_t packed_at_once(DType dtype, std::span<const Segment> tensors, size_t pack
 }
 
 size_t DevicePacking::prepare(size_t bytes) {
+  constexpr size_t kUnit = DeviceScratch::kUnit;
   for (size_t units = bytes / kUnit + 1; units > 0; units /= 2)  // one more, for the gaps between tensors
     if (reserve(units * kUnit).is_ok()) break;
   return buffer_.bytes();
@@ -206,19 +206,6 @@ Status DevicePacking::store(const Call& call, const Scale& after) {
     const Status copied = stream_.copy(segment.output, from, count * element);
     if (!copied.is_ok()) return copied;
   }
-  return Status::ok();
-}
-
-// A buffer that is too small is kept until the stream no longer uses it.
-Status DevicePacking::reserve(size_t bytes) {
-  std::erase_if(retired_, [](const auto& one) { return one.first->outcome().has_value(); });
-  if (bytes <= buffer_.bytes()) return Status::ok();
-  Result<cuda::DeviceBuffer> made =
-      cuda::DeviceBuffer::allocate(stream_.device(), (bytes + kUnit - 1) / kUnit * kUnit);
-  if (!made.is_ok())
-    return {made.status().code, made.status().why + " A smaller RUEDA_FUSION_THRESHOLD needs less."};
-  if (last_ != nullptr && buffer_.bytes() > 0) retired_.emplace_back(last_, std::move(buffer_));
-  buffer_ = std::move(made).value();
   return Status::ok();
 }
 

@@ -11,6 +11,7 @@
 
 #include "rueda/backend/backend.h"
 #include "rueda/backend/cuda_event.h"
+#include "rueda/backend/device_scratch.h"
 #include "rueda/memory/cuda/buffers.h"
 #include "rueda/memory/cuda/kernels.h"
 #include "rueda/memory/cuda/streams.h"
@@ -45,17 +46,17 @@ class DevicePacking {
   size_t prepare(size_t bytes);
   [[nodiscard]] std::byte* memory() const { return buffer_.data(); }  // what was prepared
   // Frees that memory if no call has used it.
-  void give_up_unused() {
-    if (last_ == nullptr) buffer_ = {};
-  }
+  void give_up_unused() { buffer_.give_up_unused(); }
   // Makes the stream wait for every tensor, and lays the inputs out, scaled by `before`.
   Status load(const Call& call, const Scale& before);
   // [tensors], or one for all if they are packed.
   [[nodiscard]] std::span<const Run> runs() const { return runs_; }
+  // Of an allreduce: where a tensor begins in the one run.
+  [[nodiscard]] size_t offset_of(size_t tensor) const { return is_packed_ ? offsets_[tensor] : 0; }
   // Scales the results by `after` and puts them where the tensors are.
   Status store(const Call& call, const Scale& after);
   // Everything that was enqueued until now has ended when `event` happens.
-  void enqueued_until(std::shared_ptr<CudaEvent> event) { last_ = std::move(event); }
+  void enqueued_until(const std::shared_ptr<CudaEvent>& event) { buffer_.enqueued_until(event); }
 
  private:
   struct Place {  // of one tensor
@@ -71,7 +72,7 @@ class DevicePacking {
   Status scale_packed(const Call& call, const Scale& before);
   Status fill_identity(const schedule::Spec& spec, std::byte* to, size_t count);
   Status scale(DType dtype, const void* from, void* to, size_t count, const Scale& by);
-  Status reserve(size_t bytes);
+  Status reserve(size_t bytes) { return buffer_.reserve(stream_.device(), bytes); }
   // Whether its bytes are copied one by one, and not used where they are.
   [[nodiscard]] bool is_foreign(const Segment& segment) const {
     return copies_ == Copies::kAll || segment.memory.device != stream_.device()->ordinal();
@@ -80,9 +81,7 @@ class DevicePacking {
   cuda::Stream& stream_;
   cuda::Kernels& kernels_;
   Copies copies_;
-  cuda::DeviceBuffer buffer_;
-  std::vector<std::pair<std::shared_ptr<CudaEvent>, cuda::DeviceBuffer>> retired_;
-  std::shared_ptr<CudaEvent> last_;
+  DeviceScratch buffer_;
   std::map<std::pair<ReduceOp, DType>, cuda::PinnedBuffer> identities_;  // filled once, then only read
 
   // of the call

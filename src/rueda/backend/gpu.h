@@ -24,6 +24,7 @@ class Gpu {
 
   [[nodiscard]] const std::shared_ptr<const cuda::Device>& device() const { return stream_->device(); }
   [[nodiscard]] cuda::Stream& stream() { return *stream_; }
+  [[nodiscard]] cuda::Kernels& kernels() { return *kernels_; }
   [[nodiscard]] cuda::EventPool& events() { return events_; }
   [[nodiscard]] DevicePacking& packing() { return packing_; }
 

@@ -1,10 +1,9 @@
-// Adasum allreduce: a binary tree over rank bits, lowest bit first; two blocks of ranks exchange their
-// vectors and every rank combines them itself, left block first, so that all ranks compute the same bits. Any
-// number of ranks: a block without a partner waits for the next level. Maleki et al., "Scaling distributed
-// training with adaptive summation" (2020). Steps: ceil(log2 n). Bytes sent per rank: S log2 n for powers of
-// two, in the accumulator's type.
-#include <algorithm>
+// Adasum allreduce in the tree of adasum_tree.h. Maleki et al., "Scaling distributed training with adaptive
+// summation" (2020). Steps: ceil(log2 n). Bytes sent per rank: S log2 n for powers of two, in the
+// accumulator's type.
+#include <utility>
 
+#include "rueda/schedule/adasum_tree.h"
 #include "rueda/schedule/algorithms.h"
 #include "rueda/schedule/blocks.h"
 #include "rueda/schedule/builder.h"
@@ -21,23 +20,6 @@ std::optional<double> cost_us(const Spec& spec, const Topology& topology) {
          (phase_us(topology, anywhere(topology, bytes)) + 4 * reduce_us(topology, bytes));
 }
 
-// All ranks of a block know its vector. The right block has m ≤ `width` ranks: rank i of the left block
-// receives from its rank i mod m, and rank j of the right block receives from rank j of the left one.
-void exchange(Builder& builder, Rank me, Rank left, const std::pair<Rank, Rank>& right, const Slice& mine,
-              const Slice& theirs) {
-  const auto [first, end] = right;
-  const Rank width = end - first;
-  if (me < first) {
-    const Rank i = me - left;
-    if (i < width) builder.send(first + i, mine);
-    builder.recv(first + i % width, theirs, WireType::kAccumulator);
-    return;
-  }
-  const Rank j = me - first;
-  for (Rank i = j; i < first - left; i += width) builder.send(left + i, mine);
-  builder.recv(left + j, theirs, WireType::kAccumulator);
-}
-
 Schedule build(const Spec& spec, const Topology& topology, Rank me) {
   Builder builder(spec);
   const Rank n = topology.size();
@@ -51,12 +33,10 @@ Schedule build(const Spec& spec, const Topology& topology, Rank me) {
   Slice next = builder.scratch(spec.count);
   const Slice theirs = builder.scratch(spec.count);
   builder.copy(mine, in);
-  for (Rank width = 1; width < n; width *= 2) {
-    const Rank left = me / (2 * width) * (2 * width);
-    const Rank right = left + width;
-    if (right >= n) continue;
-    exchange(builder, me, left, {right, std::min(n, right + width)}, mine, theirs);
-    if (me < right)
+  for (const AdasumLevel& level : adasum_levels(n, me)) {
+    for (const Rank to : level.to) builder.send(to, mine);
+    builder.recv(level.from, theirs, WireType::kAccumulator);
+    if (level.is_left)
       builder.adasum(next, mine, theirs);
     else
       builder.adasum(next, theirs, mine);

@@ -39,6 +39,7 @@ bool NcclBackend::runs(const schedule::Spec& spec) {
   switch (spec.what) {
     case Collective::kAllreduce:
     case Collective::kReducescatter:
+      if (spec.what == Collective::kAllreduce && spec.op == ReduceOp::kAdasum) return is_floating(spec.dtype);
       return nccl::reduced_type(spec.dtype) && nccl::reduced_op(spec.op);
     case Collective::kAllgather:
     case Collective::kBroadcast:
@@ -184,84 +185,14 @@ Status NcclBackend::wait_for_connection() {
   return Status::ok();
 }
 
-nccl::ResultCode NcclBackend::issue(const nccl::Step& step) {
-  const nccl::Functions& call = nccl();
-  const nccl::CommHandle comm = communicator_->handle();
-  void* const stream = gpu_->stream().handle();
-  switch (step.function) {
-    case nccl::Function::kAllReduce:
-      return call.AllReduce(step.send, step.receive, step.count, step.type, step.op, comm, stream);
-    case nccl::Function::kBroadcast:
-      return call.Broadcast(step.send, step.receive, step.count, step.type, step.peer, comm, stream);
-    case nccl::Function::kReduce:
-      return call.Reduce(step.send, step.receive, step.count, step.type, step.op, step.peer, comm, stream);
-    case nccl::Function::kAllGather:
-      return call.AllGather(step.send, step.receive, step.count, step.type, comm, stream);
-    case nccl::Function::kReduceScatter:
-      return call.ReduceScatter(step.send, step.receive, step.count, step.type, step.op, comm, stream);
-    case nccl::Function::kSend:
-      return call.Send(step.send, step.count, step.type, step.peer, comm, stream);
-    case nccl::Function::kRecv:
-      return call.Recv(step.receive, step.count, step.type, step.peer, comm, stream);
-  }
-  return nccl::kInternalError;
-}
-
-Status NcclBackend::launch() {
-  const cuda::ScopedContext context(*gpu_->device());
-  if (!context.status().is_ok()) return context.status();
-  const Group& group = *call_.group;
-  part_ = call_;
-  part_.segments = call_.segments.subspan(parts_done_);
-  if (call_.spec.what == Collective::kAllreduce && part_.segments.size() > 1)
-    part_.segments =
-        part_.segments.first(packed_at_once(call_.spec.dtype, part_.segments, communicator_->pack_bytes()));
-  scaling_ = nccl::scaling_of(call_.spec, call_.prescale);
-  state_ = State::kLaunching;
-  call_.note(Activity::kPack);
-  if (const Status status = gpu_->packing().load(part_, scaling_.before); !status.is_ok()) return status;
-  call_.note(Activity::kTransfer);
-  const std::span<const Run> runs = gpu_->packing().runs();
-  is_gathering_ = false;
-  if (by_levels_ == nullptr) return launch(nccl::steps_of(call_.spec, runs, group.me, group.size()));
-  const Group& inside = by_levels_->inside;
-  return launch(nccl::reducing_steps_of(call_.spec, runs.front(), inside.me, inside.size()));
-}
-
-Status NcclBackend::launch(std::span<const nccl::Step> steps) {
-  if (steps.empty()) return Status::ok();
-  nccl::ResultCode first = nccl().GroupStart();
-  for (const nccl::Step& step : steps) {
-    const nccl::ResultCode issued = issue(step);
-    if (first == nccl::kSuccess && issued != nccl::kInProgress) first = issued;
-  }
-  const nccl::ResultCode ended = nccl().GroupEnd();
-  return options_.library->check(first == nccl::kSuccess ? ended : first, "the launch of a group by NCCL",
-                                 communicator_->handle());
-}
-
-// NCCL has enqueued the group of a part.
-Status NcclBackend::complete() {
-  const cuda::ScopedContext context(*gpu_->device());
-  if (!context.status().is_ok()) return context.status();
-  if (by_levels_ != nullptr && !is_gathering_) return reduce_between();
-  call_.note(Activity::kUnpack);
-  if (const Status status = gpu_->packing().store(part_, scaling_.after); !status.is_ok()) return status;
-  parts_done_ += part_.segments.size();
-  if (parts_done_ < call_.segments.size()) return launch();
-  const auto launched = gpu_->launched(*options_.devices, call_.segments);
-  if (!launched.is_ok()) return launched.status();
-  launched_.push_back(launched.value());
-  end(Status::ok(), launched.value());
-  return Status::ok();
-}
-
 void NcclBackend::end(const Status& status, std::shared_ptr<CudaEvent> event) {
   if (!status.is_ok() && broken_.is_ok()) broken_ = status;  // the other members go on without this rank
   state_ = State::kIdle;
   done_.push_back({.id = call_.id,
                    .status = status,
-                   .how = by_levels_ == nullptr ? "nccl" : "nccl_hierarchical",
+                   .how = is_adasum()             ? "nccl_adasum"
+                          : by_levels_ == nullptr ? "nccl"
+                                                  : "nccl_hierarchical",
                    .event = std::move(event),
                    .segment = culprit_});
 }

@@ -14,6 +14,8 @@
 //   the backend of the meetings adds the shares between hosts, through pinned memory; kLaunching follows
 //   again
 //
+// An Adasum is launched level by level of its tree (adasum.h): kLaunching comes once for each.
+//
 // Then results are scaled and unpacked on the stream, and Done carries the event after that. One call at a
 // time is on its way to the stream; any number is launched.
 //
@@ -41,6 +43,7 @@
 #include "rueda/backend/backend.h"
 #include "rueda/backend/cuda_event.h"
 #include "rueda/backend/gpu.h"
+#include "rueda/backend/nccl/adasum.h"
 #include "rueda/backend/nccl/communicators.h"
 #include "rueda/backend/nccl/levels.h"
 #include "rueda/backend/nccl/library.h"
@@ -136,6 +139,9 @@ class NcclBackend final : public Backend {
   Result<bool> probe();
   Status end_probe();
   Status launch();
+  [[nodiscard]] size_t part_size() const;
+  Status begin_adasum();
+  Result<bool> climb();
   Status launch(std::span<const nccl::Step> steps);
   Status reduce_between();
   Status gather();
@@ -149,6 +155,9 @@ class NcclBackend final : public Backend {
   // NCCL is asked again and again what has become of what it was given.
   [[nodiscard]] bool is_asking_nccl() const {
     return state_ == State::kConnecting || state_ == State::kProbing || state_ == State::kLaunching;
+  }
+  [[nodiscard]] bool is_adasum() const {
+    return call_.spec.what == Collective::kAllreduce && call_.spec.op == ReduceOp::kAdasum;
   }
   // Who shares a communicator for the call.
   [[nodiscard]] const Group& connected() const {
@@ -182,6 +191,7 @@ class NcclBackend final : public Backend {
   nccl::Communicator* communicator_ = nullptr;
   nccl::Scaling scaling_;
   const nccl::Levels* by_levels_ = nullptr;  // the call is reduced hierarchically
+  std::unique_ptr<nccl::Adasum> adasum_;     // once it is used
   bool is_gathering_ = false;                // by levels: the shares have been added between hosts
   std::shared_ptr<cuda::Event> reduced_;     // my share of the sums of my host is there
   Deadline deadline_ = Deadline::at(0);      // of kConnecting and kProbing

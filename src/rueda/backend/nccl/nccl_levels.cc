@@ -8,7 +8,7 @@ namespace rueda::backend {
 
 // Those of the call, if it is to be reduced hierarchically; otherwise null. The same on every member.
 const nccl::Levels* NcclBackend::levels() {
-  if (!options_.topology || call_.spec.what != Collective::kAllreduce) return nullptr;
+  if (!options_.topology || call_.spec.what != Collective::kAllreduce || is_adasum()) return nullptr;
   const Group& group = *call_.group;
   const auto [found, is_new] = levels_.try_emplace(key_of(group));
   if (is_new) {

@@ -6,49 +6,14 @@
 // nearest, ties to even; integers wrap around; there is no contraction.
 #pragma once
 
-#if defined(__CUDA__)
-#define RUEDA_DEVICE static __attribute__((device)) inline
-#else
-#define RUEDA_DEVICE static inline
-#endif
+#include "rueda/memory/cuda/device_adasum.h"
+#include "rueda/memory/cuda/device_table.h"
 
 namespace rueda::cuda::device {
-
-using U8 = unsigned char;
-using U16 = unsigned short;
-using U32 = unsigned;
-using U64 = unsigned long long;
-using I64 = long long;
-
-// Of one thread.
-struct Place {
-  U64 block = 0, blocks = 1;
-  U64 thread = 0, threads = 1;  // in its block
-};
 
 // ---- packing ----
 
 constexpr U64 kChunkBytes = 16 << 10;  // what one block copies at a time: 64 bytes for each of 256 threads
-
-// One run of a tensor. Chunks are numbered over all entries of a table.
-struct TableEntry {
-  U64 tensor;       // address
-  U64 offset;       // in the buffer
-  U64 bytes;        // more than 0
-  U64 first_chunk;  // the number of its first chunk
-};
-
-RUEDA_DEVICE const TableEntry& entry_of(const TableEntry* table, U32 entries, U64 chunk) {
-  U32 low = 0, high = entries;  // the last entry that begins at this chunk or before
-  while (high - low > 1) {
-    const U32 middle = low + (high - low) / 2;
-    if (table[middle].first_chunk <= chunk)
-      low = middle;
-    else
-      high = middle;
-  }
-  return table[low];
-}
 
 template <class Word>
 RUEDA_DEVICE void copy_words(Place at, const U8* __restrict from, U8* __restrict to, U64 bytes) {
@@ -278,27 +243,43 @@ RUEDA_DEVICE void narrow_elements(Place at, const void* from, void* to, U64 coun
   F(rueda_sum_##dtype, (Sources sources, void* to, U64 count, ScaleBy prescale, ScaleBy finish), \
     sum_elements<Type>(at, sources, to, count, prescale, finish))
 
-#define RUEDA_KERNELS(F)                                                          \
-  F(rueda_pack, (const TableEntry* table, U32 entries, U64 chunks, U8* buffer),   \
-    move_runs<true>(at, table, entries, chunks, buffer))                          \
-  F(rueda_unpack, (const TableEntry* table, U32 entries, U64 chunks, U8* buffer), \
-    move_runs<false>(at, table, entries, chunks, buffer))                         \
-  F(rueda_cast_float16_to_float32, (const void* from, void* to, U64 count),       \
-    widen_elements<Float16>(at, from, to, count))                                 \
-  F(rueda_cast_bfloat16_to_float32, (const void* from, void* to, U64 count),      \
-    widen_elements<Bfloat16>(at, from, to, count))                                \
-  F(rueda_cast_float32_to_float16, (const void* from, void* to, U64 count),       \
-    narrow_elements<Float16>(at, from, to, count))                                \
-  F(rueda_cast_float32_to_bfloat16, (const void* from, void* to, U64 count),      \
-    narrow_elements<Bfloat16>(at, from, to, count))                               \
-  RUEDA_KERNELS_OF_TYPE(F, uint8, Plain<U8>)                                      \
-  RUEDA_KERNELS_OF_TYPE(F, int8, Plain<signed char>)                              \
-  RUEDA_KERNELS_OF_TYPE(F, uint16, Plain<U16>)                                    \
-  RUEDA_KERNELS_OF_TYPE(F, int16, Plain<short>)                                   \
-  RUEDA_KERNELS_OF_TYPE(F, int32, Plain<int>)                                     \
-  RUEDA_KERNELS_OF_TYPE(F, int64, Plain<I64>)                                     \
-  RUEDA_KERNELS_OF_TYPE(F, float16, Float16)                                      \
-  RUEDA_KERNELS_OF_TYPE(F, bfloat16, Bfloat16)                                    \
-  RUEDA_KERNELS_OF_TYPE(F, float32, Plain<float>)                                 \
-  RUEDA_KERNELS_OF_TYPE(F, float64, Plain<double>)                                \
-  RUEDA_KERNELS_OF_TYPE(F, bool, Bool)
+#define RUEDA_KERNELS_OF_ADASUM(F, dtype, T)                                                             \
+  F(rueda_dots_##dtype,                                                                                  \
+    (const TableEntry* table, U32 entries, U64 chunks, const U8* a, const U8* b, Dots* partial),         \
+    dot_vectors<T>(at, table, entries, chunks, a, b, partial))                                           \
+  F(rueda_combine_##dtype,                                                                               \
+    (const TableEntry* table, U32 entries, U64 chunks, const Factors* factors, const U8* a, const U8* b, \
+     U8* to),                                                                                            \
+    combine_vectors<T>(at, table, entries, chunks, factors, a, b, to))
+
+#define RUEDA_KERNELS(F)                                                                    \
+  F(rueda_pack, (const TableEntry* table, U32 entries, U64 chunks, U8* buffer),             \
+    move_runs<true>(at, table, entries, chunks, buffer))                                    \
+  F(rueda_unpack, (const TableEntry* table, U32 entries, U64 chunks, U8* buffer),           \
+    move_runs<false>(at, table, entries, chunks, buffer))                                   \
+  F(rueda_cast_float16_to_float32, (const void* from, void* to, U64 count),                 \
+    widen_elements<Float16>(at, from, to, count))                                           \
+  F(rueda_cast_bfloat16_to_float32, (const void* from, void* to, U64 count),                \
+    widen_elements<Bfloat16>(at, from, to, count))                                          \
+  F(rueda_cast_float32_to_float16, (const void* from, void* to, U64 count),                 \
+    narrow_elements<Float16>(at, from, to, count))                                          \
+  F(rueda_cast_float32_to_bfloat16, (const void* from, void* to, U64 count),                \
+    narrow_elements<Bfloat16>(at, from, to, count))                                         \
+  RUEDA_KERNELS_OF_TYPE(F, uint8, Plain<U8>)                                                \
+  RUEDA_KERNELS_OF_TYPE(F, int8, Plain<signed char>)                                        \
+  RUEDA_KERNELS_OF_TYPE(F, uint16, Plain<U16>)                                              \
+  RUEDA_KERNELS_OF_TYPE(F, int16, Plain<short>)                                             \
+  RUEDA_KERNELS_OF_TYPE(F, int32, Plain<int>)                                               \
+  RUEDA_KERNELS_OF_TYPE(F, int64, Plain<I64>)                                               \
+  RUEDA_KERNELS_OF_TYPE(F, float16, Float16)                                                \
+  RUEDA_KERNELS_OF_TYPE(F, bfloat16, Bfloat16)                                              \
+  RUEDA_KERNELS_OF_TYPE(F, float32, Plain<float>)                                           \
+  RUEDA_KERNELS_OF_TYPE(F, float64, Plain<double>)                                          \
+  RUEDA_KERNELS_OF_TYPE(F, bool, Bool)                                                      \
+  F(rueda_fold_dots, (const Dots* partial, U64 chunks, U64 lanes, Dots* sums),              \
+    fold_dots(at, partial, chunks, lanes, sums))                                            \
+  F(rueda_adasum_factors,                                                                   \
+    (const TableEntry* table, U32 entries, U64 chunks, const Dots* sums, Factors* factors), \
+    adasum_factors(at, table, entries, chunks, sums, factors))                              \
+  RUEDA_KERNELS_OF_ADASUM(F, float32, float)                                                \
+  RUEDA_KERNELS_OF_ADASUM(F, float64, double)

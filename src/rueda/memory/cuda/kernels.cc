@@ -45,6 +45,7 @@ uint64_t hash_of(std::span<const TensorRun> runs) {
 // still copy it.
 struct Table {
   uint64_t hash = 0;
+  uint64_t chunk_bytes = 0;
   std::vector<TensorRun> runs;
   CUstream stream = nullptr;  // in whose order the table was copied
   uint32_t entries = 0;
@@ -67,7 +68,7 @@ struct Kernels::State {
   Result<CUfunction> find(const std::string& name);
   Status launch(Stream& stream, const std::string& name, uint64_t blocks, void** arguments);
   Status move(Stream& stream, const char* kernel, std::span<const TensorRun> runs, const std::byte* buffer);
-  Result<Table*> table_of(Stream& stream, std::span<const TensorRun> runs);
+  Result<Table*> table_of(Stream& stream, std::span<const TensorRun> runs, uint64_t chunk_bytes);
   Result<Table*> free_table();
   Status fill(Stream& stream, Table& table, std::span<const TensorRun> runs);
 
@@ -120,14 +121,21 @@ Status Kernels::State::launch(Stream& stream, const std::string& name, uint64_t 
 }
 
 // A table that holds these runs for this stream, or one that nobody uses any more.
-Result<Table*> Kernels::State::table_of(Stream& stream, std::span<const TensorRun> runs) {
+Result<Table*> Kernels::State::table_of(Stream& stream, std::span<const TensorRun> runs,
+                                        uint64_t chunk_bytes) {
   const uint64_t hash = hash_of(runs);
-  for (const auto& table : tables)
-    if (table->hash == hash && table->stream == stream.handle() && std::ranges::equal(table->runs, runs))
+  for (const auto& table : tables) {
+    if (table->hash == hash && table->chunk_bytes == chunk_bytes && table->stream == stream.handle() &&
+        std::ranges::equal(table->runs, runs)) {
+      table->last_use = ++uses;
       return table.get();
+    }
+  }
   Result<Table*> table = free_table();
   if (!table.is_ok()) return table;
   table.value()->hash = hash;
+  table.value()->chunk_bytes = chunk_bytes;
+  table.value()->last_use = ++uses;
   if (const Status s = fill(stream, *table.value(), runs); !s.is_ok()) {
     table.value()->runs.clear();
     return s;
@@ -168,7 +176,7 @@ Status Kernels::State::fill(Stream& stream, Table& table, std::span<const Tensor
                 .offset = run.offset,
                 .bytes = run.bytes,
                 .first_chunk = table.chunks};
-    table.chunks += (run.bytes + device::kChunkBytes - 1) / device::kChunkBytes;
+    table.chunks += (run.bytes + table.chunk_bytes - 1) / table.chunk_bytes;
     ++table.entries;
   }
   if (table.copy.data() == nullptr) return Status::ok();
@@ -177,10 +185,9 @@ Status Kernels::State::fill(Stream& stream, Table& table, std::span<const Tensor
 
 Status Kernels::State::move(Stream& stream, const char* kernel, std::span<const TensorRun> runs,
                             const std::byte* buffer) {
-  const Result<Table*> found = table_of(stream, runs);
+  const Result<Table*> found = table_of(stream, runs, device::kChunkBytes);
   if (!found.is_ok()) return found.status();
   Table& table = *found.value();
-  table.last_use = ++uses;
   if (table.entries == 0) return Status::ok();
   const std::byte* data = table.data();
   void* arguments[] = {&data, &table.entries, &table.chunks, &buffer};
@@ -223,6 +230,38 @@ Status Kernels::sum(Stream& stream, DType dtype, std::span<const void* const> so
   void* arguments[] = {&of, &to, &elements, &before, &after};
   return state_->launch(stream, "rueda_sum_" + std::string(name_of(dtype)),
                         count / (kThreads * kElementsPerThread), arguments);
+}
+
+size_t Kernels::adasum_bytes(std::span<const TensorRun> runs) {
+  size_t chunks = 0;
+  for (const TensorRun& run : runs) chunks += (run.bytes + device::kDotBytes - 1) / device::kDotBytes;
+  return chunks * (kThreads + 1) * sizeof(device::Dots) + runs.size() * sizeof(device::Factors);
+}
+
+Status Kernels::adasum(Stream& stream, DType dtype, std::span<const TensorRun> runs, const std::byte* left,
+                       const std::byte* right, std::byte* to, std::byte* scratch) {
+  RUEDA_CHECK(dtype == DType::kFloat32 || dtype == DType::kFloat64, "Adasum combines accumulators");
+  const Result<Table*> found = state_->table_of(stream, runs, device::kDotBytes);
+  if (!found.is_ok()) return found.status();
+  Table& table = *found.value();
+  if (table.entries == 0) return Status::ok();
+  const std::byte* data = table.data();
+  uint64_t lanes = kThreads;
+  auto* partial = reinterpret_cast<device::Dots*>(scratch);
+  device::Dots* sums = partial + table.chunks * kThreads;
+  auto* factors = reinterpret_cast<device::Factors*>(sums + table.chunks);
+  void* dots[] = {&data, &table.entries, &table.chunks, &left, &right, &partial};
+  void* fold[] = {&partial, &table.chunks, &lanes, &sums};
+  void* weigh[] = {&data, &table.entries, &table.chunks, &sums, &factors};
+  void* combine[] = {&data, &table.entries, &table.chunks, &factors, &left, &right, &to};
+  const std::string type(name_of(dtype));
+  Status status = state_->launch(stream, "rueda_dots_" + type, table.chunks, dots);
+  if (status.is_ok())
+    status = state_->launch(stream, "rueda_fold_dots", 3 * table.chunks / kThreads + 1, fold);
+  if (status.is_ok())
+    status = state_->launch(stream, "rueda_adasum_factors", table.entries / kThreads + 1, weigh);
+  if (status.is_ok()) status = state_->launch(stream, "rueda_combine_" + type, table.chunks, combine);
+  return status.is_ok() ? stream.record(*table.used) : status;
 }
 
 Status Kernels::cast(Stream& stream, DType from_type, const void* from, DType to_type, void* to,

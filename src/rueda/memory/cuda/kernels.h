@@ -47,6 +47,13 @@ class Kernels {
   static constexpr size_t kMostSummed = 16;
   Status sum(Stream& stream, DType dtype, std::span<const void* const> sources, void* to, size_t count,
              double prescale, Scale scale);
+  // Adasum of two vectors of float32 or float64, each run by itself: a run is a tensor's place in both
+  // vectors and in the result (its `tensor` is not used). `to` may be one of the vectors. Products are added
+  // in another order than on the host, which is the same on every device. scratch: adasum_bytes(runs) of the
+  // device.
+  Status adasum(Stream& stream, DType dtype, std::span<const TensorRun> runs, const std::byte* left,
+                const std::byte* right, std::byte* to, std::byte* scratch);
+  static size_t adasum_bytes(std::span<const TensorRun> runs);
   // Between float32 and a 16-bit float, in either direction.
   Status cast(Stream& stream, DType from_type, const void* from, DType to_type, void* to, size_t count);
 

@@ -1,0 +1,116 @@
+// The part of the backend that puts a call on the stream, part by part: tensors are packed, NCCL enqueues its
+// groups, results are unpacked.
+#include <algorithm>
+#include <memory>
+
+#include "rueda/backend/nccl/nccl.h"
+
+namespace rueda::backend {
+
+nccl::ResultCode NcclBackend::issue(const nccl::Step& step) {
+  const nccl::Functions& call = nccl();
+  const nccl::CommHandle comm = communicator_->handle();
+  void* const stream = gpu_->stream().handle();
+  switch (step.function) {
+    case nccl::Function::kAllReduce:
+      return call.AllReduce(step.send, step.receive, step.count, step.type, step.op, comm, stream);
+    case nccl::Function::kBroadcast:
+      return call.Broadcast(step.send, step.receive, step.count, step.type, step.peer, comm, stream);
+    case nccl::Function::kReduce:
+      return call.Reduce(step.send, step.receive, step.count, step.type, step.op, step.peer, comm, stream);
+    case nccl::Function::kAllGather:
+      return call.AllGather(step.send, step.receive, step.count, step.type, comm, stream);
+    case nccl::Function::kReduceScatter:
+      return call.ReduceScatter(step.send, step.receive, step.count, step.type, step.op, comm, stream);
+    case nccl::Function::kSend:
+      return call.Send(step.send, step.count, step.type, step.peer, comm, stream);
+    case nccl::Function::kRecv:
+      return call.Recv(step.receive, step.count, step.type, step.peer, comm, stream);
+  }
+  return nccl::kInternalError;
+}
+
+Status NcclBackend::launch() {
+  const cuda::ScopedContext context(*gpu_->device());
+  if (!context.status().is_ok()) return context.status();
+  const Group& group = *call_.group;
+  part_ = call_;
+  part_.segments = call_.segments.subspan(parts_done_);
+  if (call_.spec.what == Collective::kAllreduce && part_.segments.size() > 1)
+    part_.segments = part_.segments.first(part_size());
+  scaling_ = nccl::scaling_of(call_.spec, call_.prescale);
+  state_ = State::kLaunching;
+  call_.note(Activity::kPack);
+  if (const Status status = gpu_->packing().load(part_, scaling_.before); !status.is_ok()) return status;
+  call_.note(Activity::kTransfer);
+  const std::span<const Run> runs = gpu_->packing().runs();
+  is_gathering_ = false;
+  if (is_adasum()) return begin_adasum();
+  if (by_levels_ == nullptr) return launch(nccl::steps_of(call_.spec, runs, group.me, group.size()));
+  const Group& inside = by_levels_->inside;
+  return launch(nccl::reducing_steps_of(call_.spec, runs.front(), inside.me, inside.size()));
+}
+
+// How many of the tensors of an allreduce that are left NCCL reduces at once; the same on every member.
+size_t NcclBackend::part_size() const {
+  const size_t bytes = communicator_->pack_bytes();
+  if (!is_adasum()) return packed_at_once(call_.spec.dtype, part_.segments, bytes);
+  return std::min(packed_at_once(call_.spec.dtype, part_.segments, bytes / nccl::Adasum::kPackedShare),
+                  nccl::Adasum::kMostTensors);
+}
+
+Status NcclBackend::begin_adasum() {
+  if (adasum_ == nullptr) adasum_ = std::make_unique<nccl::Adasum>(*gpu_);
+  if (const Status status = adasum_->begin(part_); !status.is_ok()) return status;
+  return launch(adasum_->exchange());
+}
+
+// NCCL has enqueued an exchange of the tree, if there was one. True: another one is on its way.
+Result<bool> NcclBackend::climb() {
+  if (!adasum_->is_combined()) {
+    if (const Status status = adasum_->combine(); !status.is_ok()) return status;
+    if (!adasum_->is_combined()) {
+      if (const Status status = launch(adasum_->exchange()); !status.is_ok()) return status;
+      return true;
+    }
+  }
+  if (const Status status = adasum_->finish(scaling_.after); !status.is_ok()) return status;
+  scaling_.after = {};
+  return false;
+}
+
+Status NcclBackend::launch(std::span<const nccl::Step> steps) {
+  if (steps.empty()) return Status::ok();
+  nccl::ResultCode first = nccl().GroupStart();
+  for (const nccl::Step& step : steps) {
+    const nccl::ResultCode issued = issue(step);
+    if (first == nccl::kSuccess && issued != nccl::kInProgress) first = issued;
+  }
+  const nccl::ResultCode ended = nccl().GroupEnd();
+  return options_.library->check(first == nccl::kSuccess ? ended : first, "the launch of a group by NCCL",
+                                 communicator_->handle());
+}
+
+// NCCL has enqueued the group of a part.
+Status NcclBackend::complete() {
+  const cuda::ScopedContext context(*gpu_->device());
+  if (!context.status().is_ok()) return context.status();
+  if (by_levels_ != nullptr && !is_gathering_) return reduce_between();
+  if (is_adasum()) {
+    const Result<bool> goes_on = climb();
+    if (!goes_on.is_ok()) return goes_on.status();
+    if (goes_on.value()) return Status::ok();
+  }
+  call_.note(Activity::kUnpack);
+  if (const Status status = gpu_->packing().store(part_, scaling_.after); !status.is_ok()) return status;
+  parts_done_ += part_.segments.size();
+  if (parts_done_ < call_.segments.size()) return launch();
+  const auto launched = gpu_->launched(*options_.devices, call_.segments);
+  if (!launched.is_ok()) return launched.status();
+  launched_.push_back(launched.value());
+  if (adasum_ != nullptr) adasum_->enqueued_until(launched.value());
+  end(Status::ok(), launched.value());
+  return Status::ok();
+}
+
+}  // namespace rueda::backend
