@@ -45,6 +45,22 @@ assert json.loads(_core.describe())["last_algorithm"] == "nccl"
     )
 
 
+def test_processes_combine_vectors_by_adasum():
+    assert_all_succeed(
+        run(
+            SUM
+            + """
+_core.SUM = _core.ADASUM
+for step in range(5):
+    code, values = sum_of("vectors", 70_000)
+    assert code == _core.OK, _core.last_error()
+    assert (values == 2.25).all(), values  # the average of 1 and 2, then that of 1.5 and 3
+assert json.loads(_core.describe())["last_algorithm"] == "nccl_adasum"
+"""
+        )
+    )
+
+
 def test_a_killed_process_is_named_to_the_others():
     results = run(
         SUM

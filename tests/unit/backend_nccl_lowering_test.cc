@@ -83,9 +83,11 @@ TEST(NcclLowering, nccl_adds_what_it_has_a_type_for_and_moves_everything) {
     EXPECT_EQ(NcclBackend::runs(spec_of(Collective::kAllreduce, dtype)), is_added) << name_of(dtype);
     EXPECT_TRUE(NcclBackend::runs(spec_of(Collective::kAlltoall, dtype)));
   }
-  schedule::Spec adasum = spec_of(Collective::kAllreduce);
-  adasum.op = ReduceOp::kAdasum;
-  EXPECT_FALSE(NcclBackend::runs(adasum));
+  for (const DType dtype : {DType::kFloat32, DType::kBfloat16, DType::kInt32}) {
+    schedule::Spec adasum = spec_of(Collective::kAllreduce, dtype);
+    adasum.op = ReduceOp::kAdasum;
+    EXPECT_EQ(NcclBackend::runs(adasum), dtype != DType::kInt32);
+  }
   EXPECT_FALSE(NcclBackend::runs(spec_of(Collective::kBarrier)));
 }
 

@@ -50,6 +50,19 @@ def check_groups():
     assert all((out == total).all() for out in group)
 
 
+def check_adasum():
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+        parallel, orthogonal = mine(1000, dtype=dtype), torch.zeros(n, device=device, dtype=dtype)
+        orthogonal[me] = 2.0
+        average, both = hvd.grouped_allreduce([parallel, orthogonal], op=hvd.Adasum)
+        if n in (1, 2, 4):  # vectors of one direction are averaged in pairs
+            assert (average == total / n).all(), (dtype, average)
+        assert (both == 2).all(), (dtype, both)
+    torch.manual_seed(me)
+    alone = hvd.allreduce(torch.randn(300_001, device=device), op=hvd.Adasum)
+    assert (hvd.allgather(alone[None]) == alone).all()  # the same bits on all ranks
+
+
 def check_movements():
     rows = torch.repeat_interleave(torch.arange(1.0, n + 1), torch.arange(1, n + 1)).to(device)
     out = hvd.allgather(mine(me + 1, 2))
