@@ -253,6 +253,8 @@ RUEDA_API void rueda_trim_memory(void);
 
 /* The device whose memory an address lies in; -1: none. */
 RUEDA_API int rueda_device_of(const void* address);
+/* The device of a stream; -1: it is none. */
+RUEDA_API int rueda_device_of_stream(void* stream);
 /* Memory of a device, aligned to at least 256 bytes; 0 bytes are allowed. */
 RUEDA_API int rueda_alloc_on_device(int32_t device, size_t bytes, void** memory);
 /* Releases it once the work that was enqueued before has run. NULL is allowed. */

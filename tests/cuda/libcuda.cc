@@ -200,6 +200,13 @@ CUresult cuCtxPopCurrent(CUcontext* context) {
   return CUDA_SUCCESS;
 }
 
+CUresult cuCtxGetDevice(CUdevice* device) {
+  FAKE_CUDA_ENTER(cuCtxGetDevice);
+  if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  *device = current_context()->device;
+  return CUDA_SUCCESS;
+}
+
 CUresult cuMemAlloc(CUdeviceptr* address, size_t bytes) {
   FAKE_CUDA_ENTER(cuMemAlloc);
   Context* const context = current_context();

@@ -96,6 +96,18 @@ assert start(4, empty, **settings(_core.ALLREDUCE, "allreduce.empty")) == "" and
 
 
 @fake_gpu.needed
+def test_an_empty_array_without_an_address_is_on_the_device_of_the_stream():
+    run("""
+driver = fake_gpu.Driver(1)
+stream = driver.stream()
+program, none = Program(stream), (0, (0,), FLOAT32)
+attributes = settings(_core.ALLREDUCE, "allreduce.empty")
+assert program.call("rueda_jax_gpu_start", [none], [none], id=1, **attributes) == ""
+assert program.call("rueda_jax_gpu_done", [none], [none], id=1) == ""
+""")
+
+
+@fake_gpu.needed
 def test_a_failure_ends_the_program_after_everything_that_it_has_started():
     run("""
 bad, good = mine((2 + me,)), mine()

@@ -32,6 +32,7 @@ RUEDA_SAME_FUNCTION(cuDevicePrimaryCtxRetain, 7000);
 RUEDA_SAME_FUNCTION(cuDevicePrimaryCtxRelease, 11000);
 RUEDA_SAME_FUNCTION(cuCtxPushCurrent, 4000);
 RUEDA_SAME_FUNCTION(cuCtxPopCurrent, 4000);
+RUEDA_SAME_FUNCTION(cuCtxGetDevice, 2000);
 RUEDA_SAME_FUNCTION(cuThreadExchangeStreamCaptureMode, 10010);
 RUEDA_SAME_FUNCTION(cuMemAlloc, 3020);
 RUEDA_SAME_FUNCTION(cuMemFree, 3020);

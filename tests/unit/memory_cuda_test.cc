@@ -158,6 +158,17 @@ TEST_F(CudaStream, that_is_none_is_refused) {
               HasSubstr("not a stream of CUDA"));
 }
 
+TEST_F(CudaStream, has_a_device) {
+  const auto device = cuda_test::device(1);
+  const auto stream = Stream::create(device).value();
+  EXPECT_EQ(device_of_stream(device->driver(), stream->handle()), 1);
+  const ScopedContext current(*cuda_test::device(0));
+  EXPECT_EQ(device_of_stream(device->driver(), stream->handle()), 1);
+  EXPECT_EQ(device_of_stream(device->driver(), nullptr), 0) << "that of the device that is current";
+  int nothing = 0;
+  EXPECT_EQ(device_of_stream(device->driver(), reinterpret_cast<CUstream>(&nothing)), -1);
+}
+
 TEST_F(CudaStream, runs_what_it_is_given_in_order_and_later) {
   const auto one = cuda_test::device(0);
   const auto first = Stream::create(one).value(), second = Stream::create(one).value();

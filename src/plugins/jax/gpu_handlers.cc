@@ -18,15 +18,15 @@
 namespace rueda::jax {
 namespace {
 
-// The device of a buffer; an empty buffer may have no address.
-int32_t device_of(const Buffer& buffer) {
+// The device of a buffer. An empty buffer may have no address; its device is that of the call's stream.
+int32_t device_of(const Buffer& buffer, void* stream) {
   const int device = buffer.data == nullptr ? -1 : rueda_device_of(buffer.data);
-  return device < 0 ? 0 : device;
+  return device < 0 ? rueda_device_of_stream(stream) : device;
 }
 
 // Starts the operation after what is enqueued on the stream so far. If that fails, its `why` says so.
 Operation start(const CallFrame* frame, const Buffer& buffer, void* stream, bool* is_understood) {
-  Place place{.device = device_of(buffer), .ready = nullptr};
+  Place place{.device = device_of(buffer, stream), .ready = nullptr};
   if (rueda_make_event(place.device, &place.ready) == RUEDA_OK &&
       rueda_record_event(place.device, place.ready, stream) == RUEDA_OK) {
     return submit(frame, buffer, place, is_understood);
@@ -82,8 +82,8 @@ extern "C" RUEDA_API Error* rueda_jax_gpu_start(CallFrame* frame) {
     return make_error(frame, ErrorCode::kInternal, kBrokenProgram);
   }
   if (argument.data != result.data && bytes_of(argument) != 0 &&
-      rueda_copy_on_stream(device_of(result), stream, result.data, argument.data, bytes_of(argument)) !=
-          RUEDA_OK) {
+      rueda_copy_on_stream(device_of(result, stream), stream, result.data, argument.data,
+                           bytes_of(argument)) != RUEDA_OK) {
     return make_error(frame, ErrorCode::kInternal, rueda_last_error());
   }
   if (in_flight().has(*id)) {

@@ -139,6 +139,11 @@ int rueda_device_of(const void* address) {
   return driver ? cuda::device_of(*driver, address) : -1;
 }
 
+int rueda_device_of_stream(void* stream) {
+  const std::shared_ptr<const cuda::Driver> driver = devices().driver();
+  return driver ? cuda::device_of_stream(*driver, static_cast<cuda::CUstream>(stream)) : -1;
+}
+
 int rueda_alloc_on_device(int32_t device, size_t bytes, void** memory) {
   if (memory == nullptr) return capi::fail(missing("rueda_alloc_on_device: memory"));
   return on_device(device, [&](const Opened& on) {

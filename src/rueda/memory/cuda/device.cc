@@ -131,6 +131,21 @@ int32_t device_of(const Driver& driver, const void* memory) {
   return ordinal;
 }
 
+int32_t device_of_stream(const Driver& driver, CUstream stream) {
+  CUcontext context = nullptr;
+  if (driver.cuStreamGetCtx(stream, &context) != CUDA_SUCCESS) return -1;
+  if (driver.cuCtxPushCurrent(context) != CUDA_SUCCESS) return -1;
+  CUdevice wanted = 0, device = 0;
+  int count = 0;
+  const CUresult asked = driver.cuCtxGetDevice(&wanted);
+  CUcontext popped = nullptr;
+  (void)driver.cuCtxPopCurrent(&popped);
+  if (asked != CUDA_SUCCESS || driver.cuDeviceGetCount(&count) != CUDA_SUCCESS) return -1;
+  for (int ordinal = 0; ordinal < count; ++ordinal)
+    if (driver.cuDeviceGet(&device, ordinal) == CUDA_SUCCESS && device == wanted) return ordinal;
+  return -1;
+}
+
 Result<int32_t> usual_ordinal(const Driver& driver, int32_t local_rank) {
   int count = 0;
   const CUresult started = driver.cuInit(0);

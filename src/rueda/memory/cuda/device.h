@@ -86,6 +86,9 @@ class Devices {
 // The device whose memory this is, or -1: memory of the host. Some context must be current.
 int32_t device_of(const Driver& driver, const void* memory);
 
+// The device of a stream of a framework, or -1: the handle is no stream.
+int32_t device_of_stream(const Driver& driver, CUstream stream);
+
 // The device of a rank that has none of the tensors: it has joined. The launcher's local rank chooses it.
 Result<int32_t> usual_ordinal(const Driver& driver, int32_t local_rank);
 

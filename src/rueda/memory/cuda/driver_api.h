@@ -95,6 +95,7 @@ inline constexpr int kApiVersion = 11030;           // CUDA 11.3: the first driv
   F(cuDevicePrimaryCtxRelease, (CUdevice device))                                                           \
   F(cuCtxPushCurrent, (CUcontext context))                                                                  \
   F(cuCtxPopCurrent, (CUcontext* context))                                                                  \
+  F(cuCtxGetDevice, (CUdevice* device))                                                                     \
   F(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode* mode))                                         \
   /* memory */                                                                                              \
   F(cuMemAlloc, (CUdeviceptr* address, size_t bytes))                                                       \
